@@ -2,8 +2,7 @@ package diagnosis_test
 
 import (
 	"bytes"
-	"compress/gzip"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,17 +15,30 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// The committed recording: the list of instances, and the store of their trials, reduced to what rules can
-// read.
+// The committed recording: the list of instances, and their runs by id, reduced to what rules can read.
 const (
-	packedList  = "testdata/mechanisms.jsonl"
-	packedStore = "testdata/mechanisms.db.gz"
+	packedList = "testdata/mechanisms.jsonl"
+	packedRuns = "testdata/mechanisms-runs.jsonl.zst"
 )
+
+// packedRun is a line of packedRuns.
+type packedRun struct {
+	Run    record.Run     `json:"run"`
+	Trials []record.Trial `json:"trials"`
+}
+
+func (p packedRun) unpack() *aRun {
+	p.Run.Design.Catalogue = registry.Catalogue()
+	return &aRun{Run: p.Run, trials: p.Trials}
+}
 
 // crop leaves of a table its first row, and what a window reads: its rows, and one before and after it.
 func crop(t *record.Table, w record.Window) {
@@ -98,6 +110,17 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 			byRun[r.Run] = append(byRun[r.Run], r)
 		}
 	}
+	if stored == packedRuns {
+		err = eachPacked(func(x *aRun) {
+			if of := byRun[x.ID]; of != nil {
+				each(x, of)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	st, err := store.OpenReadOnly(t.Context(), stored)
 	if err != nil {
 		t.Fatal(err)
@@ -112,18 +135,37 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 	}
 }
 
-// source returns where instances are read from: the folder that is given, or a copy of the committed
-// recording, so that nothing is written beside it.
-func source(t testing.TB) (list, stored string) {
-	t.Helper()
+// eachPacked reads packedRuns.
+func eachPacked(f func(x *aRun)) error {
+	file, err := os.Open(packedRuns)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	text, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	for lines := json.NewDecoder(text); ; {
+		var p packedRun
+		err := lines.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f(p.unpack())
+	}
+}
+
+// source returns where instances are read from: the folder that is given, or the committed recording.
+func source(testing.TB) (list, stored string) {
 	if *keepDir != "" {
 		return filepath.Join(*keepDir, recordedFile), filepath.Join(*keepDir, "data", "chokepoint", "runs.db")
 	}
-	stored = filepath.Join(t.TempDir(), "runs.db")
-	if err := unzip(packedStore, stored); err != nil {
-		t.Fatal(err)
-	}
-	return packedList, stored
+	return packedList, packedRuns
 }
 
 // TestPack writes a recording to testdata, and refuses where a diagnosis then differs.
@@ -132,8 +174,8 @@ func TestPack(t *testing.T) {
 		t.Skip("skip: packs a recording: -keep says which")
 	}
 	list, stored := source(t)
-	file := filepath.Join(t.TempDir(), "runs.db")
-	st, err := store.Open(t.Context(), file)
+	var runs bytes.Buffer
+	w, err := zstd.NewWriter(&runs, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,21 +186,25 @@ func TestPack(t *testing.T) {
 			return
 		}
 		before := diagnose(x, of)
-		small, err := x.packed(t.Context(), st, of)
+		line, err := json.Marshal(x.packed(of))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, now := range diagnose(small, of) {
+		var read packedRun
+		if err := json.Unmarshal(line, &read); err != nil {
+			t.Fatal(err)
+		}
+		for i, now := range diagnose(read.unpack(), of) {
 			if why := differ(before[i].d, now.d); why != "" {
 				t.Errorf("%s of run %s: packed it is diagnosed otherwise: %s", now.ID, x.ID, why)
 			}
 		}
+		if _, err := w.Write(append(line, '\n')); err != nil {
+			t.Fatal(err)
+		}
 		kept = append(kept, of...)
 	})
-	if _, _, err := st.Compact(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil || t.Failed() {
+	if err := w.Close(); err != nil || t.Failed() {
 		t.Fatal("nothing is written", err)
 	}
 	var lines strings.Builder
@@ -166,33 +212,24 @@ func TestPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d instances", len(kept))
-	if err := errors.Join(zip(file, packedStore),
+	if err := errors.Join(os.WriteFile(packedRuns, runs.Bytes(), 0o644),
 		os.WriteFile(packedList, []byte(lines.String()), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// packed stores a run with the trials of some instances alone, and of idle paths, reduced.
-func (x *aRun) packed(ctx context.Context, to *store.Store, of []recorded) (*aRun, error) {
-	small := &aRun{Run: anonymous(x.Run)}
-	if err := to.CreateRun(ctx, small.Run); err != nil {
-		return nil, err
-	}
+// packed returns a run with the trials of some instances alone, and of idle paths, reduced.
+func (x *aRun) packed(of []recorded) packedRun {
+	small := packedRun{Run: anonymous(x.Run)}
 	for _, t := range x.trials {
 		if t.Row.Kind == record.RowIdle || slices.ContainsFunc(of, func(r recorded) bool {
 			return slices.Contains(r.Trials, t.ID)
 		}) {
 			reduce(&t)
-			if err := to.AppendTrial(ctx, t); err != nil {
-				return nil, err
-			}
+			small.Trials = append(small.Trials, t)
 		}
 	}
-	if err := to.EndRun(ctx, x.ID, x.Status, x.Reason, x.Ended); err != nil {
-		return nil, err
-	}
-	read, err := readRun(ctx, to, x.ID)
-	return &read, err
+	return small
 }
 
 // differ says how two diagnoses differ, if they do.
@@ -206,38 +243,4 @@ func differ(a, b *diagnosis.Diagnosis) string {
 		}
 	}
 	return ""
-}
-
-// zip compresses a file: of SQLite's pages much is empty.
-func zip(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err == nil {
-		_, err = w.Write(data)
-	}
-	if err := errors.Join(err, w.Close()); err != nil {
-		return err
-	}
-	return os.WriteFile(to, out.Bytes(), 0o644)
-}
-
-func unzip(from, to string) error {
-	f, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	r, err := gzip.NewReader(f)
-	if err != nil {
-		return err
-	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o600)
 }

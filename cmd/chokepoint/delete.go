@@ -155,10 +155,10 @@ func removeRunDirectory(d app.Dirs, id string) error {
 func newGCCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "gc [--json]", Short: "Give the room of deleted runs back to the file system",
-		Long: "Write the store anew without the room of deleted runs, and runs of older versions in\n" +
-			"the shorter form of today. While it works it needs as much free space as the store\n" +
-			"has content twice: beside the store, and in the directory for temporary files, which\n" +
-			"is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may be going on.",
+		Long: "Write the store anew without the room of deleted runs. While it works it needs as\n" +
+			"much free space as the store has content twice: beside the store, and in the directory\n" +
+			"for temporary files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may\n" +
+			"be going on.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
 	}, "print the store's size in bytes, before and after, as a JSON object")

@@ -21,6 +21,9 @@ func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[str
 		var d record.NodeData
 		for _, p := range node.Probes() {
 			s := record.Samples{Probe: p.Name(), Scope: record.ScopeNode, Metrics: p.Metrics()}
+			for i := range s.Metrics {
+				s.Metrics[i].Doc = "" // as in the trials of a run
+			}
 			var columns []string
 			for _, label := range labels {
 				for _, m := range s.Metrics {

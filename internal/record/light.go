@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Light is the trial without what grows with its length: series, raw output, and of probes all but their
+// Light returns the trial without what grows with its length: series, raw output, and of probes all but their
 // round trips. The trial itself keeps them.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
@@ -20,20 +20,22 @@ func (t Trial) Light() Trial {
 	if t.Traffic != nil {
 		t.Traffic.Raw = nil
 	}
-	for _, slot := range []**Latency{&t.Idle, &t.Loaded} {
-		if *slot != nil {
-			l := **slot
+	for _, l := range []*Latency{t.Idle, t.Loaded} {
+		if l != nil {
 			l.UserRTT, l.SentAt, l.Late, l.EchoNs = nil, nil, nil, nil
-			*slot = &l
 		}
 	}
 	return t
 }
 
-// Apart is the trial with copies of all in which a table, raw output or the latency of a hop hangs, so that
-// these can be taken out of it.
+// Apart returns the trial with copies of all that holds series or raw output, so that these can be taken out
+// of it.
 func (t Trial) Apart() Trial {
-	t.Meter, t.Foreign, t.Traffic = copyOf(t.Meter), copyOf(t.Foreign), copyOf(t.Traffic)
+	t.Meter = copyOf(t.Meter)
+	t.Foreign = copyOf(t.Foreign)
+	t.Idle = copyOf(t.Idle)
+	t.Loaded = copyOf(t.Loaded)
+	t.Traffic = copyOf(t.Traffic)
 	if t.Traffic != nil {
 		t.Traffic.Flows = slices.Clone(t.Traffic.Flows)
 		for i, f := range t.Traffic.Flows {
@@ -42,7 +44,10 @@ func (t Trial) Apart() Trial {
 	}
 	t.Hops = slices.Clone(t.Hops)
 	for i, h := range t.Hops {
-		t.Hops[i] = copyOf(h)
+		h = copyOf(h)
+		h.Idle = copyOf(h.Idle)
+		h.Loaded = copyOf(h.Loaded)
+		t.Hops[i] = h
 	}
 	t.Nodes = maps.Clone(t.Nodes)
 	for name, n := range t.Nodes {
@@ -59,7 +64,7 @@ func copyOf[T any](p *T) *T {
 	return new(*p)
 }
 
-// Tables names every place of a trial where a table can hang, as docs/reference/store.md does.
+// Tables names every place of a trial for a table, as docs/reference/store.md does.
 func (t *Trial) Tables() map[string]**Table {
 	slots := map[string]**Table{}
 	if t.Traffic != nil {
@@ -86,4 +91,16 @@ func (t *Trial) Tables() map[string]**Table {
 		}
 	}
 	return slots
+}
+
+// latencies names the latency measurements of a trial.
+func (t *Trial) latencies() map[string]*Latency {
+	all := map[string]*Latency{"idle": t.Idle, "loaded": t.Loaded}
+	for i, h := range t.Hops {
+		at := "hops/" + strconv.Itoa(i) + "/"
+		all[at+"idle"] = h.Idle
+		all[at+"loaded"] = h.Loaded
+	}
+	maps.DeleteFunc(all, func(_ string, l *Latency) bool { return l == nil })
+	return all
 }

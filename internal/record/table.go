@@ -1,11 +1,7 @@
 package record
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -55,87 +51,9 @@ func (t *Table) Shift(d int64) {
 	}
 }
 
-var errTable = errors.New("damaged table")
-
-// MarshalBinary encodes the table: counts, names, times, columns; little endian, see docs/reference/store.md.
-// Compression is the store's business.
-func (t *Table) MarshalBinary() ([]byte, error) {
-	b := binary.AppendUvarint(nil, uint64(len(t.Names)))
-	b = binary.AppendUvarint(b, uint64(len(t.T)))
-	for _, n := range t.Names {
-		b = binary.AppendUvarint(b, uint64(len(n)))
-		b = append(b, n...)
-	}
-	last := int64(0)
-	for _, at := range t.T {
-		b = binary.AppendVarint(b, at-last)
-		last = at
-	}
-	for i, col := range t.V {
-		if len(col) != len(t.T) {
-			return nil, fmt.Errorf("encode table column %s: %d values for %d times", t.Names[i], len(col),
-				len(t.T))
-		}
-		for _, v := range col {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
-		}
-	}
-	return b, nil
-}
-
-// UnmarshalBinary decodes what MarshalBinary wrote; on error t is unchanged.
-func (t *Table) UnmarshalBinary(b []byte) error {
-	next := func() (uint64, bool) {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			return 0, false
-		}
-		b = b[n:]
-		return v, true
-	}
-	cols, ok1 := next()
-	rows, ok2 := next()
-	// Each column costs at least one byte and each time one, so the counts are bounded by the input and a
-	// damaged one cannot exhaust memory.
-	if !ok1 || !ok2 || cols > uint64(len(b)) || rows > uint64(len(b)) {
-		return errTable
-	}
-	u := Table{Names: make([]string, cols), T: make([]int64, rows), V: make([][]float64, cols)}
-	for i := range u.Names {
-		n, ok := next()
-		if !ok || n > uint64(len(b)) {
-			return errTable
-		}
-		u.Names[i] = string(b[:n])
-		b = b[n:]
-	}
-	last := int64(0)
-	for i := range u.T {
-		d, n := binary.Varint(b)
-		if n <= 0 {
-			return errTable
-		}
-		b = b[n:]
-		last += d
-		u.T[i] = last
-	}
-	if uint64(len(b))/8 < cols*rows || uint64(len(b)) != cols*rows*8 {
-		return errTable
-	}
-	for i := range u.V {
-		u.V[i] = make([]float64, rows)
-		for j := range u.V[i] {
-			u.V[i][j] = math.Float64frombits(binary.LittleEndian.Uint64(b))
-			b = b[8:]
-		}
-	}
-	*t = u
-	return nil
-}
-
-// MarshalJSON carries the binary form as base64, because JSON has no NaN.
+// MarshalJSON writes the binary form in base64, because JSON has no NaN.
 func (t *Table) MarshalJSON() ([]byte, error) {
-	b, err := t.MarshalBinary()
+	b, err := t.AppendBinary(nil)
 	if err != nil {
 		return nil, err
 	}

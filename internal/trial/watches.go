@@ -190,6 +190,7 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 				return
 			}
 			w.lab.NamePorts(name, d)
+			dropDocs(d)
 			out[name] = d
 		})
 	}
@@ -199,6 +200,18 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 			Unavailable: why}}}
 	}
 	return out, failed
+}
+
+// dropDocs removes the texts of declared metrics, which docs/reference/telemetry.md has. Otherwise a run
+// would store them with every trial.
+func dropDocs(d record.NodeData) {
+	for i := range d.Samples {
+		s := &d.Samples[i]
+		s.Metrics = slices.Clone(s.Metrics)
+		for j := range s.Metrics {
+			s.Metrics[j].Doc = ""
+		}
+	}
 }
 
 func (w *watches) Close() error {

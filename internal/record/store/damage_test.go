@@ -26,37 +26,24 @@ import (
 
 // A run whose head has a flipped bit hides no other run.
 func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
-	for _, sample := range []string{"", filepath.Join("testdata", "format-1.db")} { // of today, or migrated
-		ctx := t.Context()
-		path := filepath.Join(t.TempDir(), "runs.db")
-		if sample != "" {
-			data, err := os.ReadFile(sample)
-			must(t, err)
-			must(t, os.WriteFile(path, data, 0o600))
-		}
-		s, err := Open(ctx, path)
-		must(t, err)
-		must(t, s.CreateRun(ctx, sampleRun("good")))
-		if sample == "" {
-			must(t, s.CreateRun(ctx, sampleRun(formatRun)))
-		}
-		_, err = s.db.ExecContext(ctx, `DROP TRIGGER runs_fixed; UPDATE runs SET head = substr(head, 1, 200) ||
-			x'ff' || substr(head, 202) WHERE id = ?`, formatRun)
-		must(t, err)
-		heads, err := s.Runs(ctx)
-		if err != nil || len(heads) != 2 {
-			t.Errorf("list: got %+v, %v, want both runs", heads, err)
-		}
-		if run, err := s.Find(ctx, "good"); err != nil || run.ID != "good" {
-			t.Errorf("find the other run: %v", err)
-		}
-		if _, err := s.Find(ctx, formatRun); err == nil || !strings.Contains(err.Error(), formatRun) {
-			t.Errorf("find the damaged run: %v, want an error that names it", err)
-		}
-		must(t, s.Remove(ctx, formatRun))
-		must(t, s.Verify(ctx))
-		must(t, s.Close())
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("good")))
+	must(t, s.CreateRun(ctx, sampleRun(formatRun)))
+	_, err := s.db.ExecContext(ctx, `DROP TRIGGER runs_fixed; UPDATE runs SET head = substr(head, 1, 200) ||
+		x'ff' || substr(head, 202) WHERE id = ?`, formatRun)
+	must(t, err)
+	heads, err := s.Runs(ctx)
+	if err != nil || len(heads) != 2 {
+		t.Errorf("list: got %+v, %v, want both runs", heads, err)
 	}
+	if run, err := s.Find(ctx, "good"); err != nil || run.ID != "good" {
+		t.Errorf("find the other run: %v", err)
+	}
+	if _, err := s.Find(ctx, formatRun); err == nil || !strings.Contains(err.Error(), formatRun) {
+		t.Errorf("find the damaged run: %v, want an error that names it", err)
+	}
+	must(t, s.Remove(ctx, formatRun))
+	must(t, s.Verify(ctx))
 }
 
 // Ids of a foreign store do not become paths.
@@ -67,8 +54,8 @@ func TestForeignIDs(t *testing.T) {
 		if err := s.CreateRun(ctx, sampleRun(id)); err == nil {
 			t.Errorf("a run %q was stored", id)
 		}
-		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, started_ns+1, head FROM runs WHERE id = 'good'`,
-			id)
+		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, stored_ns+1, started_ns, plan, lab, head
+			FROM runs WHERE id = 'good'`, id)
 		must(t, err)
 		if _, err := s.Find(ctx, id); err == nil {
 			t.Errorf("a run %q was found", id)
@@ -85,7 +72,7 @@ func TestForeignIDs(t *testing.T) {
 		}
 	}
 	// A head that is another run's.
-	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', started_ns, head FROM runs
+	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', stored_ns, started_ns, plan, lab, head FROM runs
 		WHERE id = 'good'`)
 	must(t, err)
 	if _, err := s.Find(ctx, "other"); err == nil {
@@ -303,7 +290,7 @@ func TestMemoryHoldsTheLastTrials(t *testing.T) {
 		trial.Traffic.Raw = fmt.Appendf(nil, "%q", base64.StdEncoding.EncodeToString(raw))
 		return trial
 	}
-	var first weak.Pointer[kept]
+	var first weak.Pointer[packed]
 	for i := 1; i < 5; i++ {
 		must(t, k.AppendTrial(ctx, large(i)))
 		if i == 1 {
@@ -336,7 +323,7 @@ func TestCount(t *testing.T) {
 	wantTrials(t, k, 5)
 	p, err := s.pack(sampleTrial("r1", 6))
 	must(t, err)
-	k.trials = append(k.trials, &kept{packed: p}) // waits
+	k.trials = append(k.trials, p) // waits
 	if got := k.Count(ctx); got != 6 {
 		t.Errorf("count with one that waits: got %d, want 6", got)
 	}
@@ -347,31 +334,28 @@ func TestCount(t *testing.T) {
 }
 
 // An error of a reader keeps SQLite's code, by which one is known that must read a copy.
-func TestCheckReadableKeepsTheCode(t *testing.T) {
+func TestCheckVersionKeepsTheCode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.db")
 	must(t, os.WriteFile(path, bytes.Repeat([]byte("no store "), 1000), 0o600))
 	db, err := sql.Open("sqlite", dsn(path, modeRead))
 	must(t, err)
 	defer db.Close()
-	if err := checkReadable(t.Context(), db, path, migrations); codeOf(err) != sqlite3.SQLITE_NOTADB {
+	if err := checkVersion(t.Context(), db, path); codeOf(err) != sqlite3.SQLITE_NOTADB {
 		t.Errorf("got %v with code %d, want %d", err, codeOf(err), sqlite3.SQLITE_NOTADB)
 	}
 }
 
-// Where nothing can be written a store is read, with its log and in an older schema, too.
+// Where nothing can be written a store is read, with its log, too.
 func TestUnwritable(t *testing.T) {
-	for name, test := range map[string]struct {
-		version int
-		log     bool
-	}{"today's": {2, false}, "with a log": {2, true}, "older": {1, false}} {
+	for name, log := range map[string]bool{"without a log": false, "with a log": true} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "runs.db")
-			data, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("format-%d.db", test.version)))
+			data, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("format-%d.db", schemaVersion)))
 			must(t, err)
 			must(t, os.WriteFile(path, data, 0o400))
 			want := 2
-			if test.log {
+			if log {
 				from := newStore(t)
 				must(t, from.CreateRun(t.Context(), sampleRun(formatRun)))
 				must(t, from.AppendTrial(t.Context(), sampleTrial(formatRun, 1)))
@@ -412,7 +396,7 @@ func TestRemove(t *testing.T) {
 	if err != nil || len(heads) != 1 || heads[0].ID != "r2" || heads[0].Trials != 1 {
 		t.Errorf("left: %+v, %v, want r2 alone", heads, err)
 	}
-	for _, table := range []string{"runs", "run_notes", "run_ends", "trials", "listing"} {
+	for _, table := range []string{"runs", "run_notes", "run_ends", "trials"} {
 		if _, err := s.db.ExecContext(ctx, "DELETE FROM "+table); err == nil {
 			t.Errorf("delete from %s: got no error", table)
 		}

@@ -23,14 +23,9 @@ type Keeper struct {
 	// Waits is told how many trials wait in memory, and why, when that changes.
 	Waits func(n int, why error)
 
-	trials  []*kept // in the order in which they ended
+	trials  []*packed // in the order in which they ended
 	bytes   int
 	waiting int
-}
-
-type kept struct {
-	*packed
-	stored bool
 }
 
 // keptBytes are those of a hundred short trials: with many more a run would grow for minutes.
@@ -42,7 +37,7 @@ func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	if err != nil {
 		return err
 	}
-	k.trials = append(k.trials, &kept{packed: p})
+	k.trials = append(k.trials, p)
 	k.bytes += len(p.body) + len(p.series)
 	err = k.flush(ctx)
 	if locked(err) {
@@ -93,9 +88,9 @@ func (k *Keeper) flush(ctx context.Context) error {
 	n, err := 0, error(nil)
 	for _, t := range k.trials {
 		if !t.stored && err == nil {
-			err = k.Store.insert(ctx, t.packed)
+			err = k.Store.insert(ctx, t)
 			if _, again := errors.AsType[*DuplicateError](err); again { // it could not be read back then
-				err = k.Store.confirm(ctx, t.packed)
+				err = k.Store.confirm(ctx, t)
 			}
 			t.stored = err == nil
 		}
@@ -128,7 +123,7 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	has, err := k.stored(ctx)
 	missing := 0
 	for _, t := range k.trials {
-		if !has[t.id] {
+		if !has[t.ID] {
 			missing++
 		}
 	}
@@ -136,7 +131,7 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		err = errors.New("they are not there any more")
 	}
 	if err == nil && len(k.trials) > 0 {
-		err = k.Store.confirm(ctx, k.trials[len(k.trials)-1].packed)
+		err = k.Store.confirm(ctx, k.trials[len(k.trials)-1])
 	}
 	if err != nil {
 		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
@@ -147,17 +142,15 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 
 // Release keeps nothing in memory any more, once the store has all: what follows needs the room.
 func (k *Keeper) Release() {
-	k.trials, k.bytes = nil, 0
-	k.Store.mu.Lock()
-	defer k.Store.mu.Unlock()
-	k.Store.writing = nil
+	k.trials = nil
+	k.bytes = 0
 }
 
 // Count is how many trials the run has, those of an earlier part among them, and how many Trials tells of.
 func (k *Keeper) Count(ctx context.Context) int {
 	has, _ := k.stored(ctx) // of a store that is lost what is in memory counts
 	for _, t := range k.trials {
-		has[t.id] = true
+		has[t.ID] = true
 	}
 	return len(has)
 }
@@ -178,7 +171,7 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 	return func(yield func(record.Trial, error) bool) {
 		mine := map[string]*packed{}
 		for _, t := range k.trials {
-			mine[t.id] = t.packed
+			mine[t.ID] = t
 		}
 		entries, err := k.Store.Index(ctx, k.Run)
 		if err != nil && len(mine) == 0 {
@@ -187,7 +180,7 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 		for _, e := range entries {
 			t, err := k.Store.Trial(ctx, k.Run, e.Trial)
 			if p := mine[e.Trial]; err != nil && p != nil {
-				t, err = k.Store.unpack(ctx, p)
+				t, err = k.Store.unpack(p)
 			}
 			delete(mine, e.Trial)
 			if !yield(t, err) {
@@ -195,10 +188,10 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 			}
 		}
 		for _, p := range k.trials {
-			if mine[p.id] == nil {
+			if mine[p.ID] == nil {
 				continue
 			}
-			if t, err := k.Store.unpack(ctx, p.packed); !yield(t, err) {
+			if t, err := k.Store.unpack(p); !yield(t, err) {
 				return
 			}
 		}

@@ -18,12 +18,11 @@ func TestListOfThousandRuns(t *testing.T) {
 	must(t, s.inTx(t.Context(), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), `
 			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
-			INSERT INTO runs SELECT 'run-' || i, started_ns + i, head FROM n, runs;
-			INSERT INTO listing SELECT id, started_ns, 'quick', 'local' FROM runs WHERE id <> 'template';
+			INSERT INTO runs SELECT 'run-' || i, stored_ns + i, started_ns, plan, lab, head FROM n, runs;
 			INSERT INTO run_ends (run, status, reason, ended_ns) SELECT id, 'done', '', started_ns FROM runs;
 			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 29)
 			INSERT INTO trials SELECT r.id, 'b1-r' || i || '.1', 'b1-r' || i, 1, i, t.cell, 1, t.status,
-				t.started_ns, t.body, t.base, t.series FROM n, trials t, runs r WHERE r.id <> 'template'`)
+				t.started_ns, t.body, t.series FROM n, trials t, runs r WHERE r.id <> 'template'`)
 		return err
 	}))
 	must(t, s.Close())

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -15,8 +14,8 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES (?, ?) ON CONFLICT DO NOTHING`, runID,
 			time.Now().UnixNano())
-		for _, from := range []string{"blobs WHERE run", "trials WHERE run", "run_notes WHERE run",
-			"run_ends WHERE run", "listing WHERE run", "runs WHERE id"} {
+		for _, from := range []string{"trials WHERE run", "run_notes WHERE run", "run_ends WHERE run",
+			"runs WHERE id"} {
 			if err == nil {
 				_, err = tx.ExecContext(ctx, "DELETE FROM "+from+" = ?", runID)
 			}
@@ -39,13 +38,11 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Compact brings trials of older schemas into today's form, and gives the room of deleted runs back to the
-// file system. It needs as much free space as the store has content twice: for a copy where SQLite keeps
-// temporary files, and beside the store for the log that the copy goes through.
+// Compact gives the room of deleted runs back to the file system. It needs as much free space as the store
+// has content twice: for a copy where SQLite keeps temporary files, and beside the store for the log that the
+// copy goes through.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
-	if before, err = s.size(); err == nil {
-		err = s.repack(ctx)
-	}
+	before, err = s.size()
 	for _, statement := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `VACUUM`,
 		`PRAGMA wal_checkpoint(TRUNCATE)`} {
 		if err == nil {
@@ -73,66 +70,4 @@ func (s *Store) size() (n int64, err error) {
 		}
 	}
 	return n, err
-}
-
-// repack stores the trials of schema 1 anew, each run in one transaction. One that cannot be read stays.
-func (s *Store) repack(ctx context.Context) error {
-	runs, err := query(ctx, s, scanText, `SELECT DISTINCT run FROM trials WHERE series IS NULL`)
-	for _, run := range runs {
-		if err == nil {
-			err = s.repackRun(ctx, run)
-		}
-	}
-	return err
-}
-
-func (s *Store) repackRun(ctx context.Context, run string) error {
-	ids, err := query(ctx, s, scanText, `SELECT id FROM trials WHERE run = ? AND series IS NULL
-		ORDER BY row_index, row, attempt`, run)
-	if err != nil {
-		return err
-	}
-	s.writing = nil // its trial may not be stored
-	defer func() { s.writing = nil }()
-	var list []*packed
-	for _, id := range ids {
-		t, err := s.Trial(ctx, run, id)
-		if err != nil {
-			continue // damaged: it stays as it is
-		}
-		p, err := s.pack(t)
-		if err != nil {
-			return err
-		}
-		list = append(list, p)
-	}
-	return s.inTx(ctx, func(tx *sql.Tx) error {
-		var fixed, kept string
-		const trigger = `SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?`
-		err := errors.Join(tx.QueryRowContext(ctx, trigger, "trials_fixed").Scan(&fixed),
-			tx.QueryRowContext(ctx, trigger, "blobs_kept").Scan(&kept))
-		if err != nil {
-			return err
-		}
-		for _, text := range []string{`DROP TRIGGER trials_fixed`, `DROP TRIGGER blobs_kept`} {
-			if _, err := tx.ExecContext(ctx, text); err != nil {
-				return err
-			}
-		}
-		for _, p := range list {
-			_, err := tx.ExecContext(ctx, `UPDATE trials SET body = ?, base = ?, series = ? WHERE run = ? AND
-				id = ?`, p.body, p.base, p.series, p.run, p.id)
-			if err != nil {
-				return err
-			}
-		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM blobs WHERE run = ? AND trial NOT IN
-			(SELECT id FROM trials WHERE run = ? AND series IS NULL)`, run, run)
-		for _, text := range []string{fixed, kept} {
-			if err == nil {
-				_, err = tx.ExecContext(ctx, text)
-			}
-		}
-		return err
-	})
 }

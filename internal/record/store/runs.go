@@ -23,7 +23,7 @@ type Head struct {
 	Status, Reason string
 	Trials         int    // rows of the plan with a trial, however often it was repeated
 	Failed         int    // rows whose last trial failed
-	Damaged        string // why the run cannot be read, as far as this has been looked at
+	Damaged        string // why the run is never read
 }
 
 // Note is what is learnt about a run after its head was stored. Reading a run adds its notes to the head,
@@ -121,54 +121,17 @@ func stored(run *record.Run) time.Time {
 
 // CreateRun stores the head of a run. An id that exists is a *DuplicateError.
 func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
+	if !validID.MatchString(run.ID) {
+		return fmt.Errorf("store run %q: %w", run.ID, errID)
+	}
 	body, err := s.packJSON(run)
 	if err != nil {
 		return fmt.Errorf("store run %s: %v", run.ID, err)
 	}
-	if !validID.MatchString(run.ID) {
-		return fmt.Errorf("store run %q: %w", run.ID, errID)
-	}
-	return s.inTx(ctx, func(tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, started_ns, head)
-			SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT run FROM removed) ON CONFLICT DO NOTHING`,
-			run.ID, stored(&run).UnixNano(), body)
-		if err := s.added(res, err, "run "+run.ID); err != nil {
-			return err
-		}
-		return s.list(ctx, tx, &run)
-	})
-}
-
-// list adds a run to the listing.
-func (s *Store) list(ctx context.Context, tx *sql.Tx, run *record.Run) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO listing (run, started_ns, plan, lab) VALUES (?, ?, ?, ?)
-		ON CONFLICT DO NOTHING`, run.ID, run.Started.UnixNano(), run.Design.Name, run.Lab)
-	return err
-}
-
-// fillListing adds the runs of schema 1. What cannot be read is left to who asks for it.
-func (s *Store) fillListing(ctx context.Context) error {
-	ids, err := query(ctx, s, scanText, `SELECT id FROM runs WHERE id NOT IN (SELECT run FROM listing)`)
-	if err != nil {
-		return fmt.Errorf("list runs in %s: %w", s.path, err)
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	return s.inTx(ctx, func(tx *sql.Tx) error {
-		for _, id := range ids {
-			run := record.Run{}
-			var body []byte
-			err := tx.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = ?`, id).Scan(&body)
-			if err != nil || s.unpackJSON(body, &run) != nil || run.ID != id {
-				continue
-			}
-			if err := s.list(ctx, tx, &run); err != nil {
-				return fmt.Errorf("list run %s in %s: %w", id, s.path, err)
-			}
-		}
-		return nil
-	})
+	res, err := s.db.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, head)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE ?1 NOT IN (SELECT run FROM removed) ON CONFLICT DO NOTHING`,
+		run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), run.Design.Name, run.Lab, body)
+	return s.added(res, err, "run "+run.ID)
 }
 
 func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
@@ -211,67 +174,27 @@ func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when t
 	return s.added(res, err, "end of run "+runID)
 }
 
-// Runs lists all runs, newest first. One that is damaged says so, as far as it shows, and hides no other; an
-// error comes with those that could be read.
+// Runs lists all runs, newest first. A row is tried again only while its trials fail, except by a search.
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
-	var errs []error
-	type count struct{ trials, failed int }
-	counts, ends := map[string]count{}, map[string]Head{}
-	_, err := query(ctx, s, func(r *sql.Rows) (none any, err error) {
-		var id string
-		var c count
-		err = r.Scan(&id, &c.trials, &c.failed)
-		counts[id] = c
-		return nil, err
-	}, `SELECT run, count(*), count(*) FILTER (WHERE status <> ?) FROM trials GROUP BY run`, record.TrialOK)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("count trials in %s: %w", s.path, err))
-	}
-	_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
-		var id string
-		var repeated int
-		err = r.Scan(&id, &repeated)
-		// A row is tried again only while its trials fail, except by a search.
-		c := counts[id]
-		counts[id] = count{c.trials - repeated, max(0, c.failed-repeated)}
-		return nil, err
-	}, `SELECT run, count(*) FROM trials WHERE attempt > 1 GROUP BY run`)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("count repeated trials in %s: %w", s.path, err))
-	}
-	_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
-		var id string
-		var h Head
-		err = r.Scan(&id, &h.Status, &h.Reason)
-		ends[id] = h
-		return nil, err
-	}, `SELECT run, status, reason FROM run_ends ORDER BY seq`)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("read ends of runs in %s: %w", s.path, err))
-	}
 	heads, err := query(ctx, s, func(r *sql.Rows) (h Head, err error) {
 		var started int64
-		var plan, lab sql.NullString
-		err = r.Scan(&h.ID, &started, &plan, &lab)
-		h.Started, h.Plan, h.Lab = time.Unix(0, started).UTC(), plan.String, lab.String
-		h.Status = record.RunRunning
-		if end, ok := ends[h.ID]; ok {
-			h.Status, h.Reason = end.Status, end.Reason
-		}
-		h.Trials, h.Failed = counts[h.ID].trials, counts[h.ID].failed
-		switch {
-		case !validID.MatchString(h.ID):
+		err = r.Scan(&h.ID, &started, &h.Plan, &h.Lab, &h.Status, &h.Reason, &h.Trials, &h.Failed)
+		h.Started = time.Unix(0, started).UTC()
+		if !validID.MatchString(h.ID) {
 			h.Damaged = errID.Error()
-		case !plan.Valid:
-			h.Damaged = "its head cannot be read"
 		}
 		return h, err
-	}, `SELECT r.id, coalesce(l.started_ns, r.started_ns), l.plan, l.lab FROM runs r LEFT JOIN listing l ON l.run = r.id
-		ORDER BY r.started_ns DESC, r.id DESC`)
+	}, `SELECT r.id, r.started_ns, r.plan, r.lab, coalesce(e.status, ?), coalesce(e.reason, ''),
+			coalesce(t.count - t.repeated, 0), max(0, coalesce(t.failed - t.repeated, 0))
+		FROM runs r
+		LEFT JOIN (SELECT run, status, reason, max(seq) FROM run_ends GROUP BY run) e ON e.run = r.id
+		LEFT JOIN (SELECT run, count(*) AS count, count(*) FILTER (WHERE attempt > 1) AS repeated,
+			count(*) FILTER (WHERE status <> ?) AS failed FROM trials GROUP BY run) t ON t.run = r.id
+		ORDER BY r.stored_ns DESC, r.id DESC`, record.RunRunning, record.TrialOK)
 	if err != nil {
-		errs = append(errs, fmt.Errorf("list runs in %s: %w", s.path, err))
+		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}
-	return heads, errors.Join(errs...)
+	return heads, nil
 }
 
 // Find returns the run with this id, with this unique prefix, or the newest ("latest"). The error is a
@@ -310,7 +233,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 
 // ids lists the runs' ids, newest first.
 func (s *Store) ids(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s, scanText, `SELECT id FROM runs ORDER BY started_ns DESC, id DESC`)
+	ids, err := query(ctx, s, scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}

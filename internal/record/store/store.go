@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -36,15 +35,10 @@ type Store struct {
 	db   *sql.DB
 	enc  *zstd.Encoder
 	dec  *zstd.Decoder
-
-	mu      sync.Mutex // guards what follows
-	writing *encoding
-	reading *decoding
 }
 
 // Open opens the store at path for writing, creates it (and its directories, mode 0700) where it is
-// missing, and brings an older schema forward. A schema from a newer program is a *NewerError, and the file
-// is left alone.
+// missing. Another schema is a *VersionError, and the file is left alone.
 func Open(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -63,22 +57,16 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s, err := open(ctx, path, modeWrite, migrate)
+	s, err := open(ctx, path, modeWrite)
 	if err != nil && cmp.Or(unix.Access(path, unix.W_OK), unix.Access(filepath.Dir(path), unix.W_OK)) != nil {
 		err = check.WithHint(err, filepath.Dir(path)+
 			" cannot be written to: list, show and report can read it")
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := s.fillListing(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	return s, err
 }
 
 // OpenReadOnly opens an existing store for reading, also where nothing can be written. A store that does not
-// exist, or that no run was ever written to, is ErrNone. An older one is brought forward, or a copy of it.
+// exist, or that no run was ever written to, is ErrNone.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -91,14 +79,7 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s, err := open(ctx, path, modeRead, checkReadable)
-	if errors.Is(err, errOlder) {
-		if s, err = Open(ctx, path); err == nil {
-			if err = s.Close(); err == nil {
-				s, err = open(ctx, path, modeRead, checkReadable)
-			}
-		}
-	}
+	s, err := open(ctx, path, modeRead)
 	if err == nil || !unwritable(err) {
 		return s, err
 	}
@@ -106,10 +87,7 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	// nobody writes to it: without a log it is all there is, else a copy is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
-		s, err := open(ctx, path, modeFrozen, checkReadable)
-		if !errors.Is(err, errOlder) {
-			return s, err
-		}
+		return open(ctx, path, modeFrozen)
 	}
 	return openCopy(ctx, path)
 }
@@ -162,34 +140,32 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// open connects and proves that the file is a database, with a schema that is fit.
-func open(ctx context.Context, path, mode string,
-	fit func(ctx context.Context, db *sql.DB, path string, steps []string) error) (*Store, error) {
+// open connects and proves that the file is a database with this program's schema.
+func open(ctx context.Context, path, mode string) (*Store, error) {
 	db, err := sql.Open("sqlite", dsn(path, mode))
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
-	// One connection: one writer, and no reader that sees half a migration.
-	db.SetMaxOpenConns(1)
+	db.SetMaxOpenConns(1) // one writer
 	s := &Store{path: path, db: db}
 	if err = ping(ctx, db); err == nil {
-		s.enc, err = newEncoder()
+		s.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window),
+			zstd.WithLowerEncoderMem(true))
 	}
 	if err == nil {
-		s.dec, err = newDecoder()
+		s.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlob))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
-	if err := fit(ctx, db, path, migrations); err != nil {
+	err = checkVersion(ctx, db, path)
+	if errors.Is(err, ErrNone) && mode == modeWrite {
+		err = s.createSchema(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
-}
-
-func newDecoder(more ...zstd.DOption) (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, append(more, zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxMemory(maxBlob))...)
 }
 
 // ping connects. SQLite's own patience does not cover the change to WAL: of several that open a new file at
@@ -203,6 +179,9 @@ const patience = 5 * time.Second
 
 // maxBlob bounds what one damaged blob can make us allocate.
 const maxBlob = 1 << 30
+
+// window is how far back the encoder looks. It holds twice that.
+const window = 1 << 20
 
 // How a file is opened.
 const (
@@ -236,7 +215,6 @@ func (s *Store) Path() string { return s.path }
 // Close releases the file.
 func (s *Store) Close() error {
 	s.dec.Close()
-	s.reading.close()
 	return errors.Join(s.enc.Close(), s.db.Close())
 }
 

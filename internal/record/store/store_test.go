@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -137,10 +135,8 @@ func TestNothingCanBeChanged(t *testing.T) {
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "k", Text: "t"}}}))
 	must(t, s.EndRun(ctx, "r1", record.RunDone, "", sampleStart))
-	_, err := s.db.ExecContext(ctx, `INSERT INTO blobs VALUES ('r1', 'b1-r01.1', 'p', 'raw', x'00')`)
-	must(t, err)
-	for _, table := range []string{"runs", "run_notes", "run_ends", "trials", "blobs", "listing"} {
-		column := map[string]string{"runs": "head", "run_ends": "status", "listing": "plan"}[table]
+	for _, table := range []string{"runs", "run_notes", "run_ends", "trials"} {
+		column := map[string]string{"runs": "head", "run_ends": "status"}[table]
 		if column == "" {
 			column = "body"
 		}
@@ -374,45 +370,6 @@ func TestUnusableDirectory(t *testing.T) {
 	}
 }
 
-func TestMigrations(t *testing.T) {
-	ctx, s := context.Background(), newStore(t)
-	must(t, s.CreateRun(ctx, sampleRun("r1")))
-	next := append(append([]string{}, migrations...),
-		`ALTER TABLE runs ADD COLUMN team TEXT NOT NULL DEFAULT ''`)
-	must(t, migrate(ctx, s.db, s.path, next))
-	must(t, migrate(ctx, s.db, s.path, next)) // again changes nothing
-	if v, err := version(ctx, s.db); err != nil || v != len(next) {
-		t.Errorf("version = %d, %v, want %d", v, err, len(next))
-	}
-	if run, err := s.Find(ctx, "r1"); err != nil || run.ID != "r1" {
-		t.Errorf("run after migration = %q, %v", run.ID, err)
-	}
-	for name, open := range map[string]func(context.Context, string) (*Store, error){
-		"write": Open, "read": OpenReadOnly} {
-		_, err := open(ctx, s.Path())
-		var newer *NewerError
-		if !errors.As(err, &newer) || newer.Has != len(next) || newer.Hint() == "" {
-			t.Errorf("open to %s a newer store: %v, want a NewerError", name, err)
-		}
-	}
-}
-
-func TestBrokenMigrationChangesNothing(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
-	bad := append(append([]string{}, migrations...), `CREATE TABLE extra (a)`, `CREATE NONSENSE`)
-	if err := migrate(ctx, s.db, s.path, bad); err == nil {
-		t.Fatal("a broken migration passed")
-	}
-	if v, err := version(ctx, s.db); err != nil || v != len(migrations) {
-		t.Errorf("version = %d, %v, want %d", v, err, len(migrations))
-	}
-	var n int
-	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM sqlite_master WHERE name = 'extra'`).Scan(&n)
-	if !errors.Is(err, sql.ErrNoRows) {
-		t.Errorf("half a migration stayed: %v", err)
-	}
-}
-
 func TestConcurrentOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.db")
 	errs := make(chan error)
@@ -430,97 +387,6 @@ func TestConcurrentOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// TestSplitTakesEveryTable fills every *record.Table that the type Trial can hold and demands that none of
-// them stays in the JSON: a new field of that type in record must be given a place in tables.
-func TestSplitTakesEveryTable(t *testing.T) {
-	var trial record.Trial
-	n := fill(reflect.ValueOf(&trial).Elem())
-	bare, parts := split(trial)
-	if n < 4 || len(parts) != n+4 { // measurements of latency, two of a hop
-		t.Errorf("%d parts for %d tables", len(parts), n)
-	}
-	if left := count(reflect.ValueOf(bare)); left != 0 {
-		t.Errorf("%d tables stay in the JSON", left)
-	}
-	if kept := count(reflect.ValueOf(trial)); kept != n {
-		t.Errorf("split changed the trial it was given: %d of %d tables left", kept, n)
-	}
-	must(t, join(&bare, parts))
-	if d := cmp.Diff(bare, trial, same); d != "" {
-		t.Errorf("joined trial differs (-got +want):\n%s", d)
-	}
-	if err := join(&bare, []part{{path: "traffic/flows/9/sent", kind: kindTable}}); err == nil {
-		t.Error("a part without a place was accepted")
-	}
-}
-
-var tableType = reflect.TypeFor[*record.Table]()
-
-// fill makes one of everything, down to the tables, and counts these.
-func fill(v reflect.Value) int {
-	switch {
-	case v.Type() == tableType:
-		table := record.NewTable("a")
-		table.Append(1, 2)
-		v.Set(reflect.ValueOf(table))
-		return 1
-	case v.Type() == reflect.TypeFor[time.Time]():
-		return 0
-	case v.Kind() == reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		return fill(v.Elem())
-	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		return fill(v.Index(0))
-	case v.Kind() == reflect.Map:
-		e := reflect.New(v.Type().Elem()).Elem()
-		n := fill(e)
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf("x").Convert(v.Type().Key()), e)
-		return n
-	case v.Kind() == reflect.Struct:
-		n := 0
-		for i := range v.NumField() {
-			n += fill(v.Field(i))
-		}
-		return n
-	}
-	return 0
-}
-
-func count(v reflect.Value) int {
-	switch {
-	case v.Type() == tableType:
-		if v.IsNil() {
-			return 0
-		}
-		return 1
-	case v.Type() == reflect.TypeFor[time.Time]():
-		return 0
-	case v.Kind() == reflect.Pointer && !v.IsNil():
-		return count(v.Elem())
-	case v.Kind() == reflect.Slice:
-		n := 0
-		for i := range v.Len() {
-			n += count(v.Index(i))
-		}
-		return n
-	case v.Kind() == reflect.Map:
-		n := 0
-		for _, k := range v.MapKeys() {
-			n += count(v.MapIndex(k))
-		}
-		return n
-	case v.Kind() == reflect.Struct:
-		n := 0
-		for i := range v.NumField() {
-			n += count(v.Field(i))
-		}
-		return n
-	}
-	return 0
 }
 
 func TestNewID(t *testing.T) {

@@ -11,9 +11,9 @@ func TestVerifyFindsDamage(t *testing.T) {
 		name, damage, want string // want: part of the error, "" for none
 	}{
 		{"whole", "", ""},
-		{"series without its trial",
-			`PRAGMA foreign_keys=0; INSERT INTO blobs VALUES ('r','nobody','p','raw',x'00')`,
-			"a row of blobs refers to no row of trials"},
+		{"end without its run",
+			`PRAGMA foreign_keys=0; INSERT INTO run_ends VALUES (9,'nobody','done','',0)`,
+			"a row of run_ends refers to no row of runs"},
 		{"index without its rows",
 			`PRAGMA writable_schema=1; DELETE FROM sqlite_schema WHERE name='run_ends_run'`, "never used"},
 		{"torn body", `DROP TRIGGER trials_fixed; UPDATE trials SET body = substr(body, 1, length(body)/2)`,

@@ -180,7 +180,7 @@ func FuzzReadPrinted(f *testing.F) {
 			if s.Table == nil {
 				continue
 			}
-			if _, err := s.Table.MarshalBinary(); err != nil || len(s.Table.V) != len(s.Table.Names) {
+			if _, err := s.Table.AppendBinary(nil); err != nil || len(s.Table.V) != len(s.Table.Names) {
 				t.Errorf("%s: %d columns of %d names, %v", s.Probe, len(s.Table.V), len(s.Table.Names), err)
 			}
 		}

@@ -1,0 +1,277 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Split separates the series of a trial from the rest and encodes them, as docs/reference/store.md describes.
+// The trial itself keeps them.
+func (t Trial) Split() (bare Trial, series []byte, err error) {
+	bare = t.Apart()
+	tables := bare.Tables()
+	for _, path := range slices.Sorted(maps.Keys(tables)) {
+		table := tables[path]
+		if *table == nil {
+			continue
+		}
+		series, err = (*table).AppendBinary(appendText(series, path))
+		if err != nil {
+			return Trial{}, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		*table = nil
+	}
+	latencies := bare.latencies()
+	for _, path := range slices.Sorted(maps.Keys(latencies)) {
+		series = appendText(series, path)
+		for _, a := range latencies[path].arrays() {
+			series = appendWhole(series, a.above())
+		}
+		for _, a := range latencies[path].arrays() {
+			*a.values = nil
+		}
+	}
+	return bare, series, nil
+}
+
+// Join puts back what Split encoded. A series without a place in the trial is an error.
+func (t *Trial) Join(series []byte) error {
+	tables, latencies := t.Tables(), t.latencies()
+	r := reader{rest: series}
+	for len(r.rest) > 0 {
+		path := r.text()
+		table, latency := tables[path], latencies[path]
+		switch {
+		case r.failed:
+		case table != nil:
+			*table = r.table()
+		case latency != nil:
+			for _, a := range latency.arrays() {
+				*a.values = r.whole()
+				a.raise()
+			}
+		default:
+			return fmt.Errorf("%s: a series without a place in the trial", path)
+		}
+	}
+	if r.failed {
+		return errSeries
+	}
+	return nil
+}
+
+// array is one series of a latency measurement. Where base has as many values, what is above them is stored,
+// which is less.
+type array struct {
+	values, base *[]int64
+}
+
+func (l *Latency) arrays() []array {
+	none := new([]int64)
+	return []array{{&l.RTT, none}, {&l.UserRTT, &l.RTT}, {&l.Late, none}, {&l.SentAt, &l.Late},
+		{&l.EchoNs, none}}
+}
+
+func (a array) above() []int64 {
+	if len(*a.values) != len(*a.base) {
+		return *a.values
+	}
+	above := slices.Clone(*a.values)
+	for i, base := range *a.base {
+		above[i] -= base
+	}
+	return above
+}
+
+// raise undoes above.
+func (a array) raise() {
+	if len(*a.values) != len(*a.base) {
+		return
+	}
+	for i, base := range *a.base {
+		(*a.values)[i] += base
+	}
+}
+
+var errSeries = errors.New("damaged series")
+
+// Forms of a column.
+const (
+	columnDoubles = iota
+	columnWhole   // whole numbers, where gap stands for NaN
+)
+
+// gap is no whole number that a double holds exactly.
+const gap = math.MinInt64
+
+// AppendBinary encodes the table.
+func (t *Table) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.AppendUvarint(b, uint64(len(t.Names)))
+	for _, name := range t.Names {
+		b = appendText(b, name)
+	}
+	b = appendWhole(b, t.T)
+	for i, column := range t.V {
+		if len(column) != len(t.T) {
+			return nil, fmt.Errorf("encode table column %s: %d values for %d times", t.Names[i], len(column),
+				len(t.T))
+		}
+		b = appendColumn(b, column)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary decodes what AppendBinary wrote. On error t is unchanged.
+func (t *Table) UnmarshalBinary(b []byte) error {
+	r := reader{rest: b}
+	table := r.table()
+	if r.failed || len(r.rest) > 0 {
+		return errSeries
+	}
+	*t = *table
+	return nil
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// appendWhole encodes the number of values, and the difference of each to the one before.
+func appendWhole(b []byte, values []int64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(values)))
+	last := int64(0)
+	for _, v := range values {
+		b = binary.AppendVarint(b, v-last)
+		last = v
+	}
+	return b
+}
+
+func appendColumn(b []byte, column []float64) []byte {
+	if values, ok := wholeNumbers(column); ok {
+		return appendWhole(append(b, columnWhole), values)
+	}
+	b = append(b, columnDoubles)
+	for _, v := range column {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	}
+	return b
+}
+
+// wholeNumbers converts a column, if every bit of it comes back.
+func wholeNumbers(column []float64) (values []int64, ok bool) {
+	values = make([]int64, len(column))
+	for i, v := range column {
+		bits := math.Float64bits(v)
+		switch {
+		case bits == math.Float64bits(math.NaN()):
+			values[i] = gap
+		case v != math.Trunc(v) || math.Abs(v) > 1<<53 || bits == 1<<63: // minus zero
+			return nil, false
+		default:
+			values[i] = int64(v)
+		}
+	}
+	return values, true
+}
+
+// reader takes values off encoded series. After the first that is missing it returns none.
+type reader struct {
+	rest   []byte
+	failed bool
+}
+
+func (r *reader) fail() {
+	r.failed, r.rest = true, nil
+}
+
+func (r *reader) take(n int) []byte {
+	if n > len(r.rest) {
+		r.fail()
+		return nil
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+// count reads a number of things that take a byte or more each, so that a damaged one exhausts no memory.
+func (r *reader) count() int {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || v > uint64(len(r.rest)-n) {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return int(v)
+}
+
+func (r *reader) text() string { return string(r.take(r.count())) }
+
+func (r *reader) whole() []int64 {
+	count := r.count()
+	if count == 0 {
+		return nil
+	}
+	values := make([]int64, count)
+	last := int64(0)
+	for i := range values {
+		d, n := binary.Varint(r.rest)
+		if n <= 0 {
+			r.fail()
+			return nil
+		}
+		r.rest = r.rest[n:]
+		last += d
+		values[i] = last
+	}
+	return values
+}
+
+func (r *reader) table() *Table {
+	t := &Table{Names: make([]string, r.count())}
+	for i := range t.Names {
+		t.Names[i] = r.text()
+	}
+	t.T = r.whole()
+	t.V = make([][]float64, len(t.Names))
+	for i := range t.V {
+		t.V[i] = r.column(len(t.T))
+	}
+	return t
+}
+
+func (r *reader) column(rows int) []float64 {
+	form := r.take(1)
+	if r.failed {
+		return nil
+	}
+	switch form[0] {
+	case columnDoubles:
+		b := r.take(8 * rows)
+		column := make([]float64, len(b)/8)
+		for i := range column {
+			column[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+		return column
+	case columnWhole:
+		values := r.whole()
+		if len(values) != rows {
+			break
+		}
+		column := make([]float64, rows)
+		for i, v := range values {
+			column[i] = float64(v)
+			if v == gap {
+				column[i] = math.NaN()
+			}
+		}
+		return column
+	}
+	r.fail()
+	return nil
+}
