@@ -27,7 +27,7 @@ func TestTesterHeadroom(t *testing.T) {
 		{"flows", "vm", evidence.GradeValid, flows, 1e6, 90_000},
 	} {
 		run := syntheticRun(test.factors)
-		run.Lab = test.lab
+		inLab(&run, test.lab)
 		run.Ceilings = append(run.Ceilings, record.Ceiling{Kind: "flows loopback, size 10000, 1 stream",
 			Value: 1e4, Unit: "flows/s", Engine: "flows", FlowSize: "10000", Streams: 1})
 		tr := newSynthetic(3).trial(test.factors, 1, 1, test.rate)

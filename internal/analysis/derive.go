@@ -266,7 +266,7 @@ func observing(trials []*validity.Judged) Observing {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]
-				own := c.CPUNs // all that older runs have
+				own := c.CPUNs // all that is known of a driver's process
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}

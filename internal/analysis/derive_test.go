@@ -168,7 +168,7 @@ func TestMissingHasReasons(t *testing.T) {
 		}
 	}
 	// A machine of its own has router figures.
-	run.Lab = "ssh"
+	inLab(&run, "ssh")
 	for i := range trials {
 		n := trials[i].Nodes["router"]
 		n.Samples = append(n.Samples, trials[i].Nodes["host"].Samples[0])

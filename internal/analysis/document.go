@@ -87,7 +87,10 @@ type RunHead struct {
 }
 
 // Path returns a cell without its loads.
-func (d *Document) Path(cell record.Factors) record.Factors { return record.PathOf(cell, d.Run.Loads) }
+func (d *Document) Path(cell record.Factors) record.Factors {
+	design := record.Design{Loads: d.Run.Loads}
+	return design.Path(cell)
+}
 
 // Emulated reports whether a router of the run was emulated: no number of it is that of a device.
 func (d *Document) Emulated() bool {

@@ -151,7 +151,7 @@ func TestRepeatedVerify(t *testing.T) {
 		run, trials := quickRun(3)
 		bad := trials[0]
 		bad.Row.Kind, bad.Row.ID, bad.ID, bad.Row.Factors = record.RowVerify, "b0-v01", "b0-v01.1",
-			record.PathOf(quickFactors(), nil)
+			run.Design.Path(quickFactors())
 		bad.Status, bad.Failure = record.TrialFailed, &record.Failure{Phase: record.PhaseVerify,
 			Error: "no answer"}
 		trials = append(trials, bad)

@@ -284,7 +284,7 @@ func TestGateFires(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			run := syntheticRun(test.factors)
 			if test.lab != "" {
-				run.Lab = test.lab
+				inLab(&run, test.lab)
 			}
 			trial := newSynthetic(uint64(i)).trial(test.factors, 1, 1, test.rate)
 			test.plant(&trial)
@@ -401,7 +401,7 @@ func TestGateStaysSilent(t *testing.T) {
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			run := syntheticRun(test.factors)
-			run.Lab = test.lab
+			inLab(&run, test.lab)
 			trial := newSynthetic(uint64(100+i)).trial(test.factors, 1, 1, test.rate)
 			test.plant(&trial)
 			if c := Derive(run, []record.Trial{trial}).Cells[0]; c.Grade != evidence.GradeValid {

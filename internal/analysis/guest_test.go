@@ -28,12 +28,15 @@ func TestGuestsAreSaid(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.lab+" "+tt.accel, func(t *testing.T) {
 			run, trials := quickRun(3)
-			run.Lab = tt.lab
+			inLab(&run, tt.lab)
 			run.Design.Description = "This machine acting as a router: how fast it forwards. More is in " +
 				"the guide."
 			if tt.accel != "" {
 				run.Environments = append(run.Environments, record.Environment{Node: "host",
 					Facts: map[string]string{"guest_accel": tt.accel}})
+			}
+			if tt.accel == "kvm" {
+				run.Nodes[1].CPUs = record.CPUsVirtual
 			}
 			d := Derive(run, trials)
 			if d.Summary[0] != tt.first || !strings.HasPrefix(d.Run.Description, strings.TrimSuffix(tt.first,
@@ -61,7 +64,7 @@ func TestGuestsAreSaid(t *testing.T) {
 // TestWhatAGuestTells: sums over the window of what only a guest, or its host, has sources for.
 func TestWhatAGuestTells(t *testing.T) {
 	run, trials := quickRun(1)
-	run.Lab = "vm"
+	inLab(&run, "vm")
 	for i := range trials {
 		w := trials[i].Window
 		add := func(node, probe string, from, to []float64, names ...string) {
@@ -90,7 +93,7 @@ func TestWhatAGuestTells(t *testing.T) {
 			t.Errorf("%s: got %v (missing: %s), want %v", name, got, c.Missing[name], v)
 		}
 	}
-	run.Lab = "local"
+	inLab(&run, "local")
 	c = cellOf(t, Derive(run, trials), quickFactors())
 	if _, ok := c.Metrics[metrics.KernelDrops]; ok || c.Missing[metrics.KernelDrops] == "" {
 		t.Errorf("%s in lab local: got a number, or no reason (%q), want none", metrics.KernelDrops,

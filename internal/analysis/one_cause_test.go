@@ -39,7 +39,8 @@ func TestOneEffectHasOneCause(t *testing.T) {
 		{"another path", quickFactors("direction", "up", "tunnel", "wireguard"), diagnosis.RandomLoss},
 	} {
 		lossy := cell(diagnosis.RandomLoss, 20e6, tt.of)
-		d := &Document{Cells: []Cell{lossy, policed}}
+		d := &Document{Cells: []Cell{lossy, policed},
+			Run: RunHead{Loads: designOf(tt.of, policed.Factors).Loads}}
 		d.oneCause()
 		got := d.Cells[0].Diagnosis
 		if got.Class != tt.want || !strings.Contains(got.Causes[0].Facts[0].Text, "9 %") {

@@ -14,7 +14,7 @@ import (
 func pairTrial() (record.Run, record.Trial) {
 	f := quickFactors()
 	run := syntheticRun(f)
-	run.Lab = "pair"
+	inLab(&run, "pair")
 	run.Design.Description = "This machine acting as a router: how fast it forwards between two others. More."
 	t := newSynthetic(7).trial(f, 1, 1, 1e9)
 	other := newSynthetic(8).trial(f, 1, 1, 1e9)

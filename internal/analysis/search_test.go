@@ -20,9 +20,10 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4",
 		"direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
 	m.Runs = 1
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone,
-		Design: record.Design{Catalogue: declaredFactors(), Method: m,
-			Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Status: record.RunDone,
+		Design: designOf(f)}
+	run.Design.Method = m
+	inLab(&run, "local")
 	var trials []record.Trial
 	var known []*record.Trial
 	for len(trials) < 300 {
@@ -182,12 +183,16 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 	m := searchMethod()
 	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1},
 		&record.Test{Duration: time.Second, Repeats: 1}
-	short := deviations(&record.Run{Lab: "local", Design: record.Design{Method: m}})
+	run := record.Run{Design: record.Design{Method: m}}
+	inLab(&run, "local")
+	short := deviations(&run)
 	_, strict := goalsOf("rfc2544")
 	m.Warmup, m.Cooldown, m.Search.Goals = 0, 7*time.Second, strict
 	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: 2 * time.Minute, Repeats: 20},
 		&record.Test{Duration: 2 * time.Second, Repeats: 50}
-	long := deviations(&record.Run{Lab: "ssh", Design: record.Design{Method: m}})
+	run.Design.Method = m
+	inLab(&run, "ssh")
+	long := deviations(&run)
 	for _, c := range []struct {
 		in   []string
 		part string

@@ -23,9 +23,9 @@ func TestSearchOfNewConnections(t *testing.T) {
 		t.Fatalf("unit %q, want %q", search.SearchUnit(f), record.UnitFlows)
 	}
 	const carries = 3000.0
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone,
-		Design: record.Design{Catalogue: declaredFactors(), Method: m,
-			Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Status: record.RunDone, Design: designOf(f)}
+	run.Design.Method = m
+	inLab(&run, "local")
 	var trials []record.Trial
 	var known []*record.Trial
 	for {

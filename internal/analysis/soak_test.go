@@ -21,9 +21,10 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 	const window = 5 * 60 * int64(1e9)
 	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute,
 		Runs: windows}
-	run := record.Run{ID: "r", Lab: "local", Status: record.RunDone,
-		Design: record.Design{Catalogue: declaredFactors(), Method: m,
-			Cells: []record.Factors{f}}}
+	run := record.Run{ID: "r", Status: record.RunDone,
+		Design: designOf(f)}
+	run.Design.Method = m
+	inLab(&run, "local")
 	var trials []record.Trial
 	for i := range windows {
 		memory := record.NewTable("total_bytes", "available_bytes")
@@ -164,7 +165,7 @@ func TestValidSaysWhatWasNotLookedAt(t *testing.T) {
 func TestLooksAtEachNode(t *testing.T) {
 	flat := func(int) float64 { return 1e9 }
 	run, trials := soakRun(6, flat, flat)
-	run.Lab = record.LabPair
+	inLab(&run, record.LabPair)
 	for i := range trials {
 		near := newSynthetic(uint64(i)).nodes(trials[i].Window)["host"]
 		near.Samples = append(near.Samples, record.Samples{Probe: "kernellog",

@@ -69,7 +69,8 @@ func (s *synthetic) trial(f record.Factors, block, index int, rate float64) reco
 
 func (s *synthetic) idle(f record.Factors, block, index int) record.Trial {
 	t := s.trial(f, block, index, 1e9)
-	t.Row.Kind, t.Row.Factors = record.RowIdle, record.PathOf(f, nil)
+	design := designOf(f)
+	t.Row.Kind, t.Row.Factors = record.RowIdle, design.Path(f)
 	t.Idle, t.Loaded, t.Traffic = s.latency(t.Window, 100e3, 10e3), nil, nil
 	return t
 }
@@ -246,14 +247,50 @@ func forward() record.Topology {
 }
 
 func syntheticRun(cells ...record.Factors) record.Run {
-	return record.Run{
-		ID: "r1", Status: record.RunDone, Lab: "local", Version: "1", Command: "chokepoint run",
+	run := record.Run{
+		ID: "r1", Status: record.RunDone, Version: "1", Command: "chokepoint run",
 		Topologies: []record.Topology{forward()},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
 			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
-		Design: record.Design{Catalogue: declaredFactors(), Name: "quick",
-			Description: "this machine acting as a router", Cells: cells,
-			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
+		Design: designOf(cells...),
+	}
+	run.Design.Name = "quick"
+	run.Design.Description = "this machine acting as a router"
+	run.Design.Method = record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}
+	inLab(&run, "local")
+	return run
+}
+
+func designOf(cells ...record.Factors) record.Design {
+	c := declaredFactors()
+	return record.Design{Catalogue: c, Cells: cells, Loads: c.Loads(cells)}
+}
+
+// inLab puts a run on a kind of lab, with the facts of its nodes there.
+func inLab(run *record.Run, lab string) {
+	end := record.NodeFacts{Driven: record.DrivenByAgent, CPUs: record.CPUsShared, Clock: record.ClockSame}
+	router := end
+	_, guests := record.GuestArch(lab)
+	switch {
+	case guests:
+		router.OwnKernel, router.CPUs, router.Clock = true, record.CPUsEmulated, record.ClockRelated
+	case lab == record.LabPair:
+		end.OwnKernel, end.CPUs, end.Clock = true, record.CPUsOwn, record.ClockRelated
+		router = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn,
+			Unreachable: "nothing of chokepoint runs on it"}
+	case lab == record.LabSSH:
+		end = record.NodeFacts{Driven: record.DrivenByAgent}
+		router = end
+	}
+	run.Lab = lab
+	run.Nodes = nil
+	for _, name := range []string{"client", "router", "server", record.HostNode} {
+		n := end
+		if name == "router" {
+			n = router
+		}
+		n.Name = name
+		run.Nodes = append(run.Nodes, n)
 	}
 }
 

@@ -291,11 +291,9 @@ func otherBed(was, is *record.Run) (out []string) {
 		}
 	}
 	differ("kind of lab", was.Lab, is.Lab)
-	if was.Peer != "" { // older runs do not say
-		before, _ := Peer{At: was.Peer}.address()
-		now, _ := Peer{At: is.Peer}.address()
-		differ("peer", before, now)
-	}
+	before, _ := Peer{At: was.Peer}.address()
+	now, _ := Peer{At: is.Peer}.address()
+	differ("peer", before, now)
 	differ("queues of each virtual link", fmt.Sprint(max(was.Queues, 1)), fmt.Sprint(max(is.Queues, 1)))
 	differ("driver of the routers", was.Driver, is.Driver)
 	for _, n := range is.Nodes {

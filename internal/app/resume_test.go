@@ -162,7 +162,8 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	}
 }
 
-// damage changes the beginning of the head that is stored of a run: behind its id and its time.
+// damage changes the beginning of the head that is stored of a run: behind its id, two times, the names of
+// its plan and lab.
 func damage(t *testing.T, file, run string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -175,7 +176,7 @@ func damage(t *testing.T, file, run string) {
 			t.Fatal("the head is not there")
 		}
 		rest = rest[at+len(run):]
-		if head := rest[8:]; bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
+		if head := rest[8+8+len("samplelocal"):]; bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
 			head[0] ^= 1
 			break
 		}

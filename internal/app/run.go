@@ -398,7 +398,7 @@ func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err erro
 	return skipped, err
 }
 
-// proberOf is the latency probe that a design asks for; a design of an older version names none.
+// proberOf returns the latency probe that a design asks for, or the usual one.
 func proberOf(m record.Measure) traffic.Prober {
 	for _, l := range node.Probers() {
 		if l.Name() == m.Probe {

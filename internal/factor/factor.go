@@ -7,7 +7,6 @@
 package factor
 
 import (
-	"encoding/json"
 	"iter"
 	"maps"
 	"slices"
@@ -40,28 +39,6 @@ func (c Cell) Has(levels map[string]string) bool {
 
 // Names lists the names of a cell's factors, sorted.
 func (c Cell) Names() []string { return slices.Sorted(maps.Keys(c)) }
-
-// Renamed is the present name of a factor that had another one in earlier versions.
-func Renamed(name string) (now string, ok bool) {
-	if name == "udp_trains" {
-		return string(UDPGSO), true
-	}
-	return name, false
-}
-
-// UnmarshalJSON reads a stored cell, with the present names of its factors.
-func (c *Cell) UnmarshalJSON(data []byte) error {
-	var levels map[string]string
-	if err := json.Unmarshal(data, &levels); err != nil || levels == nil {
-		return err
-	}
-	*c = make(Cell, len(levels))
-	for name, level := range levels {
-		now, _ := Renamed(name)
-		(*c)[now] = level
-	}
-	return nil
-}
 
 // Clone returns an independent copy.
 func (c Cell) Clone() Cell {

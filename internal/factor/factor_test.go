@@ -1,7 +1,6 @@
 package factor
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -135,23 +134,6 @@ func TestTypedLevels(t *testing.T) {
 	with = Streams.With(c, "8")
 	if with.Key() != "queue=fq queue@client=sfq queue@router.wan=codel streams=8" {
 		t.Errorf("key: %s", with.Key())
-	}
-}
-
-// TestEarlierNames: a cell that was stored under an earlier name of a factor has the present one.
-func TestEarlierNames(t *testing.T) {
-	var c Cell
-	if err := json.Unmarshal([]byte(`{"udp_trains":"off","streams":"1"}`), &c); err != nil {
-		t.Fatal(err)
-	}
-	if !maps.Equal(c, Cell{"udp_gso": "off", "streams": "1"}) {
-		t.Errorf("read %v", c)
-	}
-	if now, renamed := Renamed("udp_trains"); !renamed || now != "udp_gso" {
-		t.Errorf("udp_trains is now %q (%t)", now, renamed)
-	}
-	if now, renamed := Renamed("streams"); renamed || now != "streams" {
-		t.Errorf("streams is now %q (%t)", now, renamed)
 	}
 }
 

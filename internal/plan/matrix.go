@@ -73,14 +73,11 @@ func (r *reader) combination(what string, c *combination) func(*yaml.Node) error
 	}
 }
 
-// lookup finds a factor by its name; one that has another name now is refused with that.
+// lookup finds a factor by its name.
 func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	f, ok := r.v.Lookup(name)
 	if ok {
 		return f, nil
-	}
-	if now, was := factor.Renamed(name); was {
-		return f, r.fail(n, name+" is now "+now, "unknown factor %q", name)
 	}
 	plain, place := factor.Split(name)
 	f, ok = r.v.Lookup(plain)

@@ -1,8 +1,6 @@
 package record
 
 import (
-	"cmp"
-	"encoding/json"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -70,20 +68,6 @@ func (l Load) Limits(side string) EndLimits {
 		return l.Far
 	}
 	return l.Near
-}
-
-// UnmarshalJSON reads a stored load, also one of the time when UDP GSO was called trains.
-func (l *Load) UnmarshalJSON(data []byte) error {
-	type stored Load
-	var older struct {
-		GSO string `json:"trains"`
-	}
-	if err := json.Unmarshal(data, (*stored)(l)); err != nil {
-		return err
-	}
-	err := json.Unmarshal(data, &older)
-	l.GSO = cmp.Or(l.GSO, older.GSO)
-	return err
 }
 
 // Ways to count UDP, and whether batches of datagrams are sent by UDP GSO.

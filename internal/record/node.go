@@ -96,39 +96,14 @@ func (r *Run) NearShares() bool {
 	return near.CPUs == CPUsShared || near.Kernel != "" && near.Kernel == r.Tested().Kernel
 }
 
-// Node returns the facts of a node, of a run from before they were stored those of its kind of lab.
+// Node returns the facts of a node.
 func (r *Run) Node(name string) NodeFacts {
 	for _, n := range r.Nodes {
 		if n.Name == name {
 			return n
 		}
 	}
-	if len(r.Nodes) > 0 {
-		return NodeFacts{Name: name}
-	}
-	router := len(r.Topologies) == 0 && name == "router" // as every plan calls it
-	for _, t := range r.Topologies {
-		router = router || slices.Contains(t.Routers, name)
-	}
-	n := NodeFacts{Name: name, Driven: DrivenByAgent}
-	_, guests := GuestArch(r.Lab)
-	switch {
-	case guests && router:
-		n.OwnKernel, n.CPUs, n.Clock = true, CPUsEmulated, ClockRelated
-		for _, e := range r.Environments {
-			if e.Facts["guest_accel"] == "kvm" {
-				n.CPUs = CPUsVirtual
-			}
-		}
-	case guests || r.Lab == LabLocal:
-		n.CPUs, n.Clock = CPUsShared, ClockSame
-	case r.Lab == LabPair && router:
-		n = NodeFacts{Name: name, OwnKernel: true, CPUs: CPUsOwn,
-			Unreachable: "nothing of chokepoint runs on it"}
-	case r.Lab == LabPair:
-		n.OwnKernel, n.CPUs, n.Clock = true, CPUsOwn, ClockRelated
-	}
-	return n
+	return NodeFacts{Name: name}
 }
 
 // Facts are those of the environment of a node, nil where it told none.

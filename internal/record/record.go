@@ -6,7 +6,6 @@
 package record
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -99,7 +98,6 @@ type Design struct {
 	Cuts         []string                     `json:"cuts,omitempty"`    // what --budget cut, in words
 	Experiment   *Experiment                  `json:"experiment,omitempty"`
 	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
-	// Absent in older runs.
 	Loads []string `json:"loads,omitempty"`
 
 	// Catalogue says what the factors' names mean. It is not stored: who reads a run gives that of this
@@ -111,14 +109,6 @@ type Design struct {
 type FactorLevels struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
-}
-
-// UnmarshalJSON reads a stored factor by its present name.
-func (f *FactorLevels) UnmarshalJSON(data []byte) error {
-	type stored FactorLevels
-	err := json.Unmarshal(data, (*stored)(f))
-	f.Name, _ = factor.Renamed(f.Name)
-	return err
 }
 
 // Skipped is a cell that is not run, with the reason.
@@ -278,8 +268,8 @@ type PathEvidence struct {
 	WantMTU      int           `json:"want_mtu"`
 	BytesOffered int64         `json:"bytes_offered"` // payload bytes sent by the check
 	Counters     []CounterMove `json:"counters"`
-	// CountedFrom is when the counters of "window" had been read, just before it began. Absent in older
-	// runs, in which they are those of the whole load.
+	// CountedFrom is when the counters of "window" had been read, just before it began. Absent where
+	// only counters of the whole load were read, as of a router without an agent.
 	CountedFrom int64             `json:"counted_from_ns,omitempty"`
 	Details     map[string]string `json:"details,omitempty"`
 }
@@ -481,8 +471,7 @@ type Environment struct {
 	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
-	// Inventory is what the node had before the run set anything there; absent of a node that is no Linux,
-	// and in older runs.
+	// Inventory is what the node had before the run set anything there; absent of a node that is no Linux.
 	Inventory *Inventory `json:"inventory,omitempty"`
 	// InventoryAfter is the same behind the last trial, with what that trial had set.
 	InventoryAfter *Inventory `json:"inventory_after,omitempty"`

@@ -93,7 +93,9 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 			Lab: "local", LabNote: "as root", Seed: 8812739501134, Status: record.RunDone,
 			Command: "chokepoint run quick --set method.seed=8812739501134", Version: "0.1.0",
 			Method: record.Method{Duration: 2 * time.Second, Warmup: 400 * time.Millisecond, Runs: blocks,
-				Order: "blocks", Seed: 8812739501134}},
+				Order: "blocks", Seed: 8812739501134},
+			Loads: []string{"congestion", "direction", "engine", "packet_size", "protocol", "rate",
+				"streams"}},
 		Summary: []string{
 			"This machine acting as a router forwards 5.81 Gbit/s of TCP with one stream, and 1.05 Gbit/s " +
 				"of it through WireGuard: 18.1 % of the same without tunnel.",

@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -82,18 +81,6 @@ type Chart struct {
 type Bar struct {
 	Levels []string `json:"levels"`
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
-}
-
-// UnmarshalJSON also reads a bar as bundles before the effects of ciphers have it, whose rate is goodput_bps.
-func (b *Bar) UnmarshalJSON(text []byte) error {
-	type bar Bar
-	v := struct {
-		*bar
-		Before float64 `json:"goodput_bps"`
-	}{bar: (*bar)(b)}
-	err := json.Unmarshal(text, &v)
-	b.Rate = cmp.Or(b.Rate, v.Before)
-	return err
 }
 
 // Effects are those of all factors, and for each two factors the strongest of their interactions.

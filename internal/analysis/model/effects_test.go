@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -166,16 +165,5 @@ func TestNoEffects(t *testing.T) {
 	}
 	if e := FindEffects(nil, []string{"x"}); len(e.Main)+len(e.Interactions)+len(e.Charts) != 0 {
 		t.Errorf("of nothing: %+v", e)
-	}
-}
-
-// TestBarsOfBefore: bundles that others have made stay readable.
-func TestBarsOfBefore(t *testing.T) {
-	for _, key := range []string{"rate", "goodput_bps"} {
-		var b Bar
-		err := json.Unmarshal([]byte(`{"levels": ["none"], "`+key+`": 2e9}`), &b)
-		if err != nil || b.Rate != 2e9 || !slices.Equal(b.Levels, []string{"none"}) {
-			t.Errorf("%s: got %+v, %v", key, b, err)
-		}
 	}
 }

@@ -427,17 +427,11 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	return kind, value
 }
 
-// sizeOf is the number of streams or the packet size that a ceiling was measured with. Those of older runs
-// say it in their name alone.
+// sizeOf is the number of streams or the packet size that a ceiling was measured with.
 func sizeOf(c record.Ceiling, udp bool) float64 {
 	n := c.Streams
 	if udp {
 		n = c.PacketSize
-	}
-	if n == 0 {
-		for _, word := range strings.FieldsFunc(c.Kind, func(r rune) bool { return r < '0' || r > '9' }) {
-			n, _ = strconv.Atoi(word)
-		}
 	}
 	return float64(max(n, 1))
 }

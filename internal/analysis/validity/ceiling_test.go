@@ -141,9 +141,9 @@ func TestRouteOfSiteToSite(t *testing.T) {
 func TestTesterCeiling(t *testing.T) {
 	run := syntheticRun()
 	run.Ceilings = []record.Ceiling{
-		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"}, {Kind: "tcp loopback, 4 streams",
-			Value: 50e9, Unit: "bit/s"},
-		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"},
+		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s", Streams: 1},
+		{Kind: "tcp loopback, 4 streams", Value: 50e9, Unit: "bit/s", Streams: 4},
+		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps", PacketSize: 64, Streams: 1},
 		{Kind: "udp loopback, 1500-byte packets, 2 streams", Value: 8e5, Unit: "pps", Protocol: "udp",
 			PacketSize: 1500, Streams: 2},
 		{Kind: "flows loopback, size 10000, 1 stream", Value: 8e3, Unit: "flows/s", Engine: "flows",
@@ -271,7 +271,8 @@ func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
 	} {
 		f := quickFactors()
 		run := syntheticRun(f)
-		run.Lab, run.Environments = tt.lab, tt.ends
+		inLab(&run, tt.lab)
+		run.Environments = tt.ends
 		if tt.link != "" {
 			run.Design.Conditions = map[string]string{record.LinkCondition: tt.link}
 		}

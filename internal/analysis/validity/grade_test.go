@@ -15,7 +15,9 @@ func TestSharedCoresNeedTraffic(t *testing.T) {
 		want  bool
 	}{{nil, true}, {[]record.Factors{tcp}, true}, {[]record.Factors{cipher, tcp}, true},
 		{[]record.Factors{cipher}, false}} {
-		all := Caveats(&record.Run{Lab: record.LabLocal}, nil, nil, tt.cells)
+		var run record.Run
+		inLab(&run, record.LabLocal)
+		all := Caveats(&run, nil, nil, tt.cells)
 		has := slices.ContainsFunc(all, func(c record.Caveat) bool { return c.Kind == "shared-cores" })
 		if has != tt.want {
 			t.Errorf("cells %v: the caveat is there: %v, want %v", tt.cells, has, tt.want)

@@ -28,13 +28,43 @@ func quickFactors(changes ...string) record.Factors {
 }
 
 func syntheticRun(cells ...record.Factors) record.Run {
-	return record.Run{
-		ID: "r1", Status: record.RunDone, Lab: "local", Version: "1", Command: "chokepoint run",
+	run := record.Run{
+		ID: "r1", Status: record.RunDone, Version: "1", Command: "chokepoint run",
 		Topologies: []record.Topology{forward()},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
 			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
 		Design: record.Design{Name: "quick", Description: "this machine acting as a router", Cells: cells,
 			Method: record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}},
+	}
+	inLab(&run, "local")
+	return run
+}
+
+// inLab puts a run on a kind of lab, with the facts of its nodes there.
+func inLab(run *record.Run, lab string) {
+	end := record.NodeFacts{Driven: record.DrivenByAgent, CPUs: record.CPUsShared, Clock: record.ClockSame}
+	router := end
+	_, guests := record.GuestArch(lab)
+	switch {
+	case guests:
+		router.OwnKernel, router.CPUs, router.Clock = true, record.CPUsEmulated, record.ClockRelated
+	case lab == record.LabPair:
+		end.OwnKernel, end.CPUs, end.Clock = true, record.CPUsOwn, record.ClockRelated
+		router = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn,
+			Unreachable: "nothing of chokepoint runs on it"}
+	case lab == record.LabSSH:
+		end = record.NodeFacts{Driven: record.DrivenByAgent}
+		router = end
+	}
+	run.Lab = lab
+	run.Nodes = nil
+	for _, name := range []string{"client", "router", "server", record.HostNode} {
+		n := end
+		if name == "router" {
+			n = router
+		}
+		n.Name = name
+		run.Nodes = append(run.Nodes, n)
 	}
 }
 
