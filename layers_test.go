@@ -13,8 +13,8 @@ import (
 var layers = [][]string{
 	0: {"unit", "check", "labtest/apart", "labtest/steady"},
 	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
-	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/ciphers", "analysis/model"},
-	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
+	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/model", "cipher"},
+	3: {"plan", "analysis/metrics", "analysis/ciphers", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
 		"probe", "trial/traffic", "userfile", "labtest/routeros"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
@@ -22,7 +22,7 @@ var layers = [][]string{
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
 		"lab/driver", "lab/vm", "lab/agent", "lab/isp"},
 	5: {"analysis", "foreign", "lab", "registry/node", "trial/traffic/ceiling"},
-	6: {"trial", "analysis/tuning", "catalogue/bundle"},
+	6: {"trial", "analysis/tuning", "bundle"},
 	7: {"labtest", "report"},
 	8: {"registry"},
 	9: {"app"},
@@ -32,14 +32,16 @@ var layers = [][]string{
 }
 
 // laterStages lists, for a room, those that it may not import in any layer: a lab and a probe do not know the
-// trial that uses them, and nothing that is computed or shown is known where it is measured.
+// trial that uses them, what measures computes no result, and published results do not depend on how ours are
+// computed.
 var laterStages = map[string][]string{
-	"plan":     {"lab", "probe", "trial", "report", "foreign"},
-	"lab":      {"plan", "trial", "analysis", "report", "foreign"},
-	"probe":    {"plan", "trial", "analysis", "report", "foreign"},
-	"trial":    {"report", "foreign"},
-	"analysis": {"plan", "lab", "probe", "trial", "report", "foreign"},
-	"report":   {"lab", "probe", "trial"},
+	"plan":      {"lab", "probe", "trial", "report", "foreign"},
+	"lab":       {"plan", "trial", "analysis", "report", "foreign"},
+	"probe":     {"plan", "trial", "analysis", "report", "foreign"},
+	"trial":     {"analysis", "report", "foreign"},
+	"catalogue": {"analysis"},
+	"analysis":  {"plan", "lab", "probe", "trial", "report", "foreign"},
+	"report":    {"lab", "probe", "trial"},
 }
 
 // layerOf returns the layer of a package, or -1.
@@ -189,10 +191,10 @@ func homeOf(imported string) (home, bool) {
 
 // pure packages compute: no files, no network, no clock, no output, and no randomness that a seed does not
 // decide.
-var pure = []string{"unit", "check", "factor", "overhead", "record", "plan", "analysis", "analysis/method",
-	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
+var pure = []string{"unit", "check", "cipher", "factor", "overhead", "record", "plan", "analysis",
+	"analysis/method", "analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
-	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue", "catalogue/bundle"}
+	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue", "bundle"}
 
 var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",
 	"plugin"}

@@ -30,7 +30,7 @@ func newSchema(t *testing.T) *schema {
 	for _, f := range tr.production() {
 		pkg := path.Base(f.pkg)
 		if f.pkg != "record" && f.pkg != "factor" && f.pkg != "catalogue" &&
-			f.pkg != "catalogue/bundle" && pkg != "analysis" &&
+			f.pkg != "bundle" && f.pkg != "cipher" && pkg != "analysis" &&
 			!strings.HasPrefix(f.pkg, "analysis/") {
 			continue
 		}

@@ -337,7 +337,9 @@ func firstText(e ast.Expr) (string, bool) {
 var tokenBudgets = map[string]int{
 	"analysis":  189_500,
 	"app":       23_700,
-	"catalogue": 11_000,
+	"bundle":    7_600,
+	"catalogue": 3_200,
+	"cipher":    2_900,
 	"check":     1_500,
 	"cmd":       57_600,
 	"factor":    10_000,

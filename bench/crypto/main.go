@@ -22,10 +22,10 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -36,7 +36,7 @@ func main() { os.Exit(rig.Main("crypto", run)) }
 func run(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("crypto", flag.ContinueOnError)
 	pairs := flags.Int("pairs", 6, "pairs of each algorithm, at least 6")
-	block := flags.Int("block", ciphers.Published, "bytes of a block")
+	block := flags.Int("block", cipher.Published, "bytes of a block")
 	seed := flags.Uint64("seed", 1, "of the order")
 	names := flags.String("algorithms", "aes-128-gcm,aes-256-cbc,chacha20-poly1305,sha256",
 		"which, with commas")
@@ -156,11 +156,11 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 // measured times an algorithm in an operation by chokepoint, once, as a stream where it has the
 // choice; in bytes or operations per second. Without an operation it is the algorithm's own.
 func (t trials) measured(ctx context.Context, name, operation string, block int) (float64, error) {
-	a, known := ciphers.Named(name)
+	a, known := cipher.Named(name)
 	if !known {
 		return 0, fmt.Errorf("algorithm %q is not known", name)
 	}
-	cell := ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: name,
+	cell := cipher.Cell{Library: cipher.OpenSSL, Algorithm: name,
 		Operation: cmp.Or(operation, a.Operations[0]), Threads: 1}
 	text := "{engine: cipher, algorithm: " + name + ", operation: " + cell.Operation
 	metric, scale := metrics.CipherOps, 1.0
@@ -169,7 +169,7 @@ func (t trials) measured(ctx context.Context, name, operation string, block int)
 		metric, scale = metrics.CipherRate, 8
 	}
 	if a.AEAD {
-		text += ", cipher_mode: " + ciphers.ModeEVP
+		text += ", cipher_mode: " + cipher.ModeEVP
 	}
 	plan := "name: crypto\nmethod: {runs: 1, duration: 1s, warmup: 0, cooldown: 0}\n" +
 		"measure: {latency_idle: off, latency_loaded: false, verify: false}\ninclude:\n- " + text + "}\n"

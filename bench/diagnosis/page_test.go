@@ -118,7 +118,7 @@ func BenchmarkDiagnose(b *testing.B) {
 	load(b, list, stored, func(x *aRun, _ []recorded) { run = cmp.Or(run, x) })
 	trials := slices.DeleteFunc(run.trials, func(t record.Trial) bool { return t.Row.Kind != record.RowLoad })
 	for i := 0; b.Loop(); i++ {
-		analysis.Candidate(&run.Run, trials[i%len(trials)])
+		analysis.Brief(&run.Run, trials[i%len(trials)])
 	}
 }
 

@@ -31,7 +31,6 @@ func Sum(t *record.Traffic) (s Sums, err error) {
 			return s, fmt.Errorf("stream %d sent for %d and received for %d ns", f.Stream, f.SenderNs,
 				f.ReceiverNs)
 		}
-		s.Goodput += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
 		s.Gigabytes += float64(f.ReceivedBytes) / 1e9
 		p := f.Packets
 		if p == nil {
@@ -48,6 +47,8 @@ func Sum(t *record.Traffic) (s Sums, err error) {
 			s.Duplicates, s.Reordered = s.Duplicates+*p.Duplicates, s.Reordered+*p.Reordered
 		}
 	}
+	up, down, _ := t.Goodput() // each flow has a window
+	s.Goodput = up + down
 	if s.Gigabytes == 0 && s.Sent == 0 {
 		return s, errors.New("no byte was received")
 	}

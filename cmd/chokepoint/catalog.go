@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )

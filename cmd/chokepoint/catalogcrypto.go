@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -139,8 +140,8 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 		for i := range d.Cells {
 			c := &d.Cells[i]
 			own, ok := figureOf(c, metric, scale)
-			cipher := factor.Engine.Is(c.Factors, factor.CipherEngine)
-			if ok && cipher && ciphers.CellOf(c.Factors, 0) == want {
+			ofCipher := factor.Engine.Is(c.Factors, factor.CipherEngine)
+			if ok && ofCipher && cipher.CellOf(c.Factors, 0) == want {
 				by := *s.Value
 				pairs = append(pairs, besideSpeed{s, own, own.Median / by, own.Low / by, own.High / by,
 					s.Mode})

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -71,9 +71,9 @@ func newCryptoCommand(p *program) *cobra.Command {
 	f.StringVar(&o.node, "node", "router", "`NODE` of that lab")
 	f.BoolVar(&o.full, "full", false, "measure all of it, in some 15 minutes")
 	f.StringSliceVar(&o.algorithms, "algorithm", firstAnswer[:], "`NAME` of an algorithm")
-	f.StringSliceVar(&o.libraries, "library", []string{ciphers.OpenSSL, ciphers.Go},
+	f.StringSliceVar(&o.libraries, "library", []string{cipher.OpenSSL, cipher.Go},
 		"`NAME` of what does the work: openssl, go or kernel")
-	f.IntSliceVar(&o.blocks, "block", []int{ciphers.Packet}, "size of a block in `BYTES`")
+	f.IntSliceVar(&o.blocks, "block", []int{cipher.Packet}, "size of a block in `BYTES`")
 	f.IntSliceVar(&o.threads, "threads", []int{1}, "`N` at once; 0: one for each CPU")
 	f.IntVar(&o.seconds, "seconds", 1, "length of a repetition, `N` seconds")
 	f.IntVar(&o.repetitions, "repeat", 6, "`N` repetitions; an interval needs 6")
@@ -86,8 +86,8 @@ func newCryptoCommand(p *program) *cobra.Command {
 	for _, chosen := range []string{"algorithm", "library", "block", "threads"} {
 		cmd.MarkFlagsMutuallyExclusive("full", chosen)
 	}
-	completeOne(cmd, "algorithm", ciphers.Names())
-	completeOne(cmd, "library", ciphers.Libraries())
+	completeOne(cmd, "algorithm", cipher.Names())
+	completeOne(cmd, "library", cipher.Libraries())
 	return cmd
 }
 
@@ -100,11 +100,11 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	}
 	o.asked = cmd.Flags().Changed("algorithm")
 	if o.full {
-		o.algorithms, o.libraries, o.asked = ciphers.Names(), []string{ciphers.OpenSSL}, true
-		o.blocks, o.threads = []int{ciphers.Published, ciphers.Packet, ciphers.Small}, []int{1, 0}
+		o.algorithms, o.libraries, o.asked = cipher.Names(), []string{cipher.OpenSSL}, true
+		o.blocks, o.threads = []int{cipher.Published, cipher.Packet, cipher.Small}, []int{1, 0}
 	}
-	for flag, list := range map[string][2][]string{"algorithm": {o.algorithms, ciphers.Names()},
-		"library": {o.libraries, ciphers.Libraries()}} {
+	for flag, list := range map[string][2][]string{"algorithm": {o.algorithms, cipher.Names()},
+		"library": {o.libraries, cipher.Libraries()}} {
 		for _, name := range list[0] {
 			if !slices.Contains(list[1], name) {
 				return app.Usage(fmt.Sprintf("--%s %q is not known", flag, name), "one of: "+
@@ -116,9 +116,9 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	case cmd.Flags().Changed("node") && o.attach == "":
 		return app.Usage("--node without --attach", "a machine is named by --on")
 	case len(o.libraries) == 0:
-		return app.Usage("--library names none", "one of: "+strings.Join(ciphers.Libraries(), ", "))
+		return app.Usage("--library names none", "one of: "+strings.Join(cipher.Libraries(), ", "))
 	case len(o.algorithms) == 0:
-		return app.Usage("--algorithm names none", "one of: "+strings.Join(ciphers.Names(), ", "))
+		return app.Usage("--algorithm names none", "one of: "+strings.Join(cipher.Names(), ", "))
 	}
 	for _, b := range []struct {
 		flag        string
@@ -126,8 +126,8 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		least, most int
 		what        string
 	}{
-		{"block", o.blocks, 1, ciphers.MaxBlock, "bytes of a block"},
-		{"threads", o.threads, 0, ciphers.MaxThreads, "threads at once; 0 is one for each CPU"},
+		{"block", o.blocks, 1, cipher.MaxBlock, "bytes of a block"},
+		{"threads", o.threads, 0, cipher.MaxThreads, "threads at once; 0 is one for each CPU"},
 		{"seconds", []int{o.seconds}, 1, maxCryptoSeconds, "length of a repetition in seconds"},
 		{"repeat", []int{o.repetitions}, 1, maxRepetitions, "repetitions; an interval needs 6"},
 	} {
@@ -191,16 +191,16 @@ func (o cryptoOptions) planText() string {
 	var groups [3][]string // with two directions, of blocks in one, of none
 	var signing []string
 	for _, name := range o.algorithms {
-		a, _ := ciphers.Named(name) // check has read it
+		a, _ := cipher.Named(name) // check has read it
 		switch {
-		case slices.Contains(a.Operations, ciphers.Decrypt):
+		case slices.Contains(a.Operations, cipher.Decrypt):
 			groups[0] = append(groups[0], name)
 		case a.Blocks():
 			groups[1] = append(groups[1], name)
 		default:
 			groups[2] = append(groups[2], name)
 		}
-		if slices.Contains(a.Operations, ciphers.Verify) {
+		if slices.Contains(a.Operations, cipher.Verify) {
 			signing = append(signing, name)
 		}
 	}
@@ -219,14 +219,14 @@ func (o cryptoOptions) planText() string {
 		entry(o.libraries, signing, ", operation: verify"+threads)
 	}
 	if o.full { // Go's library is what WireGuard in userspace uses; the kernel's crypto is what IPsec uses
-		entry([]string{ciphers.Go, ciphers.Kernel}, []string{"aes-128-gcm", "chacha20-poly1305"}, "")
+		entry([]string{cipher.Go, cipher.Kernel}, []string{"aes-128-gcm", "chacha20-poly1305"}, "")
 	}
 	return b.String()
 }
 
 func threadsLevel(n int) string {
 	if n == 0 {
-		return ciphers.AllThreads
+		return cipher.AllThreads
 	}
 	return strconv.Itoa(n)
 }

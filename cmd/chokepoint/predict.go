@@ -12,8 +12,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )

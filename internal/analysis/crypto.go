@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -70,11 +71,11 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 		for _, j := range good {
 			rates = append(rates, j.Trial.Cipher.Rate)
 			if _, known := j.Metrics.Values[metrics.CipherClock]; known ||
-				n.CPU.ClockFrom == ciphers.ClockUnwatched {
+				n.CPU.ClockFrom == cipher.ClockUnwatched {
 				n.CPU.ClockFrom = j.Metrics.ClockFrom
 			}
 		}
-		of := ciphers.CellOf(g.factors, c.CPUs)
+		of := cipher.CellOf(g.factors, c.CPUs)
 		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
 		for _, k := range g.cell.Reasons { // to suspect it
 			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
@@ -139,11 +140,11 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 // use ciphers of its own, which a program sees with a system call for each block. "" where there is none.
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)
-	libraries = []string{ciphers.OpenSSL, ciphers.Kernel}
+	libraries = []string{cipher.OpenSSL, cipher.Kernel}
 	switch {
 	case strings.HasPrefix(kind, "wireguard"):
 		if strings.Contains(kind+factor.Tunnel.Of(g.cell.Resolved), "userspace") {
-			libraries = []string{ciphers.Go}
+			libraries = []string{cipher.Go}
 		}
 		return "chacha20-poly1305", libraries
 	case strings.HasSuffix(kind, "-chacha20-poly1305"):
@@ -170,12 +171,12 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 	for _, library := range libraries {
 		least := math.Inf(1)
 		for _, r := range n.results {
-			if r.Library != library || r.Algorithm != algorithm || r.Operation != ciphers.Encrypt ||
+			if r.Library != library || r.Algorithm != algorithm || r.Operation != cipher.Encrypt ||
 				r.Threads != 1 {
 				continue
 			}
 			far := math.Abs(float64(r.Block - size))
-			if r.Mode == ciphers.ModeEVP {
+			if r.Mode == cipher.ModeEVP {
 				far += .5 // of the same size, packets count
 			}
 			if far < least {

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -23,7 +24,7 @@ func cipherFactors(library, algorithm string) record.Factors {
 func (s *synthetic) cipherTrial(f record.Factors, block, index int, rate float64) record.Trial {
 	t := s.trial(quickFactors(), block, index, 1e9)
 	t.Row.Kind, t.Row.Factors, t.Traffic, t.Loaded, t.Path = record.RowCipher, f, nil, nil, nil
-	c := ciphers.CellOf(f, 2)
+	c := cipher.CellOf(f, 2)
 	t.Cipher = &record.Cipher{Node: "router", Watched: record.HostNode, Library: c.Library, Version: "1.0",
 		Algorithm: c.Algorithm, Operation: c.Operation, Mode: c.Mode, Block: c.Block, Threads: 1, CPUs: 2,
 		Rate: rate}
@@ -57,7 +58,7 @@ func TestCiphersOfTheDocument(t *testing.T) {
 	}
 	n := d.Ciphers[0]
 	if n.Node != "router" || n.CPU.Model != "X9" || !slices.Equal(n.CPU.Features[0].Flags, []string{"aes"}) ||
-		n.Versions["openssl"] != "1.0" || n.CPU.ClockFrom != ciphers.ClockUnknown {
+		n.Versions["openssl"] != "1.0" || n.CPU.ClockFrom != cipher.ClockUnknown {
 		t.Errorf("got %+v", n)
 	}
 	if i := slices.IndexFunc(n.Advice, func(a ciphers.Advice) bool {
@@ -106,7 +107,7 @@ func TestAdviceOfDoubtfulCells(t *testing.T) {
 	trials[0].Nodes[record.HostNode] = host
 	told, want := 0, " In doubt: "+evidence.ReasonThrottled+"."
 	for _, a := range Derive(run, trials).Ciphers[0].Advice {
-		if a.Library == ciphers.OpenSSL && strings.HasSuffix(a.Text, want) {
+		if a.Library == cipher.OpenSSL && strings.HasSuffix(a.Text, want) {
 			told++
 		}
 	}

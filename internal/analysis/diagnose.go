@@ -76,19 +76,6 @@ func examine(o *diagnosis.Observation) examined {
 	return x
 }
 
-// Candidate is what a single trial says, while its run goes on; nil where it says nothing.
-func Candidate(run *record.Run, t record.Trial) *diagnosis.Diagnosis {
-	j := validity.Judge(run, []record.Trial{t})[0]
-	if !diagnosable(j) && !failedOnPath(j) {
-		return nil
-	}
-	d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(Observe(run, j))})
-	if !diagnosable(j) && d.Class == diagnosis.Unknown {
-		return nil
-	}
-	return d
-}
-
 // diagnosable reports whether a trial is one of a load, with numbers.
 func diagnosable(j *validity.Judged) bool {
 	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil &&

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -21,8 +22,8 @@ type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
 	if !factor.Sends(f) {
-		a, _ := ciphers.Named(ciphers.AlgorithmFactor.Of(f))
-		return cipherWork(ciphers.LibraryFactor.Of(f), a, metrics.RateOf(f))
+		a, _ := cipher.Named(cipher.AlgorithmFactor.Of(f))
+		return cipherWork(cipher.LibraryFactor.Of(f), a, metrics.RateOf(f))
 	}
 	if of := metrics.LoadOf(f); of != "" {
 		return work{of, metrics.RateOf(f)}
@@ -30,7 +31,7 @@ func workOf(f record.Factors) work {
 	return work{}
 }
 
-func cipherWork(library string, a ciphers.Algorithm, metric string) work {
+func cipherWork(library string, a cipher.Algorithm, metric string) work {
 	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
@@ -139,7 +140,7 @@ func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
 		if s.Source != source || !ok || s.Value == nil || !(*s.Value > 0) {
 			continue
 		}
-		a, _ := ciphers.Named(s.Algorithm)
+		a, _ := cipher.Named(s.Algorithm)
 		w, rate := cipherWork(cell.Library, a, metrics.CipherOps), *s.Value
 		if a.Blocks() {
 			w.metric, rate = metrics.CipherRate, 8*rate

@@ -19,8 +19,8 @@ func TestSearchOfNewConnections(t *testing.T) {
 		m.Search.Goals = append(m.Search.Goals, record.Goal(g))
 	}
 	f := quickFactors("engine", "flows")
-	if search.SearchUnit(f) != record.UnitFlows {
-		t.Fatalf("unit %q, want %q", search.SearchUnit(f), record.UnitFlows)
+	if record.SearchUnit(f) != record.UnitFlows {
+		t.Fatalf("unit %q, want %q", record.SearchUnit(f), record.UnitFlows)
 	}
 	const carries = 3000.0
 	run := record.Run{ID: "r", Status: record.RunDone, Design: designOf(f)}

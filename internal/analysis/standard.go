@@ -160,14 +160,14 @@ func searchNotes(run *record.Run) []string {
 		"10 Mpps, more than one core sends.")
 	add(mixed(run),
 		"Packets of IMIX have several sizes: their throughput in bits is that of the mean payload.")
-	add(some(func(f record.Factors) bool { return search.SearchUnit(f) == record.UnitBits }),
+	add(some(func(f record.Factors) bool { return record.SearchUnit(f) == record.UnitBits }),
 		"TCP is paced at the load, in bits of payload per second. Its loss ratio is the share of that rate "+
 			"that did not arrive, and every goal allows it "+unit.Percent(search.PacedShortfall)+".")
 	add(some(func(f record.Factors) bool {
 		return !run.Design.Searches(record.Row{Kind: record.RowLoad, Factors: f})
 	}), "A cell whose rate is a share of what was found is not searched: it is one load at that share of "+
 		"the first goal's throughput, in the median of the searches before it.")
-	add(some(func(f record.Factors) bool { return search.SearchUnit(f) == record.UnitFlows }),
+	add(some(func(f record.Factors) bool { return record.SearchUnit(f) == record.UnitFlows }),
 		"New TCP connections are begun at the load, each second. The loss ratio is the share of those that "+
 			"failed, or were not made within 200 ms of when they were due; where fewer flows were completed "+
 			"in the window than were due in it, by more than "+unit.Percent(search.GrowingBacklog)+

@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -71,13 +72,14 @@ func TestCandidateOfOneTrial(t *testing.T) {
 	run, trials := quickRun(1)
 	for _, trial := range trials {
 		load := trial.Row.Kind == record.RowLoad && trial.Status == record.TrialOK
-		if d := Candidate(&run, trial); (d != nil) != load || d != nil && d.Trials != 1 {
+		d := candidate(&run, validity.Judge(&run, []record.Trial{trial})[0])
+		if (d != nil) != load || d != nil && d.Trials != 1 {
 			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, d)
 		}
 	}
 	failed := trials[len(trials)-1]
 	failed.Status, failed.Failure = record.TrialFailed, &record.Failure{Phase: "load", Error: "no route"}
-	if d := Candidate(&run, failed); d != nil {
+	if d := candidate(&run, validity.Judge(&run, []record.Trial{failed})[0]); d != nil {
 		t.Errorf("a failed trial has the candidate %+v", d)
 	}
 }

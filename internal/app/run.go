@@ -379,7 +379,9 @@ func ahead(c *trial.Campaign, told []byte) (record.Event, error) {
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
 	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Engines: node.Engines(),
 		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes(),
-		Install: x.installer()}
+		Install:    x.installer(),
+		NewInterim: func(run *record.Run) trial.Interim { return analysis.NewInterim(run) },
+		Brief:      analysis.Brief}
 }
 
 // try brings up the labs of the plan and says which cells cannot be run there. No trial is made.

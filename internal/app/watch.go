@@ -50,7 +50,10 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 			return err
 		}
 	}
-	return trial.Look(looking, l, router, node.Probes(), o.Every, o.Show)
+	show := func(facts record.NodeFacts, data record.NodeData, from, to int64) error {
+		return o.Show(analysis.LookAt(facts, data, from, to))
+	}
+	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
 }
 
 // Reach reaches the machine that a command is about, as the router of a lab of its own.

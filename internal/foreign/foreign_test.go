@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -170,7 +170,7 @@ func TestOpenSSLCells(t *testing.T) {
 	} {
 		text := []byte(tt.text)
 		if tt.file != "" {
-			text = file(t, "../analysis/ciphers/testdata/"+tt.file)
+			text = file(t, "../cipher/testdata/"+tt.file)
 		}
 		var got []string
 		for _, r := range read(t, text, "openssl") {
@@ -201,7 +201,7 @@ func TestOpenSSLTexts(t *testing.T) {
 	} {
 		got := ""
 		for _, r := range read(t, []byte(tt.text), "openssl") {
-			got += ciphers.ThreadsFactor.Of(r.Factors)
+			got += cipher.ThreadsFactor.Of(r.Factors)
 		}
 		if got != tt.threads {
 			t.Errorf("%s: got figures of %q processes, want %q", tt.name, got, tt.threads)

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -87,7 +87,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			if figures {
 				threads, figures = 1, false
 			}
-			if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < ciphers.MaxThreads {
+			if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < cipher.MaxThreads {
 				threads = max(threads, n+1)
 				processes[figureOf(l)] = max(processes[figureOf(l)], n+1)
 			}
@@ -177,28 +177,28 @@ func (x speedLine) result(version string) Result {
 		Values: map[string]float64{metrics.CipherOps: x.rate}}}
 	set(r.Factors, factor.Engine, factor.CipherEngine)
 	set(r.Factors, factor.Topology, "forward")
-	set(r.Factors, ciphers.NodeFactor, "router")
-	set(r.Factors, ciphers.LibraryFactor, ciphers.OpenSSL)
-	set(r.Factors, ciphers.AlgorithmFactor, x.algorithm)
-	set(r.Factors, ciphers.ThreadsFactor, strconv.Itoa(x.threads))
+	set(r.Factors, cipher.NodeFactor, "router")
+	set(r.Factors, cipher.LibraryFactor, cipher.OpenSSL)
+	set(r.Factors, cipher.AlgorithmFactor, x.algorithm)
+	set(r.Factors, cipher.ThreadsFactor, strconv.Itoa(x.threads))
 	if x.block > 0 {
-		set(r.Factors, ciphers.BlockFactor, strconv.Itoa(x.block))
+		set(r.Factors, cipher.BlockFactor, strconv.Itoa(x.block))
 		r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
 	}
-	a, known := ciphers.Named(x.algorithm)
+	a, known := cipher.Named(x.algorithm)
 	if known && x.operation == "" {
 		x.operation = a.Operations[0]
 	}
-	set(r.Factors, ciphers.OperationFactor, x.operation)
-	if x.operation == ciphers.Encrypt {
+	set(r.Factors, cipher.OperationFactor, x.operation)
+	if x.operation == cipher.Encrypt {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it decrypts (-decrypt)")
 	}
 	if a.AEAD {
-		set(r.Factors, ciphers.ModeFactor, ciphers.ModeEVP)
+		set(r.Factors, cipher.ModeFactor, cipher.ModeEVP)
 		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is packets (-aead)")
 	}
 	x.setRun(&r)
-	if x.operation == ciphers.Hash && (strings.HasPrefix(version, "0.") || strings.HasPrefix(version, "1.")) {
+	if x.operation == cipher.Hash && (strings.HasPrefix(version, "0.") || strings.HasPrefix(version, "1.")) {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is EVP (-evp)")
 	}
 	return r
@@ -233,7 +233,7 @@ func (x *speedLine) named(text string) {
 	}
 	x.algorithm = text
 	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(") // "253 bits ecdh (x25519)"
-	if _, known := ciphers.Named(curve); known {
+	if _, known := cipher.Named(curve); known {
 		x.algorithm = curve
 	}
 }
@@ -284,7 +284,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 		}
 		text = head + "\n" + l
 	}
-	speed, err := ciphers.ParseSpeed([]byte(text))
+	speed, err := cipher.ParseSpeed([]byte(text))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -295,11 +295,11 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 			found = append(found, x)
 		}
 	}
-	operations := []string{ciphers.Derive}
+	operations := []string{cipher.Derive}
 	algorithm := map[string]string{"253": "x25519", "448": "x448"}[fields[2]]
 	switch {
 	case fields[0] == "+F6":
-		operations, algorithm = []string{ciphers.Sign, ciphers.Verify}, fields[3]
+		operations, algorithm = []string{cipher.Sign, cipher.Verify}, fields[3]
 	case algorithm == "":
 		algorithm = "ecdh-" + fields[2] + "-bits"
 	}
@@ -358,7 +358,7 @@ func keySpeed(fields, operations []string) (found []speedLine, err error) {
 			return nil, errors.New("no rate per second")
 		}
 		x := speedLine{rate: v,
-			operation: cmp.Or(map[string]string{"op": ciphers.Derive}[operations[k]], operations[k])}
+			operation: cmp.Or(map[string]string{"op": cipher.Derive}[operations[k]], operations[k])}
 		x.named(strings.Join(fields[:i], " "))
 		found = append(found, x)
 	}

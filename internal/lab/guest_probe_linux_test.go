@@ -200,7 +200,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	var trials labtest.Trials
 	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
 		Engines: node.Engines(),
-		Prober:  node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 20 * time.Second}
+		Prober:  node.Prober(), Probes: node.Probes(), NewInterim: interim, Store: &trials,
+		Slack: 20 * time.Second}
 	if err := errors.Join(c.Prepare(ctx), execute(ctx, c)); err != nil {
 		t.Error(err)
 	}

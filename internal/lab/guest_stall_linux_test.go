@@ -83,7 +83,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	trials := &labtest.Trials{}
 	return &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabVM, Design: p.Design,
 		Topologies: []record.Topology{l.Topology}}, Plan: p, Labs: labs,
-		Engines: node.Engines(), Prober: node.Prober(), Probes: node.Probes(), Store: trials}, labs, l, trials
+		Engines: node.Engines(), Prober: node.Prober(), Probes: node.Probes(), NewInterim: interim,
+		Store: trials}, labs, l, trials
 }
 
 func conclude(t *testing.T, c *trial.Campaign) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
@@ -14,7 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
+
+// interim analyses a campaign's trials as the program does.
+func interim(run *record.Run) trial.Interim { return analysis.NewInterim(run) }
 
 // TestMain lets the test program play the roles of a lab, and the parts of the tests that must die in a
 // process of their own.

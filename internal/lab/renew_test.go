@@ -255,7 +255,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	var trials labtest.Trials
 	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
 		Engines: node.Engines(),
-		Prober:  node.Prober(), Probes: node.Probes(), Store: &trials}
+		Prober:  node.Prober(), Probes: node.Probes(), NewInterim: interim, Store: &trials}
 	started := 0
 	c.Sink = func(e record.Event) {
 		if e.Event != "trial-started" {

@@ -55,7 +55,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 			var trials labtest.Trials
 			c := &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabLocal, Design: p.Design,
 				Topologies: []record.Topology{l.Topology}}, Plan: p, Labs: labs,
-				Engines: node.Engines(), Prober: node.Prober(), Probes: node.Probes(), Store: &trials}
+				Engines: node.Engines(), Prober: node.Prober(), Probes: node.Probes(), NewInterim: interim,
+				Store: &trials}
 			windows := 0
 			c.Sink = func(e record.Event) {
 				if e.Event != "phase" || e.Phase != record.PhaseWindow {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -82,7 +82,7 @@ func words() plan.Vocabulary {
 		"rtt_loaded_p99_ns", "host_busiest_core_ratio"}
 	return plan.Vocabulary{Metrics: measured, Catalogue: &factor.Catalogue{Shapes: topologies(),
 		Factors: slices.Concat(settings, base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(),
-			ciphers.Factors(topologies()), factor.Further())}}
+			cipher.Factors(topologies()), factor.Further())}}
 }
 
 func TestListResolvesNames(t *testing.T) {

@@ -1,8 +1,5 @@
 package record
 
-// RowCipher is the kind of a row of a cell that sends nothing: it measures a node's cipher.
-const RowCipher = "cipher"
-
 // OfCell says whether the row measures a cell, not a path.
 func (r Row) OfCell() bool { return r.Kind == RowLoad || r.Kind == RowCipher }
 

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -104,4 +105,25 @@ func MeanSize(sizes []int) float64 {
 		sum += n
 	}
 	return float64(sum) / float64(max(len(sizes), 1))
+}
+
+// Goodput returns the payload per second of the window that arrived in each direction, in bit/s; err says
+// what is missing in it.
+func (t *Traffic) Goodput() (up, down float64, err error) {
+	if len(t.Flows) == 0 {
+		err = errors.New("the engine reported no flow")
+	}
+	for _, f := range t.Flows {
+		if f.ReceiverNs <= 0 {
+			err = errors.New("the receiver reported no window")
+			continue
+		}
+		bps := float64(f.ReceivedBytes) * 8 / (float64(f.ReceiverNs) / 1e9)
+		if f.Direction == Down {
+			down += bps
+		} else {
+			up += bps
+		}
+	}
+	return up, down, err
 }

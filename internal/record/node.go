@@ -78,11 +78,8 @@ func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
 // where it has its own.
 func (r *Run) KernelOf(node string) (sharing []string) {
 	kernel := r.Node(node).Kernel
-	if kernel == "" {
-		return nil
-	}
 	for _, n := range r.Nodes {
-		if n.Kernel == kernel {
+		if kernel != "" && n.Kernel == kernel {
 			sharing = append(sharing, n.Name)
 		}
 	}
@@ -124,8 +121,8 @@ func (r *Run) Tested() NodeFacts {
 			return r.Node(t.Routers[0])
 		}
 	}
-	for _, t := range r.Topologies {
-		return r.Node(t.Near)
+	if len(r.Topologies) > 0 {
+		return r.Near()
 	}
 	return r.Node("router")
 }

@@ -1,5 +1,6 @@
 // Package record holds what a run leaves behind: the design, its rows and trials, samples and the words that
-// several stages speak. It computes nothing and touches no machine, and no type in it can hold a secret.
+// several stages speak. It touches no machine, its methods return only what follows from their own value, and
+// no type in it can hold a secret.
 //
 // Times inside a trial are nanoseconds of the controller's monotonic clock (CLOCK_MONOTONIC); Trial.Origin
 // is the zero to subtract and Trial.Started relates it to wall time.
@@ -123,6 +124,7 @@ const (
 	RowLoad   = "load"   // traffic of a cell
 	RowIdle   = "idle"   // latency of an idle path, once per block
 	RowVerify = "verify" // short trial that checks every byte
+	RowCipher = "cipher" // the speed of a node's cipher; nothing is sent
 )
 
 // Row is one line of the ordered list that a plan expands to.

@@ -82,6 +82,17 @@ const (
 	UnitFlows   = "flows/s" // new connections
 )
 
+// SearchUnit returns the unit of the loads with which a cell is searched.
+func SearchUnit(f Factors) string {
+	switch {
+	case factor.Engine.Is(f, "flows"):
+		return UnitFlows
+	case factor.Protocol.Is(f, factor.TCP):
+		return UnitBits
+	}
+	return UnitPackets
+}
+
 // Searches says that a row's rate is looked for. One that is a share of what is found is offered as it is.
 func (d Design) Searches(r Row) bool {
 	_, share := factor.FoundOf(r.Factors)

@@ -5,8 +5,8 @@ package registry
 import (
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -61,7 +61,7 @@ func vocabularyOf(engines []traffic.Engine, ips []string) plan.Vocabulary {
 		}
 	}
 	options.Engines = append(options.Engines, factor.CipherEngine)
-	ofEngines = append(ofEngines, ciphers.Factors(options.Shapes)...)
+	ofEngines = append(ofEngines, cipher.Factors(options.Shapes)...)
 	v := plan.Vocabulary{Absent: metrics.Absent, Catalogue: &factor.Catalogue{Shapes: options.Shapes,
 		Factors: slices.Concat(factor.Base(options), ofEngines, factor.Further(),
 			knob.Factors(node.Knobs()))}}

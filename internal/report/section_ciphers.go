@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -23,11 +24,11 @@ func cipherSection(v *view, s *Section) {
 			s.add(List{Title: "What of the CPU's time in a tunnel is its cipher", Items: shares})
 		}
 	}
-	for _, library := range ciphers.Libraries() {
+	for _, library := range cipher.Libraries() {
 		of := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
 		for _, block := range blocksOf(of) {
 			cells := filter(of, func(c *analysis.Cell) bool {
-				return ciphers.BlockFactor.Of(c.Factors) == block
+				return cipher.BlockFactor.Of(c.Factors) == block
 			})
 			metric, what, id := metrics.CipherRate, "blocks of "+block+" bytes", block
 			if block == "" {
@@ -47,7 +48,7 @@ func libraryOf(c *analysis.Cell) string {
 	if !enciphered(c) {
 		return ""
 	}
-	return ciphers.LibraryFactor.Of(c.Factors)
+	return cipher.LibraryFactor.Of(c.Factors)
 }
 
 // libraryWords name a library where something is its own alone.
@@ -62,7 +63,7 @@ func libraryWords(library string) string {
 func blocksOf(cells []*analysis.Cell) []string {
 	var out []string
 	for _, c := range cells {
-		if block := ciphers.BlockFactor.Of(c.Factors); !slices.Contains(out, block) {
+		if block := cipher.BlockFactor.Of(c.Factors); !slices.Contains(out, block) {
 			out = append(out, block)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -22,11 +23,11 @@ func cipherDocument() *analysis.Document {
 	}
 	d := &analysis.Document{Format: record.Format, Metrics: metrics.Metrics(),
 		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
-			ciphers.Factors(nil))},
+			cipher.Factors(nil))},
 		Run: analysis.RunHead{ID: "20261126-040000-0001", Plan: "crypto", Lab: "local",
 			Status: record.RunDone},
 		Ciphers: []analysis.CipherNode{{Node: "router", Versions: map[string]string{"openssl": "OpenSSL 3.0"},
-			CPU: ciphers.CPU{Model: "Tiny", Threads: 4, ClockFrom: ciphers.ClockTold,
+			CPU: ciphers.CPU{Model: "Tiny", Threads: 4, ClockFrom: cipher.ClockTold,
 				Features: ciphers.Features([]string{"aes", "neon"})},
 			Advice: []ciphers.Advice{{Kind: ciphers.AdviceVPN, Library: "openssl", Text: "WireGuard does."}},
 			Shares: []analysis.CipherShare{{Label: "wireguard", Text: "the tunnel's cipher takes 62 %"}}}}}
@@ -109,7 +110,7 @@ func TestLibrariesAreApart(t *testing.T) {
 			continue
 		}
 		for _, c := range f.Cells {
-			if want := ciphers.LibraryFactor.Of(c.Factors); !strings.HasPrefix(f.ID, "ciphers-"+want+"-") {
+			if want := cipher.LibraryFactor.Of(c.Factors); !strings.HasPrefix(f.ID, "ciphers-"+want+"-") {
 				t.Errorf("chart %s has a bar of library %s", f.ID, want)
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -30,7 +30,7 @@ func resultSection(v *view, s *Section) {
 // resultTables returns one table, or one for each library that did the work of ciphers and one for all other
 // cells: their figures say nothing about each other.
 func resultTables(v *view) (out []Table) {
-	for _, library := range append([]string{""}, ciphers.Libraries()...) {
+	for _, library := range append([]string{""}, cipher.Libraries()...) {
 		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
 		t := resultTable(v, cells)
 		if len(cells) < len(v.all) {

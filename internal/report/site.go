@@ -10,8 +10,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 

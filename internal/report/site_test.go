@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 )
 
 // collection is the catalogue with three own runs, one of a device that is in it.

@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -39,6 +36,17 @@ type Store interface {
 	AppendTrial(ctx context.Context, t record.Trial) error
 }
 
+// Interim analyses the trials so far and decides by them. It belongs to one boot of the routers.
+type Interim interface {
+	Add(t *record.Trial)
+	// Narrow reports whether the interval of a cell's rate is as narrow as the design wants it.
+	Narrow(cell string) bool
+	// Next returns the next trial of a row's search; more is false once the search has ended.
+	Next(row record.Row) (next record.SearchTrial, more bool, err error)
+	// ShareOf returns the load, in payload bits per second, of a cell that takes a share of another's rate.
+	ShareOf(found factor.Found) (bps float64, err error)
+}
+
 // Campaign runs a plan's rows. Its fields are fixed before Prepare.
 type Campaign struct {
 	Run     record.Run
@@ -52,6 +60,10 @@ type Campaign struct {
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
 	Done    []record.Trial                                 // of the run that is resumed
+	// NewInterim returns an Interim without trials.
+	NewInterim func(run *record.Run) Interim
+	// Brief returns the numbers of a finished trial for the live view; nil: none are shown.
+	Brief func(run *record.Run, t record.Trial) record.Event
 	// Install has the user put a firmware on the router, and returns once that is done; nil: nobody can.
 	Install func(ctx context.Context, level string) error
 	// InstallWait is how long the router may then take to tell its new version; 0 = 5 min.
@@ -84,17 +96,15 @@ type Campaign struct {
 	// and whether a step has installed something.
 	equipped, version string
 	installed         bool
-	// What later rows are decided by; the rest of a trial only the store needs, and a run may have many.
-	trials   []record.Trial       // of a plan that searches, without their series
-	rates    map[string][]float64 // cell → rate in each trial that ended well
-	skip     map[string]bool      // cells
-	rebooted map[string]bool      // cells, see rebootFor
-	kernels  map[string]string    // boot → the first machine that has it
-	boots    map[string]string    // of the trial before, see record.Trial.Boots
-	attempts map[string]int       // row → attempts in Done
-	total    int
-	index    int
-	pace     pace
+	interim           Interim           // what later rows are decided by
+	skip              map[string]bool   // cells
+	rebooted          map[string]bool   // cells, see rebootFor
+	kernels           map[string]string // boot → the first machine that has it
+	boots             map[string]string // of the trial before, see record.Trial.Boots
+	attempts          map[string]int    // row → attempts in Done
+	total             int
+	index             int
+	pace              pace
 }
 
 // labPlace is the lab that a cell needs.
@@ -137,7 +147,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		if err != nil {
 			continue
 		}
-		if c.Run.Design.Searches(row) && search.SearchUnit(cell) == record.UnitFlows {
+		if c.Run.Design.Searches(row) && record.SearchUnit(cell) == record.UnitFlows {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
 		out = append(out, ceiling.KindOf(d.engine, d.load, ceiling.Link{Offload: factor.Offload.Of(cell),
@@ -265,7 +275,7 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 
 // outset takes over what Done holds, and finds the rows that are left.
 func (c *Campaign) outset() (finished int, rows []record.Row) {
-	c.trials, c.rates = nil, map[string][]float64{}
+	c.interim = c.NewInterim(&c.Run)
 	for i := range c.Done {
 		c.remember(&c.Done[i])
 	}
@@ -428,13 +438,13 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
 	c.remember(t)
-	e := summary(t)
+	var e record.Event
+	if c.Brief != nil {
+		e = c.Brief(&c.Run, *t)
+	}
 	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
-	}
-	if d := analysis.Candidate(&c.Run, *t); d != nil && d.Named() {
-		e.Cause, e.Confidence = d.Text, d.Confidence
 	}
 	c.tell(e)
 	return nil
@@ -443,48 +453,12 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 // remember takes over what later rows are decided by.
 func (c *Campaign) remember(t *record.Trial) {
 	if c.anotherBoot(t) {
-		c.trials, c.rates = nil, map[string][]float64{}
+		c.interim = c.NewInterim(&c.Run)
 	}
 	if len(t.Boots) > 0 {
 		c.boots = t.Boots
 	}
-	if c.Run.Design.Method.Search != nil {
-		c.trials = append(c.trials, t.Light())
-	}
-	cell := t.Row.Cell()
-	switch {
-	case t.Status != record.TrialOK:
-	case t.Cipher != nil:
-		c.rates[cell] = append(c.rates[cell], t.Cipher.Rate)
-	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
-		c.rates[cell] = append(c.rates[cell], summary(t).Rate)
-	}
-}
-
-// summary is what the live view shows of a finished trial: counts over the window, as analysis will find
-// them again.
-func summary(t *record.Trial) (e record.Event) {
-	if t.Status != record.TrialOK {
-		return e
-	}
-	if t.Row.Kind == record.RowIdle && t.Idle != nil {
-		e.RTT = nearestRank(answered(t.Idle.RTT), 0.5)
-	}
-	if c := t.Cipher; c != nil && c.Block > 0 {
-		e.Rate = 8 * c.Rate
-	}
-	if t.Traffic == nil {
-		return e
-	}
-	for _, f := range t.Traffic.Flows {
-		if f.ReceiverNs > 0 {
-			e.Rate += float64(f.ReceivedBytes) * 8e9 / float64(f.ReceiverNs)
-			if f.Packets != nil {
-				e.PPS += float64(f.Packets.Received) * 1e9 / float64(f.ReceiverNs)
-			}
-		}
-	}
-	return e
+	c.interim.Add(t)
 }
 
 // steps asks for what a human must do at this point.
@@ -508,15 +482,10 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
 		return false
 	case row.OfCell():
-		return c.narrow(row.Cell())
+		return c.interim.Narrow(row.Cell())
 	}
-	wide := func(cell record.Factors) bool { return !c.narrow(cell.Key()) }
+	wide := func(cell record.Factors) bool { return !c.interim.Narrow(cell.Key()) }
 	return !slices.ContainsFunc(c.cellsOf(row), wide)
-}
-
-func (c *Campaign) narrow(cell string) bool {
-	a := c.Run.Design.Method.Adaptive
-	return statistics.Narrow(c.rates[cell], a.Width, a.Min)
 }
 
 // report forwards progress to the live view. latency says what a round-trip time is one of: "idle" or

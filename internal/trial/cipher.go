@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	suited "github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
@@ -23,7 +23,7 @@ import (
 type cipherNode struct {
 	node     *lab.Node
 	host     host.Host // takes commands
-	cpu      suited.CPU
+	cpus     int
 	watched  string            // the node whose samples tell of its CPUs
 	rounds   float64           // cycles of a round of the probe clock's loop, 0 if that is not known
 	versions map[string]string // of the libraries that were asked for
@@ -54,7 +54,7 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
-	n.cpu = suited.CPUOf(facts)
+	n.cpus = cipher.Threads(facts)
 	return n, nil
 }
 
@@ -80,10 +80,10 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	if v, known := n.versions[library]; known {
 		return v, nil
 	}
-	words := map[string]string{suited.Go: "of the agent's program",
-		suited.Kernel: "AF_ALG, a system call and a copy for each block"}[library]
+	words := map[string]string{cipher.Go: "of the agent's program",
+		cipher.Kernel: "AF_ALG, a system call and a copy for each block"}[library]
 	switch {
-	case library == suited.OpenSSL:
+	case library == cipher.OpenSSL:
 		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl", Args: []string{"version"}})
 		if code, ok := host.ExitCode(err); ok && code == 127 { // what a shell says of what is not there
 			err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
@@ -105,23 +105,23 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 
 // once measures a cell once, for so long, and what is measured with it: rates by operation. openssl knows
 // whole seconds alone.
-func (n *cipherNode) once(ctx context.Context, c suited.Cell, long time.Duration) (map[string]float64,
+func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration) (map[string]float64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)
 	defer cancel()
-	if c.Library == suited.OpenSSL {
+	if c.Library == cipher.OpenSSL {
 		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl",
 			Args: c.Command(int(wholeSeconds(long) / time.Second))})
 		if err != nil {
 			return nil, err
 		}
-		s, err := suited.ParseSpeed(out)
+		s, err := cipher.ParseSpeed(out)
 		if err != nil {
 			return nil, err
 		}
 		return s.Of(c)
 	}
-	verb := map[string]string{suited.Go: ciphers.VerbGo, suited.Kernel: ciphers.VerbKernel}[c.Library]
+	verb := map[string]string{cipher.Go: ciphers.VerbGo, cipher.Kernel: ciphers.VerbKernel}[c.Library]
 	var d ciphers.Done
 	err := n.node.Agent.Invoke(ctx, verb, ciphers.Request{Algorithm: c.Algorithm, Operation: c.Operation,
 		Block: c.Block, Threads: c.Threads, Ns: int64(long)}, &d)
@@ -142,9 +142,9 @@ const (
 )
 
 // lacks says why a library of the node cannot measure a cell, if that is sure.
-func (n *cipherNode) lacks(ctx context.Context, c suited.Cell) check.Answer {
+func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	long := cipherGlance
-	if c.Library == suited.OpenSSL && n.node.HasAgent() { // whose programs end with their sessions
+	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // whose programs end with their sessions
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, refusalTime)
 		defer cancel()
@@ -184,10 +184,10 @@ func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
 		return check.Not("a cipher is measured for %s at most", longestCipher).Hinted(
 			"set method.duration: %s", longestCipher), nil
 	}
-	n, err := b.ciphersOf(ctx, suited.NodeFactor.Of(cell))
-	var of suited.Cell
+	n, err := b.ciphersOf(ctx, cipher.NodeFactor.Of(cell))
+	var of cipher.Cell
 	if err == nil {
-		of = suited.CellOf(cell, n.cpu.Threads)
+		of = cipher.CellOf(cell, n.cpus)
 		_, err = n.version(ctx, of.Library)
 	}
 	switch {
@@ -198,7 +198,7 @@ func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
 	}
 	of.Threads = 1 // more can be done where one can
 	if of.Block > 0 {
-		of.Block = suited.Small // whatever the block
+		of.Block = cipher.Small // whatever the block
 	}
 	if a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {
 		return n.lacks(ctx, of)
@@ -211,18 +211,18 @@ func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
 // cipher measures the cell's cipher in the window.
 func (a *attempt) cipher(ctx context.Context) error {
 	f := a.t.Row.Factors
-	n, err := a.bench.ciphersOf(ctx, suited.NodeFactor.Of(f))
+	n, err := a.bench.ciphersOf(ctx, cipher.NodeFactor.Of(f))
 	if err != nil {
 		return err
 	}
-	c := suited.CellOf(f, n.cpu.Threads)
+	c := cipher.CellOf(f, n.cpus)
 	version, err := n.version(ctx, c.Library)
 	if err != nil {
 		return err
 	}
-	a.t.Resolved = map[string]string{string(suited.LibraryFactor): version}
+	a.t.Resolved = map[string]string{string(cipher.LibraryFactor): version}
 	long := a.m.Duration
-	if c.Library == suited.OpenSSL {
+	if c.Library == cipher.OpenSSL {
 		long = wholeSeconds(long)
 	}
 	begin := host.Monotonic() + int64(lead)
@@ -242,6 +242,6 @@ func (a *attempt) cipher(ctx context.Context) error {
 	}
 	a.t.Cipher = &record.Cipher{Node: n.node.Name, Watched: n.watched, Library: c.Library, Version: version,
 		Algorithm: c.Algorithm, Operation: c.Operation, Mode: c.Mode, Block: c.Block, Threads: c.Threads,
-		CPUs: n.cpu.Threads, Rate: rates[c.Operation], LoopCycles: n.rounds}
+		CPUs: n.cpus, Rate: rates[c.Operation], LoopCycles: n.rounds}
 	return nil
 }

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Look watches one node of a lab while whatever traffic flows there, and shows a glance every so often,
-// until ctx ends or show fails. It changes nothing.
+// Look samples one node of a lab while whatever traffic flows there, and hands the samples to show at each
+// interval, with its edges in the samples' own time, until ctx ends or show fails. It changes nothing.
 func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, every time.Duration,
-	show func(*analysis.Glance) error) (err error) {
+	show func(node record.NodeFacts, data record.NodeData, from, to int64) error) (err error) {
 	n, err := l.Node(ctx, node)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, ev
 		if err != nil {
 			return err
 		}
-		if err := show(analysis.LookAt(n.Describe(), data, from, to)); err != nil {
+		if err := show(n.Describe(), data, from, to); err != nil {
 			return err
 		}
 		from = to

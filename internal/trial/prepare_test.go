@@ -165,7 +165,7 @@ func prepared(t *testing.T, text string, labs trial.Labs, done ...record.Trial) 
 	told := map[string][]string{}
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs, Done: done,
 		Engines: []traffic.Engine{labtest.Engine{}}, Prober: labtest.Prober{},
-		Probes: labtest.Probes()}
+		Probes: labtest.Probes(), NewInterim: interim}
 	c.Sink = func(e record.Event) { told[e.Event] = append(told[e.Event], e.Text) }
 	if err := c.Prepare(t.Context()); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -16,6 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
+
+// interim analyses a campaign's trials as the program does.
+func interim(run *record.Run) trial.Interim { return analysis.NewInterim(run) }
 
 // fakeCampaign is a campaign over fakes. Its fields are set before Execute.
 type fakeCampaign struct {
@@ -46,6 +50,7 @@ func (r *fakeCampaign) Execute(ctx context.Context) error {
 		Lab: "fake", Design: r.Plan.Design, Meter: r.Meter}, Plan: r.Plan, Labs: r.Labs,
 		Engines: []traffic.Engine{r.Labs.Engine}, Prober: cmp.Or[traffic.Prober](r.Prober, labtest.Prober{}),
 		Probes: labtest.Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Marks: r.Marks,
+		NewInterim: interim, Brief: analysis.Brief,
 		Slack: cmp.Or(r.Slack, 2*time.Second), Until: r.Until,
 		Learnt: func(_ context.Context, _ []record.Skipped, caveats []record.Caveat) error {
 			r.Learnt = append(r.Learnt, caveats...)

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -160,15 +159,15 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.bench, a.lab, a.watch = b, b.lab, b.watch
-	row, knob := a.t.Row, ""
-	if a.t.Search != nil && a.m.Search != nil {
-		knob = a.m.Search.Knob
-		row.Factors = factor.Name(knob).With(row.Factors, search.KnobLevel(a.t.Search, knob))
+	row := a.t.Row
+	byKnob := a.t.Search != nil && a.m.Search != nil && a.m.Search.Knob != ""
+	if byKnob {
+		row.Factors = factor.Name(a.m.Search.Knob).With(row.Factors, knobLevel(a.t.Search))
 	}
 	if a.d, err = a.c.ask(row, a.lab.Topology, a.m); err != nil {
 		return err
 	}
-	if knob != "" {
+	if byKnob {
 		a.d.load.Duration = a.t.Search.Duration
 	} else if a.t.Search != nil {
 		if err := a.d.asks(a.t.Search); err != nil {
@@ -182,7 +181,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	}
 	a.d.load.Tag = a.lab.Tag(a.name())
 	if found, ok := factor.FoundOf(a.t.Row.Factors); ok && a.t.Row.Kind == record.RowLoad {
-		if a.d.load.RateBps, err = a.c.shareOf(found); err != nil {
+		if a.d.load.RateBps, err = a.c.interim.ShareOf(found); err != nil {
 			return err
 		}
 	}

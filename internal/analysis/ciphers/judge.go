@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -111,7 +112,7 @@ func doubted(speeds ...speed) string {
 func Advise(results []Result) []Advice {
 	out := []Advice{}
 	var all []finding
-	for _, library := range Libraries() {
+	for _, library := range cipher.Libraries() {
 		advice, found := advise(library, results)
 		out = append(out, advice...)
 		if found != nil {
@@ -164,8 +165,8 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 	}
 	block, mode := comparable(library, results)
 	find := func(algorithm, operation string) (speed, bool) {
-		a, _ := Named(algorithm)
-		want := Cell{Library: library, Algorithm: algorithm, Operation: operation, Threads: 1}
+		a, _ := cipher.Named(algorithm)
+		want := cipher.Cell{Library: library, Algorithm: algorithm, Operation: operation, Threads: 1}
 		if a.Blocks() {
 			want.Block = block
 		}
@@ -178,8 +179,8 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 		}
 		return speedOf(results[i]), true
 	}
-	c, okC := find(chacha, Encrypt)
-	gcm, okG := find("aes-128-gcm", Encrypt)
+	c, okC := find(chacha, cipher.Encrypt)
+	gcm, okG := find("aes-128-gcm", cipher.Encrypt)
 	if okC && okG {
 		in, doubt := fmt.Sprintf("per core in blocks of %d bytes", block), doubted(c, gcm)
 		speeds := fmt.Sprintf("%s and %s %s", goodput(max(c.median, gcm.median)),
@@ -212,8 +213,8 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 				"more: %s.%s", unit.Significant((alike-1)*100, 2)+" %", why, doubt)
 		}
 	}
-	if cbc, ok := find("aes-128-cbc", Encrypt); ok && okG {
-		if sha, ok := find("sha256", Hash); ok {
+	if cbc, ok := find("aes-128-cbc", cipher.Encrypt); ok && okG {
+		if sha, ok := find("sha256", cipher.Hash); ok {
 			// CBC authenticates nothing: each byte is encrypted, and hashed again.
 			together := cbc.after(sha)
 			word := map[int]string{bothAlike: "about as fast as", firstFaster: "faster than",
@@ -231,7 +232,7 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 // adviseKeys compares what a handshake takes.
 func adviseKeys(library string, find func(string, string) (speed, bool)) (out []Advice) {
 	for _, p := range []struct{ short, long, operation, word string }{
-		{"x25519", "x448", Derive, "shared keys"}, {"ed25519", "ed448", Sign, "signatures"},
+		{"x25519", "x448", cipher.Derive, "shared keys"}, {"ed25519", "ed448", cipher.Sign, "signatures"},
 	} {
 		a, okA := find(p.short, p.operation)
 		b, okB := find(p.long, p.operation)
@@ -276,15 +277,15 @@ func comparable(library string, results []Result) (block int, mode string) {
 		if r.Library != library || r.Block == 0 || r.Threads != 1 {
 			continue
 		}
-		if d := max(r.Block-Packet, Packet-r.Block); d < distance {
+		if d := max(r.Block-cipher.Packet, cipher.Packet-r.Block); d < distance {
 			distance, block = d, r.Block
 		}
 	}
-	mode = ModeEVP
+	mode = cipher.ModeEVP
 	if slices.ContainsFunc(results, func(r Result) bool {
-		return r.Library == library && r.Block == block && r.Mode == ModeAEAD && r.Algorithm == chacha
+		return r.Library == library && r.Block == block && r.Mode == cipher.ModeAEAD && r.Algorithm == chacha
 	}) {
-		mode = ModeAEAD
+		mode = cipher.ModeAEAD
 	}
 	return block, mode
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -21,8 +21,8 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 	switch {
 	case sends && among(cipherMetrics()):
 		return "it is of a cipher, which engine cipher measures"
-	case !sends && of(CipherRate, CyclesPerByte) && !ciphers.BlockFactor.In(cell),
-		!sends && of(CipherOps, CyclesPerOp) && ciphers.BlockFactor.In(cell):
+	case !sends && of(CipherRate, CyclesPerByte) && !cipher.BlockFactor.In(cell),
+		!sends && of(CipherOps, CyclesPerOp) && cipher.BlockFactor.In(cell):
 		return "ciphers and hashes have a rate in bits, keys have operations"
 	case !sends && !among(slices.Concat(cipherMetrics(), loadMetrics(), dropMetrics())):
 		return "engine cipher sends nothing"

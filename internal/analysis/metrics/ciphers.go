@@ -1,7 +1,7 @@
 package metrics
 
 import (
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -43,15 +43,15 @@ func cipherRateOf(block int) string {
 // of the loop that probe clock times, a round of which takes so many cycles; 0 Hz where neither tells.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
 	if hz = MostOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
-		return hz, ciphers.ClockTold
+		return hz, cipher.ClockTold
 	}
 	if hz = loopCycles * MostOf(n, "clock", "loop_rate_best_hz", from, to); hz > 0 {
-		return hz, ciphers.ClockEstimated
+		return hz, cipher.ClockEstimated
 	}
 	if loopCycles > 0 {
-		return 0, ciphers.ClockUntimed
+		return 0, cipher.ClockUntimed
 	}
-	return 0, ciphers.ClockUnknown
+	return 0, cipher.ClockUnknown
 }
 
 // MostOf is the largest value of a probe's stem between two times, over all labels; 0 where there is none.

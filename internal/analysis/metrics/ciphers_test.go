@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -28,18 +28,18 @@ func TestCipherMetrics(t *testing.T) {
 	}{
 		{"told", record.Cipher{Block: 1420, Threads: 1, Rate: 1e9, LoopCycles: 6},
 			clocked("cpufreq", "cpu0/frequency_hz", 2e9, 3e9, 2e9),
-			map[string]float64{CipherRate: 8e9, CipherClock: 3e9, CyclesPerByte: 3}, ciphers.ClockTold},
+			map[string]float64{CipherRate: 8e9, CipherClock: 3e9, CyclesPerByte: 3}, cipher.ClockTold},
 		{"estimated", record.Cipher{Threads: 1, Rate: 1e4, LoopCycles: 6},
 			clocked("clock", "cpu0/loop_rate_best_hz", 4e8, 5e8, 4e8),
-			map[string]float64{CipherOps: 1e4, CipherClock: 3e9, CyclesPerOp: 3e5}, ciphers.ClockEstimated},
+			map[string]float64{CipherOps: 1e4, CipherClock: 3e9, CyclesPerOp: 3e5}, cipher.ClockEstimated},
 		{"many threads", record.Cipher{Block: 1420, Threads: 2, Rate: 2e9},
 			clocked("cpufreq", "cpu0/frequency_hz", 3e9, 3e9, 3e9),
-			map[string]float64{CipherRate: 16e9, CipherClock: 3e9}, ciphers.ClockTold},
+			map[string]float64{CipherRate: 16e9, CipherClock: 3e9}, cipher.ClockTold},
 		{"a loop of unknown cycles", record.Cipher{Block: 1420, Threads: 1, Rate: 1e9},
 			clocked("clock", "cpu0/loop_rate_best_hz", 4e8, 4e8, 4e8), map[string]float64{CipherRate: 8e9},
-			ciphers.ClockUnknown},
+			cipher.ClockUnknown},
 		{"no loop was timed", record.Cipher{Block: 1420, Threads: 1, Rate: 1e9, LoopCycles: 6},
-			record.NodeData{}, map[string]float64{CipherRate: 8e9}, ciphers.ClockUntimed},
+			record.NodeData{}, map[string]float64{CipherRate: 8e9}, cipher.ClockUntimed},
 	} {
 		tt.cipher.Watched = "host"
 		m := NewMeasured()

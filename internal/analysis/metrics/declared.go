@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -231,7 +231,7 @@ func importedMetrics() []record.Metric {
 // cipher how fast that was.
 func RateOf(f record.Factors) string {
 	if !factor.Sends(f) {
-		return cipherRateOf(ciphers.BlockFactor.Number(f))
+		return cipherRateOf(cipher.BlockFactor.Number(f))
 	}
 	if factor.Protocol.Is(f, factor.UDP) {
 		return PacketRate

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
@@ -76,27 +75,16 @@ func Measure(t *record.Trial, p place) *Measured {
 }
 
 func (m *Measured) addGoodput(tr *record.Traffic) {
-	byDirection := map[string]float64{}
-	for i := range tr.Flows {
-		f := &tr.Flows[i]
-		if f.ReceiverNs <= 0 {
-			m.Lack("the receiver reported no window", Goodput)
-			return
-		}
-		byDirection[f.Direction] += float64(f.ReceivedBytes) * 8 / (float64(f.ReceiverNs) / 1e9)
-	}
-	if len(tr.Flows) == 0 {
-		m.Lack("the engine reported no flow", Goodput)
+	up, down, err := tr.Goodput()
+	if err != nil {
+		m.Lack(err.Error(), Goodput)
 		return
 	}
-	sum := 0.0
-	for _, d := range slices.Sorted(maps.Keys(byDirection)) {
-		sum += byDirection[d]
-	}
-	m.Set(Goodput, sum)
-	if len(byDirection) > 1 {
-		m.Set(GoodputUp, byDirection[record.Up])
-		m.Set(GoodputDown, byDirection[record.Down])
+	m.Set(Goodput, up+down)
+	another := func(f record.Flow) bool { return f.Direction != tr.Flows[0].Direction }
+	if slices.ContainsFunc(tr.Flows, another) {
+		m.Set(GoodputUp, up)
+		m.Set(GoodputDown, down)
 	}
 }
 

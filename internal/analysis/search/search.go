@@ -4,8 +4,6 @@ package search
 
 import (
 	"cmp"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
@@ -27,25 +25,6 @@ const PacedShortfall = 0.05
 // ShapedShortfall is the same of TCP behind a rate that a setting makes: that counts headers, too, of which a
 // tunnel adds more.
 const ShapedShortfall = 0.15
-
-// KnobLevel is the level of a setting that stands for the load of a search's trial, "" of one without.
-func KnobLevel(s *record.SearchTrial, knob string) string {
-	if knob == "" {
-		return ""
-	}
-	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
-}
-
-// SearchUnit is the unit of the loads with which a cell is searched.
-func SearchUnit(f record.Factors) string {
-	switch {
-	case factor.Engine.Is(f, "flows"):
-		return record.UnitFlows
-	case factor.Protocol.Is(f, factor.TCP):
-		return record.UnitBits
-	}
-	return record.UnitPackets
-}
 
 // SearchConfig is a search's input for its controller. greatest is the load to use where the plan names none.
 func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
@@ -106,13 +85,8 @@ func shortfall(t *record.Trial) float64 {
 	if t.Traffic == nil {
 		return 1
 	}
-	bps := 0.0
-	for i := range t.Traffic.Flows {
-		if f := &t.Traffic.Flows[i]; f.ReceiverNs > 0 {
-			bps += float64(f.ReceivedBytes) * 8e9 / float64(f.ReceiverNs)
-		}
-	}
-	return min(max(1-bps/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
+	up, down, _ := t.Traffic.Goodput() // what is not known did not arrive
+	return min(max(1-(up+down)/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
 // GrowingBacklog is by what share fewer flows may be completed in a window than were to start in it, before

@@ -335,16 +335,14 @@ func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 		return c
 	}
 	for _, f := range t.Flows {
-		seconds := float64(f.ReceiverNs) / 1e9
-		if seconds <= 0 {
-			continue
-		}
-		if f.Packets != nil {
+		if f.Packets != nil && f.ReceiverNs > 0 {
 			c.Unit = "pps"
-			c.Value += float64(f.Packets.Received) / seconds
-			continue
+			c.Value += float64(f.Packets.Received) / (float64(f.ReceiverNs) / 1e9)
 		}
-		c.Value += 8 * float64(f.ReceivedBytes) / seconds
+	}
+	if c.Unit == "bit/s" {
+		up, down, _ := t.Goodput() // 0: nothing was counted
+		c.Value = up + down
 	}
 	return c
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -320,7 +321,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
 			continue
 		}
-		c := ciphers.CellOf(cell.Factors, 0)
+		c := cipher.CellOf(cell.Factors, 0)
 		s := catalogue.Speed{Source: d.Run.ID, Device: RunDevice, Algorithm: c.Algorithm,
 			Operation: c.Operation, Block: c.Block, Unit: c.Unit()}
 		metric, scale := metrics.CipherOps, 1.0
@@ -333,7 +334,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		}
 		s.Value = new(v.Median / scale)
 		want, _ := ciphers.CellOfPublished(s)
-		threads := ciphers.ThreadsFactor.Of(cell.Factors)
+		threads := cipher.ThreadsFactor.Of(cell.Factors)
 		var words []string
 		for _, x := range [...]struct{ is, usual, text string }{{c.Library, want.Library, c.Library},
 			{c.Operation, want.Operation, c.Operation}, {c.Mode, want.Mode, c.Mode},

@@ -1,0 +1,151 @@
+package analysis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Brief returns the numbers of one finished trial and the cause found in it, for the live view.
+func Brief(run *record.Run, t record.Trial) (e record.Event) {
+	j := validity.Judge(run, []record.Trial{t})[0]
+	if t.Status == record.TrialOK {
+		e.Rate = j.Metrics.Values[metrics.Goodput]
+		e.PPS = j.Metrics.Values[metrics.PacketRate]
+		if t.Row.Kind == record.RowIdle {
+			e.RTT = int64(statistics.MedianSorted(j.Metrics.RTTs["idle"]))
+		}
+		if c := t.Cipher; c != nil && c.Block > 0 {
+			e.Rate = 8 * c.Rate
+		}
+	}
+	if d := candidate(run, j); d != nil && d.Named() {
+		e.Cause = d.Text
+		e.Confidence = d.Confidence
+	}
+	return e
+}
+
+// Interim holds what a running campaign decides by: the rates of its trials so far, and its searches.
+type Interim struct {
+	run    *record.Run
+	trials []record.Trial       // of a plan that searches, without their series
+	rates  map[string][]float64 // cell → rate in each trial that ended well
+}
+
+// NewInterim returns an Interim without trials.
+func NewInterim(run *record.Run) *Interim {
+	return &Interim{run: run, rates: map[string][]float64{}}
+}
+
+// Add takes over a finished trial.
+func (x *Interim) Add(t *record.Trial) {
+	if x.run.Design.Method.Search != nil {
+		x.trials = append(x.trials, t.Light())
+	}
+	cell := t.Row.Cell()
+	switch {
+	case t.Status != record.TrialOK:
+	case t.Cipher != nil:
+		x.rates[cell] = append(x.rates[cell], t.Cipher.Rate)
+	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
+		up, down, _ := t.Traffic.Goodput() // 0: it counted none
+		x.rates[cell] = append(x.rates[cell], up+down)
+	}
+}
+
+// Narrow reports whether the interval of a cell's rate is as narrow as the design wants it.
+func (x *Interim) Narrow(cell string) bool {
+	a := x.run.Design.Method.Adaptive
+	return a != nil && statistics.Narrow(x.rates[cell], a.Width, a.Min)
+}
+
+// Next returns the next trial of a row's search; more is false once the search has ended.
+func (x *Interim) Next(row record.Row) (next record.SearchTrial, more bool, err error) {
+	interfaces := 1
+	unit := record.SearchUnit(row.Factors)
+	if factor.Direction.Is(row.Factors, factor.Both) && unit != record.UnitFlows {
+		interfaces = 2
+	}
+	return search.NextOfSearch(x.run.Design.Method, unit, validity.TesterRate(x.run, row.Factors), interfaces,
+		x.searchOf(row), x.idleOf(row))
+}
+
+// searchOf returns the trials of a row's search.
+func (x *Interim) searchOf(row record.Row) []*record.Trial {
+	var trials []*record.Trial
+	for i := range x.trials {
+		if t := &x.trials[i]; t.Row.ID == row.ID && t.Search != nil {
+			trials = append(trials, t)
+		}
+	}
+	return trials
+}
+
+// idleOf returns the latency of a row's path without load, from its block.
+func (x *Interim) idleOf(row record.Row) *record.Latency {
+	path := x.run.Design.Path(row.Factors).Key()
+	var found *record.Latency
+	for i := range x.trials {
+		t := &x.trials[i]
+		if t.Row.Kind == record.RowIdle && t.Row.Block == row.Block && t.Status == record.TrialOK &&
+			x.run.Design.Path(t.Row.Factors).Key() == path {
+			found = t.Idle
+		}
+	}
+	return found
+}
+
+// ShareOf returns the load, in payload bits per second, of a cell that takes a share of another's rate: of
+// the median that its searches found so far or, without a search, of its goodput. A share of the latter is
+// below what the path carries only as far as the generator, flat out, was not slower than the path.
+func (x *Interim) ShareOf(found factor.Found) (float64, error) {
+	of := found.Of.Key()
+	var rates []float64
+	rows := map[string]bool{} // searched ones
+	for i := range x.trials {
+		t := &x.trials[i]
+		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != of || rows[t.Row.ID] {
+			continue
+		}
+		rows[t.Row.ID] = true
+		if bps, ok := search.FoundRate(x.run.Design.Method, x.searchOf(t.Row), x.idleOf(t.Row)); ok {
+			rates = append(rates, bps)
+		}
+	}
+	if len(rows) == 0 {
+		for _, bps := range x.rates[of] {
+			if bps > 0 {
+				rates = append(rates, bps)
+			}
+		}
+	}
+	switch {
+	case len(rates) > 0:
+		return found.Share * statistics.Median(rates), nil
+	case len(rows) > 0:
+		return 0, check.WithHint(fmt.Errorf("no rate was found: no search of %s has a lower bound so far",
+			of), "set method.search.min and method.search.max")
+	}
+	return 0, check.WithHint(fmt.Errorf("no rate was found: no trial of %s has ended well so far", of),
+		"the failed trials of that cell say why")
+}
+
+// candidate returns the cause found in a single trial while its run goes on, nil if there is none.
+func candidate(run *record.Run, j *validity.Judged) *diagnosis.Diagnosis {
+	if !diagnosable(j) && !failedOnPath(j) {
+		return nil
+	}
+	d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(Observe(run, j))})
+	if !diagnosable(j) && d.Class == diagnosis.Unknown {
+		return nil
+	}
+	return d
+}
