@@ -87,7 +87,20 @@ func (s *schema) write(page, root string) string {
 func (s *schema) writeStruct(b *strings.Builder, page, name string, st *ast.StructType) {
 	pkg, short, _ := strings.Cut(name, ".")
 	fmt.Fprintf(b, "#### %s\n\n%s\n\n| field | type | meaning |\n|---|---|---|\n", short, s.docs[name])
+	s.writeFields(b, page, pkg, st)
+	b.WriteString("\n")
+}
+
+// writeFields writes the lines of a struct's fields; those of an embedded struct stand in its place.
+func (s *schema) writeFields(b *strings.Builder, page, pkg string, st *ast.StructType) {
 	for _, field := range st.Fields.List {
+		if x, ok := field.Type.(*ast.SelectorExpr); ok && len(field.Names) == 0 && field.Tag == nil {
+			from := x.X.(*ast.Ident).Name
+			if ts := s.types[from+"."+x.Sel.Name]; ts != nil {
+				s.writeFields(b, page, from, ts.Type.(*ast.StructType))
+			}
+			continue
+		}
 		tag := ""
 		if field.Tag != nil {
 			tag = reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json")
@@ -106,7 +119,6 @@ func (s *schema) writeStruct(b *strings.Builder, page, name string, st *ast.Stru
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", key, kind, strings.Join(strings.Fields(field.Comment.Text()+
 			field.Doc.Text()), " "))
 	}
-	b.WriteString("\n")
 }
 
 // kind words a Go type as what it is in JSON.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -102,8 +103,8 @@ func TestLacksWantsARateAndReasons(t *testing.T) {
 		{"nothing", nil, nil, 5},
 	}
 	for _, tt := range tests {
-		c := analysis.Cell{Factors: record.Factors{"protocol": "tcp", "topology": "forward"},
-			Metrics: tt.metrics, Missing: tt.missing}
+		c := analysis.Cell{Cell: metrics.Cell{Factors: record.Factors{"protocol": "tcp",
+			"topology": "forward"}, Metrics: tt.metrics, Missing: tt.missing}}
 		if got := lacks(&c); len(got) != tt.want {
 			t.Errorf("%s: got %v, want %d", tt.name, got, tt.want)
 		}

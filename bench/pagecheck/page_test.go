@@ -19,6 +19,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
@@ -51,9 +52,11 @@ func TestPlantedFaults(t *testing.T) {
 	f := record.Factors{"tunnel": "none", "streams": "1"}
 	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "r1", Plan: "quick",
 		Status: record.RunDone},
-		Cells: []analysis.Cell{{Factors: f, Label: "no tunnel, 1 stream", Grade: evidence.GradeValid, Runs: 3,
-			Metrics: map[string]statistics.Value{"goodput_bps": {Median: 5.812e9, Low: 5.5e9, High: 6.1e9,
-				N: 3, Values: []float64{5.5e9, 5.812e9, 6.1e9}, Interval: statistics.IntervalRange}}}}}
+		Cells: []analysis.Cell{{Cell: metrics.Cell{Factors: f, Label: "no tunnel, 1 stream",
+			Grade: evidence.GradeValid, Metrics: map[string]statistics.Value{"goodput_bps": {Median: 5.812e9,
+				Low: 5.5e9, High: 6.1e9,
+				N: 3, Values: []float64{5.5e9, 5.812e9, 6.1e9}, Interval: statistics.IntervalRange}}},
+			Runs: 3}}}
 	good, err := report.HTML(d)
 	must(t, err)
 	document, err := report.JSON(d)

@@ -34,15 +34,16 @@ func (g *group) good() []*validity.Judged {
 	return validity.LastGood(g.trials)
 }
 
-// byBlock is a metric's value in each block; idle metrics come from the idle measurements of the path where
-// the trials themselves have none.
-func (g *group) byBlock(metric string) map[int]float64 {
-	out := map[int]float64{}
-	for _, source := range [][]*validity.Judged{validity.LastGood(g.idle), g.good()} {
-		for _, j := range source {
-			if v, ok := j.Metrics.Values[metric]; ok {
-				out[j.Trial.Row.Block] = v
+// blocks returns the value of each metric in each block; idle metrics come from the idle measurements of the
+// path where the trials themselves have none.
+func (g *group) blocks() map[string]map[int]float64 {
+	out := map[string]map[int]float64{}
+	for _, j := range slices.Concat(validity.LastGood(g.idle), g.good()) {
+		for metric, v := range j.Metrics.Values {
+			if out[metric] == nil {
+				out[metric] = map[int]float64{}
 			}
+			out[metric][j.Trial.Row.Block] = v
 		}
 	}
 	return out

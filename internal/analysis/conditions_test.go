@@ -82,7 +82,7 @@ func TestSuspectRegressions(t *testing.T) {
 	}
 	lostCell := func(a, b *Document) {
 		cellOf(t, a, f).Grade = evidence.GradeSuspect
-		*cellOf(t, b, f) = Cell{Factors: f, Grade: evidence.GradeFailed}
+		*cellOf(t, b, f) = Cell{Cell: metrics.Cell{Factors: f, Grade: evidence.GradeFailed}}
 	}
 	slowPath := func(doubtIdle bool) func(a, b *Document) {
 		return func(a, b *Document) {

@@ -103,9 +103,13 @@ func (x *Derivation) Document() *Document {
 		g.addAdded()
 	}
 	for _, g := range cells {
-		v := validity.OfCell(g.good(), g.trials, g.verify, "not measured: the run "+validity.StatusWords(run))
-		g.cell = Cell{Factors: g.factors, Grade: v.Grade, Reasons: v.Reasons, Caveats: v.Caveats,
-			Runs: v.Runs, Failed: v.Failed, Findings: []evidence.Finding{}}
+		c := &g.cell
+		c.Factors = g.factors
+		c.Blocks = g.blocks()
+		c.Findings = []evidence.Finding{}
+		c.Runs = len(g.good())
+		c.Caveats, c.Failed = validity.GradeCell(&c.Cell, g.good(), g.trials, g.verify,
+			"not measured: the run "+validity.StatusWords(run))
 		g.summariseCell(run, declarations)
 		g.addResolved()
 		g.addFindings()
@@ -117,10 +121,9 @@ func (x *Derivation) Document() *Document {
 	for _, g := range cells {
 		g.addTester(run, cells)
 	}
-	sides := make([]*comparison.Cell, 0, len(cells))
+	sides := make([]*metrics.Cell, 0, len(cells))
 	for _, g := range cells {
-		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
-			Reasons: g.cell.Reasons, Metrics: g.cell.Metrics, Missing: g.cell.Missing, ByBlock: g.byBlock})
+		sides = append(sides, &g.cell.Cell)
 	}
 	d := &Document{Format: record.Format, Run: head(run), Catalogue: run.Design.Catalogue,
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -99,15 +100,11 @@ func (d *Document) Emulated() bool {
 
 // Cell is the summary of all trials of one combination of factors.
 type Cell struct {
-	Factors     record.Factors              `json:"factors"`
-	Label       string                      `json:"label"` // short, of the factors that vary
-	Grade       string                      `json:"grade"`
-	Reasons     []evidence.Reason           `json:"reasons"`
-	Metrics     map[string]statistics.Value `json:"metrics"`
-	Missing     map[string]string           `json:"missing,omitempty"` // metric → why there is none
-	Ceiling     CellCeiling                 `json:"ceiling"`
-	Consistency *Consistency                `json:"consistency,omitempty"`
-	Findings    []evidence.Finding          `json:"findings"`
+	metrics.Cell
+
+	Ceiling     CellCeiling        `json:"ceiling"`
+	Consistency *Consistency       `json:"consistency,omitempty"`
+	Findings    []evidence.Finding `json:"findings"`
 	// GeneratorShare is the load generator's part of the CPU time of a machine that also carries the router.
 	GeneratorShare float64              `json:"generator_share,omitempty"`
 	Diagnosis      *diagnosis.Diagnosis `json:"diagnosis,omitempty"` // what held the traffic back

@@ -84,7 +84,7 @@ func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) 
 // addAdded computes what the load adds to the median round trip of each trial: against the idle measurement
 // of its own block, else the path's.
 func (g *group) addAdded() {
-	blocks := g.byBlock(metrics.RTT("idle", metrics.Percentiles[0]))
+	blocks := g.blocks()[metrics.RTT("idle", metrics.Percentiles[0])]
 	median := statistics.Median(slices.Collect(maps.Values(blocks)))
 	name := metrics.RTT("loaded", metrics.Percentiles[0])
 	for _, j := range g.good() {

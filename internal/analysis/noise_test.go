@@ -28,10 +28,10 @@ func TestAddedLatencyInTheNoise(t *testing.T) {
 		{"a small queue, seen in all", []float64{90e3, 91e3, 89e3}, []float64{95e3}, []float64{6e3, 8e3, 9e3},
 			false},
 	} {
-		c := &Cell{Label: "1 stream", Metrics: map[string]statistics.Value{
+		c := &Cell{Cell: metrics.Cell{Label: "1 stream", Metrics: map[string]statistics.Value{
 			p50: statistics.Summarise(tt.idle), p90: statistics.Summarise(tt.tail),
 			loaded:           statistics.Summarise([]float64{100e3}),
-			metrics.RTTAdded: statistics.Summarise(tt.adds)}}
+			metrics.RTTAdded: statistics.Summarise(tt.adds)}}}
 		if got := c.AddedInNoise(); got != tt.noise {
 			t.Errorf("%s: in the noise is %v", tt.name, got)
 		}

@@ -16,7 +16,7 @@ import (
 func TestOneEffectHasOneCause(t *testing.T) {
 	cell := func(class string, bps float64, f record.Factors) Cell {
 		rates := map[string]statistics.Value{metrics.Goodput: {Median: bps}}
-		return Cell{Label: class, Factors: f, Metrics: rates,
+		return Cell{Cell: metrics.Cell{Label: class, Factors: f, Metrics: rates},
 			Diagnosis: &diagnosis.Diagnosis{Class: class, Text: class, Confidence: .9,
 				Causes: []diagnosis.Cause{{Class: class, Text: class, Confidence: .9,
 					Facts: []evidence.Evidence{{Text: "9 % lost"}}}}}}

@@ -22,7 +22,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	rates := diagnosis.Doses{Untouched: map[int][]float64{}, Of: map[string]map[int]float64{}}
 	var untouched record.Factors
 	for _, g := range cells {
-		byBlock := g.byBlock(metric)
+		byBlock := g.cell.Blocks[metric]
 		if e.Untouched(g.factors) {
 			untouched = g.factors
 			for _, j := range g.trials { // also where the path let nothing through

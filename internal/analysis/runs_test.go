@@ -21,7 +21,9 @@ func bare(n int, cells []record.Factors, names []string, draw func(cell, block i
 	metric string) float64) *Document {
 	d := &Document{Metrics: metrics.Metrics()}
 	for i, f := range cells {
-		c := Cell{Factors: f, Runs: n, Grade: evidence.GradeValid, Metrics: map[string]statistics.Value{}}
+		c := Cell{Cell: metrics.Cell{Factors: f, Grade: evidence.GradeValid,
+			Metrics: map[string]statistics.Value{}},
+			Runs: n}
 		for block := range n {
 			t := TrialView{Block: block, Kind: record.RowLoad, Factors: f, Metrics: map[string]float64{}}
 			for _, m := range names {
@@ -88,8 +90,8 @@ func TestRegressions(t *testing.T) {
 		})
 	}
 	failed, skipped, gone, missing := times("", 1), times("", 1), times("", 1), times("", 1)
-	failed.Cells[1] = Cell{Factors: cells[1], Grade: evidence.GradeFailed,
-		Reasons: []evidence.Reason{{Text: "no answer"}}}
+	failed.Cells[1] = Cell{Cell: metrics.Cell{Factors: cells[1], Grade: evidence.GradeFailed,
+		Reasons: []evidence.Reason{{Text: "no answer"}}}}
 	skipped.Cells, skipped.Skipped = skipped.Cells[1:], []record.Skipped{{Factors: udp, Reason: "no iperf3"}}
 	gone.Cells = gone.Cells[1:]
 	delete(missing.Cells[1].Metrics, metrics.Retransmits)

@@ -28,9 +28,9 @@ func TestSegments(t *testing.T) {
 		{Number: 3, Addr: "198.51.100.9", Idle: roundTrips(9, 9e6), Loaded: roundTrips(2, 9e6)},
 		{Number: 4, Addr: "198.51.100.10", Idle: roundTrips(9, 9e6), Silent: "no answer"},
 	}}
-	g := &group{cell: Cell{Metrics: map[string]statistics.Value{
+	g := &group{cell: Cell{Cell: metrics.Cell{Metrics: map[string]statistics.Value{
 		metrics.RTT("idle", metrics.Percentiles[0]):   {Median: 10e6},
-		metrics.RTT("loaded", metrics.Percentiles[0]): {Median: 42e6}}}}
+		metrics.RTT("loaded", metrics.Percentiles[0]): {Median: 42e6}}}}}
 	g.cell.Segments = g.segments([]*validity.Judged{{Trial: &trial}})
 	want := []Segment{{1, "192.0.2.1", 1e6, 3e6, 2e6}, {2, "198.51.100.1", 8e6, 39e6, 29e6},
 		{0, "", 10e6, 42e6, 1e6}}

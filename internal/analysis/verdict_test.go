@@ -17,12 +17,13 @@ import (
 // Cells of which the same was found share a verdict; where their words differ, it has those of the class.
 func TestVerdictsGroupCells(t *testing.T) {
 	cell := func(name, class, element, text string, p float64) Cell {
-		return Cell{Label: name, Factors: record.Factors{"tunnel": name}, Diagnosis: &diagnosis.Diagnosis{
-			Class: class, Text: text, Confidence: p, Causes: []diagnosis.Cause{{Class: diagnosis.Tester,
-				Node: "client", Element: element}}}}
+		return Cell{Cell: metrics.Cell{Label: name, Factors: record.Factors{"tunnel": name}},
+			Diagnosis: &diagnosis.Diagnosis{
+				Class: class, Text: text, Confidence: p, Causes: []diagnosis.Cause{{Class: diagnosis.Tester,
+					Node: "client", Element: element}}}}
 	}
 	got := Verdicts([]Cell{cell("a", diagnosis.Unknown, "", "nothing fits", .7),
-		cell("b", diagnosis.Tester, "cpu0", "it reaches 5 Gbit/s", .8), {Label: "idle"},
+		cell("b", diagnosis.Tester, "cpu0", "it reaches 5 Gbit/s", .8), {Cell: metrics.Cell{Label: "idle"}},
 		cell("c", diagnosis.Tester, "cpu0", "it reaches 6 Gbit/s", .9),
 		cell("d", diagnosis.Tester, "cpu1", "another core", .6)})
 	if len(got) != 3 {
@@ -119,7 +120,8 @@ func TestTunnelIsSaidOnce(t *testing.T) {
 	for resolved, want := range map[string]string{"wireguard-userspace": "through WireGuard (userspace)",
 		"wireguard (client userspace, router kernel)": "through WireGuard (client userspace, router kernel)",
 		"wireguard": "through WireGuard"} {
-		c := &Cell{Factors: quickFactors("tunnel", "wireguard"), Resolved: record.Factors{"tunnel": resolved}}
+		c := &Cell{Cell: metrics.Cell{Factors: quickFactors("tunnel", "wireguard")},
+			Resolved: record.Factors{"tunnel": resolved}}
 		if got := d.with(c); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

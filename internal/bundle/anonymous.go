@@ -299,11 +299,26 @@ func declared[V any](all map[string]V) map[string]V {
 }
 
 func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
-	out := analysis.Cell{Factors: c.Factors.Clone(), Grade: grade(c.Grade), Reasons: reasons(c.Reasons),
-		Metrics: declared(c.Metrics), Findings: []evidence.Finding{}, GeneratorShare: c.GeneratorShare,
-		Caveats: caveats(c.Caveats, words), Runs: c.Runs, Failed: c.Failed,
-		Ceiling: analysis.CellCeiling{Kind: "none known", Bps: c.Ceiling.Bps, Ratio: c.Ceiling.Ratio,
-			HeaderEfficiency: c.Ceiling.HeaderEfficiency, TesterRatio: c.Ceiling.TesterRatio}}
+	out := analysis.Cell{
+		Cell: metrics.Cell{
+			Factors: c.Factors.Clone(),
+			Grade:   grade(c.Grade),
+			Reasons: reasons(c.Reasons),
+			Metrics: declared(c.Metrics),
+		},
+		Ceiling: analysis.CellCeiling{
+			Kind:             "none known",
+			Bps:              c.Ceiling.Bps,
+			Ratio:            c.Ceiling.Ratio,
+			HeaderEfficiency: c.Ceiling.HeaderEfficiency,
+			TesterRatio:      c.Ceiling.TesterRatio,
+		},
+		Findings:       []evidence.Finding{},
+		GeneratorShare: c.GeneratorShare,
+		Caveats:        caveats(c.Caveats, words),
+		Runs:           c.Runs,
+		Failed:         c.Failed,
+	}
 	if c.Ceiling.Bps > 0 {
 		out.Ceiling.Kind = "link"
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -49,18 +50,18 @@ func document() *analysis.Document {
 		f := record.Factors{"topology": "forward", "tunnel": tunnel, "protocol": "tcp", "streams": "4",
 			"nat": "masquerade", "ip": "4", "direction": "up"}
 		rate := 9e8 / float64(1+i)
-		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: "as the plan says", Runs: 2,
+		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: f, Label: "as the plan says",
 			Grade: []string{evidence.GradeValid, evidence.GradeSuspect}[i],
 			Reasons: []evidence.Reason{{Kind: evidence.ReasonThrottled, Text: "hot",
-				Facts: []evidence.Evidence{{Node: "router"}}}},
-			Diagnosis: &diagnosis.Diagnosis{Class: diagnosis.Rules()[0].Class, Text: "busy", Confidence: .9,
-				Causes: []diagnosis.Cause{{Class: diagnosis.Rules()[0].Class, Node: "router"}}},
-			Consistency: &analysis.Consistency{Word: "Good", Ratio: .01},
-			Metrics: map[string]statistics.Value{
+				Facts: []evidence.Evidence{{Node: "router"}}}}, Metrics: map[string]statistics.Value{
 				"goodput_bps": {Median: rate, Low: rate * .9, High: rate * 1.1, N: 2,
 					Values: []float64{rate * .9, rate * 1.1}, Interval: statistics.IntervalRange},
 				"power_loaded_w": {Median: 9, Low: 8, High: 10, N: 2, Interval: statistics.IntervalRange},
-			}})
+			}},
+			Runs: 2, Diagnosis: &diagnosis.Diagnosis{Class: diagnosis.Rules()[0].Class, Text: "busy",
+				Confidence: .9,
+				Causes:     []diagnosis.Cause{{Class: diagnosis.Rules()[0].Class, Node: "router"}}},
+			Consistency: &analysis.Consistency{Word: "Good", Ratio: .01}})
 		for block := 1; block <= 2; block++ {
 			d.Trials = append(d.Trials, analysis.TrialView{ID: fmt.Sprintf("b%d-r%02d.1", block, i+1),
 				Row: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Kind: record.RowLoad, Factors: f,

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -195,11 +196,11 @@ func valueOf(r *rand.Rand, median, wobble float64, n int) statistics.Value {
 }
 
 func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
-	c := analysis.Cell{Factors: p.factors, Label: p.label, Grade: evidence.GradeValid, Runs: n,
+	c := analysis.Cell{Cell: metrics.Cell{Factors: p.factors, Label: p.label, Grade: evidence.GradeValid,
 		Metrics: map[string]statistics.Value{}, Missing: map[string]string{
 			"router_busiest_core_ratio": "in lab local all roles share the cores of the host",
-			"host_power_w":              "no RAPL and no hwmon power sensor in this machine"},
-		Ceiling: analysis.CellCeiling{Kind: "none: virtual link", HeaderEfficiency: .9415,
+			"host_power_w":              "no RAPL and no hwmon power sensor in this machine"}},
+		Runs: n, Ceiling: analysis.CellCeiling{Kind: "none: virtual link", HeaderEfficiency: .9415,
 			TesterRatio: p.bps / 21.4e9, TesterKind: "tcp loopback"},
 		Consistency: &analysis.Consistency{Word: p.word, Ratio: p.wobble}}
 	set := func(name string, median, wobble float64) { c.Metrics[name] = valueOf(r, median, wobble, n) }

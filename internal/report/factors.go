@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -80,7 +81,7 @@ func without(names []string, drop ...string) []string {
 func (v *view) skippedWords(f record.Factors) string {
 	all := slices.Clone(v.all)
 	for i := range v.Skipped {
-		all = append(all, &analysis.Cell{Factors: v.Skipped[i].Factors})
+		all = append(all, &analysis.Cell{Cell: metrics.Cell{Factors: v.Skipped[i].Factors}})
 	}
 	if words := v.setWords(f, v.varying(all)); words != "" && len(all) > 1 {
 		return words

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -22,8 +23,9 @@ func labelled(label string, n int) *analysis.Document {
 		if i > 0 {
 			f["streams"] = fmt.Sprint(i)
 		}
-		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: label, Grade: "valid", Runs: 2,
-			Metrics: map[string]statistics.Value{goodput: statistics.Summarise([]float64{3e8, 4e8})}})
+		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: f, Label: label, Grade: "valid",
+			Metrics: map[string]statistics.Value{goodput: statistics.Summarise([]float64{3e8, 4e8})}},
+			Runs: 2})
 		d.Trials = append(d.Trials, analysis.TrialView{ID: fmt.Sprintf("b1-r%02d.1", i), Block: 1, Index: i,
 			Kind: record.RowLoad, Factors: f, Grade: "valid", Metrics: map[string]float64{goodput: 3e8}})
 	}

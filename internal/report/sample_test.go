@@ -163,9 +163,9 @@ func interruptedDocument() *analysis.Document {
 	d.Run.Status, d.Run.Reason, d.Summary = record.RunInterrupted, "Ctrl-C", nil
 	d.Trials, d.Comparisons, d.Thresholds, d.Tester, d.UnderLoad = nil, nil, nil, nil, nil
 	for i := range d.Cells {
-		d.Cells[i] = analysis.Cell{Factors: d.Cells[i].Factors, Label: d.Cells[i].Label,
+		d.Cells[i] = analysis.Cell{Cell: metrics.Cell{Factors: d.Cells[i].Factors, Label: d.Cells[i].Label,
 			Grade: evidence.GradeFailed, Reasons: []evidence.Reason{{Kind: evidence.ReasonFailedTrials,
-				Text: "no trial of this cell was run"}}}
+				Text: "no trial of this cell was run"}}}}
 	}
 	d.Verdicts = analysis.Verdicts(d.Cells)
 	return d

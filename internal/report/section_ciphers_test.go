@@ -37,8 +37,9 @@ func cipherDocument() *analysis.Document {
 		if block != "" {
 			f["block_size"] = block
 		}
-		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: algorithm + " " + block, Metrics: m,
-			Runs: 3, Grade: evidence.GradeValid})
+		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: f, Label: algorithm + " " + block,
+			Metrics: m, Grade: evidence.GradeValid},
+			Runs: 3})
 	}
 	for i, block := range []string{"1420", "16384"} {
 		rate := 1e9 * float64(i+1)

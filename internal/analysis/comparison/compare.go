@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -36,20 +35,9 @@ var comparedMetrics = [...]struct {
 	{metric: metrics.CipherOps},
 }
 
-// Cell is what is compared of a cell: its medians with the plan's requirements, and its numbers by block
-// with those of other cells.
-type Cell struct {
-	Factors      record.Factors
-	Label, Grade string
-	Reasons      []evidence.Reason
-	Metrics      map[string]statistics.Value
-	Missing      map[string]string
-	ByBlock      func(metric string) map[int]float64
-}
-
 // pair is a cell with the cell it is compared with.
 type pair struct {
-	cell, against *Cell
+	cell, against *metrics.Cell
 	name          string
 	baseline      bool // the plan's own
 }
@@ -57,12 +45,12 @@ type pair struct {
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
 // baseline level, or the plan's own baseline. Of a setting, or of the size of a guest, that no cell has at
 // its baseline level, that is the level listed first. Loads of different kinds are no pair.
-func pairsOf(design *record.Design, groups []*Cell) []pair {
+func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	var pairs []pair
 	c, baseline := design.Catalogue, design.Baseline
 	for _, g := range groups {
-		seen := map[*Cell]bool{}
-		add := func(other *Cell, name string, baseline bool) {
+		seen := map[*metrics.Cell]bool{}
+		add := func(other *metrics.Cell, name string, baseline bool) {
 			if other != nil && other != g && !seen[other] &&
 				metrics.LoadOf(other.Factors) == metrics.LoadOf(g.Factors) {
 				seen[other] = true
@@ -83,11 +71,11 @@ func pairsOf(design *record.Design, groups []*Cell) []pair {
 }
 
 // baselineOf is what levels of a factor are compared with; nil: with nothing.
-func baselineOf(design *record.Design, groups []*Cell, name string) *factor.Without {
+func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
 	// What a plan may vary of the machines has no level that stands for "without it" either.
 	optional := d.Kind == factor.Path && d.Without == nil && !d.Base
-	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *Cell) bool {
+	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *metrics.Cell) bool {
 		return d.AtBaseline(g.Factors[name])
 	}) {
 		return d.Without
@@ -102,8 +90,8 @@ func baselineOf(design *record.Design, groups []*Cell, name string) *factor.With
 
 // named finds the plan's own baseline: the cell that it names in full, for cells of the same protocol, or
 // the cell that differs in the named factors.
-func named(c *factor.Catalogue, groups []*Cell, f, baseline record.Factors) (_ *Cell, name string,
-	whole bool) {
+func named(c *factor.Catalogue, groups []*metrics.Cell, f, baseline record.Factors) (_ *metrics.Cell,
+	name string, whole bool) {
 	if len(baseline) == 0 {
 		return nil, "", false
 	}
@@ -129,14 +117,14 @@ func describe(f record.Factors) string {
 
 // find looks for the cell that equals f except that want holds, and except for factors that follow from
 // those in want.
-func find(c *factor.Catalogue, groups []*Cell, f, want record.Factors) *Cell {
+func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *metrics.Cell {
 	free := map[string]bool{}
 	for name := range want {
 		for _, n := range c.Of(name).Follow {
 			free[string(n)] = true
 		}
 	}
-	match := func(g *Cell) bool {
+	match := func(g *metrics.Cell) bool {
 		either := maps.Clone(f)
 		maps.Copy(either, g.Factors)
 		for name := range either {
@@ -152,7 +140,7 @@ func find(c *factor.Catalogue, groups []*Cell, f, want record.Factors) *Cell {
 	// Packets that fill the path are larger where it is: the size follows.
 	if i < 0 && fillsPath(f) {
 		free[string(factor.PacketSize)] = true
-		i = slices.IndexFunc(groups, func(g *Cell) bool { return fillsPath(g.Factors) && match(g) })
+		i = slices.IndexFunc(groups, func(g *metrics.Cell) bool { return fillsPath(g.Factors) && match(g) })
 	}
 	if i < 0 {
 		return nil
@@ -167,7 +155,7 @@ func fillsPath(f record.Factors) bool {
 // comparePairs compares on one metric, block by block, and returns the logs of the ratios beside.
 func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
 	for _, p := range pairs {
-		logs := logRatios(p.cell.ByBlock(metric), p.against.ByBlock(metric))
+		logs := logRatios(p.cell.Blocks[metric], p.against.Blocks[metric])
 		if len(logs) == 0 {
 			continue
 		}
@@ -286,7 +274,7 @@ func (c *Comparison) excluded() string {
 }
 
 // OfCells compares all cells on all metrics, in a stable order.
-func OfCells(groups []*Cell, d *record.Design) []Comparison {
+func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 	pairs := pairsOf(d, groups)
 	out := []Comparison{}
 	var family []map[int]float64

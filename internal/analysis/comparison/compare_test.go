@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -50,7 +51,8 @@ func TestPairingCancelsDrift(t *testing.T) {
 
 // A baseline may also be named by some factors alone.
 func TestBaselineBySomeFactors(t *testing.T) {
-	cells := []*Cell{{Factors: quickFactors()}, {Factors: quickFactors("tunnel", "wireguard", "streams",
+	cells := []*metrics.Cell{{Factors: quickFactors()}, {Factors: quickFactors("tunnel", "wireguard",
+		"streams",
 		"4")}, {Factors: quickFactors("streams", "4")}}
 	g, name, _ := named(declaredFactors(), cells, cells[1].Factors, record.Factors{"tunnel": "none"})
 	if g != cells[2] || name != "of the same with tunnel none" {
@@ -63,7 +65,7 @@ func TestBaselineOfFullPackets(t *testing.T) {
 	plain := quickFactors("protocol", "udp", "packet_size", "1500")
 	inside := quickFactors("protocol", "udp", "packet_size", "1420", "tunnel", "wireguard")
 	small := quickFactors("protocol", "udp", "packet_size", "200", "tunnel", "wireguard")
-	cells := []*Cell{{Factors: plain}, {Factors: inside}, {Factors: small}}
+	cells := []*metrics.Cell{{Factors: plain}, {Factors: inside}, {Factors: small}}
 	var got []string
 	for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()}, cells) {
 		got = append(got, p.cell.Factors["packet_size"]+" against "+p.against.Factors["packet_size"])
@@ -76,7 +78,7 @@ func TestBaselineOfFullPackets(t *testing.T) {
 func TestQueueAgainstDefault(t *testing.T) {
 	plain := quickFactors()
 	queue := quickFactors("queue@router.wan", "pfifo limit 100")
-	cells := []*Cell{{Factors: plain}, {Factors: queue}}
+	cells := []*metrics.Cell{{Factors: plain}, {Factors: queue}}
 	pairs := pairsOf(&record.Design{Catalogue: declaredFactors()}, cells)
 	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] ||
 		pairs[0].name != "of the same with the default queue" {
@@ -91,9 +93,9 @@ func TestSettingsWithoutBaseline(t *testing.T) {
 		Without: &factor.Without{Words: "of the same with the default table"}})}
 	d := &record.Design{Catalogue: c, Factors: []record.FactorLevels{{Name: "table",
 		Levels: []string{"64", "9", "7"}}}}
-	var cells []*Cell
+	var cells []*metrics.Cell
 	for _, level := range []string{"9", "64", "7"} {
-		cells = append(cells, &Cell{Factors: quickFactors("table", level)})
+		cells = append(cells, &metrics.Cell{Factors: quickFactors("table", level)})
 	}
 	said := func() (out []string) {
 		for _, p := range pairsOf(d, cells) {
@@ -108,7 +110,7 @@ func TestSettingsWithoutBaseline(t *testing.T) {
 	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("pairs (-want +got)\n%s", diff)
 	}
-	cells = append(cells, &Cell{Factors: quickFactors()})
+	cells = append(cells, &metrics.Cell{Factors: quickFactors()})
 	want = []string{"9: of the same with the default table", "64: of the same with the default table",
 		"7: of the same with the default table"}
 	if diff := cmp.Diff(want, said()); diff != "" {
@@ -129,9 +131,9 @@ func TestSizesOfGuests(t *testing.T) {
 		"topology": {"forward", "direct"}} {
 		d := &record.Design{Catalogue: declaredFactors(), Factors: []record.FactorLevels{{Name: name,
 			Levels: levels}}}
-		var cells []*Cell
+		var cells []*metrics.Cell
 		for _, level := range levels {
-			cells = append(cells, &Cell{Factors: quickFactors(name, level)})
+			cells = append(cells, &metrics.Cell{Factors: quickFactors(name, level)})
 		}
 		want := len(levels) - 1
 		if name == "topology" {
@@ -169,7 +171,7 @@ func TestZeroIsNoBaseline(t *testing.T) {
 	} {
 		got := ""
 		for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()},
-			[]*Cell{{Factors: test.a}, {Factors: test.b}}) {
+			[]*metrics.Cell{{Factors: test.a}, {Factors: test.b}}) {
 			got += p.name
 		}
 		if got != test.want {

@@ -21,7 +21,7 @@ type Threshold struct {
 
 // Thresholds checks every requirement in every cell that it speaks of. What was skipped, failed or not
 // measured misses, with the reason: a requirement that nobody checked is not met.
-func Thresholds(required []record.Requirement, cells []*Cell, skipped []record.Skipped) []Threshold {
+func Thresholds(required []record.Requirement, cells []*metrics.Cell, skipped []record.Skipped) []Threshold {
 	var out []Threshold
 	for _, r := range required {
 		matched := false
@@ -49,7 +49,7 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 }
 
 // check compares a cell's median. A suspect cell is compared too: doubts are shown beside it.
-func check(r record.Requirement, c *Cell) Threshold {
+func check(r record.Requirement, c *metrics.Cell) Threshold {
 	t := unmet(r, c.Factors, "")
 	if c.Grade == evidence.GradeFailed {
 		t.Reason = "the cell failed"

@@ -77,19 +77,19 @@ func StatusWords(run *record.Run) string {
 	return words
 }
 
-// cellGrade is what the trials of a cell make of it.
-type cellGrade struct {
-	Grade        string
-	Reasons      []evidence.Reason
-	Caveats      []record.Caveat
-	Runs, Failed int // trials with numbers, and without
+// grading grades one cell.
+type grading struct {
+	*metrics.Cell
+	caveats []record.Caveat
+	failed  int
 }
 
-// OfCell judges a cell: good are its trials that count, trials all of them, verify those that checked the
-// content of its path, and missing says why there is no trial at all. Each kind of reason is named once,
-// with the first trial's words.
-func OfCell(good, trials, verify []*Judged, missing string) cellGrade {
-	c := cellGrade{Grade: evidence.GradeValid, Reasons: []evidence.Reason{}, Runs: len(good)}
+// GradeCell sets the grade of a cell and its reasons: good are its trials that count, trials all of them,
+// verify those that checked the content of its path, and missing says why there is no trial at all. Each kind
+// of reason is named once, with the first trial's words. It returns caveats, and how many trials failed.
+func GradeCell(cell *metrics.Cell, good, trials, verify []*Judged, missing string) ([]record.Caveat, int) {
+	c := grading{Cell: cell}
+	c.Grade, c.Reasons = evidence.GradeValid, []evidence.Reason{}
 	touched := map[string]int{}
 	for _, j := range good {
 		kinds := map[string]bool{}
@@ -116,23 +116,23 @@ func OfCell(good, trials, verify []*Judged, missing string) cellGrade {
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(minor)) {
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: k,
+		c.caveats = append(c.caveats, record.Caveat{Kind: k,
 			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k)})
 	}
 	c.addFailures(good, trials, missing)
 	c.addVerify(verify)
 	switch {
-	case c.Runs == 0:
+	case len(good) == 0:
 		c.Grade = evidence.GradeFailed
 	case len(c.Reasons) > 0:
 		c.Grade = evidence.GradeSuspect
 	}
-	return c
+	return c.caveats, c.failed
 }
 
 // addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
 // with success, which names no trial, so that cells to which the same happened share it.
-func (c *cellGrade) addFailures(good, trials []*Judged, missing string) {
+func (c *grading) addFailures(good, trials []*Judged, missing string) {
 	ok := map[string]bool{}
 	for _, j := range good {
 		ok[j.Trial.Row.ID] = true
@@ -143,7 +143,7 @@ func (c *cellGrade) addFailures(good, trials []*Judged, missing string) {
 		if j.Grade != evidence.GradeFailed {
 			continue
 		}
-		c.Failed++
+		c.failed++
 		text := "failed"
 		if f := j.Trial.Failure; f != nil {
 			text = fmt.Sprintf("failed in %s: %s", f.Phase, f.Error)
@@ -162,7 +162,7 @@ func (c *cellGrade) addFailures(good, trials []*Judged, missing string) {
 		if n := repeated[text]; n > 1 {
 			words = fmt.Sprintf("%d trials %s; they were repeated", n, text)
 		}
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: "repeated", Text: words})
+		c.caveats = append(c.caveats, record.Caveat{Kind: "repeated", Text: words})
 	}
 	if len(trials) == 0 {
 		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonFailedTrials, Text: missing})
@@ -171,7 +171,7 @@ func (c *cellGrade) addFailures(good, trials []*Judged, missing string) {
 
 // addVerify casts what the verifying trial of the path found on the cell. A repeated one counts once, as
 // any row does.
-func (c *cellGrade) addVerify(verify []*Judged) {
+func (c *grading) addVerify(verify []*Judged) {
 	ok := map[string]bool{}
 	for _, j := range LastGood(verify) {
 		ok[j.Trial.Row.ID] = true
@@ -183,7 +183,7 @@ func (c *cellGrade) addVerify(verify []*Judged) {
 	}
 	for _, j := range verify {
 		if !ok[j.Trial.Row.ID] {
-			c.Caveats = append(c.Caveats, record.Caveat{Kind: "unverified",
+			c.caveats = append(c.caveats, record.Caveat{Kind: "unverified",
 				Text: "the content of this path was not verified: trial " + j.Trial.ID + " failed"})
 		}
 	}

@@ -1,0 +1,19 @@
+package metrics
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Cell holds the numbers of all trials of one combination of factors, and how far they can be trusted.
+type Cell struct {
+	Factors record.Factors              `json:"factors"`
+	Label   string                      `json:"label"` // short, of the factors that vary
+	Grade   string                      `json:"grade"`
+	Reasons []evidence.Reason           `json:"reasons"`
+	Metrics map[string]statistics.Value `json:"metrics"`
+	Missing map[string]string           `json:"missing,omitempty"` // metric → why there is none
+
+	Blocks map[string]map[int]float64 `json:"-"` // metric → its value in each block
+}
