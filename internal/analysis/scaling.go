@@ -18,20 +18,17 @@ import (
 // scalingPoints is the fewest levels that a fit of three parameters is given.
 const scalingPoints = 6
 
-// Scaling is how goodput grows with the number of something, as fitted by the Universal Scalability Law
-// (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+// Scaling describes how goodput grows with the number of something.
 type Scaling struct {
-	Factor     string                    `json:"factor"`
-	Label      string                    `json:"label"` // the other factors that vary
-	Factors    record.Factors            `json:"factors"`
-	Points     []statistics.ScalingPoint `json:"points"`
-	SingleBps  float64                   `json:"single_bps"` // X(1)
-	Contention float64                   `json:"contention"` // share that only one can do at a time
-	Coherence  float64                   `json:"coherence"`  // what each costs each other one
-	Peak       float64                   `json:"peak,omitempty"`
-	PeakBps    float64                   `json:"peak_bps,omitempty"`
-	R2         float64                   `json:"r2"` // of goodput; 1 = the points lie on the curve
-	Text       string                    `json:"text"`
+	Factor  string                    `json:"factor"`
+	Label   string                    `json:"label"` // the other factors that vary
+	Factors record.Factors            `json:"factors"`
+	Points  []statistics.ScalingPoint `json:"points"`
+	statistics.Scaling
+	Peak    float64 `json:"peak,omitempty"`
+	PeakBps float64 `json:"peak_bps,omitempty"`
+	R2      float64 `json:"r2"` // of goodput; 1 = the points lie on the curve
+	Text    string  `json:"text"`
 }
 
 // scalings fits every set of cells that differ only in one factor that scales and have enough levels of it.
@@ -76,26 +73,23 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 func (s *Scaling) fit() bool {
 	slices.SortFunc(s.Points, func(a, b statistics.ScalingPoint) int { return cmp.Compare(a.Level, b.Level) })
 	var ok bool
-	if s.SingleBps, s.Contention, s.Coherence, ok = statistics.FitScaling(s.Points); !ok {
+	if s.Scaling, ok = statistics.FitScaling(s.Points); !ok {
 		return false
-	}
-	at := func(n float64) float64 {
-		return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1))
 	}
 	mean, off, spread := 0.0, 0.0, 0.0
 	for _, p := range s.Points {
 		mean += p.GoodputBps / float64(len(s.Points))
 	}
 	for _, p := range s.Points {
-		off += (p.GoodputBps - at(p.Level)) * (p.GoodputBps - at(p.Level))
+		miss := p.GoodputBps - s.At(p.Level)
+		off += miss * miss
 		spread += (p.GoodputBps - mean) * (p.GoodputBps - mean)
 	}
 	if s.R2 = 1; spread > 0 {
 		s.R2 = 1 - off/spread
 	}
-	if s.Coherence > 0 && s.Contention < 1 {
-		s.Peak = max(math.Sqrt((1-s.Contention)/s.Coherence), 1)
-		s.PeakBps = at(s.Peak)
+	if s.Peak, ok = s.Scaling.Peak(); ok {
+		s.PeakBps = s.At(s.Peak)
 	}
 	s.Text = s.words()
 	return true

@@ -10,13 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Scaling is the Universal Scalability Law (Gunther, 2007) of streams, tunnels or cores:
-// X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+// Scaling is the law fitted to so many levels.
 type Scaling struct {
-	SingleBps  float64 `json:"single_bps"`
-	Contention float64 `json:"contention"`
-	Coherence  float64 `json:"coherence"`
-	N          int     `json:"n"` // levels
+	statistics.Scaling
+	N int `json:"n"` // levels
 
 	lowest, highest float64
 }
@@ -42,7 +39,7 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 		return Scaling{}, errors.New("a level is below one")
 	}
 	var ok bool
-	if s.SingleBps, s.Contention, s.Coherence, ok = statistics.FitScaling(points); !ok {
+	if s.Scaling, ok = statistics.FitScaling(points); !ok {
 		return Scaling{}, errors.New("the law fits nothing here")
 	}
 	return s, nil
@@ -54,15 +51,15 @@ func (s Scaling) At(n float64) (float64, error) {
 		return 0, fmt.Errorf("%g is more than a factor of %d outside of the measured %g to %g", n, reach,
 			s.lowest, s.highest)
 	}
-	return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1)), nil
+	return s.Scaling.At(n), nil
 }
 
 // Text says it in words.
 func (s Scaling) Text() string {
 	text := fmt.Sprintf("one carries %s; %s of the work is serial, and each costs each other one %s",
 		unit.Bitrate(s.SingleBps), unit.Percent(s.Contention), unit.Percent(s.Coherence))
-	if s.Coherence > 0 && s.Contention < 1 {
-		text += fmt.Sprintf("; most with %.0f", max(1, math.Sqrt((1-s.Contention)/s.Coherence)))
+	if most, ok := s.Peak(); ok {
+		text += fmt.Sprintf("; most with %.0f", most)
 	}
 	return text
 }

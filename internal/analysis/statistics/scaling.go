@@ -8,9 +8,30 @@ type ScalingPoint struct {
 	GoodputBps float64 `json:"goodput_bps"`
 }
 
-// FitScaling fits the Universal Scalability Law by least squares of relative errors in N ÷ X, in which it
-// is linear. Contention and coherence are kept from being negative. ok is false where nothing fits.
-func FitScaling(points []ScalingPoint) (single, contention, coherence float64, ok bool) {
+// Scaling is the Universal Scalability Law (Gunther, 2007) of streams, tunnels or cores:
+// X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+type Scaling struct {
+	SingleBps  float64 `json:"single_bps"` // X(1)
+	Contention float64 `json:"contention"` // share that only one can do at a time
+	Coherence  float64 `json:"coherence"`  // what each costs each other one
+}
+
+// At returns X(n).
+func (s Scaling) At(n float64) float64 {
+	return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1))
+}
+
+// Peak returns the number at which X is largest; ok is false where it never falls.
+func (s Scaling) Peak() (n float64, ok bool) {
+	if s.Coherence <= 0 || s.Contention >= 1 {
+		return 0, false
+	}
+	return max(math.Sqrt((1-s.Contention)/s.Coherence), 1), true
+}
+
+// FitScaling fits the law by least squares of relative errors in N ÷ X, in which it is linear. Contention and
+// coherence are kept from being negative. ok is false where nothing fits.
+func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	best := math.Inf(1)
 	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
 		c, errorSum, solved := solveScaling(points, use)
@@ -18,9 +39,9 @@ func FitScaling(points []ScalingPoint) (single, contention, coherence float64, o
 			continue
 		}
 		best, ok = errorSum, true
-		single, contention, coherence = 1/c[0], c[1]/c[0], c[2]/c[0]
+		s = Scaling{1 / c[0], c[1] / c[0], c[2] / c[0]}
 	}
-	return single, contention, coherence, ok
+	return s, ok
 }
 
 // solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1); b and c are zero where

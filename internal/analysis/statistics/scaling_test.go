@@ -21,11 +21,10 @@ func TestScalingLawIsRecovered(t *testing.T) {
 		"linear": {0, 0}, "a serial tenth": {.1, 0}, "no gain": {1, 0}, "worse with more": {.05, .01},
 		"only coherence": {0, .003},
 	} {
-		single, contention, coherence, ok := FitScaling(onCurve(1e9, c.contention, c.coherence, none))
-		if !ok || math.Abs(single/1e9-1) > 1e-6 || math.Abs(contention-c.contention) > 1e-6 ||
-			math.Abs(coherence-c.coherence) > 1e-6 {
-			t.Errorf("%s: got %v, %v, %v, %v, want 1e9, %v, %v", name, single, contention, coherence, ok,
-				c.contention, c.coherence)
+		s, ok := FitScaling(onCurve(1e9, c.contention, c.coherence, none))
+		if !ok || math.Abs(s.SingleBps/1e9-1) > 1e-6 || math.Abs(s.Contention-c.contention) > 1e-6 ||
+			math.Abs(s.Coherence-c.coherence) > 1e-6 {
+			t.Errorf("%s: got %v, %v, want 1e9, %v, %v", name, s, ok, c.contention, c.coherence)
 		}
 	}
 	// 1 % noise: the serial share is found to within a few points, and neither parameter ever gets below
@@ -33,12 +32,12 @@ func TestScalingLawIsRecovered(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		points := onCurve(1e9, .2, 0, func() float64 { return .01 * r.NormFloat64() })
-		_, contention, coherence, ok := FitScaling(points)
-		if !ok || contention < 0 || coherence < 0 || math.Abs(contention-.2) > .05 || coherence > .01 {
-			t.Fatalf("with noise: got %v and %v, %v, want .2 and 0", contention, coherence, ok)
+		s, ok := FitScaling(points)
+		if !ok || s.Contention < 0 || s.Coherence < 0 || math.Abs(s.Contention-.2) > .05 || s.Coherence > .01 {
+			t.Fatalf("with noise: got %v, %v, want .2 and 0", s, ok)
 		}
 	}
-	if _, _, _, ok := FitScaling([]ScalingPoint{{1, 0}, {2, 0}}); ok {
+	if _, ok := FitScaling([]ScalingPoint{{1, 0}, {2, 0}}); ok {
 		t.Error("nothing flows: got a fit")
 	}
 }

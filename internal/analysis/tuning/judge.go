@@ -11,7 +11,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -72,33 +71,23 @@ type Judged struct {
 // delays are what probes beside a load measured, the tail that enough of them carry first.
 var delays = [...]string{"rtt_loaded_p99_ns", "rtt_loaded_p90_ns", "rtt_loaded_p50_ns"}
 
-// measured are a document's trials of loads: cell → block → the last attempt.
-type measured map[string]map[int]analysis.TrialView
+// measured holds the cells of a document by their factors.
+type measured map[string]*analysis.Cell
 
 func read(d *analysis.Document) measured {
 	m := measured{}
-	for _, t := range d.Trials {
-		if t.Kind != record.RowLoad {
-			continue
-		}
-		key := t.Factors.Key()
-		if m[key] == nil {
-			m[key] = map[int]analysis.TrialView{}
-		}
-		m[key][t.Block] = t
+	for i := range d.Cells {
+		m[d.Cells[i].Factors.Key()] = &d.Cells[i]
 	}
 	return m
 }
 
-// by are the values of a metric by block.
+// by returns the values of a metric by block.
 func (m measured) by(cell factor.Cell, metric string) map[int]float64 {
-	out := map[int]float64{}
-	for block, t := range m[cell.Key()] {
-		if v, ok := t.Metrics[metric]; ok && t.Grade != evidence.GradeFailed {
-			out[block] = v
-		}
+	if c := m[cell.Key()]; c != nil {
+		return c.Blocks[metric]
 	}
-	return out
+	return nil
 }
 
 func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
@@ -109,13 +98,26 @@ func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
 	return statistics.Median(values), true
 }
 
+// failure says how a row of a cell failed that no attempt made good, "" if none did.
 func (m measured) failure(cell factor.Cell) string {
-	for _, t := range m[cell.Key()] {
-		if t.Grade == evidence.GradeFailed && t.Failure != nil {
-			return t.Failure.Phase + ": " + t.Failure.Error
+	c := m[cell.Key()]
+	if c == nil || c.Failed == 0 {
+		return ""
+	}
+	for _, r := range c.Reasons {
+		if r.Kind == evidence.ReasonFailedTrials {
+			return r.Text
 		}
 	}
 	return ""
+}
+
+// label returns what the document calls a cell.
+func (m measured) label(cell factor.Cell) string {
+	if c := m[cell.Key()]; c != nil {
+		return c.Label
+	}
+	return cell.Key()
 }
 
 // goals are what is compared of a cell: its rate, and the delay that enough probes measured.
@@ -134,7 +136,7 @@ func (m measured) goals(a, b factor.Cell) []string {
 // a single number, or with a trial that failed, does not carry its traffic.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	if why := m.failure(cell); why != "" && m.failure(against) == "" {
-		return "a trial failed in phase " + why
+		return "a trial " + why
 	}
 	for _, loss := range []string{"loss_ratio", "probe_loss_ratio"} {
 		was, _ := m.median(against, loss)
@@ -190,7 +192,7 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 					continue
 				}
 				c.Factors, c.Against = cell, base.Cells[k]
-				e := Effect{Cell: labelOf(d, base.Cells[k]), Comparison: c,
+				e := Effect{Cell: m.label(base.Cells[k]), Comparison: c,
 					Before: statistics.Median(statistics.ByBlock(before)),
 					After:  statistics.Median(statistics.ByBlock(after))}
 				if c.N >= statistics.MinInterval {
@@ -209,16 +211,6 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 		out[i].conclude()
 	}
 	return out
-}
-
-// labelOf is what the document calls a cell.
-func labelOf(d *analysis.Document, cell factor.Cell) string {
-	for _, c := range d.Cells {
-		if c.Factors.Key() == cell.Key() {
-			return c.Label
-		}
-	}
-	return cell.Key()
 }
 
 // conclude words the effects, and the set of changes by them.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -21,19 +23,30 @@ type model func(cell factor.Cell) (rate, p99 float64, fails bool)
 // document is what six blocks of a round would give, with noise of 1 % and drift that blocks share.
 func document(m model, arms []Arm, rng *rand.Rand) *analysis.Document {
 	d := &analysis.Document{}
+	index := map[string]int{}
 	for block := 1; block <= 6; block++ {
 		drift := 1 + .1*rng.Float64()
 		for _, a := range arms {
 			for _, cell := range a.Cells {
 				rate, p99, fails := m(cell)
-				t := analysis.TrialView{Kind: record.RowLoad, Block: block, Factors: cell,
-					Metrics: map[string]float64{"goodput_bps": rate * drift * (1 + .01*rng.NormFloat64()),
-						"rtt_loaded_p99_ns": p99}}
-				if fails {
-					t.Grade, t.Metrics = "failed", nil
-					t.Failure = &record.Failure{Phase: "setup", Error: "no answer"}
+				i, seen := index[cell.Key()]
+				if !seen {
+					i = len(d.Cells)
+					index[cell.Key()] = i
+					d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: cell,
+						Label: cell.Key(), Blocks: map[string]map[int]float64{"goodput_bps": {},
+							"rtt_loaded_p99_ns": {}}}})
 				}
-				d.Trials = append(d.Trials, t)
+				c := &d.Cells[i]
+				noise := rng.NormFloat64()
+				if fails {
+					c.Failed++
+					c.Reasons = []evidence.Reason{{Kind: evidence.ReasonFailedTrials,
+						Text: "failed in setup: no answer"}}
+					continue
+				}
+				c.Blocks["goodput_bps"][block] = rate * drift * (1 + .01*noise)
+				c.Blocks["rtt_loaded_p99_ns"][block] = p99
 			}
 		}
 	}

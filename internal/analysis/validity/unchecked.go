@@ -22,28 +22,27 @@ func unchecked(s suspect) []evidence.Unchecked {
 			out = append(out, evidence.Unchecked{Kind: kind, Text: why})
 		}
 	}
-	if s.t.Cipher != nil { // no path, and no series
-		lack(evidence.ReasonThrottled, s.heatUnseen())
-		lack(evidence.ReasonBackgroundLoad, s.unseen("foreign", s.machines(false)))
-		lack(evidence.ReasonKernelLog, s.unseen("kernellog", s.machines(true)))
-		return out
-	}
-	lack(evidence.ReasonNotInTunnel, s.pathUnproven())
-	if p := s.t.Path; p == nil || p.PathMTU == 0 {
-		lack(evidence.ReasonWrongMTU, "the path's MTU was not tried")
-	}
-	if s.ceil.Bps <= 0 {
-		lack(evidence.ReasonAboveCeiling, "no rate of the path is known")
-	}
-	if tr := s.traffic(); !s.run.Design.Measure.Verify && !tr.Load.Verify {
-		lack(evidence.ReasonCorrupt, "the plan verifies no content")
-	}
-	if len(s.t.Nodes) == 0 {
-		lack(evidence.ReasonSamplerStalled, "nothing watched the nodes")
+	if s.t.Cipher == nil { // which has no path, and no series
+		lack(evidence.ReasonNotInTunnel, s.pathUnproven())
+		if p := s.t.Path; p == nil || p.PathMTU == 0 {
+			lack(evidence.ReasonWrongMTU, "the path's MTU was not tried")
+		}
+		if s.ceil.Bps <= 0 {
+			lack(evidence.ReasonAboveCeiling, "no rate of the path is known")
+		}
+		if tr := s.traffic(); !s.run.Design.Measure.Verify && !tr.Load.Verify {
+			lack(evidence.ReasonCorrupt, "the plan verifies no content")
+		}
+		if len(s.t.Nodes) == 0 {
+			lack(evidence.ReasonSamplerStalled, "nothing watched the nodes")
+		}
 	}
 	lack(evidence.ReasonThrottled, s.heatUnseen())
 	lack(evidence.ReasonBackgroundLoad, s.unseen("foreign", s.machines(false)))
 	lack(evidence.ReasonKernelLog, s.unseen("kernellog", s.machines(true)))
+	if s.t.Cipher != nil {
+		return out
+	}
 	lack(evidence.ReasonLinkFlap, s.unseen("link", s.pathNodes()))
 	window := s.t.Window.End - s.t.Window.Start
 	if _, all := metrics.Received(s.t.Traffic); !all {
