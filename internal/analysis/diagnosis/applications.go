@@ -2,14 +2,12 @@ package diagnosis
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // tcpShares holds the shares of the window in which TCP had data, and in which an end held it back.
@@ -49,7 +47,7 @@ func (o *Observation) buffers() (send, receive float64) {
 
 // inFlight returns the bytes a flow had in flight (its share of goodput × the RTT) and that RTT.
 func (o *Observation) inFlight() (bytes, rtt float64) {
-	got, _ := o.Metric(metrics.Goodput)
+	got := o.goodput()
 	rtt, _ = o.Metric("rtt_tcp_ns")
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
 }
@@ -57,11 +55,8 @@ func (o *Observation) inFlight() (bytes, rtt float64) {
 // congestionWindow returns the congestion window of a flow in bytes: the mean over flows of its median in the
 // window; 0 = not known.
 func (o *Observation) congestionWindow() float64 {
-	sum, flows := 0.0, 0
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP == nil {
-			continue
-		}
+	var windows []float64
+	for _, f := range o.tcpFlows() {
 		var segments []float64
 		for i, n := range f.TCP.Series.Column("cwnd_segments") {
 			if n > 0 && o.Trial.Window.Holds(f.TCP.Series.T[i]) {
@@ -69,10 +64,10 @@ func (o *Observation) congestionWindow() float64 {
 			}
 		}
 		if len(segments) > 0 {
-			sum, flows = sum+statistics.Median(segments)*float64(f.TCP.MSS), flows+1
+			windows = append(windows, statistics.Median(segments)*float64(f.TCP.MSS))
 		}
 	}
-	return ratio(sum, float64(flows))
+	return ratio(statistics.Total(windows), float64(len(windows)))
 }
 
 // atReceiver returns the share of TCP's RTT that probes of the same path do not see: data waiting for its
@@ -91,26 +86,31 @@ func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
 	hz = o.perSecond(n)
-	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz, "the receiver advertised a zero "+
-		"window "+unit.Significant(hz, 3)+" times per second"), ok
+	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
+		"the receiver advertised a zero window %g times per second", hz), ok
 }
 
 // flightFact reports how much an end had in flight, see inFlight.
 func flightFact(node string, bytes, rtt float64) evidence.Evidence {
-	return fact("bytes_in_flight", node, "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an "+
-		"RTT of %s", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)))
+	return fact("bytes_in_flight", node, "socket", bytes, "%g kB per flow were in flight in an RTT of %n",
+		bytes/1e3, rtt)
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {
-	return fact(metrics.RwndLimited, "", "", s.rwnd, "the receive window limited TCP for "+
-		unit.Percent(s.rwnd)+" of the time")
+	return fact(metrics.RwndLimited, "", "", s.rwnd, "the receive window limited TCP for %h of the time",
+		s.rwnd)
 }
 
 // streamDoses returns doses with more connections than the load has.
 func streamDoses(expect float64, why string) func(*Observation) []Experiment {
 	return func(o *Observation) []Experiment {
 		n := max(o.load().Streams, 1)
-		e := Experiment{Factor: "streams", From: FromTester, Expect: expect, Why: why}
+		e := Experiment{
+			Factor: "streams",
+			From:   FromTester,
+			Expect: expect,
+			Why:    why,
+		}
 		for _, by := range []int{2, 3, 4} {
 			e.Doses, e.Resource = append(e.Doses, strconv.Itoa(by*n)), append(e.Resource, float64(by))
 		}
@@ -133,46 +133,49 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	return busiest, all, ok
 }
 
-// endCPU returns the rule for an end, client or server, whose own CPU is full.
+// endCPU describes an end, client or server, whose own CPU is full.
 func endCPU(class, end string) Rule {
-	return Rule{Class: class, Label: "the " + end + "'s CPU is saturated", Ends: true,
+	return Rule{
+		Class: class,
+		Label: "the " + end + "'s CPU is saturated",
 		Means: "a load generator thread at this end runs for at least 90 % of the window, or a core of a " +
 			"machine dedicated to this end is busy for 95 %",
+		Ends:     true,
+		ToTester: true,
 		Judge: func(o *Observation) Judgement {
 			node, far := o.nearFar()
 			if end == "server" {
 				node = far
 			}
-			if o.Trial.Traffic == nil {
-				return missing("there was no traffic")
-			}
 			use, _, ok := o.threadUse(node)
-			var facts factList
 			full, waits := 0.0, 0.0
+			var found factList
 			if ok {
-				facts = append(facts, fact("threads_ns", node, "thread", use,
-					"the busiest load generator thread used "+unit.Percent(use)+" of a core"))
 				full = degree(use, .7, .95)
+				found = factList{fact("threads_ns", node, "thread", use,
+					"the busiest load generator thread used %h of a core", use)}
 			}
-			if o.Run.Node(node).OwnMachine() {
-				if s, why := o.systemAt(node); why == "" {
-					full, ok = max(full, degree(s.Full.Busy, .8, .97)), true
-					facts = append(facts, s.coreFact())
-				}
-			} else if s, why := o.systemAt(record.HostNode); why == "" {
+			if !o.Run.Node(node).OwnMachine() {
 				// On shared cores a thread that has to wait for a core is not the limit.
-				waits = degree(s.Busy/float64(len(s.Cores)), .9, .99)
+				s, _ := o.systemAt(record.HostNode)
+				waits = degree(s.mean(), .9, .99)
+			} else if s, why := o.systemAt(node); why == "" {
+				full = max(full, degree(s.Full.Busy, .8, .97))
+				found = append(found, s.coreFact())
 			}
-			if !ok {
+			if len(found) == 0 {
 				return missing("the CPU time of the " + node + " was not read")
 			}
-			return Judgement{Terms: []Term{requires("full", full).by(facts[0]),
-				contradicts("shared-cores", waits)}, Node: node, Element: "cpu",
-				Facts: facts, GainAtMost: o.gainToTester(), Text: "the " + node + "'s CPU is saturated: " +
-					"its busiest thread used " + unit.Percent(use) + " of a core"}
+			return place{node, "cpu"}.judged(requires("full", full).by(found[0]),
+				contradicts("shared-cores", waits)).
+				facts(found...).
+				text("the %s's CPU is saturated: its busiest thread used %h of a core", node, use)
 		},
 		Experiments: streamDoses(1, "more connections run in more threads, on other cores"),
-		Remedies: []Remedy{{Do: "use more streams, larger packets, or a faster machine at this end"},
-			{System: "linux", Do: "offload work to the NIC", Commands: []string{
-				"ethtool -K DEV tso on gso on gro on"}}}}
+		Remedies: remedies(`
+			any: use more streams, larger packets, or a faster machine at this end
+			linux: offload work to the NIC
+				$ ethtool -K DEV tso on gso on gro on
+		`),
+	}
 }

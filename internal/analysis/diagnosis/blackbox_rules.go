@@ -7,7 +7,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Classes of limit that two ends can tell apart but that no single trial shows, or that name no place.
@@ -63,11 +62,6 @@ func (s *sweep) judge() []Judgement {
 // as the others.
 func special(terms ...Term) []Term { return append(terms, supports("special", met(terms...))) }
 
-// seen returns a fact that both ends measured.
-func seen(metric string, value float64, text string) evidence.Evidence {
-	return fact(metric, "", "", value, text)
-}
-
 // counted returns how far the limit counts packets, and bytes; why gives the reason if neither is known.
 func (s *sweep) counted() (packets, bytes float64, why string) {
 	switch {
@@ -83,15 +77,13 @@ func (s *sweep) counted() (packets, bytes float64, why string) {
 func (s *sweep) said() evidence.Evidence {
 	small, large := s.flat[0], s.flat[len(s.flat)-1]
 	a, b := small.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
-	return against(seen(metrics.PacketRate, a, metrics.Say(metrics.PacketRate, a)+" of "+
-		unit.Significant(small.size(), 4)+"-byte packets, "+metrics.Say(metrics.PacketRate, b)+" of "+
-		unit.Significant(large.size(), 4)+"-byte ones"), b)
+	return against(seen(metrics.PacketRate, a, "%r of %.4g-byte packets, %r of %.4g-byte ones", a,
+		small.size(), b, large.size()), b)
 }
 
 func judgePerPacket(s *sweep, packets, _ float64) Judgement {
 	return Judgement{Terms: []Term{requires("per-packet", packets)}, Facts: factList{s.said()},
-		Text: metrics.Say(metrics.PacketRate, s.pps) +
-			" at any packet size: a per-packet limit, typical of a CPU"}
+		Text: say("%r at any packet size: a per-packet limit, typical of a CPU", s.pps)}
 }
 
 // judgeOneCore judges a per-packet limit that is lower for one flow than for several.
@@ -108,11 +100,10 @@ func judgeOneCore(s *sweep) Judgement {
 	one := most(s.flat, func(c *Cell) float64 { return c.or(metrics.PacketRate, 0) })
 	gain := several / max(one, 1)
 	return Judgement{Terms: special(requires("per-packet", packets),
-		requires("several-carry-more", degree(gain, 1.15, 1.5))),
-		GainAtMost: gain, Text: "one core per flow: " + metrics.Say(metrics.PacketRate, one) +
-			" with one, " + metrics.Say(metrics.PacketRate, several) + " with several",
+		requires("several-carry-more", gain, 1.15, 1.5)),
+		GainAtMost: gain, Text: say("one core per flow: %r with one, %r with several", one, several),
 		Facts: factList{against(seen(metrics.PacketRate, several,
-			"several streams carry "+unit.Times(gain)+" what one does"), one)}}
+			"several streams carry %m what one does", gain), one)}}
 }
 
 // waits returns how far the queue in front of a per-byte limit is full. Probes do not see a flow's own queue,
@@ -121,14 +112,13 @@ func (s *sweep) waits() (float64, evidence.Evidence) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
 	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)), seen(metrics.RTTAdded,
-		s.addedNs(), "TCP adds "+metrics.Say(metrics.RTTAdded, s.addedNs())+" to the RTT")
+		s.addedNs(), "TCP adds %n to the RTT", s.addedNs())
 }
 
 // resent returns the share of TCP's segments that were retransmitted.
 func (s *sweep) resent() (float64, evidence.Evidence) {
 	again := max(s.one.again(), s.many.again())
-	return again, seen(metrics.Retransmits, again, "TCP retransmits "+unit.Percent(again)+
-		" of its segments")
+	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments", again)
 }
 
 // judgePerByte judges a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
@@ -142,11 +132,11 @@ func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	queue, _ := s.waits()
 	again, _ := s.resent()
 	return Judgement{Terms: []Term{requires("per-byte", bytes),
-		requires("uneven", degree(uneven, .1, .4)),
-		contradicts("queued", queue), contradicts("resent", degree(again, .0005, .01))},
-		Text: "a per-byte limit of about " + metrics.Say(metrics.Goodput, s.bps),
+		requires("uneven", uneven, .1, .4),
+		contradicts("queued", queue), contradicts("resent", again, .0005, .01)},
+		Text: say("a per-byte limit of about %b", s.bps),
 		Facts: factList{seen(metrics.Goodput, s.bps,
-			"the bit rates of the packet sizes differ by "+unit.Percent(uneven))}}
+			"the bit rates of the packet sizes differ by %h", uneven)}}
 }
 
 // judgePerFlow judges a per-byte limit that each flow has to itself: several streams of TCP carry more than
@@ -158,21 +148,21 @@ func judgePerFlow(s *sweep, _, bytes float64) Judgement {
 	}
 	streams := factor.Streams.Of(s.many.Factors) + " streams"
 	return Judgement{Terms: special(requires("per-byte", bytes),
-		requires("several-carry-more", degree(several/one, 1.3, 2)),
-		requires("more-than-udp", degree(several/max(s.udp(), 1), 1.1, 1.6))),
+		requires("several-carry-more", several/one, 1.3, 2),
+		requires("more-than-udp", several/max(s.udp(), 1), 1.1, 1.6)),
 		GainAtMost: several / one,
-		Text: "each flow has a limit of its own, of about " + metrics.Say(metrics.Goodput, s.bps) + ": " +
-			streams + " of TCP reach " + metrics.Say(metrics.Goodput, several),
-		Facts: factList{against(seen(metrics.Goodput, several, streams+" of TCP carry "+
-			unit.Times(several/one)+" what one does"), one), s.said()}}
+		Text: say("each flow has a limit of its own, of about %b: %s of TCP reach %b", s.bps,
+			streams, several),
+		Facts: factList{against(seen(metrics.Goodput, several, "%s of TCP carry %m what one does",
+			streams, several/one), one), s.said()}}
 }
 
 func judgeShaper(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	return Judgement{Terms: []Term{requires("per-byte", bytes), requires("queue", queue)},
 		Facts: factList{s.said(), added},
-		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", with " +
-			bytesText(s.queueBytes()) + " queued in front of it"}
+		Text: say("a shaper or a slower link at %b, with %s queued in front of it", s.bps,
+			bytesText(s.queueBytes()))}
 }
 
 func judgePolicer(s *sweep, _, bytes float64) Judgement {
@@ -180,9 +170,8 @@ func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	again, resent := s.resent()
 	drops := max(again, most(s.flat, (*Cell).lost))
 	return Judgement{Terms: []Term{requires("per-byte", bytes), requires("no-queue", 1-queue),
-		requires("drops", degree(drops, .0005, .01))},
-		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops, and queues " +
-			"no more than " + bytesText(s.queueBytes()),
+		requires("drops", drops, .0005, .01)},
+		Text:  say("a policer at %b: it drops, and queues no more than %s", s.bps, bytesText(s.queueBytes())),
 		Facts: factList{added, resent}}
 }
 
@@ -194,22 +183,21 @@ func judgeSmallQueue(s *sweep) Judgement {
 	}
 	share := tcp / udp
 	again, resent := s.resent()
-	facts := factList{against(seen(metrics.Goodput, tcp, "TCP reaches "+unit.Percent(share)+
-		" of the UDP rate"), udp), resent}
+	facts := factList{against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp),
+		resent}
 	slow, quick := 0.0, 0.0
 	// A burst that lost a segment waits at least as long as the kernel's shortest retransmission timer.
 	name := metrics.FlowTime("completion", metrics.Percentiles[0])
 	if took, ok := s.bursts.value(name); ok {
 		slow = degree(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6)
 		quick = 1 - slow
-		facts = append(facts, seen(name, took, "a burst of ten segments takes "+metrics.Say(name, took)))
+		facts = append(facts, seen(name, took, "a burst of ten segments takes %s", metrics.Say(name, took)))
 	}
-	return Judgement{Terms: []Term{requires("slow-tcp", degree(share, .8, .35)),
-		requires("resent", degree(again, .001, .01)),
-		requires("steady-passes", degree(s.restLost(), .02, .001)),
+	return Judgement{Terms: []Term{requires("slow-tcp", share, .8, .35),
+		requires("resent", again, .001, .01),
+		requires("steady-passes", s.restLost(), .02, .001),
 		supports("slow-bursts", slow), contradicts("quick-bursts", quick)},
-		Text: "a queue too short for TCP bursts: TCP reaches " + metrics.Say(metrics.Goodput, tcp) +
-			", UDP " + metrics.Say(metrics.Goodput, udp),
+		Text:  say("a queue too short for TCP bursts: TCP reaches %b, UDP %b", tcp, udp),
 		Facts: facts}
 }
 
@@ -234,11 +222,11 @@ func judgeRandomLoss(s *sweep) Judgement {
 	for _, c := range rest {
 		least = min(least, c.lost())
 	}
-	return Judgement{Terms: special(requires("lossy", degree(max(least, most/10), .0004, .004)),
-		requires("some-pass", degree(most, .9, .5))),
-		Text: "packets are lost at any rate: " + unit.Percent(most) + " of them",
-		Facts: factList{seen(metrics.LossRatio, most, unit.Percent(most)+
-			" of the packets are lost at half the path's rate or less")}}
+	return Judgement{Terms: special(requires("lossy", max(least, most/10), .0004, .004),
+		requires("some-pass", most, .9, .5)),
+		Text: say("packets are lost at any rate: %h of them", most),
+		Facts: factList{seen(metrics.LossRatio, most, "%h of the packets are lost at half the path's rate "+
+			"or less", most)}}
 }
 
 func judgeReordering(s *sweep) Judgement {
@@ -252,10 +240,10 @@ func judgeReordering(s *sweep) Judgement {
 	if !ok {
 		return missing("no load below the limit was measured in exact mode")
 	}
-	return Judgement{Terms: special(requires("out-of-order", degree(worst, .002, .03))),
-		Text: "packets are reordered: " + unit.Percent(worst) + " arrive out of order",
-		Facts: factList{seen(metrics.Reordered, worst, unit.Percent(worst)+
-			" of the packets arrive out of order below the limit")}}
+	return Judgement{Terms: special(requires("out-of-order", worst, .002, .03)),
+		Text: say("packets are reordered: %h arrive out of order", worst),
+		Facts: factList{seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the "+
+			"limit", worst)}}
 }
 
 // judgeBlackHole judges a path that small packets pass and large ones do not.
@@ -274,11 +262,11 @@ func judgeBlackHole(s *sweep) Judgement {
 		return missing("large packets were not measured")
 	}
 	tcp := s.tcp() / max(s.short.goodput(), 1)
-	return Judgement{Terms: special(requires("large-lost", degree(lost, .99, .9999)),
-		requires("tcp-stuck", degree(tcp, .5, .05))),
-		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes are dropped silently: " +
-			"a PMTU black hole", Facts: factList{against(seen(metrics.LossRatio, lost,
-			unit.Percent(lost)+" of the large packets are lost, small ones get through"), small.lost())}}
+	return Judgement{Terms: special(requires("large-lost", lost, .99, .9999),
+		requires("tcp-stuck", tcp, .5, .05)),
+		Text: say("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size()),
+		Facts: factList{against(seen(metrics.LossRatio, lost,
+			"%h of the large packets are lost, small ones get through", lost), small.lost())}}
 }
 
 // judgeFragmentation judges a path on which a large packet counts as two.
@@ -293,10 +281,10 @@ func judgeFragmentation(s *sweep) Judgement {
 	}
 	share := b / a
 	even := below.size() / large.size() // if the limit counts bytes
-	return Judgement{Terms: special(requires("large-cost-two", degree(share/even, .85, .55))),
-		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes cost as much as two: they are " +
-			"fragmented on the path", Facts: factList{against(seen(metrics.PacketRate, b,
-			"the packet rate at the largest size is "+unit.Percent(share)+" of that at the next"), a)}}
+	return Judgement{Terms: special(requires("large-cost-two", share/even, .85, .55)),
+		Text: say("packets of %.4g bytes cost as much as two: they are fragmented on the path",
+			large.size()), Facts: factList{against(seen(metrics.PacketRate, b,
+			"the packet rate at the largest size is %h of that at the next", share), a)}}
 }
 
 // answered returns the share of new connections, started at a rate, that completed in time.
@@ -311,12 +299,12 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 
 // connecting returns the fact about new connections, after the facts about loads with open ones.
 func (s *sweep) connecting(share, rate float64) factList {
-	return factList{seen(metrics.FlowRate, rate, unit.Percent(share)+
-		" of the new connections complete in time, "+metrics.Say(metrics.FlowRate, rate))}
+	return factList{seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
+		metrics.Say(metrics.FlowRate, rate))}
 }
 
 // openPass requires that loads over open connections get through.
-func (s *sweep) openPass() Term { return requires("open-ones-pass", degree(s.restLost(), .15, .03)) }
+func (s *sweep) openPass() Term { return requires("open-ones-pass", s.restLost(), .15, .03) }
 
 func judgeTable(s *sweep) Judgement {
 	share, rate, ok := s.answered()
@@ -328,7 +316,7 @@ func judgeTable(s *sweep) Judgement {
 	case !ok:
 		return missing("new connections were not measured")
 	}
-	return Judgement{Terms: special(requires("few-answered", degree(share, .3, .02)), s.openPass()),
+	return Judgement{Terms: special(requires("few-answered", share, .3, .02), s.openPass()),
 		Text: "the conntrack table is full: only " + metrics.Say(metrics.FlowRate, rate) +
 			" are opened, while open ones keep working", Facts: s.connecting(share, rate)}
 }
@@ -338,8 +326,8 @@ func judgeConnections(s *sweep) Judgement {
 	if !ok {
 		return missing("new connections were not measured")
 	}
-	return Judgement{Terms: special(requires("some-answered", degree(share, .02, .15)),
-		requires("some-unanswered", degree(share, .9, .75)), s.openPass()),
+	return Judgement{Terms: special(requires("some-answered", share, .02, .15),
+		requires("some-unanswered", share, .9, .75), s.openPass()),
 		Text:  "new connections: " + metrics.Say(metrics.FlowRate, rate) + " at most",
 		Facts: s.connecting(share, rate)}
 }
@@ -364,10 +352,10 @@ func (s *sweep) limitedBy(metric, what, with, text string, also ...Term) Judgeme
 	if !ok {
 		return missing("TCP_INFO is missing")
 	}
-	also = append(also, requires("limits-tcp", degree(share, .15, .5)))
+	also = append(also, requires("limits-tcp", share, .15, .5))
 	return Judgement{Terms: special(also...), Text: text,
 		Facts: factList{seen(metric, share,
-			"the "+what+" limits TCP for "+unit.Percent(share)+" of the time"+with)}}
+			"the %s limits TCP for %h of the time%s", what, share, with)}}
 }
 
 func judgeWindow(s *sweep) Judgement {
@@ -377,8 +365,8 @@ func judgeWindow(s *sweep) Judgement {
 
 func judgeReader(s *sweep) Judgement {
 	return s.limitedBy(metrics.RwndLimited, "receive window", ", with "+bytesText(s.windowBytes())+
-		" in flight", "the receiving application reads only "+
-		metrics.Say(metrics.Goodput, s.one.goodput()), requires("shared", 1-s.perFlow()))
+		" in flight", say("the receiving application reads only %b", s.one.goodput()), requires("shared",
+		1-s.perFlow()))
 }
 
 func judgeSendBuffer(s *sweep) Judgement {
@@ -394,11 +382,11 @@ func judgeSender(s *sweep) Judgement {
 		return missing("TCP_INFO is missing, or no UDP gets through")
 	}
 	share := s.one.goodput() / udp
-	return Judgement{Terms: special(requires("idle", degree(busy, .9, .5)),
-		requires("path-carries-more", degree(share, .5, .2))),
-		Text: "the sending application writes only " + metrics.Say(metrics.Goodput, s.one.goodput()),
+	return Judgement{Terms: special(requires("idle", busy, .9, .5),
+		requires("path-carries-more", share, .5, .2)),
+		Text: say("the sending application writes only %b", s.one.goodput()),
 		Facts: factList{seen(metrics.BusyRatio, busy,
-			"TCP had data to send for "+unit.Percent(busy)+" of the time")}}
+			"TCP had data to send for %h of the time", busy)}}
 }
 
 // received returns the highest goodput that an application received: TCP's where there is any, since packets
@@ -417,11 +405,10 @@ func judgeTester(s *sweep) Judgement {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
 	share := s.tcp() / s.udp()
-	return Judgement{Terms: []Term{requires("no-loss", degree(worst, .05, .005)),
-		requires("no-queue", degree(s.addedNs(), 8e6, 3e6)),
-		requires("tcp-reaches-udp", degree(share, .25, .5))},
-		Text: "nothing between the ends limits these loads: the tester does, at " +
-			metrics.Say(metrics.Goodput, s.received()),
-		Facts: factList{seen(metrics.LossRatio, worst, "at most "+unit.Percent(worst)+
-			" of what was sent at full rate is lost")}}
+	return Judgement{Terms: []Term{requires("no-loss", worst, .05, .005),
+		requires("no-queue", s.addedNs(), 8e6, 3e6),
+		requires("tcp-reaches-udp", share, .25, .5)},
+		Text: say("nothing between the ends limits these loads: the tester does, at %b", s.received()),
+		Facts: factList{seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost",
+			worst)}}
 }

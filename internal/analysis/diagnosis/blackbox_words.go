@@ -22,38 +22,35 @@ func bytesText(n float64) string {
 // numbers lists what is known of one direction whatever its class.
 func (s *sweep) numbers() factList {
 	var out factList
-	say := func(metric string, value float64, text string) {
-		out = append(out, fact(metric, "", "", value, text))
-	}
 	packets, bytes, why := s.counted()
 	switch {
 	case why != "":
-		say(metrics.Goodput, s.received(), metrics.Say(metrics.Goodput, s.received())+" are received; "+why)
+		out = append(out, seen(metrics.Goodput, s.received(), "%b are received; %s", s.received(), why))
 	case packets > .5:
-		say(metrics.PacketRate, s.pps, metrics.Say(metrics.PacketRate, s.pps)+" at any packet size")
+		out = append(out, seen(metrics.PacketRate, s.pps, "%r at any packet size", s.pps))
 	case bytes > .5:
-		say(metrics.Goodput, s.bps, metrics.Say(metrics.Goodput, s.bps)+" including Ethernet headers, at "+
-			"any packet size")
+		out = append(out, seen(metrics.Goodput, s.bps, "%b including Ethernet headers, at any packet "+
+			"size", s.bps))
 	default:
 		out = append(out, s.said())
 	}
 	if one, several := s.flat[0].or(metrics.PacketRate, 0), s.spread.or(metrics.PacketRate, 0); one > 0 &&
 		several > 0 {
-		say(metrics.PacketRate, several, "several flows carry "+unit.Times(several/one)+
-			" the small packets of one")
+		out = append(out, seen(metrics.PacketRate, several, "several flows carry %m the small packets of "+
+			"one", several/one))
 	}
 	if s.bps > 0 && bytes > .5 {
-		say(metrics.RTTAdded, s.addedNs(), "queue of "+bytesText(s.queueBytes())+" ("+
-			metrics.Say(metrics.RTTAdded, s.addedNs())+")")
+		out = append(out, seen(metrics.RTTAdded, s.addedNs(), "queue of %s (%n)",
+			bytesText(s.queueBytes()), s.addedNs()))
 	}
 	if share, rate, ok := s.answered(); ok {
 		asked := factor.ConnectionRate.Of(s.opened.Factors)
-		say(metrics.FlowRate, rate, unit.Percent(math.Min(share, 1))+" of "+asked+
-			" new connections/s are answered")
+		out = append(out, seen(metrics.FlowRate, rate, "%h of %s new connections/s are answered",
+			math.Min(share, 1), asked))
 	}
 	if s.idleNs > 0 {
-		say(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT "+
-			metrics.Say(metrics.RTTAdded, s.idleNs))
+		out = append(out, seen(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n",
+			s.idleNs))
 	}
 	return out
 }
@@ -88,13 +85,13 @@ func (p *Path) addBoth(cells []Cell) {
 		return
 	}
 	if ratio := math.Max(up/down, down/up); ratio >= asymmetric {
-		p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", up, "asymmetric: TCP reaches "+
-			metrics.Say(metrics.Goodput, up)+" up and "+metrics.Say(metrics.Goodput, down)+" down"), down))
+		p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", up,
+			"asymmetric: TCP reaches %b up and %b down", up, down), down))
 	}
 	if both <= 0 {
 		return
 	}
-	text := "both directions at once reach " + unit.Percent(both/(up+down)) + " of the sum of the two alone"
+	text := say("both directions at once reach %h of the sum of the two alone", both/(up+down))
 	quiet := func(d PathDirection) bool { return d.Class == Tester }
 	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
 		text += ": they share a limit"

@@ -1,26 +1,33 @@
 package diagnosis
 
-import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+)
 
 // quota contradicts a full core as the cause where its CPU quota keeps it from running.
 func (o *Observation) quota(node string) Term {
 	share, _ := o.throttled(node, 0)
-	return contradicts("quota", degree(share, .05, .3))
+	return contradicts("quota", share, .05, .3)
 }
 
 // tested returns the first router, or of several the one whose CPU was throttled most.
-func (o *Observation) tested() (string, string) {
-	routers := o.Routers()
-	if len(routers) == 0 {
-		return "", "the topology has no router"
-	}
-	best, most := routers[0], -1.0
-	for _, node := range routers {
-		if share, ok := o.throttled(node, 0); ok && share > most {
-			best, most = node, share
+func (o *Observation) tested() (best, why string) {
+	best, why = o.firstRouter()
+	longest := 0.0
+	for _, node := range o.Routers() {
+		if share, _ := o.throttled(node, 0); share > longest {
+			best, longest = node, share
 		}
 	}
-	return best, ""
+	return best, why
+}
+
+// throttledFact returns for how much of the window a vCPU of the node did not get to run.
+func throttledFact(node string, share float64) evidence.Evidence {
+	return fact("guest_throttled_ns", node, "vcpu", share, "a vCPU was kept from running for %h of the "+
+		"window",
+		share)
 }
 
 // slowsDown contradicts a CPU that is slow where it became slower within the window.
@@ -29,7 +36,7 @@ func (o *Observation) slowsDown() Term {
 	if o.Trial.Window.Seconds() >= minFallWindow {
 		fell = o.fell()
 	}
-	return contradicts("slows-down", degree(fell, .28, .45))
+	return contradicts("slows-down", fell, .28, .45)
 }
 
 // fell returns how much less arrived in the window's last third than in its first: 0.5 = half as much.

@@ -1,52 +1,49 @@
 package diagnosis
 
 import (
-	"fmt"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// connectionRate returns the rule for a router whose CPU is full of setting up connections.
-func connectionRate() Rule {
-	return Rule{Class: ConnectionRate, Label: "the rate of new connections saturates the CPU",
-		Means: "the load opens short connections, goodput is low, and the CPU is saturated",
-		Judge: func(o *Observation) Judgement {
-			flows := o.Trial.Traffic.ShortFlows
-			if flows == nil || flows.Kept {
-				return Judgement{Score: absent}
-			}
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
-			rate, ok := o.Metric("flows_per_s")
-			if !ok {
-				return missing("no connection completed")
-			}
-			node := s.Node
-			if routers := o.Routers(); node == record.HostNode && len(routers) > 0 {
-				node = routers[0]
-			}
-			got, _ := o.Metric(metrics.Goodput)
-			perFlow := ratio(got/8, rate)
-			e := fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
-				" connections per second of "+unit.Significant(perFlow, 3)+" bytes each")
-			return Judgement{Node: node, Element: "cpu", Facts: factList{e, s.coreFact()},
-				Terms: []Term{requires("small-flows", degree(perFlow, 200e3, 20e3)).by(e), s.full()},
-				Text: fmt.Sprintf("the CPU is saturated at %s new connections per second",
-					unit.Significant(rate, 3))}
-		},
-		Experiments: cpuDoses,
-		Remedies: []Remedy{
-			{System: "linux", Do: "do not track connections that need no state", Commands: []string{
-				"nft add rule inet raw prerouting udp dport 53 notrack"},
-				Risk: "no NAT and no stateful rules for them"},
-			{System: "linux", Do: "enlarge the conntrack hash table", Commands: []string{
-				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"}, Risk: "more memory"},
-			{System: "freebsd", Do: "enlarge pf's state hash table", Commands: []string{
-				"echo net.pf.states_hashsize=1048576 >> /boot/loader.conf"},
-				Risk: "more memory; gained 15 % at 100,000 states (netbenches)"},
-		}}
+// connectionRate describes a router whose CPU is full of setting up connections.
+var connectionRate = Rule{
+	Class: ConnectionRate,
+	Label: "the rate of new connections saturates the CPU",
+	Means: "the load opens short connections, goodput is low, and the CPU is saturated",
+	Judge: func(o *Observation) Judgement {
+		flows := o.Trial.Traffic.ShortFlows
+		if flows == nil || flows.Kept {
+			return excluded()
+		}
+		s, why := o.systemOf()
+		if why != "" {
+			return missing(why)
+		}
+		rate, ok := o.Metric(metrics.FlowRate)
+		if !ok {
+			return missing("no connection completed")
+		}
+		node := s.Node
+		if routers := o.Routers(); node == record.HostNode && len(routers) > 0 {
+			node = routers[0]
+		}
+		perFlow := ratio(o.goodput()/8, rate)
+		return place{node, "cpu"}.judged(requires("small-flows", perFlow, 200e3, 20e3).by(
+			fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each", rate,
+				perFlow)),
+			s.full()).
+			text("the CPU is saturated at %g new connections per second", rate)
+	},
+	Experiments: cpuDoses,
+	Remedies: remedies(`
+		linux: do not track connections that need no state
+			$ nft add rule inet raw prerouting udp dport 53 notrack
+			risk: no NAT and no stateful rules for them
+		linux: enlarge the conntrack hash table
+			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
+			risk: more memory
+		freebsd: enlarge pf's state hash table
+			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
+			risk: more memory; gained 15 % at 100,000 states (netbenches)
+	`),
 }

@@ -1,41 +1,39 @@
 package diagnosis
 
-import (
-	"fmt"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // crossTraffic finds other traffic in the queue that limits the load.
-func crossTraffic() Rule {
-	return Rule{Class: CrossTraffic, Label: "other traffic takes a part of the limit",
-		Means: "a queue throttles, and more than a tenth of what it sends is not the load's",
-		Judge: func(o *Observation) Judgement {
-			q, holds, why := o.held()
-			if why != "" {
-				return missing(why)
-			}
-			others := o.othersBps(q)
-			share := ratio(others, q.rateBps)
-			e := fact("others_bps", q.node, q.port, others, unit.Percent(share)+
-				" of what the port sent is other traffic")
-			return Judgement{Node: q.node, Element: q.port, GainAtMost: 1 / max(1-share, .1),
-				Terms: append([]Term{requires("other-traffic", degree(share, .08, .25)).by(e)}, holds...),
-				Text: fmt.Sprintf("%s of the %s that leave %s are not the load's", mbps(others),
-					mbps(q.rateBps), q.place()),
-				Facts: append(factList{e}, o.heldFacts(q)...)}
-		},
-		Remedies: []Remedy{{Do: "find out whose it is, and share the limit fairly or measure without it",
-			Commands: []string{"tcpdump -n -c 200 -i DEV", "conntrack -L"}}}}
+var crossTraffic = Rule{
+	Class: CrossTraffic,
+	Label: "other traffic takes a part of the limit",
+	Means: "a queue throttles, and more than a tenth of what it sends is not the load's",
+	Judge: func(o *Observation) Judgement {
+		q, holds, why := o.held()
+		if why != "" {
+			return missing(why)
+		}
+		others := o.othersBps(q)
+		share := ratio(others, q.rateBps)
+		return q.judged(requires("other-traffic", share, .08, .25).by(q.fact("others_bps", others,
+			"%h of what the port sent is other traffic", share))).
+			with(holds...).
+			facts(o.heldFacts(q)...).
+			gain(1/max(1-share, .1)).
+			text("%b of the %b that leave %s are not the load's", others, q.rateBps, q)
+	},
+	Remedies: remedies(`
+		any: find out whose it is, and share the limit fairly or measure without it
+			$ tcpdump -n -c 200 -i DEV
+			$ conntrack -L
+	`),
 }
 
 // othersBps subtracts the load, its headers and retransmissions from what a queue's port sent.
 func (o *Observation) othersBps(q queue) float64 {
 	got, ok := o.Metric(metrics.Goodput)
 	segment := o.load().PacketSize
-	if s := o.senderLedger(); s != nil {
-		segment = s.MSS
+	if o.IsTCP() {
+		segment = o.mss()
 	}
 	if !ok || segment == 0 || o.tunnel() != "" || o.Trial.Traffic.ShortFlows != nil {
 		return 0

@@ -28,6 +28,8 @@ type Rule struct {
 	Wasteful bool
 	// OfFailed is set if the rule also reads failed trials: these have no number, but a cause.
 	OfFailed bool
+	// ToTester is set if what the tester reaches alone bounds the gain, where the judgement sets no bound.
+	ToTester bool
 	// Delay is set if the trouble is how long packets wait, so that an experiment is measured by its RTT.
 	Delay bool
 	Judge func(*Observation) Judgement
@@ -49,15 +51,15 @@ type Judgement struct {
 	NotExamined string // why not: what is missing
 	// Undecided gives the reason why the class is not ruled out, however low its score.
 	Undecided string
-	// Place names where the limit is, for a cause that no class knows.
-	Place   string
-	Node    string // where the limit is
-	Element string // the part of the node: a core, a device, a queue, a process
-	Text    string // the cause, as worded in the verdict
+	// Elsewhere words where the limit is, for a cause that no class knows.
+	Elsewhere string
+	place
+	Text string // the cause, as worded in the verdict
 	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = not known.
-	GainAtMost  float64
-	Facts       []evidence.Evidence // the evidence for it
-	Against     *evidence.Evidence  // the number that rules it out, if one does
+	GainAtMost float64
+	// Facts holds further evidence for it; examine puts that of its terms first.
+	Facts       []evidence.Evidence
+	Against     *evidence.Evidence // the number that rules it out, if one does
 	Experiments []Experiment
 	Remedies    []Remedy // that are still to be done
 }
@@ -86,8 +88,7 @@ type Remedy struct {
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
 	Tunnel string `json:"-"` // the kind of tunnel it is for, such as "openvpn"; "" = any
-	// When reports whether it is still to be done, given the state that the trial shows; nil = always.
-	When func(*Observation) bool `json:"-"`
+	When   string `json:"-"` // see conditions; "" = always
 }
 
 // Diagnosis is the verdict on a cell or trial.
@@ -187,6 +188,10 @@ func examine(o *Observation) []Judgement {
 			j = r.Judge(o)
 		}
 		j.Class = r.Class
+		j.Facts = j.evidence()
+		if r.ToTester && j.GainAtMost == 0 {
+			j.GainAtMost = o.gainToTester()
+		}
 		if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
 			j = j.with(o.satisfied())
 		}
@@ -279,8 +284,8 @@ func conclude(judged []Judgement) *Diagnosis {
 	}
 	d.Confidence = max(unknown, 0)
 	d.Text = notKnown + ": no known cause fits the measurements"
-	if i := slices.IndexFunc(examined, func(j Judgement) bool { return j.Place != "" }); i >= 0 {
-		d.Text, d.Node, d.Element = examined[i].Place, examined[i].Node, examined[i].Element
+	if i := slices.IndexFunc(examined, func(j Judgement) bool { return j.Elsewhere != "" }); i >= 0 {
+		d.Text, d.Node, d.Element = examined[i].Elsewhere, examined[i].Node, examined[i].Element
 	} else if len(d.Causes) > 0 {
 		d.Text = notKnown + "; closest known cause: " + d.Causes[0].Text
 	}
@@ -354,10 +359,10 @@ func always(all ...Experiment) func(*Observation) []Experiment {
 
 // spread returns the interquartile range ÷ the median.
 func spread(values []float64) float64 {
-	m := statistics.Median(values)
-	if len(values) < 2 || m <= 0 {
+	if len(values) < 2 {
 		return 0
 	}
 	s := slices.Sorted(slices.Values(values))
-	return (statistics.QuantileSorted(s, .75) - statistics.QuantileSorted(s, .25)) / m
+	return ratio(statistics.QuantileSorted(s, .75)-statistics.QuantileSorted(s, .25),
+		statistics.Median(values))
 }

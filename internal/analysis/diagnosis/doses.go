@@ -77,8 +77,13 @@ func (o *Observation) statedTests(class string) []Experiment {
 	cell := o.Trial.Row.Factors
 	for _, wanted := range planted[class] {
 		for _, name := range cell.Names() {
-			e := Experiment{Class: class, Factor: name, From: FromRouter, Expect: 1,
-				Why: "if this is the limit, the rate falls in proportion"}
+			e := Experiment{
+				Class:  class,
+				Factor: name,
+				From:   FromRouter,
+				Expect: 1,
+				Why:    "if this is the limit, the rate falls in proportion",
+			}
 			plain, _ := factor.Split(name)
 			level := cell[name]
 			if plain != wanted && !hasFault(level, wanted) {
@@ -220,7 +225,13 @@ func (o *Observation) testerTests(class string) []Experiment {
 	var out []Experiment
 	add := func(factorName string, expect float64, why string, level func(share float64) string,
 		doses ...float64) {
-		e := Experiment{Class: class, Factor: factorName, From: FromTester, Expect: expect, Why: why}
+		e := Experiment{
+			Class:  class,
+			Factor: factorName,
+			From:   FromTester,
+			Expect: expect,
+			Why:    why,
+		}
 		for _, share := range doses {
 			e.Doses, e.Resource = append(e.Doses, level(share)), append(e.Resource, share)
 		}
@@ -280,8 +291,12 @@ func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	case !factor.Direction.Is(cell, "", record.Up):
 		return e, false
 	}
-	e = Experiment{Factor: "fault@" + node, From: FromEnd, Expect: 1,
-		Why: "what other traffic takes of a limited rate, the load has to do without"}
+	e = Experiment{
+		Factor: "fault@" + node,
+		From:   FromEnd,
+		Expect: 1,
+		Why:    "what other traffic takes of a limited rate, the load has to do without",
+	}
 	before := ""
 	if level := cell[e.Factor]; level != "" && level != "none" {
 		before = level + "+"

@@ -40,12 +40,12 @@ const (
 
 // pathRules lists the rules about the path and the ends.
 func pathRules() []Rule {
-	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
-		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
-		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), ruleDrop(),
-		reordering(), reversePath(), checksumErrors(), replayWindow(), tcpInTCP(), fragmentation(),
-		pmtuBlackHole(), optionsStripped(), smallSegments(), conntrackInvalid(), crossTraffic(),
-		shaperBurst(), shaperCPU()}
+	return []Rule{linkRate, shaper, policer, endCPU(ClientCPU, "client"),
+		endCPU(ServerCPU, "server"), slowSender, slowReader,
+		sendBuffer, receiveWindow, smallQueue, bufferbloat, randomLoss, ruleDrop,
+		reordering, reversePath, checksumErrors, replayWindow, tcpInTCP, fragmentation,
+		pmtuBlackHole, optionsStripped, smallSegments, conntrackInvalid, crossTraffic,
+		shaperBurst, shaperCPU}
 }
 
 // atCapacity lists the classes in which a CPU moves no more, belowCapacity those in which a load is held

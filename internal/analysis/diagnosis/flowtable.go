@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -18,8 +17,8 @@ const FlowtableFactor = "flowtable"
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	for _, part := range []string{"filter", "iptables"} {
 		if why := v.Lacks(part); why != "" && n.OwnMachine() {
-			return fmt.Sprintf("it may take away rules of the owner of %s: the packet filter could not be "+
-				"read: %s", n.Name, why)
+			return say("it may take away rules of the owner of %s: the packet filter could not be read: "+
+				"%s", n.Name, why)
 		}
 	}
 	if v == nil || v.Filter == nil {
@@ -27,24 +26,24 @@ func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	}
 	for _, t := range v.Filter.Flowtables {
 		if !t.Own {
-			return fmt.Sprintf("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family,
-				t.Table, t.Name)
+			return say("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family, t.Table,
+				t.Name)
 		}
 	}
 	if r, ok := v.Filter.SkippedBy(); ok {
-		return fmt.Sprintf("it would take away what a rule of its owner's does on %s: %s (%s %s %s, "+
-			"handle %d)", n.Name, r.Text, r.Family, r.Table, r.Chain, r.Handle)
+		return say("it would take away what a rule of its owner's does on %s: %s (%s %s %s, handle %d)",
+			n.Name, r.Text, r.Family, r.Table, r.Chain, r.Handle)
 	}
 	for _, table := range slices.Sorted(maps.Keys(v.Filter.LegacyEntries)) {
 		forwards := strings.HasSuffix(table, "filter") || strings.HasSuffix(table, "mangle")
 		if v.Filter.LegacyEntries[table] > 0 && forwards {
-			return fmt.Sprintf("it may take away rules of the owner of %s: those of iptables-legacy (%s) "+
-				"are not read", n.Name, table)
+			return say("it may take away rules of the owner of %s: those of iptables-legacy (%s) are not "+
+				"read", n.Name, table)
 		}
 	}
 	if v.Filter.MoreChains > 0 {
-		return fmt.Sprintf("it may take away rules of the owner of %s: %d chains of the packet filter were "+
-			"not read", n.Name, v.Filter.MoreChains)
+		return say("it may take away rules of the owner of %s: %d chains of the packet filter were not "+
+			"read", n.Name, v.Filter.MoreChains)
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -14,8 +15,7 @@ import (
 )
 
 // wayNodes lists the nodes that the load's packets pass.
-func (o *Observation) wayNodes() []string {
-	var out []string
+func (o *Observation) wayNodes() (out []string) {
 	for _, h := range o.hops() {
 		for _, node := range []string{h.out.Node, h.in.Node} {
 			if !slices.Contains(out, node) {
@@ -27,7 +27,7 @@ func (o *Observation) wayNodes() []string {
 }
 
 // hop is a link of the load's way: the port by which its data leave a node, and the port where they arrive.
-type hop struct{ out, in record.TopoPort }
+type hop struct{ out, in place }
 
 // hops lists the links that the load's data pass, in order; with both directions, up comes first.
 func (o *Observation) hops() []hop {
@@ -35,23 +35,31 @@ func (o *Observation) hops() []hop {
 	if t == nil {
 		return nil
 	}
-	var out []hop
-	if o.load().Direction != record.Down {
-		for _, l := range t.Links {
-			out = append(out, hop{l.Ends[0], l.Ends[1]})
-		}
+	port := func(p record.TopoPort) place { return place{p.Node, p.Port} }
+	var up []hop
+	for _, l := range t.Links {
+		up = append(up, hop{port(l.Ends[0]), port(l.Ends[1])})
 	}
-	if d := o.load().Direction; d == record.Down || d == record.Both {
-		for _, l := range slices.Backward(t.Links) {
-			out = append(out, hop{l.Ends[1], l.Ends[0]})
-		}
+	switch o.load().Direction {
+	case record.Down:
+		return reversed(up)
+	case record.Both:
+		return append(up, reversed(up)...)
 	}
-	return out
+	return up
+}
+
+// reversed lists the same links in the other direction.
+func reversed(hops []hop) (back []hop) {
+	for _, h := range slices.Backward(hops) {
+		back = append(back, hop{h.in, h.out})
+	}
+	return back
 }
 
 // queue describes the queue of a port by which the load's data leave a node, or by which they arrive.
 type queue struct {
-	node, port string
+	place
 	kind       string  // of the root, "" where the samples lack it
 	managed    bool    // it is a shaper's or keeps its delay short, rather than one FIFO
 	packets    float64 // in the window, sent
@@ -98,7 +106,7 @@ func (q queue) holds() float64 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)
 	}
 	over := q.overlimits
-	if over > .03 && slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind) {
+	if over > .03 && slices.Contains(shaping, q.kind) {
 		// One overlimit may stand for several packets that its burst then lets pass.
 		over = max(over, .25*degree(q.waited, .7, .95))
 	}
@@ -106,159 +114,163 @@ func (q queue) holds() float64 {
 }
 
 // throttles requires that the queue throttles often enough to limit the load.
-func (q queue) throttles() Term { return requires("throttles", degree(q.holds(), .03, .25)) }
+func (q queue) throttles() Term { return requires("throttles", q.holds(), .03, .25) }
 
 // atRate contradicts another cause of lost packets where a queue throttles at its rate: it then drops the
 // excess.
-func (q queue) atRate() Term { return contradicts("throttles", degree(q.holds(), .02, .2)) }
+func (q queue) atRate() Term { return contradicts("throttles", q.holds(), .02, .2) }
 
-// place returns "the router's WAN port" for a queue.
-func (q queue) place() string {
-	if len(q.port) <= 3 {
-		return "the " + q.node + "'s " + strings.ToUpper(q.port) + " port"
+// String returns "the router's WAN port".
+func (q queue) String() string {
+	if len(q.Element) <= 3 {
+		return "the " + q.Node + "'s " + strings.ToUpper(q.Element) + " port"
 	}
-	return "the " + q.node + "'s port " + q.port
+	return "the " + q.Node + "'s port " + q.Element
 }
 
 // lost returns the share of its packets that the queue dropped.
 func (q queue) lost() float64 { return ratio(q.drops, q.packets+q.drops) }
 
-// queues returns the queues in which the load's data wait, from port to port, or, with ingress, those whose
-// filters may drop them.
-func (o *Observation) queues(ingress bool) (all []queue, why string) {
-	return o.queuesOf(o.queuePlaces(o.hops(), ingress), ingress)
+// queues returns the queues in which packets wait on some hops, from port to port; why gives the reason where
+// one has no counters.
+func (o *Observation) queues(hops []hop) (all []queue, why string) {
+	for _, at := range o.queuePlaces(hops) {
+		q, lacks := o.queueAt(at)
+		if lacks == "" {
+			all = append(all, q)
+		}
+		why = cmp.Or(why, lacks)
+	}
+	return all, cmp.Or(why, "no port on the path has a queue with counters")
 }
 
-// returnQueues returns the queues in which the load's acknowledgements wait.
-func (o *Observation) returnQueues() []queue {
-	var back []hop
-	for _, h := range slices.Backward(o.hops()) {
-		back = append(back, hop{h.in, h.out})
+// filters returns the filters of some hops that may drop packets before these are queued, with what they
+// passed and dropped.
+func (o *Observation) filters(hops []hop) (all []queue) {
+	add := func(at place) {
+		label := at.Element + "@ingress"
+		packets, why := o.Sum(at.Node, "qdisc", "packets", label)
+		if why != "" && o.found(at).Polices(true) { // by filters at its root
+			label = at.Element
+			packets, why = o.Sum(at.Node, "qdisc", "packets", label)
+		}
+		if why == "" {
+			drops, _ := o.Sum(at.Node, "qdisc", "drops", label)
+			all = append(all, queue{place: at, packets: packets, drops: drops})
+		}
 	}
-	all, _ := o.queuesOf(o.queuePlaces(back, false), false)
+	for _, h := range hops {
+		if o.found(h.out).FiltersLeaving() {
+			add(h.out)
+		}
+		add(h.in)
+	}
 	return all
 }
 
 // queuePlaces lists the devices whose queues the packets of these hops pass: those by which they leave a
-// node, and those to which a filter redirects them, such as an ifb. With ingress, it lists the devices that
-// filter packets before they are queued.
-func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPort) {
+// node, and those to which a filter redirects them, such as an ifb.
+func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	for _, h := range hops {
-		leaves, arrives := o.found(h.out), o.found(h.in)
-		if !ingress {
-			if leaves != nil && leaves.Master != "" {
-				out = append(out, record.TopoPort{Node: h.out.Node, Port: leaves.Master})
-			}
-			for _, device := range o.carriers(h.out, .5, 2) {
-				out = append(out, record.TopoPort{Node: h.out.Node, Port: device})
-			}
-			out = append(out, h.out)
-			for _, to := range leaves.RedirectsTo(true) {
-				out = append(out, record.TopoPort{Node: h.out.Node, Port: to})
-			}
-			for _, to := range arrives.RedirectsTo(false) {
-				out = append(out, record.TopoPort{Node: h.in.Node, Port: to})
-			}
-			continue
+		leaves, node := o.found(h.out), h.out.Node
+		if leaves != nil && leaves.Master != "" {
+			out = append(out, place{node, leaves.Master})
 		}
-		if leaves.FiltersLeaving() {
-			out = append(out, h.out)
+		for _, device := range o.carriers(h.out, .5, 2) {
+			out = append(out, place{node, device})
 		}
-		out = append(out, h.in)
+		out = append(out, h.out)
+		for _, to := range leaves.RedirectsTo(true) {
+			out = append(out, place{node, to})
+		}
+		for _, to := range o.found(h.in).RedirectsTo(false) {
+			out = append(out, place{h.in.Node, to})
+		}
 	}
 	return out
 }
 
 // carriers lists the other devices of a node that sent between low and high times as many bytes as a port,
 // such as a VLAN or a veth in front of it: the load's packets passed them, too.
-func (o *Observation) carriers(at record.TopoPort, low, high float64) (out []string) {
+func (o *Observation) carriers(at place, low, high float64) (out []string) {
 	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
-	port := o.passed(at.Node, at.Port, "tx").bytes
+	port := o.passed(at, "tx").bytes
 	master := ""
 	if d := o.found(at); d != nil {
 		master = d.Master
 	}
 	for _, c := range columns {
 		n, _ := c.Grew()
-		if c.Label != "lo" && c.Label != master && !strings.HasPrefix(c.Label, "ifb") && port > 0 &&
-			!o.isPort(at.Node, c.Label) && n > low*port && n < high*port {
+		if o.extra(at.Node, c.Label) && c.Label != master && port > 0 && n > low*port && n < high*port {
 			out = append(out, c.Label)
 		}
 	}
 	return out
 }
 
+// extra reports whether a device is none of its node's ports, nor the loopback, nor one that only queues.
+func (o *Observation) extra(node, device string) bool {
+	return device != "lo" && !strings.HasPrefix(device, "ifb") && !o.isPort(node, device)
+}
+
 // found returns a port's device from the inventory, nil if it was not read.
-func (o *Observation) found(at record.TopoPort) *record.NetDevice {
+func (o *Observation) found(at place) *record.NetDevice {
 	for _, e := range o.Run.Environments {
-		if d := e.Inventory.Device(at.Port); e.Node == at.Node && d != nil {
+		if d := e.Inventory.Device(at.Element); e.Node == at.Node && d != nil {
 			return d
 		}
 	}
 	return nil
 }
 
-func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []queue, why string) {
-	for _, at := range places {
-		label := at.Port
-		if ingress {
-			label += "@ingress"
-		}
-		packets, ok := o.Sum(at.Node, "qdisc", "packets", only(label))
-		if !ok && ingress && o.found(at).Polices(true) { // by filters at its root
-			label = at.Port
-			packets, ok = o.Sum(at.Node, "qdisc", "packets", only(label))
-		}
-		if !ok {
-			_, no := o.Columns(at.Node, "qdisc", "packets")
-			why = cmp.Or(why, no)
-			continue
-		}
-		q := queue{node: at.Node, port: at.Port, packets: packets}
-		q.drops, _ = o.Sum(at.Node, "qdisc", "drops", only(label))
-		q.early = o.before(at.Node, "qdisc", "drops", label)
-		if !ingress {
-			q.refused, _ = o.Sum(at.Node, "netdev", "tx_dropped", only(label))
-			q.refused += o.before(at.Node, "netdev", "tx_dropped", label)
-		}
-		over, _ := o.Sum(at.Node, "qdisc", "overlimits", only(label))
-		// A queue counts the pieces of merged packets, but its overlimits in whole ones.
-		q.overlimits = ratio(over, packets) * o.pieces(o.passed(at.Node, at.Port, "tx"))
-		q.kind, q.managed = o.kindOf(at, label)
-		q.rateBps, q.uneven = o.sentBy(at)
-		if !ingress {
-			q.setBps, q.owned, q.fifos = o.setTo(at)
-			q.full, q.roomy = o.filled(at, q.kind)
-			q.polices = o.found(at).Polices(true)
-		}
-		q.waited = 1
-		if c, ok := o.columnOf(at.Node, "qdisc", "qlen_packets", label); ok {
-			if share, sampled := c.waited(); sampled {
-				q.waited = share
-			}
-		}
-		all = append(all, q)
+// queueAt reads the queue of a device.
+func (o *Observation) queueAt(at place) (q queue, why string) {
+	packets, why := o.sumAt(at, "qdisc", "packets")
+	if why != "" {
+		_, why = o.Columns(at.Node, "qdisc", "packets")
+		return q, cmp.Or(why, "no port on the path has a queue with counters")
 	}
-	return all, cmp.Or(why, "no port on the path has a queue with counters")
+	q = queue{place: at, packets: packets, waited: 1}
+	q.drops, _ = o.sumAt(at, "qdisc", "drops")
+	drops, _ := o.columnAt(at, "qdisc", "drops")
+	q.early, _ = drops.GrewBefore()
+	refused, _ := o.columnAt(at, "netdev", "tx_dropped")
+	before, _ := refused.GrewBefore()
+	now, _ := refused.Grew()
+	q.refused = before + now
+	over, _ := o.sumAt(at, "qdisc", "overlimits")
+	// A queue counts the pieces of merged packets, but its overlimits in whole ones.
+	q.overlimits = ratio(over, packets) * o.pieces(o.passed(at, "tx"))
+	q.kind, q.managed = o.kindOf(at)
+	q.rateBps, q.uneven = o.sentBy(at)
+	q.setBps, q.owned, q.fifos = o.setTo(at)
+	q.full, q.roomy = o.filled(at, q.kind)
+	q.polices = o.found(at).Polices(true)
+	length, _ := o.columnAt(at, "qdisc", "qlen_packets")
+	if share, sampled := length.waited(); sampled {
+		q.waited = share
+	}
+	return q, ""
 }
 
 // setTo returns the rate to which a port's queue is set, by the plan or by its owner (as found), and whether
 // its classes have FIFOs.
-func (o *Observation) setTo(at record.TopoPort) (bps float64, owned, fifos bool) {
+func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	cell, set := o.Trial.Row.Factors, false
 	for _, name := range cell.Names() {
-		plain, place := factor.Split(name)
+		plain, where := factor.Split(name)
 		level := cell[name]
-		switch {
-		case !slices.Contains(planted[Shaper], plain) && !hasFault(level, "link_rate"), level == "off":
-			continue
-		case plain == name && !slices.Contains(o.Routers(), at.Node),
-			plain != name && place != at.Node && place != at.Node+"."+at.Port:
+		here := where == at.Node || where == at.Node+"."+at.Element
+		if plain == name {
+			here = slices.Contains(o.Routers(), at.Node)
+		}
+		if !here || level == "off" || !slices.Contains(planted[Shaper], plain) && !hasFault(level,
+			"link_rate") {
 			continue
 		}
 		set = true
-		if found := rateForm.FindStringSubmatch(level); found != nil {
-			level = found[1]
+		if form := rateForm.FindStringSubmatch(level); form != nil {
+			level = form[1]
 		}
 		if rate, err := unit.ParseBitrate(level); err == nil {
 			bps = float64(rate)
@@ -268,37 +280,34 @@ func (o *Observation) setTo(at record.TopoPort) (bps float64, owned, fifos bool)
 	if set || d == nil || d.Missing != "" {
 		return bps, false, false
 	}
-	leaves := d.Leaves()
 	bps = d.RateBps()
 	if root, _ := d.Root(); bps == 0 && root.FlowRateBps > 0 && o.IsTCP() {
 		bps = root.FlowRateBps * float64(max(o.load().Streams, 1))
 	}
+	other := func(q record.QueueFacts) bool { return !strings.HasSuffix(q.Kind, "fifo") }
+	leaves := d.Leaves()
 	return bps, bps > 0, len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
-		return slices.ContainsFunc(d.Below(c.Handle), func(q record.QueueFacts) bool {
-			return !strings.HasSuffix(q.Kind, "fifo")
-		})
+		return slices.ContainsFunc(d.Below(c.Handle), other)
 	})
 }
 
 // filled reports whether a port's queue, if found in the inventory, held nine tenths of its packets in a
 // sample, and whether it never held a quarter although its limit is large.
-func (o *Observation) filled(at record.TopoPort, kind string) (full, roomy bool) {
+func (o *Observation) filled(at place, kind string) (full, roomy bool) {
 	limit, known := math.Inf(1), 0.0
 	if d := o.found(at); d != nil && d.Missing == "" {
-		root, _ := d.Root()
-		if root.Kind == kind && root.LimitPackets > 0 {
+		if root, _ := d.Root(); root.Kind == kind && root.LimitPackets > 0 {
 			limit, known = root.LimitPackets, root.LimitPackets
 		}
 		leaves := d.Leaves()
-		if len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
-			return len(d.Below(c.Handle)) > 0
-		}) {
+		queues := func(c record.QueueFacts) bool { return len(d.Below(c.Handle)) > 0 }
+		if len(leaves) > 0 && !slices.ContainsFunc(leaves, queues) {
 			known = defaultQueue
 		}
 	}
-	c, _ := o.columnOf(at.Node, "qdisc", "qlen_packets", at.Port)
-	most, _ := c.Largest()
-	return most >= .9*limit, known > manyPackets && most < known/4
+	c, _ := o.columnAt(at, "qdisc", "qlen_packets")
+	longest, _ := c.Largest()
+	return longest >= .9*limit, known > manyPackets && longest < known/4
 }
 
 const (
@@ -306,71 +315,47 @@ const (
 	manyPackets  = 100.0
 )
 
-// before returns how far a port's counter grew before the window.
-func (o *Observation) before(node, probe, stem, label string) (sum float64) {
-	columns, _ := o.Columns(node, probe, stem)
-	for _, c := range columns {
-		if c.Label == label {
-			n, _ := c.GrewBefore()
-			sum += n
-		}
-	}
-	return sum
-}
+// shaping lists the kinds of queues that hold packets to a rate.
+var shaping = []string{"tbf", "htb", "hfsc", "cake"}
 
-// kindOf returns the kind of a port's queue, and whether it is a classful shaper or keeps delays short.
-func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, managed bool) {
+// managing lists the kinds that keep delays short, or have classes.
+var managing = []string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie", "pie"}
+
+// kindOf returns the kind of a port's queue, and whether it is a classful shaper or keeps delays short. A
+// port whose queue was replaced has a column for each kind.
+func (o *Observation) kindOf(at place) (kind string, managed bool) {
 	table, _ := metrics.SamplesOf(o.Trial.Nodes[at.Node], "qdisc")
-	if table == nil {
-		return "", false
-	}
-	latest := math.Inf(-1)
+	latest := int64(math.MinInt64)
 	for i, name := range table.Names {
 		of, stem, _ := strings.Cut(name, "/")
-		if of == label {
-			// A port whose queue was replaced has a column for each kind.
-			if k, ok := strings.CutPrefix(stem, "kind_"); ok {
-				if at := lastSet(table.T, table.V[i], o.Trial.Window.End); at > latest {
-					kind, latest = k, at
-				}
+		managed = managed || strings.HasPrefix(of, at.Element+"@") && of != at.Element+"@ingress"
+		k, ok := strings.CutPrefix(stem, "kind_")
+		if !ok || of != at.Element {
+			continue
+		}
+		for row, t := range table.T {
+			if t <= o.Trial.Window.End && t > latest && table.V[i][row] == 1 {
+				kind, latest = k, t
 			}
 		}
-		managed = managed || strings.HasPrefix(of, at.Port+"@") && of != at.Port+"@ingress"
 	}
-	return kind, (managed || slices.Contains([]string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie",
-		"pie"}, kind)) && kind != "mq" && kind != "netem"
-}
-
-// lastSet returns when a column was last 1 up to a time, -Inf if never.
-func lastSet(t []int64, v []float64, until int64) float64 {
-	for i := len(t) - 1; i >= 0; i-- {
-		if t[i] <= until && v[i] == 1 {
-			return float64(t[i])
-		}
-	}
-	return math.Inf(-1)
+	return kind, (managed || slices.Contains(managing, kind)) && kind != "mq" && kind != "netem"
 }
 
 // parts is the number of equal parts into which the window is split to see how unevenly a port sent.
 const parts = 5
 
 // sentBy returns the rate of the frames that a port sent, and how uneven it was.
-func (o *Observation) sentBy(at record.TopoPort) (bps, uneven float64) {
-	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
-	for _, c := range columns {
-		if c.Label != at.Port {
-			continue
+func (o *Observation) sentBy(at place) (bps, uneven float64) {
+	c, _ := o.columnAt(at, "netdev", "tx_bytes")
+	all, _ := c.Grew()
+	var each []float64
+	for i := range parts {
+		if v, ok := c.GrewIn(float64(i)/parts, float64(i+1)/parts); ok {
+			each = append(each, v)
 		}
-		all, _ := c.Grew()
-		var each []float64
-		for i := range parts {
-			if v, ok := c.GrewIn(float64(i)/parts, float64(i+1)/parts); ok {
-				each = append(each, v)
-			}
-		}
-		return 8 * o.perSecond(all), spread(each)
 	}
-	return 0, 0
+	return 8 * o.perSecond(all), spread(each)
 }
 
 // addedDelay returns the median RTT of probes beside the load, and of TCP itself, above the minimum seen; ok
@@ -396,36 +381,50 @@ func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
 func (o *Observation) resent() (share, count float64, ok bool) {
 	count, ok = o.Metric(metrics.Retransmits)
 	got, has := o.Metric(metrics.Goodput)
-	mss := 0
-	if o.Trial.Traffic != nil {
-		for _, f := range o.Trial.Traffic.Flows {
-			if f.TCP != nil {
-				mss = max(mss, f.TCP.MSS)
-			}
-		}
-	}
+	mss := o.mss()
 	if !ok || !has || mss == 0 {
 		return 0, 0, false
 	}
 	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), count, true
 }
 
-// lossOf returns the share of data that was lost: of UDP's packets, or of segments that TCP retransmitted.
-func (o *Observation) lossOf() (share float64, name string, ok bool) {
-	if o.IsTCP() {
-		share, _, ok = o.resent()
-		return share, metrics.Retransmits, ok
+// tcpFlows lists the flows of the load that TCP carries.
+func (o *Observation) tcpFlows() (out []record.Flow) {
+	if o.Trial.Traffic == nil {
+		return nil
 	}
-	share, ok = o.Metric(metrics.LossRatio)
-	unsent, _ := o.Metric(metrics.UnsentRatio)
-	return max(share-unsent, 0), metrics.LossRatio, ok
+	return slices.DeleteFunc(slices.Clone(o.Trial.Traffic.Flows),
+		func(f record.Flow) bool { return f.TCP == nil })
+}
+
+// mss returns the largest segment that TCP sends, 0 where it is not known.
+func (o *Observation) mss() (bytes int) {
+	for _, f := range o.tcpFlows() {
+		bytes = max(bytes, f.TCP.MSS)
+	}
+	return bytes
+}
+
+// lossOf returns the share of data that was lost, and the evidence for it: of UDP's packets, or of segments
+// that TCP retransmitted.
+func (o *Observation) lossOf() (share float64, e evidence.Evidence, ok bool) {
+	name := metrics.LossRatio
+	if o.IsTCP() {
+		name = metrics.Retransmits
+		share, _, ok = o.resent()
+	} else {
+		share, ok = o.Metric(name)
+		unsent, _ := o.Metric(metrics.UnsentRatio)
+		share = max(share-unsent, 0)
+	}
+	return share, seen(name, share, "%h of the load's packets were lost or retransmitted", share), ok
 }
 
 // grew returns the growth of protocol counters at a node, all together.
 func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) {
 	for _, stem := range stems {
-		v, has := o.Sum(node, "snmp", stem, nil)
-		sum, ok = sum+v, ok || has
+		v, why := o.Sum(node, "snmp", stem)
+		sum, ok = sum+v, ok || why == ""
 	}
 	return sum, ok
 }

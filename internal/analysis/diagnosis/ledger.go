@@ -2,7 +2,6 @@ package diagnosis
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -108,16 +107,17 @@ func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 		return 0, 0
 	}
 	for i, a := range slices.Concat(l.Data, l.Acks) {
-		if a.Node != node || element != "" && element != a.Element &&
-			!(strings.HasPrefix(element, "rule") && a.Stage == StageIP) {
+		byRule := strings.HasPrefix(element, "rule") && a.Stage == StageIP
+		if a.Node != node || element != "" && element != a.Element && !byRule {
 			continue
 		}
-		if waited += a.WaitedNs; i < len(l.Data) {
+		waited += a.WaitedNs
+		if i < len(l.Data) {
 			died += a.DiedPackets()
 		}
 	}
 	missed, added := 0.0, 0.0
-	if len(l.MissedPackets) > 0 {
+	if l.MissedPackets != nil {
 		missed = l.MissedPackets[1]
 	}
 	if l.AddedNs != nil {
@@ -136,13 +136,9 @@ func (o *Observation) Ledger() *Ledger {
 
 func (o *Observation) makeLedger() *Ledger {
 	hops := o.hops()
-	l := &Ledger{Data: o.accounts(hops, o.dataPackets)}
+	l := &Ledger{Data: o.accounts(hops, true), Sender: o.senderLedger()}
 	if d := o.load().Direction; o.IsTCP() && d != record.Both {
-		var back []hop
-		for _, h := range slices.Backward(hops) {
-			back = append(back, hop{h.in, h.out})
-		}
-		l.Acks = o.accounts(back, nil)
+		l.Acks = o.accounts(reversed(hops), false)
 	}
 	o.receive(l)
 	o.balancePackets(l)
@@ -152,36 +148,39 @@ func (o *Observation) makeLedger() *Ledger {
 			l.Work = append(l.Work, Work{node, c})
 		}
 	}
-	l.Sender = o.senderLedger()
 	return l
 }
 
-// accounts lists the stages of some hops, without those above IP at their ends. Sent counts the packets that
-// the first node's transport layer sent; nil for acknowledgements.
-func (o *Observation) accounts(hops []hop, sent func(node string) (float64, bool)) (out []Account) {
+// accountAt begins the account of a stage.
+func accountAt(at place, stage string) Account {
+	return Account{Node: at.Node, Element: at.Element, Stage: stage}
+}
+
+// accounts lists the stages of some hops, without those above IP at their ends, for data or acknowledgements.
+func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 	var arrived []Account // the filters by which packets came to the node
 	for i, h := range hops {
-		stack := Account{Node: h.out.Node, Element: "ip", Stage: StageIP}
-		filtersOut, filtersIn := o.filterAccounts(h)
-		leaving, arriving := o.queueAccounts(h)
+		stack := accountAt(place{h.out.Node, "ip"}, StageIP)
+		filtersOut, filtersIn := split(o.filterAccounts(h), h.out.Node)
+		leaving, arriving := split(o.queueAccounts(h), h.out.Node)
 		stack.Out = cmp.Or(leaving[0].In, o.wire(h.out, "tx"))
 		if i == 0 || hops[i-1].in.Node != h.out.Node {
-			if n, ok := 0.0, false; sent != nil {
-				if n, ok = sent(h.out.Node); ok {
-					stack.In = &n
-				}
+			sent, ok := o.grew(h.out.Node, "TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams",
+				"Udp6OutDatagrams")
+			if ok && data {
+				stack.In = &sent
 			}
 			o.diesAtSender(&stack, leaving[0].In != nil)
 		} else {
 			stack.In = leftLast(out)
 			filters := slices.Concat(arrived, filtersOut)
-			if sent != nil { // a node's counters hold both directions; data are most of it
+			if data { // a node's counters hold both directions; data are most of it
 				o.diesCounted(&stack, hops[i-1].in, filters)
 			}
 			o.diesBetween(&stack, filters, hops[i-1].in)
 		}
-		link := Account{Node: h.in.Node, Element: h.in.Port, Stage: StageLink, In: o.wire(h.out, "tx"),
-			Out: o.wire(h.in, "rx")}
+		link := accountAt(h.in, StageLink)
+		link.In, link.Out = o.wire(h.out, "tx"), o.wire(h.in, "rx")
 		o.diesOnLink(&link, h)
 		out = slices.Concat(out, []Account{stack}, filtersOut, leaving, []Account{link}, filtersIn, arriving)
 		arrived = filtersIn
@@ -189,39 +188,42 @@ func (o *Observation) accounts(hops []hop, sent func(node string) (float64, bool
 	return out
 }
 
-// filterAccounts lists the filters of a hop that dropped packets: those of the port by which packets leave,
-// and of that where they arrive.
-func (o *Observation) filterAccounts(h hop) (leaving, arriving []Account) {
-	filters, _ := o.queuesOf(o.queuePlaces([]hop{h}, true), true)
-	for _, q := range filters {
-		a := Account{Node: q.node, Element: q.port, Stage: StageFilter}
-		a.dies(q.drops, "a filter of traffic control")
-		switch {
-		case q.drops == 0:
-		case q.node == h.out.Node:
+// split tells the accounts of the node that packets leave from those of the next.
+func split(all []Account, node string) (leaving, arriving []Account) {
+	for _, a := range all {
+		if a.Node == node {
 			leaving = append(leaving, a)
-		default:
+		} else {
 			arriving = append(arriving, a)
 		}
 	}
 	return leaving, arriving
 }
 
-// queueAccounts lists the queues of a hop, at least one where packets leave.
-func (o *Observation) queueAccounts(h hop) (leaving, arriving []Account) {
-	queues, why := o.queuesOf(o.queuePlaces([]hop{h}, false), false)
-	for _, q := range queues {
-		if q.node == h.out.Node {
-			leaving = append(leaving, o.queueAccount(q))
-		} else {
-			arriving = append(arriving, o.queueAccount(q))
+// filterAccounts lists the filters of a hop that dropped packets.
+func (o *Observation) filterAccounts(h hop) (out []Account) {
+	for _, q := range o.filters([]hop{h}) {
+		if q.drops > 0 {
+			a := accountAt(q.place, StageFilter)
+			a.dies(q.drops, "a filter of traffic control")
+			out = append(out, a)
 		}
 	}
-	if len(leaving) == 0 {
-		leaving = []Account{{Node: h.out.Node, Element: h.out.Port, Stage: StageQueue,
-			Out: o.wire(h.out, "tx"), Missing: why}}
+	return out
+}
+
+// queueAccounts lists the queues of a hop, at least one where packets leave.
+func (o *Observation) queueAccounts(h hop) (out []Account) {
+	queues, why := o.queues([]hop{h})
+	for _, q := range queues {
+		out = append(out, o.queueAccount(q))
 	}
-	return leaving, arriving
+	if leaving, _ := split(out, h.out.Node); len(leaving) == 0 {
+		none := accountAt(h.out, StageQueue)
+		none.Out, none.Missing = o.wire(h.out, "tx"), why
+		out = append(out, none)
+	}
+	return out
 }
 
 // leftLast returns what came out of the last stage that counts packets, nil where that is a link that does
@@ -246,8 +248,8 @@ func deadliest(stages []Account) (most Account, ok bool) {
 }
 
 // wire counts the segments that passed a port, nil where nothing counted them.
-func (o *Observation) wire(at record.TopoPort, direction string) *float64 {
-	f := o.passed(at.Node, at.Port, direction)
+func (o *Observation) wire(at place, direction string) *float64 {
+	f := o.passed(at, direction)
 	if f.packets == 0 {
 		return nil
 	}
@@ -259,29 +261,20 @@ func (o *Observation) pieces(f frames) float64 {
 	if f.size() <= maxFrame {
 		return 1
 	}
-	segment := float64(ethernetMSS)
-	if s := o.senderLedger(); s != nil && s.MSS > 0 {
-		segment = float64(s.MSS)
-	}
 	header := 14 + 20 + 32.0 // of Ethernet, IPv4 and TCP with timestamps
 	if o.Factor(factor.IP) == "6" {
 		header += 20
 	}
-	return max((f.size()-header)/segment, 1)
-}
-
-// dataPackets counts the segments and datagrams that a node sent.
-func (o *Observation) dataPackets(node string) (float64, bool) {
-	return o.grew(node, "TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams", "Udp6OutDatagrams")
+	return max((f.size()-header)/float64(cmp.Or(o.mss(), ethernetMSS)), 1)
 }
 
 // queueAccount counts at a queue. Packets that its device refuses have left the queue before.
 func (o *Observation) queueAccount(q queue) Account {
-	refused, _ := o.Sum(q.node, "netdev", "tx_dropped", only(q.port))
-	a := Account{Node: q.node, Element: q.port, Stage: StageQueue, Out: new(q.packets - refused),
-		Held: o.heldIn(q), WaitedNs: o.waitedIn(q)}
-	a.dies(q.drops*o.pieces(o.passed(q.node, q.port, "tx")), "the queue ("+cmp.Or(q.kind,
-		"of unknown kind")+")")
+	refused, _ := o.sumAt(q.place, "netdev", "tx_dropped")
+	length, _ := o.columnAt(q.place, "qdisc", "qlen_packets")
+	a := accountAt(q.place, StageQueue)
+	a.Out, a.Held, a.WaitedNs = new(q.packets-refused), length.last()-length.first(), o.waitedIn(q)
+	a.dies(q.drops*o.pieces(o.passed(q.place, "tx")), "the queue ("+cmp.Or(q.kind, "of unknown kind")+")")
 	a.In = new(q.packets + a.DiedPackets() + a.Held)
 	a.dies(refused, "the device")
 	return a
@@ -301,31 +294,38 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 	}
 }
 
+// dropCounters lists the counters of a network stack for packets that it dropped.
+var dropCounters = []struct{ probe, stems, by string }{
+	{"softnet", "dropped", "the backlog of a core (netdev_max_backlog)"},
+	{"conntrack", "drop insert_failed", "the connection table"},
+	{"netdev", "rx_dropped", "the device's driver"},
+	{"xfrm", "XfrmInStateSeqError XfrmInStateProtoError", byReplay},
+	{"snmp", "IpInHdrErrors Ip6InHdrErrors", byHeader},
+	{"snmp", "IpFragFails Ip6InTooBigErrors", "the MTU of the next link"},
+	{"snmp", "IpExtInNoRoutes Ip6InNoRoutes IpInAddrErrors Ip6InAddrErrors", byRoute},
+}
+
+// socketCounters lists those of the receiver above its network stack.
+var socketCounters = []struct{ stems, by string }{
+	{"TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors IpExtInCsumErrors", "wrong checksums"},
+	{"UdpRcvbufErrors Udp6RcvbufErrors TcpExtTCPRcvQDrop TcpExtTCPBacklogDrop TcpExtTCPZeroWindowDrop " +
+		"TcpExtTCPOFODrop TcpExtOfoPruned TcpExtRcvPruned", "a socket's receive buffer"},
+}
+
 // diesCounted adds the packets that a router's network stack dropped, by its counters.
-func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Account) {
-	node := in.Node
-	for _, c := range []struct{ probe, stem, by string }{
-		{"softnet", "dropped", "the backlog of a core (netdev_max_backlog)"},
-		{"conntrack", "drop", "the connection table"},
-		{"conntrack", "insert_failed", "the connection table"},
-		{"netdev", "rx_dropped", "the device's driver"},
-		{"xfrm", "XfrmInStateSeqError", byReplay}, {"xfrm", "XfrmInStateProtoError", byReplay},
-	} {
-		n, _ := o.Sum(node, c.probe, c.stem, func(l string) bool {
-			return l != "cpu" && (c.probe != "netdev" || l == in.Port)
-		})
-		a.dies(n, c.by)
+func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
+	for _, c := range dropCounters {
+		sum := 0.0
+		for _, stem := range strings.Fields(c.stems) {
+			n, _ := o.sumOf(in.Node, c.probe, stem, func(label string) bool {
+				return label != "cpu" && (c.probe != "netdev" || label == in.Element)
+			})
+			sum += n
+		}
+		a.dies(sum, c.by)
 	}
-	for _, c := range []struct{ by, stems string }{
-		{byHeader, "IpInHdrErrors Ip6InHdrErrors"},
-		{"the MTU of the next link", "IpFragFails Ip6InTooBigErrors"},
-		{byRoute, "IpExtInNoRoutes Ip6InNoRoutes IpInAddrErrors Ip6InAddrErrors"},
-	} {
-		n, _ := o.grew(node, strings.Fields(c.stems)...)
-		a.dies(n, c.by)
-	}
-	columns, _ := o.Columns(node, "drops", "skb_drops")
-	total, told, rules := 0.0, a.DiedPackets()+o.queueDrops(node), false
+	columns, _ := o.Columns(in.Node, "drops", "skb_drops")
+	total, told, rules := 0.0, a.DiedPackets()+o.queueDrops(in.Node), false
 	for _, c := range columns {
 		n, _ := c.Grew()
 		switch {
@@ -334,7 +334,8 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Acco
 		case slices.Contains(countedReasons, c.Label),
 			strings.HasPrefix(c.Label, "TC_") && len(filters) > 0:
 		case n > 0:
-			told, rules = told+n, rules || slices.Contains(ruleReasons, c.Label)
+			told += n
+			rules = rules || slices.Contains(ruleReasons, c.Label)
 			a.Died = append(a.Died, Death{n, "the kernel, which says " + c.Label, c.Label})
 		}
 	}
@@ -346,27 +347,29 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Acco
 
 // diesBetween compares the deaths in a router with what it received by one port and did not queue at the
 // other. Its counters may count merged packets: together they stand for the missing segments.
-func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoPort) {
+func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
 	}
-	counted, missing := a.DiedPackets(), *a.In-*a.Out
-	for _, f := range filters {
+	all := append([]Account{*a}, filters...)
+	counted, missing := 0.0, *a.In-*a.Out
+	for _, f := range all {
 		counted += f.DiedPackets()
 	}
 	noise := max(countingNoise, .03**a.In)
 	if counted > 0 {
-		atMost := 1.0
+		limit := 1.0
 		if m := o.merged(in); m > 1.02 { // packets that die may be larger than the average
-			atMost = 1.25 * m
+			limit = 1.25 * m
 		}
-		scale := min(max(missing/counted, 1), atMost)
+		scale := min(max(missing/counted, 1), limit)
 		if counted > missing+noise { // a part of them went the other way
-			if scale = missing / counted; missing < noise {
+			scale = missing / counted
+			if missing < noise {
 				scale = 0
 			}
 		}
-		for _, x := range append([]Account{*a}, filters...) {
+		for _, x := range all {
 			for i := range x.Died {
 				x.Died[i].Packets *= scale
 			}
@@ -390,20 +393,19 @@ const (
 
 // queueDrops sums what all queues and filters of a node dropped.
 func (o *Observation) queueDrops(node string) float64 {
-	n, _ := o.Sum(node, "qdisc", "drops", func(label string) bool {
+	n, _ := o.sumOf(node, "qdisc", "drops", func(label string) bool {
 		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
 	})
 	return n
 }
 
 // merged estimates the segments in a packet of the network stack that came by a port.
-func (o *Observation) merged(at record.TopoPort) float64 {
-	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
-	rx := o.passed(at.Node, at.Port, "rx")
-	data := received
+func (o *Observation) merged(at place) float64 {
+	data, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
+	rx := o.passed(at, "rx")
 	for _, port := range o.ports(at.Node) {
-		if port != at.Port {
-			data -= o.passed(at.Node, port, "rx").packets
+		if port != at.Element {
+			data -= o.passed(place{at.Node, port}, "rx").packets
 		}
 	}
 	if !ok || data <= 0 {
@@ -419,11 +421,11 @@ var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"
 
 // diesOnLink adds the packets that left one port and did not arrive at the next, where both count the same.
 func (o *Observation) diesOnLink(a *Account, h hop) {
-	faulty, _ := o.Sum(h.in.Node, "netdev", "rx_errors", only(h.in.Port))
+	faulty, _ := o.sumAt(h.in, "netdev", "rx_errors")
 	a.dies(faulty, "the receiving device, as damaged")
-	tx, rx := o.passed(h.out.Node, h.out.Port, "tx"), o.passed(h.in.Node, h.in.Port, "rx")
-	if tx.packets == 0 || rx.packets == 0 || ratio(tx.size(), rx.size()) > 1.05 ||
-		ratio(rx.size(), tx.size()) > 1.05 {
+	tx, rx := o.passed(h.out, "tx"), o.passed(h.in, "rx")
+	if tx.packets == 0 || rx.packets == 0 || max(ratio(tx.size(), rx.size()), ratio(rx.size(),
+		tx.size())) > 1.05 {
 		return
 	}
 	if n := (tx.packets - rx.packets) * o.pieces(tx); n-ring > .01*tx.packets {
@@ -438,16 +440,13 @@ func (o *Observation) receive(l *Ledger) {
 		return
 	}
 	in := hops[len(hops)-1].in
-	ip := Account{Node: in.Node, Element: "ip", Stage: StageIP, In: leftLast(l.Data)}
+	ip := accountAt(place{in.Node, "ip"}, StageIP)
+	ip.In = leftLast(l.Data)
 	if n, ok := o.lostInIP(in); ok {
 		ip.dies(n*o.merged(in), uncounted)
 	}
-	socket := Account{Node: in.Node, Element: "socket", Stage: StageSocket}
-	for _, c := range []struct{ by, stems string }{
-		{"wrong checksums", "TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors IpExtInCsumErrors"},
-		{"a socket's receive buffer", "UdpRcvbufErrors Udp6RcvbufErrors TcpExtTCPRcvQDrop " +
-			"TcpExtTCPBacklogDrop TcpExtTCPZeroWindowDrop TcpExtTCPOFODrop TcpExtOfoPruned TcpExtRcvPruned"},
-	} {
+	socket := accountAt(place{in.Node, "socket"}, StageSocket)
+	for _, c := range socketCounters {
 		n, _ := o.grew(in.Node, strings.Fields(c.stems)...)
 		socket.dies(n, c.by)
 	}
@@ -463,19 +462,18 @@ func (o *Observation) balancePackets(l *Ledger) {
 	for _, a := range l.Data {
 		l.DiedPackets += a.DiedPackets()
 	}
-	between, known := o.endsMiss(l)
-	again, why := o.missed()
-	switch {
-	case known && why == "":
-		l.MissedPackets = []float64{min(between, again), max(between, again)}
-	case known:
-		l.MissedPackets = []float64{between, between}
-	case why == "":
-		l.MissedPackets = []float64{again, again}
-	default:
+	var missed []float64
+	if n, ok := o.endsMiss(l); ok {
+		missed = append(missed, n)
+	}
+	if n, why := o.missed(); why == "" {
+		missed = append(missed, n)
+	}
+	if len(missed) == 0 {
 		return
 	}
-	low, high := l.MissedPackets[0], l.MissedPackets[1]
+	low, high := slices.Min(missed), slices.Max(missed)
+	l.MissedPackets = []float64{low, high}
 	l.RestPackets = max(low-l.DiedPackets, 0) + min(high-l.DiedPackets, 0)
 	sent := 0.0
 	if out := l.Data[0].Out; out != nil {
@@ -512,13 +510,13 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 func (l *Ledger) restWhere(least float64) (where string) {
 	for _, a := range l.Data {
 		if a.Missing != "" {
-			return fmt.Sprintf("at the %s's %s: %s", a.Node, a.Element, a.Missing)
+			return say("at the %s's %s: %s", a.Node, a.Element, a.Missing)
 		}
 		if a.In == nil || a.Out == nil {
 			continue
 		}
 		if gap := math.Abs(*a.In - *a.Out - a.DiedPackets() - a.Held); gap >= least {
-			least, where = gap, fmt.Sprintf("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
+			least, where = gap, say("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
 		}
 	}
 	return where

@@ -1,26 +1,18 @@
 package diagnosis
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// heldIn returns by how many packets a queue's backlog grew in the window.
-func (o *Observation) heldIn(q queue) float64 {
-	c, _ := o.columnOf(q.node, "qdisc", "qlen_packets", q.port)
-	return c.last() - c.first()
-}
 
 // waitedIn returns the mean time in ns that packets waited in a queue: its backlog ÷ its drain rate (Little's
 // law). The packets of the window entered the queue as long before it. A netem also holds packets for the
 // path's own delay.
 func (o *Observation) waitedIn(q queue) (ns float64) {
-	c, ok := o.columnOf(q.node, "qdisc", "backlog_bytes", q.port)
-	sent := o.passed(q.node, q.port, "tx").bytes
+	c, ok := o.columnAt(q.place, "qdisc", "backlog_bytes")
+	sent := o.passed(q.place, "tx").bytes
 	if !ok || sent == 0 {
 		return 0
 	}
@@ -33,9 +25,10 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 		ns = backlog / sent * float64(w.End-w.Start)
 	}
 	if q.kind == "netem" {
-		least, _ := o.Metric(metrics.MinRTTTCP)
+		fastest, _ := o.Metric(metrics.MinRTTTCP)
 		idle, _ := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
-		if ns -= max(least, idle); q.setBps == 0 && ns < netemVaries {
+		ns -= max(fastest, idle)
+		if q.setBps == 0 && ns < netemVaries {
 			return 0
 		}
 	}
@@ -68,36 +61,31 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	if !o.IsTCP() {
 		return o.Metric("one_way_p50_ns")
 	}
-	least, has := o.Metric(metrics.MinRTTTCP)
+	fastest, ok := o.Metric(metrics.MinRTTTCP)
 	sum, n := 0.0, 0.0
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP == nil {
-			continue
-		}
+	for _, f := range o.tcpFlows() {
 		for k, v := range f.TCP.Series.Column("rtt_ns") {
 			if v > 0 && o.Trial.Window.Holds(f.TCP.Series.T[k]) {
-				sum, n = sum+v, n+1
+				sum += v
+				n++
 			}
 		}
 	}
-	return max(ratio(sum, n)-least, 0), has && n > 0
+	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
 // busyCore names the busiest core of the way, "" where none was busy for most of the window.
-func (o *Observation) busyCore() string {
-	busiest, at := Core{Busy: .8}, ""
-	for _, node := range slices.Concat(o.wayNodes(), []string{record.HostNode}) {
+func (o *Observation) busyCore() (where string) {
+	share := .8
+	for _, node := range append(o.wayNodes(), record.HostNode) {
 		for _, c := range o.Cores(node) {
-			if c.Busy > busiest.Busy {
-				busiest, at = c, node
+			if c.Busy > share {
+				share = c.Busy
+				where = say("%s of the %s, which was busy for %h", c, node, share)
 			}
 		}
 	}
-	if at == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s of the %s, which was busy for %s", coreName(busiest.Name), at,
-		unit.Percent(busiest.Busy))
+	return where
 }
 
 // senderLedger reads what limited TCP; nil for other loads.
@@ -105,21 +93,21 @@ func (o *Observation) senderLedger() *Sender {
 	if !o.IsTCP() {
 		return nil
 	}
-	node, _ := o.Ends()
-	s := &Sender{Node: node}
-	for metric, into := range map[string]**float64{metrics.BusyRatio: &s.Busy,
-		metrics.RwndLimited: &s.RwndLimited, metrics.SndbufLimited: &s.SndbufLimited,
-		metrics.NetworkLimited: &s.NetworkLimited} {
+	read := func(metric string) *float64 {
 		if v, ok := o.Metric(metric); ok {
-			*into = &v
+			return &v
 		}
+		return nil
 	}
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP != nil {
-			s.MSS = max(s.MSS, f.TCP.MSS)
-		}
+	node, _ := o.Ends()
+	return &Sender{
+		Node:           node,
+		Busy:           read(metrics.BusyRatio),
+		RwndLimited:    read(metrics.RwndLimited),
+		SndbufLimited:  read(metrics.SndbufLimited),
+		NetworkLimited: read(metrics.NetworkLimited),
+		MSS:            o.mss(),
 	}
-	return s
 }
 
 // waits returns the account of a queue in which at least half of the added RTT passed, and whether packets of

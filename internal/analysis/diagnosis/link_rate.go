@@ -1,45 +1,50 @@
 package diagnosis
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// linkRate returns the rule for a link that carries no more.
-func linkRate() Rule {
-	return Rule{Class: LinkRate, Label: "the link is saturated", Ends: true,
-		Means: "95 % of the path's stated or detected rate arrives; or a FIFO throttles at least " +
-			"one packet in four at the rate that it is set to, while its output is even and queueing adds " +
-			"delay",
-		Judge: func(o *Observation) Judgement {
-			q, held, why := o.held()
-			share := o.lineShare()
-			polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop, a link queues
-			switch {
-			case share > 0 && !polices && (why != "" || q.holds() < .03):
-				got, _ := o.Metric(metrics.Goodput)
-				facts := factList{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
-					" of the payload that "+o.Line.Kind+" can carry arrived"), o.Line.Value)}
-				return Judgement{Element: o.Line.Kind, GainAtMost: max(1/max(share, .1), 1), Facts: facts,
-					Terms: []Term{requires("throttles", degree(share, .8, .95)).by(facts[0])},
-					Text: "the link is saturated: " + mbps(got) + " of the " + mbps(o.Line.Value) +
-						" of payload that it can carry"}
-			case why != "":
-				return o.flat(why)
-			}
-			return Judgement{Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
-				Terms: append(held, contradicts("shaper", yes(q.managed || q.owned))), Facts: o.heldFacts(q),
-				Text: fmt.Sprintf("the link at %s is saturated at %s", q.place(), mbps(q.rateBps))}
-		},
-		Remedies: []Remedy{{Do: "only a faster link helps; to keep its queue short, shape a few per cent " +
-			"below its rate", Risk: "a shaper costs CPU time", When: (*Observation).rateIsNotSet},
-			{System: "linux", Do: "raise the rate of the queue if the link behind it can carry more",
-				Commands: []string{"tc -s qdisc show", "tc -s class show dev DEV"},
-				Risk:     "above the link rate, delay grows", When: (*Observation).rateIsSet}}}
+// linkRate describes a link that carries no more.
+var linkRate = Rule{
+	Class: LinkRate,
+	Label: "the link is saturated",
+	Ends:  true,
+	Means: "95 % of the path's stated or detected rate arrives; or a FIFO throttles at least " +
+		"one packet in four at the rate that it is set to, while its output is even",
+	ToTester: true,
+	Judge: func(o *Observation) Judgement {
+		q, held, why := o.held()
+		got := o.goodput()
+		share := ratio(got, o.Line.Value)
+		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop, a link queues
+		switch {
+		case share > 0 && !polices && (why != "" || q.holds() < .03):
+			return place{Element: o.Line.Kind}.judged(requires("throttles", share, .8, .95).by(
+				against(seen(metrics.Goodput, got, "%h of the payload that %s can carry arrived", share,
+					o.Line.Kind), o.Line.Value))).
+				gain(max(1/max(share, .1), 1)).
+				text("the link is saturated: %b of the %b of payload that it can carry", got, o.Line.Value)
+		case why != "":
+			return o.flat(why)
+		}
+		return q.judged(held...).
+			with(contradicts("shaper", yes(q.managed || q.owned))).
+			facts(o.heldFacts(q)...).
+			text("the link at %s is saturated at %b", q, q.rateBps)
+	},
+	Remedies: remedies(`
+		any: only a faster link helps; to keep its queue short, shape a few per cent below its rate
+			risk: a shaper costs CPU time
+			when: rate is not set
+		linux: raise the rate of the queue if the link behind it can carry more
+			$ tc -s qdisc show
+			$ tc -s class show dev DEV
+			risk: above the link rate, delay grows
+			when: rate is set
+	`),
 }
 
 // flat judges a rate limit by what two ends alone see: delay before loss, and an even rate.
@@ -49,12 +54,10 @@ func (o *Observation) flat(why string) Judgement {
 	if !ok || !timed {
 		return missing(why)
 	}
-	got, _ := o.Metric(metrics.Goodput)
-	facts := factList{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
-		unit.Percent(uneven)), delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
-		" to the probe RTT")}
-	return Judgement{Element: "path", GainAtMost: o.gainToTester(), Facts: facts,
-		Terms: []Term{requires("throttles", degree(max(probes, tcp), 2e6, 15e6)).by(facts[1]),
-			contradicts("uneven", degree(uneven, .03, .2)).by(facts[0])},
-		Text: "a link or shaper on the path, at " + mbps(got) + " of payload"}
+	return place{Element: "path"}.judged(
+		contradicts("uneven", uneven, .03, .2).by(seen(metrics.Consistency, uneven, "throughput varied by %h",
+			uneven)),
+		requires("throttles", max(probes, tcp), 2e6, 15e6).by(delayFact(least, probes,
+			"queueing added %n to the probe RTT", probes))).
+		text("a link or shaper on the path, at %b of payload", o.goodput())
 }

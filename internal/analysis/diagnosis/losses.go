@@ -3,20 +3,16 @@ package diagnosis
 import (
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // losing returns the queue of the load's way that dropped the largest share of its packets, of those that
 // keep accepts.
 func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
-	all, why := o.queues(false)
-	if len(all) > 0 {
-		why = ""
-	}
+	all, why := o.queues(o.hops())
 	for _, one := range all {
+		why = ""
 		if keep(one) && one.lost() > q.lost() {
 			q = one
 		}
@@ -42,7 +38,7 @@ var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", 
 // many retransmitted segments no queue is known to have dropped.
 func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	_, unexplained, _ = o.resent()
-	all, _ := o.queues(false)
+	all, _ := o.queues(o.hops())
 	for _, one := range all {
 		if !one.fifo() {
 			continue
@@ -64,7 +60,7 @@ func (o *Observation) stalled() Term {
 // TCP back nearly all the time.
 func (o *Observation) windowed() Term {
 	rwnd, _ := o.Metric(metrics.RwndLimited)
-	return contradicts("receive-window", degree(rwnd, .7, .95))
+	return contradicts("receive-window", rwnd, .7, .95)
 }
 
 // minOutage sets how many probes in a row must be lost for an outage.
@@ -135,20 +131,14 @@ func (o *Observation) shortGaps(probesNs int64) bool {
 	return counted
 }
 
-func lossFact(name string, loss float64) evidence.Evidence {
-	return fact(name, "", "", loss, unit.Percent(loss)+" of the load's packets were lost or retransmitted")
-}
-
 // fullest returns the busy share of the busiest core on which packets may have to wait, the router's or that
 // of the machine that carries the lab.
-func (o *Observation) fullest() float64 {
-	most := 0.0
+func (o *Observation) fullest() (busy float64) {
 	for _, node := range append([]string{record.HostNode}, o.Routers()...) {
-		if s, why := o.systemAt(node); why == "" {
-			most = max(most, s.Full.Busy)
-		}
+		s, _ := o.systemAt(node)
+		busy = max(busy, s.Full.Busy)
 	}
-	return most
+	return busy
 }
 
 // reorderSigns returns how often data arrived out of order, as counted by both ends, per packet of the load;
@@ -156,16 +146,14 @@ func (o *Observation) fullest() float64 {
 // saw from acknowledgements that data was late and not lost. A kernel before 4.19 does not count the last.
 func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
-	got, _ := o.Metric(metrics.Goodput)
-	packets := got / 8 * o.Trial.Window.Seconds() / 1448
+	packets := o.goodput() / 8 * o.Trial.Window.Seconds() / 1448
 	ofo, ok := o.grew(receiver, "TcpExtTCPOFOQueue")
 	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv", "TcpExtTCPDSACKOfoRecv")
 	again, _ := o.Metric(metrics.Retransmits)
 	dups := 0.0
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP != nil {
-			seen, dups = seen+float64(f.TCP.ReordSeen), dups+float64(f.TCP.DsackDups)
-		}
+	for _, f := range o.tcpFlows() {
+		seen += float64(f.TCP.ReordSeen)
+		dups += float64(f.TCP.DsackDups)
 	}
 	seen = ratio(seen, packets)
 	return max(ratio(ofo, packets), seen), ratio(max(dsack, dups), max(again, 1)), seen, ok || seen > 0

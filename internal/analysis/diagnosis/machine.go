@@ -2,7 +2,6 @@ package diagnosis
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -11,8 +10,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
+
+// firstRouter returns the router nearest to the load's near end.
+func (o *Observation) firstRouter() (node, why string) {
+	if routers := o.Routers(); len(routers) > 0 {
+		return routers[0], ""
+	}
+	return "", "the topology has no router"
+}
 
 // ownSystem is like systemOf for a router that shares no core.
 func (o *Observation) ownSystem() (system, string) {
@@ -48,17 +54,23 @@ type system struct {
 	Slack Core // the least busy
 }
 
-// systemOf finds the CPUs of the first router: its own, or those of the machine that all roles share.
+// systemOf finds the CPUs that carry the routers: those of the machine that all roles share, or of the router
+// with the busiest core.
 func (o *Observation) systemOf() (system, string) {
-	node := record.HostNode
-	if !o.Shared() {
-		routers := o.Routers()
-		if len(routers) == 0 {
-			return system{}, "the topology has no router"
-		}
-		node = o.busiestOf(routers)
+	if o.Shared() {
+		return o.systemAt(record.HostNode)
 	}
-	return o.systemAt(node)
+	node, why := o.firstRouter()
+	if why != "" {
+		return system{}, why
+	}
+	best, why := o.systemAt(node)
+	for _, node := range o.Routers() {
+		if s, missing := o.systemAt(node); s.Full.Busy > best.Full.Busy {
+			best, why = s, missing
+		}
+	}
+	return best, why
 }
 
 func (o *Observation) systemAt(node string) (system, string) {
@@ -77,16 +89,20 @@ func (o *Observation) systemAt(node string) (system, string) {
 	return s, ""
 }
 
-// busiestOf returns the node with the busiest core, of several routers in a row.
-func (o *Observation) busiestOf(nodes []string) string {
-	best, most := nodes[0], -1.0
-	for _, node := range nodes {
-		if s, why := o.systemAt(node); why == "" && s.Full.Busy > most {
-			best, most = node, s.Full.Busy
-		}
-	}
-	return best
+// at returns a place among its cores.
+func (s system) at(element string) place { return place{s.Node, element} }
+
+// spreadGain bounds the gain from spreading what the busiest core does over all.
+func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy) }
+
+// meanFact returns for how much of the window the cores were busy together.
+func (s system) meanFact() evidence.Evidence {
+	return s.at("cpu").fact("host_cpu_ratio", s.mean(), "all cores together were busy for %h of the window",
+		s.mean())
 }
+
+// mean returns for how much of the window its cores were busy together.
+func (s system) mean() float64 { return ratio(s.Busy, float64(len(s.Cores))) }
 
 // of names the owner of the cores in a sentence.
 func (s system) of() string {
@@ -111,36 +127,36 @@ func softirqWork(softirq, unclassified, busy float64) Term {
 	if unclassified > busy/2 {
 		return requires("softirq-work", 1)
 	}
-	return requires("softirq-work", degree(ratio(softirq, busy), .3, .7))
+	return requires("softirq-work", ratio(softirq, busy), .3, .7)
 }
 
 // full requires that the busiest core has no time left.
 func (s system) full() Term {
-	return requires("full-core", degree(s.Full.Busy, .70, .93)).by(s.coreFact())
+	return requires("full-core", s.Full.Busy, .70, .93).by(s.coreFact())
 }
 
 // satisfied contradicts every limit of capacity where the load got all it asked for.
 func (o *Observation) satisfied() Term {
 	load := o.load()
-	switch got, _ := o.Metric(metrics.Goodput); {
+	switch got := o.goodput(); {
 	case load.RateBps > 0:
 		share := got / load.RateBps
-		return contradicts("satisfied", degree(share, .93, .985)).by(fact(metrics.Goodput, "", "", got,
-			"the load got "+unit.Percent(share)+" of the rate that it asked for"))
+		return contradicts("satisfied", share, .93, .985).by(fact(metrics.Goodput, "", "", got,
+			"the load got %h of the rate that it asked for", share))
 	case load.ConnectionRate > 0:
 		share, _ := o.connected()
-		return contradicts("satisfied", degree(share, .8, .95)).by(fact(metrics.FlowRate, "", "", share,
-			unit.Percent(share)+" of the connections completed in time"))
+		return contradicts("satisfied", share, .8, .95).by(fact(metrics.FlowRate, "", "", share,
+			"%h of the connections completed in time", share))
 	}
 	return contradicts("satisfied", 0)
 }
 
 // coreFact returns the busiest core as evidence, against the least busy where there are several.
 func (s system) coreFact() evidence.Evidence {
-	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, fmt.Sprintf("%s %s was busy for %s of the "+
-		"window", s.of(), coreName(s.Full.Name), unit.Percent(s.Full.Busy)))
+	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, "%s %s was busy for %h of the window",
+		s.of(), s.Full, s.Full.Busy)
 	if len(s.Cores) > 1 {
-		e.Text += fmt.Sprintf(", %s for %s", coreName(s.Slack.Name), unit.Percent(s.Slack.Busy))
+		e.Text += say(", %s for %h", s.Slack, s.Slack.Busy)
 		e = against(e, s.Slack.Busy)
 	}
 	return e
@@ -149,10 +165,10 @@ func (s system) coreFact() evidence.Evidence {
 // softirqFact returns the share of softirqs on the busiest core.
 func (s system) softirqFact() evidence.Evidence {
 	share := s.Full.Softirq + s.Full.IRQ
-	text := fmt.Sprintf("interrupts and softirqs took %s of %s", unit.Percent(share), coreName(s.Full.Name))
+	text := say("interrupts and softirqs took %h of %s", share, s.Full)
 	if s.Full.Unclassified > 0 {
-		text = fmt.Sprintf("interrupts took at least %s of %s; of what kind its other work was, the %s does "+
-			"not tell", unit.Percent(share), coreName(s.Full.Name), s.Node)
+		text = say("interrupts took at least %h of %s; of what kind its other work was, the %s does not "+
+			"tell", share, s.Full, s.Node)
 	}
 	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, text)
 }
@@ -172,8 +188,8 @@ func ratio(a, b float64) float64 {
 func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.Trial.Window.Seconds()) }
 
 // forwarded counts the packets that a router's ports received in the window, without tunnels.
-func (o *Observation) forwarded(node string) (float64, bool) {
-	return o.Sum(node, "netdev", "rx_packets", func(label string) bool { return o.isPort(node, label) })
+func (o *Observation) forwarded(node string) (float64, string) {
+	return o.sumOf(node, "netdev", "rx_packets", func(label string) bool { return o.isPort(node, label) })
 }
 
 // isPort reports whether a device is one of the node's ports in the topology.
@@ -198,8 +214,8 @@ func (o *Observation) tunnel() string {
 
 // cpuTime returns the growth of a column of the probe foreign, in cores.
 func (o *Observation) cpuTime(node, stem string) (float64, bool) {
-	ns, ok := o.Sum(node, "foreign", stem, nil)
-	return o.perSecond(ns) / 1e9, ok
+	ns, why := o.Sum(node, "foreign", stem)
+	return o.perSecond(ns) / 1e9, why == ""
 }
 
 // throttled returns the share of the window, from a part of it on, in which the most throttled vCPU had to
@@ -222,7 +238,7 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 	}
 	_, ran := o.keptFromRunning(guest, machine)
 	stopped := (1 - ran) * degree(ran, .62, .48) * degree(guest.Full.Busy, .6, .9) *
-		degree(machine.Busy/float64(len(machine.Cores)), .95, .85)
+		degree(machine.mean(), .95, .85)
 	return math.Max(share, stopped), ok || stopped > 0
 }
 

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -61,6 +62,9 @@ func (o *Observation) Metric(name string) (float64, bool) {
 	v, ok := o.Metrics.Values[name]
 	return v, ok
 }
+
+// goodput returns what arrived in bit/s, 0 where that was not measured.
+func (o *Observation) goodput() float64 { return o.Metrics.Values[metrics.Goodput] }
 
 // idle returns a metric of the idle path: from the trial itself, else from measurements of the path.
 func (o *Observation) idle(name string) (float64, bool) {
@@ -144,14 +148,20 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	return columns, ""
 }
 
-// columnOf returns the series of one label; ok is false where there is none.
-func (o *Observation) columnOf(node, probe, stem, label string) (c Column, ok bool) {
-	columns, _ := o.Columns(node, probe, stem)
-	i := slices.IndexFunc(columns, func(c Column) bool { return c.Label == label })
-	if i < 0 {
-		return c, false
+// columnAt returns the series of one label at a place; ok is false where there is none.
+func (o *Observation) columnAt(at place, probe, stem string) (c Column, ok bool) {
+	columns, _ := o.Columns(at.Node, probe, stem)
+	for _, c := range columns {
+		if c.Label == at.Element {
+			return c, true
+		}
 	}
-	return columns[i], true
+	return c, false
+}
+
+// sumAt is like Sum for the label that a place has.
+func (o *Observation) sumAt(at place, probe, stem string) (sum float64, why string) {
+	return o.Sum(at.Node, probe, stem, at.Element)
 }
 
 // Grew returns how far a counter grew in the window.
@@ -176,23 +186,29 @@ func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End)
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// Sum returns the growth of a counter over all its labels that keep accepts (nil: all); false where none
-// covers the window.
-func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool) (sum float64, ok bool) {
-	columns, _ := o.Columns(node, probe, stem)
-	for _, c := range columns {
-		if keep != nil && !keep(c.Label) {
-			continue
-		}
-		if v, has := c.Grew(); has {
-			sum, ok = sum+v, true
-		}
-	}
-	return sum, ok
+// Sum returns the growth of a counter over some labels, or all; why gives the reason if none covers the
+// window.
+func (o *Observation) Sum(node, probe, stem string, labels ...string) (sum float64, why string) {
+	return o.sumOf(node, probe, stem, func(label string) bool {
+		return len(labels) == 0 || slices.Contains(labels, label)
+	})
 }
 
-// only accepts one label, for Sum.
-func only(label string) func(string) bool { return func(l string) bool { return l == label } }
+// sumOf is like Sum for the labels that keep accepts.
+func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (sum float64, why string) {
+	columns, why := o.Columns(node, probe, stem)
+	covered := false
+	for _, c := range columns {
+		if v, ok := c.Grew(); ok && keep(c.Label) {
+			sum += v
+			covered = true
+		}
+	}
+	if covered {
+		return sum, ""
+	}
+	return 0, cmp.Or(why, "the samples of probe "+probe+" of "+node+" do not cover the window")
+}
 
 // Core splits the window of one core of a node, in shares of it.
 type Core struct {
@@ -214,7 +230,7 @@ func (o *Observation) Cores(node string) []Core {
 			continue
 		}
 		of := func(stem string) float64 {
-			v, _ := o.Sum(node, "cpu", stem, only(c.Label))
+			v, _ := o.Sum(node, "cpu", stem, c.Label)
 			return math.Max(v, 0)
 		}
 		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),
@@ -238,8 +254,9 @@ func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsS
 type factList = []evidence.Evidence
 
 // fact returns an observation that supports a judgement.
-func fact(metric, node, element string, value float64, text string) evidence.Evidence {
-	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value, Text: text}
+func fact(metric, node, element string, value float64, text string, args ...any) evidence.Evidence {
+	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value, Text: say(text,
+		args...)}
 }
 
 // against adds the value that a fact is compared with.
@@ -249,9 +266,12 @@ func against(e evidence.Evidence, baseline float64) evidence.Evidence {
 }
 
 // delayFact returns the median RTT under load, against the minimum seen.
-func delayFact(least, added float64, text string) evidence.Evidence {
-	return against(fact("rtt_loaded_p50_ns", "", "", least+added, text), least)
+func delayFact(least, added float64, text string, args ...any) evidence.Evidence {
+	return against(seen("rtt_loaded_p50_ns", least+added, text, args...), least)
 }
+
+// excluded returns the judgement of a class that is ruled out for sure, by a fact if there is one.
+func excluded(by ...evidence.Evidence) Judgement { return Judgement{Score: absent, Facts: by} }
 
 // missing returns a judgement that could not be made.
 func missing(why string) Judgement { return Judgement{NotExamined: why} }

@@ -1,47 +1,49 @@
 package diagnosis
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// otherLoad returns the rule for CPU work other than moving packets: other processes, management, and our own
+// otherLoad describes CPU work other than moving packets: other processes, management, and our own
 // observing.
-func otherLoad() Rule {
-	return Rule{Class: OtherLoad, Label: "other work takes the CPU time",
-		Means: "processes other than forwarding and the load generator take at least 35 % of the CPU " +
-			"time, and no core has time left",
-		Judge: func(o *Observation) Judgement {
-			nodes := []string{record.HostNode}
-			if !o.Shared() {
-				nodes = o.Routers()
-				if len(nodes) > 0 && o.Run.Node(nodes[0]).Guest() {
-					nodes = append([]string{record.HostNode}, nodes...)
-				}
+var otherLoad = Rule{
+	Class: OtherLoad,
+	Label: "other work takes the CPU time",
+	Means: "processes other than forwarding and the load generator take at least 35 % of the CPU " +
+		"time, and no core has time left",
+	Judge: func(o *Observation) Judgement {
+		nodes := []string{record.HostNode}
+		if !o.Shared() {
+			nodes = o.Routers()
+			if len(nodes) > 0 && o.Run.Node(nodes[0]).Guest() {
+				nodes = append([]string{record.HostNode}, nodes...)
 			}
-			best := missing("the topology has no router")
-			for _, node := range slices.Backward(nodes) { // of two equal ones, the router counts
-				best = likelier(best, o.otherLoadAt(node))
-			}
-			return best
-		},
-		Experiments: cpuDoses,
-		Remedies: []Remedy{
-			{System: "linux", Do: "stop it, or pin it away from the core that forwards packets",
-				Commands: []string{
-					"top -b -n 1 | head -20", "taskset -p 2 PID"}, Risk: "it runs slower"},
-			{System: "openwrt", Do: "see what runs; stop statistics and web management while it matters",
-				Commands: []string{"top -b -n 1 | head -20", "service collectd stop"}},
-			{System: "routeros", Do: "see what runs; close WinBox, stop The Dude, graphing and SNMP polling",
-				Commands: []string{"/tool profile cpu=all"}},
-			{System: "freebsd", Do: "see what runs; stop it, or pin it to another core", Commands: []string{
-				"top -bSH 20", "cpuset -l 1 -p PID"}},
-		}}
+		}
+		best := missing("the topology has no router")
+		for _, node := range slices.Backward(nodes) { // of two equal ones, the router counts
+			best = likelier(best, o.otherLoadAt(node))
+		}
+		return best
+	},
+	Experiments: cpuDoses,
+	Remedies: remedies(`
+		linux: stop it, or pin it away from the core that forwards packets
+			$ top -b -n 1 | head -20
+			$ taskset -p 2 PID
+			risk: it runs slower
+		openwrt: see what runs; stop statistics and web management while it matters
+			$ top -b -n 1 | head -20
+			$ service collectd stop
+		routeros: see what runs; close WinBox, stop The Dude, graphing and SNMP polling
+			$ /tool profile cpu=all
+		freebsd: see what runs; stop it, or pin it to another core
+			$ top -bSH 20
+			$ cpuset -l 1 -p PID
+	`),
 }
 
 func (o *Observation) otherLoadAt(node string) Judgement {
@@ -53,33 +55,27 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	if why != "" {
 		return missing(why)
 	}
-	share, guest := other/float64(len(s.Cores)), 0.0
-	var starved factList
-	if node == record.HostNode && !o.Shared() {
-		// If a guest is itself at its limit, the machine that carries it is not, unless it keeps the guest
-		// from running.
-		if g, why := o.systemAt(o.Routers()[0]); why == "" {
-			kept, ran := o.keptFromRunning(g, s)
-			guest = (1 - kept) * degree(g.Full.Busy, .6, .9)
-			if kept > .5 {
-				starved = factList{fact(guestRan, node, "processes", ran, "the vCPUs of the "+g.Node+
-					" ran for "+unit.Percent(ran)+" of the time in which it was busy")}
-			}
-		}
-	}
-	facts := factList{fact("other_cores", node, "processes", other,
-		unit.Significant(other, 2)+" cores' worth of CPU time went to work unrelated to forwarding"),
-		s.coreFact()}
+	at, cores := place{node, "processes"}, float64(len(s.Cores))
+	j := at.judged(requires("other-work", other/cores, .08, .35).by(at.fact("other_cores", other,
+		"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)),
+		supports("most-work", other/cores, .35, .55), s.full()).
+		gain(cores/max(cores-other, .1)).
+		text("other work takes %.2g of %s %d cores", other, s.of(), len(s.Cores))
 	if own > .1 {
-		facts = append(facts, fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took "+
-			unit.Percent(own)+" of a core"))
+		j = j.facts(fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took %h of a core", own))
 	}
-	return Judgement{Node: node, Element: "processes", Facts: append(facts, starved...),
-		Terms: []Term{requires("other-work", degree(share, .08, .35)).by(facts[0]),
-			supports("most-work", degree(share, .35, .55)), s.full(), contradicts("full-guest", guest)},
-		GainAtMost: ratio(float64(len(s.Cores)), max(float64(len(s.Cores))-other, .1)),
-		Text: fmt.Sprintf("other work takes %s of %s %d cores", unit.Significant(other, 2), s.of(),
-			len(s.Cores))}
+	if node != record.HostNode || o.Shared() {
+		return j
+	}
+	// If a guest is itself at its limit, the machine that carries it is not, unless it keeps the guest from
+	// running.
+	g, _ := o.systemAt(o.Routers()[0])
+	kept, ran := o.keptFromRunning(g, s)
+	if kept > .5 {
+		j = j.facts(at.fact(guestRan, ran, "the vCPUs of the %s ran for %h of the time in which it was busy",
+			g.Node, ran))
+	}
+	return j.with(contradicts("full-guest", (1-kept)*degree(g.Full.Busy, .6, .9)))
 }
 
 // guestRan names the metric for the share of a guest's busy time in which its cores ran.
@@ -91,14 +87,14 @@ const freeVCPU = .66
 // keptFromRunning rates from 0 to 1 how surely the machine's other work keeps a guest's vCPUs from running,
 // and returns for how much of the guest's busy time they ran.
 func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
-	ns, ok := o.Sum(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
+	ns, why := o.sumOf(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
 		return strings.HasPrefix(label, guest.Node+"/vcpu")
 	})
-	if !ok || guest.Busy == 0 {
+	if why != "" || guest.Busy == 0 {
 		return 0, 1
 	}
 	ran = o.perSecond(ns) / 1e9 / guest.Busy
-	return degree(ran, freeVCPU, .52) * degree(machine.Busy/float64(len(machine.Cores)), .9, .98), ran
+	return degree(ran, freeVCPU, .52) * degree(machine.mean(), .9, .98), ran
 }
 
 // chargedSoftirq is the share of softirq time that is charged to the processes interrupted.
@@ -145,10 +141,10 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
 	}
 	// So does one that copies or starts others. Packets are moved in softirqs or by kernel threads.
-	threads, known := o.Sum(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
+	threads, why := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
 		return kind != "softirqs"
 	})
-	if known && o.tunnel() == "" {
+	if why == "" && o.tunnel() == "" {
 		user += max(s.Kernel-o.perSecond(threads)/1e9, 0)
 	}
 	return max(user, foreign), own, ""

@@ -16,10 +16,13 @@ type ownersRule struct {
 // String names the rule as nft(8) does, followed by its text.
 func (r ownersRule) String() string {
 	if r.Handle == 0 {
-		return fmt.Sprintf("chain %s %s %s (%s)", r.Family, r.Table, r.Chain, r.Text)
+		return say("chain %s %s %s (%s)", r.Family, r.Table, r.Chain, r.Text)
 	}
-	return fmt.Sprintf("rule %d of %s %s %s (%s)", r.Handle, r.Family, r.Table, r.Chain, r.Text)
+	return say("rule %d of %s %s %s (%s)", r.Handle, r.Family, r.Table, r.Chain, r.Text)
 }
+
+// element names the rule as a part of its node.
+func (r ownersRule) element() string { return fmt.Sprintf("rule %d", r.Handle) }
 
 // ownersRule finds the rule of a router's owner that dropped most packets in the run, by the counters before
 // and after it; where no dropping rule has a counter, the only one there is, else a chain that drops what no

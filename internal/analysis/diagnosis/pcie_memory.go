@@ -1,11 +1,9 @@
 package diagnosis
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // discardWords lists parts of the names that drivers give to packets lost for lack of a buffer or of access
@@ -13,58 +11,65 @@ import (
 var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_buffer", "rx_no_dma",
 	"rx_fifo_errors", "rx_over_errors"}
 
-// pcieMemory returns the rule for a card that discards received packets while no core is full: it waits for
+// pcieMemory describes a card that discards received packets while no core is full: it waits for
 // the bus or for memory.
-func pcieMemory() Rule {
-	return Rule{Class: PCIeMemory, Label: "the PCIe bus or memory slows a NIC down",
-		Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +
-			"80 %; a PCIe link below what both ends support makes it more likely",
-		Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
-			best := missing("no port belongs to a physical NIC")
-			for _, node := range o.Routers() {
-				for _, port := range o.ports(node) {
-					driver := o.Run.Facts(node)["device:"+port+":driver"]
-					if driver == "" || record.VirtualDriver(driver) {
-						continue
-					}
-					best = likelier(best, o.discardsOf(s, node, port))
+var pcieMemory = Rule{
+	Class: PCIeMemory,
+	Label: "the PCIe bus or memory slows a NIC down",
+	Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +
+		"80 %; a PCIe link below what both ends support makes it more likely",
+	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
+		best := missing("no port belongs to a physical NIC")
+		for _, node := range o.Routers() {
+			for _, port := range o.ports(node) {
+				driver := o.Run.Facts(node)["device:"+port+":driver"]
+				if driver == "" || record.VirtualDriver(driver) {
+					continue
 				}
+				best = likelier(best, o.discardsOf(s, place{node, port}))
 			}
-			return best
-		}),
-		Experiments: always(Experiment{Factor: "packet_size", Doses: []string{"1400", "700", "350"},
-			Resource: []float64{1, .5, .25}, From: FromTester, Expect: 1, Why: "at the same packet rate, " +
-				"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}),
-		Remedies: []Remedy{
-			{System: "linux", Do: "check the NIC's PCIe link: if it is not at full width and speed, use " +
-				"another slot",
-				Commands: []string{"lspci -vv | grep -E 'LnkCap|LnkSta'"}, Risk: "none"},
-			{System: "linux", Do: "keep the NIC's queues on the NUMA node that it is attached to",
-				Commands: []string{"cat /sys/class/net/DEV/device/numa_node"}, Risk: "none"},
-		}}
+		}
+		return best
+	}),
+	Experiments: always(Experiment{
+		Factor:   "packet_size",
+		Doses:    []string{"1400", "700", "350"},
+		Resource: []float64{1, .5, .25},
+		From:     FromTester,
+		Expect:   1,
+		Why: "at the same packet rate, " +
+			"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit",
+	}),
+	Remedies: remedies(`
+		linux: check the NIC's PCIe link: if it is not at full width and speed, use another slot
+			$ lspci -vv | grep -E 'LnkCap|LnkSta'
+			risk: none
+		linux: keep the NIC's queues on the NUMA node that it is attached to
+			$ cat /sys/class/net/DEV/device/numa_node
+			risk: none
+	`),
 }
 
-func (o *Observation) discardsOf(s system, node, port string) Judgement {
+func (o *Observation) discardsOf(s system, at place) Judgement {
 	discards := 0.0
 	for _, word := range discardWords {
 		for _, probe := range []string{"ethtool", "netdev"} {
-			v, _ := o.Sum(node, probe, word, only(port))
+			v, _ := o.sumAt(at, probe, word)
 			discards += v
 		}
 	}
-	received, _ := o.Sum(node, "netdev", "rx_packets", only(port))
+	received, _ := o.sumAt(at, "netdev", "rx_packets")
 	share := ratio(discards, received+discards)
-	facts := factList{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
-		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
-	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
-	slow := known && now != most
+	now, best, known := strings.Cut(o.Run.Facts(at.Node)["device:"+at.Element+":pcie"], " of ")
+	slow := known && now != best
+	j := at.judged(requires("discards", share, .0001, .001).by(at.fact("rx_missed", discards,
+		"%s discarded %.0f of %.0f packets", at.Element, discards, received+discards)),
+		requires("slack-cores", s.Full.Busy, .95, .8).by(s.coreFact()), supports("slow-pcie", yes(slow))).
+		text("NIC %s of %s discards %h of what it receives while no core is saturated: the PCIe bus or "+
+			"memory "+
+			"is the limit", at.Element, at.Node, share)
 	if slow {
-		facts = append(facts, fact("pcie", node, port, 0,
-			"its PCIe link runs at "+now+", both ends support "+most))
+		return j.facts(at.fact("pcie", 0, "its PCIe link runs at %s, both ends support %s", now, best))
 	}
-	return Judgement{Node: node, Element: port, Facts: facts,
-		Terms: []Term{requires("discards", degree(share, .0001, .001)).by(facts[0]),
-			requires("slack-cores", degree(s.Full.Busy, .95, .8)), supports("slow-pcie", yes(slow))},
-		Text: fmt.Sprintf("NIC %s of %s discards %s of what it receives while no core is saturated: "+
-			"the PCIe bus or memory is the limit", port, node, unit.Percent(share))}
+	return j
 }

@@ -2,7 +2,6 @@ package diagnosis
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Verdicts of a proof.
@@ -156,12 +154,12 @@ func (p *Proof) judgeDead(d Doses) {
 	switch level := p.flows(d); {
 	case level != "":
 		p.Verdict = Refuted
-		p.Text = fmt.Sprintf("refuted by doses of %s: nothing arrives without them, but traffic flows "+
-			"with %s, which should not free it", p.Factor, level)
+		p.Text = say("refuted by doses of %s: nothing arrives without them, but traffic flows with %s, "+
+			"which should not free it", p.Factor, level)
 	case windows >= deadWindows && kindOf[p.Class] != "":
 		p.Verdict = Refuted
-		p.Text = fmt.Sprintf("refuted: nothing arrives in any of %d untouched windows, and a limit of this "+
-			"kind lets some of it through", windows)
+		p.Text = say("refuted: nothing arrives in any of %d untouched windows, and a limit of this kind "+
+			"lets some of it through", windows)
 	default:
 		p.Text = "no untouched window has a rate: nothing can be concluded"
 	}
@@ -231,14 +229,12 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 		p.Verdict = Confirmed
 		without := "nothing arrives without it"
 		if len(base) > 0 {
-			without = fmt.Sprintf("without it anything arrives in %d of %d blocks", len(base),
-				len(d.Untouched))
+			without = say("without it anything arrives in %d of %d blocks", len(base), len(d.Untouched))
 		}
-		p.Text = fmt.Sprintf("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix,
-			without)
+		p.Text = say("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix, without)
 		return
 	case len(gains) < 2:
-		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(gains), p.Factor, p.Fix)
+		p.Text = say("too few windows to tell: %d with %s %s", len(gains), p.Factor, p.Fix)
 		return
 	}
 	p.Gain = new(summariseLogs(gains))
@@ -249,14 +245,14 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	case p.Gain.High < leastGain:
 		p.Verdict, what = Refuted, "the rate does not rise"
 	}
-	p.Text = fmt.Sprintf("%s by %s %s, which removes the limit: %s (%s, %s to %s)", p.Verdict, p.Factor,
-		p.Fix, what, unit.Times(p.Gain.Median), unit.Times(p.Gain.Low), unit.Times(p.Gain.High))
+	p.Text = say("%s by %s %s, which removes the limit: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix,
+		what, p.Gain.Median, p.Gain.Low, p.Gain.High)
 }
 
 // judgeRelief decides by how far a delay falls with its alleged cause removed.
 func (p *Proof) judgeRelief(ratios map[int]float64) {
 	if len(ratios) < 2 {
-		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
+		p.Text = say("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
 		return
 	}
 	p.Delay = new(summariseLogs(ratios))
@@ -267,8 +263,8 @@ func (p *Proof) judgeRelief(ratios map[int]float64) {
 	case p.Delay.Low > 1/leastGain:
 		p.Verdict, what = Refuted, "the delay does not fall"
 	}
-	p.Text = fmt.Sprintf("%s by %s %s: %s (%s, %s to %s)", p.Verdict, p.Factor, p.Fix, what,
-		unit.Times(p.Delay.Median), unit.Times(p.Delay.Low), unit.Times(p.Delay.High))
+	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, p.Delay.Median,
+		p.Delay.Low, p.Delay.High)
 }
 
 // opens reports whether traffic flows in each block with the limit removed, and hardly ever with it: in at
@@ -283,8 +279,7 @@ func (p *Proof) opens(d Doses, base map[int]float64) bool {
 func (p *Proof) judge(slack bool) {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
-		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s from %d windows",
-			unit.Significant(l.Slope, 2), l.N)
+		p.Text = say("too few windows to tell: elasticity %.2g from %d windows", l.Slope, l.N)
 		return
 	}
 	moves := p.Expect >= nearEnough
@@ -309,22 +304,21 @@ func (p *Proof) judge(slack bool) {
 	default:
 		what = "the interval allows both"
 	}
-	p.Text = fmt.Sprintf("%s by doses of %s: %s (elasticity %s, %s to %s, expected %s)", p.Verdict, p.Factor,
-		what, unit.Significant(l.Slope, 2), unit.Significant(l.Low, 2), unit.Significant(l.High, 2),
-		unit.Significant(p.Expect, 2))
+	p.Text = say("%s by doses of %s: %s (elasticity %.2g, %.2g to %.2g, expected %.2g)", p.Verdict,
+		p.Factor, what, l.Slope, l.Low, l.High, p.Expect)
 	if moves && p.Verdict == Refuted {
 		switch least := p.leastDose(); {
 		case p.Knee > 0:
-			p.Text += fmt.Sprintf("; it only limits below %s of what there is", unit.Percent(p.Knee))
+			p.Text += say("; it only limits below %h of what there is", p.Knee)
 		case least > 0 && least < 1:
-			p.Text += fmt.Sprintf("; %s of it is enough", unit.Percent(least))
+			p.Text += say("; %h of it is enough", least)
 		}
 	}
 	if moves && p.Verdict == Confirmed && p.Headroom > 0 {
-		p.Text += "; raised, it meets the next limit at " + unit.Times(p.Headroom) + " the rate"
+		p.Text += say("; raised, it meets the next limit at %m the rate", p.Headroom)
 	}
 	if p.Gain != nil {
-		p.Text += "; without it " + unit.Times(p.Gain.Median) + " the rate"
+		p.Text += say("; without it %m the rate", p.Gain.Median)
 	}
 }
 

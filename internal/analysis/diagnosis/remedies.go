@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,11 +10,60 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// remedies reads a list of what helps. A line such as "linux: lengthen the queue" names the system, or any,
+// and begins a remedy. The following lines hold its commands, each after "$", its risk, the factor and level
+// that express it in a plan, the kind of tunnel that it is for, and the condition under which it is to be done.
+// A line that ends with a backslash goes on in the next.
+func remedies(text string) (out []Remedy) {
+	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		last := &Remedy{}
+		if len(out) > 0 {
+			last = &out[len(out)-1]
+		}
+		switch key {
+		case "":
+		case "$":
+			last.Commands = append(last.Commands, value)
+		case "risk:":
+			last.Risk = value
+		case "plan:":
+			last.Factor, last.Level, _ = strings.Cut(value, "=")
+		case "tunnel:":
+			last.Tunnel = value
+		case "when:":
+			last.When = value
+		default:
+			system := strings.TrimSuffix(key, ":")
+			if system == "any" {
+				system = ""
+			}
+			out = append(out, Remedy{System: system, Do: value})
+		}
+	}
+	return out
+}
+
+var continued = regexp.MustCompile(`\\\n\s*`)
+
+// conditions report whether a remedy is still to be done, given the state that the trial shows.
+var conditions = map[string]func(*Observation) bool{
+	"not offloaded":     (*Observation).notOffloaded,
+	"not steered":       (*Observation).notSteered,
+	"tunnel too large":  (*Observation).tunnelTooLarge,
+	"tunnel fits":       func(o *Observation) bool { return !o.tunnelTooLarge() },
+	"window at ceiling": (*Observation).windowAtCeiling,
+	"window unscaled":   (*Observation).windowUnscaled,
+	"rate is set":       (*Observation).rateIsSet,
+	"rate is not set":   func(o *Observation) bool { return !o.rateIsSet() },
+}
+
 // remedies returns those of a rule's remedies that are still to be done in the trial's state.
 func (o *Observation) remedies(all []Remedy) []Remedy {
 	out := make([]Remedy, 0, len(all))
 	for _, r := range all {
-		if (r.When == nil || r.When(o)) && !o.already(r) {
+		when := conditions[r.When]
+		if (when == nil || when(o)) && !o.already(r) {
 			out = append(out, r)
 		}
 	}
@@ -107,5 +157,3 @@ func (o *Observation) rateIsSet() bool {
 	q, _, why := o.held()
 	return why == "" && (q.setBps > 0 || slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind))
 }
-
-func (o *Observation) rateIsNotSet() bool { return !o.rateIsSet() }

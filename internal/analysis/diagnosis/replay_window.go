@@ -7,32 +7,35 @@ var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
 
 const byReplay = "IPsec's replay window"
 
-// replayWindow returns the rule for packets that a tunnel drops because later ones arrived before them.
-func replayWindow() Rule {
-	return Rule{Class: ReplayWindow, Wasteful: true,
-		Label: "the tunnel drops packets as replayed: they arrive late",
-		Means: "IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie " +
-			"outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended " +
-			"sequence numbers), and these are at least half of what the ends miss",
-		Judge: func(o *Observation) Judgement {
-			late, at, counter, known := 0.0, "", lateCounters[0], false
-			for _, node := range o.wayNodes() {
-				for _, name := range lateCounters {
-					n, ok := o.Sum(node, "xfrm", name, nil)
-					if known = known || ok; at == "" || n > late {
-						late, at, counter = n, node, name
-					}
+// replayWindow describes packets that a tunnel drops because later ones arrived before them.
+var replayWindow = Rule{
+	Class:    ReplayWindow,
+	Wasteful: true,
+	Label:    "the tunnel drops packets as replayed: they arrive late",
+	Means: "IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie " +
+		"outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended " +
+		"sequence numbers), and these are at least half of what the ends miss",
+	ToTester: true,
+	Judge: func(o *Observation) Judgement {
+		late, at, counter, known := 0.0, "", lateCounters[0], false
+		for _, node := range o.wayNodes() {
+			for _, name := range lateCounters {
+				n, why := o.Sum(node, "xfrm", name)
+				if known = known || why == ""; at == "" || n > late {
+					late, at, counter = n, node, name
 				}
 			}
-			if !known {
-				return missing("no node on the path counts what IPsec drops")
-			}
-			return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
-		},
-		Remedies: []Remedy{
-			{System: "linux", Do: "use a larger replay window", Commands: []string{
-				"ip xfrm state", "swanctl.conf: children.NAME.replay_window = 1024"},
-				Risk: "none known; both directions of both ends have one"},
-			{Do: "find what reorders packets before they are decrypted: several cores, queues or links"},
-		}}
+		}
+		if !known {
+			return missing("no node on the path counts what IPsec drops")
+		}
+		return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
+	},
+	Remedies: remedies(`
+		linux: use a larger replay window
+			$ ip xfrm state
+			$ swanctl.conf: children.NAME.replay_window = 1024
+			risk: none known; both directions of both ends have one
+		any: find what reorders packets before they are decrypted: several cores, queues or links
+	`),
 }

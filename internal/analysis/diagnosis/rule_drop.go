@@ -1,78 +1,78 @@
 package diagnosis
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ruleDrop returns the rule for packets that die by a rule or filter, and not in a queue.
-func ruleDrop() Rule {
-	return Rule{Class: RuleDrop, Wasteful: true, Label: "a rule or filter drops packets",
-		Means: "at least half of the packets that the ends miss die in one node, by its kernel's drop " +
-			"reasons, by the counters of its ports or by those of its IP layer, and neither a queue nor a " +
-			"table nor the CPU dropped them",
-		Judge: func(o *Observation) Judgement {
-			d, why := o.died()
-			if why != "" {
-				return missing(why)
+// ruleDrop describes packets that die by a rule or filter, and not in a queue.
+var ruleDrop = Rule{
+	Class:    RuleDrop,
+	Wasteful: true,
+	Label:    "a rule or filter drops packets",
+	Means: "at least half of the packets that the ends miss die in one node, by its kernel's drop " +
+		"reasons, by the counters of its ports or by those of its IP layer, and neither a queue nor a " +
+		"table nor the CPU dropped them",
+	ToTester: true,
+	Judge: func(o *Observation) Judgement {
+		d, why := o.died()
+		if why != "" {
+			return missing(why)
+		}
+		share := ratio(d.packets, d.missed)
+		byRule, found, counts := false, false, false
+		j := d.judged()
+		cause := "a rule or filter drops them"
+		switch {
+		case share < .3:
+		case d.by == byHeader || d.by == byRoute:
+			j.Elsewhere, j.Element = say("%s, by %s", d, d.by), "ip"
+		case d.reason == "":
+			cause += ", or what counts no drops"
+		case slices.Contains(ruleReasons, d.reason):
+			byRule = true
+			j = j.facts(fact(metrics.KernelDrops, d.Node, d.reason, d.packets,
+				"the kernel's reason is %s", d.reason))
+		default:
+			j.Elsewhere = say("packets die inside the %s: %s, by the kernel's reason %s", d.Node, d, d.reason)
+		}
+		if j.Elsewhere != "" {
+			j.Score, j.Undecided = absent, j.Elsewhere
+			return j.facts(d.died())
+		}
+		if r, ok := o.ownersRule(d.Node); ok && share >= .3 {
+			found, counts = d.reason == "", r.packets > 0
+			j.Element = r.element()
+			cause = say("%s may drop them", r)
+			if counts {
+				cause = say("%s dropped %.0f packets in the run", r, r.packets)
+				j = j.facts(j.fact("rule_packets", r.packets, "the rule's counter grew by %.0f in the "+
+					"run", r.packets))
 			}
-			share := ratio(d.packets, d.missed)
-			words := fmt.Sprintf("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets,
-				d.missed), d.missed, d.node)
-			j := Judgement{Node: d.node, Element: "rules", GainAtMost: o.gainToTester(),
-				Text:  "packets die in the " + d.node + ": " + words + "; a rule or filter drops them",
-				Facts: factList{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
-			byRule, found, counts := false, false, false
-			switch {
-			case share < .3:
-			case d.by == byHeader || d.by == byRoute:
-				j.Place, j.Element = "packets die in the "+d.node+": "+words+", by "+d.by, "ip"
-			case d.reason == "":
-				j.Text += ", or what counts no drops"
-			case slices.Contains(ruleReasons, d.reason):
-				byRule = true
-				j.Facts = append(j.Facts, fact(metrics.KernelDrops, d.node, d.reason, d.packets,
-					"the kernel's reason is "+d.reason))
-			default:
-				j.Place = "packets die inside the " + d.node + ": " + words + ", by the kernel's reason " +
-					d.reason
-			}
-			if j.Place != "" {
-				j.Score, j.Undecided = absent, j.Place
-				return j
-			}
-			if r, ok := o.ownersRule(d.node); ok && share >= .3 {
-				found, counts = d.reason == "", r.packets > 0
-				j.Element = fmt.Sprintf("rule %d", r.Handle)
-				j.Text = "packets die in the " + d.node + ": " + words + "; " + r.String() + " may drop them"
-				if counts {
-					j.Text = fmt.Sprintf("packets die in the %s: %s dropped %.0f packets in the run", d.node,
-						r, r.packets)
-					j.Facts = append(j.Facts, fact("rule_packets", d.node, j.Element, r.packets,
-						fmt.Sprintf("the rule's counter grew by %.0f in the run", r.packets)))
-				}
-			}
-			outages, _ := o.outages()
-			j.Terms = append(o.diesInside(),
-				contradicts("outages", yes(outages > 1 && !found && !counts)), // see unstable
-				contradicts("no-rule", yes(d.reason == "" && o.noRule(d.node))),
+		}
+		outages, _ := o.outages()
+		return j.with(o.diesInside()...).
+			with(contradicts("outages", yes(outages > 1 && !found && !counts)), // see unstable
+				contradicts("no-rule", yes(d.reason == "" && o.noRule(d.Node))),
 				supports("kernel-reason", yes(byRule)*degree(share, .5, .8)),
-				supports("rule-found", yes(found)), supports("rule-counts", yes(counts)))
-			return j
-		},
-		Remedies: []Remedy{
-			{System: "linux", Do: "find the rule whose counter grows under load, and raise its limit or " +
-				"remove it", Commands: []string{"nft list ruleset", "iptables -vnL",
-				"tc -s filter show dev DEV ingress"}, Risk: "the rule may protect something"},
-			{System: "routeros", Do: "find the rule whose counter grows under load",
-				Commands: []string{"/ip firewall filter print stats where action=drop"},
-				Risk:     "the rule may protect something"},
-			{System: "freebsd", Do: "find the rule whose counter grows under load",
-				Commands: []string{"pfctl -vsr"}, Risk: "the rule may protect something"},
-		}}
+				supports("rule-found", yes(found)), supports("rule-counts", yes(counts))).
+			text("%s; %s", d, cause)
+	},
+	Remedies: remedies(`
+		linux: find the rule whose counter grows under load, and raise its limit or remove it
+			$ nft list ruleset
+			$ iptables -vnL
+			$ tc -s filter show dev DEV ingress
+			risk: the rule may protect something
+		routeros: find the rule whose counter grows under load
+			$ /ip firewall filter print stats where action=drop
+			risk: the rule may protect something
+		freebsd: find the rule whose counter grows under load
+			$ pfctl -vsr
+			risk: the rule may protect something
+	`),
 }
 
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
@@ -81,10 +81,23 @@ var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "
 // deaths counts packets that died in a router without being counted as its drops, against those that the ends
 // miss.
 type deaths struct {
-	node, metric, reason string // reason: the kernel's, "" where it gives none
-	by                   string // Death.By of most
-	packets, missed      float64
-	sent                 float64 // by the load's sender
+	place
+	metric, reason  string // reason: the kernel's, "" where it gives none
+	by              string // Death.By of most
+	packets, missed float64
+	sent            float64 // by the load's sender
+}
+
+// String says how many died, and where.
+func (d deaths) String() string {
+	return say("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets, d.missed),
+		d.missed,
+		d.Node)
+}
+
+// died returns the deaths as evidence.
+func (d deaths) died() evidence.Evidence {
+	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 
 // diesInside returns terms for how far the deaths in a router are the load's loss.
@@ -96,11 +109,8 @@ func (o *Observation) diesInside() []Term {
 	loss, _, _ := o.lossOf()
 	loss = max(loss, ratio(min(d.packets, d.missed), d.sent))
 	share := ratio(d.packets, d.missed)
-	e := fact(d.metric, d.node, "rules", d.packets, fmt.Sprintf("%.0f of the %.0f packets that the ends "+
-		"miss died in the %s, in none of its queues", min(d.packets, d.missed), d.missed, d.node))
-	return []Term{requires("dies-inside", degree(share, .3, .7)).by(e),
-		requires("lossy", degree(loss, .0005, .003)), requires("many", degree(d.missed, 3, 10)),
-		contradicts("more-than-missed", degree(share, 2, 4))}
+	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003),
+		requires("many", d.missed, 3, 10), contradicts("more-than-missed", share, 2, 4)}
 }
 
 // died finds the node of the load's way in whose network stack most packets died that no other class covers.
@@ -118,7 +128,7 @@ func (o *Observation) died() (worst deaths, why string) {
 		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
-		d, most := deaths{node: a.Node, metric: "packets_died", sent: sent}, 0.0
+		d, most := deaths{place: place{a.Node, "rules"}, metric: "packets_died", sent: sent}, 0.0
 		for _, x := range a.Died {
 			if x.Reason == "" && !slices.Contains([]string{uncounted, byHeader, byRoute}, x.By) {
 				continue
@@ -140,14 +150,14 @@ func (o *Observation) died() (worst deaths, why string) {
 
 // lostInIP counts the packets, perhaps merged ones, that the IP layer of a port's node received and neither
 // delivered nor forwarded, nor counted as faulty, too large or fragments: rules at its hooks drop these.
-func (o *Observation) lostInIP(at record.TopoPort) (packets float64, ok bool) {
+func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
 		"IpInHdrErrors", "IpInAddrErrors", "IpInDiscards", "IpExtInNoRoutes", "IpFragFails", "IpReasmReqds",
 		"Ip6InHdrErrors", "Ip6InAddrErrors", "Ip6InDiscards", "Ip6InNoRoutes", "Ip6InTooBigErrors",
 		"Ip6ReasmReqds")
 	whole, _ := o.grew(at.Node, "IpReasmOKs", "Ip6ReasmOKs")
-	tracked, _ := o.Sum(at.Node, "conntrack", "drop", nil)
+	tracked, _ := o.Sum(at.Node, "conntrack", "drop")
 	lost := max(received-gone+whole-tracked, 0)
 	return lost, ok
 }
@@ -162,10 +172,9 @@ type frames struct{ packets, bytes float64 }
 
 func (f frames) size() float64 { return ratio(f.bytes, f.packets) }
 
-func (o *Observation) passed(node, port, direction string) (f frames) {
-	is := func(label string) bool { return label == port }
-	f.packets, _ = o.Sum(node, "netdev", direction+"_packets", is)
-	f.bytes, _ = o.Sum(node, "netdev", direction+"_bytes", is)
+func (o *Observation) passed(at place, direction string) (f frames) {
+	f.packets, _ = o.sumAt(at, "netdev", direction+"_packets")
+	f.bytes, _ = o.sumAt(at, "netdev", direction+"_bytes")
 	return f
 }
 

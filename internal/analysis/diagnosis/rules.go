@@ -11,7 +11,7 @@ const (
 
 // Rules lists every class in the order of the reference.
 func Rules() []Rule {
-	return slices.Concat([]Rule{healthy(), testerLimited()}, pathRules(), machineRules())
+	return slices.Concat([]Rule{healthy, testerLimited}, pathRules(), machineRules())
 }
 
 // RuleOf finds a rule by its class.

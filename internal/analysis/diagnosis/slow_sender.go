@@ -1,68 +1,64 @@
 package diagnosis
 
 import (
-	"fmt"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// slowSender returns the rule for an application that has no more to send.
-func slowSender() Rule {
-	return Rule{Class: SlowSender, Label: "the sending application is slow", Ends: true,
-		Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a " +
-			"quarter of what the congestion window allows was in flight; with a normal buffer size, and " +
-			"its thread was neither busy nor waiting for a shared core",
-		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
-			sender, _ := o.Ends()
-			facts := factList{fact("tcp_busy_ratio", sender, "application", s.busy,
-				"TCP had data to send for "+unit.Percent(s.busy)+" of the window")}
-			waits, full, why := o.starved(sender)
-			if why != "" {
-				return missing(why)
-			}
-			idle := degree(s.busy, .9, .65)
-			if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
-				// Data in flight keeps TCP busy, too: it has less to send than its window takes.
-				bytes, _ := o.inFlight()
-				lost, _, _ := o.resent()
-				idle = max(idle, min(degree(bytes/window, .4, .15), degree(lost, .001, .0001)))
-				facts = append(facts, against(fact("bytes_in_flight", sender, "socket", bytes, fmt.Sprintf(
-					"%s kB were in flight, the congestion window was %s kB", unit.Significant(bytes/1e3, 3),
-					unit.Significant(window/1e3, 3))), window))
-			}
-			if waits > 0 {
-				facts = append(facts, fact("host_cpu_ratio", record.HostNode, "cpu", full, "the cores "+
-					"its threads share were busy for "+unit.Percent(full)+" of the window"))
-			}
-			buffer, rests := 1.0, 1.0
-			if send, _ := o.buffers(); send > 0 {
-				buffer = degree(send, 48<<10, 128<<10)
-			}
-			if _, use, ok := o.threadUse(sender); ok {
-				rests = degree(use, .3, .08) // otherwise it had no CPU to send more
-				facts = append(facts, fact("threads_ns", sender, "thread", use,
-					"its threads used "+unit.Percent(use)+" of a core"))
-			}
-			died := 0.0
-			if l := o.Ledger(); l != nil && l.Data[0].In != nil {
-				died = ratio(l.Data[0].DiedPackets(), *l.Data[0].In)
-			}
-			uneven, _ := o.Metric(metrics.Consistency)
-			got, _ := o.Metric(metrics.Goodput)
-			return Judgement{Node: sender, Element: "application", Facts: facts,
-				Terms: []Term{requires("nothing-to-send", idle).by(facts[0]),
-					requires("flat-out", yes(o.FlatOut())), requires("normal-buffer", buffer),
-					requires("idle-thread", rests), contradicts("waits-for-core", waits),
-					contradicts("uneven", degree(uneven, .2, .5)),
-					contradicts("dies-at-sender", degree(died, .02, .08))},
-				GainAtMost: o.gainToTester(),
-				Text:       fmt.Sprintf("the application on the %s sends only %s", sender, mbps(got))}
-		}),
-		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
-			"connections"),
-		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work between writes"}}}
+// slowSender describes an application that has no more to send.
+var slowSender = Rule{
+	Class: SlowSender,
+	Label: "the sending application is slow",
+	Ends:  true,
+	Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a " +
+		"quarter of what the congestion window allows was in flight; with a normal buffer size, and " +
+		"its thread was neither busy nor waiting for a shared core",
+	ToTester: true,
+	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
+		sender, _ := o.Ends()
+		at := place{sender, "application"}
+		waits, full, why := o.starved(sender)
+		if why != "" {
+			return missing(why)
+		}
+		j := at.judged().text("the application on the %s sends only %b", sender, o.goodput())
+		idle := degree(s.busy, .9, .65)
+		if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
+			// Data in flight keeps TCP busy, too: it has less to send than its window takes.
+			bytes, _ := o.inFlight()
+			lost, _, _ := o.resent()
+			idle = max(idle, min(degree(bytes/window, .4, .15), degree(lost, .001, .0001)))
+			j = j.facts(against(fact("bytes_in_flight", sender, "socket", bytes,
+				"%g kB were in flight, the congestion window was %g kB", bytes/1e3, window/1e3), window))
+		}
+		if waits > 0 {
+			j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
+				"the cores its threads share were busy for %h of the window", full))
+		}
+		buffer, rests := 1.0, 1.0
+		if send, _ := o.buffers(); send > 0 {
+			buffer = degree(send, 48<<10, 128<<10)
+		}
+		if _, use, ok := o.threadUse(sender); ok {
+			rests = degree(use, .3, .08) // otherwise it had no CPU to send more
+			j = j.facts(fact("threads_ns", sender, "thread", use, "its threads used %h of a core", use))
+		}
+		died := 0.0
+		if l := o.Ledger(); l != nil && l.Data[0].In != nil {
+			died = ratio(l.Data[0].DiedPackets(), *l.Data[0].In)
+		}
+		uneven, _ := o.Metric(metrics.Consistency)
+		return j.with(requires("nothing-to-send", idle).by(at.fact(metrics.BusyRatio, s.busy,
+			"TCP had data to send for %h of the window", s.busy)),
+			requires("flat-out", yes(o.FlatOut())), requires("normal-buffer", buffer),
+			requires("idle-thread", rests), contradicts("waits-for-core", waits),
+			contradicts("uneven", uneven, .2, .5), contradicts("dies-at-sender", died, .02, .08))
+	}),
+	Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
+		"connections"),
+	Remedies: remedies(`
+		any: make the application write faster: larger writes, no work between writes
+	`),
 }
 
 // starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles

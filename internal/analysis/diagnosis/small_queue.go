@@ -1,73 +1,68 @@
 package diagnosis
 
 import (
-	"fmt"
-
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// smallQueue returns the rule for a queue that drops bursts while neither rate nor CPU is at its limit.
-func smallQueue() Rule {
-	return Rule{Class: SmallQueue, Wasteful: true,
-		Label: "a queue is too small",
-		Means: "a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds " +
-			"little delay; or it throttles, and drops packets while its output stays a fifth below the " +
-			"rate that it is set to; or it dropped packets while the load began, and the congestion " +
-			"window has not recovered yet",
-		Judge: func(o *Observation) Judgement {
-			q, why := o.losing(queue.fifo)
-			if why != "" {
-				return missing(why)
-			}
-			if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
-				return j
-			}
-			other, _ := o.losing(func(q queue) bool { return !q.fifo() })
-			if q.drops == 0 && other.lost() > .002 {
-				return Judgement{Terms: o.overflows(q, requires("drops", 0), 5e6, 25e6), Node: other.node,
-					Element: other.port, Place: fmt.Sprintf("%s: the queue (%s) at %s drops %s of its "+
-						"packets, and what makes it do so is not known", notKnown, other.kind, other.place(),
-						unit.Percent(other.lost()))}
-			}
-			if q.drops == 0 {
-				return Judgement{Score: absent, Facts: factList{fact("drops", "", "", 0,
-					"no FIFO on the path dropped a packet")}}
-			}
-			facts := factList{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue at "+
-				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
-			if probes, _, least, ok := o.addedDelay(); ok {
-				facts = append(facts, delayFact(least, probes, "queueing added only "+
-					unit.Nanoseconds(probes)))
-			}
-			if s, why := o.systemOf(); why == "" {
-				facts = append(facts, s.coreFact())
-			}
-			j := Judgement{Node: q.node, Element: q.port, Facts: facts, GainAtMost: o.gainToTester(),
-				Terms: o.overflows(q, requires("drops", degree(q.lost(), .0002, .0015)).by(facts[0]),
-					5e6, 25e6),
-				Text: fmt.Sprintf("the queue at %s is too small: it drops %s of the packets and adds "+
-					"no delay", q.place(), unit.Percent(q.lost()))}
-			if q.idle() > 0 {
-				j.Facts = append(j.Facts, q.setFact())
-				j.Text += fmt.Sprintf(", at %s of the %s that it is set to", mbps(q.rateBps), mbps(q.setBps))
-				got, _ := o.Metric(metrics.Goodput)
-				if gain := ratio(q.setBps, got); gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
-					j.GainAtMost = gain
-				}
-			}
+// smallQueue describes a queue that drops bursts while neither rate nor CPU is at its limit.
+var smallQueue = Rule{
+	Class:    SmallQueue,
+	Wasteful: true,
+	Label:    "a queue is too small",
+	Means: "a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds " +
+		"little delay; or it throttles, and drops packets while its output stays a fifth below the " +
+		"rate that it is set to; or it dropped packets while the load began, and the congestion " +
+		"window has not recovered yet",
+	Judge: func(o *Observation) Judgement {
+		q, why := o.losing(queue.fifo)
+		if why != "" {
+			return missing(why)
+		}
+		if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
 			return j
-		},
-		Remedies: []Remedy{
-			{System: "linux", Do: "use a longer queue, preferably one with AQM", Commands: []string{
-				"tc qdisc replace dev DEV root fq_codel"}, Risk: "a long FIFO adds delay", Factor: "queue",
-				Level: "fq_codel"},
-			{System: "openwrt", Do: "use the default qdisc", Commands: []string{
-				"tc qdisc replace dev DEV root fq_codel"}},
-			{System: "routeros", Do: "use a longer queue type on the interface", Commands: []string{
-				"/queue interface set INTERFACE queue=multi-queue-ethernet-default"},
-				Risk: "more latency under load"},
-		}}
+		}
+		other, _ := o.losing(func(q queue) bool { return !q.fifo() })
+		if q.drops == 0 && other.lost() > .002 {
+			j := other.judged(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
+			j.Elsewhere = say("%s: the queue (%s) at %s drops %h of its packets, and what makes it do so "+
+				"is not "+
+				"known", notKnown, other.kind, other, other.lost())
+			return j
+		}
+		if q.drops == 0 {
+			return excluded(fact("drops", "", "", 0, "no FIFO on the path dropped a packet"))
+		}
+		j := q.judged(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(q.fact("drops", q.drops,
+			"the queue at %s dropped %h of its packets", q, q.lost())), 5e6, 25e6)...).
+			gain(o.gainToTester()).
+			text("the queue at %s is too small: it drops %h of the packets and adds no delay", q, q.lost())
+		if probes, _, least, ok := o.addedDelay(); ok {
+			j = j.facts(delayFact(least, probes, "queueing added only %n", probes))
+		}
+		if s, why := o.systemOf(); why == "" {
+			j = j.facts(s.coreFact())
+		}
+		if q.idle() > 0 {
+			j = j.facts(q.setFact())
+			j.Text += say(", at %b of the %b that it is set to", q.rateBps, q.setBps)
+			if gain := ratio(q.setBps, o.goodput()); gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
+				j.GainAtMost = gain
+			}
+		}
+		return j
+	},
+	Remedies: remedies(`
+		linux: use a longer queue, preferably one with AQM
+			$ tc qdisc replace dev DEV root fq_codel
+			risk: a long FIFO adds delay
+			plan: queue=fq_codel
+		openwrt: use the default qdisc
+			$ tc qdisc replace dev DEV root fq_codel
+		routeros: use a longer queue type on the interface
+			$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
+			risk: more latency under load
+	`),
 }
 
 // droppedEarly judges a FIFO that dropped packets while the load began: TCP has since grown its congestion
@@ -84,25 +79,28 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
 	early := min(degree(q.early, 3, 10), degree(grows/o.Trial.Window.Seconds(), .5, 2),
 		degree(again, .002, .0005), degree(held, .5, .9))
-	facts := factList{
-		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
-			"the window, %.0f in it", q.place(), q.early, q.drops)),
-		fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
-			"of %s: TCP needs %s to double that", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt),
-			unit.Nanoseconds(2*grows*1e9))),
-		fact(metrics.NetworkLimited, "", "", held, "neither the application nor the receive window nor "+
-			"the send buffer limited TCP for "+unit.Percent(held)+" of the time")}
-	return Judgement{Node: q.node, Element: q.port, GainAtMost: o.gainToTester(), Facts: facts,
-		Terms: o.overflows(q, requires("drops", early), 3e6, 10e6),
-		Text: fmt.Sprintf("the queue at %s is too small: it dropped %.0f packets while the load began, and "+
-			"the congestion window still grows", q.place(), q.early)}, true
+	return q.judged(o.overflows(q, requires("drops", early), 3e6, 10e6)...).
+		gain(o.gainToTester()).
+		facts(q.fact("drops", q.early, "the queue at %s dropped %.0f packets before the window, %.0f in "+
+			"it", q,
+			q.early, q.drops), fact("bytes_in_flight", "", "socket", bytes,
+			"%g kB per flow were in flight in an RTT of %n: TCP needs %n to double that", bytes/1e3, rtt,
+			2*grows*1e9), networkFact(held)).
+		text("the queue at %s is too small: it dropped %.0f packets while the load began, and the "+
+			"congestion "+
+			"window still grows", q, q.early), true
+}
+
+// networkFact returns the share of the time in which no end held TCP back.
+func networkFact(share float64) evidence.Evidence {
+	return seen(metrics.NetworkLimited, share,
+		"neither the application nor a window nor a buffer held TCP back for %h of the time", share)
 }
 
 // overflows returns the terms of a FIFO that is too small, which adds a short delay in ns and not a long one.
 func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
 	probes, tcp, _, _ := o.addedDelay()
-	delay := degree(max(probes, min(tcp, probes+5e6)), short, long)
-	return []Term{drops, contradicts("delay", delay), q.atRate(), supports("known-queue", yes(q.kind != ""))}
+	return []Term{drops, contradicts("delay", max(probes, min(tcp, probes+5e6)), short, long), q.atRate()}
 }
 
 // ethernetMSS is the MSS of Ethernet's MTU with IPv6 and timestamps, in bytes.

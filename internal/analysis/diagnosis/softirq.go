@@ -1,28 +1,33 @@
 package diagnosis
 
-// spreadRemedies returns remedies that spread the receive work over cores.
-func spreadRemedies() []Remedy {
-	return []Remedy{
-		{System: "linux", Do: "spread received packets over all cores (receive packet steering, RPS)",
-			Commands: []string{"for q in /sys/class/net/*/queues/rx-*/rps_cpus; do echo ff > $q; done"},
-			Risk: "moving packets between cores costs CPU time; worse if every flow already has its " +
-				"own core", Factor: "cpus", Level: "0-1", When: (*Observation).notSteered},
-		{System: "linux", Do: "give each port's interrupts their own core",
-			Commands: []string{"echo 2 > /proc/irq/N/smp_affinity"},
-			Risk:     "irqbalance moves them back; stop it first", Factor: "irq_affinity", Level: "0-1"},
-		{System: "linux", Do: "receive in kernel threads that the scheduler can spread (threaded NAPI)",
-			Commands: []string{"echo 1 > /sys/class/net/DEV/threaded"}, Risk: "more latency under load",
-			Factor: "napi_threaded", Level: "on"},
-		{System: "openwrt", Do: "enable packet steering", Commands: []string{
-			"uci set network.globals.packet_steering=1", "uci commit network", "service network reload"},
-			Risk: "1 can be worse than 0, and 2 (all cores) better than either: measure each"},
-		{System: "routeros", Do: "spread the ports' interrupts over the cores", Commands: []string{
-			"/system resource irq print", "/system resource irq set N cpu=auto"}},
-		{System: "freebsd", Do: "process packets in netisr threads on all cores", Commands: []string{
-			"sysctl net.isr.dispatch=deferred", "echo net.isr.maxthreads=-1 >> /boot/loader.conf"},
-			Risk: "with IPsec VTI it cost 55 % of the rate (netbenches)"},
-	}
-}
+// spreading holds the remedies that spread the receive work over cores.
+const spreading = `
+	linux: spread received packets over all cores (receive packet steering, RPS)
+		$ for q in /sys/class/net/*/queues/rx-*/rps_cpus; do echo ff > $q; done
+		risk: moving packets between cores costs CPU time; worse if every flow already has its own core
+		plan: cpus=0-1
+		when: not steered
+	linux: give each port's interrupts their own core
+		$ echo 2 > /proc/irq/N/smp_affinity
+		risk: irqbalance moves them back; stop it first
+		plan: irq_affinity=0-1
+	linux: receive in kernel threads that the scheduler can spread (threaded NAPI)
+		$ echo 1 > /sys/class/net/DEV/threaded
+		risk: more latency under load
+		plan: napi_threaded=on
+	openwrt: enable packet steering
+		$ uci set network.globals.packet_steering=1
+		$ uci commit network
+		$ service network reload
+		risk: 1 can be worse than 0, and 2 (all cores) better than either: measure each
+	routeros: spread the ports' interrupts over the cores
+		$ /system resource irq print
+		$ /system resource irq set N cpu=auto
+	freebsd: process packets in netisr threads on all cores
+		$ sysctl net.isr.dispatch=deferred
+		$ echo net.isr.maxthreads=-1 >> /boot/loader.conf
+		risk: with IPsec VTI it cost 55 % of the rate (netbenches)
+`
 
 // cpuDoses returns doses that take a part of the CPU away: goodput then falls in proportion where the CPU
 // limits. From the tester's side, smaller packets at the same bit rate cost more CPU.
@@ -34,9 +39,14 @@ func cpuDoses(o *Observation) (out []Experiment) {
 	}
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {
-			return append(out, Experiment{Factor: "cpu_quota@host", Doses: []string{"80%", "60%", "45%"},
-				Resource: []float64{.8, .6, .45}, From: FromRouter, Expect: 1,
-				Why: "a saturated core moves proportionally fewer packets with less CPU time"})
+			return append(out, Experiment{
+				Factor:   "cpu_quota@host",
+				Doses:    []string{"80%", "60%", "45%"},
+				Resource: []float64{.8, .6, .45},
+				From:     FromRouter,
+				Expect:   1,
+				Why:      "a saturated core moves proportionally fewer packets with less CPU time",
+			})
 		}
 	}
 	return out

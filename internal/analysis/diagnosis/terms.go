@@ -28,9 +28,26 @@ const (
 	Contradicts
 )
 
-func requires(name string, met float64) Term    { return Term{Name: name, Met: met} }
-func supports(name string, met float64) Term    { return Term{name, Supports, met, nil} }
-func contradicts(name string, met float64) Term { return Term{name, Contradicts, met, nil} }
+func requires(name string, x float64, bounds ...float64) Term {
+	return term(Requires, name, x, bounds)
+}
+
+func supports(name string, x float64, bounds ...float64) Term {
+	return term(Supports, name, x, bounds)
+}
+
+func contradicts(name string, x float64, bounds ...float64) Term {
+	return term(Contradicts, name, x, bounds)
+}
+
+// term returns a term that is met as far as x is from the first bound to the second; without bounds, x is how
+// far it is met.
+func term(kind TermKind, name string, x float64, bounds []float64) Term {
+	if len(bounds) == 2 {
+		x = degree(x, bounds[0], bounds[1])
+	}
+	return Term{Name: name, Kind: kind, Met: x}
+}
 
 // by records the fact that shows how far the term is met.
 func (t Term) by(e evidence.Evidence) Term {
@@ -155,6 +172,53 @@ func likelier(a, b Judgement) Judgement {
 		return b
 	}
 	return a
+}
+
+// place names a node and a part of it: a core, a device, a queue, a process.
+type place struct{ Node, Element string }
+
+// fact returns an observation of the place.
+func (p place) fact(metric string, value float64, text string, args ...any) evidence.Evidence {
+	return fact(metric, p.Node, p.Element, value, text, args...)
+}
+
+// judged returns a judgement of a limit at the place.
+func (p place) judged(terms ...Term) Judgement { return Judgement{place: p, Terms: terms} }
+
+// text words the cause.
+func (j Judgement) text(sentence string, values ...any) Judgement {
+	j.Text = say(sentence, values...)
+	return j
+}
+
+// gain bounds the gain from removing the limit.
+func (j Judgement) gain(atMost float64) Judgement {
+	j.GainAtMost = atMost
+	return j
+}
+
+// facts adds evidence that belongs to no term.
+func (j Judgement) facts(more ...evidence.Evidence) Judgement {
+	j.Facts = slices.Concat(j.Facts, more)
+	return j
+}
+
+// evidence returns the facts of the terms, and then further ones, each once.
+func (j Judgement) evidence() (out factList) {
+	add := func(e evidence.Evidence) {
+		if !slices.ContainsFunc(out, func(x evidence.Evidence) bool { return x.Text == e.Text }) {
+			out = append(out, e)
+		}
+	}
+	for _, t := range j.Terms {
+		if t.By != nil {
+			add(*t.By)
+		}
+	}
+	for _, e := range j.Facts {
+		add(e)
+	}
+	return out
 }
 
 // with returns the judgement with further terms.

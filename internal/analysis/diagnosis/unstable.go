@@ -1,71 +1,75 @@
 package diagnosis
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// unstable returns the rule for a result that varies from one moment, or one trial, to the next. acrossTrials
+// unstable describes a result that varies from one moment, or one trial, to the next. acrossTrials
 // adds what several trials show together.
-func unstable() Rule {
-	return Rule{Class: Unstable, Label: "the path is unstable", Ends: true, Quiet: true,
-		Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of six or " +
-			"more trials have an interquartile range of at least 27 % of the median; or the idle path " +
-			"loses at least 7 % of the probes; or probes under load are lost in runs of three or more " +
-			"with hardly any lost in between, and no data arrives meanwhile; and no other class has " +
-			"evidence",
-		Judge: func(o *Observation) Judgement {
-			j := missing("the consistency of the throughput is not known")
-			if uneven, ok := o.Metric(metrics.Consistency); ok {
-				text := "throughput varies by " + unit.Percent(uneven)
-				e := fact(metrics.Consistency, "", "", uneven, text)
-				j = Judgement{Text: text + ": no single number describes it", Facts: factList{e},
-					Terms: o.varies(degree(uneven, .2, .6), e)}
-			}
-			if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
-				text := "the idle path loses " + unit.Percent(lost) + " of the probes"
-				e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
-				j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be judged on it", e)
-			}
-			if n, ns := o.outages(); n > 1 {
-				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, unit.Nanoseconds(ns))
-				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, "+
-					"hardly any in between", n))
-				j.instead(o.varies(1, e), text, e)
-			}
-			return j
-		},
-		Remedies: []Remedy{{Do: "measure longer, or stop whatever else comes and goes on the path"}}}
+var unstable = Rule{
+	Class: Unstable,
+	Label: "the path is unstable",
+	Ends:  true,
+	Quiet: true,
+	Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of six or " +
+		"more trials have an interquartile range of at least 27 % of the median; or the idle path " +
+		"loses at least 7 % of the probes; or probes under load are lost in runs of three or more " +
+		"with hardly any lost in between, and no data arrives meanwhile; and no other class has " +
+		"evidence",
+	Judge: func(o *Observation) Judgement {
+		j := missing("the consistency of the throughput is not known")
+		if uneven, ok := o.Metric(metrics.Consistency); ok {
+			text := say("throughput varies by %h", uneven)
+			e := seen(metrics.Consistency, uneven, text)
+			j = place{}.judged(o.varies(degree(uneven, .2, .6), e)).
+				facts(e).
+				text("%s: no single number describes it", text)
+		}
+		if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
+			text := say("the idle path loses %h of the probes", lost)
+			e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
+			j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be judged on it")
+		}
+		if n, ns := o.outages(); n > 1 {
+			e := fact("outages", "", "path", float64(n), "probes were lost in %d runs, hardly any in "+
+				"between", n)
+			j.instead(o.varies(1, e), say("the path goes down %d times, for about %n each", n, ns))
+		}
+		return j
+	},
+	Remedies: remedies(`
+		any: measure longer, or stop whatever else comes and goes on the path
+	`),
 }
 
 // varies returns how far the result varies from one moment to the next, and the evidence for it.
-func (o *Observation) varies(share float64, e evidence.Evidence) []Term {
+func (o *Observation) varies(share float64, e evidence.Evidence) Term {
 	drifts := slices.ContainsFunc(o.Reasons, func(r evidence.Reason) bool {
 		return r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap
 	})
-	return []Term{requires("varies", max(share, .8*yes(drifts))).by(e)}
+	return requires("varies", max(share, .8*yes(drifts))).by(e)
 }
 
 // instead puts further evidence for the same class first if it weighs more, and last if not.
-func (j *Judgement) instead(terms []Term, text string, e evidence.Evidence) {
-	if j.NotExamined == "" && terms[0].Met <= j.Terms[0].Met {
-		j.Facts = append(slices.Clone(j.Facts), e)
+func (j *Judgement) instead(t Term, text string) {
+	if j.NotExamined == "" && t.Met <= j.Terms[0].Met {
+		*j = j.facts(*t.By)
 		return
 	}
-	j.Terms, j.Text, j.NotExamined = terms, text, ""
-	j.Facts = append(factList{e}, j.Facts...)
+	j.Facts = append(factList{*t.By}, j.Facts...)
+	j.Terms = append([]Term{t}, j.Terms[min(1, len(j.Terms)):]...)
+	j.Text, j.NotExamined = text, ""
 }
 
 // lostWhenIdle contradicts causes that need a load where packets are lost without one.
 func (o *Observation) lostWhenIdle() Term {
 	lost, _ := o.idle(metrics.ProbeLossIdle)
-	return contradicts("idle-loss", degree(lost, .01, .05))
+	return contradicts("idle-loss", lost, .01, .05)
 }
 
 // minTrials bounds the trials needed for the spread of a cell: with fewer the interquartile range is nearly
@@ -82,15 +86,13 @@ func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok 
 	if len(rates) < 2 || apart < caution {
 		return e, false
 	}
-	text := fmt.Sprintf("the rates of the %d trials differ by %s", len(rates), unit.Percent(apart))
+	text := say("the rates of the %d trials differ by %h", len(rates), apart)
 	e = fact(metrics.Goodput, "", "", statistics.Median(rates), text)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
 	i := slices.IndexFunc(judged, func(j Judgement) bool { return j.Class == Unstable })
 	if len(rates) >= minTrials && i >= 0 {
 		j := &judged[i]
-		terms := []Term{requires("varies", degree(apart, .1, .4)).by(e)}
-		terms = append(terms, j.Terms[min(1, len(j.Terms)):]...)
-		j.instead(terms, text+": no single number describes the cell", e)
+		j.instead(requires("varies", apart, .1, .4).by(e), text+": no single number describes the cell")
 		j.rate(weights())
 		leaveToCauses(judged)
 	}

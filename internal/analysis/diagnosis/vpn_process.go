@@ -1,60 +1,61 @@
 package diagnosis
 
 import (
-	"fmt"
-
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// vpnProcess returns the rule for a tunnel whose packets pass through a process that has all the CPU time it
+// vpnProcess describes a tunnel whose packets pass through a process that has all the CPU time it
 // can get.
-func vpnProcess() Rule {
-	return Rule{Class: VPNProcess, Label: "the VPN process is CPU-bound",
-		Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
-			"core is saturated, or most lost packets are datagrams that the processes did not read in time",
-		Judge: func(o *Observation) Judgement {
-			if !factor.InUserspace(o.tunnel()) {
-				return Judgement{Score: absent}
-			}
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
-			took, why := o.tunnelProcesses(s)
-			if why != "" {
-				return missing(why)
-			}
-			node := s.Node
-			if o.Shared() {
-				node = o.tunnelEnd()
-			}
-			full, busy := s.full(), degree(took, .3, .8)
-			facts := factList{fact("tunnel_process_cores", node, "process", took,
-				"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}
-			if lost, n := o.unreadDatagrams(); n > 0 {
-				unread := min(degree(lost, .2, .6), degree(took, .3, .6))
-				full.Met, busy = max(full.Met, unread), max(busy, unread)
-				facts = append(facts, fact("UdpRcvbufErrors", node, "socket", n, fmt.Sprintf("%.0f "+
-					"datagrams did not fit into a socket's receive buffer: its process read too slowly", n)))
-			}
-			return Judgement{Node: node, Element: "process", Facts: facts,
-				Terms: []Term{requires("busy-process", busy).by(facts[0]), full},
-				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core", node,
-					o.tunnel(), unit.Percent(took))}
-		},
-		Experiments: cpuDoses,
-		Remedies: []Remedy{
-			{Do: "use the in-kernel implementation of the tunnel", Commands: []string{"modprobe wireguard"},
-				Risk: "none known; needs Linux 5.6 or a module", Factor: "tunnel",
-				Level: "wireguard-kernel", Tunnel: "wireguard"},
-			{System: "linux", Do: "use OpenVPN data channel offload (DCO), which runs in the kernel",
-				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
-					"compression", Tunnel: "openvpn"},
-			{System: "routeros", Do: "use WireGuard or hardware-accelerated IPsec instead of OpenVPN",
-				Risk: "both ends must change", Tunnel: "openvpn"},
-		}}
+var vpnProcess = Rule{
+	Class: VPNProcess,
+	Label: "the VPN process is CPU-bound",
+	Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
+		"core is saturated, or most lost packets are datagrams that the processes did not read in time",
+	Judge: func(o *Observation) Judgement {
+		if !factor.InUserspace(o.tunnel()) {
+			return excluded()
+		}
+		s, why := o.systemOf()
+		if why != "" {
+			return missing(why)
+		}
+		took, why := o.tunnelProcesses(s)
+		if why != "" {
+			return missing(why)
+		}
+		at := place{s.Node, "process"}
+		if o.Shared() {
+			at.Node = o.tunnelEnd()
+		}
+		full, busy := s.full(), degree(took, .3, .8)
+		lost, n := o.unreadDatagrams()
+		unread := min(degree(lost, .2, .6), degree(took, .3, .6))
+		full.Met, busy = max(full.Met, unread), max(busy, unread)
+		j := at.judged(requires("busy-process", busy).by(at.fact("tunnel_process_cores", took,
+			"the tunnel's processes used %h of a core", took)), full).
+			text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
+		if n > 0 {
+			return j.facts(fact("UdpRcvbufErrors", at.Node, "socket", n,
+				"%.0f datagrams did not fit into a socket's receive buffer: its process read too slowly", n))
+		}
+		return j
+	},
+	Experiments: cpuDoses,
+	Remedies: remedies(`
+		any: use the in-kernel implementation of the tunnel
+			$ modprobe wireguard
+			risk: none known; needs Linux 5.6 or a module
+			plan: tunnel=wireguard-kernel
+			tunnel: wireguard
+		linux: use OpenVPN data channel offload (DCO), which runs in the kernel
+			$ modprobe ovpn-dco-v2
+			risk: AEAD ciphers and UDP only, no compression
+			tunnel: openvpn
+		routeros: use WireGuard or hardware-accelerated IPsec instead of OpenVPN
+			risk: both ends must change
+			tunnel: openvpn
+	`),
 }
 
 // unreadDatagrams returns how many datagrams a TCP load's tunnel did not read from its sockets in time, at
