@@ -7,6 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -104,15 +105,15 @@ func rwndFact(s tcpShares) evidence.Evidence {
 // streamDoses returns doses with more connections than the load has.
 func streamDoses(expect float64, why string) func(*Observation) []Experiment {
 	return func(o *Observation) []Experiment {
-		n := max(o.load().Streams, 1)
 		e := Experiment{
-			Factor: "streams",
-			From:   FromTester,
-			Expect: expect,
-			Why:    why,
+			Factor:   string(factor.Streams),
+			From:     FromTester,
+			Expect:   expect,
+			Why:      why,
+			Resource: []float64{2, 3, 4},
 		}
-		for _, by := range []int{2, 3, 4} {
-			e.Doses, e.Resource = append(e.Doses, strconv.Itoa(by*n)), append(e.Resource, float64(by))
+		for _, by := range e.Resource {
+			e.Doses = append(e.Doses, say("%.0f", by*float64(max(o.load().Streams, 1))))
 		}
 		return []Experiment{e}
 	}

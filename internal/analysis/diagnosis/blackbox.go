@@ -137,40 +137,37 @@ func sweepOf(cells []Cell, direction string) *sweep {
 func (s *sweep) measure() {
 	var bps, pps []float64
 	for _, c := range s.flat {
-		if rate, ok := c.value(metrics.PacketRate); ok && c.exceeds() && rate > 0 {
+		if c.pps() > 0 && c.exceeds() {
 			s.limited = append(s.limited, c)
-			pps, bps = append(pps, rate), append(bps, rate*8*(c.size()+ethernetHeader))
+			pps, bps = append(pps, c.pps()), append(bps, c.bps())
 		}
 	}
-	for _, c := range []*Cell{s.one, s.many, s.low, s.half} {
-		if v, ok := c.value(metrics.RTT("idle", metrics.Percentiles[0])); ok {
-			s.idleNs = v
-			break
-		}
+	for _, c := range []*Cell{s.half, s.low, s.many, s.one} {
+		s.idleNs = c.or(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs)
 	}
 	for _, c := range []*Cell{s.one, s.many} {
-		probe, _ := c.value(metrics.RTTAdded)
-		loaded, _ := c.value(metrics.RTTTCP)
-		least, _ := c.value(metrics.MinRTTTCP)
-		s.probedNs, s.tcpNs = max(s.probedNs, probe), max(s.tcpNs, loaded-max(least, s.idleNs))
+		s.probedNs = max(s.probedNs, c.or(metrics.RTTAdded, 0))
+		s.tcpNs = max(s.tcpNs, c.or(metrics.RTTTCP, 0)-max(c.or(metrics.MinRTTTCP, 0), s.idleNs))
 	}
 	if len(s.limited) == 0 {
 		return
 	}
 	s.bps, s.pps = statistics.Median(bps), statistics.Median(pps)
-	small, large := s.flat[0], s.flat[len(s.flat)-1]
-	a, _ := small.value(metrics.PacketRate)
-	b, _ := large.value(metrics.PacketRate)
-	if a <= 0 || b <= 0 {
+	small, large := s.sizes()
+	if min(small.pps(), large.pps()) <= 0 {
 		return
 	}
 	// Where the sender did not get above the limit, its rate is only a lower bound of what passes.
-	slope := math.Log(b/a) / math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
+	slope := math.Log(large.pps()/small.pps()) /
+		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
 	least, most := small.exceeds(), large.exceeds()
 	if least && most || most && slope < -.3 || least && slope > -.3 {
 		s.slope = slope
 	}
 }
+
+// sizes returns the cells with the smallest and the largest packets that were sent flat out.
+func (s *sweep) sizes() (small, large *Cell) { return s.flat[0], s.flat[len(s.flat)-1] }
 
 // value returns the median of a metric; false for a nil cell.
 func (c *Cell) value(metric string) (float64, bool) {
@@ -191,42 +188,42 @@ func (c *Cell) or(metric string, other float64) float64 {
 
 func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
 
+// pps returns the packets that arrived per second, bps their bits with the Ethernet header, and goodput those
+// of the payload: 0 where they were not measured.
+func (c *Cell) pps() float64 { return c.or(metrics.PacketRate, 0) }
+
+func (c *Cell) bps() float64 { return c.pps() * 8 * (c.size() + ethernetHeader) }
+
+func (c *Cell) goodput() float64 { return c.or(metrics.Goodput, 0) }
+
 // lost returns the share of the sent packets that did not arrive. Packets never sent do not count as lost.
 func (c *Cell) lost() float64 {
-	all, unsent := c.or(metrics.LossRatio, 0), c.or(metrics.UnsentRatio, 0)
-	return max(all-unsent, 0) / max(1-unsent, 1e-9)
+	unsent := c.or(metrics.UnsentRatio, 0)
+	return max(c.or(metrics.LossRatio, 0)-unsent, 0) / max(1-unsent, 1e-9)
 }
 
 // exceeds reports whether a flat load was more than the path carries.
 func (c *Cell) exceeds() bool { return c.lost() >= lostFlat || c.or(metrics.RTTAdded, 0) >= queuedFlat }
 
-// goodput returns the goodput of a cell in bit/s, 0 where it has none.
-func (c *Cell) goodput() float64 { return c.or(metrics.Goodput, 0) }
-
-// again returns the share of TCP's segments that were retransmitted.
+// again returns the share of TCP's full segments that were retransmitted.
 func (c *Cell) again() float64 {
-	segment := 1448.0
-	if c != nil && factor.MSS.In(c.Factors) {
-		segment = float64(factor.MSS.Number(c.Factors))
-	}
-	sent := c.goodput() / 8 / segment
-	if c == nil || sent <= 0 {
+	if c.goodput() == 0 {
 		return 0
 	}
-	return c.or(metrics.Retransmits, 0) / (sent * max(c.Seconds, 1e-3))
+	return c.or(metrics.Retransmits, 0) / (c.goodput() / 8 / 1448 * max(c.Seconds, 1e-3))
 }
 
 // tcp returns the higher goodput of the TCP cells with full segments, udp the highest of UDP flat out.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
-func (s *sweep) udp() float64 { return most(s.flat, (*Cell).goodput) }
+func (s *sweep) udp() float64 { return greatest(s.flat, (*Cell).goodput) }
 
-// most returns the largest value over the cells, 0 for none.
-func most(cells []*Cell, of func(*Cell) float64) (greatest float64) {
+// greatest returns the largest value over the cells, 0 for none.
+func greatest(cells []*Cell, of func(*Cell) float64) (value float64) {
 	for _, c := range cells {
-		greatest = max(greatest, of(c))
+		value = max(value, of(c))
 	}
-	return greatest
+	return value
 }
 
 // addedNs returns how much TCP adds to the RTT, of probes or its own.

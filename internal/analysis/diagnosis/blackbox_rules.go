@@ -25,7 +25,7 @@ type pathRule struct {
 
 // sweepRules lists the classes in the order of the reference.
 func sweepRules() []pathRule {
-	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, judgeOneCore},
+	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, limited(judgeOneCore)},
 		{perByte, limited(judgePerByte)}, {perFlowLimit, limited(judgePerFlow)},
 		{Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)}, {SmallQueue, judgeSmallQueue},
 		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering}, {PMTUBlackHole, judgeBlackHole},
@@ -58,9 +58,11 @@ func (s *sweep) judge() []Judgement {
 	return out
 }
 
-// special lets a class outweigh the limit that any path shows at full rate: it adds a term that is met as far
-// as the others.
-func special(terms ...Term) []Term { return append(terms, supports("special", met(terms...))) }
+// special judges a class that outweighs the limit that any path shows at full rate: it adds a term that is met
+// as far as the others.
+func special(terms ...Term) Judgement {
+	return place{}.judged(append(terms, supports("special", met(terms...)))...)
+}
 
 // counted returns how far the limit counts packets, and bytes; why gives the reason if neither is known.
 func (s *sweep) counted() (packets, bytes float64, why string) {
@@ -75,35 +77,30 @@ func (s *sweep) counted() (packets, bytes float64, why string) {
 
 // said returns a fact about packet sizes: the rate that passed, of the smallest and of the largest.
 func (s *sweep) said() evidence.Evidence {
-	small, large := s.flat[0], s.flat[len(s.flat)-1]
-	a, b := small.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
-	return against(seen(metrics.PacketRate, a, "%r of %.4g-byte packets, %r of %.4g-byte ones", a,
-		small.size(), b, large.size()), b)
+	small, large := s.sizes()
+	return against(seen(metrics.PacketRate, small.pps(), "%r of %.4g-byte packets, %r of %.4g-byte ones",
+		small.pps(),
+		small.size(), large.pps(), large.size()), large.pps())
 }
 
 func judgePerPacket(s *sweep, packets, _ float64) Judgement {
-	return Judgement{Terms: []Term{requires("per-packet", packets)}, Facts: factList{s.said()},
-		Text: say("%r at any packet size: a per-packet limit, typical of a CPU", s.pps)}
+	return place{}.judged(requires("per-packet", packets)).facts(s.said()).
+		text("%r at any packet size: a per-packet limit, typical of a CPU", s.pps)
 }
 
 // judgeOneCore judges a per-packet limit that is lower for one flow than for several.
-func judgeOneCore(s *sweep) Judgement {
-	packets, _, why := s.counted()
+func judgeOneCore(s *sweep, packets, _ float64) Judgement {
 	several, ok := s.spread.value(metrics.PacketRate)
 	if !ok {
 		return missing("small packets in several streams were not measured")
 	}
-	if why != "" {
-		return missing(why)
-	}
-	// The best of any size: the limit is one per packet.
-	one := most(s.flat, func(c *Cell) float64 { return c.or(metrics.PacketRate, 0) })
+	one := greatest(s.flat, (*Cell).pps) // the best of any size: the limit is one per packet
 	gain := several / max(one, 1)
-	return Judgement{Terms: special(requires("per-packet", packets),
-		requires("several-carry-more", gain, 1.15, 1.5)),
-		GainAtMost: gain, Text: say("one core per flow: %r with one, %r with several", one, several),
-		Facts: factList{against(seen(metrics.PacketRate, several,
-			"several streams carry %m what one does", gain), one)}}
+	return special(requires("per-packet", packets), requires("several-carry-more", gain, 1.15, 1.5)).
+		facts(against(seen(metrics.PacketRate, several, "several streams carry %m what one does", gain),
+			one)).
+		gain(gain).
+		text("one core per flow: %r with one, %r with several", one, several)
 }
 
 // waits returns how far the queue in front of a per-byte limit is full. Probes do not see a flow's own queue,
@@ -111,8 +108,8 @@ func judgeOneCore(s *sweep) Judgement {
 func (s *sweep) waits() (float64, evidence.Evidence) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
-	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)), seen(metrics.RTTAdded,
-		s.addedNs(), "TCP adds %n to the RTT", s.addedNs())
+	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)),
+		seen(metrics.RTTAdded, s.addedNs(), "TCP adds %n to the RTT", s.addedNs())
 }
 
 // resent returns the share of TCP's segments that were retransmitted.
@@ -124,19 +121,17 @@ func (s *sweep) resent() (float64, evidence.Evidence) {
 // judgePerByte judges a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
 // drops.
 func judgePerByte(s *sweep, _, bytes float64) Judgement {
-	rates := make([]float64, 0, len(s.limited))
+	var rates []float64
 	for _, c := range s.limited {
-		rates = append(rates, c.or(metrics.PacketRate, 0)*(c.size()+ethernetHeader)*8)
+		rates = append(rates, c.bps())
 	}
 	uneven := spread(rates)
 	queue, _ := s.waits()
 	again, _ := s.resent()
-	return Judgement{Terms: []Term{requires("per-byte", bytes),
-		requires("uneven", uneven, .1, .4),
-		contradicts("queued", queue), contradicts("resent", again, .0005, .01)},
-		Text: say("a per-byte limit of about %b", s.bps),
-		Facts: factList{seen(metrics.Goodput, s.bps,
-			"the bit rates of the packet sizes differ by %h", uneven)}}
+	return place{}.judged(requires("per-byte", bytes), requires("uneven", uneven, .1, .4),
+		contradicts("queued", queue), contradicts("resent", again, .0005, .01)).
+		facts(seen(metrics.Goodput, s.bps, "the bit rates of the packet sizes differ by %h", uneven)).
+		text("a per-byte limit of about %b", s.bps)
 }
 
 // judgePerFlow judges a per-byte limit that each flow has to itself: several streams of TCP carry more than
@@ -146,33 +141,30 @@ func judgePerFlow(s *sweep, _, bytes float64) Judgement {
 	if one <= 0 || several <= 0 {
 		return missing("TCP was not measured with one stream and with several")
 	}
-	streams := factor.Streams.Of(s.many.Factors) + " streams"
-	return Judgement{Terms: special(requires("per-byte", bytes),
-		requires("several-carry-more", several/one, 1.3, 2),
-		requires("more-than-udp", several/max(s.udp(), 1), 1.1, 1.6)),
-		GainAtMost: several / one,
-		Text: say("each flow has a limit of its own, of about %b: %s of TCP reach %b", s.bps,
-			streams, several),
-		Facts: factList{against(seen(metrics.Goodput, several, "%s of TCP carry %m what one does",
-			streams, several/one), one), s.said()}}
+	streams := factor.Streams.Of(s.many.Factors)
+	return special(requires("per-byte", bytes), requires("several-carry-more", several/one, 1.3, 2),
+		requires("more-than-udp", several/max(s.udp(), 1), 1.1, 1.6)).
+		facts(against(seen(metrics.Goodput, several, "%s streams of TCP carry %m what one does", streams,
+			several/one), one), s.said()).
+		gain(several/one).
+		text("each flow has a limit of its own, of about %b: %s streams of TCP reach %b", s.bps, streams,
+			several)
 }
 
 func judgeShaper(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
-	return Judgement{Terms: []Term{requires("per-byte", bytes), requires("queue", queue)},
-		Facts: factList{s.said(), added},
-		Text: say("a shaper or a slower link at %b, with %s queued in front of it", s.bps,
-			bytesText(s.queueBytes()))}
+	return place{}.judged(requires("per-byte", bytes), requires("queue", queue)).facts(s.said(), added).
+		text("a shaper or a slower link at %b, with %k queued in front of it", s.bps, s.queueBytes())
 }
 
 func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	again, resent := s.resent()
-	drops := max(again, most(s.flat, (*Cell).lost))
-	return Judgement{Terms: []Term{requires("per-byte", bytes), requires("no-queue", 1-queue),
-		requires("drops", drops, .0005, .01)},
-		Text:  say("a policer at %b: it drops, and queues no more than %s", s.bps, bytesText(s.queueBytes())),
-		Facts: factList{added, resent}}
+	drops := max(again, greatest(s.flat, (*Cell).lost))
+	return place{}.judged(requires("per-byte", bytes), requires("no-queue", 1-queue),
+		requires("drops", drops, .0005, .01)).
+		facts(added, resent).
+		text("a policer at %b: it drops, and queues no more than %k", s.bps, s.queueBytes())
 }
 
 // judgeSmallQueue judges a path that carries a steady rate and drops from bursts, such as TCP's.
@@ -183,22 +175,18 @@ func judgeSmallQueue(s *sweep) Judgement {
 	}
 	share := tcp / udp
 	again, resent := s.resent()
-	facts := factList{against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp),
-		resent}
-	slow, quick := 0.0, 0.0
+	j := place{}.judged(requires("slow-tcp", share, .8, .35), requires("resent", again, .001, .01),
+		requires("steady-passes", s.restLost(), .02, .001)).
+		facts(against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp), resent).
+		text("a queue too short for TCP bursts: TCP reaches %b, UDP %b", tcp, udp)
 	// A burst that lost a segment waits at least as long as the kernel's shortest retransmission timer.
 	name := metrics.FlowTime("completion", metrics.Percentiles[0])
 	if took, ok := s.bursts.value(name); ok {
-		slow = degree(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6)
-		quick = 1 - slow
-		facts = append(facts, seen(name, took, "a burst of ten segments takes %s", metrics.Say(name, took)))
+		slow := degree(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6)
+		return j.with(supports("slow-bursts", slow), contradicts("quick-bursts", 1-slow)).
+			facts(seen(name, took, "a burst of ten segments takes %n", took))
 	}
-	return Judgement{Terms: []Term{requires("slow-tcp", share, .8, .35),
-		requires("resent", again, .001, .01),
-		requires("steady-passes", s.restLost(), .02, .001),
-		supports("slow-bursts", slow), contradicts("quick-bursts", quick)},
-		Text:  say("a queue too short for TCP bursts: TCP reaches %b, UDP %b", tcp, udp),
-		Facts: facts}
+	return j
 }
 
 // atRest returns the cells with a rate below the limit.
@@ -210,63 +198,60 @@ func (s *sweep) atRest() []*Cell {
 }
 
 // restLost returns the highest loss of a load below the limit.
-func (s *sweep) restLost() float64 { return most(s.atRest(), (*Cell).lost) }
+func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 
+// judgeRandomLoss judges equal loss at every rate, which comes from the path: loss at the higher rate alone
+// comes from a limit.
 func judgeRandomLoss(s *sweep) Judgement {
-	rest := s.atRest()
-	if len(rest) == 0 {
-		return missing("no load below the limit was measured")
-	}
-	// Equal loss at every rate comes from the path; loss at the higher rate alone comes from a limit.
-	least, most := math.Inf(1), s.restLost()
-	for _, c := range rest {
+	least, lost := math.Inf(1), s.restLost()
+	for _, c := range s.atRest() {
 		least = min(least, c.lost())
 	}
-	return Judgement{Terms: special(requires("lossy", max(least, most/10), .0004, .004),
-		requires("some-pass", most, .9, .5)),
-		Text: say("packets are lost at any rate: %h of them", most),
-		Facts: factList{seen(metrics.LossRatio, most, "%h of the packets are lost at half the path's rate "+
-			"or less", most)}}
+	if math.IsInf(least, 1) {
+		return missing("no load below the limit was measured")
+	}
+	return special(requires("lossy", max(least, lost/10), .0004, .004), requires("some-pass", lost, .9, .5)).
+		facts(seen(metrics.LossRatio, lost, "%h of the packets are lost at half the path's rate or less",
+			lost)).
+		text("packets are lost at any rate: %h of them", lost)
 }
 
 func judgeReordering(s *sweep) Judgement {
-	worst, ok := 0.0, false
+	worst := -1.0
 	for _, c := range s.atRest() {
-		late, has := c.value(metrics.Reordered)
-		if n := c.or(metrics.PacketRate, 0) * c.Seconds; has && n > 0 {
-			worst, ok = max(worst, late/n), true
+		late, ok := c.value(metrics.Reordered)
+		if n := c.pps() * c.Seconds; ok && n > 0 {
+			worst = max(worst, late/n)
 		}
 	}
-	if !ok {
+	if worst < 0 {
 		return missing("no load below the limit was measured in exact mode")
 	}
-	return Judgement{Terms: special(requires("out-of-order", worst, .002, .03)),
-		Text: say("packets are reordered: %h arrive out of order", worst),
-		Facts: factList{seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the "+
-			"limit", worst)}}
+	return special(requires("out-of-order", worst, .002, .03)).
+		facts(seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the limit", worst)).
+		text("packets are reordered: %h arrive out of order", worst)
 }
 
 // judgeBlackHole judges a path that small packets pass and large ones do not.
 func judgeBlackHole(s *sweep) Judgement {
-	small, large := s.flat[0], s.flat[len(s.flat)-1]
-	passed, ok := small.value(metrics.PacketRate)
-	if !ok || passed <= 0 {
+	small, large := s.sizes()
+	v, ok := large.value(metrics.PacketRate)
+	switch {
+	case small.pps() <= 0:
 		return missing("small packets do not get through either")
-	}
-	lost := 1.0 // a failed trial carried nothing
-	if v, ok := large.value(metrics.PacketRate); ok {
-		if v > 0 {
-			lost = large.lost()
-		}
-	} else if large.Failed == 0 {
+	case !ok && large.Failed == 0:
 		return missing("large packets were not measured")
 	}
-	tcp := s.tcp() / max(s.short.goodput(), 1)
-	return Judgement{Terms: special(requires("large-lost", lost, .99, .9999),
-		requires("tcp-stuck", tcp, .5, .05)),
-		Text: say("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size()),
-		Facts: factList{against(seen(metrics.LossRatio, lost,
-			"%h of the large packets are lost, small ones get through", lost), small.lost())}}
+	lost := 1.0 // a failed trial carried nothing
+	if v > 0 {
+		lost = large.lost()
+	}
+	return special(requires("large-lost", lost, .99, .9999),
+		requires("tcp-stuck", s.tcp()/max(s.short.goodput(), 1), .5, .05)).
+		facts(against(seen(metrics.LossRatio, lost, "%h of the large packets are lost, small ones get "+
+			"through",
+			lost), small.lost())).
+		text("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size())
 }
 
 // judgeFragmentation judges a path on which a large packet counts as two.
@@ -275,50 +260,47 @@ func judgeFragmentation(s *sweep) Judgement {
 		return missing("fewer than three packet sizes were measured")
 	}
 	below, large := s.flat[len(s.flat)-2], s.flat[len(s.flat)-1]
-	a, b := below.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
-	if a <= 0 || b <= 0 || !large.exceeds() && !below.exceeds() {
+	if min(below.pps(), large.pps()) <= 0 || !large.exceeds() && !below.exceeds() {
 		return missing("neither size exceeded the path")
 	}
-	share := b / a
+	share := large.pps() / below.pps()
 	even := below.size() / large.size() // if the limit counts bytes
-	return Judgement{Terms: special(requires("large-cost-two", share/even, .85, .55)),
-		Text: say("packets of %.4g bytes cost as much as two: they are fragmented on the path",
-			large.size()), Facts: factList{against(seen(metrics.PacketRate, b,
-			"the packet rate at the largest size is %h of that at the next", share), a)}}
+	return special(requires("large-cost-two", share/even, .85, .55)).
+		facts(against(seen(metrics.PacketRate, large.pps(),
+			"the packet rate at the largest size is %h of that at the next", share), below.pps())).
+		text("packets of %.4g bytes cost as much as two: they are fragmented on the path", large.size())
 }
 
 // answered returns the share of new connections, started at a rate, that completed in time.
 func (s *sweep) answered() (share, rate float64, ok bool) {
-	if rate, ok = s.opened.value(metrics.FlowRate); ok {
-		if asked := factor.ConnectionRate.Number(s.opened.Factors); asked > 0 {
-			return rate / float64(asked), rate, true
-		}
+	rate, ok = s.opened.value(metrics.FlowRate)
+	if !ok {
+		return 0, 0, false
 	}
-	return 0, 0, false
+	asked := factor.ConnectionRate.Number(s.opened.Factors)
+	return ratio(rate, float64(asked)), rate, asked > 0
 }
 
-// connecting returns the fact about new connections, after the facts about loads with open ones.
-func (s *sweep) connecting(share, rate float64) factList {
-	return factList{seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
-		metrics.Say(metrics.FlowRate, rate))}
+// connecting judges how new connections are answered while loads over open ones get through.
+func (s *sweep) connecting(share, rate float64, terms ...Term) Judgement {
+	return special(append(terms, requires("open-ones-pass", s.restLost(), .15, .03))...).
+		facts(seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
+			metrics.Say(metrics.FlowRate, rate)))
 }
-
-// openPass requires that loads over open connections get through.
-func (s *sweep) openPass() Term { return requires("open-ones-pass", s.restLost(), .15, .03) }
 
 func judgeTable(s *sweep) Judgement {
 	share, rate, ok := s.answered()
 	switch {
-	case !ok && s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
+	case ok:
+		return s.connecting(share, rate, requires("few-answered", share, .3, .02)).
+			text("the conntrack table is full: only %s are opened, while open ones keep working",
+				metrics.Say(metrics.FlowRate, rate))
+	case s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
 		// If nothing limits the other loads, these fail for another reason.
-		return Judgement{Terms: []Term{contradicts("nothing-limits", met(judgeTester(s).Terms...))},
-			Text: "new connections fail while open ones keep working: the conntrack table is full"}
-	case !ok:
-		return missing("new connections were not measured")
+		return place{}.judged(contradicts("nothing-limits", met(judgeTester(s).Terms...))).
+			text("new connections fail while open ones keep working: the conntrack table is full")
 	}
-	return Judgement{Terms: special(requires("few-answered", share, .3, .02), s.openPass()),
-		Text: "the conntrack table is full: only " + metrics.Say(metrics.FlowRate, rate) +
-			" are opened, while open ones keep working", Facts: s.connecting(share, rate)}
+	return missing("new connections were not measured")
 }
 
 func judgeConnections(s *sweep) Judgement {
@@ -326,10 +308,9 @@ func judgeConnections(s *sweep) Judgement {
 	if !ok {
 		return missing("new connections were not measured")
 	}
-	return Judgement{Terms: special(requires("some-answered", share, .02, .15),
-		requires("some-unanswered", share, .9, .75), s.openPass()),
-		Text:  "new connections: " + metrics.Say(metrics.FlowRate, rate) + " at most",
-		Facts: s.connecting(share, rate)}
+	return s.connecting(share, rate, requires("some-answered", share, .02, .15),
+		requires("some-unanswered", share, .9, .75)).
+		text("new connections: %s at most", metrics.Say(metrics.FlowRate, rate))
 }
 
 // windowBytes returns how much TCP has in flight: below two segments no window is the cause.
@@ -346,32 +327,34 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy judges TCP that an end limits, by the share of the time; with is appended to that fact.
-func (s *sweep) limitedBy(metric, what, with, text string, also ...Term) Judgement {
+// limitedBy judges TCP that an end limits, by the share of the time.
+func (s *sweep) limitedBy(metric, words string, terms ...Term) Judgement {
 	share, ok := s.one.value(metric)
 	if !ok {
 		return missing("TCP_INFO is missing")
 	}
-	also = append(also, requires("limits-tcp", share, .15, .5))
-	return Judgement{Terms: special(also...), Text: text,
-		Facts: factList{seen(metric, share,
-			"the %s limits TCP for %h of the time%s", what, share, with)}}
+	return special(append(terms, requires("limits-tcp", share, .15, .5))...).
+		facts(seen(metric, share, words, share, s.windowBytes()))
 }
 
 func judgeWindow(s *sweep) Judgement {
-	return s.limitedBy(metrics.RwndLimited, "receive window", "", "the receive window is too small: "+
-		bytesText(s.windowBytes())+" per RTT", requires("per-flow", s.perFlow()))
+	return s.limitedBy(metrics.RwndLimited, "the receive window limits TCP for %h of the time, with %k in "+
+		"flight",
+		requires("per-flow", s.perFlow())).
+		text("the receive window is too small: %k per RTT", s.windowBytes())
 }
 
 func judgeReader(s *sweep) Judgement {
-	return s.limitedBy(metrics.RwndLimited, "receive window", ", with "+bytesText(s.windowBytes())+
-		" in flight", say("the receiving application reads only %b", s.one.goodput()), requires("shared",
-		1-s.perFlow()))
+	return s.limitedBy(metrics.RwndLimited, "the receive window limits TCP for %h of the time, with %k in "+
+		"flight",
+		requires("shared", 1-s.perFlow())).
+		text("the receiving application reads only %b", s.one.goodput())
 }
 
 func judgeSendBuffer(s *sweep) Judgement {
-	return s.limitedBy(metrics.SndbufLimited, "send buffer", "",
-		"the send buffer is too small: "+bytesText(s.windowBytes())+" per RTT")
+	return s.limitedBy(metrics.SndbufLimited, "the send buffer limits TCP for %h of the time, with %k in "+
+		"flight").
+		text("the send buffer is too small: %k per RTT", s.windowBytes())
 }
 
 // judgeSender judges a sender that has nothing to send, though the path would carry far more.
@@ -381,12 +364,10 @@ func judgeSender(s *sweep) Judgement {
 	if !ok || udp <= 0 {
 		return missing("TCP_INFO is missing, or no UDP gets through")
 	}
-	share := s.one.goodput() / udp
-	return Judgement{Terms: special(requires("idle", busy, .9, .5),
-		requires("path-carries-more", share, .5, .2)),
-		Text: say("the sending application writes only %b", s.one.goodput()),
-		Facts: factList{seen(metrics.BusyRatio, busy,
-			"TCP had data to send for %h of the time", busy)}}
+	return special(requires("idle", busy, .9, .5), requires("path-carries-more", s.one.goodput()/udp, .5,
+		.2)).
+		facts(seen(metrics.BusyRatio, busy, "TCP had data to send for %h of the time", busy)).
+		text("the sending application writes only %b", s.one.goodput())
 }
 
 // received returns the highest goodput that an application received: TCP's where there is any, since packets
@@ -400,15 +381,12 @@ func (s *sweep) received() float64 {
 
 // judgeTester judges loads that nothing between the ends held back.
 func judgeTester(s *sweep) Judgement {
-	worst := most(s.flat, (*Cell).lost)
 	if s.tcp() <= 0 || s.udp() <= 0 {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
-	share := s.tcp() / s.udp()
-	return Judgement{Terms: []Term{requires("no-loss", worst, .05, .005),
-		requires("no-queue", s.addedNs(), 8e6, 3e6),
-		requires("tcp-reaches-udp", share, .25, .5)},
-		Text: say("nothing between the ends limits these loads: the tester does, at %b", s.received()),
-		Facts: factList{seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost",
-			worst)}}
+	worst := greatest(s.flat, (*Cell).lost)
+	return place{}.judged(requires("no-loss", worst, .05, .005), requires("no-queue", s.addedNs(), 8e6, 3e6),
+		requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
+		facts(seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost", worst)).
+		text("nothing between the ends limits these loads: the tester does, at %b", s.received())
 }

@@ -20,37 +20,33 @@ func bytesText(n float64) string {
 }
 
 // numbers lists what is known of one direction whatever its class.
-func (s *sweep) numbers() factList {
-	var out factList
+func (s *sweep) numbers() (out factList) {
+	add := func(metric string, value float64, text string, args ...any) {
+		out = append(out, seen(metric, value, text, args...))
+	}
 	packets, bytes, why := s.counted()
 	switch {
 	case why != "":
-		out = append(out, seen(metrics.Goodput, s.received(), "%b are received; %s", s.received(), why))
+		add(metrics.Goodput, s.received(), "%b are received; %s", s.received(), why)
 	case packets > .5:
-		out = append(out, seen(metrics.PacketRate, s.pps, "%r at any packet size", s.pps))
+		add(metrics.PacketRate, s.pps, "%r at any packet size", s.pps)
 	case bytes > .5:
-		out = append(out, seen(metrics.Goodput, s.bps, "%b including Ethernet headers, at any packet "+
-			"size", s.bps))
+		add(metrics.Goodput, s.bps, "%b including Ethernet headers, at any packet size", s.bps)
 	default:
 		out = append(out, s.said())
 	}
-	if one, several := s.flat[0].or(metrics.PacketRate, 0), s.spread.or(metrics.PacketRate, 0); one > 0 &&
-		several > 0 {
-		out = append(out, seen(metrics.PacketRate, several, "several flows carry %m the small packets of "+
-			"one", several/one))
+	if one, several := s.flat[0].pps(), s.spread.pps(); one > 0 && several > 0 {
+		add(metrics.PacketRate, several, "several flows carry %m the small packets of one", several/one)
 	}
 	if s.bps > 0 && bytes > .5 {
-		out = append(out, seen(metrics.RTTAdded, s.addedNs(), "queue of %s (%n)",
-			bytesText(s.queueBytes()), s.addedNs()))
+		add(metrics.RTTAdded, s.addedNs(), "queue of %k (%n)", s.queueBytes(), s.addedNs())
 	}
 	if share, rate, ok := s.answered(); ok {
-		asked := factor.ConnectionRate.Of(s.opened.Factors)
-		out = append(out, seen(metrics.FlowRate, rate, "%h of %s new connections/s are answered",
-			math.Min(share, 1), asked))
+		add(metrics.FlowRate, rate, "%h of %s new connections/s are answered", min(share, 1),
+			factor.ConnectionRate.Of(s.opened.Factors))
 	}
 	if s.idleNs > 0 {
-		out = append(out, seen(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n",
-			s.idleNs))
+		add(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n", s.idleNs)
 	}
 	return out
 }
@@ -84,8 +80,8 @@ func (p *Path) addBoth(cells []Cell) {
 	if up <= 0 || down <= 0 {
 		return
 	}
-	if ratio := math.Max(up/down, down/up); ratio >= asymmetric {
-		p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", up,
+	if max(up/down, down/up) >= asymmetric {
+		p.Facts = append(p.Facts, against(seen(metrics.Goodput, up,
 			"asymmetric: TCP reaches %b up and %b down", up, down), down))
 	}
 	if both <= 0 {
@@ -96,7 +92,7 @@ func (p *Path) addBoth(cells []Cell) {
 	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
 		text += ": they share a limit"
 	}
-	p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", both, text), up+down))
+	p.Facts = append(p.Facts, against(seen(metrics.Goodput, both, text), up+down))
 }
 
 // access lists, by class, what would reveal more.

@@ -1,13 +1,13 @@
 package diagnosis
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -72,65 +72,61 @@ var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "
 	"backlog", "budget", "tunnel_queue"}
 
 // statedTests returns experiments that change a level of the cell in proportion.
-func (o *Observation) statedTests(class string) []Experiment {
-	var out []Experiment
+func (o *Observation) statedTests(class string) (out []Experiment) {
 	cell := o.Trial.Row.Factors
 	for _, wanted := range planted[class] {
 		for _, name := range cell.Names() {
-			e := Experiment{
-				Class:  class,
-				Factor: name,
-				From:   FromRouter,
-				Expect: 1,
-				Why:    "if this is the limit, the rate falls in proportion",
-			}
 			plain, _ := factor.Split(name)
-			level := cell[name]
-			if plain != wanted && !hasFault(level, wanted) {
+			if plain != wanted && !hasFault(cell[name], wanted) {
 				continue
 			}
-			if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
-				e.Fix = w.Level
+			e := o.statedTest(name, wanted)
+			e.Class = class
+			if len(e.Doses) >= len(doseShares) || slices.Contains(takenWhole, wanted) && e.Fix != "" {
+				out = append(out, e)
 			}
-			if e.Fix == "" && rateForm.MatchString(level) {
-				e.Fix = longQueue
-			}
-			scale := func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
-			if plain != wanted { // one of several faults
-				e.Fix = withoutFault(level, wanted, e.Fix)
-				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
-			}
-			if slices.Contains(takenWhole, wanted) {
-				if e.Fix != "" && e.Fix != level {
-					e.Why = "without what limits, the rate rises"
-					out = append(out, e)
-				}
-				continue
-			}
-			dose := func(share float64) {
-				amount := share
-				if wanted == "rules" {
-					amount = 1 / share // the more there are, the fewer packets
-				}
-				if level, ok := scale(amount); ok {
-					e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, share)
-				}
-			}
-			for _, share := range doseShares {
-				dose(share)
-			}
-			if len(e.Doses) < len(doseShares) {
-				continue
-			}
-			if wanted != "cpu_quota" { // of which there is no more than all
-				for _, share := range raised {
-					dose(share)
-				}
-			}
-			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// statedTest scales what a level of the cell sets, or takes it away where it cannot be scaled.
+func (o *Observation) statedTest(name, wanted string) Experiment {
+	level, none := o.Trial.Row.Factors[name], ""
+	if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
+		none = w.Level
+	}
+	if none == "" && rateForm.MatchString(level) {
+		none = longQueue
+	}
+	if hasFault(level, wanted) {
+		none = withoutFault(level, wanted, none)
+	}
+	e := Experiment{
+		Factor: name,
+		From:   FromRouter,
+		Expect: 1,
+		Fix:    none,
+		Why:    "if this is the limit, the rate falls in proportion",
+	}
+	if slices.Contains(takenWhole, wanted) {
+		e.Why = "without what limits, the rate rises"
+		return e
+	}
+	shares := doseShares
+	if wanted != "cpu_quota" { // of which there is no more than all
+		shares = slices.Concat(doseShares, raised)
+	}
+	for _, share := range shares {
+		amount := share
+		if wanted == "rules" {
+			amount = 1 / share // the more there are, the fewer packets
+		}
+		if scaled, ok := scaledFault(level, wanted, amount); ok {
+			e.Doses, e.Resource = append(e.Doses, scaled), append(e.Resource, share)
+		}
+	}
+	return e
 }
 
 // hasFault reports whether a level of the factor fault has a part of that name.
@@ -143,30 +139,27 @@ func hasFault(level, name string) bool {
 // withoutFault returns a level of the factor fault without one of its parts, or none if that was the only
 // one.
 func withoutFault(level, name, none string) string {
-	parts := slices.DeleteFunc(strings.Split(level, "+"), func(p string) bool {
-		return strings.HasPrefix(p, name+"=")
-	})
-	if len(parts) == 0 {
-		return none
-	}
-	return strings.Join(parts, "+")
+	parts := slices.DeleteFunc(strings.Split(level, "+"), func(p string) bool { return hasFault(p, name) })
+	return cmp.Or(strings.Join(parts, "+"), none)
 }
 
-// scaledFault returns a level of the factor fault with the amount of one part scaled by share.
+// scaledFault returns a level with its amount scaled by share, of the factor fault that of one part.
 func scaledFault(level, name string, share float64) (string, bool) {
-	parts := strings.Split(level, "+")
+	if !hasFault(level, name) {
+		return scaledLevel(level, share, 1000)
+	}
+	thousand := 1000.
+	if strings.HasSuffix(name, "_buffer") {
+		thousand = 1024
+	}
+	parts, ok := strings.Split(level, "+"), false
 	for i, p := range parts {
-		if amount, ok := strings.CutPrefix(p, name+"="); ok {
-			thousand := 1000.
-			if strings.HasSuffix(name, "_buffer") {
-				thousand = 1024
-			}
-			scaled, ok := scaledLevel(amount, share, thousand)
-			parts[i] = name + "=" + scaled
-			return strings.Join(parts, "+"), ok
+		if amount, is := strings.CutPrefix(p, name+"="); is {
+			amount, ok = scaledLevel(amount, share, thousand)
+			parts[i] = name + "=" + amount
 		}
 	}
-	return "", false
+	return strings.Join(parts, "+"), ok
 }
 
 var (
@@ -218,60 +211,63 @@ func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (str
 	return level[:found[2]] + scaled + level[found[3]:], ok
 }
 
-// testerTests returns the experiments that the ends can run without access to the nodes in between: smaller
+// sweeps lists by kind the experiments that the ends can run without access to the nodes in between: smaller
 // segments at any rate, more flows, larger windows.
-func (o *Observation) testerTests(class string) []Experiment {
+var sweeps = map[string][]struct {
+	factor factor.Name
+	expect float64
+	doses  []float64
+	why    string
+}{
+	byPacket: {
+		{factor.MSS, 1, smaller, "a per-packet limit carries fewer bytes in smaller packets"},
+		{factor.Streams, 0, several, "what a CPU forwards does not double with the number of flows"},
+	},
+	byFlow: {
+		{factor.MSS, 1, smaller, "where loss limits, the rate is in proportion to the segment (Mathis et " +
+			"al. 1997)"},
+		{factor.Streams, 1, several, "with a per-flow limit, more flows carry more"},
+	},
+	byRate: {
+		{factor.MSS, 0, []float64{.85, .75, .65}, "a limit in bits per second does not depend on packet " +
+			"size"},
+		{factor.Streams, 0, several, "a limit on the total rate does not depend on the number of flows"},
+	},
+	byWindow: {{factor.SocketBuffer, 1, []float64{1.5, 2.5, 4}, "if the window limits, a larger one " +
+		"carries more"}},
+}
+
+var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
+
+// testerTests returns the experiments that the ends can run.
+func (o *Observation) testerTests(class string) (out []Experiment) {
 	kind, cell := kindOf[class], o.Trial.Row.Factors
-	var out []Experiment
-	add := func(factorName string, expect float64, why string, level func(share float64) string,
-		doses ...float64) {
-		e := Experiment{
-			Class:  class,
-			Factor: factorName,
-			From:   FromTester,
-			Expect: expect,
-			Why:    why,
+	for _, s := range sweeps[kind] {
+		name, amount, tells := string(s.factor), 0.0, true
+		switch s.factor {
+		case factor.MSS:
+			amount, name = o.packetSize()
+			tells = amount > 300 && (kind != byFlow || o.IsTCP())
+		case factor.Streams:
+			amount = float64(max(factor.Streams.Number(cell), 1))
+			tells = kind != byPacket || o.lossy()
+		case factor.SocketBuffer:
+			amount = o.minWindow()
+			tells = o.IsTCP() && !o.statesWindow()
 		}
-		for _, share := range doses {
-			e.Doses, e.Resource = append(e.Doses, level(share)), append(e.Resource, share)
+		if !tells {
+			continue
+		}
+		e := Experiment{Class: class, Factor: name, From: FromTester, Expect: s.expect, Why: s.why,
+			Resource: s.doses}
+		for _, share := range s.doses {
+			e.Doses = append(e.Doses, strconv.Itoa(int(math.Round(amount*share))))
 		}
 		out = append(out, e)
 	}
-	whole := func(of float64) func(float64) string {
-		return func(share float64) string { return strconv.Itoa(int(math.Round(of * share))) }
-	}
-	if size, name := o.packetSize(); size > 300 && kind != byWindow && kind != "" {
-		switch {
-		case kind == byPacket:
-			add(name, 1, "a per-packet limit carries fewer bytes in smaller packets", whole(size),
-				.7, .45, .3)
-		case kind == byFlow && o.IsTCP():
-			add(name, 1, "where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)",
-				whole(size), .7, .45, .3)
-		case kind == byRate:
-			add(name, 0, "a limit in bits per second does not depend on packet size", whole(size), .85,
-				.75, .65)
-		}
-	}
-	streams := float64(max(factor.Streams.Number(cell), 1))
-	switch kind {
-	case byPacket:
-		if o.lossy() {
-			add("streams", 0, "what a CPU forwards does not double with the number of flows",
-				whole(streams), 2, 4)
-		}
-	case byRate:
-		add("streams", 0, "a limit on the total rate does not depend on the number of flows",
-			whole(streams), 2, 4)
-		if e, ok := o.crossTraffic(); ok {
-			out = append(out, e)
-		}
-	case byFlow:
-		add("streams", 1, "with a per-flow limit, more flows carry more", whole(streams), 2, 4)
-	case byWindow:
-		if w := o.minWindow(); o.IsTCP() && w > 0 && !o.statesWindow() {
-			add("socket_buffer", 1, "if the window limits, a larger one carries more", whole(w), 1.5, 2.5, 4)
-		}
+	if e, ok := o.crossTraffic(); ok && kind == byRate {
+		e.Class = class
+		out = append(out, e)
 	}
 	return out
 }
@@ -279,32 +275,27 @@ func (o *Observation) testerTests(class string) []Experiment {
 // crossTraffic returns doses of how much of a limit on the total rate is left to the load: datagrams from the
 // sending end take the rest, without congestion control.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
-	cell, t := o.Trial.Row.Factors, o.Topology()
-	rate := o.Metrics.Values[metrics.Goodput]
-	if t == nil || rate <= 0 {
+	cell, rate := o.Trial.Row.Factors, o.goodput()
+	if o.Topology() == nil || rate <= 0 || !factor.Direction.Is(cell, "", record.Up, record.Down) {
 		return e, false
 	}
-	node := t.Near
-	switch {
-	case factor.Direction.Is(cell, record.Down):
-		node = t.Far
-	case !factor.Direction.Is(cell, "", record.Up):
-		return e, false
+	near, far := o.nearFar()
+	if factor.Direction.Is(cell, record.Down) {
+		near = far
 	}
 	e = Experiment{
-		Factor: "fault@" + node,
-		From:   FromEnd,
-		Expect: 1,
-		Why:    "what other traffic takes of a limited rate, the load has to do without",
+		Factor:   "fault@" + near,
+		From:     FromEnd,
+		Expect:   1,
+		Why:      "what other traffic takes of a limited rate, the load has to do without",
+		Resource: []float64{.7, .4, .2},
 	}
 	before := ""
 	if level := cell[e.Factor]; level != "" && level != "none" {
 		before = level + "+"
 	}
-	for _, left := range []float64{.7, .4, .2} {
-		e.Doses = append(e.Doses, before+"cross_traffic="+strconv.FormatFloat(math.Round(rate*(1-left)/1e3),
-			'f', -1, 64)+"k")
-		e.Resource = append(e.Resource, left)
+	for _, left := range e.Resource {
+		e.Doses = append(e.Doses, say("%scross_traffic=%.0fk", before, rate*(1-left)/1e3))
 	}
 	return e, true
 }
@@ -327,34 +318,22 @@ func (o *Observation) lossy() bool {
 // packetSize returns the size of the packets or segments the cell sends, and the factor that changes it.
 func (o *Observation) packetSize() (float64, string) {
 	cell := o.Trial.Row.Factors
-	if !o.IsTCP() {
-		if factor.FrameSize.In(cell) {
-			return float64(factor.FrameSize.Number(cell)), string(factor.FrameSize)
-		}
-		return float64(factor.PacketSize.Number(cell)), string(factor.PacketSize)
+	switch {
+	case o.IsTCP():
+		return float64(o.mss()), string(factor.MSS)
+	case factor.FrameSize.In(cell):
+		return float64(factor.FrameSize.Number(cell)), string(factor.FrameSize)
 	}
-	if o.Trial.Traffic != nil {
-		for _, f := range o.Trial.Traffic.Flows {
-			if f.TCP != nil && f.TCP.MSS > 0 {
-				return float64(f.TCP.MSS), string(factor.MSS)
-			}
-		}
-	}
-	return 0, string(factor.MSS)
+	return float64(factor.PacketSize.Number(cell)), string(factor.PacketSize)
 }
 
 // minWindow returns how many bytes the fastest flow needed in flight, from its rate and its minimum RTT.
 func (o *Observation) minWindow() float64 {
-	most := 0.0
-	if o.Trial.Traffic == nil {
-		return 0
+	bytes := 16. * 1024
+	for _, f := range o.tcpFlows() {
+		bytes = max(bytes, ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))*float64(f.TCP.MinRTTNs))
 	}
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP != nil && f.ReceiverNs > 0 {
-			most = max(most, float64(f.ReceivedBytes)/float64(f.ReceiverNs)*float64(f.TCP.MinRTTNs))
-		}
-	}
-	return max(most, 16<<10)
+	return bytes
 }
 
 // fit adapts the doses of a rule to the cell: segment sizes relative to the cell's, quotas relative to its

@@ -82,48 +82,58 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	if len(all) > 0 {
 		p.Untouched = statistics.Median(all)
 	}
-	if metric != metrics.Goodput { // an RTT, which only removing the cause shortens for sure
-		p.judgeRelief(ratiosOf(d.Of[e.Fix], base))
-		return p
-	}
-	if len(e.Doses) == 0 || p.opens(d, base) {
-		p.judgeFix(d, base)
-		return p
-	}
-	if len(all) == 0 {
+	fixed := ratiosOf(d.Of[e.Fix], base)
+	switch {
+	case metric != metrics.Goodput: // an RTT, which only removing the cause shortens for sure
+		p.judgeFix(fixed)
+	case p.opens(d, base):
+		p.Verdict = Confirmed
+		without := "nothing arrives without it"
+		if len(base) > 0 {
+			without = say("without it anything arrives in %d of %d blocks", len(base), len(d.Untouched))
+		}
+		p.Text = say("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix, without)
+	case len(e.Doses) == 0:
+		p.judgeFix(fixed)
+	case len(all) == 0:
 		p.judgeDead(d)
-		return p
+	default:
+		if e.Fix != "" && len(fixed) > 0 {
+			p.Gain = new(summariseLogs(fixed))
+		}
+		p.judgeDoses(d, base)
 	}
+	return p
+}
+
+// judgeDoses decides by how the rate responds to doses.
+func (p *Proof) judgeDoses(d Doses, base map[int]float64) {
 	points := map[int][]statistics.Point{}
 	for block := range base {
 		for _, y := range positiveLogs(d.Untouched[block]) {
-			points[block] = append(points[block], statistics.Point{X: 0, Y: y})
+			points[block] = append(points[block], statistics.Point{Y: y})
 		}
 	}
 	relative := map[int][]statistics.Point{} // to the untouched windows, by block
-	for _, dose := range e.Doses {
+	for _, dose := range p.Doses {
 		ratios := ratiosOf(d.Of[dose.Level], base)
+		if len(ratios) == 0 {
+			continue
+		}
+		a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
+		p.Answers = append(p.Answers, a)
 		if dose.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
-			if len(ratios) > 0 {
-				a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
-				// The raised limit may itself cost something, less the farther away it is.
-				if p.Answers = append(p.Answers, a); a.Ratio.Median < nextMet*dose.Resource {
-					p.Headroom = max(p.Headroom, a.Ratio.Median)
-				}
+			// The raised limit may itself cost something, less the farther away it is.
+			if a.Ratio.Median < nextMet*dose.Resource {
+				p.Headroom = max(p.Headroom, a.Ratio.Median)
 			}
 			continue
 		}
+		x := math.Log(dose.Resource)
 		for block, y := range ratios {
-			at := statistics.Point{X: math.Log(dose.Resource), Y: y + base[block]}
-			points[block] = append(points[block], at)
-			relative[block] = append(relative[block], statistics.Point{X: at.X, Y: y})
+			points[block] = append(points[block], statistics.Point{X: x, Y: y + base[block]})
+			relative[block] = append(relative[block], statistics.Point{X: x, Y: y})
 		}
-		if len(ratios) > 0 {
-			p.Answers = append(p.Answers, Answer{dose.Level, dose.Resource, summariseLogs(ratios)})
-		}
-	}
-	if gains := ratiosOf(d.Of[e.Fix], base); e.Fix != "" && len(gains) > 0 {
-		p.Gain = new(summariseLogs(gains))
 	}
 	var ok bool
 	var blocks [][]statistics.Point
@@ -132,50 +142,46 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
 		p.Text = "no dose has a rate: nothing can be concluded"
-		return p
+		return
 	}
 	if k, ok := statistics.Knee(without(relative, -1)); ok {
 		p.Knee = k
 	}
 	p.judge(p.falls() && slack(relative))
-	return p
 }
 
-// deadWindows is the number of untouched windows without any traffic that rules out a limit which lets some
-// traffic through.
-const deadWindows = 6
+// minDead is the number of untouched windows without any traffic that rules out a limit which lets some traffic
+// through.
+const minDead = 6
 
-// judgeDead decides where no untouched window has a rate.
+// judgeDead decides where no untouched window has a rate. Traffic that flows with a dose in at least two blocks
+// refutes, if by the finding it must not help: one with less of the resource, or one that should not move the
+// rate.
 func (p *Proof) judgeDead(d Doses) {
+	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
 	for _, rates := range d.Untouched {
 		windows += len(rates)
 	}
-	switch level := p.flows(d); {
-	case level != "":
-		p.Verdict = Refuted
-		p.Text = say("refuted by doses of %s: nothing arrives without them, but traffic flows with %s, "+
-			"which should not free it", p.Factor, level)
-	case windows >= deadWindows && kindOf[p.Class] != "":
+	if windows >= minDead && kindOf[p.Class] != "" {
 		p.Verdict = Refuted
 		p.Text = say("refuted: nothing arrives in any of %d untouched windows, and a limit of this kind "+
-			"lets some of it through", windows)
-	default:
-		p.Text = "no untouched window has a rate: nothing can be concluded"
+			"lets some "+
+			"of it through", windows)
+	}
+	for _, dose := range p.Doses {
+		if flows(d.Of[dose.Level]) > 1 && (dose.Resource < 1 || p.Expect < nearEnough) {
+			p.Verdict = Refuted
+			p.Text = say("refuted by doses of %s: nothing arrives without them, but traffic flows with "+
+				"%s, which "+
+				"should not free it", p.Factor, dose.Level)
+			return
+		}
 	}
 }
 
-// flows returns a dose with which traffic flows in at least two blocks, though by the finding it must not
-// help: one with less of the resource, or one that should not move the rate; "" if there is none.
-func (p *Proof) flows(d Doses) string {
-	for _, dose := range p.Doses {
-		if len(positive(slices.Collect(maps.Values(d.Of[dose.Level])))) > 1 &&
-			(dose.Resource < 1 || p.Expect < nearEnough) {
-			return dose.Level
-		}
-	}
-	return ""
-}
+// flows counts the blocks in which anything arrived.
+func flows(rates map[int]float64) int { return len(positive(slices.Collect(maps.Values(rates)))) }
 
 // without returns the points of all blocks but one.
 func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Point) {
@@ -187,21 +193,21 @@ func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Poin
 	return out
 }
 
-// A resource has slack if the response does not bend, or bends below mostKnee rather than falling slowly all
-// the way, whichever of at least leastBlocks is left out.
+// A resource has slack if the response does not bend, or bends below maxKnee rather than falling slowly all the
+// way, whichever of at least minBlocks is left out.
 const (
-	mostKnee    = .85
-	leastBlocks = 3
+	maxKnee   = .85
+	minBlocks = 3
 )
 
 func slack(byBlock map[int][]statistics.Point) bool {
 	for block := range byBlock {
 		points := without(byBlock, block)
-		if k, bends := statistics.Knee(points); bends && (k > mostKnee || !sharp(points, math.Log(k))) {
+		if k, bends := statistics.Knee(points); bends && (k > maxKnee || !sharp(points, math.Log(k))) {
 			return false
 		}
 	}
-	return len(byBlock) >= leastBlocks
+	return len(byBlock) >= minBlocks
 }
 
 // Raised reports whether a dose looked for the next limit.
@@ -217,62 +223,42 @@ func (p *Proof) falls() bool {
 // nextMet is the share of a raised resource below which a rate has met another limit.
 const nextMet = .8
 
-// leastGain is the minimum rise of the rate where a limit is removed.
-const leastGain = 1.1
+// minGain is the minimum rise of the rate where a limit is removed, and fall of a delay.
+const minGain = 1.1
 
-// judgeFix decides by the gain in rate with the alleged limit removed. Where nothing arrived before, any rate
-// is a gain.
-func (p *Proof) judgeFix(d Doses, base map[int]float64) {
-	gains := ratiosOf(d.Of[p.Fix], base)
-	switch {
-	case p.opens(d, base):
-		p.Verdict = Confirmed
-		without := "nothing arrives without it"
-		if len(base) > 0 {
-			without = say("without it anything arrives in %d of %d blocks", len(base), len(d.Untouched))
-		}
-		p.Text = say("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix, without)
-		return
-	case len(gains) < 2:
-		p.Text = say("too few windows to tell: %d with %s %s", len(gains), p.Factor, p.Fix)
-		return
-	}
-	p.Gain = new(summariseLogs(gains))
-	what := "the interval allows both"
-	switch {
-	case p.Gain.Low > leastGain:
-		p.Verdict, what = Confirmed, "the rate rises"
-	case p.Gain.High < leastGain:
-		p.Verdict, what = Refuted, "the rate does not rise"
-	}
-	p.Text = say("%s by %s %s, which removes the limit: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix,
-		what, p.Gain.Median, p.Gain.Low, p.Gain.High)
-}
-
-// judgeRelief decides by how far a delay falls with its alleged cause removed.
-func (p *Proof) judgeRelief(ratios map[int]float64) {
+// judgeFix decides by how far the rate rises, or the delay falls, with the alleged limit removed.
+func (p *Proof) judgeFix(ratios map[int]float64) {
 	if len(ratios) < 2 {
 		p.Text = say("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
 		return
 	}
-	p.Delay = new(summariseLogs(ratios))
+	v := summariseLogs(ratios)
+	low, high, is, isNot := v.Low, v.High, "the rate rises", "the rate does not rise"
+	if p.Metric == metrics.Goodput {
+		p.Gain = &v
+	} else {
+		p.Delay = &v
+		low, high, is, isNot = 1/v.High, 1/v.Low, "the delay falls", "the delay does not fall"
+	}
 	what := "the interval allows both"
 	switch {
-	case p.Delay.High < 1/leastGain:
-		p.Verdict, what = Confirmed, "the delay falls"
-	case p.Delay.Low > 1/leastGain:
-		p.Verdict, what = Refuted, "the delay does not fall"
+	case low > minGain:
+		p.Verdict, what = Confirmed, is
+	case high < minGain:
+		p.Verdict, what = Refuted, isNot
 	}
-	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, p.Delay.Median,
-		p.Delay.Low, p.Delay.High)
+	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, v.Median, v.Low, v.High)
 }
 
 // opens reports whether traffic flows in each block with the limit removed, and hardly ever with it: in at
 // most one block, too few to compare rates.
 func (p *Proof) opens(d Doses, base map[int]float64) bool {
-	flows := len(positive(slices.Collect(maps.Values(d.Of[p.Fix]))))
-	return p.Fix != "" && flows > 1 && flows == len(d.Untouched) && len(base) <= 1
+	n := flows(d.Of[p.Fix])
+	return p.Fix != "" && n > 1 && n == len(d.Untouched) && len(base) <= 1
 }
+
+// frees reports whether the rate rises with the limit removed.
+func (p *Proof) frees() bool { return p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > minGain }
 
 // judge compares the elasticity with the expected one. Where the rate should not move, a rate that moves
 // refutes; one that does not is no more than expected, with other limits as well.
@@ -283,21 +269,22 @@ func (p *Proof) judge(slack bool) {
 		return
 	}
 	moves := p.Expect >= nearEnough
+	below, above := p.Expect-nearEnough, p.Expect+nearEnough
 	switch {
-	case moves && l.Low > p.Expect-nearEnough && l.Low <= 2*p.Expect:
+	case moves && l.Low > below && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
-	case moves && p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
+	case moves && p.frees():
 		// What sets the rate free when removed is a limit, however unsteady the doses are.
 		p.Verdict, what = Confirmed, "the doses leave it open, but without it the rate rises"
-	case moves && l.High < p.Expect-nearEnough:
+	case moves && l.High < below:
 		p.Verdict, what = Refuted, "the rate does not follow it"
-	case !moves && (l.Low > p.Expect+nearEnough || l.High < p.Expect-nearEnough):
+	case !moves && (l.Low > above || l.High < below):
 		p.Verdict, what = Refuted, "the rate moves with it, but should not"
-	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
+	case !moves && l.Low > below && l.High < above:
 		p.Verdict, what = NotRefuted, "the rate does not move with it, as expected, and as with other limits"
 	case moves && slack && l.High < 1+nearEnough:
 		p.Verdict, what = Refuted, "the rate follows it no more than its slack allows"
-	case p.Gain != nil && p.Gain.N > 1 && p.Gain.High < leastGain:
+	case p.Gain != nil && p.Gain.N > 1 && p.Gain.High < minGain:
 		p.Verdict, what = Refuted, "the interval allows both, but without it the rate does not rise"
 	case moves && l.Low > 2*p.Expect:
 		what = "the rate falls far more than that"
@@ -305,31 +292,24 @@ func (p *Proof) judge(slack bool) {
 		what = "the interval allows both"
 	}
 	p.Text = say("%s by doses of %s: %s (elasticity %.2g, %.2g to %.2g, expected %.2g)", p.Verdict,
-		p.Factor, what, l.Slope, l.Low, l.High, p.Expect)
-	if moves && p.Verdict == Refuted {
-		switch least := p.leastDose(); {
-		case p.Knee > 0:
-			p.Text += say("; it only limits below %h of what there is", p.Knee)
-		case least > 0 && least < 1:
-			p.Text += say("; %h of it is enough", least)
-		}
+		p.Factor, what,
+		l.Slope, l.Low, l.High, p.Expect)
+	smallest := 1.0
+	for _, a := range p.Answers {
+		smallest = min(smallest, a.Resource)
 	}
-	if moves && p.Verdict == Confirmed && p.Headroom > 0 {
+	switch {
+	case !moves:
+	case p.Verdict == Refuted && p.Knee > 0:
+		p.Text += say("; it only limits below %h of what there is", p.Knee)
+	case p.Verdict == Refuted && smallest < 1:
+		p.Text += say("; %h of it is enough", smallest)
+	case p.Verdict == Confirmed && p.Headroom > 0:
 		p.Text += say("; raised, it meets the next limit at %m the rate", p.Headroom)
 	}
 	if p.Gain != nil {
 		p.Text += say("; without it %m the rate", p.Gain.Median)
 	}
-}
-
-func (p *Proof) leastDose() float64 {
-	least := 0.0
-	for _, a := range p.Answers {
-		if least == 0 || a.Resource < least {
-			least = a.Resource
-		}
-	}
-	return least
 }
 
 // Predict records the gain predicted before it was measured.
@@ -344,15 +324,13 @@ func (p *Proof) Predict(gain float64, by string) {
 // the rate free when removed is a limit, whatever doses of something else show.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
-	if slices.ContainsFunc(proofs, func(p Proof) bool {
-		return p.Verdict == Confirmed && p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain
-	}) {
-		return Confirmed
-	}
 	for _, p := range proofs {
 		switch {
+		case p.Verdict == Confirmed && p.frees():
+			return Confirmed
 		case p.Verdict == Refuted:
-			return Refuted
+			verdict = Refuted
+		case verdict == Refuted:
 		case p.Verdict == Confirmed && p.Expect >= nearEnough:
 			verdict = Confirmed
 		case p.Verdict == NotRefuted && verdict != Confirmed:
@@ -408,29 +386,26 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 
 // Tests lists the experiments that test a cause, each factor once: doses of what the plan states, those of
 // the rule, then those that the ends can run. Those from the tester's side come first.
-func Tests(o *Observation, j Judgement) []Experiment {
+func Tests(o *Observation, j Judgement) (out []Experiment) {
 	all := o.statedTests(j.Class)
 	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {
 		all = append(all, r.Experiments(o)...)
 	}
-	all = append(all, o.testerTests(j.Class)...)
-	var out []Experiment
-	for _, e := range all {
-		same := func(x Experiment) bool { return x.Factor == e.Factor }
+	for _, e := range append(all, o.testerTests(j.Class)...) {
 		e = o.fit(e)
-		if e.Class = j.Class; (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") &&
-			!slices.ContainsFunc(out, same) {
+		e.Class = j.Class
+		known := slices.ContainsFunc(out, func(x Experiment) bool { return x.Factor == e.Factor })
+		if !known && (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") {
 			out = append(out, e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Experiment) int {
-		return cmp.Compare(side(a.From), side(b.From))
-	})
+	slices.SortStableFunc(out, func(a, b Experiment) int { return cmp.Compare(a.side(), b.side()) })
 	return out
 }
 
-func side(from string) int {
-	if from == FromTester {
+// side orders experiments: those from the tester's side come first.
+func (e Experiment) side() int {
+	if e.From == FromTester {
 		return 0
 	}
 	return 1
