@@ -137,12 +137,16 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 // endCPU describes an end, client or server, whose own CPU is full.
 func endCPU(class, end string) Rule {
 	return Rule{
-		Class: class,
-		Label: "the " + end + "'s CPU is saturated",
-		Means: "a load generator thread at this end runs for at least 90 % of the window, or a core of a " +
-			"machine dedicated to this end is busy for 95 %",
+		Class:    class,
 		Ends:     true,
 		ToTester: true,
+		Words: words("label: the " + end + "'s CPU is saturated\n" + `
+			means: a load generator thread at this end runs for at least 90 % of the window, or a core \
+				of a machine dedicated to this end is busy for 95 %
+			any: use more streams, larger packets, or a faster machine at this end
+			linux: offload work to the NIC
+				$ ethtool -K DEV tso on gso on gro on
+		`),
 		Judge: func(o *Observation) Judgement {
 			node, far := o.nearFar()
 			if end == "server" {
@@ -173,10 +177,5 @@ func endCPU(class, end string) Rule {
 				text("the %s's CPU is saturated: its busiest thread used %h of a core", node, use)
 		},
 		Experiments: streamDoses(1, "more connections run in more threads, on other cores"),
-		Remedies: remedies(`
-			any: use more streams, larger packets, or a faster machine at this end
-			linux: offload work to the NIC
-				$ ethtool -K DEV tso on gso on gro on
-		`),
 	}
 }

@@ -4,9 +4,22 @@ package diagnosis
 var backlogBudget = Rule{
 	Class:    BacklogBudget,
 	Wasteful: true,
-	Label:    "the kernel's packet backlog or NAPI budget is too small",
-	Means: "a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a core ran " +
-		"out of budget at least once every 30 packets (netdev_budget), where 300 is usual",
+	Words: words(`
+		label: the kernel's packet backlog or NAPI budget is too small
+		means: a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a \
+			core ran out of budget at least once every 30 packets (netdev_budget), where 300 is usual
+		linux: lengthen the backlog
+			$ sysctl -w net.core.netdev_max_backlog=4000
+			risk: more latency while a core stays saturated
+			plan: sysctl:net.core.netdev_max_backlog=4000
+		linux: raise the budget
+			$ sysctl -w net.core.netdev_budget=600
+			risk: other work on the core waits longer
+			plan: sysctl:net.core.netdev_budget=600
+		freebsd: lengthen the netisr queue
+			$ echo net.isr.defaultqlimit=2048 >> /boot/loader.conf
+			risk: more latency
+	`),
 	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 		sum := func(stem string) (float64, string) {
 			return o.sumOf(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
@@ -30,17 +43,4 @@ var backlogBudget = Rule{
 			"the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped))).
 			text("%s packet backlog is too short: it dropped %h of the packets", s.of(), lost)
 	}),
-	Remedies: remedies(`
-		linux: lengthen the backlog
-			$ sysctl -w net.core.netdev_max_backlog=4000
-			risk: more latency while a core stays saturated
-			plan: sysctl:net.core.netdev_max_backlog=4000
-		linux: raise the budget
-			$ sysctl -w net.core.netdev_budget=600
-			risk: other work on the core waits longer
-			plan: sysctl:net.core.netdev_budget=600
-		freebsd: lengthen the netisr queue
-			$ echo net.isr.defaultqlimit=2048 >> /boot/loader.conf
-			risk: more latency
-	`),
 }

@@ -9,11 +9,27 @@ const belowLimit = .8
 // trouble.
 var bufferbloat = Rule{
 	Class: Bufferbloat,
-	Label: "an oversized queue adds too much delay",
 	Ends:  true,
 	Delay: true,
-	Means: "the median RTT under load is at least 55 ms above the minimum, or 40 ms in front of a rate " +
-		"limit whose FIFO drops nothing",
+	Words: words(`
+		label: an oversized queue adds too much delay
+		means: the median RTT under load is at least 55 ms above the minimum, or 40 ms in front of \
+			a rate limit whose FIFO drops nothing
+		linux: keep the queue short with fq_codel or CAKE, under a shaper at the link rate
+			$ tc qdisc replace dev DEV root cake bandwidth RATE
+			risk: a shaper costs CPU time
+			plan: queue=fq_codel
+		openwrt: enable SQM
+			$ uci set sqm.@queue[0].enabled=1
+			$ uci commit sqm
+			$ service sqm restart
+			risk: a shaper costs CPU time; flow offload bypasses it
+		routeros: set the queue type to fq-codel or cake
+			$ /queue type add name=fq kind=fq-codel
+			risk: FastTrack bypasses queues
+		freebsd: use an fq_codel scheduler
+			$ dnctl sched 1 config pipe 1 type fq_codel
+	`),
 	Judge: func(o *Observation) Judgement {
 		probes, tcp, least, ok := o.addedDelay()
 		if !ok {
@@ -60,20 +76,4 @@ var bufferbloat = Rule{
 		}
 		return []Experiment{e}
 	},
-	Remedies: remedies(`
-		linux: keep the queue short with fq_codel or CAKE, under a shaper at the link rate
-			$ tc qdisc replace dev DEV root cake bandwidth RATE
-			risk: a shaper costs CPU time
-			plan: queue=fq_codel
-		openwrt: enable SQM
-			$ uci set sqm.@queue[0].enabled=1
-			$ uci commit sqm
-			$ service sqm restart
-			risk: a shaper costs CPU time; flow offload bypasses it
-		routeros: set the queue type to fq-codel or cake
-			$ /queue type add name=fq kind=fq-codel
-			risk: FastTrack bypasses queues
-		freebsd: use an fq_codel scheduler
-			$ dnctl sched 1 config pipe 1 type fq_codel
-	`),
 }

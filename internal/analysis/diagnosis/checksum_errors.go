@@ -4,10 +4,18 @@ package diagnosis
 var checksumErrors = Rule{
 	Class:    ChecksumErrors,
 	Wasteful: true,
-	Label:    "packets arrive with wrong checksums",
-	Means: "the receiver drops at least 0.1 % of the load's packets because their checksums are wrong, " +
-		"and these are at least half of what the ends miss",
 	ToTester: true,
+	Words: words(`
+		label: packets arrive with wrong checksums
+		means: the receiver drops at least 0.1 % of the load's packets because their checksums are \
+			wrong, and these are at least half of what the ends miss
+		linux: switch checksum offload and what builds on it off at one port after the other: the \
+			port at which the errors end has it broken
+			$ ethtool -K DEV rx off tx off gro off lro off tso off
+			risk: checksums then cost CPU time
+		linux: check the link: cable, optics, memory
+			$ ethtool -S DEV | grep -iE 'err|drop|crc'
+	`),
 	Judge: func(o *Observation) Judgement {
 		_, receiver := o.Ends()
 		wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
@@ -17,14 +25,6 @@ var checksumErrors = Rule{
 		}
 		return o.lostTo(wrong, receiver, "TcpInCsumErrors", "arrived with wrong checksums")
 	},
-	Remedies: remedies(`
-		linux: switch checksum offload and what builds on it off at one port after the other: the \
-			port at which the errors end has it broken
-			$ ethtool -K DEV rx off tx off gro off lro off tso off
-			risk: checksums then cost CPU time
-		linux: check the link: cable, optics, memory
-			$ ethtool -S DEV | grep -iE 'err|drop|crc'
-	`),
 }
 
 // lostTo judges a cause of loss that a counter of the node counts, by its share of what the ends miss.

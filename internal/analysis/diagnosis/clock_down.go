@@ -11,9 +11,30 @@ import (
 // part of the time.
 var clockDown = Rule{
 	Class: ClockDown,
-	Label: "the router's CPU runs below full speed",
-	Means: "the clock is capped at least 20 % below the hardware maximum while a core is saturated; or " +
-		"a quota throttles a vCPU for 30 % of the window",
+	Words: words(`
+		label: the router's CPU runs below full speed
+		means: the clock is capped at least 20 % below the hardware maximum while a core is \
+			saturated; or a quota throttles a vCPU for 30 % of the window
+		linux: let the CPU run at its maximum clock
+			$ for p in /sys/devices/system/cpu/cpufreq/policy*; do cat $p/cpuinfo_max_freq > \
+			$p/scaling_max_freq; echo performance > $p/scaling_governor; done
+			risk: more power and heat
+			plan: governor=performance
+		linux: raise the CPU quota of the virtual machine or container
+			risk: less CPU for its neighbours
+			plan: cpu_quota=off
+		openwrt: use the performance governor
+			$ echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor
+			risk: more heat; lost on reboot
+		routeros: set the CPU frequency to its maximum
+			$ /system routerboard settings set cpu-frequency=auto
+			risk: more heat; needs a reboot, and routerboard in the device-mode, which takes its \
+			button or a power cycle
+		freebsd: stop powerd, or set it to hiadaptive
+			$ sysrc powerd_flags='-a hiadaptive'
+			$ service powerd restart
+			risk: more power
+	`),
 	Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
 		at := place{node, "cpu"}
 		if share, ok := o.throttled(node, 0); ok {
@@ -38,25 +59,4 @@ var clockDown = Rule{
 			text("%s CPU clock is capped at %s, %h below the hardware maximum", s.of(), clock, lost)
 	}),
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: let the CPU run at its maximum clock
-			$ for p in /sys/devices/system/cpu/cpufreq/policy*; do cat $p/cpuinfo_max_freq > \
-			$p/scaling_max_freq; echo performance > $p/scaling_governor; done
-			risk: more power and heat
-			plan: governor=performance
-		linux: raise the CPU quota of the virtual machine or container
-			risk: less CPU for its neighbours
-			plan: cpu_quota=off
-		openwrt: use the performance governor
-			$ echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor
-			risk: more heat; lost on reboot
-		routeros: set the CPU frequency to its maximum
-			$ /system routerboard settings set cpu-frequency=auto
-			risk: more heat; needs a reboot, and routerboard in the device-mode, which takes its \
-			button or a power cycle
-		freebsd: stop powerd, or set it to hiadaptive
-			$ sysrc powerd_flags='-a hiadaptive'
-			$ service powerd restart
-			risk: more power
-	`),
 }

@@ -8,8 +8,19 @@ import (
 // connectionRate describes a router whose CPU is full of setting up connections.
 var connectionRate = Rule{
 	Class: ConnectionRate,
-	Label: "the rate of new connections saturates the CPU",
-	Means: "the load opens short connections, goodput is low, and the CPU is saturated",
+	Words: words(`
+		label: the rate of new connections saturates the CPU
+		means: the load opens short connections, goodput is low, and the CPU is saturated
+		linux: do not track connections that need no state
+			$ nft add rule inet raw prerouting udp dport 53 notrack
+			risk: no NAT and no stateful rules for them
+		linux: enlarge the conntrack hash table
+			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
+			risk: more memory
+		freebsd: enlarge pf's state hash table
+			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
+			risk: more memory; gained 15 % at 100,000 states (netbenches)
+	`),
 	Judge: func(o *Observation) Judgement {
 		flows := o.Trial.Traffic.ShortFlows
 		if flows == nil || flows.Kept {
@@ -35,15 +46,4 @@ var connectionRate = Rule{
 			text("the CPU is saturated at %g new connections per second", rate)
 	},
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: do not track connections that need no state
-			$ nft add rule inet raw prerouting udp dport 53 notrack
-			risk: no NAT and no stateful rules for them
-		linux: enlarge the conntrack hash table
-			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
-			risk: more memory
-		freebsd: enlarge pf's state hash table
-			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
-			risk: more memory; gained 15 % at 100,000 states (netbenches)
-	`),
 }

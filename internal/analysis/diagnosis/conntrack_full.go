@@ -6,8 +6,26 @@ import "cmp"
 var conntrackFull = Rule{
 	Class:    ConntrackFull,
 	Wasteful: true,
-	Label:    "the conntrack table is full",
-	Means:    "connection tracking dropped packets, and its table was at least 98 % full",
+	Words: words(`
+		label: the conntrack table is full
+		means: connection tracking dropped packets, and its table was at least 98 % full
+		linux: raise the connection limit
+			$ sysctl -w net.netfilter.nf_conntrack_max=262144
+			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
+			risk: about 300 bytes of memory per connection
+			plan: conntrack_max=262144
+		openwrt: raise the connection limit
+			$ echo net.netfilter.nf_conntrack_max=65536 >> /etc/sysctl.conf
+			$ sysctl -p
+			risk: about 300 bytes of memory per connection
+		routeros: time out idle connections sooner
+			$ /ip firewall connection tracking set tcp-established-timeout=1h
+			risk: connections idle for longer break
+		freebsd: raise pf's state limit, with a hash table to match
+			$ echo 'set limit states 500000' >> /etc/pf.conf
+			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
+			risk: more memory
+	`),
 	Judge: func(o *Observation) Judgement {
 		best := missing("the topology has no router")
 		for _, node := range o.Routers() {
@@ -32,22 +50,4 @@ var conntrackFull = Rule{
 		}
 		return best
 	},
-	Remedies: remedies(`
-		linux: raise the connection limit
-			$ sysctl -w net.netfilter.nf_conntrack_max=262144
-			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
-			risk: about 300 bytes of memory per connection
-			plan: conntrack_max=262144
-		openwrt: raise the connection limit
-			$ echo net.netfilter.nf_conntrack_max=65536 >> /etc/sysctl.conf
-			$ sysctl -p
-			risk: about 300 bytes of memory per connection
-		routeros: time out idle connections sooner
-			$ /ip firewall connection tracking set tcp-established-timeout=1h
-			risk: connections idle for longer break
-		freebsd: raise pf's state limit, with a hash table to match
-			$ echo 'set limit states 500000' >> /etc/pf.conf
-			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
-			risk: more memory
-	`),
 }

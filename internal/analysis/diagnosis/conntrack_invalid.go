@@ -10,10 +10,16 @@ import (
 var conntrackInvalid = Rule{
 	Class:    ConntrackInvalid,
 	Wasteful: true,
-	Label:    "a rule drops packets that connection tracking calls invalid",
-	Means: "packets die in a router that has a rule for ct state invalid or untracked, whose counter, " +
-		"if it has one, grows",
 	ToTester: true,
+	Words: words(`
+		label: a rule drops packets that connection tracking calls invalid
+		means: packets die in a router that has a rule for ct state invalid or untracked, whose \
+			counter, if it has one, grows
+		linux: let connection tracking see both directions whole, or be liberal about windows
+			$ sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1
+			$ nft list ruleset | grep -E 'invalid|notrack'
+			risk: packets outside of windows pass
+	`),
 	Judge: func(o *Observation) Judgement {
 		d, why := o.died()
 		if why != "" {
@@ -26,10 +32,4 @@ var conntrackInvalid = Rule{
 		return place{d.Node, r.element()}.judged(o.diesInside()...).
 			text("%s: %s drops what fits no connection", d, r)
 	},
-	Remedies: remedies(`
-		linux: let connection tracking see both directions whole, or be liberal about windows
-			$ sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1
-			$ nft list ruleset | grep -E 'invalid|notrack'
-			risk: packets outside of windows pass
-	`),
 }

@@ -5,8 +5,13 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 // crossTraffic finds other traffic in the queue that limits the load.
 var crossTraffic = Rule{
 	Class: CrossTraffic,
-	Label: "other traffic takes a part of the limit",
-	Means: "a queue throttles, and more than a tenth of what it sends is not the load's",
+	Words: words(`
+		label: other traffic takes a part of the limit
+		means: a queue throttles, and more than a tenth of what it sends is not the load's
+		any: find out whose it is, and share the limit fairly or measure without it
+			$ tcpdump -n -c 200 -i DEV
+			$ conntrack -L
+	`),
 	Judge: func(o *Observation) Judgement {
 		q, holds, why := o.held()
 		if why != "" {
@@ -21,11 +26,6 @@ var crossTraffic = Rule{
 			gain(1/max(1-share, .1)).
 			text("%b of the %b that leave %s are not the load's", others, q.rateBps, q)
 	},
-	Remedies: remedies(`
-		any: find out whose it is, and share the limit fairly or measure without it
-			$ tcpdump -n -c 200 -i DEV
-			$ conntrack -L
-	`),
 }
 
 // othersBps subtracts the load, its headers and retransmissions from what a queue's port sent.

@@ -10,9 +10,18 @@ import (
 // cryptoWorkers describes kernel workers whose encryption and decryption fill all cores.
 var cryptoWorkers = Rule{
 	Class: CryptoWorkers,
-	Label: "the kernel's crypto workers saturate the CPU",
-	Means: "the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and every " +
-		"core is busy for 82 %",
+	Words: words(`
+		label: the kernel's crypto workers saturate the CPU
+		means: the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and \
+			every core is busy for 82 %
+		linux: use a cipher that the CPU accelerates: IPsec with AES-GCM, if it has AES instructions
+			risk: both ends must change
+			plan: tunnel=esp-aes-gcm-256
+		any: use a CPU with more or faster cores: WireGuard spreads over all
+			risk: cost
+		freebsd: leave net.inet.ipsec.async_crypto at 0
+			risk: turning it on cost 64 % of the rate (netbenches)
+	`),
 	Judge: func(o *Observation) Judgement {
 		tunnel := o.tunnel()
 		if tunnel == "" || factor.InUserspace(tunnel) {
@@ -33,13 +42,4 @@ var cryptoWorkers = Rule{
 			text("the %s's crypto workers take %h of its CPU time and saturate every core", s.Node, share)
 	},
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: use a cipher that the CPU accelerates: IPsec with AES-GCM, if it has AES instructions
-			risk: both ends must change
-			plan: tunnel=esp-aes-gcm-256
-		any: use a CPU with more or faster cores: WireGuard spreads over all
-			risk: cost
-		freebsd: leave net.inet.ipsec.async_crypto at 0
-			risk: turning it on cost 64 % of the rate (netbenches)
-	`),
 }

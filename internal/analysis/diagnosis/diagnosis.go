@@ -17,8 +17,7 @@ import (
 // Rule describes one class of limit: what it means, how it shows, what would decide, and what helps.
 type Rule struct {
 	Class string // the stable word of the document, such as "softirq-one-core"
-	Label string // for a sentence: "one core of the router is saturated by softirq"
-	Means string // when the rule fires, in words, with the thresholds
+	Words
 	// Ends is set if two ends alone, without telemetry of the router, can tell the class.
 	Ends bool
 	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
@@ -37,7 +36,6 @@ type Rule struct {
 	// states how much of the resource it leaves. Rates below the present one are no doses: every path carries
 	// them.
 	Experiments func(*Observation) []Experiment
-	Remedies    []Remedy
 }
 
 // Judgement is the result of one rule for one trial.

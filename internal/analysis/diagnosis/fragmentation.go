@@ -6,8 +6,29 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 var fragmentation = Rule{
 	Class:    Fragmentation,
 	Wasteful: true,
-	Label:    "packets are fragmented: the tunnel MTU is too large",
-	Means:    "a node fragments or reassembles at least 10 % of the load's packets",
+	Words: words(`
+		label: packets are fragmented: the tunnel MTU is too large
+		means: a node fragments or reassembles at least 10 % of the load's packets
+		linux: set a tunnel MTU that fits, or clamp the TCP MSS
+			$ ip link set dev TUNNEL mtu 1420
+			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
+			plan: mtu=1420
+			when: tunnel too large
+		openwrt: set the interface MTU, and enable MSS clamping for its zone
+			$ uci set network.wg0.mtu=1420
+			$ uci set firewall.@zone[1].mtu_fix=1
+			$ uci commit
+			when: tunnel too large
+		routeros: set the interface MTU, and clamp the TCP MSS
+			$ /interface wireguard set wireguard1 mtu=1420
+			when: tunnel too large
+		freebsd: set the interface MTU, and max-mss in pf
+			$ ifconfig wg0 mtu 1420
+			when: tunnel too large
+		linux: clamp the TCP MSS to the path's MTU
+			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
+			when: tunnel fits
+	`),
 	Judge: func(o *Observation) Judgement {
 		created := []string{"IpFragCreates", "Ip6FragCreates"}
 		most, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
@@ -40,25 +61,4 @@ var fragmentation = Rule{
 		Expect: 1,
 		Why:    "segments that fit are not split: goodput rises at once",
 	}),
-	Remedies: remedies(`
-		linux: set a tunnel MTU that fits, or clamp the TCP MSS
-			$ ip link set dev TUNNEL mtu 1420
-			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
-			plan: mtu=1420
-			when: tunnel too large
-		openwrt: set the interface MTU, and enable MSS clamping for its zone
-			$ uci set network.wg0.mtu=1420
-			$ uci set firewall.@zone[1].mtu_fix=1
-			$ uci commit
-			when: tunnel too large
-		routeros: set the interface MTU, and clamp the TCP MSS
-			$ /interface wireguard set wireguard1 mtu=1420
-			when: tunnel too large
-		freebsd: set the interface MTU, and max-mss in pf
-			$ ifconfig wg0 mtu 1420
-			when: tunnel too large
-		linux: clamp the TCP MSS to the path's MTU
-			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
-			when: tunnel fits
-	`),
 }

@@ -11,9 +11,17 @@ import (
 // groPathology describes GRO by fragment lists that keeps a rate low while nothing is full.
 var groPathology = Rule{
 	Class: GROPathology,
-	Label: "GRO with fragment lists slows TCP down",
-	Means: "a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 % of " +
-		"its segments, and no core is busy for more than 60 %",
+	Words: words(`
+		label: GRO with fragment lists slows TCP down
+		means: a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 \
+			% of its segments, and no core is busy for more than 60 %
+		linux: turn it off
+			$ ethtool -K DEV rx-gro-list off
+			risk: more CPU time per packet
+		openwrt: turn it off
+			$ ethtool -K DEV rx-gro-list off
+			risk: more CPU time per packet; lost on reboot
+	`),
 	Judge: func(o *Observation) Judgement {
 		s, why := o.systemOf()
 		again, _ := o.Metric(metrics.Retransmits)
@@ -40,12 +48,4 @@ var groPathology = Rule{
 		}
 		return excluded(fact("offloads", s.Node, "rx-gro-list", 0, "rx-gro-list is off on every router port"))
 	},
-	Remedies: remedies(`
-		linux: turn it off
-			$ ethtool -K DEV rx-gro-list off
-			risk: more CPU time per packet
-		openwrt: turn it off
-			$ ethtool -K DEV rx-gro-list off
-			risk: more CPU time per packet; lost on reboot
-	`),
 }

@@ -9,13 +9,15 @@ import (
 // healthy describes a load that asked for a rate and got all of it.
 var healthy = Rule{
 	Class: Healthy,
-	Label: "nothing limits this load",
 	Ends:  true,
 	Quiet: true,
-	Means: "a load with a set rate got 99 % of it, without loss (less than 0.3 % of its packets lost " +
-		"or retransmitted, less than 2 % of the probes lost) and with little delay (less than 15 ms " +
-		"above the idle RTT, or above the minimum RTT where that was not measured); or 95 % of the " +
-		"connections begun at a set rate completed, and less than 1 % failed",
+	Words: words(`
+		label: nothing limits this load
+		means: a load with a set rate got 99 % of it, without loss (less than 0.3 % of its packets \
+			lost or retransmitted, less than 2 % of the probes lost) and with little delay (less than \
+			15 ms above the idle RTT, or above the minimum RTT where that was not measured); or 95 % \
+			of the connections begun at a set rate completed, and less than 1 % failed
+	`),
 	Judge: func(o *Observation) Judgement {
 		rate := o.load().RateBps
 		if o.load().ConnectionRate > 0 {

@@ -12,10 +12,16 @@ import (
 var inlineInspection = Rule{
 	Class:    InlineInspection,
 	Wasteful: true,
-	Label:    "a program of the router's own looks at each packet",
-	Means: "a packet socket for all protocols, NFQUEUE or a log group was found on the router, " +
-		"processes use at least 0.1 of a core beside forwarding, and a core is full",
 	ToTester: true,
+	Words: words(`
+		label: a program of the router's own looks at each packet
+		means: a packet socket for all protocols, NFQUEUE or a log group was found on the router, \
+			processes use at least 0.1 of a core beside forwarding, and a core is full
+		linux: find the program, and let it see samples, or flows by a filter in the kernel
+			$ ss -0 -p
+			$ cat /proc/net/netfilter/nfnetlink_queue
+			risk: it sees less
+	`),
 	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
 		what, why := o.inspects(s.Node)
 		if why != "" {
@@ -35,12 +41,6 @@ var inlineInspection = Rule{
 			text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
 	}),
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: find the program, and let it see samples, or flows by a filter in the kernel
-			$ ss -0 -p
-			$ cat /proc/net/netfilter/nfnetlink_queue
-			risk: it sees less
-	`),
 }
 
 // inspects returns what else gets a node's packets, "" for nothing; why where that is not known.

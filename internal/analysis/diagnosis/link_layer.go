@@ -3,19 +3,10 @@ package diagnosis
 // linkLayer describes a link that is slower than it could be, damages frames, or asks for pauses.
 var linkLayer = Rule{
 	Class: LinkLayer,
-	Label: "link errors, half duplex or pause frames slow a port down",
-	Means: "a port runs at half duplex, or counts errors on at least one frame in 10,000, or at least " +
-		"100 pause frames per second",
-	Judge: func(o *Observation) Judgement {
-		best := missing("no port on the path has counters")
-		for _, node := range o.nodes() {
-			for _, port := range o.ports(node) {
-				best = likelier(best, o.linkOf(place{node, port}))
-			}
-		}
-		return best
-	},
-	Remedies: remedies(`
+	Words: words(`
+		label: link errors, half duplex or pause frames slow a port down
+		means: a port runs at half duplex, or counts errors on at least one frame in 10,000, or at \
+			least 100 pause frames per second
 		any: swap the cable and the port; enable autonegotiation at both ends
 			risk: the link goes down for a few seconds
 		linux: autonegotiate speed and duplex
@@ -31,6 +22,15 @@ var linkLayer = Rule{
 		freebsd: autonegotiate speed and duplex
 			$ ifconfig DEV media autoselect
 	`),
+	Judge: func(o *Observation) Judgement {
+		best := missing("no port on the path has counters")
+		for _, node := range o.nodes() {
+			for _, port := range o.ports(node) {
+				best = likelier(best, o.linkOf(place{node, port}))
+			}
+		}
+		return best
+	},
 }
 
 func (o *Observation) linkOf(at place) Judgement {

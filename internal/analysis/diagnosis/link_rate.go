@@ -9,12 +9,22 @@ import (
 
 // linkRate describes a link that carries no more.
 var linkRate = Rule{
-	Class: LinkRate,
-	Label: "the link is saturated",
-	Ends:  true,
-	Means: "95 % of the path's stated or detected rate arrives; or a FIFO throttles at least " +
-		"one packet in four at the rate that it is set to, while its output is even",
+	Class:    LinkRate,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: the link is saturated
+		means: 95 % of the path's stated or detected rate arrives; or a FIFO throttles at least one \
+			packet in four at the rate that it is set to, while its output is even
+		any: only a faster link helps; to keep its queue short, shape a few per cent below its rate
+			risk: a shaper costs CPU time
+			when: rate is not set
+		linux: raise the rate of the queue if the link behind it can carry more
+			$ tc -s qdisc show
+			$ tc -s class show dev DEV
+			risk: above the link rate, delay grows
+			when: rate is set
+	`),
 	Judge: func(o *Observation) Judgement {
 		q, held, why := o.held()
 		got := o.goodput()
@@ -35,16 +45,6 @@ var linkRate = Rule{
 			facts(o.heldFacts(q)...).
 			text("the link at %s is saturated at %b", q, q.rateBps)
 	},
-	Remedies: remedies(`
-		any: only a faster link helps; to keep its queue short, shape a few per cent below its rate
-			risk: a shaper costs CPU time
-			when: rate is not set
-		linux: raise the rate of the queue if the link behind it can carry more
-			$ tc -s qdisc show
-			$ tc -s class show dev DEV
-			risk: above the link rate, delay grows
-			when: rate is set
-	`),
 }
 
 // flat judges a rate limit by what two ends alone see: delay before loss, and an even rate.

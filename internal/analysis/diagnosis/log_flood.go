@@ -4,22 +4,9 @@ package diagnosis
 var logFlood = Rule{
 	Class:    LogFlood,
 	Wasteful: true,
-	Label:    "the kernel log is flooded",
-	Means:    "the router's kernel logs at least 50 lines per second, and a core is saturated",
-	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
-		lines, why := o.Sum(s.Node, "kernellog", "lines")
-		if why != "" {
-			return missing(why)
-		}
-		rate := o.perSecond(lines)
-		at := place{s.Node, "kernel log"}
-		return at.judged(requires("many-lines", rate, 5, 50).by(at.fact("lines", lines,
-			"the kernel logged %g lines per second", rate)),
-			requires("busy-core", s.Full.Busy, .5, .9).by(s.coreFact())).
-			text("the %s's kernel logs %.2g lines per second: logging takes the CPU time", s.Node, rate)
-	}),
-	Experiments: cpuDoses,
-	Remedies: remedies(`
+	Words: words(`
+		label: the kernel log is flooded
+		means: the router's kernel logs at least 50 lines per second, and a core is saturated
 		linux: rate-limit the packet filter's logging
 			$ nft add rule inet filter forward limit rate 5/second log
 			risk: log lines are lost
@@ -34,4 +21,17 @@ var logFlood = Rule{
 			risk: those log entries are gone
 		freebsd: remove log from pf rules that match a lot of traffic
 	`),
+	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
+		lines, why := o.Sum(s.Node, "kernellog", "lines")
+		if why != "" {
+			return missing(why)
+		}
+		rate := o.perSecond(lines)
+		at := place{s.Node, "kernel log"}
+		return at.judged(requires("many-lines", rate, 5, 50).by(at.fact("lines", lines,
+			"the kernel logged %g lines per second", rate)),
+			requires("busy-core", s.Full.Busy, .5, .9).by(s.coreFact())).
+			text("the %s's kernel logs %.2g lines per second: logging takes the CPU time", s.Node, rate)
+	}),
+	Experiments: cpuDoses,
 }

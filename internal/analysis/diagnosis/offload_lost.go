@@ -8,9 +8,18 @@ import (
 // offloadLost describes a flow table that does not carry the connections, or no longer does.
 var offloadLost = Rule{
 	Class: OffloadLost,
-	Label: "connections are not offloaded",
-	Means: "half of the offloaded connections are gone by the end of the window; or a flowtable is on " +
-		"and carries less than a tenth of the connections",
+	Words: words(`
+		label: connections are not offloaded
+		means: half of the offloaded connections are gone by the end of the window; or a flowtable \
+			is on and carries less than a tenth of the connections
+		linux: check that traffic reaches the rule that adds flows
+			$ nft list ruleset | grep -B2 'flow add'
+		openwrt: restart the firewall, which repopulates the table
+			$ service firewall restart
+			risk: connections may break
+		routeros: check that FastTrack is first and counts packets
+			$ /ip firewall filter print stats where action=fasttrack-connection
+	`),
 	Judge: func(o *Observation) Judgement {
 		node, why := o.firstRouter()
 		offloaded, why2 := o.Columns(node, "flows", "flows_offloaded")
@@ -32,13 +41,4 @@ var offloadLost = Rule{
 				last,
 				tracked, peak)
 	},
-	Remedies: remedies(`
-		linux: check that traffic reaches the rule that adds flows
-			$ nft list ruleset | grep -B2 'flow add'
-		openwrt: restart the firewall, which repopulates the table
-			$ service firewall restart
-			risk: connections may break
-		routeros: check that FastTrack is first and counts packets
-			$ /ip firewall filter print stats where action=fasttrack-connection
-	`),
 }

@@ -9,11 +9,14 @@ import (
 // receiver work on its packets in turn, so that no core is full and only a second connection would gain.
 var oneFlow = Rule{
 	Class: OneFlow,
-	Label: "one connection keeps this machine's cores busy in turn",
 	Quiet: true,
-	Means: "one machine runs all roles of the lab, and carries a single TCP connection: its cores are " +
-		"busy for at least 55 % of the window, none of them all the time, TCP always has data and " +
-		"waits for no window or buffer, and queueing adds less than half a millisecond",
+	Words: words(`
+		label: one connection keeps this machine's cores busy in turn
+		means: one machine runs all roles of the lab, and carries a single TCP connection: its \
+			cores are busy for at least 55 % of the window, none of them all the time, TCP always has \
+			data and waits for no window or buffer, and queueing adds less than half a millisecond
+		any: measure with several streams, or use a separate machine for each role (peer)
+	`),
 	Judge: func(o *Observation) Judgement {
 		if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {
 			return excluded()
@@ -51,7 +54,4 @@ var oneFlow = Rule{
 		Expect: 1,
 		Why:    "several connections keep all cores at work at once: goodput grows",
 	}),
-	Remedies: remedies(`
-		any: measure with several streams, or use a separate machine for each role (peer)
-	`),
 }

@@ -5,9 +5,14 @@ import "github.com/chokepoint-lab/chokepoint/internal/factor"
 // oneTunnelOneCore describes a tunnel whose packets pass one core in a row while others idle.
 var oneTunnelOneCore = Rule{
 	Class: OneTunnel,
-	Label: "a single tunnel saturates one core",
-	Means: "the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the window, " +
-		"and another idles for at least 40 %",
+	Words: words(`
+		label: a single tunnel saturates one core
+		means: the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the \
+			window, and another idles for at least 40 %
+		any: spread the traffic over several tunnels
+			risk: each flow still uses one tunnel
+			plan: tunnels=2
+	` + spreading),
 	Judge: func(o *Observation) Judgement {
 		tunnel := o.tunnel()
 		if tunnel == "" || factor.InUserspace(tunnel) || o.load().Tunnels > 1 {
@@ -32,9 +37,4 @@ var oneTunnelOneCore = Rule{
 			Resource: []float64{1, 2, 4}, From: FromTester, Expect: 1,
 			Why: "parallel tunnels run on more cores"}}, cpuDoses(o)...)
 	},
-	Remedies: remedies(`
-		any: spread the traffic over several tunnels
-			risk: each flow still uses one tunnel
-			plan: tunnels=2
-	` + spreading),
 }

@@ -5,12 +5,17 @@ import "slices"
 // optionsStripped describes a connection without the window scale option, so that no window
 // exceeds 64 kB (RFC 7323, section 2.3).
 var optionsStripped = Rule{
-	Class: OptionsStripped,
-	Ends:  true,
-	Label: "TCP runs without the window scale option",
-	Means: "the ends did not agree on window scaling, and the receive window limits TCP for at least " +
-		"40 % of the time",
+	Class:    OptionsStripped,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: TCP runs without the window scale option
+		means: the ends did not agree on window scaling, and the receive window limits TCP for at \
+			least 40 % of the time
+		linux: look for the rule or device that removes TCP options
+			$ nft list ruleset | grep 'tcp option'
+			$ sysctl net.ipv4.tcp_window_scaling
+	`),
 	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 		unscaled, why := o.unscaled()
 		if why != "" {
@@ -34,11 +39,6 @@ var optionsStripped = Rule{
 	}),
 	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 		"much"),
-	Remedies: remedies(`
-		linux: look for the rule or device that removes TCP options
-			$ nft list ruleset | grep 'tcp option'
-			$ sysctl net.ipv4.tcp_window_scaling
-	`),
 }
 
 // unscaled reports whether a connection of the load was set up without window scaling.

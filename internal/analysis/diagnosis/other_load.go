@@ -12,9 +12,23 @@ import (
 // observing.
 var otherLoad = Rule{
 	Class: OtherLoad,
-	Label: "other work takes the CPU time",
-	Means: "processes other than forwarding and the load generator take at least 35 % of the CPU " +
-		"time, and no core has time left",
+	Words: words(`
+		label: other work takes the CPU time
+		means: processes other than forwarding and the load generator take at least 35 % of the CPU \
+			time, and no core has time left
+		linux: stop it, or pin it away from the core that forwards packets
+			$ top -b -n 1 | head -20
+			$ taskset -p 2 PID
+			risk: it runs slower
+		openwrt: see what runs; stop statistics and web management while it matters
+			$ top -b -n 1 | head -20
+			$ service collectd stop
+		routeros: see what runs; close WinBox, stop The Dude, graphing and SNMP polling
+			$ /tool profile cpu=all
+		freebsd: see what runs; stop it, or pin it to another core
+			$ top -bSH 20
+			$ cpuset -l 1 -p PID
+	`),
 	Judge: func(o *Observation) Judgement {
 		nodes := []string{record.HostNode}
 		if !o.Shared() {
@@ -30,20 +44,6 @@ var otherLoad = Rule{
 		return best
 	},
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: stop it, or pin it away from the core that forwards packets
-			$ top -b -n 1 | head -20
-			$ taskset -p 2 PID
-			risk: it runs slower
-		openwrt: see what runs; stop statistics and web management while it matters
-			$ top -b -n 1 | head -20
-			$ service collectd stop
-		routeros: see what runs; close WinBox, stop The Dude, graphing and SNMP polling
-			$ /tool profile cpu=all
-		freebsd: see what runs; stop it, or pin it to another core
-			$ top -bSH 20
-			$ cpuset -l 1 -p PID
-	`),
 }
 
 func (o *Observation) otherLoadAt(node string) Judgement {

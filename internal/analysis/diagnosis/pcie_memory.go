@@ -15,9 +15,17 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 // the bus or for memory.
 var pcieMemory = Rule{
 	Class: PCIeMemory,
-	Label: "the PCIe bus or memory slows a NIC down",
-	Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +
-		"80 %; a PCIe link below what both ends support makes it more likely",
+	Words: words(`
+		label: the PCIe bus or memory slows a NIC down
+		means: a NIC discards at least one received packet in 1,000 while no core is busy for more \
+			than 80 %; a PCIe link below what both ends support makes it more likely
+		linux: check the NIC's PCIe link: if it is not at full width and speed, use another slot
+			$ lspci -vv | grep -E 'LnkCap|LnkSta'
+			risk: none
+		linux: keep the NIC's queues on the NUMA node that it is attached to
+			$ cat /sys/class/net/DEV/device/numa_node
+			risk: none
+	`),
 	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 		best := missing("no port belongs to a physical NIC")
 		for _, node := range o.Routers() {
@@ -40,14 +48,6 @@ var pcieMemory = Rule{
 		Why: "at the same packet rate, " +
 			"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit",
 	}),
-	Remedies: remedies(`
-		linux: check the NIC's PCIe link: if it is not at full width and speed, use another slot
-			$ lspci -vv | grep -E 'LnkCap|LnkSta'
-			risk: none
-		linux: keep the NIC's queues on the NUMA node that it is attached to
-			$ cat /sys/class/net/DEV/device/numa_node
-			risk: none
-	`),
 }
 
 func (o *Observation) discardsOf(s system, at place) Judgement {

@@ -13,11 +13,27 @@ import (
 var pmtuBlackHole = Rule{
 	Class:    PMTUBlackHole,
 	Wasteful: true,
-	Label:    "a PMTU black hole drops large packets",
 	Ends:     true,
 	OfFailed: true,
-	Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
-		"arrives while probes are answered, and a node drops packets that would need fragmentation",
+	Words: words(`
+		label: a PMTU black hole drops large packets
+		means: packets as large as the path MTU do not come back while small ones do; or almost \
+			nothing arrives while probes are answered, and a node drops packets that would need \
+			fragmentation
+		linux: let ICMP errors through, or clamp the TCP MSS
+			$ nft add rule inet filter output icmp type destination-unreachable accept
+			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
+			plan: mss_clamp=pmtu
+		openwrt: enable MSS clamping for the zone
+			$ uci set firewall.@zone[1].mtu_fix=1
+			$ uci commit firewall
+			$ service firewall restart
+		routeros: clamp the TCP MSS
+			$ /ip firewall mangle add chain=forward protocol=tcp tcp-flags=syn action=change-mss \
+			new-mss=clamp-to-pmtu passthrough=yes
+		freebsd: let pf pass ICMP errors, and set max-mss
+			$ pfctl -sr
+	`),
 	Judge: func(o *Observation) Judgement {
 		drops, at, known := o.maxOnPath([]string{"IpFragFails", "Ip6InTooBigErrors"})
 		sender, _ := o.Ends()
@@ -58,21 +74,6 @@ var pmtuBlackHole = Rule{
 		Expect: 1,
 		Why:    "small segments get through a PMTU black hole: goodput recovers",
 	}),
-	Remedies: remedies(`
-		linux: let ICMP errors through, or clamp the TCP MSS
-			$ nft add rule inet filter output icmp type destination-unreachable accept
-			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
-			plan: mss_clamp=pmtu
-		openwrt: enable MSS clamping for the zone
-			$ uci set firewall.@zone[1].mtu_fix=1
-			$ uci commit firewall
-			$ service firewall restart
-		routeros: clamp the TCP MSS
-			$ /ip firewall mangle add chain=forward protocol=tcp tcp-flags=syn action=change-mss \
-			new-mss=clamp-to-pmtu passthrough=yes
-		freebsd: let pf pass ICMP errors, and set max-mss
-			$ pfctl -sr
-	`),
 }
 
 // swallows judges a path on which no MTU is known to drop packets: it names what else may.

@@ -4,12 +4,21 @@ import "slices"
 
 // policer describes a policer, which drops what exceeds a rate instead of queueing it.
 var policer = Rule{
-	Class: Policer,
-	Label: "a policer drops traffic above its rate",
-	Ends:  true,
-	Means: "an ingress filter drops at least 0.3 % of the load's packets; without a view of the " +
-		"router: 2 % of the segments are retransmitted while no queueing delay is added",
+	Class:    Policer,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: a policer drops traffic above its rate
+		means: an ingress filter drops at least 0.3 % of the load's packets; without a view of the \
+			router: 2 % of the segments are retransmitted while no queueing delay is added
+		linux: shape instead of policing, or raise the policer's burst
+			$ tc -s filter show dev DEV ingress
+			risk: a shaper adds delay
+		routeros: use a queue instead of a limit rule
+			risk: FastTrack bypasses queues
+		any: if the provider polices: shape slightly below its rate, so that nothing is dropped
+			risk: costs a few per cent of the rate
+	`),
 	Judge: func(o *Observation) Judgement {
 		loss, lost, ok := o.lossOf()
 		probes, tcp, least, timed := o.addedDelay()
@@ -44,15 +53,6 @@ var policer = Rule{
 			supports("filter", seen), supports("short-delay", seen*degree(delay, 20e6, 5e6)), idle).
 			facts(lost, delayFact(least, probes, "queueing added %n to the probe RTT", probes))
 	},
-	Remedies: remedies(`
-		linux: shape instead of policing, or raise the policer's burst
-			$ tc -s filter show dev DEV ingress
-			risk: a shaper adds delay
-		routeros: use a queue instead of a limit rule
-			risk: FastTrack bypasses queues
-		any: if the provider polices: shape slightly below its rate, so that nothing is dropped
-			risk: costs a few per cent of the rate
-	`),
 }
 
 // blind reports whether no router of the way has samples.

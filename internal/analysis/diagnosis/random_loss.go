@@ -22,11 +22,19 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 var randomLoss = Rule{
 	Class:    RandomLoss,
 	Wasteful: true,
-	Label:    "packets are lost at random",
 	Ends:     true,
-	Means: "at least 0.15 % of the packets are lost although no rate, queue or policer explains it, " +
-		"and queueing adds little delay; probes are lost, too",
 	ToTester: true,
+	Words: words(`
+		label: packets are lost at random
+		means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
+			it, and queueing adds little delay; probes are lost, too
+		linux: check the link: cable, optics, Wi-Fi, duplex
+			$ ethtool -S DEV | grep -iE 'err|drop|crc'
+			$ ip -s -s link show dev DEV
+		linux: use a congestion control that tolerates random loss
+			$ sysctl -w net.ipv4.tcp_congestion_control=bbr
+			risk: it takes more from other flows
+	`),
 	Judge: func(o *Observation) Judgement {
 		loss, lost, ok := o.lossOf()
 		if !ok {
@@ -84,12 +92,4 @@ var randomLoss = Rule{
 			contradicts("throttles", held.holds(), .05, .25),
 			contradicts("spurious", spurious, .3, .7), contradicts("seen-reordered", reordered, .0005, .005))
 	},
-	Remedies: remedies(`
-		linux: check the link: cable, optics, Wi-Fi, duplex
-			$ ethtool -S DEV | grep -iE 'err|drop|crc'
-			$ ip -s -s link show dev DEV
-		linux: use a congestion control that tolerates random loss
-			$ sysctl -w net.ipv4.tcp_congestion_control=bbr
-			risk: it takes more from other flows
-	`),
 }

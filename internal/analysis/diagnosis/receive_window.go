@@ -2,12 +2,21 @@ package diagnosis
 
 // receiveWindow describes a window that is too small for the RTT.
 var receiveWindow = Rule{
-	Class: ReceiveWindow,
-	Label: "the receive window is too small for the RTT",
-	Ends:  true,
-	Means: "the receive window limits TCP for at least 40 % of the time while the receiver keeps up: " +
-		"it rarely closes its window",
+	Class:    ReceiveWindow,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: the receive window is too small for the RTT
+		means: the receive window limits TCP for at least 40 % of the time while the receiver keeps \
+			up: it rarely closes its window
+		linux: let the receiver autotune up to a larger buffer
+			$ sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'
+			risk: each connection may use that much memory
+			when: window at ceiling
+		any: let TCP's window scale option through: without it no window exceeds 64 kB
+			when: window unscaled
+		any: leave the buffer size to the kernel: do not set SO_RCVBUF
+	`),
 	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 		_, receiver := o.Ends()
 		bytes, rtt := o.inFlight()
@@ -33,15 +42,6 @@ var receiveWindow = Rule{
 	}),
 	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 		"much"),
-	Remedies: remedies(`
-		linux: let the receiver autotune up to a larger buffer
-			$ sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'
-			risk: each connection may use that much memory
-			when: window at ceiling
-		any: let TCP's window scale option through: without it no window exceeds 64 kB
-			when: window unscaled
-		any: leave the buffer size to the kernel: do not set SO_RCVBUF
-	`),
 }
 
 // waitsElsewhere contradicts an end's buffer as the limit where packets wait long elsewhere, so that it would

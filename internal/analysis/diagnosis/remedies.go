@@ -10,19 +10,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// remedies reads a list of what helps. A line such as "linux: lengthen the queue" names the system, or any,
-// and begins a remedy. The following lines hold its commands, each after "$", its risk, the factor and level
-// that express it in a plan, the kind of tunnel that it is for, and the condition under which it is to be done.
-// A line that ends with a backslash goes on in the next.
-func remedies(text string) (out []Remedy) {
+// Words holds what is said about a class.
+type Words struct {
+	Label    string // for a sentence: "one core of the router is saturated by softirq"
+	Means    string // when the rule fires, with the thresholds
+	Remedies []Remedy
+}
+
+// words reads the label of a class, when its rule fires, and what helps. A line such as "linux: lengthen the
+// queue" names the system, or any, and begins a remedy. The following lines hold its commands, each after "$",
+// its risk, the factor and level that express it in a plan, the kind of tunnel that it is for, and the
+// condition under which it is to be done. A line that ends with a backslash goes on in the next.
+func words(text string) (w Words) {
+	last := &Remedy{}
 	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		last := &Remedy{}
-		if len(out) > 0 {
-			last = &out[len(out)-1]
-		}
 		switch key {
 		case "":
+		case "label:":
+			w.Label = value
+		case "means:":
+			w.Means = value
 		case "$":
 			last.Commands = append(last.Commands, value)
 		case "risk:":
@@ -35,13 +43,11 @@ func remedies(text string) (out []Remedy) {
 			last.When = value
 		default:
 			system := strings.TrimSuffix(key, ":")
-			if system == "any" {
-				system = ""
-			}
-			out = append(out, Remedy{System: system, Do: value})
+			w.Remedies = append(w.Remedies, Remedy{System: strings.TrimPrefix(system, "any"), Do: value})
+			last = &w.Remedies[len(w.Remedies)-1]
 		}
 	}
-	return out
+	return w
 }
 
 var continued = regexp.MustCompile(`\\\n\s*`)

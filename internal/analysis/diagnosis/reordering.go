@@ -10,11 +10,20 @@ import (
 var reordering = Rule{
 	Class:    Reordering,
 	Wasteful: true,
-	Label:    "packets are reordered",
 	Ends:     true,
-	Means: "at least 5 % of the segments arrive out of order while few are lost, or 1 % of the UDP " +
-		"packets do",
 	ToTester: true,
+	Words: words(`
+		label: packets are reordered
+		means: at least 5 % of the segments arrive out of order while few are lost, or 1 % of the \
+			UDP packets do
+		linux: keep each flow's packets on one core and one link
+			$ ip link show type bond
+			$ cat /sys/class/net/DEV/queues/rx-*/rps_cpus
+			risk: each flow then gets only one core or link
+		linux: make senders tolerate more reordering
+			$ sysctl -w net.ipv4.tcp_reordering=30
+			risk: real losses are repaired later
+	`),
 	Judge: func(o *Observation) Judgement {
 		loss, lost, ok := o.lossOf()
 		if !ok {
@@ -56,15 +65,6 @@ var reordering = Rule{
 		return j
 	},
 	Experiments: streamDoses(0, "reordering slows each connection down: more of them carry more"),
-	Remedies: remedies(`
-		linux: keep each flow's packets on one core and one link
-			$ ip link show type bond
-			$ cat /sys/class/net/DEV/queues/rx-*/rps_cpus
-			risk: each flow then gets only one core or link
-		linux: make senders tolerate more reordering
-			$ sysctl -w net.ipv4.tcp_reordering=30
-			risk: real losses are repaired later
-	`),
 }
 
 // delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate, or else the

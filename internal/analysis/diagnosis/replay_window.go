@@ -11,11 +11,18 @@ const byReplay = "IPsec's replay window"
 var replayWindow = Rule{
 	Class:    ReplayWindow,
 	Wasteful: true,
-	Label:    "the tunnel drops packets as replayed: they arrive late",
-	Means: "IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie " +
-		"outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended " +
-		"sequence numbers), and these are at least half of what the ends miss",
 	ToTester: true,
+	Words: words(`
+		label: the tunnel drops packets as replayed: they arrive late
+		means: IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie \
+			outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended \
+			sequence numbers), and these are at least half of what the ends miss
+		linux: use a larger replay window
+			$ ip xfrm state
+			$ swanctl.conf: children.NAME.replay_window = 1024
+			risk: none known; both directions of both ends have one
+		any: find what reorders packets before they are decrypted: several cores, queues or links
+	`),
 	Judge: func(o *Observation) Judgement {
 		late, at, counter, known := 0.0, "", lateCounters[0], false
 		for _, node := range o.wayNodes() {
@@ -31,11 +38,4 @@ var replayWindow = Rule{
 		}
 		return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
 	},
-	Remedies: remedies(`
-		linux: use a larger replay window
-			$ ip xfrm state
-			$ swanctl.conf: children.NAME.replay_window = 1024
-			risk: none known; both directions of both ends have one
-		any: find what reorders packets before they are decrypted: several cores, queues or links
-	`),
 }

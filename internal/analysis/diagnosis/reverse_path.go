@@ -11,12 +11,24 @@ import (
 // reversePath describes a queue that throttles acknowledgements: TCP sends no faster than they
 // return.
 var reversePath = Rule{
-	Class: ReversePath,
-	Label: "the way of the acknowledgements is saturated",
-	Means: "a queue on the way back throttles at least one packet in four and has packets waiting in " +
-		"it for most of the window, or sends what it is set to, while none on the way of the data " +
-		"does; or half of the acknowledgements die; or the added RTT passes in a queue on the way back",
+	Class:    ReversePath,
 	ToTester: true,
+	Words: words(`
+		label: the way of the acknowledgements is saturated
+		means: a queue on the way back throttles at least one packet in four and has packets \
+			waiting in it for most of the window, or sends what it is set to, while none on the way of \
+			the data does; or half of the acknowledgements die; or the added RTT passes in a queue on \
+			the way back
+		linux: raise the rate of the queue, or let CAKE thin out acknowledgements
+			$ tc qdisc change dev DEV root cake ack-filter
+			risk: above the link rate, delay grows
+		openwrt: raise the SQM rate of that direction
+			$ uci set sqm.@queue[0].upload=KBITS
+			$ uci commit sqm
+			$ service sqm restart
+			risk: above the link rate, delay grows
+		any: ask for a line with a faster way back: TCP needs about 2 % of its rate there
+	`),
 	Judge: func(o *Observation) Judgement {
 		died, some := o.acksDie()
 		q, why := o.acksHeld()
@@ -44,17 +56,6 @@ var reversePath = Rule{
 		}
 		return held
 	},
-	Remedies: remedies(`
-		linux: raise the rate of the queue, or let CAKE thin out acknowledgements
-			$ tc qdisc change dev DEV root cake ack-filter
-			risk: above the link rate, delay grows
-		openwrt: raise the SQM rate of that direction
-			$ uci set sqm.@queue[0].upload=KBITS
-			$ uci commit sqm
-			$ service sqm restart
-			risk: above the link rate, delay grows
-		any: ask for a line with a faster way back: TCP needs about 2 % of its rate there
-	`),
 }
 
 // acksDie judges a way back on which most acknowledgements die: TCP learns late, or never, that data arrived.

@@ -11,11 +11,24 @@ import (
 var ruleDrop = Rule{
 	Class:    RuleDrop,
 	Wasteful: true,
-	Label:    "a rule or filter drops packets",
-	Means: "at least half of the packets that the ends miss die in one node, by its kernel's drop " +
-		"reasons, by the counters of its ports or by those of its IP layer, and neither a queue nor a " +
-		"table nor the CPU dropped them",
 	ToTester: true,
+	Words: words(`
+		label: a rule or filter drops packets
+		means: at least half of the packets that the ends miss die in one node, by its kernel's \
+			drop reasons, by the counters of its ports or by those of its IP layer, and neither a \
+			queue nor a table nor the CPU dropped them
+		linux: find the rule whose counter grows under load, and raise its limit or remove it
+			$ nft list ruleset
+			$ iptables -vnL
+			$ tc -s filter show dev DEV ingress
+			risk: the rule may protect something
+		routeros: find the rule whose counter grows under load
+			$ /ip firewall filter print stats where action=drop
+			risk: the rule may protect something
+		freebsd: find the rule whose counter grows under load
+			$ pfctl -vsr
+			risk: the rule may protect something
+	`),
 	Judge: func(o *Observation) Judgement {
 		d, why := o.died()
 		if why != "" {
@@ -60,19 +73,6 @@ var ruleDrop = Rule{
 				supports("rule-found", yes(found)), supports("rule-counts", yes(counts))).
 			text("%s; %s", d, cause)
 	},
-	Remedies: remedies(`
-		linux: find the rule whose counter grows under load, and raise its limit or remove it
-			$ nft list ruleset
-			$ iptables -vnL
-			$ tc -s filter show dev DEV ingress
-			risk: the rule may protect something
-		routeros: find the rule whose counter grows under load
-			$ /ip firewall filter print stats where action=drop
-			risk: the rule may protect something
-		freebsd: find the rule whose counter grows under load
-			$ pfctl -vsr
-			risk: the rule may protect something
-	`),
 }
 
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).

@@ -20,9 +20,32 @@ const (
 // ruleList describes a packet filter that compares each packet with a long list.
 var ruleList = Rule{
 	Class: RuleList,
-	Label: "the packet filter's rule list takes the CPU time",
-	Means: "matching the forwarded packets against all rules takes at least 35 % of the busy time, as " +
-		"estimated from rule count, packet rate and CPU speed, and a core is saturated",
+	Words: words(`
+		label: the packet filter's rule list takes the CPU time
+		means: matching the forwarded packets against all rules takes at least 35 % of the busy \
+			time, as estimated from rule count, packet rate and CPU speed, and a core is saturated
+		linux: accept established connections first; match addresses with a set or map
+			$ nft insert rule inet filter forward ct state established,related accept
+			risk: later rules no longer see these packets
+		linux: let established connections skip the rules (nftables flowtable)
+			risk: they also skip the rules that classify for queues
+			plan: flowtable=on
+			when: not offloaded
+		openwrt: use an ipset instead of single rules
+		openwrt: enable software flow offloading
+			$ uci set firewall.@defaults[0].flow_offloading=1
+			$ uci commit firewall
+			$ service firewall restart
+			risk: SQM is bypassed
+			plan: flowtable=on
+			when: not offloaded
+		routeros: put the rule for established connections first, and use address lists
+			$ /ip firewall filter add chain=forward connection-state=established,related \
+			action=accept place-before=0
+			risk: later rules no longer see them
+		freebsd: use tables in pf, and keep state
+			$ pfctl -t T -T add A
+	`),
 	Judge: func(o *Observation) Judgement {
 		s, why := o.systemOf()
 		node, why2 := o.firstRouter()
@@ -69,27 +92,4 @@ var ruleList = Rule{
 			"at this packet rate they take about %h of the CPU time used", share), s.coreFact())
 	},
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: accept established connections first; match addresses with a set or map
-			$ nft insert rule inet filter forward ct state established,related accept
-			risk: later rules no longer see these packets
-		linux: let established connections skip the rules (nftables flowtable)
-			risk: they also skip the rules that classify for queues
-			plan: flowtable=on
-			when: not offloaded
-		openwrt: use an ipset instead of single rules
-		openwrt: enable software flow offloading
-			$ uci set firewall.@defaults[0].flow_offloading=1
-			$ uci commit firewall
-			$ service firewall restart
-			risk: SQM is bypassed
-			plan: flowtable=on
-			when: not offloaded
-		routeros: put the rule for established connections first, and use address lists
-			$ /ip firewall filter add chain=forward connection-state=established,related \
-			action=accept place-before=0
-			risk: later rules no longer see them
-		freebsd: use tables in pf, and keep state
-			$ pfctl -t T -T add A
-	`),
 }

@@ -4,12 +4,18 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // sendBuffer describes a send buffer that holds less than an RTT takes.
 var sendBuffer = Rule{
-	Class: SendBuffer,
-	Label: "the send buffer is too small",
-	Ends:  true,
-	Means: "the send buffer limits TCP for at least 30 % of the time; or the data in flight fills most " +
-		"of a buffer of 128 KiB or less",
+	Class:    SendBuffer,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: the send buffer is too small
+		means: the send buffer limits TCP for at least 30 % of the time; or the data in flight \
+			fills most of a buffer of 128 KiB or less
+		linux: let the sender autotune up to a larger buffer
+			$ sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'
+			risk: each connection may use that much memory
+		any: leave the buffer size to the kernel: do not set SO_SNDBUF
+	`),
 	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 		sender, _ := o.Ends()
 		send, _ := o.buffers()
@@ -37,10 +43,4 @@ var sendBuffer = Rule{
 	}),
 	Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as "+
 		"much"),
-	Remedies: remedies(`
-		linux: let the sender autotune up to a larger buffer
-			$ sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'
-			risk: each connection may use that much memory
-		any: leave the buffer size to the kernel: do not set SO_SNDBUF
-	`),
 }

@@ -2,24 +2,14 @@ package diagnosis
 
 // shaper describes a queue that holds packets to a rate.
 var shaper = Rule{
-	Class: Shaper,
-	Label: "a shaper limits the rate",
-	Ends:  true,
-	Means: "a queue with classes, or one with AQM, throttles at least one packet in four while its " +
-		"output is even; it carries the rate that it is set to or, where that is not known, packets " +
-		"wait in it",
+	Class:    Shaper,
+	Ends:     true,
 	ToTester: true,
-	Judge: func(o *Observation) Judgement {
-		q, held, why := o.held()
-		if why != "" {
-			return missing(why)
-		}
-		return q.judged(held...).
-			with(requires("shaper", yes(q.managed || q.owned))).
-			facts(o.heldFacts(q)...).
-			text("a shaper at %b on %s", q.rateBps, q)
-	},
-	Remedies: remedies(`
+	Words: words(`
+		label: a shaper limits the rate
+		means: a queue with classes, or one with AQM, throttles at least one packet in four while \
+			its output is even; it carries the rate that it is set to or, where that is not known, \
+			packets wait in it
 		linux: raise the shaper's rate if the link behind it can carry more
 			$ tc -s qdisc show
 			$ tc -s class show dev DEV
@@ -36,4 +26,14 @@ var shaper = Rule{
 			$ dnctl pipe show
 			risk: above the link rate, delay grows
 	`),
+	Judge: func(o *Observation) Judgement {
+		q, held, why := o.held()
+		if why != "" {
+			return missing(why)
+		}
+		return q.judged(held...).
+			with(requires("shaper", yes(q.managed || q.owned))).
+			facts(o.heldFacts(q)...).
+			text("a shaper at %b on %s", q.rateBps, q)
+	},
 }

@@ -6,34 +6,34 @@ import "slices"
 // cores idle: its burst is used up before its timer runs again (tc-tbf(8), burst).
 var shaperBurst = Rule{
 	Class: ShaperBurst,
-	Label: "a shaper passes less than its rate",
-	Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
-		"of that rate while no core is full",
-	Judge: func(o *Observation) Judgement {
-		return o.belowRate(requires("idle-cores", o.fullest(), .95, .8), "its burst is too small")
-	},
-	Remedies: remedies(`
+	Words: words(`
+		label: a shaper passes less than its rate
+		means: a queue that is set to a rate always has packets waiting, and passes at most four \
+			fifths of that rate while no core is full
 		linux: raise its burst to what the rate carries in a few milliseconds
 			$ tc -s -d qdisc show dev DEV
 			$ tc -s -d class show dev DEV
 			risk: more packets leave back to back
 	`),
+	Judge: func(o *Observation) Judgement {
+		return o.belowRate(requires("idle-cores", o.fullest(), .95, .8), "its burst is too small")
+	},
 }
 
 // shaperCPU is like shaperBurst for a full core, which moves no more.
 var shaperCPU = Rule{
 	Class: ShaperCPU,
-	Label: "the CPU holds a shaper below its rate",
-	Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
-		"of that rate while a core is full",
+	Words: words(`
+		label: the CPU holds a shaper below its rate
+		means: a queue that is set to a rate always has packets waiting, and passes at most four \
+			fifths of that rate while a core is full
+		linux: use a cheaper shaper, such as htb with fq_codel for CAKE, or set the rate to what \
+			it holds
+	`),
 	Judge: func(o *Observation) Judgement {
 		return o.belowRate(requires("full-core", o.fullest(), .85, .97), "a core is full")
 	},
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		linux: use a cheaper shaper, such as htb with fq_codel for CAKE, or set the rate to what \
-			it holds
-	`),
 }
 
 // belowRate judges the queue that always has packets and passes the least of its configured rate.

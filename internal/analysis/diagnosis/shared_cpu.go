@@ -10,9 +10,12 @@ import (
 // sharedCPU describes the natural limit of a lab whose roles share one machine's cores.
 var sharedCPU = Rule{
 	Class: SharedCPU,
-	Label: "the cores that all roles share are saturated",
 	Quiet: true,
-	Means: "one machine runs all roles of the lab, and its cores are saturated",
+	Words: words(`
+		label: the cores that all roles share are saturated
+		means: one machine runs all roles of the lab, and its cores are saturated
+		any: use a machine with more cores, or a separate machine for each role (peer)
+	`),
 	Judge: func(o *Observation) Judgement {
 		near := o.Run.Near()
 		node, roles := record.HostNode, "client, router and server"
@@ -45,9 +48,6 @@ var sharedCPU = Rule{
 		Why: "saturated cores move " +
 			"a fixed number of packets, whatever their size",
 	}),
-	Remedies: remedies(`
-		any: use a machine with more cores, or a separate machine for each role (peer)
-	`),
 }
 
 // knownUser contradicts that shared cores are full by themselves where one user of them is known: a tunnel's

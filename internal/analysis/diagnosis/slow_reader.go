@@ -4,13 +4,16 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // slowReader describes an application that reads its data too slowly.
 var slowReader = Rule{
-	Class: SlowReader,
-	Label: "the receiving application is slow",
-	Ends:  true,
-	Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it " +
-		"at least ten times per second, or its buffer has room for far more than is in flight: it is " +
-		"full of data that was not read",
+	Class:    SlowReader,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: the receiving application is slow
+		means: the receive window limits TCP for at least 40 % of the time, and the receiver closes \
+			it at least ten times per second, or its buffer has room for far more than is in flight: \
+			it is full of data that was not read
+		any: make the application read faster: larger reads, its own thread, no work between reads
+	`),
 	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 		_, receiver := o.Ends()
 		uneven, _ := o.Metric(metrics.Consistency)
@@ -41,7 +44,4 @@ var slowReader = Rule{
 	}),
 	Experiments: streamDoses(0, "a slow application reads no faster from several "+
 		"connections"),
-	Remedies: remedies(`
-		any: make the application read faster: larger reads, its own thread, no work between reads
-	`),
 }

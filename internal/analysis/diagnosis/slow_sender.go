@@ -7,13 +7,16 @@ import (
 
 // slowSender describes an application that has no more to send.
 var slowSender = Rule{
-	Class: SlowSender,
-	Label: "the sending application is slow",
-	Ends:  true,
-	Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a " +
-		"quarter of what the congestion window allows was in flight; with a normal buffer size, and " +
-		"its thread was neither busy nor waiting for a shared core",
+	Class:    SlowSender,
+	Ends:     true,
 	ToTester: true,
+	Words: words(`
+		label: the sending application is slow
+		means: a full-rate load had nothing to send for at least 25 % of the time, or less than a \
+			quarter of what the congestion window allows was in flight; with a normal buffer size, and \
+			its thread was neither busy nor waiting for a shared core
+		any: make the application write faster: larger writes, no work between writes
+	`),
 	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 		sender, _ := o.Ends()
 		at := place{sender, "application"}
@@ -56,9 +59,6 @@ var slowSender = Rule{
 	}),
 	Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 		"connections"),
-	Remedies: remedies(`
-		any: make the application write faster: larger writes, no work between writes
-	`),
 }
 
 // starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles

@@ -9,11 +9,22 @@ import (
 var smallQueue = Rule{
 	Class:    SmallQueue,
 	Wasteful: true,
-	Label:    "a queue is too small",
-	Means: "a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds " +
-		"little delay; or it throttles, and drops packets while its output stays a fifth below the " +
-		"rate that it is set to; or it dropped packets while the load began, and the congestion " +
-		"window has not recovered yet",
+	Words: words(`
+		label: a queue is too small
+		means: a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds \
+			little delay; or it throttles, and drops packets while its output stays a fifth below the \
+			rate that it is set to; or it dropped packets while the load began, and the congestion \
+			window has not recovered yet
+		linux: use a longer queue, preferably one with AQM
+			$ tc qdisc replace dev DEV root fq_codel
+			risk: a long FIFO adds delay
+			plan: queue=fq_codel
+		openwrt: use the default qdisc
+			$ tc qdisc replace dev DEV root fq_codel
+		routeros: use a longer queue type on the interface
+			$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
+			risk: more latency under load
+	`),
 	Judge: func(o *Observation) Judgement {
 		q, why := o.losing(queue.fifo)
 		if why != "" {
@@ -52,17 +63,6 @@ var smallQueue = Rule{
 		}
 		return j
 	},
-	Remedies: remedies(`
-		linux: use a longer queue, preferably one with AQM
-			$ tc qdisc replace dev DEV root fq_codel
-			risk: a long FIFO adds delay
-			plan: queue=fq_codel
-		openwrt: use the default qdisc
-			$ tc qdisc replace dev DEV root fq_codel
-		routeros: use a longer queue type on the interface
-			$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
-			risk: more latency under load
-	`),
 }
 
 // droppedEarly judges a FIFO that dropped packets while the load began: TCP has since grown its congestion

@@ -5,8 +5,15 @@ package diagnosis
 var smallSegments = Rule{
 	Class:    SmallSegments,
 	Wasteful: true,
-	Label:    "TCP's segments are small",
-	Means:    "a segment holds less than half of what Ethernet carries, and a core that moves them is full",
+	Words: words(`
+		label: TCP's segments are small
+		means: a segment holds less than half of what Ethernet carries, and a core that moves them \
+			is full
+		linux: look for what clamps the MSS, and for a small MTU on the way
+			$ nft list ruleset | grep maxseg
+			$ ip link | grep mtu
+			$ ip route | grep advmss
+	`),
 	Judge: func(o *Observation) Judgement {
 		segment := o.mss()
 		if segment == 0 {
@@ -28,10 +35,4 @@ var smallSegments = Rule{
 			gain(min(ethernetMSS/mss, max(o.gainToTester(), 1))).
 			text("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs as much", segment)
 	},
-	Remedies: remedies(`
-		linux: look for what clamps the MSS, and for a small MTU on the way
-			$ nft list ruleset | grep maxseg
-			$ ip link | grep mtu
-			$ ip route | grep advmss
-	`),
 }

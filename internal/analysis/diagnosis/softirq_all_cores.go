@@ -3,19 +3,10 @@ package diagnosis
 // softirqAllCores describes a router whose cores are all full of packet work.
 var softirqAllCores = Rule{
 	Class: SoftirqAllCores,
-	Label: "all cores of the router are saturated by softirq",
-	Means: "every core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
-		"softirqs",
-	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
-		j := s.at("cpu").judged(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
-			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()), o.quota(s.Node))
-		if len(s.Cores) == 1 {
-			return j.text("the %s's only core is saturated by softirq", s.Node)
-		}
-		return j.text("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
-	}),
-	Experiments: cpuDoses,
-	Remedies: remedies(`
+	Words: words(`
+		label: all cores of the router are saturated by softirq
+		means: every core of the router is busy for at least 93 % of the window, mostly in \
+			interrupts and softirqs
 		linux: let established connections skip the forwarding path (nftables flowtable)
 			$ nft add flowtable inet filter f '{ hook ingress priority 0; devices = { lan, wan }; }'
 			$ nft add rule inet filter forward ip protocol tcp flow add @f
@@ -37,4 +28,13 @@ var softirqAllCores = Rule{
 			$ sysctl kern.random.harvest.mask=351
 			risk: less entropy; gained 3 % (netbenches)
 	`),
+	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
+		j := s.at("cpu").judged(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
+			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()), o.quota(s.Node))
+		if len(s.Cores) == 1 {
+			return j.text("the %s's only core is saturated by softirq", s.Node)
+		}
+		return j.text("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
+	}),
+	Experiments: cpuDoses,
 }

@@ -3,9 +3,11 @@ package diagnosis
 // softirqOneCore describes a router that moves all packets on one core while another has time.
 var softirqOneCore = Rule{
 	Class: SoftirqOneCore,
-	Label: "one core of the router is saturated by softirq",
-	Means: "a core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
-		"softirqs, while another idles for at least 40 %",
+	Words: words(`
+		label: one core of the router is saturated by softirq
+		means: a core of the router is busy for at least 93 % of the window, mostly in interrupts \
+			and softirqs, while another idles for at least 40 %
+	` + spreading),
 	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
 		if len(s.Cores) == 1 {
 			return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
@@ -22,5 +24,4 @@ var softirqOneCore = Rule{
 				s.Slack, idles)
 	}),
 	Experiments: cpuDoses,
-	Remedies:    remedies(spreading),
 }

@@ -5,9 +5,15 @@ import "strings"
 // tcpInTCP describes a tunnel over TCP whose own retransmissions hold up all that it carries.
 var tcpInTCP = Rule{
 	Class: TCPInTCP,
-	Label: "the tunnel's own TCP loses packets and stalls what it carries",
-	Means: "the tunnel runs over TCP, and its end retransmits at least 0.3 % of the segments, not " +
-		"counting the load's",
+	Words: words(`
+		label: the tunnel's own TCP loses packets and stalls what it carries
+		means: the tunnel runs over TCP, and its end retransmits at least 0.3 % of the segments, \
+			not counting the load's
+		any: run the tunnel over UDP: OpenVPN's proto udp, or WireGuard
+			risk: networks that let only TCP pass
+			plan: tunnel=openvpn
+			tunnel: openvpn-tcp
+	`),
 	Judge: func(o *Observation) Judgement {
 		if !strings.HasPrefix(o.tunnel(), "openvpn-tcp") {
 			return excluded()
@@ -34,10 +40,4 @@ var tcpInTCP = Rule{
 		return place{at, "process"}.judged(requires("outer-loss", again, .001, .003).by(e),
 			requires("counted", outer, 2, 8).by(e)).text(text)
 	},
-	Remedies: remedies(`
-		any: run the tunnel over UDP: OpenVPN's proto udp, or WireGuard
-			risk: networks that let only TCP pass
-			plan: tunnel=openvpn
-			tunnel: openvpn-tcp
-	`),
 }

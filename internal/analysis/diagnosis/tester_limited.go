@@ -13,12 +13,14 @@ const maxTesterShare = 1.25
 // testerLimited describes trials that measured the generator, not the path.
 var testerLimited = Rule{
 	Class: Tester,
-	Label: "the tester is the limit",
 	Ends:  true,
 	Quiet: true,
-	Means: "the result is within a fifth of what the tester reaches without the router, and the cores " +
-		"that it shares with the router are not saturated; or it could not send 1 % of the " +
-		"requested rate",
+	Words: words(`
+		label: the tester is the limit
+		means: the result is within a fifth of what the tester reaches without the router, and the \
+			cores that it shares with the router are not saturated; or it could not send 1 % of the \
+			requested rate
+	`),
 	Judge: func(o *Observation) Judgement {
 		j := o.headroom()
 		for _, r := range o.Reasons {

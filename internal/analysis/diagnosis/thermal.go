@@ -12,9 +12,16 @@ const minFallWindow = 3.0
 // thermal describes a CPU that becomes slower during the trial.
 var thermal = Rule{
 	Class: Thermal,
-	Label: "the router's CPU slows down over time",
-	Means: "the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput falls by " +
-		"45 % from the first third of a window of at least three seconds to the last",
+	Words: words(`
+		label: the router's CPU slows down over time
+		means: the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput \
+			falls by 45 % from the first third of a window of at least three seconds to the last
+		any: improve the cooling: remove dust, add a fan, keep it away from heat sources
+			risk: none
+		linux: cap the clock one step lower, where it can stay
+			$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
+			risk: slower at first, steadier over time
+	`),
 	Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
 		at := place{node, "cpu"}
 		for _, r := range o.Reasons {
@@ -48,11 +55,4 @@ var thermal = Rule{
 			"no core or cooling device reported thermal throttling")))
 	}),
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		any: improve the cooling: remove dust, add a fan, keep it away from heat sources
-			risk: none
-		linux: cap the clock one step lower, where it can stay
-			$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
-			risk: slower at first, steadier over time
-	`),
 }

@@ -10,9 +10,14 @@ import (
 // tunnelBypassed describes traffic that does not take the tunnel.
 var tunnelBypassed = Rule{
 	Class: TunnelBypassed,
-	Label: "the traffic bypasses the tunnel",
 	Ends:  true,
-	Means: "the tunnel's counters do not account for the payload that arrived",
+	Words: words(`
+		label: the traffic bypasses the tunnel
+		means: the tunnel's counters do not account for the payload that arrived
+		any: look for a second route between the ends; compare it with the tunnel peer's allowed IPs
+			$ ip route get ADDRESS
+			$ wg show
+	`),
 	Judge: func(o *Observation) Judgement {
 		for _, r := range o.Reasons {
 			if r.Kind == evidence.ReasonNotInTunnel {
@@ -35,9 +40,4 @@ var tunnelBypassed = Rule{
 		return excluded(fact(metrics.Goodput, "", o.tunnel(), o.goodput(),
 			"the tunnel's counters account for the payload that arrived"))
 	},
-	Remedies: remedies(`
-		any: look for a second route between the ends; compare it with the tunnel peer's allowed IPs
-			$ ip route get ADDRESS
-			$ wg show
-	`),
 }

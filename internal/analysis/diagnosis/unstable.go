@@ -13,14 +13,17 @@ import (
 // adds what several trials show together.
 var unstable = Rule{
 	Class: Unstable,
-	Label: "the path is unstable",
 	Ends:  true,
 	Quiet: true,
-	Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of six or " +
-		"more trials have an interquartile range of at least 27 % of the median; or the idle path " +
-		"loses at least 7 % of the probes; or probes under load are lost in runs of three or more " +
-		"with hardly any lost in between, and no data arrives meanwhile; and no other class has " +
-		"evidence",
+	Words: words(`
+		label: the path is unstable
+		means: throughput within the window varies by at least 50 %, or drifts; or the rates of six \
+			or more trials have an interquartile range of at least 27 % of the median; or the idle \
+			path loses at least 7 % of the probes; or probes under load are lost in runs of three or \
+			more with hardly any lost in between, and no data arrives meanwhile; and no other class \
+			has evidence
+		any: measure longer, or stop whatever else comes and goes on the path
+	`),
 	Judge: func(o *Observation) Judgement {
 		j := missing("the consistency of the throughput is not known")
 		if uneven, ok := o.Metric(metrics.Consistency); ok {
@@ -42,9 +45,6 @@ var unstable = Rule{
 		}
 		return j
 	},
-	Remedies: remedies(`
-		any: measure longer, or stop whatever else comes and goes on the path
-	`),
 }
 
 // varies returns how far the result varies from one moment to the next, and the evidence for it.

@@ -9,9 +9,24 @@ import (
 // can get.
 var vpnProcess = Rule{
 	Class: VPNProcess,
-	Label: "the VPN process is CPU-bound",
-	Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
-		"core is saturated, or most lost packets are datagrams that the processes did not read in time",
+	Words: words(`
+		label: the VPN process is CPU-bound
+		means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
+			busiest core is saturated, or most lost packets are datagrams that the processes did not \
+			read in time
+		any: use the in-kernel implementation of the tunnel
+			$ modprobe wireguard
+			risk: none known; needs Linux 5.6 or a module
+			plan: tunnel=wireguard-kernel
+			tunnel: wireguard
+		linux: use OpenVPN data channel offload (DCO), which runs in the kernel
+			$ modprobe ovpn-dco-v2
+			risk: AEAD ciphers and UDP only, no compression
+			tunnel: openvpn
+		routeros: use WireGuard or hardware-accelerated IPsec instead of OpenVPN
+			risk: both ends must change
+			tunnel: openvpn
+	`),
 	Judge: func(o *Observation) Judgement {
 		if !factor.InUserspace(o.tunnel()) {
 			return excluded()
@@ -42,20 +57,6 @@ var vpnProcess = Rule{
 		return j
 	},
 	Experiments: cpuDoses,
-	Remedies: remedies(`
-		any: use the in-kernel implementation of the tunnel
-			$ modprobe wireguard
-			risk: none known; needs Linux 5.6 or a module
-			plan: tunnel=wireguard-kernel
-			tunnel: wireguard
-		linux: use OpenVPN data channel offload (DCO), which runs in the kernel
-			$ modprobe ovpn-dco-v2
-			risk: AEAD ciphers and UDP only, no compression
-			tunnel: openvpn
-		routeros: use WireGuard or hardware-accelerated IPsec instead of OpenVPN
-			risk: both ends must change
-			tunnel: openvpn
-	`),
 }
 
 // unreadDatagrams returns how many datagrams a TCP load's tunnel did not read from its sockets in time, at

@@ -8,9 +8,17 @@ import (
 // wireguardQueue describes a tunnel device that drops packets because its own queue is full.
 var wireguardQueue = Rule{
 	Class: WireguardQueue,
-	Label: "the tunnel device's queue overflows",
-	Means: "the tunnel device dropped at least 2 % of its packets before sending them; if the tunnel's " +
-		"process is CPU-bound, that is a symptom",
+	Words: words(`
+		label: the tunnel device's queue overflows
+		means: the tunnel device dropped at least 2 % of its packets before sending them; if the \
+			tunnel's process is CPU-bound, that is a symptom
+		linux: lengthen the tunnel device's queue
+			$ ip link set wg0 txqueuelen 1000
+			risk: more latency
+			plan: txqueuelen=1000
+		linux: shape below what the tunnel's workers can sustain
+			risk: costs a few per cent of the rate
+	`),
 	Judge: func(o *Observation) Judgement {
 		tunnel := o.tunnel()
 		if tunnel == "" {
@@ -42,14 +50,6 @@ var wireguardQueue = Rule{
 		}
 		return best
 	},
-	Remedies: remedies(`
-		linux: lengthen the tunnel device's queue
-			$ ip link set wg0 txqueuelen 1000
-			risk: more latency
-			plan: txqueuelen=1000
-		linux: shape below what the tunnel's workers can sustain
-			risk: costs a few per cent of the rate
-	`),
 }
 
 // tunnelDevices lists a node's tunnel devices: those that are neither ports nor loopback.
