@@ -67,7 +67,7 @@ func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experime
 	if !diagnosable(j) {
 		return nil
 	}
-	return diagnosis.Tests(Observe(run, j), diagnosis.Judgement{Class: class})
+	return diagnosis.Tests(Observe(run, j), class)
 }
 
 // AddProofs puts what experiments said beside the causes that they test.

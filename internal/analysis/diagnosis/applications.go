@@ -98,7 +98,7 @@ func flightFact(node string, bytes, rtt float64) evidence.Evidence {
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {
-	return fact(metrics.RwndLimited, "", "", s.rwnd, "the receive window limited TCP for %h of the time",
+	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time",
 		s.rwnd)
 }
 

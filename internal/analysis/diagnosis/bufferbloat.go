@@ -47,15 +47,14 @@ var bufferbloat = Rule{
 			if q.drops == 0 && !q.managed {
 				lossless = degree(added, 30e6, 50e6) // the queue of a link would be full
 			}
-			j.place = q.place
-			j = j.facts(o.heldFacts(q)[0]).
+			j = j.at(q.place).facts(o.heldFacts(q)[0]).
 				text("the queue at %s is oversized: packets wait %n at %b, about %.2g kB", q, added,
 					q.rateBps,
 					added/1e9*q.rateBps/8/1e3)
 		}
 		a, ofData, known := o.Ledger().waits()
 		if known && j.Node == "" {
-			j.place = place{a.Node, a.Element}
+			j = j.at(place{a.Node, a.Element})
 			j.Text += say(" at the %s's %s port", a.Node, a.Element)
 		}
 		return j.with(requires("delay", added, 30e6, 70e6).by(delayFact(least, probes,

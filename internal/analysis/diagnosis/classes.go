@@ -27,11 +27,3 @@ const (
 	InlineInspection = "inline-inspection"
 	Unstable         = "unstable"
 )
-
-// machineRules lists the rules about the router and the machines.
-func machineRules() []Rule {
-	return []Rule{softirqOneCore, softirqAllCores, vpnProcess, cryptoWorkers, ruleList, logFlood,
-		otherLoad, clockDown, thermal, conntrackFull, connectionRate, wireguardQueue,
-		oneTunnelOneCore, backlogBudget, offloadLost, groPathology, linkLayer, pcieMemory,
-		tunnelBypassed, sharedCPU, oneFlow, inlineInspection, unstable}
-}

@@ -38,9 +38,9 @@ type Rule struct {
 	Experiments func(*Observation) []Experiment
 }
 
-// Judgement is the result of one rule for one trial.
+// Judgement is the result of one rule for one trial: a cause, and what speaks for and against it.
 type Judgement struct {
-	Class string
+	Cause
 	// Terms holds the conditions of the class, from which Score is computed; without them Score is set.
 	Terms []Term
 	// Score is the logarithm of the odds that this class limited the traffic, against no known class; NaN
@@ -51,15 +51,7 @@ type Judgement struct {
 	Undecided string
 	// Elsewhere words where the limit is, for a cause that no class knows.
 	Elsewhere string
-	place
-	Text string // the cause, as worded in the verdict
-	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = not known.
-	GainAtMost float64
-	// Facts holds further evidence for it; examine puts that of its terms first.
-	Facts       []evidence.Evidence
-	Against     *evidence.Evidence // the number that rules it out, if one does
-	Experiments []Experiment
-	Remedies    []Remedy // that are still to be done
+	Against   *evidence.Evidence // the number that rules it out, if one does
 }
 
 // Experiment is a change to the plan, in the vocabulary of factors, that would refute a cause: the factor
@@ -108,17 +100,18 @@ type Diagnosis struct {
 	Ledger *Ledger `json:"ledger,omitempty"`
 }
 
-// Cause is one candidate class.
+// Cause is one candidate class, at a node or a part of it: a core, a device, a queue, a process.
 type Cause struct {
-	Class       string              `json:"class"`
-	Node        string              `json:"node,omitempty"`
-	Element     string              `json:"element,omitempty"`
-	Text        string              `json:"text"`
-	Confidence  float64             `json:"confidence"` // probability
+	Class      string  `json:"class"`
+	Node       string  `json:"node,omitempty"`
+	Element    string  `json:"element,omitempty"`
+	Text       string  `json:"text"`       // as worded in the verdict
+	Confidence float64 `json:"confidence"` // probability
+	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = not known.
 	GainAtMost  float64             `json:"gain_at_most,omitempty"`
 	Facts       []evidence.Evidence `json:"facts"`
 	Experiments []Experiment        `json:"experiments,omitempty"`
-	Remedies    []Remedy            `json:"remedies,omitempty"`
+	Remedies    []Remedy            `json:"remedies,omitempty"` // that are still to be done
 	// Proofs holds what experiments found about the cause, and Proved their joint verdict: "confirmed",
 	// "refuted", "not refuted" or "undecided"; absent where there was none.
 	Proofs []Proof `json:"proofs,omitempty"`
@@ -145,12 +138,12 @@ const notKnown = "the limit is not known"
 // Thresholds of the verdict.
 const (
 	LeastShown = .05 // confidence of a cause that is listed
-	leastNamed = .50 // of one that is named as the answer
+	minNamed   = .50 // of one that is named as the answer
 	// below which an unknown cause is not the answer, even if several known ones share the rest
-	leastUnknown = .10
+	minUnknown = .10
 	// score from which a cause that another outweighs is also listed: both may limit the traffic
 	contributes = 1
-	mostFacts   = 5
+	maxFacts    = 5
 )
 
 // Examine applies every rule to one trial.
@@ -159,7 +152,7 @@ func Examine(o *Observation) []Judgement {
 	Rate(out, weights())
 	for i, r := range Rules() {
 		if j := &out[i]; j.Score > 0 {
-			j.Experiments, j.Remedies = Tests(o, *j), o.remedies(r.Remedies)
+			j.Experiments, j.Remedies = Tests(o, j.Class), o.remedies(r.Remedies)
 		}
 	}
 	return out
@@ -193,8 +186,8 @@ func examine(o *Observation) []Judgement {
 		if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
 			j = j.with(o.satisfied())
 		}
-		if len(j.Facts) > mostFacts {
-			j.Facts = j.Facts[:mostFacts]
+		if len(j.Facts) > maxFacts {
+			j.Facts = j.Facts[:maxFacts]
 		}
 		out = append(out, j)
 	}
@@ -217,8 +210,8 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 	}
 	var judged []Judgement
 	for _, r := range Rules() {
-		if j, ok := middle(byClass[r.Class]); ok {
-			judged = append(judged, j)
+		if all := byClass[r.Class]; len(all) > 0 {
+			judged = append(judged, middle(all))
 		}
 	}
 	e, apart := acrossTrials(judged, rates)
@@ -228,7 +221,7 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 	case !apart, d.Class == Unstable:
 	case d.Named():
 		facts := d.Causes[0].Facts
-		d.Causes[0].Facts = append(slices.Clone(facts[:min(len(facts), mostFacts-1)]), e)
+		d.Causes[0].Facts = append(slices.Clone(facts[:min(len(facts), maxFacts-1)]), e)
 	default:
 		d.Text += "; " + e.Text
 	}
@@ -246,46 +239,37 @@ func conclude(judged []Judgement) *Diagnosis {
 		}
 		examined = append(examined, j)
 	}
-	probability := probabilities(examined)
-	slices.SortStableFunc(examined, func(a, b Judgement) int {
-		return cmp.Compare(probability[b.Class], probability[a.Class])
-	})
+	unknown := weigh(examined)
+	slices.SortStableFunc(examined, func(a, b Judgement) int { return cmp.Compare(b.Confidence, a.Confidence) })
 	for _, j := range examined {
-		p := probability[j.Class]
-		if j.Score <= 0 || p < LeastShown && j.Score < contributes {
-			switch {
-			case j.Undecided != "":
-				d.NotExamined = append(d.NotExamined, Gap{j.Class, j.Undecided})
-			case j.Against != nil && j.Score < 0:
-				d.Excluded = append(d.Excluded, Exclusion{j.Class, *j.Against})
-			case j.Score == absent && len(j.Facts) > 0:
-				d.Excluded = append(d.Excluded, Exclusion{j.Class, j.Facts[0]})
+		switch {
+		case j.Score > 0 && (j.Confidence >= LeastShown || j.Score >= contributes):
+			if r, _ := RuleOf(j.Class); j.Remedies == nil { // from the ends alone
+				j.Remedies = r.Remedies
 			}
-			continue
+			d.Causes = append(d.Causes, j.Cause)
+		case j.Undecided != "":
+			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.Undecided})
+		case j.Against != nil && j.Score < 0:
+			d.Excluded = append(d.Excluded, Exclusion{j.Class, *j.Against})
+		case j.Score == absent && len(j.Facts) > 0:
+			d.Excluded = append(d.Excluded, Exclusion{j.Class, j.Facts[0]})
 		}
-		if r, _ := RuleOf(j.Class); j.Remedies == nil { // from the ends alone
-			j.Remedies = r.Remedies
-		}
-		d.Causes = append(d.Causes, Cause{Class: j.Class, Node: j.Node, Element: j.Element, Text: j.Text,
-			Confidence: p, GainAtMost: j.GainAtMost, Facts: j.Facts, Experiments: j.Experiments,
-			Remedies: j.Remedies})
 	}
-	unknown := 1.0
-	for _, j := range examined { // in a fixed order: floating-point sums depend on it
-		unknown -= probability[j.Class]
-	}
-	if len(d.Causes) > 0 && (d.sureOfPlace() >= leastNamed || unknown < leastUnknown) {
+	if len(d.Causes) > 0 {
 		first := d.Causes[0]
-		d.Class, d.Text, d.Confidence = first.Class, first.Text, first.Confidence
-		d.Node, d.Element = first.Node, first.Element
-		return d
+		if d.sureOfPlace() >= minNamed || unknown < minUnknown {
+			d.Class, d.Text, d.Confidence = first.Class, first.Text, first.Confidence
+			d.Node, d.Element = first.Node, first.Element
+			return d
+		}
+		d.Text = notKnown + "; closest known cause: " + first.Text
+	} else {
+		d.Text = notKnown + ": no known cause fits the measurements"
 	}
-	d.Confidence = max(unknown, 0)
-	d.Text = notKnown + ": no known cause fits the measurements"
+	d.Confidence = unknown
 	if i := slices.IndexFunc(examined, func(j Judgement) bool { return j.Elsewhere != "" }); i >= 0 {
 		d.Text, d.Node, d.Element = examined[i].Elsewhere, examined[i].Node, examined[i].Element
-	} else if len(d.Causes) > 0 {
-		d.Text = notKnown + "; closest known cause: " + d.Causes[0].Text
 	}
 	return d
 }
@@ -294,47 +278,42 @@ func conclude(judged []Judgement) *Diagnosis {
 // queue in front of it share an element.
 func (d *Diagnosis) sureOfPlace() (p float64) {
 	for i, c := range d.Causes {
-		first := d.Causes[0]
-		same := c.Node == first.Node && c.Element == first.Element && c.Element != "" && c.Element != "path"
-		if i == 0 || same {
+		known := c.Element != "" && c.Element != "path"
+		if i == 0 || known && c.place() == d.Causes[0].place() {
 			p += c.Confidence
 		}
 	}
 	return p
 }
 
+func (c Cause) place() place { return place{c.Node, c.Element} }
+
 // middle returns the judgement with the median score (the lower of two), if half of the trials were examined;
 // otherwise one that was not, with its reason.
-func middle(all []Judgement) (Judgement, bool) {
-	if len(all) == 0 {
-		return Judgement{}, false
-	}
+func middle(all []Judgement) Judgement {
 	lacks := func(j Judgement) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)
 	if 2*len(with) < len(all) {
-		return all[slices.IndexFunc(all, lacks)], true
+		return all[slices.IndexFunc(all, lacks)]
 	}
 	slices.SortStableFunc(with, func(a, b Judgement) int { return cmp.Compare(a.Score, b.Score) })
-	return with[(len(with)-1)/2], true
+	return with[(len(with)-1)/2]
 }
 
-// probabilities turns scores into probabilities that sum to at most one; the rest belongs to an unknown
-// cause.
-func probabilities(all []Judgement) map[string]float64 {
-	most := 0.0
+// weigh turns scores into probabilities, and returns that of an unknown cause: the rest up to one.
+func weigh(all []Judgement) (unknown float64) {
+	highest := 0.0
 	for _, j := range all {
-		most = max(most, j.Score)
+		highest = max(highest, j.Score)
 	}
-	out, sum := make(map[string]float64, len(all)), math.Exp(-most)
+	sum := math.Exp(-highest)
 	for _, j := range all {
-		p := math.Exp(j.Score - most)
-		out[j.Class] = p
-		sum += p
+		sum += math.Exp(j.Score - highest)
 	}
-	for class := range out {
-		out[class] /= sum
+	for i := range all {
+		all[i].Confidence = math.Exp(all[i].Score-highest) / sum
 	}
-	return out
+	return math.Exp(-highest) / sum
 }
 
 // given wraps a judge that needs input from the trial: where read gives a reason why it is missing, the rule

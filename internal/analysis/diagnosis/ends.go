@@ -38,16 +38,6 @@ const (
 	PMTUBlackHole  = "pmtu-black-hole"
 )
 
-// pathRules lists the rules about the path and the ends.
-func pathRules() []Rule {
-	return []Rule{linkRate, shaper, policer, endCPU(ClientCPU, "client"),
-		endCPU(ServerCPU, "server"), slowSender, slowReader,
-		sendBuffer, receiveWindow, smallQueue, bufferbloat, randomLoss, ruleDrop,
-		reordering, reversePath, checksumErrors, replayWindow, tcpInTCP, fragmentation,
-		pmtuBlackHole, optionsStripped, smallSegments, conntrackInvalid, crossTraffic,
-		shaperBurst, shaperCPU}
-}
-
 // atCapacity lists the classes in which a CPU moves no more, belowCapacity those in which a load is held
 // below what the CPUs could move: where one of the latter is seen, a full CPU is not the reason.
 var (

@@ -443,6 +443,3 @@ func (o *Observation) maxOnPath(sums ...[]string) (most float64, at string, know
 	}
 	return most, at, known
 }
-
-// mbps formats a rate for a sentence.
-func mbps(v float64) string { return unit.Bitrate(v).String() }

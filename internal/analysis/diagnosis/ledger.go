@@ -272,8 +272,9 @@ func (o *Observation) pieces(f frames) float64 {
 func (o *Observation) queueAccount(q queue) Account {
 	refused, _ := o.sumAt(q.place, "netdev", "tx_dropped")
 	length, _ := o.columnAt(q.place, "qdisc", "qlen_packets")
+	before, after := length.ends()
 	a := accountAt(q.place, StageQueue)
-	a.Out, a.Held, a.WaitedNs = new(q.packets-refused), length.last()-length.first(), o.waitedIn(q)
+	a.Out, a.Held, a.WaitedNs = new(q.packets-refused), after-before, o.waitedIn(q)
 	a.dies(q.drops*o.pieces(o.passed(q.place, "tx")), "the queue ("+cmp.Or(q.kind, "of unknown kind")+")")
 	a.In = new(q.packets + a.DiedPackets() + a.Held)
 	a.dies(refused, "the device")

@@ -141,11 +141,11 @@ func (o *Observation) satisfied() Term {
 	switch got := o.goodput(); {
 	case load.RateBps > 0:
 		share := got / load.RateBps
-		return contradicts("satisfied", share, .93, .985).by(fact(metrics.Goodput, "", "", got,
+		return contradicts("satisfied", share, .93, .985).by(seen(metrics.Goodput, got,
 			"the load got %h of the rate that it asked for", share))
 	case load.ConnectionRate > 0:
 		share, _ := o.connected()
-		return contradicts("satisfied", share, .8, .95).by(fact(metrics.FlowRate, "", "", share,
+		return contradicts("satisfied", share, .8, .95).by(seen(metrics.FlowRate, share,
 			"%h of the connections completed in time", share))
 	}
 	return contradicts("satisfied", 0)
@@ -172,9 +172,6 @@ func (s system) softirqFact() evidence.Evidence {
 	}
 	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, text)
 }
-
-// coreName returns "core 0" for "cpu0".
-func coreName(name string) string { return "core " + strings.TrimPrefix(name, "cpu") }
 
 // ratio returns a ÷ b, 0 where b is 0.
 func ratio(a, b float64) float64 {
@@ -228,7 +225,7 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 			continue
 		}
 		if ns, has := c.GrewIn(from, 1); has {
-			share, ok = math.Max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds())), true
+			share, ok = max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds())), true
 		}
 	}
 	guest, why := o.systemAt(node)
@@ -239,7 +236,7 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 	_, ran := o.keptFromRunning(guest, machine)
 	stopped := (1 - ran) * degree(ran, .62, .48) * degree(guest.Full.Busy, .6, .9) *
 		degree(machine.mean(), .95, .85)
-	return math.Max(share, stopped), ok || stopped > 0
+	return max(share, stopped), ok || stopped > 0
 }
 
 // level returns the largest value in the window of a level that a node has once, or the mean over cores of a

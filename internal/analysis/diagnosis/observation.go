@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -17,25 +16,19 @@ import (
 // nodes lists the watched nodes, by name.
 func (o *Observation) nodes() []string { return slices.Sorted(maps.Keys(o.Trial.Nodes)) }
 
-// last returns the last reading of a level in the window.
-func (c Column) last() float64 {
-	last := 0.0
+// ends returns the first and the last reading of a level in the window.
+func (c Column) ends() (first, last float64) {
+	found := false
 	for i, t := range c.curve.T {
-		if t >= c.w.Start && t <= c.w.End {
-			last = c.curve.V[i]
+		if !c.w.Holds(t) {
+			continue
+		}
+		last = c.curve.V[i]
+		if !found {
+			first, found = last, true
 		}
 	}
-	return last
-}
-
-// first returns the first reading of a level in the window.
-func (c Column) first() float64 {
-	for i, t := range c.curve.T {
-		if t >= c.w.Start {
-			return c.curve.V[i]
-		}
-	}
-	return 0
+	return first, last
 }
 
 // Observation holds one trial of a load as rules see it, with what it is compared against.
@@ -231,7 +224,7 @@ func (o *Observation) Cores(node string) []Core {
 		}
 		of := func(stem string) float64 {
 			v, _ := o.Sum(node, "cpu", stem, c.Label)
-			return math.Max(v, 0)
+			return max(v, 0)
 		}
 		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),
 			of("softirq_ns")
@@ -271,7 +264,9 @@ func delayFact(least, added float64, text string, args ...any) evidence.Evidence
 }
 
 // excluded returns the judgement of a class that is ruled out for sure, by a fact if there is one.
-func excluded(by ...evidence.Evidence) Judgement { return Judgement{Score: absent, Facts: by} }
+func excluded(by ...evidence.Evidence) Judgement {
+	return Judgement{Score: absent}.facts(by...)
+}
 
 // missing returns a judgement that could not be made.
 func missing(why string) Judgement { return Judgement{NotExamined: why} }

@@ -28,7 +28,7 @@ var offloadLost = Rule{
 			return missing(why)
 		}
 		peak, _ := offloaded[0].Largest()
-		last := offloaded[0].last()
+		_, last := offloaded[0].ends()
 		on := slices.Contains([]string{"on", "hardware"}, o.Factor("flowtable"))
 		if !on && peak == 0 {
 			return missing("no connection is offloaded, and no flowtable is on")

@@ -57,8 +57,7 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	}
 	at, cores := place{node, "processes"}, float64(len(s.Cores))
 	j := at.judged(requires("other-work", other/cores, .08, .35).by(at.fact("other_cores", other,
-		"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)),
-		supports("most-work", other/cores, .35, .55), s.full()).
+		"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)), s.full()).
 		gain(cores/max(cores-other, .1)).
 		text("other work takes %.2g of %s %d cores", other, s.of(), len(s.Cores))
 	if own > .1 {

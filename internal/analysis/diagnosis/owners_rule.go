@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -22,7 +21,7 @@ func (r ownersRule) String() string {
 }
 
 // element names the rule as a part of its node.
-func (r ownersRule) element() string { return fmt.Sprintf("rule %d", r.Handle) }
+func (r ownersRule) element() string { return say("rule %d", r.Handle) }
 
 // ownersRule finds the rule of a router's owner that dropped most packets in the run, by the counters before
 // and after it; where no dropping rule has a counter, the only one there is, else a chain that drops what no

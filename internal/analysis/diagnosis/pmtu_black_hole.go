@@ -52,8 +52,7 @@ var pmtuBlackHole = Rule{
 			if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 				return missing("the trial failed: " + f.Error)
 			}
-			return j.facts(evidence.Evidence{Metric: "path_mtu", Text: f.Error}).
-				with(supports("vanish", 1), supports("drops", drops, 0, 3))
+			return j.facts(evidence.Evidence{Metric: "path_mtu", Text: f.Error}).with(requires("little-arrives", 1))
 		}
 		got, ok := o.Metric(metrics.Goodput)
 		if !ok {
@@ -65,7 +64,7 @@ var pmtuBlackHole = Rule{
 			return excluded(e)
 		}
 		return j.facts(e).with(requires("little-arrives", got, 1e6, 2e5),
-			contradicts("no-drop", yes(known && drops == 0)), supports("drops", drops, 0, 3))
+			contradicts("no-drop", yes(known && drops == 0)))
 	},
 	Experiments: always(Experiment{
 		Factor: "mss",
@@ -81,7 +80,7 @@ func (o *Observation) swallows() Judgement {
 	j := place{}.judged().text("a PMTU black hole on the path: large packets are dropped silently")
 	found := func(at place, text string, values ...any) {
 		if j.Node == "" {
-			j.place = at
+			j = j.at(at)
 			j.Text += "; " + say(text, values...)
 		}
 	}

@@ -33,7 +33,7 @@ var policer = Rule{
 			}
 		}
 		got, delay := o.goodput(), max(probes, tcp)
-		seen, guess := yes(q.drops > 0), yes(q.drops == 0 && o.blind())
+		guess := yes(q.drops == 0 && o.blind())
 		lossy, idle := degree(loss, .005, .03), o.lostWhenIdle()
 		idle.Met *= guess
 		dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
@@ -45,12 +45,11 @@ var policer = Rule{
 			dropped = dropped.by(fact("drops", q.Node, q.Element+"@ingress", q.drops,
 				"the ingress filter on %s dropped %.0f packets", q, q.drops))
 		case len(filters) > 0:
-			dropped = dropped.by(fact("drops", "", "", 0, "no ingress filter on the path dropped a packet"))
+			dropped = dropped.by(seen("drops", 0, "no ingress filter on the path dropped a packet"))
 		case lossy < .8: // much loss does not speak against a policer
 			dropped = dropped.by(lost)
 		}
-		return j.with(dropped, requires("no-delay", max(1-guess, degree(delay, 5e6, 1e6))),
-			supports("filter", seen), supports("short-delay", seen*degree(delay, 20e6, 5e6)), idle).
+		return j.with(dropped, requires("no-delay", max(1-guess, degree(delay, 5e6, 1e6))), idle).
 			facts(lost, delayFact(least, probes, "queueing added %n to the probe RTT", probes))
 	},
 }

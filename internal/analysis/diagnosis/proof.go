@@ -386,14 +386,14 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 
 // Tests lists the experiments that test a cause, each factor once: doses of what the plan states, those of
 // the rule, then those that the ends can run. Those from the tester's side come first.
-func Tests(o *Observation, j Judgement) (out []Experiment) {
-	all := o.statedTests(j.Class)
-	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {
+func Tests(o *Observation, class string) (out []Experiment) {
+	all := o.statedTests(class)
+	if r, ok := RuleOf(class); ok && r.Experiments != nil {
 		all = append(all, r.Experiments(o)...)
 	}
-	for _, e := range append(all, o.testerTests(j.Class)...) {
+	for _, e := range append(all, o.testerTests(class)...) {
 		e = o.fit(e)
-		e.Class = j.Class
+		e.Class = class
 		known := slices.ContainsFunc(out, func(x Experiment) bool { return x.Factor == e.Factor })
 		if !known && (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") {
 			out = append(out, e)

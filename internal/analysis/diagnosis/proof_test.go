@@ -233,7 +233,7 @@ func TestRulesTestsFitTheCell(t *testing.T) {
 	for _, r := range Rules() {
 		router := false
 		for _, e := range Tests(observed(factor.Cell{"protocol": "tcp", "cpu_quota@host": "50%"}),
-			Judgement{Class: r.Class}) {
+			r.Class) {
 			if e.From == FromTester && router {
 				t.Errorf("%s: %s comes after what is done on the router", r.Class, e.Factor)
 			}

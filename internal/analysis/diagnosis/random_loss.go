@@ -60,12 +60,11 @@ var randomLoss = Rule{
 		drops := q.lost() > loss/3
 		link := drops && q.kind == "netem" && !q.full // it is set to lose packets, as links do
 		if link {
-			j.place = q.place
 			j.Text += " at " + q.String()
-			j = j.facts(q.fact("drops", q.drops, "%.0f packets were dropped there", q.drops))
+			j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there", q.drops))
 		} else if l := o.Ledger(); l != nil && len(l.MissedPackets) > 0 {
 			if a, ok := deadliest(l.Data); ok && a.DiedPackets() > l.MissedPackets[1]/2 {
-				j.place = place{a.Node, a.Element}
+				j = j.at(place{a.Node, a.Element})
 				j.Text += " at the " + a.Node
 			}
 		}

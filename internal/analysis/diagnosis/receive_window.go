@@ -33,7 +33,7 @@ var receiveWindow = Rule{
 		if receive > 0 {
 			// A window grows with the buffer: with room for many times as much, it need not be small.
 			roomy := yes(!o.windowUnscaled()) * degree(receive/max(bytes, 1), 8, 40)
-			j = j.with(supports("small-buffer", receive, 512<<10, 128<<10), contradicts("roomy-buffer",
+			j = j.with(contradicts("roomy-buffer",
 				roomy)).
 				facts(fact("rcvbuf_bytes", receiver, "socket", receive, "the receive buffer was %.0f kB",
 					receive/1024))

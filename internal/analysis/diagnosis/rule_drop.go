@@ -35,7 +35,7 @@ var ruleDrop = Rule{
 			return missing(why)
 		}
 		share := ratio(d.packets, d.missed)
-		byRule, found, counts := false, false, false
+		found := false
 		j := d.judged()
 		cause := "a rule or filter drops them"
 		switch {
@@ -45,7 +45,6 @@ var ruleDrop = Rule{
 		case d.reason == "":
 			cause += ", or what counts no drops"
 		case slices.Contains(ruleReasons, d.reason):
-			byRule = true
 			j = j.facts(fact(metrics.KernelDrops, d.Node, d.reason, d.packets,
 				"the kernel's reason is %s", d.reason))
 		default:
@@ -56,21 +55,20 @@ var ruleDrop = Rule{
 			return j.facts(d.died())
 		}
 		if r, ok := o.ownersRule(d.Node); ok && share >= .3 {
-			found, counts = d.reason == "", r.packets > 0
+			found = d.reason == "" || r.packets > 0
 			j.Element = r.element()
 			cause = say("%s may drop them", r)
-			if counts {
+			if r.packets > 0 {
 				cause = say("%s dropped %.0f packets in the run", r, r.packets)
-				j = j.facts(j.fact("rule_packets", r.packets, "the rule's counter grew by %.0f in the "+
+				j = j.facts(j.place().fact("rule_packets", r.packets, "the rule's counter grew by %.0f in the "+
 					"run", r.packets))
 			}
 		}
 		outages, _ := o.outages()
 		return j.with(o.diesInside()...).
-			with(contradicts("outages", yes(outages > 1 && !found && !counts)), // see unstable
+			with(contradicts("outages", yes(outages > 1 && !found)), // see unstable
 				contradicts("no-rule", yes(d.reason == "" && o.noRule(d.Node))),
-				supports("kernel-reason", yes(byRule)*degree(share, .5, .8)),
-				supports("rule-found", yes(found)), supports("rule-counts", yes(counts))).
+				supports("rule-found", yes(found))).
 			text("%s; %s", d, cause)
 	},
 }

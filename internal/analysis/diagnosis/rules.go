@@ -1,7 +1,5 @@
 package diagnosis
 
-import "slices"
-
 // Classes of limits that other packages name.
 const (
 	Unknown = "unknown" // no rule: the answer where none fits
@@ -11,7 +9,16 @@ const (
 
 // Rules lists every class in the order of the reference.
 func Rules() []Rule {
-	return slices.Concat([]Rule{healthy, testerLimited}, pathRules(), machineRules())
+	return []Rule{
+		healthy, testerLimited, linkRate, shaper, policer, endCPU(ClientCPU, "client"),
+		endCPU(ServerCPU, "server"), slowSender, slowReader, sendBuffer, receiveWindow, smallQueue,
+		bufferbloat, randomLoss, ruleDrop, reordering, reversePath, checksumErrors, replayWindow,
+		tcpInTCP, fragmentation, pmtuBlackHole, optionsStripped, smallSegments, conntrackInvalid,
+		crossTraffic, shaperBurst, shaperCPU, softirqOneCore, softirqAllCores, vpnProcess,
+		cryptoWorkers, ruleList, logFlood, otherLoad, clockDown, thermal, conntrackFull, connectionRate,
+		wireguardQueue, oneTunnelOneCore, backlogBudget, offloadLost, groPathology, linkLayer,
+		pcieMemory, tunnelBypassed, sharedCPU, oneFlow, inlineInspection, unstable,
+	}
 }
 
 // RuleOf finds a rule by its class.

@@ -36,7 +36,6 @@ var sendBuffer = Rule{
 		return place{sender, "send buffer"}.judged(requires("full-buffer",
 			full).by(seen(metrics.SndbufLimited,
 			s.sndbuf, "the send buffer limited TCP for %h of the time", s.sndbuf)),
-			supports("pauses", yes(send > 0 && (s.busy < .95 || s.sndbuf > .02))),
 			contradicts("receive-window", s.rwnd, .2, .6), o.waitsElsewhere(set)).
 			facts(further...).
 			text("the send buffer on the %s is too small: %g kB per RTT of %n", sender, bytes/1e3, rtt)

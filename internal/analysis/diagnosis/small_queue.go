@@ -42,7 +42,7 @@ var smallQueue = Rule{
 			return j
 		}
 		if q.drops == 0 {
-			return excluded(fact("drops", "", "", 0, "no FIFO on the path dropped a packet"))
+			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
 		}
 		j := q.judged(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(q.fact("drops", q.drops,
 			"the queue at %s dropped %h of its packets", q, q.lost())), 5e6, 25e6)...).

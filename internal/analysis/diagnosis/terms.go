@@ -183,7 +183,15 @@ func (p place) fact(metric string, value float64, text string, args ...any) evid
 }
 
 // judged returns a judgement of a limit at the place.
-func (p place) judged(terms ...Term) Judgement { return Judgement{place: p, Terms: terms} }
+func (p place) judged(terms ...Term) Judgement {
+	return Judgement{Cause: Cause{Node: p.Node, Element: p.Element}, Terms: terms}
+}
+
+// at moves a judgement to another place.
+func (j Judgement) at(p place) Judgement {
+	j.Node, j.Element = p.Node, p.Element
+	return j
+}
 
 // text words the cause.
 func (j Judgement) text(sentence string, values ...any) Judgement {

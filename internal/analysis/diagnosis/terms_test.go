@@ -25,7 +25,7 @@ func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 		{"explained by another class", []Term{requires("wide", 1), contradicts(Explained, 1).by(hole)}, 1,
 			"hole"},
 	} {
-		j := Judgement{Class: "x", Terms: tt.terms}
+		j := Judgement{Cause: Cause{Class: "x"}, Terms: tt.terms}
 		j.rate(w)
 		by := ""
 		if j.Against != nil {
@@ -45,7 +45,7 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 	if got := met(a...); math.Abs(got-.35) > 1e-9 {
 		t.Errorf("got %v, want .7 × (1 − .5)", got)
 	}
-	far, near := Judgement{Text: "far", Terms: []Term{requires("a", .9)}}, Judgement{Text: "near", Terms: a}
+	far, near := place{}.judged(requires("a", .9)).text("far"), place{}.judged(a...).text("near")
 	for _, pair := range [][2]Judgement{{far, near}, {near, far}, {missing("not read"), far},
 		{far, missing("not read")}} {
 		if got := likelier(pair[0], pair[1]); got.Text != "far" {

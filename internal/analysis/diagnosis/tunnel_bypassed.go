@@ -24,7 +24,7 @@ var tunnelBypassed = Rule{
 				j := place{}.judged(requires("not-in-tunnel", 1)).
 					text("the traffic bypasses the tunnel: %s", r.Text)
 				for _, f := range r.Facts {
-					j.place = place{cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)}
+					j = j.at(place{cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)})
 					f.Metric, f.Text = cmp.Or(f.Metric, "tunnel_bytes"), cmp.Or(f.Text, r.Text)
 					j = j.facts(f)
 				}

@@ -87,7 +87,7 @@ func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok 
 		return e, false
 	}
 	text := say("the rates of the %d trials differ by %h", len(rates), apart)
-	e = fact(metrics.Goodput, "", "", statistics.Median(rates), text)
+	e = seen(metrics.Goodput, statistics.Median(rates), text)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
 	i := slices.IndexFunc(judged, func(j Judgement) bool { return j.Class == Unstable })
 	if len(rates) >= minTrials && i >= 0 {

@@ -1,0 +1,40 @@
+package diagnosis
+
+import "testing"
+
+// TestSay: values are worded by the verbs of a sentence, and a sentence without values stands as it is.
+func TestSay(t *testing.T) {
+	for _, tt := range []struct{ got, want string }{
+		{say("%h of %d", .123, 7), "12.3 % of 7"},
+		{say("%n", 1.5e6), "1.50 ms"},
+		{say("%b, %r", 14.9e6, 2e3), "14.9 Mbit/s, 2.00 kpps"},
+		{say("%m, %g, %.2g, %.0f", 2.5, 1234.5, 1.26, 41.7), "×2.50, 1234, 1.3, 42"},
+		{say("%k of %s", 512e3, Core{Name: "cpu1"}), "512 kB of core 1"},
+		{say("100 % full"), "100 % full"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}
+
+// TestWordsOfEveryClass: each class has a label and a meaning, and each remedy what to do, where it is known
+// when.
+func TestWordsOfEveryClass(t *testing.T) {
+	for _, r := range Rules() {
+		if r.Label == "" || r.Means == "" {
+			t.Errorf("%s has no label or meaning", r.Class)
+		}
+		for _, m := range r.Remedies {
+			if _, known := conditions[m.When]; m.Do == "" || m.When != "" && !known {
+				t.Errorf("%s: %+v has no words, or a condition that is not known", r.Class, m)
+			}
+		}
+	}
+	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
+		"\t\trisk: none\n\t\tplan: queue=fq\n")
+	if w.Label != "the link" || w.Means != "it is full" || len(w.Remedies) != 2 || w.Remedies[0].System != "" ||
+		w.Remedies[1].Commands[0] != "a b" || w.Remedies[1].Factor != "queue" || w.Remedies[1].Level != "fq" {
+		t.Errorf("got %+v", w)
+	}
+}
