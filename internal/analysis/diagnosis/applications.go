@@ -98,8 +98,7 @@ func flightFact(node string, bytes, rtt float64) evidence.Evidence {
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {
-	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time",
-		s.rwnd)
+	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time", s.rwnd)
 }
 
 // streamDoses returns doses with more connections than the load has.

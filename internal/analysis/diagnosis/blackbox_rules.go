@@ -79,8 +79,7 @@ func (s *sweep) counted() (packets, bytes float64, why string) {
 func (s *sweep) said() evidence.Evidence {
 	small, large := s.sizes()
 	return against(seen(metrics.PacketRate, small.pps(), "%r of %.4g-byte packets, %r of %.4g-byte ones",
-		small.pps(),
-		small.size(), large.pps(), large.size()), large.pps())
+		small.pps(), small.size(), large.pps(), large.size()), large.pps())
 }
 
 func judgePerPacket(s *sweep, packets, _ float64) Judgement {
@@ -248,9 +247,8 @@ func judgeBlackHole(s *sweep) Judgement {
 	}
 	return special(requires("large-lost", lost, .99, .9999),
 		requires("tcp-stuck", s.tcp()/max(s.short.goodput(), 1), .5, .05)).
-		facts(against(seen(metrics.LossRatio, lost, "%h of the large packets are lost, small ones get "+
-			"through",
-			lost), small.lost())).
+		facts(against(seen(metrics.LossRatio, lost,
+			"%h of the large packets are lost, small ones get through", lost), small.lost())).
 		text("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size())
 }
 
@@ -338,22 +336,22 @@ func (s *sweep) limitedBy(metric, words string, terms ...Term) Judgement {
 }
 
 func judgeWindow(s *sweep) Judgement {
-	return s.limitedBy(metrics.RwndLimited, "the receive window limits TCP for %h of the time, with %k in "+
-		"flight",
+	return s.limitedBy(metrics.RwndLimited,
+		"the receive window limits TCP for %h of the time, with %k in flight",
 		requires("per-flow", s.perFlow())).
 		text("the receive window is too small: %k per RTT", s.windowBytes())
 }
 
 func judgeReader(s *sweep) Judgement {
-	return s.limitedBy(metrics.RwndLimited, "the receive window limits TCP for %h of the time, with %k in "+
-		"flight",
+	return s.limitedBy(metrics.RwndLimited,
+		"the receive window limits TCP for %h of the time, with %k in flight",
 		requires("shared", 1-s.perFlow())).
 		text("the receiving application reads only %b", s.one.goodput())
 }
 
 func judgeSendBuffer(s *sweep) Judgement {
-	return s.limitedBy(metrics.SndbufLimited, "the send buffer limits TCP for %h of the time, with %k in "+
-		"flight").
+	return s.limitedBy(metrics.SndbufLimited,
+		"the send buffer limits TCP for %h of the time, with %k in flight").
 		text("the send buffer is too small: %k per RTT", s.windowBytes())
 }
 
@@ -385,8 +383,8 @@ func judgeTester(s *sweep) Judgement {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
 	worst := greatest(s.flat, (*Cell).lost)
-	return place{}.judged(requires("no-loss", worst, .05, .005), requires("no-queue", s.addedNs(), 8e6, 3e6),
-		requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
+	return place{}.judged(requires("no-loss", worst, .05, .005), requires("no-queue", s.addedNs(), 8e6,
+		3e6), requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
 		facts(seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost", worst)).
 		text("nothing between the ends limits these loads: the tester does, at %b", s.received())
 }

@@ -81,8 +81,8 @@ func (p *Path) addBoth(cells []Cell) {
 		return
 	}
 	if max(up/down, down/up) >= asymmetric {
-		p.Facts = append(p.Facts, against(seen(metrics.Goodput, up,
-			"asymmetric: TCP reaches %b up and %b down", up, down), down))
+		p.Facts = append(p.Facts,
+			against(seen(metrics.Goodput, up, "asymmetric: TCP reaches %b up and %b down", up, down), down))
 	}
 	if both <= 0 {
 		return
@@ -101,12 +101,12 @@ var access = map[string]string{
 		"softirq, rules or a process",
 	oneCorePerFlow: "a shell on the router: which core handles each flow's interrupts and softirqs",
 	perByte:        "a shell on the router: whether encryption, copying or the bus is the limit",
-	Shaper: "the configuration of the router and of the line: whether the rate is set by a queue on " +
-		"the router, the link speed, or the provider",
+	Shaper: "the configuration of the router and of the line: whether the rate is set by a queue on the " +
+		"router, the link speed, or the provider",
 	Policer:      "the configuration of the router and of the line: what drops, and with which burst size",
 	perFlowLimit: "the rules of the router and of the line: which of them counts each flow or host by itself",
-	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
-		"side of the router: which link loses",
+	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each side " +
+		"of the router: which link loses",
 	SmallQueue:     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
 	ConntrackFull:  "nf_conntrack_count and nf_conntrack_max on the router, or the provider's limit",
 	ConnectionRate: "a shell on the router: which core is saturated while connections are opened",
@@ -116,5 +116,5 @@ var access = map[string]string{
 }
 
 // accessAny helps with any class.
-const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): two ends cannot tell " +
-	"which core, which queue, heat or clock"
+const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): two ends cannot " +
+	"tell which core, which queue, heat or clock"

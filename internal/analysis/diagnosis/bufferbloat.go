@@ -49,8 +49,7 @@ var bufferbloat = Rule{
 			}
 			j = j.at(q.place).facts(o.heldFacts(q)[0]).
 				text("the queue at %s is oversized: packets wait %n at %b, about %.2g kB", q, added,
-					q.rateBps,
-					added/1e9*q.rateBps/8/1e3)
+					q.rateBps, added/1e9*q.rateBps/8/1e3)
 		}
 		a, ofData, known := o.Ledger().waits()
 		if known && j.Node == "" {

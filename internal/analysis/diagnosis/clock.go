@@ -25,9 +25,8 @@ func (o *Observation) tested() (best, why string) {
 
 // throttledFact returns for how much of the window a vCPU of the node did not get to run.
 func throttledFact(node string, share float64) evidence.Evidence {
-	return fact("guest_throttled_ns", node, "vcpu", share, "a vCPU was kept from running for %h of the "+
-		"window",
-		share)
+	return fact("guest_throttled_ns", node, "vcpu", share,
+		"a vCPU was kept from running for %h of the window", share)
 }
 
 // slowsDown contradicts a CPU that is slow where it became slower within the window.

@@ -240,7 +240,10 @@ func conclude(judged []Judgement) *Diagnosis {
 		examined = append(examined, j)
 	}
 	unknown := weigh(examined)
-	slices.SortStableFunc(examined, func(a, b Judgement) int { return cmp.Compare(b.Confidence, a.Confidence) })
+	slices.SortStableFunc(examined, func(a, b Judgement) int {
+		return cmp.Compare(b.Confidence,
+			a.Confidence)
+	})
 	for _, j := range examined {
 		switch {
 		case j.Score > 0 && (j.Confidence >= LeastShown || j.Score >= contributes):

@@ -224,17 +224,17 @@ var sweeps = map[string][]struct {
 		{factor.Streams, 0, several, "what a CPU forwards does not double with the number of flows"},
 	},
 	byFlow: {
-		{factor.MSS, 1, smaller, "where loss limits, the rate is in proportion to the segment (Mathis et " +
-			"al. 1997)"},
+		{factor.MSS, 1, smaller,
+			"where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)"},
 		{factor.Streams, 1, several, "with a per-flow limit, more flows carry more"},
 	},
 	byRate: {
-		{factor.MSS, 0, []float64{.85, .75, .65}, "a limit in bits per second does not depend on packet " +
-			"size"},
+		{factor.MSS, 0, []float64{.85, .75, .65},
+			"a limit in bits per second does not depend on packet size"},
 		{factor.Streams, 0, several, "a limit on the total rate does not depend on the number of flows"},
 	},
-	byWindow: {{factor.SocketBuffer, 1, []float64{1.5, 2.5, 4}, "if the window limits, a larger one " +
-		"carries more"}},
+	byWindow: {{factor.SocketBuffer, 1, []float64{1.5, 2.5, 4},
+		"if the window limits, a larger one carries more"}},
 }
 
 var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}

@@ -41,8 +41,7 @@ var fragmentation = Rule{
 		got := o.goodput()
 		share := most / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
 		e := fact("IpFragCreates", at, "ip", most, "%.0f fragments in the window, for %h of the packets",
-			most,
-			min(share, 1))
+			most, min(share, 1))
 		if most < 20 {
 			return excluded(e)
 		}

@@ -38,12 +38,10 @@ var groPathology = Rule{
 				share := ratio(again, packets)
 				at := place{node, port}
 				return at.judged(requires("retransmits", share, .002, .02).by(at.fact(metrics.Retransmits,
-					again,
-					"TCP retransmitted %h of its packets", share)),
+					again, "TCP retransmitted %h of its packets", share)),
 					requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
 					text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h "+
-						"while "+
-						"no core is saturated", port, node, share)
+						"while no core is saturated", port, node, share)
 			}
 		}
 		return excluded(fact("offloads", s.Node, "rx-gro-list", 0, "rx-gro-list is off on every router port"))

@@ -425,8 +425,8 @@ func (o *Observation) diesOnLink(a *Account, h hop) {
 	faulty, _ := o.sumAt(h.in, "netdev", "rx_errors")
 	a.dies(faulty, "the receiving device, as damaged")
 	tx, rx := o.passed(h.out, "tx"), o.passed(h.in, "rx")
-	if tx.packets == 0 || rx.packets == 0 || max(ratio(tx.size(), rx.size()), ratio(rx.size(),
-		tx.size())) > 1.05 {
+	if tx.packets == 0 || rx.packets == 0 || max(ratio(tx.size(), rx.size()),
+		ratio(rx.size(), tx.size())) > 1.05 {
 		return
 	}
 	if n := (tx.packets - rx.packets) * o.pieces(tx); n-ring > .01*tx.packets {

@@ -97,8 +97,8 @@ func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full
 
 // meanFact returns for how much of the window the cores were busy together.
 func (s system) meanFact() evidence.Evidence {
-	return s.at("cpu").fact("host_cpu_ratio", s.mean(), "all cores together were busy for %h of the window",
-		s.mean())
+	return s.at("cpu").fact("host_cpu_ratio", s.mean(),
+		"all cores together were busy for %h of the window", s.mean())
 }
 
 // mean returns for how much of the window its cores were busy together.

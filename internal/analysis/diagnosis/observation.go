@@ -248,8 +248,8 @@ type factList = []evidence.Evidence
 
 // fact returns an observation that supports a judgement.
 func fact(metric, node, element string, value float64, text string, args ...any) evidence.Evidence {
-	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value, Text: say(text,
-		args...)}
+	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value,
+		Text: say(text, args...)}
 }
 
 // against adds the value that a fact is compared with.

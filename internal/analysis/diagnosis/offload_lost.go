@@ -38,7 +38,6 @@ var offloadLost = Rule{
 		return at.judged(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,
 			"%.0f connections were offloaded at the end, %.0f at the peak", last, peak), peak))).
 			text("the %s's flowtable carries %.0f of %.0f connections at the end, %.0f at its peak", node,
-				last,
-				tracked, peak)
+				last, tracked, peak)
 	},
 }

@@ -37,8 +37,7 @@ var optionsStripped = Rule{
 			facts(flightFact(receiver, bytes, rtt)).
 			text("%s: at most 64 kB are in flight per RTT of %n", what, rtt)
 	}),
-	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
-		"much"),
+	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
 // unscaled reports whether a connection of the load was set up without window scaling.

@@ -71,8 +71,8 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	g, _ := o.systemAt(o.Routers()[0])
 	kept, ran := o.keptFromRunning(g, s)
 	if kept > .5 {
-		j = j.facts(at.fact(guestRan, ran, "the vCPUs of the %s ran for %h of the time in which it was busy",
-			g.Node, ran))
+		j = j.facts(at.fact(guestRan, ran,
+			"the vCPUs of the %s ran for %h of the time in which it was busy", g.Node, ran))
 	}
 	return j.with(contradicts("full-guest", (1-kept)*degree(g.Full.Busy, .6, .9)))
 }

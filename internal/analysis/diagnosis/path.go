@@ -104,8 +104,8 @@ func (o *Observation) stagesOf(node string) []Stage {
 		out = append(out, o.coreStages(node)...)
 	}
 	if len(out) == 0 {
-		out = append(out, stageOf(node, "", "forwarding", math.NaN(), "", cmp.Or(o.unseen(node),
-			"it runs on the host's cores")))
+		out = append(out, stageOf(node, "", "forwarding", math.NaN(), "",
+			cmp.Or(o.unseen(node), "it runs on the host's cores")))
 	}
 	return out
 }
@@ -152,8 +152,8 @@ func (o *Observation) coreStages(node string) []Stage {
 	cores := o.Cores(node)
 	if len(cores) == 0 {
 		_, why := o.Columns(node, "cpu", "idle_ns")
-		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "", cmp.Or(why,
-			"no sample covers the window"))}
+		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "",
+			cmp.Or(why, "no sample covers the window"))}
 	}
 	busy := slices.MaxFunc(cores, func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) })
 	soft := slices.MaxFunc(cores, func(a, b Core) int {
@@ -183,8 +183,8 @@ func (o *Observation) queueStages(node string) []Stage {
 			continue // a tunnel's device, which the packets do not pass
 		}
 		if share, ok := c.waited(); ok {
-			out = append(out, stageOf(node, c.Label, "queue "+c.Label, share, "the samples had "+
-				"packets queued", ""))
+			out = append(out, stageOf(node, c.Label, "queue "+c.Label, share,
+				"the samples had packets queued", ""))
 		}
 	}
 	return out

@@ -45,8 +45,8 @@ var pcieMemory = Rule{
 		Resource: []float64{1, .5, .25},
 		From:     FromTester,
 		Expect:   1,
-		Why: "at the same packet rate, " +
-			"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit",
+		Why: "at the same packet rate, smaller packets put fewer bytes on the bus: discards stop if bytes " +
+			"are the limit",
 	}),
 }
 
@@ -66,8 +66,7 @@ func (o *Observation) discardsOf(s system, at place) Judgement {
 		"%s discarded %.0f of %.0f packets", at.Element, discards, received+discards)),
 		requires("slack-cores", s.Full.Busy, .95, .8).by(s.coreFact()), supports("slow-pcie", yes(slow))).
 		text("NIC %s of %s discards %h of what it receives while no core is saturated: the PCIe bus or "+
-			"memory "+
-			"is the limit", at.Element, at.Node, share)
+			"memory is the limit", at.Element, at.Node, share)
 	if slow {
 		return j.facts(at.fact("pcie", 0, "its PCIe link runs at %s, both ends support %s", now, best))
 	}

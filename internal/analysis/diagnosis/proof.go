@@ -166,15 +166,13 @@ func (p *Proof) judgeDead(d Doses) {
 	if windows >= minDead && kindOf[p.Class] != "" {
 		p.Verdict = Refuted
 		p.Text = say("refuted: nothing arrives in any of %d untouched windows, and a limit of this kind "+
-			"lets some "+
-			"of it through", windows)
+			"lets some of it through", windows)
 	}
 	for _, dose := range p.Doses {
 		if flows(d.Of[dose.Level]) > 1 && (dose.Resource < 1 || p.Expect < nearEnough) {
 			p.Verdict = Refuted
 			p.Text = say("refuted by doses of %s: nothing arrives without them, but traffic flows with "+
-				"%s, which "+
-				"should not free it", p.Factor, dose.Level)
+				"%s, which should not free it", p.Factor, dose.Level)
 			return
 		}
 	}
@@ -292,8 +290,7 @@ func (p *Proof) judge(slack bool) {
 		what = "the interval allows both"
 	}
 	p.Text = say("%s by doses of %s: %s (elasticity %.2g, %.2g to %.2g, expected %.2g)", p.Verdict,
-		p.Factor, what,
-		l.Slope, l.Low, l.High, p.Expect)
+		p.Factor, what, l.Slope, l.Low, l.High, p.Expect)
 	smallest := 1.0
 	for _, a := range p.Answers {
 		smallest = min(smallest, a.Resource)

@@ -45,8 +45,7 @@ var randomLoss = Rule{
 		loaded, _ := o.Metric(metrics.ProbeLoss)
 		if loaded+idle > 0 {
 			j = j.facts(seen(metrics.ProbeLoss, loaded, "%h of the probes were lost, %h on the idle path",
-				loaded,
-				idle))
+				loaded, idle))
 		}
 		probes, tcp, least, ok := o.addedDelay()
 		if ok {

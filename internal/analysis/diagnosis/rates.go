@@ -30,17 +30,15 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 		out = factList{q.fact("qlen_packets", q.waited,
 			"the queue at %s held packets in %h of the samples, and dropped none", q, q.waited)}
 	}
-	out = append(out, q.fact("overlimits", q.overlimits, "the queue at %s throttled its output %.2g times "+
-		"per packet",
-		q, q.overlimits), q.fact("tx_bytes", q.rateBps, "the port sent %b, varying by %h", q.rateBps,
-		q.uneven))
+	out = append(out, q.fact("overlimits", q.overlimits,
+		"the queue at %s throttled its output %.2g times per packet", q, q.overlimits),
+		q.fact("tx_bytes", q.rateBps, "the port sent %b, varying by %h", q.rateBps, q.uneven))
 	if set && !idle {
 		out = append(out, q.setFact())
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
-		out = append(out, delayFact(least, probes, "queueing added %n to the probe RTT, %n to the TCP "+
-			"RTT", probes,
-			tcp))
+		out = append(out,
+			delayFact(least, probes, "queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
 	}
 	return append(out, q.fact("drops", q.drops, "the queue dropped %h of its packets", q.lost()))
 }
@@ -48,8 +46,7 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 // setFact compares what a port sent with the rate that its queue is set to.
 func (q queue) setFact() evidence.Evidence {
 	return against(q.fact("tx_bytes", q.rateBps, "the queue is set to %b, and the port sent %h of that",
-		q.setBps,
-		q.rateBps/q.setBps), q.setBps)
+		q.setBps, q.rateBps/q.setBps), q.setBps)
 }
 
 // gainToTester bounds a gain by what the tester reaches alone; 0 = not known.

@@ -40,8 +40,7 @@ var receiveWindow = Rule{
 		}
 		return j.with(o.waitsElsewhere(receive))
 	}),
-	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
-		"much"),
+	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
 // waitsElsewhere contradicts an end's buffer as the limit where packets wait long elsewhere, so that it would

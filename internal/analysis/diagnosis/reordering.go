@@ -35,10 +35,9 @@ var reordering = Rule{
 				return missing("packets were counted without their order")
 			}
 			share := ratio(o.perSecond(n), o.Metrics.Values[metrics.PacketRate])
-			return place{Element: "path"}.judged(requires("out-of-order", share, .002, .02).by(
-				seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number",
-					n)),
-				o.windowed()).
+			return place{Element: "path"}.judged(requires("out-of-order", share, .002,
+				.02).by(seen(metrics.Reordered, n,
+				"%.0f packets arrived after one with a higher sequence number", n)), o.windowed()).
 				text("packets are reordered: %h arrive out of order", share)
 		}
 		share, spurious, bySender, ok := o.reorderSigns()
@@ -54,8 +53,7 @@ var reordering = Rule{
 			facts(lost, seen("TcpExtTCPDSACKRecv", spurious, "%h of the retransmissions were spurious",
 				spurious)).
 			text("packets are reordered: %h of the segments arrive out of order, %h were retransmitted",
-				share,
-				loss)
+				share, loss)
 		satisfied := o.satisfied()
 		satisfied.By = nil
 		j = j.with(satisfied)

@@ -48,8 +48,8 @@ var reversePath = Rule{
 		if a, ofData, known := o.Ledger().waits(); known && !ofData {
 			at := place{a.Node, a.Element}
 			text := say("acknowledgements wait for %n at the %s's %s port", a.WaitedNs, a.Node, a.Element)
-			held = likelier(held, at.judged(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
-				at.fact("acks_waited_ns", a.WaitedNs, text)), free).text(text))
+			held = likelier(held, at.judged(requires("acks-impaired", a.WaitedNs, 5e6,
+				15e6).by(at.fact("acks_waited_ns", a.WaitedNs, text)), free).text(text))
 		}
 		if some {
 			return likelier(held, died)

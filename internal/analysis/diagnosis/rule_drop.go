@@ -60,8 +60,8 @@ var ruleDrop = Rule{
 			cause = say("%s may drop them", r)
 			if r.packets > 0 {
 				cause = say("%s dropped %.0f packets in the run", r, r.packets)
-				j = j.facts(j.place().fact("rule_packets", r.packets, "the rule's counter grew by %.0f in the "+
-					"run", r.packets))
+				j = j.facts(j.place().fact("rule_packets", r.packets,
+					"the rule's counter grew by %.0f in the run", r.packets))
 			}
 		}
 		outages, _ := o.outages()
@@ -89,8 +89,7 @@ type deaths struct {
 // String says how many died, and where.
 func (d deaths) String() string {
 	return say("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets, d.missed),
-		d.missed,
-		d.Node)
+		d.missed, d.Node)
 }
 
 // died returns the deaths as evidence.
@@ -151,9 +150,9 @@ func (o *Observation) died() (worst deaths, why string) {
 func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
-		"IpInHdrErrors", "IpInAddrErrors", "IpInDiscards", "IpExtInNoRoutes", "IpFragFails", "IpReasmReqds",
-		"Ip6InHdrErrors", "Ip6InAddrErrors", "Ip6InDiscards", "Ip6InNoRoutes", "Ip6InTooBigErrors",
-		"Ip6ReasmReqds")
+		"IpInHdrErrors", "IpInAddrErrors", "IpInDiscards", "IpExtInNoRoutes", "IpFragFails",
+		"IpReasmReqds", "Ip6InHdrErrors", "Ip6InAddrErrors", "Ip6InDiscards", "Ip6InNoRoutes",
+		"Ip6InTooBigErrors", "Ip6ReasmReqds")
 	whole, _ := o.grew(at.Node, "IpReasmOKs", "Ip6ReasmOKs")
 	tracked, _ := o.Sum(at.Node, "conntrack", "drop")
 	lost := max(received-gone+whole-tracked, 0)

@@ -85,8 +85,7 @@ var ruleList = Rule{
 		case min(full.Met, 1-o.satisfied().Met) >= .5:
 			full.By = nil
 			j.Undecided = say("the packet filter has %.0f rules; what each costs a packet was not "+
-				"measured (about "+
-				"%h of the CPU time used if it costs what the simplest do)", rules, share)
+				"measured (about %h of the CPU time used if it costs what the simplest do)", rules, share)
 		}
 		return j.with(full, matching).facts(count, at.fact("filter_cpu_ratio", share,
 			"at this packet rate they take about %h of the CPU time used", share), s.coreFact())

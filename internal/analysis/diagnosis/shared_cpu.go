@@ -45,8 +45,7 @@ var sharedCPU = Rule{
 		Resource: []float64{.83, .62, .48},
 		From:     FromTester,
 		Expect:   1,
-		Why: "saturated cores move " +
-			"a fixed number of packets, whatever their size",
+		Why:      "saturated cores move a fixed number of packets, whatever their size",
 	}),
 }
 

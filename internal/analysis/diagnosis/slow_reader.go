@@ -36,12 +36,10 @@ var slowReader = Rule{
 				"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
 		}
 		return place{receiver, "application"}.judged(requires("receive-window", s.rwnd, .1,
-			.5).by(rwndFact(s)),
-			requires("full-buffer", closes), contradicts("uneven", uneven, .25, .6),
+			.5).by(rwndFact(s)), requires("full-buffer", closes), contradicts("uneven", uneven, .25, .6),
 			contradicts("waits-for-core", waits), o.stalled()).
 			facts(further...).
 			text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
 	}),
-	Experiments: streamDoses(0, "a slow application reads no faster from several "+
-		"connections"),
+	Experiments: streamDoses(0, "a slow application reads no faster from several connections"),
 }

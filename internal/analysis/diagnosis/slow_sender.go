@@ -52,13 +52,12 @@ var slowSender = Rule{
 		}
 		uneven, _ := o.Metric(metrics.Consistency)
 		return j.with(requires("nothing-to-send", idle).by(at.fact(metrics.BusyRatio, s.busy,
-			"TCP had data to send for %h of the window", s.busy)),
-			requires("flat-out", yes(o.FlatOut())), requires("normal-buffer", buffer),
-			requires("idle-thread", rests), contradicts("waits-for-core", waits),
-			contradicts("uneven", uneven, .2, .5), contradicts("dies-at-sender", died, .02, .08))
+			"TCP had data to send for %h of the window", s.busy)), requires("flat-out", yes(o.FlatOut())),
+			requires("normal-buffer", buffer), requires("idle-thread", rests),
+			contradicts("waits-for-core", waits), contradicts("uneven", uneven, .2, .5),
+			contradicts("dies-at-sender", died, .02, .08))
 	}),
-	Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
-		"connections"),
+	Experiments: streamDoses(0, "an application with no more to send has nothing for more connections"),
 }
 
 // starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles

@@ -37,8 +37,7 @@ var smallQueue = Rule{
 		if q.drops == 0 && other.lost() > .002 {
 			j := other.judged(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
 			j.Elsewhere = say("%s: the queue (%s) at %s drops %h of its packets, and what makes it do so "+
-				"is not "+
-				"known", notKnown, other.kind, other, other.lost())
+				"is not known", notKnown, other.kind, other, other.lost())
 			return j
 		}
 		if q.drops == 0 {
@@ -81,14 +80,13 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 		degree(again, .002, .0005), degree(held, .5, .9))
 	return q.judged(o.overflows(q, requires("drops", early), 3e6, 10e6)...).
 		gain(o.gainToTester()).
-		facts(q.fact("drops", q.early, "the queue at %s dropped %.0f packets before the window, %.0f in "+
-			"it", q,
-			q.early, q.drops), fact("bytes_in_flight", "", "socket", bytes,
-			"%g kB per flow were in flight in an RTT of %n: TCP needs %n to double that", bytes/1e3, rtt,
-			2*grows*1e9), networkFact(held)).
+		facts(q.fact("drops", q.early,
+			"the queue at %s dropped %.0f packets before the window, %.0f in it", q, q.early, q.drops),
+			fact("bytes_in_flight", "", "socket", bytes,
+				"%g kB per flow were in flight in an RTT of %n: TCP needs %n to double that", bytes/1e3,
+				rtt, 2*grows*1e9), networkFact(held)).
 		text("the queue at %s is too small: it dropped %.0f packets while the load began, and the "+
-			"congestion "+
-			"window still grows", q, q.early), true
+			"congestion window still grows", q, q.early), true
 }
 
 // networkFact returns the share of the time in which no end held TCP back.

@@ -34,8 +34,9 @@ const spreading = `
 func cpuDoses(o *Observation) (out []Experiment) {
 	if o.IsTCP() {
 		out = []Experiment{{Factor: "mss", Doses: []string{"1050", "700", "450"},
-			Resource: []float64{.73, .48, .31}, From: FromTester, Expect: 1, Why: "a saturated CPU moves a " +
-				"fixed number of packets: with smaller ones, goodput falls with their size"}}
+			Resource: []float64{.73, .48, .31}, From: FromTester, Expect: 1,
+			Why: "a saturated CPU moves a fixed number of packets: with smaller ones, goodput falls with " +
+				"their size"}}
 	}
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {

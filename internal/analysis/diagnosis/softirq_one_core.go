@@ -20,8 +20,7 @@ var softirqOneCore = Rule{
 			o.quota(s.Node), contradicts("tunnel", yes(o.tunnel() != ""))). // see oneTunnelOneCore
 			gain(s.spreadGain()).
 			text("the %s's %s is saturated by softirq while %s idles for %h: one receive queue", s.Node,
-				s.Full,
-				s.Slack, idles)
+				s.Full, s.Slack, idles)
 	}),
 	Experiments: cpuDoses,
 }

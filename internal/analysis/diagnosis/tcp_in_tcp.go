@@ -34,8 +34,7 @@ var tcpInTCP = Rule{
 		outer = max(outer-inner, 0)
 		again := ratio(outer, sent)
 		text := say("the tunnel's own TCP at the %s retransmits %h of its segments, and holds up what "+
-			"follows "+
-			"them", at, again)
+			"follows them", at, again)
 		e := fact("TcpRetransSegs", at, "socket", outer, text)
 		return place{at, "process"}.judged(requires("outer-loss", again, .001, .003).by(e),
 			requires("counted", outer, 2, 8).by(e)).text(text)

@@ -39,8 +39,8 @@ var unstable = Rule{
 			j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be judged on it")
 		}
 		if n, ns := o.outages(); n > 1 {
-			e := fact("outages", "", "path", float64(n), "probes were lost in %d runs, hardly any in "+
-				"between", n)
+			e := fact("outages", "", "path", float64(n),
+				"probes were lost in %d runs, hardly any in between", n)
 			j.instead(o.varies(1, e), say("the path goes down %d times, for about %n each", n, ns))
 		}
 		return j
