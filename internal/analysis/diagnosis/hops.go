@@ -232,12 +232,9 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	}
 	q = queue{place: at, packets: packets, waited: 1}
 	q.drops, _ = o.sumAt(at, "qdisc", "drops")
-	drops, _ := o.columnAt(at, "qdisc", "drops")
-	q.early, _ = drops.GrewBefore()
-	refused, _ := o.columnAt(at, "netdev", "tx_dropped")
-	before, _ := refused.GrewBefore()
-	now, _ := refused.Grew()
-	q.refused = before + now
+	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
+	refused, _ := o.sumAt(at, "netdev", "tx_dropped")
+	q.refused = refused + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
 	over, _ := o.sumAt(at, "qdisc", "overlimits")
 	// A queue counts the pieces of merged packets, but its overlimits in whole ones.
 	q.overlimits = ratio(over, packets) * o.pieces(o.passed(at, "tx"))
@@ -246,8 +243,7 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	q.setBps, q.owned, q.fifos = o.setTo(at)
 	q.full, q.roomy = o.filled(at, q.kind)
 	q.polices = o.found(at).Polices(true)
-	length, _ := o.columnAt(at, "qdisc", "qlen_packets")
-	if share, sampled := length.waited(); sampled {
+	if share, sampled := o.columnAt(at, "qdisc", "qlen_packets").waited(); sampled {
 		q.waited = share
 	}
 	return q, ""
@@ -305,8 +301,7 @@ func (o *Observation) filled(at place, kind string) (full, roomy bool) {
 			known = defaultQueue
 		}
 	}
-	c, _ := o.columnAt(at, "qdisc", "qlen_packets")
-	longest, _ := c.Largest()
+	longest, _ := o.columnAt(at, "qdisc", "qlen_packets").Largest()
 	return longest >= .9*limit, known > manyPackets && longest < known/4
 }
 
@@ -347,7 +342,7 @@ const parts = 5
 
 // sentBy returns the rate of the frames that a port sent, and how uneven it was.
 func (o *Observation) sentBy(at place) (bps, uneven float64) {
-	c, _ := o.columnAt(at, "netdev", "tx_bytes")
+	c := o.columnAt(at, "netdev", "tx_bytes")
 	all, _ := c.Grew()
 	var each []float64
 	for i := range parts {

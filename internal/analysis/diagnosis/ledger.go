@@ -271,8 +271,7 @@ func (o *Observation) pieces(f frames) float64 {
 // queueAccount counts at a queue. Packets that its device refuses have left the queue before.
 func (o *Observation) queueAccount(q queue) Account {
 	refused, _ := o.sumAt(q.place, "netdev", "tx_dropped")
-	length, _ := o.columnAt(q.place, "qdisc", "qlen_packets")
-	before, after := length.ends()
+	before, after := o.columnAt(q.place, "qdisc", "qlen_packets").ends()
 	a := accountAt(q.place, StageQueue)
 	a.Out, a.Held, a.WaitedNs = new(q.packets-refused), after-before, o.waitedIn(q)
 	a.dies(q.drops*o.pieces(o.passed(q.place, "tx")), "the queue ("+cmp.Or(q.kind, "of unknown kind")+")")

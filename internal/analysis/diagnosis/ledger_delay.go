@@ -11,15 +11,12 @@ import (
 // law). The packets of the window entered the queue as long before it. A netem also holds packets for the
 // path's own delay.
 func (o *Observation) waitedIn(q queue) (ns float64) {
-	c, ok := o.columnAt(q.place, "qdisc", "backlog_bytes")
+	c := o.columnAt(q.place, "qdisc", "backlog_bytes")
 	sent := o.passed(q.place, "tx").bytes
-	if !ok || sent == 0 {
-		return 0
-	}
 	w := o.Trial.Window
 	for range 2 {
 		backlog, ok := c.curve.Mean(w.Start-int64(ns), w.End-int64(ns))
-		if !ok {
+		if !ok || sent == 0 {
 			break
 		}
 		ns = backlog / sent * float64(w.End-w.Start)

@@ -141,15 +141,15 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	return columns, ""
 }
 
-// columnAt returns the series of one label at a place; ok is false where there is none.
-func (o *Observation) columnAt(at place, probe, stem string) (c Column, ok bool) {
+// columnAt returns the series of one label at a place, an empty one where there is none.
+func (o *Observation) columnAt(at place, probe, stem string) (found Column) {
 	columns, _ := o.Columns(at.Node, probe, stem)
 	for _, c := range columns {
 		if c.Label == at.Element {
-			return c, true
+			found = c
 		}
 	}
-	return c, false
+	return found
 }
 
 // sumAt is like Sum for the label that a place has.
@@ -166,12 +166,13 @@ func (c Column) GrewIn(from, to float64) (float64, bool) {
 	return c.curve.Moved(c.w.Start+int64(from*span), c.w.Start+int64(to*span))
 }
 
-// GrewBefore returns how far it grew from the first sample, taken before the load begins, to the window.
-func (c Column) GrewBefore() (float64, bool) {
+// grewBefore returns how far it grew from the first sample, taken before the load begins, to the window.
+func (c Column) grewBefore() float64 {
 	if len(c.curve.T) == 0 {
-		return 0, false
+		return 0
 	}
-	return c.curve.Moved(c.curve.T[0], c.w.Start)
+	n, _ := c.curve.Moved(c.curve.T[0], c.w.Start)
+	return n
 }
 
 // Mean returns the mean of a level in the window, Largest its maximum.

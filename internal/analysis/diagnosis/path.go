@@ -2,7 +2,6 @@ package diagnosis
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 
@@ -39,15 +38,14 @@ func (s Stage) Spent() bool {
 // Link reports whether the stage joins two nodes.
 func (s Stage) Link() bool { return s.Node == "" }
 
-// stageOf returns a stage whose utilisation is known if share is a number.
-func stageOf(node, element, label string, share float64, of, why string) Stage {
-	s := Stage{Node: node, Element: element, Label: label, Of: of}
-	if math.IsNaN(share) {
-		s.Why = why
-		return s
-	}
-	s.Utilisation = new(share)
-	return s
+// stageAt returns a stage whose share of something is used.
+func stageAt(at place, label string, share float64, of string) Stage {
+	return Stage{Node: at.Node, Element: at.Element, Label: label, Utilisation: &share, Of: of}
+}
+
+// unknownStage returns a stage whose utilisation is not known.
+func unknownStage(at place, label, why string) Stage {
+	return Stage{Node: at.Node, Element: at.Element, Label: label, Why: why}
 }
 
 // Path lists the stages of the trial: both ends, the links, and of each router its cores, its tables and the
@@ -62,11 +60,11 @@ func (o *Observation) Path() []Stage {
 	for i := slices.IndexFunc(left, touches); i >= 0; i = slices.IndexFunc(left, touches) {
 		l := left[i]
 		left = slices.Delete(left, i, i+1)
-		if l.Ends[0].Node == at {
-			at = l.Ends[1].Node
-		} else {
-			at = l.Ends[0].Node
+		next := l.Ends[0].Node
+		if next == at {
+			next = l.Ends[1].Node
 		}
+		at = next
 		out = append(append(out, o.linkStage(l)), o.stagesOf(at)...)
 	}
 	if o.Shared() || len(o.Cores(record.HostNode)) > 0 {
@@ -78,65 +76,47 @@ func (o *Observation) Path() []Stage {
 // linkStage returns how much of a link's rate was used, where the path's limit is stated for that link or for
 // all.
 func (o *Observation) linkStage(l record.TopoLink) Stage {
-	share, of := math.NaN(), ""
-	here := func(p record.TopoPort) bool { return strings.HasSuffix(o.Line.Kind, " on "+p.Node+"/"+p.Port) }
-	if got, ok := o.Metric(metrics.Goodput); ok && o.Line.Value > 0 &&
-		(!strings.Contains(o.Line.Kind, " on ") || here(l.Ends[0]) || here(l.Ends[1])) {
-		share, of = got/o.Line.Value, "what "+o.Line.Kind+" can carry"
+	at := place{Element: l.Name}
+	_, of, one := strings.Cut(o.Line.Kind, " on ")
+	for _, p := range l.Ends {
+		one = one && of != p.Node+"/"+p.Port
 	}
-	return stageOf("", l.Name, l.Name, share, of, "the rate of this link is not known")
+	if got, ok := o.Metric(metrics.Goodput); ok && o.Line.Value > 0 && !one {
+		return stageAt(at, l.Name, got/o.Line.Value, "what "+o.Line.Kind+" can carry")
+	}
+	return unknownStage(at, l.Name, "the rate of this link is not known")
 }
 
 // stagesOf lists the stages of a node: the load generator of an end, the forwarding parts of a router.
-func (o *Observation) stagesOf(node string) []Stage {
-	var out []Stage
-	own := o.Run.Node(node).OwnCPUs()
+func (o *Observation) stagesOf(node string) (out []Stage) {
+	n := o.Run.Node(node)
 	if slices.Contains(o.Routers(), node) {
-		out = append(out, o.queueStages(node)...)
-		if s, ok := o.tableStage(node); ok {
-			out = append(out, s)
-		}
+		out = o.routerStages(node)
 	}
-	if t := o.Topology(); t.Ends(node) {
+	if o.Topology().Ends(node) {
 		out = append(out, o.generatorStage(node))
 	}
-	if own {
+	if n.OwnCPUs() {
 		out = append(out, o.coreStages(node)...)
 	}
 	if len(out) == 0 {
-		out = append(out, stageOf(node, "", "forwarding", math.NaN(), "",
-			cmp.Or(o.unseen(node), "it runs on the host's cores")))
+		return []Stage{unknownStage(place{Node: node}, "forwarding", "it runs on the host's cores")}
 	}
 	return out
 }
 
-// unseen returns the reason why nothing is known of a node.
-func (o *Observation) unseen(node string) string {
-	if n := o.Run.Node(node); !n.OwnCPUs() {
-		return ""
-	} else if n.Unreachable != "" {
-		return n.Unreachable
-	}
-	return "nothing is watching it"
-}
-
 // generatorStage returns the busiest thread of an end's load generator.
 func (o *Observation) generatorStage(node string) Stage {
-	share := math.NaN()
-	window := float64(o.Trial.Window.End - o.Trial.Window.Start)
-	if o.Trial.Traffic != nil && window > 0 {
-		for _, u := range o.Trial.Traffic.Ends {
-			if u.Node == node && len(u.ThreadsNs) > 0 {
-				share = float64(slices.Max(u.ThreadsNs)) / window
-			}
-		}
-	}
-	role := sending
+	at, role := place{node, "generator"}, sending
 	if _, receiver := o.Ends(); receiver == node {
 		role = receiving
 	}
-	return stageOf(node, "generator", role, share, "one core (busiest thread)",
-		"the engine does not report its threads' CPU time")
+	if o.Trial.Traffic != nil {
+		if share, _, ok := o.threadUse(node); ok && o.Trial.Window.Seconds() > 0 {
+			return stageAt(at, role, share, "one core (busiest thread)")
+		}
+	}
+	return unknownStage(at, role, "the engine does not report its threads' CPU time")
 }
 
 // Labels of the resource of a stage.
@@ -149,43 +129,41 @@ const (
 
 // coreStages returns the busiest core of a node, and what softirqs took of one.
 func (o *Observation) coreStages(node string) []Stage {
-	cores := o.Cores(node)
-	if len(cores) == 0 {
-		_, why := o.Columns(node, "cpu", "idle_ns")
-		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "",
-			cmp.Or(why, "no sample covers the window"))}
+	s, why := o.systemAt(node)
+	if why != "" {
+		return []Stage{unknownStage(place{node, "cpu"}, busiest, why)}
 	}
-	busy := slices.MaxFunc(cores, func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) })
-	soft := slices.MaxFunc(cores, func(a, b Core) int {
+	out := []Stage{stageAt(s.at(s.Full.Name), busiest, s.Full.Busy, "its time")}
+	if len(s.Cores) > 1 {
+		out = append(out, stageAt(s.at("cpu"), allCores, s.mean(), "their time"))
+	}
+	if s.Full.Unclassified > 0 {
+		return append(out, unknownStage(s.at(s.Full.Name), "softirq", "the "+node+
+			" does not tell what its cores work on"))
+	}
+	soft := slices.MaxFunc(s.Cores, func(a, b Core) int {
 		return cmp.Compare(a.Softirq+a.IRQ, b.Softirq+b.IRQ)
 	})
-	out := []Stage{stageOf(node, busy.Name, busiest, busy.Busy, "its time", "")}
-	if len(cores) > 1 {
-		sum := 0.0
-		for _, c := range cores {
-			sum += c.Busy
-		}
-		out = append(out, stageOf(node, "cpu", allCores, sum/float64(len(cores)), "their time", ""))
-	}
-	if busy.Unclassified > 0 {
-		return append(out, stageOf(node, busy.Name, "softirq", math.NaN(), "",
-			"the "+node+" does not tell what its cores work on"))
-	}
-	return append(out, stageOf(node, soft.Name, "softirq", soft.Softirq+soft.IRQ, "one core", ""))
+	return append(out, stageAt(s.at(soft.Name), "softirq", soft.Softirq+soft.IRQ, "one core"))
 }
 
-// queueStages returns for how much of the window packets waited in each queue of a router.
-func (o *Observation) queueStages(node string) []Stage {
+// routerStages returns for how much of the window packets waited in each queue of a router, and how full its
+// connection tracking table was, if it tracks any.
+func (o *Observation) routerStages(node string) (out []Stage) {
 	columns, _ := o.Columns(node, "qdisc", "qlen_packets")
-	var out []Stage
 	for _, c := range columns {
 		if o.tunnel() == "" && !o.isPort(node, c.Label) {
 			continue // a tunnel's device, which the packets do not pass
 		}
 		if share, ok := c.waited(); ok {
-			out = append(out, stageOf(node, c.Label, "queue "+c.Label, share,
-				"the samples had packets queued", ""))
+			out = append(out, stageAt(place{node, c.Label}, "queue "+c.Label, share,
+				"the samples had packets queued"))
 		}
+	}
+	entries, _ := o.level(node, "conntrack", "entries")
+	limit, _ := o.level(node, "conntrack", "max")
+	if entries > 0 && limit > 0 {
+		out = append(out, stageAt(place{node, "conntrack"}, "conntrack table", entries/limit, "its limit"))
 	}
 	return out
 }
@@ -195,22 +173,11 @@ func (c Column) waited() (share float64, ok bool) {
 	waited, all := 0.0, 0.0
 	for i, at := range c.curve.T {
 		if c.w.Holds(at) {
-			if all++; c.curve.V[i] > 0 {
-				waited++
-			}
+			all++
+			waited += yes(c.curve.V[i] > 0)
 		}
 	}
 	return ratio(waited, all), all > 0
-}
-
-// tableStage returns how full the connection tracking table of a router was, if it tracks any.
-func (o *Observation) tableStage(node string) (Stage, bool) {
-	entries, _ := o.level(node, "conntrack", "entries")
-	limit, _ := o.level(node, "conntrack", "max")
-	if entries == 0 || limit <= 0 {
-		return Stage{}, false
-	}
-	return stageOf(node, "conntrack", "conntrack table", entries/limit, "its limit", ""), true
 }
 
 // Place joins the stages of a cell's trials, each with the median of its utilisations, and marks the stage of
@@ -225,7 +192,8 @@ func (d *Diagnosis) Place(trials [][]Stage) {
 		}
 		for _, s := range stages {
 			if s.Utilisation != nil {
-				values[key{s.Node, s.Label}] = append(values[key{s.Node, s.Label}], *s.Utilisation)
+				k := key{s.Node, s.Label}
+				values[k] = append(values[k], *s.Utilisation)
 			}
 		}
 	}
@@ -244,16 +212,17 @@ func (d *Diagnosis) mark(c Cause) {
 	if c.Node == "" && c.Element == "" {
 		return // the path as a whole, or nowhere on it
 	}
-	at := slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element })
-	if at < 0 && (c.Node == "" || c.Class == LinkRate) {
-		at = slices.IndexFunc(d.Path, func(s Stage) bool { return s.Link() && s.Element == c.Element })
-	}
-	if at < 0 && c.Element == "cpu" { // of a node with one core
-		at = slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Label == busiest })
-	}
-	if at >= 0 {
-		d.Path[at].Choke = true
-		return
+	onLink := c.Node == "" || c.Class == LinkRate
+	for _, is := range []func(Stage) bool{
+		func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element },
+		func(s Stage) bool { return onLink && s.Link() && s.Element == c.Element },
+		// Of a node with one core.
+		func(s Stage) bool { return s.Node == c.Node && s.Label == busiest && c.Element == "cpu" },
+	} {
+		if i := slices.IndexFunc(d.Path, is); i >= 0 {
+			d.Path[i].Choke = true
+			return
+		}
 	}
 	end := len(d.Path)
 	for i, s := range slices.Backward(d.Path) {
@@ -262,7 +231,8 @@ func (d *Diagnosis) mark(c Cause) {
 			break
 		}
 	}
-	s := Stage{Node: c.Node, Element: c.Element, Label: strings.ReplaceAll(c.Class, "-", " "), Choke: true}
+	s := unknownStage(c.place(), strings.ReplaceAll(c.Class, "-", " "), "")
+	s.Choke = true
 	if len(c.Facts) > 0 {
 		s.Why = c.Facts[0].Text
 	}

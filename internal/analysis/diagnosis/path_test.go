@@ -12,10 +12,11 @@ import (
 // measured, a link, or else one of its own.
 func TestPlaceMarksTheCause(t *testing.T) {
 	trial := func(busy float64) []Stage {
-		return []Stage{stageOf("client", "generator", "sender", .1, "", ""),
-			stageOf("", "lan", "lan", math.NaN(), "", "no rate"),
-			stageOf("router", "cpu0", "busiest core", busy, "", ""),
-			stageOf("", "wan", "wan", .9, "", ""), stageOf("server", "generator", "receiver", .2, "", "")}
+		return []Stage{stageAt(place{"client", "generator"}, "sender", .1, ""),
+			unknownStage(place{Element: "lan"}, "lan", "no rate"),
+			stageAt(place{"router", "cpu0"}, "busiest core", busy, ""),
+			stageAt(place{Element: "wan"}, "wan", .9, ""),
+			stageAt(place{"server", "generator"}, "receiver", .2, "")}
 	}
 	for _, tt := range []struct {
 		name, class, node, element string
@@ -49,7 +50,7 @@ func TestPlaceMarksTheCause(t *testing.T) {
 // An answer that is not the first cause marks nothing.
 func TestPlaceOfUnknown(t *testing.T) {
 	d := &Diagnosis{Class: Unknown, Causes: []Cause{{Class: "shaper", Node: "router", Element: "cpu0"}}}
-	d.Place([][]Stage{{stageOf("router", "cpu0", "busiest core", .3, "", "")}})
+	d.Place([][]Stage{{stageAt(place{"router", "cpu0"}, "busiest core", .3, "")}})
 	if d.Path[0].Choke {
 		t.Error("a part is marked though the cause is not known")
 	}

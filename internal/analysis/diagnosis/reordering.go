@@ -70,8 +70,7 @@ var reordering = Rule{
 func (o *Observation) delaying() place {
 	at, longest := place{}, 0.0
 	for _, p := range o.queuePlaces(o.hops()) {
-		c, _ := o.columnAt(p, "qdisc", "qlen_packets")
-		if v, ok := c.Mean(); ok && v > longest {
+		if v, ok := o.columnAt(p, "qdisc", "qlen_packets").Mean(); ok && v > longest {
 			at, longest = p, v
 		}
 	}
