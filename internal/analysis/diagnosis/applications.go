@@ -18,13 +18,12 @@ func (o *Observation) tcpShares() (s tcpShares, why string) {
 	if !o.IsTCP() {
 		return s, "the load is not TCP"
 	}
-	for name, v := range map[string]*float64{"tcp_busy_ratio": &s.busy, metrics.RwndLimited: &s.rwnd,
-		"tcp_sndbuf_limited_ratio": &s.sndbuf} {
-		got, ok := o.Metric(name)
-		if !ok {
+	for name, v := range map[string]*float64{metrics.BusyRatio: &s.busy, metrics.RwndLimited: &s.rwnd,
+		metrics.SndbufLimited: &s.sndbuf} {
+		var ok bool
+		if *v, ok = o.Metric(name); !ok {
 			return s, cmp.Or(o.Metrics.Missing[name], "the engine reports no TCP_INFO")
 		}
-		*v = got
 	}
 	return s, ""
 }
@@ -32,18 +31,17 @@ func (o *Observation) tcpShares() (s tcpShares, why string) {
 // buffers returns the socket buffer sizes of the sender and the receiver as their kernels report them; 0 =
 // not known.
 func (o *Observation) buffers() (send, receive float64) {
-	sends, receives := "near", "far"
-	switch o.load().Direction {
-	case "down":
-		sends, receives = receives, sends
-	case "both":
-		return 0, 0
-	}
 	read := func(key string) float64 {
 		v, _ := strconv.ParseFloat(o.Trial.Traffic.Details[key], 64)
 		return v
 	}
-	return read(sends + ".sndbuf_bytes"), read(receives + ".rcvbuf_bytes")
+	switch o.load().Direction {
+	case record.Down:
+		return read("far.sndbuf_bytes"), read("near.rcvbuf_bytes")
+	case record.Both:
+		return 0, 0
+	}
+	return read("near.sndbuf_bytes"), read("far.rcvbuf_bytes")
 }
 
 // inFlight returns the bytes a flow had in flight (its share of goodput × the RTT) and that RTT.

@@ -15,10 +15,10 @@ const FlowtableFactor = "flowtable"
 // or count forwarded packets. A packet filter that could not be read may have such rules on a machine that is
 // not a lab's own. "" = it disables nothing.
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
+	unread := "it may take away rules of the owner of " + n.Name + ": "
 	for _, part := range []string{"filter", "iptables"} {
 		if why := v.Lacks(part); why != "" && n.OwnMachine() {
-			return say("it may take away rules of the owner of %s: the packet filter could not be read: "+
-				"%s", n.Name, why)
+			return unread + "the packet filter could not be read: " + why
 		}
 	}
 	if v == nil || v.Filter == nil {
@@ -26,24 +26,21 @@ func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	}
 	for _, t := range v.Filter.Flowtables {
 		if !t.Own {
-			return say("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family, t.Table,
-				t.Name)
+			return say("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family, t.Table, t.Name)
 		}
 	}
 	if r, ok := v.Filter.SkippedBy(); ok {
-		return say("it would take away what a rule of its owner's does on %s: %s (%s %s %s, handle %d)",
-			n.Name, r.Text, r.Family, r.Table, r.Chain, r.Handle)
+		return say("it would take away what a rule of its owner's does on %s: %s (%s %s %s, handle %d)", n.Name,
+			r.Text, r.Family, r.Table, r.Chain, r.Handle)
 	}
 	for _, table := range slices.Sorted(maps.Keys(v.Filter.LegacyEntries)) {
 		forwards := strings.HasSuffix(table, "filter") || strings.HasSuffix(table, "mangle")
 		if v.Filter.LegacyEntries[table] > 0 && forwards {
-			return say("it may take away rules of the owner of %s: those of iptables-legacy (%s) are not "+
-				"read", n.Name, table)
+			return unread + "those of iptables-legacy (" + table + ") are not read"
 		}
 	}
-	if v.Filter.MoreChains > 0 {
-		return say("it may take away rules of the owner of %s: %d chains of the packet filter were not "+
-			"read", n.Name, v.Filter.MoreChains)
+	if n := v.Filter.MoreChains; n > 0 {
+		return say("%s%d chains of the packet filter were not read", unread, n)
 	}
 	return ""
 }

@@ -45,32 +45,27 @@ var inlineInspection = Rule{
 
 // inspects returns what else gets a node's packets, "" for nothing; why where that is not known.
 func (o *Observation) inspects(node string) (what, why string) {
-	why = "what taps the packets of the " + node + " is not known"
-	for _, e := range o.Run.Environments {
-		if e.Node != node || e.Inventory == nil {
+	e := o.environment(node)
+	if why := e.Inventory.Lacks("taps"); why != "" {
+		return "", "what taps the packets of the " + node + " is not known: " + why
+	}
+	lines, _ := o.Sum(node, "kernellog", "lines")
+	logs := func(r record.FilterRule) bool { return slices.Contains(r.Kinds, record.RuleLog) }
+	for _, v := range []*record.Inventory{e.Inventory, e.InventoryAfter} {
+		if v == nil {
 			continue
 		}
-		if why = e.Inventory.Lacks("taps"); why != "" {
-			continue
+		for _, t := range v.Taps {
+			if t.Protocol == "0003" {
+				what = "packet sockets on " + cmp.Or(t.Device, "all devices")
+			}
 		}
-		for _, v := range []*record.Inventory{e.Inventory, e.InventoryAfter} {
-			if v == nil {
-				continue
-			}
-			for _, t := range v.Taps {
-				if t.Protocol == "0003" {
-					what = say("packet sockets on %s", cmp.Or(t.Device, "all devices"))
-				}
-			}
-			if len(v.NFQueues) > 0 {
-				what = say("NFQUEUE %d", v.NFQueues[0].Number)
-			}
-			lines, _ := o.Sum(node, "kernellog", "lines")
-			if v.Filter != nil && o.perSecond(lines) < 5 && slices.ContainsFunc(v.Filter.Rules,
-				func(r record.FilterRule) bool { return slices.Contains(r.Kinds, record.RuleLog) }) {
-				what = "a log group of the packet filter"
-			}
+		if len(v.NFQueues) > 0 {
+			what = say("NFQUEUE %d", v.NFQueues[0].Number)
+		}
+		if v.Filter != nil && o.perSecond(lines) < 5 && slices.ContainsFunc(v.Filter.Rules, logs) {
+			what = "a log group of the packet filter"
 		}
 	}
-	return what, why
+	return what, ""
 }

@@ -40,11 +40,11 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	_, unexplained, _ = o.resent()
 	all, _ := o.queues(o.hops())
 	for _, one := range all {
-		if !one.fifo() {
-			continue
-		}
-		if unexplained -= one.early + one.drops + one.refused; one.early > q.early {
-			q = one
+		if one.fifo() {
+			unexplained -= one.early + one.drops + one.refused
+			if one.early > q.early {
+				q = one
+			}
 		}
 	}
 	return q, max(unexplained, 0)
@@ -114,8 +114,7 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 
 // shortGaps reports whether the load's datagrams were numbered, and no flow lost in a row half as many as it
 // sends in the shortest outage.
-func (o *Observation) shortGaps(probesNs int64) bool {
-	counted := false
+func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	for _, f := range o.Trial.Traffic.Flows {
 		if f.Packets == nil || f.Packets.Duplicates == nil {
 			continue

@@ -210,9 +210,9 @@ func (o *Observation) tunnel() string {
 }
 
 // cpuTime returns the growth of a column of the probe foreign, in cores.
-func (o *Observation) cpuTime(node, stem string) (float64, bool) {
+func (o *Observation) cpuTime(node, stem string) (float64, string) {
 	ns, why := o.Sum(node, "foreign", stem)
-	return o.perSecond(ns) / 1e9, why == ""
+	return o.perSecond(ns) / 1e9, why
 }
 
 // throttled returns the share of the window, from a part of it on, in which the most throttled vCPU had to

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -102,48 +103,42 @@ const chargedSoftirq = .4
 // otherWork returns the time spent on work other than forwarding, in cores, and how much of it was the
 // agent's.
 func (o *Observation) otherWork(s system) (other, own float64, why string) {
-	foreign, ok := o.cpuTime(s.Node, "foreign_cpu_ns")
+	foreign, why := o.cpuTime(s.Node, "foreign_cpu_ns")
 	for _, c := range o.Trial.Nodes[s.Node].Cost {
 		own += ratio(float64(c.CPUNs), float64(c.OverNs))
 	}
-	if s.Node == record.HostNode {
-		if !ok {
-			return 0, 0, "the CPU time of other processes was not read"
-		}
+	userspace := factor.InUserspace(o.tunnel())
+	sharing := o.Run.KernelOf(s.Node)
+	switch {
+	case s.Node == record.HostNode:
 		lab, _ := o.cpuTime(s.Node, "lab_cpu_ns")
 		guests, _ := o.Metric("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
-		if known && !factor.InUserspace(o.tunnel()) {
+		if known && !userspace {
 			// Softirqs are charged to the process they interrupt.
 			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
-		return foreign, own, ""
-	}
-	if sharing := o.Run.KernelOf(s.Node); len(sharing) > 0 {
+		return foreign, own, why
+	case len(sharing) > 0:
 		// User space on its cores also includes the ends' load and the observing of other nodes.
-		if !ok {
-			return 0, 0, "the CPU time of other processes was not read"
-		}
 		for _, node := range sharing {
-			lab, known := o.cpuTime(node, "lab_cpu_ns")
-			if !known {
-				return 0, 0, "it shares its kernel with " + node + ", whose own processes were not told apart"
-			}
+			lab, lacks := o.cpuTime(node, "lab_cpu_ns")
+			why = cmp.Or(why, lacks)
 			if node != s.Node {
 				foreign -= lab
 			}
 		}
-		return max(foreign, 0), own, ""
+		return max(foreign, 0), own, why
 	}
 	user := s.User
-	if factor.InUserspace(o.tunnel()) {
+	if userspace {
 		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
 	}
 	// So does one that copies or starts others. Packets are moved in softirqs or by kernel threads.
-	threads, why := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
+	threads, lacks := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
 		return kind != "softirqs"
 	})
-	if why == "" && o.tunnel() == "" {
+	if lacks == "" && o.tunnel() == "" {
 		user += max(s.Kernel-o.perSecond(threads)/1e9, 0)
 	}
 	return max(user, foreign), own, ""

@@ -33,45 +33,45 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	}
 	counted, without := false, []record.FilterRule{}
 	for _, r := range e.Inventory.Filter.Rules {
-		drops := slices.ContainsFunc(r.Kinds, func(kind string) bool {
+		drops := func(kind string) bool {
 			return slices.Contains([]string{record.RuleDrop, record.RuleReject, record.RuleQueue}, kind)
-		})
+		}
 		// Packets that match no connection may belong to one that a table has lost, or that rules kept out of
 		// it.
-		if !drops || r.Own || r.NewOnly && !slices.Contains(r.Kinds, record.RuleInvalid) {
-			continue
-		}
-		if r.Packets == nil {
+		news := r.NewOnly && !slices.Contains(r.Kinds, record.RuleInvalid)
+		switch {
+		case r.Own || news || !slices.ContainsFunc(r.Kinds, drops):
+		case r.Packets == nil:
 			without = append(without, r)
-			continue
-		}
-		counted = true
-		if n := float64(e.InventoryAfter.PacketsOf(r) - *r.Packets); n > found.packets {
-			found = ownersRule{r, n}
-		}
-	}
-	if found.packets == 0 && !counted && len(without) == 1 {
-		return ownersRule{FilterRule: without[0]}, true
-	}
-	if found.packets == 0 && !counted && len(without) == 0 {
-		for _, c := range e.Inventory.Filter.Chains {
-			if c.Policy == "drop" && !c.Own {
-				return ownersRule{FilterRule: record.FilterRule{Family: c.Family, Table: c.Table,
-					Chain: c.Name, Text: "policy drop"}}, true
+		default:
+			counted = true
+			if n := float64(e.InventoryAfter.PacketsOf(r) - *r.Packets); n > found.packets {
+				found = ownersRule{r, n}
 			}
 		}
 	}
-	return found, found.packets > 0
+	if counted {
+		return found, found.packets > 0
+	}
+	for _, c := range e.Inventory.Filter.Chains {
+		if len(without) == 0 && c.Policy == "drop" && !c.Own {
+			without = []record.FilterRule{{Family: c.Family, Table: c.Table, Chain: c.Name, Text: "policy drop"}}
+		}
+	}
+	if len(without) == 1 {
+		return ownersRule{FilterRule: without[0]}, true
+	}
+	return found, false
 }
 
 // environment returns a node as it was found, one without an inventory where it was not read.
-func (o *Observation) environment(node string) (e record.Environment) {
-	if i := slices.IndexFunc(o.Run.Environments, func(e record.Environment) bool {
-		return e.Node == node
-	}); i >= 0 {
-		e = o.Run.Environments[i]
+func (o *Observation) environment(node string) (found record.Environment) {
+	for _, e := range slices.Backward(o.Run.Environments) {
+		if e.Node == node {
+			found = e
+		}
 	}
-	return e
+	return found
 }
 
 // filterAt returns what a node's packet filter is, nil where that was not read.

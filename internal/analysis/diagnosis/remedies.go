@@ -66,14 +66,10 @@ var conditions = map[string]func(*Observation) bool{
 
 // remedies returns those of a rule's remedies that are still to be done in the trial's state.
 func (o *Observation) remedies(all []Remedy) []Remedy {
-	out := make([]Remedy, 0, len(all))
-	for _, r := range all {
+	return slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
 		when := conditions[r.When]
-		if (when == nil || when(o)) && !o.already(r) {
-			out = append(out, r)
-		}
-	}
-	return out
+		return when != nil && !when(o) || o.already(r)
+	})
 }
 
 // already reports whether the cell or a router has a remedy's level: the same, or for a sysctl at least as
@@ -161,5 +157,5 @@ func (o *Observation) windowUnscaled() bool {
 // rateIsSet reports whether a queue holds the load to a rate that somebody set; its link may carry more.
 func (o *Observation) rateIsSet() bool {
 	q, _, why := o.held()
-	return why == "" && (q.setBps > 0 || slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind))
+	return why == "" && (q.setBps > 0 || slices.Contains(shaping, q.kind))
 }

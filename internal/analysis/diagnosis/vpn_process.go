@@ -1,6 +1,8 @@
 package diagnosis
 
 import (
+	"cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -92,13 +94,10 @@ func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
 		return min(s.User, s.Kernel) + s.Kernel, ""
 	}
-	lab, ok := o.cpuTime(s.Node, "lab_cpu_ns")
-	if !ok {
-		return 0, "the CPU time of the lab's processes was not read"
-	}
+	lab, why := o.cpuTime(s.Node, "lab_cpu_ns")
 	engine, ok := o.Metric("engine_cpu_s")
 	if !ok {
-		return 0, "the CPU time of the load generator is not known"
+		why = cmp.Or(why, "the CPU time of the load generator is not known")
 	}
-	return max(lab-o.perSecond(engine), 0), ""
+	return max(lab-o.perSecond(engine), 0), why
 }
