@@ -72,11 +72,11 @@ func (o *Observation) congestionWindow() float64 {
 // atReceiver returns the share of TCP's RTT that probes of the same path do not see: data waiting for its
 // receiver.
 func (o *Observation) atReceiver() float64 {
-	probes, tcp, least, ok := o.addedDelay()
-	if !ok || len(o.Metrics.RTTs["loaded"]) == 0 || tcp-probes < 5e5 {
+	probes, tcp, fastest, _ := o.addedDelay()
+	if len(o.Metrics.RTTs["loaded"]) == 0 || tcp-probes < 5e5 {
 		return 0
 	}
-	return ratio(tcp-probes, tcp+least)
+	return ratio(tcp-probes, tcp+fastest)
 }
 
 // zeroWindows counts how often per second the receiver advertised a zero window; ok is false where nothing

@@ -159,8 +159,7 @@ func (s *sweep) measure() {
 	// Where the sender did not get above the limit, its rate is only a lower bound of what passes.
 	slope := math.Log(large.pps()/small.pps()) /
 		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
-	least, most := small.exceeds(), large.exceeds()
-	if least && most || most && slope < -.3 || least && slope > -.3 {
+	if small.exceeds() && (large.exceeds() || slope > -.3) || large.exceeds() && slope < -.3 {
 		s.slope = slope
 	}
 }

@@ -202,14 +202,14 @@ func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 // judgeRandomLoss judges equal loss at every rate, which comes from the path: loss at the higher rate alone
 // comes from a limit.
 func judgeRandomLoss(s *sweep) Judgement {
-	least, lost := math.Inf(1), s.restLost()
+	lowest, lost := math.Inf(1), s.restLost()
 	for _, c := range s.atRest() {
-		least = min(least, c.lost())
+		lowest = min(lowest, c.lost())
 	}
-	if math.IsInf(least, 1) {
+	if math.IsInf(lowest, 1) {
 		return missing("no load below the limit was measured")
 	}
-	return special(requires("lossy", max(least, lost/10), .0004, .004), requires("some-pass", lost, .9, .5)).
+	return special(requires("lossy", max(lowest, lost/10), .0004, .004), requires("some-pass", lost, .9, .5)).
 		facts(seen(metrics.LossRatio, lost, "%h of the packets are lost at half the path's rate or less",
 			lost)).
 		text("packets are lost at any rate: %h of them", lost)

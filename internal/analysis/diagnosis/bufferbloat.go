@@ -31,7 +31,7 @@ var bufferbloat = Rule{
 			$ dnctl sched 1 config pipe 1 type fq_codel
 	`),
 	Judge: func(o *Observation) Judgement {
-		probes, tcp, least, ok := o.addedDelay()
+		probes, tcp, lowest, ok := o.addedDelay()
 		if !ok {
 			return missing("the RTT under load is not known")
 		}
@@ -56,8 +56,8 @@ var bufferbloat = Rule{
 			j = j.at(place{a.Node, a.Element})
 			j.Text += say(" at the %s's %s port", a.Node, a.Element)
 		}
-		return j.with(requires("delay", added, 30e6, 70e6).by(delayFact(least, probes,
-			"the median probe RTT was %n under load, against a minimum of %n", least+probes, least)),
+		return j.with(requires("delay", added, 30e6, 70e6).by(delayFact(lowest, probes,
+			"the median probe RTT was %n under load, against a minimum of %n", lowest+probes, lowest)),
 			supports("lossless-fifo", lossless), contradicts("full-core", full),
 			contradicts("acks-wait", yes(known && !ofData)))
 	},

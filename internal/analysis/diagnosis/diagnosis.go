@@ -89,7 +89,7 @@ type Diagnosis struct {
 	// Node and Element locate the limit, whether its class is known or not; "" = not known.
 	Node    string  `json:"node,omitempty"`
 	Element string  `json:"element,omitempty"`
-	Causes  []Cause `json:"causes"` // most probable first, those above LeastShown
+	Causes  []Cause `json:"causes"` // most probable first, those above MinShown
 	// Excluded lists classes that were examined and ruled out, each by a number.
 	Excluded []Exclusion `json:"excluded,omitempty"`
 	// NotExamined lists classes without a result: their input is missing, or decides nothing.
@@ -137,8 +137,8 @@ const notKnown = "the limit is not known"
 
 // Thresholds of the verdict.
 const (
-	LeastShown = .05 // confidence of a cause that is listed
-	minNamed   = .50 // of one that is named as the answer
+	MinShown = .05 // confidence of a cause that is listed
+	minNamed = .50 // of one that is named as the answer
 	// below which an unknown cause is not the answer, even if several known ones share the rest
 	minUnknown = .10
 	// score from which a cause that another outweighs is also listed: both may limit the traffic
@@ -162,9 +162,6 @@ func Examine(o *Observation) []Judgement {
 func Rate(all []Judgement, w Weights) {
 	for i := range all {
 		all[i].rate(w)
-		if all[i].NotExamined != "" {
-			all[i].Score = math.NaN()
-		}
 	}
 	leaveToCauses(all)
 }
@@ -203,10 +200,8 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 		return nil
 	}
 	byClass := map[string][]Judgement{}
-	for _, all := range trials {
-		for _, j := range all {
-			byClass[j.Class] = append(byClass[j.Class], j)
-		}
+	for _, j := range slices.Concat(trials...) {
+		byClass[j.Class] = append(byClass[j.Class], j)
 	}
 	var judged []Judgement
 	for _, r := range Rules() {
@@ -246,7 +241,7 @@ func conclude(judged []Judgement) *Diagnosis {
 	})
 	for _, j := range examined {
 		switch {
-		case j.Score > 0 && (j.Confidence >= LeastShown || j.Score >= contributes):
+		case j.Score > 0 && (j.Confidence >= MinShown || j.Score >= contributes):
 			if r, _ := RuleOf(j.Class); j.Remedies == nil { // from the ends alone
 				j.Remedies = r.Remedies
 			}

@@ -43,7 +43,8 @@ var kindOf = map[string]string{
 	LinkRate: byRate, Shaper: byRate, Policer: byRate,
 	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
 	CryptoWorkers: byPacket, RuleList: byPacket, LogFlood: byPacket, SharedCPU: byPacket,
-	ClockDown: byPacket, OtherLoad: byPacket, Thermal: byPacket,
+	ClockDown: byPacket, OtherLoad: byPacket, Thermal: byPacket, ConnectionRate: byPacket,
+	InlineInspection: byPacket, ShaperCPU: byPacket,
 	ReceiveWindow: byWindow, SendBuffer: byWindow,
 	RandomLoss: byFlow,
 }

@@ -91,9 +91,8 @@ func explainAway(all []Judgement) {
 			continue
 		}
 		classes := SymptomsOf(j.Class)
-		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, func(e evidence.Evidence) bool {
-			return e.Metric == guestRan
-		}) {
+		starves := func(e evidence.Evidence) bool { return e.Metric == guestRan }
+		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, starves) {
 			classes = append(classes, inGuest...)
 		}
 		share := met(j.Terms...)
@@ -103,9 +102,9 @@ func explainAway(all []Judgement) {
 			}
 		}
 	}
-	for i := range all {
-		if len(all[i].Terms) > 0 && terms[i].Met > 0 {
-			all[i] = all[i].with(terms[i])
+	for i, t := range terms {
+		if len(all[i].Terms) > 0 && t.Met > 0 {
+			all[i] = all[i].with(t)
 		}
 	}
 }

@@ -31,18 +31,18 @@ var fragmentation = Rule{
 	`),
 	Judge: func(o *Observation) Judgement {
 		created := []string{"IpFragCreates", "Ip6FragCreates"}
-		most, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
+		fragments, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
 		if !known {
 			return missing("no node's protocol counters were read")
 		}
-		if made, maker, _ := o.maxOnPath(created); made > most/4 {
+		if made, maker, _ := o.maxOnPath(created); made > fragments/4 {
 			at = maker // not where they are put together
 		}
 		got := o.goodput()
-		share := most / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
-		e := fact("IpFragCreates", at, "ip", most, "%.0f fragments in the window, for %h of the packets",
-			most, min(share, 1))
-		if most < 20 {
+		share := fragments / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
+		e := fact("IpFragCreates", at, "ip", fragments, "%.0f fragments in the window, for %h of the packets",
+			fragments, min(share, 1))
+		if fragments < 20 {
 			return excluded(e)
 		}
 		element := "ip"
@@ -51,7 +51,7 @@ var fragmentation = Rule{
 		}
 		return place{at, element}.judged(requires("fragments", share, .02, .2).by(e)).
 			facts(seen(metrics.Goodput, got, "%b of goodput", got)).
-			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s", most, at)
+			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s", fragments, at)
 	},
 	Experiments: always(Experiment{
 		Factor: "mss",

@@ -35,7 +35,7 @@ var healthy = Rule{
 			return missing("packet loss is not known: " + cmp.Or(o.Metrics.Missing[lossy.Metric],
 				"nothing counted lost packets"))
 		}
-		added, tcp, least, ok := o.addedDelay()
+		added, tcp, lowest, ok := o.addedDelay()
 		if !ok {
 			return missing("the RTT under load is not known")
 		}
@@ -43,14 +43,14 @@ var healthy = Rule{
 			added = tcp
 		}
 		if idle, known := o.idle(metrics.RTT("idle", metrics.Percentiles[0])); known {
-			least, added = idle, max(least+added-idle, 0)
+			lowest, added = idle, max(lowest+added-idle, 0)
 		}
 		probes := o.Metrics.Values[metrics.ProbeLoss]
 		share := got / rate
 		return place{}.judged(requires("complete", share, .9,
 			.99).by(against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
 			contradicts("loss", loss, .001, .005).by(lossy), contradicts("delay", added, 10e6,
-				20e6).by(delayFact(least, added, "the load added %n to an RTT of %n", added, least)),
+				20e6).by(delayFact(lowest, added, "the load added %n to an RTT of %n", added, lowest)),
 			contradicts("probe-loss", probes, .01, .03).by(seen(metrics.ProbeLoss, probes,
 				"%h of the probes were lost", probes)), o.lostWhenIdle()).
 			text("nothing limits this load: it gets the rate it asks for, without loss and with little delay")

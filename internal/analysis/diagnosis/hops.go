@@ -355,21 +355,21 @@ func (o *Observation) sentBy(at place) (bps, uneven float64) {
 
 // addedDelay returns the median RTT of probes beside the load, and of TCP itself, above the minimum seen; ok
 // is false if nothing measured it.
-func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
-	least = math.Inf(1)
+func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
+	lowest = math.Inf(1)
 	if rtts := o.Metrics.RTTs["loaded"]; len(rtts) > 0 {
-		least = rtts[0]
+		lowest = rtts[0]
 		probes, ok = statistics.QuantileSorted(rtts, .5), true
 	}
 	for _, name := range []string{"rtt_tcp_min_ns", metrics.RTT("idle", metrics.Percentiles[0])} {
 		if v, has := o.idle(name); has && v > 0 {
-			least = min(least, v)
+			lowest = min(lowest, v)
 		}
 	}
 	if v, has := o.Metric("rtt_tcp_ns"); has {
-		tcp, ok = max(v-least, 0), true
+		tcp, ok = max(v-lowest, 0), true
 	}
-	return max(probes-least, 0), tcp, least, ok
+	return max(probes-lowest, 0), tcp, lowest, ok
 }
 
 // resent returns the share of TCP's segments that were retransmitted; ok is false where nothing counted them.
@@ -426,15 +426,15 @@ func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) 
 
 // maxOnPath finds the node of the load's way at which one of several sums of protocol counters grew most;
 // known is false where no node reports the first of them.
-func (o *Observation) maxOnPath(sums ...[]string) (most float64, at string, known bool) {
+func (o *Observation) maxOnPath(sums ...[]string) (highest float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {
 			v, ok := o.grew(node, stems...)
 			known = known || ok && i == 0
-			if v > most {
-				most, at = v, node
+			if v > highest {
+				highest, at = v, node
 			}
 		}
 	}
-	return most, at, known
+	return highest, at, known
 }

@@ -238,13 +238,13 @@ func leftLast(stages []Account) *float64 {
 }
 
 // deadliest finds the stage at which most packets die; ok is false where none does.
-func deadliest(stages []Account) (most Account, ok bool) {
+func deadliest(stages []Account) (worst Account, ok bool) {
 	for _, a := range stages {
-		if a.DiedPackets() > most.DiedPackets() {
-			most, ok = a, true
+		if a.DiedPackets() > worst.DiedPackets() {
+			worst = a
 		}
 	}
-	return most, ok
+	return worst, worst.Died != nil
 }
 
 // wire counts the segments that passed a port, nil where nothing counted them.
@@ -506,8 +506,8 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 }
 
 // restWhere locates packets that died uncounted, or were counted without being missed: the first stage that
-// nothing counts, else the one with the largest difference between its counters, from least on.
-func (l *Ledger) restWhere(least float64) (where string) {
+// nothing counts, else the one with the largest difference between its counters, if it is large enough.
+func (l *Ledger) restWhere(enough float64) (where string) {
 	for _, a := range l.Data {
 		if a.Missing != "" {
 			return say("at the %s's %s: %s", a.Node, a.Element, a.Missing)
@@ -515,8 +515,9 @@ func (l *Ledger) restWhere(least float64) (where string) {
 		if a.In == nil || a.Out == nil {
 			continue
 		}
-		if gap := math.Abs(*a.In - *a.Out - a.DiedPackets() - a.Held); gap >= least {
-			least, where = gap, say("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
+		if gap := math.Abs(*a.In - *a.Out - a.DiedPackets() - a.Held); gap >= enough {
+			enough = gap
+			where = say("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
 		}
 	}
 	return where

@@ -34,16 +34,10 @@ var linkLayer = Rule{
 }
 
 func (o *Observation) linkOf(at place) Judgement {
-	sum := func(probe string, stems ...string) (all float64) {
-		for _, stem := range stems {
-			v, _ := o.sumAt(at, probe, stem)
-			all += v
-		}
-		return all
-	}
-	frames := sum("netdev", "rx_packets", "tx_packets")
-	errors := sum("netdev", "rx_errors", "rx_frame_errors", "tx_errors", "tx_collisions", "tx_carrier_errors")
-	pauses := o.perSecond(sum("ethtool", "rx_pause_frames_total", "tx_pause_frames_total"))
+	frames := o.total(at, "netdev", "rx_packets", "tx_packets")
+	errors := o.total(at, "netdev", "rx_errors", "rx_frame_errors", "tx_errors", "tx_collisions",
+		"tx_carrier_errors")
+	pauses := o.perSecond(o.total(at, "ethtool", "rx_pause_frames_total", "tx_pause_frames_total"))
 	share := ratio(errors, frames+errors)
 	slows, paused := degree(share, 1e-6, 1e-4), degree(pauses, 10, 100)
 	text := say("port %s of %s has errors on %h of its frames", at.Element, at.Node, share)

@@ -50,13 +50,13 @@ var linkRate = Rule{
 // flat judges a rate limit by what two ends alone see: delay before loss, and an even rate.
 func (o *Observation) flat(why string) Judgement {
 	uneven, ok := o.Metric(metrics.Consistency)
-	probes, tcp, least, timed := o.addedDelay()
+	probes, tcp, lowest, timed := o.addedDelay()
 	if !ok || !timed {
 		return missing(why)
 	}
 	return place{Element: "path"}.judged(contradicts("uneven", uneven, .03,
 		.2).by(seen(metrics.Consistency, uneven, "throughput varied by %h", uneven)),
-		requires("throttles", max(probes, tcp), 2e6, 15e6).by(delayFact(least, probes,
+		requires("throttles", max(probes, tcp), 2e6, 15e6).by(delayFact(lowest, probes,
 			"queueing added %n to the probe RTT", probes))).
 		text("a link or shaper on the path, at %b of payload", o.goodput())
 }

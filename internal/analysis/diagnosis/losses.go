@@ -52,8 +52,7 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 
 // stalled contradicts causes that slow a load down where almost nothing arrives.
 func (o *Observation) stalled() Term {
-	got, ok := o.Metric(metrics.Goodput)
-	return contradicts("stalled", degree(got, 5e5, 5e4)*yes(ok && o.FlatOut()))
+	return contradicts("stalled", degree(o.goodput(), 5e5, 5e4)*yes(o.FlatOut()))
 }
 
 // windowed contradicts causes that act on the sender's congestion window where the receiver's window holds
@@ -99,17 +98,19 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 		return false
 	}
 	during := record.Window{Start: l.SentAt[first], End: l.SentAt[end-1] + l.IntervalNs}
+	flows := o.Trial.Traffic.Flows
 	span, bytes, total := 0.0, 0.0, 0.0
-	for _, f := range o.Trial.Traffic.Flows {
-		total += ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs)) / float64(len(o.Trial.Traffic.Flows))
+	for _, f := range flows {
+		total += ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))
 		all := f.Received.Column("bytes")
 		for i := 1; i < len(all); i++ {
-			if during.Holds(f.Received.T[i-1]) && during.Holds(f.Received.T[i]) {
-				span, bytes = span+float64(f.Received.T[i]-f.Received.T[i-1]), bytes+all[i]-all[i-1]
+			if before, now := f.Received.T[i-1], f.Received.T[i]; during.Holds(before) && during.Holds(now) {
+				span += float64(now - before)
+				bytes += all[i] - all[i-1]
 			}
 		}
 	}
-	return span > 0 && bytes/span > .2*total
+	return bytes > .2*span*total/float64(len(flows))
 }
 
 // shortGaps reports whether the load's datagrams were numbered, and no flow lost in a row half as many as it

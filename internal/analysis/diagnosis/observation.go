@@ -188,6 +188,15 @@ func (o *Observation) Sum(node, probe, stem string, labels ...string) (sum float
 	})
 }
 
+// total is like sumAt for several counters together, 0 where there is none.
+func (o *Observation) total(at place, probe string, stems ...string) (sum float64) {
+	for _, stem := range stems {
+		n, _ := o.sumAt(at, probe, stem)
+		sum += n
+	}
+	return sum
+}
+
 // sumOf is like Sum for the labels that keep accepts.
 func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (sum float64, why string) {
 	columns, why := o.Columns(node, probe, stem)
@@ -260,8 +269,8 @@ func against(e evidence.Evidence, baseline float64) evidence.Evidence {
 }
 
 // delayFact returns the median RTT under load, against the minimum seen.
-func delayFact(least, added float64, text string, args ...any) evidence.Evidence {
-	return against(seen("rtt_loaded_p50_ns", least+added, text, args...), least)
+func delayFact(lowest, added float64, text string, args ...any) evidence.Evidence {
+	return against(seen("rtt_loaded_p50_ns", lowest+added, text, args...), lowest)
 }
 
 // excluded returns the judgement of a class that is ruled out for sure, by a fact if there is one.

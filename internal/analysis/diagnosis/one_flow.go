@@ -26,7 +26,7 @@ var oneFlow = Rule{
 			return missing(why)
 		}
 		held, ok := o.Metric(metrics.NetworkLimited)
-		probes, tcp, least, timed := o.addedDelay()
+		probes, tcp, lowest, timed := o.addedDelay()
 		loss, _, counted := o.resent()
 		if !ok || !timed || !counted {
 			return missing("what TCP waits for is not known")
@@ -39,7 +39,7 @@ var oneFlow = Rule{
 		return s.at("cpu").judged(requires("busy-cores", s.mean(), .35, .55).by(s.meanFact()),
 			contradicts("full-cores", s.mean(), .88, .96), requires("network-limited", held, .6,
 				.9).by(networkFact(held)), requires("empty-queues", min(probes, tcp), 1e6,
-				3e5).by(delayFact(least, probes, "queueing added only %n", probes)),
+				3e5).by(delayFact(lowest, probes, "queueing added only %n", probes)),
 			contradicts("lossy", loss, .01, .03), contradicts("many-rules", rules, 4, 40), o.knownUser(s)).
 			facts(s.coreFact()).
 			text("this machine's %d cores work on one connection's packets in turn: they are busy for %h, "+

@@ -51,22 +51,16 @@ var pcieMemory = Rule{
 }
 
 func (o *Observation) discardsOf(s system, at place) Judgement {
-	discards := 0.0
-	for _, word := range discardWords {
-		for _, probe := range []string{"ethtool", "netdev"} {
-			v, _ := o.sumAt(at, probe, word)
-			discards += v
-		}
-	}
-	received, _ := o.sumAt(at, "netdev", "rx_packets")
-	share := ratio(discards, received+discards)
+	discards := o.total(at, "ethtool", discardWords...) + o.total(at, "netdev", discardWords...)
+	all := o.total(at, "netdev", "rx_packets") + discards
+	share := ratio(discards, all)
 	now, best, known := strings.Cut(o.Run.Facts(at.Node)["device:"+at.Element+":pcie"], " of ")
 	slow := known && now != best
 	j := at.judged(requires("discards", share, .0001, .001).by(at.fact("rx_missed", discards,
-		"%s discarded %.0f of %.0f packets", at.Element, discards, received+discards)),
+		"%s discarded %.0f of %.0f packets", at.Element, discards, all)),
 		requires("slack-cores", s.Full.Busy, .95, .8).by(s.coreFact()), supports("slow-pcie", yes(slow))).
-		text("NIC %s of %s discards %h of what it receives while no core is saturated: the PCIe bus or "+
-			"memory is the limit", at.Element, at.Node, share)
+		text("NIC %s of %s discards %h of what it receives while no core is saturated: the PCIe bus or memory "+
+			"is the limit", at.Element, at.Node, share)
 	if slow {
 		return j.facts(at.fact("pcie", 0, "its PCIe link runs at %s, both ends support %s", now, best))
 	}

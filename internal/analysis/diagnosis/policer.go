@@ -21,7 +21,7 @@ var policer = Rule{
 	`),
 	Judge: func(o *Observation) Judgement {
 		loss, lost, ok := o.lossOf()
-		probes, tcp, least, timed := o.addedDelay()
+		probes, tcp, lowest, timed := o.addedDelay()
 		if !ok || !timed {
 			return missing("the load's loss and delay are not known")
 		}
@@ -50,7 +50,7 @@ var policer = Rule{
 			dropped = dropped.by(lost)
 		}
 		return j.with(dropped, requires("no-delay", max(1-guess, degree(delay, 5e6, 1e6))), idle).
-			facts(lost, delayFact(least, probes, "queueing added %n to the probe RTT", probes))
+			facts(lost, delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))
 	},
 }
 

@@ -47,9 +47,9 @@ var randomLoss = Rule{
 			j = j.facts(seen(metrics.ProbeLoss, loaded, "%h of the probes were lost, %h on the idle path",
 				loaded, idle))
 		}
-		probes, tcp, least, ok := o.addedDelay()
+		probes, tcp, lowest, ok := o.addedDelay()
 		if ok {
-			j = j.facts(delayFact(least, probes, "queueing added %n", probes))
+			j = j.facts(delayFact(lowest, probes, "queueing added %n", probes))
 		}
 		arrive := 0.0
 		if l := o.Trial.Loaded; l != nil && loaded == 0 {

@@ -36,9 +36,9 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 	if set && !idle {
 		out = append(out, q.setFact())
 	}
-	if probes, tcp, least, ok := o.addedDelay(); ok {
+	if probes, tcp, lowest, ok := o.addedDelay(); ok {
 		out = append(out,
-			delayFact(least, probes, "queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
+			delayFact(lowest, probes, "queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
 	}
 	return append(out, q.fact("drops", q.drops, "the queue dropped %h of its packets", q.lost()))
 }

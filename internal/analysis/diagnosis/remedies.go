@@ -54,8 +54,22 @@ var continued = regexp.MustCompile(`\\\n\s*`)
 
 // conditions report whether a remedy is still to be done, given the state that the trial shows.
 var conditions = map[string]func(*Observation) bool{
-	"not offloaded":     (*Observation).notOffloaded,
-	"not steered":       (*Observation).notSteered,
+	"not offloaded": func(o *Observation) bool { // no flowtable of a router carries connections
+		return !slices.ContainsFunc(o.Routers(), func(node string) bool {
+			n, _ := o.level(node, "flows", "flows_offloaded")
+			return n > 0
+		})
+	},
+	"not steered": func(o *Observation) bool { // no port of a router spreads what it receives over cores (RPS)
+		for _, node := range o.Routers() {
+			for name, mask := range o.Run.Facts(node) {
+				if strings.HasSuffix(name, ":rps_cpus") && strings.Trim(mask, "0,") != "" {
+					return false
+				}
+			}
+		}
+		return true
+	},
 	"tunnel too large":  (*Observation).tunnelTooLarge,
 	"tunnel fits":       func(o *Observation) bool { return !o.tunnelTooLarge() },
 	"window at ceiling": (*Observation).windowAtCeiling,
@@ -91,28 +105,6 @@ func (o *Observation) already(r Remedy) bool {
 			is, err := strconv.ParseFloat(o.Run.Facts(node)[r.Factor], 64)
 			return err == nil && is >= wanted
 		})
-}
-
-// notOffloaded reports whether no flowtable of the first router carries connections.
-func (o *Observation) notOffloaded() bool {
-	for _, node := range o.Routers() {
-		if n, _ := o.level(node, "flows", "flows_offloaded"); n > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// notSteered reports whether no port of a router spreads what it receives over cores (RPS).
-func (o *Observation) notSteered() bool {
-	for _, node := range o.Routers() {
-		for name, mask := range o.Run.Facts(node) {
-			if strings.HasSuffix(name, ":rps_cpus") && strings.Trim(mask, "0,") != "" {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // wireguardMTU fits a WireGuard tunnel over IPv6 and Ethernet.

@@ -125,15 +125,15 @@ func (o *Observation) died() (worst deaths, why string) {
 		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
-		d, most := deaths{place: place{a.Node, "rules"}, metric: "packets_died", sent: sent}, 0.0
+		d, highest := deaths{place: place{a.Node, "rules"}, metric: "packets_died", sent: sent}, 0.0
 		for _, x := range a.Died {
 			if x.Reason == "" && !slices.Contains([]string{uncounted, byHeader, byRoute}, x.By) {
 				continue
 			}
-			if d.packets += x.Packets; x.Packets <= most {
+			if d.packets += x.Packets; x.Packets <= highest {
 				continue
 			}
-			if d.by, d.reason, most = x.By, x.Reason, x.Packets; d.reason != "" {
+			if d.by, d.reason, highest = x.By, x.Reason, x.Packets; d.reason != "" {
 				d.metric = metrics.KernelDrops
 			}
 		}

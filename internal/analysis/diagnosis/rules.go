@@ -22,13 +22,13 @@ func Rules() []Rule {
 }
 
 // RuleOf finds a rule by its class.
-func RuleOf(class string) (Rule, bool) {
+func RuleOf(class string) (found Rule, ok bool) {
 	for _, r := range Rules() {
 		if r.Class == class {
-			return r, true
+			found, ok = r, true
 		}
 	}
-	return Rule{}, false
+	return found, ok
 }
 
 // LabelOf returns the label of a class for a sentence.

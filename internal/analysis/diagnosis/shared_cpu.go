@@ -39,14 +39,6 @@ var sharedCPU = Rule{
 			facts(s.coreFact()).
 			text("%s share this machine's %d cores, which are saturated", roles, len(s.Cores))
 	},
-	Experiments: always(Experiment{
-		Factor:   "mss",
-		Doses:    []string{"1200", "900", "700"},
-		Resource: []float64{.83, .62, .48},
-		From:     FromTester,
-		Expect:   1,
-		Why:      "saturated cores move a fixed number of packets, whatever their size",
-	}),
 }
 
 // knownUser contradicts that shared cores are full by themselves where one user of them is known: a tunnel's

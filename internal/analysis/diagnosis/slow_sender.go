@@ -77,6 +77,5 @@ func (o *Observation) starved(sender string) (waits, full float64, why string) {
 		_, too, _ := o.threadUse(far)
 		ran += too
 	}
-	full = s.Busy / float64(len(s.Cores))
-	return degree(full, .8, .95) * degree(ran, .04, .12), full, ""
+	return degree(s.mean(), .8, .95) * degree(ran, .04, .12), s.mean(), ""
 }

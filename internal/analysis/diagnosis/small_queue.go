@@ -47,8 +47,8 @@ var smallQueue = Rule{
 			"the queue at %s dropped %h of its packets", q, q.lost())), 5e6, 25e6)...).
 			gain(o.gainToTester()).
 			text("the queue at %s is too small: it drops %h of the packets and adds no delay", q, q.lost())
-		if probes, _, least, ok := o.addedDelay(); ok {
-			j = j.facts(delayFact(least, probes, "queueing added only %n", probes))
+		if probes, _, lowest, ok := o.addedDelay(); ok {
+			j = j.facts(delayFact(lowest, probes, "queueing added only %n", probes))
 		}
 		if s, why := o.systemOf(); why == "" {
 			j = j.facts(s.coreFact())

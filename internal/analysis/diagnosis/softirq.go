@@ -29,26 +29,20 @@ const spreading = `
 		risk: with IPsec VTI it cost 55 % of the rate (netbenches)
 `
 
-// cpuDoses returns doses that take a part of the CPU away: goodput then falls in proportion where the CPU
-// limits. From the tester's side, smaller packets at the same bit rate cost more CPU.
-func cpuDoses(o *Observation) (out []Experiment) {
-	if o.IsTCP() {
-		out = []Experiment{{Factor: "mss", Doses: []string{"1050", "700", "450"},
-			Resource: []float64{.73, .48, .31}, From: FromTester, Expect: 1,
-			Why: "a saturated CPU moves a fixed number of packets: with smaller ones, goodput falls with " +
-				"their size"}}
-	}
+// cpuDoses returns doses that take a part of a guest's CPU away: goodput then falls in proportion where the CPU
+// limits.
+func cpuDoses(o *Observation) []Experiment {
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {
-			return append(out, Experiment{
+			return []Experiment{{
 				Factor:   "cpu_quota@host",
 				Doses:    []string{"80%", "60%", "45%"},
 				Resource: []float64{.8, .6, .45},
 				From:     FromRouter,
 				Expect:   1,
 				Why:      "a saturated core moves proportionally fewer packets with less CPU time",
-			})
+			}}
 		}
 	}
-	return out
+	return nil
 }

@@ -3,6 +3,7 @@ package diagnosis
 import (
 	_ "embed"
 	"encoding/json"
+	"math"
 	"slices"
 	"sync"
 
@@ -81,16 +82,16 @@ func yes(is bool) float64 {
 // met returns how far a group of terms is met: as far as the least of the required ones, unless another
 // contradicts.
 func met(terms ...Term) float64 {
-	least, most := 1.0, 0.0
+	lowest, highest := 1.0, 0.0
 	for _, t := range terms {
 		switch t.Kind {
 		case Requires:
-			least = min(least, t.Met)
+			lowest = min(lowest, t.Met)
 		case Contradicts:
-			most = max(most, t.Met)
+			highest = max(highest, t.Met)
 		}
 	}
-	return least * (1 - most)
+	return lowest * (1 - highest)
 }
 
 // Base names the score of a class that meets all it requires, in the table of weights.
@@ -153,14 +154,17 @@ func (w Weights) Score(class string, terms []Term) float64 {
 // rate computes a judgement's score from its terms, and records what speaks most against it. A term that is
 // nearly met rules nothing out.
 func (j *Judgement) rate(w Weights) {
+	if j.NotExamined != "" {
+		j.Score = math.NaN()
+	}
 	if len(j.Terms) == 0 {
 		return
 	}
 	j.Score, j.Against = w.Score(j.Class, j.Terms), nil
-	least := 0.0
+	lowest := 0.0
 	for _, t := range j.Terms {
-		if by := w.Of(j.Class, t) * t.Part(); by < least && t.Part() <= -.5 && t.By != nil {
-			least, j.Against = by, t.By
+		if by := w.Of(j.Class, t) * t.Part(); by < lowest && t.Part() <= -.5 && t.By != nil {
+			lowest, j.Against = by, t.By
 		}
 	}
 }

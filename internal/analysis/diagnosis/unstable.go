@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -83,18 +82,18 @@ const caution = .1
 // caution beside the verdict; ok is false where they lie close together.
 func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok bool) {
 	apart := spread(rates)
-	if len(rates) < 2 || apart < caution {
+	if apart < caution {
 		return e, false
 	}
 	text := say("the rates of the %d trials differ by %h", len(rates), apart)
 	e = seen(metrics.Goodput, statistics.Median(rates), text)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
-	i := slices.IndexFunc(judged, func(j Judgement) bool { return j.Class == Unstable })
-	if len(rates) >= minTrials && i >= 0 {
-		j := &judged[i]
-		j.instead(requires("varies", apart, .1, .4).by(e), text+": no single number describes the cell")
-		j.rate(weights())
-		leaveToCauses(judged)
+	for i := range judged {
+		if j := &judged[i]; j.Class == Unstable && len(rates) >= minTrials {
+			j.instead(requires("varies", apart, .1, .4).by(e), text+": no single number describes the cell")
+			j.rate(weights())
+			leaveToCauses(judged)
+		}
 	}
 	return e, true
 }
@@ -102,15 +101,15 @@ func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok 
 // leaveToCauses lowers the score of an unstable path below that of a cause with evidence: it is the answer
 // only where no cause has any.
 func leaveToCauses(all []Judgement) {
-	most := math.Inf(-1)
+	highest := 0.0
 	for _, j := range all {
 		if j.NotExamined == "" && j.Class != Unstable {
-			most = max(most, j.Score)
+			highest = max(highest, j.Score)
 		}
 	}
 	for i := range all {
-		if all[i].Class == Unstable && most >= contributes {
-			all[i].Score = min(all[i].Score, most-contributes)
+		if all[i].Class == Unstable && highest >= contributes {
+			all[i].Score = min(all[i].Score, highest-contributes)
 		}
 	}
 }

@@ -32,9 +32,9 @@ var wireguardQueue = Rule{
 				if why+why2 != "" {
 					continue
 				}
-				queue, _ := o.Sum(node, "qdisc", "drops", device)
-				drops += queue
-				at, share := place{node, device}, ratio(drops, sent+drops)
+				at := place{node, device}
+				drops += o.total(at, "qdisc", "drops")
+				share := ratio(drops, sent+drops)
 				best = likelier(best,
 					at.judged(requires("drops", share, .0005,
 						.02).by(against(at.fact("tx_dropped", drops,
