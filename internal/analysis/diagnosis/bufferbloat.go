@@ -39,7 +39,7 @@ var bufferbloat = Rule{
 		if !o.IsTCP() || tcp == 0 {
 			added = probes
 		}
-		j := place{Element: "path"}.judged().
+		j := wholePath.judged().
 			text("a queue on the path is oversized: packets wait %n", added)
 		lossless, full := 0.0, degree(o.fullest(), .85, .97) // packets also wait for a full CPU
 		if q, _, why := o.held(); why == "" && q.throttles().Met > .4 {

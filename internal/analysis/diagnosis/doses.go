@@ -340,24 +340,22 @@ func (o *Observation) minWindow() float64 {
 // fit adapts the doses of a rule to the cell: segment sizes relative to the cell's, quotas relative to its
 // own. It drops a dose that changes nothing.
 func (o *Observation) fit(e Experiment) Experiment {
-	cell := o.Trial.Row.Factors
+	now := o.Trial.Row.Factors[e.Factor]
+	size, sizes := o.packetSize()
 	doses, resource := e.Doses, e.Resource
 	e.Doses, e.Resource = nil, nil
 	for i, share := range resource {
 		level := doses[i]
-		switch size, sizes := o.packetSize(); {
+		switch {
 		case e.Factor == sizes:
-			bytes, err := strconv.Atoi(level)
-			if size <= 0 || err != nil {
-				continue
-			}
-			share = float64(bytes) / size
-		case strings.HasSuffix(level, "%") && strings.HasSuffix(cell[e.Factor], "%"):
-			if scaled, ok := scaledLevel(cell[e.Factor], share, 1000); ok {
+			bytes, _ := strconv.ParseFloat(level, 64)
+			share = ratio(bytes, size)
+		case strings.HasSuffix(level, "%") && strings.HasSuffix(now, "%"):
+			if scaled, ok := scaledLevel(now, share, 1000); ok {
 				level = scaled
 			}
 		}
-		if level != cell[e.Factor] && math.Abs(share-1) > .02 {
+		if share > 0 && level != now && math.Abs(share-1) > .02 {
 			e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, math.Round(share*1e4)/1e4)
 		}
 	}

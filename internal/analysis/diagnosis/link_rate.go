@@ -54,7 +54,7 @@ func (o *Observation) flat(why string) Judgement {
 	if !ok || !timed {
 		return missing(why)
 	}
-	return place{Element: "path"}.judged(contradicts("uneven", uneven, .03,
+	return wholePath.judged(contradicts("uneven", uneven, .03,
 		.2).by(seen(metrics.Consistency, uneven, "throughput varied by %h", uneven)),
 		requires("throttles", max(probes, tcp), 2e6, 15e6).by(delayFact(lowest, probes,
 			"queueing added %n to the probe RTT", probes))).

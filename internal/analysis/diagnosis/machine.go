@@ -80,11 +80,12 @@ func (o *Observation) systemAt(node string) (system, string) {
 		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
 	}
 	byBusy := func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) }
-	byLoad := slices.SortedStableFunc(slices.Values(s.Cores), byBusy)
-	s.Slack, s.Full = byLoad[0], byLoad[len(byLoad)-1]
+	s.Slack, s.Full = slices.MinFunc(s.Cores, byBusy), slices.MaxFunc(s.Cores, byBusy)
 	for _, c := range s.Cores {
-		s.Busy, s.User = s.Busy+c.Busy, s.User+c.User
-		s.Kernel, s.Unclassified = s.Kernel+c.System, s.Unclassified+c.Unclassified
+		s.Busy += c.Busy
+		s.User += c.User
+		s.Kernel += c.System
+		s.Unclassified += c.Unclassified
 	}
 	return s, ""
 }

@@ -225,27 +225,31 @@ type Core struct {
 }
 
 // Cores returns the cores of a node; none for one without CPU samples.
-func (o *Observation) Cores(node string) []Core {
+func (o *Observation) Cores(node string) (out []Core) {
 	columns, _ := o.Columns(node, "cpu", "idle_ns")
-	var out []Core
 	for _, c := range columns {
-		if !strings.HasPrefix(c.Label, "cpu") || len(c.Label) < 4 {
+		if !strings.HasPrefix(c.Label, "cpu") || c.Label == "cpu" {
 			continue
 		}
-		of := func(stem string) float64 {
-			v, _ := o.Sum(node, "cpu", stem, c.Label)
-			return max(v, 0)
+		of := func(stems ...string) float64 { return max(o.total(place{node, c.Label}, "cpu", stems...), 0) }
+		core := Core{
+			Name:         c.Label,
+			User:         of("user_ns", "nice_ns"),
+			System:       of("system_ns"),
+			IRQ:          of("irq_ns"),
+			Softirq:      of("softirq_ns"),
+			Unclassified: of("unclassified_ns"),
 		}
-		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),
-			of("softirq_ns")
-		idle, steal, unclassified := of("idle_ns")+of("iowait_ns"), of("steal_ns"), of("unclassified_ns")
-		busy := user + system + irq + softirq + unclassified
-		all := busy + idle + steal
+		core.Busy = core.User + core.System + core.IRQ + core.Softirq + core.Unclassified
+		all := core.Busy + of("idle_ns", "iowait_ns", "steal_ns")
 		if all <= 0 {
 			continue
 		}
-		out = append(out, Core{c.Label, busy / all, user / all, system / all, irq / all, softirq / all,
-			unclassified / all})
+		for _, share := range []*float64{&core.Busy, &core.User, &core.System, &core.IRQ, &core.Softirq,
+			&core.Unclassified} {
+			*share /= all
+		}
+		out = append(out, core)
 	}
 	return out
 }

@@ -26,7 +26,7 @@ var optionsStripped = Rule{
 		}
 		bytes, rtt := o.inFlight()
 		sender, receiver := o.Ends()
-		at, what := place{Element: "path"}, "something on the path removes TCP's window scale option"
+		at, what := wholePath, "something on the path removes TCP's window scale option"
 		for _, end := range []string{receiver, sender} {
 			if o.Run.Facts(end)["sysctl:net.ipv4.tcp_window_scaling"] == "0" {
 				at = place{end, "socket"}

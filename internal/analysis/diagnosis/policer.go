@@ -37,7 +37,7 @@ var policer = Rule{
 		lossy, idle := degree(loss, .005, .03), o.lostWhenIdle()
 		idle.Met *= guess
 		dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
-		j := place{Element: "path"}.judged().text("a policer on the path at about %b", got)
+		j := wholePath.judged().text("a policer on the path at about %b", got)
 		switch {
 		case q.drops > 0:
 			passed := min(got/(1-min(loss, .9)), got*1.05)

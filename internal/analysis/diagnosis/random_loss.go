@@ -27,7 +27,7 @@ var randomLoss = Rule{
 	Words: words(`
 		label: packets are lost at random
 		means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
-			it, and queueing adds little delay; probes are lost, too
+			it, and queueing adds little delay
 		linux: check the link: cable, optics, Wi-Fi, duplex
 			$ ethtool -S DEV | grep -iE 'err|drop|crc'
 			$ ip -s -s link show dev DEV
@@ -40,7 +40,7 @@ var randomLoss = Rule{
 		if !ok {
 			return missing("nothing counted lost packets")
 		}
-		j := place{Element: "path"}.judged().text("packets are lost at random: %h of them", loss).facts(lost)
+		j := wholePath.judged().text("packets are lost at random: %h of them", loss).facts(lost)
 		idle, _ := o.idle(metrics.ProbeLossIdle)
 		loaded, _ := o.Metric(metrics.ProbeLoss)
 		if loaded+idle > 0 {

@@ -35,7 +35,7 @@ var reordering = Rule{
 				return missing("packets were counted without their order")
 			}
 			share := ratio(o.perSecond(n), o.Metrics.Values[metrics.PacketRate])
-			return place{Element: "path"}.judged(requires("out-of-order", share, .002,
+			return wholePath.judged(requires("out-of-order", share, .002,
 				.02).by(seen(metrics.Reordered, n,
 				"%.0f packets arrived after one with a higher sequence number", n)), o.windowed()).
 				text("packets are reordered: %h arrive out of order", share)
@@ -82,5 +82,5 @@ func (o *Observation) delaying() place {
 			return place{h.out.Node, strings.Join(parts, " and ")}
 		}
 	}
-	return place{Element: "path"}
+	return wholePath
 }

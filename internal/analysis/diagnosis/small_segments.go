@@ -26,7 +26,7 @@ var smallSegments = Rule{
 			full = degree(busy, .4, .6)
 		}
 		lost, _, _ := o.lossOf()
-		return place{Element: "path"}.judged(requires("small-mss", mss, 1000,
+		return wholePath.judged(requires("small-mss", mss, 1000,
 			600).by(against(fact("mss_bytes", sender, "socket", mss,
 			"the ends agreed on segments of %d bytes", segment), ethernetMSS)),
 			requires("full-core", full).by(fact("cpu_busy_ratio", "", "cpu", busy,

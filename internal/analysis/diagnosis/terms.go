@@ -181,6 +181,9 @@ func likelier(a, b Judgement) Judgement {
 // place names a node and a part of it: a core, a device, a queue, a process.
 type place struct{ Node, Element string }
 
+// wholePath is the place of a limit that no node shows.
+var wholePath = place{Element: "path"}
+
 // fact returns an observation of the place.
 func (p place) fact(metric string, value float64, text string, args ...any) evidence.Evidence {
 	return fact(metric, p.Node, p.Element, value, text, args...)
