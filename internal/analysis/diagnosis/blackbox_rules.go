@@ -127,8 +127,10 @@ func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	uneven := spread(rates)
 	queue, _ := s.waits()
 	again, _ := s.resent()
-	return place{}.judged(requires("per-byte", bytes), requires("uneven", uneven, .1, .4),
-		contradicts("queued", queue), contradicts("resent", again, .0005, .01)).
+	return place{}.judged(requires("per-byte", bytes),
+		requires("uneven", uneven, .1, .4),
+		contradicts("queued", queue),
+		contradicts("resent", again, .0005, .01)).
 		facts(seen(metrics.Goodput, s.bps, "the bit rates of the packet sizes differ by %h", uneven)).
 		text("a per-byte limit of about %b", s.bps)
 }
@@ -160,7 +162,8 @@ func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	again, resent := s.resent()
 	drops := max(again, greatest(s.flat, (*Cell).lost))
-	return place{}.judged(requires("per-byte", bytes), requires("no-queue", 1-queue),
+	return place{}.judged(requires("per-byte", bytes),
+		requires("no-queue", 1-queue),
 		requires("drops", drops, .0005, .01)).
 		facts(added, resent).
 		text("a policer at %b: it drops, and queues no more than %k", s.bps, s.queueBytes())
@@ -174,7 +177,8 @@ func judgeSmallQueue(s *sweep) Judgement {
 	}
 	share := tcp / udp
 	again, resent := s.resent()
-	j := place{}.judged(requires("slow-tcp", share, .8, .35), requires("resent", again, .001, .01),
+	j := place{}.judged(requires("slow-tcp", share, .8, .35),
+		requires("resent", again, .001, .01),
 		requires("steady-passes", s.restLost(), .02, .001)).
 		facts(against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp), resent).
 		text("a queue too short for TCP bursts: TCP reaches %b, UDP %b", tcp, udp)
@@ -362,8 +366,8 @@ func judgeSender(s *sweep) Judgement {
 	if !ok || udp <= 0 {
 		return missing("TCP_INFO is missing, or no UDP gets through")
 	}
-	return special(requires("idle", busy, .9, .5), requires("path-carries-more", s.one.goodput()/udp, .5,
-		.2)).
+	return special(requires("idle", busy, .9, .5),
+		requires("path-carries-more", s.one.goodput()/udp, .5, .2)).
 		facts(seen(metrics.BusyRatio, busy, "TCP had data to send for %h of the time", busy)).
 		text("the sending application writes only %b", s.one.goodput())
 }
@@ -383,8 +387,9 @@ func judgeTester(s *sweep) Judgement {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
 	worst := greatest(s.flat, (*Cell).lost)
-	return place{}.judged(requires("no-loss", worst, .05, .005), requires("no-queue", s.addedNs(), 8e6,
-		3e6), requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
+	return place{}.judged(requires("no-loss", worst, .05, .005),
+		requires("no-queue", s.addedNs(), 8e6, 3e6),
+		requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
 		facts(seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost", worst)).
 		text("nothing between the ends limits these loads: the tester does, at %b", s.received())
 }

@@ -97,16 +97,17 @@ func (p *Path) addBoth(cells []Cell) {
 
 // access lists, by class, what would reveal more.
 var access = map[string]string{
-	perPacket: "a shell on the router (or its system's counters): which core is saturated, and whether by " +
-		"softirq, rules or a process",
+	perPacket: "a shell on the router (or its system's counters): which core is saturated, and " +
+		"whether by softirq, rules or a process",
 	oneCorePerFlow: "a shell on the router: which core handles each flow's interrupts and softirqs",
 	perByte:        "a shell on the router: whether encryption, copying or the bus is the limit",
-	Shaper: "the configuration of the router and of the line: whether the rate is set by a queue on the " +
-		"router, the link speed, or the provider",
-	Policer:      "the configuration of the router and of the line: what drops, and with which burst size",
-	perFlowLimit: "the rules of the router and of the line: which of them counts each flow or host by itself",
-	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each side " +
-		"of the router: which link loses",
+	Shaper: "the configuration of the router and of the line: whether the rate is set by a queue " +
+		"on the router, the link speed, or the provider",
+	Policer: "the configuration of the router and of the line: what drops, and with which burst size",
+	perFlowLimit: "the rules of the router and of the line: which of them counts each flow or host by " +
+		"itself",
+	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
+		"side of the router: which link loses",
 	SmallQueue:     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
 	ConntrackFull:  "nf_conntrack_count and nf_conntrack_max on the router, or the provider's limit",
 	ConnectionRate: "a shell on the router: which core is saturated while connections are opened",

@@ -56,9 +56,11 @@ var bufferbloat = Rule{
 			j = j.at(place{a.Node, a.Element})
 			j.Text += say(" at the %s's %s port", a.Node, a.Element)
 		}
-		return j.with(requires("delay", added, 30e6, 70e6).by(delayFact(lowest, probes,
-			"the median probe RTT was %n under load, against a minimum of %n", lowest+probes, lowest)),
-			supports("lossless-fifo", lossless), contradicts("full-core", full),
+		return j.with(requires("delay", added, 30e6, 70e6).by(
+			delayFact(lowest, probes, "the median probe RTT was %n under load, against a minimum of %n",
+				lowest+probes, lowest)),
+			supports("lossless-fifo", lossless),
+			contradicts("full-core", full),
 			contradicts("acks-wait", yes(known && !ofData)))
 	},
 	Experiments: func(o *Observation) []Experiment {

@@ -37,6 +37,7 @@ func (o *Observation) lostTo(n float64, node, counter, words string) Judgement {
 	loss, lost, _ := o.lossOf()
 	text := say("%.0f of the %.0f packets that the ends miss %s at the %s", n, missed, words, node)
 	e := fact(counter, node, "ip", n, text)
-	return place{Node: node}.judged(requires("counted", n, 2, 8).by(e), requires("most-of-missed",
-		ratio(n, missed), .2, .6).by(e), requires("lossy", loss, .0005, .003).by(lost)).text(text)
+	return place{Node: node}.judged(requires("counted", n, 2, 8).by(e),
+		requires("most-of-missed", ratio(n, missed), .2, .6).by(e),
+		requires("lossy", loss, .0005, .003).by(lost)).text(text)
 }

@@ -39,9 +39,10 @@ var connectionRate = Rule{
 			node = routers[0]
 		}
 		perFlow := ratio(o.goodput()/8, rate)
-		return place{node, "cpu"}.judged(requires("small-flows", perFlow, 200e3,
-			20e3).by(fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each",
-			rate, perFlow)), s.full()).
+		return place{node, "cpu"}.judged(requires("small-flows", perFlow, 200e3, 20e3).by(
+			fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each", rate,
+				perFlow)),
+			s.full()).
 			text("the CPU is saturated at %g new connections per second", rate)
 	},
 	Experiments: cpuDoses,

@@ -39,14 +39,14 @@ var conntrackFull = Rule{
 			drops, _ := o.Sum(node, "conntrack", "drop")
 			// A table that drops is full, though a sample a moment later finds room.
 			full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))
-			best = likelier(best,
-				at.judged(requires("full-table",
-					full).by(against(at.fact("entries", entries,
-					"%.0f connections were tracked, the limit is %.0f", entries, limit), limit)),
-					requires("drops", o.perSecond(drops), 0, 5).by(at.fact("drop", drops,
-						"%.0f packets were dropped because the table was full",
-						drops))).text("the %s's conntrack table is full: %.0f of %.0f, %.0f packets of "+
-					"new connections dropped", node, entries, limit, drops))
+			best = likelier(
+				best, at.judged(requires("full-table", full).by(
+					against(at.fact("entries", entries,
+						"%.0f connections were tracked, the limit is %.0f", entries, limit), limit)),
+					requires("drops", o.perSecond(drops), 0, 5).by(
+						at.fact("drop", drops, "%.0f packets were dropped because the table was full",
+							drops))).text("the %s's conntrack table is full: %.0f of %.0f, %.0f packets "+
+					"of new connections dropped", node, entries, limit, drops))
 		}
 		return best
 	},

@@ -19,8 +19,8 @@ var crossTraffic = Rule{
 		}
 		others := o.othersBps(q)
 		share := ratio(others, q.rateBps)
-		return q.judged(requires("other-traffic", share, .08, .25).by(q.fact("others_bps", others,
-			"%h of what the port sent is other traffic", share))).
+		return q.judged(requires("other-traffic", share, .08, .25).by(
+			q.fact("others_bps", others, "%h of what the port sent is other traffic", share))).
 			with(holds...).
 			facts(o.heldFacts(q)...).
 			gain(1/max(1-share, .1)).

@@ -35,9 +35,9 @@ var cryptoWorkers = Rule{
 			return missing(why)
 		}
 		share := ratio(o.perSecond(ns)/1e9, s.Busy)
-		return place{s.Node, "workers"}.judged(requires("crypto-work", share, .1,
-			.3).by(fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
-			"%h of the busy time was encryption and decryption", share)),
+		return place{s.Node, "workers"}.judged(requires("crypto-work", share, .1, .3).by(
+			fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
+				"%h of the busy time was encryption and decryption", share)),
 			requires("full-cores", s.Slack.Busy, .60, .82).by(s.coreFact())).
 			text("the %s's crypto workers take %h of its CPU time and saturate every core", s.Node, share)
 	},

@@ -236,8 +236,7 @@ func conclude(judged []Judgement) *Diagnosis {
 	}
 	unknown := weigh(examined)
 	slices.SortStableFunc(examined, func(a, b Judgement) int {
-		return cmp.Compare(b.Confidence,
-			a.Confidence)
+		return cmp.Compare(b.Confidence, a.Confidence)
 	})
 	for _, j := range examined {
 		switch {

@@ -26,12 +26,13 @@ func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	}
 	for _, t := range v.Filter.Flowtables {
 		if !t.Own {
-			return say("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family, t.Table, t.Name)
+			return say("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family, t.Table,
+				t.Name)
 		}
 	}
 	if r, ok := v.Filter.SkippedBy(); ok {
-		return say("it would take away what a rule of its owner's does on %s: %s (%s %s %s, handle %d)", n.Name,
-			r.Text, r.Family, r.Table, r.Chain, r.Handle)
+		return say("it would take away what a rule of its owner's does on %s: %s (%s %s %s, handle %d)",
+			n.Name, r.Text, r.Family, r.Table, r.Chain, r.Handle)
 	}
 	for _, table := range slices.Sorted(maps.Keys(v.Filter.LegacyEntries)) {
 		forwards := strings.HasSuffix(table, "filter") || strings.HasSuffix(table, "mangle")

@@ -37,8 +37,8 @@ var groPathology = Rule{
 				packets, _ := o.forwarded(node)
 				share := ratio(again, packets)
 				at := place{node, port}
-				return at.judged(requires("retransmits", share, .002, .02).by(at.fact(metrics.Retransmits,
-					again, "TCP retransmitted %h of its packets", share)),
+				return at.judged(requires("retransmits", share, .002, .02).by(
+					at.fact(metrics.Retransmits, again, "TCP retransmitted %h of its packets", share)),
 					requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
 					text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h "+
 						"while no core is saturated", port, node, share)

@@ -47,12 +47,14 @@ var healthy = Rule{
 		}
 		probes := o.Metrics.Values[metrics.ProbeLoss]
 		share := got / rate
-		return place{}.judged(requires("complete", share, .9,
-			.99).by(against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
-			contradicts("loss", loss, .001, .005).by(lossy), contradicts("delay", added, 10e6,
-				20e6).by(delayFact(lowest, added, "the load added %n to an RTT of %n", added, lowest)),
-			contradicts("probe-loss", probes, .01, .03).by(seen(metrics.ProbeLoss, probes,
-				"%h of the probes were lost", probes)), o.lostWhenIdle()).
+		return place{}.judged(requires("complete", share, .9, .99).by(
+			against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
+			contradicts("loss", loss, .001, .005).by(lossy),
+			contradicts("delay", added, 10e6, 20e6).by(
+				delayFact(lowest, added, "the load added %n to an RTT of %n", added, lowest)),
+			contradicts("probe-loss", probes, .01, .03).by(
+				seen(metrics.ProbeLoss, probes, "%h of the probes were lost", probes)),
+			o.lostWhenIdle()).
 			text("nothing limits this load: it gets the rate it asks for, without loss and with little delay")
 	},
 }
@@ -64,11 +66,12 @@ func (o *Observation) allConnections() Judgement {
 		return missing("no connection was completed")
 	}
 	share, failed := o.connected()
-	return place{}.judged(requires("complete", share, .8,
-		.95).by(against(seen(metrics.FlowRate, got,
-		"%h of the connections due in the window completed in it", share), o.load().ConnectionRate)),
-		contradicts("loss", failed, .001, .01).by(seen(metrics.FlowFailed, failed,
-			"%h of the connections failed", failed)), o.lostWhenIdle()).
+	return place{}.judged(requires("complete", share, .8, .95).by(
+		against(seen(metrics.FlowRate, got, "%h of the connections due in the window completed in it",
+			share), o.load().ConnectionRate)),
+		contradicts("loss", failed, .001, .01).by(
+			seen(metrics.FlowFailed, failed, "%h of the connections failed", failed)),
+		o.lostWhenIdle()).
 		text("nothing holds this load back: every connection completes at the requested rate")
 }
 

@@ -36,8 +36,9 @@ var inlineInspection = Rule{
 			return missing(why)
 		}
 		at := place{s.Node, "processes"}
-		return at.judged(requires("processes", other, .04, .12).by(at.fact("other_cores", other,
-			"processes used %h of a core", other)), s.full()).
+		return at.judged(requires("processes", other, .04, .12).by(
+			at.fact("other_cores", other, "processes used %h of a core", other)),
+			s.full()).
 			text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
 	}),
 	Experiments: cpuDoses,

@@ -32,9 +32,9 @@ var linkRate = Rule{
 		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop, a link queues
 		switch {
 		case share > 0 && !polices && (why != "" || q.holds() < .03):
-			return place{Element: o.Line.Kind}.judged(requires("throttles", share, .8,
-				.95).by(against(seen(metrics.Goodput, got, "%h of the payload that %s can carry arrived",
-				share, o.Line.Kind), o.Line.Value))).
+			return place{Element: o.Line.Kind}.judged(requires("throttles", share, .8, .95).by(
+				against(seen(metrics.Goodput, got, "%h of the payload that %s can carry arrived", share,
+					o.Line.Kind), o.Line.Value))).
 				gain(max(1/max(share, .1), 1)).
 				text("the link is saturated: %b of the %b of payload that it can carry", got, o.Line.Value)
 		case why != "":
@@ -54,9 +54,9 @@ func (o *Observation) flat(why string) Judgement {
 	if !ok || !timed {
 		return missing(why)
 	}
-	return wholePath.judged(contradicts("uneven", uneven, .03,
-		.2).by(seen(metrics.Consistency, uneven, "throughput varied by %h", uneven)),
-		requires("throttles", max(probes, tcp), 2e6, 15e6).by(delayFact(lowest, probes,
-			"queueing added %n to the probe RTT", probes))).
+	return wholePath.judged(contradicts("uneven", uneven, .03, .2).by(
+		seen(metrics.Consistency, uneven, "throughput varied by %h", uneven)),
+		requires("throttles", max(probes, tcp), 2e6, 15e6).by(
+			delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))).
 		text("a link or shaper on the path, at %b of payload", o.goodput())
 }

@@ -28,9 +28,9 @@ var logFlood = Rule{
 		}
 		rate := o.perSecond(lines)
 		at := place{s.Node, "kernel log"}
-		return at.judged(requires("many-lines", rate, 5, 50).by(at.fact("lines", lines,
-			"the kernel logged %g lines per second", rate)), requires("busy-core", s.Full.Busy, .5,
-			.9).by(s.coreFact())).
+		return at.judged(requires("many-lines", rate, 5, 50).by(
+			at.fact("lines", lines, "the kernel logged %g lines per second", rate)),
+			requires("busy-core", s.Full.Busy, .5, .9).by(s.coreFact())).
 			text("the %s's kernel logs %.2g lines per second: logging takes the CPU time", s.Node, rate)
 	}),
 	Experiments: cpuDoses,

@@ -142,12 +142,12 @@ func (o *Observation) satisfied() Term {
 	switch got := o.goodput(); {
 	case load.RateBps > 0:
 		share := got / load.RateBps
-		return contradicts("satisfied", share, .93, .985).by(seen(metrics.Goodput, got,
-			"the load got %h of the rate that it asked for", share))
+		return contradicts("satisfied", share, .93, .985).by(
+			seen(metrics.Goodput, got, "the load got %h of the rate that it asked for", share))
 	case load.ConnectionRate > 0:
 		share, _ := o.connected()
-		return contradicts("satisfied", share, .8, .95).by(seen(metrics.FlowRate, share,
-			"%h of the connections completed in time", share))
+		return contradicts("satisfied", share, .8, .95).by(
+			seen(metrics.FlowRate, share, "%h of the connections completed in time", share))
 	}
 	return contradicts("satisfied", 0)
 }

@@ -37,10 +37,13 @@ var oneFlow = Rule{
 			rules = max(rules, n)
 		}
 		return s.at("cpu").judged(requires("busy-cores", s.mean(), .35, .55).by(s.meanFact()),
-			contradicts("full-cores", s.mean(), .88, .96), requires("network-limited", held, .6,
-				.9).by(networkFact(held)), requires("empty-queues", min(probes, tcp), 1e6,
-				3e5).by(delayFact(lowest, probes, "queueing added only %n", probes)),
-			contradicts("lossy", loss, .01, .03), contradicts("many-rules", rules, 4, 40), o.knownUser(s)).
+			contradicts("full-cores", s.mean(), .88, .96),
+			requires("network-limited", held, .6, .9).by(networkFact(held)),
+			requires("empty-queues", min(probes, tcp), 1e6, 3e5).by(
+				delayFact(lowest, probes, "queueing added only %n", probes)),
+			contradicts("lossy", loss, .01, .03),
+			contradicts("many-rules", rules, 4, 40),
+			o.knownUser(s)).
 			facts(s.coreFact()).
 			text("this machine's %d cores work on one connection's packets in turn: they are busy for %h, "+
 				"and none is full", len(s.Cores), s.mean())

@@ -57,8 +57,10 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 		return missing(why)
 	}
 	at, cores := place{node, "processes"}, float64(len(s.Cores))
-	j := at.judged(requires("other-work", other/cores, .08, .35).by(at.fact("other_cores", other,
-		"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)), s.full()).
+	j := at.judged(requires("other-work", other/cores, .08, .35).by(
+		at.fact("other_cores", other,
+			"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)),
+		s.full()).
 		gain(cores/max(cores-other, .1)).
 		text("other work takes %.2g of %s %d cores", other, s.of(), len(s.Cores))
 	if own > .1 {
@@ -72,8 +74,9 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	g, _ := o.systemAt(o.Routers()[0])
 	kept, ran := o.keptFromRunning(g, s)
 	if kept > .5 {
-		j = j.facts(at.fact(guestRan, ran,
-			"the vCPUs of the %s ran for %h of the time in which it was busy", g.Node, ran))
+		j = j.facts(
+			at.fact(guestRan, ran, "the vCPUs of the %s ran for %h of the time in which it was busy",
+				g.Node, ran))
 	}
 	return j.with(contradicts("full-guest", (1-kept)*degree(g.Full.Busy, .6, .9)))
 }

@@ -55,7 +55,8 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	}
 	for _, c := range e.Inventory.Filter.Chains {
 		if len(without) == 0 && c.Policy == "drop" && !c.Own {
-			without = []record.FilterRule{{Family: c.Family, Table: c.Table, Chain: c.Name, Text: "policy drop"}}
+			without = []record.FilterRule{{Family: c.Family, Table: c.Table, Chain: c.Name,
+				Text: "policy drop"}}
 		}
 	}
 	if len(without) == 1 {

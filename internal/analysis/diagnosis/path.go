@@ -138,8 +138,8 @@ func (o *Observation) coreStages(node string) []Stage {
 		out = append(out, stageAt(s.at("cpu"), allCores, s.mean(), "their time"))
 	}
 	if s.Full.Unclassified > 0 {
-		return append(out, unknownStage(s.at(s.Full.Name), "softirq", "the "+node+
-			" does not tell what its cores work on"))
+		return append(out, unknownStage(s.at(s.Full.Name), "softirq",
+			"the "+node+" does not tell what its cores work on"))
 	}
 	soft := slices.MaxFunc(s.Cores, func(a, b Core) int {
 		return cmp.Compare(a.Softirq+a.IRQ, b.Softirq+b.IRQ)

@@ -45,8 +45,8 @@ var pcieMemory = Rule{
 		Resource: []float64{1, .5, .25},
 		From:     FromTester,
 		Expect:   1,
-		Why: "at the same packet rate, smaller packets put fewer bytes on the bus: discards stop if bytes " +
-			"are the limit",
+		Why: "at the same packet rate, smaller packets put fewer bytes on the bus: discards stop if " +
+			"bytes are the limit",
 	}),
 }
 
@@ -56,11 +56,12 @@ func (o *Observation) discardsOf(s system, at place) Judgement {
 	share := ratio(discards, all)
 	now, best, known := strings.Cut(o.Run.Facts(at.Node)["device:"+at.Element+":pcie"], " of ")
 	slow := known && now != best
-	j := at.judged(requires("discards", share, .0001, .001).by(at.fact("rx_missed", discards,
-		"%s discarded %.0f of %.0f packets", at.Element, discards, all)),
-		requires("slack-cores", s.Full.Busy, .95, .8).by(s.coreFact()), supports("slow-pcie", yes(slow))).
-		text("NIC %s of %s discards %h of what it receives while no core is saturated: the PCIe bus or memory "+
-			"is the limit", at.Element, at.Node, share)
+	j := at.judged(requires("discards", share, .0001, .001).by(
+		at.fact("rx_missed", discards, "%s discarded %.0f of %.0f packets", at.Element, discards, all)),
+		requires("slack-cores", s.Full.Busy, .95, .8).by(s.coreFact()),
+		supports("slow-pcie", yes(slow))).
+		text("NIC %s of %s discards %h of what it receives while no core is saturated: the PCIe bus or "+
+			"memory is the limit", at.Element, at.Node, share)
 	if slow {
 		return j.facts(at.fact("pcie", 0, "its PCIe link runs at %s, both ends support %s", now, best))
 	}

@@ -52,8 +52,8 @@ var pmtuBlackHole = Rule{
 			if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 				return missing("the trial failed: " + f.Error)
 			}
-			return j.facts(evidence.Evidence{Metric: "path_mtu",
-				Text: f.Error}).with(requires("little-arrives", 1))
+			return j.facts(evidence.Evidence{Metric: "path_mtu", Text: f.Error}).with(
+				requires("little-arrives", 1))
 		}
 		got, ok := o.Metric(metrics.Goodput)
 		if !ok {

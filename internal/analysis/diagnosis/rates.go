@@ -37,8 +37,8 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 		out = append(out, q.setFact())
 	}
 	if probes, tcp, lowest, ok := o.addedDelay(); ok {
-		out = append(out,
-			delayFact(lowest, probes, "queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
+		out = append(out, delayFact(lowest, probes,
+			"queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
 	}
 	return append(out, q.fact("drops", q.drops, "the queue dropped %h of its packets", q.lost()))
 }

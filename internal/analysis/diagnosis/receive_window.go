@@ -23,7 +23,8 @@ var receiveWindow = Rule{
 		hz, closed, ok := o.zeroWindows()
 		at := place{receiver, "receive buffer"}
 		j := at.judged(requires("window-limited", s.rwnd, .1, .5).by(rwndFact(s)),
-			contradicts("zero-windows", hz, 5, 25), contradicts("waits-at-receiver", o.atReceiver(), .4, .8)).
+			contradicts("zero-windows", hz, 5, 25),
+			contradicts("waits-at-receiver", o.atReceiver(), .4, .8)).
 			facts(flightFact(receiver, bytes, rtt)).
 			text("the receive window on the %s is too small: %g kB per RTT of %n", receiver, bytes/1e3, rtt)
 		if ok {

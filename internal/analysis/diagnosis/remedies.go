@@ -60,7 +60,8 @@ var conditions = map[string]func(*Observation) bool{
 			return n > 0
 		})
 	},
-	"not steered": func(o *Observation) bool { // no port of a router spreads what it receives over cores (RPS)
+	"not " +
+		"steered": func(o *Observation) bool { // no port of a router spreads what it receives over cores (RPS)
 		for _, node := range o.Routers() {
 			for name, mask := range o.Run.Facts(node) {
 				if strings.HasSuffix(name, ":rps_cpus") && strings.Trim(mask, "0,") != "" {

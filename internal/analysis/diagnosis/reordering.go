@@ -35,9 +35,10 @@ var reordering = Rule{
 				return missing("packets were counted without their order")
 			}
 			share := ratio(o.perSecond(n), o.Metrics.Values[metrics.PacketRate])
-			return wholePath.judged(requires("out-of-order", share, .002,
-				.02).by(seen(metrics.Reordered, n,
-				"%.0f packets arrived after one with a higher sequence number", n)), o.windowed()).
+			return wholePath.judged(requires("out-of-order", share, .002, .02).by(
+				seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number",
+					n)),
+				o.windowed()).
 				text("packets are reordered: %h arrive out of order", share)
 		}
 		share, spurious, bySender, ok := o.reorderSigns()

@@ -42,14 +42,16 @@ var reversePath = Rule{
 		free := contradicts("data-held", data.holds(), .03, .25)
 		held := q.judged(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
 			requires("acks-wait", q.waited, .5, .9), free).
-			facts(o.heldFacts(q)[1], q.fact("qlen_packets", q.waited,
-				"acknowledgements waited there in %h of the samples", q.waited)).
+			facts(o.heldFacts(q)[1],
+				q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples",
+					q.waited)).
 			text("the acknowledgements are held to %b by the queue at %s", q.rateBps, q)
 		if a, ofData, known := o.Ledger().waits(); known && !ofData {
 			at := place{a.Node, a.Element}
 			text := say("acknowledgements wait for %n at the %s's %s port", a.WaitedNs, a.Node, a.Element)
-			held = likelier(held, at.judged(requires("acks-impaired", a.WaitedNs, 5e6,
-				15e6).by(at.fact("acks_waited_ns", a.WaitedNs, text)), free).text(text))
+			held = likelier(held, at.judged(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
+				at.fact("acks_waited_ns", a.WaitedNs, text)),
+				free).text(text))
 		}
 		if some {
 			return likelier(held, died)
@@ -75,8 +77,9 @@ func (o *Observation) acksDie() (j Judgement, ok bool) {
 		return j, false // CAKE thins acknowledgements out
 	}
 	at := place{worst.Node, worst.Element}
-	return at.judged(requires("acks-impaired", share, .3, .5).by(at.fact("acks_died", died,
-		"%.0f of %.0f packets on the way back died there, by %s", died, sent, worst.Died[0].By))).
+	return at.judged(requires("acks-impaired", share, .3, .5).by(
+		at.fact("acks_died", died, "%.0f of %.0f packets on the way back died there, by %s", died, sent,
+			worst.Died[0].By))).
 		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element), true
 }
 

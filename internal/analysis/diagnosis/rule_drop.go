@@ -60,8 +60,9 @@ var ruleDrop = Rule{
 			cause = say("%s may drop them", r)
 			if r.packets > 0 {
 				cause = say("%s dropped %.0f packets in the run", r, r.packets)
-				j = j.facts(j.place().fact("rule_packets", r.packets,
-					"the rule's counter grew by %.0f in the run", r.packets))
+				j = j.facts(
+					j.place().fact("rule_packets", r.packets,
+						"the rule's counter grew by %.0f in the run", r.packets))
 			}
 		}
 		outages, _ := o.outages()

@@ -87,8 +87,11 @@ var ruleList = Rule{
 			j.Undecided = say("the packet filter has %.0f rules; what each costs a packet was not "+
 				"measured (about %h of the CPU time used if it costs what the simplest do)", rules, share)
 		}
-		return j.with(full, matching).facts(count, at.fact("filter_cpu_ratio", share,
-			"at this packet rate they take about %h of the CPU time used", share), s.coreFact())
+		return j.with(full,
+			matching).facts(count,
+			at.fact("filter_cpu_ratio", share,
+				"at this packet rate they take about %h of the CPU time used", share),
+			s.coreFact())
 	},
 	Experiments: cpuDoses,
 }

@@ -33,10 +33,11 @@ var sendBuffer = Rule{
 				send/1024),
 				flightFact(sender, bytes, rtt)}
 		}
-		return place{sender, "send buffer"}.judged(requires("full-buffer",
-			full).by(seen(metrics.SndbufLimited, s.sndbuf,
-			"the send buffer limited TCP for %h of the time", s.sndbuf)), contradicts("receive-window",
-			s.rwnd, .2, .6), o.waitsElsewhere(set)).
+		return place{sender, "send buffer"}.judged(requires("full-buffer", full).by(
+			seen(metrics.SndbufLimited, s.sndbuf, "the send buffer limited TCP for %h of the time",
+				s.sndbuf)),
+			contradicts("receive-window", s.rwnd, .2, .6),
+			o.waitsElsewhere(set)).
 			facts(further...).
 			text("the send buffer on the %s is too small: %g kB per RTT of %n", sender, bytes/1e3, rtt)
 	}),

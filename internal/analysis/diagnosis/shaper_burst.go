@@ -54,7 +54,8 @@ func (o *Observation) belowRate(cores Term, because string) Judgement {
 		return missing("no queue that is set to a rate has packets waiting in it")
 	}
 	return q.judged(requires("below-rate", used(q), .88, .75).by(q.setFact()),
-		requires("packets-wait", q.waited, .6, .9), cores).
+		requires("packets-wait", q.waited, .6, .9),
+		cores).
 		facts(o.heldFacts(q)...).
 		gain(ratio(q.setBps, q.rateBps)).
 		text("the shaper at %s passes %b of the %b that it is set to: %s", q, q.rateBps, q.setBps, because)

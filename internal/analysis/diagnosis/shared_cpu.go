@@ -35,7 +35,8 @@ var sharedCPU = Rule{
 			guest = g.Full.Busy // a guest at its own limit is more specific
 		}
 		return s.at("cpu").judged(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
-			contradicts("full-guest", guest, .7, .93), o.knownUser(s)).
+			contradicts("full-guest", guest, .7, .93),
+			o.knownUser(s)).
 			facts(s.coreFact()).
 			text("%s share this machine's %d cores, which are saturated", roles, len(s.Cores))
 	},

@@ -35,9 +35,12 @@ var slowReader = Rule{
 			further = append(further, against(fact("bytes_in_flight", receiver, "socket", bytes,
 				"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
 		}
-		return place{receiver, "application"}.judged(requires("receive-window", s.rwnd, .1,
-			.5).by(rwndFact(s)), requires("full-buffer", closes), contradicts("uneven", uneven, .25, .6),
-			contradicts("waits-for-core", waits), o.stalled()).
+		return place{receiver, "application"}.judged(requires("receive-window", s.rwnd, .1, .5).by(
+			rwndFact(s)),
+			requires("full-buffer", closes),
+			contradicts("uneven", uneven, .25, .6),
+			contradicts("waits-for-core", waits),
+			o.stalled()).
 			facts(further...).
 			text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
 	}),

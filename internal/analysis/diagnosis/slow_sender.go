@@ -31,8 +31,9 @@ var slowSender = Rule{
 			bytes, _ := o.inFlight()
 			lost, _, _ := o.resent()
 			idle = max(idle, min(degree(bytes/window, .4, .15), degree(lost, .001, .0001)))
-			j = j.facts(against(fact("bytes_in_flight", sender, "socket", bytes,
-				"%g kB were in flight, the congestion window was %g kB", bytes/1e3, window/1e3), window))
+			j = j.facts(
+				against(fact("bytes_in_flight", sender, "socket", bytes,
+					"%g kB were in flight, the congestion window was %g kB", bytes/1e3, window/1e3), window))
 		}
 		if waits > 0 {
 			j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
@@ -51,10 +52,13 @@ var slowSender = Rule{
 			died = ratio(l.Data[0].DiedPackets(), *l.Data[0].In)
 		}
 		uneven, _ := o.Metric(metrics.Consistency)
-		return j.with(requires("nothing-to-send", idle).by(at.fact(metrics.BusyRatio, s.busy,
-			"TCP had data to send for %h of the window", s.busy)), requires("flat-out", yes(o.FlatOut())),
-			requires("normal-buffer", buffer), requires("idle-thread", rests),
-			contradicts("waits-for-core", waits), contradicts("uneven", uneven, .2, .5),
+		return j.with(requires("nothing-to-send", idle).by(
+			at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window", s.busy)),
+			requires("flat-out", yes(o.FlatOut())),
+			requires("normal-buffer", buffer),
+			requires("idle-thread", rests),
+			contradicts("waits-for-core", waits),
+			contradicts("uneven", uneven, .2, .5),
 			contradicts("dies-at-sender", died, .02, .08))
 	}),
 	Experiments: streamDoses(0, "an application with no more to send has nothing for more connections"),

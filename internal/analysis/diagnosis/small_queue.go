@@ -43,8 +43,9 @@ var smallQueue = Rule{
 		if q.drops == 0 {
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
 		}
-		j := q.judged(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(q.fact("drops", q.drops,
-			"the queue at %s dropped %h of its packets", q, q.lost())), 5e6, 25e6)...).
+		j := q.judged(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(
+			q.fact("drops", q.drops, "the queue at %s dropped %h of its packets", q, q.lost())), 5e6,
+			25e6)...).
 			gain(o.gainToTester()).
 			text("the queue at %s is too small: it drops %h of the packets and adds no delay", q, q.lost())
 		if probes, _, lowest, ok := o.addedDelay(); ok {
@@ -84,7 +85,8 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 			"the queue at %s dropped %.0f packets before the window, %.0f in it", q, q.early, q.drops),
 			fact("bytes_in_flight", "", "socket", bytes,
 				"%g kB per flow were in flight in an RTT of %n: TCP needs %n to double that", bytes/1e3,
-				rtt, 2*grows*1e9), networkFact(held)).
+				rtt, 2*grows*1e9),
+			networkFact(held)).
 		text("the queue at %s is too small: it dropped %.0f packets while the load began, and the "+
 			"congestion window still grows", q, q.early), true
 }

@@ -26,11 +26,12 @@ var smallSegments = Rule{
 			full = degree(busy, .4, .6)
 		}
 		lost, _, _ := o.lossOf()
-		return wholePath.judged(requires("small-mss", mss, 1000,
-			600).by(against(fact("mss_bytes", sender, "socket", mss,
-			"the ends agreed on segments of %d bytes", segment), ethernetMSS)),
-			requires("full-core", full).by(fact("cpu_busy_ratio", "", "cpu", busy,
-				"the busiest core on the way was busy for %h", busy)), contradicts("lossy", lost, .002, .02)).
+		return wholePath.judged(requires("small-mss", mss, 1000, 600).by(
+			against(fact("mss_bytes", sender, "socket", mss, "the ends agreed on segments of %d bytes",
+				segment), ethernetMSS)),
+			requires("full-core", full).by(
+				fact("cpu_busy_ratio", "", "cpu", busy, "the busiest core on the way was busy for %h", busy)),
+			contradicts("lossy", lost, .002, .02)).
 			gain(min(ethernetMSS/mss, max(o.gainToTester(), 1))).
 			text("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs as much", segment)
 	},

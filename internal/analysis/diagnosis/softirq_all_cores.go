@@ -30,7 +30,8 @@ var softirqAllCores = Rule{
 	`),
 	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
 		j := s.at("cpu").judged(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
-			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()), o.quota(s.Node))
+			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()),
+			o.quota(s.Node))
 		if len(s.Cores) == 1 {
 			return j.text("the %s's only core is saturated by softirq", s.Node)
 		}

@@ -56,8 +56,9 @@ func (o *Observation) headroom() Judgement {
 		s, _ := o.systemAt(record.HostNode)
 		busy = s.mean() // see sharedCPU
 	}
-	return place{}.judged(requires("no-headroom", share, .6,
-		.95).by(against(seen(o.Tester.Metric, got, "the result is %h of what the tester reaches alone",
-		share), o.Tester.Value)), contradicts("shared-cores", busy, .85, .97)).
+	return place{}.judged(requires("no-headroom", share, .6, .95).by(
+		against(seen(o.Tester.Metric, got, "the result is %h of what the tester reaches alone", share),
+			o.Tester.Value)),
+		contradicts("shared-cores", busy, .85, .97)).
 		text("the tester is the limit: it reaches no more without the router")
 }

@@ -39,8 +39,9 @@ var thermal = Rule{
 			share = max(share, late)
 			fell := o.fell()
 			return at.judged(requires("throttled", share, .05, .3).by(throttledFact(node, share)),
-				requires("falls", fell, .2, .45).by(seen(metrics.Goodput, fell,
-					"%h less arrived in the last third of the window than in the first", fell))).
+				requires("falls", fell, .2, .45).by(
+					seen(metrics.Goodput, fell,
+						"%h less arrived in the last third of the window than in the first", fell))).
 				gain(1/(1-min(fell, .99))).
 				text("the %s's CPU slows down over time: goodput falls by %h within the window", node, fell)
 		}
@@ -51,8 +52,8 @@ var thermal = Rule{
 		if _, second := o.Columns(at.Node, "thermal", "cooling_state"); why != "" && second != "" {
 			return missing(why)
 		}
-		return place{}.judged(requires("throttled", 0).by(at.fact("core_throttles", 0,
-			"no core or cooling device reported thermal throttling")))
+		return place{}.judged(requires("throttled", 0).by(
+			at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
 	}),
 	Experiments: cpuDoses,
 }

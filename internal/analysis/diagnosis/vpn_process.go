@@ -49,8 +49,9 @@ var vpnProcess = Rule{
 		lost, n := o.unreadDatagrams()
 		unread := min(degree(lost, .2, .6), degree(took, .3, .6))
 		full.Met, busy = max(full.Met, unread), max(busy, unread)
-		j := at.judged(requires("busy-process", busy).by(at.fact("tunnel_process_cores", took,
-			"the tunnel's processes used %h of a core", took)), full).
+		j := at.judged(requires("busy-process", busy).by(
+			at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core", took)),
+			full).
 			text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
 		if n > 0 {
 			return j.facts(fact("UdpRcvbufErrors", at.Node, "socket", n,

@@ -35,12 +35,12 @@ var wireguardQueue = Rule{
 				at := place{node, device}
 				drops += o.total(at, "qdisc", "drops")
 				share := ratio(drops, sent+drops)
-				best = likelier(best,
-					at.judged(requires("drops", share, .0005,
-						.02).by(against(at.fact("tx_dropped", drops,
+				best = likelier(best, at.judged(requires("drops", share, .0005, .02).by(
+					against(at.fact("tx_dropped", drops,
 						"%s dropped %.0f packets before sending, %.0f were sent", device, drops, sent),
-						sent))).text("the queue of tunnel device %s on %s overflows: %h of its packets "+
-						"were dropped", device, node, share))
+						sent))).text(
+					"the queue of tunnel device %s on %s overflows: %h of its packets were dropped",
+					device, node, share))
 			}
 		}
 		if factor.InUserspace(tunnel) && best.NotExamined == "" {
