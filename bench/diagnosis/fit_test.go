@@ -31,7 +31,7 @@ var (
 	drawn    = flag.Float64("drawn", .05, "how much a weight is drawn to its prior")
 )
 
-// example is a recorded instance that weights are fitted to, with the judgements of the present weights.
+// example holds a recorded instance that weights are fitted to, with its judgements.
 type example struct {
 	outcome
 	judged [][]diagnosis.Judgement // of each trial
@@ -175,7 +175,7 @@ func (m *model) weights() diagnosis.Weights {
 	return out
 }
 
-// row is a class of a trial: its parts, each with the index of its weight, and how right it is.
+// row holds the parts of a class in a trial, each with the index of its weight, and how right the class is.
 type row struct {
 	base  float64
 	index []int
@@ -183,7 +183,7 @@ type row struct {
 	right float64
 }
 
-// sample is a trial with its weight.
+// sample holds a trial and how much it counts.
 type sample struct {
 	rows   []row
 	weight float64
@@ -262,22 +262,22 @@ func (m *model) fit(all []example) {
 // add adds the gradient of the logarithm of the likelihood of one trial.
 func (m *model) add(gradient []float64, of sample) {
 	rows := of.rows
-	p, most := make([]float64, len(rows)), 0.0
+	p, highest := make([]float64, len(rows)), 0.0
 	for i, r := range rows {
 		p[i] = r.base
 		for k, at := range r.index {
 			p[i] += m.value[at] * r.part[k]
 		}
-		most = max(most, p[i])
+		highest = max(highest, p[i])
 	}
 	sum, right := 0.0, 0.0
 	for i := range p {
-		p[i] = math.Exp(p[i] - most)
+		p[i] = math.Exp(p[i] - highest)
 		sum, right = sum+p[i], right+p[i]*rows[i].right
 	}
-	const least = 1e-4 // a wrong but sure answer must not decide alone
+	const minRight = 1e-4 // a wrong but sure answer must not decide alone
 	for i, r := range rows {
-		d := p[i]/sum - p[i]*r.right/max(right, least*sum)
+		d := p[i]/sum - p[i]*r.right/max(right, minRight*sum)
 		for k, at := range r.index {
 			gradient[at] += of.weight * d * r.part[k]
 		}

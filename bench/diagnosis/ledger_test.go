@@ -67,12 +67,12 @@ func TestLedgersBalance(t *testing.T) {
 	t.Logf("packets balance in %s, or are located in %s; the time in queues is at most the added RTT in %s; "+
 		"queues alone explain that in %s, with busy cores %s", packets, located, notMore, queues, explained)
 	for _, x := range []struct {
-		what  string
-		of    count
-		least float64
+		what string
+		of   count
+		min  float64
 	}{{"packets that died", packets, minExact}, {"packets, with those that are located", located, minLocated},
 		{"time in queues", notMore, minNotMore}, {"added RTT", explained, minExplained}} {
-		if float64(x.of.Right) < x.least*float64(x.of.Of) {
+		if float64(x.of.Right) < x.min*float64(x.of.Of) {
 			t.Errorf("the ledger of %s balances in %s", x.what, x.of)
 		}
 	}

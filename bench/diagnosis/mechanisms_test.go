@@ -65,7 +65,7 @@ type mechanism struct {
 	script                        `yaml:",inline"`
 }
 
-// catalogue is mechanisms.yaml.
+// catalogue holds mechanisms.yaml.
 var catalogue = func() (c struct {
 	Furniture  map[string]script
 	Loads      map[string]levels
@@ -83,7 +83,7 @@ func mechanismNamed(name string) mechanism {
 	})]
 }
 
-// planting is a mechanism with drawn parameters, beside furniture, under some loads.
+// planting draws the parameters of a mechanism, beside furniture, under some loads.
 type planting struct {
 	Mechanism string   `json:"mechanism"`
 	Number    int      `json:"number"`
@@ -112,7 +112,7 @@ func with(l levels, more ...string) levels {
 	return l
 }
 
-// plantings are so many of each mechanism, drawn from the seed.
+// plantings draws each mechanism as often, from the seed.
 func plantings(each int) (out []planting) {
 	lab, suffix := "", ""
 	if *labKind != record.LabVM {
@@ -182,7 +182,7 @@ func (p planting) vars(node string) []string {
 		64), fmt.Sprintf("RATEK=%.0f", 1000*p.RateMbit), "N=" + p.N}
 }
 
-// node is the one that a mechanism names.
+// node finds the node that a mechanism names.
 func (p planting) node(name string) string {
 	switch near := p.Direction == "up"; {
 	case name == "sender" && near, name == "receiver" && !near:
@@ -193,7 +193,7 @@ func (p planting) node(name string) string {
 	return name
 }
 
-// at is a place as the mechanism writes it: "router/$E".
+// at finds a place by the words of the mechanism: "router/$E".
 func (p planting) at(place string) truth {
 	node, element, _ := strings.Cut(place, "/")
 	node = p.node(node)
@@ -212,7 +212,7 @@ func (p planting) truths() []truth {
 	return []truth{t}
 }
 
-// cell is a load of the planting.
+// cell returns a load of the planting.
 func (p planting) cell(load string) levels {
 	return with(maps.Clone(catalogue.Loads[load]), "direction", p.Direction, "topology",
 		mechanismNamed(p.Mechanism).topology())
@@ -220,7 +220,7 @@ func (p planting) cell(load string) levels {
 
 func (m mechanism) topology() string { return cmp.Or(m.Topology, "forward") }
 
-// bench is a lab that is up while plantings come and go.
+// bench keeps a lab up while plantings come and go.
 type bench struct {
 	*recorder
 	lab       string

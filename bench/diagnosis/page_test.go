@@ -103,7 +103,7 @@ func rowsAround(t *record.Table) int {
 	return len(t.T)
 }
 
-// firstRun is the committed recording's first run.
+// firstRun reads the first run of the committed recording.
 func firstRun(t *testing.T) (record.Run, []record.Trial) {
 	list, stored := source(t)
 	var first *aRun

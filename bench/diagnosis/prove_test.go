@@ -22,7 +22,7 @@ var proofs = flag.Bool("proofs", false, "put classes to the test instead of reco
 
 var wrongOnly = flag.Bool("wrong-only", false, "with -proofs: under another name alone")
 
-// proven is an instance whose cause, or another one under its name, was put to the test.
+// proven holds an instance whose cause, or another one under its name, was put to the test.
 type proven struct {
 	ID      string            `json:"id"`
 	Class   string            `json:"class"` // what was put to the test
@@ -36,7 +36,7 @@ const (
 	untested   = "no experiment" // the class has none that the lab can make
 )
 
-// oneResource are classes that doses cannot tell apart, because what limits is the same resource: a label is
+// oneResource lists classes that doses cannot tell apart, because what limits is the same resource: a label is
 // not swapped within.
 var oneResource = [][]string{
 	{"link-rate", "shaper", "policer", "cross-traffic", "shaper-burst", "bufferbloat", "reverse-path"},
@@ -87,7 +87,7 @@ func (r *recorder) test(ctx context.Context, run, class string) (p proven, err e
 	return p, nil
 }
 
-// proofsOf are the proofs of a class that a document has.
+// proofsOf returns the proofs of a class that a document has.
 func proofsOf(doc *analysis.Document, class string) (out []diagnosis.Proof) {
 	all := doc.Proofs
 	for _, c := range doc.Cells {

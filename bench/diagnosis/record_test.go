@@ -33,7 +33,7 @@ var (
 	seed    = flag.Uint64("seed", 19, "from which parameters, furniture and loads are drawn")
 )
 
-// levels are factors of a cell with their levels.
+// levels maps the factors of a cell to their levels.
 type levels map[string]string
 
 // truth names the limit of an instance; an element or node that is not given may be any.
@@ -48,7 +48,7 @@ func (t truth) at(c diagnosis.Cause) bool {
 	return t.Node == c.Node && (t.Element == "" || t.Element == c.Element)
 }
 
-// recorded is a planting under one load, as it was measured.
+// recorded holds a planting under one load, as it was measured.
 type recorded struct {
 	ID        string    `json:"id"` // mechanism, number and load
 	Base      levels    `json:"base"`
@@ -132,7 +132,7 @@ func readRecorded(file string) (all []recorded, err error) {
 	return all, err
 }
 
-// planOf is the text of a plan with these cells.
+// planOf writes a plan with these cells.
 func planOf(seconds int, cells []levels) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: suite\n"+
@@ -147,7 +147,7 @@ func planOf(seconds int, cells []levels) string {
 	return b.String()
 }
 
-// aRun is one that was stored.
+// aRun holds a stored run.
 type aRun struct {
 	record.Run
 	trials  []record.Trial
@@ -174,7 +174,7 @@ func (r *recorder) run(ctx context.Context, labID string, seconds int, cells []l
 	return r.latest(ctx)
 }
 
-// latest is the run that was stored last.
+// latest reads the run that was stored last.
 func (r *recorder) latest(ctx context.Context) (x aRun, err error) {
 	st, err := store.OpenReadOnly(ctx, r.program.At("data/chokepoint/runs.db"))
 	if err != nil {
@@ -197,7 +197,7 @@ func readRun(ctx context.Context, st *store.Store, id string) (x aRun, err error
 	return x, err
 }
 
-// key is the identity of a cell, as the program that reads plans spells it.
+// key spells the identity of a cell as the program that reads plans does.
 func (c levels) key() (string, error) {
 	p, err := plan.Read("suite.yaml", []byte(planOf(1, []levels{c})), registry.Vocabulary(), nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 )
 
-// outcome is an instance with what the rules say of it.
+// outcome holds an instance with its diagnosis.
 type outcome struct {
 	recorded
 	d *diagnosis.Diagnosis
@@ -212,7 +212,7 @@ func readMechanismFigures(t *testing.T) (f mechanismFigures) {
 	return f
 }
 
-// summary is the figures of all mechanisms together.
+// summary formats the figures of all mechanisms together.
 func (f mechanismFigures) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| figure | %d mechanisms, %d instances |\n|---|---|\n", len(f.Mechanisms), f.All.Top1.Of)
@@ -226,7 +226,7 @@ func (f mechanismFigures) summary() string {
 	return b.String()
 }
 
-// markdown is the figures as docs/diagnosis.md has them.
+// markdown formats the figures for docs/diagnosis.md.
 func (f mechanismFigures) markdown() string {
 	var b strings.Builder
 	b.WriteString(f.summary() + "\n" + f.Bins.markdown())

@@ -29,7 +29,7 @@ type Rule struct {
 	OfFailed bool
 	// ToTester is set if what the tester reaches alone bounds the gain, where the judgement sets no bound.
 	ToTester bool
-	// Delay is set if the trouble is how long packets wait, so that an experiment is measured by its RTT.
+	// Delay is set if packets wait too long, so that an experiment is measured by its RTT.
 	Delay bool
 	Judge func(*Observation) Judgement
 	// Experiments returns what would refute the cause, experiments from the tester's side first. Each dose

@@ -49,11 +49,8 @@ var otherLoad = Rule{
 
 func (o *Observation) otherLoadAt(node string) Judgement {
 	s, why := o.systemAt(node)
-	if why != "" {
-		return missing(why)
-	}
-	other, own, why := o.otherWork(s)
-	if why != "" {
+	other, own, why2 := o.otherWork(s)
+	if why = cmp.Or(why, why2); why != "" {
 		return missing(why)
 	}
 	at, cores := place{node, "processes"}, float64(len(s.Cores))

@@ -30,13 +30,10 @@ var reversePath = Rule{
 		any: ask for a line with a faster way back: TCP needs about 2 % of its rate there
 	`),
 	Judge: func(o *Observation) Judgement {
-		died, some := o.acksDie()
+		died := o.acksDie()
 		q, why := o.acksHeld()
-		switch {
-		case why != "" && some:
-			return died
-		case why != "":
-			return missing(why)
+		if why != "" {
+			return likelier(died, missing(why))
 		}
 		data, _, _ := o.held()
 		free := contradicts("data-held", data.holds(), .03, .25)
@@ -53,18 +50,15 @@ var reversePath = Rule{
 				at.fact("acks_waited_ns", a.WaitedNs, text)),
 				free).text(text))
 		}
-		if some {
-			return likelier(held, died)
-		}
-		return held
+		return likelier(held, died)
 	},
 }
 
 // acksDie judges a way back on which most acknowledgements die: TCP learns late, or never, that data arrived.
-func (o *Observation) acksDie() (j Judgement, ok bool) {
+func (o *Observation) acksDie() Judgement {
 	l := o.Ledger()
 	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
-		return j, false
+		return missing("acknowledgements were not counted")
 	}
 	sent := *l.Acks[0].Out
 	worst, ok := deadliest(l.Acks)
@@ -74,13 +68,13 @@ func (o *Observation) acksDie() (j Judgement, ok bool) {
 		share = min(share, 1-ratio(*got, sent))
 	}
 	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
-		return j, false // CAKE thins acknowledgements out
+		return missing("acknowledgements arrive") // CAKE thins them out
 	}
 	at := place{worst.Node, worst.Element}
 	return at.judged(requires("acks-impaired", share, .3, .5).by(
 		at.fact("acks_died", died, "%.0f of %.0f packets on the way back died there, by %s", died, sent,
 			worst.Died[0].By))).
-		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element), true
+		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element)
 }
 
 // acksHeld returns the queue on the way of the acknowledgements that throttles most.

@@ -126,20 +126,23 @@ func (o *Observation) died() (worst deaths, why string) {
 		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
-		d, highest := deaths{place: place{a.Node, "rules"}, metric: "packets_died", sent: sent}, 0.0
+		d := deaths{place: place{a.Node, "rules"}, metric: "packets_died", sent: sent}
+		largest := Death{}
 		for _, x := range a.Died {
-			if x.Reason == "" && !slices.Contains([]string{uncounted, byHeader, byRoute}, x.By) {
-				continue
-			}
-			if d.packets += x.Packets; x.Packets <= highest {
-				continue
-			}
-			if d.by, d.reason, highest = x.By, x.Reason, x.Packets; d.reason != "" {
-				d.metric = metrics.KernelDrops
+			if x.Reason != "" || slices.Contains([]string{uncounted, byHeader, byRoute}, x.By) {
+				d.packets += x.Packets
+				if x.Packets > largest.Packets {
+					largest = x
+				}
 			}
 		}
+		d.by, d.reason = largest.By, largest.Reason
+		if d.reason != "" {
+			d.metric = metrics.KernelDrops
+		}
 		d.missed = min(max(d.packets, l.MissedPackets[0]), l.MissedPackets[1])
-		if why = ""; d.packets >= worst.packets {
+		why = ""
+		if d.packets >= worst.packets {
 			worst = d
 		}
 	}

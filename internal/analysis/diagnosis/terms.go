@@ -41,8 +41,8 @@ func contradicts(name string, x float64, bounds ...float64) Term {
 	return term(Contradicts, name, x, bounds)
 }
 
-// term returns a term that is met as far as x is from the first bound to the second; without bounds, x is how
-// far it is met.
+// term returns a term that is met as far as x is from the first bound to the second; without bounds it is met
+// to the degree x.
 func term(kind TermKind, name string, x float64, bounds []float64) Term {
 	if len(bounds) == 2 {
 		x = degree(x, bounds[0], bounds[1])

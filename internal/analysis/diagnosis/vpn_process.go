@@ -34,11 +34,8 @@ var vpnProcess = Rule{
 			return excluded()
 		}
 		s, why := o.systemOf()
-		if why != "" {
-			return missing(why)
-		}
-		took, why := o.tunnelProcesses(s)
-		if why != "" {
+		took, why2 := o.tunnelProcesses(s)
+		if why = cmp.Or(why, why2); why != "" {
 			return missing(why)
 		}
 		at := place{s.Node, "process"}
@@ -65,7 +62,7 @@ var vpnProcess = Rule{
 // unreadDatagrams returns how many datagrams a TCP load's tunnel did not read from its sockets in time, at
 // any node, per retransmitted segment, and in total.
 func (o *Observation) unreadDatagrams() (share, n float64) {
-	if !o.IsTCP() || !factor.InUserspace(o.tunnel()) {
+	if !o.IsTCP() {
 		return 0, 0
 	}
 	for _, node := range o.nodes() {
