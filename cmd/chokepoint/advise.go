@@ -28,21 +28,21 @@ func newAdviseCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
 		"[--bundles DIR] [--json]",
 		Short: "Say which published routers are fast enough for a line",
-		Long: "Say which routers of the catalogue are fast enough for a line, by published results, and\n" +
-			"by a model where there are none, which is marked. Enough: the worst comparable result\n" +
-			"reaches 95 % of what the line carries of TCP; not enough: the best does not reach 80 %.\n" +
-			"What was not measured is said of each.",
+		Long: `Say which routers of the catalogue are fast enough for a line, by published results, and
+by a model where there are none, which is marked. Enough: the worst comparable result
+reaches 95 % of what the line carries of TCP; not enough: the best does not reach 80 %.
+What was not measured is said of each.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
 			case wan == "":
-				return app.Usage("advise wants --wan", "give the rate of the line, such as --wan 1G")
+				return app.Usage("give the rate of the line, such as --wan 1G", "advise wants --wan")
 			case err != nil || rate < 1e6 || rate > 1e12:
-				return app.Usage(fmt.Sprintf("--wan %q is not a rate from 1M to 1000G", wan),
-					"give bits per second with M or G, such as 300M")
+				return app.Usage("give bits per second with M or G, such as 300M",
+					"--wan %q is not a rate from 1M to 1000G", wan)
 			case n.Users < 1 || n.Users > 100000:
-				return app.Usage(fmt.Sprintf("--users %d is not from 1 to 100000", n.Users), "")
+				return app.Usage("", "--users %d is not from 1 to 100000", n.Users)
 			}
 			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
 				return err

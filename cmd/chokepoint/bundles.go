@@ -38,16 +38,16 @@ func newCatalogAddCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output PLACE]",
 		Short: "Make of a run a file that can be given away",
-		Long: "Make of a run a bundle: one file that others can put beside their own, and that stands\n" +
-			"beside the published results from then on. It holds the run's numbers, and no name\n" +
-			"of a host, user or file, no address, no key: docs/reference/bundle.md lists all\n" +
-			"that is in it. Read it before you give it away; --device, --firmware and --note are\n" +
-			"in it as you type them.",
+		Long: `Make of a run a bundle: one file that others can put beside their own, and that stands
+beside the published results from then on. It holds the run's numbers, and no name
+of a host, user or file, no address, no key: docs/reference/bundle.md lists all
+that is in it. Read it before you give it away; --device, --firmware and --note are
+in it as you type them.`,
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if device == "" {
-				return app.Usage("catalog add wants --device", "say which device the run measured, "+
-					"such as --device 'OpenWrt One'")
+				return app.Usage("say which device the run measured, "+
+					"such as --device 'OpenWrt One'", "catalog add wants --device")
 			}
 			d, err := p.Dirs.Document(cmd.Context(), args[0])
 			if err != nil {

@@ -22,11 +22,12 @@ import (
 
 func newCatalogCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "catalog", Short: "Show published results of routers, and share your own",
-		Long: "Show published results of five studies, which are built in: devices, throughput, speed\n" +
-			"of ciphers and power, each with its source and how it was measured. Nothing is\n" +
-			"fetched. An empty place is something that the study does not say.\n\n" +
-			"Beside them stand your own bundles: runs that catalog add has made fit to be given\n" +
-			"away, and those that others gave you, in one folder."}
+		Long: `Show published results of five studies, which are built in: devices, throughput, speed
+of ciphers and power, each with its source and how it was measured. Nothing is
+fetched. An empty place is something that the study does not say.
+
+Beside them stand your own bundles: runs that catalog add has made fit to be given
+away, and those that others gave you, in one folder.`}
 	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
 		newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
 		newCatalogCryptoCommand(p), newCatalogPowerCommand(p), newCatalogSourcesCommand(p))
@@ -110,8 +111,7 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 		return nil
 	}
 	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
-	return app.Usage(fmt.Sprintf("--source %q is not in the catalogue", id), "studies: "+
-		strings.Join(ids, ", "))
+	return app.Usage("studies: "+strings.Join(ids, ", "), "--source %q is not in the catalogue", id)
 
 }
 
@@ -123,8 +123,7 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	if name == "" || slices.ContainsFunc(names, known) {
 		return nil
 	}
-	return app.Usage(fmt.Sprintf("%s %q is not in the catalogue", flag, name), "devices: "+
-		strings.Join(names, ", "))
+	return app.Usage("devices: "+strings.Join(names, ", "), "%s %q is not in the catalogue", flag, name)
 
 }
 
@@ -138,16 +137,16 @@ var (
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 	switch {
 	case tunnel != "" && !slices.Contains(publishedTunnels, tunnel):
-		return app.Usage(fmt.Sprintf("--tunnel %q is not in the catalogue", tunnel), "tunnels: "+
-			strings.Join(publishedTunnels, ", "))
+		return app.Usage("tunnels: "+
+			strings.Join(publishedTunnels, ", "), "--tunnel %q is not in the catalogue", tunnel)
 	case protocol != "" && !slices.Contains(publishedProtocols, protocol):
-		return app.Usage(fmt.Sprintf("--protocol %q is neither tcp nor udp", protocol), "")
+		return app.Usage("", "--protocol %q is neither tcp nor udp", protocol)
 	case ip != "" && ip != "4" && ip != "6":
-		return app.Usage(fmt.Sprintf("--ip %q is neither 4 nor 6", ip), "")
+		return app.Usage("", "--ip %q is neither 4 nor 6", ip)
 	case streams < 0 || streams > 1000:
-		return app.Usage(fmt.Sprintf("--streams %d is not from 1 to 1000", streams), "")
+		return app.Usage("", "--streams %d is not from 1 to 1000", streams)
 	case mtu != 0 && (mtu < 576 || mtu > 65535):
-		return app.Usage(fmt.Sprintf("--mtu %d is not from 576 to 65535", mtu), "")
+		return app.Usage("", "--mtu %d is not from 576 to 65535", mtu)
 	}
 	return nil
 }
@@ -156,7 +155,7 @@ func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 func asksForZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
-			return app.Usage("--"+name+" is 0", "leave it out, or give a number above 0")
+			return app.Usage("leave it out, or give a number above 0", "--%s is 0", name)
 		}
 	}
 	return nil
@@ -169,16 +168,18 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] " +
 			"[--ip VERSION] [--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
 		Short: "List published rates, or compare two devices, or a run of your own with them",
-		Long: "List published rates with how each was measured. A row is one rate that a study\n" +
-			"printed, of one real device under the conditions that it states; of a bundle, one cell\n" +
-			"of its run. ROW counts the rows of each.\n\n" +
-			"With --beside, those are listed that a cell of your run can be compared with: it differs\n" +
-			"in nothing that both state of tunnel, protocol, streams, MTU, packet size, IP and\n" +
-			"direction. What only one of them states is named: the comparison is as good as that is\n" +
-			"alike. A bundle of the same run is left out. With --against, the rates of two devices\n" +
-			"stand side by side where nothing else differs that both studies state.\n\n" +
-			"Below the rows stands what no device can have produced: a rate above that of its port, or\n" +
-			"a sweep of sizes that no fixed cost of packets and bytes gives.",
+		Long: `List published rates with how each was measured. A row is one rate that a study
+printed, of one real device under the conditions that it states; of a bundle, one cell
+of its run. ROW counts the rows of each.
+
+With --beside, those are listed that a cell of your run can be compared with: it differs
+in nothing that both state of tunnel, protocol, streams, MTU, packet size, IP and
+direction. What only one of them states is named: the comparison is as good as that is
+alike. A bundle of the same run is left out. With --against, the rates of two devices
+stand side by side where nothing else differs that both studies state.
+
+Below the rows stands what no device can have produced: a rate above that of its port, or
+a sweep of sizes that no fixed cost of packets and bytes gives.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, d, err := p.joinedBeside(cmd.Context(), bundles, beside)
@@ -191,7 +192,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			case err != nil:
 				return err
 			case against != "" && (f.Device == "" || strings.EqualFold(f.Device, against)):
-				return app.Usage("--against wants another device beside it", "add --device NAME")
+				return app.Usage("add --device NAME", "--against wants another device beside it")
 			}
 			rows := c.Filtered(f)
 			if against != "" {
@@ -421,9 +422,9 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 	var run string
 	cmd := &cobra.Command{Use: "errors [--run RUN] [--rows] [--json]",
 		Short: "Show how far off the models of predict are, on the catalogue or a run",
-		Long: "Show how far off the models of predict are: each is asked for every published rate, or\n" +
-			"with --run for that of every cell of a run of your own, and shown all others. Refused\n" +
-			"are those of which it says that it does not hold.",
+		Long: `Show how far off the models of predict are: each is asked for every published rate, or
+with --run for that of every cell of a run of your own, and shown all others. Refused
+are those of which it says that it does not hold.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := catalogue.Published()

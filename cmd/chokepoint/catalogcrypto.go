@@ -22,10 +22,10 @@ func newCatalogCryptoCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
 		Use:   "crypto [--device NAME] [--beside RUN | --bundles DIR] [--json]",
 		Short: "List the published speed of ciphers, hashes and keys, and what suits a CPU",
-		Long: "List the published speed of ciphers, hashes and keys on one core, and what suits a CPU;\n" +
-			"with those of bundles. With --beside, those of studies are listed that a cell of your run\n" +
-			"measures too: the same algorithm, operation and block, in openssl, with one thread, an\n" +
-			"AEAD as a stream of data (evp)."},
+		Long: `List the published speed of ciphers, hashes and keys on one core, and what suits a CPU;
+with those of bundles. With --beside, those of studies are listed that a cell of your run
+measures too: the same algorithm, operation and block, in openssl, with one thread, an
+AEAD as a stream of data (evp).`},
 		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {
 			err := printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
@@ -178,9 +178,9 @@ func newCatalogPowerCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
 		Use:   "power [--device NAME] [--beside RUN | --bundles DIR] [--json]",
 		Short: "List what devices were published to draw",
-		Long: "List what devices were published to draw, with those of bundles. With --beside, what your\n" +
-			"run drew under load, by its meter or the condition watts, stands beside what studies\n" +
-			"published under load, and what it drew idle beside what they call normal."},
+		Long: `List what devices were published to draw, with those of bundles. With --beside, what your
+run drew under load, by its meter or the condition watts, stands beside what studies
+published under load, and what it drew idle beside what they call normal.`},
 		"the power", func(c *catalogue.Catalogue) int { return len(c.Powers) },
 		func(c *catalogue.Catalogue) error {
 			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},

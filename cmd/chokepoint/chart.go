@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -35,11 +34,11 @@ func (o *pictureOptions) add(cmd *cobra.Command) {
 func (o *pictureOptions) validate(format string) error {
 	switch picture := slices.Contains(pictureFormats, format); {
 	case !picture && o.chart != "":
-		return app.Usage("--chart is for a single chart", "add --format png, or svg")
+		return app.Usage("add --format png, or svg", "--chart is for a single chart")
 	case !picture && o.size != "":
-		return app.Usage("--size is for a single chart", "add --format png, or svg")
+		return app.Usage("add --format png, or svg", "--size is for a single chart")
 	case o.brief && format != "md":
-		return app.Usage("--brief is for md", "add --format md")
+		return app.Usage("add --format md", "--brief is for md")
 	case o.size == "social":
 		o.pixels = report.Social()
 	case o.size != "":
@@ -47,8 +46,8 @@ func (o *pictureOptions) validate(format string) error {
 		width, err := factor.ParseWhole(w, 200, 4096)
 		height, err2 := factor.ParseWhole(h, 200, 4096)
 		if err != nil || err2 != nil {
-			return app.Usage(fmt.Sprintf("--size %q is no size", o.size),
-				"a size is 1200x630, of 200 to 4096 pixels, or social")
+			return app.Usage("a size is 1200x630, of 200 to 4096 pixels, or social", "--size %q is no size",
+				o.size)
 		}
 		o.pixels = report.Size{Width: int(width), Height: int(height)}
 	}

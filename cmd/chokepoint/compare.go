@@ -26,10 +26,10 @@ func newCompareCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare RUN RUN [--json] [--junit FILE] [--fail-on-regression [--suspect-too]]",
 		Short: "Compare two stored runs, made at different times",
-		Long: "Compare two stored runs, the second with the first: rates, loss, retransmits and\n" +
-			"latency of each cell that both measured, and everything else that differs between\n" +
-			"them. A difference with more than one candidate cause is called confounded. There\n" +
-			"is no verdict on cells with fewer than six runs on either side.",
+		Long: `Compare two stored runs, the second with the first: rates, loss, retransmits and
+latency of each cell that both measured, and everything else that differs between
+them. A difference with more than one candidate cause is called confounded. There
+is no verdict on cells with fewer than six runs on either side.`,
 		Args: exactArgs("RUN", "RUN"), ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, docs, err := p.Compare(cmd.Context(), args[0], args[1])
@@ -38,8 +38,8 @@ func newCompareCommand(p *program) *cobra.Command {
 			}
 			labels := labelsOf(docs[:]...)
 			if suspectToo && !failOnRegression {
-				return app.Usage("--suspect-too changes what --fail-on-regression counts",
-					"add --fail-on-regression")
+				return app.Usage("add --fail-on-regression",
+					"--suspect-too changes what --fail-on-regression counts")
 			}
 			if junit != "" {
 				content, err := report.ComparisonJUnit(c, labels)

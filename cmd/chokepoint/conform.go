@@ -25,14 +25,15 @@ func newLabConformCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conform [--lab KIND | --image FILE | --router URL …] [--bundle FILE]",
 		Short: "Try on a router everything that a run may ask of it",
-		Long: "Try on a router everything that a run may ask of it: each setting is made, read\n" +
-			"back and undone; counters are read; samples are taken. The router is that of\n" +
-			"--lab, a disk image that --image names, or a real one, alone or between two\n" +
-			"machines as for run: alone, its ports are the devices of its default route and of\n" +
-			"the way to it. Nothing stays changed. Do not try it on a router that others use.\n\n" +
-			"--bundle writes what was found as JSON, for others to see what the router can do,\n" +
-			"with what a driver's commands printed that read something: it holds no addresses,\n" +
-			"no names of hosts and no keys.",
+		Long: `Try on a router everything that a run may ask of it: each setting is made, read
+back and undone; counters are read; samples are taken. The router is that of
+--lab, a disk image that --image names, or a real one, alone or between two
+machines as for run: alone, its ports are the devices of its default route and of
+the way to it. Nothing stays changed. Do not try it on a router that others use.
+
+--bundle writes what was found as JSON, for others to see what the router can do,
+with what a driver's commands printed that read something: it holds no addresses,
+no names of hosts and no keys.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.image.File != "" && !cmd.Flags().Changed("lab") {
@@ -83,7 +84,7 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 // went wrong is an error.
 func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) error {
 	if len(l.Topology.Routers) == 0 {
-		return app.Usage("lab conform: the lab has no router", "name one by --router")
+		return app.Usage("name one by --router", "lab conform: the lab has no router")
 	}
 	if l.Note != "" {
 		p.note("%s", l.Note)

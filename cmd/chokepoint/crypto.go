@@ -49,13 +49,13 @@ func newCryptoCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crypto [--on MACHINE | --attach LAB --node NODE] [--full] [--report FILE] [--json] [--quiet]",
 		Short: "Measure a CPU's ciphers, and say which cipher and which VPN suit it",
-		Long: "Measure how fast a machine's ciphers are, through the openssl that is installed there and\n" +
-			"Go's libraries, and say which cipher and which VPN suit the CPU. Within a minute it has\n" +
-			"measured the ciphers that a VPN may choose from, six times each, in packets as a VPN has\n" +
-			"them. --full measures all ciphers, hashes and keys, in blocks of three sizes, with one\n" +
-			"thread and with one for each CPU, in some 15 minutes; --algorithm, --library, --block,\n" +
-			"--threads, --seconds and --repeat choose. It is a run like any other: stored, for show,\n" +
-			"report, compare and catalog add.",
+		Long: `Measure how fast a machine's ciphers are, through the openssl that is installed there and
+Go's libraries, and say which cipher and which VPN suit the CPU. Within a minute it has
+measured the ciphers that a VPN may choose from, six times each, in packets as a VPN has
+them. --full measures all ciphers, hashes and keys, in blocks of three sizes, with one
+thread and with one for each CPU, in some 15 minutes; --algorithm, --library, --block,
+--threads, --seconds and --repeat choose. It is a run like any other: stored, for show,
+report, compare and catalog add.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
@@ -93,7 +93,7 @@ func newCryptoCommand(p *program) *cobra.Command {
 
 func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
-		return app.Usage("--on: "+err.Error(), check.HintOf(err))
+		return app.Usage(check.HintOf(err), "--on: %v", err)
 	}
 	if !cmd.Flags().Changed("seed") {
 		o.seed = uint64(rand.Uint32()) // short enough to be typed again
@@ -107,18 +107,17 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		"library": {o.libraries, cipher.Libraries()}} {
 		for _, name := range list[0] {
 			if !slices.Contains(list[1], name) {
-				return app.Usage(fmt.Sprintf("--%s %q is not known", flag, name), "one of: "+
-					strings.Join(list[1], ", "))
+				return app.Usage("one of: "+strings.Join(list[1], ", "), "--%s %q is not known", flag, name)
 			}
 		}
 	}
 	switch {
 	case cmd.Flags().Changed("node") && o.attach == "":
-		return app.Usage("--node without --attach", "a machine is named by --on")
+		return app.Usage("a machine is named by --on", "--node without --attach")
 	case len(o.libraries) == 0:
-		return app.Usage("--library names none", "one of: "+strings.Join(cipher.Libraries(), ", "))
+		return app.Usage("one of: "+strings.Join(cipher.Libraries(), ", "), "--library names none")
 	case len(o.algorithms) == 0:
-		return app.Usage("--algorithm names none", "one of: "+strings.Join(cipher.Names(), ", "))
+		return app.Usage("one of: "+strings.Join(cipher.Names(), ", "), "--algorithm names none")
 	}
 	for _, b := range []struct {
 		flag        string
@@ -132,12 +131,11 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		{"repeat", []int{o.repetitions}, 1, maxRepetitions, "repetitions; an interval needs 6"},
 	} {
 		if len(b.given) == 0 {
-			return app.Usage(fmt.Sprintf("--%s is empty", b.flag), b.what)
+			return app.Usage(b.what, "--%s is empty", b.flag)
 		}
 		for _, n := range b.given {
 			if n < b.least || n > b.most {
-				return app.Usage(fmt.Sprintf("--%s %d is not from %d to %d", b.flag, n, b.least, b.most),
-					b.what)
+				return app.Usage(b.what, "--%s %d is not from %d to %d", b.flag, n, b.least, b.most)
 			}
 		}
 	}

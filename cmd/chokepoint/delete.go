@@ -21,17 +21,17 @@ func newDeleteCommand(p *program) *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
 		Use: "delete [RUN…] [--keep N] [--json]", Short: "Delete stored runs",
-		Long: "Delete runs from the store, with their directories and the reports there. Later\n" +
-			"runs use the room; chokepoint gc gives it back to the file system. A run that is\n" +
-			"still going on is never deleted.",
+		Long: `Delete runs from the store, with their directories and the reports there. Later
+runs use the room; chokepoint gc gives it back to the file system. A run that is
+still going on is never deleted.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("keep")
 			switch {
 			case given == (len(args) > 0):
-				return app.Usage("delete: want either RUN… or --keep N", "usage: "+cmd.UseLine())
+				return app.Usage("usage: "+cmd.UseLine(), "delete: want either RUN… or --keep N")
 			case given && keep < 0:
-				return app.Usage(fmt.Sprintf("--keep %d: it is below 0", keep), "--keep 0 deletes all runs")
+				return app.Usage("--keep 0 deletes all runs", "--keep %d: it is below 0", keep)
 			}
 			if !given {
 				keep = -1
@@ -155,10 +155,10 @@ func removeRunDirectory(d app.Dirs, id string) error {
 func newGCCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "gc [--json]", Short: "Give the room of deleted runs back to the file system",
-		Long: "Write the store anew without the room of deleted runs. While it works it needs as\n" +
-			"much free space as the store has content twice: beside the store, and in the directory\n" +
-			"for temporary files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may\n" +
-			"be going on.",
+		Long: `Write the store anew without the room of deleted runs. While it works it needs as
+much free space as the store has content twice: beside the store, and in the directory
+for temporary files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may
+be going on.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
 	}, "print the store's size in bytes, before and after, as a JSON object")

@@ -23,15 +23,17 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose [RUN] [--cell LABEL] [--prove [--cause CLASS] [--dry-run]] [--json]",
 		Short: "Say what held the traffic of a run back",
-		Long: "Say what held the traffic of a stored run back, cell by cell: the cause, the numbers\n" +
-			"that show it, what was ruled out and by which number, how sure this is, what to\n" +
-			"change and what to expect of it at most. RUN is an id, a unique prefix, or latest,\n" +
-			"which is the default. Cells of which the same was found stand together.\n\n" +
-			"A run has a lab no more: everything is read from what was stored. What is not known\n" +
-			"is said to be unknown, and what could not be examined is listed with the reason.\n\n" +
-			"With --prove each finding is put to the test where the run was made: by doses of the\n" +
-			"resource that is said to limit, each experiment as a run of its own. --dry-run prints\n" +
-			"these runs' plans instead; each can be run by hand.",
+		Long: `Say what held the traffic of a stored run back, cell by cell: the cause, the numbers
+that show it, what was ruled out and by which number, how sure this is, what to
+change and what to expect of it at most. RUN is an id, a unique prefix, or latest,
+which is the default. Cells of which the same was found stand together.
+
+A run has a lab no more: everything is read from what was stored. What is not known
+is said to be unknown, and what could not be examined is listed with the reason.
+
+With --prove each finding is put to the test where the run was made: by doses of the
+resource that is said to limit, each experiment as a run of its own. --dry-run prints
+these runs' plans instead; each can be run by hand.`,
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := proveAlone(prove, dry, class, codeFile); err != nil {
@@ -42,8 +44,9 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 				return err
 			}
 			if (prove || dry) && len(doc.Run.ImportedFrom) > 0 {
-				return app.Usage(fmt.Sprintf("prove findings of run %s: it was imported, and no lab "+
-					"made it", doc.Run.ID), "chokepoint run measures here")
+				return app.Usage("chokepoint run measures here",
+					"prove findings of run %s: it was imported, and no lab "+
+						"made it", doc.Run.ID)
 			}
 			if cell != "" {
 				if err := only(doc, cell); err != nil {
@@ -142,12 +145,12 @@ func proveAlone(prove, dry bool, class, codeFile string) error {
 	for flag, given := range map[string]bool{"--dry-run": dry, "--cause": class != "",
 		"--peer-code-file": codeFile != ""} {
 		if given && !prove {
-			return app.Usage(flag+" without --prove", "chokepoint diagnose RUN --prove "+flag)
+			return app.Usage("chokepoint diagnose RUN --prove "+flag, "%s without --prove", flag)
 		}
 	}
 	if _, known := diagnosis.RuleOf(class); class == "" || known {
 		return nil
 	}
 	all := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
-	return app.Usage(fmt.Sprintf("--cause %q is no cause", class), "causes: "+strings.Join(all, ", "))
+	return app.Usage("causes: "+strings.Join(all, ", "), "--cause %q is no cause", class)
 }

@@ -27,10 +27,10 @@ import (
 func newDoctorCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "doctor [--json]", Short: "Say what this machine can do, and how fast the tester itself is",
-		Long: "Say what this machine can do (yes, no, or could not tell, with the reason): guests,\n" +
-			"tunnels, settings, engines, telemetry; how fast the tester itself is without a\n" +
-			"router, and how well its timer keeps time. lab check --lab vm boots the guests.\n" +
-			"It makes a lab for some ten seconds and changes nothing else.",
+		Long: `Say what this machine can do (yes, no, or could not tell, with the reason): guests,
+tunnels, settings, engines, telemetry; how fast the tester itself is without a
+router, and how well its timer keeps time. lab check --lab vm boots the guests.
+It makes a lab for some ten seconds and changes nothing else.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
 	}, "print the findings as a JSON object")

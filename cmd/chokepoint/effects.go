@@ -23,17 +23,17 @@ func newEffectsCommand(p *program) *cobra.Command {
 	var source string
 	cmd := &cobra.Command{Use: "effects (RUN | --source ID) [--json]",
 		Short: "Show what each factor does to the rate, and which interact",
-		Long: "Show by how many times each level of a factor changes the rate, in the geometric mean\n" +
-			"over the settings of the other factors that have all its levels, and which two factors\n" +
-			"interact: the one does something else at another level of the other. Of a stored run,\n" +
-			"or of a published study. There is no verdict on fewer than six blocks, so none on the\n" +
-			"single figures of a study. Each kind of load stands by itself, and so do the speeds of\n" +
-			"ciphers, for each library and each purpose: encryption, hashes, or one use of keys.",
+		Long: `Show by how many times each level of a factor changes the rate, in the geometric mean
+over the settings of the other factors that have all its levels, and which two factors
+interact: the one does something else at another level of the other. Of a stored run,
+or of a published study. There is no verdict on fewer than six blocks, so none on the
+single figures of a study. Each kind of load stands by itself, and so do the speeds of
+ciphers, for each library and each purpose: encryption, hashes, or one use of keys.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
-				return app.Usage("effects wants either a RUN or --source",
-					"chokepoint list shows the runs, chokepoint catalog sources the studies")
+				return app.Usage("chokepoint list shows the runs, chokepoint catalog sources the studies",
+					"effects wants either a RUN or --source")
 			}
 			c, err := catalogue.Published()
 			if err == nil {

@@ -36,17 +36,20 @@ func newImportCommand(p *program) *cobra.Command {
 		Use: "import FILE… [--from FORMAT] [--set FACTOR=LEVEL]… | import FILE [--into RUN]\n" +
 			"       [--clock-wrong] | import --undo [--into RUN]",
 		Short: "Make a run of other programs' results, or add a router's recording to one",
-		Long: "Make a stored run of results that other programs measured, to show, compare and\n" +
-			"report them: what a FILE is, its content tells. Results of the same conditions are\n" +
-			"repetitions of one cell; what they lack is said beside them. Of a file that is\n" +
-			"damaged the place is told, and nothing is stored.\n\n" +
-			"Or add to a stored run what chokepoint-agent recorded on the router between two\n" +
-			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
-			"commands, or - for standard input, to paste it:\n\n" +
-			"  chokepoint-agent probe --json    while the run went on\n" +
-			"  chokepoint-agent environment     at any time\n\n" +
-			"The traffic of the run tells exactly when it was, the router's clock roughly: it\n" +
-			"must be right within two minutes. What was imported before is replaced.",
+		Long: `Make a stored run of results that other programs measured, to show, compare and
+report them: what a FILE is, its content tells. Results of the same conditions are
+repetitions of one cell; what they lack is said beside them. Of a file that is
+damaged the place is told, and nothing is stored.
+
+Or add to a stored run what chokepoint-agent recorded on the router between two
+machines, which the run itself could not reach. FILE is the output of one of these
+commands, or - for standard input, to paste it:
+
+  chokepoint-agent probe --json    while the run went on
+  chokepoint-agent environment     at any time
+
+The traffic of the run tells exactly when it was, the router's clock roughly: it
+must be right within two minutes. What was imported before is replaced.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if undo {
 				return noArgs(cmd, args)
@@ -133,8 +136,7 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 // wrong is an error of reading a file's text, which is the user's if the text is wrong.
 func (in *input) wrong(err error) error {
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
-		return app.Usage(fmt.Sprintf("import %s: %s", in.name, check.Plain(wrong.Error())),
-			check.HintOf(wrong))
+		return app.Usage(check.HintOf(wrong), "import %s: %s", in.name, check.Plain(wrong.Error()))
 	}
 	return fmt.Errorf("import %s: %w", in.name, err)
 }
@@ -147,8 +149,7 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 	if file != standard {
 		f, err := userfile.OpenRegular(file)
 		if err != nil {
-			return nil, app.Usage(fmt.Sprintf("import %s: %v", file, err),
-				"name a file, or - for standard input")
+			return nil, app.Usage("name a file, or - for standard input", "import %s: %v", file, err)
 		}
 		return &input{f, check.Plain(filepath.Base(file)), f.Close}, nil
 	}
@@ -166,8 +167,8 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 	case err != nil:
 		return nil, fmt.Errorf("import %s: %w", in.name, err)
 	case len(text) > foreign.MostText:
-		return nil, app.Usage(fmt.Sprintf("import %s: it is larger than %d MiB", in.name,
-			foreign.MostText>>20), "a recording of chokepoint-agent may be larger as a file")
+		return nil, app.Usage("a recording of chokepoint-agent may be larger as a file",
+			"import %s: it is larger than %d MiB", in.name, foreign.MostText>>20)
 	}
 	in.seeker = bytes.NewReader(text)
 	return in, nil
@@ -200,8 +201,7 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 	case err != nil:
 		return fmt.Errorf("import %s: %w", in.name, err)
 	case size > maxImportBytes:
-		return app.Usage(fmt.Sprintf("import %s: it is larger than 1 GiB", in.name),
-			"cut it to the time of the run")
+		return app.Usage("cut it to the time of the run", "import %s: it is larger than 1 GiB", in.name)
 	}
 	to, err := importedTo(ctx, p.Dirs, into)
 	if err != nil {
@@ -227,8 +227,8 @@ func undoImport(ctx context.Context, into string, p *program) error {
 		}
 	}
 	if len(to.run.Imports) == 0 && facts < 2 { // the run has told of it itself
-		return app.Usage(fmt.Sprintf("import --undo: nothing was imported into run %s", to.run.ID),
-			"chokepoint list shows the runs, --into names one")
+		return app.Usage("chokepoint list shows the runs, --into names one",
+			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
 	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", to.router, to.run.ID)
 	return addNote(ctx, to.run.ID, store.Note{ForgetSamples: to.router, ForgetFacts: to.router}, said, p)
@@ -288,8 +288,8 @@ func importedTo(ctx context.Context, d app.Dirs, into string) (*imported, error)
 		}
 	}
 	if len(found) != 1 {
-		return nil, app.Usage(fmt.Sprintf("import into run %s: the run watched its routers itself",
-			to.run.ID), "import is for runs with --peer; chokepoint list shows the runs, --into names one")
+		return nil, app.Usage("import is for runs with --peer; chokepoint list shows the runs, "+
+			"--into names one", "import into run %s: the run watched its routers itself", to.run.ID)
 	}
 	to.router = found[0]
 	return to, nil
@@ -381,8 +381,8 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	}
 	printed, err := watch.ReadPrinted(text, keep)
 	if line := (*watch.LineError)(nil); errors.As(err, &line) {
-		return nil, app.Usage(fmt.Sprintf("import %s: %v", name, err),
-			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed")
+		return nil, app.Usage("it must be what chokepoint-agent probe --json or chokepoint-agent "+
+			"environment printed", "import %s: %v", name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", name, err)

@@ -62,8 +62,9 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		}
 		measured = true
 		if before, twice := first[sum]; twice {
-			return app.Usage(fmt.Sprintf("import %s: it has the content of %s, so that it is no other "+
-				"measurement", check.Plain(file), check.Plain(before)), "name each file once")
+			return app.Usage("name each file once",
+				"import %s: it has the content of %s, so that it is no other "+
+					"measurement", check.Plain(file), check.Plain(before))
 		}
 		first[sum] = file
 		sources = append(sources, s)
@@ -143,13 +144,13 @@ func (o *foreignOptions) conditions() (record.Factors, error) {
 	for _, text := range o.sets {
 		name, level, ok := strings.Cut(text, "=")
 		if !ok || !factorName.MatchString(name) || check.Plain(level) != level || len(level) > 200 {
-			return nil, app.Usage(fmt.Sprintf("--set %q is no condition", text),
-				"name a factor and its level, such as --set tunnel=none; without a level it is taken away")
+			return nil, app.Usage("name a factor and its level, such as --set tunnel=none; without a "+
+				"level it is taken away", "--set %q is no condition", text)
 		}
 		if d, known := registry.Catalogue().Lookup(name); known && level != "" {
 			canonical, err := d.Parse(level)
 			if err != nil {
-				return nil, app.Usage(fmt.Sprintf("--set %s: %v", name, err), check.HintOf(err))
+				return nil, app.Usage(check.HintOf(err), "--set %s: %v", name, err)
 			}
 			level = canonical
 		}

@@ -24,8 +24,8 @@ import (
 
 func newLabCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "lab", Short: "Bring testbeds up and down, look into them, put them back",
-		Long: "A lab is client, router and server as namespaces of this machine. run makes its\n" +
-			"own; lab up makes one that stays, for run --attach and for looking into it."}
+		Long: `A lab is client, router and server as namespaces of this machine. run makes its
+own; lab up makes one that stays, for run --attach and for looking into it.`}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
 		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
@@ -63,11 +63,11 @@ type shownLab struct {
 func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
 	t, err := lab.TopologyNamed(topology)
 	if err != nil {
-		return app.Usage(fmt.Sprintf("topology %q is not known", topology), "topologies: "+
-			strings.Join(topologyNames(), ", "))
+		return app.Usage("topologies: "+
+			strings.Join(topologyNames(), ", "), "topology %q is not known", topology)
 	}
 	if isLabFile(o.kind) {
-		return app.Usage("lab up with real machines, which stand without it", "name them to run")
+		return app.Usage("name them to run", "lab up with real machines, which stand without it")
 	}
 	if err := o.check(); err != nil {
 		return err
@@ -146,25 +146,24 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 	case len(up) == 1:
 		return up[0], nil
 	case len(up) == 0 && name == "":
-		return lab.Info{}, app.Usage("no lab is up", "chokepoint lab up makes one")
+		return lab.Info{}, app.Usage("chokepoint lab up makes one", "no lab is up")
 	case len(up) == 0:
-		return lab.Info{}, app.Usage(fmt.Sprintf("no lab %q is up", name),
-			"chokepoint lab list shows the labs")
+		return lab.Info{}, app.Usage("chokepoint lab list shows the labs", "no lab %q is up", name)
 	}
 	ids := each(up, func(i lab.Info) string { return i.ID })
-	return lab.Info{}, app.Usage("more than one lab is up", "name one: "+strings.Join(ids, ", "))
+	return lab.Info{}, app.Usage("name one: "+strings.Join(ids, ", "), "more than one lab is up")
 }
 
 func newLabExecCommand(p *program) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use: "exec NODE [--lab LAB] -- COMMAND…", Short: "Run a command on a node of a lab",
-		Long: "Run a command on a node of a lab that is up, with this command's standard input\n" +
-			"and output. The exit code is the command's own.",
+		Long: `Run a command on a node of a lab that is up, with this command's standard input
+and output. The exit code is the command's own.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return app.Usage(cmd.CommandPath()+": want NODE, then --, then the command",
-					"chokepoint lab exec router -- ip route")
+				return app.Usage("chokepoint lab exec router -- ip route",
+					"%s: want NODE, then --, then the command", cmd.CommandPath())
 			}
 			return labExec(cmd.Context(), name, args[0], args[1:], p)
 		},
@@ -180,8 +179,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	}
 	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })
 	if !slices.Contains(names, node) {
-		return app.Usage(fmt.Sprintf("lab %s has no node %q", i.ID, node), "nodes: "+
-			strings.Join(names, ", "))
+		return app.Usage("nodes: "+strings.Join(names, ", "), "lab %s has no node %q", i.ID, node)
 	}
 	l, err := lab.Attach(p.Dirs.Labs(), i.ID, registry.LabParts(), nil)
 	if err != nil {
@@ -248,8 +246,8 @@ func newLabDownCommand(p *program) *cobra.Command {
 func newLabRestoreCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "restore [--json]", Short: "Undo what killed runs have left",
-		Long: "Undo what killed runs have left: their labs, and settings in labs that stay up.\n" +
-			"Labs whose owner lives are never touched.",
+		Long: `Undo what killed runs have left: their labs, and settings in labs that stay up.
+Labs whose owner lives are never touched.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer p.Dirs.ClearRuntime()
@@ -287,13 +285,13 @@ func newLabCheckCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [--lab KIND] [--json]",
 		Short: "Bring every topology up and down, and say whether it works here",
-		Long: "Bring every topology up and down, and say whether it works here. Of a lab of real\n" +
-			"machines, which --lab FILE or the flags name: whether each is reached, with which\n" +
-			"rights, how well its clock's offset is known, which devices face the others, which\n" +
-			"programs it lacks, whether data crosses the path and the router's ports, with which\n" +
-			"MTU, what the ends can do alone, for which their loopback devices are loaded, and\n" +
-			"which queues, filters, rules and taps packets meet. Where nothing can be measured it\n" +
-			"fails.",
+		Long: `Bring every topology up and down, and say whether it works here. Of a lab of real
+machines, which --lab FILE or the flags name: whether each is reached, with which
+rights, how well its clock's offset is known, which devices face the others, which
+programs it lacks, whether data crosses the path and the router's ports, with which
+MTU, what the ends can do alone, for which their loopback devices are loaded, and
+which queues, filters, rules and taps packets meet. Where nothing can be measured it
+fails.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.settle(); err != nil {

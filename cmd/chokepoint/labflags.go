@@ -82,7 +82,7 @@ func (o *labOptions) readFile() (err error) {
 	named := o.machines != record.Machines{}
 	switch {
 	case isLabFile(o.kind) && named:
-		return app.Usage("a lab file and flags of machines", "leave out one of them")
+		return app.Usage("leave out one of them", "a lab file and flags of machines")
 	case isLabFile(o.kind):
 		if o.machines, err = readLabFile(o.kind); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (o *labOptions) readFile() (err error) {
 		o.kind = record.LabSSH
 		o.meter, o.machines.Meter = cmp.Or(o.meter, o.machines.Meter), nil
 	case accept && !named:
-		return app.Usage("--accept-new without machines", "name them, or a lab file: --lab FILE")
+		return app.Usage("name them, or a lab file: --lab FILE", "--accept-new without machines")
 	}
 	o.machines.AcceptNew = accept
 	return nil
@@ -110,7 +110,7 @@ func (o *labOptions) readMeter(at string) error {
 	if at != "" {
 		m, err := meter.Parse(at)
 		if err != nil {
-			return app.Usage(fmt.Sprintf("--meter: %v", err), check.HintOf(err))
+			return app.Usage(check.HintOf(err), "--meter: %v", err)
 		}
 		o.meter = &m
 	}
@@ -119,7 +119,7 @@ func (o *labOptions) readMeter(at string) error {
 	}
 	if _, err := meter.Open(*o.meter, ""); err != nil {
 		const hint = "set the variable, or name a file that you can read"
-		return app.Usage(err.Error(), cmp.Or(check.HintOf(err), hint))
+		return app.Usage(cmp.Or(check.HintOf(err), hint), "%v", err)
 	}
 	return nil
 }
@@ -170,36 +170,35 @@ func (o labOptions) check() error {
 	case err != nil:
 		return err
 	case size != record.GuestSize{} && arch == "":
-		return app.Usage("--cpus, --memory or --cpu-model with lab local, whose routers are namespaces",
-			"--lab vm boots virtual routers")
+		return app.Usage("--lab vm boots virtual routers",
+			"--cpus, --memory or --cpu-model with lab local, whose routers are namespaces")
 	case size.CPUs < 0 || size.CPUs > factor.MaxVCPUs:
-		return app.Usage(fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d",
-			factor.MaxVCPUs))
+		return app.Usage(fmt.Sprintf("a number from 1 to %d",
+			factor.MaxVCPUs), "--cpus %d", size.CPUs)
 	case most > 0 && size.CPUs > most:
-		return app.Usage(fmt.Sprintf("--cpus %d with a guest of %s", size.CPUs, arch),
-			fmt.Sprintf("its board has %d", most))
+		return app.Usage(fmt.Sprintf("its board has %d", most), "--cpus %d with a guest of %s", size.CPUs,
+			arch)
 	case size.MemoryMB != 0 && (size.MemoryMB < factor.LeastMemory || size.MemoryMB > factor.MostMemory):
-		return app.Usage(fmt.Sprintf("--memory %d", size.MemoryMB), fmt.Sprintf("megabytes, from %d to %d",
-			factor.LeastMemory, factor.MostMemory))
+		return app.Usage(fmt.Sprintf("megabytes, from %d to %d",
+			factor.LeastMemory, factor.MostMemory), "--memory %d", size.MemoryMB)
 	case strings.ContainsFunc(size.Model, func(r rune) bool { return r <= ' ' || r > '~' }) ||
 		strings.HasPrefix(size.Model, "-"):
-		return app.Usage(fmt.Sprintf("--cpu-model %q", size.Model),
-			"one of those that qemu-system-x86_64 -cpu help lists, for amd64")
+		return app.Usage("one of those that qemu-system-x86_64 -cpu help lists, for amd64", "--cpu-model %q",
+			size.Model)
 	case o.driver != "" && !known:
 		return unknownDriver(o.driver)
 	case o.driver != "" && o.image.File != "":
-		return app.Usage("--driver with --image", "an image gets an agent: leave out one of them")
+		return app.Usage("an image gets an agent: leave out one of them", "--driver with --image")
 	case o.queues < 1 || o.queues > maxQueues:
-		return app.Usage(fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d",
-			maxQueues))
+		return app.Usage(fmt.Sprintf("a number from 1 to %d",
+			maxQueues), "--queues %d", o.queues)
 	case o.queues > 1 && arch != "":
-		return app.Usage("--queues with --lab vm, whose links have one",
-			"--lab local has virtual links of several")
+		return app.Usage("--lab local has virtual links of several",
+			"--queues with --lab vm, whose links have one")
 	case o.kernel.File != "" && arch == "":
-		return app.Usage("--kernel with lab local, whose routers are namespaces",
-			"--lab vm boots the kernel")
+		return app.Usage("--lab vm boots the kernel", "--kernel with lab local, whose routers are namespaces")
 	case o.kernel.File != "" && o.image.File != "":
-		return app.Usage("--kernel with --image, which has a kernel of its own", "leave out one of them")
+		return app.Usage("leave out one of them", "--kernel with --image, which has a kernel of its own")
 	}
 	if err := checkKernel(arch, o.kernel); err != nil {
 		return err
@@ -208,41 +207,41 @@ func (o labOptions) check() error {
 	case o.image == record.DiskImage{}:
 		return nil
 	case o.image.File == "":
-		return app.Usage("--image-login, --image-key, --image-password or --image-uefi without --image",
-			"name the disk image: --image FILE")
+		return app.Usage("name the disk image: --image FILE",
+			"--image-login, --image-key, --image-password or --image-uefi without --image")
 	case arch == "":
-		return app.Usage("--image with lab local, whose routers are namespaces", "--lab vm boots the image")
+		return app.Usage("--lab vm boots the image", "--image with lab local, whose routers are namespaces")
 	case arch != "amd64":
-		return app.Usage(fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only",
-			arch), "--lab vm:amd64")
+		return app.Usage("--lab vm:amd64", "--image with a guest of %s: disk images are booted on amd64 only",
+			arch)
 	}
 	_, err = app.OpenDisk(o.image)
 	return err
 }
 
 func unknownDriver(name string) error {
-	return app.Usage(fmt.Sprintf("driver %q is not known", name), "drivers: "+
-		strings.Join(each(driver.All(), driver.Driver.Name), ", "))
+	return app.Usage("drivers: "+
+		strings.Join(each(driver.All(), driver.Driver.Name), ", "), "driver %q is not known", name)
 
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.
 func checkKernel(arch string, k record.OwnKernel) error {
 	if k.Modules != "" && k.File == "" {
-		return app.Usage("--modules without --kernel", "name the kernel that the modules belong to")
+		return app.Usage("name the kernel that the modules belong to", "--modules without --kernel")
 	}
 	for _, path := range []string{k.File, k.Modules} {
 		if _, err := os.Stat(path); path != "" && err != nil {
-			return app.Usage(fmt.Sprintf("read the kernel: %v", err),
-				"give a kernel's file, such as /boot/vmlinuz, and the folder of its modules")
+			return app.Usage("give a kernel's file, such as /boot/vmlinuz, and the folder of its modules",
+				"read the kernel: %v", err)
 		}
 	}
 	if k.File == "" {
 		return nil
 	}
 	if err := vm.CheckKernel(k.File, arch); err != nil {
-		return app.Usage(err.Error(),
-			"QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel")
+		return app.Usage("QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel",
+			"%v", err)
 	}
 	return nil
 }

@@ -36,15 +36,15 @@ func newLabInitCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FILE] [--client MACHINE] [--router MACHINE] [--server MACHINE]",
 		Short: "Write a lab file of real machines, with what is found on them",
-		Long: "Write a lab file of real machines, lab.yaml unless FILE is given: a client, a server and\n" +
-			"the router between. What the flags do not say is asked for. The machines are reached,\n" +
-			"the addresses and devices that face each other are found and written down, and the\n" +
-			"lab is checked as by lab check.",
+		Long: `Write a lab file of real machines, lab.yaml unless FILE is given: a client, a server and
+the router between. What the flags do not say is asked for. The machines are reached,
+the addresses and devices that face each other are found and written down, and the
+lab is checked as by lab check.`,
 		Args: optionalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := append(args, labFile)[0]
 			if !isLabFile(file) {
-				return app.Usage(fmt.Sprintf("lab file %q", file), "its name ends in .yaml")
+				return app.Usage("its name ends in .yaml", "lab file %q", file)
 			}
 			return labInit(cmd.Context(), file, m, p)
 		},
@@ -62,8 +62,8 @@ func isLabFile(text string) bool {
 func readLabFile(name string) (record.Machines, error) {
 	data, err := host.ReadTrusted(name)
 	if err != nil {
-		return record.Machines{}, app.Usage(fmt.Sprintf("read lab file %s: %v", name, check.Underlying(err)),
-			cmp.Or(check.HintOf(err), "chokepoint lab init writes one"))
+		return record.Machines{}, app.Usage(cmp.Or(check.HintOf(err), "chokepoint lab init writes one"),
+			"read lab file %s: %v", name, check.Underlying(err))
 	}
 	var beside record.Machines
 	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
@@ -86,7 +86,7 @@ func readLabFile(name string) (record.Machines, error) {
 
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {
 	if _, err := os.Lstat(file); err == nil {
-		return app.Usage(fmt.Sprintf("%s is there already", file), "remove it, or name another file")
+		return app.Usage("remove it, or name another file", "%s is there already", file)
 	}
 	flags := m
 	if err := askMachines(ctx, &m, p); err != nil {
@@ -148,8 +148,8 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	case !person && m.Client.At != "" && m.Server.At != "":
 		return nil
 	case !person:
-		return app.Usage("the machines are not named, and no one is there to be asked for them",
-			"name them: --client local --router ssh://HOST --server ssh://HOST")
+		return app.Usage("name them: --client local --router ssh://HOST --server ssh://HOST",
+			"the machines are not named, and no one is there to be asked for them")
 	}
 	answers := bufio.NewReader(p.In)
 	for _, q := range []struct {

@@ -71,11 +71,11 @@ func newLimitsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--link RATE] [--json]",
 		Short: "Compute what headers leave of a line rate, without measuring",
-		Long: "Compute what headers leave of a line rate, without measuring: the largest\n" +
-			"goodput of TCP, the packet rates and goodput of UDP, what other MTUs cost, and\n" +
-			"what a packet is made of. Tunnels in tunnels are joined by +: wireguard+gre is\n" +
-			"WireGuard in GRE. No router can be faster; how far yours is from it is what run\n" +
-			"measures.",
+		Long: `Compute what headers leave of a line rate, without measuring: the largest
+goodput of TCP, the packet rates and goodput of UDP, what other MTUs cost, and
+what a packet is made of. Tunnels in tunnels are joined by +: wireguard+gre is
+WireGuard in GRE. No router can be faster; how far yours is from it is what run
+measures.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.pppoe && !cmd.Flags().Changed("link-mtu") {
@@ -116,31 +116,30 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
 	switch {
 	case o.unknownTunnel() != "":
-		return app.Usage(fmt.Sprintf("--tunnel %q is not known here", o.unknownTunnel()), "tunnels: "+
-			strings.Join(tunnelNames(), ", "))
+		return app.Usage("tunnels: "+
+			strings.Join(tunnelNames(), ", "), "--tunnel %q is not known here", o.unknownTunnel())
 	case o.tunnel != factor.NoTunnel && !stacks:
-		return app.Usage(fmt.Sprintf("--tunnel %q: a stream is not joined to others", o.tunnel),
-			"TCP makes segments of what it carries, and no formula gives their lengths")
+		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
+			"--tunnel %q: a stream is not joined to others", o.tunnel)
 	case err != nil || rate <= 0:
-		return app.Usage(fmt.Sprintf("--link %q is not a rate", o.link),
-			"give bits per second with k, M or G, such as 300M")
+		return app.Usage("give bits per second with k, M or G, such as 300M", "--link %q is not a rate",
+			o.link)
 	case rate > mostLink:
-		return app.Usage(fmt.Sprintf("--link %s is more than %s", o.link, unit.Bitrate(mostLink)),
-			"no line is as fast")
+		return app.Usage("no line is as fast", "--link %s is more than %s", o.link, unit.Bitrate(mostLink))
 	case o.ip != 4 && o.ip != 6 || o.outerIP != 4 && o.outerIP != 6:
-		return app.Usage("--ip and --outer-ip are 4 or 6", "")
+		return app.Usage("", "--ip and --outer-ip are 4 or 6")
 	case o.linkMTU < 576 || o.linkMTU > mostPacket:
-		return app.Usage(fmt.Sprintf("--link-mtu %d is not from 576 to %d", o.linkMTU, mostPacket), "")
+		return app.Usage("", "--link-mtu %d is not from 576 to %d", o.linkMTU, mostPacket)
 	case given("mtu") && o.tunnel == factor.NoTunnel:
-		return app.Usage("--mtu is the tunnel's, and there is no tunnel",
-			"name one with --tunnel, or use --link-mtu")
+		return app.Usage("name one with --tunnel, or use --link-mtu",
+			"--mtu is the tunnel's, and there is no tunnel")
 	case given("outer-ip") && o.tunnel == factor.NoTunnel:
-		return app.Usage("--outer-ip is the tunnel's, and there is no tunnel",
-			"name one with --tunnel, or use --ip")
+		return app.Usage("name one with --tunnel, or use --ip",
+			"--outer-ip is the tunnel's, and there is no tunnel")
 	case given("mtu") && (o.mtu < 576 || o.mtu > mostPacket):
-		return app.Usage(fmt.Sprintf("--mtu %d is not from 576 to %d", o.mtu, mostPacket), "")
+		return app.Usage("", "--mtu %d is not from 576 to %d", o.mtu, mostPacket)
 	case o.vlans < 0 || o.vlans > 2:
-		return app.Usage(fmt.Sprintf("--vlans %d is not from 0 to 2", o.vlans), "")
+		return app.Usage("", "--vlans %d is not from 0 to 2", o.vlans)
 	}
 	return nil
 }
@@ -220,16 +219,16 @@ func computeLimits(o limitsOptions) (limits, error) {
 	path.Tunnel = path.Tunnel.Over(o.linkMTU)
 	mtu := path.MTU()
 	if o.ip == 6 && mtu < 1280 {
-		return limits{}, app.Usage(fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu),
-			"RFC 8200, section 5")
+		return limits{}, app.Usage("RFC 8200, section 5", "IPv6 needs an MTU of 1280 bytes, the path has %d",
+			mtu)
 	}
 	outer, most := path.Tunnel.Outer(mtu), mostPacket
 	if o.outerIP == 6 {
 		most += overhead.IPv6Header // which its length does not count (RFC 8200 §3)
 	}
 	if o.tunnel != factor.NoTunnel && outer > most {
-		return limits{}, app.Usage(fmt.Sprintf("--mtu %d: the tunnel's packets would be of %d bytes, IP "+
-			"has %d at most", mtu, outer, most), "")
+		return limits{}, app.Usage("", "--mtu %d: the tunnel's packets would be of %d bytes, IP "+
+			"has %d at most", mtu, outer, most)
 	}
 	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: rate,
 		LinkMTU: o.linkMTU, pieces: path.Tunnel.Fragments(mtu, o.linkMTU),

@@ -29,10 +29,11 @@ type listed struct {
 func newListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "list [--json]", Short: "List the stored runs, newest first",
-		Long: "List the stored runs, the last that was stored first. Without any it prints nothing.\n" +
-			"Of an imported run PLAN is the program that measured it, with its file, and STARTED is\n" +
-			"when that was, if the file says it.\n\n" +
-			"The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.",
+		Long: `List the stored runs, the last that was stored first. Without any it prints nothing.
+Of an imported run PLAN is the program that measured it, with its file, and STARTED is
+when that was, if the file says it.
+
+The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			runs, unread := p.Dirs.Runs(cmd.Context())

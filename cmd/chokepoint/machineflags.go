@@ -87,8 +87,9 @@ func checkMachines(m record.Machines, alone bool) error {
 	_, err := wrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
 	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
-		err = app.Usage("a lab of real machines has a client and a server", "name both: --client local "+
-			"--server ssh://HOST, and the router between, if it can be reached")
+		err = app.Usage("name both: --client local "+
+			"--server ssh://HOST, and the router between, if it can be reached",
+			"a lab of real machines has a client and a server")
 	}
 	return err
 }
@@ -110,7 +111,7 @@ func nameOfKey(key string) string { return key[strings.LastIndexByte(key, '.')+1
 // wrongMachines says what cannot be meant, and at which key of a lab file; named is how a key is written.
 func wrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
-		return key, app.Usage(fmt.Sprintf(format, args...), hint)
+		return key, app.Usage(hint, format, args...)
 	}
 	all := []struct {
 		key string
@@ -182,7 +183,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		key = name + "." + key
-		return key, app.Usage(named(key)+fmt.Sprintf(format, args...), hint)
+		return key, app.Usage(hint, "%s", named(key)+fmt.Sprintf(format, args...))
 	}
 	if _, err := netip.ParseAddr(m.Address); m.Address != "" && err != nil {
 		return wrong("address", "such as 192.0.2.7 or 2001:db8::7", " %q is no address", m.Address)

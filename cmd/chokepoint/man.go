@@ -15,8 +15,8 @@ import (
 func newManCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages, one of each command, to a folder",
-		Long: "Write the manual pages, one of each command, to a folder, such as\n" +
-			"/usr/local/share/man/man1. The shells' completions are made by completion.",
+		Long: `Write the manual pages, one of each command, to a folder, such as
+/usr/local/share/man/man1. The shells' completions are made by completion.`,
 		Args: exactArgs("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {

@@ -47,16 +47,18 @@ func newPeerCommand(p *program) *cobra.Command {
 		Use: "peer [--port N] [--data-ports A-B] [--bind ADDRESS] [--for D] [--once] [--code-file " +
 			"FILE] [--kernel-log] [--isp KIND --isp-port DEVICE]",
 		Short: "Serve as the far end of a run on another machine",
-		Long: "Serve as the far end of a run on another machine: chokepoint run --peer measures\n" +
-			"what lies between the two. It prints this machine's addresses and a code, which is\n" +
-			"new each time and which run asks for. Runs are served one at a time; they may ask\n" +
-			"for traffic, and for what this machine is and how busy it is. Nothing is executed,\n" +
-			"written or changed here. Ctrl-C ends it.\n\n" +
-			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.\n\n" +
-			"--isp also plays the provider of the router's WAN on a port of this machine, for as\n" +
-			"long as it runs: the router, as it came out of its box, gets its address by DHCP or\n" +
-			"PPPoE, and a network of its own over IPv6; or is told its address by hand. Nothing\n" +
-			"else may be plugged in there.",
+		Long: `Serve as the far end of a run on another machine: chokepoint run --peer measures
+what lies between the two. It prints this machine's addresses and a code, which is
+new each time and which run asks for. Runs are served one at a time; they may ask
+for traffic, and for what this machine is and how busy it is. Nothing is executed,
+written or changed here. Ctrl-C ends it.
+
+A firewall must let in TCP to the port, and TCP and UDP to the data ports.
+
+--isp also plays the provider of the router's WAN on a port of this machine, for as
+long as it runs: the router, as it came out of its box, gets its address by DHCP or
+PPPoE, and a network of its own over IPv6; or is told its address by hand. Nothing
+else may be plugged in there.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
@@ -95,8 +97,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	if o.bind != "" {
 		bind, err := netip.ParseAddr(o.bind)
 		if err != nil || bind.IsUnspecified() {
-			return app.Usage(fmt.Sprintf("--bind %q is no address of a machine", o.bind),
-				"give one of those that chokepoint peer prints")
+			return app.Usage("give one of those that chokepoint peer prints",
+				"--bind %q is no address of a machine", o.bind)
 		}
 		at = []netip.Addr{bind.Unmap()}
 	}
@@ -137,16 +139,16 @@ func (o peerOptions) check() (ports [2]int, err error) {
 	b, errB := strconv.Atoi(last)
 	switch {
 	case errA != nil || errB != nil || a < 1 || b > 65535 || b-a+1 < lab.MinDataPorts:
-		return ports, app.Usage(fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data,
-			lab.MinDataPorts), "write it as "+peerData)
+		return ports, app.Usage("write it as "+peerData, "--data-ports %q is no range of %d ports or more",
+			o.data, lab.MinDataPorts)
 	case o.port < 1 || o.port > 65535:
-		return ports, app.Usage(fmt.Sprintf("--port %d is no port", o.port), "a number from 1 to 65535")
+		return ports, app.Usage("a number from 1 to 65535", "--port %d is no port", o.port)
 	case o.port >= a && o.port <= b:
-		return ports, app.Usage(fmt.Sprintf("--port %d is one of the data ports", o.port),
-			"choose another for one of them")
+		return ports, app.Usage("choose another for one of them", "--port %d is one of the data ports",
+			o.port)
 	case o.patience <= 0:
-		return ports, app.Usage(fmt.Sprintf("--for %s is not a time to wait", o.patience),
-			"give it with a unit, such as 90m")
+		return ports, app.Usage("give it with a unit, such as 90m", "--for %s is not a time to wait",
+			o.patience)
 	}
 	return [2]int{a, b}, nil
 }

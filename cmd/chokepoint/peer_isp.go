@@ -43,9 +43,8 @@ func (o *ispOptions) alone() error {
 	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
 		return nil
 	}
-	return app.Usage(
-		"--isp-port, --isp-address, --isp-user, --isp-password-file, --isp-force without --isp",
-		"add --isp with one of "+strings.Join(knob.Accesses(), ", "))
+	return app.Usage("add --isp with one of "+strings.Join(knob.Accesses(), ", "),
+		"--isp-port, --isp-address, --isp-user, --isp-password-file, --isp-force without --isp")
 
 }
 
@@ -60,7 +59,7 @@ func ofHost(p netip.Prefix) bool {
 // access is what the options ask for.
 func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	wrong := func(hint, format string, args ...any) (knob.Access, host.Secret, error) {
-		return a, password, app.Usage(fmt.Sprintf(format, args...), hint)
+		return a, password, app.Usage(hint, format, args...)
 	}
 	p, parseErr := netip.ParsePrefix(o.address)
 	switch {

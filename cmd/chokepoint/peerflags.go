@@ -25,8 +25,8 @@ func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
 func (p *program) askCode(ctx context.Context, address string) (string, error) {
 	in, ok := p.In.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return "", app.Usage("the peer's code is missing, and no one is there to be asked for it",
-			"give --peer-code-file FILE, or set "+app.CodeVariable+" in the environment")
+		return "", app.Usage("give --peer-code-file FILE, or set "+app.CodeVariable+" in the environment",
+			"the peer's code is missing, and no one is there to be asked for it")
 	}
 	fmt.Fprintf(p.Err, "Code that the peer at %s shows: ", address)
 	before, err := term.GetState(int(in.Fd()))

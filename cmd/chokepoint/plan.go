@@ -22,8 +22,8 @@ import (
 
 func newPlanCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "plan", Short: "List, check and expand plans",
-		Long: "A plan says what is compared: a YAML file, or one of the built-in plans.\n" +
-			"None of these commands touches a machine, but for check with a lab."}
+		Long: `A plan says what is compared: a YAML file, or one of the built-in plans.
+None of these commands touches a machine, but for check with a lab.`}
 	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
 		newPlanExpandCommand(p))
 	return cmd
@@ -77,8 +77,8 @@ func newPlanShowCommand(p *program) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := plan.BuiltIn(args[0])
 			if !ok {
-				return app.Usage("there is no built-in plan "+args[0], "built-in plans: "+
-					strings.Join(plan.BuiltIns(), ", "))
+				return app.Usage("built-in plans: "+
+					strings.Join(plan.BuiltIns(), ", "), "there is no built-in plan %s", args[0])
 			}
 			return write(p.Out, string(data))
 		},
@@ -123,11 +123,11 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 	cmd = newPlanViewCommand(&cobra.Command{
 		Use:   "check",
 		Short: "Read a plan and say what it amounts to, or all that is wrong with it",
-		Long: "Read a plan and say what it amounts to, or all that is wrong with it. With --lab or\n" +
-			"any other flag of a lab that run takes its labs are brought up and down again, and\n" +
-			"the cells that would be skipped there are told, with what would make them possible.\n" +
-			"No trial is made. Without a name the plan is the one of run: quick, and with --peer\n" +
-			"path. A peer that was started with --once takes the check for its run, and ends.",
+		Long: `Read a plan and say what it amounts to, or all that is wrong with it. With --lab or
+any other flag of a lab that run takes its labs are brought up and down again, and
+the cells that would be skipped there are told, with what would make them possible.
+No trial is made. Without a name the plan is the one of run: quick, and with --peer
+path. A peer that was started with --once takes the check for its run, and ends.`,
 	}, &other, func(ctx context.Context, pl *plan.Plan) error {
 		asked := false
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -160,8 +160,8 @@ func newPlanExpandCommand(p *program) *cobra.Command {
 	return newPlanViewCommand(&cobra.Command{
 		Use:   "expand",
 		Short: "Print the exact trials of a plan in their order, and the estimated time",
-		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +
-			"the same seed, run executes the same trials in the same order.",
+		Long: `Print the exact trials of a plan in their order, and the estimated time. With
+the same seed, run executes the same trials in the same order.`,
 	}, &app.Peer{}, func(_ context.Context, pl *plan.Plan) error {
 		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 	})

@@ -52,16 +52,16 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 func (o *planOptions) validate(flags *pflag.FlagSet) error {
 	if flags.Changed("seed") {
 		if _, err := strconv.ParseUint(o.seed, 10, 64); err != nil {
-			return app.Usage(fmt.Sprintf("--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1)),
-				"leave it out to have one drawn and printed")
+			return app.Usage("leave it out to have one drawn and printed",
+				"--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1))
 		}
 	}
 	if flags.Changed("budget") && o.budget <= 0 {
-		return app.Usage(fmt.Sprintf("--budget %s is not a time to fit into", o.budget),
-			"give it with a unit, such as 90s or 10m")
+		return app.Usage("give it with a unit, such as 90s or 10m", "--budget %s is not a time to fit into",
+			o.budget)
 	}
 	if _, ok := plan.Strict(o.name); o.strict && !ok {
-		return app.Usage("--strict is for plans that follow a standard", "the plan rfc2544 does")
+		return app.Usage("the plan rfc2544 does", "--strict is for plans that follow a standard")
 	}
 	return nil
 }

@@ -29,15 +29,16 @@ func newPredictCommand(p *program) *cobra.Command {
 			"[--direction WAY] [--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] " +
 			"[--cipher NAME] [--bundles DIR] [--json]",
 		Short: "Predict a rate that was not measured, with the error of doing so",
-		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
-			"of a device, or from the cells of a run of your own. What was measured is shown first,\n" +
-			"then what lies between the device's own results, last what other devices reach.\n" +
-			"Each model says what it rests on and what it assumes, or why it refuses; the range is\n" +
-			"that of its errors on published results that it was not shown (catalog errors), or\n" +
-			"wider, where its own interval or those of the cells are. What the device was published\n" +
-			"to draw stands below; no model tells of that.\n\n" +
-			"With --cipher, the speed of a cipher, hash or key on one core of a device: as published,\n" +
-			"and with --clock at another clock.",
+		Long: `Predict a rate that was not measured, with the error of doing so: from published results
+of a device, or from the cells of a run of your own. What was measured is shown first,
+then what lies between the device's own results, last what other devices reach.
+Each model says what it rests on and what it assumes, or why it refuses; the range is
+that of its errors on published results that it was not shown (catalog errors), or
+wider, where its own interval or those of the cells are. What the device was published
+to draw stands below; no model tells of that.
+
+With --cipher, the speed of a cipher, hash or key on one core of a device: as published,
+and with --clock at another clock.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, aside, scores, err := p.soundCatalogue(bundles)
@@ -49,17 +50,17 @@ func newPredictCommand(p *program) *cobra.Command {
 			case err != nil:
 				return err
 			case (q.Device == "") == (run == ""):
-				return app.Usage("predict wants either --device or --run",
-					"chokepoint catalog devices lists the devices")
+				return app.Usage("chokepoint catalog devices lists the devices",
+					"predict wants either --device or --run")
 			case q.Direction != "" && !slices.Contains(directions[:], q.Direction):
-				return app.Usage(fmt.Sprintf("--direction %q is none of %s", q.Direction,
-					strings.Join(directions[:], ", ")), "")
+				return app.Usage("", "--direction %q is none of %s", q.Direction,
+					strings.Join(directions[:], ", "))
 			case q.Packet != 0 && q.Protocol != "udp":
-				return app.Usage("--packet-size is of UDP", "add --protocol udp, or use --mtu")
+				return app.Usage("add --protocol udp, or use --mtu", "--packet-size is of UDP")
 			case q.Packet != 0 && (q.Packet < 28 || q.Packet > 65535):
-				return app.Usage(fmt.Sprintf("--packet-size %d is not from 28 to 65535", q.Packet), "")
+				return app.Usage("", "--packet-size %d is not from 28 to 65535", q.Packet)
 			case clock < 0 || clock > 100000:
-				return app.Usage(fmt.Sprintf("--clock %d is not a clock in MHz", clock), "")
+				return app.Usage("", "--clock %d is not a clock in MHz", clock)
 			case cipher != "":
 				return p.predictSpeed(c, aside, q.Device, cipher, clock)
 			case clock > 0:
@@ -133,8 +134,8 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 		case len(levels) == 1:
 			*at.level = levels[0]
 		case len(levels) > 1:
-			return app.Usage("the run's cells differ in their "+at.flag,
-				"name one by --"+at.flag+": "+strings.Join(levels, ", "))
+			return app.Usage("name one by --"+at.flag+": "+strings.Join(levels, ", "), "%s",
+				"the run's cells differ in their "+at.flag)
 		}
 	}
 	return nil
@@ -143,8 +144,8 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
 	names := distinct(each(c.Speeds, func(s catalogue.Speed) string { return s.Algorithm }))
 	if !slices.Contains(names, algorithm) {
-		return app.Usage(fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
-			"one of: "+strings.Join(names, ", "))
+		return app.Usage("one of: "+strings.Join(names, ", "), "--cipher %q is not in the catalogue",
+			algorithm)
 	}
 	if err := knownDevice(c, "--device", device); err != nil {
 		return err

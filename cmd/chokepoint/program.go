@@ -123,9 +123,9 @@ func asUsage(cmd *cobra.Command, err error) error {
 		if len(flags) == 2 {
 			hint = "leave out one of them"
 		}
-		return app.Usage("--"+strings.Join(flags, " with --"), hint)
+		return app.Usage(hint, "--%s", strings.Join(flags, " with --"))
 	}
-	return app.Usage(text, helpHint(cmd))
+	return app.Usage(helpHint(cmd), "%s", text)
 }
 
 // exclusive is how cobra words flags that exclude each other (flag_groups.go, validateExclusiveFlagGroups).
@@ -138,10 +138,12 @@ func helpHint(cmd *cobra.Command) string {
 func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{Use: "chokepoint",
 		Short: "Measure what a router really forwards, and find what holds it back",
-		Long: "chokepoint measures what a router really forwards, and finds what holds it back.\n\n" +
-			"It builds or drives a testbed, runs a plan on it, watches every machine while\n" +
-			"traffic flows, and reports numbers together with what makes them doubtful.\n\n" +
-			"RUN is a run's id, a unique prefix of one, or latest.",
+		Long: `chokepoint measures what a router really forwards, and finds what holds it back.
+
+It builds or drives a testbed, runs a plan on it, watches every machine while
+traffic flows, and reports numbers together with what makes them doubtful.
+
+RUN is a run's id, a unique prefix of one, or latest.`,
 		Version: app.ReadVersion().String(), SilenceUsage: true, SilenceErrors: true}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
@@ -214,11 +216,11 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 		args = args[:dash]
 	}
 	if slices.Contains(args, "") {
-		return app.Usage(cmd.CommandPath()+": an argument is empty", "usage: "+cmd.UseLine())
+		return app.Usage("usage: "+cmd.UseLine(), "%s: an argument is empty", cmd.CommandPath())
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && err == nil {
-			err = app.Usage(fmt.Sprintf("--%s is empty", f.Name), "leave it out, or give it a value")
+			err = app.Usage("leave it out, or give it a value", "--%s is empty", f.Name)
 		}
 	})
 	return err
@@ -235,7 +237,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			hint = "did you mean --" + near + "?"
 		}
 	}
-	return app.Usage(parser.ReplaceAllString(err.Error(), ""), hint)
+	return app.Usage(hint, "%s", parser.ReplaceAllString(err.Error(), ""))
 }
 
 // nearestFlag is the flag that was probably meant: one that begins like the name, or differs from it by two
@@ -268,7 +270,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, " or "))
 	}
-	return app.Usage(fmt.Sprintf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
+	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
 }
 
 // newHelp is cobra's help command, except that an unknown topic is an error.
@@ -289,8 +291,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return app.Usage(cmd.CommandPath()+": missing "+strings.Join(names[len(args):], " "),
-				"usage: "+cmd.UseLine())
+			return app.Usage("usage: "+cmd.UseLine(), "%s: missing %s", cmd.CommandPath(),
+				strings.Join(names[len(args):], " "))
 		}
 		return atMost(len(names), cmd, args)
 	}
@@ -304,8 +306,7 @@ func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, arg
 
 func atMost(n int, cmd *cobra.Command, args []string) error {
 	if len(args) > n {
-		return app.Usage(fmt.Sprintf("%s: unexpected argument %q", cmd.CommandPath(), args[n]),
-			"usage: "+cmd.UseLine())
+		return app.Usage("usage: "+cmd.UseLine(), "%s: unexpected argument %q", cmd.CommandPath(), args[n])
 	}
 	return nil
 }

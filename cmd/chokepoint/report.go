@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,17 +32,19 @@ func newReportCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report RUN [--format FORMAT] [--chart NAME] [--report FILE]",
 		Short: "Write the report of a stored run",
-		Long: "Write the report of a stored run. RUN is an id, a unique prefix, or latest.\n\n" +
-			"html is one file that needs no network; it is written to the run's data\n" +
-			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +
-			"md, csv, json and text go to standard output. svg and png are a single chart\n" +
-			"that can be posted alone: title, legend, validity, run, machine and date are\n" +
-			"in it. svg goes to standard output, png to a file beside the report.\n\n" +
-			"Others are for other programs, and go to standard output: benchstat and\n" +
-			"ministat compare runs, openmetrics goes to Prometheus, junit says in a CI which\n" +
-			"requirements were missed, wg-bench is a row for the tables of that name. flent\n" +
-			"makes a data file of each trial, which flent opens and plots; they are written beside\n" +
-			"the report, or to FILE with the trial's name before .flent.gz if there are several.",
+		Long: `Write the report of a stored run. RUN is an id, a unique prefix, or latest.
+
+html is one file that needs no network; it is written to the run's data
+directory, and its path is printed. md is a block to be pasted into a forum;
+md, csv, json and text go to standard output. svg and png are a single chart
+that can be posted alone: title, legend, validity, run, machine and date are
+in it. svg goes to standard output, png to a file beside the report.
+
+Others are for other programs, and go to standard output: benchstat and
+ministat compare runs, openmetrics goes to Prometheus, junit says in a CI which
+requirements were missed, wg-bench is a row for the tables of that name. flent
+makes a data file of each trial, which flent opens and plots; they are written beside
+the report, or to FILE with the trial's name before .flent.gz if there are several.`,
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
@@ -79,8 +80,7 @@ func (o *reportOptions) validate(formatGiven bool) error {
 		return unknownFile(o.file, "say which by --format: "+strings.Join(formats, ", "))
 	}
 	if !slices.Contains(formats, o.format) {
-		return app.Usage(fmt.Sprintf("--format %q is not known", o.format), "formats: "+
-			strings.Join(formats, ", "))
+		return app.Usage("formats: "+strings.Join(formats, ", "), "--format %q is not known", o.format)
 	}
 	return nil
 }
@@ -95,15 +95,14 @@ func htmlFile(file string) error {
 }
 
 func unknownFile(file, hint string) error {
-	return app.Usage(fmt.Sprintf("--report %s: no format of a report has %s", file, filepath.Ext(file)),
-		hint)
+	return app.Usage(hint, "--report %s: no format of a report has %s", file, filepath.Ext(file))
 
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
 	if o.format == flentFormat && p.OutTTY && (o.file == standard || o.file == "" &&
 		o.format != flentFormat) {
-		return app.Usage(o.format+" is not for a terminal", "add --report FILE, or send it to a file")
+		return app.Usage("add --report FILE, or send it to a file", "%s is not for a terminal", o.format)
 	}
 	doc, err := p.Dirs.Document(ctx, name)
 	if err != nil {

@@ -40,8 +40,8 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 		}
 	}
 	if file == standard && len(ids) > 1 {
-		return app.Usage(fmt.Sprintf("flent has a file for each trial, and run %s has %d", doc.Run.ID,
-			len(ids)), "name a file: each trial's name is put before "+flentSuffix)
+		return app.Usage("name a file: each trial's name is put before "+flentSuffix,
+			"flent has a file for each trial, and run %s has %d", doc.Run.ID, len(ids))
 	}
 	create := userfile.Create
 	if file == "" {

@@ -12,14 +12,15 @@ func newResumeCommand(p *program) *cobra.Command {
 		Use: "resume [RUN] [--attach LAB] [--peer HOST] [--accept-new] [--force] [--report FILE] " +
 			"[--json] [--quiet]",
 		Short: "Continue a run that was killed or interrupted",
-		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
-			"order; failed ones are tried again. Without RUN it is the latest run that did not\n" +
-			"come to its end. What a killed run has left behind is put back first.\n\n" +
-			"If the program, the kernel or what the lab stands on is another than before, resume\n" +
-			"refuses, because the numbers would not compare; --force goes on and marks the run.\n" +
-			"A run that used a lab of lab up goes on in that one, or in the one that --attach\n" +
-			"names. A run with --peer needs the code that the peer shows now, and the same\n" +
-			"path: addresses, routers, NAT and MTU.",
+		Long: `Run the trials that a killed or interrupted run has not finished, in the same
+order; failed ones are tried again. Without RUN it is the latest run that did not
+come to its end. What a killed run has left behind is put back first.
+
+If the program, the kernel or what the lab stands on is another than before, resume
+refuses, because the numbers would not compare; --force goes on and marks the run.
+A run that used a lab of lab up goes on in that one, or in the one that --attach
+names. A run with --peer needs the code that the peer shows now, and the same
+path: addresses, routers, NAT and MTU.`,
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := htmlFile(o.Report); err != nil {

@@ -31,13 +31,14 @@ func newRunCommand(p *program) *cobra.Command {
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
 			"LAB] [--peer HOST] [--meter METER] [--report FILE] [--prove] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
-		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
-			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
-			"afterwards. Every finished trial is stored before the next begins. The first\n" +
-			"Ctrl-C stops the load, puts everything back and keeps what is finished; the second\n" +
-			"stops waiting.\n\n" +
-			"With --peer the lab is this machine, another one that runs chokepoint peer, and\n" +
-			"whatever lies between: it is measured as it is, and nothing is changed.",
+		Long: `Run a plan: a YAML file or one of the built-in plans; without a name, quick, and
+with --peer path. The lab is made of namespaces of this machine and is gone
+afterwards. Every finished trial is stored before the next begins. The first
+Ctrl-C stops the load, puts everything back and keeps what is finished; the second
+stops waiting.
+
+With --peer the lab is this machine, another one that runs chokepoint peer, and
+whatever lies between: it is measured as it is, and nothing is changed.`,
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.plan.name = append(args, "")[0]

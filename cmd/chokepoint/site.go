@@ -26,10 +26,10 @@ func newCatalogBuildCommand(p *program) *cobra.Command {
 	var bundles string
 	cmd := &cobra.Command{
 		Use: "build DIR [--bundles DIR]", Short: "Write the catalogue as a static site",
-		Long: "Write the published results and your bundles as a static site: an index, a page for\n" +
-			"each device and run, pages that compare devices, effects of factors, sources. It\n" +
-			"needs no server and no network, and works from the folder by itself. DIR is new,\n" +
-			"empty, or such a site, of which only the pages are replaced.",
+		Long: `Write the published results and your bundles as a static site: an index, a page for
+each device and run, pages that compare devices, effects of factors, sources. It
+needs no server and no network, and works from the folder by itself. DIR is new,
+empty, or such a site, of which only the pages are replaced.`,
 		Args: exactArgs("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			studies, own, err := p.collected(bundles)
@@ -146,5 +146,5 @@ func pagesOf(dir, real string) ([]string, error) {
 }
 
 func errNoSite(dir, why string) error {
-	return app.Usage(fmt.Sprintf("write %s: %s", dir, why), "name a folder that is new or empty")
+	return app.Usage("name a folder that is new or empty", "write %s: %s", dir, why)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,12 +39,12 @@ func newTuneCommand(p *program) *cobra.Command {
 			"[--peer HOST] [--router ssh://HOST] [--try CHANGE]… [--only] [--max-added-delay D] " +
 			"[--max-loss PERCENT] [--keep] [--dry-run] [--json] [--quiet]",
 		Short: "Find the settings of a router that help, and prove that they do",
-		Long: "Measure a plan as it is, name what holds the traffic back, and try what may help:\n" +
-			"each change alone and all at once, in blocks in which they alternate with the router\n" +
-			"as found; then what helped, in fresh blocks. What helps by more than 2 % and harms no\n" +
-			"other cell is proposed, with the commands that make it permanent. The router is left\n" +
-			"as found. A change that adds more delay or loss than allowed, or with which the\n" +
-			"traffic stops, is not tried again. Rings are never made larger.",
+		Long: `Measure a plan as it is, name what holds the traffic back, and try what may help:
+each change alone and all at once, in blocks in which they alternate with the router
+as found; then what helped, in fresh blocks. What helps by more than 2 % and harms no
+other cell is proposed, with the commands that make it permanent. The router is left
+as found. A change that adds more delay or loss than allowed, or with which the
+traffic stops, is not tried again. Rings are never made larger.`,
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.plan.name = append(args, "")[0]
@@ -77,17 +76,17 @@ func newTuneCommand(p *program) *cobra.Command {
 func (o *tuneOptions) validate() error {
 	switch {
 	case o.only && len(o.try) == 0:
-		return app.Usage("--only without --try", "name what to try: --try queue=fq_codel")
+		return app.Usage("name what to try: --try queue=fq_codel", "--only without --try")
 	case o.delay <= 0:
-		return app.Usage(fmt.Sprintf("--max-added-delay %s", o.delay), "a time such as 20ms")
+		return app.Usage("a time such as 20ms", "--max-added-delay %s", o.delay)
 	case !(o.loss >= 0 && o.loss <= 100):
-		return app.Usage(fmt.Sprintf("--max-loss %v", o.loss), "per cent, from 0 to 100")
+		return app.Usage("per cent, from 0 to 100", "--max-loss %v", o.loss)
 	case o.keep && o.attach == "":
-		return app.Usage("--keep without --attach: the lab is gone afterwards",
-			"make one that stays: chokepoint lab up")
+		return app.Usage("make one that stays: chokepoint lab up",
+			"--keep without --attach: the lab is gone afterwards")
 	case o.other.At != "" && !o.other.ThirdParty() && o.other.CodeFile == "":
-		return app.Usage("--peer without --peer-code-file: its code is needed for each of several runs",
-			"chokepoint peer --code-file FILE writes it")
+		return app.Usage("chokepoint peer --code-file FILE writes it",
+			"--peer without --peer-code-file: its code is needed for each of several runs")
 	}
 	return nil
 }

@@ -25,15 +25,15 @@ func newVMBuildCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [--arch ARCH] [--kernel FILE [--modules DIR]] [--json]",
 		Short: "Build the image that --lab vm boots",
-		Long: "Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or\n" +
-			"your own, its modules, this program as init and agent, and a few tools for a human.\n" +
-			"No privilege is needed. The image is kept; nothing is built anew unless a package,\n" +
-			"the kernel or this program has changed. run --lab vm does this by itself.",
+		Long: `Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or
+your own, its modules, this program as init and agent, and a few tools for a human.
+No privilege is needed. The image is kept; nothing is built anew unless a package,
+the kernel or this program has changed. run --lab vm does this by itself.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(vm.Arches(), arch) {
-				return app.Usage(fmt.Sprintf("architecture %q is not known", arch), "architectures: "+
-					strings.Join(vm.Arches(), ", "))
+				return app.Usage("architectures: "+
+					strings.Join(vm.Arches(), ", "), "architecture %q is not known", arch)
 			}
 			if err := checkKernel(arch, kernel); err != nil {
 				return err

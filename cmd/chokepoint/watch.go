@@ -33,11 +33,11 @@ func newWatchCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch MACHINE [--interval D] [--for D] [--json]",
 		Short: "Show what a router does while any traffic flows, and what may hold it back",
-		Long: "Show what a machine does while whatever traffic flows through it: its cores and their\n" +
-			"softirqs, packets and drops of its devices, clock, heat and power, and a candidate for\n" +
-			"what holds the traffic back. It begins with the queues, filters, rules and taps that\n" +
-			"packets meet there. Nothing is changed there, and nothing stays. MACHINE is local or\n" +
-			"ssh://[USER@]HOST[:PORT].",
+		Long: `Show what a machine does while whatever traffic flows through it: its cores and their
+softirqs, packets and drops of its devices, clock, heat and power, and a candidate for
+what holds the traffic back. It begins with the queues, filters, rules and taps that
+packets meet there. Nothing is changed there, and nothing stays. MACHINE is local or
+ssh://[USER@]HOST[:PORT].`,
 		Args: exactArgs("MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.machines.Router.At = args[0]
@@ -58,13 +58,13 @@ func newWatchCommand(p *program) *cobra.Command {
 
 func (o watchOptions) check() error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
-		return app.Usage(err.Error(), check.HintOf(err))
+		return app.Usage(check.HintOf(err), "%v", err)
 	}
 	switch {
 	case o.every < leastGlance:
-		return app.Usage(fmt.Sprintf("--interval %s", o.every), "at least "+leastGlance.String())
+		return app.Usage("at least "+leastGlance.String(), "--interval %s", o.every)
 	case o.stopAfter < 0:
-		return app.Usage(fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s")
+		return app.Usage("a time such as 30s", "--for %s", o.stopAfter)
 	}
 	_, err := wrongMachines(o.machines, flagOf)
 	return err

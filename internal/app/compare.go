@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
@@ -16,8 +15,8 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 		}
 	}
 	if id := docs[0].Run.ID; id == docs[1].Run.ID {
-		return nil, docs, Usage(fmt.Sprintf("%s and %s are the same run, %s", first, second, id),
-			"chokepoint list shows the runs")
+		return nil, docs, Usage("chokepoint list shows the runs", "%s and %s are the same run, %s", first,
+			second, id)
 	}
 	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -34,9 +35,9 @@ func Mark(kind, err error) error {
 	return &marked{kind, err}
 }
 
-// Usage returns an ErrUsage with a text, and a hint unless that is empty.
-func Usage(text, hint string) error {
-	return Mark(ErrUsage, check.WithHint(errors.New(text), hint))
+// Usage returns an ErrUsage with a formatted text, and a hint unless that is empty.
+func Usage(hint, format string, args ...any) error {
+	return Mark(ErrUsage, check.WithHint(fmt.Errorf(format, args...), hint))
 }
 
 // Dirty adds to an error of a lab that could not be put back what can be done about it.

@@ -25,15 +25,14 @@ func GuestArch(kind string) (string, error) {
 	case guests && slices.Contains(vm.Arches(), arch):
 		return arch, nil
 	}
-	return "", Usage(fmt.Sprintf("lab %q is not known", kind), "labs: local, vm, vm:"+
-		strings.Join(vm.Arches(), ", vm:"))
+	return "", Usage("labs: local, vm, vm:"+strings.Join(vm.Arches(), ", vm:"), "lab %q is not known", kind)
 }
 
 // OpenDisk checks a user's disk image and the files of its login.
 func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 	d, err := vm.OpenDisk(i.File)
 	if err != nil {
-		return d, Usage(err.Error(), check.HintOf(err))
+		return d, Usage(check.HintOf(err), "%v", err)
 	}
 	if i.UEFI {
 		if err := d.BootByUEFI(); err != nil {
@@ -41,11 +40,11 @@ func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 		}
 	}
 	if d.Login, err = vm.ParseLogin(cmp.Or(i.Login, vm.LoginSSH)); err != nil {
-		return d, Usage(err.Error(), "--image-login is ssh, ssh:USER, serial or serial:USER")
+		return d, Usage("--image-login is ssh, ssh:USER, serial or serial:USER", "%v", err)
 	}
 	if i.Key != "" && d.Login.Method != vm.LoginSSH {
-		return d, Usage("--image-key with a login on the serial console",
-			"--image-password FILE names a file that holds a password")
+		return d, Usage("--image-password FILE names a file that holds a password",
+			"--image-key with a login on the serial console")
 	}
 	readable := func(flag, file string) (string, error) {
 		if file == "" {
@@ -53,7 +52,7 @@ func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 		}
 		f, err := userfile.OpenRegular(file)
 		if err != nil {
-			return "", Usage(fmt.Sprintf("%s: %v", flag, err), "name a file that you can read")
+			return "", Usage("name a file that you can read", "%s: %v", flag, err)
 		}
 		f.Close()
 		return filepath.Abs(file)
@@ -63,7 +62,7 @@ func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 	}
 	if err == nil && i.Password != "" {
 		if _, err := host.Password(i.Password); err != nil {
-			return d, Usage(fmt.Sprintf("--image-password: %v", err), check.HintOf(err))
+			return d, Usage(check.HintOf(err), "--image-password: %v", err)
 		}
 	}
 	return d, err

@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -41,12 +40,12 @@ const (
 func (p Peer) Check() error {
 	if p.At == "" {
 		if p.CodeFile != "" {
-			return Usage("--peer-code-file without --peer", "name the other machine: --peer HOST")
+			return Usage("name the other machine: --peer HOST", "--peer-code-file without --peer")
 		}
 		return nil
 	}
 	if p.CodeFile != "" && p.ThirdParty() {
-		return Usage("--peer-code-file with a peer that is an iperf3 server", "iperf3 has no code")
+		return Usage("iperf3 has no code", "--peer-code-file with a peer that is an iperf3 server")
 	}
 	_, err := p.address()
 	return err
@@ -93,8 +92,8 @@ func (p Peer) address() (string, error) {
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" ||
 		strings.ContainsAny(name, "/ \t\n@") {
-		return "", Usage(fmt.Sprintf("--peer %q is no machine", p.At),
-			"write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100")
+		return "", Usage("write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or "+
+			"[2001:db8::7]:20100", "--peer %q is no machine", p.At)
 	}
 	return net.JoinHostPort(name, port), nil
 }
@@ -104,11 +103,11 @@ func (p Peer) of(run record.Run) (Peer, error) {
 	with := record.WithPeer(run.Lab)
 	switch {
 	case !with && (p.At != "" || p.CodeFile != ""):
-		return p, Usage(fmt.Sprintf("resume run %s with a peer: it was made without one", run.ID),
-			"leave --peer and --peer-code-file out")
+		return p, Usage("leave --peer and --peer-code-file out",
+			"resume run %s with a peer: it was made without one", run.ID)
 	case with && p.At == "" && run.Peer == "":
-		return p, Usage(fmt.Sprintf("resume run %s: it does not say with which peer it was made", run.ID),
-			"name that machine: --peer HOST")
+		return p, Usage("name that machine: --peer HOST",
+			"resume run %s: it does not say with which peer it was made", run.ID)
 	}
 	p.At = cmp.Or(p.At, run.Peer)
 	return p, p.Check()
@@ -141,15 +140,15 @@ func (a *App) code(ctx context.Context, file, address string) (host.Secret, erro
 	case file != "":
 		text, err := userfile.Read(file, MaxSecret)
 		if err != nil {
-			return host.Secret{}, Usage(fmt.Sprintf("read the peer's code from %s: %v", file, err),
-				"chokepoint peer --code-file writes such a file")
+			return host.Secret{}, Usage("chokepoint peer --code-file writes such a file",
+				"read the peer's code from %s: %v", file, err)
 		}
 		given, _, _ = strings.Cut(string(text), "\n")
 		from = file
 	case inEnvironment:
 	case a.AskCode == nil:
-		return host.Secret{}, Usage("the peer's code is missing, and no one is there to be asked for it",
-			"give --peer-code-file FILE, or set "+CodeVariable+" in the environment")
+		return host.Secret{}, Usage("give --peer-code-file FILE, or set "+CodeVariable+" in the environment",
+			"the peer's code is missing, and no one is there to be asked for it")
 	default:
 		var err error
 		if given, err = a.AskCode(ctx, address); err != nil {
@@ -159,8 +158,8 @@ func (a *App) code(ctx context.Context, file, address string) (host.Secret, erro
 	}
 	code, err := pair.ParseCode(given)
 	if err != nil {
-		return host.Secret{}, Usage(fmt.Sprintf("the peer's code, from %s: %v", from, err),
-			"chokepoint peer shows it, 28 letters and digits in groups of four")
+		return host.Secret{}, Usage("chokepoint peer shows it, 28 letters and digits in groups of four",
+			"the peer's code, from %s: %v", from, err)
 	}
 	return code, nil
 }

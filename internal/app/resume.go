@@ -73,7 +73,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 		machines.AcceptNew = o.AcceptNew
 		x.run.Machines = &machines
 	case o.AcceptNew:
-		return nil, Usage("--accept-new: the run has no machines", "leave it out")
+		return nil, Usage("leave it out", "--accept-new: the run has no machines")
 	}
 	if x.attach != "" {
 		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {

@@ -54,7 +54,7 @@ type Tuned struct {
 func CanTune(base *plan.Plan) error {
 	m := &base.Design.Method
 	if m.Search != nil || m.Soak > 0 {
-		return Usage("tune a plan that searches or soaks", "leave out method.search and method.soak")
+		return Usage("leave out method.search and method.soak", "tune a plan that searches or soaks")
 	}
 	m.Adaptive, m.Runs = nil, max(m.Runs, statistics.MinInterval)
 	return nil
@@ -79,9 +79,9 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 	shortest.Cells = shortest.Cells[:1]
 	shortest.Method.Duration = min(shortest.Method.Duration, plan.LeastWindow)
 	takes := fixed + plan.New(shortest).Estimate(RowOverhead)*rows(1)/runs
-	return Usage(fmt.Sprintf("tune within %s: one cell as found, with one change, and once more with what "+
-		"is kept take about %s", unit.Seconds(budget), unit.Seconds(takes.Round(time.Second))),
-		"give a longer --budget, or a shorter method.duration")
+	return Usage("give a longer --budget, or a shorter method.duration",
+		"tune within %s: one cell as found, with one change, and once more with what "+
+			"is kept take about %s", unit.Seconds(budget), unit.Seconds(takes.Round(time.Second)))
 }
 
 // Tune measures a plan as it is on the lab of head, tries what may help, and stores what helped. The lab is
@@ -285,18 +285,18 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 		d, known := v.Lookup(name)
 		switch {
 		case !ok || name == "":
-			return c, Usage(fmt.Sprintf("--try %q is no FACTOR=LEVEL", text),
-				"write, for example, --try queue=fq_codel")
+			return c, Usage("write, for example, --try queue=fq_codel", "--try %q is no FACTOR=LEVEL", text)
 		case !known:
-			return c, Usage(fmt.Sprintf("--try: unknown factor %q", name), "did you mean "+
-				cmp.Or(factor.Nearest(name, v.Names()), "queue")+"? chokepoint help plan")
+			return c, Usage("did you mean "+
+				cmp.Or(factor.Nearest(name, v.Names()), "queue")+"? chokepoint help plan",
+				"--try: unknown factor %q", name)
 		case level == "": // taken away
 			c.Levels[name] = ""
 			continue
 		}
 		canonical, err := d.Parse(level)
 		if err != nil {
-			return c, Usage(fmt.Sprintf("--try: %s: %v", name, err), check.HintOf(err))
+			return c, Usage(check.HintOf(err), "--try: %s: %v", name, err)
 		}
 		c.Levels[name] = canonical
 	}
