@@ -32,7 +32,6 @@ func newAdviseCommand(p *program) *cobra.Command {
 by a model where there are none, which is marked. Enough: the worst comparable result
 reaches 95 % of what the line carries of TCP; not enough: the best does not reach 80 %.
 What was not measured is said of each.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
@@ -41,10 +40,10 @@ What was not measured is said of each.`,
 			case err != nil || rate < 1e6 || rate > 1e12:
 				return app.Usage("give bits per second with M or G, such as 300M",
 					"--wan %q is not a rate from 1M to 1000G", wan)
-			case n.Users < 1 || n.Users > 100000:
-				return app.Usage("", "--users %d is not from 1 to 100000", n.Users)
 			}
-			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
+			err = cmp.Or(between("", "users", n.Users, 1, 100000), asksForZero(cmd, "mtu"),
+				knownLevels(n.Tunnel, "", "", 0, n.MTU))
+			if err != nil {
 				return err
 			}
 			c, aside, scores, err := p.soundCatalogue(bundles)

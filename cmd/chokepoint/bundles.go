@@ -155,26 +155,16 @@ func (p *program) collected(dir string) (studies *catalogue.Catalogue, own []*bu
 	return studies, own, err
 }
 
-// joined is the catalogue with the bundles of a folder.
-func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
-	studies, own, err := p.collected(dir)
-	if err != nil {
-		return nil, err
-	}
-	return bundle.Join(studies, own), nil
-}
-
-// joinedBeside is joined with the document of a run that is compared with it, whose own bundles are left out;
-// no document for no run.
-func (p *program) joinedBeside(ctx context.Context, dir, run string) (*catalogue.Catalogue,
+// joined returns the catalogue with the bundles of a folder. With a run to compare, it returns that run's
+// document too, and leaves out bundles of the same run.
+func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catalogue,
 	*analysis.Document, error) {
-	if run == "" {
-		c, err := p.joined(dir)
-		return c, nil, err
-	}
 	studies, own, err := p.collected(dir)
 	if err != nil {
 		return nil, nil, err
+	}
+	if run == "" {
+		return bundle.Join(studies, own), nil, nil
 	}
 	d, err := p.Dirs.Document(ctx, run)
 	if err != nil {

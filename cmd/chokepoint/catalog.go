@@ -36,7 +36,7 @@ away, and those that others gave you, in one folder.`}
 
 func newCatalogSourcesCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{Use: "sources [--json]",
-		Short: "List the studies, where they are, and the licence of their data", Args: noArgs,
+		Short: "List the studies, where they are, and the licence of their data",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
 			if err != nil {
@@ -73,9 +73,8 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 	var source, bundles string
 	cmd := &cobra.Command{Use: "devices [--source ID] [--bundles DIR] [--json]",
 		Short: "List the devices of the catalogue",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			c, err := p.joined(bundles)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, _, err := p.joined(cmd.Context(), bundles, "")
 			if err == nil {
 				err = knownSource(c, source)
 			}
@@ -107,48 +106,30 @@ func orUnsaid(n int, unit string) string {
 
 // knownSource and knownDevice judge what can be asked of results; an empty name is not asked for.
 func knownSource(c *catalogue.Catalogue, id string) error {
-	if _, ok := c.Source(id); ok || id == "" {
-		return nil
-	}
 	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
-	return app.Usage("studies: "+strings.Join(ids, ", "), "--source %q is not in the catalogue", id)
-
+	return known("--source %q is not in the catalogue", id, "studies", ids...)
 }
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	// A study may give a power in a year of which it gives nothing else.
 	ofPower := func(w catalogue.Power) string { return w.Device }
 	names := distinct(append(c.Names(), each(c.Powers, ofPower)...))
-	known := func(n string) bool { return strings.EqualFold(n, name) }
-	if name == "" || slices.ContainsFunc(names, known) {
-		return nil
+	for _, n := range names {
+		if strings.EqualFold(n, name) {
+			return nil
+		}
 	}
-	return app.Usage("devices: "+strings.Join(names, ", "), "%s %q is not in the catalogue", flag, name)
-
+	return known(flag+" %q is not in the catalogue", name, "devices", names...)
 }
-
-// Levels of the catalogue's results.
-var (
-	publishedTunnels   = []string{"none", "wireguard", "openvpn"}
-	publishedProtocols = []string{"tcp", "udp"}
-)
 
 // knownLevels judges what can be asked of results; an empty word or 0 is not asked for.
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
-	switch {
-	case tunnel != "" && !slices.Contains(publishedTunnels, tunnel):
-		return app.Usage("tunnels: "+
-			strings.Join(publishedTunnels, ", "), "--tunnel %q is not in the catalogue", tunnel)
-	case protocol != "" && !slices.Contains(publishedProtocols, protocol):
-		return app.Usage("", "--protocol %q is neither tcp nor udp", protocol)
-	case ip != "" && ip != "4" && ip != "6":
-		return app.Usage("", "--ip %q is neither 4 nor 6", ip)
-	case streams < 0 || streams > 1000:
-		return app.Usage("", "--streams %d is not from 1 to 1000", streams)
-	case mtu != 0 && (mtu < 576 || mtu > 65535):
-		return app.Usage("", "--mtu %d is not from 576 to 65535", mtu)
-	}
-	return nil
+	return cmp.Or(
+		known("--tunnel %q is not in the catalogue", tunnel, "tunnels", "none", "wireguard", "openvpn"),
+		known("--protocol %q is not in the catalogue", protocol, "protocols", "tcp", "udp"),
+		known("--ip %q is no version of IP", ip, "versions", "4", "6"),
+		between("", "streams", cmp.Or(streams, 1), 1, 1000),
+		between("", "mtu", cmp.Or(mtu, 576), 576, maxPacket))
 }
 
 // asksForZero refuses a number that was given as 0, which inside means "not asked for".
@@ -180,9 +161,8 @@ stand side by side where nothing else differs that both studies state.
 
 Below the rows stands what no device can have produced: a rate above that of its port, or
 a sweep of sizes that no fixed cost of packets and bytes gives.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, d, err := p.joinedBeside(cmd.Context(), bundles, beside)
+			c, d, err := p.joined(cmd.Context(), bundles, beside)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
 					f.Streams, f.MTU), knownSource(c, f.Source), knownDevice(c, "--device", f.Device),
@@ -204,11 +184,8 @@ a sweep of sizes that no fixed cost of packets and bytes gives.`,
 			}
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
 				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
-			if err != nil || p.json {
-				return err
-			}
-			return write(p.Out, notesText(rows)+impossibleText(c, slices.DeleteFunc(slices.Clone(rows),
-				unsound)))
+			return p.withNote(err, notesText(rows)+impossibleText(c,
+				slices.DeleteFunc(slices.Clone(rows), unsound)))
 		},
 	}
 	fl := cmd.Flags()
@@ -369,10 +346,7 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 			strconv.Itoa(x.B.Row), x.B.Rate(), howOf(x.B), ratioText(x.Ratio), model.Words(at),
 			strings.Join(x.Unstated, ", ")}
 	})
-	if err != nil || p.json {
-		return err
-	}
-	return write(p.Out, impossibleText(c, slices.DeleteFunc(slices.Concat(of, against), unsound)))
+	return p.withNote(err, impossibleText(c, slices.DeleteFunc(slices.Concat(of, against), unsound)))
 }
 
 func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
@@ -425,7 +399,6 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 		Long: `Show how far off the models of predict are: each is asked for every published rate, or
 with --run for that of every cell of a run of your own, and shown all others. Refused
 are those of which it says that it does not hold.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := catalogue.Published()
 			if err != nil {

@@ -30,10 +30,7 @@ AEAD as a stream of data (evp).`},
 		func(c *catalogue.Catalogue) error {
 			err := printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
 				"SOURCE", "MODE"}, speedRow)
-			if err != nil || p.json {
-				return err
-			}
-			return write(p.Out, cipherAdvice(c))
+			return p.withNote(err, cipherAdvice(c))
 		},
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besideSpeeds(c.Speeds, d) })
 }
@@ -44,11 +41,10 @@ func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*cat
 	list func(*catalogue.Catalogue) error,
 	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {
 	var device, run, bundles string
-	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := catalogue.Published() // a run is no figure to compare itself with
 		if run == "" {
-			c, err = p.joined(bundles)
+			c, _, err = p.joined(cmd.Context(), bundles, "")
 		}
 		if err == nil && device != "" {
 			err = ofDevice(c, device)

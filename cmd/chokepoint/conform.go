@@ -13,7 +13,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
@@ -34,7 +33,6 @@ the way to it. Nothing stays changed. Do not try it on a router that others use.
 --bundle writes what was found as JSON, for others to see what the router can do,
 with what a driver's commands printed that read something: it holds no addresses,
 no names of hosts and no keys.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.image.File != "" && !cmd.Flags().Changed("lab") {
 				o.kind = record.LabVM
@@ -69,15 +67,11 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 		return err
 	}
 	id := "conform-" + app.NewID()
-	return p.WithJournal(id, func(j *journal.Journal) (err error) {
-		l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: p.Dirs.Labs(), Journal: j,
-			Guest: guest, Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, app.Dirty(l.Close(context.WithoutCancel(ctx)))) }()
-		return try(l)
-	})
+	return p.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
+		own := p.Local(id, j)
+		own.Guest, own.Driver, own.Queues = guest, o.driver, o.queues
+		return own.Up(ctx)
+	}, try)
 }
 
 // tried shows what a router was found to do, as it is found, and writes it down if there is a bundle. What

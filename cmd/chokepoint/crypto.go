@@ -56,7 +56,6 @@ them. --full measures all ciphers, hashes and keys, in blocks of three sizes, wi
 thread and with one for each CPU, in some 15 minutes; --algorithm, --library, --block,
 --threads, --seconds and --repeat choose. It is a run like any other: stored, for show,
 report, compare and catalog add.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
@@ -103,27 +102,27 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		o.algorithms, o.libraries, o.asked = cipher.Names(), []string{cipher.OpenSSL}, true
 		o.blocks, o.threads = []int{cipher.Published, cipher.Packet, cipher.Small}, []int{1, 0}
 	}
-	for flag, list := range map[string][2][]string{"algorithm": {o.algorithms, cipher.Names()},
-		"library": {o.libraries, cipher.Libraries()}} {
-		for _, name := range list[0] {
-			if !slices.Contains(list[1], name) {
-				return app.Usage("one of: "+strings.Join(list[1], ", "), "--%s %q is not known", flag, name)
+	if cmd.Flags().Changed("node") && o.attach == "" {
+		return app.Usage("a machine is named by --on", "--node without --attach")
+	}
+	for _, w := range []struct {
+		flag       string
+		given, all []string
+	}{{"algorithm", o.algorithms, cipher.Names()}, {"library", o.libraries, cipher.Libraries()}} {
+		if len(w.given) == 0 {
+			return app.Usage("one of: "+strings.Join(w.all, ", "), "--%s names none", w.flag)
+		}
+		for _, name := range w.given {
+			if err := known("--"+w.flag+" %q is not known", name, "one of", w.all...); err != nil {
+				return err
 			}
 		}
 	}
-	switch {
-	case cmd.Flags().Changed("node") && o.attach == "":
-		return app.Usage("a machine is named by --on", "--node without --attach")
-	case len(o.libraries) == 0:
-		return app.Usage("one of: "+strings.Join(cipher.Libraries(), ", "), "--library names none")
-	case len(o.algorithms) == 0:
-		return app.Usage("one of: "+strings.Join(cipher.Names(), ", "), "--algorithm names none")
-	}
 	for _, b := range []struct {
-		flag        string
-		given       []int
-		least, most int
-		what        string
+		flag     string
+		given    []int
+		min, max int
+		what     string
 	}{
 		{"block", o.blocks, 1, cipher.MaxBlock, "bytes of a block"},
 		{"threads", o.threads, 0, cipher.MaxThreads, "threads at once; 0 is one for each CPU"},
@@ -134,8 +133,8 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 			return app.Usage(b.what, "--%s is empty", b.flag)
 		}
 		for _, n := range b.given {
-			if n < b.least || n > b.most {
-				return app.Usage(b.what, "--%s %d is not from %d to %d", b.flag, n, b.least, b.most)
+			if err := between(b.what, b.flag, n, b.min, b.max); err != nil {
+				return err
 			}
 		}
 	}

@@ -159,7 +159,6 @@ func newGCCommand(p *program) *cobra.Command {
 much free space as the store has content twice: beside the store, and in the directory
 for temporary files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may
 be going on.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
 	}, "print the store's size in bytes, before and after, as a JSON object")
 }

@@ -63,13 +63,14 @@ these runs' plans instead; each can be run by hand.`,
 			return errors.Join(failed, p.diagnoses(doc))
 		},
 	}
-	cmd.Flags().StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
-	cmd.Flags().BoolVar(&prove, "prove", false, proveUsage)
-	cmd.Flags().StringVar(&class, "cause", "", "with --prove: put this `CLASS` to the test in each cell, "+
+	f := cmd.Flags()
+	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
+	f.BoolVar(&prove, "prove", false, proveUsage)
+	f.StringVar(&class, "cause", "", "with --prove: put this `CLASS` to the test in each cell, "+
 		"found or not,\nsuch as receive-window")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
+	f.BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
 		"run none")
-	cmd.Flags().StringVar(&codeFile, "peer-code-file", "", "with --prove: read the code that the peer shows "+
+	f.StringVar(&codeFile, "peer-code-file", "", "with --prove: read the code that the peer shows "+
 		"now from this `FILE`")
 	return addJSON(cmd, "print one JSON object per cell")
 }
@@ -148,9 +149,6 @@ func proveAlone(prove, dry bool, class, codeFile string) error {
 			return app.Usage("chokepoint diagnose RUN --prove "+flag, "%s without --prove", flag)
 		}
 	}
-	if _, known := diagnosis.RuleOf(class); class == "" || known {
-		return nil
-	}
 	all := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
-	return app.Usage("causes: "+strings.Join(all, ", "), "--cause %q is no cause", class)
+	return known("--cause %q is no cause", class, "causes", all...)
 }

@@ -12,12 +12,10 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
@@ -31,7 +29,6 @@ func newDoctorCommand(p *program) *cobra.Command {
 tunnels, settings, engines, telemetry; how fast the tester itself is without a
 router, and how well its timer keeps time. lab check --lab vm boots the guests.
 It makes a lab for some ten seconds and changes nothing else.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
 	}, "print the findings as a JSON object")
 }
@@ -66,8 +63,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	}
 	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
 		Answer: vm.TryKVM(ctx)})
-	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: p.Dirs.Labs(), Journal: j,
-		Parts: registry.LabParts()}
+	own := p.Local(id, j)
 	l, err := own.Up(ctx)
 	if err != nil {
 		f.Lab.Answer = check.Not("%v", err).Hinted("%s", check.HintOf(err))

@@ -31,8 +31,8 @@ func TestExitCode(t *testing.T) {
 	}{
 		{"nothing", nil, 0},
 		{"plain error", broken, 1},
-		{"usage", app.Usage("x", ""), 2},
-		{"usage inside of a sentence", fmt.Errorf("run: %w", app.Usage("x", "")), 2},
+		{"usage", app.Usage("", "x"), 2},
+		{"usage inside of a sentence", fmt.Errorf("run: %w", app.Usage("", "x")), 2},
 		{"failed trials", failed, 3},
 		{"code of a command on a node", &exitError{code: 77}, 77},
 		{"such a code beside an error", errors.Join(&exitError{code: 77}, broken), 1},

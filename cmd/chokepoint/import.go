@@ -78,15 +78,16 @@ must be right within two minutes. What was imported before is replaced.`,
 			return in.add(cmd.Context(), into, clockWrong, p)
 		},
 	}
-	cmd.Flags().StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
 	completeOne(cmd, "from", foreign.Formats())
-	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; without a\n"+
+	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; without a\n"+
 		"level the factor is taken away")
-	cmd.Flags().BoolVar(&undo, "undo", false, "take back what was imported")
-	cmd.Flags().BoolVar(&clockWrong, "clock-wrong", false,
+	f.BoolVar(&undo, "undo", false, "take back what was imported")
+	f.BoolVar(&clockWrong, "clock-wrong", false,
 		"have the traffic alone tell when it was: the router's\nclock is off by more than two minutes")
 	cmd.MarkFlagsMutuallyExclusive("undo", "clock-wrong")
-	cmd.Flags().StringVar(&into, "into", "latest", "the `RUN` that it belongs to")
+	f.StringVar(&into, "into", "latest", "the `RUN` that it belongs to")
 	for _, flag := range []string{"into", "undo", "clock-wrong"} {
 		cmd.MarkFlagsMutuallyExclusive("from", flag)
 		cmd.MarkFlagsMutuallyExclusive("set", flag)

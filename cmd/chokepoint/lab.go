@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,15 +62,15 @@ type shownLab struct {
 }
 
 func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
-	t, err := lab.TopologyNamed(topology)
-	if err != nil {
-		return app.Usage("topologies: "+
-			strings.Join(topologyNames(), ", "), "topology %q is not known", topology)
-	}
 	if isLabFile(o.kind) {
 		return app.Usage("name them to run", "lab up with real machines, which stand without it")
 	}
-	if err := o.check(); err != nil {
+	err := cmp.Or(known("topology %q is not known", topology, "topologies", topologyNames()...), o.check())
+	if err != nil {
+		return err
+	}
+	t, err := lab.TopologyNamed(topology)
+	if err != nil {
 		return err
 	}
 	guest, err := o.guest(ctx, p)
@@ -80,8 +81,9 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 		return err
 	}
 	id := strings.ToLower(app.NewID())
-	l, err := lab.Local{ID: id, Topology: t, Dir: p.Dirs.Labs(), Detached: true, Guest: guest,
-		Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
+	own := p.Local(id, nil)
+	own.Topology, own.Detached, own.Guest, own.Driver, own.Queues = t, true, guest, o.driver, o.queues
+	l, err := own.Up(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 
 func newLabListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Short: "List the labs of this machine", Args: noArgs,
+		Use: "list [--json]", Short: "List the labs of this machine",
 		RunE: func(*cobra.Command, []string) error {
 			labs, err := lab.List(p.Dirs.Labs())
 			if err != nil {
@@ -160,6 +162,7 @@ func newLabExecCommand(p *program) *cobra.Command {
 		Use: "exec NODE [--lab LAB] -- COMMAND…", Short: "Run a command on a node of a lab",
 		Long: `Run a command on a node of a lab that is up, with this command's standard input
 and output. The exit code is the command's own.`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return app.Usage("chokepoint lab exec router -- ip route",
@@ -248,7 +251,6 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 		Use: "restore [--json]", Short: "Undo what killed runs have left",
 		Long: `Undo what killed runs have left: their labs, and settings in labs that stay up.
 Labs whose owner lives are never touched.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer p.Dirs.ClearRuntime()
 			r, err := lab.Restore(cmd.Context(), p.Dirs.Journals(), p.AgentProgram, p.Dirs.AllLabs()...)
@@ -292,7 +294,6 @@ programs it lacks, whether data crosses the path and the router's ports, with wh
 MTU, what the ends can do alone, for which their loopback devices are loaded, and
 which queues, filters, rules and taps packets meet. Where nothing can be measured it
 fails.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.settle(); err != nil {
 				return err
@@ -321,8 +322,9 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 	for _, t := range lab.Topologies() {
 		c := checkedLab{Topology: t.Name}
 		start := time.Now()
-		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", uint16(rand.Uint32()), t.Name), Topology: t,
-			Dir: p.Dirs.Labs(), Journal: j, Guest: guest, Parts: registry.LabParts()}.Up(ctx)
+		own := p.Local(fmt.Sprintf("check-%04x-%s", uint16(rand.Uint32()), t.Name), j)
+		own.Topology, own.Guest = t, guest
+		l, err := own.Up(ctx)
 		c.UpTime = time.Since(start)
 		if err == nil {
 			err = l.Close(context.WithoutCancel(ctx))

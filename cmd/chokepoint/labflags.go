@@ -163,7 +163,6 @@ func (o labOptions) check() error {
 		return checkMachines(o.machines, o.alone)
 	}
 	arch, err := app.GuestArch(o.kind)
-	_, known := driver.Named(o.driver)
 	most := vm.MaxCPUs(arch)
 	size := o.size
 	switch {
@@ -173,8 +172,7 @@ func (o labOptions) check() error {
 		return app.Usage("--lab vm boots virtual routers",
 			"--cpus, --memory or --cpu-model with lab local, whose routers are namespaces")
 	case size.CPUs < 0 || size.CPUs > factor.MaxVCPUs:
-		return app.Usage(fmt.Sprintf("a number from 1 to %d",
-			factor.MaxVCPUs), "--cpus %d", size.CPUs)
+		return app.Usage(fmt.Sprintf("a number from 1 to %d", factor.MaxVCPUs), "--cpus %d", size.CPUs)
 	case most > 0 && size.CPUs > most:
 		return app.Usage(fmt.Sprintf("its board has %d", most), "--cpus %d with a guest of %s", size.CPUs,
 			arch)
@@ -185,13 +183,12 @@ func (o labOptions) check() error {
 		strings.HasPrefix(size.Model, "-"):
 		return app.Usage("one of those that qemu-system-x86_64 -cpu help lists, for amd64", "--cpu-model %q",
 			size.Model)
-	case o.driver != "" && !known:
-		return unknownDriver(o.driver)
+	case knownDriver(o.driver) != nil:
+		return knownDriver(o.driver)
 	case o.driver != "" && o.image.File != "":
 		return app.Usage("an image gets an agent: leave out one of them", "--driver with --image")
 	case o.queues < 1 || o.queues > maxQueues:
-		return app.Usage(fmt.Sprintf("a number from 1 to %d",
-			maxQueues), "--queues %d", o.queues)
+		return app.Usage(fmt.Sprintf("a number from 1 to %d", maxQueues), "--queues %d", o.queues)
 	case o.queues > 1 && arch != "":
 		return app.Usage("--lab local has virtual links of several",
 			"--queues with --lab vm, whose links have one")
@@ -219,10 +216,8 @@ func (o labOptions) check() error {
 	return err
 }
 
-func unknownDriver(name string) error {
-	return app.Usage("drivers: "+
-		strings.Join(each(driver.All(), driver.Driver.Name), ", "), "driver %q is not known", name)
-
+func knownDriver(name string) error {
+	return known("driver %q is not known", name, "drivers", each(driver.All(), driver.Driver.Name)...)
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.

@@ -20,7 +20,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -184,15 +183,9 @@ func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*l
 		return err
 	}
 	id := "check-" + app.NewID()
-	return p.WithJournal(id, func(j *journal.Journal) (err error) {
-		l, err := lab.Remote{ID: id, Machines: m, Dir: p.Dirs.Labs(), Journal: j,
-			Parts: registry.LabParts(), Program: p.AgentProgram}.Up(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, app.Dirty(l.Close(context.WithoutCancel(ctx)))) }()
-		return f(l)
-	})
+	return p.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
+		return p.Remote(id, m, j).Up(ctx)
+	}, f)
 }
 
 // survey says what must hold before real machines are measured. What does not is an error.

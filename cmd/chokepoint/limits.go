@@ -40,11 +40,11 @@ var packetSizes = []int{64, 200, 500, 1000}
 // (RFC 4638).
 const pppoeMTU = 1500 - overhead.PPPoE
 
-// mostLink is 62 times the fastest Ethernet that there is, 1.6 Tbit/s (IEEE P802.3dj).
-const mostLink = 100e12
+// maxLink is 62 times the fastest Ethernet that there is, 1.6 Tbit/s (IEEE P802.3dj).
+const maxLink = 100e12
 
-// mostPacket is the longest IP packet (RFC 791 §3.1).
-const mostPacket = 65535
+// maxPacket is the longest IP packet (RFC 791 §3.1).
+const maxPacket = 65535
 
 type limitsOptions struct {
 	tunnel  string
@@ -76,7 +76,6 @@ goodput of TCP, the packet rates and goodput of UDP, what other MTUs cost, and
 what a packet is made of. Tunnels in tunnels are joined by +: wireguard+gre is
 WireGuard in GRE. No router can be faster; how far yours is from it is what run
 measures.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.pppoe && !cmd.Flags().Changed("link-mtu") {
 				o.linkMTU = pppoeMTU
@@ -124,24 +123,20 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	case err != nil || rate <= 0:
 		return app.Usage("give bits per second with k, M or G, such as 300M", "--link %q is not a rate",
 			o.link)
-	case rate > mostLink:
-		return app.Usage("no line is as fast", "--link %s is more than %s", o.link, unit.Bitrate(mostLink))
+	case rate > maxLink:
+		return app.Usage("no line is as fast", "--link %s is more than %s", o.link, unit.Bitrate(maxLink))
 	case o.ip != 4 && o.ip != 6 || o.outerIP != 4 && o.outerIP != 6:
 		return app.Usage("", "--ip and --outer-ip are 4 or 6")
-	case o.linkMTU < 576 || o.linkMTU > mostPacket:
-		return app.Usage("", "--link-mtu %d is not from 576 to %d", o.linkMTU, mostPacket)
 	case given("mtu") && o.tunnel == factor.NoTunnel:
 		return app.Usage("name one with --tunnel, or use --link-mtu",
 			"--mtu is the tunnel's, and there is no tunnel")
 	case given("outer-ip") && o.tunnel == factor.NoTunnel:
 		return app.Usage("name one with --tunnel, or use --ip",
 			"--outer-ip is the tunnel's, and there is no tunnel")
-	case given("mtu") && (o.mtu < 576 || o.mtu > mostPacket):
-		return app.Usage("", "--mtu %d is not from 576 to %d", o.mtu, mostPacket)
-	case o.vlans < 0 || o.vlans > 2:
-		return app.Usage("", "--vlans %d is not from 0 to 2", o.vlans)
+	case given("mtu"):
+		err = between("", "mtu", o.mtu, 576, maxPacket)
 	}
-	return nil
+	return cmp.Or(err, between("", "link-mtu", o.linkMTU, 576, maxPacket), between("", "vlans", o.vlans, 0, 2))
 }
 
 // unknownTunnel is the first of the tunnels that no formula is known of; "" if there is none.
@@ -222,7 +217,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 		return limits{}, app.Usage("RFC 8200, section 5", "IPv6 needs an MTU of 1280 bytes, the path has %d",
 			mtu)
 	}
-	outer, most := path.Tunnel.Outer(mtu), mostPacket
+	outer, most := path.Tunnel.Outer(mtu), maxPacket
 	if o.outerIP == 6 {
 		most += overhead.IPv6Header // which its length does not count (RFC 8200 §3)
 	}

@@ -34,7 +34,6 @@ Of an imported run PLAN is the program that measured it, with its file, and STAR
 when that was, if the file says it.
 
 The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			runs, unread := p.Dirs.Runs(cmd.Context())
 			if len(runs) == 0 {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
@@ -76,9 +75,6 @@ func judgeMachine(at string) error {
 	return err
 }
 
-// namedRouter says how a router is named, by a flag as in a lab file.
-const namedRouter = "name the router: ssh://HOST"
-
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
 
@@ -139,20 +135,25 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 			return key, err
 		}
 	}
-	switch _, known := driver.Named(m.Router.Driver); {
-	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
-		key = map[bool]string{true: "router.lan", false: "router.wan"}[m.Router.LAN != ""]
-		return wrong(key, namedRouter, "%s without a router", named(key))
-	case m.Router.At == "" && m.Router.Driver != "":
-		return wrong("router.driver", namedRouter, "%s without a router", named("router.driver"))
-	case m.Router.Driver != "" && !known:
-		return "router.driver", unknownDriver(m.Router.Driver)
+	for _, x := range [...]struct{ key, given string }{{"router.lan", m.Router.LAN},
+		{"router.wan", m.Router.WAN}, {"router.driver", m.Router.Driver}} {
+		if m.Router.At == "" && x.given != "" {
+			return wrong(x.key, "name the router: ssh://HOST", "%s without a router", named(x.key))
+		}
+	}
+	if err := knownDriver(m.Router.Driver); err != nil {
+		return "router.driver", err
+	}
+	switch {
 	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
 		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
 			strings.Join(knob.Accesses(), ", "))
 	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
-		return wrong(map[bool]string{true: "server.isp", false: "server.isp_port"}[m.Server.ISP != ""],
-			"name the device of the server that the router's WAN port is plugged into",
+		key = "server.isp_port"
+		if m.Server.ISP != "" {
+			key = "server.isp"
+		}
+		return wrong(key, "name the device of the server that the router's WAN port is plugged into",
 			"isp and isp_port go together")
 	case m.Port < 0 || m.Port > lastPort:
 		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
@@ -195,7 +196,10 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 		}
 	}
 	if m.Jump+m.Identity != "" && !strings.HasPrefix(m.At, ssh.Scheme) {
-		key = map[bool]string{true: "jump", false: "identity"}[m.Jump != ""]
+		key = "identity"
+		if m.Jump != "" {
+			key = "jump"
+		}
 		return wrong(key, "leave it out, or write ssh://HOST", ": the %s is not reached by ssh", name)
 	}
 	if m.Jump != "" {

@@ -59,7 +59,6 @@ A firewall must let in TCP to the port, and TCP and UDP to the data ports.
 long as it runs: the router, as it came out of its box, gets its address by DHCP or
 PPPoE, and a network of its own over IPv6; or is told its address by hand. Nothing
 else may be plugged in there.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
 	f := cmd.Flags()

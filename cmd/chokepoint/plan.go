@@ -40,7 +40,7 @@ type listedPlan struct {
 
 func newPlanListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Args: noArgs,
+		Use:   "list [--json]",
 		Short: "List the built-in plans with their times; the first is the default",
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
@@ -148,10 +148,11 @@ path. A peer that was started with --once takes the check for its run, and ends.
 	})
 	cmd.Use += " [--lab KIND | --attach LAB | --peer HOST]"
 	o.addFlags(cmd.Flags())
-	cmd.Flags().Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
-	cmd.Flags().Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
-	cmd.Flags().StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` of lab up")
-	addPeerFlags(cmd.Flags(), &other, "say what would be skipped with `HOST`, which runs chokepoint peer")
+	f := cmd.Flags()
+	f.Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
+	f.Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
+	f.StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` of lab up")
+	addPeerFlags(f, &other, "say what would be skipped with `HOST`, which runs chokepoint peer")
 	oneLab(cmd)
 	return cmd
 }

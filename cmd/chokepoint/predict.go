@@ -18,8 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-var directions = [...]string{factor.Up, factor.Down, factor.Both}
-
 func newPredictCommand(p *program) *cobra.Command {
 	var q catalogue.Result
 	var run, bundles, cipher string
@@ -39,12 +37,15 @@ to draw stands below; no model tells of that.
 
 With --cipher, the speed of a cipher, hash or key on one core of a device: as published,
 and with --clock at another clock.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
-				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
-					q.Protocol, q.IP, q.Streams, q.MTU))
+				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"),
+					knownLevels(q.Tunnel, q.Protocol, q.IP, q.Streams, q.MTU),
+					known("--direction %q is none of up, down, both", q.Direction, "directions", factor.Up,
+						factor.Down, factor.Both),
+					between("", "packet-size", cmp.Or(q.Packet, 28), 28, maxPacket),
+					between("in MHz", "clock", clock, 0, 100000))
 			}
 			switch {
 			case err != nil:
@@ -52,15 +53,8 @@ and with --clock at another clock.`,
 			case (q.Device == "") == (run == ""):
 				return app.Usage("chokepoint catalog devices lists the devices",
 					"predict wants either --device or --run")
-			case q.Direction != "" && !slices.Contains(directions[:], q.Direction):
-				return app.Usage("", "--direction %q is none of %s", q.Direction,
-					strings.Join(directions[:], ", "))
 			case q.Packet != 0 && q.Protocol != "udp":
 				return app.Usage("add --protocol udp, or use --mtu", "--packet-size is of UDP")
-			case q.Packet != 0 && (q.Packet < 28 || q.Packet > 65535):
-				return app.Usage("", "--packet-size %d is not from 28 to 65535", q.Packet)
-			case clock < 0 || clock > 100000:
-				return app.Usage("", "--clock %d is not a clock in MHz", clock)
 			case cipher != "":
 				return p.predictSpeed(c, aside, q.Device, cipher, clock)
 			case clock > 0:
@@ -134,8 +128,8 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 		case len(levels) == 1:
 			*at.level = levels[0]
 		case len(levels) > 1:
-			return app.Usage("name one by --"+at.flag+": "+strings.Join(levels, ", "), "%s",
-				"the run's cells differ in their "+at.flag)
+			return app.Usage("name one by --"+at.flag+": "+strings.Join(levels, ", "),
+				"the run's cells differ in their %s", at.flag)
 		}
 	}
 	return nil
@@ -143,11 +137,9 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 
 func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
 	names := distinct(each(c.Speeds, func(s catalogue.Speed) string { return s.Algorithm }))
-	if !slices.Contains(names, algorithm) {
-		return app.Usage("one of: "+strings.Join(names, ", "), "--cipher %q is not in the catalogue",
-			algorithm)
-	}
-	if err := knownDevice(c, "--device", device); err != nil {
+	err := cmp.Or(known("--cipher %q is not in the catalogue", algorithm, "one of", names...),
+		knownDevice(c, "--device", device))
+	if err != nil {
 		return err
 	}
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))

@@ -184,6 +184,9 @@ func finish(p *program, cmd *cobra.Command) {
 		cmd.Args = knownSubcommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return showHelp(cmd) }
 	}
+	if cmd.Args == nil {
+		cmd.Args = noArgs
+	}
 	cmd.DisableFlagsInUseLine = true
 	cmd.SuggestionsMinimumDistance = 2
 	run := cmd.RunE
@@ -276,7 +279,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 // newHelp is cobra's help command, except that an unknown topic is an error.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Show the help of a command",
+		Use: "help [COMMAND]", Short: "Show the help of a command", Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
@@ -303,6 +306,22 @@ func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd
 
 // noArgs wants no word.
 func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
+
+// known refuses a word, unless it is empty or on the list that all names.
+func known(text, word, all string, list ...string) error {
+	if word == "" || slices.Contains(list, word) {
+		return nil
+	}
+	return app.Usage(all+": "+strings.Join(list, ", "), text, word)
+}
+
+// between refuses a flag's number that is out of bounds.
+func between(hint, flag string, n, low, high int) error {
+	if n < low || n > high {
+		return app.Usage(hint, "--%s %d is not from %d to %d", flag, n, low, high)
+	}
+	return nil
+}
 
 func atMost(n int, cmd *cobra.Command, args []string) error {
 	if len(args) > n {

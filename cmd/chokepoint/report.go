@@ -9,10 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // formats are those of a report, the default first.
@@ -79,10 +77,7 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	default:
 		return unknownFile(o.file, "say which by --format: "+strings.Join(formats, ", "))
 	}
-	if !slices.Contains(formats, o.format) {
-		return app.Usage("formats: "+strings.Join(formats, ", "), "--format %q is not known", o.format)
-	}
-	return nil
+	return known("--format %q is not known", o.format, "formats", formats...)
 }
 
 // htmlFile refuses a file for HTML whose name is that of something else.
@@ -100,8 +95,7 @@ func unknownFile(file, hint string) error {
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
-	if o.format == flentFormat && p.OutTTY && (o.file == standard || o.file == "" &&
-		o.format != flentFormat) {
+	if o.format == flentFormat && p.OutTTY && o.file == standard {
 		return app.Usage("add --report FILE, or send it to a file", "%s is not for a terminal", o.format)
 	}
 	doc, err := p.Dirs.Document(ctx, name)
@@ -111,55 +105,40 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if o.format == flentFormat {
 		return p.writeFlent(ctx, doc, o.file)
 	}
-	file := o.file
-	if file == "" {
-		if file, err = o.place(p, doc.Run.ID); err != nil {
+	name, spare := "report.html", ".html"
+	switch {
+	case o.format == "png":
+		name = filepath.Base(cmp.Or(o.chart, "chart")) + ".png"
+		spare = "-" + name
+	case o.format != "html" && o.file == "":
+		o.file = standard
+	}
+	if o.file == standard {
+		content, err := o.render(doc)
+		if err != nil {
 			return err
 		}
+		return write(p.Out, string(content))
 	}
-	var out *userfile.File
-	if file != "" && file != standard {
-		create := userfile.CreateReport
-		if file == o.file {
-			create = userfile.Create
-		}
-		if out, err = create(file); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, out.Abort()) }()
+	file, create, err := p.Dirs.Place(doc.Run.ID, o.file, name)
+	if o.file == "" && !app.CanWrite(p.Dirs.Data) && !app.CanWrite(filepath.Dir(file)) {
+		p.note("%s cannot be written to; the report goes to this directory", p.Dirs.Data)
+		file, err = "chokepoint-"+doc.Run.ID+spare, nil
 	}
-	content, err := o.render(doc)
 	if err != nil {
 		return err
 	}
-	if out == nil {
-		return write(p.Out, string(content))
+	out, err := create(file)
+	if err != nil {
+		return err
 	}
-	if err := out.Commit(content); err != nil {
+	defer func() { err = errors.Join(err, out.Abort()) }()
+	content, err := o.render(doc)
+	if err == nil {
+		err = out.Commit(content)
+	}
+	if err != nil {
 		return err
 	}
 	return write(p.Out, file+"\n")
-}
-
-// place is where the report of a stored run goes that was given no file: its directory, or, where the store
-// can only be read, the one that the program was started in. "" is standard output.
-func (o *reportOptions) place(p *program, run string) (string, error) {
-	file, name := p.Dirs.ReportFile(run), "chokepoint-"+run+".html"
-	switch o.format {
-	case "html":
-	case "png":
-		chart := filepath.Base(cmp.Or(o.chart, "chart")) + ".png"
-		file, name = filepath.Join(filepath.Dir(file), chart), "chokepoint-"+run+"-"+chart
-	default:
-		return "", nil
-	}
-	err := app.Prepare(filepath.Dir(file))
-	if err == nil && unix.Access(filepath.Dir(file), unix.W_OK) == nil {
-		return file, nil
-	}
-	if app.CanWrite(p.Dirs.Data) {
-		return "", err
-	}
-	p.note("%s cannot be written to; the report goes to this directory", p.Dirs.Data)
-	return name, nil
 }

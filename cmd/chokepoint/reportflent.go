@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -43,17 +42,12 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 		return app.Usage("name a file: each trial's name is put before "+flentSuffix,
 			"flent has a file for each trial, and run %s has %d", doc.Run.ID, len(ids))
 	}
-	create := userfile.Create
-	if file == "" {
-		create = userfile.CreateReport
-		dir := filepath.Dir(p.Dirs.ReportFile(doc.Run.ID))
-		if err := app.Prepare(dir); err != nil {
-			return err
-		}
-		file = filepath.Join(dir, "chokepoint-"+doc.Run.ID+flentSuffix)
+	file, create, err := p.Dirs.Place(doc.Run.ID, file, "chokepoint-"+doc.Run.ID+flentSuffix)
+	if err != nil {
+		return err
 	}
 	written, words := 0, report.TrialWords(doc)
-	err := p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
+	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
 		for _, id := range ids {
 			t, err := st.Trial(ctx, run.ID, id)
 			if err != nil {

@@ -29,12 +29,13 @@ path: addresses, routers, NAT and MTU.`,
 			return p.result(p.Resume(cmd.Context(), append(args, "")[0], o))
 		},
 	}
-	cmd.Flags().BoolVar(&o.Force, "force", false,
+	f := cmd.Flags()
+	f.BoolVar(&o.Force, "force", false,
 		"go on with another program, kernel, machine or lab, and mark the run")
-	cmd.Flags().StringVar(&o.Attach, "attach", "", "use the `LAB` that lab up has made")
-	cmd.Flags().BoolVar(&o.AcceptNew, acceptNew, false, "trust and remember the host key of a machine that "+
+	f.StringVar(&o.Attach, "attach", "", "use the `LAB` that lab up has made")
+	f.BoolVar(&o.AcceptNew, acceptNew, false, "trust and remember the host key of a machine that "+
 		"is not known, whatever the run was begun with")
-	addPeerFlags(cmd.Flags(), &o.Peer, "the peer of the run is at `HOST` now")
+	addPeerFlags(f, &o.Peer, "the peer of the run is at `HOST` now")
 	addRunOutput(cmd, &o.Report)
 	return cmd
 }

@@ -52,9 +52,10 @@ whatever lies between: it is measured as it is, and nothing is changed.`,
 	o.lab.addFlags(cmd.Flags())
 	addPeerFlags(cmd.Flags(), &o.other, "measure what lies between this machine and `HOST`, which runs "+
 		"chokepoint peer")
-	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
-	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
-	cmd.Flags().StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
+	f := cmd.Flags()
+	f.StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	f.BoolVar(&o.prove, "prove", false, proveUsage)
+	f.StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
 		"carries it, from `METER`: shelly://HOST, tasmota://HOST, "+
 		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
 	addRunOutput(cmd, &o.report)

@@ -1,21 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func newVMCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router",
-		Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router"}
 	cmd.AddCommand(newVMBuildCommand(p))
 	return cmd
 }
@@ -29,13 +27,10 @@ func newVMBuildCommand(p *program) *cobra.Command {
 your own, its modules, this program as init and agent, and a few tools for a human.
 No privilege is needed. The image is kept; nothing is built anew unless a package,
 the kernel or this program has changed. run --lab vm does this by itself.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(vm.Arches(), arch) {
-				return app.Usage("architectures: "+
-					strings.Join(vm.Arches(), ", "), "architecture %q is not known", arch)
-			}
-			if err := checkKernel(arch, kernel); err != nil {
+			err := cmp.Or(known("architecture %q is not known", arch, "architectures", vm.Arches()...),
+				checkKernel(arch, kernel))
+			if err != nil {
 				return err
 			}
 			began := time.Now()

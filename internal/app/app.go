@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -23,6 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -101,6 +103,30 @@ func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
 		return err
 	}
 	return errors.Join(f(j), j.Close())
+}
+
+// Local returns a lab of namespaces of this machine that is not up yet. What it changes goes to j.
+func (a *App) Local(id string, j *journal.Journal) lab.Local {
+	return lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: a.Dirs.Labs(), Journal: j,
+		Parts: registry.LabParts()}
+}
+
+// Remote returns a lab of real machines that is not up yet. What it changes goes to j.
+func (a *App) Remote(id string, m record.Machines, j *journal.Journal) lab.Remote {
+	return lab.Remote{ID: id, Machines: m, Dir: a.Dirs.Labs(), Journal: j, Parts: registry.LabParts(),
+		Program: a.AgentProgram}
+}
+
+// WithLab brings a lab up, calls f with it and takes it down.
+func (a *App) WithLab(ctx context.Context, id string, up func(*journal.Journal) (*lab.Lab, error),
+	f func(*lab.Lab) error) error {
+	return a.WithJournal(id, func(j *journal.Journal) error {
+		l, err := up(j)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(l), Dirty(l.Close(context.WithoutCancel(ctx))))
+	})
 }
 
 // unhurried returns a context that ends with its parent or when the user no longer waits. stop frees it.

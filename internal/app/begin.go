@@ -7,7 +7,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -67,8 +66,8 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what this " +
 		"machine can send, " + unit.Seconds(takes.Round(time.Second)),
 		Left: takes + rows})
-	own := lab.Local{ID: x.run.ID, Dir: x.Dirs.Labs(), Journal: x.journal, Queues: x.run.Queues,
-		Parts: registry.LabParts()} // whose topology is still to be said
+	own := x.Local(x.run.ID, x.journal)
+	own.Queues = x.run.Queues
 	if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

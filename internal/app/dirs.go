@@ -41,7 +41,20 @@ func (d Dirs) Journals() string { return filepath.Join(d.State, "journal") }
 func (d Dirs) VMCache() string { return filepath.Join(d.Cache, "vm") }
 
 // ReportFile returns the path of a run's report unless its user names another.
-func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs", run, "report.html") }
+func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs", run, reportName) }
+
+const reportName = "report.html"
+
+// Place returns the path of a result of a run and the function that creates it there: file as its user named
+// it or, without one, name in the run's directory, which Place makes.
+func (d Dirs) Place(run, file, name string) (path string, create func(string) (*userfile.File, error),
+	err error) {
+	if file != "" {
+		return file, userfile.Create, nil
+	}
+	dir := filepath.Dir(d.ReportFile(run))
+	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
+}
 
 // FindDirs reads the environment. Without a home directory that can be written to, everything is kept below
 // /var/tmp, in a directory of this user.

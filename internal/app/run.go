@@ -200,8 +200,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		if err := x.ShowCommands(m, x.run.Meter); err != nil {
 			return nil, err
 		}
-		remote := lab.Remote{ID: x.run.ID + "-machines", Machines: m, Dir: x.Dirs.Labs(),
-			Journal: x.journal, Parts: registry.LabParts(), Program: x.AgentProgram}
+		remote := x.Remote(x.run.ID+"-machines", m, x.journal)
 		if m.Client.At+m.Server.At == "" { // nothing is sent
 			return &lab.Peers{Up: remote.Reach}, nil
 		}
@@ -231,17 +230,14 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 // open prepares directories, store, journal and the report's file.
 func (x *execution) open(ctx context.Context) (err error) {
 	d := x.Dirs
-	create := userfile.Create
-	if x.reportPath == "" {
-		create, x.reportPath = userfile.CreateReport, d.ReportFile(x.run.ID)
-	}
-	needed := []string{d.Data, d.State, d.Runtime}
-	if dir := filepath.Dir(x.reportPath); strings.HasPrefix(dir, d.Data) { // one of our own
-		needed = append(needed, dir)
-	}
-	if err := Prepare(needed...); err != nil {
+	if err := Prepare(d.Data, d.State, d.Runtime); err != nil {
 		return err
 	}
+	path, create, err := d.Place(x.run.ID, x.reportPath, reportName)
+	if err != nil {
+		return err
+	}
+	x.reportPath = path
 	// First of all, so that of two that begin at once one sees the other.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err

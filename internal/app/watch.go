@@ -11,7 +11,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
@@ -61,8 +60,7 @@ func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*l
 	if err := Absolute(PathsOf(m)...); err != nil {
 		return nil, err
 	}
-	return lab.Remote{ID: purpose + "-" + NewID(), Machines: *m, Dir: a.Dirs.Labs(),
-		Parts: registry.LabParts(), Program: a.AgentProgram}.Reach(ctx)
+	return a.Remote(purpose+"-"+NewID(), *m, nil).Reach(ctx)
 }
 
 // PathsOf returns the paths that a description of machines holds.
