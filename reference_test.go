@@ -72,7 +72,7 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
 	}
 	labFile := readText(t, "internal/plan/testdata/lab.yaml")
-	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil }, meter.Parse,
+	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), meter.Parse,
 		func(record.Machines) (string, error) { return "", nil })
 	if err != nil {
 		t.Error(err)

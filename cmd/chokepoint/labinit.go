@@ -65,7 +65,7 @@ func readLabFile(name string) (record.Machines, error) {
 			"read lab file %s: %v", name, check.Underlying(err))
 	}
 	var beside record.Machines
-	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
+	_, err = plan.ReadMachines(name, data, meter.Parse,
 		func(m record.Machines) (key string, err error) {
 			for _, path := range app.PathsOf(&m) {
 				if strings.HasPrefix(*path, "~/") {

@@ -65,9 +65,9 @@ func readMinistat(text []byte) ([]Result, error) {
 			r := newResult("", "what was measured, and how")
 			r.Foreign.Values[metric] = v
 			r.Began = began
-			set(r.Factors, "column", strconv.Itoa(i+1))
+			r.set("column", strconv.Itoa(i+1))
 			if label := labels[i+1]; label != "" {
-				set(r.Factors, "column", label)
+				r.set("column", label)
 			}
 			out = append(out, r)
 			numbers++

@@ -100,13 +100,20 @@ func readCrusader(text []byte) ([]Result, error) {
 	return out, nil
 }
 
+func (f *crusaderFile) ip() int {
+	if f.IPv6 {
+		return 6
+	}
+	return 4
+}
+
 func (f *crusaderFile) result(direction string) *Result {
 	r := newResult(strings.TrimPrefix(string(f.Program), "Crusader "), oneRun, "kernel time stamps")
-	set(r.Factors, factor.Engine, "crusader")
-	set(r.Factors, factor.Direction, direction)
-	set(r.Factors, factor.IP, map[bool]string{true: "6", false: "4"}[f.IPv6])
+	r.set(factor.Engine, "crusader")
+	r.set(factor.Direction, direction)
+	r.set(factor.IP, strconv.Itoa(f.ip()))
 	if f.Overload {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "a server that keeps up: crusader told of its overload")
+		r.lack("a server that keeps up: crusader told of its overload")
 	}
 	return &r
 }
@@ -115,7 +122,7 @@ func (f *crusaderFile) result(direction string) *Result {
 func (f *crusaderFile) trial(direction string) (*Result, error) {
 	r := f.result(direction)
 	t := &record.Traffic{Engine: "crusader", Version: r.Foreign.Version,
-		Load: record.Load{Protocol: "tcp", Direction: direction, IP: 4, Opener: "near"}}
+		Load: record.Load{Protocol: "tcp", Direction: direction, IP: f.ip(), Opener: "near"}}
 	var first, last int64
 	count := map[string]int{}
 	for _, g := range f.Groups {
@@ -173,12 +180,8 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 		flow.SenderNs, flow.ReceiverNs = w.End-w.Start, w.End-w.Start
 	}
 	t.Load.Streams = max(count[record.Up], count[record.Down])
-	if f.IPv6 {
-		t.Load.IP = 6
-	}
 	r.Traffic, r.Window = t, w
-	set(r.Factors, factor.Protocol, "tcp")
-	set(r.Factors, factor.Streams, strconv.Itoa(t.Load.Streams))
+	r.setLoad(t.Load)
 	return r, nil
 }
 

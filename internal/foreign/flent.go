@@ -126,11 +126,11 @@ func readFlent(text []byte) ([]Result, error) {
 			name(strings.Join(r.Foreign.Series.Names, ", "))), "those are TCP or UDP upload and download in "+
 			"Mbits/s, such as of tcp_upload or rrul, and \""+flentPing+"\"")
 	}
-	set(r.Factors, factor.Engine, "flent")
-	set(r.Factors, "test", string(m.Name))
-	set(r.Factors, title, string(m.Title))
+	r.set(factor.Engine, "flent")
+	r.set("test", string(m.Name))
+	r.set(title, string(m.Title))
 	if m.IP == "4" || m.IP == "6" {
-		set(r.Factors, factor.IP, string(m.IP))
+		r.set(factor.IP, string(m.IP))
 	}
 	return []Result{r}, nil
 }
@@ -235,15 +235,13 @@ func (f *flentFile) addFlows(r *Result) {
 		load.Direction = record.Down
 	}
 	if load.Direction != record.Down {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "what arrived of an upload: flent tells what was sent")
+		r.lack("what arrived of an upload: flent tells what was sent")
 	}
 	if f.Meta.IP == "6" {
 		load.IP = 6
 	}
 	t.Load, r.Traffic, r.Window = load, t, record.Window{Start: first, End: last, Stop: last}
-	set(r.Factors, factor.Protocol, load.Protocol)
-	set(r.Factors, factor.Direction, load.Direction)
-	set(r.Factors, factor.Streams, strconv.Itoa(load.Streams))
+	r.setLoad(load)
 }
 
 // flentBytes is what raw rates make in bytes. zero is the beginning in seconds since 1970.

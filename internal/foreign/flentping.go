@@ -144,7 +144,7 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 				add(float64(f.X[i]), float64(v)/1e3)
 			}
 		}
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "single round trips: they are means of a step")
+		r.lack("single round trips: they are means of a step")
 	}
 	return all
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,10 +34,14 @@ type sheet struct {
 	zero   time.Time
 	step   float64
 	x      []float64
-	names  []string // of series, in order
-	values map[string][]float64
-	units  map[string]string
+	series []curve
 	raw    map[string][]rawPoint // single probes, alone
+}
+
+// curve holds a series on the sheet's axis.
+type curve struct {
+	name, units string
+	values      []float64
 }
 
 // rawPoint is a probe.
@@ -55,7 +60,7 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	if s == nil {
 		s = ofTrial(t)
 	}
-	if s == nil || len(s.names) == 0 || len(s.x) == 0 {
+	if s == nil || len(s.series) == 0 || len(s.x) == 0 {
 		return ErrNoSeries
 	}
 	doc := s.document(t, title, note)
@@ -84,8 +89,8 @@ func ofFlent(t *record.Trial) *sheet {
 	if f == nil || f.Series == nil || f.Tool != "flent" {
 		return nil
 	}
-	s := &sheet{name: f.Facts["NAME"], zero: t.Started, step: flentStep, values: map[string][]float64{},
-		units: map[string]string{}, raw: map[string][]rawPoint{}}
+	s := &sheet{name: f.Facts["NAME"], zero: t.Started, step: flentStep,
+		raw: map[string][]rawPoint{}}
 	if v, err := strconv.ParseFloat(f.Facts["STEP_SIZE"], 64); err == nil {
 		s.step = v
 	}
@@ -93,7 +98,7 @@ func ofFlent(t *record.Trial) *sheet {
 		s.x = append(s.x, float64(at)/1e9)
 	}
 	for i, n := range f.Series.Names {
-		s.add(n, f.Facts[unitOf+n], f.Series.V[i])
+		s.series = append(s.series, curve{n, f.Facts[unitOf+n], f.Series.V[i]})
 	}
 	return s
 }
@@ -113,7 +118,7 @@ func ofTrial(t *record.Trial) *sheet {
 		return nil
 	}
 	s := &sheet{name: "ping", zero: t.Started.Add(time.Duration(from - t.Origin)), step: flentStep,
-		values: map[string][]float64{}, units: map[string]string{}, raw: map[string][]rawPoint{}}
+		raw: map[string][]rawPoint{}}
 	if long := float64(to-from) / 1e9 / mostSteps; long > s.step {
 		s.step = math.Ceil(long)
 	}
@@ -167,21 +172,17 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 			}
 			rates[i] = v * 8 / 1e6
 		}
-		s.add(protocol+series[direction], "Mbits/s", rates)
+		s.series = append(s.series, curve{protocol + series[direction], "Mbits/s", rates})
 	}
 }
 
 // addProbes adds round trips. Every plot of flent that has one beside rates calls it by ICMP's name; what it
 // was stands in the file's note.
 func (s *sheet) addProbes(l *record.Latency, from, step int64) {
-	values := s.values[flentICMP]
-	if values == nil {
-		values = make([]float64, len(s.x))
-		for i := range values {
-			values[i] = math.NaN()
-		}
-		s.add(flentICMP, "ms", values)
+	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
+		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})
 	}
+	values := s.series[len(s.series)-1].values
 	sums, n := make([]float64, len(values)), make([]int, len(values))
 	for i, rtt := range l.RTT {
 		bin := int((l.SentAt[i] - from) / step)
@@ -209,12 +210,6 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	s.raw[flentICMP] = points
 }
 
-// add adds a series on the axis.
-func (s *sheet) add(name, units string, values []float64) {
-	s.names = append(s.names, name)
-	s.values[name], s.units[name] = values, units
-}
-
 // at is a time of the axis in seconds since 1970.
 func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/1e9 + x) }
 
@@ -231,20 +226,20 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 			version = f.Version
 		}
 	}
-	for _, n := range s.names {
-		values := make([]number, len(s.values[n]))
+	for _, c := range s.series {
+		values := make([]number, len(c.values))
 		sum, count := 0.0, 0
-		for i, v := range s.values[n] {
+		for i, v := range c.values {
 			if values[i] = number(v); !math.IsNaN(v) {
 				sum, count = sum+v, count+1
 			}
 		}
-		results[n] = values
-		meta := map[string]any{"UNITS": s.units[n], "RUNNER": by}
+		results[c.name] = values
+		meta := map[string]any{"UNITS": c.units, "RUNNER": by}
 		if count > 0 {
 			meta["MEAN_VALUE"] = sum / float64(count)
 		}
-		series[n] = meta
+		series[c.name] = meta
 	}
 	began := s.zero.UTC().Format("2006-01-02T15:04:05.000000Z")
 	length := s.x[len(s.x)-1]

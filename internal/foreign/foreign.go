@@ -192,16 +192,21 @@ func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
 func detect(text []byte) string {
 	docs, err := documents(text)
 	for _, d := range docs {
-		if name := detectJSON(d.text); name != "" {
-			return name
+		var keys map[string]present
+		if json.Unmarshal(d.text, &keys) != nil {
+			continue
+		}
+		for _, m := range marks() {
+			if keys[m.key] {
+				return m.format
+			}
 		}
 	}
-	if err != nil { // it is damaged, perhaps cut: what stands in it may still tell
-		for _, k := range []struct{ name, format string }{{"x_values", "flent"}, {"raw_values", "flent"},
-			{"round_trips", "irtt"}, {"stream_groups", "crusader"}, {"dl_throughput", "networkquality"},
-			{"intervals", "iperf3"}, {"test_start", "iperf3"}, {"event", "iperf3"}} {
-			if bytes.Contains(text, []byte(`"`+k.name+`"`)) {
-				return k.format
+	if err != nil { // it is damaged, perhaps cut: keys below the top may still identify it
+		for _, m := range append(marks(), mark{"raw_values", "flent"}, mark{"intervals", "iperf3"},
+			mark{"test_start", "iperf3"}) {
+			if bytes.Contains(text, []byte(`"`+m.key+`"`)) {
+				return m.format
 			}
 		}
 		return ""
@@ -224,35 +229,14 @@ func detect(text []byte) string {
 	return ""
 }
 
-// detectJSON returns the format of a document, "" if it has none.
-func detectJSON(text []byte) string {
-	var keys struct {
-		X       present `json:"x_values"`
-		Trips   present `json:"round_trips"`
-		Groups  present `json:"stream_groups"`
-		Down    present `json:"dl_throughput"`
-		Up      present `json:"ul_throughput"`
-		Domain  present `json:"error_domain"`
-		Latency present `json:"unloaded_latency_ms"`
-		Start   present `json:"start"`
-		Event   present `json:"event"`
-	}
-	if json.Unmarshal(text, &keys) != nil {
-		return ""
-	}
-	switch {
-	case bool(keys.X):
-		return "flent"
-	case bool(keys.Trips):
-		return "irtt"
-	case bool(keys.Groups):
-		return "crusader"
-	case bool(keys.Down), bool(keys.Up), bool(keys.Domain), bool(keys.Latency):
-		return "networkquality"
-	case bool(keys.Start), bool(keys.Event):
-		return "iperf3"
-	}
-	return ""
+// mark is a key that identifies the format of a document.
+type mark struct{ key, format string }
+
+func marks() []mark {
+	return []mark{{"x_values", "flent"}, {"round_trips", "irtt"}, {"stream_groups", "crusader"},
+		{"dl_throughput", "networkquality"}, {"ul_throughput", "networkquality"},
+		{"error_domain", "networkquality"}, {"unloaded_latency_ms", "networkquality"}, {"start", "iperf3"},
+		{"event", "iperf3"}}
 }
 
 // decode reads a text of one JSON value.
@@ -404,12 +388,22 @@ func name(s string) string {
 	return s
 }
 
-// set gives a cell a level, unless that is empty.
-func set(f record.Factors, factor factor.Name, level string) {
+// set gives the result's cell a level, unless that is empty.
+func (r *Result) set(f factor.Name, level string) {
 	if level = name(level); level != "" {
-		factor.Set(f, level)
+		f.Set(r.Factors, level)
 	}
 }
+
+// setLoad gives the result's cell the levels of a load.
+func (r *Result) setLoad(l record.Load) {
+	r.set(factor.Protocol, l.Protocol)
+	r.set(factor.Direction, l.Direction)
+	r.set(factor.Streams, strconv.Itoa(l.Streams))
+}
+
+// lack adds what the result's program does not report.
+func (r *Result) lack(what string) { r.Foreign.Lacks = append(r.Foreign.Lacks, what) }
 
 // finite says whether a number of a file can be one that was measured.
 func finite(v, most float64) bool { return v >= 0 && v <= most }

@@ -64,38 +64,36 @@ func iperf3Result(file *iperf3.File) Result {
 	r := newResult(name(t.Version), oneRun)
 	r.Began, r.Traffic = file.Began, t
 	if load.Warmup == 0 {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, noWarmup)
+		r.lack(noWarmup)
 	}
 	if file.Printed {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "exact counts: rates have three digits (--json has all)")
+		r.lack("exact counts: rates have three digits (--json has all)")
 	}
 	if file.Alone {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "the other end's intervals")
+		r.lack("the other end's intervals")
 	}
-	set(r.Factors, factor.Engine, "iperf3")
-	set(r.Factors, factor.Protocol, load.Protocol)
-	set(r.Factors, factor.Direction, load.Direction)
-	set(r.Factors, factor.Streams, strconv.Itoa(load.Streams))
-	set(r.Factors, factor.IP, strconv.Itoa(load.IP))
-	set(r.Factors, factor.Congestion, load.Congestion)
+	r.set(factor.Engine, "iperf3")
+	r.setLoad(*load)
+	r.set(factor.IP, strconv.Itoa(load.IP))
+	r.set(factor.Congestion, load.Congestion)
 	if load.DSCP > 0 {
-		set(r.Factors, factor.DSCP, strconv.Itoa(load.DSCP))
+		r.set(factor.DSCP, strconv.Itoa(load.DSCP))
 	}
 	rate := factor.Pacing
 	if load.Protocol == factor.UDP {
 		if load.PacketSize > 0 {
-			set(r.Factors, factor.PacketSize, strconv.Itoa(load.PacketSize))
+			r.set(factor.PacketSize, strconv.Itoa(load.PacketSize))
 		}
 		rate = factor.Rate
 	}
 	if load.RateBps > 0 {
-		set(r.Factors, rate, factor.RateText(load.RateBps))
+		r.set(rate, factor.RateText(load.RateBps))
 	}
-	set(r.Factors, title, file.Title)
-	set(r.Factors, "extra_data", file.Extra)
+	r.set(title, file.Title)
+	r.set("extra_data", file.Extra)
 	for _, n := range file.Missing {
 		delete(r.Factors, string(n))
-		r.Foreign.Lacks = append(r.Foreign.Lacks, string(n)+", which was not in what was kept of its output")
+		r.lack(string(n) + ", which was not in what was kept of its output")
 	}
 	r.Window = windowOf(t, int64(load.Warmup))
 	t.Details["congestion"] = name(t.Details["congestion"])

@@ -86,12 +86,12 @@ func readIRTT(text []byte) ([]Result, error) {
 		r.Began = time.Unix(0, first.Wall).UTC()
 	}
 	split(&r, l)
-	set(r.Factors, factor.Engine, "irtt")
-	set(r.Factors, factor.IP, strconv.Itoa(ip))
-	set(r.Factors, factor.PacketSize, strconv.Itoa(l.Size))
-	set(r.Factors, "interval", time.Duration(l.IntervalNs).String())
+	r.set(factor.Engine, "irtt")
+	r.set(factor.IP, strconv.Itoa(ip))
+	r.set(factor.PacketSize, strconv.Itoa(l.Size))
+	r.set("interval", time.Duration(l.IntervalNs).String())
 	if d := p.DSCP >> 2 & 63; d > 0 {
-		set(r.Factors, factor.DSCP, strconv.Itoa(d))
+		r.set(factor.DSCP, strconv.Itoa(d))
 	}
 	return []Result{r}, nil
 }

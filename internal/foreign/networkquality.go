@@ -118,7 +118,7 @@ func (m measured) result() (*Result, error) {
 		"a responsiveness like ours: its own is over TLS")
 	r.Foreign.Tool = tool
 	if m.failed > 0 {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, fmt.Sprintf("a full load: %g connections failed", m.failed))
+		r.lack(fmt.Sprintf("a full load: %g connections failed", m.failed))
 	}
 	for _, v := range []struct {
 		metric string
@@ -136,8 +136,8 @@ func (m measured) result() (*Result, error) {
 			return nil, fmt.Errorf("%s is %g, which cannot be", v.metric, x)
 		}
 	}
-	set(r.Factors, factor.Engine, strings.ToLower(tool))
-	set(r.Factors, factor.Protocol, "tcp")
-	set(r.Factors, factor.Direction, m.direction)
+	r.set(factor.Engine, strings.ToLower(tool))
+	r.set(factor.Protocol, "tcp")
+	r.set(factor.Direction, m.direction)
 	return &r, nil
 }

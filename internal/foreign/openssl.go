@@ -175,31 +175,31 @@ func (x speedLine) result(version string) Result {
 	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
 		Lacks: slices.Clone(opensslLacks), Facts: map[string]string{},
 		Values: map[string]float64{metrics.CipherOps: x.rate}}}
-	set(r.Factors, factor.Engine, factor.CipherEngine)
-	set(r.Factors, factor.Topology, "forward")
-	set(r.Factors, cipher.NodeFactor, "router")
-	set(r.Factors, cipher.LibraryFactor, cipher.OpenSSL)
-	set(r.Factors, cipher.AlgorithmFactor, x.algorithm)
-	set(r.Factors, cipher.ThreadsFactor, strconv.Itoa(x.threads))
+	r.set(factor.Engine, factor.CipherEngine)
+	r.set(factor.Topology, "forward")
+	r.set(cipher.NodeFactor, "router")
+	r.set(cipher.LibraryFactor, cipher.OpenSSL)
+	r.set(cipher.AlgorithmFactor, x.algorithm)
+	r.set(cipher.ThreadsFactor, strconv.Itoa(x.threads))
 	if x.block > 0 {
-		set(r.Factors, cipher.BlockFactor, strconv.Itoa(x.block))
+		r.set(cipher.BlockFactor, strconv.Itoa(x.block))
 		r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
 	}
 	a, known := cipher.Named(x.algorithm)
 	if known && x.operation == "" {
 		x.operation = a.Operations[0]
 	}
-	set(r.Factors, cipher.OperationFactor, x.operation)
+	r.set(cipher.OperationFactor, x.operation)
 	if x.operation == cipher.Encrypt {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it decrypts (-decrypt)")
+		r.lack("whether it decrypts (-decrypt)")
 	}
 	if a.AEAD {
-		set(r.Factors, cipher.ModeFactor, cipher.ModeEVP)
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is packets (-aead)")
+		r.set(cipher.ModeFactor, cipher.ModeEVP)
+		r.lack("whether it is packets (-aead)")
 	}
 	x.setRun(&r)
 	if x.operation == cipher.Hash && (strings.HasPrefix(version, "0.") || strings.HasPrefix(version, "1.")) {
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is EVP (-evp)")
+		r.lack("whether it is EVP (-evp)")
 	}
 	return r
 }
@@ -208,17 +208,17 @@ func (x speedLine) result(version string) Result {
 func (x *speedLine) setRun(r *Result) {
 	switch {
 	case x.lowLevel:
-		set(r.Factors, implementation, lowLevel)
+		r.set(implementation, lowLevel)
 	case x.run.engine != "":
-		set(r.Factors, implementation, "engine "+x.run.engine)
+		r.set(implementation, "engine "+x.run.engine)
 	}
 	switch {
 	case x.run.elapsed:
 		r.Foreign.Facts["time"] = "elapsed"
 	case x.run.began:
-		set(r.Factors, timing, cpuTime)
+		r.set(timing, cpuTime)
 	default:
-		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether time or CPU time divides (-elapsed)")
+		r.lack("whether time or CPU time divides (-elapsed)")
 	}
 }
 

@@ -104,12 +104,12 @@ func wgResult(cells []string) (Result, error) {
 	r := newResult("", oneRun, "how long and how often it was measured",
 		"the implementation of WireGuard", "series", "latency")
 	r.Foreign.Values[metrics.Goodput] = rate
-	set(r.Factors, factor.Tunnel, "wireguard")
-	set(r.Factors, factor.Protocol, "tcp")
-	set(r.Factors, "device", cells[0])
-	set(r.Factors, "system", cells[1])
+	r.set(factor.Tunnel, "wireguard")
+	r.set(factor.Protocol, "tcp")
+	r.set("device", cells[0])
+	r.set("system", cells[1])
 	if len(cells) > 3 {
-		set(r.Factors, "note", cells[3])
+		r.set("note", cells[3])
 	}
 	return r, nil
 }

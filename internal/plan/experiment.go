@@ -27,13 +27,13 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 		return r.scalarLevel(n, f)
 	}
 	err := r.object(n, "experiment", []field{
-		{"run", r.text("run", maxLabel, &e.Run)},
-		{"class", r.name(&e.Class)},
-		{"factor", r.scalarOf("factor", func(n *yaml.Node, text string) (err error) {
+		r.text("run", maxLabel, &e.Run),
+		{"class", r.name(&e.Class).read},
+		r.scalarOf("factor", func(n *yaml.Node, text string) (err error) {
 			f, err = r.lookup(n, text)
 			e.Factor = f.Name
 			return err
-		})},
+		}),
 		{"doses", func(n *yaml.Node) error {
 			return r.pairs(n, "doses", func(key, value *yaml.Node) error {
 				dose, err := r.dose(value)
@@ -44,15 +44,15 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 				return err
 			})
 		}},
-		{"expect", r.scalarOf("expect", func(n *yaml.Node, text string) (err error) {
+		r.scalarOf("expect", func(n *yaml.Node, text string) (err error) {
 			e.Expect, err = strconv.ParseFloat(text, 64)
 			if err != nil || !(e.Expect >= -2 && e.Expect <= 2) {
 				err = r.fail(n, "", "expect: %q is no elasticity from -2 to 2", text)
 			}
 			return err
-		})},
+		}),
 		{"fix", func(n *yaml.Node) (err error) { e.Fix, err = level(n); return err }},
-		{"why", r.text("why", 1000, &e.Why)},
+		r.text("why", 1000, &e.Why),
 	})
 	if err == nil && (e.Class == "" || len(e.Doses) == 0 && e.Fix == "") {
 		err = r.fail(n, "write, for example, {class: shaper, factor: shape, doses: {45M: 90 %}}",

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,16 +15,35 @@ import (
 
 // Bounds of what a lab file may hold.
 const (
-	mostMachineText = 1000
-	mostPort        = 1<<16 - 3 // the first of three
+	maxMachineText = 1000
+	maxPort        = 1<<16 - 3 // the first of three
 )
 
-// ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages;
-// judge says what is wrong with a machine's place, meter reads how a power meter is named, and whole says
-// what is wrong with machines that can be read, and at which key, such as router.lan. An error is an
-// *Error, or several, joined: all that is wrong.
-func ReadMachines(file string, data []byte, judge func(at string) error,
-	meter func(at string) (record.Meter, error),
+// machineKey is a key of a machine in a lab file, for the machines of some roles or, without any, of all.
+type machineKey struct {
+	name, roles string
+	into        *string
+}
+
+// machineKeys lists the keys of a machine but at.
+func machineKeys(m *record.Machine) []machineKey {
+	return []machineKey{
+		{"address", "client server", &m.Address},
+		{"driver", "router", &m.Driver},
+		{"lan", "router", &m.LAN},
+		{"wan", "router", &m.WAN},
+		{"management", "", &m.Management},
+		{"identity", "", &m.Identity},
+		{"jump", "", &m.Jump},
+		{"isp", "server", &m.ISP},
+		{"isp_port", "server", &m.ISPPort},
+	}
+}
+
+// ReadMachines reads a lab file, which describes a lab of real machines. Messages call it file. meter parses
+// the address of a power meter. whole checks the machines and returns the key that is wrong, such as
+// router.lan. An error is an *Error, or several, joined: all that is wrong.
+func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	root, err := parseTree(file, data)
 	if empty, ok := errors.AsType[*Error](err); ok && empty.Text == emptyPlan {
@@ -38,7 +55,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 	r := &reader{file: file, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
 	const thisFile = "the lab file"
 	places := map[string]*yaml.Node{} // of keys
-	noted := func(prefix string, fields []field) []field {
+	placed := func(prefix string, fields []field) []field {
 		for i, f := range fields {
 			fields[i].read = func(n *yaml.Node) error {
 				places[prefix+f.name] = n
@@ -47,58 +64,35 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		}
 		return fields
 	}
-	machine := func(name string, into *record.Machine, more ...field) field {
-		for key, into := range map[string]*string{"management": &into.Management, "identity": &into.Identity,
-			"jump": &into.Jump} {
-			more = append(more, field{key, r.text(key, mostMachineText, into)})
+	machine := func(name string, into *record.Machine) field {
+		at := r.text(name, maxMachineText, &into.At)
+		fields := []field{{"at", at.read}}
+		for _, k := range machineKeys(into) {
+			if k.roles == "" || strings.Contains(k.roles, name) {
+				fields = append(fields, r.text(k.name, maxMachineText, k.into))
+			}
 		}
 		return field{name, func(n *yaml.Node) error {
-			at := r.scalarOf(name, func(n *yaml.Node, text string) error {
-				if err := judge(text); err != nil {
-					return r.fail(n, cmp.Or(check.HintOf(err), "write local or ssh://[USER@]HOST[:PORT]"),
-						"%s: %v", name, err)
-				}
-				into.At = text
-				return nil
-			})
 			if n.Kind == yaml.ScalarNode {
-				return at(n)
+				return at.read(n)
 			}
-			return r.object(n, name, noted(name+".", append([]field{{"at", at}}, more...)))
+			return r.object(n, name, placed(name+".", fields))
 		}}
 	}
-	address := func(into *string) field {
-		return field{"address", r.scalarOf("address", func(n *yaml.Node, text string) error {
-			if _, err := netip.ParseAddr(text); err != nil {
-				return r.fail(n, "such as 192.0.2.7 or 2001:db8::7", "%q is no address", text)
-			}
-			*into = text
-			return nil
-		})}
-	}
-	told := r.note(r.object(root, thisFile, noted("", []field{
-		machine("client", &m.Client, address(&m.Client.Address)),
-		machine("router", &m.Router, field{"lan", r.text("lan", mostMachineText, &m.Router.LAN)},
-			field{"wan", r.text("wan", mostMachineText, &m.Router.WAN)},
-			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)}),
-		machine("server", &m.Server, address(&m.Server.Address),
-			field{"isp", r.text("isp", mostMachineText, &m.Server.ISP)},
-			field{"isp_port", r.text("isp_port", mostMachineText, &m.Server.ISPPort)}),
-		{"data_port", r.scalarOf("data_port", func(n *yaml.Node, text string) error {
-			if m.Port, err = strconv.Atoi(text); err != nil || m.Port < 1 || m.Port > mostPort {
-				return r.fail(n, "", "data_port %q: want a number from 1 to %d", text, mostPort)
-			}
-			return nil
-		})},
+	told := r.note(r.object(root, thisFile, placed("", []field{
+		machine("client", &m.Client),
+		machine("router", &m.Router),
+		machine("server", &m.Server),
+		r.count("data_port", 1, maxPort, &m.Port),
 		{"allow_sysctl", func(n *yaml.Node) error {
 			names, err := r.words(n, "allow_sysctl", "name fewer")
 			m.AllowSysctl = &names
 			return err
 		}},
-		{"ssh_config", r.text("ssh_config", mostMachineText, &m.SSHConfig)},
+		r.text("ssh_config", maxMachineText, &m.SSHConfig),
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
 		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m.Firmware) }},
-		{"link_speed", r.scalarOf("link_speed", func(n *yaml.Node, text string) error {
+		r.scalarOf("link_speed", func(n *yaml.Node, text string) error {
 			rate, err := unit.ParseBitrate(text)
 			if err != nil || rate <= 0 {
 				return r.fail(n, "such as 1G or 100M",
@@ -106,7 +100,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 			}
 			m.LinkSpeed = text
 			return nil
-		})},
+		}),
 	})))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
 		if told == nil && of.At == "" {
@@ -137,16 +131,11 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 	})
 	*into = &m
 	if n.Kind == yaml.ScalarNode {
-		return at(n)
+		return at.read(n)
 	}
 	node := ""
-	err := r.object(n, "meter", []field{{"at", at}, {"node", r.scalarOf("node",
-		func(n *yaml.Node, text string) error {
-			if node = text; !slices.Contains([]string{"client", "router", "server"}, text) {
-				return r.fail(n, "write client, router or server", "%q is no node of the lab", text)
-			}
-			return nil
-		})}})
+	err := r.object(n, "meter", []field{{"at", at.read},
+		r.word("node", &node, "client", "router", "server")})
 	if err == nil && m.At == "" {
 		err = r.fail(n, "name it: at: shelly://HOST", "meter has no at")
 	}
@@ -154,8 +143,8 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 	return err
 }
 
-// mostWords bounds the lists of a lab file.
-const mostWords = 50
+// maxWords bounds the lists of a lab file.
+const maxWords = 50
 
 // firmware reads how another system is put on the router: a program with its arguments, each a word.
 func (r *reader) firmware(n *yaml.Node, into **[]string) error {
@@ -172,15 +161,15 @@ func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	return err
 }
 
-// words reads a list of at most mostWords texts; fewer is the hint where it has more.
+// words reads a list of at most maxWords texts; fewer is the hint where it has more.
 func (r *reader) words(n *yaml.Node, key, fewer string) (words []string, err error) {
 	err = r.list(n, key, func(i int, item *yaml.Node) error {
 		var word string
-		if err := r.text(key, mostMachineText, &word)(item); err != nil {
+		if err := r.text(key, maxMachineText, &word).read(item); err != nil {
 			return err
 		}
-		if i >= mostWords {
-			return r.fail(item, fewer, "%s has more than %d words", key, mostWords)
+		if i >= maxWords {
+			return r.fail(item, fewer, "%s has more than %d words", key, maxWords)
 		}
 		words = append(words, word)
 		return nil
@@ -206,12 +195,9 @@ func MachinesText(m record.Machines) string {
 			return
 		}
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
-		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver},
-			{"lan", of.LAN},
-			{"wan", of.WAN}, {"management", of.Management}, {"identity", of.Identity},
-			{"jump", of.Jump}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
-			if f[1] != "" {
-				fmt.Fprintf(&b, "  %s: %q\n", f[0], f[1])
+		for _, k := range machineKeys(&of) {
+			if *k.into != "" {
+				fmt.Fprintf(&b, "  %s: %q\n", k.name, *k.into)
 			}
 		}
 	}

@@ -10,13 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-func judgeMachine(at string) error {
-	if at != "local" && !strings.HasPrefix(at, "ssh://") {
-		return errors.New("no machine")
-	}
-	return nil
-}
-
 func parseMeter(at string) (record.Meter, error) {
 	if !strings.HasPrefix(at, "shelly://") {
 		return record.Meter{}, errors.New("no meter")
@@ -26,6 +19,10 @@ func parseMeter(at string) (record.Meter, error) {
 
 func noWrong(m record.Machines) (string, error) {
 	switch {
+	case m.Client.At == "pc1":
+		return "client", errors.New("no machine")
+	case m.Server.Address == "no":
+		return "server.address", errors.New("no address")
 	case m.Router.LAN == "wrong":
 		return "router.lan", errors.New("no device")
 	case m.Port == 7:
@@ -43,12 +40,12 @@ func TestReadMachines(t *testing.T) {
 		Meter:       &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
 		AllowSysctl: &[]string{"kernel.timer_migration", "net/ipv4/conf/eth0.5/rp_filter"},
 		Firmware:    &[]string{"./flash.sh", "--to", "a \"b\""}}
-	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter, noWrong)
+	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), parseMeter, noWrong)
 	if diff := cmp.Diff(m, got); err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
 	}
 	const text = "client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"
-	short, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter, noWrong)
+	short, err := ReadMachines("lab.yaml", []byte(text), parseMeter, noWrong)
 	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" ||
 		*short.Meter != (record.Meter{At: "shelly://a"}) {
 		t.Errorf("the short form: got %+v, %v", short, err)
@@ -59,23 +56,23 @@ func TestReadMachines(t *testing.T) {
 func TestReadMachinesWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"client: local\n":                                                       "lab.yaml:1:1: the lab file has no server",
-		"client: pc1\nserver: ssh://pc2\n":                                      "lab.yaml:1:9: client: no machine",
+		"client: pc1\nserver: ssh://pc2\n":                                      "lab.yaml:1:9: no machine",
 		"client: local\nserver: ssh://pc2\nport: 5\n":                           `lab.yaml:3:1: the lab file has no key "port"`,
 		"client: local\nserver: {at: ssh://b, lan: x}":                          `lab.yaml:2:23: server has no key "lan"`,
-		"client: local\nserver: {at: ssh://b, address: no}":                     `lab.yaml:2:32: "no" is no address`,
+		"client: local\nserver: {at: ssh://b, address: no}":                     "lab.yaml:2:32: no address",
 		"client: local\nserver: ssh://b\nmeter: x":                              "lab.yaml:3:8: meter: no meter",
 		"client: local\nserver: ssh://b\nmeter: {node: router}":                 "lab.yaml:3:8: meter has no at",
-		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:31: "fridge" is no node`,
+		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:31: node: "fridge" is not one of client, router, server`,
 		"client: local\nserver: ssh://b\nallow_sysctl: vm.swappiness":           "lab.yaml:3:15: allow_sysctl must be a list",
 		"client: local\nserver: ssh://b\nfirmware: {}":                          "lab.yaml:3:11: firmware has no command",
 		"client: local\nserver: ssh://b\nfirmware: {command: x}":                "lab.yaml:3:21: command must be a list",
-		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port "65535": want`,
+		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port: "65535" is not`,
 		"client: local\nrouter: {at: ssh://a, lan: wrong}\nserver: ssh://b":     "lab.yaml:2:28: no device",
 		"client: local\nserver: {at: ssh://b}\ndata_port: 7":                    "lab.yaml:2:9: no isp",
 		"client: local\nserver: ssh://b\nlink_speed: fast":                      `lab.yaml:3:13: link_speed "fast": want`,
 		"": "lab.yaml:1:1: the lab file is empty",
 	} {
-		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter, noWrong)
+		_, err := ReadMachines("lab.yaml", []byte(text), parseMeter, noWrong)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}

@@ -42,14 +42,14 @@ const (
 func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {
 	return r.list(n, what, func(_ int, item *yaml.Node) error {
 		var c combination
-		err := r.combination(what, &c)(item)
+		err := r.combination(what, &c).read(item)
 		*into = append(*into, c)
 		return err
 	})
 }
 
-func (r *reader) combination(what string, c *combination) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
+func (r *reader) combination(what string, c *combination) field {
+	return field{what, func(n *yaml.Node) error {
 		c.at = n
 		err := r.pairs(n, what, func(key, value *yaml.Node) error {
 			f, err := r.lookup(key, key.Value)
@@ -70,7 +70,7 @@ func (r *reader) combination(what string, c *combination) func(*yaml.Node) error
 			err = r.fail(n, "name a factor, such as streams: [1, 4]", "%s names no factor", what)
 		}
 		return err
-	}
+	}}
 }
 
 // lookup finds a factor by its name.
@@ -176,7 +176,7 @@ func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) 
 	var level, label string
 	err := r.object(n, f.Name, []field{
 		{"level", func(n *yaml.Node) (err error) { level, err = r.scalarLevel(n, f); return err }},
-		{"label", r.text("label", maxLabel, &label)}})
+		r.text("label", maxLabel, &label)})
 	switch {
 	case err != nil:
 		return nil, err

@@ -66,16 +66,16 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	m := &p.Design.Method
 	var runs, adaptive, seed, soak, search *yaml.Node
 	err := r.object(n, "method", []field{
-		{"duration", r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration)},
-		{"warmup", r.duration("warmup", 0, longestPhase, &m.Warmup)},
-		{"cooldown", r.duration("cooldown", 0, time.Hour, &m.Cooldown)},
-		{"idle", r.duration("idle", 100*time.Millisecond, longestPhase, &m.Idle)},
-		{"runs", noted(&runs, r.count("runs", 1, maxRuns, &m.Runs))},
-		{"adaptive", noted(&adaptive, func(n *yaml.Node) error { return r.adaptive(n, m) })},
-		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed, OrderAlternated)},
-		{"seed", noted(&seed, r.seed(&m.Seed))},
-		{"soak", noted(&soak, r.duration("soak", time.Minute, longestSoak, &m.Soak))},
-		{"search", noted(&search, func(n *yaml.Node) error { return r.search(n, m) })},
+		r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration),
+		r.duration("warmup", 0, longestPhase, &m.Warmup),
+		r.duration("cooldown", 0, time.Hour, &m.Cooldown),
+		r.duration("idle", 100*time.Millisecond, longestPhase, &m.Idle),
+		noted(&runs, r.count("runs", 1, maxRuns, &m.Runs)),
+		noted(&adaptive, field{"adaptive", func(n *yaml.Node) error { return r.adaptive(n, m) }}),
+		r.word("order", &m.Order, OrderBlocks, OrderListed, OrderAlternated),
+		noted(&seed, r.seed(&m.Seed)),
+		noted(&soak, r.duration("soak", time.Minute, longestSoak, &m.Soak)),
+		noted(&search, field{"search", func(n *yaml.Node) error { return r.search(n, m) }}),
 	})
 	if err != nil {
 		return err
@@ -111,20 +111,20 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 }
 
 // noted remembers that a key was given, and where.
-func noted(at **yaml.Node, read func(*yaml.Node) error) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
+func noted(at **yaml.Node, f field) field {
+	return field{f.name, func(n *yaml.Node) error {
 		*at = n
-		return read(n)
-	}
+		return f.read(n)
+	}}
 }
 
 func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 	a := &record.Adaptive{Min: 6, Max: 30, Width: 0.05}
 	var last *yaml.Node
 	err := r.object(n, "adaptive", []field{
-		{"min", noted(&last, r.count("min", 2, maxRuns, &a.Min))},
-		{"max", noted(&last, r.count("max", 2, maxRuns, &a.Max))},
-		{"until", r.until(&a.Width)},
+		noted(&last, r.count("min", 2, maxRuns, &a.Min)),
+		noted(&last, r.count("max", 2, maxRuns, &a.Max)),
+		r.until(&a.Width),
 	})
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 
 var untilForm = regexp.MustCompile(`^interval *<=? *([0-9]+(?:\.[0-9]+)?) *%$`)
 
-func (r *reader) until(width *float64) func(*yaml.Node) error {
+func (r *reader) until(width *float64) field {
 	return r.scalarOf("until", func(n *yaml.Node, text string) error {
 		if found := untilForm.FindStringSubmatch(text); found != nil {
 			if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 0.1 && v <= 100 {
@@ -150,7 +150,7 @@ func (r *reader) until(width *float64) func(*yaml.Node) error {
 	})
 }
 
-func (r *reader) seed(into *uint64) func(*yaml.Node) error {
+func (r *reader) seed(into *uint64) field {
 	return r.scalarOf("seed", func(n *yaml.Node, text string) (err error) {
 		*into, err = strconv.ParseUint(text, 10, 64)
 		if err != nil || strconv.FormatUint(*into, 10) != text {
@@ -162,13 +162,13 @@ func (r *reader) seed(into *uint64) func(*yaml.Node) error {
 
 func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
 	return r.object(n, "measure", []field{
-		{"latency_idle", r.word("latency_idle", &m.LatencyIdle, IdleBlock, IdleTrial, IdleOff)},
-		{"latency_loaded", r.yesNo("latency_loaded", &m.LatencyLoaded)},
-		{"probe", r.word("probe", &m.Probe, ProbeEcho, ProbeICMP)},
-		{"probe_spacing", r.word("probe_spacing", &m.ProbeSpacing, record.Isochronous, record.Exponential)},
-		{"probe_interval", r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval)},
-		{"verify", r.verify(m)},
-		{"telemetry", r.yesNo("telemetry", &m.Telemetry)},
+		r.word("latency_idle", &m.LatencyIdle, IdleBlock, IdleTrial, IdleOff),
+		r.yesNo("latency_loaded", &m.LatencyLoaded),
+		r.word("probe", &m.Probe, ProbeEcho, ProbeICMP),
+		r.word("probe_spacing", &m.ProbeSpacing, record.Isochronous, record.Exponential),
+		r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval),
+		r.verify(m),
+		r.yesNo("telemetry", &m.Telemetry),
 	})
 }
 
@@ -179,7 +179,7 @@ func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
 			return r.fail(key, "", "%q is not a name for a condition", key.Value)
 		}
 		var text string
-		if err := r.text("condition "+key.Value, 1000, &text)(value); err != nil {
+		if err := r.text("condition "+key.Value, 1000, &text).read(value); err != nil {
 			return err
 		}
 		d.Conditions[key.Value] = text
@@ -194,8 +194,8 @@ func (r *reader) steps(n *yaml.Node, d *record.Design) error {
 	return r.list(n, "steps", func(_ int, item *yaml.Node) error {
 		var s record.Step
 		err := r.object(item, "a step", []field{
-			{"when", r.word("when", &s.When, "start", "block", "end")},
-			{"prompt", r.text("prompt", 1000, &s.Prompt)},
+			r.word("when", &s.When, "start", "block", "end"),
+			r.text("prompt", 1000, &s.Prompt),
 		})
 		switch {
 		case err != nil:
@@ -210,7 +210,7 @@ func (r *reader) steps(n *yaml.Node, d *record.Design) error {
 	})
 }
 
-func (r *reader) duration(what string, low, high time.Duration, into *time.Duration) func(*yaml.Node) error {
+func (r *reader) duration(what string, low, high time.Duration, into *time.Duration) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		d, err := parseDuration(text)
 		if err != nil || d < low || d > high {
@@ -226,7 +226,7 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 	})
 }
 
-func (r *reader) count(what string, low, high int64, into *int) func(*yaml.Node) error {
+func (r *reader) count(what string, low, high int64, into *int) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		v, err := factor.ParseWhole(text, low, high)
 		if err != nil {
@@ -238,7 +238,7 @@ func (r *reader) count(what string, low, high int64, into *int) func(*yaml.Node)
 }
 
 // oneOf reads one of some words.
-func (r *reader) oneOf(what string, take func(word string), words ...string) func(*yaml.Node) error {
+func (r *reader) oneOf(what string, take func(word string), words ...string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		if !slices.Contains(words, text) {
 			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text,
@@ -249,18 +249,18 @@ func (r *reader) oneOf(what string, take func(word string), words ...string) fun
 	})
 }
 
-func (r *reader) word(what string, into *string, words ...string) func(*yaml.Node) error {
+func (r *reader) word(what string, into *string, words ...string) field {
 	return r.oneOf(what, func(word string) { *into = word }, words...)
 }
 
 // verify reads what of the content is checked: nothing, a short trial of each path, or every load as well.
-func (r *reader) verify(m *record.Measure) func(*yaml.Node) error {
+func (r *reader) verify(m *record.Measure) field {
 	return r.oneOf("verify", func(word string) {
 		m.Verify, m.VerifyAll = word != "false", word == "all"
 	}, "true", "false", "all")
 }
 
-func (r *reader) yesNo(what string, into *bool) func(*yaml.Node) error {
+func (r *reader) yesNo(what string, into *bool) field {
 	return r.oneOf(what, func(word string) { *into = word == "true" }, "true", "false")
 }
 

@@ -99,10 +99,10 @@ type field struct {
 func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	d := &p.Design
 	fields := []field{
-		{"name", r.name(&d.Name)},
-		{"description", r.text("description", 4000, &d.Description)},
+		r.name(&d.Name),
+		r.text("description", 4000, &d.Description),
 		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
-		{"matrix", r.combination("matrix", &m.full)},
+		r.combination("matrix", &m.full),
 		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
 		{"exclude", func(n *yaml.Node) error { return r.combinations(n, "exclude", &m.exclude) }},
 		{"baseline", func(n *yaml.Node) error { return r.namedBaseline(n, d) }},
@@ -258,17 +258,17 @@ func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 }
 
 // scalarOf reads a single value, which store takes or finds wrong.
-func (r *reader) scalarOf(what string, store func(n *yaml.Node, text string) error) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
+func (r *reader) scalarOf(what string, store func(n *yaml.Node, text string) error) field {
+	return field{what, func(n *yaml.Node) error {
 		text, err := r.scalar(n, what)
 		if err != nil {
 			return err
 		}
 		return store(n, text)
-	}
+	}}
 }
 
-func (r *reader) text(what string, limit int, into *string) func(*yaml.Node) error {
+func (r *reader) text(what string, limit int, into *string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		text = strings.TrimSpace(text)
 		switch {
@@ -284,7 +284,7 @@ func (r *reader) text(what string, limit int, into *string) func(*yaml.Node) err
 	})
 }
 
-func (r *reader) name(into *string) func(*yaml.Node) error {
+func (r *reader) name(into *string) field {
 	return r.scalarOf("name", func(n *yaml.Node, text string) error {
 		if !nameForm.MatchString(text) {
 			return r.fail(n, "use letters, digits, dots, dashes and underscores, at most 64",

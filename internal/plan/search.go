@@ -43,20 +43,20 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	s.MinHz = 0
 	err := r.object(n, "search", append(r.goalFields(s), []field{
 		{"preset", func(*yaml.Node) error { return nil }},
-		{"min", r.packetRate("min", &s.MinPPS)},
-		{"max", r.packetRate("max", &s.MaxPPS)},
-		{"min_rate", r.bitRate("min_rate", &s.MinBps)},
-		{"max_rate", r.bitRate("max_rate", &s.MaxBps)},
-		{"min_connections", r.connectionRate("min_connections", &s.MinHz)},
-		{"max_connections", r.connectionRate("max_connections", &s.MaxHz)},
-		{"count_pauses", r.yesNo("count_pauses", &s.CountPauses)},
-		{"knob", r.scalarOf("knob", func(n *yaml.Node, text string) error {
+		r.packetRate("min", &s.MinPPS),
+		r.packetRate("max", &s.MaxPPS),
+		r.bitRate("min_rate", &s.MinBps),
+		r.bitRate("max_rate", &s.MaxBps),
+		r.connectionRate("min_connections", &s.MinHz),
+		r.connectionRate("max_connections", &s.MaxHz),
+		r.yesNo("count_pauses", &s.CountPauses),
+		r.scalarOf("knob", func(n *yaml.Node, text string) error {
 			return r.searchKnob(n, text, s)
-		})},
-		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
-		{"latency", r.test("latency", &s.Latency)},
-		{"frame_loss", r.test("frame_loss", &s.FrameLoss)},
-		{"back_to_back", r.test("back_to_back", &s.BackToBack)},
+		}),
+		r.duration("max_time", time.Second, longestSearch, &s.MaxTime),
+		r.test("latency", &s.Latency),
+		r.test("frame_loss", &s.FrameLoss),
+		r.test("back_to_back", &s.BackToBack),
 	}...))
 	if err != nil {
 		return err
@@ -86,20 +86,20 @@ func (r *reader) goalFields(s *record.Search) []field {
 	for i := range s.Goals {
 		g := &s.Goals[i]
 		fields = append(fields, []field{
-			{"final_trial_duration", r.duration("final_trial_duration", shortestTrial, longestWindow,
-				&g.FinalDuration)},
-			{"duration_sum", r.duration("duration_sum", shortestTrial, longestWindow, &g.DurationSum)},
-			{"exceed_ratio", r.ratio("exceed_ratio", 0, 0.95, &g.ExceedRatio)},
-			{"width", r.ratio("width", 0.0001, 0.5, &g.Width)},
-			{"max_added_delay", r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second,
-				&g.MaxDelay)},
+			r.duration("final_trial_duration", shortestTrial, longestWindow,
+				&g.FinalDuration),
+			r.duration("duration_sum", shortestTrial, longestWindow, &g.DurationSum),
+			r.ratio("exceed_ratio", 0, 0.95, &g.ExceedRatio),
+			r.ratio("width", 0.0001, 0.5, &g.Width),
+			r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second,
+				&g.MaxDelay),
 		}...)
 	}
 	return fields
 }
 
 func (r *reader) preset(n *yaml.Node, s *record.Search) error {
-	if err := r.word("search", &s.Preset, method.PresetNames()...)(n); err != nil {
+	if err := r.word("search", &s.Preset, method.PresetNames()...).read(n); err != nil {
 		return err
 	}
 	p, _ := method.PresetNamed(s.Preset)
@@ -123,22 +123,22 @@ func (r *reader) searchKnob(n *yaml.Node, text string, s *record.Search) error {
 	return nil
 }
 
-func (r *reader) packetRate(what string, into *float64) func(*yaml.Node) error {
+func (r *reader) packetRate(what string, into *float64) field {
 	return rate(r, what, into, unit.ParsePacketRate, 1, 1e9, "50k", "1 to 1G packets a second")
 }
 
-func (r *reader) connectionRate(what string, into *float64) func(*yaml.Node) error {
+func (r *reader) connectionRate(what string, into *float64) field {
 	return rate(r, what, into, unit.ParsePacketRate, 1, factor.MostConnectionRate, "2k",
 		"1 to 10M connections a second")
 }
 
-func (r *reader) bitRate(what string, into *float64) func(*yaml.Node) error {
+func (r *reader) bitRate(what string, into *float64) field {
 	return rate(r, what, into, unit.ParseBitrate, 1e3, 1e13, "50M", "1k to 10T bits a second")
 }
 
 // rate reads a rate between two, which bounds says in words.
 func rate[T ~float64](r *reader, what string, into *float64, parse func(string) (T, error), low, high T,
-	example, bounds string) func(*yaml.Node) error {
+	example, bounds string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		v, err := parse(text)
 		if err != nil || v < low || v > high {
@@ -150,7 +150,7 @@ func rate[T ~float64](r *reader, what string, into *float64, parse func(string) 
 	})
 }
 
-func (r *reader) ratio(what string, low, high float64, into *float64) func(*yaml.Node) error {
+func (r *reader) ratio(what string, low, high float64, into *float64) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		number, isPercent := strings.CutSuffix(text, "%")
 		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -163,19 +163,19 @@ func (r *reader) ratio(what string, low, high float64, into *float64) func(*yaml
 	})
 }
 
-func (r *reader) test(what string, into **record.Test) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
+func (r *reader) test(what string, into **record.Test) field {
+	return field{what, func(n *yaml.Node) error {
 		t := &record.Test{Repeats: 1}
 		err := r.object(n, what, []field{
-			{"duration", r.duration(what+".duration", 100*time.Millisecond, longestWindow, &t.Duration)},
-			{"repeats", r.count(what+".repeats", 1, mostRepeats, &t.Repeats)},
+			{"duration", r.duration(what+".duration", 100*time.Millisecond, longestWindow, &t.Duration).read},
+			{"repeats", r.count(what+".repeats", 1, mostRepeats, &t.Repeats).read},
 		})
 		if err == nil && t.Duration == 0 {
 			err = r.fail(n, "add duration: 10s", "%s does not say how long each trial is", what)
 		}
 		*into = t
 		return err
-	}
+	}}
 }
 
 // leastProbes carry a 99th percentile with a 95 % interval, see docs/method/latency.md.
