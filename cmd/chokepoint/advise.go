@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -68,8 +67,8 @@ What was not measured is said of each.`,
 }
 
 func adviceText(d adviceDocument) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "A line of %s carries %s of TCP, tunnel %s, MTU %d. %s at once.\n",
+	var b builder
+	b.printf("A line of %s carries %s of TCP, tunnel %s, MTU %d. %s at once.\n",
 		unit.Bitrate(d.Need.WANBps), unit.Bitrate(d.GoodputBps), d.Need.Tunnel, d.Need.MTU,
 		unit.Count(d.Need.Users, "user"))
 	common := slices.Clone(d.Devices[0].Missing) // of all: said once
@@ -77,30 +76,31 @@ func adviceText(d adviceDocument) string {
 		common = slices.DeleteFunc(common, func(m string) bool { return !slices.Contains(a.Missing, m) })
 	}
 	verdict := ""
-	var rows [][]string
+	var rows grid
 	for _, a := range d.Devices {
 		if a.Verdict != verdict {
 			verdict = a.Verdict
-			rows = append(rows, nil, []string{verdict})
+			rows.add()
+			rows.add(verdict)
 		}
 		power := ""
 		if a.Watts != "" {
 			power = "; draws " + a.Watts
 		}
-		rows = append(rows, []string{"  " + a.Device, a.Why + power})
+		rows.add("  "+a.Device, a.Why+power)
 		if a.Uncounted != "" {
-			rows = append(rows, []string{"", "  " + a.Uncounted})
+			rows.add("", "  "+a.Uncounted)
 		}
 		missing := slices.DeleteFunc(slices.Clone(a.Missing), func(m string) bool {
 			return slices.Contains(common, m)
 		})
 		if len(missing) > 0 {
-			rows = append(rows, []string{"", "  not measured: " + strings.Join(missing, ", ")})
+			rows.add("", "  not measured: "+strings.Join(missing, ", "))
 		}
 	}
 	b.WriteString(table(rows, 0))
 	if len(common) > 0 {
-		fmt.Fprintf(&b, "\nnot measured of any: %s\n", strings.Join(common, ", "))
+		b.printf("\nnot measured of any: %s\n", strings.Join(common, ", "))
 	}
 	return b.String()
 }

@@ -77,7 +77,7 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 		return err
 	}
 	if place == standard {
-		return write(p.Out, string(text))
+		return p.print(string(text))
 	}
 	if place == "" {
 		place = bundleDir(p.Dirs)
@@ -91,7 +91,7 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	if err := userfile.Put(userfile.Create, place, text); err != nil {
 		return err
 	}
-	return write(p.Out, place+"\n")
+	return p.print(place + "\n")
 }
 
 // bundles reads those of a folder, in the order of their names; "" is where catalog add keeps them, if

@@ -51,14 +51,14 @@ func newCatalogSourcesCommand(p *program) *cobra.Command {
 
 // cipherAdvice is what crypto would say of each device.
 func cipherAdvice(c *catalogue.Catalogue) string {
-	var b strings.Builder
+	var b builder
 	for _, d := range c.Devices {
 		advice := ciphers.Advise(ciphers.OfPublished(c.SpeedsOf(d.Name)))
 		if len(advice) > 0 {
-			fmt.Fprintf(&b, "\n%s\n", d.Name)
+			b.printf("\n%s\n", d.Name)
 		}
 		for _, a := range advice {
-			fmt.Fprintf(&b, "  %s: %s\n", a.Kind, a.Text)
+			b.printf("  %s: %s\n", a.Kind, a.Text)
 		}
 	}
 	return b.String()
@@ -388,7 +388,7 @@ func (p *program) withNote(err error, text string) error {
 	if err != nil || p.json {
 		return err
 	}
-	return write(p.Out, text)
+	return p.print(text)
 }
 
 func newCatalogErrorsCommand(p *program) *cobra.Command {
@@ -425,8 +425,8 @@ are those of which it says that it does not hold.`,
 }
 
 func errorsText(scores []model.Errors, rows bool) string {
-	var b strings.Builder
-	lines := [][]string{{"MODEL", "ESTIMATES", "REFUSED", "MEDIAN", "p10 TO p90", "LEAST TO MOST", "≤ 5 %",
+	var b builder
+	lines := grid{{"MODEL", "ESTIMATES", "REFUSED", "MEDIAN", "p10 TO p90", "LEAST TO MOST", "≤ 5 %",
 		"≤ 10 %", "≤ 25 %", "≤ 50 %", "≤ 100 %", "MORE"}}
 	for _, e := range scores {
 		line := []string{e.Model, strconv.Itoa(e.N), strconv.Itoa(e.Refused), "-", "-", "-"}
@@ -441,18 +441,18 @@ func errorsText(scores []model.Errors, rows bool) string {
 	}
 	b.WriteString("Errors of estimates, estimated ÷ measured - 1:\n\n" + table(lines, 0))
 	for _, e := range scores {
-		fmt.Fprintf(&b, "\n%s refused:\n", e.Model)
+		b.printf("\n%s refused:\n", e.Model)
 		for _, reason := range e.Reasons() {
 			b.WriteString("  " + reason + "\n")
 		}
 		if !rows {
 			continue
 		}
-		lines := [][]string{{"  MEASURED", "ESTIMATED", "ERROR", "OF"}}
+		lines := grid{{"  MEASURED", "ESTIMATED", "ERROR", "OF"}}
 		for _, s := range e.Scores {
 			if s.Refused == "" {
-				lines = append(lines, []string{"  " + unit.Bitrate(s.MeasuredBps).String(),
-					unit.Bitrate(s.EstimatedBps).String(), signed(s.Error), s.Of})
+				lines.add("  "+unit.Bitrate(s.MeasuredBps).String(),
+					unit.Bitrate(s.EstimatedBps).String(), signed(s.Error), s.Of)
 			}
 		}
 		b.WriteString("\n" + table(lines, 0))

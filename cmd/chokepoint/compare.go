@@ -91,7 +91,7 @@ var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.Throughp
 
 // comparisonText lays a comparison out, with what is lacking of those of its runs that were imported.
 func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ...*analysis.Document) string {
-	var b strings.Builder
+	var b builder
 	for _, r := range []struct {
 		name string
 		run  analysis.RunHead
@@ -100,12 +100,12 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 		if from := r.run.ImportedFrom; len(from) > 0 {
 			by = "imported, measured by " + strings.Join(from, ", ")
 		}
-		fmt.Fprintf(&b, "%s  %s  %s, %s\n", r.name, r.run.ID, by,
+		b.printf("%s  %s  %s, %s\n", r.name, r.run.ID, by,
 			r.run.Started.Local().Format("2006-01-02 15:04"))
 	}
 	for i, d := range docs {
 		for _, words := range report.ForeignWords(d) {
-			fmt.Fprintf(&b, "%c  %s\n", 'A'+i, words)
+			b.printf("%c  %s\n", 'A'+i, words)
 		}
 	}
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
@@ -127,7 +127,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 		if ch.Cause {
 			mark = "*" // can explain a difference of results
 		}
-		fmt.Fprintf(&b, "%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, cmp.Or(ch.A, "none"),
+		b.printf("%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, cmp.Or(ch.A, "none"),
 			cmp.Or(ch.B, "none"))
 	}
 	for _, only := range []struct {
@@ -135,15 +135,15 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 		cells []record.Factors
 	}{{"A", c.OnlyA}, {"B", c.OnlyB}} {
 		for _, f := range only.cells {
-			fmt.Fprintf(&b, "only in %s: %s\n", only.name, labels[f.Key()])
+			b.printf("only in %s: %s\n", only.name, labels[f.Key()])
 		}
 	}
 	return b.String()
 }
 
 // comparisonRows are the headline's comparisons, and those that found a difference, whatever its cause.
-func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]string {
-	rows := [][]string{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
+func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
+	rows := grid{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
 	for _, x := range c.Comparisons {
 		if !slices.Contains(headline[:], x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
@@ -171,8 +171,8 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]str
 		if x.Why != "" {
 			verdict += ": " + x.Why
 		}
-		rows = append(rows, []string{labels[x.Factors.Key()], metric, side(x.A), side(x.B), say(x.Ratio),
-			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), verdict})
+		rows.add(labels[x.Factors.Key()], metric, side(x.A), side(x.B), say(x.Ratio),
+			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), verdict)
 	}
 	return rows
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -176,13 +175,13 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
 
 // planText is the plan of what was asked for. Ciphers come first, then hashes and keys.
 func (o cryptoOptions) planText() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "name: crypto\ndescription: How fast the ciphers of a CPU are.\n"+
+	var b builder
+	b.printf("name: crypto\ndescription: How fast the ciphers of a CPU are.\n"+
 		"method: {duration: %ds, warmup: 0, cooldown: 0, runs: %d}\n"+
 		"measure: {latency_idle: off, latency_loaded: false, verify: false}\ninclude:\n", o.seconds,
 		o.repetitions)
 	entry := func(libraries, algorithms []string, rest string) {
-		fmt.Fprintf(&b, "- {engine: cipher, node: %s, library: [%s], algorithm: [%s]%s}\n", o.node,
+		b.printf("- {engine: cipher, node: %s, library: [%s], algorithm: [%s]%s}\n", o.node,
 			strings.Join(libraries, ", "), strings.Join(algorithms, ", "), rest)
 	}
 	var groups [3][]string // with two directions, of blocks in one, of none

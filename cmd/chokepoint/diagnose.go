@@ -86,7 +86,7 @@ type diagnosed struct {
 // diagnoses prints what was found of each cell.
 func (p *program) diagnoses(doc *analysis.Document) error {
 	if !p.json {
-		return write(p.Out, p.laidOut(doc, report.Diagnosis))
+		return p.print(p.laidOut(doc, report.Diagnosis))
 	}
 	for _, c := range doc.Cells {
 		if c.Diagnosis == nil {
@@ -134,7 +134,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 		return nil
 	}
 	texts := each(experiments, func(e app.Experiment) string { return e.Text })
-	return write(p.Out, check.Plain(strings.Join(texts, "---\n")))
+	return p.print(check.Plain(strings.Join(texts, "---\n")))
 }
 
 // proveUsage is what --prove does, with run and with diagnose.

@@ -85,8 +85,8 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 }
 
 func (f *findings) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, Linux %s\n", f.Version, f.Kernel)
+	var b builder
+	b.printf("%s, Linux %s\n", f.Version, f.Kernel)
 	all := append([]trial.Capability{f.Lab}, f.Capabilities...)
 	wide := 0
 	for _, c := range all {
@@ -96,16 +96,16 @@ func (f *findings) text() string {
 	for _, c := range all {
 		if c.Area != area {
 			area = c.Area
-			fmt.Fprintf(&b, "\n%s\n", area)
+			b.printf("\n%s\n", area)
 		}
 		line := fmt.Sprintf("  %-*s  %-14s  %s", wide, c.Name, c.Answer.State, c.Answer.Reason)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if c.Answer.Hint != "" {
-			fmt.Fprintf(&b, "  %-*s  %-14s  hint: %s\n", wide, "", "", c.Answer.Hint)
+			b.printf("  %-*s  %-14s  hint: %s\n", wide, "", "", c.Answer.Hint)
 		}
 	}
 	if f.Note != "" {
-		fmt.Fprintf(&b, "\n%s\n", f.Note)
+		b.printf("\n%s\n", f.Note)
 	}
 	if len(f.Ceilings) > 0 {
 		b.WriteString("\nthe tester alone, without a router\n")
@@ -114,16 +114,16 @@ func (f *findings) text() string {
 		wide = max(wide, len(c.Kind))
 	}
 	for _, c := range f.Ceilings {
-		fmt.Fprintf(&b, "  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value),
+		b.printf("  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value),
 			c.Note)
 	}
 	if t := f.Timer; t != nil && t.Probes > 0 {
-		fmt.Fprintf(&b, "\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
-		fmt.Fprintf(&b, "  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s "+
+		b.printf("\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
+		b.printf("  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s "+
 			"(%s time stamps)\n",
 			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
 			cmp.Or(t.Scheduling, "unknown"), unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
-		fmt.Fprintf(&b, "  clock source %s; a reading takes %s, the smallest step seen is %s\n",
+		b.printf("  clock source %s; a reading takes %s, the smallest step seen is %s\n",
 			cmp.Or(t.ClockSource, "unknown"),
 			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))
 	}

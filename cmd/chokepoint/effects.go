@@ -70,16 +70,16 @@ ciphers, for each library and each purpose: encryption, hashes, or one use of ke
 
 // effectsText lays out the effects of one part, each of its paragraphs below an empty line.
 func effectsText(e model.Effects) string {
-	var b strings.Builder
-	rows := [][]string{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
+	var b builder
+	rows := grid{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
 	var apart []string
 	for _, x := range e.Main {
 		interval := "-"
 		if x.Ratio.Level > 0 {
 			interval = unit.Times(x.Ratio.Low) + " to " + unit.Times(x.Ratio.High)
 		}
-		rows = append(rows, []string{x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), interval,
-			strconv.Itoa(x.Settings), strconv.Itoa(x.Blocks), x.Verdict})
+		rows.add(x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), interval,
+			strconv.Itoa(x.Settings), strconv.Itoa(x.Blocks), x.Verdict)
 		if x.Apart && !slices.Contains(apart, x.Factor) {
 			apart = append(apart, x.Factor)
 		}
@@ -88,7 +88,7 @@ func effectsText(e model.Effects) string {
 		b.WriteString(strings.TrimSuffix("\n"+e.Of, "\n") + "\n" + table(rows, 0))
 	}
 	for _, name := range apart {
-		fmt.Fprintf(&b, "\n%s: no setting has all levels: each ratio is of other settings, and does not "+
+		b.printf("\n%s: no setting has all levels: each ratio is of other settings, and does not "+
 			"compare with the next\n", name)
 	}
 	b.WriteString(paragraph(each(e.Interactions, model.Interaction.Text)))
@@ -102,7 +102,7 @@ func effectsText(e model.Effects) string {
 			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(x.Rate/most),
 				metrics.Say(cmp.Or(e.Metric, metrics.Goodput), x.Rate)))
 		}
-		fmt.Fprintf(&b, "\nrate by %s%s\n%s", strings.Join(c.Factors, " and "), settingsOf(c), table(rows, 0))
+		b.printf("\nrate by %s%s\n%s", strings.Join(c.Factors, " and "), settingsOf(c), table(rows, 0))
 	}
 	return b.String()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -31,7 +30,7 @@ func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpTe
 
 // helpText is a command's description, how it is used, its commands and flags, and the codes it exits with.
 func helpText(cmd *cobra.Command) string {
-	var b strings.Builder
+	var b builder
 	b.WriteString(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
 	if subs := cmd.Commands(); len(subs) > 0 {
 		b.WriteString("\nCOMMANDS\n")
@@ -41,7 +40,7 @@ func helpText(cmd *cobra.Command) string {
 		}
 		for _, c := range subs {
 			if !c.Hidden {
-				fmt.Fprintf(&b, "  %-*s  %s\n", width, c.Name(), c.Short)
+				b.printf("  %-*s  %s\n", width, c.Name(), c.Short)
 			}
 		}
 	}
@@ -62,10 +61,10 @@ func useLine(cmd *cobra.Command) string {
 // exitStatus lists the codes of a command in words; the program's help has those of all.
 func exitStatus(cmd *cobra.Command) string {
 	codes := exitCodes(cmd)
-	var b strings.Builder
+	var b builder
 	for _, m := range exitMeanings {
 		if slices.Contains(codes, m.code) {
-			fmt.Fprintf(&b, "  %3d  %s\n", m.code, meaning(cmd, m.code, m.text))
+			b.printf("  %3d  %s\n", m.code, meaning(cmd, m.code, m.text))
 		}
 	}
 	return b.String()

@@ -243,7 +243,7 @@ func addNote(ctx context.Context, run string, note store.Note, said string, p *p
 	if err := errors.Join(st.AddNote(ctx, run, note), st.Close()); err != nil {
 		return err
 	}
-	return write(p.Out, check.Plain(said)+"\n")
+	return p.print(check.Plain(said) + "\n")
 }
 
 // imported is the run that something is imported into: its router that nothing watched, and what its trials

@@ -93,15 +93,15 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	if p.json {
 		return printLine(p.Out, shown)
 	}
-	var rows [][]string
+	var rows grid
 	for _, n := range t.Nodes {
 		addresses := strings.Trim(strings.ReplaceAll(fmt.Sprint(shown.Addresses[n.Name]), " ", "  "), "[]")
-		rows = append(rows, []string{"  " + n.Name, addresses})
+		rows.add("  "+n.Name, addresses)
 	}
 	if l.Note != "" {
 		p.note("%s", l.Note)
 	}
-	return write(p.Out, fmt.Sprintf("lab %s is up: %s\n%schokepoint run --attach %s measures on it; "+
+	return p.print(fmt.Sprintf("lab %s is up: %s\n%schokepoint run --attach %s measures on it; "+
 		"chokepoint lab down %s ends it\n", id, t.Name, table(rows, 0), id, id))
 }
 
@@ -220,7 +220,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 			}
 			return err
 		}
-		if err := errors.Join(write(p.Out, string(m.Out)), write(p.Err, string(m.Err))); err != nil {
+		if err := errors.Join(p.print(string(m.Out)), write(p.Err, string(m.Err))); err != nil {
 			return err
 		}
 		if m.Exit != nil && *m.Exit != 0 {
@@ -241,7 +241,7 @@ func newLabDownCommand(p *program) *cobra.Command {
 				return app.Dirty(err)
 			}
 			p.Dirs.ClearRuntime()
-			return write(p.Out, "lab "+i.ID+" is down\n")
+			return p.print("lab " + i.ID + " is down\n")
 		},
 	}
 }
@@ -254,15 +254,15 @@ Labs whose owner lives are never touched.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer p.Dirs.ClearRuntime()
 			r, err := lab.Restore(cmd.Context(), p.Dirs.Journals(), p.AgentProgram, p.Dirs.AllLabs()...)
-			var b strings.Builder
+			var b builder
 			for _, u := range r.Undone {
-				fmt.Fprintln(&b, u)
+				b.printf("%s\n", u)
 			}
 			for _, o := range r.Living {
-				fmt.Fprintf(&b, "left run %s alone: it is still running\n", o)
+				b.printf("left run %s alone: it is still running\n", o)
 			}
 			for _, id := range r.Held {
-				fmt.Fprintf(&b, "left lab %s alone: a run is using it; restore again when that has "+
+				b.printf("left lab %s alone: a run is using it; restore again when that has "+
 					"ended\n", id)
 			}
 			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {

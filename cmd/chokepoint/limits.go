@@ -298,18 +298,18 @@ func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetL
 }
 
 func (l limits) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "tunnel %s, packets of up to %d bytes, on a line of %s with an MTU of %d\n",
+	var b builder
+	b.printf("tunnel %s, packets of up to %d bytes, on a line of %s with an MTU of %d\n",
 		l.Tunnel, l.MTU, unit.Bitrate(l.LinkRate), l.LinkMTU)
 	for _, c := range l.Carriers {
-		fmt.Fprintf(&b, "  carried by %s with an MTU of %d\n", c.Tunnel, c.MTU)
+		b.printf("  carried by %s with an MTU of %d\n", c.Tunnel, c.MTU)
 	}
 	b.WriteString("\n")
-	rows := [][]string{{"", "packet", "payload", "on the wire", "packets", "goodput", "of the line", ""}}
+	rows := grid{{"", "packet", "payload", "on the wire", "packets", "goodput", "of the line", ""}}
 	row := func(name string, p packetLimit) {
-		rows = append(rows, []string{name, fmt.Sprint(p.Packet, " B"), fmt.Sprint(p.Payload, " B"),
+		rows.add(name, fmt.Sprint(p.Packet, " B"), fmt.Sprint(p.Payload, " B"),
 			fmt.Sprint(p.Wire, " B"), unit.PacketRate(p.Rate).String(), unit.Bitrate(p.Goodput).String(),
-			unit.Percent(p.Ratio), ""})
+			unit.Percent(p.Ratio), "")
 	}
 	row("TCP", l.TCP)
 	for _, p := range l.UDP {
@@ -320,7 +320,7 @@ func (l limits) text() string {
 	}
 	b.WriteString(table(rows, tabwriter.AlignRight))
 	if len(l.MTUs) > 0 {
-		rows = [][]string{{"", "MTU", "TCP goodput", "less", "fragments", ""}}
+		rows = grid{{"", "MTU", "TCP goodput", "less", "fragments", ""}}
 		for _, m := range l.MTUs {
 			var notes []string
 			less := unit.Percent(m.Loss)
@@ -330,8 +330,8 @@ func (l limits) text() string {
 			if m.MTU == l.FittingMTU {
 				notes = append(notes, "largest whole")
 			}
-			rows = append(rows, []string{strings.Join(notes, ", "), fmt.Sprint(m.MTU, " B"),
-				unit.Bitrate(m.Goodput).String(), less, fmt.Sprint(m.Fragments), ""})
+			rows.add(strings.Join(notes, ", "), fmt.Sprint(m.MTU, " B"),
+				unit.Bitrate(m.Goodput).String(), less, fmt.Sprint(m.Fragments), "")
 		}
 		b.WriteString("\n" + trimmed(table(rows, tabwriter.AlignRight)))
 	}
@@ -340,26 +340,26 @@ func (l limits) text() string {
 		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
 			"bytes", l.Fragments, strings.Join(each(l.pieces, strconv.Itoa), ", "))
 	}
-	fmt.Fprintf(&b, "\n%s\n%s", whole, picture(l.Packet))
+	b.printf("\n%s\n%s", whole, picture(l.Packet))
 	switch {
 	case l.Fragments > 1:
-		fmt.Fprintf(&b, "\nFull packets are sent as %d fragments; the largest that fits whole has %d "+
+		b.printf("\nFull packets are sent as %d fragments; the largest that fits whole has %d "+
 			"bytes.\n", l.Fragments, l.FittingMTU)
 	case l.FittingMTU > l.MTU:
-		fmt.Fprintf(&b, "\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
+		b.printf("\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
 	}
 	return b.String()
 }
 
 // picture is a packet, layer by layer: each part a row, with its first and last byte.
 func picture(parts []overhead.Part) string {
-	rows, at, whole := [][]string{{"", "bytes", "from", "to", ""}}, 0, 0
+	rows, at, whole := grid{{"", "bytes", "from", "to", ""}}, 0, 0
 	for _, p := range parts {
 		whole += p.Bytes
 	}
 	for _, p := range parts {
-		rows = append(rows, []string{"  " + p.Name, fmt.Sprint(p.Bytes), fmt.Sprint(at),
-			fmt.Sprint(at + p.Bytes - 1), bar(float64(p.Bytes) / float64(whole))})
+		rows.add("  "+p.Name, fmt.Sprint(p.Bytes), fmt.Sprint(at),
+			fmt.Sprint(at+p.Bytes-1), bar(float64(p.Bytes)/float64(whole)))
 		at += p.Bytes
 	}
 	return trimmed(table(rows, 0))

@@ -36,7 +36,7 @@ func manPages(p *program, cmd *cobra.Command, dir string) error {
 	if err := userfile.Put(userfile.Create, file, []byte(manPage(cmd))); err != nil {
 		return err
 	}
-	if err := write(p.Out, file+"\n"); err != nil {
+	if err := p.print(file + "\n"); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {
@@ -51,14 +51,14 @@ func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandP
 
 // manPage is the help of a command in the macros of man(7).
 func manPage(cmd *cobra.Command) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %q 1 \"\" \"chokepoint\" \"User Commands\"\n.SH NAME\n%s \\- %s\n",
+	var b builder
+	b.printf(".TH %q 1 \"\" \"chokepoint\" \"User Commands\"\n.SH NAME\n%s \\- %s\n",
 		strings.ToUpper(manName(cmd)), manName(cmd), roff(cmd.Short))
 	about, rest, _ := strings.Cut(helpText(cmd), "\n\nUSAGE\n")
-	fmt.Fprintf(&b, ".SH DESCRIPTION\n%s", strings.ReplaceAll(roff(about+"\n"), "\n\n", "\n.PP\n"))
+	b.printf(".SH DESCRIPTION\n%s", strings.ReplaceAll(roff(about+"\n"), "\n\n", "\n.PP\n"))
 	for section := range strings.SplitSeq("USAGE\n"+rest, "\n\n") {
 		title, text, _ := strings.Cut(section, "\n")
-		fmt.Fprintf(&b, ".SH %q\n.nf\n%s\n.fi\n", title, roff(strings.TrimRight(text, "\n")))
+		b.printf(".SH %q\n.nf\n%s\n.fi\n", title, roff(strings.TrimRight(text, "\n")))
 	}
 	return b.String()
 }

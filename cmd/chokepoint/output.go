@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -34,6 +33,14 @@ func write(w io.Writer, text string) error {
 	return nil
 }
 
+// print writes a result to standard output.
+func (s streams) print(text string) error { return write(s.Out, text) }
+
+// builder collects what a command prints.
+type builder struct{ strings.Builder }
+
+func (b *builder) printf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
+
 // printLine writes a document on one line.
 func printLine(w io.Writer, v any) error { return printIndented(w, v, "") }
 
@@ -52,7 +59,7 @@ func (p *program) document(v any, text string) error {
 	if p.json {
 		return printIndented(p.Out, v, "  ")
 	}
-	return write(p.Out, check.Plain(text))
+	return p.print(check.Plain(text))
 }
 
 // line prints a command's result: a document on one line with --json, else text.
@@ -63,17 +70,17 @@ func (p *program) coloured(v any, text string) error {
 	if p.json {
 		return printLine(p.Out, v)
 	}
-	return write(p.Out, text)
+	return p.print(text)
 }
 
 // printList writes one JSON object per item with --json, else a table of their rows below a head.
 func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
 	if !p.json {
-		rows := each(items, row)
+		var all grid
 		if len(items) > 0 && head != nil {
-			rows = slices.Insert(rows, 0, head)
+			all.add(head...)
 		}
-		return write(p.Out, table(rows, 0))
+		return p.print(table(append(all, each(items, row)...), 0))
 	}
 	for _, item := range items {
 		if err := printLine(p.Out, item); err != nil {
@@ -100,8 +107,13 @@ func paragraph(lines []string) string {
 	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
+// grid holds the rows of a table.
+type grid [][]string
+
+func (g *grid) add(cells ...string) { *g = append(*g, cells) }
+
 // table lays rows out in columns, with the flags of text/tabwriter.
-func table(rows [][]string, flags uint) string {
+func table(rows grid, flags uint) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', flags)
 	for _, r := range rows {

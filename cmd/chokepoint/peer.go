@@ -160,11 +160,11 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 			return err
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of "+
+	var b builder
+	b.printf("listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of "+
 		"this machine\n", o.port, o.data)
 	for _, a := range own {
-		fmt.Fprintf(&b, "  %s\n", a)
+		b.printf("  %s\n", a)
 	}
 	secret := "code\n  " + pair.Text(code) + "\n"
 	if o.codeFile != "" {
@@ -174,7 +174,7 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 		secret = "code\n  in " + o.codeFile + "\n"
 	}
 	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run --peer " + o.target(own) + "\n")
-	return write(p.Out, b.String())
+	return p.print(b.String())
 }
 
 // target is how the other machine most likely reaches this one.

@@ -80,7 +80,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 				return app.Usage("built-in plans: "+
 					strings.Join(plan.BuiltIns(), ", "), "there is no built-in plan %s", args[0])
 			}
-			return write(p.Out, string(data))
+			return p.print(string(data))
 		},
 	}
 }
@@ -189,9 +189,9 @@ func expandPlan(p *plan.Plan) expanded {
 
 // planHead is what a plan amounts to: its size, what all cells share, and what is left out, with the reasons.
 func planHead(p *plan.Plan) string {
-	var b strings.Builder
+	var b builder
 	d := p.Design
-	fmt.Fprintf(&b, "plan %s: %s\n", d.Name, planSize(p))
+	b.printf("plan %s: %s\n", d.Name, planSize(p))
 	m := d.Method
 	measured := m.Duration.String() + " measured"
 	if m.Search != nil {
@@ -200,7 +200,7 @@ func planHead(p *plan.Plan) string {
 			measured += ", " + m.Duration.String() + " of a share of what it found"
 		}
 	}
-	fmt.Fprintf(&b, "each trial: %s of warm-up, %s, %s of pause; order: %s, seed %d\n",
+	b.printf("each trial: %s of warm-up, %s, %s of pause; order: %s, seed %d\n",
 		m.Warmup, measured, m.Cooldown, m.Order, m.Seed)
 	varying := varyingFactors(p.Cells())
 	if len(p.Cells()) > 0 {
@@ -208,10 +208,10 @@ func planHead(p *plan.Plan) string {
 		for _, name := range varying {
 			delete(common, name)
 		}
-		fmt.Fprintf(&b, "in every cell: %s\n", common.Key())
+		b.printf("in every cell: %s\n", common.Key())
 	}
 	if levels := p.Firmwares(); len(levels) > 0 {
-		fmt.Fprintf(&b, "firmware: %s: unless the router tells that version, your step installs it before "+
+		b.printf("firmware: %s: unless the router tells that version, your step installs it before "+
 			"the first trial of it\n", strings.Join(levels, ", then "))
 	}
 	for _, note := range p.Notes() {
@@ -219,7 +219,7 @@ func planHead(p *plan.Plan) string {
 		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // nothing dropped
 			word = "note"
 		}
-		fmt.Fprintf(&b, "%s: %s\n", word, note)
+		b.printf("%s: %s\n", word, note)
 	}
 	all := slices.Clone(p.Cells())
 	for _, sk := range p.Skipped() {
@@ -236,13 +236,13 @@ func planHead(p *plan.Plan) string {
 			}
 			return same
 		})
-		fmt.Fprintf(&b, "skipped: %s: %s\n", groupText(cells, apart), sk.Reason)
+		b.printf("skipped: %s: %s\n", groupText(cells, apart), sk.Reason)
 		if sk.Hint != "" {
-			fmt.Fprintf(&b, "  to make it possible: %s\n", sk.Hint)
+			b.printf("  to make it possible: %s\n", sk.Hint)
 		}
 	}
 	for _, cut := range d.Cuts {
-		fmt.Fprintf(&b, "cut to fit: %s\n", cut)
+		b.printf("cut to fit: %s\n", cut)
 	}
 	return b.String()
 }

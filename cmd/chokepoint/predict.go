@@ -145,20 +145,20 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))
 	s.Uncounted = uncounted(&catalogue.Catalogue{Speeds: slices.DeleteFunc(slices.Clone(aside.Speeds),
 		func(s catalogue.Speed) bool { return s.Algorithm != algorithm })}, device)
-	var b strings.Builder
-	fmt.Fprintf(&b, "device %s, %s on one core\n", s.Device, s.Algorithm)
+	var b builder
+	b.printf("device %s, %s on one core\n", s.Device, s.Algorithm)
 	for _, x := range s.Measured {
-		fmt.Fprintf(&b, "\nmeasured: %s, %s\n", speedWords(x), x.Source)
+		b.printf("\nmeasured: %s, %s\n", speedWords(x), x.Source)
 	}
 	for _, x := range s.Scaled {
-		fmt.Fprintf(&b, "\nat %g MHz: %s\n  assumes: a byte or an operation takes as many cycles; no error "+
+		b.printf("\nat %g MHz: %s\n  assumes: a byte or an operation takes as many cycles; no error "+
 			"of that is known\n", s.ClockMHz, speedWords(x))
 	}
 	if s.Refused != "" {
-		fmt.Fprintf(&b, "\nrefused: %s\n", s.Refused)
+		b.printf("\nrefused: %s\n", s.Refused)
 	}
 	if s.Uncounted != "" {
-		fmt.Fprintf(&b, "\n%s\n", s.Uncounted)
+		b.printf("\n%s\n", s.Uncounted)
 	}
 	if err := p.document(s, b.String()); err != nil {
 		return err
@@ -182,18 +182,18 @@ func speedWords(s catalogue.Speed) string {
 }
 
 func predictionText(p model.Prediction) string {
-	var b strings.Builder
+	var b builder
 	b.WriteString(model.Words(p.Question) + "\n")
 	for i, r := range p.Measured {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "measured: %s, %s, %s", r.Rate(), r.How(), r.Source)
+		b.printf("measured: %s, %s, %s", r.Rate(), r.How(), r.Source)
 		if words := r.Conditions(); words != "" {
-			fmt.Fprintf(&b, " (%s)", words)
+			b.printf(" (%s)", words)
 		}
 		if len(r.Unstated) > 0 {
-			fmt.Fprintf(&b, "; not stated: %s", strings.Join(r.Unstated, ", "))
+			b.printf("; not stated: %s", strings.Join(r.Unstated, ", "))
 		}
 		if r.Impossible {
 			b.WriteString("; impossible: more than its link carries")
@@ -201,7 +201,7 @@ func predictionText(p model.Prediction) string {
 		b.WriteString("\n")
 	}
 	for _, e := range p.Estimates {
-		fmt.Fprintf(&b, "\nmodel %s: %s", e.From(), unit.Bitrate(e.GoodputBps))
+		b.printf("\nmodel %s: %s", e.From(), unit.Bitrate(e.GoodputBps))
 		if words := e.Range(); words != "" {
 			b.WriteString(", " + words)
 		}
@@ -213,7 +213,7 @@ func predictionText(p model.Prediction) string {
 			if s.N < 10 {
 				share = "all"
 			}
-			fmt.Fprintf(&b, "\n  errors: on %s %s are from %s to %s, the median is %s",
+			b.printf("\n  errors: on %s %s are from %s to %s, the median is %s",
 				unit.Count(s.N, s.Of), share, signed(s.Low), signed(s.High), unit.Percent(s.Typical))
 		}
 		b.WriteString("\n")
@@ -225,7 +225,7 @@ func predictionText(p model.Prediction) string {
 		}
 	}
 	if p.AtMostBps > 0 {
-		fmt.Fprintf(&b, "\nat most %s, by %s\n", unit.Bitrate(p.AtMostBps), p.AtMost)
+		b.printf("\nat most %s, by %s\n", unit.Bitrate(p.AtMostBps), p.AtMost)
 	}
 	b.WriteString(paragraph(each(p.Refused, func(r model.Refusal) string {
 		return "model " + r.Model + " refuses: " + r.Reason
@@ -238,7 +238,7 @@ func predictionText(p model.Prediction) string {
 		return fmt.Sprintf("power%s: %s, load %s, %s", of, cmp.Or(w.Watts(), "not given"), w.Load, w.Source)
 	})))
 	if p.Uncounted != "" {
-		fmt.Fprintf(&b, "\n%s\n", p.Uncounted)
+		b.printf("\n%s\n", p.Uncounted)
 	}
 	return b.String()
 }

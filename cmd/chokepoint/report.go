@@ -118,7 +118,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		if err != nil {
 			return err
 		}
-		return write(p.Out, string(content))
+		return p.print(string(content))
 	}
 	file, create, err := p.Dirs.Place(doc.Run.ID, o.file, name)
 	if o.file == "" && !app.CanWrite(p.Dirs.Data) && !app.CanWrite(filepath.Dir(file)) {
@@ -140,5 +140,5 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if err != nil {
 		return err
 	}
-	return write(p.Out, file+"\n")
+	return p.print(file + "\n")
 }

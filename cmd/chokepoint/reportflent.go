@@ -87,7 +87,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 func (p *program) writeTrial(create func(string) (*userfile.File, error), file, trial string, several bool,
 	content []byte) error {
 	if file == standard {
-		return write(p.Out, string(content))
+		return p.print(string(content))
 	}
 	if several {
 		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
@@ -95,7 +95,7 @@ func (p *program) writeTrial(create func(string) (*userfile.File, error), file, 
 	if err := userfile.Put(create, file, content); err != nil {
 		return err
 	}
-	return write(p.Out, file+"\n")
+	return p.print(file + "\n")
 }
 
 // probeWords say what a trial's round trips are of.

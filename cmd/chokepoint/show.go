@@ -21,13 +21,13 @@ computed anew from what was measured.`,
 				return err
 			}
 			if !p.json {
-				return write(p.Out, p.laidOut(doc, report.Text))
+				return p.print(p.laidOut(doc, report.Text))
 			}
 			content, err := report.JSON(doc)
 			if err != nil {
 				return err
 			}
-			return write(p.Out, string(content))
+			return p.print(string(content))
 		},
 	}, "print one JSON document")
 }

@@ -44,7 +44,7 @@ empty, or such a site, of which only the pages are replaced.`,
 			if err != nil {
 				return err
 			}
-			return write(p.Out, index+"\n")
+			return p.print(index + "\n")
 		},
 	}
 	addBundles(cmd, &bundles)

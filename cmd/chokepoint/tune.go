@@ -136,9 +136,9 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 
 // changesText lists changes with their reasons.
 func changesText(all []tuning.Change) string {
-	rows := [][]string{{"CHANGE", "WHY", "RISK"}}
+	rows := grid{{"CHANGE", "WHY", "RISK"}}
 	for _, c := range all {
-		rows = append(rows, []string{c.String(), c.Why, cmp.Or(c.Risk, "–")})
+		rows.add(c.String(), c.Why, cmp.Or(c.Risk, "–"))
 	}
 	return table(rows, 0)
 }

@@ -112,5 +112,5 @@ func (s *glances) show(g *analysis.Glance) error {
 		text += "\n"
 	}
 	s.lines = strings.Count(text, "\n")
-	return write(s.p.Out, text)
+	return s.p.print(text)
 }
