@@ -65,7 +65,7 @@ func cipherAdvice(c *catalogue.Catalogue) string {
 }
 
 func speedRow(s catalogue.Speed) []string {
-	return []string{s.Device, s.Algorithm, s.Operation, s.Text(), orUnsaid(s.Block, " B"), s.Source,
+	return []string{s.Device, s.Algorithm, s.Operation, s.Text(), orDash(s.Block, " B"), s.Source,
 		cmp.Or(s.Mode, "-")}
 }
 
@@ -93,11 +93,11 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 }
 
 func deviceRow(d catalogue.Device) []string {
-	return []string{d.Name, d.SoC, d.Arch, orUnsaid(d.Cores, ""), orUnsaid(d.ClockMHz, " MHz"),
+	return []string{d.Name, d.SoC, d.Arch, orDash(d.Cores, ""), orDash(d.ClockMHz, " MHz"),
 		cmp.Or(d.Port, "-"), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
 }
 
-func orUnsaid(n int, unit string) string {
+func orDash(n int, unit string) string {
 	if n == 0 {
 		return "-"
 	}
@@ -247,11 +247,11 @@ func resultRow(r catalogue.Result) []string {
 			cpu = fmt.Sprintf("%.3g to %.3g %%", *r.CPULow*100, *r.CPUHigh*100)
 		}
 	}
-	size := orUnsaid(r.MTU, "")
+	size := orDash(r.MTU, "")
 	if r.Packet > 0 {
 		size = fmt.Sprint("packet ", r.Packet)
 	}
-	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
+	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orDash(r.Streams, ""), size,
 		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, howOf(r),
 		r.Source}
 }
@@ -308,7 +308,7 @@ type beside struct {
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
 // ratioOf is b ÷ a, and what only one of them states; 0 where they differ in more than may be left aside.
-func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unsaid []string) {
+func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unstated []string) {
 	differ, onlyA, onlyB := model.Differs(a, b)
 	if a.GoodputBps == nil || b.GoodputBps == nil || *a.GoodputBps == 0 ||
 		slices.ContainsFunc(differ, func(name string) bool { return !slices.Contains(aside, name) }) {
@@ -330,8 +330,8 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 	var pairs []pair
 	for _, a := range of {
 		for _, b := range against {
-			if ratio, unsaid := ratioOf(a, b, []string{"device", "source", "measured"}); ratio > 0 {
-				pairs = append(pairs, pair{a, b, ratio, unsaid})
+			if ratio, unstated := ratioOf(a, b, []string{"device", "source", "measured"}); ratio > 0 {
+				pairs = append(pairs, pair{a, b, ratio, unstated})
 			}
 		}
 	}
@@ -358,8 +358,8 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	var pairs []beside
 	for _, r := range rows {
 		for _, o := range own {
-			if ratio, unsaid := ratioOf(r, o.Result, circumstances); ratio > 0 {
-				pairs = append(pairs, beside{r, o, ratio, unsaid})
+			if ratio, unstated := ratioOf(r, o.Result, circumstances); ratio > 0 {
+				pairs = append(pairs, beside{r, o, ratio, unstated})
 			}
 		}
 	}

@@ -155,7 +155,7 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 		s := x.Published
 		own := s
 		own.Value = &x.Own.Median
-		return []string{s.Device, s.Algorithm, s.Operation, orUnsaid(s.Block, " B"), s.Text(), x.Own.Label,
+		return []string{s.Device, s.Algorithm, s.Operation, orDash(s.Block, " B"), s.Text(), x.Own.Label,
 			own.Text(), ratioText(x.Ratio), spanText(x.Low, x.High, x.Own.N), x.Own.Grade,
 			cmp.Or(x.Differs, "openssl -evp")}
 	})

@@ -148,12 +148,12 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 		if !slices.Contains(headline[:], x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
 		}
-		metric, say := metrics.Label(x.Metric), ratioText
+		metric, format := metrics.Label(x.Metric), ratioText
 		if x.Difference {
 			metric += ", B − A"
-			say = func(v float64) string { return metrics.Say(x.Metric, v) }
+			format = func(v float64) string { return metrics.Say(x.Metric, v) }
 		}
-		interval := say(x.Low) + " to " + say(x.High)
+		interval := format(x.Low) + " to " + format(x.High)
 		if x.Interval == statistics.IntervalSingle {
 			interval = "-"
 		}
@@ -171,7 +171,7 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 		if x.Why != "" {
 			verdict += ": " + x.Why
 		}
-		rows.add(labels[x.Factors.Key()], metric, side(x.A), side(x.B), say(x.Ratio),
+		rows.add(labels[x.Factors.Key()], metric, side(x.A), side(x.B), format(x.Ratio),
 			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), verdict)
 	}
 	return rows

@@ -90,7 +90,7 @@ report, compare and catalog add.`,
 }
 
 func (o *cryptoOptions) check(cmd *cobra.Command) error {
-	if err := judgeMachine(o.machines.Router.At); err != nil {
+	if err := checkPlace(o.machines.Router.At); err != nil {
 		return app.Usage(check.HintOf(err), "--on: %v", err)
 	}
 	if !cmd.Flags().Changed("seed") {

@@ -71,15 +71,15 @@ func (e *exitError) Unwrap() error { return e.err }
 // interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
 // canceled" says nothing. What can be done about it stays.
 func interruptedBy(err error) error {
-	said := app.ErrInterrupted
+	cause := app.ErrInterrupted
 	rest := slices.DeleteFunc(leaves(err), func(e error) bool {
 		gone := errors.Is(e, context.Canceled) || errors.Is(e, app.ErrInterrupted)
 		if h := hints(e); gone && len(h) > 0 {
-			said = check.WithHint(said, h[0])
+			cause = check.WithHint(cause, h[0])
 		}
 		return gone
 	})
-	return errors.Join(append([]error{&exitError{codeInterrupted, said}}, rest...)...)
+	return errors.Join(append([]error{&exitError{codeInterrupted, cause}}, rest...)...)
 }
 
 // leaves takes joined errors apart.
@@ -132,7 +132,7 @@ func leafCode(err error) int {
 // printError tells what went wrong, one line for each error, and below it what can be done about it, once;
 // as one object where output is for programs.
 func printError(w io.Writer, err error, code int, asJSON bool) {
-	said := struct {
+	report := struct {
 		Errors []string `json:"errors"`
 		Hints  []string `json:"hints"`
 		Exit   int      `json:"exit"`
@@ -143,17 +143,17 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 			continue
 		}
 		text += "chokepoint: error: " + check.Plain(e.Error()) + "\n"
-		said.Errors = append(said.Errors, check.Plain(e.Error()))
+		report.Errors = append(report.Errors, check.Plain(e.Error()))
 		for _, h := range hints(e) {
 			h = check.Plain(h)
-			if !slices.Contains(said.Hints, h) {
-				said.Hints = append(said.Hints, h)
+			if !slices.Contains(report.Hints, h) {
+				report.Hints = append(report.Hints, h)
 				text += "hint: " + h + "\n"
 			}
 		}
 	}
 	if asJSON {
-		_ = printLine(w, said) // nowhere is left to complain
+		_ = printLine(w, report) // nowhere is left to complain
 		return
 	}
 	_, _ = io.WriteString(w, text)

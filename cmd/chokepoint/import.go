@@ -162,14 +162,14 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 		}
 	}
 	text, err := within(ctx, func() ([]byte, error) {
-		return io.ReadAll(io.LimitReader(stdin, foreign.MostText+1))
+		return io.ReadAll(io.LimitReader(stdin, foreign.MaxText+1))
 	})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("import %s: %w", in.name, err)
-	case len(text) > foreign.MostText:
+	case len(text) > foreign.MaxText:
 		return nil, app.Usage("a recording of chokepoint-agent may be larger as a file",
-			"import %s: it is larger than %d MiB", in.name, foreign.MostText>>20)
+			"import %s: it is larger than %d MiB", in.name, foreign.MaxText>>20)
 	}
 	in.seeker = bytes.NewReader(text)
 	return in, nil
@@ -208,11 +208,11 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 	if err != nil {
 		return err
 	}
-	note, said, err := to.noteOf(in, in.name, clockWrong)
+	note, summary, err := to.noteOf(in, in.name, clockWrong)
 	if err != nil {
 		return err
 	}
-	return addNote(ctx, to.run.ID, note, said, p)
+	return addNote(ctx, to.run.ID, note, summary, p)
 }
 
 // undoImport takes back what was imported into a run.
@@ -231,11 +231,11 @@ func undoImport(ctx context.Context, into string, p *program) error {
 		return app.Usage("chokepoint list shows the runs, --into names one",
 			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
-	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", to.router, to.run.ID)
-	return addNote(ctx, to.run.ID, store.Note{ForgetSamples: to.router, ForgetFacts: to.router}, said, p)
+	summary := fmt.Sprintf("what was imported about the %s of run %s is taken back", to.router, to.run.ID)
+	return addNote(ctx, to.run.ID, store.Note{ForgetSamples: to.router, ForgetFacts: to.router}, summary, p)
 }
 
-func addNote(ctx context.Context, run string, note store.Note, said string, p *program) error {
+func addNote(ctx context.Context, run string, note store.Note, summary string, p *program) error {
 	st, err := store.Open(ctx, p.Dirs.StoreFile())
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func addNote(ctx context.Context, run string, note store.Note, said string, p *p
 	if err := errors.Join(st.AddNote(ctx, run, note), st.Close()); err != nil {
 		return err
 	}
-	return p.print(check.Plain(said) + "\n")
+	return p.print(check.Plain(summary) + "\n")
 }
 
 // imported is the run that something is imported into: its router that nothing watched, and what its trials
@@ -330,7 +330,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	}
 	var keep func(probe string, at int64) bool
 	thinned := ""
-	if printed.Values > mostImported {
+	if printed.Values > maxImported {
 		thin := to.carriage.Thinner()
 		keep = func(probe string, at int64) bool { return thin(probe, at-a.Offset) }
 		thinned = "; it is long: of each trial's samples some are kept, and none from between them"
@@ -341,31 +341,31 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	im := record.Import{Node: to.router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
 		Samples: printed.Samples, Log: printed.Log}
 	sources := onOurClock(&im)
-	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s%s",
+	summary := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s%s",
 		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), to.router,
 		to.carriage.Covered(im), unit.Count(to.carriage.Trials(), "trial"), to.run.ID, clock, thinned)
 	if printed.Cut {
-		said += "; the last line is incomplete and was left out"
+		summary += "; the last line is incomplete and was left out"
 	}
 	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
 		"own probe wrote; its clock was %s%s", to.router, name, clock, thinned)}
 	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat},
-		ForgetSamples: to.router}, said, nil
+		ForgetSamples: to.router}, summary, nil
 }
 
-// mostImported is how many values are kept of an import as they are: 16 MB.
-const mostImported = 2 << 20
+// maxImported is how many values are kept of an import as they are: 16 MB.
+const maxImported = 2 << 20
 
-// mostFacts bounds the text of chokepoint-agent environment, in bytes.
-const mostFacts = 1 << 20
+// maxFacts bounds the text of chokepoint-agent environment, in bytes.
+const maxFacts = 1 << 20
 
 // factsIn are those of a text of chokepoint-agent environment; of another there are none.
 func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 	if _, err = text.Seek(0, io.SeekStart); err != nil {
 		return e, err
 	}
-	b, err := io.ReadAll(io.LimitReader(text, mostFacts+1))
-	if err != nil || len(b) > mostFacts {
+	b, err := io.ReadAll(io.LimitReader(text, maxFacts+1))
+	if err != nil || len(b) > maxFacts {
 		return e, err
 	}
 	if json.NewDecoder(bytes.NewReader(check.PlainJSON(b))).Decode(&e) != nil {

@@ -195,8 +195,8 @@ func TestImportStandardInput(t *testing.T) {
 	}
 	endless := &counted{}
 	_, err := openImport(t.Context(), standard, endless)
-	if !errors.Is(err, app.ErrUsage) || endless.n > foreign.MostText+1 {
+	if !errors.Is(err, app.ErrUsage) || endless.n > foreign.MaxText+1 {
 		t.Errorf("without end: got %v after %d bytes, want a refusal after %d", err, endless.n,
-			foreign.MostText)
+			foreign.MaxText)
 	}
 }

@@ -83,10 +83,10 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	said := fmt.Sprintf("run %s: %s in %s, measured by %s", run.ID, unit.Count(len(trials), "trial"),
+	summary := fmt.Sprintf("run %s: %s in %s, measured by %s", run.ID, unit.Count(len(trials), "trial"),
 		unit.Count(len(run.Design.Cells), "cell"), strings.Join(run.ImportedFrom, ", "))
 	for _, c := range run.Caveats {
-		said += "\n" + c.Text
+		summary += "\n" + c.Text
 	}
 	out := importedRun{Run: run.ID, Trials: len(trials), Cells: len(run.Design.Cells), From: run.ImportedFrom}
 	for _, c := range run.Caveats {
@@ -94,7 +94,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 			out.LeftOut = append(out.LeftOut, c.Text)
 		}
 	}
-	return p.line(out, said+"\n")
+	return p.line(out, summary+"\n")
 }
 
 // importedRun is the line of import --json.

@@ -29,8 +29,8 @@ type intruder struct {
 	connections, garbage, datagrams, scanned, codes atomic.Int64
 }
 
-// mostHeld is how many silent connections it holds open at once.
-const mostHeld = 300
+// maxHeld is how many silent connections it holds open at once.
+const maxHeld = 300
 
 func intrude() {
 	at, err := netip.ParseAddr(os.Args[1])
@@ -83,7 +83,7 @@ func (i *intruder) connect(n int) {
 func (i *intruder) hold(c net.Conn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.held = append(i.held, c); len(i.held) > mostHeld {
+	if i.held = append(i.held, c); len(i.held) > maxHeld {
 		i.held[0].Close()
 		i.held = i.held[1:]
 	}

@@ -63,8 +63,8 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 	}
 }
 
-// judgeMachine says what is wrong with where a machine is.
-func judgeMachine(at string) error {
+// checkPlace says what is wrong with where a machine is.
+func checkPlace(at string) error {
 	if at == record.LocalMachine {
 		return nil
 	}
@@ -117,7 +117,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		if x.of.At == "" {
 			continue
 		}
-		if err := judgeMachine(x.of.At); err != nil {
+		if err := checkPlace(x.of.At); err != nil {
 			return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
 		}
 	}
@@ -221,13 +221,13 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 	return "", nil
 }
 
-// mostDevice bounds a device's name: RouterOS has long ones.
-const mostDevice = 64
+// maxDevice bounds a device's name: RouterOS has long ones.
+const maxDevice = 64
 
 // deviceLike tells what can be the name of a device on one of the systems that routers have. RouterOS has
 // names with blanks.
 func deviceLike(name string) bool {
-	return len(name) <= mostDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
+	return len(name) <= maxDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
 	})
 }

@@ -119,8 +119,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 		return errors.Join(err, ln.Close())
 	}
 	served := registry.Peer{Ports: ports, Version: app.RunVersion(), KernelLog: o.log, Bind: at}
-	told := refusals{say: p.note}
-	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: told.tell}
+	refused := refusals{note: p.note}
+	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: refused.report}
 	err = listener.Serve(ctx, ln, served.Serve)
 	if asked.Err() == nil && ctx.Err() != nil { // the provider cannot go on
 		return context.Cause(ctx)
@@ -205,39 +205,39 @@ func writeCode(file string, code host.Secret) error {
 // refusals prints who connected, and of the refused no more than a line each ten seconds for an address,
 // and one a second in all.
 type refusals struct {
-	say func(format string, args ...any)
+	note func(format string, args ...any)
 
-	mu     sync.Mutex
-	last   time.Time
-	by     map[netip.Addr]time.Time
-	unsaid int
+	mu       sync.Mutex
+	last     time.Time
+	by       map[netip.Addr]time.Time
+	unstated int
 }
 
 const (
-	sayEach = 10 * time.Second
-	sayAny  = time.Second
-	sayMost = 1000 // addresses remembered
+	reportEach  = 10 * time.Second
+	reportAny   = time.Second
+	maxReported = 1000 // addresses remembered
 )
 
-func (r *refusals) tell(from netip.AddrPort, what string) {
+func (r *refusals) report(from netip.AddrPort, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !strings.HasPrefix(what, "refused") {
-		r.say("%s: %s", from, what)
+		r.note("%s: %s", from, what)
 		return
 	}
 	now := time.Now()
-	if now.Sub(r.last) < sayAny || now.Sub(r.by[from.Addr()]) < sayEach {
-		r.unsaid++
+	if now.Sub(r.last) < reportAny || now.Sub(r.by[from.Addr()]) < reportEach {
+		r.unstated++
 		return
 	}
-	if r.by == nil || len(r.by) >= sayMost {
+	if r.by == nil || len(r.by) >= maxReported {
 		r.by = map[netip.Addr]time.Time{}
 	}
 	r.last, r.by[from.Addr()] = now, now
-	if r.unsaid > 0 {
-		what += fmt.Sprintf(" (and %s before that are not told)", unit.Count(r.unsaid, "refusal"))
-		r.unsaid = 0
+	if r.unstated > 0 {
+		what += fmt.Sprintf(" (and %s before that are not told)", unit.Count(r.unstated, "refusal"))
+		r.unstated = 0
 	}
-	r.say("%s: %s", from, what)
+	r.note("%s: %s", from, what)
 }

@@ -11,21 +11,21 @@ import (
 // TestRefusalsAreToldNowAndThen: a scan does not fill the screen, and what concerns a run is always told.
 func TestRefusalsAreToldNowAndThen(t *testing.T) {
 	var said []string
-	r := refusals{say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
+	r := refusals{note: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
 	for i := range 500 {
-		r.tell(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1), "refused: wrong code")
+		r.report(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1), "refused: wrong code")
 	}
 	if len(said) != 1 || said[0] != "192.0.2.0:1: refused: wrong code" {
 		t.Errorf("500 refusals at once: got %q, want the first", said)
 	}
 	from := netip.MustParseAddrPort("192.0.2.9:1")
-	r.tell(from, "a run has begun")
-	r.tell(from, "the run has ended")
+	r.report(from, "a run has begun")
+	r.report(from, "the run has ended")
 	if len(said) != 3 {
 		t.Errorf("a run: got %q, want both told", said)
 	}
-	r.last = r.last.Add(-2 * sayAny)
-	r.tell(from, "refused: wrong code")
+	r.last = r.last.Add(-2 * reportAny)
+	r.report(from, "refused: wrong code")
 	if !slices.ContainsFunc(said, func(s string) bool {
 		return strings.Contains(s,
 			"and 499 refusals before that are not told")

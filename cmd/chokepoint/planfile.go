@@ -40,7 +40,7 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
 	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: "+
-		"first\nrepetitions, to six if there are more, then windows,\nto "+plan.LeastWindow.String()+
+		"first\nrepetitions, to six if there are more, then windows,\nto "+plan.MinWindow.String()+
 		" if they are longer, then the cells listed last")
 	flags.BoolVar(&o.strict, "strict", false,
 		"with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")

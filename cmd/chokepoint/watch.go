@@ -24,7 +24,7 @@ type watchOptions struct {
 
 // Between two glances; a router without an agent is sampled once a second.
 const (
-	leastGlance = time.Second
+	minGlance   = time.Second
 	usualGlance = 2 * time.Second
 )
 
@@ -57,12 +57,12 @@ ssh://[USER@]HOST[:PORT].`,
 }
 
 func (o watchOptions) check() error {
-	if err := judgeMachine(o.machines.Router.At); err != nil {
+	if err := checkPlace(o.machines.Router.At); err != nil {
 		return app.Usage(check.HintOf(err), "%v", err)
 	}
 	switch {
-	case o.every < leastGlance:
-		return app.Usage("at least "+leastGlance.String(), "--interval %s", o.every)
+	case o.every < minGlance:
+		return app.Usage("at least "+minGlance.String(), "--interval %s", o.every)
 	case o.stopAfter < 0:
 		return app.Usage("a time such as 30s", "--for %s", o.stopAfter)
 	}

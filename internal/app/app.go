@@ -86,10 +86,10 @@ func (a *App) AgentProgram(ctx context.Context, arch string) (string, error) {
 	if err := Prepare(cache); err != nil {
 		return "", err
 	}
-	return vm.GuestProgram(ctx, arch, cache, vm.OwnSource(), a.say)
+	return vm.GuestProgram(ctx, arch, cache, vm.OwnSource(), a.noteText)
 }
 
-func (a *App) say(text string) { a.note("%s", text) }
+func (a *App) noteText(text string) { a.note("%s", text) }
 
 // WithJournal calls f, which may make labs of its own, with a journal of what it changes. The owner's name
 // tells other programs whose changes they are.

@@ -96,10 +96,10 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	}
 	d.Data = place("XDG_DATA_HOME", ".local/share", "data")
 	d.State = place("XDG_STATE_HOME", ".local/state", "state")
-	said := d.Note
+	note := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
-	d.Note = said // nobody looks for what can be made again
+	d.Note = note // nobody looks for what can be made again
 	return d
 }
 

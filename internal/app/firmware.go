@@ -18,8 +18,8 @@ import (
 // shown, and how much of each.
 const (
 	installTime  = 30 * time.Minute
-	mostSaid     = 200
-	mostSaidLine = 200 // bytes
+	maxLines     = 200
+	maxLineBytes = 200 // bytes
 )
 
 // installer is how the router gets another firmware: by the command of the lab file, or by hand of whoever
@@ -53,15 +53,15 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	}
 	var lines atomic.Int64
 	var last atomic.Value // on standard error
-	say := func(line string) {
+	show := func(line string) {
 		line = check.Plain(line)
-		line = line[:min(len(line), mostSaidLine)]
-		if lines.Add(1) <= mostSaid {
-			x.tell(record.Event{Event: "lab", Run: x.run.ID, Text: "firmware " + level + ": " + line})
+		line = line[:min(len(line), maxLineBytes)]
+		if lines.Add(1) <= maxLines {
+			x.emit(record.Event{Event: "lab", Run: x.run.ID, Text: "firmware " + level + ": " + line})
 		}
 	}
-	out := host.Lines(p.Stdout(), say)
-	wrong := host.Lines(p.Stderr(), func(line string) { last.Store(check.Plain(line)); say(line) })
+	out := host.Lines(p.Stdout(), show)
+	wrong := host.Lines(p.Stderr(), func(line string) { last.Store(check.Plain(line)); show(line) })
 	<-out
 	<-wrong
 	if _, err = p.Wait(); err == nil {
@@ -71,7 +71,7 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 		return fmt.Errorf("%s: %w", command[0], context.Cause(ctx))
 	}
 	if line, ok := last.Load().(string); ok {
-		return fmt.Errorf("%s: %w: %s", command[0], err, line[:min(len(line), mostSaidLine)])
+		return fmt.Errorf("%s: %w: %s", command[0], err, line[:min(len(line), maxLineBytes)])
 	}
 	return fmt.Errorf("%s: %w", command[0], err)
 }

@@ -45,7 +45,7 @@ esac`), 0o700); err != nil {
 	for level, want := range map[string]struct {
 		err string
 		n   int
-	}{"24.10.2 (x)": {"", 1}, "long": {"", mostSaid}, "wrong": {"flash.sh: exit status 3: no ", 2},
+	}{"24.10.2 (x)": {"", 1}, "long": {"", maxLines}, "wrong": {"flash.sh: exit status 3: no ", 2},
 		"slow": {"it took longer than", 1}} {
 		var h heard
 		x := &execution{sink: &h}

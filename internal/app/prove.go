@@ -25,8 +25,8 @@ const (
 	proveBlocks = 3
 	proveCopies = 3
 	proveWindow = time.Second
-	// mostTests of one finding are made, unless one refutes it before.
-	mostTests = 3
+	// maxTests of one finding are made, unless one refutes it before.
+	maxTests = 3
 )
 
 // test is an experiment with the plan that makes it.
@@ -125,7 +125,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 	cause diagnosis.Cause) (tests []test) {
 	var refused []string
 	for _, e := range cause.Experiments {
-		if len(e.Resource) != len(e.Doses) || len(tests) == mostTests {
+		if len(e.Resource) != len(e.Doses) || len(tests) == maxTests {
 			continue
 		}
 		if a.other.At != "" && e.From != diagnosis.FromTester {

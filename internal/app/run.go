@@ -171,7 +171,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		}
 		stop()
 	}
-	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
+	x.emit(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
 	if !x.began {
 		return errors.Join(Dirty(undoErr), runErr)
@@ -305,7 +305,7 @@ func owner(id string) string {
 	return "run " + id
 }
 
-func (x *execution) tell(e record.Event) {
+func (x *execution) emit(e record.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
 	}
@@ -316,7 +316,7 @@ func (x *execution) tell(e record.Event) {
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
-	c.Store, c.Sink, c.Ask, c.Done, c.Learnt = x.keeper, x.tell, x.ask, done, x.learnt
+	c.Store, c.Sink, c.Ask, c.Done, c.Learnt = x.keeper, x.emit, x.ask, done, x.learnt
 	c.LearntAfter = x.learntAfter
 	if !x.until.IsZero() {
 		c.Until = x.until.Add(-endTime)
@@ -329,7 +329,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
-	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Data: data})
+	x.emit(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err != nil {
 		return err
 	}
-	x.tell(e)
+	x.emit(e)
 	if x.before != nil {
 		if err := x.goOn(ctx); err != nil {
 			return err
@@ -351,13 +351,13 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 }
 
 // ahead tells what is to be done, once it is known what cannot be done here; and the design, where that is
-// another now than the one that was told.
-func ahead(c *trial.Campaign, told []byte) (record.Event, error) {
+// another now than the one that was sent.
+func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	data, err := json.Marshal(c.Run.Design)
 	if err != nil {
 		return record.Event{}, fmt.Errorf("encode design: %w", err)
 	}
-	if bytes.Equal(data, told) {
+	if bytes.Equal(data, sent) {
 		data = nil
 	}
 	total, left, takes := c.Ahead()
@@ -464,7 +464,7 @@ func (x *execution) waits(n int, why error) {
 	if n > 0 {
 		text = fmt.Sprintf("%s in memory, the store does not take them: %v", unit.Count(n, "trial"), why)
 	}
-	x.tell(record.Event{Event: "warning", Run: x.run.ID, Text: text})
+	x.emit(record.Event{Event: "warning", Run: x.run.ID, Text: text})
 }
 
 // shut closes what open opened. Nothing here loses a result.

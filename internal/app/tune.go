@@ -77,7 +77,7 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 	}
 	shortest := base.Design
 	shortest.Cells = shortest.Cells[:1]
-	shortest.Method.Duration = min(shortest.Method.Duration, plan.LeastWindow)
+	shortest.Method.Duration = min(shortest.Method.Duration, plan.MinWindow)
 	takes := fixed + plan.New(shortest).Estimate(RowOverhead)*rows(1)/runs
 	return Usage("give a longer --budget, or a shorter method.duration",
 		"tune within %s: one cell as found, with one change, and once more with what "+
@@ -264,17 +264,17 @@ func quiet(all []*diagnosis.Diagnosis) bool {
 
 // cores are those of the router that has the fewest, 0 if none says.
 func cores(d *analysis.Document) int {
-	least := 0
+	fewest := 0
 	for _, e := range d.Environment {
 		n, err := strconv.Atoi(e.Facts["cores"])
 		router := slices.ContainsFunc(d.Topologies, func(t record.Topology) bool {
 			return slices.Contains(t.Routers, e.Node)
 		})
-		if router && err == nil && (least == 0 || n < least) {
-			least = n
+		if router && err == nil && (fewest == 0 || n < fewest) {
+			fewest = n
 		}
 	}
-	return least
+	return fewest
 }
 
 // ParseChange reads FACTOR=LEVEL, or several, separated by semicolons.
@@ -469,7 +469,7 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	pl *plan.Plan) ([]tuning.Judged, error) {
 	t.note("tune: %s", r.Title)
-	t.guard = &guard{most: t.o.MaxDelay, tester: t.found.Tester, unfit: map[string]bool{},
+	t.guard = &guard{maxDelay: t.o.MaxDelay, tester: t.found.Tester, unfit: map[string]bool{},
 		keep: map[string]bool{}}
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
@@ -488,9 +488,9 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 // guard ends a change at once with which the traffic stops, or the delay leaves the budget by far.
 type guard struct {
 	trial.Store
-	most   time.Duration
-	tester []record.Ceiling // as found
-	keep   map[string]bool  // cells that are the router as found
+	maxDelay time.Duration
+	tester   []record.Ceiling // as found
+	keep     map[string]bool  // cells that are the router as found
 
 	mu    sync.Mutex
 	unfit map[string]bool
@@ -510,7 +510,7 @@ func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 // late says that half of the probes came back later than the budget allows above the fastest one.
 func (g *guard) late(t *record.Trial) bool {
 	rtts := metrics.Answered(t.Loaded) // sorted
-	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.most
+	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.maxDelay
 }
 
 func (g *guard) out(cell record.Factors) bool {

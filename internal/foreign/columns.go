@@ -43,7 +43,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	for at, l := range linesOf(text, 64<<10) {
 		if comment, ok := strings.CutPrefix(l, "#"); ok {
 			number, label, _ := strings.Cut(comment, ":")
-			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < mostTrials {
+			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < maxTrials {
 				labels[n] = label
 			}
 			if strings.HasPrefix(comment, " run ") && strings.Contains(comment, ", goodput in bit/s;") {
@@ -72,8 +72,8 @@ func readMinistat(text []byte) ([]Result, error) {
 			out = append(out, r)
 			numbers++
 		}
-		if len(out) > mostTrials {
-			return nil, place(text, at, fmt.Errorf("there are more than %d numbers", mostTrials))
+		if len(out) > maxTrials {
+			return nil, place(text, at, fmt.Errorf("there are more than %d numbers", maxTrials))
 		}
 	}
 	if numbers == 0 {

@@ -17,7 +17,7 @@ type crusaderTime struct {
 
 // ns is the time in nanoseconds, -1 if it cannot be one.
 func (t crusaderTime) ns() int64 {
-	if !finite(float64(t.Secs), mostSeconds) || !finite(float64(t.Nanos), 1e9) {
+	if !finite(float64(t.Secs), maxSeconds) || !finite(float64(t.Nanos), 1e9) {
 		return -1
 	}
 	return int64(float64(t.Secs))*1e9 + int64(float64(t.Nanos))
@@ -59,8 +59,8 @@ type crusaderFile struct {
 // The part of a test that crusader leaves out of its rates: a fifth of the load, two seconds at most, at the
 // beginning, and a tenth, half a second at most, at the end (its plot.rs).
 const (
-	crusaderWarmup, mostWarmup = .2, int64(2e9)
-	crusaderTail, mostTail     = .1, int64(5e8)
+	crusaderWarmup, maxWarmup = .2, int64(2e9)
+	crusaderTail, maxTail     = .1, int64(5e8)
 )
 
 // readCrusader makes a trial of each kind of test: download, upload, both.
@@ -137,7 +137,7 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 			table := record.NewTable("bytes")
 			for i, p := range s.Data {
 				at := p.Time.ns()
-				if n := len(table.T); at < 0 || !finite(float64(p.Bytes), mostRate) || n > 0 &&
+				if n := len(table.T); at < 0 || !finite(float64(p.Bytes), maxRate) || n > 0 &&
 					(at < table.T[n-1] || float64(p.Bytes) < table.V[0][n-1]) {
 					return nil, fmt.Errorf("point %d of a stream: times and bytes must not fall", i+1)
 				}
@@ -168,8 +168,8 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 			first = at
 		}
 	}
-	w := record.Window{Begin: first, Start: first + min(int64(crusaderWarmup*float64(length)), mostWarmup),
-		End: min(first+length-min(int64(crusaderTail*float64(length)), mostTail), last), Stop: last}
+	w := record.Window{Begin: first, Start: first + min(int64(crusaderWarmup*float64(length)), maxWarmup),
+		End: min(first+length-min(int64(crusaderTail*float64(length)), maxTail), last), Stop: last}
 	if w.End <= w.Start {
 		return nil, fmt.Errorf("the test %s is too short to have a window", direction)
 	}

@@ -119,8 +119,8 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 		} else {
 			results += len(found)
 		}
-		if out = append(out, found...); len(out) > mostTrials {
-			return nil, place(text, d.from, fmt.Errorf("there are more than %d results", mostTrials))
+		if out = append(out, found...); len(out) > maxTrials {
+			return nil, place(text, d.from, fmt.Errorf("there are more than %d results", maxTrials))
 		}
 	}
 	if results == 0 {

@@ -107,7 +107,7 @@ func readFlent(text []byte) ([]Result, error) {
 		}
 	}
 	for key, v := range map[string]number{"LENGTH": m.Length, "TOTAL_LENGTH": m.Total, "STEP_SIZE": m.Step} {
-		if finite(float64(v), mostSeconds) && v > 0 {
+		if finite(float64(v), maxSeconds) && v > 0 {
 			r.Foreign.Facts[key] = strconv.FormatFloat(float64(v), 'g', -1, 64)
 		}
 	}
@@ -152,7 +152,7 @@ func (f *flentFile) series(to *record.Foreign) error {
 	names := slices.Sorted(maps.Keys(f.Results))
 	t := record.NewTable()
 	for i, x := range f.X {
-		if !finite(float64(x), mostSeconds) || i > 0 && x <= f.X[i-1] {
+		if !finite(float64(x), maxSeconds) || i > 0 && x <= f.X[i-1] {
 			return fmt.Errorf("x value %d is %g: times must be from 0 on and ascend", i+1, float64(x))
 		}
 		t.T = append(t.T, int64(math.Round(float64(x)*1e9)))
@@ -250,7 +250,7 @@ func flentBytes(raw []flentAt, zero float64) *record.Table {
 	sum := 0.0
 	for _, p := range raw {
 		at := float64(p.T) - zero
-		if p.Val == nil || !finite(float64(*p.Val)*1e6, mostRate) || !finite(at, mostSeconds) ||
+		if p.Val == nil || !finite(float64(*p.Val)*1e6, maxRate) || !finite(at, maxSeconds) ||
 			!(p.Dur > 0 && float64(p.Dur) <= at) {
 			continue
 		}
@@ -258,15 +258,15 @@ func flentBytes(raw []flentAt, zero float64) *record.Table {
 		if len(t.T) == 0 {
 			t.Append(ns-int64(float64(p.Dur)*1e9), 0)
 		}
-		if sum += float64(*p.Val) * 1e6 / 8 * float64(p.Dur); ns > t.T[len(t.T)-1] && sum < mostBytes {
+		if sum += float64(*p.Val) * 1e6 / 8 * float64(p.Dur); ns > t.T[len(t.T)-1] && sum < maxBytes {
 			t.Append(ns, sum)
 		}
 	}
 	return t
 }
 
-// mostBytes is the greatest sum that is believed.
-const mostBytes = 1e18
+// maxBytes is the greatest sum that is believed.
+const maxBytes = 1e18
 
 // resultBytes is the same of values on the common axis, each of the step before it.
 func (f *flentFile) resultBytes(series string) *record.Table {
@@ -279,13 +279,13 @@ func (f *flentFile) resultBytes(series string) *record.Table {
 			from -= float64(f.X[1]) - to
 		}
 		from, to = math.Round(from*1e9), math.Round(to*1e9)
-		if from < 0 || !finite(float64(v)*1e6, mostRate) {
+		if from < 0 || !finite(float64(v)*1e6, maxRate) {
 			continue
 		}
 		if len(t.T) == 0 {
 			t.Append(int64(from), 0)
 		}
-		if sum += float64(v) * 1e6 / 8 * (to - from) / 1e9; int64(to) > t.T[len(t.T)-1] && sum < mostBytes {
+		if sum += float64(v) * 1e6 / 8 * (to - from) / 1e9; int64(to) > t.T[len(t.T)-1] && sum < maxBytes {
 			t.Append(int64(to), sum)
 		}
 	}

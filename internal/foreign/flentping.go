@@ -126,11 +126,11 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	}
 	for _, p := range f.Raw[series] {
 		at := float64(p.T) - zero
-		if p.Val == nil || p.Seq == nil || !finite(float64(*p.Val), mostSeconds) || !finite(at, mostSeconds) {
+		if p.Val == nil || p.Seq == nil || !finite(float64(*p.Val), maxSeconds) || !finite(at, maxSeconds) {
 			continue
 		}
 		rtt := float64(*p.Val) / 1e3
-		if gap := float64(*p.Seq) - seq; gap > 1 && gap < mostTrials && len(all.RTT) < mostObjects {
+		if gap := float64(*p.Seq) - seq; gap > 1 && gap < maxTrials && len(all.RTT) < maxObjects {
 			for range int(gap) - 1 {
 				all.SentAt, all.RTT = append(all.SentAt, int64((at-rtt)*1e9)), append(all.RTT, -1)
 			}
@@ -140,7 +140,7 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	}
 	if len(all.RTT) == 0 {
 		for i, v := range f.Results[series] {
-			if finite(float64(v), mostSeconds) {
+			if finite(float64(v), maxSeconds) {
 				add(float64(f.X[i]), float64(v)/1e3)
 			}
 		}

@@ -13,8 +13,8 @@ type flentRest struct {
 	Meta    json.RawMessage `json:"metadata"`
 }
 
-// mostMeta bounds metadata, in bytes.
-const mostMeta = 1 << 20
+// maxMeta bounds metadata, in bytes.
+const maxMeta = 1 << 20
 
 // flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too
 // large is left out, and raw values that are none are as flent has them.
@@ -29,7 +29,7 @@ func flentRaw(text []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
 	d.UseNumber() // digits stay as they are
 	var meta map[string]any
-	if len(f.Meta) <= mostMeta && d.Decode(&meta) == nil {
+	if len(f.Meta) <= maxMeta && d.Decode(&meta) == nil {
 		conceal(meta)
 	}
 	f.Meta = nil

@@ -151,7 +151,7 @@ func (a *aliases) hosts(f *flentFile) {
 func (a *aliases) people(text []byte) {
 	add := func(name string) {
 		name = strings.Trim(name, `"' `)
-		if len(name) > 2 && len(name) <= mostName && !strings.HasPrefix(name, "(") &&
+		if len(name) > 2 && len(name) <= maxName && !strings.HasPrefix(name, "(") &&
 			!slices.Contains(everybody[:], name) && len(a.names) < maxNames && a.of[name] == "" {
 			a.alias("name", name)
 			a.names = append(a.names, name)

@@ -22,10 +22,10 @@ import (
 // ErrNoSeries says that nothing of a trial can be drawn over time.
 var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
 
-// flentStep is the step of the common axis in seconds, as flent's own; more than mostSteps are made longer.
+// flentStep is the step of the common axis in seconds, as flent's own; more than maxSteps are made longer.
 const (
 	flentStep = .2
-	mostSteps = 50_000
+	maxSteps  = 50_000
 )
 
 // sheet is a test as flent has it.
@@ -119,7 +119,7 @@ func ofTrial(t *record.Trial) *sheet {
 	}
 	s := &sheet{name: "ping", zero: t.Started.Add(time.Duration(from - t.Origin)), step: flentStep,
 		raw: map[string][]rawPoint{}}
-	if long := float64(to-from) / 1e9 / mostSteps; long > s.step {
+	if long := float64(to-from) / 1e9 / maxSteps; long > s.step {
 		s.step = math.Ceil(long)
 	}
 	step := int64(s.step * 1e9)

@@ -25,16 +25,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// MostText bounds a file's text, decompressed, in bytes.
-const MostText = 64 << 20
+// MaxText bounds a file's text, decompressed, in bytes.
+const MaxText = 64 << 20
 
 // Bounds of what stands in a text of JSON, each object of which may take a hundred bytes of memory, and each
 // value eight.
 const (
-	mostObjects = 1 << 20
-	mostValues  = 8 << 20
-	mostTrials  = 10_000
-	mostName    = 120 // characters of a name or level
+	maxObjects = 1 << 20
+	maxValues  = 8 << 20
+	maxTrials  = 10_000
+	maxName    = 120 // characters of a name or level
 )
 
 // Result is a trial that another program measured. Times are nanoseconds from its beginning.
@@ -171,12 +171,12 @@ func Text(from io.Reader) ([]byte, error) {
 	case string(head) == "BZh":
 		r = bzip2.NewReader(buffered)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, MostText+1))
+	text, err := io.ReadAll(io.LimitReader(r, MaxText+1))
 	switch {
 	case err != nil && r != buffered:
 		return nil, &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
-	case err == nil && len(text) > MostText:
-		return nil, &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MostText>>20)}
+	case err == nil && len(text) > MaxText:
+		return nil, &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MaxText>>20)}
 	case err != nil:
 		return nil, err
 	}
@@ -249,11 +249,11 @@ func decode(text []byte, into any) error {
 
 // bounded refuses a text that would take far more memory than its length.
 func bounded(text []byte) error {
-	if bytes.Count(text, []byte("{")) > mostObjects {
-		return &Error{Err: fmt.Errorf("it holds more than %d objects", mostObjects)}
+	if bytes.Count(text, []byte("{")) > maxObjects {
+		return &Error{Err: fmt.Errorf("it holds more than %d objects", maxObjects)}
 	}
-	if bytes.Count(text, []byte(",")) > mostValues || bytes.Count(text, []byte("[")) > mostObjects {
-		return &Error{Err: fmt.Errorf("it holds more than %d values", mostValues)}
+	if bytes.Count(text, []byte(",")) > maxValues || bytes.Count(text, []byte("[")) > maxObjects {
+		return &Error{Err: fmt.Errorf("it holds more than %d values", maxValues)}
 	}
 	return nil
 }
@@ -381,9 +381,9 @@ func (w *words) UnmarshalJSON(b []byte) error {
 
 // name is a text of a file as it may be shown: plain, on one line, not long.
 func name(s string) string {
-	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*mostName)])), " ")
-	if r := []rune(s); len(r) > mostName {
-		s = string(r[:mostName-1]) + "…"
+	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
+	if r := []rune(s); len(r) > maxName {
+		s = string(r[:maxName-1]) + "…"
 	}
 	return s
 }
@@ -410,6 +410,6 @@ func finite(v, most float64) bool { return v >= 0 && v <= most }
 
 // Greatest values that are believed: bits or bytes per second, and seconds.
 const (
-	mostRate    = 1e15
-	mostSeconds = 1e7
+	maxRate    = 1e15
+	maxSeconds = 1e7
 )

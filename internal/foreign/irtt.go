@@ -71,11 +71,11 @@ func readIRTT(text []byte) ([]Result, error) {
 		if first.Monotonic == 0 {
 			at = trip.Stamp.Client.Send.Wall - first.Wall
 		}
-		if at < 0 || at > mostSeconds*1e9 {
+		if at < 0 || at > maxSeconds*1e9 {
 			return nil, fmt.Errorf("round trip %d was sent %d ns after the first", i+1, at)
 		}
 		rtt := int64(-1)
-		if v := trip.Delay.RTT; v != nil && trip.Lost == "false" && *v >= 0 && *v <= mostSeconds*1e9 {
+		if v := trip.Delay.RTT; v != nil && trip.Lost == "false" && *v >= 0 && *v <= maxSeconds*1e9 {
 			rtt = *v
 		}
 		l.RTT, l.SentAt = append(l.RTT, rtt), append(l.SentAt, at)

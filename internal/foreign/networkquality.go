@@ -130,7 +130,7 @@ func (m measured) result() (*Result, error) {
 		if v.value == nil {
 			continue
 		}
-		if x := float64(*v.value) * v.scale; finite(x, mostRate) {
+		if x := float64(*v.value) * v.scale; finite(x, maxRate) {
 			r.Foreign.Values[v.metric] = x
 		} else {
 			return nil, fmt.Errorf("%s is %g, which cannot be", v.metric, x)

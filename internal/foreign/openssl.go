@@ -149,7 +149,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			}
 			lines = append(lines, x)
 		}
-		if len(lines)+len(leftOut) > mostTrials {
+		if len(lines)+len(leftOut) > maxTrials {
 			return nil, fail("too many figures")
 		}
 	}
@@ -320,7 +320,7 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	for i, f := range fields[first:] {
 		number, thousands := strings.CutSuffix(f, "k")
 		v, err := rateOf(number)
-		if err != nil || !thousands || v*1e3 > mostRate {
+		if err != nil || !thousands || v*1e3 > maxRate {
 			return nil, errors.New("no rate in thousands of bytes per second")
 		}
 		x := speedLine{block: sizes[i], rate: v * 1e3}
@@ -354,7 +354,7 @@ func keySpeed(fields, operations []string) (found []speedLine, err error) {
 	}
 	for k, f := range fields[first:] {
 		v, err := rateOf(f)
-		if err != nil || v > mostRate {
+		if err != nil || v > maxRate {
 			return nil, errors.New("no rate per second")
 		}
 		x := speedLine{rate: v,

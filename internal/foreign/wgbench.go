@@ -25,7 +25,7 @@ func parseRate(cell string) (float64, error) {
 	}
 	rate, err := strconv.ParseFloat(m[1]+"."+m[3], 64)
 	rate *= map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[strings.ToUpper(m[4])]
-	if err != nil || !finite(rate, mostRate) {
+	if err != nil || !finite(rate, maxRate) {
 		return 0, fmt.Errorf("%.40q cannot be", cell)
 	}
 	return rate, nil
@@ -82,7 +82,7 @@ func readWGBench(text []byte) ([]Result, error) {
 			continue
 		}
 		results++
-		if out = append(out, r); len(out) > mostTrials {
+		if out = append(out, r); len(out) > maxTrials {
 			return nil, place(text, at, errors.New("there are too many rows"))
 		}
 	}

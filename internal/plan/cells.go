@@ -92,7 +92,7 @@ func (p *Plan) combinations() []factor.Cell {
 // checkUse refuses what is written and means nothing in any cell: a place that no cell's topology has, an
 // exclude that matches nothing, a baseline that is in no cell.
 func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
-	var told error
+	var failed error
 	var topologies []string
 	all := p.combinations()
 	for _, c := range all {
@@ -102,7 +102,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
 			if _, place := factor.Split(a.factor.Name); !slices.Contains(here, place) {
-				told = r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
+				failed = r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
 					a.factor.Name, place))
 			}
 		}
@@ -116,17 +116,17 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 		case changed: // what is left out of the plan need not be there
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
-			told = r.note(r.fail(x.at, "chokepoint plan expand prints the cells",
+			failed = r.note(r.fail(x.at, "chokepoint plan expand prints the cells",
 				"this entry of exclude matches nothing"))
 		}
 	}
 	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
 		return holds(c, p.Design.Baseline)
 	}) {
-		told = r.note(r.fail(r.baseline, "chokepoint plan expand prints the cells",
+		failed = r.note(r.fail(r.baseline, "chokepoint plan expand prints the cells",
 			"no cell has the baseline's levels"))
 	}
-	return told
+	return failed
 }
 
 // holds says that a cell has these levels.
@@ -141,7 +141,7 @@ func holds(c, levels factor.Cell) bool {
 
 // baseline is the cell in which the fewest factors differ from their own baseline; of several the first.
 func (e *expansion) baseline() factor.Cell {
-	least, best := len(e.cells[0])+1, e.cells[0]
+	fewest, best := len(e.cells[0])+1, e.cells[0]
 	for _, c := range e.cells {
 		off := 0
 		for _, f := range e.of(c) {
@@ -149,8 +149,8 @@ func (e *expansion) baseline() factor.Cell {
 				off++
 			}
 		}
-		if off < least {
-			least, best = off, c
+		if off < fewest {
+			fewest, best = off, c
 		}
 	}
 	return best.Clone()

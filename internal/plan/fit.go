@@ -96,11 +96,11 @@ var slow = [...]struct {
 	{10 * time.Second, "bursts that a shaper or policer allows for seconds"},
 }
 
-// LeastWindow is what Fit may shorten windows to: TCP has left slow start, and a spike does not decide.
-const LeastWindow = 3 * time.Second
+// MinWindow is what Fit may shorten windows to: TCP has left slow start, and a spike does not decide.
+const MinWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
-// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to LeastWindow, which
+// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to MinWindow, which
 // the design's Cuts say in words; then the cells listed last, which become skipped ones. Nothing is changed
 // if not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
@@ -114,7 +114,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 		runs--
 	}
 	if p.estimate(parts[cells], runs, overhead) > budget && m.Soak == 0 {
-		m.Duration = min(window, LeastWindow)
+		m.Duration = min(window, MinWindow)
 	}
 	for cells > 1 && p.estimate(parts[cells], runs, overhead) > budget {
 		cells--

@@ -79,7 +79,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 			return r.object(n, name, placed(name+".", fields))
 		}}
 	}
-	told := r.note(r.object(root, thisFile, placed("", []field{
+	failed := r.note(r.object(root, thisFile, placed("", []field{
 		machine("client", &m.Client),
 		machine("router", &m.Router),
 		machine("server", &m.Server),
@@ -103,7 +103,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		}),
 	})))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
-		if told == nil && of.At == "" {
+		if failed == nil && of.At == "" {
 			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", thisFile, name))
 		}
 	}

@@ -57,24 +57,24 @@ func defaultMeasure() record.Measure {
 
 // Bounds of one trial: the probes keep 20 minutes of it, and the whole load must lie in them.
 const (
-	longestWindow = 15 * time.Minute
-	longestPhase  = time.Minute
-	longestSoak   = 14 * 24 * time.Hour
+	maxWindow = 15 * time.Minute
+	maxPhase  = time.Minute
+	maxSoak   = 14 * 24 * time.Hour
 )
 
 func (r *reader) method(n *yaml.Node, p *Plan) error {
 	m := &p.Design.Method
 	var runs, adaptive, seed, soak, search *yaml.Node
 	err := r.object(n, "method", []field{
-		r.duration("duration", 100*time.Millisecond, longestWindow, &m.Duration),
-		r.duration("warmup", 0, longestPhase, &m.Warmup),
+		r.duration("duration", 100*time.Millisecond, maxWindow, &m.Duration),
+		r.duration("warmup", 0, maxPhase, &m.Warmup),
 		r.duration("cooldown", 0, time.Hour, &m.Cooldown),
-		r.duration("idle", 100*time.Millisecond, longestPhase, &m.Idle),
+		r.duration("idle", 100*time.Millisecond, maxPhase, &m.Idle),
 		noted(&runs, r.count("runs", 1, maxRuns, &m.Runs)),
 		noted(&adaptive, field{"adaptive", func(n *yaml.Node) error { return r.adaptive(n, m) }}),
 		r.word("order", &m.Order, OrderBlocks, OrderListed, OrderAlternated),
 		noted(&seed, r.seed(&m.Seed)),
-		noted(&soak, r.duration("soak", time.Minute, longestSoak, &m.Soak)),
+		noted(&soak, r.duration("soak", time.Minute, maxSoak, &m.Soak)),
 		noted(&search, field{"search", func(n *yaml.Node) error { return r.search(n, m) }}),
 	})
 	if err != nil {

@@ -77,16 +77,16 @@ func (e *Error) Error() string {
 // Hint is the next step, or "".
 func (e *Error) Hint() string { return e.HintText }
 
-// mostErrors are told of a plan; more would hide the first.
-const mostErrors = 20
+// maxErrors are told of a plan; more would hide the first.
+const maxErrors = 20
 
 // together joins what is wrong with a plan; nil if nothing is.
 func together(errs []error) error {
-	switch more := len(errs) - mostErrors; {
+	switch more := len(errs) - maxErrors; {
 	case len(errs) == 1:
 		return errs[0]
 	case more > 0:
-		errs = append(errs[:mostErrors:mostErrors], &Error{Text: "and " + unit.Count(more, "more error")})
+		errs = append(errs[:maxErrors:maxErrors], &Error{Text: "and " + unit.Count(more, "more error")})
 	}
 	return errors.Join(errs...)
 }

@@ -64,21 +64,21 @@ type reader struct {
 	below  int             // errors below keys
 }
 
-// errTold stands for errors that are noted: what they are in has no value.
-var errTold = errors.New("told")
+// errNoted stands for errors that are noted: what they are in has no value.
+var errNoted = errors.New("failed")
 
 // note keeps what is wrong and lets the walk go on behind it.
 func (r *reader) note(err error) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, errTold) {
+	if !errors.Is(err, errNoted) {
 		r.errs = append(r.errs, err)
 	}
-	return errTold
+	return errNoted
 }
 
-// expandable says that the cells can be told, whatever else is wrong.
+// expandable says that the cells can be failed, whatever else is wrong.
 func (r *reader) expandable(m *matrix) bool {
 	switch {
 	case len(r.errs) == 0:
@@ -225,28 +225,28 @@ func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Nod
 		}
 		return read(key, value)
 	}
-	var told error
+	var failed error
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if err := pair(n.Content[i], n.Content[i+1]); err != nil {
-			told = r.note(err)
+			failed = r.note(err)
 		}
 	}
-	return told
+	return failed
 }
 
 func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Node) error) error {
 	if n.Kind != yaml.SequenceNode {
 		return r.fail(n, "start each entry with \"- \"", "%s must be a list, not %s", what, kind(n))
 	}
-	var told error
+	var failed error
 	for i, item := range n.Content {
 		if isNull(item) {
-			told = r.note(r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1, what))
+			failed = r.note(r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1, what))
 		} else if err := read(i, item); err != nil {
-			told = r.note(err)
+			failed = r.note(err)
 		}
 	}
-	return told
+	return failed
 }
 
 // scalar returns the text of a single value; what it means is up to its key.

@@ -20,9 +20,9 @@ const (
 	defaultMinBps  = 1e6
 	defaultMinHz   = 10
 	defaultMaxTime = 20 * time.Minute
-	longestSearch  = 7 * 24 * time.Hour
-	shortestTrial  = 10 * time.Millisecond
-	mostRepeats    = 1000
+	maxSearch      = 7 * 24 * time.Hour
+	minTrial       = 10 * time.Millisecond
+	maxRepeats     = 1000
 )
 
 // search reads method.search: the name of a preset, or a map of what is to differ from one.
@@ -53,7 +53,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		r.scalarOf("knob", func(n *yaml.Node, text string) error {
 			return r.searchKnob(n, text, s)
 		}),
-		r.duration("max_time", time.Second, longestSearch, &s.MaxTime),
+		r.duration("max_time", time.Second, maxSearch, &s.MaxTime),
 		r.test("latency", &s.Latency),
 		r.test("frame_loss", &s.FrameLoss),
 		r.test("back_to_back", &s.BackToBack),
@@ -86,9 +86,9 @@ func (r *reader) goalFields(s *record.Search) []field {
 	for i := range s.Goals {
 		g := &s.Goals[i]
 		fields = append(fields, []field{
-			r.duration("final_trial_duration", shortestTrial, longestWindow,
+			r.duration("final_trial_duration", minTrial, maxWindow,
 				&g.FinalDuration),
-			r.duration("duration_sum", shortestTrial, longestWindow, &g.DurationSum),
+			r.duration("duration_sum", minTrial, maxWindow, &g.DurationSum),
 			r.ratio("exceed_ratio", 0, 0.95, &g.ExceedRatio),
 			r.ratio("width", 0.0001, 0.5, &g.Width),
 			r.duration("max_added_delay", 10*time.Microsecond, 10*time.Second,
@@ -167,8 +167,8 @@ func (r *reader) test(what string, into **record.Test) field {
 	return field{what, func(n *yaml.Node) error {
 		t := &record.Test{Repeats: 1}
 		err := r.object(n, what, []field{
-			{"duration", r.duration(what+".duration", 100*time.Millisecond, longestWindow, &t.Duration).read},
-			{"repeats", r.count(what+".repeats", 1, mostRepeats, &t.Repeats).read},
+			{"duration", r.duration(what+".duration", 100*time.Millisecond, maxWindow, &t.Duration).read},
+			{"repeats", r.count(what+".repeats", 1, maxRepeats, &t.Repeats).read},
 		})
 		if err == nil && t.Duration == 0 {
 			err = r.fail(n, "add duration: 10s", "%s does not say how long each trial is", what)
@@ -178,8 +178,8 @@ func (r *reader) test(what string, into **record.Test) field {
 	}}
 }
 
-// leastProbes carry a 99th percentile with a 95 % interval, see docs/method/latency.md.
-const leastProbes = 368
+// minProbes carry a 99th percentile with a 95 % interval, see docs/method/latency.md.
+const minProbes = 368
 
 // checkSearch holds what a search needs of what is measured beside it.
 func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
@@ -196,10 +196,10 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 		case !m.LatencyLoaded || m.LatencyIdle == IdleOff:
 			return r.fail(root, "remove measure.latency_loaded and measure.latency_idle", what+
 				" needs both latencies, idle and under load")
-		case int64(g.InitialDuration/m.ProbeInterval) < leastProbes:
+		case int64(g.InitialDuration/m.ProbeInterval) < minProbes:
 			return r.fail(root, "set measure.probe_interval: "+
-				short((g.InitialDuration/leastProbes).Truncate(time.Millisecond/2)),
-				what+" needs %d probes in each trial, and %s has %d at %s", leastProbes,
+				short((g.InitialDuration/minProbes).Truncate(time.Millisecond/2)),
+				what+" needs %d probes in each trial, and %s has %d at %s", minProbes,
 				short(g.InitialDuration), g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
 		}
 	}
