@@ -64,7 +64,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], node.Standard{}, os.Stderr))
 }
 
-// usageError is a command line that cannot be meant.
+// usageError marks a wrong command line.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }

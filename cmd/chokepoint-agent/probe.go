@@ -57,7 +57,7 @@ func chosen(names []string) ([]probe.Probe, error) {
 	return list, nil
 }
 
-// sources says of each source whether this machine has it.
+// sources reports for each source whether this machine has it.
 func sources(ctx context.Context, out io.Writer, list []probe.Probe) error {
 	var b strings.Builder
 	for _, p := range list {

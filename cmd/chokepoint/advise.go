@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// adviceDocument is the document of advise --json.
+// adviceDocument holds the output of advise --json.
 type adviceDocument struct {
 	Format     string         `json:"format"`
 	Need       model.Need     `json:"need"`

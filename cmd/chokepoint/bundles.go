@@ -25,7 +25,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// bundleDir is where bundles are kept unless told otherwise.
+// bundleDir returns the default directory of bundles.
 func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
@@ -94,8 +94,8 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	return p.print(place + "\n")
 }
 
-// bundles reads those of a folder, in the order of their names; "" is where catalog add keeps them, if
-// there is any. One that is there twice counts once.
+// bundles reads the bundles of dir in the order of their names. Without dir it reads those that catalog add
+// has kept, if any. A duplicate counts once.
 func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	asked := dir != ""
 	if !asked {
@@ -147,7 +147,7 @@ func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
 	return bundle.Read(file, content, c)
 }
 
-// collected are the studies, and the bundles of a folder.
+// collected returns the published studies and the bundles of a directory.
 func (p *program) collected(dir string) (studies *catalogue.Catalogue, own []*bundle.Bundle, err error) {
 	if studies, err = catalogue.Published(); err == nil {
 		own, err = p.bundles(dir)
@@ -178,9 +178,8 @@ func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catal
 	return bundle.Join(studies, own), d, nil
 }
 
-// soundCatalogue is joined for conclusions: without results that are in doubt and own speeds of ciphers that
-// differ from published ones in kind, which are returned aside, and with how far off the models are on what
-// is published.
+// soundCatalogue returns a catalogue to draw conclusions from, and the errors of the models on published
+// results. It puts aside doubtful results, and speeds of ciphers measured in another way than published ones.
 func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, scores []model.Errors,
 	err error) {
 	studies, own, err := p.collected(dir)
@@ -198,7 +197,7 @@ func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, sco
 	return c, aside, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }
 
-// uncounted says how many results and speeds of a device were put aside and do not count; "" for none.
+// uncounted describes how many results and speeds of a device were put aside, or returns "".
 func uncounted(aside *catalogue.Catalogue, device string) string {
 	rates, speeds := len(aside.Filtered(catalogue.Filter{Device: device})), 0
 	for _, s := range aside.Speeds {

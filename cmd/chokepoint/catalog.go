@@ -49,7 +49,7 @@ func newCatalogSourcesCommand(p *program) *cobra.Command {
 		}}, "print one JSON object per row")
 }
 
-// cipherAdvice is what crypto would say of each device.
+// cipherAdvice returns the advice of crypto for each device.
 func cipherAdvice(c *catalogue.Catalogue) string {
 	var b builder
 	for _, d := range c.Devices {
@@ -104,7 +104,7 @@ func orDash(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
-// knownSource and knownDevice judge what can be asked of results; an empty name is not asked for.
+// knownSource and knownDevice refuse a name that the catalogue lacks. An empty name passes.
 func knownSource(c *catalogue.Catalogue, id string) error {
 	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
 	return known("--source %q is not in the catalogue", id, "studies", ids...)
@@ -122,7 +122,7 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	return known(flag+" %q is not in the catalogue", name, "devices", names...)
 }
 
-// knownLevels judges what can be asked of results; an empty word or 0 is not asked for.
+// knownLevels checks the filters of results. An empty word or 0 is no filter.
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 	return cmp.Or(
 		known("--tunnel %q is not in the catalogue", tunnel, "tunnels", "none", "wireguard", "openvpn"),
@@ -203,7 +203,7 @@ a sweep of sizes that no fixed cost of packets and bytes gives.`,
 	return addJSON(cmd, "print one JSON object per result")
 }
 
-// notesText are the notes of published rows, and what of them is inferred, each with its rows.
+// notesText lists the notes and inferences of published rows, each with its row numbers.
 func notesText(rows []catalogue.Result) string {
 	var texts []string
 	of := map[string][]string{}
@@ -256,7 +256,7 @@ func resultRow(r catalogue.Result) []string {
 		r.Source}
 }
 
-// howOf is how a result was made, with what is in doubt of it.
+// howOf describes how a result was measured, with its grade if that is in doubt.
 func howOf(r catalogue.Result) string {
 	if r.Grade != "" && !bundle.Sound(r) {
 		return r.How() + ", " + r.Grade
@@ -264,7 +264,7 @@ func howOf(r catalogue.Result) string {
 	return r.How()
 }
 
-// whereOf is howOf with the lab that was measured in place of a device.
+// whereOf is howOf, with the lab that stood in for the device.
 func whereOf(r catalogue.Result) string {
 	if r.Lab != "" {
 		return r.How() + ", in lab " + r.Lab
@@ -272,7 +272,8 @@ func whereOf(r catalogue.Result) string {
 	return howOf(r)
 }
 
-// inPlaceText says that a run has no router to compare with published ones; "" for a run of real machines.
+// inPlaceText explains that a run has no real router to compare with published ones. It returns "" for a run
+// of real machines.
 func inPlaceText(d *analysis.Document) string {
 	lab := bundle.InPlaceOf(d)
 	if lab == "" {
@@ -287,7 +288,7 @@ func resultsOf(d *analysis.Document) []catalogue.Result {
 	return each(bundle.Results(d), func(o bundle.Own) catalogue.Result { return o.Result })
 }
 
-// suspectText says how many rates of a run are in doubt, and so is what they are asked for.
+// suspectText counts the suspect rates of a run, which make a prediction from them suspect too.
 func suspectText(results []catalogue.Result) string {
 	n := model.Suspect(results)
 	if n == 0 {
@@ -296,7 +297,7 @@ func suspectText(results []catalogue.Result) string {
 	return fmt.Sprintf("\n%d of the run's %d rates are suspect: chokepoint show says why.\n", n, len(results))
 }
 
-// beside is a published result with a cell of one's own.
+// beside pairs a published result with a cell of the user's run.
 type beside struct {
 	Published catalogue.Result `json:"published"`
 	Own       bundle.Own       `json:"own"`
@@ -304,10 +305,11 @@ type beside struct {
 	Unstated  []string         `json:"not_stated"` // by one of them
 }
 
-// circumstances are what a run of one's own does not state, or states in other words than a study.
+// circumstances are fields that the user's run lacks, or words differently from a study.
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
-// ratioOf is b ÷ a, and what only one of them states; 0 where they differ in more than may be left aside.
+// ratioOf returns b ÷ a and the fields that only one of them states. The ratio is 0 where they differ in
+// fields other than aside.
 func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unstated []string) {
 	differ, onlyA, onlyB := model.Differs(a, b)
 	if a.GoodputBps == nil || b.GoodputBps == nil || *a.GoodputBps == 0 ||
@@ -460,7 +462,7 @@ func errorsText(scores []model.Errors, rows bool) string {
 	return b.String()
 }
 
-// signed is a ratio as per cent with its sign.
+// signed formats a ratio as a percentage with its sign.
 func signed(ratio float64) string {
 	if ratio > 0 {
 		return "+" + unit.Percent(ratio)

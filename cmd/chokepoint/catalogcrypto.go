@@ -91,7 +91,7 @@ func ofDevice(c *catalogue.Catalogue, name string) error {
 	return nil
 }
 
-// ownFigure is a figure of a cell of one's own, beside a published one.
+// ownFigure holds a figure of a cell of the user's run, to stand beside a published one.
 type ownFigure struct {
 	Label  string  `json:"label"`
 	Median float64 `json:"median"`
@@ -101,8 +101,7 @@ type ownFigure struct {
 	Grade  string  `json:"grade"`
 }
 
-// figureOf is a cell's figure of a metric, in units of which scale make one of its own; ok is false where the
-// cell has none.
+// figureOf returns a cell's value of a metric, divided by scale. ok is false if the cell has none.
 func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok bool) {
 	v, ok := c.Metrics[metric]
 	f = ownFigure{c.Label, v.Median / scale, v.Low / scale, v.High / scale, v.N, c.Grade}
@@ -112,7 +111,7 @@ func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok b
 	return f, ok && v.Median > 0
 }
 
-// besideSpeed is a published speed with that of a cell of one's own, in the unit of the published one.
+// besideSpeed pairs a published speed with that of a cell, in the unit of the published one.
 type besideSpeed struct {
 	Published catalogue.Speed `json:"published"`
 	Own       ownFigure       `json:"own"`
@@ -162,7 +161,7 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 	return p.withNote(err, inPlaceText(d))
 }
 
-// spanText is an interval; "-" of a single figure.
+// spanText formats an interval, "-" for a single figure.
 func spanText(low, high float64, n int) string {
 	if n < 2 {
 		return "-"
@@ -187,7 +186,7 @@ published under load, and what it drew idle beside what they call normal.`},
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besidePowers(c.Powers, d) })
 }
 
-// besidePower is a published power with that of a cell of one's own, in watts.
+// besidePower pairs a published power with that of a cell, in watts.
 type besidePower struct {
 	Published catalogue.Power `json:"published"`
 	Own       ownFigure       `json:"own"`

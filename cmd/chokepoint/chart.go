@@ -12,10 +12,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// pictureFormats are those of a single chart.
+// pictureFormats lists the formats of a single chart.
 var pictureFormats = []string{"svg", "png"}
 
-// pictureOptions are those of a report that is a part of the whole.
+// pictureOptions select a part of a report.
 type pictureOptions struct {
 	chart, size string
 	brief       bool

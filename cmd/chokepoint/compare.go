@@ -84,7 +84,7 @@ func labelsOf(docs ...*analysis.Document) map[string]string {
 	return labels
 }
 
-// headline are the metrics whose ratio is shown of every cell; others only where there is a difference.
+// headline lists the metrics whose ratio is shown for every cell. Others appear only where they differ.
 var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR, metrics.ThroughputPDR,
 	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
 	metrics.CipherRate, metrics.CipherOps, metrics.Number}
@@ -141,7 +141,8 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	return b.String()
 }
 
-// comparisonRows are the headline's comparisons, and those that found a difference, whatever its cause.
+// comparisonRows returns a row for each comparison of a headline metric, and for each that found a
+// difference.
 func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 	rows := grid{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
 	for _, x := range c.Comparisons {
@@ -177,7 +178,7 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 	return rows
 }
 
-// ratioText is a ratio in three digits; large ones are times.
+// ratioText formats a ratio with three digits, or as "12 times" from 10 on.
 func ratioText(v float64) string {
 	if v >= 10 {
 		return unit.Ratio(v)

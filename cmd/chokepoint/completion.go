@@ -31,7 +31,7 @@ func completeOne(cmd *cobra.Command, flag string, words []string) {
 	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// runNames are all that can be written for RUN, each with its plan.
+// runNames lists everything that RUN can be, each with its plan.
 func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 	runs, err := d.Runs(ctx)
 	for _, r := range runs {

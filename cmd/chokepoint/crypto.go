@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// cryptoOptions say which ciphers are measured, and where.
+// cryptoOptions select the ciphers to measure, and where.
 type cryptoOptions struct {
 	algorithms  []string
 	libraries   []string
@@ -173,7 +173,7 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
 	return p.result(p.Run(ctx, pl, head, app.RunOptions{Attach: o.attach, Report: o.report}))
 }
 
-// planText is the plan of what was asked for. Ciphers come first, then hashes and keys.
+// planText returns the plan for the options: ciphers first, then hashes and keys.
 func (o cryptoOptions) planText() string {
 	var b builder
 	b.printf("name: crypto\ndescription: How fast the ciphers of a CPU are.\n"+
@@ -227,7 +227,7 @@ func threadsLevel(n int) string {
 	return strconv.Itoa(n)
 }
 
-// trimmed is a text without blanks at the ends of its lines.
+// trimmed returns text without trailing blanks on its lines.
 func trimmed(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -236,8 +236,8 @@ func trimmed(text string) string {
 	return b.String()
 }
 
-// chartWidth is that of the longest bar.
+// chartWidth is the length of the longest bar, in characters.
 const chartWidth = 40
 
-// bar is one of a chart, of a share of the longest.
+// bar draws a bar as long as its share of the longest.
 func bar(share float64) string { return strings.Repeat("█", max(1, int(chartWidth*share+0.5))) }

@@ -99,7 +99,7 @@ func goingOn(id, more string) error {
 		"wait for it, or stop it with Ctrl-C")
 }
 
-// deleted is what delete prints with --json.
+// deleted holds the output of delete --json.
 type deleted struct {
 	Deleted []string `json:"deleted"`
 }
@@ -116,7 +116,7 @@ func openToChange(ctx context.Context, p *program) (*store.Store, error) {
 	return store.Open(ctx, p.Dirs.StoreFile())
 }
 
-// chosen are the ids of the runs that are named; a damaged one goes by its exact id.
+// chosen resolves names to ids of runs. A damaged run needs its exact id.
 func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []string) ([]string, error) {
 	var ids []string
 	for _, name := range names {
@@ -163,7 +163,7 @@ be going on.`,
 	}, "print the store's size in bytes, before and after, as a JSON object")
 }
 
-// collected is what gc prints with --json.
+// collected holds the output of gc --json.
 type collected struct {
 	Before int64 `json:"before_bytes"`
 	After  int64 `json:"after_bytes"`

@@ -75,7 +75,7 @@ these runs' plans instead; each can be run by hand.`,
 	return addJSON(cmd, "print one JSON object per cell")
 }
 
-// diagnosed is a line of diagnose --json.
+// diagnosed is one line of diagnose --json.
 type diagnosed struct {
 	Run       string               `json:"run"`
 	Factors   record.Factors       `json:"factors"`
@@ -137,7 +137,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 	return p.print(check.Plain(strings.Join(texts, "---\n")))
 }
 
-// proveUsage is what --prove does, with run and with diagnose.
+// proveUsage documents --prove of run and diagnose.
 const proveUsage = "put each finding to the test: three doses of one resource in\nrandom order, between " +
 	"untouched windows; then all is put back"
 

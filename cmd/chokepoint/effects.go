@@ -107,7 +107,7 @@ func effectsText(e model.Effects) string {
 	return b.String()
 }
 
-// settingsOf says at which levels of the other factors the bars of a chart are.
+// settingsOf names the levels of the other factors at which a chart's bars were measured.
 func settingsOf(c model.Chart) string {
 	switch {
 	case c.At == "":

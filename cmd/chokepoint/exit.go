@@ -23,7 +23,7 @@ const (
 	codeInterrupted = 130 // stopped by a signal
 )
 
-// exitMeanings says each code in words, for the help texts.
+// exitMeanings describes each code in the help texts.
 var exitMeanings = []struct {
 	code int
 	text string
@@ -52,8 +52,8 @@ var kinds = []struct {
 	{app.ErrInterrupted, codeInterrupted},
 }
 
-// exitError gives an error its exit code. Without an inner error it ends the program silently: all that is
-// to say has been said.
+// exitError gives an error its exit code. Without an inner error the program ends silently, because
+// everything has been printed.
 type exitError struct {
 	code int
 	err  error
@@ -68,8 +68,8 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
-// canceled" says nothing. What can be done about it stays.
+// interruptedBy replaces the errors of a cancelled context by the interrupt that caused them, and keeps their
+// hints.
 func interruptedBy(err error) error {
 	cause := app.ErrInterrupted
 	rest := slices.DeleteFunc(leaves(err), func(e error) bool {
@@ -98,7 +98,7 @@ func leaves(err error) []error {
 	return []error{err}
 }
 
-// exitCode is the code of an error: of several, the one that comes first in the precedence.
+// exitCode returns the code of an error, or of several the one with the highest precedence.
 func exitCode(err error) int {
 	if err == nil {
 		return codeOK
@@ -129,8 +129,7 @@ func leafCode(err error) int {
 	return codeError
 }
 
-// printError tells what went wrong, one line for each error, and below it what can be done about it, once;
-// as one object where output is for programs.
+// printError prints each error on a line, followed by its hints, each once; or one JSON object.
 func printError(w io.Writer, err error, code int, asJSON bool) {
 	report := struct {
 		Errors []string `json:"errors"`
@@ -168,7 +167,7 @@ func usageErrors(err error) error {
 	return errors.Join(all...)
 }
 
-// hints are what the error and everything it wraps know about a next step.
+// hints returns the hints of an error and of everything it wraps.
 func hints(err error) []string {
 	if err == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// furtherCodes are the codes that a command can end with beside 0, 1, 2 and 130, which every command has.
+// furtherCodes lists the exit codes of each command besides 0, 1, 2 and 130, which every command has.
 var furtherCodes = map[string][]int{
 	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
 	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
@@ -28,7 +28,7 @@ var furtherCodes = map[string][]int{
 // showHelp prints the help of a command as its result.
 func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpText(cmd)) }
 
-// helpText is a command's description, how it is used, its commands and flags, and the codes it exits with.
+// helpText returns a command's description, usage, subcommands, flags and exit codes.
 func helpText(cmd *cobra.Command) string {
 	var b builder
 	b.WriteString(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
@@ -70,7 +70,7 @@ func exitStatus(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// meaning is what a code means of one command; text says what it means of all.
+// meaning describes a code of one command; text describes it for all.
 func meaning(cmd *cobra.Command, code int, text string) string {
 	path := cmd.CommandPath()
 	runs := path == "chokepoint run" || path == "chokepoint resume"

@@ -103,7 +103,7 @@ func formatWords() string {
 // maxImportBytes bounds a file to import: a day of samples of a second.
 const maxImportBytes = 1 << 30
 
-// input is a file to import, or what standard input held, which can be read from its beginning again.
+// input is a file to import, or a copy of standard input. It can be read from the beginning again.
 type input struct {
 	seeker
 	name  string
@@ -134,7 +134,7 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 	return in, nil
 }
 
-// wrong is an error of reading a file's text, which is the user's if the text is wrong.
+// wrong wraps an error of reading a file. It is a usage error if the text is wrong.
 func (in *input) wrong(err error) error {
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
 		return app.Usage(check.HintOf(wrong), "import %s: %s", in.name, check.Plain(wrong.Error()))
@@ -246,8 +246,7 @@ func addNote(ctx context.Context, run string, note store.Note, summary string, p
 	return p.print(check.Plain(summary) + "\n")
 }
 
-// imported is the run that something is imported into: its router that nothing watched, and what its trials
-// carried.
+// imported describes the run to import into: its unwatched router, and what its trials carried.
 type imported struct {
 	run      record.Run
 	router   string
@@ -353,13 +352,13 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 		ForgetSamples: to.router}, summary, nil
 }
 
-// maxImported is how many values are kept of an import as they are: 16 MB.
+// maxImported bounds the values of an import that is kept whole: 16 MB.
 const maxImported = 2 << 20
 
 // maxFacts bounds the text of chokepoint-agent environment, in bytes.
 const maxFacts = 1 << 20
 
-// factsIn are those of a text of chokepoint-agent environment; of another there are none.
+// factsIn reads the output of chokepoint-agent environment. Any other text yields none.
 func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 	if _, err = text.Seek(0, io.SeekStart); err != nil {
 		return e, err
@@ -410,8 +409,7 @@ func onOurClock(im *record.Import) (sources []string) {
 	return sources
 }
 
-// wallOffset is what the wall clocks of both machines tell about the offset of their monotonic ones; 0 =
-// nothing.
+// wallOffset returns the offset of the monotonic clocks that follows from both wall clocks, 0 if unknown.
 func (to *imported) wallOffset(p *watch.Printed) int64 {
 	ours := to.carriage.Wall()
 	if p.Realtime == 0 || ours == 0 {

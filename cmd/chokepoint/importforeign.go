@@ -21,15 +21,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// foreignOptions are those of files that other programs wrote.
+// foreignOptions apply to files of other programs.
 type foreignOptions struct {
 	from string   // their format, "" = what each looks like
 	sets []string // NAME=LEVEL
 }
 
-// importForeign makes a run of what files hold, of which a single one may be open. All are read before
-// anything is stored. The same content again is no repetition. Tests that failed are left out and told; a run
-// that would hold nothing else is not made.
+// importForeign makes a run of files, one of which may be open already. It reads all before it stores
+// anything and refuses the same content twice. Failed tests are left out and noted; a run of failed tests
+// alone is not made.
 func (p *program) importForeign(ctx context.Context, files []string, opened *input, o foreignOptions) error {
 	conditions, err := o.conditions()
 	if err != nil {
@@ -103,7 +103,7 @@ type importedRun struct {
 	Trials int      `json:"trials"`
 	Cells  int      `json:"cells"`
 	From   []string `json:"imported_from"`
-	// LeftOut are the parts of the files that are no trial, with their reasons.
+	// LeftOut lists the parts of the files that make no trial, with the reasons.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
@@ -125,7 +125,7 @@ func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []reco
 	return err
 }
 
-// results reads what another program measured, and tells its content.
+// results reads what another program measured, and returns a hash of its text.
 func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte, err error) {
 	s.File = in.name
 	text, err := foreign.Text(in)
@@ -135,10 +135,10 @@ func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte
 	return s, sha256.Sum256(text), err
 }
 
-// factorName is what a factor of an imported run may be called.
+// factorName matches the name of a factor of an imported run.
 var factorName = regexp.MustCompile(`^[a-z][a-z0-9_:.@-]{0,63}$`)
 
-// conditions are the levels that are named for all of a run; a known factor's in its canonical text.
+// conditions parses the levels that --set gives to all trials of a run.
 func (o *foreignOptions) conditions() (record.Factors, error) {
 	out := record.Factors{}
 	for _, text := range o.sets {

@@ -51,7 +51,7 @@ func topologyNames() []string {
 	return each(lab.Topologies(), func(t record.Topology) string { return t.Name })
 }
 
-// shownLab is a lab as lab up and lab list print it.
+// shownLab holds a lab as lab up and lab list print it.
 type shownLab struct {
 	ID        string                  `json:"id"`
 	Topology  string                  `json:"topology"`

@@ -23,7 +23,7 @@ import (
 // maxQueues bounds what can be asked for of a virtual link.
 const maxQueues = 256
 
-// labOptions say what the routers of a lab are, and its links.
+// labOptions describe the routers and links of a lab.
 type labOptions struct {
 	kind     string
 	size     record.GuestSize
@@ -60,7 +60,7 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 		"link, as a NIC has one for each core")
 }
 
-// oneLab keeps a command from being told of two labs, by the flags of labOptions, --attach and --peer.
+// oneLab makes the flags of labOptions, --attach and --peer exclude each other.
 func oneLab(cmd *cobra.Command) {
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
 		"queues"} {

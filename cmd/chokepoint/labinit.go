@@ -27,7 +27,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// labFile is what lab init writes unless told otherwise.
+// labFile is the default file that lab init writes.
 const labFile = "lab.yaml"
 
 func newLabInitCommand(p *program) *cobra.Command {
@@ -52,7 +52,7 @@ lab is checked as by lab check.`,
 	return cmd
 }
 
-// isLabFile tells a lab file from a kind of lab.
+// isLabFile reports whether a value of --lab is a lab file rather than a kind of lab.
 func isLabFile(text string) bool {
 	return strings.HasSuffix(text, ".yaml") || strings.HasSuffix(text, ".yml")
 }
@@ -108,7 +108,7 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	return nil
 }
 
-// answered are the flags that say what was asked for, "" if nothing was.
+// answered returns the flags that repeat what was answered, or "".
 func answered(flags, m record.Machines) string {
 	words := ""
 	for _, a := range [...][3]string{{"--client", flags.Client.At, m.Client.At},
@@ -123,7 +123,7 @@ func answered(flags, m record.Machines) string {
 	return words
 }
 
-// found are the machines with the addresses and devices that were found.
+// found adds the addresses and devices that were found to m.
 func found(l *lab.Lab, m record.Machines) record.Machines {
 	for _, ip := range []int{6, 4} {
 		if far, err := l.End(0, 1, ip); err == nil {
@@ -177,7 +177,7 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	return nil
 }
 
-// withMachines has f look at a lab of real machines, which is up meanwhile.
+// withMachines brings up a lab of real machines and calls f with it.
 func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
 	if err := p.ShowCommands(m, nil); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*l
 	}, f)
 }
 
-// survey says what must hold before real machines are measured. What does not is an error.
+// survey prints what must hold before real machines are measured. It fails if something does not.
 func (p *program) survey(ctx context.Context, l *lab.Lab) error {
 	all, err := trial.Survey(ctx, l, node.Engines())
 	for _, name := range l.Nodes() {

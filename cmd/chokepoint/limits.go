@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// tunnelNames are those of plans, and of encapsulations that no tunnel of a plan has.
+// tunnelNames lists the tunnels of plans, and encapsulations that plans do not have.
 func tunnelNames() []string {
 	names := slices.Clone(registry.Catalogue().Of(string(factor.Tunnel)).Levels)
 	names = append(names, "openvpn-udp", "openvpn-cbc-sha1", "openvpn-cbc-sha256", "openvpn-tcp-cbc-sha1",
@@ -30,17 +30,16 @@ func tunnelNames() []string {
 	return names
 }
 
-// usualMTUs are those that people set to be safe: what each costs is shown.
+// usualMTUs lists MTUs that people set to be safe. The output shows what each costs.
 var usualMTUs = []int{1420, 1400, 1392, 1280}
 
-// packetSizes are those of the table of small packets, where they fit.
+// packetSizes lists the sizes of small packets that are shown where they fit.
 var packetSizes = []int{64, 200, 500, 1000}
 
-// pppoeMTU is what PPPoE leaves of Ethernet's 1500 bytes (RFC 2516 §7), unless both ends agreed on more
-// (RFC 4638).
+// pppoeMTU is the MTU of a PPPoE session (RFC 2516 §7), unless both ends agreed on more (RFC 4638).
 const pppoeMTU = 1500 - overhead.PPPoE
 
-// maxLink is 62 times the fastest Ethernet that there is, 1.6 Tbit/s (IEEE P802.3dj).
+// maxLink allows 62 times the fastest Ethernet, 1.6 Tbit/s (IEEE P802.3dj).
 const maxLink = 100e12
 
 // maxPacket is the longest IP packet (RFC 791 §3.1).
@@ -58,7 +57,7 @@ type limitsOptions struct {
 	stamps  bool
 }
 
-// headers is the length of TCP's header.
+// headers returns the length of TCP's header.
 func (o limitsOptions) headers() int {
 	if o.stamps {
 		return overhead.TCPHeader + overhead.TCPTimestamps
@@ -109,7 +108,7 @@ measures.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// validate judges the flags, of which some were given.
+// validate checks the flags; given reports whether one was set.
 func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
@@ -139,7 +138,7 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	return cmp.Or(err, between("", "link-mtu", o.linkMTU, 576, maxPacket), between("", "vlans", o.vlans, 0, 2))
 }
 
-// unknownTunnel is the first of the tunnels that no formula is known of; "" if there is none.
+// unknownTunnel returns the first tunnel of the stack without a formula, or "".
 func (o *limitsOptions) unknownTunnel() string {
 	if o.tunnel == factor.NoTunnel {
 		return ""
@@ -152,7 +151,7 @@ func (o *limitsOptions) unknownTunnel() string {
 	return ""
 }
 
-// limits is the document of limits --json.
+// limits holds the output of limits --json.
 type limits struct {
 	Format     string        `json:"format"`
 	Tunnel     string        `json:"tunnel"`
@@ -174,13 +173,13 @@ type limits struct {
 	Packet []overhead.Part `json:"packet_parts"` // of a full segment on the wire, before it is fragmented
 }
 
-// carrier is a tunnel that carries another, with the largest MTU whose packets cross the link whole.
+// carrier is a tunnel around another, with the largest MTU that crosses the link unfragmented.
 type carrier struct {
 	Tunnel string `json:"tunnel"`
 	MTU    int    `json:"mtu"`
 }
 
-// mtuLimit is what an MTU costs.
+// mtuLimit holds the goodput at one MTU.
 type mtuLimit struct {
 	MTU       int     `json:"mtu"`
 	Fragments int     `json:"fragments"`
@@ -188,7 +187,7 @@ type mtuLimit struct {
 	Loss      float64 `json:"loss_ratio"` // of the goodput at the best MTU
 }
 
-// packetLimit is what the line carries of packets of one size.
+// packetLimit holds what the line carries of packets of one size.
 type packetLimit struct {
 	Packet  int     `json:"packet_size"` // inner IP packet
 	Payload int     `json:"payload_bytes"`
@@ -251,7 +250,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	return l, nil
 }
 
-// addMTUs adds what other MTUs cost; path is that of the one that was asked for.
+// addMTUs adds the cost of other MTUs; path has the requested one.
 func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	least := map[int]int{4: 576, 6: 1280}[o.ip]
 	if l.FittingMTU < least {
@@ -279,7 +278,7 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	}
 }
 
-// limitOf is the limit of packets of such sizes in turn, with so many bytes of transport header.
+// limitOf returns the limit for packets of the given sizes in turn, with header bytes of transport header.
 func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetLimit {
 	n, packet, payload, wire := float64(len(sizes)), 0, 0, 0
 	for _, size := range sizes {
@@ -351,7 +350,7 @@ func (l limits) text() string {
 	return b.String()
 }
 
-// picture is a packet, layer by layer: each part a row, with its first and last byte.
+// picture draws a packet: one row per layer, with its first and last byte.
 func picture(parts []overhead.Part) string {
 	rows, at, whole := grid{{"", "bytes", "from", "to", ""}}, 0, 0
 	for _, p := range parts {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// listed is a run as list --json prints it.
+// listed holds a run as list --json prints it.
 type listed struct {
 	ID      string    `json:"id"`
 	Started time.Time `json:"started"`

@@ -36,17 +36,17 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	addSSHFlags(f, m)
 }
 
-// addSSHFlags say how machines are reached over ssh.
+// addSSHFlags adds the flags of the ssh connections.
 func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.SSHConfig, "ssh-config", "", "`FILE` instead of your configuration of ssh")
 	f.BoolVar(&m.AcceptNew, acceptNew, false, "trust and remember the host key of "+
 		"a machine that is not known")
 }
 
-// acceptNew is the flag that is no part of a lab file: who starts a command answers for it.
+// acceptNew is no key of a lab file, because whoever starts the command answers for it.
 const acceptNew = "accept-new"
 
-// machineFlags are the names of those.
+// machineFlags lists the names of those flags.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
 	"router-wan", "data-port", "ssh-config", acceptNew}
 
@@ -63,7 +63,7 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 	}
 }
 
-// checkPlace says what is wrong with where a machine is.
+// checkPlace returns an error if no machine can be at that address.
 func checkPlace(at string) error {
 	if at == record.LocalMachine {
 		return nil
@@ -75,7 +75,7 @@ func checkPlace(at string) error {
 	return err
 }
 
-// lastPort is the highest of those that the first data port may be.
+// lastPort is the highest value of the first data port.
 const lastPort = 65535 - 2
 
 // checkMachines refuses machines that cannot be meant, in the words of the flags; alone: a router will do.
@@ -90,7 +90,7 @@ func checkMachines(m record.Machines, alone bool) error {
 	return err
 }
 
-// flagOf is how a key of a lab file is written on the command line; those without a flag keep their name.
+// flagOf returns the flag for a key of a lab file, or the key's own name if it has no flag.
 func flagOf(key string) string {
 	flag := strings.NewReplacer(".", "-", "_", "-").Replace(key)
 	if key == "router.driver" {
@@ -104,7 +104,7 @@ func flagOf(key string) string {
 
 func nameOfKey(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// wrongMachines says what cannot be meant, and at which key of a lab file; named is how a key is written.
+// wrongMachines returns what is wrong with m and the key of the lab file; named formats that key.
 func wrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		return key, app.Usage(hint, format, args...)
@@ -180,7 +180,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 	return "", nil
 }
 
-// wrongMachine says what cannot be meant of one machine.
+// wrongMachine is wrongMachines for one machine.
 func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		key = name + "." + key
@@ -224,8 +224,8 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 // maxDevice bounds a device's name: RouterOS has long ones.
 const maxDevice = 64
 
-// deviceLike tells what can be the name of a device on one of the systems that routers have. RouterOS has
-// names with blanks.
+// deviceLike reports whether name can be a network device on a supported system. RouterOS has names with
+// blanks.
 func deviceLike(name string) bool {
 	return len(name) <= maxDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)

@@ -49,7 +49,7 @@ func manPages(p *program, cmd *cobra.Command, dir string) error {
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is the help of a command in the macros of man(7).
+// manPage formats a command's help in the macros of man(7).
 func manPage(cmd *cobra.Command) string {
 	var b builder
 	b.printf(".TH %q 1 \"\" \"chokepoint\" \"User Commands\"\n.SH NAME\n%s \\- %s\n",

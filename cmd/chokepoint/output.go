@@ -20,8 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// write writes a result. The error of the write is the command's error: a full disk must not look like
-// success. If the reader has closed the pipe, nothing more is said.
+// write writes a result. A failed write is the command's error: a full disk must not look like success. A
+// closed pipe ends the command silently.
 func write(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	if errors.Is(err, syscall.EPIPE) {
@@ -65,7 +65,7 @@ func (p *program) document(v any, text string) error {
 // line prints a command's result: a document on one line with --json, else text.
 func (p *program) line(v any, text string) error { return p.coloured(v, check.Plain(text)) }
 
-// coloured is line for a text that has no words of others but plain ones, and may have colours.
+// coloured is line for a text that may hold colours, and no control characters of others.
 func (p *program) coloured(v any, text string) error {
 	if p.json {
 		return printLine(p.Out, v)
@@ -90,7 +90,7 @@ func printList[T any](p *program, items []T, head []string, row func(T) []string
 	return nil
 }
 
-// each is what of makes of each of a list.
+// each returns of(x) for every x of a list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
 	for _, x := range list {
@@ -99,7 +99,7 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
-// paragraph is lines below an empty one, "" of none.
+// paragraph puts lines below an empty one, and returns "" for none.
 func paragraph(lines []string) string {
 	if len(lines) == 0 {
 		return ""
@@ -123,9 +123,8 @@ func table(rows grid, flags uint) string {
 	return b.String()
 }
 
-// sink is where a run's events are shown: as JSON lines with the result, as a live view on a terminal, else
-// as plain lines; or, quietly, warnings alone. Only one is ever in use, so that one writer owns the
-// terminal.
+// sink returns the one sink of a run's events: JSON lines, a live view on a terminal, plain lines, or with
+// --quiet the warnings alone.
 func (p *program) sink() progress.Sink {
 	if p.quiet {
 		return progress.Quiet(p.Err)
@@ -145,7 +144,7 @@ func (s streams) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: %s\n", check.Plain(fmt.Sprintf(format, args...)))
 }
 
-// fileWidth is how wide text is laid out where there is no terminal.
+// fileWidth is the width of text where there is no terminal.
 const fileWidth = 100
 
 // layouts lay a document out for a file, by the format.
@@ -165,8 +164,8 @@ func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int,
 	return lay(d, cmp.Or(width, fileWidth), colours)
 }
 
-// screen is the width of the terminal that a result goes to, 0 without one, whether its cursor moves, and
-// whether colours are wanted there.
+// screen returns the width of the terminal on standard output (0: none), whether its cursor can move, and
+// whether it takes colours.
 func (s streams) screen() (width int, moves, colours bool) {
 	f, ok := s.Out.(*os.File)
 	if !ok || !s.OutTTY {

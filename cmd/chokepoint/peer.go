@@ -177,7 +177,7 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 	return p.print(b.String())
 }
 
-// target is how the other machine most likely reaches this one.
+// target returns the address that the other machine most likely uses.
 func (o peerOptions) target(own []netip.Addr) string {
 	at := "HOST"
 	if len(own) > 0 {

@@ -38,7 +38,7 @@ func (o *ispOptions) flags(f *pflag.FlagSet) {
 		"default route uses")
 }
 
-// alone refuses what is said of a provider that is not asked for.
+// alone refuses flags of a provider without --isp.
 func (o *ispOptions) alone() error {
 	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
 		return nil
@@ -56,7 +56,7 @@ func ofHost(p netip.Prefix) bool {
 		a.AsSlice()[0] < 224 && a != p.Masked().Addr() && p.Contains(a.Next())
 }
 
-// access is what the options ask for.
+// access returns the provider that the options describe.
 func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	wrong := func(hint, format string, args ...any) (knob.Access, host.Secret, error) {
 		return a, password, app.Usage(hint, format, args...)
@@ -86,9 +86,9 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	return a, password, nil
 }
 
-// begin plays the provider, in a process of its own, which undoes what it did even if this one is killed. It
-// tells what happens, and calls failed once it cannot go on; end waits until all is undone. The first of its
-// addresses is over IPv4.
+// begin starts the provider in a child process, which undoes its changes even if this process is killed. It
+// notes events and calls failed when the provider cannot go on. end waits until everything is undone. The
+// first of own is IPv4.
 func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (own []netip.Addr,
 	end func() error, err error) {
 	a, password, err := o.access()

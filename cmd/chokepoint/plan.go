@@ -29,7 +29,7 @@ None of these commands touches a machine, but for check with a lab.`}
 	return cmd
 }
 
-// listedPlan is a built-in plan as plan list --json prints it.
+// listedPlan holds a built-in plan as plan list --json prints it.
 type listedPlan struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
@@ -62,7 +62,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 
 var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
 
-// summary is what a description begins with, up to its first colon or full stop, on one line.
+// summary returns the start of a description, up to the first colon or full stop, on one line.
 func summary(description string) string {
 	if at := summaryEnd.FindStringIndex(description); at != nil {
 		description = description[:at[0]]
@@ -168,7 +168,7 @@ the same seed, run executes the same trials in the same order.`,
 	})
 }
 
-// expanded is the document of plan check --json and plan expand --json.
+// expanded holds the output of plan check --json and plan expand --json.
 type expanded struct {
 	Format   string           `json:"format"`
 	Design   record.Design    `json:"design"`
@@ -187,7 +187,7 @@ func expandPlan(p *plan.Plan) expanded {
 		Skipped: append([]record.Skipped{}, p.Skipped()...), Rows: rows}
 }
 
-// planHead is what a plan amounts to: its size, what all cells share, and what is left out, with the reasons.
+// planHead describes a plan: its size, what all cells share, and what is left out with the reasons.
 func planHead(p *plan.Plan) string {
 	var b builder
 	d := p.Design
@@ -263,7 +263,7 @@ func rowTable(p *plan.Plan) string {
 	return table(rows, 0)
 }
 
-// varyingFactors are the names of the factors that differ between cells, sorted.
+// varyingFactors returns the names of the factors that differ between cells, sorted.
 func varyingFactors(cells []record.Factors) []string {
 	varying := map[string]bool{}
 	for _, c := range cells {
@@ -278,7 +278,7 @@ func varyingFactors(cells []record.Factors) []string {
 	return slices.Sorted(maps.Keys(varying))
 }
 
-// groupText is a cell, or what cells have in common, and how many they are.
+// groupText describes one cell, or the common levels and number of several.
 func groupText(cells []record.Factors, varying []string) string {
 	if len(cells) == 1 {
 		return factorText(cells[0], varying)
@@ -295,7 +295,7 @@ func groupText(cells []record.Factors, varying []string) string {
 	return common.Key() + " (" + n + ")"
 }
 
-// factorText is a cell by the factors that vary, or by all of them where none does.
+// factorText describes a cell by its varying factors, or by all if none vary.
 func factorText(cell record.Factors, varying []string) string {
 	short := cell.Clone()
 	maps.DeleteFunc(short, func(name, _ string) bool { return !slices.Contains(varying, name) })

@@ -20,7 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxPlanBytes is a byte more than a plan may have, so that the reader of plans sees that one is too long.
+// maxPlanBytes is one byte more than a plan may have, so that the reader sees an oversize file.
 const maxPlanBytes = 1<<20 + 1
 
 // planOptions choose a plan and change it; run and plan share them.
@@ -48,7 +48,7 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags.Lookup("budget").DefValue = "0"
 }
 
-// validate judges the flags alone, before any file is opened.
+// validate checks the flags before any file is opened.
 func (o *planOptions) validate(flags *pflag.FlagSet) error {
 	if flags.Changed("seed") {
 		if _, err := strconv.ParseUint(o.seed, 10, 64); err != nil {
@@ -135,7 +135,7 @@ func planBytes(name string) ([]byte, error) {
 	return data, nil
 }
 
-// planSize says how much a plan is, in words.
+// planSize describes the size of a plan.
 func planSize(p *plan.Plan) string {
 	d := p.Design
 	most := ""

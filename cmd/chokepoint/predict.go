@@ -169,7 +169,7 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 	return nil
 }
 
-// speedWords are a speed with what it is of: "throughput 1.81 Gbit/s, blocks of 16384 B".
+// speedWords describes a speed: "throughput 1.81 Gbit/s, blocks of 16384 B".
 func speedWords(s catalogue.Speed) string {
 	words := s.Operation + " " + s.Text()
 	if s.Block > 0 {

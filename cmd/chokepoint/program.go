@@ -22,15 +22,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// streams are where a command's output goes: Out takes the result, Err messages and progress. Nothing may
-// move or be coloured where there is no terminal.
+// streams hold a command's input and outputs: Out takes the result, Err messages and progress. Cursor
+// movement and colours need a terminal.
 type streams struct {
 	In             io.Reader
 	Out, Err       io.Writer
 	OutTTY, ErrTTY bool
 }
 
-// program is one invocation: what every command is given.
+// program holds one invocation and is passed to every command.
 type program struct {
 	streams
 	app.App
@@ -41,7 +41,7 @@ type program struct {
 	quiet bool // the command has --quiet and it is set
 }
 
-// newProgram is a program on the process's own streams and environment.
+// newProgram returns a program on the streams and environment of the process.
 func newProgram(hard <-chan struct{}) *program {
 	p := &program{
 		streams: streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -128,7 +128,8 @@ func asUsage(cmd *cobra.Command, err error) error {
 	return app.Usage(helpHint(cmd), "%s", text)
 }
 
-// exclusive is how cobra words flags that exclude each other (flag_groups.go, validateExclusiveFlagGroups).
+// exclusive matches cobra's error for flags that exclude each other (flag_groups.go,
+// validateExclusiveFlagGroups).
 var exclusive = regexp.MustCompile(`none of the others can be; \[(.*)\] were all set$`)
 
 func helpHint(cmd *cobra.Command) string {
@@ -160,7 +161,7 @@ RUN is a run's id, a unique prefix of one, or latest.`,
 	return root
 }
 
-// commands are the constructors of all commands, in the order of the help.
+// commands lists the constructors of all commands in the order of the help.
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
 	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newGCCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
@@ -173,8 +174,8 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 	return cmd
 }
 
-// homeless are the commands that read and write nothing in the program's directories; plan check, which may
-// make a lab, sees to them itself (withJournal).
+// homeless lists the commands that use none of the program's directories. plan check, which may make a lab,
+// prepares them itself.
 var homeless = []string{"x", "version", "help", "plan", "peer", "completion", "man"}
 
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
@@ -229,7 +230,7 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// parser is what the flag library quotes of Go's number parsers.
+// parser matches the part of a number parser's error that users need not see.
 var parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
 // flagError puts a wrong flag into words, and finds the one that was meant.
@@ -243,8 +244,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return app.Usage(hint, "%s", parser.ReplaceAllString(err.Error(), ""))
 }
 
-// nearestFlag is the flag that was probably meant: one that begins like the name, or differs from it by two
-// letters at most; "" if there is none.
+// nearestFlag returns the flag that was probably meant: one that starts like name, or differs by at most two
+// letters. It returns "" if there is none.
 func nearestFlag(cmd *cobra.Command, name string) string {
 	var names, begin []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -276,7 +277,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
 }
 
-// newHelp is cobra's help command, except that an unknown topic is an error.
+// newHelp returns cobra's help command, but an unknown topic is an error.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Show the help of a command", Args: cobra.ArbitraryArgs,

@@ -13,11 +13,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// formats are those of a report, the default first.
+// formats lists the formats of a report, the default first.
 var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "benchstat", "ministat",
 	"openmetrics", "junit", "wg-bench", flentFormat}
 
-// standard is the name of a file that means standard output, or input.
+// standard names standard output or input in place of a file.
 const standard = "-"
 
 type reportOptions struct {
@@ -61,7 +61,7 @@ the report, or to FILE with the trial's name before .flent.gz if there are sever
 	return cmd
 }
 
-// validate judges the flags and lets the file's name choose the format where none is given.
+// validate checks the flags and derives the format from the file's name if none is given.
 func (o *reportOptions) validate(formatGiven bool) error {
 	extension := strings.TrimPrefix(strings.ToLower(filepath.Ext(o.file)), ".")
 	if strings.HasSuffix(strings.ToLower(o.file), flentSuffix) {
@@ -80,7 +80,7 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	return known("--format %q is not known", o.format, "formats", formats...)
 }
 
-// htmlFile refuses a file for HTML whose name is that of something else.
+// htmlFile refuses a name for an HTML file that has another extension.
 func htmlFile(file string) error {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case "", ".html", ".htm":

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// flentFormat is a data file of flent for each trial, and flentSuffix how flent has such files called.
+// flentFormat writes one data file of flent per trial; flentSuffix is their extension.
 const (
 	flentFormat = "flent"
 	flentSuffix = ".flent.gz"
@@ -83,7 +83,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	return err
 }
 
-// writeTrial writes the file of one trial, and tells its name.
+// writeTrial writes the file of one trial and prints its name.
 func (p *program) writeTrial(create func(string) (*userfile.File, error), file, trial string, several bool,
 	content []byte) error {
 	if file == standard {
@@ -98,7 +98,7 @@ func (p *program) writeTrial(create func(string) (*userfile.File, error), file, 
 	return p.print(file + "\n")
 }
 
-// probeWords say what a trial's round trips are of.
+// probeWords names the probe behind a trial's round trips.
 func probeWords(t *record.Trial) string {
 	for _, l := range []*record.Latency{t.Loaded, t.Idle} {
 		switch {

@@ -113,7 +113,7 @@ func (p *program) result(r *app.Result, err error) error {
 	return errors.Join(err, p.coloured(r.Document, text), r.Outcome)
 }
 
-// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
+// commandLine returns the command that repeats the run: as typed, with the seed that was drawn.
 func commandLine(args []string, seed uint64) string {
 	command := typed(args)
 	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
@@ -123,7 +123,7 @@ func commandLine(args []string, seed uint64) string {
 	return command
 }
 
-// typed is a command line as it can be typed again.
+// typed quotes a command line so that it can be typed again.
 func typed(args []string) string {
 	return strings.Join(append([]string{"chokepoint"}, each(args[1:], host.ShellWord)...), " ")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// sameRequest is how long after the first a second signal is still the same request: timeout(1) and others
-// send one to the process and one to its group.
+// sameRequest is the time within which a second signal belongs to the first request: timeout(1) and others
+// signal both the process and its group.
 const sameRequest = 50 * time.Millisecond
 
 // interrupts turns signals into two requests. The first cancels ctx with the cause app.ErrInterrupted: stop,

@@ -67,7 +67,7 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 	return c
 }
 
-// siteMark is the file that says that a folder is a site of ours, and which pages it has.
+// siteMark names the file that marks a directory as a site of ours and lists its pages.
 const siteMark, siteFormat = ".chokepoint-site", "chokepoint-site/1"
 
 // maxSiteMark bounds that file.
@@ -123,7 +123,7 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 	return filepath.Join(dir, pages[0].Name), err
 }
 
-// pagesOf are the pages that a folder has by its mark; none of a folder that is new or empty.
+// pagesOf returns the pages that a directory's mark lists, or none if it is new or empty.
 func pagesOf(dir, real string) ([]string, error) {
 	entries, err := os.ReadDir(real)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {

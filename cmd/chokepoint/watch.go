@@ -83,7 +83,7 @@ type glances struct {
 	lines int // of the last one that is still on the terminal
 }
 
-// pipeWidth is wide enough that nothing is cut where no terminal has a width.
+// pipeWidth leaves lines uncut where there is no terminal.
 const pipeWidth = 1000
 
 // found shows what stands in the path of packets, once.

@@ -122,7 +122,7 @@ func (x *execution) with(ctx context.Context, other Peer) (err error) {
 	return nil
 }
 
-// link says of the run whose finding is put to the test that this one does it. That run may be gone.
+// link notes this run in the run whose finding it tests. That run may be gone.
 func (x *execution) link(ctx context.Context) error {
 	e := x.run.Design.Experiment
 	if e == nil || e.Run == "" {

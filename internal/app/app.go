@@ -40,11 +40,11 @@ type App struct {
 	Events func() progress.Sink
 	// Ask prompts a human for a step of the plan and returns when it is done.
 	Ask func(ctx context.Context, s record.Step) error
-	// Attended is set where Ask reaches a human who can install a firmware by hand.
+	// Attended reports that Ask reaches a human who can install a firmware by hand.
 	Attended bool
 	// AskCode asks a human for the code that the peer at an address shows.
 	AskCode func(ctx context.Context, address string) (string, error)
-	// Hurry is closed when the user no longer waits for the undoing; what is left is reported.
+	// Hurry is closed when the user stops waiting for the lab to be undone. What is left is reported.
 	Hurry <-chan struct{}
 }
 
@@ -63,8 +63,7 @@ func (a *App) events() progress.Sink {
 	return a.Events()
 }
 
-// RowOverhead is the time that setting up, draining and collecting one row takes on a local lab, for
-// estimates of a plan's time.
+// RowOverhead estimates the time to set up, drain and collect one row on a local lab.
 const RowOverhead = 400 * time.Millisecond
 
 // NewID returns an id of this moment, for a lab that no run makes.
@@ -91,8 +90,8 @@ func (a *App) AgentProgram(ctx context.Context, arch string) (string, error) {
 
 func (a *App) noteText(text string) { a.note("%s", text) }
 
-// WithJournal calls f, which may make labs of its own, with a journal of what it changes. The owner's name
-// tells other programs whose changes they are.
+// WithJournal calls f, which may make labs of its own, with a journal of what it changes. owner identifies
+// the journal to other programs.
 func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
 	if err := Prepare(a.Dirs.Runtime, a.Dirs.State); err != nil {
 		return err

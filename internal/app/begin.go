@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// peerVersion is the kind of caveat that says so with versionText.
+// peerVersion is the kind of the caveat with versionText.
 const (
 	peerVersion = "peer-version"
 	versionText = "the peer is another version of chokepoint: "
 )
 
-// otherVersion is the version of the peer's chokepoint, "" if it is this one's.
+// otherVersion returns the peer's version of chokepoint, or "" if it is ours.
 func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil || far.Version == "" || source(far.Version) == source(RunVersion()) {

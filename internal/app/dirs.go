@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// Dirs are the program's directories, after the XDG base directory specification 0.8. None is created by
-// finding it.
+// Dirs holds the program's directories, after the XDG base directory specification 0.8. FindDirs creates none
+// of them.
 type Dirs struct {
 	Data    string // the store and the reports
 	State   string // the journal of what was changed
@@ -103,7 +103,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	return d
 }
 
-// rootOwns says whether a directory, or the nearest one above it that exists, is root's.
+// rootOwns reports whether root owns dir or, if it does not exist, the nearest directory above it.
 func rootOwns(dir string) bool {
 	owner := uint32(0)
 	_, err := host.Walk(dir, func(_ string, info fs.FileInfo) error {
@@ -118,7 +118,7 @@ func (d Dirs) Trusted() error {
 	return errors.Join(trusted(d.Data), trusted(d.State), trusted(d.Cache), trusted(d.Runtime))
 }
 
-// runtimeDir is the session's own directory where there is one.
+// runtimeDir returns the session's own directory if there is one.
 func runtimeDir(getenv func(string) string, uid int) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && CanWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
@@ -132,7 +132,8 @@ func runtimeDir(getenv func(string) string, uid int) string {
 	return usual[len(usual)-1]
 }
 
-// usualRuntimeDirs are those of a user whose environment names none. A login has one that a job has not.
+// usualRuntimeDirs returns the runtime directories of a user whose environment names none. A login has one, a
+// cron job has not.
 func usualRuntimeDirs(uid int) (dirs []string) {
 	dirs = append(dirs, filepath.Join("/run/user", strconv.Itoa(uid), "chokepoint"))
 	if uid == 0 {

@@ -17,11 +17,11 @@ var (
 	ErrFailed = errors.New("trials failed")
 	// ErrThreshold marks a threshold that was missed, or a regression.
 	ErrThreshold = errors.New("threshold missed")
-	// ErrInterrupted is the cause of a context that a signal has cancelled.
+	// ErrInterrupted is the cause of a context that a signal cancelled.
 	ErrInterrupted = errors.New("interrupted")
 )
 
-// marked is an error of a kind, without the kind's own words.
+// marked adds a kind to an error without changing its text.
 type marked struct{ kind, err error }
 
 func (m *marked) Error() string   { return m.err.Error() }

@@ -22,8 +22,8 @@ const (
 	maxLineBytes = 200 // bytes
 )
 
-// installer is how the router gets another firmware: by the command of the lab file, or by hand of whoever
-// sits at the terminal; nil where there is neither.
+// installer returns the function that installs another firmware on the router: by the command of the lab
+// file, or by hand of whoever sits at the terminal. It returns nil where there is neither.
 func (x *execution) installer() func(ctx context.Context, level string) error {
 	if m := x.run.Machines; m != nil && m.Firmware != nil {
 		return func(ctx context.Context, level string) error {

@@ -25,9 +25,9 @@ type Peer struct {
 }
 
 const (
-	// PeerPort is the port that chokepoint peer listens on unless told otherwise.
+	// PeerPort is the default port of chokepoint peer.
 	PeerPort = 20100
-	// CodeVariable is the environment variable that may hold a peer's code.
+	// CodeVariable names the environment variable that may hold a peer's code.
 	CodeVariable = "CHOKEPOINT_PEER_CODE"
 	// MaxSecret bounds a file whose first line is a password or a code, in bytes.
 	MaxSecret = 4 << 10

@@ -29,16 +29,16 @@ const (
 	maxTests = 3
 )
 
-// test is an experiment with the plan that makes it.
+// test is an experiment with its plan.
 type test struct {
 	of   analysis.Verdict
 	plan *plan.Plan
 	made plan.Patched // what the plan was made of
 }
 
-// testsOf are the experiments on the findings of a run: of each verdict, those of its first cause in the cell
-// that it was surest of; or those on a class, found or not, in each cell. Of each without any it is told why
-// there is none.
+// testsOf returns the experiments on the findings of a run: for each verdict those of its first cause, in the
+// cell that was surest of it. With a class it returns those on that class in each cell, found or not. Where
+// there is none it notes why.
 func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
@@ -54,7 +54,7 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 	return tests, nil
 }
 
-// testsOfClass are the experiments on a class in each cell of the document.
+// testsOfClass returns the experiments on a class in each cell of the document.
 func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class string) (tests []test,
 	err error) {
 	trials, err := a.firstTrials(ctx)
@@ -74,7 +74,7 @@ func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class s
 	return tests, nil
 }
 
-// firstTrials are those of a load that ended well, one for each cell.
+// firstTrials returns the first successful load of each cell.
 func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error) {
 	out := map[string]record.Trial{}
 	err := a.Dirs.WithRun(ctx, a.on.ID, func(st *store.Store, _ record.Run) error {
@@ -92,14 +92,14 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 	return out, err
 }
 
-// noFault says that a class is an answer without a limit to take away. The cores that all roles share are
-// such a limit: doses can tell.
+// noFault reports whether a class describes no limit that could be removed. CPUs shared by all roles are such
+// a limit: sweep steps can show it.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
 	return r.Quiet && class != diagnosis.SharedCPU
 }
 
-// namedCause is the cause that a verdict names, and the cell that it was surest of; nil if none is named.
+// namedCause returns the cause that a verdict names and the cell that was surest of it, or nil.
 func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, record.Factors) {
 	cell := v.Cells[v.Shown]
 	for i := range doc.Cells {
@@ -155,7 +155,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 	return tests
 }
 
-// without is an experiment without the levels that would undo what was found; why there is none left.
+// without drops the steps of an experiment that would undo what was found, and returns why if none is left.
 func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left diagnosis.Experiment,
 	why string) {
 	undone := func(level string) bool {
@@ -277,7 +277,7 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 	return out, nil
 }
 
-// ProveOptions say what is put to the test, and when.
+// ProveOptions select the findings to test.
 type ProveOptions struct {
 	Class    string    // test this class of limit in each cell, found or not; "": what was found
 	CodeFile string    // holds the code that the run's peer shows now
@@ -315,7 +315,7 @@ func (a *App) ProveResult(ctx context.Context, r *Result, o ProveOptions) error 
 	return errors.Join(err, reportErr)
 }
 
-// withProofs adds to a document what the experiments on its findings said, as far as they are still stored.
+// withProofs adds to a document the results of the experiments on its findings that are still stored.
 func withProofs(doc *analysis.Document, experiments []string,
 	read func(id string) (*analysis.Document, error)) error {
 	var proofs []diagnosis.Proof

@@ -23,7 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// ResumeOptions say how a run continues.
+// ResumeOptions describe how a run continues.
 type ResumeOptions struct {
 	Attach, Report string // see RunOptions; "" as the run had it
 	Force          bool   // continue with another program, kernel or lab, and mark the run
@@ -31,7 +31,7 @@ type ResumeOptions struct {
 	Peer           Peer   // the zero value: as the run had it
 }
 
-// refusedError says why a run is not resumed: it stays as it is.
+// refusedError reports why a run is not resumed and left as it is.
 type refusedError struct{ text, hint string }
 
 func (e *refusedError) Error() string { return e.text }
@@ -93,7 +93,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 		}
 	}
 	x.run.Status, x.run.Reason, x.run.Peer = record.RunRunning, "", o.Peer.At
-	// What is found there now is compared with what was.
+	// The new findings are compared with the old ones.
 	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
 	result, err := x.whole(ctx)
 	if errors.Is(err, fs.ErrExist) && x.journal == nil {
@@ -108,7 +108,7 @@ func (d Dirs) head(ctx context.Context, name string) (run record.Run, err error)
 	return run, err
 }
 
-// done are the trials of a run that is resumed, read now that nobody else can go on with it.
+// done reads the trials of a resumed run, once nobody else can continue it.
 func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
 	if x.before == nil {
 		return nil, nil
@@ -130,8 +130,8 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	return trials, nil
 }
 
-// lastCutShort is the newest run that did not come to its end and can be read. It says which one that is, and
-// of killed ones after it that have nothing to resume.
+// lastCutShort returns the newest run that did not come to its end and can be read. It notes which one, and
+// later runs that were killed before anything was stored.
 func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	runs, err := a.Dirs.Runs(ctx)
 	stored := map[string]bool{}
@@ -159,7 +159,7 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// runIDs are the ids of runs among owners of journals; a check of labs has one, too.
+// runIDs matches the journal owners that are runs; other commands that make labs have ids too.
 var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
 // reportUnstored notes runs after the one with that id that were killed before anything of them was stored.
@@ -234,8 +234,8 @@ func (x *execution) goOn(ctx context.Context) error {
 	})
 }
 
-// learnt is what there is to say, of a run that goes on after so many trials, that it did not say before; and
-// what each of its further trials is marked with.
+// learnt returns the caveats and skips that a resumed run adds to its head, and the marks of its further
+// trials.
 func learnt(was, is *record.Run, changes []string, done int) (note store.Note, mark []record.Caveat) {
 	note.Skipped = is.Skipped[len(was.Skipped):]
 	for _, c := range is.Caveats {
@@ -252,7 +252,7 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 	return note, mark
 }
 
-// otherPeerVersion says in what the peer's version is not what it was; "" is ours.
+// otherPeerVersion describes a change of the peer's version; "" is our version.
 func otherPeerVersion(run *record.Run, is string) []string {
 	was := ""
 	for _, c := range run.Caveats {
@@ -266,10 +266,10 @@ func otherPeerVersion(run *record.Run, is string) []string {
 	return []string{fmt.Sprintf("version of the peer was %s, is %s", cmp.Or(was, "ours"), cmp.Or(is, "ours"))}
 }
 
-// pathFacts are what must be the same of a path between two machines.
+// pathFacts lists the facts of a path between two machines that must not change.
 var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
 
-// standsOn reports whether a run stands on a fact of a node's environment.
+// standsOn reports whether a fact of a node's environment must not change while a run is resumed.
 func standsOn(name string) bool {
 	if path, what, _ := strings.Cut(name, ":"); strings.HasPrefix(path, "path_ipv") {
 		return slices.Contains(pathFacts, what)
@@ -278,12 +278,11 @@ func standsOn(name string) bool {
 	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
 }
 
-// bedFacts are the facts of a node's environment, or how they begin, that a run stands on.
+// bedFacts lists facts of a node's environment, or their prefixes, that must not change.
 var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
 	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
 
-// otherBed lists in what the labs that a run stood on differ from those that are up now, of the nodes that
-// both have.
+// otherBed lists the differences between the labs of was and is, for the nodes that both have.
 func otherBed(was, is *record.Run) (out []string) {
 	differ := func(what, was, is string) {
 		if was != is {

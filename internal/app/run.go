@@ -30,14 +30,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// settleTime is how long a run waits, at its beginning and its end, for a store that another program has
-// locked.
+// settleTime bounds the wait for a locked store at the beginning and end of a run.
 const settleTime = 2 * time.Minute
 
-// undoTime is how long putting a local lab back may take. It takes 20 ms.
+// undoTime bounds the teardown of a local lab, which takes 20 ms.
 const undoTime = 20 * time.Second
 
-// RunOptions say where a plan runs, besides the lab that the run's head describes.
+// RunOptions add to the lab of a run's head where and how long the plan runs.
 type RunOptions struct {
 	Attach string    // name of a lab of lab up; "": the run makes its own
 	Peer   Peer      // the other machine, if the lab is two machines and what lies between
@@ -49,7 +48,7 @@ type RunOptions struct {
 type Result struct {
 	Document *analysis.Document
 	Report   string // the file of the report; "" if it could not be written
-	// Outcome tells of failed trials (ErrFailed) and missed thresholds (ErrThreshold); nil: there are none.
+	// Outcome reports failed trials (ErrFailed) and missed thresholds (ErrThreshold), or is nil.
 	Outcome error
 }
 
@@ -81,7 +80,7 @@ func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOp
 	return tried, err
 }
 
-// execution is one campaign from the opened store to the result; run and resume share it.
+// execution runs one campaign from the opened store to the result, for Run and Resume.
 type execution struct {
 	*App
 	plan   *plan.Plan
@@ -187,10 +186,10 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	return errors.Join(Dirty(undoErr), runErr, lost)
 }
 
-// endTime is what taking the lab down and writing the report takes, behind the last trial.
+// endTime covers taking the lab down and writing the report after the last trial.
 const endTime = 3 * time.Second
 
-// labs are where the campaign runs.
+// labs returns the labs of the campaign.
 func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	switch {
 	case x.peer != nil:
@@ -255,8 +254,8 @@ func (x *execution) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
-// that has them.
+// refuseLeftovers notes killed runs whose changes were not undone, and refuses to measure in a lab that has
+// them.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
 	if err != nil && x.attach != "" && journal.Concerns(err, x.attach) {
@@ -350,8 +349,8 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// ahead tells what is to be done, once it is known what cannot be done here; and the design, where that is
-// another now than the one that was sent.
+// ahead announces the trials, once it is known which cells cannot run here, and the design if it differs from
+// the one that was sent.
 func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	data, err := json.Marshal(c.Run.Design)
 	if err != nil {
@@ -396,7 +395,7 @@ func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err erro
 	return skipped, err
 }
 
-// proberOf returns the latency probe that a design asks for, or the usual one.
+// proberOf returns the latency probe of a design.
 func proberOf(m record.Measure) traffic.Prober {
 	for _, l := range node.Probers() {
 		if l.Name() == m.Probe {
@@ -406,7 +405,7 @@ func proberOf(m record.Measure) traffic.Prober {
 	return node.Prober()
 }
 
-// ask has a human take a step of the plan.
+// ask asks a human to take a step of the plan.
 func (x *execution) ask(ctx context.Context, s record.Step) error {
 	if x.Ask == nil {
 		return fmt.Errorf("step %q needs a human", s.Prompt)
@@ -458,7 +457,7 @@ func (x *execution) present(ctx context.Context) error {
 	return errors.Join(lost, err)
 }
 
-// waits tells of trials that wait for the store.
+// waits warns of trials that wait for the store.
 func (x *execution) waits(n int, why error) {
 	text := "the store has all trials again"
 	if n > 0 {

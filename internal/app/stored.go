@@ -48,7 +48,7 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	return runs, errors.Join(err, livingErr, st.Close())
 }
 
-// reckon tells a run that goes on from one that was killed: its program holds the lock of its journal.
+// reckon marks a run as killed if its program no longer holds the lock of its journal.
 func reckon(living []string, run string, status *string) {
 	if *status == record.RunRunning && !slices.Contains(living, run) {
 		*status = record.RunKilled
@@ -83,7 +83,7 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	return errors.Join(err, st.Close())
 }
 
-// Document derives the document of a stored run, with what experiments on its findings said.
+// Document derives the document of a stored run, with the results of experiments on its findings.
 func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document, err error) {
 	err = d.WithRun(ctx, name, func(st *store.Store, run record.Run) error {
 		entries, err := st.Index(ctx, run.ID)
@@ -98,7 +98,7 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 	return doc, err
 }
 
-// proofsOf adds to the document of a run what the experiments on its findings said.
+// proofsOf adds to the document of a run the results of the experiments on its findings.
 func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysis.Document) error {
 	return withProofs(doc, run.Experiments, func(id string) (*analysis.Document, error) {
 		of, err := st.Find(ctx, id)
@@ -142,8 +142,8 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	return d.Document(), nil
 }
 
-// DocumentMemory is from where on the making of a document rather works than uses memory; the trials of a run
-// of a day are many and long.
+// DocumentMemory is the memory limit above which making a document trades CPU time for memory. The trials of
+// a day are many and long.
 const DocumentMemory = 80 << 20
 
 func failedTrials(failed, of int) error {
@@ -190,7 +190,7 @@ func outcome(d *analysis.Document) error {
 	return errors.Join(errs...)
 }
 
-// whyNothing is the first of the reasons for which cells were skipped.
+// whyNothing returns the first reason for which cells were skipped.
 func whyNothing(d *analysis.Document) string {
 	if len(d.Skipped) == 0 {
 		return "no cell has a trial"
@@ -199,7 +199,7 @@ func whyNothing(d *analysis.Document) string {
 		d.Skipped[0].Reason)
 }
 
-// thresholdText is a requirement with the cell and the reason.
+// thresholdText describes a requirement with its cell and the reason.
 func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 	parts := []string{t.Requirement}
 	for _, c := range d.Cells {

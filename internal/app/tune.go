@@ -33,7 +33,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// TuneOptions say what is tried, and what a change may cost.
+// TuneOptions select the changes to try, and bound what a change may cost.
 type TuneOptions struct {
 	RunOptions // its Report is not used
 
@@ -44,7 +44,7 @@ type TuneOptions struct {
 	Keep     bool            // leave what helped in the lab Attach
 }
 
-// Tuned is the result of Tune.
+// Tuned holds the result of Tune.
 type Tuned struct {
 	tuning.Result
 	Stays factor.Cell // settings that were left in the lab; nil: none
@@ -124,7 +124,7 @@ func (a *App) Changes(base *plan.Plan, head record.Run, o TuneOptions) []tuning.
 	return t.search.Candidates
 }
 
-// tuner is one search for settings that help.
+// tuner runs one search for settings that help.
 type tuner struct {
 	again
 	o      TuneOptions
@@ -153,7 +153,7 @@ func (a *App) tuner(base *plan.Plan, head record.Run, o TuneOptions) *tuner {
 	return t
 }
 
-// cell is a cell of the plan with a change: for what a level that was taken away comes to.
+// cell returns a cell of the plan with a change applied, to see the level that replaces a removed one.
 func (t *tuner) cell(c tuning.Change) factor.Cell {
 	for _, arm := range t.arms([]tuning.Set{{c}}) {
 		if len(arm.Cells) > 0 {
@@ -163,7 +163,7 @@ func (t *tuner) cell(c tuning.Change) factor.Cell {
 	return nil
 }
 
-// blocksAsFound are enough to name what holds the traffic back.
+// blocksAsFound suffice to diagnose the router as found.
 const blocksAsFound = 3
 
 // asFound measures the plan as it is, and chooses what to try by what is found.
@@ -202,7 +202,7 @@ func (t *tuner) asFound(ctx context.Context) error {
 	return nil
 }
 
-// idleOf is when a plan measures idle latency, "" if it does not but could.
+// idleOf returns when a plan measures idle latency, or "" if it does not but could.
 func idleOf(m record.Measure) string {
 	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
 		return ""
@@ -245,7 +245,7 @@ func (t *tuner) choose() {
 	}
 }
 
-// situation is what candidates are chosen by, without diagnoses.
+// situation describes the router for the choice of candidates, without diagnoses.
 func (t *tuner) situation() tuning.Situation {
 	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: t.other.Vocabulary().Catalogue}
 	if t.found != nil {
@@ -254,7 +254,7 @@ func (t *tuner) situation() tuning.Situation {
 	return s
 }
 
-// quiet says that every cell has an answer that is no fault. What is unstable may have one.
+// quiet reports whether no cell has a fault. An unstable cell may have one.
 func quiet(all []*diagnosis.Diagnosis) bool {
 	fault := func(d *diagnosis.Diagnosis) bool {
 		return d == nil || !noFault(d.Class) || d.Class == diagnosis.Unstable
@@ -262,7 +262,7 @@ func quiet(all []*diagnosis.Diagnosis) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
-// cores are those of the router that has the fewest, 0 if none says.
+// cores returns the number of cores of the router that has the fewest, or 0 if unknown.
 func cores(d *analysis.Document) int {
 	fewest := 0
 	for _, e := range d.Environment {
@@ -303,14 +303,14 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 	return c, nil
 }
 
-// patched is the plan of some cells, each with each of the patches.
+// patched returns the plan of cells with each of the patches.
 func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
 	return t.readPatched(plan.Patched{Name: "tune-" + t.base.Design.Name,
 		Description: "Changes of settings, in turn with the router as found.", Design: t.base.Design,
 		Cells: cells, Patches: patches, Copies: 1, Blocks: t.base.Design.Method.Runs})
 }
 
-// arms are sets of changes with what each makes of the plan's cells.
+// arms applies sets of changes to the plan's cells.
 func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 	out := make([]tuning.Arm, len(sets))
 	for i, set := range sets {
@@ -438,7 +438,7 @@ func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	}
 }
 
-// planOf is the plan of all cells of all arms, each once.
+// planOf returns the plan of the cells of all arms, each once.
 func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 	var patches []factor.Cell
 	for _, a := range arms {
@@ -465,7 +465,7 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 	return plan.New(d), nil
 }
 
-// round measures one round and judges it.
+// round measures one round and grades its changes.
 func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	pl *plan.Plan) ([]tuning.Judged, error) {
 	t.note("tune: %s", r.Title)
@@ -507,7 +507,7 @@ func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 	return g.Store.AppendTrial(ctx, t)
 }
 
-// late says that half of the probes came back later than the budget allows above the fastest one.
+// late reports whether half of the probes exceed the fastest one by more than the budget.
 func (g *guard) late(t *record.Trial) bool {
 	rtts := metrics.Answered(t.Loaded) // sorted
 	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.maxDelay
@@ -519,7 +519,7 @@ func (g *guard) out(cell record.Factors) bool {
 	return g.unfit[cell.Key()]
 }
 
-// settings are those of what helped that a lab can keep: loads and paths end with the run.
+// settings returns the helpful changes that a lab can keep. Loads and paths end with the run.
 func (t *tuner) settings() factor.Cell {
 	c, patch := registry.Catalogue(), t.result.Kept.Patch()
 	maps.DeleteFunc(patch, func(name, _ string) bool {
@@ -560,8 +560,8 @@ func (t *tuner) store() error {
 	return userfile.Put(userfile.CreateReport, file, append(data, '\n'))
 }
 
-// earlier is what the latest result for the same plan and lab keeps, if it still holds; else what has changed
-// is told.
+// earlier returns what the latest result for the same plan and lab kept, if it still holds. Otherwise it
+// notes what has changed.
 func (t *tuner) earlier() []tuning.Change {
 	names, err := filepath.Glob(filepath.Join(t.dir(), "*.json"))
 	if err != nil {

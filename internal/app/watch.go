@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
-// WatchOptions say whom Watch reports to, and when it ends.
+// WatchOptions configure Watch.
 type WatchOptions struct {
 	Every time.Duration // between two glances
 	For   time.Duration // 0: until ctx ends

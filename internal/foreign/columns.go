@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// mostlyNumbers says whether a text looks like columns of numbers, of which some may be damaged.
+// mostlyNumbers reports whether a text looks like columns of numbers, some of which may be damaged.
 func mostlyNumbers(text []byte) bool {
 	numbers, others := 0, 0
 	for _, l := range linesOf(text, 4096) {
@@ -82,7 +82,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// runTime is when a run began whose id stands in a comment of ours; the zero time for another comment.
+// runTime returns when the run began whose id a comment of ours names, or the zero time.
 func runTime(comment string) time.Time {
 	const form = "20060102-150405"
 	id := strings.TrimPrefix(comment, " run ")

@@ -15,7 +15,7 @@ type crusaderTime struct {
 	Nanos number `json:"nanos"`
 }
 
-// ns is the time in nanoseconds, -1 if it cannot be one.
+// ns returns the time in nanoseconds, or -1 if it is out of range.
 func (t crusaderTime) ns() int64 {
 	if !finite(float64(t.Secs), maxSeconds) || !finite(float64(t.Nanos), 1e9) {
 		return -1
@@ -23,8 +23,8 @@ func (t crusaderTime) ns() int64 {
 	return int64(float64(t.Secs))*1e9 + int64(float64(t.Nanos))
 }
 
-// crusaderFile is the JSON of crusader export (RawResult of its file_format.rs, versions 0 to 2). Times are
-// those of the client since it began; bytes count up.
+// crusaderFile is the JSON of crusader export (RawResult of its file_format.rs, versions 0 to 2). Times count
+// from the client's start, bytes are cumulative.
 type crusaderFile struct {
 	Version  number `json:"version"`
 	Program  words  `json:"generated_by"`
@@ -118,7 +118,7 @@ func (f *crusaderFile) result(direction string) *Result {
 	return &r
 }
 
-// trial is the test of a direction, without traffic if there was none.
+// trial returns the test of a direction, without traffic if there was none.
 func (f *crusaderFile) trial(direction string) (*Result, error) {
 	r := f.result(direction)
 	t := &record.Traffic{Engine: "crusader", Version: r.Foreign.Version,
@@ -199,7 +199,7 @@ func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 	r.Idle = sentBefore(all, load)
 }
 
-// between is what a cumulative column grew by between two times, each between two points in proportion.
+// between returns the growth of a cumulative column between two times, interpolated.
 func between(t *record.Table, from, to int64) float64 { return valueAt(t, to) - valueAt(t, from) }
 
 func valueAt(t *record.Table, at int64) float64 {

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// document is one JSON object of a text, from its brace to the byte behind the other.
+// document is one JSON object of a text.
 type document struct {
 	from, to int
 	text     []byte // with null in place of values that are not finite
@@ -56,7 +56,7 @@ func documents(text []byte) ([]document, error) {
 // maxBraces bounds the braces in prose, each of which is read on from to the end of the text.
 const maxBraces = 20
 
-// damaged is the error of a document that is no JSON, in the place where that shows.
+// damaged returns the error of a damaged document at the place where the damage shows.
 func damaged(text []byte, d document) *Error {
 	var value json.RawMessage
 	err := json.Unmarshal(d.text, &value)
@@ -104,8 +104,8 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 	})
 }
 
-// resultsOf reads documents of a text. Of several, those that hold no result are left out with their reasons;
-// if none holds one, the error is that of the first.
+// resultsOf reads documents of a text. Documents without a result are left out with their reasons; if none
+// has one, the error is that of the first.
 func resultsOf(text []byte, docs []document, read func(document) ([]Result, error)) ([]Result, error) {
 	var out []Result
 	var first error

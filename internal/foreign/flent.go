@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// flentFile is flent's data file, version 4 (its doc/data-format.rst); 2 and 3 differ in raw values that are
-// kept as they are, but not read.
+// flentFile is flent's data file, version 4 (its doc/data-format.rst). Versions 2 and 3 differ in raw values,
+// which are kept but not read.
 type flentFile struct {
 	Version number               `json:"version"`
 	X       []number             `json:"x_values"`
@@ -48,7 +48,7 @@ type flentFile struct {
 	} `json:"metadata"`
 }
 
-// flentAt is a raw value: with a sequence number it is of one probe, with a duration of a stretch before T.
+// flentAt is a raw value: one probe if it has a sequence number, a stretch before T if it has a duration.
 type flentAt struct {
 	T   number  `json:"t"`
 	Val *maybe  `json:"val"`
@@ -178,7 +178,7 @@ func (f *flentFile) series(to *record.Foreign) error {
 	return nil
 }
 
-// direction is that of a series of one flow's rate, "" for every other series.
+// direction returns the direction and protocol of a series of one flow's rate, "" for any other series.
 func (f *flentFile) direction(series string) (direction, protocol string) {
 	meta := f.Meta.Series[series]
 	head, sub, below := strings.Cut(series, "::")
@@ -244,7 +244,7 @@ func (f *flentFile) addFlows(r *Result) {
 	r.setLoad(load)
 }
 
-// flentBytes is what raw rates make in bytes. zero is the beginning in seconds since 1970.
+// flentBytes sums raw rates to bytes. zero is the beginning in seconds since 1970.
 func flentBytes(raw []flentAt, zero float64) *record.Table {
 	t := record.NewTable("bytes")
 	sum := 0.0
@@ -265,10 +265,10 @@ func flentBytes(raw []flentAt, zero float64) *record.Table {
 	return t
 }
 
-// maxBytes is the greatest sum that is believed.
+// maxBytes bounds a plausible sum.
 const maxBytes = 1e18
 
-// resultBytes is the same of values on the common axis, each of the step before it.
+// resultBytes is flentBytes for values on the common axis, each of the step before it.
 func (f *flentFile) resultBytes(series string) *record.Table {
 	t := record.NewTable("bytes")
 	sum := 0.0

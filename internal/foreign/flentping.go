@@ -71,7 +71,7 @@ func (f *flentFile) addPings(r *Result) {
 // maxPingNotes bounds the series whose numbers a caveat has.
 const maxPingNotes = 20
 
-// pings is how bad the round trips of a series are, and its numbers in words.
+// pings ranks the round trips of a series and describes them.
 type pings struct {
 	rank float64
 	text string
@@ -111,7 +111,7 @@ func pingsOf(r *Result) pings {
 	return x
 }
 
-// probes are those of a series, in order; means of a step where the file has no single ones.
+// probes returns the probes of a series in order, or means of a step where the file has no single ones.
 func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: "as flent's " +
@@ -165,7 +165,7 @@ func split(r *Result, all *record.Latency) {
 	r.Idle, r.Loaded = sentBefore(all, r.Window.Start), sentWhen(all, r.Window.Holds)
 }
 
-// sentWhen are the probes that were sent at certain times, nil if there is none.
+// sentWhen returns the probes that were sent at the selected times, or nil.
 func sentWhen(all *record.Latency, of func(at int64) bool) *record.Latency {
 	l := *all
 	l.RTT, l.SentAt = nil, nil

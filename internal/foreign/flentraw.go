@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// flentRest is what a file of flent's holds beside its series. X are their times, digit by digit.
+// flentRest holds the parts of a flent file other than its series. X keeps the digits of their times.
 type flentRest struct {
 	X       json.RawMessage `json:"x_values"`
 	Version json.RawMessage `json:"version"`
@@ -16,8 +16,8 @@ type flentRest struct {
 // maxMeta bounds metadata, in bytes.
 const maxMeta = 1 << 20
 
-// flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too
-// large is left out, and raw values that are none are as flent has them.
+// flentRaw returns the flentRest of an anonymous text, without secrets. Oversize metadata is left out;
+// missing raw values are written as flent does.
 func flentRaw(text []byte) ([]byte, error) {
 	var f flentRest
 	if err := decode(text, &f); err != nil {

@@ -25,7 +25,7 @@ var (
 	userAt   = regexp.MustCompile(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
 	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	wordOf   = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
-	// What is an address also within a word: of IPv4, and of Ethernet with systemd's names that hold one.
+	// Addresses within a word: IPv4, and Ethernet with systemd's interface names that hold one.
 	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
 		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\b(?:en|wl|ww)x[0-9a-f]{12}\b`)
 	pathIn = regexp.MustCompile(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
@@ -52,7 +52,7 @@ func (a *aliases) alias(kind, text string) string {
 	return a.of[text]
 }
 
-// address is what stands for one. That of loopback and that of every host tell nothing.
+// address returns the alias of an address. Loopback and unspecified addresses stay.
 func (a *aliases) address(text string) string {
 	if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
 		return text
@@ -60,7 +60,7 @@ func (a *aliases) address(text string) string {
 	return a.alias("address", text)
 }
 
-// text is one without addresses, known hosts and names, paths, and the user of a URL.
+// text removes addresses, known hosts and names, paths, and the user of a URL.
 func (a *aliases) text(s string) string {
 	s = personalWord.ReplaceAllString(userInfo.ReplaceAllString(s, "://"), "${1}(hidden)")
 	if isPath(s) {
@@ -179,8 +179,8 @@ func (a *aliases) people(text []byte) {
 	slices.SortStableFunc(a.names, func(x, y string) int { return len(y) - len(x) })
 }
 
-// anonymous is the file's text without its addresses, the hosts and users that it names, paths and what
-// identifies somebody, in whatever string.
+// anonymous returns the file's text without addresses, hosts, users, paths and other personal data, in any
+// string.
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
 	if test := string(f.Meta.Name); isPath(test) { // of one's own: its name is in no folder of flent's
@@ -209,8 +209,8 @@ func (f *flentFile) anonymous(text []byte) []byte {
 	})
 }
 
-// nobody are the names of hosts that tell nothing: of loopback, and those that this program writes.
+// nobody lists host names that identify nobody: loopback, and those that this program writes.
 var nobody = [...]string{"localhost", "client", "server", "address", "host", "name", "path"}
 
-// everybody are names of users that tell nothing: those that every system has.
+// everybody lists user names that every system has.
 var everybody = [...]string{"root", "admin", "user", "none", "null", "unknown", "name", "path", "hidden"}

@@ -19,16 +19,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ErrNoSeries says that nothing of a trial can be drawn over time.
+// ErrNoSeries reports a trial without anything to draw over time.
 var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
 
-// flentStep is the step of the common axis in seconds, as flent's own; more than maxSteps are made longer.
+// flentStep is flent's own step of the common axis in seconds. It grows where there would be more than
+// maxSteps.
 const (
 	flentStep = .2
 	maxSteps  = 50_000
 )
 
-// sheet is a test as flent has it.
+// sheet holds a test in flent's form.
 type sheet struct {
 	name   string // of flent's test, whose plots fit
 	zero   time.Time
@@ -44,7 +45,7 @@ type curve struct {
 	values      []float64
 }
 
-// rawPoint is a probe.
+// rawPoint is one probe.
 type rawPoint struct {
 	T   number `json:"t"`
 	Val number `json:"val"`
@@ -83,7 +84,7 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	return errors.Join(err, z.Close())
 }
 
-// ofFlent is what was imported from flent, nil of another trial.
+// ofFlent returns the sheet of a trial imported from flent, nil for other trials.
 func ofFlent(t *record.Trial) *sheet {
 	f := t.Foreign
 	if f == nil || f.Series == nil || f.Tool != "flent" {
@@ -103,7 +104,7 @@ func ofFlent(t *record.Trial) *sheet {
 	return s
 }
 
-// ofTrial is what our own series tell.
+// ofTrial returns the sheet of our own series.
 func ofTrial(t *record.Trial) *sheet {
 	from, to := t.Window.Start, max(t.Window.Stop, t.Window.End)
 	if t.Window.Begin != 0 {
@@ -210,10 +211,10 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	s.raw[flentICMP] = points
 }
 
-// at is a time of the axis in seconds since 1970.
+// at converts a time of the axis to seconds since 1970.
 func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/1e9 + x) }
 
-// document is the JSON of the file.
+// document returns the JSON of the file.
 func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 	results, series, x := map[string][]number{}, map[string]any{}, make([]number, len(s.x))
 	for i, v := range s.x {

@@ -1,6 +1,6 @@
-// Package foreign reads results that other programs measured, and writes ours in their forms. A reader is
-// given a file's text and gives trials with what the file tells of them: it uses no file, network or clock.
-// Files are hostile: what is read of one is bounded, and everything in it that is shown is plain text.
+// Package foreign reads results that other programs measured, and writes ours in their forms. A reader turns
+// a file's text into trials and uses no file, network or clock. Files are hostile: everything read is
+// bounded, and everything shown is plain text.
 package foreign
 
 import (
@@ -46,17 +46,17 @@ type Result struct {
 	Window       record.Window
 	Foreign      record.Foreign
 	Caveats      []record.Caveat
-	// LeftOut says which part of the file gave no number, where and why. Such a result makes no trial.
+	// LeftOut describes a part of the file without a number. Such a result makes no trial.
 	LeftOut string
 }
 
-// newResult has no number yet. It lacks what is named and what no other program has.
+// newResult returns a result without a number. It lacks what is named, and what every other program lacks.
 func newResult(version string, lacks ...string) Result {
 	return Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
 		Values: map[string]float64{}, Facts: map[string]string{}, Lacks: append(lacks, unwatched...)}}
 }
 
-// format is a form that a program writes.
+// format is a file format of another program.
 type format struct {
 	name, file string // what it is called, and what writes such a file
 	read       func(text []byte) ([]Result, error)
@@ -97,7 +97,7 @@ func Formats() (names []string) {
 	return names
 }
 
-// Error says what is wrong with a file, and where.
+// Error describes what is wrong with a file, and where.
 type Error struct {
 	Line   int   // 0: the file as a whole
 	Offset int64 // bytes of the decompressed text
@@ -113,12 +113,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// failedError is the error of a test that failed, in the words of its program.
+// failedError reports a failed test in the words of its program.
 type failedError struct{ text string }
 
 func (e *failedError) Error() string { return e.text }
 
-// Failed reports whether a file could be read, and tells of nothing but tests that failed.
+// Failed reports whether a file could be read but holds failed tests only.
 func Failed(err error) bool {
 	_, ours := errors.AsType[*failedError](err)
 	_, iperf := errors.AsType[*iperf3.FailedError](err)
@@ -156,7 +156,7 @@ func Read(text []byte, name string) ([]Result, error) {
 		"formats: "+strings.Join(Formats(), ", "))}
 }
 
-// Text is that of a file, which may be compressed by gzip or bzip2. An error is an *Error, or the reader's.
+// Text reads a file's text, which gzip or bzip2 may have compressed. An error is an *Error, or the reader's.
 func Text(from io.Reader) ([]byte, error) {
 	buffered := bufio.NewReader(from)
 	head, _ := buffered.Peek(3)
@@ -183,7 +183,7 @@ func Text(from io.Reader) ([]byte, error) {
 	return decoded(text)
 }
 
-// present says that a key of an object is there, whatever its value.
+// present becomes true for a key with any value.
 type present bool
 
 func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
@@ -273,9 +273,9 @@ func at(text []byte, err error) error {
 	return &Error{Err: check.JSONWords(err)}
 }
 
-// wrongNumber finds the first value that is no number in a field of numbers, of which json tells the names of
-// structures' fields alone: "results" of "results.TCP upload". It returns the byte behind the value and all
-// names, or -1 and the field.
+// wrongNumber finds the first non-number in a field of numbers, for which json names the struct fields alone:
+// "results" for "results.TCP upload". It returns the byte behind the value and the full path, or -1 and the
+// field.
 func wrongNumber(text []byte, field string) (offset int64, path string) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -321,8 +321,8 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 	}
 }
 
-// linesOf are the lines of a text without white space around them, by the byte at which each begins; at most
-// so many bytes of each.
+// linesOf iterates over the trimmed lines of a text with the offset of each, at most limit bytes of each
+// line.
 func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		at := 0
@@ -335,7 +335,7 @@ func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	}
 }
 
-// place is an error at a byte of the text.
+// place returns an error at a byte of the text.
 func place(text []byte, offset int, err error) *Error {
 	offset = min(max(offset, 0), len(text))
 	return &Error{Line: 1 + bytes.Count(text[:offset], []byte("\n")), Offset: int64(offset), Err: err}
@@ -367,7 +367,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
 }
 
-// words are words of JSON; anything else but a text is what it looks like there.
+// words is a text of JSON; any other value becomes its JSON.
 type words string
 
 func (w *words) UnmarshalJSON(b []byte) error {
@@ -379,7 +379,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// name is a text of a file as it may be shown: plain, on one line, not long.
+// name makes a text of a file fit to show: plain, on one line, not long.
 func name(s string) string {
 	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
 	if r := []rune(s); len(r) > maxName {
@@ -405,7 +405,7 @@ func (r *Result) setLoad(l record.Load) {
 // lack adds what the result's program does not report.
 func (r *Result) lack(what string) { r.Foreign.Lacks = append(r.Foreign.Lacks, what) }
 
-// finite says whether a number of a file can be one that was measured.
+// finite reports whether a number can be a measurement.
 func finite(v, most float64) bool { return v >= 0 && v <= most }
 
 // Greatest values that are believed: bits or bytes per second, and seconds.

@@ -58,7 +58,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	})
 }
 
-// iperf3Result is a test of iperf3 as a result.
+// iperf3Result converts a test of iperf3 to a result.
 func iperf3Result(file *iperf3.File) Result {
 	t, load := file.Traffic, &file.Traffic.Load
 	r := newResult(name(t.Version), oneRun)
@@ -102,7 +102,7 @@ func iperf3Result(file *iperf3.File) Result {
 	return r
 }
 
-// title is the factor of what a user called a test.
+// title is the factor for a user's name of a test.
 const title = factor.Name("title")
 
 // What no other program has, and others lack now and then.
@@ -170,14 +170,14 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	return tests, nil
 }
 
-// iperf3Stream is a test of --json-stream as far as its lines were read.
+// iperf3Stream collects the lines of a test of --json-stream.
 type iperf3Stream struct {
 	from, to  int
 	parts     map[string]json.RawMessage
 	intervals []json.RawMessage
 }
 
-// document is the test as --json writes it.
+// document returns the test as --json writes it.
 func (s *iperf3Stream) document() document {
 	s.parts["intervals"], _ = json.Marshal(s.intervals) // what was read can be written
 	whole, _ := json.Marshal(s.parts)
@@ -191,7 +191,7 @@ func sameJSON(a, b json.RawMessage) bool {
 		bytes.Equal(one.Bytes(), other.Bytes())
 }
 
-// windowOf is the stretch in which all flows were measured, from start on.
+// windowOf returns the window in which all flows were measured, from start on.
 func windowOf(t *record.Traffic, start int64) record.Window {
 	w := record.Window{Start: start, End: start}
 	for _, f := range t.Flows {

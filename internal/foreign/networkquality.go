@@ -13,8 +13,8 @@ import (
 )
 
 // qualityFile is the JSON of networkQuality -c of macOS 12 to 27: rates in bit/s, responsiveness in round
-// trips per minute, base_rtt in ms. With -s the directions are measured one after the other and each has a
-// responsiveness of its own. Beside it stand the keys of mach rpm (networkquality-rs, cli/src/report.rs).
+// trips per minute, base_rtt in ms. With -s the directions run one after the other, and each has its own
+// responsiveness. The keys of mach rpm follow (networkquality-rs, cli/src/report.rs).
 type qualityFile struct {
 	Down     *number `json:"dl_throughput"`
 	Up       *number `json:"ul_throughput"`
@@ -41,7 +41,7 @@ type machReport struct {
 	Failed number  `json:"failed_connections"`
 }
 
-// measured is what is known of one direction; nil is not.
+// measured holds the values of one direction; nil is unknown.
 type measured struct {
 	direction, engine   string
 	rate, up, down      *number

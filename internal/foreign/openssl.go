@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// opensslLacks are missing from every result.
+// opensslLacks lists what every result lacks.
 var opensslLacks = []string{oneRun, "the node that it was", "clock and temperature of the CPU"}
 
 // Factors of what openssl speed measured other than cells of engine cipher do: with EVP in software, per
@@ -38,7 +38,7 @@ type speedLine struct {
 	run                  speedRun
 }
 
-// speedRun is one call of openssl speed, as far as its messages describe it.
+// speedRun is one call of openssl speed, as described by its messages.
 type speedRun struct {
 	engine  string // that it set, "" for none
 	elapsed bool   // it said that elapsed time divides
@@ -163,14 +163,13 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	return append(out, leftOut...), nil
 }
 
-// figureOf is what tells a line of -mr from those of other figures: its kind and its algorithm's number and
-// name.
+// figureOf identifies a line of -mr by its kind and its algorithm's number and name.
 func figureOf(l string) string {
 	fields := strings.SplitN(l, ":", 4)
 	return strings.Join(fields[:min(len(fields), 3)], ":")
 }
 
-// result has the factors that a cell of engine cipher has, on the usual node, so that both are compared.
+// result returns the factors of a cell of engine cipher on the usual node, so that both can be compared.
 func (x speedLine) result(version string) Result {
 	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
 		Lacks: slices.Clone(opensslLacks), Facts: map[string]string{},

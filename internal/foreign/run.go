@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Source is a file with what it gave.
+// Source holds the results of a file.
 type Source struct {
 	File    string // its name
 	Results []Result
@@ -98,7 +98,7 @@ func leftOutCaveats(parts []string) (out []record.Caveat) {
 	return out
 }
 
-// undated is missing where a file does not say when it was measured.
+// undated is lacking where a file does not contain the time of measurement.
 const undated = "when it was measured: it has the time of the import"
 
 // dated reports whether a time can be one at which something was measured.
@@ -119,7 +119,7 @@ func nameOf(programs []string, sources []Source) string {
 	return name(strings.Join(tools, ", ") + ": " + of)
 }
 
-// spanOf is from the first trial's beginning to the last one's end; now for no trial.
+// spanOf returns the beginning of the first trial and the end of the last one, or now without trials.
 func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
 	for i, t := range trials {
 		end := t.Started.Add(time.Duration(t.Ended))
@@ -138,7 +138,7 @@ func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
 
 func programOf(f *record.Foreign) string { return strings.TrimSpace(f.Tool + " " + f.Version) }
 
-// trial is a result as the trial of a run.
+// trial converts a result to a trial of a run.
 func (r *Result) trial(run record.Run, f record.Factors, block, index int) record.Trial {
 	row := record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index,
 		Kind: record.RowLoad, Factors: f}

@@ -16,8 +16,7 @@ var (
 	benchstatHead = regexp.MustCompile(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
 )
 
-// summary says that a text is what ministat or benchstat made of others' values, nil if it is not. A median
-// and a deviation are no trials.
+// summary returns an error if a text is a summary by ministat or benchstat, which holds no single values.
 func summary(text []byte) error {
 	text = text[:min(len(text), 64<<10)]
 	switch {

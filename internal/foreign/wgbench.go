@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// wgRate is a whole cell that holds one rate, as iperf3 prints it or as people write it. B is a byte.
+// wgRate matches a cell with one rate, as iperf3 or people write it. B is a byte.
 var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
 
 // parseRate reads a rate in bit/s. Anything around it makes it another rate, or several, and is an error.
@@ -114,7 +114,7 @@ func wgResult(cells []string) (Result, error) {
 	return r, nil
 }
 
-// link is one of Markdown, whose text is kept.
+// link matches a Markdown link, whose text is kept.
 var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 func plainCell(s string) string {

@@ -8,18 +8,18 @@ import (
 //go:embed plans/*.yaml
 var builtIns embed.FS
 
-// builtInNames are in the order in which they are shown; the first is the default.
+// builtInNames lists the built-in plans in the order in which they are shown. The first is the default.
 var builtInNames = [...]string{"quick", PathPlan, "blackbox", "wireguard", "queues", "firewall", "forwarding",
 	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak", "crypto"}
 
-// PathPlan is the default where what lies between two machines is measured.
+// PathPlan is the default plan for the path between two machines.
 const PathPlan = "path"
 
 // BuiltInSource is the Design.Source of a built-in plan.
 const BuiltInSource = "built-in"
 
-// Strict are the changes, as of --set, that give a built-in plan the times of the standard that it follows;
-// ok is false where it follows none.
+// Strict returns the changes, as for --set, that give a built-in plan the times of the standard that it
+// follows. ok is false if it follows none.
 func Strict(name string) (sets []string, ok bool) {
 	if name != "rfc2544" {
 		return nil, false

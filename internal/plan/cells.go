@@ -80,7 +80,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	return r.checkUse(p, m, e)
 }
 
-// combinations are the cells, those that are skipped too.
+// combinations returns all cells, including skipped ones.
 func (p *Plan) combinations() []factor.Cell {
 	all := slices.Clone(p.Design.Cells)
 	for _, s := range p.Design.Skipped {
@@ -129,7 +129,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	return failed
 }
 
-// holds says that a cell has these levels.
+// holds reports whether a cell has these levels.
 func holds(c, levels factor.Cell) bool {
 	for name, level := range levels {
 		if !factor.Same(c[name], level) {
@@ -139,7 +139,7 @@ func holds(c, levels factor.Cell) bool {
 	return true
 }
 
-// baseline is the cell in which the fewest factors differ from their own baseline; of several the first.
+// baseline returns the cell in which the fewest factors differ from their own baseline, of several the first.
 func (e *expansion) baseline() factor.Cell {
 	fewest, best := len(e.cells[0])+1, e.cells[0]
 	for _, c := range e.cells {

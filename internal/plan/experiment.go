@@ -107,21 +107,22 @@ func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
 	return nil
 }
 
-// Patched is a plan that holds cells of a stored run against the same cells with other levels, in blocks in
-// which both alternate in random order.
+// Patched describes a plan that compares cells of a stored run with the same cells at other levels, in blocks
+// that alternate both in random order.
 type Patched struct {
 	Name, Description string
 	Design            record.Design // of the run; how it measures is kept
 	Cells             []factor.Cell // of that run, untouched
 	Patches           []factor.Cell // what is changed: factor → level, "" takes it away
-	// Copies is how often a block holds each untouched cell, at most 4; Blocks how many blocks there are.
+	// Copies is the number of untouched copies of each cell in a block, at most 4; Blocks the number of
+	// blocks.
 	Copies, Blocks int
 	// Window bounds the measured window of a trial; 0 = as in the run.
 	Window     time.Duration
 	Experiment *record.Experiment
 }
 
-// Text is the plan as a file, which can be read, changed and run by hand.
+// Text returns the plan as a file that can be read, changed and run by hand.
 func (x Patched) Text(v Vocabulary) string {
 	var b strings.Builder
 	m := x.Design.Method

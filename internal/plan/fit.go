@@ -14,14 +14,14 @@ import (
 // VerifyLength is the length of the load of a verification row.
 const VerifyLength = 500 * time.Millisecond
 
-// Estimate is how long all rows take, with overhead for setting up, draining and collecting each. With
-// adaptive stopping it is the longest time.
+// Estimate returns the time of all rows, with overhead for setting up, draining and collecting each. With
+// adaptive stopping it is the maximum.
 func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 	parts := p.parts()
 	return p.estimate(parts[len(parts)-1], p.Design.Method.Runs, overhead)
 }
 
-// part is what the first cells of a plan are.
+// part counts the first cells of a plan.
 type part struct{ cells, searches, paths int }
 
 // parts gives, for each n, what the first n cells are.
@@ -57,7 +57,7 @@ func (p *Plan) estimate(of part, runs int, overhead time.Duration) time.Duration
 	return total
 }
 
-// RowTime is how long a row is estimated to take.
+// RowTime estimates the time of a row.
 func (p *Plan) RowTime(r record.Row, overhead time.Duration) time.Duration {
 	return p.rowTime(r.Kind, p.Design.Searches(r), overhead)
 }
@@ -81,7 +81,7 @@ func (p *Plan) rowTime(kind string, searches bool, overhead time.Duration) time.
 	return load
 }
 
-// Searches is how many of the cells are searched.
+// Searches counts the cells that are searched.
 func (p *Plan) Searches() int {
 	parts := p.parts()
 	return parts[len(parts)-1].searches
@@ -96,7 +96,7 @@ var slow = [...]struct {
 	{10 * time.Second, "bursts that a shaper or policer allows for seconds"},
 }
 
-// MinWindow is what Fit may shorten windows to: TCP has left slow start, and a spike does not decide.
+// MinWindow bounds how far Fit shortens windows: TCP has left slow start, and a spike does not decide.
 const MinWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
@@ -157,7 +157,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	return nil
 }
 
-// missed says what windows that were shortened from window no longer show, and which budget would keep it.
+// missed describes what shortened windows no longer show, and which budget would keep it.
 func (p *Plan) missed(window, overhead time.Duration) string {
 	m := &p.Design.Method
 	cut := m.Duration

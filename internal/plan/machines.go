@@ -177,7 +177,7 @@ func (r *reader) words(n *yaml.Node, key, fewer string) (words []string, err err
 	return words, err
 }
 
-// wordsText is a list of texts as YAML.
+// wordsText formats a list of texts as YAML.
 func wordsText(words []string) string {
 	var quoted []string
 	for _, word := range words {
@@ -186,7 +186,7 @@ func wordsText(words []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// MachinesText is the lab file of machines.
+// MachinesText returns the lab file of machines.
 func MachinesText(m record.Machines) string {
 	var b strings.Builder
 	b.WriteString("# A lab of real machines: chokepoint run --lab FILE\n")

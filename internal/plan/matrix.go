@@ -25,7 +25,7 @@ type combination struct {
 	axes []axis
 }
 
-// matrix is what a plan says about its cells.
+// matrix holds the cells of a plan as written.
 type matrix struct {
 	full    combination
 	include []combination
@@ -210,7 +210,7 @@ func (r *reader) scalarLevel(n *yaml.Node, f factor.Declaration) (string, error)
 	return r.level(n, f, text)
 }
 
-// level is the canonical text of a level.
+// level parses a level into its canonical text.
 func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string, error) {
 	level, err := f.Parse(text)
 	if err == nil && level == "" {
@@ -226,7 +226,7 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)
 }
 
-// size is the number of combinations, or more than maxCells.
+// size counts the combinations. It may stop above maxCells.
 func (c combination) size() int {
 	n := 1
 	for _, a := range c.axes {
@@ -237,7 +237,7 @@ func (c combination) size() int {
 	return n
 }
 
-// cells are all combinations, the first factor slowest.
+// cells returns all combinations, the first factor slowest.
 func (c combination) cells() []factor.Cell {
 	cells := []factor.Cell{{}}
 	for _, a := range c.axes {
@@ -252,7 +252,7 @@ func (c combination) cells() []factor.Cell {
 	return cells
 }
 
-// matches says that a cell has one of the levels of every axis.
+// matches reports whether a cell has one of the levels of every axis.
 func (c combination) matches(cell factor.Cell) bool {
 	return !slices.ContainsFunc(c.axes, func(a axis) bool {
 		return !slices.Contains(a.levels, cell[a.factor.Name])

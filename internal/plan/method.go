@@ -16,8 +16,8 @@ import (
 const (
 	OrderBlocks = "blocks" // randomised complete blocks
 	OrderListed = "listed" // as written, block after block
-	// OrderAlternated is randomised blocks in which cells with a level of copy, which are untouched, lie
-	// between the others.
+	// OrderAlternated randomises blocks such that untouched cells, those with a level of copy, lie between
+	// the others.
 	OrderAlternated = "alternated"
 )
 
@@ -43,8 +43,7 @@ var (
 		"verify", "telemetry"}
 )
 
-// defaultMethod has six runs, the fewest for which the interval of a median exists at 95 % (see
-// docs/method/statistics.md).
+// defaultMethod makes six runs, the fewest for a 95 % interval of a median (see docs/method/statistics.md).
 func defaultMethod() record.Method {
 	return record.Method{Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
 		Idle: 2 * time.Second, Runs: 6, Order: OrderBlocks}
@@ -264,7 +263,7 @@ func (r *reader) yesNo(what string, into *bool) field {
 	return r.oneOf(what, func(word string) { *into = word == "true" }, "true", "false")
 }
 
-// durationForm is one number with a unit, or several without spaces: 1m30s.
+// durationForm matches a number with a unit, or several without spaces: 1m30s.
 var durationForm = regexp.MustCompile(`^([0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|m|h))+$`)
 
 func parseDuration(text string) (time.Duration, error) {

@@ -90,7 +90,7 @@ func (p *Plan) Rows() []record.Row {
 	return rows
 }
 
-// kindOf is that of a cell's own row.
+// kindOf returns the kind of a cell's own row.
 func kindOf(cell factor.Cell) string {
 	if factor.Sends(cell) {
 		return record.RowLoad
@@ -98,7 +98,7 @@ func kindOf(cell factor.Cell) string {
 	return record.RowCipher
 }
 
-// Firmwares are those that the plan's cells name, in the order in which they are installed.
+// Firmwares lists the firmware levels of the plan's cells in the order of installation.
 func (p *Plan) Firmwares() (levels []string) {
 	for _, cell := range p.Design.Cells {
 		if level := factor.Firmware.Of(cell); level != "" && !slices.Contains(levels, level) {
@@ -108,8 +108,8 @@ func (p *Plan) Firmwares() (levels []string) {
 	return levels
 }
 
-// verifyFactors is the traffic that proves a path's bytes right: one TCP stream each way, by the engine
-// that can check content.
+// verifyFactors returns the load that verifies a path's bytes: one TCP stream each way, by the engine that
+// can check content.
 func verifyFactors(path factor.Cell) factor.Cell {
 	path = path.Clone()
 	factor.Protocol.Set(path, factor.TCP)
@@ -156,7 +156,7 @@ func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cel
 	return groups
 }
 
-// stream is the randomness of (seed, label, block): streams of different labels or blocks are independent.
+// stream returns a random stream for (seed, label, block), independent of those of other labels or blocks.
 func stream(seed uint64, label string, block int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%d", label, block)

@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Plan is a plan that has been read and expanded to cells. Design is what is stored with the run; New makes
-// an equal plan of it again.
+// Plan is a plan that has been read and expanded to cells. Design is stored with the run; New makes an equal
+// plan of it again.
 type Plan struct {
 	Design    record.Design
 	SeedGiven bool // the file or a --set names the seed; else the caller draws one
@@ -36,31 +36,31 @@ func (p *Plan) WithSeed(seed uint64) *Plan {
 	return &c
 }
 
-// Cells are the combinations that are run, in the order listed, each once.
+// Cells returns the combinations to run, in the order listed, each once.
 func (p *Plan) Cells() []factor.Cell { return p.Design.Cells }
 
-// Skipped are the combinations that no machine can run, with the reasons.
+// Skipped returns the combinations that no machine can run, with the reasons.
 func (p *Plan) Skipped() []record.Skipped { return p.Design.Skipped }
 
-// Notes say in words which factors were dropped from cells because they mean nothing there, such as "mtu:
-// there is no tunnel (4 cells)".
+// Notes explains which factors were dropped from cells because they mean nothing there, such as "mtu: there
+// is no tunnel (4 cells)".
 func (p *Plan) Notes() []string { return p.notes }
 
-// Vocabulary is what a plan may speak of: factors, and the full names of the metrics of thresholds.
+// Vocabulary lists the factors that a plan may name, and the full names of the metrics of thresholds.
 type Vocabulary struct {
 	*factor.Catalogue
 	Metrics []string
-	// Absent is why a metric cannot exist in a cell of a design, or "". nil: every metric can.
+	// Absent returns why a metric cannot exist in a cell of a design, or "". nil: every metric can.
 	Absent func(metric string, d record.Design, cell factor.Cell) string
 }
 
-// Error is one thing that is wrong with a plan, and where.
+// Error describes one thing that is wrong with a plan, and where.
 type Error struct {
 	File   string // file name, or "--set PATH"; empty for a plan as a whole
 	Line   int    // from 1; 0 if the error has no place in a file
 	Column int    // in characters, from 1
 	Text   string
-	// HintText is the next step, where one is known.
+	// HintText describes the next step, where one is known.
 	HintText string
 }
 
@@ -74,10 +74,10 @@ func (e *Error) Error() string {
 	return e.File + ": " + e.Text
 }
 
-// Hint is the next step, or "".
+// Hint returns the next step, or "".
 func (e *Error) Hint() string { return e.HintText }
 
-// maxErrors are told of a plan; more would hide the first.
+// maxErrors bounds the errors reported for a plan. More would hide the first.
 const maxErrors = 20
 
 // together joins what is wrong with a plan; nil if nothing is.
@@ -91,7 +91,7 @@ func together(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// longList is more than a hint names.
+// longList is the length of a list above which a hint names only similar words.
 const longList = 40
 
 // choiceHint helps with a misspelled word out of a list.

@@ -78,7 +78,7 @@ func (r *reader) note(err error) error {
 	return errNoted
 }
 
-// expandable says that the cells can be failed, whatever else is wrong.
+// expandable reports whether the cells are known, whatever else is wrong.
 func (r *reader) expandable(m *matrix) bool {
 	switch {
 	case len(r.errs) == 0:
@@ -171,7 +171,7 @@ func (r *reader) keyHint(key, what string, names []string) string {
 	return choiceHint(key, "keys", names)
 }
 
-// homeOf is the map of a plan that has a key: method or measure; "" for neither.
+// homeOf returns the map of a plan that has a key, method or measure, or "".
 func homeOf(key string) string {
 	switch {
 	case slices.Contains(methodKeys[:], key):

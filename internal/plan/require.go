@@ -77,7 +77,7 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	return "", r.fail(n, choiceHint(ours, "metrics", allowed), "unknown metric %q", name)
 }
 
-// withoutUnit is the short name of a metric.
+// withoutUnit returns the short name of a metric.
 func withoutUnit(metric string) string {
 	for _, unit := range metricUnits {
 		if short, ok := strings.CutSuffix(metric, unit); ok {
@@ -87,7 +87,7 @@ func withoutUnit(metric string) string {
 	return metric
 }
 
-// threshold is how the values of a metric whose name ends so are written, in its base unit.
+// threshold parses the values of metrics whose names have this ending, in the base unit.
 type threshold struct {
 	end, hint string
 	parse     func(text string) (float64, bool)

@@ -80,7 +80,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	return nil
 }
 
-// goalFields are the attributes that a plan sets for all goals at once.
+// goalFields returns the attributes that a plan sets for all goals at once.
 func (r *reader) goalFields(s *record.Search) []field {
 	var fields []field
 	for i := range s.Goals {
@@ -206,7 +206,7 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	return nil
 }
 
-// estimateSearch is about how long a search takes: the duration sums of the bounds of each goal, and a few
+// estimateSearch estimates the time of a search: the duration sums of the bounds of each goal, and a few
 // trials to get near them.
 func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	s := m.Search
@@ -232,7 +232,7 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	return total
 }
 
-// searchConflict is why the rate of a cell cannot be looked for, or "".
+// searchConflict returns why the rate of a cell cannot be searched for, or "".
 func searchConflict(m record.Method, cell factor.Cell) string {
 	_, share := factor.FoundOf(cell)
 	switch tcp := factor.Protocol.Is(cell, factor.TCP); {

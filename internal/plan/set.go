@@ -9,8 +9,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// applySets writes each "path=value" into the tree, before anything is read from it, so that a value from the
-// command line is judged like one in the file. Nodes that come from there are remembered, for error messages.
+// applySets writes each "path=value" into the tree before anything is read from it, so that a value from the
+// command line is checked like one in the file. It records these nodes for error messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
 		return // the walk says what is wrong
@@ -66,7 +66,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 	}
 }
 
-// valueOf is what a map has under a key, nil if there is none.
+// valueOf returns the value of a key in a map, or nil.
 func valueOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -76,7 +76,7 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// isFree says that the keys of the map at a path are names, not a fixed set.
+// isFree reports whether the keys of the map at a path are names, not a fixed set.
 func isFree(path string) bool {
 	list, index, nested := strings.Cut(path, ".")
 	if nested {
@@ -130,8 +130,8 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	}
 }
 
-// levelNode is a scalar, or a list where commas separate levels. A level that holds a comma itself stands
-// in double quotes.
+// levelNode returns a scalar, or a list where commas separate levels. A level that holds a comma stands in
+// double quotes.
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}

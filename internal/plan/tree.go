@@ -150,5 +150,5 @@ func inspect(file string, n *yaml.Node, depth int) (errs []error) {
 	return errs
 }
 
-// isNull says that nothing is written where a value belongs.
+// isNull reports whether a value is missing.
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

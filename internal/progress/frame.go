@@ -69,7 +69,7 @@ func (v *view) nowLine(now time.Time, k look) line {
 	return l
 }
 
-// earlierText tells what the cell's trials gave so far: each value while they are few, then the range.
+// earlierText summarises the cell's earlier trials: each value while they are few, then the range.
 func earlierText(results []result) string {
 	if len(results) == 0 {
 		return ""
@@ -86,7 +86,7 @@ func earlierText(results []result) string {
 	return fmt.Sprintf("before: %s to %s in %d runs", low.short(), high.short(), len(results))
 }
 
-// short is the result's leading number.
+// short returns the result's leading number.
 func (r result) short() string {
 	if n := r.numbers(); len(n) > 0 {
 		return n[0]
@@ -107,7 +107,7 @@ func (v *view) rateLine(k look) line {
 	return l
 }
 
-// barCores is up to how many cores each gets a bar and its percentage.
+// barCores bounds the cores that get a bar and a percentage each.
 const barCores = 4
 
 func (v *view) coreLine(k look) line {
@@ -142,7 +142,7 @@ func percent(share float64) float64 {
 	return 100 * min(max(share, 0), 1)
 }
 
-// heat colours a core's busy share: one that is nearly full is what a reader looks for.
+// heat colours a core's busy share. A core that is nearly full stands out.
 func heat(share float64) style {
 	switch {
 	case share >= 0.95:
@@ -165,7 +165,7 @@ func (v *view) latencyLine() line {
 	return l
 }
 
-// causeLine names what held the newest trial back of which that can be told.
+// causeLine names what limited the newest trial with a known cause.
 func (v *view) causeLine() line {
 	for _, r := range slices.Backward(v.last) {
 		if r.cause != "" {

@@ -29,8 +29,8 @@ func (l *labeller) learn(data json.RawMessage) {
 		return
 	}
 	l.factors = l.factors.Labelled(design.Labels)
-	// A factor that follows from others (the one MTU of all tunnels) varies if it has several levels; a
-	// setting that only some cells have, such as a queue, tells those from the rest.
+	// A dependent factor (the one MTU of all tunnels) varies if it has several levels. A setting that only
+	// some cells have, such as a queue, distinguishes those cells.
 	levels, has := map[string]string{}, map[string]int{}
 	l.vary = map[string]bool{}
 	for _, cell := range design.Cells {

@@ -21,9 +21,8 @@ func JSON(w io.Writer) Sink {
 	}}
 }
 
-// Plain writes one line per trial, and one for each thing that a person would want to know: warnings, the
-// lab, and the two ends of the run. It is what a log file or a pipe gets. factors have the words of the
-// cells.
+// Plain writes one line per trial, and one for each warning, lab event, beginning and end of the run. Log
+// files and pipes get it. factors words the cells.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
 	return &lineSink{w: w, line: func(e record.Event) (string, error) {
@@ -73,7 +72,7 @@ func (s *lineSink) Close() error {
 	return s.err
 }
 
-// plainLine is the line of an event that the view has already taken, or "".
+// plainLine returns the line of an event that the view has already taken, or "".
 func plainLine(e record.Event, v *view) string {
 	text := clean(e.Text)
 	switch e.Event {

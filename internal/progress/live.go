@@ -16,8 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// repaint is the time between two pictures: at most 8 a second, however fast events come, because the
-// machine that draws is also measured.
+// repaint limits drawing to 8 pictures a second, because the machine that draws is also measured.
 const repaint = 125 * time.Millisecond
 
 // Live repaints a few lines at the bottom of a terminal. The terminal stays in its ordinary mode: Ctrl-C is
@@ -44,8 +43,7 @@ func Live(w *os.File, factors *factor.Catalogue) Sink {
 	return s
 }
 
-// utf8Locale says whether the first of the given settings that is not empty names UTF-8, which is the order
-// in which POSIX reads them.
+// utf8Locale reports whether the first non-empty setting names UTF-8. POSIX reads the settings in this order.
 func utf8Locale(settings ...string) bool {
 	first := strings.ToLower(cmp.Or(settings...))
 	return strings.Contains(first, "utf-8") || strings.Contains(first, "utf8")
@@ -111,7 +109,7 @@ func (s *live) take(e record.Event) {
 	}
 }
 
-// permanent is the line of an event that must not be painted over, or nil.
+// permanent returns the line of an event that must not be painted over, or nil.
 func permanent(e record.Event, v *view) line {
 	switch e.Event {
 	case Warning:
@@ -144,7 +142,7 @@ func (s *live) Close() error {
 	return s.err
 }
 
-// endLine tells how the run went, in one line.
+// endLine summarises the run in one line.
 func (v *view) endLine(now time.Time) line {
 	l := line{}.add(bold, v.run+" "+v.ended)
 	if v.total > 0 {
@@ -189,7 +187,7 @@ func (s *live) paint(keep bool) {
 	s.painted, s.last = columns, picture
 }
 
-// drawAll renders lines, each cut to the width, and tells how many columns each took.
+// drawAll renders lines, each cut to the width, and returns how many columns each took.
 func (k look) drawAll(lines []line) (string, []int) {
 	var b strings.Builder
 	var cols []int

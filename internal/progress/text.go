@@ -18,7 +18,7 @@ const (
 	yellow style = "33"
 )
 
-// span is a stretch of text in one style; a line is several.
+// span is a stretch of text in one style; a line has several.
 type span struct {
 	text  string
 	style style
@@ -29,7 +29,7 @@ type line []span
 // add returns the line with one more span.
 func (l line) add(s style, text string) line { return append(l, span{text, s}) }
 
-// look says what a terminal can show.
+// look describes what a terminal can show.
 type look struct {
 	colour  bool
 	unicode bool // block characters; else ASCII
@@ -37,7 +37,7 @@ type look struct {
 	height  int  // lines
 }
 
-// draw renders a line within width columns and tells how many it took.
+// draw renders a line within width columns and returns how many it took.
 func (k look) draw(l line) (text string, columns int) {
 	var b strings.Builder
 	for _, s := range l {
@@ -94,8 +94,8 @@ func pad(text string, width int) string {
 	return text
 }
 
-// runeWidth is how many columns a terminal gives a character. The ranges are the wide blocks of Unicode's
-// East Asian Width table; near misses only cost a column at the right edge.
+// runeWidth returns the number of columns of a character on a terminal. The ranges are the wide blocks of
+// Unicode's East Asian Width table; near misses only cost a column at the right edge.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):

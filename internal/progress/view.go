@@ -17,8 +17,7 @@ const (
 	keepResults = 4   // lines of the list of last results
 )
 
-// view is what is known of a run from the events so far. It is folded from events alone, so the same events
-// give the same picture.
+// view holds the state of a run. It depends on the events alone, so the same events give the same picture.
 type view struct {
 	names     labeller
 	run, plan string
@@ -85,7 +84,7 @@ func (v *view) take(e record.Event) {
 		v.names.learn(e.Data)
 	case Rate:
 		v.rate, v.pps = e.Rate, e.PPS
-		// Packets are shown where there are no bits all along.
+		// Runs without bits show packets all along.
 		v.rates = appendLast(v.rates, cmp.Or(e.Rate, e.PPS), keepRates)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)
@@ -149,8 +148,8 @@ func (v *view) end(e record.Event) {
 	v.running, v.phase = false, ""
 }
 
-// left is the time that remains as of now: the sender's estimate, counted down; without one, from the pace
-// so far. 0 means not known.
+// left returns the remaining time as of now: the sender's estimate, counted down, or an estimate from the
+// pace so far. 0 means unknown.
 func (v *view) left(now time.Time) time.Duration {
 	if v.ended != "" {
 		return 0
@@ -166,7 +165,7 @@ func (v *view) left(now time.Time) time.Duration {
 	return pace * time.Duration(v.total-done)
 }
 
-// done is the number of finished rows.
+// done returns the number of finished rows.
 func (v *view) done() int {
 	if v.running {
 		return max(0, v.index-1)
@@ -196,7 +195,7 @@ func (r result) outcome() string {
 	return cmp.Or(strings.Join(r.numbers(), ", "), r.status)
 }
 
-// numbers are the quantities a trial ended with.
+// numbers returns the quantities a trial ended with.
 func (r result) numbers() []string {
 	var n []string
 	if r.rate > 0 {
@@ -211,7 +210,7 @@ func (r result) numbers() []string {
 	return n
 }
 
-// since is the time between two moments, never negative.
+// since returns the time between two moments, never negative.
 func since(from, to time.Time) time.Duration {
 	if from.IsZero() || to.Before(from) {
 		return 0

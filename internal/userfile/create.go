@@ -49,9 +49,9 @@ func Put(create func(path string) (*File, error), path string, content []byte) e
 	return o.Commit(content)
 }
 
-// createFile opens path for a result. What is no regular file, such as /dev/stdout or a pipe, is written
-// to directly. No link of another user's is followed: it would have root write where that user says. So the
-// path is resolved and judged at once, and what it came to is opened without following any link.
+// createFile opens path for a result. Anything but a regular file, such as /dev/stdout or a pipe, is written
+// to directly. It follows no link of another user, which could make root write anywhere: it resolves and
+// checks the path once, and opens the result without following links.
 func createFile(path string, mode uint32) (*File, error) {
 	real, err := Resolve(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func createFile(path string, mode uint32) (*File, error) {
 	return o, err
 }
 
-// openOutFile is createFile once path was resolved to real.
+// openOutFile is createFile for a path that resolved to real.
 func openOutFile(path, real string, mode uint32) (*File, error) {
 	o := &File{path: path, base: filepath.Base(real)}
 	var err error
@@ -110,8 +110,8 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 	return o, nil
 }
 
-// there is what has the file's name, without following a link, unless that is one of the kernel's to what a
-// process has open.
+// there opens what has the file's name without following a link, except the kernel's links to open files of a
+// process.
 func (o *File) there() (*os.File, error) {
 	dir, flags := int(o.dir.Fd()), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW
 	var system unix.Statfs_t
@@ -125,7 +125,7 @@ func (o *File) there() (*os.File, error) {
 	return os.NewFile(uintptr(fd), o.path), nil
 }
 
-// astray says whether something leads to where another user wants it.
+// astray reports whether something leads to where another user wants it.
 func astray(info fs.FileInfo) bool {
 	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !host.Owned(info)
 }
@@ -188,7 +188,7 @@ func (o *File) createAside(mode uint32) error {
 	return nil
 }
 
-// aside is a name beside the file's that nobody knows beforehand.
+// aside returns an unpredictable name beside the file.
 func (o *File) aside() string { return ".chokepoint-" + rand.Text() }
 
 // Commit writes the content and puts the file in its place.
