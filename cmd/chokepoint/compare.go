@@ -178,7 +178,7 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 	return rows
 }
 
-// ratioText formats a ratio with three digits, or as "12 times" from 10 on.
+// ratioText formats a ratio with three digits, from 10 on as a factor.
 func ratioText(v float64) string {
 	if v >= 10 {
 		return unit.Ratio(v)

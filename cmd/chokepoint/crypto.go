@@ -28,10 +28,9 @@ type cryptoOptions struct {
 	full        bool
 	asked       bool // for certain ciphers, so decrypting and verifying are measured too
 
+	app.RunOptions
 	machines record.Machines // the router alone
-	attach   string
 	node     string
-	report   string
 }
 
 // Bounds of what is asked for of openssl.
@@ -65,7 +64,7 @@ report, compare and catalog add.`,
 	f := cmd.Flags()
 	f.StringVar(&o.machines.Router.At, "on", record.LocalMachine,
 		"measure on `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&o.attach, "attach", "", "measure in the `LAB` that lab up has made")
+	f.StringVar(&o.Attach, "attach", "", "measure in the `LAB` that lab up has made")
 	f.StringVar(&o.node, "node", "router", "`NODE` of that lab")
 	f.BoolVar(&o.full, "full", false, "measure all of it, in some 15 minutes")
 	f.StringSliceVar(&o.algorithms, "algorithm", firstAnswer[:], "`NAME` of an algorithm")
@@ -79,7 +78,7 @@ report, compare and catalog add.`,
 	f.StringVar(&o.machines.Router.Driver, "driver", "", "by commands of its shell, through `DRIVER`, such "+
 		"as linux")
 	addSSHFlags(f, &o.machines)
-	addRunOutput(cmd, &o.report)
+	addRunOutput(cmd, &o.Report)
 	cmd.MarkFlagsMutuallyExclusive("on", "attach")
 	for _, chosen := range []string{"algorithm", "library", "block", "threads"} {
 		cmd.MarkFlagsMutuallyExclusive("full", chosen)
@@ -101,7 +100,7 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		o.algorithms, o.libraries, o.asked = cipher.Names(), []string{cipher.OpenSSL}, true
 		o.blocks, o.threads = []int{cipher.Published, cipher.Packet, cipher.Small}, []int{1, 0}
 	}
-	if cmd.Flags().Changed("node") && o.attach == "" {
+	if cmd.Flags().Changed("node") && o.Attach == "" {
 		return app.Usage("a machine is named by --on", "--node without --attach")
 	}
 	for _, w := range []struct {
@@ -141,7 +140,7 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	if _, err := wrongMachines(o.machines, flagOf); err != nil {
 		return err
 	}
-	return htmlFile(o.report)
+	return htmlFile(o.Report)
 }
 
 // distinct keeps the first of each.
@@ -165,12 +164,12 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
 	pl = pl.WithSeed(o.seed)
 	pl.SeedGiven = true
 	on := labOptions{kind: record.LabLocal}
-	if o.attach == "" {
+	if o.Attach == "" {
 		on.machines = o.machines
 	}
 	head := p.NewRun(pl)
 	on.describe(&head)
-	return p.result(p.Run(ctx, pl, head, app.RunOptions{Attach: o.attach, Report: o.report}))
+	return p.result(p.Run(ctx, pl, head, o.RunOptions))
 }
 
 // planText returns the plan for the options: ciphers first, then hashes and keys.

@@ -60,6 +60,17 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 		"link, as a NIC has one for each core")
 }
 
+// addTarget gives a command the flags of where a plan runs: a lab, one that is up, or a peer.
+func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, peer string) {
+	o.addFlags(cmd.Flags())
+	addPeerFlags(cmd.Flags(), &to.Peer, peer)
+	cmd.Flags().StringVar(&to.Attach, "attach", "", attach)
+	oneLab(cmd)
+}
+
+// useLab documents --attach of commands that run plans.
+const useLab = "use the `LAB` that lab up has made"
+
 // oneLab makes the flags of labOptions, --attach and --peer exclude each other.
 func oneLab(cmd *cobra.Command) {
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
@@ -98,10 +109,7 @@ func (o *labOptions) readFile() (err error) {
 
 // settle takes the machines from a lab file, if one is named, and refuses a lab that cannot be built.
 func (o *labOptions) settle() error {
-	if err := o.readFile(); err != nil {
-		return err
-	}
-	return cmp.Or(o.check(), o.absolute())
+	return cmp.Or(o.readFile(), o.check(), o.absolute())
 }
 
 // readMeter takes the power meter that is named by a flag, if one is, instead of the lab file's, and makes

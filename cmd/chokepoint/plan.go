@@ -93,8 +93,7 @@ func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
 	cmd.Args = optionalArg
 	cmd.ValidArgsFunction = completePlans
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.name = append(args, "")[0]
-		if err := o.validate(cmd.Flags()); err != nil {
+		if err := o.validate(cmd.Flags(), args); err != nil {
 			return err
 		}
 		pl, err := o.read(*other)
@@ -117,8 +116,7 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 
 func newPlanCheckCommand(p *program) *cobra.Command {
 	var o labOptions
-	var attach string
-	var other app.Peer
+	var to app.RunOptions
 	var cmd *cobra.Command
 	cmd = newPlanViewCommand(&cobra.Command{
 		Use:   "check",
@@ -128,16 +126,16 @@ any other flag of a lab that run takes its labs are brought up and down again, a
 the cells that would be skipped there are told, with what would make them possible.
 No trial is made. Without a name the plan is the one of run: quick, and with --peer
 path. A peer that was started with --once takes the check for its run, and ends.`,
-	}, &other, func(ctx context.Context, pl *plan.Plan) error {
+	}, &to.Peer, func(ctx context.Context, pl *plan.Plan) error {
 		asked := false
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		new(labOptions).addFlags(f)
 		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
-		err := cmp.Or(o.settle(), other.Check())
-		if err == nil && (asked || attach != "" || other.At != "") {
+		err := cmp.Or(o.settle(), to.Peer.Check())
+		if err == nil && (asked || to != (app.RunOptions{})) {
 			head := record.Run{ID: "plan-" + app.NewID(), Design: pl.Design}
 			o.describe(&head)
-			pl, err = p.Skips(ctx, pl, head, app.RunOptions{Attach: attach, Peer: other})
+			pl, err = p.Skips(ctx, pl, head, to)
 		}
 		if err != nil {
 			return err
@@ -147,13 +145,11 @@ path. A peer that was started with --once takes the check for its run, and ends.
 		return p.document(doc, planHead(pl))
 	})
 	cmd.Use += " [--lab KIND | --attach LAB | --peer HOST]"
-	o.addFlags(cmd.Flags())
+	addTarget(cmd, &o, &to, "say what would be skipped in the `LAB` of lab up",
+		"say what would be skipped with `HOST`, which runs chokepoint peer")
 	f := cmd.Flags()
 	f.Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
 	f.Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
-	f.StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` of lab up")
-	addPeerFlags(f, &other, "say what would be skipped with `HOST`, which runs chokepoint peer")
-	oneLab(cmd)
 	return cmd
 }
 

@@ -48,8 +48,9 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags.Lookup("budget").DefValue = "0"
 }
 
-// validate checks the flags before any file is opened.
-func (o *planOptions) validate(flags *pflag.FlagSet) error {
+// validate takes the plan's name from the arguments and checks the flags before any file is opened.
+func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
+	o.name = append(args, "")[0]
 	if flags.Changed("seed") {
 		if _, err := strconv.ParseUint(o.seed, 10, 64); err != nil {
 			return app.Usage("leave it out to have one drawn and printed",
@@ -71,17 +72,9 @@ func (o *planOptions) validate(flags *pflag.FlagSet) error {
 func (o *planOptions) read(other app.Peer) (*plan.Plan, error) {
 	p, err := o.readWhole(other)
 	if err == nil && o.budget > 0 {
-		err = o.fit(p, o.budget)
+		err = app.Mark(app.ErrUsage, p.Fit(o.budget, app.RowOverhead))
 	}
 	return p, err
-}
-
-// fit cuts a plan until it takes no longer than budget, which is --budget or a part of it.
-func (o *planOptions) fit(p *plan.Plan, budget time.Duration) error {
-	if err := p.Fit(budget, app.RowOverhead); err != nil {
-		return app.Mark(app.ErrUsage, err)
-	}
-	return nil
 }
 
 // readWhole reads the plan and orders it by its seed. The time of --budget begins.

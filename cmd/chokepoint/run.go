@@ -16,13 +16,11 @@ import (
 )
 
 type runOptions struct {
-	plan   planOptions
-	lab    labOptions
-	meter  string
-	other  app.Peer
-	attach string
-	report string
-	prove  bool
+	app.RunOptions
+	plan  planOptions
+	lab   labOptions
+	meter string
+	prove bool
 }
 
 func newRunCommand(p *program) *cobra.Command {
@@ -41,25 +39,21 @@ With --peer the lab is this machine, another one that runs chokepoint peer, and
 whatever lies between: it is measured as it is, and nothing is changed.`,
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.plan.name = append(args, "")[0]
-			if err := cmp.Or(o.plan.validate(cmd.Flags()), htmlFile(o.report)); err != nil {
+			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), htmlFile(o.Report)); err != nil {
 				return err
 			}
 			return runRun(cmd.Context(), o, p)
 		},
 	}
 	o.plan.addFlags(cmd)
-	o.lab.addFlags(cmd.Flags())
-	addPeerFlags(cmd.Flags(), &o.other, "measure what lies between this machine and `HOST`, which runs "+
-		"chokepoint peer")
+	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "measure what lies between this machine and `HOST`, "+
+		"which runs chokepoint peer")
 	f := cmd.Flags()
-	f.StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	f.BoolVar(&o.prove, "prove", false, proveUsage)
 	f.StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
 		"carries it, from `METER`: shelly://HOST, tasmota://HOST, "+
 		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
-	addRunOutput(cmd, &o.report)
-	oneLab(cmd)
+	addRunOutput(cmd, &o.Report)
 	addMachines(cmd, &o.lab.machines)
 	return cmd
 }
@@ -73,31 +67,26 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
-	pl, err := o.plan.read(o.other)
+	pl, err := o.plan.read(o.Peer)
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(o.lab.readFile(), o.other.Check()); err != nil {
+	err = cmp.Or(o.lab.readFile(), o.Peer.Check(), o.lab.readMeter(o.meter), o.lab.check(), o.lab.absolute())
+	if err != nil {
 		return err
 	}
-	if err := o.lab.readMeter(o.meter); err != nil {
-		return err
-	}
-	if err := cmp.Or(o.lab.check(), o.lab.absolute()); err != nil {
-		return err
-	}
+	o.Until = o.plan.until
 	o.lab.condition(&pl.Design)
 	head := p.NewRun(pl)
 	o.lab.describe(&head)
-	result, err := p.Run(ctx, pl, head, app.RunOptions{Attach: o.attach, Peer: o.other, Report: o.report,
-		Until: o.plan.until})
+	result, err := p.Run(ctx, pl, head, o.RunOptions)
 	if !o.prove || !p.json { // with both, the document comes last, with the proofs
 		err = p.result(result, err)
 	}
 	if !o.prove || result == nil || ctx.Err() != nil {
 		return err
 	}
-	failed := p.ProveResult(ctx, result, app.ProveOptions{CodeFile: o.other.CodeFile, Until: o.plan.until})
+	failed := p.ProveResult(ctx, result, app.ProveOptions{CodeFile: o.Peer.CodeFile, Until: o.Until})
 	return errors.Join(err, failed, p.coloured(result.Document, p.laidOut(result.Document, report.Diagnosis)))
 }
 

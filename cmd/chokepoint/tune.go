@@ -14,15 +14,10 @@ import (
 )
 
 type tuneOptions struct {
+	app.TuneOptions
 	plan    planOptions
 	lab     labOptions
-	other   app.Peer
-	attach  string
 	try     []string
-	only    bool
-	delay   time.Duration
-	loss    float64
-	keep    bool
 	listing bool
 }
 
@@ -47,44 +42,41 @@ as found. A change that adds more delay or loss than allowed, or with which the
 traffic stops, is not tried again. Rings are never made larger.`,
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.plan.name = append(args, "")[0]
-			if err := cmp.Or(o.plan.validate(cmd.Flags()), o.validate()); err != nil {
+			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), o.validate()); err != nil {
 				return err
 			}
 			return runTune(cmd.Context(), o, p)
 		},
 	}
 	o.plan.addFlags(cmd)
-	o.lab.addFlags(cmd.Flags())
-	addPeerFlags(cmd.Flags(), &o.other, "tune what this machine sends to `HOST`, which runs chokepoint peer")
+	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "tune what this machine sends to `HOST`, which runs "+
+		"chokepoint peer")
 	f := cmd.Flags()
-	f.StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	f.StringArrayVar(&o.try, "try", nil, "try this `CHANGE`, too: FACTOR=LEVEL, or several that belong "+
 		"together,\nseparated by semicolons; may be repeated")
-	f.BoolVar(&o.only, "only", false, "try nothing but what --try names")
-	f.DurationVar(&o.delay, "max-added-delay", usualAddedDelay, "longest delay `D` that a load may add, p99")
-	f.Float64Var(&o.loss, "max-loss", usualLoss, "greatest loss, in `PERCENT`")
-	f.BoolVar(&o.keep, "keep", false, "with --attach: leave what helped in the lab")
+	f.BoolVar(&o.Only, "only", false, "try nothing but what --try names")
+	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay, "longest delay `D` that a load may add, p99")
+	f.Float64Var(&o.MaxLoss, "max-loss", usualLoss, "greatest loss, in `PERCENT`")
+	f.BoolVar(&o.Keep, "keep", false, "with --attach: leave what helped in the lab")
 	f.BoolVar(&o.listing, "dry-run", false, "print what would be tried, and measure nothing")
 	addJSON(cmd, "print one JSON object per event, and the result last")
 	f.Bool("quiet", false, "show no progress: warnings, errors and the result alone")
-	oneLab(cmd)
 	addMachines(cmd, &o.lab.machines)
 	return cmd
 }
 
 func (o *tuneOptions) validate() error {
 	switch {
-	case o.only && len(o.try) == 0:
+	case o.Only && len(o.try) == 0:
 		return app.Usage("name what to try: --try queue=fq_codel", "--only without --try")
-	case o.delay <= 0:
-		return app.Usage("a time such as 20ms", "--max-added-delay %s", o.delay)
-	case !(o.loss >= 0 && o.loss <= 100):
-		return app.Usage("per cent, from 0 to 100", "--max-loss %v", o.loss)
-	case o.keep && o.attach == "":
+	case o.MaxDelay <= 0:
+		return app.Usage("a time such as 20ms", "--max-added-delay %s", o.MaxDelay)
+	case !(o.MaxLoss >= 0 && o.MaxLoss <= 100):
+		return app.Usage("per cent, from 0 to 100", "--max-loss %v", o.MaxLoss)
+	case o.Keep && o.Attach == "":
 		return app.Usage("make one that stays: chokepoint lab up",
 			"--keep without --attach: the lab is gone afterwards")
-	case o.other.At != "" && !o.other.ThirdParty() && o.other.CodeFile == "":
+	case o.Peer.At != "" && !o.Peer.ThirdParty() && o.Peer.CodeFile == "":
 		return app.Usage("chokepoint peer --code-file FILE writes it",
 			"--peer without --peer-code-file: its code is needed for each of several runs")
 	}
@@ -92,11 +84,11 @@ func (o *tuneOptions) validate() error {
 }
 
 func runTune(ctx context.Context, o tuneOptions, p *program) error {
-	base, err := o.plan.readWhole(o.other)
+	base, err := o.plan.readWhole(o.Peer)
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(o.lab.settle(), o.other.Check()); err != nil {
+	if err := cmp.Or(o.lab.settle(), o.Peer.Check()); err != nil {
 		return err
 	}
 	o.lab.condition(&base.Design)
@@ -108,28 +100,28 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 			return err
 		}
 	}
-	tune := app.TuneOptions{RunOptions: app.RunOptions{Attach: o.attach, Peer: o.other, Until: o.plan.until},
-		Only: o.only, MaxDelay: o.delay, MaxLoss: o.loss / 100, Keep: o.keep}
+	o.Until = o.plan.until
+	o.MaxLoss /= 100
 	for _, text := range o.try {
-		c, err := app.ParseChange(text, o.other.Vocabulary())
+		c, err := app.ParseChange(text, o.Peer.Vocabulary())
 		if err != nil {
 			return err
 		}
-		tune.Try = append(tune.Try, c)
+		o.Try = append(o.Try, c)
 	}
 	head := record.Run{}
 	o.lab.describe(&head)
 	if o.listing {
-		changes := p.Changes(base, head, tune)
+		changes := p.Changes(base, head, o.TuneOptions)
 		return p.document(changes, changesText(changes))
 	}
-	tuned, err := p.Tune(ctx, base, head, tune)
+	tuned, err := p.Tune(ctx, base, head, o.TuneOptions)
 	if tuned == nil {
 		return err
 	}
 	text := tuned.Text()
 	if len(tuned.Stays) > 0 {
-		text += "\nkept in lab " + o.attach + ": " + tuning.Change{Levels: tuned.Stays}.String() + "\n"
+		text += "\nkept in lab " + o.Attach + ": " + tuning.Change{Levels: tuned.Stays}.String() + "\n"
 	}
 	return errors.Join(err, p.line(tuned.Result, text))
 }

@@ -87,11 +87,12 @@ func (a again) head(pl *plan.Plan) record.Run {
 // run runs a plan as a run of its own, with everything that a run has: journal, undoing, store, report and
 // resume. It returns the document, also of a run that was cut short.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
-	x := &execution{App: a.App, plan: pl, run: a.head(pl), attach: a.on.Attached, guard: a.guard,
-		until: a.until}
-	if err := x.with(ctx, a.other); err != nil {
+	x, err := a.execution(ctx, pl, a.head(pl),
+		RunOptions{Attach: a.on.Attached, Peer: a.other, Until: a.until})
+	if err != nil {
 		return nil, err
 	}
+	x.guard = a.guard
 	result, err := x.whole(ctx)
 	if result == nil {
 		if err == nil {
@@ -102,24 +103,23 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 	return result.Document, err
 }
 
-// with makes the lab of an execution the one with another machine, if one is named.
-func (x *execution) with(ctx context.Context, other Peer) (err error) {
-	if m := x.run.Machines; m != nil && m.Router.At == "" {
-		other.limit(&x.run.Design)
-		x.plan = plan.New(x.run.Design)
+// execution returns the execution of a plan as the run of head.
+func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (x *execution,
+	err error) {
+	x = &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
+	remote := x.run.Machines != nil && x.run.Machines.Router.At == ""
+	if o.Peer.At == "" && !remote {
+		return x, nil
 	}
-	if other.At == "" {
-		return nil
-	}
-	x.run.Lab, x.run.Peer = record.LabPair, other.At
-	if x.peer, err = x.pair(ctx, other, x.run.ID); err != nil {
-		return err
-	}
-	if note := other.limit(&x.run.Design); note != "" {
+	if note := o.Peer.limit(&x.run.Design); note != "" {
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
 	}
 	x.plan = plan.New(x.run.Design)
-	return nil
+	if o.Peer.At != "" {
+		x.run.Lab, x.run.Peer = record.LabPair, o.Peer.At
+		x.peer, err = x.pair(ctx, o.Peer, x.run.ID)
+	}
+	return x, err
 }
 
 // link notes this run in the run whose finding it tests. That run may be gone.

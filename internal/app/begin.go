@@ -63,7 +63,7 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	}
 	_, _, rows := c.Ahead()
 	takes := time.Duration(len(c.Kinds())) * ceiling.Each
-	x.emit(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what this " +
+	x.emit(record.Event{Event: "phase", Phase: "tester ceiling", Text: "measuring what this " +
 		"machine can send, " + unit.Seconds(takes.Round(time.Second)),
 		Left: takes + rows})
 	own := x.Local(x.run.ID, x.journal)

@@ -57,7 +57,7 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 		line = check.Plain(line)
 		line = line[:min(len(line), maxLineBytes)]
 		if lines.Add(1) <= maxLines {
-			x.emit(record.Event{Event: "lab", Run: x.run.ID, Text: "firmware " + level + ": " + line})
+			x.emit(record.Event{Event: "lab", Text: "firmware " + level + ": " + line})
 		}
 	}
 	out := host.Lines(p.Stdout(), show)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -313,24 +312,4 @@ func (a *App) ProveResult(ctx context.Context, r *Result, o ProveOptions) error 
 		reportErr = userfile.Put(userfile.CreateReport, r.Report, html)
 	}
 	return errors.Join(err, reportErr)
-}
-
-// withProofs adds to a document the results of the experiments on its findings that are still stored.
-func withProofs(doc *analysis.Document, experiments []string,
-	read func(id string) (*analysis.Document, error)) error {
-	var proofs []diagnosis.Proof
-	for i, id := range experiments {
-		if slices.Contains(experiments[:i], id) {
-			continue
-		}
-		of, err := read(id)
-		if err != nil {
-			return err
-		}
-		if of != nil && of.Proof != nil {
-			proofs = append(proofs, *of.Proof)
-		}
-	}
-	doc.AddProofs(proofs)
-	return nil
 }

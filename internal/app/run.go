@@ -56,8 +56,8 @@ type Result struct {
 // cancellation of ctx, with the cause ErrInterrupted, stops the load; whatever happens, the lab is put back.
 // A result comes with an error, too, if anything was stored.
 func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*Result, error) {
-	x := &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
-	if err := x.with(ctx, o.Peer); err != nil {
+	x, err := a.execution(ctx, pl, head, o)
+	if err != nil {
 		return nil, err
 	}
 	return x.whole(ctx)
@@ -66,8 +66,8 @@ func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOpti
 // Skips brings up the labs of a plan and returns the plan with the cells that cannot run there as skipped
 // ones. No trial is made.
 func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*plan.Plan, error) {
-	x := &execution{App: a, plan: pl, run: head, attach: o.Attach}
-	if err := x.with(ctx, o.Peer); err != nil {
+	x, err := a.execution(ctx, pl, head, o)
+	if err != nil {
 		return nil, err
 	}
 	skipped, err := x.try(ctx)
@@ -170,7 +170,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		}
 		stop()
 	}
-	x.emit(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
+	x.emit(record.Event{Event: "run-ended", Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
 	if !x.began {
 		return errors.Join(Dirty(undoErr), runErr)
@@ -305,6 +305,7 @@ func owner(id string) string {
 }
 
 func (x *execution) emit(e record.Event) {
+	e.Run = x.run.ID
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
 	}
@@ -328,7 +329,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
-	x.emit(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Data: data})
+	x.emit(record.Event{Event: "run-started", Text: x.run.Design.Name, Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
@@ -367,7 +368,7 @@ func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	if left > 0 {
 		text += ", about " + unit.Seconds(takes.Round(time.Second))
 	}
-	return record.Event{Event: "phase", Run: c.Run.ID, Phase: "plan", Text: text, Total: total, Left: takes,
+	return record.Event{Event: "phase", Phase: "plan", Text: text, Total: total, Left: takes,
 		Data: data}, nil
 }
 
@@ -463,7 +464,7 @@ func (x *execution) waits(n int, why error) {
 	if n > 0 {
 		text = fmt.Sprintf("%s in memory, the store does not take them: %v", unit.Count(n, "trial"), why)
 	}
-	x.emit(record.Event{Event: "warning", Run: x.run.ID, Text: text})
+	x.emit(record.Event{Event: "warning", Text: text})
 }
 
 // shut closes what open opened. Nothing here loses a result.

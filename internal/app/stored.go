@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -100,20 +101,37 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 
 // proofsOf adds to the document of a run the results of the experiments on its findings.
 func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysis.Document) error {
-	return withProofs(doc, run.Experiments, func(id string) (*analysis.Document, error) {
+	var proofs []diagnosis.Proof
+	for i, id := range run.Experiments {
+		if slices.Contains(run.Experiments[:i], id) {
+			continue
+		}
 		of, err := st.Find(ctx, id)
 		if _, gone := errors.AsType[*store.NotFoundError](err); gone {
-			return nil, nil
+			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		entries, err := st.Index(ctx, id)
-		if err != nil || len(entries) == 0 {
-			return nil, err
+		made, err := derive(ctx, st, of)
+		if err != nil {
+			return err
 		}
-		return Derive(of, len(entries), st.Each(ctx, id))
-	})
+		if made != nil && made.Proof != nil {
+			proofs = append(proofs, *made.Proof)
+		}
+	}
+	doc.AddProofs(proofs)
+	return nil
+}
+
+// derive derives the document of a stored run, or returns nil if it has no trial.
+func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Document, error) {
+	entries, err := st.Index(ctx, run.ID)
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
 // Derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a

@@ -247,10 +247,11 @@ func (t *tuner) choose() {
 
 // situation describes the router for the choice of candidates, without diagnoses.
 func (t *tuner) situation() tuning.Situation {
-	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: t.other.Vocabulary().Catalogue}
+	var s tuning.Situation
 	if t.found != nil {
-		s.Topologies, s.Nodes, s.Environment = t.found.Topologies, t.found.Nodes, t.found.Environment
+		s = asFound(t.found)
 	}
+	s.Cells, s.Catalogue = t.base.Cells(), t.other.Vocabulary().Catalogue
 	return s
 }
 
