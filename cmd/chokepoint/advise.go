@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,16 +90,16 @@ func adviceText(d adviceDocument) string {
 		if a.Uncounted != "" {
 			rows.add("", "  "+a.Uncounted)
 		}
-		missing := slices.DeleteFunc(slices.Clone(a.Missing), func(m string) bool {
+		missing := without(a.Missing, func(m string) bool {
 			return slices.Contains(common, m)
 		})
 		if len(missing) > 0 {
-			rows.add("", "  not measured: "+strings.Join(missing, ", "))
+			rows.add("", "  not measured: "+list(missing))
 		}
 	}
 	b.WriteString(table(rows, 0))
 	if len(common) > 0 {
-		b.printf("\nnot measured of any: %s\n", strings.Join(common, ", "))
+		b.printf("\nnot measured of any: %s\n", list(common))
 	}
 	return b.String()
 }

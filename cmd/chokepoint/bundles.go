@@ -191,8 +191,8 @@ func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, sco
 		_, published := studies.Source(s.Source)
 		return !published && s.Mode != ""
 	}
-	aside = &catalogue.Catalogue{Results: slices.DeleteFunc(slices.Clone(c.Results), bundle.Sound),
-		Speeds: slices.DeleteFunc(slices.Clone(c.Speeds), func(s catalogue.Speed) bool { return !unlike(s) })}
+	aside = &catalogue.Catalogue{Results: without(c.Results, bundle.Sound),
+		Speeds: without(c.Speeds, func(s catalogue.Speed) bool { return !unlike(s) })}
 	c.Results, c.Speeds = slices.DeleteFunc(c.Results, unsound), slices.DeleteFunc(c.Speeds, unlike)
 	return c, aside, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -81,7 +80,7 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			devices := slices.DeleteFunc(slices.Clone(c.Devices), func(d catalogue.Device) bool {
+			devices := without(c.Devices, func(d catalogue.Device) bool {
 				return source != "" && d.Source != source
 			})
 			return printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
@@ -185,7 +184,7 @@ a sweep of sizes that no fixed cost of packets and bytes gives.`,
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
 				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
 			return p.withNote(err, notesText(rows)+impossibleText(c,
-				slices.DeleteFunc(slices.Clone(rows), unsound)))
+				without(rows, unsound)))
 		},
 	}
 	fl := cmd.Flags()
@@ -224,7 +223,7 @@ func notesText(rows []catalogue.Result) string {
 		if len(of[text]) > 1 {
 			word = "rows "
 		}
-		return word + strings.Join(of[text], ", ") + ": " + text
+		return word + list(of[text]) + ": " + text
 	}))
 }
 
@@ -346,7 +345,7 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 		at.Device, at.Source, at.Measured = "", "", ""
 		return []string{x.A.Device, strconv.Itoa(x.A.Row), x.A.Rate(), howOf(x.A), x.B.Device,
 			strconv.Itoa(x.B.Row), x.B.Rate(), howOf(x.B), ratioText(x.Ratio), model.Words(at),
-			strings.Join(x.Unstated, ", ")}
+			list(x.Unstated)}
 	})
 	return p.withNote(err, impossibleText(c, slices.DeleteFunc(slices.Concat(of, against), unsound)))
 }
@@ -354,8 +353,8 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	own := bundle.Results(d)
 	if len(own) == 0 {
-		return check.WithHint(fmt.Errorf("run %s has no rate of a path", d.Run.ID),
-			"chokepoint catalog crypto --beside "+d.Run.ID+" compares the speed of ciphers")
+		return app.Hinted("chokepoint catalog crypto --beside "+d.Run.ID+" compares the speed of ciphers",
+			"run %s has no rate of a path", d.Run.ID)
 	}
 	var pairs []beside
 	for _, r := range rows {
@@ -380,7 +379,7 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 		}
 		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, x.Published.Rate(),
 			whereOf(x.Published), x.Own.Label, x.Own.Rate(), how, ratioText(x.Ratio),
-			x.Own.Grade, strings.Join(x.Unstated, ", ")}
+			x.Own.Grade, list(x.Unstated)}
 	})
 	return p.withNote(err, inPlaceText(d))
 }

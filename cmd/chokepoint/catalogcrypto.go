@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -144,10 +144,9 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 		}
 	}
 	if len(pairs) == 0 {
-		return check.WithHint(fmt.Errorf("no cell of run %s is comparable with any of %s", d.Run.ID,
-			unit.Count(len(speeds), "published speed")),
-			"a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 is; the plan "+
-				"crypto has such cells")
+		return app.Hinted("a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 "+
+			"is; the plan crypto has such cells", "no cell of run %s is comparable with any of %s", d.Run.ID,
+			unit.Count(len(speeds), "published speed"))
 	}
 	err := printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
 		"OWN", "OWN ÷ PUBLISHED", "INTERVAL", "VALIDITY", "PUBLISHED BY"}, func(x besideSpeed) []string {
@@ -208,9 +207,9 @@ func (p *program) besidePowers(powers []catalogue.Power, d *analysis.Document) e
 		}
 	}
 	if len(pairs) == 0 {
-		return check.WithHint(fmt.Errorf("run %s has no power that is comparable with any of %s", d.Run.ID,
-			unit.Count(len(powers), "published one")),
-			"a plan with a meter measures it, and the condition watts states it")
+		return app.Hinted("a plan with a meter measures it, and the condition watts states it",
+			"run %s has no power that is comparable with any of %s", d.Run.ID,
+			unit.Count(len(powers), "published one"))
 	}
 	err := printList(p, pairs, []string{"DEVICE", "LOAD", "PUBLISHED", "OWN CELL", "OWN", "OWN ÷ PUBLISHED",
 		"VALIDITY", "SOURCE"}, func(x besidePower) []string {

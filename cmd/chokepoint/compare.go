@@ -98,7 +98,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	}{{"A", c.A}, {"B", c.B}} {
 		by := "plan " + r.run.Plan
 		if from := r.run.ImportedFrom; len(from) > 0 {
-			by = "imported, measured by " + strings.Join(from, ", ")
+			by = "imported, measured by " + list(from)
 		}
 		b.printf("%s  %s  %s, %s\n", r.name, r.run.ID, by,
 			r.run.Started.Local().Format("2006-01-02 15:04"))

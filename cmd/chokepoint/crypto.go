@@ -108,7 +108,7 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		given, all []string
 	}{{"algorithm", o.algorithms, cipher.Names()}, {"library", o.libraries, cipher.Libraries()}} {
 		if len(w.given) == 0 {
-			return app.Usage("one of: "+strings.Join(w.all, ", "), "--%s names none", w.flag)
+			return app.Usage("one of: "+list(w.all), "--%s names none", w.flag)
 		}
 		for _, name := range w.given {
 			if err := known("--"+w.flag+" %q is not known", name, "one of", w.all...); err != nil {
@@ -181,7 +181,7 @@ func (o cryptoOptions) planText() string {
 		o.repetitions)
 	entry := func(libraries, algorithms []string, rest string) {
 		b.printf("- {engine: cipher, node: %s, library: [%s], algorithm: [%s]%s}\n", o.node,
-			strings.Join(libraries, ", "), strings.Join(algorithms, ", "), rest)
+			list(libraries), list(algorithms), rest)
 	}
 	var groups [3][]string // with two directions, of blocks in one, of none
 	var signing []string
@@ -199,8 +199,8 @@ func (o cryptoOptions) planText() string {
 			signing = append(signing, name)
 		}
 	}
-	threads := ", threads: [" + strings.Join(each(o.threads, threadsLevel), ", ") + "]"
-	blocks := ", block_size: [" + strings.Join(each(o.blocks, strconv.Itoa), ", ") + "]"
+	threads := ", threads: [" + list(each(o.threads, threadsLevel)) + "]"
+	blocks := ", block_size: [" + list(each(o.blocks, strconv.Itoa)) + "]"
 	operations := ", operation: encrypt"
 	if o.asked {
 		operations = ", operation: [encrypt, decrypt]"

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -95,8 +94,8 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 }
 
 func goingOn(id, more string) error {
-	return check.WithHint(fmt.Errorf("delete run %s: it is still going on%s", id, more),
-		"wait for it, or stop it with Ctrl-C")
+	return app.Hinted("wait for it, or stop it with Ctrl-C", "delete run %s: it is still going on%s", id,
+		more)
 }
 
 // deleted holds the output of delete --json.
@@ -127,11 +126,9 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
+		ids = append(ids, id)
 	}
-	return ids, nil
+	return distinct(ids), nil
 }
 
 // removeRunDirectory removes what was put beside the store for a run.
@@ -175,8 +172,8 @@ func collect(ctx context.Context, p *program) (err error) {
 		return err
 	}
 	if len(alive) > 0 {
-		return check.WithHint(fmt.Errorf("gc: run %s is going on, and would be disturbed", alive[0]),
-			"wait for it, or stop it with Ctrl-C")
+		return app.Hinted("wait for it, or stop it with Ctrl-C",
+			"gc: run %s is going on, and would be disturbed", alive[0])
 	}
 	st, err := openToChange(ctx, p)
 	if err != nil {

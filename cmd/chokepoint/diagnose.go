@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -112,8 +111,8 @@ func only(doc *analysis.Document, words string) error {
 		return false
 	})
 	if len(doc.Cells) == 0 {
-		return check.WithHint(fmt.Errorf("--cell %q: no cell of run %s is called so", words, doc.Run.ID),
-			"cells: "+strings.Join(labels, "; "))
+		return app.Hinted("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
+			words, doc.Run.ID)
 	}
 	doc.Verdicts = analysis.Verdicts(doc.Cells)
 	return nil

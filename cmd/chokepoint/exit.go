@@ -23,34 +23,24 @@ const (
 	codeInterrupted = 130 // stopped by a signal
 )
 
-// exitMeanings describes each code in the help texts.
+// exitMeanings describes each code in the help texts, and gives kinds of errors their codes. The first kind
+// that an error is of decides.
 var exitMeanings = []struct {
 	code int
+	of   error
 	text string
 }{
-	{codeOK, "success; skipped cells do not change it"},
-	{codeError, "error"},
-	{codeUsage, "wrong command line or plan; nothing was touched"},
-	{codeFailed, "finished, with failed trials or nothing measured"},
-	{codeThreshold, "a threshold was missed, or a regression was found"},
-	{codeDirty, "the lab could not be left as it was found; see chokepoint lab restore"},
-	{codeInterrupted, "interrupted; finished trials are kept"},
+	{codeOK, nil, "success; skipped cells do not change it"},
+	{codeError, nil, "error"},
+	{codeUsage, app.ErrUsage, "wrong command line or plan; nothing was touched"},
+	{codeFailed, app.ErrFailed, "finished, with failed trials or nothing measured"},
+	{codeThreshold, app.ErrThreshold, "a threshold was missed, or a regression was found"},
+	{codeDirty, lab.ErrDirty, "the lab could not be left as it was found; see chokepoint lab restore"},
+	{codeInterrupted, app.ErrInterrupted, "interrupted; finished trials are kept"},
 }
 
 // precedence orders the codes for when several apply. A wrong command line comes alone.
 var precedence = []int{codeUsage, codeDirty, codeInterrupted, codeError, codeThreshold, codeFailed, codeOK}
-
-// kinds gives the kinds of errors their codes. The first that an error is of decides.
-var kinds = []struct {
-	of   error
-	code int
-}{
-	{app.ErrUsage, codeUsage},
-	{app.ErrFailed, codeFailed},
-	{app.ErrThreshold, codeThreshold},
-	{lab.ErrDirty, codeDirty},
-	{app.ErrInterrupted, codeInterrupted},
-}
 
 // exitError gives an error its exit code. Without an inner error the program ends silently, because
 // everything has been printed.
@@ -121,7 +111,7 @@ func leafCode(err error) int {
 	if exit, ok := errors.AsType[*exitError](err); ok && slices.Contains(precedence, exit.code) {
 		return exit.code
 	}
-	for _, k := range kinds {
+	for _, k := range exitMeanings {
 		if errors.Is(err, k.of) {
 			return k.code
 		}

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +96,7 @@ must be right within two minutes. What was imported before is replaced.`,
 
 func formatWords() string {
 	names := foreign.Formats()
-	return strings.Join(names[:4], ", ") + ",\n" + strings.Join(names[4:], ", ")
+	return list(names[:4]) + ",\n" + list(names[4:])
 }
 
 // maxImportBytes bounds a file to import: a day of samples of a second.
@@ -260,8 +259,7 @@ func importedTo(ctx context.Context, d app.Dirs, into string) (*imported, error)
 	err := d.WithRun(ctx, into, func(st *store.Store, run record.Run) error {
 		to.run = run
 		if run.Status == record.RunRunning {
-			return check.WithHint(fmt.Errorf("import into run %s: it is still going on", run.ID),
-				"import when it has ended")
+			return app.Hinted("import when it has ended", "import into run %s: it is still going on", run.ID)
 		}
 		for t, err := range st.Each(ctx, run.ID) {
 			if err != nil {
@@ -341,7 +339,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 		Samples: printed.Samples, Log: printed.Log}
 	sources := onOurClock(&im)
 	summary := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s%s",
-		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), to.router,
+		name, unit.Count(len(sources), "source"), list(sources), to.router,
 		to.carriage.Covered(im), unit.Count(to.carriage.Trials(), "trial"), to.run.ID, clock, thinned)
 	if printed.Cut {
 		summary += "; the last line is incomplete and was left out"

@@ -84,12 +84,10 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		return err
 	}
 	summary := fmt.Sprintf("run %s: %s in %s, measured by %s", run.ID, unit.Count(len(trials), "trial"),
-		unit.Count(len(run.Design.Cells), "cell"), strings.Join(run.ImportedFrom, ", "))
-	for _, c := range run.Caveats {
-		summary += "\n" + c.Text
-	}
+		unit.Count(len(run.Design.Cells), "cell"), list(run.ImportedFrom))
 	out := importedRun{Run: run.ID, Trials: len(trials), Cells: len(run.Design.Cells), From: run.ImportedFrom}
 	for _, c := range run.Caveats {
+		summary += "\n" + c.Text
 		if c.Kind == "left-out" {
 			out.LeftOut = append(out.LeftOut, c.Text)
 		}

@@ -37,7 +37,7 @@ func newLabUpCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up [TOPOLOGY] [--lab KIND] [--json]", Short: "Make a lab that stays up until lab down",
 		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
-			"TOPOLOGY is one of: " + strings.Join(topologyNames(), ", ") + ".\nThe first is the default.",
+			"TOPOLOGY is one of: " + list(topologyNames()) + ".\nThe first is the default.",
 		Args: optionalArg, ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return labUp(cmd.Context(), append(args, lab.Topologies()[0].Name)[0], o, p)
@@ -153,7 +153,7 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 		return lab.Info{}, app.Usage("chokepoint lab list shows the labs", "no lab %q is up", name)
 	}
 	ids := each(up, func(i lab.Info) string { return i.ID })
-	return lab.Info{}, app.Usage("name one: "+strings.Join(ids, ", "), "more than one lab is up")
+	return lab.Info{}, app.Usage("name one: "+list(ids), "more than one lab is up")
 }
 
 func newLabExecCommand(p *program) *cobra.Command {
@@ -182,7 +182,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	}
 	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })
 	if !slices.Contains(names, node) {
-		return app.Usage("nodes: "+strings.Join(names, ", "), "lab %s has no node %q", i.ID, node)
+		return app.Usage("nodes: "+list(names), "lab %s has no node %q", i.ID, node)
 	}
 	l, err := lab.Attach(p.Dirs.Labs(), i.ID, registry.LabParts(), nil)
 	if err != nil {

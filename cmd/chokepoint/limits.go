@@ -92,7 +92,7 @@ measures.`,
 	f := cmd.Flags()
 	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
 		"`NAME` of the tunnel, as plans have it, or of an encapsulation:\n"+
-			strings.Join(tunnelNames(), ", "))
+			list(tunnelNames()))
 	completeOne(cmd, "tunnel", tunnelNames())
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
 		"without fragments")
@@ -115,7 +115,7 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	switch {
 	case o.unknownTunnel() != "":
 		return app.Usage("tunnels: "+
-			strings.Join(tunnelNames(), ", "), "--tunnel %q is not known here", o.unknownTunnel())
+			list(tunnelNames()), "--tunnel %q is not known here", o.unknownTunnel())
 	case o.tunnel != factor.NoTunnel && !stacks:
 		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
 			"--tunnel %q: a stream is not joined to others", o.tunnel)
@@ -135,7 +135,8 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	case given("mtu"):
 		err = between("", "mtu", o.mtu, 576, maxPacket)
 	}
-	return cmp.Or(err, between("", "link-mtu", o.linkMTU, 576, maxPacket), between("", "vlans", o.vlans, 0, 2))
+	return cmp.Or(err, between("", "link-mtu", o.linkMTU, 576, maxPacket),
+		between("", "vlans", o.vlans, 0, 2))
 }
 
 // unknownTunnel returns the first tunnel of the stack without a formula, or "".
@@ -329,7 +330,7 @@ func (l limits) text() string {
 			if m.MTU == l.FittingMTU {
 				notes = append(notes, "largest whole")
 			}
-			rows.add(strings.Join(notes, ", "), fmt.Sprint(m.MTU, " B"),
+			rows.add(list(notes), fmt.Sprint(m.MTU, " B"),
 				unit.Bitrate(m.Goodput).String(), less, fmt.Sprint(m.Fragments), "")
 		}
 		b.WriteString("\n" + trimmed(table(rows, tabwriter.AlignRight)))
@@ -337,7 +338,7 @@ func (l limits) text() string {
 	whole := "a full segment on the wire"
 	if l.Fragments > 1 {
 		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
-			"bytes", l.Fragments, strings.Join(each(l.pieces, strconv.Itoa), ", "))
+			"bytes", l.Fragments, list(each(l.pieces, strconv.Itoa)))
 	}
 	b.printf("\n%s\n%s", whole, picture(l.Packet))
 	switch {

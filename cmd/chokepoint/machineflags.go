@@ -113,15 +113,12 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		key string
 		of  record.Machine
 	}{{"client", m.Client}, {"router", m.Router}, {"server", m.Server}}
-	for _, x := range all {
-		if x.of.At == "" {
-			continue
-		}
-		if err := checkPlace(x.of.At); err != nil {
-			return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
-		}
-	}
 	for i, x := range all {
+		if x.of.At != "" {
+			if err := checkPlace(x.of.At); err != nil {
+				return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
+			}
+		}
 		for _, other := range all[:i] {
 			if x.of.At != "" && x.of.At == other.of.At ||
 				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
@@ -129,8 +126,6 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
 			}
 		}
-	}
-	for _, x := range all {
 		if key, err := wrongMachine(x.key, x.of, named); err != nil {
 			return key, err
 		}
@@ -147,7 +142,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 	switch {
 	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
 		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
-			strings.Join(knob.Accesses(), ", "))
+			list(knob.Accesses()))
 	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
 		key = "server.isp_port"
 		if m.Server.ISP != "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -97,6 +98,14 @@ func each[T, U any](list []T, of func(T) U) []U {
 		out = append(out, of(x))
 	}
 	return out
+}
+
+// list joins words with commas.
+func list(words []string) string { return strings.Join(words, ", ") }
+
+// without returns a copy of items without those that drop selects.
+func without[T any](items []T, drop func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(items), drop)
 }
 
 // paragraph puts lines below an empty one, and returns "" for none.

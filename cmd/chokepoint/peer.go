@@ -111,8 +111,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 		if errors.Is(err, unix.EADDRNOTAVAIL) {
 			hint = "give --bind one of this machine's addresses; without it chokepoint peer prints them"
 		}
-		return check.WithHint(fmt.Errorf("listen at %s: %v", net.JoinHostPort(o.bind, strconv.Itoa(o.port)),
-			check.Underlying(err)), hint)
+		return app.Hinted(hint, "listen at %s: %v", net.JoinHostPort(o.bind, strconv.Itoa(o.port)),
+			check.Underlying(err))
 	}
 	code := pair.NewCode()
 	if err := o.show(ctx, code, at, p); err != nil {

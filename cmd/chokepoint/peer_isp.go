@@ -28,7 +28,7 @@ type ispOptions struct {
 
 func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
-		strings.Join(knob.Accesses(), ", "))
+		list(knob.Accesses()))
 	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is plugged into")
 	f.StringVar(&o.address, "isp-address", knob.ProviderAddress,
 		"the provider's `ADDRESS/BITS`, of whose network the router gets one")
@@ -43,7 +43,7 @@ func (o *ispOptions) alone() error {
 	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
 		return nil
 	}
-	return app.Usage("add --isp with one of "+strings.Join(knob.Accesses(), ", "),
+	return app.Usage("add --isp with one of "+list(knob.Accesses()),
 		"--isp-port, --isp-address, --isp-user, --isp-password-file, --isp-force without --isp")
 
 }
@@ -64,7 +64,7 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	p, parseErr := netip.ParsePrefix(o.address)
 	switch {
 	case !slices.Contains(knob.Accesses(), o.kind):
-		return wrong("", "--isp %q: want one of %s", o.kind, strings.Join(knob.Accesses(), ", "))
+		return wrong("", "--isp %q: want one of %s", o.kind, list(knob.Accesses()))
 	case o.device == "":
 		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")
@@ -96,7 +96,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 		return nil, nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
+		return nil, nil, app.Hinted("run it by sudo", "play the provider: that is for root")
 	}
 	child, err := host.Spawn{Args: []string{agent.ChildRole}}.Start()
 	if err != nil {

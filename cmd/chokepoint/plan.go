@@ -78,7 +78,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 			data, ok := plan.BuiltIn(args[0])
 			if !ok {
 				return app.Usage("built-in plans: "+
-					strings.Join(plan.BuiltIns(), ", "), "there is no built-in plan %s", args[0])
+					list(plan.BuiltIns()), "there is no built-in plan %s", args[0])
 			}
 			return p.print(string(data))
 		},

@@ -7,14 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
@@ -119,8 +117,9 @@ func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error)
 func planBytes(name string) ([]byte, error) {
 	data, err := userfile.Read(name, maxPlanBytes)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has "+
-			"this name", name), "built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
+		return nil, app.Hinted("built-in plans: "+list(plan.BuiltIns()),
+			"read plan %s: no such file, and no built-in plan has "+
+				"this name", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read plan %s: %v", name, err)

@@ -128,7 +128,7 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 		case len(levels) == 1:
 			*at.level = levels[0]
 		case len(levels) > 1:
-			return app.Usage("name one by --"+at.flag+": "+strings.Join(levels, ", "),
+			return app.Usage("name one by --"+at.flag+": "+list(levels),
 				"the run's cells differ in their %s", at.flag)
 		}
 	}
@@ -143,7 +143,7 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 		return err
 	}
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))
-	s.Uncounted = uncounted(&catalogue.Catalogue{Speeds: slices.DeleteFunc(slices.Clone(aside.Speeds),
+	s.Uncounted = uncounted(&catalogue.Catalogue{Speeds: without(aside.Speeds,
 		func(s catalogue.Speed) bool { return s.Algorithm != algorithm })}, device)
 	var b builder
 	b.printf("device %s, %s on one core\n", s.Device, s.Algorithm)
@@ -193,7 +193,7 @@ func predictionText(p model.Prediction) string {
 			b.printf(" (%s)", words)
 		}
 		if len(r.Unstated) > 0 {
-			b.printf("; not stated: %s", strings.Join(r.Unstated, ", "))
+			b.printf("; not stated: %s", list(r.Unstated))
 		}
 		if r.Impossible {
 			b.WriteString("; impossible: more than its link carries")

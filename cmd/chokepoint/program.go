@@ -71,8 +71,8 @@ func (p *program) ask() func(context.Context, record.Step) error {
 		fmt.Fprintf(p.Err, "\n%s, then press Enter ", strings.TrimRight(check.Plain(s.Prompt), ". "))
 		_, err := within(ctx, func() (string, error) { return answers.ReadString('\n') })
 		if errors.Is(err, io.EOF) {
-			return check.WithHint(fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
-				"run it from a terminal, or take the steps out of the plan")
+			return app.Hinted("run it from a terminal, or take the steps out of the plan",
+				"step %q: no one is there to press Enter", s.Prompt)
 		}
 		return err
 	}
@@ -309,11 +309,11 @@ func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd
 func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
 
 // known refuses a word, unless it is empty or on the list that all names.
-func known(text, word, all string, list ...string) error {
-	if word == "" || slices.Contains(list, word) {
+func known(text, word, all string, words ...string) error {
+	if word == "" || slices.Contains(words, word) {
 		return nil
 	}
-	return app.Usage(all+": "+strings.Join(list, ", "), text, word)
+	return app.Usage(all+": "+list(words), text, word)
 }
 
 // between refuses a flag's number that is out of bounds.

@@ -54,8 +54,8 @@ the report, or to FILE with the trial's name before .flent.gz if there are sever
 			return writeReport(cmd.Context(), args[0], o, p)
 		},
 	}
-	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+strings.Join(formats[:7], ", ")+
-		",\n"+strings.Join(formats[7:], ", ")+"; left out: what the\nname of the file says")
+	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats[:7])+
+		",\n"+list(formats[7:])+"; left out: what the\nname of the file says")
 	o.add(cmd)
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd
@@ -75,7 +75,7 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	case extension == "txt":
 		o.format = "text"
 	default:
-		return unknownFile(o.file, "say which by --format: "+strings.Join(formats, ", "))
+		return unknownFile(o.file, "say which by --format: "+list(formats))
 	}
 	return known("--format %q is not known", o.format, "formats", formats...)
 }

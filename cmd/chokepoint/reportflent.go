@@ -9,7 +9,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -77,8 +76,8 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 		return nil
 	})
 	if err == nil && written == 0 {
-		err = check.WithHint(fmt.Errorf("write run %s for flent: no trial has a series", doc.Run.ID),
-			"csv holds what there is")
+		err = app.Hinted("csv holds what there is", "write run %s for flent: no trial has a series",
+			doc.Run.ID)
 	}
 	return err
 }

@@ -94,8 +94,8 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 		}
 	}
 	if err := os.Mkdir(real, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", check.WithHint(fmt.Errorf("make directory %s: %w", dir, check.Underlying(err)),
-			"name a folder in one that exists")
+		return "", app.Hinted("name a folder in one that exists", "make directory %s: %w", dir,
+			check.Underlying(err))
 	}
 	put := func(name string, content []byte) error {
 		return userfile.Put(userfile.Create, filepath.Join(real, name), content)

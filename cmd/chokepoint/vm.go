@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +43,7 @@ the kernel or this program has changed. run --lab vm does this by itself.`,
 					img.Release, time.Since(began).Round(10*time.Millisecond), img.Kernel, img.Initrd))
 		},
 	}
-	cmd.Flags().StringVar(&arch, "arch", arch, "`ARCH` of the guest: "+strings.Join(vm.Arches(), ", "))
+	cmd.Flags().StringVar(&arch, "arch", arch, "`ARCH` of the guest: "+list(vm.Arches()))
 	addKernelFlags(cmd.Flags(), &kernel)
 	return addJSON(cmd, "print the image as one line of JSON")
 }

@@ -168,8 +168,9 @@ func CanWrite(dir string) bool {
 func Prepare(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return check.WithHint(fmt.Errorf("create directory %s: %v", dir, check.Underlying(err)), "set "+
-				"XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to")
+			return Hinted("set "+
+				"XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to",
+				"create directory %s: %v", dir, check.Underlying(err))
 		}
 		if err := trusted(dir); err != nil {
 			return err
@@ -196,9 +197,8 @@ func trusted(dir string) error {
 		err = errors.Join(err, errors.New("others can change "+guessed))
 	}
 	if err != nil {
-		return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone: %w", dir, err),
-			"remove it or mend its owner and mode, or set XDG_DATA_HOME, XDG_STATE_HOME, XDG_CACHE_HOME or "+
-				"XDG_RUNTIME_DIR to another")
+		return Hinted("remove it or mend its owner and mode, or set XDG_DATA_HOME, XDG_STATE_HOME, "+
+			"XDG_CACHE_HOME or XDG_RUNTIME_DIR to another", "use directory %s: it is not this user's alone: %w", dir, err)
 	}
 	return nil
 }

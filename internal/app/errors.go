@@ -35,9 +35,14 @@ func Mark(kind, err error) error {
 	return &marked{kind, err}
 }
 
-// Usage returns an ErrUsage with a formatted text, and a hint unless that is empty.
+// Hinted returns an error with a formatted text, and a hint unless that is empty.
+func Hinted(hint, format string, args ...any) error {
+	return check.WithHint(fmt.Errorf(format, args...), hint)
+}
+
+// Usage returns Hinted as an ErrUsage.
 func Usage(hint, format string, args ...any) error {
-	return Mark(ErrUsage, check.WithHint(fmt.Errorf(format, args...), hint))
+	return Mark(ErrUsage, Hinted(hint, format, args...))
 }
 
 // Dirty adds to an error of a lab that could not be put back what can be done about it.

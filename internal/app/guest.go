@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,7 +75,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 		return nil, err
 	}
 	if e := vm.CheckEmulator(ctx, arch); e.State == check.No { // before packages are fetched for it
-		return nil, check.WithHint(fmt.Errorf("boot a router of lab %s: %s", run.Lab, e.Reason), e.Hint)
+		return nil, Hinted(e.Hint, "boot a router of lab %s: %s", run.Lab, e.Reason)
 	}
 	var g vm.Guest
 	if run.Image == nil {

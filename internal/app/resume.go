@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -153,8 +152,8 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	}
 	a.reportUnstored("", stored)
 	if err == nil {
-		err = check.WithHint(errors.New("resume: no run was cut short"),
-			"name one to try its failed trials again; chokepoint list shows the runs")
+		err = Hinted("name one to try its failed trials again; chokepoint list shows the runs",
+			"resume: no run was cut short")
 	}
 	return "", err
 }

@@ -146,8 +146,8 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		case (Peer{At: x.run.Peer}).ThirdParty():
 			first = "start iperf3 -s there again, then: "
 		}
-		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), first+
-			"chokepoint resume "+x.run.ID)
+		runErr = Hinted(first+
+			"chokepoint resume "+x.run.ID, "run %s is interrupted: %w", x.run.ID, runErr)
 		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
 			runErr = Mark(ErrFailed, runErr)
 		}
@@ -275,8 +275,9 @@ func (x *execution) refuseLeftovers() error {
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = check.WithHint(fmt.Errorf("attach to lab %s: %s was killed and has left "+
-				"changes there", x.attach, owner(s.Owner)), "chokepoint lab restore puts them back")
+			refused = Hinted("chokepoint lab restore puts them back",
+				"attach to lab %s: %s was killed and has left "+
+					"changes there", x.attach, owner(s.Owner))
 		}
 		end := s.Remove // nothing was changed by it, or all is put back
 		if len(s.Entries) > 0 {

@@ -196,8 +196,8 @@ func outcome(d *analysis.Document) error {
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is told, with how to go on
-		err := check.WithHint(errors.New("nothing was measured: "+whyNothing(d)), "chokepoint show "+d.Run.ID+
-			" lists what was skipped")
+		err := Hinted("chokepoint show "+d.Run.ID+
+			" lists what was skipped", "nothing was measured: %s", whyNothing(d))
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 	for _, t := range d.Thresholds {

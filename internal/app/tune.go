@@ -193,8 +193,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 		}
 	}
 	if len(cells) == 0 {
-		return Mark(ErrFailed, check.WithHint(errors.New("tune: nothing could be measured as found"),
-			"chokepoint show "+doc.Run.ID+" gives the reasons"))
+		return Mark(ErrFailed, Hinted("chokepoint show "+doc.Run.ID+" gives the reasons",
+			"tune: nothing could be measured as found"))
 	}
 	t.base.Design.Cells = cells
 	t.result.Holds = tuning.HoldsFor(doc, cells)

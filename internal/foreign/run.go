@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -77,7 +78,11 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 	run.Caveats = append(run.Caveats, leftOutCaveats(leftOut)...)
 	d.Name = nameOf(run.ImportedFrom, sources)
 	run.Started, run.Ended = spanOf(trials, now)
-	d.Factors = levels(d.Cells)
+	for _, c := range d.Cells {
+		for _, n := range c.Names() {
+			d.Factors = plan.AddLevels(d.Factors, n, c[n])
+		}
+	}
 	d.Loads = (*factor.Catalogue)(nil).Loads(d.Cells)
 	return run, trials
 }
@@ -148,21 +153,4 @@ func (r *Result) trial(run record.Run, f record.Factors, block, index int) recor
 		Phases: []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
 	t.Ended = max(r.Window.Stop, r.Window.End)
 	return t
-}
-
-// levels lists the factors of cells with their levels, in the order in which they come.
-func levels(cells []record.Factors) (out []record.FactorLevels) {
-	for _, c := range cells {
-		for _, n := range c.Names() {
-			i := slices.IndexFunc(out, func(f record.FactorLevels) bool { return f.Name == n })
-			if i < 0 {
-				i = len(out)
-				out = append(out, record.FactorLevels{Name: n})
-			}
-			if !slices.Contains(out[i].Levels, c[n]) {
-				out[i].Levels = append(out[i].Levels, c[n])
-			}
-		}
-	}
-	return out
 }

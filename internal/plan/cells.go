@@ -42,7 +42,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
 			e.given[a.factor.Name] = a.factor
-			p.Design.Factors = addLevels(p.Design.Factors, a)
+			p.Design.Factors = AddLevels(p.Design.Factors, a.factor.Name, a.levels...)
 		}
 		for _, given := range c.cells() {
 			e.add(given)
@@ -178,12 +178,14 @@ func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
 	return nil
 }
 
-func addLevels(all []record.FactorLevels, a axis) []record.FactorLevels {
-	i := slices.IndexFunc(all, func(f record.FactorLevels) bool { return f.Name == a.factor.Name })
+// AddLevels adds levels of a factor to a list of factors, each once.
+func AddLevels(all []record.FactorLevels, name string, levels ...string) []record.FactorLevels {
+	i := slices.IndexFunc(all, func(f record.FactorLevels) bool { return f.Name == name })
 	if i < 0 {
-		return append(all, record.FactorLevels{Name: a.factor.Name, Levels: slices.Clone(a.levels)})
+		i = len(all)
+		all = append(all, record.FactorLevels{Name: name})
 	}
-	for _, level := range a.levels {
+	for _, level := range levels {
 		if !slices.Contains(all[i].Levels, level) {
 			all[i].Levels = append(all[i].Levels, level)
 		}

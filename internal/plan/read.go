@@ -241,7 +241,8 @@ func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Nod
 	var failed error
 	for i, item := range n.Content {
 		if isNull(item) {
-			failed = r.note(r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1, what))
+			failed = r.note(r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1,
+				what))
 		} else if err := read(i, item); err != nil {
 			failed = r.note(err)
 		}
