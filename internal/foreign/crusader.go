@@ -2,7 +2,6 @@ package foreign
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -111,7 +110,7 @@ func (f *crusaderFile) result(direction string) *Result {
 	r := newResult(strings.TrimPrefix(string(f.Program), "Crusader "), oneRun, "kernel time stamps")
 	r.set(factor.Engine, "crusader")
 	r.set(factor.Direction, direction)
-	r.set(factor.IP, strconv.Itoa(f.ip()))
+	r.setNumber(factor.IP, f.ip())
 	if f.Overload {
 		r.lack("a server that keeps up: crusader told of its overload")
 	}

@@ -178,13 +178,20 @@ func (f *flentFile) series(to *record.Foreign) error {
 	return nil
 }
 
+// flentSeries returns the name of a series without the number behind "::". ok is false for a series derived
+// from others.
+func flentSeries(series string) (name string, ok bool) {
+	name, sub, below := strings.Cut(series, "::")
+	_, err := strconv.Atoi(sub)
+	return name, !below || err == nil
+}
+
 // direction returns the direction and protocol of a series of one flow's rate, "" for any other series.
 func (f *flentFile) direction(series string) (direction, protocol string) {
 	meta := f.Meta.Series[series]
-	head, sub, below := strings.Cut(series, "::")
-	_, notCount := strconv.Atoi(sub)
+	head, ok := flentSeries(series)
 	words := strings.Fields(head)
-	if below && notCount != nil || len(words) < 2 || meta.Units != "" && meta.Units != "Mbits/s" ||
+	if !ok || len(words) < 2 || meta.Units != "" && meta.Units != "Mbits/s" ||
 		strings.HasPrefix(string(meta.Runner), "Sum") || strings.HasPrefix(string(meta.Runner), "Average") ||
 		slices.Contains([]string{"avg", "sum", "totals", "fairness"}, words[len(words)-1]) {
 		return "", ""
@@ -208,10 +215,7 @@ func (f *flentFile) addFlows(r *Result) {
 		if direction == "" {
 			continue
 		}
-		table := flentBytes(f.Raw[series], zero)
-		if len(table.T) < 2 {
-			table = f.resultBytes(series)
-		}
+		table := f.bytes(series, zero)
 		n := len(table.T)
 		if n < 2 {
 			continue
@@ -244,50 +248,51 @@ func (f *flentFile) addFlows(r *Result) {
 	r.setLoad(load)
 }
 
-// flentBytes sums raw rates to bytes. zero is the beginning in seconds since 1970.
-func flentBytes(raw []flentAt, zero float64) *record.Table {
-	t := record.NewTable("bytes")
-	sum := 0.0
-	for _, p := range raw {
-		at := float64(p.T) - zero
-		if p.Val == nil || !finite(float64(*p.Val)*1e6, maxRate) || !finite(at, maxSeconds) ||
-			!(p.Dur > 0 && float64(p.Dur) <= at) {
-			continue
-		}
-		ns := int64(at * 1e9)
-		if len(t.T) == 0 {
-			t.Append(ns-int64(float64(p.Dur)*1e9), 0)
-		}
-		if sum += float64(*p.Val) * 1e6 / 8 * float64(p.Dur); ns > t.T[len(t.T)-1] && sum < maxBytes {
-			t.Append(ns, sum)
-		}
-	}
-	return t
-}
-
 // maxBytes bounds a plausible sum.
 const maxBytes = 1e18
 
-// resultBytes is flentBytes for values on the common axis, each of the step before it.
-func (f *flentFile) resultBytes(series string) *record.Table {
-	t := record.NewTable("bytes")
-	sum := 0.0
+// byteCount sums rates to bytes.
+type byteCount struct {
+	table *record.Table
+	sum   float64
+}
+
+// add adds a rate in Mbit/s that held for some seconds from one time to another, in nanoseconds, if all are
+// plausible.
+func (c *byteCount) add(from, to int64, seconds, rate float64) {
+	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {
+		return
+	}
+	t := c.table
+	if len(t.T) == 0 {
+		t.Append(from, 0)
+	}
+	c.sum += rate * 1e6 / 8 * seconds
+	if to > t.T[len(t.T)-1] && c.sum < maxBytes {
+		t.Append(to, c.sum)
+	}
+}
+
+// bytes sums the rates of a series: raw ones, or those on the common axis, each of the step before it.
+func (f *flentFile) bytes(series string, zero float64) *record.Table {
+	c := byteCount{table: record.NewTable("bytes")}
+	for _, p := range f.Raw[series] {
+		if at := float64(p.T) - zero; p.Val != nil {
+			to := int64(at * 1e9)
+			c.add(to-int64(float64(p.Dur)*1e9), to, float64(p.Dur), float64(*p.Val))
+		}
+	}
+	if len(c.table.T) > 1 {
+		return c.table
+	}
+	c = byteCount{table: record.NewTable("bytes")}
 	for i, v := range f.Results[series] {
-		before := max(i-1, 0)
-		from, to := float64(f.X[before]), float64(f.X[i])
+		from, to := float64(f.X[max(i-1, 0)]), float64(f.X[i])
 		if i == 0 && len(f.X) > 1 { // the first value's step is as long as the second's
 			from -= float64(f.X[1]) - to
 		}
 		from, to = math.Round(from*1e9), math.Round(to*1e9)
-		if from < 0 || !finite(float64(v)*1e6, maxRate) {
-			continue
-		}
-		if len(t.T) == 0 {
-			t.Append(int64(from), 0)
-		}
-		if sum += float64(v) * 1e6 / 8 * (to - from) / 1e9; int64(to) > t.T[len(t.T)-1] && sum < maxBytes {
-			t.Append(int64(to), sum)
-		}
+		c.add(int64(from), int64(to), (to-from)/1e9, float64(v))
 	}
-	return t
+	return c.table
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -19,9 +18,8 @@ import (
 func (f *flentFile) pingSeries() []string {
 	var icmp, all []string
 	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
-		head, sub, below := strings.Cut(n, "::")
-		_, notCount := strconv.Atoi(sub)
-		if !strings.HasPrefix(n, flentPing) || below && notCount != nil || strings.HasSuffix(head, " avg") {
+		head, ok := flentSeries(n)
+		if !ok || !strings.HasPrefix(n, flentPing) || strings.HasSuffix(head, " avg") {
 			continue
 		}
 		all = append(all, n)

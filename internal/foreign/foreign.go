@@ -395,11 +395,18 @@ func (r *Result) set(f factor.Name, level string) {
 	}
 }
 
+// setNumber gives the result's cell a number as level, unless that is 0.
+func (r *Result) setNumber(f factor.Name, n int) {
+	if n != 0 {
+		r.set(f, strconv.Itoa(n))
+	}
+}
+
 // setLoad gives the result's cell the levels of a load.
 func (r *Result) setLoad(l record.Load) {
 	r.set(factor.Protocol, l.Protocol)
 	r.set(factor.Direction, l.Direction)
-	r.set(factor.Streams, strconv.Itoa(l.Streams))
+	r.setNumber(factor.Streams, l.Streams)
 }
 
 // lack adds what the result's program does not report.

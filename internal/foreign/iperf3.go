@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -74,16 +73,12 @@ func iperf3Result(file *iperf3.File) Result {
 	}
 	r.set(factor.Engine, "iperf3")
 	r.setLoad(*load)
-	r.set(factor.IP, strconv.Itoa(load.IP))
+	r.setNumber(factor.IP, load.IP)
 	r.set(factor.Congestion, load.Congestion)
-	if load.DSCP > 0 {
-		r.set(factor.DSCP, strconv.Itoa(load.DSCP))
-	}
+	r.setNumber(factor.DSCP, load.DSCP)
 	rate := factor.Pacing
 	if load.Protocol == factor.UDP {
-		if load.PacketSize > 0 {
-			r.set(factor.PacketSize, strconv.Itoa(load.PacketSize))
-		}
+		r.setNumber(factor.PacketSize, load.PacketSize)
 		rate = factor.Rate
 	}
 	if load.RateBps > 0 {

@@ -3,7 +3,6 @@ package foreign
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -87,11 +86,9 @@ func readIRTT(text []byte) ([]Result, error) {
 	}
 	split(&r, l)
 	r.set(factor.Engine, "irtt")
-	r.set(factor.IP, strconv.Itoa(ip))
-	r.set(factor.PacketSize, strconv.Itoa(l.Size))
+	r.setNumber(factor.IP, ip)
+	r.setNumber(factor.PacketSize, l.Size)
 	r.set("interval", time.Duration(l.IntervalNs).String())
-	if d := p.DSCP >> 2 & 63; d > 0 {
-		r.set(factor.DSCP, strconv.Itoa(d))
-	}
+	r.setNumber(factor.DSCP, p.DSCP>>2&63)
 	return []Result{r}, nil
 }

@@ -179,9 +179,9 @@ func (x speedLine) result(version string) Result {
 	r.set(cipher.NodeFactor, "router")
 	r.set(cipher.LibraryFactor, cipher.OpenSSL)
 	r.set(cipher.AlgorithmFactor, x.algorithm)
-	r.set(cipher.ThreadsFactor, strconv.Itoa(x.threads))
+	r.setNumber(cipher.ThreadsFactor, x.threads)
 	if x.block > 0 {
-		r.set(cipher.BlockFactor, strconv.Itoa(x.block))
+		r.setNumber(cipher.BlockFactor, x.block)
 		r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
 	}
 	a, known := cipher.Named(x.algorithm)

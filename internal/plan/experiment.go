@@ -86,23 +86,22 @@ func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
 	if e == nil {
 		return nil
 	}
-	all := p.combinations()
+	all, at := p.combinations(), valueOf(root, "experiment")
 	has := func(level string) bool {
 		return slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level })
 	}
 	for _, dose := range e.Doses {
 		if !has(dose.Level) {
-			return r.fail(valueOf(root, "experiment"), "add it to the matrix, or to include",
+			return r.fail(at, "add it to the matrix, or to include",
 				"no cell has the dose %s of %s", dose.Level, e.Factor)
 		}
 	}
 	if e.Fix != "" && !has(e.Fix) {
-		return r.fail(valueOf(root, "experiment"), "add it to the matrix, or to include",
+		return r.fail(at, "add it to the matrix, or to include",
 			"no cell has the fix %s of %s", e.Fix, e.Factor)
 	}
 	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
-		return r.fail(valueOf(root, "experiment"), "add a cell with none of the doses",
-			"no cell is untouched")
+		return r.fail(at, "add a cell with none of the doses", "no cell is untouched")
 	}
 	return nil
 }

@@ -106,20 +106,21 @@ const MinWindow = 3 * time.Second
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells, runs, parts, window := len(p.Design.Cells), m.Runs, p.parts(), m.Duration
+	takes := func() time.Duration { return p.estimate(parts[cells], runs, overhead) }
 	least := min(runs, 6)
 	if m.Adaptive != nil {
 		least = m.Adaptive.Min
 	}
-	for runs > least && p.estimate(parts[cells], runs, overhead) > budget {
+	for runs > least && takes() > budget {
 		runs--
 	}
-	if p.estimate(parts[cells], runs, overhead) > budget && m.Soak == 0 {
+	if takes() > budget && m.Soak == 0 {
 		m.Duration = min(window, MinWindow)
 	}
-	for cells > 1 && p.estimate(parts[cells], runs, overhead) > budget {
+	for cells > 1 && takes() > budget {
 		cells--
 	}
-	spare := budget - p.estimate(parts[cells], runs, overhead)
+	spare := budget - takes()
 	if loads := parts[cells].cells - parts[cells].searches; loads == 0 {
 		m.Duration = window // searches have windows of their own
 	} else if spare > 0 {

@@ -111,10 +111,8 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		return record.Machines{}, together(r.errs)
 	}
 	if key, err := whole(m); err != nil {
-		at := cmp.Or(places[key], root)
-		if machine, _, ok := strings.Cut(key, "."); ok {
-			at = cmp.Or(places[key], places[machine], root)
-		}
+		machine, _, _ := strings.Cut(key, ".")
+		at := cmp.Or(places[key+".at"], places[key], places[machine], root)
 		return record.Machines{}, r.fail(at, check.HintOf(err), "%v", err)
 	}
 	return m, nil
