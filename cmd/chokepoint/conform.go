@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -55,7 +54,7 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 		if out, err = userfile.Create(bundle); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, out.Abort()) }()
+		defer closing(&err, out.Abort)
 	}
 	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run

@@ -50,7 +50,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer closing(&err, st.Close)
 	heads, err := st.Runs(ctx)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func collect(ctx context.Context, p *program) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer closing(&err, st.Close)
 	ids, err := st.Removed(ctx)
 	for _, id := range ids {
 		err = errors.Join(err, removeRunDirectory(p.Dirs, id)) // what a delete that failed has left

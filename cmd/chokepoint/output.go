@@ -100,6 +100,9 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
+// closing adds the error of close to err, for a deferred call.
+func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
+
 // list joins words with commas.
 func list(words []string) string { return strings.Join(words, ", ") }
 

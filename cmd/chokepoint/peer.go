@@ -91,7 +91,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // who comes from the router, nobody else
 			return err
 		}
-		defer func() { err = errors.Join(err, end()) }()
+		defer closing(&err, end)
 	}
 	if o.bind != "" {
 		bind, err := netip.ParseAddr(o.bind)

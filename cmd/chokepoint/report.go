@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,7 +131,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, out.Abort()) }()
+	defer closing(&err, out.Abort)
 	content, err := o.render(doc)
 	if err == nil {
 		err = out.Commit(content)

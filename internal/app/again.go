@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // again runs further plans where a run was made: on the same kind of lab, of the same size, in the same lab
@@ -41,6 +42,9 @@ func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 	slices.Sort(overheads)
 	return labTime + pl.Estimate(max(RowOverhead, overheads[len(overheads)/2]))
 }
+
+// about formats an estimate of time.
+func about(d time.Duration) string { return unit.Seconds(d.Round(time.Second)) }
 
 // onceMore prepares to measure again where a stored run was made.
 func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error) {

@@ -9,7 +9,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // peerVersion is the kind of the caveat with versionText.
@@ -64,7 +63,7 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	_, _, rows := c.Ahead()
 	takes := time.Duration(len(c.Kinds())) * ceiling.Each
 	x.emit(record.Event{Event: "phase", Phase: "tester ceiling", Text: "measuring what this " +
-		"machine can send, " + unit.Seconds(takes.Round(time.Second)),
+		"machine can send, " + about(takes),
 		Left: takes + rows})
 	own := x.Local(x.run.ID, x.journal)
 	own.Queues = x.run.Queues

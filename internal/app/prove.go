@@ -207,7 +207,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	}
 	if len(tests) > 0 {
 		a.note("%s, %s in all; Ctrl-C ends them and keeps what is finished", unit.Count(len(tests),
-			"experiment"), unit.Seconds(all.Round(time.Second)))
+			"experiment"), about(all))
 	}
 	refuted := map[string]bool{}
 	for i, t := range tests {
@@ -217,7 +217,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		takes := a.takes(t.plan, doc)
 		if !a.until.IsZero() && time.Now().Add(takes).After(a.until) {
 			a.note("experiment %d of %d left out, about %s: the time of --budget does not suffice: %s", i+1,
-				len(tests), unit.Seconds(takes.Round(time.Second)), t.of.Text)
+				len(tests), about(takes), t.of.Text)
 			continue
 		}
 		e := t.plan.Design.Experiment
@@ -226,7 +226,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 			what = e.Factor + " " + e.Fix + ", which should remove the limit"
 		}
 		a.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
-			unit.Seconds(takes.Round(time.Second)), t.of.Text, what)
+			about(takes), t.of.Text, what)
 		proof, err := a.put(ctx, t.plan)
 		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
 			a.note("once more, with twice as many blocks")

@@ -367,7 +367,7 @@ func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 		text = fmt.Sprintf("%d of %s left", left, unit.Count(total, "trial"))
 	}
 	if left > 0 {
-		text += ", about " + unit.Seconds(takes.Round(time.Second))
+		text += ", about " + about(takes)
 	}
 	return record.Event{Event: "phase", Phase: "plan", Text: text, Total: total, Left: takes,
 		Data: data}, nil

@@ -81,7 +81,7 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 	takes := fixed + plan.New(shortest).Estimate(RowOverhead)*rows(1)/runs
 	return Usage("give a longer --budget, or a shorter method.duration",
 		"tune within %s: one cell as found, with one change, and once more with what "+
-			"is kept take about %s", unit.Seconds(budget), unit.Seconds(takes.Round(time.Second)))
+			"is kept take about %s", unit.Seconds(budget), about(takes))
 }
 
 // Tune measures a plan as it is on the lab of head, tries what may help, and stores what helped. The lab is
@@ -163,6 +163,16 @@ func (t *tuner) cell(c tuning.Change) factor.Cell {
 	return nil
 }
 
+// measure runs a plan and adds its run to the result, which has the id of the first.
+func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
+	doc, err := t.run(ctx, pl)
+	if doc != nil {
+		t.result.Runs = append(t.result.Runs, doc.Run.ID)
+		t.result.ID = t.result.Runs[0]
+	}
+	return doc, err
+}
+
 // blocksAsFound suffice to diagnose the router as found.
 const blocksAsFound = 3
 
@@ -171,11 +181,7 @@ func (t *tuner) asFound(ctx context.Context) error {
 	d := t.base.Design
 	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)
 	t.note("tune: as found")
-	doc, err := t.run(ctx, plan.New(d))
-	if doc != nil {
-		t.result.ID = doc.Run.ID
-		t.result.Runs = append(t.result.Runs, doc.Run.ID)
-	}
+	doc, err := t.measure(ctx, plan.New(d))
 	if err != nil {
 		return err
 	}
@@ -475,10 +481,7 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
 	}
-	doc, err := t.run(ctx, pl)
-	if doc != nil {
-		t.result.Runs = append(t.result.Runs, doc.Run.ID)
-	}
+	doc, err := t.measure(ctx, pl)
 	if err != nil {
 		return nil, err
 	}

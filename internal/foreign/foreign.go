@@ -128,12 +128,12 @@ func Failed(err error) bool {
 // Read reads the text of a file in a format of Formats, "" for what it looks like. An error is an *Error.
 func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, &Error{Err: check.WithHint(errors.New("there is nothing in it"), "known are: "+known())}
+		return nil, fileError("known are: "+known(), "there is nothing in it")
 	}
 	if name == "" {
 		if name = detect(text); name == "" {
-			return nil, &Error{Err: check.WithHint(errors.New("it is in no form that is known"),
-				"known are: "+known()+"; --from says which it is")}
+			return nil, fileError("known are: "+known()+"; --from says which it is",
+				"it is in no form that is known")
 		}
 	}
 	for _, f := range formats() {
@@ -145,15 +145,19 @@ func Read(text []byte, name string) ([]Result, error) {
 			err = at(text, err)
 		}
 		if err == nil && len(results) == 0 {
-			err = &Error{Err: errors.New("there is no result in it")}
+			err = fileError("", "there is no result in it")
 		}
 		for i := range results {
 			results[i].Foreign.Tool = cmp.Or(results[i].Foreign.Tool, f.name)
 		}
 		return results, err
 	}
-	return nil, &Error{Err: check.WithHint(fmt.Errorf("format %q is not known", name),
-		"formats: "+strings.Join(Formats(), ", "))}
+	return nil, fileError("formats: "+strings.Join(Formats(), ", "), "format %q is not known", name)
+}
+
+// fileError returns the error of a file as a whole.
+func fileError(hint, format string, args ...any) *Error {
+	return &Error{Err: check.WithHint(fmt.Errorf(format, args...), hint)}
 }
 
 // Text reads a file's text, which gzip or bzip2 may have compressed. An error is an *Error, or the reader's.
@@ -174,9 +178,9 @@ func Text(from io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxText+1))
 	switch {
 	case err != nil && r != buffered:
-		return nil, &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
+		return nil, fileError("", "after %d decompressed bytes: %w", len(text), err)
 	case err == nil && len(text) > MaxText:
-		return nil, &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MaxText>>20)}
+		return nil, fileError("", "it holds more than %d MiB, decompressed", MaxText>>20)
 	case err != nil:
 		return nil, err
 	}
@@ -250,10 +254,10 @@ func decode(text []byte, into any) error {
 // bounded refuses a text that would take far more memory than its length.
 func bounded(text []byte) error {
 	if bytes.Count(text, []byte("{")) > maxObjects {
-		return &Error{Err: fmt.Errorf("it holds more than %d objects", maxObjects)}
+		return fileError("", "it holds more than %d objects", maxObjects)
 	}
 	if bytes.Count(text, []byte(",")) > maxValues || bytes.Count(text, []byte("[")) > maxObjects {
-		return &Error{Err: fmt.Errorf("it holds more than %d values", maxValues)}
+		return fileError("", "it holds more than %d values", maxValues)
 	}
 	return nil
 }

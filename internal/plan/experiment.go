@@ -62,19 +62,15 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	return err
 }
 
-var shareForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) *%$`)
-
 // dose reads how much of the resource a dose leaves.
 func (r *reader) dose(n *yaml.Node) (d record.Dose, err error) {
 	text, err := r.scalar(n, "a dose")
 	if err != nil {
 		return d, err
 	}
-	if found := shareForm.FindStringSubmatch(text); found != nil {
-		if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 1 && v <= 1e6 && v != 100 {
-			d.Resource = v / 100
-			return d, nil
-		}
+	if v, ok := parsePercent(text); ok && v >= 1 && v <= 1e6 && v != 100 {
+		d.Resource = v / 100
+		return d, nil
 	}
 	return d, r.fail(n, "write what the level leaves of the resource, such as 45M: 90 %",
 		"%q is no share from 1 %% to 1000000 %%, or it is all", text)

@@ -135,15 +135,15 @@ func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 	return nil
 }
 
-var untilForm = regexp.MustCompile(`^interval *<=? *([0-9]+(?:\.[0-9]+)?) *%$`)
+var untilForm = regexp.MustCompile(`^interval *<=? *`)
 
 func (r *reader) until(width *float64) field {
 	return r.scalarOf("until", func(n *yaml.Node, text string) error {
-		if found := untilForm.FindStringSubmatch(text); found != nil {
-			if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 0.1 && v <= 100 {
-				*width = v / 100
-				return nil
-			}
+		condition := untilForm.FindString(text)
+		v, ok := parsePercent(strings.TrimPrefix(text, condition))
+		if ok && condition != "" && v >= 0.1 && v <= 100 {
+			*width = v / 100
+			return nil
 		}
 		return r.fail(n, "", "until: %q is not \"interval <= X %%\" with X from 0.1 to 100", text)
 	})

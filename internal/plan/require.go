@@ -108,12 +108,10 @@ var thresholds = [...]threshold{
 		return float64(d), err == nil
 	}},
 	{"_ratio", "write a percentage, such as 0.1 %", func(text string) (float64, bool) {
-		number, isPercent := strings.CutSuffix(text, "%")
-		v, ok := parseDecimal(strings.TrimSpace(number))
-		if isPercent {
-			v /= 100
+		if v, ok := parsePercent(text); ok {
+			return v / 100, true
 		}
-		return v, ok
+		return parseDecimal(text)
 	}},
 	{"", "write a number", parseDecimal},
 }
@@ -123,6 +121,13 @@ var decimalForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
 func parseDecimal(text string) (float64, bool) {
 	v, err := strconv.ParseFloat(text, 64)
 	return v, err == nil && decimalForm.MatchString(text)
+}
+
+// parsePercent reads a number with a percent sign.
+func parsePercent(text string) (float64, bool) {
+	number, isPercent := strings.CutSuffix(text, "%")
+	v, ok := parseDecimal(strings.TrimSpace(number))
+	return v, ok && isPercent
 }
 
 // conditionsOf reads "nat=masquerade, streams=1".

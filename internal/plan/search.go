@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -152,9 +151,8 @@ func rate[T ~float64](r *reader, what string, into *float64, parse func(string) 
 
 func (r *reader) ratio(what string, low, high float64, into *float64) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
-		number, isPercent := strings.CutSuffix(text, "%")
-		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || !isPercent || !(v >= 100*low && v <= 100*high) {
+		v, ok := parsePercent(text)
+		if !ok || v < 100*low || v > 100*high {
 			return r.fail(n, "write, for example, 1 %", "%s: %q is not a share from %v %% to %v %%", what,
 				text, 100*low, 100*high)
 		}
