@@ -3,11 +3,13 @@ package chokepoint_test
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -90,7 +92,8 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 	}
 }
 
-// planKeys are the names in the lists of fields, []field{{"name", …}, …}, of package plan.
+// planKeys returns the names in the lists of fields of package plan, []field{r.text("name", …), …}, and in
+// the table of a machine's keys.
 func planKeys(t *testing.T) []string {
 	t.Helper()
 	tr, err := wholeTree()
@@ -107,20 +110,37 @@ func planKeys(t *testing.T) []string {
 			if !ok {
 				return true
 			}
-			if array, ok := list.Type.(*ast.ArrayType); !ok || fmt.Sprint(array.Elt) != "field" {
+			array, ok := list.Type.(*ast.ArrayType)
+			if !ok || !slices.Contains([]string{"field", "machineKey"}, fmt.Sprint(array.Elt)) {
 				return true
 			}
 			for _, e := range list.Elts {
-				if one, ok := e.(*ast.CompositeLit); ok && len(one.Elts) == 2 {
-					if key, ok := firstText(one.Elts[0]); ok {
-						keys = append(keys, key)
-					}
-				}
+				keys = append(keys, fieldKey(e))
 			}
 			return true
 		})
 	}
 	return keys
+}
+
+// fieldKey returns the first text of a field, or the name of the method that makes it: r.seed(…).
+func fieldKey(e ast.Expr) string {
+	key := ""
+	ast.Inspect(e, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && key == "" {
+			key, _ = strconv.Unquote(lit.Value)
+		}
+		return key == ""
+	})
+	call, made := e.(*ast.CallExpr)
+	for key == "" && made {
+		if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
+			key = sel.Sel.Name
+		} else {
+			call, made = call.Args[len(call.Args)-1].(*ast.CallExpr) // noted(&at, r.seed(…))
+		}
+	}
+	return key
 }
 
 // TestReferenceListsEveryFactor: what a plan may vary, from the registry.

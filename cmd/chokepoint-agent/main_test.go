@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// console is a connection that nothing comes from.
+// console is a connection without input.
 type console struct{ bytes.Buffer }
 
 func (*console) Read([]byte) (int, error) { panic("nothing reads here") }

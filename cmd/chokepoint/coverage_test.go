@@ -38,8 +38,8 @@ func TestEveryFlagHasAScript(t *testing.T) {
 	visit(newRoot(&program{}))
 }
 
-// planKeys are the keys of a plan by their full path: those of the two plans that are held to name every
-// key. What stands below a list of cells, thresholds or conditions is up to the plan.
+// planKeys lists the keys of a plan by their full path, as the two plans name them that must name every key.
+// Below a list of cells, thresholds or conditions, plans choose the keys.
 func planKeys(t *testing.T) []string {
 	t.Helper()
 	var keys []string
@@ -96,7 +96,7 @@ func uses(lines []string, command, word string) bool {
 	return false
 }
 
-// scriptLines are the lines of all scripts that run the program.
+// scriptLines returns the lines of all scripts that run the program.
 func scriptLines(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/script/*.txt")

@@ -219,13 +219,13 @@ func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
 // TestWhereRunsAreIsSaid once, by each command that looks there.
 func TestWhereRunsAreIsSaid(t *testing.T) {
 	for command, want := range map[string]int{"list": 1, "version": 0} {
-		var out, said bytes.Buffer
+		var out, messages bytes.Buffer
 		dir := t.TempDir()
-		p := &program{streams: streams{Out: &out, Err: &said}, App: app.App{Dirs: app.Dirs{Data: dir,
+		p := &program{streams: streams{Out: &out, Err: &messages}, App: app.App{Dirs: app.Dirs{Data: dir,
 			State: dir, Cache: dir, Runtime: dir, Note: "HOME is ignored"}}}
 		p.execute(t.Context(), []string{command})
-		if got := strings.Count(said.String(), "HOME is ignored"); got != want {
-			t.Errorf("%s: said %d times, want %d: %q", command, got, want, said.String())
+		if got := strings.Count(messages.String(), "HOME is ignored"); got != want {
+			t.Errorf("%s: said %d times, want %d: %q", command, got, want, messages.String())
 		}
 	}
 }

@@ -78,8 +78,8 @@ func watchedRun(t *testing.T, d app.Dirs, ahead time.Duration) (printed string) 
 	return b.String()
 }
 
-// TestImport: what the clock was is printed, one that is an hour off is not believed unless it is said to be
-// wrong, a second file replaces the first, and all can be taken back.
+// TestImport: import prints the offset of the clock, and believes one of an hour only with --clock-wrong. A
+// second file replaces the first, and --undo takes all back.
 func TestImport(t *testing.T) {
 	for _, tt := range []struct {
 		ahead time.Duration
@@ -121,10 +121,10 @@ func TestImport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := 0
+		notes := 0
 		for _, c := range doc.Caveats {
 			if c.Kind == "imported" {
-				said++
+				notes++
 			}
 		}
 		for _, tr := range doc.Trials {
@@ -134,8 +134,8 @@ func TestImport(t *testing.T) {
 				}
 			}
 		}
-		if said != 1 {
-			t.Errorf("after two imports: it is said %d times, want once", said)
+		if notes != 1 {
+			t.Errorf("after two imports: it is said %d times, want once", notes)
 		}
 		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeOK {
 			t.Fatalf("undo: got code %d and %q", code, &out)
@@ -173,7 +173,7 @@ func TestImportPasted(t *testing.T) {
 	}
 }
 
-// counted is a text without end that tells how much of it was read.
+// counted is an endless text that counts the bytes read.
 type counted struct{ n int64 }
 
 func (c *counted) Read(b []byte) (int, error) {

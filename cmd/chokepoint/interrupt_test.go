@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// started is a run under way, seen from outside.
+// started observes a run under way from outside.
 type started struct {
 	cmd    *exec.Cmd
 	env    []string

@@ -16,9 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// intruder is a third party that does to a peer what it can without its code: "intruder ADDRESS DURATION".
-// It floods the peer's ports with connections and datagrams, scans them, tries codes, and says at the end
-// how much it did.
+// intruder attacks a peer without its code: "intruder ADDRESS DURATION". It floods the peer's ports with
+// connections and datagrams, scans them, tries codes, and prints at the end how much it did.
 type intruder struct {
 	at  netip.Addr
 	end time.Time
@@ -29,7 +28,7 @@ type intruder struct {
 	connections, garbage, datagrams, scanned, codes atomic.Int64
 }
 
-// maxHeld is how many silent connections it holds open at once.
+// maxHeld bounds the silent connections that it holds open at once.
 const maxHeld = 300
 
 func intrude() {
@@ -53,7 +52,7 @@ func intrude() {
 		i.connections.Load(), i.garbage.Load(), i.datagrams.Load(), i.scanned.Load(), i.codes.Load())
 }
 
-// port is one of the peer's: mostly that for the loads.
+// port returns one of the peer's ports, mostly that for the loads.
 func (i *intruder) port(n int) uint16 {
 	return uint16(app.PeerPort + []int{1, 0, 1, 2, 1, 3, 1, 1}[n%8])
 }

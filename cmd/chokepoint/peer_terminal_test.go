@@ -15,8 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// terminal is a pseudo-terminal: what a person would see, and the end that a program takes for its
-// terminal.
+// terminal is a pseudo-terminal: what a person would see, and the end that a program takes for its terminal.
 func terminal(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 )
 
-// playRouterOS is "routeros DIR": it plays a router by routeros.Play until it is told to end. The router's
-// tunnels carry packets.
+// playRouterOS implements "routeros DIR": it plays a router by routeros.Play until it is stopped. The
+// router's tunnels carry packets.
 func playRouterOS() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
@@ -30,8 +30,8 @@ func playRouterOS() {
 	}
 }
 
-// consoleOfRouterOS is "routeros-console DIR", which sshd starts in place of what a client asks for: it hands
-// that over to the router which is played there.
+// consoleOfRouterOS implements "routeros-console DIR", which sshd starts instead of a client's command. It
+// passes the command to the played router.
 func consoleOfRouterOS() {
 	if err := routeros.Console(os.Args[1], os.Getenv("SSH_ORIGINAL_COMMAND"), os.Stdout); err != nil {
 		fmt.Println("console:", err)
@@ -39,13 +39,13 @@ func consoleOfRouterOS() {
 	}
 }
 
-// carried is the WireGuard of a played interface: ours in userspace, which makes its own keys.
+// carried is the userspace WireGuard of a played interface. It makes its own keys.
 type carried struct {
 	host.Session
 	port int
 }
 
-// carry has what is configured of a played router's tunnels hold in its network namespace.
+// carry applies the configuration of a played router's tunnels in its network namespace.
 func carry(ctx context.Context, d *routeros.Device) {
 	node := host.Inside(ctx, map[string]host.Handler{"wireguard": tunnel.WireGuardUserspace().Serve})
 	ends := map[string]carried{} // by interface

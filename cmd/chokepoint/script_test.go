@@ -88,7 +88,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// untilCommand is "until REGEXP PROGRAM…": it runs the program until that succeeds with output that
+// untilCommand implements "until REGEXP PROGRAM…": it runs the program until that succeeds with output that
 // matches, for a minute.
 func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -174,8 +174,8 @@ func scriptCondition(name string) (bool, error) {
 	return false, fmt.Errorf("unknown condition %q", name)
 }
 
-// releaseCommand is "release": an agent for other machines lies beside the script's program, as a release has
-// it.
+// releaseCommand implements "release": it puts an agent for other machines beside the script's program, as a
+// release does.
 func releaseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: release")
@@ -230,7 +230,7 @@ func TestAgentOfScriptsIsStatic(t *testing.T) {
 	}
 }
 
-// exitsCommand is "exits CODE COMMAND…": the command must end with exactly that code.
+// exitsCommand implements "exits CODE COMMAND…": the command must end with exactly that code.
 func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND…")
@@ -250,7 +250,7 @@ func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// storeCommand is "store NAME…": it writes these sample runs to the script's store.
+// storeCommand implements "store NAME…": it writes these sample runs to the script's store.
 func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: store NAME…")
@@ -261,8 +261,8 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// measuredCommand is "measured [N]": in the latest run, or the one N before it, no trial failed but for want
-// of its machine's time, and that one was measured when it was repeated.
+// measuredCommand implements "measured [N]": in the latest run, or the one N before it, a trial may fail only
+// for want of its machine's time, and must have been measured when it was repeated.
 func measuredCommand(ts *testscript.TestScript, neg bool, args []string) {
 	before := 0
 	if neg || len(args) > 1 {
@@ -299,8 +299,8 @@ func measuredCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exactCommand is "exact N": the latest run has N trials, all of which were measured, and their counts are
-// the load's own and nobody else's.
+// exactCommand implements "exact N": the latest run has N trials, all measured, whose counts are those of the
+// load alone.
 func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: exact N")

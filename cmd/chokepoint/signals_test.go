@@ -57,9 +57,9 @@ func TestABrokenPipeIsNoInterrupt(t *testing.T) {
 	if got := exitCode(err); got != codeError {
 		t.Errorf("exit code of a write nobody reads: got %d, want %d", got, codeError)
 	}
-	var said bytes.Buffer
-	if printError(&said, err, codeError, false); said.Len() > 0 {
-		t.Errorf("message: got %q, want none", said.String())
+	var message bytes.Buffer
+	if printError(&message, err, codeError, false); message.Len() > 0 {
+		t.Errorf("message: got %q, want none", message.String())
 	}
 }
 

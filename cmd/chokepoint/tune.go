@@ -55,7 +55,8 @@ traffic stops, is not tried again. Rings are never made larger.`,
 	f.StringArrayVar(&o.try, "try", nil, "try this `CHANGE`, too: FACTOR=LEVEL, or several that belong "+
 		"together,\nseparated by semicolons; may be repeated")
 	f.BoolVar(&o.Only, "only", false, "try nothing but what --try names")
-	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay, "longest delay `D` that a load may add, p99")
+	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay,
+		"longest delay `D` that a load may add, p99")
 	f.Float64Var(&o.MaxLoss, "max-loss", usualLoss, "greatest loss, in `PERCENT`")
 	f.BoolVar(&o.Keep, "keep", false, "with --attach: leave what helped in the lab")
 	f.BoolVar(&o.listing, "dry-run", false, "print what would be tried, and measure nothing")

@@ -198,7 +198,8 @@ func trusted(dir string) error {
 	}
 	if err != nil {
 		return Hinted("remove it or mend its owner and mode, or set XDG_DATA_HOME, XDG_STATE_HOME, "+
-			"XDG_CACHE_HOME or XDG_RUNTIME_DIR to another", "use directory %s: it is not this user's alone: %w", dir, err)
+			"XDG_CACHE_HOME or XDG_RUNTIME_DIR to another",
+			"use directory %s: it is not this user's alone: %w", dir, err)
 	}
 	return nil
 }

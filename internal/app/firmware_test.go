@@ -30,8 +30,8 @@ func (h *heard) Close() error { return nil }
 
 var _ progress.Sink = (*heard)(nil)
 
-// TestInstallByCommand: it gets the level as its last argument, and no shell reads that; what it prints is
-// shown, of much the beginning; how it fails is told.
+// TestInstallByCommand: the command gets the level as its last argument, without a shell. The beginning of
+// its output is shown, and its failure reported.
 func TestInstallByCommand(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "flash.sh")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"+`echo "$1 to $2"

@@ -54,7 +54,7 @@ func TestMemoryOfTheEndOfALongRun(t *testing.T) {
 	}
 }
 
-// endSoak is the command of this test's own that stores a soak trial by trial, as a run does, and ends it.
+// endSoak is a command of this test. It stores a soak trial by trial, as a run does, and ends it.
 const endSoak = "end-soak"
 
 // runEndSoak does what a run does from its first trial on but for the measuring itself: it stores its trials,
@@ -99,7 +99,7 @@ func runEndSoak() error {
 	return err
 }
 
-// peakOf is this process's largest resident size since it was last cleared, in kB.
+// peakOf returns this process's largest resident size since it was last cleared, in kB.
 func peakOf() string {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, after, _ := strings.Cut(string(status), "VmHWM:")

@@ -129,8 +129,8 @@ func TestWhoElseIsThere(t *testing.T) {
 func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
 	ctx := context.Background()
-	var said bytes.Buffer
-	p := &App{Dirs: d, Note: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}
+	var notes bytes.Buffer
+	p := &App{Dirs: d, Note: func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) }}
 	if _, err := p.lastCutShort(ctx); err == nil || check.HintOf(err) == "" {
 		t.Errorf("without a run: got %v, want an error with a hint", err)
 	}
@@ -148,17 +148,17 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	if got, err := p.lastCutShort(ctx); err != nil || got != want {
 		t.Errorf("got %q, %v, want %s", got, err, want)
 	}
-	if text := said.String(); strings.Count(text, "nothing to resume") != 1 ||
+	if text := notes.String(); strings.Count(text, "nothing to resume") != 1 ||
 		!strings.Contains(text, "run 20260109-030405-ffff was killed before anything") ||
 		!strings.Contains(text, "going on with run "+want+" of plan sample, started 2026-01-05 ") {
 		t.Errorf("said %q, want which run, and the one that is newer", text)
 	}
 	// One that cannot be read is passed over.
 	damage(t, d.StoreFile(), want)
-	said.Reset()
+	notes.Reset()
 	over := want + " is passed over"
-	if got, err := p.lastCutShort(ctx); err == nil || !strings.Contains(said.String(), over) {
-		t.Errorf("damaged: got %q, %v, said %q", got, err, said.String())
+	if got, err := p.lastCutShort(ctx); err == nil || !strings.Contains(notes.String(), over) {
+		t.Errorf("damaged: got %q, %v, said %q", got, err, notes.String())
 	}
 }
 

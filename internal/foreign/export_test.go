@@ -2,7 +2,7 @@ package foreign
 
 import "io"
 
-// Detect tells what a file looks like.
+// Detect returns the format of a file.
 func Detect(from io.Reader) string {
 	text, _ := Text(from)
 	return detect(text)

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// flentText is composed in flent's format: durations as they were measured, a probe lost, some after the
-// load, numbers from 3 on, values of other names, and metadata that names machines.
+// flentText follows flent's format: durations as measured, a lost probe, some after the load, sequence
+// numbers from 3 on, values of other names, and metadata that names machines.
 const flentText = `{"version": 3, "x_values": [0.0, 0.2, 0.4, 0.6],
 "results": {"TCP download": [null, 91.5, 93.25, null], "Ping (ms) ICMP": [1.5, null, 30.25, 2]},
 "raw_values": {
@@ -39,7 +39,7 @@ const flentText = `{"version": 3, "x_values": [0.0, 0.2, 0.4, 0.6],
  "SERIES_META": {"TCP download": {"UNITS": "Mbits/s", "RUNNER": "NetperfDemoRunner",
   "COMMAND": "netperf -L 10.60.1.1 -H router-2 -p 12865"}, "Ping (ms) ICMP": {"UNITS": "ms", "RUNNER": "PingRunner"}}}}`
 
-// unzipped is what a file of flent's holds.
+// unzipped returns the content of a flent file.
 func unzipped(t *testing.T, text []byte) (out map[string]any) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(text))
@@ -134,10 +134,10 @@ func TestFlentTellsNobody(t *testing.T) {
 	}
 	all := strings.Join([]string{string(out), string(kept), in[0].Factors.Key(),
 		strings.Join(in[0].Foreign.Series.Names, ",")}, "\n")
-	for _, told := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331",
+	for _, secret := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331",
 		"me@"} {
-		if strings.Contains(all, told) {
-			t.Errorf("%s is told:\n%s", told, all)
+		if strings.Contains(all, secret) {
+			t.Errorf("%s is told:\n%s", secret, all)
 		}
 	}
 	want := []string{"Ping (ms) ICMP (address 1)", "TCP download::2", "TCP upload BE (address 1)",
@@ -159,7 +159,7 @@ func TestFlentTellsNobody(t *testing.T) {
 	}
 }
 
-// homes is spelt so that no path of a developer's machine stands in the tree.
+// homes is spelt so that the tree holds no path of a developer's machine.
 const homes = "/" + "home"
 
 // flentPeople names somebody, his network, his files and his device, in keys and in words.
@@ -191,11 +191,11 @@ func TestFlentScrubsPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := string(out) + string(kept)
-	for _, told := range []string{"zorkwell", "Nest", "Attic", "qwertz", "asdf", "ZX8", "4711", "4712",
+	for _, secret := range []string{"zorkwell", "Nest", "Attic", "qwertz", "asdf", "ZX8", "4711", "4712",
 		"f00d",
 		"my disk", "Zork Well", "Yuiop", "zorkstore", "zork:", "zorkfiles", "example", "0331"} {
-		if strings.Contains(all, told) {
-			t.Errorf("%s is told:\n%s", told, all)
+		if strings.Contains(all, secret) {
+			t.Errorf("%s is told:\n%s", secret, all)
 		}
 	}
 	for _, stays := range []string{"/usr/bin/netperf -F", "/sys/class/net/eth0", "https://localhost/a/b",
@@ -232,8 +232,7 @@ func TestFlentRawIsAList(t *testing.T) {
 	}
 }
 
-// hostPings is a test of flent's with round trips to several hosts, each with its idle and loaded round trip
-// in
+// hostPings makes a flent test with round trips to several hosts, each with its idle and loaded round trip in
 // ms; 0 is no answer. The load is on from 1 s to 3 s.
 func hostPings(series []string, idle, loaded []float64) string {
 	var results, raw []string
@@ -290,16 +289,16 @@ func TestFlentHosts(t *testing.T) {
 			t.Errorf("%s: got the round trips %+v, want those of %s", tt.name, r.Loaded, tt.want)
 		}
 		d := derive(t, nil, r)
-		var said []string
+		var caveats []string
 		for _, k := range d.Trials[0].Caveats {
-			said = append(said, k.Text)
+			caveats = append(caveats, k.Text)
 		}
-		if len(said) > 0 != (len(tt.listed) > 0) {
-			t.Errorf("%s: said %q", tt.name, said)
+		if len(caveats) > 0 != (len(tt.listed) > 0) {
+			t.Errorf("%s: said %q", tt.name, caveats)
 		}
 		for _, want := range tt.listed {
-			if !strings.Contains(strings.Join(said, " "), want) {
-				t.Errorf("%s: got %q, want %q in it", tt.name, said, want)
+			if !strings.Contains(strings.Join(caveats, " "), want) {
+				t.Errorf("%s: got %q, want %q in it", tt.name, caveats, want)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// iperf3Samples are recorded outputs of the engine's tests.
+// iperf3Samples returns recorded outputs of the engine's tests.
 const iperf3Samples = "../trial/traffic/iperf3/testdata/"
 
 func file(t testing.TB, name string) []byte {
@@ -209,7 +209,7 @@ func TestOpenSSLTexts(t *testing.T) {
 	}
 }
 
-// contains says whether all pairs of a cell's key are among those of another.
+// contains reports whether another cell has all levels of a cell.
 func contains(key, pairs string) bool {
 	for p := range strings.FieldsSeq(pairs) {
 		if !strings.Contains(key, p) {
@@ -455,7 +455,7 @@ func TestHostileWords(t *testing.T) {
 	}
 }
 
-// sampleTrial is a trial of ours: two streams up, one down, and probes.
+// sampleTrial returns a trial of ours: two streams up, one down, and probes.
 func sampleTrial() record.Trial {
 	const second = int64(1e9)
 	origin := 5 * second

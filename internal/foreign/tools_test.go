@@ -36,7 +36,7 @@ func installed(t *testing.T, programs ...string) {
 	}
 }
 
-// output is what a program prints; it has half a minute.
+// output returns what a program prints within half a minute.
 func output(t *testing.T, program string, args ...string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -113,7 +113,7 @@ func TestRealIperf3(t *testing.T) {
 	}
 }
 
-// sumReceived is the sum that iperf3 gives itself, in bit/s.
+// sumReceived returns iperf3's own sum in bit/s.
 func sumReceived(t *testing.T, text []byte) float64 {
 	t.Helper()
 	type sum struct {
@@ -191,7 +191,7 @@ func TestRealOpenSSL(t *testing.T) {
 	}
 }
 
-// TestRealIRTT: the installed irtt's own statistics are those of the round trips that are read.
+// TestRealIRTT: the statistics of the installed irtt match the round trips that are read.
 func TestRealIRTT(t *testing.T) {
 	installed(t, "irtt")
 	_, server := irtt(t)
@@ -284,7 +284,7 @@ func TestRealFlentReads(t *testing.T) {
 	}
 }
 
-// pingTest is a test of flent's that needs no program which is not free, as netperf was.
+// pingTest is a flent test that needs no non-free program, as netperf was.
 const pingTest = `AGGREGATOR = 'timeseries'
 DESCRIPTION = 'round trips'
 TOTAL_LENGTH = LENGTH
@@ -295,7 +295,7 @@ PLOTS = o([('ping', {'description': 'Ping', 'type': 'timeseries',
     'series': [{'data': 'Ping (ms) ICMP', 'label': 'Ping'}]})])
 `
 
-// zipped is a file of flent's.
+// zipped compresses a flent file.
 func zipped(t *testing.T, doc map[string]any) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 )
 
-// wgTable has rates as people write them, and rows that hold none, or more than one.
+// wgTable holds rates as people write them, and rows with none, or more than one.
 const wgTable = `| Device / CPU | OS Version / Kernel | Speed | Note |
 | ------------ | ------------------- | ----- | ---- |
 | No Rate / R1 | OpenWrt 24.10 / 6.6 | n/a | |
@@ -64,14 +64,14 @@ func TestWGBenchRows(t *testing.T) {
 	if len(d.Cells) != len(want) || len(d.Trials) != len(want) {
 		t.Errorf("got %d cells of %d trials, want %d of each", len(d.Cells), len(d.Trials), len(want))
 	}
-	told := 0
+	leftOut := 0
 	for _, c := range d.Caveats {
 		if c.Kind == "left-out" {
-			told++
+			leftOut++
 		}
 	}
-	if told != len(wantLeft) {
-		t.Errorf("%d rows are said to be left out, want %d", told, len(wantLeft))
+	if leftOut != len(wantLeft) {
+		t.Errorf("%d rows are said to be left out, want %d", leftOut, len(wantLeft))
 	}
 }
 

@@ -84,16 +84,16 @@ func TestSearchOfNewConnections(t *testing.T) {
 			}
 			continue
 		}
-		said := ""
+		message := ""
 		if err != nil {
-			said = err.Error()
+			message = err.Error()
 		}
 		var hinted interface{ Hint() string }
 		if errors.As(err, &hinted) {
-			said += hinted.Hint()
+			message += hinted.Hint()
 		}
-		if !strings.Contains(said, want) {
-			t.Errorf("%s: got %q, want %q", search, said, want)
+		if !strings.Contains(message, want) {
+			t.Errorf("%s: got %q, want %q", search, message, want)
 		}
 	}
 	p, err := plan.Read("p.yaml", []byte("method: {runs: 1, search: {max_connections: 5k}}\nmatrix: "+

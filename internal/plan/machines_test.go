@@ -52,7 +52,7 @@ func TestReadMachines(t *testing.T) {
 	}
 }
 
-// TestReadMachinesWrong: each mistake is told with its line, and nothing else is.
+// TestReadMachinesWrong: each mistake is reported with its line, and nothing else is.
 func TestReadMachinesWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"client: local\n":                                                       "lab.yaml:1:1: the lab file has no server",

@@ -23,7 +23,7 @@ matrix:
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// listing is the form in which the golden file holds rows.
+// listing formats rows as the golden file holds them.
 func listing(rows []record.Row) string {
 	var b strings.Builder
 	for _, r := range rows {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// badFiles are plans that must be refused, with the exact message and, where it matters, the hint.
+// badFiles lists plans that must be refused, with the exact message and, where it matters, the hint.
 var badFiles = []struct{ name, text, want, hint string }{
 	// The file as such.
 	{"empty", "", "1:1: the plan is empty", "chokepoint plan list names the built-in plans"},
@@ -216,7 +216,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestAllErrors: what is wrong is told whole, each once, as far as it does not follow from the rest.
+// TestAllErrors: every mistake is reported once, as far as it does not follow from others.
 func TestAllErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
@@ -320,7 +320,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// plainCell is the cell that has every default.
+// plainCell returns the cell that has every default.
 var plainCell = factors("topology", "forward", "tunnel", "none", "ip", "4", "nat", "off", "offload", "wire",
 	"protocol", "tcp", "streams", "1", "direction", "up", "congestion", "cubic", "engine", "native")
 

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
-// topologies are those of the labs, as far as plans look at them.
+// topologies returns those of the labs, as far as plans look at them.
 func topologies() []record.Topology {
 	shape := func(name, near, far string, links ...string) record.Topology {
 		t := record.Topology{Name: name, Near: near, Far: far, Tunnel: [2]string{near, far}}
@@ -41,8 +41,8 @@ func topologies() []record.Topology {
 	}
 }
 
-// words is a vocabulary as the registry makes one: the factors of every plan and of engines, and settings
-// with a place and a grammar of their own.
+// words returns a vocabulary like the registry's: the factors of every plan and of engines, and settings with
+// a place and a grammar of their own.
 func words() plan.Vocabulary {
 	base := factor.Base(factor.Options{
 		MaxTunnels: 16,

@@ -29,11 +29,11 @@ func cell(tunnel, streams string) record.Factors {
 	}
 }
 
-// words are the factors of a usual plan.
+// words returns the factors of a usual plan.
 var words = &factor.Catalogue{Factors: factor.Base(factor.Options{Shapes: []factor.Shape{{Name: "forward"}},
 	Tunnels: []string{factor.NoTunnel}, Engines: []string{factor.Native}, Congestions: []string{"cubic"}})}
 
-// story is a run of four rows: one good, one failed, one under way.
+// story returns a run of four rows: one good, one failed, one under way.
 func story() []record.Event {
 	return []record.Event{
 		{Time: at(0), Event: RunStarted, Run: "r1", Text: "quick", Total: 4, Left: 40 * time.Second},
@@ -336,7 +336,7 @@ func TestManyCoresShareOneLine(t *testing.T) {
 	}
 }
 
-// TestADesignThatTheLabHasChanged is the one by which cells are named.
+// TestADesignThatTheLabHasChanged: cells are named by the changed design.
 func TestADesignThatTheLabHasChanged(t *testing.T) {
 	design := func(cells ...record.Factors) json.RawMessage {
 		data, err := json.Marshal(record.Design{Cells: cells})
@@ -434,7 +434,8 @@ func FuzzDraw(f *testing.F) {
 	})
 }
 
-// TestQuietAndFirstSeconds: a log is told what takes long before the first trial; quietly, warnings alone.
+// TestQuietAndFirstSeconds: a log reports what takes long before the first trial; --quiet leaves the
+// warnings.
 func TestQuietAndFirstSeconds(t *testing.T) {
 	events := []record.Event{
 		{Event: RunStarted, Run: "r1", Text: "quick", Total: 4, Left: 80 * time.Second},

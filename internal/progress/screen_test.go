@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// screen is a terminal as far as the live view uses one: text, line feed, carriage return, cursor up, erase
-// line, erase below, colours. Anything else is noted as a fault.
+// screen emulates a terminal as far as the live view uses one: text, line feed, carriage return, cursor up,
+// erase line, erase below, colours. Anything else is a fault.
 type screen struct {
 	width, height int
 	rows          [][]rune // everything ever shown, scrollback included
@@ -98,7 +98,7 @@ func (s *screen) down() {
 	}
 }
 
-// text is all that a reader sees, with blanks at line ends removed.
+// text returns all that a reader sees, without blanks at line ends.
 func (s *screen) text() string {
 	var b strings.Builder
 	for _, r := range s.rows {

@@ -42,7 +42,7 @@ func TestOutFile(t *testing.T) {
 	}
 	check("old")
 
-	// What is under way has no name yet, or only one of its own.
+	// A file under way has no name yet, or one of its own.
 	left, err := Create(path)
 	if err != nil {
 		t.Fatalf("Create: got %v, want nil", err)
@@ -148,7 +148,7 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 				want)
 		}
 	}
-	// What is replaced stays as secret as it was.
+	// A replaced file keeps its mode.
 	o, err := Create(at("precious"))
 	if err == nil {
 		err = o.Commit([]byte("new"))
@@ -159,7 +159,7 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestOutFileSeesWhatIsSwapped: what the path was when it was judged is what is written to, or nothing.
+// TestOutFileSeesWhatIsSwapped: the file that was checked is the one written to, or none is.
 func TestOutFileSeesWhatIsSwapped(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
