@@ -206,7 +206,7 @@ func TestResultsArePlain(t *testing.T) {
 
 // TestAnInterruptedRunSaysHowItGoesOn, whatever the signal made of the error.
 func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
-	const command = "chokepoint resume 20260102-030405-aaaa goes on with it"
+	const command = "chokepoint resume 20260102-030405-aaaa continues it"
 	for _, err := range []error{app.ErrInterrupted, context.Canceled} {
 		got := interruptedBy(errors.Join(check.WithHint(err, command), errors.New("other")))
 		if h := hints(got); !slices.Contains(h, command) || exitCode(got) != codeInterrupted {

@@ -62,9 +62,8 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		}
 		measured = true
 		if before, twice := first[sum]; twice {
-			return app.Usage("name each file once",
-				"import %s: it has the content of %s, so that it is no other "+
-					"measurement", check.Plain(file), check.Plain(before))
+			return app.Usage("name each file once", "import %s: it has the same content as %s",
+				check.Plain(file), check.Plain(before))
 		}
 		first[sum] = file
 		sources = append(sources, s)

@@ -63,7 +63,7 @@ type shownLab struct {
 
 func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
 	if isLabFile(o.kind) {
-		return app.Usage("name them to run", "lab up with real machines, which stand without it")
+		return app.Usage("name them to run", "lab up makes no real machines")
 	}
 	err := cmp.Or(known("topology %q is not known", topology, "topologies", topologyNames()...), o.check())
 	if err != nil {

@@ -236,7 +236,7 @@ func (r *refusals) report(from netip.AddrPort, what string) {
 	}
 	r.last, r.by[from.Addr()] = now, now
 	if r.unstated > 0 {
-		what += fmt.Sprintf(" (and %s before that are not told)", unit.Count(r.unstated, "refusal"))
+		what += fmt.Sprintf(" (and %s before that are not shown)", unit.Count(r.unstated, "refusal"))
 		r.unstated = 0
 	}
 	r.note("%s: %s", from, what)

@@ -30,7 +30,7 @@ func TestRefusalsAreToldNowAndThen(t *testing.T) {
 	r.report(from, "refused: wrong code")
 	if !slices.ContainsFunc(noted, func(s string) bool {
 		return strings.Contains(s,
-			"and 499 refusals before that are not told")
+			"and 499 refusals before that are not shown")
 	}) {
 		t.Errorf("later: got %q, want that 499 were not told", noted)
 	}

@@ -134,7 +134,7 @@ func (x *execution) link(ctx context.Context) error {
 	}
 	of, err := x.store.Find(ctx, e.Run)
 	if _, gone := errors.AsType[*store.NotFoundError](err); gone {
-		x.note("run %s, whose finding this is to prove, is not stored here", e.Run)
+		x.note("run %s, whose finding this tests, is not stored here", e.Run)
 		return nil
 	}
 	if err != nil {

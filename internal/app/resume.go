@@ -96,7 +96,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
 	result, err := x.whole(ctx)
 	if errors.Is(err, fs.ErrExist) && x.journal == nil {
-		return nil, refuse(run, "wait for it", "somebody else has begun to resume it")
+		return nil, refuse(run, "wait for it", "another program is resuming it")
 	}
 	return result, err
 }
@@ -117,8 +117,7 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 		return nil, err
 	}
 	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
-		return nil, refuse(*x.before, "resume it again if it is not whole", "somebody else has resumed it "+
-			"meanwhile")
+		return nil, refuse(*x.before, "resume it again if it is not whole", "it was resumed meanwhile")
 	}
 	for t, err := range x.store.Each(ctx, x.run.ID) {
 		if err != nil {
@@ -142,11 +141,11 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 			continue
 		}
 		if _, err := a.Dirs.head(ctx, r.ID); err != nil || r.Damaged != "" {
-			a.note("%s is passed over: it is damaged", ShownID(r.ID))
+			a.note("skipped %s: it is damaged", ShownID(r.ID))
 			continue
 		}
 		a.reportUnstored(r.ID, stored)
-		a.note("going on with run %s of plan %s, started %s", r.ID, r.Plan,
+		a.note("continuing run %s of plan %s, started %s", r.ID, r.Plan,
 			r.Started.Local().Format("2006-01-02 15:04"))
 		return r.ID, nil
 	}
@@ -181,7 +180,7 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	}
 	switch {
 	case err != nil:
-		return Dirty(fmt.Errorf("resume run %s: what it has left was not put back: %w", run.ID, err))
+		return Dirty(fmt.Errorf("resume run %s: its changes were not undone: %w", run.ID, err))
 	case len(r.Held) > 0:
 		return refuse(run, "resume when that run has ended",
 			"it has left changes in lab %s, which another run is using", strings.Join(r.Held, " and "))
@@ -214,7 +213,7 @@ func (x *execution) goOn(ctx context.Context) error {
 		bed = append(bed, otherPeerVersion(x.before, is)...)
 	}
 	if len(bed) > 0 && !x.force {
-		return refuse(*x.before, compares, "it would stand on something else: %s", strings.Join(bed, "; "))
+		return refuse(*x.before, compares, "the lab is another: %s", strings.Join(bed, "; "))
 	}
 	changes := append(changed(*x.before), bed...)
 	if now.Attached != x.before.Attached {

@@ -150,13 +150,13 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	}
 	if text := notes.String(); strings.Count(text, "nothing to resume") != 1 ||
 		!strings.Contains(text, "run 20260109-030405-ffff was killed before anything") ||
-		!strings.Contains(text, "going on with run "+want+" of plan sample, started 2026-01-05 ") {
+		!strings.Contains(text, "continuing run "+want+" of plan sample, started 2026-01-05 ") {
 		t.Errorf("said %q, want which run, and the one that is newer", text)
 	}
-	// One that cannot be read is passed over.
+	// One that cannot be read is skipped.
 	damage(t, d.StoreFile(), want)
 	notes.Reset()
-	over := want + " is passed over"
+	over := "skipped " + want
 	if got, err := p.lastCutShort(ctx); err == nil || !strings.Contains(notes.String(), over) {
 		t.Errorf("damaged: got %q, %v, said %q", got, err, notes.String())
 	}

@@ -176,7 +176,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		return errors.Join(Dirty(undoErr), runErr)
 	}
 	if runErr != nil && !gone {
-		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" goes on with it")
+		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" continues it")
 	}
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
@@ -266,7 +266,7 @@ func (x *execution) refuseLeftovers() error {
 		x.note("%v", err)
 	}
 	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
-		text := owner(living[i]) + " is going on on this machine, too: each of the two measures the " +
+		text := owner(living[i]) + " is active on this machine, too: each of the two measures the " +
 			"other's load"
 		x.note("%s; wait until it has ended", text)
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})

@@ -234,7 +234,7 @@ func (t *tuner) choose() {
 		s.CPUs = cores(t.found)
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
 		if quiet(s.Diagnoses) {
-			t.note("tune: nothing holds the traffic back: nothing is tried but what --try names")
+			t.note("tune: nothing holds the traffic back: only what --try names is tried")
 			return
 		}
 	}
