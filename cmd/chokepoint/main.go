@@ -1,6 +1,6 @@
 // Command chokepoint measures what a router really forwards, and finds what holds it back. This package
-// reads the command line, joins the stages and turns their errors into messages and exit codes; it
-// measures, computes and lays out nothing itself.
+// reads the command line, calls package app, prints its results and turns its errors into messages and exit
+// codes. It measures, computes and lays out nothing itself.
 package main
 
 import (
