@@ -35,8 +35,8 @@ AEAD as a stream of data (evp).`},
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besideSpeeds(c.Speeds, d) })
 }
 
-// catalogOfDevice completes a command that lists what was published, of one device or all, or compares a run
-// with that: rows counts what there is of it.
+// catalogOfDevice completes a command that lists published figures of one device or all, or compares a run
+// with them. rows counts the figures.
 func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*catalogue.Catalogue) int,
 	list func(*catalogue.Catalogue) error,
 	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {

@@ -54,7 +54,7 @@ func (o *pictureOptions) validate(format string) error {
 	return nil
 }
 
-// render lays out what was asked for.
+// render returns the report in the requested format.
 func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
 	switch {
 	case slices.Contains(pictureFormats, o.format):

@@ -89,7 +89,7 @@ var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.Throughp
 	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
 	metrics.CipherRate, metrics.CipherOps, metrics.Number}
 
-// comparisonText lays a comparison out, with what is lacking of those of its runs that were imported.
+// comparisonText formats a comparison, with what its imported runs lack.
 func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ...*analysis.Document) string {
 	var b builder
 	for _, r := range []struct {

@@ -73,8 +73,8 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	}, try)
 }
 
-// tried shows what a router was found to do, as it is found, and writes it down if there is a bundle. What
-// went wrong is an error.
+// tried prints the capabilities of a router as they are found, and writes them to the bundle if there is one.
+// It fails if something went wrong.
 func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) error {
 	if len(l.Topology.Routers) == 0 {
 		return app.Usage("name one by --router", "lab conform: the lab has no router")

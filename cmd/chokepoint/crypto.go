@@ -33,13 +33,13 @@ type cryptoOptions struct {
 	node     string
 }
 
-// Bounds of what is asked for of openssl.
+// Bounds of a request to openssl.
 const (
 	maxCryptoSeconds = 60
 	maxRepetitions   = 1000
 )
 
-// firstAnswer names the ciphers that a VPN may choose from: what is measured within a minute.
+// firstAnswer names the ciphers that a VPN may choose from, which take a minute to measure.
 var firstAnswer = [...]string{"aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"}
 
 func newCryptoCommand(p *program) *cobra.Command {

@@ -131,7 +131,7 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 	return distinct(ids), nil
 }
 
-// removeRunDirectory removes what was put beside the store for a run.
+// removeRunDirectory removes a run's directory beside the store.
 func removeRunDirectory(d app.Dirs, id string) error {
 	if !store.ValidID(id) {
 		return nil // no directory can have that name

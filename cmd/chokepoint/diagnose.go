@@ -82,7 +82,7 @@ type diagnosed struct {
 	Diagnosis *diagnosis.Diagnosis `json:"diagnosis"`
 }
 
-// diagnoses prints what was found of each cell.
+// diagnoses prints the diagnosis of each cell.
 func (p *program) diagnoses(doc *analysis.Document) error {
 	if !p.json {
 		return p.print(p.laidOut(doc, report.Diagnosis))

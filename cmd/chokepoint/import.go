@@ -174,7 +174,7 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 	return in, nil
 }
 
-// ofAgent matches the beginning of what chokepoint-agent prints, object that of any JSON behind a prompt.
+// ofAgent matches the beginning of chokepoint-agent's output, object that of any JSON object behind a prompt.
 var (
 	ofAgent = regexp.MustCompile(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
 	object  = regexp.MustCompile(`\{\s*"`)
@@ -214,7 +214,7 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 	return addNote(ctx, to.run.ID, note, summary, p)
 }
 
-// undoImport takes back what was imported into a run.
+// undoImport removes an import from a run.
 func undoImport(ctx context.Context, into string, p *program) error {
 	to, err := importedTo(ctx, p.Dirs, into)
 	if err != nil {
@@ -293,7 +293,7 @@ func importedTo(ctx context.Context, d app.Dirs, into string) (*imported, error)
 	return to, nil
 }
 
-// noteOf reads a text of the agent's, and says what it adds to a run.
+// noteOf reads output of the agent and returns what it adds to a run, with a summary.
 func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (store.Note, string, error) {
 	facts, err := factsIn(text)
 	if err != nil {
@@ -305,7 +305,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(facts.Facts), to.router,
 				to.run.ID), nil
 	}
-	// What a day of samples is would be too much at once: first those alone that tell when it was.
+	// A day of samples is too large to keep: first read only those that show when it was.
 	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
 	if err != nil {
 		return store.Note{}, "", err

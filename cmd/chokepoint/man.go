@@ -27,7 +27,7 @@ func newManCommand(p *program) *cobra.Command {
 	}
 }
 
-// manPages writes the page of a command and those of all below it, and prints their paths.
+// manPages writes the pages of a command and of all its subcommands, and prints their paths.
 func manPages(p *program, cmd *cobra.Command, dir string) error {
 	if cmd.Hidden {
 		return nil

@@ -106,7 +106,7 @@ func closing(err *error, close func() error) { *err = errors.Join(*err, close())
 // list joins words with commas.
 func list(words []string) string { return strings.Join(words, ", ") }
 
-// without returns a copy of items without those that drop selects.
+// without returns a copy of items without those for which drop is true.
 func without[T any](items []T, drop func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(items), drop)
 }

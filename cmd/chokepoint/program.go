@@ -264,7 +264,7 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return near
 }
 
-// knownSubcommand refuses what is not a command of the group. Cobra calls it only with words it did not
+// knownSubcommand refuses an unknown command of the group. Cobra calls it only with words it did not
 // recognise.
 func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

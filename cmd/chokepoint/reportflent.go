@@ -22,8 +22,8 @@ const (
 	flentSuffix = ".flent.gz"
 )
 
-// writeFlent writes a file for each trial that has a series. Several get their trial's name into that of
-// file; "" is beside the run's report.
+// writeFlent writes a file for each trial that has a series, by default beside the run's report. Of several,
+// each has its trial's name in its own.
 func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file string) error {
 	var ids []string
 	title := map[string]string{}

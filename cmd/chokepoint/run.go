@@ -58,7 +58,7 @@ whatever lies between: it is measured as it is, and nothing is changed.`,
 	return cmd
 }
 
-// addRunOutput gives a command the flags that say where the results of a run go.
+// addRunOutput adds the flags for the results of a run.
 func addRunOutput(cmd *cobra.Command, report *string) {
 	cmd.Flags().StringVar(report, "report", "",
 		"write the HTML report to this `FILE` instead of the run's directory")
@@ -90,7 +90,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	return errors.Join(err, failed, p.coloured(result.Document, p.laidOut(result.Document, report.Diagnosis)))
 }
 
-// result prints what a run came to, and returns all that is wrong with it; err comes from the run.
+// result prints the result of a run, and returns everything that is wrong with it; err comes from the run.
 func (p *program) result(r *app.Result, err error) error {
 	if r == nil {
 		return err

@@ -15,11 +15,9 @@ import (
 const sameRequest = 50 * time.Millisecond
 
 // interrupts turns signals into two requests. The first cancels ctx with the cause app.ErrInterrupted: stop,
-// undo, keep what is finished. The second closes hard: stop waiting for the undoing and tell what remains.
-// Every later one has its ordinary effect and ends the process. release gives the signals back.
-//
-// A broken pipe is only the error of the write, whatever is written to: the reader of the output may leave
-// early, but the lab must still be undone.
+// undo, keep what is finished. The second closes hard: stop waiting and report what remains. Every later one
+// has its ordinary effect and ends the process. release gives the signals back. A broken pipe is only an
+// error of the write, because the lab must still be undone when the reader of the output has left.
 func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct{}, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {

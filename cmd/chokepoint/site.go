@@ -51,7 +51,7 @@ empty, or such a site, of which only the pages are replaced.`,
 	return cmd
 }
 
-// collectionOf puts what the models say beside the results.
+// collectionOf adds the effects and doubts of the models to the results.
 func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Collection {
 	c := report.Collection{Catalogue: bundle.Join(studies, own), Bundles: own,
 		Effects: map[string]model.Effects{}, Doubts: map[string][]string{}}

@@ -65,8 +65,8 @@ func (a again) read(name, text string) (*plan.Plan, error) {
 	return pl, err
 }
 
-// readPatched expands the plan of cells and their patches. What the cells do not say of address translation,
-// since it is not set there, the plan does not say either.
+// readPatched expands the plan of cells and their patches. Cells without a level of address translation keep
+// having none.
 func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	pl, err := a.read(x.Name, x.Text(a.other.Vocabulary()))
 	if err == nil {
@@ -143,7 +143,7 @@ func (x *execution) link(ctx context.Context) error {
 	return x.addNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
 }
 
-// addNote stores what was learnt of a run, also if the store is locked meanwhile.
+// addNote stores a note of a run, waiting for a locked store.
 func (x *execution) addNote(ctx context.Context, run string, n store.Note) error {
 	return store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, run, n) })
 }

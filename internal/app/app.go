@@ -34,7 +34,7 @@ type App struct {
 
 	// Command returns the command line that makes the same run again, given its seed.
 	Command func(seed uint64) string
-	// Note receives what is worth knowing and is no error.
+	// Note receives messages that are no errors.
 	Note func(format string, args ...any)
 	// Events opens the sink of a run's events. The run closes it.
 	Events func() progress.Sink

@@ -34,7 +34,7 @@ func (d Dirs) StoreFile() string { return filepath.Join(d.Data, "runs.db") }
 // Labs returns the directory in which labs are made.
 func (d Dirs) Labs() string { return filepath.Join(d.Runtime, "labs") }
 
-// Journals returns the directory of the journals of what was changed.
+// Journals returns the directory of the journals of changes.
 func (d Dirs) Journals() string { return filepath.Join(d.State, "journal") }
 
 // VMCache returns the directory of guest images.
@@ -78,7 +78,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	}
 	spare := filepath.Join("/var/tmp", "chokepoint-"+strconv.Itoa(uid))
 	place := func(variable, below, short string) string {
-		// The specification says to ignore a relative path.
+		// The specification requires that a relative path be ignored.
 		if dir := getenv(variable); filepath.IsAbs(dir) {
 			return filepath.Join(dir, "chokepoint")
 		}
@@ -142,8 +142,8 @@ func usualRuntimeDirs(uid int) (dirs []string) {
 	return append(dirs, filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run"))
 }
 
-// AllLabs returns the directories in which labs of this user may stand: that of Labs first, then those of
-// sessions with another environment.
+// AllLabs returns the directories that may hold labs of this user: that of Labs first, then those of sessions
+// with another environment.
 func (d Dirs) AllLabs() []string {
 	list := []string{d.Labs()}
 	for _, dir := range usualRuntimeDirs(os.Geteuid()) {

@@ -38,7 +38,7 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 	return nil
 }
 
-// install runs a command with the level as its last argument, without a shell, and shows what it prints.
+// install runs a command with the level as its last argument, without a shell, and shows its output.
 func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
 		unit.Seconds(limit)))
@@ -81,7 +81,7 @@ func (x *execution) learntAfter(ctx context.Context, after map[string]*record.In
 	return x.addNote(ctx, x.run.ID, store.Note{Inventories: after})
 }
 
-// learnt stores what was learnt of the run while it went on.
+// learnt stores skips and caveats that appear during the run.
 func (x *execution) learnt(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
 	return x.addNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
 }

@@ -129,7 +129,7 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 	return lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}.Up, nil
 }
 
-// code takes the peer's code from the file, the environment or the user. No error holds what was given.
+// code takes the peer's code from the file, the environment or the user. No error contains the code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
 	if err := os.Unsetenv(CodeVariable); err != nil { // what we start has no use for it

@@ -195,7 +195,7 @@ func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.E
 	return x
 }
 
-// prove runs the experiments on the findings of a run, one after the other, and says of each what came out.
+// prove runs the experiments on the findings of a run, one after the other, and notes each result.
 func (a again) prove(ctx context.Context, doc *analysis.Document, class string) error {
 	tests, err := a.testsOf(ctx, doc, class)
 	if err != nil {
@@ -243,7 +243,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	return nil
 }
 
-// put makes the run of an experiment, and says what came out; nil where that is not known.
+// put makes the run of an experiment and notes its proof. It returns nil without a proof.
 func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
 	done, err := a.run(ctx, p)
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {

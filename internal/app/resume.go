@@ -201,7 +201,7 @@ func changed(run record.Run) []string {
 	return out
 }
 
-// goOn refuses a resumed run whose lab is not what it was, or marks the run, and stores that it goes on.
+// goOn refuses a resumed run whose lab has changed, or marks the run, and stores that it continues.
 func (x *execution) goOn(ctx context.Context) error {
 	now := x.campaign.Run
 	bed := otherBed(x.before, &now)
@@ -322,7 +322,7 @@ func otherBed(was, is *record.Run) (out []string) {
 	return out
 }
 
-// ShownID returns an id for people; that of a damaged run may hold anything.
+// ShownID quotes an id that is not plain; that of a damaged run may hold anything.
 func ShownID(id string) string {
 	if q := strconv.Quote(id); q != `"`+id+`"` {
 		return q

@@ -44,7 +44,7 @@ type RunOptions struct {
 	Until  time.Time // when the whole command ends; zero: when it is done
 }
 
-// Result holds what a run came to.
+// Result holds the outcome of a run.
 type Result struct {
 	Document *analysis.Document
 	Report   string // the file of the report; "" if it could not be written
@@ -237,7 +237,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 	x.reportPath = path
-	// First of all, so that of two that begin at once one sees the other.
+	// The journal comes first, so that of two runs that begin at once one sees the other.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err
 	}
@@ -381,7 +381,7 @@ func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
 		Brief:      analysis.Brief}
 }
 
-// try brings up the labs of the plan and says which cells cannot be run there. No trial is made.
+// try brings up the labs of the plan and returns the cells that cannot run there. No trial is made.
 func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err error) {
 	err = x.WithJournal(x.run.ID, func(j *journal.Journal) error {
 		x.journal = j
@@ -486,8 +486,8 @@ func (x *execution) shut() error {
 	return err
 }
 
-// ShowCommands notes what machines, and a power meter if there is one, have this machine run or give away,
-// before it does: a lab file is a program.
+// ShowCommands notes the programs that machines and a power meter make this machine run, and what they
+// reveal, before they do: a lab file is a program.
 func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 	var uses []string
 	if m.SSHConfig != "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// readStore opens the runs for reading; store.ErrNone says that there is none.
+// readStore opens the runs for reading, or returns store.ErrNone.
 func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); err != nil {
 		return nil, err

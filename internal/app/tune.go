@@ -64,8 +64,8 @@ func CanTune(base *plan.Plan) error {
 // shortened so far.
 const usualChanges = 6
 
-// FitTune cuts the plan of one block after another until the budget has time for it as found, for each of
-// some changes alone and all at once, and for what is kept.
+// FitTune cuts the plan of one block until the budget has time for the router as found, for each of some
+// changes alone and all at once, and for the changes that are kept.
 func FitTune(base *plan.Plan, budget time.Duration) error {
 	const fixed = 3 * (labTime + endTime)
 	runs := time.Duration(base.Design.Method.Runs)
@@ -176,7 +176,7 @@ func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document,
 // blocksAsFound suffice to diagnose the router as found.
 const blocksAsFound = 3
 
-// asFound measures the plan as it is, and chooses what to try by what is found.
+// asFound measures the plan as it is, and chooses changes by the findings.
 func (t *tuner) asFound(ctx context.Context) error {
 	d := t.base.Design
 	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)

@@ -147,7 +147,8 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	return all
 }
 
-// split gives a trial its probes: those before the load tell of the idle path, those after it of neither.
+// split sorts the probes of a trial: those before the load measure the idle path, those in the window the
+// load, those after it neither.
 func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)

@@ -34,8 +34,8 @@ var (
 	systemPath = regexp.MustCompile(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
 )
 
-// aliases stand for the addresses, hosts, users and paths of a file. Each has its own, so that series which
-// are called by them stay apart.
+// aliases replace the addresses, hosts, users and paths of a file. Each has its own, so that series named
+// after them stay apart.
 type aliases struct {
 	of    map[string]string
 	names []string // words that are replaced wherever they stand alone, the longest first
@@ -147,7 +147,7 @@ func (a *aliases) hosts(f *flentFile) {
 	}
 }
 
-// people adds the names that stand under personal keys or words, and those of home folders.
+// people adds the names under personal keys or words, and those of home directories.
 func (a *aliases) people(text []byte) {
 	add := func(name string) {
 		name = strings.Trim(name, `"' `)

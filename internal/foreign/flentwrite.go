@@ -177,8 +177,8 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	}
 }
 
-// addProbes adds round trips. Every plot of flent that has one beside rates calls it by ICMP's name; what it
-// was stands in the file's note.
+// addProbes adds round trips under ICMP's name, by which every plot of flent that combines them with rates
+// finds them. The file's note names the real probe.
 func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
 		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})

@@ -80,7 +80,7 @@ func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
 	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
 
-// known lists what is read, and what is added to a run.
+// known lists the formats that can be read, and the agent's, which is added to a run.
 func known() string {
 	var files []string
 	for _, f := range formats() {

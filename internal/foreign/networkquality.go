@@ -100,8 +100,8 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// qualityTime reads the date of a test, which is in the zone of its machine and taken for UTC unless it says
-// which; the zero time for none.
+// qualityTime reads the date of a test in its machine's zone, or in UTC if it names none. It returns the zero
+// time for no date.
 func qualityTime(text string) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
 		"2006-01-02 15:04:05 -0700"} { // each also with a fraction of a second

@@ -221,8 +221,8 @@ func (x *speedLine) setRun(r *Result) {
 	}
 }
 
-// named gives a figure the name that ciphers has for its algorithm, or openssl's own of one that no VPN has.
-// Before version 3, ciphers below EVP have a space in their names: "aes-128 cbc", with EVP "aes-128-cbc".
+// named sets the name that ciphers has for the algorithm, or openssl's own if no VPN has it. Before version
+// 3, ciphers below EVP have a space in their names: "aes-128 cbc", with EVP "aes-128-cbc".
 func (x *speedLine) named(text string) {
 	text = strings.ToLower(text)
 	joined := strings.ReplaceAll(text, " ", "-")

@@ -87,7 +87,7 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 	return run, trials
 }
 
-// maxLeftOut bounds the caveats of what a run's files held and no trial has.
+// maxLeftOut bounds the caveats about parts of files without a trial.
 const maxLeftOut = 20
 
 func leftOutCaveats(parts []string) (out []record.Caveat) {

@@ -89,8 +89,8 @@ func (p *Plan) combinations() []factor.Cell {
 	return all
 }
 
-// checkUse refuses what is written and means nothing in any cell: a place that no cell's topology has, an
-// exclude that matches nothing, a baseline that is in no cell.
+// checkUse refuses what means nothing in any cell: a place that no cell's topology has, an exclude that
+// matches nothing, a baseline that is in no cell.
 func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	var failed error
 	var topologies []string

@@ -15,7 +15,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// experiment reads what a plan of doses puts to the test.
+// experiment reads the experiment of a plan.
 func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	e := &record.Experiment{Expect: 1}
 	var f factor.Declaration

@@ -100,9 +100,9 @@ var slow = [...]struct {
 const MinWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
-// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to MinWindow, which
-// the design's Cuts say in words; then the cells listed last, which become skipped ones. Nothing is changed
-// if not even one cell fits.
+// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to MinWindow, which the
+// design's Cuts describe; then the cells listed last, which become skipped ones. Nothing changes if not even
+// one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells, runs, parts, window := len(p.Design.Cells), m.Runs, p.parts(), m.Duration

@@ -13,7 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Bounds of what a lab file may hold.
+// Bounds of a lab file.
 const (
 	maxMachineText = 1000
 	maxPort        = 1<<16 - 3 // the first of three

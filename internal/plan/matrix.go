@@ -32,7 +32,7 @@ type matrix struct {
 	exclude []combination
 }
 
-// maxCells bounds what a plan may expand to; more could never be run.
+// maxCells bounds the cells of a plan; more could never be run.
 const (
 	maxCells  = 10000
 	maxLabel  = 40    // bytes of a level's label
@@ -171,7 +171,7 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	return []string{level}, err
 }
 
-// labelled reads a level with what it is to be called: {level: cake bandwidth 50M, label: CAKE}.
+// labelled reads a level with its label: {level: cake bandwidth 50M, label: CAKE}.
 func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	var level, label string
 	err := r.object(n, f.Name, []field{

@@ -70,9 +70,9 @@ func (p *Plan) Block(k int) []record.Row {
 	return rows
 }
 
-// Rows returns the rows of all blocks. With adaptive stopping they are the most that can be run. A firmware,
-// which the user installs, is changed as seldom as can be: all blocks of its cells come before those of the
-// next one, in the order in which the plan lists them.
+// Rows returns the rows of all blocks, with adaptive stopping the maximum. Firmware, which the user installs,
+// changes as seldom as possible: all blocks of its cells come before those of the next one, in the order of
+// the plan.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {

@@ -80,7 +80,7 @@ func (e *Error) Hint() string { return e.HintText }
 // maxErrors bounds the errors reported for a plan. More would hide the first.
 const maxErrors = 20
 
-// together joins what is wrong with a plan; nil if nothing is.
+// together joins the errors of a plan; it returns nil for none.
 func together(errs []error) error {
 	switch more := len(errs) - maxErrors; {
 	case len(errs) == 1:

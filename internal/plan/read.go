@@ -49,7 +49,7 @@ func baseName(file string) string {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// reader walks the tree of one plan, past what is wrong: errs has all of it.
+// reader walks the tree of one plan past its errors, which errs collects.
 type reader struct {
 	file     string
 	v        Vocabulary
@@ -64,10 +64,10 @@ type reader struct {
 	below  int             // errors below keys
 }
 
-// errNoted stands for errors that are noted: what they are in has no value.
+// errNoted replaces errors that have been noted. Their container has no value.
 var errNoted = errors.New("failed")
 
-// note keeps what is wrong and lets the walk go on behind it.
+// note records an error and lets the walk continue.
 func (r *reader) note(err error) error {
 	if err == nil {
 		return nil
@@ -250,7 +250,7 @@ func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Nod
 	return failed
 }
 
-// scalar returns the text of a single value; what it means is up to its key.
+// scalar returns the text of a single value.
 func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return "", r.fail(n, "", "%s must be a single value, not %s", what, kind(n))

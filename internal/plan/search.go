@@ -24,7 +24,7 @@ const (
 	maxRepeats     = 1000
 )
 
-// search reads method.search: the name of a preset, or a map of what is to differ from one.
+// search reads method.search: the name of a preset, or a map of changes to one.
 func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MinHz: defaultMinHz,
 		MaxTime: defaultMaxTime}
@@ -135,7 +135,7 @@ func (r *reader) bitRate(what string, into *float64) field {
 	return rate(r, what, into, unit.ParseBitrate, 1e3, 1e13, "50M", "1k to 10T bits a second")
 }
 
-// rate reads a rate between two, which bounds says in words.
+// rate reads a rate within limits, which bounds describes.
 func rate[T ~float64](r *reader, what string, into *float64, parse func(string) (T, error), low, high T,
 	example, bounds string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
@@ -179,7 +179,7 @@ func (r *reader) test(what string, into **record.Test) field {
 // minProbes carry a 99th percentile with a 95 % interval, see docs/method/latency.md.
 const minProbes = 368
 
-// checkSearch holds what a search needs of what is measured beside it.
+// checkSearch checks that a search measures the latencies that it needs.
 func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	s, m := p.Design.Method.Search, p.Design.Measure
 	if s == nil {

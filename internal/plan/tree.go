@@ -16,8 +16,8 @@ const (
 	maxDepth = 10 // a plan needs five
 )
 
-// parseTree turns bytes into a tree of plain maps, lists and texts. YAML's other abilities are refused:
-// they make a plan mean what it does not show.
+// parseTree turns bytes into a tree of plain maps, lists and texts. It refuses YAML's other features, which
+// make a plan mean more than it shows.
 func parseTree(file string, data []byte) (*yaml.Node, error) {
 	if err := checkBytes(file, data); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func emptyError(file string) error {
 	return &Error{file, 1, 1, emptyPlan, "chokepoint plan list names the built-in plans"}
 }
 
-// checkBytes refuses what is no text before a parser sees it.
+// checkBytes refuses binary data before a parser sees it.
 func checkBytes(file string, data []byte) error {
 	if len(data) > maxFile {
 		return &Error{file, 1, 1, fmt.Sprintf("the file has %d bytes, a plan has at most %d", len(data),

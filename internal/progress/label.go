@@ -49,7 +49,7 @@ func (l *labeller) learn(data json.RawMessage) {
 	}
 }
 
-// row names a row: its cell, and what is done there unless it is load.
+// row names a row: its cell, and its kind unless that is load.
 func (l *labeller) row(e record.Event) string {
 	label := cmp.Or(l.cell(e.Cell), clean(e.Row))
 	switch load := e.Text == "" || (record.Row{Kind: e.Text}).OfCell(); {

@@ -122,8 +122,8 @@ func permanent(e record.Event, v *view) line {
 	return nil
 }
 
-// Close draws the last picture, removes it, and leaves one line that says how the run ended below the lines
-// that stay.
+// Close draws the last picture, removes it, and leaves one line about the end of the run below the lines that
+// stay.
 func (s *live) Close() error {
 	s.mu.Lock()
 	first := !s.closed
@@ -169,7 +169,7 @@ func (s *live) paint(keep bool) {
 	above := s.above
 	s.above = nil
 	var lines []line
-	// While a human is asked for something the picture is away: what is typed would move it.
+	// While a human is asked for something the picture is away, because typing would move it.
 	if keep && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}

@@ -20,8 +20,8 @@ package progress
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
 // Sink takes the events of a run. Event is safe for concurrent use and does not wait for a terminal, except
-// that a step returns once the terminal is free for the prompt; after Close it does nothing. Close draws
-// what is left, gives the terminal back and reports the first write that went wrong.
+// that a step returns once the terminal is free for the prompt; after Close it does nothing. Close draws the
+// end, gives the terminal back and returns the first failed write.
 type Sink interface {
 	Event(record.Event)
 	Close() error

@@ -59,7 +59,7 @@ func (k look) draw(l line) (text string, columns int) {
 	return b.String(), columns
 }
 
-// toASCII replaces what a terminal without UTF-8 would garble.
+// toASCII replaces characters that a terminal without UTF-8 would garble.
 func toASCII(text string) string {
 	text = strings.NewReplacer("µ", "u", "–", "-", "°", " ", "±", "+-", "·", ",").Replace(text)
 	return strings.Map(func(r rune) rune {

@@ -1,5 +1,5 @@
 // Package userfile opens files that users name. A result is written whole or not at all, and never through
-// another user's link; what is read keeps nobody waiting.
+// another user's link. Reading never blocks on a pipe without a writer.
 package userfile
 
 import (
@@ -37,7 +37,7 @@ func CreateReport(path string) (*File, error) {
 	return Create(path)
 }
 
-// Create opens path for a result that, if the umask has it so, everybody may read.
+// Create opens path for a result that everybody may read, if the umask allows it.
 func Create(path string) (*File, error) { return createFile(path, 0o666) }
 
 // Put opens path by create, and writes content as the whole file or leaves the file as it was.
@@ -98,7 +98,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		}
 		return &File{path: path, f: f}, o.dir.Close()
 	}
-	// The readers of a file of ours stay those that it had; who made another's does not say who reads this.
+	// A file of ours keeps its readers; the owner of another's file does not choose those of the result.
 	if err := o.createAside(mode); err != nil {
 		return failed(err)
 	}
