@@ -88,10 +88,7 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	if info, err := os.Stat(place); err == nil && info.IsDir() {
 		place = filepath.Join(place, b.ID()+".json")
 	}
-	if err := userfile.Put(userfile.Create, place, text); err != nil {
-		return err
-	}
-	return p.print(place + "\n")
+	return p.put(userfile.Create, place, text)
 }
 
 // bundles reads the bundles of dir in the order of their names. Without dir it reads those that catalog add
@@ -106,7 +103,7 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, app.Mark(app.ErrUsage, fmt.Errorf("read bundles of %s: %w", dir, check.Underlying(err)))
+		return nil, app.Usage("", "read bundles of %s: %w", dir, check.Underlying(err))
 	}
 	var all []*bundle.Bundle
 	var wrong []error

@@ -33,10 +33,7 @@ func manPages(p *program, cmd *cobra.Command, dir string) error {
 		return nil
 	}
 	file := filepath.Join(dir, manName(cmd)+".1")
-	if err := userfile.Put(userfile.Create, file, []byte(manPage(cmd))); err != nil {
-		return err
-	}
-	if err := p.print(file + "\n"); err != nil {
+	if err := p.put(userfile.Create, file, []byte(manPage(cmd))); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {

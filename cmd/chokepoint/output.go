@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // write writes a result. A failed write is the command's error: a full disk must not look like success. A
@@ -36,6 +37,14 @@ func write(w io.Writer, text string) error {
 
 // print writes a result to standard output.
 func (s streams) print(text string) error { return write(s.Out, text) }
+
+// put writes a file by create and prints its name.
+func (s streams) put(create func(string) (*userfile.File, error), file string, content []byte) error {
+	if err := userfile.Put(create, file, content); err != nil {
+		return err
+	}
+	return s.print(file + "\n")
+}
 
 // builder collects what a command prints.
 type builder struct{ strings.Builder }

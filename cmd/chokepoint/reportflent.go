@@ -26,15 +26,9 @@ const (
 // each has its trial's name in its own.
 func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file string) error {
 	var ids []string
-	title := map[string]string{}
 	for _, t := range doc.Trials {
 		if t.Failure == nil && (t.Series != nil || len(doc.Run.ImportedFrom) > 0) {
 			ids = append(ids, t.ID)
-		}
-		for _, c := range doc.Cells {
-			if c.Factors.Key() == t.Factors.Key() {
-				title[t.ID] = c.Label
-			}
 		}
 	}
 	if file == standard && len(ids) > 1 {
@@ -45,7 +39,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	if err != nil {
 		return err
 	}
-	written, words := 0, report.TrialWords(doc)
+	written, words, labels := 0, report.TrialWords(doc), labelsOf(doc)
 	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
 		for _, id := range ids {
 			t, err := st.Trial(ctx, run.ID, id)
@@ -61,7 +55,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 			if foreign := report.ForeignWords(doc); len(foreign) > 0 {
 				note += "; " + strings.Join(foreign, "; ")
 			}
-			err = foreign.WriteFlent(&b, &t, title[id], note)
+			err = foreign.WriteFlent(&b, &t, labels[t.Row.Cell()], note)
 			if errors.Is(err, foreign.ErrNoSeries) {
 				continue
 			}
@@ -91,10 +85,7 @@ func (p *program) writeTrial(create func(string) (*userfile.File, error), file, 
 	if several {
 		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
 	}
-	if err := userfile.Put(create, file, content); err != nil {
-		return err
-	}
-	return p.print(file + "\n")
+	return p.put(create, file, content)
 }
 
 // probeWords names the probe behind a trial's round trips.

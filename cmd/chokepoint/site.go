@@ -130,7 +130,7 @@ func pagesOf(dir, real string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, app.Mark(app.ErrUsage, fmt.Errorf("write %s: %w", dir, check.Underlying(err)))
+		return nil, app.Usage("", "write %s: %w", dir, check.Underlying(err))
 	}
 	text, err := userfile.Read(filepath.Join(real, siteMark), maxSiteMark)
 	lines := strings.Fields(string(text))
