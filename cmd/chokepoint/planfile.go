@@ -56,7 +56,7 @@ func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 		}
 	}
 	if flags.Changed("budget") && o.budget <= 0 {
-		return app.Usage("give it with a unit, such as 90s or 10m", "--budget %s is no time to fit into",
+		return app.Usage("give it with a unit, such as 90s or 10m", "--budget %s is not a time to fit into",
 			o.budget)
 	}
 	if _, ok := plan.Strict(o.name); o.strict && !ok {

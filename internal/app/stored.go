@@ -87,10 +87,7 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 // Document derives the document of a stored run, with the results of experiments on its findings.
 func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document, err error) {
 	err = d.WithRun(ctx, name, func(st *store.Store, run record.Run) error {
-		entries, err := st.Index(ctx, run.ID)
-		if err == nil {
-			doc, err = Derive(run, len(entries), st.Each(ctx, run.ID))
-		}
+		doc, err = derive(ctx, st, run)
 		if err == nil {
 			err = proofsOf(ctx, st, run, doc)
 		}
@@ -117,7 +114,7 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 		if err != nil {
 			return err
 		}
-		if made != nil && made.Proof != nil {
+		if made.Proof != nil {
 			proofs = append(proofs, *made.Proof)
 		}
 	}
@@ -125,10 +122,10 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 	return nil
 }
 
-// derive derives the document of a stored run, or returns nil if it has no trial.
+// derive derives the document of a stored run.
 func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Document, error) {
 	entries, err := st.Index(ctx, run.ID)
-	if err != nil || len(entries) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
