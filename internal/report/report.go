@@ -6,6 +6,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -38,6 +39,16 @@ type Facts struct {
 // Fact names a value, or the reason why it is missing.
 type Fact struct{ Name, Value, Missing string }
 
+// given returns facts of a list of names with their values, without those that have none.
+func given(texts ...string) (out []Fact) {
+	for pair := range slices.Chunk(texts, 2) {
+		if pair[1] != "" {
+			out = append(out, Fact{Name: pair[0], Value: pair[1]})
+		}
+	}
+	return out
+}
+
 // List holds findings, reasons and caveats.
 type List struct {
 	Title string
@@ -50,6 +61,11 @@ type Item struct {
 	Text     string
 	Evidence []string
 	Tone     Tone
+}
+
+// items makes an item of a kind and a tone of each text.
+func items(kind string, tone Tone, texts ...string) []Item {
+	return each(texts, func(text string) Item { return Item{Kind: kind, Text: text, Tone: tone} })
 }
 
 // Tone tells good news from bad. Renderers use a word or a sign for it as well as a colour.

@@ -160,17 +160,6 @@ func durationWords(d time.Duration) string {
 	return decimal(float64(d)/1e6) + " ms"
 }
 
-// bracket returns a text in brackets, to stand beside another; "" without one.
-func bracket(s string) string { return around(" (", s, ")") }
-
-// around puts texts before and after one that is not empty.
-func around(before, s, after string) string {
-	if s == "" {
-		return ""
-	}
-	return before + s + after
-}
-
 func runsWords(m record.Method) string {
 	if a := m.Adaptive; a != nil {
 		return fmt.Sprintf("%d to %d per cell, until the interval is at most %s of the median",

@@ -40,16 +40,6 @@ func headOf(v *view) head {
 	return h
 }
 
-// given returns facts of a list of names with their values, without those that have none.
-func given(texts ...string) (out []Fact) {
-	for pair := range slices.Chunk(texts, 2) {
-		if pair[1] != "" {
-			out = append(out, Fact{Name: pair[0], Value: pair[1]})
-		}
-	}
-	return out
-}
-
 // unsaid drops the sentences that stand among the caveats anyway.
 func unsaid(points []string, caveats []record.Caveat) []string {
 	return filter(points, func(p string) bool {

@@ -88,10 +88,6 @@ func runWords(v *view) string {
 	return joined(", ", "run "+v.Run.ID, where, extent(v), v.Run.Status)
 }
 
-func items(kind string, tone Tone, texts ...string) []Item {
-	return each(texts, func(text string) Item { return Item{Kind: kind, Text: text, Tone: tone} })
-}
-
 // paragraphs collects text with an empty line between its parts.
 type paragraphs struct{ b strings.Builder }
 

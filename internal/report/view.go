@@ -142,6 +142,17 @@ func joined(sep string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), sep)
 }
 
+// bracket returns a text in brackets, to stand beside another; "" without one.
+func bracket(s string) string { return around(" (", s, ")") }
+
+// around puts texts before and after one that is not empty.
+func around(before, s, after string) string {
+	if s == "" {
+		return ""
+	}
+	return before + s + after
+}
+
 // index returns the place of x in a list, to which it adds x if it is not there.
 func index[T comparable](list *[]T, x T) int {
 	i := slices.Index(*list, x)
