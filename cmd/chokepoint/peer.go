@@ -207,10 +207,10 @@ func writeCode(file string, code host.Secret) error {
 type refusals struct {
 	note func(format string, args ...any)
 
-	mu       sync.Mutex
-	last     time.Time
-	by       map[netip.Addr]time.Time
-	unstated int
+	mu     sync.Mutex
+	last   time.Time
+	by     map[netip.Addr]time.Time
+	hidden int
 }
 
 const (
@@ -228,16 +228,16 @@ func (r *refusals) report(from netip.AddrPort, what string) {
 	}
 	now := time.Now()
 	if now.Sub(r.last) < reportAny || now.Sub(r.by[from.Addr()]) < reportEach {
-		r.unstated++
+		r.hidden++
 		return
 	}
 	if r.by == nil || len(r.by) >= maxReported {
 		r.by = map[netip.Addr]time.Time{}
 	}
 	r.last, r.by[from.Addr()] = now, now
-	if r.unstated > 0 {
-		what += fmt.Sprintf(" (and %s before that are not shown)", unit.Count(r.unstated, "refusal"))
-		r.unstated = 0
+	if r.hidden > 0 {
+		what += fmt.Sprintf(" (and %s before that are not shown)", unit.Count(r.hidden, "refusal"))
+		r.hidden = 0
 	}
 	r.note("%s: %s", from, what)
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -36,13 +37,6 @@ const (
 
 const maxRuns = 1000
 
-var (
-	methodKeys = [...]string{"duration", "warmup", "cooldown", "idle", "runs", "adaptive", "order", "seed",
-		"soak", "search"}
-	measureKeys = [...]string{"latency_idle", "latency_loaded", "probe", "probe_interval", "probe_spacing",
-		"verify", "telemetry"}
-)
-
 // defaultMethod makes six runs, the fewest for a 95 % interval of a median (see docs/method/statistics.md).
 func defaultMethod() record.Method {
 	return record.Method{Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
@@ -61,25 +55,29 @@ const (
 	maxSoak   = 14 * 24 * time.Hour
 )
 
-func (r *reader) method(n *yaml.Node, p *Plan) error {
-	m := &p.Design.Method
-	var runs, adaptive, seed, soak, search *yaml.Node
-	err := r.object(n, "method", []field{
+func (r *reader) methodFields(m *record.Method) []field {
+	return []field{
 		r.duration("duration", 100*time.Millisecond, maxWindow, &m.Duration),
 		r.duration("warmup", 0, maxPhase, &m.Warmup),
 		r.duration("cooldown", 0, time.Hour, &m.Cooldown),
 		r.duration("idle", 100*time.Millisecond, maxPhase, &m.Idle),
-		noted(&runs, r.count("runs", 1, maxRuns, &m.Runs)),
-		noted(&adaptive, field{"adaptive", func(n *yaml.Node) error { return r.adaptive(n, m) }}),
+		r.count("runs", 1, maxRuns, &m.Runs),
+		{"adaptive", func(n *yaml.Node) error { return r.adaptive(n, m) }},
 		r.word("order", &m.Order, OrderBlocks, OrderListed, OrderAlternated),
-		noted(&seed, r.seed(&m.Seed)),
-		noted(&soak, r.duration("soak", time.Minute, maxSoak, &m.Soak)),
-		noted(&search, field{"search", func(n *yaml.Node) error { return r.search(n, m) }}),
-	})
-	if err != nil {
+		r.seed(&m.Seed),
+		r.duration("soak", time.Minute, maxSoak, &m.Soak),
+		{"search", func(n *yaml.Node) error { return r.search(n, m) }},
+	}
+}
+
+func (r *reader) method(n *yaml.Node, p *Plan) error {
+	m := &p.Design.Method
+	if err := r.object(n, "method", r.methodFields(m)); err != nil {
 		return err
 	}
-	p.SeedGiven = p.SeedGiven || seed != nil
+	runs, adaptive, search := valueOf(n, "runs"), valueOf(n, "adaptive"), valueOf(n, "search")
+	soak := valueOf(n, "soak")
+	p.SeedGiven = p.SeedGiven || valueOf(n, "seed") != nil
 	if search != nil && adaptive != nil {
 		return r.fail(adaptive, "give runs, the number of searches of each cell",
 			"adaptive counts trials, and a search has as many as it takes")
@@ -109,27 +107,19 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	return nil
 }
 
-// noted remembers that a key was given, and where.
-func noted(at **yaml.Node, f field) field {
-	return field{f.name, func(n *yaml.Node) error {
-		*at = n
-		return f.read(n)
-	}}
-}
-
 func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 	a := &record.Adaptive{Min: 6, Max: 30, Width: 0.05}
-	var last *yaml.Node
 	err := r.object(n, "adaptive", []field{
-		noted(&last, r.count("min", 2, maxRuns, &a.Min)),
-		noted(&last, r.count("max", 2, maxRuns, &a.Max)),
+		r.count("min", 2, maxRuns, &a.Min),
+		r.count("max", 2, maxRuns, &a.Max),
 		r.until(&a.Width),
 	})
 	if err != nil {
 		return err
 	}
 	if a.Max < a.Min {
-		return r.fail(last, "", "adaptive.max is %d and less than adaptive.min, which is %d", a.Max, a.Min)
+		at := cmp.Or(valueOf(n, "max"), valueOf(n, "min"))
+		return r.fail(at, "", "adaptive.max is %d and less than adaptive.min, which is %d", a.Max, a.Min)
 	}
 	m.Adaptive = a
 	return nil
@@ -159,8 +149,8 @@ func (r *reader) seed(into *uint64) field {
 	})
 }
 
-func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
-	return r.object(n, "measure", []field{
+func (r *reader) measureFields(m *record.Measure) []field {
+	return []field{
 		r.word("latency_idle", &m.LatencyIdle, IdleBlock, IdleTrial, IdleOff),
 		r.yesNo("latency_loaded", &m.LatencyLoaded),
 		r.word("probe", &m.Probe, ProbeEcho, ProbeICMP),
@@ -168,7 +158,7 @@ func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
 		r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval),
 		r.verify(m),
 		r.yesNo("telemetry", &m.Telemetry),
-	})
+	}
 }
 
 func (r *reader) conditions(n *yaml.Node, d *record.Design) error {

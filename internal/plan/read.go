@@ -106,7 +106,7 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
 		{"exclude", func(n *yaml.Node) error { return r.combinations(n, "exclude", &m.exclude) }},
 		{"baseline", func(n *yaml.Node) error { return r.namedBaseline(n, d) }},
-		{"measure", func(n *yaml.Node) error { return r.measure(n, &d.Measure) }},
+		{"measure", func(n *yaml.Node) error { return r.object(n, "measure", r.measureFields(&d.Measure)) }},
 		{"require", func(n *yaml.Node) error { return r.require(n, d) }},
 		{"conditions", func(n *yaml.Node) error { return r.conditions(n, d) }},
 		{"steps", func(n *yaml.Node) error { return r.steps(n, d) }},
@@ -135,12 +135,7 @@ func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
 
 // object reads a map whose keys are known. Of fields with the same name all are read.
 func (r *reader) object(n *yaml.Node, what string, fields []field) error {
-	var names []string
-	for _, f := range fields {
-		if !slices.Contains(names, f.name) {
-			names = append(names, f.name)
-		}
-	}
+	names := namesOf(fields)
 	return r.pairs(n, what, func(key, value *yaml.Node) error {
 		if !slices.Contains(names, key.Value) {
 			return r.fail(key, r.keyHint(key.Value, what, names), "%s has no key %q", what, key.Value)
@@ -156,6 +151,16 @@ func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	})
 }
 
+// namesOf returns the names of fields, each once.
+func namesOf(fields []field) (names []string) {
+	for _, f := range fields {
+		if !slices.Contains(names, f.name) {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
 const wholePlan = "the plan"
 
 // keyHint helps with an unknown key; most often it stands one level too high.
@@ -164,7 +169,7 @@ func (r *reader) keyHint(key, what string, names []string) string {
 		if _, ok := r.v.Lookup(key); ok {
 			return key + " is a factor and belongs under matrix"
 		}
-		if home := homeOf(key); home != "" {
+		if home := r.homeOf(key); home != "" {
 			return key + " belongs under " + home
 		}
 	}
@@ -172,14 +177,20 @@ func (r *reader) keyHint(key, what string, names []string) string {
 }
 
 // homeOf returns the map of a plan that has a key, method or measure, or "".
-func homeOf(key string) string {
+func (r *reader) homeOf(key string) string {
+	method, measure := r.nestedKeys()
 	switch {
-	case slices.Contains(methodKeys[:], key):
+	case slices.Contains(method, key):
 		return "method"
-	case slices.Contains(measureKeys[:], key):
+	case slices.Contains(measure, key):
 		return "measure"
 	}
 	return ""
+}
+
+// nestedKeys returns the keys below method and measure.
+func (r *reader) nestedKeys() (method, measure []string) {
+	return namesOf(r.methodFields(&record.Method{})), namesOf(r.measureFields(&record.Measure{}))
 }
 
 // factorHint helps with an unknown factor: another one, or a key that stands elsewhere.
@@ -192,10 +203,10 @@ func (r *reader) factorHint(name string) string {
 		return choiceHint(name, "factors", names)
 	}
 	key := name
-	if homeOf(key) == "" {
-		key = factor.Nearest(name, slices.Concat(methodKeys[:], measureKeys[:]))
+	if r.homeOf(key) == "" {
+		key = factor.Nearest(name, slices.Concat(r.nestedKeys()))
 	}
-	switch home := homeOf(key); {
+	switch home := r.homeOf(key); {
 	case home == "":
 		return choiceHint(name, "factors", names)
 	case key == name:
