@@ -8,7 +8,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // ledgers calls do with the ledger of each recorded trial that was planted by raw tools.
@@ -20,10 +19,9 @@ func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
 				if !slices.Contains(r.Trials, x.trials[i].ID) {
 					continue
 				}
-				for _, j := range validity.Judge(&x.Run, []record.Trial{x.trials[i]}) {
-					if l := analysis.Observe(&x.Run, j).Ledger(); l != nil {
-						do(r, l)
-					}
+				j := validity.Judge(&x.Run, &x.trials[i])
+				if l := analysis.Observe(&x.Run, j).Ledger(); l != nil {
+					do(r, l)
 				}
 			}
 		}

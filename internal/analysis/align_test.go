@@ -141,7 +141,10 @@ func TestWithImports(t *testing.T) {
 	run := &record.Run{Imports: []record.Import{{Node: "router",
 		Samples: []record.Samples{{Probe: "cpu", Table: table}},
 		Log:     []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}}}}}
-	got := withImports(run, trials)
+	var got []record.Trial
+	for _, trial := range trials {
+		got = append(got, withImports(run, trial))
+	}
 	for i, want := range []string{"", "", "not watched"} {
 		samples, why := metrics.SamplesOf(got[i].Nodes["router"], "cpu")
 		if why != want || (samples == nil) != (want != "") {

@@ -104,8 +104,8 @@ func groups(run *record.Run, trials []*validity.Judged) []*group {
 	return out
 }
 
-// skippedCells are those of the design and of the lab, without those that have a trial: a run that is
-// resumed may be able to do what it could not at first.
+// skippedCells lists the skipped cells of the design and of the lab, without those that have a trial: a run
+// that is resumed may be able to do what it could not at first.
 func skippedCells(run *record.Run, trials []*validity.Judged) []record.Skipped {
 	measured := map[string]bool{}
 	for _, j := range trials {

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// CipherNode is what the cells of engine cipher say of one node. Its rates are those of the cells.
+// CipherNode holds what the cells of engine cipher show about one node. Its rates are those of the cells.
 type CipherNode struct {
 	Node     string            `json:"node"`
 	CPU      ciphers.CPU       `json:"cpu"`
@@ -33,8 +33,8 @@ type measuredNode struct {
 	watched string // the node whose samples tell of its CPUs
 }
 
-// CipherShare is how much of the CPU time of a cell with a tunnel the tunnel's cipher alone takes: what the
-// tunnel carried ÷ what one core encrypts ÷ the cores that were busy.
+// CipherShare estimates the share of a cell's CPU time that its tunnel's cipher alone takes: what the tunnel
+// carried ÷ what one core encrypts ÷ the cores that were busy.
 type CipherShare struct {
 	Factors   record.Factors `json:"factors"` // of the cell
 	Label     string         `json:"label"`
@@ -157,7 +157,7 @@ func cipherOf(g *group) (algorithm string, libraries []string) {
 	return "", nil // none, or a cipher and a hash
 }
 
-// sizeOf is that of the packets which a cell's tunnel encrypts.
+// sizeOf returns the size of the packets that a cell's tunnel encrypts.
 func sizeOf(g *group) int {
 	if sizes := g.factors.PacketSizes(); sizes != nil {
 		return int(record.MeanSize(sizes))

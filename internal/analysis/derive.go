@@ -50,8 +50,8 @@ func Begin(run record.Run, trials int) *Derivation {
 
 // Add computes the numbers of a trial and its validity.
 func (x *Derivation) Add(t record.Trial) {
-	with := withImports(&x.run, []record.Trial{t})
-	j := validity.Judge(&x.run, with)[0]
+	t = withImports(&x.run, t)
+	j := validity.Judge(&x.run, &t)
 	if j.Grade != evidence.GradeFailed {
 		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
 	}
@@ -301,7 +301,7 @@ func observing(trials []*validity.Judged) Observing {
 	return o
 }
 
-// actsAsRouter is how a plan's description speaks of a router that is a namespace of this machine.
+// actsAsRouter opens the description of a plan whose router is a namespace of this machine.
 const actsAsRouter = "this machine acting as a router"
 
 // description is the plan's, with the subject that the run had.

@@ -38,7 +38,7 @@ func (x *Derivation) keepIdle(j *validity.Judged) {
 	x.idle[path][j.Trial.Row.Block] = j.Metrics.Values
 }
 
-// idleOf is what was measured of the idle path of a load: in its block, else in the last before it.
+// idleOf returns the metrics of the idle path of a load: in its block, else in the last before it.
 func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
 	blocks := x.idle[x.pathOf(j)]
 	last := -1
@@ -50,7 +50,7 @@ func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
 	return blocks[last]
 }
 
-// examined is what one trial says of what held it back.
+// examined holds the judgements of one trial.
 type examined struct {
 	judgements []diagnosis.Judgement
 	path       []diagnosis.Stage
@@ -171,8 +171,8 @@ func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	})
 }
 
-// remediesFor are those that the system understands: its own, then those of what it is made of. Of a system
-// that is not known, all. Those for another kind of tunnel than the cell has are left out.
+// remediesFor returns the remedies that the system understands: its own, then those of what it is made of.
+// Of a system that is not known, all. Those for another kind of tunnel than the cell has are left out.
 func remediesFor(system, tunnel string, all []diagnosis.Remedy) []diagnosis.Remedy {
 	var own, general []diagnosis.Remedy
 	for _, r := range all {

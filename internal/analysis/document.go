@@ -27,29 +27,29 @@ type Document struct {
 	Environment []record.Environment `json:"environment"`
 	Conditions  map[string]string    `json:"conditions,omitempty"`
 	Topologies  []record.Topology    `json:"topologies"`
-	// Ways are what lies between two machines, by version of IP; absent for labs of our own.
+	// Ways describes what lies between two machines, by version of IP; absent for labs of our own.
 	Ways []Way `json:"ways,omitempty"`
-	// Paths are what both ends alone tell of each path that was probed as by plan blackbox.
+	// Paths holds what both ends alone show about each path that was probed as by plan blackbox.
 	Paths   []diagnosis.Path   `json:"paths,omitempty"`
 	Nodes   []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
 	Metrics []record.Metric    `json:"metrics"` // declarations of every metric that occurs
-	// Verdicts are what held the traffic back, one for all cells of which the same was found.
+	// Verdicts names what held the traffic back, once for all cells with the same finding.
 	Verdicts  []Verdict    `json:"verdicts"`
 	Cells     []Cell       `json:"cells"`
 	Searches  []SearchView `json:"searches,omitempty"` // one per row whose rate was looked for
 	Searching *Searching   `json:"searching,omitempty"`
-	// Proof is what the run says of the finding that it puts to the test, if it is an experiment.
+	// Proof holds the outcome for the finding that the run puts to the test, if it is an experiment.
 	Proof *diagnosis.Proof `json:"proof,omitempty"`
-	// Proofs are of findings of this run that are not among the causes (any more).
+	// Proofs holds those of findings of this run that are not among the causes (any more).
 	Proofs []diagnosis.Proof `json:"proofs,omitempty"`
-	// Ciphers are what cells of engine cipher say of each node.
+	// Ciphers holds the results of the cells of engine cipher, by node.
 	Ciphers []CipherNode `json:"ciphers,omitempty"`
 	Scaling []Scaling    `json:"scaling,omitempty"` // with streams, tunnels or CPUs
 	Soaks   []Soak       `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`
-	// Effects are what each factor does to the goodput, of a run in which two or more vary.
+	// Effects holds the effect of each factor on the goodput, of a run in which two or more vary.
 	Effects    *model.Effects         `json:"effects,omitempty"`
 	Thresholds []comparison.Threshold `json:"thresholds,omitempty"`
 	Trials     []TrialView            `json:"trials"`
@@ -133,8 +133,8 @@ type Distribution struct {
 	HDR string `json:"hdr"`
 }
 
-// UnderLoad is what TCP does to the latency of one path, by the direction of its data. Grade is that of the
-// mean of what up and down add, where both were measured.
+// UnderLoad describes the latency of one path under TCP, by the direction of the data. Grade rates the mean
+// of what up and down add, where both were measured.
 type UnderLoad struct {
 	Factors    record.Factors        `json:"factors"` // of its cells, without the direction
 	Label      string                `json:"label"`
@@ -158,7 +158,7 @@ type LoadedPath struct {
 	Why          string   `json:"why,omitempty"` // there is no rpm
 }
 
-// CellCeiling is what the result can be compared with.
+// CellCeiling holds the bounds that the result can be compared with.
 type CellCeiling struct {
 	Kind  string  `json:"kind"`            // "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
 	Bps   float64 `json:"bps,omitempty"`   // goodput ceiling; 0 = none
@@ -175,7 +175,7 @@ type Consistency struct {
 	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method/validity.md
 }
 
-// Searching is how all searches of a run were made: what RFC 9971 wants a report to say.
+// Searching describes how all searches of a run were made, as RFC 9971 asks of a report.
 type Searching struct {
 	Preset     string        `json:"preset"`
 	Goals      []record.Goal `json:"goals"`
@@ -207,8 +207,8 @@ type SearchView struct {
 	BackToBack       []BackToBack `json:"back_to_back,omitempty"`
 }
 
-// SearchResult is what was found for one goal (RFC 9971, "Goal Result"). One with Irregular does not
-// satisfy all that its goal asks.
+// SearchResult holds the outcome for one goal (RFC 9971, "Goal Result"). One with Irregular does not satisfy
+// all that its goal asks.
 type SearchResult struct {
 	Goal       string   `json:"goal"`
 	Irregular  string   `json:"irregular,omitempty"` // why
@@ -260,7 +260,7 @@ type BackToBack struct {
 	Frames *statistics.Value `json:"frames,omitempty"` // absent: none was forwarded whole
 	// longer ones were not; else the buffer may be greater
 	Limited bool `json:"limited"`
-	// Rate is how fast they were really sent, in packets per second: the greatest load, or what the tester
+	// Rate counts the packets that were really sent per second: the greatest load, or what the tester
 	// reached.
 	Rate float64 `json:"rate_pps,omitempty"`
 	// BufferSeconds is frames ÷ Rate; CorrectedSeconds leaves out what was forwarded meanwhile: × (1 -
@@ -294,7 +294,8 @@ type TrialView struct {
 	Caveats   []record.Caveat      `json:"caveats,omitempty"`
 }
 
-// Series is what charts of one trial need. Times are seconds since the window's start; a null has no value.
+// Series holds the data of one trial's charts. Times are seconds since the window's start; a null has no
+// value.
 type Series struct {
 	T       []float64             `json:"t_s"`
 	Goodput []float64             `json:"goodput_bps,omitempty"`
@@ -314,7 +315,7 @@ type RTTPoint struct {
 // left out at the end.
 var QuantileLevels = []float64{0, .01, .05, .1, .25, .5, .75, .9, .95, .99, .999, .9999}
 
-// Observing is what watching cost, by the program's own accounting: the median of each source's reads,
+// Observing holds the cost of watching, by the program's own accounting: the median of each source's reads,
 // times their number. The thread time that the kernel charged also holds interrupts served and time stolen
 // by a hypervisor while a sampler happened to run; ChargedRatio is that larger figure.
 type Observing struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// work is what rates are of that compare: one kind of load, or what one library does with ciphers, hashes or
-// keys.
+// work identifies rates that can be compared: one kind of load, or what one library does with ciphers,
+// hashes or keys.
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
@@ -35,24 +35,15 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
-// observe gives the rate of each cell of one work by block, and the names of the factors in the order of
-// people; a repeated trial counts once, with its last. A cell without a value is left out.
-func observe(d *Document, w work) (out []model.Observation, names []string) {
-	byCell := map[string]map[int]float64{}
-	for _, t := range d.Trials {
-		v, ok := t.Metrics[cmp.Or(w.metric, metrics.Goodput)]
-		if row := (record.Row{Kind: t.Kind}); !ok || !row.OfCell() || workOf(t.Factors) != w {
-			continue
-		}
-		key := t.Factors.Key()
-		if byCell[key] == nil {
-			byCell[key] = map[int]float64{}
-		}
-		byCell[key][t.Block] = v
-	}
+// observe returns the rate of each cell of one work by block, out of the document's values, and the names of
+// the factors in the order of people. A cell without a value is left out.
+func observe(d *Document, values map[string]map[string]map[int]float64, w work) (out []model.Observation,
+	names []string) {
+	metric := cmp.Or(w.metric, metrics.Goodput)
 	all := record.Factors{}
 	for _, c := range d.Cells { // in the order of the design
-		if byBlock := byCell[c.Factors.Key()]; byBlock != nil {
+		byBlock := values[c.Factors.Key()][metric]
+		if byBlock != nil && workOf(c.Factors) == w {
 			out = append(out, model.Observation{Levels: c.Factors, ByBlock: byBlock})
 			maps.Copy(all, c.Factors)
 		}
@@ -62,8 +53,8 @@ func observe(d *Document, w work) (out []model.Observation, names []string) {
 	return out, names
 }
 
-// EffectsOf are those of the factors of a run that every reading of it computes; nil where fewer than two can
-// be told.
+// EffectsOf returns the effects that every reading of a run computes; nil where fewer than two factors have
+// any.
 func EffectsOf(d *Document) *model.Effects {
 	const mostContrasts = 200_000 // two levels, or two by two, in each cell
 	if e := Effects(d, mostContrasts); e.Several() {
@@ -72,10 +63,11 @@ func EffectsOf(d *Document) *model.Effects {
 	return nil
 }
 
-// Effects are those of the factors of a run on what each kind of load carried, and on what its ciphers did,
-// where there are not more contrasts than the bound.
+// Effects returns the effects of a run's factors on what each kind of load carried, and on what its ciphers
+// did, where there are not more contrasts than the bound.
 func Effects(d *Document, bound int) model.Effects {
 	all := model.FindEffects(nil, nil)
+	values := numbers(d)
 	var seen []work
 	for _, c := range d.Cells {
 		w := workOf(c.Factors)
@@ -83,7 +75,7 @@ func Effects(d *Document, bound int) model.Effects {
 			continue
 		}
 		seen = append(seen, w)
-		observations, names := observe(d, w)
+		observations, names := observe(d, values, w)
 		if contrasts(observations, names) <= bound {
 			add(&all, w, factor.Sends(c.Factors), model.FindEffects(observations, names))
 		}
@@ -124,8 +116,8 @@ func contrasts(observations []model.Observation, names []string) int {
 	return n * len(observations)
 }
 
-// PublishedEffects are those of the factors of one study: on the rates of TCP, on those of UDP, and on the
-// speeds of ciphers by their purpose.
+// PublishedEffects returns the effects of the factors of one study: on the rates of TCP, on those of UDP,
+// and on the speeds of ciphers by their purpose.
 func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
 	results := func(protocol string) model.Effects {
 		return model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: source,

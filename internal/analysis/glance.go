@@ -12,20 +12,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Glance is what a node does just now, whatever traffic flows there. What was not sampled is absent.
+// Glance shows what a node does just now, whatever traffic flows there. What was not sampled is absent.
 type Glance struct {
 	Node    string         `json:"node"`
 	Seconds float64        `json:"seconds"` // that it is about
 	Cores   []CoreGlance   `json:"cores"`
 	Devices []DeviceGlance `json:"devices"` // through which packets went
-	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of the
+	// ClockHz comes from the fastest policy of cores, TemperatureC from the hottest sensor, PowerW from the
 	// source of power that a trial goes by.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
-	// ObservingRatio is what observing costs, of one core; nil where the machine does not tell.
+	// ObservingRatio is the cost of observing, as a share of one core; nil where the machine does not report
+	// it.
 	ObservingRatio *float64 `json:"observing_ratio,omitempty"`
-	// Candidate is what may hold traffic back there; nil: nothing that the node tells of itself.
+	// Candidate names what may hold traffic back there; nil: nothing that the node's own samples show.
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 
@@ -91,7 +92,7 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	return g
 }
 
-// devices are those through which packets went, the busiest first.
+// devices lists the devices through which packets went, the busiest first.
 func (g *Glance) devices(data record.NodeData, from, to int64) {
 	of := map[string]*DeviceGlance{}
 	add := func(probe, stem string, scale float64, into func(*DeviceGlance) *float64) {
@@ -146,7 +147,7 @@ func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to
 		Factors: record.Factors{"topology": top.Name, "protocol": "tcp"}},
 		Window:  record.Window{Begin: from, Start: from, End: to, Stop: to},
 		Traffic: &record.Traffic{}, Nodes: map[string]record.NodeData{node.Name: data}}
-	o := Observe(run, validity.Judge(run, []record.Trial{t})[0])
+	o := Observe(run, validity.Judge(run, &t))
 	judged := slices.DeleteFunc(diagnosis.Examine(o), func(j diagnosis.Judgement) bool {
 		return !slices.Contains(ofNode, j.Class)
 	})

@@ -15,11 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Carriage is what relating an import to a run takes of the run's trials, which are added one by one: those
-// of a run of a day are many and long.
+// Carriage relates an import to a run by what the run's trials carried. They are added one by one: those of
+// a run of a day are many and long.
 type Carriage struct{ trials []carried }
 
-// carried is what one trial's flows carried, and when it was, by the controller's clock.
+// carried holds what one trial's flows carried, and its time by the controller's clock.
 type carried struct {
 	origin, ended int64
 	started       time.Time
@@ -31,7 +31,7 @@ func (c *Carriage) Add(t record.Trial) {
 	c.trials = append(c.trials, carried{t.Origin, t.Ended, t.Started, carriedIn(t)})
 }
 
-// Trials is how many were added.
+// Trials returns how many were added.
 func (c *Carriage) Trials() int { return len(c.trials) }
 
 // Wall is the controller's wall clock (Unix time, ns) when its monotonic one was 0; 0 = no trial tells.
@@ -96,13 +96,13 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 	}
 }
 
-// thinRows is how many samples of a source a trial has at least, of those that there are, where an import
+// thinRows is the smallest number of samples of a source that a trial keeps, if it has them, where an import
 // is thinned.
 const thinRows = 32
 
 func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
 
-// ClocksAgree is how far the wall clock of a machine, whose own record of a run is imported, may be off.
+// ClocksAgree bounds the error of the wall clock of a machine whose own record of a run is imported.
 const ClocksAgree = 2 * time.Minute
 
 // AheadWords says how far a clock is ahead of the run's, in ns.
@@ -187,31 +187,28 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 	return out
 }
 
-// withImports gives each trial what was seen elsewhere while it ran. The trials handed in stay as they are.
-func withImports(run *record.Run, trials []record.Trial) []record.Trial {
+// withImports adds to a trial what was seen elsewhere while it ran. What the trial refers to stays as it is.
+func withImports(run *record.Run, t record.Trial) record.Trial {
 	if len(run.Imports) == 0 {
-		return trials
+		return t
 	}
-	trials = slices.Clone(trials)
-	for i := range trials {
-		t := &trials[i]
-		if t.Nodes = maps.Clone(t.Nodes); t.Nodes == nil { // without telemetry of its own
-			t.Nodes = map[string]record.NodeData{}
-		}
-		for _, im := range run.Imports {
-			if d, ok := during(im, t.Origin, t.Ended); ok {
-				t.Nodes[im.Node] = d
-				t.Caveats = slices.DeleteFunc(slices.Clone(t.Caveats), func(c record.Caveat) bool {
-					return c.Kind == "router-not-watched" && strings.HasPrefix(c.Text, im.Node+" ")
-				})
-			}
+	t.Nodes = maps.Clone(t.Nodes)
+	if t.Nodes == nil { // without telemetry of its own
+		t.Nodes = map[string]record.NodeData{}
+	}
+	for _, im := range run.Imports {
+		if d, ok := during(im, t.Origin, t.Ended); ok {
+			t.Nodes[im.Node] = d
+			t.Caveats = slices.DeleteFunc(slices.Clone(t.Caveats), func(c record.Caveat) bool {
+				return c.Kind == "router-not-watched" && strings.HasPrefix(c.Text, im.Node+" ")
+			})
 		}
 	}
-	return trials
+	return t
 }
 
-// during is what of an import lies between two times, with the samples next to them; ok is false where none
-// does.
+// during cuts out of an import what lies between two times, with the samples next to them; ok is false where
+// none does.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	d.Clock = record.Clock{OffsetBefore: im.Offset, BoundBefore: im.Bound, OffsetAfter: im.Offset,
 		BoundAfter: im.Bound}
@@ -263,7 +260,7 @@ func merged(environments []record.Environment) []record.Environment {
 	return out
 }
 
-// Covered is how many trials an import has samples of.
+// Covered counts the trials that an import has samples of.
 func (c *Carriage) Covered(im record.Import) int {
 	n := 0
 	for _, t := range c.trials {

@@ -15,7 +15,7 @@ import (
 
 // Brief returns the numbers of one finished trial and the cause found in it, for the live view.
 func Brief(run *record.Run, t record.Trial) (e record.Event) {
-	j := validity.Judge(run, []record.Trial{t})[0]
+	j := validity.Judge(run, &t)
 	if t.Status == record.TrialOK {
 		e.Rate = j.Metrics.Values[metrics.Goodput]
 		e.PPS = j.Metrics.Values[metrics.PacketRate]

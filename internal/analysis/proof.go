@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// proofOf is what the run of an experiment says of the finding; nil of every other run.
+// proofOf returns the outcome of an experiment's run for its finding; nil for every other run.
 func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	e := run.Design.Experiment
 	if e == nil {
@@ -63,7 +63,7 @@ var ofTraffic = []string{record.PhaseVerify, record.PhaseWarmup, record.PhaseWin
 // TestsOf are the experiments that put a class to the test, whether it was found or not, in the cell of a
 // trial; none of a trial without a load that was measured.
 func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experiment {
-	j := validity.Judge(run, []record.Trial{t})[0]
+	j := validity.Judge(run, &t)
 	if !diagnosable(j) {
 		return nil
 	}

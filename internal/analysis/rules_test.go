@@ -143,7 +143,7 @@ func observed(t *testing.T, x example) *diagnosis.Observation {
 	if x.scene != nil {
 		x.scene(&r.Run, &r.Trial)
 	}
-	return Observe(&r.Run, validity.Judge(&r.Run, []record.Trial{r.Trial})[0])
+	return Observe(&r.Run, validity.Judge(&r.Run, &r.Trial))
 }
 
 func stored(t *testing.T, x example) (r onRecord) {

@@ -198,7 +198,7 @@ func runWords(c *RunComparison) []string {
 	return append(out, causeWords(c))
 }
 
-// verdictCount is how often each verdict was given on some metrics.
+// verdictCount counts the verdicts on some metrics.
 type verdictCount struct {
 	metrics []string
 	counts  string
@@ -423,7 +423,7 @@ func keys[V any](all ...map[string]V) []string {
 	return slices.Compact(names)
 }
 
-// verified is what of the content a plan has checked, in its words.
+// verified words which content a plan checks.
 func verified(m record.Measure) string {
 	if m.VerifyAll {
 		return "all"

@@ -120,7 +120,7 @@ func (r *reading) search() (*SearchView, *validity.Judged) {
 	return s, stands
 }
 
-// testersAt is what the tester did to the trials at a load that missed too many: the share of the missing
+// testersAt returns the tester's part in the trials at a load that missed too many: the share of the missing
 // frames that were never sent, and in how many of them its own bursts overfilled a policer's bucket.
 func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64

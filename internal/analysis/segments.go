@@ -21,7 +21,7 @@ type Segment struct {
 	// Median round trips from the near end to its end: medians of the trials'.
 	IdleNs   float64 `json:"idle_ns"`
 	LoadedNs float64 `json:"loaded_ns"`
-	// AddedNs is by how much more the load delays the round trip to its end than that to the end of the one
+	// AddedNs is the delay that the load adds to the round trip to its end, less that to the end of the one
 	// before; it is negative where a router took longer to answer than to forward.
 	AddedNs float64 `json:"added_ns"`
 }
@@ -29,7 +29,7 @@ type Segment struct {
 // leastProbes are the answers from which a median is told of a hop.
 const leastProbes = 5
 
-// segments are those of a cell whose hops were probed, idle and loaded.
+// segments returns the segments of a cell whose hops were probed, idle and loaded.
 func (g *group) segments(good []*validity.Judged) (out []Segment) {
 	idle, loaded := map[string][]float64{}, map[string][]float64{}
 	number := map[string]int{}
@@ -72,7 +72,7 @@ func (g *group) segments(good []*validity.Judged) (out []Segment) {
 	return out
 }
 
-// leastAdded is what a load must add for its segments to be told.
+// leastAdded is the smallest added delay, in ns, whose segments are reported.
 const leastAdded = 1e6
 
 // addSegments says where the load adds latency.

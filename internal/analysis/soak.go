@@ -24,8 +24,7 @@ const (
 	leakEntries = 100              // tracked connections, over the whole soak
 )
 
-// Soak is what a load of hours has done to a cell: its windows in the order in which they ran, one trial
-// each.
+// Soak describes a cell under a load of hours: its windows in the order in which they ran, one trial each.
 type Soak struct {
 	Factors   record.Factors `json:"factors"`
 	Label     string         `json:"label"`
@@ -41,7 +40,7 @@ type Soak struct {
 	Missing      []string `json:"missing,omitempty"` // what could not be watched, with the reason
 }
 
-// Trend is how one quantity went over a soak (Theil and Sen's slope).
+// Trend describes one quantity over a soak (Theil and Sen's slope).
 type Trend struct {
 	Of      string  `json:"of"` // "goodput_bps", "host memory in use" …
 	Kind    string  `json:"kind"`
@@ -134,7 +133,7 @@ func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
 // noSuchProbe is the reason of a node that does not read memory: it has the host's, which is watched there.
 const noSuchProbe = "probe memory did not run"
 
-// memoryUse is what a node's programs used in a window, or why that is not known.
+// memoryUse holds what a node's programs used in a window, or why that is unknown.
 type memoryUse struct {
 	bytes   float64
 	missing string

@@ -116,7 +116,7 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Judged,
 	return out
 }
 
-// sentRate is how fast packets were really sent, of the busiest direction.
+// sentRate returns the rate at which packets were really sent, of the busiest direction.
 func sentRate(t *record.Traffic) float64 {
 	if t == nil {
 		return 0
@@ -188,7 +188,7 @@ func mixed(run *record.Run) bool {
 		func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })
 }
 
-// deviations are those from RFC 2544 that the method has; a strict run has only those that no setting
+// deviations lists where the method deviates from RFC 2544; a strict run has only those that no setting
 // removes.
 func deviations(run *record.Run) []string {
 	m := run.Design.Method

@@ -66,12 +66,11 @@ func fastest(d *Document) []string {
 	return out
 }
 
-// most is the first cell whose median of a metric is the greatest, of those wanted, nil for all; nil without
-// one.
-func (d *Document) most(metric string, want func(record.Factors) bool) (best *Cell, v statistics.Value) {
+// most returns the first cell whose median of a metric is the greatest, nil if none has the metric.
+func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
 	for i := range d.Cells {
 		x, ok := d.Cells[i].Metrics[metric]
-		if ok && (want == nil || want(d.Cells[i].Factors)) && (best == nil || x.Median > v.Median) {
+		if ok && (best == nil || x.Median > v.Median) {
 			best, v = &d.Cells[i], x
 		}
 	}
@@ -114,7 +113,7 @@ func tunnelCost(d *Document) []string {
 
 // smallPackets names the highest packet rate.
 func smallPackets(d *Document) []string {
-	best, v := d.most(metrics.PacketRate, nil)
+	best, v := d.most(metrics.PacketRate)
 	if best == nil {
 		return nil
 	}
@@ -132,7 +131,7 @@ func smallPackets(d *Document) []string {
 
 // latencyWords says how far load raises the round trip: of the cell in which it does so most.
 func latencyWords(d *Document) []string {
-	worst, added := d.most(metrics.RTTAdded, nil)
+	worst, added := d.most(metrics.RTTAdded)
 	if worst == nil {
 		return nil
 	}
@@ -279,25 +278,26 @@ func (g *group) addFindings() {
 // fastestCells are, of each kind of tunnel, the TCP cell with the highest goodput; without any, the UDP cell
 // with the most packets.
 func (d *Document) fastestCells() []*Cell {
-	var kinds []string
 	var out []*Cell
+	at := map[string]int{} // kind → index of its best
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		kind := factor.Tunnel.Of(c.Factors)
-		if _, ok := c.Metrics[metrics.Goodput]; !ok || factor.Protocol.Is(c.Factors, factor.UDP) ||
-			slices.Contains(kinds, kind) {
+		v, ok := c.Metrics[metrics.Goodput]
+		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
-		kinds = append(kinds, kind)
-		best, _ := d.most(metrics.Goodput, func(f record.Factors) bool {
-			return factor.Tunnel.Of(f) == kind && !factor.Protocol.Is(f, factor.UDP)
-		})
-		out = append(out, best)
-	}
-	if len(out) == 0 {
-		if best, _ := d.most(metrics.PacketRate, nil); best != nil {
-			out = append(out, best)
+		kind := factor.Tunnel.Of(c.Factors)
+		k, seen := at[kind]
+		switch {
+		case !seen:
+			at[kind] = len(out)
+			out = append(out, c)
+		case v.Median > out[k].Metrics[metrics.Goodput].Median:
+			out[k] = c
 		}
+	}
+	if best, _ := d.most(metrics.PacketRate); best != nil && len(out) == 0 {
+		out = append(out, best)
 	}
 	return out
 }

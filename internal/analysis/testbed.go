@@ -25,15 +25,15 @@ func (n SeriesName) words() string {
 	return strings.TrimPrefix(n.Label+"/"+n.Stem, "/") + " on " + n.Node
 }
 
-// Sampled is what a series held in the window of one trial: of a level its smallest and its largest reading,
-// of a counter its rate per second.
+// Sampled sums up a series in the window of one trial: of a level its smallest and its largest reading, of a
+// counter its rate per second.
 type Sampled struct {
 	Low, High float64
 	Counter   bool
 	Unit      string
 }
 
-// TrialSamples are those of a trial's nodes.
+// TrialSamples holds what a trial's nodes were sampled for.
 type TrialSamples struct {
 	Cell   string // key of its factors
 	Rate   float64
@@ -89,8 +89,8 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is how far a series that moves by itself must differ to be shown: less is no news beside results
-// that differ.
+// otherwise is the factor by which a series that moves by itself must differ to be shown: less is no news
+// beside results that differ.
 const otherwise = 1.5
 
 // sampledChanges compares what the nodes were sampled for in the cells that both runs have: settings by their

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Verdict is what was found of one cell, or of several of which the same was found.
+// Verdict holds the finding of one cell, or of several with the same finding.
 type Verdict struct {
 	Class      string           `json:"class"`
 	Text       string           `json:"text"` // one sentence; the class's label where those of the cells differ

@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Way is what was found out about the path between two machines over a version of IP.
+// Way describes the path between two machines over a version of IP.
 type Way struct {
 	IP   int    `json:"ip"`
 	Near string `json:"near"` // its own address
 	Far  string `json:"far"`  // where the near end finds it
-	// Hops is how many routers forward a packet; absent where that is not known.
+	// Hops counts the routers that forward a packet; absent where that is unknown.
 	Hops    *int     `json:"hops,omitempty"`
 	Routers []string `json:"routers,omitempty"` // nearest first; "?" does not name itself
 	// NAT says whose address is translated on the way: "near", "far", "near far" or "none"; absent where it

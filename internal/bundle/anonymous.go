@@ -21,10 +21,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// conditions are those that a bundle may state.
+// conditions lists the conditions that a bundle may state.
 var conditions = [...]string{"lab", "ambient", "watts", record.LinkCondition}
 
-// facts are those of a node that a bundle may state.
+// facts lists the facts of a node that a bundle may state.
 var facts = [...]string{"cpu_model", "cpu_cores", "cpu_threads", "cpu_smt", "cores", "machine", "product",
 	"board", "os", "distribution", "distribution_release", "kernel", "governor", "hypervisor", "timer_hz",
 	"irq_time_accounting"}
@@ -34,7 +34,7 @@ const ownPlan = "own plan"
 
 const hostWords = "the name of a host or file"
 
-// identities are what tells of the author of a text, by its form.
+// identities matches the forms of what identifies an author.
 var identities = [...]struct {
 	form  *regexp.Regexp
 	words string
@@ -87,8 +87,8 @@ var (
 	release     = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 )
 
-// anonymous is what of a document is given away. It is built anew, field by field: what is not named here is
-// left out, and so is every word of a sentence that this program does not have itself.
+// anonymous returns the part of a document that is given away. It is built anew, field by field: what is not
+// named here is left out, and so is every word of a sentence that this program does not have itself.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
 	head := analysis.RunHead{ID: runForm.FindString(run.ID), Started: run.Started.UTC().Truncate(time.Second),
@@ -252,7 +252,7 @@ var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", 
 	"filter_rules", "flows_per_s", "flows_offloaded", "core_throttles", "UdpRcvbufErrors", "IpFragFails",
 	"IpFragCreates"}
 
-// mostFigures is how many numbers of one cause or reason are given away.
+// mostFigures bounds the numbers of one cause or reason that are given away.
 const mostFigures = 8
 
 // figures are the numbers of facts, without the part of the node and the words of the run: those of declared

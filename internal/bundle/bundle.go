@@ -42,7 +42,7 @@ type Bundle struct {
 	Firmware   string            `json:"firmware,omitempty"`
 	Note       string            `json:"note,omitempty"`
 	Conditions map[string]string `json:"conditions"` // lab, and of the plan's ambient, link and watts
-	// Document is that of the run, as show --json prints it, with the fields that are listed below.
+	// Document is the run's document as show --json prints it, with the fields that are listed below.
 	Document *analysis.Document `json:"document"`
 }
 
@@ -422,7 +422,7 @@ func (b *Bundle) about() string {
 	return words
 }
 
-// condition is what a result was measured under beyond its own levels: those of other factors, a lab in
+// condition words what a result was measured under beyond its own levels: those of other factors, a lab in
 // place of the device, the firmware.
 func (b *Bundle) condition(own Own) string {
 	words := unusual(b.Document.Catalogue, own.Cell.Factors)
@@ -449,7 +449,7 @@ func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
 	return words
 }
 
-// device is what the run tells of the device itself.
+// device describes the device as far as the run knows it.
 func (b *Bundle) device(source string) catalogue.Device {
 	d := catalogue.Device{Name: b.Device, OS: b.Firmware, Source: source, Note: b.Note}
 	for _, e := range b.Document.Environment {

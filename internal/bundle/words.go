@@ -15,7 +15,7 @@ import (
 // left stands for the words of a caveat that are not given away.
 const left = "…"
 
-// maxSpoken is how many bytes of a caveat's text are given away.
+// maxSpoken bounds the bytes of a caveat's text that are given away.
 const maxSpoken = 400
 
 // ownWords are words of caveats, of labs' notes and of plans' cuts that stand in no declaration.
@@ -75,7 +75,8 @@ func vocabulary(c *factor.Catalogue) map[string]bool {
 	return words
 }
 
-// spoken is what of a text is given away: numbers with their units, trials, and words of the vocabulary.
+// spoken returns the part of a text that is given away: numbers with their units, trials, and words of the
+// vocabulary.
 func spoken(text string, known map[string]bool) string {
 	var out []string
 	for word := range strings.FieldsSeq(text[:min(len(text), maxSpoken)]) {

@@ -121,7 +121,7 @@ func (r Result) How() string {
 	return cmp.Or(words, "not stated")
 }
 
-// Conditions are those that are neither traffic nor tunnel, in words: "2026, up, queue cake, clock 1400".
+// Conditions words the conditions that are neither traffic nor tunnel: "2026, up, queue cake, clock 1400".
 func (r Result) Conditions() string {
 	var words []string
 	for _, w := range [...]struct{ name, value string }{{"", r.Measured}, {"", r.Direction},
@@ -133,7 +133,7 @@ func (r Result) Conditions() string {
 	return strings.Join(words, ", ")
 }
 
-// Speed is how fast one core does an algorithm.
+// Speed holds the speed of an algorithm on one core.
 type Speed struct {
 	Source    string   `json:"source"`
 	Device    string   `json:"device"`
@@ -156,7 +156,7 @@ func (s Speed) Text() string {
 	return unit.Significant(*s.Value, 4) + " op/s"
 }
 
-// Power is what a device draws, in watts.
+// Power holds the power that a device draws, in watts.
 type Power struct {
 	Source string   `json:"source"`
 	Device string   `json:"device"`
@@ -396,25 +396,25 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice is whether a row is of the device that is meant: "Turris Omnia (2021)" is of that and of "Turris
-// Omnia", whatever the case of the letters.
+// IsDevice reports whether a row is of the device that is meant: "Turris Omnia (2021)" is of that and of
+// "Turris Omnia", whatever the case of the letters.
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
 }
 
-// PowersOf are those of a device.
+// PowersOf returns the powers of a device.
 func (c *Catalogue) PowersOf(device string) []Power {
 	return slices.DeleteFunc(slices.Clone(c.Powers), func(p Power) bool {
 		return !IsDevice(p.Device, device)
 	})
 }
 
-// SpeedsOf are those of a device.
+// SpeedsOf returns the speeds of a device.
 func (c *Catalogue) SpeedsOf(device string) []Speed {
 	return slices.DeleteFunc(slices.Clone(c.Speeds), func(s Speed) bool { return s.Device != device })
 }
 
-// Names are those of everything that has a result or is a device.
+// Names lists everything that has a result or is a device.
 func (c *Catalogue) Names() []string {
 	var names []string
 	for _, d := range c.Devices {

@@ -86,7 +86,7 @@ const (
 	Small     = 1024
 )
 
-// Unit is that of a cell's rate.
+// Unit returns the unit of a cell's rate.
 func (c Cell) Unit() string {
 	if c.Block > 0 {
 		return "B/s"

@@ -29,10 +29,10 @@ const (
 	MaxThreads = 1024
 )
 
-// Libraries are those that may do the work, the default first.
+// Libraries lists the libraries that may do the work, the default first.
 func Libraries() []string { return []string{OpenSSL, Go, Kernel} }
 
-// Names are those of the algorithms, in the order shown.
+// Names lists the algorithms' names, in the order shown.
 func Names() (names []string) {
 	for _, a := range Algorithms() {
 		names = append(names, a.Name)
@@ -40,7 +40,7 @@ func Names() (names []string) {
 	return names
 }
 
-// nodeForm is that of a node's name.
+// nodeForm matches a node's name.
 var nodeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 // Factors declares what a cell of engine cipher says, in labs of these shapes.
@@ -147,7 +147,7 @@ func modeConflict(c factor.Cell) string {
 	return ""
 }
 
-// CellOf is what a cell of a plan measures on a node that has so many CPUs.
+// CellOf returns what a cell of a plan measures on a node that has so many CPUs.
 func CellOf(f factor.Cell, cpus int) Cell {
 	c := Cell{Library: LibraryFactor.Of(f), Algorithm: AlgorithmFactor.Of(f),
 		Operation: OperationFactor.Of(f), Mode: ModeFactor.Of(f), Block: BlockFactor.Number(f),

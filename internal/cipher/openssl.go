@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Command is how openssl measures a cell for so many seconds. -elapsed has it divide by time instead of its
-// own CPU time, -mr say so for machines.
+// Command returns the arguments with which openssl measures a cell for so many seconds. -elapsed has it
+// divide by time instead of its own CPU time, -mr say so for machines.
 func (c Cell) Command(seconds int) []string {
 	args := []string{"speed", "-mr", "-elapsed", "-seconds", strconv.Itoa(seconds)}
 	if c.Threads > 1 {
@@ -41,7 +41,7 @@ func (c Cell) Together() []string {
 	return []string{c.Operation}
 }
 
-// Parts is of how many measurements, one after the other, that of a cell is: openssl measures signing and
+// Parts counts the measurements, one after the other, that a cell takes: openssl measures signing and
 // verifying by one command.
 func (c Cell) Parts() int {
 	if c.Library == OpenSSL {
@@ -50,8 +50,8 @@ func (c Cell) Parts() int {
 	return 1
 }
 
-// Speed is what openssl speed -mr prints: bytes per second by the size of blocks, and operations per second
-// of what has none.
+// Speed holds the output of openssl speed -mr: bytes per second by the size of blocks, and operations per
+// second of what has none.
 type Speed struct {
 	Bytes map[int]float64
 	Ops   []float64 // of signatures: signing and verifying

@@ -66,7 +66,7 @@ type Campaign struct {
 	Brief func(run *record.Run, t record.Trial) record.Event
 	// Install has the user put a firmware on the router, and returns once that is done; nil: nobody can.
 	Install func(ctx context.Context, level string) error
-	// InstallWait is how long the router may then take to tell its new version; 0 = 5 min.
+	// InstallWait bounds the time until the router then reports its new version; 0 = 5 min.
 	InstallWait time.Duration
 	// Learnt stores what was learnt of the run since its head was stored; nil: nobody does.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
@@ -134,7 +134,7 @@ type bench struct {
 	ciphers map[string]*cipherNode // by name
 }
 
-// Kinds are those of the traffic that the cells offer which Prepare did not skip.
+// Kinds lists the kinds of traffic of the cells that Prepare did not skip.
 func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
@@ -178,7 +178,7 @@ func (c *Campaign) tell(e record.Event) {
 	}
 }
 
-// bootNotice is how long a lab may take to come up until that is told.
+// bootNotice is the time after which a lab that still comes up is reported.
 const bootNotice = time.Second
 
 // bench brings up the lab of a cell with its watch, once.
@@ -295,7 +295,7 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	return len(done), c.pending(done)
 }
 
-// Ahead is how many rows the campaign has, with those that Done holds and without those that Prepare
+// Ahead returns how many rows the campaign has, with those that Done holds and without those that Prepare
 // skipped, how many of them are left, and how long these take.
 func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	done, rows := c.outset()
@@ -376,7 +376,7 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
-// stallTries is how often a row is tried of which an end, whose machine was stalled, counted nothing of
+// stallTries bounds the attempts at a row of which an end, whose machine was stalled, counted nothing of
 // use. What fails otherwise is likely to fail again.
 const stallTries = 3
 

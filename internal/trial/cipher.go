@@ -75,7 +75,7 @@ func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err er
 	return nil
 }
 
-// version is which one of a library the node has. One that it has not is host.ErrUnsupported.
+// version returns the version of a library on the node; host.ErrUnsupported if it has none.
 func (n *cipherNode) version(ctx context.Context, library string) (string, error) {
 	if v, known := n.versions[library]; known {
 		return v, nil
@@ -164,7 +164,7 @@ func cannot(err error) bool {
 	return errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb)
 }
 
-// ciphersOf is what is known of a node's ciphers in the lab of a bench, found out once.
+// ciphersOf returns what is known about a node's ciphers in the lab of a bench, found out once.
 func (b *bench) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
 	if n := b.ciphers[name]; n != nil {
 		return n, n.reach(ctx, b.lab, name)

@@ -18,11 +18,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conformWatch is how long Conform samples a router.
+// conformWatch is the time for which Conform samples a router.
 const conformWatch = 3 * time.Second
 
-// Conformance is what a router was found to do: what it is, and each thing that was tried for real. It holds
-// no address, no name of a host and no key.
+// Conformance describes a router as found: what it is, and each thing that was tried for real. It holds no
+// address, no name of a host and no key.
 type Conformance struct {
 	Format  string            `json:"format"` // record.Format
 	Driven  string            `json:"driven"` // by the agent, or by which driver
@@ -32,7 +32,7 @@ type Conformance struct {
 	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
 	// NotSampled says of a probe why there is nothing of it.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
-	// Outputs are what the driver's commands that read printed, each once.
+	// Outputs holds what the driver's reading commands printed, each once.
 	Outputs []Output `json:"outputs,omitempty"`
 
 	of     *lab.Node
@@ -40,7 +40,7 @@ type Conformance struct {
 	kept   int    // bytes of the outputs
 }
 
-// Output is what a command printed that a driver ran on a router to read something.
+// Output holds what a reading command of a driver printed on a router.
 type Output struct {
 	For     string   `json:"for"`     // as Capability.Name, or "facts"
 	Command []string `json:"command"` // its words, each cut where it is a long script

@@ -26,7 +26,7 @@ const (
 	checkPort = 20990
 )
 
-// demand is what a row asks of a lab: plain data, computed from its factors.
+// demand holds what a row asks of a lab: plain data, computed from its factors.
 type demand struct {
 	topology    string
 	tunnel      lab.TunnelSpec
@@ -171,7 +171,7 @@ func statedRate(f record.Factors) (float64, error) {
 // wholeSeconds rounds up, so that the conductor's window is the engine's.
 func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
-// SettingsOf are those that the factors of a cell ask of a lab.
+// SettingsOf returns the settings that the factors of a cell ask of a lab.
 func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, error) {
 	settings, _, err := place(cell, t, c)
 	return settings, err

@@ -98,7 +98,7 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	return out, nil
 }
 
-// targetOf is where a knob's setting is made, unless its factor is placed.
+// targetOf returns where a knob's setting is made, unless its factor is placed.
 func targetOf(name string) factor.Target {
 	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == name })
 	if i < 0 { // a member of a family
@@ -107,7 +107,7 @@ func targetOf(name string) factor.Target {
 	return knob.All()[i].Factor().Target
 }
 
-// Timer is how well this machine keeps the latency probe's schedule.
+// Timer describes how well this machine keeps the latency probe's schedule.
 type Timer struct {
 	Stamps    string `json:"stamps"` // kernel or user
 	Probes    int    `json:"probes"`

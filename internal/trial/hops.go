@@ -86,7 +86,7 @@ func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struc
 	}
 }
 
-// hop is that of a trial with this number, made if there is none.
+// hop returns the hop of a trial with this number, made if there is none.
 func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	i := slices.IndexFunc(a.t.Hops, func(h *record.Hop) bool { return h.Number == number })
 	if i < 0 {

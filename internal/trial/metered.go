@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
-// meterWait is how long the first reading of the run's power meter is waited for.
+// meterWait bounds the wait for the first reading of the run's power meter.
 const meterWait = 3 * time.Second
 
 // startMeter reads the run's power meter until stop is called, if it has one to be read. Without a reading

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// rowOverhead is what setting up and collecting a row is taken for until some have been run.
+// rowOverhead is the assumed time to set up and collect a row until some have been run.
 const rowOverhead = 400 * time.Millisecond
 
 // pace estimates the time left. Rows of a kind take about as long as those before them, and as the plan
@@ -45,7 +45,7 @@ func (p *pace) end() {
 	p.rows = p.rows[1:]
 }
 
-// each is how long a row takes.
+// each returns how long a row takes.
 func (p *pace) each(r record.Row) time.Duration {
 	const trusted = 2 // rows, for as many of which the plan's own estimate counts
 	of := p.seen[p.kindOf(r)]

@@ -19,14 +19,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// discoveredPath is what was found out about the path between two machines over one version of IP, of which
-// nothing is known beforehand.
+// discoveredPath describes the path between two machines over one version of IP, of which nothing is known
+// beforehand.
 type discoveredPath struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"
 	why    map[string]string // protocol → why neither can
 	mtu    int               // 0: not known
 	route  *agent.FoundRoute // nil: it could not be looked for
-	// hears is where the far end's datagrams come from, where it opens and a translation does not hide it.
+	// hears is the address that the far end's datagrams come from, where it opens and a translation does not
+	// hide it.
 	hears  netip.Addr
 	ends   [2]lab.Meeting
 	device [2]string // of the ends that leads to the other; "" = not known
@@ -240,7 +241,7 @@ const (
 	largest6    = 65535 + 40 // RFC 8200, behind it
 )
 
-// discoverTries is how often a size is tried: a packet may be lost.
+// discoverTries bounds the attempts at a size: a packet may be lost.
 const discoverTries = 3
 
 // discoverMTU finds the largest packet that makes the round trip.

@@ -161,7 +161,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	return c.noNATOff(ctx, cell)
 }
 
-// tunnelHint is what would make a tunnel possible. Where routers have kernels of their own, which may have
+// tunnelHint says what would make a tunnel possible. Where routers have kernels of their own, which may have
 // what this machine's lacks, those topologies do whose tunnels end on routers.
 func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	own := func(node string) bool {
@@ -259,8 +259,8 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 	return nil
 }
 
-// kernelOf is what a node is, with the first node before it whose kernel it has. Only a machine is asked: the
-// nodes of this one have its kernel, or are guests.
+// kernelOf returns the facts of a node, with the first node before it whose kernel it has. Only a machine is
+// asked: the nodes of this one have its kernel, or are guests.
 func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	facts := n.Describe()
 	boot := ""
@@ -287,7 +287,7 @@ func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	return facts
 }
 
-// benchesOf are those of a topology, in the order of the cells.
+// benchesOf returns the benches of a topology, in the order of the cells.
 func (c *Campaign) benchesOf(topology string) (out []*bench) {
 	for _, cell := range c.Plan.Cells() {
 		b := c.benches[placeOf(cell)]

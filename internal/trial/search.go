@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxSearchFailures is how many trials of a search may fail in a row before it is given up.
+// maxSearchFailures bounds the trials of a search that fail in a row before it is given up.
 const maxSearchFailures = 3
 
 // search runs trials of a row until the search that the design asks for has ended. What follows is decided

@@ -386,7 +386,7 @@ func (c *Campaign) engine(name string) traffic.Engine {
 	return nil
 }
 
-// lead is how far ahead of the start the timeline is fixed: enough for a message to reach every node.
+// lead is the time from fixing the timeline to its start: enough for a message to reach every node.
 const lead = 15 * time.Millisecond
 
 // drain bounds what is on its way when the window ends: a packet that comes later is lost. The ends stop as

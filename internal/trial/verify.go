@@ -161,10 +161,11 @@ func (w way) moved(ctx context.Context, before []record.CounterMove, when string
 	return out, nil
 }
 
-// edgeLead is how long before a window its counters are asked for: they are to be read before it begins.
+// edgeLead is the time before a window at which its counters are asked for: they are to be read before it
+// begins.
 const edgeLead = 50 * time.Millisecond
 
-// edge is what counters were at a window's start.
+// edge holds the counters at a window's start.
 type edge struct {
 	counters []record.CounterMove
 	at       int64 // when all had been read
@@ -186,8 +187,9 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	return out
 }
 
-// ofWindow are those of a load's moves that were read at the window's start, from then on; none where that
-// was so late that they tell little of it, or late at all without a warm-up: then those of the load are it.
+// ofWindow returns the load's counter deltas from the window's start on, of those that were read there; none
+// where that was so late that they tell little of it, or late at all without a warm-up: then those of the
+// load are it.
 func (e edge) ofWindow(moves []record.CounterMove, win record.Window) (out []record.CounterMove) {
 	late := e.at - win.Start
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
@@ -289,7 +291,7 @@ func foundMTU(got agent.Reached, want int) (int, error) {
 
 var errDead = errors.New("no packet came back on the path")
 
-// countTime is how long the counters of a path may lag behind its packets.
+// countTime bounds the lag of a path's counters behind its packets.
 const countTime = 500 * time.Millisecond
 
 // exchange asks for answers on one of the path's ways.
@@ -329,7 +331,7 @@ func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Ses
 	return session, nil
 }
 
-// echoEnd is how long a node may take to close the echo's port.
+// echoEnd bounds the time that a node takes to close the echo's port.
 const echoEnd = 2 * time.Second
 
 // endEcho ends the echo and waits until the node has closed its port, which the next check uses again.

@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// liveEvery is how often the host's cores are reported for the live view.
+// liveEvery is the interval at which the host's cores are reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
 // watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its

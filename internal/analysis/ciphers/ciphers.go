@@ -51,7 +51,7 @@ type Result struct {
 	Published bool             `json:"-"` // a figure without an interval, of many repetitions or of one
 }
 
-// Doubt is why a figure may not be that of the CPU.
+// Doubt says why a figure may not be that of the CPU.
 type Doubt struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
@@ -66,7 +66,7 @@ type CPU struct {
 	ClockFrom string `json:"clock_from"`
 }
 
-// CPUOf is what the facts of a node's environment say of its CPU, but for its clock.
+// CPUOf reads the facts of a node's environment about its CPU, but for its clock.
 func CPUOf(facts map[string]string) CPU {
 	return CPU{Model: facts["cpu_model"], Threads: cipher.Threads(facts), ClockFrom: cipher.ClockUnwatched,
 		Features: Features(strings.Fields(facts["cpu_flags"]))}

@@ -122,7 +122,7 @@ func Advise(results []Result) []Advice {
 	return reconciled(out, all)
 }
 
-// finding is how ChaCha20-Poly1305 compares with AES-128-GCM in a library.
+// finding compares ChaCha20-Poly1305 with AES-128-GCM in a library.
 type finding struct {
 	library string
 	outcome int

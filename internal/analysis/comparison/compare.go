@@ -20,8 +20,8 @@ import (
 // SmallestRelevant is the smallest relative difference that anyone should care about.
 const SmallestRelevant = statistics.SmallestRelevant
 
-// comparedMetrics are those on which cells are compared. Those of a path are compared once per pair of
-// paths; only rates are compared with the plan's own baseline, since that may differ in many things.
+// comparedMetrics lists the metrics on which cells are compared. Those of a path are compared once per pair
+// of paths; only rates are compared with the plan's own baseline, since that may differ in many things.
 var comparedMetrics = [...]struct {
 	metric           string
 	ofPath, baseline bool
@@ -70,7 +70,7 @@ func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	return pairs
 }
 
-// baselineOf is what levels of a factor are compared with; nil: with nothing.
+// baselineOf returns what levels of a factor are compared with; nil: with nothing.
 func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
 	// What a plan may vary of the machines has no level that stands for "without it" either.
@@ -198,22 +198,16 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 
 // judgePairs tests comparisons as one family, whatever their metrics.
 func judgePairs(out []Comparison, family []map[int]float64) {
-	enough, index := family[:0:0], []int(nil)
-	for i, logs := range family {
-		if len(logs) >= statistics.MinInterval {
-			enough, index = append(enough, logs), append(index, i)
-		}
-	}
-	adjusted, test := statistics.FamilyTest(enough)
+	p, tested, test := statistics.TestFamily(family)
 	test += ", on paired blocks"
-	if len(enough) > 1 {
-		test += fmt.Sprintf("; corrected for %d comparisons", len(enough))
-	}
-	for k, p := range adjusted {
-		out[index[k]].PValue, out[index[k]].Test = p, test
+	if tested > 1 {
+		test += fmt.Sprintf("; corrected for %d comparisons", tested)
 	}
 	for i := range out {
-		out[i].conclude(len(enough))
+		if p[i] > 0 {
+			out[i].PValue, out[i].Test = p[i], test
+		}
+		out[i].conclude(tested)
 	}
 }
 

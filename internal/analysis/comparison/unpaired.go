@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// JudgedMetrics are those on which two runs are compared: what a network does for its users. A CPU that is
-// busier may be busy with more packets. One that is vital is missed where only the second run lacks it;
-// percentiles far out also need enough probes.
+// JudgedMetrics lists the metrics on which two runs are compared: what a network does for its users. A CPU
+// that is busier may be busy with more packets. One that is vital is missed where only the second run lacks
+// it; percentiles far out also need enough probes.
 var JudgedMetrics = [...]struct {
 	Name          string
 	ofPath, Vital bool

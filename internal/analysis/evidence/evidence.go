@@ -17,12 +17,12 @@ type Evidence struct {
 	Value   *float64 `json:"value,omitempty"` // in the metric's unit
 	Low     *float64 `json:"low,omitempty"`   // the value's interval
 	High    *float64 `json:"high,omitempty"`
-	// Baseline is what the value is held against: the same metric idle, without the tunnel, or its limit.
+	// Baseline is the value's reference: the same metric idle, without the tunnel, or its limit.
 	Baseline *float64 `json:"baseline,omitempty"`
 	Text     string   `json:"text,omitempty"` // in words, where they are more than those of what it stands for
 }
 
-// Reason is why a cell or trial is not plainly valid. Kind is one of Kinds.
+// Reason says why a cell or trial is not plainly valid. Kind is one of Kinds.
 type Reason struct {
 	Kind  string     `json:"kind"`
 	Text  string     `json:"text"`

@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// Bound is how a load is classified for a goal.
+// Bound classifies a load for a goal.
 type Bound string
 
 // Classes of a load.

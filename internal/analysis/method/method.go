@@ -17,12 +17,12 @@ import (
 type Trial struct {
 	Load     float64       // intended, of one interface, per second
 	Duration time.Duration // intended, of the traffic that counts
-	// Effective is what the trial counts in sums of durations; 0 means Duration (RFC 9971, "Trial Effective
+	// Effective is the trial's part in sums of durations; 0 means Duration (RFC 9971, "Trial Effective
 	// Duration").
 	Effective time.Duration
 	Loss      float64 // trial loss ratio, 0…1; what was not sent is lost
-	// Delay is what the load added to the path's delay, if HasDelay. Only goals with MaxDelay look at it,
-	// and to them a trial without one is high-loss: it proves nothing.
+	// Delay is the delay that the load added, if HasDelay. Only goals with MaxDelay look at it, and to them
+	// a trial without one is high-loss: it proves nothing.
 	Delay    time.Duration
 	HasDelay bool
 	Warmup   bool // only warms up: no result of the search
@@ -44,8 +44,8 @@ type Goal struct {
 	InitialDuration            time.Duration
 	// MaxDelay makes a trial high-loss also when the load adds more delay; 0 = no such objective.
 	MaxDelay time.Duration
-	// Coarser is how many coarser targets precede the goal, each with a shorter duration sum and twice the
-	// width.
+	// Coarser counts the coarser targets that precede the goal, each with a shorter duration sum and twice
+	// the width.
 	Coarser   int
 	Expansion int // Expansion is by what an external search widens its step when it has not found its bound.
 }
@@ -92,7 +92,7 @@ func (g Goal) loss(t Trial) float64 {
 	return t.Loss
 }
 
-// Config is what a controller is given (RFC 9971, "Controller Input").
+// Config is the input of a controller (RFC 9971, "Controller Input").
 type Config struct {
 	Goals   []Goal
 	Min     float64       // load of one interface, per second; no trial has less

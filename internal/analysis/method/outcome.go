@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Result is what a search found for one goal. Where Irregular is not empty the numbers do not satisfy all
-// that RFC 9971 asks of a regular goal result, and must be shown as such.
+// Result holds the outcome of a search for one goal. Where Irregular is not empty the numbers do not satisfy
+// all that RFC 9971 asks of a regular goal result, and must be shown as such.
 type Result struct {
 	Goal       Goal
 	Irregular  string   // why
 	Lower      *float64 // relevant lower bound
 	Upper      *float64 // relevant upper bound
 	Throughput *float64
-	// LowerTrials is how many trials stand behind the lower bound, UpperTrials behind the upper one.
+	// LowerTrials counts the trials behind the lower bound, UpperTrials those behind the upper one.
 	LowerTrials int
 	UpperTrials int
 }

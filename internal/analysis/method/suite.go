@@ -9,8 +9,8 @@ import (
 // and 90 % are those of FD.io CSIT, and RFC 2544 asks for the rate itself.
 func LatencyShares() []float64 { return []float64{0.1, 0.5, 0.9, 1} }
 
-// LossStep is by what share of the greatest load the test of frame loss goes down from trial to trial (RFC
-// 2544, section 26.3: 10 % or less).
+// LossStep is the share of the greatest load by which the test of frame loss goes down from trial to trial
+// (RFC 2544, section 26.3: 10 % or less).
 const LossStep = 1.0 / lossSteps
 
 const lossSteps = 10
@@ -67,8 +67,8 @@ func BackToBack(greatest float64, longest time.Duration, repeats int, history []
 	return Step{Load: greatest, Duration: next}, true
 }
 
-// Burst is what one repeat found: the trial with the longest burst that was forwarded whole, and whether a
-// longer one was tried and was not.
+// Burst holds the result of one repeat: the trial with the longest burst that was forwarded whole, and
+// whether a longer one was tried and was not.
 type Burst struct {
 	Index   int // of the trial in the history; -1 where no burst was forwarded whole
 	Limited bool

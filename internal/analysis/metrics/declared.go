@@ -216,7 +216,7 @@ func dropMetrics() []record.Metric {
 	}
 }
 
-// importedMetrics are those that only other programs tell.
+// importedMetrics declares the metrics that only other programs report.
 func importedMetrics() []record.Metric {
 	return []record.Metric{
 		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, as a "+
@@ -271,7 +271,7 @@ var byName = sync.OnceValue(func() map[string]record.Metric {
 	return out
 })
 
-// Label is what a metric is called in a sentence.
+// Label returns the name of a metric in a sentence.
 func Label(name string) string { return Of(name).Label }
 
 // Say says a value of a metric in words, by the unit of its declaration: "26.9 ms".
@@ -365,7 +365,7 @@ const (
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
 
-// endStems are what can make the ends of a path slower without anyone's doing, where each is a machine.
+// endStems lists what can slow the ends of a path without anyone's doing, where each is a machine.
 var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
 // percentile is a quantile with its name in metrics.

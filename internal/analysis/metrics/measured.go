@@ -16,7 +16,7 @@ type Measured struct {
 	RTTs    map[string][]float64 // "idle", "loaded": answered probes, sorted
 	// ClockFrom says where the clock of a cipher's CPU is known from.
 	ClockFrom string
-	// Confidence is that of Responsiveness, where there is one.
+	// Confidence grades Responsiveness, where there is one.
 	Confidence string
 	busy       float64 // busy cores of the host in the window, all together; 0 = unknown
 	routers    float64 // the same of the routers' own cores
@@ -201,8 +201,8 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	return 0, false
 }
 
-// kernelTick is by how much, in ns, what the kernel counts in jiffies may be longer than its time was: one of
-// the slowest clock that Linux has, 100 Hz.
+// kernelTick bounds, in ns, how much a time that the kernel counts in jiffies may exceed the real one: a
+// tick of the slowest clock that Linux has, 100 Hz.
 const kernelTick = int64(10e6)
 
 func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// place is what a trial's metrics need to know about where it ran.
+// place describes where a trial ran, as far as its metrics depend on it.
 type place struct {
 	routers []string            // devices under test, near to far
 	own     bool                // their work has cores of its own
@@ -49,7 +49,7 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 	return p
 }
 
-// sharing is what was sampled on the others that have the kernel of a node.
+// sharing returns the samples of the other nodes that share a node's kernel.
 func (p place) sharing(t *record.Trial, node string) (others []record.NodeData) {
 	for _, name := range p.kernels[node] {
 		if name != node {
@@ -121,7 +121,8 @@ func ipsecCounters(t *record.Trial, p place) []string {
 	return slices.Compact(all)
 }
 
-// busyCores is how many cores of some nodes were busy in the window, 0 if that is not known of all.
+// busyCores returns how many cores of some nodes were busy in the window, 0 if that is unknown for one of
+// them.
 func busyCores(t *record.Trial, nodes []string) float64 {
 	sum := 0.0
 	for _, name := range nodes {

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Need is what a router is wanted for.
+// Need describes what a router is wanted for.
 type Need struct {
 	WANBps float64 `json:"wan_bps"` // line rate
 	Tunnel string  `json:"tunnel"`
@@ -33,7 +33,7 @@ const (
 	borderlineShare = .8
 )
 
-// Advice is what is known of one device for a need.
+// Advice holds the verdict on one device for a need.
 type Advice struct {
 	Device  string  `json:"device"`
 	Verdict string  `json:"verdict"`
@@ -47,7 +47,8 @@ type Advice struct {
 	Missing   []string `json:"not_measured"`
 }
 
-// GoodputBps is what the line carries of full TCP packets through the tunnel: what is needed.
+// GoodputBps returns the goodput that is needed: what the line carries of full TCP packets through the
+// tunnel.
 func (n Need) GoodputBps() float64 {
 	return lineCeiling(n.WANBps, catalogue.Result{Tunnel: n.Tunnel, Protocol: "tcp", MTU: n.MTU})
 }
@@ -158,7 +159,7 @@ func suited(rows []catalogue.Result, users int) int {
 	return best
 }
 
-// setting is how a result was made, in words.
+// setting words how a result was made.
 func setting(r catalogue.Result) string {
 	if r.IP == "" {
 		return r.Conditions()
@@ -181,7 +182,7 @@ func watts(c *catalogue.Catalogue, device string) string {
 	return all.Watts()
 }
 
-// unmeasured is what the results that count leave open.
+// unmeasured lists what the results that count leave open.
 func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 	var out []string
 	open := func(name string, has func(catalogue.Result) bool) {

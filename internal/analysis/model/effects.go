@@ -40,7 +40,7 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	return out, names
 }
 
-// Effect is how many times the rate at one level of a factor is that at another one: the geometric mean over
+// Effect holds the ratio of the rate at one level of a factor to that at another: the geometric mean over
 // all settings of the other factors at which every level of the factor was measured.
 type Effect struct {
 	Factor   string   `json:"factor"`
@@ -58,8 +58,8 @@ type Effect struct {
 	logs map[int]float64 // by block
 }
 
-// Interaction is how many times the effect of one factor at a level of another factor is that at a further
-// level of it.
+// Interaction holds the ratio of the effect of one factor at a level of another factor to that at a further
+// level.
 type Interaction struct {
 	Effect
 	With         string   `json:"with"`
@@ -83,16 +83,17 @@ type Bar struct {
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
 }
 
-// Effects are those of all factors, and for each two factors the strongest of their interactions.
+// Effects holds the effects of all factors, and for each two factors the strongest of their interactions.
 type Effects struct {
 	Of           string        `json:"of,omitempty"`     // kind of load, or library and operations of ciphers
 	Metric       string        `json:"metric,omitempty"` // whose effects they are, if not goodput_bps
 	Main         []Effect      `json:"effects"`
 	Interactions []Interaction `json:"interactions"` // the strongest first
 	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
-	// Loads are those of other loads than streams of TCP, each kind by itself.
+	// Loads holds the effects on other loads than streams of TCP, each kind by itself.
 	Loads []Effects `json:"loads,omitempty"`
-	// Ciphers are those of what engine cipher measured in the same run, each library and purpose by itself.
+	// Ciphers holds the effects on what engine cipher measured in the same run, each library and purpose by
+	// itself.
 	Ciphers []Effects `json:"ciphers,omitempty"`
 }
 
@@ -148,7 +149,7 @@ func (e *Effects) Several() bool {
 	})
 }
 
-// Found is whether there is an effect.
+// Found reports whether there is an effect.
 func (e *Effect) Found() bool { return e.Verdict == statistics.Different }
 
 // Text says in words what both factors together do.
@@ -189,25 +190,18 @@ func strongest(all []Interaction) []Interaction {
 
 // judge tests all as one family and words the verdicts.
 func judge(all []*Effect) {
-	var family []map[int]float64
-	var tested []*Effect
-	for _, e := range all {
-		if e.Blocks >= statistics.MinInterval {
-			family, tested = append(family, e.logs), append(tested, e)
-		}
+	family := make([]map[int]float64, len(all))
+	for i, e := range all {
+		family[i] = e.logs
 	}
-	if len(family) > 0 {
-		adjusted, _ := statistics.FamilyTest(family)
-		for i, p := range adjusted {
-			tested[i].PValue = p
-		}
-	}
-	for _, e := range all {
+	p, _, _ := statistics.TestFamily(family)
+	for i, e := range all {
+		e.PValue = p[i]
 		e.Verdict = statistics.VerdictOfRatio(e.Blocks, e.Ratio.Low, e.Ratio.High, e.PValue)
 	}
 }
 
-// matrix is what was measured.
+// matrix holds all observations.
 type matrix struct{ all []Observation }
 
 // merge makes one factor of two of which the one has a single level at each level of the other, and drops

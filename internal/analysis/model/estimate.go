@@ -245,8 +245,8 @@ func askedClock(q catalogue.Result) float64 {
 	return mhz
 }
 
-// overclock is by how many times the clock that is asked for differs from the published one of the device;
-// 1 where the question names none, or none is published.
+// overclock returns the clock that is asked for ÷ the published one of the device; 1 where the question
+// names none, or none is published.
 func (w world) overclock(q catalogue.Result) float64 {
 	d, _ := w.Device(q.Device)
 	if mhz := askedClock(q); mhz > 0 && d.ClockMHz > 0 {
@@ -255,11 +255,11 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
-// otherClock is whether a result is of another clock than the question's: one that states none is of the
+// otherClock reports whether a result has another clock than the question: one that states none is of the
 // published clock of its device.
 func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
 
-// noSweep is why no result suits a question in all but one attribute.
+// noSweep says why no result suits a question in all but one attribute.
 func (w world) noSweep(q catalogue.Result, swept string) error {
 	usual := q
 	usual.Clock = ""
@@ -317,7 +317,7 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 			"limits, in proportion to its clock"}), nil
 }
 
-// ciphers are what a tunnel may use, the usual one first.
+// ciphers lists the ciphers that a tunnel may use, the usual one first.
 func ciphers(tunnel string) []string {
 	switch tunnel {
 	case "wireguard":
@@ -328,8 +328,8 @@ func ciphers(tunnel string) []string {
 	return nil
 }
 
-// encrypting is how many cores of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is one
-// process of one thread.
+// encrypting returns how many cores of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is
+// one process of one thread.
 func encrypting(d catalogue.Device, tunnel string) int {
 	if tunnel == "openvpn" {
 		return 1

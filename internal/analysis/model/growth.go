@@ -70,8 +70,8 @@ type Clocked struct {
 	GoodputBps float64
 }
 
-// Elasticity is how a rate moves with the clock of one device: Δ ln rate ÷ Δ ln clock, by least squares. At
-// 1 the processor limits, at 0 something else does.
+// Elasticity returns how a rate moves with the clock of one device: Δ ln rate ÷ Δ ln clock, by least
+// squares. At 1 the processor limits, at 0 something else does.
 func Elasticity(points []Clocked) (float64, error) {
 	n, x, y := float64(len(points)), 0.0, 0.0
 	for _, p := range points {
@@ -93,7 +93,7 @@ func Elasticity(points []Clocked) (float64, error) {
 	return product / square, nil
 }
 
-// Stages are what a packet through a tunnel passes one after the other.
+// Stages holds the cost of the stages that a packet through a tunnel passes one after the other.
 type Stages struct {
 	Forward float64 // ns to forward one packet; 0: not measured, taken as free
 	Cipher  float64 // bytes per second of all cores that encrypt

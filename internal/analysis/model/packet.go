@@ -32,7 +32,7 @@ type Interval struct {
 	Level float64 `json:"level"`
 }
 
-// PacketCost is what a packet costs: time = PerPacket + PerByte × bytes. Neither is below zero.
+// PacketCost holds the cost of a packet: time = PerPacket + PerByte × bytes. Neither is below zero.
 type PacketCost struct {
 	PerPacket Interval `json:"per_packet_ns"`
 	PerByte   Interval `json:"per_byte_ns"`
@@ -128,7 +128,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	return c, nil
 }
 
-// interval is that of the free estimate, cut at zero and holding the value.
+// interval cuts the interval of the free estimate at zero, and extends it to the value.
 func interval(value, free, half float64) Interval {
 	return Interval{value, min(value, max(0, free-half)), max(value, free+half), .95}
 }
@@ -162,7 +162,7 @@ func possible(sorted []Size, within float64) error {
 	return nil
 }
 
-// reach is how far beyond the measured sizes or levels, as a factor, a prediction goes.
+// reach bounds, as a factor, how far beyond the measured sizes or levels a prediction goes.
 const reach = 2
 
 // At predicts the rate of packets of a length with such a payload, with the 95 % interval of one more

@@ -72,7 +72,7 @@ func (e Estimate) From() string {
 	return e.Model
 }
 
-// Range is that of the estimate in words: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or "" if
+// Range words the range of the estimate: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or "" if
 // there is none.
 func (e Estimate) Range() string {
 	switch {
@@ -84,13 +84,13 @@ func (e Estimate) Range() string {
 	return ""
 }
 
-// Refusal is why a model has no answer.
+// Refusal says why a model has no answer.
 type Refusal struct {
 	Model  string `json:"model"`
 	Reason string `json:"reason"`
 }
 
-// world is what the models are shown: devices, speeds, and the rows that may be used.
+// world holds what the models see: devices, speeds, and the rows that may be used.
 type world struct {
 	*catalogue.Catalogue
 	rows []catalogue.Result
@@ -117,13 +117,13 @@ type Answer struct {
 	Impossible bool     `json:"impossible,omitempty"` // the link cannot carry it
 }
 
-// Prediction is what is known of a question.
+// Prediction holds the answers to a question.
 type Prediction struct {
 	Question  catalogue.Result `json:"question"`
 	Measured  []Answer         `json:"measured"`
 	Estimates []Estimate       `json:"estimates"` // the best first
 	Refused   []Refusal        `json:"refused,omitempty"`
-	// AtMostBps is what link and ciphers allow, whatever the rest; 0: not known.
+	// AtMostBps bounds the rate by link and ciphers, whatever the rest; 0: not known.
 	AtMostBps float64  `json:"at_most_bps,omitempty"`
 	AtMost    string   `json:"at_most,omitempty"` // by what
 	Errors    []Errors `json:"errors"`            // of the models that answered
@@ -179,7 +179,7 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 	return p
 }
 
-// attributes are what makes a result comparable with another, by name.
+// attributes lists by name what must agree in results that are compared.
 var attributes = []struct {
 	name string
 	of   func(catalogue.Result) string
@@ -200,7 +200,7 @@ var attributes = []struct {
 	{"firewall", func(r catalogue.Result) string { return r.Firewall }},
 }
 
-// direction is that of a plan: what a study calls in comes down.
+// direction returns a direction as a plan names it: what a study calls in comes down.
 func direction(word string) string { return directions.Replace(word) }
 
 var directions = strings.NewReplacer("in", "down", "out", "up")
@@ -337,7 +337,7 @@ func (w world) linkBound(r catalogue.Result) bool {
 	return ceiling > 0 && *r.GoodputBps >= linkShare*ceiling
 }
 
-// BeyondLink is whether a rate is one that the link of its device cannot carry.
+// BeyondLink reports whether the link of a device cannot carry a rate.
 func BeyondLink(c *catalogue.Catalogue, r catalogue.Result) bool {
 	return r.GoodputBps != nil && world{Catalogue: c}.beyondPort(r)
 }

@@ -24,7 +24,7 @@ type Score struct {
 	Refused      string  `json:"refused,omitempty"` // why there is no estimate
 }
 
-// Errors are those of one model on results that it was not shown.
+// Errors holds one model's errors on results that it was not shown.
 type Errors struct {
 	Model   string  `json:"model"`
 	Of      string  `json:"of"`                          // OfPublished or OfOwn
@@ -109,7 +109,7 @@ func Scored(own, published []Errors) []Errors {
 	return out
 }
 
-// errorBounds are those up to which absolute errors are counted.
+// errorBounds bounds the classes in which absolute errors are counted.
 var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
 // Within counts the estimates that are off by no more than 5, 10, 25, 50 and 100 %, and last those that are
@@ -132,7 +132,7 @@ func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	return counts
 }
 
-// Reasons are why results were refused, the most frequent first, with their number.
+// Reasons lists why results were refused, with their number, the most frequent first.
 func (e Errors) Reasons() []string {
 	count := map[string]int{}
 	for _, s := range e.Scores {
@@ -149,8 +149,8 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible is what no device can have produced among results, in words: rates above what its link
-// carries, and sweeps of MTU or packet size that no cost of packets and bytes gives.
+// Impossible names the results that no device can have produced: rates above what its link carries, and
+// sweeps of MTU or packet size that no cost of packets and bytes gives.
 func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
 	var said []string
 	seen := map[string]bool{}

@@ -8,14 +8,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SpeedPrediction is what is known of how fast one core of a device does an algorithm.
+// SpeedPrediction holds what is known about the speed of an algorithm on one core of a device.
 type SpeedPrediction struct {
 	Device    string            `json:"device"`
 	Algorithm string            `json:"algorithm"`
 	ClockMHz  float64           `json:"clock_mhz,omitempty"` // that is asked for
 	Measured  []catalogue.Speed `json:"measured"`
-	// Scaled are those measured at the clock that is asked for, if a byte or an operation takes as many
-	// cycles there. No error is known of it: no study measured one device at two clocks.
+	// Scaled holds the measured speeds at the clock that is asked for, if a byte or an operation takes as
+	// many cycles there. No error is known of it: no study measured one device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
 	// Uncounted says how many own speeds of it are not among those measured, and why.

@@ -18,8 +18,8 @@ import (
 // "Measurer": severe deviations of the offered from the intended load are turned into loss).
 const SevereUnsent = 0.001
 
-// PacedShortfall is by what share the goodput of paced TCP may miss its rate in a low-loss trial: the
-// kernel's pacing and TCP's own start take some.
+// PacedShortfall bounds the share of its rate that paced TCP may miss in a low-loss trial: the kernel's
+// pacing and TCP's own start take some.
 const PacedShortfall = 0.05
 
 // ShapedShortfall is the same of TCP behind a rate that a setting makes: that counts headers, too, of which a
@@ -89,9 +89,9 @@ func shortfall(t *record.Trial) float64 {
 	return min(max(1-(up+down)/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
-// GrowingBacklog is by what share fewer flows may be completed in a window than were to start in it, before
-// the difference is one that the path did not carry: those under way at both edges of the window are not
-// always as many.
+// GrowingBacklog bounds the share of the flows due in a window that may not be completed in it, before the
+// difference is one that the path did not carry: those under way at both edges of the window are not always
+// as many.
 const GrowingBacklog = 0.05
 
 // lostConnections is the share of the flows that failed, or were not connected in time; or of those that
@@ -146,8 +146,8 @@ func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	return c
 }
 
-// FoundRate is what a search has found for its first goal, from its trials: the conditional throughput, as
-// bits of payload per second of all interfaces. ok is false where it has found no lower bound; of an
+// FoundRate returns the result of a search for its first goal, from its trials: the conditional throughput,
+// as bits of payload per second of all interfaces. ok is false where it has found no lower bound; of an
 // irregular result that has one, it is as good.
 func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
 	first := trials[0]

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// Aligned is how a machine's clock relates to the controller's: Offset is the former minus the latter,
-// within ±Bound, and Match the correlation of the machine's traffic with the run's, at most 1.
+// Aligned relates a machine's clock to the controller's: Offset is the former minus the latter, within
+// ±Bound, and Match the correlation of the machine's traffic with the run's, at most 1.
 type Aligned struct {
 	Offset, Bound int64
 	Match         float64
@@ -21,7 +21,7 @@ const (
 	coarseMost  = 2000 // intervals of the run in the first pass
 	coarseSteps = 4e6  // a quarter of the intervals times the offsets of that pass
 	finestSteps = 50   // of an interval
-	// wallWithin is how wrong a machine's wall clock may be to tell offsets apart that match alike.
+	// wallWithin bounds the error of a wall clock that decides between offsets that match alike.
 	wallWithin = int64(10e9)
 )
 

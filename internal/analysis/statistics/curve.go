@@ -49,8 +49,8 @@ func (c Curve) Covers(a, b, slack int64) bool {
 	return n >= 2 && c.T[0] <= a+slack && c.T[n-1] >= b-slack
 }
 
-// Moved is how far a counter grew from a to b; ok is false if the samples do not reach over the stretch or
-// the counter went backwards.
+// Moved returns how far a counter grew from a to b; ok is false if the samples do not reach over the stretch
+// or the counter went backwards.
 func (c Curve) Moved(a, b int64) (float64, bool) {
 	if b <= a || !c.Covers(a, b, (b-a)/5) {
 		return 0, false

@@ -53,6 +53,25 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
 }
 
+// TestFamily is FamilyTest for those of a family that have MinInterval blocks or more: p is 0 for the others,
+// and tested counts those that were.
+func TestFamily(family []map[int]float64) (p []float64, tested int, name string) {
+	p = make([]float64, len(family))
+	var enough []map[int]float64
+	var index []int
+	for i, logs := range family {
+		if len(logs) >= MinInterval {
+			enough = append(enough, logs)
+			index = append(index, i)
+		}
+	}
+	adjusted, name := FamilyTest(enough)
+	for k, i := range index {
+		p[i] = adjusted[k]
+	}
+	return p, len(enough), name
+}
+
 // divisions is the largest number of divisions of blocks between two runs that are all tried; eight against
 // eight have 12870.
 const divisions = 20000

@@ -74,7 +74,7 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// minFall is by what the logarithm of a response must fall at the smallest dose to have bent before.
+// minFall is the fall of a response's logarithm at the smallest dose from which on it has bent before.
 const minFall = .07
 
 // Knee fits a response that stays until the resource has fallen to a share k of what there is, and then falls

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Situation is what candidates are chosen by.
+// Situation holds what candidates are chosen by.
 type Situation struct {
 	Cells     []factor.Cell
 	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
@@ -130,12 +130,7 @@ func Candidates(s Situation) []Change {
 	}
 	for _, std := range standards {
 		c := Change{Why: std.why, Risk: std.risk}
-		for _, cause := range causes {
-			if slices.Contains(std.classes, cause.Class) {
-				c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
-				break
-			}
-		}
+		c.answer(causes, std.classes)
 		for _, c.Levels = range placed(s, std.factor, std.level) {
 			add(c)
 		}
@@ -155,7 +150,7 @@ func Candidates(s Situation) []Change {
 	return out
 }
 
-// causesOf are those of all cells, the most probable first, each class once with its largest bound.
+// causesOf joins the causes of all cells, the most probable first, each class once with its largest bound.
 func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	var out []diagnosis.Cause
 	for _, d := range all {
@@ -185,7 +180,7 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	names := []string{}
 	for _, c := range s.Cells {
 		for place := range factor.Name(plain).Each(c) {
-			if at := strings.TrimSuffix(plain+"@"+place, "@"); !slices.Contains(names, at) {
+			if at := placedName(plain, place); !slices.Contains(names, at) {
 				names = append(names, at)
 			}
 		}
@@ -202,7 +197,7 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	return out
 }
 
-// level is what the cells have of a factor: of several levels the first.
+// level returns the level that the cells have of a factor, of several the first.
 func (s Situation) level(name string) string {
 	for _, c := range s.Cells {
 		if level := c[name]; level != "" {

@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Change is what is tried together: levels of factors in the place of those that a cell has.
+// Change sets levels of factors in the place of those that a cell has; they are tried together.
 type Change struct {
 	Levels factor.Cell `json:"levels"` // a level of "" takes the factor away: as found
 	Why    string      `json:"why"`
@@ -31,6 +32,16 @@ func (c Change) String() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// answer notes the first of the causes that is of one of the classes, as the finding that the change answers.
+func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
+	for _, cause := range causes {
+		if slices.Contains(classes, cause.Class) {
+			c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
+			return
+		}
+	}
 }
 
 // excludes says that two changes are of the same factor, so that only one of them can be made.

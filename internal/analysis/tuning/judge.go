@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Budget is how much worse a change may make what is not the goal.
+// Budget bounds how much worse a change may make what is not the goal.
 type Budget struct {
 	AddedDelayNs float64 `json:"added_delay_ns"` // that a load adds to the round trip of the idle path, p99
 	LossRatio    float64 `json:"loss_ratio"`     // of packets, or of probes beside TCP
@@ -56,7 +56,7 @@ type Effect struct {
 	comparison.Comparison
 }
 
-// Judged is what a set of changes did, against another one.
+// Judged holds the effects of a set of changes against another one.
 type Judged struct {
 	Round   string   `json:"round,omitempty"` // its title
 	Set     Set      `json:"changes"`
@@ -68,7 +68,7 @@ type Judged struct {
 	Gain float64 `json:"gain,omitempty"`
 }
 
-// delays are what probes beside a load measured, the tail that enough of them carry first.
+// delays names the metrics of probes beside a load, the tail that enough of them carry first.
 var delays = [...]string{"rtt_loaded_p99_ns", "rtt_loaded_p90_ns", "rtt_loaded_p50_ns"}
 
 // measured holds the cells of a document by their factors.
@@ -120,7 +120,7 @@ func (m measured) label(cell factor.Cell) string {
 	return cell.Key()
 }
 
-// goals are what is compared of a cell: its rate, and the delay that enough probes measured.
+// goals lists the metrics on which a cell is compared: its rate, and the delay that enough probes measured.
 func (m measured) goals(a, b factor.Cell) []string {
 	out := []string{validity.TesterMetric(a)}
 	for _, d := range delays {

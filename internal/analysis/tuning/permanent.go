@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Permanent is how a change is made for good on one system. Words in capitals, such as DEVICE, stand for
-// names of the user's.
+// Permanent holds the commands that make a change for good on one system. Words in capitals, such as DEVICE,
+// stand for names of the user's.
 type Permanent struct {
 	System   string   `json:"system"` // "linux", "openwrt", "routeros"
 	Change   string   `json:"change"`

@@ -25,17 +25,17 @@ const (
 	deepFIFO  = "pfifo limit 1000"
 )
 
-// room is how much of a rate a queue in front of it holds: enough for TCP's bursts, and a delay that nobody
-// notices.
+// room is the time of its rate that a queue in front of it holds: enough for TCP's bursts, and a delay that
+// nobody notices.
 const room = 20 * time.Millisecond
 
-// minBurst is what a token bucket must let through at once for packets that are merged, in bytes.
+// minBurst is the burst in bytes that a token bucket must let through for merged packets.
 const minBurst = 16 << 10
 
 // maxLeaves bounds how many classes of a device are given another queue.
 const maxLeaves = 16
 
-// minCakeMemory is what cake may have for its packets at least, in bytes: so much it takes by itself.
+// minCakeMemory is the smallest memory for cake's packets, in bytes: cake's own default.
 const minCakeMemory = 4 << 20
 
 var tokenBucket = regexp.MustCompile(`^tbf rate (\S+) `)
@@ -72,12 +72,7 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 			continue
 		}
 		c := Change{Levels: p.levels, Why: p.why, Risk: p.risk}
-		for _, cause := range causes {
-			if slices.Contains(p.classes, cause.Class) {
-				c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
-				break
-			}
-		}
+		c.answer(causes, p.classes)
 		if !slices.ContainsFunc(out, func(o Change) bool { return o.String() == c.String() }) {
 			out = append(out, c)
 		}
@@ -139,7 +134,7 @@ type foundPort struct {
 	device *record.NetDevice
 }
 
-// ports are those of the routers at a place, all of them at "".
+// ports lists the ports of the routers at a place, all of them at "".
 func (s Situation) ports(place string) (out []foundPort) {
 	for _, t := range s.Topologies {
 		for _, router := range t.Routers {
@@ -320,7 +315,7 @@ func (s Situation) Undoes(c Change) string {
 	return ""
 }
 
-// flowtableLoss is what a flowtable at a place would take away, see diagnosis.FlowtableLoss.
+// flowtableLoss says what a flowtable at a place would take away, see diagnosis.FlowtableLoss.
 func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Result is what tuning a router came to, as it is stored.
+// Result holds the outcome of tuning a router, as it is stored.
 type Result struct {
 	Format   string    `json:"format"`
 	ID       string    `json:"id"` // of its first run
@@ -27,11 +27,11 @@ type Result struct {
 	Budget   Budget    `json:"budget"`
 	Tried    []Judged  `json:"tried"`
 	Kept     Set       `json:"kept"`
-	// Final is what is kept against the router as found; absent if nothing helped.
+	// Final compares what is kept with the router as found; absent if nothing helped.
 	Final     *Judged     `json:"final,omitempty"`
 	Permanent []Permanent `json:"permanent,omitempty"`
 	Ended     string      `json:"ended"` // how: "done", "interrupted"
-	// Holds is what the result holds for: when one of these is another, it has expired.
+	// Holds lists what the result depends on: when one of these changes, it has expired.
 	Holds map[string]string `json:"holds_for"`
 }
 

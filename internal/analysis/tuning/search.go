@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Round is what is measured in one interleaved campaign. The first set is the router as found.
+// Round lists the sets that one interleaved campaign measures. The first set is the router as found.
 type Round struct {
 	Title string
 	Sets  []Set
 	Pairs []Pair
-	// Follow is how many sets must be measured after it, before anything can be proposed.
+	// Follow counts the sets that must be measured after it before anything can be proposed.
 	Follow int
 }
 
@@ -112,7 +112,7 @@ func (s *Search) checks() *Round {
 	return r
 }
 
-// noTime is why a change that a lab can make is not tried.
+// noTime says why a change that a lab can make is not tried.
 const noTime = "the time of --budget does not suffice"
 
 // Shorten leaves out what Next names last, for want of time: of changes the one that is listed last, of what

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ceiling is what a cell's goodput can be compared with.
+// ceiling bounds a cell's goodput.
 type ceiling struct {
 	Kind       string
 	Bps        float64 // of goodput; 0 = none
@@ -59,7 +59,7 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	return c
 }
 
-// settingLimits are those that the cell sets.
+// settingLimits returns the limits that the cell sets.
 func settingLimits(run *record.Run, f record.Factors) []limit {
 	var out []limit
 	top := metrics.TopologyOf(run, f)
@@ -111,12 +111,13 @@ func rated(kind, place, level string, count func(overhead.Path, int) int, up, do
 
 func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
 
-// asFrames is what tbf, htb and other queues count of an inner packet, see overhead.Link.Frame.
+// asFrames counts the bytes that tbf, htb and other queues count of an inner packet, see
+// overhead.Link.Frame.
 func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerFrame) }
 
 func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
 
-// arriving is what a policer counts: packets without the frame's header, where GRO may have joined many, of
+// arriving counts as a policer does: packets without the frame's header, where GRO may have joined many, of
 // which no more than the payload is certain to be counted.
 func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
@@ -226,9 +227,9 @@ func kibibytes(text string) float64 {
 	return v * by
 }
 
-// cakeCounts is what cake counts of a packet (cake_calc_overhead of net/sched/sch_cake.c): with an overhead
-// the IP packet and that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with a byte
-// more for each 64 begun (ptm).
+// cakeCounts counts a packet's bytes as cake does (cake_calc_overhead of net/sched/sch_cake.c): with an
+// overhead the IP packet and that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with
+// a byte more for each 64 begun (ptm).
 func cakeCounts(words []string) func(overhead.Path, int) int {
 	number := func(name string) (n int, given bool) {
 		i := slices.Index(words, name)
@@ -258,8 +259,9 @@ func cakeCounts(words []string) func(overhead.Path, int) int {
 	}
 }
 
-// goodput is what a limit leaves to a cell, or 0 if some of its data does not pass it. Acknowledgements of
-// the other direction are left out, so it is an upper bound where they share it with data.
+// goodput returns the goodput that a limit leaves to a cell, or 0 if some of its data does not pass it.
+// Acknowledgements of the other direction are left out, so it is an upper bound where they share it with
+// data.
 func (l limit) goodput(f record.Factors, headers int) float64 {
 	if l.mtu > 0 {
 		f = f.Clone()
@@ -353,7 +355,7 @@ func routeOf(top *record.Topology) []hop {
 	}
 }
 
-// TesterMetric is what of a cell is compared with the tester's own ceiling.
+// TesterMetric names the metric of a cell that is compared with the tester's own ceiling.
 func TesterMetric(f record.Factors) string {
 	switch {
 	case factor.Engine.Is(f, "flows"):
@@ -380,8 +382,8 @@ func ControlOf(control, cell record.Factors) bool {
 // xdp engine begins if neither the plan says nor the tester's own ceiling is known.
 const framesOfACore = 10e6
 
-// TesterRate is what the tester alone can reach for a cell, in packets, bits or new connections per second,
-// or 0 where nothing was measured. Of the xdp engine it then is a bound.
+// TesterRate returns what the tester alone can reach for a cell, in packets, bits or new connections per
+// second, or 0 where nothing was measured. Of the xdp engine it then is a bound.
 func TesterRate(run *record.Run, f record.Factors) float64 {
 	_, rate := TesterCeiling(run, f)
 	if rate == 0 && factor.Engine.Is(f, "xdp") {

@@ -55,7 +55,7 @@ func gate(s suspect) []evidence.Reason {
 	return reasons
 }
 
-// traffic is what the engine reported, if nothing then nothing of it.
+// traffic returns what the engine reported, empty if it reported nothing.
 func (s suspect) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
 
 // at is the observation that a reason stands on.
@@ -102,7 +102,7 @@ func testerLimited(s suspect) []evidence.Reason {
 // BucketElement is the element of a reason that stands on what a sender sent at once.
 const BucketElement = "policer's bucket"
 
-// ownBurst is how much a sender of datagrams sent back to back, at most.
+// ownBurst returns the largest burst that a sender of datagrams sent back to back.
 func ownBurst(s suspect) (bytes float64) {
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {

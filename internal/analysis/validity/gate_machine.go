@@ -172,7 +172,7 @@ func linkFlap(s suspect) []evidence.Reason {
 	return nil
 }
 
-// grade is what reasons make of a trial.
+// grade returns the grade that reasons give a trial.
 func grade(t *record.Trial, reasons []evidence.Reason) string {
 	switch {
 	case t.Status != record.TrialOK:

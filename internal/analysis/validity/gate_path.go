@@ -89,8 +89,8 @@ func (p part) plus(q part) part {
 	return part{p.bytes + q.bytes, p.sent + q.sent, p.arrived + q.arrived, p.flows + q.flows}
 }
 
-// queued is what arrived in the window, but had entered the path before: no more than what had been sent by
-// then, nor than what had passed the counter.
+// queued returns what arrived in the window but had entered the path before: no more than what had been sent
+// by then, nor than what had passed the counter.
 func (p part) queued(entered float64) float64 { return max(min(p.sent, entered)-p.arrived, 0) }
 
 // carried is a trial's payload by direction, and that of the streams which took each of several tunnels.
@@ -107,7 +107,7 @@ func (c *carried) add(direction string, p part) {
 	}
 }
 
-// of is what went in a direction; "" is both.
+// of returns what went in a direction; "" is both.
 func (c carried) of(direction string) part {
 	switch direction {
 	case record.Up:
@@ -118,7 +118,7 @@ func (c carried) of(direction string) part {
 	return c.up.plus(c.down)
 }
 
-// through is what a device must have carried.
+// through returns what a device must have carried.
 func (c carried) through(d deviceMove) part {
 	if n := len(c.tunnel); d.tunnel > 0 && n > 0 {
 		c = c.tunnel[(d.tunnel-1)%n]
@@ -157,7 +157,7 @@ func (w way) words() string {
 	return string(w) + " "
 }
 
-// deviceMove is how far the counters of one device moved.
+// deviceMove holds the counter deltas of one device.
 type deviceMove struct {
 	node, device, when string
 	direction          way
@@ -215,7 +215,7 @@ func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	return n
 }
 
-// enteredBefore is how far a counter of the window had moved since the load began.
+// enteredBefore returns the delta of a counter from the load's beginning to the window's.
 func enteredBefore(moves []record.CounterMove, c record.CounterMove) float64 {
 	for _, m := range moves {
 		if m.When == "load" && c.When == "window" && m.Node == c.Node && m.Device == c.Device &&

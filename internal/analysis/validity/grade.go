@@ -27,30 +27,18 @@ type Judged struct {
 	Unchecked []evidence.Unchecked
 }
 
-func Judge(run *record.Run, trials []record.Trial) []*Judged {
-	all := make([]*Judged, 0, len(trials))
-	ceilings := map[string]ceiling{}
-	for i := range trials {
-		t := &trials[i]
-		j := &Judged{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
-		if t.Status == record.TrialOK {
-			key := t.Row.Cell()
-			c, known := ceilings[key]
-			if !known {
-				c = CeilingOf(run, t.Row.Factors)
-				ceilings[key] = c
-			}
-			j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
-			s := suspect{run, t, j.Metrics, c}
-			if j.Reasons = gate(s); t.Row.OfCell() {
-				j.Unchecked = unchecked(s)
-			}
+// Judge computes the numbers of a trial and grades it.
+func Judge(run *record.Run, t *record.Trial) *Judged {
+	j := &Judged{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
+	if t.Status == record.TrialOK {
+		j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
+		s := suspect{run, t, j.Metrics, CeilingOf(run, t.Row.Factors)}
+		if j.Reasons = gate(s); t.Row.OfCell() {
+			j.Unchecked = unchecked(s)
 		}
-		j.Grade = grade(t, j.Reasons)
-		all = append(all, j)
 	}
-	Sort(all)
-	return all
+	j.Grade = grade(t, j.Reasons)
+	return j
 }
 
 // Sort puts trials in the order in which they ran.
@@ -207,8 +195,8 @@ func LastGood(trials []*Judged) []*Judged {
 	return out
 }
 
-// Caveats are those of the whole run: what it stored, what its trials could not check, and what follows from
-// its shape: its cells, and how many runs with numbers each of them has.
+// Caveats returns the caveats of the whole run: what it stored, what its trials could not check, and what
+// follows from its shape: its cells, and how many runs with numbers each of them has.
 func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Factors) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}

@@ -57,7 +57,7 @@ func unchecked(s suspect) []evidence.Unchecked {
 	return out
 }
 
-// pathUnproven is why no counter of the window tells which path the traffic took.
+// pathUnproven says why no counter of the window shows which path the traffic took.
 func (s suspect) pathUnproven() string {
 	switch p := s.t.Path; {
 	case p == nil || !slices.ContainsFunc(p.Counters,
@@ -71,7 +71,7 @@ func (s suspect) pathUnproven() string {
 	return ""
 }
 
-// tooShort is why a window does not show what lasts a time.
+// tooShort says why a window does not show what lasts so long.
 func tooShort(window, least int64) string {
 	if window >= least {
 		return ""
@@ -92,8 +92,9 @@ func (s suspect) pathNodes() []string {
 	return slices.Concat([]string{t.Near}, t.Routers, []string{t.Far})
 }
 
-// machines are those that carry the path, on each of which something may happen: the host of nodes that
-// share it, and what is a machine of its own. Of guests there is the kernel alone, the rest is the host's.
+// machines lists the machines that carry the path, on each of which something may happen: the host of nodes
+// that share it, and what is a machine of its own. Of guests there is the kernel alone, the rest is the
+// host's.
 func (s suspect) machines(kernels bool) (out []string) {
 	for _, node := range s.pathNodes() {
 		facts := s.run.Node(node)
@@ -108,7 +109,7 @@ func (s suspect) machines(kernels bool) (out []string) {
 	return slices.Compact(out)
 }
 
-// unseen is why a probe told nothing on nodes that it should have told something of.
+// unseen says why a probe reported nothing on nodes that it should have watched.
 func (s suspect) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
@@ -116,7 +117,7 @@ func (s suspect) unseen(probe string, nodes []string) string {
 	})
 }
 
-// heatUnseen is why nothing tells whether heat or power held a machine back.
+// heatUnseen says why nothing shows whether heat or power held a machine back.
 func (s suspect) heatUnseen() string {
 	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
