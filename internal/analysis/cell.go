@@ -257,13 +257,18 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 		maps.Copy(names, g.factors)
 	}
 	for name := range names {
-		dependent, levels := c.Of(name).Dependent, map[bool]map[string]bool{true: {}, false: {}}
+		loads, others := map[string]bool{}, map[string]bool{}
 		for _, g := range cells {
-			if level, ok := g.factors[name]; ok || !dependent {
-				levels[factor.Sends(g.factors)][level] = true
+			level, ok := g.factors[name]
+			switch {
+			case !ok && c.Of(name).Dependent:
+			case factor.Sends(g.factors):
+				loads[level] = true
+			default:
+				others[level] = true
 			}
 		}
-		if len(levels[true]) > 1 || len(levels[false]) > 1 {
+		if len(loads) > 1 || len(others) > 1 {
 			varying[name] = true
 		}
 	}

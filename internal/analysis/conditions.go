@@ -75,15 +75,10 @@ func rangeOf(sorted []float64, say func(float64) string) string {
 
 // addSides puts the two values beside each ratio, and how far they can be trusted.
 func (c *RunComparison) addSides(a, b *Document) {
-	sides := [2]map[string]*Cell{{}, {}}
-	for i, d := range []*Document{a, b} {
-		for k := range d.Cells {
-			sides[i][d.Cells[k].Factors.Key()] = &d.Cells[k]
-		}
-	}
+	first, second := a.byKey(), b.byKey()
 	for i := range c.Comparisons {
 		x := &c.Comparisons[i]
-		one, two := sides[0][x.Factors.Key()], sides[1][x.Factors.Key()]
+		one, two := first[x.Factors.Key()], second[x.Factors.Key()]
 		if one == nil || two == nil {
 			continue
 		}

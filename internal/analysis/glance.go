@@ -69,9 +69,8 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	}
 	g.devices(data, from, to)
 	most := func(probe, stem string) *float64 {
-		table, _ := metrics.SamplesOf(data, probe)
 		var most *float64
-		for _, c := range metrics.ColumnsOf(table, stem) {
+		for _, c := range metrics.SeriesOf(data, probe, stem) {
 			if v, ok := c.Curve.Mean(from, to); ok && (most == nil || v > *most) {
 				most = &v
 			}
@@ -96,8 +95,7 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 func (g *Glance) devices(data record.NodeData, from, to int64) {
 	of := map[string]*DeviceGlance{}
 	add := func(probe, stem string, scale float64, into func(*DeviceGlance) *float64) {
-		table, _ := metrics.SamplesOf(data, probe)
-		for _, c := range metrics.ColumnsOf(table, stem) {
+		for _, c := range metrics.SeriesOf(data, probe, stem) {
 			grew, ok := c.Curve.Moved(from, to)
 			name, _, _ := strings.Cut(c.Label, "@") // a class or an ingress of the device
 			if !ok || name == "lo" || grew <= 0 {
@@ -117,8 +115,7 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 		add("netdev", stem, 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
 	}
 	add("qdisc", "drops", 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
-	table, _ := metrics.SamplesOf(data, "qdisc")
-	for _, c := range metrics.ColumnsOf(table, "backlog_bytes") {
+	for _, c := range metrics.SeriesOf(data, "qdisc", "backlog_bytes") {
 		name, _, _ := strings.Cut(c.Label, "@")
 		if v, ok := c.Curve.Mean(from, to); ok && of[name] != nil {
 			of[name].QueueBytes = max(of[name].QueueBytes, v)

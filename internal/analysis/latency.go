@@ -84,9 +84,9 @@ func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) 
 // addAdded computes what the load adds to the median round trip of each trial: against the idle measurement
 // of its own block, else the path's.
 func (g *group) addAdded() {
-	blocks := g.blocks()[metrics.RTT("idle", metrics.Percentiles[0])]
+	blocks := g.blocks()[metrics.RTTIdle]
 	median := statistics.Median(slices.Collect(maps.Values(blocks)))
-	name := metrics.RTT("loaded", metrics.Percentiles[0])
+	name := metrics.RTTLoaded
 	for _, j := range g.good() {
 		loaded, ok := j.Metrics.Values[name]
 		idle, own := blocks[j.Trial.Row.Block]
@@ -115,7 +115,7 @@ func (c *Cell) AddedInNoise() bool {
 	if added.Median <= 0 || added.N > 1 && added.Low <= 0 {
 		return true
 	}
-	p50, ok50 := c.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
+	p50, ok50 := c.Metrics[metrics.RTTIdle]
 	p90, ok90 := c.Metrics[metrics.RTT("idle", metrics.Percentiles[1])]
 	noise := (p50.High - p50.Low) / 2
 	if ok50 && ok90 {

@@ -54,7 +54,7 @@ func answers(cells []*group, class string) string {
 			}
 		}
 	}
-	return metrics.RTT("loaded", metrics.Percentiles[0])
+	return metrics.RTTLoaded
 }
 
 // ofTraffic are the phases of a trial in which packets must pass.

@@ -56,10 +56,7 @@ type Regression struct {
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b),
 		Comparisons: []comparison.Comparison{}, Regressions: []Regression{}}
-	theirs := map[string]*Cell{}
-	for i := range b.Cells {
-		theirs[b.Cells[i].Factors.Key()] = &b.Cells[i]
-	}
+	theirs := b.byKey()
 	var matched []record.Factors
 	for i := range a.Cells {
 		mine := &a.Cells[i]
@@ -89,6 +86,15 @@ func CompareRuns(a, b *Document) *RunComparison {
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
 	return c
+}
+
+// byKey returns the cells by the key of their factors.
+func (d *Document) byKey() map[string]*Cell {
+	out := map[string]*Cell{}
+	for i := range d.Cells {
+		out[d.Cells[i].Factors.Key()] = &d.Cells[i]
+	}
+	return out
 }
 
 // lost are the numbers that a cell had in the first run and has not in the second. Without a number a cell
@@ -229,20 +235,12 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 		}
 		out[i].metrics = append(out[i].metrics, metrics.Label(m.Name))
 	}
-	slices.SortStableFunc(out, func(a, b verdictCount) int {
-		found := func(g verdictCount) bool {
-			return strings.Contains(g.counts, statistics.Different) ||
-				strings.Contains(g.counts, "confounded")
-		}
-		switch {
-		case found(a) && !found(b):
-			return -1
-		case found(b) && !found(a):
-			return 1
-		}
-		return 0
-	})
-	return out
+	found := func(g verdictCount) bool {
+		return strings.Contains(g.counts, statistics.Different) || strings.Contains(g.counts, "confounded")
+	}
+	same := slices.DeleteFunc(slices.Clone(out), found)
+	different := slices.DeleteFunc(out, func(g verdictCount) bool { return !found(g) })
+	return append(different, same...)
 }
 
 // causeWords says what can explain a difference of results. Chance is named only where no difference was
@@ -285,24 +283,17 @@ func changes(a, b *Document) []Change {
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
-	add("plan", "duration", a.Run.Method.Duration.String(), b.Run.Method.Duration.String(), true)
-	add("plan", "warmup", a.Run.Method.Warmup.String(), b.Run.Method.Warmup.String(), true)
-	add("plan", "cooldown", a.Run.Method.Cooldown.String(), b.Run.Method.Cooldown.String(), true)
-	add("plan", "idle", a.Run.Method.Idle.String(), b.Run.Method.Idle.String(), true)
-	add("plan", "order", a.Run.Method.Order, b.Run.Method.Order, true)
-	x, y := a.Run.Measure, b.Run.Measure
-	add("plan", "latency_idle", x.LatencyIdle, y.LatencyIdle, true)
-	add("plan", "latency_loaded", fmt.Sprint(x.LatencyLoaded), fmt.Sprint(y.LatencyLoaded), true)
-	add("plan", "probe_interval", x.ProbeInterval.String(), y.ProbeInterval.String(), true)
-	add("plan", "verify", verified(x), verified(y), true)
-	add("plan", "telemetry", fmt.Sprint(x.Telemetry), fmt.Sprint(y.Telemetry), true)
+	theirs := planFacts(b)
+	for i, mine := range planFacts(a) {
+		add("plan", mine[0], mine[1], theirs[i][1], true)
+	}
 	for _, name := range keys(a.Conditions, b.Conditions) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
 	}
-	mine, theirs := nodeFacts(a), nodeFacts(b)
-	for _, name := range keys(mine) {
-		if other, both := theirs[name]; both {
-			add("environment", name, mine[name], other, true)
+	left, right := nodeFacts(a), nodeFacts(b)
+	for _, name := range keys(left) {
+		if other, both := right[name]; both {
+			add("environment", name, left[name], other, true)
 		}
 	}
 	if one, two := a.Run.Meter, b.Run.Meter; one != nil && two != nil {
@@ -311,11 +302,28 @@ func changes(a, b *Document) []Change {
 	out = append(out, watchedChanges(a, b)...)
 	out = append(out, sampledChanges(a, b)...)
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
-	left, right := resolved(a), resolved(b)
+	left, right = resolved(a), resolved(b)
 	for _, name := range keys(left, right) {
 		add("environment", name, cmp.Or(left[name], "unknown"), cmp.Or(right[name], "unknown"), true)
 	}
 	return out
+}
+
+// planFacts names and words what a plan says of how a run was measured.
+func planFacts(d *Document) [][2]string {
+	method, measure := d.Run.Method, d.Run.Measure
+	return [][2]string{
+		{"duration", method.Duration.String()},
+		{"warmup", method.Warmup.String()},
+		{"cooldown", method.Cooldown.String()},
+		{"idle", method.Idle.String()},
+		{"order", method.Order},
+		{"latency_idle", measure.LatencyIdle},
+		{"latency_loaded", fmt.Sprint(measure.LatencyLoaded)},
+		{"probe_interval", measure.ProbeInterval.String()},
+		{"verify", verified(measure)},
+		{"telemetry", fmt.Sprint(measure.Telemetry)},
+	}
 }
 
 // nodeFacts says what each node of a run is.

@@ -18,7 +18,8 @@ import (
 // scalingPoints is the fewest levels that a fit of three parameters is given.
 const scalingPoints = 6
 
-// Scaling describes how goodput grows with the number of something.
+// Scaling describes how goodput grows with the number of something, by the Universal Scalability Law
+// (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	Factor  string                    `json:"factor"`
 	Label   string                    `json:"label"` // the other factors that vary

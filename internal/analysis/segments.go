@@ -58,8 +58,8 @@ func (g *group) segments(good []*validity.Judged) (out []Segment) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Segment) int { return a.Hop - b.Hop })
-	before, ok1 := g.cell.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
-	after, ok2 := g.cell.Metrics[metrics.RTT("loaded", metrics.Percentiles[0])]
+	before, ok1 := g.cell.Metrics[metrics.RTTIdle]
+	after, ok2 := g.cell.Metrics[metrics.RTTLoaded]
 	if len(out) == 0 || !ok1 || !ok2 {
 		return nil
 	}

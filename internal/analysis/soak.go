@@ -186,9 +186,12 @@ func (t Trend) along(hours, values []float64, length float64) Trend {
 	if t.Unit == "bytes" {
 		text = fmt.Sprintf("%.1f MB", t.Change/1e6)
 	}
-	words := map[bool]string{true: "it changed by ", false: "no trend: a change of "}[t.Real]
-	if t.Real && t.Kind == TrendLeak {
+	words := "no trend: a change of "
+	switch {
+	case t.Real && t.Kind == TrendLeak:
 		words = "it grew by "
+	case t.Real:
+		words = "it changed by "
 	}
 	t.Text = fmt.Sprintf("%s: %s%s in %.2g h (Kendall, p = %.2g)", metrics.Label(t.Of), words, text, length,
 		t.PValue)

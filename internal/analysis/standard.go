@@ -7,6 +7,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
@@ -36,7 +37,7 @@ func (r *reading) tests(s *SearchView, found method.Outcome) {
 		}
 		l := LatencyAt{Share: share, Load: at[0].Trial.Search.Load,
 			Loss: statistics.Summarise(lossesOf(m, at))}
-		l.P50, l.P99 = summaryOf(at, "rtt_loaded_p50_ns"), summaryOf(at, "rtt_loaded_p99_ns")
+		l.P50, l.P99 = summaryOf(at, metrics.RTTLoaded), summaryOf(at, metrics.RTTLoadedP99)
 		s.Latency = append(s.Latency, l)
 	}
 	s.FrameLoss = frameLoss(m, s.Max, of[record.TestFrameLoss])

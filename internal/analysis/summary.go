@@ -135,8 +135,8 @@ func latencyWords(d *Document) []string {
 	if worst == nil {
 		return nil
 	}
-	idle, okIdle := worst.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
-	loaded, okLoaded := worst.Metrics[metrics.RTT("loaded", metrics.Percentiles[0])]
+	idle, okIdle := worst.Metrics[metrics.RTTIdle]
+	loaded, okLoaded := worst.Metrics[metrics.RTTLoaded]
 	if !okIdle || !okLoaded {
 		return nil
 	}

@@ -49,10 +49,16 @@ func Verdicts(cells []Cell) []Verdict {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Verdict) int {
-		if (a.Class == diagnosis.Unknown) != (b.Class == diagnosis.Unknown) {
-			return map[bool]int{true: 1, false: -1}[a.Class == diagnosis.Unknown]
+		known := len(b.Cells) - len(a.Cells)
+		switch {
+		case a.Class == b.Class:
+			return known
+		case a.Class == diagnosis.Unknown:
+			return 1
+		case b.Class == diagnosis.Unknown:
+			return -1
 		}
-		return len(b.Cells) - len(a.Cells)
+		return known
 	})
 	return out
 }

@@ -217,10 +217,12 @@ func searchDocument() *analysis.Document {
 			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible",
 				Lower: of(200e3), Throughput: of(200e3), LowerTrials: 4},
 			{Goal: "pdr", Irregular: "no load was decided; the search did not end: the run was interrupted"}}}
-	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel", SingleBps: 1e9, Contention: .12,
-		Coherence: .003, Peak: 17.1, PeakBps: 4.5e9, R2: .991,
+	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel",
+		Scaling: statistics.Scaling{SingleBps: 1e9, Contention: .12, Coherence: .003},
+		Peak: 17.1, PeakBps: 4.5e9, R2: .991,
 		Text: "streams: one carries 1 Gbit/s; 12 % of the work is serial"},
-		{Factor: "tunnels", Label: hostile, SingleBps: 1e9, Contention: 1, R2: .99, Text: hostile}}
+		{Factor: "tunnels", Label: hostile, Scaling: statistics.Scaling{SingleBps: 1e9, Contention: 1},
+			R2: .99, Text: hostile}}
 	d.Soaks = []analysis.Soak{{Label: "4 streams", Windows: 24, Hours: 2, Throttled: 1, Failed: 2,
 		Missing: []string{hostile}, Trends: []analysis.Trend{
 			{Kind: analysis.TrendDrift, Text: "goodput_bps: no trend"}, {Kind: analysis.TrendLeak,

@@ -29,8 +29,8 @@ var comparedMetrics = [...]struct {
 	{metric: metrics.Goodput, baseline: true},
 	{metric: metrics.PacketRate, baseline: true},
 	{metric: metrics.GoodputPerCPU},
-	{metric: "rtt_idle_p50_ns", ofPath: true},
-	{metric: "rtt_loaded_p50_ns"},
+	{metric: metrics.RTTIdle, ofPath: true},
+	{metric: metrics.RTTLoaded},
 	{metric: metrics.CipherRate},
 	{metric: metrics.CipherOps},
 }
@@ -262,7 +262,10 @@ func (c *Comparison) excluded() string {
 			return unit.Times(ratio)
 		}
 		text := unit.Significant(100*math.Abs(ratio-1), 2) + " %"
-		return map[bool]string{true: "−", false: "+"}[ratio < 1] + text
+		if ratio < 1 {
+			return "−" + text
+		}
+		return "+" + text
 	}
 	return "differences below " + signed(c.Low) + " and above " + signed(c.High)
 }

@@ -56,8 +56,7 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 
 // MostOf is the largest value of a probe's stem between two times, over all labels; 0 where there is none.
 func MostOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
-	table, _ := SamplesOf(n, probe)
-	for _, c := range ColumnsOf(table, stem) {
+	for _, c := range SeriesOf(n, probe, stem) {
 		if v, ok := c.Curve.Largest(from, to); ok {
 			most = max(most, v)
 		}

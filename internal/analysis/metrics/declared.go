@@ -1,5 +1,5 @@
-// Package metrics declares every quantity that is computed of a trial, and computes them from what one
-// trial left behind.
+// Package metrics declares every quantity that is computed of a trial, computes them from what one trial left
+// behind, and holds those of a cell.
 package metrics
 
 import (
@@ -322,6 +322,9 @@ const (
 	RequestLoaded = "request_loaded_p50_ns"
 	Number        = "number"
 
+	RTTIdle       = "rtt_idle_p50_ns"
+	RTTLoaded     = "rtt_loaded_p50_ns"
+	RTTLoadedP99  = "rtt_loaded_p99_ns"
 	RTTAdded      = "rtt_added_p50_ns"
 	ProbeLoss     = "probe_loss_ratio"
 	ProbeLossIdle = "probe_loss_idle_ratio"
@@ -376,6 +379,7 @@ type percentile struct {
 
 var Percentiles = [...]percentile{{"p50", .5}, {"p90", .9}, {"p99", .99}, {"p999", .999}, {"p9999", .9999}}
 
+// RTT names a percentile of the round trips of a kind, "idle" or "loaded".
 func RTT(kind string, q percentile) string { return "rtt_" + kind + "_" + q.Name + "_ns" }
 
 // flowPercentiles are told of flows and of handshakes; requests have p99.9 as well.

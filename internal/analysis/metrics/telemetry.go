@@ -52,6 +52,12 @@ func ColumnsOf(t *record.Table, stem string) []column {
 	return out
 }
 
+// SeriesOf returns the series of a stem of a probe on a node, none where it took no sample.
+func SeriesOf(n record.NodeData, probe, stem string) []column {
+	table, _ := SamplesOf(n, probe)
+	return ColumnsOf(table, stem)
+}
+
 // grown sums how far the counters of some stems grew in the window, over the labels that keep accepts; why
 // is set where nothing could be counted.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,

@@ -97,16 +97,15 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 		both := map[int]float64{} // block of the first run, or n + block of the second
 		mean := Total(append(InOrder(a[i], blocksA), InOrder(b[i], blocksB)...)) / float64(len(a[i])+
 			len(b[i]))
-		for k, block := range blocksA {
-			if v, ok := a[i][block]; ok {
-				both[k] = v - mean
+		put := func(values map[int]float64, blocks []int, from int) {
+			for k, block := range blocks {
+				if v, ok := values[block]; ok {
+					both[from+k] = v - mean
+				}
 			}
 		}
-		for k, block := range blocksB {
-			if v, ok := b[i][block]; ok {
-				both[n+k] = v - mean
-			}
-		}
+		put(a[i], blocksA, 0)
+		put(b[i], blocksB, n)
 		scores[i] = standardScores(both, upTo(all))
 		observed[i] = math.Abs(Total(scores[i][:n]) - Total(scores[i][n:]))
 	}

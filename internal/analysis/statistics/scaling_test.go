@@ -33,7 +33,8 @@ func TestScalingLawIsRecovered(t *testing.T) {
 	for range 300 {
 		points := onCurve(1e9, .2, 0, func() float64 { return .01 * r.NormFloat64() })
 		s, ok := FitScaling(points)
-		if !ok || s.Contention < 0 || s.Coherence < 0 || math.Abs(s.Contention-.2) > .05 || s.Coherence > .01 {
+		if !ok || s.Contention < 0 || s.Coherence < 0 || math.Abs(s.Contention-.2) > .05 ||
+			s.Coherence > .01 {
 			t.Fatalf("with noise: got %v, %v, want .2 and 0", s, ok)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -69,7 +70,7 @@ type Judged struct {
 }
 
 // delays names the metrics of probes beside a load, the tail that enough of them carry first.
-var delays = [...]string{"rtt_loaded_p99_ns", "rtt_loaded_p90_ns", "rtt_loaded_p50_ns"}
+var delays = [...]string{metrics.RTTLoadedP99, "rtt_loaded_p90_ns", metrics.RTTLoaded}
 
 // measured holds the cells of a document by their factors.
 type measured map[string]*analysis.Cell

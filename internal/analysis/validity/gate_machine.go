@@ -161,8 +161,7 @@ func shorten(text string, most int) string {
 // linkFlap fires when a link came or went in the window.
 func linkFlap(s suspect) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
-		table, _ := metrics.SamplesOf(s.t.Nodes[node], "link")
-		for _, c := range metrics.ColumnsOf(table, "carrier_changes") {
+		for _, c := range metrics.SeriesOf(s.t.Nodes[node], "link", "carrier_changes") {
 			if d, ok := c.Curve.Moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
 				return because(evidence.ReasonLinkFlap, at{Node: node, Element: c.Label, Value: new(d)},
 					"the link of %s on %s changed %.0f times in the window", c.Label, node, d)
