@@ -219,7 +219,7 @@ func searchDocument() *analysis.Document {
 			{Goal: "pdr", Irregular: "no load was decided; the search did not end: the run was interrupted"}}}
 	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel",
 		Scaling: statistics.Scaling{SingleBps: 1e9, Contention: .12, Coherence: .003},
-		Peak: 17.1, PeakBps: 4.5e9, R2: .991,
+		Peak:    17.1, PeakBps: 4.5e9, R2: .991,
 		Text: "streams: one carries 1 Gbit/s; 12 % of the work is serial"},
 		{Factor: "tunnels", Label: hostile, Scaling: statistics.Scaling{SingleBps: 1e9, Contention: 1},
 			R2: .99, Text: hostile}}
