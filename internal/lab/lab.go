@@ -225,6 +225,6 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 // Ends are the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
 // their addresses.
 func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
-	_, near, far, _, err = l.tunnelEnds(ctx, TunnelSpec{Kind: kind}, slot)
-	return near, far, err
+	x, err := l.planTunnel(ctx, TunnelSpec{Kind: kind}, slot)
+	return x.ends[0], x.ends[1], err
 }

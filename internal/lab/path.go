@@ -64,14 +64,14 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
 	}
-	t, near, far, agentless, err := l.tunnelEnds(ctx, s, 1)
+	x, err := l.planTunnel(ctx, s, 1)
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	defer agentless.release(ctx) // nothing is made
-	a := t.Check(ctx, near, far)
-	if agentless != nil && a.State == check.No {
-		a.Reason += l.byHand(agentless.n, s.Kind, 1)
+	defer x.agentless.release(ctx) // nothing is made
+	a := x.kind.Check(ctx, x.ends[0], x.ends[1])
+	if x.agentless != nil && a.State == check.No {
+		a.Reason += l.byHand(x.agentless.n, s.Kind, 1)
 	}
 	return a
 }
@@ -137,31 +137,31 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
-	kind, near, far, agentless, err := l.tunnelEnds(ctx, s, slot)
+	x, err := l.planTunnel(ctx, s, slot)
 	if err != nil {
 		return nil, err
 	}
 	unlead := func(context.Context) error { return nil }
 	if l.lead != nil {
-		if unlead, err = l.lead(ctx, slot, agentless); err != nil {
-			return nil, errors.Join(err, agentless.release(ctx))
+		if unlead, err = l.lead(ctx, slot, x.agentless); err != nil {
+			return nil, errors.Join(err, x.agentless.release(ctx))
 		}
 	}
-	leave := func(ctx context.Context) error { return errors.Join(agentless.release(ctx), unlead(ctx)) }
-	if agentless != nil { // it may take long for an answer
-		defer context.AfterFunc(ctx, agentless.stop)()
+	leave := func(ctx context.Context) error { return errors.Join(x.agentless.release(ctx), unlead(ctx)) }
+	if x.agentless != nil { // it may take long for an answer
+		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
-	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
+	p, err := x.kind.Up(ctx, x.ends[0], x.ends[1], tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
 		Queue: s.Queue})
 	if err != nil {
-		if agentless != nil {
+		if x.agentless != nil {
 			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward "+
-				"what leaves the tunnel; IPv6 has rules of its own", agentless.n.Name, slotPort(slot)))
+				"what leaves the tunnel; IPv6 has rules of its own", x.agentless.n.Name, slotPort(slot)))
 		}
 		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
 	t := &laid{Path: p, slot: slot, leave: leave}
-	if b, ok := kind.(tunnel.Burden); ok {
+	if b, ok := x.kind.(tunnel.Burden); ok {
 		t.burden = b.Burdens()
 	}
 	l.tunnels[key] = t
@@ -206,50 +206,53 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-// tunnelEnds finds the ends of a tunnel in a slot. One that no agent holds is to be released.
-func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.Tunnel, near, far tunnel.End,
-	agentless *agentlessEnd, err error) {
+// plannedTunnel is a tunnel to be laid in a slot. An end that no agent holds is to be released.
+type plannedTunnel struct {
+	kind      tunnel.Tunnel
+	ends      [2]tunnel.End
+	agentless *agentlessEnd
+}
+
+func (l *Lab) planTunnel(ctx context.Context, s TunnelSpec, slot int) (x plannedTunnel, err error) {
 	i := slices.IndexFunc(l.parts.Tunnels, func(t tunnel.Tunnel) bool { return t.Name() == s.Kind })
 	if i < 0 {
-		return nil, near, far, nil, fmt.Errorf("no such tunnel: %s", s.Kind)
+		return x, fmt.Errorf("no such tunnel: %s", s.Kind)
 	}
 	if !l.OwnNetwork() && l.lead == nil && l.journal != nil {
-		return nil, near, far, nil, errors.New("between machines whose network is not the lab's " +
-			"own no tunnel is laid")
+		return x, errors.New("between machines whose network is not the lab's own no tunnel is laid")
 	}
-	ends := [2]tunnel.End{}
+	x.kind = l.parts.Tunnels[i]
 	for e, name := range l.Topology.Tunnel {
 		n, err := l.Node(ctx, name)
 		if err != nil {
-			return nil, near, far, nil, err
+			return x, err
 		}
 		if n.Facts.Fixed != "" {
-			return nil, near, far, nil, errors.New(n.Facts.Fixed)
+			return x, errors.New(n.Facts.Fixed)
 		}
-		a, err := n.AgentFor("hold a tunnel's end")
-		if err != nil && agentless == nil {
-			agentless = l.agentlessEnd(n, s.Kind, slot)
-			ends[e].Agentless = agentless != nil
+		end := tunnel.End{Node: name, Inner: l.plan.tunnel(slot, e)}
+		end.Agent, err = n.AgentFor("hold a tunnel's end")
+		if err != nil && x.agentless == nil {
+			x.agentless = l.agentlessEnd(n, s.Kind, slot)
+			end.Agentless = x.agentless != nil
 		}
-		if err != nil && !ends[e].Agentless {
-			return nil, near, far, nil, fmt.Errorf("%w%s", err, l.byHand(n, s.Kind, slot))
+		if err != nil && !end.Agentless {
+			return x, fmt.Errorf("%w%s", err, l.byHand(n, s.Kind, slot))
 		}
-		outer, err := l.outer(e, cmp.Or(s.Outer, 4))
-		if err != nil {
-			return nil, near, far, nil, err
+		if end.Outer, err = l.outer(e, cmp.Or(s.Outer, 4)); err != nil {
+			return x, err
 		}
-		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e),
-			Agentless: ends[e].Agentless}
 		if l.plan.hasBehind(1 - e) {
-			ends[e].Routes = l.plan.behind(slot, 1-e)
+			end.Routes = l.plan.behind(slot, 1-e)
+		}
+		x.ends[e] = end
+	}
+	for e := range x.ends {
+		if x.ends[e].Agentless {
+			x.ends[e].Agent = x.agentless.hold(ctx)
 		}
 	}
-	for e := range ends {
-		if ends[e].Agentless {
-			ends[e].Agent = agentless.hold(ctx)
-		}
-	}
-	return l.parts.Tunnels[i], ends[0], ends[1], agentless, nil
+	return x, nil
 }
 
 // AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory for fragments. A load of

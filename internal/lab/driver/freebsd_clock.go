@@ -24,7 +24,7 @@ var (
 	fixedState = regexp.MustCompile(`^fixed [0-9]{1,6}$`)
 )
 
-// sameLevel is by how many MHz two clocks differ that cpufreq(4) takes for one (CPUFREQ_CMP).
+// sameLevel is the difference in MHz below which cpufreq(4) takes two clocks for one (CPUFREQ_CMP).
 const sameLevel = 25
 
 // parseBSDLevels reads MHz, highest first, of "2200/45000 1600/28000", MHz and mW (cpufreq(4)).

@@ -129,7 +129,7 @@ func scripted(ofDevice bool, read string, parse func(text string) (string, error
 	}}
 }
 
-// verbatim is of scripts that print a state.
+// verbatim parses the output of scripts that print a state.
 func verbatim(text string) (string, error) { return strings.TrimSpace(text), nil }
 
 func linuxSettings() map[string]setting {

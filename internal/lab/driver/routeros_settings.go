@@ -63,7 +63,7 @@ type rosQueue struct {
 	parameters map[string]string
 }
 
-// rosQueues are by the names of tc(8). A port without a software queue leaves it to the ring of its device,
+// rosQueues lists RouterOS' queues by the names of tc(8). A port without a software queue leaves it to the ring of its device,
 // and mq-pfifo is one queue for each of these rings.
 func rosQueues() map[string]rosQueue {
 	same := func(names ...string) map[string]string {

@@ -355,7 +355,7 @@ var rosSources = []source{
 	ofPeers,
 }
 
-// ofPeers is of WireGuard's peers, on every system.
+// ofPeers describes the series of WireGuard's peers, on every system.
 var ofPeers = source{wireguardProbe, "of the peer, read before the first trial and after each",
 	"no peer is told of", nil}
 

@@ -54,7 +54,7 @@ type nicNames struct {
 	names               [maxStats][statNameLen]byte
 }
 
-// OpenNICStats is of the devices of the thread's network namespace.
+// OpenNICStats opens a reader for the devices of the thread's network namespace.
 func OpenNICStats() (*NICStats, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

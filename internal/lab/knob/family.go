@@ -154,7 +154,7 @@ func (k *ofNode[T]) Check(_ context.Context, p Place, s State) check.Answer {
 type spelling[T any] struct {
 	parse func(text string) (T, error) // an error is one of want
 	spell func(v T) State
-	// bound is of what may be asked for, nil: all. What was there before is put back whatever it is.
+	// bound limits what may be asked for, nil: all. What was there before is put back whatever it is.
 	bound func(v T) error
 	same  func(want, got T) bool // of values with other states, nil: they differ
 }
@@ -239,7 +239,7 @@ func words(list ...string) spelling[State] {
 	})
 }
 
-// verbatim is of values that are canonical states.
+// verbatim is the spelling of values that are canonical states.
 func verbatim(parse func(text string) (State, error)) spelling[State] {
 	return spelling[State]{parse: parse, spell: func(s State) State { return s }}
 }

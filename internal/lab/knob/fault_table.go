@@ -177,7 +177,7 @@ func quantities(q kernel.Quantity, least, most uint64, wanted string) func(name,
 		func(v uint64) bool { return v >= least && v <= most }, wanted)
 }
 
-// setsTo is of faults that are what a knob does.
+// setsTo plants a fault by the setting of a knob.
 func setsTo(knob string) func(State) []setting {
 	return func(level State) []setting { return []setting{{Knob: knob, State: level}} }
 }
@@ -188,7 +188,7 @@ func ofKernel(name string) func(State) []setting {
 	}
 }
 
-// queued is of faults that are a word of the port's queue.
+// queued plants a fault by a word of the port's queue.
 func queued(word string) func(State) []setting {
 	return func(level State) []setting {
 		return []setting{{Knob: "queue", State: State(word) + " " + level}}
