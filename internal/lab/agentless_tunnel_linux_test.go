@@ -130,9 +130,9 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 	return l, j, dir
 }
 
-// TestTunnelEndsOnAAgentlessRouter: it is laid by the router's driver, without a preshared key, behind a guard
-// that would remove it; other settings come and go meanwhile; taken down, it leaves nothing.
-func TestTunnelEndsOnAAgentlessRouter(t *testing.T) {
+// TestTunnelEndsOnAnAgentlessRouter: it is laid by the router's driver, without a preshared key, behind a
+// guard that would remove it; other settings come and go meanwhile; taken down, it leaves nothing.
+func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
 	before, w := d.Config(), onWire(t, d)
@@ -192,8 +192,8 @@ func TestTunnelEndsOnAAgentlessRouter(t *testing.T) {
 	}
 }
 
-// TestAgentlessTunnelThatFails: whatever step fails, all that was made is undone, and the error says what may be
-// missing.
+// TestAgentlessTunnelThatFails: whatever step fails, all that was made is undone, and the error says what may
+// be missing.
 func TestAgentlessTunnelThatFails(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"/interface/wireguard/add", "/ip/address/add", "proplist=public-key where",
@@ -286,9 +286,9 @@ func TestAgentlessTunnelThatStays(t *testing.T) {
 	}
 }
 
-// TestRestoreRemovesAAgentlessTunnel of a run that was killed, also in the middle of laying it, and says so
+// TestRestoreRemovesAnAgentlessTunnel of a run that was killed, also in the middle of laying it, and says so
 // where the guard has done it.
-func TestRestoreRemovesAAgentlessTunnel(t *testing.T) {
+func TestRestoreRemovesAnAgentlessTunnel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, broken, want string }{{"whole", "", "put back tunnel_end=none"},
 		{"without a peer", "/interface/wireguard/peers/add", "already as before"},

@@ -46,7 +46,8 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		}
 		turn := agent.Turn{Want: "pfifo limit 50", Restore: true}
 		turn.Place.Node, turn.Place.Port = "router", "lo"
-		refused("agent beside a guard", n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil), name)
+		refused("agent beside a guard", n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil),
+			name)
 		refused("run by agent beside a guard", begun(n), name)
 		agentless := &Node{Name: "router", Host: h, Driver: by}
 		refused("run by a driver beside a guard", begun(agentless), name)

@@ -151,8 +151,8 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if x.agentless != nil { // it may take long for an answer
 		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
-	p, err := x.kind.Up(ctx, x.ends[0], x.ends[1], tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
-		Queue: s.Queue})
+	p, err := x.kind.Up(ctx, x.ends[0], x.ends[1], tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU,
+		Port: slotPort(slot), Queue: s.Queue})
 	if err != nil {
 		if x.agentless != nil {
 			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward "+

@@ -23,8 +23,8 @@ type crossing struct {
 // lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
 // ways: the client's leads into the tunnel. It goes on until what it returns is called. Those of a router
 // without an agent are part of its end of the tunnel.
-func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (leave func(context.Context) error,
-	err error) {
+func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
+	leave func(context.Context) error, err error) {
 	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
 	var there, between agent.Hold
 	why := errors.New("the router's addresses are not known")

@@ -53,7 +53,8 @@ func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []strin
 	levels = parseBSDLevels(first)
 	if n := len(levels); n < 2 || levels[0]-levels[n-1] < sameLevel {
 		return nil, nil, lacks("dev.cpu.0.freq_levels has one level alone, %q: the processor "+
-			"chooses its clock itself; by hand, of Intel: sysctl dev.hwpstate_intel.N.epp=0, each N", told(first))
+			"chooses its clock itself; by hand, of Intel: sysctl dev.hwpstate_intel.N.epp=0, each N",
+			told(first))
 	}
 	return levels, strings.Split(strings.TrimSpace(after), "\n"), nil
 }

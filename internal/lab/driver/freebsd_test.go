@@ -464,14 +464,14 @@ func TestBSDCounters(t *testing.T) {
 // What netstat of FreeBSD 12 and 16 prints: the columns differ, and an absent one is no zero.
 func TestParseNetstat(t *testing.T) {
 	got := parseNetstat(ofBSD(t, "netstat-ib.txt"))["em0"]
-	want := map[string]uint64{"rx_packets": 372717, "rx_errors": 0, "rx_dropped": 0, "rx_bytes": 372538087, "tx_packets": 213821,
-		"tx_errors": 0, "tx_bytes": 198573339, "tx_collisions": 0}
+	want := map[string]uint64{"rx_packets": 372717, "rx_errors": 0, "rx_dropped": 0, "rx_bytes": 372538087,
+		"tx_packets": 213821, "tx_errors": 0, "tx_bytes": 198573339, "tx_collisions": 0}
 	if d := cmp.Diff(got, want); d != "" {
 		t.Errorf("em0 (-got +want):\n%s", d)
 	}
 	all := parseNetstat(ofBSD(t, "netstat-ndi.txt"))
-	want = map[string]uint64{"rx_packets": 20004846, "rx_errors": 0, "rx_dropped": 0, "tx_packets": 2, "tx_errors": 0, "tx_collisions": 0,
-		"tx_dropped": 0}
+	want = map[string]uint64{"rx_packets": 20004846, "rx_errors": 0, "rx_dropped": 0, "tx_packets": 2,
+		"tx_errors": 0, "tx_collisions": 0, "tx_dropped": 0}
 	if d := cmp.Diff(all["igb1"], want); d != "" {
 		t.Errorf("igb1 (-got +want):\n%s", d)
 	}

@@ -118,7 +118,8 @@ type setting struct {
 // scripted is a setting whose scripts are given a device as $1, "" where it is the node's: read prints what
 // parse understands, and apply is given the value as $2.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
-	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host, dev string) (string, error) {
+	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host,
+		dev string) (string, error) {
 		out, err := shell(ctx, h, read, dev)
 		if err != nil {
 			return "", lacking(err)

@@ -28,7 +28,8 @@ case $out in *"No such file"*) return 0;; esac; printf '%s\n' "$out" >&2; exit 1
 // ofFamilies reads a state from a table that IPv4 and IPv6 both have.
 func ofFamilies(table string, parse func(text string) (string, error),
 	apply func(ctx context.Context, h host.Host, dev, value string) error) setting {
-	x := scripted(false, listTable+"list ip "+table+"; echo ip6; list ip6 "+table, func(text string) (string, error) {
+	script := listTable + "list ip " + table + "; echo ip6; list ip6 " + table
+	x := scripted(false, script, func(text string) (string, error) {
 		v4, v6, _ := strings.Cut("\n"+text, "\nip6\n")
 		state4, err := parse(v4)
 		if err != nil {
@@ -86,7 +87,8 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
-	if err == nil && f.Log { // which package kernel marks by a chain of that name, a word that nft keeps for itself
+	// Package kernel marks a firewall that logs by a chain of that name, a word that nft keeps for itself.
+	if err == nil && f.Log {
 		err = lacks("driver linux makes no firewall that logs")
 	}
 	for family, kind := range []string{"ipv4_addr", "ipv6_addr"} {

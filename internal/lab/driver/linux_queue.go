@@ -194,7 +194,8 @@ func readQueueFor(ctx context.Context, h host.Host, dev, value string) (string, 
 }
 
 // standing is the queue that another would take the place of.
-func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want kernel.Queue) (kernel.Queue, error) {
+func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want kernel.Queue) (kernel.Queue,
+	error) {
 	q, err := kernel.Standing(all, func(handle uint32) bool {
 		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
 	}, want)

@@ -50,8 +50,8 @@ func ownAddresses(text string) (own []netip.Addr) {
 	return own
 }
 
-// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", or route get
-// of FreeBSD, "gateway: 192.0.2.1" and "interface: igc0", behind a line "to ADDRESS".
+// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", or route
+// get of FreeBSD, "gateway: 192.0.2.1" and "interface: igc0", behind a line "to ADDRESS".
 func parseWays(routes string, to int) []kernel.Way {
 	ways := make([]kernel.Way, to)
 	at := -1

@@ -63,8 +63,8 @@ type rosQueue struct {
 	parameters map[string]string
 }
 
-// rosQueues lists RouterOS' queues by the names of tc(8). A port without a software queue leaves it to the ring of its device,
-// and mq-pfifo is one queue for each of these rings.
+// rosQueues lists RouterOS' queues by the names of tc(8). A port without a software queue leaves it to the
+// ring of its device, and mq-pfifo is one queue for each of these rings.
 func rosQueues() map[string]rosQueue {
 	same := func(names ...string) map[string]string {
 		out := map[string]string{}

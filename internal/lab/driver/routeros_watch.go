@@ -117,7 +117,8 @@ func (w *rosWatch) Keep(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name()), w.over())
 	default:
 	}
-	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept)) // one that fails now may be taken the next time
+	// A command that fails now may be taken the next time.
+	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
 
@@ -380,12 +381,12 @@ func rosTables(samples []taken, offset int64, why string) []record.Samples {
 		record.Metric{Name: "tx_queue_dropped", Unit: "count", Counter: true},
 		record.Metric{Name: "fastpath_rx_packets", Unit: "count", Counter: true})
 	for _, name := range []string{"softirq", "softnet", "snmp", "qdisc", costProbe} {
-		lacks := record.Samples{Probe: name, Scope: record.ScopeHost, Unavailable: "RouterOS does not tell it"}
+		s := record.Samples{Probe: name, Scope: record.ScopeHost, Unavailable: "RouterOS does not tell it"}
 		if name == costProbe {
-			lacks.Unavailable = "what the sampling costs the router is not known: RouterOS does not tell the " +
+			s.Unavailable = "what the sampling costs the router is not known: RouterOS does not tell the " +
 				"CPU time of a script"
 		}
-		out = append(out, lacks)
+		out = append(out, s)
 	}
 	return out
 }

@@ -216,8 +216,8 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	return f.add()
 }
 
-// Silence holds whether our rules drop the ICMP errors that the machine sends of packets that do not reach or do
-// not fit.
+// Silence holds whether our rules drop the ICMP errors that the machine sends of packets that do not reach or
+// do not fit.
 var Silence = Table[bool]{"silence", filter.silent, equal[bool], filter.addSilence}
 
 func (f filter) silent(family nftables.TableFamily) (bool, error) {

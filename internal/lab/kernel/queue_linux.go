@@ -149,8 +149,8 @@ func setLeaf(dev string, now Qdisc, there bool, want Queue) error {
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
-// OnProbeLink tries something on a virtual link made for the purpose and deleted again, so that nothing in use
-// is touched.
+// OnProbeLink tries something on a virtual link made for the purpose and deleted again, so that nothing in
+// use is touched.
 func OnProbeLink(try func(dev string) error) error {
 	a, b := fmt.Sprintf("cpa%d", os.Getpid()), fmt.Sprintf("cpb%d", os.Getpid())
 	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 2); err != nil {

@@ -23,8 +23,8 @@ type Router struct {
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Agentless returns an agent in this process that holds such an end, until it is closed. Of all verbs it knows
-// the one of the tunnel's kind.
+// Agentless returns an agent in this process that holds such an end, until it is closed. Of all verbs it
+// knows the one of the tunnel's kind.
 func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request

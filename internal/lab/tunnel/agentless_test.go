@@ -78,8 +78,8 @@ func (e agentlessEnd) Send(context.Context, netip.Addr) error {
 	return nil
 }
 
-// TestAgentless: agentless ends are laid by the same exchange as others, each step once; what fails is said, and
-// both ends' sessions end.
+// TestAgentless: agentless ends are laid by the same exchange as others, each step once; what fails is said,
+// and both ends' sessions end.
 func TestAgentless(t *testing.T) {
 	for _, tt := range []struct{ kind, fail, want string }{
 		{nameAuto, "", ""}, {nameKernel, "", ""},

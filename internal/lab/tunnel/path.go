@@ -25,8 +25,8 @@ const presharedSize = 32               // the length in bytes of what both ends 
 // killTime is how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
-// agentlessTime is answerTime of an end that no agent holds: each answer takes a slow router several commands,
-// and the first one a guard, whose start the router's scheduler has to prove.
+// agentlessTime is answerTime of an end that no agent holds: each answer takes a slow router several
+// commands, and the first one a guard, whose start the router's scheduler has to prove.
 const agentlessTime = 90 * time.Second
 
 // end is one node of a path with the session that holds its device.
