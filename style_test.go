@@ -335,18 +335,19 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  189_500,
+	"analysis":  187_200,
 	"app":       23_700,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_900,
 	"check":     1_500,
 	"cmd":       55_300,
-	"factor":    10_000,
+	"factor":    9_400,
 	"foreign":   23_700,
-	"lab":       251_500,
+	"lab":       245_700,
 	"overhead":  3_000,
 	"plan":      23_000,
+	"probe":     43_200,
 	"progress":  7_200,
 	"record":    22_100,
 	"registry":  3_500,
