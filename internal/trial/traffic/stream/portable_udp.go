@@ -119,7 +119,7 @@ func (f *portableUDP) give(b []byte) (int, error) {
 
 // portableSink receives the flows of one socket.
 type portableSink struct {
-	udpArrivals
+	*udpArrivals
 	conn *net.UDPConn
 }
 
@@ -138,8 +138,11 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 		n, _, err := k.conn.ReadFromUDPAddrPort(b)
 		switch {
 		case err == nil:
-			k.enter(b[:n], n, traffic.Monotonic(), 0)
-			k.flows[0].tell()
+			d, ok := traffic.ReadDatagram(b[:n])
+			if f := k.flowOf(d, ok); f != nil {
+				f.take(b, n, d, traffic.Monotonic(), 0)
+				f.tell()
+			}
 		case traffic.TimedOut(err):
 			look = 0
 		case !errors.Is(err, syscall.ECONNREFUSED):

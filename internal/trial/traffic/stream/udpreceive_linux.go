@@ -12,7 +12,7 @@ import (
 // udpSink receives flows on one thread: one flow of a socket of its own, many with a socket each, or many
 // that share a listener.
 type udpSink struct {
-	udpArrivals
+	*udpArrivals
 	ample bool
 	fds   []int
 	batch *traffic.Batch
@@ -102,7 +102,16 @@ func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 func (k *udpSink) enterBatch(n int) {
 	now := traffic.Monotonic()
 	for i := range n {
-		k.enter(k.batch.At(i), k.batch.Length(i), now, k.batch.Stamp(i))
+		d, ok := traffic.ReadDatagram(k.batch.At(i))
+		length := k.batch.Length(i)
+		f := k.flowOf(d, ok && length >= traffic.DatagramHeader)
+		if f == nil {
+			continue
+		}
+		f.take(k.batch.At(i), length, d, now, k.batch.Stamp(i))
+		if len(k.flows) > 1 {
+			f.tell()
+		}
 	}
 	k.flows[0].tell()
 }

@@ -187,18 +187,18 @@ type udpArrivals struct {
 	byFlow []*udpCount // the same, by index; nil is another's
 }
 
-func newUDPArrivals(flows []*udpCount, all int) udpArrivals {
-	a := udpArrivals{flows: flows, byFlow: make([]*udpCount, all)}
+func newUDPArrivals(flows []*udpCount, all int) *udpArrivals {
+	a := &udpArrivals{flows: flows, byFlow: make([]*udpCount, all)}
 	for _, f := range flows {
 		a.byFlow[f.index] = f
 	}
 	return a
 }
 
-func (a udpArrivals) Name() string { return flowNames(a.flows) }
+func (a *udpArrivals) Name() string { return flowNames(a.flows) }
 
 // complete reports whether nothing more is to come: the senders have ended their streams.
-func (a udpArrivals) complete(now int64) bool {
+func (a *udpArrivals) complete(now int64) bool {
 	for _, f := range a.flows {
 		if !f.over(now) {
 			return false
@@ -207,21 +207,17 @@ func (a udpArrivals) complete(now int64) bool {
 	return true
 }
 
-// enter counts an arrival, see take. What is left of a hello is no stray.
-func (a udpArrivals) enter(b []byte, length int, now, stamp int64) {
-	d, ok := traffic.ReadDatagram(b)
-	if ok && length >= traffic.DatagramHeader && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) &&
-		a.byFlow[d.Flow] != nil && d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
-		f := a.byFlow[d.Flow]
-		f.take(b, length, d, now, stamp)
-		if len(a.flows) > 1 {
-			f.tell()
-		}
-		return
+// flowOf returns the flow of a datagram, nil of a stray, which it counts unless it is left of a hello. A
+// datagram that is not whole is a stray.
+func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
+	if whole && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) && a.byFlow[d.Flow] != nil &&
+		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
+		return a.byFlow[d.Flow]
 	}
 	switch d.Phase {
 	case traffic.PhaseHello, traffic.PhaseWelcome, traffic.PhaseChallenge:
 	default:
 		a.flows[0].wrong++ // whose it was meant to be is not known
 	}
+	return nil
 }
