@@ -218,7 +218,7 @@ func threadLabel(comm string) string {
 	return ""
 }
 
-// guestName is the value of -name in a command line of /proc/<pid>/cmdline, without its options.
+// guestName returns the value of -name in a command line of /proc/<pid>/cmdline, without its options.
 func guestName(line []byte) string {
 	words := strings.Split(string(line), "\x00")
 	i := slices.Index(words, "-name")

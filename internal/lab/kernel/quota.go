@@ -104,10 +104,10 @@ func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	return h, list, err
 }
 
-// hierarchy is the machine's cgroups that limit vCPUs.
+// hierarchy finds the machine's cgroups that limit vCPUs.
 type hierarchy struct {
 	cgroupMount
-	lab string // what our cgroups of a lab begin with
+	lab string // begins the names of our cgroups of a lab
 }
 
 func openHierarchy(dir string) (hierarchy, error) {
@@ -119,7 +119,7 @@ func openHierarchy(dir string) (hierarchy, error) {
 	return hierarchy{m, "chokepoint-" + filepath.Base(dir) + "."}, err
 }
 
-// of is the directory of a task's cgroup; /proc/PID/task/TID is a task.
+// of returns the directory of a task's cgroup; /proc/PID/task/TID is a task.
 func (h hierarchy) of(pid, tid int) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/cgroup", pid, tid))
 	if err != nil {
@@ -199,7 +199,7 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 	return quotaOf(times[0], times[1]), nil
 }
 
-// ThrottleFile is the file that counts for how long a thread's quota held it back, "throttled_time" in
+// ThrottleFile names the file that counts for how long a thread's quota held it back, "throttled_time" in
 // nanoseconds or "throttled_usec"; "" where there is none.
 func ThrottleFile(pid, tid int) string {
 	h, err := openHierarchy("")
@@ -246,7 +246,10 @@ func ProbeCPUQuota(dir string) error {
 		err = os.Mkdir(probe, 0o755)
 	}
 	if err == nil {
-		file := map[bool]string{false: "cpu.cfs_quota_us", true: "cpu.max"}[h.unified]
+		file := "cpu.cfs_quota_us"
+		if h.unified {
+			file = "cpu.max"
+		}
 		if _, err = os.Stat(filepath.Join(probe, file)); errors.Is(err, fs.ErrNotExist) {
 			err = lacks("its scheduler has no bandwidth control")
 		}
@@ -258,7 +261,7 @@ func ProbeCPUQuota(dir string) error {
 	return explain(err, "limit vCPUs")
 }
 
-// above is the cgroup below which those of a guest are made. In version 1 that is where QEMU was started.
+// above returns the cgroup below which those of a guest are made. In version 1 that is where QEMU was started.
 // In version 2 a cgroup that has processes gives no controller to those below it, so that it is the nearest
 // above which does, or the root, which may always begin to, and here did if began.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
@@ -450,7 +453,7 @@ const (
 	quotaPeriod = 10_000 // µs
 )
 
-// times are the quota and its period, in µs.
+// times returns the quota and its period, in µs.
 func (q Quota) times() (quota, period uint64) {
 	quota = uint64(q) * quotaPeriod / 1e4
 	if quota >= minQuota {
@@ -459,7 +462,7 @@ func (q Quota) times() (quota, period uint64) {
 	return minQuota, uint64(math.Round(minQuota * 1e4 / float64(q)))
 }
 
-// quotaOf is the quota that times stand for.
+// quotaOf returns the quota that times stand for.
 func quotaOf(quota, period uint64) Quota {
 	if period == 0 {
 		return 0
@@ -549,7 +552,7 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 	return found, nil
 }
 
-// at is the directory of a cgroup.
+// at returns the directory of a cgroup.
 func (m cgroupMount) at(path string) (string, error) {
 	rel, ok := strings.CutPrefix(path, strings.TrimSuffix(m.root, "/"))
 	if !ok || strings.HasPrefix(path, "/..") || rel != "" && rel[0] != '/' {

@@ -19,7 +19,7 @@ type Running interface {
 	Close()
 }
 
-// Part is what a node has to do in an activity.
+// A Part tells a node what to do in an activity.
 type Part struct {
 	Request
 	// Listening says on which port a listener listens, before it waits for the other end.
