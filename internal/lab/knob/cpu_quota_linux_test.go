@@ -30,8 +30,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// busy has two threads that are named as QEMU names those of a guest's vCPUs, and never rest.
+// busy keeps a guest's console open, and has two threads that are named as QEMU names those of a guest's
+// vCPUs, and never rest.
 func busy() {
+	console, err := os.Create(strings.TrimPrefix(os.Args[len(os.Args)-1], "path="))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 	ready := make(chan struct{})
 	for i := range 2 {
 		go func() {
@@ -49,6 +55,7 @@ func busy() {
 	}
 	fmt.Println("ready")
 	os.Stdin.Read(make([]byte, 1)) // until the test ends
+	console.Close()
 	os.Exit(0)
 }
 
