@@ -261,9 +261,9 @@ func ProbeCPUQuota(dir string) error {
 	return explain(err, "limit vCPUs")
 }
 
-// above returns the cgroup below which those of a guest are made. In version 1 that is where QEMU was started.
-// In version 2 a cgroup that has processes gives no controller to those below it, so that it is the nearest
-// above which does, or the root, which may always begin to, and here did if began.
+// above returns the cgroup below which those of a guest are made. In version 1 that is where QEMU was
+// started. In version 2 a cgroup that has processes gives no controller to those below it, so that it is the
+// nearest above which does, or the root, which may always begin to, and here did if began.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {

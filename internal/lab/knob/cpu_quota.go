@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// CPUQuota limits each vCPU of the lab's guests to a share of one core of this machine, such as
-// "25%": a slower router of the same kind. "off" is without a limit. Its place is the machine that runs
-// QEMU. QEMU's own thread, which carries the packets in and out, is not limited.
+// CPUQuota limits each vCPU of the lab's guests to a share of one core of this machine, such as "25%": a
+// slower router of the same kind. "off" lifts the limit. Its place is the machine that runs QEMU. QEMU's own
+// thread, which carries the packets in and out, is not limited.
 func CPUQuota() Knob {
 	return &ofNode[kernel.Quota]{declared: declared{&factor.Declaration{Policy: true,
 		Name: "cpu_quota", Unit: "off, or % of a core, 1% to 100%",

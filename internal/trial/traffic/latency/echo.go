@@ -117,7 +117,8 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 // the prober, the opener probes.
 func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
-	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Part) (traffic.Running, error) {
+	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Part) (traffic.Running,
+		error) {
 		if err := complete(&q.Load); err != nil {
 			return nil, err
 		}

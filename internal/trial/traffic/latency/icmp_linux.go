@@ -102,7 +102,8 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newStampedProber(fd, q.Request, icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
+	around := icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag))
+	p := newStampedProber(fd, q.Request, around)
 	p.kernel, p.back = true, traffic.PhaseProbe // a kernel returns what it got
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
