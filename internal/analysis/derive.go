@@ -142,7 +142,7 @@ func (x *Derivation) Document() *Document {
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j, x.charts[j]))
 	}
-	d.Metrics = declared(declarations, run.Metrics, d)
+	d.Metrics = declared(declarations, d)
 	d.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, d.Skipped)
 	var runs []int
 	var factors []record.Factors
@@ -222,9 +222,8 @@ func view(j *validity.Judged, series *Series) TrialView {
 	return v
 }
 
-// declared are the declarations of the metrics that occur: ours first, then those that the run stored and a
-// newer or older version computed.
-func declared(ours, stored []record.Metric, d *Document) []record.Metric {
+// declared returns the declarations of the metrics that occur.
+func declared(all []record.Metric, d *Document) []record.Metric {
 	used := map[string]bool{}
 	for _, c := range d.Cells {
 		for name := range c.Metrics {
@@ -239,7 +238,7 @@ func declared(ours, stored []record.Metric, d *Document) []record.Metric {
 			used[name] = true
 		}
 	}
-	return orEmpty(pick(slices.Concat(ours, stored), used))
+	return orEmpty(pick(all, used))
 }
 
 // pick are the declarations of the metrics that are used, each once.

@@ -50,8 +50,7 @@ type Run struct {
 	Topologies   []Topology    `json:"topologies"`
 	Nodes        []NodeFacts   `json:"nodes,omitempty"` // what each can, see Run.Node
 	Environments []Environment `json:"environments"`
-	Ceilings     []Ceiling     `json:"ceilings"` // the tester's own
-	Metrics      []Metric      `json:"metrics"`
+	Ceilings     []Ceiling     `json:"ceilings"`          // the tester's own
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
 	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts

@@ -34,7 +34,6 @@ type Note struct {
 	Environments []record.Environment `json:"environments,omitempty"`
 	Ceilings     []record.Ceiling     `json:"ceilings,omitempty"`
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
-	Metrics      []record.Metric      `json:"metrics,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
 	Experiments  []string             `json:"experiments,omitempty"`
 	// Inventories are those behind the last trial, by node.
@@ -62,7 +61,6 @@ func (n Note) addTo(run *record.Run, own int) {
 	run.Environments = append(run.Environments, n.Environments...)
 	run.Ceilings = append(run.Ceilings, n.Ceilings...)
 	run.Topologies = append(run.Topologies, n.Topologies...)
-	run.Metrics = append(run.Metrics, n.Metrics...)
 	run.Imports = append(run.Imports, n.Imports...)
 	run.Experiments = append(run.Experiments, n.Experiments...)
 	for i := range run.Environments[:own] {

@@ -40,8 +40,6 @@ func sampleRun(id string) record.Run {
 			Facts:   map[string]string{"kernel": "6.1.0-18-amd64", "cpu_model": "Example CPU", "cores": "4"},
 			Missing: map[string]string{"governor": "no cpufreq in this machine"}}},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s"}},
-		Metrics: []record.Metric{{Name: "goodput_bps", Unit: "bit/s", Better: record.Higher,
-			Scope: record.ScopePath}},
 	}
 }
 
