@@ -78,7 +78,7 @@ const (
 	CipherEngine = "cipher" // measures ciphers of one node, and sends nothing
 )
 
-// Sends says whether a cell's activity sends traffic over a path.
+// Sends reports whether a cell's activity sends traffic over a path.
 func Sends(c Cell) bool { return !Engine.Is(c, CipherEngine) }
 
 // sending is the Applies of what means something of traffic alone.
@@ -96,8 +96,8 @@ const (
 	udpHeader   = 8
 	stampHeader = 16 // our sequence number and flags, in each datagram
 
-	// EthernetBytes is what a frame adds to its IP packet: 14 bytes of header and 4 of frame check sequence
-	// (IEEE 802.3), without a tag.
+	// EthernetBytes counts the bytes that a frame adds to its IP packet: 14 of header and 4 of frame check
+	// sequence (IEEE 802.3), without a tag.
 	EthernetBytes = 18
 )
 
@@ -115,10 +115,10 @@ const (
 	MostMemory  = 64 << 10
 )
 
-// maxStreams is of UDP; an engine says how many it carries of TCP.
+// maxStreams bounds UDP; an engine states its own bound for TCP.
 const maxStreams = 10_000
 
-// frameSizes are those of Ethernet that RFC 2544, section 9.1, names.
+// frameSizes of Ethernet by RFC 2544, section 9.1.
 var frameSizes = [...]string{"64", "128", "256", "512", "1024", "1280", "1518"}
 
 // Options names the levels that other packages own.
@@ -328,8 +328,8 @@ func tunnelName(level string) string {
 	return level
 }
 
-// congestionForm is that of a name that the kernel takes (TCP_CA_NAME_MAX). Whether a kernel has it is found
-// out on the lab.
+// congestionForm matches the names that the kernel takes (TCP_CA_NAME_MAX). The lab finds out whether a
+// kernel has one.
 var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
 
 // severalOf reads levels joined by "+", each once.
@@ -452,7 +452,8 @@ func (o Options) sizeConflict(c Cell) string {
 	return ""
 }
 
-// InUserspace says that the packets of a kind of tunnel pass through a process of its node, by a TUN device.
+// InUserspace reports whether the packets of a kind of tunnel pass through a process of its node, by a TUN
+// device.
 func InUserspace(tunnel string) bool {
 	return strings.HasSuffix(tunnel, "-userspace") || strings.HasPrefix(tunnel, "openvpn")
 }

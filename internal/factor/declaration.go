@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Kind says what of a measurement a factor is.
+// Kind tells which part of a measurement a factor is.
 type Kind int
 
 // Kinds. Cells that differ in loads alone share a path: their packets pass the same devices with the same
@@ -21,7 +21,7 @@ const (
 	Activity             // who sends it: the load generator
 )
 
-// Places are where a plan may put a factor.
+// Places tell where a plan may put a factor.
 type Places int
 
 // Placed allows "name@node" and "name@node.port", and OnHost the machine that carries the lab.
@@ -30,7 +30,7 @@ const (
 	OnHost
 )
 
-// Target says which nodes a setting without a place is made at.
+// Target selects the nodes of a setting without a place.
 type Target int
 
 // Targets.
@@ -83,8 +83,8 @@ type Declaration struct {
 	Placed Places // where a plan may put it
 	// Param makes the factor of a family (a name that ends in a colon) for what follows the colon.
 	Param func(param string) (Declaration, bool)
-	// Target is where a setting without a place is made, by the knob of the factor's name or of Knob, with
-	// the level or what Value makes of it; a Value of "" is no setting.
+	// Target selects the nodes where a setting without a place is made, by the knob of the factor's name or
+	// of Knob, with the level or what Value makes of it; a Value of "" is no setting.
 	Target Target
 	Knob   string
 	Value  func(level string) string
@@ -127,12 +127,12 @@ type Declaration struct {
 // usual are the words that stand for a level that nobody set.
 var usual = [...]string{"", "default", "off", "none"}
 
-// AtBaseline says whether a level is that of Without.
+// AtBaseline reports whether a level is that of Without.
 func (d Declaration) AtBaseline(level string) bool {
 	return d.Without != nil && Same(level, d.Without.Level)
 }
 
-// Same says whether a level is the one of a baseline. Where that is "", the words for "nothing set" are
+// Same reports whether a level is the one of a baseline. Where that is "", the words for "nothing set" are
 // alike. Zero is none of them, and of a setting whose level is "default" nor are "off" and "none": those
 // are values.
 func Same(level, baseline string) bool {
@@ -183,7 +183,7 @@ func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	return of
 }
 
-// Equal says whether two catalogues are the same one.
+// Equal reports whether two catalogues are the same one.
 func (c *Catalogue) Equal(other *Catalogue) bool { return c == other }
 
 // Names lists the plain names, families with their colon, each once.
@@ -331,7 +331,7 @@ func (c *Catalogue) Sort(names []string) {
 	})
 }
 
-// Position is that of a knob's factor in the catalogue: settings are made in this order.
+// Position returns the index of a knob's factor in the catalogue: settings are made in this order.
 func (c *Catalogue) Position(knob string) int {
 	family, _, isFamily := strings.Cut(knob, ":")
 	if isFamily {

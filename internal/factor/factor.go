@@ -27,7 +27,7 @@ func (c Cell) Key() string {
 	return strings.Join(pairs, " ")
 }
 
-// Has says whether the cell has all of these levels.
+// Has reports whether the cell has all of these levels.
 func (c Cell) Has(levels map[string]string) bool {
 	for name, level := range levels {
 		if c[name] != level {
@@ -62,16 +62,16 @@ func (c Cell) PacketSizes() []int {
 // Name is the name of a factor, and gives typed access to its level in a cell.
 type Name string
 
-// Of is the factor's level, "" where the cell has none.
+// Of returns the factor's level, "" where the cell has none.
 func (n Name) Of(c Cell) string { return c[string(n)] }
 
-// In says whether the cell has a level of the factor.
+// In reports whether the cell has a level of the factor.
 func (n Name) In(c Cell) bool { _, ok := c[string(n)]; return ok }
 
-// Is says whether the factor has one of these levels.
+// Is reports whether the factor has one of these levels.
 func (n Name) Is(c Cell, levels ...string) bool { return slices.Contains(levels, n.Of(c)) }
 
-// Number is the level as a whole number, 0 where the cell has none or it is none.
+// Number returns the level as a whole number, 0 where the cell has none or it is none.
 func (n Name) Number(c Cell) int {
 	v, _ := strconv.Atoi(n.Of(c))
 	return v

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// LevelError says that a text is no level of a factor.
+// LevelError reports a text that is no level of a factor.
 type LevelError struct {
 	Text string // as written
 	Want string // what is allowed
@@ -92,14 +92,14 @@ func OneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
-// firmwareForm is that of a name or version. What begins with a dash could be taken for an option of the
+// firmwareForm matches a name or version. What begins with a dash could be taken for an option of the
 // command that installs it.
 var firmwareForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
 
-const mostFirmware = 60 // bytes of a level
+const maxFirmware = 60 // bytes of a level
 
 func firmwareLevel(text string) (string, error) {
-	if len(text) > mostFirmware || !firmwareForm.MatchString(text) {
+	if len(text) > maxFirmware || !firmwareForm.MatchString(text) {
 		return "", &LevelError{Text: text,
 			Want: "words of the version that the router tells, such as 24.10.2"}
 	}
@@ -293,7 +293,7 @@ type Found struct {
 	Of    Cell
 }
 
-// FoundOf says whether a cell's load is a share of a rate that is to be found: by rate, of UDP, or by
+// FoundOf reports whether a cell's load is a share of a rate that is to be found: by rate, of UDP, or by
 // pacing, of TCP.
 func FoundOf(cell Cell) (Found, bool) {
 	for _, f := range [...]struct {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Shape is that of a lab: nodes and links, with roles by name. Near and Far name the nodes between which
+// Shape describes a lab: nodes and links, with roles by name. Near and Far name the nodes between which
 // traffic runs. It is what a level of the factor topology means.
 type Shape struct {
 	Name    string    `json:"name"`
@@ -36,17 +36,17 @@ type Port struct {
 	Port string `json:"port"`
 }
 
-// Ends says whether traffic begins or ends at a node.
+// Ends reports whether traffic begins or ends at a node.
 func (s Shape) Ends(node string) bool { return node == s.Near || node == s.Far }
 
-// Forwards says whether a device under test passes on what others send: all of them, or the one named.
+// Forwards reports whether a device under test passes on what others send: all of them, or the one named.
 func (s Shape) Forwards(node string) bool {
 	return slices.ContainsFunc(s.Routers, func(r string) bool {
 		return (node == "" || r == node) && !s.Ends(r)
 	})
 }
 
-// Ports are a node's, in the order of the links.
+// Ports lists the ports of a node, in the order of the links.
 func (s Shape) Ports(node string) []Port {
 	var out []Port
 	for _, l := range s.Links {
@@ -59,7 +59,7 @@ func (s Shape) Ports(node string) []Port {
 	return out
 }
 
-// FarPorts are a node's ports that face the far side: the near end of a link is its first.
+// FarPorts lists the ports of a node that face the far side: the near end of a link is its first.
 func (s Shape) FarPorts(node string) []Port {
 	var out []Port
 	for _, l := range s.Links {
@@ -70,7 +70,7 @@ func (s Shape) FarPorts(node string) []Port {
 	return out
 }
 
-// has says whether a place, "node" or "node.port", is one of the lab's.
+// has reports whether a place, "node" or "node.port", is one of the lab's.
 func (s Shape) has(place string) bool {
 	if place == Host {
 		return true
@@ -145,7 +145,7 @@ const (
 	PPPoE     = "pppoe"
 )
 
-// sessionHead is what PPPoE takes of a packet on the first router's WAN link (RFC 2516).
+// sessionHead counts the bytes that PPPoE adds to a packet on the first router's WAN link (RFC 2516).
 func sessionHead(c Cell, wan bool) int {
 	if wan && WAN.Is(c, PPPoE) {
 		return 8 // its own head, and the PPP protocol's number

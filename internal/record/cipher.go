@@ -3,7 +3,7 @@ package record
 // OfCell says whether the row measures a cell, not a path.
 func (r Row) OfCell() bool { return r.Kind == RowLoad || r.Kind == RowCipher }
 
-// Cipher is how fast a cipher, hash or key was on a node.
+// Cipher is the speed of a cipher, hash or key on a node.
 type Cipher struct {
 	Node      string `json:"node"`
 	Watched   string `json:"watched"` // the node whose samples tell of its CPUs

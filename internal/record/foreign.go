@@ -9,7 +9,7 @@ type Foreign struct {
 	Tool    string `json:"tool"` // iperf3, flent, irtt …
 	Version string `json:"version,omitempty"`
 	File    string `json:"file"` // its name
-	// Lacks is what a trial of our own has and this one has not, each in some words.
+	// Lacks names what a trial of our own has and this one lacks.
 	Lacks  []string           `json:"lacks"`
 	Values map[string]float64 `json:"values,omitempty"` // metrics that the program computed itself
 	Facts  map[string]string  `json:"facts,omitempty"`  // what it told of the test, by its own names

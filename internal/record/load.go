@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Load is what an engine is asked to offer. It is plain data.
+// Load describes the traffic that an engine offers.
 type Load struct {
 	Protocol   string `json:"protocol"` // "tcp", "udp" or "echo" (latency probe)
 	Direction  string `json:"direction"`
@@ -54,7 +54,7 @@ type Load struct {
 	Far  EndLimits `json:"far,omitzero"`
 }
 
-// EndLimits are what the application at an end is held to on purpose; 0 = not. Rates are of all streams
+// EndLimits slow down the application at an end on purpose; 0 = no limit. Rates are of all streams
 // together, buffers of each socket.
 type EndLimits struct {
 	ReadRateBps   float64 `json:"read_rate_bps,omitempty"`
@@ -63,7 +63,7 @@ type EndLimits struct {
 	SendBuffer    int     `json:"send_buffer_bytes,omitempty"`
 }
 
-// Limits are those of a side, "near" or "far".
+// Limits returns those of a side, "near" or "far".
 func (l Load) Limits(side string) EndLimits {
 	if side == "far" {
 		return l.Far
@@ -86,7 +86,7 @@ const (
 	SinkSockets  = "sockets"
 )
 
-// SendersMargin is how much longer than the window the senders of a load go on, so that a receiver that is
+// SendersMargin prolongs a load at its senders beyond the window, so that a receiver that is
 // late to read its count at the window's end has not seen silence in between.
 const SendersMargin = 20 * time.Millisecond
 

@@ -1,6 +1,6 @@
 package record
 
-// LocalMachine is where the machine is on which the controller runs.
+// LocalMachine stands for the machine on which the controller runs.
 const LocalMachine = "local"
 
 // Machine is one of a lab of real machines, as it was named.

@@ -45,7 +45,7 @@ const (
 	ClockRelated = "related" // by asking before and after each trial
 )
 
-// DrivenByAgent is what NodeFacts.Driven says of a node with an agent.
+// DrivenByAgent is the value of NodeFacts.Driven for a node with an agent.
 const DrivenByAgent = "agent"
 
 // NodeFacts are what a node of a run's labs is and can, so that nobody who reads the run need know of what
@@ -103,7 +103,7 @@ func (r *Run) Node(name string) NodeFacts {
 	return NodeFacts{Name: name}
 }
 
-// Facts are those of the environment of a node, nil where it told none.
+// Facts returns the facts of the environment of a node, nil where it has none.
 func (r *Run) Facts(node string) map[string]string {
 	for _, e := range r.Environments {
 		if e.Node == node {
@@ -138,7 +138,7 @@ func (r *Run) Near() NodeFacts {
 	return r.Node("client")
 }
 
-// virtualDrivers are those of cards that a hypervisor plays.
+// virtualDrivers drive cards that a hypervisor emulates.
 var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
 
 // VirtualDriver reports whether a network device's driver is one of a card that a hypervisor plays: what it

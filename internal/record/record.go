@@ -301,7 +301,7 @@ const (
 	Both = factor.Both
 )
 
-// Traffic is what an engine reported of one trial.
+// Traffic is an engine's report of one trial.
 type Traffic struct {
 	Engine  string              `json:"engine"`
 	Version string              `json:"version,omitempty"`
@@ -396,15 +396,14 @@ type TCP struct {
 	Series  *Table   `json:"series,omitempty"` // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
 
-// EndUsage is what an engine's own process cost in the window.
+// EndUsage counts what an engine's own process used in the window.
 type EndUsage struct {
 	Node      string  `json:"node"`
 	UserNs    int64   `json:"user_ns"`
 	SystemNs  int64   `json:"system_ns"`
 	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system of each thread that carries streams
 	CPUs      []int   `json:"cpus,omitempty"`       // allowed cores
-	// MemoryBytes is what the process had resident at most; what the kernel holds in socket buffers is not
-	// in it.
+	// MemoryBytes is the peak resident size of the process, without the kernel's socket buffers.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	NUMANodes   []int `json:"numa_nodes,omitempty"` // to which those belong
 	// ThreadCPUs are the cores on which the streams' threads were at the window's end; -1 = unknown.
@@ -414,7 +413,7 @@ type EndUsage struct {
 	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
 
-// NodeData is what the probes of one node saw in one trial.
+// NodeData holds the samples of one node's probes in one trial.
 type NodeData struct {
 	Clock   Clock     `json:"clock"`
 	Samples []Samples `json:"samples"`
@@ -442,7 +441,7 @@ type Samples struct {
 	Table       *Table   `json:"table,omitempty"`
 }
 
-// Cost is what observing cost, by the program's own accounting: the reads of the intervals between the
+// Cost is the cost of observing, by the program's own accounting: the reads of the intervals between the
 // first and the last sample.
 type Cost struct {
 	Probe  string `json:"probe"`
@@ -473,13 +472,13 @@ type Environment struct {
 	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
-	// Inventory is what the node had before the run set anything there; absent of a node that is no Linux.
+	// Inventory was read before the run set anything there; absent of a node that is no Linux.
 	Inventory *Inventory `json:"inventory,omitempty"`
-	// InventoryAfter is the same behind the last trial, with what that trial had set.
+	// InventoryAfter was read after the last trial, with what that trial had set.
 	InventoryAfter *Inventory `json:"inventory_after,omitempty"`
 }
 
-// Ceiling is what the tester alone can do, without a router between.
+// Ceiling is the rate of the tester alone, without a router between.
 type Ceiling struct {
 	Kind  string  `json:"kind"` // "tcp direct, 4 streams", "udp loopback, 64-byte packets" …
 	Value float64 `json:"value"`
@@ -550,7 +549,7 @@ type FlowClass struct {
 	Times     []TimeCount `json:"times"` // of those completed
 }
 
-// TimeCount is how many flows took at least FromNs, and less than a sixty-fourth (or 64 ns) more.
+// TimeCount counts the flows that took at least FromNs, and less than a sixty-fourth (or 64 ns) more.
 type TimeCount struct {
 	FromNs int64 `json:"from_ns"`
 	Flows  int64 `json:"flows"`
@@ -563,7 +562,7 @@ type OneWay struct {
 	Counts    []DelayCounts `json:"counts"` // in ascending order
 }
 
-// DelayCounts is how many packets took at least FromNs, and less than the next.
+// DelayCounts counts the packets that took at least FromNs, and less than the next.
 type DelayCounts struct {
 	FromNs  int64 `json:"from_ns"`
 	Packets int64 `json:"packets"`

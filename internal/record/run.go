@@ -15,7 +15,7 @@ const (
 	RunFailed      = "failed"
 )
 
-// GuestSize is what each virtual router of a lab is given; a zero value leaves it to the lab.
+// GuestSize sizes each virtual router of a lab; a zero value leaves it to the lab.
 type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
@@ -110,7 +110,7 @@ type Event struct {
 	Cores  []float64     `json:"cores,omitempty"` // busy share per core of node host, 0…1
 	Left   time.Duration `json:"left_ns,omitempty"`
 	Status string        `json:"status,omitempty"`
-	// Cause is what held the trial that ended back, as far as it alone can tell.
+	// Cause names the limit of the trial that ended, as far as it shows in that trial alone.
 	Cause      string  `json:"cause,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"` // of Cause
 	// Data is the design: of run-started as the plan has it, and of the phase "plan" as the run has it, where

@@ -60,7 +60,7 @@ const (
 	TestBackToBack = "back-to-back"
 )
 
-// SearchTrial is what a search asked of a trial, and the limits it kept.
+// SearchTrial holds what a search asked of a trial, and the limits it kept.
 type SearchTrial struct {
 	Test     string        `json:"test"`
 	Number   int           `json:"number"`      // from 1, of those of its search that ended well
@@ -70,7 +70,7 @@ type SearchTrial struct {
 	Warmup   bool          `json:"warmup,omitempty"`
 	Min      float64       `json:"min"`
 	Max      float64       `json:"max"`
-	// Interfaces is how many interfaces are loaded at once: the factor between a load of one and the load
+	// Interfaces counts the interfaces that are loaded at once: the factor between a load of one and the load
 	// of all.
 	Interfaces int `json:"interfaces"`
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Keeper stores the trials of one run as they end. A store that another program has locked costs no trial:
-// it waits in memory until it can be stored. What was stored is kept in memory, too, as far as keptBytes go,
-// so that there is a result where the store is lost under the run.
+// it waits in memory until it can be stored. Stored trials stay in memory, too, up to keptBytes, so that
+// there is a result even if the store is lost under the run.
 type Keeper struct {
 	Store *Store
 	Run   string
@@ -28,7 +28,7 @@ type Keeper struct {
 	waiting int
 }
 
-// keptBytes are those of a hundred short trials: with many more a run would grow for minutes.
+// keptBytes holds a hundred short trials: with many more a run would grow for minutes.
 const keptBytes = 1 << 20
 
 // AppendTrial stores a trial and those that wait. That the store is locked is no error.
@@ -46,7 +46,7 @@ func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	return roomHint(err, roomToRun)
 }
 
-// roomHint says what to do about a full disk.
+// roomHint adds a hint to the error of a full disk.
 func roomHint(err error, hint string) error {
 	if codeOf(err) != sqlite3.SQLITE_FULL {
 		return err
@@ -58,13 +58,13 @@ func roomHint(err error, hint string) error {
 const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
 	"runs; then resume the run"
 
-// locked says that another program has the store, and that it may give it back.
+// locked reports whether another program holds a lock on the store.
 func locked(err error) bool {
 	code := codeOf(err)
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
 }
 
-// Patiently repeats what finds the store locked, for so long.
+// Patiently repeats f while it finds the store locked, for up to patience.
 func Patiently(ctx context.Context, patience time.Duration, f func() error) error {
 	return repeat(ctx, patience, 100*time.Millisecond, f)
 }
@@ -140,13 +140,13 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Release keeps nothing in memory any more, once the store has all: what follows needs the room.
+// Release frees the trials in memory, once the store has all: what follows needs the room.
 func (k *Keeper) Release() {
 	k.trials = nil
 	k.bytes = 0
 }
 
-// Count is how many trials the run has, those of an earlier part among them, and how many Trials tells of.
+// Count counts the trials of the run that Trials yields, from before a resume too.
 func (k *Keeper) Count(ctx context.Context) int {
 	has, _ := k.stored(ctx) // of a store that is lost what is in memory counts
 	for _, t := range k.trials {
@@ -155,7 +155,7 @@ func (k *Keeper) Count(ctx context.Context) int {
 	return len(has)
 }
 
-// stored are the trials that the store has.
+// stored returns the ids of the trials in the store.
 func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
 	entries, err := k.Store.Index(ctx, k.Run)
 	has := map[string]bool{}
@@ -165,8 +165,8 @@ func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
 	return has, err
 }
 
-// Trials are those of the run, from the store or else from memory. An error stands for one that neither has
-// any more.
+// Trials yields the trials of the run, from the store or else from memory. An error stands for one that both
+// have lost.
 func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 	return func(yield func(record.Trial, error) bool) {
 		mine := map[string]*packed{}

@@ -59,7 +59,7 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	return before, after, nil
 }
 
-// size is that of the file and its log.
+// size returns the size of the file and its log.
 func (s *Store) size() (n int64, err error) {
 	for _, end := range []string{"", "-wal"} {
 		info, statErr := os.Stat(s.path + end)

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Head is what is shown of a run in a list.
+// Head describes a run in a list.
 type Head struct {
 	ID, Plan, Lab  string
 	Started        time.Time
@@ -26,7 +26,7 @@ type Head struct {
 	Damaged        string // why the run is never read
 }
 
-// Note is what is learnt about a run after its head was stored. Reading a run adds its notes to the head,
+// Note adds to a run after its head was stored. Reading a run adds its notes to the head,
 // in the order in which they were written.
 type Note struct {
 	Caveats      []record.Caveat      `json:"caveats,omitempty"`
@@ -36,9 +36,9 @@ type Note struct {
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
 	Experiments  []string             `json:"experiments,omitempty"`
-	// Inventories are those behind the last trial, by node.
+	// Inventories were read after the last trial, by node.
 	Inventories map[string]*record.Inventory `json:"inventories,omitempty"`
-	// Of these nodes nothing counts any more that earlier notes imported: samples, and facts.
+	// ForgetSamples and ForgetFacts name nodes whose imports by earlier notes no longer count.
 	ForgetSamples string `json:"forget_samples,omitempty"`
 	ForgetFacts   string `json:"forget_facts,omitempty"`
 }
@@ -69,12 +69,12 @@ func (n Note) addTo(run *record.Run, own int) {
 	}
 }
 
-// DuplicateError says that the same run or trial is already stored.
+// DuplicateError reports a run or trial that is already stored.
 type DuplicateError struct{ What string }
 
 func (e *DuplicateError) Error() string { return "store " + e.What + ": it is already stored" }
 
-// NotFoundError says that no run has this id or prefix.
+// NotFoundError reports an id or prefix that no run has.
 type NotFoundError struct{ Name string }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("find run %q: no such run", e.Name) }
@@ -84,7 +84,7 @@ func (e *NotFoundError) Hint() string {
 	return "chokepoint list shows the runs; RUN is an id, a unique prefix or latest"
 }
 
-// AmbiguousError says that several runs begin with this prefix.
+// AmbiguousError reports a prefix of several runs.
 type AmbiguousError struct {
 	Prefix     string
 	Candidates []string // newest first
@@ -109,7 +109,7 @@ func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
 
-// stored is the time by which runs are in order: what was imported may have been measured long before.
+// stored returns the time by which runs are in order: an imported one may have been measured long before.
 func stored(run *record.Run) time.Time {
 	if !run.ImportedAt.IsZero() {
 		return run.ImportedAt
@@ -134,10 +134,10 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 
 func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
 
-// validID is what a run may be called: it becomes part of paths.
+// validID matches the ids of runs, which become parts of paths.
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
-// ValidID says whether a run may be called so.
+// ValidID reports whether a run may have the id.
 func ValidID(id string) bool { return validID.MatchString(id) }
 
 var errID = errors.New("an id is up to 64 small letters, digits and hyphens")
@@ -205,7 +205,7 @@ func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 	return s.run(ctx, id)
 }
 
-// Resolve is the id of the run that Find would return.
+// Resolve returns the id of the run that Find would return.
 func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 	ids, err := s.ids(ctx)
 	if err != nil {

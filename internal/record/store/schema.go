@@ -69,7 +69,7 @@ CREATE TRIGGER trials_kept BEFORE DELETE ON trials WHEN OLD.run NOT IN (SELECT r
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 `
 
-// VersionError says that the store has another schema than this program's.
+// VersionError reports a store with another schema than this program's.
 type VersionError struct {
 	Path string
 	Has  int

@@ -25,7 +25,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// ErrNone says that there is no store yet: nothing has ever been recorded.
+// ErrNone: there is no store yet, because nothing has ever been recorded.
 var ErrNone = errors.New("no run has been recorded yet")
 
 // Store is an open store. It is safe for concurrent use; writes of several processes to one file wait for
@@ -92,14 +92,14 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	return openCopy(ctx, path)
 }
 
-// unwritable says that SQLite could not write where it had to.
+// unwritable reports whether SQLite could not write where it had to.
 func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) ||
 		slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR,
 			sqlite3.SQLITE_FULL}, codeOf(err))
 }
 
-// codeOf is SQLite's primary result code of an error, 0 for another error.
+// codeOf returns SQLite's primary result code of an error, 0 for another error.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -174,13 +174,13 @@ func ping(ctx context.Context, db *sql.DB) error {
 	return repeat(ctx, patience, 5*time.Millisecond, func() error { return db.PingContext(ctx) })
 }
 
-// patience is how long to wait for others that hold the file.
+// patience bounds the wait for others that lock the file.
 const patience = 5 * time.Second
 
 // maxBlob bounds what one damaged blob can make us allocate.
 const maxBlob = 1 << 30
 
-// window is how far back the encoder looks. It holds twice that.
+// window bounds the memory of the encoder, which holds twice that.
 const window = 1 << 20
 
 // How a file is opened.
@@ -190,7 +190,7 @@ const (
 	modeFrozen = "frozen" // and nobody writes
 )
 
-// dsn is the one place of the pragmas. WAL with synchronous FULL loses no committed trial even when the
+// dsn adds the pragmas to the path. WAL with synchronous FULL loses no committed trial even when the
 // power fails; a kill never tears one.
 func dsn(path, mode string) string {
 	q := url.Values{}

@@ -82,7 +82,7 @@ func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	return err
 }
 
-// LostError says that something was stored and could not be read back.
+// LostError reports something stored that could not be read back.
 type LostError struct {
 	What, Path string
 	Err        error
@@ -111,7 +111,7 @@ func (s *Store) Each(ctx context.Context, runID string) iter.Seq2[record.Trial, 
 	return k.Trials(ctx)
 }
 
-// Entry says which row has been tried, without reading what it left.
+// Entry identifies a stored trial.
 type Entry struct {
 	Trial, Row string
 	Attempt    int
