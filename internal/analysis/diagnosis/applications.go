@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"strconv"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -14,7 +13,7 @@ import (
 // tcpShares holds the shares of the window in which TCP had data, and in which an end held it back.
 type tcpShares struct{ busy, rwnd, sndbuf float64 }
 
-func (o *Observation) tcpShares() (s tcpShares, why string) {
+func tcpTimes(o *Observation) (s tcpShares, why string) {
 	if !o.IsTCP() {
 		return s, "the load is not TCP"
 	}
@@ -81,7 +80,7 @@ func (o *Observation) atReceiver() float64 {
 
 // zeroWindows counts how often per second the receiver advertised a zero window; ok is false where nothing
 // counted it.
-func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
+func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
 	hz = o.perSecond(n)
@@ -90,12 +89,12 @@ func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 }
 
 // flightFact reports how much an end had in flight, see inFlight.
-func flightFact(node string, bytes, rtt float64) evidence.Evidence {
+func flightFact(node string, bytes, rtt float64) Fact {
 	return fact("bytes_in_flight", node, "socket", bytes, "%g kB per flow were in flight in an RTT of %n",
 		bytes/1e3, rtt)
 }
 
-func rwndFact(s tcpShares) evidence.Evidence {
+func rwndFact(s tcpShares) Fact {
 	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time", s.rwnd)
 }
 

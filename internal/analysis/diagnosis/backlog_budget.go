@@ -20,7 +20,7 @@ var backlogBudget = Rule{
 			$ echo net.isr.defaultqlimit=2048 >> /boot/loader.conf
 			risk: more latency
 	`),
-	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
+	Judge: given(systemOf, func(o *Observation, s system) Judgement {
 		sum := func(stem string) (float64, string) {
 			return o.sumOf(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
 		}

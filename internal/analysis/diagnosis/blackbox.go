@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -24,11 +23,11 @@ type Cell struct {
 // Path describes what lies between two ends as these alone can see it: the class of limit, by direction, and
 // its numbers.
 type Path struct {
-	Factors    record.Factors      `json:"factors"` // of its cells, without the loads
-	Label      string              `json:"label"`
-	Text       string              `json:"text"`
-	Directions []PathDirection     `json:"directions"`
-	Facts      []evidence.Evidence `json:"facts,omitempty"` // of both directions together
+	Factors    record.Factors  `json:"factors"` // of its cells, without the loads
+	Label      string          `json:"label"`
+	Text       string          `json:"text"`
+	Directions []PathDirection `json:"directions"`
+	Facts      []Fact          `json:"facts,omitempty"` // of both directions together
 	// Access lists what would reveal more, the easiest first.
 	Access []string `json:"access"`
 }
@@ -37,7 +36,7 @@ type Path struct {
 type PathDirection struct {
 	Direction string `json:"direction"`
 	Diagnosis
-	Numbers []evidence.Evidence `json:"numbers"`
+	Numbers []Fact `json:"numbers"`
 }
 
 // Blackbox diagnoses a path from its cells. It returns nil where these hold no full sweep: at least TCP, and

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
@@ -58,8 +57,8 @@ func (s *sweep) judge() []Judgement {
 	return out
 }
 
-// special judges a class that outweighs the limit that any path shows at full rate: it adds a term that is met
-// as far as the others.
+// special judges a class that outweighs the limit that any path shows at full rate: it adds a term that is
+// met as far as the others.
 func special(terms ...Term) Judgement {
 	return place{}.judged(append(terms, supports("special", met(terms...)))...)
 }
@@ -76,7 +75,7 @@ func (s *sweep) counted() (packets, bytes float64, why string) {
 }
 
 // said returns a fact about packet sizes: the rate that passed, of the smallest and of the largest.
-func (s *sweep) said() evidence.Evidence {
+func (s *sweep) said() Fact {
 	small, large := s.sizes()
 	return against(seen(metrics.PacketRate, small.pps(), "%r of %.4g-byte packets, %r of %.4g-byte ones",
 		small.pps(), small.size(), large.pps(), large.size()), large.pps())
@@ -104,7 +103,7 @@ func judgeOneCore(s *sweep, packets, _ float64) Judgement {
 
 // waits returns how far the queue in front of a per-byte limit is full. Probes do not see a flow's own queue,
 // but TCP's RTT also grows where the ends have no time.
-func (s *sweep) waits() (float64, evidence.Evidence) {
+func (s *sweep) waits() (float64, Fact) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
 	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)),
@@ -112,7 +111,7 @@ func (s *sweep) waits() (float64, evidence.Evidence) {
 }
 
 // resent returns the share of TCP's segments that were retransmitted.
-func (s *sweep) resent() (float64, evidence.Evidence) {
+func (s *sweep) resent() (float64, Fact) {
 	again := max(s.one.again(), s.many.again())
 	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments", again)
 }

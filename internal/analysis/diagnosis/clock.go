@@ -1,9 +1,6 @@
 package diagnosis
 
-import (
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // quota contradicts a full core as the cause where its CPU quota keeps it from running.
 func (o *Observation) quota(node string) Term {
@@ -12,7 +9,7 @@ func (o *Observation) quota(node string) Term {
 }
 
 // tested returns the first router, or of several the one whose CPU was throttled most.
-func (o *Observation) tested() (best, why string) {
+func tested(o *Observation) (best, why string) {
 	best, why = o.firstRouter()
 	longest := 0.0
 	for _, node := range o.Routers() {
@@ -24,7 +21,7 @@ func (o *Observation) tested() (best, why string) {
 }
 
 // throttledFact returns for how much of the window a vCPU of the node did not get to run.
-func throttledFact(node string, share float64) evidence.Evidence {
+func throttledFact(node string, share float64) Fact {
 	return fact("guest_throttled_ns", node, "vcpu", share,
 		"a vCPU was kept from running for %h of the window", share)
 }

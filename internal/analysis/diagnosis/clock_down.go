@@ -35,7 +35,7 @@ var clockDown = Rule{
 			$ service powerd restart
 			risk: more power
 	`),
-	Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
+	Judge: given(tested, func(o *Observation, node string) Judgement {
 		at := place{node, "cpu"}
 		if share, ok := o.throttled(node, 0); ok {
 			return at.judged(requires("capped", share, .05, .3).by(throttledFact(node, share)),

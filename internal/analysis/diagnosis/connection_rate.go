@@ -26,7 +26,7 @@ var connectionRate = Rule{
 		if flows == nil || flows.Kept {
 			return excluded()
 		}
-		s, why := o.systemOf()
+		s, why := systemOf(o)
 		if why != "" {
 			return missing(why)
 		}

@@ -27,7 +27,7 @@ var cryptoWorkers = Rule{
 		if tunnel == "" || factor.InUserspace(tunnel) {
 			return excluded()
 		}
-		s, why := o.systemOf()
+		s, why := systemOf(o)
 		ns, why2 := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(label string) bool {
 			return strings.HasSuffix(label, "-crypt")
 		})

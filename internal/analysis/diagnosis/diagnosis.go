@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -51,7 +50,7 @@ type Judgement struct {
 	Undecided string
 	// Elsewhere words where the limit is, for a cause that no class knows.
 	Elsewhere string
-	Against   *evidence.Evidence // the number that rules it out, if one does
+	Against   *Fact // the number that rules it out, if one does
 }
 
 // Experiment is a change to the plan, in the vocabulary of factors, that would refute a cause: the factor
@@ -108,10 +107,10 @@ type Cause struct {
 	Text       string  `json:"text"`       // as worded in the verdict
 	Confidence float64 `json:"confidence"` // probability
 	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = not known.
-	GainAtMost  float64             `json:"gain_at_most,omitempty"`
-	Facts       []evidence.Evidence `json:"facts"`
-	Experiments []Experiment        `json:"experiments,omitempty"`
-	Remedies    []Remedy            `json:"remedies,omitempty"` // that are still to be done
+	GainAtMost  float64      `json:"gain_at_most,omitempty"`
+	Facts       []Fact       `json:"facts"`
+	Experiments []Experiment `json:"experiments,omitempty"`
+	Remedies    []Remedy     `json:"remedies,omitempty"` // that are still to be done
 	// Proofs holds what experiments found about the cause, and Proved their joint verdict: "confirmed",
 	// "refuted", "not refuted" or "undecided"; absent where there was none.
 	Proofs []Proof `json:"proofs,omitempty"`
@@ -120,8 +119,8 @@ type Cause struct {
 
 // Exclusion is a class that is ruled out.
 type Exclusion struct {
-	Class string            `json:"class"`
-	By    evidence.Evidence `json:"by"`
+	Class string `json:"class"`
+	By    Fact   `json:"by"`
 }
 
 // Gap is a class that could not be examined.

@@ -44,7 +44,7 @@ var kindOf = map[string]string{
 	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
 	CryptoWorkers: byPacket, RuleList: byPacket, LogFlood: byPacket, SharedCPU: byPacket,
 	ClockDown: byPacket, OtherLoad: byPacket, Thermal: byPacket, ConnectionRate: byPacket,
-	InlineInspection: byPacket, ShaperCPU: byPacket,
+	InlineInspection: byPacket, ShaperCPU: byPacket, OneTunnel: byPacket,
 	ReceiveWindow: byWindow, SendBuffer: byWindow,
 	RandomLoss: byFlow,
 }

@@ -1,10 +1,6 @@
 package diagnosis
 
-import (
-	"slices"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-)
+import "slices"
 
 // Classes of the rules about the path and the ends.
 const (
@@ -91,7 +87,7 @@ func explainAway(all []Judgement) {
 			continue
 		}
 		classes := SymptomsOf(j.Class)
-		starves := func(e evidence.Evidence) bool { return e.Metric == guestRan }
+		starves := func(e Fact) bool { return e.Metric == guestRan }
 		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, starves) {
 			classes = append(classes, inGuest...)
 		}

@@ -23,7 +23,7 @@ var groPathology = Rule{
 			risk: more CPU time per packet; lost on reboot
 	`),
 	Judge: func(o *Observation) Judgement {
-		s, why := o.systemOf()
+		s, why := systemOf(o)
 		again, _ := o.Metric(metrics.Retransmits)
 		if why != "" || !o.IsTCP() {
 			return missing(cmp.Or(why, "the load is not TCP"))

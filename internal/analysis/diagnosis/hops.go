@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -402,7 +401,7 @@ func (o *Observation) mss() (bytes int) {
 
 // lossOf returns the share of data that was lost, and the evidence for it: of UDP's packets, or of segments
 // that TCP retransmitted.
-func (o *Observation) lossOf() (share float64, e evidence.Evidence, ok bool) {
+func (o *Observation) lossOf() (share float64, e Fact, ok bool) {
 	name := metrics.LossRatio
 	if o.IsTCP() {
 		name = metrics.Retransmits

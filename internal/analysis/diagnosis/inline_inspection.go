@@ -22,7 +22,7 @@ var inlineInspection = Rule{
 			$ cat /proc/net/netfilter/nfnetlink_queue
 			risk: it sees less
 	`),
-	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
+	Judge: given(ownSystem, func(o *Observation, s system) Judgement {
 		what, why := o.inspects(s.Node)
 		if why != "" {
 			return missing(why)

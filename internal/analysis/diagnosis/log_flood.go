@@ -21,7 +21,7 @@ var logFlood = Rule{
 			risk: those log entries are gone
 		freebsd: remove log from pf rules that match a lot of traffic
 	`),
-	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
+	Judge: given(systemOf, func(o *Observation, s system) Judgement {
 		lines, why := o.Sum(s.Node, "kernellog", "lines")
 		if why != "" {
 			return missing(why)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -21,11 +20,11 @@ func (o *Observation) firstRouter() (node, why string) {
 }
 
 // ownSystem is like systemOf for a router that shares no core.
-func (o *Observation) ownSystem() (system, string) {
+func ownSystem(o *Observation) (system, string) {
 	if o.Shared() {
 		return system{}, "all roles share this machine's cores: the router has none of its own"
 	}
-	return o.systemOf()
+	return systemOf(o)
 }
 
 // ports lists a node's devices that are links of the topology and that probe netdev counts.
@@ -56,7 +55,7 @@ type system struct {
 
 // systemOf finds the CPUs that carry the routers: those of the machine that all roles share, or of the router
 // with the busiest core.
-func (o *Observation) systemOf() (system, string) {
+func systemOf(o *Observation) (system, string) {
 	if o.Shared() {
 		return o.systemAt(record.HostNode)
 	}
@@ -97,7 +96,7 @@ func (s system) at(element string) place { return place{s.Node, element} }
 func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy) }
 
 // meanFact returns for how much of the window the cores were busy together.
-func (s system) meanFact() evidence.Evidence {
+func (s system) meanFact() Fact {
 	return s.at("cpu").fact("host_cpu_ratio", s.mean(),
 		"all cores together were busy for %h of the window", s.mean())
 }
@@ -153,7 +152,7 @@ func (o *Observation) satisfied() Term {
 }
 
 // coreFact returns the busiest core as evidence, against the least busy where there are several.
-func (s system) coreFact() evidence.Evidence {
+func (s system) coreFact() Fact {
 	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, "%s %s was busy for %h of the window",
 		s.of(), s.Full, s.Full.Busy)
 	if len(s.Cores) > 1 {
@@ -164,7 +163,7 @@ func (s system) coreFact() evidence.Evidence {
 }
 
 // softirqFact returns the share of softirqs on the busiest core.
-func (s system) softirqFact() evidence.Evidence {
+func (s system) softirqFact() Fact {
 	share := s.Full.Softirq + s.Full.IRQ
 	text := say("interrupts and softirqs took %h of %s", share, s.Full)
 	if s.Full.Unclassified > 0 {

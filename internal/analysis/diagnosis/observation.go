@@ -257,28 +257,31 @@ func (o *Observation) Cores(node string) (out []Core) {
 // Shared reports whether all roles share this machine's cores, so that a busy core belongs to no role alone.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
+// Fact is a number, with its words, that speaks for or against a judgement.
+type Fact = evidence.Evidence
+
 // factList holds the facts that support a judgement.
-type factList = []evidence.Evidence
+type factList = []Fact
 
 // fact returns an observation that supports a judgement.
-func fact(metric, node, element string, value float64, text string, args ...any) evidence.Evidence {
-	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value,
+func fact(metric, node, element string, value float64, text string, args ...any) Fact {
+	return Fact{Metric: metric, Node: node, Element: element, Value: &value,
 		Text: say(text, args...)}
 }
 
 // against adds the value that a fact is compared with.
-func against(e evidence.Evidence, baseline float64) evidence.Evidence {
+func against(e Fact, baseline float64) Fact {
 	e.Baseline = &baseline
 	return e
 }
 
 // delayFact returns the median RTT under load, against the minimum seen.
-func delayFact(lowest, added float64, text string, args ...any) evidence.Evidence {
+func delayFact(lowest, added float64, text string, args ...any) Fact {
 	return against(seen("rtt_loaded_p50_ns", lowest+added, text, args...), lowest)
 }
 
 // excluded returns the judgement of a class that is ruled out for sure, by a fact if there is one.
-func excluded(by ...evidence.Evidence) Judgement {
+func excluded(by ...Fact) Judgement {
 	return Judgement{Score: absent}.facts(by...)
 }
 

@@ -18,7 +18,7 @@ var oneTunnelOneCore = Rule{
 		if tunnel == "" || factor.InUserspace(tunnel) || o.load().Tunnels > 1 {
 			return excluded()
 		}
-		s, why := o.ownSystem()
+		s, why := ownSystem(o)
 		switch {
 		case why != "":
 			return missing(why)

@@ -16,7 +16,7 @@ var optionsStripped = Rule{
 			$ nft list ruleset | grep 'tcp option'
 			$ sysctl net.ipv4.tcp_window_scaling
 	`),
-	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
+	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
 		unscaled, why := o.unscaled()
 		if why != "" {
 			return missing(why)

@@ -26,7 +26,7 @@ var pcieMemory = Rule{
 			$ cat /sys/class/net/DEV/device/numa_node
 			risk: none
 	`),
-	Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
+	Judge: given(systemOf, func(o *Observation, s system) Judgement {
 		best := missing("no port belongs to a physical NIC")
 		for _, node := range o.Routers() {
 			for _, port := range o.ports(node) {

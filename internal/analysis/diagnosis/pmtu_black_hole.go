@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -52,7 +51,7 @@ var pmtuBlackHole = Rule{
 			if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 				return missing("the trial failed: " + f.Error)
 			}
-			return j.facts(evidence.Evidence{Metric: "path_mtu", Text: f.Error}).with(
+			return j.facts(Fact{Metric: "path_mtu", Text: f.Error}).with(
 				requires("little-arrives", 1))
 		}
 		got, ok := o.Metric(metrics.Goodput)

@@ -150,13 +150,13 @@ func (p *Proof) judgeDoses(d Doses, base map[int]float64) {
 	p.judge(p.falls() && slack(relative))
 }
 
-// minDead is the number of untouched windows without any traffic that rules out a limit which lets some traffic
-// through.
+// minDead is the number of untouched windows without any traffic that rules out a limit which lets some
+// traffic through.
 const minDead = 6
 
-// judgeDead decides where no untouched window has a rate. Traffic that flows with a dose in at least two blocks
-// refutes, if by the finding it must not help: one with less of the resource, or one that should not move the
-// rate.
+// judgeDead decides where no untouched window has a rate. Traffic that flows with a dose in at least two
+// blocks refutes, if by the finding it must not help: one with less of the resource, or one that should not
+// move the rate.
 func (p *Proof) judgeDead(d Doses) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
@@ -191,8 +191,8 @@ func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Poin
 	return out
 }
 
-// A resource has slack if the response does not bend, or bends below maxKnee rather than falling slowly all the
-// way, whichever of at least minBlocks is left out.
+// A resource has slack if the response does not bend, or bends below maxKnee rather than falling slowly all
+// the way, whichever of at least minBlocks is left out.
 const (
 	maxKnee   = .85
 	minBlocks = 3

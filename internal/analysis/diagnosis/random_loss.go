@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
@@ -12,7 +11,7 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	if !d.Named() || d.Class != RandomLoss {
 		return
 	}
-	e := evidence.Evidence{Text: where + ": " + c.Text}
+	e := Fact{Text: where + ": " + c.Text}
 	c.Facts = append(slices.Clone(d.Causes[0].Facts[:1]), e)
 	d.Causes[0], d.Class, d.Text, d.Confidence = c, c.Class, c.Text, c.Confidence
 	d.Excluded = append(d.Excluded, Exclusion{RandomLoss, e})

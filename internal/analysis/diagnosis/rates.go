@@ -3,8 +3,6 @@ package diagnosis
 import (
 	"cmp"
 	"slices"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
 
 // held returns the queue that throttles the load most, with the terms that this limits the load; why gives
@@ -44,7 +42,7 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 }
 
 // setFact compares what a port sent with the rate that its queue is set to.
-func (q queue) setFact() evidence.Evidence {
+func (q queue) setFact() Fact {
 	return against(q.fact("tx_bytes", q.rateBps, "the queue is set to %b, and the port sent %h of that",
 		q.setBps, q.rateBps/q.setBps), q.setBps)
 }

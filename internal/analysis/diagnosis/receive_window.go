@@ -17,7 +17,7 @@ var receiveWindow = Rule{
 			when: window unscaled
 		any: leave the buffer size to the kernel: do not set SO_RCVBUF
 	`),
-	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
+	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
 		_, receiver := o.Ends()
 		bytes, rtt := o.inFlight()
 		hz, closed, ok := o.zeroWindows()
@@ -33,7 +33,7 @@ var receiveWindow = Rule{
 		_, receive := o.buffers()
 		if receive > 0 {
 			// A window grows with the buffer: with room for many times as much, it need not be small.
-			roomy := yes(!o.windowUnscaled()) * degree(receive/max(bytes, 1), 8, 40)
+			roomy := yes(!windowUnscaled(o)) * degree(receive/max(bytes, 1), 8, 40)
 			j = j.with(contradicts("roomy-buffer",
 				roomy)).
 				facts(fact("rcvbuf_bytes", receiver, "socket", receive, "the receive buffer was %.0f kB",

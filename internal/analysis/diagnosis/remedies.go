@@ -18,8 +18,8 @@ type Words struct {
 }
 
 // words reads the label of a class, when its rule fires, and what helps. A line such as "linux: lengthen the
-// queue" names the system, or any, and begins a remedy. The following lines hold its commands, each after "$",
-// its risk, the factor and level that express it in a plan, the kind of tunnel that it is for, and the
+// queue" names the system, or any, and begins a remedy. The following lines hold its commands, each after
+// "$", its risk, the factor and level that express it in a plan, the kind of tunnel that it is for, and the
 // condition under which it is to be done. A line that ends with a backslash goes on in the next.
 func words(text string) (w Words) {
 	last := &Remedy{}
@@ -71,12 +71,12 @@ var conditions = map[string]func(*Observation) bool{
 		}
 		return true
 	},
-	"tunnel too large":  (*Observation).tunnelTooLarge,
-	"tunnel fits":       func(o *Observation) bool { return !o.tunnelTooLarge() },
-	"window at ceiling": (*Observation).windowAtCeiling,
-	"window unscaled":   (*Observation).windowUnscaled,
-	"rate is set":       (*Observation).rateIsSet,
-	"rate is not set":   func(o *Observation) bool { return !o.rateIsSet() },
+	"tunnel too large":  tunnelTooLarge,
+	"tunnel fits":       func(o *Observation) bool { return !tunnelTooLarge(o) },
+	"window at ceiling": windowAtCeiling,
+	"window unscaled":   windowUnscaled,
+	"rate is set":       rateIsSet,
+	"rate is not set":   func(o *Observation) bool { return !rateIsSet(o) },
 }
 
 // remedies returns those of a rule's remedies that are still to be done in the trial's state.
@@ -112,7 +112,7 @@ func (o *Observation) already(r Remedy) bool {
 const wireguardMTU = 1420
 
 // tunnelTooLarge reports whether no tunnel device is known to have an MTU that fits.
-func (o *Observation) tunnelTooLarge() bool {
+func tunnelTooLarge(o *Observation) bool {
 	if factor.MTU.In(o.Trial.Row.Factors) && factor.MTU.Number(o.Trial.Row.Factors) <= wireguardMTU {
 		return false
 	}
@@ -125,12 +125,12 @@ func (o *Observation) tunnelTooLarge() bool {
 
 // windowAtCeiling reports whether the receiver's buffer has grown to the kernel's maximum, or this is not
 // known.
-func (o *Observation) windowAtCeiling() bool {
+func windowAtCeiling(o *Observation) bool {
 	_, receiver := o.Ends()
 	_, buffer := o.buffers()
 	fields := strings.Fields(o.Run.Facts(receiver)["sysctl:net.ipv4.tcp_rmem"])
 	if len(fields) != 3 || buffer == 0 {
-		return !o.windowUnscaled()
+		return !windowUnscaled(o)
 	}
 	ceiling, err := strconv.ParseFloat(fields[2], 64)
 	return err == nil && buffer >= .9*ceiling
@@ -141,14 +141,14 @@ const maxUnscaled = 65535
 
 // windowUnscaled reports whether less is in flight than an unscaled window takes, though the buffer has room
 // for twice as much.
-func (o *Observation) windowUnscaled() bool {
+func windowUnscaled(o *Observation) bool {
 	bytes, _ := o.inFlight()
 	_, buffer := o.buffers()
 	return bytes <= maxUnscaled && buffer >= 2*maxUnscaled-2 && !o.statesWindow()
 }
 
 // rateIsSet reports whether a queue holds the load to a rate that somebody set; its link may carry more.
-func (o *Observation) rateIsSet() bool {
+func rateIsSet(o *Observation) bool {
 	q, _, why := o.held()
 	return why == "" && (q.setBps > 0 || slices.Contains(shaping, q.kind))
 }

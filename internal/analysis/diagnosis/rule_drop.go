@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
@@ -94,7 +93,7 @@ func (d deaths) String() string {
 }
 
 // died returns the deaths as evidence.
-func (d deaths) died() evidence.Evidence {
+func (d deaths) died() Fact {
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 

@@ -47,7 +47,7 @@ var ruleList = Rule{
 			$ pfctl -t T -T add A
 	`),
 	Judge: func(o *Observation) Judgement {
-		s, why := o.systemOf()
+		s, why := systemOf(o)
 		node, why2 := o.firstRouter()
 		if s.Node != record.HostNode {
 			node = s.Node

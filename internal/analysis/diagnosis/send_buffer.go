@@ -16,7 +16,7 @@ var sendBuffer = Rule{
 			risk: each connection may use that much memory
 		any: leave the buffer size to the kernel: do not set SO_SNDBUF
 	`),
-	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
+	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
 		sender, _ := o.Ends()
 		send, _ := o.buffers()
 		bytes, rtt := o.inFlight()

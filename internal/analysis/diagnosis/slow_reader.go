@@ -14,7 +14,7 @@ var slowReader = Rule{
 			it is full of data that was not read
 		any: make the application read faster: larger reads, its own thread, no work between reads
 	`),
-	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
+	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
 		_, receiver := o.Ends()
 		uneven, _ := o.Metric(metrics.Consistency)
 		waits, _, _ := o.starved(receiver)

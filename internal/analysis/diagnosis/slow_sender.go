@@ -17,7 +17,7 @@ var slowSender = Rule{
 			its thread was neither busy nor waiting for a shared core
 		any: make the application write faster: larger writes, no work between writes
 	`),
-	Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
+	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
 		sender, _ := o.Ends()
 		at := place{sender, "application"}
 		waits, full, why := o.starved(sender)

@@ -1,9 +1,6 @@
 package diagnosis
 
-import (
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // smallQueue describes a queue that drops bursts while neither rate nor CPU is at its limit.
 var smallQueue = Rule{
@@ -51,7 +48,7 @@ var smallQueue = Rule{
 		if probes, _, lowest, ok := o.addedDelay(); ok {
 			j = j.facts(delayFact(lowest, probes, "queueing added only %n", probes))
 		}
-		if s, why := o.systemOf(); why == "" {
+		if s, why := systemOf(o); why == "" {
 			j = j.facts(s.coreFact())
 		}
 		if q.idle() > 0 {
@@ -92,7 +89,7 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 }
 
 // networkFact returns the share of the time in which no end held TCP back.
-func networkFact(share float64) evidence.Evidence {
+func networkFact(share float64) Fact {
 	return seen(metrics.NetworkLimited, share,
 		"neither the application nor a window nor a buffer held TCP back for %h of the time", share)
 }

@@ -29,8 +29,8 @@ const spreading = `
 		risk: with IPsec VTI it cost 55 % of the rate (netbenches)
 `
 
-// cpuDoses returns doses that take a part of a guest's CPU away: goodput then falls in proportion where the CPU
-// limits.
+// cpuDoses returns doses that take a part of a guest's CPU away: goodput then falls in proportion where the
+// CPU limits.
 func cpuDoses(o *Observation) []Experiment {
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {

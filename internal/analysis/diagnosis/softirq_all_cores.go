@@ -28,7 +28,7 @@ var softirqAllCores = Rule{
 			$ sysctl kern.random.harvest.mask=351
 			risk: less entropy; gained 3 % (netbenches)
 	`),
-	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
+	Judge: given(ownSystem, func(o *Observation, s system) Judgement {
 		j := s.at("cpu").judged(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
 			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()),
 			o.quota(s.Node))

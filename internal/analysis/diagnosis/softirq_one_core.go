@@ -8,7 +8,7 @@ var softirqOneCore = Rule{
 		means: a core of the router is busy for at least 93 % of the window, mostly in interrupts \
 			and softirqs, while another idles for at least 40 %
 	` + spreading),
-	Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
+	Judge: given(ownSystem, func(o *Observation, s system) Judgement {
 		if len(s.Cores) == 1 {
 			return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
 		}

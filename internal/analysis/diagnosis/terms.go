@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
 
 // Term is one condition of a class, and how far a trial meets it: 0 = not at all, 1 = fully.
@@ -15,7 +13,7 @@ type Term struct {
 	Name string // within its class, as the table of weights has it
 	Kind TermKind
 	Met  float64
-	By   *evidence.Evidence // evidence, shown where the term decides against the class
+	By   *Fact // evidence, shown where the term decides against the class
 }
 
 // TermKind describes how a term affects the score of its class.
@@ -51,7 +49,7 @@ func term(kind TermKind, name string, x float64, bounds []float64) Term {
 }
 
 // by records the fact that shows how far the term is met.
-func (t Term) by(e evidence.Evidence) Term {
+func (t Term) by(e Fact) Term {
 	t.By = &e
 	return t
 }
@@ -185,7 +183,7 @@ type place struct{ Node, Element string }
 var wholePath = place{Element: "path"}
 
 // fact returns an observation of the place.
-func (p place) fact(metric string, value float64, text string, args ...any) evidence.Evidence {
+func (p place) fact(metric string, value float64, text string, args ...any) Fact {
 	return fact(metric, p.Node, p.Element, value, text, args...)
 }
 
@@ -213,15 +211,15 @@ func (j Judgement) gain(atMost float64) Judgement {
 }
 
 // facts adds evidence that belongs to no term.
-func (j Judgement) facts(more ...evidence.Evidence) Judgement {
+func (j Judgement) facts(more ...Fact) Judgement {
 	j.Facts = slices.Concat(j.Facts, more)
 	return j
 }
 
 // evidence returns the facts of the terms, and then further ones, each once.
 func (j Judgement) evidence() (out factList) {
-	add := func(e evidence.Evidence) {
-		if !slices.ContainsFunc(out, func(x evidence.Evidence) bool { return x.Text == e.Text }) {
+	add := func(e Fact) {
+		if !slices.ContainsFunc(out, func(x Fact) bool { return x.Text == e.Text }) {
 			out = append(out, e)
 		}
 	}

@@ -22,7 +22,7 @@ var thermal = Rule{
 			$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
 			risk: slower at first, steadier over time
 	`),
-	Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
+	Judge: given(tested, func(o *Observation, node string) Judgement {
 		at := place{node, "cpu"}
 		for _, r := range o.Reasons {
 			if r.Kind == evidence.ReasonThrottled {

@@ -47,7 +47,7 @@ var unstable = Rule{
 }
 
 // varies returns how far the result varies from one moment to the next, and the evidence for it.
-func (o *Observation) varies(share float64, e evidence.Evidence) Term {
+func (o *Observation) varies(share float64, e Fact) Term {
 	drifts := slices.ContainsFunc(o.Reasons, func(r evidence.Reason) bool {
 		return r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap
 	})
@@ -80,7 +80,7 @@ const caution = .1
 
 // acrossTrials adds to the judgements of single trials how far their rates lie apart, and returns that as a
 // caution beside the verdict; ok is false where they lie close together.
-func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok bool) {
+func acrossTrials(judged []Judgement, rates []float64) (e Fact, ok bool) {
 	apart := spread(rates)
 	if apart < caution {
 		return e, false

@@ -33,7 +33,7 @@ var vpnProcess = Rule{
 		if !factor.InUserspace(o.tunnel()) {
 			return excluded()
 		}
-		s, why := o.systemOf()
+		s, why := systemOf(o)
 		took, why2 := o.tunnelProcesses(s)
 		if why = cmp.Or(why, why2); why != "" {
 			return missing(why)

@@ -44,7 +44,7 @@ var wireguardQueue = Rule{
 			}
 		}
 		if factor.InUserspace(tunnel) && best.NotExamined == "" {
-			s, _ := o.systemOf()
+			s, _ := systemOf(o)
 			return best.with(contradicts("full-core", s.Full.Busy, .7, .93))
 		}
 		return best

@@ -6,13 +6,12 @@ import (
 	"io"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // say formats a sentence like fmt.Sprintf, and its float64 values by further verbs: %h a share in per cent,
-// %n nanoseconds, %b bits per second, %k bytes, %r packets per second, %m a multiple, and %g three significant
-// digits, or as many as its precision. Without values, the sentence stands as it is.
+// %n nanoseconds, %b bits per second, %k bytes, %r packets per second, %m a multiple, and %g three
+// significant digits, or as many as its precision. Without values, the sentence stands as it is.
 func say(sentence string, values ...any) string {
 	if len(values) == 0 {
 		return sentence
@@ -59,6 +58,6 @@ func (n number) Format(to fmt.State, verb rune) {
 func (c Core) String() string { return "core " + strings.TrimPrefix(c.Name, "cpu") }
 
 // seen returns a fact about the load, by what its ends measured.
-func seen(metric string, value float64, text string, args ...any) evidence.Evidence {
+func seen(metric string, value float64, text string, args ...any) Fact {
 	return fact(metric, "", "", value, text, args...)
 }
