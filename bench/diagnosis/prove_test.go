@@ -36,8 +36,8 @@ const (
 	untested   = "no experiment" // the class has none that the lab can make
 )
 
-// oneResource lists classes that doses cannot tell apart, because what limits is the same resource: a label is
-// not swapped within.
+// oneResource lists classes that doses cannot tell apart, because the same resource limits: a label is not
+// swapped within.
 var oneResource = [][]string{
 	{"link-rate", "shaper", "policer", "cross-traffic", "shaper-burst", "bufferbloat", "reverse-path"},
 	{"softirq-one-core", "softirq-all-cores", "vpn-process", "crypto-workers", "rule-list", "log-flood",

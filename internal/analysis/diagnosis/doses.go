@@ -215,26 +215,26 @@ func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (str
 // sweeps lists by kind the experiments that the ends can run without access to the nodes in between: smaller
 // segments at any rate, more flows, larger windows.
 var sweeps = map[string][]struct {
-	factor factor.Name
+	change string
 	expect float64
 	doses  []float64
 	why    string
 }{
 	byPacket: {
-		{factor.MSS, 1, smaller, "a per-packet limit carries fewer bytes in smaller packets"},
-		{factor.Streams, 0, several, "what a CPU forwards does not double with the number of flows"},
+		{"segments", 1, smaller, "a per-packet limit carries fewer bytes in smaller packets"},
+		{"flows", 0, several, "what a CPU forwards does not double with the number of flows"},
 	},
 	byFlow: {
-		{factor.MSS, 1, smaller,
+		{"segments", 1, smaller,
 			"where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)"},
-		{factor.Streams, 1, several, "with a per-flow limit, more flows carry more"},
+		{"flows", 1, several, "with a per-flow limit, more flows carry more"},
 	},
 	byRate: {
-		{factor.MSS, 0, []float64{.85, .75, .65},
+		{"segments", 0, []float64{.85, .75, .65},
 			"a limit in bits per second does not depend on packet size"},
-		{factor.Streams, 0, several, "a limit on the total rate does not depend on the number of flows"},
+		{"flows", 0, several, "a limit on the total rate does not depend on the number of flows"},
 	},
-	byWindow: {{factor.SocketBuffer, 1, []float64{1.5, 2.5, 4},
+	byWindow: {{"windows", 1, []float64{1.5, 2.5, 4},
 		"if the window limits, a larger one carries more"}},
 }
 
@@ -244,15 +244,16 @@ var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
 func (o *Observation) testerTests(class string) (out []Experiment) {
 	kind, cell := kindOf[class], o.Trial.Row.Factors
 	for _, s := range sweeps[kind] {
-		name, amount, tells := string(s.factor), 0.0, true
-		switch s.factor {
-		case factor.MSS:
+		name, amount, tells := string(factor.SocketBuffer), 0.0, true
+		switch s.change {
+		case "segments":
 			amount, name = o.packetSize()
 			tells = amount > 300 && (kind != byFlow || o.IsTCP())
-		case factor.Streams:
+		case "flows":
+			name = string(factor.Streams)
 			amount = float64(max(factor.Streams.Number(cell), 1))
 			tells = kind != byPacket || o.lossy()
-		case factor.SocketBuffer:
+		case "windows":
 			amount = o.minWindow()
 			tells = o.IsTCP() && !o.statesWindow()
 		}

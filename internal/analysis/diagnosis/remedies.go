@@ -61,7 +61,7 @@ var conditions = map[string]func(*Observation) bool{
 		})
 	},
 	"not " +
-		"steered": func(o *Observation) bool { // no port of a router spreads what it receives over cores (RPS)
+		"steered": func(o *Observation) bool { // no router spreads packets over cores (RPS)
 		for _, node := range o.Routers() {
 			for name, mask := range o.Run.Facts(node) {
 				if strings.HasSuffix(name, ":rps_cpus") && strings.Trim(mask, "0,") != "" {
