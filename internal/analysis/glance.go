@@ -30,15 +30,15 @@ type Glance struct {
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 
-// CoreGlance is one core: the shares of the time in which it worked, and in which on softirqs and interrupts.
+// CoreGlance shows one core: the share of the time in which it worked, and that on softirqs and interrupts.
 type CoreGlance struct {
 	Name    string  `json:"name"`
 	Busy    float64 `json:"busy_ratio"`
 	Softirq float64 `json:"softirq_ratio"`
 }
 
-// DeviceGlance is one network device. Drops are those of the device and of its queues; QueueBytes waited in
-// its longest queue, on average.
+// DeviceGlance shows one network device. Drops are those of the device and of its queues; QueueBytes waited
+// in its longest queue, on average.
 type DeviceGlance struct {
 	Name   string  `json:"name"`
 	RxBps  float64 `json:"rx_bps"`

@@ -56,7 +56,7 @@ func (g *group) idleOf(block int) *record.Latency {
 	return found
 }
 
-// reading is one search that is read into the document.
+// reading reads one search into the document.
 type reading struct {
 	run     *record.Run
 	trials  []*validity.Judged

@@ -41,15 +41,15 @@ const (
 	Impossible = "cannot be made here"
 )
 
-// Arm is one set of changes in a round, with what a plan made of each cell under it; nil: the lab or the plan
-// cannot make it, and Why says why.
+// Arm holds one set of changes in a round, with what a plan made of each cell under it; nil: the lab or the
+// plan cannot make it, and Why says why.
 type Arm struct {
 	Set   Set
 	Cells []factor.Cell
 	Why   string
 }
 
-// Effect is one number of one cell, with a set of changes against that without.
+// Effect compares one number of one cell with a set of changes and without.
 type Effect struct {
 	Cell   string  `json:"cell"` // label
 	Before float64 `json:"before"`

@@ -32,8 +32,8 @@ const (
 	gateEdge       = .01         // of the window, that an end read its counts late
 )
 
-// suspect is one trial that passes the gate.
-type suspect struct {
+// trialCheck holds the inputs of the validity checks of one trial.
+type trialCheck struct {
 	run  *record.Run
 	t    *record.Trial
 	m    *metrics.Measured
@@ -42,11 +42,13 @@ type suspect struct {
 
 // gate returns every reason to doubt a trial that ended well. Each check is a pure function that returns
 // nothing for a clean trial.
-func gate(s suspect) []evidence.Reason {
+func gate(s trialCheck) []evidence.Reason {
 	reasons := []evidence.Reason{}
-	for _, check := range []func(suspect) []evidence.Reason{testerLimited, busyTester, notInTunnel, wrongMTU,
-		aboveCeiling, accounting, nothingArrived, corrupt, throttled, backgroundLoad, samplerStalled,
-		engineStalled, kernelLog, linkFlap, drifting, lateProbe, lateEdge} {
+	for _, check := range []func(trialCheck) []evidence.Reason{
+		testerLimited, busyTester, notInTunnel, wrongMTU, aboveCeiling, accounting, nothingArrived, corrupt,
+		throttled, backgroundLoad, samplerStalled, engineStalled, kernelLog, linkFlap, drifting, lateProbe,
+		lateEdge,
+	} {
 		for _, r := range check(s) {
 			r.Trial = s.t.ID
 			reasons = append(reasons, r)
@@ -56,7 +58,7 @@ func gate(s suspect) []evidence.Reason {
 }
 
 // traffic returns what the engine reported, empty if it reported nothing.
-func (s suspect) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
+func (s trialCheck) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
 
 // at is the observation that a reason stands on.
 type at = evidence.Evidence
@@ -68,7 +70,7 @@ func because(kind string, fact at, format string, args ...any) []evidence.Reason
 // testerLimited fires when the generator could not send what was asked, or, where it has a machine of its
 // own, when one of its threads was always busy. On a shared machine a busy thread says nothing: all roles
 // compete.
-func testerLimited(s suspect) []evidence.Reason {
+func testerLimited(s trialCheck) []evidence.Reason {
 	if r := s.m.Values[metrics.UnsentRatio]; r > gateUnsent {
 		return because(evidence.ReasonTesterLimited, at{Metric: metrics.UnsentRatio, Value: new(r)},
 			"the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
@@ -103,7 +105,7 @@ func testerLimited(s suspect) []evidence.Reason {
 const BucketElement = "policer's bucket"
 
 // ownBurst returns the largest burst that a sender of datagrams sent back to back.
-func ownBurst(s suspect) (bytes float64) {
+func ownBurst(s trialCheck) (bytes float64) {
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
 			bytes = max(bytes, n)
@@ -114,7 +116,7 @@ func ownBurst(s suspect) (bytes float64) {
 
 // lostToBursts says whether packets were lost that a policer would have let pass but for bursts: at a rate
 // that it allows, or no more of them than what one burst had above the bucket.
-func (s suspect) lostToBursts(burst float64) bool {
+func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)
 	for _, f := range s.traffic().Flows {
@@ -130,7 +132,7 @@ func (s suspect) lostToBursts(burst float64) bool {
 
 // ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
 // packets sent in the window.
-func ownDrops(s suspect) (dropped int64, share float64) {
+func ownDrops(s trialCheck) (dropped int64, share float64) {
 	var sent int64
 	for _, f := range s.traffic().Flows {
 		if f.Packets != nil {
@@ -152,7 +154,7 @@ func ownDrops(s suspect) (dropped int64, share float64) {
 // when TCP had found out that only smaller segments pass. It says nothing of it where the load asks for a
 // size, where its buffers hold few segments (the kernel's are at most half the peer's window), where an
 // engine tells what the connection began with, and where routers between two machines may have had a say.
-func wrongMTU(s suspect) []evidence.Reason {
+func wrongMTU(s trialCheck) []evidence.Reason {
 	p := s.t.Path
 	if p == nil || p.WantMTU <= 0 {
 		return nil
@@ -180,7 +182,7 @@ func wrongMTU(s suspect) []evidence.Reason {
 
 // aboveCeiling fires when more arrived than the path can carry: something was not measured as meant. A
 // verifying trial is too short for a shaper's burst.
-func aboveCeiling(s suspect) []evidence.Reason {
+func aboveCeiling(s trialCheck) []evidence.Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
@@ -195,7 +197,7 @@ func aboveCeiling(s suspect) []evidence.Reason {
 }
 
 // accounting fires when packets or flows do not add up.
-func accounting(s suspect) []evidence.Reason {
+func accounting(s trialCheck) []evidence.Reason {
 	tr := s.t.Traffic
 	if tr == nil {
 		if s.t.Row.Kind == record.RowLoad && s.t.Foreign == nil {
@@ -226,7 +228,7 @@ func accounting(s suspect) []evidence.Reason {
 }
 
 // corrupt fires when bytes that were checked were not those that were sent.
-func corrupt(s suspect) []evidence.Reason {
+func corrupt(s trialCheck) []evidence.Reason {
 	var wrong, checked int64
 	for _, f := range s.traffic().Flows {
 		wrong += f.Corrupt
@@ -244,7 +246,7 @@ func corrupt(s suspect) []evidence.Reason {
 
 // samplerStalled fires when telemetry has a hole in the window: a sample that the sampler took late, one
 // that is missing, or a clock that is behind afterwards, as that of a virtual machine which was stopped.
-func samplerStalled(s suspect) []evidence.Reason {
+func samplerStalled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]
 		late, what := int64(0), "the sampler on %s came %s late"
@@ -275,7 +277,7 @@ func samplerStalled(s suspect) []evidence.Reason {
 }
 
 // engineStalled fires when an end of the load took no note of its counts for a time of the window.
-func engineStalled(s suspect) []evidence.Reason {
+func engineStalled(s trialCheck) []evidence.Reason {
 	times := map[string][]int64{} // by end
 	for i := range s.traffic().Flows {
 		f := &s.t.Traffic.Flows[i]
@@ -324,7 +326,7 @@ func holeIn(w record.Window, times []int64) int64 {
 }
 
 // drifting fires when the throughput at the window's end was another one than at its start.
-func drifting(s suspect) []evidence.Reason {
+func drifting(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
@@ -346,7 +348,7 @@ func drifting(s suspect) []evidence.Reason {
 }
 
 // lateProbe fires when the latency probe could not keep its own time.
-func lateProbe(s suspect) []evidence.Reason {
+func lateProbe(s trialCheck) []evidence.Reason {
 	l := cmp.Or(s.t.Loaded, s.t.Idle)
 	late, ok := s.m.Values[metrics.ProbeLate]
 	if !ok || l == nil {
@@ -370,7 +372,7 @@ func lateProbe(s suspect) []evidence.Reason {
 
 // lateEdge fires when an end of a load of TCP read so late what it had carried that its rate is of another
 // time than the window. Datagrams are counted by those that send them.
-func lateEdge(s suspect) []evidence.Reason {
+func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil
 	}

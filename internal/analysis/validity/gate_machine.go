@@ -15,7 +15,7 @@ import (
 
 // throttled fires when a throttle counter grew, a device that cools by slowing a CPU was at work, or the
 // highest allowed clock fell in the window.
-func throttled(s suspect) []evidence.Reason {
+func throttled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			table, _ := metrics.SamplesOf(s.t.Nodes[node], probe)
@@ -70,7 +70,7 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 
 // backgroundLoad fires when others used the machine in the window: processes that are not the lab's, or a
 // hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
-func backgroundLoad(s suspect) []evidence.Reason {
+func backgroundLoad(s trialCheck) []evidence.Reason {
 	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
 	if s.t.Cipher != nil {
 		nodes = append(nodes, s.t.Cipher.Node)
@@ -96,7 +96,7 @@ func backgroundLoad(s suspect) []evidence.Reason {
 
 // endMachines are the nodes that send and receive, near to far, where each is a machine of its own; none of a
 // cipher.
-func (s suspect) endMachines() []string {
+func (s trialCheck) endMachines() []string {
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
 	if t == nil || s.t.Cipher != nil || !s.run.Node(t.Near).OwnMachine() {
 		return nil
@@ -106,7 +106,7 @@ func (s suspect) endMachines() []string {
 
 // busyTester fires when a core of an end's machine was always busy: the kernel does most of the work of
 // sending and receiving outside of the generator's own threads.
-func busyTester(s suspect) []evidence.Reason {
+func busyTester(s trialCheck) []evidence.Reason {
 	for _, node := range s.endMachines() {
 		if kernel := s.run.Node(node).Kernel; kernel != "" && kernel == s.run.Tested().Kernel {
 			continue // it may be the router's work
@@ -133,7 +133,7 @@ var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware 
 
 // kernelLog fires on kernel messages of level error and above, and on known words of trouble, while the
 // load ran.
-func kernelLog(s suspect) []evidence.Reason {
+func kernelLog(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, l := range s.t.Nodes[node].Log {
 			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
@@ -159,7 +159,7 @@ func shorten(text string, most int) string {
 }
 
 // linkFlap fires when a link came or went in the window.
-func linkFlap(s suspect) []evidence.Reason {
+func linkFlap(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, c := range metrics.SeriesOf(s.t.Nodes[node], "link", "carrier_changes") {
 			if d, ok := c.Curve.Moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {

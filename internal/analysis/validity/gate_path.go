@@ -14,7 +14,7 @@ import (
 
 // nothingArrived fires where no payload did, of all or of the streams of one of several tunnels: a rate of 0
 // is what a broken path looks like, too.
-func nothingArrived(s suspect) []evidence.Reason {
+func nothingArrived(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
@@ -36,7 +36,7 @@ func nothingArrived(s suspect) []evidence.Reason {
 }
 
 // notInTunnel fires unless counters prove that traffic took the path.
-func notInTunnel(s suspect) []evidence.Reason {
+func notInTunnel(s trialCheck) []evidence.Reason {
 	tunnelled := !factor.Tunnel.Is(s.t.Row.Factors, "", factor.NoTunnel)
 	if s.t.Path == nil {
 		if tunnelled && s.t.Traffic != nil {

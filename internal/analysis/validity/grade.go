@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Judged is one trial with what was computed of it.
+// Judged holds a trial with its numbers and its grade.
 type Judged struct {
 	Trial   *record.Trial
 	Metrics *metrics.Measured
@@ -32,7 +32,7 @@ func Judge(run *record.Run, t *record.Trial) *Judged {
 	j := &Judged{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
 	if t.Status == record.TrialOK {
 		j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
-		s := suspect{run, t, j.Metrics, CeilingOf(run, t.Row.Factors)}
+		s := trialCheck{run, t, j.Metrics, CeilingOf(run, t.Row.Factors)}
 		if j.Reasons = gate(s); t.Row.OfCell() {
 			j.Unchecked = unchecked(s)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // unchecked lists the checks for which a trial gave no means, so that valid does not mean that nobody looked.
-func unchecked(s suspect) []evidence.Unchecked {
+func unchecked(s trialCheck) []evidence.Unchecked {
 	var out []evidence.Unchecked
 	lack := func(kind, why string) {
 		if why != "" {
@@ -58,7 +58,7 @@ func unchecked(s suspect) []evidence.Unchecked {
 }
 
 // pathUnproven says why no counter of the window shows which path the traffic took.
-func (s suspect) pathUnproven() string {
+func (s trialCheck) pathUnproven() string {
 	switch p := s.t.Path; {
 	case p == nil || !slices.ContainsFunc(p.Counters,
 		func(c record.CounterMove) bool { return c.When != "check" }):
@@ -81,7 +81,7 @@ func tooShort(window, least int64) string {
 
 // pathNodes are the nodes of the trial's path, or all that were watched where that is not known; of a cipher
 // the one that it was measured on.
-func (s suspect) pathNodes() []string {
+func (s trialCheck) pathNodes() []string {
 	if s.t.Cipher != nil {
 		return []string{s.t.Cipher.Node}
 	}
@@ -95,7 +95,7 @@ func (s suspect) pathNodes() []string {
 // machines lists the machines that carry the path, on each of which something may happen: the host of nodes
 // that share it, and what is a machine of its own. Of guests there is the kernel alone, the rest is the
 // host's.
-func (s suspect) machines(kernels bool) (out []string) {
+func (s trialCheck) machines(kernels bool) (out []string) {
 	for _, node := range s.pathNodes() {
 		facts := s.run.Node(node)
 		if facts.CPUs == record.CPUsShared || facts.Guest() {
@@ -110,7 +110,7 @@ func (s suspect) machines(kernels bool) (out []string) {
 }
 
 // unseen says why a probe reported nothing on nodes that it should have watched.
-func (s suspect) unseen(probe string, nodes []string) string {
+func (s trialCheck) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
 		return missing
@@ -118,7 +118,7 @@ func (s suspect) unseen(probe string, nodes []string) string {
 }
 
 // heatUnseen says why nothing shows whether heat or power held a machine back.
-func (s suspect) heatUnseen() string {
+func (s trialCheck) heatUnseen() string {
 	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			if table, _ := metrics.SamplesOf(n, probe); table != nil &&
@@ -132,7 +132,7 @@ func (s suspect) heatUnseen() string {
 }
 
 // lacking says why nodes lack something, with their names unless all lack it for one reason.
-func (s suspect) lacking(nodes []string, why func(record.NodeData) string) string {
+func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) string {
 	if len(s.t.Nodes) == 0 {
 		return "nothing watched the nodes"
 	}
