@@ -33,8 +33,11 @@ func TestWordsOfEveryClass(t *testing.T) {
 	}
 	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
 		"\t\trisk: none\n\t\tplan: queue=fq\n")
-	if w.Label != "the link" || w.Means != "it is full" || len(w.Remedies) != 2 ||
-		w.Remedies[0].System != "" || w.Remedies[1].Commands[0] != "a b" || w.Remedies[1].Factor != "queue" || w.Remedies[1].Level != "fq" {
+	if w.Label != "the link" || w.Means != "it is full" || len(w.Remedies) != 2 {
+		t.Fatalf("got %+v", w)
+	}
+	if swap := w.Remedies[1]; w.Remedies[0].System != "" || swap.Commands[0] != "a b" || swap.Risk != "none" ||
+		swap.Factor != "queue" || swap.Level != "fq" {
 		t.Errorf("got %+v", w)
 	}
 }
