@@ -36,7 +36,8 @@ func TestWordsOfEveryClass(t *testing.T) {
 	if w.Label != "the link" || w.Means != "it is full" || len(w.Remedies) != 2 {
 		t.Fatalf("got %+v", w)
 	}
-	if swap := w.Remedies[1]; w.Remedies[0].System != "" || swap.Commands[0] != "a b" || swap.Risk != "none" ||
+	swap := w.Remedies[1]
+	if w.Remedies[0].System != "" || swap.Commands[0] != "a b" || swap.Risk != "none" ||
 		swap.Factor != "queue" || swap.Level != "fq" {
 		t.Errorf("got %+v", w)
 	}
