@@ -80,8 +80,8 @@ func TestFormat(t *testing.T) {
 // A store of another version is refused as it is.
 func TestOtherVersions(t *testing.T) {
 	for version, want := range map[int]struct{ err, hint string }{
-		1:                 {"never released", "move it away"},
-		2:                 {"never released", "move it away"},
+		1:                 {"never released", "move that file away"},
+		2:                 {"never released", "move that file away"},
 		schemaVersion + 1: {fmt.Sprintf("version %d", schemaVersion+1), "newer chokepoint"},
 	} {
 		s := newStore(t)

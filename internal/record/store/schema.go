@@ -87,7 +87,7 @@ func (e *VersionError) Error() string {
 // Hint says what to do about it.
 func (e *VersionError) Hint() string {
 	if e.Has < schemaVersion {
-		return "move it away and measure again, or choose another data directory with XDG_DATA_HOME"
+		return "move that file away and measure again, or choose another data directory with XDG_DATA_HOME"
 	}
 	return "use the newer chokepoint that wrote it, or choose another data directory with XDG_DATA_HOME"
 }
