@@ -21,8 +21,7 @@ var counted = []struct {
 	{"engine", "internal/registry/node/engines_linux.go", "Engines", 4},
 	{"prober", "internal/registry/node/engines_linux.go", "Probers", 4},
 	{"section", "internal/report/report.go", "sections", 4},
-	{"class of limit", "internal/analysis/diagnosis/classes.go", "machineRules", 2},
-	{"class of limit", "internal/analysis/diagnosis/ends.go", "pathRules", 2},
+	{"class of limit", "internal/analysis/diagnosis/rules.go", "Rules", 2},
 	{"driver", "internal/lab/driver/driver.go", "All", 5}, // most of them its own
 }
 
@@ -125,6 +124,10 @@ func (known entry) knowing(t *tree) []string {
 				}
 			case *ast.TypeSpec:
 				is(n.Name)
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					is(name)
+				}
 			case *ast.CallExpr:
 				is(n.Fun)
 			case *ast.CompositeLit:

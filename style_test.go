@@ -335,7 +335,7 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  187_200,
+	"analysis":  176_900,
 	"app":       23_700,
 	"bundle":    7_600,
 	"catalogue": 3_200,
@@ -352,7 +352,7 @@ var tokenBudgets = map[string]int{
 	"record":    17_000,
 	"registry":  3_500,
 	"report":    68_000,
-	"trial":     147_500,
+	"trial":     140_300,
 	"unit":      1_500,
 	"userfile":  2_300,
 }
