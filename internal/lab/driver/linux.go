@@ -166,7 +166,7 @@ func threads(devices string) setting {
 case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
 *) echo "the devices below $1 differ" >&2; exit 69;; esac`, verbatim,
 		devices+`case $2 in on) v=1;; *) v=0;; esac
-for d in $(devices); do echo $v >"/sys/class/net/$d/threaded" || exit 1; done`)
+for d in $(devices); do echo $v | cat >"/sys/class/net/$d/threaded" || exit 1; done`)
 }
 
 // eachDomain does something for each clock domain, in the order of their numbers.
