@@ -43,9 +43,6 @@ func (e *events) Close() error         { e.closed = true; return nil }
 // TestWholeRun drives a run from its plan to its document, its report and its comparison, as a program other
 // than the command line would, and leaves no lab.
 func TestWholeRun(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("skip: needs root to make network namespaces")
-	}
 	ctx, dir := t.Context(), t.TempDir()
 	sink := &events{}
 	a := &App{Dirs: Dirs{Data: filepath.Join(dir, "data"), State: filepath.Join(dir, "state"),
@@ -93,9 +90,6 @@ func TestWholeRun(t *testing.T) {
 // TestRunEndsWithItsContext stops a run by the cause of an interrupt: what is finished stays, and Resume
 // makes the rest.
 func TestRunEndsWithItsContext(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("skip: needs root to make network namespaces")
-	}
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	a := &App{Dirs: Dirs{Data: filepath.Join(dir, "data"), State: filepath.Join(dir, "state"),

@@ -70,8 +70,10 @@ func (w *shellWatch) goes(t *testing.T, within time.Duration, but int) {
 func TestSamplingEndsWithItsController(t *testing.T) {
 	t.Parallel()
 	w := sampling(t, "100")
-	if n := len(w.running(t)); n < 3 {
-		t.Errorf("got %d processes, want a session, a loop and awk", n)
+	for begun := time.Now(); len(w.running(t)) < 3; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > 5*time.Second {
+			t.Fatalf("got processes %q, want a session, a loop and awk", w.running(t))
+		}
 	}
 	w.input[1].Close()
 	w.goes(t, 5*time.Second, 0)

@@ -93,8 +93,10 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 		l = joinParts(l, &p)
 	}
 	var answered echoReport
-	if err := json.Unmarshal(raw[1][0], &answered); err != nil {
-		return nil, fmt.Errorf("read the result of the echo: %w", err)
+	if len(raw[1]) > 0 { // a router's kernel reports nothing
+		if err := json.Unmarshal(raw[1][0], &answered); err != nil {
+			return nil, fmt.Errorf("read the result of the echo: %w", err)
+		}
 	}
 	l.Probe = name
 	for i := range l.SentAt {
