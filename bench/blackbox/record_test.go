@@ -57,7 +57,7 @@ func TestRecord(t *testing.T) {
 			slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
 			continue
 		}
-		if time.Since(since) > mostLocked {
+		if time.Since(since) > maxLocked {
 			unlock()
 			if unlock, err = rig.Locked(*lockFile); err != nil {
 				t.Fatal(err)
@@ -80,8 +80,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// mostLocked is for how long others who measure wait before a further instance is begun.
-const mostLocked = 75 * time.Second
+// maxLocked is for how long others who measure wait before a further instance is begun.
+const maxLocked = 75 * time.Second
 
 // probing is the built-in plan with short windows, and with what is planted.
 func probing(x instance) (string, error) {

@@ -29,7 +29,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-const mostOff = 0.03
+const maxOff = 0.03
 
 func main() { os.Exit(rig.Main("crypto", run)) }
 
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		same := func(v float64) float64 { return v / 1e6 }
 		fmt.Fprintf(out, "| %s | %.1f | %.1f | %s |\n", name, rig.Middle(rates[0], same),
 			rig.Middle(rates[1], same), rig.Interval(ratio, "%.4f", 1))
-		if math.Abs(ratio.Median-1) > mostOff {
+		if math.Abs(ratio.Median-1) > maxOff {
 			missed = append(missed, fmt.Sprintf("%s: %.4f", name, ratio.Median))
 		}
 	}

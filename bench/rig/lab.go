@@ -55,7 +55,7 @@ func Settle(ctx context.Context, l *lab.Lab, offload string, others ...record.Se
 				Value: offload})
 		}
 	}
-	return l.Settle(ctx, others)
+	return l.Reconcile(ctx, others)
 }
 
 // Ends are the near and the far one of the plain path.

@@ -26,8 +26,8 @@ const (
 	capacity    = 3.3e6
 	least       = 9001
 	greatest    = 14.88e6
-	leastRatio  = 10
-	mostSpread  = 0.003
+	minRatio    = 10
+	maxSpread   = 0.003
 	steadyUpTo  = 0.003 // jitter of a device that is judged by its spread
 	binaryTrial = time.Minute
 )
@@ -70,11 +70,11 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 				name, statistics.Median(m.trials), statistics.Median(m.seconds), slices.Max(m.seconds),
 				rateWords(m.rates), statistics.Median(m.binarySeconds), rateWords(m.binaryRates),
 				ratio.Median, ratio.Low, ratio.High)
-			if ratio.Median < leastRatio {
+			if ratio.Median < minRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
 			spread := rig.Deviation(m.rates)
-			if name == "csit" && d.device.Jitter <= steadyUpTo && spread > mostSpread {
+			if name == "csit" && d.device.Jitter <= steadyUpTo && spread > maxSpread {
 				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(spread)))
 			}
 		}

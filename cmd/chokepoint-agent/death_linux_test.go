@@ -42,11 +42,11 @@ func TestAgentOutlivesItsController(t *testing.T) {
 	a := host.Connect(conn)
 	for range 16 {
 		s, err := a.Open(t.Context(), host.Verb(host.FamilyKnob, "txqueuelen"),
-			agent.Turn{Place: knob.Place{Node: "here", Port: "lo"}, Want: "77"})
+			agent.KnobRequest{Place: knob.Place{Node: "here", Port: "lo"}, Want: "77"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var held agent.Held
+		var held agent.KnobReply
 		if err := s.Recv(&held); err != nil {
 			t.Fatal(err)
 		}

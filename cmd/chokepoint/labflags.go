@@ -184,9 +184,9 @@ func (o labOptions) check() error {
 	case most > 0 && size.CPUs > most:
 		return app.Usage(fmt.Sprintf("its board has %d", most), "--cpus %d with a guest of %s", size.CPUs,
 			arch)
-	case size.MemoryMB != 0 && (size.MemoryMB < factor.LeastMemory || size.MemoryMB > factor.MostMemory):
+	case size.MemoryMB != 0 && (size.MemoryMB < factor.MinMemory || size.MemoryMB > factor.MaxMemory):
 		return app.Usage(fmt.Sprintf("megabytes, from %d to %d",
-			factor.LeastMemory, factor.MostMemory), "--memory %d", size.MemoryMB)
+			factor.MinMemory, factor.MaxMemory), "--memory %d", size.MemoryMB)
 	case strings.ContainsFunc(size.Model, func(r rune) bool { return r <= ' ' || r > '~' }) ||
 		strings.HasPrefix(size.Model, "-"):
 		return app.Usage("one of those that qemu-system-x86_64 -cpu help lists, for amd64", "--cpu-model %q",

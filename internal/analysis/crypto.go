@@ -226,7 +226,7 @@ func (g *group) clockCaveat() {
 	if !ok || len(v.Values) == 0 {
 		return
 	}
-	if w := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median; w > ciphers.MostClock {
+	if w := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median; w > ciphers.MaxClock {
 		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "clock-moved",
 			Text: fmt.Sprintf("the CPU's clock moved by %s between the trials", unit.Percent(w))})
 	}

@@ -45,7 +45,7 @@ func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{run: run, charts: map[*validity.Judged]*Series{},
 		memory: map[*validity.Judged]map[string]memoryUse{},
 		causes: map[*validity.Judged]examined{}, idle: map[string]map[int]map[string]float64{},
-		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), leastPoints))}
+		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), minPoints))}
 }
 
 // Add computes the numbers of a trial and its validity.

@@ -56,8 +56,8 @@ func observe(d *Document, values map[string]map[string]map[int]float64, w work) 
 // EffectsOf returns the effects that every reading of a run computes; nil where fewer than two factors have
 // any.
 func EffectsOf(d *Document) *model.Effects {
-	const mostContrasts = 200_000 // two levels, or two by two, in each cell
-	if e := Effects(d, mostContrasts); e.Several() {
+	const maxContrasts = 200_000 // two levels, or two by two, in each cell
+	if e := Effects(d, maxContrasts); e.Several() {
 		return &e
 	}
 	return nil

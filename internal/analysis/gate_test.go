@@ -88,7 +88,7 @@ func deepQueue(t *record.Trial, bytes, more float64) {
 	began := uint64(1000)
 	entered := uint64(max(arrived+bytes+more, 0) * 1.05)
 	inWindow := uint64(max(float64(f.ReceivedBytes)-max(bytes, 2e6), 0))
-	t.Path.Counters = []record.CounterMove{
+	t.Path.Counters = []record.CounterDelta{
 		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began,
 			After: began + entered + inWindow, When: "load"},
 		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began + entered,
@@ -146,7 +146,7 @@ func TestGateFires(t *testing.T) {
 		{"one direction of both bypassed", quickFactors("tunnel", "wireguard", "direction", "both"), 1e9,
 			evidence.ReasonNotInTunnel, func(t *record.Trial) {
 				b := uint64(1e9 / 8 * 10)
-				t.Path.Counters = []record.CounterMove{
+				t.Path.Counters = []record.CounterDelta{
 					{Node: "client", Device: "cp0", Counter: record.TunnelSent, After: b / 30, When: "window"},
 					{Node: "client", Device: "cp0", Counter: record.TunnelReceived, After: b, When: "window"}}
 			}, ""},
@@ -349,7 +349,7 @@ func TestGateStaysSilent(t *testing.T) {
 		{"both through the tunnel", quickFactors("tunnel", "wireguard", "direction", "both"), 1e9, "local",
 			func(t *record.Trial) {
 				b := uint64(1e9 / 8 * 10)
-				t.Path.Counters = []record.CounterMove{
+				t.Path.Counters = []record.CounterDelta{
 					{Node: "client", Device: "cp0", Counter: record.TunnelSent, After: b * 11 / 20,
 						When: "window"},
 					{Node: "client", Device: "cp0", Counter: record.TunnelReceived, After: b * 11 / 20,

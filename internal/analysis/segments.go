@@ -26,15 +26,15 @@ type Segment struct {
 	AddedNs float64 `json:"added_ns"`
 }
 
-// leastProbes are the answers from which a median is told of a hop.
-const leastProbes = 5
+// minProbes are the answers from which a median is told of a hop.
+const minProbes = 5
 
 // segments returns the segments of a cell whose hops were probed, idle and loaded.
 func (g *group) segments(good []*validity.Judged) (out []Segment) {
 	idle, loaded := map[string][]float64{}, map[string][]float64{}
 	number := map[string]int{}
 	add := func(into map[string][]float64, addr string, l *record.Latency) {
-		if rtts := metrics.Answered(l); len(rtts) >= leastProbes {
+		if rtts := metrics.Answered(l); len(rtts) >= minProbes {
 			into[addr] = append(into[addr], statistics.Median(rtts))
 		}
 	}
@@ -72,8 +72,8 @@ func (g *group) segments(good []*validity.Judged) (out []Segment) {
 	return out
 }
 
-// leastAdded is the smallest added delay, in ns, whose segments are reported.
-const leastAdded = 1e6
+// minAdded is the smallest added delay, in ns, whose segments are reported.
+const minAdded = 1e6
 
 // addSegments says where the load adds latency.
 func (g *group) addSegments() {
@@ -82,7 +82,7 @@ func (g *group) addSegments() {
 		return
 	}
 	far := all[len(all)-1]
-	if far.LoadedNs-far.IdleNs < leastAdded {
+	if far.LoadedNs-far.IdleNs < minAdded {
 		return
 	}
 	var parts []string

@@ -27,7 +27,7 @@ func quantiles(sorted []float64) []float64 {
 const (
 	chartPoints   = 300
 	manyTrials    = 100
-	leastPoints   = 60
+	minPoints     = 60
 	chartStep     = int64(100e6) // ns
 	chartRTTBins  = 150          // each gives its smallest and its largest value
 	coreSmoothing = int64(500e6) // ns: one 100 ms sample of a core is mostly tick noise

@@ -83,13 +83,13 @@ func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
 		fmt.Sscan(f["mtu"], &mtu)
 	}
 	bytes := uint64(rate / 8 * float64(s.seconds) * 1.15)
-	move := func(node, device, when, counter string, by uint64) record.CounterMove {
-		return record.CounterMove{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 +
+	move := func(node, device, when, counter string, by uint64) record.CounterDelta {
+		return record.CounterDelta{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 +
 			by, When: when}
 	}
 	e := &record.PathEvidence{
 		Tunnel: f["tunnel"], PathMTU: mtu, WantMTU: mtu, BytesOffered: 64000,
-		Counters: []record.CounterMove{
+		Counters: []record.CounterDelta{
 			move("router", device, "check", "rx_bytes", 70000), move("router", device, "check", "tx_bytes",
 				900),
 			move("router", device, "window", "rx_bytes", bytes), move("router", device, "window", "tx_bytes",

@@ -252,8 +252,8 @@ var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", 
 	"filter_rules", "flows_per_s", "flows_offloaded", "core_throttles", "UdpRcvbufErrors", "IpFragFails",
 	"IpFragCreates"}
 
-// mostFigures bounds the numbers of one cause or reason that are given away.
-const mostFigures = 8
+// maxFigures bounds the numbers of one cause or reason that are given away.
+const maxFigures = 8
 
 // figures are the numbers of facts, without the part of the node and the words of the run: those of declared
 // metrics, and of what is counted, which is worded anew.
@@ -275,7 +275,7 @@ func figures(all []evidence.Evidence) []evidence.Evidence {
 				text += " against " + say(*e.Baseline)
 			}
 		}
-		if known && e.Value != nil && len(out) < mostFigures {
+		if known && e.Value != nil && len(out) < maxFigures {
 			out = append(out, evidence.Evidence{Metric: e.Metric, Node: nodeForm.FindString(e.Node),
 				Text: text, Value: e.Value, Low: e.Low, High: e.High, Baseline: e.Baseline})
 		}

@@ -193,9 +193,9 @@ func (b *Bundle) check() error {
 	if d.Format != record.Format {
 		return fmt.Errorf("document: its format is %q, not %q", d.Format, record.Format)
 	}
-	if len(d.Cells) > mostCells || len(d.Trials) > mostTrials {
+	if len(d.Cells) > maxCells || len(d.Trials) > maxTrials {
 		return fmt.Errorf("document: %d cells and %d trials, at most %d and %d are read", len(d.Cells),
-			len(d.Trials), mostCells, mostTrials)
+			len(d.Trials), maxCells, maxTrials)
 	}
 	var reasons []evidence.Reason
 	for i, t := range d.Trials {
@@ -253,12 +253,12 @@ func (b *Bundle) check() error {
 
 // Bounds of what is read, so that nothing that is drawn of it takes forever.
 const (
-	mostCells, mostTrials = 2000, 100_000
-	mostValue             = 1e15
+	maxCells, maxTrials = 2000, 100_000
+	maxValue            = 1e15
 )
 
 func sane(values ...float64) bool {
-	return !slices.ContainsFunc(values, func(v float64) bool { return v > mostValue || v < -mostValue })
+	return !slices.ContainsFunc(values, func(v float64) bool { return v > maxValue || v < -maxValue })
 }
 
 func hasInterval(low, high float64) bool { return low != 0 || high != 0 }

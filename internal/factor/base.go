@@ -110,9 +110,9 @@ const (
 
 // Bounds of what a virtual router can be given; with less memory, in MB, the image does not boot.
 const (
-	MaxVCPUs    = 64
-	LeastMemory = 128
-	MostMemory  = 64 << 10
+	MaxVCPUs  = 64
+	MinMemory = 128
+	MaxMemory = 64 << 10
 )
 
 // maxStreams bounds UDP; an engine states its own bound for TCP.
@@ -258,7 +258,7 @@ func Further() []Declaration {
 			"says if not given", Kind: Path, Hard: true, Scales: true, Parse: Whole(1, MaxVCPUs),
 			Needs: NeedsRouter, Short: counted("vCPU")},
 		{Name: "memory", Unit: "MB", Doc: "memory that each virtual router is booted with; as the lab says " +
-			"if not given", Kind: Path, Hard: true, Parse: Whole(LeastMemory, MostMemory), Needs: NeedsRouter,
+			"if not given", Kind: Path, Hard: true, Parse: Whole(MinMemory, MaxMemory), Needs: NeedsRouter,
 			Short: phrase("% MB of memory")},
 		{Name: "mitigations", Doc: "what the kernel of each virtual router does against faults of CPUs " +
 			"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in emulation " +

@@ -237,13 +237,13 @@ func distance(a, b string, limit int) int {
 	return above[len(b)]
 }
 
-// MostConnectionRate is the highest rate of new connections that can be asked for, per second.
-const MostConnectionRate = 1e7
+// MaxConnectionRate is the highest rate of new connections that can be asked for, per second.
+const MaxConnectionRate = 1e7
 
 // ConnectionRateLevel reads how many connections a second are begun.
 func ConnectionRateLevel(text string) (string, error) {
 	rate, err := unit.ParsePacketRate(text)
-	if err != nil || rate < 1 || rate > MostConnectionRate {
+	if err != nil || rate < 1 || rate > MaxConnectionRate {
 		return "", &LevelError{Text: text,
 			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
 	}

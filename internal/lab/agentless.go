@@ -26,7 +26,7 @@ type site struct {
 }
 
 // turn has the node's agent check, or set for good, a state.
-func (x site) turn(ctx context.Context, t agent.Turn) (held agent.Held, err error) {
+func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobReply, err error) {
 	t.Place = x.p
 	err = x.n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, x.k.Name()), t, &held)
 	return held, err
@@ -36,7 +36,7 @@ func (x site) turn(ctx context.Context, t agent.Turn) (held agent.Held, err erro
 // it is applied.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
-		got, err := x.turn(ctx, agent.Turn{Want: x.want, Check: true})
+		got, err := x.turn(ctx, agent.KnobRequest{Want: x.want, Check: true})
 		switch {
 		case err != nil:
 			return check.CouldNotTell("%v", err)
@@ -108,13 +108,14 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 		}
 		return x.each(ctx, string(want))
 	}
-	s, err := x.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()), agent.Turn{Place: x.p, Want: want})
+	request := agent.KnobRequest{Place: x.p, Want: want}
+	s, err := x.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()), request)
 	if err != nil {
 		return "", err
 	}
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	var held agent.Held
+	var held agent.KnobReply
 	err = s.Recv(&held)
 	return held.State, err
 }
@@ -127,7 +128,7 @@ func (x site) put(ctx context.Context, value knob.State) error {
 	}
 	x.n = n
 	if !n.HasDriver() {
-		_, err := x.turn(ctx, agent.Turn{Want: value, Restore: true})
+		_, err := x.turn(ctx, agent.KnobRequest{Want: value, Restore: true})
 		return err
 	}
 	list, err := x.on(string(value))
@@ -141,9 +142,9 @@ func (x site) put(ctx context.Context, value knob.State) error {
 
 // keep makes the setting for good, and reads it back.
 func (x site) keep(ctx context.Context) (err error) {
-	var held agent.Held
+	var held agent.KnobReply
 	if !x.n.HasDriver() {
-		held, err = x.turn(ctx, agent.Turn{Want: x.want, Restore: true})
+		held, err = x.turn(ctx, agent.KnobRequest{Want: x.want, Restore: true})
 	} else if err = x.put(ctx, x.want); err == nil {
 		held.State, err = x.now(ctx, x.want)
 	}

@@ -175,7 +175,7 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 	}
 	firewall := record.Setting{Knob: "firewall", Node: "router", Value: "10"}
 	for _, settings := range [][]record.Setting{{firewall}, nil} {
-		if err := errors.Join(l.Settle(ctx, settings), l.Relieve(ctx)); err != nil {
+		if err := errors.Join(l.Reconcile(ctx, settings), l.StopIdleLoad(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		script := d.Config()["/system/script"][0]["source"]
@@ -274,11 +274,11 @@ func TestAgentlessTunnelThatStays(t *testing.T) {
 	if err := l.Clear(t.Context()); !errors.Is(err, ErrDirty) {
 		t.Errorf("clear: got %v, want %v", err, ErrDirty)
 	}
-	if err := l.Settle(t.Context(), nil); !errors.Is(err, ErrDirty) {
+	if err := l.Reconcile(t.Context(), nil); !errors.Is(err, ErrDirty) {
 		t.Errorf("settle: got %v, want %v", err, ErrDirty)
 	}
 	d.Broken = ""
-	if err := errors.Join(l.Settle(t.Context(), nil), l.Close(t.Context()), j.Close()); err != nil {
+	if err := errors.Join(l.Reconcile(t.Context(), nil), l.Close(t.Context()), j.Close()); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(before, d.Config()); diff != "" {

@@ -44,7 +44,7 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		turn := agent.Turn{Want: "pfifo limit 50", Restore: true}
+		turn := agent.KnobRequest{Want: "pfifo limit 50", Restore: true}
 		turn.Place.Node, turn.Place.Port = "router", "lo"
 		refused("agent beside a guard", n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil),
 			name)

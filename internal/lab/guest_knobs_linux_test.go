@@ -123,7 +123,7 @@ func turnAll(t *testing.T, l *lab.Lab, levels string) {
 // hold makes exactly these settings hold.
 func hold(t *testing.T, l *lab.Lab, want ...record.Setting) {
 	t.Helper()
-	if err := l.Settle(labtest.Context(t), want); err != nil {
+	if err := l.Reconcile(labtest.Context(t), want); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -239,7 +239,7 @@ func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want strin
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
 	before := readSetting(t, l, node.Knobs(), s)
-	if err := l.Settle(labtest.Context(t), []record.Setting{s}); err != nil {
+	if err := l.Reconcile(labtest.Context(t), []record.Setting{s}); err != nil {
 		t.Fatal(err)
 	}
 	if command != "" {
@@ -247,7 +247,7 @@ func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want strin
 			t.Errorf("%s: got %q, want %q in it", command, got, want)
 		}
 	}
-	if err := l.Settle(labtest.Context(t), nil); err != nil {
+	if err := l.Reconcile(labtest.Context(t), nil); err != nil {
 		t.Fatalf("undo: %v", err)
 	}
 	if after := readSetting(t, l, node.Knobs(), s); after != before {

@@ -171,7 +171,7 @@ func ofMachine(t *testing.T, l *lab.Lab, dir string) {
 	if a := l.CheckSetting(t.Context(), fifth); a.State != check.Yes {
 		t.Fatal(a.Reason)
 	}
-	if err := l.Settle(t.Context(), []record.Setting{fifth}); err != nil {
+	if err := l.Reconcile(t.Context(), []record.Setting{fifth}); err != nil {
 		t.Fatal(err)
 	}
 	accel, limit := l.MachineFacts(t.Context())["guest_accel"], 1.

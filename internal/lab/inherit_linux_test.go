@@ -55,7 +55,7 @@ func TestAGuardIsInherited(t *testing.T) {
 		}
 		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by,
 			guard: guard{name: "ours"}}
-		if fresh, found := l.Renew(t.Context()); !fresh || found == nil {
+		if fresh, found := l.Reconnect(t.Context()); !fresh || found == nil {
 			t.Fatalf("renew: got %v, %v, want a new connection and why", fresh, found)
 		}
 		want, often := map[bool]string{true: "ours"}[there], map[bool]int{true: 1}[there]
@@ -146,7 +146,7 @@ func TestADriverIsNoAgent(t *testing.T) {
 	l.dial = func(context.Context, string) (*Node, error) { return &Node{Name: "router", Agent: other}, nil }
 	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{},
 		guard: guard{name: "ours"}}
-	if fresh, found := l.Renew(t.Context()); fresh || found == nil || !other.closed ||
+	if fresh, found := l.Reconnect(t.Context()); fresh || found == nil || !other.closed ||
 		l.nodes["router"].HasAgent() {
 		t.Errorf("renew: got %v, %v, agent closed %v, want the node as it was", fresh, found, other.closed)
 	}

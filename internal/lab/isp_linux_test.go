@@ -35,13 +35,13 @@ func TestWANByDHCP(t *testing.T) {
 		return string(out)
 	}
 	before := [2]string{looks("router"), looks("server")}
-	must(t, l.Settle(ctx, []record.Setting{{Knob: "wan", Node: "server", Port: "wan", Value: knob.DHCP},
+	must(t, l.Reconcile(ctx, []record.Setting{{Knob: "wan", Node: "server", Port: "wan", Value: knob.DHCP},
 		{Knob: "wan", Node: "router", Port: "wan", Value: knob.DHCP}}))
 	if got := labtest.Reach(t, l, 0, 4, 1501, 100, 1500); len(got.Back) != 2 {
 		t.Errorf("packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two", got.Back,
 			got.Note)
 	}
-	must(t, l.Settle(ctx, nil))
+	must(t, l.Reconcile(ctx, nil))
 	for i, node := range []string{"router", "server"} {
 		if got := looks(node); got != before[i] {
 			t.Errorf("%s is left otherwise than it was:\n%s\nbefore:\n%s", node, got, before[i])
@@ -179,7 +179,7 @@ func TestGuestPPPoE(t *testing.T) {
 
 	settings := []record.Setting{{Knob: "wan", Node: "router-b", Port: "wan", Value: knob.PPPoE},
 		{Knob: "wan", Node: "router-a", Port: "wan", Value: knob.PPPoE}}
-	must(t, l.Settle(ctx, settings))
+	must(t, l.Reconcile(ctx, settings))
 	for _, ip := range []int{4, 6} {
 		if got := labtest.Reach(t, l, 0, ip, 1493, 100, 1492); len(got.Back) != 2 {
 			t.Errorf("IPv%d packets of 100, 1492 and 1493 bytes: %v came back (%s), want the first two", ip,
@@ -189,7 +189,7 @@ func TestGuestPPPoE(t *testing.T) {
 	if got := looks(near.Agent); !strings.Contains(got, "ppp-wan") {
 		t.Errorf("the subscriber has no session:\n%s", got)
 	}
-	must(t, l.Settle(ctx, nil))
+	must(t, l.Reconcile(ctx, nil))
 	for i, n := range []host.Agent{near.Agent, far.Agent} {
 		if got := looks(n); got != before[i] {
 			t.Errorf("node %d is left otherwise than it was:\n%s\nbefore:\n%s", i, got, before[i])

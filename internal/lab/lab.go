@@ -143,10 +143,10 @@ func (l *Lab) Nodes() []string {
 // Close puts everything back: settings, tunnels, connections, and the lab itself if we own it. It goes on
 // after errors and joins them under ErrDirty; what was left in a lab that is gone is no error.
 func (l *Lab) Close(ctx context.Context) error {
-	err := l.Settle(ctx, nil)
+	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {
-		if fresh, _ := l.Renew(ctx); fresh {
-			err = l.Settle(ctx, nil)
+		if fresh, _ := l.Reconnect(ctx); fresh {
+			err = l.Reconcile(ctx, nil)
 		}
 	}
 	err = errors.Join(err, l.left)

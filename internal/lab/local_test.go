@@ -122,7 +122,7 @@ func TestTwoLabsSideBySide(t *testing.T) {
 			labs = append(labs, l)
 		}
 		// What is set in one is not seen in the other, and both carry.
-		if err := labs[0].Settle(labtest.Context(t), []record.Setting{{Knob: "link_mtu", Node: "router",
+		if err := labs[0].Reconcile(labtest.Context(t), []record.Setting{{Knob: "link_mtu", Node: "router",
 			Value: "1400"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 		if got := labtest.Reach(t, l, 0, 4, 0, 1500); len(got.Back) != 1 {
 			t.Errorf("attached: got %v (%s), want the packet back", got.Back, got.Note)
 		}
-		if err := l.Settle(labtest.Context(t), []record.Setting{aSetting}); err != nil {
+		if err := l.Reconcile(labtest.Context(t), []record.Setting{aSetting}); err != nil {
 			t.Fatal(err)
 		}
 		takeTurns(t, dir)

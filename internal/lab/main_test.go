@@ -93,7 +93,7 @@ func play(part, dir string) error {
 			return err
 		}
 	}
-	if err := l.Settle(ctx, []record.Setting{aSetting}); err != nil {
+	if err := l.Reconcile(ctx, []record.Setting{aSetting}); err != nil {
 		return err
 	}
 	fmt.Println("ready")

@@ -92,7 +92,7 @@ func (l *Lab) FarMayOpen(ip int) bool {
 func (l *Lab) Mutual() bool { return l.network == nil || l.network.mutual }
 
 // Lost returns why the far node, or another machine, whose connection is gone could not be met again by the
-// last Renew; nil where all are there, and where they are of the lab's own.
+// last Reconnect; nil where all are there, and where they are of the lab's own.
 func (l *Lab) Lost() error {
 	if l.network == nil {
 		return nil

@@ -90,7 +90,7 @@ func TestPairChangesNothing(t *testing.T) {
 	if a := l.CheckTunnel(ctx, TunnelSpec{Kind: "none"}); a.State != check.Yes {
 		t.Errorf("no tunnel: got %v, want yes", a)
 	}
-	if err := l.Settle(ctx, []record.Setting{wire}); err != nil || len(l.settings) != 0 {
+	if err := l.Reconcile(ctx, []record.Setting{wire}); err != nil || len(l.settings) != 0 {
 		t.Errorf("settle offload=wire: got %v and %d settings, want nothing done", err, len(l.settings))
 	}
 }
@@ -137,8 +137,8 @@ func TestTranslated(t *testing.T) {
 	}
 }
 
-// TestALostPeerIsTold: Renew cannot meet it again, and Lost says why; once it is there again it does not. The
-// lab stays one whose network is not its own.
+// TestALostPeerIsTold: Reconnect cannot meet it again, and Lost says why; once it is there again it does not.
+// The lab stays one whose network is not its own.
 func TestALostPeerIsTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -170,13 +170,13 @@ func TestALostPeerIsTold(t *testing.T) {
 	}
 	leave()
 	for range 2 {
-		if fresh, _ := l.Renew(ctx); fresh || l.Lost() == nil || l.OwnNetwork() {
+		if fresh, _ := l.Reconnect(ctx); fresh || l.Lost() == nil || l.OwnNetwork() {
 			t.Errorf("peer away: got fresh %v, lost %v, own network %v, want it lost", fresh, l.Lost(),
 				l.OwnNetwork())
 		}
 	}
 	leave = peer()
-	if fresh, _ := l.Renew(ctx); !fresh || l.Lost() != nil {
+	if fresh, _ := l.Reconnect(ctx); !fresh || l.Lost() != nil {
 		t.Errorf("peer back: got fresh %v and lost %v, want it met", fresh, l.Lost())
 	}
 	if err := l.Close(ctx); err != nil {
@@ -210,7 +210,7 @@ func TestAThirdPartyThatIsGoneIsTold(t *testing.T) {
 		} else if l.Lost() != nil {
 			ln = listen(address)
 		}
-		if _, found := l.Renew(ctx); (l.Lost() == nil) != there || (found == nil) != there {
+		if _, found := l.Reconnect(ctx); (l.Lost() == nil) != there || (found == nil) != there {
 			t.Errorf("there %v: got lost %v, found %v", there, l.Lost(), found)
 		}
 	}

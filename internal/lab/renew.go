@@ -17,9 +17,9 @@ import (
 // answerTime bounds how long a node or a tunnel takes to answer that it is there.
 const answerTime = 5 * time.Second
 
-// RenewTime bounds Renew. A guest may take longer than a namespace: to see that it hangs, and to boot
+// ReconnectTime bounds Reconnect. A guest may take longer than a namespace: to see that it hangs, and to boot
 // another. A peer serves our broken connection until it finds that out.
-func (l *Lab) RenewTime() time.Duration {
+func (l *Lab) ReconnectTime() time.Duration {
 	if l.network != nil {
 		return renewTime + pair.Silence
 	}
@@ -28,13 +28,13 @@ func (l *Lab) RenewTime() time.Duration {
 
 const renewTime = 20 * time.Second
 
-// Renew makes the lab usable again after something in it has failed. Nodes whose agents are gone get new
-// ones, guests that have ended or hang are booted anew, and what was set there is taken as unknown: the
-// next Settle puts it back. The tunnel that was wanted last, tunnels that ended on such nodes and those
-// whose counters cannot be read are taken down; the next Path lays them again. Renew reports whether a node
-// has a new agent, and in which state it has found those that did not answer.
-func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
-	renewed, found := l.renew(ctx)
+// Reconnect makes the lab usable again after something in it has failed. Nodes whose agents are gone get new
+// ones, guests that have ended or hang are booted anew, and what was set there is taken as unknown: the next
+// Reconcile puts it back. The tunnel that was wanted last, tunnels that ended on such nodes and those whose
+// counters cannot be read are taken down; the next Path lays them again. Reconnect reports whether a node has
+// a new agent, and in which state it has found those that did not answer.
+func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
+	renewed, found := l.reconnect(ctx)
 	l.dead = false
 	for _, t := range l.settings {
 		if slices.Contains(renewed, t.setting.Node) {
@@ -74,14 +74,14 @@ func (l *Lab) Boots(ctx context.Context) map[string]string {
 	return boots
 }
 
-// PathDead notes that no packet came through the path. The next Renew boots routers that are guests anew: an
-// emulated network device may have stopped while the agent, whose line is another device, still answers.
+// PathDead notes that no packet came through the path. The next Reconnect boots routers that are guests anew:
+// an emulated network device may have stopped while the agent, whose line is another device, still answers.
 func (l *Lab) PathDead() { l.dead = true }
 
 // Clear takes down what was laid and set, as Close does, and keeps the lab: nothing of it is on the routers
 // any more but their agents.
 func (l *Lab) Clear(ctx context.Context) error {
-	err := l.Settle(ctx, nil)
+	err := l.Reconcile(ctx, nil)
 	l.wanted = nil
 	for key := range l.tunnels {
 		err = errors.Join(err, l.lower(ctx, key))
@@ -97,10 +97,10 @@ func (l *Lab) Clear(ctx context.Context) error {
 	return err
 }
 
-// Rediscover is Renew after a router may have become another one: of a network that is not the lab's own, it
-// finds the path and the devices that face it anew. Nothing is set or laid meanwhile, see Clear.
+// Rediscover is Reconnect after a router may have become another one: of a network that is not the lab's own,
+// it finds the path and the devices that face it anew. Nothing is set or laid meanwhile, see Clear.
 func (l *Lab) Rediscover(ctx context.Context) error {
-	_, _ = l.Renew(ctx) // what was found gone was to be expected
+	_, _ = l.Reconnect(ctx) // what was found gone was to be expected
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
@@ -117,7 +117,7 @@ func (l *Lab) Rediscover(ctx context.Context) error {
 }
 
 // renew dials the nodes whose agents are gone.
-func (l *Lab) renew(ctx context.Context) (names []string, found error) {
+func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.network != nil {

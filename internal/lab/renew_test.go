@@ -120,7 +120,7 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	l.Renew(labtest.Context(t))
+	l.Reconnect(labtest.Context(t))
 	t.Logf("renewed in %s", time.Since(began).Round(time.Millisecond))
 	p, err := l.Path(labtest.Context(t), wire)
 	if err != nil {
@@ -143,13 +143,13 @@ func TestRenew(t *testing.T) {
 	l, j := upForward(t)
 	want, wire := []record.Setting{aSetting}, lab.TunnelSpec{Kind: "wireguard"}
 	before := queueLength(t, l)
-	if err := l.Settle(labtest.Context(t), want); err != nil {
+	if err := l.Reconcile(labtest.Context(t), want); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, found := l.Renew(labtest.Context(t)); fresh || found != nil {
+	if fresh, found := l.Reconnect(labtest.Context(t)); fresh || found != nil {
 		t.Error("renew with all agents alive: got new ones, want none")
 	}
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
@@ -157,14 +157,14 @@ func TestRenew(t *testing.T) {
 	}
 	killAgent(t, l, "router")
 	killAgent(t, l, "server")
-	if fresh, found := l.Renew(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {
+	if fresh, found := l.Reconnect(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {
 		t.Error("renew after two agents have died: got no new ones, want two")
 	}
 	for _, step := range []struct {
 		want   []record.Setting
 		length string
 	}{{want, aSetting.Value}, {nil, before}} {
-		if err := l.Settle(labtest.Context(t), step.want); err != nil {
+		if err := l.Reconcile(labtest.Context(t), step.want); err != nil {
 			t.Errorf("settle %v: %v", step.want, err)
 		}
 		if got := queueLength(t, l); got != step.length {
@@ -188,7 +188,7 @@ func TestRenew(t *testing.T) {
 func TestCloseAfterADeadAgent(t *testing.T) {
 	t.Run("owned", func(t *testing.T) {
 		l, j := upForward(t)
-		if err := l.Settle(labtest.Context(t), []record.Setting{aSetting}); err != nil {
+		if err := l.Reconcile(labtest.Context(t), []record.Setting{aSetting}); err != nil {
 			t.Fatal(err)
 		}
 		killAgent(t, l, "router")
@@ -223,7 +223,7 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 		}
 		defer watcher.Close(labtest.Context(t))
 		before := queueLength(t, watcher)
-		if err := l.Settle(labtest.Context(t), []record.Setting{aSetting}); err != nil {
+		if err := l.Reconcile(labtest.Context(t), []record.Setting{aSetting}); err != nil {
 			t.Fatal(err)
 		}
 		killAgent(t, l, "router")

@@ -42,7 +42,7 @@ func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
 	}
 	// What is fixed is refused by whoever applies it, too, and not only by whoever asks first.
 	nodes[0].Facts.Fixed = "nothing is changed here"
-	if err := l.Settle(t.Context(), []record.Setting{{Knob: k.Name(), Node: nodes[0].Name,
+	if err := l.Reconcile(t.Context(), []record.Setting{{Knob: k.Name(), Node: nodes[0].Name,
 		Value: "100"}}); err == nil || !strings.Contains(err.Error(), "nothing is changed here") {
 		t.Errorf("fixed: got %v, want a refusal", err)
 	}

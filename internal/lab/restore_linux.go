@@ -235,8 +235,8 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 }
 
 // turnBack returns the request that puts a setting back.
-func turnBack(e journal.Entry) (agent.Turn, error) {
-	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
+func turnBack(e journal.Entry) (agent.KnobRequest, error) {
+	t := agent.KnobRequest{Want: knob.State(e.Before), Restore: true}
 	d := json.NewDecoder(bytes.NewReader(e.Place))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&t.Place); err != nil {

@@ -37,12 +37,12 @@ func (t *applied) sameAs(o *applied) bool {
 		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
-// Settle makes exactly the wanted settings hold: what is in force and not wanted is undone, last first;
+// Reconcile makes exactly the wanted settings hold: what is in force and not wanted is undone, last first;
 // what is wanted and not in force is applied in the order given; the rest is left alone. A setting that was
 // applied before one which must be undone is undone and applied again only if both are of the same knob and
 // node, so that undoing restores what each found. What could not be undone stays to be undone by the next
 // call, and until that succeeds every call fails: nothing is to be measured under it.
-func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
+func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
 		n, err := l.Node(ctx, s.Node)
 		return err == nil && n.given(s)
@@ -74,8 +74,8 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 	return nil
 }
 
-// Relieve undoes the settings in force that have processes at work, see knob.Accompanied.
-func (l *Lab) Relieve(ctx context.Context) error {
+// StopIdleLoad undoes the settings in force that have processes at work, see knob.Accompanied.
+func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	var keep []record.Setting
 	for _, t := range l.settings {
 		if t.ofTunnel {
@@ -97,7 +97,7 @@ func (l *Lab) Relieve(ctx context.Context) error {
 	if len(keep) == len(l.settings) {
 		return nil
 	}
-	return l.Settle(ctx, keep)
+	return l.Reconcile(ctx, keep)
 }
 
 // undo undoes settings, last first, and forgets those that it has undone. One that is under a later one
@@ -245,7 +245,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return x.applyByDriver(ctx)
 	}
 	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()),
-		agent.Turn{Place: x.p, Want: x.want})
+		agent.KnobRequest{Place: x.p, Want: x.want})
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		}
 	})
 	t := &applied{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
-	var held agent.Held
+	var held agent.KnobReply
 	if err = session.Recv(&held); err == nil {
 		before := held.State
 		t.again = func(ctx context.Context) error { return x.put(ctx, before) }

@@ -44,7 +44,7 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			if strings.Contains(tt.matrix, "6") && !able6 {
 				t.Skip("skip: this kernel has no IPv6")
 			}
-			must(t, l.Settle(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
+			must(t, l.Reconcile(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
 				Value: tt.router}}))
 			p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, seed: 1}\nmatrix: "+tt.matrix+"\n",
 				registry.Vocabulary())

@@ -105,7 +105,7 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, step := range steps {
-		if err := l.Settle(Context(t), step.want); err != nil {
+		if err := l.Reconcile(Context(t), step.want); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		if diff := cmp.Diff(step.hold, f.State()); diff != "" {
@@ -159,12 +159,12 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = l.Settle(Context(t), []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
+		err = l.Reconcile(Context(t), []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
 		if err == nil || !strings.Contains(err.Error(), "apply firewall=10 on router: read back 11") ||
 			errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: got %v, want what was read back, and dirty: %v", !broken, err, broken)
 		}
-		if err := l.Settle(Context(t), nil); errors.Is(err, lab.ErrDirty) != broken {
+		if err := l.Reconcile(Context(t), nil); errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: settle again: got %v, want dirty: %v", !broken, err, broken)
 		}
 		if err := l.Close(Context(t)); errors.Is(err, lab.ErrDirty) != broken {
@@ -196,19 +196,19 @@ func TestSettingThatIsNotPutBackIsNotForgotten(t *testing.T) {
 			l, k, j := moody(t)
 			k.refuse = map[knob.State]bool{knob.State(tt.refuse): true, knob.State(k.state): true}
 			if tt.refuse == "" {
-				if err := l.Settle(Context(t), tt.settle); err != nil {
+				if err := l.Reconcile(Context(t), tt.settle); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := l.Settle(Context(t), tt.settle[1:]); !errors.Is(err, lab.ErrDirty) {
+			} else if err := l.Reconcile(Context(t), tt.settle[1:]); !errors.Is(err, lab.ErrDirty) {
 				t.Errorf("apply and undo fail: got %v, want dirty", err)
 			}
 			for range 2 {
-				if err := l.Settle(Context(t), []record.Setting{wish}); !errors.Is(err, lab.ErrDirty) {
+				if err := l.Reconcile(Context(t), []record.Setting{wish}); !errors.Is(err, lab.ErrDirty) {
 					t.Errorf("settle over what was not undone: got %v, want dirty", err)
 				}
 			}
 			k.allow()
-			if err := l.Settle(Context(t), tt.settle[:1]); err != nil {
+			if err := l.Reconcile(Context(t), tt.settle[:1]); err != nil {
 				t.Errorf("settle once the node can: %v", err)
 			}
 			if err := errors.Join(l.Close(Context(t)), j.Close()); err != nil {
@@ -300,7 +300,7 @@ func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
 	defer cancel()
 	settled := make(chan error, 1)
 	go func() {
-		settled <- l.Settle(ctx, []record.Setting{{Knob: "firewall", Node: "router",
+		settled <- l.Reconcile(ctx, []record.Setting{{Knob: "firewall", Node: "router",
 			Value: "10"}})
 	}()
 	select {
@@ -444,7 +444,7 @@ func TestRenewLaysDeadTunnelsAgain(t *testing.T) {
 	if err := dead.Tunnel.Down(Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, found := l.Renew(Context(t)); fresh || found != nil {
+	if fresh, found := l.Reconnect(Context(t)); fresh || found != nil {
 		t.Errorf("renew: got new agents %v, %v, want none", fresh, found)
 	}
 	again := lay(1420)

@@ -21,12 +21,13 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 	}
 	p := knob.Place{Node: s.Node, Port: s.Port, Ports: l.Ports(s.Node)}
 	p.Inside, p.Outside, p.WAN = surroundings(l, s.Node)
-	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: want})
+	request := agent.KnobRequest{Place: p, Want: want}
+	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), request)
 	if err != nil {
 		return "", err
 	}
 	defer session.Close()
-	var held agent.Held
+	var held agent.KnobReply
 	if err := host.Await(ctx, session, &held); err != nil {
 		return "", fmt.Errorf("begin to turn %s: %w", k.Name(), err)
 	}

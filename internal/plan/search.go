@@ -127,7 +127,7 @@ func (r *reader) packetRate(what string, into *float64) field {
 }
 
 func (r *reader) connectionRate(what string, into *float64) field {
-	return rate(r, what, into, unit.ParsePacketRate, 1, factor.MostConnectionRate, "2k",
+	return rate(r, what, into, unit.ParsePacketRate, 1, factor.MaxConnectionRate, "2k",
 		"1 to 10M connections a second")
 }
 

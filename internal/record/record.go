@@ -265,27 +265,27 @@ func (w Window) Holds(at int64) bool { return at >= w.Start && at <= w.End }
 
 // PathEvidence is the proof that traffic took the intended way.
 type PathEvidence struct {
-	Tunnel       string        `json:"tunnel"`
-	PathMTU      int           `json:"path_mtu"`
-	WantMTU      int           `json:"want_mtu"`
-	BytesOffered int64         `json:"bytes_offered"` // payload bytes sent by the check
-	Counters     []CounterMove `json:"counters"`
+	Tunnel       string         `json:"tunnel"`
+	PathMTU      int            `json:"path_mtu"`
+	WantMTU      int            `json:"want_mtu"`
+	BytesOffered int64          `json:"bytes_offered"` // payload bytes sent by the check
+	Counters     []CounterDelta `json:"counters"`
 	// CountedFrom is when the counters of "window" had been read, just before it began. Absent where
 	// only counters of the whole load were read, as of a router without an agent.
 	CountedFrom int64             `json:"counted_from_ns,omitempty"`
 	Details     map[string]string `json:"details,omitempty"`
 }
 
-// Counters of a tunnel, in a CounterMove; each tunnel of several side by side has its own, in the order in
+// Counters of a tunnel, in a CounterDelta; each tunnel of several side by side has its own, in the order in
 // which streams take them.
 const (
 	TunnelSent     = "tunnel_sent_bytes"
 	TunnelReceived = "tunnel_received_bytes"
 )
 
-// CounterMove is a counter before and after the path check, before and after the whole load, or from the
+// CounterDelta is a counter before and after the path check, before and after the whole load, or from the
 // window's start until after the load.
-type CounterMove struct {
+type CounterDelta struct {
 	Node    string `json:"node"`
 	Device  string `json:"device"`
 	Counter string `json:"counter"`

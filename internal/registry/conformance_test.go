@@ -190,7 +190,7 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 				Value: "wire"})
 		}
 	}
-	if err := l.Settle(labtest.Context(t), wire); err != nil {
+	if err := l.Reconcile(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
 	for _, mode := range []string{record.UDPExact, record.UDPCount} {
@@ -228,7 +228,7 @@ func TestProbes(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
 	// Without a queue of its own the client has nothing to show there.
 	queue := record.Setting{Knob: "queue", Node: "client", Value: "pfifo limit 1000"}
-	if err := l.Settle(labtest.Context(t), []record.Setting{queue}); err != nil {
+	if err := l.Reconcile(labtest.Context(t), []record.Setting{queue}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range node.Probes() {

@@ -74,12 +74,12 @@ func dialRouter(t *testing.T, dir string) net.Conn {
 func hold(t *testing.T, a host.Agent, name, port, want string, apply bool) {
 	t.Helper()
 	s, err := a.Open(labtest.Context(t), host.Verb(host.FamilyKnob, name),
-		agent.Turn{Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}},
+		agent.KnobRequest{Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}},
 			Want: knob.State(want)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var held agent.Held
+	var held agent.KnobReply
 	if err := s.Recv(&held); err != nil {
 		t.Fatalf("read %s of %s: %v", name, port, err)
 	}

@@ -124,10 +124,10 @@ func settleAgentless(t *testing.T, l *lab.Lab, settings []record.Setting) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Settle(ctx, []record.Setting{s}); err != nil {
+		if err := l.Reconcile(ctx, []record.Setting{s}); err != nil {
 			t.Errorf("settle: %v", err)
 		}
-		if err := l.Settle(ctx, nil); err != nil {
+		if err := l.Reconcile(ctx, nil); err != nil {
 			t.Errorf("put back: %v", err)
 		}
 		if after, err := n.Driver.Read(ctx, n.Host, s); err != nil || after != before {

@@ -22,7 +22,7 @@ func settle(t testing.TB, l *lab.Lab, want ...record.Setting) {
 			t.Skip("skip: this kernel or user lacks the setting: " + a.Reason)
 		}
 	}
-	if err := l.Settle(labtest.Context(t), want); err != nil {
+	if err := l.Reconcile(labtest.Context(t), want); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -31,17 +31,17 @@ func knobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 		t.Fatalf("%s=%s holds already: the suite wants a level that changes something", s.Knob, s.Value)
 	}
 	for range 2 { // the second time nothing is done
-		labtest.MustDo(t, l.Settle(ctx, []record.Setting{s}), "apply %s=%s", s.Knob, s.Value)
+		labtest.MustDo(t, l.Reconcile(ctx, []record.Setting{s}), "apply %s=%s", s.Knob, s.Value)
 		if got := read(); !k.Same(want, got) {
 			t.Errorf("read back: got %q, want %q", got, want)
 		}
 	}
-	labtest.MustDo(t, l.Settle(ctx, nil), "restore %s", s.Knob)
+	labtest.MustDo(t, l.Reconcile(ctx, nil), "restore %s", s.Knob)
 	if got := read(); got != before {
 		t.Errorf("restored: got %q, want %q as before", got, before)
 	}
 	other := attach()
-	labtest.MustDo(t, other.Settle(ctx, []record.Setting{s}), "apply %s=%s by another controller", s.Knob,
+	labtest.MustDo(t, other.Reconcile(ctx, []record.Setting{s}), "apply %s=%s by another controller", s.Knob,
 		s.Value)
 	if got := read(); !k.Same(want, got) {
 		t.Errorf("set by another controller: got %q, want %q", got, want)

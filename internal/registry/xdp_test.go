@@ -160,7 +160,7 @@ func countsToThePacket(t *testing.T, queues int) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := l.Settle(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
+			if err := l.Reconcile(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
 				Value: tt.nat}}); err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +328,7 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	// 60 bytes each: 10,000 a second
 	queue := []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
 		Value: "tbf rate 4800k burst 16k limit 8M"}}
-	if err := l.Settle(labtest.Context(t), queue); err != nil {
+	if err := l.Reconcile(labtest.Context(t), queue); err != nil {
 		t.Fatal(err)
 	}
 	for _, way := range ways {

@@ -259,7 +259,7 @@ func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int)
 		Seconds: 2.6, Grade: evidence.GradeValid, Metrics: map[string]float64{}, Missing: c.Missing,
 		Resolved: c.Resolved,
 		Path: &record.PathEvidence{Tunnel: c.Factors["tunnel"], PathMTU: 1500, WantMTU: 1500,
-			Counters: []record.CounterMove{{Node: "router", Device: "lan", Counter: "rx_bytes", Before: 10,
+			Counters: []record.CounterDelta{{Node: "router", Device: "lan", Counter: "rx_bytes", Before: 10,
 				After: 4010, When: "check"}}}}
 	t.ID = t.Row + ".1"
 	for name, v := range c.Metrics {

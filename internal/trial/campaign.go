@@ -86,8 +86,8 @@ type Campaign struct {
 	meter        *meter.Meter // of power, while it is read; nil: none
 	meterFailing bool         // which has been told
 
-	mu      sync.Mutex // guards Sink: events come from several goroutines
-	benches map[labPlace]*bench
+	mu       sync.Mutex // guards Sink: events come from several goroutines
+	testbeds map[labPlace]*testbed
 	// discovered are the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
 	nat        map[natPlace]bool   // whether the network of a lab of our own translates addresses
@@ -121,14 +121,14 @@ func placeOf(cell record.Factors) labPlace {
 // Lab is the lab of the first cell that is run, nil if none is.
 func (c *Campaign) Lab() *lab.Lab {
 	for _, cell := range c.Plan.Cells() {
-		if b := c.benches[placeOf(cell)]; b != nil && !c.skip[cell.Key()] {
+		if b := c.testbeds[placeOf(cell)]; b != nil && !c.skip[cell.Key()] {
 			return b.lab
 		}
 	}
 	return nil
 }
 
-type bench struct {
+type testbed struct {
 	lab     *lab.Lab
 	watch   *watches
 	ciphers map[string]*cipherNode // by name
@@ -138,7 +138,7 @@ type bench struct {
 func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
-		b := c.benches[placeOf(cell)]
+		b := c.testbeds[placeOf(cell)]
 		if c.skip[cell.Key()] || b == nil || !factor.Sends(cell) {
 			continue
 		}
@@ -181,11 +181,11 @@ func (c *Campaign) tell(e record.Event) {
 // bootNotice is the time after which a lab that still comes up is reported.
 const bootNotice = time.Second
 
-// bench brings up the lab of a cell with its watch, once.
-func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, error) {
+// testbed brings up the lab of a cell with its watch, once.
+func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, error) {
 	place := placeOf(cell)
-	if b := c.benches[place]; b != nil {
-		return b, c.attend(ctx, b)
+	if b := c.testbeds[place]; b != nil {
+		return b, c.ensureWatch(ctx, b)
 	}
 	told := make(chan struct{})
 	slow := time.AfterFunc(bootNotice, func() { // a guest boots
@@ -199,30 +199,30 @@ func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{lab: l, ciphers: map[string]*cipherNode{}}
-	if err := c.attend(ctx, b); err != nil {
+	b := &testbed{lab: l, ciphers: map[string]*cipherNode{}}
+	if err := c.ensureWatch(ctx, b); err != nil {
 		return nil, err
 	}
-	if c.benches == nil {
-		c.benches = map[labPlace]*bench{}
+	if c.testbeds == nil {
+		c.testbeds = map[labPlace]*testbed{}
 	}
-	c.benches[place] = b
+	c.testbeds[place] = b
 	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, place.topology)})
 	return b, nil
 }
 
-// relieve ends what in other labs uses this machine's CPUs without traffic there: they share them.
-func (c *Campaign) relieve(ctx context.Context, l *lab.Lab) (err error) {
-	for _, b := range c.benches {
+// stopIdleLoad ends what in other labs uses this machine's CPUs without traffic there: they share them.
+func (c *Campaign) stopIdleLoad(ctx context.Context, l *lab.Lab) (err error) {
+	for _, b := range c.testbeds {
 		if b.lab != l {
-			err = errors.Join(err, b.lab.Relieve(ctx))
+			err = errors.Join(err, b.lab.StopIdleLoad(ctx))
 		}
 	}
 	return err
 }
 
-// attend opens the watch of a bench where one is wanted and none is open.
-func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
+// ensureWatch opens the watch of a testbed where one is wanted and none is open.
+func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 	if b.watch == nil && c.Run.Design.Measure.Telemetry {
 		b.watch, err = openWatch(ctx, b.lab, c.Probes)
 	}
@@ -236,22 +236,22 @@ var ErrMachineGone = errors.New("a machine is gone")
 // that is there and serves what is left of our own broken connection is waited for as long as that can live.
 const gonePatience = 5
 
-// renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
-// found gone, and what their consoles said last. The error is ErrMachineGone.
-func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
-	b := c.benches[placeOf(t.Row.Factors)]
+// reconnect keeps what a trial has failed of from failing the next one. It adds to the failure which nodes
+// were found gone, and what their consoles said last. The error is ErrMachineGone.
+func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) {
+	b := c.testbeds[placeOf(t.Row.Factors)]
 	if b == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.lab.RenewTime())
+	ctx, cancel := context.WithTimeout(ctx, b.lab.ReconnectTime())
 	defer cancel()
-	fresh, found := b.lab.Renew(ctx)
+	fresh, found := b.lab.Reconnect(ctx)
 	for try := 1; b.lab.Lost() != nil; try++ {
 		enough := try >= gonePatience && !errors.Is(b.lab.Lost(), pair.ErrBusy)
 		if enough || host.Pause(ctx, time.Second) != nil {
 			break
 		}
-		again, _ := b.lab.Renew(ctx)
+		again, _ := b.lab.Reconnect(ctx)
 		fresh = fresh || again
 	}
 	if why := b.lab.Lost(); why != nil {
@@ -421,7 +421,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	}
 	var gone error
 	if t.Status == record.TrialFailed {
-		gone = c.renew(ctx, t)
+		gone = c.reconnect(ctx, t)
 	}
 	return t, cmp.Or(c.keep(ctx, row, t), gone)
 }
@@ -522,7 +522,7 @@ func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 // Close ends the watches and puts every lab back.
 func (c *Campaign) Close(ctx context.Context) error {
 	var err error
-	for _, b := range c.benches {
+	for _, b := range c.testbeds {
 		err = errors.Join(err, b.watch.Close())
 	}
 	return errors.Join(err, c.Labs.Close(ctx))

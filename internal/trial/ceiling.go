@@ -96,7 +96,7 @@ func settleLink(ctx context.Context, l *lab.Lab, as ceiling.Link) error {
 	if as.Offload != "" {
 		want = append(want, everywhere(factor.Offload, as.Offload, l.Topology)...)
 	}
-	return l.Settle(ctx, want)
+	return l.Reconcile(ctx, want)
 }
 
 func everywhere(knob factor.Name, value string, t record.Topology) []record.Setting {

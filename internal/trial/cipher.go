@@ -164,8 +164,8 @@ func cannot(err error) bool {
 	return errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb)
 }
 
-// ciphersOf returns what is known about a node's ciphers in the lab of a bench, found out once.
-func (b *bench) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
+// ciphersOf returns what is known about a node's ciphers in the lab of a testbed, found out once.
+func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
 	if n := b.ciphers[name]; n != nil {
 		return n, n.reach(ctx, b.lab, name)
 	}
@@ -178,7 +178,7 @@ func (b *bench) ciphersOf(ctx context.Context, name string) (*cipherNode, error)
 }
 
 // noCipher finds the reason why a cell of a cipher cannot be measured here.
-func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
+func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors,
 	once func(string, func() check.Answer) check.Answer) (can check.Answer, err error) {
 	if c.Run.Design.Method.Duration > longestCipher {
 		return check.Not("a cipher is measured for %s at most", longestCipher).Hinted(
@@ -211,7 +211,7 @@ func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
 // cipher measures the cell's cipher in the window.
 func (a *attempt) cipher(ctx context.Context) error {
 	f := a.t.Row.Factors
-	n, err := a.bench.ciphersOf(ctx, cipher.NodeFactor.Of(f))
+	n, err := a.testbed.ciphersOf(ctx, cipher.NodeFactor.Of(f))
 	if err != nil {
 		return err
 	}

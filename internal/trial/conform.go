@@ -50,9 +50,9 @@ type Output struct {
 
 // What of the outputs is kept, in bytes.
 const (
-	mostOutput  = 16 << 10
-	mostOutputs = 1 << 20
-	mostWord    = 2000 // of a command
+	maxOutput  = 16 << 10
+	maxOutputs = 1 << 20
+	mostWord   = 2000 // of a command
 )
 
 // hear keeps what a command printed.
@@ -65,7 +65,7 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 		return have.Printed == o.Printed && slices.Equal(have.Command, o.Command)
 	})
 	size := len(o.Printed) + len(strings.Join(o.Command, " "))
-	if !known && c.kept+size <= mostOutputs {
+	if !known && c.kept+size <= maxOutputs {
 		c.Outputs, c.kept = append(c.Outputs, o), c.kept+size
 	}
 }
@@ -82,7 +82,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: map[string]string{},
 		Missing: map[string]string{}, NotSampled: map[string]string{}, of: n, trying: "facts"}
 	if n.HasDriver() {
-		n.Reader = host.Overhear(n.Host, mostOutput, out.hear)
+		n.Reader = host.Overhear(n.Host, maxOutput, out.hear)
 		defer func() { n.Reader = nil }()
 	}
 	e, err := (&Campaign{}).describe(ctx, l, n)
@@ -156,8 +156,8 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 	if a := l.CheckSetting(ctx, s); a.State == check.No {
 		return a, ctx.Err()
 	}
-	made := l.Settle(ctx, []record.Setting{s})
-	if err := l.Settle(context.WithoutCancel(ctx), nil); err != nil {
+	made := l.Reconcile(ctx, []record.Setting{s})
+	if err := l.Reconcile(context.WithoutCancel(ctx), nil); err != nil {
 		return check.Answer{}, errors.Join(made, err)
 	}
 	switch {

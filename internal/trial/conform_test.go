@@ -129,8 +129,8 @@ func TestOutputsAreBounded(t *testing.T) {
 	for i := range 100 {
 		c.hear(host.Command{Path: strings.Repeat("p", i)}, []byte(strings.Repeat("a b ", 4000)), true)
 	}
-	if size := len(c.Outputs) * 16000; size > mostOutputs || size < mostOutputs/2 {
-		t.Errorf("outputs of %d bytes are kept, want at most %d", size, mostOutputs)
+	if size := len(c.Outputs) * 16000; size > maxOutputs || size < maxOutputs/2 {
+		t.Errorf("outputs of %d bytes are kept, want at most %d", size, maxOutputs)
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 		return nil
 	}
 	c.equipped = level
-	b := c.benches[placeOf(row.Factors)]
+	b := c.testbeds[placeOf(row.Factors)]
 	var err error
 	if c.version, err = c.firmware(ctx, b.lab); err != nil || !factor.Tells(c.version, level) {
 		if err = c.install(ctx, b, level); ctx.Err() != nil {
@@ -122,7 +122,7 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 }
 
 // install has the user install a firmware and meets the router again, which then tells its version.
-func (c *Campaign) install(ctx context.Context, b *bench, level string) error {
+func (c *Campaign) install(ctx context.Context, b *testbed, level string) error {
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)
 	}
@@ -149,7 +149,7 @@ func (c *Campaign) install(ctx context.Context, b *bench, level string) error {
 			check.HintOf(failed))
 	}
 	if err == nil {
-		err = c.attend(ctx, b)
+		err = c.ensureWatch(ctx, b)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, fail
 	begun, most := time.Now(), cmp.Or(c.InstallWait, firmwareTime)
 	for {
 		c.version = ""
-		within, cancel := context.WithTimeout(ctx, l.RenewTime())
+		within, cancel := context.WithTimeout(ctx, l.ReconnectTime())
 		err := l.Rediscover(within)
 		if err == nil {
 			c.version, err = c.firmware(within, l)

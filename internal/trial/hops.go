@@ -15,7 +15,7 @@ import (
 // Hops are probed by ICMP, which routers answer in software, some of them no more than so often; those far
 // away tell nothing of the router.
 const (
-	mostHops    = 4
+	maxHops     = 4
 	hopInterval = 50 * time.Millisecond
 	hopStart    = time.Second // until a hop has answered; one that never did is not waited for again
 	hopPatience = time.Second // after the load's own probe has ended
@@ -29,7 +29,7 @@ func (a *attempt) hops() []netip.Addr {
 		x == nil || x.route == nil {
 		return nil
 	}
-	return x.route.Routers[:min(mostHops, len(x.route.Routers))]
+	return x.route.Routers[:min(maxHops, len(x.route.Routers))]
 }
 
 // probeHops measures round trips to the path's routers in the window of a conductor that others conduct. What

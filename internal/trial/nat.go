@@ -57,7 +57,7 @@ func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.
 	if is, err := c.translated(ctx, cell); !is || err != nil {
 		return no, err
 	}
-	b, err := c.bench(ctx, cell)
+	b, err := c.testbed(ctx, cell)
 	if err != nil {
 		return no, err
 	}
@@ -92,7 +92,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	if !factor.NAT.Is(cell, factor.Off) || !factor.Sends(cell) {
 		return false, nil
 	}
-	b, err := c.bench(ctx, cell)
+	b, err := c.testbed(ctx, cell)
 	if _, no := errors.AsType[*lab.NoTopology](err); no {
 		return false, nil
 	}

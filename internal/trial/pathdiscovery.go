@@ -235,8 +235,8 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 // that there can be.
 const (
 	ethernetMTU = 1500
-	leastMTU4   = 576
-	leastMTU6   = 1280
+	minMTU4     = 576
+	minMTU6     = 1280
 	largest4    = 65535      // RFC 791, with its header
 	largest6    = 65535 + 40 // RFC 8200, behind it
 )
@@ -246,9 +246,9 @@ const discoverTries = 3
 
 // discoverMTU finds the largest packet that makes the round trip.
 func (w way) discoverMTU(ctx context.Context) (int, error) {
-	low, high := leastMTU4, largest4+1 // low passes, high does not
+	low, high := minMTU4, largest4+1 // low passes, high does not
 	if w.far.Target.Is6() {
-		low, high = leastMTU6, largest6+1
+		low, high = minMTU6, largest6+1
 	}
 	passes := func(sizes ...int) (agent.Reached, error) {
 		return w.exchange(ctx, 0, agent.Reach{Sizes: sizes, Tries: discoverTries})

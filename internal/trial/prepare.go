@@ -90,7 +90,7 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 // it can.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
-	b, err := c.bench(ctx, cell)
+	b, err := c.testbed(ctx, cell)
 	if no, ok := errors.AsType[*lab.NoTopology](err); ok {
 		return check.Not("%v", no), nil
 	}
@@ -218,7 +218,7 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
-		for i, b := range c.benchesOf(t.Name) {
+		for i, b := range c.testbedsOf(t.Name) {
 			if i == 0 {
 				c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
 				c.Run.LabNote = b.lab.Note
@@ -287,10 +287,10 @@ func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	return facts
 }
 
-// benchesOf returns the benches of a topology, in the order of the cells.
-func (c *Campaign) benchesOf(topology string) (out []*bench) {
+// testbedsOf returns the testbeds of a topology, in the order of the cells.
+func (c *Campaign) testbedsOf(topology string) (out []*testbed) {
 	for _, cell := range c.Plan.Cells() {
-		b := c.benches[placeOf(cell)]
+		b := c.testbeds[placeOf(cell)]
 		if factor.Topology.Is(cell, topology) && b != nil && !slices.Contains(out, b) {
 			out = append(out, b)
 		}
@@ -349,7 +349,7 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	defer cancel()
 	after := map[string]*record.Inventory{}
 	for _, t := range lab.Topologies() {
-		for _, b := range c.benchesOf(t.Name) {
+		for _, b := range c.testbedsOf(t.Name) {
 			for _, name := range b.lab.Nodes() {
 				i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool {
 					return e.Node == name && e.Inventory != nil

@@ -77,10 +77,10 @@ func TestAPeerThatServesOurBrokenConnectionIsWaitedFor(t *testing.T) {
 	late := time.AfterFunc((gonePatience+2)*time.Second, func() { conns[1].Close() })
 	defer late.Stop()
 	cell := record.Factors{"topology": "forward"}
-	c := &Campaign{benches: map[labPlace]*bench{placeOf(cell): {lab: l}}}
+	c := &Campaign{testbeds: map[labPlace]*testbed{placeOf(cell): {lab: l}}}
 	failed := &record.Trial{Row: record.Row{Factors: cell},
 		Failure: &record.Failure{Error: "agent: unreachable"}}
-	if gone := c.renew(ctx, failed); gone != nil {
+	if gone := c.reconnect(ctx, failed); gone != nil {
 		t.Errorf("a peer that is there: got %v, want it met again", gone)
 	}
 	if err := l.Close(ctx); err != nil {

@@ -299,7 +299,7 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	if err != nil {
 		return untold(ctx, err)
 	}
-	return crossed(ctx, got, func() ([]record.CounterMove, error) { return w.moved(ctx, before, "check") })
+	return crossed(ctx, got, func() ([]record.CounterDelta, error) { return w.moved(ctx, before, "check") })
 }
 
 // untold is the answer of a check that went wrong.
@@ -323,7 +323,7 @@ func passedBy(err error) check.Answer {
 
 // crossed looks at the router's counters until they have grown by what was exchanged, for countTime at most.
 func crossed(ctx context.Context, got agent.Reached,
-	look func() ([]record.CounterMove, error)) (check.Answer, error) {
+	look func() ([]record.CounterDelta, error)) (check.Answer, error) {
 	if len(got.Back) == 0 {
 		return passedBy(fmt.Errorf("%w: %s", errDead, got.Note)), nil
 	}
@@ -346,7 +346,7 @@ func crossed(ctx context.Context, got agent.Reached,
 }
 
 // uncounted says which counter of a router's ports did not grow by what went each way.
-func uncounted(moved []record.CounterMove, got agent.Reached) error {
+func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	for _, m := range moved {
 		sent := got.Bytes
 		if strings.HasSuffix(m.Counter, "_packets") {

@@ -23,10 +23,10 @@ func TestUncounted(t *testing.T) {
 		packets, bytes uint64
 		passed         bool
 	}{{surveyPackets, surveyPackets * 1514, true}, {surveyPackets + 30, 12_000, false}, {12, 4_000, false}} {
-		var moved []record.CounterMove
+		var moved []record.CounterDelta
 		for counter, grown := range map[string]uint64{"rx_packets": x.packets, "tx_packets": x.packets,
 			"rx_bytes": x.bytes, "tx_bytes": x.bytes} {
-			moved = append(moved, record.CounterMove{Counter: counter, Before: 1000, After: 1000 + grown})
+			moved = append(moved, record.CounterDelta{Counter: counter, Before: 1000, After: 1000 + grown})
 		}
 		if err := uncounted(moved, got); (err == nil) != x.passed {
 			t.Errorf("%d packets of %d bytes: %v", x.packets, x.bytes, err)
@@ -59,12 +59,12 @@ func TestCrossed(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			looks := 0
-			a, err := crossed(ctx, x.got, func() ([]record.CounterMove, error) {
+			a, err := crossed(ctx, x.got, func() ([]record.CounterDelta, error) {
 				now := x.grown[min(looks, len(x.grown)-1)]
 				if looks++; looks == x.cancel {
 					cancel(stop)
 				}
-				return []record.CounterMove{{Counter: "rx_packets", After: now}}, x.fails
+				return []record.CounterDelta{{Counter: "rx_packets", After: now}}, x.fails
 			})
 			if a.State != x.want || !errors.Is(err, x.err) || (a.Hint != "") != (x.want == check.No) {
 				t.Errorf("got %+v, %v, want %s, %v, and a hint for no", a, err, x.want, x.err)

@@ -21,15 +21,15 @@ import (
 
 // attempt is one trial in the making.
 type attempt struct {
-	c     *Campaign
-	m     record.Method // with the duration that a search asks for
-	d     demand
-	t     *record.Trial
-	bench *bench
-	lab   *lab.Lab
-	watch *watches
-	way   way
-	moves []record.CounterMove // before the load
+	c       *Campaign
+	m       record.Method // with the duration that a search asks for
+	d       demand
+	t       *record.Trial
+	testbed *testbed
+	lab     *lab.Lab
+	watch   *watches
+	way     way
+	moves   []record.CounterDelta // before the load
 }
 
 // try runs one row. The returned trial is complete, failed or not; the error is set only when ctx was
@@ -43,7 +43,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	}
 	a := &attempt{c: c, m: m, t: t}
 	slack := cmp.Or(c.Slack, lab.UsualSlack)
-	if b := c.benches[placeOf(row.Factors)]; b != nil && c.Slack == 0 {
+	if b := c.testbeds[placeOf(row.Factors)]; b != nil && c.Slack == 0 {
 		slack = b.lab.Slack()
 	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
@@ -64,7 +64,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 			Hint: check.HintOf(err)}
 		a.evidence(ctx)
 	}
-	if b := c.benches[placeOf(row.Factors)]; c.rebootFor(row.Factors, err) && b != nil {
+	if b := c.testbeds[placeOf(row.Factors)]; c.rebootFor(row.Factors, err) && b != nil {
 		b.lab.PathDead()
 	}
 	return t, nil
@@ -154,11 +154,11 @@ func (a *attempt) run(ctx context.Context) error {
 
 // setUp changes only what differs from the row before.
 func (a *attempt) setUp(ctx context.Context) (err error) {
-	b, err := a.c.bench(ctx, a.t.Row.Factors)
+	b, err := a.c.testbed(ctx, a.t.Row.Factors)
 	if err != nil {
 		return err
 	}
-	a.bench, a.lab, a.watch = b, b.lab, b.watch
+	a.testbed, a.lab, a.watch = b, b.lab, b.watch
 	row := a.t.Row
 	byKnob := a.t.Search != nil && a.m.Search != nil && a.m.Search.Knob != ""
 	if byKnob {
@@ -185,7 +185,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := a.c.relieve(ctx, a.lab); err != nil {
+	if err := a.c.stopIdleLoad(ctx, a.lab); err != nil {
 		return err
 	}
 	a.t.Boots = a.c.bootsOf(ctx, a.lab)
@@ -195,7 +195,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		a.c.tell(record.Event{Event: "warning", Row: row.ID, Text: "the router was booted anew: nothing is " +
 			"concluded of trials before and after together"})
 	}
-	if err := a.lab.Settle(ctx, a.d.settings); err != nil || row.Kind == record.RowCipher {
+	if err := a.lab.Reconcile(ctx, a.d.settings); err != nil || row.Kind == record.RowCipher {
 		return err
 	}
 	if err := a.lab.AwaitReassembly(ctx); err != nil {
@@ -320,7 +320,7 @@ func (a *attempt) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moves, err := settled(ctx, func() ([]record.CounterMove, error) {
+	moves, err := settled(ctx, func() ([]record.CounterDelta, error) {
 		return a.way.moved(ctx, a.moves, "load")
 	})
 	window := start.ofWindow(moves, a.t.Window)

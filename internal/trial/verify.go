@@ -110,8 +110,8 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 
 // counters reads every counter that must move when traffic takes the path: the tunnel's own and those of
 // the ports of routers. Under load only agents are asked: a driver starts programs on a busy router.
-func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove, error) {
-	var out []record.CounterMove
+func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterDelta, error) {
+	var out []record.CounterDelta
 	for _, sub := range w.path.Subpaths() {
 		if sub.Tunnel == nil {
 			continue
@@ -143,12 +143,12 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove
 	return out, nil
 }
 
-func move(node, device, counter string, v uint64) record.CounterMove {
-	return record.CounterMove{Node: node, Device: device, Counter: counter, Before: v}
+func move(node, device, counter string, v uint64) record.CounterDelta {
+	return record.CounterDelta{Node: node, Device: device, Counter: counter, Before: v}
 }
 
 // moved completes before with the counters as they are now.
-func (w way) moved(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove,
+func (w way) moved(ctx context.Context, before []record.CounterDelta, when string) ([]record.CounterDelta,
 	error) {
 	after, err := w.counters(ctx, false)
 	if err != nil {
@@ -167,7 +167,7 @@ const edgeLead = 50 * time.Millisecond
 
 // edge holds the counters at a window's start.
 type edge struct {
-	counters []record.CounterMove
+	counters []record.CounterDelta
 	at       int64 // when all had been read
 	err      error
 }
@@ -190,7 +190,7 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 // ofWindow returns the load's counter deltas from the window's start on, of those that were read there; none
 // where that was so late that they tell little of it, or late at all without a warm-up: then those of the
 // load are it.
-func (e edge) ofWindow(moves []record.CounterMove, win record.Window) (out []record.CounterMove) {
+func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []record.CounterDelta) {
 	late := e.at - win.Start
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
 		return nil
@@ -211,7 +211,7 @@ const edgeLate = 5
 
 // settled looks at counters after a load until its last packets are through and counted, for countTime at
 // most. Before, each node is at a different packet, a slow router for long.
-func settled(ctx context.Context, look func() ([]record.CounterMove, error)) ([]record.CounterMove, error) {
+func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([]record.CounterDelta, error) {
 	deadline := time.Now().Add(countTime)
 	for was, err := look(); ; time.Sleep(countTime / 50) {
 		if err != nil || ctx.Err() != nil || time.Now().After(deadline) {
@@ -226,7 +226,7 @@ func settled(ctx context.Context, look func() ([]record.CounterMove, error)) ([]
 }
 
 // still says that hardly a packet passed between two looks: the looks themselves may take the same way.
-func still(was, now []record.CounterMove) bool {
+func still(was, now []record.CounterDelta) bool {
 	for i := range now {
 		if strings.HasSuffix(now[i].Counter, "_packets") && now[i].After-was[i].After > fewPackets {
 			return false

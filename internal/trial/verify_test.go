@@ -23,13 +23,13 @@ func TestSettledWaitsForTheLastPackets(t *testing.T) {
 	} {
 		looks, packets := 0, uint64(0)
 		began := time.Now()
-		got, err := settled(t.Context(), func() ([]record.CounterMove, error) {
+		got, err := settled(t.Context(), func() ([]record.CounterDelta, error) {
 			if looks++; looks <= 1+tt.moving && looks > 1 {
 				packets += 100
 			} else {
 				packets += fewPackets
 			}
-			return []record.CounterMove{{Counter: "rx_packets", After: packets},
+			return []record.CounterDelta{{Counter: "rx_packets", After: packets},
 				{Counter: "rx_bytes", After: packets * 1500}}, nil
 		})
 		if err != nil || got[0].After != packets || looks < tt.least || looks > tt.most {
@@ -81,7 +81,7 @@ func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 // TestCountersOfTheWindow: what was read in time begins there, and the counters of the load stay; what was
 // read late tells nothing of the window, above all where the load has no warm-up.
 func TestCountersOfTheWindow(t *testing.T) {
-	load := []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 10, After: 100, When: "load"},
+	load := []record.CounterDelta{{Node: "router", Counter: "rx_bytes", Before: 10, After: 100, When: "load"},
 		{Node: "agentless", Counter: "rx_bytes", Before: 10, After: 100, When: "load"}}
 	warm := record.Window{Begin: 0, Start: 1000, End: 2000}
 	cold := record.Window{Begin: 1000, Start: 1000, End: 2000}
@@ -89,17 +89,17 @@ func TestCountersOfTheWindow(t *testing.T) {
 		window record.Window
 		at     int64
 		err    error
-		want   []record.CounterMove
+		want   []record.CounterDelta
 	}{
-		"in time": {warm, 950, nil, []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 40,
+		"in time": {warm, 950, nil, []record.CounterDelta{{Node: "router", Counter: "rx_bytes", Before: 40,
 			After: 100, When: "window"}}},
-		"a little late": {warm, 1200, nil, []record.CounterMove{{Node: "router", Counter: "rx_bytes",
+		"a little late": {warm, 1200, nil, []record.CounterDelta{{Node: "router", Counter: "rx_bytes",
 			Before: 40, After: 100, When: "window"}}},
 		"late":                   {warm, 1201, nil, nil},
 		"late without a warm-up": {cold, 1001, nil, nil},
 		"could not be read":      {warm, 950, context.Canceled, nil},
 	} {
-		e := edge{counters: []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 40}},
+		e := edge{counters: []record.CounterDelta{{Node: "router", Counter: "rx_bytes", Before: 40}},
 			at: tt.at, err: tt.err}
 		if diff := cmp.Diff(tt.want, e.ofWindow(load, tt.window)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

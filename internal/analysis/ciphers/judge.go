@@ -14,8 +14,8 @@ import (
 // DoubtEmulated is the doubt in what an emulated CPU does.
 const DoubtEmulated = "emulated"
 
-// MostClock is the range of clocks, as a share of their median, beyond which a figure is doubted.
-const MostClock = 0.05
+// MaxClock is the range of clocks, as a share of their median, beyond which a figure is doubted.
+const MaxClock = 0.05
 
 // Advice is a conclusion in words, with the figures that it rests on.
 type Advice struct {

@@ -16,7 +16,7 @@ type Aligned struct {
 
 // Limits of an alignment.
 const (
-	leastMatch  = 0.8  // below, it may be other traffic: that of another run matches by up to 0.76
+	minMatch    = 0.8  // below, it may be other traffic: that of another run matches by up to 0.76
 	rivalMatch  = 0.05 // another offset that matches so nearly as well is as likely
 	coarseMost  = 2000 // intervals of the run in the first pass
 	coarseSteps = 4e6  // a quarter of the intervals times the offsets of that pass
@@ -75,7 +75,7 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 // choose takes the best of some offsets, if it is the only good one.
 func choose(tops []Aligned, wall int64) (Aligned, error) {
 	sort.SliceStable(tops, func(a, b int) bool { return tops[a].Match > tops[b].Match })
-	if len(tops) == 0 || !(tops[0].Match >= leastMatch) {
+	if len(tops) == 0 || !(tops[0].Match >= minMatch) {
 		return Aligned{}, &NoMatchError{}
 	}
 	best := tops[0]

@@ -14,8 +14,8 @@ type Round struct {
 	Follow int
 }
 
-// mostRounds bounds how often changes are tried on top of what already helped.
-const mostRounds = 3
+// maxRounds bounds how often changes are tried on top of what already helped.
+const maxRounds = 3
 
 // Search decides which changes are tried next, and which are kept: each one alone and all of them at once;
 // then each of the rest on top of what helped, as long as that finds more; then, in fresh blocks, what is
@@ -73,7 +73,7 @@ func (s *Search) left() []Change {
 // tries holds each change that is left, on top of what is kept, against what is kept.
 func (s *Search) tries() *Round {
 	left := s.left()
-	if len(left) == 0 || s.rounds == mostRounds {
+	if len(left) == 0 || s.rounds == maxRounds {
 		return nil
 	}
 	r := &Round{Title: "each change alone", Sets: []Set{{}}, Follow: 2}

@@ -170,7 +170,7 @@ type deviceMove struct {
 // devicesMoved is told by device. A tunnel's own counters, of what its near end sent and received, each have
 // one direction. Of other devices, where a load goes in one direction the counter with more bytes has the
 // data; of one in both, and of the check, whose answers are as long as what it sent, both are added.
-func devicesMoved(moves []record.CounterMove, both bool) []deviceMove {
+func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {
 		direction := way(map[string]string{record.TunnelSent: record.Up,
@@ -216,7 +216,7 @@ func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 }
 
 // enteredBefore returns the delta of a counter from the load's beginning to the window's.
-func enteredBefore(moves []record.CounterMove, c record.CounterMove) float64 {
+func enteredBefore(moves []record.CounterDelta, c record.CounterDelta) float64 {
 	for _, m := range moves {
 		if m.When == "load" && c.When == "window" && m.Node == c.Node && m.Device == c.Device &&
 			m.Counter == c.Counter {

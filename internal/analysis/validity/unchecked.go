@@ -61,7 +61,7 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 func (s trialCheck) pathUnproven() string {
 	switch p := s.t.Path; {
 	case p == nil || !slices.ContainsFunc(p.Counters,
-		func(c record.CounterMove) bool { return c.When != "check" }):
+		func(c record.CounterDelta) bool { return c.When != "check" }):
 		return "no counter of the path was read"
 	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start: // a warm-up is no proof
 		return "the path's counters were read before and after the load only"

@@ -88,13 +88,13 @@ func serve(t *testing.T, p agent.Parts) host.Agent {
 }
 
 // hold opens a knob's session and takes its first answer.
-func hold(t *testing.T, a host.Agent, want knob.State) (host.Session, agent.Held) {
+func hold(t *testing.T, a host.Agent, want knob.State) (host.Session, agent.KnobReply) {
 	t.Helper()
-	s, err := a.Open(labtest.Context(t), "knob/dial", agent.Turn{Want: want})
+	s, err := a.Open(labtest.Context(t), "knob/dial", agent.KnobRequest{Want: want})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var held agent.Held
+	var held agent.KnobReply
 	if err := s.Recv(&held); err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +194,8 @@ func TestKnobThatDoesNotTakeIsPutBack(t *testing.T) {
 func TestKnobRestoreIsForGood(t *testing.T) {
 	d := &dial{state: "five"}
 	a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
-	var held agent.Held
-	if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: "ten", Restore: true},
+	var held agent.KnobReply
+	if err := a.Invoke(labtest.Context(t), "knob/dial", agent.KnobRequest{Want: "ten", Restore: true},
 		&held); err != nil || held.State != "ten" {
 		t.Errorf("restore: got %q, %v, want ten", held.State, err)
 	}
@@ -203,8 +203,8 @@ func TestKnobRestoreIsForGood(t *testing.T) {
 		t.Errorf("effects (-want +got):\n%s", diff)
 	}
 	for level, want := range map[knob.State]check.State{"ten": check.Yes, "eleven": check.No} {
-		held = agent.Held{}
-		if err := a.Invoke(labtest.Context(t), "knob/dial", agent.Turn{Want: level, Check: true},
+		held = agent.KnobReply{}
+		if err := a.Invoke(labtest.Context(t), "knob/dial", agent.KnobRequest{Want: level, Check: true},
 			&held); err != nil || held.Answer == nil || held.Answer.State != want {
 			t.Errorf("check %s: got %+v, %v, want %v", level, held.Answer, err, want)
 		}
@@ -474,11 +474,11 @@ func TestCompanionsEndWithTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := serve(t, agent.Parts{Knobs: []knob.Knob{knob.FaultPlant()}})
-			s, err := a.Open(labtest.Context(t), "knob/fault", agent.Turn{Want: "cpu_hog=2"})
+			s, err := a.Open(labtest.Context(t), "knob/fault", agent.KnobRequest{Want: "cpu_hog=2"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var held agent.Held
+			var held agent.KnobReply
 			if err := errors.Join(s.Recv(&held), s.Send(struct{}{}), s.Recv(&held)); err != nil {
 				t.Fatal(err)
 			}

@@ -28,8 +28,8 @@ type Faced struct {
 }
 
 func facing(_ context.Context, q Facing) (out Faced, err error) {
-	if len(q.To) > mostSizes {
-		return out, fmt.Errorf("find the ways to %d addresses: at most %d at once", len(q.To), mostSizes)
+	if len(q.To) > maxSizes {
+		return out, fmt.Errorf("find the ways to %d addresses: at most %d at once", len(q.To), maxSizes)
 	}
 	for _, to := range q.To {
 		w, err := kernel.WayTo(to)

@@ -64,7 +64,7 @@ func (x *guard) free(ctx context.Context) error {
 }
 
 // hold passes the session of a setting on.
-func (x *guard) hold(ctx context.Context, s host.Session, name string, t Turn) error {
+func (x *guard) hold(ctx context.Context, s host.Session, name string, t KnobRequest) error {
 	child, err := x.reach(ctx)
 	if err != nil {
 		return err

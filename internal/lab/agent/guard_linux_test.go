@@ -42,11 +42,12 @@ func machineAgent(t *testing.T) (process *host.Child, s host.Session, file strin
 	}
 	t.Cleanup(func() { process.Close() })
 	a := host.Connect(process)
-	s, err = a.Open(labtest.Context(t), "knob/dial", agent.Turn{Place: knob.Place{Port: file}, Want: "ten"})
+	s, err = a.Open(labtest.Context(t), "knob/dial", agent.KnobRequest{Place: knob.Place{Port: file},
+		Want: "ten"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var held agent.Held
+	var held agent.KnobReply
 	for _, want := range []knob.State{"one", "ten"} {
 		if err := s.Recv(&held); err != nil || held.State != want {
 			t.Fatalf("got %q, %v, want %q", held.State, err, want)

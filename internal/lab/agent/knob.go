@@ -10,19 +10,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Turn is the first message of a knob session. With Restore set, the state is applied for good and the
-// session ends: it finishes another session's undoing. Otherwise the node answers with the Held state it
+// KnobRequest is the first message of a knob session. With Restore set, the state is applied for good and the
+// session ends: it finishes another session's undoing. Otherwise the node answers with the KnobReply state it
 // found, waits for the word to go on (the controller journals meanwhile), applies Want, answers with what
 // it reads back, and puts the place back when the session ends in whatever way.
-type Turn struct {
+type KnobRequest struct {
 	Place   knob.Place `json:"place"`
 	Want    knob.State `json:"want"`
 	Restore bool       `json:"restore,omitempty"`
 	Check   bool       `json:"check,omitempty"` // only ask whether it can be done
 }
 
-// Held is the node's answer at each step of a knob session.
-type Held struct {
+// KnobReply is the node's answer at each step of a knob session.
+type KnobReply struct {
 	State  knob.State    `json:"state"`
 	Answer *check.Answer `json:"answer,omitempty"`
 }
@@ -33,11 +33,11 @@ type Held struct {
 // setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
-	return host.Asked(func(ctx context.Context, s host.Session, t Turn) error {
+	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {
 		t.Place.OwnKernel, t.Place.Sysctls = t.Place.OwnKernel && machine, sysctls
 		if t.Check {
 			a := k.Check(ctx, t.Place, t.Want)
-			return s.Send(Held{Answer: &a})
+			return s.Send(KnobReply{Answer: &a})
 		}
 		if err := may(ctx); err != nil {
 			return err
@@ -47,7 +47,7 @@ func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(conte
 			if err != nil {
 				return err
 			}
-			return s.Send(Held{State: got})
+			return s.Send(KnobReply{State: got})
 		}
 		if guarded != nil {
 			return guarded.hold(ctx, s, k.Name(), t)
@@ -57,19 +57,19 @@ func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(conte
 }
 
 // applied sets the place and reads it back.
-func applied(ctx context.Context, k knob.Knob, t Turn) (knob.State, error) {
+func applied(ctx context.Context, k knob.Knob, t KnobRequest) (knob.State, error) {
 	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
 		return "", err
 	}
 	return k.Read(ctx, t.Place, t.Want)
 }
 
-func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) {
+func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err error) {
 	before, err := k.Read(ctx, t.Place, t.Want)
 	if err != nil {
 		return err
 	}
-	if err := s.Send(Held{State: before}); err != nil {
+	if err := s.Send(KnobReply{State: before}); err != nil {
 		return err
 	}
 	var proceed struct{}
@@ -97,7 +97,7 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 	if err != nil {
 		return err
 	}
-	if err := s.Send(Held{State: got}); err != nil {
+	if err := s.Send(KnobReply{State: got}); err != nil {
 		return err
 	}
 	return s.Recv(&proceed)
@@ -105,7 +105,7 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 
 // accompany starts a process for each companion of a state, and waits until they have begun. They end with
 // leave, before the setting is undone, and with this process.
-func accompany(ctx context.Context, k knob.Knob, t Turn) (leave func(), err error) {
+func accompany(ctx context.Context, k knob.Knob, t KnobRequest) (leave func(), err error) {
 	var children []host.Agent
 	leave = func() {
 		for _, c := range children {

@@ -157,15 +157,15 @@ type Reached struct {
 
 // Bounds of what is asked for, which may come from somebody else's controller.
 const (
-	mostSizes  = 64
+	maxSizes   = 64
 	largestIPv = 40 + 1<<16 - 1 // of either version
 )
 
 func (r Reach) check() error {
 	wrong := func(size int) bool { return size < 0 || size > largestIPv }
 	switch {
-	case len(r.Sizes) > mostSizes:
-		return fmt.Errorf("%d sizes: at most %d are tried at once", len(r.Sizes), mostSizes)
+	case len(r.Sizes) > maxSizes:
+		return fmt.Errorf("%d sizes: at most %d are tried at once", len(r.Sizes), maxSizes)
 	case slices.ContainsFunc(r.Sizes, wrong) || wrong(r.Beyond):
 		return fmt.Errorf("sizes %v and %d: an IP packet has 0 to %d bytes", r.Sizes, r.Beyond, largestIPv)
 	case r.Tries < 0 || r.Tries > patience:

@@ -33,9 +33,9 @@ func TestAgentKeepsItsKernel(t *testing.T) {
 				Sysctls: tt.sysctls}))
 			defer a.Close()
 			for _, name := range []string{pattern, "kernel/core_pattern", "vm.swappiness"} {
-				turn := agent.Turn{Place: asked, Want: knob.State(name + "=1"), Check: true}
+				turn := agent.KnobRequest{Place: asked, Want: knob.State(name + "=1"), Check: true}
 				verb := host.Verb(host.FamilyKnob, knob.Sysctl().Name())
-				var held agent.Held
+				var held agent.KnobReply
 				if err := a.Invoke(labtest.Context(t), verb, turn, &held); err != nil {
 					t.Fatal(err)
 				}

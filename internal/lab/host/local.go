@@ -124,14 +124,14 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// mostOutput is what Run reads of a command's output at most, in bytes.
-const mostOutput = 64 << 20
+// maxOutput is what Run reads of a command's output at most, in bytes.
+const maxOutput = 64 << 20
 
 // bounded reads a process' output, and ends a process that prints more than that.
 func bounded(p Process, r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, mostOutput+1))
-	if len(b) > mostOutput {
-		err = errors.Join(fmt.Errorf("it prints more than %d MB", mostOutput>>20), p.Kill())
+	b, err := io.ReadAll(io.LimitReader(r, maxOutput+1))
+	if len(b) > maxOutput {
+		err = errors.Join(fmt.Errorf("it prints more than %d MB", maxOutput>>20), p.Kill())
 		_, _ = io.Copy(io.Discard, r) // what it had printed by then
 	}
 	return b, err
@@ -151,7 +151,7 @@ func drained(p Process) []byte {
 		if err != nil {
 			return end.Bytes()
 		}
-		if n += got; n > mostOutput {
+		if n += got; n > maxOutput {
 			_ = p.Kill() // then the reading ends, too
 		}
 	}
@@ -178,7 +178,7 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	out, readErr := bounded(p, p.Stdout())
 	said := <-talk
 	_, err = p.Wait()
-	if len(out) > mostOutput {
+	if len(out) > maxOutput {
 		return nil, fmt.Errorf("run %s: %w", c.named(), readErr)
 	}
 	if err != nil {

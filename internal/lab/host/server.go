@@ -77,8 +77,8 @@ type server struct {
 	open     int // handlers that run, or have their end to tell
 }
 
-// mostSessions is what one controller may have open; ours have some dozens.
-const mostSessions = 1024
+// maxSessions is what one controller may have open; ours have some dozens.
+const maxSessions = 1024
 
 func (s *server) read(ctx context.Context) error {
 	for {
@@ -145,7 +145,7 @@ func (s *server) begin(ctx context.Context, f frame) error {
 	case s.sessions[f.session] != nil:
 		cancel()
 		return fmt.Errorf("open session %d: it is open", f.session)
-	case s.open >= mostSessions:
+	case s.open >= maxSessions:
 		cancel()
 		return fmt.Errorf("open session: %d are open", s.open)
 	}

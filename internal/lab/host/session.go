@@ -51,14 +51,14 @@ type inbox struct {
 	end    error         // delivered after the items; io.EOF, ErrAbandoned, …
 }
 
-// mostQueued is what may wait in all inboxes of a connection: several messages of a result, more than any
+// maxQueued is what may wait in all inboxes of a connection: several messages of a result, more than any
 // reader of ours is late.
 const (
-	mostQueued = 8 * maxPayload
-	frameCost  = 64 // of the smallest
+	maxQueued = 8 * maxPayload
+	frameCost = 64 // of the smallest
 )
 
-var errFull = fmt.Errorf("connection: more than %d MiB wait to be read", mostQueued>>20)
+var errFull = fmt.Errorf("connection: more than %d MiB wait to be read", maxQueued>>20)
 
 func newInbox(all *atomic.Int64) *inbox {
 	b := &inbox{all: all}
@@ -73,7 +73,7 @@ func (b *inbox) put(f frame) error {
 	if b.end != nil {
 		return nil
 	}
-	if b.all.Load()+int64(len(f.payload)+frameCost) > mostQueued { // one goroutine puts
+	if b.all.Load()+int64(len(f.payload)+frameCost) > maxQueued { // one goroutine puts
 		return errFull
 	}
 	b.items = append(b.items, f)

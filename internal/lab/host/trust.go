@@ -235,7 +235,7 @@ func ofCaller(info fs.FileInfo) bool {
 // Walk shows see each element of an absolute path from the top, links and what they lead to among them, as
 // far as they exist, and returns the path without links that it came to. The first error ends it.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
-	const mostLinks = 40 // as the kernel's
+	const maxLinks = 40 // as the kernel's
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
@@ -262,7 +262,7 @@ func Walk(path string, see func(at string, info fs.FileInfo) error) (real string
 			continue
 		}
 		to, err := os.Readlink(next)
-		if links++; links > mostLinks {
+		if links++; links > maxLinks {
 			err = syscall.ELOOP
 		}
 		if err != nil {

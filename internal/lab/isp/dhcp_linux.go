@@ -20,8 +20,8 @@ import (
 // leaseTime is so long that no trial sees a renewal of it.
 const leaseTime = 12 * time.Hour
 
-// mostLeases is how many subscribers get an address.
-const mostLeases = 64
+// maxLeases is how many subscribers get an address.
+const maxLeases = 64
 
 // leases gives each hardware address the first address of the network that is free.
 type leases struct {
@@ -33,7 +33,7 @@ func (l *leases) take(mac string) (netip.Addr, bool) {
 	if a, ok := l.of[mac]; ok {
 		return a, true
 	}
-	if len(l.of) >= mostLeases {
+	if len(l.of) >= maxLeases {
 		return netip.Addr{}, false
 	}
 	a, ok := nth(l.own, len(l.of)+1)

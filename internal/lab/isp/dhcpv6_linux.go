@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// mostDUID is how long a subscriber's identifier may be (RFC 8415 §11.1).
-const mostDUID = 130
+// maxDUID is how long a subscriber's identifier may be (RFC 8415 §11.1).
+const maxDUID = 130
 
 // delegation is the n-th network, from 1, of those that subscribers are delegated out of a block.
 func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
@@ -48,7 +48,7 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	}
 	addr, ok = nth(b.link, n)
 	network, left := delegation(b.block, n)
-	if ok = ok && left && n <= mostLeases; ok {
+	if ok = ok && left && n <= maxLeases; ok {
 		b.of[duid] = n
 	}
 	return addr, network, ok
@@ -88,7 +88,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 		duid = string(client.ToBytes())
 		r.AddOption(dhcpv6.OptClientID(client))
 	}
-	if inform := m.MessageType == dhcpv6.MessageTypeInformationRequest; len(duid) > mostDUID ||
+	if inform := m.MessageType == dhcpv6.MessageTypeInformationRequest; len(duid) > maxDUID ||
 		client == nil && !inform {
 		return nil, g
 	}

@@ -152,11 +152,11 @@ func beRouter(dev string, undo *undoing) error {
 // How often a router advertises itself, and for how long that holds (RFC 4861 §6.2.1, §10).
 const (
 	routerLifetime  = 30 * time.Minute
-	mostInterval    = 10 * time.Minute
-	leastInterval   = mostInterval / 3
+	maxInterval     = 10 * time.Minute
+	minInterval     = maxInterval / 3
 	initialInterval = 16 * time.Second
 	initials        = 3
-	mostDelay       = 500 * time.Millisecond // before an answer
+	maxDelay        = 500 * time.Millisecond // before an answer
 )
 
 var (
@@ -205,7 +205,7 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 		if !time.Now().Before(next) {
 			_, _ = c.WriteTo(text, nil, allNodes) // there may be no carrier; the next one follows
 			sent++
-			next = time.Now().Add(leastInterval + rand.N(mostInterval-leastInterval))
+			next = time.Now().Add(minInterval + rand.N(maxInterval-minInterval))
 			if sent < initials {
 				next = time.Now().Add(initialInterval)
 			}
@@ -223,7 +223,7 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 		case cm == nil || cm.HopLimit != hopLimit || !solicits(buf[:n]):
 			continue
 		}
-		if host.Pause(ctx, rand.N(mostDelay)) != nil {
+		if host.Pause(ctx, rand.N(maxDelay)) != nil {
 			return nil
 		}
 		if a, ok := from.(*net.IPAddr); !ok || a.IP.IsUnspecified() {

@@ -169,7 +169,7 @@ func TestDHCPv6SaysNothing(t *testing.T) {
 		"an advertisement":           {MessageType: dhcpv6.MessageTypeAdvertise},
 		"a solicit without a client": {MessageType: dhcpv6.MessageTypeSolicit},
 		"too long an identifier": solicit(t, there, dhcpv6.WithClientID(&dhcpv6.DUIDOpaque{Type: 9,
-			Data: make([]byte, mostDUID)})),
+			Data: make([]byte, maxDUID)})),
 		"confirmation of nothing": {MessageType: dhcpv6.MessageTypeConfirm, Options: solicit(t,
 			there).Options},
 		"request to another": {MessageType: dhcpv6.MessageTypeRequest, Options: solicit(t, there,
@@ -200,7 +200,7 @@ func TestSessionOverIPv6(t *testing.T) {
 // TestSubscribersOverIPv6 are no more than there are networks.
 func TestSubscribersOverIPv6(t *testing.T) {
 	b := newBindings()
-	for i := range mostLeases + 10 {
+	for i := range maxLeases + 10 {
 		hear(t, b, solicit(t, net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}))
 	}
 	if len(b.of) != 63 {

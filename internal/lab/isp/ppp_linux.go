@@ -193,7 +193,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 		sessions: map[uint16]*subscriber{}}
 	rand.Read(c.key) // never fails
 	running := &sessions{p: p, daemon: daemon, fd: fd,
-		hungUp: make(chan *subscriber, 2*mostSubscribers)}
+		hungUp: make(chan *subscriber, 2*maxSubscribers)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

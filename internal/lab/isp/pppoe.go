@@ -122,8 +122,8 @@ type subscriber struct {
 	end     func()
 }
 
-// mostSubscribers is how many sessions there may be: a port has one router on it, or a few.
-const mostSubscribers = 8
+// maxSubscribers is how many sessions there may be: a port has one router on it, or a few.
+const maxSubscribers = 8
 
 // usualPayload is a session's without RFC 4638.
 const usualPayload = 1500 - pppoeBytes
@@ -149,7 +149,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 				ends = s
 			}
 		}
-		if ends != nil || len(c.sessions) >= mostSubscribers {
+		if ends != nil || len(c.sessions) >= maxSubscribers {
 			return nil, nil, ends
 		}
 		begins = &subscriber{id: c.free(), mac: d.from, payload: min(usualPayload, c.most)}

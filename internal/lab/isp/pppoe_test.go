@@ -88,12 +88,12 @@ func TestNobodyTakesASessionUnheard(t *testing.T) {
 	if a, begins, _ := c.hear(blind.frame()); a != nil || begins != nil {
 		t.Error("a session without the cookie")
 	}
-	for i := range mostSubscribers {
+	for i := range maxSubscribers {
 		begin(t, c, net.HardwareAddr{2, 0, 0, 0, 1, byte(i)})
 	}
 	blind.tags[1].value = c.cookie(there)
 	if _, begins, _ := c.hear(blind.frame()); begins != nil {
-		t.Errorf("more than %d sessions", mostSubscribers)
+		t.Errorf("more than %d sessions", maxSubscribers)
 	}
 }
 

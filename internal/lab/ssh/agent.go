@@ -132,7 +132,7 @@ exit 0
 `, places, skipped); err != nil {
 		return p, err
 	}
-	for lines := bufio.NewScanner(io.LimitReader(p.shell, mostHello)); lines.Scan(); {
+	for lines := bufio.NewScanner(io.LimitReader(p.shell, maxHello)); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		if len(words) == 3 && words[0] == "chokepoint-dir" && ownFolder(words[2]) {
 			p.dir = words[2]

@@ -30,7 +30,7 @@ func (c *Connection) own(r io.Reader) io.Reader {
 	return &afterBegin{from: bufio.NewReader(r)}
 }
 
-// afterBegin reads what comes after the line. It skips at most mostHello before that.
+// afterBegin reads what comes after the line. It skips at most maxHello before that.
 type afterBegin struct {
 	from    *bufio.Reader
 	begun   bool
@@ -44,7 +44,7 @@ func (a *afterBegin) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		a.begun = strings.TrimSpace(string(line)) == begins
-		if a.skipped += len(line); a.skipped > mostHello {
+		if a.skipped += len(line); a.skipped > maxHello {
 			return 0, errors.New("its login shell says more than any does")
 		}
 	}

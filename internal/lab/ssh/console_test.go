@@ -78,7 +78,7 @@ esac
 // path has no room in its address.
 func TestDialConsole(t *testing.T) {
 	dir := t.TempDir()
-	for name, dir := range map[string]string{"here": dir, "long": dir + "/" + strings.Repeat("x", mostSocket),
+	for name, dir := range map[string]string{"here": dir, "long": dir + "/" + strings.Repeat("x", maxSocket),
 		"expanded": dir + "/%h"} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.MkdirAll(dir, 0o700); err != nil {

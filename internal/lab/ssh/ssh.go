@@ -183,7 +183,7 @@ func (c *Connection) dial(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { master.Kill() })()
 	_, err = io.WriteString(master, hello)
 	var heard strings.Builder
-	wrong := c.listen(bufio.NewReader(io.TeeReader(io.LimitReader(master, mostHello), &heard)))
+	wrong := c.listen(bufio.NewReader(io.TeeReader(io.LimitReader(master, maxHello), &heard)))
 	if err = errors.Join(err, wrong); err == nil {
 		return nil
 	}
@@ -202,8 +202,8 @@ func (c *Connection) dial(ctx context.Context) error {
 	return c.explain(err)
 }
 
-// mostHello bounds what a login shell may say.
-const mostHello = 256 << 10
+// maxHello bounds what a login shell may say.
+const maxHello = 256 << 10
 
 // listen reads the answers to hello.
 func (c *Connection) listen(r *bufio.Reader) error {
@@ -364,9 +364,9 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 // logFile is the pipe with a name that ssh's own log goes to.
 func (c *Connection) logFile() string { return filepath.Join(c.options.Dir, c.options.Name+".log") }
 
-// mostSocket is how long a socket's path may be: systems have room for 104 bytes or more (unix(4), unix(7)),
+// maxSocket is how long a socket's path may be: systems have room for 104 bytes or more (unix(4), unix(7)),
 // of which ssh takes 18 while it makes one.
-const mostSocket = 104 - 18
+const maxSocket = 104 - 18
 
 // args are those of ssh, and where it runs: here, "", where relative paths of the user's configuration are
 // from; but beside a socket whose path is too long, or would be expanded.
@@ -376,7 +376,7 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 		keys = "accept-new"
 	}
 	socket := filepath.Join(c.options.Dir, c.options.Name)
-	if len(socket) > mostSocket || strings.ContainsAny(socket, "%$") || !filepath.IsAbs(socket) {
+	if len(socket) > maxSocket || strings.ContainsAny(socket, "%$") || !filepath.IsAbs(socket) {
 		socket, dir = c.options.Name, c.options.Dir
 	}
 	args = []string{how, "-T", "-S", socket, "-E", socket + ".log"}
@@ -432,16 +432,16 @@ func (c *Connection) do(ctx context.Context, within time.Duration, command strin
 	defer context.AfterFunc(ctx, func() { child.Kill() })()
 	_, sendErr := io.Copy(child, in)
 	child.HangUp()
-	out, readErr := io.ReadAll(io.LimitReader(child, mostHello+1))
-	if len(out) > mostHello {
-		readErr = fmt.Errorf("it prints more than %d kB", mostHello>>10)
+	out, readErr := io.ReadAll(io.LimitReader(child, maxHello+1))
+	if len(out) > maxHello {
+		readErr = fmt.Errorf("it prints more than %d kB", maxHello>>10)
 		child.Kill()
 	}
 	err = child.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
-	case len(out) > mostHello:
+	case len(out) > maxHello:
 		return "", readErr
 	case err != nil:
 		return string(out), fmt.Errorf("%w: %s", err, c.words())

@@ -28,8 +28,8 @@ const (
 	usualSilence = 10 * time.Second
 	// nearest is how close readings may be. What comes sooner after another is not kept.
 	nearest = int64(5 * time.Millisecond)
-	// mostReadings bounds what is kept until it is asked for.
-	mostReadings = 1 << 20
+	// maxReadings bounds what is kept until it is asked for.
+	maxReadings = 1 << 20
 )
 
 // Meter is a power meter that is read while Run runs. It is safe for concurrent use.
@@ -162,7 +162,7 @@ func (m *Meter) take(at int64, text string, err error) {
 	case n > 0 && at-m.at[n-1] < nearest:
 	default:
 		m.decimals = max(m.decimals, min(decimals(text), 6))
-		if n >= mostReadings {
+		if n >= maxReadings {
 			m.at, m.watts = m.at[n/2:], m.watts[n/2:]
 		}
 		m.at, m.watts = append(m.at, at), append(m.watts, w)

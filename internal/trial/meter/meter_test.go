@@ -104,7 +104,7 @@ func FuzzFieldOf(f *testing.F) {
 			}
 			return
 		}
-		if w, err := watts(text); err == nil && !(w >= 0 && w <= mostWatts) || math.IsNaN(w) {
+		if w, err := watts(text); err == nil && !(w >= 0 && w <= maxWatts) || math.IsNaN(w) {
 			t.Errorf("%q: got %v W", text, w)
 		}
 	})

@@ -28,7 +28,7 @@ type plug struct {
 func newPlug(s spec, password host.Secret) *plug {
 	return &plug{spec: s, password: password, client: &http.Client{
 		// It is a device at hand: no proxy knows it, and it has nothing to refer us to.
-		Transport: &http.Transport{MaxResponseHeaderBytes: mostBytes, DisableCompression: true},
+		Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}}
@@ -123,8 +123,8 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 		return nil, 0, "", err
 	}
 	defer answer.Body.Close()
-	data, err = io.ReadAll(io.LimitReader(answer.Body, mostBytes+1))
-	if err == nil && len(data) > mostBytes {
+	data, err = io.ReadAll(io.LimitReader(answer.Body, maxBytes+1))
+	if err == nil && len(data) > maxBytes {
 		err = errTooLong
 	}
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	mostBytes = 64 << 10 // of an answer; a plug's has one or two thousand
-	mostWatts = 1e6      // what a meter says beyond is no power of a device
+	maxBytes = 64 << 10 // of an answer; a plug's has one or two thousand
+	maxWatts = 1e6      // what a meter says beyond is no power of a device
 )
 
 // watts reads a power such as "6.1" or "6.1 W".
 func watts(text string) (float64, error) {
 	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), 64)
-	if err != nil || !(w >= 0 && w <= mostWatts) { // nor NaN
+	if err != nil || !(w >= 0 && w <= maxWatts) { // nor NaN
 		return 0, fmt.Errorf("%s is no power in watts", quoted(text))
 	}
 	return w, nil
@@ -37,7 +37,7 @@ func quoted(text string) string {
 // fieldOf finds a field of a JSON text: "ENERGY.Power", "meters.0.power". A field that holds a list, as of a
 // plug with several sockets, stands for its element of that number.
 func fieldOf(data []byte, path string, channel int) (string, error) {
-	if len(data) > mostBytes {
+	if len(data) > maxBytes {
 		return "", errTooLong
 	}
 	d := json.NewDecoder(bytes.NewReader(data))

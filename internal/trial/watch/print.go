@@ -128,15 +128,15 @@ func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e
 
 // Limits of what is read, so that a file that is not ours exhausts nothing.
 const (
-	mostLine   = 4 << 20
-	mostValues = 1 << 26 // of all tables, those absent included
+	maxLine   = 4 << 20
+	maxValues = 1 << 26 // of all tables, those absent included
 )
 
 // ReadPrinted reads those samples of what Print wrote that are to be kept, by their probe and time; nil keeps
 // all. Columns that some samples lack have no value there. An error is a *LineError, or the reader's.
 func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
-	in.Buffer(make([]byte, 0, 64<<10), mostLine)
+	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	p := &printing{index: map[string]int{}, keep: keep}
 	var cut *LineError // of the last line: pasting and power cuts leave its beginning, with an end or NULs
 	for number := 1; in.Scan(); number++ {
@@ -246,8 +246,8 @@ func (p *printing) sample(s *record.Samples, columns map[string]int, l printedLi
 		t.V = append(t.V, slices.Repeat([]float64{math.NaN()}, len(t.T)))
 		p.values += len(t.T)
 	}
-	if p.values += len(t.Names); p.values > mostValues {
-		return fmt.Errorf("more than %d values", mostValues)
+	if p.values += len(t.Names); p.values > maxValues {
+		return fmt.Errorf("more than %d values", maxValues)
 	}
 	t.T = append(t.T, l.At)
 	for i, name := range t.Names {

@@ -154,7 +154,7 @@ func TestReadPrintedRefuses(t *testing.T) {
 		"neither":          {printedHead + `{"at_ns":1,"probe":"cpu","scope":"host"}` + "\n", 2},
 		"time that goes back": {printedHead + sample +
 			`{"at_ns":9,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n", 3},
-		"a line without end": {printedHead + strings.Repeat("x", mostLine+1), 2},
+		"a line without end": {printedHead + strings.Repeat("x", maxLine+1), 2},
 	} {
 		got, err := ReadPrinted(strings.NewReader(test.text), nil)
 		wrong := (*LineError)(nil)

@@ -77,9 +77,9 @@ func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling
 		return nil, err
 	}
 	s := &sampling{live: func([]float64) {}, step: r.FastNs, wait: wait}
-	if len(r.Probes) > mostProbes {
+	if len(r.Probes) > maxProbes {
 		s.close()
-		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), mostProbes)
+		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), maxProbes)
 	}
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })
@@ -212,8 +212,8 @@ type asleep struct {
 	cost   int64 // of the last sleep that kept its thread
 }
 
-// mostWaking bounds the cost of a sleep; what is above is of something else that ran on the thread.
-const mostWaking = 50e3
+// maxWaking bounds the cost of a sleep; what is above is of something else that ran on the thread.
+const maxWaking = 50e3
 
 // begin notes the time at which the thread is left, which it returns.
 func (a *asleep) begin() int64 {
@@ -225,7 +225,7 @@ func (a *asleep) begin() int64 {
 func (a *asleep) over() (cost, now int64) {
 	now = threadTime()
 	if threadID() == a.thread {
-		a.cost = min(max(now-a.since, 0), mostWaking)
+		a.cost = min(max(now-a.since, 0), maxWaking)
 	}
 	return a.cost, now
 }
@@ -397,9 +397,9 @@ func (s *sampling) all() []*series {
 func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
-	if len(s.marks)+len(at) > mostMarks {
+	if len(s.marks)+len(at) > maxMarks {
 		s.mu.Unlock()
-		return fmt.Errorf("watch: more than %d times to read at", mostMarks)
+		return fmt.Errorf("watch: more than %d times to read at", maxMarks)
 	}
 	for _, t := range at {
 		s.marks = append(s.marks, max(t, now))

@@ -38,14 +38,14 @@ type Request struct {
 // Bounds of what is asked for, which may come from somebody else's controller. What is less often or more
 // often than that is as near to it as can be.
 const (
-	leastNs    = 1e6
-	mostNs     = 3600e9
-	mostMarks  = 10_000 // times to read everything at, which have not come
-	mostProbes = 100
+	minNs     = 1e6
+	maxNs     = 3600e9
+	maxMarks  = 10_000 // times to read everything at, which have not come
+	maxProbes = 100
 )
 
 func (r Request) withDefaults() Request {
-	within := func(ns, usual int64) int64 { return min(max(cmp.Or(max(ns, 0), usual), leastNs), mostNs) }
+	within := func(ns, usual int64) int64 { return min(max(cmp.Or(max(ns, 0), usual), minNs), maxNs) }
 	r.FastNs, r.SlowNs = within(r.FastNs, defaultFastNs), within(r.SlowNs, defaultSlowNs)
 	return r
 }
@@ -136,7 +136,7 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 			s.mu.Lock()
 			s.liveEvery = c.EveryNs
 			if c.EveryNs > 0 {
-				s.liveEvery = min(max(c.EveryNs, leastNs), mostNs)
+				s.liveEvery = min(max(c.EveryNs, minNs), maxNs)
 			}
 			s.mu.Unlock()
 		case opCollect:

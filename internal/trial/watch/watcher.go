@@ -131,9 +131,9 @@ func (w *Watcher) take(a answer) {
 		return // given up
 	}
 	if a.Samples != nil {
-		if c.size += sizeOf(a.Samples); c.size > mostCollected {
+		if c.size += sizeOf(a.Samples); c.size > maxCollected {
 			c.err = fmt.Errorf("collect samples of node %s: they have more than %d MiB", w.node,
-				mostCollected>>20)
+				maxCollected>>20)
 			c.data = record.NodeData{}
 			close(c.done)
 			delete(w.waiting, a.ID)
@@ -148,9 +148,9 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// mostCollected is what a node may say in one collection: many times what it keeps, since columns that come
+// maxCollected is what a node may say in one collection: many times what it keeps, since columns that come
 // and go leave gaps.
-const mostCollected = 16 * 8 * keptValues
+const maxCollected = 16 * 8 * keptValues
 
 // sizeOf is what samples take, about.
 func sizeOf(s *record.Samples) int {
