@@ -70,7 +70,7 @@ const (
 	framesWindow   = 1
 )
 
-// planted is what is done to packets on their way.
+// planted holds what is done to packets on their way.
 type planted string
 
 const (
@@ -186,7 +186,7 @@ type stand struct {
 // Context ends with a signal, too.
 func (b stand) Context() context.Context { return b.ctx }
 
-// account is what was planted and what the engine found: packets lost, duplicated, reordered.
+// account holds what was planted and what the engine found: packets lost, duplicated, reordered.
 type account struct {
 	sent           int64
 	planted, found [3]int64
@@ -239,7 +239,7 @@ func (b stand) once(r row) account {
 	return a
 }
 
-// full is how many packets the queues on the way have dropped: those of the devices, and the cores'
+// full returns how many packets the queues on the way have dropped: those of the devices, and the cores'
 // backlogs.
 func (b stand) full() (sum int64) {
 	for node, ports := range map[string][]string{b.lab.Topology.Near: {"lan"}, "router": {"lan", "wan"},

@@ -53,7 +53,7 @@ func (b stand) plantNetem(r row) func(*record.Traffic, *account) {
 	}
 }
 
-// routed is what the router's devices have received and sent.
+// routed returns what the router's devices have received and sent.
 func (b stand) routed() (in, out int64) {
 	c, err := b.lab.Counters(b.Context(), "router", "lan", "wan")
 	must(b.T, err)

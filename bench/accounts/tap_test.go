@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sight is what a tap saw of the window: packets; those that came again, that came after one with a higher
+// sight holds what a tap saw of the window: packets; those that came again, that came after one with a higher
 // number (reordered, as RFC 4737 counts), and that came in order after a pause.
 type sight struct{ Packets, Again, Late, Paused int64 }
 

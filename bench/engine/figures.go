@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
-// figures are what one run gave.
+// figures holds what one run gave.
 type figures struct {
 	rig.Sums
 	kernelMemory int64   // bytes
@@ -23,7 +23,7 @@ func (f figures) String() string {
 		100*f.stolen)
 }
 
-// quantity is what a row compares.
+// quantity holds what a row compares.
 type quantity struct {
 	unit  string
 	lower bool // less is better

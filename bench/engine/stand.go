@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// stand is where the comparisons run.
+// stand holds where the comparisons run.
 type stand struct {
 	lab      *lab.Lab
 	paths    [peerTunnel + 1][2]traffic.End // their near and far ends
@@ -112,8 +112,8 @@ func (c *clock) Progress(traffic.Progress) { c.kernelMemory = max(c.kernelMemory
 
 var pagesOfSockets = regexp.MustCompile(` mem (\d+)`)
 
-// socketMemory is what all sockets of the machine hold: the counts of pages in /proc/net/sockstat are not
-// of a network namespace.
+// socketMemory returns what all sockets of the machine hold: the counts of pages in /proc/net/sockstat are
+// not of a network namespace.
 func socketMemory() (bytes int64) {
 	text, _ := os.ReadFile("/proc/net/sockstat")
 	for _, m := range pagesOfSockets.FindAllSubmatch(text, -1) {

@@ -109,7 +109,7 @@ func quoteConsoles(t *testing.T, runs string) {
 	}
 }
 
-// faults are what no plan of these tests may have.
+// faults returns what no plan of these tests may have.
 func (c campaign) faults() (errs []error) {
 	for _, s := range c.doc.Skipped {
 		errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// counters are how far the probes' counters grew in the window of a cell's trial, or all its time if it
+// counters gives how far the probes' counters grew in the window of a cell's trial, or all its time if it
 // failed before.
 type counters map[string]float64
 
@@ -55,8 +55,8 @@ func received(t *record.Trial) (bytes float64, until int64) {
 	return bytes, until
 }
 
-// grew is how far a counter, "router/snmp/IpReasmOKs", went from its last sample before the load on, until
-// a time between two samples.
+// grew returns how far a counter, "router/snmp/IpReasmOKs", went from its last sample before the load on,
+// until a time between two samples.
 func grew(t *record.Trial, name string, until int64) float64 {
 	node, name, _ := strings.Cut(name, "/")
 	probe, counter, _ := strings.Cut(name, "/")
@@ -82,7 +82,7 @@ func grew(t *record.Trial, name string, until int64) float64 {
 	return last - before
 }
 
-// total is what a column has at the end of the load, of all flows.
+// total returns what a column has at the end of the load, of all flows.
 func total(t *record.Trial, of func(*record.Flow) []float64) (sum float64) {
 	for i := range t.Traffic.Flows {
 		column := of(&t.Traffic.Flows[i])
@@ -91,7 +91,7 @@ func total(t *record.Trial, of func(*record.Flow) []float64) (sum float64) {
 	return sum
 }
 
-// sentAgain is how many segments TCP sent again in the whole load.
+// sentAgain returns how many segments TCP sent again in the whole load.
 func sentAgain(f *record.Flow) []float64 { return f.TCP.Series.Column("retransmits") }
 
 // left is the payload that left the senders at least once. What does so later is refused by the receivers
@@ -132,7 +132,7 @@ func carried(t *testing.T, text, counter string, load *record.Trial, m int, coun
 		counts(math.MaxInt64)/(total(load, left)+again), 0, 1.02)
 }
 
-// moved is how far the path's own counters went in the whole load, of one node: "lan rx_bytes", "tun
+// moved returns how far the path's own counters went in the whole load, of one node: "lan rx_bytes", "tun
 // tunnel_sent_bytes".
 func moved(t *testing.T, load *record.Trial, node string) map[string]float64 {
 	out := map[string]float64{}

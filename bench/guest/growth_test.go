@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// growth is how far each counter that the probes of a trial read has grown in its window, by node, probe
+// growth returns how far each counter that the probes of a trial read has grown in its window, by node, probe
 // and column: "router/snmp/IpReasmReqds". Of a trial that failed before its window it is the growth over
 // all samples; what the samples do not cover is left out.
 func growth(t *record.Trial) map[string]float64 {

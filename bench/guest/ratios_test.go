@@ -76,7 +76,7 @@ var claims = []claim{
 	{"goodput, 2000 rules behind a flow table ÷ 2000 rules", offloaded, rules, "goodput_bps", 2, 0},
 }
 
-// claimTrials is how often a claim is measured that the machine spoils.
+// claimTrials gives how often a claim is measured that the machine spoils.
 const claimTrials = 3
 
 // TestRatios runs the plan and judges it. A claim that does not hold is measured again if others used the

@@ -33,7 +33,7 @@ matrix:
   direction: both
 `
 
-// sameCounters are what is compared beside the metrics of the document: growth in the window. They are
+// sameCounters holds what is compared beside the metrics of the document: growth in the window. They are
 // fixed beforehand, not chosen by what they show.
 var sameCounters = [...]string{
 	"router/netdev/wan/rx_bytes", "router/netdev/wan/tx_bytes", "router/netdev/wan/rx_packets",
@@ -50,7 +50,7 @@ var sameCounters = [...]string{
 	"server/snmp/TcpInSegs", "server/snmp/TcpExtTCPPureAcks", "server/snmp/TcpExtTCPBacklogCoalesce",
 }
 
-// sameLeast is how many metrics must have data in both cells of every run.
+// sameLeast gives how many metrics must have data in both cells of every run.
 const sameLeast = 40
 
 // Bounds of the pooled rate of "different".
@@ -59,7 +59,7 @@ const (
 	mostDifferentBound = .08
 )
 
-// tally is what one run of two identical cells gave.
+// tally holds what one run of two identical cells gave.
 type tally struct {
 	Seed               uint64
 	Metrics            int
@@ -283,7 +283,7 @@ func judgeSame(out io.Writer, all []tally) error {
 	return nil
 }
 
-// resamples is how often the runs are drawn for the bound.
+// resamples gives how often the runs are drawn for the bound.
 const resamples = 10000
 
 // pooled is the share of comparisons that were called different, and the 95th percentile of that share over

@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// inventory is what there is, as sorted lines.
+// inventory holds what there is, as sorted lines.
 type inventory []string
 
 func (i inventory) sorted() inventory {
@@ -217,8 +217,8 @@ func (s *suite) files(t *testing.T, lab string) (i inventory) {
 	return i.sorted()
 }
 
-// outside is what the machine itself shows beside our processes: nothing of it may ever change, since labs
-// live in namespaces of their own.
+// outside returns what the machine itself shows beside our processes: nothing of it may ever change, since
+// labs live in namespaces of their own.
 func outside(t *testing.T) inventory {
 	i, err := lookAround()
 	named, err2 := os.ReadDir("/run/netns")

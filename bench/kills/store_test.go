@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// document is what is needed of show --json.
+// document holds what is needed of show --json.
 type document struct {
 	Run    struct{ ID, Status string }
 	Trials []trial

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// event is what is needed of a line of run --json.
+// event holds what is needed of a line of run --json.
 type event struct {
 	Event, Phase, Row, Run string
 	Index, Total           int
 }
 
-// told is what a run said before it ended.
+// told holds what a run said before it ended.
 type told struct {
 	run      string
 	rows     int      // of the plan

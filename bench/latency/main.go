@@ -35,7 +35,7 @@ type options struct {
 	verbose         bool
 }
 
-// count is how many probes a run has.
+// count returns how many probes a run has.
 func (o options) count() int { return o.seconds * int(time.Second/interval) }
 
 // bench is the lab with what the tools need of it.

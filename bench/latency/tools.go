@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// measured is what one tool saw once.
+// measured holds what one tool saw once.
 type measured struct {
 	rtt  []float64 // ns, sorted
 	sent int
@@ -60,7 +60,7 @@ func ours(name string) func(context.Context, *bench) (measured, error) {
 	}
 }
 
-// at is where irtt's server listens.
+// at returns where irtt's server listens.
 func (b *bench) at() string { return b.ends[1].Addr.String() + ":2112" }
 
 func irtt(ctx context.Context, b *bench) (measured, error) {

@@ -89,7 +89,7 @@ func (b *bench) load(ip, flows int) record.Load {
 		Tag: fmt.Sprintf("packets %d", b.draw.Uint64())}
 }
 
-// result is what came of a load.
+// result holds what came of a load.
 type result struct {
 	rig.Sums
 	cost    float64 // ns of the sending process for each packet

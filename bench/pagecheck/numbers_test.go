@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// layout is what the page says about itself.
+// layout holds what the page says about itself.
 type layout struct {
 	Inner   int      `json:"inner"`
 	Scroll  int      `json:"scroll"`

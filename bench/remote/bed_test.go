@@ -194,7 +194,7 @@ func (b *bed) shown(ctx context.Context, t *testing.T, within time.Duration, pla
 	return said
 }
 
-// saysWithin is how long a command of the program may take that is no run.
+// saysWithin bounds how long a command of the program may take that is no run.
 const saysWithin = 2 * time.Minute
 
 func (b *bed) say(args ...string) (string, error) {
@@ -348,7 +348,7 @@ func (p process) sshd() bool { return strings.HasPrefix(p.name, "sshd") }
 // kill says whether there was one.
 func (p process) kill() bool { return p.pid > 1 && syscall.Kill(p.pid, syscall.SIGKILL) == nil }
 
-// processes are those on the machine but its first.
+// processes returns those on the machine but its first.
 func (m *machine) processes() (all []process) {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.pid))
 	entries, err2 := os.ReadDir("/proc")
@@ -383,7 +383,7 @@ sysctl -a --pattern '^net\.(ipv[46]\.(conf|ip_forward|tcp_)|core\.)' 2>/dev/null
 // passing are parts of it that are new at each boot, or time that runs.
 var passing = regexp.MustCompile(`@if\d+|link-netnsid \d+| expires \d+sec|\s+$`)
 
-// state is what the machine is: its configuration, line by line.
+// state returns what the machine is: its configuration, line by line.
 func (m *machine) state() ([]string, error) {
 	out, err := say("", "ip", "netns", "exec", m.space, "sh", "-c", lookScript)
 	if err != nil {
@@ -396,7 +396,7 @@ func (m *machine) state() ([]string, error) {
 	return lines, nil
 }
 
-// traces are what a run may have left there: processes, and files. Those of sshd are not a run's.
+// traces returns what a run may have left there: processes, and files. Those of sshd are not a run's.
 func (m *machine) traces() (all []string) {
 	for _, p := range m.processes() {
 		if !p.sshd() {

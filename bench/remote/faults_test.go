@@ -30,8 +30,8 @@ type planted struct {
 	node   string // "" any
 }
 
-// tenFaults are those of bench/diagnosis that bite on a kernel without netem, at both ends, on the router and
-// on the path.
+// tenFaults returns those of bench/diagnosis that bite on a kernel without netem, at both ends, on the router
+// and on the path.
 func tenFaults() []planted {
 	up := func(more ...string) levels {
 		l := levels{"direction": "up"}

@@ -66,17 +66,17 @@ const (
 
 func kinds() []string { return []string{byKill, byTerm, byLink, bySession, byHelper, byPower} }
 
-// loss is one that is planned.
+// loss describes one that is planned.
 type loss struct {
 	Number int    `json:"number"`
 	Kind   string `json:"kind"`
 	Driver string `json:"driver"` // of the router: agent or linux
-	// Moment is which part of an undisturbed run has passed: below startShare one of what is before the first
-	// trial, else of the rest.
+	// Moment holds which part of an undisturbed run has passed: below startShare one of what is before the
+	// first trial, else of the rest.
 	Moment float64 `json:"at"`
 }
 
-// startShare is how many of the losses fall before the first trial.
+// startShare gives how many of the losses fall before the first trial.
 const startShare = .2
 
 // planned are the losses of a seed: the kinds in turn, half of each with the agent.
@@ -104,7 +104,7 @@ func TestLossesAreSpreadEvenly(t *testing.T) {
 	}
 }
 
-// outcome is what came of a loss.
+// outcome holds what came of a loss.
 type outcome struct {
 	loss
 	AfterS  float64 `json:"after_s"`  // from the start of the run
@@ -123,7 +123,7 @@ type outcome struct {
 	Talk     string   `json:"talk,omitempty"`   // of the run
 }
 
-// margin is what may be needed beside the watchdog's time: the guard looks every two seconds, and this
+// margin holds what may be needed beside the watchdog's time: the guard looks every two seconds, and this
 // machine has more to do than one router.
 const margin = 6 * time.Second
 
@@ -140,7 +140,7 @@ matrix:
 measure: {verify: false}
 `
 
-// document is what is needed of show --json.
+// document holds what is needed of show --json.
 type document struct {
 	Run    struct{ ID, Status string }
 	Trials []trial
@@ -151,7 +151,7 @@ type trial struct {
 	Metrics        map[string]float64
 }
 
-// event is what is needed of a line of run --json.
+// event holds what is needed of a line of run --json.
 type event struct {
 	Event, Row string
 	Total      int
@@ -350,7 +350,7 @@ func (c *scene) fault(format string, args ...any) {
 
 func (c *scene) router() *machine { return c.machines["router"] }
 
-// runsWithin is how long a run may take at most, with a loss.
+// runsWithin bounds how long a run may take at most, with a loss.
 const runsWithin = 6 * time.Minute
 
 // start starts the run, in an empty store.
@@ -406,7 +406,7 @@ func (c *scene) wait(limit time.Duration) bool {
 	}
 }
 
-// events are what the run has said so far.
+// events returns what the run has said so far.
 func (c *scene) events() (all []event) {
 	for line := range bytes.Lines(read(c.said)) {
 		var e event
@@ -554,7 +554,7 @@ func (c *scene) link(state string) bool {
 	return true
 }
 
-// cutFor is how long a link stays cut at least: longer than ssh waits for an answer.
+// cutFor gives how long a link stays cut at least: longer than ssh waits for an answer.
 const cutFor = 20 * time.Second
 
 // await waits for the router to be as before, or for the run to have the contact again, within the watchdog's
@@ -592,8 +592,8 @@ func (c *scene) await() {
 	}
 }
 
-// holding are what holds on the router what is set there: agents, with the time zero, and guards, with the
-// time at which somebody kept in touch with them last.
+// holding returns what holds on the router what is set there: agents, with the time zero, and guards, with
+// the time at which somebody kept in touch with them last.
 func (c *scene) holding() map[string]time.Time {
 	all := map[string]time.Time{}
 	for _, p := range c.router().processes() {
@@ -624,7 +624,8 @@ func (c *scene) regained() bool {
 	return len(now) > 0 && !c.wait(0)
 }
 
-// sessionWaits is what a session of ssh waits in, on a machine that has not noticed yet that nobody is there.
+// sessionWaits holds what a session of ssh waits in, on a machine that has not noticed yet that nobody is
+// there.
 const sessionWaits = "+ process cat: cat"
 
 // unset counts the changes that are not only an idle session's.

@@ -18,7 +18,7 @@ import (
 // outOfBand ends the name of a machine where it is reached by another device than the program's.
 const outOfBand = "-oob"
 
-// openWrtMachines are those of a bed whose router has a root file system like OpenWrt's, in a folder that
+// openWrtMachines returns those of a bed whose router has a root file system like OpenWrt's, in a folder that
 // openwrt/build has made: in namespaces of this machine, or in a guest with a kernel of its own. Its own
 // files configure its devices. We look at it by another network than the program does.
 func openWrtMachines(root, work string, guest bool) []*machine {
@@ -173,7 +173,7 @@ echo "end of it"`
 // handle is of a queue: the kernel's own has another number than one that was put back.
 var handle = regexp.MustCompile(`^(qdisc \S+) [0-9a-f]+:`)
 
-// look is what the machine is, line by line, when it has settled.
+// look returns what the machine is, line by line, when it has settled.
 func (m *machine) look() (lines []string, err error) {
 	for range 20 {
 		said, err := m.shell(openWrtLook)

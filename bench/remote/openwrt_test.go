@@ -150,7 +150,7 @@ func conforms(t *testing.T, b *bed, works []string) {
 	asBefore(t, r, before)
 }
 
-// ownSettings are what the driver makes on every such router.
+// ownSettings holds what the driver makes on every such router.
 const ownSettings = `link_mtu.br-lan=1400
 link_mtu.eth0=1300
 txqueuelen.eth0=77

@@ -24,7 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// place is where a planted program works and what it left there.
+// place holds where a planted program works and what it left there.
 type place struct {
 	rig.Program
 	found    []string

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		"intruder": intrude, "routeros": playRouterOS, "routeros-console": consoleOfRouterOS})
 }
 
-// tests are those of this package.
+// tests lists those of this package.
 type tests struct{ *testing.M }
 
 func (m tests) Run() int {

@@ -41,7 +41,7 @@ func carriageOf(trials []record.Trial) *Carriage {
 	return c
 }
 
-// watchOf is what a machine between saw of a run, by a clock that is offset ahead, with headers, others'
+// watchOf returns what a machine between saw of a run, by a clock that is offset ahead, with headers, others'
 // traffic and samples that come a little late.
 func watchOf(rng *rand.Rand, trials []record.Trial, offset, interval, from, to int64) *record.Table {
 	c := carriageOf(trials).curve()

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// routerSamples are those of a router with two cores for ten seconds: what the first is busy with is given,
-// as a share of its time, and the second idles.
+// routerSamples returns those of a router with two cores for ten seconds: what the first is busy with is
+// given, as a share of its time, and the second idles.
 func routerSamples(softirq float64) record.NodeData {
 	cpu := record.NewTable("cpu0/user_ns", "cpu0/softirq_ns", "cpu0/idle_ns", "cpu1/user_ns",
 		"cpu1/softirq_ns", "cpu1/idle_ns")

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pathTrials are those of ruleTrials for the rules about the path and the ends.
+// pathTrials returns those of ruleTrials for the rules about the path and the ends.
 func pathTrials() map[string]struct{ fires, silent example } {
 	recorded := func(file string) example { return example{file: file} }
 	planted := func(file string, scene func(*record.Run, *record.Trial)) example {

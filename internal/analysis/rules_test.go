@@ -165,7 +165,7 @@ func stored(t *testing.T, x example) (r onRecord) {
 	return r
 }
 
-// samples are those of a probe.
+// samples returns those of a probe.
 func samples(tr *record.Trial, node, probe string) *record.Table {
 	for i := range tr.Nodes[node].Samples {
 		if s := &tr.Nodes[node].Samples[i]; s.Probe == probe {

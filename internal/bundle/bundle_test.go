@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// factors are those of the cells of document.
+// factors returns those of the cells of document.
 func factors() *factor.Catalogue {
 	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{
 		Shapes:  []factor.Shape{{Name: "forward"}, {Name: "direct"}},

@@ -30,7 +30,7 @@ const (
 	ModeAEAD = "aead" // a packet: a nonce, 13 bytes beside it, and a tag each: openssl speed -aead -evp
 )
 
-// Algorithm is one that can be measured.
+// Algorithm describes a cipher, hash or signature that can be measured.
 type Algorithm struct {
 	Name       string
 	Operations []string

@@ -92,8 +92,8 @@ func FuzzParseSpeed(f *testing.F) {
 	})
 }
 
-// openSSLCells are those of an algorithm in openssl with two threads, AEADs in both modes: a block that is no
-// packet only as published tables have it.
+// openSSLCells returns those of an algorithm in openssl with two threads, AEADs in both modes: a block that
+// is no packet only as published tables have it.
 func openSSLCells(a cipher.Algorithm, blocks ...int) (cells []cipher.Cell) {
 	modes := []string{""}
 	if a.AEAD {

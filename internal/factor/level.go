@@ -286,7 +286,7 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found is what a cell's load is a share of: the rate that the cell Of, which is the same but flat out, is
+// Found holds what a cell's load is a share of: the rate that the cell Of, which is the same but flat out, is
 // found to carry.
 type Found struct {
 	Share float64 // of 1

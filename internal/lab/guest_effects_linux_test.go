@@ -36,7 +36,7 @@ func datagrams(flows int) record.Load {
 	return l
 }
 
-// ofRouter is what a command prints in the router, as a shell has it.
+// ofRouter returns what a command prints in the router, as a shell has it.
 func ofRouter(t *testing.T, l *lab.Lab, command string) string {
 	t.Helper()
 	return labtest.Exec(t, l, "router", "sh", "-c", command)

@@ -73,7 +73,7 @@ sysctl:net.core.netdev_max_backlog@router=333  # cat /proc/sys/net/core/netdev_m
 sysctl:net.ipv4.tcp_congestion_control@router=reno
 `
 
-// coreLevels are those that need a second processor.
+// coreLevels lists those that need a second processor.
 const coreLevels = `
 cpus@router=1                              # cat /sys/class/net/wan/queues/rx-0/rps_cpus => 2
 irq_affinity@router=1                      # cat /proc/irq/29/smp_affinity_list => 1

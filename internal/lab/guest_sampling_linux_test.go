@@ -33,7 +33,7 @@ const (
 	emulated = 4
 )
 
-// cost is what sampling takes of a core, by the account of who does it, and by the machine's of the guest
+// cost holds what sampling takes of a core, by the account of who does it, and by the machine's of the guest
 // above one in which nothing goes on.
 type cost struct{ own, machine float64 }
 
@@ -49,8 +49,8 @@ for p in /proc/[0-9]*; do IFS= read -r line <$p/cmdline; case $line in
 n=$((n+ns+($1+$2)*10000000));; esac; done 2>/dev/null
 echo $n`
 
-// samplingCost is what one sample a second takes: by the router's agent with all sources, and by its shell.
-// What the machine has spent is told by taken.
+// samplingCost returns what one sample a second takes: by the router's agent with all sources, and by its
+// shell. What the machine has spent is told by taken.
 func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	taken func() time.Duration) (byAgent, byShell cost) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*length)

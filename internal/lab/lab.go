@@ -70,7 +70,7 @@ type supply struct {
 	// devices names the ports' devices, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 
-	// contact is where the data goes if that is only where the far end is reached itself, and it has other
+	// contact holds where the data goes if that is only where the far end is reached itself, and it has other
 	// addresses.
 	contact netip.Addr
 	// management are the devices by which the nodes themselves are reached, where these are known.

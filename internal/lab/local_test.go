@@ -43,7 +43,7 @@ func wantEmpty(t *testing.T, dir string) {
 	}
 }
 
-// machine is what a test on a real lab may not leave behind, as text: the network devices and mounts of
+// machine returns what a test on a real lab may not leave behind, as text: the network devices and mounts of
 // this namespace, and the processes that descend from this one.
 func machine(t testing.TB) []string {
 	t.Helper()

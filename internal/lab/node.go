@@ -45,7 +45,7 @@ type Node struct {
 	Given   []record.Setting // settings that hold as it is, without node and port
 }
 
-// guard is one that a driver has left on a node; without a name there is none.
+// guard describes one that a driver has left on a node; without a name there is none.
 type guard struct {
 	name string
 	seq  int // in the journal

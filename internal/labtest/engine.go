@@ -48,7 +48,7 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 	return check.OK()
 }
 
-// order is what a node is asked for, after the ends are ready. Only the near one is given flows: it puts
+// order holds what a node is asked for, after the ends are ready. Only the near one is given flows: it puts
 // them on the wire, for both.
 type order struct {
 	Window record.Window `json:"window"`

@@ -19,7 +19,7 @@ type memory struct {
 	node    *nodeState
 }
 
-// nodeState is what all agents of a fake node share: the settings that differ from how it was found.
+// nodeState holds what all agents of a fake node share: the settings that differ from how it was found.
 type nodeState struct {
 	mu       sync.Mutex
 	settings map[string]knob.State

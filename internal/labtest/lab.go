@@ -26,7 +26,7 @@ type Lab struct {
 
 	Probes []probe.Probe // of every node; nil: Probes()
 	Stuck  string        // planted fault: a knob that nodes do not put back
-	// Fragments is how much of its memory for fragments the router uses at each look; then none.
+	// Fragments gives how much of its memory for fragments the router uses at each look; then none.
 	Fragments []float64
 
 	Wire    *Wire            // set by Up

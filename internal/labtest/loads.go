@@ -60,7 +60,8 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 // Progress implements traffic.Conductor.
 func (c *Conductor) Progress(traffic.Progress) {}
 
-// Loads are what every engine is tried with. Rates are modest: the suite judges the accounts, not the speed.
+// Loads returns what every engine is tried with. Rates are modest: the suite judges the accounts, not the
+// speed.
 func Loads() map[string]record.Load {
 	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
 		Opener: "near", Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,

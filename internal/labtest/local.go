@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
-// Time is how long a single step of a test on a real lab may take.
+// Time bounds how long a single step of a test on a real lab may take.
 const Time = 20 * time.Second
 
 // Context ends with the test, and after Time.

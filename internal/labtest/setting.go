@@ -34,7 +34,7 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 	return held.State, nil
 }
 
-// surroundings are what a port forward joins: the near node's addresses and the router's own, on the port
+// surroundings returns what a port forward joins: the near node's addresses and the router's own, on the port
 // that faces the far side.
 func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string) {
 	for ip := 4; ip <= 6; ip += 2 {

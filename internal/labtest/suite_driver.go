@@ -32,9 +32,9 @@ func SettingsOf(text string) (out []record.Setting) {
 	return out
 }
 
-// DriverSuite is what every driver must do with a router's operating system: say what it is, take settings,
-// read them back in canonical form, and be restored to canonical forms that equal those before, each
-// difference named. settings are tried one after the other, each on top of the one before. A driver that
+// DriverSuite tests what every driver must do with a router's operating system: say what it is, take
+// settings, read them back in canonical form, and be restored to canonical forms that equal those before,
+// each difference named. settings are tried one after the other, each on top of the one before. A driver that
 // counts must have the counters of devices, and one that samples must hand over series of them.
 func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), driverTime)

@@ -48,7 +48,7 @@ func (v IP) Headers(udp bool) int {
 	return v.Header() + TCPHeader + TCPTimestamps
 }
 
-// Link is what an Ethernet link adds to an IP packet.
+// Link holds what an Ethernet link adds to an IP packet.
 type Link struct {
 	MTU   int  // largest L3 length; 0 = 1500
 	VLANs int  // tags

@@ -7,7 +7,7 @@ type Layer int
 const (
 	// LayerWire is a line rate: every byte time, preamble and gap included.
 	LayerWire Layer = iota
-	// LayerFrame is what tbf, htb and other queueing disciplines count; see Link.Frame.
+	// LayerFrame holds what tbf, htb and other queueing disciplines count; see Link.Frame.
 	LayerFrame
 	// LayerIP is IP packets with their headers.
 	LayerIP
@@ -20,7 +20,7 @@ type Path struct {
 	Inner  IP // version of the packets that carry the payload; 0 = 4
 }
 
-// Bytes is what an inner IP packet of m bytes costs on the link, counted at a layer: encapsulated,
+// Bytes returns what an inner IP packet of m bytes costs on the link, counted at a layer: encapsulated,
 // fragmented to the link's MTU and framed. It is 0 if the packet cannot cross. In a stream it costs its
 // share, rounded up, of full segments: a sender in a hurry fills them, whatever the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
@@ -48,7 +48,7 @@ func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	return sum
 }
 
-// count is what a layer counts of an IP packet.
+// count returns what a layer counts of an IP packet.
 func (p Path) count(l3 int, at Layer) int {
 	switch at {
 	case LayerFrame:
@@ -71,7 +71,8 @@ func (p Path) MTU() int {
 	return p.Tunnel.FitMTU(p.Link.mtu())
 }
 
-// PacketRate is how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer, carries.
+// PacketRate returns how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer,
+// carries.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

@@ -21,7 +21,7 @@ const (
 	IPIP                            // RFC 2003, RFC 4213 (6in4), RFC 2473
 )
 
-// Suite is what a transform adds: initialisation vector, integrity check value (the HMAC of OpenVPN) and
+// Suite holds what a transform adds: initialisation vector, integrity check value (the HMAC of OpenVPN) and
 // the block that payload and trailer are padded to.
 type Suite struct{ IV, Block, ICV int }
 
@@ -67,7 +67,7 @@ type Part struct {
 	Bytes int    `json:"bytes"`
 }
 
-// Around is what carries an inner packet of m bytes: the parts before it, the outermost first, and those
+// Around returns what carries an inner packet of m bytes: the parts before it, the outermost first, and those
 // after it.
 func (t Tunnel) Around(m int) (before, after []Part) {
 	before = []Part{{fmt.Sprint("IPv", max(V4, t.OuterIP)), t.OuterIP.Header()}}

@@ -181,7 +181,7 @@ func (s *foreignSampler) skip(pid int) bool {
 
 func (s *foreignSampler) Close() error { return nil }
 
-// process is one that the walk has seen. The growths are those since the walk before, not yet booked.
+// process describes one that the walk has seen. The growths are those since the walk before, not yet booked.
 type process struct {
 	pidStat
 	lab               bool

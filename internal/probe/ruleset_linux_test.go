@@ -35,7 +35,7 @@ func does(t *testing.T, input string, commands ...string) {
 	}
 }
 
-// ownersRules are those of a router with rules of many kinds, in the form of OpenWrt's fw4 and by hand.
+// ownersRules lists those of a router with rules of many kinds, in the form of OpenWrt's fw4 and by hand.
 const ownersRules = `
 table inet fw4 {
 	set blk { type ipv4_addr; elements = { 192.0.2.4 }; }
@@ -87,7 +87,7 @@ table ip chokepoint_firewall {
 }
 `
 
-// wantRules are what ownersRules give: statement, what it does, whose packets reach it.
+// wantRules holds what ownersRules give: statement, what it does, whose packets reach it.
 var wantRules = []string{
 	"inet fw4 forward: limit rate over 2 mbytes/second burst 10 kbytes drop [limit drop] forward",
 	"inet fw4 pre: notrack [notrack] prerouting",

@@ -2,7 +2,7 @@ package record
 
 import "slices"
 
-// Experiment is what a plan of doses puts to the test: that one resource holds the traffic back. A factor
+// Experiment holds what a plan of doses puts to the test: that one resource holds the traffic back. A factor
 // takes doses of the resource away, or adds some, between untouched windows.
 type Experiment struct {
 	Run    string `json:"run,omitempty"` // whose finding it is

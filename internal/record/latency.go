@@ -42,7 +42,7 @@ type Hop struct {
 	Silent string   `json:"silent,omitempty"`
 }
 
-// Responsiveness is what requests saw that were made in the window while TCP loaded the path
+// Responsiveness holds what requests saw that were made in the window while TCP loaded the path
 // (draft-ietf-ippm-responsiveness): foreign ones on a connection of their own, loaded ones on a connection
 // that carries the load, behind what is queued there. Times are the process's; -1 = not answered.
 type Responsiveness struct {

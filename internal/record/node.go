@@ -48,7 +48,7 @@ const (
 // DrivenByAgent is the value of NodeFacts.Driven for a node with an agent.
 const DrivenByAgent = "agent"
 
-// NodeFacts are what a node of a run's labs is and can, so that nobody who reads the run need know of what
+// NodeFacts holds what a node of a run's labs is and can, so that nobody who reads the run need know of what
 // kind its lab was.
 type NodeFacts struct {
 	Name string `json:"name"`

@@ -214,7 +214,7 @@ type Trial struct {
 	Idle     *Latency          `json:"idle,omitempty"`
 	Loaded   *Latency          `json:"loaded,omitempty"`
 	Hops     []*Hop            `json:"hops,omitempty"` // of a path between machines
-	// Boots are those of the routers that the run has not booted itself: guests of a lab that stood before.
+	// Boots lists those of the routers that the run has not booted itself: guests of a lab that stood before.
 	// Two boots are two routers.
 	Boots   map[string]string   `json:"boots,omitempty"`
 	Nodes   map[string]NodeData `json:"nodes,omitempty"`
@@ -408,7 +408,7 @@ type EndUsage struct {
 	NUMANodes   []int `json:"numa_nodes,omitempty"` // to which those belong
 	// ThreadCPUs are the cores on which the streams' threads were at the window's end; -1 = unknown.
 	ThreadCPUs []int `json:"thread_cpus,omitempty"`
-	// EdgeLateNs is how late this was read at an edge of the window, at most, and with it what the streams
+	// EdgeLateNs gives how late this was read at an edge of the window, at most, and with it what the streams
 	// of TCP had carried.
 	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
@@ -518,7 +518,7 @@ func (d *Design) Watts() (float64, error) {
 	return w, nil
 }
 
-// ShortFlows is what the end that opens the connections saw of many flows, each on a TCP connection of its
+// ShortFlows holds what the end that opens the connections saw of many flows, each on a TCP connection of its
 // own, or of requests on connections that stay open. What began in the window is counted once: Started =
 // Completed + Failed + Unfinished. Times of a flow run from its intended start.
 type ShortFlows struct {
@@ -555,7 +555,7 @@ type TimeCount struct {
 	Flows  int64 `json:"flows"`
 }
 
-// OneWay is how long packets of the load itself were on their way, in one direction: those that carry the
+// OneWay gives how long packets of the load itself were on their way, in one direction: those that carry the
 // time they were sent. It exists only where one clock tells both times.
 type OneWay struct {
 	Direction string        `json:"direction"`

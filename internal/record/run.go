@@ -61,7 +61,7 @@ type Run struct {
 	Experiments []string  `json:"experiments,omitempty"` // runs that put its findings to the test
 }
 
-// Import is what a node that nothing of the run reached saw by itself while the run went on, added to the
+// Import holds what a node that nothing of the run reached saw by itself while the run went on, added to the
 // run afterwards.
 type Import struct {
 	Node string `json:"node"`

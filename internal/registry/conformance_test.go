@@ -281,7 +281,7 @@ func (c cold) Ready(ctx context.Context) (record.Window, error) {
 	return w, err
 }
 
-// received is what the far node's device counted.
+// received returns what the far node's device counted.
 func received(t *testing.T, l *lab.Lab) (bytes, packets int64) {
 	t.Helper()
 	const bytesField, packetsField = 1, 2 // of /proc/net/dev

@@ -61,7 +61,7 @@ func agentless(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.N
 	return l, n
 }
 
-// drivers are those for what the labs' routers run, which is this machine's system.
+// drivers returns those for what the labs' routers run, which is this machine's system.
 func drivers(t *testing.T) []driver.Driver {
 	return slices.DeleteFunc(driver.All(), func(d driver.Driver) bool {
 		return d.Check(labtest.Context(t), host.Local()).State == check.No

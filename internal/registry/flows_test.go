@@ -80,7 +80,7 @@ func tcpCount(t testing.TB, l *lab.Lab, node, name string) int {
 	return 0
 }
 
-// timeWait is how many connections a node remembers that have ended.
+// timeWait returns how many connections a node remembers that have ended.
 func timeWait(t testing.TB, l *lab.Lab, node string) int {
 	t.Helper()
 	const inTimeWait = "06"

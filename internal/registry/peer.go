@@ -28,7 +28,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// peerSessions is how many things a peer does for its controller at once.
+// peerSessions gives how many things a peer does for its controller at once.
 const peerSessions = 16
 
 // Peer is this machine as the far node of somebody else's lab: it sends and receives traffic, echoes, tells

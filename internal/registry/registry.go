@@ -24,7 +24,7 @@ var congestions = [...]string{"cubic", "reno", "bbr"}
 // LabParts are the controller halves that a lab is made with.
 func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
 
-// Vocabulary is what plans may speak of: the factors of every plan, of the engines and of the knobs, and
+// Vocabulary returns what plans may speak of: the factors of every plan, of the engines and of the knobs, and
 // the metrics.
 func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines(), nil) }
 

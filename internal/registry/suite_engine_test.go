@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// engineSuite is what every engine must do: for one load, account for what it sent, and end soon after it
+// engineSuite tests what every engine must do: for one load, account for what it sent, and end soon after it
 // is told to.
 func engineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	near, far := labtest.Ends(t, l, 0, load.IP)
@@ -138,7 +138,7 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 	}
 }
 
-// proberSuite is what a latency probe must do on an idle path: account for every slot, and report its own
+// proberSuite tests what a latency probe must do on an idle path: account for every slot, and report its own
 // timer's error.
 func proberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 	for ip := 4; ip <= 6; ip += 2 {

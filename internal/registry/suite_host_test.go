@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 )
 
-// hostSuite is what every host must do alike. dir is an existing directory there that the suite may write
+// hostSuite tests what every host must do alike. dir is an existing directory there that the suite may write
 // to and that holds a file "have" with the text "had".
 func hostSuite(t *testing.T, h host.Host, dir string) {
 	t.Run("files", func(t *testing.T) { hostFiles(t, h, dir) })

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// knobSuite is what every knob must do on a real lab, for one setting: parse stably, be applied as it is
+// knobSuite tests what every knob must do on a real lab, for one setting: parse stably, be applied as it is
 // read back, be restored, and be put back by the node itself when the session that holds it is killed.
 // attach returns another controller's view of the same lab.
 func knobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s record.Setting) {

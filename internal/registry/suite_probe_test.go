@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// probeSuite is what every telemetry source must do on a real lab: open and sample on its node, or say why
+// probeSuite tests what every telemetry source must do on a real lab: open and sample on its node, or say why
 // not; fill only columns whose stems it declares; and account for its cost. Whether its counters move is
 // tested beside each source.
 func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {

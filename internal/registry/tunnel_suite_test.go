@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 )
 
-// tunnelSuite is what every kind of tunnel must do on a real lab: come up and go down twice, bear being
+// tunnelSuite tests what every kind of tunnel must do on a real lab: come up and go down twice, bear being
 // taken down twice, leave no device, route or process, and count what it carries.
 func tunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 	const slot, mtu = 3, 1380
@@ -71,7 +71,7 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 	}
 }
 
-// residue is what a tunnel may leave in a lab: devices, routes and processes.
+// residue returns what a tunnel may leave in a lab: devices, routes and processes.
 func residue(t *testing.T, l *lab.Lab) []string {
 	t.Helper()
 	var out []string

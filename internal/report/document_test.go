@@ -67,7 +67,7 @@ func quickCells() []cellPlan {
 	}
 }
 
-// sampleFactors are those of the samples' cells.
+// sampleFactors returns those of the samples' cells.
 func sampleFactors() *factor.Catalogue {
 	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{
 		Shapes:      []factor.Shape{{Name: "forward"}, {Name: "direct"}},

@@ -41,7 +41,7 @@ func wantPutBack(t *testing.T, r *fakeCampaign) {
 	}
 }
 
-// story is what happened, a line each: events, and what reached the router and the engine.
+// story returns what happened, a line each: events, and what reached the router and the engine.
 func story(r *fakeCampaign) string {
 	var b strings.Builder
 	for _, e := range r.Events("lab", "trial-started", "phase", "note", "step", "trial-ended") {

@@ -28,7 +28,7 @@ func some(n, seconds int, loss float64) []Trial {
 	return out
 }
 
-// exampleTrials are those known at a point, from 1 to 6.
+// exampleTrials returns those known at a point, from 1 to 6.
 func exampleTrials(point int) []Trial {
 	var out []Trial
 	for _, added := range [][]Trial{

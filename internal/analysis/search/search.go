@@ -108,7 +108,7 @@ func lostConnections(t *record.Trial) float64 {
 	return lost
 }
 
-// addedP99 is what the load adds to the median round trip of the idle path in the 99th percentile, where
+// addedP99 returns what the load adds to the median round trip of the idle path in the 99th percentile, where
 // the probes carry it.
 func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {

@@ -20,7 +20,7 @@ var budget = Budget{AddedDelayNs: 50e6, LossRatio: .01}
 // model is a router as a function of its settings: rate in bit/s, p99 in ns, and whether trials fail.
 type model func(cell factor.Cell) (rate, p99 float64, fails bool)
 
-// document is what six blocks of a round would give, with noise of 1 % and drift that blocks share.
+// document returns what six blocks of a round would give, with noise of 1 % and drift that blocks share.
 func document(m model, arms []Arm, rng *rand.Rand) *analysis.Document {
 	d := &analysis.Document{}
 	index := map[string]int{}

@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Parts is what a node can do: the node halves of the registry.
+// Parts holds what a node can do: the node halves of the registry.
 type Parts struct {
 	Knobs    []knob.Knob
 	Handlers map[string]host.Handler // served in the agent itself
@@ -41,7 +41,8 @@ const (
 	GuardRole   = "agent-guard"
 )
 
-// Arguments are those with which the program is started in a role, with a permission to set kernel settings.
+// Arguments returns those with which the program is started in a role, with a permission to set kernel
+// settings.
 func Arguments(role string, sysctls knob.Permission) []string {
 	if sysctls == "" {
 		return []string{role}
@@ -49,7 +50,7 @@ func Arguments(role string, sysctls knob.Permission) []string {
 	return []string{role, string(sysctls)}
 }
 
-// Started is what Arguments returned, read again; role is "" where args name none. Nobody is permitted
+// Started returns what Arguments returned, read again; role is "" where args name none. Nobody is permitted
 // everything by them: that is for a guest's agent.
 func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	roles := []string{Role, ChildRole, LineRole, MachineRole, GuardRole}
@@ -67,11 +68,11 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	return args[0], sysctls, nil
 }
 
-// Silence is how long the agent of a machine of its own may hear nothing before it undoes what it did and
+// Silence bounds how long the agent of a machine of its own may hear nothing before it undoes what it did and
 // leaves: so long at most a change outlives the contact.
 const Silence = 45 * time.Second
 
-// unread is how long what it said may wait to be taken.
+// unread bounds how long what it said may wait to be taken.
 const unread = 30 * time.Second
 
 // Main serves the parts on a connection until it ends. The child role serves isolated verbs itself; the

@@ -27,7 +27,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 )
 
-// dial is what a setting of a test is: a text that remembers what was done.
+// dial holds what a setting of a test is: a text that remembers what was done.
 type dial struct {
 	mu    sync.Mutex
 	state knob.State

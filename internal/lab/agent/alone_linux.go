@@ -28,11 +28,11 @@ import (
 // keep others off.
 const aloneName = "@chokepoint-agent-machine-"
 
-// guardFolders are where a driver's guard may have its folder.
+// guardFolders holds where a driver's guard may have its folder.
 const guardFolders = "/run /tmp /dev/shm /var/tmp"
 
-// aloneWait is how long another one is waited for: the agent of a controller that was killed undoes what it
-// did, and leaves.
+// aloneWait gives how long another one is waited for: the agent of a controller that was killed undoes what
+// it did, and leaves.
 const aloneWait = 3 * time.Second
 
 // alone takes a machine for one controller that sets something there, until this process ends.

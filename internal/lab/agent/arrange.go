@@ -21,7 +21,7 @@ import (
 // session, and ends with the node.
 const VerbArrange = "lab/arrange"
 
-// Layout is what one node of a lab must look like: plain data.
+// Layout holds what one node of a lab must look like: plain data.
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
@@ -35,7 +35,7 @@ type Layout struct {
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
-// Arranged is what a node then was found to be: the processors that serve each port's interrupts, if any.
+// Arranged holds what a node then was found to be: the processors that serve each port's interrupts, if any.
 type Arranged struct {
 	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
@@ -153,7 +153,7 @@ func rename(ctx context.Context, names map[string]string) error {
 	return nil
 }
 
-// deviceTime is how long a driver may take to find its device after its module was loaded.
+// deviceTime bounds how long a driver may take to find its device after its module was loaded.
 const deviceTime = 2 * time.Second
 
 func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {

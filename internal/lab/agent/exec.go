@@ -18,7 +18,7 @@ type Exec struct {
 	Args []string `json:"args"`
 }
 
-// ExecOutput is what the node says: parts of the output, and at the end how the command ended.
+// ExecOutput holds what the node says: parts of the output, and at the end how the command ended.
 type ExecOutput struct {
 	Out  []byte `json:"out,omitempty"`
 	Err  []byte `json:"err,omitempty"`

@@ -61,7 +61,7 @@ func machineOf() string {
 	return boot + " " + space
 }
 
-// BootIDFile is where Linux tells one boot of a kernel from any other.
+// BootIDFile holds where Linux tells one boot of a kernel from any other.
 const BootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // BootID names this boot of the machine's kernel, "" where that is not known.

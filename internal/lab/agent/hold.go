@@ -15,7 +15,7 @@ import (
 // of them when its agent is gone, however that came.
 const VerbHold = "path/hold"
 
-// Hold is what is to be held. What the machine has already is left alone, then and afterwards.
+// Hold holds what is to be held. What the machine has already is left alone, then and afterwards.
 type Hold struct {
 	Addresses []PortAddress `json:"addresses,omitempty"`
 	Routes    []Route       `json:"routes,omitempty"`

@@ -107,7 +107,7 @@ func parts(p *agent.Parts) agent.Parts {
 	return *p
 }
 
-// look is what a layout decides, as text.
+// look returns what a layout decides, as text.
 func look() []string {
 	name, _ := os.Hostname()
 	out := []string{"node " + name}

@@ -11,7 +11,8 @@ import (
 
 func setHostname(name string) error { return unix.Sethostname([]byte(name)) }
 
-// guestInit is how a guest's first process, our parent, is told to power off; another must not be signalled.
+// guestInit returns how a guest's first process, our parent, is told to power off; another must not be
+// signalled.
 func guestInit() (tell func() error, err error) {
 	if os.Getppid() != 1 {
 		return nil, fmt.Errorf("power off: %w: not started by a guest's first process", host.ErrUnsupported)

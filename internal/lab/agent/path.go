@@ -221,7 +221,7 @@ const (
 	wait     = 100 * time.Millisecond
 )
 
-// headers are how much of a packet is no payload.
+// headers returns how much of a packet is no payload.
 func (r Reach) headers() int {
 	if r.To.Is6() {
 		return 40 + 8
@@ -300,7 +300,7 @@ type FindRoute struct {
 	Tag  string     `json:"tag"` // see EchoAt
 }
 
-// FoundRoute is what a node found: how many routers forward a datagram, known only if one came back, and
+// FoundRoute holds what a node found: how many routers forward a datagram, known only if one came back, and
 // who they are, the nearest first. A router that does not name itself is the zero address.
 type FoundRoute struct {
 	Reached bool         `json:"reached"`

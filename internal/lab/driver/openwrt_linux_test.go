@@ -156,7 +156,7 @@ func (h shelled) WriteFile(ctx context.Context, path string, data []byte) error 
 	return host.WriteByCommand(ctx, h, path, data)
 }
 
-// says is what a script of the router prints.
+// says returns what a script of the router prints.
 func says(t *testing.T, h host.Host, script string) string {
 	t.Helper()
 	out, err := host.Run(labtest.Context(t), h, host.Command{Path: "sh", Args: []string{"-c", script}})

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// Cookies are what a listener on UDP has an opener return before it sends more than it was sent: whoever
+// Cookies hold what a listener on UDP has an opener return before it sends more than it was sent: whoever
 // writes a false source address never sees them. They are made of that address and a secret of the
 // listener's, so that nothing is kept of those who never return one (RFC 4987 §3.6 does so for TCP).
 type Cookies struct{ key [sha256.Size]byte }

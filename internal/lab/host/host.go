@@ -37,7 +37,7 @@ type Process interface {
 	Kill() error
 }
 
-// Usage is what a process cost, from wait4(2).
+// Usage holds what a process cost, from wait4(2).
 type Usage struct {
 	UserNs   int64 `json:"user_ns"`
 	SystemNs int64 `json:"system_ns"`
@@ -83,13 +83,14 @@ type Session interface {
 	Close() error
 }
 
-// SecretSession is what a Session also implements when it can carry secrets: only the frame codec reads them.
+// SecretSession holds what a Session also implements when it can carry secrets: only the frame codec reads
+// them.
 type SecretSession interface {
 	SendSecret(s Secret) error
 	RecvSecret() (Secret, error)
 }
 
-// ErrAbandoned is what a node's Recv returns when the controller is gone.
+// ErrAbandoned reports to a node's Recv that the controller is gone.
 var ErrAbandoned = errors.New("session abandoned by the controller")
 
 // Quiet drops the errors of a node's session by which it is meant to end.

@@ -14,7 +14,7 @@ import (
 // frame, and say hello with the time at which they began: a hello of another than before ends the sessions
 // of the one before.
 
-// helloAgain is how long a controller waits for the answer to its hello.
+// helloAgain gives how long a controller waits for the answer to its hello.
 const helloAgain = 250 * time.Millisecond
 
 // ConnectLine is Connect over a line. It waits until an agent has answered, which may still be booting, for

@@ -94,8 +94,8 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// drainTime is how long the output of a killed process can still be read. Another process may hold the pipe
-// open, such as the ssh that carries the sessions of others.
+// drainTime bounds how long the output of a killed process can still be read. Another process may hold the
+// pipe open, such as the ssh that carries the sessions of others.
 const drainTime = time.Second
 
 // endReading ends the reading of a killed process' output.
@@ -124,7 +124,7 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// maxOutput is what Run reads of a command's output at most, in bytes.
+// maxOutput bounds the bytes that Run reads of a command's output.
 const maxOutput = 64 << 20
 
 // bounded reads a process' output, and ends a process that prints more than that.
@@ -137,7 +137,7 @@ func bounded(p Process, r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// keptErrors is how much of a command's standard error Run keeps: its end.
+// keptErrors gives how much of a command's standard error Run keeps: its end.
 const keptErrors = 4 << 10
 
 // drained reads a process' standard error, of which it keeps the end, and ends a process that prints more

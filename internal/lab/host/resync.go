@@ -19,7 +19,7 @@ type resync struct {
 	err   error
 }
 
-// readAhead is how much is asked of the line at once.
+// readAhead gives how much is asked of the line at once.
 const readAhead = 64 << 10
 
 func (r *resync) Read(p []byte) (int, error) {

@@ -77,7 +77,7 @@ type server struct {
 	open     int // handlers that run, or have their end to tell
 }
 
-// maxSessions is what one controller may have open; ours have some dozens.
+// maxSessions bounds the sessions that one controller may have open; ours have some dozens.
 const maxSessions = 1024
 
 func (s *server) read(ctx context.Context) error {

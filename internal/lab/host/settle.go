@@ -17,7 +17,7 @@ func Settle() {
 	resetLimits()
 }
 
-// usualPath is where programs are looked for if no place is left.
+// usualPath holds where programs are looked for if no place is left.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // absolute is a search path without what depends on the directory that a user happens to be in.

@@ -104,7 +104,7 @@ func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 // HangUp ends the process' standard input, and nothing else.
 func (c *Child) HangUp() error { return c.in.Close() }
 
-// patience is how long a process may take to undo what it did.
+// patience bounds how long a process may take to undo what it did.
 const patience = 5 * time.Second
 
 // Close hangs up and waits for the process to leave; one that does not leave is killed, which is an error.

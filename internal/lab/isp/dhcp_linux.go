@@ -20,7 +20,7 @@ import (
 // leaseTime is so long that no trial sees a renewal of it.
 const leaseTime = 12 * time.Hour
 
-// maxLeases is how many subscribers get an address.
+// maxLeases bounds the subscribers that get an address.
 const maxLeases = 64
 
 // leases gives each hardware address the first address of the network that is free.

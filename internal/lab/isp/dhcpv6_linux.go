@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// maxDUID is how long a subscriber's identifier may be (RFC 8415 §11.1).
+// maxDUID bounds the length of a subscriber's identifier (RFC 8415 §11.1).
 const maxDUID = 130
 
 // delegation is the n-th network, from 1, of those that subscribers are delegated out of a block.
@@ -35,7 +35,7 @@ type bindings struct {
 	of          map[string]int // by the subscriber's DUID; by "" for the only one, whichever it has
 }
 
-// bindings are those of a link of the provider's, which has a DUID by its port (RFC 8415 §11.4).
+// bindings returns those of a link of the provider's, which has a DUID by its port (RFC 8415 §11.4).
 func (p *provider) bindings(port net.HardwareAddr, link netip.Prefix) *bindings {
 	return &bindings{block: p.IPv6, link: link, of: map[string]int{},
 		own: &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: port}}
@@ -54,7 +54,7 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	return addr, network, ok
 }
 
-// grant is what becomes of a subscriber by an answer: invalid are those of which there is no word.
+// grant holds what becomes of a subscriber by an answer: invalid are those of which there is no word.
 type grant struct {
 	addr     netip.Addr
 	network  netip.Prefix

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Event is what a provider tells while it serves; the first one, without a text, says that it does.
+// Event holds what a provider tells while it serves; the first one, without a text, says that it does.
 type Event struct {
 	Text string `json:"text,omitempty"`
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine
+// pppOptions lists those of every session: nothing is compressed, as by providers, and nothing of the machine
 // is changed but the session's device.
 var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// mostWords is how many lines are kept of what a daemon says, the first and the last.
+// mostWords gives how many lines are kept of what a daemon says, the first and the last.
 const mostWords = 4
 
 // start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last

@@ -34,7 +34,7 @@ const (
 	etherDiscovery = 0x8863
 	etherHead      = 14
 	pppoeHead      = 6
-	// pppoeBytes is what a session takes of a frame's payload: its head, and the PPP protocol.
+	// pppoeBytes holds what a session takes of a frame's payload: its head, and the PPP protocol.
 	pppoeBytes = pppoeHead + 2
 )
 
@@ -122,7 +122,7 @@ type subscriber struct {
 	end     func()
 }
 
-// maxSubscribers is how many sessions there may be: a port has one router on it, or a few.
+// maxSubscribers bounds the sessions: a port has one router on it, or a few.
 const maxSubscribers = 8
 
 // usualPayload is a session's without RFC 4638.

@@ -124,7 +124,7 @@ func receivePassword(s host.Session) (out []byte, err error) {
 	return out, err
 }
 
-// provider is one that serves.
+// provider serves one port.
 type provider struct {
 	knob.Access
 	own      netip.Prefix
@@ -159,7 +159,7 @@ func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// joinTime is how long it may take to be given an address, by an emulated provider too.
+// joinTime bounds how long it may take to be given an address, by an emulated provider too.
 const joinTime = 30 * time.Second
 
 // join is the subscriber's half.

@@ -61,7 +61,7 @@ type Entry struct {
 	Before string          `json:"before,omitempty"` // canonical state to apply again
 	After  string          `json:"after,omitempty"`
 	Guard  string          `json:"guard,omitempty"` // its name there
-	// Machines are those of a lab of real ones.
+	// Machines lists those of a lab of real ones.
 	Machines *record.Machines `json:"machines,omitempty"`
 }
 

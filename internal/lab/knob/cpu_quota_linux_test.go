@@ -169,7 +169,7 @@ func cgroupsOf(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// threadTime is what both threads have run, from their schedstat.
+// threadTime returns what both threads have run, from their schedstat.
 func threadTime(t *testing.T, dir string) time.Duration {
 	var sum int64
 	for _, d := range threads(t, dir) {

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// passed is how many bytes leave the router towards the server while the client sends 1000-byte datagrams at
-// 40 Mbit/s for half a second, which is 2.5 MB, and how long that took.
+// passed returns how many bytes leave the router towards the server while the client sends 1000-byte
+// datagrams at 40 Mbit/s for half a second, which is 2.5 MB, and how long that took.
 func passed(t *testing.T, r route) (bytes float64, took time.Duration) {
 	t.Helper()
 	var out net.Conn

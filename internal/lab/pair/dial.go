@@ -59,7 +59,7 @@ func (r refusal) Error() string {
 
 func (r refusal) Is(target error) bool { return target == ErrBusy && r.verdict == busy }
 
-// hints are what to do about a peer's refusal.
+// hints holds what to do about a peer's refusal.
 var hints = map[verdict]string{
 	wrongCode:    "type the code that chokepoint peer shows there; it is another one each time",
 	busy:         "wait until that run is over",
@@ -110,7 +110,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 	return visit(c, raw, code)
 }
 
-// visit is what both ends have once both have proved.
+// visit returns what both ends have once both have proved.
 func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	key, err := proof(code, c, data)
 	if err != nil {

@@ -56,7 +56,7 @@ const (
 	otherVersion
 )
 
-// proof is what a role proves the code by on one connection.
+// proof returns what a role proves the code by on one connection.
 func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	state := c.ConnectionState()
 	bound, err := state.ExportKeyingMaterial(binding, nil, sha256.Size)
@@ -74,7 +74,7 @@ func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	return sum, err
 }
 
-// hello is what a controller says first.
+// hello holds what a controller says first.
 type hello struct {
 	version byte
 	proof   []byte
@@ -92,7 +92,7 @@ func parseHello(b []byte) (hello, error) {
 	return hello{b[len(magic)], bytes.Clone(b[len(magic)+1:])}, nil
 }
 
-// answer is what the peer says to it.
+// answer holds what the peer says to it.
 type answer struct {
 	verdict verdict
 	proof   []byte // of an accepting peer
@@ -142,8 +142,8 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Silence is how long either end may say nothing before the other takes it for dead: whoever has nothing to
-// say speaks all the same, see host.KeepAlive.
+// Silence bounds how long either end may say nothing before the other takes it for dead: whoever has nothing
+// to say speaks all the same, see host.KeepAlive.
 const Silence = 45 * time.Second
 
 const unread = 30 * time.Second // how long what was said may wait to be taken

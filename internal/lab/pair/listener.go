@@ -41,8 +41,8 @@ type pending struct {
 	drop   context.CancelCauseFunc // ends it
 }
 
-// prefixOf is what one machine or site has at least: an address, or 64 bits of IPv6, in which each machine
-// has as many addresses as it likes (RFC 4291 §2.5.4).
+// prefixOf returns what one machine or site has at least: an address, or 64 bits of IPv6, in which each
+// machine has as many addresses as it likes (RFC 4291 §2.5.4).
 func prefixOf(a netip.Addr) netip.Prefix {
 	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // of the zero address, of tests' pipes: the zero prefix
 	return prefix

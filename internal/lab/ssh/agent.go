@@ -57,7 +57,7 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w: there is no agent for %s", host.ErrUnsupported, c.Arch)
 }
 
-// places are where the agent may be put: first what is in memory, which a router has more of.
+// places holds where the agent may be put: first what is in memory, which a router has more of.
 const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 
 // StartAgent puts a program there and starts it as an agent in a role, with the role's arguments, as root if

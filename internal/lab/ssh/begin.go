@@ -22,7 +22,7 @@ func (c *Connection) marked(line string) string {
 	return "echo; echo " + begins + "; " + line
 }
 
-// own is what a command printed, without what the login shell did.
+// own returns what a command printed, without what the login shell did.
 func (c *Connection) own(r io.Reader) io.Reader {
 	if !c.prints {
 		return r

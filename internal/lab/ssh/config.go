@@ -53,7 +53,7 @@ func ConfigCommands(file string) ([]string, error) {
 	return commands, err
 }
 
-// maxIncluded is how deep configurations may include others, as in ssh (readconf.c, READCONF_MAX_DEPTH).
+// maxIncluded bounds how deep configurations may include others, as in ssh (readconf.c, READCONF_MAX_DEPTH).
 const maxIncluded = 16
 
 // included is a configuration with what it includes behind it.

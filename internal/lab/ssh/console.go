@@ -18,7 +18,7 @@ import (
 // RouterOS is the System of a machine whose sessions run commands of RouterOS' console, in place of a shell.
 const RouterOS = "RouterOS"
 
-// unknownCommand is how that console answers to a command that it does not have.
+// unknownCommand gives how that console answers to a command that it does not have.
 var unknownCommand = regexp.MustCompile(
 	`(bad command name|expected (command name|end of command)|syntax error).*\(line \d+ column \d+\)`)
 

@@ -77,7 +77,7 @@ func Parse(text string) (d Destination, err error) {
 	return d, nil
 }
 
-// wordLike is what users and hosts are made of.
+// wordLike returns what users and hosts are made of.
 func wordLike(text string) bool {
 	return text != "" && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -110,13 +110,13 @@ type Options struct {
 	AcceptNew bool   // the host key of a machine that is not known is taken and remembered
 }
 
-// Facts are what a machine says of itself, and of the connection.
+// Facts holds what a machine says of itself, and of the connection.
 type Facts struct {
 	System string // as uname -s: "Linux", "FreeBSD", "Darwin"; or RouterOS
 	Arch   string // as uname -m, or RouterOS' architecture-name
 	Root   bool   // the user is root
 	Sudo   bool   // or becomes it without a question
-	// Local is where the machine was reached, Remote from where; not valid where its sshd does not say.
+	// Local holds where the machine was reached, Remote from where; not valid where its sshd does not say.
 	Local, Remote netip.Addr
 }
 
@@ -146,7 +146,7 @@ echo "connection $SSH_CONNECTION"; echo chokepoint-ready
 exec cat >/dev/null
 `
 
-// dialTime is how long a machine may take from the first packet to its answers.
+// dialTime bounds how long a machine may take from the first packet to its answers.
 const dialTime = time.Minute
 
 // Dial connects. It asks nothing of the user: what it would have to ask is an error that says what to do.
@@ -364,12 +364,12 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 // logFile is the pipe with a name that ssh's own log goes to.
 func (c *Connection) logFile() string { return filepath.Join(c.options.Dir, c.options.Name+".log") }
 
-// maxSocket is how long a socket's path may be: systems have room for 104 bytes or more (unix(4), unix(7)),
-// of which ssh takes 18 while it makes one.
+// maxSocket bounds how long a socket's path may be: systems have room for 104 bytes or more (unix(4),
+// unix(7)), of which ssh takes 18 while it makes one.
 const maxSocket = 104 - 18
 
-// args are those of ssh, and where it runs: here, "", where relative paths of the user's configuration are
-// from; but beside a socket whose path is too long, or would be expanded.
+// args returns those of ssh, and where it runs: here, "", where relative paths of the user's configuration
+// are from; but beside a socket whose path is too long, or would be expanded.
 func (c *Connection) args(how, command string) (args []string, dir string) {
 	keys := "yes"
 	if c.options.AcceptNew {
@@ -398,7 +398,7 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way is how a user would connect, too: options, with a configuration, and last the destination.
+// way returns how a user would connect, too: options, with a configuration, and last the destination.
 func (c *Connection) way(config string) (words []string) {
 	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {

@@ -107,7 +107,7 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	return nil
 }
 
-// set is what an end gives the kernel, of two associations.
+// set returns what an end gives the kernel, of two associations.
 func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
 	set := kernel.ESP{ID: uint32(r.Port), Cipher: k.cipher, Local: r.Outer, Remote: c.Endpoint.Addr(),
 		Out: there, In: back}

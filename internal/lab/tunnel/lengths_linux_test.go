@@ -31,7 +31,7 @@ type lengthsRequest struct {
 	Awaited  []int      // what of each is looked for outside
 }
 
-// copies is how many datagrams of each size are sent: what a tunnel sends for itself is told from them by
+// copies gives how many datagrams of each size are sent: what a tunnel sends for itself is told from them by
 // their number.
 const copies = 3
 

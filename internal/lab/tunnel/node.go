@@ -74,7 +74,7 @@ type status struct {
 	Counted         string `json:"counted,omitempty"`
 }
 
-// nodeHalf is what a kind of tunnel does on a node: it says whether it could, and makes one end.
+// nodeHalf holds what a kind of tunnel does on a node: it says whether it could, and makes one end.
 type nodeHalf interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
@@ -219,7 +219,7 @@ func address(r request) error {
 	return nil
 }
 
-// deviceStatus is what the kernel counts of a tunnel's device, without a handshake.
+// deviceStatus returns what the kernel counts of a tunnel's device, without a handshake.
 func deviceStatus(dev string) (status, error) {
 	c, err := kernel.Counters(dev)
 	if err != nil {

@@ -154,7 +154,7 @@ type testNode struct {
 	kill   func()
 }
 
-// talk is what a process says, readable while it talks.
+// talk holds what a process says, readable while it talks.
 type talk struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -26,7 +26,7 @@ const (
 
 const nameOpenVPN = "openvpn" // begins the names of the kinds
 
-// openVPNTime is how long a started end may take to connect: for a TLS handshake on an emulated machine.
+// openVPNTime bounds how long a started end may take to connect: for a TLS handshake on an emulated machine.
 const openVPNTime = 20 * time.Second
 
 // OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace: its data-channel
@@ -106,7 +106,7 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize is what tls-crypt takes: two keys of 64 bytes, two for HMAC; it uses their first halves.
+// controlKeySize holds what tls-crypt takes: two keys of 64 bytes, two for HMAC; it uses their first halves.
 const controlKeySize = 256
 
 // controlKey spells the key that seals the control channel, from what both ends share.
@@ -126,7 +126,7 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 
 const configSize = 4096 // the room for a configuration: that of the smallest pipe
 
-// configuration is what openvpn reads from its standard input. The caller overwrites it.
+// configuration returns what openvpn reads from its standard input. The caller overwrites it.
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
 	b := make([]byte, 0, configSize)
 	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }

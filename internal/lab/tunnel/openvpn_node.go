@@ -161,7 +161,7 @@ func (p *openVPNProcess) hear(line string) {
 // say is called by one at a time: by start, then by what hears. A program that is gone has hung up.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
-// now is what is known of the tunnel.
+// now returns what is known of the tunnel.
 func (p *openVPNProcess) now() management {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +228,7 @@ func (p *openVPNProcess) end() error {
 	return err
 }
 
-// sbins are where openvpn is, and where an ordinary user does not look.
+// sbins holds where openvpn is, and where an ordinary user does not look.
 var sbins = [...]string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
 
 // findOpenVPN returns the path of the program.
@@ -287,16 +287,18 @@ func judgeVersion(text string) check.Answer {
 	return check.OK()
 }
 
-// acceptTime is how long openvpn may take to speak to us: a busy emulated machine needs seconds to start it.
+// acceptTime bounds how long openvpn may take to speak to us: a busy emulated machine needs seconds to start
+// it.
 const acceptTime = 15 * time.Second
 
-// controlSocket is what openvpn connects to, by a name that only it has: the file is gone before it starts.
+// controlSocket holds what openvpn connects to, by a name that only it has: the file is gone before it
+// starts.
 type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath is where openvpn finds the socket: its first descriptor beyond the usual three.
+// managementPath holds where openvpn finds the socket: its first descriptor beyond the usual three.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {
@@ -346,7 +348,7 @@ func listenControl() (*controlSocket, error) {
 	return &controlSocket{l, name}, nil
 }
 
-// management is what openvpn has said there: hear takes a line, and gives what to answer, "" = nothing.
+// management holds what openvpn has said there: hear takes a line, and gives what to answer, "" = nothing.
 type management struct {
 	server  bool
 	allowed []netip.Prefix // what lies behind the server's client
@@ -363,7 +365,7 @@ const opening = "state on\nlog on\nhold release\n" // what is said first: what w
 // connected reports whether the data channel stands.
 func (t *management) connected() bool { return t.ready && t.cipher != "" }
 
-// words are what openvpn said last that may explain a failure.
+// words returns what openvpn said last that may explain a failure.
 func (t *management) words() string {
 	if t.complaint == "" {
 		return ""

@@ -16,13 +16,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
-// proof is how long a first packet may take in each direction: WireGuard repeats a lost initiation after 5
-// s (REKEY_TIMEOUT), so one may be lost.
+// proof bounds how long a first packet may take in each direction: WireGuard repeats a lost initiation after
+// 5 s (REKEY_TIMEOUT), so one may be lost.
 const proof = 8 * time.Second
 const pollEvery = 5 * time.Millisecond // how often the proof is asked for
 const answerTime = 5 * time.Second     // how long a node may take for an answer, and to undo
 const presharedSize = 32               // the length in bytes of what both ends share
-// killTime is how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
+// killTime gives how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
 // agentlessTime is answerTime of an end that no agent holds: each answer takes a slow router several
@@ -41,7 +41,7 @@ type end struct {
 	hung    bool   // it gave no answer in time
 }
 
-// patience is how long the end may take for an answer.
+// patience returns how long the end may take for an answer.
 func (e *end) patience() time.Duration {
 	if e.Agentless {
 		return agentlessTime
@@ -72,7 +72,7 @@ type traits struct {
 	remark  string // to a yes
 	// serverFirst: the far end listens, and must do so before the near one connects.
 	serverFirst bool
-	// connectTime is how long an end may take to connect; 0 = answerTime.
+	// connectTime bounds how long an end may take to connect; 0 = answerTime.
 	connectTime time.Duration
 }
 
@@ -129,7 +129,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	return p, nil
 }
 
-// fitMTU is what a kind of tunnel has room for on an Ethernet underlay of 1500 bytes.
+// fitMTU returns what a kind of tunnel has room for on an Ethernet underlay of 1500 bytes.
 func fitMTU(kind string, outer6 bool) int {
 	t, _ := overhead.Named(kind)
 	if t.OuterIP = overhead.V4; outer6 {
@@ -233,7 +233,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	return nil
 }
 
-// connection is what an end is told of the other.
+// connection returns what an end is told of the other.
 func (p *path) connection(e, peer *end) connect {
 	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
 	for _, in := range peer.Inner {

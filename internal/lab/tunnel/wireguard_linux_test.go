@@ -313,7 +313,7 @@ func TestTunnelKeepsItsSecrets(t *testing.T) {
 	}
 }
 
-// forms are how bytes could be written.
+// forms returns how bytes could be written.
 func forms(b []byte) []string {
 	return []string{
 		string(b), hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),

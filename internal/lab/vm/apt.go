@@ -291,7 +291,7 @@ func parseURIs(out string) map[string]string {
 	return sums
 }
 
-// lentDirs are those of fetch.
+// lentDirs lists those of fetch.
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
 // fetch has apt-get take something from the network into one of its directories. As root it leaves that to a

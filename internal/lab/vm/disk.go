@@ -65,7 +65,7 @@ func ParseLogin(text string) (Login, error) {
 	return Login{Method: method, User: user}, nil
 }
 
-// String is what ParseLogin reads.
+// String returns a text that ParseLogin reads.
 func (l Login) String() string { return l.Method + ":" + l.User }
 
 // AgentDisk is the serial number of the read-only disk that holds the agent's program.
@@ -249,7 +249,7 @@ func (d *Disk) Identify() error {
 // String names the image for a reader.
 func (d Disk) String() string { return filepath.Base(d.File) + " " + d.Sum }
 
-// firmwares are where distributions put a UEFI firmware that is one file.
+// firmwares holds where distributions put a UEFI firmware that is one file.
 var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd",
 	"/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
 

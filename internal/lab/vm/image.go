@@ -23,7 +23,7 @@ import (
 
 const imageFormat = 1 // changes when the same inputs make another image
 
-// Image is what QEMU boots.
+// Image describes the files that QEMU boots.
 type Image struct {
 	Arch     string   `json:"arch"`
 	Release  string   `json:"release"`            // of the kernel; "" if it has no modules
@@ -124,7 +124,7 @@ func (r Recipe) checkFiles() error {
 	return checkProgram(r.Program, r.Arch)
 }
 
-// inputs is what the base is made from.
+// inputs holds what the base is made from.
 type inputs struct {
 	Packages []aptItem `json:"packages"` // with the kernel's, unless it is the user's own
 	tree     string    // hash over the user's own kernel and modules

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved is what was found out about the distribution's packages, not to be asked again within a day.
+// resolved holds what was found out about the distribution's packages, not to be asked again within a day.
 type resolved struct {
 	Request string    `json:"request"` // hash over sources and wishes
 	Until   time.Time `json:"until"`

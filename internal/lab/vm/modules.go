@@ -30,7 +30,7 @@ type module struct {
 	modinfo
 }
 
-// place is where the image has it, uncompressed.
+// place returns where the image has it, uncompressed.
 func (m *module) place() string {
 	base, _, _ := strings.Cut(path.Base(m.path), ".ko")
 	return path.Join(path.Dir(m.path), base+".ko")
@@ -166,7 +166,7 @@ func releaseOf(chosen map[string]*module) (string, error) {
 	return release, nil
 }
 
-// modinfo is what a kernel module says of itself, in its section .modinfo.
+// modinfo holds what a kernel module says of itself, in its section .modinfo.
 type modinfo struct {
 	depends []string // modules whose symbols it uses
 	soft    []string // modules that it works better with, loaded before or after

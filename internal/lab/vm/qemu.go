@@ -36,7 +36,7 @@ type Guest struct {
 // NewGuest is a guest of an image.
 func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
 
-// board is how QEMU is told to make a machine of an architecture. CPU models are the ones that are
+// board gives how QEMU is told to make a machine of an architecture. CPU models are the ones that are
 // quickest under emulation: vector instructions cost more there than they save.
 type board struct {
 	program string
@@ -74,7 +74,7 @@ func (g Guest) Program() string { return boards[g.Image.Arch].program }
 // a minute, and the guest hangs, at times with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
-// MaxCPUs is how many vCPUs a guest of an architecture can have, 0 = any.
+// MaxCPUs returns how many vCPUs a guest of an architecture can have, 0 = any.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
 // HardwareAddr is the locally administered address of the i-th port of the n-th guest of a lab.
@@ -128,7 +128,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// VCPUs is how many the guest has: two with KVM, and one where several do not bear emulation.
+// VCPUs returns how many the guest has: two with KVM, and one where several do not bear emulation.
 func (g Guest) VCPUs() int {
 	b := boards[g.Image.Arch]
 	switch {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// program is what the image has for a human, and openssl, openvpn, pppd and softflowd, which chokepoint
+// program holds what the image has for a human, and openssl, openvpn, pppd and softflowd, which chokepoint
 // itself starts.
 type program struct {
 	Packages []string // the first that the distribution has

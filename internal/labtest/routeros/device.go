@@ -26,7 +26,8 @@ type Device struct {
 	Broken string        // what a session's command with this in it fails at
 	Stuck  string        // the same of the scheduler's commands
 	Each   time.Duration // of its own time that passes with each command
-	// Counters are those of a device as /interface/print stats calls them; nil: they count up by themselves.
+	// Counters lists those of a device as /interface/print stats calls them; nil: they count up by
+	// themselves.
 	Counters func(device string) map[string]uint64
 	// Changed hears of a row of a menu that is added or, gone, removed, and Pinged of an address; what a peer
 	// of a public key has moved is what Moved says, as its print calls it. None need be there.
@@ -40,7 +41,7 @@ type Device struct {
 	moved  uint64 // what its ports count up
 }
 
-// parameters are those of the menus, from the manual's command line reference (RouterOS 7.24).
+// parameters lists those of the menus, from the manual's command line reference (RouterOS 7.24).
 var parameters = map[string]string{
 	"/interface":       "name mtu l2mtu",
 	"/queue/interface": "queue",
@@ -132,7 +133,7 @@ func New() *Device {
 	return d
 }
 
-// Config is what the router holds for good, without numbers.
+// Config returns what the router holds for good, without numbers.
 func (d *Device) Config() map[string][]map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

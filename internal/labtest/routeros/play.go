@@ -120,7 +120,7 @@ func Console(dir, line string, out io.Writer) error {
 	return err
 }
 
-// portCounters are what the kernel counts on a port.
+// portCounters returns what the kernel counts on a port.
 func portCounters(device string) map[string]uint64 {
 	out := map[string]uint64{}
 	from := "/sys/class/net/" + filepath.Base(device) + "/statistics/"

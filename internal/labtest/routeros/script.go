@@ -110,7 +110,7 @@ func (r *running) word(also string) string {
 	return r.src[from:r.at]
 }
 
-// braced is what stands between { and }.
+// braced returns what stands between { and }.
 func (r *running) braced() string {
 	r.want("{")
 	from, depth, quoted := r.at, 1, false
@@ -364,7 +364,7 @@ func (r *running) quoted() string {
 	return ""
 }
 
-// operand is what stands in round brackets: values between operators of one kind.
+// operand returns what stands in round brackets: values between operators of one kind.
 func (r *running) operand(s *scope) any {
 	v := r.primary(s)
 	for {

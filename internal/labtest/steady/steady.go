@@ -21,7 +21,7 @@ const (
 	// repeats is in how many trials without a stalled CPU a time must be wrong. A fault of the code is wrong
 	// in each; what other processes of a busy machine delay is not. With CHOKEPOINT_LONG, one trial counts.
 	repeats = 3
-	// stallTime is how long a CPU must not have woken a thread that asked to be woken. The kernel's
+	// stallTime gives how long a CPU must not have woken a thread that asked to be woken. The kernel's
 	// scheduler does so within a few milliseconds, however many others want to run.
 	stallTime = 15 * time.Millisecond
 	// pause lets what holds the machine up pass.
@@ -56,7 +56,7 @@ func (r *Trial) Stalled(d time.Duration) {
 	r.stalled = max(r.stalled, d)
 }
 
-// Found is what Timedf was told.
+// Found returns what Timedf was told.
 func (r *Trial) Found() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

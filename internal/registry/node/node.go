@@ -43,8 +43,8 @@ func Knobs() []knob.Knob { return knob.All() }
 // Probes are the telemetry sources, in the order shown.
 func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 
-// Parts are what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes are
-// the agent's own work.
+// Parts returns what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes
+// are the agent's own work.
 func Parts() agent.Parts {
 	p := agent.Parts{Knobs: Knobs(), Handlers: watch.Handlers(probe.Root{}),
 		Isolated: map[string]host.Handler{}}

@@ -19,7 +19,7 @@ var (
 	VerbKernel = host.Verb(host.FamilyCipher, "kernel")
 )
 
-// Request is what to measure.
+// Request holds what to measure.
 type Request struct {
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
@@ -28,7 +28,7 @@ type Request struct {
 	Ns        int64  `json:"ns"` // how long
 }
 
-// Done is how many operations were done, and how long that took.
+// Done gives how many operations were done, and how long that took.
 type Done struct {
 	Count int64 `json:"count"`
 	Ns    int64 `json:"ns"`

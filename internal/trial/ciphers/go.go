@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// besideBytes is what an AEAD authenticates beside the data: the 13 bytes of a TLS record, as openssl
+// besideBytes holds what an AEAD authenticates beside the data: the 13 bytes of a TLS record, as openssl
 // speed -aead has it.
 const besideBytes = 13
 

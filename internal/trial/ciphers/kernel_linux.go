@@ -54,7 +54,7 @@ func kernelWorker(q Request) (w worker, err error) {
 	return w, nil
 }
 
-// kernelSocket is one that takes operations.
+// kernelSocket describes one that takes operations.
 func kernelSocket(name [2]string, q Request) (int, error) {
 	lacks := func(what string, err error) error {
 		switch {

@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// every is how often a plug is asked: it measures about once a second, too.
+	// every gives how often a plug is asked: it measures about once a second, too.
 	every = time.Second
-	// patience is how long an answer may take, and usualSilence how long the next line of a command.
+	// patience bounds how long an answer may take, and usualSilence how long the next line of a command.
 	patience     = 2 * time.Second
 	usualSilence = 10 * time.Second
-	// nearest is how close readings may be. What comes sooner after another is not kept.
+	// nearest bounds how close readings may be. What comes sooner after another is not kept.
 	nearest = int64(5 * time.Millisecond)
 	// maxReadings bounds what is kept until it is asked for.
 	maxReadings = 1 << 20

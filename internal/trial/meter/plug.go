@@ -130,7 +130,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
 }
 
-// answer is what a plug that wants a password is told: Digest with SHA-256 (RFC 7616), as the second
+// answer returns what a plug that wants a password is told: Digest with SHA-256 (RFC 7616), as the second
 // generation of Shelly does (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as the
 // first.
 func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {

@@ -77,7 +77,7 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 
 var errTooLong = errors.New("it says more than 64 KiB")
 
-// decimals is how many digits follow the point.
+// decimals returns how many digits follow the point.
 func decimals(text string) int {
 	_, fraction, _ := strings.Cut(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), ".")
 	return len(fraction)

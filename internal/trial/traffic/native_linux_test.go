@@ -46,12 +46,12 @@ func TestTCPEveryOpenerAndDirection(t *testing.T) {
 	}
 }
 
-// edgeTolerance is how late a reading may be on a machine that is busy with other tests; the length that is
-// recorded is the true one in any case.
+// edgeTolerance bounds how late a reading may be on a machine that is busy with other tests; the length that
+// is recorded is the true one in any case.
 const edgeTolerance = 250 * time.Millisecond
 
-// sentBy is what a sender's series says last until at: a receiver that is at the end of its stream is read
-// no more, a sender is.
+// sentBy returns what a sender's series says last until at: a receiver that is at the end of its stream is
+// read no more, a sender is.
 func sentBy(sent *record.Table, at int64) float64 {
 	i := sort.Search(len(sent.T), func(i int) bool { return sent.T[i] > at })
 	if i == 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// portableHandlers are what an agent elsewhere than on Linux carries.
+// portableHandlers returns what an agent elsewhere than on Linux carries.
 func portableHandlers() map[string]host.Handler {
 	return map[string]host.Handler{"traffic/native": stream.ServePortable,
 		"traffic/echo": latency.ServePortable}

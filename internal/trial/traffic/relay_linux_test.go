@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// relayed is where the relays listen; the far end is reached there.
+// relayed holds where the relays listen; the far end is reached there.
 var relayed = netip.MustParseAddr("127.0.0.2")
 
 // freePort is a port that was free on loopback a moment ago, for UDP and TCP. It lies below those that the
@@ -132,8 +132,8 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	return nil
 }
 
-// wrong is how a difference between what the relay did and what was counted is to be reported: packets that
-// its socket, or the receiver's, had no room for do not count against the code, if a vCPU was stalled
+// wrong returns how a difference between what the relay did and what was counted is to be reported: packets
+// that its socket, or the receiver's, had no room for do not count against the code, if a vCPU was stalled
 // meanwhile. What was sent and never seen must be in the socket's own count, whatever the machine did, and
 // nothing may be neither received nor lost.
 func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format string, args ...any) {

@@ -108,7 +108,7 @@ func appendJSON(b []byte, v any) []byte {
 	return append(b, text...)
 }
 
-// Printed is what Print wrote on a machine, read again.
+// Printed holds what Print wrote on a machine, read again.
 type Printed struct {
 	At       int64            // of the first line, CLOCK_MONOTONIC of the machine
 	Realtime int64            // its wall clock then, Unix time in ns; 0 = not told

@@ -60,8 +60,8 @@ const (
 	slowShare = 0.002
 	// rareFactor spaces a source that costs much and tells what is asked of it at the marks.
 	rareFactor = 5
-	// steadyCosts is how many reads tell what a source costs: the cheapest of them does. The thread is also
-	// charged for interrupts that hit a read.
+	// steadyCosts gives how many reads tell what a source costs: the cheapest of them does. The thread is
+	// also charged for interrupts that hit a read.
 	steadyCosts = 5
 	// cheapTry is up to what cost an absent source is tried at every mark; tryShare bounds what the tries of
 	// a dearer one take, such as the walk over all processes for virtual machines.

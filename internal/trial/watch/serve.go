@@ -50,7 +50,7 @@ func (r Request) withDefaults() Request {
 	return r
 }
 
-// command is what the controller says in a watch; its times are the node's.
+// command holds what the controller says in a watch; its times are the node's.
 type command struct {
 	Op      string  `json:"op"`
 	ID      int     `json:"id,omitempty"`       // of a collect, repeated in its answers
@@ -66,8 +66,9 @@ const (
 	opCollect  = "collect"
 )
 
-// answer is what the node says in a watch: that it is resident, each core's load, or a part of a collection.
-// A collection is one answer per probe, so that no frame grows large, and a last one with the rest.
+// answer holds what the node says in a watch: that it is resident, each core's load, or a part of a
+// collection. A collection is one answer per probe, so that no frame grows large, and a last one with the
+// rest.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Live    []float64        `json:"live,omitempty"`

@@ -148,11 +148,11 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// maxCollected is what a node may say in one collection: many times what it keeps, since columns that come
-// and go leave gaps.
+// maxCollected bounds what a node may say in one collection: many times what it keeps, since columns that
+// come and go leave gaps.
 const maxCollected = 16 * 8 * keptValues
 
-// sizeOf is what samples take, about.
+// sizeOf returns what samples take, about.
 func sizeOf(s *record.Samples) int {
 	n := 256
 	if t := s.Table; t != nil {

@@ -30,7 +30,7 @@ func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	return 0, false
 }
 
-// initSignals are those that Init must be told of.
+// initSignals lists those that Init must be told of.
 var initSignals = []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
 
 // role is "init", "modprobe" or "", by the name that the program was started with. The name alone makes no

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// iperf3Report is what iperf3 -J prints, as far as it is used; versions add and drop keys. Its "sender"
+// iperf3Report holds what iperf3 -J prints, as far as it is used; versions add and drop keys. Its "sender"
 // does not say which of two lines is the sender's: it says whether the program that wrote the file sends in
 // that stream.
 type iperf3Report struct {
@@ -66,7 +66,7 @@ type iperf3Socket struct {
 	RemotePort int    `json:"remote_port"`
 }
 
-// iperf3Counts are those of an interval, or of the whole test; nil is unknown. What a sender's TCP_INFO has
+// iperf3Counts lists those of an interval, or of the whole test; nil is unknown. What a sender's TCP_INFO has
 // is absent where its system is neither Linux nor FreeBSD, or -1.
 type iperf3Counts struct {
 	Socket      int      `json:"socket"`
