@@ -32,7 +32,7 @@ type source struct {
 	ast  *ast.File
 }
 
-// tree is a module to be judged.
+// tree is a module to be checked.
 type tree struct {
 	fset    *token.FileSet
 	sources []source

@@ -31,12 +31,12 @@ var (
 	drawn    = flag.Float64("drawn", .05, "how much a weight is drawn to its prior")
 )
 
-// example holds a recorded instance that weights are fitted to, with its judgements.
+// example holds a recorded instance that weights are fitted to, with its candidates.
 type example struct {
 	outcome
-	judged [][]diagnosis.Judgement // of each trial
-	rates  []float64
-	right  map[string]float64 // the classes that are right, and how right
+	checked [][]diagnosis.Candidate // of each trial
+	rates   []float64
+	right   map[string]float64 // the classes that are right, and how right
 }
 
 // mechanism returns the name of what was planted, "" for a trial of the rules' tests.
@@ -62,8 +62,8 @@ func examples(t testing.TB) []example {
 		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
 			e := example{outcome: o, right: rightOf(o.recorded)}
 			for _, id := range o.Trials {
-				if all, bps := x.derived.Judgements(id); all != nil {
-					e.judged, e.rates = append(e.judged, all), append(e.rates, bps)
+				if all, bps := x.derived.Candidates(id); all != nil {
+					e.checked, e.rates = append(e.checked, all), append(e.rates, bps)
 				}
 			}
 			known = append(known, e)
@@ -98,9 +98,9 @@ func fixtures(t testing.TB) (out []example) {
 		}
 		d := analysis.Begin(x.Run, 1)
 		d.Add(x.Trial)
-		if all, bps := d.Judgements(x.Trial.ID); all != nil && x.Class != "" {
+		if all, bps := d.Candidates(x.Trial.ID); all != nil && x.Class != "" {
 			out = append(out, example{outcome{recorded: recorded{ID: file}},
-				[][]diagnosis.Judgement{all}, []float64{bps}, map[string]float64{x.Class: 1}})
+				[][]diagnosis.Candidate{all}, []float64{bps}, map[string]float64{x.Class: 1}})
 		}
 	}
 	return out
@@ -202,9 +202,9 @@ func (m *model) samples(all []example) (out []sample) {
 }
 
 func (m *model) of(e example, weight float64, plain bool) (out []sample) {
-	for _, judged := range e.judged {
-		s := sample{[]row{{right: e.right[diagnosis.Unknown]}}, weight / float64(len(e.judged))}
-		for _, j := range judged {
+	for _, checked := range e.checked {
+		s := sample{[]row{{right: e.right[diagnosis.Unknown]}}, weight / float64(len(e.checked))}
+		for _, j := range checked {
 			if j.NotExamined != "" {
 				continue
 			}
@@ -286,14 +286,14 @@ func (m *model) add(gradient []float64, of sample) {
 
 // say returns the diagnosis of an example with given weights.
 func (e example) say(w diagnosis.Weights) outcome {
-	if len(e.judged) == 0 { // no trial has a number
+	if len(e.checked) == 0 { // no trial has a number
 		return e.outcome
 	}
-	var trials [][]diagnosis.Judgement
-	for _, judged := range e.judged {
-		judged = slices.Clone(judged)
-		diagnosis.Rate(judged, w)
-		trials = append(trials, judged)
+	var trials [][]diagnosis.Candidate
+	for _, checked := range e.checked {
+		checked = slices.Clone(checked)
+		diagnosis.Rate(checked, w)
+		trials = append(trials, checked)
 	}
 	return outcome{recorded: e.recorded, d: diagnosis.Conclude(trials, e.rates...)}
 }
@@ -415,17 +415,17 @@ func (f leftOut) markdown() string {
 	return b.String()
 }
 
-// without removes the classes that are right, and what they explain, from the judgements of an example: its
+// without removes the classes that are right, and what they explain, from the candidates of an example: its
 // cause is then one that no rule knows.
 func (e example) without() example {
 	gone := []string{}
 	for class := range e.right {
 		gone = append(append(gone, class), diagnosis.SymptomsOf(class)...)
 	}
-	judged := e.judged
-	e.judged, e.right = nil, map[string]float64{diagnosis.Unknown: 1}
-	for _, all := range judged {
-		e.judged = append(e.judged, slices.DeleteFunc(slices.Clone(all), func(j diagnosis.Judgement) bool {
+	checked := e.checked
+	e.checked, e.right = nil, map[string]float64{diagnosis.Unknown: 1}
+	for _, all := range checked {
+		e.checked = append(e.checked, slices.DeleteFunc(slices.Clone(all), func(j diagnosis.Candidate) bool {
 			return slices.Contains(gone, j.Class)
 		}))
 	}

@@ -19,7 +19,7 @@ func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
 				if !slices.Contains(r.Trials, x.trials[i].ID) {
 					continue
 				}
-				j := validity.Judge(&x.Run, &x.trials[i])
+				j := validity.GradeTrial(&x.Run, &x.trials[i])
 				if l := analysis.Observe(&x.Run, j).Ledger(); l != nil {
 					do(r, l)
 				}

@@ -36,7 +36,7 @@ const (
 	untested   = "no experiment" // the class has none that the lab can make
 )
 
-// oneResource lists classes that doses cannot tell apart, because the same resource limits: a label is not
+// oneResource lists classes that steps cannot tell apart, because the same resource limits: a label is not
 // swapped within.
 var oneResource = [][]string{
 	{"link-rate", "shaper", "policer", "cross-traffic", "shaper-burst", "bufferbloat", "reverse-path"},

@@ -39,7 +39,7 @@ var (
 const tableHead = `| path | ÷ | ratio, median | interval | medians | loss, median | memory per flow | target | stretch | |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---|`
 
-// row is a line of the table of the runs of both sides, and whether the ratio agrees where that is judged.
+// row is a line of the table of the runs of both sides, and whether the ratio agrees where that is checked.
 func (c comparison) row(runs [][]figures) (line string, agrees bool) {
 	value := func(f figures) float64 { return f.value }
 	ratio := rig.Ratio(rig.Column(runs[0], value), rig.Column(runs[1], value))

@@ -3,7 +3,7 @@
 // drawn, and is told as the median of the pairs' ratios with its order-statistic interval of 95 %. It
 // prints Markdown. "wire" is real 1500-byte packets on all links, "super" packets of up to 64 KiB. The
 // suite agreement, behind a queue of 300 Mbit/s, fails if a ratio leaves 1 ± 3 %; of the others only the
-// accounts are judged: a pair in which sent is not received + lost ends the program.
+// accounts are checked: a pair in which sent is not received + lost ends the program.
 package main
 
 import (

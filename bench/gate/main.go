@@ -84,8 +84,8 @@ func (o *outcome) skip(e event, log string, allowed []allowance, out io.Writer) 
 	fmt.Fprintf(out, "note: skip: %s\t%s\n", reason, e.name())
 }
 
-// judge reads events. It copies to out what go prints, and with logs also what the tests log.
-func judge(in io.Reader, allowed []allowance, logs bool, out io.Writer) (*outcome, error) {
+// check reads events. It copies to out what go prints, and with logs also what the tests log.
+func check(in io.Reader, allowed []allowance, logs bool, out io.Writer) (*outcome, error) {
 	o := &outcome{}
 	output := map[string]string{}
 	lines := bufio.NewScanner(in)
@@ -138,7 +138,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	o, err := judge(os.Stdin, allowed, *logs, os.Stderr)
+	o, err := check(os.Stdin, allowed, *logs, os.Stderr)
 	fmt.Println(o.passed, o.failed, o.skipped)
 	fmt.Fprint(os.Stderr, o.failures.String())
 	if err != nil {

@@ -31,7 +31,7 @@ func skipped(pkg, test, text string) []event {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	allowed, err := readAllowed("# comment\n\nlab/kernel | TestQdisc/.* | the kernel has no | its build\n" +
 		"traffic(/.*)? | Test.* | a vCPU was stalled | its hypervisor\n")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 		{"max stalled", stalled, "5 0 5"},
 		{"one more stalled", slices.Concat(stalled, oneMore), "6 1 6"},
 	} {
-		o, err := judge(stream(t, tt.events), allowed, false, io.Discard)
+		o, err := check(stream(t, tt.events), allowed, false, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,13 +80,13 @@ func TestReadAllowedRefuses(t *testing.T) {
 	}
 }
 
-// TestStageFails runs the function judge of .ci/stages.sh: it fails if go test or this program fails.
+// TestStageFails runs the function check of .ci/stages.sh: it fails if go test or this program fails.
 func TestStageFails(t *testing.T) {
 	for _, tt := range []struct {
 		tests, gate string
 		passes      bool
 	}{{"true", "true", true}, {"false", "true", false}, {"true", "false", false}} {
-		script := `set -euo pipefail; . ../../.ci/stages.sh; STAGE_COUNTS=/dev/null GATE=$1; judge "$2"`
+		script := `set -euo pipefail; . ../../.ci/stages.sh; STAGE_COUNTS=/dev/null GATE=$1; check "$2"`
 		said, err := exec.Command("bash", "-c", script, "bash", tt.gate, tt.tests).CombinedOutput()
 		if (err == nil) != tt.passes {
 			t.Errorf("%+v: got %v\n%s", tt, err, said)

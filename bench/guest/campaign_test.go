@@ -1,5 +1,5 @@
 // Package guest_test measures virtual routers and asserts on what an emulator cannot distort: ratios and
-// counters, never rates. It starts the chokepoint that it is given and judges the runs that this stores.
+// counters, never rates. It starts the chokepoint that it is given and checks the runs that this stores.
 //
 //	go -C bench test ./guest -timeout 0 -binary FILE -run TestRatios
 //
@@ -50,7 +50,7 @@ type campaign struct {
 }
 
 // measure runs a plan, the text of a file, and returns what was stored. Failed trials are no error: they
-// are judged.
+// are checked.
 func measure(t *testing.T, limit time.Duration, plan string, args ...string) campaign {
 	file := filepath.Join(t.TempDir(), "plan.yaml")
 	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
@@ -115,7 +115,7 @@ func (c campaign) faults() (errs []error) {
 		errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))
 	}
 	for i := range c.trials {
-		// The load with too many connections may rightly fail; its counters are judged.
+		// The load with too many connections may rightly fail; its counters are checked.
 		if t := &c.trials[i]; t.Failure != nil && !is(t.Row.Factors, overfull) {
 			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(),
 				t.Failure.Phase, t.Failure.Error))

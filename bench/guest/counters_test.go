@@ -144,16 +144,16 @@ func moved(t *testing.T, load *record.Trial, node string) map[string]float64 {
 		}
 	}
 	if n := out["wan tx_packets"]; n < 1000 {
-		t.Fatalf("trial %s: %v packets left %s, too few to judge", load.ID, n, node)
+		t.Fatalf("trial %s: %v packets left %s, too few to check", load.ID, n, node)
 	}
 	return out
 }
 
-// judgeWireGuard: on its way from the client to the router each packet is longer by the headers; the
+// checkWireGuard: on its way from the client to the router each packet is longer by the headers; the
 // kernel's own counter has all of it but those of IP and UDP (message_data_len of
 // drivers/net/wireguard/messages.h). The few packets that are not full ones, of the latency probe, are
 // padded. Means are compared, since the router may drop some between its ports.
-func judgeWireGuard(t *testing.T, c campaign) {
+func checkWireGuard(t *testing.T, c campaign) {
 	n, load := c.counters(t, wireGuard)
 	m := moved(t, load, "router")
 	const mtu = 1420
@@ -170,9 +170,9 @@ func judgeWireGuard(t *testing.T, c campaign) {
 		func(inner int) int { return tunnel.Outer(inner) - outside })
 }
 
-// judgeESP: the counters of the security associations have inner packets, and those of the ports what ESP
+// checkESP: the counters of the security associations have inner packets, and those of the ports what ESP
 // makes of them.
-func judgeESP(t *testing.T, c campaign) {
+func checkESP(t *testing.T, c campaign) {
 	n, load := c.counters(t, esp)
 	m := moved(t, load, "router-a")
 	const mtu = 1446 // what fits into 1500
@@ -186,9 +186,9 @@ func judgeESP(t *testing.T, c campaign) {
 	carried(t, "ESP", n.tunnelPort("router-b")+"/rx_bytes", load, mtu, func(inner int) int { return inner })
 }
 
-// judgeTooLarge: an inner packet of 1500 bytes makes an outer one of 1560, which goes in two fragments that
+// checkTooLarge: an inner packet of 1500 bytes makes an outer one of 1560, which goes in two fragments that
 // the router has to put together.
-func judgeTooLarge(t *testing.T, c campaign) {
+func checkTooLarge(t *testing.T, c campaign) {
 	n, _ := c.counters(t, tooLarge)
 	fitting, _ := c.counters(t, wireGuard)
 	tunnel := overhead.Tunnel{Kind: overhead.WireGuard, MTU: 1500}
@@ -200,9 +200,9 @@ func judgeTooLarge(t *testing.T, c campaign) {
 	hold(t, "WireGuard with an MTU of 1420, fragments", fitting["router/snmp/IpReasmReqds"], 0, .5)
 }
 
-// judgeOpenVPN: without OpenVPN's own fragments and MSS fixing, each full packet is fragmented by IP
+// checkOpenVPN: without OpenVPN's own fragments and MSS fixing, each full packet is fragmented by IP
 // outside: 1500 bytes make 1500 and 72, and 6000 make four of 1500 and one of 132.
-func judgeOpenVPN(t *testing.T, c campaign) {
+func checkOpenVPN(t *testing.T, c campaign) {
 	for mtu, cell := range map[int]record.Factors{1500: openVPN, 6000: openVPN6K} {
 		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
 			n, load := c.counters(t, cell)
@@ -219,8 +219,8 @@ func judgeOpenVPN(t *testing.T, c campaign) {
 	}
 }
 
-// judgeOverfull: 60 connections do not fit into a table of 20.
-func judgeOverfull(t *testing.T, c campaign) {
+// checkOverfull: 60 connections do not fit into a table of 20.
+func checkOverfull(t *testing.T, c campaign) {
 	n, load := c.counters(t, overfull)
 	unlimited, _ := c.counters(t, offloaded)
 	full := 0
@@ -249,7 +249,7 @@ func TestProbedCountsWhatWasAnswered(t *testing.T) {
 	}
 }
 
-// TestTunnelPortIsTheOneThatCarried: of two tunnels in one lab the idle one is not judged.
+// TestTunnelPortIsTheOneThatCarried: of two tunnels in one lab the idle one is not checked.
 func TestTunnelPortIsTheOneThatCarried(t *testing.T) {
 	c := counters{"router/netdev/tun1/rx_bytes": 0, "router/netdev/tun2/rx_bytes": 9e6,
 		"router/netdev/wan/rx_bytes": 9e7, "client/netdev/tun3/rx_bytes": 9e8}

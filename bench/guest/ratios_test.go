@@ -79,27 +79,27 @@ var claims = []claim{
 // claimTrials gives how often a claim is measured that the machine spoils.
 const claimTrials = 3
 
-// TestRatios runs the plan and judges it. A claim that does not hold is measured again if others used the
+// TestRatios runs the plan and checks it. A claim that does not hold is measured again if others used the
 // machine meanwhile, a hypervisor or other processes: what they take decides how fast a virtual router is.
-// If they never stop, the claim is not judged, and counts as skipped.
+// If they never stop, the claim is not checked, and counts as skipped.
 func TestRatios(t *testing.T) {
 	needsProgram(t)
 	c := measure(t, 6*time.Minute, ratiosPlan)
 	wrong(t, c.faults())
 	for _, x := range []struct {
 		name  string
-		judge func(*testing.T, campaign)
-	}{{"WireGuard", judgeWireGuard}, {"ESP", judgeESP}, {"TooLarge", judgeTooLarge},
-		{"OpenVPN", judgeOpenVPN}, {"Overfull", judgeOverfull}} {
-		t.Run(x.name, func(t *testing.T) { x.judge(t, c) })
+		check func(*testing.T, campaign)
+	}{{"WireGuard", checkWireGuard}, {"ESP", checkESP}, {"TooLarge", checkTooLarge},
+		{"OpenVPN", checkOpenVPN}, {"Overfull", checkOverfull}} {
+		t.Run(x.name, func(t *testing.T) { x.check(t, c) })
 	}
-	spoilt, errs := judgeClaims(t.Output(), c, claims)
+	spoilt, errs := checkClaims(t.Output(), c, claims)
 	wrong(t, errs)
 	for n := 2; len(spoilt) > 0 && n <= claimTrials; n++ {
 		fmt.Fprintf(t.Output(), "note: others used the machine: trial %d of %d claims\n", n, len(spoilt))
 		c = measure(t, 6*time.Minute, claimsPlan)
 		wrong(t, c.faults())
-		spoilt, errs = judgeClaims(t.Output(), c, spoilt)
+		spoilt, errs = checkClaims(t.Output(), c, spoilt)
 		wrong(t, errs)
 	}
 	for _, x := range spoilt {
@@ -109,9 +109,9 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// judgeClaims holds a run to what is claimed of it. A claim that does not hold is spoilt if the analysis
+// checkClaims holds a run to what is claimed of it. A claim that does not hold is spoilt if the analysis
 // doubts one of its two trials for what others used of the machine, and wrong if it does not.
-func judgeClaims(out io.Writer, c campaign, all []claim) (spoilt []claim, wrong []error) {
+func checkClaims(out io.Writer, c campaign, all []claim) (spoilt []claim, wrong []error) {
 	for _, x := range all {
 		over, err := c.metric(x.over, x.metric)
 		under, err2 := c.metric(x.under, x.metric)
@@ -200,7 +200,7 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 		{"does not hold on a busy machine", run(19, 10, evidence.ReasonBackgroundLoad), 1, 0},
 		{"there is nothing", campaign{doc: &analysis.Document{}}, 0, 1},
 	} {
-		spoilt, wrong := judgeClaims(io.Discard, tt.c, twice)
+		spoilt, wrong := checkClaims(io.Discard, tt.c, twice)
 		if len(spoilt) != tt.spoilt || len(wrong) != tt.wrong {
 			t.Errorf("%s: %d spoilt, %v wrong; want %d and %d", tt.name, len(spoilt), wrong, tt.spoilt,
 				tt.wrong)

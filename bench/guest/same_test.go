@@ -68,7 +68,7 @@ type tally struct {
 	Goodput, Low, High float64
 }
 
-// TestSame runs the plan with seeds from 1 on and judges how often two cells that are the same were called
+// TestSame runs the plan with seeds from 1 on and checks how often two cells that are the same were called
 // different.
 func TestSame(t *testing.T) {
 	needsProgram(t)
@@ -95,7 +95,7 @@ func TestSame(t *testing.T) {
 			first = orderOf(c)
 		}
 	}
-	if err := judgeSame(t.Output(), all); err != nil {
+	if err := checkSame(t.Output(), all); err != nil {
 		t.Error(err)
 	}
 	checkOrder(t, first)
@@ -251,9 +251,9 @@ func varies(a, b map[int]float64) bool {
 	return len(a) > 0 && len(b) > 0 && slices.Min(values) != slices.Max(values)
 }
 
-// judgeSame pools the runs. With one run nothing may be different after Holm's correction; with twenty the
+// checkSame pools the runs. With one run nothing may be different after Holm's correction; with twenty the
 // pooled rate is held to its bounds.
-func judgeSame(out io.Writer, all []tally) error {
+func checkSame(out io.Writer, all []tally) error {
 	raw, bound := pooled(all, func(t tally) int { return t.Raw })
 	holm, holmBound := pooled(all, func(t tally) int { return t.Holm })
 	family, familyBound := pooled(all, func(t tally) int { return t.Family })
@@ -341,11 +341,11 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 		for i := range all {
 			all[i].Raw = tt.raw
 		}
-		if err := judgeSame(io.Discard, all); (err == nil) != tt.ok {
+		if err := checkSame(io.Discard, all); (err == nil) != tt.ok {
 			t.Errorf("%d of 50 in each run: got %v, want ok = %v", tt.raw, err, tt.ok)
 		}
 	}
-	if err := judgeSame(io.Discard, []tally{{Metrics: 50, Holm: 1}}); err == nil {
+	if err := checkSame(io.Discard, []tally{{Metrics: 50, Holm: 1}}); err == nil {
 		t.Error("one run with a difference after Holm's correction: got no error, want one")
 	}
 }

@@ -1,4 +1,4 @@
-// Command portable is an agent on Linux with the node halves of an agent elsewhere, so that these can be
+// Command portable is an agent on Linux with the node sides of an agent elsewhere, so that these can be
 // tried over ssh without a machine of FreeBSD or macOS.
 package main
 
@@ -20,7 +20,7 @@ import (
 func main() {
 	host.Settle()
 	if len(os.Args) != 2 || os.Args[1] == "version" {
-		fmt.Println("chokepoint's portable halves")
+		fmt.Println("chokepoint's portable sides")
 		return
 	}
 	p := node.Parts()

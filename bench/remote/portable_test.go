@@ -43,7 +43,7 @@ func markFreeBSD(file string) error {
 }
 
 // TestPortableEndsOverSSH: a client, a server, and both, whose uname says FreeBSD are given the agent for it,
-// which here is one of Linux with the portable halves, run their cells, and keep nothing. What needs Linux at
+// which here is one of Linux with the portable sides, run their cells, and keep nothing. What needs Linux at
 // an end is left out with that reason.
 func TestPortableEndsOverSSH(t *testing.T) {
 	if !*portable {

@@ -22,7 +22,7 @@ import (
 const MinPairs = 6
 
 // ErrUsage and ErrFailed are what a program returns that has said by itself what is wrong: with its flags,
-// or with what it judged.
+// or with what it checked.
 var (
 	ErrUsage  = errors.New("wrong flags")
 	ErrFailed = errors.New("failed")

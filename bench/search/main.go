@@ -28,7 +28,7 @@ const (
 	greatest    = 14.88e6
 	minRatio    = 10
 	maxSpread   = 0.003
-	steadyUpTo  = 0.003 // jitter of a device that is judged by its spread
+	steadyUpTo  = 0.003 // jitter of a device that is checked by its spread
 	binaryTrial = time.Minute
 )
 

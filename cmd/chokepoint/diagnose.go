@@ -30,7 +30,7 @@ which is the default. Cells of which the same was found stand together.
 A run has a lab no more: everything is read from what was stored. What is not known
 is said to be unknown, and what could not be examined is listed with the reason.
 
-With --prove each finding is put to the test where the run was made: by doses of the
+With --prove each finding is put to the test where the run was made: by steps of the
 resource that is said to limit, each experiment as a run of its own. --dry-run prints
 these runs' plans instead; each can be run by hand.`,
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
@@ -137,7 +137,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 }
 
 // proveUsage documents --prove of run and diagnose.
-const proveUsage = "put each finding to the test: three doses of one resource in\nrandom order, between " +
+const proveUsage = "put each finding to the test: three steps of one resource in\nrandom order, between " +
 	"untouched windows; then all is put back"
 
 // proveAlone refuses what means nothing without --prove, and causes that there are not.

@@ -67,7 +67,7 @@ func TestTwoBootsAreTwoRouters(t *testing.T) {
 // TestNodesOfOneKernel: ends that share a kernel share its cores. What one sees of the other's load is not
 // other work, and the run says that they share them.
 func TestNodesOfOneKernel(t *testing.T) {
-	judged := func(kernel string, foreign float64) *Document {
+	checked := func(kernel string, foreign float64) *Document {
 		run, trials := quickRun(3)
 		run.Lab, run.Nodes = record.LabSSH, nil
 		for _, name := range []string{"client", "router", "server"} {
@@ -99,7 +99,7 @@ func TestNodesOfOneKernel(t *testing.T) {
 		{"one kernel, other work", "client", .8, true, true},
 		{"kernels of their own", "", 0, true, false},
 	} {
-		d := judged(tt.kernel, tt.foreign)
+		d := checked(tt.kernel, tt.foreign)
 		suspect, shared := false, false
 		for _, v := range d.Trials {
 			for _, r := range v.Reasons {

@@ -19,15 +19,15 @@ import (
 // group is a cell with its trials, in run order.
 type group struct {
 	factors              record.Factors
-	trials, idle, verify []*validity.Judged
-	found                []*validity.Judged // of each search the trial that stands for it
+	trials, idle, verify []*validity.Graded
+	found                []*validity.Graded // of each search the trial that stands for it
 	search               []*SearchView
 	cell                 Cell
 }
 
 // good are the trials that have numbers; a repeated row counts once, with its last good attempt, and one
 // that was searched with the trial that stands for it.
-func (g *group) good() []*validity.Judged {
+func (g *group) good() []*validity.Graded {
 	if len(g.search) > 0 {
 		return g.found
 	}
@@ -50,7 +50,7 @@ func (g *group) blocks() map[string]map[int]float64 {
 }
 
 // valuesOf are the values of a metric, of those trials that have one.
-func valuesOf(trials []*validity.Judged, metric string) []float64 {
+func valuesOf(trials []*validity.Graded, metric string) []float64 {
 	var values []float64
 	for _, j := range trials {
 		if v, ok := j.Metrics.Values[metric]; ok {
@@ -62,7 +62,7 @@ func valuesOf(trials []*validity.Judged, metric string) []float64 {
 
 // groups sorts trials into the cells of the design, in the order listed; cells of the trials come after
 // those of the design.
-func groups(run *record.Run, trials []*validity.Judged) []*group {
+func groups(run *record.Run, trials []*validity.Graded) []*group {
 	var out []*group
 	index := map[string]*group{}
 	add := func(f record.Factors) *group {
@@ -84,7 +84,7 @@ func groups(run *record.Run, trials []*validity.Judged) []*group {
 			add(f)
 		}
 	}
-	idle, verify := map[string][]*validity.Judged{}, map[string][]*validity.Judged{}
+	idle, verify := map[string][]*validity.Graded{}, map[string][]*validity.Graded{}
 	for _, j := range trials {
 		path := run.Design.Path(j.Trial.Row.Factors).Key()
 		switch j.Trial.Row.Kind {
@@ -106,7 +106,7 @@ func groups(run *record.Run, trials []*validity.Judged) []*group {
 
 // skippedCells lists the skipped cells of the design and of the lab, without those that have a trial: a run
 // that is resumed may be able to do what it could not at first.
-func skippedCells(run *record.Run, trials []*validity.Judged) []record.Skipped {
+func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 	measured := map[string]bool{}
 	for _, j := range trials {
 		if j.Trial.Row.OfCell() {

@@ -30,10 +30,10 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 type Derivation struct {
 	run    record.Run
 	points int // of a chart
-	all    []*validity.Judged
-	charts map[*validity.Judged]*Series
-	memory map[*validity.Judged]map[string]memoryUse
-	causes map[*validity.Judged]examined
+	all    []*validity.Graded
+	charts map[*validity.Graded]*Series
+	memory map[*validity.Graded]map[string]memoryUse
+	causes map[*validity.Graded]examined
 	idle   map[string]map[int]map[string]float64 // by path and block: what was measured without a load
 
 	sampled []TrialSamples
@@ -42,16 +42,16 @@ type Derivation struct {
 // Begin starts the document of a run of so many trials. They are added in any order; what is said of causes
 // knows the idle measurements of a path that were added before its loads, as a run makes them.
 func Begin(run record.Run, trials int) *Derivation {
-	return &Derivation{run: run, charts: map[*validity.Judged]*Series{},
-		memory: map[*validity.Judged]map[string]memoryUse{},
-		causes: map[*validity.Judged]examined{}, idle: map[string]map[int]map[string]float64{},
+	return &Derivation{run: run, charts: map[*validity.Graded]*Series{},
+		memory: map[*validity.Graded]map[string]memoryUse{},
+		causes: map[*validity.Graded]examined{}, idle: map[string]map[int]map[string]float64{},
 		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), minPoints))}
 }
 
 // Add computes the numbers of a trial and its validity.
 func (x *Derivation) Add(t record.Trial) {
 	t = withImports(&x.run, t)
-	j := validity.Judge(&x.run, &t)
+	j := validity.GradeTrial(&x.run, &t)
 	if j.Grade != evidence.GradeFailed {
 		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
 	}
@@ -201,7 +201,7 @@ func (g *group) addResolved() {
 }
 
 // view is a trial as shown. A failed one has no number.
-func view(j *validity.Judged, series *Series) TrialView {
+func view(j *validity.Graded, series *Series) TrialView {
 	t := j.Trial
 	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
@@ -258,7 +258,7 @@ func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
 // observing sums what watching cost over all trials.
-func observing(trials []*validity.Judged) Observing {
+func observing(trials []*validity.Graded) Observing {
 	o := Observing{Probes: map[string]float64{}}
 	type key struct{ node, probe string }
 	type total struct{ own, charged, over float64 }

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Observe joins a judged trial of a load with what it is held against.
-func Observe(run *record.Run, j *validity.Judged) *diagnosis.Observation {
+// Observe joins a checked trial of a load with what it is held against.
+func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
 	kind, tester := validity.TesterCeiling(run, f)
@@ -25,12 +25,12 @@ func Observe(run *record.Run, j *validity.Judged) *diagnosis.Observation {
 }
 
 // pathOf names the path of a trial, of each boot of its router another.
-func (x *Derivation) pathOf(j *validity.Judged) string {
+func (x *Derivation) pathOf(j *validity.Graded) string {
 	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
 }
 
 // keepIdle notes what was measured of an idle path.
-func (x *Derivation) keepIdle(j *validity.Judged) {
+func (x *Derivation) keepIdle(j *validity.Graded) {
 	path := x.pathOf(j)
 	if x.idle[path] == nil {
 		x.idle[path] = map[int]map[string]float64{}
@@ -39,7 +39,7 @@ func (x *Derivation) keepIdle(j *validity.Judged) {
 }
 
 // idleOf returns the metrics of the idle path of a load: in its block, else in the last before it.
-func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
+func (x *Derivation) idleOf(j *validity.Graded) map[string]float64 {
 	blocks := x.idle[x.pathOf(j)]
 	last := -1
 	for block := range blocks {
@@ -50,26 +50,26 @@ func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
 	return blocks[last]
 }
 
-// examined holds the judgements of one trial.
+// examined holds the candidates of one trial.
 type examined struct {
-	judgements []diagnosis.Judgement
+	candidates []diagnosis.Candidate
 	path       []diagnosis.Stage
 	ledger     *diagnosis.Ledger
 }
 
-// Judgements returns those of a trial that was added, by its ID, and its goodput; nil where nothing is said
+// Candidates returns those of a trial that was added, by its ID, and its goodput; nil where nothing is said
 // of it.
-func (x *Derivation) Judgements(trial string) (all []diagnosis.Judgement, bps float64) {
+func (x *Derivation) Candidates(trial string) (all []diagnosis.Candidate, bps float64) {
 	for j, of := range x.causes {
 		if j.Trial.ID == trial {
-			return of.judgements, j.Metrics.Values[metrics.Goodput]
+			return of.candidates, j.Metrics.Values[metrics.Goodput]
 		}
 	}
 	return nil, 0
 }
 
 func examine(o *diagnosis.Observation) examined {
-	x := examined{judgements: diagnosis.Examine(o)}
+	x := examined{candidates: diagnosis.Examine(o)}
 	if o.Trial.Status != record.TrialFailed {
 		x.path, x.ledger = o.Path(), o.Ledger()
 	}
@@ -77,29 +77,29 @@ func examine(o *diagnosis.Observation) examined {
 }
 
 // diagnosable reports whether a trial is one of a load, with numbers.
-func diagnosable(j *validity.Judged) bool {
+func diagnosable(j *validity.Graded) bool {
 	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil &&
 		j.Trial.Foreign == nil // of which nothing was watched
 }
 
 // failedOnPath reports whether a trial failed because of what the path did to packets: that has a cause,
 // though no number.
-func failedOnPath(j *validity.Judged) bool {
+func failedOnPath(j *validity.Graded) bool {
 	f := j.Trial.Failure
 	return j.Grade == evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && f != nil &&
 		f.Phase == record.PhaseVerify
 }
 
 // diagnose joins what was said of the trials that count.
-func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
+func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 	g.cell.GeneratorShare = generatorShare(run, &g.cell)
-	var trials [][]diagnosis.Judgement
+	var trials [][]diagnosis.Candidate
 	var paths [][]diagnosis.Stage
 	var rates []float64
 	var ledgers []rated
 	for _, j := range g.good() {
 		if x, ok := of[j]; ok {
-			trials, paths = append(trials, x.judgements), append(paths, x.path)
+			trials, paths = append(trials, x.candidates), append(paths, x.path)
 			if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
 				rates, ledgers = append(rates, v), append(ledgers, rated{v, x.ledger})
 			}
@@ -108,7 +108,7 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	if len(trials) == 0 {
 		for _, j := range g.trials {
 			if x, ok := of[j]; ok && failedOnPath(j) {
-				trials = append(trials, x.judgements)
+				trials = append(trials, x.candidates)
 			}
 		}
 		if d := diagnosis.Conclude(trials); d == nil || d.Class == diagnosis.Unknown {

@@ -134,7 +134,7 @@ var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagn
 	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
 	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
 
-// candidate has the rules judge the node as the router of a path of which nothing else is known.
+// candidate has the rules check the node as the router of a path of which nothing else is known.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
 	top := record.Topology{Name: "forward", Near: "client", Far: "server", Routers: []string{node.Name},
 		Nodes: []record.TopoNode{{Name: "client"}, {Name: node.Name, Router: true}, {Name: "server"}}}
@@ -144,11 +144,11 @@ func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to
 		Factors: record.Factors{"topology": top.Name, "protocol": "tcp"}},
 		Window:  record.Window{Begin: from, Start: from, End: to, Stop: to},
 		Traffic: &record.Traffic{}, Nodes: map[string]record.NodeData{node.Name: data}}
-	o := Observe(run, validity.Judge(run, &t))
-	judged := slices.DeleteFunc(diagnosis.Examine(o), func(j diagnosis.Judgement) bool {
+	o := Observe(run, validity.GradeTrial(run, &t))
+	checked := slices.DeleteFunc(diagnosis.Examine(o), func(j diagnosis.Candidate) bool {
 		return !slices.Contains(ofNode, j.Class)
 	})
-	d := diagnosis.Conclude([][]diagnosis.Judgement{judged})
+	d := diagnosis.Conclude([][]diagnosis.Candidate{checked})
 	if d != nil && d.Named() {
 		c := d.Causes[0]
 		g.Candidate = &GlanceCause{c.Class, c.Text, c.Confidence}

@@ -15,7 +15,7 @@ import (
 
 // Brief returns the numbers of one finished trial and the cause found in it, for the live view.
 func Brief(run *record.Run, t record.Trial) (e record.Event) {
-	j := validity.Judge(run, &t)
+	j := validity.GradeTrial(run, &t)
 	if t.Status == record.TrialOK {
 		e.Rate = j.Metrics.Values[metrics.Goodput]
 		e.PPS = j.Metrics.Values[metrics.PacketRate]
@@ -139,11 +139,11 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 }
 
 // candidate returns the cause found in a single trial while its run goes on, nil if there is none.
-func candidate(run *record.Run, j *validity.Judged) *diagnosis.Diagnosis {
+func candidate(run *record.Run, j *validity.Graded) *diagnosis.Diagnosis {
 	if !diagnosable(j) && !failedOnPath(j) {
 		return nil
 	}
-	d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(Observe(run, j))})
+	d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(Observe(run, j))})
 	if !diagnosable(j) && d.Class == diagnosis.Unknown {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 // it is treated like any metric: the median of the trials with its interval. Where only all probes together
 // do, it is the pooled percentile, with the range of the trials that carry it or else the order-statistic
 // interval of the pool (Level is then set, and holds as far as probes are independent), and says "pooled".
-func (g *group) summariseLatency(good []*validity.Judged) {
+func (g *group) summariseLatency(good []*validity.Graded) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
 		idle = probed(validity.LastGood(g.idle), "idle")
@@ -37,16 +37,16 @@ func (g *group) summariseLatency(good []*validity.Judged) {
 }
 
 // probed are the trials in which a probe ran, whether it was answered or not.
-func probed(trials []*validity.Judged, kind string) []*validity.Judged {
-	return slices.DeleteFunc(slices.Clone(trials), func(j *validity.Judged) bool {
+func probed(trials []*validity.Graded, kind string) []*validity.Graded {
+	return slices.DeleteFunc(slices.Clone(trials), func(j *validity.Graded) bool {
 		_, ran := j.Metrics.RTTs[kind]
 		return !ran
 	})
 }
 
-func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) {
+func (g *group) addPercentiles(kind string, ran []*validity.Graded, why string) {
 	var pool []float64
-	trials := slices.DeleteFunc(slices.Clone(ran), func(j *validity.Judged) bool {
+	trials := slices.DeleteFunc(slices.Clone(ran), func(j *validity.Graded) bool {
 		return len(j.Metrics.RTTs[kind]) == 0
 	})
 	if len(ran) > 0 {
@@ -132,7 +132,7 @@ const (
 )
 
 // addDistribution puts all probes of some trials into a histogram.
-func (g *group) addDistribution(kind string, ran []*validity.Judged) {
+func (g *group) addDistribution(kind string, ran []*validity.Graded) {
 	var all []*record.Latency
 	for _, j := range ran {
 		l := j.Trial.Idle

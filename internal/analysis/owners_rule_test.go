@@ -71,5 +71,5 @@ func ruleDropOf(t *testing.T, before, after []record.FilterRule) *diagnosis.Diag
 	}
 	o.Run.Environments = []record.Environment{{Node: "router", Inventory: read(before),
 		InventoryAfter: read(after)}}
-	return diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(o)})
+	return diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
 }

@@ -84,16 +84,16 @@ func plantedLoss(_ *record.Run, tr *record.Trial) {
 func TestPathRules(t *testing.T) {
 	for class, tt := range pathTrials() {
 		t.Run(class, func(t *testing.T) {
-			fired := judged(t, tt.fires, class)
+			fired := checked(t, tt.fires, class)
 			if !(fired.Score > 0) || len(fired.Facts) == 0 || fired.Text == "" {
 				t.Errorf("of %s: got score %.2f, %q, %d facts %s, want it to fire", tt.fires.file,
 					fired.Score, fired.Text, len(fired.Facts), fired.NotExamined)
 			}
-			if silent := judged(t, tt.silent, class); silent.Score > 0 {
+			if silent := checked(t, tt.silent, class); silent.Score > 0 {
 				t.Errorf("of %s: got score %.2f, %q, want it silent", tt.silent.file, silent.Score,
 					silent.Text)
 			}
-			d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(observed(t, tt.fires))})
+			d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(observed(t, tt.fires))})
 			if tt.fires.scene == nil && d.Class != class {
 				t.Errorf("got %s (%.2f: %s), want it named first", d.Class, d.Confidence, d.Text)
 			}
@@ -123,16 +123,16 @@ func TestReorderingBySenders(t *testing.T) {
 		}
 	}
 	x := example{"paced", overtaken(true)}
-	if j := judged(t, x, diagnosis.Reordering); !(j.Score > 0) {
+	if j := checked(t, x, diagnosis.Reordering); !(j.Score > 0) {
 		t.Errorf("got score %.2f %s, want reordering to fire", j.Score, j.NotExamined)
 	}
-	with, without := judged(t, x, diagnosis.RandomLoss), judged(t, example{"paced", overtaken(false)},
+	with, without := checked(t, x, diagnosis.RandomLoss), checked(t, example{"paced", overtaken(false)},
 		diagnosis.RandomLoss)
 	if !(without.Score > 0) || with.Score > without.Score-3 {
 		t.Errorf("random loss: got score %.2f, %.2f without reordering, want it far lower", with.Score,
 			without.Score)
 	}
-	if j := judged(t, example{"paced", overtaken(false)}, diagnosis.Reordering); j.NotExamined == "" {
+	if j := checked(t, example{"paced", overtaken(false)}, diagnosis.Reordering); j.NotExamined == "" {
 		t.Errorf("without any counter: got score %.2f, want not examined", j.Score)
 	}
 }

@@ -19,7 +19,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		return nil
 	}
 	metric := answers(cells, e.Class)
-	rates := diagnosis.Doses{Untouched: map[int][]float64{}, Of: map[string]map[int]float64{}}
+	rates := diagnosis.Steps{Untouched: map[int][]float64{}, Of: map[string]map[int]float64{}}
 	var untouched record.Factors
 	for _, g := range cells {
 		byBlock := g.cell.Blocks[metric]
@@ -63,7 +63,7 @@ var ofTraffic = []string{record.PhaseVerify, record.PhaseWarmup, record.PhaseWin
 // TestsOf are the experiments that put a class to the test, whether it was found or not, in the cell of a
 // trial; none of a trial without a load that was measured.
 func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experiment {
-	j := validity.Judge(run, &t)
+	j := validity.GradeTrial(run, &t)
 	if !diagnosable(j) {
 		return nil
 	}

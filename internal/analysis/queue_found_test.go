@@ -61,7 +61,7 @@ func TestAQueueIsHeldAgainstItsRate(t *testing.T) {
 	sent := observed(t, example{file: "link-rate", scene: throttling(0, "")}).Metrics.Values["goodput_bps"]
 	for _, kind := range []string{"tbf", "htb"} {
 		far := observed(t, example{file: "link-rate", scene: throttling(2*sent, kind)})
-		d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(far)})
+		d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(far)})
 		if d.Class != diagnosis.SmallQueue {
 			t.Errorf("%s at half of its rate: %s (%.2f: %s)", kind, d.Class, d.Confidence, d.Text)
 		}
@@ -70,7 +70,7 @@ func TestAQueueIsHeldAgainstItsRate(t *testing.T) {
 			t.Errorf("%s: %q, gain at most %v", kind, d.Text, d.Causes[0].GainAtMost)
 		}
 		at := observed(t, example{file: "link-rate", scene: throttling(1.05*sent, kind)})
-		d = diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(at)})
+		d = diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(at)})
 		if d.Class == diagnosis.SmallQueue {
 			t.Errorf("%s at its rate: %s (%.2f)", kind, d.Text, d.Confidence)
 		}
@@ -80,7 +80,7 @@ func TestAQueueIsHeldAgainstItsRate(t *testing.T) {
 // A token bucket of 150 Mbit/s whose queue holds six kilobytes drops one packet in eleven at three quarters
 // of its rate: the link is not saturated, though other work takes most of the machine's time, too.
 func TestASmallBucketIsNoFullLink(t *testing.T) {
-	d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(observed(t,
+	d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(observed(t,
 		example{file: "small-burst"}))})
 	if d.Class != diagnosis.SmallQueue || d.Causes[0].Element != "wan" {
 		t.Errorf("got %s (%.2f: %s), want the small queue at the router's WAN port", d.Class, d.Confidence,
@@ -122,11 +122,11 @@ func TestAnIdleShaperIsNoCause(t *testing.T) {
 	for _, file := range []string{"one-core", "log-flood", "quota", "cpu-hog", "receive-window",
 		"slow-reader", "paced"} {
 		alone := observed(t, example{file: file})
-		want := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(alone)})
+		want := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(alone)})
 		for _, rate := range []float64{0, 3 * alone.Metrics.Values["goodput_bps"]} {
 			for _, kind := range []string{"cake", "htb", "tbf"} {
 				beside := observed(t, example{file: file, scene: idling(rate, kind)})
-				d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(beside)})
+				d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(beside)})
 				if d.Class != want.Class || d.Confidence < want.Confidence-.05 {
 					t.Errorf("%s beside an idle %s at %.0f bit/s: %s (%.2f: %s), want %s (%.2f)", file, kind,
 						rate, d.Class, d.Confidence, d.Text, want.Class, want.Confidence)
@@ -172,7 +172,7 @@ func TestWhatAFullQueueIs(t *testing.T) {
 		{example{"small-queue", held("fq", 0)}, diagnosis.SmallQueue, false},
 		{example{"small-queue", held("red", 0)}, diagnosis.SmallQueue, false},
 	} {
-		if j := judged(t, tt.of, tt.class); (j.Score > 0) != tt.is {
+		if j := checked(t, tt.of, tt.class); (j.Score > 0) != tt.is {
 			t.Errorf("%s: %s has %.1f: %s", tt.of.file, tt.class, j.Score, j.Text)
 		}
 	}

@@ -63,7 +63,7 @@ func TestRemediesAreStillToBeDone(t *testing.T) {
 			know(run, "device:lan:rx-0:rps_cpus", "3")
 		}}, diagnosis.SoftirqOneCore, "RPS", false},
 	} {
-		j := judged(t, tt.of, tt.class)
+		j := checked(t, tt.of, tt.class)
 		got := slices.ContainsFunc(j.Remedies, func(r diagnosis.Remedy) bool {
 			return strings.Contains(r.Do, tt.word)
 		})

@@ -57,7 +57,7 @@ func TestDropReasons(t *testing.T) {
 		{"NETFILTER_DROP", 9, diagnosis.RandomLoss, "at random"}, // acknowledgements, or others' packets
 	} {
 		o := observed(t, example{"random-loss", uncounted(tt.reason, tt.share)})
-		d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(o)})
+		d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
 		if d.Class != tt.class || !strings.Contains(d.Text, tt.words) {
 			t.Errorf("%s for %.0f %%: got %s (%.2f: %s), want %s", tt.reason, 100*tt.share, d.Class,
 				d.Confidence, d.Text, tt.class)

@@ -25,7 +25,7 @@ func TestRuledOutByWhatSpeaksAgainst(t *testing.T) {
 	for _, x := range []example{{"rule-drop", nil}, {"small-burst", nil}, {"random-loss", lossy},
 		{"one-core", lossy}, {"all-cores", nil}, {"local", nil}, {"cpu-hog", nil}, {"quota", nil},
 		{"receive-window", lossy}, {"policer", nil}, {"shaper", nil}, {"rules", nil}} {
-		d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(observed(t, x))})
+		d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(observed(t, x))})
 		for _, out := range d.Excluded {
 			most, isShare := speaksFor[out.By.Metric]
 			if isShare && *out.By.Value >= most && out.Class != diagnosis.Healthy &&

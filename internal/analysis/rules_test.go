@@ -60,7 +60,7 @@ var ruleTrials = map[string]struct{ fires, silent example }{
 func TestRules(t *testing.T) {
 	for class, tt := range ruleTrials {
 		t.Run(class, func(t *testing.T) {
-			fired := judged(t, tt.fires, class)
+			fired := checked(t, tt.fires, class)
 			if !(fired.Score > 0) || len(fired.Facts) == 0 || fired.Text == "" {
 				t.Errorf("of %s: got score %.2f, %q, %d facts %s, want it to fire", tt.fires.file,
 					fired.Score,
@@ -71,7 +71,7 @@ func TestRules(t *testing.T) {
 					t.Errorf("a fact without words or metric: %+v", f)
 				}
 			}
-			if silent := judged(t, tt.silent, class); silent.Score > 0 {
+			if silent := checked(t, tt.silent, class); silent.Score > 0 {
 				t.Errorf("of %s: got score %.2f, %q, want it silent", tt.silent.file, silent.Score,
 					silent.Text)
 			}
@@ -86,7 +86,7 @@ func TestRulesRank(t *testing.T) {
 			continue
 		}
 		o := observed(t, tt.fires)
-		if d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(o)}); d.Class != class {
+		if d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)}); d.Class != class {
 			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.fires.file, d.Class, d.Confidence, d.Text, class)
 		}
 		if of := stored(t, tt.fires).Class; of != class {
@@ -107,19 +107,19 @@ func TestRulesWithoutTelemetry(t *testing.T) {
 		diagnosis.BacklogBudget, diagnosis.OffloadLost, diagnosis.LinkLayer, diagnosis.PCIeMemory,
 		diagnosis.SharedCPU} {
 		r, _ := diagnosis.RuleOf(class)
-		if j := r.Judge(o); j.NotExamined == "" {
+		if j := r.Check(o); j.NotExamined == "" {
 			t.Errorf("%s: got score %v, want not examined", class, j.Score)
 		}
 	}
 }
 
-func judged(t *testing.T, x example, class string) diagnosis.Judgement {
+func checked(t *testing.T, x example, class string) diagnosis.Candidate {
 	t.Helper()
 	return ofClass(t, observed(t, x), class)
 }
 
-// ofClass returns the judgement of a class on an observation.
-func ofClass(t *testing.T, o *diagnosis.Observation, class string) diagnosis.Judgement {
+// ofClass returns the verdict of a class on an observation.
+func ofClass(t *testing.T, o *diagnosis.Observation, class string) diagnosis.Candidate {
 	t.Helper()
 	for _, j := range diagnosis.Examine(o) {
 		if j.Class == class {
@@ -127,7 +127,7 @@ func ofClass(t *testing.T, o *diagnosis.Observation, class string) diagnosis.Jud
 		}
 	}
 	t.Fatalf("no rule of class %s", class)
-	return diagnosis.Judgement{}
+	return diagnosis.Candidate{}
 }
 
 // onRecord is a trial with its run.
@@ -143,7 +143,7 @@ func observed(t *testing.T, x example) *diagnosis.Observation {
 	if x.scene != nil {
 		x.scene(&r.Run, &r.Trial)
 	}
-	return Observe(&r.Run, validity.Judge(&r.Run, &r.Trial))
+	return Observe(&r.Run, validity.GradeTrial(&r.Run, &r.Trial))
 }
 
 func stored(t *testing.T, x example) (r onRecord) {

@@ -120,7 +120,7 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 		return []Regression{{Factors: a.Factors, Text: text, Suspect: doubt}}
 	}
 	var out []Regression
-	for _, m := range comparison.JudgedMetrics {
+	for _, m := range comparison.ComparedMetrics {
 		_, had := a.Metrics[m.Name]
 		if _, has := b.Metrics[m.Name]; !m.Vital || !had || has {
 			continue
@@ -213,7 +213,7 @@ type verdictCount struct {
 // verdictCounts joins the metrics on which the same was found, those with a difference first.
 func verdictCounts(all []comparison.Comparison) []verdictCount {
 	var out []verdictCount
-	for _, m := range comparison.JudgedMetrics {
+	for _, m := range comparison.ComparedMetrics {
 		counts := map[string]int{}
 		for _, x := range all {
 			if x.Metric == m.Name {

@@ -154,16 +154,16 @@ func TestTestsOfRFC2544AreRead(t *testing.T) {
 func TestBufferTimeIsCorrected(t *testing.T) {
 	m := searchMethod()
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
-	at := func(d time.Duration, lost int64) *validity.Judged {
+	at := func(d time.Duration, lost int64) *validity.Graded {
 		sent := int64(1e6 * d.Seconds())
 		traffic := counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})
 		traffic.Flows[0].SenderNs = int64(d)
-		return &validity.Judged{Trial: &record.Trial{Status: record.TrialOK,
+		return &validity.Graded{Trial: &record.Trial{Status: record.TrialOK,
 			Search:  &record.SearchTrial{Test: record.TestBackToBack, Load: 1e6, Duration: d},
 			Traffic: traffic}}
 	}
 	lower := 4e5
-	got := backToBack(m, 1e6, []*validity.Judged{at(time.Second, 9e5), at(60*time.Millisecond, 0),
+	got := backToBack(m, 1e6, []*validity.Graded{at(time.Second, 9e5), at(60*time.Millisecond, 0),
 		at(65*time.Millisecond, 10)},
 		method.Outcome{Results: []method.Result{{Lower: &lower}}})
 	if got.Frames == nil || got.Frames.Median != 60000 || !got.Limited || got.Rate != 1e6 ||
@@ -172,7 +172,7 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 	}
 	slow := at(time.Second, 0) // a tester that cannot send faster than the router forwards fills no buffer
 	slow.Trial.Traffic.Flows[0].SenderNs = 4e9
-	got = backToBack(m, 1e6, []*validity.Judged{slow},
+	got = backToBack(m, 1e6, []*validity.Graded{slow},
 		method.Outcome{Results: []method.Result{{Lower: &lower}}})
 	if got.Rate != 25e4 || got.BufferSeconds != 4 || *got.CorrectedSeconds != 0 {
 		t.Errorf("at a quarter of the load: got %+v, corrected %v", got, *got.CorrectedSeconds)

@@ -20,12 +20,12 @@ func readSearches(run *record.Run, cells []*group) {
 		return
 	}
 	for _, g := range cells {
-		var rows [][]*validity.Judged // the trials of each that a search asked for, in run order
+		var rows [][]*validity.Graded // the trials of each that a search asked for, in run order
 		for _, j := range g.trials {
 			if j.Trial.Search == nil {
 				continue
 			}
-			i := slices.IndexFunc(rows, func(r []*validity.Judged) bool {
+			i := slices.IndexFunc(rows, func(r []*validity.Graded) bool {
 				return r[0].Trial.Row.ID == j.Trial.Row.ID
 			})
 			if i < 0 {
@@ -59,13 +59,13 @@ func (g *group) idleOf(block int) *record.Latency {
 // reading reads one search into the document.
 type reading struct {
 	run     *record.Run
-	trials  []*validity.Judged
-	counted []*validity.Judged // those of the search for the rate that ended well, without one that warmed up
+	trials  []*validity.Graded
+	counted []*validity.Graded // those of the search for the rate that ended well, without one that warmed up
 	idle    *record.Latency
 }
 
 // search reads the outcome of one search, and the trial that stands for it.
-func (r *reading) search() (*SearchView, *validity.Judged) {
+func (r *reading) search() (*SearchView, *validity.Graded) {
 	first := r.trials[0].Trial
 	m := r.run.Design.Method
 	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block,
@@ -161,7 +161,7 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 
 // standsFor is the trial whose other numbers a search is shown with: the last full-length one at the lower
 // bound of the first goal that has one, or else the last at the least load that was tried.
-func (r *reading) standsFor(s *SearchView) *validity.Judged {
+func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
 		for _, j := range slices.Backward(r.counted) {
@@ -170,7 +170,7 @@ func (r *reading) standsFor(s *SearchView) *validity.Judged {
 			}
 		}
 	}
-	var least *validity.Judged
+	var least *validity.Graded
 	for _, j := range r.counted {
 		if least == nil || j.Trial.Search.Load <= least.Trial.Search.Load {
 			least = j

@@ -30,7 +30,7 @@ type Segment struct {
 const minProbes = 5
 
 // segments returns the segments of a cell whose hops were probed, idle and loaded.
-func (g *group) segments(good []*validity.Judged) (out []Segment) {
+func (g *group) segments(good []*validity.Graded) (out []Segment) {
 	idle, loaded := map[string][]float64{}, map[string][]float64{}
 	number := map[string]int{}
 	add := func(into map[string][]float64, addr string, l *record.Latency) {
@@ -38,7 +38,7 @@ func (g *group) segments(good []*validity.Judged) (out []Segment) {
 			into[addr] = append(into[addr], statistics.Median(rtts))
 		}
 	}
-	take := func(trials []*validity.Judged) {
+	take := func(trials []*validity.Graded) {
 		for _, j := range trials {
 			for _, h := range j.Trial.Hops {
 				number[h.Addr] = h.Number

@@ -31,7 +31,7 @@ func TestSegments(t *testing.T) {
 	g := &group{cell: Cell{Cell: metrics.Cell{Metrics: map[string]statistics.Value{
 		metrics.RTT("idle", metrics.Percentiles[0]):   {Median: 10e6},
 		metrics.RTT("loaded", metrics.Percentiles[0]): {Median: 42e6}}}}}
-	g.cell.Segments = g.segments([]*validity.Judged{{Trial: &trial}})
+	g.cell.Segments = g.segments([]*validity.Graded{{Trial: &trial}})
 	want := []Segment{{1, "192.0.2.1", 1e6, 3e6, 2e6}, {2, "198.51.100.1", 8e6, 39e6, 29e6},
 		{0, "", 10e6, 42e6, 1e6}}
 	if len(g.cell.Segments) != len(want) {
@@ -53,7 +53,7 @@ func TestSegments(t *testing.T) {
 	if g.addSegments(); len(g.cell.Findings) > 0 {
 		t.Errorf("half a millisecond is told: %+v", g.cell.Findings)
 	}
-	if s := g.segments([]*validity.Judged{{Trial: &record.Trial{}}}); s != nil {
+	if s := g.segments([]*validity.Graded{{Trial: &record.Trial{}}}); s != nil {
 		t.Errorf("without hops: got %+v", s)
 	}
 }

@@ -61,7 +61,7 @@ const (
 )
 
 // soaks reads the cells of a run whose plan asks for a soak.
-func soaks(run *record.Run, cells []*group, memory map[*validity.Judged]map[string]memoryUse) []Soak {
+func soaks(run *record.Run, cells []*group, memory map[*validity.Graded]map[string]memoryUse) []Soak {
 	if run.Design.Method.Soak <= 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func soaks(run *record.Run, cells []*group, memory map[*validity.Judged]map[stri
 	return out
 }
 
-func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
+func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	good := g.good()
 	first, last := good[0].Trial, good[len(good)-1].Trial
 	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed,
@@ -101,7 +101,7 @@ func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 	// of is the quantity of a window, or why it lacks it.
-	add := func(t Trend, of func(*validity.Judged) (float64, string)) {
+	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
 		values, why := make([]float64, len(good)), ""
 		for i := 0; i < len(good) && why == ""; i++ {
 			values[i], why = of(good[i])
@@ -114,15 +114,15 @@ func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
 			s.Missing = append(s.Missing, metrics.Label(t.Of)+": "+why)
 		}
 	}
-	metric := func(name string) func(*validity.Judged) (float64, string) {
-		return func(j *validity.Judged) (float64, string) {
+	metric := func(name string) func(*validity.Graded) (float64, string) {
+		return func(j *validity.Graded) (float64, string) {
 			return j.Metrics.Values[name], j.Metrics.Missing[name]
 		}
 	}
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: metrics.Of(s.Metric).Unit}, metric(s.Metric))
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
 		add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"},
-			func(j *validity.Judged) (float64, string) {
+			func(j *validity.Graded) (float64, string) {
 				return memory[j][node].bytes, memory[j][node].missing
 			})
 	}
@@ -168,7 +168,7 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 	return memoryUse{bytes: total - available}
 }
 
-// along fits the trend and judges it.
+// along fits the trend and checks it.
 func (t Trend) along(hours, values []float64, length float64) Trend {
 	t.First, t.Last = values[0], values[len(values)-1]
 	t.PerHour, t.PValue = statistics.TheilSen(hours, values), statistics.Kendall(values)

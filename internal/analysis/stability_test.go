@@ -28,13 +28,13 @@ func fullHost(_ *record.Run, tr *record.Trial) {
 // seldom asks for a core is slow all the same. Where nothing tells whether the cores were full, neither does
 // the rule.
 func TestSlowSenderOnAFullMachine(t *testing.T) {
-	if j := judged(t, example{file: "starved-sender"}, diagnosis.SlowSender); j.Score > 0 {
+	if j := checked(t, example{file: "starved-sender"}, diagnosis.SlowSender); j.Score > 0 {
 		t.Errorf("an untouched load on full cores: got score %.2f, %q, want it silent", j.Score, j.Text)
 	}
-	if j := judged(t, example{"slow-sender", fullHost}, diagnosis.SlowSender); !(j.Score > 0) {
+	if j := checked(t, example{"slow-sender", fullHost}, diagnosis.SlowSender); !(j.Score > 0) {
 		t.Errorf("a slow writer beside other load: got score %.2f (%v), want it to fire", j.Score, j.Facts)
 	}
-	j := judged(t, example{"slow-sender", func(_ *record.Run, tr *record.Trial) {
+	j := checked(t, example{"slow-sender", func(_ *record.Run, tr *record.Trial) {
 		delete(tr.Nodes, record.HostNode)
 	}}, diagnosis.SlowSender)
 	if !strings.Contains(j.NotExamined, "shared cores") {
@@ -45,12 +45,12 @@ func TestSlowSenderOnAFullMachine(t *testing.T) {
 // TestTesterIsComparedInItsUnit: a load of connections is held against the connections per second that the
 // tester reaches, a tunnel that the ends make against nothing, and what is above the ceiling against none.
 func TestTesterIsComparedInItsUnit(t *testing.T) {
-	j := judged(t, example{file: "flows"}, diagnosis.Tester)
+	j := checked(t, example{file: "flows"}, diagnosis.Tester)
 	if len(j.Facts) == 0 || j.Facts[0].Metric != metrics.FlowRate ||
 		*j.Facts[0].Value > *j.Facts[0].Baseline {
 		t.Errorf("connections: got %+v, want less than the tester's own rate of them", j)
 	}
-	if j = judged(t, example{file: "wireguard-kernel"}, diagnosis.Tester); !strings.Contains(j.NotExamined,
+	if j = checked(t, example{file: "wireguard-kernel"}, diagnosis.Tester); !strings.Contains(j.NotExamined,
 		"encrypt") {
 		t.Errorf("a tunnel: got score %v, %q, want not examined", j.Score, j.NotExamined)
 	}
@@ -64,13 +64,13 @@ func TestTesterIsComparedInItsUnit(t *testing.T) {
 			}
 		}}
 	}
-	if j = judged(t, alone(1.4, false), diagnosis.Tester); !strings.Contains(j.NotExamined, "140 %") {
+	if j = checked(t, alone(1.4, false), diagnosis.Tester); !strings.Contains(j.NotExamined, "140 %") {
 		t.Errorf("above the ceiling: got score %v, %q, want not examined", j.Score, j.NotExamined)
 	}
-	if j = judged(t, alone(.97, false), diagnosis.Tester); !(j.Score > 0) {
+	if j = checked(t, alone(.97, false), diagnosis.Tester); !(j.Score > 0) {
 		t.Errorf("97 %% of the ceiling: got score %v, want it to fire", j.Score)
 	}
-	if on := judged(t, alone(.97, true), diagnosis.Tester); !(on.Score < j.Score-2) {
+	if on := checked(t, alone(.97, true), diagnosis.Tester); !(on.Score < j.Score-2) {
 		t.Errorf("97 %% of the ceiling on full shared cores: got score %v, want well below %v", on.Score,
 			j.Score)
 	}
@@ -112,7 +112,7 @@ func TestHealthyIsWithoutLossAndDelay(t *testing.T) {
 			}
 		}}, false},
 	} {
-		j := judged(t, tt.example, diagnosis.Healthy)
+		j := checked(t, tt.example, diagnosis.Healthy)
 		if j.Score > 0 != tt.fires || len(j.Facts) < 3 || j.Facts[0].Metric != metrics.Goodput ||
 			j.Facts[1].Metric != metrics.Retransmits || j.Facts[2].Metric != "rtt_loaded_p50_ns" {
 			t.Errorf("%s: got score %.2f, %+v, want it to fire: %v, for rate, loss and delay", name, j.Score,
@@ -128,7 +128,7 @@ func TestHealthyIsWithoutLossAndDelay(t *testing.T) {
 			}
 		},
 	} {
-		j := judged(t, example{"paced", scene}, diagnosis.Healthy)
+		j := checked(t, example{"paced", scene}, diagnosis.Healthy)
 		if !strings.Contains(j.NotExamined, name) {
 			t.Errorf("%s not known: got score %v, %q, want not examined", name, j.Score, j.NotExamined)
 		}
@@ -185,7 +185,7 @@ func TestSpreadIsNoCause(t *testing.T) {
 			}
 		}}, even},
 	} {
-		all := make([][]diagnosis.Judgement, len(tt.rates))
+		all := make([][]diagnosis.Candidate, len(tt.rates))
 		for i := range all {
 			all[i] = diagnosis.Examine(observed(t, tt.of))
 		}
@@ -276,7 +276,7 @@ func TestOutagesStopTheData(t *testing.T) {
 		{"datagrams are lost one by one", example{"route-flap", inRow(2)}, false},
 		{"a full core", example{"all-cores", lostInRuns(false)}, false},
 	} {
-		d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(observed(t, tt.of))})
+		d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(observed(t, tt.of))})
 		if (d.Class == diagnosis.Unstable) != tt.fires {
 			t.Errorf("%s: got %s (%.2f: %s), want unstable: %v", tt.name, d.Class, d.Confidence, d.Text,
 				tt.fires)

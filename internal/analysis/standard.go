@@ -17,7 +17,7 @@ import (
 
 // tests reads RFC 2544's further tests of a search.
 func (r *reading) tests(s *SearchView, found method.Outcome) {
-	of := map[string][]*validity.Judged{}
+	of := map[string][]*validity.Graded{}
 	for _, j := range r.trials {
 		if j.Grade != evidence.GradeFailed {
 			of[j.Trial.Search.Test] = append(of[j.Trial.Search.Test], j)
@@ -26,7 +26,7 @@ func (r *reading) tests(s *SearchView, found method.Outcome) {
 	m := r.run.Design.Method
 	shares := method.LatencyShares()
 	for i, share := range shares {
-		var at []*validity.Judged
+		var at []*validity.Graded
 		for k, j := range of[record.TestLatency] {
 			if k%len(shares) == i {
 				at = append(at, j)
@@ -46,7 +46,7 @@ func (r *reading) tests(s *SearchView, found method.Outcome) {
 	}
 }
 
-func lossesOf(m record.Method, trials []*validity.Judged) []float64 {
+func lossesOf(m record.Method, trials []*validity.Graded) []float64 {
 	var out []float64
 	for _, j := range trials {
 		out = append(out, search.SearchTrial(m, j.Trial, nil).Loss)
@@ -55,7 +55,7 @@ func lossesOf(m record.Method, trials []*validity.Judged) []float64 {
 }
 
 // summaryOf summarises a metric of some trials; nil where none has it.
-func summaryOf(trials []*validity.Judged, metric string) *statistics.Value {
+func summaryOf(trials []*validity.Graded, metric string) *statistics.Value {
 	values := valuesOf(trials, metric)
 	if len(values) == 0 {
 		return nil
@@ -64,9 +64,9 @@ func summaryOf(trials []*validity.Judged, metric string) *statistics.Value {
 }
 
 // frameLoss groups the trials of the loss test by load, the greatest first.
-func frameLoss(m record.Method, greatest float64, trials []*validity.Judged) []FrameLoss {
+func frameLoss(m record.Method, greatest float64, trials []*validity.Graded) []FrameLoss {
 	var out []FrameLoss
-	at := map[float64][]*validity.Judged{}
+	at := map[float64][]*validity.Graded{}
 	for _, j := range trials {
 		load := j.Trial.Search.Load
 		if at[load] == nil {
@@ -80,7 +80,7 @@ func frameLoss(m record.Method, greatest float64, trials []*validity.Judged) []F
 	return out
 }
 
-func backToBack(m record.Method, greatest float64, trials []*validity.Judged,
+func backToBack(m record.Method, greatest float64, trials []*validity.Graded,
 	found method.Outcome) BackToBack {
 	var history []method.Trial
 	for _, j := range trials {

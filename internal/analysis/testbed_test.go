@@ -156,7 +156,7 @@ func TestFewRulesAreNotRuledOut(t *testing.T) {
 				tab.Column("filter_rules")[i] = rules
 			}
 		}})
-		return diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(o)})
+		return diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
 	}
 	ruledOut := func(d *diagnosis.Diagnosis) string {
 		for _, x := range d.Excluded {

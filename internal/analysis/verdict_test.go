@@ -73,14 +73,14 @@ func TestCandidateOfOneTrial(t *testing.T) {
 	run, trials := quickRun(1)
 	for _, trial := range trials {
 		load := trial.Row.Kind == record.RowLoad && trial.Status == record.TrialOK
-		d := candidate(&run, validity.Judge(&run, &trial))
+		d := candidate(&run, validity.GradeTrial(&run, &trial))
 		if (d != nil) != load || d != nil && d.Trials != 1 {
 			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, d)
 		}
 	}
 	failed := trials[len(trials)-1]
 	failed.Status, failed.Failure = record.TrialFailed, &record.Failure{Phase: "load", Error: "no route"}
-	if d := candidate(&run, validity.Judge(&run, &failed)); d != nil {
+	if d := candidate(&run, validity.GradeTrial(&run, &failed)); d != nil {
 		t.Errorf("a failed trial has the candidate %+v", d)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// What an experiment is made of: so many blocks of three doses, with an untouched window for each.
+// What an experiment is made of: so many blocks of three steps, with an untouched window for each.
 const (
 	proveBlocks = 3
 	proveCopies = 3
@@ -124,7 +124,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 	cause diagnosis.Cause) (tests []test) {
 	var refused []string
 	for _, e := range cause.Experiments {
-		if len(e.Resource) != len(e.Doses) || len(tests) == maxTests {
+		if len(e.Resource) != len(e.Steps) || len(tests) == maxTests {
 			continue
 		}
 		if a.other.At != "" && e.From != diagnosis.FromTester {
@@ -163,16 +163,16 @@ func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left di
 		return text != ""
 	}
 	left = e
-	left.Doses, left.Resource = nil, nil
-	for i, dose := range e.Doses {
-		if !undone(dose) {
-			left.Doses, left.Resource = append(left.Doses, dose), append(left.Resource, e.Resource[i])
+	left.Steps, left.Resource = nil, nil
+	for i, step := range e.Steps {
+		if !undone(step) {
+			left.Steps, left.Resource = append(left.Steps, step), append(left.Resource, e.Resource[i])
 		}
 	}
 	if left.Fix != "" && undone(left.Fix) {
 		left.Fix = ""
 	}
-	if left.Fix != "" || len(left.Doses) > 0 {
+	if left.Fix != "" || len(left.Steps) > 0 {
 		why = ""
 	}
 	return left, why
@@ -185,8 +185,8 @@ func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.E
 		cause.Text + ".",
 		Design: a.on.Design, Cells: []factor.Cell{cell}, Copies: proveCopies, Blocks: proveBlocks,
 		Window: proveWindow, Experiment: of}
-	for i, level := range e.Doses {
-		of.Doses = append(of.Doses, record.Dose{Level: level, Resource: e.Resource[i]})
+	for i, level := range e.Steps {
+		of.Steps = append(of.Steps, record.SweepStep{Level: level, Resource: e.Resource[i]})
 		x.Patches = append(x.Patches, factor.Cell{e.Factor: level})
 	}
 	if e.Fix != "" {
@@ -221,8 +221,8 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 			continue
 		}
 		e := t.plan.Design.Experiment
-		what := "doses of " + e.Factor
-		if len(e.Doses) == 0 {
+		what := "steps of " + e.Factor
+		if len(e.Steps) == 0 {
 			what = e.Factor + " " + e.Fix + ", which should remove the limit"
 		}
 		a.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
 )
 
-// TestExperimentsKeepWhatWasFound: a level that would undo what a router's owner has set is no dose and no
+// TestExperimentsKeepWhatWasFound: a level that would undo what a router's owner has set is no step and no
 // fix; where none is left, there is a reason.
 func TestExperimentsKeepWhatWasFound(t *testing.T) {
 	undoes := func(c tuning.Change) string {
@@ -19,9 +19,9 @@ func TestExperimentsKeepWhatWasFound(t *testing.T) {
 		}
 		return ""
 	}
-	of := func(fix string, doses ...string) diagnosis.Experiment {
-		e := diagnosis.Experiment{Factor: "queue", Fix: fix, Doses: doses}
-		for i := range doses {
+	of := func(fix string, steps ...string) diagnosis.Experiment {
+		e := diagnosis.Experiment{Factor: "queue", Fix: fix, Steps: steps}
+		for i := range steps {
 			e.Resource = append(e.Resource, float64(i+1))
 		}
 		return e
@@ -32,8 +32,8 @@ func TestExperimentsKeepWhatWasFound(t *testing.T) {
 		why     string
 	}{
 		{"the fix alone undoes it", of("pfifo limit 1000", "tbf 1"), of("", "tbf 1"), ""},
-		{"a dose does", of("tbf 3", "pfifo limit 2", "tbf 1"), diagnosis.Experiment{Factor: "queue",
-			Fix: "tbf 3", Doses: []string{"tbf 1"}, Resource: []float64{2}}, ""},
+		{"a step does", of("tbf 3", "pfifo limit 2", "tbf 1"), diagnosis.Experiment{Factor: "queue",
+			Fix: "tbf 3", Steps: []string{"tbf 1"}, Resource: []float64{2}}, ""},
 		{"all do", of("pfifo limit 1000", "pfifo limit 2"), of(""), "it would take away a rate"},
 		{"none does", of("tbf 3", "tbf 1"), of("tbf 3", "tbf 1"), ""},
 	} {

@@ -427,7 +427,7 @@ func (t *tuner) possible(ctx context.Context) error {
 			t.search.Candidates = append(t.search.Candidates, a.Set[0])
 			continue
 		}
-		t.search.Tried = append(t.search.Tried, tuning.Judged{Round: "left out", Set: a.Set,
+		t.search.Tried = append(t.search.Tried, tuning.Scored{Round: "left out", Set: a.Set,
 			Verdict: tuning.Impossible, Why: a.Why})
 	}
 	return nil
@@ -474,7 +474,7 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 
 // round measures one round and grades its changes.
 func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
-	pl *plan.Plan) ([]tuning.Judged, error) {
+	pl *plan.Plan) ([]tuning.Scored, error) {
 	t.note("tune: %s", r.Title)
 	t.guard = &guard{maxDelay: t.o.MaxDelay, tester: t.found.Tester, unfit: map[string]bool{},
 		keep: map[string]bool{}}
@@ -486,7 +486,7 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 		return nil, err
 	}
 	skip(arms, doc.Skipped)
-	return tuning.Judge(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
+	return tuning.Score(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
 }
 
 // guard ends a change at once with which the traffic stops, or the delay leaves the budget by far.

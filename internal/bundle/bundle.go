@@ -46,7 +46,7 @@ type Bundle struct {
 	Document *analysis.Document `json:"document"`
 }
 
-// New makes a bundle of a run. The words for it are judged: none may tell of their author.
+// New makes a bundle of a run. The words for it are checked: none may tell of their author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	if from := d.Run.ImportedFrom; len(from) > 0 {
 		return nil, check.WithHint(fmt.Errorf("run %s was imported from %s: a bundle holds what chokepoint "+
@@ -71,7 +71,7 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 // empty reports whether there is nothing that could stand in the catalogue.
 func (b *Bundle) empty() bool { return len(Results(b.Document)) == 0 && len(Speeds(b.Document)) == 0 }
 
-// settle leaves in a bundle what the format lists, and judges it.
+// settle leaves in a bundle what the format lists, and checks it.
 func (b *Bundle) settle(c *factor.Catalogue) error {
 	for _, text := range []struct {
 		what, text string

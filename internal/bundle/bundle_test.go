@@ -290,9 +290,9 @@ func TestResultsOfOtherLevels(t *testing.T) {
 	}
 }
 
-// TestNamesAreJudged: the name of a factor may tell as much as its level, and a level is written as this
+// TestNamesAreCheckd: the name of a factor may tell as much as its level, and a level is written as this
 // program writes it.
-func TestNamesAreJudged(t *testing.T) {
+func TestNamesAreCheckd(t *testing.T) {
 	for _, tt := range []struct{ name, level, want string }{
 		{"sysctl:net.ipv4.conf.enx001122334455.rp_filter", "1", "its name may hold an address"},
 		{"sysctl:net.ipv4.conf.office.rp_filter", "1", "the name of a network device"},

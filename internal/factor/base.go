@@ -355,7 +355,7 @@ func (o Options) pathMTU(c Cell) int {
 	return PathMTU(o.Shapes[max(i, 0)], c)
 }
 
-// mtuConflict is for an inner MTU that was derived; a written one is judged when it is read.
+// mtuConflict is for an inner MTU that was derived; a written one is checked when it is read.
 func mtuConflict(c Cell) string {
 	if mtu, err := strconv.Atoi(MTU.Of(c)); err == nil && mtu < minIPv4MTU {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,

@@ -61,7 +61,7 @@ type Declaration struct {
 	Base bool // present in every cell where it means something
 	Hard bool // hard to change: forms outer blocks
 
-	// Levels are all allowed levels of a closed set, for hints; Parse judges.
+	// Levels are all allowed levels of a closed set, for hints; Parse checks.
 	Levels []string
 	// Sets are names that a plan may write for several levels.
 	Sets map[string][]string

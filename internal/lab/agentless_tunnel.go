@@ -36,7 +36,7 @@ func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 		state: knob.End{Behind: map[netip.Prefix]netip.Addr{}}}
 }
 
-// hold serves the end to the tunnel's other half, until release.
+// hold serves the end to the tunnel's other end, until release.
 func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	e.agent = tunnel.Agentless(ctx, tunnel.Router{

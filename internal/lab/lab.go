@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parts holds the controller halves of the registry, with which labs are made.
+// Parts holds the controller sides of the registry, with which labs are made.
 type Parts struct {
 	Knobs   []knob.Knob
 	Tunnels []tunnel.Tunnel

@@ -32,7 +32,7 @@ type Engine struct {
 	// planted faults.
 	AtStart func(w *Wire)
 
-	wire *Wire // the node half's: what the load crosses
+	wire *Wire // the node side's: what the load crosses
 }
 
 // Name implements traffic.Engine: it takes the name that plans use.
@@ -244,5 +244,5 @@ func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load,
 	return out, nil
 }
 
-// Serve implements traffic.Prober; its node half has nothing to do.
+// Serve implements traffic.Prober; its node side has nothing to do.
 func (Prober) Serve(context.Context, host.Session) error { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// memory is a knob whose node half keeps its states in a map, with the real knob's language.
+// memory is a knob whose node side keeps its states in a map, with the real knob's language.
 type memory struct {
 	knob.Knob
 	start   knob.State
@@ -33,7 +33,7 @@ var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqu
 	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1", "fault": "none",
 	"mss_clamp": "off", "governor": "schedutil"}
 
-// knobs are the node halves of all knobs, for one node.
+// knobs are the node sides of all knobs, for one node.
 func (f *Lab) knobs(node string) []knob.Knob {
 	var out []knob.Knob
 	for _, k := range knob.All() {

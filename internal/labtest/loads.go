@@ -60,7 +60,7 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 // Progress implements traffic.Conductor.
 func (c *Conductor) Progress(traffic.Progress) {}
 
-// Loads returns what every engine is tried with. Rates are modest: the suite judges the accounts, not the
+// Loads returns what every engine is tried with. Rates are modest: the suite checks the accounts, not the
 // speed.
 func Loads() map[string]record.Load {
 	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",

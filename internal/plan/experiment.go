@@ -34,13 +34,13 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 			e.Factor = f.Name
 			return err
 		}),
-		{"doses", func(n *yaml.Node) error {
-			return r.pairs(n, "doses", func(key, value *yaml.Node) error {
-				dose, err := r.dose(value)
+		{"steps", func(n *yaml.Node) error {
+			return r.pairs(n, "steps", func(key, value *yaml.Node) error {
+				step, err := r.step(value)
 				if err == nil {
-					dose.Level, err = level(key)
+					step.Level, err = level(key)
 				}
-				e.Doses = append(e.Doses, dose)
+				e.Steps = append(e.Steps, step)
 				return err
 			})
 		}},
@@ -54,17 +54,17 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 		{"fix", func(n *yaml.Node) (err error) { e.Fix, err = level(n); return err }},
 		r.text("why", 1000, &e.Why),
 	})
-	if err == nil && (e.Class == "" || len(e.Doses) == 0 && e.Fix == "") {
-		err = r.fail(n, "write, for example, {class: shaper, factor: shape, doses: {45M: 90 %}}",
-			"the experiment names no class, or neither doses nor a fix")
+	if err == nil && (e.Class == "" || len(e.Steps) == 0 && e.Fix == "") {
+		err = r.fail(n, "write, for example, {class: shaper, factor: shape, steps: {45M: 90 %}}",
+			"the experiment names no class, or neither steps nor a fix")
 	}
 	d.Experiment = e
 	return err
 }
 
-// dose reads how much of the resource a dose leaves.
-func (r *reader) dose(n *yaml.Node) (d record.Dose, err error) {
-	text, err := r.scalar(n, "a dose")
+// step reads how much of the resource a step leaves.
+func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
+	text, err := r.scalar(n, "a step")
 	if err != nil {
 		return d, err
 	}
@@ -76,8 +76,8 @@ func (r *reader) dose(n *yaml.Node) (d record.Dose, err error) {
 		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
 }
 
-// checkDoses refuses an experiment of which a dose, or the untouched cell, is not in the plan.
-func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
+// checkSteps refuses an experiment of which a step, or the untouched cell, is not in the plan.
+func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 	e := p.Design.Experiment
 	if e == nil {
 		return nil
@@ -86,10 +86,10 @@ func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
 	has := func(level string) bool {
 		return slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level })
 	}
-	for _, dose := range e.Doses {
-		if !has(dose.Level) {
+	for _, step := range e.Steps {
+		if !has(step.Level) {
 			return r.fail(at, "add it to the matrix, or to include",
-				"no cell has the dose %s of %s", dose.Level, e.Factor)
+				"no cell has the step %s of %s", step.Level, e.Factor)
 		}
 	}
 	if e.Fix != "" && !has(e.Fix) {
@@ -97,7 +97,7 @@ func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
 			"no cell has the fix %s of %s", e.Fix, e.Factor)
 	}
 	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
-		return r.fail(at, "add a cell with none of the doses", "no cell is untouched")
+		return r.fail(at, "add a cell with none of the steps", "no cell is untouched")
 	}
 	return nil
 }
@@ -136,9 +136,9 @@ func (x Patched) Text(v Vocabulary) string {
 				fmt.Fprintf(&b, "  %s: %s\n", f[0], yamlScalar(f[1]))
 			}
 		}
-		if len(e.Doses) > 0 {
-			fmt.Fprintf(&b, "  doses:  # what each leaves of the resource\n")
-			for _, d := range e.Doses {
+		if len(e.Steps) > 0 {
+			fmt.Fprintf(&b, "  steps:  # what each leaves of the resource\n")
+			for _, d := range e.Steps {
 				fmt.Fprintf(&b, "    %s: %s %%\n", yamlScalar(d.Level), trim(d.Resource*100))
 			}
 			fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n",

@@ -20,15 +20,15 @@ conditions: {link: 1G}
 func experimentOf(t *testing.T, cell int) (*plan.Plan, plan.Patched) {
 	t.Helper()
 	base := read(t, shapedPlan)
-	doses := []record.Dose{{Level: "tbf rate 45M burst 128k limit 256k", Resource: .9},
+	steps := []record.SweepStep{{Level: "tbf rate 45M burst 128k limit 256k", Resource: .9},
 		{Level: "tbf rate 37500k burst 128k limit 256k", Resource: .75},
 		{Level: "tbf rate 25M burst 128k limit 256k", Resource: .5}}
 	e := &record.Experiment{Run: "20261124-120000-abcd", Class: "shaper", Factor: "queue@router.wan",
-		Doses: doses, Expect: 1, Fix: "fifo limit 1000", Why: "the rate follows: at once"}
-	x := plan.Patched{Name: "prove-shaper", Description: "Doses: \"three\" of one resource.",
+		Steps: steps, Expect: 1, Fix: "fifo limit 1000", Why: "the rate follows: at once"}
+	x := plan.Patched{Name: "prove-shaper", Description: "Steps: \"three\" of one resource.",
 		Design: base.Design, Cells: []factor.Cell{base.Cells()[cell]}, Copies: 3, Blocks: 2,
 		Window: 2 * time.Second, Experiment: e}
-	for _, d := range append(doses, record.Dose{Level: "off"}) {
+	for _, d := range append(steps, record.SweepStep{Level: "off"}) {
 		x.Patches = append(x.Patches, factor.Cell{e.Factor: d.Level})
 	}
 	x.Patches[3][e.Factor] = e.Fix
@@ -54,7 +54,7 @@ func TestPatchedTextIsThePlan(t *testing.T) {
 		for _, c := range p.Cells() {
 			if !p.Design.Experiment.Untouched(c) {
 				if c["queue@router.wan"] == "" || factor.Copy.In(c) {
-					t.Errorf("a dose's cell is %v", c)
+					t.Errorf("a step's cell is %v", c)
 				}
 				continue
 			}
@@ -102,7 +102,7 @@ func TestExperimentThatCannotBe(t *testing.T) {
 		{"90 %", "100 %", `"100 %" is no share`},
 		{"  class: shaper\n", "", "names no class"},
 		{"  factor: queue@router.wan\n", "", "has no factor yet"},
-		{`45M burst 128k limit 256k: 90`, `44M burst 128k limit 256k: 90`, "no cell has the dose"},
+		{`45M burst 128k limit 256k: 90`, `44M burst 128k limit 256k: 90`, "no cell has the step"},
 		{"expect: 1 ", "expect: much ", "is no elasticity"},
 		{"tbf rate 50M", "tbf rate 45M", "is untouched"},
 	} {

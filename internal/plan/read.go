@@ -30,7 +30,7 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	}
 	if r.expandable(&m) && r.note(r.expand(p, &m, root)) == nil {
 		r.checkWhere(p)
-		r.note(r.checkDoses(p, root))
+		r.note(r.checkSteps(p, root))
 	}
 	if len(r.errs) > 0 {
 		return nil, together(r.errs)

@@ -38,7 +38,7 @@ func Environment(ctx context.Context, agent host.Agent, node string) (record.Env
 	return e, nil
 }
 
-// ServeEnvironment is the node half of Environment.
+// ServeEnvironment is the node side of Environment.
 func ServeEnvironment(root Root) host.Handler {
 	return host.Answering(func(context.Context, struct{}) (record.Environment, error) {
 		return Fingerprint(root), nil

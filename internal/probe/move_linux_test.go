@@ -85,7 +85,7 @@ func TestCPUMoves(t *testing.T) {
 // Nobody can make a shared machine idle, but all time that passes must be in some state: each sample has what
 // the kernel books in the eight states that exclude each other, no more and no less, and that is the time
 // that passed. A core that slept through its ticks, or was taken away by a hypervisor, books that time
-// later, so that the whole time since the first sample is judged, once there is enough of it. What was taken
+// later, so that the whole time since the first sample is checked, once there is enough of it. What was taken
 // from a core that sleeps is booked twice, as stolen (steal_account_process_time of kernel/sched/cputime.c)
 // and, by the clock, as idle (get_idle_time of fs/proc/stat.c): all states but the stolen one are never
 // more than the time that passed, all states never less. But the ticks of a core that its hypervisor takes

@@ -58,9 +58,9 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version,
 		Boot: agent.BootID()}
 	served := map[string]host.Handler{
-		agent.VerbEcho:               host.Vetted(all[agent.VerbEcho], judged(g.echo)),
-		agent.VerbReach:              host.Vetted(all[agent.VerbReach], judged(g.reach)),
-		watch.Verb:                   host.Vetted(all[watch.Verb], judged(g.watch)),
+		agent.VerbEcho:               host.Vetted(all[agent.VerbEcho], checked(g.echo)),
+		agent.VerbReach:              host.Vetted(all[agent.VerbReach], checked(g.reach)),
+		watch.Verb:                   host.Vetted(all[watch.Verb], checked(g.watch)),
 		probe.VerbEnvironment:        all[probe.VerbEnvironment],
 		lab.VerbAbout:                func(_ context.Context, s host.Session) error { return s.Send(about) },
 		lab.VerbCeilings:             host.Answering(ceilings),
@@ -69,7 +69,7 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 	}
 	for _, e := range []interface{ Name() string }{stream.Native{}, responsiveness.Engine{},
 		shortflow.Flows{}, shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
-		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], judged(g.traffic))
+		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], checked(g.traffic))
 	}
 	return host.Serve(ctx, v, host.AtOnce(peerSessions, served))
 }
@@ -83,7 +83,7 @@ func refused(why string) host.Handler {
 	}
 }
 
-// guard judges what a peer is asked for. What it lets pass opens the peer's data ports to those who have
+// guard checks what a peer is asked for. What it lets pass opens the peer's data ports to those who have
 // the run's key, or sends to where the controller came from.
 type guard struct {
 	ports  [2]int
@@ -94,7 +94,7 @@ type guard struct {
 
 var errBeyond = errors.New("not what a peer does")
 
-// listen judges where something is to listen. Any address is the one that it is bound to.
+// listen checks where something is to listen. Any address is the one that it is bound to.
 func (g guard) listen(at *netip.Addr, port int) error {
 	for _, b := range g.bind {
 		if at.IsUnspecified() && at.Is4() == b.Is4() {
@@ -114,7 +114,7 @@ func (g guard) listen(at *netip.Addr, port int) error {
 // keySize is the length of a tag that only holders of the run's key can make.
 const keySize = 64
 
-// traffic judges a request, and has a listener hear its controller alone, where that can be: over the other
+// traffic checks a request, and has a listener hear its controller alone, where that can be: over the other
 // version of IP it comes from an address that is not known.
 func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
@@ -165,14 +165,14 @@ func congestion(name string) error {
 	return nil
 }
 
-// judged vets a request by what it asks for, which judge may change.
-func judged[T any](judge func(*T) error) func(first json.RawMessage) (any, error) {
+// checked vets a request by what it asks for, which check may change.
+func checked[T any](check func(*T) error) func(first json.RawMessage) (any, error) {
 	return func(first json.RawMessage) (any, error) {
 		var asked T
 		if err := json.Unmarshal(first, &asked); err != nil {
 			return nil, fmt.Errorf("read the request: %w", err)
 		}
-		err := judge(&asked)
+		err := check(&asked)
 		return asked, err
 	}
 }

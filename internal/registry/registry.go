@@ -21,7 +21,7 @@ import (
 // another, is found out when the plan meets a lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
-// LabParts are the controller halves that a lab is made with.
+// LabParts are the controller sides that a lab is made with.
 func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
 
 // Vocabulary returns what plans may speak of: the factors of every plan, of the engines and of the knobs, and

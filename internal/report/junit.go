@@ -157,7 +157,7 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byt
 			Out: printable(strings.Join(each(compared[key], comparedWords), "\n"))}
 		if texts := worse[key]; len(texts) > 0 {
 			t.Failure = &junitReason{printable(strings.Join(texts, "; "))}
-		} else if why := unjudged(compared[key]); why != "" {
+		} else if why := notCompared(compared[key]); why != "" {
 			t.Skipped = &junitReason{why}
 		}
 		s.add(t)
@@ -179,8 +179,8 @@ func comparedWords(x comparison.Comparison) string {
 	return text
 }
 
-// unjudged returns why a cell that is not worse has no verdict; "" where it has one.
-func unjudged(all []comparison.Comparison) string {
+// notCompared returns why a cell that is not worse has no verdict; "" where it has one.
+func notCompared(all []comparison.Comparison) string {
 	few, suspect := len(all) > 0, false
 	for _, x := range all {
 		few = few && x.Verdict == statistics.TooFew()

@@ -75,7 +75,7 @@ const wellSure = .8
 // proposal names the first experiment of a cause that is not sure, "" where there is none.
 func (f finding) proposal() string {
 	if tests := f.Causes[0].Experiments; f.Verdict.Confidence[0] < wellSure && len(tests) > 0 {
-		levels := tests[0].Doses
+		levels := tests[0].Steps
 		if len(levels) == 0 {
 			levels = []string{tests[0].Fix}
 		}
@@ -275,7 +275,7 @@ func (v *view) unexamined() []Item {
 	return out
 }
 
-// proofWords describes the outcome of an experiment: its verdict, the answers to the doses, and the gain,
+// proofWords describes the outcome of an experiment: its verdict, the answers to the steps, and the gain,
 // predicted and real.
 func (v *view) proofWords(p diagnosis.Proof) []string {
 	out := []string{p.Text}

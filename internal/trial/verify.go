@@ -265,7 +265,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	}
 	// A driver may count a packet only when its card has said that it left.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
-		err := w.judge(e)
+		err := w.check(e)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return e, err
 		}
@@ -337,8 +337,8 @@ const echoEnd = 2 * time.Second
 // endEcho ends the echo and waits until the node has closed its port, which the next check uses again.
 func endEcho(s host.Session) { traffic.LetGo(s, echoEnd) }
 
-// judge compares the counters with what was sent.
-func (w way) judge(e *record.PathEvidence) error {
+// check compares the counters with what was sent.
+func (w way) check(e *record.PathEvidence) error {
 	for _, c := range e.Counters {
 		grown := int64(c.After - c.Before)
 		switch {

@@ -196,8 +196,8 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	return c, by
 }
 
-// judgePairs tests comparisons as one family, whatever their metrics.
-func judgePairs(out []Comparison, family []map[int]float64) {
+// testPairs tests comparisons as one family, whatever their metrics.
+func testPairs(out []Comparison, family []map[int]float64) {
 	p, tested, test := statistics.TestFamily(family)
 	test += ", on paired blocks"
 	if tested > 1 {
@@ -292,7 +292,7 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 		c, logs := comparePairs(chosen, m.metric)
 		out, family = append(out, c...), append(family, logs...)
 	}
-	judgePairs(out, family)
+	testPairs(out, family)
 	return out
 }
 

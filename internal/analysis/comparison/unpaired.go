@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// JudgedMetrics lists the metrics on which two runs are compared: what a network does for its users. A CPU
+// ComparedMetrics lists the metrics on which two runs are compared: what a network does for its users. A CPU
 // that is busier may be busy with more packets. One that is vital is missed where only the second run lacks
 // it; percentiles far out also need enough probes.
-var JudgedMetrics = [...]struct {
+var ComparedMetrics = [...]struct {
 	Name          string
 	ofPath, Vital bool
 }{
@@ -41,7 +41,7 @@ var JudgedMetrics = [...]struct {
 
 // OfPath says that a metric is of an idle path: whatever load stood on it, its numbers are the same.
 func OfPath(metric string) bool {
-	for _, m := range JudgedMetrics {
+	for _, m := range ComparedMetrics {
 		if m.Name == metric {
 			return m.ofPath
 		}
@@ -60,7 +60,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	out := []Comparison{}
 	var a, b []map[int]float64
 	var tested []int
-	for _, m := range JudgedMetrics {
+	for _, m := range ComparedMetrics {
 		seen := map[string]bool{}
 		for _, f := range cells {
 			key, keyOfSecond := f.Key(), f.Key()

@@ -98,8 +98,8 @@ func rwndFact(s tcpShares) Fact {
 	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time", s.rwnd)
 }
 
-// streamDoses returns doses with more connections than the load has.
-func streamDoses(expect float64, why string) func(*Observation) []Experiment {
+// streamSteps returns steps with more connections than the load has.
+func streamSteps(expect float64, why string) func(*Observation) []Experiment {
 	return func(o *Observation) []Experiment {
 		e := Experiment{
 			Factor:   string(factor.Streams),
@@ -109,7 +109,7 @@ func streamDoses(expect float64, why string) func(*Observation) []Experiment {
 			Resource: []float64{2, 3, 4},
 		}
 		for _, by := range e.Resource {
-			e.Doses = append(e.Doses, say("%.0f", by*float64(max(o.load().Streams, 1))))
+			e.Steps = append(e.Steps, say("%.0f", by*float64(max(o.load().Streams, 1))))
 		}
 		return []Experiment{e}
 	}
@@ -143,7 +143,7 @@ func endCPU(class, end string) Rule {
 			linux: offload work to the NIC
 				$ ethtool -K DEV tso on gso on gro on
 		`),
-		Judge: func(o *Observation) Judgement {
+		Check: func(o *Observation) Candidate {
 			node, far := o.nearFar()
 			if end == "server" {
 				node = far
@@ -167,11 +167,11 @@ func endCPU(class, end string) Rule {
 			if len(found) == 0 {
 				return missing("the CPU time of the " + node + " was not read")
 			}
-			return place{node, "cpu"}.judged(requires("full", full).by(found[0]),
+			return place{node, "cpu"}.candidate(requires("full", full).by(found[0]),
 				contradicts("shared-cores", waits)).
 				facts(found...).
 				text("the %s's CPU is saturated: its busiest thread used %h of a core", node, use)
 		},
-		Experiments: streamDoses(1, "more connections run in more threads, on other cores"),
+		Experiments: streamSteps(1, "more connections run in more threads, on other cores"),
 	}
 }

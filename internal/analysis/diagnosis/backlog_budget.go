@@ -20,7 +20,7 @@ var backlogBudget = Rule{
 			$ echo net.isr.defaultqlimit=2048 >> /boot/loader.conf
 			risk: more latency
 	`),
-	Judge: given(systemOf, func(o *Observation, s system) Judgement {
+	Check: given(systemOf, func(o *Observation, s system) Candidate {
 		sum := func(stem string) (float64, string) {
 			return o.sumOf(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
 		}
@@ -35,12 +35,12 @@ var backlogBudget = Rule{
 		at := place{s.Node, "backlog"}
 		if budget > drops {
 			at.Element = "budget"
-			return at.judged(requires("drops-or-squeezes", budget).by(
+			return at.candidate(requires("drops-or-squeezes", budget).by(
 				at.fact("time_squeeze", squeezed,
 					"the budget ran out %.0f times with packets left to process", squeezed))).
 				text("%s packet processing runs out of budget every %.0f packets", s.of(), 1/cut)
 		}
-		return at.judged(requires("drops-or-squeezes", drops).by(
+		return at.candidate(requires("drops-or-squeezes", drops).by(
 			at.fact("dropped", dropped, "the backlogs dropped %.0f of %.0f packets", dropped,
 				processed+dropped))).
 			text("%s packet backlog is too short: it dropped %h of the packets", s.of(), lost)

@@ -48,7 +48,7 @@ func Blackbox(cells []Cell) *Path {
 		if s.one == nil || len(s.flat) < 2 {
 			continue
 		}
-		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.judge()), s.numbers()})
+		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.check()), s.numbers()})
 	}
 	if len(p.Directions) == 0 {
 		return nil

@@ -19,37 +19,37 @@ const (
 // pathRule describes one class of limit as the cells of a path show it.
 type pathRule struct {
 	class string
-	judge func(*sweep) Judgement
+	check func(*sweep) Candidate
 }
 
 // sweepRules lists the classes in the order of the reference.
 func sweepRules() []pathRule {
-	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, limited(judgeOneCore)},
-		{perByte, limited(judgePerByte)}, {perFlowLimit, limited(judgePerFlow)},
-		{Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)}, {SmallQueue, judgeSmallQueue},
-		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering}, {PMTUBlackHole, judgeBlackHole},
-		{Fragmentation, judgeFragmentation}, {ConntrackFull, judgeTable},
-		{ConnectionRate, judgeConnections}, {ReceiveWindow, judgeWindow}, {SlowReader, judgeReader},
-		{SendBuffer, judgeSendBuffer}, {SlowSender, judgeSender}, {Tester, judgeTester}}
+	return []pathRule{{perPacket, limited(checkPerPacket)}, {oneCorePerFlow, limited(checkOneCore)},
+		{perByte, limited(checkPerByte)}, {perFlowLimit, limited(checkPerFlow)},
+		{Shaper, limited(checkShaper)}, {Policer, limited(checkPolicer)}, {SmallQueue, checkSmallQueue},
+		{RandomLoss, checkRandomLoss}, {Reordering, checkReordering}, {PMTUBlackHole, checkBlackHole},
+		{Fragmentation, checkFragmentation}, {ConntrackFull, checkTable},
+		{ConnectionRate, checkConnections}, {ReceiveWindow, checkWindow}, {SlowReader, checkReader},
+		{SendBuffer, checkSendBuffer}, {SlowSender, checkSender}, {Tester, checkTester}}
 }
 
-// limited calls judge with how far the limit counts packets, and bytes, where that is known.
-func limited(judge func(s *sweep, packets, bytes float64) Judgement) func(*sweep) Judgement {
-	return func(s *sweep) Judgement {
+// limited calls check with how far the limit counts packets, and bytes, where that is known.
+func limited(check func(s *sweep, packets, bytes float64) Candidate) func(*sweep) Candidate {
+	return func(s *sweep) Candidate {
 		packets, bytes, why := s.counted()
 		if why != "" {
 			return missing(why)
 		}
-		return judge(s, packets, bytes)
+		return check(s, packets, bytes)
 	}
 }
 
-// judge applies the rule of every class. Each term has its prior: the weights of classes of the same name
+// check applies the rule of every class. Each term has its prior: the weights of classes of the same name
 // were fitted to what nodes report.
-func (s *sweep) judge() []Judgement {
-	var out []Judgement
+func (s *sweep) check() []Candidate {
+	var out []Candidate
 	for _, r := range sweepRules() {
-		j := r.judge(s)
+		j := r.check(s)
 		j.Class = r.class
 		out = append(out, j)
 	}
@@ -57,10 +57,10 @@ func (s *sweep) judge() []Judgement {
 	return out
 }
 
-// special judges a class that outweighs the limit that any path shows at full rate: it adds a term that is
+// special checks a class that outweighs the limit that any path shows at full rate: it adds a term that is
 // met as far as the others.
-func special(terms ...Term) Judgement {
-	return place{}.judged(append(terms, supports("special", met(terms...)))...)
+func special(terms ...Term) Candidate {
+	return place{}.candidate(append(terms, supports("special", met(terms...)))...)
 }
 
 // counted returns how far the limit counts packets, and bytes; why gives the reason if neither is known.
@@ -81,13 +81,13 @@ func (s *sweep) said() Fact {
 		small.pps(), small.size(), large.pps(), large.size()), large.pps())
 }
 
-func judgePerPacket(s *sweep, packets, _ float64) Judgement {
-	return place{}.judged(requires("per-packet", packets)).facts(s.said()).
+func checkPerPacket(s *sweep, packets, _ float64) Candidate {
+	return place{}.candidate(requires("per-packet", packets)).facts(s.said()).
 		text("%r at any packet size: a per-packet limit, typical of a CPU", s.pps)
 }
 
-// judgeOneCore judges a per-packet limit that is lower for one flow than for several.
-func judgeOneCore(s *sweep, packets, _ float64) Judgement {
+// checkOneCore checks a per-packet limit that is lower for one flow than for several.
+func checkOneCore(s *sweep, packets, _ float64) Candidate {
 	several, ok := s.spread.value(metrics.PacketRate)
 	if !ok {
 		return missing("small packets in several streams were not measured")
@@ -116,9 +116,9 @@ func (s *sweep) resent() (float64, Fact) {
 	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments", again)
 }
 
-// judgePerByte judges a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
+// checkPerByte checks a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
 // drops.
-func judgePerByte(s *sweep, _, bytes float64) Judgement {
+func checkPerByte(s *sweep, _, bytes float64) Candidate {
 	var rates []float64
 	for _, c := range s.limited {
 		rates = append(rates, c.bps())
@@ -126,7 +126,7 @@ func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	uneven := spread(rates)
 	queue, _ := s.waits()
 	again, _ := s.resent()
-	return place{}.judged(requires("per-byte", bytes),
+	return place{}.candidate(requires("per-byte", bytes),
 		requires("uneven", uneven, .1, .4),
 		contradicts("queued", queue),
 		contradicts("resent", again, .0005, .01)).
@@ -134,9 +134,9 @@ func judgePerByte(s *sweep, _, bytes float64) Judgement {
 		text("a per-byte limit of about %b", s.bps)
 }
 
-// judgePerFlow judges a per-byte limit that each flow has to itself: several streams of TCP carry more than
+// checkPerFlow checks a per-byte limit that each flow has to itself: several streams of TCP carry more than
 // one, and more than one flow of UDP that is flat out.
-func judgePerFlow(s *sweep, _, bytes float64) Judgement {
+func checkPerFlow(s *sweep, _, bytes float64) Candidate {
 	one, several := s.one.goodput(), s.many.goodput()
 	if one <= 0 || several <= 0 {
 		return missing("TCP was not measured with one stream and with several")
@@ -151,32 +151,32 @@ func judgePerFlow(s *sweep, _, bytes float64) Judgement {
 			several)
 }
 
-func judgeShaper(s *sweep, _, bytes float64) Judgement {
+func checkShaper(s *sweep, _, bytes float64) Candidate {
 	queue, added := s.waits()
-	return place{}.judged(requires("per-byte", bytes), requires("queue", queue)).facts(s.said(), added).
+	return place{}.candidate(requires("per-byte", bytes), requires("queue", queue)).facts(s.said(), added).
 		text("a shaper or a slower link at %b, with %k queued in front of it", s.bps, s.queueBytes())
 }
 
-func judgePolicer(s *sweep, _, bytes float64) Judgement {
+func checkPolicer(s *sweep, _, bytes float64) Candidate {
 	queue, added := s.waits()
 	again, resent := s.resent()
 	drops := max(again, greatest(s.flat, (*Cell).lost))
-	return place{}.judged(requires("per-byte", bytes),
+	return place{}.candidate(requires("per-byte", bytes),
 		requires("no-queue", 1-queue),
 		requires("drops", drops, .0005, .01)).
 		facts(added, resent).
 		text("a policer at %b: it drops, and queues no more than %k", s.bps, s.queueBytes())
 }
 
-// judgeSmallQueue judges a path that carries a steady rate and drops from bursts, such as TCP's.
-func judgeSmallQueue(s *sweep) Judgement {
+// checkSmallQueue checks a path that carries a steady rate and drops from bursts, such as TCP's.
+func checkSmallQueue(s *sweep) Candidate {
 	udp, tcp := s.udp(), s.tcp()
 	if udp <= 0 || tcp <= 0 {
 		return missing("TCP or UDP goodput is missing")
 	}
 	share := tcp / udp
 	again, resent := s.resent()
-	j := place{}.judged(requires("slow-tcp", share, .8, .35),
+	j := place{}.candidate(requires("slow-tcp", share, .8, .35),
 		requires("resent", again, .001, .01),
 		requires("steady-passes", s.restLost(), .02, .001)).
 		facts(against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp), resent).
@@ -202,9 +202,9 @@ func (s *sweep) atRest() []*Cell {
 // restLost returns the highest loss of a load below the limit.
 func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 
-// judgeRandomLoss judges equal loss at every rate, which comes from the path: loss at the higher rate alone
+// checkRandomLoss checks equal loss at every rate, which comes from the path: loss at the higher rate alone
 // comes from a limit.
-func judgeRandomLoss(s *sweep) Judgement {
+func checkRandomLoss(s *sweep) Candidate {
 	lowest, lost := math.Inf(1), s.restLost()
 	for _, c := range s.atRest() {
 		lowest = min(lowest, c.lost())
@@ -218,7 +218,7 @@ func judgeRandomLoss(s *sweep) Judgement {
 		text("packets are lost at any rate: %h of them", lost)
 }
 
-func judgeReordering(s *sweep) Judgement {
+func checkReordering(s *sweep) Candidate {
 	worst := -1.0
 	for _, c := range s.atRest() {
 		late, ok := c.value(metrics.Reordered)
@@ -234,8 +234,8 @@ func judgeReordering(s *sweep) Judgement {
 		text("packets are reordered: %h arrive out of order", worst)
 }
 
-// judgeBlackHole judges a path that small packets pass and large ones do not.
-func judgeBlackHole(s *sweep) Judgement {
+// checkBlackHole checks a path that small packets pass and large ones do not.
+func checkBlackHole(s *sweep) Candidate {
 	small, large := s.sizes()
 	v, ok := large.value(metrics.PacketRate)
 	switch {
@@ -255,8 +255,8 @@ func judgeBlackHole(s *sweep) Judgement {
 		text("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size())
 }
 
-// judgeFragmentation judges a path on which a large packet counts as two.
-func judgeFragmentation(s *sweep) Judgement {
+// checkFragmentation checks a path on which a large packet counts as two.
+func checkFragmentation(s *sweep) Candidate {
 	if len(s.flat) < 3 {
 		return missing("fewer than three packet sizes were measured")
 	}
@@ -282,14 +282,14 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 	return ratio(rate, float64(asked)), rate, asked > 0
 }
 
-// connecting judges how new connections are answered while loads over open ones get through.
-func (s *sweep) connecting(share, rate float64, terms ...Term) Judgement {
+// connecting checks how new connections are answered while loads over open ones get through.
+func (s *sweep) connecting(share, rate float64, terms ...Term) Candidate {
 	return special(append(terms, requires("open-ones-pass", s.restLost(), .15, .03))...).
 		facts(seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
 			metrics.Say(metrics.FlowRate, rate)))
 }
 
-func judgeTable(s *sweep) Judgement {
+func checkTable(s *sweep) Candidate {
 	share, rate, ok := s.answered()
 	switch {
 	case ok:
@@ -298,13 +298,13 @@ func judgeTable(s *sweep) Judgement {
 				metrics.Say(metrics.FlowRate, rate))
 	case s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
 		// If nothing limits the other loads, these fail for another reason.
-		return place{}.judged(contradicts("nothing-limits", met(judgeTester(s).Terms...))).
+		return place{}.candidate(contradicts("nothing-limits", met(checkTester(s).Terms...))).
 			text("new connections fail while open ones keep working: the conntrack table is full")
 	}
 	return missing("new connections were not measured")
 }
 
-func judgeConnections(s *sweep) Judgement {
+func checkConnections(s *sweep) Candidate {
 	share, rate, ok := s.answered()
 	if !ok {
 		return missing("new connections were not measured")
@@ -328,8 +328,8 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy judges TCP that an end limits, by the share of the time.
-func (s *sweep) limitedBy(metric, words string, terms ...Term) Judgement {
+// limitedBy checks TCP that an end limits, by the share of the time.
+func (s *sweep) limitedBy(metric, words string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
 	if !ok {
 		return missing("TCP_INFO is missing")
@@ -338,28 +338,28 @@ func (s *sweep) limitedBy(metric, words string, terms ...Term) Judgement {
 		facts(seen(metric, share, words, share, s.windowBytes()))
 }
 
-func judgeWindow(s *sweep) Judgement {
+func checkWindow(s *sweep) Candidate {
 	return s.limitedBy(metrics.RwndLimited,
 		"the receive window limits TCP for %h of the time, with %k in flight",
 		requires("per-flow", s.perFlow())).
 		text("the receive window is too small: %k per RTT", s.windowBytes())
 }
 
-func judgeReader(s *sweep) Judgement {
+func checkReader(s *sweep) Candidate {
 	return s.limitedBy(metrics.RwndLimited,
 		"the receive window limits TCP for %h of the time, with %k in flight",
 		requires("shared", 1-s.perFlow())).
 		text("the receiving application reads only %b", s.one.goodput())
 }
 
-func judgeSendBuffer(s *sweep) Judgement {
+func checkSendBuffer(s *sweep) Candidate {
 	return s.limitedBy(metrics.SndbufLimited,
 		"the send buffer limits TCP for %h of the time, with %k in flight").
 		text("the send buffer is too small: %k per RTT", s.windowBytes())
 }
 
-// judgeSender judges a sender that has nothing to send, though the path would carry far more.
-func judgeSender(s *sweep) Judgement {
+// checkSender checks a sender that has nothing to send, though the path would carry far more.
+func checkSender(s *sweep) Candidate {
 	busy, ok := s.one.value(metrics.BusyRatio)
 	udp := s.udp()
 	if !ok || udp <= 0 {
@@ -380,13 +380,13 @@ func (s *sweep) received() float64 {
 	return s.udp()
 }
 
-// judgeTester judges loads that nothing between the ends held back.
-func judgeTester(s *sweep) Judgement {
+// checkTester checks loads that nothing between the ends held back.
+func checkTester(s *sweep) Candidate {
 	if s.tcp() <= 0 || s.udp() <= 0 {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
 	worst := greatest(s.flat, (*Cell).lost)
-	return place{}.judged(requires("no-loss", worst, .05, .005),
+	return place{}.candidate(requires("no-loss", worst, .05, .005),
 		requires("no-queue", s.addedNs(), 8e6, 3e6),
 		requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
 		facts(seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost", worst)).

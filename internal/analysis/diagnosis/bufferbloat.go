@@ -30,7 +30,7 @@ var bufferbloat = Rule{
 		freebsd: use an fq_codel scheduler
 			$ dnctl sched 1 config pipe 1 type fq_codel
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		probes, tcp, lowest, ok := o.addedDelay()
 		if !ok {
 			return missing("the RTT under load is not known")
@@ -39,7 +39,7 @@ var bufferbloat = Rule{
 		if !o.IsTCP() || tcp == 0 {
 			added = probes
 		}
-		j := wholePath.judged().
+		j := wholePath.candidate().
 			text("a queue on the path is oversized: packets wait %n", added)
 		lossless, full := 0.0, degree(o.fullest(), .85, .97) // packets also wait for a full CPU
 		if q, _, why := o.held(); why == "" && q.throttles().Met > .4 {

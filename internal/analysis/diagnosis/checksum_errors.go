@@ -16,7 +16,7 @@ var checksumErrors = Rule{
 		linux: check the link: cable, optics, memory
 			$ ethtool -S DEV | grep -iE 'err|drop|crc'
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		_, receiver := o.Ends()
 		wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
 			"IpExtInCsumErrors")
@@ -27,8 +27,8 @@ var checksumErrors = Rule{
 	},
 }
 
-// lostTo judges a cause of loss that a counter of the node counts, by its share of what the ends miss.
-func (o *Observation) lostTo(n float64, node, counter, words string) Judgement {
+// lostTo checks a cause of loss that a counter of the node counts, by its share of what the ends miss.
+func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	missed, why := o.missed()
 	if why != "" {
 		return missing(why)
@@ -37,7 +37,7 @@ func (o *Observation) lostTo(n float64, node, counter, words string) Judgement {
 	loss, lost, _ := o.lossOf()
 	text := say("%.0f of the %.0f packets that the ends miss %s at the %s", n, missed, words, node)
 	e := fact(counter, node, "ip", n, text)
-	return place{Node: node}.judged(requires("counted", n, 2, 8).by(e),
+	return place{Node: node}.candidate(requires("counted", n, 2, 8).by(e),
 		requires("most-of-missed", ratio(n, missed), .2, .6).by(e),
 		requires("lossy", loss, .0005, .003).by(lost)).text(text)
 }

@@ -35,10 +35,10 @@ var clockDown = Rule{
 			$ service powerd restart
 			risk: more power
 	`),
-	Judge: given(tested, func(o *Observation, node string) Judgement {
+	Check: given(tested, func(o *Observation, node string) Candidate {
 		at := place{node, "cpu"}
 		if share, ok := o.throttled(node, 0); ok {
-			return at.judged(requires("capped", share, .05, .3).by(throttledFact(node, share)),
+			return at.candidate(requires("capped", share, .05, .3).by(throttledFact(node, share)),
 				o.slowsDown()).
 				gain(1/max(1-share, .01)).
 				text("the %s's CPU is throttled for %h of the window", node, share)
@@ -54,9 +54,9 @@ var clockDown = Rule{
 		}
 		lost, clock := 1-limit/max(hardware, limit), unit.ScaleOf("Hz", limit).Text(limit)
 		capped := against(at.fact("limit_hz", limit, "the clock limit is %s", clock), hardware)
-		return at.judged(requires("capped", lost, .03, .2).by(capped), s.full()).
+		return at.candidate(requires("capped", lost, .03, .2).by(capped), s.full()).
 			gain(1/max(1-lost, .01)).
 			text("%s CPU clock is capped at %s, %h below the hardware maximum", s.of(), clock, lost)
 	}),
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

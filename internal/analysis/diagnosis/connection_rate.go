@@ -21,7 +21,7 @@ var connectionRate = Rule{
 			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
 			risk: more memory; gained 15 % at 100,000 states (netbenches)
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		flows := o.Trial.Traffic.ShortFlows
 		if flows == nil || flows.Kept {
 			return excluded()
@@ -39,11 +39,11 @@ var connectionRate = Rule{
 			node = routers[0]
 		}
 		perFlow := ratio(o.goodput()/8, rate)
-		return place{node, "cpu"}.judged(requires("small-flows", perFlow, 200e3, 20e3).by(
+		return place{node, "cpu"}.candidate(requires("small-flows", perFlow, 200e3, 20e3).by(
 			fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each", rate,
 				perFlow)),
 			s.full()).
 			text("the CPU is saturated at %g new connections per second", rate)
 	},
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

@@ -26,7 +26,7 @@ var conntrackFull = Rule{
 			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
 			risk: more memory
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		best := missing("the topology has no router")
 		for _, node := range o.Routers() {
 			at := place{node, "conntrack"}
@@ -40,7 +40,7 @@ var conntrackFull = Rule{
 			// A table that drops is full, though a sample a moment later finds room.
 			full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))
 			best = likelier(
-				best, at.judged(requires("full-table", full).by(
+				best, at.candidate(requires("full-table", full).by(
 					against(at.fact("entries", entries,
 						"%.0f connections were tracked, the limit is %.0f", entries, limit), limit)),
 					requires("drops", o.perSecond(drops), 0, 5).by(

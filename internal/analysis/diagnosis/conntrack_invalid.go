@@ -20,7 +20,7 @@ var conntrackInvalid = Rule{
 			$ nft list ruleset | grep -E 'invalid|notrack'
 			risk: packets outside of windows pass
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		d, why := o.died()
 		if why != "" {
 			return missing(why)
@@ -29,7 +29,7 @@ var conntrackInvalid = Rule{
 		if !ok || !slices.Contains(r.Kinds, record.RuleInvalid) {
 			return excluded()
 		}
-		return place{d.Node, r.element()}.judged(o.diesInside()...).
+		return place{d.Node, r.element()}.candidate(o.diesInside()...).
 			text("%s: %s drops what fits no connection", d, r)
 	},
 }

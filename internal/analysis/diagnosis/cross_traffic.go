@@ -12,14 +12,14 @@ var crossTraffic = Rule{
 			$ tcpdump -n -c 200 -i DEV
 			$ conntrack -L
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		q, holds, why := o.held()
 		if why != "" {
 			return missing(why)
 		}
 		others := o.othersBps(q)
 		share := ratio(others, q.rateBps)
-		return q.judged(requires("other-traffic", share, .08, .25).by(
+		return q.candidate(requires("other-traffic", share, .08, .25).by(
 			q.fact("others_bps", others, "%h of what the port sent is other traffic", share))).
 			with(holds...).
 			facts(o.heldFacts(q)...).

@@ -22,7 +22,7 @@ var cryptoWorkers = Rule{
 		freebsd: leave net.inet.ipsec.async_crypto at 0
 			risk: turning it on cost 64 % of the rate (netbenches)
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		tunnel := o.tunnel()
 		if tunnel == "" || factor.InUserspace(tunnel) {
 			return excluded()
@@ -35,11 +35,11 @@ var cryptoWorkers = Rule{
 			return missing(why)
 		}
 		share := ratio(o.perSecond(ns)/1e9, s.Busy)
-		return place{s.Node, "workers"}.judged(requires("crypto-work", share, .1, .3).by(
+		return place{s.Node, "workers"}.candidate(requires("crypto-work", share, .1, .3).by(
 			fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
 				"%h of the busy time was encryption and decryption", share)),
 			requires("full-cores", s.Slack.Busy, .60, .82).by(s.coreFact())).
 			text("the %s's crypto workers take %h of its CPU time and saturate every core", s.Node, share)
 	},
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

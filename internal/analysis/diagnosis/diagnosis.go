@@ -1,6 +1,6 @@
 // Package diagnosis names what limited the traffic of a trial. There is one file per class of limit: a rule
-// reads the observation of one trial and returns a judgement with its evidence, and Conclude ranks the
-// judgements of a cell's trials. The package is pure. A rule that lacks its input reports "not examined",
+// reads the observation of one trial and returns a candidate with its evidence, and Conclude ranks the
+// candidates of a cell's trials. The package is pure. A rule that lacks its input reports "not examined",
 // never "clear".
 package diagnosis
 
@@ -26,19 +26,19 @@ type Rule struct {
 	Wasteful bool
 	// OfFailed is set if the rule also reads failed trials: these have no number, but a cause.
 	OfFailed bool
-	// ToTester is set if what the tester reaches alone bounds the gain, where the judgement sets no bound.
+	// ToTester is set if what the tester reaches alone bounds the gain, where the candidate sets no bound.
 	ToTester bool
 	// Delay is set if packets wait too long, so that an experiment is measured by its RTT.
 	Delay bool
-	Judge func(*Observation) Judgement
-	// Experiments returns what would refute the cause, experiments from the tester's side first. Each dose
-	// states how much of the resource it leaves. Rates below the present one are no doses: every path carries
+	Check func(*Observation) Candidate
+	// Experiments returns what would refute the cause, experiments from the tester's side first. Each step
+	// states how much of the resource it leaves. Rates below the present one are no steps: every path carries
 	// them.
 	Experiments func(*Observation) []Experiment
 }
 
-// Judgement is the result of one rule for one trial: a cause, and what speaks for and against it.
-type Judgement struct {
+// Candidate is the result of one rule for one trial: a cause, and what speaks for and against it.
+type Candidate struct {
 	Cause
 	// Terms holds the conditions of the class, from which Score is computed; without them Score is set.
 	Terms []Term
@@ -54,12 +54,12 @@ type Judgement struct {
 }
 
 // Experiment is a change to the plan, in the vocabulary of factors, that would refute a cause: the factor
-// takes each dose in random order between untouched windows.
+// takes each step in random order between untouched windows.
 type Experiment struct {
 	Class    string    `json:"class"`
 	Factor   string    `json:"factor"`             // with its place: "cpu_quota@host"
-	Doses    []string  `json:"doses"`              // levels
-	Resource []float64 `json:"resource,omitempty"` // share of the resource that a dose leaves: 0.9 = 90 %
+	Steps    []string  `json:"steps"`              // levels
+	Resource []float64 `json:"resource,omitempty"` // share of the resource that a step leaves: 0.9 = 90 %
 	From     string    `json:"from"`               // "tester" or "router"
 	// Expect is the elasticity of goodput that confirms the cause: 1 where the resource limits.
 	Expect float64 `json:"expect"`
@@ -146,7 +146,7 @@ const (
 )
 
 // Examine applies every rule to one trial.
-func Examine(o *Observation) []Judgement {
+func Examine(o *Observation) []Candidate {
 	out := examine(o)
 	Rate(out, weights())
 	for i, r := range Rules() {
@@ -157,8 +157,8 @@ func Examine(o *Observation) []Judgement {
 	return out
 }
 
-// Rate scores the judgements of one trial by weights.
-func Rate(all []Judgement, w Weights) {
+// Rate scores the candidates of one trial by weights.
+func Rate(all []Candidate, w Weights) {
 	for i := range all {
 		all[i].rate(w)
 	}
@@ -166,13 +166,13 @@ func Rate(all []Judgement, w Weights) {
 }
 
 // examine returns the terms of every rule.
-func examine(o *Observation) []Judgement {
+func examine(o *Observation) []Candidate {
 	rules := Rules()
-	out := make([]Judgement, 0, len(rules))
+	out := make([]Candidate, 0, len(rules))
 	for _, r := range rules {
 		j := missing("the trial failed")
 		if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
-			j = r.Judge(o)
+			j = r.Check(o)
 		}
 		j.Class = r.Class
 		j.Facts = j.evidence()
@@ -191,25 +191,25 @@ func examine(o *Observation) []Judgement {
 	return out
 }
 
-// Conclude joins the judgements of a cell's trials: each class gets the median of its scores, and the text of
+// Conclude joins the candidates of a cell's trials: each class gets the median of its scores, and the text of
 // the trial nearest to it. Rates holds the trials' goodput: a wide spread is noted beside the verdict, and
 // where nothing else explains it the cell is unstable.
-func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
+func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
 	}
-	byClass := map[string][]Judgement{}
+	byClass := map[string][]Candidate{}
 	for _, j := range slices.Concat(trials...) {
 		byClass[j.Class] = append(byClass[j.Class], j)
 	}
-	var judged []Judgement
+	var checked []Candidate
 	for _, r := range Rules() {
 		if all := byClass[r.Class]; len(all) > 0 {
-			judged = append(judged, middle(all))
+			checked = append(checked, middle(all))
 		}
 	}
-	e, apart := acrossTrials(judged, rates)
-	d := conclude(judged)
+	e, apart := acrossTrials(checked, rates)
+	d := conclude(checked)
 	d.Trials = len(trials)
 	switch {
 	case !apart, d.Class == Unstable:
@@ -222,11 +222,11 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 	return d
 }
 
-// conclude ranks one judgement of each class by its probability.
-func conclude(judged []Judgement) *Diagnosis {
+// conclude ranks one candidate of each class by its probability.
+func conclude(checked []Candidate) *Diagnosis {
 	d := &Diagnosis{Class: Unknown, Causes: []Cause{}}
-	var examined []Judgement
-	for _, j := range judged {
+	var examined []Candidate
+	for _, j := range checked {
 		if j.NotExamined != "" {
 			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.NotExamined})
 			continue
@@ -234,7 +234,7 @@ func conclude(judged []Judgement) *Diagnosis {
 		examined = append(examined, j)
 	}
 	unknown := weigh(examined)
-	slices.SortStableFunc(examined, func(a, b Judgement) int {
+	slices.SortStableFunc(examined, func(a, b Candidate) int {
 		return cmp.Compare(b.Confidence, a.Confidence)
 	})
 	for _, j := range examined {
@@ -264,7 +264,7 @@ func conclude(judged []Judgement) *Diagnosis {
 		d.Text = notKnown + ": no known cause fits the measurements"
 	}
 	d.Confidence = unknown
-	if i := slices.IndexFunc(examined, func(j Judgement) bool { return j.Elsewhere != "" }); i >= 0 {
+	if i := slices.IndexFunc(examined, func(j Candidate) bool { return j.Elsewhere != "" }); i >= 0 {
 		d.Text, d.Node, d.Element = examined[i].Elsewhere, examined[i].Node, examined[i].Element
 	}
 	return d
@@ -284,20 +284,20 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 
 func (c Cause) place() place { return place{c.Node, c.Element} }
 
-// middle returns the judgement with the median score (the lower of two), if half of the trials were examined;
+// middle returns the candidate with the median score (the lower of two), if half of the trials were examined;
 // otherwise one that was not, with its reason.
-func middle(all []Judgement) Judgement {
-	lacks := func(j Judgement) bool { return j.NotExamined != "" }
+func middle(all []Candidate) Candidate {
+	lacks := func(j Candidate) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)
 	if 2*len(with) < len(all) {
 		return all[slices.IndexFunc(all, lacks)]
 	}
-	slices.SortStableFunc(with, func(a, b Judgement) int { return cmp.Compare(a.Score, b.Score) })
+	slices.SortStableFunc(with, func(a, b Candidate) int { return cmp.Compare(a.Score, b.Score) })
 	return with[(len(with)-1)/2]
 }
 
 // weigh turns scores into probabilities, and returns that of an unknown cause: the rest up to one.
-func weigh(all []Judgement) (unknown float64) {
+func weigh(all []Candidate) (unknown float64) {
 	highest := 0.0
 	for _, j := range all {
 		highest = max(highest, j.Score)
@@ -312,16 +312,16 @@ func weigh(all []Judgement) (unknown float64) {
 	return math.Exp(-highest) / sum
 }
 
-// given wraps a judge that needs input from the trial: where read gives a reason why it is missing, the rule
+// given wraps a check that needs input from the trial: where read gives a reason why it is missing, the rule
 // is not examined.
 func given[T any](read func(*Observation) (of T, why string),
-	judge func(*Observation, T) Judgement) func(*Observation) Judgement {
-	return func(o *Observation) Judgement {
+	check func(*Observation, T) Candidate) func(*Observation) Candidate {
+	return func(o *Observation) Candidate {
 		of, why := read(o)
 		if why != "" {
 			return missing(why)
 		}
-		return judge(o, of)
+		return check(o, of)
 	}
 }
 

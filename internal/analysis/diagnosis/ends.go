@@ -80,7 +80,7 @@ func SymptomsOf(class string) (out []string) {
 }
 
 // explainAway adds to each class how far others explain it: as far as these are met.
-func explainAway(all []Judgement) {
+func explainAway(all []Candidate) {
 	terms := make([]Term, len(all))
 	for _, j := range all {
 		if len(j.Terms) == 0 || len(j.Facts) == 0 {

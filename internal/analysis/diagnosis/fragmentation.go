@@ -29,7 +29,7 @@ var fragmentation = Rule{
 			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
 			when: tunnel fits
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		created := []string{"IpFragCreates", "Ip6FragCreates"}
 		fragments, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
 		if !known {
@@ -49,7 +49,7 @@ var fragmentation = Rule{
 		if o.tunnel() != "" {
 			element = "tunnel"
 		}
-		return place{at, element}.judged(requires("fragments", share, .02, .2).by(e)).
+		return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
 			facts(seen(metrics.Goodput, got, "%b of goodput", got)).
 			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s", fragments, at)
 	},

@@ -22,7 +22,7 @@ var groPathology = Rule{
 			$ ethtool -K DEV rx-gro-list off
 			risk: more CPU time per packet; lost on reboot
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		s, why := systemOf(o)
 		again, _ := o.Metric(metrics.Retransmits)
 		if why != "" || !o.IsTCP() {
@@ -37,7 +37,7 @@ var groPathology = Rule{
 				packets, _ := o.forwarded(node)
 				share := ratio(again, packets)
 				at := place{node, port}
-				return at.judged(requires("retransmits", share, .002, .02).by(
+				return at.candidate(requires("retransmits", share, .002, .02).by(
 					at.fact(metrics.Retransmits, again, "TCP retransmitted %h of its packets", share)),
 					requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
 					text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h "+

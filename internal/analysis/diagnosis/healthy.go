@@ -18,7 +18,7 @@ var healthy = Rule{
 			15 ms above the idle RTT, or above the minimum RTT where that was not measured); or 95 % \
 			of the connections begun at a set rate completed, and less than 1 % failed
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		rate := o.load().RateBps
 		if o.load().ConnectionRate > 0 {
 			return o.allConnections()
@@ -47,7 +47,7 @@ var healthy = Rule{
 		}
 		probes := o.Metrics.Values[metrics.ProbeLoss]
 		share := got / rate
-		return place{}.judged(requires("complete", share, .9, .99).by(
+		return place{}.candidate(requires("complete", share, .9, .99).by(
 			against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
 			contradicts("loss", loss, .001, .005).by(lossy),
 			contradicts("delay", added, 10e6, 20e6).by(
@@ -59,14 +59,14 @@ var healthy = Rule{
 	},
 }
 
-// allConnections judges short flows that are started at a rate.
-func (o *Observation) allConnections() Judgement {
+// allConnections checks short flows that are started at a rate.
+func (o *Observation) allConnections() Candidate {
 	got, ok := o.Metric(metrics.FlowRate)
 	if !ok {
 		return missing("no connection was completed")
 	}
 	share, failed := o.connected()
-	return place{}.judged(requires("complete", share, .8, .95).by(
+	return place{}.candidate(requires("complete", share, .8, .95).by(
 		against(seen(metrics.FlowRate, got, "%h of the connections due in the window completed in it",
 			share), o.load().ConnectionRate)),
 		contradicts("loss", failed, .001, .01).by(

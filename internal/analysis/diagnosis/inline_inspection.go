@@ -22,7 +22,7 @@ var inlineInspection = Rule{
 			$ cat /proc/net/netfilter/nfnetlink_queue
 			risk: it sees less
 	`),
-	Judge: given(ownSystem, func(o *Observation, s system) Judgement {
+	Check: given(ownSystem, func(o *Observation, s system) Candidate {
 		what, why := o.inspects(s.Node)
 		if why != "" {
 			return missing(why)
@@ -36,12 +36,12 @@ var inlineInspection = Rule{
 			return missing(why)
 		}
 		at := place{s.Node, "processes"}
-		return at.judged(requires("processes", other, .04, .12).by(
+		return at.candidate(requires("processes", other, .04, .12).by(
 			at.fact("other_cores", other, "processes used %h of a core", other)),
 			s.full()).
 			text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
 	}),
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }
 
 // inspects returns what else gets a node's packets, "" for nothing; why where that is not known.

@@ -22,7 +22,7 @@ var linkLayer = Rule{
 		freebsd: autonegotiate speed and duplex
 			$ ifconfig DEV media autoselect
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		best := missing("no port on the path has counters")
 		for _, node := range o.nodes() {
 			for _, port := range o.ports(node) {
@@ -33,7 +33,7 @@ var linkLayer = Rule{
 	},
 }
 
-func (o *Observation) linkOf(at place) Judgement {
+func (o *Observation) linkOf(at place) Candidate {
 	frames := o.total(at, "netdev", "rx_packets", "tx_packets")
 	errors := o.total(at, "netdev", "rx_errors", "rx_frame_errors", "tx_errors", "tx_collisions",
 		"tx_carrier_errors")
@@ -52,5 +52,5 @@ func (o *Observation) linkOf(at place) Judgement {
 		text = say("port %s of %s runs at half duplex", at.Element, at.Node)
 		e = at.fact("duplex", 0, text)
 	}
-	return at.judged(requires("slow-link", slows).by(e)).text(text)
+	return at.candidate(requires("slow-link", slows).by(e)).text(text)
 }

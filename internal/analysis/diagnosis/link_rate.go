@@ -25,14 +25,14 @@ var linkRate = Rule{
 			risk: above the link rate, delay grows
 			when: rate is set
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		q, held, why := o.held()
 		got := o.goodput()
 		share := ratio(got, o.Line.Value)
 		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop, a link queues
 		switch {
 		case share > 0 && !polices && (why != "" || q.holds() < .03):
-			return place{Element: o.Line.Kind}.judged(requires("throttles", share, .8, .95).by(
+			return place{Element: o.Line.Kind}.candidate(requires("throttles", share, .8, .95).by(
 				against(seen(metrics.Goodput, got, "%h of the payload that %s can carry arrived", share,
 					o.Line.Kind), o.Line.Value))).
 				gain(max(1/max(share, .1), 1)).
@@ -40,21 +40,21 @@ var linkRate = Rule{
 		case why != "":
 			return o.flat(why)
 		}
-		return q.judged(held...).
+		return q.candidate(held...).
 			with(contradicts("shaper", yes(q.managed || q.owned))).
 			facts(o.heldFacts(q)...).
 			text("the link at %s is saturated at %b", q, q.rateBps)
 	},
 }
 
-// flat judges a rate limit by what two ends alone see: delay before loss, and an even rate.
-func (o *Observation) flat(why string) Judgement {
+// flat checks a rate limit by what two ends alone see: delay before loss, and an even rate.
+func (o *Observation) flat(why string) Candidate {
 	uneven, ok := o.Metric(metrics.Consistency)
 	probes, tcp, lowest, timed := o.addedDelay()
 	if !ok || !timed {
 		return missing(why)
 	}
-	return wholePath.judged(contradicts("uneven", uneven, .03, .2).by(
+	return wholePath.candidate(contradicts("uneven", uneven, .03, .2).by(
 		seen(metrics.Consistency, uneven, "throughput varied by %h", uneven)),
 		requires("throttles", max(probes, tcp), 2e6, 15e6).by(
 			delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))).

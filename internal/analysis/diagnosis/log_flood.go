@@ -21,17 +21,17 @@ var logFlood = Rule{
 			risk: those log entries are gone
 		freebsd: remove log from pf rules that match a lot of traffic
 	`),
-	Judge: given(systemOf, func(o *Observation, s system) Judgement {
+	Check: given(systemOf, func(o *Observation, s system) Candidate {
 		lines, why := o.Sum(s.Node, "kernellog", "lines")
 		if why != "" {
 			return missing(why)
 		}
 		rate := o.perSecond(lines)
 		at := place{s.Node, "kernel log"}
-		return at.judged(requires("many-lines", rate, 5, 50).by(
+		return at.candidate(requires("many-lines", rate, 5, 50).by(
 			at.fact("lines", lines, "the kernel logged %g lines per second", rate)),
 			requires("busy-core", s.Full.Busy, .5, .9).by(s.coreFact())).
 			text("the %s's kernel logs %.2g lines per second: logging takes the CPU time", s.Node, rate)
 	}),
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

@@ -257,13 +257,13 @@ func (o *Observation) Cores(node string) (out []Core) {
 // Shared reports whether all roles share this machine's cores, so that a busy core belongs to no role alone.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
-// Fact is a number, with its words, that speaks for or against a judgement.
+// Fact is a number, with its words, that speaks for or against a candidate.
 type Fact = evidence.Evidence
 
-// factList holds the facts that support a judgement.
+// factList holds the facts that support a candidate.
 type factList = []Fact
 
-// fact returns an observation that supports a judgement.
+// fact returns an observation that supports a candidate.
 func fact(metric, node, element string, value float64, text string, args ...any) Fact {
 	return Fact{Metric: metric, Node: node, Element: element, Value: &value,
 		Text: say(text, args...)}
@@ -280,10 +280,10 @@ func delayFact(lowest, added float64, text string, args ...any) Fact {
 	return against(seen("rtt_loaded_p50_ns", lowest+added, text, args...), lowest)
 }
 
-// excluded returns the judgement of a class that is ruled out for sure, by a fact if there is one.
-func excluded(by ...Fact) Judgement {
-	return Judgement{Score: absent}.facts(by...)
+// excluded returns the candidate of a class that is ruled out for sure, by a fact if there is one.
+func excluded(by ...Fact) Candidate {
+	return Candidate{Score: absent}.facts(by...)
 }
 
-// missing returns a judgement that could not be made.
-func missing(why string) Judgement { return Judgement{NotExamined: why} }
+// missing returns a candidate that could not be made.
+func missing(why string) Candidate { return Candidate{NotExamined: why} }

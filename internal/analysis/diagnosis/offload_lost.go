@@ -20,7 +20,7 @@ var offloadLost = Rule{
 		routeros: check that FastTrack is first and counts packets
 			$ /ip firewall filter print stats where action=fasttrack-connection
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		node, why := o.firstRouter()
 		offloaded, why2 := o.Columns(node, "flows", "flows_offloaded")
 		tracked, why3 := o.level(node, "flows", "flows_tracked")
@@ -35,7 +35,7 @@ var offloadLost = Rule{
 		}
 		at := place{node, "flowtable"}
 		lost := max(degree(ratio(last, peak), .9, .5), yes(on)*degree(ratio(peak, tracked), .5, .1))
-		return at.judged(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,
+		return at.candidate(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,
 			"%.0f connections were offloaded at the end, %.0f at the peak", last, peak), peak))).
 			text("the %s's flowtable carries %.0f of %.0f connections at the end, %.0f at its peak", node,
 				last, tracked, peak)

@@ -17,7 +17,7 @@ var oneFlow = Rule{
 			data and waits for no window or buffer, and queueing adds less than half a millisecond
 		any: measure with several streams, or use a separate machine for each role (peer)
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {
 			return excluded()
 		}
@@ -36,7 +36,7 @@ var oneFlow = Rule{
 			n, _ := o.level(node, "filter", "filter_rules")
 			rules = max(rules, n)
 		}
-		return s.at("cpu").judged(requires("busy-cores", s.mean(), .35, .55).by(s.meanFact()),
+		return s.at("cpu").candidate(requires("busy-cores", s.mean(), .35, .55).by(s.meanFact()),
 			contradicts("full-cores", s.mean(), .88, .96),
 			requires("network-limited", held, .6, .9).by(networkFact(held)),
 			requires("empty-queues", min(probes, tcp), 1e6, 3e5).by(

@@ -13,7 +13,7 @@ var oneTunnelOneCore = Rule{
 			risk: each flow still uses one tunnel
 			plan: tunnels=2
 	` + spreading),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		tunnel := o.tunnel()
 		if tunnel == "" || factor.InUserspace(tunnel) || o.load().Tunnels > 1 {
 			return excluded()
@@ -25,7 +25,7 @@ var oneTunnelOneCore = Rule{
 		case len(s.Cores) == 1:
 			return excluded()
 		}
-		return s.at(s.Full.Name).judged(s.full(), requires("slack-core", 1-s.Slack.Busy, .15,
+		return s.at(s.Full.Name).candidate(s.full(), requires("slack-core", 1-s.Slack.Busy, .15,
 			.4).by(s.coreFact())).
 			facts(s.softirqFact(), fact("tunnels", s.Node, tunnel, 1, "all streams share one tunnel")).
 			gain(s.spreadGain()).
@@ -33,8 +33,8 @@ var oneTunnelOneCore = Rule{
 				1-s.Slack.Busy)
 	},
 	Experiments: func(o *Observation) []Experiment {
-		return append([]Experiment{{Factor: "tunnels", Doses: []string{"1", "2", "4"},
+		return append([]Experiment{{Factor: "tunnels", Steps: []string{"1", "2", "4"},
 			Resource: []float64{1, 2, 4}, From: FromTester, Expect: 1,
-			Why: "parallel tunnels run on more cores"}}, cpuDoses(o)...)
+			Why: "parallel tunnels run on more cores"}}, cpuSteps(o)...)
 	},
 }

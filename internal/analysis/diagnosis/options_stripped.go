@@ -16,7 +16,7 @@ var optionsStripped = Rule{
 			$ nft list ruleset | grep 'tcp option'
 			$ sysctl net.ipv4.tcp_window_scaling
 	`),
-	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
+	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		unscaled, why := o.unscaled()
 		if why != "" {
 			return missing(why)
@@ -33,11 +33,11 @@ var optionsStripped = Rule{
 				what = "window scaling is switched off at the " + end
 			}
 		}
-		return at.judged(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
+		return at.candidate(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
 			facts(flightFact(receiver, bytes, rtt)).
 			text("%s: at most 64 kB are in flight per RTT of %n", what, rtt)
 	}),
-	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as much"),
+	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
 // unscaled reports whether a connection of the load was set up without window scaling.

@@ -30,7 +30,7 @@ var otherLoad = Rule{
 			$ top -bSH 20
 			$ cpuset -l 1 -p PID
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		nodes := []string{record.HostNode}
 		if !o.Shared() {
 			nodes = o.Routers()
@@ -44,17 +44,17 @@ var otherLoad = Rule{
 		}
 		return best
 	},
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }
 
-func (o *Observation) otherLoadAt(node string) Judgement {
+func (o *Observation) otherLoadAt(node string) Candidate {
 	s, why := o.systemAt(node)
 	other, own, why2 := o.otherWork(s)
 	if why = cmp.Or(why, why2); why != "" {
 		return missing(why)
 	}
 	at, cores := place{node, "processes"}, float64(len(s.Cores))
-	j := at.judged(requires("other-work", other/cores, .08, .35).by(
+	j := at.candidate(requires("other-work", other/cores, .08, .35).by(
 		at.fact("other_cores", other,
 			"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)),
 		s.full()).

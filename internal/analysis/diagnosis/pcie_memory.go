@@ -26,7 +26,7 @@ var pcieMemory = Rule{
 			$ cat /sys/class/net/DEV/device/numa_node
 			risk: none
 	`),
-	Judge: given(systemOf, func(o *Observation, s system) Judgement {
+	Check: given(systemOf, func(o *Observation, s system) Candidate {
 		best := missing("no port belongs to a physical NIC")
 		for _, node := range o.Routers() {
 			for _, port := range o.ports(node) {
@@ -41,7 +41,7 @@ var pcieMemory = Rule{
 	}),
 	Experiments: always(Experiment{
 		Factor:   "packet_size",
-		Doses:    []string{"1400", "700", "350"},
+		Steps:    []string{"1400", "700", "350"},
 		Resource: []float64{1, .5, .25},
 		From:     FromTester,
 		Expect:   1,
@@ -50,13 +50,13 @@ var pcieMemory = Rule{
 	}),
 }
 
-func (o *Observation) discardsOf(s system, at place) Judgement {
+func (o *Observation) discardsOf(s system, at place) Candidate {
 	discards := o.total(at, "ethtool", discardWords...) + o.total(at, "netdev", discardWords...)
 	all := o.total(at, "netdev", "rx_packets") + discards
 	share := ratio(discards, all)
 	now, best, known := strings.Cut(o.Run.Facts(at.Node)["device:"+at.Element+":pcie"], " of ")
 	slow := known && now != best
-	j := at.judged(requires("discards", share, .0001, .001).by(
+	j := at.candidate(requires("discards", share, .0001, .001).by(
 		at.fact("rx_missed", discards, "%s discarded %.0f of %.0f packets", at.Element, discards, all)),
 		requires("slack-cores", s.Full.Busy, .95, .8).by(s.coreFact()),
 		supports("slow-pcie", yes(slow))).

@@ -33,7 +33,7 @@ var pmtuBlackHole = Rule{
 		freebsd: let pf pass ICMP errors, and set max-mss
 			$ pfctl -sr
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		drops, at, known := o.maxOnPath([]string{"IpFragFails", "Ip6InTooBigErrors"})
 		sender, _ := o.Ends()
 		if told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs"); told > 0 && drops > 0 {
@@ -42,7 +42,7 @@ var pmtuBlackHole = Rule{
 		}
 		j := o.swallows()
 		if at != "" {
-			j = place{at, o.narrow(at)}.judged().
+			j = place{at, o.narrow(at)}.candidate().
 				text("a PMTU black hole at the %s: large packets are dropped silently", at).
 				facts(fact("IpFragFails", at, "ip", drops,
 					"the %s dropped %.0f packets larger than the next link's MTU", at, drops))
@@ -75,9 +75,9 @@ var pmtuBlackHole = Rule{
 	}),
 }
 
-// swallows judges a path on which no MTU is known to drop packets: it names what else may.
-func (o *Observation) swallows() Judgement {
-	j := place{}.judged().text("a PMTU black hole on the path: large packets are dropped silently")
+// swallows checks a path on which no MTU is known to drop packets: it names what else may.
+func (o *Observation) swallows() Candidate {
+	j := place{}.candidate().text("a PMTU black hole on the path: large packets are dropped silently")
 	found := func(at place, text string, values ...any) {
 		if j.Node == "" {
 			j = j.at(at)

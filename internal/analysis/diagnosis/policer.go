@@ -19,7 +19,7 @@ var policer = Rule{
 		any: if the provider polices: shape slightly below its rate, so that nothing is dropped
 			risk: costs a few per cent of the rate
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
 		probes, tcp, lowest, timed := o.addedDelay()
 		if !ok || !timed {
@@ -37,11 +37,12 @@ var policer = Rule{
 		lossy, idle := degree(loss, .005, .03), o.lostWhenIdle()
 		idle.Met *= guess
 		dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
-		j := wholePath.judged().text("a policer on the path at about %b", got)
+		j := wholePath.candidate().text("a policer on the path at about %b", got)
 		switch {
 		case q.drops > 0:
 			passed := min(got/(1-min(loss, .9)), got*1.05)
-			j = q.judged().text("a policer on %s drops %h of what arrives and passes %b", q, q.lost(), passed)
+			j = q.candidate().text("a policer on %s drops %h of what arrives and passes %b", q, q.lost(),
+				passed)
 			dropped = dropped.by(fact("drops", q.Node, q.Element+"@ingress", q.drops,
 				"the ingress filter on %s dropped %.0f packets", q, q.drops))
 		case len(filters) > 0:

@@ -22,18 +22,18 @@ const (
 	NotRefuted = "not refuted"
 )
 
-// Proof holds the result of an experiment on a finding: how the rate responded to doses of the resource.
+// Proof holds the result of an experiment on a finding: how the rate responded to steps of the resource.
 type Proof struct {
 	record.Experiment
 	By     string      `json:"by"`     // the run of the experiment
 	Cell   factor.Cell `json:"cell"`   // untouched
 	Metric string      `json:"metric"` // that responds: goodput, or an RTT for a finding about delay
-	// Elasticity is Δ ln rate ÷ Δ ln resource over all doses, with its interval.
+	// Elasticity is Δ ln rate ÷ Δ ln resource over all steps, with its interval.
 	Elasticity statistics.Line `json:"elasticity"`
 	Untouched  float64         `json:"untouched"` // median rate
 	Answers    []Answer        `json:"answers"`
 	// Knee is the share of the resource below which it begins to limit: 1 where it already limits; 0 where
-	// the smallest dose did not reach it. What is above it is slack, and 1 ÷ Knee bounds the gain from
+	// the smallest step did not reach it. What is above it is slack, and 1 ÷ Knee bounds the gain from
 	// removing another limit.
 	Knee float64 `json:"knee,omitempty"`
 	// Headroom is rate ÷ rate untouched where the resource was raised and the rate did not follow all the way
@@ -50,15 +50,15 @@ type Proof struct {
 	Text        string  `json:"text"` // one sentence
 }
 
-// Answer is the response to one dose: rate ÷ rate untouched in the same block.
+// Answer is the response to one step: rate ÷ rate untouched in the same block.
 type Answer struct {
 	Level    string           `json:"level"`
 	Resource float64          `json:"resource"`
 	Ratio    statistics.Value `json:"ratio"`
 }
 
-// Doses holds the rates of an experiment: of the untouched windows of each block, and by level of each dose.
-type Doses struct {
+// Steps holds the rates of an experiment: of the untouched windows of each block, and by level of each step.
+type Steps struct {
 	Untouched map[int][]float64
 	Of        map[string]map[int]float64
 }
@@ -68,7 +68,7 @@ type Doses struct {
 const nearEnough = .5
 
 // Prove checks how far the rates, or another metric, confirm the finding of an experiment.
-func Prove(e record.Experiment, metric string, d Doses) *Proof {
+func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	p := &Proof{Experiment: e, Metric: metric, Answers: []Answer{}, Verdict: Undecided}
 	var all []float64
 	base := map[int]float64{}
@@ -85,7 +85,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	fixed := ratiosOf(d.Of[e.Fix], base)
 	switch {
 	case metric != metrics.Goodput: // an RTT, which only removing the cause shortens for sure
-		p.judgeFix(fixed)
+		p.checkFix(fixed)
 	case p.opens(d, base):
 		p.Verdict = Confirmed
 		without := "nothing arrives without it"
@@ -93,21 +93,21 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 			without = say("without it anything arrives in %d of %d blocks", len(base), len(d.Untouched))
 		}
 		p.Text = say("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix, without)
-	case len(e.Doses) == 0:
-		p.judgeFix(fixed)
+	case len(e.Steps) == 0:
+		p.checkFix(fixed)
 	case len(all) == 0:
-		p.judgeDead(d)
+		p.checkDead(d)
 	default:
 		if e.Fix != "" && len(fixed) > 0 {
 			p.Gain = new(summariseLogs(fixed))
 		}
-		p.judgeDoses(d, base)
+		p.checkSteps(d, base)
 	}
 	return p
 }
 
-// judgeDoses decides by how the rate responds to doses.
-func (p *Proof) judgeDoses(d Doses, base map[int]float64) {
+// checkSteps decides by how the rate responds to steps.
+func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	points := map[int][]statistics.Point{}
 	for block := range base {
 		for _, y := range positiveLogs(d.Untouched[block]) {
@@ -115,21 +115,21 @@ func (p *Proof) judgeDoses(d Doses, base map[int]float64) {
 		}
 	}
 	relative := map[int][]statistics.Point{} // to the untouched windows, by block
-	for _, dose := range p.Doses {
-		ratios := ratiosOf(d.Of[dose.Level], base)
+	for _, step := range p.Steps {
+		ratios := ratiosOf(d.Of[step.Level], base)
 		if len(ratios) == 0 {
 			continue
 		}
-		a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
+		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
-		if dose.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
+		if step.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
 			// The raised limit may itself cost something, less the farther away it is.
-			if a.Ratio.Median < nextMet*dose.Resource {
+			if a.Ratio.Median < nextMet*step.Resource {
 				p.Headroom = max(p.Headroom, a.Ratio.Median)
 			}
 			continue
 		}
-		x := math.Log(dose.Resource)
+		x := math.Log(step.Resource)
 		for block, y := range ratios {
 			points[block] = append(points[block], statistics.Point{X: x, Y: y + base[block]})
 			relative[block] = append(relative[block], statistics.Point{X: x, Y: y})
@@ -141,23 +141,23 @@ func (p *Proof) judgeDoses(d Doses, base map[int]float64) {
 		blocks = append(blocks, points[block])
 	}
 	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
-		p.Text = "no dose has a rate: nothing can be concluded"
+		p.Text = "no step has a rate: nothing can be concluded"
 		return
 	}
 	if k, ok := statistics.Knee(without(relative, -1)); ok {
 		p.Knee = k
 	}
-	p.judge(p.falls() && slack(relative))
+	p.check(p.falls() && slack(relative))
 }
 
 // minDead is the number of untouched windows without any traffic that rules out a limit which lets some
 // traffic through.
 const minDead = 6
 
-// judgeDead decides where no untouched window has a rate. Traffic that flows with a dose in at least two
+// checkDead decides where no untouched window has a rate. Traffic that flows with a step in at least two
 // blocks refutes, if by the finding it must not help: one with less of the resource, or one that should not
 // move the rate.
-func (p *Proof) judgeDead(d Doses) {
+func (p *Proof) checkDead(d Steps) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
 	for _, rates := range d.Untouched {
@@ -168,11 +168,11 @@ func (p *Proof) judgeDead(d Doses) {
 		p.Text = say("refuted: nothing arrives in any of %d untouched windows, and a limit of this kind "+
 			"lets some of it through", windows)
 	}
-	for _, dose := range p.Doses {
-		if flows(d.Of[dose.Level]) > 1 && (dose.Resource < 1 || p.Expect < nearEnough) {
+	for _, step := range p.Steps {
+		if flows(d.Of[step.Level]) > 1 && (step.Resource < 1 || p.Expect < nearEnough) {
 			p.Verdict = Refuted
-			p.Text = say("refuted by doses of %s: nothing arrives without them, but traffic flows with "+
-				"%s, which should not free it", p.Factor, dose.Level)
+			p.Text = say("refuted by steps of %s: nothing arrives without them, but traffic flows with "+
+				"%s, which should not free it", p.Factor, step.Level)
 			return
 		}
 	}
@@ -208,14 +208,14 @@ func slack(byBlock map[int][]statistics.Point) bool {
 	return len(byBlock) >= minBlocks
 }
 
-// Raised reports whether a dose looked for the next limit.
+// Raised reports whether a step looked for the next limit.
 func (p *Proof) Raised() bool {
-	return p.falls() && slices.ContainsFunc(p.Doses, func(d record.Dose) bool { return d.Resource > 1 })
+	return p.falls() && slices.ContainsFunc(p.Steps, func(d record.SweepStep) bool { return d.Resource > 1 })
 }
 
-// falls reports whether there are doses that reduce the resource.
+// falls reports whether there are steps that reduce the resource.
 func (p *Proof) falls() bool {
-	return slices.ContainsFunc(p.Doses, func(d record.Dose) bool { return d.Resource < 1 })
+	return slices.ContainsFunc(p.Steps, func(d record.SweepStep) bool { return d.Resource < 1 })
 }
 
 // nextMet is the share of a raised resource below which a rate has met another limit.
@@ -224,8 +224,8 @@ const nextMet = .8
 // minGain is the minimum rise of the rate where a limit is removed, and fall of a delay.
 const minGain = 1.1
 
-// judgeFix decides by how far the rate rises, or the delay falls, with the alleged limit removed.
-func (p *Proof) judgeFix(ratios map[int]float64) {
+// checkFix decides by how far the rate rises, or the delay falls, with the alleged limit removed.
+func (p *Proof) checkFix(ratios map[int]float64) {
 	if len(ratios) < 2 {
 		p.Text = say("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
 		return
@@ -250,7 +250,7 @@ func (p *Proof) judgeFix(ratios map[int]float64) {
 
 // opens reports whether traffic flows in each block with the limit removed, and hardly ever with it: in at
 // most one block, too few to compare rates.
-func (p *Proof) opens(d Doses, base map[int]float64) bool {
+func (p *Proof) opens(d Steps, base map[int]float64) bool {
 	n := flows(d.Of[p.Fix])
 	return p.Fix != "" && n > 1 && n == len(d.Untouched) && len(base) <= 1
 }
@@ -258,9 +258,9 @@ func (p *Proof) opens(d Doses, base map[int]float64) bool {
 // frees reports whether the rate rises with the limit removed.
 func (p *Proof) frees() bool { return p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > minGain }
 
-// judge compares the elasticity with the expected one. Where the rate should not move, a rate that moves
+// check compares the elasticity with the expected one. Where the rate should not move, a rate that moves
 // refutes; one that does not is no more than expected, with other limits as well.
-func (p *Proof) judge(slack bool) {
+func (p *Proof) check(slack bool) {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
 		p.Text = say("too few windows to tell: elasticity %.2g from %d windows", l.Slope, l.N)
@@ -272,8 +272,8 @@ func (p *Proof) judge(slack bool) {
 	case moves && l.Low > below && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
 	case moves && p.frees():
-		// What sets the rate free when removed is a limit, however unsteady the doses are.
-		p.Verdict, what = Confirmed, "the doses leave it open, but without it the rate rises"
+		// What sets the rate free when removed is a limit, however unsteady the steps are.
+		p.Verdict, what = Confirmed, "the steps leave it open, but without it the rate rises"
 	case moves && l.High < below:
 		p.Verdict, what = Refuted, "the rate does not follow it"
 	case !moves && (l.Low > above || l.High < below):
@@ -289,7 +289,7 @@ func (p *Proof) judge(slack bool) {
 	default:
 		what = "the interval allows both"
 	}
-	p.Text = say("%s by doses of %s: %s (elasticity %.2g, %.2g to %.2g, expected %.2g)", p.Verdict,
+	p.Text = say("%s by steps of %s: %s (elasticity %.2g, %.2g to %.2g, expected %.2g)", p.Verdict,
 		p.Factor, what, l.Slope, l.Low, l.High, p.Expect)
 	smallest := 1.0
 	for _, a := range p.Answers {
@@ -318,7 +318,7 @@ func (p *Proof) Predict(gain float64, by string) {
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and so is one that
 // confirms, if the rate had to move in it. Experiments in which it should not move can only refute. What sets
-// the rate free when removed is a limit, whatever doses of something else show.
+// the rate free when removed is a limit, whatever steps of something else show.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	for _, p := range proofs {
@@ -381,7 +381,7 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests lists the experiments that test a cause, each factor once: doses of what the plan states, those of
+// Tests lists the experiments that test a cause, each factor once: steps of what the plan states, those of
 // the rule, then those that the ends can run. Those from the tester's side come first.
 func Tests(o *Observation, class string) (out []Experiment) {
 	all := o.statedTests(class)
@@ -392,7 +392,7 @@ func Tests(o *Observation, class string) (out []Experiment) {
 		e = o.fit(e)
 		e.Class = class
 		known := slices.ContainsFunc(out, func(x Experiment) bool { return x.Factor == e.Factor })
-		if !known && (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") {
+		if !known && (len(e.Steps) > 1 || len(e.Steps) == 0 && e.Fix != "") {
 			out = append(out, e)
 		}
 	}

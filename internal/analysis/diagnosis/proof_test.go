@@ -13,21 +13,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// answer makes the rates of an experiment of three blocks: what an untouched window, or a dose, has of the
+// answer makes the rates of an experiment of three blocks: what an untouched window, or a step, has of the
 // resource goes through response, with noise.
-func answered(e record.Experiment, response func(resource float64) float64) Doses {
+func answered(e record.Experiment, response func(resource float64) float64) Steps {
 	rng := rand.New(rand.NewPCG(3, 3))
 	rate := func(resource float64) float64 {
 		return 1e8 * response(resource) * math.Exp(.03*rng.NormFloat64())
 	}
-	d := Doses{map[int][]float64{}, map[string]map[int]float64{}}
+	d := Steps{map[int][]float64{}, map[string]map[int]float64{}}
 	for block := 1; block <= 3; block++ {
 		d.Untouched[block] = []float64{rate(1), rate(1), rate(1)}
-		for _, dose := range e.Doses {
-			if d.Of[dose.Level] == nil {
-				d.Of[dose.Level] = map[int]float64{}
+		for _, step := range e.Steps {
+			if d.Of[step.Level] == nil {
+				d.Of[step.Level] = map[int]float64{}
 			}
-			d.Of[dose.Level][block] = rate(dose.Resource)
+			d.Of[step.Level][block] = rate(step.Resource)
 		}
 	}
 	return d
@@ -37,10 +37,12 @@ func TestProve(t *testing.T) {
 	limits := func(r float64) float64 { return r }
 	slack := func(k float64) func(float64) float64 { return func(r float64) float64 { return min(1, r/k) } }
 	still := func(float64) float64 { return 1 }
-	down := record.Experiment{Class: "shaper", Factor: "shape@router.wan", Expect: 1, Doses: []record.Dose{
-		{Level: "a", Resource: .85}, {Level: "b", Resource: .7}, {Level: "c", Resource: .5}}}
-	up := record.Experiment{Class: "receive-window", Factor: "socket_buffer", Expect: 1, Doses: []record.Dose{
-		{Level: "a", Resource: 1.5}, {Level: "b", Resource: 2.5}, {Level: "c", Resource: 4}}}
+	down := record.Experiment{Class: "shaper", Factor: "shape@router.wan", Expect: 1,
+		Steps: []record.SweepStep{
+			{Level: "a", Resource: .85}, {Level: "b", Resource: .7}, {Level: "c", Resource: .5}}}
+	up := record.Experiment{Class: "receive-window", Factor: "socket_buffer", Expect: 1,
+		Steps: []record.SweepStep{
+			{Level: "a", Resource: 1.5}, {Level: "b", Resource: 2.5}, {Level: "c", Resource: 4}}}
 	flat := down
 	flat.Expect = 0
 	for _, c := range []struct {
@@ -53,7 +55,7 @@ func TestProve(t *testing.T) {
 	}{
 		{"the resource limits", down, limits, Confirmed, 1, "the rate follows it"},
 		{"slack of 45 %", down, slack(.55), Refuted, .55, "only limits below 5"},
-		{"slack beyond the doses", down, still, Refuted, 0, "50.0 % of it is enough"},
+		{"slack beyond the steps", down, still, Refuted, 0, "50.0 % of it is enough"},
 		{"slack of 25 %", down, slack(.75), Refuted, .75, "only limits below 7"},
 		{"between", down, math.Sqrt, Undecided, .87, "allows both"},
 		{"falls far more than it should", down, func(r float64) float64 { return math.Pow(r, 4) }, Undecided, 1,
@@ -86,7 +88,7 @@ func TestProveDelay(t *testing.T) {
 		{400e6, Refuted, "the delay does not fall"},
 		{0, Undecided, "too few windows"},
 	} {
-		p := Prove(e, metrics.RTTTCP, Doses{map[int][]float64{1: {100e6, 110e6}, 2: {100e6}, 3: {101e6}},
+		p := Prove(e, metrics.RTTTCP, Steps{map[int][]float64{1: {100e6, 110e6}, 2: {100e6}, 3: {101e6}},
 			map[string]map[int]float64{"8M": {1: c.paced, 2: 1.01 * c.paced, 3: c.paced}}})
 		if p.Verdict != c.want || !strings.Contains(p.Text, c.says) || p.Gain != nil {
 			t.Errorf("%g ms: got %s: %s", c.paced/1e6, p.Verdict, p.Text)
@@ -97,8 +99,8 @@ func TestProveDelay(t *testing.T) {
 // TestProveOfLittle: windows without a rate are no evidence, and one pair of windows gives no verdict.
 func TestProveOfLittle(t *testing.T) {
 	e := record.Experiment{Factor: "shape", Expect: 1, Fix: "off",
-		Doses: []record.Dose{{Level: "a", Resource: .5}}}
-	for _, d := range []Doses{
+		Steps: []record.SweepStep{{Level: "a", Resource: .5}}}
+	for _, d := range []Steps{
 		{},
 		{Untouched: map[int][]float64{1: {0}}, Of: map[string]map[int]float64{"a": {1: 5}}},
 		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {2: 5}}},
@@ -108,29 +110,29 @@ func TestProveOfLittle(t *testing.T) {
 			t.Errorf("%+v: got %s: %s", d, p.Verdict, p.Text)
 		}
 	}
-	// Nothing gets through, but does with a dose that should not free it; one that should says nothing.
-	opened := Doses{Untouched: map[int][]float64{1: {0}, 2: {0}},
+	// Nothing gets through, but does with a step that should not free it; one that should says nothing.
+	opened := Steps{Untouched: map[int][]float64{1: {0}, 2: {0}},
 		Of: map[string]map[int]float64{"a": {1: 5, 2: 5}}}
 	for _, c := range []struct {
 		expect, resource float64
 		want             string
 	}{{0, 2, Refuted}, {1, .5, Refuted}, {1, 2, Undecided}} {
-		x := record.Experiment{Factor: "mss", Expect: c.expect, Doses: []record.Dose{{Level: "a",
+		x := record.Experiment{Factor: "mss", Expect: c.expect, Steps: []record.SweepStep{{Level: "a",
 			Resource: c.resource}}}
 		if p := Prove(x, "goodput_bps", opened); p.Verdict != c.want {
 			t.Errorf("expect %g of %g: got %s: %s", c.expect, c.resource, p.Verdict, p.Text)
 		}
 	}
-	dead := Doses{Untouched: map[int][]float64{1: {0, 0}, 2: {0, 0}, 3: {0, 0}}}
+	dead := Steps{Untouched: map[int][]float64{1: {0, 0}, 2: {0, 0}, 3: {0, 0}}}
 	for class, want := range map[string]string{Shaper: Refuted, SendBuffer: Refuted, RandomLoss: Refuted,
 		PMTUBlackHole: Undecided} {
-		x := record.Experiment{Class: class, Factor: "streams", Expect: 1, Doses: []record.Dose{{Level: "2",
-			Resource: 2}}}
+		x := record.Experiment{Class: class, Factor: "streams", Expect: 1,
+			Steps: []record.SweepStep{{Level: "2", Resource: 2}}}
 		if p := Prove(x, "goodput_bps", dead); p.Verdict != want {
 			t.Errorf("nothing arrives, said to be %s: got %s: %s", class, p.Verdict, p.Text)
 		}
 	}
-	p := Prove(e, "goodput_bps", Doses{map[int][]float64{1: {10, 10}, 2: {20}},
+	p := Prove(e, "goodput_bps", Steps{map[int][]float64{1: {10, 10}, 2: {20}},
 		map[string]map[int]float64{"a": {1: 5, 2: 10}, "off": {1: 40, 2: 80}}})
 	if p.Gain == nil || math.Abs(p.Gain.Median-4) > 1e-9 {
 		t.Errorf("gain: got %+v, want 4", p.Gain)
@@ -195,7 +197,7 @@ func TestTestsOfACell(t *testing.T) {
 	for _, c := range []struct {
 		class string
 		cell  factor.Cell
-		want  string // of the experiment with that factor, doses and what they leave, and the fix
+		want  string // of the experiment with that factor, steps and what they leave, and the fix
 	}{
 		{"shaper", factor.Cell{"shape@router.wan": "50M"}, "shape@router.wan 42500k 35000k 25000k 400000k " +
 			"51200000k fix off"},
@@ -216,8 +218,8 @@ func TestTestsOfACell(t *testing.T) {
 		o := observed(c.cell)
 		var got []string
 		for _, e := range append(o.statedTests(c.class), o.testerTests(c.class)...) {
-			got = append(got, e.Factor+" "+strings.Join(e.Doses, " ")+" fix "+e.Fix)
-			if len(e.Doses) != len(e.Resource) || e.Why == "" || e.From == "" || e.Class != c.class {
+			got = append(got, e.Factor+" "+strings.Join(e.Steps, " ")+" fix "+e.Fix)
+			if len(e.Steps) != len(e.Resource) || e.Why == "" || e.From == "" || e.Class != c.class {
 				t.Errorf("%s: incomplete: %+v", c.class, e)
 			}
 		}
@@ -239,8 +241,8 @@ func TestRulesTestsFitTheCell(t *testing.T) {
 			}
 			router = router || e.From != FromTester
 			for i, share := range e.Resource {
-				if share == 1 || share <= 0 || len(e.Doses) != len(e.Resource) {
-					t.Errorf("%s: dose %s of %s leaves %g", r.Class, e.Doses[i], e.Factor, share)
+				if share == 1 || share <= 0 || len(e.Steps) != len(e.Resource) {
+					t.Errorf("%s: step %s of %s leaves %g", r.Class, e.Steps[i], e.Factor, share)
 				}
 			}
 		}
@@ -266,7 +268,7 @@ func TestProveByFix(t *testing.T) {
 		{"nothing before, and seldom after", []float64{0, 0, 0}, []float64{0, 3.1e7, 3.2e7}, Undecided},
 		{"one window", []float64{1e7}, []float64{3e7}, Undecided},
 	} {
-		d := Doses{map[int][]float64{}, map[string]map[int]float64{"1300": {}}}
+		d := Steps{map[int][]float64{}, map[string]map[int]float64{"1300": {}}}
 		for block, r := range c.untouched {
 			d.Untouched[block], d.Of["1300"][block] = []float64{r, r}, c.fixed[block]
 		}
@@ -278,12 +280,13 @@ func TestProveByFix(t *testing.T) {
 
 // TestHeadroom: a raised resource says where the next limit lies, and nothing of whether this one limits.
 func TestHeadroom(t *testing.T) {
-	e := record.Experiment{Class: Shaper, Factor: "shape", Fix: "off", Expect: 1, Doses: []record.Dose{
-		{Level: "42M", Resource: .85}, {Level: "35M", Resource: .7}, {Level: "25M", Resource: .5},
-		{Level: "400M", Resource: 8}, {Level: "51200M", Resource: 1024}}}
+	e := record.Experiment{Class: Shaper, Factor: "shape", Fix: "off", Expect: 1,
+		Steps: []record.SweepStep{
+			{Level: "42M", Resource: .85}, {Level: "35M", Resource: .7}, {Level: "25M", Resource: .5},
+			{Level: "400M", Resource: 8}, {Level: "51200M", Resource: 1024}}}
 	// The next limit, and the headroom: near by, far away, or not met.
 	for next, want := range map[float64]float64{150e6: 3, 1000e6: 20, 48000e6: 0} {
-		d := Doses{map[int][]float64{}, map[string]map[int]float64{"42M": {}, "35M": {}, "25M": {},
+		d := Steps{map[int][]float64{}, map[string]map[int]float64{"42M": {}, "35M": {}, "25M": {},
 			"400M": {}, "51200M": {}, "off": {}}}
 		for block := range 3 {
 			d.Untouched[block] = []float64{50e6, 50.1e6, 49.9e6}
@@ -299,13 +302,14 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-// TestRemovalDecidesWhereDosesDoNot: doses that answer at random decide nothing, but what sets the rate free,
+// TestRemovalDecidesWhereStepsDoNot: steps that answer at random decide nothing, but what sets the rate free,
 // or does not, when it is taken away.
-func TestRemovalDecidesWhereDosesDoNot(t *testing.T) {
-	e := record.Experiment{Class: Policer, Factor: "policer", Fix: "off", Expect: 1, Doses: []record.Dose{
-		{Level: "16M", Resource: .85}, {Level: "13M", Resource: .7}, {Level: "9M", Resource: .5}}}
+func TestRemovalDecidesWhereStepsDoNot(t *testing.T) {
+	e := record.Experiment{Class: Policer, Factor: "policer", Fix: "off", Expect: 1,
+		Steps: []record.SweepStep{
+			{Level: "16M", Resource: .85}, {Level: "13M", Resource: .7}, {Level: "9M", Resource: .5}}}
 	for without, want := range map[float64]string{5: Confirmed, 1: Refuted, 0: Undecided} {
-		d := Doses{map[int][]float64{}, map[string]map[int]float64{"16M": {}, "13M": {}, "9M": {}, "off": {}}}
+		d := Steps{map[int][]float64{}, map[string]map[int]float64{"16M": {}, "13M": {}, "9M": {}, "off": {}}}
 		for block, noise := range []float64{.6, 1.5, 1} {
 			d.Untouched[block] = []float64{10e6, 10e6 / noise}
 			d.Of["16M"][block], d.Of["13M"][block], d.Of["9M"][block] = 9e6, 8e6*noise, 6e6/noise

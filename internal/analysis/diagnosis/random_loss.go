@@ -34,12 +34,12 @@ var randomLoss = Rule{
 			$ sysctl -w net.ipv4.tcp_congestion_control=bbr
 			risk: it takes more from other flows
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
 		if !ok {
 			return missing("nothing counted lost packets")
 		}
-		j := wholePath.judged().text("packets are lost at random: %h of them", loss).facts(lost)
+		j := wholePath.candidate().text("packets are lost at random: %h of them", loss).facts(lost)
 		idle, _ := o.idle(metrics.ProbeLossIdle)
 		loaded, _ := o.Metric(metrics.ProbeLoss)
 		if loaded+idle > 0 {

@@ -17,12 +17,12 @@ var receiveWindow = Rule{
 			when: window unscaled
 		any: leave the buffer size to the kernel: do not set SO_RCVBUF
 	`),
-	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
+	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		_, receiver := o.Ends()
 		bytes, rtt := o.inFlight()
 		hz, closed, ok := o.zeroWindows()
 		at := place{receiver, "receive buffer"}
-		j := at.judged(requires("window-limited", s.rwnd, .1, .5).by(rwndFact(s)),
+		j := at.candidate(requires("window-limited", s.rwnd, .1, .5).by(rwndFact(s)),
 			contradicts("zero-windows", hz, 5, 25),
 			contradicts("waits-at-receiver", o.atReceiver(), .4, .8)).
 			facts(flightFact(receiver, bytes, rtt)).
@@ -41,7 +41,7 @@ var receiveWindow = Rule{
 		}
 		return j.with(o.waitsElsewhere(receive))
 	}),
-	Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as much"),
+	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
 // waitsElsewhere contradicts an end's buffer as the limit where packets wait long elsewhere, so that it would

@@ -24,7 +24,7 @@ var reordering = Rule{
 			$ sysctl -w net.ipv4.tcp_reordering=30
 			risk: real losses are repaired later
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
 		if !ok {
 			return missing("nothing counted lost packets")
@@ -35,7 +35,7 @@ var reordering = Rule{
 				return missing("packets were counted without their order")
 			}
 			share := ratio(o.perSecond(n), o.Metrics.Values[metrics.PacketRate])
-			return wholePath.judged(requires("out-of-order", share, .002, .02).by(
+			return wholePath.candidate(requires("out-of-order", share, .002, .02).by(
 				seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number",
 					n)),
 				o.windowed()).
@@ -47,8 +47,8 @@ var reordering = Rule{
 		}
 		// A lost segment makes the following ones wait out of order for an RTT: reordering shows where this
 		// happens more often than losses can explain.
-		j := o.delaying().judged(requires("out-of-order", share, .03, .15).by(seen("TcpExtTCPOFOQueue", share,
-			"%h of the segments arrived out of order", share)),
+		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order", share)
+		j := o.delaying().candidate(requires("out-of-order", share, .03, .15).by(late),
 			contradicts("lossy", loss, .003, .02), supports("spurious", spurious, .1, .5),
 			supports("seen-by-sender", bySender, 0, .002), o.windowed()).
 			facts(lost, seen("TcpExtTCPDSACKRecv", spurious, "%h of the retransmissions were spurious",
@@ -63,7 +63,7 @@ var reordering = Rule{
 		}
 		return j
 	},
-	Experiments: streamDoses(0, "reordering slows each connection down: more of them carry more"),
+	Experiments: streamSteps(0, "reordering slows each connection down: more of them carry more"),
 }
 
 // delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate, or else the

@@ -23,7 +23,7 @@ var replayWindow = Rule{
 			risk: none known; both directions of both ends have one
 		any: find what reorders packets before they are decrypted: several cores, queues or links
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		late, at, counter, known := 0.0, "", lateCounters[0], false
 		for _, node := range o.wayNodes() {
 			for _, name := range lateCounters {

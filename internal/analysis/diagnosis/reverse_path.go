@@ -29,7 +29,7 @@ var reversePath = Rule{
 			risk: above the link rate, delay grows
 		any: ask for a line with a faster way back: TCP needs about 2 % of its rate there
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		died := o.acksDie()
 		q, why := o.acksHeld()
 		if why != "" {
@@ -37,7 +37,7 @@ var reversePath = Rule{
 		}
 		data, _, _ := o.held()
 		free := contradicts("data-held", data.holds(), .03, .25)
-		held := q.judged(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
+		held := q.candidate(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
 			requires("acks-wait", q.waited, .5, .9), free).
 			facts(o.heldFacts(q)[1],
 				q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples",
@@ -46,7 +46,7 @@ var reversePath = Rule{
 		if a, ofData, known := o.Ledger().waits(); known && !ofData {
 			at := place{a.Node, a.Element}
 			text := say("acknowledgements wait for %n at the %s's %s port", a.WaitedNs, a.Node, a.Element)
-			held = likelier(held, at.judged(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
+			held = likelier(held, at.candidate(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
 				at.fact("acks_waited_ns", a.WaitedNs, text)),
 				free).text(text))
 		}
@@ -54,8 +54,8 @@ var reversePath = Rule{
 	},
 }
 
-// acksDie judges a way back on which most acknowledgements die: TCP learns late, or never, that data arrived.
-func (o *Observation) acksDie() Judgement {
+// acksDie checks a way back on which most acknowledgements die: TCP learns late, or never, that data arrived.
+func (o *Observation) acksDie() Candidate {
 	l := o.Ledger()
 	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
 		return missing("acknowledgements were not counted")
@@ -71,7 +71,7 @@ func (o *Observation) acksDie() Judgement {
 		return missing("acknowledgements arrive") // CAKE thins them out
 	}
 	at := place{worst.Node, worst.Element}
-	return at.judged(requires("acks-impaired", share, .3, .5).by(
+	return at.candidate(requires("acks-impaired", share, .3, .5).by(
 		at.fact("acks_died", died, "%.0f of %.0f packets on the way back died there, by %s", died, sent,
 			worst.Died[0].By))).
 		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element)

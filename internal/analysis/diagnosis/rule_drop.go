@@ -28,14 +28,14 @@ var ruleDrop = Rule{
 			$ pfctl -vsr
 			risk: the rule may protect something
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		d, why := o.died()
 		if why != "" {
 			return missing(why)
 		}
 		share := ratio(d.packets, d.missed)
 		found := false
-		j := d.judged()
+		j := d.candidate()
 		cause := "a rule or filter drops them"
 		switch {
 		case share < .3:

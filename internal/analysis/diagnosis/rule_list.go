@@ -46,7 +46,7 @@ var ruleList = Rule{
 		freebsd: use tables in pf, and keep state
 			$ pfctl -t T -T add A
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		s, why := systemOf(o)
 		node, why2 := o.firstRouter()
 		if s.Node != record.HostNode {
@@ -76,7 +76,7 @@ var ruleList = Rule{
 		at := place{node, "forward"}
 		count := at.fact("filter_rules", rules, "the packet filter has %.0f rules", rules)
 		matching := requires("matching", share, .05, .35)
-		j := at.judged().gain(1/(1-share)).
+		j := at.candidate().gain(1/(1-share)).
 			text("the %s's packet filter matches each packet against %.0f rules", node, rules)
 		// A rule may cost many times what the simplest do: the number of rules excludes nothing.
 		switch {
@@ -93,5 +93,5 @@ var ruleList = Rule{
 				"at this packet rate they take about %h of the CPU time used", share),
 			s.coreFact())
 	},
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

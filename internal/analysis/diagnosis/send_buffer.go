@@ -16,7 +16,7 @@ var sendBuffer = Rule{
 			risk: each connection may use that much memory
 		any: leave the buffer size to the kernel: do not set SO_SNDBUF
 	`),
-	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
+	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		sender, _ := o.Ends()
 		send, _ := o.buffers()
 		bytes, rtt := o.inFlight()
@@ -33,7 +33,7 @@ var sendBuffer = Rule{
 				send/1024),
 				flightFact(sender, bytes, rtt)}
 		}
-		return place{sender, "send buffer"}.judged(requires("full-buffer", full).by(
+		return place{sender, "send buffer"}.candidate(requires("full-buffer", full).by(
 			seen(metrics.SndbufLimited, s.sndbuf, "the send buffer limited TCP for %h of the time",
 				s.sndbuf)),
 			contradicts("receive-window", s.rwnd, .2, .6),
@@ -41,5 +41,5 @@ var sendBuffer = Rule{
 			facts(further...).
 			text("the send buffer on the %s is too small: %g kB per RTT of %n", sender, bytes/1e3, rtt)
 	}),
-	Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as much"),
+	Experiments: streamSteps(1, "each connection has its own buffer: twice as many carry twice as much"),
 }

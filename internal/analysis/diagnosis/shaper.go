@@ -26,12 +26,12 @@ var shaper = Rule{
 			$ dnctl pipe show
 			risk: above the link rate, delay grows
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		q, held, why := o.held()
 		if why != "" {
 			return missing(why)
 		}
-		return q.judged(held...).
+		return q.candidate(held...).
 			with(requires("shaper", yes(q.managed || q.owned))).
 			facts(o.heldFacts(q)...).
 			text("a shaper at %b on %s", q.rateBps, q)

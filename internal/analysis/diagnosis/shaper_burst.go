@@ -15,7 +15,7 @@ var shaperBurst = Rule{
 			$ tc -s -d class show dev DEV
 			risk: more packets leave back to back
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		return o.belowRate(requires("idle-cores", o.fullest(), .95, .8), "its burst is too small")
 	},
 }
@@ -30,14 +30,14 @@ var shaperCPU = Rule{
 		linux: use a cheaper shaper, such as htb with fq_codel for CAKE, or set the rate to what \
 			it holds
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		return o.belowRate(requires("full-core", o.fullest(), .85, .97), "a core is full")
 	},
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }
 
-// belowRate judges the queue that always has packets and passes the least of its configured rate.
-func (o *Observation) belowRate(cores Term, because string) Judgement {
+// belowRate checks the queue that always has packets and passes the least of its configured rate.
+func (o *Observation) belowRate(cores Term, because string) Candidate {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {
 		return missing(why)
@@ -53,7 +53,7 @@ func (o *Observation) belowRate(cores Term, because string) Judgement {
 	if q.setBps == 0 {
 		return missing("no queue that is set to a rate has packets waiting in it")
 	}
-	return q.judged(requires("below-rate", used(q), .88, .75).by(q.setFact()),
+	return q.candidate(requires("below-rate", used(q), .88, .75).by(q.setFact()),
 		requires("packets-wait", q.waited, .6, .9),
 		cores).
 		facts(o.heldFacts(q)...).

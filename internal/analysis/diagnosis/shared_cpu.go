@@ -16,7 +16,7 @@ var sharedCPU = Rule{
 		means: one machine runs all roles of the lab, and its cores are saturated
 		any: use a machine with more cores, or a separate machine for each role (peer)
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		near := o.Run.Near()
 		node, roles := record.HostNode, "client, router and server"
 		switch sharing := o.Run.KernelOf(near.Name); {
@@ -34,7 +34,7 @@ var sharedCPU = Rule{
 			g, _ := o.systemAt(router)
 			guest = g.Full.Busy // a guest at its own limit is more specific
 		}
-		return s.at("cpu").judged(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
+		return s.at("cpu").candidate(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
 			contradicts("full-guest", guest, .7, .93),
 			o.knownUser(s)).
 			facts(s.coreFact()).

@@ -14,7 +14,7 @@ var slowReader = Rule{
 			it is full of data that was not read
 		any: make the application read faster: larger reads, its own thread, no work between reads
 	`),
-	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
+	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		_, receiver := o.Ends()
 		uneven, _ := o.Metric(metrics.Consistency)
 		waits, _, _ := o.starved(receiver)
@@ -35,7 +35,7 @@ var slowReader = Rule{
 			further = append(further, against(fact("bytes_in_flight", receiver, "socket", bytes,
 				"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
 		}
-		return place{receiver, "application"}.judged(requires("receive-window", s.rwnd, .1, .5).by(
+		return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
 			rwndFact(s)),
 			requires("full-buffer", closes),
 			contradicts("uneven", uneven, .25, .6),
@@ -44,5 +44,5 @@ var slowReader = Rule{
 			facts(further...).
 			text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
 	}),
-	Experiments: streamDoses(0, "a slow application reads no faster from several connections"),
+	Experiments: streamSteps(0, "a slow application reads no faster from several connections"),
 }

@@ -17,14 +17,14 @@ var slowSender = Rule{
 			its thread was neither busy nor waiting for a shared core
 		any: make the application write faster: larger writes, no work between writes
 	`),
-	Judge: given(tcpTimes, func(o *Observation, s tcpShares) Judgement {
+	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		sender, _ := o.Ends()
 		at := place{sender, "application"}
 		waits, full, why := o.starved(sender)
 		if why != "" {
 			return missing(why)
 		}
-		j := at.judged().text("the application on the %s sends only %b", sender, o.goodput())
+		j := at.candidate().text("the application on the %s sends only %b", sender, o.goodput())
 		idle := degree(s.busy, .9, .65)
 		if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
 			// Data in flight keeps TCP busy, too: it has less to send than its window takes.
@@ -61,7 +61,7 @@ var slowSender = Rule{
 			contradicts("uneven", uneven, .2, .5),
 			contradicts("dies-at-sender", died, .02, .08))
 	}),
-	Experiments: streamDoses(0, "an application with no more to send has nothing for more connections"),
+	Experiments: streamSteps(0, "an application with no more to send has nothing for more connections"),
 }
 
 // starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles

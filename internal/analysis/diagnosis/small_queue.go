@@ -22,7 +22,7 @@ var smallQueue = Rule{
 			$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
 			risk: more latency under load
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		q, why := o.losing(queue.fifo)
 		if why != "" {
 			return missing(why)
@@ -32,7 +32,7 @@ var smallQueue = Rule{
 		}
 		other, _ := o.losing(func(q queue) bool { return !q.fifo() })
 		if q.drops == 0 && other.lost() > .002 {
-			j := other.judged(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
+			j := other.candidate(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
 			j.Elsewhere = say("%s: the queue (%s) at %s drops %h of its packets, and what makes it do so "+
 				"is not known", notKnown, other.kind, other, other.lost())
 			return j
@@ -40,7 +40,7 @@ var smallQueue = Rule{
 		if q.drops == 0 {
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
 		}
-		j := q.judged(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(
+		j := q.candidate(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(
 			q.fact("drops", q.drops, "the queue at %s dropped %h of its packets", q, q.lost())), 5e6,
 			25e6)...).
 			gain(o.gainToTester()).
@@ -62,9 +62,9 @@ var smallQueue = Rule{
 	},
 }
 
-// droppedEarly judges a FIFO that dropped packets while the load began: TCP has since grown its congestion
+// droppedEarly checks a FIFO that dropped packets while the load began: TCP has since grown its congestion
 // window, by a segment per RTT (RFC 5681, section 3.1), and loses hardly any more.
-func (o *Observation) droppedEarly() (j Judgement, ok bool) {
+func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, count, counted := o.resent()
 	if _, _, _, timed := o.addedDelay(); !limited || !counted || !timed {
@@ -76,7 +76,7 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
 	early := min(degree(q.early, 3, 10), degree(grows/o.Trial.Window.Seconds(), .5, 2),
 		degree(again, .002, .0005), degree(held, .5, .9))
-	return q.judged(o.overflows(q, requires("drops", early), 3e6, 10e6)...).
+	return q.candidate(o.overflows(q, requires("drops", early), 3e6, 10e6)...).
 		gain(o.gainToTester()).
 		facts(q.fact("drops", q.early,
 			"the queue at %s dropped %.0f packets before the window, %.0f in it", q, q.early, q.drops),

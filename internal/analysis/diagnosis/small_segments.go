@@ -14,7 +14,7 @@ var smallSegments = Rule{
 			$ ip link | grep mtu
 			$ ip route | grep advmss
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		segment := o.mss()
 		if segment == 0 {
 			return missing("the size of segments is not known")
@@ -26,7 +26,7 @@ var smallSegments = Rule{
 			full = degree(busy, .4, .6)
 		}
 		lost, _, _ := o.lossOf()
-		return wholePath.judged(requires("small-mss", mss, 1000, 600).by(
+		return wholePath.candidate(requires("small-mss", mss, 1000, 600).by(
 			against(fact("mss_bytes", sender, "socket", mss, "the ends agreed on segments of %d bytes",
 				segment), ethernetMSS)),
 			requires("full-core", full).by(

@@ -29,14 +29,14 @@ const spreading = `
 		risk: with IPsec VTI it cost 55 % of the rate (netbenches)
 `
 
-// cpuDoses returns doses that take a part of a guest's CPU away: goodput then falls in proportion where the
+// cpuSteps returns steps that take a part of a guest's CPU away: goodput then falls in proportion where the
 // CPU limits.
-func cpuDoses(o *Observation) []Experiment {
+func cpuSteps(o *Observation) []Experiment {
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {
 			return []Experiment{{
 				Factor:   "cpu_quota@host",
-				Doses:    []string{"80%", "60%", "45%"},
+				Steps:    []string{"80%", "60%", "45%"},
 				Resource: []float64{.8, .6, .45},
 				From:     FromRouter,
 				Expect:   1,

@@ -28,8 +28,8 @@ var softirqAllCores = Rule{
 			$ sysctl kern.random.harvest.mask=351
 			risk: less entropy; gained 3 % (netbenches)
 	`),
-	Judge: given(ownSystem, func(o *Observation, s system) Judgement {
-		j := s.at("cpu").judged(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
+	Check: given(ownSystem, func(o *Observation, s system) Candidate {
+		j := s.at("cpu").candidate(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
 			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()),
 			o.quota(s.Node))
 		if len(s.Cores) == 1 {
@@ -37,5 +37,5 @@ var softirqAllCores = Rule{
 		}
 		return j.text("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 	}),
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

@@ -8,12 +8,12 @@ var softirqOneCore = Rule{
 		means: a core of the router is busy for at least 93 % of the window, mostly in interrupts \
 			and softirqs, while another idles for at least 40 %
 	` + spreading),
-	Judge: given(ownSystem, func(o *Observation, s system) Judgement {
+	Check: given(ownSystem, func(o *Observation, s system) Candidate {
 		if len(s.Cores) == 1 {
 			return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
 		}
 		idles := 1 - s.Slack.Busy
-		return s.at(s.Full.Name).judged(s.full(),
+		return s.at(s.Full.Name).candidate(s.full(),
 			softirqWork(s.Full.Softirq+s.Full.IRQ, s.Full.Unclassified, s.Full.Busy).by(s.softirqFact()),
 			requires("slack-core", idles, .1, .4).by(fact("cpu_idle_ratio", s.Node, s.Slack.Name, idles,
 				"%s idled for %h", s.Slack, idles)),
@@ -22,5 +22,5 @@ var softirqOneCore = Rule{
 			text("the %s's %s is saturated by softirq while %s idles for %h: one receive queue", s.Node,
 				s.Full, s.Slack, idles)
 	}),
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

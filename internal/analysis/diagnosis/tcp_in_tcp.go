@@ -14,7 +14,7 @@ var tcpInTCP = Rule{
 			plan: tunnel=openvpn
 			tunnel: openvpn-tcp
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		if !strings.HasPrefix(o.tunnel(), "openvpn-tcp") {
 			return excluded()
 		}
@@ -36,7 +36,7 @@ var tcpInTCP = Rule{
 		text := say("the tunnel's own TCP at the %s retransmits %h of its segments, and holds up what "+
 			"follows them", at, again)
 		e := fact("TcpRetransSegs", at, "socket", outer, text)
-		return place{at, "process"}.judged(requires("outer-loss", again, .001, .003).by(e),
+		return place{at, "process"}.candidate(requires("outer-loss", again, .001, .003).by(e),
 			requires("counted", outer, 2, 8).by(e)).text(text)
 	},
 }

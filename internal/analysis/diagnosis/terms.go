@@ -149,9 +149,9 @@ func (w Weights) Score(class string, terms []Term) float64 {
 	return score
 }
 
-// rate computes a judgement's score from its terms, and records what speaks most against it. A term that is
+// rate computes a candidate's score from its terms, and records what speaks most against it. A term that is
 // nearly met rules nothing out.
-func (j *Judgement) rate(w Weights) {
+func (j *Candidate) rate(w Weights) {
 	if j.NotExamined != "" {
 		j.Score = math.NaN()
 	}
@@ -167,9 +167,9 @@ func (j *Judgement) rate(w Weights) {
 	}
 }
 
-// likelier returns the judgement whose terms are met further, never one that was not examined if the other
+// likelier returns the candidate whose terms are met further, never one that was not examined if the other
 // was.
-func likelier(a, b Judgement) Judgement {
+func likelier(a, b Candidate) Candidate {
 	if a.NotExamined != "" || b.NotExamined == "" && met(b.Terms...) > met(a.Terms...) {
 		return b
 	}
@@ -187,37 +187,37 @@ func (p place) fact(metric string, value float64, text string, args ...any) Fact
 	return fact(metric, p.Node, p.Element, value, text, args...)
 }
 
-// judged returns a judgement of a limit at the place.
-func (p place) judged(terms ...Term) Judgement {
-	return Judgement{Cause: Cause{Node: p.Node, Element: p.Element}, Terms: terms}
+// candidate returns a candidate of a limit at the place.
+func (p place) candidate(terms ...Term) Candidate {
+	return Candidate{Cause: Cause{Node: p.Node, Element: p.Element}, Terms: terms}
 }
 
-// at moves a judgement to another place.
-func (j Judgement) at(p place) Judgement {
+// at moves a candidate to another place.
+func (j Candidate) at(p place) Candidate {
 	j.Node, j.Element = p.Node, p.Element
 	return j
 }
 
 // text words the cause.
-func (j Judgement) text(sentence string, values ...any) Judgement {
+func (j Candidate) text(sentence string, values ...any) Candidate {
 	j.Text = say(sentence, values...)
 	return j
 }
 
 // gain bounds the gain from removing the limit.
-func (j Judgement) gain(atMost float64) Judgement {
+func (j Candidate) gain(atMost float64) Candidate {
 	j.GainAtMost = atMost
 	return j
 }
 
 // facts adds evidence that belongs to no term.
-func (j Judgement) facts(more ...Fact) Judgement {
+func (j Candidate) facts(more ...Fact) Candidate {
 	j.Facts = slices.Concat(j.Facts, more)
 	return j
 }
 
 // evidence returns the facts of the terms, and then further ones, each once.
-func (j Judgement) evidence() (out factList) {
+func (j Candidate) evidence() (out factList) {
 	add := func(e Fact) {
 		if !slices.ContainsFunc(out, func(x Fact) bool { return x.Text == e.Text }) {
 			out = append(out, e)
@@ -234,8 +234,8 @@ func (j Judgement) evidence() (out factList) {
 	return out
 }
 
-// with returns the judgement with further terms.
-func (j Judgement) with(terms ...Term) Judgement {
+// with returns the candidate with further terms.
+func (j Candidate) with(terms ...Term) Candidate {
 	j.Terms = append(slices.Clone(j.Terms), terms...)
 	return j
 }

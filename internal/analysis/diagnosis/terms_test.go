@@ -25,7 +25,7 @@ func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 		{"explained by another class", []Term{requires("wide", 1), contradicts(Explained, 1).by(hole)}, 1,
 			"hole"},
 	} {
-		j := Judgement{Cause: Cause{Class: "x"}, Terms: tt.terms}
+		j := Candidate{Cause: Cause{Class: "x"}, Terms: tt.terms}
 		j.rate(w)
 		by := ""
 		if j.Against != nil {
@@ -39,14 +39,14 @@ func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 }
 
 // TestMetAsFarAsTheLeast: a group of terms is met as far as the least required one, and not if another
-// contradicts; of two judgements likelier takes the one met further, and never one that was not examined.
+// contradicts; of two candidates likelier takes the one met further, and never one that was not examined.
 func TestMetAsFarAsTheLeast(t *testing.T) {
 	a := []Term{requires("a", .7), requires("b", .9), supports("c", 0), contradicts("d", .5)}
 	if got := met(a...); math.Abs(got-.35) > 1e-9 {
 		t.Errorf("got %v, want .7 × (1 − .5)", got)
 	}
-	far, near := place{}.judged(requires("a", .9)).text("far"), place{}.judged(a...).text("near")
-	for _, pair := range [][2]Judgement{{far, near}, {near, far}, {missing("not read"), far},
+	far, near := place{}.candidate(requires("a", .9)).text("far"), place{}.candidate(a...).text("near")
+	for _, pair := range [][2]Candidate{{far, near}, {near, far}, {missing("not read"), far},
 		{far, missing("not read")}} {
 		if got := likelier(pair[0], pair[1]); got.Text != "far" {
 			t.Errorf("of %q and %q: got %q", pair[0].Text, pair[1].Text, got.Text)

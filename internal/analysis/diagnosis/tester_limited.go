@@ -21,14 +21,14 @@ var testerLimited = Rule{
 			cores that it shares with the router are not saturated; or it could not send 1 % of the \
 			requested rate
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		j := o.headroom()
 		for _, r := range o.Reasons {
 			if r.Kind == evidence.ReasonTesterLimited && len(r.Facts) > 0 &&
 				r.Facts[0].Metric == metrics.UnsentRatio {
 				e := r.Facts[0]
 				e.Text = r.Text
-				return place{}.judged(requires("no-headroom", 1).by(e)).
+				return place{}.candidate(requires("no-headroom", 1).by(e)).
 					facts(j.evidence()...).
 					text("the tester is the limit: it cannot send the requested rate")
 			}
@@ -38,7 +38,7 @@ var testerLimited = Rule{
 }
 
 // headroom compares the result with what the tester reached alone, in the same unit and with the same work.
-func (o *Observation) headroom() Judgement {
+func (o *Observation) headroom() Candidate {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || o.Tester.Value <= 0 {
 		return missing("what the tester reaches alone is not known")
@@ -56,7 +56,7 @@ func (o *Observation) headroom() Judgement {
 		s, _ := o.systemAt(record.HostNode)
 		busy = s.mean() // see sharedCPU
 	}
-	return place{}.judged(requires("no-headroom", share, .6, .95).by(
+	return place{}.candidate(requires("no-headroom", share, .6, .95).by(
 		against(seen(o.Tester.Metric, got, "the result is %h of what the tester reaches alone", share),
 			o.Tester.Value)),
 		contradicts("shared-cores", busy, .85, .97)).

@@ -22,11 +22,11 @@ var thermal = Rule{
 			$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
 			risk: slower at first, steadier over time
 	`),
-	Judge: given(tested, func(o *Observation, node string) Judgement {
+	Check: given(tested, func(o *Observation, node string) Candidate {
 		at := place{node, "cpu"}
 		for _, r := range o.Reasons {
 			if r.Kind == evidence.ReasonThrottled {
-				return at.judged(requires("throttled", 1)).
+				return at.candidate(requires("throttled", 1)).
 					facts(r.Facts...).
 					text("the CPU was throttled: %s", r.Text)
 			}
@@ -38,7 +38,7 @@ var thermal = Rule{
 			late, _ := o.throttled(node, .66)
 			share = max(share, late)
 			fell := o.fell()
-			return at.judged(requires("throttled", share, .05, .3).by(throttledFact(node, share)),
+			return at.candidate(requires("throttled", share, .05, .3).by(throttledFact(node, share)),
 				requires("falls", fell, .2, .45).by(
 					seen(metrics.Goodput, fell,
 						"%h less arrived in the last third of the window than in the first", fell))).
@@ -52,8 +52,8 @@ var thermal = Rule{
 		if _, second := o.Columns(at.Node, "thermal", "cooling_state"); why != "" && second != "" {
 			return missing(why)
 		}
-		return place{}.judged(requires("throttled", 0).by(
+		return place{}.candidate(requires("throttled", 0).by(
 			at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
 	}),
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }

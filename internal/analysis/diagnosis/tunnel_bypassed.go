@@ -18,10 +18,10 @@ var tunnelBypassed = Rule{
 			$ ip route get ADDRESS
 			$ wg show
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		for _, r := range o.Reasons {
 			if r.Kind == evidence.ReasonNotInTunnel {
-				j := place{}.judged(requires("not-in-tunnel", 1)).
+				j := place{}.candidate(requires("not-in-tunnel", 1)).
 					text("the traffic bypasses the tunnel: %s", r.Text)
 				for _, f := range r.Facts {
 					j = j.at(place{cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)})

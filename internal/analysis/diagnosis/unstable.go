@@ -23,19 +23,19 @@ var unstable = Rule{
 			has evidence
 		any: measure longer, or stop whatever else comes and goes on the path
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		j := missing("the consistency of the throughput is not known")
 		if uneven, ok := o.Metric(metrics.Consistency); ok {
 			text := say("throughput varies by %h", uneven)
 			e := seen(metrics.Consistency, uneven, text)
-			j = place{}.judged(o.varies(degree(uneven, .2, .6), e)).
+			j = place{}.candidate(o.varies(degree(uneven, .2, .6), e)).
 				facts(e).
 				text("%s: no single number describes it", text)
 		}
 		if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
 			text := say("the idle path loses %h of the probes", lost)
 			e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
-			j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be judged on it")
+			j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be checked on it")
 		}
 		if n, ns := o.outages(); n > 1 {
 			e := fact("outages", "", "path", float64(n),
@@ -55,7 +55,7 @@ func (o *Observation) varies(share float64, e Fact) Term {
 }
 
 // instead puts further evidence for the same class first if it weighs more, and last if not.
-func (j *Judgement) instead(t Term, text string) {
+func (j *Candidate) instead(t Term, text string) {
 	if j.NotExamined == "" && t.Met <= j.Terms[0].Met {
 		*j = j.facts(*t.By)
 		return
@@ -78,9 +78,9 @@ const minTrials = 6
 // caution is the spread of the trials from which it is worth mentioning.
 const caution = .1
 
-// acrossTrials adds to the judgements of single trials how far their rates lie apart, and returns that as a
+// acrossTrials adds to the candidates of single trials how far their rates lie apart, and returns that as a
 // caution beside the verdict; ok is false where they lie close together.
-func acrossTrials(judged []Judgement, rates []float64) (e Fact, ok bool) {
+func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	apart := spread(rates)
 	if apart < caution {
 		return e, false
@@ -88,11 +88,11 @@ func acrossTrials(judged []Judgement, rates []float64) (e Fact, ok bool) {
 	text := say("the rates of the %d trials differ by %h", len(rates), apart)
 	e = seen(metrics.Goodput, statistics.Median(rates), text)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
-	for i := range judged {
-		if j := &judged[i]; j.Class == Unstable && len(rates) >= minTrials {
+	for i := range checked {
+		if j := &checked[i]; j.Class == Unstable && len(rates) >= minTrials {
 			j.instead(requires("varies", apart, .1, .4).by(e), text+": no single number describes the cell")
 			j.rate(weights())
-			leaveToCauses(judged)
+			leaveToCauses(checked)
 		}
 	}
 	return e, true
@@ -100,7 +100,7 @@ func acrossTrials(judged []Judgement, rates []float64) (e Fact, ok bool) {
 
 // leaveToCauses lowers the score of an unstable path below that of a cause with evidence: it is the answer
 // only where no cause has any.
-func leaveToCauses(all []Judgement) {
+func leaveToCauses(all []Candidate) {
 	highest := 0.0
 	for _, j := range all {
 		if j.NotExamined == "" && j.Class != Unstable {

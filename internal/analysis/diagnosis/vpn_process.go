@@ -29,7 +29,7 @@ var vpnProcess = Rule{
 			risk: both ends must change
 			tunnel: openvpn
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		if !factor.InUserspace(o.tunnel()) {
 			return excluded()
 		}
@@ -46,7 +46,7 @@ var vpnProcess = Rule{
 		lost, n := o.unreadDatagrams()
 		unread := min(degree(lost, .2, .6), degree(took, .3, .6))
 		full.Met, busy = max(full.Met, unread), max(busy, unread)
-		j := at.judged(requires("busy-process", busy).by(
+		j := at.candidate(requires("busy-process", busy).by(
 			at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core", took)),
 			full).
 			text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
@@ -56,7 +56,7 @@ var vpnProcess = Rule{
 		}
 		return j
 	},
-	Experiments: cpuDoses,
+	Experiments: cpuSteps,
 }
 
 // unreadDatagrams returns how many datagrams a TCP load's tunnel did not read from its sockets in time, at

@@ -19,7 +19,7 @@ var wireguardQueue = Rule{
 		linux: shape below what the tunnel's workers can sustain
 			risk: costs a few per cent of the rate
 	`),
-	Judge: func(o *Observation) Judgement {
+	Check: func(o *Observation) Candidate {
 		tunnel := o.tunnel()
 		if tunnel == "" {
 			return excluded()
@@ -35,7 +35,7 @@ var wireguardQueue = Rule{
 				at := place{node, device}
 				drops += o.total(at, "qdisc", "drops")
 				share := ratio(drops, sent+drops)
-				best = likelier(best, at.judged(requires("drops", share, .0005, .02).by(
+				best = likelier(best, at.candidate(requires("drops", share, .0005, .02).by(
 					against(at.fact("tx_dropped", drops,
 						"%s dropped %.0f packets before sending, %.0f were sent", device, drops, sent),
 						sent))).text(

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Device is a simulated device under test, which lets a search be judged without a machine: it forwards up
+// Device is a simulated device under test, which lets a search be checked without a machine: it forwards up
 // to a capacity that varies from trial to trial, and loses a share of the frames of rare seconds whatever
 // the load.
 type Device struct {

@@ -47,7 +47,7 @@ func lateP99(l *record.Latency) (float64, bool) {
 }
 
 // spacingP99 is the 99th percentile of the error of the gaps between probes. Skipped ones leave no gap to
-// judge, so only neighbours in the record count.
+// check, so only neighbours in the record count.
 func spacingP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) < 2 {
 		return 0, false

@@ -297,7 +297,7 @@ func (m *Measured) addConsistency(t *record.Trial) {
 	}
 	r, ok := statistics.WindowEvenness(curves, t.Window.Start, t.Window.End)
 	if !ok {
-		m.Lack("the window is too short to judge: it needs seven bins of 200 ms", Consistency)
+		m.Lack("the window is too short to check: it needs seven bins of 200 ms", Consistency)
 		return
 	}
 	m.Set(Consistency, r)

@@ -84,7 +84,7 @@ func between(at, ns []int64, from, to int64) []float64 {
 	return out
 }
 
-// RPMConfidence judges one trial: whether goodput and responsiveness had settled at the window's end.
+// RPMConfidence checks one trial: whether goodput and responsiveness had settled at the window's end.
 func RPMConfidence(t *record.Trial) string {
 	// Requests end before the window does.
 	last := t.Window.Start

@@ -61,7 +61,7 @@ func FittingMTU(tunnel string) int {
 	return overhead.TunnelMTU(tunnel, 4, 1500)
 }
 
-// Advise judges every device of the catalogue, the best first: by measured results, where there are any,
+// Advise checks every device of the catalogue, the best first: by measured results, where there are any,
 // else by the models.
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	var out []Advice
@@ -96,7 +96,7 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
 	worst, best := slices.MinFunc(rows, byRate), slices.MaxFunc(rows, byRate)
 	a.LowBps, a.HighBps = *worst.GoodputBps, *best.GoodputBps
-	a.judge(need)
+	a.check(need)
 	a.Why = "measured " + unit.Bitrate(a.LowBps).String()
 	if len(rows) > 1 {
 		a.Why += fmt.Sprintf(" (%s) to %s (%s)", setting(worst), unit.Bitrate(a.HighBps), setting(best))
@@ -107,9 +107,9 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	return a
 }
 
-// judge compares a range with what is needed: its low end must be enough for the one verdict, its high end
+// check compares a range with what is needed: its low end must be enough for the one verdict, its high end
 // too little for the other.
-func (a *Advice) judge(need float64) {
+func (a *Advice) check(need float64) {
 	switch {
 	case a.LowBps >= enoughShare*need:
 		a.Verdict = Enough
@@ -127,7 +127,7 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	case len(p.Estimates) > 0 && p.Estimates[0].Range() != "":
 		best := p.Estimates[0]
 		a.ByModel, a.LowBps, a.HighBps = best.Model, best.Low, best.High
-		a.judge(need)
+		a.check(need)
 		a.Why = fmt.Sprintf("model %s: %s, %s by its errors", best.From(), unit.Bitrate(best.GoodputBps),
 			best.Range())
 		if q.Streams > 0 {

@@ -125,7 +125,7 @@ func FindEffects(observations []Observation, names []string) Effects {
 	for i := range out.Interactions {
 		all = append(all, &out.Interactions[i].Effect)
 	}
-	judge(all)
+	check(all)
 	out.Interactions = strongest(out.Interactions)
 	for _, x := range out.Interactions {
 		if len(out.Charts) < maxCharts && (x.Found() || x.Ratio.Level == 0) {
@@ -188,8 +188,8 @@ func strongest(all []Interaction) []Interaction {
 	})
 }
 
-// judge tests all as one family and words the verdicts.
-func judge(all []*Effect) {
+// check tests all as one family and words the verdicts.
+func check(all []*Effect) {
 	family := make([]map[int]float64, len(all))
 	for i, e := range all {
 		family[i] = e.logs

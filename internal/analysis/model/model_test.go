@@ -520,7 +520,7 @@ func TestRangeWithoutEnd(t *testing.T) {
 		t.Errorf("link is known: %q", e.Range())
 	}
 	a := Advice{LowBps: 1e6}
-	if a.judge(1e9); a.Verdict != Borderline {
+	if a.check(1e9); a.Verdict != Borderline {
 		t.Errorf("1 Mbit/s or more for 1 Gbit/s: %s, want %s", a.Verdict, Borderline)
 	}
 }

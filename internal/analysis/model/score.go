@@ -97,7 +97,7 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 	return out
 }
 
-// Scored are the scores by which a prediction from results of one's own is judged: those on these results
+// Scored are the scores by which a prediction from results of one's own is checked: those on these results
 // where a model had three estimates or more of them, else those on the published ones.
 func Scored(own, published []Errors) []Errors {
 	out := slices.Clone(published)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Point is a dose and the response to it.
+// Point is a step and the response to it.
 type Point struct{ X, Y float64 }
 
 // Line is a slope with its interval.
@@ -23,7 +23,7 @@ const slopePermutations = 3999
 
 // BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares).
 // The interval needs no distribution: it holds the slopes that the permutation test does not refuse, in
-// which the doses of a block change places. ok is false where no dose differs from another in its block.
+// which the steps of a block change places. ok is false where no step differs from another in its block.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0
@@ -58,7 +58,7 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 				b += xs[k][j] * xs[k][i]
 			}
 		}
-		from, to := math.Inf(-1), math.Inf(1) // of an order that changes no dose, or turns all
+		from, to := math.Inf(-1), math.Inf(1) // of an order that changes no step, or turns all
 		if same, turned := sxx-b, sxx+b; min(same, turned) > 1e-12*sxx {
 			from, to = (sxy-a)/same, (sxy+a)/turned
 		}
@@ -74,12 +74,12 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// minFall is the fall of a response's logarithm at the smallest dose from which on it has bent before.
+// minFall is the fall of a response's logarithm at the smallest step from which on it has bent before.
 const minFall = .07
 
 // Knee fits a response that stays until the resource has fallen to a share k of what there is, and then falls
 // with it: y = min(0, x - ln k), of points with x < 0. ok is false where the response never bends, so that
-// the knee lies below the smallest dose.
+// the knee lies below the smallest step.
 func Knee(points []Point) (k float64, ok bool) {
 	least := 0.0
 	for _, p := range points {

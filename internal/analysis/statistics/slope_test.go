@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// response makes blocks of three untouched points and three doses.
+// response makes blocks of three untouched points and three steps.
 func response(rng *rand.Rand, slope, noise float64, blocks int) [][]Point {
 	var out [][]Point
 	for range blocks {
@@ -48,7 +48,7 @@ func TestBlockSlopeOfLittle(t *testing.T) {
 		t.Errorf("two points: got %+v, %v, want slope 1 without an interval", line, ok)
 	}
 	if _, ok := BlockSlope([][]Point{{{0, 1}}, {{-1, 0}}}); ok {
-		t.Error("a slope of blocks that hold one dose each")
+		t.Error("a slope of blocks that hold one step each")
 	}
 	if line, _ := BlockSlope(response(rand.New(rand.NewPCG(1, 2)), 1, 0, 2)); math.Abs(line.Low-1) > 1e-9 ||
 		math.Abs(line.High-1) > 1e-9 {

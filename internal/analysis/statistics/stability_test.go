@@ -126,7 +126,7 @@ func TestEvennessNeedsData(t *testing.T) {
 	}
 }
 
-// The window of quick, a second and a half, is judged.
+// The window of quick, a second and a half, is checked.
 func TestEvennessOfAShortWindow(t *testing.T) {
 	var c Curve
 	for at := int64(0); at <= 2e9; at += 100e6 {

@@ -25,10 +25,10 @@ type Result struct {
 	Runs     []string  `json:"runs"` // that measured it, the one as found first
 	Findings []string  `json:"findings"`
 	Budget   Budget    `json:"budget"`
-	Tried    []Judged  `json:"tried"`
+	Tried    []Scored  `json:"tried"`
 	Kept     Set       `json:"kept"`
 	// Final compares what is kept with the router as found; absent if nothing helped.
-	Final     *Judged     `json:"final,omitempty"`
+	Final     *Scored     `json:"final,omitempty"`
 	Permanent []Permanent `json:"permanent,omitempty"`
 	Ended     string      `json:"ended"` // how: "done", "interrupted"
 	// Holds lists what the result depends on: when one of these changes, it has expired.

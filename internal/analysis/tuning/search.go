@@ -23,8 +23,8 @@ const maxRounds = 3
 type Search struct {
 	Candidates []Change
 	Kept       Set
-	Tried      []Judged // of each round, in order
-	Final      *Judged  // what is kept against the router as found, in blocks that did not choose it
+	Tried      []Scored // of each round, in order
+	Final      *Scored  // what is kept against the router as found, in blocks that did not choose it
 
 	out    []string // changes that are not tried again
 	rounds int
@@ -123,11 +123,11 @@ func (s *Search) Shorten() {
 		last := left[len(left)-1]
 		s.Candidates = slices.DeleteFunc(slices.Clone(s.Candidates),
 			func(c Change) bool { return c.String() == last.String() })
-		s.Tried = append(s.Tried, Judged{Round: "left out", Set: Set{last}, Verdict: CannotTell, Why: noTime})
+		s.Tried = append(s.Tried, Scored{Round: "left out", Set: Set{last}, Verdict: CannotTell, Why: noTime})
 	case s.stage == checking && len(s.Kept) > 1 && !s.brief:
 		s.brief = true
 	case s.stage == checking:
-		s.Tried = append(s.Tried, Judged{Round: "not checked in fresh blocks", Set: s.Kept,
+		s.Tried = append(s.Tried, Scored{Round: "not checked in fresh blocks", Set: s.Kept,
 			Verdict: CannotTell, Why: noTime})
 		s.Kept, s.stage = nil, ended
 	default: // what was kept before, which is checked
@@ -136,7 +136,7 @@ func (s *Search) Shorten() {
 }
 
 // Take goes on with what a round has shown, in the order of its pairs.
-func (s *Search) Take(found []Judged) {
+func (s *Search) Take(found []Scored) {
 	s.Tried = append(s.Tried, found...)
 	switch s.stage {
 	case trying:
@@ -157,14 +157,14 @@ func (s *Search) Take(found []Judged) {
 
 // tried takes over every change that helped, of those of one factor the best; where none did, all at once if
 // that did.
-func (s *Search) tried(found []Judged) {
+func (s *Search) tried(found []Scored) {
 	s.rounds++
 	was := len(s.Kept)
 	if was > 0 {
 		found = found[1:]
 	}
-	single := slices.DeleteFunc(slices.Clone(found), func(j Judged) bool { return len(j.Set) != was+1 })
-	slices.SortStableFunc(single, func(a, b Judged) int { return cmp.Compare(b.Gain, a.Gain) })
+	single := slices.DeleteFunc(slices.Clone(found), func(j Scored) bool { return len(j.Set) != was+1 })
+	slices.SortStableFunc(single, func(a, b Scored) int { return cmp.Compare(b.Gain, a.Gain) })
 	for _, j := range single {
 		c := j.Set[was]
 		switch {
@@ -186,7 +186,7 @@ func (s *Search) tried(found []Judged) {
 }
 
 // checked leaves out what brings nothing beside the others.
-func (s *Search) checked(found []Judged) {
+func (s *Search) checked(found []Scored) {
 	s.Final = &found[0]
 	if found[0].Verdict != Helps {
 		s.Kept, s.stage = nil, ended
@@ -213,12 +213,12 @@ func (s *Search) checked(found []Judged) {
 	}
 }
 
-// before is the last judgement of a set against the router as found.
-func (s *Search) before(set Set) Judged {
+// before is the last score of a set against the router as found.
+func (s *Search) before(set Set) Scored {
 	for _, j := range slices.Backward(s.Tried) {
 		if j.Set.Key() == set.Key() && len(j.Against) == 0 {
 			return j
 		}
 	}
-	return Judged{Set: set, Verdict: CannotTell}
+	return Scored{Set: set, Verdict: CannotTell}
 }

@@ -82,7 +82,7 @@ func runWithin(t *testing.T, m model, sets int, candidates ...Change) *Search {
 			}
 			arms[i] = Arm{Set: set, Cells: []factor.Cell{cell}}
 		}
-		s.Take(Judge(document(m, arms, rng), arms, r.Pairs, []float64{1e6}, budget))
+		s.Take(Score(document(m, arms, rng), arms, r.Pairs, []float64{1e6}, budget))
 	}
 	t.Fatal("the search does not end")
 	return nil
@@ -208,7 +208,7 @@ func TestFinalIsMeasuredAfresh(t *testing.T) {
 	if s.Final == nil || s.Final.Gain < 1.9 || s.Final.Gain > 2.1 || len(s.Final.Against) != 0 {
 		t.Fatalf("final %+v", s.Final)
 	}
-	i := slices.IndexFunc(s.Tried, func(j Judged) bool { return j.Set.Key() == s.Kept.Key() })
+	i := slices.IndexFunc(s.Tried, func(j Scored) bool { return j.Set.Key() == s.Kept.Key() })
 	if i < 0 || s.Tried[i].Gain == s.Final.Gain {
 		t.Errorf("the gain %v is the one that chose it", s.Final.Gain)
 	}
@@ -217,7 +217,7 @@ func TestFinalIsMeasuredAfresh(t *testing.T) {
 func TestImpossibleArms(t *testing.T) {
 	arms := []Arm{{Cells: []factor.Cell{plainCell}}, {Set: Set{fqCodel}, Why: "the kernel has no fq_codel"}}
 	m := func(factor.Cell) (float64, float64, bool) { return 1e9, 1e6, false }
-	got := Judge(document(m, arms, rand.New(rand.NewPCG(1, 1))), arms, []Pair{{1, 0}}, []float64{1e6}, budget)
+	got := Score(document(m, arms, rand.New(rand.NewPCG(1, 1))), arms, []Pair{{1, 0}}, []float64{1e6}, budget)
 	if got[0].Verdict != Impossible || got[0].Why != "the kernel has no fq_codel" {
 		t.Errorf("%+v", got)
 	}

@@ -24,7 +24,7 @@ func (r *Result) Text() string {
 	case r.Ended != "done":
 		fmt.Fprintf(&b, "\nThe search was %s: nothing is proposed.\n", r.Ended)
 		return b.String()
-	case len(r.Kept) == 0 && slices.ContainsFunc(r.Tried, func(j Judged) bool { return j.Why == noTime }):
+	case len(r.Kept) == 0 && slices.ContainsFunc(r.Tried, func(j Scored) bool { return j.Why == noTime }):
 		b.WriteString("\nNothing is proposed: a longer --budget would try and check more.\n")
 		return b.String()
 	case len(r.Kept) == 0:
@@ -86,14 +86,14 @@ func (r *Result) triedTable() string {
 }
 
 // added are the changes that the set it is held against has not.
-func (j *Judged) added() Set {
+func (j *Scored) added() Set {
 	return slices.DeleteFunc(slices.Clone(j.Set), func(c Change) bool {
 		return len(j.Against.without(c)) < len(j.Against)
 	})
 }
 
 // worst is the effect on a rate with the lowest interval, nil if no rate was compared.
-func (j *Judged) worst() *Effect {
+func (j *Scored) worst() *Effect {
 	var out *Effect
 	for i := range j.Effects {
 		e := &j.Effects[i]

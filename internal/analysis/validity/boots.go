@@ -13,10 +13,10 @@ import (
 // boot stay, which is the one of most trials that ended well, of two the earlier. It returns what it took
 // out. The
 // trials are in the order in which they ran.
-func SetAside(all []*Judged) (aside []*Judged) {
+func SetAside(all []*Graded) (aside []*Graded) {
 	type boot struct{ router, id string }
 	count, order := map[boot]int{}, []boot(nil)
-	each := func(j *Judged, f func(boot)) {
+	each := func(j *Graded, f func(boot)) {
 		for _, router := range slices.Sorted(maps.Keys(j.Trial.Boots)) {
 			f(boot{router, j.Trial.Boots[router]})
 		}
@@ -53,7 +53,7 @@ func SetAside(all []*Judged) (aside []*Judged) {
 			" was booted anew in the middle " +
 			"of the run, and most trials are of another boot: this one is set aside",
 			Hint: "run it again; a lab that the run makes by itself has the same router at every boot"}
-		*j = Judged{Trial: &t, Metrics: metrics.NewMeasured(), Grade: evidence.GradeFailed,
+		*j = Graded{Trial: &t, Metrics: metrics.NewMeasured(), Grade: evidence.GradeFailed,
 			Reasons: []evidence.Reason{}}
 		aside = append(aside, j)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Judged holds a trial with its numbers and its grade.
-type Judged struct {
+// Graded holds a trial with its numbers and its grade.
+type Graded struct {
 	Trial   *record.Trial
 	Metrics *metrics.Measured
 	Grade   string
@@ -27,9 +27,9 @@ type Judged struct {
 	Unchecked []evidence.Unchecked
 }
 
-// Judge computes the numbers of a trial and grades it.
-func Judge(run *record.Run, t *record.Trial) *Judged {
-	j := &Judged{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
+// GradeTrial computes the numbers of a trial and grades it.
+func GradeTrial(run *record.Run, t *record.Trial) *Graded {
+	j := &Graded{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
 	if t.Status == record.TrialOK {
 		j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
 		s := trialCheck{run, t, j.Metrics, CeilingOf(run, t.Row.Factors)}
@@ -42,8 +42,8 @@ func Judge(run *record.Run, t *record.Trial) *Judged {
 }
 
 // Sort puts trials in the order in which they ran.
-func Sort(all []*Judged) {
-	slices.SortStableFunc(all, func(a, b *Judged) int {
+func Sort(all []*Graded) {
+	slices.SortStableFunc(all, func(a, b *Graded) int {
 		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
 	})
 }
@@ -75,7 +75,7 @@ type grading struct {
 // GradeCell sets the grade of a cell and its reasons: good are its trials that count, trials all of them,
 // verify those that checked the content of its path, and missing says why there is no trial at all. Each kind
 // of reason is named once, with the first trial's words. It returns caveats, and how many trials failed.
-func GradeCell(cell *metrics.Cell, good, trials, verify []*Judged, missing string) ([]record.Caveat, int) {
+func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, missing string) ([]record.Caveat, int) {
 	c := grading{Cell: cell}
 	c.Grade, c.Reasons = evidence.GradeValid, []evidence.Reason{}
 	touched := map[string]int{}
@@ -120,7 +120,7 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Judged, missing strin
 
 // addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
 // with success, which names no trial, so that cells to which the same happened share it.
-func (c *grading) addFailures(good, trials []*Judged, missing string) {
+func (c *grading) addFailures(good, trials []*Graded, missing string) {
 	ok := map[string]bool{}
 	for _, j := range good {
 		ok[j.Trial.Row.ID] = true
@@ -159,7 +159,7 @@ func (c *grading) addFailures(good, trials []*Judged, missing string) {
 
 // addVerify casts what the verifying trial of the path found on the cell. A repeated one counts once, as
 // any row does.
-func (c *grading) addVerify(verify []*Judged) {
+func (c *grading) addVerify(verify []*Graded) {
 	ok := map[string]bool{}
 	for _, j := range LastGood(verify) {
 		ok[j.Trial.Row.ID] = true
@@ -178,9 +178,9 @@ func (c *grading) addVerify(verify []*Judged) {
 }
 
 // LastGood are the trials that have numbers, with the last good attempt of each row.
-func LastGood(trials []*Judged) []*Judged {
+func LastGood(trials []*Graded) []*Graded {
 	at := map[string]int{}
-	var out []*Judged
+	var out []*Graded
 	for _, j := range trials {
 		if j.Grade == evidence.GradeFailed {
 			continue
@@ -197,7 +197,7 @@ func LastGood(trials []*Judged) []*Judged {
 
 // Caveats returns the caveats of the whole run: what it stored, what its trials could not check, and what
 // follows from its shape: its cells, and how many runs with numbers each of them has.
-func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Factors) []record.Caveat {
+func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Factors) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}
 	for _, c := range out {

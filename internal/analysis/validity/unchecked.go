@@ -167,7 +167,7 @@ func tellsThrottling(name string) bool {
 }
 
 // uncheckedIn is the caveat that counts what could not be checked in the trials of cells, if anything.
-func uncheckedIn(all []*Judged) []record.Caveat {
+func uncheckedIn(all []*Graded) []record.Caveat {
 	count := map[evidence.Unchecked]int{}
 	var order []evidence.Unchecked
 	loads := 0

@@ -1,4 +1,4 @@
-// Package agent is the node's side of every family: it dispatches verbs to the node halves, holds what they
+// Package agent is the node's side of every family: it dispatches verbs to the node sides, holds what they
 // change for as long as their sessions live, and gives tunnels and traffic ends processes of their own, so
 // that their CPU can be told apart and their garbage collector stalls nobody.
 package agent
@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Parts holds what a node can do: the node halves of the registry.
+// Parts holds what a node can do: the node sides of the registry.
 type Parts struct {
 	Knobs    []knob.Knob
 	Handlers map[string]host.Handler // served in the agent itself

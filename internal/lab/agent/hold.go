@@ -11,7 +11,7 @@ import (
 )
 
 // VerbHold has a machine that lives on hold addresses and routes until the session ends: those by which the
-// path through a tunnel is told from the plain one. The node half runs in a process of its own, which lets go
+// path through a tunnel is told from the plain one. The node side runs in a process of its own, which lets go
 // of them when its agent is gone, however that came.
 const VerbHold = "path/hold"
 

@@ -140,7 +140,7 @@ func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (W
 	return w, nil
 }
 
-// shellWatch is the controller's half.
+// shellWatch is the controller's side.
 type shellWatch struct {
 	sampled
 	host     host.Host

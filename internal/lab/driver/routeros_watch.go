@@ -45,7 +45,7 @@ const costProbe, wireguardProbe = "driver routeros", "wireguard"
 // readClock prints the router's clock, in nanoseconds.
 const readClock = `[:tonsec [:timestamp]]`
 
-// rosWatch is the controller's half: what the loop prints waits here until it is asked for.
+// rosWatch is the controller's side: what the loop prints waits here until it is asked for.
 type rosWatch struct {
 	host host.Host
 	list string // addresses in it keep the loop going

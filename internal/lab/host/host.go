@@ -109,7 +109,7 @@ func Cause(err error) error {
 	return err
 }
 
-// Handler is the node half of a verb. It must return soon after ctx is cancelled, having undone what it did.
+// Handler is the node side of a verb. It must return soon after ctx is cancelled, having undone what it did.
 type Handler func(ctx context.Context, s Session) error
 
 // Verb joins a family and an entry's name: "traffic/native".

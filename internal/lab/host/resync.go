@@ -13,8 +13,8 @@ type resync struct {
 	io.ReadWriteCloser
 
 	// Owned by the one reader.
-	buf   []byte // arrived and not yet judged, after what is whole
-	whole int    // length of the frame at the beginning of buf that was judged good
+	buf   []byte // arrived and not yet checked, after what is whole
+	whole int    // length of the frame at the beginning of buf that was checked good
 	seen  int    // how much of an incomplete frame holds no other's header
 	err   error
 }
@@ -49,7 +49,7 @@ func (r *resync) fill() {
 	r.buf, r.err = r.buf[:have+n], err
 }
 
-// seek skips to the next frame and judges it, as far as it has arrived.
+// seek skips to the next frame and checks it, as far as it has arrived.
 func (r *resync) seek() {
 	for {
 		at, found := nextHeader(r.buf)

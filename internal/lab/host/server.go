@@ -221,9 +221,9 @@ func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handl
 	})
 }
 
-// Vetted has judge see what a session begins with before the handler does: it returns what the handler gets
+// Vetted has check see what a session begins with before the handler does: it returns what the handler gets
 // in its place, or why the session is refused.
-func Vetted(h Handler, judge func(first json.RawMessage) (any, error)) Handler {
+func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	return func(ctx context.Context, s Session) error {
 		own, ok := s.(*session)
 		if !ok {
@@ -233,7 +233,7 @@ func Vetted(h Handler, judge func(first json.RawMessage) (any, error)) Handler {
 		if err := own.Recv(&first); err != nil {
 			return err
 		}
-		allowed, err := judge(first)
+		allowed, err := check(first)
 		if err != nil {
 			return err
 		}

@@ -180,7 +180,7 @@ func TestOtherVersionIsATypedAnswer(t *testing.T) {
 	b := appendFrame(nil, frame{frameOpen, 1, nil})
 	other := bytes.Clone(b)
 	other[2] = 9
-	// The header's own checksum must be right for the version to be judged.
+	// The header's own checksum must be right for the version to be checked.
 	other = rechecksum(other)
 	if _, err := readFrame(bytes.NewReader(other)); !errors.Is(err, ErrVersion) {
 		t.Errorf("got %v, want ErrVersion", err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestVetted: the handler sees what the judge lets pass, and the messages behind it unchanged; a refusal is
+// TestVetted: the handler sees what the check lets pass, and the messages behind it unchanged; a refusal is
 // an error of the session.
 func TestVetted(t *testing.T) {
 	collect := func(_ context.Context, s Session) error {
@@ -22,7 +22,7 @@ func TestVetted(t *testing.T) {
 			all = append(all, n)
 		}
 	}
-	judge := func(first json.RawMessage) (any, error) {
+	check := func(first json.RawMessage) (any, error) {
 		var n int
 		if err := json.Unmarshal(first, &n); err != nil {
 			return nil, err
@@ -32,7 +32,7 @@ func TestVetted(t *testing.T) {
 		}
 		return 10 * n, nil
 	}
-	a := Inside(context.Background(), map[string]Handler{"x/vetted": Vetted(collect, judge)})
+	a := Inside(context.Background(), map[string]Handler{"x/vetted": Vetted(collect, check)})
 	defer a.Close()
 	s, err := a.Open(context.Background(), "x/vetted", 4)
 	if err != nil {

@@ -19,7 +19,7 @@ type Event struct {
 	Text string `json:"text,omitempty"`
 }
 
-// Handlers are the node halves.
+// Handlers are the node sides.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{knob.VerbServe: serve, knob.VerbJoin: join}
 }

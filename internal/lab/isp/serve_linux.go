@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// serve is the provider's half.
+// serve is the provider's side.
 func serve(ctx context.Context, s host.Session) (err error) {
 	var a knob.Access
 	if err := s.Recv(&a); err != nil {
@@ -162,7 +162,7 @@ func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 // joinTime bounds how long it may take to be given an address, by an emulated provider too.
 const joinTime = 30 * time.Second
 
-// join is the subscriber's half.
+// join is the subscriber's side.
 func join(ctx context.Context, s host.Session) (err error) {
 	var a knob.Access
 	if err := s.Recv(&a); err != nil {

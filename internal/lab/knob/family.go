@@ -1,5 +1,5 @@
 // Package knob changes settings of a node: one file per setting, each read, applied and read back. It does
-// not decide when, nor remember what was: the node half of a session does (package agent), and the journal.
+// not decide when, nor remember what was: the node side of a session does (package agent), and the journal.
 package knob
 
 import (
@@ -38,7 +38,7 @@ type Place struct {
 // State is a setting's value in canonical text. It holds no secret.
 type State string
 
-// Language is the pure half of a knob, which works on any OS. Name is the factor's name; a knob whose name
+// Language is the pure part of a knob, which works on any OS. Name is the factor's name; a knob whose name
 // ends in ":" is a family, such as "sysctl:", whose State is "<rest of the name>=<value>".
 type Language interface {
 	Name() string

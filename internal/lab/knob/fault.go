@@ -350,7 +350,7 @@ func (k faultKnob) Companions(p Place, s State) []Companion {
 	return out
 }
 
-// Companions are the node halves of the verbs of companions.
+// Companions are the node sides of the verbs of companions.
 func Companions() map[string]host.Handler {
 	return map[string]host.Handler{verbHog: hog, verbTighten: host.Asked(tighten),
 		verbCross: host.Asked(cross)}

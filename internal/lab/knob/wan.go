@@ -26,7 +26,7 @@ const (
 // Accesses lists them.
 func Accesses() []string { return []string{Static, DHCP, PPPoE} }
 
-// Verbs of the provider's and of the subscriber's half.
+// Verbs of the provider's and of the subscriber's side.
 const (
 	VerbServe = "isp/serve"
 	VerbJoin  = "isp/join"

@@ -35,7 +35,7 @@ func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 		{"esp-policy", 1446, 1426},
 	}
 	for i, k := range espKinds() {
-		got := k.(kind).nodeHalf.(esp)
+		got := k.(kind).nodeSide.(esp)
 		if got.name != tests[i].name || fitMTU(got.name, false) != tests[i].v4 ||
 			fitMTU(got.name, true) != tests[i].v6 {
 			t.Errorf("%s: got %d over IPv4 and %d over IPv6, want %+v", got.name, fitMTU(got.name, false),
@@ -50,7 +50,7 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 	secret := bytes.Repeat([]byte{7}, presharedSize)
 	spis, keys := map[uint32]bool{}, map[string]bool{}
 	for _, k := range espKinds() {
-		k := k.(kind).nodeHalf.(esp)
+		k := k.(kind).nodeSide.(esp)
 		for _, there := range []bool{true, false} {
 			a, err := k.association(secret, 51821, there)
 			check0(t, err)
@@ -67,7 +67,7 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 	}
 	for port := range 8 {
 		for _, there := range []bool{true, false} {
-			a, err := ESP().(kind).nodeHalf.(esp).association(secret, DefaultPort+port, there)
+			a, err := ESP().(kind).nodeSide.(esp).association(secret, DefaultPort+port, there)
 			check0(t, err)
 			if a.SPI < 256 || spis[a.SPI] {
 				t.Errorf("port %d: SPI %#x is reserved or another's", DefaultPort+port, a.SPI)
@@ -157,7 +157,7 @@ func TestESPTunnelKeepsItsSecret(t *testing.T) {
 	}
 	keys := [][]byte{log.secrets[0]}
 	for _, there := range []bool{true, false} {
-		k, err := ESP().(kind).nodeHalf.(esp).association(log.secrets[0], DefaultPort, there)
+		k, err := ESP().(kind).nodeSide.(esp).association(log.secrets[0], DefaultPort, there)
 		check0(t, err)
 		keys = append(keys, k.Key)
 	}

@@ -35,7 +35,7 @@ type Tunnel interface {
 	// Up lays the tunnel and returns once it carries packets. The path is taken down by Down, or by the end
 	// of either agent.
 	Up(ctx context.Context, near, far End, s Spec) (Path, error)
-	// Serve is the node half: it holds one end of the tunnel until its session ends.
+	// Serve is the node side: it holds one end of the tunnel until its session ends.
 	Serve(ctx context.Context, s host.Session) error
 }
 

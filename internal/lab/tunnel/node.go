@@ -74,8 +74,8 @@ type status struct {
 	Counted         string `json:"counted,omitempty"`
 }
 
-// nodeHalf holds what a kind of tunnel does on a node: it says whether it could, and makes one end.
-type nodeHalf interface {
+// nodeSide holds what a kind of tunnel does on a node: it says whether it could, and makes one end.
+type nodeSide interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
 	open(r request) (side, error)
@@ -92,7 +92,7 @@ type side interface {
 }
 
 // serve holds one end: it lives as long as the session.
-func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
+func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
 		return ended(err)
@@ -120,7 +120,7 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 }
 
 // clearEnd waits until no process holds the end any more, and removes what the last one has left.
-func clearEnd(ctx context.Context, k nodeHalf, r request) error {
+func clearEnd(ctx context.Context, k nodeSide, r request) error {
 	for {
 		owned, err := own(r.Device)
 		if err == nil {

@@ -118,7 +118,7 @@ func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 	if len(log.secrets) != 2 || !bytes.Equal(log.secrets[0], log.secrets[1]) {
 		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
 	}
-	control, err := OpenVPN().(kind).nodeHalf.(openVPN).controlKey(log.secrets[0])
+	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(log.secrets[0])
 	check0(t, err)
 	text := log.text.String() + near.stderr.String() + far.stderr.String() + args
 	for _, form := range append(forms(log.secrets[0]), strings.Split(string(control), "\n")[1]) {
@@ -137,7 +137,7 @@ func TestOpenVPNConfiguration(t *testing.T) {
 	if b, rest := pem.Decode(me.key); b == nil || b.Type != "PRIVATE KEY" || len(rest) > 0 {
 		t.Error("the key is not in PEM")
 	}
-	control, err := OpenVPN().(kind).nodeHalf.(openVPN).controlKey(bytes.Repeat([]byte{7}, presharedSize))
+	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(bytes.Repeat([]byte{7}, presharedSize))
 	check0(t, err)
 	if got := bytes.Count(control, []byte("\n")); got != 18 {
 		t.Errorf("the control channel's key has %d lines, want 18", got)
@@ -164,7 +164,7 @@ func TestOpenVPNConfiguration(t *testing.T) {
 			[]string{"nobind"}},
 	}
 	for _, tt := range tests {
-		k := openVPNKinds()[tt.kind].(kind).nodeHalf.(openVPN)
+		k := openVPNKinds()[tt.kind].(kind).nodeSide.(openVPN)
 		r := request{Device: "tun3", MTU: 6000, Port: 51823, Outer: netip.MustParseAddr(tt.outer),
 			Near: tt.near}
 		c := connect{Public: me.fingerprint, Endpoint: netip.MustParseAddrPort("198.18.0.9:51823")}
@@ -196,7 +196,7 @@ func TestOpenVPNConfiguration(t *testing.T) {
 
 func TestOpenVPNDefaultMTUFillsTheUnderlay(t *testing.T) {
 	for i, want := range [][2]int{{1448, 1428}, {1448, 1428}, {1422, 1402}, {1422, 1402}} {
-		k := openVPNKinds()[i].(kind).nodeHalf.(openVPN)
+		k := openVPNKinds()[i].(kind).nodeSide.(openVPN)
 		if got := [2]int{fitMTU(k.name, false), fitMTU(k.name, true)}; got != want {
 			t.Errorf("%s: got %v over IPv4 and IPv6, want %v", k.name, got, want)
 		}
@@ -274,7 +274,7 @@ func TestOpenVPNConversation(t *testing.T) {
 	})
 }
 
-func TestJudgeVersion(t *testing.T) {
+func TestCheckVersion(t *testing.T) {
 	tests := []struct {
 		text string
 		want check.State
@@ -287,7 +287,7 @@ func TestJudgeVersion(t *testing.T) {
 		{"something else", check.Unknown},
 	}
 	for _, tt := range tests {
-		if got := judgeVersion(tt.text); got.State != tt.want {
+		if got := checkVersion(tt.text); got.State != tt.want {
 			t.Errorf("%q: got %+v, want %v", tt.text, got, tt.want)
 		}
 	}

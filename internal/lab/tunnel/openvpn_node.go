@@ -253,7 +253,7 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	if _, known := host.ExitCode(err); !known {
 		return check.CouldNotTell("%v", err)
 	}
-	if a := judgeVersion(string(out)); a.State != check.Yes {
+	if a := checkVersion(string(out)); a.State != check.Yes {
 		return a
 	}
 	out, err = host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--show-ciphers"}})
@@ -267,8 +267,8 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	return probeUserspaceDevice()
 }
 
-// judgeVersion wants 2.6: both sides trust certificates by fingerprint, and offload can be switched off.
-func judgeVersion(text string) check.Answer {
+// checkVersion wants 2.6: both sides trust certificates by fingerprint, and offload can be switched off.
+func checkVersion(text string) check.Answer {
 	var major, minor int
 	told := false
 	for line := range strings.Lines(text) {

@@ -61,7 +61,7 @@ type path struct {
 
 // kind is a kind of tunnel whose ends are alike.
 type kind struct {
-	nodeHalf
+	nodeSide
 	traits
 }
 

@@ -41,13 +41,13 @@ func WireGuard() Tunnel { return auto{} }
 
 // WireGuardKernel is the kernel's implementation.
 func WireGuardKernel() Tunnel {
-	return kind{nodeHalf: wireguard{nameKernel, openKernelDevice, probeKernelDevice}}
+	return kind{nodeSide: wireguard{nameKernel, openKernelDevice, probeKernelDevice}}
 }
 
 // WireGuardUserspace is golang.zx2c4.com/wireguard with the offloads of its TUN device and its socket. Its
 // Serve wants a process of its own, so that its CPU time can be told apart.
 func WireGuardUserspace() Tunnel {
-	return kind{nodeHalf: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
+	return kind{nodeSide: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
 // wireguard is one implementation: how a node opens a device, and how it finds out whether it could. The ends
@@ -220,7 +220,7 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve is for a node that is asked for either, which the controller half does not: it names one.
+// Serve is for a node that is asked for either, which the controller side does not: it names one.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	if probeKernelDevice().State == check.Yes {
 		return WireGuardKernel().Serve(ctx, s)

@@ -29,8 +29,8 @@ func TestTunnelsComeUpCarryAndGo(t *testing.T) {
 				ctx := context.Background()
 				if c := tun.Check(ctx, a, b); c.State != check.Yes {
 					k, _ := tun.(kind)
-					_, kernels := k.nodeHalf.(esp)
-					_, program := k.nodeHalf.(openVPN)
+					_, kernels := k.nodeSide.(esp)
+					_, program := k.nodeSide.(openVPN)
 					if lacks := kernels || program || tun.Name() == nameKernel; !lacks ||
 						c.State != check.No || c.Reason == "" || c.Hint == "" {
 						t.Errorf("check says %+v, want yes, or no with reason and hint for what is the "+

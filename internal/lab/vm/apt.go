@@ -152,7 +152,7 @@ func (e *oneLine) Unwrap() error { return e.error }
 const listsAge = 24 * time.Hour // how old the lists may be
 
 // update fetches the lists. A source that does not answer is no error as long as the others have what is
-// wanted, so only the caller can judge the error.
+// wanted, so only the caller can check the error.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
 	if err := a.fetch(ctx, "Dir::State::lists", "state/lists", "update"); err != nil {

@@ -132,7 +132,7 @@ func OpenDisk(file string) (Disk, error) {
 	return Disk{File: path, Format: format}, f.Close()
 }
 
-// openDisk opens an image and judges the very file that it opened. name is how it was typed.
+// openDisk opens an image and checks the very file that it opened. name is how it was typed.
 func openDisk(path, name string) (f *os.File, format string, err error) {
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
 	if err != nil {
@@ -155,14 +155,14 @@ func openDisk(path, name string) (f *os.File, format string, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, "", fmt.Errorf("read disk image: %w", err)
 	}
-	format, text, hint := judgeHead(head[:n])
+	format, text, hint := checkHead(head[:n])
 	if text != "" {
 		return nil, "", errNoDisk(name, text, hint)
 	}
 	return f, format, nil
 }
 
-// Open opens the image for QEMU. What has taken the judged one's place by now is judged once more.
+// Open opens the image for QEMU. What has taken the checked one's place by now is checked once more.
 func (d Disk) Open() (*os.File, error) {
 	f, format, err := openDisk(d.File, d.File)
 	if err == nil && format != d.Format {
@@ -183,8 +183,8 @@ var others = []struct {
 	{"<<< ", "it is a VDI image", convert}, {"vhdxfile", "it is a VHDX image", convert},
 	{"conectix", "it is a VHD image", convert}, {"QED\x00", "it is a QED image", convert}}
 
-// judgeHead tells the format by the first sector, or what is wrong.
-func judgeHead(head []byte) (format, wrong, hint string) {
+// checkHead tells the format by the first sector, or what is wrong.
+func checkHead(head []byte) (format, wrong, hint string) {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.magic)) {
 			return "", o.what, o.hint
@@ -194,7 +194,7 @@ func judgeHead(head []byte) (format, wrong, hint string) {
 		return "", "it is shorter than a disk's first sector", "name a file, .qcow2 or .img"
 	}
 	if bytes.HasPrefix(head, []byte("QFI\xfb")) {
-		wrong, hint = judgeQCOW2(head)
+		wrong, hint = checkQCOW2(head)
 		return "qcow2", wrong, hint
 	}
 	if head[510] != 0x55 || head[511] != 0xaa {
@@ -204,8 +204,8 @@ func judgeHead(head []byte) (format, wrong, hint string) {
 	return "raw", "", ""
 }
 
-// judgeQCOW2 reads the header, see docs/interop/qcow2.txt of QEMU.
-func judgeQCOW2(head []byte) (wrong, hint string) {
+// checkQCOW2 reads the header, see docs/interop/qcow2.txt of QEMU.
+func checkQCOW2(head []byte) (wrong, hint string) {
 	version := binary.BigEndian.Uint32(head[4:])
 	backing := binary.BigEndian.Uint64(head[8:])
 	crypt := binary.BigEndian.Uint32(head[32:])

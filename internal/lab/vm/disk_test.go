@@ -76,8 +76,8 @@ func TestOpenDisk(t *testing.T) {
 	}
 }
 
-// TestDiskIsJudgedAsItIsOpened, and not only when it was named.
-func TestDiskIsJudgedAsItIsOpened(t *testing.T) {
+// TestDiskIsCheckdAsItIsOpened, and not only when it was named.
+func TestDiskIsCheckdAsItIsOpened(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk.img")
 	put := func(content []byte) {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
@@ -158,11 +158,11 @@ func FuzzParseLogin(f *testing.F) {
 	})
 }
 
-func FuzzJudgeHead(f *testing.F) {
+func FuzzCheckHead(f *testing.F) {
 	f.Add(bootSector())
 	f.Add(qcow2Head(nil))
 	f.Fuzz(func(t *testing.T, head []byte) {
-		format, wrong, hint := judgeHead(head)
+		format, wrong, hint := checkHead(head)
 		if wrong == "" && format == "" || (wrong == "") != (hint == "") {
 			t.Errorf("got format %q, wrong %q, hint %q", format, wrong, hint)
 		}

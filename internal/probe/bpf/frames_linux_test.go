@@ -30,7 +30,7 @@ func open(t *testing.T, l Load) *Frames {
 	return f
 }
 
-// run lets a program judge one frame, as if a device had received it.
+// run lets a program check one frame, as if a device had received it.
 func run(t *testing.T, f *Frames, frame []byte) (verdict uint32, out []byte) {
 	t.Helper()
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 2000), Repeat: 1}

@@ -1,4 +1,4 @@
-// Package node is the part of the registry that an agent carries: the node halves of every family.
+// Package node is the part of the registry that an agent carries: the node sides of every family.
 package node
 
 import (

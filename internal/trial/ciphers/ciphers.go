@@ -1,4 +1,4 @@
-// Package ciphers is the node half of measuring ciphers where no program does: with Go's libraries, and
+// Package ciphers is the node side of measuring ciphers where no program does: with Go's libraries, and
 // with the kernel's own crypto. Each measurement has a process of its own.
 package ciphers
 
@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Verbs of the node halves.
+// Verbs of the node sides.
 var (
 	VerbGo     = host.Verb(host.FamilyCipher, "go")
 	VerbKernel = host.Verb(host.FamilyCipher, "kernel")

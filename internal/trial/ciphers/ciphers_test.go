@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// ask has the node half measure something for a moment.
+// ask has the node side measure something for a moment.
 func ask(t *testing.T, verb string, q Request) (d Done, err error) {
 	t.Helper()
 	a := host.Inside(t.Context(), Handlers())

@@ -68,8 +68,8 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 	}
 }
 
-// TestNodesJudgeLoadsThemselves: a controller of somebody else's need not have done so.
-func TestNodesJudgeLoadsThemselves(t *testing.T) {
+// TestNodesCheckLoadsThemselves: a controller of somebody else's need not have done so.
+func TestNodesCheckLoadsThemselves(t *testing.T) {
 	near, _ := ends(t, loopback4)
 	udp := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4, PacketSize: 1}
 	echo := record.Load{Protocol: "echo", Streams: 1, IP: 4, PacketSize: 1, Interval: time.Millisecond}

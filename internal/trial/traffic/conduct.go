@@ -76,9 +76,9 @@ type Message struct {
 	Result    json.RawMessage `json:"result,omitempty"` // a part; large results have several
 }
 
-// party is one end during a conducted load. Its reader passes on that it listens and that it is ready; result
-// and err are the reader's until done is closed.
-type party struct {
+// endpoint is one end during a conducted load. Its reader passes on that it listens and that it is ready;
+// result and err are the reader's until done is closed.
+type endpoint struct {
 	side    string
 	end     End
 	session host.Session
@@ -94,13 +94,13 @@ type conduct struct {
 	load      record.Load
 	conductor Conductor
 	cancel    context.CancelCauseFunc
-	parties   [2]*party
+	endpoints [2]*endpoint
 
 	mu   sync.Mutex
 	last map[string]Progress
 }
 
-// Conduct is the controller half that all activities share: it opens the listening end, then the connecting
+// Conduct is the controller side that all activities share: it opens the listening end, then the connecting
 // one, waits until both are ready, shares them the timeline and collects the parts of each one's result:
 // index 0 is near's. A third party's has no result: the other end connects to it, at the load's port.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,
@@ -110,11 +110,11 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	r := &conduct{verb: host.Verb(host.FamilyTraffic, name), load: load, conductor: c, cancel: cancel,
 		last: map[string]Progress{}}
 	for i, end := range []End{near, far} {
-		r.parties[i] = &party{side: sides[i], end: end, said: make(chan Message, 2),
+		r.endpoints[i] = &endpoint{side: sides[i], end: end, said: make(chan Message, 2),
 			done: make(chan struct{})}
 	}
 	defer func() {
-		for _, p := range r.parties {
+		for _, p := range r.endpoints {
 			if p.session != nil {
 				p.session.Close()
 				<-p.done
@@ -130,7 +130,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 		}
 		return results, err
 	}
-	for i, p := range r.parties {
+	for i, p := range r.endpoints {
 		results[i] = p.result
 	}
 	return results, nil
@@ -140,11 +140,11 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 var sides = [2]string{"near", "far"}
 
 func (r *conduct) run(ctx context.Context) error {
-	opener, listener, port := r.parties[0], r.parties[1], r.load.Port
+	opener, listener, port := r.endpoints[0], r.endpoints[1], r.load.Port
 	if r.load.Opener == "far" && listener.end.ThirdParty == "" {
 		opener, listener = listener, opener
 	}
-	ours := []*party{opener}
+	ours := []*endpoint{opener}
 	if listener.end.ThirdParty == "" {
 		ours = append(ours, listener)
 		if err := r.open(ctx, listener, opener.end, true, port); err != nil {
@@ -192,7 +192,7 @@ func (r *conduct) run(ctx context.Context) error {
 	return nil
 }
 
-func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, port int) error {
+func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool, port int) error {
 	octx, cancel := context.WithTimeout(ctx, SetUp)
 	defer cancel()
 	q := Request{Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
@@ -222,7 +222,7 @@ func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, po
 }
 
 // read follows one end to its last word.
-func (r *conduct) read(p *party) error {
+func (r *conduct) read(p *endpoint) error {
 	for size := 0; ; {
 		var m Message
 		err := p.session.Recv(&m)
@@ -253,7 +253,7 @@ func (r *conduct) read(p *party) error {
 }
 
 // progress adds what both ends received and passes it on.
-func (r *conduct) progress(p *party, one Progress) {
+func (r *conduct) progress(p *endpoint, one Progress) {
 	r.mu.Lock()
 	r.last[p.side] = one
 	sum := Progress{At: one.At - p.end.Offset, RTT: one.RTT}
@@ -265,12 +265,12 @@ func (r *conduct) progress(p *party, one Progress) {
 	r.conductor.Progress(sum)
 }
 
-func (r *conduct) fault(p *party, err error) error {
+func (r *conduct) fault(p *endpoint, err error) error {
 	return fmt.Errorf("%s at %s end (%s): %w", r.verb, p.side, p.end.Node, err)
 }
 
 // await returns the next thing that an end says of its state.
-func await(ctx context.Context, p *party, state string) (Message, error) {
+func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	select {
 	case m := <-p.said:
 		return m, nil

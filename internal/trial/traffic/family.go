@@ -1,5 +1,5 @@
 // Package traffic holds what activities that offer load or probe latency, each in a package below, have in
-// common: their contracts, the controller that keeps the nodes in step, and the parts of a node half. It
+// common: their contracts, the controller that keeps the nodes in step, and the parts of a node side. It
 // never computes a rate or a percentile; it passes on counts, times and series as they were seen.
 package traffic
 
@@ -57,7 +57,7 @@ type Progress struct {
 // An Activity offers load or probes latency between two times of a trial.
 type Activity interface {
 	Name() string
-	// Serve is the node half. It runs in a process of its own.
+	// Serve is the node side. It runs in a process of its own.
 	Serve(ctx context.Context, s host.Session) error
 }
 

@@ -60,7 +60,7 @@ func remains() string {
 	return strings.Join(ours, "\n\n")
 }
 
-// handlers are the node halves, as an agent would carry them.
+// handlers are the node sides, as an agent would carry them.
 func handlers() map[string]host.Handler {
 	return map[string]host.Handler{
 		"traffic/native": stream.Native{}.Serve,

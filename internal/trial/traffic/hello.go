@@ -170,16 +170,16 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 		if TimedOut(err) || errors.Is(err, net.ErrClosed) {
 			return
 		}
-		flow, answer := h.judge(b[:max(n, 0)], from)
+		flow, answer := h.check(b[:max(n, 0)], from)
 		if answer != nil && (flow < 0 || h.take(flow, from, c, listener)) {
 			c.WriteToUDPAddrPort(answer, from)
 		}
 	}
 }
 
-// judge returns the flow that a datagram says hello for, -1 if that is not known, and the answer, which it
+// check returns the flow that a datagram says hello for, -1 if that is not known, and the answer, which it
 // writes into b, nil if there is to be none.
-func (h *HelloServer) judge(b []byte, from netip.AddrPort) (flow int, answer []byte) {
+func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
 		!h.part.Hears(from.Addr()) {

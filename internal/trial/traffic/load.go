@@ -35,7 +35,7 @@ func CongestionOf(load record.Load, k FlowKey) string {
 	return ""
 }
 
-// CheckLoad judges what depends on no machine.
+// CheckLoad checks what depends on no machine.
 func CheckLoad(load record.Load) check.Answer {
 	most := maxTCPFlows
 	if load.Protocol == "udp" {
@@ -68,12 +68,12 @@ func CheckLoad(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// CheckEnds is the Check of an engine: what depends on no machine has been judged; the ends are asked, and
+// CheckEnds is the Check of an engine: what depends on no machine has been checked; the ends are asked, and
 // the worse answer counts. A third party cannot be asked.
-func CheckEnds(ctx context.Context, engine string, load record.Load, judged check.Answer,
+func CheckEnds(ctx context.Context, engine string, load record.Load, checked check.Answer,
 	ends ...End) check.Answer {
-	if judged.State != check.Yes {
-		return judged
+	if checked.State != check.Yes {
+		return checked
 	}
 	best := check.OK()
 	for i, end := range ends {

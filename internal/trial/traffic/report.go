@@ -66,7 +66,7 @@ func (r *EndReport) shift(d int64) {
 	}
 }
 
-// Offer is the controller half of an engine whose ends are Halves: it runs a load and joins what both ends
+// Offer is the controller side of an engine whose ends are Endpoints: it runs a load and joins what both ends
 // counted. checked is what the engine says of the load.
 func Offer(ctx context.Context, engine string, near, far End, load record.Load, c Conductor,
 	checked check.Answer) (*record.Traffic, [2]EndReport, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Running is the node half of an activity that is connected.
+// Running is the node side of an activity that is connected.
 type Running interface {
 	// Run follows the timeline and returns the parts of the result. A result has several where it grows
 	// with the length of the load, because a message is bounded.
@@ -29,14 +29,14 @@ type Part struct {
 // Connector makes a node ready for its part.
 type Connector func(ctx context.Context, q Part) (Running, error)
 
-// Halves makes a Connector of what makes a Half ready for its part.
-func Halves(connect func(ctx context.Context, l *Half) error) Connector {
+// Endpoints makes a Connector of what makes a Endpoint ready for its part.
+func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	return func(ctx context.Context, q Part) (Running, error) {
 		// What has no room for its header would be a fault of a thread's, which ends the whole program.
 		if a := CheckLoad(q.Load); a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
 		}
-		l := &Half{Part: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
+		l := &Endpoint{Part: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
 		if err := connect(ctx, l); err != nil {
 			l.Close()
 			return nil, err
@@ -56,7 +56,7 @@ func LetGo(s host.Session, within time.Duration) {
 	s.Close()
 }
 
-// Serve is the node half that all activities share: it answers a check, or connects, waits for the
+// Serve is the node side that all activities share: it answers a check, or connects, waits for the
 // timeline, follows it and sends the result.
 func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answer, connect Connector) error {
 	var q Request

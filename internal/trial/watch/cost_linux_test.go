@@ -59,7 +59,7 @@ func TestFastSourcesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The cost is printed, not judged: a busy machine makes it look larger. What is judged is that the
+// The cost is printed, not checked: a busy machine makes it look larger. What is checked is that the
 // accounting sees it, and that all samples were taken.
 func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 	const samples = 100

@@ -77,7 +77,7 @@ type answer struct {
 	Rest    *record.NodeData `json:"rest,omitempty"`
 }
 
-// Handlers are the node halves of the family, by verb.
+// Handlers are the node sides of the family, by verb.
 func Handlers(root probe.Root) map[string]host.Handler {
 	return map[string]host.Handler{
 		Verb:                  Serve(probe.All(root)),
@@ -85,7 +85,7 @@ func Handlers(root probe.Root) map[string]host.Handler {
 	}
 }
 
-// Serve is the node half of a watch. It samples from the first message until the session ends, answering
+// Serve is the node side of a watch. It samples from the first message until the session ends, answering
 // commands meanwhile. Three goroutines share the work and are joined before it returns: the loop, which
 // must never wait for a connection; the sender; and the receiver, which is the caller's own.
 func Serve(list []probe.Probe) host.Handler {

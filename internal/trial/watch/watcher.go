@@ -22,7 +22,7 @@ type Options struct {
 	probe.Options
 }
 
-// Watcher is the controller's half of a watch on one node. Schedule, Live and Collect may be called by
+// Watcher is the controller's side of a watch on one node. Schedule, Live and Collect may be called by
 // several goroutines; times are the controller's CLOCK_MONOTONIC.
 type Watcher struct {
 	node    string

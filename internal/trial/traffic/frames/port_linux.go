@@ -66,7 +66,7 @@ type xdpFlow struct {
 }
 
 // newXDPPort makes the flows of an end.
-func newXDPPort(l *traffic.Half) *xdpPort {
+func newXDPPort(l *traffic.Endpoint) *xdpPort {
 	q := l.Request
 	p := &xdpPort{request: q}
 	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash(traffic.TagFrames, q.Load.Tag),
@@ -89,7 +89,7 @@ func newXDPPort(l *traffic.Half) *xdpPort {
 }
 
 // start makes ready to send and to count once the flows have shaken hands.
-func (p *xdpPort) start(l *traffic.Half) error {
+func (p *xdpPort) start(l *traffic.Endpoint) error {
 	for _, f := range p.sending {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: f.local, To: f.remote})
 	}
@@ -196,7 +196,7 @@ func (p *xdpPort) open() error {
 }
 
 // describe says how this end sends and counts.
-func (p *xdpPort) describe(l *traffic.Half) {
+func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Details["device"] = fmt.Sprintf("%s (%s), %d receive queues", p.hop.Device, p.hop.Kind, p.hop.RxQueues)
 	if p.frames != nil {
 		l.Details["attached"] = "XDP program in the driver of " + p.hop.Device + ", gone with the load"

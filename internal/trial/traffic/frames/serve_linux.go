@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node half of the xdp engine: that of an end, or of the device that an end's frames enter.
+// Serve is the node side of the xdp engine: that of an end, or of the device that an end's frames enter.
 func (XDP) Serve(ctx context.Context, s host.Session) error {
 	var q traffic.Request
 	if err := s.Recv(&q); err != nil {
@@ -36,10 +36,10 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	case q.Neighbor != "":
 		return keepReady(s, q.Neighbor)
 	}
-	return traffic.ServeRequest(ctx, s, q, checkXDP, traffic.Halves(connect))
+	return traffic.ServeRequest(ctx, s, q, checkXDP, traffic.Endpoints(connect))
 }
 
-func connect(ctx context.Context, l *traffic.Half) error {
+func connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(4)
 	p := newXDPPort(l)
 	if err := shakeHands(ctx, l); err != nil {
@@ -93,7 +93,7 @@ func pinThread(core int) error {
 // shakeHands shows each flow to the listener as it arrives there, behind any translation of addresses. It
 // does so by ordinary sockets, which keep the flows' ports for as long as the load lasts, and every device on
 // the path learns its neighbours.
-func shakeHands(ctx context.Context, l *traffic.Half) error {
+func shakeHands(ctx context.Context, l *traffic.Endpoint) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {
 			f := l.Flows[i].(*xdpFlow)

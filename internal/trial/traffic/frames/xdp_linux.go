@@ -18,7 +18,7 @@ import (
 
 // XDP is the load generator for small packets: the sender's kernel makes frames in its driver's receive
 // path and sends them, and the receiver's driver counts them before they become packets of its network
-// stack. Its node half needs Linux and the right to load BPF programs. Where a device cannot take frames
+// stack. Its node side needs Linux and the right to load BPF programs. Where a device cannot take frames
 // so, the load is offered by sendmmsg, and the result says so.
 type XDP struct {
 	// Fallback offers the load by sockets where no frames can be sent; nil refuses such a load.
@@ -34,8 +34,8 @@ const maxFramePacket = 1500
 
 // Check asks both nodes; a load that is impossible anywhere is answered without them.
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	judged := checkFrames(load)
-	if judged.State == check.Yes {
+	checked := checkFrames(load)
+	if checked.State == check.Yes {
 		if why := x.refusal(ctx, near, far, load); why != "" {
 			if x.Fallback == nil || load.Frames+load.Sink != "" {
 				return check.Not("%s", why)
@@ -43,7 +43,7 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 			return x.Fallback.Check(ctx, near, far, load)
 		}
 	}
-	return traffic.CheckEnds(ctx, x.Name(), load, judged, near, far)
+	return traffic.CheckEnds(ctx, x.Name(), load, checked, near, far)
 }
 
 // refusal says why an end has nothing to do with frames, whatever the load, "" if it has: the peer of lab
@@ -73,7 +73,7 @@ func (XDP) Asked() []traffic.Asked {
 
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
-// checkFrames judges what depends on no machine.
+// checkFrames checks what depends on no machine.
 func checkFrames(load record.Load) check.Answer {
 	least, sizes := traffic.PacketOverhead(load.IP)+bpf.Header, load.PacketSizes()
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node half of the adapter.
+// Serve is the node side of the adapter.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
 	// Whatever way this ends, so does the process.
 	ctx, cancel := context.WithCancel(ctx)

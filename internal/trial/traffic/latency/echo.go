@@ -20,7 +20,7 @@ import (
 )
 
 // Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe is at the
-// end that opens connections, the echo at the other. Its node half on Linux has the kernel stamp each probe,
+// end that opens connections, the echo at the other. Its node side on Linux has the kernel stamp each probe,
 // elsewhere it is ServePortable.
 type Echo struct{}
 
@@ -68,7 +68,7 @@ func (e Echo) Probe(ctx context.Context, near, far traffic.End, load record.Load
 	return runProbe(ctx, e.Name(), near, far, load, c)
 }
 
-// runProbe is the controller half of every probe that is sent by one end.
+// runProbe is the controller side of every probe that is sent by one end.
 func runProbe(ctx context.Context, name string, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Latency, error) {
 	if err := complete(&load); err != nil {
@@ -115,7 +115,7 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	return l, nil
 }
 
-// serveEcho is the node half of the echo: the listener echoes by a socket that open makes of that which heard
+// serveEcho is the node side of the echo: the listener echoes by a socket that open makes of that which heard
 // the prober, the opener probes.
 func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node half of the latency probe.
+// Serve is the node side of the latency probe.
 func (Echo) Serve(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, openStamped, connectEcho)
 }

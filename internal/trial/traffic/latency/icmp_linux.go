@@ -16,7 +16,7 @@ import (
 )
 
 // ICMP measures latency by ICMP echo requests, which the far kernel answers: nothing of this program runs
-// between a probe and its answer there. Its node half needs Linux.
+// between a probe and its answer there. Its node side needs Linux.
 type ICMP struct{}
 
 // Name is "icmp".
@@ -74,7 +74,7 @@ func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	return b[icmpHeader:], true
 }
 
-// Serve is the node half: the opener probes; the listener has nothing to do, because its kernel answers.
+// Serve is the node side: the opener probes; the listener has nothing to do, because its kernel answers.
 func (ICMP) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, canProbe, connectICMP)
 }

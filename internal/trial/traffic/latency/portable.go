@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ServePortable is a node half of the latency probe that needs no more than package net. It has no stamps of
+// ServePortable is a node side of the latency probe that needs no more than package net. It has no stamps of
 // the kernel's, so that round trips have the wake-ups of both ends' processes in them, whatever the other end
 // is.
 func ServePortable(ctx context.Context, s host.Session) error {

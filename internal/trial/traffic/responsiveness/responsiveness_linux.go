@@ -18,7 +18,7 @@ import (
 // Engine loads a path with TCP and asks meanwhile how long a request takes, on connections of their own and
 // on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
 // HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
-// load's, not raised until the path is full. Its node half needs Linux.
+// load's, not raised until the path is full. Its node side needs Linux.
 type Engine struct{}
 
 // Name is "responsiveness".
@@ -62,13 +62,13 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// Serve is the node half: both ends carry the load; the opener also asks, the listener answers.
+// Serve is the node side: both ends carry the load; the opener also asks, the listener answers.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Halves(connect))
+	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Endpoints(connect))
 }
 
 // connect makes one connection per flow, whoever sends in it, and gets ready to ask or to answer.
-func connect(ctx context.Context, l *traffic.Half) error {
+func connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread for either direction
 	l.Mode = func() string {
 		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+

@@ -20,8 +20,8 @@ const failurePause = int64(10 * time.Millisecond)
 // clientStream is a stream at the end that opens.
 type clientStream struct {
 	preamble []byte
-	gives    *halfStream
-	takes    *halfStream
+	gives    *streamEnd
+	takes    *streamEnd
 	dial     *dialer
 	kept     *clientConn // the connection that stays open, for one request after the other
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// halfStream is one end of one stream in one direction: the count of what its flows carried.
-type halfStream struct {
+// streamEnd is one end of one stream in one direction: the count of what its flows carried.
+type streamEnd struct {
 	traffic.ByteFlow
 	pattern  traffic.Pattern
 	control  string // congestion control
@@ -22,17 +22,17 @@ type halfStream struct {
 }
 
 // Unblock ends the listener's threads.
-func (l *halfStream) Unblock(how traffic.Urgency) {
+func (l *streamEnd) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		l.over.Store(true)
 	}
 }
 
 // Close has nothing to close.
-func (l *halfStream) Close() {}
+func (l *streamEnd) Close() {}
 
 // Report adds what was verified.
-func (l *halfStream) Report() traffic.FlowReport {
+func (l *streamEnd) Report() traffic.FlowReport {
 	r := l.ByteFlow.Report()
 	r.Verified, r.Corrupt = l.verified.Load(), l.corrupt.Load()
 	return r
@@ -64,8 +64,8 @@ func newFlowBuffers(q traffic.Request) *flowBuffers {
 type flowConn struct {
 	fd    int
 	fresh bool // has not introduced itself
-	gives *halfStream
-	takes *halfStream
+	gives *streamEnd
+	takes *streamEnd
 
 	number uint64
 	out    []byte // head still to be sent

@@ -17,14 +17,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node half: the opener begins flows, the listener answers.
+// Serve is the node side: the opener begins flows, the listener answers.
 func (Flows) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, checkFlows, traffic.Halves((&flowEnd{}).connect))
+	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{}).connect))
 }
 
-// Serve is the node half: the opener asks, the listener answers.
+// Serve is the node side: the opener asks, the listener answers.
 func (Requests) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, checkFlows, traffic.Halves((&flowEnd{kept: true}).connect))
+	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{kept: true}).connect))
 }
 
 // checkFlows answers for this node.
@@ -39,7 +39,7 @@ func checkFlows(q traffic.Request) check.Answer {
 type flowEnd struct {
 	part    traffic.Part
 	kept    bool
-	streams []*halfStream
+	streams []*streamEnd
 	clients []*client
 	over    atomic.Bool
 	held    []int // descriptors to close: listeners, and connections that stay open
@@ -62,7 +62,7 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 
 // connect makes the connections of requests. For flows it makes one on each path, to find out before the
 // load whether they lead there, and leaves the listeners open.
-func (e *flowEnd) connect(ctx context.Context, l *traffic.Half) error {
+func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
 	q, keys := l.Request, l.Keys
 	e.part, l.Mode, l.Release = l.Part, e.String, e.close
@@ -73,7 +73,7 @@ func (e *flowEnd) connect(ctx context.Context, l *traffic.Half) error {
 		return nil
 	}
 	for i, k := range keys {
-		f := &halfStream{pattern: traffic.NewPattern(q.Load.Tag, i), control: traffic.CongestionOf(q.Load, k),
+		f := &streamEnd{pattern: traffic.NewPattern(q.Load.Tag, i), control: traffic.CongestionOf(q.Load, k),
 			over: &e.over, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),
 				Addr: q.PathOf(k).Addr.String(), Table: record.NewTable("bytes")}}
 		e.streams, l.Flows = append(e.streams, f), append(l.Flows, f)
@@ -139,7 +139,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 }
 
 // startServers makes the listener's threads.
-func (e *flowEnd) startServers(l *traffic.Half) {
+func (e *flowEnd) startServers(l *traffic.Endpoint) {
 	serve := func(s server) {
 		s.streams, s.buffers = e.streams, newFlowBuffers(e.part.Request)
 		s.first, s.welcome = traffic.Preamble(e.part.Load.Tag, 0), traffic.Welcome(e.part.Load.Tag)
@@ -163,7 +163,7 @@ func (e *flowEnd) startServers(l *traffic.Half) {
 }
 
 // pair are the halves of a stream that carries requests, as this end sees them.
-func (e *flowEnd) pair(i int) (gives, takes *halfStream) {
+func (e *flowEnd) pair(i int) (gives, takes *streamEnd) {
 	up, down := e.streams[i], e.streams[i+e.part.Load.Streams]
 	if up.Sends {
 		return up, down
@@ -172,7 +172,7 @@ func (e *flowEnd) pair(i int) (gives, takes *halfStream) {
 }
 
 // startClients makes the opener's threads.
-func (e *flowEnd) startClients(l *traffic.Half) error {
+func (e *flowEnd) startClients(l *traffic.Endpoint) error {
 	q := e.part.Request
 	sizes, err := ParseFlowSizes(FlowSizeOf(q.Load))
 	if err != nil {

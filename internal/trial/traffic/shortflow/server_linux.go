@@ -21,7 +21,7 @@ type serverConn struct {
 
 // server is a thread of the end that listens.
 type server struct {
-	streams   []*halfStream
+	streams   []*streamEnd
 	listeners []int // watched by all threads
 	kept      []keptConn
 	buffers   *flowBuffers
@@ -43,7 +43,7 @@ type pendingRef struct {
 // keptConn is a connection of requests, which introduced itself beforehand.
 type keptConn struct {
 	fd           int
-	gives, takes *halfStream
+	gives, takes *streamEnd
 }
 
 func (a *server) Name() string { return "the thread that answers flows" }

@@ -15,14 +15,14 @@ import (
 
 // Flows makes a TCP connection for each flow, whose size is drawn from a distribution: either each stream
 // begins the next one when one has ended, or they are begun at a rate, however slow the answers are. Its
-// node half needs Linux.
+// node side needs Linux.
 type Flows struct{}
 
 // Name is "flows".
 func (Flows) Name() string { return "flows" }
 
 // Requests sends requests over connections that stay open, one at a time on each, and waits for the
-// response. Its node half needs Linux.
+// response. Its node side needs Linux.
 type Requests struct{}
 
 // Name is "requests".

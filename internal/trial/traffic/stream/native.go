@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Native is the built-in load generator: TCP and UDP with exact accounting. Its node half on Linux uses what
+// Native is the built-in load generator: TCP and UDP with exact accounting. Its node side on Linux uses what
 // that kernel has for it, elsewhere it is ServePortable.
 type Native struct{}
 

@@ -8,5 +8,5 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Serve is the node half of the native engine.
+// Serve is the node side of the native engine.
 func (Native) Serve(ctx context.Context, s host.Session) error { return ServePortable(ctx, s) }

@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ServePortable is a node half of the native engine that needs no more than package net and the options that
+// ServePortable is a node side of the native engine that needs no more than package net and the options that
 // sockets of the BSDs have. The other end cannot tell it from that of Linux, but for what it leaves out: what
 // the kernel knows of a stream, what a socket's buffer had no room for, and when datagrams arrived there.
 func ServePortable(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, checkPortable, traffic.Halves(connectPortable))
+	return traffic.Serve(ctx, s, checkPortable, traffic.Endpoints(connectPortable))
 }
 
 // maxPortable bounds the flows, each of which has a goroutine.
@@ -49,7 +49,7 @@ func checkPortable(q traffic.Request) check.Answer {
 	return check.OK()
 }
 
-func connectPortable(ctx context.Context, l *traffic.Half) error {
+func connectPortable(ctx context.Context, l *traffic.Endpoint) error {
 	if a := checkPortable(l.Request); a.State != check.Yes {
 		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
 	}

@@ -24,7 +24,7 @@ type portableTCP struct {
 }
 
 // connectPortableTCP makes one connection per flow, whoever sends in it.
-func connectPortableTCP(ctx context.Context, l *traffic.Half) error {
+func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	conns, _, err := traffic.MakeConnections(ctx, l.Part, l.Keys)
 	if err != nil {

@@ -30,7 +30,7 @@ type portableUDP struct {
 
 // connectPortableUDP makes the flows. As on Linux the opener's hello shows the listener where a flow comes
 // from.
-func connectPortableUDP(ctx context.Context, l *traffic.Half) error {
+func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	flows := make([]*portableUDP, len(l.Keys))
 	for i, k := range l.Keys {

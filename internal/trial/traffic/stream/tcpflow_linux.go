@@ -249,7 +249,7 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 }
 
 // connectTCP makes one connection per flow, whoever sends in it.
-func connectTCP(ctx context.Context, l *traffic.Half) error {
+func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	fds, _, err := traffic.ConnectFlows(ctx, l.Part, l.Keys)
 	if err != nil {
@@ -293,7 +293,7 @@ func connectTCP(ctx context.Context, l *traffic.Half) error {
 }
 
 // holdBack gives each flow of an end its share of what the end is held to.
-func holdBack(l *traffic.Half) {
+func holdBack(l *traffic.Endpoint) {
 	held := l.Request.Load.Limits(l.Request.Side)
 	for _, sends := range []bool{false, true} {
 		rate := held.ReadRateBps

@@ -20,9 +20,9 @@ import (
 // NAT, and opens the way back. All flows share the listener's one port, so that a single port forward
 // carries them. There each has a connected socket, or, where there are many, all share that of the port:
 // kernels before 6.13 search through all sockets of a port for each packet.
-func connectUDP(ctx context.Context, l *traffic.Half) error {
+func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
-	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
+	u := &udpEnd{Endpoint: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
 	if q.Listen {
 		h, err := traffic.AnswerHellos(ctx, l.Part, len(l.Keys),
 			func(i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
@@ -53,7 +53,7 @@ func connectUDP(ctx context.Context, l *traffic.Half) error {
 
 // udpEnd is one end of a UDP load.
 type udpEnd struct {
-	*traffic.Half
+	*traffic.Endpoint
 	gso            map[netip.Addr]gso
 	shared         traffic.SharedSockets // where there are many flows
 	rcvbuf, sndbuf int

@@ -15,22 +15,22 @@ import (
 // longQueue is the queue level that removes a rate limit.
 const longQueue = "pfifo limit 1000"
 
-// Where doses are applied.
+// Where steps are applied.
 const (
 	FromTester = "tester" // by what is sent
 	FromEnd    = "end"    // by a setting at an end
 	FromRouter = "router"
 )
 
-// doseShares lists the doses of what can be taken away, as the share left. Large ones stand out of the noise
+// stepShares lists the steps of what can be taken away, as the share left. Large ones stand out of the noise
 // of a window, and the smallest share finds slack of up to a half.
-var doseShares = []float64{.85, .7, .5}
+var stepShares = []float64{.85, .7, .5}
 
-// raised lists the doses that raise what a plan states, so far that the rate meets the next limit, near by or
+// raised lists the steps that raise what a plan states, so far that the rate meets the next limit, near by or
 // far away.
 var raised = []float64{8, 1024}
 
-// Kinds of limit that respond to the same doses.
+// Kinds of limit that respond to the same steps.
 const (
 	byRate   = "rate"   // bits per second, whatever the packets and flows
 	byPacket = "packet" // packets per second
@@ -38,7 +38,7 @@ const (
 	byFlow   = "flow"   // a limit per flow
 )
 
-// kindOf maps a class to the kind of doses it responds to.
+// kindOf maps a class to the kind of steps it responds to.
 var kindOf = map[string]string{
 	LinkRate: byRate, Shaper: byRate, Policer: byRate,
 	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
@@ -83,7 +83,7 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 			}
 			e := o.statedTest(name, wanted)
 			e.Class = class
-			if len(e.Doses) >= len(doseShares) || slices.Contains(takenWhole, wanted) && e.Fix != "" {
+			if len(e.Steps) >= len(stepShares) || slices.Contains(takenWhole, wanted) && e.Fix != "" {
 				out = append(out, e)
 			}
 		}
@@ -114,9 +114,9 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 		e.Why = "without what limits, the rate rises"
 		return e
 	}
-	shares := doseShares
+	shares := stepShares
 	if wanted != "cpu_quota" { // of which there is no more than all
-		shares = slices.Concat(doseShares, raised)
+		shares = slices.Concat(stepShares, raised)
 	}
 	for _, share := range shares {
 		amount := share
@@ -124,7 +124,7 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 			amount = 1 / share // the more there are, the fewer packets
 		}
 		if scaled, ok := scaledFault(level, wanted, amount); ok {
-			e.Doses, e.Resource = append(e.Doses, scaled), append(e.Resource, share)
+			e.Steps, e.Resource = append(e.Steps, scaled), append(e.Resource, share)
 		}
 	}
 	return e
@@ -217,7 +217,7 @@ func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (str
 var sweeps = map[string][]struct {
 	change string
 	expect float64
-	doses  []float64
+	steps  []float64
 	why    string
 }{
 	byPacket: {
@@ -261,9 +261,9 @@ func (o *Observation) testerTests(class string) (out []Experiment) {
 			continue
 		}
 		e := Experiment{Class: class, Factor: name, From: FromTester, Expect: s.expect, Why: s.why,
-			Resource: s.doses}
-		for _, share := range s.doses {
-			e.Doses = append(e.Doses, strconv.Itoa(int(math.Round(amount*share))))
+			Resource: s.steps}
+		for _, share := range s.steps {
+			e.Steps = append(e.Steps, strconv.Itoa(int(math.Round(amount*share))))
 		}
 		out = append(out, e)
 	}
@@ -274,7 +274,7 @@ func (o *Observation) testerTests(class string) (out []Experiment) {
 	return out
 }
 
-// crossTraffic returns doses of how much of a limit on the total rate is left to the load: datagrams from the
+// crossTraffic returns steps of how much of a limit on the total rate is left to the load: datagrams from the
 // sending end take the rest, without congestion control.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	cell, rate := o.Trial.Row.Factors, o.goodput()
@@ -297,7 +297,7 @@ func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 		before = level + "+"
 	}
 	for _, left := range e.Resource {
-		e.Doses = append(e.Doses, say("%scross_traffic=%.0fk", before, rate*(1-left)/1e3))
+		e.Steps = append(e.Steps, say("%scross_traffic=%.0fk", before, rate*(1-left)/1e3))
 	}
 	return e, true
 }
@@ -338,15 +338,15 @@ func (o *Observation) minWindow() float64 {
 	return bytes
 }
 
-// fit adapts the doses of a rule to the cell: segment sizes relative to the cell's, quotas relative to its
-// own. It drops a dose that changes nothing.
+// fit adapts the steps of a rule to the cell: segment sizes relative to the cell's, quotas relative to its
+// own. It drops a step that changes nothing.
 func (o *Observation) fit(e Experiment) Experiment {
 	now := o.Trial.Row.Factors[e.Factor]
 	size, sizes := o.packetSize()
-	doses, resource := e.Doses, e.Resource
-	e.Doses, e.Resource = nil, nil
+	steps, resource := e.Steps, e.Resource
+	e.Steps, e.Resource = nil, nil
 	for i, share := range resource {
-		level := doses[i]
+		level := steps[i]
 		switch {
 		case e.Factor == sizes:
 			bytes, _ := strconv.ParseFloat(level, 64)
@@ -357,7 +357,7 @@ func (o *Observation) fit(e Experiment) Experiment {
 			}
 		}
 		if share > 0 && level != now && math.Abs(share-1) > .02 {
-			e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, math.Round(share*1e4)/1e4)
+			e.Steps, e.Resource = append(e.Steps, level), append(e.Resource, math.Round(share*1e4)/1e4)
 		}
 	}
 	return e

@@ -57,8 +57,8 @@ type Effect struct {
 	comparison.Comparison
 }
 
-// Judged holds the effects of a set of changes against another one.
-type Judged struct {
+// Scored holds the effects of a set of changes against another one.
+type Scored struct {
 	Round   string   `json:"round,omitempty"` // its title
 	Set     Set      `json:"changes"`
 	Against Set      `json:"against"`
@@ -168,16 +168,16 @@ func flatOutUDP(cell factor.Cell, metric string) bool {
 // Pair is a set of changes, and the one that it is held against, by their places in a round.
 type Pair struct{ Arm, Against int }
 
-// Judge says what each pair's changes did. All comparisons of a round are one family of tests.
+// Score says what each pair's changes did. All comparisons of a round are one family of tests.
 // idle is the round trip of the path of each cell without load, as found.
-func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Judged {
+func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Scored {
 	m := read(d)
-	out := make([]Judged, len(pairs))
+	out := make([]Scored, len(pairs))
 	var family []map[int]float64
 	var tested [][2]int // the pair, and its effect
 	for i, p := range pairs {
 		arm, base := arms[p.Arm], arms[p.Against]
-		out[i] = Judged{Set: arm.Set, Against: base.Set, Verdict: Impossible, Why: arm.Why}
+		out[i] = Scored{Set: arm.Set, Against: base.Set, Verdict: Impossible, Why: arm.Why}
 		if arm.Cells == nil || base.Cells == nil {
 			continue
 		}
@@ -215,12 +215,12 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 }
 
 // conclude words the effects, and the set of changes by them.
-func (j *Judged) conclude() {
+func (j *Scored) conclude() {
 	var logs []float64
 	count := map[string]int{}
 	for i := range j.Effects {
 		e := &j.Effects[i]
-		e.Verdict = e.judge()
+		e.Verdict = e.score()
 		count[e.Verdict]++
 		if !slices.Contains(delays[:], e.Metric) && !e.Difference && e.Ratio > 0 {
 			logs = append(logs, math.Log(e.Ratio))
@@ -244,8 +244,8 @@ func (j *Judged) conclude() {
 	}
 }
 
-// judge says what happened to one number. A delay that grew within the budget harms nothing.
-func (e *Effect) judge() string {
+// score says what happened to one number. A delay that grew within the budget harms nothing.
+func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {
 		if sure && e.High < 1-relevantDelay && e.Before-e.After > relevantDelayNs {

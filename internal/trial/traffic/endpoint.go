@@ -82,8 +82,8 @@ func newPhases(w record.Window) *Phases {
 	return &Phases{Window: w, Senders: w.End + min(int64(record.SendersMargin), half)}
 }
 
-// Half is one end of a whole load.
-type Half struct {
+// Endpoint is one end of a whole load.
+type Endpoint struct {
 	Part
 	Keys     []FlowKey
 	Flows    []Flow
@@ -96,7 +96,7 @@ type Half struct {
 	Mode     func() string // how this end sent and received; asked at the end
 }
 
-func (l *Half) Close() {
+func (l *Endpoint) Close() {
 	l.endSetup()
 	for _, f := range l.Flows {
 		if f != nil {
@@ -110,7 +110,7 @@ func (l *Half) Close() {
 	}
 }
 
-func (l *Half) endSetup() {
+func (l *Endpoint) endSetup() {
 	if l.EndSetup != nil {
 		l.EndSetup()
 		l.EndSetup = nil
@@ -118,7 +118,7 @@ func (l *Half) endSetup() {
 }
 
 // UsesCongestion notes a stream's congestion control, in the order in which streams take them.
-func (l *Half) UsesCongestion(name string) {
+func (l *Endpoint) UsesCongestion(name string) {
 	had := l.Details["congestion"]
 	if name != "" && !slices.Contains(strings.Split(had, "+"), name) {
 		l.Details["congestion"] = strings.TrimPrefix(had+"+"+name, "+")
@@ -126,7 +126,7 @@ func (l *Half) UsesCongestion(name string) {
 }
 
 // Run follows the timeline and returns what this end saw: the report of the end, then that of each flow.
-func (l *Half) Run(ctx context.Context, w record.Window, say func(Progress) error) ([]any, error) {
+func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) error) ([]any, error) {
 	l.endSetup()
 	if l.Begin != nil {
 		l.Begin(ctx, w)
@@ -199,7 +199,7 @@ func (l *Half) Run(ctx context.Context, w record.Window, say func(Progress) erro
 
 // drain returns the time that the flows have to end by themselves. A stream's bytes that are on their way at
 // the window's end do not count, so that it need not wait for them; datagrams do.
-func (l *Half) drain(p *Phases) time.Duration {
+func (l *Endpoint) drain(p *Phases) time.Duration {
 	at := p.Stop
 	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
 		at = min(at, p.Senders+int64(record.SendersMargin)/2)
@@ -216,7 +216,7 @@ func unblock(flows []Flow, how Urgency) {
 }
 
 // look gives a view of what arrives: each call, what did since the one before.
-func (l *Half) look() func() (Progress, bool) {
+func (l *Endpoint) look() func() (Progress, bool) {
 	at, bytes, packets := Monotonic(), int64(0), int64(0)
 	return func() (Progress, bool) {
 		now, b, n := Monotonic(), int64(0), int64(0)
@@ -248,7 +248,7 @@ func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress,
 	}
 }
 
-func (l *Half) report(m *meter) *EndReport {
+func (l *Endpoint) report(m *meter) *EndReport {
 	r := &EndReport{Usage: UsageBetween(m.start, m.end), Details: l.Details}
 	notes := map[string]int64{"timer_late_max_ns": m.lateMax, "series_interval_ns": m.interval}
 	for _, f := range l.Flows {
