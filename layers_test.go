@@ -12,7 +12,7 @@ import (
 // the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/apart", "labtest/steady"},
-	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
+	1: {"catalogue", "factor", "overhead", "qdisc", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/model", "cipher"},
 	3: {"plan", "analysis/metrics", "analysis/ciphers", "record/store", "progress", "lab/journal", "lab/knob",
 		"lab/pair", "lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",

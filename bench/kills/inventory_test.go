@@ -20,6 +20,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // inventory holds what there is, as sorted lines.
@@ -285,7 +286,7 @@ func look(out io.Writer) error {
 		return err
 	}
 	for _, dev := range devices {
-		queue, err := kernel.QueueAt(dev, kernel.Queue{})
+		queue, err := kernel.QueueAt(dev, qdisc.Queue{})
 		length, err2 := kernel.TxQueueLen(dev)
 		features, err3 := kernel.Features(dev)
 		if err := errors.Join(err, err2, err3); err != nil {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -257,7 +256,7 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 			begin = append(begin, f.Name)
 		}
 	})
-	near := factor.Nearest(name, names)
+	near := check.Nearest(name, names)
 	if near == "" && len(begin) > 0 {
 		return begin[len(begin)-1]
 	}

@@ -295,7 +295,7 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 			return c, Usage("write, for example, --try queue=fq_codel", "--try %q is no FACTOR=LEVEL", text)
 		case !known:
 			return c, Usage("did you mean "+
-				cmp.Or(factor.Nearest(name, v.Names()), "queue")+"? chokepoint help plan",
+				cmp.Or(check.Nearest(name, v.Names()), "queue")+"? chokepoint help plan",
 				"--try: unknown factor %q", name)
 		case level == "": // taken away
 			c.Levels[name] = ""

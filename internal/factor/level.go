@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -58,7 +59,7 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 			if text == word {
 				return text, nil
 			}
-			wrong.Want, wrong.Near = wrong.Want+", or "+word, Nearest(text, []string{word})
+			wrong.Want, wrong.Near = wrong.Want+", or "+word, check.Nearest(text, []string{word})
 		}
 		return level, err
 	}
@@ -80,7 +81,7 @@ func Choice(levels ...string) func(string) (string, error) {
 		if slices.Contains(levels, text) {
 			return text, nil
 		}
-		return "", &LevelError{Text: text, Want: OneOf(levels), Near: Nearest(text, levels)}
+		return "", &LevelError{Text: text, Want: OneOf(levels), Near: check.Nearest(text, levels)}
 	}
 }
 
@@ -142,7 +143,7 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 			}
 			rate, ok := rateValue(text)
 			if !ok {
-				return "", &LevelError{Text: text, Want: want, Near: Nearest(text, words)}
+				return "", &LevelError{Text: text, Want: want, Near: check.Nearest(text, words)}
 			}
 			return RateText(rate), nil
 		})
@@ -168,17 +169,6 @@ func RateText(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// Nearest returns the candidate that text was probably meant to be, or "".
-func Nearest(text string, candidates []string) string {
-	best, limit := "", min(3, len(text)/2+1)
-	for _, c := range candidates {
-		if d := distance(strings.ToLower(text), c, limit); d < limit {
-			best, limit = c, d
-		}
-	}
-	return best
-}
-
 // Kindred returns the candidates that share the most words with text, which are parted by underscores; a few
 // at most, in their order, and none where no word is shared.
 func Kindred(text string, candidates []string) []string {
@@ -190,7 +180,7 @@ func Kindred(text string, candidates []string) []string {
 			switch {
 			case slices.Contains(words, part):
 				n += 2
-			case Nearest(part, words) != "":
+			case check.Nearest(part, words) != "":
 				n++
 			}
 		}
@@ -207,34 +197,6 @@ func Kindred(text string, candidates []string) []string {
 		}
 	}
 	return out[:min(most, len(out))]
-}
-
-// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b
-// (optimal string alignment), up to limit.
-func distance(a, b string, limit int) int {
-	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	var rows [3][65]int
-	before, above, row := &rows[0], &rows[1], &rows[2]
-	for j := range len(b) + 1 {
-		above[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, above, row = above, row, before
-	}
-	return above[len(b)]
 }
 
 // MaxConnectionRate is the highest rate of new connections that can be asked for, per second.

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	yaml "go.yaml.in/yaml/v4"
+
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	yaml "go.yaml.in/yaml/v4"
 )
 
 // axis is one factor with the levels that a plan gives it.
@@ -108,7 +109,7 @@ func (r *reader) placeHint(place string) string {
 		here = r.v.Places(r.v.Shapes[0].Name)
 	}
 	hint := "places here: " + strings.Join(here, ", ")
-	if near := factor.Nearest(place, here); near != "" {
+	if near := check.Nearest(place, here); near != "" {
 		return fmt.Sprintf("did you mean %s? %s", near, hint)
 	}
 	return hint
@@ -220,7 +221,7 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 		return level, nil
 	}
 	hint := check.HintOf(err)
-	if near := factor.Nearest(text, f.Levels); hint == "" && near != "" {
+	if near := check.Nearest(text, f.Levels); hint == "" && near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)

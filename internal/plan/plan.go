@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -96,7 +97,7 @@ const longList = 40
 
 // choiceHint helps with a misspelled word out of a list.
 func choiceHint(text, noun string, allowed []string) string {
-	near := factor.Nearest(text, allowed)
+	near := check.Nearest(text, allowed)
 	if near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Read reads a plan and expands it to cells. sets are "path=value" texts that replace values of the file.
@@ -165,7 +166,7 @@ const wholePlan = "the plan"
 
 // keyHint helps with an unknown key; most often it stands one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
-	if what == wholePlan && factor.Nearest(key, names) == "" {
+	if what == wholePlan && check.Nearest(key, names) == "" {
 		if _, ok := r.v.Lookup(key); ok {
 			return key + " is a factor and belongs under matrix"
 		}
@@ -196,7 +197,7 @@ func (r *reader) nestedKeys() (method, measure []string) {
 // factorHint helps with an unknown factor: another one, or a key that stands elsewhere.
 func (r *reader) factorHint(name string) string {
 	names := r.v.Names()
-	switch near := factor.Nearest(name, names); {
+	switch near := check.Nearest(name, names); {
 	case strings.HasSuffix(near, ":"): // a family
 		return fmt.Sprintf("write %sNAME, such as %snet.core.rmem_max", near, near)
 	case near != "":
@@ -204,7 +205,7 @@ func (r *reader) factorHint(name string) string {
 	}
 	key := name
 	if r.homeOf(key) == "" {
-		key = factor.Nearest(name, slices.Concat(r.nestedKeys()))
+		key = check.Nearest(name, slices.Concat(r.nestedKeys()))
 	}
 	switch home := r.homeOf(key); {
 	case home == "":

@@ -3,8 +3,9 @@
 package probe
 
 import (
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func pread(fd int, b []byte, offset int64) (int, error) { return unix.Pread(fd, b, offset) }

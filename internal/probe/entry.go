@@ -16,7 +16,7 @@ import (
 // All lists every probe, fast ones first: the order in which they are read.
 func All(root Root) []Probe {
 	return []Probe{
-		cpu(root), softirq(root), softnet(root), netdev(root), qdisc(root),
+		cpu(root), softirq(root), softnet(root), netdev(root), qdiscs(root),
 		link(root), ethtool(root), snmp(root), conntrack(root),
 		memory(root), pressure(root), cpufreq(root), thermal(root), power(root),
 		kernellog(root), foreign(root), guests(root), clock(root), drops(root),

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // seed adds this machine's own text, if it has it, and some of its damage.
@@ -57,7 +57,7 @@ func FuzzParseNetdev(f *testing.F) {
 }
 
 func FuzzParseQdiscs(f *testing.F) {
-	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: kernel.HandleRoot, values: [7]float64{1, 2, 3,
+	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: qdisc.HandleRoot, values: [7]float64{1, 2, 3,
 		4, 5, 6,
 		7}}, "tbf"))
 	f.Add([]byte{})

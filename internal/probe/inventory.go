@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -90,7 +91,7 @@ func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficF
 	d := record.NetDevice{Name: dev}
 	slices.SortStableFunc(all, func(a, b kernel.Discipline) int {
 		top := func(d kernel.Discipline) int {
-			if d.Parent == kernel.HandleRoot && !d.Class {
+			if d.Parent == qdisc.HandleRoot && !d.Class {
 				return 0
 			}
 			return 1
@@ -101,21 +102,21 @@ func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficF
 		if q.Class && !slices.Contains([]string{"htb", "hfsc", "drr", "ets", "qfq"}, q.Kind) {
 			continue
 		}
-		parent := kernel.HandleText(q.Parent)
+		parent := qdisc.HandleText(q.Parent)
 		switch {
 		case q.Kind == "clsact":
 			parent = q.Kind
-		case q.Class && q.Parent == kernel.HandleRoot:
-			parent = kernel.HandleText(q.Handle &^ 0xffff)
+		case q.Class && q.Parent == qdisc.HandleRoot:
+			parent = qdisc.HandleText(q.Handle &^ 0xffff)
 		}
 		d.Queues = append(d.Queues, record.QueueFacts{Class: q.Class, Kind: q.Kind,
-			Handle: kernel.HandleText(q.Handle), Parent: parent,
+			Handle: qdisc.HandleText(q.Handle), Parent: parent,
 			RateBps: float64(q.Rate), CeilBps: float64(q.Ceil), FlowRateBps: float64(q.FlowRate),
 			BurstBytes: float64(q.Burst), LimitBytes: float64(q.LimitBytes),
 			LimitPackets: float64(q.LimitPackets), Level: q.Queue.String(), Missing: q.Why})
 	}
 	for _, f := range filters {
-		d.Filters = append(d.Filters, record.QueueFilter{Parent: kernel.HandleText(f.Parent), Kind: f.Kind,
+		d.Filters = append(d.Filters, record.QueueFilter{Parent: qdisc.HandleText(f.Parent), Kind: f.Kind,
 			Action: f.Action, To: f.To, RateBps: float64(f.Rate)})
 	}
 	if len(d.Queues) > maxQueues || len(d.Filters) > maxQueues {

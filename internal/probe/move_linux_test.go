@@ -16,6 +16,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // These tests, and those of the slow sources, are the probes' conformance on a real kernel: each makes
@@ -300,11 +301,11 @@ func flood(t *testing.T, a string, n int) {
 func TestQdiscMoves(t *testing.T) {
 	a, b := pair(t)
 	addresses(t, a, b)
-	s := open(t, qdisc(Root{}))
+	s := open(t, qdiscs(Root{}))
 	if got := len(s.Columns()); got != 0 {
 		t.Errorf("noqueue: got columns %v, want none", s.Columns())
 	}
-	err := kernel.SetRootQueue(a, kernel.Queue{Kind: "tbf", Values: map[string]uint64{
+	err := kernel.SetRootQueue(a, qdisc.Queue{Kind: "tbf", Values: map[string]uint64{
 		"rate": 1_000_000, "burst": 2000, "limit": 8000}})
 	must(t, err)
 	moves(t, s2(t, s), func() { flood(t, a, 50) },

@@ -15,6 +15,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 func TestSnmpMoves(t *testing.T) {
@@ -313,7 +314,7 @@ func TestQueuesMove(t *testing.T) {
 	a, b := pair(t)
 	addresses(t, a, b)
 	s := open(t, queues(Root{}))
-	err := kernel.SetRootQueue(a, kernel.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000,
+	err := kernel.SetRootQueue(a, qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000,
 		"burst": 3000}})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		t.Skip("skip: the kernel has no htb")
@@ -328,7 +329,7 @@ func TestQueuesMove(t *testing.T) {
 	}
 	moves(t, s, func() { flood(t, a, 50) }, class+"/bytes", class+"/packets", class+"/overlimits", class+
 		"/lends", class+"/qlen_packets")
-	must(t, kernel.SetRootQueue(a, kernel.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 10}}))
+	must(t, kernel.SetRootQueue(a, qdisc.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 10}}))
 	if now := sample(t, s); len(now) != 0 {
 		t.Errorf("columns after the queue has gone: got %v, want none", now)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -87,9 +88,9 @@ func refusedDump([]byte) error { return errors.New("the kernel refuses the dump"
 // label is the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
 func (q qdiscLine) label(device string) string {
 	switch q.parent {
-	case kernel.HandleRoot:
+	case qdisc.HandleRoot:
 		return device
-	case kernel.HandleIngress:
+	case qdisc.HandleIngress:
 		return device + "@ingress"
 	}
 	return fmt.Sprintf("%s@%x:%x", device, q.parent>>16, q.parent&0xffff)
@@ -102,7 +103,7 @@ func deviceName(index int32) string {
 	return "if" + strconv.Itoa(int(index))
 }
 
-func qdisc(Root) Probe {
+func qdiscs(Root) Probe {
 	return entry{name: "qdisc", scope: record.ScopeNode, metrics: qdiscStems[:],
 		empty: "no device has a queueing discipline that counts (all are noqueue)",
 		open: func(Options) (Sampler, error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // Constants of linux/netlink.h, rtnetlink.h and gen_stats.h.
@@ -60,13 +60,13 @@ func TestParseQdiscs(t *testing.T) {
 		line  qdiscLine
 		label string
 	}{
-		{"root", "tbf", qdiscLine{index: 3, kind: "tbf", handle: 0x80010000, parent: kernel.HandleRoot,
+		{"root", "tbf", qdiscLine{index: 3, kind: "tbf", handle: 0x80010000, parent: qdisc.HandleRoot,
 			values: [7]float64{1 << 40,
 				9, 8, 7, 6, 5, 4}}, "wan"},
 		{"64-bit packets", "pfifo", qdiscLine{index: 3, kind: "pfifo", handle: 0x10000, parent: 0x10010,
 			values: [7]float64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
-		{"noqueue", "noqueue", qdiscLine{index: 1, kind: "noqueue", parent: kernel.HandleRoot, noqueue: true}, "wan"},
-		{"ingress", "ingress", qdiscLine{index: 1, kind: "ingress", handle: 0xffff0000, parent: kernel.HandleIngress},
+		{"noqueue", "noqueue", qdiscLine{index: 1, kind: "noqueue", parent: qdisc.HandleRoot, noqueue: true}, "wan"},
+		{"ingress", "ingress", qdiscLine{index: 1, kind: "ingress", handle: 0xffff0000, parent: qdisc.HandleIngress},
 			"wan@ingress"},
 	}
 	for _, tt := range tests {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -97,7 +98,7 @@ func (s *queuesSampler) describe() {
 	for _, v := range s.now {
 		k := v.key
 		label := deviceName(k.index)
-		if q := (qdiscLine{parent: k.id}); k.class || k.id != kernel.HandleRoot {
+		if q := (qdiscLine{parent: k.id}); k.class || k.id != qdisc.HandleRoot {
 			label = q.label(label)
 		}
 		if k.tin > 0 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // queueDump is an answer with one queueing discipline or class of device 3, whose own statistics are given.
@@ -14,7 +14,7 @@ func queueDump(message16 uint16, kind string, own []byte) []byte {
 	body := make([]byte, tcHeader)
 	binary.NativeEndian.PutUint32(body[4:], 3)
 	binary.NativeEndian.PutUint32(body[8:], 0x10010)
-	binary.NativeEndian.PutUint32(body[12:], kernel.HandleRoot)
+	binary.NativeEndian.PutUint32(body[12:], qdisc.HandleRoot)
 	body = append(body, attr(tcaKind, append([]byte(kind), 0))...)
 	body = append(body, attr(tcaStats2|0x8000, attr(statsApp, own))...)
 	return append(message(message16, body), message(nlmsgDone, make([]byte, 4))...)

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -64,12 +65,15 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	var out []limit
 	top := metrics.TopologyOf(run, f)
 	for place, level := range factor.Queue.Each(f) {
-		if l, ok := shaper(level); ok {
-			node, port, _ := strings.Cut(place, ".")
-			l.place = place
-			l.up, l.down = passes(top, node, port)
-			out = append(out, l)
+		q, err := qdisc.ParseOne(level)
+		if err != nil || q.Parent != 0 || q.RateBps() == 0 {
+			continue // queues of classes limit a part of the traffic
 		}
+		node, port, _ := strings.Cut(place, ".")
+		l := shaper(q)
+		l.place = place
+		l.up, l.down = passes(top, node, port)
+		out = append(out, l)
 	}
 	for place, level := range factor.Shaper.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
@@ -184,74 +188,33 @@ func headersOf(run *record.Run, f record.Factors) int {
 	return headers
 }
 
-// shaper reads the level of a queue that sets a rate, such as "tbf rate 300M burst 128k".
-func shaper(level string) (l limit, ok bool) {
-	words := strings.FieldsFunc(level, func(r rune) bool { return r == ' ' || r == '=' || r == ',' })
-	if len(words) < 3 {
-		return limit{}, false
+// shaper returns the limit of a queue that has a rate. cake has no bucket.
+func shaper(q qdisc.Queue) limit {
+	l := limit{kind: q.Kind, rate: q.RateBps(), count: asFrames}
+	if q.Kind == "cake" {
+		l.count = cakeCounts(q)
+		return l
 	}
-	l = limit{kind: words[0], count: asFrames}
-	for i, w := range words[:len(words)-1] {
-		if w != "rate" && w != "bandwidth" {
-			continue
-		}
-		if r, err := unit.ParseBitrate(words[i+1]); err == nil && r > 0 {
-			l.rate, ok = float64(r), true
-		}
-	}
-	switch l.kind {
-	case "cake": // which has no bucket
-		l.count = cakeCounts(words)
-	default:
-		l.burst = bucketOf(l.rate)
-		if i := slices.Index(words, "burst"); i >= 0 && i+1 < len(words) {
-			l.burst = cmp.Or(kibibytes(words[i+1]), l.burst)
-		}
-	}
-	return l, ok
-}
-
-// kibibytes reads a size in the words of tc(8), "128k"; 0 if it is none.
-func kibibytes(text string) float64 {
-	text = strings.TrimSuffix(strings.ToLower(text), "b")
-	by := 1.0
-	for suffix, n := range map[string]float64{"k": 1 << 10, "m": 1 << 20} {
-		if rest, ok := strings.CutSuffix(text, suffix); ok {
-			text, by = rest, n
-		}
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return 0
-	}
-	return v * by
+	l.burst = cmp.Or(float64(q.Values["burst"]), bucketOf(l.rate))
+	return l
 }
 
 // cakeCounts counts a packet's bytes as cake does (cake_calc_overhead of net/sched/sch_cake.c): with an
 // overhead the IP packet and that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with
 // a byte more for each 64 begun (ptm).
-func cakeCounts(words []string) func(overhead.Path, int) int {
-	number := func(name string) (n int, given bool) {
-		i := slices.Index(words, name)
-		if i < 0 || i+1 >= len(words) {
-			return 0, false
-		}
-		n, err := strconv.Atoi(words[i+1])
-		return n, err == nil
-	}
-	extra, given := number("overhead")
-	least, _ := number("mpu")
+func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
+	extra, given := q.Values["overhead"]
 	return func(on overhead.Path, size int) int {
 		return on.BytesBy(size, func(l3 int) int {
 			n := on.Link.Frame(l3)
 			if given {
-				n = l3 + extra
+				n = l3 + int(extra)
 			}
-			n = max(n, least)
-			switch {
-			case slices.Contains(words, "atm"):
+			n = max(n, int(q.Values["mpu"]))
+			switch q.Word("cells") {
+			case "atm":
 				n = (n + 47) / 48 * 53
-			case slices.Contains(words, "ptm"):
+			case "ptm":
 				n += (n + 63) / 64
 			}
 			return n

@@ -39,7 +39,7 @@ func TestCeiling(t *testing.T) {
 			300e6 * 1448 / 1514, 1448.0 / 1538},
 		{"htb everywhere", quickFactors("queue", "htb rate 300M"), "htb 300 Mbit/s", 300e6 * 1448 / 1514,
 			1448.0 / 1538},
-		{"cake", quickFactors("queue@router.wan", "cake bandwidth=50M"), "cake 50.0 Mbit/s on router/wan",
+		{"cake", quickFactors("queue@router.wan", "cake bandwidth 50M"), "cake 50.0 Mbit/s on router/wan",
 			50e6 * 1448 / 1514, 1448.0 / 1538},
 		{"data does not pass it", quickFactors("queue@router.wan", "tbf rate 300M", "direction", "down"),
 			"none: virtual link", 0, 1448.0 / 1538},

@@ -9,8 +9,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -37,14 +37,14 @@ func parseQdisc(text string) (string, error) {
 }
 
 // queueOf reads a queue from what tc prints of it.
-func queueOf(kind string, words []string) (kernel.Queue, error) {
+func queueOf(kind string, words []string) (qdisc.Queue, error) {
 	if !spoken(kind) {
-		return kernel.Queue{}, fmt.Errorf("driver linux does not speak of queue %s", kind)
+		return qdisc.Queue{}, fmt.Errorf("driver linux does not speak of queue %s", kind)
 	}
-	parameters, _ := kernel.QueueParameters(kind)
-	all, err := knob.ParseQueues(kind + " " + strings.Join(queueWords(parameters, words), " "))
+	parameters, _ := qdisc.Parameters(kind)
+	all, err := qdisc.Parse(kind + " " + strings.Join(queueWords(parameters, words), " "))
 	if err != nil {
-		return kernel.Queue{}, err
+		return qdisc.Queue{}, err
 	}
 	return all[0], nil
 }
@@ -55,24 +55,24 @@ func spoken(kind string) bool {
 }
 
 // queueWords keeps of what tc prints the parameters that we know, with our units.
-func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
+func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	for i := 0; i < len(words); i++ {
 		for _, p := range parameters {
 			switch {
-			case p.Quantity == kernel.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
-				p.Quantity == kernel.Word && slices.Contains(p.Words, words[i]):
+			case p.Quantity == qdisc.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
+				p.Quantity == qdisc.Word && slices.Contains(p.Words, words[i]):
 				out = append(out, words[i])
-			case p.Quantity == kernel.Flag, p.Quantity == kernel.Word, words[i] != p.Name, i+1 == len(words):
+			case p.Quantity == qdisc.Flag, p.Quantity == qdisc.Word, words[i] != p.Name, i+1 == len(words):
 				continue
 			default:
 				i++
 				value := words[i]
 				switch p.Quantity {
-				case kernel.BitsPerSecond:
+				case qdisc.BitsPerSecond:
 					value = strings.ReplaceAll(strings.TrimSuffix(value, "bit"), "K", "k")
-				case kernel.Bytes:
+				case qdisc.Bytes:
 					value, _, _ = strings.Cut(value, "/") // its cells, with -d
-				case kernel.Packets, kernel.Count:
+				case qdisc.Packets, qdisc.Count:
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
 				out = append(out, p.Name, value)
@@ -84,7 +84,7 @@ func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
 }
 
 func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
-	all, err := knob.ParseQueues(value)
+	all, err := qdisc.Parse(value)
 	if err != nil {
 		return err
 	}
@@ -98,16 +98,16 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 
 // applyOneQueue sets a root queue or that of a class, or puts back what a device or a class has by itself.
 // One whose kind allows it is changed in place, where it is there; else the one before makes room for it.
-func applyOneQueue(ctx context.Context, h host.Host, dev string, q kernel.Queue) error {
+func applyOneQueue(ctx context.Context, h host.Host, dev string, q qdisc.Queue) error {
 	where, parent, handle := "root", "", ""
 	if q.Parent != 0 {
-		where, parent = "parent", kernel.HandleText(q.Parent)
+		where, parent = "parent", qdisc.HandleText(q.Parent)
 	}
 	if q.Handle != 0 {
-		handle = kernel.HandleText(q.Handle)
+		handle = qdisc.HandleText(q.Handle)
 	}
 	switch {
-	case q.Kind == kernel.DefaultLeaf:
+	case q.Kind == qdisc.DefaultLeaf:
 		return lacking(change(ctx, h, `tc qdisc del dev "$1" parent "$2" 2>/dev/null || :`, dev, parent))
 	case q.Parent == 0 && q.Handle == 0 && slices.Contains(deviceQueues, q.Kind):
 		return lacking(change(ctx, h, `tc qdisc del dev "$1" root 2>/dev/null
@@ -130,8 +130,8 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 }
 
 // tcWords are the words of a queue as tc(8) reads them: with the unit of its rate.
-func tcWords(q kernel.Queue) []string {
-	words := strings.Fields(kernel.Queue{Kind: q.Kind, Values: q.Values}.String())
+func tcWords(q qdisc.Queue) []string {
+	words := strings.Fields(qdisc.Queue{Kind: q.Kind, Values: q.Values}.String())
 	for _, rate := range []string{"rate", "bandwidth"} {
 		i := 1 + slices.Index(words, rate)
 		if i > 0 && words[i] != "unlimited" {
@@ -176,7 +176,7 @@ func readQueueFor(ctx context.Context, h host.Host, dev, value string) (string, 
 	if err != nil {
 		return "", err
 	}
-	wanted, err := knob.ParseQueues(value)
+	wanted, err := qdisc.Parse(value)
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +194,7 @@ func readQueueFor(ctx context.Context, h host.Host, dev, value string) (string, 
 }
 
 // standing is the queue that another would take the place of.
-func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want kernel.Queue) (kernel.Queue,
+func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want qdisc.Queue) (qdisc.Queue,
 	error) {
 	q, err := kernel.Standing(all, func(handle uint32) bool {
 		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
@@ -221,18 +221,18 @@ func parseTree(text string) (all []kernel.Discipline, filters []kernel.TrafficFi
 func parseDiscipline(words []string) kernel.Discipline {
 	d := kernel.Discipline{Class: words[0] == "class", Kind: words[1]}
 	handle, _, _ := strings.Cut(words[2], "[")
-	d.Handle, _ = kernel.ParseHandle(handle)
+	d.Handle, _ = qdisc.ParseHandle(handle)
 	rest := words[4:]
-	if d.Parent = kernel.HandleRoot; words[3] == "parent" && len(words) > 4 {
+	if d.Parent = qdisc.HandleRoot; words[3] == "parent" && len(words) > 4 {
 		switch parent := words[4]; parent {
 		case "ffff:fff1":
-			d.Parent = kernel.HandleIngress
+			d.Parent = qdisc.HandleIngress
 		default:
 			if strings.HasPrefix(parent, ":") {
 				d.Parent = 1 // of the kernel's default, whose handle is 0
 				break
 			}
-			d.Parent, _ = kernel.ParseHandle(parent)
+			d.Parent, _ = qdisc.ParseHandle(parent)
 		}
 		rest = words[5:]
 	}
@@ -265,7 +265,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
 			if d.Kind == "tbf" { // also changed in place it would lose that
-				d.Queue = kernel.Queue{}
+				d.Queue = qdisc.Queue{}
 			}
 		}
 	}
@@ -282,7 +282,7 @@ func rateOf(words []string, name string) uint64 {
 }
 
 func rateText(text string) uint64 {
-	for _, s := range []kernel.Scale{{Suffix: "Gbit", Factor: 1e9}, {Suffix: "Mbit", Factor: 1e6},
+	for _, s := range []qdisc.Scale{{Suffix: "Gbit", Factor: 1e9}, {Suffix: "Mbit", Factor: 1e6},
 		{Suffix: "Kbit", Factor: 1e3}, {Suffix: "bit", Factor: 1}} {
 		if number, ok := strings.CutSuffix(text, s.Suffix); ok {
 			v, err := strconv.ParseFloat(number, 64)
@@ -321,7 +321,7 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 			for i := 1; i+1 < len(words); i++ {
 				switch words[i] {
 				case "parent":
-					f.Parent, _ = kernel.ParseHandle(words[i+1])
+					f.Parent, _ = qdisc.ParseHandle(words[i+1])
 				case "pref":
 					if i+2 < len(words) {
 						f.Kind = words[i+2]

@@ -4,8 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -114,7 +113,7 @@ func TestStanding(t *testing.T) {
 		_, text, _ := strings.Cut("\n"+shapedRouters, "\ndevice "+test.dev+"\n")
 		text, _, _ = strings.Cut(text, "\ndevice ")
 		all, filters := parseTree(text)
-		wanted, err := knob.ParseQueues(test.want)
+		wanted, err := qdisc.Parse(test.want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +135,7 @@ func FuzzParseQueues(f *testing.F) {
 			}
 		}
 		all, filters := parseTree(text)
-		if got, err := standing(all, filters, kernel.Queue{Kind: "fq_codel"}); err != nil && got.Kind != "" {
+		if got, err := standing(all, filters, qdisc.Queue{Kind: "fq_codel"}); err != nil && got.Kind != "" {
 			t.Errorf("%q with error %v", got, err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // rosMark begins the comments of what we add to the router, and the names of our queue types.
@@ -88,9 +89,9 @@ func rosQueues() map[string]rosQueue {
 const noQueue = "no-queue"
 
 // queueOfType reads a queue type.
-func queueOfType(name string, types []item) (none kernel.Queue, err error) {
+func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	if name == noQueue {
-		return kernel.Queue{Kind: "noqueue"}, nil
+		return qdisc.Queue{Kind: "noqueue"}, nil
 	}
 	at := slices.IndexFunc(types, func(i item) bool { return i["name"] == name })
 	if at < 0 {
@@ -102,7 +103,7 @@ func queueOfType(name string, types []item) (none kernel.Queue, err error) {
 			continue
 		}
 		words := []string{kind}
-		parameters, _ := kernel.QueueParameters(kind)
+		parameters, _ := qdisc.Parameters(kind)
 		for _, p := range parameters {
 			text, has := t[q.kind+"-"+q.parameters[p.Name]]
 			if q.parameters[p.Name] == "" || !has {
@@ -114,7 +115,7 @@ func queueOfType(name string, types []item) (none kernel.Queue, err error) {
 			}
 			words = append(words, more...)
 		}
-		all, err := knob.ParseQueues(strings.Join(words, " "))
+		all, err := qdisc.Parse(strings.Join(words, " "))
 		if err != nil {
 			return none, err
 		}
@@ -125,27 +126,27 @@ func queueOfType(name string, types []item) (none kernel.Queue, err error) {
 
 // queueWord is a parameter with RouterOS' text of its value, in the words of tc(8); nothing where that is
 // the kernel's default.
-func queueWord(p kernel.Parameter, text string) ([]string, error) {
+func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	switch {
 	case p.Name == "ack-filter" && text == "aggressive":
 		return nil, lacks("%s", text)
-	case p.Quantity == kernel.Flag && slices.Contains([]string{"true", "yes", "filter"}, text):
+	case p.Quantity == qdisc.Flag && slices.Contains([]string{"true", "yes", "filter"}, text):
 		return []string{p.Name}, nil
-	case p.Quantity == kernel.Flag:
+	case p.Quantity == qdisc.Flag:
 		return []string{"no" + p.Name}, nil
-	case p.Quantity == kernel.Word && text == "none":
+	case p.Quantity == qdisc.Word && text == "none":
 		return []string{"noatm"}, nil
-	case p.Quantity == kernel.Word:
+	case p.Quantity == qdisc.Word:
 		return []string{text}, nil
-	case p.Quantity == kernel.Microseconds:
+	case p.Quantity == qdisc.Microseconds:
 		d, err := parseROSTime(text)
 		return []string{p.Name, strconv.FormatInt(d.Microseconds(), 10) + "us"}, err
 	}
 	n, err := parseROSNumber(text)
 	switch {
-	case p.Quantity == kernel.BitsPerSecond && n == 0:
+	case p.Quantity == qdisc.BitsPerSecond && n == 0:
 		return []string{p.Name, "unlimited"}, err
-	case p.Quantity == kernel.Bytes && n == 0:
+	case p.Quantity == qdisc.Bytes && n == 0:
 		return nil, err
 	}
 	return []string{p.Name, strconv.FormatUint(n, 10)}, err
@@ -164,14 +165,14 @@ func parseROSNumber(text string) (uint64, error) {
 }
 
 // queueArguments returns the arguments of /queue/type/add for a queue.
-func queueArguments(queue kernel.Queue) (string, error) {
+func queueArguments(queue qdisc.Queue) (string, error) {
 	q, known := rosQueues()[queue.Kind]
 	if !known || queue.Parent != 0 || queue.Handle != 0 {
 		return "", lacks("driver routeros does not speak of queue %s; a rate is set by cake with a "+
 			"bandwidth", queue.Kind)
 	}
 	out := "kind=" + q.kind
-	parameters, _ := kernel.QueueParameters(queue.Kind)
+	parameters, _ := qdisc.Parameters(queue.Kind)
 	for _, p := range parameters {
 		v, given := queue.Values[p.Name]
 		if !given {
@@ -179,15 +180,15 @@ func queueArguments(queue kernel.Queue) (string, error) {
 		}
 		value := strconv.FormatUint(v, 10)
 		switch {
-		case p.Quantity == kernel.Microseconds:
+		case p.Quantity == qdisc.Microseconds:
 			value = p.Spell(v)
 		case p.Name == "ack-filter":
 			value = [...]string{"none", "filter"}[v]
-		case p.Quantity == kernel.Flag:
+		case p.Quantity == qdisc.Flag:
 			value = [...]string{"no", "yes"}[v]
-		case p.Quantity == kernel.Word && p.Words[v] == "noatm":
+		case p.Quantity == qdisc.Word && p.Words[v] == "noatm":
 			value = "none"
-		case p.Quantity == kernel.Word:
+		case p.Quantity == qdisc.Word:
 			value = p.Words[v]
 		}
 		switch theirs := q.parameters[p.Name]; {
@@ -226,7 +227,7 @@ func readROSQueue(ctx context.Context, h host.Host, dev string) (string, error) 
 }
 
 func makeROSQueue(ctx context.Context, h host.Host, dev, value string) ([]string, error) {
-	wanted, err := knob.ParseQueues(value)
+	wanted, err := qdisc.Parse(value)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ package kernel
 import (
 	"net"
 	"net/netip"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 func Up(dev string) error                                         { return ErrUnsupported }
@@ -41,8 +43,8 @@ func PauseFrames(dev string) (Pause, error)                     { return Pause{}
 func Features(dev string) (map[string]bool, error)              { return nil, ErrUnsupported }
 func FixedFeatures(dev string) (map[string]bool, error)         { return nil, ErrUnsupported }
 func SetFeatures(dev string, want map[string]bool) error        { return ErrUnsupported }
-func QueueAt(dev string, want Queue) (Queue, error)             { return Queue{}, ErrUnsupported }
-func SetRootQueue(dev string, want Queue) error                 { return ErrUnsupported }
+func QueueAt(dev string, want qdisc.Queue) (qdisc.Queue, error) { return qdisc.Queue{}, ErrUnsupported }
+func SetRootQueue(dev string, want qdisc.Queue) error           { return ErrUnsupported }
 func OnProbeLink(try func(dev string) error) error              { return ErrUnsupported }
 func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }
 func SetNAT(n NAT) error                                        { return ErrUnsupported }

@@ -19,12 +19,6 @@ type Qdisc struct {
 // QdiscCounters are since it was made, but for Backlog and Queue: bytes and packets waiting now.
 type QdiscCounters struct{ Bytes, Packets, Drops, Overlimits, Requeues, Backlog, Queue uint64 }
 
-// Parents of linux/pkt_sched.h.
-const (
-	HandleRoot    = 0xffffffff
-	HandleIngress = 0xfffffff1
-)
-
 // ErrNetlink is about an answer of the kernel that is not as linux/netlink.h says.
 var ErrNetlink = errors.New("malformed netlink answer")
 

@@ -10,27 +10,29 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // QueueAt reads the queue that want would take the place of, such that setting it again restores the device:
 // the root, or that of want's class. What could not be put back is an error that matches ErrUnsupported,
 // unless setting want leaves it as it is.
-func QueueAt(dev string, want Queue) (now Queue, err error) {
+func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)
 	if err != nil {
-		return Queue{}, err
+		return qdisc.Queue{}, err
 	}
 	classes, err := readClasses(dev)
 	if err != nil {
-		return Queue{}, err
+		return qdisc.Queue{}, err
 	}
 	all := describeAll(qdiscs, classes)
 	for i, q := range qdiscs {
 		if ownHTB(q, classes) {
 			all[i].Queue.Kind = "htb"
 			if all[i].Queue.Values, err = decodeHTBClass(classes[0].Options); err != nil {
-				return Queue{}, err
+				return qdisc.Queue{}, err
 			}
 		}
 	}
@@ -70,7 +72,7 @@ func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
 // atParent finds the queue of a class, or with 0 the root.
 func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	if parent == 0 {
-		parent = HandleRoot
+		parent = qdisc.HandleRoot
 	}
 	i := slices.IndexFunc(list, func(q Qdisc) bool { return q.Parent == parent })
 	if i < 0 {
@@ -82,7 +84,7 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 // SetRootQueue replaces a device's root queueing discipline, or the queue of want's class; packets waiting in
 // the former one are lost. One whose kind allows it is changed in place. Where the kernel's default is
 // wanted, the default itself is put back. An error leaves the device with its default.
-func SetRootQueue(dev string, want Queue) error {
+func SetRootQueue(dev string, want qdisc.Queue) error {
 	list, err := Qdiscs(dev)
 	if err != nil {
 		return err
@@ -93,25 +95,25 @@ func SetRootQueue(dev string, want Queue) error {
 	}
 	if want.Parent != 0 {
 		return explain(setLeaf(dev, now, there, want), "set queue %s of class %s of %s", want.Kind,
-			HandleText(want.Parent), dev)
+			qdisc.HandleText(want.Parent), dev)
 	}
-	options, err := want.encode()
+	options, err := encodeQueue(want)
 	if err != nil {
 		return explain(err, "set queue of %s", dev)
 	}
 	if err := clearRoot(dev); err != nil {
 		return explain(err, "set queue of %s: delete the former", dev)
 	}
-	if now, err := QueueAt(dev, Queue{}); err == nil && want.Handle == 0 && sameQueue(want, now) {
+	if now, err := QueueAt(dev, qdisc.Queue{}); err == nil && want.Handle == 0 && sameQueue(want, now) {
 		return nil
 	}
 	root := want.Handle
 	if want.Kind == "htb" {
 		root = rootHandle
 	}
-	err = addQdisc(unix.NLM_F_EXCL, dev, root, HandleRoot, want.Kind, options)
+	err = addQdisc(unix.NLM_F_EXCL, dev, root, qdisc.HandleRoot, want.Kind, options)
 	if errors.Is(err, unix.EEXIST) { // the default, which cannot be deleted, only replaced
-		err = addQdisc(unix.NLM_F_REPLACE, dev, root, HandleRoot, want.Kind, options)
+		err = addQdisc(unix.NLM_F_REPLACE, dev, root, qdisc.HandleRoot, want.Kind, options)
 	}
 	if err == nil && want.Kind == "htb" {
 		err = tc(unix.RTM_NEWTCLASS, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev,
@@ -124,8 +126,8 @@ func SetRootQueue(dev string, want Queue) error {
 }
 
 // changeQueue gives a queue other parameters; those that want does not name stay.
-func changeQueue(dev string, now Qdisc, want Queue) error {
-	options, err := want.encode()
+func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
+	options, err := encodeQueue(want)
 	if err != nil {
 		return err
 	}
@@ -133,16 +135,16 @@ func changeQueue(dev string, now Qdisc, want Queue) error {
 }
 
 // setLeaf replaces the queue of a class.
-func setLeaf(dev string, now Qdisc, there bool, want Queue) error {
+func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
 	if there {
-		if err := delQdisc(dev, now.Handle, now.Parent); err != nil || want.Kind == DefaultLeaf {
+		if err := delQdisc(dev, now.Handle, now.Parent); err != nil || want.Kind == qdisc.DefaultLeaf {
 			return err
 		}
 	}
-	if want.Kind == DefaultLeaf {
+	if want.Kind == qdisc.DefaultLeaf {
 		return nil
 	}
-	options, err := want.encode()
+	options, err := encodeQueue(want)
 	if err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func OnProbeLink(try func(dev string) error) error {
 	return errors.Join(err, DeleteLink(a))
 }
 
-func sameQueue(want, got Queue) bool {
+func sameQueue(want, got qdisc.Queue) bool {
 	if want.Kind != got.Kind {
 		return false
 	}
@@ -178,7 +180,7 @@ func clearRoot(dev string) error {
 	if err != nil || q.Handle == 0 { // 0: is the default, which nobody can delete
 		return err
 	}
-	return delQdisc(dev, q.Handle, HandleRoot)
+	return delQdisc(dev, q.Handle, qdisc.HandleRoot)
 }
 
 func addQdisc(how int, dev string, handle, parent uint32, kind string, options []byte) error {
@@ -235,7 +237,7 @@ func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error)
 	var parents []uint32
 	for _, q := range qdiscs {
 		switch {
-		case q.Parent == HandleIngress: // of ingress and of clsact, where they have parents of their own
+		case q.Parent == qdisc.HandleIngress: // of ingress and of clsact, where they have parents of their own
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
 		case q.Handle != 0:
 			parents = append(parents, q.Handle)
@@ -322,7 +324,7 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 	var root, leaf Qdisc
 	for _, q := range list {
 		switch {
-		case q.Parent == HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle:
+		case q.Parent == qdisc.HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle:
 			root = q
 		case q.Parent == rootHandle|htbDefault && string(q.Kind) == "fq_codel" && q.Handle == leafHandle:
 			leaf = q
@@ -346,7 +348,7 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 // SetShaper makes a shaper of a device's root queue; packets waiting there are lost. The rate is in bits
 // per second, the burst in bytes. An error leaves the device with its default.
 func SetShaper(dev string, rate, burst uint64) error {
-	want := Queue{Kind: "htb", Values: map[string]uint64{"rate": rate, "burst": burst}}
+	want := qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": rate, "burst": burst}}
 	if err := SetRootQueue(dev, want); err != nil {
 		return explain(err, "set shaper of %s", dev)
 	}
@@ -374,7 +376,7 @@ func Policer(dev string) (rate uint64, err error) {
 		return 0, err
 	}
 	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) },
-		func(q Qdisc) bool { return q.Parent == HandleIngress })
+		func(q Qdisc) bool { return q.Parent == qdisc.HandleIngress })
 	if err != nil || q.Parent == 0 {
 		return 0, err
 	}
@@ -397,7 +399,7 @@ func Policer(dev string) (rate uint64, err error) {
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := Policer(dev)
 	if err == nil && now > 0 {
-		err = delQdisc(dev, ingressHandle, HandleIngress)
+		err = delQdisc(dev, ingressHandle, qdisc.HandleIngress)
 	}
 	if err != nil || rate == 0 {
 		return explain(err, "delete policer of %s", dev)
@@ -410,7 +412,7 @@ const ingressHandle = 0xffff << 16
 func addPolicer(dev string, rate, burst uint64) error {
 	l, err := find(dev)
 	if err == nil {
-		err = addQdisc(unix.NLM_F_EXCL, dev, ingressHandle, HandleIngress, "ingress", nil)
+		err = addQdisc(unix.NLM_F_EXCL, dev, ingressHandle, qdisc.HandleIngress, "ingress", nil)
 	}
 	if err != nil {
 		return err
@@ -425,7 +427,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 		err = lacks("it lacks the filter matchall or the action police")
 	}
 	if err != nil {
-		return errors.Join(err, delQdisc(dev, ingressHandle, HandleIngress))
+		return errors.Join(err, delQdisc(dev, ingressHandle, qdisc.HandleIngress))
 	}
 	return nil
 }

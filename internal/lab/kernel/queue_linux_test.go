@@ -3,10 +3,12 @@ package kernel
 import (
 	"errors"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 func TestRootQueue(t *testing.T) {
-	queues := []Queue{
+	queues := []qdisc.Queue{
 		{Kind: "pfifo", Values: map[string]uint64{"limit": 123}},
 		{Kind: "bfifo", Values: map[string]uint64{"limit": 99999}},
 		{Kind: "pfifo_fast", Values: nil},
@@ -37,7 +39,7 @@ func TestRootQueue(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			got, err := QueueAt("a0", Queue{})
+			got, err := QueueAt("a0", qdisc.Queue{})
 			if err != nil || got.Kind != want.Kind {
 				t.Errorf("queue is %v (%v), want %v", got, err, want)
 			}
@@ -47,8 +49,8 @@ func TestRootQueue(t *testing.T) {
 				}
 			}
 		}
-		must(t, SetRootQueue("a0", Queue{Kind: "noqueue"}))
-		if got, err := QueueAt("a0", Queue{}); err != nil || got.Kind != "noqueue" {
+		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "noqueue"}))
+		if got, err := QueueAt("a0", qdisc.Queue{}); err != nil || got.Kind != "noqueue" {
 			t.Errorf("queue is %v (%v) at the end, want noqueue", got, err)
 		}
 		stats, err := Qdiscs("a0")
@@ -63,7 +65,7 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		pair(t)
 		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
 		neighbour(t, "a0", "198.18.0.2", "b0")
-		must(t, SetRootQueue("a0", Queue{Kind: "tbf", Values: map[string]uint64{"rate": 80_000, "burst": 2000,
+		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "tbf", Values: map[string]uint64{"rate": 80_000, "burst": 2000,
 			"limit": 2000}}))
 		send(t, "198.18.0.2:9", 200)
 		stats, err := Qdiscs("a0")
@@ -77,12 +79,12 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 
 func TestOnProbeLinkLeavesNothing(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
-		try := func(q Queue) error {
+		try := func(q qdisc.Queue) error {
 			return OnProbeLink(func(dev string) error { return SetRootQueue(dev, q) })
 		}
-		must(t, try(Queue{Kind: "tbf",
+		must(t, try(qdisc.Queue{Kind: "tbf",
 			Values: map[string]uint64{"rate": 1e6, "burst": 10000, "limit": 10000}}))
-		if err := try(Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
+		if err := try(qdisc.Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an unknown kind gives %v, want ErrUnsupported", err)
 		}
 		if names, _ := Devices(); len(names) != 1 {

@@ -4,22 +4,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 func TestQueueOptionsSurviveTheWire(t *testing.T) {
-	for _, kind := range QueueKinds() {
+	for _, kind := range qdisc.Kinds() {
 		if kind == "htb" { // its values travel in its class
 			continue
 		}
-		parameters, _ := QueueParameters(kind)
-		want := Queue{Kind: kind, Values: map[string]uint64{}}
+		parameters, _ := qdisc.Parameters(kind)
+		want := qdisc.Queue{Kind: kind, Values: map[string]uint64{}}
 		for i, p := range parameters {
 			want.Values[p.Name] = uint64(i+1) * 8000
-			if p.Quantity == Flag || p.Quantity == Word {
+			if p.Quantity == qdisc.Flag || p.Quantity == qdisc.Word {
 				want.Values[p.Name] = 1
 			}
 		}
-		b, err := want.encode()
+		b, err := encodeQueue(want)
 		if err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -46,8 +48,8 @@ func TestBurstInTicksIsAccurate(t *testing.T) {
 }
 
 func FuzzDecodeQueue(f *testing.F) {
-	for _, kind := range QueueKinds() {
-		b, _ := Queue{Kind: kind, Values: map[string]uint64{"rate": 1e9, "limit": 5}}.encode()
+	for _, kind := range qdisc.Kinds() {
+		b, _ := encodeQueue(qdisc.Queue{Kind: kind, Values: map[string]uint64{"rate": 1e9, "limit": 5}})
 		f.Add(kind, b)
 	}
 	f.Fuzz(func(t *testing.T, kind string, b []byte) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // Discipline is a queueing discipline or class as found, with what it holds the traffic to. Rates are in bits
@@ -17,8 +19,8 @@ type Discipline struct {
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           Queue  // to be set again; without a kind where it could not be restored
-	Why                             string // what of it could not be restored
+	Queue                           qdisc.Queue // to be set again; without a kind where it could not be restored
+	Why                             string      // what of it could not be restored
 }
 
 // TrafficFilter is a filter with what it does to the packets that it matches.
@@ -28,10 +30,6 @@ type TrafficFilter struct {
 	To           string // device, or class
 	Rate         uint64 // bits per second, of a policer
 }
-
-// DefaultLeaf is the kind that stands for the queue which the kernel gives a class by itself, and does not
-// list.
-const DefaultLeaf = "default"
 
 // InPlace reports whether a queue of this kind is changed without making it anew: what is not named stays as
 // it is, with the handle, what lies below it, and the packets that wait.
@@ -164,19 +162,19 @@ func unrestorable(q Qdisc) error {
 // device: the root, or that of want's class. all are the device's queues and classes, and filtered reports
 // whether one of them has filters. The error is what could not be put back, unless setting want leaves it as
 // it is.
-func Standing(all []Discipline, filtered func(handle uint32) bool, want Queue) (Queue, error) {
-	parent := cmp.Or(want.Parent, uint32(HandleRoot))
+func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (qdisc.Queue, error) {
+	parent := cmp.Or(want.Parent, uint32(qdisc.HandleRoot))
 	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
 	withLeaf := slices.ContainsFunc(all, func(d Discipline) bool {
 		return d.Class && d.Handle == parent && slices.Contains([]string{"htb", "hfsc"}, d.Kind)
 	})
 	switch {
 	case i < 0 && want.Parent == 0: // a device that is down may show none: it will get the default
-		return Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
+		return qdisc.Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
 	case i < 0 && withLeaf:
-		return Queue{Kind: DefaultLeaf, Parent: parent}, nil
+		return qdisc.Queue{Kind: qdisc.DefaultLeaf, Parent: parent}, nil
 	case i < 0:
-		return Queue{}, fmt.Errorf("it has no class %s with a queue of its own", HandleText(parent))
+		return qdisc.Queue{}, fmt.Errorf("it has no class %s with a queue of its own", qdisc.HandleText(parent))
 	}
 	d := all[i]
 	inPlace := d.Kind == want.Kind && InPlace(d.Kind)
@@ -196,7 +194,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want Queue) (
 		why = "its filters"
 	}
 	if why != "" || d.Queue.Kind == "" {
-		return Queue{}, fmt.Errorf("queue %s has what could not be restored: %s", d.Kind,
+		return qdisc.Queue{}, fmt.Errorf("queue %s has what could not be restored: %s", d.Kind,
 			cmp.Or(why, "its classes"))
 	}
 	q := d.Queue
@@ -248,7 +246,7 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 		return f, 0, false
 	}
 	if class := options[inClass]; len(class) >= 4 {
-		f.Action, f.To = "class", HandleText(uint32(word(class, 0)))
+		f.Action, f.To = "class", qdisc.HandleText(uint32(word(class, 0)))
 	}
 	if old, err := attributes(options[policer]); err == nil && policer != 0 && len(old[policerParams]) > 0 {
 		f.police(old)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // tree makes an htb as an owner does: 1: with a class of 150 Mbit/s, and two below it, one with a short FIFO.
@@ -15,7 +17,7 @@ func tree(t *testing.T, dev string) {
 		must(t, tc(unix.RTM_NEWTCLASS, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, parent, "htb",
 			encodeHTBClass(map[string]uint64{"rate": rate, "burst": 16384})))
 	}
-	must(t, addQdisc(unix.NLM_F_REPLACE, dev, 1<<16, HandleRoot, "htb",
+	must(t, addQdisc(unix.NLM_F_REPLACE, dev, 1<<16, qdisc.HandleRoot, "htb",
 		appendAttribute(nil, 2, words(nil, 3, 10, 0x10, 0, 0))))
 	class(1<<16, 1<<16|1, 150e6)
 	class(1<<16|1, 1<<16|0x10, 100e6)
@@ -34,35 +36,35 @@ func as(t *testing.T, dev string) []Discipline {
 func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 	tbf := func(handle uint32) func(*testing.T) {
 		return func(t *testing.T) {
-			q := Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 5120, "limit": 6144}}
-			b, err := q.encode()
+			q := qdisc.Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 5120, "limit": 6144}}
+			b, err := encodeQueue(q)
 			must(t, err)
-			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", handle, HandleRoot, "tbf", b))
+			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", handle, qdisc.HandleRoot, "tbf", b))
 		}
 	}
-	roomy := Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 93750, "limit": 375000}}
-	fifo := Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 1000}}
-	leaf := func(class uint32) Queue { return Queue{Kind: "pfifo", Values: fifo.Values, Parent: class} }
+	roomy := qdisc.Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 93750, "limit": 375000}}
+	fifo := qdisc.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 1000}}
+	leaf := func(class uint32) qdisc.Queue { return qdisc.Queue{Kind: "pfifo", Values: fifo.Values, Parent: class} }
 	tests := []struct {
 		name    string
 		owner   func(*testing.T)
-		want    []Queue
+		want    []qdisc.Queue
 		refused bool
 	}{
-		{"tbf with room", tbf(0x8001 << 16), []Queue{roomy}, false},
+		{"tbf with room", tbf(0x8001 << 16), []qdisc.Queue{roomy}, false},
 		{"tbf with a queue below, with room", func(t *testing.T) {
 			tbf(1 << 16)(t)
 			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", 2<<16, 1<<16|1, "pfifo", words(nil, 7)))
-		}, []Queue{roomy}, true},
+		}, []qdisc.Queue{roomy}, true},
 		{"tbf with a queue below, replaced", func(t *testing.T) {
 			tbf(1 << 16)(t)
 			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", 2<<16, 1<<16|1, "pfifo", words(nil, 7)))
-		}, []Queue{fifo}, true},
-		{"tbf replaced", tbf(7 << 16), []Queue{fifo}, false},
-		{"leaves of htb", func(t *testing.T) { tree(t, "a0") }, []Queue{leaf(1<<16 | 0x10), leaf(1<<16 | 0x20)},
+		}, []qdisc.Queue{fifo}, true},
+		{"tbf replaced", tbf(7 << 16), []qdisc.Queue{fifo}, false},
+		{"leaves of htb", func(t *testing.T) { tree(t, "a0") }, []qdisc.Queue{leaf(1<<16 | 0x10), leaf(1<<16 | 0x20)},
 			false},
-		{"htb replaced", func(t *testing.T) { tree(t, "a0") }, []Queue{fifo}, true},
-		{"class that is not there", func(t *testing.T) { tree(t, "a0") }, []Queue{leaf(1<<16 | 0x30)}, true},
+		{"htb replaced", func(t *testing.T) { tree(t, "a0") }, []qdisc.Queue{fifo}, true},
+		{"class that is not there", func(t *testing.T) { tree(t, "a0") }, []qdisc.Queue{leaf(1<<16 | 0x30)}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -70,7 +72,7 @@ func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 				pair(t)
 				test.owner(t)
 				found := as(t, "a0")
-				var before []Queue
+				var before []qdisc.Queue
 				for _, w := range test.want {
 					q, err := QueueAt("a0", w)
 					if errors.Is(err, ErrUnsupported) != test.refused {

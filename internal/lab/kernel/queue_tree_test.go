@@ -1,10 +1,14 @@
 package kernel
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
+)
 
 // attribute and mark write what a dump has.
 func qdiscOf(kind string, options []byte) Qdisc {
-	return Qdisc{Kind: []byte(kind), Handle: 0x8001 << 16, Parent: HandleRoot, Options: options}
+	return Qdisc{Kind: []byte(kind), Handle: 0x8001 << 16, Parent: qdisc.HandleRoot, Options: options}
 }
 
 func TestDescribe(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // tick is the unit of buffer sizes that travel as time: 64 ns, PSCHED_SHIFT of net/pkt_sched.h.
@@ -64,7 +66,7 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 
 // encodeTBF writes struct tc_tbf_qopt, without a peak rate, and the attributes beside it: 1 PARMS, 4 RATE64,
 // 6 BURST in bytes, which spares the detour through ticks.
-func encodeTBF(_ queueKind, v map[string]uint64) []byte {
+func encodeTBF(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0)
 	b := appendAttribute(nil, 1, p)
@@ -74,7 +76,7 @@ func encodeTBF(_ queueKind, v map[string]uint64) []byte {
 	return appendAttribute(b, 6, words(nil, narrow(v["burst"])))
 }
 
-func decodeTBF(_ queueKind, b []byte) (map[string]uint64, error) {
+func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	p, rate, err := rated(b, 36, 4)
 	if err != nil {
 		return nil, err
@@ -111,7 +113,7 @@ const htbDefault = 1
 
 // encodeHTB writes struct tc_htb_glob in attribute 2: version 3, quantum = rate / 10, and the class for
 // what no filter claims.
-func encodeHTB(queueKind, map[string]uint64) []byte {
+func encodeHTB([]qdisc.Parameter, map[string]uint64) []byte {
 	return appendAttribute(nil, 2, words(nil, 3, 10, htbDefault, 0, 0))
 }
 
@@ -139,7 +141,9 @@ func decodeHTBClass(b []byte) (map[string]uint64, error) {
 
 // encodeSFQ writes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows; zero
 // leaves one to the kernel.
-func encodeSFQ(k queueKind, v map[string]uint64) []byte { return words(encodeWords(k, v), 0, 0) }
+func encodeSFQ(all []qdisc.Parameter, v map[string]uint64) []byte {
+	return words(encodeWords(all, v), 0, 0)
+}
 
 // probability is a share of one million in the kernel's form.
 func probability(perMillion uint64) uint32 {
@@ -154,7 +158,7 @@ func perMillion(probability uint64) uint64 {
 // attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), 10 LATENCY64 and 11
 // JITTER64 in ns, which overrule the ticks of the struct. With a gap of 1 every packet may be the one that
 // overtakes.
-func encodeNetem(_ queueKind, v map[string]uint64) []byte {
+func encodeNetem(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	gap := uint32(min(v["reorder"], 1))
 	b := words(nil, narrow(v["delay"]*1000/tick), narrow(v["limit"]), probability(v["loss"]), gap,
 		probability(v["duplicate"]), narrow(v["jitter"]*1000/tick))
@@ -168,7 +172,7 @@ func encodeNetem(_ queueKind, v map[string]uint64) []byte {
 	return b
 }
 
-func decodeNetem(_ queueKind, b []byte) (map[string]uint64, error) {
+func decodeNetem(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	if len(b) < 24 {
 		return nil, errShort
 	}

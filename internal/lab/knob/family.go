@@ -164,7 +164,7 @@ func want(format string, args ...any) error { return fmt.Errorf("want "+format, 
 
 // near adds to an error which word was probably meant.
 func near(text string, words []string, err error) error {
-	if n := factor.Nearest(text, words); n != "" {
+	if n := check.Nearest(text, words); n != "" {
 		return check.WithHint(err, "did you mean "+n+"?")
 	}
 	return err

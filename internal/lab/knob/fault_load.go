@@ -3,7 +3,7 @@ package knob
 import (
 	"strconv"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -12,7 +12,7 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	list, err := parseFaults(level)
 	for _, f := range list {
 		v, _ := parseLimit(string(f.level))
-		size, _ := parseQuantity(kernel.Parameter{Quantity: kernel.Bytes}, string(f.level))
+		size, _ := qdisc.Parameter{Quantity: qdisc.Bytes}.Parse(string(f.level))
 		switch f.Name {
 		case "slow_reader":
 			l.ReadRateBps = float64(v)

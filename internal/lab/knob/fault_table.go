@@ -9,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // Fault is one thing that can be made wrong.
@@ -68,9 +69,9 @@ func faultNames() []string {
 // Faults lists what can be planted, in the order of the canonical spelling, in which it is made.
 func Faults() []Fault {
 	rate := bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 }, "a rate such as 50M")
-	bytes := quantities(kernel.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
-	percent := quantities(kernel.PartsPerMillion, 1, 1e6, "a percentage above 0 up to 100%, such as 1%")
-	time := quantities(kernel.Microseconds, 1, 10_000_000, "a time from 1us to 10s, such as 20ms")
+	bytes := quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
+	percent := quantities(qdisc.PartsPerMillion, 1, 1e6, "a percentage above 0 up to 100%, such as 1%")
+	time := quantities(qdisc.Microseconds, 1, 10_000_000, "a time from 1us to 10s, such as 20ms")
 	on := func(name, level string) (State, error) {
 		if level != "on" {
 			return "", refuse(name, level, want("on"))
@@ -164,11 +165,11 @@ func bounds(parse func(string) (uint64, error), spell func(uint64) State, ok fun
 }
 
 // quantities parses a level as a queue's parameter within bounds.
-func quantities(q kernel.Quantity, least, most uint64, wanted string) func(name, level string) (State,
+func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, level string) (State,
 	error) {
-	p := kernel.Parameter{Quantity: q}
+	p := qdisc.Parameter{Quantity: q}
 	return bounds(func(text string) (uint64, error) {
-		v, err := parseQuantity(p, text)
+		v, err := p.Parse(text)
 		if err != nil {
 			err = want("%s", wanted)
 		}
@@ -233,7 +234,7 @@ func faultQueue(words State) State {
 	}
 	rate, _ := parseLimit(v["rate"])
 	// A fast link's timer is late: half a millisecond hides that, and has room for whole GSO packets.
-	burst := kernel.Parameter{Quantity: kernel.Bytes}.Spell(bounded(rate/8/2000, linkBurst))
+	burst := qdisc.Parameter{Quantity: qdisc.Bytes}.Spell(qdisc.Bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
 		limit, burst = n*fullPacket, tinyBurst

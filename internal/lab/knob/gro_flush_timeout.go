@@ -6,6 +6,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
@@ -56,6 +57,6 @@ func spellGROFlush(d time.Duration) State {
 	if d <= 0 {
 		return "off"
 	}
-	return State(kernel.SpellScaled(uint64(d), []kernel.Scale{{Suffix: "ms", Factor: 1e6},
+	return State(qdisc.SpellScaled(uint64(d), []qdisc.Scale{{Suffix: "ms", Factor: 1e6},
 		{Suffix: "us", Factor: 1e3}}, "ns"))
 }

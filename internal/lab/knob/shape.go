@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 const over = "over " // precedes the queue that a port without a shaper has
@@ -36,42 +37,34 @@ func Shape() Knob {
 	}
 }
 
-// shape is a shaper's rate; if that is 0, the queue that is there instead, or "" for whatever that is.
+// shape holds the rate of a shaper; if that is 0, the queue in its place, whose kind is "" for any.
 type shape struct {
 	rate    uint64
-	instead State
+	instead qdisc.Queue
 }
 
 func parseShape(text string) (s shape, err error) {
 	if queue, ok := strings.CutPrefix(text, over); ok {
-		q, err := parseQueue(queue)
-		if err != nil {
-			return s, err
-		}
-		return shape{instead: spellQueue(q)}, nil
+		s.instead, err = qdisc.ParseOne(queue)
+		return s, err
 	}
 	s.rate, err = parseLimit(text)
 	return s, err
 }
 
 func spellShape(s shape) State {
-	if s.instead != "" {
-		return over + s.instead
+	if s.instead.Kind != "" {
+		return over + State(s.instead.String())
 	}
 	return spellLimit(s.rate)
 }
 
 // sameShape compares what was asked for: without a shaper any queue will do, unless one is named.
 func sameShape(want, got shape) bool {
-	if want.rate > 0 || got.instead == "" {
+	if want.rate > 0 || got.instead.Kind == "" {
 		return false
 	}
-	if want.instead == "" {
-		return true
-	}
-	w, err1 := parseQueue(string(want.instead))
-	g, err2 := parseQueue(string(got.instead))
-	return err1 == nil && err2 == nil && sameQueue(w, g)
+	return want.instead.Kind == "" || qdisc.Same(want.instead, got.instead)
 }
 
 // parseLimit reads "off" or a rate.
@@ -79,7 +72,7 @@ func parseLimit(text string) (uint64, error) {
 	if text == "off" {
 		return 0, nil
 	}
-	rate, err := parseRate(kernel.Parameter{Quantity: kernel.BitsPerSecond, Required: true}, text)
+	rate, err := qdisc.Parameter{Quantity: qdisc.BitsPerSecond, Required: true}.Parse(text)
 	if err != nil {
 		return 0, check.WithHint(want("off or a rate such as 50M"), check.HintOf(err))
 	}
@@ -90,11 +83,11 @@ func spellLimit(rate uint64) State {
 	if rate == 0 {
 		return "off"
 	}
-	return State(kernel.SpellScaled(rate, kernel.RateScales(), ""))
+	return State(qdisc.SpellScaled(rate, qdisc.RateScales(), ""))
 }
 
 // burstOf is two milliseconds of a rate, but enough for a few 64 KiB packets of segmentation offload.
-func burstOf(rate uint64) uint64 { return bounded(2*rate/8/1000, 128<<10) }
+func burstOf(rate uint64) uint64 { return qdisc.Bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (s shape, err error) {
 	rate, burst, err := kernel.Shaper(dev)
@@ -105,22 +98,18 @@ func readShape(dev string) (s shape, err error) {
 	if own := burstOf(rate); rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil
 	}
-	q, err := kernel.QueueAt(dev, kernel.Queue{})
-	return shape{instead: spellQueue(q)}, err
+	q, err := kernel.QueueAt(dev, qdisc.Queue{})
+	return shape{instead: q}, err
 }
 
 func applyShape(dev string, s shape) error {
 	if s.rate > 0 {
 		return kernel.SetShaper(dev, s.rate, burstOf(s.rate))
 	}
-	if s.instead == "" {
+	if s.instead.Kind == "" {
 		return kernel.ClearShaper(dev)
 	}
-	q, err := parseQueue(string(s.instead))
-	if err != nil {
-		return err
-	}
-	return kernel.SetRootQueue(dev, q)
+	return kernel.SetRootQueue(dev, s.instead)
 }
 
 // shapeRefuses: a shaper takes the place of its port's queue.

@@ -1,4 +1,4 @@
-package kernel
+package qdisc
 
 import (
 	"fmt"
@@ -17,6 +17,12 @@ type Scale struct {
 func SizeScales() []Scale { return []Scale{{"m", 1 << 20}, {"k", 1 << 10}} }
 func RateScales() []Scale { return []Scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
 func TimeScales() []Scale { return []Scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
+
+// Handles that are places, of linux/pkt_sched.h.
+const (
+	HandleRoot    = 0xffffffff
+	HandleIngress = 0xfffffff1
+)
 
 // HandleText writes a handle or a class as tc(8) does: "8001:", "1:10".
 func HandleText(h uint32) string {
@@ -56,7 +62,7 @@ func (q Queue) String() string {
 	if q.Handle != 0 {
 		words = append(words, "handle", HandleText(q.Handle))
 	}
-	parameters, _ := QueueParameters(q.Kind)
+	parameters, _ := Parameters(q.Kind)
 	words = append(words, q.Kind)
 	for _, p := range parameters {
 		v, given := q.Values[p.Name]

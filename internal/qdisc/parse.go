@@ -1,0 +1,294 @@
+package qdisc
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
+
+func near(text string, words []string, err error) error {
+	if n := check.Nearest(text, words); n != "" {
+		return check.WithHint(err, "did you mean "+n+"?")
+	}
+	return err
+}
+
+// Parse reads a level: a root queue, or queues of some classes, separated by commas.
+func Parse(text string) (all []Queue, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		q, err := ParseOne(part)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(o Queue) bool { return o.Parent == q.Parent }) {
+			return nil, want("each class once, as in parent 1:10 pfifo limit 100, parent 1:20 fq_codel")
+		}
+		all = append(all, q)
+	}
+	if len(all) > 1 && slices.ContainsFunc(all, func(q Queue) bool { return q.Parent == 0 }) {
+		return nil, want("either one root queue or queues of its classes")
+	}
+	return all, nil
+}
+
+// Spell writes the canonical text of a level.
+func Spell(all []Queue) string {
+	words := make([]string, len(all))
+	for i, q := range all {
+		words[i] = q.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+// parsePlace reads the handle and the class in front of a queue's kind.
+func parsePlace(words []string) (q Queue, left []string, err error) {
+	for len(words) >= 2 {
+		at := map[string]*uint32{"parent": &q.Parent, "handle": &q.Handle}[words[0]]
+		if at == nil {
+			break
+		}
+		h, ok := ParseHandle(words[1])
+		if !ok || words[0] == "handle" && h&0xffff != 0 || words[0] == "parent" && h&0xffff == 0 {
+			return q, nil, want("%s as tc(8) writes it: a handle such as 8001:, a class such as 1:10",
+				words[0])
+		}
+		*at, words = h, words[2:]
+	}
+	return q, words, nil
+}
+
+// ParseOne reads one queue.
+func ParseOne(text string) (Queue, error) {
+	q, words, err := parsePlace(strings.Fields(text))
+	if err != nil {
+		return Queue{}, err
+	}
+	if len(words) == 0 {
+		return Queue{}, want("a kind: %s", strings.Join(Kinds(), ", "))
+	}
+	if len(words) == 1 && words[0] == DefaultLeaf && q.Parent != 0 {
+		q.Kind = DefaultLeaf
+		return q, nil
+	}
+	parameters, ok := Parameters(words[0])
+	if !ok {
+		return Queue{}, near(words[0], Kinds(),
+			want("one of these kinds: %s", strings.Join(Kinds(), ", ")))
+	}
+	q.Kind, q.Values = words[0], map[string]uint64{}
+	for words = words[1:]; len(words) > 0; {
+		used, err := parseParameter(q, parameters, words)
+		if err != nil {
+			return Queue{}, err
+		}
+		words = words[used:]
+	}
+	for _, p := range parameters {
+		if _, given := q.Values[p.Name]; !given && p.Required {
+			example := "256k"
+			if p.Quantity == BitsPerSecond {
+				example = "300M"
+			}
+			return Queue{}, want("a %s, such as %[2]s %[1]s %[3]s", p.Name, q.Kind, example)
+		}
+	}
+	if q.Values["reorder"] > 0 && q.Values["delay"] == 0 {
+		return Queue{}, want("a delay that a packet can overtake others by, such as netem delay 5ms " +
+			"reorder 25%%")
+	}
+	fillDefaults(q, parameters)
+	return q, nil
+}
+
+// parseParameter reads one parameter from the front of words and says how many words it took.
+func parseParameter(q Queue, parameters []Parameter, words []string) (int, error) {
+	set := func(name string, v uint64) error {
+		if _, twice := q.Values[name]; twice {
+			return fmt.Errorf("%s is given twice", name)
+		}
+		q.Values[name] = v
+		return nil
+	}
+	var names []string
+	for _, p := range parameters {
+		switch p.Quantity {
+		case Flag:
+			if words[0] == p.Name {
+				return 1, set(p.Name, 1)
+			}
+			if words[0] == "no"+p.Name {
+				return 1, set(p.Name, 0)
+			}
+		case Word:
+			if i := slices.Index(p.Words, words[0]); i >= 0 {
+				return 1, set(p.Name, uint64(i))
+			}
+			names = append(names, p.Words...)
+			continue
+		default:
+			if words[0] != p.Name {
+				break
+			}
+			if len(words) < 2 {
+				return 0, fmt.Errorf("%s has no value", p.Name)
+			}
+			v, err := p.Parse(words[1])
+			if err != nil {
+				return 0, err
+			}
+			return 2, set(p.Name, v)
+		}
+		names = append(names, p.Name)
+	}
+	if len(names) == 0 {
+		return 0, fmt.Errorf("%s takes no parameters", q.Kind)
+	}
+	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
+}
+
+// fillDefaults names what was left out. A shaper's bucket holds two milliseconds of its rate, and its queue
+// ten, but enough for a few of the 64 KiB packets that segmentation offload makes.
+func fillDefaults(q Queue, parameters []Parameter) {
+	fill := func(name string, v uint64) {
+		if _, given := q.Values[name]; !given {
+			q.Values[name] = v
+		}
+	}
+	for _, p := range parameters {
+		if p.Default != 0 {
+			fill(p.Name, p.Default)
+		}
+	}
+	perMillisecond := q.Values["rate"] / 8 / 1000
+	if q.Kind == "tbf" || q.Kind == "htb" {
+		fill("burst", Bounded(2*perMillisecond, 128<<10))
+	}
+	if q.Kind == "tbf" {
+		fill("limit", Bounded(10*perMillisecond, 256<<10))
+	}
+}
+
+// Plain returns a level without the parameters that are filled in when they are left out.
+func Plain(level string) string {
+	q, err := ParseOne(level)
+	if err != nil || strings.Contains(level, ",") {
+		return level
+	}
+	parameters, _ := Parameters(q.Kind)
+	for _, p := range parameters {
+		v, given := q.Values[p.Name]
+		if !given || p.Required {
+			continue
+		}
+		delete(q.Values, p.Name)
+		filled := Queue{Kind: q.Kind, Values: maps.Clone(q.Values)}
+		if fillDefaults(filled, parameters); filled.Values[p.Name] != v {
+			q.Values[p.Name] = v
+		}
+	}
+	return q.String()
+}
+
+// Bounded rounds up to whole KiB, within what 31 bits can carry.
+func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
+
+// tick is the unit of the kernel's buffers, in seconds: what passes at the queue's rate in so many of it.
+const tick = 64e-9
+
+// Same compares a queue found with what was asked for: the kernel keeps buffers and times in ticks, and adds defaults.
+func Same(w, g Queue) bool {
+	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
+		return false
+	}
+	parameters, _ := Parameters(w.Kind)
+	for _, p := range parameters {
+		a, asked := w.Values[p.Name]
+		b := g.Values[p.Name]
+		if !asked || a == b {
+			continue
+		}
+		if p.Quantity != Bytes && p.Quantity != Microseconds &&
+			p.Quantity != PartsPerMillion {
+			return false
+		}
+		slack := max(float64(a)*0.002, 2)
+		if p.Quantity == Bytes {
+			slack = max(slack, float64(w.Values["rate"])/8*tick)
+		}
+		if float64(b) < float64(a)-slack || float64(b) > float64(a)+slack {
+			return false
+		}
+	}
+	return true
+}
+
+// Parse reads the value of a queue's parameter into base units.
+func (p Parameter) Parse(text string) (uint64, error) {
+	var v uint64
+	var ok bool
+	want := "a number"
+	switch p.Quantity {
+	case BitsPerSecond:
+		return p.parseRate(text)
+	case Bytes:
+		v, ok = parseScaled(strings.ToLower(strings.TrimSuffix(text, "b")), SizeScales())
+		want = "a size such as 128k"
+	case Microseconds:
+		v, ok = parseScaled(strings.ReplaceAll(text, "µs", "us"), TimeScales())
+		want = "a time such as 5ms"
+	case PartsPerMillion:
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+		v, ok = uint64(math.Round(percent*1e4)), err == nil && percent >= 0 && percent <= 100
+		want = "a percentage such as 0.5%"
+	default:
+		v, ok = parseScaled(text, nil)
+	}
+	if !ok || v > math.MaxInt32 {
+		return 0, fmt.Errorf("%s %s: want %s", p.Name, text, want)
+	}
+	return v, nil
+}
+
+// parseRate reads a rate; the kernel keeps whole bytes per second. What ends in bps is refused: tc(8) has
+// bytes per second there, and all else has bits.
+func (p Parameter) parseRate(text string) (uint64, error) {
+	if text == "unlimited" && !p.Required {
+		return 0, nil
+	}
+	if n := len(text) - len("bps"); n >= 0 && strings.EqualFold(text[n:], "bps") {
+		return 0, check.WithHint(fmt.Errorf("%s %s: bps are bytes per second in tc(8), and bits elsewhere",
+			p.Name, text), "write bits per second, such as "+text[:n]+"bit")
+	}
+	r, err := unit.ParseBitrate(text)
+	if err != nil || float64(r) < 8000 && (r != 0 || p.Required) || float64(r) > 1e13 {
+		return 0, fmt.Errorf("%s %s: want a rate such as 300M", p.Name, text)
+	}
+	return uint64(r) / 8 * 8, nil
+}
+
+func parseScaled(text string, scales []Scale) (uint64, bool) {
+	factor := uint64(1)
+	for _, s := range scales {
+		if t, found := strings.CutSuffix(text, s.Suffix); found {
+			text, factor = t, s.Factor
+			break
+		}
+	}
+	if v, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return v * factor, v <= math.MaxInt32
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || factor == 1 || !(v >= 0 && v <= math.MaxInt32) || strings.ContainsAny(text,
+		"xXpPeE_+-") {
+		return 0, false
+	}
+	return uint64(math.Round(v * float64(factor))), true
+}

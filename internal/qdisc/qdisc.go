@@ -1,0 +1,163 @@
+// Package qdisc is the language of queueing disciplines: it parses, spells and compares the levels of the
+// factor queue, which are words of tc(8). It is pure; package kernel makes and reads the queues.
+package qdisc
+
+import (
+	"maps"
+	"slices"
+)
+
+// Queue is a queueing discipline in the terms of tc(8). Values are kept in base units: packets, bytes, bits
+// per second, microseconds, counts, 0 or 1.
+type Queue struct {
+	Kind   string
+	Values map[string]uint64
+	Handle uint32 // 0: the kernel chooses one
+	Parent uint32 // class whose queue it is; 0: it is the device's root
+}
+
+// Quantity is the unit of a queue's parameter.
+type Quantity int
+
+// Quantities.
+const (
+	Count Quantity = iota
+	Packets
+	Bytes
+	BitsPerSecond
+	Microseconds
+	PartsPerMillion
+	Flag // 0 or 1
+	Word // index into Parameter.Words
+)
+
+// Parameter is one value of a kind of queue. Default is what is meant when nothing is said; a parameter
+// without one is left to the kernel, or is Required.
+type Parameter struct {
+	Name     string
+	Quantity Quantity
+	Default  uint64
+	Required bool
+	Words    []string
+
+	Attribute uint16 // of linux/pkt_sched.h, in kinds that use attributes
+	Wide      bool   // 64 bits
+}
+
+// Kinds lists the kinds that can be spelled.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds())) }
+
+// Parameters returns the parameters of a kind, in canonical order.
+func Parameters(kind string) ([]Parameter, bool) {
+	parameters, ok := kinds()[kind]
+	return parameters, ok
+}
+
+// The attribute numbers and defaults are those of linux/pkt_sched.h and of the kernel's sch_*.c.
+func kinds() map[string][]Parameter {
+	packets := Parameter{Name: "limit", Quantity: Packets, Default: 1000}
+	bytes := Parameter{Name: "limit", Quantity: Bytes, Required: true}
+	rate := Parameter{Name: "rate", Quantity: BitsPerSecond, Required: true}
+	burst := Parameter{Name: "burst", Quantity: Bytes}
+	return map[string][]Parameter{
+		"noqueue":    nil,
+		"pfifo_fast": nil,
+		"mq":         nil,
+		"pfifo":      {packets},
+		"bfifo":      {bytes},
+		"tbf":        {rate, burst, {Name: "limit", Quantity: Bytes}},
+		"htb":        {rate, burst},
+		"sfq": {{Name: "quantum", Quantity: Bytes}, {Name: "perturb", Quantity: Count},
+			{Name: "limit", Quantity: Packets, Default: 127}},
+		"netem": {packets,
+			{Name: "delay", Quantity: Microseconds}, {Name: "jitter", Quantity: Microseconds},
+			{Name: "loss", Quantity: PartsPerMillion}, {Name: "duplicate", Quantity: PartsPerMillion},
+			{Name: "reorder", Quantity: PartsPerMillion}, {Name: "rate", Quantity: BitsPerSecond},
+		},
+		"codel": {
+			{Name: "limit", Quantity: Packets, Default: 1000, Attribute: 2},
+			{Name: "target", Quantity: Microseconds, Default: 5000, Attribute: 1},
+			{Name: "interval", Quantity: Microseconds, Default: 100_000, Attribute: 3},
+			{Name: "ecn", Quantity: Flag, Attribute: 4},
+		},
+		"fq_codel": {
+			{Name: "limit", Quantity: Packets, Default: 10240, Attribute: 2},
+			{Name: "flows", Quantity: Count, Default: 1024, Attribute: 5},
+			{Name: "quantum", Quantity: Bytes, Attribute: 6},
+			{Name: "target", Quantity: Microseconds, Default: 5000, Attribute: 1},
+			{Name: "interval", Quantity: Microseconds, Default: 100_000, Attribute: 3},
+			{Name: "memory_limit", Quantity: Bytes, Default: 32 << 20, Attribute: 9},
+			{Name: "ecn", Quantity: Flag, Attribute: 4},
+		},
+		"fq": {
+			{Name: "limit", Quantity: Packets, Default: 10000, Attribute: 1},
+			{Name: "flow_limit", Quantity: Packets, Default: 100, Attribute: 2},
+			{Name: "quantum", Quantity: Bytes, Attribute: 3},
+			{Name: "initial_quantum", Quantity: Bytes, Attribute: 4},
+			{Name: "pacing", Quantity: Flag, Attribute: 5},
+		},
+		"cake": {
+			{Name: "bandwidth", Quantity: BitsPerSecond, Attribute: 2, Wide: true},
+			{Name: "diffserv", Quantity: Word, Attribute: 3,
+				Words: []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}},
+			{Name: "flowmode", Quantity: Word, Attribute: 5, Words: []string{"flowblind", "srchost",
+				"dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}},
+			{Name: "rtt", Quantity: Microseconds, Default: 100_000, Attribute: 7},
+			{Name: "memlimit", Quantity: Bytes, Attribute: 10},
+			{Name: "nat", Quantity: Flag, Attribute: 11},
+			{Name: "wash", Quantity: Flag, Attribute: 13},
+			{Name: "ingress", Quantity: Flag, Attribute: 15},
+			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
+			{Name: "split-gso", Quantity: Flag, Attribute: 17},
+			// What a frame has on the link beside the IP packet, and the least that it counts as: DSL, for
+			// example.
+			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
+			{Name: "mpu", Quantity: Count, Attribute: 14},
+			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
+		},
+	}
+}
+
+// CakeOverhead is the attribute of cake's overhead.
+const CakeOverhead = 6
+
+// RateBps returns the rate that a queue holds the traffic to, in bits per second; 0 where it has none.
+func (q Queue) RateBps() float64 { return float64(max(q.Values["rate"], q.Values["bandwidth"])) }
+
+// Word returns the word that a queue has for a parameter of words, "" where it has none.
+func (q Queue) Word(parameter string) string {
+	all, _ := Parameters(q.Kind)
+	for _, p := range all {
+		v, given := q.Values[parameter]
+		if p.Name == parameter && given && v < uint64(len(p.Words)) {
+			return p.Words[v]
+		}
+	}
+	return ""
+}
+
+// With returns a copy of the queue with another value of a parameter.
+func (q Queue) With(parameter string, value uint64) Queue {
+	q.Values = maps.Clone(q.Values)
+	q.Values[parameter] = value
+	return q
+}
+
+// DefaultLeaf is the kind that stands for the queue which the kernel gives a class by itself, and does not
+// list.
+const DefaultLeaf = "default"
+
+// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 where the
+// queue does not say.
+func (q Queue) Room() (burst, limitBytes, limitPackets uint64) {
+	parameters, _ := Parameters(q.Kind)
+	for _, p := range parameters {
+		switch {
+		case p.Name == "limit" && p.Quantity == Bytes, p.Name == "memlimit":
+			limitBytes = q.Values[p.Name]
+		case p.Name == "limit":
+			limitPackets = q.Values[p.Name]
+		}
+	}
+	return q.Values["burst"], limitBytes, limitPackets
+}
