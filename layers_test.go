@@ -12,7 +12,8 @@ import (
 // the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/apart", "labtest/steady"},
-	1: {"catalogue", "factor", "overhead", "qdisc", "analysis/method", "analysis/statistics", "analysis/evidence"},
+	1: {"catalogue", "factor", "overhead", "qdisc", "analysis/method", "analysis/statistics",
+		"analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/model", "cipher"},
 	3: {"plan", "analysis/metrics", "analysis/ciphers", "record/store", "progress", "lab/journal", "lab/knob",
 		"lab/pair", "lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
@@ -191,7 +192,7 @@ func homeOf(imported string) (home, bool) {
 
 // pure packages compute: no files, no network, no clock, no output, and no randomness that a seed does not
 // decide.
-var pure = []string{"unit", "check", "cipher", "factor", "overhead", "record", "plan", "analysis",
+var pure = []string{"unit", "check", "cipher", "factor", "overhead", "qdisc", "record", "plan", "analysis",
 	"analysis/method", "analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
 	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue", "bundle"}

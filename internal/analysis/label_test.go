@@ -3,8 +3,9 @@ package analysis
 import (
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestLabels(t *testing.T) {

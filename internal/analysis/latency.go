@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"

@@ -3,10 +3,11 @@ package analysis
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/google/go-cmp/cmp"
 )
 
 // Percentiles go only as far as the probes carry them.

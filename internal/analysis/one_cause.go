@@ -6,7 +6,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // oneCause names what drops packets above a rate on the cells whose loss was taken for random, where another
@@ -48,7 +47,7 @@ func drops(d *diagnosis.Diagnosis) bool {
 // below says that a cell's load asks for less than a rate.
 func below(c *Cell, bps float64) bool {
 	for _, f := range []factor.Name{factor.Rate, factor.Pacing} {
-		if asked, err := unit.ParseBitrate(f.Of(c.Factors)); err == nil && asked > 0 && float64(asked) < bps {
+		if asked := f.Bitrate(c.Factors); asked > 0 && asked < bps {
 			return true
 		}
 	}

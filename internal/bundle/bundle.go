@@ -286,10 +286,7 @@ func Results(d *analysis.Document) []Own {
 			continue
 		}
 		level := func(name factor.Name) string { return name.Of(cell.Factors) }
-		count := func(name factor.Name) int {
-			n, _ := strconv.Atoi(level(name)) // a level that is no number states none
-			return n
-		}
+		count := func(name factor.Name) int { return name.Number(cell.Factors) }
 		tunnel := cmp.Or(level(factor.Tunnel), factor.NoTunnel)
 		for _, family := range families {
 			if strings.HasPrefix(tunnel, family+"-") {

@@ -269,6 +269,21 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	return d, true
 }
 
+// Check refuses a cell with a factor that is unknown, or with a level that its factor does not have, as one
+// stored by a later version may be.
+func (c *Catalogue) Check(cell Cell) error {
+	for _, name := range cell.Names() {
+		d, ok := c.Lookup(name)
+		if !ok {
+			return fmt.Errorf("there is no factor %s", name)
+		}
+		if _, err := d.Parse(cell[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // within narrows where a factor means something to the labs that have the place.
 func (c *Catalogue) within(place string, d Declaration) func(Cell) (bool, string) {
 	return func(cell Cell) (bool, string) {

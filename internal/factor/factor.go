@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Cell is one combination of levels: a factor's name → its level in canonical text. Every base factor is
@@ -75,6 +77,15 @@ func (n Name) Is(c Cell, levels ...string) bool { return slices.Contains(levels,
 func (n Name) Number(c Cell) int {
 	v, _ := strconv.Atoi(n.Of(c))
 	return v
+}
+
+// Bitrate returns the level as a bit rate in bit/s; 0 where the cell has none, or a word or a share.
+func (n Name) Bitrate(c Cell) float64 { return Bitrate(n.Of(c)) }
+
+// PacketRate returns the level as a rate of packets or connections per second, 0 where the cell has none.
+func (n Name) PacketRate(c Cell) float64 {
+	rate, _ := unit.ParsePacketRate(n.Of(c))
+	return float64(rate)
 }
 
 // Set gives the cell a level of the factor; "" takes it away.

@@ -141,8 +141,8 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 			if slices.Contains(words, text) {
 				return text, nil
 			}
-			rate, ok := rateValue(text)
-			if !ok {
+			rate := Bitrate(text)
+			if rate == 0 {
 				return "", &LevelError{Text: text, Want: want, Near: check.Nearest(text, words)}
 			}
 			return RateText(rate), nil
@@ -150,10 +150,13 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 	}
 }
 
-// rateValue reads a bit rate.
-func rateValue(text string) (float64, bool) {
-	rate, err := unit.ParseBitrate(text)
-	return float64(rate), err == nil && rate > 0 && rate <= MaxRate
+// Bitrate returns a level that is a bit rate in bit/s, 0 if it is none.
+func Bitrate(level string) float64 {
+	rate, err := unit.ParseBitrate(level)
+	if err != nil || rate < 0 || rate > MaxRate {
+		return 0
+	}
+	return float64(rate)
 }
 
 // RateText is the canonical text of a bit rate: the largest prefix that leaves a number of at least one.
@@ -240,8 +243,8 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	rate, ok := rateValue(whole)
-	if !ok {
+	rate := Bitrate(whole)
+	if rate == 0 {
 		return "", &LevelError{Text: text, Want: "a share of a bit rate, or of found, such as 90% of found"}
 	}
 	// A tenth of a bit per second is not written.

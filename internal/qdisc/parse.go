@@ -203,7 +203,8 @@ func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<
 // tick is the unit of the kernel's buffers, in seconds: what passes at the queue's rate in so many of it.
 const tick = 64e-9
 
-// Same compares a queue found with what was asked for: the kernel keeps buffers and times in ticks, and adds defaults.
+// Same compares a queue found with what was asked for: the kernel keeps buffers and times in ticks, and adds
+// defaults.
 func Same(w, g Queue) bool {
 	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
 		return false

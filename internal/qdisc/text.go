@@ -84,6 +84,28 @@ func (q Queue) String() string {
 	return strings.Join(words, " ")
 }
 
+// TC returns the words that follow "tc qdisc replace dev DEVICE": the place of the queue, and its rate with
+// the unit that tc(8) wants.
+func (q Queue) TC() []string {
+	words := []string{"root"}
+	if q.Parent != 0 {
+		words = []string{"parent", HandleText(q.Parent)}
+	}
+	return append(words, q.TCOptions()...)
+}
+
+// TCOptions returns the kind and the parameters of a queue in the words of tc(8).
+func (q Queue) TCOptions() []string {
+	words := strings.Fields(Queue{Kind: q.Kind, Values: q.Values}.String())
+	for i := 1; i < len(words); i++ {
+		rate := words[i-1] == "rate" || words[i-1] == "bandwidth"
+		if rate && words[i] != "unlimited" {
+			words[i] += "bit"
+		}
+	}
+	return words
+}
+
 // Spell writes a value with the largest suffix that divides it.
 func (p Parameter) Spell(v uint64) string {
 	switch p.Quantity {

@@ -2,7 +2,6 @@ package trial
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Ports of the listening ends. A port forward covers 20000–20999.
@@ -54,32 +52,48 @@ func (c *Campaign) ask(row record.Row, t record.Topology, m record.Method) (dema
 // device under test of its kind unless the factor names a place, or its declaration says otherwise.
 func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue) (demand, error) {
 	f := row.Factors
-	d := demand{topology: t.Name, tunnel: lab.TunnelSpec{Kind: factor.Tunnel.Of(f)}, nat: factor.NAT.Of(f),
-		ip: 4, engine: factor.Engine.Of(f), wantMTU: factor.PathMTU(t, f)}
-	d.load = record.Load{Protocol: factor.Protocol.Of(f), Direction: factor.Direction.Of(f), Streams: 1,
-		Congestion: factor.Congestion.Of(f), Opener: "near", Port: loadPort, Warmup: m.Warmup,
-		Duration: m.Duration, Interval: 100 * time.Millisecond, Verify: row.Kind == record.RowVerify,
-		UDPMode: factor.UDPMode.Of(f), FlowSize: factor.FlowSize.Of(f), Spacing: factor.Arrivals.Of(f)}
-	var err error
-	for _, level := range factor.LinkMTU.Each(f) {
-		err = errors.Join(err, number(row, factor.LinkMTU, level, new(int)))
+	if err := c.Check(f); err != nil {
+		return demand{}, fmt.Errorf("row %s: %w", row.ID, err)
 	}
-	for _, n := range []struct {
-		name factor.Name
-		into *int
-	}{
-		{factor.IP, &d.ip}, {factor.MTU, &d.tunnel.MTU}, {factor.OuterIP, &d.tunnel.Outer},
-		{factor.Tunnels, &d.tunnel.Count}, {factor.Streams, &d.load.Streams}, {factor.MSS, &d.load.MSS},
-		{factor.SocketBuffer, &d.load.Buffer}, {factor.DSCP, &d.load.DSCP},
-		{factor.RequestSize, &d.load.RequestSize}, {factor.ResponseSize, &d.load.ResponseSize},
-	} {
-		err = errors.Join(err, number(row, n.name, n.name.Of(f), n.into))
+	d := demand{
+		topology: t.Name,
+		ip:       cmp.Or(factor.IP.Number(f), 4),
+		nat:      factor.NAT.Of(f),
+		engine:   factor.Engine.Of(f),
+		wantMTU:  factor.PathMTU(t, f),
 	}
-	d.load.IP, d.load.Tunnels = d.ip, d.tunnel.Count
+	d.tunnel = lab.TunnelSpec{
+		Kind:  factor.Tunnel.Of(f),
+		MTU:   factor.MTU.Number(f),
+		Outer: factor.OuterIP.Number(f),
+		Count: factor.Tunnels.Number(f),
+	}
+	d.load = record.Load{
+		Protocol:     factor.Protocol.Of(f),
+		IP:           d.ip,
+		Direction:    factor.Direction.Of(f),
+		Streams:      cmp.Or(factor.Streams.Number(f), 1),
+		Tunnels:      d.tunnel.Count,
+		Congestion:   factor.Congestion.Of(f),
+		MSS:          factor.MSS.Number(f),
+		Buffer:       factor.SocketBuffer.Number(f),
+		DSCP:         factor.DSCP.Number(f),
+		PacketSize:   factor.PacketSize.Number(f),
+		UDPMode:      factor.UDPMode.Of(f),
+		FlowSize:     factor.FlowSize.Of(f),
+		RequestSize:  factor.RequestSize.Number(f),
+		ResponseSize: factor.ResponseSize.Number(f),
+		Spacing:      factor.Arrivals.Of(f),
+		RateBps:      factor.Rate.Bitrate(f) + factor.Pacing.Bitrate(f),
+		Opener:       "near",
+		Port:         loadPort,
+		Warmup:       m.Warmup,
+		Duration:     m.Duration,
+		Interval:     100 * time.Millisecond,
+		Verify:       row.Kind == record.RowVerify,
+	}
 	if sizes := f.PacketSizes(); len(sizes) > 1 {
 		d.load.Sizes = sizes
-	} else {
-		err = errors.Join(err, number(row, factor.PacketSize, factor.PacketSize.Of(f), &d.load.PacketSize))
 	}
 	if factor.UDPGSO.Is(f, factor.Off) {
 		d.load.GSO = record.GSOOff
@@ -87,19 +101,8 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	if factor.NAT.Is(f, factor.NATForward) {
 		d.load.Opener = "far"
 	}
-	if err != nil {
-		return demand{}, err
-	}
-	if d.load.RateBps, err = statedRate(f); err != nil {
-		return demand{}, err
-	}
-	// A verification is so short that its flows are not begun at a rate.
-	if rate := factor.ConnectionRate.Of(f); rate != "" && row.Kind != record.RowVerify {
-		hz, err := unit.ParsePacketRate(rate)
-		if err != nil {
-			return demand{}, err
-		}
-		d.load.ConnectionRate = float64(hz)
+	if row.Kind != record.RowVerify { // a verification is so short that its flows are not begun at a rate
+		d.load.ConnectionRate = factor.ConnectionRate.PacketRate(f)
 	}
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
@@ -111,10 +114,9 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	if err := d.faults(f, t); err != nil {
 		return demand{}, err
 	}
-	if d.settings, d.cpus, err = place(f, t, c); err != nil {
-		return demand{}, err
-	}
-	return d, nil
+	var err error
+	d.settings, d.cpus, err = place(f, t, c)
+	return d, err
 }
 
 // faults takes over what the factor fault makes of the load and of the tunnel; the rest are settings.
@@ -144,28 +146,6 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 		}
 	}
 	return nil
-}
-
-// number reads a level that is a whole number, where there is one.
-func number(row record.Row, name factor.Name, level string, into *int) (err error) {
-	if level == "" {
-		return nil
-	}
-	if *into, err = strconv.Atoi(level); err != nil {
-		return fmt.Errorf("row %s: %s=%q is not a number", row.ID, name, level)
-	}
-	return nil
-}
-
-// statedRate is the rate of UDP or of TCP that a cell names; 0 is flat out, or a share of what only the
-// campaign knows.
-func statedRate(f record.Factors) (float64, error) {
-	rate := factor.Rate.Of(f) + factor.Pacing.Of(f)
-	if _, found := factor.FoundOf(f); found || rate == "" || rate == factor.Flat {
-		return 0, nil
-	}
-	b, err := unit.ParseBitrate(rate)
-	return float64(b), err
 }
 
 // wholeSeconds rounds up, so that the conductor's window is the engine's.

@@ -30,7 +30,14 @@ func shape(t *testing.T, name string) record.Topology {
 
 // catalogue is the registry's: this package's tests cannot import that.
 func catalogue() *factor.Catalogue {
-	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
+	base := factor.Base(factor.Options{
+		Shapes:      lab.Topologies(),
+		Tunnels:     []string{factor.NoTunnel, "wireguard"},
+		Engines:     []string{factor.Native, "flows", "requests", "iperf3"},
+		Congestions: []string{"cubic", "bbr"},
+		MaxTunnels:  4,
+	})
+	return &factor.Catalogue{Shapes: lab.Topologies(), Factors: slices.Concat(base,
 		shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further(),
 		knob.Factors(knob.All()))}
 }
@@ -191,7 +198,7 @@ func TestAsk(t *testing.T) {
 			f := factors(base)
 			if tt.more != "" {
 				for name, level := range factors(tt.more) {
-					f[name] = level
+					factor.Name(name).Set(f, level)
 				}
 			}
 			want := demand{topology: "forward", tunnel: lab.TunnelSpec{Kind: "none"}, ip: 4, nat: "off",

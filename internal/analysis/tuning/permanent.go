@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // Permanent holds the commands that make a change for good on one system. Words in capitals, such as DEVICE,
@@ -169,9 +169,10 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 			if family == queueFactor && (holds(level) || strings.HasPrefix(level, "parent ")) {
 				lines = queueLines(system, level)
 			}
-			if found := tokenBucket.FindStringSubmatch(level); found != nil && system == "routeros" {
+			if q, err := qdisc.ParseOne(level); err == nil && q.Kind == "tbf" && system == "routeros" {
+				rate := factor.RateText(q.RateBps())
 				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
-					"/queue simple add name=tuned target={dev} max-limit=" + found[1] + "/" + found[1] +
+					"/queue simple add name=tuned target={dev} max-limit=" + rate + "/" + rate +
 						" queue=tuned/tuned"}
 			}
 			if lines != nil {
@@ -192,23 +193,21 @@ func queueLines(system, level string) (lines []string) {
 	if system == "routeros" {
 		return nil
 	}
-	for part := range strings.SplitSeq(level, ",") {
-		lines = append(lines, "tc qdisc replace dev {dev} "+tcWords(part))
+	for _, words := range queueWords(level) {
+		lines = append(lines, "tc qdisc replace dev {dev} "+words)
 	}
 	return append(lines, "# at every start: the same behind what sets up the rate there, which stays as it "+
 		"is; or these parameters in its place")
 }
 
-// tcWords are a queue as tc(8) takes it: behind its parent, and its rate with the unit.
-func tcWords(level string) string {
-	level = rateWords.ReplaceAllString(strings.TrimSpace(level), "$1 ${2}bit")
-	if strings.HasPrefix(level, "parent ") {
-		return level
+// queueWords returns the words of a queue, or of several, as tc(8) takes them.
+func queueWords(level string) (words []string) {
+	all, _ := qdisc.Parse(level)
+	for _, q := range all {
+		words = append(words, strings.Join(q.TC(), " "))
 	}
-	return "root " + level
+	return words
 }
-
-var rateWords = regexp.MustCompile(`\b(rate|bandwidth) ([0-9.]+[kMG]?)\b`)
 
 // filler puts names and levels into a recipe's lines.
 func filler(family, param, place, level string) *strings.Replacer {
@@ -220,12 +219,14 @@ func filler(family, param, place, level string) *strings.Replacer {
 	if level == "on" {
 		bit = "1"
 	}
-	words := map[string]string{"{dev}": dev, "{level}": level, "{queue}": tcWords(level),
-		"{name}": param, "{bit}": bit,
+	words := map[string]string{"{dev}": dev, "{level}": level,
+		"{queue}": strings.Join(queueWords(level), ", "),
+		"{name}":  param, "{bit}": bit,
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
-	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has it beside the kind
-		words["{kind}"] = "pfifo pfifo-limit=" + strings.TrimPrefix(level, "pfifo limit ")
+	if q, err := qdisc.ParseOne(level); family == "queue" && err == nil && q.Kind == "pfifo" {
+		// RouterOS has it beside the kind.
+		words["{kind}"] = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
 	}
 	var pairs []string
 	for _, w := range slices.Sorted(maps.Keys(words)) {

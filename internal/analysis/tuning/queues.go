@@ -3,13 +3,13 @@ package tuning
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -37,8 +37,6 @@ const maxLeaves = 16
 
 // minCakeMemory is the smallest memory for cake's packets, in bytes: cake's own default.
 const minCakeMemory = 4 << 20
-
-var tokenBucket = regexp.MustCompile(`^tbf rate (\S+) `)
 
 // proposal is a queue that is worth trying at one place.
 type proposal struct {
@@ -85,16 +83,13 @@ func (s Situation) besidePlan() (out []proposal) {
 	for _, cell := range s.Cells {
 		for place, now := range factor.Name(queueFactor).Each(cell) {
 			queue, shape := placedName(queueFactor, place), placedName(shapeFactor, place)
-			if found := tokenBucket.FindStringSubmatch(now); found != nil {
-				rate, err := unit.ParseBitrate(found[1])
-				if err != nil {
-					continue
-				}
+			if q, err := qdisc.ParseOne(now); err == nil && q.Kind == "tbf" {
 				if !slices.ContainsFunc(s.ports(place), func(p foundPort) bool { return p.device.Rated() }) {
-					out = append(out, proposal{factor.Cell{queue: "", shape: found[1]}, byRoom(nil).classes,
-						"the same rate with a queue for each flow", "takes some CPU for each packet"})
+					out = append(out, proposal{factor.Cell{queue: "", shape: factor.RateText(q.RateBps())},
+						byRoom(nil).classes, "the same rate with a queue for each flow",
+						"takes some CPU for each packet"})
 				}
-				if longer := roomy(found[1], float64(rate)); longer != now {
+				if longer := roomy(q); longer != now {
 					out = append(out, byRoom(factor.Cell{queue: longer}))
 				}
 				continue
@@ -115,17 +110,18 @@ func (s Situation) besidePlan() (out []proposal) {
 
 // holds reports whether a level emulates a link or holds a rate: that is not the router's to choose.
 func holds(level string) bool {
-	return slices.ContainsFunc(strings.Fields(level), func(word string) bool {
-		return word == "netem" || word == "rate" || word == "bandwidth"
+	all, err := qdisc.Parse(level)
+	return err != nil || slices.ContainsFunc(all, func(q qdisc.Queue) bool {
+		return q.Kind == "netem" || q.RateBps() > 0
 	})
 }
 
 func placedName(name, place string) string { return strings.TrimSuffix(name+"@"+place, "@") }
 
-// roomy is a token bucket of a rate with room for bursts.
-func roomy(rate string, bps float64) string {
-	bytes := int(bps / 8 * room.Seconds())
-	return fmt.Sprintf("tbf rate %s burst %d limit %d", rate, max(bytes/4, minBurst), max(bytes, 2*minBurst))
+// roomy returns the level of a token bucket of the same rate, at the same place, with room for bursts.
+func roomy(q qdisc.Queue) string {
+	bytes := uint64(q.RateBps() / 8 * room.Seconds())
+	return q.With("burst", max(bytes/4, minBurst)).With("limit", max(bytes, 2*minBurst)).String()
 }
 
 // foundPort is a router's port with its device as found, nil where that was not read.
@@ -228,19 +224,16 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 		if q.Class || q.Level == "" || q.Missing != "" {
 			continue
 		}
-		at := ""
-		if q.Parent != "root" {
-			at = "parent " + q.Parent + " "
+		now, err := qdisc.ParseOne(q.Level)
+		if err != nil {
+			continue
 		}
+		now.Parent, _ = qdisc.ParseHandle(q.Parent) // none of the root
 		switch {
-		case q.Kind == "tbf" && !ownFIFO(d, q):
-			rate, _, _ := strings.Cut(strings.TrimPrefix(q.Level, "tbf rate "), " ")
-			if q.LimitBytes < q.RateBps/8*room.Seconds() {
-				out = append(out, byRoom(factor.Cell{queue: at + roomy(rate, q.RateBps)}))
-			}
+		case q.Kind == "tbf" && !ownFIFO(d, q) && q.LimitBytes < q.RateBps/8*room.Seconds():
+			out = append(out, byRoom(factor.Cell{queue: roomy(now)}))
 		case q.Kind == "cake" && q.LimitBytes > 0 && q.LimitBytes < minCakeMemory:
-			level := memoryForm.ReplaceAllString(q.Level, "memlimit 4m")
-			out = append(out, byRoom(factor.Cell{queue: at + level}))
+			out = append(out, byRoom(factor.Cell{queue: now.With("memlimit", minCakeMemory).String()}))
 		}
 	}
 	var leaves []string
@@ -261,8 +254,6 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 	}
 	return append(out, byFlows(each(flowQueue)), byLength(each(deepFIFO)))
 }
-
-var memoryForm = regexp.MustCompile(`\bmemlimit \S+`)
 
 // ownFIFO reports whether the owner has put a FIFO below a token bucket, whose length a change would not put
 // back.
@@ -337,18 +328,19 @@ func (s Situation) flowtableLoss(place string) string {
 
 // keeps reports whether a level leaves each rate of a device as it is.
 func keeps(d *record.NetDevice, level string) bool {
-	for part := range strings.SplitSeq(level, ",") {
-		parent, words := "root", strings.Fields(part)
-		if len(words) > 2 && words[0] == "parent" {
-			parent, words = words[1], words[2:]
-		}
+	all, err := qdisc.Parse(level)
+	if err != nil {
+		return false
+	}
+	for _, want := range all {
 		for _, q := range d.Queues {
-			if q.Class || q.Parent != parent {
+			parent, _ := qdisc.ParseHandle(q.Parent)
+			if q.Class || parent != want.Parent {
 				continue
 			}
-			same := len(words) > 0 && words[0] == q.Kind &&
-				rateForm.FindString(part) == rateForm.FindString(q.Level)
-			rated := q.RateBps > 0 || q.FlowRateBps > 0 || parent == "root"
+			now, err := qdisc.ParseOne(q.Level)
+			same := err == nil && now.Kind == want.Kind && now.RateBps() == want.RateBps()
+			rated := q.RateBps > 0 || q.FlowRateBps > 0 || parent == 0
 			if rated && !same {
 				return false
 			}
@@ -356,8 +348,6 @@ func keeps(d *record.NetDevice, level string) bool {
 	}
 	return true
 }
-
-var rateForm = regexp.MustCompile(`\b(rate|bandwidth) \S+`)
 
 // ratesOf says which rates a device has, each with the kind that holds it.
 func ratesOf(d *record.NetDevice) string {

@@ -154,8 +154,8 @@ func TestCommandsKeepTheRate(t *testing.T) {
 			"tc qdisc replace dev WAN root tbf rate 150Mbit burst 93750 limit 375000"},
 		{change("queue@router.wan", "parent 1:10 pfifo limit 1000, parent 1:20 pfifo limit 1000"),
 			"tc qdisc replace dev WAN parent 1:20 pfifo limit 1000"},
-		{change("queue@router.wan", "cake bandwidth 80M memlimit 4m"),
-			"tc qdisc replace dev WAN root cake bandwidth 80Mbit memlimit 4m"},
+		{change("queue@router.wan", "cake bandwidth 80M rtt 100ms memlimit 4m"),
+			"tc qdisc replace dev WAN root cake bandwidth 80Mbit rtt 100ms memlimit 4m"},
 	}
 	for _, test := range tests {
 		for _, p := range test.change.Commands(plainCell) {

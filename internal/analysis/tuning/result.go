@@ -12,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Result holds the outcome of tuning a router, as it is stored.
@@ -93,9 +92,5 @@ func nanoseconds(level string) string {
 
 // kilobits is a rate such as "50M" in kbit/s, as OpenWrt's sqm has it.
 func kilobits(level string) string {
-	b, err := unit.ParseBitrate(level)
-	if err != nil {
-		return "0"
-	}
-	return strconv.FormatFloat(float64(b)/1e3, 'f', 0, 64)
+	return strconv.FormatFloat(factor.Bitrate(level)/1e3, 'f', 0, 64)
 }

@@ -102,11 +102,11 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 // rated is the limit of a level that is a rate alone, or none. The buckets of shape and policer hold two
 // milliseconds of their rate, or 128 KiB.
 func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
-	r, err := unit.ParseBitrate(level)
-	if err != nil || r <= 0 {
+	r := factor.Bitrate(level)
+	if r == 0 {
 		return nil
 	}
-	l := limit{kind, place, float64(r), 0, count, up, down, 0}
+	l := limit{kind, place, r, 0, count, up, down, 0}
 	if kind != record.LinkCondition {
 		l.burst = bucketOf(l.rate)
 	}

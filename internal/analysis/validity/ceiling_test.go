@@ -5,8 +5,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestCeiling(t *testing.T) {

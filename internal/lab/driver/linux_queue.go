@@ -125,20 +125,8 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 	}
 	script += `tc qdisc del dev "$dev" $where $at 2>/dev/null
 tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
-	args := append([]string{dev, where, parent, handle}, tcWords(q)...)
+	args := append([]string{dev, where, parent, handle}, q.TCOptions()...)
 	return lacking(change(ctx, h, script, args...))
-}
-
-// tcWords are the words of a queue as tc(8) reads them: with the unit of its rate.
-func tcWords(q qdisc.Queue) []string {
-	words := strings.Fields(qdisc.Queue{Kind: q.Kind, Values: q.Values}.String())
-	for _, rate := range []string{"rate", "bandwidth"} {
-		i := 1 + slices.Index(words, rate)
-		if i > 0 && words[i] != "unlimited" {
-			words[i] += "bit"
-		}
-	}
-	return words
 }
 
 // lacking marks as unsupported the error of a kernel without the queueing discipline or pf, or of a device

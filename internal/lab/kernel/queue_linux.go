@@ -237,7 +237,7 @@ func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error)
 	var parents []uint32
 	for _, q := range qdiscs {
 		switch {
-		case q.Parent == qdisc.HandleIngress: // of ingress and of clsact, where they have parents of their own
+		case q.Parent == qdisc.HandleIngress: // of ingress and of clsact, which have parents of their own
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
 		case q.Handle != 0:
 			parents = append(parents, q.Handle)

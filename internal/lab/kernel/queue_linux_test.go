@@ -65,8 +65,8 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		pair(t)
 		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
 		neighbour(t, "a0", "198.18.0.2", "b0")
-		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "tbf", Values: map[string]uint64{"rate": 80_000, "burst": 2000,
-			"limit": 2000}}))
+		slow := map[string]uint64{"rate": 80_000, "burst": 2000, "limit": 2000}
+		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "tbf", Values: slow}))
 		send(t, "198.18.0.2:9", 200)
 		stats, err := Qdiscs("a0")
 		must(t, err)

@@ -19,7 +19,7 @@ type Discipline struct {
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           qdisc.Queue // to be set again; without a kind where it could not be restored
+	Queue                           qdisc.Queue // to be set again; no kind: cannot be restored
 	Why                             string      // what of it could not be restored
 }
 
@@ -174,7 +174,8 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 	case i < 0 && withLeaf:
 		return qdisc.Queue{Kind: qdisc.DefaultLeaf, Parent: parent}, nil
 	case i < 0:
-		return qdisc.Queue{}, fmt.Errorf("it has no class %s with a queue of its own", qdisc.HandleText(parent))
+		return qdisc.Queue{}, fmt.Errorf("it has no class %s with a queue of its own",
+			qdisc.HandleText(parent))
 	}
 	d := all[i]
 	inPlace := d.Kind == want.Kind && InPlace(d.Kind)

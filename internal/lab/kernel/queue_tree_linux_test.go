@@ -36,15 +36,19 @@ func as(t *testing.T, dev string) []Discipline {
 func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 	tbf := func(handle uint32) func(*testing.T) {
 		return func(t *testing.T) {
-			q := qdisc.Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 5120, "limit": 6144}}
+			q := qdisc.Queue{Kind: "tbf",
+				Values: map[string]uint64{"rate": 150e6, "burst": 5120, "limit": 6144}}
 			b, err := encodeQueue(q)
 			must(t, err)
 			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", handle, qdisc.HandleRoot, "tbf", b))
 		}
 	}
-	roomy := qdisc.Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 93750, "limit": 375000}}
+	roomy := qdisc.Queue{Kind: "tbf",
+		Values: map[string]uint64{"rate": 150e6, "burst": 93750, "limit": 375000}}
 	fifo := qdisc.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 1000}}
-	leaf := func(class uint32) qdisc.Queue { return qdisc.Queue{Kind: "pfifo", Values: fifo.Values, Parent: class} }
+	leaf := func(class uint32) qdisc.Queue {
+		return qdisc.Queue{Kind: "pfifo", Values: fifo.Values, Parent: class}
+	}
 	tests := []struct {
 		name    string
 		owner   func(*testing.T)
