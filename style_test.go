@@ -277,21 +277,9 @@ func wideInterfaces(t *tree) []string {
 }
 
 const (
-	maxFileLines = 600
-	maxColumns   = 110
-	tabColumns   = 4
+	maxColumns = 110
+	tabColumns = 4
 )
-
-func oversize(t *tree) []string {
-	var found []string
-	for _, f := range t.production() {
-		if lines := bytes.Count(t.files[f.path], []byte("\n")); lines > maxFileLines {
-			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", f.path, lines,
-				maxFileLines))
-		}
-	}
-	return found
-}
 
 // tooWide finds the lines that do not fit beside another window. Excepted is what no line break may change:
 // raw strings; and in tests the rows of a table, which begin with a brace or a string.

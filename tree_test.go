@@ -58,7 +58,6 @@ var rules = []rule{
 	{"state", mutableState},
 	{"context", misplacedContext},
 	{"interface", wideInterfaces},
-	{"size", oversize},
 	{"width", tooWide},
 	{"paths", developerPaths},
 	{"kinds", askedKinds},
