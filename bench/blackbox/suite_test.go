@@ -231,7 +231,7 @@ func TestAccuracy(t *testing.T) {
 // table is the confusion matrix: what was planted, and how often what was said of it.
 func table(matrix map[string]map[string]int) string {
 	var b strings.Builder
-	b.WriteString("| planted | said |\n|---|---|\n")
+	b.WriteString("| planted | diagnosed |\n|---|---|\n")
 	classes := []string{ruled[0].class}
 	for _, p := range planted {
 		classes = append(classes, p.class)
