@@ -25,11 +25,11 @@ func newAdviseCommand(p *program) *cobra.Command {
 	var wan, bundles string
 	cmd := &cobra.Command{Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
 		"[--bundles DIR] [--json]",
-		Short: "Say which published routers are fast enough for a line",
-		Long: `Say which routers of the catalogue are fast enough for a line, by published results, and
-by a model where there are none, which is marked. Enough: the worst comparable result
-reaches 95 % of what the line carries of TCP; not enough: the best does not reach 80 %.
-What was not measured is said of each.`,
+		Short: "List which published routers are fast enough for a line",
+		Long: `List which routers of the catalogue are fast enough for a line. The verdict comes from
+published results or, if a router has none, from a model, which is marked. Enough: the
+worst comparable result reaches 95 % of the TCP goodput of the line; not enough: the
+best does not reach 80 %. Each router has a list of what was not measured.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
@@ -59,8 +59,8 @@ What was not measured is said of each.`,
 	f := cmd.Flags()
 	f.StringVar(&wan, "wan", "", "`RATE` of the line, such as 1G")
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
-	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: the usual one")
-	f.IntVar(&n.Users, "users", 1, "how many `N` load it at once")
+	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one)")
+	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON document")
 }

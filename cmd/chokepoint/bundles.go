@@ -29,20 +29,20 @@ import (
 func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "bundles", "", "with the bundles of this folder `DIR`; left out: with\n"+
-		"those that catalog add keeps beside the runs")
+	cmd.Flags().StringVar(dir, "bundles", "", "use the bundles of this folder `DIR` (default: those\n"+
+		"that catalog add keeps beside the runs)")
 }
 
 func newCatalogAddCommand(p *program) *cobra.Command {
 	var device, firmware, note, out string
 	cmd := &cobra.Command{
 		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output PLACE]",
-		Short: "Make of a run a file that can be given away",
-		Long: `Make of a run a bundle: one file that others can put beside their own, and that stands
-beside the published results from then on. It holds the run's numbers, and no name
-of a host, user or file, no address, no key: docs/reference/bundle.md lists all
-that is in it. Read it before you give it away; --device, --firmware and --note are
-in it as you type them.`,
+		Short: "Make a file of a run to share with others",
+		Long: `Make a bundle of a run: one file that others can add to their own. Its results then
+appear beside the published ones. It contains the run's numbers, but no name of a host,
+user or file, no address and no key: docs/reference/bundle.md lists the contents. It
+also contains --device, --firmware and --note as you type them. Read it before you
+share it.`,
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if device == "" {
@@ -62,11 +62,11 @@ in it as you type them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&device, "device", "", "`NAME` of the device; that of the catalogue, if it is there")
+	f.StringVar(&device, "device", "", "`NAME` of the device, as in the catalogue if it is there")
 	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
-	f.StringVar(&note, "note", "", "what else others should know, in one line of `TEXT`")
+	f.StringVar(&note, "note", "", "one line of `TEXT` for others")
 	f.StringVarP(&out, "output", "o", "", "write to this file or folder `PLACE`; - is standard\n"+
-		"output; left out: keep it beside the runs")
+		"output (default: keep it beside the runs)")
 	return cmd
 }
 

@@ -21,12 +21,12 @@ import (
 
 func newCatalogCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "catalog", Short: "Show published results of routers, and share your own",
-		Long: `Show published results of five studies, which are built in: devices, throughput, speed
-of ciphers and power, each with its source and how it was measured. Nothing is
-fetched. An empty place is something that the study does not say.
+		Long: `Show published results of five studies: devices, throughput, cipher speeds and power,
+each with its source and how it was measured. The results are built in; nothing is
+fetched. An empty field means that the study does not state the value.
 
-Beside them stand your own bundles: runs that catalog add has made fit to be given
-away, and those that others gave you, in one folder.`}
+The tables also contain bundles: runs of yours that catalog add has prepared, and those
+that others gave you, in one folder.`}
 	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
 		newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
 		newCatalogCryptoCommand(p), newCatalogPowerCommand(p), newCatalogSourcesCommand(p))
@@ -35,7 +35,7 @@ away, and those that others gave you, in one folder.`}
 
 func newCatalogSourcesCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{Use: "sources [--json]",
-		Short: "List the studies, where they are, and the licence of their data",
+		Short: "List the studies, their addresses, and the licence of their data",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
 			if err != nil {
@@ -86,7 +86,7 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 			return printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
 				"SYSTEM", "SOURCE"}, deviceRow)
 		}}
-	cmd.Flags().StringVar(&source, "source", "", "only those of the study `ID`")
+	cmd.Flags().StringVar(&source, "source", "", "only results of the study `ID`")
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per device")
 }
@@ -147,19 +147,19 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] " +
 			"[--ip VERSION] [--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
-		Short: "List published rates, or compare two devices, or a run of your own with them",
+		Short: "List published rates, compare two devices, or compare your own run",
 		Long: `List published rates with how each was measured. A row is one rate that a study
-printed, of one real device under the conditions that it states; of a bundle, one cell
-of its run. ROW counts the rows of each.
+printed, of one real device under the conditions that the study states, or one cell of
+a bundle's run. ROW numbers the rows of each source.
 
-With --beside, those are listed that a cell of your run can be compared with: it differs
-in nothing that both state of tunnel, protocol, streams, MTU, packet size, IP and
-direction. What only one of them states is named: the comparison is as good as that is
-alike. A bundle of the same run is left out. With --against, the rates of two devices
-stand side by side where nothing else differs that both studies state.
+--beside lists the rates that are comparable with a cell of your run: they agree in
+tunnel, protocol, streams, MTU, packet size, IP version and direction wherever both
+state these. Conditions that only one of them states are listed. A bundle of the same
+run is left out. --against shows the rates of two devices side by side where no other
+condition that both studies state differs.
 
-Below the rows stands what no device can have produced: a rate above that of its port, or
-a sweep of sizes that no fixed cost of packets and bytes gives.`,
+Below the rows are listed results that no device can have produced: a rate above that
+of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, d, err := p.joined(cmd.Context(), bundles, beside)
 			if err == nil {
@@ -189,7 +189,7 @@ a sweep of sizes that no fixed cost of packets and bytes gives.`,
 	}
 	fl := cmd.Flags()
 	addDevice(cmd, &f.Device)
-	fl.StringVar(&f.Source, "source", "", "only those of the study `ID`")
+	fl.StringVar(&f.Source, "source", "", "only results of the study `ID`")
 	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: none, wireguard, openvpn")
 	fl.StringVar(&f.Protocol, "protocol", "", "only those of the protocol `NAME`: tcp or udp")
 	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
@@ -396,10 +396,10 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 	var rows bool
 	var run string
 	cmd := &cobra.Command{Use: "errors [--run RUN] [--rows] [--json]",
-		Short: "Show how far off the models of predict are, on the catalogue or a run",
-		Long: `Show how far off the models of predict are: each is asked for every published rate, or
-with --run for that of every cell of a run of your own, and shown all others. Refused
-are those of which it says that it does not hold.`,
+		Short: "Show the errors of predict's models on the catalogue or a run",
+		Long: `Show the errors of the models of predict. Each model estimates every published rate
+from all the others, or with --run every cell of your own run from its other cells.
+Refused counts the questions for which a model does not apply.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := catalogue.Published()
 			if err != nil {
@@ -419,8 +419,8 @@ are those of which it says that it does not hold.`,
 			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+
 				suspectText(results))
 		}}
-	cmd.Flags().BoolVar(&rows, "rows", false, "with every estimate")
-	cmd.Flags().StringVar(&run, "run", "", "of the cells of the stored `RUN`")
+	cmd.Flags().BoolVar(&rows, "rows", false, "also list every estimate")
+	cmd.Flags().StringVar(&run, "run", "", "use the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
 	return addJSON(cmd, "print one JSON document, with every rate")
 }

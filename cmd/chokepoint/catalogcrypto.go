@@ -21,10 +21,10 @@ import (
 func newCatalogCryptoCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
 		Use:   "crypto [--device NAME] [--beside RUN | --bundles DIR] [--json]",
-		Short: "List the published speed of ciphers, hashes and keys, and what suits a CPU",
-		Long: `List the published speed of ciphers, hashes and keys on one core, and what suits a CPU;
-with those of bundles. With --beside, those of studies are listed that a cell of your run
-measures too: the same algorithm, operation and block, in openssl, with one thread, an
+		Short: "List published speeds of ciphers, hashes and keys, and what suits a CPU",
+		Long: `List published speeds of ciphers, hashes and keys on one core, and what suits a CPU.
+Bundles are included. With --beside, it lists only results that a cell of your run also
+measures: the same algorithm, operation and block size, in openssl, with one thread, an
 AEAD as a stream of data (evp).`},
 		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {
@@ -71,11 +71,11 @@ func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*cat
 }
 
 func addDevice(cmd *cobra.Command, device *string) {
-	cmd.Flags().StringVar(device, "device", "", "only those of the device `NAME`")
+	cmd.Flags().StringVar(device, "device", "", "only the device `NAME`")
 }
 
 func addBeside(cmd *cobra.Command, p *program, run *string) {
-	cmd.Flags().StringVar(run, "beside", "", "compare the stored `RUN` with them")
+	cmd.Flags().StringVar(run, "beside", "", "compare the stored `RUN` with the published values")
 	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
 }
 
@@ -171,10 +171,10 @@ func spanText(low, high float64, n int) string {
 func newCatalogPowerCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
 		Use:   "power [--device NAME] [--beside RUN | --bundles DIR] [--json]",
-		Short: "List what devices were published to draw",
-		Long: `List what devices were published to draw, with those of bundles. With --beside, what your
-run drew under load, by its meter or the condition watts, stands beside what studies
-published under load, and what it drew idle beside what they call normal.`},
+		Short: "List the published power of devices",
+		Long: `List the published power of devices. Bundles are included. With --beside, the power of
+your run under load, from its meter or the condition watts, is shown beside published
+power under load, and its idle power beside power that a study calls normal.`},
 		"the power", func(c *catalogue.Catalogue) int { return len(c.Powers) },
 		func(c *catalogue.Catalogue) error {
 			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},

@@ -28,8 +28,8 @@ func newCompareCommand(p *program) *cobra.Command {
 		Short: "Compare two stored runs, made at different times",
 		Long: `Compare two stored runs, the second with the first: rates, loss, retransmits and
 latency of each cell that both measured, and everything else that differs between
-them. A difference with more than one candidate cause is called confounded. There
-is no verdict on cells with fewer than six runs on either side.`,
+them. A difference with more than one candidate cause is called confounded. Cells with
+fewer than six runs on either side get no verdict.`,
 		Args: exactArgs("RUN", "RUN"), ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, docs, err := p.Compare(cmd.Context(), args[0], args[1])
@@ -65,11 +65,12 @@ is no verdict on cells with fewer than six runs on either side.`,
 		},
 	}
 	addJSON(cmd, "print one JSON document")
-	cmd.Flags().StringVar(&junit, "junit", "", "write what is worse to this `FILE`, for a CI (JUnit XML)")
+	cmd.Flags().StringVar(&junit, "junit", "", "write cells that got worse to this `FILE` (JUnit XML)")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
 			"a cell that is suspect in either run does not count")
-	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression: it does count")
+	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false,
+		"with --fail-on-regression: suspect cells count, too")
 	return cmd
 }
 

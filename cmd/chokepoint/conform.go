@@ -22,16 +22,16 @@ func newLabConformCommand(p *program) *cobra.Command {
 	var bundle string
 	cmd := &cobra.Command{
 		Use:   "conform [--lab KIND | --image FILE | --router URL …] [--bundle FILE]",
-		Short: "Try on a router everything that a run may ask of it",
-		Long: `Try on a router everything that a run may ask of it: each setting is made, read
-back and undone; counters are read; samples are taken. The router is that of
---lab, a disk image that --image names, or a real one, alone or between two
-machines as for run: alone, its ports are the devices of its default route and of
-the way to it. Nothing stays changed. Do not try it on a router that others use.
+		Short: "Try everything on a router that a run may need",
+		Long: `Try everything on a router that a run may need. Each setting is applied, read back and
+undone; counters are read; samples are taken. The router is that of --lab, a disk image
+(--image), or a real one, alone or between two machines as for run. If it is alone, its
+ports are the devices of its default route and of the route to this machine. All
+settings are restored. Do not use this on a router that others use.
 
---bundle writes what was found as JSON, for others to see what the router can do,
-with what a driver's commands printed that read something: it holds no addresses,
-no names of hosts and no keys.`,
+--bundle writes the results as JSON, so that others can see what the router can do,
+with the output of a driver's commands that read something. It contains no addresses,
+no host names and no keys.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.image.File != "" && !cmd.Flags().Changed("lab") {
 				o.kind = record.LabVM
@@ -41,8 +41,8 @@ no names of hosts and no keys.`,
 	}
 	o.addFlags(cmd.Flags())
 	addMachines(cmd, &o.machines)
-	cmd.Flags().StringVar(&bundle, "bundle", "", "write what was found to this `FILE`")
-	return addJSON(cmd, "print one JSON object per thing that was tried")
+	cmd.Flags().StringVar(&bundle, "bundle", "", "write the results to this `FILE`")
+	return addJSON(cmd, "print one JSON object per item tried")
 }
 
 func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err error) {

@@ -46,13 +46,13 @@ func newCryptoCommand(p *program) *cobra.Command {
 	var o cryptoOptions
 	cmd := &cobra.Command{
 		Use:   "crypto [--on MACHINE | --attach LAB --node NODE] [--full] [--report FILE] [--json] [--quiet]",
-		Short: "Measure a CPU's ciphers, and say which cipher and which VPN suit it",
-		Long: `Measure how fast a machine's ciphers are, through the openssl that is installed there and
-Go's libraries, and say which cipher and which VPN suit the CPU. Within a minute it has
-measured the ciphers that a VPN may choose from, six times each, in packets as a VPN has
-them. --full measures all ciphers, hashes and keys, in blocks of three sizes, with one
-thread and with one for each CPU, in some 15 minutes; --algorithm, --library, --block,
---threads, --seconds and --repeat choose. It is a run like any other: stored, for show,
+		Short: "Measure a CPU's ciphers, and recommend a cipher and a VPN",
+		Long: `Measure how fast a machine's ciphers are, with the installed openssl and with Go's
+libraries, and recommend a cipher and a VPN for the CPU. Within a minute it measures
+the ciphers that a VPN can choose from, six times each, in VPN-sized packets. --full
+measures all ciphers, hashes and keys, in blocks of three sizes, with one thread and
+with one per CPU, in about 15 minutes. --algorithm, --library, --block, --threads,
+--seconds and --repeat make your own selection. The result is a stored run, for show,
 report, compare and catalog add.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
@@ -64,18 +64,18 @@ report, compare and catalog add.`,
 	f := cmd.Flags()
 	f.StringVar(&o.machines.Router.At, "on", record.LocalMachine,
 		"measure on `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&o.Attach, "attach", "", "measure in the `LAB` that lab up has made")
+	f.StringVar(&o.Attach, "attach", "", "measure in this `LAB`, started by lab up")
 	f.StringVar(&o.node, "node", "router", "`NODE` of that lab")
-	f.BoolVar(&o.full, "full", false, "measure all of it, in some 15 minutes")
+	f.BoolVar(&o.full, "full", false, "measure everything, in about 15 minutes")
 	f.StringSliceVar(&o.algorithms, "algorithm", firstAnswer[:], "`NAME` of an algorithm")
 	f.StringSliceVar(&o.libraries, "library", []string{cipher.OpenSSL, cipher.Go},
-		"`NAME` of what does the work: openssl, go or kernel")
+		"`NAME` of a library: openssl, go or kernel")
 	f.IntSliceVar(&o.blocks, "block", []int{cipher.Packet}, "size of a block in `BYTES`")
-	f.IntSliceVar(&o.threads, "threads", []int{1}, "`N` at once; 0: one for each CPU")
+	f.IntSliceVar(&o.threads, "threads", []int{1}, "`N` threads; 0: one per CPU")
 	f.IntVar(&o.seconds, "seconds", 1, "length of a repetition, `N` seconds")
 	f.IntVar(&o.repetitions, "repeat", 6, "`N` repetitions; an interval needs 6")
-	f.Uint64Var(&o.seed, "seed", 0, "`N` decides the order (default: drawn)")
-	f.StringVar(&o.machines.Router.Driver, "driver", "", "by commands of its shell, through `DRIVER`, such "+
+	f.Uint64Var(&o.seed, "seed", 0, "order the cells by this number `N` (default: random)")
+	f.StringVar(&o.machines.Router.Driver, "driver", "", "measure through its shell, with `DRIVER`, such "+
 		"as linux")
 	addSSHFlags(f, &o.machines)
 	addRunOutput(cmd, &o.Report)

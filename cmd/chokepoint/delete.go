@@ -20,9 +20,8 @@ func newDeleteCommand(p *program) *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
 		Use: "delete [RUN…] [--keep N] [--json]", Short: "Delete stored runs",
-		Long: `Delete runs from the store, with their directories and the reports there. Later
-runs use the room; chokepoint gc gives it back to the file system. A run that is
-still going on is never deleted.`,
+		Long: `Delete runs from the store, with their directories and reports. Later runs reuse the
+space; chokepoint gc returns it to the file system. A run in progress is never deleted.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("keep")
@@ -151,11 +150,10 @@ func removeRunDirectory(d app.Dirs, id string) error {
 
 func newGCCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "gc [--json]", Short: "Give the room of deleted runs back to the file system",
-		Long: `Write the store anew without the room of deleted runs. While it works it needs as
-much free space as the store has content twice: beside the store, and in the directory
-for temporary files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may
-be going on.`,
+		Use: "gc [--json]", Short: "Return the space of deleted runs to the file system",
+		Long: `Rewrite the store without the space of deleted runs. This needs free space of up to
+twice the size of its content: beside the store, and in the directory for temporary
+files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may be in progress.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
 	}, "print the store's size in bytes, before and after, as a JSON object")
 }

@@ -21,18 +21,18 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 	var prove, dry bool
 	cmd := &cobra.Command{
 		Use:   "diagnose [RUN] [--cell LABEL] [--prove [--cause CLASS] [--dry-run]] [--json]",
-		Short: "Say what held the traffic of a run back",
-		Long: `Say what held the traffic of a stored run back, cell by cell: the cause, the numbers
-that show it, what was ruled out and by which number, how sure this is, what to
-change and what to expect of it at most. RUN is an id, a unique prefix, or latest,
-which is the default. Cells of which the same was found stand together.
+		Short: "Show what limited the traffic of a run",
+		Long: `Show what limited the traffic of a stored run, cell by cell: the cause, the evidence,
+the causes that were ruled out and by which number, the confidence, what to change, and
+the largest possible gain. RUN is an id, a unique prefix, or latest, which is the
+default. Cells with the same result are shown together.
 
-A run has a lab no more: everything is read from what was stored. What is not known
-is said to be unknown, and what could not be examined is listed with the reason.
+Everything is read from the stored run; no lab is needed. An unknown cause is reported
+as unknown, and causes that could not be examined are listed with the reason.
 
-With --prove each finding is put to the test where the run was made: by steps of the
-resource that is said to limit, each experiment as a run of its own. --dry-run prints
-these runs' plans instead; each can be run by hand.`,
+--prove tests each finding by experiment, where the run was made. An experiment changes
+the suspected resource in steps and is stored as a separate run. --dry-run prints the
+plans of these runs instead; you can run each by hand.`,
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := proveAlone(prove, dry, class, codeFile); err != nil {
@@ -65,7 +65,7 @@ these runs' plans instead; each can be run by hand.`,
 	f := cmd.Flags()
 	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
 	f.BoolVar(&prove, "prove", false, proveUsage)
-	f.StringVar(&class, "cause", "", "with --prove: put this `CLASS` to the test in each cell, "+
+	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` in each cell, "+
 		"found or not,\nsuch as receive-window")
 	f.BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
 		"run none")
@@ -137,8 +137,8 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 }
 
 // proveUsage documents --prove of run and diagnose.
-const proveUsage = "put each finding to the test: three steps of one resource in\nrandom order, between " +
-	"untouched windows; then all is put back"
+const proveUsage = "test each finding by experiment: three steps of one resource in\nrandom order, between " +
+	"untouched windows; then restore everything"
 
 // proveAlone refuses what means nothing without --prove, and causes that there are not.
 func proveAlone(prove, dry bool, class, codeFile string) error {

@@ -24,11 +24,11 @@ import (
 
 func newDoctorCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "doctor [--json]", Short: "Say what this machine can do, and how fast the tester itself is",
-		Long: `Say what this machine can do (yes, no, or could not tell, with the reason): guests,
-tunnels, settings, engines, telemetry; how fast the tester itself is without a
-router, and how well its timer keeps time. lab check --lab vm boots the guests.
-It makes a lab for some ten seconds and changes nothing else.`,
+		Use: "doctor [--json]", Short: "Show what this machine can do, and how fast the tester itself is",
+		Long: `Show what this machine can do (yes, no, or could not tell, with the reason): guests,
+tunnels, settings, engines, telemetry. Also show how fast the tester is without a
+router, and how precise its timer is. lab check --lab vm boots the guests. doctor makes
+a lab for about ten seconds and changes nothing else.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
 	}, "print the findings as a JSON object")
 }

@@ -23,12 +23,13 @@ func newEffectsCommand(p *program) *cobra.Command {
 	var source string
 	cmd := &cobra.Command{Use: "effects (RUN | --source ID) [--json]",
 		Short: "Show what each factor does to the rate, and which interact",
-		Long: `Show by how many times each level of a factor changes the rate, in the geometric mean
-over the settings of the other factors that have all its levels, and which two factors
-interact: the one does something else at another level of the other. Of a stored run,
-or of a published study. There is no verdict on fewer than six blocks, so none on the
-single figures of a study. Each kind of load stands by itself, and so do the speeds of
-ciphers, for each library and each purpose: encryption, hashes, or one use of keys.`,
+		Long: `Show the factor by which each level of a factor changes the rate, as the geometric mean
+over the settings of the other factors that have all its levels. Also show which two
+factors interact: the effect of one depends on the level of the other. The data is a
+stored run or a published study. With fewer than six blocks there is no verdict, so
+there is none for the single values of a study. Each kind of load is separate. So are
+the speeds of ciphers, for each library and each purpose: encryption, hashes, or one
+use of keys.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
@@ -64,7 +65,7 @@ ciphers, for each library and each purpose: encryption, hashes, or one use of ke
 			}
 			return nil
 		}}
-	cmd.Flags().StringVar(&source, "source", "", "of the study `ID` of the catalogue")
+	cmd.Flags().StringVar(&source, "source", "", "use the study `ID` of the catalogue")
 	return addJSON(cmd, "print one JSON document")
 }
 

@@ -34,21 +34,21 @@ func newImportCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "import FILE… [--from FORMAT] [--set FACTOR=LEVEL]… | import FILE [--into RUN]\n" +
 			"       [--clock-wrong] | import --undo [--into RUN]",
-		Short: "Make a run of other programs' results, or add a router's recording to one",
-		Long: `Make a stored run of results that other programs measured, to show, compare and
-report them: what a FILE is, its content tells. Results of the same conditions are
-repetitions of one cell; what they lack is said beside them. Of a file that is
-damaged the place is told, and nothing is stored.
+		Short: "Import results of other programs, or add a router's recording to a run",
+		Long: `Make a stored run from results of other programs, to show, compare and report them. The
+format of a FILE is detected from its content. Results with the same conditions are
+repetitions of one cell. The run lists what they lack. If a file is damaged, the error
+names the place, and nothing is stored.
 
 Or add to a stored run what chokepoint-agent recorded on the router between two
 machines, which the run itself could not reach. FILE is the output of one of these
 commands, or - for standard input, to paste it:
 
-  chokepoint-agent probe --json    while the run went on
+  chokepoint-agent probe --json    during the run
   chokepoint-agent environment     at any time
 
-The traffic of the run tells exactly when it was, the router's clock roughly: it
-must be right within two minutes. What was imported before is replaced.`,
+The recording is aligned with the run by its traffic; the router's clock must be right
+to within two minutes. A new import replaces an earlier one.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if undo {
 				return noArgs(cmd, args)
@@ -80,18 +80,18 @@ must be right within two minutes. What was imported before is replaced.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
 	completeOne(cmd, "from", foreign.Formats())
-	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; without a\n"+
-		"level the factor is taken away")
-	f.BoolVar(&undo, "undo", false, "take back what was imported")
+	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; an empty\n"+
+		"level removes the factor")
+	f.BoolVar(&undo, "undo", false, "remove what was imported")
 	f.BoolVar(&clockWrong, "clock-wrong", false,
-		"have the traffic alone tell when it was: the router's\nclock is off by more than two minutes")
+		"align by traffic alone: the router's clock is off by\nmore than two minutes")
 	cmd.MarkFlagsMutuallyExclusive("undo", "clock-wrong")
-	f.StringVar(&into, "into", "latest", "the `RUN` that it belongs to")
+	f.StringVar(&into, "into", "latest", "the `RUN` that the recording belongs to")
 	for _, flag := range []string{"into", "undo", "clock-wrong"} {
 		cmd.MarkFlagsMutuallyExclusive("from", flag)
 		cmd.MarkFlagsMutuallyExclusive("set", flag)
 	}
-	return addJSON(cmd, "of other programs' results: print one JSON object")
+	return addJSON(cmd, "for results of other programs: print one JSON object")
 }
 
 func formatWords() string {

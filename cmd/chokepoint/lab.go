@@ -24,9 +24,9 @@ import (
 )
 
 func newLabCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "lab", Short: "Bring testbeds up and down, look into them, put them back",
-		Long: `A lab is client, router and server as namespaces of this machine. run makes its
-own; lab up makes one that stays, for run --attach and for looking into it.`}
+	cmd := &cobra.Command{Use: "lab", Short: "Bring testbeds up and down, inspect and restore them",
+		Long: `A lab is client, router and server as namespaces of this machine. run makes its own.
+lab up makes one that stays, for run --attach and for inspection.`}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
 		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
@@ -35,8 +35,8 @@ own; lab up makes one that stays, for run --attach and for looking into it.`}
 func newLabUpCommand(p *program) *cobra.Command {
 	var o labOptions
 	cmd := &cobra.Command{
-		Use: "up [TOPOLOGY] [--lab KIND] [--json]", Short: "Make a lab that stays up until lab down",
-		Long: "Make a lab that stays up until lab down, and print its id and addresses.\n" +
+		Use: "up [TOPOLOGY] [--lab KIND] [--json]", Short: "Start a lab that stays up until lab down",
+		Long: "Start a lab that stays up until lab down, and print its id and addresses.\n" +
 			"TOPOLOGY is one of: " + list(topologyNames()) + ".\nThe first is the default.",
 		Args: optionalArg, ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -231,7 +231,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 
 func newLabDownCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "down [LAB]", Short: "End a lab that lab up has made", Args: optionalArg,
+		Use: "down [LAB]", Short: "Stop a lab that lab up has started", Args: optionalArg,
 		RunE: func(_ *cobra.Command, args []string) error {
 			i, err := findLab(p.Dirs, append(args, "")[0])
 			if err != nil {
@@ -248,9 +248,9 @@ func newLabDownCommand(p *program) *cobra.Command {
 
 func newLabRestoreCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "restore [--json]", Short: "Undo what killed runs have left",
-		Long: `Undo what killed runs have left: their labs, and settings in labs that stay up.
-Labs whose owner lives are never touched.`,
+		Use: "restore [--json]", Short: "Undo what killed runs have left behind",
+		Long: `Undo what killed runs have left behind: their labs, and settings in labs that stay up.
+Labs whose owner is alive are never touched.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer p.Dirs.ClearRuntime()
 			r, err := lab.Restore(cmd.Context(), p.Dirs.Journals(), p.AgentProgram, p.Dirs.AllLabs()...)
@@ -286,14 +286,14 @@ func newLabCheckCommand(p *program) *cobra.Command {
 	o := labOptions{queues: 1}
 	cmd := &cobra.Command{
 		Use:   "check [--lab KIND] [--json]",
-		Short: "Bring every topology up and down, and say whether it works here",
-		Long: `Bring every topology up and down, and say whether it works here. Of a lab of real
-machines, which --lab FILE or the flags name: whether each is reached, with which
-rights, how well its clock's offset is known, which devices face the others, which
-programs it lacks, whether data crosses the path and the router's ports, with which
-MTU, what the ends can do alone, for which their loopback devices are loaded, and
-which queues, filters, rules and taps packets meet. Where nothing can be measured it
-fails.`,
+		Short: "Bring every topology up and down, and report whether it works here",
+		Long: `Bring every topology up and down, and report whether it works here. A lab of real
+machines, named by --lab FILE or the flags, is checked as follows: whether each machine
+can be reached, with which privileges, how precisely its clock offset is known, which
+devices face the others, which programs are missing, whether data crosses the path and
+the router's ports, with which MTU, what the endpoints can do alone (this loads their
+loopback devices), and which queues, filters, rules and taps are on the packets' path.
+If nothing can be measured, the check fails.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.settle(); err != nil {
 				return err
@@ -310,7 +310,7 @@ fails.`,
 	}
 	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH, or a lab file")
 	addMachines(cmd, &o.machines)
-	return addJSON(cmd, "print one JSON object per topology, or per thing that was checked")
+	return addJSON(cmd, "print one JSON object per topology, or per check")
 }
 
 func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program) error {

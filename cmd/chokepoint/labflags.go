@@ -38,7 +38,7 @@ type labOptions struct {
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "lab", record.LabLocal,
-		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), "+
+		"`KIND` of lab: local (namespaces of this machine), vm (a guest with its own kernel), "+
 			"vm:ARCH, or the lab file of real machines")
 	f.IntVar(&o.size.CPUs, "cpus", 0, "with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM "+
 		"and for arm64, else 1)")
@@ -55,9 +55,9 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
 	f.StringVar(&o.driver, "driver", "",
-		"set and watch the routers by commands of their shell, through `DRIVER`, such as linux")
+		"configure and sample the routers through their shell, with `DRIVER`, such as linux")
 	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
-		"link, as a NIC has one for each core")
+		"link, like a NIC with one for each core")
 }
 
 // addTarget gives a command the flags of where a plan runs: a lab, one that is up, or a peer.
@@ -69,7 +69,7 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 }
 
 // useLab documents --attach of commands that run plans.
-const useLab = "use the `LAB` that lab up has made"
+const useLab = "use this `LAB`, started by lab up"
 
 // oneLab makes the flags of labOptions, --attach and --peer exclude each other.
 func oneLab(cmd *cobra.Command) {

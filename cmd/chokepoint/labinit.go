@@ -34,11 +34,11 @@ func newLabInitCommand(p *program) *cobra.Command {
 	var m record.Machines
 	cmd := &cobra.Command{
 		Use:   "init [FILE] [--client MACHINE] [--router MACHINE] [--server MACHINE]",
-		Short: "Write a lab file of real machines, with what is found on them",
+		Short: "Write a lab file of real machines, with their addresses and devices",
 		Long: `Write a lab file of real machines, lab.yaml unless FILE is given: a client, a server and
-the router between. What the flags do not say is asked for. The machines are reached,
-the addresses and devices that face each other are found and written down, and the
-lab is checked as by lab check.`,
+the router between. It asks for the machines that the flags do not name. It connects to
+them, finds the addresses and devices that face each other, writes them down, and
+checks the lab as lab check does.`,
 		Args: optionalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := append(args, labFile)[0]

@@ -69,12 +69,11 @@ func newLimitsCommand(p *program) *cobra.Command {
 	var o limitsOptions
 	cmd := &cobra.Command{
 		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--link RATE] [--json]",
-		Short: "Compute what headers leave of a line rate, without measuring",
-		Long: `Compute what headers leave of a line rate, without measuring: the largest
-goodput of TCP, the packet rates and goodput of UDP, what other MTUs cost, and
-what a packet is made of. Tunnels in tunnels are joined by +: wireguard+gre is
-WireGuard in GRE. No router can be faster; how far yours is from it is what run
-measures.`,
+		Short: "Compute the share of a line rate that is left after headers",
+		Long: `Compute, without measuring, the share of a line rate that is left after headers: the
+maximum TCP goodput, the packet rates and goodput of UDP, the effect of other MTUs, and
+the parts of a packet. + joins tunnels in tunnels: wireguard+gre is WireGuard in GRE.
+No router can be faster; run measures how close yours gets.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.pppoe && !cmd.Flags().Changed("link-mtu") {
 				o.linkMTU = pppoeMTU
@@ -94,14 +93,14 @@ measures.`,
 		"`NAME` of the tunnel, as plans have it, or of an encapsulation:\n"+
 			list(tunnelNames()))
 	completeOne(cmd, "tunnel", tunnelNames())
-	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
-		"without fragments")
+	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\nfits "+
+		"without fragments)")
 	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")
-	f.IntVar(&o.linkMTU, "link-mtu", 1500, "largest IP packet of the link in `BYTES`; left out with\n"+
-		"--pppoe: 1492")
+	f.IntVar(&o.linkMTU, "link-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the\n"+
+		"default is 1492")
 	f.IntVar(&o.vlans, "vlans", 0, "`NUMBER` of VLAN tags on the link")
-	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session, of 1492 bytes, or with\n"+
-		"--link-mtu 1500 as RFC 4638 has it")
+	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session with an MTU of 1492, or with\n"+
+		"--link-mtu 1500 one as in RFC 4638")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
 	f.BoolVar(&o.stamps, "timestamps", true, "TCP has timestamps, 12 bytes in each segment")

@@ -29,9 +29,9 @@ type listed struct {
 func newListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "list [--json]", Short: "List the stored runs, newest first",
-		Long: `List the stored runs, the last that was stored first. Without any it prints nothing.
-Of an imported run PLAN is the program that measured it, with its file, and STARTED is
-when that was, if the file says it.
+		Long: `List the stored runs, the most recently stored first. If there are none, it prints
+nothing. For an imported run, PLAN is the program that measured it and its file, and
+STARTED is the time of the measurement, if the file contains it.
 
 The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

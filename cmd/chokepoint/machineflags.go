@@ -21,12 +21,12 @@ import (
 // addMachineFlags names the machines of a lab of real ones.
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`; without one it is not "+
-		"looked into")
+	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`; without it the router "+
+		"is not observed")
 	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
-	f.StringVar(&m.Client.Address, "client-address", "", "the data comes from `ADDRESS` of the client "+
+	f.StringVar(&m.Client.Address, "client-address", "", "send the data from `ADDRESS` of the client "+
 		"(default: found)")
-	f.StringVar(&m.Server.Address, "server-address", "", "the data goes to `ADDRESS` of the server "+
+	f.StringVar(&m.Server.Address, "server-address", "", "send the data to `ADDRESS` of the server "+
 		"(default: found)")
 	f.StringVar(&m.Router.LAN, "router-lan", "", "`DEVICE` of the router that faces the client "+
 		"(default: found)")
@@ -38,9 +38,9 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 
 // addSSHFlags adds the flags of the ssh connections.
 func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
-	f.StringVar(&m.SSHConfig, "ssh-config", "", "`FILE` instead of your configuration of ssh")
+	f.StringVar(&m.SSHConfig, "ssh-config", "", "use `FILE` instead of your ssh configuration")
 	f.BoolVar(&m.AcceptNew, acceptNew, false, "trust and remember the host key of "+
-		"a machine that is not known")
+		"an unknown machine")
 }
 
 // acceptNew is no key of a lab file, because whoever starts the command answers for it.

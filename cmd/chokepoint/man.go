@@ -14,9 +14,9 @@ import (
 
 func newManCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages, one of each command, to a folder",
-		Long: `Write the manual pages, one of each command, to a folder, such as
-/usr/local/share/man/man1. The shells' completions are made by completion.`,
+		Use: "man DIR", Short: "Write a manual page for each command to a folder",
+		Long: `Write a manual page for each command to a folder, such as /usr/local/share/man/man1.
+chokepoint completion makes the completions for shells.`,
 		Args: exactArgs("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {

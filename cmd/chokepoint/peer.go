@@ -47,29 +47,28 @@ func newPeerCommand(p *program) *cobra.Command {
 		Use: "peer [--port N] [--data-ports A-B] [--bind ADDRESS] [--for D] [--once] [--code-file " +
 			"FILE] [--kernel-log] [--isp KIND --isp-port DEVICE]",
 		Short: "Serve as the far end of a run on another machine",
-		Long: `Serve as the far end of a run on another machine: chokepoint run --peer measures
-what lies between the two. It prints this machine's addresses and a code, which is
-new each time and which run asks for. Runs are served one at a time; they may ask
-for traffic, and for what this machine is and how busy it is. Nothing is executed,
-written or changed here. Ctrl-C ends it.
+		Long: `Serve as the far end of a run on another machine: chokepoint run --peer measures what
+lies between the two. peer prints this machine's addresses and a code, which is new
+each time and which run asks for. Runs are served one at a time. They may request
+traffic, a description of this machine, and its load. Nothing is executed, written or
+changed here. Ctrl-C ends it.
 
-A firewall must let in TCP to the port, and TCP and UDP to the data ports.
+A firewall must permit TCP to the port, and TCP and UDP to the data ports.
 
---isp also plays the provider of the router's WAN on a port of this machine, for as
-long as it runs: the router, as it came out of its box, gets its address by DHCP or
-PPPoE, and a network of its own over IPv6; or is told its address by hand. Nothing
-else may be plugged in there.`,
+With --isp, peer also plays the provider of the router's WAN on a port of this machine.
+A router in its factory state gets its address by DHCP or PPPoE, and a network over
+IPv6; or you configure its address by hand. Connect nothing else to that port.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.port, "port", app.PeerPort, "listen on this TCP port `N`")
 	f.StringVar(&o.data, "data-ports", peerData, "use these ports `A-B` for data, TCP and UDP; three or more")
-	f.DurationVar(&o.patience, "for", peerPatience, "end when no run has connected for this time `D`")
+	f.DurationVar(&o.patience, "for", peerPatience, "end if no run connects for this time `D`")
 	f.StringVar(&o.codeFile, "code-file", "",
 		"write the code to this new `FILE`, readable only by you, instead of printing it")
-	f.StringVar(&o.bind, "bind", "", "listen at this `ADDRESS` only (default: at each of the machine's)")
+	f.StringVar(&o.bind, "bind", "", "listen only on this `ADDRESS` (default: all addresses of the machine)")
 	f.BoolVar(&o.once, "once", false, "end after the first run")
-	f.BoolVar(&o.log, "kernel-log", false, "show the runs what the kernel logs meanwhile")
+	f.BoolVar(&o.log, "kernel-log", false, "include this machine's kernel log in the runs")
 	o.isp.flags(f)
 	return cmd
 }

@@ -29,12 +29,12 @@ type ispOptions struct {
 func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
 		list(knob.Accesses()))
-	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is plugged into")
+	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is connected to")
 	f.StringVar(&o.address, "isp-address", knob.ProviderAddress,
-		"the provider's `ADDRESS/BITS`, of whose network the router gets one")
-	f.StringVar(&o.user, "isp-user", "", "PPPoE: have the router log in as `NAME`, by PAP or CHAP")
-	f.StringVar(&o.passwordFile, "isp-password-file", "", "with the password in the first line of `FILE`")
-	f.BoolVar(&o.force, "isp-force", false, "also on a port that others share, or that this machine's "+
+		"the provider's `ADDRESS/BITS`; the router gets an address of that network")
+	f.StringVar(&o.user, "isp-user", "", "PPPoE: require the router to log in as `NAME`, by PAP or CHAP")
+	f.StringVar(&o.passwordFile, "isp-password-file", "", "the `FILE` whose first line is the password")
+	f.BoolVar(&o.force, "isp-force", false, "accept a port that others share, or that this machine's "+
 		"default route uses")
 }
 

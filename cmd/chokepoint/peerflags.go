@@ -15,10 +15,10 @@ import (
 
 // addPeerFlags gives a command the flags that name its peer. does describes what the command does with it.
 func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
-	f.StringVar(&peer.At, "peer", "", does+": a name or an address,\nwith :PORT unless it is the usual one; "+
+	f.StringVar(&peer.At, "peer", "", does+": a name or an address,\nwith :PORT if it is not the default; "+
 		"or iperf3://HOST, a third-party iperf3 server")
-	f.StringVar(&peer.CodeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; "+
-		"else it is taken from\nthe environment's "+app.CodeVariable+", or asked for")
+	f.StringVar(&peer.CodeFile, "peer-code-file", "", "read the peer's code from this `FILE`; else it comes "+
+		"from\nthe environment variable "+app.CodeVariable+", or from a prompt")
 }
 
 // askCode asks on the terminal, which does not show the answer.

@@ -22,8 +22,8 @@ import (
 
 func newPlanCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "plan", Short: "List, check and expand plans",
-		Long: `A plan says what is compared: a YAML file, or one of the built-in plans.
-None of these commands touches a machine, but for check with a lab.`}
+		Long: `A plan defines what to compare. It is a YAML file or one of the built-in plans. Of
+these commands only check with a lab touches a machine.`}
 	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
 		newPlanExpandCommand(p))
 	return cmd
@@ -72,7 +72,7 @@ func summary(description string) string {
 
 func newPlanShowCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Print a built-in plan, to be copied and changed", Args: exactArgs("NAME"),
+		Use: "show NAME", Short: "Print a built-in plan, to copy and change", Args: exactArgs("NAME"),
 		ValidArgs: plan.BuiltIns(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := plan.BuiltIn(args[0])
@@ -120,12 +120,12 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = newPlanViewCommand(&cobra.Command{
 		Use:   "check",
-		Short: "Read a plan and say what it amounts to, or all that is wrong with it",
-		Long: `Read a plan and say what it amounts to, or all that is wrong with it. With --lab or
-any other flag of a lab that run takes its labs are brought up and down again, and
-the cells that would be skipped there are told, with what would make them possible.
-No trial is made. Without a name the plan is the one of run: quick, and with --peer
-path. A peer that was started with --once takes the check for its run, and ends.`,
+		Short: "Read a plan and print a summary, or all its errors",
+		Long: `Read a plan and print a summary, or all its errors. With --lab or any other lab flag of
+run, it brings the labs up and down again, and lists the cells that would be skipped
+there and what would make them possible. It runs no trial. Without a name it reads the
+default plan of run: quick, and with --peer path. A peer that was started with --once
+treats the check as its run, and ends.`,
 	}, &to.Peer, func(ctx context.Context, pl *plan.Plan) error {
 		asked := false
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -145,10 +145,11 @@ path. A peer that was started with --once takes the check for its run, and ends.
 		return p.document(doc, planHead(pl))
 	})
 	cmd.Use += " [--lab KIND | --attach LAB | --peer HOST]"
-	addTarget(cmd, &o, &to, "say what would be skipped in the `LAB` of lab up",
-		"say what would be skipped with `HOST`, which runs chokepoint peer")
+	addTarget(cmd, &o, &to, "list what would be skipped in this `LAB`, started by lab up",
+		"list what would be skipped with `HOST`, which runs chokepoint peer")
 	f := cmd.Flags()
-	f.Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
+	f.Lookup("lab").Usage = "list what would be skipped in this `KIND` of lab: local, vm, " +
+		"vm:ARCH, or a lab file"
 	f.Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
 	return cmd
 }
@@ -156,9 +157,9 @@ path. A peer that was started with --once takes the check for its run, and ends.
 func newPlanExpandCommand(p *program) *cobra.Command {
 	return newPlanViewCommand(&cobra.Command{
 		Use:   "expand",
-		Short: "Print the exact trials of a plan in their order, and the estimated time",
-		Long: `Print the exact trials of a plan in their order, and the estimated time. With
-the same seed, run executes the same trials in the same order.`,
+		Short: "Print the trials of a plan in their order, and the estimated time",
+		Long: `Print the trials of a plan in their order, and the estimated time. With the same seed,
+run executes the same trials in the same order.`,
 	}, &app.Peer{}, func(_ context.Context, pl *plan.Plan) error {
 		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 	})

@@ -36,12 +36,12 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.sets, "set", nil, "replace a value of the plan by its full path, "+
 		"`PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
-	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
-	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: "+
+	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` (default: random)")
+	flags.DurationVar(&o.budget, "budget", 0, "shorten the plan to this time `D`, such as 10m: "+
 		"first\nrepetitions, to six if there are more, then windows,\nto "+plan.MinWindow.String()+
 		" if they are longer, then the cells listed last")
 	flags.BoolVar(&o.strict, "strict", false,
-		"with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")
+		"with the plan rfc2544: use the standard's own times, hours\nfor each frame size")
 	// pflag shows a zero duration as a default that means something.
 	flags.Lookup("budget").DefValue = "0"
 }

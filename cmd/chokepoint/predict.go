@@ -26,17 +26,17 @@ func newPredictCommand(p *program) *cobra.Command {
 		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
 			"[--direction WAY] [--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] " +
 			"[--cipher NAME] [--bundles DIR] [--json]",
-		Short: "Predict a rate that was not measured, with the error of doing so",
-		Long: `Predict a rate that was not measured, with the error of doing so: from published results
-of a device, or from the cells of a run of your own. What was measured is shown first,
-then what lies between the device's own results, last what other devices reach.
-Each model says what it rests on and what it assumes, or why it refuses; the range is
-that of its errors on published results that it was not shown (catalog errors), or
-wider, where its own interval or those of the cells are. What the device was published
-to draw stands below; no model tells of that.
+		Short: "Predict a rate that was not measured, with the prediction's error",
+		Long: `Predict a rate that was not measured, from published results of a device or from the
+cells of your own run. Measured results come first, then models that use the device's
+own results, then models that use other devices. Each model shows its data and
+assumptions, or why it refuses. The range comes from the model's errors on published
+results that it was not given (catalog errors), or is wider if the model's own interval
+or those of the cells are. The published power of the device is shown below; no model
+predicts power.
 
-With --cipher, the speed of a cipher, hash or key on one core of a device: as published,
-and with --clock at another clock.`,
+With --cipher, predict the speed of a cipher, hash or key on one core of a device: as
+published, and with --clock at another clock.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
@@ -90,18 +90,19 @@ and with --clock at another clock.`,
 	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
 	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn; left out\n"+
-		"with --run: that of all its cells")
-	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME` of the traffic: tcp or udp; left out\n"+
-		"with --run: that of all its cells")
-	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6; left out: either")
-	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both; "+
-		"left out:\nany")
-	f.IntVar(&q.Streams, "streams", 0, "`N` streams; left out: any number")
-	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn; with --run\n"+
+		"the default is that of all its cells")
+	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME`: tcp or udp; with --run the default\n"+
+		"is that of all its cells")
+	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6 (default: either)")
+	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both\n"+
+		"(default: any)")
+	f.IntVar(&q.Streams, "streams", 0, "`N` streams (default: any number)")
+	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: any)")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
-	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ`; left out: any")
-	f.StringVar(&cipher, "cipher", "", "the speed of the algorithm `NAME`, such as aes-128-gcm, and no rate")
+	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ` (default: any)")
+	f.StringVar(&cipher, "cipher", "", "predict the speed of the algorithm `NAME`, such as aes-128-gcm, "+
+		"instead of a rate")
 	for _, name := range []string{"run", "tunnel", "protocol", "ip", "direction", "streams", "mtu",
 		"packet-size"} {
 		cmd.MarkFlagsMutuallyExclusive("cipher", name)

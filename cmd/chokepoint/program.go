@@ -140,8 +140,8 @@ func newRoot(p *program) *cobra.Command {
 		Short: "Measure what a router really forwards, and find what holds it back",
 		Long: `chokepoint measures what a router really forwards, and finds what holds it back.
 
-It builds or drives a testbed, runs a plan on it, watches every machine while
-traffic flows, and reports numbers together with what makes them doubtful.
+It builds a testbed or configures an existing one, runs a plan on it, and observes
+every machine while traffic flows. It reports numbers with the reasons to doubt them.
 
 RUN is a run's id, a unique prefix of one, or latest.`,
 		Version: app.ReadVersion().String(), SilenceUsage: true, SilenceErrors: true}

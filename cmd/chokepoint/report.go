@@ -31,17 +31,17 @@ func newReportCommand(p *program) *cobra.Command {
 		Short: "Write the report of a stored run",
 		Long: `Write the report of a stored run. RUN is an id, a unique prefix, or latest.
 
-html is one file that needs no network; it is written to the run's data
-directory, and its path is printed. md is a block to be pasted into a forum;
-md, csv, json and text go to standard output. svg and png are a single chart
-that can be posted alone: title, legend, validity, run, machine and date are
-in it. svg goes to standard output, png to a file beside the report.
+html is one file that works offline. It is written to the run's data directory, and its
+path is printed. md is a block to paste into a forum. md, csv, json and text go to
+standard output. svg and png are a single chart to post alone, with title, legend,
+validity, run, machine and date. svg goes to standard output, png to a file beside the
+report.
 
-Others are for other programs, and go to standard output: benchstat and
-ministat compare runs, openmetrics goes to Prometheus, junit says in a CI which
-requirements were missed, wg-bench is a row for the tables of that name. flent
-makes a data file of each trial, which flent opens and plots; they are written beside
-the report, or to FILE with the trial's name before .flent.gz if there are several.`,
+Other formats are for other programs and go to standard output. benchstat and ministat
+compare runs, openmetrics is for Prometheus, junit reports missed requirements to CI,
+and wg-bench is a row for the tables of that name. flent writes a data file for each
+trial, which flent opens and plots. These files are beside the report, or at FILE with
+the trial's name before .flent.gz if there are several.`,
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
@@ -54,7 +54,7 @@ the report, or to FILE with the trial's name before .flent.gz if there are sever
 		},
 	}
 	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats[:7])+
-		",\n"+list(formats[7:])+"; left out: what the\nname of the file says")
+		",\n"+list(formats[7:])+"; default: from the\nname of the file")
 	o.add(cmd)
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd

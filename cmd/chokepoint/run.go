@@ -29,14 +29,13 @@ func newRunCommand(p *program) *cobra.Command {
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
 			"LAB] [--peer HOST] [--meter METER] [--report FILE] [--prove] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
-		Long: `Run a plan: a YAML file or one of the built-in plans; without a name, quick, and
-with --peer path. The lab is made of namespaces of this machine and is gone
-afterwards. Every finished trial is stored before the next begins. The first
-Ctrl-C stops the load, puts everything back and keeps what is finished; the second
-stops waiting.
+		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, with --peer path. The
+lab consists of namespaces of this machine and is removed afterwards. Every finished
+trial is stored before the next begins. The first Ctrl-C stops the load, restores all
+settings and keeps the finished trials; the second stops waiting.
 
 With --peer the lab is this machine, another one that runs chokepoint peer, and
-whatever lies between: it is measured as it is, and nothing is changed.`,
+whatever lies between. It is measured as found, and nothing is changed.`,
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), htmlFile(o.Report)); err != nil {
@@ -63,7 +62,7 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 	cmd.Flags().StringVar(report, "report", "",
 		"write the HTML report to this `FILE` instead of the run's directory")
 	addJSON(cmd, "print one JSON object per event, and the document of show --json last")
-	cmd.Flags().Bool("quiet", false, "show no progress: warnings, errors and the result alone")
+	cmd.Flags().Bool("quiet", false, "show no progress, only warnings, errors and the result")
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {

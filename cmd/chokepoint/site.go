@@ -27,9 +27,9 @@ func newCatalogBuildCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "build DIR [--bundles DIR]", Short: "Write the catalogue as a static site",
 		Long: `Write the published results and your bundles as a static site: an index, a page for
-each device and run, pages that compare devices, effects of factors, sources. It
-needs no server and no network, and works from the folder by itself. DIR is new,
-empty, or such a site, of which only the pages are replaced.`,
+each device and run, pages that compare devices, effects of factors, sources. It needs
+no server and no network. DIR is new, empty, or an existing site, whose pages are
+replaced.`,
 		Args: exactArgs("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			studies, own, err := p.collected(bundles)

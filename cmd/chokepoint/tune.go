@@ -33,13 +33,13 @@ func newTuneCommand(p *program) *cobra.Command {
 		Use: "tune [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] " +
 			"[--peer HOST] [--router ssh://HOST] [--try CHANGE]… [--only] [--max-added-delay D] " +
 			"[--max-loss PERCENT] [--keep] [--dry-run] [--json] [--quiet]",
-		Short: "Find the settings of a router that help, and prove that they do",
-		Long: `Measure a plan as it is, name what holds the traffic back, and try what may help:
-each change alone and all at once, in blocks in which they alternate with the router
-as found; then what helped, in fresh blocks. What helps by more than 2 % and harms no
-other cell is proposed, with the commands that make it permanent. The router is left
-as found. A change that adds more delay or loss than allowed, or with which the
-traffic stops, is not tried again. Rings are never made larger.`,
+		Short: "Find router settings that help, and prove that they do",
+		Long: `Measure a plan as it is, name what limits the traffic, and try changes: each change
+alone and all at once, in blocks that alternate with the router as found; then the
+changes that helped, in fresh blocks. A change that helps by more than 2 % and harms no
+other cell is proposed, with the commands that make it permanent. The router is left as
+found. A change that adds more delay or loss than allowed, or stops the traffic, is not
+tried again. Ring buffers are never enlarged.`,
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), o.validate()); err != nil {
@@ -52,16 +52,16 @@ traffic stops, is not tried again. Rings are never made larger.`,
 	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "tune what this machine sends to `HOST`, which runs "+
 		"chokepoint peer")
 	f := cmd.Flags()
-	f.StringArrayVar(&o.try, "try", nil, "try this `CHANGE`, too: FACTOR=LEVEL, or several that belong "+
+	f.StringArrayVar(&o.try, "try", nil, "also try this `CHANGE`: FACTOR=LEVEL, or several that belong "+
 		"together,\nseparated by semicolons; may be repeated")
-	f.BoolVar(&o.Only, "only", false, "try nothing but what --try names")
+	f.BoolVar(&o.Only, "only", false, "try only the changes that --try names")
 	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay,
-		"longest delay `D` that a load may add, p99")
-	f.Float64Var(&o.MaxLoss, "max-loss", usualLoss, "greatest loss, in `PERCENT`")
-	f.BoolVar(&o.Keep, "keep", false, "with --attach: leave what helped in the lab")
-	f.BoolVar(&o.listing, "dry-run", false, "print what would be tried, and measure nothing")
+		"maximum delay `D` that a load may add, p99")
+	f.Float64Var(&o.MaxLoss, "max-loss", usualLoss, "maximum loss, in `PERCENT`")
+	f.BoolVar(&o.Keep, "keep", false, "with --attach: keep the changes that helped in the lab")
+	f.BoolVar(&o.listing, "dry-run", false, "list the changes to try, and measure nothing")
 	addJSON(cmd, "print one JSON object per event, and the result last")
-	f.Bool("quiet", false, "show no progress: warnings, errors and the result alone")
+	f.Bool("quiet", false, "show no progress, only warnings, errors and the result")
 	addMachines(cmd, &o.lab.machines)
 	return cmd
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func newVMCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Make the image of the virtual router"}
+	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Build the image of the virtual router"}
 	cmd.AddCommand(newVMBuildCommand(p))
 	return cmd
 }
@@ -22,10 +22,10 @@ func newVMBuildCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [--arch ARCH] [--kernel FILE [--modules DIR]] [--json]",
 		Short: "Build the image that --lab vm boots",
-		Long: `Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or
-your own, its modules, this program as init and agent, and a few tools for a human.
-No privilege is needed. The image is kept; nothing is built anew unless a package,
-the kernel or this program has changed. run --lab vm does this by itself.`,
+		Long: `Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or your
+own, its modules, this program as init and agent, and a few tools for interactive use.
+It needs no privileges. The image is kept, and rebuilt only if a package, the kernel or
+this program has changed. run --lab vm does this by itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := cmp.Or(known("architecture %q is not known", arch, "architectures", vm.Arches()...),
 				checkKernel(arch, kernel))

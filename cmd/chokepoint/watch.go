@@ -32,11 +32,11 @@ func newWatchCommand(p *program) *cobra.Command {
 	var o watchOptions
 	cmd := &cobra.Command{
 		Use:   "watch MACHINE [--interval D] [--for D] [--json]",
-		Short: "Show what a router does while any traffic flows, and what may hold it back",
-		Long: `Show what a machine does while whatever traffic flows through it: its cores and their
-softirqs, packets and drops of its devices, clock, heat and power, and a candidate for
-what holds the traffic back. It begins with the queues, filters, rules and taps that
-packets meet there. Nothing is changed there, and nothing stays. MACHINE is local or
+		Short: "Show what a router does while traffic flows, and what may limit it",
+		Long: `Show what a machine does while any traffic flows through it: its cores and their
+softirqs, packets and drops of its devices, clock, temperature and power, and a
+candidate for the limit. First it lists the queues, filters, rules and taps on the
+packets' path. It changes nothing, and leaves nothing behind. MACHINE is local or
 ssh://[USER@]HOST[:PORT].`,
 		Args: exactArgs("MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,12 +48,12 @@ ssh://[USER@]HOST[:PORT].`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.every, "interval", usualGlance, "a glance every `D`")
+	f.DurationVar(&o.every, "interval", usualGlance, "print every `D`")
 	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
-	f.StringVar(&o.machines.Router.Driver, "driver", "", "look by commands of its shell, through "+
+	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through its shell, with "+
 		"`DRIVER`, such as linux")
 	addSSHFlags(f, &o.machines)
-	return addJSON(cmd, "print a JSON object of what was found, then one per glance")
+	return addJSON(cmd, "print a JSON object of the configuration, then one per sample")
 }
 
 func (o watchOptions) check() error {
