@@ -403,7 +403,7 @@ func readLeftOut() (f leftOut) {
 func (f leftOut) markdown() string {
 	var b strings.Builder
 	b.WriteString(f.Mechanisms.summary())
-	fmt.Fprintf(&b, "| without its class, no other cause is named, at least 80 %% sure | %s |\n\n%s",
+	fmt.Fprintf(&b, "| without its class, no other cause is named with 80 %% confidence or more | %s |\n\n%s",
 		f.Classes, f.Mechanisms.Bins.markdown())
 	b.WriteString("\n| class | named first | named instead |\n|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Mechanisms.Classes)) {

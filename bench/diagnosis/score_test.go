@@ -220,7 +220,7 @@ func (f mechanismFigures) summary() string {
 		what string
 		of   count
 	}{{"the cause is named first", f.All.Top1}, {"it is among the first two", f.All.Top2},
-		{"its place is right", f.All.Place}, {"another cause is named, at least 80 % sure", f.All.Sure}} {
+		{"its place is right", f.All.Place}, {"another cause is named with 80 % confidence or more", f.All.Sure}} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
 	}
 	return b.String()
