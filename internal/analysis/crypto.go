@@ -103,7 +103,7 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	algorithm, libraries := cipherOf(g)
 	top := metrics.TopologyOf(run, g.factors)
 	goodput, known := g.cell.Metrics[metrics.Goodput]
-	if algorithm == "" || top == nil || !known || g.cell.Grade == evidence.GradeFailed {
+	if algorithm == "" || top == nil || !known {
 		return s, false
 	}
 	s = CipherShare{Factors: g.factors, Label: g.cell.Label, Node: n.watched, Algorithm: algorithm}

@@ -109,7 +109,7 @@ func (x *Derivation) Document() *Document {
 		c.Findings = []evidence.Finding{}
 		c.Runs = len(g.good())
 		c.Caveats, c.Failed = validity.GradeCell(&c.Cell, g.good(), g.trials, g.verify,
-			"not measured: the run "+validity.StatusWords(run))
+			"the run "+validity.StatusWords(run))
 		g.summariseCell(run, declarations)
 		g.addResolved()
 		g.addFindings()

@@ -236,11 +236,17 @@ func TestCellWithoutTrials(t *testing.T) {
 	}
 	d := Derive(run, trials)
 	c := cellOf(t, d, extra)
-	if c.Grade != evidence.GradeFailed || len(c.Metrics) != 0 || len(c.Reasons) != 1 ||
+	if c.Grade != evidence.GradeNotReached || len(c.Metrics) != 0 || len(c.Reasons) != 1 ||
 		!strings.Contains(c.Reasons[0].Text, "Ctrl-C") {
 		t.Errorf("grade %s, metrics %v, reasons %v", c.Grade, c.Metrics, c.Reasons)
 	}
-	if len(d.Thresholds) != 1 || d.Thresholds[0].Met || !strings.Contains(d.Thresholds[0].Reason, "Ctrl-C") {
+	words := strings.Join(d.Summary, "\n")
+	want := "1 of 8 cells not reached: the run was interrupted (Ctrl-C)."
+	if !strings.Contains(words, want) || strings.Contains(words, "failed") {
+		t.Errorf("summary %q, want %q in it and no failure", words, want)
+	}
+	if len(d.Thresholds) != 1 || d.Thresholds[0].Met || d.Thresholds[0].Reason != "the cell was not "+
+		"reached: the run was interrupted (Ctrl-C)" {
 		t.Errorf("thresholds %+v", d.Thresholds)
 	}
 }

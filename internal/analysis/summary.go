@@ -223,13 +223,18 @@ func thresholdWords(d *Document) []string {
 		len(d.Thresholds))}
 }
 
-// doubts counts cells that are not plainly valid.
+// doubts counts cells that are not plainly valid, and those that the run did not reach.
 func doubts(d *Document) []string {
 	graded, kinds := map[string]int{}, map[string]bool{}
-	for i := range d.Cells {
-		graded[d.Cells[i].Grade]++
-		for _, r := range d.Cells[i].Reasons {
-			kinds[r.Kind] = true
+	unreached := ""
+	for _, c := range d.Cells {
+		graded[c.Grade]++
+		for _, r := range c.Reasons {
+			if r.Kind == evidence.ReasonRunEnded {
+				unreached = r.Text
+			} else {
+				kinds[r.Kind] = true
+			}
 		}
 	}
 	var parts []string
@@ -238,11 +243,16 @@ func doubts(d *Document) []string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, grade))
 		}
 	}
-	if len(parts) == 0 {
-		return nil
+	var out []string
+	if len(parts) > 0 {
+		out = append(out, fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.",
+			len(d.Cells), strings.Join(parts, " and "), strings.Join(keys(kinds), ", ")))
 	}
-	return []string{fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.", len(d.Cells),
-		strings.Join(parts, " and "), strings.Join(keys(kinds), ", "))}
+	if n := graded[evidence.GradeNotReached]; n > 0 {
+		out = append(out, fmt.Sprintf("%d of %s not reached: %s.", n, unit.Count(len(d.Cells), "cell"),
+			unreached))
+	}
+	return out
 }
 
 func caveatWords(d *Document) []string {

@@ -284,7 +284,8 @@ func figures(all []evidence.Evidence) []evidence.Evidence {
 }
 
 func grade(text string) string {
-	return cmp.Or(among(text, evidence.GradeValid, evidence.GradeSuspect), evidence.GradeFailed)
+	return cmp.Or(among(text, evidence.GradeValid, evidence.GradeSuspect, evidence.GradeNotReached),
+		evidence.GradeFailed)
 }
 
 // declared keeps the metrics that this program declares: the names of others may be those of devices.

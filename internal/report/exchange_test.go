@@ -306,7 +306,7 @@ func TestJUnit(t *testing.T) {
 		grades := map[string]string{}
 		for _, c := range d.Cells {
 			grades[c.Factors.Key()] = c.Grade
-			if c.Runs == 0 {
+			if c.Runs == 0 && c.Grade != evidence.GradeNotReached {
 				lost++
 			} else if c.Grade != evidence.GradeValid {
 				skipped++
@@ -328,13 +328,21 @@ func TestJUnit(t *testing.T) {
 			}
 		}
 	}
+	text, err := JUnit(interruptedDocument())
+	s := readJUnit(t, text, err)
+	want := "not reached: the run was interrupted (Ctrl-C)"
+	for _, c := range s.Cases[:3] {
+		if c.Skipped == nil || c.Skipped.Message != want {
+			t.Errorf("%s: got %+v, want it skipped: %s", c.Name, c.Skipped, want)
+		}
+	}
 	a, b := record.Factors{"tunnel": "none"}, record.Factors{"tunnel": "wireguard"}
-	text, err := ComparisonJUnit(&analysis.RunComparison{Regressions: []analysis.Regression{
+	text, err = ComparisonJUnit(&analysis.RunComparison{Regressions: []analysis.Regression{
 		{Factors: a, Text: hostile}, {Factors: a, Text: "slower", Suspect: true}},
 		Comparisons: []comparison.Comparison{{Factors: a}, {Factors: b, Verdict: statistics.TooFew()},
 			{Factors: b, Verdict: statistics.TooFew()}}},
 		map[string]string{a.Key(): "none", b.Key(): "wireguard"})
-	s := readJUnit(t, text, err)
+	s = readJUnit(t, text, err)
 	if s.Tests != 2 || s.Failures != 1 || s.Skipped != 1 ||
 		!strings.HasSuffix(s.Cases[0].Failure.Message, "; slower (suspect)") {
 		t.Errorf("comparison: got %+v", s)

@@ -71,9 +71,9 @@ func (s *junitSuite) encode() ([]byte, error) {
 }
 
 // JUnit writes the run for a CI: a test for each cell, which is an error where it has no number, and for each
-// requirement in each cell that it names, which fails where it is missed. Skipped cells are skipped, with the
-// reason; so are a suspect cell and a requirement met in one: neither passes. The output of a cell's test is
-// its result, with interval, number of trials and validity.
+// requirement in each cell that it names, which fails where it is missed. Cells that were skipped or not
+// reached are skipped, with the reason; so are a suspect cell and a requirement met in one: neither passes.
+// The output of a cell's test is its result, with interval, number of trials and validity.
 func JUnit(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
@@ -88,12 +88,15 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 	}
 	for _, c := range v.all {
 		t := junitCase{Class: "cell", Name: printable(c.Label), Out: v.resultWords(c)}
+		why := "no trial has a number"
+		for _, r := range c.Reasons {
+			why = r.Text
+		}
 		switch {
+		case c.Grade == evidence.GradeNotReached:
+			t.Skipped = &junitReason{printable(c.Grade + ": " + why)}
 		case c.Runs == 0:
-			t.Error = &junitReason{"no trial has a number"}
-			for _, r := range c.Reasons {
-				t.Error.Message = printable(r.Text)
-			}
+			t.Error = &junitReason{printable(why)}
 		case c.Grade != evidence.GradeValid:
 			t.Skipped = &junitReason{gradeWords(c)}
 		}

@@ -58,8 +58,8 @@ func OpenMetrics(d *analysis.Document) []byte {
 		labels := append(v.openLabels(c), [2]string{"reasons", reasonWords(c)})
 		valid = append(valid, sampleText("chokepoint_cell_valid", labels, ok))
 	}
-	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect or failed, for the "+
-		"reasons"+help, valid)
+	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect, failed or not reached, "+
+		"for the reasons"+help, valid)
 	x.b.WriteString("# EOF\n")
 	return x.b.Bytes()
 }

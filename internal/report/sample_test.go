@@ -164,8 +164,8 @@ func interruptedDocument() *analysis.Document {
 	d.Trials, d.Comparisons, d.Thresholds, d.Tester, d.UnderLoad = nil, nil, nil, nil, nil
 	for i := range d.Cells {
 		d.Cells[i] = analysis.Cell{Cell: metrics.Cell{Factors: d.Cells[i].Factors, Label: d.Cells[i].Label,
-			Grade: evidence.GradeFailed, Reasons: []evidence.Reason{{Kind: evidence.ReasonFailedTrials,
-				Text: "no trial of this cell was run"}}}}
+			Grade: evidence.GradeNotReached, Reasons: []evidence.Reason{{Kind: evidence.ReasonRunEnded,
+				Text: "the run was interrupted (Ctrl-C)"}}}}
 	}
 	d.Verdicts = analysis.Verdicts(d.Cells)
 	return d

@@ -125,11 +125,8 @@ func (v *view) bar(c *analysis.Cell, metric string) bar {
 	b := bar{Class: v.class(c.Factors), Title: c.Label, Doubt: c.Grade == evidence.GradeSuspect}
 	if !ok {
 		b.Failed = "no number"
-		switch {
-		case unmeasured(c):
-			b.Failed = "not measured"
-		case c.Grade == evidence.GradeFailed:
-			b.Failed = "failed"
+		if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
+			b.Failed = c.Grade
 		}
 		return b
 	}

@@ -73,7 +73,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 			v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
 			v.cellOf(c, cycles), v.cellOf(c, metrics.CipherClock), gradeCell(c))
 		row.Cell = c
-		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
+		if c.Grade == evidence.GradeFailed {
 			row.Tone = Bad
 		}
 	}
@@ -127,7 +127,7 @@ func lostHead(all []*analysis.Cell) string {
 
 // testerCell shows the result as a share of what the tester can do alone.
 func testerCell(c *analysis.Cell) TableCell {
-	if c.Ceiling.TesterRatio == 0 || c.Grade == evidence.GradeFailed {
+	if c.Ceiling.TesterRatio == 0 || c.Runs == 0 {
 		return none
 	}
 	return TableCell{Text: unit.Ratio(c.Ceiling.TesterRatio), Long: "of " + c.Ceiling.TesterKind}
@@ -173,8 +173,7 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 			add(row, reasonItem(c.Grade, r), false)
 		}
 		for _, cell := range t.Rows[row].Cells {
-			if why, _, _ := strings.Cut(cell.Long, "\n"); cell.Text == unknown &&
-				c.Grade != evidence.GradeFailed {
+			if why, _, _ := strings.Cut(cell.Long, "\n"); cell.Text == unknown && c.Runs > 0 {
 				text := strings.Replace(why, ": unavailable: ", ": ", 1)
 				add(row, Item{Kind: unknown, Text: text, Tone: Quiet}, true)
 			}
@@ -482,9 +481,6 @@ func coreOwner(all []*analysis.Cell) string {
 // grade stand below the row.
 func gradeCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
-	if unmeasured(c) {
-		cell.Text, cell.Tone = "not measured", Quiet
-	}
 	for _, r := range c.Reasons {
 		cell.Long += r.Kind + ": " + r.Text + "\n"
 	}
@@ -501,6 +497,8 @@ func gradeTone(grade string) Tone {
 		return Good
 	case evidence.GradeFailed:
 		return Bad
+	case evidence.GradeNotReached:
+		return Quiet
 	}
 	return Doubt
 }

@@ -98,11 +98,11 @@ func alerts(v *view) []Item {
 		}
 	}
 	graded := func(grade string) int {
-		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade && !unmeasured(c) }))
+		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade }))
 	}
 	add("missed", Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
 		len(v.Thresholds)))
-	add("not measured", Bad, len(v.cells(unmeasured)), "cell was", "cells were", " not measured.")
+	add("not reached", Bad, graded(evidence.GradeNotReached), "cell was", "cells were", " not reached.")
 	add("failed", Bad, graded(evidence.GradeFailed), "cell has", "cells have",
 		" no number; the reasons stand in the table.")
 	add("suspect", Doubt, graded(evidence.GradeSuspect), "cell is", "cells are",

@@ -222,7 +222,7 @@ func validityWords(cells []*analysis.Cell) string {
 		return fmt.Sprintf("Validity: all %d cells valid", len(cells))
 	}
 	text := fmt.Sprintf("Validity: %d of %d cells valid", count[evidence.GradeValid], len(cells))
-	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed} {
+	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed, evidence.GradeNotReached} {
 		if n := count[grade]; n > 0 {
 			text += fmt.Sprintf(", %d %s", n, grade)
 		}

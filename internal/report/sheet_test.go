@@ -140,7 +140,7 @@ func TestInterruptedBeforeItsFirstLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{string(page), Text(d, 100, false)} {
-		if strings.Contains(text, "Whisker") || !strings.Contains(text, "not measured") ||
+		if strings.Contains(text, "Whisker") || !strings.Contains(text, "not reached") ||
 			!strings.Contains(text, "Nothing was measured") {
 			t.Errorf("it says:\n%.3000s", text)
 		}
@@ -148,7 +148,7 @@ func TestInterruptedBeforeItsFirstLoad(t *testing.T) {
 	one := sampleDocument()
 	one.Cells[1] = d.Cells[0]
 	b := newView(one).bar(&one.Cells[1], goodput)
-	if b.Failed != "not measured" {
+	if b.Failed != "not reached" {
 		t.Errorf("a cell without trials is called %q", b.Failed)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -229,11 +228,6 @@ func enciphered(c *analysis.Cell) bool { return !factor.Sends(c.Factors) }
 // loaded reports whether a cell offers traffic, as against one that measures an idle path.
 func loaded(c *analysis.Cell) bool {
 	return !enciphered(c) && (has(c, goodput) || has(c, packetRate) || !has(c, idleP50))
-}
-
-// unmeasured reports whether a cell has no trial, as where a run ended before it.
-func unmeasured(c *analysis.Cell) bool {
-	return c.Grade == evidence.GradeFailed && c.Runs+c.Failed == 0
 }
 
 // has reports whether a cell has a number of a metric.

@@ -51,8 +51,13 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 // check compares a cell's median. A suspect cell is compared too: doubts are shown beside it.
 func check(r record.Requirement, c *metrics.Cell) Threshold {
 	t := unmet(r, c.Factors, "")
-	if c.Grade == evidence.GradeFailed {
+	switch c.Grade {
+	case evidence.GradeFailed:
 		t.Reason = "the cell failed"
+	case evidence.GradeNotReached:
+		t.Reason = "the cell was not reached"
+	}
+	if t.Reason != "" {
 		if len(c.Reasons) > 0 {
 			t.Reason += ": " + c.Reasons[0].Text
 		}

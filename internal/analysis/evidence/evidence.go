@@ -3,9 +3,10 @@ package evidence
 
 // Grades of a cell or trial.
 const (
-	GradeValid   = "valid"
-	GradeSuspect = "suspect" // has numbers, with reasons to doubt them
-	GradeFailed  = "failed"  // has none
+	GradeValid      = "valid"
+	GradeSuspect    = "suspect"     // has numbers, with reasons to doubt them
+	GradeFailed     = "failed"      // has none
+	GradeNotReached = "not reached" // a cell without a trial: the run ended before it
 )
 
 // Evidence is one observation: what a reason or finding stands on. What does not apply is empty.

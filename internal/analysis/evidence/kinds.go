@@ -43,6 +43,7 @@ const (
 	ReasonAccounting     = "accounting"
 	ReasonDrift          = "drift"
 	ReasonFailedTrials   = "failed-trials"
+	ReasonRunEnded       = "run-ended"
 	ReasonLateProbe      = "late-probe"
 	ReasonLateEdge       = "late-edge"
 	ReasonNothingArrived = "nothing-arrived"
@@ -131,6 +132,8 @@ func reasons() []Kind {
 			Do: "use longer windows, or a tester with more time"},
 		{Name: ReasonFailedTrials, Of: OfCell, Means: "some of the cell's trials failed",
 			Do: "read the failures among the trials; resume the run to try them again"},
+		{Name: ReasonRunEnded, Of: OfCell, Means: "the run ended before the cell's first trial",
+			Do: "resume the run"},
 	}
 	for i := range all {
 		all[i].Class = ClassReason

@@ -73,9 +73,9 @@ type grading struct {
 }
 
 // GradeCell sets the grade of a cell and its reasons: good are its trials that count, trials all of them,
-// verify those that checked the content of its path, and missing says why there is no trial at all. Each kind
+// verify those that checked the content of its path, and ended says why there is no trial at all. Each kind
 // of reason is named once, with the first trial's words. It returns caveats, and how many trials failed.
-func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, missing string) ([]record.Caveat, int) {
+func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string) ([]record.Caveat, int) {
 	c := grading{Cell: cell}
 	c.Grade, c.Reasons = evidence.GradeValid, []evidence.Reason{}
 	touched := map[string]int{}
@@ -107,9 +107,11 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, missing strin
 		c.caveats = append(c.caveats, record.Caveat{Kind: k,
 			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k)})
 	}
-	c.addFailures(good, trials, missing)
+	c.addFailures(good, trials, ended)
 	c.addVerify(verify)
 	switch {
+	case len(trials) == 0:
+		c.Grade = evidence.GradeNotReached
 	case len(good) == 0:
 		c.Grade = evidence.GradeFailed
 	case len(c.Reasons) > 0:
@@ -120,7 +122,7 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, missing strin
 
 // addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
 // with success, which names no trial, so that cells to which the same happened share it.
-func (c *grading) addFailures(good, trials []*Graded, missing string) {
+func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	ok := map[string]bool{}
 	for _, j := range good {
 		ok[j.Trial.Row.ID] = true
@@ -153,7 +155,7 @@ func (c *grading) addFailures(good, trials []*Graded, missing string) {
 		c.caveats = append(c.caveats, record.Caveat{Kind: "repeated", Text: words})
 	}
 	if len(trials) == 0 {
-		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonFailedTrials, Text: missing})
+		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonRunEnded, Text: ended})
 	}
 }
 
