@@ -150,7 +150,11 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 // sampleMetrics declares some of the metrics; the others tell their unit by their name.
 func sampleMetrics() []record.Metric {
 	m := func(name, unit, scope, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Scope: scope, Doc: doc}
+		better := record.Lower
+		if name == goodput || name == packetRate {
+			better = record.Higher
+		}
+		return record.Metric{Name: name, Unit: unit, Better: better, Scope: scope, Doc: doc}
 	}
 	return []record.Metric{
 		m("goodput_bps", "bit/s", record.ScopePath,

@@ -1,23 +1,28 @@
-package statistics
+// Package oracle compares what the program computes and writes with golang.org/x/perf, of which benchstat is
+// made. It stands here because the program itself must not require that module.
+package oracle
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"golang.org/x/perf/benchmath"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
 // benchmath, which benchstat is made of, is the oracle of medians, intervals and the Mann–Whitney test. Its
 // intervals may be lopsided by one rank where that still gives 95 %; ours never are, so they contain its.
 // Beyond 30 values its levels are approximations.
-func TestOracle(t *testing.T) {
-	rng := source(900)
+func TestStatistics(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20260101, 900))
 	thresholds := benchmath.DefaultThresholds
 	sample := func(values []float64) *benchmath.Sample {
 		return benchmath.NewSample(append([]float64{}, values...), &thresholds)
 	}
 	equal := 0
-	for n := MinInterval; n <= 30; n++ {
+	for n := statistics.MinInterval; n <= 30; n++ {
 		values, other := make([]float64, n), make([]float64, 4+rng.IntN(9))
 		for i := range values {
 			values[i] = math.Exp(rng.NormFloat64())
@@ -25,7 +30,8 @@ func TestOracle(t *testing.T) {
 		for i := range other {
 			other[i] = 1 + math.Exp(rng.NormFloat64())
 		}
-		got, want := Summarise(values), benchmath.AssumeNothing.Summary(sample(values), Level)
+		got := statistics.Summarise(values)
+		want := benchmath.AssumeNothing.Summary(sample(values), statistics.Level)
 		if got.Median != want.Center {
 			t.Errorf("n=%d: median %v, want %v", n, got.Median, want.Center)
 		}
@@ -40,9 +46,9 @@ func TestOracle(t *testing.T) {
 					want.Hi)
 			}
 		}
-		if p := benchmath.AssumeNothing.Compare(sample(values), sample(other)).P; math.Abs(MannWhitney(values,
-			other)-p) > 1e-9 {
-			t.Errorf("n=%d and %d: Mann–Whitney p %v, want %v", n, len(other), MannWhitney(values, other), p)
+		p := statistics.MannWhitney(values, other)
+		if want := benchmath.AssumeNothing.Compare(sample(values), sample(other)).P; math.Abs(p-want) > 1e-9 {
+			t.Errorf("n=%d and %d: Mann–Whitney p %v, want %v", n, len(other), p, want)
 		}
 	}
 	if equal < 10 {
