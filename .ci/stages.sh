@@ -445,7 +445,7 @@ kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-12}" -run TestKills; }
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -run TestRatios
+	suite guest -measure -run TestRatios
 	same_image
 }
 
@@ -481,14 +481,14 @@ families() {
 # called different?
 same() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -run TestSame
+	suite guest -measure -runs "${SAME_RUNS:-1}" -run TestSame
 }
 
 # Plans of published tables on a virtual router, with short windows: one of them, at
 # night all.
 plans() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -run "TestPlans/^(${PLANS:-wireguard})\$"
+	suite guest -measure -run "TestPlans/^(${PLANS:-wireguard})\$"
 }
 
 # Nightly only: a Debian disk made from packages is booted as a foreign image,

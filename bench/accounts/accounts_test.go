@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 var (
@@ -39,17 +37,14 @@ const (
 
 // TestMain lets the test program play the roles of a lab, and these two.
 func TestMain(m *testing.M) {
-	args := os.Args[1:]
-	handled, err := registry.Serve(args)
-	switch {
-	case handled:
+	var err error
+	switch args := os.Args[1:]; {
 	case slices.Equal(args, []string{relayRole}):
 		err = relay(os.Stdin, os.Stdout)
 	case slices.Equal(args, []string{tapRole}):
 		err = tap(os.Stdin, os.Stdout)
 	default:
-		m.Run()
-		return
+		os.Exit(rig.Tests(m))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -155,19 +150,12 @@ func TestAccounts(t *testing.T) {
 
 // guest is a virtual router of this machine's architecture.
 func guest(t *testing.T) *vm.Guest {
-	cache, err := os.UserCacheDir()
+	// With two CPUs, netem may be given a second packet that passes others before the first is sent, and puts
+	// it in front of that, too.
+	g, err := rig.OwnApp(t.Logf).Guest(t.Context(), record.Run{Lab: record.LabVM,
+		GuestSize: &record.GuestSize{CPUs: 1}})
 	must(t, err)
-	r := vm.Recipe{Arch: vm.NativeArch(), Cache: filepath.Join(cache, "chokepoint", "vm"),
-		Say: func(text string) { t.Log(text) }}
-	r.Program, err = vm.GuestProgram(t.Context(), r.Arch, r.Cache, vm.OwnSource(), r.Say)
-	must(t, err)
-	img, err := r.Image(t.Context())
-	must(t, err)
-	g := vm.NewGuest(img)
-	// With two, netem may be given a second packet that passes others before the first is sent, and puts it
-	// in front of that, too.
-	g.CPUs = 1
-	return &g
+	return g
 }
 
 func must(t *testing.T, err error) {

@@ -8,9 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -28,12 +27,15 @@ import (
 )
 
 var (
-	binary   = flag.String("binary", "", "the chokepoint that records, by its whole path")
+	binary   = flag.String("binary", "", "the chokepoint that makes the labs, by its whole path")
 	keepDir  = flag.String("keep", "", "the folder of a recording")
 	lockFile = flag.String("lock", "", "a file that is locked while an instance is recorded")
 	only     = flag.String("only", "", "record these classes alone, separated by commas")
 	perClass = flag.Int("per-class", 20, "instances of each class")
 )
+
+// TestMain lets the test program play the roles of a lab.
+func TestMain(m *testing.M) { os.Exit(rig.Tests(m)) }
 
 // TestRecord records what is not yet recorded, and adds it to the file.
 func TestRecord(t *testing.T) {
@@ -84,10 +86,10 @@ func TestRecord(t *testing.T) {
 const maxLocked = 75 * time.Second
 
 // probing is the built-in plan with short windows, and with what is planted.
-func probing(x instance) (string, error) {
+func probing(x instance) (*plan.Plan, error) {
 	body, ok := plan.BuiltIn("blackbox")
 	if !ok {
-		return "", errors.New("there is no built-in plan blackbox")
+		return nil, errors.New("there is no built-in plan blackbox")
 	}
 	lines := strings.Split(string(body), "\n")
 	for i, line := range lines {
@@ -96,7 +98,9 @@ func probing(x instance) (string, error) {
 			lines[i] = strings.Replace(line, "}", ", "+x.Factor+": "+x.Level+"}", 1)
 		}
 	}
-	return strings.Join(lines, "\n"), nil
+	return app.ReadPlan("plan.yaml", strings.Join(lines, "\n"), app.Peer{}, "method.duration=400ms",
+		"method.warmup=200ms", "method.cooldown=50ms", "method.idle=300ms", "method.runs=1",
+		"measure.verify=false")
 }
 
 // atAnEnd says that what is planted is an end's application or buffer: of TCP alone.
@@ -105,44 +109,28 @@ func (x instance) atAnEnd() bool {
 		x.Class)
 }
 
-// trialsFailed is the exit code of a run with trials that failed: some limits let nothing through.
-const trialsFailed = 3
-
 // recordOne makes one run on a lab of its own.
 func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosis.Cell, error) {
-	text, err := probing(x)
+	pl, err := probing(x)
 	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(program.Dir, "plan.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	lab := []string{"--lab", x.Lab}
+	var o app.RunOptions
 	if x.Factor == "" && x.Level != "" {
 		id, down, err := ruledLab(ctx, program, x)
 		if err != nil {
 			return nil, err
 		}
 		defer down()
-		lab = []string{"--attach", id}
+		o.Attach = id
 	}
-	said, err := program.Say(ctx, slices.Concat([]string{"run", file}, lab, []string{"--json",
-		"--set", "method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms",
-		"--set", "method.idle=300ms", "--set", "method.runs=1", "--set", "measure.verify=false"})...)
-	var ended *exec.ExitError
-	if failed := errors.As(err, &ended) && ended.ExitCode() == trialsFailed; err != nil && !failed {
-		return nil, errors.Join(err, errors.New(said)) // what is the latest run then is another's
-	}
-	if said, err = program.Say(ctx, "show", "latest", "--json"); err != nil {
+	run, err := rig.Run(ctx, program.App(), pl, x.Lab, o)
+	if err != nil {
 		return nil, err
 	}
-	var d analysis.Document
-	if err := json.Unmarshal([]byte(said), &d); err != nil {
-		return nil, err
-	}
+	d := run.Document
 	var cells []diagnosis.Cell
 	for i := range d.Cells {
 		f := d.Cells[i].Factors
@@ -150,7 +138,7 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 		if x.Factor != "" && (streams || !x.atAnEnd()) && f[x.Factor] != x.Level {
 			return nil, fmt.Errorf("cell %s is without %s=%s", d.Cells[i].Label, x.Factor, x.Level)
 		}
-		cells = append(cells, analysis.OfEnds(&d, &d.Cells[i]))
+		cells = append(cells, analysis.OfEnds(d, &d.Cells[i]))
 	}
 	if diagnosis.Blackbox(cells) == nil {
 		return nil, errors.New("the run has no probing")
@@ -256,13 +244,11 @@ func keep(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var out trials
-	if out.Run, err = s.Find(t.Context(), *runID); err != nil {
+	run, err := rig.ReadRun(t.Context(), s, *runID)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Trials, err = s.Trials(t.Context(), out.Run.ID); err != nil {
-		t.Fatal(err)
-	}
+	out := trials{run.Run, run.Trials}
 	out.Run.Command, out.Run.Environments = "", nil
 	for _, one := range out.Trials {
 		for node, n := range one.Nodes { // two probes are telemetry enough

@@ -15,11 +15,11 @@ func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
 	list, stored := source(t)
 	load(t, list, stored, func(x *aRun, of []recorded) {
 		for _, r := range of {
-			for i := range x.trials {
-				if !slices.Contains(r.Trials, x.trials[i].ID) {
+			for i := range x.Trials {
+				if !slices.Contains(r.Trials, x.Trials[i].ID) {
 					continue
 				}
-				j := validity.GradeTrial(&x.Run, &x.trials[i])
+				j := validity.GradeTrial(&x.Run, &x.Trials[i])
 				if l := analysis.Observe(&x.Run, j).Ledger(); l != nil {
 					do(r, l)
 				}

@@ -1,6 +1,6 @@
 // Package diagnosis_test measures how often a diagnosis is right. It plants limits by raw tools, as
-// mechanisms.yaml lists them; records them by the chokepoint that it is given; packs the trials; fits the
-// weights of the rules to them; and scores the rules.
+// mechanisms.yaml lists them, in labs of the chokepoint that it is given; records what they do to loads;
+// packs the trials; fits the weights of the rules to them; and scores the rules.
 //
 //	go -C bench test ./diagnosis -timeout 0 -run TestRecordMechanisms -binary FILE -keep DIR
 //	go -C bench test ./diagnosis -run TestPack -keep DIR
@@ -233,6 +233,9 @@ type bench struct {
 var labKind = flag.String("lab", record.LabVM, "kind of lab in which mechanisms are planted: vm or local")
 
 var perMechanism = flag.Int("each", 3, "plantings of each mechanism")
+
+// TestMain lets the test program play the roles of a lab.
+func TestMain(m *testing.M) { os.Exit(rig.Tests(m)) }
 
 // TestRecordMechanisms plants each mechanism in a virtual router and records what it does to loads; with
 // -proofs it puts the planted class and another one to the test instead, and says how often experiments

@@ -17,6 +17,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -37,7 +38,7 @@ type packedRun struct {
 
 func (p packedRun) unpack() *aRun {
 	p.Run.Design.Catalogue = registry.Catalogue()
-	return &aRun{Run: p.Run, trials: p.Trials}
+	return &aRun{Stored: rig.Stored{Run: p.Run, Trials: p.Trials}}
 }
 
 // crop leaves of a table its first row, and what a window reads: its rows, and one before and after it.
@@ -127,11 +128,11 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 	}
 	defer st.Close()
 	for _, id := range slices.Sorted(maps.Keys(byRun)) {
-		x, err := readRun(t.Context(), st, id)
+		x, err := rig.ReadRun(t.Context(), st, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		each(&x, byRun[id])
+		each(&aRun{Stored: x}, byRun[id])
 	}
 }
 
@@ -221,7 +222,7 @@ func TestPack(t *testing.T) {
 // packed returns a run with the trials of some instances alone, and of idle paths, reduced.
 func (x *aRun) packed(of []recorded) packedRun {
 	small := packedRun{Run: anonymous(x.Run)}
-	for _, t := range x.trials {
+	for _, t := range x.Trials {
 		if t.Row.Kind == record.RowIdle || slices.ContainsFunc(of, func(r recorded) bool {
 			return slices.Contains(r.Trials, t.ID)
 		}) {

@@ -108,7 +108,7 @@ func firstRun(t *testing.T) (record.Run, []record.Trial) {
 	list, stored := source(t)
 	var first *aRun
 	load(t, list, stored, func(x *aRun, _ []recorded) { first = cmp.Or(first, x) })
-	return first.Run, first.trials
+	return first.Run, first.Trials
 }
 
 // BenchmarkDiagnose times the diagnosis of one trial: its numbers, its validity and the rules.
@@ -116,7 +116,7 @@ func BenchmarkDiagnose(b *testing.B) {
 	list, stored := source(b)
 	var run *aRun
 	load(b, list, stored, func(x *aRun, _ []recorded) { run = cmp.Or(run, x) })
-	trials := slices.DeleteFunc(run.trials, func(t record.Trial) bool { return t.Row.Kind != record.RowLoad })
+	trials := slices.DeleteFunc(run.Trials, func(t record.Trial) bool { return t.Row.Kind != record.RowLoad })
 	for i := 0; b.Loop(); i++ {
 		analysis.Brief(&run.Run, trials[i%len(trials)])
 	}
@@ -128,7 +128,7 @@ func BenchmarkStored(b *testing.B) {
 	for b.Loop() {
 		list, stored := source(b)
 		load(b, list, stored, func(x *aRun, _ []recorded) {
-			trials += len(x.trials)
+			trials += len(x.Trials)
 			x.document()
 		})
 	}

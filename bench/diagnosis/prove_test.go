@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
 var proofs = flag.Bool("proofs", false, "put classes to the test instead of recording")
@@ -70,18 +71,15 @@ func swapped(id string, truths ...string) string {
 // test puts a class to the test as the cause of a run's cells.
 func (r *recorder) test(ctx context.Context, run, class string) (p proven, err error) {
 	p.Class, p.Verdict = class, untested
-	if _, err := r.program.Say(ctx, "diagnose", run, "--prove", "--cause", class); err != nil {
-		return p, err
+	a := r.program.App()
+	doc, err := a.Dirs.Document(ctx, run)
+	if err == nil {
+		doc, err = a.Prove(ctx, doc, app.ProveOptions{Class: class})
 	}
-	said, err := r.program.Say(ctx, "show", run, "--json")
 	if err != nil {
 		return p, err
 	}
-	var doc analysis.Document
-	if err := json.Unmarshal([]byte(said), &doc); err != nil {
-		return p, err
-	}
-	if p.Proofs = proofsOf(&doc, class); len(p.Proofs) > 0 {
+	if p.Proofs = proofsOf(doc, class); len(p.Proofs) > 0 {
 		p.Verdict = diagnosis.Decide(p.Proofs)
 	}
 	return p, nil

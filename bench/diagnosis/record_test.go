@@ -14,20 +14,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 var (
-	binary  = flag.String("binary", "", "the chokepoint that records, by its whole path")
+	binary  = flag.String("binary", "", "the chokepoint that makes the labs, by its whole path")
 	keepDir = flag.String("keep", "", "the folder of a recording")
 	only    = flag.String("only", "", "record these mechanisms alone, separated by commas")
 	seed    = flag.Uint64("seed", 19, "from which parameters, furniture and loads are drawn")
@@ -149,57 +146,24 @@ func planOf(seconds int, cells []levels) string {
 
 // aRun holds a stored run.
 type aRun struct {
-	record.Run
-	trials  []record.Trial
-	doc     *analysis.Document
+	rig.Stored
 	derived *analysis.Derivation
 }
 
 // run measures cells in a lab that is up.
 func (r *recorder) run(ctx context.Context, labID string, seconds int, cells []levels) (x aRun, err error) {
-	file := r.program.At("plan.yaml")
-	if err := os.WriteFile(file, []byte(planOf(seconds, cells)), 0o600); err != nil {
-		return x, err
-	}
-	cmd := r.program.Command(ctx, "run", file, "--attach", labID, "--quiet", "--report",
-		r.program.At("r.html"))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 20 * time.Second
-	said, err := cmd.CombinedOutput()
-	const exitFailedTrials = 3
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if err != nil && !(ok && exit.ExitCode() == exitFailedTrials) {
-		return x, fmt.Errorf("chokepoint run: %w: %s", err, said)
-	}
-	return r.latest(ctx)
-}
-
-// latest reads the run that was stored last.
-func (r *recorder) latest(ctx context.Context) (x aRun, err error) {
-	st, err := store.OpenReadOnly(ctx, r.program.At("data/chokepoint/runs.db"))
+	pl, err := app.ReadPlan("suite.yaml", planOf(seconds, cells), app.Peer{})
 	if err != nil {
 		return x, err
 	}
-	defer st.Close()
-	heads, err := st.Runs(ctx)
-	if err != nil || len(heads) == 0 {
-		return x, errors.Join(errors.New("the store has no run"), err)
-	}
-	return readRun(ctx, st, heads[0].ID)
-}
-
-func readRun(ctx context.Context, st *store.Store, id string) (x aRun, err error) {
-	if x.Run, err = st.Find(ctx, id); err != nil {
-		return x, err
-	}
-	x.Design.Catalogue = registry.Catalogue()
-	x.trials, err = st.Trials(ctx, id)
+	x.Stored, err = rig.Run(ctx, r.program.App(), pl, record.LabLocal,
+		app.RunOptions{Attach: labID, Report: r.program.At("r.html")})
 	return x, err
 }
 
 // key spells the identity of a cell as the program that reads plans does.
 func (c levels) key() (string, error) {
-	p, err := plan.Read("suite.yaml", []byte(planOf(1, []levels{c})), registry.Vocabulary(), nil)
+	p, err := app.ReadPlan("suite.yaml", planOf(1, []levels{c}), app.Peer{})
 	if err != nil {
 		return "", err
 	}
@@ -221,8 +185,8 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 			goodput = cell.Metrics[metrics.Goodput].Median
 		}
 	}
-	for i := range x.trials {
-		t := &x.trials[i]
+	for i := range x.Trials {
+		t := &x.Trials[i]
 		if t.Row.Kind != record.RowLoad || t.Row.Cell() != key {
 			continue
 		}
@@ -245,14 +209,14 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 
 // document derives the run's once.
 func (x *aRun) document() *analysis.Document {
-	if x.doc == nil {
-		x.derived = analysis.Begin(x.Run, len(x.trials))
-		for _, t := range x.trials {
+	if x.Document == nil {
+		x.derived = analysis.Begin(x.Run, len(x.Trials))
+		for _, t := range x.Trials {
 			x.derived.Add(t)
 		}
-		x.doc = x.derived.Document()
+		x.Document = x.derived.Document()
 	}
-	return x.doc
+	return x.Document
 }
 
 // stop ends a command and what it started, and waits for it.

@@ -24,12 +24,12 @@ type outcome struct {
 func diagnose(x *aRun, all []recorded) (out []outcome) {
 	cells := map[string]*diagnosis.Diagnosis{}
 	for i, c := range x.document().Cells {
-		cells[c.Factors.Key()] = x.doc.Cells[i].Diagnosis
+		cells[c.Factors.Key()] = x.Document.Cells[i].Diagnosis
 	}
 	for _, r := range all {
 		o := outcome{recorded: r}
-		for i := range x.trials {
-			if t := &x.trials[i]; slices.Contains(r.Trials, t.ID) {
+		for i := range x.Trials {
+			if t := &x.Trials[i]; slices.Contains(r.Trials, t.ID) {
 				o.d = cells[t.Row.Cell()]
 			}
 		}

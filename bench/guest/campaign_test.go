@@ -1,7 +1,7 @@
 // Package guest_test measures virtual routers and asserts on what an emulator cannot distort: ratios and
-// counters, never rates. It starts the chokepoint that it is given and checks the runs that this stores.
+// counters, never rates. It runs plans as chokepoint does and checks what was stored.
 //
-//	go -C bench test ./guest -timeout 0 -binary FILE -run TestRatios
+//	go -C bench test ./guest -timeout 0 -measure -run TestRatios
 //
 // TestRatios holds what rules, flow tables, queues, tunnels and limits do; TestPlans runs the built-in plans
 // after published tables, with short windows; TestSame counts how often two cells that are the same are
@@ -10,11 +10,9 @@ package guest_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -22,80 +20,55 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 var (
-	binary   = flag.String("binary", "", "the chokepoint to run, by its whole path")
+	needed   = flag.Bool("measure", false, "measure virtual routers, which takes minutes")
 	kind     = flag.String("lab", "vm", "kind of lab")
 	runs     = flag.Int("runs", 1, "runs of TestSame, with seeds from 1 on")
 	keepFile = flag.String("keep", "", "a file to which TestSame adds each run, to go on from there")
 )
 
-// needsProgram skips a test of the program where none is given: each takes minutes.
-func needsProgram(t *testing.T) {
-	if *binary == "" {
-		t.Skip("skip: measures virtual routers for minutes: -binary says with which chokepoint")
+// TestMain lets the test program play the roles of a lab.
+func TestMain(m *testing.M) { os.Exit(rig.Tests(m)) }
+
+// needsTime skips a test that measures, unless that is asked for.
+func needsTime(t *testing.T) {
+	if !*needed {
+		t.Skip("skip: measures virtual routers for minutes: -measure asks for it")
 	}
 }
 
 // campaign is one run of chokepoint, as it was stored and as it is shown.
-type campaign struct {
-	trials []record.Trial
-	doc    *analysis.Document
-}
+type campaign struct{ rig.Stored }
 
-// measure runs a plan, the text of a file, and returns what was stored. Failed trials are no error: they
-// are checked.
-func measure(t *testing.T, limit time.Duration, plan string, args ...string) campaign {
-	file := filepath.Join(t.TempDir(), "plan.yaml")
-	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return start(t, limit, append([]string{file}, args...)...)
-}
-
-// start is measure for the arguments of chokepoint run.
-func start(t *testing.T, limit time.Duration, args ...string) campaign {
+// measure runs the text of a plan, with values of it replaced, and returns what was stored. Failed trials are
+// no error: they are checked.
+func measure(t *testing.T, limit time.Duration, lab, text string, sets ...string) campaign {
 	ctx, cancel := context.WithTimeout(t.Context(), limit) // a guest that hangs must not hang the suite
 	defer cancel()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	dir := t.TempDir()
-	cmd := exec.CommandContext(ctx, *binary, slices.Concat([]string{"run", "--lab", *kind, "--report",
-		filepath.Join(dir, "report.html")}, args)...)
-	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Stderr = t.Output()
-	_, err := cmd.Output()
-	const exitFailedTrials = 3
-	var exit *exec.ExitError
-	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == exitFailedTrials) {
-		t.Fatalf("chokepoint run: %v", err)
-	}
-	st, err := store.OpenReadOnly(ctx, filepath.Join(dir, "chokepoint", "runs.db"))
+	pl, err := app.ReadPlan("plan.yaml", text, app.Peer{}, sets...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
-	heads, err := st.Runs(ctx)
-	if err != nil || len(heads) == 0 {
-		t.Fatalf("the store has no run: %v", err)
-	}
-	run, err := st.Find(ctx, heads[0].ID)
-	trials, err2 := st.Trials(ctx, heads[0].ID)
-	if err := errors.Join(err, err2); err != nil {
+	a := rig.OwnApp(t.Logf)
+	a.Events = func() progress.Sink { return progress.Quiet(t.Output()) }
+	a.Dirs.Data = t.TempDir()
+	stored, err := rig.Run(ctx, a, pl, lab, app.RunOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	run.Design.Catalogue = registry.Catalogue()
-	c := campaign{trials, analysis.Derive(run, trials)}
+	c := campaign{stored}
 	if len(c.faults()) > 0 {
-		quoteConsoles(t, filepath.Join(dir, "chokepoint", "runs"))
+		quoteConsoles(t, filepath.Join(a.Dirs.Data, "runs"))
 	}
 	return c
 }
@@ -111,12 +84,12 @@ func quoteConsoles(t *testing.T, runs string) {
 
 // faults returns what no plan of these tests may have.
 func (c campaign) faults() (errs []error) {
-	for _, s := range c.doc.Skipped {
+	for _, s := range c.Document.Skipped {
 		errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))
 	}
-	for i := range c.trials {
+	for i := range c.Trials {
 		// The load with too many connections may rightly fail; its counters are checked.
-		if t := &c.trials[i]; t.Failure != nil && !is(t.Row.Factors, overfull) {
+		if t := &c.Trials[i]; t.Failure != nil && !is(t.Row.Factors, overfull) {
 			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(),
 				t.Failure.Phase, t.Failure.Error))
 		}
@@ -146,8 +119,8 @@ func is(f, want record.Factors) bool {
 // trial is the one load of the cell with the wanted levels.
 func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 	var found *record.Trial
-	for i := range c.trials {
-		if t := &c.trials[i]; t.Row.Kind == record.RowLoad && is(t.Row.Factors, want) {
+	for i := range c.Trials {
+		if t := &c.Trials[i]; t.Row.Kind == record.RowLoad && is(t.Row.Factors, want) {
 			if found != nil {
 				return nil, fmt.Errorf("both %s and %s are %s", found.ID, t.ID, want.Key())
 			}
@@ -163,7 +136,7 @@ func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 // shared says whether others used the machine in that trial.
 func (c campaign) shared(want record.Factors) bool {
 	t, err := c.trial(want)
-	return err == nil && slices.ContainsFunc(c.doc.Trials, func(v analysis.TrialView) bool {
+	return err == nil && slices.ContainsFunc(c.Document.Trials, func(v analysis.TrialView) bool {
 		return v.ID == t.ID && slices.ContainsFunc(v.Reasons,
 			func(r evidence.Reason) bool { return r.Kind == evidence.ReasonBackgroundLoad })
 	})
@@ -175,7 +148,7 @@ func (c campaign) metric(want record.Factors, name string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, v := range c.doc.Trials {
+	for _, v := range c.Document.Trials {
 		if x, ok := v.Metrics[name]; ok && v.ID == t.ID {
 			return x, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -27,28 +28,25 @@ var tables = [...]struct {
 
 // brief makes a plan short: one window per cell, and no other measurements.
 var brief = [...]string{"method.duration=700ms", "method.warmup=200ms", "method.cooldown=0", "method.runs=1",
-	"measure.verify=false", "measure.latency_idle=off"}
+	"method.seed=1", "measure.verify=false", "measure.latency_idle=off"}
 
 // TestPlans runs each of them, and wants a number or a reason of each cell.
 func TestPlans(t *testing.T) {
-	needsProgram(t)
+	needsTime(t)
 	for _, x := range tables {
 		t.Run(x.plan, func(t *testing.T) {
 			began := time.Now()
-			args := []string{x.plan, "--seed", "1"}
-			for _, set := range slices.Concat(brief[:], x.sets) {
-				args = append(args, "--set", set)
-			}
-			c := start(t, 8*time.Minute, args...)
+			text, _ := plan.BuiltIn(x.plan)
+			c := measure(t, 8*time.Minute, *kind, string(text), slices.Concat(brief[:], x.sets)...)
 			wrong(t, c.faults())
-			if len(c.doc.Cells) == 0 {
+			if len(c.Document.Cells) == 0 {
 				t.Error("there is no cell")
 			}
-			for i := range c.doc.Cells {
-				wrong(t, lacks(&c.doc.Cells[i]))
+			for i := range c.Document.Cells {
+				wrong(t, lacks(&c.Document.Cells[i]))
 			}
-			fmt.Fprintf(t.Output(), "note: plan %s: %d cells, %d skipped, in %s\n", x.plan, len(c.doc.Cells),
-				len(c.doc.Skipped), time.Since(began).Round(time.Second))
+			fmt.Fprintf(t.Output(), "note: plan %s: %d cells, %d skipped, in %s\n", x.plan,
+				len(c.Document.Cells), len(c.Document.Skipped), time.Since(began).Round(time.Second))
 		})
 	}
 }

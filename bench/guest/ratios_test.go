@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // The plan: queues before a bottleneck, a firewall that is walked rule by rule with and without a flow
@@ -83,8 +83,8 @@ const claimTrials = 3
 // machine meanwhile, a hypervisor or other processes: what they take decides how fast a virtual router is.
 // If they never stop, the claim is not checked, and counts as skipped.
 func TestRatios(t *testing.T) {
-	needsProgram(t)
-	c := measure(t, 6*time.Minute, ratiosPlan)
+	needsTime(t)
+	c := measure(t, 6*time.Minute, *kind, ratiosPlan)
 	wrong(t, c.faults())
 	for _, x := range []struct {
 		name  string
@@ -97,7 +97,7 @@ func TestRatios(t *testing.T) {
 	wrong(t, errs)
 	for n := 2; len(spoilt) > 0 && n <= claimTrials; n++ {
 		fmt.Fprintf(t.Output(), "note: others used the machine: trial %d of %d claims\n", n, len(spoilt))
-		c = measure(t, 6*time.Minute, claimsPlan)
+		c = measure(t, 6*time.Minute, *kind, claimsPlan)
 		wrong(t, c.faults())
 		spoilt, errs = checkClaims(t.Output(), c, spoilt)
 		wrong(t, errs)
@@ -150,7 +150,7 @@ func hold(t *testing.T, text string, got, least, most float64) {
 
 // TestEveryNameIsOneCell: what the claims speak of is one cell of the plan.
 func TestEveryNameIsOneCell(t *testing.T) {
-	p, err := plan.Read("guest.yaml", []byte(ratiosPlan), registry.Vocabulary(), nil)
+	p, err := app.ReadPlan("guest.yaml", ratiosPlan, app.Peer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,16 +173,16 @@ func TestEveryNameIsOneCell(t *testing.T) {
 func TestClaimsThatTheMachineSpoils(t *testing.T) {
 	run := func(over, under float64, reasons ...string) campaign {
 		var c campaign
-		c.doc = &analysis.Document{}
+		c.Document = &analysis.Document{}
 		for i, v := range []float64{over, under} {
 			id := []string{"over", "under"}[i]
 			row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"cell": id}}
-			c.trials = append(c.trials, record.Trial{ID: id, Row: row})
+			c.Trials = append(c.Trials, record.Trial{ID: id, Row: row})
 			view := analysis.TrialView{ID: id, Metrics: map[string]float64{"rate": v}}
 			for _, kind := range reasons {
 				view.Reasons = append(view.Reasons, evidence.Reason{Kind: kind})
 			}
-			c.doc.Trials = append(c.doc.Trials, view)
+			c.Document.Trials = append(c.Document.Trials, view)
 			reasons = nil // of the first only
 		}
 		return c
@@ -198,7 +198,7 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 		{"does not hold", run(19, 10), 0, 1},
 		{"does not hold, and is doubted for another reason", run(19, 10, evidence.ReasonDrift), 0, 1},
 		{"does not hold on a busy machine", run(19, 10, evidence.ReasonBackgroundLoad), 1, 0},
-		{"there is nothing", campaign{doc: &analysis.Document{}}, 0, 1},
+		{"there is nothing", campaign{rig.Stored{Document: &analysis.Document{}}}, 0, 1},
 	} {
 		spoilt, wrong := checkClaims(io.Discard, tt.c, twice)
 		if len(spoilt) != tt.spoilt || len(wrong) != tt.wrong {

@@ -71,7 +71,7 @@ type tally struct {
 // TestSame runs the plan with seeds from 1 on and checks how often two cells that are the same were called
 // different.
 func TestSame(t *testing.T) {
-	needsProgram(t)
+	needsTime(t)
 	if *runs < 1 {
 		t.Fatalf("-runs %d: want at least one", *runs)
 	}
@@ -83,7 +83,7 @@ func TestSame(t *testing.T) {
 	}
 	var first []record.Factors
 	for seed := uint64(len(all)) + 1; seed <= uint64(*runs); seed++ {
-		c := measure(t, 10*time.Minute, samePlan, "--seed", fmt.Sprint(seed))
+		c := measure(t, 10*time.Minute, *kind, samePlan, fmt.Sprint("method.seed=", seed))
 		x, err := tallyOf(c)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -145,8 +145,8 @@ func keep(t *testing.T, file string, x tally) {
 // blocks that it has.
 func checkOrder(t *testing.T, first []record.Factors) {
 	order := func() []record.Factors {
-		return orderOf(measure(t, 2*time.Minute, samePlan, "--lab", "local", "--seed", "1", "--set",
-			"method.runs=4", "--set", "method.duration=100ms", "--set", "method.idle=100ms"))
+		return orderOf(measure(t, 2*time.Minute, record.LabLocal, samePlan, "method.seed=1", "method.runs=4",
+			"method.duration=100ms", "method.idle=100ms"))
 	}
 	if first == nil { // it was in an earlier part of the suite
 		first = order()
@@ -165,7 +165,7 @@ func checkOrder(t *testing.T, first []record.Factors) {
 
 // orderOf are the cells of a run in the order in which they were measured.
 func orderOf(c campaign) []record.Factors {
-	trials := slices.Clone(c.trials)
+	trials := slices.Clone(c.Trials)
 	sort.SliceStable(trials, func(i, j int) bool { return trials[i].Started.Before(trials[j].Started) })
 	out := make([]record.Factors, len(trials))
 	for i := range trials {
@@ -229,13 +229,13 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 			out[name][block] = v
 		}
 	}
-	for _, v := range c.doc.Trials {
+	for _, v := range c.Document.Trials {
 		for name, x := range v.Metrics {
 			add(v.Factors, name, v.Block, x)
 		}
 	}
-	for i := range c.trials {
-		t := &c.trials[i]
+	for i := range c.Trials {
+		t := &c.Trials[i]
 		for name, x := range growth(t) {
 			if slices.Contains(sameCounters[:], name) {
 				add(t.Row.Factors, name, t.Row.Block, x)

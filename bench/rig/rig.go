@@ -34,25 +34,36 @@ type Func func(ctx context.Context, args []string, out, log io.Writer) error
 // Main lives a program's life, or the one for which a lab has started it again, and returns the exit
 // status.
 func Main(name string, f Func) int {
-	args := os.Args[1:]
-	if handled, err := registry.Serve(args); handled {
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "%s %s: %v\n", name, args[0], err)
-			return 1
+	return orRole(func() int {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		switch err := f(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+		case err == nil:
+			return 0
+		case errors.Is(err, ErrUsage):
+			return 2
+		case !errors.Is(err, ErrFailed):
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		}
-		return 0
+		return 1
+	})
+}
+
+// Tests runs the tests of a package that makes labs, or plays the role for which a lab has started the test
+// program again, and returns the exit status.
+func Tests(m interface{ Run() int }) int { return orRole(m.Run) }
+
+func orRole(otherwise func() int) int {
+	args := os.Args[1:]
+	handled, err := registry.Serve(args)
+	switch {
+	case !handled:
+		return otherwise()
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s %s: %v\n", os.Args[0], args[0], err)
+		return 1
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	switch err := f(ctx, args, os.Stdout, os.Stderr); {
-	case err == nil:
-		return 0
-	case errors.Is(err, ErrUsage):
-		return 2
-	case !errors.Is(err, ErrFailed):
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-	}
-	return 1
+	return 0
 }
 
 // Parse reads the flags; words beside them, and values that ok refuses, are answered with the usage.

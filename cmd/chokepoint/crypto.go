@@ -12,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -154,15 +153,13 @@ func distinct[T comparable](list []T) (out []T) {
 }
 
 func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
-	pl, err := plan.Read("crypto", []byte(o.planText()), app.Peer{}.Vocabulary(), nil)
+	pl, err := app.ReadPlan("crypto", o.planText(), app.Peer{})
 	if err != nil {
-		return usageErrors(err)
+		return err
 	}
 	if err := app.Absolute(app.PathsOf(&o.machines)...); err != nil {
 		return err
 	}
-	pl = pl.WithSeed(o.seed)
-	pl.SeedGiven = true
 	on := labOptions{kind: record.LabLocal}
 	if o.Attach == "" {
 		on.machines = o.machines
@@ -176,9 +173,9 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
 func (o cryptoOptions) planText() string {
 	var b builder
 	b.printf("name: crypto\ndescription: How fast the ciphers of a CPU are.\n"+
-		"method: {duration: %ds, warmup: 0, cooldown: 0, runs: %d}\n"+
+		"method: {duration: %ds, warmup: 0, cooldown: 0, runs: %d, seed: %d}\n"+
 		"measure: {latency_idle: off, latency_loaded: false, verify: false}\ninclude:\n", o.seconds,
-		o.repetitions)
+		o.repetitions, o.seed)
 	entry := func(libraries, algorithms []string, rest string) {
 		b.printf("- {engine: cipher, node: %s, library: [%s], algorithm: [%s]%s}\n", o.node,
 			list(libraries), list(algorithms), rest)

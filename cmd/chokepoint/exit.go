@@ -62,7 +62,7 @@ func (e *exitError) Unwrap() error { return e.err }
 // hints.
 func interruptedBy(err error) error {
 	cause := app.ErrInterrupted
-	rest := slices.DeleteFunc(leaves(err), func(e error) bool {
+	rest := slices.DeleteFunc(app.Leaves(err), func(e error) bool {
 		gone := errors.Is(e, context.Canceled) || errors.Is(e, app.ErrInterrupted)
 		if h := hints(e); gone && len(h) > 0 {
 			cause = check.WithHint(cause, h[0])
@@ -72,28 +72,12 @@ func interruptedBy(err error) error {
 	return errors.Join(append([]error{&exitError{codeInterrupted, cause}}, rest...)...)
 }
 
-// leaves takes joined errors apart.
-func leaves(err error) []error {
-	if err == nil {
-		return nil
-	}
-	// A sentence with several causes is no join of them.
-	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
-		var all []error
-		for _, e := range j.Unwrap() {
-			all = append(all, leaves(e)...)
-		}
-		return all
-	}
-	return []error{err}
-}
-
 // exitCode returns the code of an error, or of several the one with the highest precedence.
 func exitCode(err error) int {
 	if err == nil {
 		return codeOK
 	}
-	all := leaves(err)
+	all := app.Leaves(err)
 	// A command that ran another one on a node ends with that one's code.
 	if len(all) == 1 {
 		if exit, ok := all[0].(*exitError); ok && exit.err == nil {
@@ -127,7 +111,7 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		Exit   int      `json:"exit"`
 	}{[]string{}, []string{}, code}
 	text := ""
-	for _, e := range leaves(err) {
+	for _, e := range app.Leaves(err) {
 		if exit, ok := e.(*exitError); ok && exit.err == nil {
 			continue
 		}
@@ -146,15 +130,6 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		return
 	}
 	_, _ = io.WriteString(w, text)
-}
-
-// usageErrors marks each of several errors as one of what cannot be meant.
-func usageErrors(err error) error {
-	all := leaves(err)
-	for i, e := range all {
-		all[i] = app.Mark(app.ErrUsage, e)
-	}
-	return errors.Join(all...)
 }
 
 // hints returns the hints of an error and of everything it wraps.

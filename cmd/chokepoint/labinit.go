@@ -80,7 +80,7 @@ func readLabFile(name string) (record.Machines, error) {
 			beside = m
 			return wrongMachines(m, nameOfKey)
 		})
-	return beside, usageErrors(err)
+	return beside, app.Mark(app.ErrUsage, err)
 }
 
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {

@@ -96,7 +96,7 @@ func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
 		if err := o.validate(cmd.Flags(), args); err != nil {
 			return err
 		}
-		pl, err := o.read(*other)
+		pl, err := o.ReadFitting(*other)
 		if err != nil {
 			return err
 		}

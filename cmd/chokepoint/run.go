@@ -66,7 +66,8 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
-	pl, err := o.plan.read(o.Peer)
+	o.Until = o.plan.until()
+	pl, err := o.plan.ReadFitting(o.Peer)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,6 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err != nil {
 		return err
 	}
-	o.Until = o.plan.until
 	o.lab.condition(&pl.Design)
 	head := p.NewRun(pl)
 	o.lab.describe(&head)

@@ -85,7 +85,8 @@ func (o *tuneOptions) validate() error {
 }
 
 func runTune(ctx context.Context, o tuneOptions, p *program) error {
-	base, err := o.plan.readWhole(o.Peer)
+	o.Until = o.plan.until()
+	base, err := o.plan.Read(o.Peer)
 	if err != nil {
 		return err
 	}
@@ -96,12 +97,11 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	if err := app.CanTune(base); err != nil {
 		return err
 	}
-	if o.plan.budget > 0 {
-		if err := app.FitTune(base, o.plan.budget); err != nil {
+	if o.plan.Budget > 0 {
+		if err := app.FitTune(base, o.plan.Budget); err != nil {
 			return err
 		}
 	}
-	o.Until = o.plan.until
 	o.MaxLoss /= 100
 	for _, text := range o.try {
 		c, err := app.ParseChange(text, o.Peer.Vocabulary())

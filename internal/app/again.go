@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -56,19 +55,10 @@ func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error)
 	return again{App: a, on: on, other: other}, err
 }
 
-// read expands a plan that was written for that place, with a seed of its own unless the text has one.
-func (a again) read(name, text string) (*plan.Plan, error) {
-	pl, err := plan.Read(name, []byte(text), a.other.Vocabulary(), nil)
-	if err == nil && !pl.SeedGiven {
-		pl = pl.WithSeed(uint64(rand.Uint32()))
-	}
-	return pl, err
-}
-
 // readPatched expands the plan of cells and their patches. Cells without a level of address translation keep
 // having none.
 func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
-	pl, err := a.read(x.Name, x.Text(a.other.Vocabulary()))
+	pl, err := ReadPlan(x.Name, x.Text(a.other.Vocabulary()), a.other)
 	if err == nil {
 		pl.Design.DropDefaultNAT(func(cell record.Factors) bool {
 			return !slices.ContainsFunc(x.Cells, func(of factor.Cell) bool {

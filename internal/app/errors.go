@@ -27,12 +27,29 @@ type marked struct{ kind, err error }
 func (m *marked) Error() string   { return m.err.Error() }
 func (m *marked) Unwrap() []error { return []error{m.err, m.kind} }
 
-// Mark returns err as one of a kind, or nil if err is nil.
+// Mark returns err, or each of several joined errors, as one of a kind.
 func Mark(kind, err error) error {
+	all := Leaves(err)
+	for i, e := range all {
+		all[i] = &marked{kind, e}
+	}
+	return errors.Join(all...)
+}
+
+// Leaves takes joined errors apart.
+func Leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
-	return &marked{kind, err}
+	// A sentence with several causes is no join of them.
+	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
+		var all []error
+		for _, e := range j.Unwrap() {
+			all = append(all, Leaves(e)...)
+		}
+		return all
+	}
+	return []error{err}
 }
 
 // Hinted returns an error with a formatted text, and a hint unless that is empty.

@@ -1,0 +1,75 @@
+package app
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// maxPlanBytes is one byte more than a plan may have, so that the reader sees an oversize file.
+const maxPlanBytes = 1<<20 + 1
+
+// PlanRequest names a plan and what is changed in it. The zero value is the default plan.
+type PlanRequest struct {
+	Name   string        // a built-in plan or a file
+	Sets   []string      // "path=value" texts that replace values of the plan
+	Strict bool          // with the times of the standard that the plan follows
+	Budget time.Duration // for the whole plan; 0: unbounded
+}
+
+// Read reads the plan for what lies between this machine and other, or for a lab without a peer. Every error
+// is an ErrUsage.
+func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
+	name := r.Name
+	if name == "" && other.At != "" {
+		name = plan.PathPlan
+	}
+	name = cmp.Or(name, plan.BuiltIns()[0])
+	sets := r.Sets
+	if standard, ok := plan.Strict(name); r.Strict && ok {
+		sets = append(standard, sets...)
+	}
+	if _, ok := plan.BuiltIn(name); ok {
+		p, err := plan.ReadBuiltIn(name, other.Vocabulary(), sets)
+		return seeded(p), Mark(ErrUsage, err)
+	}
+	data, err := userfile.Read(name, maxPlanBytes)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, Usage("built-in plans: "+strings.Join(plan.BuiltIns(), ", "),
+			"read plan %s: no such file, and no built-in plan has this name", name)
+	case err != nil:
+		return nil, Mark(ErrUsage, fmt.Errorf("read plan %s: %v", name, err))
+	}
+	return ReadPlan(name, string(data), other, sets...)
+}
+
+// ReadFitting reads the plan and cuts it to the budget.
+func (r PlanRequest) ReadFitting(other Peer) (*plan.Plan, error) {
+	p, err := r.Read(other)
+	if err == nil && r.Budget > 0 {
+		err = Mark(ErrUsage, p.Fit(r.Budget, RowOverhead))
+	}
+	return p, err
+}
+
+// ReadPlan reads the text of a plan, which messages call by name. Every error is an ErrUsage.
+func ReadPlan(name, text string, other Peer, sets ...string) (*plan.Plan, error) {
+	p, err := plan.Read(name, []byte(text), other.Vocabulary(), sets)
+	return seeded(p), Mark(ErrUsage, err)
+}
+
+// seeded draws the seed of a plan that names none. It is short enough to be typed again.
+func seeded(p *plan.Plan) *plan.Plan {
+	if p == nil || p.SeedGiven {
+		return p
+	}
+	return p.WithSeed(uint64(rand.Uint32()))
+}
