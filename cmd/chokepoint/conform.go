@@ -59,7 +59,7 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run
 	if o.describe(&asked); asked.Machines != nil {
-		return p.withMachines(ctx, *asked.Machines, try)
+		return p.WithMachines(ctx, *asked.Machines, try)
 	}
 	guest, err := o.guest(ctx, p)
 	if err != nil {

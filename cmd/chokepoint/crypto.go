@@ -88,7 +88,7 @@ report, compare and catalog add.`,
 }
 
 func (o *cryptoOptions) check(cmd *cobra.Command) error {
-	if err := checkPlace(o.machines.Router.At); err != nil {
+	if err := app.CheckPlace(o.machines.Router.At); err != nil {
 		return app.Usage(check.HintOf(err), "--on: %v", err)
 	}
 	if !cmd.Flags().Changed("seed") {
@@ -136,7 +136,7 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		}
 	}
 	o.algorithms, o.libraries, o.blocks = distinct(o.algorithms), distinct(o.libraries), distinct(o.blocks)
-	if _, err := wrongMachines(o.machines, flagOf); err != nil {
+	if _, err := app.WrongMachines(o.machines, flagOf); err != nil {
 		return err
 	}
 	return htmlFile(o.Report)

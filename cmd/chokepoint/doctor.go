@@ -6,19 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
-	"github.com/chokepoint-lab/chokepoint/internal/probe"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -33,58 +25,16 @@ a lab for about ten seconds and changes nothing else.`,
 	}, "print the findings as a JSON object")
 }
 
-type findings struct {
-	Version      string             `json:"version"`
-	Kernel       string             `json:"kernel"`
-	Lab          trial.Capability   `json:"lab"`
-	Note         string             `json:"note,omitempty"`
-	Capabilities []trial.Capability `json:"capabilities"`
-	Ceilings     []record.Ceiling   `json:"ceilings"`
-	Timer        *trial.Timer       `json:"timer,omitempty"`
-}
-
 func runDoctor(ctx context.Context, p *program) error {
-	id := "doctor-" + app.NewID()
-	f := findings{Version: app.ReadVersion().String(), Kernel: probe.KernelRelease()}
-	err := p.WithJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
+	f, err := p.Examine(ctx)
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), app.Dirty(err))
-	}
-	return errors.Join(p.line(f, f.text()), app.Dirty(err))
-}
-
-// examine brings up a lab and asks it. That no lab can be made is a finding, not an error.
-func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p *program) (err error) {
-	f.Lab = trial.Capability{Area: "lab", Name: "local"}
-	start := time.Now()
-	for _, arch := range vm.Arches() {
-		f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "QEMU for " + arch,
-			Answer: vm.CheckEmulator(ctx, arch)})
-	}
-	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
-		Answer: vm.TryKVM(ctx)})
-	own := p.Local(id, j)
-	l, err := own.Up(ctx)
-	if err != nil {
-		f.Lab.Answer = check.Not("%v", err).Hinted("%s", check.HintOf(err))
-		return nil
-	}
-	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
-	f.Lab.Answer = check.OKBecause("up in %s", time.Since(start).Round(time.Millisecond))
-	f.Note = l.Note
-	more, err := trial.Examine(ctx, l, node.Tunnels(), node.Engines(), node.Probes())
-	if f.Capabilities = append(f.Capabilities, more...); err != nil {
 		return err
 	}
-	if f.Ceilings, err = trial.Ceilings(ctx, l, own, ceiling.UsualKinds()); err != nil {
-		return err
-	}
-	t, err := trial.MeasureTimer(ctx, l, node.Prober())
-	f.Timer = &t
-	return err
+	return errors.Join(p.line(f, findingsText(f)), err)
 }
 
-func (f *findings) text() string {
+// findingsText lays out what a machine can do.
+func findingsText(f *app.Findings) string {
 	var b builder
 	b.printf("%s, Linux %s\n", f.Version, f.Kernel)
 	all := append([]trial.Capability{f.Lab}, f.Capabilities...)

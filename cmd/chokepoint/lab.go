@@ -299,7 +299,7 @@ If nothing can be measured, the check fails.`,
 				return err
 			}
 			if o.machines != (record.Machines{}) {
-				return p.withMachines(cmd.Context(), o.machines, func(l *lab.Lab) error {
+				return p.WithMachines(cmd.Context(), o.machines, func(l *lab.Lab) error {
 					return p.survey(cmd.Context(), l)
 				})
 			}

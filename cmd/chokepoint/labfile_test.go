@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -32,7 +33,7 @@ link_speed: 1G
 		SSHConfig: filepath.Join(dir, "config"), Firmware: &[]string{filepath.Join(dir, "flash.sh")},
 		LinkSpeed: "1G"}
 	for _, name := range []string{"lab.yaml", "./lab.yaml", filepath.Join(dir, "lab.yaml")} {
-		got, err := readLabFile(name)
+		got, err := app.ReadLabFile(name)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
 		}

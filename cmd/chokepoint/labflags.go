@@ -14,7 +14,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
@@ -95,7 +94,7 @@ func (o *labOptions) readFile() (err error) {
 	case isLabFile(o.kind) && named:
 		return app.Usage("leave out one of them", "a lab file and flags of machines")
 	case isLabFile(o.kind):
-		if o.machines, err = readLabFile(o.kind); err != nil {
+		if o.machines, err = app.ReadLabFile(o.kind); err != nil {
 			return err
 		}
 		o.kind = record.LabSSH
@@ -191,8 +190,8 @@ func (o labOptions) check() error {
 		strings.HasPrefix(size.Model, "-"):
 		return app.Usage("one of those that qemu-system-x86_64 -cpu help lists, for amd64", "--cpu-model %q",
 			size.Model)
-	case knownDriver(o.driver) != nil:
-		return knownDriver(o.driver)
+	case app.KnownDriver(o.driver) != nil:
+		return app.KnownDriver(o.driver)
 	case o.driver != "" && o.image.File != "":
 		return app.Usage("an image gets an agent: leave out one of them", "--driver with --image")
 	case o.queues < 1 || o.queues > maxQueues:
@@ -222,10 +221,6 @@ func (o labOptions) check() error {
 	}
 	_, err = app.OpenDisk(o.image)
 	return err
-}
-
-func knownDriver(name string) error {
-	return known("driver %q is not known", name, "drivers", each(driver.All(), driver.Driver.Name)...)
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.

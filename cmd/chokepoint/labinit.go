@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,14 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
@@ -57,32 +53,6 @@ func isLabFile(text string) bool {
 	return strings.HasSuffix(text, ".yaml") || strings.HasSuffix(text, ".yml")
 }
 
-// readLabFile reads which machines a lab file names.
-func readLabFile(name string) (record.Machines, error) {
-	data, err := host.ReadTrusted(name)
-	if err != nil {
-		return record.Machines{}, app.Usage(cmp.Or(check.HintOf(err), "chokepoint lab init writes one"),
-			"read lab file %s: %v", name, check.Underlying(err))
-	}
-	var beside record.Machines
-	_, err = plan.ReadMachines(name, data, meter.Parse,
-		func(m record.Machines) (key string, err error) {
-			for _, path := range app.PathsOf(&m) {
-				if strings.HasPrefix(*path, "~/") {
-					*path = os.Getenv("HOME") + (*path)[1:]
-				}
-				if !filepath.IsAbs(*path) { // beside it
-					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
-						return "", err
-					}
-				}
-			}
-			beside = m
-			return wrongMachines(m, nameOfKey)
-		})
-	return beside, app.Mark(app.ErrUsage, err)
-}
-
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {
 	if _, err := os.Lstat(file); err == nil {
 		return app.Usage("remove it, or name another file", "%s is there already", file)
@@ -94,7 +64,7 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	if err := cmp.Or(checkMachines(m, false), app.Absolute(app.PathsOf(&m)...)); err != nil {
 		return err
 	}
-	err := p.withMachines(ctx, m, func(l *lab.Lab) error {
+	err := p.WithMachines(ctx, m, func(l *lab.Lab) error {
 		if err := p.survey(ctx, l); err != nil {
 			return err
 		}
@@ -139,7 +109,7 @@ func found(l *lab.Lab, m record.Machines) record.Machines {
 
 // askMachines asks for the machines that are not named.
 func askMachines(ctx context.Context, m *record.Machines, p *program) error {
-	if _, err := wrongMachines(*m, flagOf); err != nil {
+	if _, err := app.WrongMachines(*m, flagOf); err != nil {
 		return err
 	}
 	in, ok := p.In.(*os.File)
@@ -168,24 +138,13 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 				return fmt.Errorf("read the answer: %w", err)
 			}
 			*q.into = cmp.Or(strings.TrimSpace(text), q.empty)
-			if _, err = wrongMachines(*m, nameOfKey); err != nil {
+			if _, err = app.WrongMachines(*m, app.KeyName); err != nil {
 				p.note("%v (%s)", err, check.HintOf(err))
 			}
 			done = err == nil && (*q.into != "" || q.into == &m.Router.At)
 		}
 	}
 	return nil
-}
-
-// withMachines brings up a lab of real machines and calls f with it.
-func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
-	if err := p.ShowCommands(m, nil); err != nil {
-		return err
-	}
-	id := "check-" + app.NewID()
-	return p.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
-		return p.Remote(id, m, j).Up(ctx)
-	}, f)
 }
 
 // survey prints what must hold before real machines are measured. It fails if something does not.

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -11,10 +8,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -63,24 +56,9 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 	}
 }
 
-// checkPlace returns an error if no machine can be at that address.
-func checkPlace(at string) error {
-	if at == record.LocalMachine {
-		return nil
-	}
-	_, err := ssh.Parse(at)
-	if err != nil {
-		err = check.WithHint(err, check.HintOf(err)+"; or local")
-	}
-	return err
-}
-
-// lastPort is the highest value of the first data port.
-const lastPort = 65535 - 2
-
 // checkMachines refuses machines that cannot be meant, in the words of the flags; alone: a router will do.
 func checkMachines(m record.Machines, alone bool) error {
-	_, err := wrongMachines(m, flagOf)
+	_, err := app.WrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
 	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
 		err = app.Usage("name both: --client local "+
@@ -99,130 +77,5 @@ func flagOf(key string) string {
 	if slices.Contains(machineFlags[:], flag) {
 		return "--" + flag
 	}
-	return nameOfKey(key)
-}
-
-func nameOfKey(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
-
-// wrongMachines returns what is wrong with m and the key of the lab file; named formats that key.
-func wrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
-	wrong := func(key, hint, format string, args ...any) (string, error) {
-		return key, app.Usage(hint, format, args...)
-	}
-	all := []struct {
-		key string
-		of  record.Machine
-	}{{"client", m.Client}, {"router", m.Router}, {"server", m.Server}}
-	for i, x := range all {
-		if x.of.At != "" {
-			if err := checkPlace(x.of.At); err != nil {
-				return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
-			}
-		}
-		for _, other := range all[:i] {
-			if x.of.At != "" && x.of.At == other.of.At ||
-				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
-				return wrong(x.key, "name each once; at most one end is local",
-					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
-			}
-		}
-		if key, err := wrongMachine(x.key, x.of, named); err != nil {
-			return key, err
-		}
-	}
-	for _, x := range [...]struct{ key, given string }{{"router.lan", m.Router.LAN},
-		{"router.wan", m.Router.WAN}, {"router.driver", m.Router.Driver}} {
-		if m.Router.At == "" && x.given != "" {
-			return wrong(x.key, "name the router: ssh://HOST", "%s without a router", named(x.key))
-		}
-	}
-	if err := knownDriver(m.Router.Driver); err != nil {
-		return "router.driver", err
-	}
-	switch {
-	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
-		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
-			list(knob.Accesses()))
-	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
-		key = "server.isp_port"
-		if m.Server.ISP != "" {
-			key = "server.isp"
-		}
-		return wrong(key, "name the device of the server that the router's WAN port is plugged into",
-			"isp and isp_port go together")
-	case m.Port < 0 || m.Port > lastPort:
-		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
-			m.Port)
-	}
-	if m.AllowSysctl != nil {
-		if _, err := knob.Permit(*m.AllowSysctl); err != nil {
-			return wrong("allow_sysctl", check.HintOf(err), "allow_sysctl: %v", err)
-		}
-	}
-	if m.Firmware != nil {
-		if err := host.TrustedCommand(*m.Firmware); err != nil {
-			return wrong("firmware", cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
-				"the lab file it begins with ./"), "firmware: %v", err)
-		}
-	}
-	if m.SSHConfig == "" {
-		return "", nil
-	}
-	if _, err := ssh.ConfigCommands(m.SSHConfig); err != nil {
-		return wrong("ssh_config", cmp.Or(check.HintOf(err), "name a file that ssh -F can read"), "%s: %v",
-			named("ssh_config"), err)
-	}
-	return "", nil
-}
-
-// wrongMachine is wrongMachines for one machine.
-func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
-	wrong := func(key, hint, format string, args ...any) (string, error) {
-		key = name + "." + key
-		return key, app.Usage(hint, "%s", named(key)+fmt.Sprintf(format, args...))
-	}
-	if _, err := netip.ParseAddr(m.Address); m.Address != "" && err != nil {
-		return wrong("address", "such as 192.0.2.7 or 2001:db8::7", " %q is no address", m.Address)
-	}
-	for key, device := range map[string]string{"lan": m.LAN, "wan": m.WAN, "isp_port": m.ISPPort,
-		"management": m.Management} {
-		if device != "" && !deviceLike(device) {
-			return wrong(key, "such as eth0", " %q is no name of a device", check.Plain(device))
-		}
-	}
-	if m.Jump+m.Identity != "" && !strings.HasPrefix(m.At, ssh.Scheme) {
-		key = "identity"
-		if m.Jump != "" {
-			key = "jump"
-		}
-		return wrong(key, "leave it out, or write ssh://HOST", ": the %s is not reached by ssh", name)
-	}
-	if m.Jump != "" {
-		for hop := range strings.SplitSeq(m.Jump, ",") {
-			if _, err := ssh.Parse(ssh.Scheme + hop); err != nil {
-				return wrong("jump", "[USER@]HOST[:PORT], several with commas", ": %v", err)
-			}
-		}
-	}
-	if m.Identity == "" {
-		return "", nil
-	}
-	f, err := host.OpenTrusted(m.Identity)
-	if err != nil {
-		return wrong("identity", cmp.Or(check.HintOf(err), "name the file of a private key that you can "+
-			"read"), ": %v", err)
-	}
-	f.Close()
-	return "", nil
-}
-
-// maxDevice bounds a device's name: RouterOS has long ones.
-const maxDevice = 64
-
-// deviceLike reports whether name can be a network device on a supported system. RouterOS has names with
-// blanks.
-func deviceLike(name string) bool {
-	return len(name) <= maxDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
-		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
-	})
+	return app.KeyName(key)
 }

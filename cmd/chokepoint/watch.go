@@ -57,7 +57,7 @@ ssh://[USER@]HOST[:PORT].`,
 }
 
 func (o watchOptions) check() error {
-	if err := checkPlace(o.machines.Router.At); err != nil {
+	if err := app.CheckPlace(o.machines.Router.At); err != nil {
 		return app.Usage(check.HintOf(err), "%v", err)
 	}
 	switch {
@@ -66,7 +66,7 @@ func (o watchOptions) check() error {
 	case o.stopAfter < 0:
 		return app.Usage("a time such as 30s", "--for %s", o.stopAfter)
 	}
-	_, err := wrongMachines(o.machines, flagOf)
+	_, err := app.WrongMachines(o.machines, flagOf)
 	return err
 }
 

@@ -151,7 +151,7 @@ func TestLostStore(t *testing.T) {
 			k := &Keeper{Store: s, Run: "r1"}
 			must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
 			must(t, k.Settle(ctx, 0))
-			harm(t, s.Path())
+			harm(t, s.path)
 			err := k.AppendTrial(ctx, sampleTrial("r1", 2))
 			if err == nil {
 				t.Error("the store took a trial")
@@ -170,7 +170,7 @@ func TestStoreLostAtTheEnd(t *testing.T) {
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	k := &Keeper{Store: s, Run: "r1"}
 	must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
-	must(t, os.Remove(s.Path()))
+	must(t, os.Remove(s.path))
 	if err := k.Settle(ctx, 0); !errors.As(err, new(*LostError)) {
 		t.Errorf("settle: got %v, want a LostError", err)
 	}
@@ -196,7 +196,7 @@ func wantTrials(t *testing.T, k *Keeper, n int) {
 func TestLockedStore(t *testing.T) {
 	ctx, s := t.Context(), newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
-	other, err := Open(ctx, s.Path())
+	other, err := Open(ctx, s.path)
 	must(t, err)
 	defer other.Close()
 	_, err = s.db.ExecContext(ctx, `PRAGMA busy_timeout = 50`)
@@ -360,7 +360,7 @@ func TestUnwritable(t *testing.T) {
 				must(t, from.CreateRun(t.Context(), sampleRun(formatRun)))
 				must(t, from.AppendTrial(t.Context(), sampleTrial(formatRun, 1)))
 				for _, end := range []string{"", "-wal"} { // as a killed writer leaves them
-					data, err := os.ReadFile(from.Path() + end)
+					data, err := os.ReadFile(from.path + end)
 					must(t, err)
 					must(t, os.RemoveAll(path+end))
 					must(t, os.WriteFile(path+end, data, 0o400))

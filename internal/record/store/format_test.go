@@ -89,11 +89,11 @@ func TestOtherVersions(t *testing.T) {
 		_, err := s.db.ExecContext(t.Context(), fmt.Sprintf(`PRAGMA user_version = %d`, version))
 		must(t, err)
 		must(t, s.Close())
-		before, err := os.ReadFile(s.Path())
+		before, err := os.ReadFile(s.path)
 		must(t, err)
 		for name, open := range map[string]func(context.Context, string) (*Store, error){
 			"write": Open, "read": OpenReadOnly} {
-			_, err := open(t.Context(), s.Path())
+			_, err := open(t.Context(), s.path)
 			var other *VersionError
 			if !errors.As(err, &other) || other.Has != version || !strings.Contains(err.Error(), want.err) ||
 				!strings.Contains(check.HintOf(err), want.hint) {
@@ -101,7 +101,7 @@ func TestOtherVersions(t *testing.T) {
 					check.HintOf(err))
 			}
 		}
-		after, err := os.ReadFile(s.Path())
+		after, err := os.ReadFile(s.path)
 		must(t, err)
 		if !bytes.Equal(before, after) {
 			t.Errorf("a store of version %d was changed", version)

@@ -209,9 +209,6 @@ func dsn(path, mode string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Path is the file's absolute path.
-func (s *Store) Path() string { return s.path }
-
 // Close releases the file.
 func (s *Store) Close() error {
 	s.dec.Close()

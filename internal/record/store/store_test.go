@@ -85,8 +85,8 @@ func TestForeignIsKept(t *testing.T) {
 
 func TestDirectoryAndFileArePrivate(t *testing.T) {
 	s := newStore(t)
-	for path, want := range map[string]os.FileMode{s.Path(): 0o600, filepath.Dir(s.Path()): 0o700,
-		s.Path() + "-wal": 0o600} {
+	for path, want := range map[string]os.FileMode{s.path: 0o600, filepath.Dir(s.path): 0o700,
+		s.path + "-wal": 0o600} {
 		info, err := os.Stat(path)
 		must(t, err)
 		if got := info.Mode().Perm(); got != want {
@@ -334,7 +334,7 @@ func TestReadOnly(t *testing.T) {
 
 	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
-	r, err := OpenReadOnly(ctx, s.Path()) // while the writer is open
+	r, err := OpenReadOnly(ctx, s.path) // while the writer is open
 	must(t, err)
 	defer r.Close()
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))

@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// Delete removes runs from the store, with their directories: those of names and, unless keep is negative,
+// all but the newest keep. A run that is still going on is never removed. It returns the ids of the removed
+// runs, also with an error.
+func (d Dirs) Delete(ctx context.Context, names []string, keep int) (removed []string, err error) {
+	st, err := d.openToChange(ctx)
+	if errors.Is(err, store.ErrNone) && keep >= 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	heads, err := st.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alive, err := journal.Living(d.Journals())
+	if err != nil {
+		return nil, err
+	}
+	doomed, err := chosen(ctx, st, heads, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range doomed {
+		if slices.Contains(alive, id) {
+			return nil, goingOn(id, ", nothing was deleted")
+		}
+	}
+	for i, h := range heads {
+		if keep >= 0 && i >= keep && !slices.Contains(alive, h.ID) {
+			doomed = append(doomed, h.ID)
+		}
+	}
+	for _, id := range doomed { // on a full disk the store needs some room to delete
+		if err := d.removeRun(id); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range doomed {
+		if journal.Lives(d.Journals(), id) { // it was resumed meanwhile
+			return removed, goingOn(id, "")
+		}
+		if err := st.Remove(ctx, id); err != nil {
+			return removed, err
+		}
+		removed = append(removed, id)
+	}
+	return removed, nil
+}
+
+func goingOn(id, more string) error {
+	return Hinted("wait for it, or stop it with Ctrl-C", "delete run %s: it is still going on%s", id, more)
+}
+
+// openToChange opens the store for removal; that there is none is an error.
+func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
+	st, err := d.OpenStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.Close(); err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, d.StoreFile())
+}
+
+// chosen resolves names to ids of runs, each once. A damaged run needs its exact id.
+func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []string) (ids []string,
+	err error) {
+	for _, id := range names {
+		if !slices.ContainsFunc(heads, func(h store.Head) bool { return h.ID == id }) {
+			if id, err = st.Resolve(ctx, id); err != nil {
+				return nil, err
+			}
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// removeRun removes a run's directory beside the store.
+func (d Dirs) removeRun(id string) error {
+	if !store.ValidID(id) {
+		return nil // no directory can have that name
+	}
+	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.ReportFile(id))))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(root.RemoveAll(id), root.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("delete the directory of run %s: %w", id, err)
+	}
+	return nil
+}
+
+// Compact writes the store anew without the room of deleted runs, and returns its size in bytes before and
+// after.
+func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
+	alive, err := journal.Living(d.Journals())
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(alive) > 0 {
+		return 0, 0, Hinted("wait for it, or stop it with Ctrl-C",
+			"gc: run %s is going on, and would be disturbed", alive[0])
+	}
+	st, err := d.openToChange(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	ids, err := st.Removed(ctx)
+	for _, id := range ids {
+		err = errors.Join(err, d.removeRun(id)) // what a delete that failed has left
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return st.Compact(ctx)
+}

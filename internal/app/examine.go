@@ -1,0 +1,69 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
+)
+
+// Findings hold what this machine can do, and how fast the tester itself is.
+type Findings struct {
+	Version      string             `json:"version"`
+	Kernel       string             `json:"kernel"`
+	Lab          trial.Capability   `json:"lab"`
+	Note         string             `json:"note,omitempty"`
+	Capabilities []trial.Capability `json:"capabilities"`
+	Ceilings     []record.Ceiling   `json:"ceilings"`
+	Timer        *trial.Timer       `json:"timer,omitempty"`
+}
+
+// Examine finds out what this machine can do, for which it makes a lab. The findings come with an error, too.
+func (a *App) Examine(ctx context.Context) (*Findings, error) {
+	id := "doctor-" + NewID()
+	f := &Findings{Version: ReadVersion().String(), Kernel: probe.KernelRelease()}
+	err := Dirty(a.WithJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, a) }))
+	if ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return f, err
+}
+
+// examine brings up a lab and asks it. That no lab can be made is a finding, not an error.
+func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a *App) (err error) {
+	f.Lab = trial.Capability{Area: "lab", Name: "local"}
+	start := time.Now()
+	for _, arch := range vm.Arches() {
+		f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "QEMU for " + arch,
+			Answer: vm.CheckEmulator(ctx, arch)})
+	}
+	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
+		Answer: vm.TryKVM(ctx)})
+	own := a.Local(id, j)
+	l, err := own.Up(ctx)
+	if err != nil {
+		f.Lab.Answer = check.Not("%v", err).Hinted("%s", check.HintOf(err))
+		return nil
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+	f.Lab.Answer = check.OKBecause("up in %s", time.Since(start).Round(time.Millisecond))
+	f.Note = l.Note
+	more, err := trial.Examine(ctx, l, node.Tunnels(), node.Engines(), node.Probes())
+	if f.Capabilities = append(f.Capabilities, more...); err != nil {
+		return err
+	}
+	if f.Ceilings, err = trial.Ceilings(ctx, l, own, ceiling.UsualKinds()); err != nil {
+		return err
+	}
+	t, err := trial.MeasureTimer(ctx, l, node.Prober())
+	f.Timer = &t
+	return err
+}

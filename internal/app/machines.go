@@ -1,0 +1,213 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
+)
+
+// ReadLabFile reads which machines a lab file names.
+func ReadLabFile(name string) (record.Machines, error) {
+	data, err := host.ReadTrusted(name)
+	if err != nil {
+		return record.Machines{}, Usage(cmp.Or(check.HintOf(err), "chokepoint lab init writes one"),
+			"read lab file %s: %v", name, check.Underlying(err))
+	}
+	var beside record.Machines
+	_, err = plan.ReadMachines(name, data, meter.Parse,
+		func(m record.Machines) (key string, err error) {
+			for _, path := range PathsOf(&m) {
+				if strings.HasPrefix(*path, "~/") {
+					*path = os.Getenv("HOME") + (*path)[1:]
+				}
+				if !filepath.IsAbs(*path) { // beside it
+					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
+						return "", err
+					}
+				}
+			}
+			beside = m
+			return WrongMachines(m, KeyName)
+		})
+	return beside, Mark(ErrUsage, err)
+}
+
+// WithMachines brings up a lab of real machines and calls f with it.
+func (a *App) WithMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
+	if err := a.ShowCommands(m, nil); err != nil {
+		return err
+	}
+	id := "check-" + NewID()
+	return a.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
+		return a.Remote(id, m, j).Up(ctx)
+	}, f)
+}
+
+// CheckPlace returns an error if no machine can be at that address.
+func CheckPlace(at string) error {
+	if at == record.LocalMachine {
+		return nil
+	}
+	_, err := ssh.Parse(at)
+	if err != nil {
+		err = check.WithHint(err, check.HintOf(err)+"; or local")
+	}
+	return err
+}
+
+// lastPort is the highest value of the first data port.
+const lastPort = 65535 - 2
+
+// KeyName returns the last part of a key of a lab file.
+func KeyName(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
+
+// WrongMachines returns what is wrong with m and the key of the lab file; named formats that key.
+func WrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
+	wrong := func(key, hint, format string, args ...any) (string, error) {
+		return key, Usage(hint, format, args...)
+	}
+	all := []struct {
+		key string
+		of  record.Machine
+	}{{"client", m.Client}, {"router", m.Router}, {"server", m.Server}}
+	for i, x := range all {
+		if x.of.At != "" {
+			if err := CheckPlace(x.of.At); err != nil {
+				return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
+			}
+		}
+		for _, other := range all[:i] {
+			if x.of.At != "" && x.of.At == other.of.At ||
+				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
+				return wrong(x.key, "name each once; at most one end is local",
+					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
+			}
+		}
+		if key, err := wrongMachine(x.key, x.of, named); err != nil {
+			return key, err
+		}
+	}
+	for _, x := range [...]struct{ key, given string }{{"router.lan", m.Router.LAN},
+		{"router.wan", m.Router.WAN}, {"router.driver", m.Router.Driver}} {
+		if m.Router.At == "" && x.given != "" {
+			return wrong(x.key, "name the router: ssh://HOST", "%s without a router", named(x.key))
+		}
+	}
+	if err := KnownDriver(m.Router.Driver); err != nil {
+		return "router.driver", err
+	}
+	switch {
+	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
+		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
+			strings.Join(knob.Accesses(), ", "))
+	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
+		key = "server.isp_port"
+		if m.Server.ISP != "" {
+			key = "server.isp"
+		}
+		return wrong(key, "name the device of the server that the router's WAN port is plugged into",
+			"isp and isp_port go together")
+	case m.Port < 0 || m.Port > lastPort:
+		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
+			m.Port)
+	}
+	if m.AllowSysctl != nil {
+		if _, err := knob.Permit(*m.AllowSysctl); err != nil {
+			return wrong("allow_sysctl", check.HintOf(err), "allow_sysctl: %v", err)
+		}
+	}
+	if m.Firmware != nil {
+		if err := host.TrustedCommand(*m.Firmware); err != nil {
+			return wrong("firmware", cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
+				"the lab file it begins with ./"), "firmware: %v", err)
+		}
+	}
+	if m.SSHConfig == "" {
+		return "", nil
+	}
+	if _, err := ssh.ConfigCommands(m.SSHConfig); err != nil {
+		return wrong("ssh_config", cmp.Or(check.HintOf(err), "name a file that ssh -F can read"), "%s: %v",
+			named("ssh_config"), err)
+	}
+	return "", nil
+}
+
+// wrongMachine is WrongMachines for one machine.
+func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
+	wrong := func(key, hint, format string, args ...any) (string, error) {
+		key = name + "." + key
+		return key, Usage(hint, "%s", named(key)+fmt.Sprintf(format, args...))
+	}
+	if _, err := netip.ParseAddr(m.Address); m.Address != "" && err != nil {
+		return wrong("address", "such as 192.0.2.7 or 2001:db8::7", " %q is no address", m.Address)
+	}
+	for key, device := range map[string]string{"lan": m.LAN, "wan": m.WAN, "isp_port": m.ISPPort,
+		"management": m.Management} {
+		if device != "" && !deviceLike(device) {
+			return wrong(key, "such as eth0", " %q is no name of a device", check.Plain(device))
+		}
+	}
+	if m.Jump+m.Identity != "" && !strings.HasPrefix(m.At, ssh.Scheme) {
+		key = "identity"
+		if m.Jump != "" {
+			key = "jump"
+		}
+		return wrong(key, "leave it out, or write ssh://HOST", ": the %s is not reached by ssh", name)
+	}
+	if m.Jump != "" {
+		for hop := range strings.SplitSeq(m.Jump, ",") {
+			if _, err := ssh.Parse(ssh.Scheme + hop); err != nil {
+				return wrong("jump", "[USER@]HOST[:PORT], several with commas", ": %v", err)
+			}
+		}
+	}
+	if m.Identity == "" {
+		return "", nil
+	}
+	f, err := host.OpenTrusted(m.Identity)
+	if err != nil {
+		return wrong("identity", cmp.Or(check.HintOf(err), "name the file of a private key that you can "+
+			"read"), ": %v", err)
+	}
+	f.Close()
+	return "", nil
+}
+
+// maxDevice bounds a device's name: RouterOS has long ones.
+const maxDevice = 64
+
+// deviceLike reports whether name can be a network device on a supported system. RouterOS has names with
+// blanks.
+func deviceLike(name string) bool {
+	return len(name) <= maxDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
+	})
+}
+
+// KnownDriver refuses the name of a driver that there is not; "" passes.
+func KnownDriver(name string) error {
+	var names []string
+	for _, d := range driver.All() {
+		names = append(names, d.Name())
+	}
+	if name == "" || slices.Contains(names, name) {
+		return nil
+	}
+	return Usage("drivers: "+strings.Join(names, ", "), "driver %q is not known", name)
+}
