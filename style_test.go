@@ -324,7 +324,7 @@ func firstText(e ast.Expr) (string, bool) {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  176_900,
-	"app":       27_200,
+	"app":       29_000,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_900,

@@ -183,7 +183,7 @@ func TestErrorsArePlain(t *testing.T) {
 	}
 }
 
-// TestResultsArePlain: nor does what a result, a step of a plan or an imported file says.
+// TestResultsArePlain: nor does what a result or a step of a plan says.
 func TestResultsArePlain(t *testing.T) {
 	const nasty = "put back \x1b]0;owned\a \u202edetpmet\n"
 	var out strings.Builder
@@ -196,11 +196,6 @@ func TestResultsArePlain(t *testing.T) {
 	}
 	if strings.ContainsFunc(out.String(), check.Steers) || strings.Count(out.String(), "]0;owned") != 5 {
 		t.Errorf("got %q, want it without what steers", out.String())
-	}
-	note, _, err := (&imported{router: "router"}).noteOf(strings.NewReader(
-		`{"facts":{"kernel":"\u001b]0;owned"}}`), "f", false)
-	if err != nil || len(note.Environments) != 1 || note.Environments[0].Facts["kernel"] != "]0;owned" {
-		t.Errorf("imported: got %+v, %v, want it plain", note, err)
 	}
 }
 
