@@ -1,6 +1,6 @@
-// Package app makes runs and reads them: run, resume, prove, tune, watch and compare, each as one function.
-// It parses no command line and prints nothing. What is worth knowing meanwhile goes to the App's functions,
-// so that a command line, a test and a server can drive the same run.
+// Package app makes runs and reads them: run, resume, prove, tune, watch, compare, import and delete, each as
+// one function. It parses no command line and prints nothing. What is worth knowing meanwhile goes to the
+// App's functions, so that a command line, a test and a server can drive the same run.
 package app
 
 import (
