@@ -329,7 +329,7 @@ var tokenBudgets = map[string]int{
 	"catalogue": 3_200,
 	"cipher":    2_900,
 	"check":     1_700,
-	"cmd":       55_300,
+	"cmd":       49_700,
 	"factor":    9_000,
 	"foreign":   23_700,
 	"lab":       241_500,
