@@ -78,19 +78,16 @@ func (x site) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-// each asks the driver for the state. One who is asked about a value may say how else to come by that.
+// each asks the driver for what a value would take the place of. One who is asked about a value may say how
+// else to come by that.
 func (x site) each(ctx context.Context, value string) (knob.State, error) {
-	read := x.n.Driver.Read
-	if by, ok := x.n.Driver.(driver.Replacing); ok {
-		read = by.ReadFor
-	}
 	list, err := x.on(value)
 	if err != nil {
 		return "", err
 	}
 	each := map[string]knob.State{}
 	for _, s := range list {
-		v, err := read(ctx, x.n.Reads(), s)
+		v, err := x.n.Driver.Read(ctx, x.n.Reads(), s)
 		if err != nil {
 			return "", err
 		}
@@ -103,9 +100,6 @@ func (x site) each(ctx context.Context, value string) (knob.State, error) {
 // changes nothing.
 func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
-		if _, ok := x.n.Driver.(driver.Replacing); !ok {
-			want = ""
-		}
 		return x.each(ctx, string(want))
 	}
 	request := agent.KnobRequest{Place: x.p, Want: want}

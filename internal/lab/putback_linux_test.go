@@ -96,10 +96,6 @@ func (r readOnly) Read(_ context.Context, _ host.Host, s record.Setting) (string
 	return r.queues[s.Port], nil
 }
 
-func (r readOnly) ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	return r.Read(ctx, h, s)
-}
-
 func (r readOnly) Apply(_ context.Context, _ host.Host, s record.Setting) error {
 	if s.Port == "lo" {
 		return errors.New("read-only")

@@ -15,8 +15,9 @@ import (
 )
 
 // Driver knows a router's operating system. Read and Apply speak the canonical states of package knob, so
-// that a plan means the same everywhere; Apply of what Read returned restores the router. Settings that the
-// system lacks are host.ErrUnsupported. Implementations hold no state and are safe for concurrent use.
+// that a plan means the same everywhere. Read returns what the setting's value would take the place of, which
+// may be a part of what the setting is about; Apply of that restores the router. Settings that the system
+// lacks are host.ErrUnsupported. Implementations hold no state and are safe for concurrent use.
 type Driver interface {
 	Name() string
 	Check(ctx context.Context, h host.Host) check.Answer
@@ -39,12 +40,6 @@ type Routing interface {
 // an agent.
 type Describing interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
-}
-
-// Replacing drivers read what the value of a setting would take the place of, where that is only a part of
-// what the setting is about.
-type Replacing interface {
-	ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error)
 }
 
 // Inventorying drivers read what a router has in the path of packets: devices, queues, packet filter, taps.

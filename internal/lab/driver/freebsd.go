@@ -55,17 +55,6 @@ func told(text string) string {
 	return strings.Join(strings.Fields(check.Plain(text[:min(len(text), most)])), " ")
 }
 
-// inBase finds the commands of the base system for users whose path lacks some.
-const inBase = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
-
-func bsd(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
-	return shell(ctx, h, inBase+script, args...)
-}
-
-func bsdChange(ctx context.Context, h host.Host, script string, args ...string) error {
-	return change(ctx, h, inBase+script, args...)
-}
-
 // bsdFacts are commands that tell facts.
 var bsdFacts = []struct{ name, command string }{
 	{"distribution", "command -v opnsense-version >/dev/null && echo opnsense || echo freebsd"},
@@ -92,7 +81,7 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	for _, f := range bsdFacts {
 		script += "echo " + host.Quote("fact "+f.name) + "; { " + f.command + "; } 2>/dev/null\n"
 	}
-	out, err := bsd(ctx, h, script+"true")
+	out, err := shell(ctx, h, script+"true")
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its facts: %w", h.Name(), err)
 	}
@@ -107,23 +96,18 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	return facts, nil
 }
 
-// bsdScripted is scripted with the commands of the base system.
-func bsdScripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
-	return scripted(ofDevice, inBase+read, parse, inBase+apply)
-}
-
 func bsdSettings() map[string]setting {
 	return map[string]setting{
-		"link_mtu": bsdScripted(true, `ifconfig -- "$1"`, parseBSDMTU, `ifconfig -- "$1" mtu "$2"`),
+		"link_mtu": scripted(true, `ifconfig -- "$1"`, parseBSDMTU, `ifconfig -- "$1" mtu "$2"`),
 		"offload":  {ofDevice: true, read: readBSDOffload, apply: applyBSDOffload},
-		"ip_forward": bsdScripted(false, `sysctl -n net.inet.ip.forwarding
+		"ip_forward": scripted(false, `sysctl -n net.inet.ip.forwarding
 sysctl -n net.inet6.ip6.forwarding 2>/dev/null || echo 0`, parseBSDForwarding, `v4=0 v6=0
 case $2 in on) v4=1 v6=1;; ipv4) v4=1;; ipv6) v6=1;; esac
 sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ $v6 = 0 ]; }`),
 		"conntrack_max": {read: readPFStates, apply: applyPFStates},
-		"firewall":      {read: bsdScripted(false, readAnchor, parsePFRules, "").read, apply: applyPFRules},
+		"firewall":      {read: scripted(false, readAnchor, parsePFRules, "").read, apply: applyPFRules},
 		"governor":      {read: readBSDGovernor, apply: applyBSDGovernor},
-		"idle_policies": bsdScripted(false, bsdIdle+"idle", parseBSDIdle, bsdSetIdle),
+		"idle_policies": scripted(false, bsdIdle+"idle", parseBSDIdle, bsdSetIdle),
 	}
 }
 
@@ -149,7 +133,7 @@ func (x FreeBSD) settingOf(name string) (setting, error) {
 		return s, nil
 	}
 	if sysctl, ok := strings.CutPrefix(name, "sysctl:"); ok {
-		return sysctlOfBSD(sysctl), x.Sysctls.Sysctl(sysctl, "the router")
+		return sysctlOf(sysctl, bsdSysctl(sysctl)), x.Sysctls.Sysctl(sysctl, "the router")
 	}
 	step, ok := bsdByHand[name]
 	if !ok {
@@ -179,7 +163,7 @@ func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error)
 	if port != "" {
 		return []string{port}, nil
 	}
-	out, err := bsd(ctx, h, `for d in $(ifconfig -l -u ether); do case $d in
+	out, err := shell(ctx, h, `for d in $(ifconfig -l -u ether); do case $d in
 *.*|bridge*|lagg*|vlan*|vxlan*|tap*) ;; *) echo "$d";; esac; done`)
 	if devices := strings.Fields(out); err != nil || len(devices) > 0 {
 		return devices, err
@@ -187,26 +171,15 @@ func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error)
 	return nil, errors.New("no Ethernet device is up")
 }
 
-// sysctlOfBSD is a kernel setting; its state has its name before the value.
-func sysctlOfBSD(name string) setting {
-	known := func(err error) error {
-		if err != nil && (strings.Contains(err.Error(), "unknown oid") ||
-			strings.Contains(err.Error(), "read only")) {
-			return lacks("%w; by hand: /boot/loader.conf, and a reboot, if it is a tunable", err)
+// bsdSysctl reads and sets a kernel setting.
+func bsdSysctl(name string) setting {
+	return scripted(false, "sysctl -n -- "+host.Quote(name), func(text string) (string, error) {
+		value := strings.Join(strings.Fields(text), " ")
+		if value == "" || check.Plain(value) != value {
+			return "", fmt.Errorf("it is %q, which could not be put back", told(text))
 		}
-		return err
-	}
-	return setting{read: func(ctx context.Context, h host.Host, _ string) (string, error) {
-		out, err := bsd(ctx, h, `sysctl -n -- "$1"`, name)
-		value := strings.Join(strings.Fields(out), " ")
-		if err == nil && (value == "" || check.Plain(value) != value) {
-			err = fmt.Errorf("it is %q, which could not be put back", told(out))
-		}
-		return name + "=" + value, known(err)
-	}, apply: func(ctx context.Context, h host.Host, _, value string) error {
-		value = strings.TrimPrefix(value, name+"=")
-		return known(bsdChange(ctx, h, `sysctl -- "$1"`, name+"="+value))
-	}}
+		return value, nil
+	}, "sysctl -- "+host.Quote(name)+`="$2"`)
 }
 
 func parseBSDMTU(text string) (string, error) {
@@ -263,12 +236,12 @@ func parseCapabilities(text string) map[string]bool {
 }
 
 func readBSDFeatures(ctx context.Context, h host.Host, dev string) (map[string]bool, error) {
-	out, err := bsd(ctx, h, `ifconfig -m -- "$1"`, dev)
+	out, err := shell(ctx, h, `ifconfig -m -- "$1"`, dev)
 	return parseCapabilities(out), err
 }
 
 // readBSDOffload names every feature, so that all are put back: drivers change some together.
-func readBSDOffload(ctx context.Context, h host.Host, dev string) (string, error) {
+func readBSDOffload(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	has, err := readBSDFeatures(ctx, h, dev)
 	if err != nil || len(has) == 0 {
 		return "wire", err
@@ -310,13 +283,13 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 	if len(args) == 0 {
 		return nil
 	}
-	return bsdChange(ctx, h, `dev=$1; shift; ifconfig -- "$dev" "$@"`, append([]string{dev}, args...)...)
+	return change(ctx, h, `dev=$1; shift; ifconfig -- "$dev" "$@"`, append([]string{dev}, args...)...)
 }
 
 // Counters implements Counting.
 func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
 	error) {
-	out, err := bsd(ctx, h, netstatDevices)
+	out, err := shell(ctx, h, netstatDevices)
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
@@ -376,7 +349,7 @@ route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 
 // Ways implements Routing. route(8) does not tell from which address packets leave.
 func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
-	return askWays(ctx, h, inBase+bsdWays, to)
+	return askWays(ctx, h, bsdWays, to)
 }
 
 // bsdAddress reads an address that may have a scope, "fe80::1%igc0", or a length, "192.0.2.2/24".

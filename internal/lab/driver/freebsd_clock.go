@@ -41,7 +41,7 @@ func parseBSDLevels(text string) (levels []int) {
 
 // readBSDLevels reads the levels that can be set, the one that is, and powerd's command lines.
 func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []string, err error) {
-	out, err := bsd(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
+	out, err := shell(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown oid") {
 			err = lacks("it has no dev.cpu.0.freq (cpufreq(4)): a virtual machine, or a processor " +
@@ -59,7 +59,7 @@ func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []strin
 	return levels, strings.Split(strings.TrimSpace(after), "\n"), nil
 }
 
-func readBSDGovernor(ctx context.Context, h host.Host, _ string) (string, error) {
+func readBSDGovernor(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	levels, told, err := readBSDLevels(ctx, h)
 	if err != nil {
 		return "", err
@@ -101,7 +101,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	mhz := 0
 	switch {
 	case powerdState.MatchString(value):
-		return bsdChange(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
+		return change(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
 	case fixedState.MatchString(value):
 		mhz, _ = strconv.Atoi(words[1]) // which it is
 	case value == "performance" || value == "powersave":
@@ -116,7 +116,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	default:
 		return lacks("FreeBSD has performance and powersave; what is between is powerd's")
 	}
-	err := bsdChange(ctx, h, bsdClockScript, strconv.Itoa(mhz))
+	err := change(ctx, h, bsdClockScript, strconv.Itoa(mhz))
 	if err != nil && strings.Contains(err.Error(), "Device busy") {
 		err = lacks("%w: the time counter depends on the clock; by hand: sysctl "+
 			"kern.timecounter.hardware=HPET", err)

@@ -45,13 +45,13 @@ const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 
 
 // Free implements Guarded.
 func (FreeBSD) Free(ctx context.Context, h host.Host, own ...string) error {
-	return free(ctx, h, inBase+bsdLookForOthers, own)
+	return free(ctx, h, bsdLookForOthers, own)
 }
 
 // Guard implements Guarded.
 func (x FreeBSD) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	return guard(ctx, h, x, inBase+bsdGuardScript, name, undo, silence)
+	return guard(ctx, h, x, bsdGuardScript, name, undo, silence)
 }
 
 // Touch implements Guarded.

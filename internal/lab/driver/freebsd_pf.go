@@ -45,14 +45,14 @@ func parsePFLimits(text string) (l pfLimits, err error) {
 }
 
 func readPFLimits(ctx context.Context, h host.Host) (pfLimits, error) {
-	out, err := bsd(ctx, h, `pfctl -sm && pfctl -st`)
+	out, err := shell(ctx, h, `pfctl -sm && pfctl -st`)
 	if err != nil {
 		return pfLimits{}, lacking(err)
 	}
 	return parsePFLimits(out)
 }
 
-func readPFStates(ctx context.Context, h host.Host, _ string) (string, error) {
+func readPFStates(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	l, err := readPFLimits(ctx, h)
 	return strconv.Itoa(l.states), err
 }
@@ -71,7 +71,7 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	if !l.usual() {
 		options += fmt.Sprintf("set timeout { adaptive.start %d, adaptive.end %d }\n", l.start, l.end)
 	}
-	return lacking(changeBy(ctx, h, options, inBase+`pfctl -q -m -O -f -`))
+	return lacking(changeBy(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
 // pfAnchor holds our rules, where the main rule set has a place for such.
@@ -105,7 +105,7 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	if input != "" { // not optimized: pfctl would make a table of the list
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
-	return lacking(changeBy(ctx, h, input, inBase+script))
+	return lacking(changeBy(ctx, h, input, script))
 }
 
 // pfRules is the anchor's content for a state, "" for none. No packet bears its addresses.

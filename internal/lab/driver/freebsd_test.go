@@ -707,7 +707,7 @@ func TestParseBSDSamples(t *testing.T) {
 
 func TestReadCPTimes(t *testing.T) {
 	got := readCPTimes(bsdSample{sysctl: parseSysctl(ofBSD(t, "sysctl.txt"))})
-	if len(got.names) != 10 || got.names[4] != "cpu0/idle_ns" || got.v[4] != 2221637*1e9/127. {
+	if len(got) != 10 || got["cpu0/idle_ns"] != 2221637*1e9/127. {
 		t.Errorf("got %+v, want the sum and one core, without softirqs", got)
 	}
 }
@@ -772,7 +772,7 @@ func FuzzParseBSD(f *testing.F) {
 			check.Plain(state) != state {
 			t.Errorf("clock of %q: got %q", text, state)
 		}
-		for _, name := range readPeers(text).names {
+		for name := range readPeers(text) {
 			if check.Plain(name) != name {
 				t.Errorf("peer %q of %q", name, text)
 			}

@@ -17,7 +17,7 @@ import (
 // bsdClock prints the time of day, and when the system booted by it. Their difference is the time since boot,
 // whatever the clock is set to, since the kernel sets both (time(9)). date(1) of FreeBSD 14.0 knows whole
 // seconds only; a file's time has vfs.timestamp_precision.
-const bsdClock = inBase + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
+const bsdClock = ownPath + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
 `
 
 // bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of
@@ -53,7 +53,7 @@ loop "$@" </dev/null >/dev/null 2>&1 &
 func (FreeBSD) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
 	return sampled{start: bsdSampler + bsdPlace + loopScript + bsdLoop + sessionScript,
 		fetch:  bsdSampler + "d=$1; once=-; take() { sample; }\n" + fetchScript,
-		finish: inBase + `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
+		finish: `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
 		clock:  readBSDClock, parse: parseBSDSamples, replay: bsdSeries}.watch(ctx, h, every)
 }
 
@@ -170,20 +170,16 @@ var bsdSources = []source{
 
 // bsdSeries makes the series that probes have out of samples.
 func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
-	read := map[string]*replayed{}
-	for _, x := range bsdSources {
-		read[x.probe] = &replayed{}
-	}
-	for _, s := range samples {
+	all := make([]taken, len(samples))
+	for i, s := range samples {
 		text := func(name string) string { return string(s.files[name]) }
 		sample := bsdSample{parseSysctl(text("sysctl")), text, parseThreads(text("threads"))}
+		all[i] = taken{s.at, map[string]values{}}
 		for _, x := range bsdSources {
-			if v := x.read(sample); len(v.names) > 0 {
-				read[x.probe].add(s.at-offset, v.names, v.v)
-			}
+			all[i].probes[x.probe] = x.read(sample)
 		}
 	}
-	d.Samples = seriesOf(bsdSources, read)
+	d.Samples = seriesOf(bsdSources, all, offset, "")
 	d.Cost = costOf("driver freebsd", samples)
 	return d, nil
 }
@@ -222,51 +218,51 @@ const maxCores = 1024
 
 // readCPTimes reads five counters of statistics ticks for each core: user, nice, sys, intr and idle
 // (sys/sys/resource.h). A core that was never there has none but zeroes.
-func readCPTimes(s bsdSample) (out values) {
+func readCPTimes(s bsdSample) values {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
 	words := strings.Fields(s.sysctl["kern.cp_times"])
 	if err != nil || hz == 0 || len(words)%5 != 0 || len(words) > 5*maxCores {
-		return values{}
+		return nil
 	}
-	names := []string{"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns", "softirq_ns"}
-	sum := make([]float64, len(names))
+	out := values{}
 	all := true // of the cores have such a thread
 	for i := 0; i < len(words); i += 5 {
-		var ns [6]float64
+		core := map[string]float64{}
 		there := false
-		for j, word := range words[i : i+5] {
-			n, err := strconv.ParseUint(word, 10, 64)
+		for j, name := range []string{"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns"} {
+			n, err := strconv.ParseUint(words[i+j], 10, 64)
 			if err != nil {
-				return values{}
+				return nil
 			}
-			ns[j], there = float64(n)*1e9/float64(hz), there || n > 0
+			core[name] = float64(n) * 1e9 / float64(hz)
+			there = there || n > 0
 		}
 		if !there {
 			continue
 		}
 		moved, known := s.threads["if_io_tqg_"+strconv.Itoa(i/5)]
+		if known {
+			core["softirq_ns"] = float64(moved)
+			core["system_ns"] = max(0, core["system_ns"]-float64(moved))
+		}
 		all = all && known
-		ns[5], ns[2] = float64(moved), max(0, ns[2]-float64(moved))
-		for j, name := range names {
-			if sum[j] += ns[j]; j < 5 || known {
-				out.add("cpu"+strconv.Itoa(i/5)+"/"+name, ns[j])
-			}
+		for name, ns := range core {
+			out["cpu"+strconv.Itoa(i/5)+"/"+name] = ns
+			out["cpu/"+name] += ns
 		}
 	}
-	for j, name := range names {
-		if len(out.names) > 0 && (j < 5 || all) {
-			out.add("cpu/"+name, sum[j])
-		}
+	if !all {
+		delete(out, "cpu/softirq_ns")
 	}
 	return out
 }
 
 // readNetisr adds up the protocols of each core's workstream: "WSID CPU Name Len WMark Disp'd HDisp'd QDrops
 // Queued Handled", the first two left out where they are those of the line above.
-func readNetisr(s bsdSample) (out values) {
+func readNetisr(s bsdSample) values {
 	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
-	sums := map[string]float64{}
+	out := values{}
 	cpu := ""
 	for line := range strings.Lines(rows) {
 		words := strings.Fields(line)
@@ -277,21 +273,15 @@ func readNetisr(s bsdSample) (out values) {
 			}
 			cpu, words = "cpu"+strconv.FormatUint(n, 10), words[2:]
 		}
-		for _, c := range []struct {
-			at   int
-			stem string
-		}{{7, "processed"}, {5, "dropped"}, {1, "backlog"}} {
-			if len(words) != 8 || cpu == "" {
-				break
-			}
-			if v, err := strconv.ParseUint(words[c.at], 10, 64); err == nil {
-				sums["cpu/"+c.stem] += float64(v)
-				sums[cpu+"/"+c.stem] += float64(v)
+		if len(words) != 8 || cpu == "" {
+			continue
+		}
+		for column, at := range map[string]int{"processed": 7, "dropped": 5, "backlog": 1} {
+			if v, err := strconv.ParseUint(words[at], 10, 64); err == nil {
+				out["cpu/"+column] += float64(v)
+				out[cpu+"/"+column] += float64(v)
 			}
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		out.add(name, sums[name])
 	}
 	return out
 }
@@ -299,14 +289,15 @@ func readNetisr(s bsdSample) (out values) {
 // maxDevices bounds how many are recorded.
 const maxDevices = 256
 
-func readBSDDevices(s bsdSample) (out values) {
+func readBSDDevices(s bsdSample) values {
+	out := values{}
 	all := parseNetstat(s.text("netstat"))
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		if i == maxDevices || strings.HasPrefix(name, "lo") {
 			continue
 		}
-		for _, counter := range slices.Sorted(maps.Keys(all[name])) {
-			out.add(name+"/"+counter, float64(all[name][counter]))
+		for counter, n := range all[name] {
+			out[name+"/"+counter] = float64(n)
 		}
 	}
 	return out
@@ -314,37 +305,37 @@ func readBSDDevices(s bsdSample) (out values) {
 
 // readPFInfo reads pfctl -si and -sm; "memory" counts packets for which there was no room for a state
 // (pf(4), PFRES_MEMORY).
-func readPFInfo(s bsdSample) (out values) {
+func readPFInfo(s bsdSample) values {
+	out := values{}
 	for line := range strings.Lines(s.text("pf")) {
-		words := strings.Fields(line)
-		for _, known := range []struct{ begin, stem string }{{"current entries", "entries"},
-			{"states hard limit", "max"}, {"memory", "drop"}, {"state-insert", "insert_failed"}} {
-			n := strings.Count(known.begin, " ") + 1
-			if len(words) <= n || strings.Join(words[:n], " ") != known.begin ||
-				slices.Contains(out.names, known.stem) {
-				continue
+		text := strings.Join(strings.Fields(line), " ")
+		for begin, column := range map[string]string{"current entries ": "entries",
+			"states hard limit ": "max", "memory ": "drop", "state-insert ": "insert_failed"} {
+			_, twice := out[column]
+			if rest, ok := strings.CutPrefix(text, begin); ok && !twice {
+				n, _, _ := strings.Cut(rest, " ")
+				out.put(column, n, 1)
 			}
-			out.parse(known.stem, words[n], 1)
 		}
 	}
 	return out
 }
 
-func readBSDMemory(s bsdSample) (out values) {
-	total, err := strconv.ParseUint(s.sysctl["hw.physmem"], 10, 64)
-	pages, err2 := strconv.ParseUint(s.sysctl["vm.stats.vm.v_free_count"], 10, 64)
-	size, err3 := strconv.ParseUint(s.sysctl["hw.pagesize"], 10, 64)
-	if err == nil && err2 == nil && err3 == nil {
-		out.add("total_bytes", float64(total))
-		out.add("free_bytes", float64(pages)*float64(size))
+func readBSDMemory(s bsdSample) values {
+	out := values{}
+	out.put("total_bytes", s.sysctl["hw.physmem"], 1)
+	size, err := strconv.ParseUint(s.sysctl["hw.pagesize"], 10, 64)
+	if err == nil {
+		out.put("free_bytes", s.sysctl["vm.stats.vm.v_free_count"], float64(size))
 	}
 	return out
 }
 
-func readBSDFreq(s bsdSample) (out values) {
-	out.parse("policy0/frequency_hz", s.sysctl["dev.cpu.0.freq"], 1e6)
+func readBSDFreq(s bsdSample) values {
+	out := values{}
+	out.put("policy0/frequency_hz", s.sysctl["dev.cpu.0.freq"], 1e6)
 	if levels := parseBSDLevels(s.sysctl["dev.cpu.0.freq_levels"]); len(levels) > 0 {
-		out.add("policy0/hardware_limit_hz", float64(levels[0])*1e6)
+		out["policy0/hardware_limit_hz"] = float64(levels[0]) * 1e6
 	}
 	return out
 }
@@ -356,25 +347,24 @@ func bsdSensor(sysctl string) string {
 }
 
 // readBSDThermal reads "dev.cpu.0.temperature: 45.0C" and "hw.acpi.thermal.tz0.temperature: 27.9C".
-func readBSDThermal(s bsdSample) (out values) {
-	for _, name := range slices.Sorted(maps.Keys(s.sysctl)) {
+func readBSDThermal(s bsdSample) values {
+	out := values{}
+	for name, value := range s.sysctl {
 		rest, ok := strings.CutSuffix(name, ".temperature")
 		label := bsdSensor(rest)
-		c, err := strconv.ParseFloat(strings.TrimSuffix(s.sysctl[name], "C"), 64)
-		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out.names) < maxCores &&
-			!slices.Contains(out.names, label+"/temperature_c") {
-			out.add(label+"/temperature_c", c)
+		c, err := strconv.ParseFloat(strings.TrimSuffix(value, "C"), 64)
+		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out) < maxCores {
+			out[label+"/temperature_c"] = c
 		}
 	}
 	return out
 }
 
-func readWGThreads(s bsdSample) (out values) {
-	sum := int64(0)
+func readWGThreads(s bsdSample) values {
+	out := values{}
 	for name, ns := range s.threads {
 		if strings.HasPrefix(name, "wg_tqg_") {
-			sum += ns
-			out = values{[]string{"wg-crypt/kthread_cpu_ns"}, []float64{float64(sum)}}
+			out["wg-crypt/kthread_cpu_ns"] += float64(ns)
 		}
 	}
 	return out

@@ -86,6 +86,9 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 		host.ErrUnreachable, answerTime))
 }
 
+// ownPath has a shell find the commands of administrators for users whose path lacks them.
+const ownPath = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
+
 // shell runs a script with arguments $1… on the router and returns what it printed.
 func shell(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
 	return feed(ctx, h, "", script, args...)
@@ -93,7 +96,7 @@ func shell(ctx context.Context, h host.Host, script string, args ...string) (str
 
 // feed is shell for a script with an input.
 func feed(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
-	c := host.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)}
+	c := host.Command{Path: "sh", Args: append([]string{"-c", ownPath + script, "sh"}, args...)}
 	if input != "" {
 		c.Stdin = strings.NewReader(input)
 	}
@@ -109,25 +112,27 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 // setting reads and applies one knob in its canonical states: of a device, or of the node (dev "").
 type setting struct {
 	ofDevice bool
-	read     func(ctx context.Context, h host.Host, dev string) (string, error)
-	apply    func(ctx context.Context, h host.Host, dev, value string) error
-	// readFor reads what a value would take the place of; nil: read does, whatever the value is.
-	readFor func(ctx context.Context, h host.Host, dev, value string) (string, error)
+	// read reads what a value would take the place of, or with "" all of the setting.
+	read  func(ctx context.Context, h host.Host, dev, want string) (string, error)
+	apply func(ctx context.Context, h host.Host, dev, value string) error
 }
 
 // scripted is a setting whose scripts are given a device as $1, "" where it is the node's: read prints what
 // parse understands, and apply is given the value as $2.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
-	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host,
-		dev string) (string, error) {
-		out, err := shell(ctx, h, read, dev)
-		if err != nil {
-			return "", lacking(err)
-		}
-		return parse(out)
-	}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
-		return lacking(change(ctx, h, apply, dev, value))
-	}}
+	return setting{
+		ofDevice: ofDevice,
+		read: func(ctx context.Context, h host.Host, dev, _ string) (string, error) {
+			out, err := shell(ctx, h, read, dev)
+			if err != nil {
+				return "", lacking(err)
+			}
+			return parse(out)
+		},
+		apply: func(ctx context.Context, h host.Host, dev, value string) error {
+			return lacking(change(ctx, h, apply, dev, value))
+		},
+	}
 }
 
 // verbatim parses the output of scripts that print a state.
@@ -140,8 +145,6 @@ func linuxSettings() map[string]setting {
 	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
-	queue := scripted(true, `tc -r qdisc show dev "$1"`, parseQdisc, "")
-	queue.apply, queue.readFor = applyQueue, readQueueFor
 	nat := scripted(false, listTable+"list ip "+natTable, parseNAT, "")
 	nat.apply = applyNAT
 	return map[string]setting{
@@ -150,7 +153,7 @@ func linuxSettings() map[string]setting {
 		"napi_threaded": threads(`dev=$1; devices() { echo "$dev"; }` + "\n"),
 		"conntrack_max": inFile(false, func(string) string { return conntrackMax }),
 		"ip_forward":    {read: readForwarding, apply: applyForwarding},
-		"queue":         queue,
+		"queue":         {ofDevice: true, read: readQueue, apply: applyQueue},
 		"offload":       {ofDevice: true, read: readOffload, apply: applyOffload},
 		"firewall":      ofFamilies(firewallTable, parseFirewall, applyFirewall),
 		"nat":           nat,
@@ -185,34 +188,44 @@ func parseGovernors(text string) (string, error) {
 
 // inFile is a setting that a file of the kernel holds.
 func inFile(ofDevice bool, path func(dev string) string) setting {
-	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host,
-		dev string) (string, error) {
-		return readWord(ctx, h, path(dev))
-	}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
-		return writeWord(ctx, h, path(dev), value)
-	}}
+	return setting{
+		ofDevice: ofDevice,
+		read: func(ctx context.Context, h host.Host, dev, _ string) (string, error) {
+			return readWord(ctx, h, path(dev))
+		},
+		apply: func(ctx context.Context, h host.Host, dev, value string) error {
+			return writeWord(ctx, h, path(dev), value)
+		},
+	}
 }
 
-// settingOf finds a knob's setting; the state of a sysctl has its name before the value.
+// sysctlOf is a kernel setting, whose states have its name before the value.
+func sysctlOf(name string, value setting) setting {
+	return setting{
+		read: func(ctx context.Context, h host.Host, _, _ string) (string, error) {
+			v, err := value.read(ctx, h, "", "")
+			return name + "=" + v, err
+		},
+		apply: func(ctx context.Context, h host.Host, _, state string) error {
+			return value.apply(ctx, h, "", strings.TrimPrefix(state, name+"="))
+		},
+	}
+}
+
+// settingOf finds a knob's setting.
 func (x Linux) settingOf(name string) (setting, error) {
+	if l, ok := linuxSettings()[name]; ok {
+		return l, nil
+	}
 	sysctl, ok := strings.CutPrefix(name, "sysctl:")
 	if !ok {
-		l, ok := linuxSettings()[name]
-		if !ok {
-			return l, lacks("driver linux does not know it")
-		}
-		return l, nil
+		return setting{}, lacks("driver linux does not know it")
 	}
 	if err := x.Sysctls.Sysctl(sysctl, "the router"); err != nil {
 		return setting{}, err
 	}
 	path, err := kernel.SysctlPath(sysctl)
-	return setting{read: func(ctx context.Context, h host.Host, _ string) (string, error) {
-		v, err := readWord(ctx, h, path)
-		return sysctl + "=" + v, err
-	}, apply: func(ctx context.Context, h host.Host, _, value string) error {
-		return writeWord(ctx, h, path, strings.TrimPrefix(value, sysctl+"="))
-	}}, err
+	return sysctlOf(sysctl, inFile(false, func(string) string { return path })), err
 }
 
 // WithoutNAT implements Advising.
@@ -224,11 +237,6 @@ func (Linux) WithoutNAT() string {
 // Read implements Driver.
 func (x Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	return settings{x.settingOf, devicesOf}.read(ctx, h, s)
-}
-
-// ReadFor implements Replacing.
-func (x Linux) ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	return settings{x.settingOf, devicesOf}.readFor(ctx, h, s)
 }
 
 // Apply implements Driver.
@@ -243,34 +251,37 @@ type settings struct {
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
 }
 
-func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	s.Value = ""
-	return x.readFor(ctx, h, s)
+// each does something with the state of each device, or of the node.
+func (x settings) each(ctx context.Context, h host.Host, s record.Setting,
+	do func(l setting, dev string, state knob.State) error) error {
+	l, err := x.of(s.Knob)
+	if err != nil {
+		return err
+	}
+	if !l.ofDevice {
+		return do(l, s.Port, knob.State(s.Value))
+	}
+	states, err := knob.Each(knob.State(s.Value), func() ([]string, error) {
+		return x.devices(ctx, h, s.Port)
+	})
+	if err != nil {
+		return err
+	}
+	for _, dev := range slices.Sorted(maps.Keys(states)) {
+		if err := do(l, dev, states[dev]); err != nil {
+			return fmt.Errorf("device %s: %w", dev, err)
+		}
+	}
+	return nil
 }
 
-func (x settings) readFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	each := map[string]knob.State{}
-	l, err := x.of(s.Knob)
-	devices := []string{s.Port}
-	if err == nil && l.ofDevice {
-		devices, err = x.devices(ctx, h, s.Port)
-	}
-	wanted := map[string]knob.State{}
-	if err == nil && s.Value != "" && l.readFor != nil {
-		wanted, err = knob.Each(knob.State(s.Value), func() ([]string, error) { return devices, nil })
-	}
-	for _, dev := range devices {
-		if err != nil {
-			break
-		}
-		var v string
-		if w := wanted[dev]; w != "" {
-			v, err = l.readFor(ctx, h, dev, string(w))
-		} else {
-			v, err = l.read(ctx, h, dev)
-		}
-		each[dev] = knob.State(v)
-	}
+	err := x.each(ctx, h, s, func(l setting, dev string, want knob.State) error {
+		now, err := l.read(ctx, h, dev, string(want))
+		each[dev] = knob.State(now)
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
 	}
@@ -278,20 +289,9 @@ func (x settings) readFor(ctx context.Context, h host.Host, s record.Setting) (s
 }
 
 func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) error {
-	each := map[string]knob.State{s.Port: knob.State(s.Value)}
-	l, err := x.of(s.Knob)
-	if err == nil && l.ofDevice {
-		each, err = knob.Each(knob.State(s.Value), func() ([]string, error) {
-			return x.devices(ctx, h, s.Port)
-		})
-	}
-	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		if err == nil {
-			if err = l.apply(ctx, h, dev, string(each[dev])); err != nil && l.ofDevice {
-				err = fmt.Errorf("device %s: %w", dev, err)
-			}
-		}
-	}
+	err := x.each(ctx, h, s, func(l setting, dev string, value knob.State) error {
+		return l.apply(ctx, h, dev, string(value))
+	})
 	if err != nil {
 		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
 	}
@@ -339,7 +339,7 @@ func writeWord(ctx context.Context, h host.Host, path, value string) error {
 	return lacking(err)
 }
 
-func readForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
+func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	v4, err := readWord(ctx, h, forwardIPv4)
 	if err != nil {
 		return "", err
@@ -399,7 +399,7 @@ func onOff(on bool) string {
 	return "off"
 }
 
-func readOffload(ctx context.Context, h host.Host, dev string) (string, error) {
+func readOffload(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	has, fixed, err := featuresOf(ctx, h, dev)
 	return string(knob.OffloadState(has, fixed)), err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -146,18 +147,20 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 // undoing is the script that applies settings, the last first. It goes on after errors.
 func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
-	for i := len(undo) - 1; i >= 0; i-- {
-		if err := d.Apply(ctx, w, undo[i]); err != nil {
+	for _, s := range slices.Backward(undo) {
+		if err := d.Apply(ctx, w, s); err != nil {
 			return "", fmt.Errorf("write down how it is undone: %w", err)
 		}
 	}
 	return w.text.String(), nil
 }
 
-// written is a host on which nothing is changed: the commands that would are written down as a script.
+// written is a host on which nothing is changed: the commands that would are written down, as a shell's
+// script or, of RouterOS, as statements of its console.
 type written struct {
 	host.Host
-	text strings.Builder
+	text       strings.Builder
+	statements []string
 }
 
 // WriteFile writes down that a file of the kernel would be written.
@@ -168,7 +171,8 @@ func (w *written) WriteFile(_ context.Context, path string, data []byte) error {
 
 // add writes down a command with its input.
 func (w *written) add(input, script string, args ...string) {
-	fmt.Fprintf(&w.text, "printf %%s %s | sh -c %s sh", host.Quote(input), host.Quote(script))
+	fmt.Fprintf(&w.text, "printf %%s %s | sh -c %s sh", host.Quote(input),
+		host.Quote(ownPath+script))
 	for _, a := range args {
 		w.text.WriteString(" " + host.Quote(a))
 	}

@@ -3,8 +3,8 @@ package driver
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // deviceQueues lists the default queues of devices, which take no parameter.
@@ -19,22 +20,6 @@ var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
 // Kinds of queues that tc prints in a form that can be set again; not so htb with its classes and netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
-
-// parseQdisc reads the root queue from what tc -r qdisc show prints, in the words of knob.Queue.
-func parseQdisc(text string) (string, error) {
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 4 || words[0] != "qdisc" || words[3] != "root" {
-			continue
-		}
-		q, err := queueOf(words[1], words[4:])
-		if err != nil {
-			return "", lacks("%w", err)
-		}
-		return q.String(), nil
-	}
-	return "noqueue", nil // a tc that does not name it
-}
 
 // queueOf reads a queue from what tc prints of it.
 func queueOf(kind string, words []string) (qdisc.Queue, error) {
@@ -56,31 +41,38 @@ func spoken(kind string) bool {
 
 // queueWords keeps of what tc prints the parameters that we know, with our units.
 func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
-	for i := 0; i < len(words); i++ {
+	for word, value := range pairs(words) {
 		for _, p := range parameters {
 			switch {
-			case p.Quantity == qdisc.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
-				p.Quantity == qdisc.Word && slices.Contains(p.Words, words[i]):
-				out = append(out, words[i])
-			case p.Quantity == qdisc.Flag, p.Quantity == qdisc.Word, words[i] != p.Name, i+1 == len(words):
-				continue
+			case p.Quantity == qdisc.Flag && (word == p.Name || word == "no"+p.Name),
+				p.Quantity == qdisc.Word && slices.Contains(p.Words, word):
+				out = append(out, word)
+			case p.Quantity == qdisc.Flag, p.Quantity == qdisc.Word, word != p.Name, value == "":
 			default:
-				i++
-				value := words[i]
-				switch p.Quantity {
-				case qdisc.BitsPerSecond:
-					value = strings.ReplaceAll(strings.TrimSuffix(value, "bit"), "K", "k")
-				case qdisc.Bytes:
-					value, _, _ = strings.Cut(value, "/") // its cells, with -d
-				case qdisc.Packets, qdisc.Count:
+				value, _, _ = strings.Cut(value, "/") // its cells, with -d
+				if p.Quantity == qdisc.Packets || p.Quantity == qdisc.Count {
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
 				out = append(out, p.Name, value)
 			}
-			break
 		}
 	}
 	return out
+}
+
+// pairs yields each word with the next one, "" behind the last.
+func pairs(words []string) iter.Seq2[string, string] {
+	return func(yield func(word, next string) bool) {
+		for i, w := range words {
+			next := ""
+			if i+1 < len(words) {
+				next = words[i+1]
+			}
+			if !yield(w, next) {
+				return
+			}
+		}
+	}
 }
 
 func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
@@ -129,12 +121,14 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	return lacking(change(ctx, h, script, args...))
 }
 
-// lacking marks as unsupported the error of a kernel without the queueing discipline or pf, or of a device
-// without what a setting takes, such as queues for mq.
+// lacking marks as unsupported the error of a kernel without the queueing discipline, pf or sysctl, or of a
+// device without what a setting takes, such as queues for mq.
 func lacking(err error) error {
-	for _, words := range []string{"kind is unknown", "Operation not supported", "/dev/pf"} {
+	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
+	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
+		"/dev/pf": "", "unknown oid": tunable, "read only": tunable} {
 		if err != nil && strings.Contains(err.Error(), words) {
-			return lacks("%w", err)
+			return lacks("%w%s", err, advice)
 		}
 	}
 	return err
@@ -158,39 +152,40 @@ func parseQueues(text string) (devices []record.NetDevice) {
 	return devices
 }
 
-// readQueueFor reads what a value would take the place of.
-func readQueueFor(ctx context.Context, h host.Host, dev, value string) (string, error) {
+// readQueue reads what a value would take the place of; with "" the root queue, without its handle.
+func readQueue(ctx context.Context, h host.Host, dev, want string) (string, error) {
 	out, err := shell(ctx, h, printQueues, dev)
 	if err != nil {
 		return "", err
 	}
-	wanted, err := qdisc.Parse(value)
-	if err != nil {
-		return "", err
-	}
-	_, out, _ = strings.Cut(out, "\n")
-	all, filters := parseTree(out)
-	var states []string
-	for _, want := range wanted {
-		q, err := standing(all, filters, want)
-		if err != nil {
-			return "", err
-		}
-		states = append(states, q.String())
-	}
-	return strings.Join(states, ", "), nil
+	_, tree, _ := strings.Cut(out, "\n")
+	return standing(tree, want)
 }
 
-// standing is the queue that another would take the place of.
-func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want qdisc.Queue) (qdisc.Queue,
-	error) {
-	q, err := kernel.Standing(all, func(handle uint32) bool {
-		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
-	}, want)
-	if err != nil {
-		err = lacks("%w", err)
+// standing is readQueue of what tc prints of a device.
+func standing(tree, want string) (string, error) {
+	wanted := []qdisc.Queue{{}}
+	if want != "" {
+		var err error
+		if wanted, err = qdisc.Parse(want); err != nil {
+			return "", err
+		}
 	}
-	return q, err
+	all, filters := parseTree(tree)
+	filtered := func(handle uint32) bool {
+		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
+	}
+	for i, w := range wanted {
+		q, err := kernel.Standing(all, filtered, w)
+		if err != nil {
+			return "", lacks("%w", err)
+		}
+		if want == "" {
+			q.Handle = 0
+		}
+		wanted[i] = q
+	}
+	return qdisc.Spell(wanted), nil
 }
 
 // parseTree reads the queues and classes that tc -r -d prints of a device, and behind the line "filters" its
@@ -240,11 +235,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 	}
 	d.Queue = q
 	d.Burst, d.LimitBytes, d.LimitPackets = q.Room()
-	for i, w := range rest {
-		next := ""
-		if i+1 < len(rest) {
-			next = rest[i+1]
-		}
+	for w, next := range pairs(rest) {
 		switch {
 		case slices.Contains([]string{"maxrate", "ce_threshold", "autorate-ingress", "fwmark"}, w),
 			d.Kind == "tbf" && slices.Contains([]string{"peakrate", "overhead"}, w),
@@ -262,25 +253,20 @@ func parseDiscipline(words []string) kernel.Discipline {
 
 // rateOf is the rate, in bits per second, behind a word.
 func rateOf(words []string, name string) uint64 {
-	i := slices.Index(words, name)
-	if i < 0 || i+1 == len(words) {
-		return 0
-	}
-	return rateText(words[i+1])
-}
-
-func rateText(text string) uint64 {
-	for _, s := range []qdisc.Scale{{Suffix: "Gbit", Factor: 1e9}, {Suffix: "Mbit", Factor: 1e6},
-		{Suffix: "Kbit", Factor: 1e3}, {Suffix: "bit", Factor: 1}} {
-		if number, ok := strings.CutSuffix(text, s.Suffix); ok {
-			v, err := strconv.ParseFloat(number, 64)
-			if err != nil || !(v >= 0 && v < 1e6) && s.Factor > 1 || !(v >= 0 && v < 1e15) {
-				return 0
-			}
-			return uint64(v * float64(s.Factor))
+	for word, next := range pairs(words) {
+		if word == name {
+			return rateText(next)
 		}
 	}
 	return 0
+}
+
+func rateText(text string) uint64 {
+	rate, err := unit.ParseBitrate(text)
+	if err != nil || rate > 1e15 {
+		return 0
+	}
+	return uint64(rate)
 }
 
 // curveOf is the larger rate of a service curve of hfsc, "ul m1 0bit d 0us m2 10Mbit".
@@ -306,28 +292,21 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 		if len(words) > 0 && words[0] == "filter" {
 			filters = append(filters, kernel.TrafficFilter{Parent: parent})
 			f = &filters[len(filters)-1]
-			for i := 1; i+1 < len(words); i++ {
-				switch words[i] {
-				case "parent":
-					f.Parent, _ = qdisc.ParseHandle(words[i+1])
-				case "pref":
-					if i+2 < len(words) {
-						f.Kind = words[i+2]
-					}
-				case "flowid", "classid":
-					f.Action, f.To = "class", words[i+1]
-				}
-			}
 		}
 		if f == nil {
 			continue
 		}
-		for i, w := range words {
-			next := ""
-			if i+1 < len(words) {
-				next = words[i+1]
-			}
+		preference := "" // whose next word is the filter's kind
+		for w, next := range pairs(words) {
 			switch {
+			case w == "parent" && next != "":
+				f.Parent, _ = qdisc.ParseHandle(next)
+			case w == "pref":
+				preference = next
+			case w == preference:
+				f.Kind, preference = next, ""
+			case w == "flowid", w == "classid":
+				f.Action, f.To = "class", next
 			case w == "mirred" && strings.HasPrefix(next, "("):
 				f.Action = "mirror"
 				if strings.Contains(line, "Redirect") {
@@ -336,7 +315,7 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 				_, to, _ := strings.Cut(line, " to device ")
 				f.To, _, _ = strings.Cut(to, ")")
 			case w == "police":
-				f.Action, f.Rate = "police", rateOf(words[i:], "rate")
+				f.Action, f.Rate = "police", rateOf(words, "rate")
 			case w == "gact" && strings.Contains(line, "action drop"):
 				f.Action = "drop"
 			}

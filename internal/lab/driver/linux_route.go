@@ -61,9 +61,11 @@ func parseWays(routes string, to int) []kernel.Way {
 			at++
 			continue
 		}
-		for i := 0; i+1 < len(words) && at >= 0 && at < len(ways); i++ {
-			next := words[i+1]
-			switch words[i] {
+		if at < 0 || at >= len(ways) {
+			continue
+		}
+		for word, next := range pairs(words) {
+			switch word {
 			case "dev", "interface:":
 				if deviceLike(next) {
 					ways[at].Device = next

@@ -122,23 +122,22 @@ func (r *rulesetReader) hook(words []string) {
 	if r.family == "bridge" {
 		names = bridgePriorities
 	}
-	for i := 4; i+1 < len(words); i++ {
-		next := strings.Trim(words[i+1], `";`)
-		switch words[i] {
+	for word, next := range pairs(words[4:]) {
+		next = strings.Trim(next, `";`)
+		switch word {
 		case "device":
 			c.Device = next
 		case "policy":
 			c.Policy = next
 		case "priority":
-			if known, ok := names[next]; ok {
-				c.Priority = known
-			} else {
-				c.Priority, _ = strconv.Atoi(next) // a name that is not known counts as 0
+			known, ok := names[next]
+			if !ok {
+				known, _ = strconv.Atoi(next) // a name that is not known counts as 0
 			}
-			if i+3 < len(words) && (words[i+2] == "+" || words[i+2] == "-") {
-				more, _ := strconv.Atoi(words[i+2] + strings.TrimSuffix(words[i+3], ";"))
-				c.Priority += more
-			}
+			c.Priority = known
+		case "+", "-":
+			more, _ := strconv.Atoi(word + next)
+			c.Priority += more
 		}
 	}
 	r.Chains = append(r.Chains, c)

@@ -33,11 +33,11 @@ func TestParseQdisc(t *testing.T) {
 			"sfq quantum 1514 perturb 10 limit 127"},
 	}
 	for _, tt := range tests {
-		if got, err := parseQdisc(tt.text); got != tt.want || err != nil {
+		if got, err := standing(tt.text, ""); got != tt.want || err != nil {
 			t.Errorf("%q: got %q, %v, want %q", tt.text, got, err, tt.want)
 		}
 	}
-	if got, err := parseQdisc("qdisc htb 1: root refcnt 2 r2q 10\n"); err == nil {
+	if got, err := standing("qdisc htb 1: root refcnt 2 r2q 10\n", ""); err == nil {
 		t.Errorf("htb, whose classes are not read: got %q, want an error", got)
 	}
 }
@@ -189,7 +189,7 @@ func FuzzParseTools(f *testing.F) {
 	f.Add("qdisc pfifo 1: root refcnt 3 limit 50p\n")
 	f.Add("table ip x {\nset sources {\nelements = { 1, 2 }\n}\nip saddr @sources drop\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := parseQdisc(text); err != nil && got != "" {
+		if got, err := standing(text, ""); err != nil && got != "" {
 			t.Errorf("queue of %q: got %q with error %v", text, got, err)
 		}
 		if got, err := parseFirewall(text); err != nil && got != "" {

@@ -155,7 +155,7 @@ type shellWatch struct {
 	mu      sync.Mutex
 	related // by the router's time since boot
 	samples []snapshot
-	peers   []snapshot // of peersScript
+	peers   []taken // of peersScript
 }
 
 // begin starts the session and hears where it keeps the samples.
@@ -258,29 +258,28 @@ func (w *shellWatch) meet(ctx context.Context) error {
 		return err
 	}
 	peers, _ := shell(ctx, w.host, peersScript) // what is not told has no value
-	w.peers = append(w.peers, snapshot{at: host.Monotonic() + w.offset,
-		files: map[string][]byte{wireguardProbe: []byte(peers)}})
+	w.peers = append(w.peers, taken{host.Monotonic() + w.offset,
+		map[string]values{wireguardProbe: readPeers(peers)}})
 	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
 	return nil
 }
 
 // readPeers reads what peersScript prints as probe wireguard has it.
-func readPeers(text string) (out values) {
-	peers := 0
+func readPeers(text string) values {
+	out := values{}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		if len(words) != 5 || !deviceLike(words[0]) || peers == maxDevices {
+		if len(words) != 5 || !deviceLike(words[0]) || len(out) >= 3*maxDevices {
 			continue
 		}
 		number, err := strconv.ParseUint(words[1], 10, 16)
 		if err != nil {
 			continue
 		}
-		peers++
 		peer := fmt.Sprintf("%s.peer%d/", words[0], number)
-		out.parse(peer+"handshake_age_ns", words[2], 1e9)
-		out.parse(peer+"rx_bytes", words[3], 1)
-		out.parse(peer+"tx_bytes", words[4], 1)
+		out.put(peer+"handshake_age_ns", words[2], 1e9)
+		out.put(peer+"rx_bytes", words[3], 1)
+		out.put(peer+"tx_bytes", words[4], 1)
 	}
 	return out
 }
@@ -318,13 +317,8 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	w.samples = append(w.samples, w.parse(out)...)
 	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody asks for older ones
 	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
-	peers := &replayed{}
-	for _, s := range between(w.peers, snapshot.when, from+offset, to+offset) {
-		if v := readPeers(string(s.files[wireguardProbe])); len(v.names) > 0 {
-			peers.add(s.at-offset, v.names, v.v)
-		}
-	}
-	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, map[string]*replayed{wireguardProbe: peers})...)
+	peers := between(w.peers, taken.when, from+offset, to+offset)
+	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, peers, offset, "")...)
 	d.Clock = clock
 	return d, err
 }
@@ -401,30 +395,53 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 			return d, err
 		}
 	}
-	var open []*replayed
-	for _, p := range probe.All(root) {
-		if !slices.Contains(sampledProbes, p.Name()) {
+	probes := slices.DeleteFunc(probe.All(root), func(p probe.Probe) bool {
+		return !slices.Contains(sampledProbes, p.Name())
+	})
+	open, why := map[string]probe.Sampler{}, map[string]string{}
+	for _, p := range probes {
+		sampler, err := p.Open(ctx, host.Local())
+		if err != nil {
+			why[p.Name()] = strings.ReplaceAll(err.Error(), dir, "/proc")
 			continue
 		}
-		r := &replayed{probe: p}
-		if r.sampler, err = p.Open(ctx, host.Local()); err != nil {
-			r.why = strings.ReplaceAll(err.Error(), dir, "/proc")
-		} else {
-			defer r.sampler.Close()
-		}
-		open = append(open, r)
+		defer sampler.Close()
+		open[p.Name()] = sampler
 	}
-	for _, s := range samples {
+	all := make([]taken, len(samples))
+	for i, s := range samples {
 		if err := put(s); err != nil {
 			return d, err
 		}
-		for _, r := range open {
-			r.take(s.at - offset)
+		all[i] = taken{s.at, map[string]values{}}
+		for name, sampler := range open {
+			v, err := take(sampler)
+			if err != nil {
+				why[name] = err.Error()
+			}
+			all[i].probes[name] = v
 		}
 	}
-	for _, r := range open {
-		d.Samples = append(d.Samples, r.samples())
+	for _, p := range probes {
+		d.Samples = append(d.Samples, series(p, all, offset, why[p.Name()]))
 	}
 	d.Cost = costOf("driver linux", samples)
 	return d, nil
+}
+
+// take reads a probe once. Columns that change at every reading are given up.
+func take(sampler probe.Sampler) (values, error) {
+	err := probe.ErrColumns
+	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {
+		names := sampler.Columns()
+		row := make([]float64, len(names))
+		if err = sampler.Sample(row); err == nil {
+			out := values{}
+			for i, name := range names {
+				out[name] = row[i]
+			}
+			return out, nil
+		}
+	}
+	return nil, err
 }

@@ -48,7 +48,7 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 func (x OpenWrt) setting(name string) (setting, error) {
 	switch name {
 	case "queue":
-		return setting{ofDevice: true, read: readSQM, apply: applySQM, readFor: readSQMFor}, nil
+		return setting{ofDevice: true, read: readSQM, apply: applySQM}, nil
 	case "cpus":
 		return setting{ofDevice: true, read: readSteering, apply: applySteering}, nil
 	case "flowtable":
@@ -103,12 +103,6 @@ func (OpenWrt) WithoutNAT() string {
 // Read implements Driver.
 func (x OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := settings{x.setting, devicesOf}.read(ctx, h, s)
-	return text, adviseByHand(s, err)
-}
-
-// ReadFor implements Replacing.
-func (x OpenWrt) ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := settings{x.setting, devicesOf}.readFor(ctx, h, s)
 	return text, adviseByHand(s, err)
 }
 

@@ -68,12 +68,12 @@ func zoneOf(ctx context.Context, h host.Host, port string) (string, error) {
 }
 
 // readMasquerading reads the translation of a zone, or driver linux's where the device is in none.
-func readMasquerading(ctx context.Context, h host.Host, port string) (string, error) {
+func readMasquerading(ctx context.Context, h host.Host, port, _ string) (string, error) {
 	switch zone, err := zoneOf(ctx, h, port); {
 	case err != nil:
 		return "", err
 	case zone == "":
-		return linuxSettings()["nat"].read(ctx, h, port)
+		return linuxSettings()["nat"].read(ctx, h, port, "")
 	default:
 		out, err := shell(ctx, h, `zone=$1; `+masquerading+"now", zone)
 		return strings.TrimSpace(out), err
@@ -114,7 +114,7 @@ now() { m=$(cat $(queues) | plain); one=$(echo "$m" | sort -u); [ "$(echo "$one"
 [ -n "$(queues)" ] || { echo "$dev has no receive packet steering" >&2; exit 69; }
 `
 
-func readSteering(ctx context.Context, h host.Host, dev string) (string, error) {
+func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	out, err := shell(ctx, h, steering+`cat $(queues)`, dev)
 	if err != nil {
 		return "", err
@@ -151,22 +151,13 @@ stage "$want" "network.@globals[0].packet_steering=$v"`, dev, strings.Join(masks
 // sqmQueue is the state of a device that SQM shapes, in both directions; sqm-scripts keep a file of it.
 const sqmQueue = "sqm"
 
-func readSQM(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := shell(ctx, h, `[ ! -f "/var/run/sqm/$1.state" ] || { echo sqm; exit 0; }
-tc -r qdisc show dev "$1"`, dev)
-	if err != nil || strings.TrimSpace(out) == sqmQueue {
-		return strings.TrimSpace(out), err
+// readSQM reads SQM as a whole, where that shapes the device.
+func readSQM(ctx context.Context, h host.Host, dev, want string) (string, error) {
+	out, err := shell(ctx, h, `[ ! -f "/var/run/sqm/$1.state" ] || echo sqm`, dev)
+	if state := strings.TrimSpace(out); err != nil || state == sqmQueue {
+		return state, err
 	}
-	return parseQdisc(out)
-}
-
-// readSQMFor reads what a value would take the place of: SQM as a whole, where that shapes the device.
-func readSQMFor(ctx context.Context, h host.Host, dev, value string) (string, error) {
-	now, err := readSQM(ctx, h, dev)
-	if now == sqmQueue {
-		return now, err
-	}
-	return readQueueFor(ctx, h, dev, value)
+	return readQueue(ctx, h, dev, want)
 }
 
 // applySQM ends SQM on a device before it sets another queue there, and starts it again to put it back.

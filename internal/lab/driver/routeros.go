@@ -302,27 +302,23 @@ func parseROSTime(text string) (d time.Duration, err error) {
 	return d, nil
 }
 
-// rosSetting reads one knob in its canonical states, and has the statements that make it so: of a device, or
-// of the node (dev "").
-type rosSetting struct {
-	ofDevice bool
-	read     func(ctx context.Context, h host.Host, dev string) (string, error)
-	make     func(ctx context.Context, h host.Host, dev, value string) ([]string, error)
-}
-
-func rosSettings(s record.Setting) map[string]rosSetting {
-	clock := rosSetting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
-		return "", clockByHand(ctx, h, s)
-	}, nil}
-	return map[string]rosSetting{
-		"link_mtu":   {true, readROSMTU, makeROSMTU},
-		"queue":      {true, readROSQueue, makeROSQueue},
-		"ip_forward": {false, readROSForwarding, makeROSForwarding},
-		"firewall":   {false, readROSFirewall, makeROSFirewall},
-		"nat":        {false, readROSNAT, makeROSNAT},
-		"flowtable":  {false, readFastTrack, makeFastTrack},
-		"tunnel_end": {false, readROSEnd, makeROSEnd},
-		"governor":   clock, "cpu_quota": clock,
+func rosSettings(s record.Setting) map[string]setting {
+	clock := setting{
+		read: func(ctx context.Context, h host.Host, _, _ string) (string, error) {
+			return "", clockByHand(ctx, h, s)
+		},
+		apply: func(ctx context.Context, h host.Host, _, _ string) error { return clockByHand(ctx, h, s) },
+	}
+	return map[string]setting{
+		"link_mtu":   {true, readROSMTU, applyROSMTU},
+		"queue":      {true, readROSQueue, applyROSQueue},
+		"ip_forward": {false, readROSForwarding, applyROSForwarding},
+		"firewall":   {false, readROSFirewall, applyROSFirewall},
+		"nat":        {false, readROSNAT, applyROSNAT},
+		"flowtable":  {false, readFastTrack, applyFastTrack},
+		"tunnel_end": {false, readROSEnd, applyROSEnd},
+		"governor":   clock,
+		"cpu_quota":  clock,
 	}
 }
 
@@ -341,7 +337,7 @@ func (RouterOS) WithoutNAT() string {
 
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := rosWriting(s, nil).read(ctx, h, s)
+	text, err := rosSetting(s).read(ctx, h, s)
 	if err == nil && s.Value != "" { // whoever asks wants to set it
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
@@ -352,40 +348,27 @@ func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string
 
 // Apply implements Driver.
 func (RouterOS) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	statements, err := makeROS(ctx, h, s)
-	if err == nil {
-		if _, err = console(ctx, h, statements...); err != nil {
-			err = fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
-		}
-	}
-	return err
+	return rosSetting(s).apply(ctx, h, s)
 }
 
-// makeROS are the statements that apply a setting, whenever they are run.
-func makeROS(ctx context.Context, h host.Host, s record.Setting) (out []string, err error) {
-	err = rosWriting(s, &out).apply(ctx, h, s)
-	return out, err
-}
-
-// rosWriting is a setting that, where it would be applied, is written down as statements.
-func rosWriting(s record.Setting, out *[]string) settings {
-	return settings{func(string) (setting, error) {
-		x, ok := rosSettings(s)[s.Knob]
+func rosSetting(s record.Setting) settings {
+	return settings{func(name string) (setting, error) {
+		x, ok := rosSettings(s)[name]
 		if !ok {
-			return setting{}, lacks("%s", cmp.Or(rosByHand[s.Knob],
-				"driver routeros does not know it"))
+			return x, lacks("%s", cmp.Or(rosByHand[name], "driver routeros does not know it"))
 		}
-		apply := func(ctx context.Context, h host.Host, dev, value string) error {
-			if x.make == nil {
-				_, err := x.read(ctx, h, dev)
-				return err
-			}
-			more, err := x.make(ctx, h, dev, value)
-			*out = append(*out, more...)
-			return err
-		}
-		return setting{ofDevice: x.ofDevice, read: x.read, apply: apply}, nil
+		return x, nil
 	}, rosDevices}
+}
+
+// changeROS runs statements that change the router. On a host where changes are written down they are.
+func changeROS(ctx context.Context, h host.Host, statements ...string) error {
+	if w, ok := h.(*written); ok {
+		w.statements = append(w.statements, statements...)
+		return nil
+	}
+	_, err := console(ctx, h, statements...)
+	return err
 }
 
 // rosDevices are the devices that a setting of a port, or of all, is about, sorted.

@@ -66,13 +66,13 @@ func kept(list string) string { return "[:len " + find(lists, "list", list) + "]
 func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Setting) (string, error) {
 	entry := find(scheduler, "name", name)
 	lines := []string{":local cpDone true", scheduler + "/set " + entry + " comment=undoing"}
-	for i := len(undo) - 1; i >= 0; i-- {
-		statements, err := makeROS(ctx, h, undo[i])
-		if err != nil {
-			return "", fmt.Errorf("write down how %s is undone: %w", undo[i].Knob, err)
+	for _, s := range slices.Backward(undo) {
+		w := &written{Host: h}
+		if err := (RouterOS{}).Apply(ctx, w, s); err != nil {
+			return "", fmt.Errorf("write down how %s is undone: %w", s.Knob, err)
 		}
-		lines = append(lines, ":do {"+strings.Join(statements, "; ")+"} on-error={:set cpDone false; "+
-			":log error "+quoteROS(rosMark+": "+undo[i].Knob+" could not be put back")+"}")
+		lines = append(lines, ":do {"+strings.Join(w.statements, "; ")+"} on-error={:set cpDone false; "+
+			":log error "+quoteROS(rosMark+": "+s.Knob+" could not be put back")+"}")
 	}
 	lines = append(lines, ":if ($cpDone) do={"+strings.Join(guardRemoval(name), "; ")+"} else={"+scheduler+
 		"/set "+entry+" interval="+seconds(guardAgain)+"}")

@@ -41,11 +41,12 @@ func allowROS(features string) string {
 
 // mayGuard fails where no guard can be left. A router that does not tell may find that out by trying.
 func mayGuard(ctx context.Context, h host.Host) error {
-	facts, _ := RouterOS{}.Facts(ctx, h)
-	if facts["device_mode:scheduler"] == "no" || facts["device_mode:flagged"] == "yes" {
-		return lacks("%s", RouterOS{}.Restrictions(facts))
+	mode, _ := first(ctx, h, "/system/device-mode/print as-value")
+	if !mode.yes("flagged") && (mode["scheduler"] == "" || mode.yes("scheduler")) {
+		return nil
 	}
-	return nil
+	facts, _ := RouterOS{}.Facts(ctx, h)
+	return lacks("%s", RouterOS{}.Restrictions(facts))
 }
 
 // clockByHand explains why the clock is not set, and which commands set it. It is a setting of

@@ -13,12 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // rosMark begins the comments of what we add to the router, and the names of our queue types.
 const rosMark = "chokepoint"
 
-func readROSMTU(ctx context.Context, h host.Host, dev string) (string, error) {
+func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	i, err := first(ctx, h, "/interface/print detail as-value where name="+quoteROS(dev))
 	if err != nil {
 		return "", err
@@ -31,12 +32,15 @@ func readROSMTU(ctx context.Context, h host.Host, dev string) (string, error) {
 	return strconv.FormatUint(n, 10), nil
 }
 
-func makeROSMTU(_ context.Context, _ host.Host, dev, value string) ([]string, error) {
+func applyROSMTU(ctx context.Context, h host.Host, dev, value string) error {
 	n, err := strconv.ParseUint(value, 10, 16)
-	return []string{fmt.Sprintf("/interface/set %s mtu=%d", find("/interface", "name", dev), n)}, err
+	if err != nil {
+		return err
+	}
+	return changeROS(ctx, h, fmt.Sprintf("/interface/set %s mtu=%d", find("/interface", "name", dev), n))
 }
 
-func readROSForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
+func readROSForwarding(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	v4, err := first(ctx, h, "/ip/settings/print as-value")
 	if err != nil {
 		return "", err
@@ -48,13 +52,13 @@ func readROSForwarding(ctx context.Context, h host.Host, _ string) (string, erro
 	return string(knob.Forwarding(v4.yes("ip-forward"), v6.yes("forward"))), err
 }
 
-func makeROSForwarding(_ context.Context, _ host.Host, _, value string) ([]string, error) {
+func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error {
 	if _, err := knob.IPForward().Parse(value); err != nil {
-		return nil, err
+		return err
 	}
 	v4, v6 := knob.ForwardingBits(value)
 	word := map[string]string{"1": "yes", "0": "no"}
-	return []string{"/ip/settings/set ip-forward=" + word[v4], "/ipv6/settings/set forward=" + word[v6]}, nil
+	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
 }
 
 // rosQueue holds RouterOS' names of a queue and its parameters; it lacks those without a name. The parameters
@@ -154,14 +158,18 @@ func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 
 // parseROSNumber reads a number that may have a unit: 10240, 32.0MiB, 50M, 100.0Mbps.
 func parseROSNumber(text string) (uint64, error) {
-	number := strings.TrimRight(text, "KMGkibpsB")
-	n, err := strconv.ParseFloat(number, 64)
-	scale, known := map[string]float64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
-		"k": 1e3, "M": 1e6, "G": 1e9, "bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}[text[len(number):]]
-	if err != nil || !known || !(n >= 0 && n*scale < 1e15) {
-		return 0, fmt.Errorf("%q is no number", text[:min(len(text), 40)])
+	number, scale := strings.TrimSuffix(text, "B"), 1.0
+	for suffix, factor := range map[string]float64{"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30} {
+		if bare, ok := strings.CutSuffix(number, suffix); ok {
+			number, scale = bare, factor
+		}
 	}
-	return uint64(n*scale + .5), nil
+	v, err := unit.ParseBitrate(number)
+	n := float64(v) * scale
+	if err != nil || n >= 1e15 {
+		return 0, fmt.Errorf("%q is no number", told(text))
+	}
+	return uint64(n + .5), nil
 }
 
 // queueArguments returns the arguments of /queue/type/add for a queue.
@@ -217,7 +225,7 @@ func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original str
 // this is found again after a reboot, and by others.
 func ownQueue(dev string) string { return rosMark + ":" + dev + ":" }
 
-func readROSQueue(ctx context.Context, h host.Host, dev string) (string, error) {
+func readROSQueue(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	now, _, types, err := rosQueueOf(ctx, h, dev)
 	if err != nil {
 		return "", err
@@ -226,24 +234,27 @@ func readROSQueue(ctx context.Context, h host.Host, dev string) (string, error) 
 	return q.String(), err
 }
 
-func makeROSQueue(ctx context.Context, h host.Host, dev, value string) ([]string, error) {
+func applyROSQueue(ctx context.Context, h host.Host, dev, value string) error {
 	wanted, err := qdisc.Parse(value)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, original, types, err := rosQueueOf(ctx, h, dev)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	own := find("/queue/type", "name", ownQueue(dev)+original)
 	set := "/queue/interface/set " + find("/queue/interface", "interface", dev) + " queue="
 	if before, err := queueOfType(original, types); err == nil && before.String() == wanted[0].String() {
-		return []string{set + quoteROS(original), "/queue/type/remove " + own}, nil
+		return changeROS(ctx, h, set+quoteROS(original), "/queue/type/remove "+own)
 	}
 	arguments, err := queueArguments(wanted[0])
+	if err != nil {
+		return err
+	}
 	name := quoteROS(ownQueue(dev) + original)
-	return []string{":if ([:len " + own + "] = 0) do={/queue/type/add name=" + name + " " + arguments +
-		"} else={/queue/type/set " + own + " " + arguments + "}", set + name}, err
+	return changeROS(ctx, h, ":if ([:len "+own+"] = 0) do={/queue/type/add name="+name+" "+arguments+
+		"} else={/queue/type/set "+own+" "+arguments+"}", set+name)
 }
 
 // rosFamilies are the two versions of IP, whose menus are alike. The addresses are some that no packet
@@ -266,11 +277,13 @@ const (
 	fastMark, offMark   = rosMark + " fasttrack", rosMark + " off:"
 )
 
-func readROSFirewall(ctx context.Context, h host.Host, _ string) (string, error) {
+// firewallMarks lists the comments in the order of parseROSFirewall's counts.
+var firewallMarks = [...]string{jumpMark, ruleMark, setMark, statedMark, logMark}
+
+func readROSFirewall(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	var counts []string
-	marks := []string{jumpMark, ruleMark, setMark, statedMark, logMark}
 	for _, f := range rosFamilies {
-		for _, mark := range marks {
+		for _, mark := range firewallMarks {
 			counts = append(counts, ":put [:len "+find(f.menu+"/filter", "comment", mark)+"]")
 		}
 		counts = append(counts, ":put [:len "+find(f.menu+"/address-list", "list", rosList)+"]")
@@ -316,17 +329,18 @@ func parseROSFirewall(text string) (string, error) {
 	return string(parsed), err
 }
 
-func makeROSFirewall(_ context.Context, _ host.Host, _, value string) (out []string, err error) {
+func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
 	if err == nil && f.Form == kernel.FirewallMap {
 		err = lacks("RouterOS has no map of verdicts")
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var out []string
 	for _, family := range rosFamilies {
 		filter, list := family.menu+"/filter", family.menu+"/address-list"
-		for _, mark := range []string{jumpMark, statedMark, ruleMark, setMark, logMark} {
+		for _, mark := range firewallMarks {
 			out = append(out, filter+"/remove "+find(filter, "comment", mark))
 		}
 		out = append(out, list+"/remove "+find(list, "list", rosList))
@@ -356,7 +370,7 @@ func makeROSFirewall(_ context.Context, _ host.Host, _, value string) (out []str
 		out = append(out, onTop(filter, "forward", "action=jump jump-target="+rosChain+" comment="+
 			quoteROS(jumpMark)))
 	}
-	return out, nil
+	return changeROS(ctx, h, out...)
 }
 
 // onTop adds a rule ahead of all others of its chain, but for those that RouterOS makes itself.
@@ -366,7 +380,7 @@ func onTop(menu, chain, rule string) string {
 		"; :if ([:len $cpTop] = 0) do={" + add + "} else={" + add + " place-before=($cpTop->0)}}"
 }
 
-func readROSNAT(ctx context.Context, h host.Host, _ string) (string, error) {
+func readROSNAT(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	const nat = "/ip/firewall/nat"
 	out, err := console(ctx, h, ":put [:len "+find(nat, "comment", natMark)+"]",
 		":put [:len "+find(nat, "chain", "srcnat", "disabled", "no", "dynamic", "no")+"]")
@@ -387,17 +401,18 @@ func readROSNAT(ctx context.Context, h host.Host, _ string) (string, error) {
 	return string(kernel.NATOff), nil
 }
 
-func makeROSNAT(_ context.Context, _ host.Host, port, value string) ([]string, error) {
+func applyROSNAT(ctx context.Context, h host.Host, port, value string) error {
 	const nat = "/ip/firewall/nat"
 	out := []string{nat + "/remove " + find(nat, "comment", natMark)}
 	switch kernel.NATMode(value) {
 	case kernel.NATOff:
-		return out, nil
 	case kernel.NATMasquerade:
-		return append(out, onTop(nat, "srcnat", "action=masquerade out-interface="+
-			quoteROS(cmp.Or(port, "wan"))+" comment="+quoteROS(natMark))), nil
+		out = append(out, onTop(nat, "srcnat", "action=masquerade out-interface="+
+			quoteROS(cmp.Or(port, "wan"))+" comment="+quoteROS(natMark)))
+	default:
+		return lacks("driver routeros forwards no ports")
 	}
-	return nil, lacks("driver routeros forwards no ports")
+	return changeROS(ctx, h, out...)
 }
 
 // fastTracking are rules that have connections skip filter, tracking and simple queues.
@@ -406,7 +421,7 @@ func fastTracking(menu, disabled string) string {
 }
 
 // readFastTrack reads FastTrack as what a flow table is elsewhere.
-func readFastTrack(ctx context.Context, h host.Host, _ string) (string, error) {
+func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
 	if err != nil {
 		return "", err
@@ -415,12 +430,13 @@ func readFastTrack(ctx context.Context, h host.Host, _ string) (string, error) {
 	return onOff(n > 0), err
 }
 
-// makeFastTrack disables the router's own rules and marks them, so that they are found when they are to be
+// applyFastTrack disables the router's own rules and marks them, so that they are found when they are to be
 // enabled again; where there are none, one is added. Connections that are tracked stay so until they end.
-func makeFastTrack(_ context.Context, _ host.Host, _, value string) (out []string, err error) {
+func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	if _, err := knob.Flowtable().Parse(value); err != nil {
-		return nil, err
+		return err
 	}
+	var out []string
 	mark, length := quoteROS(offMark), strconv.Itoa(len(offMark))
 	for _, family := range rosFamilies {
 		filter := family.menu + "/filter"
@@ -440,7 +456,7 @@ func makeFastTrack(_ context.Context, _ host.Host, _, value string) (out []strin
 			"action=fasttrack-connection connection-state=established,related comment="+
 				quoteROS(fastMark))+"}")
 	}
-	return out, nil
+	return changeROS(ctx, h, out...)
 }
 
 // seconds is a duration in the console's words.

@@ -133,7 +133,7 @@ func TestParseROSSample(t *testing.T) {
 	if err != nil || s.at != 1729680660992477203 {
 		t.Fatalf("got time %d, %v", s.at, err)
 	}
-	if diff := cmp.Diff(s.probes, map[string]map[string]float64{
+	if diff := cmp.Diff(s.probes, map[string]values{
 		"memory":  {"total_bytes": 1e6, "free_bytes": 850000},
 		"cpufreq": {"cpu/frequency_hz": 1.4e9},
 		"cpu": {"cpu0/idle_ns": 88, "cpu0/irq_ns": 7, "cpu0/unclassified_ns": 5, "cpu1/idle_ns": 0,

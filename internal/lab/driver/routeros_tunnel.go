@@ -23,7 +23,7 @@ const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/
 func endName(device string) string { return rosMark + "-" + device }
 func endMark(device string) string { return rosMark + " tunnel " + device }
 
-func readROSEnd(ctx context.Context, h host.Host, dev string) (string, error) {
+func readROSEnd(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	var all [6][]item
 	for i, print := range [...]string{wireguard + "/print as-value proplist=mtu,listen-port",
 		wireguardPeers + "/print as-value proplist=public-key,allowed-address,endpoint-address," +
@@ -69,12 +69,13 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	return e, err
 }
 
-// makeROSEnd removes what hangs on the interface, and makes it anew; the interface stays, with its key.
-func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string, err error) {
+// applyROSEnd removes what hangs on the interface, and makes it anew; the interface stays, with its key.
+func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 	e, err := knob.ParseEnd(value)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var out []string
 	mark := endMark(dev)
 	menu := func(a netip.Addr) string { return map[bool]string{true: "/ip", false: "/ipv6"}[a.Is4()] }
 	for _, m := range []string{"/ip/route", "/ipv6/route", "/ip/address", "/ipv6/address", wireguardPeers} {
@@ -82,7 +83,7 @@ func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string
 	}
 	own := find(wireguard, "comment", mark)
 	if e == nil {
-		return append(out, wireguard+"/remove "+own), nil
+		return changeROS(ctx, h, append(out, wireguard+"/remove "+own)...)
 	}
 	name, comment := quoteROS(endName(dev)), " comment="+quoteROS(mark)
 	arguments := fmt.Sprintf(" listen-port=%d mtu=%d", e.Port, e.MTU)
@@ -105,7 +106,7 @@ func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string
 			"endpoint-address=%s endpoint-port=%d%s", wireguardPeers, name, quoteROS(e.Key),
 			strings.ReplaceAll(allowed, " ", ","), e.Endpoint.Addr(), e.Endpoint.Port(), comment))
 	}
-	return out, nil
+	return changeROS(ctx, h, out...)
 }
 
 // TunnelKey implements Tunneling.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -105,7 +104,7 @@ func (w *rosWatch) meet(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.related = now
-	w.peers = append(w.peers, rosPeers(at, peers))
+	w.peers = append(w.peers, taken{at, map[string]values{wireguardProbe: rosPeers(peers)}})
 	w.peers = w.peers[max(0, len(w.peers)-maxSamples):]
 	return nil
 }
@@ -228,22 +227,6 @@ func (w *rosWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// taken is one sample: the columns of each probe.
-type taken struct {
-	at     int64 // the router's clock
-	probes map[string]map[string]float64
-}
-
-func (s taken) when() int64 { return s.at }
-
-// put takes a value; what is not told has none.
-func (s taken) put(probe, column, text string, scale float64) {
-	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-	if err == nil && n >= 0 && !math.IsInf(n, 0) {
-		s.probes[probe][column] = n * scale
-	}
-}
-
 // rosLines takes the lines of the loop and hands over each sample.
 func rosLines(add func(taken, error)) func(line string) {
 	var partial strings.Builder
@@ -266,18 +249,18 @@ func rosLines(add func(taken, error)) func(line string) {
 const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake"
 
 // rosPeers are the peers' counters as probe wireguard has them.
-func rosPeers(at int64, peers []item) taken {
-	s, n := taken{at, map[string]map[string]float64{wireguardProbe: {}}}, map[string]int{}
+func rosPeers(peers []item) values {
+	out, n := values{}, map[string]int{}
 	for _, p := range peers[:min(len(peers), maxDevices)] {
 		peer := fmt.Sprintf("%s.peer%d/", check.Plain(p["interface"]), n[p["interface"]])
 		n[p["interface"]]++
-		s.put(wireguardProbe, peer+"rx_bytes", p["rx"], 1)
-		s.put(wireguardProbe, peer+"tx_bytes", p["tx"], 1)
+		out.put(peer+"rx_bytes", p["rx"], 1)
+		out.put(peer+"tx_bytes", p["tx"], 1)
 		if age, err := parseROSTime(p["last-handshake"]); err == nil {
-			s.probes[wireguardProbe][peer+"handshake_age_ns"] = float64(age)
+			out[peer+"handshake_age_ns"] = float64(age)
 		}
 	}
-	return s
+	return out
 }
 
 // parseROSSample reads what the loop prints for one sample.
@@ -289,8 +272,7 @@ func parseROSSample(text string) (s taken, err error) {
 		return s, fmt.Errorf("the console says %q in %d parts, want a sample in %d",
 			told(text), len(parts), 1+len(rosSample()))
 	}
-	s.probes = map[string]map[string]float64{"cpu": {}, "netdev": {}, "memory": {}, "conntrack": {},
-		"cpufreq": {}}
+	s.probes = map[string]values{"cpu": {}, "netdev": {}, "memory": {}, "conntrack": {}, "cpufreq": {}}
 	for i, part := range parts[1:] {
 		all, err := parseItems(part)
 		if err != nil {
@@ -305,7 +287,7 @@ func parseROSSample(text string) (s taken, err error) {
 
 // take reads a part of a sample.
 func (s taken) take(part int, i item) {
-	put := func(probe, column, name string, scale float64) { s.put(probe, column, i[name], scale) }
+	put := func(probe, column, name string, scale float64) { s.probes[probe].put(column, i[name], scale) }
 	switch part {
 	case 0:
 		put("memory", "total_bytes", "total-memory", 1)
@@ -364,20 +346,7 @@ const notTold = "the router does not tell it"
 
 // rosTables makes the series of samples as the probes record them, or says why there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
-	read := map[string]*replayed{}
-	for _, x := range rosSources {
-		read[x.probe] = &replayed{why: why}
-	}
-	for _, s := range samples {
-		for name, told := range s.probes {
-			var row values
-			for _, column := range slices.Sorted(maps.Keys(told)) {
-				row.add(column, told[column])
-			}
-			read[name].add(s.at-offset, row.names, row.v)
-		}
-	}
-	out := seriesOf(rosSources, read, record.Metric{Name: "unclassified_ns", Unit: "ns", Counter: true},
+	out := seriesOf(rosSources, samples, offset, why, record.Metric{Name: "unclassified_ns", Unit: "ns", Counter: true},
 		record.Metric{Name: "tx_queue_dropped", Unit: "count", Counter: true},
 		record.Metric{Name: "fastpath_rx_packets", Unit: "count", Counter: true})
 	for _, name := range []string{"softirq", "softnet", "snmp", "qdisc", costProbe} {

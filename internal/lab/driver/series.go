@@ -2,12 +2,13 @@ package driver
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
@@ -51,22 +52,24 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	return all[min(first, last):last]
 }
 
-// values holds one sample: columns with their values, in order.
-type values struct {
-	names []string
-	v     []float64
-}
+// values holds what one sample has of a probe's columns.
+type values map[string]float64
 
-func (x *values) add(name string, v float64) {
-	x.names, x.v = append(x.names, name), append(x.v, v)
-}
-
-// parse adds a whole number; what is none has no value.
-func (x *values) parse(name, text string, scale float64) {
-	if v, err := strconv.ParseUint(text, 10, 63); err == nil {
-		x.add(name, float64(v)*scale)
+// put adds a number; what is none has no value.
+func (x values) put(column, text string, scale float64) {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err == nil && n >= 0 && !math.IsInf(n, 0) {
+		x[column] = n * scale
 	}
 }
+
+// taken is one sample, with the values of each probe.
+type taken struct {
+	at     int64 // the router's clock
+	probes map[string]values
+}
+
+func (s taken) when() int64 { return s.at }
 
 // source is a probe whose series a system has: what its columns mean there, why there may be none, and how a
 // sample is read, of FreeBSD.
@@ -76,23 +79,70 @@ type source struct {
 }
 
 // seriesOf are the series of sources, as probes have them, or as what a system has besides.
-func seriesOf(sources []source, read map[string]*replayed, besides ...record.Metric) (out []record.Samples) {
+func seriesOf(sources []source, samples []taken, offset int64, why string,
+	besides ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {
-		for _, x := range sources {
-			if r := read[p.Name()]; x.probe == p.Name() {
-				metrics := slices.DeleteFunc(slices.Concat(p.Metrics(), besides), func(m record.Metric) bool {
-					return !slices.ContainsFunc(r.columns, func(name string) bool {
-						return path.Base(name) == m.Name
-					})
+		i := slices.IndexFunc(sources, func(x source) bool { return x.probe == p.Name() })
+		if i < 0 {
+			continue
+		}
+		s := series(p, samples, offset, cmp.Or(why, sources[i].absent))
+		if s.Table != nil {
+			s.Metrics = slices.DeleteFunc(slices.Concat(s.Metrics, besides), func(m record.Metric) bool {
+				return !slices.ContainsFunc(s.Table.Names, func(name string) bool {
+					return path.Base(name) == m.Name
 				})
-				for i := range metrics {
-					metrics[i].Doc, metrics[i].Scope = x.doc, probe.Scope(p)
-				}
-				out = append(out, r.table(p.Name(), probe.Scope(p), metrics, cmp.Or(r.why, x.absent)))
+			})
+			for at := range s.Metrics {
+				s.Metrics[at].Doc, s.Metrics[at].Scope = sources[i].doc, s.Scope
 			}
 		}
+		out = append(out, s)
 	}
 	return out
+}
+
+// series makes a probe's series of samples, or says why there is none.
+func series(p probe.Probe, samples []taken, offset int64, why string) record.Samples {
+	out := record.Samples{Probe: p.Name(), Scope: probe.Scope(p)}
+	if out.Table = tableOf(p.Name(), samples, offset); out.Table != nil {
+		out.Metrics = p.Metrics()
+	} else {
+		out.Unavailable = cmp.Or(why, "no sample was taken in that time")
+	}
+	return out
+}
+
+// tableOf has no value where a sample lacks a column; it is nil where no sample has any. A router chooses how
+// many columns there are; what is too many is left out.
+func tableOf(probe string, samples []taken, offset int64) *record.Table {
+	columns := map[string]bool{}
+	for _, s := range samples {
+		for name := range s.probes[probe] {
+			columns[name] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(columns))
+	if len(names) == 0 {
+		return nil
+	}
+	names = names[:min(len(names), maxColumns)]
+	t := record.NewTable(names...)
+	for _, s := range samples {
+		if len(s.probes[probe]) == 0 {
+			continue
+		}
+		row := make([]float64, len(names))
+		for i, name := range names {
+			v, ok := s.probes[probe][name]
+			if !ok {
+				v = math.NaN()
+			}
+			row[i] = v
+		}
+		t.Append(s.at-offset, row...)
+	}
+	return t
 }
 
 // costOf computes the CPU time of the sampling process between its first and its last sample.
@@ -104,87 +154,4 @@ func costOf(name string, samples []snapshot) []record.Cost {
 	}
 	return []record.Cost{{Probe: name, Reads: int64(n - 1), OverNs: own[n-1].at - own[0].at,
 		CPUNs: max(0, own[n-1].cpu-own[0].cpu)}}
-}
-
-// replayed is one probe with what it has read.
-type replayed struct {
-	probe   probe.Probe
-	sampler probe.Sampler // nil: it cannot be had, for the reason why
-	why     string
-	columns []string            // all that there ever were, maxColumns of them
-	known   map[string]struct{} // the same
-	at      []int64
-	rows    []map[string]float64
-}
-
-func (r *replayed) take(at int64) {
-	if r.sampler == nil {
-		return
-	}
-	var names []string
-	var row []float64
-	err := probe.ErrColumns
-	// Columns that change at every sample are given up.
-	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {
-		names = r.sampler.Columns()
-		row = make([]float64, len(names))
-		err = r.sampler.Sample(row)
-	}
-	if err != nil {
-		r.why = err.Error()
-		return
-	}
-	r.add(at, names, row)
-}
-
-// add takes one sample: a value for each name. A router chooses how many there are; what is too many is left
-// out.
-func (r *replayed) add(at int64, names []string, row []float64) {
-	values := map[string]float64{}
-	for i, name := range names {
-		if _, known := r.known[name]; !known {
-			if len(r.columns) == maxColumns {
-				continue
-			}
-			if r.known == nil {
-				r.known = map[string]struct{}{}
-			}
-			r.known[name] = struct{}{}
-			r.columns = append(r.columns, name)
-		}
-		values[name] = row[i]
-	}
-	r.at, r.rows = append(r.at, at), append(r.rows, values)
-}
-
-func (r *replayed) samples() record.Samples {
-	return r.table(r.probe.Name(), probe.Scope(r.probe), r.probe.Metrics(), r.why)
-}
-
-// table makes a probe's series of what was read, or says why there is none.
-func (r *replayed) table(name, scope string, metrics []record.Metric, why string) record.Samples {
-	out := record.Samples{Probe: name, Scope: scope}
-	if len(r.rows) == 0 || len(r.columns) == 0 {
-		out.Unavailable = cmp.Or(why, "no sample was taken in that time")
-		return out
-	}
-	out.Table, out.Metrics = tableOf(r.columns, r.at, r.rows), metrics
-	return out
-}
-
-// tableOf has no value where a row lacks a column.
-func tableOf(columns []string, at []int64, rows []map[string]float64) *record.Table {
-	t := record.NewTable(columns...)
-	for i, values := range rows {
-		row := make([]float64, len(columns))
-		for j, name := range columns {
-			v, ok := values[name]
-			if !ok {
-				v = math.NaN()
-			}
-			row[j] = v
-		}
-		t.Append(at[i], row...)
-	}
-	return t
 }
