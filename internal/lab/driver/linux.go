@@ -251,47 +251,46 @@ type settings struct {
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
 }
 
-// each does something with the state of each device, or of the node.
-func (x settings) each(ctx context.Context, h host.Host, s record.Setting,
-	do func(l setting, dev string, state knob.State) error) error {
-	l, err := x.of(s.Knob)
-	if err != nil {
-		return err
+// find returns a setting by its knob, the devices that it is about ("" or a port of a node's setting), and
+// what the value says of each.
+func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l setting, devices []string,
+	each map[string]knob.State, err error) {
+	l, err = x.of(s.Knob)
+	if err != nil || !l.ofDevice {
+		return l, []string{s.Port}, map[string]knob.State{s.Port: knob.State(s.Value)}, err
 	}
-	if !l.ofDevice {
-		return do(l, s.Port, knob.State(s.Value))
+	devices, err = x.devices(ctx, h, s.Port)
+	if err == nil {
+		each, err = knob.Each(knob.State(s.Value), func() ([]string, error) { return devices, nil })
 	}
-	states, err := knob.Each(knob.State(s.Value), func() ([]string, error) {
-		return x.devices(ctx, h, s.Port)
-	})
-	if err != nil {
-		return err
-	}
-	for _, dev := range slices.Sorted(maps.Keys(states)) {
-		if err := do(l, dev, states[dev]); err != nil {
-			return fmt.Errorf("device %s: %w", dev, err)
-		}
-	}
-	return nil
+	return l, devices, each, err
 }
 
 func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	each := map[string]knob.State{}
-	err := x.each(ctx, h, s, func(l setting, dev string, want knob.State) error {
-		now, err := l.read(ctx, h, dev, string(want))
-		each[dev] = knob.State(now)
-		return err
-	})
+	l, devices, wanted, err := x.find(ctx, h, s)
+	now := map[string]knob.State{}
+	for _, dev := range devices {
+		if err == nil {
+			var v string
+			v, err = l.read(ctx, h, dev, string(wanted[dev]))
+			now[dev] = knob.State(v)
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
 	}
-	return string(knob.OfAll(each)), nil
+	return string(knob.OfAll(now)), nil
 }
 
 func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) error {
-	err := x.each(ctx, h, s, func(l setting, dev string, value knob.State) error {
-		return l.apply(ctx, h, dev, string(value))
-	})
+	l, _, each, err := x.find(ctx, h, s)
+	for _, dev := range slices.Sorted(maps.Keys(each)) {
+		if err == nil {
+			if err = l.apply(ctx, h, dev, string(each[dev])); err != nil && l.ofDevice {
+				err = fmt.Errorf("device %s: %w", dev, err)
+			}
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
 	}

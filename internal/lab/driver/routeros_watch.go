@@ -346,9 +346,11 @@ const notTold = "the router does not tell it"
 
 // rosTables makes the series of samples as the probes record them, or says why there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
-	out := seriesOf(rosSources, samples, offset, why, record.Metric{Name: "unclassified_ns", Unit: "ns", Counter: true},
-		record.Metric{Name: "tx_queue_dropped", Unit: "count", Counter: true},
-		record.Metric{Name: "fastpath_rx_packets", Unit: "count", Counter: true})
+	counter := func(name, unit string) record.Metric {
+		return record.Metric{Name: name, Unit: unit, Counter: true}
+	}
+	out := seriesOf(rosSources, samples, offset, why, counter("unclassified_ns", "ns"),
+		counter("tx_queue_dropped", "count"), counter("fastpath_rx_packets", "count"))
 	for _, name := range []string{"softirq", "softnet", "snmp", "qdisc", costProbe} {
 		s := record.Samples{Probe: name, Scope: record.ScopeHost, Unavailable: "RouterOS does not tell it"}
 		if name == costProbe {

@@ -15,11 +15,10 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 // are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob {
-	return &ofNode[int]{
-		declared: declared{&factor.Declaration{Name: "conntrack_max", Unit: "connections",
+	return &kernelKnob[int]{
+		declared: ofRouter(factor.Declaration{Name: "conntrack_max", Unit: "connections",
 			Doc:     "connections that the router tracks at most",
-			Without: &factor.Without{Words: "of the same with the default conntrack_max"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
+			Without: without("", "with the default conntrack_max")}),
 		spelling: numbers(1, math.MaxInt32),
 		read: func(Place) (int, error) {
 			value, err := kernel.ReadSysctl(conntrackMax)

@@ -9,12 +9,11 @@ import (
 // CPUCount sets how many of its CPUs a guest works with, the first ones; its kernel takes the others offline.
 // It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
-	return &ofNode[int]{
-		declared: declared{&factor.Declaration{Policy: true,
+	return &kernelKnob[int]{
+		declared: ofRouter(factor.Declaration{Policy: true,
 			Name: "cpu_count", Unit: "CPUs",
-			Placed: factor.Placed | factor.OnHost, Scales: true,
-			Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
-			Needs: factor.NeedsRouter}},
+			Placed: factor.OnHost, Scales: true,
+			Doc: "CPUs that the virtual router works with, of those that its lab gave it"}),
 		spelling: numbers(1, 64),
 		read: func(Place) (int, error) {
 			online, _, err := kernel.OnlineCPUs()

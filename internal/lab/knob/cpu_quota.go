@@ -15,12 +15,12 @@ import (
 // slower router of the same kind. "off" lifts the limit. Its place is the machine that runs QEMU. QEMU's own
 // thread, which carries the packets in and out, is not limited.
 func CPUQuota() Knob {
-	return &ofNode[kernel.Quota]{declared: declared{&factor.Declaration{Policy: true,
-		Name: "cpu_quota", Unit: "off, or % of a core, 1% to 100%",
-		Placed: factor.OnHost, Target: factor.Carrier,
-		Doc:   "share of one core of this machine that each CPU of the virtual routers may use; or off",
-		Needs: factor.NeedsRouter, Without: &factor.Without{Level: "off", Words: "of the same without quota"},
-	}},
+	return &kernelKnob[kernel.Quota]{
+		declared: declared{factor.Declaration{Policy: true,
+			Name: "cpu_quota", Unit: "off, or % of a core, 1% to 100%",
+			Placed: factor.OnHost, Target: factor.Carrier,
+			Doc:   "share of one core of this machine that each CPU of the virtual routers may use; or off",
+			Needs: factor.NeedsRouter, Without: without("off", "without quota")}},
 		spelling: spelling[kernel.Quota]{parse: parsePercent, spell: spellPercent,
 			bound: func(q kernel.Quota) error {
 				if q > 100*100 {

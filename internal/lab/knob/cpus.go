@@ -20,8 +20,7 @@ const maxCPU = 1023
 func CPUs() Knob {
 	return cpuSets(factor.Declaration{Name: "cpus", Unit: "off, or cores such as 0-1,3",
 		Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
-		Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
-		Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter,
+		Without: without("off", "without pinning"), PinsEnds: true,
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)
 }
 
@@ -30,26 +29,24 @@ func CPUs() Knob {
 func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), each string,
 	parseOne func(text string) (*big.Int, error), spellOne func(set *big.Int) string,
 	words kernel.Words) Knob {
-	return &perPort[[]*big.Int]{
-		declared: declared{&d},
-		spelling: spelling[[]*big.Int]{
-			parse: parse,
-			spell: func(sets []*big.Int) State { return spellEach(sets, each, spellOne) },
-		},
-		read: func(dev string) ([]*big.Int, error) {
-			texts, err := words.Read(dev)
-			if err != nil {
-				return nil, err
-			}
-			sets, err := parseEach(texts, parseOne)
-			if err != nil {
-				return nil, fmt.Errorf("read %s: %w", d.Name, err)
-			}
-			return sets, nil
-		},
-		apply:  func(dev string, sets []*big.Int) error { return words.Set(dev, mapped(sets, spellOne)) },
-		trying: true, // the kernel refuses on the write, not on the opening
-	}
+	k := ofPorts(ofRouter(d), spelling[[]*big.Int]{
+		parse: parse,
+		spell: func(sets []*big.Int) State { return spellEach(sets, each, spellOne) },
+	}, func(dev string) ([]*big.Int, error) {
+		texts, err := words.Read(dev)
+		if err != nil {
+			return nil, err
+		}
+		sets, err := parseEach(texts, parseOne)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", d.Name, err)
+		}
+		return sets, nil
+	}, func(dev string, sets []*big.Int) error {
+		return words.Set(dev, mapped(sets, spellOne))
+	})
+	k.trying = true // the kernel refuses on the write, not on the opening
+	return k
 }
 
 // CPUsOfMasks is the state of a device whose receive queues have these masks, as the kernel writes them.

@@ -60,11 +60,25 @@ type Knob interface {
 	Check(ctx context.Context, p Place, s State) check.Answer
 }
 
-// declared is the part of a knob that says what its factor is; a pointer, so that knobs can be compared.
-type declared struct{ factor *factor.Declaration }
+// declared is the part of a knob that says what its factor is.
+type declared struct{ about factor.Declaration }
 
-func (d declared) Name() string               { return d.factor.Name }
-func (d declared) Factor() factor.Declaration { return *d.factor }
+func (d *declared) Name() string               { return d.about.Name }
+func (d *declared) Factor() factor.Declaration { return d.about }
+
+// ofRouter declares a factor of the device under test, which a plan may place.
+func ofRouter(d factor.Declaration) declared {
+	d.Placed |= factor.Placed
+	if d.Needs == nil {
+		d.Needs = factor.NeedsRouter
+	}
+	return declared{d}
+}
+
+// without phrases how a level is compared with a baseline.
+func without(level, words string) *factor.Without {
+	return &factor.Without{Level: level, Words: "of the same " + words}
+}
 
 // Factors declares the factors of knobs, with their levels as the knobs parse them.
 func Factors(knobs []Knob) []factor.Declaration {
@@ -100,54 +114,51 @@ type Limited interface {
 // OnTunnels is implemented by knobs whose setting of all ports is also that of the devices of tunnels.
 type OnTunnels interface{ OnTunnels() bool }
 
-// ofNode is a knob of a whole node.
-type ofNode[T any] struct {
+// kernelKnob reads and sets values of type T in a kernel: of a node, or, perPort, of Place.Port, or if that is
+// empty of all of Place.Ports or the one that is picked. Where they differ the state is a list, "eth0: 1500;
+// eth1: 9000". Its functions deal with one, whose device is Place.Port.
+type kernelKnob[T any] struct {
 	declared
 	spelling[T]
-	read   func(p Place) (T, error)
-	apply  func(p Place, v T) error
-	check  func(p Place, v T) check.Answer
-	always State // what every place can; "" = nothing
+	perPort bool
+	read    func(p Place) (T, error)
+	readFor func(p Place, want T) (T, error) // nil: read, whatever is wanted
+	apply   func(p Place, v T) error
+	check   func(p Place, v T) check.Answer // nil: nothing can lack
+	trying  bool                            // whether it can be set shows only when it is: what there is
+	always  State                           // what every place can; "" = nothing
+	pick    func(p Place) string            // of the one port where none is named
+	tunnels bool                            // the setting of all ports is also that of tunnels' devices
+}
+
+// ofPorts is a knob of devices by functions of package kernel.
+func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, error),
+	apply func(dev string, v T) error) *kernelKnob[T] {
+	return &kernelKnob[T]{
+		declared: about,
+		spelling: s,
+		perPort:  true,
+		read:     func(p Place) (T, error) { return read(p.Port) },
+		apply:    func(p Place, v T) error { return apply(p.Port, v) },
+	}
 }
 
 // ofTable is a knob of what a table of ours in the packet filter holds.
-func ofTable[T any](d factor.Declaration, s spelling[T], t kernel.Table[T]) *ofNode[T] {
+func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKnob[T] {
 	var none T
-	return &ofNode[T]{declared: declared{&d}, spelling: s, always: s.spell(none),
-		read:  func(Place) (T, error) { return t.Read() },
-		apply: func(_ Place, v T) error { return t.Set(v) },
-		check: func(_ Place, v T) check.Answer { return answer(t.Probe(v)) },
+	return &kernelKnob[T]{
+		declared: about,
+		spelling: s,
+		always:   s.spell(none),
+		read:     func(Place) (T, error) { return t.Read() },
+		apply:    func(_ Place, v T) error { return t.Set(v) },
+		check:    func(_ Place, v T) check.Answer { return answer(t.Probe(v)) },
 	}
 }
 
-func (k *ofNode[T]) Parse(text string) (State, error) { return k.canonical(k.Name(), text) }
-func (k *ofNode[T]) Same(want, got State) bool        { return k.alike(want, got) }
-
-func (k *ofNode[T]) Read(_ context.Context, p Place, _ State) (State, error) {
-	v, err := k.read(p)
-	if err != nil {
-		return "", conclude(err)
-	}
-	return k.spell(v), nil
-}
-
-func (k *ofNode[T]) Apply(_ context.Context, p Place, s State) error {
-	v, err := k.value(k.Name(), s)
-	if err != nil {
-		return err
-	}
-	return conclude(k.apply(p, v))
-}
-
-func (k *ofNode[T]) Check(_ context.Context, p Place, s State) check.Answer {
-	if s == k.always {
-		return check.OK()
-	}
-	v, err := k.value(k.Name(), s)
-	if err != nil {
-		return check.Not("%v", err)
-	}
-	return k.check(p, v)
+// onProbeLink is a check by setting the value on a virtual link made for the purpose.
+func (k *kernelKnob[T]) onProbeLink(_ Place, v T) check.Answer {
+	return answer(kernel.OnProbeLink(func(dev string) error { return k.apply(Place{Port: dev}, v) }))
 }
 
 // spelling converts a knob's values of type T to states and back.

@@ -23,10 +23,10 @@ const asFound = "found "
 // settings of other knobs, which do the work, for processes beside the node's agent, or for what the load
 // generator is held to.
 func FaultPlant() Knob {
-	return faultKnob{declared{&factor.Declaration{Policy: true,
+	return &faultKnob{declared{factor.Declaration{Policy: true,
 		Name: "fault", Unit: `none, or NAME=LEVEL, several joined by "+"`, Rank: 21,
 		Doc:     "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
-		Without: &factor.Without{Level: noFault, Words: "of the same without fault"},
+		Without: without(noFault, "without fault"),
 		Long:    func(level string) string { return "fault " + level },
 		Placed:  factor.Placed | factor.OnHost, OnCarrier: true, Value: nodeFaults, Refuses: faultRefuses,
 	}}}
@@ -107,7 +107,7 @@ func nodeFaults(level string) string {
 	return string(spellFaults(list))
 }
 
-func (k faultKnob) Parse(text string) (State, error) {
+func (k *faultKnob) Parse(text string) (State, error) {
 	if _, ok := strings.CutPrefix(text, asFound); ok {
 		if _, err := settingsOf(State(text)); err != nil {
 			return "", refuse(k.Name(), text, err)
@@ -194,7 +194,7 @@ func joined(knob string, a, b State) (State, error) {
 // faultPart is a knob that faults make use of.
 func faultPart(name string) (Knob, error) {
 	for _, k := range append(All(), silence()) {
-		if _, itself := k.(faultKnob); k.Name() == name && !itself {
+		if _, itself := k.(*faultKnob); k.Name() == name && !itself {
 			return k, nil
 		}
 	}
@@ -202,7 +202,7 @@ func faultPart(name string) (Knob, error) {
 }
 
 // inPlace are the settings of a state at a place, each with its knob, those of ports with each port.
-func (k faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err error) {
+func (k *faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
 		return nil, nil, refuse(k.Name(), string(s), err)
@@ -230,7 +230,7 @@ func (k faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err e
 }
 
 // ports lists the ports that a setting is made at.
-func (k faultKnob) ports(p Place, part string) ([]string, error) {
+func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	ports := p.Ports
 	switch {
 	case p.Port != "":
@@ -245,7 +245,7 @@ func (k faultKnob) ports(p Place, part string) ([]string, error) {
 }
 
 // Read reads the present state of all that want would set, in the order that undoes it.
-func (k faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
+func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
 	list, knobs, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {
 		return noFault, err
@@ -262,7 +262,7 @@ func (k faultKnob) Read(ctx context.Context, p Place, want State) (State, error)
 	return asFound + State(text), err
 }
 
-func (k faultKnob) Apply(ctx context.Context, p Place, s State) error {
+func (k *faultKnob) Apply(ctx context.Context, p Place, s State) error {
 	list, knobs, err := k.inPlace(p, s)
 	undoing := strings.HasPrefix(string(s), asFound)
 	for i, one := range list {
@@ -275,7 +275,7 @@ func (k faultKnob) Apply(ctx context.Context, p Place, s State) error {
 	return err
 }
 
-func (k faultKnob) Same(want, got State) bool {
+func (k *faultKnob) Same(want, got State) bool {
 	w, err1 := settingsOf(want)
 	g, err2 := settingsOf(got)
 	if err1 != nil || err2 != nil {
@@ -296,7 +296,7 @@ func (k faultKnob) Same(want, got State) bool {
 	})
 }
 
-func (k faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
+func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 	list, knobs, err := k.inPlace(p, s)
 	if err != nil {
 		return check.Not("%v", err)
@@ -311,7 +311,7 @@ func (k faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 }
 
 // Allowed keeps faults where they belong: of the machine that carries the lab only its CPUs' time is taken.
-func (k faultKnob) Allowed(p Place, s State) error {
+func (k *faultKnob) Allowed(p Place, s State) error {
 	list, err := parseFaults(string(s))
 	if strings.HasPrefix(string(s), asFound) {
 		return nil // was allowed when it was planted
@@ -336,7 +336,7 @@ type Accompanied interface {
 	Companions(p Place, s State) []Companion
 }
 
-func (k faultKnob) Companions(p Place, s State) []Companion {
+func (k *faultKnob) Companions(p Place, s State) []Companion {
 	list, err := parseFaults(string(s))
 	if err != nil {
 		return nil // what was found has none

@@ -336,7 +336,7 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 
 // silence is a part of the fault pmtu_hole: the node tells nobody that a packet does not fit.
 func silence() Knob {
-	return ofTable(factor.Declaration{Name: "silence"}, spelling[bool]{
+	return ofTable(declared{factor.Declaration{Name: "silence"}}, spelling[bool]{
 		parse: func(text string) (bool, error) {
 			if text != "on" && text != "off" {
 				return false, want("on or off")

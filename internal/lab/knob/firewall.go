@@ -20,12 +20,11 @@ var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set,
 //
 // IPv4 and IPv6 get the same rules.
 func Firewall() Knob {
-	return ofTable(factor.Declaration{Policy: true,
+	return ofTable(ofRouter(factor.Declaration{Policy: true,
 		Name: "firewall", Unit: "off, or rules, 0 to 20000, and words", Rank: 18, Doc: "rules that each " +
 			"forwarded packet is compared with: in a list, set or map, stateful, logging",
-		Without: &factor.Without{Words: "of the same without firewall rules"}, Long: firewallPhrase,
-		Placed: factor.Placed, Needs: factor.NeedsForwarding,
-	}, spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
+		Without: without("", "without firewall rules"), Long: firewallPhrase, Needs: factor.NeedsForwarding,
+	}), spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
 // firewallPhrase spells a level for a sentence.

@@ -21,15 +21,15 @@ import (
 // program "softflowd". It counts every packet of the place's port, or else of the port that faces the far
 // side, and sends what it has counted, as NetFlow 9, to the far node's discard port: nobody listens there.
 func FlowExport() Knob {
-	return flowExport{&perPort[State]{
-		declared: declared{&factor.Declaration{Policy: true,
+	return flowExport{&kernelKnob[State]{
+		declared: ofRouter(factor.Declaration{Policy: true,
 			Name: "flow_export", Unit: "off, softflowd", Doc: "what accounts for the traffic of the " +
 				"router's port towards the far side and exports it (NetFlow 9); or off",
-			Without: &factor.Without{Level: "off", Words: "of the same without flow export"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
+			Without: without("off", "without flow export")}),
 		spelling: words("off", softflowd),
-		read: func(dev string) (State, error) {
-			running, err := exporters(dev)
+		perPort:  true,
+		read: func(p Place) (State, error) {
+			running, err := exporters(p.Port)
 			if len(running) > 0 {
 				return softflowd, err
 			}
@@ -53,10 +53,10 @@ const (
 	exportPause = 20 * time.Millisecond       // between two looks at it
 )
 
-type flowExport struct{ *perPort[State] } // at one port, and needs to know where to send to
+type flowExport struct{ *kernelKnob[State] } // at one port, and needs to know where to send to
 
 func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
-	ports, err := k.ports(p)
+	ports, err := k.devices(p)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	if s == "off" {
 		return check.OK()
 	}
-	if a := k.perPort.Check(ctx, p, s); a.State != check.Yes {
+	if a := k.kernelKnob.Check(ctx, p, s); a.State != check.Yes {
 		return a
 	}
 	if p.Collector == "" {

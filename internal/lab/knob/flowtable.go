@@ -14,12 +14,11 @@ import (
 // filter, once they are known: "on", in software; "hardware", where the devices carry them; or "off". It is
 // nftables' flow table between the node's ports, with one rule that adds every TCP and UDP connection to it.
 func Flowtable() Knob {
-	return &ofNode[State]{declared: declared{&factor.Declaration{
-		Name: "flowtable", Unit: "on, hardware, off", Rank: 19, Doc: "whether known connections skip the " +
-			"router's forwarding path (nftables' flow table, in software or in the devices' hardware)",
-		Without: &factor.Without{Level: "off", Words: "of the same without flow table"},
-		Placed:  factor.Placed, Needs: factor.NeedsForwarding,
-	}},
+	return &kernelKnob[State]{
+		declared: ofRouter(factor.Declaration{
+			Name: "flowtable", Unit: "on, hardware, off", Rank: 19, Doc: "whether known connections skip the " +
+				"router's forwarding path (nftables' flow table, in software or in the devices' hardware)",
+			Without: without("off", "without flow table"), Needs: factor.NeedsForwarding}),
 		spelling: words("on", "hardware", "off"),
 		read: func(p Place) (State, error) {
 			t, err := kernel.Flowtables.Read()

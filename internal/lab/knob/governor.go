@@ -14,11 +14,11 @@ import (
 // schedutil performance", in the order of their numbers.
 func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
-	return &ofNode[[]string]{declared: declared{&factor.Declaration{
-		Name: "governor", Unit: "performance, schedutil, ...", Doc: "what decides on the clock of the " +
-			"router's CPUs (cpufreq), by the kernel's names",
-		Without: &factor.Without{Words: "of the same with the default governor"},
-		Placed:  factor.Placed, Needs: factor.NeedsRouter}},
+	return &kernelKnob[[]string]{
+		declared: ofRouter(factor.Declaration{
+			Name: "governor", Unit: "performance, schedutil, ...", Doc: "what decides on the clock of the " +
+				"router's CPUs (cpufreq), by the kernel's names",
+			Without: without("", "with the default governor")}),
 		spelling: spelling[[]string]{
 			parse: func(text string) ([]string, error) {
 				list, differ := strings.CutPrefix(text, eachDomain)

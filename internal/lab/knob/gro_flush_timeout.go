@@ -16,41 +16,37 @@ var errGROFlush = want("off, or a time up to 1s, such as 20us")
 // where GRO is on (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
-	return &perPort[time.Duration]{
-		declared: declared{&factor.Declaration{Name: name, Unit: "off, or a time such as 20us, up to 1s",
-			Doc:     "how long the router keeps received packets for GRO to merge, where that is on; or off",
-			Without: &factor.Without{Level: "off", Words: "of the same without waiting for GRO"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
-		spelling: spelling[time.Duration]{
-			parse: func(text string) (time.Duration, error) {
-				d, err := time.ParseDuration(text)
-				if text != "off" && (err != nil || d <= 0) {
-					return 0, errGROFlush
-				}
-				return d, nil
-			},
-			spell: spellGROFlush,
-			bound: func(d time.Duration) error {
-				if d > time.Second {
-					return errGROFlush
-				}
-				return nil
-			},
-		},
-		read: func(dev string) (time.Duration, error) {
-			text, err := kernel.Attribute(dev, name)
-			if err != nil {
-				return 0, err
+	k := ofPorts(ofRouter(factor.Declaration{Name: name, Unit: "off, or a time such as 20us, up to 1s",
+		Doc:     "how long the router keeps received packets for GRO to merge, where that is on; or off",
+		Without: without("off", "without waiting for GRO"),
+	}), spelling[time.Duration]{
+		parse: func(text string) (time.Duration, error) {
+			d, err := time.ParseDuration(text)
+			if text != "off" && (err != nil || d <= 0) {
+				return 0, errGROFlush
 			}
-			ns, err := strconv.ParseInt(text, 10, 64)
-			return time.Duration(ns), err
+			return d, nil
 		},
-		apply: func(dev string, d time.Duration) error {
-			return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
+		spell: spellGROFlush,
+		bound: func(d time.Duration) error {
+			if d > time.Second {
+				return errGROFlush
+			}
+			return nil
 		},
-		// The kernel asks for privileges on the machine, also in a network namespace, and only on the write.
-		trying: true,
-	}
+	}, func(dev string) (time.Duration, error) {
+		text, err := kernel.Attribute(dev, name)
+		if err != nil {
+			return 0, err
+		}
+		ns, err := strconv.ParseInt(text, 10, 64)
+		return time.Duration(ns), err
+	}, func(dev string, d time.Duration) error {
+		return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
+	})
+	// The kernel asks for privileges on the machine, also in a network namespace, and only on the write.
+	k.trying = true
+	return k
 }
 
 func spellGROFlush(d time.Duration) State {

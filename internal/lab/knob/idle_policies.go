@@ -10,14 +10,12 @@ import (
 // and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
 // policy for every packet. It needs no ESP.
 func IdlePolicies() Knob {
-	return &ofNode[int]{
-		declared: declared{&factor.Declaration{Policy: true,
+	return &kernelKnob[int]{
+		declared: ofRouter(factor.Declaration{Policy: true,
 			Name: "idle_policies", Unit: "policies, 0 to 10000",
 			Doc:     "IPsec policies per direction that the traffic does not match",
-			Without: &factor.Without{Level: "0", Words: "of the same without idle policies"},
-			Long:    func(level string) string { return level + " idle policies" },
-			Placed:  factor.Placed, Needs: factor.NeedsRouter,
-		}},
+			Without: without("0", "without idle policies"),
+			Long:    func(level string) string { return level + " idle policies" }}),
 		spelling: numbers(0, 10_000),
 		read:     func(Place) (int, error) { return kernel.IdlePolicies() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdlePolicies(n) },

@@ -15,12 +15,13 @@ const (
 
 // IPForward sets whether a node forwards packets: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob {
-	return &ofNode[State]{declared: declared{&factor.Declaration{Policy: true,
-		Name: "ip_forward", Unit: "on, off, ipv4, ipv6", Doc: "whether the router forwards at all",
-		Placed: factor.Placed, Needs: factor.NeedsRouter,
-	}},
+	return &kernelKnob[State]{
+		declared: ofRouter(factor.Declaration{Policy: true,
+			Name: "ip_forward", Unit: "on, off, ipv4, ipv6", Doc: "whether the router forwards at all"}),
 		spelling: words("on", "off", "ipv4", "ipv6"),
-		read:     readForwarding, apply: applyForwarding, check: checkForwarding,
+		read:     readForwarding,
+		apply:    applyForwarding,
+		check:    checkForwarding,
 	}
 }
 

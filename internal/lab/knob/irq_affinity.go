@@ -14,8 +14,7 @@ import (
 func IRQAffinity() Knob {
 	return cpuSets(factor.Declaration{Name: "irq_affinity", Unit: "CPUs such as 0-1",
 		Doc:     "CPUs that serve the interrupts of the virtual router's ports",
-		Without: &factor.Without{Words: "of the same with interrupts where they were"},
-		Placed:  factor.Placed, Needs: factor.NeedsRouter,
+		Without: without("", "with interrupts where they were"),
 	}, parseAffinity, eachInterrupt, parseCPUList, spellCPUs, kernel.IRQAffinity)
 }
 

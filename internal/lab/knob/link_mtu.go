@@ -13,18 +13,18 @@ const minMTU, maxMTU = 1280, 65535
 
 // LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
 func LinkMTU() Knob {
-	return &perPort[int]{declared: declared{&factor.Declaration{
+	return ofPorts(declared{factor.Declaration{
 		Name: "link_mtu", Unit: "bytes, 1280 to 65535", Doc: "MTU of the underlay's links, in bytes",
 		Target: factor.EveryNode, Follow: []factor.Name{factor.MTU}, Rank: 6,
-		Without: &factor.Without{Words: "of the same with the default link MTU"},
+		Without: without("", "with the default link MTU"),
 		Long:    func(level string) string { return "link MTU " + level },
 		Placed:  factor.Placed,
-	}}, spelling: numbers(minMTU, maxMTU), read: kernel.MTU, apply: func(dev string, mtu int) error {
+	}}, numbers(minMTU, maxMTU), kernel.MTU, func(dev string, mtu int) error {
 		if err := kernel.SetMTU(dev, mtu); err != nil {
 			return err
 		}
 		return forgetPathMTUs()
-	}}
+	})
 }
 
 // forgetPathMTUs drops what the node was told of narrower links on the path (RFC 1191, RFC 8201), which it

@@ -12,12 +12,11 @@ import (
 func MSSClamp() Knob {
 	const least, most = 536, 9000
 	wrong := want("off, pmtu, or bytes from %d to %d", least, most)
-	return ofTable(factor.Declaration{
+	return ofTable(ofRouter(factor.Declaration{
 		Name: "mss_clamp", Unit: "off, pmtu, or bytes, 536 to 9000",
 		Doc: "to what the router lowers the segment size that TCP's ends tell each other: what the route's " +
 			"MTU carries, or so many bytes",
-		Without: &factor.Without{Level: "off", Words: "of the same without MSS clamping"},
-		Placed:  factor.Placed, Needs: factor.NeedsForwarding},
+		Without: without("off", "without MSS clamping"), Needs: factor.NeedsForwarding}),
 		spelling[int]{
 			parse: func(text string) (int, error) {
 				switch text {

@@ -16,9 +16,8 @@ import (
 // IPv6 passes as it is (NAT66 is off). Where the WAN port has a tag, the place's Port must name the device
 // with the tag (VLANDevice): rules go by it.
 func NAT() Knob {
-	return &ofNode[State]{declared: declared{&factor.Declaration{
-		Name: "nat", Doc: "address translation on the router",
-	}},
+	return &kernelKnob[State]{
+		declared: declared{factor.Declaration{Name: "nat", Doc: "address translation on the router"}},
 		spelling: words(string(kernel.NATOff), string(kernel.NATMasquerade), string(kernel.NATForward)),
 		read: func(Place) (State, error) {
 			mode, err := kernel.ReadNAT()

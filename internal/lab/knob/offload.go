@@ -16,15 +16,15 @@ import (
 // "wire" every packet on the link has the size it would have on a cable. Anything else is a list of the
 // kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
-	return &perPort[State]{
-		declared: declared{&factor.Declaration{Name: "offload",
-			Unit: "wire, super, or features such as gro=on udp-gro=on",
-			Doc:  "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
-			Without: &factor.Without{Level: "wire", Words: "of the same with packets as on a wire"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
-		spelling: spelling[State]{parseOffload, func(s State) State { return s }, nil, sameOffload},
-		read:     readOffload, apply: applyOffload, check: checkOffload,
-	}
+	s := verbatim(parseOffload)
+	s.same = sameOffload
+	k := ofPorts(ofRouter(factor.Declaration{Name: "offload",
+		Unit: "wire, super, or features such as gro=on udp-gro=on",
+		Doc:  "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
+		Without: without("wire", "with packets as on a wire"),
+	}), s, readOffload, applyOffload)
+	k.check = checkOffload
+	return k
 }
 
 // superFeatures lists the features that "super" decides on; "wire" turns all off. mangleid is of tso, mostly
@@ -177,8 +177,8 @@ func sameOffload(want, got State) bool {
 	return true
 }
 
-func checkOffload(dev string, s State) check.Answer {
-	has, fixed, err := features(dev)
+func checkOffload(p Place, s State) check.Answer {
+	has, fixed, err := features(p.Port)
 	if err != nil {
 		return answer(err)
 	}
@@ -186,7 +186,7 @@ func checkOffload(dev string, s State) check.Answer {
 	for _, n := range slices.Sorted(maps.Keys(want)) {
 		now, known := has[n]
 		if !known || fixed[n] && now != want[n] {
-			return answer(fmt.Errorf("%s of %s: %w", n, dev, kernel.ErrUnsupported))
+			return answer(fmt.Errorf("%s of %s: %w", n, p.Port, kernel.ErrUnsupported))
 		}
 	}
 	return check.OK()

@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -10,22 +9,16 @@ import (
 // above a rate such as "50M"; "off" is without. It is the action police behind a filter that takes
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
-	return &perPort[uint64]{
-		declared: declared{&factor.Declaration{Policy: true,
-			Name: "policer", Unit: "off, or bit/s", Rank: 17,
-			Doc:     "rate above which the router drops what comes from the near side; or off",
-			Without: &factor.Without{Level: "off", Words: "of the same without policer"},
-			Placed:  factor.Placed, Needs: factor.NeedsDirection}},
-		spelling: spelling[uint64]{parse: parseLimit, spell: spellLimit},
-		read:     kernel.Policer,
-		apply:    func(dev string, rate uint64) error { return kernel.SetPolicer(dev, rate, burstOf(rate)) },
-		check: func(_ string, rate uint64) check.Answer {
-			return answer(kernel.OnProbeLink(func(dev string) error {
-				return kernel.SetPolicer(dev, rate, burstOf(rate))
-			}))
-		},
-		always: "off", pick: insidePort,
-	}
+	k := ofPorts(ofRouter(factor.Declaration{Policy: true,
+		Name: "policer", Unit: "off, or bit/s", Rank: 17,
+		Doc:     "rate above which the router drops what comes from the near side; or off",
+		Without: without("off", "without policer"), Needs: factor.NeedsDirection,
+	}), spelling[uint64]{parse: parseLimit, spell: spellLimit}, kernel.Policer,
+		func(dev string, rate uint64) error { return kernel.SetPolicer(dev, rate, burstOf(rate)) })
+	k.check = k.onProbeLink
+	k.always = "off"
+	k.pick = insidePort
+	return k
 }
 
 func insidePort(p Place) string {

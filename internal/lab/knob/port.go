@@ -10,35 +10,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// perPort is a knob of devices: of Place.Port, or if that is empty of all of Place.Ports or the one that is
-// picked. Where they differ its state is a list, "eth0: 1500; eth1: 9000". Its functions deal with one.
-type perPort[T any] struct {
-	declared
-	spelling[T]
-	read    func(dev string) (T, error)
-	readFor func(dev string, want T) (T, error) // nil: read, whatever is wanted
-	apply   func(dev string, v T) error
-	check   func(dev string, v T) check.Answer // nil: nothing can lack
-	trying  bool                               // whether it can be set shows only when it is: what there is
-	always  State                              // what every device can; "" = nothing
-	pick    func(p Place) string               // of the one port where none is named
-	tunnels bool                               // the setting of all ports is also that of tunnels' devices
-}
-
-func (k *perPort[T]) OnTunnels() bool { return k.tunnels }
-
-// ofPorts marks a knob of devices.
-func (k *perPort[T]) ofPorts() {}
-
 // OfPorts reports whether a knob sets devices.
 func OfPorts(k Knob) bool {
-	_, ok := k.(interface{ ofPorts() })
-	return ok
+	x, ok := k.(interface{ ofPorts() bool })
+	return ok && x.ofPorts()
 }
 
-func (k *perPort[T]) Parse(text string) (State, error) {
+func (k *kernelKnob[T]) ofPorts() bool   { return k.perPort }
+func (k *kernelKnob[T]) OnTunnels() bool { return k.tunnels }
+
+func (k *kernelKnob[T]) Parse(text string) (State, error) {
 	text = strings.TrimSpace(text)
-	if !eachNamed(text) {
+	if !k.perPort || !eachNamed(text) {
 		return k.canonical(k.Name(), text)
 	}
 	if k.pick != nil { // only one port is read, so that only one could be put back
@@ -73,15 +56,16 @@ func eachNamed(text string) bool {
 	return listed && !strings.Contains(strings.TrimSpace(first), " ")
 }
 
-func (k *perPort[T]) Read(_ context.Context, p Place, want State) (State, error) {
-	devs, err := k.ports(p)
+func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, error) {
+	devs, err := k.devices(p)
 	if err != nil {
 		return "", err
 	}
-	wanted := parts(want)
+	wanted := k.parts(want)
 	each := map[string]State{}
 	for _, dev := range devs {
-		v, err := k.readOf(dev, of(wanted, dev))
+		p.Port = dev
+		v, err := k.readOf(p, of(wanted, dev))
 		if err != nil {
 			return "", conclude(err)
 		}
@@ -90,28 +74,29 @@ func (k *perPort[T]) Read(_ context.Context, p Place, want State) (State, error)
 	return OfAll(each), nil
 }
 
-// readOf reads what a state of a device would take the place of.
-func (k *perPort[T]) readOf(dev string, want State) (T, error) {
+// readOf reads what a state of a device, or of the node, would take the place of.
+func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	if k.readFor == nil || want == "" {
-		return k.read(dev)
+		return k.read(p)
 	}
 	w, err := k.value(k.Name(), want)
 	if err != nil {
 		return w, err
 	}
-	return k.readFor(dev, w)
+	return k.readFor(p, w)
 }
 
 // Apply sets every device; the first error ends it.
-func (k *perPort[T]) Apply(_ context.Context, p Place, s State) error {
-	each, err := Each(s, func() ([]string, error) { return k.ports(p) })
+func (k *kernelKnob[T]) Apply(_ context.Context, p Place, s State) error {
+	each, err := k.each(p, s)
 	if err != nil {
 		return err
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
+		p.Port = dev
 		v, err := k.value(k.Name(), each[dev])
 		if err == nil {
-			err = conclude(k.apply(dev, v))
+			err = conclude(k.apply(p, v))
 		}
 		if err != nil {
 			return err
@@ -120,8 +105,8 @@ func (k *perPort[T]) Apply(_ context.Context, p Place, s State) error {
 	return nil
 }
 
-func (k *perPort[T]) Same(want, got State) bool {
-	w, g := parts(want), parts(got)
+func (k *kernelKnob[T]) Same(want, got State) bool {
+	w, g := k.parts(want), k.parts(got)
 	devs := g
 	if g[""] != "" {
 		devs = w
@@ -136,8 +121,8 @@ func (k *perPort[T]) Same(want, got State) bool {
 	return true
 }
 
-func (k *perPort[T]) Check(_ context.Context, p Place, s State) check.Answer {
-	each, err := Each(s, func() ([]string, error) { return k.ports(p) })
+func (k *kernelKnob[T]) Check(_ context.Context, p Place, s State) check.Answer {
+	each, err := k.each(p, s)
 	if err != nil && k.pick != nil {
 		return check.Not("%v", err)
 	}
@@ -145,30 +130,39 @@ func (k *perPort[T]) Check(_ context.Context, p Place, s State) check.Answer {
 		return check.CouldNotTell("%v", err)
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		now, err := k.readOf(dev, each[dev])
-		if err == nil && k.trying {
-			err = k.apply(dev, now)
-		}
-		if err != nil {
-			return answer(err)
-		}
-		if k.check == nil || each[dev] == k.always {
-			continue
-		}
-		v, err := k.value(k.Name(), each[dev])
-		if err != nil {
-			return check.Not("%v", err)
-		}
-		if a := k.check(dev, v); a.State != check.Yes {
+		p.Port = dev
+		if a := k.checkOf(p, each[dev]); a.State != check.Yes {
 			return a
 		}
 	}
 	return check.OK()
 }
 
-func (k *perPort[T]) ports(p Place) ([]string, error) {
+// checkOf is Check of a device, or of the node.
+func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
+	if k.perPort {
+		now, err := k.readOf(p, s)
+		if err == nil && k.trying {
+			err = k.apply(p, now)
+		}
+		if err != nil {
+			return answer(err)
+		}
+	}
+	if k.check == nil || s == k.always {
+		return check.OK()
+	}
+	v, err := k.value(k.Name(), s)
+	if err != nil {
+		return check.Not("%v", err)
+	}
+	return k.check(p, v)
+}
+
+// devices are those that are read and set. A node's setting keeps the port of its place, whatever that is.
+func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	switch {
-	case p.Port != "":
+	case p.Port != "", !k.perPort:
 		return []string{p.Port}, nil
 	case k.pick == nil && len(p.Ports) > 0:
 		return p.Ports, nil
@@ -179,6 +173,22 @@ func (k *perPort[T]) ports(p Place) ([]string, error) {
 		return []string{picked}, nil
 	}
 	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
+}
+
+// parts takes a state apart; one for every device, or of the node, has the empty name.
+func (k *kernelKnob[T]) parts(s State) map[string]State {
+	if !k.perPort {
+		return map[string]State{"": s}
+	}
+	return parts(s)
+}
+
+// each is the state of each device that a state is about.
+func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
+	if !k.perPort {
+		return map[string]State{p.Port: s}, nil
+	}
+	return Each(s, func() ([]string, error) { return k.devices(p) })
 }
 
 // OfAll is the state of devices with these states: the one, or the list where they differ.

@@ -23,40 +23,34 @@ import (
 // by it, "parent 1:10 pfifo limit 1000", and "default" is what the kernel gives a class by itself; several of
 // a device are separated by commas. What was found has its handle in front.
 func Queue() Knob {
-	return &perPort[[]qdisc.Queue]{
-		declared: declared{&factor.Declaration{Policy: true,
-			Name: "queue",
-			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
-			Doc:     "queueing discipline of the router's ports, with its parameters",
-			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,
-			Plain: qdisc.Plain, Needs: factor.NeedsRouter}},
-		spelling: spelling[[]qdisc.Queue]{parse: qdisc.Parse, spell: spellQueues,
-			same: sameQueues},
-		read: func(dev string) ([]qdisc.Queue, error) {
-			q, err := kernel.QueueAt(dev, qdisc.Queue{})
-			return []qdisc.Queue{q}, err
-		},
-		readFor: readQueues,
-		apply: func(dev string, all []qdisc.Queue) error {
-			for _, q := range all {
-				if err := kernel.SetRootQueue(dev, q); err != nil {
-					return err
-				}
+	k := ofPorts(ofRouter(factor.Declaration{Policy: true,
+		Name: "queue",
+		Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
+		Doc:     "queueing discipline of the router's ports, with its parameters",
+		Without: without("", "with the default queue"), Plain: qdisc.Plain,
+	}), spelling[[]qdisc.Queue]{
+		parse: qdisc.Parse,
+		spell: func(all []qdisc.Queue) State { return State(qdisc.Spell(all)) },
+		same:  func(want, got []qdisc.Queue) bool { return slices.EqualFunc(want, got, qdisc.Same) },
+	}, func(dev string) ([]qdisc.Queue, error) {
+		return readQueues(Place{Port: dev}, []qdisc.Queue{{}})
+	}, func(dev string, all []qdisc.Queue) error {
+		for _, q := range all {
+			if err := kernel.SetRootQueue(dev, q); err != nil {
+				return err
 			}
-			return nil
-		},
-		check: checkQueues,
-	}
+		}
+		return nil
+	})
+	k.readFor = readQueues
+	k.check = checkQueues
+	return k
 }
 
-func spellQueues(all []qdisc.Queue) State { return State(qdisc.Spell(all)) }
-
-func sameQueues(want, got []qdisc.Queue) bool { return slices.EqualFunc(want, got, qdisc.Same) }
-
 // readQueues reads what each of the wanted queues would take the place of.
-func readQueues(dev string, want []qdisc.Queue) (all []qdisc.Queue, err error) {
+func readQueues(p Place, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 	for _, w := range want {
-		q, err := kernel.QueueAt(dev, w)
+		q, err := kernel.QueueAt(p.Port, w)
 		if err != nil {
 			return nil, err
 		}
@@ -65,13 +59,13 @@ func readQueues(dev string, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 	return all, nil
 }
 
-func checkQueues(dev string, all []qdisc.Queue) check.Answer {
+func checkQueues(p Place, all []qdisc.Queue) check.Answer {
 	for _, q := range all {
 		if q.Kind == qdisc.DefaultLeaf {
 			continue
 		}
 		q.Handle, q.Parent = 0, 0 // it is tried as the root of a link made for the purpose
-		if a := checkQueue(dev, q); a.State != check.Yes {
+		if a := checkQueue(p.Port, q); a.State != check.Yes {
 			return a
 		}
 	}

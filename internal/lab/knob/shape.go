@@ -17,24 +17,20 @@ const over = "over " // precedes the queue that a port without a shaper has
 // such as "50M" by an htb of one class, with fq_codel as its queue; "off" is without. What is read where
 // there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
-	return &perPort[shape]{
-		declared: declared{&factor.Declaration{Policy: true,
-			Name: "shape", Unit: "off, or bit/s", Rank: 16,
-			Refuses: shapeRefuses,
-			Doc:     "rate of the router's shaper towards the far side: htb with fq_codel; or off",
-			Without: &factor.Without{Level: "off", Words: "of the same without shaper"},
-			Placed:  factor.Placed, Needs: factor.NeedsDirection}},
-		spelling: spelling[shape]{parseShape, spellShape, nil,
-			sameShape},
-		read: readShape, apply: applyShape,
-		check: func(_ string, s shape) check.Answer {
-			if s.rate == 0 {
-				return check.OK()
-			}
-			return answer(kernel.OnProbeLink(func(dev string) error { return applyShape(dev, s) }))
-		},
-		pick: func(p Place) string { return p.WAN },
+	k := ofPorts(ofRouter(factor.Declaration{Policy: true,
+		Name: "shape", Unit: "off, or bit/s", Rank: 16,
+		Refuses: shapeRefuses,
+		Doc:     "rate of the router's shaper towards the far side: htb with fq_codel; or off",
+		Without: without("off", "without shaper"), Needs: factor.NeedsDirection,
+	}), spelling[shape]{parse: parseShape, spell: spellShape, same: sameShape}, readShape, applyShape)
+	k.check = func(p Place, s shape) check.Answer {
+		if s.rate == 0 {
+			return check.OK()
+		}
+		return k.onProbeLink(p, s)
 	}
+	k.pick = func(p Place) string { return p.WAN }
+	return k
 }
 
 // shape holds the rate of a shaper; if that is 0, the queue in its place, whose kind is "" for any.

@@ -13,16 +13,15 @@ import (
 
 // Sysctl is the family of kernel settings: its State is "NAME=value", with the name as sysctl(8) writes it.
 func Sysctl() Knob {
-	return sysctl{declared{&factor.Declaration{
+	return &sysctl{declared{factor.Declaration{
 		Name: "sysctl:", Unit: "as sysctl(8) has it", Doc: "a kernel setting, by its name",
-		Target: factor.EveryNode, Without: &factor.Without{Level: "default",
-			Words: "of the same with the default"}, Placed: factor.Placed,
+		Target: factor.EveryNode, Without: without("default", "with the default"), Placed: factor.Placed,
 	}}}
 }
 
 type sysctl struct{ declared }
 
-func (sysctl) Parse(text string) (State, error) {
+func (*sysctl) Parse(text string) (State, error) {
 	name, value, ok := strings.Cut(text, "=")
 	name = strings.TrimSpace(name)
 	value = strings.Join(strings.Fields(value), " ")
@@ -40,11 +39,11 @@ func (sysctl) Parse(text string) (State, error) {
 	return State(name + "=" + value), nil
 }
 
-func (sysctl) Same(want, got State) bool { return want == got }
+func (*sysctl) Same(want, got State) bool { return want == got }
 
 // Allowed keeps a plan, which others may have written and root runs, off what is not the lab's: nothing is
 // set on the machine that carries a lab, and on other nodes what the place permits.
-func (sysctl) Allowed(p Place, s State) error {
+func (*sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
 	if p.Lab != "" || p.Node == factor.Host {
 		return ofMachine(name, p.Node)
@@ -52,7 +51,7 @@ func (sysctl) Allowed(p Place, s State) error {
 	return p.Sysctls.Sysctl(name, p.Node)
 }
 
-func (k sysctl) Read(_ context.Context, p Place, want State) (State, error) {
+func (k *sysctl) Read(_ context.Context, p Place, want State) (State, error) {
 	if err := k.Allowed(p, want); err != nil {
 		return "", err
 	}
@@ -67,7 +66,7 @@ func (k sysctl) Read(_ context.Context, p Place, want State) (State, error) {
 	return State(name + "=" + value), nil
 }
 
-func (k sysctl) Apply(_ context.Context, p Place, s State) error {
+func (k *sysctl) Apply(_ context.Context, p Place, s State) error {
 	if err := k.Allowed(p, s); err != nil {
 		return err
 	}
@@ -78,7 +77,7 @@ func (k sysctl) Apply(_ context.Context, p Place, s State) error {
 	return absent(kernel.WriteSysctl(name, value))
 }
 
-func (k sysctl) Check(_ context.Context, p Place, s State) check.Answer {
+func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	if err := k.Allowed(p, s); err != nil {
 		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	}

@@ -29,11 +29,13 @@ const NoEnd State = "none"
 // TunnelEnd is the knob of these ends, of which there is but the language: a lab lays tunnels by it where a
 // driver makes it, and no agent does.
 func TunnelEnd() Knob {
-	return &ofNode[State]{declared: declared{&factor.Declaration{Name: "tunnel_end"}},
+	return &kernelKnob[State]{
+		declared: declared{factor.Declaration{Name: "tunnel_end"}},
 		spelling: verbatim(func(text string) (State, error) {
 			e, err := ParseEnd(text)
 			return e.State(), err
-		})}
+		}),
+	}
 }
 
 // State is the canonical text of an end, of none the text NoEnd. It sorts what is listed.

@@ -19,34 +19,33 @@ func VLANDevice(port string, s State) string {
 // VLAN puts a tag (IEEE 802.1Q) on a link: "off" or 1 to 4094. It must be set on both ends. The port's
 // addresses and routes move to the device PORT.ID.
 func VLAN() Knob {
-	return &perPort[int]{
-		declared: declared{&factor.Declaration{Policy: true,
-			Name: "vlan", Unit: "off, or a tag from 1 to 4094",
-			Doc: "802.1Q tag on the links, or off", Target: factor.EveryNode,
-			Without: &factor.Without{Words: "of the same without VLAN tag"}, Placed: factor.Placed}},
-		spelling: spelling[int]{
-			parse: func(text string) (int, error) {
-				n, err := strconv.Atoi(text)
-				if text != "off" && (err != nil || n < 1 || n > 4094) {
-					return 0, want("off or a number from 1 to 4094")
-				}
-				return n, nil
-			},
-			spell: func(id int) State {
-				if id == 0 {
-					return "off"
-				}
-				return State(strconv.Itoa(id))
-			},
+	k := ofPorts(declared{factor.Declaration{Policy: true,
+		Name: "vlan", Unit: "off, or a tag from 1 to 4094",
+		Doc: "802.1Q tag on the links, or off", Target: factor.EveryNode,
+		Without: without("", "without VLAN tag"), Placed: factor.Placed,
+	}}, spelling[int]{
+		parse: func(text string) (int, error) {
+			n, err := strconv.Atoi(text)
+			if text != "off" && (err != nil || n < 1 || n > 4094) {
+				return 0, want("off or a number from 1 to 4094")
+			}
+			return n, nil
 		},
-		read: kernel.VLAN, apply: kernel.SetVLAN, always: "off",
-		check: func(_ string, id int) check.Answer {
-			return answer(kernel.OnProbeLink(func(dev string) error {
-				if err := kernel.Up(dev); err != nil { // or its tagged device cannot come up
-					return err
-				}
-				return kernel.SetVLAN(dev, id)
-			}))
+		spell: func(id int) State {
+			if id == 0 {
+				return "off"
+			}
+			return State(strconv.Itoa(id))
 		},
+	}, kernel.VLAN, kernel.SetVLAN)
+	k.always = "off"
+	k.check = func(_ Place, id int) check.Answer {
+		return answer(kernel.OnProbeLink(func(dev string) error {
+			if err := kernel.Up(dev); err != nil { // or its tagged device cannot come up
+				return err
+			}
+			return kernel.SetVLAN(dev, id)
+		}))
 	}
+	return k
 }

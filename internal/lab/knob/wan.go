@@ -115,7 +115,7 @@ func SessionDevice(port string, n int) string {
 // when they end: there is nothing to read or to put back. All other nodes forget what they know of the path's
 // MTU, before and after.
 func WAN() Knob {
-	return wanKnob{declared{&factor.Declaration{Policy: true, Name: string(factor.WAN),
+	return &wanKnob{declared{factor.Declaration{Policy: true, Name: string(factor.WAN),
 		Doc: "how the router gets its WAN from the provider beyond: addresses set by hand, DHCP, or a " +
 			"PPPoE session, through which its traffic then goes",
 		Levels: Accesses(), Target: factor.WANLink, Refuses: factor.NoWAN,
@@ -125,14 +125,14 @@ func WAN() Knob {
 			}
 			return level
 		},
-		Without: &factor.Without{Level: Static, Words: "of the same with a static WAN"},
+		Without: without(Static, "with a static WAN"),
 		Long:    func(level string) string { return "WAN by " + level },
 	}}}
 }
 
 type wanKnob struct{ declared }
 
-func (k wanKnob) Parse(text string) (State, error) {
+func (k *wanKnob) Parse(text string) (State, error) {
 	s, err := words(Accesses()...).parse(text)
 	if err != nil {
 		err = refuse(k.Name(), text, err)
@@ -140,11 +140,11 @@ func (k wanKnob) Parse(text string) (State, error) {
 	return s, err
 }
 
-func (wanKnob) Same(State, State) bool                                 { return true }
-func (wanKnob) Read(context.Context, Place, State) (State, error)      { return Static, nil }
-func (wanKnob) Apply(context.Context, Place, State) error              { return forgetPathMTUs() }
-func (wanKnob) OwnLinks() bool                                         { return true }
-func (wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
+func (*wanKnob) Same(State, State) bool                                 { return true }
+func (*wanKnob) Read(context.Context, Place, State) (State, error)      { return Static, nil }
+func (*wanKnob) Apply(context.Context, Place, State) error              { return forgetPathMTUs() }
+func (*wanKnob) OwnLinks() bool                                         { return true }
+func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
 
 // OwnLinks is implemented by knobs that work only at the links of a network that is the lab's own.
 type OwnLinks interface{ OwnLinks() bool }
@@ -162,7 +162,7 @@ func checkAccess(p Place, s State) check.Answer {
 	return check.OK()
 }
 
-func (wanKnob) Companions(p Place, s State) []Companion {
+func (*wanKnob) Companions(p Place, s State) []Companion {
 	if s == Static || p.Port == "" {
 		return nil
 	}
