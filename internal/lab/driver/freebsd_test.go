@@ -25,55 +25,42 @@ import (
 )
 
 // ofBSD reads a text of testdata: a file that was recorded, or a part of the composed one.
-func ofBSD(t *testing.T, name string) string {
+func ofBSD(t testing.TB, name string) string {
 	t.Helper()
-	file, part := name, ""
-	if !strings.HasSuffix(name, ".txt") {
-		file, part = "composed.txt", "-- "+name+"\n"
+	if strings.HasSuffix(name, ".txt") {
+		return get(t, "testdata/freebsd/"+name)
 	}
-	b, err := os.ReadFile(filepath.Join("testdata/freebsd", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(b), part)
-	if part != "" {
-		text, _, _ = strings.Cut(text, "\n-- ")
-	}
+	_, text, _ := strings.Cut(ofBSD(t, "composed.txt"), "-- "+name+"\n")
+	text, _, _ = strings.Cut(text, "\n-- ")
 	return text
 }
 
-// playBSD puts programs that play FreeBSD's into the path of this machine, and returns the folder with the
-// state that they read and change.
-func playBSD(t *testing.T) string {
+// bsdRouter is this machine with programs that play FreeBSD's in its path, and the folder with the state that
+// they read and change.
+type bsdRouter struct {
+	*testing.T
+	ctx context.Context
+	dir string
+}
+
+func playBSD(t *testing.T) bsdRouter {
 	t.Helper()
 	bin, err := filepath.Abs("testdata/freebsd/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	must(t, err)
+	r := bsdRouter{t, context.WithoutCancel(t.Context()), t.TempDir()}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv("FREEBSD_STATE", dir)
-	up, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := parseUptime(string(up))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv("FREEBSD_STATE", r.dir)
+	ns, err := parseUptime(get(t, "/proc/uptime"))
+	must(t, err)
 	boot := time.Now().Add(-time.Duration(ns))
-	composed, err := os.ReadFile("testdata/freebsd/composed.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	features := "RXCSUM\nTXCSUM\nTSO4\nLRO\nVLAN_MTU\nRXCSUM_IPV6\nTXCSUM_IPV6\n"
+	features := "RXCSUM\nTXCSUM\nTSO4\nLRO\nVLAN_MTU\nRXCSUM_IPV6\nTXCSUM_IPV6"
 	for name, text := range map[string]string{
-		"release": "14.3-RELEASE-p10", "composed": string(composed),
+		"release": "14.3-RELEASE-p10", "composed": strings.TrimSpace(ofBSD(t, "composed.txt")),
 		"if/igc0.mtu": "1500", "if/igc0.options": features, "if/igc0.capabilities": features,
 		"if/igc1.mtu": "1500", "if/igc1.options": "VLAN_MTU", "if/igc1.capabilities": "VLAN_MTU",
 		"sysctl/net.inet.ip.forwarding": "1", "sysctl/net.inet6.ip6.forwarding": "0",
 		"sysctl/net.inet.ip.redirect": "1", "sysctl/net.isr.numthreads": "2",
-		"sysctl/net.isr.numthreads.tunable": "", "sysctl/hw.model": "AMD Ryzen Embedded V1500B",
+		"sysctl/hw.model": "AMD Ryzen Embedded V1500B",
 		"sysctl/kern.boottime": fmt.Sprintf("{ sec = %d, usec = %d } Thu Jul  9 16:57:34 2020", boot.Unix(),
 			boot.Nanosecond()/1e3),
 		"sysctl/vfs.timestamp_precision": "2",
@@ -83,51 +70,59 @@ func playBSD(t *testing.T) string {
 		"sysctl/vm.stats.vm.v_free_count": "1000", "sysctl/dev.cpu.0.freq": "2200",
 		"sysctl/dev.cpu.0.freq_levels": "2200/45000 1600/28000", "sysctl/dev.cpu.0.temperature": "45.0C",
 		"sysctl/dev.cpu.1.temperature": "-1", "sysctl/hw.acpi.thermal.tz0.temperature": "27.9C",
-		"pf/rules":        "anchor \"cp/*\" all\npass all flags S/SA keep state",
-		"pf/anchor.rules": "",
-		"pf/states":       "200000", "pf/adaptive": "120000 240000",
+		"pf/rules":  "anchor \"cp/*\" all\npass all flags S/SA keep state",
+		"pf/states": "200000", "pf/adaptive": "120000 240000",
 		"ipsec/most": "1000000", "ipsec/spd": "out 192.0.2.0/24 198.51.100.0/24 " +
 			"esp/tunnel/203.0.113.2-203.0.113.9/unique:1\nin 198.51.100.0/24 192.0.2.0/24 " +
 			"esp/tunnel/203.0.113.9-203.0.113.2/unique:1\nout 240.0.1.0/24 10.0.0.0/8 " +
 			"esp/tunnel/203.0.113.2-203.0.113.9/unique:2",
 	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if text != "" {
-			text = strings.TrimSuffix(text, "\n") + "\n"
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		r.put(name, text+"\n")
 	}
-	return dir
+	r.put("sysctl/net.isr.numthreads.tunable", "")
+	r.put("pf/anchor.rules", "")
+	return r
+}
+
+func (r bsdRouter) put(name, text string)  { put(r, filepath.Join(r.dir, name), text) }
+func (r bsdRouter) get(name string) string { return get(r, filepath.Join(r.dir, name)) }
+func (r bsdRouter) remove(name string)     { must(r, os.RemoveAll(filepath.Join(r.dir, name))) }
+
+func (r bsdRouter) read(knob string) (string, error) {
+	return FreeBSD{}.Read(r.ctx, host.Local(), record.Setting{Knob: knob})
+}
+
+func (r bsdRouter) apply(knob, value string) error {
+	return FreeBSD{}.Apply(r.ctx, host.Local(), record.Setting{Knob: knob, Value: value})
+}
+
+// wantUnsupported wants an error that says conclusively that a router lacks something, in these words.
+func wantUnsupported(t testing.TB, what string, err error, words string) {
+	t.Helper()
+	if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), words) {
+		t.Errorf("%s: got %v, want it unsupported, with %q", what, err, words)
+	}
 }
 
 func TestBSDCheck(t *testing.T) {
-	dir := playBSD(t)
+	r := playBSD(t)
 	for release, want := range map[string]check.State{"14.3-RELEASE-p10": check.Yes,
 		"16.0-CURRENT": check.Yes, "13.2-RELEASE": check.No, "x": check.No, "\x1b[31m": check.No} {
-		if err := os.WriteFile(filepath.Join(dir, "release"), []byte(release), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		a := FreeBSD{}.Check(t.Context(), host.Local())
+		r.put("release", release)
+		a := FreeBSD{}.Check(r.ctx, host.Local())
 		if a.State != want || strings.Contains(a.Reason, "\x1b") {
 			t.Errorf("FreeBSD %q: got %v (%q), want %v", release, a.State, a.Reason, want)
 		}
 	}
-	if a := (Linux{}).Check(t.Context(), host.Local()); a.State != check.No {
+	if a := (Linux{}).Check(r.ctx, host.Local()); a.State != check.No {
 		t.Errorf("driver linux takes it: %v", a)
 	}
 }
 
 func TestBSDFacts(t *testing.T) {
-	playBSD(t)
-	got, err := FreeBSD{}.Facts(t.Context(), host.Local())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := playBSD(t)
+	got, err := FreeBSD{}.Facts(r.ctx, host.Local())
+	must(t, err)
 	want := map[string]string{"os": "freebsd", "distribution": "opnsense", "machine": "amd64",
 		"distribution_version": "OPNsense 26.1.6[31m (amd64)", "kernel": "FreeBSD 14.3-RELEASE-p10",
 		"cpu_model": "AMD Ryzen Embedded V1500B", "product": "DEC750", "sysctl:net.isr.numthreads": "2",
@@ -139,19 +134,15 @@ func TestBSDFacts(t *testing.T) {
 
 // TestBSDSettings: each setting is read, applied, read back, and put back to all that it was.
 func TestBSDSettings(t *testing.T) {
-	dir := playBSD(t)
-	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
+	r := playBSD(t)
+	h, ctx, d := host.Local(), r.ctx, FreeBSD{}
 	state := func() map[string]string {
 		t.Helper()
 		out := map[string]string{}
 		for _, name := range []string{"if/igc0.mtu", "if/igc1.mtu", "if/igc0.options", "pf/states",
 			"pf/adaptive", "pf/anchor.rules", "pf/rules", "sysctl/net.inet.ip.forwarding",
 			"sysctl/net.inet.ip.redirect", "sysctl/dev.cpu.0.freq", "ipsec/spd"} {
-			b, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := strings.Fields(string(b))
+			lines := strings.Fields(r.get(name))
 			if strings.HasSuffix(name, ".options") {
 				slices.Sort(lines)
 			}
@@ -159,6 +150,8 @@ func TestBSDSettings(t *testing.T) {
 		}
 		return out
 	}
+	const on = "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on tx-checksum-ipv6=on " +
+		"tx-tcp-segmentation=on"
 	for _, tt := range []struct{ knob, port, before, value, after string }{
 		{"link_mtu", "", "1500", "igc0: 9000; igc1: 1400", "igc0: 9000; igc1: 1400"},
 		{"link_mtu", "igc1", "1500", "1400", "1400"},
@@ -172,13 +165,10 @@ func TestBSDSettings(t *testing.T) {
 		{"idle_policies", "", "0", "300", "300"},
 		{"sysctl:net.inet.ip.redirect", "", "net.inet.ip.redirect=1", "net.inet.ip.redirect=0",
 			"net.inet.ip.redirect=0"},
-		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
-			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "wire",
-			"rx-checksum=on rx-checksum-ipv6=on rx-lro=off tx-checksum-ipv4=on tx-checksum-ipv6=on " +
-				"tx-tcp-segmentation=off"},
-		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
-			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "tx-checksum-ipv4=off", "rx-checksum=on " +
-			"rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=off tx-checksum-ipv6=on tx-tcp-segmentation=off"},
+		{"offload", "igc0", on, "wire",
+			strings.NewReplacer("lro=on", "lro=off", "segmentation=on", "segmentation=off").Replace(on)},
+		{"offload", "igc0", on, "tx-checksum-ipv4=off", // without which there is no segmentation
+			strings.NewReplacer("ipv4=on", "ipv4=off", "segmentation=on", "segmentation=off").Replace(on)},
 		{"offload", "igc1", "wire", "wire", "wire"},
 	} {
 		start := state()
@@ -190,9 +180,7 @@ func TestBSDSettings(t *testing.T) {
 		undo := s
 		undo.Value, s.Value = before, tt.value
 		script, err := undoing(ctx, h, d, []record.Setting{undo})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 2 {
 			if err := d.Apply(ctx, h, s); err != nil {
 				t.Errorf("apply %s=%s: %v", tt.knob, tt.value, err)
@@ -207,10 +195,8 @@ func TestBSDSettings(t *testing.T) {
 		if diff := cmp.Diff(state(), start); diff != "" {
 			t.Errorf("%s after it was undone (-got +want):\n%s", tt.knob, diff)
 		}
-		if err := d.Apply(ctx, h, s); err != nil {
-			t.Error(err)
-		}
-		if _, err := host.Run(ctx, h, host.Command{Path: "sh", Args: []string{"-c", script}}); err != nil {
+		must(t, d.Apply(ctx, h, s))
+		if _, err := shell(ctx, h, script); err != nil {
 			t.Errorf("%s: what the guard would do: %v", tt.knob, err)
 		}
 		if diff := cmp.Diff(state(), start); diff != "" {
@@ -222,28 +208,11 @@ func TestBSDSettings(t *testing.T) {
 // TestBSDIdlePolicies: they are as kernel.SetIdlePolicies makes them; those of others stay; and nothing is
 // set where it could not be counted, or has selectors of others.
 func TestBSDIdlePolicies(t *testing.T) {
-	dir := playBSD(t)
-	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
-	idle := func(n string) record.Setting { return record.Setting{Knob: "idle_policies", Value: n} }
-	put := func(name, text string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "ipsec", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	get := func() string {
-		t.Helper()
-		b, err := os.ReadFile(filepath.Join(dir, "ipsec/spd"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	others := get()
-	if err := d.Apply(ctx, h, idle("300")); err != nil {
-		t.Fatal(err)
-	}
-	ours, _ := strings.CutPrefix(get(), others)
+	const idle = "idle_policies"
+	r := playBSD(t)
+	others := r.get("ipsec/spd")
+	must(t, r.apply(idle, "300"))
+	ours, _ := strings.CutPrefix(r.get("ipsec/spd"), others)
 	lines := strings.Split(ours, "\n")
 	if want := []string{"out 240.0.0.0/24 248.0.0.0/24 esp/tunnel/240.0.0.0-248.0.0.0/unique:16110",
 		"in 248.0.0.0/24 240.0.0.0/24 esp/tunnel/248.0.0.0-240.0.0.0/unique:16110",
@@ -256,34 +225,32 @@ func TestBSDIdlePolicies(t *testing.T) {
 		t.Errorf("%d policies, from %q to %q", len(lines)-1, lines[:4], lines[len(lines)-5:])
 	}
 	// A socket that holds fewer: nothing can be counted, yet all can be deleted.
-	put("most", "250")
-	if _, err := d.Read(ctx, h, idle("")); !errors.Is(err, host.ErrUnsupported) ||
-		!strings.Contains(err.Error(), "250 of 1203 policies") {
-		t.Errorf("count of more than are told: got %v", err)
+	r.put("ipsec/most", "250")
+	_, err := r.read(idle)
+	wantUnsupported(t, "count of more than are told", err, "250 of 1203 policies")
+	if err := r.apply(idle, "0"); err != nil || r.get("ipsec/spd") != others {
+		t.Errorf("undone: got %v and policies\n%s", err, r.get("ipsec/spd"))
 	}
-	if err := d.Apply(ctx, h, idle("0")); err != nil || get() != others {
-		t.Errorf("undone: got %v and policies\n%s", err, get())
-	}
-	put("most", "100000")
+	r.put("ipsec/most", "100000")
 	for name, text := range map[string]string{
 		"1 policies of others": "out 240.0.7.0/24 248.0.7.0/24 esp/tunnel/192.0.2.1-192.0.2.2/require\n",
 		"it has [1 0 0 0]":     strings.Join(lines[:1], "\n") + "\n"} {
-		put("spd", others+text)
-		if v, err := d.Read(ctx, h, idle("")); err == nil || !strings.Contains(err.Error(), name) {
+		r.put("ipsec/spd", others+text)
+		if v, err := r.read(idle); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %q, %v", text, v, err)
 		}
-		if err := d.Apply(ctx, h, idle("0")); err != nil || strings.Contains(text, "require") !=
-			strings.Contains(get(), "require") || !strings.HasPrefix(get(), others) {
-			t.Errorf("delete ours beside %s: got %v and\n%s", text, err, get())
+		err := r.apply(idle, "0")
+		left := r.get("ipsec/spd")
+		if err != nil || strings.Contains(text, "require") != strings.Contains(left, "require") ||
+			!strings.HasPrefix(left, others) {
+			t.Errorf("delete ours beside %s: got %v and\n%s", text, err, left)
 		}
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "ipsec")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := d.Read(ctx, h, idle(""))
-	if err2 := d.Apply(ctx, h, idle("1")); !errors.Is(err, host.ErrUnsupported) || err2 == nil ||
-		!strings.Contains(err.Error(), "pfkey_open") {
-		t.Errorf("a kernel without IPsec: got %v, %v", err, err2)
+	r.remove("ipsec")
+	_, err = r.read(idle)
+	wantUnsupported(t, "a kernel without IPsec", err, "pfkey_open")
+	if err := r.apply(idle, "1"); err == nil {
+		t.Error("applied by a kernel without IPsec: got no error")
 	}
 }
 
@@ -291,86 +258,62 @@ func TestBSDIdlePolicies(t *testing.T) {
 // it was, by the driver and by a guard.
 func TestBSDGovernor(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
-	dir := playBSD(t)
-	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
-	file := func(name string) string {
-		b, _ := os.ReadFile(filepath.Join(dir, name)) // or none
-		return strings.TrimSpace(string(b))
+	r := playBSD(t)
+	h, ctx := host.Local(), r.ctx
+	powerd := func() string {
+		if missing(filepath.Join(r.dir, "powerd.pid")) {
+			return ""
+		}
+		return strings.TrimSpace(r.get("powerd.pid"))
 	}
 	t.Cleanup(func() {
-		if pid := file("powerd.pid"); pid != "" {
-			shell(context.WithoutCancel(ctx), h, `kill "$1"`, pid)
+		if pid := powerd(); pid != "" {
+			shell(ctx, h, `kill "$1"`, pid)
 		}
 	})
-	governor := func(value string) record.Setting { return record.Setting{Knob: "governor", Value: value} }
 	const flags = "-b hadp -a hadp -n hadp"
-	if _, err := shell(ctx, h, `echo 1600 >"$1/sysctl/dev.cpu.0.freq"; powerd `+flags, dir); err != nil {
-		t.Fatal(err)
-	}
-	before, err := d.Read(ctx, h, governor(""))
+	_, err := shell(ctx, h, `echo 1600 >"$1/sysctl/dev.cpu.0.freq"; powerd `+flags, r.dir)
+	must(t, err)
+	before, err := r.read("governor")
 	if err != nil || before != "powerd "+flags {
 		t.Fatalf("before: got %q, %v", before, err)
 	}
-	if facts, err := d.Facts(ctx, h); err != nil || facts["governor"] != "/usr/sbin/powerd "+flags {
+	if facts, err := (FreeBSD{}).Facts(ctx, h); err != nil || facts["governor"] != "/usr/sbin/powerd "+flags {
 		t.Errorf("facts: got %q, %v", facts["governor"], err)
 	}
-	script, err := undoing(ctx, h, d, []record.Setting{governor(before)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	script, err := undoing(ctx, h, FreeBSD{}, []record.Setting{{Knob: "governor", Value: before}})
+	must(t, err)
 	for _, undo := range []func() error{
-		func() error { return d.Apply(ctx, h, governor(before)) },
+		func() error { return r.apply("governor", before) },
 		func() error { _, err := shell(ctx, h, script); return err }} {
 		for value, mhz := range map[string]string{"performance": "2200", "powersave": "1600"} {
-			if err := d.Apply(ctx, h, governor(value)); err != nil {
-				t.Fatal(err)
-			}
-			v, err := d.Read(ctx, h, governor(""))
-			if now := file("sysctl/dev.cpu.0.freq"); v != value || err != nil || now != mhz ||
-				file("powerd.pid") != "" {
-				t.Errorf("%s: got %q, %v, %s MHz, powerd %s", value, v, err, now, file("powerd.pid"))
+			must(t, r.apply("governor", value))
+			v, err := r.read("governor")
+			now := strings.TrimSpace(r.get("sysctl/dev.cpu.0.freq"))
+			if v != value || err != nil || now != mhz || powerd() != "" {
+				t.Errorf("%s: got %q, %v, %s MHz, powerd %s", value, v, err, now, powerd())
 			}
 		}
 		for range 2 { // one that was undone can be undone again
-			if err := undo(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, undo())
 		}
-		if v, err := d.Read(ctx, h, governor("")); v != before || err != nil {
+		if v, err := r.read("governor"); v != before || err != nil {
 			t.Errorf("undone: got %q, %v, want %q", v, err, before)
 		}
 	}
-	if err := d.Apply(ctx, h, governor("schedutil")); !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("schedutil: got %v", err)
+	for _, value := range []string{"schedutil", "powerd -P /etc/rc.conf", "powerd -v", "fixed 1; x",
+		"powerd -a $(x)"} {
+		wantUnsupported(t, value, r.apply("governor", value), "")
 	}
-	for _, evil := range []string{"powerd -P /etc/rc.conf", "powerd -v", "fixed 1; x", "powerd -a $(x)"} {
-		if err := d.Apply(ctx, h, governor(evil)); !errors.Is(err, host.ErrUnsupported) {
-			t.Errorf("%s: got %v", evil, err)
-		}
-	}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "busy"), 0o700),
-		os.WriteFile(filepath.Join(dir, "busy/dev.cpu.0.freq"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Apply(ctx, h, governor("fixed 1600")); !errors.Is(err, host.ErrUnsupported) ||
-		!strings.Contains(err.Error(), "timecounter.hardware=") {
-		t.Errorf("a time counter that depends on the clock: got %v", err)
-	}
-	levels := filepath.Join(dir, "sysctl/dev.cpu.0.freq_levels")
-	if err := os.WriteFile(levels, []byte("2400/-1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Read(ctx, h, governor("")); !errors.Is(err, host.ErrUnsupported) ||
-		!strings.Contains(err.Error(), "epp=0") {
-		t.Errorf("a processor that chooses its clock: got %v", err)
-	}
-	if err := os.Remove(levels); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Read(ctx, h, governor("")); !errors.Is(err, host.ErrUnsupported) ||
-		!strings.Contains(err.Error(), "virtual machine") {
-		t.Errorf("no cpufreq: got %v", err)
-	}
+	r.put("busy/dev.cpu.0.freq", "")
+	wantUnsupported(t, "a time counter that depends on the clock", r.apply("governor", "fixed 1600"),
+		"timecounter.hardware=")
+	r.put("sysctl/dev.cpu.0.freq_levels", "2400/-1\n")
+	_, err = r.read("governor")
+	wantUnsupported(t, "a processor that chooses its clock", err, "epp=0")
+	r.remove("sysctl/dev.cpu.0.freq_levels")
+	_, err = r.read("governor")
+	wantUnsupported(t, "no cpufreq", err, "virtual machine")
 }
 
 func TestBSDGovernorStates(t *testing.T) {
@@ -392,58 +335,38 @@ func TestBSDGovernorStates(t *testing.T) {
 
 // TestBSDAdaptive: timeouts of states that somebody has chosen stay when the limit changes.
 func TestBSDAdaptive(t *testing.T) {
-	dir := playBSD(t)
-	file := filepath.Join(dir, "pf/adaptive")
-	if err := os.WriteFile(file, []byte("70000 80000\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := (FreeBSD{}).Apply(t.Context(), host.Local(), record.Setting{Knob: "conntrack_max",
-		Value: "5000"}); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(file); err != nil || string(b) != "70000 80000\n" {
-		t.Errorf("adaptive timeouts: got %q, %v, want what they were", b, err)
+	r := playBSD(t)
+	r.put("pf/adaptive", "70000 80000\n")
+	must(t, r.apply("conntrack_max", "5000"))
+	if got := r.get("pf/adaptive"); got != "70000 80000\n" {
+		t.Errorf("adaptive timeouts: got %q, want what they were", got)
 	}
 }
 
 // TestBSDLacks: what the system lacks, or what takes more than the running system, is refused conclusively,
 // with what to do by hand.
 func TestBSDLacks(t *testing.T) {
-	dir := playBSD(t)
-	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
-	refused := func(s record.Setting, words string) {
-		t.Helper()
-		err := d.Apply(ctx, h, s)
-		if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s=%s: got %v, want it unsupported, with %q", s.Knob, s.Value, err, words)
-		}
+	r := playBSD(t)
+	for _, tt := range []struct{ knob, value, words string }{
+		{"queue", "fq_codel", "dnctl pipe"},
+		{"napi_threaded", "on", "no such thing"},
+		{"offload", "super", "LRO"},
+		{"offload", "rx-gro=on", "rx-gro"},
+		{"firewall", "10", "10 stateful"},
+		{"firewall", "10 in a set stateful", "lists of rules alone"},
+		{"sysctl:net.isr.numthreads", "net.isr.numthreads=4", "/boot/loader.conf"},
+	} {
+		wantUnsupported(t, tt.knob+"="+tt.value, r.apply(tt.knob, tt.value), tt.words)
 	}
-	refused(record.Setting{Knob: "queue", Value: "fq_codel"}, "dnctl pipe")
-	refused(record.Setting{Knob: "napi_threaded", Value: "on"}, "no such thing")
-	refused(record.Setting{Knob: "offload", Port: "igc0", Value: "super"}, "LRO")
-	refused(record.Setting{Knob: "offload", Port: "igc0", Value: "rx-gro=on"}, "rx-gro")
-	refused(record.Setting{Knob: "firewall", Value: "10"}, "10 stateful")
-	refused(record.Setting{Knob: "firewall", Value: "10 in a set stateful"}, "lists of rules alone")
-	refused(record.Setting{Knob: "sysctl:net.isr.numthreads", Value: "net.isr.numthreads=4"},
-		"/boot/loader.conf")
-	_, err := d.Read(ctx, h, record.Setting{Knob: "sysctl:no.such"})
-	if !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("a sysctl that is not there: got %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "pf/rules"), []byte("pass all\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Read(ctx, h, record.Setting{Knob: "firewall"}); !errors.Is(err, host.ErrUnsupported) ||
-		!strings.Contains(err.Error(), "/etc/pf.conf") {
-		t.Errorf("rules without an anchor: got %v, want what to do by hand", err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, "pf")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.read("sysctl:no.such")
+	wantUnsupported(t, "a sysctl that is not there", err, "")
+	r.put("pf/rules", "pass all\n")
+	_, err = r.read("firewall")
+	wantUnsupported(t, "rules without an anchor", err, "/etc/pf.conf")
+	r.remove("pf")
 	for _, knob := range []string{"firewall", "conntrack_max"} {
-		if _, err := d.Read(ctx, h, record.Setting{Knob: knob}); !errors.Is(err, host.ErrUnsupported) {
-			t.Errorf("%s without pf: got %v", knob, err)
-		}
+		_, err := r.read(knob)
+		wantUnsupported(t, knob+" without pf", err, "")
 	}
 }
 
@@ -514,21 +437,15 @@ func TestBSDWays(t *testing.T) {
 // taken for a guard.
 func TestBSDGuard(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
-	dir := playBSD(t)
-	h, ctx, d := host.Local(), context.WithoutCancel(t.Context()), FreeBSD{}
-	gone := func(name string) bool {
-		_, err := os.Stat(name)
-		return os.IsNotExist(err)
+	r := playBSD(t)
+	h, ctx, d := host.Local(), r.ctx, FreeBSD{}
+	mtu := func(value string) record.Setting {
+		return record.Setting{Knob: "link_mtu", Port: "igc0", Value: value}
 	}
-	undo := []record.Setting{{Knob: "link_mtu", Port: "igc0", Value: "1500"},
-		{Knob: "link_mtu", Port: "igc0", Value: "1400"}}
-	if err := d.Apply(ctx, h, record.Setting{Knob: "link_mtu", Port: "igc0", Value: "9000"}); err != nil {
-		t.Fatal(err)
-	}
+	undo := []record.Setting{mtu("1500"), mtu("1400")}
+	must(t, d.Apply(ctx, h, mtu("9000")))
 	name, err := d.Guard(ctx, h, "", undo, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { d.Dismiss(ctx, h, name) })
 	if i, err := os.Stat(name); err != nil || i.Mode().Perm() != 0o700 {
 		t.Errorf("the guard's folder: got %v, %v, want mode 0700", i, err)
@@ -542,63 +459,53 @@ func TestBSDGuard(t *testing.T) {
 	if err := d.Free(ctx, h, "none", name); err != nil {
 		t.Errorf("its own controller asks: got %v, want it free", err)
 	}
-	for end := time.Now().Add(30 * time.Second); !gone(name) && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if v, err := d.Read(ctx, h, record.Setting{Knob: "link_mtu", Port: "igc0"}); v != "1500" || !gone(name) {
+	waitFor(30*time.Second, func() bool { return missing(name) })
+	if v, err := d.Read(ctx, h, mtu("")); v != "1500" || !missing(name) {
 		t.Errorf("after silence: got MTU %q, %v, want what was set first", v, err)
 	}
 	if err := d.Touch(ctx, h, name); err == nil {
 		t.Error("a guard that is gone is kept in touch with")
 	}
-	if name, err = d.Guard(ctx, h, "", undo[1:], time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	name, err = d.Guard(ctx, h, "", undo[1:], time.Hour)
+	must(t, err)
 	time.Sleep(2500 * time.Millisecond)
-	if _, err := os.Stat(name + "/touched"); !os.IsNotExist(err) {
-		t.Errorf("the guard does not notice that somebody keeps in touch: %v", err)
+	if !missing(name + "/touched") {
+		t.Error("the guard does not notice that somebody keeps in touch")
 	}
 	// Its process dies, as in a reboot.
-	if _, err := shell(ctx, h, `read p <"$1/pid"; kill -9 "$p"`, name); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(10 * time.Second); d.Touch(ctx, h, name) == nil && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if d.Touch(ctx, h, name) == nil {
+	_, err = shell(ctx, h, `read p <"$1/pid"; kill -9 "$p"`, name)
+	must(t, err)
+	if !waitFor(10*time.Second, func() bool { return d.Touch(ctx, h, name) != nil }) {
 		t.Error("a guard whose process is gone is kept in touch with")
 	}
 	left := name
-	if name, err = d.Guard(ctx, h, "", undo[1:], time.Hour); err != nil || !gone(left) {
-		t.Fatalf("behind one that a reboot has ended: %v", err)
+	name, err = d.Guard(ctx, h, "", undo[1:], time.Hour)
+	if must(t, err); !missing(left) {
+		t.Error("a guard that a reboot has ended stays")
 	}
-	if err := d.Dismiss(ctx, h, name); err != nil || !gone(name) {
+	if err := d.Dismiss(ctx, h, name); err != nil || !missing(name) {
 		t.Errorf("dismiss: %v", err)
 	}
 	if err := d.Free(ctx, h); err != nil {
 		t.Errorf("after that: got %v, want the router free", err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "if/igc0.mtu")); err != nil || string(b) != "1500\n" {
-		t.Errorf("a guard that was dismissed has undone something: %q, %v", b, err)
+	if got := r.get("if/igc0.mtu"); got != "1500\n" {
+		t.Errorf("a guard that was dismissed has undone something: %q", got)
 	}
 }
 
 // TestBSDWatch: the loop runs, hands over, and leaves nothing; its series are those of the probes.
 func TestBSDWatch(t *testing.T) {
-	playBSD(t)
-	h, ctx := host.Local(), context.WithoutCancel(t.Context())
+	r := playBSD(t)
+	h, ctx := host.Local(), r.ctx
 	from := host.Monotonic()
 	w, err := FreeBSD{}.Watch(ctx, h, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := w.(*shellWatch).dir
 	time.Sleep(2500 * time.Millisecond)
 	to := host.Monotonic()
 	data, err := w.Collect(ctx, from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	last := map[string]float64{}
 	for _, s := range data.Samples {
 		if s.Table == nil {
@@ -647,8 +554,8 @@ func TestBSDWatch(t *testing.T) {
 	if err := w.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("it leaves its folder: %v", err)
+	if !missing(dir) {
+		t.Error("it leaves its folder")
 	}
 	if _, err := w.Collect(ctx, from, to); err == nil {
 		t.Error("collect after close: got no error")
@@ -723,9 +630,7 @@ func TestBSDCores(t *testing.T) {
 			"threads": fmt.Appendf(nil, "if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)}})
 	}
 	data, err := bsdSeries(t.Context(), samples, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cores := metrics.CoresOf(data)
 	if len(cores) != 2 {
 		t.Fatalf("got %d cores, want 2", len(cores))
@@ -742,11 +647,7 @@ func TestBSDCores(t *testing.T) {
 func FuzzParseBSD(f *testing.F) {
 	for _, name := range []string{"netstat-ib.txt", "netstat-ndi.txt", "ifconfig-ix0.txt", "sysctl.txt",
 		"composed.txt"} {
-		b, err := os.ReadFile(filepath.Join("testdata/freebsd", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(b))
+		f.Add(ofBSD(f, name))
 	}
 	f.Add(bsdSampleText + bsdSampleText)
 	f.Add("1203 1203 0 300 300 300 300\n")
@@ -794,9 +695,7 @@ func FuzzParseBSD(f *testing.F) {
 			whole.files[name] = []byte(text)
 		}
 		data, err := bsdSeries(t.Context(), append([]snapshot{whole}, samples...), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range data.Samples {
 			if s.Table == nil {
 				continue

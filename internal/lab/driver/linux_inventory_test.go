@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,11 +13,7 @@ import (
 
 func sample(t testing.TB, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata/inventory", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return get(t, filepath.Join("testdata/inventory", name))
 }
 
 // said are the rules of a packet filter, each with what it does and who reaches it.
@@ -67,9 +62,7 @@ func TestParseRuleset(t *testing.T) {
 
 func TestParseRulesetChains(t *testing.T) {
 	r, err := parseRuleset(sample(t, "debian.nft"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := r.PacketFilter()
 	want := []record.FilterChain{
 		{Family: "inet", Table: "edge", Name: "forward", Hook: "forward", Priority: 1, Policy: "drop", Rules: 17},

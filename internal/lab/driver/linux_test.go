@@ -115,9 +115,7 @@ func TestLinkCounters(t *testing.T) {
 		" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo " +
 		"colls\n"
 	all, err := probe.DeviceCounters([]byte(heading + "   lan: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := linkCounters(host.Local(), []string{"lan"}, all)
 	want := map[string]kernel.LinkCounters{"lan": {RxBytes: 1, RxPackets: 2, RxDropped: 4, TxBytes: 5,
 		TxPackets: 6, TxDropped: 8}}

@@ -25,9 +25,7 @@ import (
 func sampling(t *testing.T, still string) *shellWatch {
 	t.Helper()
 	w := &shellWatch{sampled: linuxSampling(), host: host.Local()}
-	if err := w.begin(t.Context(), w.start, "1", "2", still, t.Name()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.begin(t.Context(), w.start, "1", "2", still, t.Name()))
 	t.Cleanup(func() { _ = w.end(0) })
 	return w
 }
@@ -38,9 +36,7 @@ func (w *shellWatch) running(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	all, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range all {
 		line, _ := os.ReadFile(filepath.Join(p, "cmdline")) // it may have ended
 		if words := string(line); strings.Contains(words, w.dir+"/") ||
@@ -54,15 +50,8 @@ func (w *shellWatch) running(t *testing.T) map[string]string {
 // goes waits until the loop, its awk and its folder are gone, and all but so many of the processes.
 func (w *shellWatch) goes(t *testing.T, within time.Duration, but int) {
 	t.Helper()
-	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		_, noFolder := os.Stat(w.dir)
-		left := w.running(t)
-		if noFolder != nil && len(left) <= but {
-			return
-		}
-		if time.Since(begun) > within {
-			t.Fatalf("after %v: folder %v, processes %q; want neither", within, noFolder, left)
-		}
+	if !waitFor(within, func() bool { return missing(w.dir) && len(w.running(t)) <= but }) {
+		t.Fatalf("after %v: folder gone %v, processes %q; want neither", within, missing(w.dir), w.running(t))
 	}
 }
 
@@ -70,10 +59,8 @@ func (w *shellWatch) goes(t *testing.T, within time.Duration, but int) {
 func TestSamplingEndsWithItsController(t *testing.T) {
 	t.Parallel()
 	w := sampling(t, "100")
-	for begun := time.Now(); len(w.running(t)) < 3; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begun) > 5*time.Second {
-			t.Fatalf("got processes %q, want a session, a loop and awk", w.running(t))
-		}
+	if !waitFor(5*time.Second, func() bool { return len(w.running(t)) >= 3 }) {
+		t.Fatalf("got processes %q, want a session, a loop and awk", w.running(t))
 	}
 	w.input[1].Close()
 	w.goes(t, 5*time.Second, 0)
@@ -84,9 +71,7 @@ func TestSamplingEndsWithAwk(t *testing.T) {
 	t.Parallel()
 	w := sampling(t, "100")
 	pid, err := strconv.Atoi(w.pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if p, err := os.FindProcess(pid); err != nil || p.Kill() != nil {
 		t.Fatalf("awk, process %d, cannot be killed: %v", pid, err)
 	}
@@ -105,15 +90,12 @@ func programs(t *testing.T, links ...string) (dir string, all bool) {
 		}
 		for _, place := range []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin"} {
 			path := filepath.Join(place, program)
-			if _, err := os.Stat(path); err != nil {
-				continue
+			if !missing(path) {
+				must(t, os.Symlink(path, filepath.Join(dir, name)))
+				break
 			}
-			if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
-			break
 		}
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+		if missing(filepath.Join(dir, name)) {
 			return dir, false
 		}
 	}
@@ -124,10 +106,7 @@ func programs(t *testing.T, links ...string) (dir string, all bool) {
 // that can, and only where there is none a program is started for each sample.
 func TestSamplingByEveryShell(t *testing.T) {
 	ctx, lines := context.WithoutCancel(t.Context()), []byte("\n")
-	cores, err := os.ReadFile("/proc/net/softnet_stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cores := []byte(get(t, "/proc/net/softnet_stat"))
 	type started struct {
 		*shellWatch
 		links []string
@@ -191,12 +170,10 @@ func TestSamplingEndsInSilence(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	w := sampling(t, "3")
 	for begun := time.Now(); time.Since(begun) < 6*time.Second; time.Sleep(500 * time.Millisecond) {
-		if err := w.Keep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Keep(t.Context()))
 	}
-	if _, err := os.Stat(w.dir); err != nil {
-		t.Fatalf("it has ended although somebody kept in touch: %v", err)
+	if missing(w.dir) {
+		t.Fatal("it has ended although somebody kept in touch")
 	}
 	out, err := shell(t.Context(), w.host, w.fetch, w.dir)
 	// With that of now; awk may be one behind.
@@ -222,11 +199,8 @@ mv() { step mv "$@"; }; cat() { step cat "$@"; }; rm() { step rm "$@"; }
 `
 	for at := 1; at <= 6; at++ {
 		dir := t.TempDir()
-		for name, text := range map[string]string{"older": "first\n", "samples": "second\n"} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		put(t, filepath.Join(dir, "older"), "first\n")
+		put(t, filepath.Join(dir, "samples"), "second\n")
 		for _, want := range []string{"first\nsecond\n@\n", "@\n"} {
 			got, err := shell(t.Context(), host.Local(), loop+fetchScript, dir, strconv.Itoa(at))
 			if err != nil || got != want {
@@ -282,8 +256,7 @@ func (p overheard) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), 
 // TestPeers: what WireGuard's peers have moved is read at both ends of a time, by every shell, and neither a
 // key nor an address of theirs leaves the router.
 func TestPeers(t *testing.T) {
-	dir := playBSD(t)
-	file := filepath.Join(dir, "wg")
+	r := playBSD(t)
 	dump := func(rx int) {
 		t.Helper()
 		lines := [][]any{{"wg0", "PRIVATE=", "PUBLIC=", 51820, "off"},
@@ -297,24 +270,18 @@ func TestPeers(t *testing.T) {
 		for _, line := range lines {
 			text += strings.ReplaceAll(fmt.Sprintln(line...), " ", "\t")
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		r.put("wg", text)
 	}
 	for _, d := range []Sampling{FreeBSD{}, Linux{}, OpenWrt{}} {
 		dump(180)
 		h := Heard{host.Local(), &bytes.Buffer{}}
 		w, err := d.Watch(context.WithoutCancel(t.Context()), h, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		from := host.Monotonic()
 		dump(1180)
 		time.Sleep(200 * time.Millisecond) // much longer than what the clocks are related by
 		got, err := w.Collect(t.Context(), from, host.Monotonic())
-		if err = errors.Join(err, w.Close(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, w.Close(t.Context())))
 		i := slices.IndexFunc(got.Samples, func(s record.Samples) bool { return s.Probe == wireguardProbe })
 		peers := got.Samples[i].Table
 		if peers == nil {

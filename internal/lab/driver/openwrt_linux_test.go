@@ -24,13 +24,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // installed finds a program of this machine.
 func installed(t *testing.T, name string) string {
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {

@@ -24,6 +24,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // rosSettings are some of each kind, in canonical states.
 func rosSettings() []record.Setting {
 	return []record.Setting{
@@ -43,11 +50,8 @@ func rosSettings() []record.Setting {
 	}
 }
 
-// onDevice has a test speak to a device's console.
-func onDevice(t *testing.T, test func(t *testing.T, d *routeros.Device, h host.Host)) {
-	d := routeros.New()
-	test(t, d, d)
-}
+// ros is the driver.
+var ros driver.RouterOS
 
 // unchanged wants a device to have the configuration that it had before.
 func unchanged(t *testing.T, before map[string][]map[string]string, d *routeros.Device) {
@@ -61,24 +65,20 @@ func unchanged(t *testing.T, before map[string][]map[string]string, d *routeros.
 // configuration as it was.
 func TestRouterOS(t *testing.T) {
 	t.Parallel()
-	onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
-		before := d.Config()
-		labtest.DriverSuite(t, driver.RouterOS{}, h, rosSettings(), "lan", "wan")
-		unchanged(t, before, d)
-	})
+	d := routeros.New()
+	before := d.Config()
+	labtest.DriverSuite(t, ros, d, rosSettings(), "lan", "wan")
+	unchanged(t, before, d)
 }
 
 // TestRouterOSRules: each setting is made of the rules that it says, ahead of the router's own but behind
 // those that RouterOS makes.
-func TestRouterOSRules(t *testing.T) { onDevice(t, rosRules) }
-
-func rosRules(t *testing.T, d *routeros.Device, h host.Host) {
+func TestRouterOSRules(t *testing.T) {
+	d := routeros.New()
 	ctx := t.Context()
 	apply := func(knob, value string) {
 		t.Helper()
-		if err := (driver.RouterOS{}).Apply(ctx, h, record.Setting{Knob: knob, Value: value}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ros.Apply(ctx, d, record.Setting{Knob: knob, Value: value}))
 	}
 	apply("firewall", "257 stateful")
 	apply("flowtable", "off")
@@ -112,9 +112,8 @@ func rosRules(t *testing.T, d *routeros.Device, h host.Host) {
 }
 
 // TestRouterOSRefuses: what the router lacks, or has of its own, is unsupported, with what can be done.
-func TestRouterOSRefuses(t *testing.T) { onDevice(t, rosRefuses) }
-
-func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
+func TestRouterOSRefuses(t *testing.T) {
+	d := routeros.New()
 	ctx := t.Context()
 	d.Tables["/ip/firewall/nat"] = []map[string]string{{".id": "*FF", "chain": "srcnat",
 		"action": "masquerade"}}
@@ -122,7 +121,7 @@ func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
 	d.Tables["/queue/type"] = append(d.Tables["/queue/type"], map[string]string{"name": "red", "kind": "red"})
 	for _, s := range []record.Setting{{Knob: "nat"}, {Knob: "queue", Port: "lan"}, {Knob: "conntrack_max"},
 		{Knob: "link_mtu", Port: "bridge"}, {Knob: "cpu_quota"}} {
-		if _, err := (driver.RouterOS{}).Read(ctx, h, s); !errors.Is(err, host.ErrUnsupported) {
+		if _, err := ros.Read(ctx, d, s); !errors.Is(err, host.ErrUnsupported) {
 			t.Errorf("read %s: got %v, want %v", s.Knob, err, host.ErrUnsupported)
 		}
 	}
@@ -130,21 +129,21 @@ func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
 		{Knob: "nat", Value: "forward"},
 		{Knob: "queue", Port: "wan", Value: "tbf rate 50M burst 128k limit 256k"},
 		{Knob: "queue", Port: "wan", Value: "cake ingress"}} {
-		if err := (driver.RouterOS{}).Apply(ctx, h, s); !errors.Is(err, host.ErrUnsupported) {
+		if err := ros.Apply(ctx, d, s); !errors.Is(err, host.ErrUnsupported) {
 			t.Errorf("apply %s=%s: got %v, want %v", s.Knob, s.Value, err, host.ErrUnsupported)
 		}
 	}
 	for _, s := range []record.Setting{{Knob: "link_mtu", Port: "wan", Value: "1500; /system/reboot"},
 		{Knob: "ip_forward", Value: "on; /system/reboot"}, {Knob: "queue", Port: "wan", Value: "pfifo; x"},
 		{Knob: "firewall", Value: "1}"}, {Knob: "flowtable", Value: "on;"}} {
-		if err := (driver.RouterOS{}).Apply(ctx, h, s); err == nil {
+		if err := ros.Apply(ctx, d, s); err == nil {
 			t.Errorf("apply %s=%s: got no error", s.Knob, s.Value)
 		}
 	}
 }
 
 func TestRouterOSFacts(t *testing.T) {
-	got, err := driver.RouterOS{}.Facts(t.Context(), routeros.New())
+	got, err := ros.Facts(t.Context(), routeros.New())
 	want := map[string]string{"os": "routeros", "distribution": "routeros",
 		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824",
 		"device_mode": "advanced", "device_mode:scheduler": "yes", "device_mode:routerboard": "no",
@@ -158,34 +157,30 @@ func TestRouterOSFacts(t *testing.T) {
 }
 
 func TestRouterOSCheck(t *testing.T) {
-	onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
-		for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes,
-			"7.24rc1": check.Yes, "7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
-			d.Tables["/system/resource"][0]["version"] = version
-			if a := (driver.RouterOS{}).Check(t.Context(), h); a.State != want {
-				t.Errorf("%q: got %v (%s), want %v", version, a.State, a.Reason, want)
-			}
+	d := routeros.New()
+	for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes,
+		"7.24rc1": check.Yes, "7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
+		d.Tables["/system/resource"][0]["version"] = version
+		if a := ros.Check(t.Context(), d); a.State != want {
+			t.Errorf("%q: got %v (%s), want %v", version, a.State, a.Reason, want)
 		}
-		if a := (driver.Linux{}).Check(t.Context(), h); a.State != check.No {
-			t.Errorf("driver linux: got %v (%s), want no", a.State, a.Reason)
-		}
-	})
+	}
+	if a := (driver.Linux{}).Check(t.Context(), d); a.State != check.No {
+		t.Errorf("driver linux: got %v (%s), want no", a.State, a.Reason)
+	}
 	for name, h := range map[string]host.Host{"a shell's machine": labtest.NewHost("pc", nil, nil),
 		"this machine": host.Local()} {
-		if a := (driver.RouterOS{}).Check(t.Context(), h); a.State != check.No {
+		if a := ros.Check(t.Context(), h); a.State != check.No {
 			t.Errorf("%s: got %v (%s), want no", name, a.State, a.Reason)
 		}
 	}
 }
 
-func TestRouterOSWays(t *testing.T) { onDevice(t, rosWays) }
-
-func rosWays(t *testing.T, _ *routeros.Device, h host.Host) {
+func TestRouterOSWays(t *testing.T) {
+	d := routeros.New()
 	to := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("203.0.113.1")}
-	ways, own, err := driver.RouterOS{}.Ways(t.Context(), h, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ways, own, err := ros.Ways(t.Context(), d, to)
+	must(t, err)
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	if diff := cmp.Diff(ways, []kernel.Way{{Device: "lan", Source: netip.MustParseAddr("192.0.2.1")},
 		{Device: "wan", Via: netip.MustParseAddr("198.51.100.254")}}, same); diff != "" {
@@ -197,24 +192,21 @@ func rosWays(t *testing.T, _ *routeros.Device, h host.Host) {
 }
 
 // guarded makes settings on a device one after the other, each behind a guard that undoes all.
-func guarded(t *testing.T, d *routeros.Device, h host.Host) (name string,
-	before map[string][]map[string]string) {
+func guarded(t *testing.T, d *routeros.Device) (name string, before map[string][]map[string]string) {
 	t.Helper()
 	before = d.Config()
 	var undo []record.Setting
 	for _, s := range rosSettings() {
 		old := s
 		var err error
-		if old.Value, err = (driver.RouterOS{}).Read(t.Context(), h, s); err != nil {
+		if old.Value, err = ros.Read(t.Context(), d, s); err != nil {
 			t.Fatal(err)
 		}
 		undo = append(undo, old)
-		if name, err = (driver.RouterOS{}).Guard(t.Context(), h, name, undo, 45*time.Second); err != nil {
+		if name, err = ros.Guard(t.Context(), d, name, undo, 45*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if err = (driver.RouterOS{}).Apply(t.Context(), h, s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ros.Apply(t.Context(), d, s))
 	}
 	if d.Config()["/interface"][1]["mtu"] != "1400" {
 		t.Fatal("nothing was set")
@@ -237,64 +229,57 @@ func TestRouterOSGuard(t *testing.T) {
 			d.Pass(time.Minute)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) { rosGuard(t, d, h, end) })
-		})
+		t.Run(name, func(t *testing.T) { rosGuard(t, end) })
 	}
 }
 
-func rosGuard(t *testing.T, d *routeros.Device, h host.Host, end func(*routeros.Device)) {
-	guard, before := guarded(t, d, h)
+func rosGuard(t *testing.T, end func(*routeros.Device)) {
+	d := routeros.New()
+	guard, before := guarded(t, d)
 	for range 10 {
 		d.Pass(20 * time.Second)
-		if err := (driver.RouterOS{}).Touch(t.Context(), h, guard); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ros.Touch(t.Context(), d, guard))
 	}
 	if d.Config()["/interface"][1]["mtu"] != "1400" {
 		t.Fatal("it has undone something although somebody kept in touch")
 	}
-	if _, err := (driver.RouterOS{}).Guard(t.Context(), h, "", nil, time.Minute); err == nil {
+	if _, err := ros.Guard(t.Context(), d, "", nil, time.Minute); err == nil {
 		t.Error("a second controller was let in")
 	}
-	if err := (driver.RouterOS{}).Free(t.Context(), h); err == nil || check.HintOf(err) == "" {
+	if err := ros.Free(t.Context(), d); err == nil || check.HintOf(err) == "" {
 		t.Errorf("a second controller asks: got %v, want an error with a hint", err)
 	}
-	if err := (driver.RouterOS{}).Free(t.Context(), h, guard); err != nil {
+	if err := ros.Free(t.Context(), d, guard); err != nil {
 		t.Errorf("its own controller asks: got %v, want it free", err)
 	}
 	end(d)
 	if diff := cmp.Diff(before, d.Config()); diff != "" || len(d.Logged) > 0 {
 		t.Errorf("log %q, configuration (-before +after):\n%s", d.Logged, diff)
 	}
-	if err := (driver.RouterOS{}).Touch(t.Context(), h, guard); err == nil {
+	if err := ros.Touch(t.Context(), d, guard); err == nil {
 		t.Error("a guard that is gone is kept in touch with")
 	}
 }
 
 // TestRouterOSGuardDismissed: it undoes nothing any more, and is gone.
-func TestRouterOSGuardDismissed(t *testing.T) { onDevice(t, rosDismissed) }
-
-func rosDismissed(t *testing.T, d *routeros.Device, h host.Host) {
-	guard, _ := guarded(t, d, h)
-	if err := (driver.RouterOS{}).Dismiss(t.Context(), h, guard); err != nil {
-		t.Fatal(err)
-	}
+func TestRouterOSGuardDismissed(t *testing.T) {
+	d := routeros.New()
+	guard, _ := guarded(t, d)
+	must(t, ros.Dismiss(t.Context(), d, guard))
 	d.Pass(time.Hour)
 	if d.Config()["/interface"][1]["mtu"] != "1400" || len(d.Config()["/system/scheduler"]) > 0 ||
 		len(d.Config()["/system/script"]) > 0 {
 		t.Errorf("got %v", d.Config())
 	}
-	if err := (driver.RouterOS{}).Dismiss(t.Context(), h, "chokepoint-guard-x"); err == nil {
+	if err := ros.Dismiss(t.Context(), d, "chokepoint-guard-x"); err == nil {
 		t.Error("what is no guard was dismissed")
 	}
 }
 
 // TestRouterOSGuardTriesAgain: what could not be undone is tried again, and the rest is undone meanwhile.
-func TestRouterOSGuardTriesAgain(t *testing.T) { onDevice(t, rosTriesAgain) }
-
-func rosTriesAgain(t *testing.T, d *routeros.Device, h host.Host) {
-	_, before := guarded(t, d, h)
+func TestRouterOSGuardTriesAgain(t *testing.T) {
+	d := routeros.New()
+	_, before := guarded(t, d)
 	d.Stuck = "/queue/interface/set"
 	d.Pass(2 * time.Minute)
 	left := d.Config()
@@ -307,12 +292,11 @@ func rosTriesAgain(t *testing.T, d *routeros.Device, h host.Host) {
 }
 
 // TestRouterOSGuardThatCannotBe: without a scheduler nothing is guarded, and nothing of it stays.
-func TestRouterOSGuardThatCannotBe(t *testing.T) { onDevice(t, rosNoGuard) }
-
-func rosNoGuard(t *testing.T, d *routeros.Device, h host.Host) {
+func TestRouterOSGuardThatCannotBe(t *testing.T) {
+	d := routeros.New()
 	before := d.Config()
 	d.Broken = "start-time=startup"
-	_, err := driver.RouterOS{}.Guard(t.Context(), h, "", rosSettings()[:1], time.Minute)
+	_, err := ros.Guard(t.Context(), d, "", rosSettings()[:1], time.Minute)
 	if err == nil {
 		t.Fatal("got no error")
 	}
@@ -330,16 +314,16 @@ func TestRouterOSHostile(t *testing.T) {
 		"megabytes": strings.Repeat("y", 3<<20),
 	} {
 		h := saying(said)
-		_, err := driver.RouterOS{}.Counters(t.Context(), h, []string{"lan"})
+		_, err := ros.Counters(t.Context(), h, []string{"lan"})
 		if err == nil || check.Plain(err.Error()) != err.Error() || len(err.Error()) > 2000 {
 			t.Errorf("%s: got %.200q, want a plain error", name, err)
 		}
-		if a := (driver.RouterOS{}).Check(t.Context(), h); a.State == check.Yes ||
+		if a := ros.Check(t.Context(), h); a.State == check.Yes ||
 			check.Plain(a.Reason) != a.Reason {
 			t.Errorf("%s: check: got %v, %.200q", name, a.State, a.Reason)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		if _, err := (driver.RouterOS{}).Watch(ctx, h, time.Second); err == nil {
+		if _, err := ros.Watch(ctx, h, time.Second); err == nil {
 			t.Errorf("%s: watch: got no error", name)
 		}
 		cancel()
@@ -367,62 +351,58 @@ func (s *said) Kill() error               { return nil }
 // is not.
 func TestRouterOSRestrictions(t *testing.T) {
 	t.Parallel()
-	onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
-		for _, tt := range []struct {
-			mode, scheduler, routerboard, flagged string
-			says, hint                            string
-		}{
-			{"advanced", "yes", "yes", "no", "device-mode advanced, cpu-frequency 1400MHz", ""},
-			{"basic", "yes", "no", "no", "device-mode basic, cpu-frequency 1400MHz; routerboard=no: its " +
-				"clock, cpu-frequency, cannot be set, not by hand either", "routerboard=yes"},
-			{"home", "no", "no", "no", "device-mode home, cpu-frequency 1400MHz; scheduler=no: no guard can " +
-				"be left there, so nothing is set; routerboard=no: its clock, cpu-frequency, cannot be set, " +
-				"not by hand either", "scheduler=yes routerboard=yes"},
-			{"advanced", "yes", "yes", "yes", "device-mode advanced, cpu-frequency 1400MHz; flagged=yes: " +
-				"RouterOS found traces of an intruder and schedules nothing new: no guard can be left there, " +
-				"so nothing is set; look through its configuration first", "flagged=no"},
-		} {
-			maps.Copy(d.Tables["/system/device-mode"][0], map[string]string{"mode": tt.mode,
-				"scheduler": tt.scheduler, "routerboard": tt.routerboard, "flagged": tt.flagged})
-			facts, err := driver.RouterOS{}.Facts(t.Context(), h)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := tt.says
-			if tt.hint != "" {
-				want += "; by hand: /system/device-mode/update " + tt.hint + ", and within 5 minutes press " +
-					"its reset or mode button, or cut its power; it then reboots"
-			}
-			if got := (driver.RouterOS{}).Restrictions(facts); got != want {
-				t.Errorf("%+v: got %q, want %q", tt, got, want)
-			}
-			before := d.Config()
-			_, err = driver.RouterOS{}.Guard(t.Context(), h, "", rosSettings()[:1], time.Minute)
-			_, asked := driver.RouterOS{}.Read(t.Context(), h, rosSettings()[0])
-			forbidden := tt.scheduler == "no" || tt.flagged == "yes"
-			for _, err := range []error{err, asked} {
-				if errors.Is(err, host.ErrUnsupported) != forbidden || forbidden &&
-					!strings.HasSuffix(err.Error(), want) {
-					t.Errorf("%+v: guard, or ask: got %v, want it %t, with the reason if not", tt, err,
-						!forbidden)
-				}
-			}
-			if forbidden {
-				unchanged(t, before, d)
-			} else {
-				for _, menu := range []string{"/system/scheduler", "/system/script"} {
-					d.Tables[menu] = nil
-				}
+	d := routeros.New()
+	for _, tt := range []struct {
+		mode, scheduler, routerboard, flagged string
+		says, hint                            string
+	}{
+		{"advanced", "yes", "yes", "no", "device-mode advanced, cpu-frequency 1400MHz", ""},
+		{"basic", "yes", "no", "no", "device-mode basic, cpu-frequency 1400MHz; routerboard=no: its " +
+			"clock, cpu-frequency, cannot be set, not by hand either", "routerboard=yes"},
+		{"home", "no", "no", "no", "device-mode home, cpu-frequency 1400MHz; scheduler=no: no guard can " +
+			"be left there, so nothing is set; routerboard=no: its clock, cpu-frequency, cannot be set, " +
+			"not by hand either", "scheduler=yes routerboard=yes"},
+		{"advanced", "yes", "yes", "yes", "device-mode advanced, cpu-frequency 1400MHz; flagged=yes: " +
+			"RouterOS found traces of an intruder and schedules nothing new: no guard can be left there, " +
+			"so nothing is set; look through its configuration first", "flagged=no"},
+	} {
+		maps.Copy(d.Tables["/system/device-mode"][0], map[string]string{"mode": tt.mode,
+			"scheduler": tt.scheduler, "routerboard": tt.routerboard, "flagged": tt.flagged})
+		facts, err := ros.Facts(t.Context(), d)
+		must(t, err)
+		want := tt.says
+		if tt.hint != "" {
+			want += "; by hand: /system/device-mode/update " + tt.hint + ", and within 5 minutes press " +
+				"its reset or mode button, or cut its power; it then reboots"
+		}
+		if got := ros.Restrictions(facts); got != want {
+			t.Errorf("%+v: got %q, want %q", tt, got, want)
+		}
+		before := d.Config()
+		_, err = ros.Guard(t.Context(), d, "", rosSettings()[:1], time.Minute)
+		_, asked := ros.Read(t.Context(), d, rosSettings()[0])
+		forbidden := tt.scheduler == "no" || tt.flagged == "yes"
+		for _, err := range []error{err, asked} {
+			if errors.Is(err, host.ErrUnsupported) != forbidden || forbidden &&
+				!strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%+v: guard, or ask: got %v, want it %t, with the reason if not", tt, err,
+					!forbidden)
 			}
 		}
-	})
+		if forbidden {
+			unchanged(t, before, d)
+		} else {
+			for _, menu := range []string{"/system/scheduler", "/system/script"} {
+				d.Tables[menu] = nil
+			}
+		}
+	}
 }
 
 // TestRouterOSClock: it is never set; the reason says what the owner types, and nothing that device-mode
 // forbids.
-func TestRouterOSClock(t *testing.T) { onDevice(t, rosClock) }
-
-func rosClock(t *testing.T, d *routeros.Device, h host.Host) {
+func TestRouterOSClock(t *testing.T) {
+	d := routeros.New()
 	const set, allow = "/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being ",
 		"/system/device-mode/update routerboard=yes, and within 5 minutes press its reset or mode button"
 	for _, tt := range []struct{ knob, value, now, allowed, want string }{
@@ -437,8 +417,8 @@ func rosClock(t *testing.T, d *routeros.Device, h host.Host) {
 		d.Tables["/system/routerboard/settings"] = []map[string]string{{"cpu-frequency": tt.now}}
 		before := d.Config()
 		s := record.Setting{Knob: tt.knob, Value: tt.value}
-		_, err := driver.RouterOS{}.Read(t.Context(), h, s)
-		wrong := driver.RouterOS{}.Apply(t.Context(), h, s)
+		_, err := ros.Read(t.Context(), d, s)
+		wrong := ros.Apply(t.Context(), d, s)
 		want := strings.Replace(tt.want, "%s", tt.now, 1)
 		for _, err := range []error{err, wrong} {
 			switch {
@@ -455,7 +435,7 @@ func rosClock(t *testing.T, d *routeros.Device, h host.Host) {
 	for allowed, want := range map[string]string{"no": "", "yes": "700MHz"} {
 		d.Tables["/system/routerboard/settings"][0]["cpu-frequency"] = ""
 		d.Tables["/system/device-mode"][0]["routerboard"] = allowed
-		_, err := host.Run(t.Context(), h, step)
+		_, err := host.Run(t.Context(), d, step)
 		if got := d.Tables["/system/routerboard/settings"][0]["cpu-frequency"]; err != nil || got != want {
 			t.Errorf("routerboard=%s: got %q, %v, want %q", allowed, got, err, want)
 		}
@@ -467,14 +447,12 @@ func rosClock(t *testing.T, d *routeros.Device, h host.Host) {
 func TestRouterOSTunnelByHand(t *testing.T) {
 	d := routeros.New()
 	own, other := netip.MustParsePrefix("198.19.0.2/24"), netip.MustParsePrefix("198.19.0.1/24")
-	text := driver.RouterOS{}.TunnelByHand("wireguard-kernel", own, other)
+	text := ros.TunnelByHand("wireguard-kernel", own, other)
 	shown := ""
 	commands := regexp.MustCompile(`/(interface|ip)/[^;]*add [^;]*|:put \[[^]]*\]`)
 	for _, line := range commands.FindAllString(text, -1) {
 		out, err := host.Run(t.Context(), d, host.Command{Path: line})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		shown += string(out)
 	}
 	wg, peers := d.Tables["/interface/wireguard"], d.Tables["/interface/wireguard/peers"]
@@ -488,7 +466,7 @@ func TestRouterOSTunnelByHand(t *testing.T) {
 	if shown != made["public-key"]+"\n" || strings.Contains(text, "private") {
 		t.Errorf("%s\nshows %q, want the public key alone", text, shown)
 	}
-	if text := (driver.RouterOS{}).TunnelByHand("openvpn", own, other); text != "" {
+	if text := ros.TunnelByHand("openvpn", own, other); text != "" {
 		t.Errorf("openvpn: got %q, want nothing", text)
 	}
 }
@@ -497,16 +475,12 @@ func TestRouterOSTunnelByHand(t *testing.T) {
 func TestRouterOSPeers(t *testing.T) {
 	d := routeros.New()
 	h := driver.Heard{Host: d, All: &bytes.Buffer{}}
-	w, err := driver.RouterOS{}.Watch(t.Context(), h, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, err := ros.Watch(t.Context(), h, time.Second)
+	must(t, err)
 	from := host.Monotonic()
 	d.Tables["/interface/wireguard/peers"][0]["rx"] = "1005427"
 	got, err := w.Collect(t.Context(), from, host.Monotonic())
-	if err = errors.Join(err, w.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, w.Close(t.Context())))
 	i := slices.IndexFunc(got.Samples, func(s record.Samples) bool { return s.Probe == "wireguard" })
 	peers := got.Samples[i].Table
 	if peers == nil {
@@ -520,7 +494,7 @@ func TestRouterOSPeers(t *testing.T) {
 			t.Errorf("%s (-got +want):\n%s", column, diff)
 		}
 	}
-	if _, err := (driver.RouterOS{}).Facts(t.Context(), h); err != nil {
+	if _, err := ros.Facts(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
 	said := h.All.String()

@@ -40,30 +40,29 @@ func (w watched) Start(ctx context.Context, c host.Command) (host.Process, error
 
 // TestRouterOSTunnelEnd: an end is made in two steps by which its key stays, read back, counted, and removed;
 // nobody asks for a key but the public one.
-func TestRouterOSTunnelEnd(t *testing.T) { onDevice(t, rosTunnelEnd) }
-
-func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
-	ctx, r, before := t.Context(), driver.RouterOS{}, d.Config()
-	w := watched{driver.Heard{Host: h, All: &bytes.Buffer{}}}
+func TestRouterOSTunnelEnd(t *testing.T) {
+	d := routeros.New()
+	ctx, before := t.Context(), d.Config()
+	w := watched{driver.Heard{Host: d, All: &bytes.Buffer{}}}
 	apply := func(value string) {
 		t.Helper()
-		if err := r.Apply(ctx, w, endOf(value)); err != nil {
+		if err := ros.Apply(ctx, w, endOf(value)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := r.Read(ctx, w, endOf("")); err != nil || got != value {
+		if got, err := ros.Read(ctx, w, endOf("")); err != nil || got != value {
 			t.Errorf("read back: got %s, %v, want %s", got, err, value)
 		}
 	}
 	apply("none")
 	apply(bareEnd + "}")
-	key, err := r.TunnelKey(ctx, w, "tun1")
+	key, err := ros.TunnelKey(ctx, w, "tun1")
 	wg := d.Tables["/interface/wireguard"]
 	if err != nil || key != wg[len(wg)-1]["public-key"] || len(key) != 44 {
 		t.Errorf("public key: got %q, %v", key, err)
 	}
 	apply(wholeEnd)
 	apply(wholeEnd) // again
-	if again, err := r.TunnelKey(ctx, w, "tun1"); again != key {
+	if again, err := ros.TunnelKey(ctx, w, "tun1"); again != key {
 		t.Errorf("with a peer its public key is %q, %v, was %q", again, err, key)
 	}
 	d.Counters = func(string) map[string]uint64 {
@@ -76,7 +75,7 @@ func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
 		want       int64
 	}{{"0", "", -1}, {"0", "0s", -1}, {"92", "", -1}, {"92", "1m23s", int64(83 * time.Second)}} {
 		moved["rx"], moved["last-handshake"] = tt.rx, tt.shaken
-		c, age, err := r.TunnelMoved(ctx, w, "tun1")
+		c, age, err := ros.TunnelMoved(ctx, w, "tun1")
 		want := kernel.LinkCounters{RxBytes: 1, RxPackets: 2, TxBytes: 3, TxPackets: 4}
 		if diff := cmp.Diff(want, c); diff != "" || err != nil || age != tt.want {
 			t.Errorf("%+v: got %d, %v (-want +got):\n%s", tt, age, err, diff)
@@ -84,15 +83,15 @@ func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
 	}
 	var pinged []string
 	d.Pinged = func(a string) { pinged = append(pinged, a) }
-	err = errors.Join(r.Ping(ctx, w, netip.MustParseAddr("198.19.1.1")),
-		r.Ping(ctx, w, netip.MustParseAddr("2001:2:0:101::1")))
+	err = errors.Join(ros.Ping(ctx, w, netip.MustParseAddr("198.19.1.1")),
+		ros.Ping(ctx, w, netip.MustParseAddr("2001:2:0:101::1")))
 	if diff := cmp.Diff([]string{"198.19.1.1", "2001:2:0:101::1"}, pinged); err != nil || diff != "" {
 		t.Errorf("ping: %v (-want +got):\n%s", err, diff)
 	}
 	apply(bareEnd + "}")
 	apply("none")
 	unchanged(t, before, d)
-	if _, _, err := r.TunnelMoved(ctx, w, "tun1"); err == nil {
+	if _, _, err := ros.TunnelMoved(ctx, w, "tun1"); err == nil {
 		t.Error("what an end that is gone has moved: got no error")
 	}
 	said := w.All.String()
@@ -116,11 +115,11 @@ func TestRouterOSTunnelEndOfOthers(t *testing.T) {
 	d.Tables["/interface/wireguard"] = append(d.Tables["/interface/wireguard"],
 		map[string]string{".id": "*FF", "name": "chokepoint-tun1", "public-key": "b2ZmaWNl"})
 	before := d.Config()
-	err := driver.RouterOS{}.Apply(t.Context(), d, endOf(wholeEnd))
+	err := ros.Apply(t.Context(), d, endOf(wholeEnd))
 	if err == nil || !strings.Contains(err.Error(), "already have such name") {
 		t.Errorf("got %v, want that there is one", err)
 	}
-	if err := (driver.RouterOS{}).Apply(t.Context(), d, endOf("none")); err != nil {
+	if err := ros.Apply(t.Context(), d, endOf("none")); err != nil {
 		t.Error(err)
 	}
 	unchanged(t, before, d)
@@ -133,11 +132,11 @@ func TestRouterOSTunnelEndThatFails(t *testing.T) {
 		d := routeros.New()
 		before := d.Config()
 		d.Broken = step
-		if err := (driver.RouterOS{}).Apply(t.Context(), d, endOf(wholeEnd)); err == nil ||
+		if err := ros.Apply(t.Context(), d, endOf(wholeEnd)); err == nil ||
 			strings.Contains(err.Error(), routeros.WireGuardSecret) {
 			t.Errorf("%s: got %v, want an error", step, err)
 		}
-		if err := (driver.RouterOS{}).Apply(t.Context(), d, endOf("none")); err != nil {
+		if err := ros.Apply(t.Context(), d, endOf("none")); err != nil {
 			t.Errorf("%s: %v", step, err)
 		}
 		unchanged(t, before, d)
@@ -151,22 +150,21 @@ func TestRouterOSTunnelEndGuarded(t *testing.T) {
 	for name, end := range map[string]func(d *routeros.Device){
 		"silence": func(d *routeros.Device) { d.Pass(2 * time.Minute) }, "reboot": (*routeros.Device).Reboot} {
 		t.Run(name, func(t *testing.T) {
-			onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
-				ctx, r, before := t.Context(), driver.RouterOS{}, d.Config()
-				guard, err := r.Guard(ctx, h, "", nil, 45*time.Second)
-				undo := []record.Setting{endOf("none"), endOf(bareEnd + "}")}
-				for i, value := range []string{bareEnd + "}", wholeEnd} {
-					if err == nil {
-						_, err = r.Guard(ctx, h, guard, undo[:i+1], 45*time.Second)
-					}
-					err = errors.Join(err, r.Apply(ctx, h, endOf(value)))
-				}
-				if err != nil || len(d.Tables["/interface/wireguard/peers"]) != 4 {
-					t.Fatalf("got %v, %v", err, d.Tables["/interface/wireguard/peers"])
-				}
-				end(d)
-				unchanged(t, before, d)
-			})
+			d := routeros.New()
+			ctx, before := t.Context(), d.Config()
+			guard, err := ros.Guard(ctx, d, "", nil, 45*time.Second)
+			must(t, err)
+			undo := []record.Setting{endOf("none"), endOf(bareEnd + "}")}
+			for i, value := range []string{bareEnd + "}", wholeEnd} {
+				_, err = ros.Guard(ctx, d, guard, undo[:i+1], 45*time.Second)
+				must(t, err)
+				must(t, ros.Apply(ctx, d, endOf(value)))
+			}
+			if len(d.Tables["/interface/wireguard/peers"]) != 4 {
+				t.Fatalf("got %v", d.Tables["/interface/wireguard/peers"])
+			}
+			end(d)
+			unchanged(t, before, d)
 		})
 	}
 }

@@ -16,13 +16,9 @@ func TestNATIsReadBackAndRemoved(t *testing.T) {
 		out := []netip.Addr{addr("198.18.1.1"), addr("2001:2:0:1::1")}
 		for _, mode := range []NATMode{NATOff, NATMasquerade, NATForward, NATMasquerade, NATOff} {
 			must(t, SetNAT(NAT{mode, "a0", in, out}))
-			if got, err := ReadNAT(); err != nil || got != mode {
-				t.Errorf("nat is %q (%v), want %q", got, err, mode)
-			}
+			reads(t, "nat", mode)(ReadNAT())
 		}
-		if tables, err := filterTables(); err != nil || len(tables) != 0 {
-			t.Errorf("tables at the end are %v (%v), want none", tables, err)
-		}
+		reads(t, "tables at the end", []string(nil))(filterTables())
 		if err := SetNAT(NAT{Mode: NATForward, WAN: "a0"}); err == nil {
 			t.Error("a forward to nowhere is accepted, want an error")
 		}
@@ -41,16 +37,12 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 			start := time.Now()
 			must(t, FirewallRules.Set(want))
 			t.Logf("%+v in %v", want, time.Since(start))
-			if got, err := FirewallRules.Read(); err != nil || got != want {
-				t.Errorf("firewall is %+v (%v), want %+v", got, err, want)
-			}
+			reads(t, "firewall", want)(FirewallRules.Read())
 		}
 		must(t, FirewallRules.Probe(Firewall{On: true, Form: FirewallMap, Stateful: true, Log: true}))
 		must(t, ProbeNAT(NATMasquerade))
 		must(t, ProbeNAT(NATForward))
-		if tables, err := filterTables(); err != nil || len(tables) != 0 {
-			t.Errorf("tables at the end are %v (%v), want none", tables, err)
-		}
+		reads(t, "tables at the end", []string(nil))(filterTables())
 	})
 }
 
@@ -58,13 +50,13 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 func filterTables() ([]string, error) {
 	f, err := openFilter()
 	if err != nil {
-		return nil, explain(err, "list packet filter tables")
+		return nil, err
 	}
 	var names []string
 	for i, family := range families() {
 		tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
 		if err != nil {
-			return nil, explain(filterError(err), "list packet filter tables")
+			return nil, err
 		}
 		for _, t := range tables {
 			if strings.HasPrefix(t.Name, TablePrefix) && t.Family == family {

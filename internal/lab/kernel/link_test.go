@@ -14,27 +14,15 @@ import (
 func TestVethAndItsSettings(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		pair(t)
-		names, err := Devices()
-		must(t, err)
-		if want := []string{"lo", "a0", "b0"}; !sameSet(names, want) {
-			t.Errorf("devices are %v, want %v", names, want)
-		}
-		if mtu, err := MTU("a0"); err != nil || mtu != 1400 {
-			t.Errorf("mtu is %d (%v), want 1400", mtu, err)
-		}
+		devices(t, "a0", "b0", "lo")
+		reads(t, "mtu", 1400)(MTU("a0"))
 		must(t, SetMTU("a0", 1280))
-		if mtu, _ := MTU("a0"); mtu != 1280 {
-			t.Errorf("mtu after setting is %d, want 1280", mtu)
-		}
+		reads(t, "mtu after setting", 1280)(MTU("a0"))
 		must(t, SetTxQueueLen("a0", 77))
-		if n, _ := TxQueueLen("a0"); n != 77 {
-			t.Errorf("txqueuelen is %d, want 77", n)
-		}
+		reads(t, "txqueuelen", 77)(TxQueueLen("a0"))
 		must(t, DeleteLink("a0"))
 		must(t, DeleteLink("a0")) // gone already
-		if there, err := Exists("b0"); err != nil || there {
-			t.Errorf("other end exists is %v (%v), want gone with the first", there, err)
-		}
+		reads(t, "other end is there", false)(Exists("b0"))
 		if _, err := MTU("a0"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("mtu of a deleted device gives %v, want ErrAbsent", err)
 		}
@@ -51,11 +39,7 @@ func TestVethIntoAnotherNamespace(t *testing.T) {
 			_ = other.Wait()
 		}()
 		must(t, AddVeth(VethEnd{Name: "here"}, VethEnd{Name: "there", PID: other.Process.Pid}, 1))
-		names, err := Devices()
-		must(t, err)
-		if want := []string{"lo", "here"}; !sameSet(names, want) {
-			t.Errorf("devices are %v, want %v", names, want)
-		}
+		devices(t, "here", "lo")
 	})
 }
 
@@ -74,9 +58,7 @@ func TestAddressesAndRoutes(t *testing.T) {
 			"2001:2:0:9::/64": "2001:2:0:1::2"} {
 			must(t, AddRoute(prefix(dst), addr(via), "a0"))
 			to := prefix(dst).Addr().Next()
-			if dev, err := RouteDevice(to); err != nil || dev != "a0" {
-				t.Errorf("route to %s leaves by %q (%v), want a0", to, dev, err)
-			}
+			reads(t, "device of the route to "+dst, "a0")(RouteDevice(to))
 			must(t, DelRoute(prefix(dst), addr(via), "a0"))
 			must(t, DelRoute(prefix(dst), addr(via), "a0")) // gone already
 			if dev, err := RouteDevice(to); err == nil {
@@ -151,9 +133,7 @@ func TestFeaturesAreReadBack(t *testing.T) {
 func TestSysctl(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		must(t, WriteSysctl("net.ipv4.ip_forward", "1"))
-		if v, err := ReadSysctl("net/ipv4/ip_forward"); err != nil || v != "1" {
-			t.Errorf("ip_forward reads %q (%v), want 1", v, err)
-		}
+		reads(t, "ip_forward", "1")(ReadSysctl("net/ipv4/ip_forward"))
 		if _, err := ReadSysctl("net.ipv4.no_such_setting"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("an unknown setting gives %v, want ErrAbsent", err)
 		}
@@ -163,7 +143,10 @@ func TestSysctl(t *testing.T) {
 	})
 }
 
-func sameSet(a, b []string) bool {
-	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
-	return slices.Equal(a, b)
+// devices wants these devices, and no others.
+func devices(t *testing.T, want ...string) {
+	t.Helper()
+	got, err := Devices()
+	slices.Sort(got)
+	reads(t, "devices", want)(got, err)
 }

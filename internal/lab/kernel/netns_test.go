@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"runtime"
 	"testing"
 
@@ -38,6 +39,17 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Error(err)
 		runtime.Goexit()
+	}
+}
+
+// reads wants something read to be as expected, as in reads(t, "mtu", 1400)(MTU("a0")).
+func reads[T any](t *testing.T, what string, want T) func(got T, err error) {
+	t.Helper()
+	return func(got T, err error) {
+		t.Helper()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, %v, want %v", what, got, err, want)
+		}
 	}
 }
 

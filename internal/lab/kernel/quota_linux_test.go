@@ -21,26 +21,19 @@ const twoHierarchies = `29 23 0:26 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 
 `
 
 func TestCgroupTexts(t *testing.T) {
-	m, err := cpuMount(twoHierarchies)
-	if want := (cgroupMount{false, "/sub", "/sys/fs/cgroup/cpu"}); err != nil || m != want {
-		t.Errorf("mount: got %+v, %v, want %+v", m, err, want)
-	}
-	if got, err := m.at("/sub/x"); err != nil || got != "/sys/fs/cgroup/cpu/x" {
-		t.Errorf("directory: got %s, %v", got, err)
-	}
+	m := cgroupMount{false, "/sub", "/sys/fs/cgroup/cpu"}
+	reads(t, "mount", m)(cpuMount(twoHierarchies))
+	reads(t, "directory", "/sys/fs/cgroup/cpu/x")(m.at("/sub/x"))
 	for _, out := range []string{"/other", "/subway", "/../sub"} {
 		if got, err := m.at(out); err == nil {
 			t.Errorf("directory of %s: got %s, want it refused", out, got)
 		}
 	}
-	if m, err := cpuMount("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"); err != nil || !m.unified {
-		t.Errorf("unified mount: got %+v, %v", m, err)
-	}
+	reads(t, "unified mount", cgroupMount{true, "/", "/sys/fs/cgroup"})(
+		cpuMount("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"))
 	const text = "4:cpu,cpuacct:/a\n1:name=systemd:/b\n0::/c:d\n"
 	for controller, want := range map[string]string{"cpu": "/a", "": "/c:d"} {
-		if got, err := cgroupPath(text, controller); err != nil || got != want {
-			t.Errorf("path of %q: got %s, %v, want %s", controller, got, err, want)
-		}
+		reads(t, "path of "+controller, want)(cgroupPath(text, controller))
 	}
 	for line, want := range map[string]string{"qemu\x00-name\x00router,debug-threads=on\x00": "router",
 		"qemu\x00-name\x00../x\x00": "", "qemu\x00-name": "", "qemu\x00": ""} {

@@ -10,13 +10,9 @@ func TestRename(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		pair(t) // both up
 		mac := hardware(t, "a0")
-		if got, err := DeviceOf(mac); err != nil || got != "a0" {
-			t.Errorf("device of %s: got %q (%v), want a0", mac, got, err)
-		}
+		reads(t, "device of the address", "a0")(DeviceOf(mac))
 		must(t, Rename("a0", "lan"))
-		if got, err := DeviceOf(mac); err != nil || got != "lan" {
-			t.Errorf("device of %s: got %q (%v), want lan", mac, got, err)
-		}
+		reads(t, "device of the address", "lan")(DeviceOf(mac))
 		must(t, AddAddress("lan", prefix("198.18.0.1/30")))
 		// Still up, or the route would be refused.
 		must(t, AddRoute(prefix("198.18.9.0/24"), addr("198.18.0.2"), "lan"))

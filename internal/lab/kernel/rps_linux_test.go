@@ -30,9 +30,7 @@ func TestPacketSteering(t *testing.T) {
 			t.Errorf("masks are %q, want one for each of two queues", before)
 		}
 		must(t, RPS.Set("a0", []string{"1"}))
-		if got, err := RPS.Read("a0"); err != nil || got[0] != "1" || got[1] != "1" {
-			t.Errorf("masks are %q (%v), want 1 and 1", got, err)
-		}
+		reads(t, "masks", []string{"1", "1"})(RPS.Read("a0"))
 		must(t, RPS.Set("a0", before))
 		if _, err := RPS.Read("nowhere"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("an unknown device gives %v, want ErrAbsent", err)
@@ -53,13 +51,9 @@ func TestVLANIsMadeOrUnsupported(t *testing.T) {
 		} else if err != nil {
 			t.Error(err)
 		}
-		if dev, err := RouteDevice(addr("198.19.0.1")); err != nil || dev != wantDev {
-			t.Errorf("route leaves by %q (%v), want %s", dev, err, wantDev)
-		}
+		reads(t, "device of the route", wantDev)(RouteDevice(addr("198.19.0.1")))
 		must(t, SetVLAN("a0", 0))
-		if dev, err := RouteDevice(addr("198.19.0.1")); err != nil || dev != "a0" {
-			t.Errorf("route leaves by %q (%v) after removal, want a0", dev, err)
-		}
+		reads(t, "device of the route after removal", "a0")(RouteDevice(addr("198.19.0.1")))
 	})
 }
 
@@ -76,9 +70,7 @@ func TestMTUOfATaggedPort(t *testing.T) {
 		}
 		for _, want := range []int{1300, 1500, 1400} {
 			must(t, SetMTU("a0", want))
-			if got, err := MTU(dev); err != nil || got != want {
-				t.Errorf("mtu of %s is %d (%v), want %d", dev, got, err, want)
-			}
+			reads(t, "mtu of "+dev, want)(MTU(dev))
 		}
 	})
 }
@@ -89,8 +81,6 @@ func TestWireGuardOfTheKernelIsMadeOrUnsupported(t *testing.T) {
 		if err != nil && !errors.Is(err, ErrUnsupported) {
 			t.Errorf("probing gives %v, want nothing or ErrUnsupported", err)
 		}
-		if names, _ := Devices(); len(names) != 1 {
-			t.Errorf("devices are %v after probing, want only lo", names)
-		}
+		devices(t, "lo")
 	})
 }

@@ -63,25 +63,17 @@ func busy() {
 // of this machine, of either version; then all is as before.
 func TestCPUQuotaHoldsThreads(t *testing.T) {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	name := filepath.Join(dir, "qemu-busy")
-	if err := os.Symlink(exe, name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(exe, name))
 	end, hold, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer hold.Close()
 	p, err := host.Local().Start(t.Context(), host.Command{Path: name, Args: []string{"-name", "router",
 		"path=" + dir + "/router.console"},
 		Env: []string{busyRole + "=1", "GOMAXPROCS=4"}, Stdin: end})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	end.Close()
 	defer p.Wait()
 	defer p.Kill()
@@ -98,9 +90,7 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 		level State
 		most  float64
 	}{{"25%", 1.2}, {"3%", 0.3}} {
-		if err := k.Apply(t.Context(), at, tt.level); err != nil {
-			t.Fatal(err)
-		}
+		must(t, k.Apply(t.Context(), at, tt.level))
 		if got, err := k.Read(t.Context(), at, ""); err != nil || !k.Same(tt.level, got) {
 			t.Errorf("read back: got %q, %v, want %s", got, err, tt.level)
 		}
@@ -113,18 +103,14 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 				100*share, 100*tt.most)
 		}
 	}
-	if err := k.Apply(t.Context(), at, "off"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Apply(t.Context(), at, "off"))
 	if got, err := k.Read(t.Context(), at, ""); err != nil || got != "off" {
 		t.Errorf("read at the end: got %q, %v, want off", got, err)
 	}
 	if got := cgroupsOf(t, dir); got != before {
 		t.Errorf("cgroups at the end:\n%swant\n%s", got, before)
 	}
-	if err := k.Apply(t.Context(), at, "25%"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Apply(t.Context(), at, "25%"))
 	p.Kill() // its cgroups can still be removed
 	if err := k.Apply(t.Context(), at, "off"); err != nil {
 		t.Error(err)
@@ -141,9 +127,7 @@ func threads(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string
 	all, err := filepath.Glob("/proc/[0-9]*/task/*/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range all {
 		comm, _ := os.ReadFile(f)
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
@@ -161,9 +145,7 @@ func cgroupsOf(t *testing.T, dir string) string {
 	var all strings.Builder
 	for _, d := range threads(t, dir) {
 		text, err := os.ReadFile(filepath.Join(d, "cgroup"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Write(text)
 	}
 	return all.String()
@@ -179,21 +161,13 @@ func threadTime(t *testing.T, dir string) time.Duration {
 			t.Fatalf("read %s/schedstat: %q, %v", d, text, err)
 		}
 		ns, err := strconv.ParseInt(f[0], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sum += ns
 	}
 	return time.Duration(sum)
 }
 
-func TestCPUQuotaLevels(t *testing.T) {
-	for text, want := range map[string]State{"25%": "25%", "25": "25%", "7.5 %": "", "7.5%": "7.5%",
-		"0.5%": "", "101%": "", "off": "off", "1e1": "", "": "", "NaN": ""} {
-		if got, err := CPUQuota().Parse(text); got != want || (err == nil) != (want != "") {
-			t.Errorf("Parse(%q): got %q, %v, want %q", text, got, err, want)
-		}
-	}
+func TestSpellPercent(t *testing.T) {
 	if got := spellPercent(kernel.Quota(333)); got != "3.33%" {
 		t.Errorf("spell 333: got %s, want 3.33%%", got)
 	}

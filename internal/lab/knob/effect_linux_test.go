@@ -3,26 +3,19 @@ package knob
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // passed returns how many bytes leave the router towards the server while the client sends 1000-byte
 // datagrams at 40 Mbit/s for half a second, which is 2.5 MB, and how long that took.
 func passed(t *testing.T, r route) (bytes float64, took time.Duration) {
 	t.Helper()
-	var out net.Conn
-	r.client.do(t, func() (err error) { out, err = net.Dial("udp4", "198.18.1.2:20000"); return err })
+	out := r.dial(t)
 	defer out.Close()
-	count := func() (c kernel.LinkCounters) {
-		r.router.do(t, func() (err error) { c, err = kernel.Counters("wan"); return err })
-		return c
-	}
-	before, began := count(), time.Now()
+	before, began := r.router.counters(t, "wan"), time.Now()
 	for sent := 0; sent < 2500; {
 		for due := int(time.Since(began) / (200 * time.Microsecond)); sent < min(due, 2500); sent++ {
 			_, _ = out.Write(make([]byte, 972)) // nobody listens, which the server may say
@@ -30,8 +23,7 @@ func passed(t *testing.T, r route) (bytes float64, took time.Duration) {
 		time.Sleep(time.Millisecond)
 	}
 	took = time.Since(began)
-	after := count()
-	return float64(after.TxBytes - before.TxBytes), took
+	return float64(r.router.counters(t, "wan").TxBytes - before.TxBytes), took
 }
 
 // TestPolicerAndShapeHoldTheirRate: what passes is the rate and a bucket of 128 KiB; without, everything
@@ -68,14 +60,11 @@ func TestSysctlDecidesWhatPasses(t *testing.T) {
 	r := newRoute(t)
 	k := Sysctl()
 	for level, patience := range map[string]time.Duration{"0": stays, "1": arrives} {
-		r.router.do(t, func() error {
-			p := r.place()
-			p.Sysctls = OfNamespace
-			return k.Apply(context.Background(), p, State("net.ipv4.conf.all.forwarding="+level))
-		})
-		got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", patience)
-		if got.IsValid() != (level == "1") {
-			t.Errorf("forwarding=%s: a datagram arrives: %v", level, got.IsValid())
+		p := r.place()
+		p.Sysctls = OfNamespace
+		r.router.set(t, k, p, State("net.ipv4.conf.all.forwarding="+level))
+		if arrived := r.outward(t, patience).IsValid(); arrived != (level == "1") {
+			t.Errorf("forwarding=%s: a datagram arrives: %v", level, arrived)
 		}
 	}
 }

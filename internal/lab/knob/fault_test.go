@@ -10,27 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-func TestFaultParses(t *testing.T) {
-	for text, want := range map[string]State{
-		"none": "none", "loss=1%": "loss=1%", " loss = 1%": "", "cpu_hog=2+loss=0.5%": "loss=0.5%+cpu_hog=2",
-		"link_rate=50Mbit": "link_rate=50M", "link_rate=0": "", "link_rate=off": "", "loss=0%": "", "loss=101%": "",
-		"loss=1%+loss=2%": "", "los=1%": "", "loss": "", "receive_buffer=16K": "receive_buffer=16k",
-		"receive_buffer=1": "", "cpu_tightening=40, 20%,10": "cpu_tightening=40,20,10", "cpu_tightening=40,200": "",
-		"cpu_quota=20%+cpu_tightening=40": "", "log_flood=off": "", "rules=0": "", "delay=20ms": "delay=20ms",
-		"pmtu_hole=1000": "", "bypass=on": "bypass=on", `found [{"knob":"fault","state":"loss=1%"}]`: "",
-		`found [{"knob":"queue","port":"wan","state":"nonsense"}]`: "",
-		`found [{"knob":"queue","port":"wan","state":"noqueue"}]`:  `found [{"knob":"queue","port":"wan","state":"noqueue"}]`,
-	} {
-		got, err := FaultPlant().Parse(text)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("Parse(%q) gives %q, %v; want %q", text, got, err, want)
-		}
-	}
-	if _, err := FaultPlant().Parse("los=1%"); err == nil || !strings.Contains(err.Error(), "loss") {
-		t.Errorf("a misspelt fault: got %v, want the names that there are", err)
-	}
-}
-
 // TestFaultsJoin: what faults make of a node's knobs, those of one knob joined.
 func TestFaultsJoin(t *testing.T) {
 	for text, want := range map[State][]setting{

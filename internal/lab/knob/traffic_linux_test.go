@@ -47,9 +47,19 @@ func (n node) do(t *testing.T, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	n.calls <- func() { done <- f() }
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
+}
+
+// set applies a state.
+func (n node) set(t *testing.T, k Knob, p Place, s State) {
+	t.Helper()
+	n.do(t, func() error { return k.Apply(context.Background(), p, s) })
+}
+
+func (n node) counters(t *testing.T, dev string) (c kernel.LinkCounters) {
+	t.Helper()
+	n.do(t, func() (err error) { c, err = kernel.Counters(dev); return err })
+	return c
 }
 
 // route is client – router – server, with the names a plan would use.
@@ -81,9 +91,9 @@ func newRoute(t *testing.T) route {
 	}
 	link(r.client, r.router, "near", "lan", "198.18.0.2/24", "198.18.0.1/24", "", "198.18.1.0/24")
 	link(r.router, r.server, "wan", "far", "198.18.1.1/24", "198.18.1.2/24", "198.18.0.0/24", "")
-	r.router.do(t, func() error { return IPForward().Apply(context.Background(), Place{}, "ipv4") })
+	r.router.set(t, IPForward(), Place{}, "ipv4")
 	// A kernel that has many links to bring up lets a new one wait for a second (net/core/link_watch.c).
-	if !datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives).IsValid() {
+	if !r.outward(t, arrives).IsValid() {
 		t.Fatal("no datagram crosses the router")
 	}
 	return r
@@ -92,6 +102,25 @@ func newRoute(t *testing.T) route {
 func (r route) place() Place {
 	return Place{Node: "router", Ports: []string{"lan", "wan"}, WAN: "wan",
 		Inside: []string{"198.18.0.2"}, Outside: []string{"198.18.1.1/24"}}
+}
+
+// outward returns who the server sees a datagram of the client's come from, and inward who the client sees one
+// of the server's to the router's port 20999 come from.
+func (r route) outward(t *testing.T, patience time.Duration) netip.Addr {
+	t.Helper()
+	return datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", patience)
+}
+
+func (r route) inward(t *testing.T, patience time.Duration) netip.Addr {
+	t.Helper()
+	return datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999", patience)
+}
+
+// dial opens the client's socket to the server; nobody need listen.
+func (r route) dial(t *testing.T) (c net.Conn) {
+	t.Helper()
+	r.client.do(t, func() (err error) { c, err = net.Dial("udp4", "198.18.1.2:20000"); return err })
+	return c
 }
 
 // How long a datagram may take that should arrive on a busy machine, and how long one that should not is
@@ -112,9 +141,7 @@ func datagram(t *testing.T, from, to node, listen, target string, patience time.
 			net.UDPAddrFromAddrPort(netip.MustParseAddrPort(target))); err != nil {
 			t.Fatal(err)
 		}
-		if err := in.SetReadDeadline(time.Now().Add(stays)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, in.SetReadDeadline(time.Now().Add(stays)))
 		if _, source, err := in.ReadFrom(make([]byte, 10)); err == nil {
 			return source.(*net.UDPAddr).AddrPort().Addr().Unmap()
 		}
@@ -136,17 +163,15 @@ func TestNATTranslates(t *testing.T) {
 		{"off", client, netip.Addr{}},
 	}
 	for _, tt := range tests {
-		r.router.do(t, func() error { return NAT().Apply(context.Background(), r.place(), tt.mode) })
-		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000",
-			arrives); got != tt.outward {
+		r.router.set(t, NAT(), r.place(), tt.mode)
+		if got := r.outward(t, arrives); got != tt.outward {
 			t.Errorf("nat %s: the server sees %v, want %v", tt.mode, got, tt.outward)
 		}
 		patience := arrives
 		if !tt.port.IsValid() {
 			patience = stays
 		}
-		if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999",
-			patience); got != tt.port {
+		if got := r.inward(t, patience); got != tt.port {
 			t.Errorf("nat %s: the client sees %v through the forward, want %v", tt.mode, got, tt.port)
 		}
 	}
@@ -156,9 +181,6 @@ func TestNATTranslates(t *testing.T) {
 // once the links are set anew.
 func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 	r := newRoute(t)
-	set := func(n node, dev string, s State) {
-		n.do(t, func() error { return LinkMTU().Apply(context.Background(), Place{Port: dev}, s) })
-	}
 	// refused tells whether the client comes to think the path too narrow.
 	refused := func(patience time.Duration) bool {
 		var out net.Conn
@@ -181,12 +203,12 @@ func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 		}
 		return false
 	}
-	set(r.router, "wan", "1400")
+	r.router.set(t, LinkMTU(), Place{Port: "wan"}, "1400")
 	if !refused(arrives) {
 		t.Fatal("packets of 1500 bytes into a path of 1400: the client goes on, want it told")
 	}
-	set(r.router, "wan", "1500")
-	set(r.client, "near", "1500")
+	r.router.set(t, LinkMTU(), Place{Port: "wan"}, "1500")
+	r.client.set(t, LinkMTU(), Place{Port: "near"}, "1500")
 	if refused(stays) {
 		t.Error("packets of 1500 bytes after the links were set to 1500: the client refuses them, want " +
 			"them sent")
@@ -198,9 +220,9 @@ func TestNATGoesByThePort(t *testing.T) {
 	r := newRoute(t)
 	place := r.place()
 	place.Port, place.WAN = "wan", "wan0"
-	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "masquerade") })
+	r.router.set(t, NAT(), place, "masquerade")
 	want := netip.MustParseAddr("198.18.1.1")
-	if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != want {
+	if got := r.outward(t, arrives); got != want {
 		t.Errorf("nat masquerade on wan: the server sees %v, want %v", got, want)
 	}
 }
@@ -210,26 +232,24 @@ func TestNATTranslatesBehindATag(t *testing.T) {
 	r := newRoute(t)
 	var a check.Answer
 	r.router.do(t, func() error {
-		a = VLAN().Check(context.Background(), Place{Port: "wan"},
-			"10")
+		a = VLAN().Check(context.Background(), Place{Port: "wan"}, "10")
 		return nil
 	})
 	if a.State == check.No { // TestNATGoesByThePort holds without it
 		t.Logf("%v: %s", a.State, a.Reason)
 		return
 	}
-	r.router.do(t, func() error { return VLAN().Apply(context.Background(), Place{Port: "wan"}, "10") })
-	r.server.do(t, func() error { return VLAN().Apply(context.Background(), Place{Port: "far"}, "10") })
+	r.router.set(t, VLAN(), Place{Port: "wan"}, "10")
+	r.server.set(t, VLAN(), Place{Port: "far"}, "10")
 	place := r.place()
 	place.Port = VLANDevice("wan", "10")
-	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "masquerade") })
+	r.router.set(t, NAT(), place, "masquerade")
 	wan, server := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")
-	if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives); got != wan {
+	if got := r.outward(t, arrives); got != wan {
 		t.Errorf("nat masquerade: the server sees %v, want %v", got, wan)
 	}
-	r.router.do(t, func() error { return NAT().Apply(context.Background(), place, "forward") })
-	if got := datagram(t, r.server, r.client, "198.18.0.2:20999", "198.18.1.1:20999",
-		arrives); got != server {
+	r.router.set(t, NAT(), place, "forward")
+	if got := r.inward(t, arrives); got != server {
 		t.Errorf("nat forward: the client sees %v, want %v", got, server)
 	}
 }
@@ -238,9 +258,8 @@ func TestFirewallLetsTrafficPass(t *testing.T) {
 	r := newRoute(t)
 	for _, s := range []State{"off", "200", "0 stateful", "200 stateful", "200 in a set",
 		"200 in a map stateful log"} {
-		r.router.do(t, func() error { return Firewall().Apply(context.Background(), r.place(), s) })
-		if got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000",
-			arrives); !got.IsValid() {
+		r.router.set(t, Firewall(), r.place(), s)
+		if !r.outward(t, arrives).IsValid() {
 			t.Errorf("firewall %s: nothing arrives, want the datagram", s)
 		}
 	}
@@ -253,12 +272,11 @@ func TestOffloadDecidesPacketSize(t *testing.T) {
 	for _, s := range []State{"wire", "super"} {
 		for n, devs := range map[node][]string{r.client: {"near"}, r.router: {"lan", "wan"},
 			r.server: {"far"}} {
-			n.do(t, func() error { return Offload().Apply(context.Background(), Place{Ports: devs}, s) })
+			n.set(t, Offload(), Place{Ports: devs}, s)
 		}
-		var before, after kernel.LinkCounters
-		r.router.do(t, func() (err error) { before, err = kernel.Counters("lan"); return err })
+		before := r.router.counters(t, "lan")
 		transfer(t, r, 8<<20)
-		r.router.do(t, func() (err error) { after, err = kernel.Counters("lan"); return err })
+		after := r.router.counters(t, "lan")
 		size := float64(after.RxBytes-before.RxBytes) / float64(after.RxPackets-before.RxPackets)
 		if (s == "wire") != (size <= 1514) {
 			t.Errorf("offload %s: packets of %.0f bytes cross on average, want them %s", s, size,
@@ -285,8 +303,7 @@ func transfer(t *testing.T, r route, bytes int64) {
 	}()
 	var c net.Conn
 	r.client.do(t, func() (err error) {
-		c, err = net.DialTimeout("tcp4", "198.18.1.2:20000",
-			2*time.Second)
+		c, err = net.DialTimeout("tcp4", "198.18.1.2:20000", 2*time.Second)
 		return err
 	})
 	block := make([]byte, 1<<20)
@@ -308,10 +325,7 @@ func TestMSSClampLowersSegments(t *testing.T) {
 	r.server.do(t, func() (err error) { l, err = net.Listen("tcp4", "198.18.1.2:20000"); return err })
 	defer l.Close()
 	told := func(text string) (mss int) {
-		r.router.do(t, func() error {
-			s, err := MSSClamp().Parse(text)
-			return errors.Join(err, MSSClamp().Apply(context.Background(), Place{}, s))
-		})
+		r.router.set(t, MSSClamp(), Place{}, State(text))
 		r.client.do(t, func() error {
 			c, err := net.DialTimeout("tcp4", "198.18.1.2:20000", 2*time.Second)
 			if err == nil {
@@ -320,20 +334,14 @@ func TestMSSClampLowersSegments(t *testing.T) {
 			return err
 		})
 		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		raw, err := c.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = raw.Control(func(fd uintptr) {
 			mss, err = unix.GetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_MAXSEG)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return mss
 	}
 	plain := told("off")
@@ -357,33 +365,27 @@ func TestMSSClampLowersSegments(t *testing.T) {
 // by one.
 func TestGROFlushTimeoutMergesPackets(t *testing.T) {
 	r := newRoute(t)
-	set := func(k Knob, text string) {
-		r.router.do(t, func() error {
-			s, err := k.Parse(text)
-			return errors.Join(err, k.Apply(context.Background(), Place{Port: "lan"}, s))
-		})
-	}
 	r.router.do(t, func() error { // the settings are in the namespace's /sys
 		return errors.Join(unix.Unshare(unix.CLONE_NEWNS),
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 			unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
 	})
-	set(Offload(), "gro=on udp-gro=on")
-	var out net.Conn
-	r.client.do(t, func() (err error) { out, err = net.Dial("udp4", "198.18.1.2:20000"); return err })
+	lan := Place{Port: "lan"}
+	merging, err := Offload().Parse("gro=on udp-gro=on")
+	must(t, err)
+	r.router.set(t, Offload(), lan, merging)
+	out := r.dial(t)
 	defer out.Close()
 	const datagrams = 200
-	leaving := func(text string) uint64 {
-		set(GROFlushTimeout(), text)
-		var before, after kernel.LinkCounters
-		r.router.do(t, func() (err error) { before, err = kernel.Counters("wan"); return err })
+	leaving := func(level State) uint64 {
+		r.router.set(t, GROFlushTimeout(), lan, level)
+		before := r.router.counters(t, "wan")
 		for range datagrams {
 			_, _ = out.Write(make([]byte, 1000)) // nobody listens, which the server may say
 			time.Sleep(200 * time.Microsecond)
 		}
 		time.Sleep(stays)
-		r.router.do(t, func() (err error) { after, err = kernel.Counters("wan"); return err })
-		return uint64(after.TxPackets - before.TxPackets)
+		return r.router.counters(t, "wan").TxPackets - before.TxPackets
 	}
 	if at, waiting := leaving("off"), leaving("20ms"); at == 0 || waiting > at/2 {
 		t.Errorf("of %d datagrams the router makes %d packets, and %d where it waits for others; want less "+

@@ -17,11 +17,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
+// Row is an entry of a menu.
+type Row = map[string]string
+
 // Device plays a router with RouterOS' console: a part of its scripting language, as the manual describes it,
 // over menus that hold texts. It refuses parameters that the manual does not have. Its own time passes with
 // each command and at reboots, so that the scheduler need not be waited for; :timestamp is the real one.
 type Device struct {
-	Tables map[string][]map[string]string // of each menu, what it holds
+	Tables map[string][]Row // of each menu, what it holds
 	Logged []string
 	Broken string        // what a session's command with this in it fails at
 	Stuck  string        // the same of the scheduler's commands
@@ -31,9 +34,9 @@ type Device struct {
 	Counters func(device string) map[string]uint64
 	// Changed hears of a row of a menu that is added or, gone, removed, and Pinged of an address; what a peer
 	// of a public key has moved is what Moved says, as its print calls it. None need be there.
-	Changed func(menu string, row map[string]string, gone bool)
+	Changed func(menu string, row Row, gone bool)
 	Pinged  func(address string)
-	Moved   func(key string) map[string]string
+	Moved   func(key string) Row
 
 	mu     sync.Mutex
 	last   int
@@ -82,7 +85,7 @@ var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
 
 // New is a router with two ports in use, lan and wan.
 func New() *Device {
-	d := &Device{Each: 2 * time.Second, Tables: map[string][]map[string]string{
+	d := &Device{Each: 2 * time.Second, Tables: map[string][]Row{
 		"/interface": {
 			{"name": "lan", "type": "ether", "mtu": "1500", "actual-mtu": "1500", "running": "true"},
 			{"name": "wan", "type": "ether", "mtu": "1500", "actual-mtu": "1500", "running": "true"},
@@ -134,10 +137,10 @@ func New() *Device {
 }
 
 // Config returns what the router holds for good, without numbers.
-func (d *Device) Config() map[string][]map[string]string {
+func (d *Device) Config() map[string][]Row {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := map[string][]map[string]string{}
+	out := map[string][]Row{}
 	for menu, rows := range d.Tables {
 		for _, row := range rows {
 			if row["timeout"] != "" {
@@ -179,7 +182,7 @@ func (d *Device) Pass(t time.Duration) {
 		}
 		d.uptime = max(d.uptime, next)
 		for menu := range d.Tables {
-			d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
+			d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row Row) bool {
 				expires, err := time.ParseDuration(row["expires"])
 				return err == nil && expires <= d.uptime
 			})
@@ -210,7 +213,7 @@ func (d *Device) Reboot() {
 	d.mu.Lock()
 	var run []string
 	for menu := range d.Tables {
-		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
+		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row Row) bool {
 			return row["timeout"] != ""
 		})
 	}
@@ -271,35 +274,25 @@ func (p *session) Kill() error               { p.kill(); return nil }
 
 func (r *running) run(menu, verb string, bare []any, values map[string]string, s *scope) any {
 	d := r.d
-	known := func() {
-		for name := range values {
-			if !slices.Contains(strings.Fields(parameters[menu]), name) {
-				r.fail("bad parameter %s (line 1 column %d)", name, r.at)
-			}
-		}
-	}
-	matching := func() (out []map[string]string) {
-		for _, row := range d.Tables[menu] {
-			ok := true
+	one := slices.Contains(settings, menu)
+	matching := func() []Row {
+		return slices.DeleteFunc(slices.Clone(d.Tables[menu]), func(row Row) bool {
 			for name, v := range values {
 				have := row[name]
 				if name == "disabled" || name == "dynamic" {
 					have = map[bool]string{true: "yes", false: "no"}[have == "yes" || have == "true"]
 				}
-				ok = ok && (name == "proplist" || have == v)
+				if name != "proplist" && have != v {
+					return true
+				}
 			}
-			for _, flag := range bare {
-				isFlag := flag == "running" || flag == "active"
-				ok = ok && (!isFlag || row[flag.(string)] == "true")
-			}
-			if ok {
-				out = append(out, row)
-			}
-		}
-		return out
+			return slices.ContainsFunc(bare, func(flag any) bool {
+				return (flag == "running" || flag == "active") && row[flag.(string)] != "true"
+			})
+		})
 	}
-	chosen := func() (out []map[string]string) {
-		if slices.Contains(settings, menu) {
+	chosen := func() []Row {
+		if one {
 			return d.Tables[menu]
 		}
 		if len(bare) == 0 {
@@ -309,13 +302,25 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		if !isList {
 			ids = []any{bare[0]}
 		}
-		for _, row := range d.Tables[menu] {
-			if slices.Contains(ids, any(row[".id"])) || row["name"] != "" &&
-				slices.Contains(ids, any(row["name"])) {
-				out = append(out, row)
+		return slices.DeleteFunc(slices.Clone(d.Tables[menu]), func(row Row) bool {
+			named := row["name"] != "" && slices.Contains(ids, any(row["name"]))
+			return !named && !slices.Contains(ids, any(row[".id"]))
+		})
+	}
+	only := func() Row {
+		rows := chosen()
+		if len(rows) == 0 {
+			r.fail("no such item")
+		}
+		return rows[0]
+	}
+	switch verb {
+	case "ping", "add", "set":
+		for name := range values {
+			if !slices.Contains(strings.Fields(parameters[menu]), name) {
+				r.fail("bad parameter %s (line 1 column %d)", name, r.at)
 			}
 		}
-		return out
 	}
 	if verb != "find" && verb != "print" && verb != "get" && modes[menu] != "" &&
 		d.Tables["/system/device-mode"][0][modes[menu]] == "no" {
@@ -323,7 +328,6 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 	}
 	switch verb {
 	case "ping":
-		known()
 		if d.Pinged != nil {
 			d.Pinged(values["address"])
 		}
@@ -365,23 +369,16 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 			}
 			out = append(out, fields)
 		}
-		if slices.Contains(settings, menu) {
+		if one {
 			return out[0]
 		}
 		return out
 	case "get":
-		if slices.Contains(settings, menu) {
-			return d.Tables[menu][0][text(bare[0])]
-		}
-		for _, row := range chosen() {
-			return row[text(bare[1])]
-		}
-		r.fail("no such item")
+		return only()[text(bare[len(bare)-1])]
 	case "add":
-		known()
 		row := maps.Clone(values)
 		delete(row, "place-before")
-		if row["name"] != "" && slices.ContainsFunc(d.Tables[menu], func(have map[string]string) bool {
+		if row["name"] != "" && slices.ContainsFunc(d.Tables[menu], func(have Row) bool {
 			return have["name"] == row["name"]
 		}) {
 			r.fail("failure: already have such name")
@@ -392,7 +389,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 			public := sha256.Sum256([]byte(row[".id"]))
 			row["private-key"] = WireGuardSecret
 			row["public-key"] = base64.StdEncoding.EncodeToString(public[:])
-			d.Tables["/interface"] = append(d.Tables["/interface"], map[string]string{".id": row[".id"],
+			d.Tables["/interface"] = append(d.Tables["/interface"], Row{".id": row[".id"],
 				"name": row["name"], "type": "wg", "mtu": row["mtu"], "actual-mtu": row["mtu"],
 				"running": "true"})
 		}
@@ -404,7 +401,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 				row[of[1]] = (d.uptime + t).String()
 			}
 		}
-		at := slices.IndexFunc(d.Tables[menu], func(have map[string]string) bool {
+		at := slices.IndexFunc(d.Tables[menu], func(have Row) bool {
 			return have[".id"] == values["place-before"]
 		})
 		if at < 0 {
@@ -412,7 +409,6 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		}
 		d.Tables[menu] = slices.Insert(d.Tables[menu], at, row)
 	case "set":
-		known()
 		for _, row := range chosen() {
 			maps.Copy(row, values)
 		}
@@ -421,23 +417,17 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		for _, row := range gone {
 			if menu == "/interface/wireguard" {
 				d.Tables["/interface"] = slices.DeleteFunc(d.Tables["/interface"],
-					func(i map[string]string) bool { return i[".id"] == row[".id"] })
+					func(i Row) bool { return i[".id"] == row[".id"] })
 			}
 			if d.Changed != nil {
 				d.Changed(menu, row, true)
 			}
 		}
-		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
-			return slices.ContainsFunc(gone, func(g map[string]string) bool { return g[".id"] == row[".id"] })
+		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row Row) bool {
+			return slices.ContainsFunc(gone, func(g Row) bool { return g[".id"] == row[".id"] })
 		})
 	case "run":
-		at := slices.IndexFunc(d.Tables[menu], func(row map[string]string) bool {
-			return row["name"] == text(bare[0])
-		})
-		if at < 0 {
-			r.fail("no such item")
-		}
-		source := d.Tables[menu][at]["source"]
+		source := only()["source"]
 		d.mu.Unlock()
 		err := r.block(source, nil)
 		d.mu.Lock()
