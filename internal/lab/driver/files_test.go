@@ -1,10 +1,14 @@
 package driver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func must(t testing.TB, err error) {
@@ -42,4 +46,23 @@ func waitFor(patience time.Duration, holds func() bool) bool {
 		}
 	}
 	return true
+}
+
+// same compares what is got with what is wanted.
+func same(t testing.TB, want, got any, what string, args ...any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf(what+" (-want +got):\n%s", append(args, diff)...)
+	}
+}
+
+// parses wants texts to be read as these states, "" for an error.
+func parses(t testing.TB, parse func(text string) (string, error), states map[string]string) {
+	t.Helper()
+	for text, want := range states {
+		got, err := parse(text)
+		if got != want || (err == nil) != (want != "") || strings.Contains(fmt.Sprint(err), "\x1b") {
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
+		}
+	}
 }

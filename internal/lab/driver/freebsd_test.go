@@ -127,9 +127,7 @@ func TestBSDFacts(t *testing.T) {
 		"distribution_version": "OPNsense 26.1.6[31m (amd64)", "kernel": "FreeBSD 14.3-RELEASE-p10",
 		"cpu_model": "AMD Ryzen Embedded V1500B", "product": "DEC750", "sysctl:net.isr.numthreads": "2",
 		"governor": "fixed at 2200 MHz", "sysctl:dev.cpu.0.freq_levels": "2200/45000 1600/28000"}
-	if d := cmp.Diff(got, want); d != "" {
-		t.Errorf("facts (-got +want):\n%s", d)
-	}
+	same(t, want, got, "facts")
 }
 
 // TestBSDSettings: each setting is read, applied, read back, and put back to all that it was.
@@ -192,16 +190,12 @@ func TestBSDSettings(t *testing.T) {
 		if err := d.Apply(ctx, h, undo); err != nil {
 			t.Errorf("undo %s: %v", tt.knob, err)
 		}
-		if diff := cmp.Diff(state(), start); diff != "" {
-			t.Errorf("%s after it was undone (-got +want):\n%s", tt.knob, diff)
-		}
+		same(t, start, state(), "%s after it was undone", tt.knob)
 		must(t, d.Apply(ctx, h, s))
 		if _, err := shell(ctx, h, script); err != nil {
 			t.Errorf("%s: what the guard would do: %v", tt.knob, err)
 		}
-		if diff := cmp.Diff(state(), start); diff != "" {
-			t.Errorf("%s after the guard's script (-got +want):\n%s\n%s", tt.knob, diff, script)
-		}
+		same(t, start, state(), "%s after the guard's script %s", tt.knob, script)
 	}
 }
 
@@ -321,16 +315,12 @@ func TestBSDGovernorStates(t *testing.T) {
 	if !slices.Equal(levels, []int{2901, 2900, 2000, 800}) {
 		t.Errorf("levels: got %v", levels)
 	}
-	for said, want := range map[string]string{"2900": "performance", "800": "powersave", "2000": "fixed 2000",
+	governor := func(said string) (string, error) { return bsdGovernor(levels, strings.Split(said, "\n")) }
+	parses(t, governor, map[string]string{"2900": "performance", "800": "powersave", "2000": "fixed 2000",
 		"-1": "", "": "", "x": "", "800\n/usr/sbin/powerd": "powerd",
 		"800\npowerd -N -p 500": "powerd -N -p 500",
 		"800\npowerd -v":        "", "800\npowerd\npowerd": "", "800\n/tmp/evil -a hadp": "",
-		"800\npowerd -P /etc/passwd": "", "800\npowerd -a \x1b[31m": ""} {
-		got, err := bsdGovernor(levels, strings.Split(said, "\n"))
-		if got != want || (err == nil) != (want != "") || strings.Contains(fmt.Sprint(err), "\x1b") {
-			t.Errorf("%q: got %q, %v, want %q", said, got, err, want)
-		}
-	}
+		"800\npowerd -P /etc/passwd": "", "800\npowerd -a \x1b[31m": ""})
 }
 
 // TestBSDAdaptive: timeouts of states that somebody has chosen stay when the limit changes.
@@ -376,9 +366,8 @@ func TestBSDCounters(t *testing.T) {
 	want := map[string]kernel.LinkCounters{"igc0": {RxBytes: 372538087, RxPackets: 372717, RxDropped: 2,
 		TxBytes: 198573339, TxPackets: 213821, TxDropped: 4},
 		"wg0": {RxBytes: 700, RxPackets: 7, TxBytes: 800, TxPackets: 8}}
-	if d := cmp.Diff(got, want); d != "" || err != nil {
-		t.Errorf("counters: %v (-got +want):\n%s", err, d)
-	}
+	must(t, err)
+	same(t, want, got, "counters")
 	if _, err := (FreeBSD{}).Counters(t.Context(), host.Local(), []string{"em9"}); err == nil {
 		t.Error("counters of a device that it lacks: got no error")
 	}
@@ -389,15 +378,11 @@ func TestParseNetstat(t *testing.T) {
 	got := parseNetstat(ofBSD(t, "netstat-ib.txt"))["em0"]
 	want := map[string]uint64{"rx_packets": 372717, "rx_errors": 0, "rx_dropped": 0, "rx_bytes": 372538087,
 		"tx_packets": 213821, "tx_errors": 0, "tx_bytes": 198573339, "tx_collisions": 0}
-	if d := cmp.Diff(got, want); d != "" {
-		t.Errorf("em0 (-got +want):\n%s", d)
-	}
+	same(t, want, got, "em0")
 	all := parseNetstat(ofBSD(t, "netstat-ndi.txt"))
 	want = map[string]uint64{"rx_packets": 20004846, "rx_errors": 0, "rx_dropped": 0, "tx_packets": 2,
 		"tx_errors": 0, "tx_collisions": 0, "tx_dropped": 0}
-	if d := cmp.Diff(all["igb1"], want); d != "" {
-		t.Errorf("igb1 (-got +want):\n%s", d)
-	}
+	same(t, want, all["igb1"], "igb1")
 	if _, ok := all["enc0"]; !ok || len(all) != 5 {
 		t.Errorf("devices: got %v, want five, enc0 among them, which is down", all)
 	}
@@ -407,9 +392,7 @@ func TestParseCapabilities(t *testing.T) {
 	all := map[string]bool{"rx-checksum": true, "rx-checksum-ipv6": true, "tx-checksum-ipv4": true,
 		"tx-checksum-ipv6": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true, "rx-lro": true}
 	for _, name := range []string{"ifconfig-ix0.txt", "ifconfig-mce0.txt"} {
-		if d := cmp.Diff(parseCapabilities(ofBSD(t, name)), all); d != "" {
-			t.Errorf("%s (-got +want):\n%s", name, d)
-		}
+		same(t, all, parseCapabilities(ofBSD(t, name)), "%s", name)
 	}
 }
 
@@ -604,9 +587,7 @@ func TestParseBSDSamples(t *testing.T) {
 	for _, s := range got {
 		at = append(at, s.at)
 	}
-	if d := cmp.Diff(at, []int64{100059068000, 101059068000, 102759068000}); d != "" {
-		t.Errorf("times (-got +want):\n%s", d)
-	}
+	same(t, []int64{100059068000, 101059068000, 102759068000}, at, "times")
 	if got[0].cpu != 60.63e9 || string(got[0].files["netstat"]) != "x" {
 		t.Errorf("first sample: got %+v", got[0])
 	}

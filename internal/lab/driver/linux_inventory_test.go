@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -44,9 +42,7 @@ func TestParseRuleset(t *testing.T) {
 		}
 		f := r.PacketFilter()
 		want := sample(t, name+".want")
-		if diff := cmp.Diff(want, strings.Join(said(f), "\n")+"\n"); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		same(t, want, strings.Join(said(f), "\n")+"\n", "%s", name)
 		text := fmt.Sprintf("%+v", f)
 		for _, secret := range []string{"192.0.2", "anna", "!fw4"} {
 			if strings.Contains(text, secret) {
@@ -73,14 +69,10 @@ func TestParseRulesetChains(t *testing.T) {
 			Rules: 1},
 		{Family: "netdev", Table: "early", Name: "in", Hook: "ingress", Policy: "accept", Device: "eth0",
 			Rules: 1}}
-	if diff := cmp.Diff(want, f.Chains); diff != "" {
-		t.Errorf("chains (-want +got):\n%s", diff)
-	}
+	same(t, want, f.Chains, "chains")
 	wantTables := []record.FoundFlowtable{{Family: "inet", Table: "edge", Name: "ft",
 		Devices: []string{"eth0", "eth1"}, Flags: []string{"offload", "counter"}}}
-	if diff := cmp.Diff(wantTables, f.Flowtables); diff != "" {
-		t.Errorf("flow tables (-want +got):\n%s", diff)
-	}
+	same(t, wantTables, f.Flowtables, "flow tables")
 }
 
 const inventoryText = `part devices
@@ -130,9 +122,7 @@ func TestParseInventory(t *testing.T) {
 		XFRM:         &record.XFRMStates{States: 2, Replayed: 2, MinWindow: 32},
 		BridgeFilter: new(false), Missing: map[string]string{"filter": "it has no nft",
 			"nfqueues": "/proc/net/netfilter/nfnetlink_queue cannot be read"}}
-	if diff := cmp.Diff(want, v); diff != "" {
-		t.Errorf("inventory (-want +got):\n%s", diff)
-	}
+	same(t, want, v, "inventory")
 	if v := parseInventory(""); len(v.Missing) < 8 {
 		t.Errorf("of an empty answer only this is missing: %v", v.Missing)
 	}

@@ -16,30 +16,21 @@ import (
 
 // What tc of iproute2 6.1 prints, in the words of knob.Queue.
 func TestParseQdisc(t *testing.T) {
-	tests := []struct{ text, want string }{
-		{"qdisc noqueue 0: root refcnt 2 \n", "noqueue"},
-		{"", "noqueue"},
-		{"qdisc mq 0: root \nqdisc fq_codel 0: parent :1 limit 10240p flows 1024\n", "mq"},
-		{"qdisc pfifo 80d5:[80d50000] root refcnt 3 limit 50p\n", "pfifo limit 50"},
-		{"qdisc bfifo 80da:[80da0000] root refcnt 3 limit 9000b\n", "bfifo limit 9000"},
-		{"qdisc tbf 80d4:[80d40000] root refcnt 3 rate 300Mbit burst 128Kb [0000d555] lat 3.5ms limit " +
-			"256Kb \n",
-			"tbf rate 300M burst 128k limit 256k"},
-		{"qdisc ingress ffff: parent ffff:fff1 ---------------- \nqdisc fq_codel 8001: root refcnt 2 limit " +
+	root := func(text string) (string, error) { return standing(text, "") }
+	parses(t, root, map[string]string{
+		"qdisc noqueue 0: root refcnt 2 \n": "noqueue",
+		"":                                  "noqueue",
+		"qdisc mq 0: root \nqdisc fq_codel 0: parent :1 limit 10240p flows 1024\n": "mq",
+		"qdisc pfifo 80d5:[80d50000] root refcnt 3 limit 50p\n":                    "pfifo limit 50",
+		"qdisc bfifo 80da:[80da0000] root refcnt 3 limit 9000b\n":                  "bfifo limit 9000",
+		"qdisc tbf 80d4:[80d40000] root refcnt 3 rate 300Mbit burst 128Kb [0000d555] lat 3.5ms limit " +
+			"256Kb \n": "tbf rate 300M burst 128k limit 256k",
+		"qdisc ingress ffff: parent ffff:fff1 ---------------- \nqdisc fq_codel 8001: root refcnt 2 limit " +
 			"10240p " +
-			"flows 1024 quantum 1514 target 5ms interval 100ms memory_limit 32Mb ecn drop_batch 64 \n",
-			"fq_codel limit 10240 flows 1024 quantum 1514 target 5ms interval 100ms memory_limit 32m ecn"},
-		{"qdisc sfq 8002: root refcnt 2 limit 127p quantum 1514b depth 127 divisor 1024 perturb 10sec \n",
-			"sfq quantum 1514 perturb 10 limit 127"},
-	}
-	for _, tt := range tests {
-		if got, err := standing(tt.text, ""); got != tt.want || err != nil {
-			t.Errorf("%q: got %q, %v, want %q", tt.text, got, err, tt.want)
-		}
-	}
-	if got, err := standing("qdisc htb 1: root refcnt 2 r2q 10\n", ""); err == nil {
-		t.Errorf("htb, whose classes are not read: got %q, want an error", got)
-	}
+			"flows 1024 quantum 1514 target 5ms interval 100ms memory_limit 32Mb ecn drop_batch 64 \n": "fq_codel limit 10240 flows 1024 quantum 1514 target 5ms interval 100ms memory_limit 32m ecn",
+		"qdisc sfq 8002: root refcnt 2 limit 127p quantum 1514b depth 127 divisor 1024 perturb 10sec \n": "sfq quantum 1514 perturb 10 limit 127",
+		"qdisc htb 1: root refcnt 2 r2q 10\n": "", // whose classes are not read
+	})
 }
 
 // A text composed in the form of os-release(5) and OpenWrt's base-files.
@@ -48,9 +39,7 @@ func TestParseSystem(t *testing.T) {
 		"KERNEL=6.6.93\nMACHINE=\x1b[2Jx86_64\n")
 	want := map[string]string{"os": "linux", "distribution": "debian", "distribution_release": "24.10.2",
 		"kernel": "6.6.93", "machine": check.Plain("\x1b[2Jx86_64")}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
+	same(t, want, got, "facts")
 	if got, err := (Linux{}).Facts(t.Context(), host.Local()); err != nil || got["kernel"] == "" {
 		t.Errorf("of this machine: %v, %v", got, err)
 	}
@@ -58,40 +47,30 @@ func TestParseSystem(t *testing.T) {
 
 // What nft 1.0.6 prints.
 func TestParseFirewall(t *testing.T) {
-	tests := []struct{ text, want string }{
-		{"", "off"},
-		{"table ip chokepoint_firewall {\n\tchain forward {\n\t\ttype filter hook forward priority 0; " +
+	parses(t, parseFirewall, map[string]string{
+		"": "off",
+		"table ip chokepoint_firewall {\n\tchain forward {\n\t\ttype filter hook forward priority 0; " +
 			"policy accept;\n" +
-			"\t\tip saddr 240.0.0.1 drop\n\t\tip saddr 240.0.0.2 drop\n\t}\n}\n", "2"},
-		{"table ip chokepoint_firewall {\n\tset sources {\n\t\ttype ipv4_addr\n\t\telements = { 240.0.0.1, " +
+			"\t\tip saddr 240.0.0.1 drop\n\t\tip saddr 240.0.0.2 drop\n\t}\n}\n": "2",
+		"table ip chokepoint_firewall {\n\tset sources {\n\t\ttype ipv4_addr\n\t\telements = { 240.0.0.1, " +
 			"240.0.0.2,\n" +
 			"\t\t\t     240.0.0.3 }\n\t}\n\n\tchain stateful {\n\t}\n\n\tchain forward {\n\t\ttype filter " +
 			"hook forward " +
-			"priority 0; policy accept;\n\t\tct state 0x2,0x4 accept\n\t\tip saddr @sources drop\n\t}\n}\n",
-			"3 in a set stateful"},
-		{"table ip6 chokepoint_firewall {\n\tmap sources {\n\t\ttype ipv6_addr : verdict\n\t\telements = { " +
+			"priority 0; policy accept;\n\t\tct state 0x2,0x4 accept\n\t\tip saddr @sources drop\n\t}\n}\n": "3 in a set stateful",
+		"table ip6 chokepoint_firewall {\n\tmap sources {\n\t\ttype ipv6_addr : verdict\n\t\telements = { " +
 			"2001:db8::1 : drop }\n\t}\n\tchain log {\n\t}\n\tchain forward {\n\t\tip6 saddr vmap " +
 			"@sources\n" +
-			"\t\tlog prefix \"chokepoint \"\n\t}\n}\n", "1 in a map log"},
-	}
-	for _, tt := range tests {
-		if got, err := parseFirewall(tt.text); got != tt.want || err != nil {
-			t.Errorf("%q: got %q, %v, want %q", tt.text, got, err, tt.want)
-		}
-	}
+			"\t\tlog prefix \"chokepoint \"\n\t}\n}\n": "1 in a map log",
+	})
 }
 
 // What nft 1.0.6 prints.
 func TestParseMSSClamp(t *testing.T) {
 	const chain = "\tchain forward {\n\t\ttype filter hook forward priority 0; policy accept;\n\t\t" +
 		"tcp flags 0x2 / 0x2,0x4 tcp option maxseg size set rt mtu\n\t}\n}\n"
-	for text, want := range map[string]string{"": "off",
+	parses(t, parseMSSClamp, map[string]string{"": "off",
 		"table ip chokepoint_mss {\n\tchain to_1 {\n\t}\n\n" + chain:     "pmtu",
-		"table ip6 chokepoint_mss {\n\tchain to_1360 {\n\t}\n\n" + chain: "1360"} {
-		if got, err := parseMSSClamp(text); got != want || err != nil {
-			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
-		}
-	}
+		"table ip6 chokepoint_mss {\n\tchain to_1360 {\n\t}\n\n" + chain: "1360"})
 }
 
 // What ethtool 6.1 prints.
@@ -100,14 +79,10 @@ func TestParseFeatures(t *testing.T) {
 		"[fixed]\ntcp-segmentation-offload: on\n" +
 		"\ttx-tcp-segmentation: on\n\ttx-tcp-mangleid-segmentation: off [requested on]\n" +
 		"generic-receive-offload: off\nlarge-receive-offload: off [fixed]\n")
-	if d := cmp.Diff(has, map[string]bool{"rx-checksumming": true, "tcp-segmentation-offload": true,
+	same(t, map[string]bool{"rx-checksumming": true, "tcp-segmentation-offload": true,
 		"tx-tcp-segmentation": true, "tx-tcp-mangleid-segmentation": false, "rx-gro": false,
-		"rx-lro": false}); d != "" {
-		t.Errorf("features (-got +want):\n%s", d)
-	}
-	if d := cmp.Diff(fixed, map[string]bool{"rx-checksumming": true, "rx-lro": true}); d != "" {
-		t.Errorf("fixed (-got +want):\n%s", d)
-	}
+		"rx-lro": false}, has, "features")
+	same(t, map[string]bool{"rx-checksumming": true, "rx-lro": true}, fixed, "fixed")
 }
 
 func TestLinkCounters(t *testing.T) {
@@ -119,9 +94,8 @@ func TestLinkCounters(t *testing.T) {
 	got, err := linkCounters(host.Local(), []string{"lan"}, all)
 	want := map[string]kernel.LinkCounters{"lan": {RxBytes: 1, RxPackets: 2, RxDropped: 4, TxBytes: 5,
 		TxPackets: 6, TxDropped: 8}}
-	if d := cmp.Diff(got, want); d != "" || err != nil {
-		t.Errorf("devices: %v (-got +want):\n%s", err, d)
-	}
+	must(t, err)
+	same(t, want, got, "devices")
 	if got, err := linkCounters(host.Local(), []string{"wan"}, all); err == nil {
 		t.Errorf("of a device that is not there: got %v, want an error", got)
 	}
@@ -161,9 +135,7 @@ func TestCostOfSampling(t *testing.T) {
 	of := func(at, cpu int64) snapshot { return snapshot{at: at, cpu: cpu} }
 	got := costOf("x", []snapshot{of(1e9, -1), of(2e9, 3e7), of(3e9, 4e7), of(5e9, 8e7), of(6e9, -1)})
 	want := []record.Cost{{Probe: "x", Reads: 2, OverNs: 3e9, CPUNs: 5e7}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
+	same(t, want, got, "cost")
 	if all := parseSamples("@\n==> uptime <==\n1.00 1\n==> stat <==\ncpu 1\n.\n@\n"); len(all) != 1 ||
 		costOf("x", append(all, of(2e9, 1e7))) != nil {
 		t.Errorf("of one sample of its own: got %+v", all)

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -292,9 +290,7 @@ func TestPeers(t *testing.T) {
 			"wg0.peer0/tx_bytes": {92, 92}, "wg0.peer1/rx_bytes": {0, 0}, "wg0.peer1/tx_bytes": {148, 148},
 			"wg0.peer1/handshake_age_ns": nil, "wg1.peer0/tx_bytes": {7, 7}, "wg1.peer0/rx_bytes": nil,
 			"wg1.peer0/handshake_age_ns": nil} {
-			if diff := cmp.Diff(peers.Column(column), want); diff != "" {
-				t.Errorf("%T: %s (-got +want):\n%s", d, column, diff)
-			}
+			same(t, want, peers.Column(column), "%T: %s", d, column)
 		}
 		age := peers.Column("wg0.peer0/handshake_age_ns")
 		if len(age) != 2 || age[0] < 83e9 || age[1] > 99e9 {

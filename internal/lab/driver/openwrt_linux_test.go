@@ -220,6 +220,7 @@ func TestOpenWrtGuard(t *testing.T) {
 		ctx, d := labtest.Context(t), driver.OpenWrt{}
 		says(t, h, startOpenWrt)
 		var undo []record.Setting
+		var found []string
 		wanted := []string{"flowtable=hardware", "nat.wan=off", "queue.wan=bfifo limit 9000",
 			"link_mtu.lan=1400", "cpus.lan=0"}
 		for _, text := range wanted {
@@ -228,11 +229,9 @@ func TestOpenWrtGuard(t *testing.T) {
 			s.Value, err = d.Read(ctx, h, s)
 			must(t, err)
 			undo = append(undo, s)
+			found = append(found, s.Value)
 		}
-		if diff := cmp.Diff([]string{undo[0].Value, undo[1].Value, undo[2].Value, undo[3].Value,
-			undo[4].Value}, []string{"off", "masquerade", "sqm", "1500", "off"}); diff != "" {
-			t.Errorf("as found (-got +want):\n%s", diff)
-		}
+		same(t, []string{"off", "masquerade", "sqm", "1500", "off"}, found, "as found")
 		says(t, h, "uci set firewall.@defaults[0].flow_offloading=1")
 		if _, err := d.Guard(ctx, h, "", undo, time.Second); err == nil || check.HintOf(err) == "" {
 			t.Errorf("guard where somebody's changes are staged: got %v, want an error and what to do", err)
@@ -357,10 +356,8 @@ func TestOpenWrtSteering(t *testing.T) {
 			masks := strings.Join(strings.Fields(says(t, h, "cd /sys/class/net; "+
 				"cat eth0/queues/rx-[01]/rps_cpus eth1/queues/rx-0/rps_cpus ppp0/queues/rx-0/rps_cpus")), " ")
 			staged := strings.Trim(says(t, h, "uci changes network | sed s/.*=//"), "'")
-			if diff := cmp.Diff([]string{tt.want, tt.masks, tt.staged}, []string{got, masks,
-				staged}); diff != "" {
-				t.Errorf("%s: state, masks and what is staged (-want +got):\n%s", tt.setting, diff)
-			}
+			same(t, []string{tt.want, tt.masks, tt.staged}, []string{got, masks, staged},
+				"%s: state, masks and what is staged", tt.setting)
 		}
 	})
 }

@@ -3,8 +3,6 @@ package driver
 import (
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestParseFacts(t *testing.T) {
@@ -23,9 +21,7 @@ func TestParseFacts(t *testing.T) {
 		"{\"kernel\":7}\n" + files: byFiles,
 		"":                         {"os": "linux"},
 	} {
-		if d := cmp.Diff(want, parseFacts(text)); d != "" {
-			t.Errorf("%q (-want +got):\n%s", text, d)
-		}
+		same(t, want, parseFacts(text), "%q", text)
 	}
 }
 

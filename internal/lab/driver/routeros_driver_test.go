@@ -31,6 +31,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// same compares what is got with what is wanted.
+func same(t testing.TB, want, got any, what string, args ...any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf(what+" (-want +got):\n%s", append(args, diff)...)
+	}
+}
+
 // rosSettings are some of each kind, in canonical states.
 func rosSettings() []record.Setting {
 	return []record.Setting{
@@ -56,9 +64,7 @@ var ros driver.RouterOS
 // unchanged wants a device to have the configuration that it had before.
 func unchanged(t *testing.T, before map[string][]map[string]string, d *routeros.Device) {
 	t.Helper()
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
+	same(t, before, d.Config(), "configuration")
 }
 
 // TestRouterOS: the driver does what every driver must with a device that speaks the console, and leaves its
@@ -96,16 +102,10 @@ func TestRouterOSRules(t *testing.T) {
 			rules[r["action"]]++
 		}
 	}
-	if diff := cmp.Diff(chains, []string{"passthrough", "jump", "fasttrack-connection",
-		"fasttrack-connection"}); diff != "" {
-		t.Errorf("chain forward (-got +want):\n%s", diff)
-	}
-	if diff := cmp.Diff(rules, map[string]int{"return": 1, "drop": 257}); diff != "" {
-		t.Errorf("our chain (-got +want):\n%s", diff)
-	}
-	if diff := cmp.Diff(fast, []string{"chokepoint off:def \"conf\" $1|yes", "not used|yes"}); diff != "" {
-		t.Errorf("FastTrack (-got +want):\n%s", diff)
-	}
+	same(t, []string{"passthrough", "jump", "fasttrack-connection", "fasttrack-connection"}, chains,
+		"chain forward")
+	same(t, map[string]int{"return": 1, "drop": 257}, rules, "our chain")
+	same(t, []string{"chokepoint off:def \"conf\" $1|yes", "not used|yes"}, fast, "FastTrack")
 	if nat := d.Config()["/ip/firewall/nat"]; len(nat) != 1 || nat[0]["out-interface"] != "wan" {
 		t.Errorf("address translation: got %v, want one rule", nat)
 	}
@@ -151,9 +151,8 @@ func TestRouterOSFacts(t *testing.T) {
 		"device:lan:mtu": "1500", "device:lan:type": "ether", "device:wan:mtu": "1500",
 		"device:wan:type": "ether", "device:bridge:mtu": "1500", "device:bridge:type": "bridge",
 		"device:office:mtu": "1420", "device:office:type": "wg"}
-	if d := cmp.Diff(want, got); err != nil || d != "" {
-		t.Errorf("%v (-want +got):\n%s", err, d)
-	}
+	must(t, err)
+	same(t, want, got, "facts")
 }
 
 func TestRouterOSCheck(t *testing.T) {
@@ -490,9 +489,7 @@ func TestRouterOSPeers(t *testing.T) {
 		"office.peer0/tx_bytes": {1472, 1472}, "office.peer0/handshake_age_ns": {83e9, 83e9},
 		"office.peer1/tx_bytes": {0, 0}, "office.peer2/tx_bytes": {740, 740},
 		"office.peer2/handshake_age_ns": nil, "office.peer3/rx_bytes": nil} {
-		if diff := cmp.Diff(peers.Column(column), want); diff != "" {
-			t.Errorf("%s (-got +want):\n%s", column, diff)
-		}
+		same(t, want, peers.Column(column), "%s", column)
 	}
 	if _, err := ros.Facts(t.Context(), h); err != nil {
 		t.Fatal(err)

@@ -85,9 +85,8 @@ func TestRouterOSTunnelEnd(t *testing.T) {
 	d.Pinged = func(a string) { pinged = append(pinged, a) }
 	err = errors.Join(ros.Ping(ctx, w, netip.MustParseAddr("198.19.1.1")),
 		ros.Ping(ctx, w, netip.MustParseAddr("2001:2:0:101::1")))
-	if diff := cmp.Diff([]string{"198.19.1.1", "2001:2:0:101::1"}, pinged); err != nil || diff != "" {
-		t.Errorf("ping: %v (-want +got):\n%s", err, diff)
-	}
+	must(t, err)
+	same(t, []string{"198.19.1.1", "2001:2:0:101::1"}, pinged, "ping")
 	apply(bareEnd + "}")
 	apply("none")
 	unchanged(t, before, d)

@@ -44,9 +44,8 @@ func TestParseItems(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := parseItems(tt.text)
-		if diff := cmp.Diff(got, tt.want); diff != "" || err != nil {
-			t.Errorf("%q: %v (-got +want):\n%s", tt.text, err, diff)
-		}
+		must(t, err)
+		same(t, tt.want, got, "%q", tt.text)
 	}
 	for _, text := range []string{"no such item", "[1]", `["a"]`, `[{"a":1}`, "true"} {
 		if got, err := parseItems(text); err == nil {
@@ -105,17 +104,13 @@ func TestQueueState(t *testing.T) {
 }
 
 func TestParseROSFirewall(t *testing.T) {
-	for text, want := range map[string]string{
+	parses(t, parseROSFirewall, map[string]string{
 		"0\n0\n0\n0\n0\n0\n0\n0\n0\n0\n0\n0\n": "off",
 		"0 9 0 0 0 0 0 9 0 0 0 0":              "off", // without a jump they do nothing
 		"1 9 0 0 0 0 1 9 0 0 0 0":              "9",
 		"1 0 1 1 1 7 1 0 1 1 1 7":              "7 in a set stateful log",
 		"1 9 0 0 0 0 0 0 0 0 0 0":              "", "1 9": "", "x": "", "1 0 0 0 0 0 1 0 0 0 0 0": "0",
-	} {
-		if got, err := parseROSFirewall(text); got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
-		}
-	}
+	})
 }
 
 // rosPrinted is a sample as the loop prints it. Composed in the form of :serialize.
@@ -133,16 +128,14 @@ func TestParseROSSample(t *testing.T) {
 	if err != nil || s.at != 1729680660992477203 {
 		t.Fatalf("got time %d, %v", s.at, err)
 	}
-	if diff := cmp.Diff(s.probes, map[string]values{
+	same(t, map[string]values{
 		"memory":  {"total_bytes": 1e6, "free_bytes": 850000},
 		"cpufreq": {"cpu/frequency_hz": 1.4e9},
 		"cpu": {"cpu0/idle_ns": 88, "cpu0/irq_ns": 7, "cpu0/unclassified_ns": 5, "cpu1/idle_ns": 0,
 			"cpu1/unclassified_ns": 100},
 		"conntrack": {"entries": 87, "max": 1048576},
 		"netdev":    {"lan/rx_bytes": 38784330741, "lan/rx_packets": 1, "lan/tx_queue_dropped": 3},
-	}); diff != "" {
-		t.Errorf("sample (-got +want):\n%s", diff)
-	}
+	}, s.probes, "sample")
 	w := &rosWatch{}
 	hear := rosLines(w.add)
 	for i, at := range []string{"1000000000", "3000000000", "4000000000"} {
@@ -162,9 +155,7 @@ func TestParseROSSample(t *testing.T) {
 		cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1 })); diff != "" {
 		t.Errorf("idle time (-got +want):\n%s", diff)
 	}
-	if diff := cmp.Diff(tables[0].Table.T, []int64{0, 2e9, 3e9}); diff != "" {
-		t.Errorf("times (-got +want):\n%s", diff)
-	}
+	same(t, []int64{0, 2e9, 3e9}, tables[0].Table.T, "times")
 	for _, s := range tables {
 		if (s.Table == nil) != (s.Unavailable != "") {
 			t.Errorf("%s: neither series nor a reason, or both", s.Probe)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
@@ -39,9 +37,8 @@ func TestMakeROSEnd(t *testing.T) {
 		endState: full} {
 		w := &written{}
 		err := applyROSEnd(t.Context(), w, "tun1", state)
-		if diff := cmp.Diff(want, w.statements); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%s", state, err, diff)
-		}
+		must(t, err)
+		same(t, want, w.statements, "%s", state)
 	}
 	for _, state := range []string{"", "None", "{}", endState + " ",
 		strings.Replace(endState, "198.19.65.2/32", `x\"; /system/reboot`, 1), strings.Replace(endState, `"mtu":1420`, `"mtu":1420,"x":1`, 1)} {
