@@ -227,14 +227,13 @@ func SetFeatures(dev string, want map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	var refused []string
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if got[name] != want[name] {
-			refused = append(refused, name+map[bool]string{true: "=on", false: "=off"}[want[name]])
-		}
-	}
-	if len(refused) > 0 {
-		return fmt.Errorf("set offloads of %s: %w: kept %s", dev, ErrUnsupported, strings.Join(refused, " "))
+	maps.DeleteFunc(got, func(name string, on bool) bool {
+		wanted, named := want[name]
+		return !named || on == wanted
+	})
+	if len(got) > 0 {
+		return fmt.Errorf("set offloads of %s: %w: refused %s", dev, ErrUnsupported,
+			strings.Join(slices.Sorted(maps.Keys(got)), " "))
 	}
 	return nil
 }

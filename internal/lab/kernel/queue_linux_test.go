@@ -7,26 +7,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
+func queue(t *testing.T, level string) qdisc.Queue {
+	t.Helper()
+	q, err := qdisc.ParseOne(level)
+	must(t, err)
+	return q
+}
+
 func TestRootQueue(t *testing.T) {
-	queues := []qdisc.Queue{
-		{Kind: "pfifo", Values: map[string]uint64{"limit": 123}},
-		{Kind: "bfifo", Values: map[string]uint64{"limit": 99999}},
-		{Kind: "pfifo_fast", Values: nil},
-		{Kind: "tbf", Values: map[string]uint64{"rate": 300e6, "burst": 131072, "limit": 262144}},
-		{Kind: "tbf", Values: map[string]uint64{"rate": 40e9, "burst": 1 << 20, "limit": 4 << 20}},
-		{Kind: "htb", Values: map[string]uint64{"rate": 300e6, "burst": 131072}},
-		{Kind: "mq", Values: nil},
-		{Kind: "fq_codel", Values: map[string]uint64{"limit": 777, "target": 5000, "interval": 100000}},
-		{Kind: "fq", Values: map[string]uint64{"limit": 777}},
-		{Kind: "cake", Values: map[string]uint64{"bandwidth": 300e6, "nat": 1, "overhead": 44, "mpu": 84, "cells": 1}},
-		{Kind: "codel", Values: map[string]uint64{"limit": 777}},
-		{Kind: "sfq", Values: map[string]uint64{"limit": 100}},
-		{Kind: "netem", Values: map[string]uint64{"limit": 77, "delay": 10000, "loss": 10000}},
-		{Kind: "netem", Values: map[string]uint64{"limit": 77, "delay": 10000, "duplicate": 20000, "reorder": 250000}},
-	}
+	levels := []string{"pfifo limit 123", "bfifo limit 99999", "pfifo_fast",
+		"tbf rate 300M burst 128k limit 256k", "tbf rate 40G burst 1m limit 4m", "htb rate 300M burst 128k", "mq",
+		"fq_codel limit 777 target 5ms interval 100ms", "fq limit 777",
+		"cake bandwidth 300M nat overhead 44 mpu 84 atm", "codel limit 777", "sfq limit 100",
+		"netem limit 77 delay 10ms loss 1%", "netem limit 77 delay 10ms duplicate 2% reorder 25%"}
 	inNamespace(t, func(t *testing.T) {
 		pair(t)
-		for _, want := range queues {
+		for _, level := range levels {
+			want := queue(t, level)
 			err := SetRootQueue("a0", want)
 			if errors.Is(err, ErrUnsupported) {
 				if must := want.Kind; must == "tbf" || must == "htb" || must == "pfifo" {
@@ -50,9 +47,7 @@ func TestRootQueue(t *testing.T) {
 			}
 		}
 		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "noqueue"}))
-		if got, err := QueueAt("a0", qdisc.Queue{}); err != nil || got.Kind != "noqueue" {
-			t.Errorf("queue is %v (%v) at the end, want noqueue", got, err)
-		}
+		reads(t, "queue at the end", queue(t, "noqueue"))(QueueAt("a0", qdisc.Queue{}))
 		stats, err := Qdiscs("a0")
 		if err != nil || len(stats) != 1 || stats[0].Handle != 0 {
 			t.Errorf("queues at the end are %+v (%v), want only the default", stats, err)
@@ -65,8 +60,7 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		pair(t)
 		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
 		neighbour(t, "a0", "198.18.0.2", "b0")
-		slow := map[string]uint64{"rate": 80_000, "burst": 2000, "limit": 2000}
-		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "tbf", Values: slow}))
+		must(t, SetRootQueue("a0", queue(t, "tbf rate 80k burst 2000 limit 2000")))
 		send(t, "198.18.0.2:9", 200)
 		stats, err := Qdiscs("a0")
 		must(t, err)
@@ -82,8 +76,7 @@ func TestOnProbeLinkLeavesNothing(t *testing.T) {
 		try := func(q qdisc.Queue) error {
 			return OnProbeLink(func(dev string) error { return SetRootQueue(dev, q) })
 		}
-		must(t, try(qdisc.Queue{Kind: "tbf",
-			Values: map[string]uint64{"rate": 1e6, "burst": 10000, "limit": 10000}}))
+		must(t, try(queue(t, "tbf rate 1M burst 10000 limit 10000")))
 		if err := try(qdisc.Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an unknown kind gives %v, want ErrUnsupported", err)
 		}

@@ -19,7 +19,7 @@ type Discipline struct {
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           qdisc.Queue // to be set again; no kind: cannot be restored
+	Queue                           qdisc.Queue // to be set again; of no kind where that is impossible
 	Why                             string      // what of it could not be restored
 }
 

@@ -36,39 +36,32 @@ func as(t *testing.T, dev string) []Discipline {
 func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 	tbf := func(handle uint32) func(*testing.T) {
 		return func(t *testing.T) {
-			q := qdisc.Queue{Kind: "tbf",
-				Values: map[string]uint64{"rate": 150e6, "burst": 5120, "limit": 6144}}
-			b, err := encodeQueue(q)
+			b, err := encodeQueue(queue(t, "tbf rate 150M burst 5k limit 6k"))
 			must(t, err)
 			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", handle, qdisc.HandleRoot, "tbf", b))
 		}
 	}
-	roomy := qdisc.Queue{Kind: "tbf",
-		Values: map[string]uint64{"rate": 150e6, "burst": 93750, "limit": 375000}}
-	fifo := qdisc.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 1000}}
-	leaf := func(class uint32) qdisc.Queue {
-		return qdisc.Queue{Kind: "pfifo", Values: fifo.Values, Parent: class}
-	}
+	const roomy, fifo = "tbf rate 150M burst 93750 limit 375000", "pfifo limit 1000"
 	tests := []struct {
 		name    string
 		owner   func(*testing.T)
-		want    []qdisc.Queue
+		want    string
 		refused bool
 	}{
-		{"tbf with room", tbf(0x8001 << 16), []qdisc.Queue{roomy}, false},
+		{"tbf with room", tbf(0x8001 << 16), roomy, false},
 		{"tbf with a queue below, with room", func(t *testing.T) {
 			tbf(1 << 16)(t)
 			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", 2<<16, 1<<16|1, "pfifo", words(nil, 7)))
-		}, []qdisc.Queue{roomy}, true},
+		}, roomy, true},
 		{"tbf with a queue below, replaced", func(t *testing.T) {
 			tbf(1 << 16)(t)
 			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", 2<<16, 1<<16|1, "pfifo", words(nil, 7)))
-		}, []qdisc.Queue{fifo}, true},
-		{"tbf replaced", tbf(7 << 16), []qdisc.Queue{fifo}, false},
-		{"leaves of htb", func(t *testing.T) { tree(t, "a0") }, []qdisc.Queue{leaf(1<<16 | 0x10), leaf(1<<16 | 0x20)},
+		}, fifo, true},
+		{"tbf replaced", tbf(7 << 16), fifo, false},
+		{"leaves of htb", func(t *testing.T) { tree(t, "a0") }, "parent 1:10 pfifo limit 1000, parent 1:20 pfifo limit 1000",
 			false},
-		{"htb replaced", func(t *testing.T) { tree(t, "a0") }, []qdisc.Queue{fifo}, true},
-		{"class that is not there", func(t *testing.T) { tree(t, "a0") }, []qdisc.Queue{leaf(1<<16 | 0x30)}, true},
+		{"htb replaced", func(t *testing.T) { tree(t, "a0") }, fifo, true},
+		{"class that is not there", func(t *testing.T) { tree(t, "a0") }, "parent 1:30 pfifo limit 1000", true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -76,8 +69,10 @@ func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 				pair(t)
 				test.owner(t)
 				found := as(t, "a0")
+				wanted, err := qdisc.Parse(test.want)
+				must(t, err)
 				var before []qdisc.Queue
-				for _, w := range test.want {
+				for _, w := range wanted {
 					q, err := QueueAt("a0", w)
 					if errors.Is(err, ErrUnsupported) != test.refused {
 						t.Fatalf("reading gives %v (%v), want refused %v", q, err, test.refused)
@@ -88,7 +83,7 @@ func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 					return
 				}
 				rated := 0
-				for _, w := range test.want {
+				for _, w := range wanted {
 					must(t, SetRootQueue("a0", w))
 					got, err := QueueAt("a0", w)
 					must(t, err)

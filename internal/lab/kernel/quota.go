@@ -136,13 +136,10 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 	return h.at(path)
 }
 
-// ours reports whether a cgroup's directory is one that SetCPUQuota has made for this lab: version 1 has
-// one for each vCPU, version 2 one for each guest with one for each vCPU below it.
+// ours reports whether a cgroup's directory is one that SetCPUQuota has made for this lab: one for each guest
+// with one for each vCPU below it.
 func (h hierarchy) ours(dir string) bool {
-	if h.unified {
-		dir = filepath.Dir(dir)
-	}
-	return strings.HasPrefix(filepath.Base(dir), h.lab)
+	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), h.lab)
 }
 
 // CPUQuota reads the quota of the vCPUs of a lab's guests; where there are none, or nothing that could
@@ -327,33 +324,36 @@ func (h hierarchy) limit(dir string, q Quota) error {
 }
 
 // limitOne moves a vCPU to a cgroup of its own. In version 1 a thread is as good as a process; in version 2
-// QEMU moves to one of its own, too, whose children are threaded.
+// QEMU moves to the guest's cgroup, too, whose children are threaded.
 func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
+	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		return err
+	}
+	type write struct{ dir, file, text string }
 	quota, period := q.times()
 	tid := strconv.Itoa(p.tid)
-	if !h.unified {
-		own := fmt.Sprintf("%s.vcpu%d", guest, p.number)
-		return inOrder(func() error { return mkdir(own) },
-			func() error { return put(own, "cpu.cfs_period_us", strconv.FormatUint(period, 10)) },
-			func() error { return put(own, "cpu.cfs_quota_us", strconv.FormatUint(quota, 10)) },
-			func() error { return put(own, "tasks", tid) })
+	writes := []write{{own, "cpu.cfs_period_us", strconv.FormatUint(period, 10)},
+		{own, "cpu.cfs_quota_us", strconv.FormatUint(quota, 10)}, {own, "tasks", tid}}
+	if h.unified {
+		writes = []write{{own, "cgroup.type", "threaded"}, {guest, "cgroup.subtree_control", "+cpu"},
+			{own, "cpu.max", fmt.Sprintf("%d %d", quota, period)}}
+		now, err := h.of(p.pid, p.pid)
+		if err != nil {
+			return err
+		}
+		if now != guest {
+			writes = append(writes, write{guest, "cgroup.procs", strconv.Itoa(p.pid)})
+		}
+		writes = append(writes, write{own, "cgroup.threads", tid})
 	}
-	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
-	return inOrder(func() error { return mkdir(guest) }, func() error { return mkdir(own) },
-		func() error { return put(own, "cgroup.type", "threaded") },
-		func() error { return put(guest, "cgroup.subtree_control", "+cpu") },
-		func() error { return put(own, "cpu.max", fmt.Sprintf("%d %d", quota, period)) },
-		func() error {
-			now, err := h.of(p.pid, p.pid)
-			if err != nil || now == guest {
-				return err
-			}
-			return put(guest, "cgroup.procs", strconv.Itoa(p.pid))
-		},
-		func() error { return put(own, "cgroup.threads", tid) })
+	for _, w := range writes {
+		if err := put(w.dir, w.file, w.text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
-
-func mkdir(dir string) error { return ignore(os.Mkdir(dir, 0o755), fs.ErrExist) }
 
 // release puts the guests that are in our cgroups back, and removes these.
 func (h hierarchy) release(dir string) error {
@@ -397,7 +397,7 @@ func (h hierarchy) release(dir string) error {
 // still is.
 func (h hierarchy) putBack(p vcpu, now string) error {
 	if !h.unified {
-		return put(filepath.Dir(now), "tasks", strconv.Itoa(p.tid))
+		return put(filepath.Dir(filepath.Dir(now)), "tasks", strconv.Itoa(p.tid))
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {

@@ -114,9 +114,9 @@ type Limited interface {
 // OnTunnels is implemented by knobs whose setting of all ports is also that of the devices of tunnels.
 type OnTunnels interface{ OnTunnels() bool }
 
-// kernelKnob reads and sets values of type T in a kernel: of a node, or, perPort, of Place.Port, or if that is
-// empty of all of Place.Ports or the one that is picked. Where they differ the state is a list, "eth0: 1500;
-// eth1: 9000". Its functions deal with one, whose device is Place.Port.
+// kernelKnob reads and sets values of type T in a kernel: of a node, or, perPort, of Place.Port, or if that
+// is empty of all of Place.Ports or the one that is picked. Where they differ the state is a list, "eth0:
+// 1500; eth1: 9000". Its functions deal with one, whose device is Place.Port.
 type kernelKnob[T any] struct {
 	declared
 	spelling[T]

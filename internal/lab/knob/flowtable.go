@@ -16,8 +16,9 @@ import (
 func Flowtable() Knob {
 	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
-			Name: "flowtable", Unit: "on, hardware, off", Rank: 19, Doc: "whether known connections skip the " +
-				"router's forwarding path (nftables' flow table, in software or in the devices' hardware)",
+			Name: "flowtable", Unit: "on, hardware, off", Rank: 19,
+			Doc: "whether known connections skip the router's forwarding path (nftables' flow table, in " +
+				"software or in the devices' hardware)",
 			Without: without("off", "without flow table"), Needs: factor.NeedsForwarding}),
 		spelling: words("on", "hardware", "off"),
 		read: func(p Place) (State, error) {

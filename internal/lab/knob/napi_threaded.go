@@ -23,8 +23,8 @@ func NAPIThreaded() Knob {
 	k.check = func(p Place, s State) check.Answer {
 		value, err := kernel.Attribute(p.Port, "threaded")
 		if err == nil && (value == "1") != (s == "on") {
-			// Writing what is there is the only question that the kernel answers: it refuses on the write, not
-			// on the opening. It does so for a veth while its rx-gro is off.
+			// Writing what is there is the only question that the kernel answers: it refuses on the write,
+			// not on the opening. It does so for a veth while its rx-gro is off.
 			err = kernel.SetAttribute(p.Port, "threaded", value)
 		}
 		return answer(err)

@@ -104,8 +104,8 @@ func (r route) place() Place {
 		Inside: []string{"198.18.0.2"}, Outside: []string{"198.18.1.1/24"}}
 }
 
-// outward returns who the server sees a datagram of the client's come from, and inward who the client sees one
-// of the server's to the router's port 20999 come from.
+// outward returns who the server sees a datagram of the client's come from, and inward who the client sees
+// one of the server's to the router's port 20999 come from.
 func (r route) outward(t *testing.T, patience time.Duration) netip.Addr {
 	t.Helper()
 	return datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", patience)
