@@ -20,7 +20,7 @@ const maxRuleset = 1 << 20
 // router.
 var printInventory = `part() { echo "part $1"; }
 missing() { echo "missing $*"; }
-file() { part "$1"; cat "$2" 2>&1 || missing "$2 cannot be read"; }
+file() { part "$1"; shift; cat "$@" 2>&1 || missing "$1 cannot be read"; }
 has() { command -v "$1" >/dev/null; }
 set --; part devices
 for d in /sys/class/net/*; do n=${d##*/}
@@ -46,8 +46,7 @@ echo "table $3 $t $("$c" -t "$t" -S | grep -c '^-A')"; done; }
 part iptables; legacy ip_tables_names iptables ip; legacy ip6_tables_names ip6tables ip6
 file taps /proc/net/packet
 file nfqueues /proc/net/netfilter/nfnetlink_queue
-file conntrack /proc/sys/net/netfilter/nf_conntrack_max
-file count /proc/sys/net/netfilter/nf_conntrack_count
+file conntrack /proc/sys/net/netfilter/nf_conntrack_max /proc/sys/net/netfilter/nf_conntrack_count
 file bridge_filter /proc/sys/net/bridge/bridge-nf-call-iptables
 part xfrm; if ip xfrm state count >/dev/null 2>&1; then ip xfrm state |
 sed -n -e 's/.*replay-window \([0-9]*\).*/state \1/p' -e 's/.*replay_window \([0-9]*\).*/window \1/p'
@@ -69,10 +68,6 @@ func parseInventory(text string) *record.Inventory {
 	for part := range strings.SplitSeq("\n"+text, "\npart ") {
 		name, body, _ := strings.Cut(part, "\n")
 		body, why, missing := strings.Cut("\n"+body, "\nmissing ")
-		if name == "count" {
-			name = "conntrack"
-			body = parts[name] + body
-		}
 		if parts[name] = strings.TrimPrefix(body, "\n"); missing {
 			why, _, _ = strings.Cut(why, "\n")
 			v.Missing[name], parts[name] = why, ""

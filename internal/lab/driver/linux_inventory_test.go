@@ -95,7 +95,6 @@ cat: can't open '/proc/net/netfilter/nfnetlink_queue': No such file or directory
 missing /proc/net/netfilter/nfnetlink_queue cannot be read
 part conntrack
 65536
-part count
 12
 part bridge_filter
 0

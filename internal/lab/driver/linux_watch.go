@@ -178,6 +178,9 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 		}
 	})
 	w.said = host.Lines(w.session.Stderr(), func(line string) { said = cmp.Or(said, line) })
+	ctx, cancel := context.WithTimeoutCause(ctx, beginTime, fmt.Errorf("%w: no sampling process within %s",
+		host.ErrUnreachable, beginTime))
+	defer cancel()
 	line := ""
 	select {
 	case line = <-first:
@@ -189,9 +192,6 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 	case <-ctx.Done():
 		_ = w.end(0)
 		return context.Cause(ctx)
-	case <-time.After(beginTime):
-		_ = w.end(0)
-		return fmt.Errorf("%w: no sampling process within %s", host.ErrUnreachable, beginTime)
 	}
 	if w.dir, w.pid, _ = strings.Cut(line, " "); w.pid != "" {
 		return nil

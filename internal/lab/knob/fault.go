@@ -125,28 +125,28 @@ func (k *faultKnob) Parse(text string) (State, error) {
 }
 
 // settingsOf are the settings of a state, those of one knob joined, in the order in which they are made.
-func settingsOf(s State) ([]setting, error) {
-	if text, ok := strings.CutPrefix(string(s), asFound); ok {
-		var out []setting
-		if err := json.Unmarshal([]byte(text), &out); err != nil {
-			return nil, fmt.Errorf("read the settings that were found: %w", err)
-		}
-		for _, one := range out {
-			k, err := faultPart(one.Knob)
-			if err == nil {
-				_, err = k.Parse(string(one.State))
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
+func settingsOf(s State) (out []setting, err error) {
+	if text, found := strings.CutPrefix(string(s), asFound); found {
+		err = json.Unmarshal([]byte(text), &out)
+	} else {
+		out, err = settingsOfFaults(string(s))
 	}
-	list, err := parseFaults(string(s))
+	for i := range out {
+		if err == nil {
+			var k Knob
+			if k, err = faultPart(out[i].Knob); err == nil {
+				out[i].State, err = k.Parse(string(out[i].State))
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	var out []setting
+	return out, nil
+}
+
+func settingsOfFaults(text string) (out []setting, err error) {
+	list, err := parseFaults(text)
 	for _, p := range list {
 		if p.parts == nil {
 			continue
@@ -164,15 +164,8 @@ func settingsOf(s State) ([]setting, error) {
 		if out[i].Knob == "queue" {
 			out[i].State = faultQueue(out[i].State)
 		}
-		k, err := faultPart(out[i].Knob)
-		if err == nil {
-			out[i].State, err = k.Parse(string(out[i].State))
-		}
-		if err != nil {
-			return nil, err
-		}
 	}
-	return out, nil
+	return out, err
 }
 
 // joined is one setting for two faults of the same knob.
@@ -201,32 +194,41 @@ func faultPart(name string) (Knob, error) {
 	return nil, fmt.Errorf("no fault makes use of a setting %q", name)
 }
 
-// inPlace are the settings of a state at a place, each with its knob, those of ports with each port.
-func (k *faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err error) {
+// placed is a setting at a place, with its knob.
+type placed struct {
+	setting
+	knob Knob
+	at   Place
+}
+
+// inPlace are the settings of a state at a place, those of ports with each port.
+func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
-		return nil, nil, refuse(k.Name(), string(s), err)
+		return nil, refuse(k.Name(), string(s), err)
 	}
 	for _, one := range list {
 		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") { // whatever a journal says
-			return nil, nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
+			return nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
 		}
 		part, err := faultPart(one.Knob)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		ports := []string{one.Port}
 		if OfPorts(part) && one.Port == "" {
 			if ports, err = k.ports(p, one.Knob); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 		for _, port := range ports {
 			one.Port = port
-			out, knobs = append(out, one), append(knobs, part)
+			at := p
+			at.Port = port
+			out = append(out, placed{one, part, at})
 		}
 	}
-	return out, knobs, nil
+	return out, nil
 }
 
 // ports lists the ports that a setting is made at.
@@ -246,29 +248,27 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 
 // Read reads the present state of all that want would set, in the order that undoes it.
 func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
-	list, knobs, err := k.inPlace(p, want)
+	list, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {
 		return noFault, err
 	}
 	var now []setting
-	for i, s := range slices.Backward(list) {
-		p.Port = s.Port
-		if s.State, err = knobs[i].Read(ctx, p, s.State); err != nil {
+	for _, one := range slices.Backward(list) {
+		if one.State, err = one.knob.Read(ctx, one.at, one.State); err != nil {
 			return "", err
 		}
-		now = append(now, s)
+		now = append(now, one.setting)
 	}
 	text, err := json.Marshal(now)
 	return asFound + State(text), err
 }
 
 func (k *faultKnob) Apply(ctx context.Context, p Place, s State) error {
-	list, knobs, err := k.inPlace(p, s)
+	list, err := k.inPlace(p, s)
 	undoing := strings.HasPrefix(string(s), asFound)
-	for i, one := range list {
-		p.Port = one.Port
-		one := knobs[i].Apply(ctx, p, one.State)
-		if err = errors.Join(err, one); err != nil && !undoing {
+	for _, one := range list {
+		err = errors.Join(err, one.knob.Apply(ctx, one.at, one.State))
+		if err != nil && !undoing {
 			return err
 		}
 	}
@@ -297,13 +297,12 @@ func (k *faultKnob) Same(want, got State) bool {
 }
 
 func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
-	list, knobs, err := k.inPlace(p, s)
+	list, err := k.inPlace(p, s)
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	for i, one := range list {
-		p.Port = one.Port
-		if a := knobs[i].Check(ctx, p, one.State); a.State != check.Yes {
+	for _, one := range list {
+		if a := one.knob.Check(ctx, one.at, one.State); a.State != check.Yes {
 			return a
 		}
 	}
