@@ -262,28 +262,21 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 		return err
 	}
 	want := knob.OffloadFeatures(knob.State(value), has, nil)
-	_, later := h.(*written) // when they may be others than now
-	var args []string
+	names, err := featuresToChange(h, want, has, nil)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	args := []string{dev}
 	for _, f := range bsdFeatures {
-		on, wanted := want[f.name]
-		now, known := has[f.name]
-		switch {
-		case !wanted || !known || on == now && !later:
-		case on:
-			args = append(args, f.word)
-		default:
-			args = append(args, "-"+f.word)
+		word := f.word
+		if !want[f.name] {
+			word = "-" + word
+		}
+		if slices.Contains(names, f.name) {
+			args = append(args, word)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if _, known := has[name]; !known {
-			return lacks("%s has no %s", dev, name)
-		}
-	}
-	if len(args) == 0 {
-		return nil
-	}
-	return change(ctx, h, `dev=$1; shift; ifconfig -- "$dev" "$@"`, append([]string{dev}, args...)...)
+	return change(ctx, h, `dev=$1; shift; ifconfig -- "$dev" "$@"`, args...)
 }
 
 // Counters implements Counting.

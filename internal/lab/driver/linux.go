@@ -408,20 +408,32 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	if err != nil {
 		return err
 	}
-	var args []string
-	_, later := h.(*written) // when they may be others than now
 	want := knob.OffloadFeatures(knob.State(value), has, fixed)
+	names, err := featuresToChange(h, want, has, fixed)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	args := []string{dev}
+	for _, name := range names {
+		args = append(args, name, onOff(want[name]))
+	}
+	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, args...)
+}
+
+// featuresToChange names the features that a device does not have as wanted; where commands are written down
+// all that can change, since they may be others then.
+func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []string, err error) {
+	_, later := h.(*written)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if now, known := has[name]; !known || fixed[name] && now != want[name] {
-			return lacks("%s cannot be changed", name)
-		} else if now != want[name] || later && !fixed[name] {
-			args = append(args, name, onOff(want[name]))
+		now, known := has[name]
+		if !known || fixed[name] && now != want[name] {
+			return nil, lacks("%s cannot be changed", name)
+		}
+		if now != want[name] || later && !fixed[name] {
+			names = append(names, name)
 		}
 	}
-	if len(args) == 0 {
-		return nil
-	}
-	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, append([]string{dev}, args...)...)
+	return names, nil
 }
 
 // Counters implements Counting.

@@ -55,7 +55,6 @@ type rosWatch struct {
 	why, killed error // see over
 
 	mu      sync.Mutex
-	closed  bool
 	related // by the router's clock
 	samples []taken
 	peers   []taken            // WireGuard's, read at both ends of a trial alone
@@ -111,14 +110,22 @@ func (w *rosWatch) meet(ctx context.Context) error {
 
 // Keep implements Watch.
 func (w *rosWatch) Keep(ctx context.Context) error {
-	select {
-	case <-w.ended:
-		return errors.Join(fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name()), w.over())
-	default:
+	if err := w.running(); err != nil {
+		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
 	}
 	// A command that fails now may be taken the next time.
 	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
+}
+
+// running returns an error if the loop has ended.
+func (w *rosWatch) running() error {
+	select {
+	case <-w.ended:
+		return errors.Join(errors.New("the sampling loop has ended"), w.over())
+	default:
+		return nil
+	}
 }
 
 // over ends the loop, and returns how it has ended.
@@ -166,10 +173,8 @@ func (w *rosWatch) await(ctx context.Context, at int64) error {
 		if late {
 			return nil
 		}
-		select {
-		case <-w.ended:
-			return errors.Join(errors.New("the sampling loop has ended"), w.over(), trouble)
-		default:
+		if err := w.running(); err != nil {
+			return errors.Join(err, trouble)
 		}
 		if host.Monotonic()-begun > int64(patience) {
 			return errors.Join(errors.New("no sample comes"), trouble)
@@ -183,11 +188,9 @@ func (w *rosWatch) await(ctx context.Context, at int64) error {
 // Collect implements Watch.
 func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeData, err error) {
 	w.mu.Lock()
-	before, closed := w.related, w.closed
+	before := w.related
 	w.mu.Unlock()
-	if closed {
-		err = errors.New("it is closed")
-	} else {
+	if err = w.running(); err == nil {
 		err = w.meet(ctx)
 	}
 	if err == nil {
@@ -212,13 +215,6 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 
 // Close implements Watch.
 func (w *rosWatch) Close(ctx context.Context) error {
-	w.mu.Lock()
-	closed := w.closed
-	w.closed = true
-	w.mu.Unlock()
-	if closed {
-		return nil
-	}
 	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
 	_ = w.over() // it is killed
 	if err = errors.Join(err, w.killed); err != nil {
