@@ -162,14 +162,7 @@ const (
 	startOpenWrt  = "fw4 reload; /usr/lib/sqm/run.sh start wan"
 )
 
-func settingOf(text string) record.Setting {
-	name, value, _ := strings.Cut(text, "=")
-	s := record.Setting{Knob: name, Node: "router", Value: value}
-	if knob, port, ok := strings.Cut(name, "."); ok && !strings.Contains(name, ":") {
-		s.Knob, s.Port = knob, port
-	}
-	return s
-}
+func settingOf(text string) record.Setting { return labtest.SettingsOf(text)[0] }
 
 // TestOpenWrt is the conformance of driver openwrt, by BusyBox' ash and no other applets than OpenWrt's.
 func TestOpenWrt(t *testing.T) {
@@ -179,15 +172,27 @@ func TestOpenWrt(t *testing.T) {
 			t.Errorf("there is %q, which OpenWrt lacks", have)
 		}
 		says(t, h, startOpenWrt)
-		var settings []record.Setting
-		for _, text := range []string{"link_mtu=1400", "link_mtu.wan=1300", "txqueuelen.lan=77",
-			"ip_forward=ipv4", "sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33",
-			"queue.wan=pfifo limit 50", "queue.lan=tbf rate 300M burst 128k limit 256k", "queue.wan=sqm",
-			"firewall=10", "firewall=20 in a set stateful", "firewall=off", "mss_clamp=pmtu", "mss_clamp=1360",
-			"mss_clamp=off", "flowtable=on",
-			"flowtable=hardware", "flowtable=off", "nat.wan=off", "nat.wan=masquerade", "cpus.lan=0", "cpus.lan=off"} {
-			settings = append(settings, settingOf(text))
-		}
+		settings := labtest.SettingsOf(`link_mtu=1400
+link_mtu.wan=1300
+txqueuelen.lan=77
+ip_forward=ipv4
+sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33
+queue.wan=pfifo limit 50
+queue.lan=tbf rate 300M burst 128k limit 256k
+queue.wan=sqm
+firewall=10
+firewall=20 in a set stateful
+firewall=off
+mss_clamp=pmtu
+mss_clamp=1360
+mss_clamp=off
+flowtable=on
+flowtable=hardware
+flowtable=off
+nat.wan=off
+nat.wan=masquerade
+cpus.lan=0
+cpus.lan=off`)
 		labtest.DriverSuite(t, driver.OpenWrt{}, h, settings, "lan", "wan")
 		if left := says(t, h, stagedChanges); left != "" {
 			t.Errorf("changes staged in uci: got %q, want none", left)
@@ -272,32 +277,33 @@ func TestOpenWrtOffloading(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, want)
 			}
 		}
+		apply := func(level string) error { return d.Apply(ctx, h, settingOf("flowtable="+level)) }
 		says(t, h, "touch /etc/no-hardware; fw4 reload")
 		read("off")
-		must(t, d.Apply(ctx, h, settingOf("flowtable=hardware")))
+		must(t, apply("hardware"))
 		read("on") // fw4 has fallen back
-		must(t, d.Apply(ctx, h, settingOf("flowtable=off")))
+		must(t, apply("off"))
 		read("off")
 		// Found so, it is put back as it was, not as it looks.
 		says(t, h, "echo firewall.@defaults[0].flow_offloading=1 >>/etc/config/firewall\n"+
 			"echo firewall.@defaults[0].flow_offloading_hw=1 >>/etc/config/firewall; fw4 reload")
 		read("on")
-		must(t, d.Apply(ctx, h, settingOf("flowtable=off")))
+		must(t, apply("off"))
 		read("off")
-		must(t, d.Apply(ctx, h, settingOf("flowtable=on")))
+		must(t, apply("on"))
 		read("on")
 		if left := says(t, h, stagedChanges); left != "" {
 			t.Errorf("changes staged in uci: got %q, want none", left)
 		}
 		says(t, h, "uci set network.lan.ipaddr=192.168.2.1; uci set firewall.@zone[0].input=DROP")
-		if err := d.Apply(ctx, h, settingOf("flowtable=off")); err == nil {
+		if err := apply("off"); err == nil {
 			t.Error("where somebody's changes of the firewall are staged: got no error")
 		}
 		says(t, h, "uci revert firewall.@zone[0].input")
-		must(t, d.Apply(ctx, h, settingOf("flowtable=off"))) // those of the network do not matter
+		must(t, apply("off")) // those of the network do not matter
 		says(t, h, "touch /etc/no-offload; uci revert firewall.@defaults[0].flow_offloading")
 		says(t, h, "sed -i /flow_offloading/d /etc/config/firewall; fw4 reload")
-		err := d.Apply(ctx, h, settingOf("flowtable=on"))
+		err := apply("on")
 		if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), "kmod-nft-offload") {
 			t.Errorf("where nft refuses a flow table: got %v, want that it is unsupported and why", err)
 		}

@@ -41,21 +41,17 @@ func same(t testing.TB, want, got any, what string, args ...any) {
 
 // rosSettings are some of each kind, in canonical states.
 func rosSettings() []record.Setting {
-	return []record.Setting{
-		{Knob: "link_mtu", Port: "wan", Value: "1400"},
-		{Knob: "link_mtu", Port: "odd \"$name\\", Value: "9000"},
-		{Knob: "queue", Port: "wan", Value: "fq_codel limit 2048 flows 1024 target 5ms interval 100ms " +
-			"memory_limit 32m ecn"},
-		{Knob: "queue", Port: "lan", Value: "cake bandwidth 300M diffserv4 dual-srchost rtt 50ms nat " +
-			"nowash ack-filter overhead 18 mpu 64 noatm"},
-		{Knob: "queue", Port: "wan", Value: "pfifo limit 100"},
-		{Knob: "queue", Port: "wan", Value: "noqueue"},
-		{Knob: "ip_forward", Value: "ipv6"},
-		{Knob: "firewall", Value: "300 stateful log"},
-		{Knob: "firewall", Value: "20 in a set"},
-		{Knob: "nat", Port: "wan", Value: "masquerade"},
-		{Knob: "flowtable", Value: "off"},
-	}
+	return labtest.SettingsOf(`link_mtu.wan=1400
+link_mtu.odd "$name\=9000
+queue.wan=fq_codel limit 2048 flows 1024 target 5ms interval 100ms memory_limit 32m ecn
+queue.lan=cake bandwidth 300M diffserv4 dual-srchost rtt 50ms nat nowash ack-filter overhead 18 mpu 64 noatm
+queue.wan=pfifo limit 100
+queue.wan=noqueue
+ip_forward=ipv6
+firewall=300 stateful log
+firewall=20 in a set
+nat.wan=masquerade
+flowtable=off`)
 }
 
 // ros is the driver.

@@ -21,33 +21,30 @@ func TestSysctlLeavesTheMachineAlone(t *testing.T) {
 	}
 	k, ctx := Sysctl(), context.Background()
 	pattern := State("kernel.core_pattern=" + strings.TrimSpace(string(is)))
+	namespace := Place{Node: "router", Sysctls: OfNamespace}
+	machine := Place{Node: "server", OwnKernel: true}
+	owners := func(names Permission) Place { return Place{Node: "server", OwnKernel: true, Sysctls: names} }
 	for _, tt := range []struct {
 		name    string
 		place   Place
 		state   State
 		refused bool
 	}{
-		{"in a namespace", Place{Node: "router", Sysctls: OfNamespace}, pattern, true},
-		{"by another spelling", Place{Node: "router", Sysctls: OfNamespace}, "net/../kernel/core_pattern=x", true},
+		{"in a namespace", namespace, pattern, true},
+		{"by another spelling", namespace, "net/../kernel/core_pattern=x", true},
 		{"of the network, on the machine itself", Place{Node: "host", Lab: "/run/x"},
 			"net.ipv4.ip_default_ttl=64", true},
 		{"of the network, on the machine, whose lab is not named", Place{Node: "host"},
 			"net.ipv4.ip_default_ttl=64", true},
 		{"on the lab's own guest", Place{Node: "router", OwnKernel: true, Sysctls: OfGuest}, pattern, false},
-		{"of the network, in a namespace", Place{Node: "router", Sysctls: OfNamespace},
-			"net.ipv4.conf.all.rp_filter=0", false},
-		{"on a real machine", Place{Node: "server", OwnKernel: true}, pattern, true},
-		{"on a real machine, with slashes", Place{Node: "server", OwnKernel: true},
-			"kernel/core_pattern=|/tmp/x", true},
-		{"that opens a real machine to others", Place{Node: "server", OwnKernel: true},
-			"net.ipv4.conf.all.route_localnet=1", true},
-		{"that a real machine's owner allows", Place{Node: "server", OwnKernel: true,
-			Sysctls: "vm.swappiness,kernel.core_pattern"}, pattern, false},
-		{"beside the one that the owner allows", Place{Node: "server", OwnKernel: true,
-			Sysctls: "kernel.core_pattern"}, "kernel.core_pipe_limit=0", true},
-		{"of packets, on a real machine", Place{Node: "server", OwnKernel: true},
-			"net.ipv4.ip_default_ttl=64", false},
-		{"the same with slashes", Place{Node: "server", OwnKernel: true}, "net/ipv4/ip_default_ttl=64", false},
+		{"of the network, in a namespace", namespace, "net.ipv4.conf.all.rp_filter=0", false},
+		{"on a real machine", machine, pattern, true},
+		{"on a real machine, with slashes", machine, "kernel/core_pattern=|/tmp/x", true},
+		{"that opens a real machine to others", machine, "net.ipv4.conf.all.route_localnet=1", true},
+		{"that a real machine's owner allows", owners("vm.swappiness,kernel.core_pattern"), pattern, false},
+		{"beside the one that the owner allows", owners("kernel.core_pattern"), "kernel.core_pipe_limit=0", true},
+		{"of packets, on a real machine", machine, "net.ipv4.ip_default_ttl=64", false},
+		{"the same with slashes", machine, "net/ipv4/ip_default_ttl=64", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := k.Read(ctx, tt.place, tt.state)

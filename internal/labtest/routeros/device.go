@@ -45,33 +45,41 @@ type Device struct {
 }
 
 // parameters lists those of the menus, from the manual's command line reference (RouterOS 7.24).
-var parameters = map[string]string{
-	"/interface":       "name mtu l2mtu",
-	"/queue/interface": "queue",
-	"/queue/type": "name kind pfifo-limit bfifo-limit mq-pfifo-limit codel-limit codel-interval " +
-		"codel-target codel-ecn fq-codel-limit fq-codel-interval fq-codel-target fq-codel-ecn " +
-		"fq-codel-flows fq-codel-memlimit fq-codel-quantum cake-bandwidth cake-overhead cake-mpu " +
-		"cake-atm cake-rtt " +
-		"cake-diffserv cake-flowmode cake-nat cake-wash cake-ack-filter cake-memlimit",
-	"/ip/settings": "ip-forward", "/ipv6/settings": "forward",
-	"/ip/firewall/filter": "chain action comment disabled src-address src-address-list jump-target " +
-		"log-prefix connection-state place-before",
-	"/ipv6/firewall/filter": "chain action comment disabled src-address src-address-list jump-target " +
-		"log-prefix connection-state place-before",
-	"/ip/firewall/nat":            "chain action comment disabled out-interface place-before",
-	"/ip/firewall/address-list":   "list address timeout comment",
-	"/ipv6/firewall/address-list": "list address timeout comment",
-	"/system/scheduler":           "name start-time interval on-event policy comment disabled",
-	"/system/script":              "name policy source comment",
-	"/system/resource":            "", "/system/resource/cpu": "", "/ip/firewall/connection/tracking": "",
-	"/ip/address": "address interface comment", "/ipv6/address": "address interface advertise comment",
-	"/ip/route": "dst-address gateway comment", "/ipv6/route": "dst-address gateway comment",
-	"/interface/wireguard": "name mtu listen-port private-key comment",
-	"/interface/wireguard/peers": "interface public-key allowed-address preshared-key endpoint-address " +
-		"endpoint-port comment",
-	"":                    "address count interval", // /ping
-	"/system/device-mode": "", "/system/routerboard/settings": "cpu-frequency",
-}
+var parameters = func() map[string]string {
+	const filter = "chain action comment disabled src-address src-address-list jump-target log-prefix " +
+		"connection-state place-before"
+	out := map[string]string{"/ip/firewall/filter": filter, "/ipv6/firewall/filter": filter}
+	for line := range strings.Lines(`/interface name mtu l2mtu
+/queue/interface queue
+/queue/type name kind pfifo-limit bfifo-limit mq-pfifo-limit codel-limit codel-interval codel-target codel-ecn ` +
+		`fq-codel-limit fq-codel-interval fq-codel-target fq-codel-ecn fq-codel-flows fq-codel-memlimit ` +
+		`fq-codel-quantum cake-bandwidth cake-overhead cake-mpu cake-atm cake-rtt cake-diffserv cake-flowmode ` +
+		`cake-nat cake-wash cake-ack-filter cake-memlimit
+/ip/settings ip-forward
+/ipv6/settings forward
+/ip/firewall/nat chain action comment disabled out-interface place-before
+/ip/firewall/address-list list address timeout comment
+/ipv6/firewall/address-list list address timeout comment
+/system/scheduler name start-time interval on-event policy comment disabled
+/system/script name policy source comment
+/system/resource
+/system/resource/cpu
+/ip/firewall/connection/tracking
+/ip/address address interface comment
+/ipv6/address address interface advertise comment
+/ip/route dst-address gateway comment
+/ipv6/route dst-address gateway comment
+/interface/wireguard name mtu listen-port private-key comment
+/interface/wireguard/peers interface public-key allowed-address preshared-key endpoint-address ` +
+		`endpoint-port comment
+/system/device-mode
+/system/routerboard/settings cpu-frequency
+ address count interval`) { // the last of /ping
+		menu, names, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		out[menu] = names
+	}
+	return out
+}()
 
 // modes are the features of device-mode without which a menu takes no change (manual, Device-mode).
 var modes = map[string]string{"/system/scheduler": "scheduler", "/system/routerboard/settings": "routerboard"}
@@ -83,50 +91,84 @@ const WireGuardSecret = "c2VjcmV0"
 var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
 	"/ip/firewall/connection/tracking", "/system/device-mode", "/system/routerboard/settings"}
 
+// tables reads menus, each with its rows on the lines that follow it.
+func tables(text string) map[string][]Row {
+	out := map[string][]Row{}
+	menu := ""
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.HasPrefix(line, "/") {
+			menu = line
+			out[menu] = []Row{}
+			continue
+		}
+		row := Row{}
+		for property := range strings.SplitSeq(line, "|") {
+			name, value, _ := strings.Cut(property, "=")
+			row[name] = value
+		}
+		out[menu] = append(out[menu], row)
+	}
+	return out
+}
+
 // New is a router with two ports in use, lan and wan.
 func New() *Device {
-	d := &Device{Each: 2 * time.Second, Tables: map[string][]Row{
-		"/interface": {
-			{"name": "lan", "type": "ether", "mtu": "1500", "actual-mtu": "1500", "running": "true"},
-			{"name": "wan", "type": "ether", "mtu": "1500", "actual-mtu": "1500", "running": "true"},
-			{"name": "odd \"$name\\", "type": "ether", "mtu": "1500", "running": "false"},
-			{"name": "bridge", "type": "bridge", "mtu": "0", "actual-mtu": "1500", "running": "true"},
-			{"name": "office", "type": "wg", "mtu": "1420", "actual-mtu": "1420", "running": "true"}},
-		"/interface/wireguard": {{"name": "office", "mtu": "1420", "listen-port": "13231",
-			"private-key": WireGuardSecret, "public-key": "b2ZmaWNl"}},
-		"/interface/wireguard/peers": {
-			{"interface": "office", "public-key": "cGVlcjA=", "preshared-key": WireGuardSecret,
-				"allowed-address": "10.255.255.2/32", "rx": "5427", "tx": "1472", "last-handshake": "1m23s"},
-			{"interface": "office", "public-key": "cGVlcjE=", "disabled": "true", "rx": "0", "tx": "0"},
-			{"interface": "office", "public-key": "cGVlcjI=", "rx": "0", "tx": "740"}},
-		"/system/device-mode": {{"mode": "advanced", "allowed-versions": "7.13+,6.49.8+", "flagged": "no",
-			"scheduler": "yes", "sniffer": "yes", "routerboard": "no", "attempt-count": "0"}},
-		"/system/routerboard/settings": {{"auto-upgrade": "no", "boot-device": "nand-if-fail-then-ethernet",
-			"cpu-frequency": "1400MHz", "memory-frequency": "1066DDR"}},
-		"/queue/type": {{"name": "default", "kind": "pfifo", "pfifo-limit": "50"},
-			{"name": "ethernet-default", "kind": "pfifo", "pfifo-limit": "50"},
-			{"name": "only-hardware-queue", "kind": "none"}},
-		"/queue/interface": {{"interface": "lan", "queue": "only-hardware-queue"},
-			{"interface": "wan", "queue": "ethernet-default"}, {"interface": "bridge", "queue": "no-queue"}},
-		"/ip/settings": {{"ip-forward": "yes"}}, "/ipv6/settings": {{"forward": "yes"}},
-		"/ip/firewall/filter": {{"chain": "forward", "action": "passthrough", "dynamic": "true"},
-			{"chain": "input", "action": "accept"},
-			{"chain": "forward", "action": "fasttrack-connection", "comment": "def \"conf\" $1"},
-			{"chain": "forward", "action": "fasttrack-connection", "disabled": "yes", "comment": "not used"}},
-		"/ipv6/firewall/filter": {}, "/ip/firewall/nat": {}, "/ip/firewall/address-list": {},
-		"/ipv6/firewall/address-list": {}, "/system/scheduler": {}, "/system/script": {},
-		"/system/resource": {{"platform": "MikroTik", "version": "7.20.8 (long-term)",
-			"free-memory": "871346176", "total-memory": "1073741824", "cpu-frequency": "1400"}},
-		"/system/resource/cpu": {{"cpu": "cpu0", "load": "75", "irq": "50"}, {"cpu": "cpu1", "load": "5",
-			"irq": "0"}},
-		"/ip/firewall/connection/tracking": {{"total-entries": "87", "max-entries": "1048576"}},
-		"/ip/address":                      {{"address": "192.0.2.1/24"}, {"address": "198.51.100.1/24"}},
-		"/ip/route": {{"dst-address": "0.0.0.0/0", "immediate-gw": "198.51.100.254%wan", "active": "true"},
-			{"dst-address": "192.0.2.0/24", "immediate-gw": "lan", "active": "true",
-				"local-address": "192.0.2.1%lan"},
-			{"dst-address": "192.0.2.0/25", "immediate-gw": "bridge", "active": "false"}},
-		"/ipv6/address": {}, "/ipv6/route": {},
-	}}
+	d := &Device{Each: 2 * time.Second, Tables: tables(`/interface
+name=lan|type=ether|mtu=1500|actual-mtu=1500|running=true
+name=wan|type=ether|mtu=1500|actual-mtu=1500|running=true
+name=odd "$name\|type=ether|mtu=1500|running=false
+name=bridge|type=bridge|mtu=0|actual-mtu=1500|running=true
+name=office|type=wg|mtu=1420|actual-mtu=1420|running=true
+/interface/wireguard
+name=office|mtu=1420|listen-port=13231|private-key=` + WireGuardSecret + `|public-key=b2ZmaWNl
+/interface/wireguard/peers
+interface=office|public-key=cGVlcjA=|preshared-key=` + WireGuardSecret +
+		`|allowed-address=10.255.255.2/32|rx=5427|tx=1472|last-handshake=1m23s
+interface=office|public-key=cGVlcjE=|disabled=true|rx=0|tx=0
+interface=office|public-key=cGVlcjI=|rx=0|tx=740
+/system/device-mode
+mode=advanced|allowed-versions=7.13+,6.49.8+|flagged=no|scheduler=yes|sniffer=yes|routerboard=no|attempt-count=0
+/system/routerboard/settings
+auto-upgrade=no|boot-device=nand-if-fail-then-ethernet|cpu-frequency=1400MHz|memory-frequency=1066DDR
+/queue/type
+name=default|kind=pfifo|pfifo-limit=50
+name=ethernet-default|kind=pfifo|pfifo-limit=50
+name=only-hardware-queue|kind=none
+/queue/interface
+interface=lan|queue=only-hardware-queue
+interface=wan|queue=ethernet-default
+interface=bridge|queue=no-queue
+/ip/settings
+ip-forward=yes
+/ipv6/settings
+forward=yes
+/ip/firewall/filter
+chain=forward|action=passthrough|dynamic=true
+chain=input|action=accept
+chain=forward|action=fasttrack-connection|comment=def "conf" $1
+chain=forward|action=fasttrack-connection|disabled=yes|comment=not used
+/ipv6/firewall/filter
+/ip/firewall/nat
+/ip/firewall/address-list
+/ipv6/firewall/address-list
+/system/scheduler
+/system/script
+/system/resource
+platform=MikroTik|version=7.20.8 (long-term)|free-memory=871346176|total-memory=1073741824|cpu-frequency=1400
+/system/resource/cpu
+cpu=cpu0|load=75|irq=50
+cpu=cpu1|load=5|irq=0
+/ip/firewall/connection/tracking
+total-entries=87|max-entries=1048576
+/ip/address
+address=192.0.2.1/24
+address=198.51.100.1/24
+/ip/route
+dst-address=0.0.0.0/0|immediate-gw=198.51.100.254%wan|active=true
+dst-address=192.0.2.0/24|immediate-gw=lan|active=true|local-address=192.0.2.1%lan
+dst-address=192.0.2.0/25|immediate-gw=bridge|active=false
+/ipv6/address
+/ipv6/route`)}
 	for _, menu := range slices.Sorted(maps.Keys(d.Tables)) {
 		for _, row := range d.Tables[menu] {
 			d.last++

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,12 +30,12 @@ func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d.Each, d.Counters = 0, portCounters
 	with(d)
 	d.Tables["/interface"][0]["mac-address"] = "02:FC:00:00:77:01"
-	d.Tables["/ip/address"] = []map[string]string{{"address": "198.18.1.2/24"}, {"address": "198.18.2.1/24"}}
-	d.Tables["/ip/route"] = []map[string]string{
-		{"dst-address": "198.18.1.0/24", "immediate-gw": "lan", "active": "true",
-			"local-address": "198.18.1.2%lan"},
-		{"dst-address": "198.18.2.0/24", "immediate-gw": "wan", "active": "true",
-			"local-address": "198.18.2.1%wan"}}
+	maps.Copy(d.Tables, tables(`/ip/address
+address=198.18.1.2/24
+address=198.18.2.1/24
+/ip/route
+dst-address=198.18.1.0/24|immediate-gw=lan|active=true|local-address=198.18.1.2%lan
+dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%wan`))
 	l, err := net.Listen("unix", filepath.Join(dir, socket))
 	if err != nil {
 		return err
