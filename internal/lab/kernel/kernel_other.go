@@ -9,19 +9,34 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-func Up(dev string) error                                         { return ErrUnsupported }
+// What acts on, reads of or sets on a device.
+var (
+	Up, DeleteLink, SpreadQueues, ClearShaper    = act, act, act, act
+	MTU, TxQueueLen, VLAN, TxQueues              = read[int], read[int], read[int], read[int]
+	SetMTU, SetTxQueueLen, SetVLAN, AddWireGuard = set[int], set[int], set[int], set[int]
+	Features, FixedFeatures                      = read[map[string]bool], read[map[string]bool]
+	SetFeatures                                  = set[map[string]bool]
+	Addresses, AddAddress, DelAddress            = read[[]netip.Prefix], set[netip.Prefix], set[netip.Prefix]
+	Exists, Counters, PauseFrames, Policer       = read[bool], read[LinkCounters], read[Pause], read[uint64]
+	ReadWireGuard, ConfigureWireGuard            = read[WireGuardStats], set[WireGuard]
+	Rename, SetRootQueue                         = set[string], set[qdisc.Queue]
+)
+
+func act(string) error                       { return ErrUnsupported }
+func read[T any](string) (none T, err error) { return none, ErrUnsupported }
+func set[T any](string, T) error             { return ErrUnsupported }
+
+// What is of the machine.
+var (
+	IdlePolicies, IdleTunnels       = count, count
+	SetIdlePolicies, SetIdleTunnels = setCount, setCount
+)
+
+func count() (int, error)  { return 0, ErrUnsupported }
+func setCount(n int) error { return ErrUnsupported }
+
 func LoopbackUp() error                                           { return ErrUnsupported }
-func DeleteLink(dev string) error                                 { return ErrUnsupported }
-func SetMTU(dev string, mtu int) error                            { return ErrUnsupported }
-func MTU(dev string) (int, error)                                 { return 0, ErrUnsupported }
-func SetTxQueueLen(dev string, packets int) error                 { return ErrUnsupported }
-func TxQueueLen(dev string) (int, error)                          { return 0, ErrUnsupported }
-func Exists(dev string) (bool, error)                             { return false, ErrUnsupported }
 func DeviceOf(mac net.HardwareAddr) (string, error)               { return "", ErrUnsupported }
-func Rename(dev, name string) error                               { return ErrUnsupported }
-func Addresses(dev string) ([]netip.Prefix, error)                { return nil, ErrUnsupported }
-func AddAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
-func DelAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
 func ProbePPPoE() error                                           { return ErrUnsupported }
 func ForgetPathMTUs6() error                                      { return ErrUnsupported }
@@ -29,9 +44,6 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
-func Counters(dev string) (LinkCounters, error) {
-	return LinkCounters{}, ErrUnsupported
-}
 
 // NICStats exists on Linux alone.
 type NICStats struct{}
@@ -39,24 +51,12 @@ type NICStats struct{}
 func (n *NICStats) Read(dev string) ([]string, []uint64, error) { return nil, nil, ErrUnsupported }
 func OpenNICStats() (*NICStats, error)                          { return nil, ErrUnsupported }
 func (n *NICStats) Close() error                                { return nil }
-func PauseFrames(dev string) (Pause, error)                     { return Pause{}, ErrUnsupported }
-func Features(dev string) (map[string]bool, error)              { return nil, ErrUnsupported }
-func FixedFeatures(dev string) (map[string]bool, error)         { return nil, ErrUnsupported }
-func SetFeatures(dev string, want map[string]bool) error        { return ErrUnsupported }
 func QueueAt(dev string, want qdisc.Queue) (qdisc.Queue, error) { return qdisc.Queue{}, ErrUnsupported }
-func SetRootQueue(dev string, want qdisc.Queue) error           { return ErrUnsupported }
 func OnProbeLink(try func(dev string) error) error              { return ErrUnsupported }
 func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }
 func SetNAT(n NAT) error                                        { return ErrUnsupported }
-func VLAN(dev string) (int, error)                              { return 0, ErrUnsupported }
-func SetVLAN(dev string, id int) error                          { return ErrUnsupported }
-func AddWireGuard(dev string, mtu int) error                    { return ErrUnsupported }
 func ProbeWireGuard() error                                     { return ErrUnsupported }
-func ConfigureWireGuard(dev string, w WireGuard) error          { return ErrUnsupported }
-func ReadWireGuard(dev string) (WireGuardStats, error)          { return WireGuardStats{}, ErrUnsupported }
 func ProbeNAT(mode NATMode) error                               { return ErrUnsupported }
-func SpreadQueues(dev string) error                             { return ErrUnsupported }
-func TxQueues(dev string) (int, error)                          { return 0, ErrUnsupported }
 func AddXfrm(dev string, id uint32, mtu int) error              { return ErrUnsupported }
 func ProbeESP(c ESPCipher, outer6, routed bool) error           { return ErrUnsupported }
 func AddESP(e ESP) error                                        { return ErrUnsupported }
@@ -64,13 +64,7 @@ func RemoveESP(e ESP) error                                     { return ErrUnsu
 func ReadESP(e ESP) (ESPStats, error)                           { return ESPStats{}, ErrUnsupported }
 func Shaper(dev string) (rate, burst uint64, err error)         { return 0, 0, ErrUnsupported }
 func SetShaper(dev string, rate, burst uint64) error            { return ErrUnsupported }
-func ClearShaper(dev string) error                              { return ErrUnsupported }
-func Policer(dev string) (uint64, error)                        { return 0, ErrUnsupported }
 func SetPolicer(dev string, rate, burst uint64) error           { return ErrUnsupported }
-func IdlePolicies() (int, error)                                { return 0, ErrUnsupported }
-func SetIdlePolicies(n int) error                               { return ErrUnsupported }
-func IdleTunnels() (int, error)                                 { return 0, ErrUnsupported }
-func SetIdleTunnels(n int) error                                { return ErrUnsupported }
 
 // Table exists on Linux only.
 type Table[T any] struct{}

@@ -41,14 +41,6 @@ func inNamespace(t *testing.T, f func(t *testing.T, p Place)) {
 	<-done
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-		runtime.Goexit()
-	}
-}
-
 // levels are states of each knob; those without "?" must work on any kernel that runs these tests as root.
 func levels() map[string][]string {
 	return map[string][]string{

@@ -1,11 +1,20 @@
 package knob
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+		runtime.Goexit()
+	}
+}
 
 func TestParse(t *testing.T) {
 	for k, levels := range map[Knob]map[string]State{ // "" = an error
