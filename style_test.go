@@ -332,7 +332,7 @@ var tokenBudgets = map[string]int{
 	"cmd":       49_700,
 	"factor":    9_000,
 	"foreign":   23_700,
-	"lab":       241_500,
+	"lab":       239_000,
 	"overhead":  3_000,
 	"plan":      23_000,
 	"probe":     43_200,
