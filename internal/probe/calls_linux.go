@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"runtime"
 	"time"
@@ -68,9 +69,9 @@ const (
 	manyDatagrams = 4
 )
 
-// dump asks, and gives parse each datagram of the answer until it says that the dump is done. Each dump has a
-// sequence number of its own, so that the late end of one that was given up is not taken for the next one's.
-func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
+// dump asks, and calls take with each message of the answer, until its end or io.EOF. Each dump has a sequence
+// number of its own, so that the late end of one that was given up is not taken for the next one's.
+func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
 	if _, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&s.request[0])),
@@ -88,13 +89,16 @@ func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
 		}
 		done := false
 		if err == nil {
-			done, err = parse(s.buf[:n])
+			done, err = kernel.EachMessage(s.buf[:n], take)
 		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", s.what, err)
-		}
-		if done {
+		switch {
+		case done || err == io.EOF:
 			return nil
+		case err == unix.EINVAL || err == unix.EOPNOTSUPP:
+			return absent("read %s: this kernel does not list them (nf_conntrack_netlink lists connections)",
+				s.what)
+		case err != nil:
+			return fmt.Errorf("read %s: %w", s.what, err)
 		}
 	}
 }

@@ -16,9 +16,10 @@ func openDump(int, uint16, int, string) (*dumpSocket, error) {
 	return nil, absent("netlink is a Linux thing")
 }
 
-func (*dumpSocket) of(int32)                              {}
-func (*dumpSocket) dump(func([]byte) (bool, error)) error { return absent("netlink is a Linux thing") }
-func (*dumpSocket) Close() error                          { return nil }
+func (*dumpSocket) of(int32)     {}
+func (*dumpSocket) Close() error { return nil }
+
+func (*dumpSocket) dump(func(uint16, []byte) error) error { return absent("netlink is a Linux thing") }
 
 func openKernelLog(string) (Sampler, error) {
 	return nil, absent("the kernel log is read on Linux only")

@@ -57,10 +57,12 @@ func openCPUFreq(root Root) (Sampler, error) {
 	var timeColumns []string
 	for _, dir := range matches(root.sys("devices/system/cpu/cpufreq/policy*")) {
 		policy := filepath.Base(dir)
-		s.add(policy+"/frequency_hz", filepath.Join(dir, "scaling_cur_freq"), 1e3)
-		s.add(policy+"/limit_hz", filepath.Join(dir, "scaling_max_freq"), 1e3)
-		s.add(policy+"/hardware_limit_hz", filepath.Join(dir, "cpuinfo_max_freq"), 1e3)
-		s.add(policy+"/transitions", filepath.Join(dir, "stats/total_trans"), 1)
+		s.addFolder(policy, dir, []gaugeFile{
+			{"frequency_hz", "scaling_cur_freq", 1e3},
+			{"limit_hz", "scaling_max_freq", 1e3},
+			{"hardware_limit_hz", "cpuinfo_max_freq", 1e3},
+			{"transitions", "stats/total_trans", 1},
+		}...)
 		t, err := openText(filepath.Join(dir, "stats/time_in_state"), "", parseTimeInState)
 		if err != nil || t.update() != nil {
 			t.Close()

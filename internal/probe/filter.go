@@ -1,8 +1,8 @@
 package probe
 
 import (
-	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -53,17 +53,15 @@ type filterSampler struct {
 
 func (s *filterSampler) Sample(dst []float64) error {
 	var now uint32
-	err := s.change.dump(func(b []byte) (done bool, err error) {
-		now, err = parseGeneration(b)
-		return true, err
+	err := s.change.dump(func(kind uint16, body []byte) (err error) {
+		if now, err = generation(kind, body); err == nil {
+			err = io.EOF // the answer is no dump, and has no end
+		}
+		return err
 	})
 	if err == nil && now != s.generation {
 		var n ruleCount
-		err = s.list.dump(func(b []byte) (done bool, err error) {
-			n, done, err = parseRules(b, n)
-			return done, err
-		})
-		if err == nil {
+		if err = s.list.dump(n.take); err == nil {
 			s.generation, s.rules = now, float64(n.both+max(n.ipv4, n.ipv6))
 		}
 	}
@@ -73,44 +71,27 @@ func (s *filterSampler) Sample(dst []float64) error {
 
 func (s *filterSampler) Close() error { return errors.Join(s.list.Close(), s.change.Close()) }
 
-// parseGeneration reads the answer that tells how often the rules were changed.
-func parseGeneration(b []byte) (generation uint32, err error) {
-	_, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
-		if kind != newGeneration || len(body) < nfHeader {
-			return kernel.ErrNetlink
-		}
-		if !kernel.EachAttribute(body[nfHeader:], func(kind uint16, v []byte) bool {
-			if kind == generationID && len(v) >= 4 {
-				generation = binary.BigEndian.Uint32(v)
-			}
-			return true
-		}) {
-			return kernel.ErrNetlink
-		}
-		return nil
-	}, refusal)
-	return generation, err
+// generation reads how often the rules were changed.
+func generation(kind uint16, body []byte) (uint32, error) {
+	if kind != newGeneration {
+		return 0, kernel.ErrNetlink
+	}
+	return nfNumber(body, generationID)
 }
 
 // ruleCount counts rules by the packets that they are compared with.
 type ruleCount struct{ ipv4, ipv6, both int }
 
-// parseRules reads one datagram of a dump of rules, adding their number to n.
-func parseRules(b []byte, n ruleCount) (more ruleCount, done bool, err error) {
-	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
-		switch {
-		case kind != newRule || len(body) < nfHeader:
-		case body[0] == familyIPv4:
-			n.ipv4++
-		case body[0] == familyIPv6:
-			n.ipv6++
-		case body[0] == familyBoth:
-			n.both++
-		}
-		return nil
-	}, refusal)
-	if err != nil {
-		return ruleCount{}, false, err
+// take counts the rule of a message.
+func (n *ruleCount) take(kind uint16, body []byte) error {
+	switch {
+	case kind != newRule || len(body) < nfHeader:
+	case body[0] == familyIPv4:
+		n.ipv4++
+	case body[0] == familyIPv6:
+		n.ipv6++
+	case body[0] == familyBoth:
+		n.both++
 	}
-	return n, done, nil
+	return nil
 }

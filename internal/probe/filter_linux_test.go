@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"encoding/binary"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -30,34 +29,17 @@ func TestParseRules(t *testing.T) {
 	b := append(message(newRule, []byte{familyIPv4, 0, 0, 0}), message(newRule, []byte{familyBoth, 0, 0,
 		0})...)
 	b = append(b, message(nlmsgDone, make([]byte, 4))...)
-	if n, done, err := parseRules(b, ruleCount{ipv6: 3}); n != (ruleCount{1, 3, 1}) || !done || err != nil {
+	n := ruleCount{ipv6: 3}
+	if done, err := kernel.EachMessage(b, n.take); n != (ruleCount{1, 3, 1}) || !done || err != nil {
 		t.Errorf("got %v, done %v, error %v, want one of each more and the end", n, done, err)
 	}
-	if n, done, err := parseRules(b[:18], ruleCount{}); n != (ruleCount{}) || done || err == nil {
-		t.Errorf("cut: got %v %v and no error", n, done)
-	}
-	body := append(make([]byte, nfHeader), 8, 0, 1, 0, 0, 0, 1, 2)
-	binary.NativeEndian.PutUint16(body[nfHeader:], 8)
-	binary.NativeEndian.PutUint16(body[nfHeader+2:], generationID)
-	if got, err := parseGeneration(message(newGeneration, body)); got != 0x102 || err != nil {
+	body := generationAnswer()[kernel.NetlinkHeader:]
+	if got, err := generation(newGeneration, body); got != 0x102 || err != nil {
 		t.Errorf("generation: got %#x, error %v, want 0x102", got, err)
 	}
-	if _, err := parseGeneration(message(newRule, body)); err == nil {
+	if _, err := generation(newRule, body); err == nil {
 		t.Error("an answer to another question: got no error")
 	}
-}
-
-func FuzzParseRules(f *testing.F) {
-	f.Add(message(newRule, make([]byte, nfHeader)))
-	f.Add(message(newGeneration, make([]byte, nfHeader+8)))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if n, done, err := parseRules(b, ruleCount{}); err != nil && (n != (ruleCount{}) || done) {
-			t.Errorf("got %v %v with error %v", n, done, err)
-		}
-		if _, err := parseGeneration(b); err == nil && len(b) > 0 && len(b) < kernel.NetlinkHeader {
-			t.Errorf("%x: got no error", b)
-		}
-	})
 }
 
 // TestKthreadsMoves: the kinds are told by name; time is that since the watch began.

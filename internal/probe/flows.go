@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -28,50 +27,34 @@ const maxFlows = 20000
 // flowCount counts entries of connection tracking.
 type flowCount struct{ tracked, offloaded, hardware int }
 
-// parseFlows reads one datagram of a dump of connection tracking, adding to n; done tells that the dump has
-// ended. An entry's status bits are in network byte order.
-func parseFlows(b []byte, n flowCount) (more flowCount, done bool, err error) {
-	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
-		if kind != newFlow {
-			return nil
-		}
-		if len(body) < nfHeader {
-			return kernel.ErrNetlink
-		}
-		var status uint32
-		if !kernel.EachAttribute(body[nfHeader:], func(kind uint16, v []byte) bool {
-			if kind == ctaStatus && len(v) >= 4 {
-				status = binary.BigEndian.Uint32(v)
-			}
-			return true
-		}) {
-			return kernel.ErrNetlink
-		}
-		n.tracked++
-		if status&statusOffload != 0 {
-			n.offloaded++
-		}
-		if status&statusHW != 0 {
-			n.hardware++
-		}
+// take counts an entry of a dump of connection tracking. Its status bits are in network byte order.
+func (n *flowCount) take(kind uint16, body []byte) error {
+	if kind != newFlow {
 		return nil
-	}, refusal)
-	if err != nil {
-		return flowCount{}, false, err
 	}
-	return n, done, nil
+	status, err := nfNumber(body, ctaStatus)
+	n.tracked++
+	if status&statusOffload != 0 {
+		n.offloaded++
+	}
+	if status&statusHW != 0 {
+		n.hardware++
+	}
+	return err
 }
 
-// refusal reads struct nlmsgerr.
-func refusal(body []byte) error {
-	if len(body) < 4 {
-		return kernel.ErrNetlink
+// nfNumber returns the 32 bits of an attribute of a message of netfilter, 0 where it is not there.
+func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
+	whole := len(body) >= nfHeader && kernel.EachAttribute(body[nfHeader:], func(kind uint16, v []byte) bool {
+		if kind == attribute && len(v) >= 4 {
+			number = binary.BigEndian.Uint32(v)
+		}
+		return true
+	})
+	if !whole {
+		return 0, kernel.ErrNetlink
 	}
-	no := syscall.Errno(-int32(binary.NativeEndian.Uint32(body)))
-	if no == syscall.EINVAL || no == syscall.EOPNOTSUPP {
-		return absent("this kernel does not list them (nf_conntrack_netlink is not there)")
-	}
-	return no
+	return number, nil
 }
 
 // flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
@@ -94,7 +77,7 @@ func flows(root Root) Probe {
 		s := &flowsSampler{count: count, none: noFlowTables(root),
 			columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}}
 		if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
-			_, err = s.read()
+			err = s.socket.dump(new(flowCount).take)
 		}
 		return s, err
 	}}
@@ -129,20 +112,12 @@ func (s *flowsSampler) Sample(dst []float64) error {
 		dst[0], dst[1], dst[2] = entries, 0, 0
 		return nil
 	}
-	n, err := s.read()
-	if err != nil {
-		return err
+	var n flowCount
+	err := s.socket.dump(n.take)
+	if err == nil {
+		dst[0], dst[1], dst[2] = float64(n.tracked), float64(n.offloaded), float64(n.hardware)
 	}
-	dst[0], dst[1], dst[2] = float64(n.tracked), float64(n.offloaded), float64(n.hardware)
-	return nil
-}
-
-func (s *flowsSampler) read() (n flowCount, err error) {
-	err = s.socket.dump(func(b []byte) (done bool, err error) {
-		n, done, err = parseFlows(b, n)
-		return done, err
-	})
-	return n, err
+	return err
 }
 
 func (s *flowsSampler) Close() error { return errors.Join(s.count.Close(), s.socket.Close()) }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"os"
 	"testing"
-
-	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
 // seed adds this machine's own text, if it has it, and some of its damage.
@@ -51,18 +49,6 @@ func FuzzParseNetdev(f *testing.F) {
 	seed(f, "/proc/net/dev", "a:1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7\n")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if got, err := parseNetdev(b, nil); err != nil && got != nil {
-			t.Errorf("got %v with error %v", got, err)
-		}
-	})
-}
-
-func FuzzParseQdiscs(f *testing.F) {
-	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: qdisc.HandleRoot, values: [7]float64{1, 2, 3,
-		4, 5, 6,
-		7}}, "tbf"))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, done, err := parseQdiscs(b, nil); err != nil && (got != nil || done) {
 			t.Errorf("got %v with error %v", got, err)
 		}
 	})
@@ -134,16 +120,6 @@ func FuzzParseCPUInfo(f *testing.F) {
 	})
 }
 
-func FuzzParseFlows(f *testing.F) {
-	f.Add(flowDump(statusOffload, statusHW, 0))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, done, err := parseFlows(b, flowCount{}); err != nil && (got != flowCount{} || done) {
-			t.Errorf("got %v %v with error %v", got, done, err)
-		}
-	})
-}
-
 func FuzzParseDropFormat(f *testing.F) {
 	f.Add([]byte(dropFormat))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -160,18 +136,6 @@ func FuzzParseDropHist(f *testing.F) {
 		if got, err := parseDropHist(b, map[uint64]int{2: 1, 9: 12}, dst); err != nil && got != 0 ||
 			dst[2] != -7 {
 			t.Errorf("got %v, %v with error %v", got, dst, err)
-		}
-	})
-}
-
-func FuzzParseQueues(f *testing.F) {
-	f.Add(queueDump(newQdisc, "fq_codel", make([]byte, 40)))
-	f.Add(queueDump(newQdisc, "cake", attr(cakeTins, attr(1, attr(2, make([]byte, 4))))))
-	f.Add(queueDump(newClass, "htb", make([]byte, 20)))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, shaped, done, err := parseQueues(b, nil, nil); err != nil && (got != nil || shaped != nil ||
-			done) {
-			t.Errorf("got %v %v %v with error %v", got, shaped, done, err)
 		}
 	})
 }

@@ -54,6 +54,19 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	return true
 }
 
+// gaugeFile is a file of a folder that holds one number, and the stem of its column.
+type gaugeFile struct {
+	stem, name string
+	scale      float64
+}
+
+// addFolder takes files of a folder as columns of a label.
+func (g *gauges) addFolder(label, dir string, files ...gaugeFile) {
+	for _, f := range files {
+		g.add(label+"/"+f.stem, filepath.Join(dir, f.name), f.scale)
+	}
+}
+
 // sampler returns the collection, or the reason why it is empty.
 func (g *gauges) sampler(why string) (Sampler, error) {
 	if len(g.list) > 0 {

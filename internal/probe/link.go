@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,30 +32,38 @@ func link(root Root) Probe {
 type linkSampler struct {
 	columns
 	devices
-	root   Root
-	files  []*file               // of each column
-	values []func(*file) float64 // how to read it
-	valued []bool                // whether it has had a value since it was described
+	root Root
+	list []linkFile // of each column
+}
+
+// linkFile is a file of a device's folder.
+type linkFile struct {
+	*file
+	read   func(*file) float64
+	valued bool // it has had a value since it was described
 }
 
 func (s *linkSampler) describe() {
 	s.closeFiles()
-	s.columns, s.files, s.values = nil, nil, nil
+	s.columns, s.list = nil, nil
 	for _, name := range s.names {
 		dir := s.root.device(name)
 		if dir == "" || name == "lo" { // which has no carrier
 			continue
 		}
-		if f, err := openFile(filepath.Join(dir, carrierChanges), ""); err == nil {
-			s.columns, s.files = append(s.columns, name+"/"+carrierChanges), append(s.files, f)
-			s.values = append(s.values, (*file).number)
-		}
-		if f, err := openFile(filepath.Join(dir, "operstate"), ""); err == nil {
-			s.columns, s.files = append(s.columns, name+"/"+operUp), append(s.files, f)
-			s.values = append(s.values, (*file).up)
+		for _, source := range []struct {
+			file, stem string
+			read       func(*file) float64
+		}{
+			{carrierChanges, carrierChanges, (*file).number},
+			{"operstate", operUp, (*file).up},
+		} {
+			if f, err := openFile(filepath.Join(dir, source.file), ""); err == nil {
+				s.columns = append(s.columns, name+"/"+source.stem)
+				s.list = append(s.list, linkFile{f, source.read, false})
+			}
 		}
 	}
-	s.valued = make([]bool, len(s.columns))
 }
 
 func (s *linkSampler) Sample(dst []float64) error {
@@ -75,17 +84,17 @@ func (s *linkSampler) Sample(dst []float64) error {
 
 // readLinks reports whether a column lost the value that it had before.
 func (s *linkSampler) readLinks(dst []float64) (lost bool) {
-	for i, f := range s.files {
-		v := s.values[i](f)
-		dst[i] = v
-		lost = lost || v != v && s.valued[i]
-		s.valued[i] = v == v
+	for i := range s.list {
+		f := &s.list[i]
+		dst[i] = f.read(f.file)
+		lost = lost || f.valued && math.IsNaN(dst[i])
+		f.valued = !math.IsNaN(dst[i])
 	}
 	return lost
 }
 
 func (s *linkSampler) closeFiles() {
-	for _, f := range s.files {
+	for _, f := range s.list {
 		f.Close()
 	}
 }

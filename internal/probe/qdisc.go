@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -27,7 +26,6 @@ type qdiscLine struct {
 	index          int32
 	handle, parent uint32
 	kind           string
-	noqueue        bool // counts nothing
 	values         [len(qdiscStems)]float64
 }
 
@@ -48,29 +46,8 @@ const (
 	getClass = 42
 )
 
-// parseQdiscs reads one datagram of an RTM_GETQDISC dump, appending to list; done tells that the dump has
-// ended.
-func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err error) {
-	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
-		if kind != newQdisc {
-			return nil
-		}
-		q, ok := kernel.ReadQdisc(body)
-		if !ok {
-			return kernel.ErrNetlink
-		}
-		name := qdiscKind(q.Kind)
-		list = append(list, qdiscLine{q.Index, q.Handle, q.Parent, name, name == "noqueue", qdiscValues(&q)})
-		return nil
-	}, refusedDump)
-	if err != nil {
-		return nil, false, err
-	}
-	return list, done, nil
-}
-
 // qdiscKinds lists the kinds that the probe tells apart: what a queue's drops mean depends on its kind.
-var qdiscKinds = [...]string{"noqueue", "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
+var qdiscKinds = [...]string{noqueue, "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
 	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 
 // qdiscKind is a kind's name, "other" of any else: one string for all samples.
@@ -82,8 +59,6 @@ func qdiscKind(name []byte) string {
 	}
 	return "other"
 }
-
-func refusedDump([]byte) error { return errors.New("the kernel refuses the dump") }
 
 // label is the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
 func (q qdiscLine) label(device string) string {
@@ -114,7 +89,10 @@ func qdiscs(Root) Probe {
 
 const qdiscDump = "queueing disciplines"
 
-// qdiscSampler leaves out "noqueue": it counts nothing, so its zeros are not measurements.
+// noqueue counts nothing, so its zeros are no measurements.
+const noqueue = "noqueue"
+
+// qdiscSampler leaves out what is noqueue.
 type qdiscSampler struct {
 	columns
 	socket *dumpSocket
@@ -123,7 +101,8 @@ type qdiscSampler struct {
 }
 
 func (s *qdiscSampler) Sample(dst []float64) error {
-	if err := s.read(); err != nil {
+	s.now = s.now[:0]
+	if err := s.socket.dump(s.take); err != nil {
 		return err
 	}
 	if !slices.EqualFunc(s.now, s.known, func(q, k qdiscLine) bool {
@@ -131,7 +110,7 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	}) {
 		s.known, s.columns = slices.Clone(s.now), nil
 		for _, q := range s.known {
-			if !q.noqueue {
+			if q.kind != noqueue {
 				label := q.label(deviceName(q.index))
 				s.add(label, qdiscStems[:])
 				s.columns = append(s.columns, label+"/kind_"+q.kind)
@@ -141,7 +120,7 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	}
 	at := 0
 	for i := range s.now {
-		if q := &s.now[i]; !q.noqueue {
+		if q := &s.now[i]; q.kind != noqueue {
 			at += copy(dst[at:], q.values[:])
 			dst[at] = 1
 			at++
@@ -159,17 +138,17 @@ func (s *qdiscSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, out)
 }
 
-// read dumps all queueing disciplines of this network namespace.
-func (s *qdiscSampler) read() error {
-	list := s.now[:0]
-	err := s.socket.dump(func(b []byte) (done bool, err error) {
-		list, done, err = parseQdiscs(b, list)
-		return done, err
-	})
-	if err == nil {
-		s.now = list
+// take reads one message of the dump of all queueing disciplines of this network namespace.
+func (s *qdiscSampler) take(kind uint16, body []byte) error {
+	if kind != newQdisc {
+		return nil
 	}
-	return err
+	q, ok := kernel.ReadQdisc(body)
+	if !ok {
+		return kernel.ErrNetlink
+	}
+	s.now = append(s.now, qdiscLine{q.Index, q.Handle, q.Parent, qdiscKind(q.Kind), qdiscValues(&q)})
+	return nil
 }
 
 func (s *qdiscSampler) Close() error { return s.socket.Close() }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
@@ -65,13 +66,14 @@ func TestParseQdiscs(t *testing.T) {
 				9, 8, 7, 6, 5, 4}}, "wan"},
 		{"64-bit packets", "pfifo", qdiscLine{index: 3, kind: "pfifo", handle: 0x10000, parent: 0x10010,
 			values: [7]float64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
-		{"noqueue", "noqueue", qdiscLine{index: 1, kind: "noqueue", parent: qdisc.HandleRoot, noqueue: true}, "wan"},
+		{"noqueue", "noqueue", qdiscLine{index: 1, kind: "noqueue", parent: qdisc.HandleRoot}, "wan"},
 		{"ingress", "ingress", qdiscLine{index: 1, kind: "ingress", handle: 0xffff0000, parent: qdisc.HandleIngress},
 			"wan@ingress"},
 	}
 	for _, tt := range tests {
-		got, done, err := parseQdiscs(dumpOf(tt.line, tt.kind), nil)
-		if d := cmp.Diff(got, []qdiscLine{tt.line}, cmp.AllowUnexported(qdiscLine{})); d != "" ||
+		var s qdiscSampler
+		done, err := kernel.EachMessage(dumpOf(tt.line, tt.kind), s.take)
+		if d := cmp.Diff(s.now, []qdiscLine{tt.line}, cmp.AllowUnexported(qdiscLine{})); d != "" ||
 			err != nil || !done {
 			t.Errorf("%s: done %v, error %v (-got +want):\n%s", tt.name, done, err, d)
 		}
@@ -79,11 +81,57 @@ func TestParseQdiscs(t *testing.T) {
 			t.Errorf("%s: label: got %q, want %q", tt.name, got, tt.label)
 		}
 	}
-	whole := dumpOf(tests[0].line, "tbf")
-	for _, bad := range [][]byte{whole[:10], whole[:40], message(nlmsgError, make([]byte, 4)),
-		message(newQdisc, nil)} {
-		if got, done, err := parseQdiscs(bad, nil); err == nil || got != nil || done {
-			t.Errorf("%x: got %v %v and no error", bad, got, done)
+}
+
+func generationAnswer() []byte {
+	return message(newGeneration, append(make([]byte, nfHeader), attr(generationID, []byte{0, 0, 1, 2})...))
+}
+
+// takers read what a dump holds, by the kind of its messages.
+func takers() map[uint16]func(kind uint16, body []byte) error {
+	return map[uint16]func(uint16, []byte) error{newQdisc: new(qdiscSampler).take,
+		newClass: new(queuesSampler).take, newFlow: new(flowCount).take, newRule: new(ruleCount).take,
+		newGeneration: func(kind uint16, body []byte) error {
+			_, err := generation(kind, body)
+			return err
+		}}
+}
+
+func TestDamagedDumps(t *testing.T) {
+	whole := map[uint16][]byte{newQdisc: dumpOf(qdiscLine{index: 3}, "tbf"),
+		newClass: queueDump(newClass, "htb", numbers(1, 2)), newFlow: flowDump(1),
+		newRule: message(newRule, make([]byte, nfHeader)), newGeneration: generationAnswer()}
+	for kind, take := range takers() {
+		for _, bad := range [][]byte{whole[kind][:10], whole[kind][:18], whole[kind][:len(whole[kind])-1],
+			message(nlmsgError, make([]byte, 4)), message(nlmsgError, nil)} {
+			if done, err := kernel.EachMessage(bad, take); err == nil || done {
+				t.Errorf("%#x: %x: got done %v and no error", kind, bad, done)
+			}
+		}
+		if kind == newRule { // which only counts
+			continue
+		}
+		if err := take(kind, nil); err == nil {
+			t.Errorf("%#x without a body: got no error", kind)
 		}
 	}
+}
+
+func FuzzDumps(f *testing.F) {
+	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: qdisc.HandleRoot, values: [7]float64{1, 2, 3,
+		4, 5, 6, 7}}, "tbf"))
+	f.Add(queueDump(newQdisc, "fq_codel", make([]byte, 40)))
+	f.Add(queueDump(newQdisc, "cake", attr(cakeTins, attr(1, attr(2, make([]byte, 4))))))
+	f.Add(queueDump(newClass, "htb", make([]byte, 20)))
+	f.Add(flowDump(statusOffload, statusHW, 0))
+	f.Add(message(newRule, make([]byte, nfHeader)))
+	f.Add(generationAnswer())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, take := range takers() {
+			if done, err := kernel.EachMessage(b, take); err != nil && done || err == nil && len(b) > 0 &&
+				len(b) < kernel.NetlinkHeader {
+				t.Errorf("%x: got done %v with error %v", b, done, err)
+			}
+		}
+	})
 }

@@ -52,6 +52,7 @@ type queuesSampler struct {
 	columns
 	qdiscs, classes *dumpSocket
 	now             []queueValue
+	shaped          []int32 // devices that have classes
 	known           []queueKey
 }
 
@@ -71,26 +72,16 @@ func (s *queuesSampler) Sample(dst []float64) error {
 
 // read dumps the queueing disciplines, and the classes where there are some.
 func (s *queuesSampler) read() error {
-	list, shaped, err := dumpQueues(s.qdiscs, s.now[:0])
-	for _, index := range shaped {
+	s.now, s.shaped = s.now[:0], s.shaped[:0]
+	err := s.qdiscs.dump(s.take)
+	for _, index := range s.shaped {
 		if err != nil {
 			return err
 		}
 		s.classes.of(index)
-		list, _, err = dumpQueues(s.classes, list)
-	}
-	if err == nil {
-		s.now = list
+		err = s.classes.dump(s.take)
 	}
 	return err
-}
-
-func dumpQueues(socket *dumpSocket, list []queueValue) (_ []queueValue, shaped []int32, err error) {
-	err = socket.dump(func(b []byte) (done bool, err error) {
-		list, shaped, done, err = parseQueues(b, list, shaped)
-		return done, err
-	})
-	return list, shaped, err
 }
 
 func (s *queuesSampler) describe() {
@@ -166,95 +157,74 @@ var (
 		21: "flows_new", 22: "flows_old", 23: "flows_unresponsive"})
 )
 
-// parseQueues reads one datagram of a dump of queueing disciplines or of classes, appending to list, and to
-// shaped the devices that have classes.
-func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue, with []int32, done bool,
-	err error) {
-	done, err = kernel.EachMessage(b, func(kind uint16, body []byte) error {
-		if kind != newQdisc && kind != newClass {
-			return nil
-		}
-		q, ok := kernel.ReadQdisc(body)
-		if !ok {
-			return kernel.ErrNetlink
-		}
-		k := queueKey{index: q.Index, class: kind == newClass, id: q.Parent}
-		if k.class {
-			k.id = q.Handle
-		}
-		switch string(q.Kind) {
-		case "fq_codel":
-			if !k.class && len(q.App) >= 4 && binary.NativeEndian.Uint32(q.App) == 0 {
-				list = k.fields(list, q.App, fqCodelFields[:])
-			}
-		case "cake":
-			if !k.class {
-				list, ok = k.cake(list, q.App)
-			}
-		case "htb":
-			if !k.class {
-				shaped = append(shaped, k.index)
-				break
-			}
-			list = k.fields(list, q.App, htbFields[:])
-			for i, v := range qdiscValues(&q) {
-				list = k.add(list, i, v) // they are the first of queuesMetrics
-			}
-		}
-		if !ok {
-			return kernel.ErrNetlink
-		}
+// take reads one message of a dump of queueing disciplines or of classes.
+func (s *queuesSampler) take(kind uint16, body []byte) error {
+	if kind != newQdisc && kind != newClass {
 		return nil
-	}, refusedDump)
-	if err != nil {
-		return nil, nil, false, err
 	}
-	return list, shaped, done, nil
+	q, ok := kernel.ReadQdisc(body)
+	if !ok {
+		return kernel.ErrNetlink
+	}
+	k := queueKey{index: q.Index, class: kind == newClass, id: q.Parent}
+	if k.class {
+		k.id = q.Handle
+	}
+	switch name := string(q.Kind); {
+	case name == "htb" && k.class:
+		s.fields(k, q.App, htbFields)
+		for i, v := range qdiscValues(&q) {
+			s.add(k, i, v) // they are the first of queuesMetrics
+		}
+	case name == "htb":
+		s.shaped = append(s.shaped, k.index)
+	case name == "fq_codel" && !k.class && len(q.App) >= 4 && binary.NativeEndian.Uint32(q.App) == 0:
+		s.fields(k, q.App, fqCodelFields)
+	case name == "cake" && !k.class && !s.cake(k, q.App):
+		return kernel.ErrNetlink
+	}
+	return nil
 }
 
-func (k queueKey) add(list []queueValue, metric int, v float64) []queueValue {
+func (s *queuesSampler) add(k queueKey, metric int, v float64) {
 	k.metric = metric
-	return append(list, queueValue{k, v})
+	s.now = append(s.now, queueValue{k, v})
 }
 
 // fields reads numbers of 32 bits out of a structure; old kernels' are shorter.
-func (k queueKey) fields(list []queueValue, b []byte, fields []queueField) []queueValue {
+func (s *queuesSampler) fields(k queueKey, b []byte, fields []queueField) {
 	for _, f := range fields {
 		if f.at+4 <= len(b) {
-			list = k.add(list, f.metric, float64(binary.NativeEndian.Uint32(b[f.at:]))*f.scale)
+			s.add(k, f.metric, float64(binary.NativeEndian.Uint32(b[f.at:]))*f.scale)
 		}
 	}
-	return list
 }
 
-func (k queueKey) cake(list []queueValue, b []byte) ([]queueValue, bool) {
-	ok := kernel.EachAttribute(b, func(kind uint16, v []byte) bool {
+func (s *queuesSampler) cake(k queueKey, b []byte) bool {
+	return kernel.EachAttribute(b, func(kind uint16, v []byte) bool {
 		if kind != cakeTins {
-			list = k.attribute(list, cakeFields, kind, v)
+			s.attribute(k, cakeFields, kind, v)
 			return true
 		}
 		tin := k
 		return kernel.EachAttribute(v, func(_ uint16, v []byte) bool {
 			tin.tin++
 			return kernel.EachAttribute(v, func(kind uint16, v []byte) bool {
-				list = tin.attribute(list, cakeTinFields, kind, v)
+				s.attribute(tin, cakeTinFields, kind, v)
 				return true
 			})
 		})
 	})
-	return list, ok
 }
 
 // attribute adds a number of 32 or 64 bits if it is one of the fields.
-func (k queueKey) attribute(list []queueValue, fields []queueField, kind uint16, v []byte) []queueValue {
-	for _, f := range fields {
-		switch {
-		case int(kind) != f.at:
-		case len(v) >= 8:
-			return k.add(list, f.metric, float64(binary.NativeEndian.Uint64(v))*f.scale)
-		case len(v) >= 4:
-			return k.add(list, f.metric, float64(binary.NativeEndian.Uint32(v))*f.scale)
-		}
+func (s *queuesSampler) attribute(k queueKey, fields []queueField, kind uint16, v []byte) {
+	i := slices.IndexFunc(fields, func(f queueField) bool { return f.at == int(kind) })
+	switch {
+	case i < 0:
+	case len(v) >= 8:
+		s.add(k, fields[i].metric, float64(binary.NativeEndian.Uint64(v))*fields[i].scale)
+	case len(v) >= 4:
+		s.add(k, fields[i].metric, float64(binary.NativeEndian.Uint32(v))*fields[i].scale)
 	}
-	return list
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
@@ -55,24 +56,18 @@ func TestParseQueues(t *testing.T) {
 		{"pfifo", queueDump(newQdisc, "pfifo", numbers(1)), nil, map[string]float64{}},
 	}
 	for _, tt := range tests {
-		list, shaped, done, err := parseQueues(tt.dump, nil, nil)
+		var s queuesSampler
+		done, err := kernel.EachMessage(tt.dump, s.take)
 		got := map[string]float64{}
-		for _, v := range list {
+		for _, v := range s.now {
 			name := queuesMetrics[v.key.metric].Name
 			if v.key.tin > 0 {
 				name = string(rune('0'+v.key.tin)) + " " + name
 			}
 			got[name] = v.value
 		}
-		if d := cmp.Diff(tt.want, got); d != "" || !done || err != nil || !cmp.Equal(shaped, tt.shaped) {
-			t.Errorf("%s: done %v, error %v, shaped %v (-want +got):\n%s", tt.name, done, err, shaped, d)
-		}
-	}
-	whole := tests[0].dump
-	for _, bad := range [][]byte{whole[:10], whole[:40], message(nlmsgError, make([]byte, 4)),
-		message(newQdisc, nil)} {
-		if got, _, done, err := parseQueues(bad, nil, nil); err == nil || got != nil || done {
-			t.Errorf("%x: got %v %v and no error", bad, got, done)
+		if d := cmp.Diff(tt.want, got); d != "" || !done || err != nil || !cmp.Equal(s.shaped, tt.shaped) {
+			t.Errorf("%s: done %v, error %v, shaped %v (-want +got):\n%s", tt.name, done, err, s.shaped, d)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type FoundRule struct {
 	Verdict    string
 }
 
-// States of a connection, as bits (linux/netfilter/nf_conntrack_common.h).
+// Bits of connection states (linux/netfilter/nf_conntrack_common.h).
 const (
 	StateInvalid = 1 << iota
 	StateEstablished
@@ -38,10 +38,21 @@ const (
 	StateUntracked = 64
 )
 
-// StateOf is the bit of a state by its name, 0 of another word.
+// connectionStates are all, as nft(8) names and orders them.
+var connectionStates = [...]struct {
+	name string
+	bit  uint32
+}{{"invalid", StateInvalid}, {"established", StateEstablished}, {"related", StateRelated}, {"new", StateNew},
+	{"untracked", StateUntracked}}
+
+// StateOf returns the bit of a state by its name, 0 of another word.
 func StateOf(name string) uint32 {
-	return map[string]uint32{"invalid": StateInvalid, "established": StateEstablished,
-		"related": StateRelated, "new": StateNew, "untracked": StateUntracked}[name]
+	for _, s := range connectionStates {
+		if s.name == name {
+			return s.bit
+		}
+	}
+	return 0
 }
 
 // maxRuleText bounds the text of a rule.
@@ -61,9 +72,9 @@ func (r *FoundRule) Do(kind, text string) {
 func (r *FoundRule) InStates(states uint32) {
 	r.States = states
 	var names []string
-	for _, name := range []string{"invalid", "established", "related", "new", "untracked"} {
-		if states&StateOf(name) != 0 {
-			names = append(names, name)
+	for _, s := range connectionStates {
+		if states&s.bit != 0 {
+			names = append(names, s.name)
 		}
 	}
 	kind := ""
@@ -193,19 +204,19 @@ func (r *FoundRule) End() {
 func (r *FoundRule) ByState(verdicts map[string]string) {
 	var parts []string
 	kind := ""
-	for _, state := range []string{"invalid", "established", "related", "new", "untracked"} {
-		verdict := verdicts[state]
+	for _, state := range connectionStates {
+		verdict := verdicts[state.name]
 		if verdict == "" {
 			continue
 		}
-		parts = append(parts, state+" : "+verdict)
+		parts = append(parts, state.name+" : "+verdict)
 		word, _, _ := strings.Cut(verdict, " ")
 		switch {
 		case word == "jump" || word == "goto":
 			r.Map = true
-		case state == "established":
+		case state.bit == StateEstablished:
 			r.States, r.Verdict = StateEstablished, word
-		case state == "invalid" && word == "drop":
+		case state.bit == StateInvalid && word == "drop":
 			kind = record.RuleInvalid
 		}
 	}

@@ -202,9 +202,9 @@ func (r *ruleReader) lookup(w wire) {
 			if v := e.inner(key)[value]; len(v) == 4 {
 				bit := binary.NativeEndian.Uint32(v)
 				states |= bit
-				for _, name := range []string{"invalid", "established", "related", "new", "untracked"} {
-					if StateOf(name) == bit {
-						verdicts[name] = verdictOf(e.inner(data).inner(verdict))
+				for _, s := range connectionStates {
+					if s.bit == bit {
+						verdicts[s.name] = verdictOf(e.inner(data).inner(verdict))
 					}
 				}
 			}

@@ -29,7 +29,7 @@ func thermal(root Root) Probe {
 		for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
 			label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"),
 				readWord(filepath.Join(dir, "type")))
-			g.add(label+"/temperature_c", filepath.Join(dir, "temp"), 1e-3)
+			g.addFolder(label, dir, gaugeFile{"temperature_c", "temp", 1e-3})
 		}
 		for _, path := range matches(root.sys("class/hwmon/hwmon*/temp*_input")) {
 			g.add(sensorLabel(path)+"/temperature_c", path, 1e-3)
@@ -37,15 +37,16 @@ func thermal(root Root) Probe {
 		for _, dir := range matches(root.sys("class/thermal/cooling_device*")) {
 			label := labelled(strings.Replace(filepath.Base(dir), "_device", "", 1),
 				readWord(filepath.Join(dir, "type")))
-			g.add(label+"/cooling_state", filepath.Join(dir, "cur_state"), 1)
-			g.add(label+"/cooling_limit", filepath.Join(dir, "max_state"), 1)
+			g.addFolder(label, dir, gaugeFile{"cooling_state", "cur_state", 1},
+				gaugeFile{"cooling_limit", "max_state", 1})
 		}
 		for _, dir := range matches(root.sys("devices/system/cpu/cpu[0-9]*/thermal_throttle")) {
-			label := filepath.Base(filepath.Dir(dir))
-			g.add(label+"/core_throttles", filepath.Join(dir, "core_throttle_count"), 1)
-			g.add(label+"/package_throttles", filepath.Join(dir, "package_throttle_count"), 1)
-			g.add(label+"/core_throttled_ns", filepath.Join(dir, "core_throttle_total_time_ms"), 1e6)
-			g.add(label+"/package_throttled_ns", filepath.Join(dir, "package_throttle_total_time_ms"), 1e6)
+			g.addFolder(filepath.Base(filepath.Dir(dir)), dir, []gaugeFile{
+				{"core_throttles", "core_throttle_count", 1},
+				{"package_throttles", "package_throttle_count", 1},
+				{"core_throttled_ns", "core_throttle_total_time_ms", 1e6},
+				{"package_throttled_ns", "package_throttle_total_time_ms", 1e6},
+			}...)
 		}
 		return g.sampler("no thermal zone, temperature sensor or throttle counter on this machine (usual " +
 			"in virtual machines)")

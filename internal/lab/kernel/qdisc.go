@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
+	"syscall"
 )
 
 // Qdisc is a queueing discipline, or a class, as a dump tells it: struct tcmsg and the attributes of
@@ -33,11 +34,10 @@ const (
 	nlmsgDone       = 3
 )
 
-// EachMessage gives do each message of one datagram of a dump, and refused the body of a refusal (struct
-// nlmsgerr); done tells that the dump has ended. Native byte order, as netlink has. Neither it nor
-// EachAttribute nor ReadQdisc allocates: they serve what is read ten times a second.
-func EachMessage(b []byte, do func(kind uint16, body []byte) error, refused func(body []byte) error) (
-	done bool, err error) {
+// EachMessage calls do with each message of one datagram of a dump; done reports that the dump has ended. A
+// refusal is a syscall.Errno. Native byte order, as netlink has. Neither it nor EachAttribute nor ReadQdisc
+// allocates: they serve what is read ten times a second.
+func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
 			return false, ErrNetlink
@@ -51,7 +51,10 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error, refused func
 		case nlmsgDone:
 			return true, nil
 		case nlmsgError:
-			return false, refused(body)
+			if len(body) < 4 {
+				return false, ErrNetlink
+			}
+			return false, syscall.Errno(-int32(binary.NativeEndian.Uint32(body)))
 		}
 		if err := do(kind, body); err != nil {
 			return false, err
