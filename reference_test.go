@@ -238,7 +238,7 @@ What needs a word stands in [telemetry](../method/telemetry.md), as does [what i
 costs](../method/telemetry.md#what-observing-costs).
 `)
 	for _, p := range node.Probes() {
-		fmt.Fprintf(&b, "\n## %s\n\n| column | unit | scope | meaning |\n|---|---|---|---|\n", p.Name())
+		fmt.Fprintf(&b, "\n## %s\n\n| column | unit | scope | meaning |\n|---|---|---|---|\n", p.Name)
 		for _, m := range p.Metrics() {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Scope, m.Doc)
 		}

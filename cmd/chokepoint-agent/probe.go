@@ -36,7 +36,7 @@ func observe(ctx context.Context, args []string, out io.Writer) error {
 	if *asJSON {
 		return watch.Print(ctx, out, list, *every, *count)
 	}
-	return sources(ctx, out, list)
+	return sources(out, list)
 }
 
 // chosen returns the probes named, or all.
@@ -47,7 +47,7 @@ func chosen(names []string) ([]probe.Probe, error) {
 	}
 	var list []probe.Probe
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(p probe.Probe) bool { return p.Name() == name })
+		i := slices.IndexFunc(all, func(p probe.Probe) bool { return p.Name == name })
 		if i < 0 {
 			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name,
 				strings.Join(probe.Names(all), ", "))}
@@ -58,11 +58,11 @@ func chosen(names []string) ([]probe.Probe, error) {
 }
 
 // sources reports for each source whether this machine has it.
-func sources(ctx context.Context, out io.Writer, list []probe.Probe) error {
+func sources(out io.Writer, list []probe.Probe) error {
 	var b strings.Builder
 	for _, p := range list {
-		answer := probe.Check(ctx, p)
-		fmt.Fprintf(&b, "%-10s %-5s %s", p.Name(), probe.Scope(p), answer.State)
+		answer := p.Check()
+		fmt.Fprintf(&b, "%-10s %-5s %s", p.Name, p.Scope, answer.State)
 		if answer.Reason != "" {
 			b.WriteString(": " + answer.Reason)
 		}

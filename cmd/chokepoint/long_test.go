@@ -68,7 +68,7 @@ func watchedSoak(t *testing.T, file string, run record.Run, windows int) {
 	for at := range windows * labtest.SoakEvery {
 		total := at/labtest.SoakEvery*carried[labtest.SoakEvery-1] + carried[at%labtest.SoakEvery]
 		for _, p := range node.Probes() {
-			fmt.Fprintf(w, `{"at_ns":%d,"probe":%q,"scope":"node","values":{`, int64(at)*second, p.Name())
+			fmt.Fprintf(w, `{"at_ns":%d,"probe":%q,"scope":"node","values":{`, int64(at)*second, p.Name)
 			comma := ""
 			for i, m := range p.Metrics() {
 				value := at * 1000 * (i % 3)

@@ -209,7 +209,7 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 func onOurClock(im *record.Import) (sources []string) {
 	declared := map[string][]record.Metric{}
 	for _, p := range node.Probes() {
-		declared[p.Name()] = p.Metrics()
+		declared[p.Name] = p.Metrics()
 	}
 	for i := range im.Samples {
 		s := &im.Samples[i]

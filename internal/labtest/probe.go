@@ -1,7 +1,6 @@
 package labtest
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -12,35 +11,24 @@ import (
 // Probes are sources that need no kernel: one of each scope that counts its own samples, and one that is
 // absent.
 func Probes() []probe.Probe {
-	return []probe.Probe{source{"ticks", record.ScopeNode, ""}, source{"host-ticks", record.ScopeHost, ""},
-		source{"absent", record.ScopeHost, "a fake machine has none"}}
+	absent := source("absent", record.ScopeHost, "")
+	absent.Source = func(probe.Options) (probe.Sampler, error) {
+		return nil, fmt.Errorf("%w: a fake machine has none", host.ErrUnsupported)
+	}
+	return []probe.Probe{source("ticks", record.ScopeNode, "ticks_samples"),
+		source("host-ticks", record.ScopeHost, "host-ticks_samples"), absent}
 }
 
 // Undeclared is a source with a planted fault: its column has a stem that it does not declare.
-func Undeclared() probe.Probe { return undeclared{source{"ticks", record.ScopeNode, ""}} }
+func Undeclared() probe.Probe { return source("ticks", record.ScopeNode, "lan/no_such_stem") }
 
-type undeclared struct{ source }
-
-func (u undeclared) Open(context.Context, host.Host) (probe.Sampler, error) {
-	return &sampler{columns: []string{"lan/no_such_stem"}}, nil
-}
-
-type source struct{ name, scope, missing string }
-
-func (s source) Name() string { return s.name }
-
-func (s source) Metrics() []record.Metric {
-	return []record.Metric{{Name: s.stem(), Unit: "count", Scope: s.scope, Counter: true,
-		Doc: "samples taken so far"}}
-}
-
-func (s source) stem() string { return s.name + "_samples" }
-
-func (s source) Open(context.Context, host.Host) (probe.Sampler, error) {
-	if s.missing != "" {
-		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, s.missing)
-	}
-	return &sampler{columns: []string{s.stem()}}, nil
+func source(name, scope, column string) probe.Probe {
+	return probe.Probe{Name: name, Scope: scope,
+		Stems: []record.Metric{{Name: name + "_samples", Unit: "count", Counter: true,
+			Doc: "samples taken so far"}},
+		Source: func(probe.Options) (probe.Sampler, error) {
+			return &sampler{columns: []string{column}}, nil
+		}}
 }
 
 type sampler struct {

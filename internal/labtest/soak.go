@@ -20,7 +20,7 @@ func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[str
 	for _, name := range []string{"host", "client", "router", "server"} {
 		var d record.NodeData
 		for _, p := range node.Probes() {
-			s := record.Samples{Probe: p.Name(), Scope: record.ScopeNode, Metrics: p.Metrics()}
+			s := record.Samples{Probe: p.Name, Scope: record.ScopeNode, Metrics: p.Metrics()}
 			for i := range s.Metrics {
 				s.Metrics[i].Doc = "" // as in the trials of a run
 			}
@@ -31,12 +31,12 @@ func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[str
 				}
 			}
 			rows := seconds
-			if fast[p.Name()] {
+			if fast[p.Name] {
 				rows *= 10
 			}
 			s.Table = counters(r, columns, start, rows, int64(seconds)*1e9/int64(max(rows, 1)))
 			d.Samples = append(d.Samples, s)
-			d.Cost = append(d.Cost, record.Cost{Probe: p.Name(), Reads: int64(rows), CPUNs: 1e6, OverNs: 1e9})
+			d.Cost = append(d.Cost, record.Cost{Probe: p.Name, Reads: int64(rows), CPUNs: 1e6, OverNs: 1e9})
 		}
 		nodes[name] = d
 	}

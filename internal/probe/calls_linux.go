@@ -69,8 +69,9 @@ const (
 	manyDatagrams = 4
 )
 
-// dump asks, and calls take with each message of the answer, until its end or io.EOF. Each dump has a sequence
-// number of its own, so that the late end of one that was given up is not taken for the next one's.
+// dump asks, and calls take with each message of the answer until that ends or take returns io.EOF. Each dump
+// has a sequence number of its own, so that the late end of one that was given up is not taken for the next
+// one's.
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)

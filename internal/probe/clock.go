@@ -12,13 +12,13 @@ import (
 // clock times a fixed piece of work, which tells how fast a CPU really is where no frequency is known, as
 // in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
-	return entry{name: "clock", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "clock", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		level("loop_rate_hz", "Hz",
 			"rounds of a fixed loop of dependent integer operations that this core does per second, "+
 				"interruptions included; each core in turn"),
 		level("loop_rate_best_hz", "Hz",
 			"the same in the best of the short runs: what the clock of the core allows"),
-	}, open: func(Options) (Sampler, error) { return openClock(root) }}
+	}, Source: func(Options) (Sampler, error) { return openClock(root) }}
 }
 
 // A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 % of a core. One run would be

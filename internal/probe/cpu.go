@@ -107,8 +107,8 @@ func cpu(root Root) Probe {
 	for _, t := range statTotals[3:] {
 		metrics = append(metrics, level(t.stem, "count", "now, from /proc/stat"))
 	}
-	return entry{name: "cpu", scope: record.ScopeHost, metrics: metrics,
-		open: func(Options) (Sampler, error) {
+	return Probe{Name: "cpu", Scope: record.ScopeHost, Stems: metrics,
+		Source: func(Options) (Sampler, error) {
 			t, err := openText(root.proc("stat"), noStat, parseStat)
 			return &cpuSampler{text: t}, err
 		}}

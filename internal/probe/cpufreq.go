@@ -36,7 +36,7 @@ func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 }
 
 func cpufreq(root Root) Probe {
-	return entry{name: "cpufreq", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "cpufreq", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		level("frequency_hz", "Hz", "the policy's clock now, as the driver knows it (scaling_cur_freq)"),
 		level("limit_hz", "Hz",
 			"highest clock allowed now; falls when the firmware or the user limits it (scaling_max_freq)"),
@@ -44,7 +44,7 @@ func cpufreq(root Root) Probe {
 		counter("transitions", "count", "changes of the clock (stats/total_trans)"),
 		counter("time_ns", "ns",
 			"time spent at the clock named in the label, \"policy0@1800000000\" in Hz (stats/time_in_state)"),
-	}, open: func(Options) (Sampler, error) { return openCPUFreq(root) }}
+	}, Source: func(Options) (Sampler, error) { return openCPUFreq(root) }}
 }
 
 type cpufreqSampler struct {

@@ -18,11 +18,11 @@ import (
 // sample one read. That is a setting of the whole machine: it is made only where the watch says that it
 // may, in a tracing instance of its own, which is removed with the watch.
 func drops(root Root) Probe {
-	return entry{name: "drops", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "drops", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		counter("skb_drops", "count",
 			"packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, "+
 				"NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
-	}, open: func(o Options) (Sampler, error) {
+	}, Source: func(o Options) (Sampler, error) {
 		if !o.Trace {
 			return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
 				"switched only in a lab's own guest, and not in an emulated one of several vCPUs, " +

@@ -42,10 +42,10 @@ const driverCounters = 256
 var pauseStems = [...]string{rx: "rx_pause_frames_total", tx: "tx_pause_frames_total"}
 
 func ethtool(Root) Probe {
-	return entry{name: "ethtool", scope: record.ScopeNode, slow: true, metrics: []record.Metric{
+	return Probe{Name: "ethtool", Scope: record.ScopeNode, Slow: true, Stems: []record.Metric{
 		counter(pauseStems[rx], "count", "pause frames received: the neighbour asked this device to wait"),
 		counter(pauseStems[tx], "count", "pause frames sent: this device asked its neighbour to wait"),
-	}, open: openEthtool}
+	}, Source: openEthtool}
 }
 
 // ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", beside the

@@ -23,10 +23,10 @@ const (
 // filterRules counts the rules of the packet filter. A list of thousands takes long to read, so that it is
 // read again only when the kernel says that it has changed.
 func filterRules(root Root) Probe {
-	return entry{name: "filter", scope: record.ScopeNode, slow: true, rare: true, metrics: []record.Metric{
+	return Probe{Name: "filter", Scope: record.ScopeNode, Slow: true, Rare: true, Stems: []record.Metric{
 		level("filter_rules", "count", "rules of the packet filter in this network namespace (nftables), "+
 			"of the version of IP with more"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		if _, err := os.Stat(root.proc("net/netfilter")); err != nil {
 			return nil, absent("this kernel has no packet filter: %v", err)
 		}

@@ -51,7 +51,7 @@ func TestKthreadsMoves(t *testing.T) {
 			t.Errorf("%s: got kind %q, want %q", name, got, want)
 		}
 	}
-	s, err := kthreads(Root{}).Open(t.Context(), nil)
+	s, err := kthreads(Root{}).Open(Options{})
 	if err != nil {
 		t.Logf("%v", err)
 		t.Skip("skip: the machine's processes cannot be seen")

@@ -60,14 +60,14 @@ func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 // flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
 // they end, so that only a sample during the traffic tells.
 func flows(root Root) Probe {
-	return entry{name: "flows", scope: record.ScopeNode, slow: true, rare: true, metrics: []record.Metric{
+	return Probe{Name: "flows", Scope: record.ScopeNode, Slow: true, Rare: true, Stems: []record.Metric{
 		level("flows_tracked", "count",
 			"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
 				"the cost"),
 		level("flows_offloaded", "count",
 			"of these, connections that a flow table carries past the rules (OFFLOAD)"),
 		level("flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		// Asking loads connection tracking, so it is asked only where it is loaded.
 		count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
 			"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")

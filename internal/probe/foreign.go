@@ -96,12 +96,12 @@ func processes(dir string) ([]string, error) {
 }
 
 func foreign(root Root) Probe {
-	return entry{name: "foreign", scope: record.ScopeHost, slow: true, rare: true, metrics: []record.Metric{
+	return Probe{Name: "foreign", Scope: record.ScopeHost, Slow: true, Rare: true, Stems: []record.Metric{
 		counter("foreign_cpu_ns", "ns",
 			"CPU time since the watch began of user processes that are not the lab's"),
 		counter("lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
 		level("foreign_processes", "count", "user processes that are not the lab's"),
-	}, open: func(o Options) (Sampler, error) { return openForeign(root, o.Own) }}
+	}, Source: func(o Options) (Sampler, error) { return openForeign(root, o.Own) }}
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,

@@ -16,12 +16,12 @@ import (
 // guests reads the CPU time of the threads of the lab's virtual machines: what a guest cost its host. A
 // guest's own accounting cannot know that under emulation.
 func guests(root Root) Probe {
-	return entry{name: "guests", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "guests", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
 		counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running (cpu.stat "+
 			"of its cgroup)"),
-	}, empty: "no virtual machine of the lab runs",
-		open: func(o Options) (Sampler, error) { return openGuests(root, o.Own) }}
+	}, Empty: "no virtual machine of the lab runs",
+		Source: func(o Options) (Sampler, error) { return openGuests(root, o.Own) }}
 }
 
 // guestThread is one column.

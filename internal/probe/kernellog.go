@@ -75,12 +75,12 @@ const (
 )
 
 func kernellog(root Root) Probe {
-	return entry{name: "kernellog", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "kernellog", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		counter("lines", "count", "lines that the kernel logged since the watch began"),
 		counter("warnings", "count", "of these, with severity 4 (warning) or worse"),
 		counter("errors", "count", "of these, with severity 3 (error) or worse"),
 		counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were read"),
-	}, open: func(o Options) (Sampler, error) {
+	}, Source: func(o Options) (Sampler, error) {
 		if o.NoLog {
 			return nil, absent("the peer keeps its kernel's log to itself; chokepoint peer --kernel-log " +
 				"shows it")

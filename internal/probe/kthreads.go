@@ -21,11 +21,11 @@ var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
 
 // kthreads reads the CPU time of the kernel's threads that work on packets, by kind.
 func kthreads(root Root) Probe {
-	return entry{name: "kthreads", scope: record.ScopeHost, slow: true, rare: true, metrics: []record.Metric{
+	return Probe{Name: "kthreads", Scope: record.ScopeHost, Slow: true, Rare: true, Stems: []record.Metric{
 		counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a kind: "+
 			"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
 			"interrupts)"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
 			len(kthreadKinds)), buf: make([]byte, 4096)}
 		// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.

@@ -17,11 +17,11 @@ const (
 )
 
 func link(root Root) Probe {
-	return entry{name: "link", scope: record.ScopeNode, slow: true, metrics: []record.Metric{
+	return Probe{Name: "link", Scope: record.ScopeNode, Slow: true, Stems: []record.Metric{
 		counter(carrierChanges, "count", "times the link came or went, from /sys/class/net"),
 		level(operUp, "ratio",
 			"1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		d, err := openDevices(root)
 		return &linkSampler{devices: d, root: root}, err
 	}}

@@ -140,7 +140,7 @@ func fall(t *testing.T, s Sampler, size int) float64 {
 
 func TestPressureMoves(t *testing.T) {
 	p := pressure(Root{})
-	if a := Check(context.Background(), p); a.Reason != "" {
+	if a := p.Check(); a.Reason != "" {
 		t.Skip("skip: the kernel has no pressure stall information")
 	}
 	moves(t, open(t, p), func() {
@@ -176,7 +176,7 @@ func promiscuous(t *testing.T, name string) {
 
 func TestForeignMoves(t *testing.T) {
 	p := foreign(Root{})
-	s, err := p.Open(context.Background(), nil)
+	s, err := p.Open(Options{})
 	if err != nil {
 		t.Logf("%v", err)
 		t.Skip("skip: the machine's processes cannot be seen")
@@ -240,7 +240,7 @@ func TestPowerMoves(t *testing.T) {
 // hardware opens a probe, or returns nil where the machine lacks its source.
 func hardware(t *testing.T, p Probe) Sampler {
 	t.Helper()
-	s, err := p.Open(context.Background(), nil)
+	s, err := p.Open(Options{})
 	if errors.Is(err, host.ErrUnsupported) {
 		t.Logf("%v", err)
 		return nil

@@ -67,8 +67,8 @@ func DeviceCounters(text []byte) (map[string]map[string]uint64, error) {
 func netdev(root Root) Probe {
 	metrics := slices.Clone(netdevMetrics)
 	metrics[0].Unit, metrics[8].Unit = "bytes", "bytes"
-	return entry{name: "netdev", scope: record.ScopeNode, metrics: metrics,
-		open: func(Options) (Sampler, error) {
+	return Probe{Name: "netdev", Scope: record.ScopeNode, Stems: metrics,
+		Source: func(Options) (Sampler, error) {
 			d, err := openDevices(root)
 			return &netdevSampler{devices: d}, err
 		}}

@@ -8,11 +8,11 @@ import (
 )
 
 func power(root Root) Probe {
-	return entry{name: "power", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "power", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		counter("energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
 			"subdomains are part of their package) or a sensor's meter"),
 		level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		// What there is of Documentation/power/powercap/powercap.rst (microjoules that start again after
 		// max_energy_range_uj; readable by root only since 5.10) and Documentation/hwmon/sysfs-interface.rst
 		// (microwatts and microjoules).

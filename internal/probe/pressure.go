@@ -61,10 +61,10 @@ func pressure(root Root) Probe {
 				return err
 			}, why, 1e3})
 	}
-	return entry{name: "pressure", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "pressure", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		counter("some_ns", "ns", "time in which at least one task waited for the resource"),
 		counter("full_ns", "ns", "time in which all tasks that were not idle waited for it"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		s, err := openNamed(parts, names, names)
 		if err != nil && !errors.Is(err, host.ErrUnsupported) { // psi=0 fails on the first read
 			err = absent("%v: %s", err, why)

@@ -79,9 +79,9 @@ func deviceName(index int32) string {
 }
 
 func qdiscs(Root) Probe {
-	return entry{name: "qdisc", scope: record.ScopeNode, metrics: qdiscStems[:],
-		empty: "no device has a queueing discipline that counts (all are noqueue)",
-		open: func(Options) (Sampler, error) {
+	return Probe{Name: "qdisc", Scope: record.ScopeNode, Stems: qdiscStems[:],
+		Empty: "no device has a queueing discipline that counts (all are noqueue)",
+		Source: func(Options) (Sampler, error) {
 			socket, err := openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, qdiscDump)
 			return &qdiscSampler{socket: socket}, err
 		}}

@@ -36,9 +36,9 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 // queues reads what only some queues have: the classes of htb, the flows and marks of fq_codel, the tins of
 // CAKE.
 func queues(Root) Probe {
-	return entry{name: "queues", scope: record.ScopeNode, slow: true, metrics: queuesMetrics,
-		empty: "no device has an htb, fq_codel or cake queue",
-		open: func(Options) (Sampler, error) {
+	return Probe{Name: "queues", Scope: record.ScopeNode, Slow: true, Stems: queuesMetrics,
+		Empty: "no device has an htb, fq_codel or cake queue",
+		Source: func(Options) (Sampler, error) {
 			s := &queuesSampler{}
 			var err error
 			if s.qdiscs, err = openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, qdiscDump); err == nil {

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -32,9 +31,9 @@ func write(t *testing.T, path, text string) {
 // open opens a probe and closes it with the test.
 func open(t testing.TB, p Probe) Sampler {
 	t.Helper()
-	s, err := p.Open(context.Background(), nil)
+	s, err := p.Open(Options{})
 	if err != nil {
-		t.Fatalf("open %s: %v", p.Name(), err)
+		t.Fatalf("open %s: %v", p.Name, err)
 	}
 	t.Cleanup(func() { s.Close() })
 	return s

@@ -117,8 +117,8 @@ func namedProbe(name, scope string, metrics []record.Metric, names []string, par
 	for _, m := range metrics {
 		stems = append(stems, m.Name)
 	}
-	return entry{name: name, scope: scope, slow: true, metrics: metrics,
-		open: func(Options) (Sampler, error) { return openNamed(parts, names, stems) }}
+	return Probe{Name: name, Scope: scope, Slow: true, Stems: metrics,
+		Source: func(Options) (Sampler, error) { return openNamed(parts, names, stems) }}
 }
 
 // namedFile is a file that names its numbers. The first of a list must exist.

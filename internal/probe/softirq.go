@@ -73,8 +73,8 @@ func cpuID(w []byte) (int, bool) {
 }
 
 func softirq(root Root) Probe {
-	return entry{name: "softirq", scope: record.ScopeHost, metrics: softirqMetrics,
-		open: func(Options) (Sampler, error) {
+	return Probe{Name: "softirq", Scope: record.ScopeHost, Stems: softirqMetrics,
+		Source: func(Options) (Sampler, error) {
 			t, err := openText(root.proc("softirqs"), "the kernel has no /proc/softirqs (before 2.6.31)",
 				parseSoftirqs)
 			return &softirqSampler{text: t}, err

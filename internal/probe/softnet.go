@@ -87,8 +87,8 @@ func softnet(root Root) Probe {
 		m.Counter = s.total
 		metrics = append(metrics, m)
 	}
-	return entry{name: "softnet", scope: record.ScopeHost, metrics: metrics,
-		open: func(Options) (Sampler, error) {
+	return Probe{Name: "softnet", Scope: record.ScopeHost, Stems: metrics,
+		Source: func(Options) (Sampler, error) {
 			t, err := openText(root.proc("net/softnet_stat"),
 				"the kernel has no networking statistics in /proc", parseSoftnet)
 			return &softnetSampler{text: t}, err

@@ -8,7 +8,7 @@ import (
 )
 
 func thermal(root Root) Probe {
-	return entry{name: "thermal", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
+	return Probe{Name: "thermal", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
 		level("temperature_c", "°C",
 			"of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
 		level("cooling_state", "count",
@@ -22,7 +22,7 @@ func thermal(root Root) Probe {
 		counter("core_throttled_ns", "ns", "time for which the core was (core_throttle_total_time_ms)"),
 		counter("package_throttled_ns", "ns",
 			"time for which its package was (package_throttle_total_time_ms)"),
-	}, open: func(Options) (Sampler, error) {
+	}, Source: func(Options) (Sampler, error) {
 		// What there is of Documentation/driver-api/thermal/sysfs-api.rst,
 		// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
 		var g gauges

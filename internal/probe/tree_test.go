@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ func TestHardwareSourcesOfATree(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if d := cmp.Diff(sample(t, open(t, tt.probe)), tt.want); d != "" {
-			t.Errorf("%s (-got +want):\n%s", tt.probe.Name(), d)
+			t.Errorf("%s (-got +want):\n%s", tt.probe.Name, d)
 		}
 	}
 }
@@ -80,19 +79,19 @@ func TestEnergyGoesOnWhenItsCounterStartsAgain(t *testing.T) {
 func TestAbsentSources(t *testing.T) {
 	root := tree(t, nil)
 	for _, p := range All(root) {
-		if slices.Contains([]string{"qdisc", "queues", "link", "ethtool"}, p.Name()) {
+		if slices.Contains([]string{"qdisc", "queues", "link", "ethtool"}, p.Name) {
 			continue // not files
 		}
-		s, err := p.Open(context.Background(), nil)
+		s, err := p.Open(Options{})
 		if err == nil {
-			t.Errorf("%s: got columns %v on an empty machine", p.Name(), s.Columns())
+			t.Errorf("%s: got columns %v on an empty machine", p.Name, s.Columns())
 			continue
 		}
 		if !errors.Is(err, host.ErrUnsupported) || len(err.Error()) < 20 {
-			t.Errorf("%s: got %v, want a reason that is conclusive", p.Name(), err)
+			t.Errorf("%s: got %v, want a reason that is conclusive", p.Name, err)
 		}
-		if a := Check(context.Background(), p); a.State != check.No || a.Reason == "" {
-			t.Errorf("%s: check: got %v %q, want no with a reason", p.Name(), a.State, a.Reason)
+		if a := p.Check(); a.State != check.No || a.Reason == "" {
+			t.Errorf("%s: check: got %v %q, want no with a reason", p.Name, a.State, a.Reason)
 		}
 	}
 }
@@ -101,11 +100,11 @@ func TestAbsentSources(t *testing.T) {
 func TestColumnsAreDeclared(t *testing.T) {
 	hardware := hardwareTree(t)
 	for i, p := range All(Root{}) {
-		scope, stems := Scope(p), map[string]bool{}
-		s, err := p.Open(context.Background(), nil)
+		scope, stems := p.Scope, map[string]bool{}
+		s, err := p.Open(Options{})
 		if err != nil {
 			p = All(hardware)[i]
-			if s, err = p.Open(context.Background(), nil); err != nil {
+			if s, err = p.Open(Options{}); err != nil {
 				continue
 			}
 		}
@@ -117,13 +116,13 @@ func TestColumnsAreDeclared(t *testing.T) {
 		for _, m := range metrics {
 			stems[m.Name] = true
 			if m.Scope != scope || m.Unit == "" || m.Doc == "" || strings.Contains(m.Name, "/") {
-				t.Errorf("%s: incomplete declaration %+v", p.Name(), m)
+				t.Errorf("%s: incomplete declaration %+v", p.Name, m)
 			}
 		}
 		seen := map[string]bool{}
 		for _, c := range s.Columns() {
 			if !stems[c[strings.LastIndexByte(c, '/')+1:]] || seen[c] {
-				t.Errorf("%s: column %s is not declared, or there twice", p.Name(), c)
+				t.Errorf("%s: column %s is not declared, or there twice", p.Name, c)
 			}
 			seen[c] = true
 		}
@@ -258,7 +257,7 @@ func TestUnreadableIsNotAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Reading a folder fails otherwise than by its absence.
-	if _, err := cpu(Root{Proc: dir}).Open(context.Background(), nil); err == nil ||
+	if _, err := cpu(Root{Proc: dir}).Open(Options{}); err == nil ||
 		errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("got %v, want an error that is not conclusive", err)
 	}

@@ -16,9 +16,9 @@ import (
 // wireguard reads the peers of the kernel's devices. A device of a program in userspace tells its counters
 // only to whoever may read its keys.
 func wireguard(root Root) Probe {
-	return entry{name: "wireguard", scope: record.ScopeNode, slow: true, metrics: wireguardMetrics,
-		empty: "no WireGuard device of the kernel has a peer here",
-		open:  func(Options) (Sampler, error) { return openWireGuard(root) }}
+	return Probe{Name: "wireguard", Scope: record.ScopeNode, Slow: true, Stems: wireguardMetrics,
+		Empty:  "no WireGuard device of the kernel has a peer here",
+		Source: func(Options) (Sampler, error) { return openWireGuard(root) }}
 }
 
 var wireguardMetrics = []record.Metric{

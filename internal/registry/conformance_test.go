@@ -232,7 +232,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range node.Probes() {
-		t.Run(p.Name(), func(t *testing.T) { probeSuite(t, l, p) })
+		t.Run(p.Name, func(t *testing.T) { probeSuite(t, l, p) })
 	}
 }
 

@@ -46,7 +46,7 @@ func entries() []entry {
 		add("prober", l.Name())
 	}
 	for _, p := range node.Probes() {
-		add("probe", p.Name())
+		add("probe", p.Name)
 	}
 	return out
 }

@@ -20,14 +20,14 @@ import (
 func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 	ctx := labtest.Context(t)
 	node := l.Topology.Near
-	if probe.Scope(p) == record.ScopeHost {
+	if p.Scope == record.ScopeHost {
 		node = lab.HostNode
 	}
 	n, err := l.Node(ctx, node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := watch.Start(ctx, n.Agent, node, []string{p.Name()},
+	w, err := watch.Start(ctx, n.Agent, node, []string{p.Name},
 		watch.Options{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +46,8 @@ func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 			break
 		}
 	}
-	if len(data.Samples) != 1 || data.Samples[0].Probe != p.Name() {
-		t.Fatalf("samples: got %+v, want those of %s", data.Samples, p.Name())
+	if len(data.Samples) != 1 || data.Samples[0].Probe != p.Name {
+		t.Fatalf("samples: got %+v, want those of %s", data.Samples, p.Name)
 	}
 	s := data.Samples[0]
 	if s.Unavailable != "" {
@@ -71,7 +71,7 @@ func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 			t.Errorf("column %s: got stem %s, want one of %v", column, stem, stems)
 		}
 	}
-	i := slices.IndexFunc(data.Cost, func(c record.Cost) bool { return c.Probe == p.Name() })
+	i := slices.IndexFunc(data.Cost, func(c record.Cost) bool { return c.Probe == p.Name })
 	if i < 0 || data.Cost[i].Reads < 1 || data.Cost[i].CPUNs <= 0 || data.Cost[i].OverNs <= 0 {
 		t.Errorf("cost: got %+v, want at least one read after the first, its CPU time and the time "+
 			"over which", data.Cost)

@@ -93,7 +93,7 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		add("congestion control", tcp.Congestion, ask(engines[0], tcp))
 	}
 	for _, p := range probes {
-		add("probe", p.Name(), probe.Check(ctx, p))
+		add("probe", p.Name, p.Check())
 	}
 	return out, nil
 }

@@ -549,7 +549,7 @@ func TestBSDWatch(t *testing.T) {
 func declared(t *testing.T, s record.Samples) {
 	t.Helper()
 	for _, p := range probe.All(probe.Root{}) {
-		if p.Name() != s.Probe {
+		if p.Name != s.Probe {
 			continue
 		}
 		known := map[string]record.Metric{}

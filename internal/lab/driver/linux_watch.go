@@ -396,17 +396,17 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 		}
 	}
 	probes := slices.DeleteFunc(probe.All(root), func(p probe.Probe) bool {
-		return !slices.Contains(sampledProbes, p.Name())
+		return !slices.Contains(sampledProbes, p.Name)
 	})
 	open, why := map[string]probe.Sampler{}, map[string]string{}
 	for _, p := range probes {
-		sampler, err := p.Open(ctx, host.Local())
+		sampler, err := p.Open(probe.Options{})
 		if err != nil {
-			why[p.Name()] = strings.ReplaceAll(err.Error(), dir, "/proc")
+			why[p.Name] = strings.ReplaceAll(err.Error(), dir, "/proc")
 			continue
 		}
 		defer sampler.Close()
-		open[p.Name()] = sampler
+		open[p.Name] = sampler
 	}
 	all := make([]taken, len(samples))
 	for i, s := range samples {
@@ -423,7 +423,7 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 		}
 	}
 	for _, p := range probes {
-		d.Samples = append(d.Samples, series(p, all, offset, why[p.Name()]))
+		d.Samples = append(d.Samples, series(p, all, offset, why[p.Name]))
 	}
 	d.Cost = costOf("driver linux", samples)
 	return d, nil

@@ -82,7 +82,7 @@ type source struct {
 func seriesOf(sources []source, samples []taken, offset int64, why string,
 	besides ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {
-		i := slices.IndexFunc(sources, func(x source) bool { return x.probe == p.Name() })
+		i := slices.IndexFunc(sources, func(x source) bool { return x.probe == p.Name })
 		if i < 0 {
 			continue
 		}
@@ -104,8 +104,8 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 
 // series makes a probe's series of samples, or says why there is none.
 func series(p probe.Probe, samples []taken, offset int64, why string) record.Samples {
-	out := record.Samples{Probe: p.Name(), Scope: probe.Scope(p)}
-	if out.Table = tableOf(p.Name(), samples, offset); out.Table != nil {
+	out := record.Samples{Probe: p.Name, Scope: p.Scope}
+	if out.Table = tableOf(p.Name, samples, offset); out.Table != nil {
 		out.Metrics = p.Metrics()
 	} else {
 		out.Unavailable = cmp.Or(why, "no sample was taken in that time")

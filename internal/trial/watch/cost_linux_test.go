@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -18,9 +17,9 @@ func fast() []probe.Probe { return probe.All(probe.Root{})[:5] }
 // settled opens a probe and follows its columns until they stay.
 func settled(t testing.TB, p probe.Probe) (probe.Sampler, []float64) {
 	t.Helper()
-	s, err := p.Open(context.Background(), nil)
+	s, err := p.Open(probe.Options{})
 	if err != nil {
-		t.Fatalf("open %s: %v", p.Name(), err)
+		t.Fatalf("open %s: %v", p.Name, err)
 	}
 	t.Cleanup(func() { s.Close() })
 	for range 10 {
@@ -30,17 +29,17 @@ func settled(t testing.TB, p probe.Probe) (probe.Sampler, []float64) {
 			return s, row
 		}
 		if !errors.Is(err, probe.ErrColumns) {
-			t.Fatalf("sample %s: %v", p.Name(), err)
+			t.Fatalf("sample %s: %v", p.Name, err)
 		}
 	}
-	t.Fatalf("%s: columns do not settle", p.Name())
+	t.Fatalf("%s: columns do not settle", p.Name)
 	return nil, nil
 }
 
 func TestFastSourcesAreTheFive(t *testing.T) {
 	for i, name := range []string{"cpu", "softirq", "softnet", "netdev", "qdisc"} {
-		if p := probe.All(probe.Root{})[i]; p.Name() != name || isSlow(p) {
-			t.Errorf("probe %d: got %s (slow %v), want %s, fast", i, p.Name(), isSlow(p), name)
+		if p := probe.All(probe.Root{})[i]; p.Name != name || p.Slow {
+			t.Errorf("probe %d: got %s (slow %v), want %s, fast", i, p.Name, p.Slow, name)
 		}
 	}
 }
@@ -54,7 +53,7 @@ func TestFastSourcesDoNotAllocate(t *testing.T) {
 			}
 		})
 		if got >= 1 {
-			t.Errorf("%s: got %v allocations per sample, want 0", p.Name(), got)
+			t.Errorf("%s: got %v allocations per sample, want 0", p.Name, got)
 		}
 	}
 }
@@ -76,10 +75,10 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 		}
 		cost := (threadTime() - before) / samples
 		total += cost
-		t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", p.Name(), float64(cost)/1e3,
+		t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", p.Name, float64(cost)/1e3,
 			float64(cost)*10/1e9*100)
 		if cost <= 0 {
-			t.Errorf("%s: got a cost of %d ns, want more than 0", p.Name(), cost)
+			t.Errorf("%s: got a cost of %d ns, want more than 0", p.Name, cost)
 		}
 	}
 	t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", "all", float64(total)/1e3,
@@ -90,7 +89,7 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 func TestCostOfAWholeWatch(t *testing.T) {
 	const length = 2 * time.Second
 	list := probe.All(probe.Root{})
-	s, err := openSampling(context.Background(), list, Request{Probes: probe.Names(list)}.withDefaults())
+	s, err := openSampling(list, Request{Probes: probe.Names(list)}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestCostOfAWholeWatch(t *testing.T) {
 
 func BenchmarkSample(b *testing.B) {
 	for _, p := range fast() {
-		b.Run(p.Name(), func(b *testing.B) {
+		b.Run(p.Name, func(b *testing.B) {
 			s, row := settled(b, p)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -39,7 +39,7 @@ func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Dura
 	b := fmt.Appendf(nil, `{"format":%q,"at_ns":%d,"realtime_ns":%d}`+"\n", printFormat, host.Monotonic(),
 		time.Now().UnixNano())
 	for _, p := range list {
-		sampler, err := p.Open(ctx, host.Local())
+		sampler, err := p.Open(probe.Options{})
 		if err != nil {
 			b = appendUnavailable(b, host.Monotonic(), p, err)
 			continue
@@ -94,7 +94,7 @@ func (src *source) appendSample(b []byte) []byte {
 }
 
 func appendHead(b []byte, at int64, p probe.Probe) []byte {
-	return fmt.Appendf(b, `{"at_ns":%d,"probe":%q,"scope":%q`, at, p.Name(), probe.Scope(p))
+	return fmt.Appendf(b, `{"at_ns":%d,"probe":%q,"scope":%q`, at, p.Name, p.Scope)
 }
 
 func appendUnavailable(b []byte, at int64, p probe.Probe, reason error) []byte {

@@ -71,10 +71,10 @@ func TestReadPrintedOfThisMachine(t *testing.T) {
 		t.Fatalf("got %+v, want both clocks and two probes", got)
 	}
 	for i, s := range got.Samples {
-		if s.Probe != list[i].Name() || s.Scope != probe.Scope(list[i]) || len(s.Table.T) != 4 ||
+		if s.Probe != list[i].Name || s.Scope != list[i].Scope || len(s.Table.T) != 4 ||
 			s.Table.T[0] < got.At {
 			t.Errorf("got %s of %s with times %v after %d, want four samples of %s", s.Probe, s.Scope,
-				s.Table.T, got.At, list[i].Name())
+				s.Table.T, got.At, list[i].Name)
 		}
 	}
 	if v := got.Samples[0].Table.Column("cpu0/idle_ns"); len(v) != 4 || v[3] < v[0] {

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -18,7 +17,6 @@ import (
 // source is one probe of a watch. Its fields but kept belong to the sampling loop.
 type source struct {
 	probe   probe.Probe
-	open    func() (probe.Sampler, error)
 	sampler probe.Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
@@ -34,6 +32,7 @@ type source struct {
 
 // sampling is the resident part of a watch: one loop that reads every source when it is due.
 type sampling struct {
+	options probe.Options
 	sources []*source
 	start   int64 // of the grid that the reads keep to
 	step    int64
@@ -71,40 +70,36 @@ const (
 
 // openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
 // unknown name is an error.
-func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling, error) {
+func openSampling(list []probe.Probe, r Request) (*sampling, error) {
 	wait, err := newWaiter()
 	if err != nil {
 		return nil, err
 	}
-	s := &sampling{live: func([]float64) {}, step: r.FastNs, wait: wait}
+	s := &sampling{options: r.Options, live: func([]float64) {}, step: r.FastNs, wait: wait}
 	if len(r.Probes) > maxProbes {
 		s.close()
 		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), maxProbes)
 	}
 	for _, name := range r.Probes {
-		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })
+		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name == name })
 		if i < 0 {
 			s.close()
 			return nil, fmt.Errorf("watch %q: no such probe", name)
 		}
-		s.add(ctx, list[i], r)
+		s.add(list[i], r)
 	}
 	return s, nil
 }
 
-func (s *sampling) add(ctx context.Context, p probe.Probe, r Request) {
-	if c, ok := p.(probe.Configured); ok {
-		p = c.With(r.Options)
-	}
-	src := &source{probe: p, every: r.FastNs,
-		open: func() (probe.Sampler, error) { return p.Open(ctx, host.Local()) }}
-	if isSlow(p) {
+func (s *sampling) add(p probe.Probe, r Request) {
+	src := &source{probe: p, every: r.FastNs}
+	if p.Slow {
 		src.every = r.SlowNs
 	}
-	if spaced, ok := p.(probe.Rare); ok && spaced.Rare() {
+	if p.Rare {
 		src.every = rareFactor * r.SlowNs
-	} else if isSlow(p) {
-		src.levels = !slices.ContainsFunc(p.Metrics(), func(m record.Metric) bool { return m.Counter })
+	} else if p.Slow {
+		src.levels = !slices.ContainsFunc(p.Stems, func(m record.Metric) bool { return m.Counter })
 	}
 	s.sources = append(s.sources, src)
 	s.try(src)
@@ -112,7 +107,7 @@ func (s *sampling) add(ctx context.Context, p probe.Probe, r Request) {
 
 // try opens a source that has no sampler; it keeps the reason if it cannot.
 func (s *sampling) try(src *source) {
-	sampler, err := src.open()
+	sampler, err := src.probe.Open(s.options)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -270,7 +265,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		if src.sampler == nil || src.due > now && (!marked || src.levels && s.lastMark()) {
 			continue
 		}
-		if !marked && isSlow(src.probe) && mark-now <= src.every/2 {
+		if !marked && src.probe.Slow && mark-now <= src.every/2 {
 			src.due = mark // which is soon enough
 			continue
 		}
@@ -321,7 +316,7 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 		src.costs = slices.Delete(src.costs, 0, 1)
 	}
 	src.costs = append(src.costs, cost)
-	if isSlow(src.probe) && len(src.costs) > 1 {
+	if src.probe.Slow && len(src.costs) > 1 {
 		every = max(every, int64(float64(slices.Min(src.costs))/slowShare))
 	}
 	return s.start + ((at+every-step-s.start)/step+1)*step
@@ -417,11 +412,6 @@ func (s *sampling) stop() {
 	s.wait.wake()
 }
 
-func isSlow(p probe.Probe) bool {
-	s, ok := p.(probe.Paced)
-	return ok && s.Slow()
-}
-
 // samplerCost is the entry of record.Cost for what the loop costs beside the reads: waking up, clocks,
 // copying.
 const samplerCost = "sampler"
@@ -467,7 +457,7 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 
 func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost) {
 	metrics := src.probe.Metrics()
-	out := record.Samples{Probe: src.probe.Name(), Scope: metrics[0].Scope}
+	out := record.Samples{Probe: src.probe.Name, Scope: src.probe.Scope}
 	s.mu.Lock()
 	view, reason := src.kept.snapshot(), src.reason
 	if d, ok := src.sampler.(probe.Declarer); ok {
@@ -480,10 +470,7 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 	case len(table.T) > 0 && len(table.Names) > 0:
 		out.Table, out.Metrics = table, metrics
 	case len(table.T) > 0:
-		out.Unavailable = "nothing to sample"
-		if e, ok := src.probe.(probe.Emptier); ok {
-			out.Unavailable = cmp.Or(e.Empty(), out.Unavailable)
-		}
+		out.Unavailable = cmp.Or(src.probe.Empty, "nothing to sample")
 	default:
 		out.Unavailable = cmp.Or(reason, "no sample was taken in that time")
 	}

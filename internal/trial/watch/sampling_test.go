@@ -42,7 +42,7 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	root := tree(t, nil)
-	s, err := openSampling(ctx, []probe.Probe{named(root, "conntrack")},
+	s, err := openSampling([]probe.Probe{named(root, "conntrack")},
 		Request{Probes: []string{"conntrack"}}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &sampling{step: 1e9}
-			src := &source{probe: fake{name: "x", slow: tt.slow}, every: 1e9}
+			src := &source{probe: probe.Probe{Name: "x", Slow: tt.slow}, every: 1e9}
 			var got int64
 			for _, cost := range tt.costs {
 				got = s.next(src, 50e9, cost)
@@ -113,7 +113,7 @@ func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
 
 // TestWatchKeepsNoTrialThatWasCollected: over hundreds of trials as much is held as over the first few.
 func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
-	s := &sampling{sources: []*source{{probe: fake{name: "x"}, columns: []string{"a", "b"},
+	s := &sampling{sources: []*source{{probe: probe.Probe{Name: "x"}, columns: []string{"a", "b"},
 		row: make([]float64, 2)}}, due: math.MaxInt64} // no loop that could be late
 	held := func() (n int) {
 		for _, kept := range s.all() {
@@ -157,12 +157,11 @@ func TestADearAbsentSourceIsTriedSeldom(t *testing.T) {
 	}
 	tries := map[string]int{}
 	absent := func(name string, cost int64) *source {
-		src := &source{probe: fake{name: name}, open: func() (probe.Sampler, error) {
+		return &source{probe: probe.Probe{Name: name, Source: func(probe.Options) (probe.Sampler, error) {
 			tries[name]++
 			burn(cost)
 			return nil, errors.New("not here")
-		}}
-		return src
+		}}}
 	}
 	defer lockThread()()
 	s := &sampling{sources: []*source{absent("dear", 2e6), absent("cheap", 0)}}
@@ -186,13 +185,13 @@ func TestADearAbsentSourceIsTriedSeldom(t *testing.T) {
 func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
 	reads := map[string]int{}
 	p := func(name string, metrics ...record.Metric) probe.Probe {
-		return declaring{fake{name: name, slow: true, open: func() (probe.Sampler, error) {
-			return &tallied{name, reads}, nil
-		}}, metrics}
+		read := func() error { reads[name]++; return nil }
+		return probe.Probe{Name: name, Slow: true, Stems: metrics,
+			Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(read), nil }}
 	}
 	list := []probe.Probe{p("levels", record.Metric{Name: "n"}),
 		p("both", record.Metric{Name: "m"}, record.Metric{Name: "n", Counter: true})}
-	s, err := openSampling(t.Context(), list, Request{Probes: []string{"levels", "both"}}.withDefaults())
+	s, err := openSampling(list, Request{Probes: []string{"levels", "both"}}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,21 +212,3 @@ func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
 		t.Errorf("reads in five windows: got %v, want 5 of levels and 10 of both", reads)
 	}
 }
-
-// declaring is a fake with metrics of its own.
-type declaring struct {
-	fake
-	metrics []record.Metric
-}
-
-func (d declaring) Metrics() []record.Metric { return d.metrics }
-
-// tallied counts its reads by name.
-type tallied struct {
-	name  string
-	reads map[string]int
-}
-
-func (s *tallied) Columns() []string      { return []string{"n"} }
-func (s *tallied) Close() error           { return nil }
-func (s *tallied) Sample([]float64) error { s.reads[s.name]++; return nil }

@@ -94,7 +94,7 @@ func Serve(list []probe.Probe) host.Handler {
 		if err := session.Recv(&r); err != nil {
 			return err
 		}
-		s, err := openSampling(ctx, list, r.withDefaults())
+		s, err := openSampling(list, r.withDefaults())
 		if err != nil {
 			return err
 		}

@@ -52,28 +52,19 @@ func (s *countingSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// fake is a probe of these tests.
-type fake struct {
-	name, scope string
-	slow        bool
-	open        func() (probe.Sampler, error)
-}
-
-func (f fake) Name() string { return f.name }
-func (f fake) Slow() bool   { return f.slow }
-func (f fake) Metrics() []record.Metric {
-	return []record.Metric{{Name: "n", Unit: "count", Scope: f.scope, Counter: true}}
-}
-func (f fake) Open(context.Context, host.Host) (probe.Sampler, error) { return f.open() }
+// countable is the metric of what has one column, "n".
+var countable = []record.Metric{{Name: "n", Unit: "count", Counter: true}}
 
 func countingProbe() probe.Probe {
-	return fake{name: "counting", scope: record.ScopeNode,
-		open: func() (probe.Sampler, error) { return &countingSampler{columns: []string{"n"}}, nil }}
+	return probe.Probe{Name: "counting", Scope: record.ScopeNode, Stems: countable,
+		Source: func(probe.Options) (probe.Sampler, error) {
+			return &countingSampler{columns: []string{"n"}}, nil
+		}}
 }
 
 func absentProbe() probe.Probe {
-	return fake{name: "absent", scope: record.ScopeHost, slow: true,
-		open: func() (probe.Sampler, error) { return nil, errors.New("not on this machine") }}
+	return probe.Probe{Name: "absent", Scope: record.ScopeHost, Slow: true, Stems: countable,
+		Source: func(probe.Options) (probe.Sampler, error) { return nil, errors.New("not on this machine") }}
 }
 
 // named is one of the machine's own probes.
@@ -194,10 +185,10 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) {
 		defer time.Sleep(2 * stallNs)
 		return s.schedule([]int64{host.Monotonic() + 1e6})
 	}
-	slow := fake{name: "slow", scope: record.ScopeNode,
-		open: func() (probe.Sampler, error) { return samplerFunc(during), nil }}
+	slow := probe.Probe{Name: "slow", Scope: record.ScopeNode, Stems: countable,
+		Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(during), nil }}
 	r := Request{Probes: []string{"slow"}, FastNs: int64(time.Hour)}
-	s, err := openSampling(ctx, []probe.Probe{slow}, r)
+	s, err := openSampling([]probe.Probe{slow}, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +281,7 @@ func TestRequestsAreWithinBounds(t *testing.T) {
 			t.Errorf("interval %d: got %d, want %d", tt[0], got, tt[1])
 		}
 	}
-	s, err := openSampling(t.Context(), nil, Request{}.withDefaults())
+	s, err := openSampling(nil, Request{}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +290,7 @@ func TestRequestsAreWithinBounds(t *testing.T) {
 		t.Errorf("%d times: got %v, want nil", maxMarks, err)
 	}
 	many := Request{Probes: slices.Repeat([]string{"cpu"}, maxProbes+1)}
-	if _, err := openSampling(t.Context(), probe.All(probe.Root{}), many); err == nil {
+	if _, err := openSampling(probe.All(probe.Root{}), many); err == nil {
 		t.Errorf("%d probes: got nil, want an error", len(many.Probes))
 	}
 	if err := s.schedule([]int64{0}); err == nil {

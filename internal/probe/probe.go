@@ -3,7 +3,6 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"slices"
@@ -25,13 +24,17 @@ func All(root Root) []Probe {
 	}
 }
 
-// Probe is a telemetry source. An absent one is an error of Open with the reason, never a zero; it is
-// host.ErrUnsupported where that is conclusive.
-type Probe interface {
-	Name() string
-	// Metrics declares the stems of the sampler's columns.
-	Metrics() []record.Metric
-	Open(ctx context.Context, h host.Host) (Sampler, error)
+// Probe is a telemetry source.
+type Probe struct {
+	Name  string
+	Scope string // of its metrics: record.ScopeHost or record.ScopeNode
+	Slow  bool   // to read or to change; the others are sampled at 10 Hz
+	Rare  bool   // slow, costs much and reports what is asked of it at the edges of a window
+	Empty string // why it may have no column for the time being
+	Stems []record.Metric
+	// Source opens it. An absent source is an error with the reason, never a zero; it is host.ErrUnsupported
+	// where that is conclusive. A sampler beside an error is closed.
+	Source func(o Options) (Sampler, error)
 }
 
 // Sampler reads one source repeatedly. It is used by one goroutine.
@@ -48,16 +51,6 @@ type Sampler interface {
 // went offline). The sampler has already taken note: Columns is new, and the next Sample fills it.
 var ErrColumns = errors.New("columns changed")
 
-// Paced is implemented by probes whose source is slow to read or to change; the others are sampled at 10 Hz.
-type Paced interface{ Slow() bool }
-
-// Rare is implemented by slow probes that cost much and tell what is asked of them at the edges of a window.
-type Rare interface{ Rare() bool }
-
-// Emptier is implemented by probes that may have no column at all for the time being; Empty is the reason to
-// give, or "".
-type Emptier interface{ Empty() string }
-
 // Options describes to the probes the machine that they read.
 type Options struct {
 	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
@@ -69,9 +62,6 @@ type Options struct {
 	// NoLog means that the kernel's log is not to be read: it is of a machine that is not the lab's.
 	NoLog bool `json:"no_log,omitempty"`
 }
-
-// Configured is implemented by probes that take some of the options; With returns the probe to open.
-type Configured interface{ With(o Options) Probe }
 
 // Liner is implemented by samplers that also gather log lines; Lines hands over those since the last call.
 // Times are the node's CLOCK_MONOTONIC.
@@ -88,44 +78,20 @@ type Declarer interface{ Declared() []record.Metric }
 // ByScope keeps the probes whose metrics have the scope: record.ScopeHost for what one machine has once,
 // record.ScopeNode for what each namespace has.
 func ByScope(list []Probe, scope string) []Probe {
-	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return Scope(p) != scope })
-}
-
-// Scope is the scope of all of p's metrics.
-func Scope(p Probe) string {
-	if e, ok := p.(entry); ok {
-		return e.scope
-	}
-	return p.Metrics()[0].Scope
+	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.Scope != scope })
 }
 
 // Names lists the probes' names, for a watch request.
 func Names(list []Probe) []string {
 	names := make([]string, len(list))
 	for i, p := range list {
-		names[i] = p.Name()
+		names[i] = p.Name
 	}
 	return names
 }
 
-// entry is a probe made of its parts.
-type entry struct {
-	name    string
-	scope   string                           // of its metrics
-	slow    bool                             // to read or to change
-	rare    bool                             // slow, and read at marks above all: see Rare
-	empty   string                           // why it may have no column for the time being
-	metrics []record.Metric                  // their scope left out
-	open    func(o Options) (Sampler, error) // a sampler beside an error is closed
-	options Options
-}
-
-func (e entry) Name() string  { return e.name }
-func (e entry) Slow() bool    { return e.slow }
-func (e entry) Rare() bool    { return e.rare }
-func (e entry) Empty() string { return e.empty }
-
-func (e entry) Metrics() []record.Metric { return scoped(e.scope, e.metrics) }
+// Metrics declares the stems of the sampler's columns.
+func (p Probe) Metrics() []record.Metric { return scoped(p.Scope, p.Stems) }
 
 // scoped gives metrics their scope.
 func scoped(scope string, metrics []record.Metric) []record.Metric {
@@ -136,14 +102,9 @@ func scoped(scope string, metrics []record.Metric) []record.Metric {
 	return metrics
 }
 
-func (e entry) With(o Options) Probe {
-	e.options = o
-	return e
-}
-
 // Check answers by opening whether this machine has the source.
-func Check(ctx context.Context, p Probe) check.Answer {
-	s, err := p.Open(ctx, host.Local())
+func (p Probe) Check() check.Answer {
+	s, err := p.Open(Options{})
 	switch {
 	case errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrPermission):
 		return check.Not("%v", err)
@@ -154,10 +115,9 @@ func Check(ctx context.Context, p Probe) check.Answer {
 	return check.OK()
 }
 
-// Open reads the files of the machine that the program runs on, under the probe's root, whatever the host. A
-// sampler that has no column yet learns them by its first reading.
-func (e entry) Open(context.Context, host.Host) (Sampler, error) {
-	s, err := e.open(e.options)
+// Open opens the source. A sampler that has no column yet learns them by its first reading.
+func (p Probe) Open(o Options) (Sampler, error) {
+	s, err := p.Source(o)
 	if err == nil && len(s.Columns()) == 0 {
 		if err = s.Sample(nil); errors.Is(err, ErrColumns) {
 			err = nil
