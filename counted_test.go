@@ -15,7 +15,7 @@ var counted = []struct {
 	most                   int
 }{
 	{"knob", "internal/lab/knob/use.go", "All", 2},
-	{"probe", "internal/probe/entry.go", "All", 2},
+	{"probe", "internal/probe/probe.go", "All", 2},
 	{"rule", "internal/analysis/validity/gate.go", "gate", 2},
 	{"tunnel", "internal/lab/tunnel/wireguard.go", "All", 4},
 	{"engine", "internal/registry/node/engines_linux.go", "Engines", 4},
