@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -21,49 +22,45 @@ const (
 	highestRate   = 1e15 // bits or connections a second
 )
 
-// check says what of a request is out of bounds. It comes before anything is made of it.
+// within reports a number that is not between 0 and a bound.
+func within[N int | float64 | time.Duration](name string, n, most N) error {
+	if !(n >= 0 && n <= most) { // nor is it no number
+		return fmt.Errorf("%s %v: want 0 to %v", name, n, most)
+	}
+	return nil
+}
+
+// check reports what of a request is out of bounds. It comes before anything is made of it.
 func (q Request) check() error {
 	l := q.Load
-	whole := func(name string, n, most int) error {
-		if n < 0 || n > most {
-			return fmt.Errorf("%s %d: want 0 to %d", name, n, most)
-		}
-		return nil
-	}
-	rate := func(name string, r float64) error {
-		if !(r >= 0 && r <= highestRate) { // nor is it no number
-			return fmt.Errorf("%s %v: want 0 to %v", name, r, float64(highestRate))
-		}
-		return nil
-	}
-	long := func(name string, d time.Duration) error {
-		if d < 0 || d > longestLoad {
-			return fmt.Errorf("%s %v: want 0 to %v", name, d, longestLoad)
-		}
-		return nil
-	}
-	for _, err := range []error{
-		whole("streams", l.Streams, maxUDPFlows), whole("number of packet sizes", len(l.Sizes), longestList),
-		whole("packet size", l.PacketSize, largestPacket), whole("port", q.Port, math.MaxUint16),
-		whole("port of the load", l.Port, math.MaxUint16), whole("segment size", l.MSS, math.MaxUint16),
-		whole("socket buffer", l.Buffer, math.MaxInt32), whole("tunnels", l.Tunnels, longestList),
-		whole("number of paths", len(q.Beside), longestList),
-		whole("number of cores", len(q.CPUs), longestList),
-		whole("length of the tag", len(l.Tag), longestText),
-		whole("length of the congestion control", len(l.Congestion), longestText),
-		whole("length of the flow size", len(l.FlowSize), longestText),
-		whole("request size", l.RequestSize, math.MaxInt),
-		whole("response size", l.ResponseSize, math.MaxInt),
-		whole("send buffer", max(l.Near.SendBuffer, l.Far.SendBuffer), math.MaxInt32),
-		whole("receive buffer", max(l.Near.ReceiveBuffer, l.Far.ReceiveBuffer), math.MaxInt32),
-		rate("read rate", max(l.Near.ReadRateBps, l.Far.ReadRateBps)),
-		rate("write rate", max(l.Near.WriteRateBps, l.Far.WriteRateBps)),
-		rate("rate", l.RateBps), rate("connection rate", l.ConnectionRate), long("warm-up", l.Warmup),
-		long("duration", l.Duration), long("interval", l.Interval),
-	} {
-		if err != nil {
-			return err
-		}
+	err := cmp.Or(
+		within("streams", l.Streams, maxUDPFlows),
+		within("number of packet sizes", len(l.Sizes), longestList),
+		within("packet size", l.PacketSize, largestPacket),
+		within("port", q.Port, math.MaxUint16),
+		within("port of the load", l.Port, math.MaxUint16),
+		within("segment size", l.MSS, math.MaxUint16),
+		within("socket buffer", l.Buffer, math.MaxInt32),
+		within("tunnels", l.Tunnels, longestList),
+		within("number of paths", len(q.Beside), longestList),
+		within("number of cores", len(q.CPUs), longestList),
+		within("length of the tag", len(l.Tag), longestText),
+		within("length of the congestion control", len(l.Congestion), longestText),
+		within("length of the flow size", len(l.FlowSize), longestText),
+		within("request size", l.RequestSize, math.MaxInt),
+		within("response size", l.ResponseSize, math.MaxInt),
+		within("send buffer", max(l.Near.SendBuffer, l.Far.SendBuffer), math.MaxInt32),
+		within("receive buffer", max(l.Near.ReceiveBuffer, l.Far.ReceiveBuffer), math.MaxInt32),
+		within("read rate", max(l.Near.ReadRateBps, l.Far.ReadRateBps), highestRate),
+		within("write rate", max(l.Near.WriteRateBps, l.Far.WriteRateBps), highestRate),
+		within("rate", l.RateBps, highestRate),
+		within("connection rate", l.ConnectionRate, highestRate),
+		within("warm-up", l.Warmup, longestLoad),
+		within("duration", l.Duration, longestLoad),
+		within("interval", l.Interval, longestLoad),
+	)
+	if err != nil {
+		return err
 	}
 	if i := slices.IndexFunc(l.Sizes, func(n int) bool { return n < 1 || n > largestPacket }); i >= 0 {
 		return fmt.Errorf("packet size %d: want 1 to %d", l.Sizes[i], largestPacket)

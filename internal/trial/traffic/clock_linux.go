@@ -37,6 +37,12 @@ func Write(fd int, b []byte) (int, error) {
 		uintptr(len(b))))
 }
 
+// Receive is recv(2) as a raw call.
+func Receive(fd int, b []byte, flags int) (int, error) {
+	return Returned(unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), uintptr(flags), 0, 0))
+}
+
 // Returned turns what a raw call that counts has returned into Go's values.
 func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {

@@ -28,10 +28,7 @@ func TestEchoEveryOpenerAndFamily(t *testing.T) {
 				steady.Run(t, func(t *steady.Trial) {
 					near, far := ends(t, at)
 					clock := newStopwatch(300 * time.Millisecond)
-					got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
-					if err != nil {
-						t.Fatal(err)
-					}
+					got := probed(t, latency.Echo{}, near, far, load, clock)
 					checkLatency(t, got, clock)
 				})
 			})
@@ -78,16 +75,11 @@ func TestEchoCountsPlantedFaults(t *testing.T) {
 
 func echoThroughRelay(t *testing.T, near, far traffic.End) {
 	t.Helper()
-	far.Target = relayed
 	load := echoLoad("near", 4)
-	load.Port = freePort(t)
-	relay := newUDPRelay(t, load.Port)
+	relay := new(udpRelay).through(t, &far, &load)
 	clock := newStopwatch(300 * time.Millisecond)
 	clock.warmup, clock.drain = 0, time.Second // so long that an answer may take
-	got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := probed(t, latency.Echo{}, near, far, load, clock)
 	lost := int64(0)
 	for _, rtt := range got.RTT {
 		if rtt == -1 {

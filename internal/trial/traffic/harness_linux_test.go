@@ -2,6 +2,7 @@ package traffic_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -137,6 +138,50 @@ func (s *stopwatch) Progress(p traffic.Progress) {
 	s.progress = append(s.progress, p)
 }
 
+// carried offers a load of an engine, which must end well.
+func carried(t testing.TB, e traffic.Engine, near, far traffic.End, load record.Load,
+	clock *stopwatch) *record.Traffic {
+	t.Helper()
+	got, err := e.Offer(t.Context(), near, far, load, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// probed measures latency, which must end well.
+func probed(t testing.TB, p traffic.Prober, near, far traffic.End, load record.Load,
+	clock *stopwatch) *record.Latency {
+	t.Helper()
+	got, err := p.Probe(t.Context(), near, far, load, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// eachWay runs a test for both ends that may open and each direction.
+func eachWay(t *testing.T, run func(t *testing.T, opener, direction string)) {
+	for _, opener := range []string{"near", "far"} {
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			t.Run(opener+" opens, data "+direction, func(t *testing.T) { run(t, opener, direction) })
+		}
+	}
+}
+
+// wantPromptEnd cancels what runs, which must end with that.
+func wantPromptEnd(t *testing.T, within time.Duration, run func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(300*time.Millisecond, cancel)
+	began := time.Now()
+	err := run(ctx)
+	if took := time.Since(began); !errors.Is(err, context.Canceled) || took > within {
+		t.Errorf("got %v after %v, want %v within %v", err, took, context.Canceled, within)
+	}
+}
+
 // offered offers a load until its ends had time for it, as a campaign does: the machine is busy with other
 // tests.
 func offered(t testing.TB, near, far traffic.End, load record.Load, clock *stopwatch) *record.Traffic {
@@ -144,11 +189,9 @@ func offered(t testing.TB, near, far traffic.End, load record.Load, clock *stopw
 	load.Duration = clock.window
 	const tries = 6
 	for n := 1; ; n++ {
-		got, err := stream.Native{}.Offer(t.Context(), near, far, load, clock)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err = traffic.Measured(got); err == nil {
+		got := carried(t, stream.Native{}, near, far, load, clock)
+		err := traffic.Measured(got)
+		if err == nil {
 			return got
 		}
 		if t.Logf("try %d: %v", n, err); n == tries {

@@ -42,10 +42,7 @@ func TestICMPEveryFamily(t *testing.T) {
 			steady.Run(t, func(t *steady.Trial) {
 				near, far := ends(t, at)
 				clock := newStopwatch(300 * time.Millisecond)
-				got, err := latency.ICMP{}.Probe(t.Context(), near, far, load, clock)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := probed(t, latency.ICMP{}, near, far, load, clock)
 				checkLatency(t, got, clock)
 				if got.Probe != "icmp" || got.EchoNs[0] != 0 || len(got.Ends) != 1 || got.Ends["near"].UserNs+
 					got.Ends["near"].SystemNs <= 0 {
@@ -72,10 +69,7 @@ func TestEchoExponential(t *testing.T) {
 	load := echoLoad("near", 4)
 	load.Spacing = record.Exponential
 	clock := newStopwatch(400 * time.Millisecond)
-	got, err := latency.Echo{}.Probe(t.Context(), near, far, load, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := probed(t, latency.Echo{}, near, far, load, clock)
 	due := latency.NewSchedule(clock.timeline, int64(load.Interval), load.Spacing,
 		uint64(traffic.TagHash(traffic.TagProbe, load.Tag)))
 	if n := len(got.RTT) + int(got.SkippedSlots); n != due.N-due.First || got.Spacing != record.Exponential {

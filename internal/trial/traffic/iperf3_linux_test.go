@@ -2,7 +2,6 @@ package traffic_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -34,10 +33,7 @@ func TestIperf3EveryOpenerAndDirection(t *testing.T) {
 				load.PacketSize, load.RateBps = 300, 8e6
 			}
 			needIperf3(t, near, far, load)
-			got, err := iperf3.Engine{}.Offer(t.Context(), near, far, load, newStopwatch(time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := carried(t, iperf3.Engine{}, near, far, load, newStopwatch(time.Second))
 			if want := len(traffic.FlowsOf(load)); len(got.Flows) != want {
 				t.Fatalf("got %d flows, want %d", len(got.Flows), want)
 			}
@@ -63,14 +59,10 @@ func TestIperf3CancelIsPrompt(t *testing.T) {
 	load := tcpLoad(1, record.Up, "near")
 	load.Duration = 20 * time.Second
 	needIperf3(t, near, far, load)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	time.AfterFunc(400*time.Millisecond, cancel)
-	began := time.Now()
-	_, err := iperf3.Engine{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
-	if !errors.Is(err, context.Canceled) || time.Since(began) > 2*time.Second {
-		t.Errorf("got %v after %v, want context.Canceled at once", err, time.Since(began))
-	}
+	wantPromptEnd(t, 2*time.Second, func(ctx context.Context) error {
+		_, err := iperf3.Engine{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
+		return err
+	})
 }
 
 func TestIperf3PortInUse(t *testing.T) {

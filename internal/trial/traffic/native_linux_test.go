@@ -2,7 +2,6 @@ package traffic_test
 
 import (
 	"context"
-	"errors"
 	"sort"
 	"testing"
 	"time"
@@ -13,37 +12,26 @@ import (
 )
 
 func TestTCPEveryOpenerAndDirection(t *testing.T) {
-	for _, opener := range []string{"near", "far"} {
-		for _, direction := range []string{record.Up, record.Down, record.Both} {
-			t.Run(opener+" opens, data "+direction, func(t *testing.T) {
-				near, far := ends(t, loopback4)
-				clock := newStopwatch(150 * time.Millisecond)
-				got, err := stream.Native{}.Offer(t.Context(), near, far, tcpLoad(2, direction, opener),
-					clock)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := 2
-				if direction == record.Both {
-					want = 4
-				}
-				if len(got.Flows) != want {
-					t.Fatalf("got %d flows, want %d", len(got.Flows), want)
-				}
-				moved := map[string]int64{}
-				for _, f := range got.Flows {
-					checkTCPFlow(t, f, clock.timeline)
-					moved[f.Direction] += f.ReceivedBytes
-				}
-				// A single stream may starve on a busy machine.
-				for d, n := range moved {
-					if n <= 0 {
-						t.Errorf("nothing arrived in direction %s", d)
-					}
-				}
-			})
+	eachWay(t, func(t *testing.T, opener, direction string) {
+		near, far := ends(t, loopback4)
+		clock := newStopwatch(150 * time.Millisecond)
+		load := tcpLoad(2, direction, opener)
+		got := carried(t, stream.Native{}, near, far, load, clock)
+		if want := len(traffic.FlowsOf(load)); len(got.Flows) != want {
+			t.Fatalf("got %d flows, want %d", len(got.Flows), want)
 		}
-	}
+		moved := map[string]int64{}
+		for _, f := range got.Flows {
+			checkTCPFlow(t, f, clock.timeline)
+			moved[f.Direction] += f.ReceivedBytes
+		}
+		// A single stream may starve on a busy machine.
+		for d, n := range moved {
+			if n <= 0 {
+				t.Errorf("nothing arrived in direction %s", d)
+			}
+		}
+	})
 }
 
 // edgeTolerance bounds how late a reading may be on a machine that is busy with other tests; the length that
@@ -98,10 +86,7 @@ func TestTCPVerifiesEveryByte(t *testing.T) {
 	near, far := ends(t, loopback6)
 	load := tcpLoad(2, record.Both, "near")
 	load.IP, load.Verify = 6, true
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(200*time.Millisecond))
 	for _, f := range got.Flows {
 		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes || f.Verified == 0 {
 			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified,
@@ -124,14 +109,10 @@ func TestProgressIsReported(t *testing.T) {
 
 func TestTCPVerifyFindsPlantedCorruption(t *testing.T) {
 	near, far := ends(t, loopback4)
-	far.Target = relayed
 	load := tcpLoad(2, record.Up, "near")
-	load.Verify, load.Port = true, freePort(t)
-	newTCPRelay(t, load.Port, traffic.PreambleSize+12345)
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	load.Verify = true
+	(&tcpRelay{harmAt: traffic.PreambleSize + 12345}).through(t, &far, &load)
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(200*time.Millisecond))
 	for _, f := range got.Flows {
 		if f.Corrupt != 1 {
 			t.Errorf("stream %d: %d corrupt bytes, want the planted one", f.Stream, f.Corrupt)
@@ -176,19 +157,12 @@ func TestCancelIsPrompt(t *testing.T) {
 	for _, protocol := range []string{"tcp", "udp"} {
 		t.Run(protocol, func(t *testing.T) {
 			near, far := ends(t, loopback4)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			time.AfterFunc(300*time.Millisecond, cancel)
 			load := tcpLoad(2, record.Both, "near")
 			load.Protocol, load.PacketSize = protocol, 200
-			began := time.Now()
-			_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v, want context.Canceled", err)
-			}
-			if d := time.Since(began); d > 1500*time.Millisecond {
-				t.Errorf("cancelled load ended after %v, want at once", d)
-			}
+			wantPromptEnd(t, 1500*time.Millisecond, func(ctx context.Context) error {
+				_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(20*time.Second))
+				return err
+			})
 		})
 	}
 }

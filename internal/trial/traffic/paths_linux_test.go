@@ -30,11 +30,7 @@ func TestStreamsTakeThePathsInTurn(t *testing.T) {
 					load = udpLoad(4, record.Both, opener, 200, 4000)
 				}
 				load.Tunnels = 3
-				got, err := stream.Native{}.Offer(t.Context(), near, far, load,
-					newStopwatch(100*time.Millisecond))
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := carried(t, stream.Native{}, near, far, load, newStopwatch(100*time.Millisecond))
 				if len(got.Flows) != 8 {
 					t.Fatalf("got %d flows, want 8", len(got.Flows))
 				}

@@ -1,13 +1,16 @@
 package traffic_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -38,13 +41,15 @@ func freePort(t testing.TB) int {
 	return 0
 }
 
-// udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back, and harms those of the measured window,
-// and probes, on their way there.
+// udpRelay passes datagrams from 127.0.0.2 to 127.0.0.1 and back: each a delay later, or else with harm to
+// those of the measured window, and to probes, on their way there.
 type udpRelay struct {
+	delay time.Duration
+	loses bool // and harms in no other way
+
 	front *net.UDPConn
 	back  *net.UDPAddr
 	wait  sync.WaitGroup
-	loses bool // and harms in no other way; set before there are packets
 
 	mu                               sync.Mutex
 	conns                            []*net.UDPConn
@@ -52,16 +57,19 @@ type udpRelay struct {
 	seenBytes, lostBytes             int64
 }
 
-func newUDPRelay(t testing.TB, port int) *udpRelay {
+// through has a load pass the relay on its way to the far end.
+func (r *udpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *udpRelay {
 	t.Helper()
-	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: relayed.AsSlice(), Port: port})
+	far.Target, load.Port = relayed, freePort(t)
+	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: relayed.AsSlice(), Port: load.Port})
 	if err != nil {
 		t.Fatal(err)
 	}
 	front.SetReadBuffer(4 << 20)
-	r := &udpRelay{front: front, back: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}}
+	r.front, r.back = front, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: load.Port}
 	r.wait.Go(r.serve)
 	t.Cleanup(func() {
+		time.Sleep(r.delay) // what is under way must not find a closed relay
 		front.Close()
 		r.mu.Lock()
 		for _, c := range r.conns {
@@ -93,7 +101,12 @@ func (r *udpRelay) serve() {
 			r.mu.Unlock()
 			r.wait.Go(func() { r.backwards(way, from) })
 		}
-		held = r.harm(way, b[:n], held)
+		if r.delay == 0 {
+			held = r.harm(way, b[:n], held)
+			continue
+		}
+		late := bytes.Clone(b[:n])
+		time.AfterFunc(r.delay, func() { way.Write(late) })
 	}
 }
 
@@ -176,52 +189,94 @@ func (r *udpRelay) backwards(way *net.UDPConn, to netip.AddrPort) {
 		if err != nil {
 			return
 		}
-		r.front.WriteToUDPAddrPort(b[:n], to)
+		if r.delay == 0 {
+			r.front.WriteToUDPAddrPort(b[:n], to)
+			continue
+		}
+		late := bytes.Clone(b[:n])
+		time.AfterFunc(r.delay, func() { r.front.WriteToUDPAddrPort(late, to) })
 	}
 }
 
-// newTCPRelay passes connections and changes one byte of each, at position harmAt of what the opener sends.
-// Position 0 is a preamble's.
-func newTCPRelay(t testing.TB, port, harmAt int) {
+// tcpRelay passes connections from 127.0.0.2 to 127.0.0.1.
+type tcpRelay struct {
+	rule   func(n int) (wait time.Duration, passes bool) // of the n-th; nil: all pass at once
+	harmAt int                                           // where a byte of each is changed; 0: nowhere
+
+	back string
+	cut  atomic.Int64
+	wait sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// through has a load pass the relay on its way to the far end.
+func (r *tcpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *tcpRelay {
 	t.Helper()
-	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: relayed.AsSlice(), Port: port})
+	far.Target, load.Port = relayed, freePort(t)
+	front, err := net.ListenTCP("tcp", &net.TCPAddr{IP: relayed.AsSlice(), Port: load.Port})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wait sync.WaitGroup
-	t.Cleanup(func() {
-		ln.Close()
-		wait.Wait()
-	})
-	wait.Go(func() {
-		for {
-			a, err := ln.Accept()
+	r.back = netip.AddrPortFrom(loopback4, uint16(load.Port)).String()
+	r.wait.Go(func() {
+		for n := 0; ; n++ {
+			c, err := front.AcceptTCP()
 			if err != nil {
 				return
 			}
-			b, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-			if err != nil {
-				a.Close()
-				return
-			}
-			wait.Go(func() { io.Copy(a, b); a.Close(); b.Close() })
-			wait.Go(func() { io.Copy(b, &harmer{r: a, at: harmAt}); a.Close(); b.Close() })
+			r.keep(c)
+			r.wait.Go(func() { r.pass(c, n) })
 		}
 	})
+	t.Cleanup(func() {
+		front.Close()
+		r.mu.Lock()
+		for _, c := range r.conns {
+			c.Close()
+		}
+		r.mu.Unlock()
+		r.wait.Wait()
+	})
+	return r
 }
 
-type harmer struct {
-	r  io.Reader
-	at int
+func (r *tcpRelay) keep(c net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns = append(r.conns, c)
 }
 
-func (h *harmer) Read(b []byte) (int, error) {
-	n, err := h.r.Read(b)
-	if h.at >= 0 && h.at < n {
-		b[h.at] ^= 0x40
+func (r *tcpRelay) pass(c *net.TCPConn, n int) {
+	defer c.Close()
+	if r.rule != nil {
+		wait, passes := r.rule(n)
+		if !passes {
+			r.cut.Add(1)
+			c.SetLinger(0)
+			return
+		}
+		time.Sleep(wait)
 	}
-	h.at -= n
-	return n, err
+	there, err := net.Dial("tcp", r.back)
+	if err != nil {
+		return
+	}
+	defer there.Close()
+	r.keep(there)
+	r.wait.Go(func() {
+		io.CopyN(there, c, int64(r.harmAt))
+		if b := make([]byte, 1); r.harmAt > 0 {
+			io.ReadFull(c, b)
+			there.Write([]byte{b[0] ^ 0x40})
+		}
+		io.Copy(there, c)
+		there.(*net.TCPConn).CloseWrite()
+	})
+	io.Copy(c, there)
+	c.CloseWrite()
+	io.Copy(io.Discard, c) // until the other end closes too
 }
 
 // newTCPSink occupies a port.

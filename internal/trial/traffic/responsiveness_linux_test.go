@@ -12,36 +12,24 @@ import (
 )
 
 func TestResponsivenessEveryOpenerAndDirection(t *testing.T) {
-	for _, opener := range []string{"near", "far"} {
-		for _, direction := range []string{record.Up, record.Down, record.Both} {
-			t.Run(opener+" opens "+direction, func(t *testing.T) {
-				steady.Run(t, func(t *steady.Trial) {
-					near, far := ends(t, loopback4)
-					clock := newStopwatch(400 * time.Millisecond)
-					load := tcpLoad(2, direction, opener)
-					got, err := responsiveness.Engine{}.Offer(t.Context(), near, far, load, clock)
-					if err != nil {
-						t.Fatal(err)
-					}
-					want := 2
-					if direction == record.Both {
-						want = 4
-					}
-					if len(got.Flows) != want || got.Engine != "responsiveness" {
-						t.Errorf("%d flows of engine %q, want %d of responsiveness", len(got.Flows),
-							got.Engine, want)
-					}
-					for _, f := range got.Flows {
-						if f.ReceivedBytes < 1<<20 || f.SentBytes < 1<<20 || f.ReceiverNs <= 0 {
-							t.Timedf("flow %d %s: sent %d, received %d", f.Stream, f.Direction, f.SentBytes,
-								f.ReceivedBytes)
-						}
-					}
-					checkResponsiveness(t, got.Responsiveness, clock.timeline)
-				})
-			})
-		}
-	}
+	eachWay(t, func(t *testing.T, opener, direction string) {
+		steady.Run(t, func(t *steady.Trial) {
+			near, far := ends(t, loopback4)
+			clock := newStopwatch(400 * time.Millisecond)
+			load := tcpLoad(2, direction, opener)
+			got := carried(t, responsiveness.Engine{}, near, far, load, clock)
+			if want := len(traffic.FlowsOf(load)); len(got.Flows) != want || got.Engine != "responsiveness" {
+				t.Errorf("%d flows of engine %q, want %d of responsiveness", len(got.Flows), got.Engine, want)
+			}
+			for _, f := range got.Flows {
+				if f.ReceivedBytes < 1<<20 || f.SentBytes < 1<<20 || f.ReceiverNs <= 0 {
+					t.Timedf("flow %d %s: sent %d, received %d", f.Stream, f.Direction, f.SentBytes,
+						f.ReceivedBytes)
+				}
+			}
+			checkResponsiveness(t, got.Responsiveness, clock.timeline)
+		})
+	})
 }
 
 func checkResponsiveness(t *steady.Trial, r *record.Responsiveness, w record.Window) {

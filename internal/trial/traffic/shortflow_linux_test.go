@@ -1,11 +1,9 @@
 package traffic_test
 
 import (
-	"io"
 	"net"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,11 +42,7 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 							// nothing
 							window = time.Second
 						}
-						got, err := shortflow.Flows{}.Offer(t.Context(), near, far, load,
-							newStopwatch(window))
-						if err != nil {
-							t.Fatal(err)
-						}
+						got := carried(t, shortflow.Flows{}, near, far, load, newStopwatch(window))
 						checkFlowAccounts(t, got, load, window.Seconds())
 					})
 				})
@@ -120,10 +114,7 @@ func TestFlowsBegunAtARateAreThatMany(t *testing.T) {
 	near, far := ends(t, loopback6)
 	load := tcpLoad(3, record.Up, "near")
 	load.IP, load.FlowSize, load.ConnectionRate, load.Spacing = 6, "100", 1000, record.Isochronous
-	got, err := shortflow.Flows{}.Offer(t.Context(), near, far, load, newStopwatch(500*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, shortflow.Flows{}, near, far, load, newStopwatch(500*time.Millisecond))
 	if s := got.ShortFlows; s.Started < 499 || s.Started > 501 || s.RateHz != 1000 {
 		t.Errorf("%d flows begun in half a second at %v Hz, want 500", s.Started, s.RateHz)
 	}
@@ -137,9 +128,9 @@ func TestFlowsKeepArrivingWhileThePathStalls(t *testing.T) {
 func flowsKeepArriving(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
-	load.FlowSize, load.ConnectionRate, load.Spacing, load.Port = "100", 200, record.Isochronous, freePort(t)
+	load.FlowSize, load.ConnectionRate, load.Spacing = "100", 200, record.Isochronous
 	clock := newStopwatch(time.Second)
-	newStallingRelay(t, load.Port, func(int) (time.Duration, bool) {
+	relay := tcpRelay{rule: func(int) (time.Duration, bool) {
 		clock.mu.Lock()
 		defer clock.mu.Unlock()
 		in := traffic.Monotonic() - clock.timeline.Start
@@ -147,12 +138,9 @@ func flowsKeepArriving(t *steady.Trial) {
 			return time.Duration(7e8 - in), true
 		}
 		return 0, true
-	})
-	far.Target = relayed
-	got, err := shortflow.Flows{}.Offer(t.Context(), near, far, load, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}
+	relay.through(t, &far, &load)
+	got := carried(t, shortflow.Flows{}, near, far, load, clock)
 	s := got.ShortFlows
 	slow := int64(0)
 	for _, n := range s.Classes[0].Times {
@@ -172,13 +160,10 @@ func flowsKeepArriving(t *steady.Trial) {
 func TestFlowsThatAreCutOffFail(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(2, record.Up, "near")
-	load.FlowSize, load.Port = "100", freePort(t)
-	r := newStallingRelay(t, load.Port, func(n int) (time.Duration, bool) { return 0, n%4 != 3 })
-	far.Target = relayed
-	got, err := shortflow.Flows{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	load.FlowSize = "100"
+	r := tcpRelay{rule: func(n int) (time.Duration, bool) { return 0, n%4 != 3 }}
+	r.through(t, &far, &load)
+	got := carried(t, shortflow.Flows{}, near, far, load, newStopwatch(300*time.Millisecond))
 	s := got.ShortFlows
 	failures := int64(0)
 	for _, n := range s.Failures {
@@ -188,78 +173,6 @@ func TestFlowsThatAreCutOffFail(t *testing.T) {
 		s.Failed > r.cut.Load() || s.Completed < 2*s.Failed {
 		t.Errorf("%d connections were cut: got %+v, want a quarter of the flows to fail", r.cut.Load(), s)
 	}
-}
-
-// stallingRelay passes connections from 127.0.0.2 to 127.0.0.1.
-type stallingRelay struct {
-	front net.Listener
-	back  string
-	rule  func(n int) (wait time.Duration, passes bool)
-	cut   atomic.Int64
-	wait  sync.WaitGroup
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func newStallingRelay(t testing.TB, port int, rule func(n int) (time.Duration, bool)) *stallingRelay {
-	t.Helper()
-	front, err := net.Listen("tcp", net.JoinHostPort(relayed.String(), strconv.Itoa(port)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &stallingRelay{front: front, back: net.JoinHostPort(loopback4.String(), strconv.Itoa(port)),
-		rule: rule}
-	r.wait.Go(func() {
-		for n := 0; ; n++ {
-			c, err := front.Accept()
-			if err != nil {
-				return
-			}
-			r.keep(c)
-			r.wait.Go(func() { r.pass(c.(*net.TCPConn), n) })
-		}
-	})
-	t.Cleanup(func() {
-		front.Close()
-		r.mu.Lock()
-		for _, c := range r.conns {
-			c.Close()
-		}
-		r.mu.Unlock()
-		r.wait.Wait()
-	})
-	return r
-}
-
-func (r *stallingRelay) keep(c net.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conns = append(r.conns, c)
-}
-
-func (r *stallingRelay) pass(c *net.TCPConn, n int) {
-	defer c.Close()
-	wait, passes := r.rule(n)
-	if !passes {
-		r.cut.Add(1)
-		c.SetLinger(0)
-		return
-	}
-	time.Sleep(wait)
-	there, err := net.Dial("tcp", r.back)
-	if err != nil {
-		return
-	}
-	defer there.Close()
-	r.keep(there)
-	r.wait.Go(func() {
-		io.Copy(there, c)
-		there.(*net.TCPConn).CloseWrite()
-	})
-	io.Copy(c, there)
-	c.CloseWrite()
-	io.Copy(io.Discard, c) // until the other end closes too
 }
 
 func TestRequestsEveryOpener(t *testing.T) {
@@ -276,10 +189,7 @@ func requestsOpenedBy(t *steady.Trial, opener string, verify bool) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(3, record.Both, opener)
 	load.RequestSize, load.ResponseSize, load.Verify = 200, 3000, verify
-	got, err := shortflow.Requests{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, shortflow.Requests{}, near, far, load, newStopwatch(300*time.Millisecond))
 	checkFlowAccounts(t, got, load, .3)
 	s := got.ShortFlows
 	if !s.Kept || s.Asked != 3200*s.Completed || s.Unfinished > 3 {

@@ -21,10 +21,7 @@ func manyStreamsShareThreads(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(traffic.OwnThreads, record.Both, "near")
 	load.Verify = true
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(300*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(300*time.Millisecond))
 	if len(got.Flows) != 2*traffic.OwnThreads {
 		t.Fatalf("got %d flows, want %d", len(got.Flows), 2*traffic.OwnThreads)
 	}
@@ -62,10 +59,7 @@ func tcpIsPaced(t *steady.Trial) {
 	load.RateBps = 80e6
 	clock := newStopwatch(500 * time.Millisecond)
 	clock.warmup = 200 * time.Millisecond
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, stream.Native{}, near, far, load, clock)
 	sum := 0.0
 	for _, f := range got.Flows {
 		sum += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
@@ -79,10 +73,7 @@ func TestTCPStreamsTakeControlsInTurn(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(3, record.Both, "near")
 	load.Congestion = "reno+" + congestion() // an ordinary user may have no other
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(50*time.Millisecond))
 	for _, f := range got.Flows {
 		if want := []string{congestion(), "reno"}[f.Stream%2]; f.TCP.Congestion != want {
 			t.Errorf("stream %d %s has %s, want %s", f.Stream, f.Direction, f.TCP.Congestion, want)
@@ -99,10 +90,7 @@ func TestTCPSettingsReachTheSocket(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
 	load.MSS, load.Buffer, load.DSCP = 1000, 100_000, 46
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(50*time.Millisecond))
 	// Time stamps take 12 bytes of each segment.
 	if mss := got.Flows[0].TCP.MSS; mss != 1000 && mss != 988 {
 		t.Errorf("segments of %d bytes, want 1000 with options", mss)

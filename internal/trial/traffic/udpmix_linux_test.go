@@ -2,6 +2,7 @@ package traffic_test
 
 import (
 	"math"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,32 +51,22 @@ func checkMix(t *steady.Trial, f record.Flow, flow int) {
 }
 
 func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
-	for _, opener := range []string{"near", "far"} {
-		for _, direction := range []string{record.Up, record.Down, record.Both} {
-			for _, ip := range []int{4, 6} {
-				at := loopback4
-				if ip == 6 {
-					at = loopback6
+	eachWay(t, func(t *testing.T, opener, direction string) {
+		for ip, at := range map[int]netip.Addr{4: loopback4, 6: loopback6} {
+			steady.Run(t, func(t *steady.Trial) {
+				near, far := ends(t, at)
+				load := mixLoad(2, direction, opener, ip, 5000)
+				got := carried(t, stream.Native{}, near, far, load, newStopwatch(200*time.Millisecond))
+				for i, f := range got.Flows {
+					checkMix(t, f, i)
 				}
-				steady.Run(t, func(t *steady.Trial) {
-					near, far := ends(t, at)
-					load := mixLoad(2, direction, opener, ip, 5000)
-					got, err := stream.Native{}.Offer(t.Context(), near, far, load,
-						newStopwatch(200*time.Millisecond))
-					if err != nil {
-						t.Fatal(err)
-					}
-					for i, f := range got.Flows {
-						checkMix(t, f, i)
-					}
-					mode := got.Details["near.mode"] + got.Details["far.mode"]
-					if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "batches") {
-						t.Errorf("mode %q, want datagrams sent one by one", mode)
-					}
-				})
-			}
+				mode := got.Details["near.mode"] + got.Details["far.mode"]
+				if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "batches") {
+					t.Errorf("mode %q, want datagrams sent one by one", mode)
+				}
+			})
 		}
-	}
+	})
 }
 
 // TestUDPMixManyFlows: through the listener's one port, at a rate of bits that is of the mix.
@@ -87,10 +78,7 @@ func udpMixManyFlows(t *steady.Trial) {
 		load := mixLoad(100, record.Up, opener, 4, 10000)
 		clock := newStopwatch(500 * time.Millisecond)
 		clock.drain = time.Second
-		got, err := stream.Native{}.Offer(t.Context(), near, far, load, clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := carried(t, stream.Native{}, near, far, load, clock)
 		var packets, unsent, bytes int64
 		for i, f := range got.Flows {
 			checkMix(t, f, i)
@@ -112,10 +100,7 @@ func udpMixIsVerified(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := mixLoad(2, record.Both, "near", 4, 2000)
 	load.Verify = true
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(200*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(200*time.Millisecond))
 	for i, f := range got.Flows {
 		checkMix(t, f, i)
 		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes-f.Packets.Received*traffic.DatagramHeader {
@@ -131,14 +116,9 @@ func TestUDPMixCountsRealBytes(t *testing.T) { steady.Run(t, udpMixCountsRealByt
 
 func udpMixCountsRealBytes(t *steady.Trial) {
 	near, far := ends(t, loopback4)
-	far.Target = relayed
 	load := mixLoad(1, record.Up, "near", 4, 5000)
-	load.Port = freePort(t)
-	relay := newUDPRelay(t, load.Port)
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	relay := new(udpRelay).through(t, &far, &load)
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(400*time.Millisecond))
 	f := got.Flows[0]
 	relay.mu.Lock()
 	defer relay.mu.Unlock()

@@ -81,11 +81,7 @@ func TestUDPCountModeAgreesWithExact(t *testing.T) {
 			near, far := ends(t, loopback4)
 			load := udpLoad(2, record.Up, "near", 100, 30000)
 			load.UDPMode = mode
-			got, err := stream.Native{}.Offer(t.Context(), near, far, load,
-				newStopwatch(200*time.Millisecond))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := carried(t, stream.Native{}, near, far, load, newStopwatch(200*time.Millisecond))
 			for _, f := range got.Flows {
 				p := f.Packets
 				if p.Lost != 0 {
@@ -110,17 +106,10 @@ func TestUDPCountModeFindsEveryLoss(t *testing.T) { steady.Run(t, udpCountModeFi
 
 func udpCountModeFindsEveryLoss(t *steady.Trial) {
 	near, far := ends(t, loopback4)
-	far.Target = relayed
 	load := udpLoad(2, record.Up, "near", 300, 5000)
-	load.Port, load.UDPMode = freePort(t), record.UDPCount
-	relay := newUDPRelay(t, load.Port)
-	relay.mu.Lock()
-	relay.loses = true
-	relay.mu.Unlock()
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(400*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	load.UDPMode = record.UDPCount
+	relay := (&udpRelay{loses: true}).through(t, &far, &load)
+	got := carried(t, stream.Native{}, near, far, load, newStopwatch(400*time.Millisecond))
 	var sent, lost int64
 	for _, f := range got.Flows {
 		p := f.Packets

@@ -97,11 +97,6 @@ func sendFlow(fd int, b []byte, flags int) (int, error) {
 		uintptr(len(b)), uintptr(flags|unix.MSG_NOSIGNAL), 0, 0))
 }
 
-func receiveFlow(fd int, b []byte, flags int) (int, error) {
-	return traffic.Returned(unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)), uintptr(flags), 0, 0))
-}
-
 func closeFlow(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 // abortFlow closes by a reset, which drops what is queued.

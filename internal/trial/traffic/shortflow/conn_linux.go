@@ -129,7 +129,7 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 // receive takes what is there: without an error 0 is nothing so far.
 func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	for {
-		n, err := receiveFlow(c.fd, b, flags)
+		n, err := traffic.Receive(c.fd, b, flags)
 		switch {
 		case err == unix.EINTR:
 			continue

@@ -1,7 +1,9 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -63,6 +65,18 @@ func (f *byteStream) received(b []byte) {
 		f.corrupt += f.pattern.Mismatches(b, uint64(f.Count.Load()))
 	}
 	f.Count.Add(int64(len(b)))
+}
+
+// ended returns what the end of a received stream means, io.EOF where its sender closed it: nothing once the
+// window has ended. The sender stops a little after that, by its own clock.
+func ended(p *traffic.Phases, err error) error {
+	switch {
+	case p.Over(p.End):
+		return nil
+	case err == io.EOF:
+		return errors.New("receive: the sender closed the connection before the end of the window")
+	}
+	return fmt.Errorf("receive: %w", host.Cause(err))
 }
 
 // Report adds the bytes that a receiver verified.

@@ -2,13 +2,10 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -66,14 +63,8 @@ func (f *portableTCP) receive(p *traffic.Phases) error {
 	for !p.Abandoned.Load() {
 		n, err := f.conn.Read(f.buffer)
 		f.received(f.buffer[:n])
-		switch {
-		case err == nil:
-		case p.Over(p.End): // the sender stops a little after the window, by its own clock
-			return nil
-		case errors.Is(err, io.EOF):
-			return errors.New("receive: the sender closed the connection before the end of the window")
-		default:
-			return fmt.Errorf("receive: %w", host.Cause(err))
+		if err != nil {
+			return ended(p, err)
 		}
 	}
 	return nil

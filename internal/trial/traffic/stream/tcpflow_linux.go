@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"time"
 	"unsafe"
@@ -137,27 +138,18 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
 	}
-	b := f.held.share(f.buffer)
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(f.FD),
-		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
+	n, err := traffic.Receive(f.FD, f.held.share(f.buffer), flags)
 	switch {
-	case errno != 0 && traffic.Again(errno):
+	case n > 0:
+		f.received(f.buffer[:n])
+		f.held.wait(p, n)
 		return false, nil
-	case errno != 0:
-		if p.Over(p.End) {
-			return true, nil
-		}
-		return false, fmt.Errorf("receive: %w", errno)
-	case n == 0:
-		// The sender stops a little after the window, by its own clock.
-		if p.Over(p.End) {
-			return true, nil
-		}
-		return false, fmt.Errorf("receive: the sender closed the connection before the end of the window")
+	case err == nil:
+		err = io.EOF
+	case traffic.Again(err):
+		return false, nil
 	}
-	f.received(f.buffer[:n])
-	f.held.wait(p, int(n))
-	return false, nil
+	return true, ended(p, err)
 }
 
 func (f *tcpFlow) Unblock(how traffic.Urgency) {
@@ -343,8 +335,7 @@ type tcpPool struct {
 }
 
 func (c *tcpPool) Name() string {
-	first, last := c.flows[0].Key, c.flows[len(c.flows)-1].Key
-	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
+	return namesOf(&c.flows[0].ByteFlow, &c.flows[len(c.flows)-1].ByteFlow)
 }
 
 func (c *tcpPool) Run(p *traffic.Phases) error {

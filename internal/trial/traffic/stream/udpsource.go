@@ -42,11 +42,15 @@ func (s *udpSource) Name() string { return flowNames(s.flows) }
 
 // flowNames names the flows of a worker.
 func flowNames(flows []*udpCount) string {
-	if len(flows) == 1 {
-		return flows[0].Name()
+	return namesOf(&flows[0].ByteFlow, &flows[len(flows)-1].ByteFlow)
+}
+
+// namesOf names the flows of a worker by the first and the last.
+func namesOf(first, last *traffic.ByteFlow) string {
+	if first == last {
+		return first.Name()
 	}
-	first, last := flows[0].Key, flows[len(flows)-1].Key
-	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
+	return fmt.Sprintf("streams %d to %d %s", first.Key.Stream, last.Key.Stream, first.Key.Direction)
 }
 
 // Run offers load from Begin to End, then sends ends of stream until the senders' stop.
