@@ -60,52 +60,78 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 		}
 	}
 	operations := []string{Encrypt, Decrypt, Hash, Derive, Sign, Verify}
-	return []factor.Declaration{
-		{Name: "library", Kind: factor.Activity, Base: true, Default: OpenSSL, Levels: Libraries(),
+	list := []factor.Declaration{
+		{
+			Name: "library", Default: OpenSSL, Levels: Libraries(), Rank: 15, Short: itself,
 			Doc: "what does the cipher's work: the installed openssl, Go's libraries in the agent, or the " +
-				"kernel's crypto through AF_ALG", Parse: factor.Choice(Libraries()...), Applies: measured,
-			Dependent: true, Rank: 15, Leading: true, Short: itself},
-		{Name: "algorithm", Kind: factor.Activity, Base: true, Default: "aes-128-gcm", Levels: Names(),
-			Doc: "cipher, hash or key", Parse: factor.Choice(Names()...), Applies: measured,
-			Dependent: true, Rank: 16, Leading: true, Short: itself},
-		{Name: "operation", Kind: factor.Activity, Base: true, Levels: operations,
-			Doc:   "what is done with the algorithm: by default encrypt, hash, derive (a shared key) or sign",
-			Parse: factor.Choice(operations...), Applies: measured, Conflict: operationConflict,
+				"kernel's crypto through AF_ALG",
+			Parse: factor.Choice(Libraries()...),
+		},
+		{
+			Name: "algorithm", Default: "aes-128-gcm", Levels: Names(), Rank: 16, Short: itself,
+			Doc:   "cipher, hash or key",
+			Parse: factor.Choice(Names()...),
+		},
+		{
+			Name: "operation", Levels: operations, Rank: 17, Short: itself,
+			Doc: "what is done with the algorithm: by default encrypt, hash, derive (a shared key) or " +
+				"sign",
+			Parse:    factor.Choice(operations...),
+			Conflict: operationConflict,
 			Derive: func(c factor.Cell) string {
 				a, _ := Named(AlgorithmFactor.Of(c))
 				return a.Operations[0]
-			}, Dependent: true, Rank: 17, Leading: true, Short: itself},
-		{Name: "cipher_mode", Kind: factor.Activity, Base: true, Levels: []string{ModeEVP, ModeAEAD},
+			},
+		},
+		{
+			Name: "cipher_mode", Levels: []string{ModeEVP, ModeAEAD}, Rank: 18, Short: itself,
 			Doc: "AEADs as a stream of data, as published tables have it (openssl speed -evp), or as " +
 				"packets with a nonce and a tag each (-aead); by default packets in blocks that one can have",
 			Parse:    factor.Choice(ModeEVP, ModeAEAD),
 			Applies:  where("is no AEAD", func(a Algorithm) bool { return a.AEAD }),
-			Conflict: modeConflict, Derive: func(c factor.Cell) string {
+			Conflict: modeConflict,
+			Derive: func(c factor.Cell) string {
 				if LibraryFactor.Is(c, OpenSSL) && BlockFactor.Number(c) >= Published {
 					return ModeEVP
 				}
 				return ModeAEAD
-			}, Dependent: true, Rank: 18, Leading: true, Short: itself},
-		{Name: "block_size", Kind: factor.Activity, Base: true, Unit: "bytes", Default: fmt.Sprint(Packet),
-			Doc: "what the cipher or hash works on at once", Parse: factor.Whole(1, MaxBlock),
-			Applies:   where("works on no blocks", Algorithm.Blocks),
-			Dependent: true, Rank: 19, Leading: true,
-			Short: func(level string) string { return level + " B blocks" }},
-		{Name: "threads", Kind: factor.Activity, Base: true, Unit: "count, all", Default: "1",
-			Doc:     "how many work at once; all is one for each CPU of the node",
-			Parse:   factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
-			Applies: measured, Dependent: true, Rank: 23, Leading: true, Short: func(level string) string {
+			},
+		},
+		{
+			Name: "block_size", Unit: "bytes", Default: fmt.Sprint(Packet), Rank: 19,
+			Doc:     "what the cipher or hash works on at once",
+			Parse:   factor.Whole(1, MaxBlock),
+			Applies: where("works on no blocks", Algorithm.Blocks),
+			Short:   func(level string) string { return level + " B blocks" },
+		},
+		{
+			Name: "threads", Unit: "count, all", Default: "1", Rank: 23,
+			Doc:   "how many work at once; all is one for each CPU of the node",
+			Parse: factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
+			Short: func(level string) string {
 				if level == "1" {
 					return "1 thread"
 				}
 				return level + " threads"
-			}},
-		{Name: "node", Kind: factor.Activity, Base: true, Unit: "name", Doc: "the node whose ciphers are " +
-			"measured: by default the first router, or the near end where there is none",
-			Parse: factor.Formed(nodeForm, "the name of a node, such as router"), Applies: measured,
-			Dependent: true, Rank: 24, Refuses: noNode,
-			Derive: func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) }},
+			},
+		},
+		{
+			Name: "node", Unit: "name", Rank: 24,
+			Doc: "the node whose ciphers are measured: by default the first router, or the near end where " +
+				"there is none",
+			Parse:   factor.Formed(nodeForm, "the name of a node, such as router"),
+			Refuses: noNode,
+			Derive:  func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) },
+		},
 	}
+	for i := range list {
+		d := &list[i]
+		d.Kind, d.Base, d.Dependent, d.Leading = factor.Activity, true, true, d.Name != string(NodeFactor)
+		if d.Applies == nil {
+			d.Applies = measured
+		}
+	}
+	return list
 }
 
 // noNode refuses a node that the lab has not.

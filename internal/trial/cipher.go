@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // cipherNode is a node on which ciphers are measured.
@@ -225,14 +226,12 @@ func (a *attempt) cipher(ctx context.Context) error {
 	if c.Library == cipher.OpenSSL {
 		long = wholeSeconds(long)
 	}
-	begin := host.Monotonic() + int64(lead)
-	w := record.Window{Begin: begin, Start: begin, End: begin + int64(c.Parts())*int64(long)}
-	w.Stop = w.End + int64(drain)
+	w := traffic.NewWindow(host.Monotonic()+int64(lead), 0, time.Duration(c.Parts())*long, drain)
 	if err := a.watch.schedule(w); err != nil {
 		return err
 	}
 	a.t.Window = w
-	if err := host.Pause(ctx, time.Duration(begin-host.Monotonic())); err != nil {
+	if err := host.Pause(ctx, time.Duration(w.Begin-host.Monotonic())); err != nil {
 		return err
 	}
 	rates, err := n.once(ctx, c, long)

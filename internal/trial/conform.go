@@ -197,8 +197,8 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 // sample watches the router for a time, and notes what was seen.
 func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
 	a check.Answer, err error) {
-	w := &watches{lab: l, watchers: map[string]watcher{}, missing: map[string]string{}}
-	if err := w.open(ctx, l, n, probes); err != nil {
+	w := newWatches(l)
+	if err := w.open(ctx, n, probes); err != nil {
 		return check.Not("%v", err), ctx.Err()
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()

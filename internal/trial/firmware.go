@@ -154,12 +154,7 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 	return err
 }
 
-func orUnknown(version string) string {
-	if version == "" {
-		return "one that is not known"
-	}
-	return version
-}
+func orUnknown(version string) string { return cmp.Or(version, "one that is not known") }
 
 // meetAgain finds the router as it is now, and what it tells of itself. After a step that failed whatever it
 // tells is it.

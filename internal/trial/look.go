@@ -19,8 +19,8 @@ func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, ev
 	if err != nil {
 		return err
 	}
-	w := &watches{lab: l, watchers: map[string]watcher{}, missing: map[string]string{}}
-	if err := w.open(ctx, l, n, probes); err != nil {
+	w := newWatches(l)
+	if err := w.open(ctx, n, probes); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()

@@ -93,6 +93,11 @@ func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial
 		Caveats: slices.Clone(c.Marks)}
 }
 
+// caveat says something of the trial.
+func (a *attempt) caveat(kind, text string) {
+	a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: kind, Text: text})
+}
+
 // evidence keeps what the probes saw of a trial that failed.
 func (a *attempt) evidence(ctx context.Context) {
 	if a.watch == nil || a.t.Nodes != nil {
@@ -102,7 +107,7 @@ func (a *attempt) evidence(ctx context.Context) {
 	defer cancel()
 	var err error
 	if a.t.Nodes, err = a.watch.collect(ctx, a.t.Origin, host.Monotonic()); err != nil {
-		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "evidence-incomplete", Text: err.Error()})
+		a.caveat("evidence-incomplete", err.Error())
 	}
 }
 
@@ -190,8 +195,8 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	}
 	a.t.Boots = a.c.bootsOf(ctx, a.lab)
 	if a.c.anotherBoot(a.t) {
-		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "another-boot", Text: "the router was booted " +
-			"anew before this trial: it is another one than that of the trials before"})
+		a.caveat("another-boot", "the router was booted anew before this trial: it is another one than that "+
+			"of the trials before")
 		a.c.tell(record.Event{Event: "warning", Row: row.ID, Text: "the router was booted anew: nothing is " +
 			"concluded of trials before and after together"})
 	}
@@ -215,8 +220,8 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		if !a.lab.OwnNetwork() {
 			continue // said once, of the run
 		}
-		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "router-not-watched", Text: r + " has no " +
-			"agent: its counters and probes are missing, and that traffic passed it is not proven by them"})
+		a.caveat("router-not-watched", r+" has no agent: its counters and probes are missing, and that "+
+			"traffic passed it is not proven by them")
 	}
 	return err
 }
@@ -231,9 +236,8 @@ func (a *attempt) follow(settings []lab.Followed) {
 			a.t.Resolved[f.Knob+"@"+f.Node+".tunnel"] = f.Value
 			continue
 		}
-		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "tunnel-not-set",
-			Text: fmt.Sprintf("%s=%s does not hold on the tunnel's device %s of %s: %s", f.Knob, f.Value,
-				f.Port, f.Node, f.Cannot)})
+		a.caveat("tunnel-not-set", fmt.Sprintf("%s=%s does not hold on the tunnel's device %s of %s: %s",
+			f.Knob, f.Value, f.Port, f.Node, f.Cannot))
 	}
 }
 
@@ -241,9 +245,8 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 	if a.d.probeOpener == "" || a.way.thirdParty { // who would answer?
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
-			a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "no-datagrams", Text: "no UDP gets " +
-				"through between the machines: latency is not measured, and nothing proves what the path " +
-				"carries"})
+			a.caveat("no-datagrams", "no UDP gets through between the machines: latency is not measured, "+
+				"and nothing proves what the path carries")
 		}
 		return nil
 	}
@@ -416,11 +419,8 @@ func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
 	c.mu.Lock()
 	c.waiting--
 	if c.waiting == 0 {
-		begin := host.Monotonic() + int64(lead)
-		w := record.Window{Begin: begin, Start: begin + int64(c.warmup)}
-		w.End = w.Start + int64(c.duration)
-		w.Stop = w.End + int64(drain)
-		c.window, c.err = w, c.fixed(w)
+		c.window = traffic.NewWindow(host.Monotonic()+int64(lead), c.warmup, c.duration, drain)
+		c.err = c.fixed(c.window)
 		close(c.start)
 	}
 	c.mu.Unlock()

@@ -84,14 +84,18 @@ func (d agentless) Close() error {
 	return d.watch.Close(ctx)
 }
 
+func newWatches(l *lab.Lab) *watches {
+	return &watches{lab: l, watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
+}
+
 // openWatch starts the probes on every node and returns when all are resident, so that none starts under
 // load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches, error) {
-	w := &watches{lab: l, watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
+	w := newWatches(l)
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil {
-			err = w.open(ctx, l, n, probes)
+			err = w.open(ctx, n, probes)
 		}
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
@@ -101,7 +105,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 }
 
 // open starts the probes on a node, by its agent or by its driver.
-func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) error {
+func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) error {
 	name := n.Name
 	if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
 		p, err := d.Watch(ctx, n.Host, agentlessEvery)
@@ -115,8 +119,8 @@ func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []pr
 		return nil
 	}
 	options := watch.Options{Options: probe.Options{Own: []int{os.Getpid()}}}
-	if l.Holder > 0 {
-		options.Own = append(options.Own, l.Holder)
+	if w.lab.Holder > 0 {
+		options.Own = append(options.Own, w.lab.Holder)
 	}
 	watched := probe.ByScope(probes, record.ScopeNode)
 	switch {
@@ -129,7 +133,7 @@ func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []pr
 		if n.Facts.Clock != record.ClockSame {
 			options.Own = nil // this program's number is there that of any other
 		}
-		if name == l.Topology.Near {
+		if name == w.lab.Topology.Near {
 			options.Live, w.shown = liveEvery, name
 		}
 	}

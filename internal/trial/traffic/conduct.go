@@ -287,6 +287,13 @@ func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	}
 }
 
+// NewWindow returns the timeline of a load that begins at a time; drain bounds what is on its way at the end.
+func NewWindow(begin int64, warmup, duration, drain time.Duration) record.Window {
+	start := begin + int64(warmup)
+	end := start + int64(duration)
+	return record.Window{Begin: begin, Start: start, End: end, Stop: end + int64(drain)}
+}
+
 func shiftWindow(w record.Window, d int64) record.Window {
 	return record.Window{Begin: w.Begin + d, Start: w.Start + d, End: w.End + d, Stop: w.Stop + d}
 }

@@ -122,14 +122,10 @@ func newStopwatch(window time.Duration) *stopwatch {
 }
 
 func (s *stopwatch) Ready(context.Context) (record.Window, error) {
-	begin := host.Monotonic() + int64(20*time.Millisecond)
-	w := record.Window{Begin: begin, Start: begin + int64(s.warmup)}
-	w.End = w.Start + int64(s.window)
-	w.Stop = w.End + int64(s.drain)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.timeline = w
-	return w, nil
+	s.timeline = traffic.NewWindow(host.Monotonic()+int64(20*time.Millisecond), s.warmup, s.window, s.drain)
+	return s.timeline, nil
 }
 
 func (s *stopwatch) Progress(p traffic.Progress) {

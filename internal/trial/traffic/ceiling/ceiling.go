@@ -351,11 +351,8 @@ func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 type ceilingClock struct{}
 
 func (ceilingClock) Ready(context.Context) (record.Window, error) {
-	w := record.Window{Begin: host.Monotonic() + int64(ceilingLead)}
-	w.Start = w.Begin + int64(ceilingWarmup)
-	w.End = w.Start + int64(ceilingWindow)
-	w.Stop = w.End + int64(ceilingDrain)
-	return w, nil
+	begin := host.Monotonic() + int64(ceilingLead)
+	return traffic.NewWindow(begin, ceilingWarmup, ceilingWindow, ceilingDrain), nil
 }
 
 func (ceilingClock) Progress(traffic.Progress) {}
