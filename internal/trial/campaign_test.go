@@ -15,14 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
-
-func rig(t testing.TB, text string) *fakeCampaign {
-	t.Helper()
-	return &fakeCampaign{Plan: labtest.ReadPlan(t, text, registry.Vocabulary()), Labs: &fakeLabs{}}
-}
 
 func execute(t testing.TB, r *fakeCampaign) {
 	t.Helper()
@@ -32,7 +26,7 @@ func execute(t testing.TB, r *fakeCampaign) {
 }
 
 // wantPutBack: no setting and no tunnel of the campaign is left.
-func wantPutBack(t *testing.T, r *fakeCampaign) {
+func wantPutBack(t testing.TB, r *fakeCampaign) {
 	t.Helper()
 	for topology, f := range r.Labs.Fakes {
 		if left := f.State(); len(left) > 0 {
@@ -267,13 +261,13 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 			if !tt.ran {
 				want, caveats = 0, 1
 			}
-			if len(r.Trials) != want || len(r.Learnt) != caveats {
-				t.Fatalf("got %d trials and %v, want %d and %d caveats", len(r.Trials), r.Learnt, want,
+			if len(r.Trials) != want || len(r.Caveats) != caveats {
+				t.Fatalf("got %d trials and %v, want %d and %d caveats", len(r.Trials), r.Caveats, want,
 					caveats)
 			}
-			if !tt.ran && (r.Learnt[0].Kind != "time-spent" ||
-				!strings.Contains(r.Learnt[0].Text, "before the last 12 trials")) {
-				t.Errorf("got %+v, want that 12 trials are missing", r.Learnt[0])
+			if !tt.ran && (r.Caveats[0].Kind != "time-spent" ||
+				!strings.Contains(r.Caveats[0].Text, "before the last 12 trials")) {
+				t.Errorf("got %+v, want that 12 trials are missing", r.Caveats[0])
 			}
 			wantPutBack(t, r)
 		})
@@ -454,12 +448,7 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 `)
 	r.Labs.Agentless = []string{"router"}
 	r.Labs.Missing = map[string]string{"direct": "the lab file has no such cable"}
-	r.Labs.Engine.Refuse = func(load record.Load) string {
-		if load.Streams == 7 {
-			return "seven is too many"
-		}
-		return ""
-	}
+	r.Labs.refuseSeven()
 	execute(t, r)
 	var got []string
 	for _, s := range r.Campaign.Run.Skipped {

@@ -134,8 +134,6 @@ measure: {latency_idle: block, verify: true}
 
 // TestCipherWithoutItsLibrary: cells of a library that the node lacks are skipped, with what to do about it.
 func TestCipherWithoutItsLibrary(t *testing.T) {
-	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {engine: cipher}\n",
-		registry.Vocabulary())
 	l := oneLab{oneNode(t, t.TempDir())}
 	for _, tt := range []struct {
 		long         time.Duration
@@ -144,9 +142,8 @@ func TestCipherWithoutItsLibrary(t *testing.T) {
 		{2 * time.Minute, "for 1m0s at most", "set method.duration"},
 		{time.Second, "measure with openssl on router", "library go"},
 	} {
-		p := *p
-		p.Design.Method.Duration = tt.long
-		c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: &p, Labs: l}
+		c := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {engine: cipher}\n")
+		c.Campaign.Labs, c.Probes, c.Plan.Design.Method.Duration = l, nil, tt.long
 		if err := c.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
 // versioned is a fake router's driver that tells its version.
@@ -47,14 +46,12 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 
 // ranOf runs a campaign over the labs, and gives what was run: block, firmware and what the trial says that
 // it was.
-func ranOf(t *testing.T, c *trial.Campaign) (out []string) {
+func ranOf(t *testing.T, c *fakeCampaign) (out []string) {
 	t.Helper()
-	var trials labtest.Trials
-	c.Store = &trials
-	if _, err := c.Execute(t.Context()); err != nil {
+	if _, err := c.Campaign.Execute(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, tr := range trials {
+	for _, tr := range c.Trials {
 		out = append(out, fmt.Sprintf("block %d %s: %s %s", tr.Row.Block, tr.Row.Factors["firmware"],
 			tr.Resolved["firmware"], tr.Status))
 	}
@@ -67,7 +64,7 @@ func TestFirmwareIsInstalledOnce(t *testing.T) {
 	version := "24.10.1"
 	labs := realRouter(&version)
 	var asked, left []string
-	c, told := prepared(t, twoFirmwares, labs)
+	c := prepared(t, twoFirmwares, labs)
 	c.Install = func(_ context.Context, level string) error {
 		asked, left = append(asked, level), append(left, labs.Fakes["forward"].State()...)
 		version = level + "-rc3"
@@ -110,7 +107,7 @@ func TestFirmwareIsInstalledOnce(t *testing.T) {
 			t.Errorf("the router's facts: %+v", e.Facts)
 		}
 	}
-	if steps := told["step"]; len(steps) != 1 || !strings.Contains(steps[0],
+	if steps := c.Told("step"); len(steps) != 1 || !strings.Contains(steps[0],
 		"firmware 24.10.2 on the router, which has openwrt 24.10.1") {
 		t.Errorf("steps: %q", steps)
 	}
@@ -131,7 +128,7 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 	} {
 		version := "24.10.2"
 		labs := realRouter(&version)
-		c, told := prepared(t, twoFirmwares, labs)
+		c := prepared(t, twoFirmwares, labs)
 		c.InstallWait = 10 * time.Millisecond
 		c.Install = func(_ context.Context, level string) error {
 			if level == "24.10.2" {
@@ -159,18 +156,18 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 			t.Errorf("%s: firmware was installed: %v", name, told)
 		}
 		if len(stored) != 2 || stored[0].Reason != tt.want || stored[1].Reason != tt.want ||
-			!slices.Contains(told["warning"], "skipped: "+tt.want+" (2 cells)") {
-			t.Errorf("%s: stored %+v, told %q, want %s of two cells", name, stored, told["warning"], tt.want)
+			!slices.Contains(c.Told("warning"), "skipped: "+tt.want+" (2 cells)") {
+			t.Errorf("%s: stored %+v, told %q, want %s of two cells", name, stored, c.Told("warning"), tt.want)
 		}
 	}
 }
 
 // TestFirmwareOfARouterThatHasNone: a namespace and a guest are no machines whose system could be another.
 func TestFirmwareOfARouterThatHasNone(t *testing.T) {
-	_, told := prepared(t, twoFirmwares, &fakeLabs{})
+	c := prepared(t, twoFirmwares, &fakeLabs{})
 	want := "skipped: firmware on router: it is no machine of its own, whose system could be another " +
 		"(4 cells)"
-	if !slices.Contains(told["warning"], want) {
-		t.Errorf("got %q, want %s", told["warning"], want)
+	if !slices.Contains(c.Told("warning"), want) {
+		t.Errorf("got %q, want %s", c.Told("warning"), want)
 	}
 }

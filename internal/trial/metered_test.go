@@ -28,7 +28,7 @@ func TestMeterBesideTheTrials(t *testing.T) {
 	r := rig(t, "name: x\nmethod: {runs: 3, seed: 1}\nmatrix: {streams: 1}\n"+
 		"measure: {latency_idle: block, verify: false}\n")
 	r.Plan.Design.Method.Duration, r.Plan.Design.Method.Idle = 300*time.Millisecond, 300*time.Millisecond
-	r.Meter = &record.Meter{At: "command:sh " + script}
+	r.Run.Meter = &record.Meter{At: "command:sh " + script}
 	loads := 0
 	r.Labs.Engine.Watch = func(record.Load) {
 		switch loads++; loads {
@@ -84,7 +84,7 @@ func sizeOf(path string) int64 {
 // TestMeterThatCannotBeOpened ends the run before its first trial: its password is not there.
 func TestMeterThatCannotBeOpened(t *testing.T) {
 	r := rig(t, "name: x\nmethod: {runs: 1, seed: 1}\nmatrix: {streams: 1}\n")
-	r.Meter = &record.Meter{At: "shelly://192.0.2.5?password_env=CHOKEPOINT_TEST_NOT_SET"}
+	r.Run.Meter = &record.Meter{At: "shelly://192.0.2.5?password_env=CHOKEPOINT_TEST_NOT_SET"}
 	err := r.Execute(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "CHOKEPOINT_TEST_NOT_SET") || len(r.Trials) > 0 {
 		t.Errorf("got %v and %d trials, want that the variable is missing", err, len(r.Trials))

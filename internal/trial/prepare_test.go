@@ -10,16 +10,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // TestResumeAddsWhatIsNewlyImpossible behind what the run has skipped before, which is listed once.
 func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
-	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: "+
-		"[1, 7]}\n", registry.Vocabulary())
-	run := record.Run{ID: "run-1", Design: p.Design}
+	var skipped []record.Skipped
 	for _, tc := range []struct {
 		name    string
 		missing map[string]string
@@ -29,25 +26,13 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 		{"resumed", map[string]string{"direct": "the cable is gone"}, []string{"forward 7", "direct 7",
 			"direct 1"}},
 	} {
-		labs := &fakeLabs{Missing: tc.missing}
-		labs.Engine.Refuse = func(load record.Load) string {
-			if load.Streams == 7 {
-				return "seven is too many"
-			}
-			return ""
-		}
-		c := &trial.Campaign{Run: run, Plan: p, Labs: labs,
-			Engines: []traffic.Engine{labs.Engine},
-			Prober:  labtest.Prober{}, Probes: labtest.Probes()}
-		if err := c.Prepare(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		run.Skipped = c.Run.Skipped
+		r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: [1, 7]}\n")
+		r.Labs.Missing, r.Run.Skipped = tc.missing, skipped
+		r.Labs.refuseSeven()
+		prepare(t, r)
+		skipped = r.Run.Skipped
 		var got []string
-		for _, s := range run.Skipped {
+		for _, s := range skipped {
 			got = append(got, s.Factors["topology"]+" "+s.Factors["streams"])
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -84,52 +69,28 @@ func TestLatencyIsToldAsWhatItIs(t *testing.T) {
 
 // TestSizesOfRouters: a cell that names the size of its routers has a lab of its own, each once.
 func TestSizesOfRouters(t *testing.T) {
-	labs := &fakeLabs{}
-	p := labtest.ReadPlan(t, "matrix: {vcpus: [1, 2], memory: [256, 512], streams: [1, 4]}\n"+
-		"include: [{streams: 8}, {streams: 8, mitigations: auto}]\n", registry.Vocabulary())
-	c := &trial.Campaign{Run: record.Run{ID: "r", Design: p.Design}, Plan: p, Labs: labs,
-		Engines: []traffic.Engine{labtest.Engine{}}}
-	if err := c.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r := rig(t, "matrix: {vcpus: [1, 2], memory: [256, 512], streams: [1, 4]}\n"+
+		"include: [{streams: 8}, {streams: 8, mitigations: auto}]\n")
+	prepare(t, r)
 	want := []record.GuestSize{{CPUs: 1, MemoryMB: 256}, {CPUs: 1, MemoryMB: 512},
 		{CPUs: 2, MemoryMB: 256}, {CPUs: 2, MemoryMB: 512}, {}, {Mitigations: "auto"}}
-	if diff := cmp.Diff(want, labs.Sizes); diff != "" {
+	if diff := cmp.Diff(want, r.Labs.Sizes); diff != "" {
 		t.Errorf("labs (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"topology", "vcpus", "memory", "mitigations"}, p.Design.Hard); diff != "" {
+	if diff := cmp.Diff([]string{"topology", "vcpus", "memory", "mitigations"}, r.Run.Design.Hard); diff != "" {
 		t.Errorf("outer blocks (-want +got)\n%s", diff)
 	}
 }
 
 // TestAReasonToSkipIsToldOnce, with the number of the cells.
 func TestAReasonToSkipIsToldOnce(t *testing.T) {
-	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: "+
-		"[1, 2, 7]}\n", registry.Vocabulary())
-	labs := &fakeLabs{Missing: map[string]string{"direct": "the cable is gone"}}
-	labs.Engine.Refuse = func(load record.Load) string {
-		if load.Streams == 7 {
-			return "seven is too many"
-		}
-		return ""
-	}
-	var got []string
-	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs,
-		Engines: []traffic.Engine{labs.Engine}, Prober: labtest.Prober{},
-		Probes: labtest.Probes(), Sink: func(e record.Event) {
-			if e.Event == "warning" {
-				got = append(got, e.Text)
-			}
-		}}
-	if err := c.Prepare(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
+	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: [1, 2, 7]}\n")
+	r.Labs.Missing = map[string]string{"direct": "the cable is gone"}
+	r.Labs.refuseSeven()
+	prepare(t, r)
 	want := []string{"skipped: engine native: seven is too many",
 		"skipped: topology direct: the cable is gone (3 cells)"}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, r.Told("warning")); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
@@ -157,33 +118,34 @@ func (e edited) For(ctx context.Context, topology string, size record.GuestSize)
 	return l, nil
 }
 
-// prepared is a campaign over fakes after Prepare, with what it told by the kind of event.
-func prepared(t *testing.T, text string, labs trial.Labs, done ...record.Trial) (*trial.Campaign,
-	map[string][]string) {
+// prepared is a campaign over labs after Prepare.
+func prepared(t *testing.T, text string, labs trial.Labs) *fakeCampaign {
 	t.Helper()
-	p := labtest.ReadPlan(t, text, registry.Vocabulary())
-	told := map[string][]string{}
-	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs, Done: done,
-		Engines: []traffic.Engine{labtest.Engine{}}, Prober: labtest.Prober{},
-		Probes: labtest.Probes(), NewInterim: interim}
-	c.Sink = func(e record.Event) { told[e.Event] = append(told[e.Event], e.Text) }
-	if err := c.Prepare(t.Context()); err != nil {
+	r := rig(t, text)
+	r.Campaign.Labs = labs
+	prepare(t, r)
+	return r
+}
+
+// prepare prepares a campaign that is closed with the test.
+func prepare(t *testing.T, r *fakeCampaign) {
+	t.Helper()
+	if err := r.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
+		if err := r.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return c, told
 }
 
 // TestWhatIsFixedIsToldOnce, whatever would have been set.
 func TestWhatIsFixedIsToldOnce(t *testing.T) {
-	_, told := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&fakeLabs{}, 0,
+	r := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&fakeLabs{}, 0,
 		func(n *lab.Node) { n.Facts.Fixed = "nothing is changed here" }})
 	want := []string{"skipped: queue on router: nothing is changed here (3 cells)"}
-	if diff := cmp.Diff(want, told["warning"]); diff != "" {
+	if diff := cmp.Diff(want, r.Told("warning")); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
@@ -191,9 +153,9 @@ func TestWhatIsFixedIsToldOnce(t *testing.T) {
 // TestASlowLabIsTold: a guest takes long to boot, and then somebody waits.
 func TestASlowLabIsTold(t *testing.T) {
 	t.Parallel()
-	_, told := prepared(t, "matrix: {streams: 1}\n", edited{&fakeLabs{}, 1200 * time.Millisecond, nil})
+	r := prepared(t, "matrix: {streams: 1}\n", edited{&fakeLabs{}, 1200 * time.Millisecond, nil})
 	want := []string{"waiting for forward to come up", "lab fake-forward is up: forward"}
-	if diff := cmp.Diff(want, told["lab"]); diff != "" {
+	if diff := cmp.Diff(want, r.Told("lab")); diff != "" {
 		t.Errorf("told of the lab (-want +got):\n%s", diff)
 	}
 }
@@ -204,7 +166,9 @@ func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
 		"measure: {latency_idle: off, verify: false}\n"
 	var done []record.Trial
 	for _, want := range [][2]int{{2, 2}, {2, 1}} {
-		c, _ := prepared(t, text, &fakeLabs{Missing: map[string]string{"direct": "no cable"}}, done...)
+		c := rig(t, text)
+		c.Labs.Missing, c.Done = map[string]string{"direct": "no cable"}, done
+		prepare(t, c)
 		var row record.Row
 		for _, r := range c.Plan.Rows() {
 			if r.Factors["topology"] == "forward" {
@@ -225,9 +189,9 @@ func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
 func TestCountedDatagramsAreNotVerified(t *testing.T) {
 	for verify, want := range map[string][]string{"all": {"skipped: count mode looks at no content, which " +
 		"is to be verified in every load"}, "true": nil} {
-		_, told := prepared(t, "matrix: {protocol: udp, udp_mode: [exact, count]}\nmeasure: {verify: "+verify+
+		r := prepared(t, "matrix: {protocol: udp, udp_mode: [exact, count]}\nmeasure: {verify: "+verify+
 			"}\n", &fakeLabs{})
-		if diff := cmp.Diff(want, told["warning"]); diff != "" {
+		if diff := cmp.Diff(want, r.Told("warning")); diff != "" {
 			t.Errorf("verify: %s: warnings (-want +got):\n%s", verify, diff)
 		}
 	}

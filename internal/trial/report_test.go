@@ -15,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
@@ -66,11 +65,7 @@ func carry(t testing.TB, r *fakeCampaign) (*analysis.Document, string) {
 	if again, err := report.HTML(doc); err != nil || !bytes.Equal(page, again) {
 		t.Errorf("report: got other bytes the second time (%v), want the same", err)
 	}
-	for topology, f := range r.Labs.Fakes {
-		if left := f.State(); len(left) > 0 {
-			t.Errorf("after the run, lab %s: got %v, want everything as it was found", topology, left)
-		}
-	}
+	wantPutBack(t, r)
 	return doc, string(page)
 }
 
@@ -194,11 +189,12 @@ func TestDetourInTheWindowIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			steady.Run(t, func(t *steady.Trial) {
-				p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward, tunnel: "+
-					tt.tunnel+"}\nmeasure: {verify: false, latency_idle: off}\n", registry.Vocabulary())
-				p.Design.Method.Warmup, p.Design.Method.Duration = 600*time.Millisecond, 300*time.Millisecond
-				doc, _ := carry(t, &fakeCampaign{Plan: p, Labs: &fakeLabs{Agentless: tt.agentless,
-					Engine: labtest.Engine{AtStart: tt.plant}}})
+				r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward, tunnel: "+tt.tunnel+
+					"}\nmeasure: {verify: false, latency_idle: off}\n")
+				m := &r.Plan.Design.Method
+				m.Warmup, m.Duration = 600*time.Millisecond, 300*time.Millisecond
+				r.Labs.Agentless, r.Labs.Engine = tt.agentless, labtest.Engine{AtStart: tt.plant}
+				doc, _ := carry(t, r)
 				c, tr := doc.Cells[0], doc.Trials[0]
 				noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {
 					return r.Kind == evidence.ReasonNotInTunnel

@@ -1,19 +1,19 @@
 package trial_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -23,52 +23,56 @@ func interim(run *record.Run) trial.Interim { return analysis.NewInterim(run) }
 
 // fakeCampaign is a campaign over fakes. Its fields are set before Execute.
 type fakeCampaign struct {
-	Plan   *plan.Plan
-	Labs   *fakeLabs
-	Prober traffic.Prober // nil: labtest.Prober{}
-	Done   []record.Trial
-	Marks  []record.Caveat
-	Meter  *record.Meter
-	Slack  time.Duration   // 0: 2 s, fakes are quick
-	Until  time.Time       // see trial.Campaign
-	Learnt []record.Caveat // set by Execute
-	After  map[string]*record.Inventory
-	Ask    func(ctx context.Context, s record.Step) error
-	Begin  func(ctx context.Context, run record.Run) (trial.Store, error) // nil: Trials is the store
-
-	Campaign *trial.Campaign // set by Execute
-	Trials   labtest.Trials  // set by Execute, unless Begin is
-	Outcome  trial.Outcome
+	*trial.Campaign
+	Labs    *fakeLabs
+	Begin   func(ctx context.Context, run record.Run) (trial.Store, error) // nil: Trials is the store
+	Trials  labtest.Trials
+	Outcome trial.Outcome
+	Caveats []record.Caveat // that were learnt
+	After   map[string]*record.Inventory
 
 	mu     sync.Mutex
 	events []record.Event
 }
 
+// rig makes a campaign of a plan; its trials have 2 s beyond their own times, since fakes are quick.
+func rig(t testing.TB, text string) *fakeCampaign {
+	t.Helper()
+	p := labtest.ReadPlan(t, text, registry.Vocabulary())
+	r := &fakeCampaign{Labs: &fakeLabs{}, Campaign: &trial.Campaign{Plan: p, Prober: labtest.Prober{},
+		Run:    record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning, Lab: "fake"},
+		Probes: labtest.Probes(), NewInterim: interim, Brief: analysis.Brief, Slack: 2 * time.Second}}
+	r.Store, r.Sink = &r.Trials, r.sink
+	r.Learnt = func(_ context.Context, _ []record.Skipped, caveats []record.Caveat) error {
+		r.Caveats = append(r.Caveats, caveats...)
+		return nil
+	}
+	r.LearntAfter = func(_ context.Context, after map[string]*record.Inventory) error {
+		r.After = after
+		return nil
+	}
+	return r
+}
+
+// Prepare takes over what a test has changed of the plan and the labs.
+func (r *fakeCampaign) Prepare(ctx context.Context) error {
+	r.Run.Design, r.Engines = r.Plan.Design, []traffic.Engine{r.Labs.Engine}
+	if r.Campaign.Labs == nil {
+		r.Campaign.Labs = r.Labs
+	}
+	return r.Campaign.Prepare(ctx)
+}
+
 // Execute prepares and runs the campaign, and puts everything back.
 func (r *fakeCampaign) Execute(ctx context.Context) error {
-	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning,
-		Lab: "fake", Design: r.Plan.Design, Meter: r.Meter}, Plan: r.Plan, Labs: r.Labs,
-		Engines: []traffic.Engine{r.Labs.Engine}, Prober: cmp.Or[traffic.Prober](r.Prober, labtest.Prober{}),
-		Probes: labtest.Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Marks: r.Marks,
-		NewInterim: interim, Brief: analysis.Brief,
-		Slack: cmp.Or(r.Slack, 2*time.Second), Until: r.Until,
-		Learnt: func(_ context.Context, _ []record.Skipped, caveats []record.Caveat) error {
-			r.Learnt = append(r.Learnt, caveats...)
-			return nil
-		},
-		LearntAfter: func(_ context.Context, after map[string]*record.Inventory) error {
-			r.After = after
-			return nil
-		}}
-	r.Campaign = c
-	err := c.Prepare(ctx)
+	err := r.Prepare(ctx)
 	if err == nil && r.Begin != nil {
-		c.Store, err = r.Begin(ctx, c.Run)
+		r.Store, err = r.Begin(ctx, r.Run)
 	}
 	if err == nil {
-		r.Outcome, err = c.Execute(ctx)
+		r.Outcome, err = r.Campaign.Execute(ctx)
 	}
-	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
+	return errors.Join(err, r.Close(context.WithoutCancel(ctx)))
 }
 
 func (r *fakeCampaign) sink(e record.Event) {
@@ -93,6 +97,14 @@ func (r *fakeCampaign) Events(kinds ...string) []record.Event {
 	return out
 }
 
+// Told are the texts of the events of a kind.
+func (r *fakeCampaign) Told(kind string) (texts []string) {
+	for _, e := range r.Events(kind) {
+		texts = append(texts, e.Text)
+	}
+	return texts
+}
+
 // fakeLabs lends fake labs, as lab.Locals lends real ones.
 type fakeLabs struct {
 	Agentless []string
@@ -103,6 +115,16 @@ type fakeLabs struct {
 	Sizes     []record.GuestSize      // that were asked for
 
 	up map[string]*lab.Lab
+}
+
+// refuseSeven has the engine refuse loads of seven streams.
+func (o *fakeLabs) refuseSeven() {
+	o.Engine.Refuse = func(load record.Load) string {
+		if load.Streams == 7 {
+			return "seven is too many"
+		}
+		return ""
+	}
 }
 
 // For implements trial.Labs.

@@ -32,14 +32,7 @@ measure: {latency_idle: block, latency_loaded: true, verify: false}
 func searchRig(t *testing.T, more string, edits ...string) *fakeCampaign {
 	t.Helper()
 	r := rig(t, strings.NewReplacer(append(edits, "%s", more)...).Replace(searchPlan))
-	s := r.Plan.Design.Method.Search
-	s.Goals = slices.Clone(s.Goals)
-	for i := range s.Goals {
-		g := &s.Goals[i]
-		g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond,
-			30*time.Millisecond
-	}
-	s.Warmup, s.CountPauses = 10*time.Millisecond, false
+	shorten(r.Plan.Design.Method.Search)
 	pps := func(load record.Load) float64 { return load.RateBps / 8 / float64(load.PacketSize-28) }
 	r.Labs.Engine.Rate = func(load record.Load) float64 {
 		if load.RateBps == 0 {
@@ -51,8 +44,18 @@ func searchRig(t *testing.T, more string, edits ...string) *fakeCampaign {
 	return r
 }
 
-func searchesOf(t *testing.T, r *fakeCampaign, trials []record.Trial) []analysis.SearchView {
-	t.Helper()
+// shorten has each trial of a search take 10 ms.
+func shorten(s *record.Search) {
+	s.Goals = slices.Clone(s.Goals)
+	for i := range s.Goals {
+		g := &s.Goals[i]
+		g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond,
+			30*time.Millisecond
+	}
+	s.Warmup, s.CountPauses = 10*time.Millisecond, false
+}
+
+func searchesOf(r *fakeCampaign, trials []record.Trial) []analysis.SearchView {
 	return analysis.Derive(r.Campaign.Run, trials).Searches
 }
 
@@ -116,7 +119,7 @@ func TestSearchResumesWhereItWas(t *testing.T) {
 	if err := first.Execute(ctx); !errors.Is(err, stop) {
 		t.Fatalf("got %v, want the interruption", err)
 	}
-	if s := searchesOf(t, first, first.Trials); len(s) != 1 || s[0].Ended || s[0].Why == "" {
+	if s := searchesOf(first, first.Trials); len(s) != 1 || s[0].Ended || s[0].Why == "" {
 		t.Errorf("interrupted: got %+v, want a search that has not ended, with the reason", s)
 	}
 	second := searchRig(t, "")
@@ -153,7 +156,7 @@ func TestSearchSurvivesFailedTrials(t *testing.T) {
 		return nil
 	}
 	execute(t, r)
-	if s := searchesOf(t, r, r.Trials)[0]; !s.Ended || s.Failed != 3 || s.Results[0].Irregular != "" ||
+	if s := searchesOf(r, r.Trials)[0]; !s.Ended || s.Failed != 3 || s.Results[0].Irregular != "" ||
 		r.Outcome.Failed != 3 {
 		t.Errorf("got %+v and outcome %+v, want an ended search with three failed trials", s, r.Outcome)
 	}
@@ -166,7 +169,7 @@ func TestSearchSurvivesFailedTrials(t *testing.T) {
 		return nil
 	}
 	execute(t, r)
-	s := searchesOf(t, r, r.Trials)[0]
+	s := searchesOf(r, r.Trials)[0]
 	if s.Ended || s.Failed != 3 || !strings.Contains(s.Results[0].Irregular, "given up") {
 		t.Errorf("got %+v, want a search that was given up", s)
 	}
@@ -193,7 +196,7 @@ func TestSearchByAddedDelay(t *testing.T) {
 			}
 		}
 	}
-	if s := searchesOf(t, r, r.Trials)[0]; s.Results[0].Irregular == "" || s.Results[0].Lower != nil {
+	if s := searchesOf(r, r.Trials)[0]; s.Results[0].Irregular == "" || s.Results[0].Lower != nil {
 		t.Errorf("added 1 ms at every load: got %+v, want no lower bound", s.Results[0])
 	}
 }
@@ -206,7 +209,7 @@ func TestFurtherTestsOfRFC2544Follow(t *testing.T) {
 	s.Latency.Duration, s.FrameLoss.Duration, s.BackToBack.Duration = 10*time.Millisecond,
 		10*time.Millisecond, 10*time.Millisecond
 	execute(t, r)
-	got := searchesOf(t, r, r.Trials)[0]
+	got := searchesOf(r, r.Trials)[0]
 	if !got.Ended || len(got.Latency) != 4 || len(got.BackToBack) != 1 {
 		t.Fatalf("got %+v, want all tests", got)
 	}
@@ -249,11 +252,7 @@ method: {runs: 1, seed: 1, search: {preset: smoke, max_added_delay: 5ms, min_rat
 matrix: {protocol: tcp, direction: both}
 measure: {latency_idle: block, latency_loaded: true, verify: false, probe_interval: 2ms}
 `)
-	s := r.Plan.Design.Method.Search
-	g := &s.Goals[0]
-	g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond,
-		30*time.Millisecond
-	s.Warmup, s.CountPauses = 10*time.Millisecond, false
+	shorten(r.Plan.Design.Method.Search)
 	r.Plan.Design.Measure.ProbeInterval = 20 * time.Microsecond
 	const carries = 1e9 // bit/s in each direction
 	r.Labs.Engine.Rate = func(load record.Load) float64 { return min(load.RateBps/2, carries) }
