@@ -56,17 +56,28 @@ func story() []record.Event {
 	}
 }
 
-func TestPlain(t *testing.T) {
-	var out bytes.Buffer
-	s := Plain(&out, words)
-	for _, e := range story() {
+// tell gives a sink some events and closes it.
+func tell(t *testing.T, s Sink, events ...record.Event) {
+	t.Helper()
+	for _, e := range events {
 		s.Event(e)
 	}
-	s.Event(record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted,
-		Text: "interrupted by the user"})
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: got %v, want nil", err)
 	}
+}
+
+// onScreen returns a live view on a screen.
+func onScreen(width, height int, k look, now func() time.Time) (*screen, *live) {
+	scr := newScreen(width, height)
+	return scr, newLive(scr, words, k, func() (int, int) { return width, height }, now)
+}
+
+func TestPlain(t *testing.T) {
+	var out bytes.Buffer
+	s := Plain(&out, words)
+	tell(t, s, append(story(), record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted,
+		Text: "interrupted by the user"})...)
 	s.Event(record.Event{Event: Warning, Text: "late"})
 	want := `run r1, plan quick, 4 trials, about 40s
 lab: forward: nodes client, router, server
@@ -82,13 +93,7 @@ run r1 interrupted: interrupted by the user
 
 func TestJSONWritesOneEventPerLine(t *testing.T) {
 	var out bytes.Buffer
-	s := JSON(&out)
-	for _, e := range story() {
-		s.Event(e)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatalf("Close: got %v, want nil", err)
-	}
+	tell(t, JSON(&out), story()...)
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != len(story()) {
 		t.Fatalf("lines: got %d, want %d", len(lines), len(story()))
@@ -144,11 +149,10 @@ func TestCloseReportsTheFirstWriteError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.Event(story()[0])
 			s.Event(record.Event{Event: Warning, Text: "x"})
-			if err := s.Close(); !errors.Is(err, broken) {
-				t.Errorf("Close: got %v, want %v", err, broken)
-			}
-			if err := s.Close(); !errors.Is(err, broken) {
-				t.Errorf("second Close: got %v, want %v", err, broken)
+			for i := range 2 {
+				if err := s.Close(); !errors.Is(err, broken) {
+					t.Errorf("Close %d: got %v, want %v", i, err, broken)
+				}
 			}
 		})
 	}
@@ -194,10 +198,8 @@ rate     900 Mbit/s     ▅█
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			scr := newScreen(tt.w, tt.h)
 			now := at(0)
-			s := newLive(scr, words, tt.look, func() (int, int) { return tt.w, tt.h },
-				func() time.Time { return now })
+			scr, s := onScreen(tt.w, tt.h, tt.look, func() time.Time { return now })
 			for _, e := range story() {
 				now = e.Time
 				s.Event(e)
@@ -224,9 +226,7 @@ rate     900 Mbit/s     ▅█
 }
 
 func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
-	scr := newScreen(100, 24)
-	s := newLive(scr, words, look{unicode: true}, func() (int, int) { return 100, 24 },
-		func() time.Time { return at(72) })
+	scr, s := onScreen(100, 24, look{unicode: true}, func() time.Time { return at(72) })
 	ticks := make(chan time.Time)
 	stopped := false
 	s.start(ticks, func() { stopped = true })
@@ -234,10 +234,7 @@ func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 		s.Event(e)
 		ticks <- e.Time
 	}
-	s.Event(record.Event{Time: at(72), Event: RunEnded, Status: record.RunDone})
-	if err := s.Close(); err != nil {
-		t.Fatalf("Close: got %v, want nil", err)
-	}
+	tell(t, s, record.Event{Time: at(72), Event: RunEnded, Status: record.RunDone})
 	want := `warning: clock source is not  stable[2J
 failed: wireguard TCP IPv4 4 streams up: tunnel counters did not move
 r1 done: 2 of 4 trials in 1m12s
@@ -251,8 +248,7 @@ r1 done: 2 of 4 trials in 1m12s
 }
 
 func TestLiveStepsAsideForAHuman(t *testing.T) {
-	scr := newScreen(80, 24)
-	s := newLive(scr, words, look{}, func() (int, int) { return 80, 24 }, func() time.Time { return at(1) })
+	scr, s := onScreen(80, 24, look{}, func() time.Time { return at(1) })
 	s.Event(story()[0])
 	s.paint(keepPicture)
 	s.Event(record.Event{Time: at(1), Event: Step, Text: "press reset, then Enter"})
@@ -282,11 +278,7 @@ func TestLiveOffATerminalIsPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s := Live(f, nil)
-	s.Event(story()[0])
-	if err := s.Close(); err != nil {
-		t.Fatalf("Close: got %v, want nil", err)
-	}
+	tell(t, Live(f, nil), story()[0])
 	got, err := os.ReadFile(f.Name())
 	if want := "run r1, plan quick, 4 trials, about 40s\n"; err != nil || string(got) != want {
 		t.Errorf("file: got %q, %v, want %q", got, err, want)
@@ -294,8 +286,7 @@ func TestLiveOffATerminalIsPlain(t *testing.T) {
 }
 
 func TestEventsFromManyGoroutines(t *testing.T) {
-	scr := newScreen(80, 24)
-	s := newLive(scr, words, look{}, func() (int, int) { return 80, 24 }, time.Now)
+	scr, s := onScreen(80, 24, look{}, time.Now)
 	ticks := make(chan time.Time)
 	s.start(ticks, func() {})
 	var wg sync.WaitGroup
@@ -308,9 +299,7 @@ func TestEventsFromManyGoroutines(t *testing.T) {
 	}
 	ticks <- time.Now()
 	wg.Wait()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	tell(t, s)
 	if got := strings.Count(scr.text(), "warning: w\n"); got != 200 {
 		t.Errorf("warnings shown: got %d, want 200", got)
 	}
@@ -446,12 +435,7 @@ func TestQuietAndFirstSeconds(t *testing.T) {
 	}
 	var log, quiet strings.Builder
 	for _, s := range []Sink{Plain(&log, nil), Quiet(&quiet)} {
-		for _, e := range events {
-			s.Event(e)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		tell(t, s, events...)
 	}
 	const warning = "warning: skipped:[2J no queue\n"
 	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" +

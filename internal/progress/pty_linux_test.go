@@ -66,10 +66,7 @@ func TestLiveOnAPseudoTerminal(t *testing.T) {
 				s.Event(e)
 			}
 			got := readUntil(t, master, map[bool]string{true: "warm-up", false: "tunnel counters"}[tt.live])
-			s.Event(record.Event{Time: time.Now(), Event: RunEnded, Status: record.RunDone})
-			if err := s.Close(); err != nil {
-				t.Fatalf("Close: got %v, want nil", err)
-			}
+			tell(t, s, record.Event{Time: time.Now(), Event: RunEnded, Status: record.RunDone})
 			got += readUntil(t, master, "r1 done")
 			after, err := term.GetState(int(tty.Fd()))
 			if err != nil || *after != *before {
