@@ -3,139 +3,124 @@ package probe
 import (
 	"bytes"
 	"os"
+	"reflect"
 	"testing"
 )
 
-// seed adds this machine's own text, if it has it, and some of its damage.
-func seed(f *testing.F, path string, more ...string) {
-	if b, err := os.ReadFile(path); err == nil {
-		f.Add(b[:min(len(b), 4096)])
-		f.Add(b[:len(b)/2])
+// texts are the parsers of the kernel's texts: one that they take, where this machine may have it, and what
+// they refuse.
+var texts = []struct {
+	name, path, good string
+	bad              []string
+	parse            func(b []byte) (any, error)
+}{
+	{"stat", "/proc/stat", "cpu 1 2 3 4\n", []string{"", "cpu a b c d\n", "cpux 1 2 3 4\n", "cpu 1 2 3\n"},
+		func(b []byte) (any, error) { return parseStat(b, statText{}) }},
+	{"softirqs", "/proc/softirqs", "CPU0\nNET_RX: 1\n", []string{"", "NET_RX: 1 2\n", "CPUx\n"},
+		func(b []byte) (any, error) { return parseSoftirqs(b, softirqText{}) }},
+	{"softnet", "/proc/net/softnet_stat", "0 1 2 3 4 5 6 7 8\n", []string{"", "0 1 2\n",
+		"x 1 2 3 4 5 6 7 8\n", "00000000 1 2 3 4 5 6 7 8 9 a b fffffff1\n"},
+		func(b []byte) (any, error) { return parseSoftnet(b, nil) }},
+	{"netdev", "/proc/net/dev", "a:1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7\n", []string{"lo: 1 2 3\n",
+		"lo: 99999999999999999999 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n"},
+		func(b []byte) (any, error) { return parseNetdev(b, nil) }},
+	{"snmp", "/proc/net/snmp", "Tcp: A\nTcp: 1\n", []string{"Tcp: A\n", "Tcp: A\nUdp: 1\n",
+		"Tcp: A B\nTcp: 1\n", "Tcp: A\nTcp: 1 2\n", "Tcp: A\nTcp: x\n", "Tcp A\nTcp 1\n"},
+		into(parseSnmp)},
+	{"pairs", "/proc/meminfo", "MemTotal: 1 kB\nIp6InReceives 12\n", []string{"MemTotal: much\n"},
+		into(parsePairs)},
+	{"counts per CPU", "/proc/net/stat/nf_conntrack", "entries drop\n1 2\n", []string{"", "drop found\n1\n",
+		"drop\nzz\n"}, into(parsePerCPU)},
+	{"one count", "/proc/sys/net/netfilter/nf_conntrack_count", "7\n", []string{"x\n"},
+		into(parseOne("entries"))},
+	{"pressure", "/proc/pressure/io", "some avg10=0.00 total=1\n", []string{"", "full total=1\n",
+		"some avg10=0\n", "some total=x\n"},
+		func(b []byte) (any, error) {
+			some, full, err := parsePressure(b)
+			return [2]float64{some, full}, err
+		}},
+	{"time in state", "/sys/devices/system/cpu/cpufreq/policy0/stats/time_in_state", "600000 12\n",
+		[]string{"600000\n"}, func(b []byte) (any, error) { return parseTimeInState(b, nil) }},
+	{"kernel log", "", "4,339,5140900,-;NET: Registered protocol\n SUBSYSTEM=net\n", []string{"", "hello",
+		"x,1,2,-;a", "1,2;a"}, func(b []byte) (any, error) { return parseKmsg(b) }},
+	{"stat of a process", "/proc/self/stat", "1 (a) S 0 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 1\n",
+		[]string{"", "42 a", "x (a) S 1", "42 (a) S 7 1 1"},
+		func(b []byte) (any, error) { return parsePidStat(b) }},
+	{"CPUs", "/proc/cpuinfo", "processor: 0\nSerial: 1234\n", nil,
+		func(b []byte) (any, error) { return parseCPUInfo(string(b)), nil }},
+	{"reasons of drops", "", dropFormat, []string{"", `print fmt: "x", REC->skbaddr`,
+		`__print_symbolic(REC->reason, {x, "A"})`, `__print_symbolic(REC->reason)`},
+		func(b []byte) (any, error) { return parseDropFormat(b) }},
+	{"histogram of drops", "", dropHist, []string{"{ reason: x } hitcount: 1\n"},
+		func(b []byte) (any, error) {
+			dst := []float64{nan, nan, 0}
+			total, err := parseDropHist(b, map[uint64]int{2: 1, 9: 12}, dst)
+			return filled{total, dst[2]}, err
+		}},
+}
+
+// filled is what a parser that fills places returned, and what it wrote to a place that it was not to fill.
+type filled struct{ total, elsewhere float64 }
+
+func into(parse func(b []byte, want map[string]int, dst []float64) error) func(b []byte) (any, error) {
+	return func(b []byte) (any, error) {
+		dst := []float64{nan, nan, nan, nan, nan, -7}
+		err := parse(b, map[string]int{"TcpRetransSegs": 0, "MemTotal": 1, "drop": 2, "Ip6InReceives": 3,
+			"entries": 4}, dst)
+		return filled{elsewhere: dst[5] + 7}, err
 	}
-	for _, m := range more {
-		f.Add([]byte(m))
-	}
 }
 
-func FuzzParseStat(f *testing.F) {
-	seed(f, "/proc/stat", "cpu 1 2 3 4\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parseStat(b, statText{}); (err != nil) != (got.cpus == nil) {
-			t.Errorf("got %v with error %v", got, err)
+func TestTextsAreTakenOrRefused(t *testing.T) {
+	for _, text := range texts {
+		if _, err := text.parse([]byte(text.good)); err != nil {
+			t.Errorf("%s: got %v of %q", text.name, err, text.good)
 		}
-	})
-}
-
-func FuzzParseSoftirqs(f *testing.F) {
-	seed(f, "/proc/softirqs", "CPU0\nNET_RX: 1\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := parseSoftirqs(b, softirqText{})
-		if (err != nil) != (got.cpus == nil) || len(got.counts) != len(got.cpus)*len(softirqRows) {
-			t.Errorf("got %v with error %v", got, err)
-		}
-	})
-}
-
-func FuzzParseSoftnet(f *testing.F) {
-	seed(f, "/proc/net/softnet_stat", "0 1 2 3 4 5 6 7 8\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parseSoftnet(b, nil); (err != nil) != (got == nil) {
-			t.Errorf("got %v with error %v", got, err)
-		}
-	})
-}
-
-func FuzzParseNetdev(f *testing.F) {
-	seed(f, "/proc/net/dev", "a:1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parseNetdev(b, nil); err != nil && got != nil {
-			t.Errorf("got %v with error %v", got, err)
-		}
-	})
-}
-
-// A parser into a map has nothing to show with an error; it must not write outside what is wanted.
-func FuzzParseNamed(f *testing.F) {
-	for _, path := range []string{"/proc/net/snmp", "/proc/net/netstat", "/proc/net/snmp6", "/proc/meminfo",
-		"/proc/vmstat", "/proc/net/stat/nf_conntrack"} {
-		seed(f, path)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		want := map[string]int{"TcpRetransSegs": 0, "MemTotal": 1, "drop": 2, "Ip6InReceives": 3,
-			"entries": 4}
-		for _, parse := range []func([]byte, map[string]int, []float64) error{parseSnmp, parsePairs,
-			parsePerCPU, parseOne("entries")} {
-			dst := []float64{nan, nan, nan, nan, nan, -7}
-			if parse(b, want, dst); dst[5] != -7 {
-				t.Errorf("wrote where nothing is wanted: %v", dst)
+		for _, bad := range text.bad {
+			if got, err := text.parse([]byte(bad)); err == nil || !reflect.ValueOf(got).IsZero() {
+				t.Errorf("%s: got %v and %v of %q, want an error alone", text.name, got, err, bad)
 			}
 		}
-	})
+	}
 }
 
-func FuzzParsePressure(f *testing.F) {
-	seed(f, "/proc/pressure/io", "some avg10=0.00 total=1\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if some, full, err := parsePressure(b); err != nil && (some != 0 || full != 0) || err == nil &&
-			some != some {
-			t.Errorf("got %v %v with error %v", some, full, err)
+// FuzzTexts gives a text, first this machine's own and some of its damage, to every parser.
+func FuzzTexts(f *testing.F) {
+	for _, text := range texts {
+		f.Add([]byte(text.good))
+		for _, bad := range text.bad {
+			f.Add([]byte(bad))
 		}
-	})
-}
-
-func FuzzParseTimeInState(f *testing.F) {
-	seed(f, "/sys/devices/system/cpu/cpufreq/policy0/stats/time_in_state", "600000 12\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parseTimeInState(b, nil); err != nil && got != nil {
-			t.Errorf("got %v with error %v", got, err)
+		if b, err := os.ReadFile(text.path); err == nil {
+			f.Add(b[:min(len(b), 4096)])
+			f.Add(b[:len(b)/2])
 		}
-	})
-}
-
-func FuzzParseKmsg(f *testing.F) {
-	f.Add([]byte("4,339,5140900,-;NET: Registered protocol\n SUBSYSTEM=net\n"))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := parseKmsg(b)
-		if err != nil && got != (kmsgRecord{}) || got.severity > 7 || got.at < 0 {
-			t.Errorf("got %+v with error %v", got, err)
-		}
-	})
-}
-
-func FuzzParsePidStat(f *testing.F) {
-	seed(f, "/proc/self/stat", "1 (a) S 0 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 1\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parsePidStat(b); err != nil && got != (pidStat{}) {
-			t.Errorf("got %+v with error %v", got, err)
-		}
-	})
-}
-
-func FuzzParseCPUInfo(f *testing.F) {
-	seed(f, "/proc/cpuinfo", "processor: 0\nSerial: 1234\n")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got := parseCPUInfo(string(b)); got.threads > bytes.Count(b, []byte("\n"))+1 {
-			t.Errorf("got more CPUs than lines: %+v", got)
-		}
-	})
-}
-
-func FuzzParseDropFormat(f *testing.F) {
-	f.Add([]byte(dropFormat))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := parseDropFormat(b); (err != nil) != (got == nil) {
-			t.Errorf("got %v with error %v", got, err)
-		}
-	})
-}
-
-func FuzzParseDropHist(f *testing.F) {
-	f.Add([]byte(dropHist))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		dst := []float64{0, 0, -7}
-		if got, err := parseDropHist(b, map[uint64]int{2: 1, 9: 12}, dst); err != nil && got != 0 ||
-			dst[2] != -7 {
-			t.Errorf("got %v, %v with error %v", got, dst, err)
+		for _, text := range texts {
+			got, err := text.parse(b)
+			sound := true
+			switch got := got.(type) {
+			case statText:
+				sound = got.cpus != nil
+			case softirqText:
+				sound = got.cpus != nil && len(got.counts) == len(got.cpus)*len(softirqRows)
+			case []softnetRow:
+				sound = got != nil
+			case []dropReason:
+				sound = got != nil
+			case [2]float64: // the pressure
+				sound = got[0] == got[0]
+			case kmsgRecord:
+				sound = got.severity <= 7 && got.at >= 0
+			case cpuInfo:
+				sound = got.threads <= bytes.Count(b, []byte("\n"))+1
+			case filled:
+				sound = got.elsewhere == 0
+			}
+			if err == nil && !sound || err != nil && !reflect.ValueOf(got).IsZero() {
+				t.Errorf("%s: got %+v with error %v", text.name, got, err)
+			}
 		}
 	})
 }

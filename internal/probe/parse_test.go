@@ -16,29 +16,24 @@ func TestParseStat(t *testing.T) {
 	tests := []struct {
 		name, text string
 		want       statText
-		ok         bool
 	}{
 		{"6.18, one core", "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 500 0 0\nctxt " +
 			"70\nbtime 1\nprocesses 8\nprocs_running 2\nprocs_blocked 1\nsoftirq 9 0\n",
 			statText{cpus: []cpuLine{{-1, 10, [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
 				{0, 10, [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}},
-				totals: [5]float64{500, 70, 8, 2, 1}}, true},
+				totals: [5]float64{500, 70, 8, 2, 1}}},
 		{"2.6.10 has no steal", "cpu  1 2 3 4 5 6 7\ncpu0 1 2 3 4 5 6 7\n",
 			statText{cpus: []cpuLine{{-1, 7, [10]uint64{1, 2, 3, 4, 5, 6, 7}},
 				{0, 7, [10]uint64{1, 2, 3, 4, 5, 6, 7}}},
-				totals: [5]float64{nan, nan, nan, nan, nan}}, true},
+				totals: [5]float64{nan, nan, nan, nan, nan}}},
 		{"core 1 is offline", "cpu 1 2 3 4\ncpu0 1 2 3 4\ncpu2 1 2 3 4\n",
 			statText{cpus: []cpuLine{{-1, 4, [10]uint64{1, 2, 3, 4}}, {0, 4, [10]uint64{1, 2, 3, 4}},
 				{2, 4, [10]uint64{1, 2, 3, 4}}},
-				totals: [5]float64{nan, nan, nan, nan, nan}}, true},
-		{"empty", "", statText{}, false},
-		{"not numbers", "cpu a b c d\n", statText{}, false},
-		{"strange core", "cpux 1 2 3 4\n", statText{}, false},
-		{"too few", "cpu 1 2 3\n", statText{}, false},
+				totals: [5]float64{nan, nan, nan, nan, nan}}},
 	}
 	for _, tt := range tests {
 		got, err := parseStat([]byte(tt.text), statText{})
-		if d := cmp.Diff(got, tt.want, sameNaN); d != "" || (err == nil) != tt.ok {
+		if d := cmp.Diff(got, tt.want, sameNaN); d != "" || err != nil {
 			t.Errorf("%s: error %v (-got +want):\n%s", tt.name, err, d)
 		}
 	}
@@ -59,11 +54,6 @@ BLOCK_IOPOLL:          0          0
 		53, 18476, -1, -1}}
 	if d := cmp.Diff(got, want, sameNaN); d != "" || err != nil {
 		t.Errorf("error %v (-got +want):\n%s", err, d)
-	}
-	for _, bad := range []string{"", "NET_RX: 1 2\n", "CPUx\n"} {
-		if got, err := parseSoftirqs([]byte(bad), softirqText{}); err == nil || got.cpus != nil {
-			t.Errorf("%q: got %v and no error", bad, got)
-		}
 	}
 }
 
@@ -88,12 +78,6 @@ func TestParseSoftnet(t *testing.T) {
 			t.Errorf("%d columns: got %+v, want core %d", n, got[1], want)
 		}
 	}
-	for _, bad := range []string{"", "0 1 2\n", "x 1 2 3 4 5 6 7 8\n",
-		"00000000 1 2 3 4 5 6 7 8 9 a b fffffff1\n"} {
-		if got, err := parseSoftnet([]byte(bad), nil); err == nil || got != nil {
-			t.Errorf("%q: got %v and no error", bad, got)
-		}
-	}
 }
 
 func TestParseNetdev(t *testing.T) {
@@ -111,11 +95,6 @@ eth0:18446744073709551615 8722 1 2 3 4 5 6 7 8 9 10 11 12 13 14
 	if d := cmp.Diff(got, want, sameNaN); d != "" || err != nil {
 		t.Errorf("error %v (-got +want):\n%s", err, d)
 	}
-	for _, bad := range []string{"lo: 1 2 3\n", "lo: 99999999999999999999 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n"} {
-		if got, err := parseNetdev([]byte(bad), nil); err == nil || got != nil {
-			t.Errorf("%q: got %v and no error", bad, got)
-		}
-	}
 }
 
 func TestParseSnmp(t *testing.T) {
@@ -126,12 +105,6 @@ func TestParseSnmp(t *testing.T) {
 	if d := cmp.Diff(dst, []float64{17, -1, nan}, sameNaN); d != "" || err != nil {
 		t.Errorf("error %v (-got +want):\n%s", err, d)
 	}
-	for _, bad := range []string{"Tcp: A\n", "Tcp: A\nUdp: 1\n", "Tcp: A B\nTcp: 1\n", "Tcp: A\nTcp: 1 2\n",
-		"Tcp: A\nTcp: x\n", "Tcp A\nTcp 1\n"} {
-		if err := parseSnmp([]byte(bad), want, dst); err == nil {
-			t.Errorf("%q: got no error", bad)
-		}
-	}
 }
 
 func TestParsePairs(t *testing.T) {
@@ -140,9 +113,6 @@ func TestParsePairs(t *testing.T) {
 		map[string]int{"MemTotal": 0, "Ip6InReceives": 1}, dst)
 	if d := cmp.Diff(dst, []float64{24684084, 12}); d != "" || err != nil {
 		t.Errorf("error %v (-got +want):\n%s", err, d)
-	}
-	if err := parsePairs([]byte("MemTotal: much\n"), nil, dst); err == nil {
-		t.Error("not a number: got no error")
 	}
 }
 
@@ -168,11 +138,6 @@ func TestParsePerCPU(t *testing.T) {
 			t.Errorf("%s: error %v (-got +want):\n%s", tt.name, err, d)
 		}
 	}
-	for _, bad := range []string{"", "drop found\n1\n", "drop\nzz\n"} {
-		if err := parsePerCPU([]byte(bad), want, make([]float64, 4)); err == nil {
-			t.Errorf("%q: got no error", bad)
-		}
-	}
 }
 
 func TestParsePressure(t *testing.T) {
@@ -185,20 +150,12 @@ func TestParsePressure(t *testing.T) {
 	if some != 123 || full == full || err != nil {
 		t.Errorf("without full: got %v %v %v, want 123 NaN", some, full, err)
 	}
-	for _, bad := range []string{"", "full total=1\n", "some avg10=0\n", "some total=x\n"} {
-		if some, full, err := parsePressure([]byte(bad)); err == nil || some != 0 || full != 0 {
-			t.Errorf("%q: got %v %v and no error", bad, some, full)
-		}
-	}
 }
 
 func TestParseTimeInState(t *testing.T) {
 	got, err := parseTimeInState([]byte("600000 12\n1800000 34\n"), nil)
 	if d := cmp.Diff(got, []freqTime{{600000, 12}, {1800000, 34}}, sameNaN); d != "" || err != nil {
 		t.Errorf("error %v (-got +want):\n%s", err, d)
-	}
-	if got, err := parseTimeInState([]byte("600000\n"), nil); err == nil || got != nil {
-		t.Errorf("no time: got %v and no error", got)
 	}
 }
 
@@ -212,11 +169,6 @@ func TestParseKmsg(t *testing.T) {
 		got.severity != 6 {
 		t.Errorf("got %+v %v, want facility 3 severity 6", got, err)
 	}
-	for _, bad := range []string{"", "hello", "x,1,2,-;a", "1,2;a"} {
-		if got, err := parseKmsg([]byte(bad)); err == nil || got != (kmsgRecord{}) {
-			t.Errorf("%q: got %+v and no error", bad, got)
-		}
-	}
 }
 
 func TestParsePidStat(t *testing.T) {
@@ -229,11 +181,6 @@ func TestParsePidStat(t *testing.T) {
 	got, err = parsePidStat([]byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 1 0 0 0\n"))
 	if err != nil || !got.kernel {
 		t.Errorf("kthreadd: got %+v %v, want a kernel thread", got, err)
-	}
-	for _, bad := range []string{"", "42 a", "x (a) S 1", "42 (a) S 7 1 1"} {
-		if got, err := parsePidStat([]byte(bad)); err == nil || got != (pidStat{}) {
-			t.Errorf("%q: got %+v and no error", bad, got)
-		}
 	}
 }
 
