@@ -35,13 +35,15 @@ func TestObjectsOfBothByteOrders(t *testing.T) {
 	}
 }
 
+// testLoad is a load of the smallest packets in two flows, and the first of these.
 func testLoad(ip int) (Load, Tuple) {
 	from, to := netip.MustParseAddrPort("198.18.1.2:40001"), netip.MustParseAddrPort("198.18.2.2:20000")
 	if ip == 6 {
 		from, to = netip.MustParseAddrPort("[2001:2::1]:40001"), netip.MustParseAddrPort("[2001:2::2]:20000")
 	}
 	t := Tuple{from, to}
-	l := Load{IP: ip, Tag: 0x01020304, PacketSize: 46, Send: []Tuple{t},
+	l := Load{IP: ip, Tag: 0x01020304, PacketSize: 46,
+		Send:   []Tuple{t, {netip.AddrPortFrom(from.Addr(), 40777), to}},
 		Source: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Next: net.HardwareAddr{2, 0, 0, 0, 0, 2}}
 	if ip == 6 {
 		l.PacketSize = 66
@@ -133,8 +135,4 @@ func TestDelayBuckets(t *testing.T) {
 			t.Fatalf("bucket %d begins at %d ns, the next at %d", i, DelayBucket(i), DelayBucket(i+1))
 		}
 	}
-}
-
-func netipPort(a netip.AddrPort, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr(), port)
 }

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -41,13 +42,71 @@ func run(t *testing.T, f *Frames, frame []byte) (verdict uint32, out []byte) {
 	return verdict, options.DataOut
 }
 
-// numbered is a frame of the window with a number.
-func numbered(l Load, t Tuple, flow, phase int, seq uint32) []byte {
-	b := l.frame(t)
-	payload := b[l.headers():]
-	binary.BigEndian.PutUint32(payload[4:], seq)
-	binary.BigEndian.PutUint16(payload[16:], uint16(phase<<14|flow))
-	return b
+// receiver loads the program that receives what a load sends.
+func receiver(t *testing.T, l Load) *Frames {
+	t.Helper()
+	l.Send, l.Receive = nil, l.Send
+	return open(t, l)
+}
+
+func arrived(t *testing.T, f *Frames) []Arrived {
+	t.Helper()
+	got, err := f.Arrived()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// path is a program that sends from now on, the one that receives what it sends, and what writes the same
+// for a socket.
+type path struct {
+	Load
+	sender, sink *Frames
+	writer       *Writer
+	written      []byte
+	stamped      int
+}
+
+func openPath(t *testing.T, l Load) *path {
+	t.Helper()
+	p := &path{Load: l, sender: open(t, l), sink: receiver(t, l), writer: NewWriter(l)}
+	now := uint64(clock(t))
+	s := &p.sender.state
+	s.Begin, s.Start, s.End, s.Stop, s.Next = now, now, 1<<62, 1<<62, now
+	if err := p.sender.enter(); err != nil {
+		t.Fatal(err)
+	}
+	p.written = make([]byte, p.writer.Size())
+	p.writer.Begin(p.written)
+	return p
+}
+
+// send has frame i written over a page and received: it must be whole, as a router and a receiver read it,
+// and as the writer writes it.
+func (p *path) send(t *testing.T, i int, page []byte) {
+	t.Helper()
+	_, b := run(t, p.sender, page)
+	at := p.headers()
+	d := Datagram{Flow: i % 2, Phase: Window, Seq: uint32(i / 2), Stamp: int64(binary.BigEndian.Uint64(b[at+8:]))}
+	if d.Stamp > 0 {
+		p.stamped++
+	}
+	want := numbered(p.Load, d)
+	copy(want[at-2:at], b[at-2:])
+	if diff := cmp.Diff(want, b); diff != "" {
+		t.Fatalf("IPv%d, frame %d (-want +got):\n%s", p.IP, i, diff)
+	}
+	if n := add(b[at-udp:], pseudo(b, p.IP)); n != 0xffff {
+		t.Fatalf("IPv%d, frame %d: sum of UDP %#x, want 0xffff", p.IP, i, n)
+	}
+	if verdict, _ := run(t, p.sink, b); verdict != 1 {
+		t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", p.IP, i, verdict)
+	}
+	n := p.writer.Put(p.written, d.Flow, d.Phase, d.Seq, d.Stamp)
+	if diff := cmp.Diff(b, p.written[:n]); diff != "" {
+		t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s", p.IP, i, diff)
+	}
 }
 
 // TestArrivalsAreCountedExactly gives the receiving program known sequences: what it counts must be what
@@ -90,20 +149,17 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 		for _, shared := range []bool{false, true} {
 			for _, tt := range tests {
 				l, tuple := testLoad(ip)
-				l.Receive, l.Send, l.Shared = l.Send, nil, shared
-				f := open(t, l)
+				l.Send, l.Shared = []Tuple{tuple}, shared
+				f := receiver(t, l)
 				for _, n := range tt.seqs {
-					if verdict, _ := run(t, f, numbered(l, tuple, 0, Window, n)); verdict != 1 {
+					verdict, _ := run(t, f, numbered(l, Datagram{Phase: Window, Seq: n}))
+					if verdict != 1 {
 						t.Fatalf("IPv%d, %s: verdict %d on number %d, want drop (1)", ip, tt.name, verdict, n)
 					}
 				}
-				got, err := f.Arrived()
-				if err != nil {
-					t.Fatal(err)
-				}
 				tt.want.All = int64(len(tt.seqs))
 				tt.want.Bytes = tt.want.Received * int64(l.PacketSize-l.overhead())
-				if diff := cmp.Diff([]Arrived{tt.want}, got); diff != "" {
+				if diff := cmp.Diff([]Arrived{tt.want}, arrived(t, f)); diff != "" {
 					t.Errorf("IPv%d, shared %v, %s (-want +got):\n%s", ip, shared, tt.name, diff)
 				}
 				f.Close()
@@ -115,20 +171,14 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 // TestNumbersGoOnBeyond32Bits: the receiver counts past the number's width.
 func TestNumbersGoOnBeyond32Bits(t *testing.T) {
 	l, tuple := testLoad(4)
-	l.Receive, l.Send = l.Send, nil
-	f := open(t, l)
-	n := uint32(0)
-	for range 9 {
-		run(t, f, numbered(l, tuple, 0, Window, n))
-		n += 1 << 29
-	}
-	got, err := f.Arrived()
-	if err != nil {
-		t.Fatal(err)
+	l.Send = []Tuple{tuple}
+	f := receiver(t, l)
+	for n := range uint64(9) {
+		run(t, f, numbered(l, Datagram{Phase: Window, Seq: uint32(n << 29)}))
 	}
 	want := []Arrived{{Next: 1<<32 + 1, Received: 9, Lost: 1<<32 + 1 - 9, All: 9,
 		Bytes: 9 * int64(l.PacketSize-l.overhead())}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, arrived(t, f)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -137,14 +187,15 @@ func TestNumbersGoOnBeyond32Bits(t *testing.T) {
 func TestThirdPartyFramesPass(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		l, tuple := testLoad(ip)
-		l.Receive, l.Send = l.Send, nil
+		l.Send = []Tuple{tuple}
 		at := l.headers()
+		whole := func() []byte { return numbered(l, Datagram{Phase: Window, Seq: 1}) }
 		spoil := func(offset int, to byte) []byte {
-			b := numbered(l, tuple, 0, Window, 1)
+			b := whole()
 			b[offset] = to
 			return b
 		}
-		f := open(t, l)
+		f := receiver(t, l)
 		for name, b := range map[string][]byte{
 			"another tag":         spoil(at, 9),
 			"another source":      spoil(at-udp-5, 99),
@@ -153,7 +204,7 @@ func TestThirdPartyFramesPass(t *testing.T) {
 			"another flow":        spoil(at+17, 5),
 			"another kind":        spoil(13, 6),
 			"a fragment, if IPv4": spoil(map[int]int{4: 21, 6: 12}[ip], 3),
-			"too short":           numbered(l, tuple, 0, Window, 1)[:at+10],
+			"too short":           whole()[:at+10],
 		} {
 			if verdict, _ := run(t, f, b); verdict != 2 {
 				t.Errorf("IPv%d, %s: verdict %d, want pass (2)", ip, name, verdict)
@@ -163,13 +214,9 @@ func TestThirdPartyFramesPass(t *testing.T) {
 			make([]byte, 200)...)); verdict != 1 {
 			t.Errorf("IPv%d, another length: verdict %d, want drop (1)", ip, verdict)
 		}
-		run(t, f, numbered(l, tuple, 0, Warmup, 0))
-		run(t, f, numbered(l, tuple, 0, Cooldown, 0))
-		got, err := f.Arrived()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]Arrived{{Wrong: 1, All: 2}}, got); diff != "" {
+		run(t, f, numbered(l, Datagram{Phase: Warmup}))
+		run(t, f, numbered(l, Datagram{Phase: Cooldown}))
+		if diff := cmp.Diff([]Arrived{{Wrong: 1, All: 2}}, arrived(t, f)); diff != "" {
 			t.Errorf("IPv%d (-want +got):\n%s", ip, diff)
 		}
 	}
@@ -180,76 +227,33 @@ func TestThirdPartyFramesPass(t *testing.T) {
 func TestFramesAreWrittenWhole(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		for _, pps := range []float64{0, 1e9} {
-			l, tuple := testLoad(ip)
-			second := tuple
-			second.From = netipPort(second.From, 40777)
-			l.Send, l.PPS = []Tuple{tuple, second}, pps
-			f := open(t, l)
-			r := l
-			r.Send, r.Receive = nil, l.Send
-			sink := open(t, r)
-			now := clock(t)
-			s := &f.state
-			s.Begin, s.Start, s.End, s.Stop, s.Next = uint64(now), uint64(now), 1<<62, 1<<62, uint64(now)
-			if err := f.enter(); err != nil {
-				t.Fatal(err)
-			}
+			l, _ := testLoad(ip)
+			l.PPS = pps
+			p := openPath(t, l)
 			const frames = 130
-			stamped := 0
-			writer := NewWriter(l)
-			written := make([]byte, writer.Size())
-			writer.Begin(written)
 			for i := range frames {
-				garbage := make([]byte, l.PacketSize+ethernet)
-				for j := range garbage {
-					garbage[j] = 0xa5
-				}
-				_, b := run(t, f, garbage)
-				want := numbered(l, l.Send[i%2], i%2, Window, uint32(i/2))
-				at := l.headers()
-				if binary.BigEndian.Uint64(b[at+8:]) > 0 {
-					stamped++
-				}
-				if n := add(b[at-udp:], pseudo(b, ip)); n != 0xffff {
-					t.Fatalf("IPv%d, frame %d: sum of UDP %#x, want 0xffff", ip, i, n)
-				}
-				copy(want[at+8:at+16], b[at+8:])
-				copy(want[at-2:at], b[at-2:])
-				if diff := cmp.Diff(want, b); diff != "" {
-					t.Fatalf("IPv%d, frame %d (-want +got):\n%s", ip, i, diff)
-				}
-				if verdict, _ := run(t, sink, b); verdict != 1 {
-					t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", ip, i, verdict)
-				}
-				writer.Put(written, i%2, Window, uint32(i/2), int64(binary.BigEndian.Uint64(b[at+8:])))
-				if diff := cmp.Diff(b, written); diff != "" {
-					t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s",
-						ip, i, diff)
-				}
+				p.send(t, i, bytes.Repeat([]byte{0xa5}, l.PacketSize+ethernet))
 			}
-			if want := (frames + stampEvery - 1) / stampEvery; stamped != want {
-				t.Errorf("IPv%d: %d frames with a time, want %d", ip, stamped, want)
+			if want := (frames + stampEvery - 1) / stampEvery; p.stamped != want {
+				t.Errorf("IPv%d: %d frames with a time, want %d", ip, p.stamped, want)
 			}
-			got, err := sink.Arrived()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, a := range got {
+			for i, a := range arrived(t, p.sink) {
 				if a.Received != frames/2 || a.Lost != 0 || a.Next != frames/2 {
 					t.Errorf("IPv%d, flow %d: got %+v, want %d received", ip, i, a, frames/2)
 				}
 			}
-			sent, err := f.Sent()
-			if err != nil || sent.Flows[1][Window] != frames/2 || sent.Began[Window] < now {
+			sent, err := p.sender.Sent()
+			if err != nil || sent.Flows[1][Window] != frames/2 ||
+				sent.Began[Window] < int64(p.sender.state.Begin) {
 				t.Errorf("IPv%d: sent %+v, %v, want %d of each flow", ip, sent, err, frames/2)
 			}
-			delays, early, err := sink.Delays()
+			delays, early, err := p.sink.Delays()
 			n := int64(0)
 			for _, d := range delays {
 				n += d
 			}
-			if err != nil || early != 0 || n != int64(stamped) {
-				t.Errorf("IPv%d: %d delays and %d early, %v, want %d", ip, n, early, err, stamped)
+			if err != nil || early != 0 || n != int64(p.stamped) {
+				t.Errorf("IPv%d: %d delays and %d early, %v, want %d", ip, n, early, err, p.stamped)
 			}
 		}
 	}
@@ -260,59 +264,21 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 // the size of another number.
 func TestFramesOfSeveralSizes(t *testing.T) {
 	for _, ip := range []int{4, 6} {
-		l, tuple := testLoad(ip)
+		l, _ := testLoad(ip)
 		small := l.PacketSize
-		second := tuple
-		second.From = netipPort(second.From, 40777)
-		l.Send, l.PacketSize = []Tuple{tuple, second}, 1500
+		l.PacketSize = 1500
 		l.Sizes = []int{small, 552, small, 1500, small, 553}
-		f := open(t, l)
-		r := l
-		r.Send, r.Receive = nil, l.Send
-		sink := open(t, r)
-		now := clock(t)
-		s := &f.state
-		s.Begin, s.Start, s.End, s.Stop, s.Next = uint64(now), uint64(now), 1<<62, 1<<62, uint64(now)
-		if err := f.enter(); err != nil {
-			t.Fatal(err)
-		}
-		writer := NewWriter(l)
-		written := make([]byte, writer.Size())
-		writer.Begin(written)
+		p := openPath(t, l)
 		want := [2]int64{}
 		const frames = 60
 		for i := range frames {
-			flow, seq := i%2, uint32(i/2)
-			_, b := run(t, f, slices.Clone(f.first))
-			one := l
-			one.Sizes, one.PacketSize = nil, l.SizeOf(flow, seq)
-			whole := numbered(one, l.Send[flow], flow, Window, seq)
-			at := l.headers()
-			copy(whole[at+8:at+16], b[at+8:])
-			copy(whole[at-2:at], b[at-2:])
-			if diff := cmp.Diff(whole, b); diff != "" {
-				t.Fatalf("IPv%d, frame %d of %d bytes (-want +got):\n%s", ip, i, one.PacketSize, diff)
-			}
-			if n := add(b[at-udp:], pseudo(b, ip)); n != 0xffff {
-				t.Fatalf("IPv%d, frame %d: sum of UDP %#x, want 0xffff", ip, i, n)
-			}
-			if verdict, _ := run(t, sink, b); verdict != 1 {
-				t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", ip, i, verdict)
-			}
-			n := writer.Put(written, flow, Window, seq, int64(binary.BigEndian.Uint64(b[at+8:])))
-			if diff := cmp.Diff(b, written[:n]); diff != "" {
-				t.Fatalf("IPv%d, frame %d (-program +writer):\n%s", ip, i, diff)
-			}
-			want[flow] += int64(one.PacketSize - l.overhead())
+			p.send(t, i, slices.Clone(p.sender.first))
+			want[i%2] += int64(l.SizeOf(i%2, uint32(i/2)) - l.overhead())
 		}
-		one := l
-		one.Sizes, one.PacketSize = nil, small+1
-		run(t, sink, numbered(one, tuple, 0, Window, frames))
-		got, err := sink.Arrived()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, a := range got {
+		other := l
+		other.Sizes, other.PacketSize = nil, small+1
+		run(t, p.sink, numbered(other, Datagram{Phase: Window, Seq: frames}))
+		for i, a := range arrived(t, p.sink) {
 			if a.Received != frames/2 || a.Bytes != want[i] || a.Wrong != int64(1-i) {
 				t.Errorf("IPv%d, flow %d: got %+v, want %d frames of %d bytes of payload", ip, i, a, frames/2,
 					want[i])
