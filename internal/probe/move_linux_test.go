@@ -207,11 +207,10 @@ func TestSoftnetMoves(t *testing.T) {
 }
 
 func TestSoftnetCountsPacketSteering(t *testing.T) {
-	a, b := pair(t)
+	a, b := path(t)
 	if before := sample(t, open(t, softnet(Root{}))); before["cpu1/processed"] != before["cpu1/processed"] {
 		t.Skip("skip: packet steering needs two cores")
 	}
-	addresses(t, a, b)
 	// All cores may take packets, so that some go to another core.
 	must(t, kernel.RPS.Set(b, []string{"3"}))
 	moves(t, open(t, softnet(Root{})), func() { flood(t, a, 500) }, "cpu/received_rps")
@@ -270,14 +269,16 @@ func TestNetdevNoticesANewDevice(t *testing.T) {
 	}
 }
 
-// addresses gives both ends an address, and the far one to a neighbour that needs no answer, so that
+// path is a pair whose ends have an address, the far one that of a neighbour that needs no answer, so that
 // packets leave a for b.
-func addresses(t *testing.T, a, b string) {
+func path(t *testing.T) (a, b string) {
 	t.Helper()
+	a, b = pair(t)
 	must(t, kernel.AddAddress(a, netip.MustParsePrefix("198.18.250.1/24")))
 	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: deviceOf(t, a).Attrs().Index,
 		State: netlink.NUD_PERMANENT, IP: net.IPv4(198, 18, 250, 2),
 		HardwareAddr: deviceOf(t, b).Attrs().HardwareAddr}))
+	return a, b
 }
 
 func deviceOf(t *testing.T, dev string) netlink.Link {
@@ -299,8 +300,7 @@ func flood(t *testing.T, a string, n int) {
 }
 
 func TestQdiscMoves(t *testing.T) {
-	a, b := pair(t)
-	addresses(t, a, b)
+	a, _ := path(t)
 	s := open(t, qdiscs(Root{}))
 	if got := len(s.Columns()); got != 0 {
 		t.Errorf("noqueue: got columns %v, want none", s.Columns())
@@ -308,20 +308,13 @@ func TestQdiscMoves(t *testing.T) {
 	err := kernel.SetRootQueue(a, qdisc.Queue{Kind: "tbf", Values: map[string]uint64{
 		"rate": 1_000_000, "burst": 2000, "limit": 8000}})
 	must(t, err)
-	moves(t, s2(t, s), func() { flood(t, a, 50) },
+	sample(t, s) // so that the columns are those of now
+	moves(t, s, func() { flood(t, a, 50) },
 		a+"/bytes", a+"/packets", a+"/drops", a+"/overlimits", a+"/backlog_bytes", a+"/qlen_packets")
 }
 
-// s2 samples once, so that the columns are those of now.
-func s2(t *testing.T, s Sampler) Sampler {
-	t.Helper()
-	sample(t, s)
-	return s
-}
-
 func TestEthtoolMoves(t *testing.T) {
-	a, b := pair(t)
-	addresses(t, a, b)
+	a, b := path(t)
 	// A veth counts what its NAPI takes: it has one when GRO is on, and uses it when the other end does not
 	// segment (drivers/net/veth.c).
 	must(t, kernel.SetFeatures(b, map[string]bool{"rx-gro": true}))

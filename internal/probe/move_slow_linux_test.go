@@ -83,18 +83,23 @@ func overflow(t *testing.T) {
 }
 
 func TestConntrackMoves(t *testing.T) {
-	a, b := pair(t)
-	addresses(t, a, b)
-	if err := kernel.FirewallRules.Set(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
-		t.Logf("%v", err)
-		t.Skip("skip: the kernel has no connection tracking")
-	}
-	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
+	a, _ := path(t)
+	track(t)
 	s := open(t, conntrack(Root{}))
 	moves(t, s, func() { flood(t, a, 1) }, "entries")
 	if got := sample(t, s); !(got["max"] > got["entries"]) {
 		t.Errorf("max: got %v with %v entries", got["max"], got["entries"])
 	}
+}
+
+// track has the kernel track connections.
+func track(t *testing.T) {
+	t.Helper()
+	if err := kernel.FirewallRules.Set(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
+		t.Logf("%v", err)
+		t.Skip("skip: the kernel has no connection tracking")
+	}
+	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
 }
 
 func TestRoutecacheMoves(t *testing.T) {
@@ -213,46 +218,20 @@ func run(t *testing.T, script string) {
 
 // The machines of CI have none of these three; where there is one, it must have values.
 
-func TestCPUFreqMoves(t *testing.T) {
-	s := hardware(t, cpufreq(Root{}))
-	if s == nil {
-		t.Skip("skip: no CPU frequency scaling on this machine")
-	}
-	anyMoves(t, s)
-}
+func TestCPUFreqMoves(t *testing.T) { anyMoves(t, cpufreq(Root{})) }
+func TestThermalMoves(t *testing.T) { anyMoves(t, thermal(Root{})) }
+func TestPowerMoves(t *testing.T)   { anyMoves(t, power(Root{})) }
 
-func TestThermalMoves(t *testing.T) {
-	s := hardware(t, thermal(Root{}))
-	if s == nil {
-		t.Skip("skip: no thermal source on this machine")
-	}
-	anyMoves(t, s)
-}
-
-func TestPowerMoves(t *testing.T) {
-	s := hardware(t, power(Root{}))
-	if s == nil {
-		t.Skip("skip: no power source on this machine")
-	}
-	anyMoves(t, s)
-}
-
-// hardware opens a probe, or returns nil where the machine lacks its source.
-func hardware(t *testing.T, p Probe) Sampler {
+// anyMoves works until some column changes; it skips the test where the machine lacks the source.
+func anyMoves(t *testing.T, p Probe) {
 	t.Helper()
 	s, err := p.Open(Options{})
 	if errors.Is(err, host.ErrUnsupported) {
 		t.Logf("%v", err)
-		return nil
+		t.Skip("skip: no " + p.Name + " source on this machine")
 	}
 	must(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
-// anyMoves works until some column changes.
-func anyMoves(t *testing.T, s Sampler) {
-	t.Helper()
+	defer s.Close()
 	before := sample(t, s)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 		spin(100 * time.Millisecond)
@@ -296,13 +275,8 @@ func TestClockMoves(t *testing.T) {
 }
 
 func TestFlowsMove(t *testing.T) {
-	a, b := pair(t)
-	addresses(t, a, b)
-	if err := kernel.FirewallRules.Set(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
-		t.Logf("%v", err)
-		t.Skip("skip: the kernel has no connection tracking")
-	}
-	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
+	a, _ := path(t)
+	track(t)
 	s := open(t, flows(Root{}))
 	moves(t, s, func() { flood(t, a, 1) }, "flows_tracked")
 	if got := sample(t, s)["flows_offloaded"]; got != 0 {
@@ -311,8 +285,7 @@ func TestFlowsMove(t *testing.T) {
 }
 
 func TestQueuesMove(t *testing.T) {
-	a, b := pair(t)
-	addresses(t, a, b)
+	a, _ := path(t)
 	s := open(t, queues(Root{}))
 	err := kernel.SetRootQueue(a, qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000,
 		"burst": 3000}})

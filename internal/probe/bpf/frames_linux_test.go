@@ -88,7 +88,8 @@ func (p *path) send(t *testing.T, i int, page []byte) {
 	t.Helper()
 	_, b := run(t, p.sender, page)
 	at := p.headers()
-	d := Datagram{Flow: i % 2, Phase: Window, Seq: uint32(i / 2), Stamp: int64(binary.BigEndian.Uint64(b[at+8:]))}
+	d := Datagram{Flow: i % 2, Phase: Window, Seq: uint32(i / 2),
+		Stamp: int64(binary.BigEndian.Uint64(b[at+8:]))}
 	if d.Stamp > 0 {
 		p.stamped++
 	}
@@ -105,7 +106,8 @@ func (p *path) send(t *testing.T, i int, page []byte) {
 	}
 	n := p.writer.Put(p.written, d.Flow, d.Phase, d.Seq, d.Stamp)
 	if diff := cmp.Diff(b, p.written[:n]); diff != "" {
-		t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s", p.IP, i, diff)
+		t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s",
+			p.IP, i, diff)
 	}
 }
 
