@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -110,6 +109,16 @@ func FuzzFieldOf(f *testing.F) {
 	})
 }
 
+// open returns the meter at an address.
+func open(t *testing.T, at string) *Meter {
+	t.Helper()
+	m, err := Open(record.Meter{At: at}, "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // script writes a shell script and returns the meter that runs it.
 func script(t *testing.T, text string) *Meter {
 	t.Helper()
@@ -117,10 +126,7 @@ func script(t *testing.T, text string) *Meter {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open(record.Meter{At: "command:sh " + file}, "host")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := open(t, "command:sh "+file)
 	m.silence = 300 * time.Millisecond
 	return m
 }
@@ -141,24 +147,18 @@ func TestCommands(t *testing.T) {
 		{"it does not end", "exec >&-; sleep 60", "printed no watts"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m, from := script(t, test.text), host.Monotonic()
+			m := script(t, test.text)
 			if !strings.Contains(test.why, "300ms") {
 				m.silence = time.Minute
 			}
-			run(t, m)
-			s := await(t, m, from, test.why)
+			s := await(t, m, run(t, m), test.why)
 			if s.Table != nil || !strings.Contains(s.Unavailable, test.why) {
 				t.Errorf("got %+v, want no reading, and %q", s, test.why)
 			}
 		})
 	}
-	m, err := Open(record.Meter{At: "command:chokepoint-no-such-program"}, "host")
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := host.Monotonic()
-	run(t, m)
-	await(t, m, from, "not installed")
+	m := open(t, "command:chokepoint-no-such-program")
+	await(t, m, run(t, m), "not installed")
 }
 
 // TestCommandDies: what it told stays; what it does not tell any more is missing, with the reason.
@@ -167,23 +167,18 @@ func TestCommandDies(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "ran")
 	m := script(t, "test -e "+flag+" && { echo gone >&2; exit 1; }; touch "+flag+
 		"; for i in 1 2 3 4 5; do echo 5.5 W; sleep 0.05; done")
-	from := host.Monotonic()
-	run(t, m)
-	s := await(t, m, from, `it printed no watts; it says "gone"`)
+	s := await(t, m, run(t, m), `it printed no watts; it says "gone"`)
 	if s.Table == nil || len(s.Table.T) != 5 || s.Table.V[0][4] != 5.5 {
 		t.Errorf("got %+v, want five readings of 5.5 W", s)
 	}
-	if s.Metrics[0].Doc != "power of host by "+m.meter.At+", as often as it prints, in steps of 0.1 W" {
+	if s.Metrics[0].Doc != "power of router by "+m.meter.At+", as often as it prints, in steps of 0.1 W" {
 		t.Errorf("said of it: %q", s.Metrics[0].Doc)
 	}
 }
 
 // TestSamplesKeepTheOneBefore, which holds at the beginning of a trial, and forget what is earlier.
 func TestSamplesKeepTheOneBefore(t *testing.T) {
-	m, err := Open(record.Meter{At: "shelly://192.0.2.5"}, "router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := open(t, "shelly://192.0.2.5")
 	for i := range int64(10) {
 		m.take(i*1e9, "5", nil)
 		m.take(i*1e9+1, "900", nil) // sooner after than any meter measures

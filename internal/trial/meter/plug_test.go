@@ -36,28 +36,18 @@ const (
 	tasmotaRefuses = `{"WARNING":"Need user=<username>&password=<password>"}`
 )
 
-// serve answers each path with its query as the map says.
-func serve(t *testing.T, answers map[string]string) string {
+// serve has a plug answer, and returns it with its host and port.
+func serve(t *testing.T, answer http.HandlerFunc) (s *httptest.Server, server string) {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, ok := answers[r.URL.RequestURI()]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		fmt.Fprint(w, text)
-	}))
+	s = httptest.NewServer(answer)
 	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
+	return s, strings.TrimPrefix(s.URL, "http://")
 }
 
 // ask reads a plug once. at is its address with HOST in the place of its host.
 func ask(t *testing.T, at, server string) (string, error) {
 	t.Helper()
-	m, err := Open(record.Meter{At: strings.Replace(at, "HOST", server, 1)}, "router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := open(t, strings.Replace(at, "HOST", server, 1))
 	return newPlug(m.spec, m.password).read(t.Context())
 }
 
@@ -94,7 +84,14 @@ func TestPlugs(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := ask(t, test.at, serve(t, test.answers))
+			_, server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if text, ok := test.answers[r.URL.RequestURI()]; ok {
+					fmt.Fprint(w, text)
+				} else {
+					http.NotFound(w, r)
+				}
+			})
+			got, err := ask(t, test.at, server)
 			if err != nil {
 				got = err.Error()
 			}
@@ -135,7 +132,7 @@ func TestPlugPasswords(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return false
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s, server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch user, password, _ := r.BasicAuth(); {
 		case r.URL.Path == "/cm" && r.URL.Query().Get("password") == secret &&
 			r.URL.Query().Get("user") == "admin":
@@ -152,9 +149,7 @@ func TestPlugPasswords(t *testing.T) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="plug"`)
 			w.WriteHeader(http.StatusUnauthorized)
 		}
-	}))
-	defer s.Close()
-	server := strings.TrimPrefix(s.URL, "http://")
+	})
 	for at, want := range map[string]string{
 		"tasmota://HOST?password_env=PLUG_PASSWORD":     "5",
 		"tasmota://HOST?password_file=" + file:          "5",
@@ -184,13 +179,11 @@ func TestPlugPasswords(t *testing.T) {
 func TestPlugDoesNotFollow(t *testing.T) {
 	t.Setenv("PLUG_PASSWORD", "secret")
 	asked := false
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
-	defer other.Close()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	other, _ := serve(t, func(http.ResponseWriter, *http.Request) { asked = true })
+	_, server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL+r.URL.RequestURI(), http.StatusFound)
-	}))
-	defer s.Close()
-	_, err := ask(t, "tasmota://HOST?password_env=PLUG_PASSWORD", strings.TrimPrefix(s.URL, "http://"))
+	})
+	_, err := ask(t, "tasmota://HOST?password_env=PLUG_PASSWORD", server)
 	if err == nil || !strings.Contains(err.Error(), "302") || asked {
 		t.Errorf("got %v, the other was asked: %v, want that it answers 302", err, asked)
 	}
@@ -203,20 +196,15 @@ func TestPollJoinsReadingsInTime(t *testing.T) {
 	answers := make(chan string, 2)
 	answers <- fmt.Sprintf(tasmotaStatus, "4.25")
 	answers <- fmt.Sprintf(tasmotaStatus, "-1")
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s, server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case text := <-answers:
 			fmt.Fprint(w, text)
 		case <-r.Context().Done(): // it hangs
 		}
-	}))
-	defer s.Close()
-	m, err := Open(record.Meter{At: "tasmota://" + strings.TrimPrefix(s.URL, "http://")}, "router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := host.Monotonic()
-	run(t, m)
+	})
+	m := open(t, "tasmota://"+server)
+	from := run(t, m)
 	if err := m.Ready(t.Context(), 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -234,9 +222,10 @@ func TestPollJoinsReadingsInTime(t *testing.T) {
 	}
 }
 
-// run reads a meter until the test ends.
-func run(t *testing.T, m *Meter) {
+// run reads a meter until the test ends, and returns when it began.
+func run(t *testing.T, m *Meter) (from int64) {
 	t.Helper()
+	from = host.Monotonic()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); m.Run(ctx) }()
@@ -248,6 +237,7 @@ func run(t *testing.T, m *Meter) {
 			t.Error("the meter is still read, want it to end with its context")
 		}
 	})
+	return from
 }
 
 // await waits until the meter fails for a reason.
@@ -268,19 +258,13 @@ func await(t *testing.T, m *Meter, from int64, why string) record.Samples {
 // TestPlugThatTrickles is cut off by the time that an answer may take.
 func TestPlugThatTrickles(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			_, _ = io.WriteString(w, " ")
 			w.(http.Flusher).Flush()
 			time.Sleep(50 * time.Millisecond)
 		}
-	}))
-	defer s.Close()
-	m, err := Open(record.Meter{At: "shelly://" + strings.TrimPrefix(s.URL, "http://")}, "router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := host.Monotonic()
-	run(t, m)
-	await(t, m, from, "no answer within 2s")
+	})
+	m := open(t, "shelly://"+server)
+	await(t, m, run(t, m), "no answer within 2s")
 }
