@@ -89,11 +89,7 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 func TestCostOfAWholeWatch(t *testing.T) {
 	const length = 2 * time.Second
 	list := probe.All(probe.Root{})
-	s, err := openSampling(list, Request{Probes: probe.Names(list)}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
+	s := opened(t, list, Request{})
 	var loop sync.WaitGroup
 	start := host.Monotonic()
 	loop.Go(s.loop)

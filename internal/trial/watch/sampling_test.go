@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,15 +41,8 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	root := tree(t, nil)
-	s, err := openSampling([]probe.Probe{named(root, "conntrack")},
-		Request{Probes: []string{"conntrack"}}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	var loop sync.WaitGroup
-	loop.Go(s.loop)
-	defer func() { s.stop(); loop.Wait() }()
+	s := opened(t, []probe.Probe{named(root, "conntrack")}, Request{})
+	loop(t, s)
 	collect := func(done func(record.Samples) bool) (got record.Samples) {
 		t.Helper()
 		// An absent source whose try cost much, by what interrupted it, is not tried at each mark.
@@ -70,8 +62,7 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 		return got
 	}
 	collect(func(r record.Samples) bool {
-		return strings.Contains(r.Unavailable,
-			"nf_conntrack is not loaded")
+		return strings.Contains(r.Unavailable, "nf_conntrack is not loaded")
 	})
 	write(t, filepath.Join(root.Proc, "sys/net/netfilter/nf_conntrack_count"), "12\n")
 	got := collect(func(r record.Samples) bool { return r.Table != nil })
@@ -191,11 +182,7 @@ func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
 	}
 	list := []probe.Probe{p("levels", record.Metric{Name: "n"}),
 		p("both", record.Metric{Name: "m"}, record.Metric{Name: "n", Counter: true})}
-	s, err := openSampling(list, Request{Probes: []string{"levels", "both"}}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
+	s := opened(t, list, Request{})
 	for window := range int64(5) {
 		start := (1 + window) * 1000e9
 		for _, src := range s.sources {

@@ -34,6 +34,26 @@ func agentOf(t testing.TB, handlers map[string]host.Handler) host.Agent {
 	return a
 }
 
+// opened samples all of a list until the test ends.
+func opened(t testing.TB, list []probe.Probe, r Request) *sampling {
+	t.Helper()
+	r.Probes = probe.Names(list)
+	s, err := openSampling(list, r.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return s
+}
+
+// loop runs what samples until the test ends.
+func loop(t testing.TB, s *sampling) {
+	t.Helper()
+	var ended sync.WaitGroup
+	ended.Go(s.loop)
+	t.Cleanup(func() { s.stop(); ended.Wait() })
+}
+
 // countingSampler has as its value the number of samples it has given; at the third it changes its columns.
 type countingSampler struct {
 	n       float64
@@ -187,15 +207,8 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) {
 	}
 	slow := probe.Probe{Name: "slow", Scope: record.ScopeNode, Stems: countable,
 		Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(during), nil }}
-	r := Request{Probes: []string{"slow"}, FastNs: int64(time.Hour)}
-	s, err := openSampling([]probe.Probe{slow}, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	var loop sync.WaitGroup
-	loop.Go(s.loop)
-	defer func() { s.stop(); loop.Wait() }()
+	s = opened(t, []probe.Probe{slow}, Request{FastNs: int64(time.Hour)})
+	loop(t, s)
 	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		d, err := s.collect(0, host.Monotonic(), func(record.Samples) error { return nil })
 		if err != nil {
@@ -281,11 +294,7 @@ func TestRequestsAreWithinBounds(t *testing.T) {
 			t.Errorf("interval %d: got %d, want %d", tt[0], got, tt[1])
 		}
 	}
-	s, err := openSampling(nil, Request{}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
+	s := opened(t, nil, Request{})
 	if err := s.schedule(make([]int64, maxMarks)); err != nil {
 		t.Errorf("%d times: got %v, want nil", maxMarks, err)
 	}

@@ -16,16 +16,12 @@ import (
 
 func iperf3Files(t testing.TB, name string) (client, server []byte) {
 	t.Helper()
-	for i, side := range []string{"client", "server"} {
+	for side, to := range map[string]*[]byte{"client": &client, "server": &server} {
 		b, err := os.ReadFile("testdata/" + name + "." + side + ".json")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i == 0 {
-			client = b
-		} else {
-			server = b
-		}
+		*to = b
 	}
 	return client, server
 }

@@ -1,7 +1,6 @@
 package iperf3
 
 import (
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,25 +12,16 @@ import (
 // but for the series of the end that has none.
 func TestThirdPartyCountsAreThoseOfBoth(t *testing.T) {
 	for name, load := range map[string]record.Load{
-		"tcp-2":       {Protocol: "tcp", Direction: record.Up, Streams: 2, IP: 4, Opener: "near"},
-		"tcp-reverse": {Protocol: "tcp", Direction: record.Down, Streams: 1, IP: 4, Opener: "near"},
-		"tcp-bidir-2": {Protocol: "tcp", Direction: record.Both, Streams: 2, IP: 4, Opener: "near"},
-		"udp-2": {Protocol: "udp", Direction: record.Up, Streams: 2, IP: 4, PacketSize: 200,
-			Opener: "near"},
-		"udp-reverse": {Protocol: "udp", Direction: record.Down, Streams: 1, IP: 4, PacketSize: 200,
-			Opener: "near"},
-		"udp-bidir": {Protocol: "udp", Direction: record.Both, Streams: 1, IP: 4, PacketSize: 200,
-			Opener: "near"},
+		"tcp-2":       {Protocol: "tcp", Direction: record.Up, Streams: 2},
+		"tcp-reverse": {Protocol: "tcp", Direction: record.Down, Streams: 1},
+		"tcp-bidir-2": {Protocol: "tcp", Direction: record.Both, Streams: 2},
+		"udp-2":       {Protocol: "udp", Direction: record.Up, Streams: 2, PacketSize: 200},
+		"udp-reverse": {Protocol: "udp", Direction: record.Down, Streams: 1, PacketSize: 200},
+		"udp-bidir":   {Protocol: "udp", Direction: record.Both, Streams: 1, PacketSize: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, err := os.ReadFile("testdata/" + name + ".client.json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			server, err := os.ReadFile("testdata/" + name + ".server.json")
-			if err != nil {
-				t.Fatal(err)
-			}
+			load.IP, load.Opener = 4, "near"
+			client, server := iperf3Files(t, name)
 			want, err := joinIperf3(load, client, server, 0)
 			if err != nil {
 				t.Fatal(err)
