@@ -341,7 +341,7 @@ var tokenBudgets = map[string]int{
 	"record":    17_000,
 	"registry":  3_500,
 	"report":    68_000,
-	"trial":     140_300,
+	"trial":     139_700,
 	"unit":      1_500,
 	"userfile":  2_300,
 }

@@ -157,7 +157,8 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 		}
 		if len(stored) != 2 || stored[0].Reason != tt.want || stored[1].Reason != tt.want ||
 			!slices.Contains(c.Told("warning"), "skipped: "+tt.want+" (2 cells)") {
-			t.Errorf("%s: stored %+v, told %q, want %s of two cells", name, stored, c.Told("warning"), tt.want)
+			t.Errorf("%s: stored %+v, told %q, want %s of two cells", name, stored, c.Told("warning"),
+				tt.want)
 		}
 	}
 }

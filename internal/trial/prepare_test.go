@@ -77,7 +77,8 @@ func TestSizesOfRouters(t *testing.T) {
 	if diff := cmp.Diff(want, r.Labs.Sizes); diff != "" {
 		t.Errorf("labs (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"topology", "vcpus", "memory", "mitigations"}, r.Run.Design.Hard); diff != "" {
+	hard := []string{"topology", "vcpus", "memory", "mitigations"}
+	if diff := cmp.Diff(hard, r.Run.Design.Hard); diff != "" {
 		t.Errorf("outer blocks (-want +got)\n%s", diff)
 	}
 }
