@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// texts are the parsers of the kernel's texts: one that they take, where this machine may have it, and what
-// they refuse.
+// texts lists the parsers of the kernel's texts, each with a file of this machine, a text that it takes and
+// some that it refuses.
 var texts = []struct {
 	name, path, good string
 	bad              []string
@@ -59,7 +59,7 @@ var texts = []struct {
 		}},
 }
 
-// filled is what a parser that fills places returned, and what it wrote to a place that it was not to fill.
+// filled holds the total that a parser returned, and what it wrote to a place that it was not to fill.
 type filled struct{ total, elsewhere float64 }
 
 func into(parse func(b []byte, want map[string]int, dst []float64) error) func(b []byte) (any, error) {

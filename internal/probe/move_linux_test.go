@@ -269,8 +269,8 @@ func TestNetdevNoticesANewDevice(t *testing.T) {
 	}
 }
 
-// path is a pair whose ends have an address, the far one that of a neighbour that needs no answer, so that
-// packets leave a for b.
+// path makes a pair and gives its ends addresses, the far one that of a neighbour that needs no answer, so
+// that packets leave a for b.
 func path(t *testing.T) (a, b string) {
 	t.Helper()
 	a, b = pair(t)

@@ -56,8 +56,8 @@ func story() []record.Event {
 	}
 }
 
-// tell gives a sink some events and closes it.
-func tell(t *testing.T, s Sink, events ...record.Event) {
+// give sends a sink some events and closes it.
+func give(t *testing.T, s Sink, events ...record.Event) {
 	t.Helper()
 	for _, e := range events {
 		s.Event(e)
@@ -76,7 +76,7 @@ func onScreen(width, height int, k look, now func() time.Time) (*screen, *live) 
 func TestPlain(t *testing.T) {
 	var out bytes.Buffer
 	s := Plain(&out, words)
-	tell(t, s, append(story(), record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted,
+	give(t, s, append(story(), record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted,
 		Text: "interrupted by the user"})...)
 	s.Event(record.Event{Event: Warning, Text: "late"})
 	want := `run r1, plan quick, 4 trials, about 40s
@@ -93,7 +93,7 @@ run r1 interrupted: interrupted by the user
 
 func TestJSONWritesOneEventPerLine(t *testing.T) {
 	var out bytes.Buffer
-	tell(t, JSON(&out), story()...)
+	give(t, JSON(&out), story()...)
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != len(story()) {
 		t.Fatalf("lines: got %d, want %d", len(lines), len(story()))
@@ -234,7 +234,7 @@ func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 		s.Event(e)
 		ticks <- e.Time
 	}
-	tell(t, s, record.Event{Time: at(72), Event: RunEnded, Status: record.RunDone})
+	give(t, s, record.Event{Time: at(72), Event: RunEnded, Status: record.RunDone})
 	want := `warning: clock source is not  stable[2J
 failed: wireguard TCP IPv4 4 streams up: tunnel counters did not move
 r1 done: 2 of 4 trials in 1m12s
@@ -278,7 +278,7 @@ func TestLiveOffATerminalIsPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tell(t, Live(f, nil), story()[0])
+	give(t, Live(f, nil), story()[0])
 	got, err := os.ReadFile(f.Name())
 	if want := "run r1, plan quick, 4 trials, about 40s\n"; err != nil || string(got) != want {
 		t.Errorf("file: got %q, %v, want %q", got, err, want)
@@ -299,7 +299,7 @@ func TestEventsFromManyGoroutines(t *testing.T) {
 	}
 	ticks <- time.Now()
 	wg.Wait()
-	tell(t, s)
+	give(t, s)
 	if got := strings.Count(scr.text(), "warning: w\n"); got != 200 {
 		t.Errorf("warnings shown: got %d, want 200", got)
 	}
@@ -435,7 +435,7 @@ func TestQuietAndFirstSeconds(t *testing.T) {
 	}
 	var log, quiet strings.Builder
 	for _, s := range []Sink{Plain(&log, nil), Quiet(&quiet)} {
-		tell(t, s, events...)
+		give(t, s, events...)
 	}
 	const warning = "warning: skipped:[2J no queue\n"
 	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" +

@@ -66,7 +66,7 @@ func TestLiveOnAPseudoTerminal(t *testing.T) {
 				s.Event(e)
 			}
 			got := readUntil(t, master, map[bool]string{true: "warm-up", false: "tunnel counters"}[tt.live])
-			tell(t, s, record.Event{Time: time.Now(), Event: RunEnded, Status: record.RunDone})
+			give(t, s, record.Event{Time: time.Now(), Event: RunEnded, Status: record.RunDone})
 			got += readUntil(t, master, "r1 done")
 			after, err := term.GetState(int(tty.Fd()))
 			if err != nil || *after != *before {

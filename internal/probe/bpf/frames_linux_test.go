@@ -58,8 +58,7 @@ func arrived(t *testing.T, f *Frames) []Arrived {
 	return got
 }
 
-// path is a program that sends from now on, the one that receives what it sends, and what writes the same
-// for a socket.
+// path holds a program that sends from now on, its receiver, and a writer of the same frames for a socket.
 type path struct {
 	Load
 	sender, sink *Frames

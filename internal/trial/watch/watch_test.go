@@ -34,7 +34,7 @@ func agentOf(t testing.TB, handlers map[string]host.Handler) host.Agent {
 	return a
 }
 
-// opened samples all of a list until the test ends.
+// opened opens all of a list and closes it with the test.
 func opened(t testing.TB, list []probe.Probe, r Request) *sampling {
 	t.Helper()
 	r.Probes = probe.Names(list)
