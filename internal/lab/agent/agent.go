@@ -145,7 +145,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	for verb, h := range p.Isolated {
 		isolate(verb, h)
 	}
-	isolate(VerbHold, hold)
+	isolate(VerbHold, host.Asked(hold))
 	maps.Copy(handlers, p.Handlers)
 	if role == ChildRole {
 		maps.Copy(handlers, knob.Companions())

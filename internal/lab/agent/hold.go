@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -21,23 +19,13 @@ type Hold struct {
 	Routes    []Route       `json:"routes,omitempty"`
 }
 
-func hold(_ context.Context, s host.Session) (err error) {
-	var h Hold
-	if err := s.Recv(&h); err != nil {
-		return host.Quiet(err)
-	}
-	var undo []func() error
-	defer func() {
-		for _, u := range slices.Backward(undo) {
-			if undoErr := u(); undoErr != nil {
-				err = errors.Join(err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
-			}
-		}
-	}()
+func hold(_ context.Context, s host.Session, h Hold) (err error) {
+	var undo host.Undoing
+	defer func() { undo.Run(&err) }()
 	for _, a := range h.Addresses {
 		has, err := kernel.Addresses(a.Port)
 		if err == nil && !slices.Contains(has, a.Address) {
-			undo = append(undo, func() error { return kernel.DelAddress(a.Port, a.Address) })
+			undo.Add(func() error { return kernel.DelAddress(a.Port, a.Address) })
 			err = kernel.AddAddress(a.Port, a.Address)
 		}
 		if err != nil {
@@ -49,7 +37,7 @@ func hold(_ context.Context, s host.Session) (err error) {
 		if err == nil && w.Device == r.Dev && w.Via == r.Via {
 			continue
 		}
-		undo = append(undo, func() error { return kernel.DelRoute(r.To, r.Via, r.Dev) })
+		undo.Add(func() error { return kernel.DelRoute(r.To, r.Via, r.Dev) })
 		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
 			return err
 		}

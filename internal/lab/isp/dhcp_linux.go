@@ -79,56 +79,61 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 	return r, a, err
 }
 
-func (p *provider) serveDHCP(ctx context.Context) (ended func() error, err error) {
+func (p *provider) serveDHCP() (ended func() error, err error) {
 	conn, err := server4.NewIPv4UDPConn(p.Device, &net.UDPAddr{IP: net.IPv4zero, Port: dhcpv4.ServerPort})
 	if err != nil {
 		return nil, fmt.Errorf("serve DHCP on %s: %w", p.Device, err)
 	}
+	l := &leases{p.own, map[string]netip.Addr{}}
+	// Broadcast, because the subscriber has no address yet (RFC 2131 §4.1).
+	to := &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort}
+	return p.receive("DHCP", p.Device, conn, func(b []byte, _ netip.AddrPort) {
+		m, err := dhcpv4.FromBytes(b)
+		if err != nil || m.OpCode != dhcpv4.OpcodeBootRequest || len(m.ClientHWAddr) != 6 {
+			return
+		}
+		r, a, err := l.answer(m)
+		if err != nil {
+			p.tell("%s gets no address: %v", m.ClientHWAddr, err)
+		}
+		if r == nil || err != nil {
+			return
+		}
+		if _, err := conn.WriteTo(r.ToBytes(), to); err == nil && r.MessageType() == dhcpv4.MessageTypeAck {
+			p.tell("%s has the address %s by DHCP", m.ClientHWAddr, a)
+		}
+	}), nil
+}
+
+// receive hands what arrives on a socket to take, until the function that it returns closes the socket.
+func (p *provider) receive(protocol, dev string, conn *net.UDPConn, take func(b []byte, from netip.AddrPort)) (
+	ended func() error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l := &leases{p.own, map[string]netip.Addr{}}
 		buf := make([]byte, 4096)
 		for {
-			n, _, err := conn.ReadFrom(buf)
-			if err != nil {
-				if ctx.Err() == nil {
-					p.fail(fmt.Errorf("serve DHCP on %s: %w", p.Device, err))
-				}
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			m, err := dhcpv4.FromBytes(buf[:n])
-			if err != nil || m.OpCode != dhcpv4.OpcodeBootRequest || len(m.ClientHWAddr) != 6 {
-				continue
-			}
-			r, a, err := l.answer(m)
 			if err != nil {
-				p.tell("%s gets no address: %v", m.ClientHWAddr, err)
+				p.fail(fmt.Errorf("serve %s on %s: %w", protocol, dev, err))
+				return
 			}
-			if r == nil || err != nil {
-				continue
-			}
-			// Broadcast, because the subscriber has no address yet (RFC 2131 §4.1).
-			if _, err := conn.WriteTo(r.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast,
-				Port: dhcpv4.ClientPort}); err == nil && r.MessageType() == dhcpv4.MessageTypeAck {
-				p.tell("%s has the address %s by DHCP", m.ClientHWAddr, a)
-			}
+			take(buf[:n], from)
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	return func() error { stop(); err := conn.Close(); <-done; return ignoreClosed(err) }, nil
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
+	return func() error {
+		err := conn.Close()
+		<-done
+		return err
 	}
-	return err
 }
 
 // joinDHCP gives up the device's IPv4 addresses for the one that is offered, and has its routes by way of a
 // neighbour lead to the provider.
-func joinDHCP(ctx context.Context, a knob.Access, undo *undoing, failed chan<- error) error {
+func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
 		return err
@@ -141,8 +146,8 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *undoing, failed chan<- e
 		if !p.Addr().Is4() {
 			continue
 		}
-		undo.add(func() error { return restoreRoutes(a.Device, routes) })
-		undo.add(func() error { return kernel.AddAddress(a.Device, p) })
+		undo.Add(func() error { return restoreRoutes(a.Device, routes) })
+		undo.Add(func() error { return kernel.AddAddress(a.Device, p) })
 		if err := kernel.DelAddress(a.Device, p); err != nil {
 			return err
 		}
@@ -155,7 +160,7 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *undoing, failed chan<- e
 	if err != nil {
 		return err
 	}
-	undo.add(func() error { return kernel.DelAddress(a.Device, got) })
+	undo.Add(func() error { return kernel.DelAddress(a.Device, got) })
 	if err := kernel.AddAddress(a.Device, got); err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *undoing, failed chan<- e
 			}
 		}
 	}()
-	undo.add(func() error { end(); <-over; return nil })
+	undo.Add(func() error { end(); <-over; return nil })
 	return nil
 }
 
@@ -187,7 +192,7 @@ func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, ignoreClosed(c.Close())) }()
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
 	if again != nil {

@@ -3,7 +3,6 @@ package isp
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 
@@ -197,39 +196,26 @@ func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() erro
 		return nil, errors.Join(err, conn.Close())
 	}
 	routes := map[netip.Prefix]netip.Addr{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buf := make([]byte, 4096)
-		for {
-			n, from, err := conn.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				if !errors.Is(err, net.ErrClosed) {
-					p.fail(fmt.Errorf("serve DHCPv6 on %s: %w", i.Name, err))
-				}
-				return
-			}
-			m, err := dhcpv6.MessageFromBytes(buf[:n])
-			if err != nil || !from.Addr().IsLinkLocalUnicast() {
-				continue
-			}
-			r, g := b.answer(m)
-			if r == nil {
-				continue
-			}
-			via := from.Addr().WithZone("")
-			if err := p.route(routes, g, via, i.Name); err != nil {
-				p.tell("%s gets no network: %v", via, err)
-				continue
-			}
-			if _, err := conn.WriteToUDPAddrPort(r.ToBytes(), from); err == nil && !g.returned {
-				p.tellGrant(via, g)
-			}
+	closed := p.receive("DHCPv6", i.Name, conn, func(text []byte, from netip.AddrPort) {
+		m, err := dhcpv6.MessageFromBytes(text)
+		if err != nil || !from.Addr().IsLinkLocalUnicast() {
+			return
 		}
-	}()
+		r, g := b.answer(m)
+		if r == nil {
+			return
+		}
+		via := from.Addr().WithZone("")
+		if err := p.route(routes, g, via, i.Name); err != nil {
+			p.tell("%s gets no network: %v", via, err)
+			return
+		}
+		if _, err := conn.WriteToUDPAddrPort(r.ToBytes(), from); err == nil && !g.returned {
+			p.tellGrant(via, g)
+		}
+	})
 	return func() error {
-		err := ignoreClosed(conn.Close())
-		<-done
+		err := closed()
 		for to, via := range routes {
 			err = errors.Join(err, kernel.DelRoute(to, via, i.Name))
 		}

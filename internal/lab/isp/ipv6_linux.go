@@ -26,7 +26,7 @@ var linkLocal = netip.MustParsePrefix("fe80::1/64")
 // serveIPv6 makes the port that of an IPv6 provider: an address of the link, router advertisements and
 // DHCPv6. By PPPoE it has the address alone: the links are the sessions, see overSession. A machine on which
 // that cannot be, or would cost something else, gives host.ErrUnsupported.
-func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
+func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	i, err := macOf(p.Device)
 	own := []netip.Prefix{linkLocal, p.Link()}
 	switch {
@@ -48,7 +48,7 @@ func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
 		if slices.ContainsFunc(has, func(h net.Addr) bool { return h.String() == a.String() }) {
 			continue
 		}
-		undo.add(func() error { return kernel.DelAddress(p.Device, a) })
+		undo.Add(func() error { return kernel.DelAddress(p.Device, a) })
 		if err := kernel.AddAddress(p.Device, a); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
 // overSession serves IPv6 on the device of the n-th session, once both ends want it (RFC 5072). Its link has
 // a network of its own, the n-th after the port's. What it has goes with the device, but for what undo does.
 func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
-	undo *undoing) error {
+	undo *host.Undoing) error {
 	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
 	if err != nil {
 		return err
@@ -86,16 +86,16 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 }
 
 // serveLink has a link's subscribers find the provider, and what they get of it.
-func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings, undo *undoing) error {
+func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings, undo *host.Undoing) error {
 	ended, err := p.serveDHCPv6(i, b)
 	if err != nil {
 		return fmt.Errorf("serve DHCPv6 on %s: %w", i.Name, err)
 	}
-	undo.add(ended)
+	undo.Add(ended)
 	if ended, err = p.advertise(ctx, i, b.link); err != nil {
 		return fmt.Errorf("advertise a router on %s: %w", i.Name, err)
 	}
-	undo.add(ended)
+	undo.Add(ended)
 	return nil
 }
 
@@ -120,7 +120,7 @@ func speaksIPv6(dev string) error {
 // (RFC 4861 §7.2.5). Nothing is forwarded by that as long as it is not on for all devices (ip6_forward). But
 // switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra is
 // 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
-func beRouter(dev string, undo *undoing) error {
+func beRouter(dev string, undo *host.Undoing) error {
 	if err := speaksIPv6(dev); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func beRouter(dev string, undo *undoing) error {
 	if err := kernel.SysctlWritable(forwarding); err != nil {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 	}
-	undo.add(func() error { return kernel.WriteSysctl(forwarding, was) })
+	undo.Add(func() error { return kernel.WriteSysctl(forwarding, was) })
 	return kernel.WriteSysctl(forwarding, "1")
 }
 

@@ -5,10 +5,7 @@ package isp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -21,20 +18,7 @@ type Event struct {
 
 // Handlers are the node sides.
 func Handlers() map[string]host.Handler {
-	return map[string]host.Handler{knob.VerbServe: serve, knob.VerbJoin: join}
-}
-
-// undoing is a stack of what undoes what was done, the last first.
-type undoing []func() error
-
-func (u *undoing) add(f func() error) { *u = append(*u, f) }
-
-func (u undoing) run(err *error) {
-	for _, f := range slices.Backward(u) {
-		if undoErr := f(); undoErr != nil {
-			*err = errors.Join(*err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
-		}
-	}
+	return map[string]host.Handler{knob.VerbServe: host.Asked(serve), knob.VerbJoin: host.Asked(join)}
 }
 
 // held returns when the session ends, or with an error when one comes before.

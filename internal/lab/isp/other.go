@@ -6,7 +6,8 @@ import (
 	"context"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-func serve(context.Context, host.Session) error { return host.ErrUnsupported }
-func join(context.Context, host.Session) error  { return host.ErrUnsupported }
+func serve(context.Context, host.Session, knob.Access) error { return host.ErrUnsupported }
+func join(context.Context, host.Session, knob.Access) error  { return host.ErrUnsupported }

@@ -66,7 +66,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 }
 
 // joinPPPoE has a session carry what went out of the device by way of a neighbour.
-func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- error) error {
+func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	daemon, err := knob.FindPPPD()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 		end()
 		return err
 	}
-	undo.add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
+	undo.Add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
 	if err := await(ctx, dev, gone, netip.Addr.Is4); err != nil {
 		return fmt.Errorf("%w: pppd says: %s", err, last())
 	}
@@ -94,7 +94,7 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 	if err != nil {
 		return err
 	}
-	undo.add(kernel.EndDivert)
+	undo.Add(kernel.EndDivert)
 	if err := kernel.Divert(a.Device, dev, others(has)...); err != nil {
 		return err
 	}
@@ -284,11 +284,11 @@ func (r *sessions) begin(s *subscriber) {
 	}
 	r.all.Go(func() {
 		defer cancel()
-		var undo undoing
+		var undo host.Undoing
 		if await(ctx, dev, gone, netip.Addr.Is4) == nil {
 			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
 			if s.id == 1 && len(r.p.Addresses) == 0 {
-				undo.add(kernel.EndDivert)
+				undo.Add(kernel.EndDivert)
 				has, err := kernel.Addresses(r.p.Device)
 				if err == nil {
 					err = kernel.Divert(r.p.Device, dev, others(has)...)
@@ -306,7 +306,7 @@ func (r *sessions) begin(s *subscriber) {
 		}
 		<-gone
 		var err error
-		if undo.run(&err); err != nil {
+		if undo.Run(&err); err != nil {
 			r.p.fail(err)
 		}
 		if ctx.Err() == nil {

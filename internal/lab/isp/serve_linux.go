@@ -16,11 +16,7 @@ import (
 )
 
 // serve is the provider's side.
-func serve(ctx context.Context, s host.Session) (err error) {
-	var a knob.Access
-	if err := s.Recv(&a); err != nil {
-		return host.Quiet(err)
-	}
+func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	var password []byte
 	if a.User != "" {
 		if password, err = receivePassword(s); err != nil {
@@ -39,28 +35,19 @@ func serve(ctx context.Context, s host.Session) (err error) {
 		return check.WithHint(fmt.Errorf("serve on %s: %s, so that what is served there may reach others",
 			a.Device, shared), "name a port with nothing but the router on it, and part of no bridge or bond")
 	}
-	var undo undoing
-	defer func() { undo.run(&err) }()
+	var undo host.Undoing
+	defer func() { undo.Run(&err) }()
 	was, err := kernel.IsUp(a.Device)
 	if err == nil && !was {
-		undo.add(func() error { return kernel.Down(a.Device) })
+		undo.Add(func() error { return kernel.Down(a.Device) })
 		err = kernel.Up(a.Device)
 	}
 	if err != nil {
 		return err
 	}
-	has, err := kernel.Addresses(a.Device)
+	has, err := addAddresses(a.Device, a.Addresses, &undo)
 	if err != nil {
 		return err
-	}
-	for _, p := range a.Addresses {
-		if slices.Contains(has, p) {
-			continue
-		}
-		undo.add(func() error { return kernel.DelAddress(a.Device, p) })
-		if err := kernel.AddAddress(a.Device, p); err != nil {
-			return err
-		}
 	}
 	if len(a.Addresses) > 0 { // what else the port has is none of the subscribers' business
 		has = a.Addresses
@@ -87,7 +74,7 @@ func serve(ctx context.Context, s host.Session) (err error) {
 	if err != nil {
 		return err
 	}
-	undo.add(func() error { stop(); return ended() })
+	undo.Add(func() error { stop(); return ended() })
 	if err := s.Send(Event{}); err != nil {
 		return host.Quiet(err)
 	}
@@ -109,6 +96,18 @@ func serve(ctx context.Context, s host.Session) (err error) {
 	stop()
 	<-told
 	return err
+}
+
+// addAddresses gives a device the addresses that it lacks, and returns those that it had.
+func addAddresses(dev string, wanted []netip.Prefix, undo *host.Undoing) (has []netip.Prefix, err error) {
+	has, err = kernel.Addresses(dev)
+	for _, p := range wanted {
+		if err == nil && !slices.Contains(has, p) {
+			undo.Add(func() error { return kernel.DelAddress(dev, p) })
+			err = kernel.AddAddress(dev, p)
+		}
+	}
+	return has, err
 }
 
 func receivePassword(s host.Session) (out []byte, err error) {
@@ -152,7 +151,7 @@ func (p *provider) fail(err error) {
 func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	switch p.Kind {
 	case knob.DHCP:
-		return p.serveDHCP(ctx)
+		return p.serveDHCP()
 	case knob.PPPoE:
 		return p.servePPPoE(ctx)
 	}
@@ -163,16 +162,12 @@ func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 const joinTime = 30 * time.Second
 
 // join is the subscriber's side.
-func join(ctx context.Context, s host.Session) (err error) {
-	var a knob.Access
-	if err := s.Recv(&a); err != nil {
-		return host.Quiet(err)
-	}
+func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	var undo undoing
-	defer func() { undo.run(&err) }()
+	var undo host.Undoing
+	defer func() { undo.Run(&err) }()
 	failed := make(chan error, 1)
 	switch a.Kind {
 	case knob.DHCP:
