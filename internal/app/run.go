@@ -258,7 +258,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 // them.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
-	if err != nil && x.attach != "" && journal.Concerns(err, x.attach) {
+	if err != nil && x.attach != "" { // a damaged journal may be of any lab
 		return Dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}

@@ -319,7 +319,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
 			faults = append(faults, check.WithHint(fmt.Errorf("read journal %s: %w; nothing in it was undone",
-				path, err), check.HintOf(err)+"a run's lab ends with it, what is set in a lab that stays up "+
+				path, err), "a run's lab ends with it, what is set in a lab that stays up "+
 				"with lab down; once nothing is left, remove the file"))
 		case lives:
 			living = append(living, owner)
@@ -440,11 +440,6 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	open, ended := map[int]Entry{}, map[int]Entry{}
 	for n, last := 1, 0; ; n++ {
 		b, err := in.ReadSlice('\n')
-		if n == 1 && bytes.HasPrefix(b, []byte("{")) {
-			text := bytes.Clone(b)
-			rest, readErr := io.ReadAll(io.LimitReader(in, maxLine))
-			return h, nil, 0, cmp.Or(readErr, error(&olderError{append(text, rest...)}))
-		}
 		if errors.Is(err, io.EOF) {
 			if n == 1 {
 				err = errors.New("it has no head")
@@ -496,22 +491,6 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 		}
 		size += int64(len(b))
 	}
-}
-
-// olderError says that a version of the program wrote the journal whose lines had no checksum.
-type olderError struct{ text []byte }
-
-func (*olderError) Error() string { return "it is of an older version of chokepoint" }
-func (*olderError) Hint() string  { return "lab restore of that version undoes it; else " }
-
-// Concerns reports whether what FindStale could not read may say something of a lab: a journal that is
-// damaged may of any.
-func Concerns(err error, lab string) bool {
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.ContainsFunc(all.Unwrap(), func(err error) bool { return Concerns(err, lab) })
-	}
-	old, ok := errors.AsType[*olderError](err)
-	return !ok || len(old.text) >= maxLine || bytes.Contains(old.text, fmt.Appendf(nil, "%q", lab))
 }
 
 // parseLine reads one line, of which exactly one part is set.
