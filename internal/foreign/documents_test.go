@@ -78,15 +78,11 @@ func streamed(t testing.TB, whole []byte) string {
 		Start, End json.RawMessage
 		Intervals  []json.RawMessage
 	}
-	if err := json.Unmarshal(whole, &parts); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(whole, &parts))
 	out := ""
 	line := func(event string, data json.RawMessage) {
 		var flat bytes.Buffer
-		if err := json.Compact(&flat, data); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Compact(&flat, data))
 		out += `{"event":"` + event + `","data":` + flat.String() + "}\n"
 	}
 	line("start", parts.Start)

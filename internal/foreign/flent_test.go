@@ -46,9 +46,7 @@ func unzipped(t *testing.T, text []byte) (out map[string]any) {
 	if err == nil {
 		err = json.NewDecoder(z).Decode(&out)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -64,9 +62,7 @@ func TestFlentIsTheSame(t *testing.T) {
 		"fe80::1%eth0", "(address 9)", "198.51.100.4/", "(address 10)/", "me:hunter2@", "",
 		`"hunter2"`, "null", "10.60.1.1", "(address 11)")
 	var want map[string]any
-	if err := json.Unmarshal([]byte(public.Replace(flentText)), &want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(public.Replace(flentText)), &want))
 	got := unzipped(t, out)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the file (-as it came +as it went):\n%s", diff)
@@ -125,13 +121,9 @@ func TestFlentTellsNobody(t *testing.T) {
 	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
 		nil)
 	out, err := json.Marshal(unzipped(t, exported(t, &trials[0])))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kept, err := json.Marshal(in[0].Foreign.Facts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := strings.Join([]string{string(out), string(kept), in[0].Factors.Key(),
 		strings.Join(in[0].Foreign.Series.Names, ",")}, "\n")
 	for _, secret := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331",
@@ -183,13 +175,9 @@ func TestFlentScrubsPeople(t *testing.T) {
 	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
 		nil)
 	out, err := json.Marshal(unzipped(t, exported(t, &trials[0])))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kept, err := json.Marshal(trials[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := string(out) + string(kept)
 	for _, secret := range []string{"zorkwell", "Nest", "Attic", "qwertz", "asdf", "ZX8", "4711", "4712",
 		"f00d",

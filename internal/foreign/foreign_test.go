@@ -30,9 +30,7 @@ const iperf3Samples = "../trial/traffic/iperf3/testdata/"
 func file(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -383,15 +381,11 @@ func TestStreamIsTheSame(t *testing.T) {
 		Start, End json.RawMessage
 		Intervals  []json.RawMessage
 	}
-	if err := json.Unmarshal(whole, &parts); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(whole, &parts))
 	var b bytes.Buffer
 	line := func(event string, data json.RawMessage) {
 		var flat bytes.Buffer
-		if err := json.Compact(&flat, data); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Compact(&flat, data))
 		b.WriteString(`{"event":"` + event + `","data":` + flat.String() + "}\n")
 	}
 	line("start", parts.Start)
@@ -412,14 +406,10 @@ func TestStreamIsTheSame(t *testing.T) {
 // TestServerOutput: --get-server-output has the other end's series.
 func TestServerOutput(t *testing.T) {
 	var client map[string]json.RawMessage
-	if err := json.Unmarshal(file(t, iperf3Samples+"tcp-2.client.json"), &client); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(file(t, iperf3Samples+"tcp-2.client.json"), &client))
 	client["server_output_json"] = file(t, iperf3Samples+"tcp-2.server.json")
 	both, err := json.Marshal(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range read(t, both, "")[0].Traffic.Flows {
 		if f.Sent == nil || f.Received == nil {
 			t.Errorf("stream %d: series sent %v, received %v, want both", f.Stream, f.Sent != nil,
@@ -490,9 +480,7 @@ func sampleTrial() record.Trial {
 func exported(t testing.TB, trial *record.Trial) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := foreign.WriteFlent(&b, trial, "two up, one down", "a note"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, foreign.WriteFlent(&b, trial, "two up, one down", "a note"))
 	return b.Bytes()
 }
 
@@ -670,5 +658,12 @@ func TestFormatsAreListed(t *testing.T) {
 			strings.Contains(err.Error(), "is not known") {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -54,9 +54,7 @@ func output(t *testing.T, program string, args ...string) []byte {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
@@ -77,9 +75,7 @@ func TestRealIperf3(t *testing.T) {
 				server := exec.Command("iperf3", "-s", "-1", "-J", "-p", port)
 				var their bytes.Buffer
 				server.Stdout = &their
-				if err := server.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, server.Start())
 				defer func() { server.Process.Kill(); server.Wait() }()
 				var text []byte
 				for range 50 { // until it listens
@@ -135,9 +131,7 @@ func sumReceived(t *testing.T, text []byte) float64 {
 			text = fmt.Appendf(nil, `{"end":%s}`, e.Data)
 		}
 	}
-	if err := json.Unmarshal(text, &f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &f))
 	if f.End.UDP != nil {
 		return f.End.UDP.Rate
 	}
@@ -204,9 +198,7 @@ func TestRealIRTT(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := foreign.Detect(bytes.NewReader(text)); got != "irtt" {
 		t.Fatalf("it looks like %q", got)
 	}
@@ -228,9 +220,7 @@ func irtt(t *testing.T) (*exec.Cmd, string) {
 	t.Helper()
 	address := "127.0.0.1:" + freePort(t)
 	server := exec.Command("irtt", "server", "-b", address)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start())
 	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
 	return server, address
 }
@@ -258,9 +248,7 @@ func TestRealFlentReads(t *testing.T) {
 		"lost": {&lost, []string{"totals"}},
 	} {
 		file := filepath.Join(dir, name+".flent.gz")
-		if err := os.WriteFile(file, exported(t, x.trial), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, exported(t, x.trial), 0o600))
 		for _, plot := range x.plots {
 			png := filepath.Join(dir, name+"-"+plot+".png")
 			output(t, "flent", "-i", file, "-f", "plot", "-p", plot, "-o", png)
@@ -300,9 +288,7 @@ func zipped(t *testing.T, doc map[string]any) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if err := errors.Join(json.NewEncoder(z).Encode(doc), z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(json.NewEncoder(z).Encode(doc), z.Close()))
 	return b.Bytes()
 }
 
@@ -312,9 +298,7 @@ func TestRealFlentWrites(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	dir := t.TempDir()
 	test := filepath.Join(dir, "pings")
-	if err := os.WriteFile(test+".conf", []byte(pingTest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(test+".conf", []byte(pingTest), 0o600))
 	args := []string{test, "-H", "127.0.0.1", "-l", "3", "-s", "0.2", "-D", dir, "-t", "a title"}
 	out, err := exec.Command("flent", args...).CombinedOutput()
 	files, _ := filepath.Glob(filepath.Join(dir, "*.flent.gz"))
@@ -328,9 +312,7 @@ func TestRealFlentWrites(t *testing.T) {
 	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: files[0],
 		Results: []foreign.Result{r}}}, nil)
 	back := filepath.Join(dir, "back.flent.gz")
-	if err := os.WriteFile(back, exported(t, &trials[0]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(back, exported(t, &trials[0]), 0o600))
 	was, is := unzipped(t, file(t, files[0])), unzipped(t, file(t, back))
 	if diff := cmp.Diff(was["raw_values"], is["raw_values"]); diff != "" {
 		t.Errorf("raw values (-as they came +as they went):\n%s", diff)
@@ -344,9 +326,7 @@ func TestRealFlentWrites(t *testing.T) {
 		t.Errorf("the test is called %v, want pings without its folder", got)
 	}
 	is["metadata"].(map[string]any)["NAME"] = test // flent finds a test of one's own by its folder alone
-	if err := os.WriteFile(back, zipped(t, is), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(back, zipped(t, is), 0o600))
 	first := output(t, "flent", "-i", files[0], "-f", "csv")
 	second := output(t, "flent", "-i", back, "-f", "csv")
 	a, b := strings.Split(string(first), "\n"), strings.Split(string(second), "\n")

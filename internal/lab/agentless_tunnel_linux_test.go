@@ -110,22 +110,16 @@ func onWire(t *testing.T, d *routeros.Device) *wire {
 func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.Journal, string) {
 	t.Helper()
 	top, err := TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	j, err := journal.Create(dir, "me", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nodes := []*Node{{Name: "client", Agent: host.Inside(t.Context(),
 		map[string]host.Handler{"tunnel/wireguard-kernel": w.serve})},
 		{Name: "server", Agent: host.Inside(t.Context(), nil)},
 		{Name: "router", Host: d, Driver: driver.RouterOS{}, Facts: record.NodeFacts{CPUs: record.CPUsOwn}}}
 	l, err := Assemble("a", top, nodes, Parts{Knobs: knob.All(), Tunnels: tunnel.All()}, j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.regularly = func(func(context.Context) error) { d.Each = 0 } // in place of keeping in touch
 	return l, j, dir
 }
@@ -145,9 +139,7 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 		return func(context.Context) error { led--; return nil }, nil
 	}
 	p, err := l.Path(ctx, TunnelSpec{Kind: "wireguard", MTU: 1380})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	made := d.Config()
 	wg := made["/interface/wireguard"][1]
 	peer := made["/interface/wireguard/peers"][3]
@@ -175,9 +167,7 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 	}
 	firewall := record.Setting{Knob: "firewall", Node: "router", Value: "10"}
 	for _, settings := range [][]record.Setting{{firewall}, nil} {
-		if err := errors.Join(l.Reconcile(ctx, settings), l.StopIdleLoad(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(l.Reconcile(ctx, settings), l.StopIdleLoad(ctx)))
 		script := d.Config()["/system/script"][0]["source"]
 		if len(d.Config()["/interface/wireguard/peers"]) != 4 ||
 			!strings.Contains(script, "/interface/wireguard/remove") {
@@ -325,16 +315,12 @@ func TestRestoreRemovesAnAgentlessTunnel(t *testing.T) {
 					continue
 				}
 				text, err := o.putBack(t.Context(), e)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				said += text + "\n"
 			}
 			for _, e := range stale[0].Entries {
 				if e.Kind == journal.KindGuard {
-					if err := o.dismiss(t.Context(), e); err != nil {
-						t.Fatal(err)
-					}
+					must(t, o.dismiss(t.Context(), e))
 				}
 			}
 			if tt.broken == "" && !strings.Contains(said, tt.want+" on router") {

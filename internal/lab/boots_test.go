@@ -13,10 +13,6 @@ import (
 // TestBoots: of the guests of a lab that stood before it is known which boot they are; of routers that the
 // run makes itself, and of namespaces, that does not matter.
 func TestBoots(t *testing.T) {
-	topology, err := TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
 	boot := "first"
 	facing := func(_ context.Context, s host.Session) error {
 		return s.Send(agent.Faced{Machine: boot + " net:[1]"})
@@ -33,7 +29,7 @@ func TestBoots(t *testing.T) {
 	} {
 		far := host.Inside(t.Context(), map[string]host.Handler{agent.VerbFacing: facing})
 		defer far.Close()
-		l := newLab("x", record.LabVM, topology, Parts{}, nil)
+		l := newForward(t, record.LabVM, Parts{})
 		l.owned = tt.owned
 		l.nodes["router"] = &Node{Name: "router", Agent: far, Facts: record.NodeFacts{CPUs: tt.cpus}}
 		for _, boot = range []string{"first", "second"} {

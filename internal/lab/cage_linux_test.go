@@ -20,15 +20,11 @@ func TestCage(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"kernel", "initrd", "console", "secret"} {
-		if err := os.WriteFile(at(name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(at(name), []byte(name), 0o600))
 	}
 	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: at("kernel"), Initrd: at("initrd")}
 	c, err := newCage(&g, at("console"), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.close()
 	args := strings.Join(g.Args("router", nil, nil, c.console), " ")
 	if strings.Contains(args, dir) || len(c.files) != 3 || c.console != "/proc/self/fd/9" ||
@@ -41,9 +37,7 @@ func TestCage(t *testing.T) {
 	script := `id -u; id -G; cat /proc/self/fd/3; echo >>/proc/self/fd/5; cat "$0" 2>/dev/null; echo .`
 	child, err := host.Spawn{Program: "sh", Args: []string{"-c", script, at("secret")}, Files: c.files,
 		As: c.as, Bound: true}.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	said, err := io.ReadAll(child)
 	if err != nil || child.Close() != nil || string(said) != "65533\n65533\nkernel.\n" {
 		t.Errorf("got %q, %v, want user and group 65533, the kernel, and not the secret", said, err)
@@ -74,13 +68,9 @@ func TestNobodyGetsRootsGroup(t *testing.T) {
 	}
 	o := Local{ID: "x", Dir: t.TempDir(), Guest: &vm.Guest{Image: vm.Image{Arch: "amd64"}},
 		Topology: record.Topology{Nodes: []record.TopoNode{{Name: "router", Router: true}}}}
-	if err := os.Mkdir(o.dir(), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(o.dir(), 0o700))
 	booted := bootedAs{KVM: true, Root: "QEMU runs as root"}
-	if err := writeJSON(bootedFile(o.dir(), "router"), booted); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeJSON(bootedFile(o.dir(), "router"), booted))
 	if note := o.guestNote(); !strings.Contains(note, "QEMU runs as root") {
 		t.Errorf("note: got %q, want that it is said", note)
 	}
@@ -95,23 +85,17 @@ func TestGuestsAreFound(t *testing.T) {
 	for _, err := range []error{os.MkdirAll(filepath.Dir(console), 0o700), os.WriteFile(console, nil, 0o600),
 		os.Mkdir(at("real/b"), 0o700), os.WriteFile(image, nil, 0o600), os.Symlink("real", labs),
 		os.WriteFile(program, []byte("#!/bin/sh\nread x\n"), 0o700)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: image, Initrd: image}
 	foreignGuest := vm.NewForeignGuest(vm.Disk{Format: "raw", TerminalFD: 9})
 	for name, g := range map[string]*vm.Guest{"ours": &g, "foreign": &foreignGuest} {
 		c, err := newCage(g, console, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		child, err := host.Spawn{Program: program, Args: g.Args("router", nil, nil, c.console),
 			Files: c.files, Bound: true}.Start()
 		c.close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for lab, want := range map[string]string{labs + "/a": "router", labs: "router", labs + "/b": ""} {
 			found, err := kernel.Guests(lab)
 			if err != nil || found[child.Pid()] != want {

@@ -29,10 +29,6 @@ func (a answering) Invoke(_ context.Context, verb string, _, _ any) error {
 
 // TestDeadPath: only routers are suspected of a path that carries nothing, and only if they are guests.
 func TestDeadPath(t *testing.T) {
-	topology, err := TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, x := range []struct {
 		dead   bool
 		guests []string
@@ -42,7 +38,7 @@ func TestDeadPath(t *testing.T) {
 		{true, []string{"client", "server"}, nil},
 		{false, []string{"client", "router", "server"}, nil},
 	} {
-		l := newLab("x", record.LabVM, topology, Parts{}, nil)
+		l := newForward(t, record.LabVM, Parts{})
 		l.words = func(string) string { return " said nothing" }
 		if x.dead {
 			l.PathDead()

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -30,12 +29,8 @@ func controller(t *testing.T, part, dir string) *exec.Cmd {
 	var talk strings.Builder
 	cmd.Stderr = &talk
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() { kill(t, cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -111,19 +106,11 @@ func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
 		tun.Close()
 	}
 	dir := t.TempDir()
-	probe, err := lab.Local{ID: "probe", Topology: forward(t), Dir: dir + "/probe",
-		Parts: registry.LabParts()}.Up(labtest.Context(t))
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	probe.Close(labtest.Context(t))
+	up(t, lab.Local{ID: "probe", Dir: dir + "/probe"}).Close(labtest.Context(t))
 	sector := make([]byte, 512)
 	copy(sector, "\xeb\xfe") // jumps to itself
 	copy(sector[510:], "\x55\xaa")
-	if err := os.WriteFile(dir+"/disk", sector, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(dir+"/disk", sector, 0o600))
 	cmd := controller(t, "booting", dir)
 	isQEMU := func(pid int) bool {
 		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
@@ -151,37 +138,22 @@ func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
 // so that nobody undoes the setting.
 func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	dir := t.TempDir()
-	_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir + "/labs", Detached: true,
-		Parts: registry.LabParts()}.Up(labtest.Context(t))
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	infos, err := lab.List(dir + "/labs")
-	if err != nil || len(infos) != 1 {
-		t.Fatalf("labs: got %v, %v, want one", infos, err)
-	}
+	up(t, lab.Local{ID: "kept", Dir: dir + "/labs", Detached: true})
+	kept := onlyLab(t, dir+"/labs")
 	t.Cleanup(func() {
-		if err := lab.Down(dir+"/labs", infos[0]); err != nil {
+		if err := lab.Down(dir+"/labs", kept); err != nil {
 			t.Error(err)
 		}
 	})
-	watcher, err := lab.Attach(dir+"/labs", "kept", registry.LabParts(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	watcher := attach(t, dir+"/labs", nil)
 	t.Cleanup(func() { watcher.Close(labtest.Context(t)) })
-	length := func() string {
-		return strings.TrimSpace(labtest.Exec(t, watcher, "router", "cat", "/sys/class/net/lan/tx_queue_len"))
-	}
+	length := func() string { return queueLength(t, watcher) }
 	before := length()
-	own := labtest.Descendants(infos[0].Pid)
+	own := labtest.Descendants(kept.Pid)
 	cmd := controller(t, "guest", dir)
-	for _, pid := range labtest.Descendants(infos[0].Pid) {
+	for _, pid := range labtest.Descendants(kept.Pid) {
 		if !slices.Contains(own, pid) { // the guest's agent
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
 	if got := length(); got != aSetting.Value || got == before {
@@ -207,7 +179,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	if got := length(); got != before {
 		t.Errorf("after restore: queue length %s, want %s", got, before)
 	}
-	if !infos[0].Alive() {
+	if !kept.Alive() {
 		t.Error("after restore: the detached lab is gone, want it untouched")
 	}
 	wantEmpty(t, dir+"/journal")
@@ -216,47 +188,26 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 // restoreBesideAnotherRun: what is to be put back is in a lab that a campaign is using.
 func restoreBesideAnotherRun(t *testing.T, dir string) {
 	t.Helper()
-	j, err := journal.Create(t.TempDir(), "another", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	another, err := lab.Attach(dir+"/labs", "kept", registry.LabParts(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := newJournal(t, t.TempDir(), "another")
+	another := attach(t, dir+"/labs", j)
 	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Held, []string{"kept"}) {
 		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone",
 			restored, err)
 	}
-	if err := errors.Join(another.Close(labtest.Context(t)), j.Close()); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	wantClosed(t, another, j)
 }
 
 // TestRestoreLeavesTheLivingAlone: the owner of this lab is this process.
 func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	dir := t.TempDir()
-	j, err := journal.Create(dir+"/journal", "me", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j,
-		Parts: registry.LabParts()}.Up(labtest.Context(t))
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, j := upForwardIn(t, dir)
 	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"me"}) {
 		t.Errorf("restore: got %+v, %v, want nothing undone and me living", restored, err)
 	}
-	if got := labtest.Reach(t, l, 0, 4, 0, 1500); len(got.Back) != 1 {
-		t.Errorf("after restore: got %v (%s), want the lab to carry", got.Back, got.Note)
-	}
-	if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	labtest.WantReach(t, l, 0, 4, 0, 1500)
+	wantClosed(t, l, j)
 	wantEmpty(t, dir+"/labs")
 }
 
@@ -312,9 +263,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	}
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "chokepoint-lab-test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program := filepath.Join(dir, "lab.test")
 	b, err := os.ReadFile("/proc/self/exe")
@@ -325,9 +274,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 		err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/tmp", 0o700), os.Chown(dir+"/tmp", nobody,
 			nobody))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(program, "-test.timeout=60s", "-test.v",
 		"-test.run=^(TestUp.*|TestTwoLabs.*|TestDetached.*|TestKilled.*|TestRestore.*)$")
 	cmd.Dir = dir

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,23 +39,15 @@ func foreignLabIn(t *testing.T, dir, file string, login vm.Login) (*lab.Lab, vm.
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
 	d, err := vm.OpenDisk(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Identify(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, d.Identify())
 	d.Login = login
 	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t), labtest.Source(t),
 		func(text string) { t.Log(text) }); err != nil {
 		t.Fatal(err)
 	}
 	g := vm.NewForeignGuest(d)
-	topology, err := lab.TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := lab.Local{ID: foreignID, Topology: topology, Dir: dir, Guest: &g,
+	l, err := lab.Local{ID: foreignID, Topology: forward(t), Dir: dir, Guest: &g,
 		Parts: registry.LabParts()}.Up(ctx)
 	labtest.Refused(t, err)
 	return l, d, err
@@ -77,9 +68,7 @@ func TestForeignImage(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l, d, err := foreignLab(t, tt.file, tt.login)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() {
 				if err := l.Close(context.Background()); err != nil {
 					t.Error(err)
@@ -108,11 +97,7 @@ func TestForeignImage(t *testing.T) {
 				t.Errorf("files of the agent in the guest: got %s, want none", got)
 			}
 			for ip := 4; ip <= 6; ip += 2 {
-				if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back,
-					[]int{100, 1500}) {
-					t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the "+
-						"first two", ip, got.Back, got.Note)
-				}
+				labtest.WantReach(t, l, 0, ip, 1501, 100, 1500)
 			}
 		})
 	}
@@ -124,9 +109,7 @@ func TestForeignSamplingCost(t *testing.T) {
 	disk, dir := aDisk(t), t.TempDir()
 	l, _, err := foreignLabIn(t, dir, filepath.Join(disk, "disk.qcow2"), vm.Login{Method: vm.LoginSSH,
 		User: "root", Key: filepath.Join(disk, "key")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -9,16 +9,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
 // offer sends a load through the router.
 func offer(t *testing.T, l *lab.Lab, load record.Load) {
 	t.Helper()
-	if err := tryOffer(t, l, load); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tryOffer(t, l, load))
 }
 
 func tryOffer(t *testing.T, l *lab.Lab, load record.Load) error {
@@ -62,7 +59,7 @@ const ticks = `t=0; for d in /proc/[0-9]*; do case "$(cat $d/comm 2>/dev/null)" 
 // TestGuestEffects: settings of a router with a kernel of its own change what its traffic or its counters
 // do, and not only what is read back.
 func TestGuestEffects(t *testing.T) {
-	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t))
 	set := func(knob, value string) {
 		t.Helper()
 		hold(t, l, record.Setting{Knob: knob, Node: "router", Value: value})
@@ -136,7 +133,7 @@ func TestGuestEffects(t *testing.T) {
 func TestGuestCoreEffects(t *testing.T) {
 	guest := labtest.Guest(t)
 	guest.CPUs = 2
-	l, _ := upGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", guest)
 	grew := func(count string) float64 {
 		t.Helper()
 		before := number(t, l, count)

@@ -5,12 +5,11 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // TestGuestFaults: each fault of a router shows in what its traffic or its counters do.
 func TestGuestFaults(t *testing.T) {
-	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t))
 	plant := func(t *testing.T, node, port, level string) {
 		t.Helper()
 		hold(t, l, record.Setting{Knob: "fault", Node: node, Port: port, Value: level})

@@ -10,7 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
@@ -95,7 +94,7 @@ func guestSetting(line string) (s record.Setting, command, want string) {
 // TestGuestKnobs: on a router with a kernel of its own every level is applied, read back, seen by another
 // program, and undone.
 func TestGuestKnobs(t *testing.T) {
-	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t))
 	turnAll(t, l, guestLevels)
 	t.Run("packet sizes", func(t *testing.T) { packetSizes(t, l) })
 	t.Run("log", func(t *testing.T) { logs(t, l) })
@@ -106,7 +105,7 @@ func TestGuestKnobs(t *testing.T) {
 func TestGuestCores(t *testing.T) {
 	guest := labtest.Guest(t)
 	guest.CPUs = 2
-	l, _ := upGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", guest)
 	turnAll(t, l, coreLevels)
 }
 
@@ -114,8 +113,7 @@ func turnAll(t *testing.T, l *lab.Lab, levels string) {
 	for line := range strings.SplitSeq(strings.TrimSpace(levels), "\n") {
 		s, command, want := guestSetting(line)
 		t.Run(s.Knob+"@"+s.Node+"."+s.Port+"="+s.Value, func(t *testing.T) {
-			turnAndBack(t, l, s, command,
-				want)
+			turnAndBack(t, l, s, command, want)
 		})
 	}
 }
@@ -123,9 +121,7 @@ func turnAll(t *testing.T, l *lab.Lab, levels string) {
 // hold makes exactly these settings hold.
 func hold(t *testing.T, l *lab.Lab, want ...record.Setting) {
 	t.Helper()
-	if err := l.Reconcile(labtest.Context(t), want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reconcile(labtest.Context(t), want))
 }
 
 // packetSizes: with "wire" what crosses the guest's ports has the size that it would have on a cable, with
@@ -141,11 +137,7 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 			load := labtest.Loads()["tcp up"]
 			load.Direction = direction
 			before := carried(t, l)
-			near, far := labtest.Ends(t, l, 0, 4)
-			if _, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load,
-				&labtest.Conductor{Length: load.Duration}); err != nil {
-				t.Fatal(err)
-			}
+			offer(t, l, load)
 			after := carried(t, l)
 			for i, what := range []string{"received", "sent"} {
 				for _, port := range l.Ports("router") {
@@ -188,15 +180,11 @@ func logs(t *testing.T, l *lab.Lab) {
 func translates(t *testing.T, l *lab.Lab) {
 	hold(t, l, record.Setting{Knob: "nat", Node: "router", Value: "masquerade"})
 	for _, ip := range []int{4, 6} {
-		if got := labtest.Reach(t, l, 0, ip, 0, 100); len(got.Back) != 1 {
-			t.Errorf("IPv%d through a masquerade: %v came back, want the packet", ip, got.Back)
-		}
+		labtest.WantReach(t, l, 0, ip, 0, 100)
 	}
 	table := labtest.Exec(t, l, "router", "conntrack", "-L", "-p", "udp")
 	router, err := l.ForwardAddress(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(table, "dst="+router.String()) {
 		t.Errorf("tracked connections: got %q, want one whose answers go to the router's %s", table, router)
 	}
@@ -220,9 +208,7 @@ func carried(t *testing.T, l *lab.Lab) map[string][4]uint64 {
 		var c [4]uint64
 		for i, column := range []int{0, 1, 8, 9} {
 			n, err := strconv.ParseUint(f[column], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c[i] = n
 		}
 		out[strings.TrimSpace(dev)] = c
@@ -239,17 +225,13 @@ func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want strin
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
 	before := readSetting(t, l, node.Knobs(), s)
-	if err := l.Reconcile(labtest.Context(t), []record.Setting{s}); err != nil {
-		t.Fatal(err)
-	}
+	hold(t, l, s)
 	if command != "" {
 		if got := labtest.Exec(t, l, s.Node, strings.Fields(command)...); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q in it", command, got, want)
 		}
 	}
-	if err := l.Reconcile(labtest.Context(t), nil); err != nil {
-		t.Fatalf("undo: %v", err)
-	}
+	hold(t, l)
 	if after := readSetting(t, l, node.Knobs(), s); after != before {
 		t.Errorf("undone: got %q, want %q as before", after, before)
 	}

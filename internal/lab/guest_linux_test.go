@@ -18,9 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
 // TestCampaignOutlivesAGuest: the trial in which a router's kernel panics fails with its last words, so
@@ -44,46 +41,28 @@ func TestCampaignOutlivesAGuest(t *testing.T) {
 // outlives runs three trials, strikes the guest in the second, and returns what its console said.
 func outlives(t *testing.T, guest *vm.Guest, said string,
 	strike func(dir string, l *lab.Lab)) (console string) {
-	p := labtest.ReadPlan(t, `
-name: x
-method: {runs: 3, order: listed, seed: 1}
-matrix: {streams: 1, txqueuelen@router: 77}
-measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
-`, registry.Vocabulary())
-	p.Design.Method.Duration = 200 * time.Millisecond
+	c := newCampaign(t, &lab.Locals{Guest: guest, Keep: t.TempDir()}, 3, "streams: 1, txqueuelen@router: 77",
+		200*time.Millisecond, 0)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: guest,
-		Keep: t.TempDir()}
-	l, err := labs.For(ctx, "forward", record.GuestSize{})
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
-		Engines: node.Engines(),
-		Prober:  node.Prober(), Probes: node.Probes(), NewInterim: interim, Store: &trials}
 	started := 0
 	c.Sink = func(e record.Event) {
 		if e.Event == "trial-started" {
 			started++
 		}
 		if e.Event == "phase" && e.Phase == record.PhaseWarmup && started == 2 {
-			strike(labs.Dir, l)
+			strike(c.labs.Dir, c.lab)
 		}
 	}
-	if err := c.Prepare(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Prepare(ctx))
 	if _, err := c.Execute(ctx); err != nil {
 		t.Error(err)
 	}
-	if got := queueLength(t, l); got != "77" {
+	if got := queueLength(t, c.lab); got != "77" {
 		t.Errorf("queue length of the fresh guest: got %s, want the plan's 77", got)
 	}
 	var got []string
-	for _, tr := range trials {
+	for _, tr := range c.trials {
 		got = append(got, tr.Status)
 		if tr.Failure == nil {
 			continue
@@ -104,7 +83,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	if err := c.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	kept, err := os.ReadFile(filepath.Join(labs.Keep, "forward-router.console"))
+	kept, err := os.ReadFile(filepath.Join(c.labs.Keep, "forward-router.console"))
 	if err != nil || strings.Count(string(kept), "ready: kernel") != 2 {
 		t.Errorf("console that was kept: got %q, %v, want two boots", kept, err)
 	}

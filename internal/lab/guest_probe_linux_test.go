@@ -1,8 +1,6 @@
 package lab_test
 
 import (
-	"context"
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -13,29 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // TestProbesOfAGuest moves, on one guest, the counters of the sources that only a machine of its own or its
 // host is sure to have.
 func TestProbesOfAGuest(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(),
-		Guest: labtest.Guest(t)}
-	l, err := labs.For(ctx, "forward", record.GuestSize{})
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := labs.Close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	})
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t))
 	t.Run("guests", func(t *testing.T) {
 		got := watched(t, l, lab.HostNode, "guests", func() {
 			labtest.Exec(t, l, "router", "sh", "-c",
@@ -123,31 +105,21 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	t.Helper()
 	ctx := labtest.Context(t)
 	n, err := l.Node(ctx, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w, err := watch.Start(ctx, n.Agent, node, []string{source},
 		watch.Options{Options: probe.Options{Own: []int{os.Getpid(), l.Holder},
 			Trace: n.Trace}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	from := host.Monotonic()
-	if err := w.Schedule(from); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Schedule(from))
 	time.Sleep(50 * time.Millisecond)
 	work()
 	to := host.Monotonic()
-	if err := w.Schedule(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Schedule(to))
 	time.Sleep(200 * time.Millisecond)
 	data, err := w.Collect(ctx, from, host.Monotonic())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(data.Samples) != 1 || data.Samples[0].Table == nil {
 		t.Fatalf("samples of %s: got %+v, want a table", source, data.Samples)
 	}
@@ -182,37 +154,15 @@ func total(growth map[string]float64, suffix string) float64 {
 // TestTrialShowsWhatAGuestDoes: with a flow table the connections of a trial are marked while they run,
 // without one they are not; and what the guest's processors cost the host is known.
 func TestTrialShowsWhatAGuestDoes(t *testing.T) {
-	p := labtest.ReadPlan(t, `
-name: x
-method: {runs: 1, order: listed, seed: 1}
-matrix: {streams: 2, flowtable@router: [off, on]}
-measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
-`, registry.Vocabulary())
-	p.Design.Method.Duration = 1500 * time.Millisecond
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	labs := &lab.Locals{Owner: "flows", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
-	_, err := labs.For(ctx, "forward", record.GuestSize{})
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
-		Engines: node.Engines(),
-		Prober:  node.Prober(), Probes: node.Probes(), NewInterim: interim, Store: &trials,
-		Slack: 20 * time.Second}
-	if err := errors.Join(c.Prepare(ctx), execute(ctx, c)); err != nil {
-		t.Error(err)
-	}
-	if err := c.Close(ctx); err != nil {
-		t.Errorf("close: %v", err)
-	}
-	if len(trials) != 2 {
-		t.Fatalf("trials: got %d, want 2", len(trials))
+	c := newCampaign(t, &lab.Locals{Guest: labtest.Guest(t)}, 1, "streams: 2, flowtable@router: [off, on]",
+		1500*time.Millisecond, 0)
+	c.Slack = 20 * time.Second
+	must(t, c.conclude(t))
+	if len(c.trials) != 2 {
+		t.Fatalf("trials: got %d, want 2", len(c.trials))
 	}
 	for i, on := range []bool{false, true} {
-		tr := trials[i]
+		tr := c.trials[i]
 		if tr.Status != record.TrialOK {
 			t.Fatalf("trial %s: got %s, %+v", tr.ID, tr.Status, tr.Failure)
 		}
@@ -223,11 +173,6 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 			t.Errorf("CPU time of the guest's first processor: got %v, want some", got)
 		}
 	}
-}
-
-func execute(ctx context.Context, c *trial.Campaign) error {
-	_, err := c.Execute(ctx)
-	return err
 }
 
 // largest is the largest value of a column, 0 if it has none.

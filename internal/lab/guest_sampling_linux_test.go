@@ -56,9 +56,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	ctx, cancel := context.WithTimeout(context.Background(), 5*length)
 	defer cancel()
 	n, err := l.Node(ctx, "router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	number := func(script string, args ...string) time.Duration {
 		t.Helper()
 		out := labtest.Exec(t, l, "router", append([]string{"sh", "-c", script, "sh"}, args...)...)
@@ -92,16 +90,12 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	share("the agent without sampling", ofAgent, func() { time.Sleep(length / 2) })
 	w, err := watch.Start(ctx, n.Agent, "router", probe.Names(node.Probes()), watch.Options{Fast: time.Second,
 		Options: probe.Options{Own: []int{os.Getpid()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	time.Sleep(time.Second)
 	from := host.Monotonic()
 	byAgent = share("the agent, all sources", ofAgent, func() { time.Sleep(length) })
 	data, err := w.Collect(ctx, from, host.Monotonic())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range data.Cost {
 		t.Logf("%s: %d reads, %v of CPU", c.Probe, c.Reads, time.Duration(c.CPUNs).Round(time.Millisecond))
 	}
@@ -110,15 +104,11 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	}
 
 	by, err := driver.Linux{}.Watch(ctx, agent.NewHost("router", n.Agent), time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	from = host.Monotonic()
 	byShell = share("a router's shell", func() time.Duration { return number(shellTime) }, func() {
 		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(driver.Silence / 4) {
-			if err := by.Keep(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, by.Keep(ctx))
 		}
 	})
 	data, err = by.Collect(ctx, from, host.Monotonic())
@@ -161,7 +151,7 @@ func TestGuestSamplingCost(t *testing.T) {
 
 func ofGuest(t *testing.T, guest *vm.Guest) {
 	dir := t.TempDir()
-	l, id := upGuest(t, dir, "forward", guest, registry.LabParts())
+	l, id := upGuest(t, dir, "forward", guest)
 	ofMachine(t, l, filepath.Join(dir, id))
 }
 
@@ -171,9 +161,7 @@ func ofMachine(t *testing.T, l *lab.Lab, dir string) {
 	if a := l.CheckSetting(t.Context(), fifth); a.State != check.Yes {
 		t.Fatal(a.Reason)
 	}
-	if err := l.Reconcile(t.Context(), []record.Setting{fifth}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reconcile(t.Context(), []record.Setting{fifth}))
 	accel, limit := l.MachineFacts(t.Context())["guest_accel"], 1.
 	if accel != "kvm" {
 		limit = emulated
@@ -181,9 +169,7 @@ func ofMachine(t *testing.T, l *lab.Lab, dir string) {
 	t.Logf("note: a guest by %s at a cpu_quota of 20 %%", accel)
 	byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration {
 		used, err := kernel.GuestCPUTime(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return used
 	})
 	if byAgent.own > agentLimit*limit || byShell.own > agentlessLimit {

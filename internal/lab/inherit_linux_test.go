@@ -38,11 +38,7 @@ func (g guarding) Touch(_ context.Context, h host.Host, name string) error {
 // there. What it left is removed at the end in either case.
 func TestAGuardIsInherited(t *testing.T) {
 	for _, there := range []bool{true, false} {
-		top, err := TopologyNamed("forward")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := newLab("mine", record.LabSSH, top, Parts{}, nil)
+		l := newForward(t, record.LabSSH, Parts{})
 		touched := 0
 		l.regularly = func(do func(context.Context) error) {
 			if do(t.Context()) == nil {
@@ -92,11 +88,7 @@ func (u unarmed) Dismiss(_ context.Context, _ host.Host, name string) error { re
 // at the end; the next setting has one of its own in either case.
 func TestAGuardThatIsNotArmedIsDismissed(t *testing.T) {
 	for _, cannot := range []error{nil, errors.New("cut off")} {
-		top, err := TopologyNamed("forward")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, kept := newLab("mine", record.LabSSH, top, Parts{}, nil), 0
+		l, kept := newForward(t, record.LabSSH, Parts{}), 0
 		l.regularly = func(func(context.Context) error) { kept++ }
 		var dismissed []string
 		n := &Node{Name: "router", Host: host.Local(), Driver: unarmed{started: new(int),
@@ -138,11 +130,7 @@ func (a *hangsUp) Close() error {
 
 // TestADriverIsNoAgent: a node that a driver has set something on is not taken over by an agent.
 func TestADriverIsNoAgent(t *testing.T) {
-	top, err := TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, other := newLab("mine", record.LabSSH, top, Parts{}, nil), &hangsUp{}
+	l, other := newForward(t, record.LabSSH, Parts{}), &hangsUp{}
 	l.dial = func(context.Context, string) (*Node, error) { return &Node{Name: "router", Agent: other}, nil }
 	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{},
 		guard: guard{name: "ours"}}

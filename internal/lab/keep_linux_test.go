@@ -19,9 +19,7 @@ func TestConsolesFollowNoLink(t *testing.T) {
 	for _, err := range []error{os.Mkdir(o.dir(), 0o700), os.WriteFile(precious, []byte("old"), 0o600),
 		os.WriteFile(consoleOf(o.dir(), "router"), []byte("new"), 0o600), os.Symlink("precious", to),
 		o.keepConsoles(kept)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	b, err := os.ReadFile(to)
 	info, statErr := os.Lstat(to)

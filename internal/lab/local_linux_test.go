@@ -21,9 +21,7 @@ import (
 func small(t *testing.T) Local {
 	t.Helper()
 	shape, err := TopologyNamed("direct")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Local{ID: "x", Topology: shape, Dir: t.TempDir()}
 }
 
@@ -61,15 +59,11 @@ func TestUpBlamesNoNamespacesForFaultsInside(t *testing.T) {
 // namespaces are made and then restricted.
 func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer log.Close()
 	child, err := host.Spawn{Args: []string{HolderRole}, Namespaces: unix.CLONE_NEWUSER, Stderr: log}.Start()
 	mayMake(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer child.Close()
 	o := small(t)
 	o.ID = "" // its directory is there

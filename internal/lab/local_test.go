@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -25,9 +24,7 @@ import (
 func forward(t *testing.T) record.Topology {
 	t.Helper()
 	shape, err := lab.TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return shape
 }
 
@@ -86,22 +83,11 @@ func TestUpCarriesAndLeavesNothing(t *testing.T) {
 		t.Run(shape.Name, func(t *testing.T) {
 			dir := t.TempDir()
 			leavesNothing(t, func() {
-				l, err := lab.Local{ID: "one", Topology: shape, Dir: dir,
-					Parts: registry.LabParts()}.Up(labtest.Context(t))
-				labtest.Refused(t, err)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := up(t, lab.Local{ID: "one", Topology: shape, Dir: dir})
 				for ip := 4; ip <= 6; ip += 2 {
-					if got := labtest.Reach(t, l, 0, ip, 1501, 100, 1500); !slices.Equal(got.Back,
-						[]int{100, 1500}) {
-						t.Errorf("IPv%d packets of 100, 1500 and 1501 bytes: %v came back (%s), want the "+
-							"first two", ip, got.Back, got.Note)
-					}
+					labtest.WantReach(t, l, 0, ip, 1501, 100, 1500)
 				}
-				if err := l.Close(labtest.Context(t)); err != nil {
-					t.Errorf("close: %v", err)
-				}
+				wantClosed(t, l, nil)
 			})
 			wantEmpty(t, dir)
 		})
@@ -113,28 +99,17 @@ func TestTwoLabsSideBySide(t *testing.T) {
 	leavesNothing(t, func() {
 		var labs []*lab.Lab
 		for _, id := range []string{"a", "b"} {
-			l, err := lab.Local{ID: id, Topology: forward(t), Dir: dir,
-				Parts: registry.LabParts()}.Up(labtest.Context(t))
-			labtest.Refused(t, err)
-			if err != nil {
-				t.Fatal(err)
-			}
-			labs = append(labs, l)
+			labs = append(labs, up(t, lab.Local{ID: id, Dir: dir}))
 		}
 		// What is set in one is not seen in the other, and both carry.
-		if err := labs[0].Reconcile(labtest.Context(t), []record.Setting{{Knob: "link_mtu", Node: "router",
-			Value: "1400"}}); err != nil {
-			t.Fatal(err)
-		}
+		hold(t, labs[0], record.Setting{Knob: "link_mtu", Node: "router", Value: "1400"})
 		for i, want := range [][]int{{1400}, {1400, 1500}} {
 			if got := labtest.Reach(t, labs[i], 0, 4, 1500, 1400); !slices.Equal(got.Back, want) {
 				t.Errorf("lab %s: packets of %v bytes came back, want %v", labs[i].ID, got.Back, want)
 			}
 		}
 		for _, l := range labs {
-			if err := l.Close(labtest.Context(t)); err != nil {
-				t.Errorf("close lab %s: %v", l.ID, err)
-			}
+			wantClosed(t, l, nil)
 		}
 	})
 	wantEmpty(t, dir)
@@ -152,9 +127,7 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 	}{
 		{"the runtime directory is a file", func(t *testing.T, o *lab.Local) {
 			o.Dir = filepath.Join(o.Dir, "file", "labs")
-			if err := os.WriteFile(filepath.Dir(o.Dir), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Dir(o.Dir), nil, 0o600))
 		}, "create lab directory"},
 		{"a port's name is too long", broken(func(s *record.Topology) {
 			s.Links[0].Ends[0].Port = "a-name-of-more-than-fifteen-bytes"
@@ -164,14 +137,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 		{"a node's name is no file's", broken(func(s *record.Topology) { s.Nodes[0].Name = "no/name" }),
 			"listen for node no/name"},
 		{"the journal is closed", func(t *testing.T, o *lab.Local) {
-			j, err := journal.Create(t.TempDir(), "x", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := j.Close(); err != nil {
-				t.Fatal(err)
-			}
-			o.Journal = j
+			o.Journal = newJournal(t, t.TempDir(), "x")
+			must(t, o.Journal.Close())
 		}, "write journal"},
 	}
 	for _, tt := range tests {
@@ -240,9 +207,7 @@ func TestLinksOfSeveralQueues(t *testing.T) {
 func TestUpDoesNotTouchADirectoryThatExists(t *testing.T) {
 	dir := t.TempDir()
 	keep := filepath.Join(dir, "x", "keep")
-	if err := os.MkdirAll(keep, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(keep, 0o700))
 	_, err := lab.Local{ID: "x", Topology: forward(t), Dir: dir}.Up(labtest.Context(t))
 	if !errors.Is(err, os.ErrExist) {
 		t.Errorf("got error %v, want %v", err, os.ErrExist)
@@ -267,9 +232,7 @@ func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 			l, err := lab.Local{ID: "x", Topology: forward(t), Dir: dir}.Up(ctx)
 			switch {
 			case err == nil:
-				if err := l.Close(labtest.Context(t)); err != nil {
-					t.Errorf("close: %v", err)
-				}
+				wantClosed(t, l, nil)
 			case !errors.Is(err, cause):
 				labtest.Refused(t, err)
 				t.Errorf("cancelled after %s: got %v, want the cause", delay, err)
@@ -282,37 +245,20 @@ func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 func TestDetachedLabStaysUntilDown(t *testing.T) {
 	dir := t.TempDir()
 	leavesNothing(t, func() {
-		up, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true,
-			Parts: registry.LabParts()}.Up(labtest.Context(t))
-		labtest.Refused(t, err)
-		if err != nil {
-			t.Fatal(err)
+		wantClosed(t, up(t, lab.Local{ID: "kept", Dir: dir, Detached: true}), nil)
+		kept := onlyLab(t, dir)
+		if !kept.Alive() || !kept.Detached {
+			t.Fatalf("after Close: got %+v, want it alive and detached", kept)
 		}
-		if err := up.Close(labtest.Context(t)); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		infos, err := lab.List(dir)
-		if err != nil || len(infos) != 1 || !infos[0].Alive() || !infos[0].Detached {
-			t.Fatalf("labs after Close: got %+v, %v, want one that is alive and detached", infos, err)
-		}
-		l, err := lab.Attach(dir, "kept", registry.LabParts(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := labtest.Reach(t, l, 0, 4, 0, 1500); len(got.Back) != 1 {
-			t.Errorf("attached: got %v (%s), want the packet back", got.Back, got.Note)
-		}
-		if err := l.Reconcile(labtest.Context(t), []record.Setting{aSetting}); err != nil {
-			t.Fatal(err)
-		}
+		l := attach(t, dir, nil)
+		labtest.WantReach(t, l, 0, 4, 0, 1500)
+		hold(t, l, aSetting)
 		takeTurns(t, dir)
-		if err := l.Close(labtest.Context(t)); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		if err := lab.Down(dir, infos[0]); err != nil {
+		wantClosed(t, l, nil)
+		if err := lab.Down(dir, kept); err != nil {
 			t.Errorf("down: %v", err)
 		}
-		if infos[0].Alive() {
+		if kept.Alive() {
 			t.Error("after Down: the holder lives, want it gone")
 		}
 	})
@@ -325,23 +271,15 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 // takeTurns: one campaign at a time has the lab, and those who only look are no campaign.
 func takeTurns(t *testing.T, dir string) {
 	t.Helper()
-	j, err := journal.Create(t.TempDir(), "x", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := newJournal(t, t.TempDir(), "x")
 	defer j.Close()
 	for range 2 { // the second time the first has left
-		one, err := lab.Attach(dir, "kept", registry.LabParts(), j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := attach(t, dir, j)
 		if _, err := lab.Attach(dir, "kept", registry.LabParts(), j); err == nil ||
 			!strings.Contains(err.Error(), "another run is using it") {
 			t.Errorf("a second campaign: got %v, want that another run is using the lab", err)
 		}
-		if err := one.Close(labtest.Context(t)); err != nil {
-			t.Errorf("close: %v", err)
-		}
+		wantClosed(t, one, nil)
 	}
 }
 

@@ -14,10 +14,6 @@ import (
 // TestManagement: a setting of the device by which a node is reached is told of, and one of the firewall
 // whatever that device is.
 func TestManagement(t *testing.T) {
-	topology, err := TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, x := range []struct {
 		setting record.Setting
 		reached string // device
@@ -34,7 +30,7 @@ func TestManagement(t *testing.T) {
 		{record.Setting{Knob: "queue", Value: "pfifo", Port: "wan"}, "", ""},
 	} {
 		x.setting.Node = "router"
-		l := newLab("x", record.LabSSH, topology, Parts{Knobs: knob.All()}, nil)
+		l := newForward(t, record.LabSSH, Parts{Knobs: knob.All()})
 		l.management = map[string]string{"router": x.reached}
 		l.network = newNetwork(DataPorts{}, nil,
 			func(int) ([2]Meeting, error) { return [2]Meeting{}, errors.New("none") })
@@ -44,4 +40,19 @@ func TestManagement(t *testing.T) {
 			t.Errorf("%v, reached by %q: of %q, want %q", x.setting, x.reached, got, x.at)
 		}
 	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newForward is a lab of topology forward, none of whose nodes is reached yet.
+func newForward(t *testing.T, kind string, parts Parts) *Lab {
+	t.Helper()
+	topology, err := TopologyNamed("forward")
+	must(t, err)
+	return newLab("a", kind, topology, parts, nil)
 }

@@ -65,9 +65,7 @@ func TestEndsOfAPair(t *testing.T) {
 // TestPairChangesNothing: every setting is refused but the one that real wires have by nature.
 func TestPairChangesNothing(t *testing.T) {
 	l, err := newPair("pair", Parts{}, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range l.Nodes() {
 		l.nodes[name] = untouched(name, "")
 	}
@@ -149,9 +147,7 @@ func TestALostPeerIsTold(t *testing.T) {
 	}
 	peer := func() (leave func()) {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		address = ln.Addr().String()
 		serving, stop := context.WithCancel(ctx)
 		var all sync.WaitGroup
@@ -165,9 +161,7 @@ func TestALostPeerIsTold(t *testing.T) {
 	}
 	leave := peer()
 	l, err := Pair{ID: "pair", Address: address, Code: code}.Up(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	leave()
 	for range 2 {
 		if fresh, _ := l.Reconnect(ctx); fresh || l.Lost() == nil || l.OwnNetwork() {
@@ -190,17 +184,13 @@ func TestAThirdPartyThatIsGoneIsTold(t *testing.T) {
 	ctx := t.Context()
 	listen := func(address string) net.Listener {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return ln
 	}
 	ln := listen("127.0.0.1:0")
 	address := ln.Addr().String()
 	l, err := ThirdParty{ID: "pair", Address: address}.Up(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := l.Node(ctx, l.Topology.Far); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,9 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
 // killAgent kills a node's agent from within, and waits until that is seen.
@@ -29,9 +25,7 @@ func killAgent(t *testing.T, l *lab.Lab, name string) {
 	t.Helper()
 	ctx := labtest.Context(t)
 	n, err := l.Node(ctx, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := n.Agent.Open(ctx, agent.VerbExec,
 		agent.Exec{Args: []string{"sh", "-c", "kill -9 $PPID"}}); err != nil {
 		t.Fatal(err)
@@ -57,17 +51,8 @@ func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 
 func upForwardIn(t *testing.T, dir string) (*lab.Lab, *journal.Journal) {
 	t.Helper()
-	j, err := journal.Create(dir+"/journal", "me", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := lab.Local{ID: "mine", Topology: forward(t), Dir: dir + "/labs", Journal: j,
-		Parts: registry.LabParts()}.Up(labtest.Context(t))
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l, j
+	j := newJournal(t, dir+"/journal", "me")
+	return up(t, lab.Local{ID: "mine", Dir: dir + "/labs", Journal: j}), j
 }
 
 // TestATunnelThatHangsIsLaidAnew: whichever end's process is stopped, it is killed, and the next tunnel has
@@ -80,14 +65,8 @@ func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
 				t.Parallel() // it waits
 				dir := t.TempDir()
 				l, j := upForwardIn(t, dir)
-				infos, err := lab.List(dir + "/labs")
-				if err != nil || len(infos) != 1 {
-					t.Fatalf("labs: got %v, %v, want one", infos, err)
-				}
-				hangs(t, l, infos[0].Pid, kind, end)
-				if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
-					t.Errorf("close: %v", err)
-				}
+				hangs(t, l, onlyLab(t, dir+"/labs").Pid, kind, end)
+				wantClosed(t, l, j)
 			})
 		}
 	}
@@ -116,9 +95,7 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 	if len(ends) != 2 {
 		t.Fatalf("processes of the tunnel: got %v, want one for each end", ends)
 	}
-	if err := syscall.Kill(ends[end], syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(ends[end], syscall.SIGSTOP))
 	began := time.Now()
 	l.Reconnect(labtest.Context(t))
 	t.Logf("renewed in %s", time.Since(began).Round(time.Millisecond))
@@ -129,9 +106,7 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 	if left := alive(ends); len(left) > 0 {
 		t.Errorf("processes of the tunnel that hung: %v live, want none", left)
 	}
-	if got := labtest.Reach(t, l, p.Slot, 4, 0, 1000); len(got.Back) != 1 {
-		t.Errorf("through the tunnel laid anew: got %v (%s), want the packet back", got.Back, got.Note)
-	}
+	labtest.WantReach(t, l, p.Slot, 4, 0, 1000) // through the tunnel laid anew
 	if _, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "none"}); err != nil {
 		t.Fatal(err)
 	}
@@ -143,9 +118,7 @@ func TestRenew(t *testing.T) {
 	l, j := upForward(t)
 	want, wire := []record.Setting{aSetting}, lab.TunnelSpec{Kind: "wireguard"}
 	before := queueLength(t, l)
-	if err := l.Reconcile(labtest.Context(t), want); err != nil {
-		t.Fatal(err)
-	}
+	hold(t, l, want...)
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
@@ -172,15 +145,9 @@ func TestRenew(t *testing.T) {
 		}
 	}
 	p, err := l.Path(labtest.Context(t), wire)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := labtest.Reach(t, l, p.Slot, 4, 0, 1000); len(got.Back) != 1 {
-		t.Errorf("through the tunnel laid anew: got %v (%s), want the packet back", got.Back, got.Note)
-	}
-	if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	must(t, err)
+	labtest.WantReach(t, l, p.Slot, 4, 0, 1000) // through the tunnel laid anew
+	wantClosed(t, l, j)
 }
 
 // TestCloseAfterADeadAgent: what was set in a lab that is gone is no dirt, and in one that stays it is put
@@ -188,48 +155,21 @@ func TestRenew(t *testing.T) {
 func TestCloseAfterADeadAgent(t *testing.T) {
 	t.Run("owned", func(t *testing.T) {
 		l, j := upForward(t)
-		if err := l.Reconcile(labtest.Context(t), []record.Setting{aSetting}); err != nil {
-			t.Fatal(err)
-		}
+		hold(t, l, aSetting)
 		killAgent(t, l, "router")
-		if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
-			t.Errorf("close: got %v, want nothing left", err)
-		}
+		wantClosed(t, l, j)
 	})
 	t.Run("attached", func(t *testing.T) {
 		dir := t.TempDir()
-		_, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true,
-			Parts: registry.LabParts()}.Up(labtest.Context(t))
-		labtest.Refused(t, err)
-		if err != nil {
-			t.Fatal(err)
-		}
-		infos, err := lab.List(dir)
-		if err != nil || len(infos) != 1 {
-			t.Fatalf("labs: got %v, %v, want one", infos, err)
-		}
-		defer lab.Down(dir, infos[0])
-		j, err := journal.Create(t.TempDir(), "me", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := lab.Attach(dir, "kept", registry.LabParts(), j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		watcher, err := lab.Attach(dir, "kept", registry.LabParts(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		up(t, lab.Local{ID: "kept", Dir: dir, Detached: true})
+		defer lab.Down(dir, onlyLab(t, dir))
+		j := newJournal(t, t.TempDir(), "me")
+		l, watcher := attach(t, dir, j), attach(t, dir, nil)
 		defer watcher.Close(labtest.Context(t))
 		before := queueLength(t, watcher)
-		if err := l.Reconcile(labtest.Context(t), []record.Setting{aSetting}); err != nil {
-			t.Fatal(err)
-		}
+		hold(t, l, aSetting)
 		killAgent(t, l, "router")
-		if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
-			t.Errorf("close: got %v, want nothing left", err)
-		}
+		wantClosed(t, l, j)
 		if got := queueLength(t, watcher); got != before {
 			t.Errorf("after close: queue length %s, want %s", got, before)
 		}
@@ -239,45 +179,20 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 // TestCampaignOutlivesAnAgent: the trial in which a router's agent dies fails, those after it do not.
 func TestCampaignOutlivesAnAgent(t *testing.T) {
 	t.Parallel()
-	p := labtest.ReadPlan(t, `
-name: x
-method: {runs: 3, order: listed, seed: 1}
-matrix: {streams: 1, tunnel: wireguard, txqueuelen@router: 77}
-measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
-`, registry.Vocabulary())
-	p.Design.Method.Duration = time.Second // which an end may be half of late
-	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts()}
-	l, err := labs.For(labtest.Context(t), "forward", record.GuestSize{})
-	labtest.Refused(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
-		Engines: node.Engines(),
-		Prober:  node.Prober(), Probes: node.Probes(), NewInterim: interim, Store: &trials}
+	c := newCampaign(t, &lab.Locals{}, 3, "streams: 1, tunnel: wireguard, txqueuelen@router: 77",
+		time.Second, 0) // which an end may be half of late
 	started := 0
 	c.Sink = func(e record.Event) {
 		if e.Event != "trial-started" {
 			return
 		}
 		if started++; started == 2 {
-			killAgent(t, l, "router")
+			killAgent(t, c.lab, "router")
 		}
 	}
-	if err := c.Prepare(labtest.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if _, err := c.Execute(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := c.Close(labtest.Context(t)); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	must(t, c.conclude(t))
 	var got []string
-	for _, tr := range trials {
+	for _, tr := range c.trials {
 		got = append(got, tr.Status)
 		if tr.Failure != nil {
 			t.Log(fmt.Sprint(tr.ID, ": ", tr.Failure.Phase, ": ", tr.Failure.Error))

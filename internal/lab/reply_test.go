@@ -15,9 +15,7 @@ import (
 // TestAnEmptyReplyIsNoAnswer: a node that answers with nothing does not end the controller.
 func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
 	topology, err := lab.TopologyNamed("direct")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k := knob.TxQueueLen()
 	var nodes []*lab.Node
 	for _, n := range topology.Nodes {
@@ -29,9 +27,7 @@ func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
 		nodes = append(nodes, &lab.Node{Name: n.Name, Agent: a})
 	}
 	l, err := lab.Assemble("x", topology, nodes, lab.Parts{Knobs: []knob.Knob{k}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := l.CheckSetting(t.Context(), record.Setting{Knob: k.Name(), Node: nodes[0].Name, Value: "100"})
 	if got.State != check.Unknown || !strings.Contains(got.Reason, "did not answer") {
 		t.Errorf("got %+v, want that it could not be told", got)

@@ -28,14 +28,10 @@ import (
 func plant(t *testing.T, dir, boot, labs string, entries ...string) (path string) {
 	t.Helper()
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if boot == "" {
 		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		boot = strings.TrimSpace(string(b))
 	}
 	text := ""
@@ -44,12 +40,8 @@ func plant(t *testing.T, dir, boot, labs string, entries ...string) (path string
 		text += fmt.Sprintf("%08x %s\n", crc32.ChecksumIEEE([]byte(l)), l)
 	}
 	path = filepath.Join(dir, "journal", "gone.jsonl")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -57,19 +49,13 @@ func plant(t *testing.T, dir, boot, labs string, entries ...string) (path string
 func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	foreign := exec.Command("sleep", "60")
-	if err := foreign.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, foreign.Start())
 	t.Cleanup(func() { foreign.Process.Kill(); foreign.Wait() })
 	theirs, labs := filepath.Join(dir, "theirs"), filepath.Join(dir, "labs")
 	for _, d := range []string{theirs, filepath.Join(labs, "Not.Ours")} {
-		if err := os.MkdirAll(filepath.Join(d, "deep"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(d, "deep"), 0o700))
 	}
-	if err := os.Symlink(theirs, filepath.Join(labs, "a")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(theirs, filepath.Join(labs, "a")))
 	path := plant(t, dir, "", "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
 		foreign.Process.Pid, bornAt(foreign.Process.Pid)))
 	r, err := Restore(t.Context(), filepath.Dir(path), nil, labs)
@@ -133,9 +119,7 @@ func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
 	dir := t.TempDir()
 	entry := `{"entry":{"seq":1,"kind":"lab","lab":"a"}}`
 	theirs := filepath.Join(dir, "job", "chokepoint", "labs")
-	if err := os.MkdirAll(filepath.Join(theirs, "a"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(theirs, "a"), 0o700))
 	path := plant(t, dir, "", theirs, entry)
 	_, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
 	if want := "XDG_RUNTIME_DIR=" + dir + "/job"; err == nil || !strings.Contains(check.HintOf(err), want) {
@@ -166,22 +150,14 @@ func TestRestoreOnAFullDisk(t *testing.T) {
 	path := plant(t, dir, "", "", `{"entry":{"seq":1,"kind":"lab","lab":"a"}}`,
 		`{"entry":{"seq":2,"kind":"lab","lab":"b"}}`)
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
 	full := before
 	full.Cur = uint64(info.Size())
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
 	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before))
 	if _, left := os.Stat(path); err != nil || len(r.Undone) != 2 || left == nil {
 		t.Errorf("got %+v, %v, journal %v; want both undone and the journal gone", r, err, left)
 	}
@@ -270,9 +246,7 @@ func playSSH(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	script := "#!/bin/sh\nfor last; do :; done\nexec unshare -n sh -c \"$last\"\n"
-	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -402,11 +376,7 @@ func TestPutBackByADriver(t *testing.T) {
 // reached is a lab of real machines of an owner who is gone, whose router is reached already.
 func reached(t *testing.T, router *Node) *remotes {
 	t.Helper()
-	top, err := TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newLab("a", record.LabSSH, top, Parts{}, nil)
+	l := newForward(t, record.LabSSH, Parts{})
 	l.nodes["router"] = router
 	machines := &record.Machines{Router: record.Machine{At: "local"}}
 	return &remotes{labs: map[string]*Lab{"a": l}, of: &journal.Stale{Entries: []journal.Entry{

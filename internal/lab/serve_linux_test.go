@@ -14,9 +14,7 @@ import (
 func TestServeNodeOutlivesAgentsThatDoNotStart(t *testing.T) {
 	at := &net.UnixAddr{Name: fmt.Sprintf("@chokepoint-test-%d", os.Getpid()), Net: "unix"}
 	ln, err := net.ListenUnix("unix", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- serveNode(t.Context(), ln, func(_ context.Context, c *net.UnixConn) error {

@@ -11,18 +11,14 @@ import (
 func TestSweepSparesALabThatIsStarting(t *testing.T) {
 	labs := t.TempDir()
 	held, err := makeDir(labs, labs+"/x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := sweep(labs); err != nil || len(got) > 0 {
 		t.Errorf("sweep while the lab starts: got %v, %v, want nothing removed", got, err)
 	}
 	if _, err := os.Stat(labs + "/x"); err != nil {
 		t.Errorf("its directory: %v", err)
 	}
-	if err := held.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Close())
 	if got, err := sweep(labs); err != nil || len(got) != 1 {
 		t.Errorf("sweep after the starter's death: got %v, %v, want the directory removed", got, err)
 	}

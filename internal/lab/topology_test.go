@@ -22,14 +22,10 @@ func TestLayoutsOfAllTopologies(t *testing.T) {
 			got := describe(shape)
 			file := "testdata/layout-" + shape.Name + ".golden"
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("layout of %s (-want +got):\n%s", shape.Name, diff)
 			}

@@ -27,9 +27,7 @@ func TestLastWords(t *testing.T) {
 				if text == "" {
 					continue
 				}
-				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, []byte(text), 0o600))
 			}
 			if got := lastWords(console); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -43,14 +41,10 @@ func TestLastWords(t *testing.T) {
 func TestAConsoleThatIsFlooded(t *testing.T) {
 	console := filepath.Join(t.TempDir(), "router.console")
 	f, err := os.OpenFile(console, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	put := func(size int, last string) {
-		if err := f.Truncate(int64(size)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Truncate(int64(size)))
 		if _, err := f.WriteString(last); err != nil {
 			t.Fatal(err)
 		}
@@ -59,9 +53,7 @@ func TestAConsoleThatIsFlooded(t *testing.T) {
 	if got := lastWords(console); !strings.HasSuffix(got, "the end") {
 		t.Errorf("got %.80q", got)
 	}
-	if err := cutConsole(console); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cutConsole(console))
 	if _, err := f.WriteString("more\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +64,7 @@ func TestAConsoleThatIsFlooded(t *testing.T) {
 	if got := lastWords(console); !strings.HasSuffix(got, "the end | more") {
 		t.Errorf("cut: got %.80q", got)
 	}
-	if err := cutConsole(console); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cutConsole(console))
 	if i, err := f.Stat(); err != nil || i.Size() != keptConsole+int64(len("more\n")) {
 		t.Errorf("a short one was cut, to %v, %v", i.Size(), err)
 	}

@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,9 +13,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
 // TestWhatHappensInTheWindowIsNoticed: after a warm-up through WireGuard, the client's route goes past the
@@ -39,46 +35,16 @@ func TestWhatHappensInTheWindowIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each in a lab of its own
-			p := labtest.ReadPlan(t, `
-name: x
-method: {runs: 2, order: listed, seed: 1}
-matrix: {streams: 1, tunnel: wireguard}
-measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
-`, registry.Vocabulary())
-			p.Design.Method.Duration, p.Design.Method.Warmup = 2*time.Second, 2*time.Second
-			labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts()}
-			l, err := labs.For(labtest.Context(t), "forward", record.GuestSize{})
-			labtest.Refused(t, err)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var trials labtest.Trials
-			c := &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabLocal, Design: p.Design,
-				Topologies: []record.Topology{l.Topology}}, Plan: p, Labs: labs,
-				Engines: node.Engines(), Prober: node.Prober(), Probes: node.Probes(), NewInterim: interim,
-				Store: &trials}
-			windows := 0
-			c.Sink = func(e record.Event) {
-				if e.Event != "phase" || e.Phase != record.PhaseWindow {
-					return
-				}
-				if windows++; windows == 2 {
-					at, script := tt.plant(l)
-					labtest.Exec(t, l, at, strings.Fields(script)...)
-				}
-			}
-			if err := c.Prepare(labtest.Context(t)); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			if _, err := c.Execute(ctx); err != nil {
-				t.Error(err)
-			}
-			if err := c.Close(labtest.Context(t)); err != nil {
+			c := newCampaign(t, &lab.Locals{}, 2, "streams: 1, tunnel: wireguard", 2*time.Second,
+				2*time.Second)
+			c.onPhase(record.PhaseWindow, 2, func() {
+				at, script := tt.plant(c.lab)
+				labtest.Exec(t, c.lab, at, strings.Fields(script)...)
+			})
+			if err := c.conclude(t); err != nil {
 				t.Logf("close: %v", err) // what was set behind its back may be in the way
 			}
-			d := analysis.Derive(c.Run, trials)
+			d := analysis.Derive(c.Run, c.trials)
 			if len(d.Trials) != 2 || d.Trials[0].Path == nil || d.Trials[0].Path.CountedFrom == 0 {
 				t.Fatalf("got %+v, want two trials with counters of the window", d.Trials)
 			}

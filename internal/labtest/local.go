@@ -193,6 +193,15 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
+// WantReach is Reach of packets of which all but that of size beyond must come back.
+func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
+	t.Helper()
+	if got := Reach(t, l, slot, ip, beyond, sizes...); !slices.Equal(got.Back, sizes) {
+		t.Errorf("slot %d, IPv%d packets of %v and %d bytes: %v came back (%s), want all but the last", slot,
+			ip, sizes, beyond, got.Back, got.Note)
+	}
+}
+
 // Descendants lists the processes that descend from one, zombies left out.
 func Descendants(of int) []int {
 	parents := map[int]int{}

@@ -26,9 +26,7 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
 	j, err := journal.Create(filepath.Join(t.TempDir(), "journal"), id, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own := lab.Local{ID: id, Dir: dir, Journal: j, Parts: registry.LabParts()}
 	wire, super := ceiling.Link{Offload: "wire"}, ceiling.Link{Offload: "super"}
 	small := record.Load{Protocol: "udp", PacketSize: 64}
@@ -47,18 +45,14 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 		"udp direct, 64-byte packets, super",
 		"flows direct, size 10000, 1 stream", "requests direct, 100 and 1000 bytes, 1 stream"}
 	n, err := l.Node(labtest.Context(t), "client")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, _, err := n.Agent.Clock(labtest.Context(t)); err != nil { // it answers, and stays
 		t.Fatal(err)
 	}
 	resident := labtest.Descendants(os.Getpid())
 
 	got, err := trial.Ceilings(labtest.Context(t), l, own, kinds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(got) != len(kinds) {
 		t.Fatalf("got %+v, want %v", got, kinds)
 	}

@@ -25,9 +25,7 @@ import (
 func TestHosts(t *testing.T) {
 	t.Run("local", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "have"), []byte("had"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "have"), []byte("had"), 0o600))
 		hostSuite(t, host.Local(), dir)
 	})
 	t.Run("fake", func(t *testing.T) {
@@ -55,15 +53,11 @@ func TestTunnelsSideBySide(t *testing.T) {
 		for _, outer := range []int{4, 6} {
 			p, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Outer: outer,
 				Count: 3})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, sub := range p.Subpaths() {
 				for ip := 4; ip <= 6; ip += 2 {
 					before, err := sub.Tunnel.Counters(labtest.Context(t), false)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					got := labtest.Reach(t, l, sub.Slot, ip, 1421, 100, 1420)
 					after, err := sub.Tunnel.Counters(labtest.Context(t), false)
 					if want := []int{100, 1420}; err != nil || !slices.Equal(got.Back, want) ||
@@ -149,9 +143,7 @@ func TestKnobs(t *testing.T) {
 			t.Run(s.Knob+"="+s.Value+"@"+s.Node+"."+s.Port, func(t *testing.T) {
 				knobSuite(t, l, func() *lab.Lab {
 					other, err := lab.Attach(dir, id, registry.LabParts(), nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					return other
 				}, k, s)
 			})
@@ -190,9 +182,7 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 				Value: "wire"})
 		}
 	}
-	if err := l.Reconcile(labtest.Context(t), wire); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reconcile(labtest.Context(t), wire))
 	for _, mode := range []string{record.UDPExact, record.UDPCount} {
 		for _, flows := range []int{2, 100} {
 			t.Run(fmt.Sprintf("%s, %d flows", mode, flows), func(t *testing.T) {
@@ -228,9 +218,7 @@ func TestProbes(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
 	// Without a queue of its own the client has nothing to show there.
 	queue := record.Setting{Knob: "queue", Node: "client", Value: "pfifo limit 1000"}
-	if err := l.Reconcile(labtest.Context(t), []record.Setting{queue}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reconcile(labtest.Context(t), []record.Setting{queue}))
 	for _, p := range node.Probes() {
 		t.Run(p.Name, func(t *testing.T) { probeSuite(t, l, p) })
 	}
@@ -245,9 +233,7 @@ func countersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load)
 	near, far := labtest.Ends(t, l, 0, load.IP)
 	bytesBefore, before := received(t, l)
 	got, err := e.Offer(labtest.Context(t), near, far, load, cold{&labtest.Conductor{Length: load.Duration}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bytes, counted := received(t, l)
 	bytes, counted = bytes-bytesBefore, counted-before
 	var arrived, arrivedBytes int64
@@ -293,9 +279,7 @@ func received(t *testing.T, l *lab.Lab) (bytes, packets int64) {
 	for line := range strings.Lines(labtest.Exec(t, l, l.Topology.Far, "cat", "/proc/net/dev")) {
 		if f := strings.Fields(line); len(f) > packetsField && f[0] == port+":" {
 			_, err := fmt.Sscan(f[bytesField]+" "+f[packetsField], &bytes, &packets)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return bytes, packets
 		}
 	}

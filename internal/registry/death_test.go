@@ -39,9 +39,7 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 	if got, want := strings.Fields(state()), "[77 78 1400 1401]"; fmt.Sprint(got) != want {
 		t.Fatalf("with the settings: got %v, want %s", got, want)
 	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.Close())
 	after := state()
 	for until := time.Now().Add(3 * time.Second); after != before &&
 		time.Now().Before(until); after = state() {
@@ -58,14 +56,10 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 func dialRouter(t *testing.T, dir string) net.Conn {
 	t.Helper()
 	d, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.Close()
 	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/router.sock", d.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -76,9 +70,7 @@ func hold(t *testing.T, a host.Agent, name, port, want string, apply bool) {
 	s, err := a.Open(labtest.Context(t), host.Verb(host.FamilyKnob, name),
 		agent.KnobRequest{Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}},
 			Want: knob.State(want)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var held agent.KnobReply
 	if err := s.Recv(&held); err != nil {
 		t.Fatalf("read %s of %s: %v", name, port, err)
@@ -86,9 +78,7 @@ func hold(t *testing.T, a host.Agent, name, port, want string, apply bool) {
 	if !apply {
 		return
 	}
-	if err := s.Send(struct{}{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Send(struct{}{}))
 	if err := s.Recv(&held); err != nil || held.State != knob.State(want) {
 		t.Fatalf("apply %s=%s to %s: got %q, %v", name, want, port, held.State, err)
 	}

@@ -107,9 +107,7 @@ func testsOf(root fs.FS, pkg string) ([]string, error) {
 
 func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
 	found, err := untested(os.DirFS(".."), entries(), kernelTest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range found {
 		t.Error(f)
 	}

@@ -100,17 +100,13 @@ func TestSuitesCanFail(t *testing.T) {
 func fakeLab(t *testing.T, stuck string) (*lab.Lab, *labtest.Lab) {
 	t.Helper()
 	shape, err := lab.TopologyNamed("forward")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := &labtest.Lab{Topology: shape, Stuck: stuck}
 	if strings.HasPrefix(os.Getenv(faultMark), "probe ") {
 		f.Probes = append(f.Probes, labtest.Undeclared())
 	}
 	l, err := f.Up()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close(context.Background()) })
 	return l, f
 }
@@ -122,9 +118,7 @@ func fakeKnob(t *testing.T, stuck string, knobs []knob.Knob) {
 		if k.Name() == "nat" {
 			knobSuite(t, l, func() *lab.Lab {
 				other, err := f.Attach()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return other
 			}, k, record.Setting{Knob: "nat", Node: "router", Value: "masquerade"})
 		}

@@ -34,9 +34,7 @@ func TestFlowsCrossTheRouter(t *testing.T) {
 			waiting := timeWait(t, l, nodes[0])
 			got, err := shortflow.Flows{}.Offer(labtest.Context(t), near, far, load,
 				&labtest.Conductor{Length: load.Duration, Drain: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s := got.ShortFlows
 			opened, accepted := tcpCount(t, l, nodes[0], "ActiveOpens")-before[0], tcpCount(t, l, nodes[1],
 				"PassiveOpens")-before[1]
@@ -70,9 +68,7 @@ func tcpCount(t testing.TB, l *lab.Lab, node, name string) int {
 			names = f
 		default:
 			n, err := strconv.Atoi(f[slices.Index(names, name)])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return n
 		}
 	}
@@ -105,9 +101,7 @@ func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
 	steady.Run(t, func(t *steady.Trial) {
 		got, err := shortflow.Requests{}.Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s := got.ShortFlows
 		if s.Asked != s.Completed*100_100 {
 			t.Fatalf("got %+v, want requests of 100,100 bytes there and back", s)

@@ -24,3 +24,10 @@ func TestMain(m *testing.M) {
 	apart.SideBySide(4)
 	os.Exit(m.Run())
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -28,9 +28,7 @@ func meetPeer(t *testing.T, others ...netip.Addr) host.Agent {
 	t.Helper()
 	bind := append([]netip.Addr{netip.MustParseAddr("127.0.0.1")}, others...)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	code := pair.NewCode()
 	listener := pair.Listener{Code: code}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -51,9 +49,7 @@ func meetPeer(t *testing.T, others ...netip.Addr) host.Agent {
 		}
 	})
 	v, err := pair.Dial(labtest.Context(t), ln.Addr().String(), code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := host.Connect(v)
 	t.Cleanup(func() { a.Close() })
 	return a
@@ -63,9 +59,7 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 	a := meetPeer(t)
 	ctx := labtest.Context(t)
 	var about lab.About
-	if err := a.Invoke(ctx, lab.VerbAbout, struct{}{}, &about); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Invoke(ctx, lab.VerbAbout, struct{}{}, &about))
 	loop := netip.MustParseAddr("127.0.0.1")
 	if about.Local != loop || about.Remote != loop || about.Ports != [2]int{20301, 20303} ||
 		about.Version != "1.2" || !slices.Contains(about.Addresses, loop) {
@@ -225,9 +219,7 @@ func TestPeerKeepsItsKernelsLog(t *testing.T) {
 	a := meetPeer(t)
 	ctx := labtest.Context(t)
 	w, err := watch.Start(ctx, a, "server", []string{"kernellog"}, watch.Options{Fast: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	d, err := w.Collect(ctx, host.Monotonic()-int64(time.Second), host.Monotonic())
 	if err != nil || len(d.Samples) != 1 || !strings.Contains(d.Samples[0].Unavailable,
@@ -243,9 +235,7 @@ func TestPeerServesFewThingsAtOnce(t *testing.T) {
 	refused := 0
 	for range 40 {
 		s, err := a.Open(ctx, watch.Verb, watch.Request{Probes: []string{"cpu"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		if err := s.Recv(nil); err != nil {
 			refused++
@@ -262,13 +252,9 @@ func TestEchoAnswersOnlyTheRun(t *testing.T) {
 	ctx := labtest.Context(t)
 	key, loop := strings.Repeat("5", 64), netip.MustParseAddr("127.0.0.1")
 	s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303, Tag: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
-	if err := s.Recv(nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Recv(nil))
 	near := labtest.Serve(agent.Handlers(agent.Role, agent.Parts{}))
 	defer near.Close()
 	for tag, want := range map[string]int{key: 2, "somebody": 0} {

@@ -130,9 +130,7 @@ func TestFactorsOfARouterNeedOne(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(),
 				nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			wantCells, wantNotes := 2, []string(nil)
 			if tt.note != "" {
 				wantCells, wantNotes = 1, []string{tt.factor + ": " + tt.note + " (2 combinations)"}
@@ -185,9 +183,7 @@ func TestAShaperTakesThePlaceOfAQueue(t *testing.T) {
 // TestLessonsAreCells: each of the five plans of the lessons has cells, and plants a fault.
 func TestLessonsAreCells(t *testing.T) {
 	page, err := os.ReadFile("../../docs/teaching.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	blocks := strings.Split(string(page), "```yaml\n")[1:]
 	if len(blocks) != 5 {
 		t.Errorf("lessons: got %d plans, want 5", len(blocks))

@@ -22,9 +22,7 @@ func TestResponsivenessSeesAKnownQueue(t *testing.T) {
 	load.Streams, load.Duration = 4, 3*time.Second
 	got, err := responsiveness.Engine{}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := got.Responsiveness
 	for _, kind := range []struct {
 		name string

@@ -179,9 +179,7 @@ func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 func TestFakeEngineConforms(t *testing.T) {
 	f := &labtest.Lab{Topology: lab.Topologies()[0], Engine: labtest.Engine{Loss: 0.1}}
 	l, err := f.Up()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close(context.Background()) })
 	for name, load := range labtest.Loads() {
 		t.Run(name, func(t *testing.T) {

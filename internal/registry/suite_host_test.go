@@ -81,9 +81,7 @@ func hostCommands(t *testing.T, h host.Host, dir string) {
 func hostKills(t *testing.T, h host.Host) {
 	end := func(name string, ctx context.Context, end func(p host.Process)) {
 		p, err := h.Start(ctx, host.Command{Path: "sleep", Args: []string{"60"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		end(p)
 		_, err = p.Wait()

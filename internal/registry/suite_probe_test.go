@@ -24,23 +24,17 @@ func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 		node = lab.HostNode
 	}
 	n, err := l.Node(ctx, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w, err := watch.Start(ctx, n.Agent, node, []string{p.Name},
 		watch.Options{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	from := host.Monotonic()
 	var data record.NodeData
 	for range 40 { // a slow source is read when its cost allows
 		time.Sleep(50 * time.Millisecond)
 		data, err = w.Collect(ctx, from, host.Monotonic())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(data.Samples) == 1 && (data.Samples[0].Unavailable != "" || data.Samples[0].Table != nil &&
 			len(data.Samples[0].Table.T) > 1) {
 			break

@@ -77,9 +77,7 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 		var err error
 		got, err = frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration, Drain: 500 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := traffic.Measured(got); err != nil { // a campaign tries such a trial again
 			for _, side := range []string{"near", "far"} {
 				waited, _ := time.ParseDuration(cmp.Or(got.Details[side+".waited_ns"], "0") + "ns")
@@ -160,10 +158,8 @@ func countsToThePacket(t *testing.T, queues int) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := l.Reconcile(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
-				Value: tt.nat}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Reconcile(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
+				Value: tt.nat}}))
 			got, passed := offerFrames(t, l, tt.load, 0)
 			for _, side := range []string{"near", "far"} {
 				if tt.load.Direction == map[string]string{"near": record.Down, "far": record.Up}[side] {
@@ -222,9 +218,7 @@ type passes struct{ in, out uint64 }
 func routerPackets(t testing.TB, l *lab.Lab) map[string]passes {
 	t.Helper()
 	c, err := l.Counters(labtest.Context(t), "router", "lan", "wan")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]passes{}
 	for dev, n := range c {
 		out[dev] = passes{n.RxPackets, n.TxPackets}
@@ -328,9 +322,7 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	// 60 bytes each: 10,000 a second
 	queue := []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
 		Value: "tbf rate 4800k burst 16k limit 8M"}}
-	if err := l.Reconcile(labtest.Context(t), queue); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reconcile(labtest.Context(t), queue))
 	for _, way := range ways {
 		for _, sink := range sinks {
 			t.Run(way+", "+sink, func(t *testing.T) {
@@ -467,9 +459,7 @@ func unsocketed(t *testing.T, l *lab.Lab) {
 func TestXDPForcedWayThatFails(t *testing.T) {
 	l := framesLab(t)
 	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	near, far := labtest.Ends(t, l, path.Slot, 4)
 	load := frameLoad(4, record.Up, 1, 1000)
 	load.Frames = record.FramesPacket
@@ -527,16 +517,12 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 func TestXDPFallsBack(t *testing.T) {
 	l := framesLab(t)
 	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	near, far := labtest.Ends(t, l, path.Slot, 4)
 	load := frameLoad(4, record.Up, 1, 1000)
 	got, err := frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if p := got.Flows[0].Packets; p.Sent == 0 || p.Sent != p.Received+p.Lost {
 		t.Errorf("got %+v, want sent = received + lost", *p)
 	}
@@ -588,14 +574,10 @@ func TestXDPSendsIMIX(t *testing.T) {
 func countedFrames(t *testing.T, l *lab.Lab, load record.Load) (*record.Traffic, float64) {
 	t.Helper()
 	before, err := l.Counters(labtest.Context(t), "router", "wan")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, _ := offerFrames(t, l, load, 0)
 	after, err := l.Counters(labtest.Context(t), "router", "wan")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got, float64(after["wan"].TxBytes-before["wan"].TxBytes) /
 		float64(after["wan"].TxPackets-before["wan"].TxPackets)
 }

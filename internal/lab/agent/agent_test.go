@@ -91,13 +91,9 @@ func serve(t *testing.T, p agent.Parts) host.Agent {
 func hold(t *testing.T, a host.Agent, want knob.State) (host.Session, agent.KnobReply) {
 	t.Helper()
 	s, err := a.Open(labtest.Context(t), "knob/dial", agent.KnobRequest{Want: want})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var held agent.KnobReply
-	if err := s.Recv(&held); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Recv(&held))
 	return s, held
 }
 
@@ -120,9 +116,7 @@ func TestKnobSession(t *testing.T) {
 			if diff := cmp.Diff([]string{"read five"}, d.did()); diff != "" {
 				t.Errorf("before the word to go on (-want +got):\n%s", diff)
 			}
-			if err := s.Send(struct{}{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(struct{}{}))
 			if err := s.Recv(&held); err != nil || held.State != "TEN" {
 				t.Errorf("read back: got %q, %v, want TEN", held.State, err)
 			}
@@ -146,9 +140,7 @@ func TestKnobSessionThatEndsBeforeTheWordChangesNothing(t *testing.T) {
 	d := &dial{state: "five"}
 	a := serve(t, agent.Parts{Knobs: []knob.Knob{d}})
 	s, _ := hold(t, a, "ten")
-	if err := s.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Finish())
 	for s.Recv(nil) == nil {
 	}
 	if diff := cmp.Diff([]string{"read five"}, d.did()); diff != "" {
@@ -178,9 +170,7 @@ func TestKnobThatDoesNotTakeIsPutBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &dial{state: "five", turn: tt.turn}
 			s, _ := hold(t, serve(t, agent.Parts{Knobs: []knob.Knob{d}}), "ten")
-			if err := s.Send(struct{}{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(struct{}{}))
 			if err := s.Recv(nil); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
 			}
@@ -222,12 +212,8 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "held")
 	s, err := a.Open(ctx, "test/hold", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Recv(&pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Recv(&pid))
 	if err := a.Invoke(ctx, "test/die", struct{}{}, nil); err == nil || !strings.Contains(err.Error(),
 		"its process ended unexpectedly") {
 		t.Errorf("a child that dies: got %v, want that it ended unexpectedly", err)
@@ -238,9 +224,7 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the other session: %v, want it to hold still", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	gone := func() bool {
 		_, err := os.Stat(file)
 		return errors.Is(err, os.ErrNotExist) && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
@@ -255,18 +239,12 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 func TestSecretsPassToAChildUnread(t *testing.T) {
 	a := serve(t, parts(nil))
 	s, err := a.Open(labtest.Context(t), "test/secret", struct{}{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	want := host.NewSecret(32)
-	if err := s.(host.SecretSession).SendSecret(want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.(host.SecretSession).SendSecret(want))
 	got, err := s.(host.SecretSession).RecvSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if bytesOf(t, got) != bytesOf(t, want) {
 		t.Error("the secret came back changed, want it as it was")
 	}
@@ -277,9 +255,7 @@ func TestSecretsPassToAChildUnread(t *testing.T) {
 
 func bytesOf(t *testing.T, x host.Secret) (text string) {
 	t.Helper()
-	if err := x.Use(func(b []byte) error { text = string(b); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.Use(func(b []byte) error { text = string(b); return nil }))
 	return text
 }
 
@@ -290,9 +266,7 @@ func TestReach(t *testing.T) {
 	for _, addr := range []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")} {
 		const port = 20987
 		s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: addr, Port: port})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := s.Recv(nil); err != nil {
 			t.Fatalf("echo at %s: %v", addr, err)
 		}
@@ -313,9 +287,7 @@ func TestReach(t *testing.T) {
 			&got); err != nil || got.Device != "lo" {
 			t.Errorf("the device to %s: got %+v, %v, want lo", addr, got, err)
 		}
-		if err := s.Finish(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Finish())
 		for s.Recv(nil) == nil {
 		}
 		// Nobody answers any more; a size beyond is tried only once.
@@ -337,13 +309,9 @@ func TestEchoReturnsOnlyToWhoAnswers(t *testing.T) {
 	loop, key := netip.MustParseAddr("127.0.0.1"), strings.Repeat("5", 64)
 	const port = 20986
 	s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: loop, Port: port, Tag: key, From: loop})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
-	if err := s.Recv(nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Recv(nil))
 	mark := sha256.Sum256([]byte("path check " + key))
 	say := func(c *net.UDPConn, b []byte) int {
 		t.Helper()
@@ -358,9 +326,7 @@ func TestEchoReturnsOnlyToWhoAnswers(t *testing.T) {
 		t.Helper()
 		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)},
 			net.UDPAddrFromAddrPort(netip.AddrPortFrom(loop, port)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -401,18 +367,12 @@ func TestCounters(t *testing.T) {
 func run(t *testing.T, input []string, args ...string) (out, talk string, code int, err error) {
 	t.Helper()
 	s, err := serve(t, agent.Parts{}).Open(labtest.Context(t), agent.VerbExec, agent.Exec{Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	for _, text := range input {
-		if err := s.Send([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send([]byte(text)))
 	}
-	if err := s.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Finish())
 	for {
 		var o agent.ExecOutput
 		if err := s.Recv(&o); err != nil {
@@ -453,9 +413,7 @@ func TestExec(t *testing.T) {
 func TestCompanionsEndWithTheSession(t *testing.T) {
 	children := func() (out []string) {
 		lines, err := filepath.Glob("/proc/self/task/*/children")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, file := range lines {
 			pids, _ := os.ReadFile(file)
 			for pid := range strings.FieldsSeq(string(pids)) {
@@ -475,13 +433,9 @@ func TestCompanionsEndWithTheSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := serve(t, agent.Parts{Knobs: []knob.Knob{knob.FaultPlant()}})
 			s, err := a.Open(labtest.Context(t), "knob/fault", agent.KnobRequest{Want: "cpu_hog=2"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var held agent.KnobReply
-			if err := errors.Join(s.Recv(&held), s.Send(struct{}{}), s.Recv(&held)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(s.Recv(&held), s.Send(struct{}{}), s.Recv(&held)))
 			if got := children(); len(got) != 2 {
 				t.Errorf("processes: got %v, want two", got)
 			}

@@ -26,18 +26,14 @@ func aloneNode(t *testing.T) (a host.Agent, macs []string) {
 		s.MapRoot = true
 	}
 	child, err := s.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a = host.Connect(child)
 	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			t.Errorf("agent ended with %v, want nil", err)
 		}
 	})
-	if err := a.Invoke(labtest.Context(t), "test/veth", nil, &macs); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Invoke(labtest.Context(t), "test/veth", nil, &macs))
 	return a, macs
 }
 
@@ -65,21 +61,15 @@ func TestArrange(t *testing.T) {
 			t.Fatalf("%s time: %v", time, err)
 		}
 		var got []string
-		if err := a.Invoke(ctx, "test/look", nil, &got); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Invoke(ctx, "test/look", nil, &got))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("node, %s time (-want +got):\n%s", time, diff)
 		}
 	}
 	swapped := agent.Layout{Node: "other", Names: map[string]string{macs[0]: "lan", macs[1]: "wan"}}
-	if err := a.Invoke(ctx, agent.VerbArrange, swapped, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Invoke(ctx, agent.VerbArrange, swapped, nil))
 	var got []string
-	if err := a.Invoke(ctx, "test/look", nil, &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Invoke(ctx, "test/look", nil, &got))
 	if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, macs[0]+" lan ") }) ||
 		got[0] != "node other" {
 		t.Errorf("names swapped: got %q, want node other and %s as lan", got, macs[0])

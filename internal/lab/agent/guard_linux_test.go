@@ -33,29 +33,21 @@ func (inFile) Apply(_ context.Context, p knob.Place, s knob.State) error {
 func machineAgent(t *testing.T) (process *host.Child, s host.Session, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "setting")
-	if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("one"), 0o600))
 	process, err := host.Spawn{Args: []string{agent.MachineRole}}.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { process.Close() })
 	a := host.Connect(process)
 	s, err = a.Open(labtest.Context(t), "knob/dial", agent.KnobRequest{Place: knob.Place{Port: file},
 		Want: "ten"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var held agent.KnobReply
 	for _, want := range []knob.State{"one", "ten"} {
 		if err := s.Recv(&held); err != nil || held.State != want {
 			t.Fatalf("got %q, %v, want %q", held.State, err, want)
 		}
 		if want == "one" {
-			if err := s.Send(struct{}{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(struct{}{}))
 		}
 	}
 	return process, s, file
@@ -79,17 +71,13 @@ func putBack(t *testing.T, file string) {
 func guardOf(t *testing.T, parent *host.Child) int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range stats {
 		b, _ := os.ReadFile(path) // it may have ended
 		_, rest, _ := strings.Cut(string(b), ") ")
 		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent.Pid()) {
 			pid, err := strconv.Atoi(strings.Split(path, "/")[2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return pid
 		}
 	}
@@ -105,27 +93,21 @@ func TestAKilledAgentLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			process, _, file := machineAgent(t)
-			if err := end(process); err != nil {
-				t.Fatal(err)
-			}
+			must(t, end(process))
 			putBack(t, file)
 		})
 	}
 	t.Run("its guard is slow", func(t *testing.T) {
 		process, _, file := machineAgent(t)
 		guard := guardOf(t, process)
-		if err := errors.Join(syscall.Kill(guard, syscall.SIGSTOP), process.Kill()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(syscall.Kill(guard, syscall.SIGSTOP), process.Kill()))
 		_ = process.Wait() // of a killed one it is an error
 		second := labtest.Serve(agent.Handlers(agent.MachineRole, agent.Parts{}))
 		err := second.Invoke(labtest.Context(t), agent.VerbFree, struct{}{}, nil)
 		if err == nil || !strings.Contains(err.Error(), "its agent is process "+strconv.Itoa(guard)) {
 			t.Errorf("a second controller: got %v, want it refused", err)
 		}
-		if err := errors.Join(second.Close(), syscall.Kill(guard, syscall.SIGCONT)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(second.Close(), syscall.Kill(guard, syscall.SIGCONT)))
 		putBack(t, file)
 	})
 }
@@ -133,9 +115,7 @@ func TestAKilledAgentLeavesNothing(t *testing.T) {
 // TestAKilledGuardIsTold: what it held may still be set.
 func TestAKilledGuardIsTold(t *testing.T) {
 	process, s, _ := machineAgent(t)
-	if err := syscall.Kill(guardOf(t, process), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(guardOf(t, process), syscall.SIGKILL))
 	if err := s.Recv(nil); !errors.Is(err, host.ErrNotUndone) {
 		t.Errorf("got %v, want %v", err, host.ErrNotUndone)
 	}

@@ -123,3 +123,10 @@ func look() []string {
 	via, _ := kernel.RouteDevice(netip.MustParseAddr("198.18.9.9"))
 	return append(out, "forward "+forward, "198.18.9.9 by "+via)
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

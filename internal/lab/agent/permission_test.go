@@ -36,9 +36,7 @@ func TestAgentKeepsItsKernel(t *testing.T) {
 				turn := agent.KnobRequest{Place: asked, Want: knob.State(name + "=1"), Check: true}
 				verb := host.Verb(host.FamilyKnob, knob.Sysctl().Name())
 				var held agent.KnobReply
-				if err := a.Invoke(labtest.Context(t), verb, turn, &held); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Invoke(labtest.Context(t), verb, turn, &held))
 				if held.Answer == nil || held.Answer.State != tt.want {
 					t.Errorf("%s: got %+v, want %v", name, held.Answer, tt.want)
 				}

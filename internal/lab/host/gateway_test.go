@@ -111,15 +111,11 @@ func TestGatewayPassesSecrets(t *testing.T) {
 		return s.(SecretSession).SendSecret(secret)
 	}})
 	s, err := near[0].Open(t.Context(), "x/echo", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	s.(SecretSession).SendSecret(SecretFrom([]byte("hunter2")))
 	got, err := s.(SecretSession).RecvSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got.Use(func(b []byte) error {
 		if string(b) != "hunter2" {
 			t.Errorf("secret: got another one of %d bytes", len(b))
@@ -154,9 +150,7 @@ func TestGatewayAbandonsOneControllerOnly(t *testing.T) {
 			var sessions []Session
 			for i, a := range near {
 				s, err := a.Open(t.Context(), "x/hold", fmt.Sprint(i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				<-came
 				sessions = append(sessions, s)
 			}
@@ -182,9 +176,7 @@ func TestGatewayWhoseAgentIsLost(t *testing.T) {
 	near, _, lose := behindGateway(t, 2, map[string]Handler{"x/hold": holds(came, make(chan string, 2))})
 	for i, a := range near {
 		s, err := a.Open(t.Context(), "x/hold", fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() {
 			var raw json.RawMessage
 			if err := s.Recv(&raw); !errors.Is(err, ErrUnreachable) {

@@ -70,9 +70,7 @@ func (w wire) connect(t *testing.T) Agent {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	a, err := ConnectLine(ctx, w.near())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { a.Close() })
 	return a
 }
@@ -81,9 +79,7 @@ func (w wire) connect(t *testing.T) Agent {
 func hold(t *testing.T, a Agent, who string) Session {
 	t.Helper()
 	s, err := a.Open(t.Context(), "x/hold", who)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -139,9 +135,7 @@ func TestLineAgentSaysHelloAgain(t *testing.T) {
 	s := hold(t, a, "one")
 	expect(t, came, "one")
 	for range 3 {
-		if err := a.(*client).sayHello(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.(*client).sayHello())
 	}
 	var word string
 	if err := a.Invoke(t.Context(), "x/say", nil, &word); err != nil || word != "here" {

@@ -1,4 +1,4 @@
-package host_test
+package host
 
 import (
 	"fmt"
@@ -8,29 +8,23 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // TestOverhear: what commands print is heard, up to a bound, and comes to whoever ran them whole; what is
 // written is not heard.
 func TestOverhear(t *testing.T) {
 	var heard []string
-	h := host.Overhear(host.Local(), 4, func(c host.Command, printed []byte, whole bool) {
+	h := Overhear(Local(), 4, func(c Command, printed []byte, whole bool) {
 		heard = append(heard, fmt.Sprintf("%s %s: %q %t", c.Path, strings.Join(c.Args, " "), printed, whole))
 	})
 	run := func(script string) string {
-		out, _ := host.Run(t.Context(), h, host.Command{Path: "sh", Args: []string{"-c", script}})
+		out, _ := Run(t.Context(), h, Command{Path: "sh", Args: []string{"-c", script}})
 		return string(out)
 	}
 	path := filepath.Join(t.TempDir(), "f")
-	if err := h.WriteFile(t.Context(), path, []byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.WriteFile(t.Context(), path, []byte("secret")))
 	file, err := h.ReadFile(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := h.ReadFile(t.Context(), path+"x"); !os.IsNotExist(err) {
 		t.Errorf("got %v, want that it is not there", err)
 	}

@@ -150,9 +150,7 @@ func TestAgentOverANoisyLine(t *testing.T) {
 		},
 	})
 	agent, err := ConnectLine(t.Context(), noisy{a, rand.New(rand.NewPCG(3, 4))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer agent.Close()
 	const calls = 60
 	answered := 0

@@ -74,9 +74,7 @@ func TestEffectEndsWithSession(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			agent := pair(t, handlers)
 			s, err := agent.Open(t.Context(), "x/hold", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if end == "close agent" {
 				agent.Close()
 			} else {
@@ -103,9 +101,7 @@ func TestFinishDrains(t *testing.T) {
 		}
 	}})
 	s, err := agent.Open(t.Context(), "x/sum", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Send(2)
 	s.Send(3)
 	s.Finish()
@@ -147,9 +143,7 @@ func TestRelayCarriesSecrets(t *testing.T) {
 	}}
 	agent := pair(t, outer)
 	s, err := agent.Open(t.Context(), "x/echo", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.(SecretSession).SendSecret(SecretFrom([]byte("b")))
 	s.Finish()
 	var got string
@@ -163,9 +157,7 @@ func TestLostLinkEndsEverySession(t *testing.T) {
 	agent := Connect(a)
 	go io.Copy(io.Discard, b)
 	s, err := agent.Open(t.Context(), "x/any", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	time.AfterFunc(10*time.Millisecond, func() { b.Close() })
 	if err := s.Recv(nil); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("Recv on a lost link: %v, want ErrUnreachable", err)
@@ -217,4 +209,11 @@ func FuzzReadFrame(f *testing.F) {
 func rechecksum(b []byte) []byte {
 	binary.BigEndian.PutUint32(b[16:], crc32.ChecksumIEEE(b[:16]))
 	return b
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

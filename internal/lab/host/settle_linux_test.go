@@ -58,9 +58,7 @@ func TestSettle(t *testing.T) {
 	var hard unix.Rlimit
 	unix.Getrlimit(unix.RLIMIT_CORE, &hard)
 	limit := unix.Rlimit{Cur: 1 << 40, Max: unix.RLIM_INFINITY}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
 	for range 50 { // threads that make threads, of the class that this one has
 		go func() { runtime.LockOSThread(); time.Sleep(time.Minute) }()
 	}

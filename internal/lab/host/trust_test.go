@@ -34,19 +34,13 @@ func TestOpenTrusted(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, mode := range map[string]os.FileMode{"fine": 0o755, "open": 0o757,
 		"shared": 0o777 | os.ModeSticky} {
-		if err := errors.Join(os.MkdirAll(at(name+"/deep"), 0o700), os.Chmod(at(name), mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(at(name+"/deep"), 0o700), os.Chmod(at(name), mode)))
 		for _, file := range []string{name + "/file", name + "/deep/file"} {
-			if err := os.WriteFile(at(file), []byte(file), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(at(file), []byte(file), 0o644))
 		}
 	}
-	if err := errors.Join(os.WriteFile(at("fine/writable"), nil, 0o600), os.Chmod(at("fine/writable"), 0o666),
-		syscall.Mkfifo(at("fine/pipe"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(at("fine/writable"), nil, 0o600), os.Chmod(at("fine/writable"), 0o666),
+		syscall.Mkfifo(at("fine/pipe"), 0o600)))
 	tests := map[string]bool{"fine/file": true, "fine/deep/file": true, "open/file": false,
 		"open/deep/file": false, "shared/file": true, "fine/writable": false, "fine": false, "fine/pipe": false,
 		"fine/none": false, "fine/link": true, "shared/link": false, "fine/astray": false, "fine/folder/file": false}
@@ -56,15 +50,11 @@ func TestOpenTrusted(t *testing.T) {
 		tests["fine/theirs"], tests["shared/theirs"] = false, false
 		for _, file := range []string{"fine/theirs", "shared/theirs"} {
 			err := errors.Join(os.WriteFile(at(file), nil, 0o644), os.Chown(at(file), 4242, 4242))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	}
 	for name, to := range links {
-		if err := os.Symlink(to, at(name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(to, at(name)))
 	}
 	for name, want := range tests {
 		began := time.Now()
@@ -113,9 +103,7 @@ func TestPassword(t *testing.T) {
 	} {
 		_ = os.Remove(file)
 		err := errors.Join(os.WriteFile(file, []byte(tt.text), 0o600), os.Chmod(file, tt.mode))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, err := Password(file)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) ||
@@ -136,9 +124,7 @@ func TestTrustedCommand(t *testing.T) {
 	ours, theirs := filepath.Join(dir, "ours.sh"), filepath.Join(dir, "theirs.sh")
 	for file, mode := range map[string]os.FileMode{ours: 0o755, theirs: 0o777} {
 		err := errors.Join(os.WriteFile(file, []byte("#!/bin/sh\n"), 0o700), os.Chmod(file, mode))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, words := range [][]string{{ours}, {"sh", ours, "24.10"}, {"sh", "-c", "exit"},
 		{"true", "/dev/null"}} {

@@ -35,18 +35,12 @@ func TestVetted(t *testing.T) {
 	a := Inside(context.Background(), map[string]Handler{"x/vetted": Vetted(collect, check)})
 	defer a.Close()
 	s, err := a.Open(context.Background(), "x/vetted", 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	for _, n := range []int{5, 6} {
-		if err := s.Send(n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(n))
 	}
-	if err := s.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Finish())
 	var got []int
 	if err := s.Recv(&got); err != nil || len(got) != 3 || got[0] != 40 || got[1] != 5 || got[2] != 6 {
 		t.Errorf("got %v, %v, want 40, 5, 6", got, err)
@@ -86,9 +80,7 @@ func TestAtOnce(t *testing.T) {
 	if _, err := begin("x/a"); err == nil || !strings.Contains(err.Error(), "too many sessions at once") {
 		t.Errorf("third: got %v, want that they are too many", err)
 	}
-	if err := first.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Finish())
 	if err := first.Recv(nil); !errors.Is(err, io.EOF) {
 		t.Fatalf("the first ends: got %v, want %v", err, io.EOF)
 	}

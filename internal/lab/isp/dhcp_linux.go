@@ -106,8 +106,8 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 }
 
 // receive hands what arrives on a socket to take, until the function that it returns closes the socket.
-func (p *provider) receive(protocol, dev string, conn *net.UDPConn, take func(b []byte, from netip.AddrPort)) (
-	ended func() error) {
+func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
+	take func(b []byte, from netip.AddrPort)) (ended func() error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -33,9 +33,7 @@ func network(text string) *net.IPNet {
 func hear(t *testing.T, b *bindings, m *dhcpv6.Message) (*dhcpv6.Message, grant) {
 	t.Helper()
 	got, err := dhcpv6.MessageFromBytes(m.ToBytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, g := b.answer(got)
 	if r == nil {
 		return nil, g
@@ -78,9 +76,7 @@ func solicit(t *testing.T, mac net.HardwareAddr, more ...dhcpv6.Modifier) *dhcpv
 	t.Helper()
 	m, err := dhcpv6.NewSolicit(mac, append([]dhcpv6.Modifier{dhcpv6.WithIAPD([4]byte{1}),
 		dhcpv6.WithClientID(&dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: mac})}, more...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -110,9 +106,7 @@ func TestDHCPv6(t *testing.T) {
 		t.Errorf("DNS %v, want the provider", dns)
 	}
 	request, err := dhcpv6.NewRequestFromAdvertise(offer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	check("request", request, dhcpv6.MessageTypeReply, first, given)
 	other := map[string]time.Duration{"2001:2:0:4000::3": leaseTime, "2001:2:0:4200::/56": leaseTime}
 	quick := check("rapid commit", solicit(t, net.HardwareAddr{2, 0, 0, 0, 0, 3}, dhcpv6.WithRapidCommit),
@@ -255,9 +249,7 @@ func TestSolicits(t *testing.T) {
 		"":                                 false,
 	} {
 		m, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := solicits(m); got != want {
 			t.Errorf("%s: %t, want %t", text, got, want)
 		}
@@ -276,9 +268,7 @@ func FuzzSolicits(f *testing.F) {
 // FuzzDHCPv6: whatever is heard, the answer can be read, and is for the one who asked.
 func FuzzDHCPv6(f *testing.F) {
 	m, err := dhcpv6.NewSolicit(there, dhcpv6.WithIAPD([4]byte{1}))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Add(m.ToBytes())
 	m.MessageType = dhcpv6.MessageTypeRebind
 	f.Add(m.ToBytes())
@@ -301,4 +291,11 @@ func FuzzDHCPv6(f *testing.F) {
 			t.Errorf("%x: answered by %x, %v; %d subscribers", frame, r.ToBytes(), err, len(b.of))
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

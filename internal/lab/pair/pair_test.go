@@ -32,9 +32,7 @@ type house struct {
 func open(t *testing.T, d *Listener) *house {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := &house{Listener: d, address: ln.Addr().String()}
 	d.Tell = func(_ netip.AddrPort, what string) {
 		h.mu.Lock()
@@ -109,9 +107,7 @@ func TestBothEndsMeet(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Listener{Code: code})
 	v, err := dial(t, h.address, code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	says(t, v, "hello")
 	if v.Remote.String() != h.address || len(bytesOf(v.Data)) != proofSize {
 		t.Errorf("visit: got remote %s and a key of %d bytes, want %s and %d", v.Remote, len(bytesOf(v.Data)),
@@ -120,9 +116,7 @@ func TestBothEndsMeet(t *testing.T) {
 	v.Close()
 	h.told(t, "the run has ended")
 	again, err := dial(t, h.address, code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer again.Close()
 	if bytes.Equal(bytesOf(again.Data), bytesOf(v.Data)) {
 		t.Error("data key: got the same in two runs, want another in each")
@@ -182,9 +176,7 @@ func TestRefusals(t *testing.T) {
 func plain(t *testing.T, address, text string) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte(text)); err != nil {
 		t.Fatal(err)
@@ -198,9 +190,7 @@ func plain(t *testing.T, address, text string) {
 func waitFor(t *testing.T, address string) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); errors.Is(err, context.DeadlineExceeded) {
@@ -212,9 +202,7 @@ func waitFor(t *testing.T, address string) {
 func overTLS(t *testing.T, address string, b []byte) answer {
 	t.Helper()
 	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if _, err := c.Write(b); err != nil {
 		t.Fatal(err)
@@ -231,9 +219,7 @@ func TestProofIsOfOneConnection(t *testing.T) {
 	h := open(t, &Listener{Code: code})
 	// Somebody between: the controller meets him instead of the peer.
 	between, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer between.Close()
 	heard := make(chan []byte, 1)
 	go func() {
@@ -267,9 +253,7 @@ func TestSecondControllerIsRefused(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Listener{Code: code})
 	first, err := dial(t, h.address, code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer first.Close()
 	_, err = dial(t, h.address, code)
 	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(),
@@ -302,9 +286,7 @@ func TestDeadEndIsFoundOut(t *testing.T) {
 
 func TestListenerClosesWhenNobodyComes(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := &Listener{Code: NewCode(), Idle: 50 * time.Millisecond}
 	err = d.Serve(context.Background(), ln, func(context.Context, *Visit) error { return nil })
 	if !errors.Is(err, ErrIdle) {
@@ -317,9 +299,7 @@ func TestListenerClosesAfterOneVisit(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Listener{Code: code, Once: true})
 	v, err := dial(t, h.address, code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	says(t, v, "first")
 	v.Close()
 	h.told(t, "the run has ended")
@@ -341,9 +321,7 @@ func TestListenerClosesAfterOneVisit(t *testing.T) {
 // TestNobodyThere: errors of who dials have a next step.
 func TestNobodyThere(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := ln.Addr().String()
 	go func() {
 		for {
@@ -469,4 +447,11 @@ func FuzzParseCode(f *testing.F) {
 			t.Errorf("a code that was read cannot be written and read again: %v", err)
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -38,9 +38,7 @@ func TestPendingKeepsNobodyOut(t *testing.T) {
 		h.said = nil
 		h.mu.Unlock()
 		raw, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(prefix)}}).Dial("tcp4", h.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), proveTime)
 		v, err := meet(ctx, raw, h.address, code)
 		cancel()
@@ -108,9 +106,7 @@ func TestFloodKeepsNobodyOut(t *testing.T) {
 	h.told(t, "refused: too many have proved nothing; another took the place")
 	for range 3 {
 		v, err := dial(t, h.address, code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		says(t, v, "in, and undisturbed")
 		v.Close()
 		h.told(t, "the run has ended")

@@ -11,25 +11,17 @@ import (
 // directions.
 func TestControlSendsSmallSegments(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	dialled, err := (&net.Dialer{Control: smallSegments}).DialContext(t.Context(), "tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer dialled.Close()
 	accepted, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer accepted.Close()
 	for end, c := range map[string]net.Conn{"dialling": dialled, "accepting": accepted} {
 		raw, err := c.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		size := 0
 		if e := raw.Control(func(fd uintptr) {
 			size, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)

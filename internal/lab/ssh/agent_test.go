@@ -22,9 +22,7 @@ func TestPutOverALostConnection(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			program := filepath.Join(dir, "ssh")
-			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+tt.ssh+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(program, []byte("#!/bin/sh\n"+tt.ssh+"\n"), 0o700))
 			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 			c := unconnected(t, dir)
 			_, err := c.put(t.Context(), program)

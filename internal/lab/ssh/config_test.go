@@ -21,9 +21,7 @@ func TestCopyConfig(t *testing.T) {
 	for _, err := range []error{os.Mkdir(filepath.Join(home, ".ssh"), 0o700),
 		os.WriteFile(file, []byte(text), 0o600),
 		os.WriteFile(more, []byte("# ProxyCommand not this\nknownHostsCommand=/bin/keys\n"), 0o600)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	own, err := CopyConfig(file, dir)
 	if err != nil || filepath.Dir(own) != dir {
@@ -39,30 +37,20 @@ func TestCopyConfig(t *testing.T) {
 	}
 	for _, path := range []string{file, more, filepath.Dir(more), home} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, info.Mode()|0o002); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.Chmod(path, info.Mode()|0o002))
 		if got, err := CopyConfig(file, t.TempDir()); err == nil || check.HintOf(err) == "" {
 			t.Errorf("others can change %s: got %q, %v, want a refusal with a hint", path, got, err)
 		}
-		if err := os.Chmod(path, info.Mode()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, info.Mode()))
 	}
 	for _, line := range []string{"Include ${X}/config", "include \"my config\"", "Include %h"} {
-		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(line), 0o600))
 		if _, err := CopyConfig(file, dir); err == nil || !strings.Contains(err.Error(), "cannot be told") {
 			t.Errorf("%s: got %v", line, err)
 		}
 	}
-	if err := os.WriteFile(file, []byte("Include "+file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("Include "+file), 0o600))
 	if _, err := CopyConfig(file, dir); err == nil {
 		t.Error("one that includes itself: got no error")
 	}

@@ -15,9 +15,7 @@ import (
 func TestParseResource(t *testing.T) {
 	for file, arch := range map[string]string{"1": "mipsbe", "2": "mipsbe", "3": "x86_64", "4": "arm64"} {
 		b, err := os.ReadFile("testdata/ntc-templates/system_resource_print_" + file + ".raw")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := parseResource(string(b)); got != (Facts{System: RouterOS, Arch: arch}) {
 			t.Errorf("%s: got %+v, want %s", file, got, arch)
 		}
@@ -81,9 +79,7 @@ func TestDialConsole(t *testing.T) {
 	for name, dir := range map[string]string{"here": dir, "long": dir + "/" + strings.Repeat("x", maxSocket),
 		"expanded": dir + "/%h"} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(dir, 0o700))
 			dialConsole(t, dir, name == "here")
 		})
 	}
@@ -91,13 +87,9 @@ func TestDialConsole(t *testing.T) {
 
 func dialConsole(t *testing.T, dir string, here bool) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(fakeSSH), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(fakeSSH), 0o700))
 	resource, err := filepath.Abs(filepath.Join("testdata", "ntc-templates", "system_resource_print_4.raw"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	work, places := t.TempDir(), filepath.Join(bin, "places")
 	t.Chdir(work)
 	if !here {
@@ -107,9 +99,7 @@ func dialConsole(t *testing.T, dir string, here bool) {
 	t.Setenv("RESOURCE", resource)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	c, err := Dial(t.Context(), Destination{Host: "router"}, Options{Dir: dir, Name: "router"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.System != RouterOS || c.Arch != "arm64" {
 		t.Errorf("got %+v, want RouterOS on arm64", c.Facts)
 	}

@@ -37,9 +37,7 @@ esac
 func playSSH(t *testing.T, script, hostile string) {
 	t.Helper()
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o700))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("HOSTILE", hostile)
 }
@@ -95,9 +93,7 @@ func TestASilentMachineIsGivenUp(t *testing.T) {
 	}
 	playSSH(t, hostileSSH, "silent")
 	c, err := Dial(t.Context(), Destination{Host: "router"}, Options{Dir: t.TempDir(), Name: "router"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	begun := time.Now()
 	_, err = c.do(t.Context(), within, "true", strings.NewReader(""))

@@ -44,9 +44,7 @@ func unconnected(t *testing.T, dir string) *Connection {
 	t.Helper()
 	c := &Connection{Destination: Destination{User: "me", Host: "pc2", Port: 2222},
 		options: Options{Dir: dir, Name: "router", Config: "/c d", Jump: "gate"}}
-	if err := c.hearAll(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.hearAll())
 	t.Cleanup(func() {
 		if err := errors.Join(c.log.close(), c.machine.close()); err != nil {
 			t.Error(err)
@@ -60,9 +58,7 @@ func wrote(t *testing.T, c *Connection, own, machine string) {
 	t.Helper()
 	_, err1 := c.log.out.WriteString(own)
 	_, err2 := c.machine.in.WriteString(machine)
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err1, err2))
 }
 
 // TestExplain: what ssh says comes with what to do, in commands that can be pasted.
@@ -134,5 +130,12 @@ func TestSaid(t *testing.T) {
 		if got := c.said(); got != want {
 			t.Errorf("%.20q … %.20q: got %q, want %q", log, log[max(0, len(log)-20):], got, want)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -13,17 +11,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
-
-// newESPPair is a pair whose kernel has ESP.
-func newESPPair(t *testing.T) (near, far *testNode, a, b End) {
-	t.Helper()
-	near, far = newPair(t)
-	a, b = ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
-	if c := ESP().Check(context.Background(), a, b); c.State != check.Yes {
-		t.Skip("skip: the kernel has no IPsec: " + c.Reason)
-	}
-	return near, far, a, b
-}
 
 func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 	tests := []struct {
@@ -53,7 +40,7 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 		k := k.(kind).nodeSide.(esp)
 		for _, there := range []bool{true, false} {
 			a, err := k.association(secret, 51821, there)
-			check0(t, err)
+			must(t, err)
 			if again, err := k.association(secret, 51821, there); err != nil ||
 				!bytes.Equal(a.Key, again.Key) {
 				t.Errorf("%s: the other end derives another key (%v)", k.name, err)
@@ -68,7 +55,7 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 	for port := range 8 {
 		for _, there := range []bool{true, false} {
 			a, err := ESP().(kind).nodeSide.(esp).association(secret, DefaultPort+port, there)
-			check0(t, err)
+			must(t, err)
 			if a.SPI < 256 || spis[a.SPI] {
 				t.Errorf("port %d: SPI %#x is reserved or another's", DefaultPort+port, a.SPI)
 			}
@@ -78,8 +65,7 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 }
 
 func TestESPWithoutKernelIsUnsupported(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	_, _, a, b := newEnds(t)
 	for _, k := range espKinds() {
 		c := k.Check(context.Background(), a, b)
 		if c.State == check.Yes {
@@ -94,41 +80,20 @@ func TestESPWithoutKernelIsUnsupported(t *testing.T) {
 	}
 }
 
-func TestESPTunnelsStandBesideEachOther(t *testing.T) {
-	near, far, a, b := newESPPair(t)
-	ctx := context.Background()
-	first, err := ESP().Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
-	check0(t, err)
-	a2, b2 := a, b
-	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")},
-		[]netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
-	a2.Routes, b2.Routes = nil, nil
-	second, err := espKinds()[2].Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
-	check0(t, err)
-	transfer(t, near, far, "198.18.10.2", 1<<20)
-	carries(t, first, near, far)
-	check0(t, second.Down(ctx))
-	carries(t, first, near, far)
-	check0(t, first.Down(ctx))
-	if got := ask0[[]string](t, near, "test/devices", struct{}{}); len(got) != 2 {
-		t.Errorf("devices are %v afterwards, want lo and wan", got)
-	}
-}
-
 // TestESPSeals: what crosses the link outside is as long as the formulas say, so it is neither clear nor
 // sealed with something else.
 func TestESPSeals(t *testing.T) {
-	near, far, a, b := newESPPair(t)
+	near, far, a, b := newEndsFor(t, ESP())
 	p, err := ESP().Up(context.Background(), a, b, Spec{Device: "wg7"})
-	check0(t, err)
+	must(t, err)
 	outside := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
 	inside, err := p.Counters(context.Background(), false)
-	check0(t, err)
+	must(t, err)
 	const size = 4 << 20
 	transfer(t, near, far, "198.18.9.2", size)
 	outside2 := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
 	after, err := p.Counters(context.Background(), false)
-	check0(t, err)
+	must(t, err)
 	packets := outside2.TxPackets - outside.TxPackets
 	got := float64(outside2.TxBytes-outside.TxBytes) / float64(size)
 	t.Logf("%d packets, %.4f bytes outside and %.4f inside per byte", packets, got,
@@ -141,27 +106,14 @@ func TestESPSeals(t *testing.T) {
 }
 
 func TestESPTunnelKeepsItsSecret(t *testing.T) {
-	near, far, a, b := newESPPair(t)
-	log := &recording{}
-	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
-	p, err := ESP().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
-	_, err = p.Counters(context.Background(), false)
-	check0(t, err)
-	_, err = ESP().Up(context.Background(), a, b, Spec{})
-	log.add(fmt.Sprint(err))
-	check0(t, p.Down(context.Background()))
-	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || !bytes.Equal(log.secrets[0],
-		log.secrets[1]) {
-		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
-	}
-	keys := [][]byte{log.secrets[0]}
+	near, far, a, b := newEndsFor(t, ESP())
+	text, secret := recordedLaying(t, ESP(), near, far, a, b, func() {})
+	keys := [][]byte{secret}
 	for _, there := range []bool{true, false} {
-		k, err := ESP().(kind).nodeSide.(esp).association(log.secrets[0], DefaultPort, there)
-		check0(t, err)
+		k, err := ESP().(kind).nodeSide.(esp).association(secret, DefaultPort, there)
+		must(t, err)
 		keys = append(keys, k.Key)
 	}
-	text := log.text.String() + near.stderr.String() + far.stderr.String()
 	for _, key := range keys {
 		for _, form := range forms(key) {
 			if strings.Contains(text, form) {

@@ -59,9 +59,7 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 	near, far := newSticky("sticky-near"), newSticky("sticky-far")
 	lay := func() (Path, error) { return laySticky(t, near, far, killedAfter) }
 	p, err := lay()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := lay(); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("laid twice: got %v, want that it exists already", err)
 	}
@@ -90,9 +88,7 @@ func TestABusyNodeMayTakeItsTime(t *testing.T) {
 	t.Parallel() // it waits
 	near, far := newSticky("busy-near"), newSticky("busy-far")
 	p, err := laySticky(t, near, far, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	near.slow.Store(int64(answerTime + answerTime/10))
 	if _, err := p.Counters(t.Context(), true); err != nil {
 		t.Errorf("under load: got %v, want the late answer", err)

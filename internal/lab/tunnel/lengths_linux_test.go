@@ -154,10 +154,10 @@ func TestLengths(t *testing.T) {
 						other.Inner, other.Routes = b.Inner[:1], b.Routes[:1]
 					}
 					p, err := tun.Up(t.Context(), inner, other, Spec{Device: "wg7", MTU: mtu})
-					check0(t, err)
+					must(t, err)
 					formula.MTU = mtu
 					lengthsAgree(t, near, inner, other, formula, mtu)
-					check0(t, p.Down(context.Background()))
+					must(t, p.Down(context.Background()))
 				}
 			})
 		}
@@ -223,10 +223,10 @@ func TestLengthsOfStack(t *testing.T) {
 	formula, _ := overhead.Stacked("wireguard+vxlan", overhead.V4)
 	for _, mtu := range []int{1280, 1420, 9000} {
 		p, err := WireGuardUserspace().Up(t.Context(), a, b, Spec{Device: "wg7", MTU: mtu})
-		check0(t, err)
+		must(t, err)
 		formula.MTU = mtu
 		lengthsAgree(t, near, a, b, formula, mtu)
-		check0(t, p.Down(context.Background()))
+		must(t, p.Down(context.Background()))
 	}
 }
 
@@ -248,7 +248,7 @@ func TestLengthsInsideWireGuard(t *testing.T) {
 				formula.MTU = formula.FitMTU(underlay)
 				carrier := Spec{Device: "wg7", MTU: formula.Via.MTU}
 				p, err := WireGuardUserspace().Up(t.Context(), a, b, carrier)
-				check0(t, err)
+				must(t, err)
 				local, remote := a.Inner[0].Addr(), b.Inner[0].Addr()
 				for i, n := range []*testNode{near, far} {
 					words := []string{"link", "add", "in7", "mtu", fmt.Sprint(formula.MTU), "type"}
@@ -265,7 +265,7 @@ func TestLengthsInsideWireGuard(t *testing.T) {
 					ask0[bool](t, n, "test/address", addressRequest{"in7", end.Inner})
 				}
 				lengthsAgree(t, near, a, b, formula, formula.MTU)
-				check0(t, p.Down(context.Background()))
+				must(t, p.Down(context.Background()))
 			})
 		}
 	}
@@ -286,8 +286,7 @@ func TestLengthsOfESP(t *testing.T) {
 		for _, name := range []string{tt.name, tt.name + "-natt"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				near, far := newPair(t)
-				a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+				near, far, a, b := newEnds(t)
 				inIP(t, near, far, "link", "set", "wan", "mtu", "9200")
 				a.Inner, b.Inner = a.Inner[:1], b.Inner[:1]
 				for i, n := range []*testNode{near, far} {

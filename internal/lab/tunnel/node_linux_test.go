@@ -10,11 +10,14 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
@@ -43,7 +46,7 @@ func serveNode() error {
 		"test/counters": handle(kernel.Counters),
 		"test/mtu":      handle(kernel.MTU),
 		"test/queue":    handle(kernel.TxQueueLen),
-		"test/discard":  testDiscard,
+		"test/discard":  host.Asked(testDiscard),
 		"test/send":     handle(testSend),
 		"test/lengths":  handle(testLengths),
 	}
@@ -59,17 +62,7 @@ type stdio struct {
 }
 
 func handle[In, Out any](f func(In) (Out, error)) host.Handler {
-	return func(_ context.Context, s host.Session) error {
-		var in In
-		if err := s.Recv(&in); err != nil {
-			return err
-		}
-		out, err := f(in)
-		if err != nil {
-			return err
-		}
-		return s.Send(out)
-	}
+	return host.Answering(func(_ context.Context, in In) (Out, error) { return f(in) })
 }
 
 type addressRequest struct {
@@ -96,11 +89,7 @@ func testAddress(r addressRequest) (bool, error) {
 }
 
 // testDiscard tells its address, takes one TCP connection and says how many bytes came.
-func testDiscard(_ context.Context, s host.Session) error {
-	var at netip.Addr
-	if err := s.Recv(&at); err != nil {
-		return err
-	}
+func testDiscard(_ context.Context, s host.Session, at netip.Addr) error {
 	l, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
 	if err != nil {
 		return err
@@ -109,7 +98,8 @@ func testDiscard(_ context.Context, s host.Session) error {
 	if err := s.Send(l.Addr().String()); err != nil {
 		return err
 	}
-	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	err = l.(*net.TCPListener).SetDeadline(time.Now().Add(5 * time.Second))
+	if err != nil {
 		return err
 	}
 	c, err := l.Accept()
@@ -185,12 +175,12 @@ func newNode(t *testing.T, name string) *testNode {
 	cmd.Env = append(os.Environ(), asNode+"=1", "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	in, err := cmd.StdinPipe()
-	check0(t, err)
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	check0(t, err)
+	must(t, err)
 	n := &testNode{name: name, stderr: &talk{}}
 	cmd.Stderr = n.stderr
-	check0(t, cmd.Start())
+	must(t, cmd.Start())
 	n.pid = cmd.Process.Pid
 	var once sync.Once
 	n.kill = func() {
@@ -212,7 +202,7 @@ type pipes struct {
 	io.WriteCloser
 }
 
-func check0(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +224,7 @@ func ask0[Out any](t *testing.T, n host.Agent, verb string, in any) Out {
 func newPair(t *testing.T) (near, far *testNode) {
 	t.Helper()
 	near, far = newNode(t, "near"), newNode(t, "far")
-	check0(t, kernel.AddVeth(kernel.VethEnd{Name: "wan", PID: near.pid}, kernel.VethEnd{Name: "wan",
+	must(t, kernel.AddVeth(kernel.VethEnd{Name: "wan", PID: near.pid}, kernel.VethEnd{Name: "wan",
 		PID: far.pid}, 1))
 	for i, n := range []*testNode{near, far} {
 		ask0[bool](t, n, "test/address", addressRequest{"wan", []netip.Prefix{
@@ -261,19 +251,52 @@ func ends(near, far *testNode, outer [2]string) (End, End) {
 				"2001:2:0:7::/64")}
 }
 
+// newEnds is a new pair with the ends of a tunnel over it.
+func newEnds(t *testing.T) (near, far *testNode, a, b End) {
+	t.Helper()
+	near, far = newPair(t)
+	a, b = ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	return near, far, a, b
+}
+
+// newEndsFor is newEnds where a kind of tunnel can be had; else the test is skipped.
+func newEndsFor(t *testing.T, kind Tunnel) (near, far *testNode, a, b End) {
+	t.Helper()
+	near, far, a, b = newEnds(t)
+	lacks := "the kernel has no IPsec: "
+	if strings.HasPrefix(kind.Name(), nameOpenVPN) {
+		lacks = "no openvpn here: "
+	}
+	if c := kind.Check(t.Context(), a, b); c.State != check.Yes {
+		t.Skip("skip: " + lacks + c.Reason)
+	}
+	return near, far, a, b
+}
+
+// wantNoDevice: nodes have no device of a tunnel.
+func wantNoDevice(t *testing.T, nodes ...*testNode) {
+	t.Helper()
+	for _, n := range nodes {
+		got := ask0[[]string](t, n, "test/devices", struct{}{})
+		if !slices.Equal(got, []string{"lo", "wan"}) {
+			t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
+		}
+	}
+}
+
 // transfer sends bytes by TCP from one node to an address of the other.
 func transfer(t *testing.T, from, to *testNode, at string, size int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s, err := to.Open(ctx, "test/discard", netip.MustParseAddr(at))
-	check0(t, err)
+	must(t, err)
 	defer s.Close()
 	var address string
-	check0(t, s.Recv(&address))
+	must(t, s.Recv(&address))
 	ask0[bool](t, from, "test/send", sendRequest{address, size})
 	var n int
-	check0(t, s.Recv(&n))
+	must(t, s.Recv(&n))
 	if n != size {
 		t.Errorf("%d bytes arrived, want %d", n, size)
 	}

@@ -12,14 +12,10 @@ import (
 // TestIdentity reads the certificate and the key with another's program, over both forms of a length.
 func TestIdentity(t *testing.T) {
 	me, err := newIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	block, _ := pem.Decode(me.certificate)
 	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature); err != nil {
 		t.Errorf("its own signature: %v", err)
 	}
@@ -35,9 +31,7 @@ func TestIdentity(t *testing.T) {
 	}
 	block, _ = pem.Decode(me.key)
 	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !c.PublicKey.(ed25519.PublicKey).Equal(k.(ed25519.PrivateKey).Public()) {
 		t.Error("the key is not the certificate's")
 	}

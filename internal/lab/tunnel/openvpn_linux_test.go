@@ -19,24 +19,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
-// newOpenVPNPair is a pair whose machine has openvpn.
-func newOpenVPNPair(t *testing.T) (near, far *testNode, a, b End) {
-	t.Helper()
-	near, far = newPair(t)
-	a, b = ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
-	if c := OpenVPN().Check(context.Background(), a, b); c.State != check.Yes {
-		t.Skip("skip: no openvpn here: " + c.Reason)
-	}
-	return near, far, a, b
-}
-
 // TestOpenVPNFragmentsOutside: a full packet inside leaves in as many packets outside, each as long, as the
 // arithmetic says.
 func TestOpenVPNFragmentsOutside(t *testing.T) {
-	near, _, a, b := newOpenVPNPair(t)
+	near, _, a, b := newEndsFor(t, OpenVPN())
 	for _, mtu := range []int{1448, 1500, 6000} {
 		p, err := OpenVPN().Up(context.Background(), a, b, Spec{Device: "wg7", MTU: mtu})
-		check0(t, err)
+		must(t, err)
 		parts := overhead.Tunnel{Kind: overhead.OpenVPNUDP}.Fragments(mtu, 1500)
 		want := map[int]int{}
 		for _, n := range parts {
@@ -50,19 +39,19 @@ func TestOpenVPNFragmentsOutside(t *testing.T) {
 			t.Errorf("mtu %d, %d full packets: packets outside by length are %v, want %v", mtu, copies,
 				got, want)
 		}
-		check0(t, p.Down(context.Background()))
+		must(t, p.Down(context.Background()))
 	}
 }
 
 // TestOpenVPNDiesWithItsNode: a node that is killed takes its openvpn along.
 func TestOpenVPNDiesWithItsNode(t *testing.T) {
-	near, far, a, b := newOpenVPNPair(t)
+	near, far, a, b := newEndsFor(t, OpenVPN())
 	_, err := OpenVPN().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
+	must(t, err)
 	var spaces []string
 	for _, n := range []*testNode{near, far} {
 		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.pid))
-		check0(t, err)
+		must(t, err)
 		spaces = append(spaces, space)
 		if got := programsIn(space); got != 1 {
 			t.Errorf("%d openvpn run at %s, want one", got, n.name)
@@ -95,33 +84,23 @@ func programsIn(space string) int {
 // TestOpenVPNKeepsItsSecrets: neither what is said, nor arguments, nor environments have the shared secret
 // or a private key.
 func TestOpenVPNKeepsItsSecrets(t *testing.T) {
-	near, far, a, b := newOpenVPNPair(t)
-	log := &recording{}
-	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
-	p, err := OpenVPN().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
-	_, err = p.Counters(context.Background(), false)
-	check0(t, err)
+	near, far, a, b := newEndsFor(t, OpenVPN())
 	args := ""
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
-	for _, file := range all {
-		if b, _ := os.ReadFile(file); bytes.Contains(b, []byte("openvpn")) {
-			args += string(b) + "\n"
+	text, secret := recordedLaying(t, OpenVPN(), near, far, a, b, func() {
+		all, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed
+		for _, file := range all {
+			if b, _ := os.ReadFile(file); bytes.Contains(b, []byte("openvpn")) {
+				args += string(b) + "\n"
+			}
 		}
-	}
+	})
 	if !strings.Contains(args, "openvpn\x00--config\x00stdin\x00") {
 		t.Errorf("arguments are %q, want those of openvpn among them", args)
 	}
-	_, err = OpenVPN().Up(context.Background(), a, b, Spec{})
-	log.add(fmt.Sprint(err))
-	check0(t, p.Down(context.Background()))
-	if len(log.secrets) != 2 || !bytes.Equal(log.secrets[0], log.secrets[1]) {
-		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
-	}
-	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(log.secrets[0])
-	check0(t, err)
-	text := log.text.String() + near.stderr.String() + far.stderr.String() + args
-	for _, form := range append(forms(log.secrets[0]), strings.Split(string(control), "\n")[1]) {
+	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(secret)
+	must(t, err)
+	text += args
+	for _, form := range append(forms(secret), strings.Split(string(control), "\n")[1]) {
 		if strings.Contains(text, form) {
 			t.Errorf("a secret is in what was said, as %d characters", len(form))
 		}
@@ -133,12 +112,12 @@ func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 
 func TestOpenVPNConfiguration(t *testing.T) {
 	me, err := newIdentity()
-	check0(t, err)
+	must(t, err)
 	if b, rest := pem.Decode(me.key); b == nil || b.Type != "PRIVATE KEY" || len(rest) > 0 {
 		t.Error("the key is not in PEM")
 	}
 	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(bytes.Repeat([]byte{7}, presharedSize))
-	check0(t, err)
+	must(t, err)
 	if got := bytes.Count(control, []byte("\n")); got != 18 {
 		t.Errorf("the control channel's key has %d lines, want 18", got)
 	}

@@ -1,13 +1,13 @@
 package tunnel
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +50,7 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 	for round := range 2 { // what is taken down can be laid again
 		start := time.Now()
 		p, err := tun.Up(ctx, a, b, Spec{Device: "wg7", MTU: 1400, Port: 51000})
-		check0(t, err)
+		must(t, err)
 		t.Logf("round %d: up in %v", round, time.Since(start))
 		if p.MTU() != 1400 || ask0[int](t, near, "test/mtu", "wg7") != 1400 {
 			t.Errorf("mtu is %d, want 1400 at both ends", p.MTU())
@@ -62,17 +62,12 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 		}
 		carries(t, p, near, far)
 		for range 2 {
-			check0(t, p.Down(ctx))
+			must(t, p.Down(ctx))
 		}
 		if _, err := p.Counters(ctx, false); err == nil {
 			t.Error("counters of a tunnel that is down are read, want an error")
 		}
-		for _, n := range []*testNode{near, far} {
-			if got := ask0[[]string](t, n, "test/devices", struct{}{}); !slices.Equal(got,
-				[]string{"lo", "wan"}) {
-				t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
-			}
-		}
+		wantNoDevice(t, near, far)
 		if said := near.stderr.String() + far.stderr.String(); said != "" {
 			t.Errorf("the nodes said %q, want silence", said)
 		}
@@ -83,7 +78,7 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	t.Helper()
 	ctx := context.Background()
 	before, err := p.Counters(ctx, false)
-	check0(t, err)
+	must(t, err)
 	if !p.(*path).mute && (before.Handshake < 0 || before.Handshake > int64(time.Minute)) {
 		t.Errorf("last handshake was %v ago, want less than a minute", time.Duration(before.Handshake))
 	}
@@ -91,7 +86,7 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	transfer(t, near, far, "198.18.9.2", size)
 	transfer(t, far, near, "2001:2:0:9::1", size)
 	after, err := p.Counters(ctx, false)
-	check0(t, err)
+	must(t, err)
 	for name, moved := range map[string]uint64{"sent": after.Sent - before.Sent,
 		"received": after.Received - before.Received} {
 		if moved < size || moved > 2*size {
@@ -110,24 +105,25 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 
 // TestTunnelsStandBesideEachOther lays two between the same nodes: takes one down, and uses the other.
 func TestTunnelsStandBesideEachOther(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
-	ctx := context.Background()
-	first, err := WireGuardUserspace().Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
-	check0(t, err)
-	a2, b2 := a, b
-	a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")},
-		[]netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
-	a2.Routes, b2.Routes = nil, nil
-	second, err := WireGuardUserspace().Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
-	check0(t, err)
-	transfer(t, near, far, "198.18.10.2", 1<<20)
-	carries(t, first, near, far)
-	check0(t, second.Down(ctx))
-	carries(t, first, near, far)
-	check0(t, first.Down(ctx))
-	if got := ask0[[]string](t, near, "test/devices", struct{}{}); len(got) != 2 {
-		t.Errorf("devices are %v afterwards, want lo and wan", got)
+	for _, kinds := range [][2]Tunnel{{WireGuardUserspace(), WireGuardUserspace()}, {ESP(), espKinds()[2]}} {
+		t.Run(kinds[0].Name(), func(t *testing.T) {
+			near, far, a, b := newEndsFor(t, kinds[0])
+			ctx := context.Background()
+			first, err := kinds[0].Up(ctx, a, b, Spec{Device: "wg7", Port: 51001})
+			must(t, err)
+			a2, b2 := a, b
+			a2.Inner, b2.Inner = []netip.Prefix{netip.MustParsePrefix("198.18.10.1/30")},
+				[]netip.Prefix{netip.MustParsePrefix("198.18.10.2/30")}
+			a2.Routes, b2.Routes = nil, nil
+			second, err := kinds[1].Up(ctx, a2, b2, Spec{Device: "wg8", Port: 51002})
+			must(t, err)
+			transfer(t, near, far, "198.18.10.2", 1<<20)
+			carries(t, first, near, far)
+			must(t, second.Down(ctx))
+			carries(t, first, near, far)
+			must(t, first.Down(ctx))
+			wantNoDevice(t, near)
+		})
 	}
 }
 
@@ -185,10 +181,9 @@ func FuzzLastHandshake(f *testing.F) {
 }
 
 func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	_, _, a, b := newEnds(t)
 	p, err := WireGuard().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
+	must(t, err)
 	defer p.Down(context.Background())
 	got := p.(interface{ Implementation() string }).Implementation()
 	want := nameUserspace
@@ -203,31 +198,29 @@ func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
 // TestQueueOfATunnelInUserspace: the device of each end holds as many packets as are wanted, for each kind
 // whose packets pass through a process.
 func TestQueueOfATunnelInUserspace(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	near, far, a, b := newEnds(t)
 	for _, kind := range []Tunnel{WireGuardUserspace(), OpenVPN()} {
 		if c := kind.Check(context.Background(), a, b); c.State != check.Yes {
 			t.Logf("%s: not here: %s", kind.Name(), c.Reason)
 			continue
 		}
 		p, err := kind.Up(context.Background(), a, b, Spec{Device: "wg7", Queue: 7})
-		check0(t, err)
+		must(t, err)
 		for _, node := range []host.Agent{near, far} {
 			if got := ask0[int](t, node, "test/queue", "wg7"); got != 7 {
 				t.Errorf("%s: the device holds %d packets, want 7", kind.Name(), got)
 			}
 		}
-		check0(t, p.Down(context.Background()))
+		must(t, p.Down(context.Background()))
 	}
 }
 
 func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	near, far, a, b := newEnds(t)
 	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
+	must(t, err)
 	for _, e := range p.(*path).ends {
-		check0(t, e.session.Close()) // as when the controller dies
+		must(t, e.session.Close()) // as when the controller dies
 	}
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left := append(ask0[[]string](t, near, "test/devices", struct{}{}), ask0[[]string](t, far,
@@ -239,20 +232,19 @@ func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
 			t.Fatalf("devices are %v after the sessions ended, want only lo and wan twice", left)
 		}
 	}
-	check0(t, p.Down(context.Background()))
+	must(t, p.Down(context.Background()))
 }
 
 func TestTunnelWithADeadNodeEndsSoon(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	near, _, a, b := newEnds(t)
 	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
+	must(t, err)
 	near.kill()
 	if _, err := p.Counters(context.Background(), false); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("counters at a dead node give %v, want ErrUnreachable", err)
 	}
 	start := time.Now()
-	check0(t, p.Down(context.Background()))
+	must(t, p.Down(context.Background()))
 	if took := time.Since(start); took > 2*time.Second {
 		t.Errorf("taking down took %v, want it soon", took)
 	}
@@ -267,16 +259,11 @@ func TestTunnelThatCarriesNothingIsAnError(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no handshake") {
 		t.Errorf("laying it gives %v, want a deadline that names the state", err)
 	}
-	for _, n := range []*testNode{near, far} {
-		if got := ask0[[]string](t, n, "test/devices", struct{}{}); len(got) != 2 {
-			t.Errorf("%s has devices %v afterwards, want lo and wan", n.name, got)
-		}
-	}
+	wantNoDevice(t, near, far)
 }
 
 func TestKernelTunnelWithoutKernelIsUnsupported(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	_, _, a, b := newEnds(t)
 	if WireGuardKernel().Check(context.Background(), a, b).State == check.Yes {
 		t.Skip("skip: this kernel has WireGuard")
 	}
@@ -287,30 +274,39 @@ func TestKernelTunnelWithoutKernelIsUnsupported(t *testing.T) {
 }
 
 func TestTunnelKeepsItsSecrets(t *testing.T) {
-	near, far := newPair(t)
-	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
-	log := &recording{}
-	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
-	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
-	check0(t, err)
-	_, err = p.Counters(context.Background(), false)
-	check0(t, err)
-	_, err = WireGuardUserspace().Up(context.Background(), a, b, Spec{})
-	log.add(fmt.Sprint(err))
-	check0(t, p.Down(context.Background()))
-	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize ||
-		string(log.secrets[0]) != string(log.secrets[1]) {
-		t.Fatalf("%d preshared keys were sent, want the same one to both ends", len(log.secrets))
-	}
-	text := log.text.String() + near.stderr.String() + far.stderr.String()
-	if !strings.Contains(text, "198.18.9.2/30") {
-		t.Fatalf("the recording is %q, want the messages in it", text)
-	}
-	for _, form := range forms(log.secrets[0]) {
+	near, far, a, b := newEnds(t)
+	text, secret := recordedLaying(t, WireGuardUserspace(), near, far, a, b, func() {})
+	for _, form := range forms(secret) {
 		if strings.Contains(text, form) {
 			t.Errorf("the preshared key is in what was said, as %d characters", len(form))
 		}
 	}
+}
+
+// recordedLaying lays a tunnel, a second time in vain, and takes it down. It returns all that was said
+// meanwhile, and the secret that both ends were given.
+func recordedLaying(t *testing.T, kind Tunnel, near, far *testNode, a, b End, standing func()) (text string,
+	secret []byte) {
+	t.Helper()
+	log := &recording{}
+	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
+	p, err := kind.Up(t.Context(), a, b, Spec{})
+	must(t, err)
+	_, err = p.Counters(t.Context(), false)
+	must(t, err)
+	standing()
+	_, err = kind.Up(t.Context(), a, b, Spec{})
+	log.add(fmt.Sprint(err))
+	must(t, p.Down(t.Context()))
+	if len(log.secrets) != 2 || len(log.secrets[0]) != presharedSize || !bytes.Equal(log.secrets[0],
+		log.secrets[1]) {
+		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
+	}
+	text = log.text.String() + near.stderr.String() + far.stderr.String()
+	if !strings.Contains(text, "198.18.9.2/30") {
+		t.Fatalf("the recording is %q, want the messages in it", text)
+	}
+	return text, log.secrets[0]
 }
 
 // forms returns how bytes could be written.
@@ -350,11 +346,11 @@ func (s script) SendSecret(host.Secret) error { return nil }
 func TestNodeKeepsItsPrivateKey(t *testing.T) {
 	var peer kernel.Key
 	public, err := newKey(&peer)
-	check0(t, err)
+	must(t, err)
 	k, log := &keeper{}, &recording{}
 	e := &wireguardSide{device: k}
 	e.own, err = newKey(&e.private)
-	check0(t, err)
+	must(t, err)
 	err = meet(t.Context(), script{log: log, connect: connect{Public: spellPublic(public)}}, e.public(),
 		e.configure)
 	if err == nil || err.Error() != "configured" {

@@ -16,12 +16,8 @@ import (
 func remember(t *testing.T, r Recipe, known resolved) {
 	t.Helper()
 	b, err := json.Marshal(known)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(r.resolvedFile(), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(r.resolvedFile(), b, 0o600))
 }
 
 func TestParsePolicy(t *testing.T) {
@@ -87,9 +83,7 @@ func TestDownloadChecksTheCache(t *testing.T) {
 	a := apt{dir: dir, say: t.Logf}
 	item := aptItem{"x", "1", "all"}
 	archive := filepath.Join(dir, "cache/archives", item.file())
-	if err := os.MkdirAll(filepath.Dir(archive), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(archive), 0o700))
 	sum := sha256.Sum256([]byte("good"))
 	aptGet := func(serves string) {
 		t.Helper()
@@ -98,9 +92,7 @@ to=%s
 for a in "$@"; do case "$a" in Dir::Cache::archives=*) to=${a#*=};; esac; done
 case "$*" in *--print-uris*) echo "'http://x/' %s 4 SHA256:%x";; *) printf %s >"$to/%s";; esac
 `, filepath.Dir(archive), item.file(), sum, serves, item.file())
-		if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o700))
 	}
 	for _, tt := range []struct{ cached, serves, want string }{
 		{"", "good", "good"}, {"good", "none", "good"}, {"evil", "good", "good"}, {"evil", "evil", ""},
@@ -108,9 +100,7 @@ case "$*" in *--print-uris*) echo "'http://x/' %s 4 SHA256:%x";; *) printf %s >"
 		aptGet(tt.serves)
 		os.Remove(archive)
 		if tt.cached != "" {
-			if err := os.WriteFile(archive, []byte(tt.cached), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(archive, []byte(tt.cached), 0o600))
 		}
 		files, err := a.download(t.Context(), []aptItem{item})
 		if tt.want == "" {
@@ -142,11 +132,9 @@ echo "$@" >` + dir + `/said
 for a in "$@"; do case "$a" in Dir::State::lists=*) stat -c %a "${a#*=}" >` + dir + `/mode;; esac; done
 `
 	a := apt{dir: dir, say: t.Logf}
-	if err := errors.Join(os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o700),
+	must(t, errors.Join(os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o700),
 		os.Mkdir(filepath.Join(dir, "lists"), 0o700), a.fetch(t.Context(), "Dir::State::lists", "lists",
-			"update")); err != nil {
-		t.Fatal(err)
-	}
+			"update")))
 	said, err1 := os.ReadFile(filepath.Join(dir, "said"))
 	mode, err2 := os.ReadFile(filepath.Join(dir, "mode"))
 	if err1 != nil || err2 != nil || string(mode) != "755\n" || !strings.Contains(string(said),

@@ -36,9 +36,7 @@ func readArchive(t *testing.T, b []byte) []entry {
 		var field [13]int
 		for i := range field {
 			n, err := strconv.ParseUint(string(take(8)), 16, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			field[i] = int(n)
 		}
 		name := take(field[11])
@@ -83,9 +81,7 @@ func sampleArchive(order []int) archive {
 
 func TestArchiveRoundTrip(t *testing.T) {
 	var b bytes.Buffer
-	if err := sampleArchive([]int{0, 1, 2, 3, 4, 5}).write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sampleArchive([]int{0, 1, 2, 3, 4, 5}).write(&b))
 	want := []entry{
 		{"bin", modeFolder, []byte{}}, {"bin/modprobe", modeLink, []byte("../init")},
 		{"empty", modeFile, []byte{}},
@@ -102,9 +98,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 // TestArchiveGolden holds the bytes, with "~" for NUL: every other reader depends on them.
 func TestArchiveGolden(t *testing.T) {
 	var b bytes.Buffer
-	if err := sampleArchive([]int{1, 3}).write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sampleArchive([]int{1, 3}).write(&b))
 	got := strings.ReplaceAll(b.String(), "\x00", "~")
 	want := "" +
 		"07070100000001000041ED0000000000000000000000020000000000000000000000000000000000000000000000000000000400000000etc~~~" +
@@ -121,9 +115,7 @@ func TestArchiveBytesAreTheSame(t *testing.T) {
 	var first []byte
 	for range 8 {
 		var b bytes.Buffer
-		if err := sampleArchive(rand.Perm(6)).pack(&b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sampleArchive(rand.Perm(6)).pack(&b))
 		if first == nil {
 			first = b.Bytes()
 		}

@@ -54,9 +54,7 @@ func TestOpenDisk(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "disk.img")
-			if err := os.WriteFile(file, tt.content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, tt.content, 0o600))
 			d, err := OpenDisk(file)
 			if tt.want == "" {
 				if err != nil || d.Format != tt.format || d.File != file {
@@ -80,15 +78,11 @@ func TestOpenDisk(t *testing.T) {
 func TestDiskIsCheckdAsItIsOpened(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk.img")
 	put := func(content []byte) {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, content, 0o600))
 	}
 	put(bootSector())
 	d, err := OpenDisk(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := d.Open()
 	if err != nil {
 		t.Fatalf("the same: got %v", err)
@@ -101,9 +95,7 @@ func TestDiskIsCheckdAsItIsOpened(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)))
 	if _, err := d.Open(); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("pipe: got %v, want a refusal", err)
 	}

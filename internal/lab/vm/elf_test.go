@@ -41,9 +41,7 @@ func madeELF(t testing.TB, kind elf.Type, machine elf.Machine, interp string, se
 	table := body.Len()
 	put := func(v any) []byte {
 		var b bytes.Buffer
-		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, binary.Write(&b, binary.LittleEndian, v))
 		return b.Bytes()
 	}
 	body.Write(put(elf.Section64{}))
@@ -88,9 +86,7 @@ func madeBinary(t testing.TB, machine elf.Machine, interp string, libraries ...s
 	texts, dynamic := "\x00", bytes.Buffer{}
 	for _, lib := range libraries {
 		tag := []uint64{uint64(elf.DT_NEEDED), uint64(len(texts))}
-		if err := binary.Write(&dynamic, binary.LittleEndian, tag); err != nil {
-			t.Fatal(err)
-		}
+		must(t, binary.Write(&dynamic, binary.LittleEndian, tag))
 		texts += lib + "\x00"
 	}
 	dynamic.Write(make([]byte, 16))

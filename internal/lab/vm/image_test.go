@@ -33,13 +33,9 @@ func ownRecipe(t testing.TB) Recipe {
 func build(t *testing.T, r Recipe) (Image, map[string]entry, []byte) {
 	t.Helper()
 	img, err := r.Image(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	data, err := os.ReadFile(img.Initrd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return img, readInitrd(t, data), data
 }
 
@@ -101,9 +97,7 @@ func TestKeyFollowsEachInput(t *testing.T) {
 		},
 		"kernel": func(t *testing.T, r *Recipe) { write(t, r.Kernel, []byte("another kernel")) },
 		"kernel's time": func(t *testing.T, r *Recipe) {
-			if err := os.Chtimes(r.Kernel, later, later); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chtimes(r.Kernel, later, later))
 		},
 		"module's content": func(t *testing.T, r *Recipe) {
 			write(t, filepath.Join(r.Modules, "kernel/net/sched/sch_cake.ko"), madeModule(t, elf.EM_X86_64,
@@ -114,9 +108,7 @@ func TestKeyFollowsEachInput(t *testing.T) {
 				someVermagic))
 		},
 		"a module less": func(t *testing.T, r *Recipe) {
-			if err := os.Remove(filepath.Join(r.Modules, "kernel/net/sched/sch_cake.ko")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(filepath.Join(r.Modules, "kernel/net/sched/sch_cake.ko")))
 		},
 		"no modules": func(t *testing.T, r *Recipe) { r.Modules = "" },
 	} {
@@ -210,9 +202,7 @@ func TestDamagedCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := ownRecipe(t)
 			img, _, first := build(t, r)
-			if err := damage(r, img); err != nil {
-				t.Fatal(err)
-			}
+			must(t, damage(r, img))
 			again, _, second := build(t, r)
 			if again.Key != img.Key || !bytes.Equal(first, second) {
 				t.Errorf("image after the damage: got key %s, same bytes %v; want %s", again.Key,
@@ -243,9 +233,7 @@ func TestInterruptedBuild(t *testing.T) {
 	r := ownRecipe(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	unlock, err := r.lockMade(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Say = func(string) { cancel() } // it says that it waits
 	if img, err := r.Image(ctx); !errors.Is(err, context.Canceled) || img.Key != "" {
 		t.Errorf("build that was cancelled while it waited: got %+v, %v", img, err)
@@ -329,5 +317,12 @@ func TestNoNetwork(t *testing.T) {
 	os.Remove(r.resolvedFile())
 	if _, ok := r.knownInputs(time.Now()); ok {
 		t.Error("after forgetting: got inputs")
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

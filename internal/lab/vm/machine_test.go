@@ -23,9 +23,7 @@ func TestCheckKernel(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "kernel")
-			if err := os.WriteFile(file, []byte(tt.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(tt.content), 0o600))
 			for _, arch := range Arches() {
 				if err := CheckKernel(file, arch); (err == nil) != (arch == tt.good) {
 					t.Errorf("on %s: got %v, good is %q", arch, err, tt.good)

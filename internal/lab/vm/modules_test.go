@@ -46,9 +46,7 @@ func madeTree(t testing.TB) string {
 			data = b.Bytes()
 		case ".zst":
 			z, err := zstd.NewWriter(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			data = z.EncodeAll(data, nil)
 		}
 		write(t, filepath.Join(dir, path), data)
@@ -59,23 +57,15 @@ func madeTree(t testing.TB) string {
 
 func write(t testing.TB, name string, data []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(t, os.WriteFile(name, data, 0o755))
 }
 
 func TestModuleClosure(t *testing.T) {
 	tree, err := openModules(madeTree(t), amd64(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	chosen, err := tree.choose(t.Context(), wantedModule)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dep, alias := moduleLists(chosen)
 	const wantDep = `kernel/arch/x86/crypto/curve25519-x86_64.ko: kernel/lib/crypto/libcurve25519-generic.ko
 kernel/arch/x86/other/crc32c_soft.ko:

@@ -23,9 +23,7 @@ func TestGuestProgramFromSource(t *testing.T) {
 	var said []string
 	say := func(text string) { said = append(said, text) }
 	built, err := GuestProgram(t.Context(), arch, cache, ownTree(t), say)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := checkProgram(built, arch); err != nil || filepath.Dir(built) != cache {
 		t.Errorf("program: got %s, %v; want one in %s", built, err, cache)
 	}
@@ -74,9 +72,7 @@ func TestSourceTree(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "ours/go.mod"), []byte("module "+modulePath+"\n\ngo 1.26\n"))
 	write(t, filepath.Join(dir, "ours/testdata/go.mod"), []byte("module example.org/x\n"))
-	if err := os.MkdirAll(filepath.Join(dir, "ours/cmd/x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "ours/cmd/x"), 0o755))
 	for at, want := range map[string]bool{"ours": true, "ours/cmd/x": true, "ours/testdata": false,
 		".": false} {
 		got := SourceTree(filepath.Join(dir, at))
@@ -90,9 +86,7 @@ func TestSourceTree(t *testing.T) {
 func ownTree(t *testing.T) string {
 	t.Helper()
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return SourceTree(here)
 }
 
@@ -123,22 +117,14 @@ func TestTheirSource(t *testing.T) {
 		agentSource + "/main.go", "."} {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, info.Mode()|0o002); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.Chmod(path, info.Mode()|0o002))
 		if err := build(); err == nil || !strings.Contains(err.Error(), "others can change "+path) {
 			t.Errorf("%s: got %v, want a refusal", name, err)
 		}
-		if err := os.Chmod(path, info.Mode()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, info.Mode()))
 	}
-	if err := os.Symlink("/proc/self/cwd/go.mod", filepath.Join(dir, "internal/x/z.go")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/proc/self/cwd/go.mod", filepath.Join(dir, "internal/x/z.go")))
 	if err := build(); err == nil {
 		t.Error("a tree without a program: got no error")
 	}
@@ -151,9 +137,7 @@ func TestUnfitProgramBeside(t *testing.T) {
 		"libc.so.6"))
 	write(t, filepath.Join(dir, "static"), madeProgram(t, elf.EM_X86_64, ""))
 	write(t, filepath.Join(dir, "theirs"), madeProgram(t, elf.EM_X86_64, ""))
-	if err := os.Chmod(filepath.Join(dir, "theirs"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(dir, "theirs"), 0o777))
 	for name, want := range map[string]string{"dynamic": "needs shared libraries",
 		"theirs": "others can change"} {
 		path, unfit := besideProgram(dir, "amd64", name, "none")
@@ -197,12 +181,10 @@ func TestCheckProgramOfOtherSystems(t *testing.T) {
 	freeBSD[elf.EI_OSABI] = byte(elf.ELFOSABI_FREEBSD)
 	machO := func(cpu macho.Cpu, kind macho.Type) []byte {
 		var b bytes.Buffer
-		if err := binary.Write(&b, binary.LittleEndian, struct {
+		must(t, binary.Write(&b, binary.LittleEndian, struct {
 			macho.FileHeader
 			Reserved uint32
-		}{FileHeader: macho.FileHeader{Magic: macho.Magic64, Cpu: cpu, Type: kind}}); err != nil {
-			t.Fatal(err)
-		}
+		}{FileHeader: macho.FileHeader{Magic: macho.Magic64, Cpu: cpu, Type: kind}}))
 		return b.Bytes()
 	}
 	file := filepath.Join(t.TempDir(), "program")

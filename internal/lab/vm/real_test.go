@@ -40,20 +40,14 @@ func checkRealImage(t *testing.T, arch string) {
 		began = time.Now()
 	}
 	agent, err := GuestProgram(t.Context(), arch, cache, ownTree(t), func(text string) { t.Log(text) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	step("program")
 	r := Recipe{Arch: arch, Program: agent, Cache: cache, Say: func(text string) { t.Log(text) }}
 	first, err := r.Image(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	step("first build")
 	again, err := r.Image(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if spent := time.Since(began); spent > time.Second {
 		t.Errorf("second build: took %v, want it from the cache", spent)
 	}
@@ -63,9 +57,7 @@ func checkRealImage(t *testing.T, arch string) {
 			first.Initrd)
 	}
 	data, err := os.ReadFile(first.Initrd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := readInitrd(t, data)
 	size := 0
 	for _, e := range files {
@@ -80,9 +72,7 @@ func checkRealImage(t *testing.T, arch string) {
 // needs is there.
 func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 	m, err := machineOf(arch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(release, ".") {
 		t.Errorf("kernel's release: got %q", release)
 	}
@@ -148,14 +138,10 @@ func readInitrd(t *testing.T, data []byte) map[string]entry {
 	in := bytes.NewReader(data)
 	for in.Len() > 0 {
 		z, err := gzip.NewReader(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		z.Multistream(false)
 		member, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range readArchive(t, member) {
 			files[e.name] = e
 		}

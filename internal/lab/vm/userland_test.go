@@ -13,20 +13,14 @@ import (
 func amd64(t testing.TB) machine {
 	t.Helper()
 	m, err := machineOf("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
 func link(t testing.TB, to, name string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(to, name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(t, os.Symlink(to, name))
 }
 
 // unpackedPackages is a root with a shell and a program, whose libraries lie where packages of different
@@ -61,9 +55,7 @@ func unpackedPackages(t testing.TB) root {
 func TestUserland(t *testing.T) {
 	r, a := unpackedPackages(t), archive{}
 	addSkeleton(a)
-	if err := r.addUserland(a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.addUserland(a))
 	got := map[string]string{}
 	for name, e := range a {
 		switch {

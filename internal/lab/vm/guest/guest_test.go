@@ -63,12 +63,8 @@ func TestVirtioPort(t *testing.T) {
 	class := t.TempDir()
 	add := func(port, name string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Join(class, port), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(class, port, "name"), []byte(name), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(class, port), 0o755))
+		must(t, os.WriteFile(filepath.Join(class, port, "name"), []byte(name), 0o644))
 	}
 	add("vport1p1", "org.qemu.guest_agent.0\n")
 	if got := virtioPort(class, portName); got != "" {
@@ -84,5 +80,12 @@ func TestModuleList(t *testing.T) {
 	got := moduleList("# first\nvirtio_console\n\n  virtio_net  # NIC\nsch_cake")
 	if diff := cmp.Diff([]string{"virtio_console", "virtio_net", "sch_cake"}, got); diff != "" {
 		t.Errorf("modules (-want +got):\n%s", diff)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

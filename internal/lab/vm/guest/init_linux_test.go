@@ -35,17 +35,11 @@ func TestMain(m *testing.M) {
 func pty(t *testing.T) (far *os.File, device string) {
 	t.Helper()
 	far, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { far.Close() })
-	if err := unix.IoctlSetPointerInt(int(far.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.IoctlSetPointerInt(int(far.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(far.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return far, fmt.Sprintf("/dev/pts/%d", n)
 }
 
@@ -53,9 +47,7 @@ func pty(t *testing.T) (far *os.File, device string) {
 func TestSerialLineIsBinaryClean(t *testing.T) {
 	far, device := pty(t)
 	near, err := openSerial(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer near.Close()
 	all := make([]byte, 256)
 	for i := range all {
@@ -71,9 +63,7 @@ func TestSerialLineIsBinaryClean(t *testing.T) {
 		}
 	}
 	term, err := unix.IoctlGetTermios(int(near.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if term.Cflag&unix.CBAUD != unix.B115200 || term.Cflag&unix.CSIZE != unix.CS8 ||
 		term.Cflag&unix.CLOCAL == 0 {
 		t.Errorf("line: got flags %#x, want 115200 bit/s, 8 bits, no modem", term.Cflag)
@@ -94,14 +84,10 @@ func TestSerialLineMissing(t *testing.T) {
 func TestAgentIsKeptRunning(t *testing.T) {
 	far, device := pty(t)
 	held, err := openSerial(device) // a terminal that nobody has open hangs up
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer held.Close()
 	console, err := os.Create(filepath.Join(t.TempDir(), "console"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer console.Close()
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, initSignals...)
@@ -135,9 +121,7 @@ func TestAgentIsKeptRunning(t *testing.T) {
 	}
 	g.agent.Wait()
 	said, err := os.ReadFile(console.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := "chokepoint: ready: kernel 0 ms, modules 0 ms\n" +
 		"chokepoint: agent ended: exit status 3\nchokepoint: agent ended: exit status 7\n"
 	if string(said) != want {
@@ -148,9 +132,7 @@ func TestAgentIsKeptRunning(t *testing.T) {
 // TestPortIsMissing: why no agent runs is said once.
 func TestPortIsMissing(t *testing.T) {
 	console, err := os.Create(filepath.Join(t.TempDir(), "console"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer console.Close()
 	signals := make(chan os.Signal, 64)
 	tries := make(chan bool)
@@ -173,9 +155,7 @@ func TestPortIsMissing(t *testing.T) {
 	}
 	close(tries)
 	said, err := os.ReadFile(console.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := strings.Count(string(said), "start the agent: permission denied"); n != 1 ||
 		strings.Contains(string(said), "ready") {
 		t.Errorf("console: got %q, want the reason once", said)

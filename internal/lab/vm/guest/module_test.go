@@ -43,9 +43,7 @@ func someModules(t *testing.T, refuse map[string]error) (*modules, *[]string) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"modules.dep": dependencies, "modules.alias": aliases,
 		"modules.builtin": builtin} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
 	}
 	var log []string
 	m, err := openModules(root, func(file string) error {
@@ -55,9 +53,7 @@ func someModules(t *testing.T, refuse map[string]error) (*modules, *[]string) {
 		log = append(log, moduleName(file))
 		return refuse[moduleName(file)]
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m, &log
 }
 
@@ -99,9 +95,7 @@ func TestModprobe(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m, log := someModules(t, tt.refuse)
 			names, _, err := parseRequest(strings.Fields(tt.args))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			err = m.wantAll(names)
 			if diff := cmp.Diff(tt.loaded, *log); diff != "" {
 				t.Errorf("loaded (-want +got):\n%s", diff)
@@ -118,9 +112,7 @@ func TestImageWithoutModules(t *testing.T) {
 		t.Errorf("loaded: got %s, want nothing", file)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := m.want("crypto-ghash"); !errors.Is(err, errUnknown) {
 		t.Errorf("error: got %v, want %v", err, errUnknown)
 	}
