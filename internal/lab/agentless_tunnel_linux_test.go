@@ -106,7 +106,8 @@ func onWire(t *testing.T, d *routeros.Device) *wire {
 	return w
 }
 
-// behindRouterOS is a lab whose router is agentless, on machines of their own.
+// behindRouterOS is a lab whose router is agentless, on machines of their own. In the end the router has the
+// configuration that it had.
 func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.Journal, string) {
 	t.Helper()
 	top, err := TopologyNamed("forward")
@@ -120,6 +121,12 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 		{Name: "router", Host: d, Driver: driver.RouterOS{}, Facts: record.NodeFacts{CPUs: record.CPUsOwn}}}
 	l, err := Assemble("a", top, nodes, Parts{Knobs: knob.All(), Tunnels: tunnel.All()}, j)
 	must(t, err)
+	before := d.Config()
+	t.Cleanup(func() {
+		if diff := cmp.Diff(before, d.Config()); diff != "" {
+			t.Errorf("configuration (-before +after):\n%s", diff)
+		}
+	})
 	l.regularly = func(func(context.Context) error) { d.Each = 0 } // in place of keeping in touch
 	return l, j, dir
 }
@@ -129,7 +136,7 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
-	before, w := d.Config(), onWire(t, d)
+	w := onWire(t, d)
 	l, j, _ := behindRouterOS(t, d, w)
 	ctx := t.Context()
 	led := 0
@@ -177,9 +184,6 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 	if err := errors.Join(l.Close(ctx), j.Close()); err != nil || led != 0 {
 		t.Errorf("close: %v, led %d", err, led)
 	}
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
 }
 
 // TestAgentlessTunnelThatFails: whatever step fails, all that was made is undone, and the error says what may
@@ -191,7 +195,7 @@ func TestAgentlessTunnelThatFails(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
 			d := routeros.New()
-			before, w := d.Config(), onWire(t, d)
+			w := onWire(t, d)
 			l, j, _ := behindRouterOS(t, d, w)
 			d.Broken, w.dead = step, step == "nothing arrives"
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -205,9 +209,6 @@ func TestAgentlessTunnelThatFails(t *testing.T) {
 			d.Broken = ""
 			if err := errors.Join(l.Close(t.Context()), j.Close()); err != nil {
 				t.Error(err)
-			}
-			if diff := cmp.Diff(before, d.Config()); diff != "" {
-				t.Errorf("configuration (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -233,7 +234,6 @@ func (m mute) Start(ctx context.Context, c host.Command) (host.Process, error) {
 func TestAgentlessTunnelThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
-	before := d.Config()
 	l, j, _ := behindRouterOS(t, d, onWire(t, d))
 	ctx, cancel := context.WithCancel(t.Context())
 	l.nodes["router"].Host = mute{d, "proplist=public-key where", cancel}
@@ -245,9 +245,6 @@ func TestAgentlessTunnelThatIsGivenUp(t *testing.T) {
 	if err := errors.Join(l.Close(t.Context()), j.Close()); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
 }
 
 // TestAgentlessTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
@@ -255,7 +252,6 @@ func TestAgentlessTunnelThatIsGivenUp(t *testing.T) {
 func TestAgentlessTunnelThatStays(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
-	before := d.Config()
 	l, j, _ := behindRouterOS(t, d, onWire(t, d))
 	if _, err := l.Path(t.Context(), TunnelSpec{Kind: "wireguard"}); err != nil {
 		t.Fatal(err)
@@ -271,9 +267,6 @@ func TestAgentlessTunnelThatStays(t *testing.T) {
 	if err := errors.Join(l.Reconcile(t.Context(), nil), l.Close(t.Context()), j.Close()); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
 }
 
 // TestRestoreRemovesAnAgentlessTunnel of a run that was killed, also in the middle of laying it, and says so
@@ -285,7 +278,6 @@ func TestRestoreRemovesAnAgentlessTunnel(t *testing.T) {
 		{"undone by the guard", "", "already as before: tunnel_end=none"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := routeros.New()
-			before := d.Config()
 			l, j, dir := behindRouterOS(t, d, onWire(t, d))
 			d.Broken = tt.broken
 			_, err := l.Path(t.Context(), TunnelSpec{Kind: "wireguard"})
@@ -326,9 +318,6 @@ func TestRestoreRemovesAnAgentlessTunnel(t *testing.T) {
 			if tt.broken == "" && !strings.Contains(said, tt.want+" on router") {
 				t.Errorf("got %q, want %q", said, tt.want)
 			}
-			if diff := cmp.Diff(before, d.Config()); diff != "" {
-				t.Errorf("%s: configuration (-before +after):\n%s", said, diff)
-			}
 		})
 	}
 }
@@ -337,7 +326,6 @@ func TestRestoreRemovesAnAgentlessTunnel(t *testing.T) {
 // where no guard may be left also with what is typed by hand.
 func TestCheckAgentlessTunnel(t *testing.T) {
 	d := routeros.New()
-	before := d.Config()
 	l, _, _ := behindRouterOS(t, d, onWire(t, d))
 	const steps = "; by hand: /interface/wireguard/add name=chokepoint-wg "
 	ask := func(kind string, want check.State, reason string) {
@@ -356,7 +344,4 @@ func TestCheckAgentlessTunnel(t *testing.T) {
 	ask("wireguard", check.No, "scheduler=no: no guard can be left there, so nothing is set")
 	ask("wireguard", check.No, steps)
 	d.Tables["/system/device-mode"][0]["scheduler"] = "yes"
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
 }

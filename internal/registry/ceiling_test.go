@@ -97,14 +97,8 @@ func alone(t *testing.T, dir, id string, resident []int) {
 	if err != nil || len(entries) != 1 || entries[0].Name() != id {
 		t.Errorf("labs: got %v (%v), want %s alone", entries, err, id)
 	}
-	var left []int
-	for range 100 {
-		left = slices.DeleteFunc(labtest.Descendants(os.Getpid()),
+	wantNone(t, "other processes", func() []int {
+		return slices.DeleteFunc(labtest.Descendants(os.Getpid()),
 			func(pid int) bool { return slices.Contains(resident, pid) })
-		if len(left) == 0 {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Errorf("processes: %v are left", left)
+	})
 }

@@ -40,12 +40,8 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 		t.Fatalf("with the settings: got %v, want %s", got, want)
 	}
 	must(t, conn.Close())
-	after := state()
-	for until := time.Now().Add(3 * time.Second); after != before &&
-		time.Now().Before(until); after = state() {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if after != before {
+	after := ""
+	if !labtest.Eventually(3*time.Second, func() bool { after = state(); return after == before }) {
 		t.Errorf("3 s after the controller's death: got %q, want %q as before", strings.Fields(after),
 			strings.Fields(before))
 	}

@@ -27,6 +27,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
+// engine is the one that sends frames.
+var engine = frames.XDP{Fallback: stream.Native{}}
+
 // frameLoad is a load of the xdp engine: the smallest frames there are.
 func frameLoad(ip int, direction string, streams int, pps float64) record.Load {
 	load := record.Load{Protocol: "udp", Direction: direction, Streams: streams, IP: ip, PacketSize: 46,
@@ -58,7 +61,7 @@ func framesLabOf(t *testing.T, queues int) *lab.Lab {
 func lesserWay(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	near, far := labtest.Ends(t, l, 0, 4)
-	a := frames.XDP{Fallback: stream.Native{}}.Check(labtest.Context(t), near, far, frameLoad(4, record.Up, 1,
+	a := engine.Check(labtest.Context(t), near, far, frameLoad(4, record.Up, 1,
 		1000))
 	if a.State != check.Yes || a.Reason != "" && os.Geteuid() == 0 {
 		t.Fatalf("check: got %v (%s), want a yes, for root a plain one", a.State, a.Reason)
@@ -75,13 +78,12 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 	steady.Run(t, func(t *steady.Trial) {
 		before := routerPackets(t, l)
 		var err error
-		got, err = frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
+		got, err = engine.Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration, Drain: 500 * time.Millisecond})
 		must(t, err)
 		if err := traffic.Measured(got); err != nil { // a campaign tries such a trial again
 			for _, side := range []string{"near", "far"} {
-				waited, _ := time.ParseDuration(cmp.Or(got.Details[side+".waited_ns"], "0") + "ns")
-				t.Stalled(waited)
+				t.Stalled(detailOf(got, side+".waited_ns"))
 			}
 			t.Timedf("%v", err)
 			return
@@ -92,14 +94,13 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 		}
 		// Who is answered late says hello again, and who begins late misses frames of the warm-up; such a
 		// trial is tried again.
-		for frames, counted := range map[string]uint64{"near.frames_sent": passed["lan"].in,
-			"far.frames_sent": passed["wan"].in, "near.frames_arrived": passed["lan"].out,
-			"far.frames_arrived": passed["wan"].out} {
-			if n, err := framesOf(got, frames); err == nil && n > 0 && counted > n+fewMore {
-				side, _, _ := strings.Cut(frames, ".")
-				waited, _ := time.ParseDuration(cmp.Or(got.Details[side+".waited_ns"], "0") + "ns")
-				t.Stalled(waited)
-				t.Timedf("%s: %d, and the router counted %d", frames, n, counted)
+		for _, counts := range countedAs(passed) {
+			for frames, counted := range counts {
+				if n, err := framesOf(got, frames); err == nil && n > 0 && counted > n+fewMore {
+					side, _, _ := strings.Cut(frames, ".")
+					t.Stalled(detailOf(got, side+".waited_ns"))
+					t.Timedf("%s: %d, and the router counted %d", frames, n, counted)
+				}
 			}
 		}
 		for _, f := range got.Flows {
@@ -114,18 +115,25 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 		}
 		// Both ends are in the kernel before either has to send; the warm-up is for the rest.
 		for _, side := range []string{"near", "far"} {
-			late, err := time.ParseDuration(cmp.Or(got.Details[side+".began_late_ns"], "0") + "ns")
-			if err != nil || late < 0 || late > load.Duration/5 {
+			if late := detailOf(got, side+".began_late_ns"); late < 0 || late > load.Duration/5 {
 				// A spell on the run queue holds the sender up, and not who only wakes now and then.
-				waited, _ := time.ParseDuration(got.Details[side+".waited_ns"] + "ns")
-				if late > 0 && waited > late-load.Duration/5 {
+				if waited := detailOf(got, side+".waited_ns"); late > 0 && waited > late-load.Duration/5 {
 					t.Stalled(waited)
 				}
-				t.Timedf("%s end: began %v late, %v, want it within the warm-up", side, late, err)
+				t.Timedf("%s end: began %v late, want it within the warm-up", side, late)
 			}
 		}
 	})
 	return got, passed
+}
+
+// detailOf is a time of the load's details, 0 where they have none, -1 where it is no time.
+func detailOf(got *record.Traffic, name string) time.Duration {
+	d, err := time.ParseDuration(cmp.Or(got.Details[name], "0") + "ns")
+	if err != nil {
+		return -1
+	}
+	return d
 }
 
 // TestXDPCountsToThePacket: what was sent, what the router's devices counted, and what arrived are the
@@ -187,14 +195,7 @@ func countsToThePacket(t *testing.T, queues int) {
 						p.Sent, p.Unsent, want)
 				}
 			}
-			if tt.load.Direction != record.Down {
-				agree(t, "client to router", got, "near.frames_sent", passed["lan"].in)
-				agree(t, "router to server", got, "far.frames_arrived", passed["wan"].out)
-			}
-			if tt.load.Direction != record.Up {
-				agree(t, "server to router", got, "far.frames_sent", passed["wan"].in)
-				agree(t, "router to client", got, "near.frames_arrived", passed["lan"].out)
-			}
+			agree(t, got, passed)
 			for _, way := range got.OneWay {
 				if slices.ContainsFunc(way.Counts, func(c record.DelayCounts) bool {
 					return c.Packets <= 0 ||
@@ -240,13 +241,28 @@ func framesOf(got *record.Traffic, frames string) (uint64, error) {
 	return n, err
 }
 
-// agree: a device counts the load's frames and a few more packets, such as handshakes.
-func agree(t *testing.T, where string, got *record.Traffic, frames string, counted uint64) {
+// countedAs names the load's own count of what the router's devices count, by direction.
+func countedAs(passed map[string]passes) map[string]map[string]uint64 {
+	return map[string]map[string]uint64{
+		record.Up:   {"near.frames_sent": passed["lan"].in, "far.frames_arrived": passed["wan"].out},
+		record.Down: {"far.frames_sent": passed["wan"].in, "near.frames_arrived": passed["lan"].out},
+	}
+}
+
+// agree: the router's devices count the load's frames and a few more packets, such as handshakes.
+func agree(t *testing.T, got *record.Traffic, passed map[string]passes) {
 	t.Helper()
-	n, err := framesOf(got, frames)
-	if err != nil || n == 0 || counted < n || counted > n+fewMore {
-		t.Errorf("%s: the device counted %d packets, want the load's %d and a few more (%v)", where, counted,
-			n, err)
+	for direction, counts := range countedAs(passed) {
+		for frames, counted := range counts {
+			if got.Load.Direction != direction && got.Load.Direction != record.Both {
+				continue
+			}
+			n, err := framesOf(got, frames)
+			if err != nil || n == 0 || counted < n || counted > n+fewMore {
+				t.Errorf("%s: the router counted %d packets, want the load's %d and a few more (%v)", frames,
+					counted, n, err)
+			}
+		}
 	}
 }
 
@@ -266,14 +282,16 @@ func attached(t *testing.T, l *lab.Lab) []string {
 
 func detached(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	var left []string
-	for range 100 {
-		if left = attached(t, l); len(left) == 0 {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	wantNone(t, "devices with an XDP program after the load", func() []string { return attached(t, l) })
+}
+
+// wantNone waits until nothing is left.
+func wantNone[T any](t *testing.T, what string, list func() []T) {
+	t.Helper()
+	var left []T
+	if !labtest.Eventually(2*time.Second, func() bool { left = list(); return len(left) == 0 }) {
+		t.Errorf("%s: %v, want none", what, left)
 	}
-	t.Errorf("devices with an XDP program after the load: %v, want none", left)
 }
 
 // TestXDPFindsPlantedLoss: the router drops the frames whose number is 7 modulo 8; exactly those are found
@@ -393,13 +411,7 @@ func TestXDPSendsBySockets(t *testing.T) {
 								f.Stream, p.Sent, p.Unsent, asked)
 						}
 					}
-					if load.Direction != record.Down {
-						agree(t, "client to router", got, "near.frames_sent", passed["lan"].in)
-						agree(t, "router to server", got, "far.frames_arrived", passed["wan"].out)
-					} else {
-						agree(t, "server to router", got, "far.frames_sent", passed["wan"].in)
-						agree(t, "router to client", got, "near.frames_arrived", passed["lan"].out)
-					}
+					agree(t, got, passed)
 					sender, receiver := "near", "far"
 					if load.Direction == record.Down {
 						sender, receiver = receiver, sender
@@ -436,9 +448,7 @@ func fellBack(t *record.Traffic) (texts []string) {
 // unsocketed: no socket of AF_PACKET remains in the ends' namespaces.
 func unsocketed(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	var left []string
-	for range 100 {
-		left = nil
+	wantNone(t, "sockets after the load", func() (left []string) {
 		for _, node := range []string{"client", "server"} {
 			for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/protocols")) {
 				if f := strings.Fields(line); len(f) > 2 && f[0] == "PACKET" && f[2] != "0" {
@@ -446,28 +456,8 @@ func unsocketed(t *testing.T, l *lab.Lab) {
 				}
 			}
 		}
-		if left == nil {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Errorf("sockets after the load: %v, want none", left)
-}
-
-// TestXDPForcedWayThatFails: a way that was asked for and does not work is an error with the reason, and
-// not another way.
-func TestXDPForcedWayThatFails(t *testing.T) {
-	l := framesLab(t)
-	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
-	must(t, err)
-	near, far := labtest.Ends(t, l, path.Slot, 4)
-	load := frameLoad(4, record.Up, 1, 1000)
-	load.Frames = record.FramesPacket
-	_, err = frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
-		&labtest.Conductor{Length: load.Duration})
-	if err == nil || !strings.Contains(err.Error(), "not AF_PACKET past the queueing discipline: device") {
-		t.Errorf("got %v, want the reason", err)
-	}
+		return left
+	})
 }
 
 // TestXDPLeavesNothingWhenKilled kills what serves both ends, and the router's device, in the middle of a
@@ -483,7 +473,7 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), labtest.Time)
 	defer cancel()
 	go func() {
-		_, err := frames.XDP{Fallback: stream.Native{}}.Offer(ctx, near, far, load,
+		_, err := engine.Offer(ctx, near, far, load,
 			&labtest.Conductor{Length: load.Duration,
 				Start: func() { close(begun) }})
 		failed <- err
@@ -513,25 +503,30 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 }
 
 // TestXDPFallsBack: where the way to the other end carries no Ethernet frames, the load is offered all the
-// same, and the result says how.
+// same, and the result says how; one that was asked for and does not work is an error with the reason.
 func TestXDPFallsBack(t *testing.T) {
 	l := framesLab(t)
 	path, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard-userspace"})
 	must(t, err)
 	near, far := labtest.Ends(t, l, path.Slot, 4)
 	load := frameLoad(4, record.Up, 1, 1000)
-	got, err := frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
+	got, err := engine.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
 	must(t, err)
 	if p := got.Flows[0].Packets; p.Sent == 0 || p.Sent != p.Received+p.Lost {
 		t.Errorf("got %+v, want sent = received + lost", *p)
 	}
 	if got.Engine != "xdp" || !strings.HasPrefix(got.Details["near.mode"], "no frames") ||
-		!slices.ContainsFunc(got.Caveats, func(c record.Caveat) bool {
-			return c.Kind == "engine-fell-back" && strings.Contains(c.Text, "carries no Ethernet frames")
+		!slices.ContainsFunc(fellBack(got), func(text string) bool {
+			return strings.Contains(text, "carries no Ethernet frames")
 		}) {
 		t.Errorf("got engine %s, mode %q and caveats %v, want it to say that it fell back", got.Engine,
 			got.Details["near.mode"], got.Caveats)
+	}
+	load.Frames = record.FramesPacket
+	_, err = engine.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+	if err == nil || !strings.Contains(err.Error(), "not AF_PACKET past the queueing discipline: device") {
+		t.Errorf("asked for frames: got %v, want the reason", err)
 	}
 }
 
