@@ -13,7 +13,7 @@ import (
 var layers = [][]string{
 	0: {"unit", "check", "labtest/apart", "labtest/steady"},
 	1: {"catalogue", "factor", "overhead", "qdisc", "analysis/method", "analysis/statistics",
-		"analysis/evidence"},
+		"analysis/evidence", "labtest/expect"},
 	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/model", "cipher"},
 	3: {"plan", "analysis/metrics", "analysis/ciphers", "record/store", "progress", "lab/journal", "lab/knob",
 		"lab/pair", "lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
@@ -151,9 +151,9 @@ var homes = []home{
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
-	{"github.com/google/go-cmp", []string{"labtest"}},
+	{"github.com/google/go-cmp", []string{"labtest", "labtest/expect"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
-	{"testing", []string{"labtest", "labtest/apart", "labtest/steady"}},
+	{"testing", []string{"labtest", "labtest/apart", "labtest/expect", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
 	// Nothing else here speaks to a network service; the tests play one.

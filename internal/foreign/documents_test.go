@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // Documents of formats that can hold several, one test each.
@@ -57,18 +59,14 @@ func TestEncodings(t *testing.T) {
 			if !foreign.Encoded(encoded) {
 				t.Errorf("%s in %s: taken for plain text", sample, name)
 			}
-			if diff := cmp.Diff(want, read(t, encoded, ""), cmpopts.EquateNaNs()); diff != "" {
-				t.Errorf("%s in %s (-plain +encoded):\n%s", sample, name, diff)
-			}
+			expect.Same(t, fmt.Sprintf("%s in %s", sample, name), want, read(t, encoded, ""))
 		}
 		if foreign.Encoded(text) {
 			t.Errorf("%s: taken for another encoding", sample)
 		}
 	}
 	_, err := foreign.ReadFile(bytes.NewReader(append(units(bom+"1\n2\n", binary.LittleEndian), '3')), "")
-	if err == nil || !strings.Contains(err.Error(), "in the middle of a character") {
-		t.Errorf("UTF-16 of an odd length: got %v", err)
-	}
+	expect.Error(t, "UTF-16 of an odd length", err, "in the middle of a character")
 }
 
 // streamed writes a document of iperf3 --json as --json-stream does.
@@ -93,8 +91,8 @@ func streamed(t testing.TB, whole []byte) string {
 	return out
 }
 
-// TestSeveralDocuments: each test of a file is a trial with its own numbers, and one that failed is reported
-// wherever it stands.
+// TestSeveralDocuments: each test of a file is a trial with its own numbers, the lines of --json-stream give
+// what --json does, and a test that failed is reported wherever it stands.
 func TestSeveralDocuments(t *testing.T) {
 	up := string(file(t, iperf3Samples+"tcp-2.client.json"))
 	down := string(file(t, iperf3Samples+"tcp-reverse.client.json"))
@@ -114,6 +112,8 @@ func TestSeveralDocuments(t *testing.T) {
 		{"an error between", up + iperf3Error + "\n" + down, []string{up, refused, down}},
 		{"an error last", up + down + iperf3Error, []string{up, down, refused}},
 		{"another object", up + `{"hello":1}`, []string{up, "no stream in it"}},
+		{"a stream", upLines, []string{up}},
+		{"a stream with the whole", upLines + up, []string{up}}, // of --json-stream-full-output
 		{"two streams", upLines + downLines, []string{up, down}},
 		{"a stream that failed first", failedStream + upLines + downLines, []string{unable, up, down}},
 		{"a stream that failed last", upLines + downLines + failedStream, []string{up, down, unable}},
@@ -146,9 +146,7 @@ func TestSeveralDocuments(t *testing.T) {
 					continue
 				}
 				alone := read(t, []byte(want), "")
-				if diff := cmp.Diff(alone, got[i:i+1], cmpopts.EquateNaNs()); diff != "" {
-					t.Errorf("part %d (-alone +here):\n%s", i+1, diff)
-				}
+				expect.Same(t, fmt.Sprintf("part %d", i+1), alone, got[i:i+1])
 			}
 			d := derive(t, nil, got...)
 			failures := len(got) - len(d.Trials)
@@ -176,9 +174,7 @@ func TestPasted(t *testing.T) {
 	} {
 		for _, format := range []string{"", "iperf3"} {
 			got := read(t, []byte(text), format)
-			if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
-				t.Errorf("%s, --from %q (-plain +pasted):\n%s", name, format, diff)
-			}
+			expect.Same(t, fmt.Sprintf("%s, --from %q", name, format), want, got)
 		}
 	}
 	for name, text := range map[string]string{
@@ -285,17 +281,12 @@ func TestOpenSSLGaps(t *testing.T) {
 		{"keys", " op op/s\n 253 bits ecdh (X25519)   0.0001s  inf\n 448 bits ecdh (X448)   0.0005s  7.0\n", 1, 1},
 		{"-mr", "+H:16:1024\n+F:1:sha1:nan:5.00\n+F:2:sha256:9.00:8.00\n+F5:23:448:-nan:inf\n", 3, 2},
 	} {
-		figures, out := 0, 0
-		for _, r := range read(t, []byte(tt.text), "openssl") {
-			if r.LeftOut == "" {
-				figures++
-			} else if out++; !strings.HasPrefix(r.LeftOut, "line ") {
-				t.Errorf("%s: got %q, want a line", tt.name, r.LeftOut)
+		figures, left := sorted(read(t, []byte(tt.text), "openssl"))
+		for _, why := range left {
+			if !strings.HasPrefix(why, "line ") {
+				t.Errorf("%s: got %q, want a line", tt.name, why)
 			}
 		}
-		if figures != tt.figures || out != tt.out {
-			t.Errorf("%s: got %d figures and %d left out, want %d and %d", tt.name, figures, out, tt.figures,
-				tt.out)
-		}
+		expect.Same(t, tt.name, [2]int{tt.figures, tt.out}, [2]int{len(figures), len(left)})
 	}
 }

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -53,9 +50,8 @@ func unzipped(t *testing.T, text []byte) (out map[string]any) {
 // TestFlentIsTheSame: a file goes out as it came in, but for addresses and passwords.
 func TestFlentIsTheSame(t *testing.T) {
 	in := read(t, []byte(flentText), "")
-	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
-		nil)
-	out := exported(t, &trials[0])
+	trial := imported(in[0])
+	out := exported(t, trial)
 	public := strings.NewReplacer("router-2", "(host 1)", "192.0.2.7", "(address 2)",
 		"2001:db8::5", "(address 3)", `"router":`, `"(host 4)":`, "10.0.0.9", "(address 5)",
 		"10.60.1.2", "(address 6)", "02:00:00:14:03:31", "(address 7)", "10.0.0.1", "(address 8)",
@@ -64,24 +60,38 @@ func TestFlentIsTheSame(t *testing.T) {
 	var want map[string]any
 	must(t, json.Unmarshal([]byte(public.Replace(flentText)), &want))
 	got := unzipped(t, out)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the file (-as it came +as it went):\n%s", diff)
-	}
-	for _, v := range trials[0].Foreign.Facts {
+	expect.Same(t, "the file", want, got)
+	for _, v := range trial.Foreign.Facts {
 		if strings.Contains(v, "192.0.2.7") {
 			t.Errorf("a fact is %q", v)
 		}
 	}
 	again := read(t, out, "")
-	if diff := cmp.Diff(in, again, cmpopts.EquateNaNs()); diff != "" {
-		t.Errorf("what is read of both (-first +second):\n%s", diff)
+	expect.Same(t, "what is read of both", in, again)
+}
+
+// scrubbed returns what is read of a flent file, which is read of its export too, and all that is kept of it
+// or exported, which holds none of the secrets.
+func scrubbed(t *testing.T, text string, secrets ...string) (foreign.Result, string) {
+	t.Helper()
+	in := read(t, []byte(text), "")
+	trial := imported(in[0])
+	out := exported(t, trial)
+	expect.Same(t, "what is read of both", in, read(t, out, ""))
+	b, err := json.Marshal([]any{unzipped(t, out), trial})
+	must(t, err)
+	for _, secret := range secrets {
+		if bytes.Contains(b, []byte(secret)) {
+			t.Errorf("%s stays:\n%s", secret, b)
+		}
 	}
+	return in[0], string(b)
 }
 
 // TestFlentRawIsMeasured: a series on the axis of a trial of ours is not shown as raw, probes are.
 func TestFlentRawIsMeasured(t *testing.T) {
 	trial := sampleTrial()
-	raw := unzipped(t, exported(t, &trial))["raw_values"].(map[string]any)
+	raw := unzipped(t, exported(t, trial))["raw_values"].(map[string]any)
 	if _, has := raw["TCP upload"]; has || len(raw) != 1 {
 		t.Errorf("got raw values of %d series, want those of probes alone", len(raw))
 	}
@@ -99,14 +109,14 @@ func TestFlentRawIsMeasured(t *testing.T) {
 	trial.Loaded, trial.Window.Begin, trial.Window.Start = nil, trial.Origin, trial.Origin
 	trial.Traffic.Flows = trial.Traffic.Flows[:1]
 	trial.Traffic.Flows[0].Received = &lasting
-	if n := read(t, exported(t, &trial), "")[0].Traffic.Flows[0].ReceivedBytes; n < 1e6-2 || n > 1e6+2 {
+	if n := read(t, exported(t, trial), "")[0].Traffic.Flows[0].ReceivedBytes; n < 1e6-2 || n > 1e6+2 {
 		t.Errorf("got %d bytes, want 1000000 with those of the first step", n)
 	}
 }
 
-// TestFlentTellsNobody: whatever a file calls its machines, nothing of what is made of it does, and series
+// TestFlentNamesNobody: whatever a file calls its machines, nothing of what is made of it does, and series
 // that are called by them stay apart.
-func TestFlentTellsNobody(t *testing.T) {
+func TestFlentNamesNobody(t *testing.T) {
 	const file = `{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upload BE 192.0.2.1": [1, 2],
 "TCP upload BE 192.0.2.2": [3, 4], "TCP upload BE far.example.org": [5, 6], "TCP download::2": [1, 1],
 "Ping (ms) ICMP 192.0.2.1": [9, 9]},
@@ -117,37 +127,18 @@ func TestFlentTellsNobody(t *testing.T) {
  "REMOTE_METADATA": {"root@gate": {"LOCAL_HOST": "pc-6"}}, "EGRESS_INFO": {"qdiscs": [{"id": "8001:", "parent": "1:10"}],
  "iface": "ether:02:00:00:14:03:31", "sw": "0200.0014.0331"},
  "SERIES_META": {"TCP upload BE 192.0.2.1": {"UNITS": "Mbits/s", "COMMAND": "ssh root@gate netperf -H 192.0.2.1:5"}}}}`
-	in := read(t, []byte(file), "")
-	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
-		nil)
-	out, err := json.Marshal(unzipped(t, exported(t, &trials[0])))
-	must(t, err)
-	kept, err := json.Marshal(in[0].Foreign.Facts)
-	must(t, err)
-	all := strings.Join([]string{string(out), string(kept), in[0].Factors.Key(),
-		strings.Join(in[0].Foreign.Series.Names, ",")}, "\n")
-	for _, secret := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331",
-		"me@"} {
-		if strings.Contains(all, secret) {
-			t.Errorf("%s is told:\n%s", secret, all)
-		}
-	}
+	in, _ := scrubbed(t, file, "192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331",
+		"me@")
 	want := []string{"Ping (ms) ICMP (address 1)", "TCP download::2", "TCP upload BE (address 1)",
 		"TCP upload BE (address 2)", "TCP upload BE (host 3)"}
-	if diff := cmp.Diff(want, in[0].Foreign.Series.Names); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "series", want, in.Foreign.Series.Names)
 	const wantNote = "at home: (address 1)-(address 2), wan-(address 10).53, (host 4), (address 11), " +
 		"127.0.0.1 in 5 ms"
-	if got := in[0].Foreign.Facts["NOTE"]; got != wantNote {
+	if got := in.Foreign.Facts["NOTE"]; got != wantNote {
 		t.Errorf("got %q, want %q", got, wantNote)
 	}
-	if n := len(in[0].Traffic.Flows); n != 4 {
+	if n := len(in.Traffic.Flows); n != 4 {
 		t.Errorf("got %d flows, want 4", n)
-	}
-	again := read(t, exported(t, &trials[0]), "")
-	if diff := cmp.Diff(in, again, cmpopts.EquateNaNs()); diff != "" {
-		t.Errorf("what is read of both (-first +second):\n%s", diff)
 	}
 }
 
@@ -171,31 +162,13 @@ const flentPeople = `{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upl
 // TestFlentScrubsPeople: nothing that is kept or goes out names a person, a network, a folder or a serial
 // number, wherever it stands; what a system calls its own files stays.
 func TestFlentScrubsPeople(t *testing.T) {
-	in := read(t, []byte(flentPeople), "")
-	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
-		nil)
-	out, err := json.Marshal(unzipped(t, exported(t, &trials[0])))
-	must(t, err)
-	kept, err := json.Marshal(trials[0])
-	must(t, err)
-	all := string(out) + string(kept)
-	for _, secret := range []string{"zorkwell", "Nest", "Attic", "qwertz", "asdf", "ZX8", "4711", "4712",
-		"f00d",
-		"my disk", "Zork Well", "Yuiop", "zorkstore", "zork:", "zorkfiles", "example", "0331"} {
-		if strings.Contains(all, secret) {
-			t.Errorf("%s is told:\n%s", secret, all)
-		}
-	}
+	_, all := scrubbed(t, flentPeople, "zorkwell", "Nest", "Attic", "qwertz", "asdf", "ZX8", "4711", "4712",
+		"f00d", "my disk", "Zork Well", "Yuiop", "zorkstore", "zork:", "zorkfiles", "example", "0331")
 	for _, stays := range []string{"/usr/bin/netperf -F", "/sys/class/net/eth0", "https://localhost/a/b",
-		"ath9k",
-		`"channel":"36"`, `"signal":-50`, `"NAME":"mine"`, "kitchen"} {
+		"ath9k", `"channel":"36"`, `"signal":-50`, `"NAME":"mine"`, "kitchen"} {
 		if !strings.Contains(all, stays) {
 			t.Errorf("%s is lost:\n%s", stays, all)
 		}
-	}
-	again := read(t, exported(t, &trials[0]), "")
-	if diff := cmp.Diff(in, again, cmpopts.EquateNaNs()); diff != "" {
-		t.Errorf("what is read of both (-first +second):\n%s", diff)
 	}
 }
 
@@ -205,18 +178,13 @@ func TestFlentRawIsAList(t *testing.T) {
 	for i := range trial.Loaded.RTT {
 		trial.Loaded.RTT[i] = -1
 	}
-	raw := unzipped(t, exported(t, &trial))["raw_values"]
-	if diff := cmp.Diff(map[string]any{"Ping (ms) ICMP": []any{}}, raw); diff != "" {
-		t.Errorf("of lost probes (-want +got):\n%s", diff)
-	}
+	raw := unzipped(t, exported(t, trial))["raw_values"]
+	expect.Same(t, "of lost probes", map[string]any{"Ping (ms) ICMP": []any{}}, raw)
 	for _, none := range []string{"", `"raw_values": null, `} {
 		in := read(t, []byte(`{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upload": [1, 2]}, `+none+
 			`"metadata": {"T0": "2026-01-02T03:04:05.000000Z"}}`), "")
-		_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{Results: in}}, nil)
-		raw := unzipped(t, exported(t, &trials[0]))["raw_values"]
-		if diff := cmp.Diff(map[string]any{}, raw); diff != "" {
-			t.Errorf("of a file with %q (-want +got):\n%s", none, diff)
-		}
+		raw := unzipped(t, exported(t, imported(in[0])))["raw_values"]
+		expect.Same(t, fmt.Sprintf("of a file with %q", none), map[string]any{}, raw)
 	}
 }
 

@@ -14,13 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -41,6 +39,18 @@ func read(t testing.TB, text []byte, format string) []foreign.Result {
 		t.Fatalf("read %s: %v", format, err)
 	}
 	return results
+}
+
+// sorted returns the results of a file, and why each other part was left out.
+func sorted(parts []foreign.Result) (results []foreign.Result, left []string) {
+	for _, p := range parts {
+		if p.LeftOut != "" {
+			left = append(left, p.LeftOut)
+		} else {
+			results = append(results, p)
+		}
+	}
+	return results, left
 }
 
 // derive makes a run of results, and its document.
@@ -174,9 +184,7 @@ func TestOpenSSLCells(t *testing.T) {
 		for _, r := range read(t, text, "openssl") {
 			got = append(got, r.Factors.Key())
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("cells of %s%.20q (-want +got):\n%s", tt.file, tt.text, diff)
-		}
+		expect.Same(t, fmt.Sprintf("cells of %s%.20q", tt.file, tt.text), tt.want, got)
 	}
 }
 
@@ -338,9 +346,8 @@ func (e endless) Read(b []byte) (int, error) {
 func TestBounded(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
-	if _, err := io.Copy(z, io.LimitReader(endless{' '}, 1<<28)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.Copy(z, io.LimitReader(endless{' '}, 1<<28))
+	must(t, err)
 	z.Close()
 	deep := append([]byte(`{"round_trips":`), bytes.Repeat([]byte("["), 1<<20)...)
 	for name, r := range map[string]io.Reader{"a line of 256 MiB": io.LimitReader(endless{'7'}, 1<<28),
@@ -372,35 +379,6 @@ func (r *repeat) Read(b []byte) (int, error) {
 		r.at++
 	}
 	return len(b), nil
-}
-
-// TestStreamIsTheSame: the lines of --json-stream give what --json does.
-func TestStreamIsTheSame(t *testing.T) {
-	whole := file(t, iperf3Samples+"tcp-2.client.json")
-	var parts struct {
-		Start, End json.RawMessage
-		Intervals  []json.RawMessage
-	}
-	must(t, json.Unmarshal(whole, &parts))
-	var b bytes.Buffer
-	line := func(event string, data json.RawMessage) {
-		var flat bytes.Buffer
-		must(t, json.Compact(&flat, data))
-		b.WriteString(`{"event":"` + event + `","data":` + flat.String() + "}\n")
-	}
-	line("start", parts.Start)
-	for _, i := range parts.Intervals {
-		line("interval", i)
-	}
-	line("end", parts.End)
-	want := read(t, whole, "")
-	if diff := cmp.Diff(want, read(t, b.Bytes(), "")); diff != "" {
-		t.Errorf("the stream's result (-want +got):\n%s", diff)
-	}
-	full := append(b.Bytes(), whole...) // --json-stream-full-output
-	if diff := cmp.Diff(want, read(t, full, "iperf3")); diff != "" {
-		t.Errorf("with the whole at its end (-want +got):\n%s", diff)
-	}
 }
 
 // TestServerOutput: --get-server-output has the other end's series.
@@ -446,7 +424,7 @@ func TestHostileWords(t *testing.T) {
 }
 
 // sampleTrial returns a trial of ours: two streams up, one down, and probes.
-func sampleTrial() record.Trial {
+func sampleTrial() *record.Trial {
 	const second = int64(1e9)
 	origin := 5 * second
 	flow := func(direction string, stream int, rate float64) record.Flow {
@@ -466,7 +444,7 @@ func sampleTrial() record.Trial {
 		}
 		probe.SentAt, probe.RTT = append(probe.SentAt, origin+int64(i)*20e6), append(probe.RTT, rtt)
 	}
-	return record.Trial{ID: "b1-r01.1", Run: "20260102-030405-aaaa", Attempt: 1, Status: record.TrialOK,
+	return &record.Trial{ID: "b1-r01.1", Run: "20260102-030405-aaaa", Attempt: 1, Status: record.TrialOK,
 		Row: record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: record.Factors{
 			"protocol": "tcp", "direction": "both", "streams": "2", "ip": "4"}},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Origin: origin, Ended: origin + 6*second,
@@ -475,6 +453,13 @@ func sampleTrial() record.Trial {
 		Traffic: &record.Traffic{Engine: "native", Load: record.Load{Protocol: "tcp", Direction: record.Both,
 			Streams: 2}, Flows: []record.Flow{flow(record.Up, 1, 100e6), flow(record.Up, 2, 60e6),
 			flow(record.Down, 1, 40e6)}}, Loaded: probe}
+}
+
+// imported returns the trial of a result.
+func imported(r foreign.Result) *record.Trial {
+	_, trials := foreign.Run("20260102-030405-bbbb", time.Now(), []foreign.Source{{File: "x",
+		Results: []foreign.Result{r}}}, nil)
+	return &trials[0]
 }
 
 func exported(t testing.TB, trial *record.Trial) []byte {
@@ -488,8 +473,8 @@ func exported(t testing.TB, trial *record.Trial) []byte {
 // in goes out as it was.
 func TestFlentThereAndBack(t *testing.T) {
 	trial := sampleTrial()
-	out := exported(t, &trial)
-	if again := exported(t, &trial); !bytes.Equal(out, again) {
+	out := exported(t, trial)
+	if again := exported(t, trial); !bytes.Equal(out, again) {
 		t.Error("the same trial gave other bytes")
 	}
 	if got := foreign.Detect(bytes.NewReader(out)); got != "flent" {
@@ -523,15 +508,9 @@ func TestFlentThereAndBack(t *testing.T) {
 	if n := len(trial.Loaded.RTT) - 1; len(rtts) != n { // that the last is lost, nothing after it tells
 		t.Errorf("got %d probes, want %d", len(rtts), n)
 	}
-	_, trials := foreign.Run("20260102-030405-bbbb", time.Now(), []foreign.Source{{File: "x",
-		Results: []foreign.Result{in}}}, nil)
-	second := read(t, exported(t, &trials[0]), "")[0]
-	if diff := cmp.Diff(in.Foreign.Series, second.Foreign.Series, cmpopts.EquateNaNs()); diff != "" {
-		t.Errorf("series after the second way out (-first +second):\n%s", diff)
-	}
-	if diff := cmp.Diff(in.Foreign.Facts, second.Foreign.Facts); diff != "" {
-		t.Errorf("facts after the second way out (-first +second):\n%s", diff)
-	}
+	second := read(t, exported(t, imported(in)), "")[0]
+	expect.Same(t, "series after the second way out", in.Foreign.Series, second.Foreign.Series)
+	expect.Same(t, "facts after the second way out", in.Foreign.Facts, second.Foreign.Facts)
 	if !in.Began.Equal(second.Began) {
 		t.Errorf("began %v, then %v", in.Began, second.Began)
 	}
@@ -540,14 +519,11 @@ func TestFlentThereAndBack(t *testing.T) {
 func TestFlentNeedsASeries(t *testing.T) {
 	trial := sampleTrial()
 	trial.Traffic, trial.Loaded = nil, nil
-	if err := foreign.WriteFlent(io.Discard, &trial, "", ""); !errors.Is(err, foreign.ErrNoSeries) {
-		t.Errorf("got %v, want ErrNoSeries", err)
-	}
+	expect.Error(t, "a trial of none", foreign.WriteFlent(io.Discard, trial, "", ""), foreign.ErrNoSeries)
 }
 
 // TestRunIsDatedByItsFiles: a run has the time of what was measured, as far as its files say, and is called
-// by
-// program and file.
+// by program and file.
 func TestRunIsDatedByItsFiles(t *testing.T) {
 	now := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
 	at := func(day int) time.Time { return time.Date(2026, 5, day, 10, 0, 0, 0, time.UTC) }
@@ -584,8 +560,7 @@ func TestRunIsDatedByItsFiles(t *testing.T) {
 		run, trials := foreign.Run("20261128-090000-abcd", now, tt.sources, nil)
 		if !run.Started.Equal(tt.started) || run.Ended.Before(run.Started) || !run.ImportedAt.Equal(now) {
 			t.Errorf("%s: %v to %v, imported %v; want from %v", tt.what, run.Started, run.Ended,
-				run.ImportedAt,
-				tt.started)
+				run.ImportedAt, tt.started)
 		}
 		if run.Design.Name != tt.name {
 			t.Errorf("%s: the run is called %q, want %q", tt.what, run.Design.Name, tt.name)

@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // Texts that openssl speed prints, with its messages.
@@ -62,9 +61,7 @@ func TestOpenSSLImplementations(t *testing.T) {
 			}
 			got = append(got, r.Factors["implementation"]+"/"+timing)
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		expect.Same(t, tt.name, tt.want, got)
 	}
 }
 

@@ -18,23 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
-
-// installed skips a test whose program is missing.
-func installed(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, p := range programs {
-		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("skip: %s is not installed", p)
-		}
-	}
-}
 
 // output returns what a program prints within half a minute.
 func output(t *testing.T, program string, args ...string) []byte {
@@ -61,7 +50,7 @@ func freePort(t *testing.T) string {
 
 // TestRealIperf3 holds the numbers of the installed iperf3's files against the sums that it gives itself.
 func TestRealIperf3(t *testing.T) {
-	installed(t, "iperf3")
+	apart.Needs(t, "iperf3")
 	help := output(t, "iperf3", "--help")
 	forms := []string{"--json"}
 	if bytes.Contains(help, []byte("--json-stream")) {
@@ -140,7 +129,7 @@ func sumReceived(t *testing.T, text []byte) float64 {
 
 // TestRealOpenSSL: what the installed openssl prints for people and for machines, of ciphers and keys.
 func TestRealOpenSSL(t *testing.T) {
-	installed(t, "openssl")
+	apart.Needs(t, "openssl")
 	for _, tt := range []struct {
 		args   []string
 		metric string
@@ -187,7 +176,7 @@ func TestRealOpenSSL(t *testing.T) {
 
 // TestRealIRTT: the statistics of the installed irtt match the round trips that are read.
 func TestRealIRTT(t *testing.T) {
-	installed(t, "irtt")
+	apart.Needs(t, "irtt")
 	_, server := irtt(t)
 	file := filepath.Join(t.TempDir(), "out.json.gz")
 	for range 20 {
@@ -228,7 +217,7 @@ func irtt(t *testing.T) (*exec.Cmd, string) {
 // TestRealFlentReads: the installed flent reads the file of a trial of ours as it reads its own, and draws
 // the plots that the document says.
 func TestRealFlentReads(t *testing.T) {
-	installed(t, "flent")
+	apart.Needs(t, "flent")
 	apart.Long(t, "takes longer than a package has")
 	dir := t.TempDir()
 	trial := sampleTrial()
@@ -243,9 +232,9 @@ func TestRealFlentReads(t *testing.T) {
 		trial *record.Trial
 		plots []string
 	}{
-		"load": {&trial, plots},
-		"idle": {&idle, []string{"ping"}},
-		"lost": {&lost, []string{"totals"}},
+		"load": {trial, plots},
+		"idle": {idle, []string{"ping"}},
+		"lost": {lost, []string{"totals"}},
 	} {
 		file := filepath.Join(dir, name+".flent.gz")
 		must(t, os.WriteFile(file, exported(t, x.trial), 0o600))
@@ -294,7 +283,7 @@ func zipped(t *testing.T, doc map[string]any) []byte {
 
 // TestRealFlentWrites: what the installed flent measures is read, and comes out for flent as it was.
 func TestRealFlentWrites(t *testing.T) {
-	installed(t, "flent", "ping")
+	apart.Needs(t, "flent", "ping")
 	apart.Long(t, "takes longer than a package has")
 	dir := t.TempDir()
 	test := filepath.Join(dir, "pings")
@@ -309,14 +298,10 @@ func TestRealFlentWrites(t *testing.T) {
 	if r.Idle == nil || len(r.Idle.RTT) < 10 || r.Foreign.Version == "" || r.Factors["title"] != "a title" {
 		t.Fatalf("got %v, %+v, %+v of\n%s", r.Factors, r.Foreign, r.Idle, out)
 	}
-	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: files[0],
-		Results: []foreign.Result{r}}}, nil)
 	back := filepath.Join(dir, "back.flent.gz")
-	must(t, os.WriteFile(back, exported(t, &trials[0]), 0o600))
+	must(t, os.WriteFile(back, exported(t, imported(r)), 0o600))
 	was, is := unzipped(t, file(t, files[0])), unzipped(t, file(t, back))
-	if diff := cmp.Diff(was["raw_values"], is["raw_values"]); diff != "" {
-		t.Errorf("raw values (-as they came +as they went):\n%s", diff)
-	}
+	expect.Same(t, "raw values", was["raw_values"], is["raw_values"])
 	for key := range was["metadata"].(map[string]any) {
 		if _, has := is["metadata"].(map[string]any)[key]; !has {
 			t.Errorf("metadata lacks %s", key)

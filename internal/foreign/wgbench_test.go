@@ -4,10 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // wgTable holds rates as people write them, and rows with none, or more than one.
@@ -30,25 +29,18 @@ const wgTable = `| Device / CPU | OS Version / Kernel | Speed | Note |
 `
 
 // TestWGBenchRows: a rate is read as a whole or its row is left out with the reason; rows that differ in
-// their
-// note are different cells.
+// their note are different cells.
 func TestWGBenchRows(t *testing.T) {
-	results := read(t, []byte(wgTable), "")
+	all := read(t, []byte(wgTable), "")
+	results, left := sorted(all)
 	got := map[string]float64{}
-	var left []string
 	for _, r := range results {
-		if r.LeftOut != "" {
-			left = append(left, r.LeftOut)
-			continue
-		}
 		got[strings.TrimSpace(r.Factors["device"]+" "+r.Factors["note"])] = r.Foreign.Values[metrics.Goodput]
 	}
 	want := map[string]float64{"Big Board / P1 With all cores enabled": 320e6,
 		"Big Board / P1 With little cores disabled": 3.48e9, "Comma / C1": 1.02e9, "Short / C4": 140e6,
 		"Shorter / C5": 141e6, "Shortest / C6": 142e6}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rates (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "rates", want, got)
 	wantLeft := []string{`line 3, byte 108: No Rate / R1: "n/a" is no rate`, `"100 (1 stream), 200 (4)" is no rate`,
 		`"900-950 Mbits/sec" is no rate`, `Empty / C7: "" is no rate`, `"100 MB/s" is no rate`,
 		`"1,020 Mbits/sec" may be 1.020 or 1020`, `"> 940 Mbits/sec" is no rate`, "a row has device, system"}
@@ -60,7 +52,7 @@ func TestWGBenchRows(t *testing.T) {
 			t.Errorf("left out is %q, want %q", left[i], want)
 		}
 	}
-	d := derive(t, nil, results...)
+	d := derive(t, nil, all...)
 	if len(d.Cells) != len(want) || len(d.Trials) != len(want) {
 		t.Errorf("got %d cells of %d trials, want %d of each", len(d.Cells), len(d.Trials), len(want))
 	}
@@ -87,18 +79,8 @@ func TestWGBenchTables(t *testing.T) {
 		{"a head without a line", "| D | S | Speed |\n" + row, 1, 1},
 		{"a row of nothing above the end", row + "| a | b | - | |\n", 1, 1},
 	} {
-		rows, others := 0, 0
-		for _, r := range read(t, []byte(tt.text), "") {
-			if r.LeftOut == "" {
-				rows++
-			} else {
-				others++
-			}
-		}
-		if rows != tt.rows || others != tt.others {
-			t.Errorf("%s: got %d rows and %d left out, want %d and %d", tt.name, rows, others, tt.rows,
-				tt.others)
-		}
+		rows, left := sorted(read(t, []byte(tt.text), ""))
+		expect.Same(t, tt.name, [2]int{tt.rows, tt.others}, [2]int{len(rows), len(left)})
 	}
 	if _, err := foreign.ReadFile(strings.NewReader("| D | S | Speed |\n|---|---|---|\n"),
 		"wg-bench"); err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -123,9 +124,7 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 	must(t, err)
 	before := d.Config()
 	t.Cleanup(func() {
-		if diff := cmp.Diff(before, d.Config()); diff != "" {
-			t.Errorf("configuration (-before +after):\n%s", diff)
-		}
+		expect.Same(t, "configuration", before, d.Config())
 	})
 	l.regularly = func(func(context.Context) error) { d.Each = 0 } // in place of keeping in touch
 	return l, j, dir
@@ -207,9 +206,7 @@ func TestAgentlessTunnelThatFails(t *testing.T) {
 				t.Errorf("got %v, hint %q", err, check.HintOf(err))
 			}
 			d.Broken = ""
-			if err := errors.Join(l.Close(t.Context()), j.Close()); err != nil {
-				t.Error(err)
-			}
+			must(t, errors.Join(l.Close(t.Context()), j.Close()))
 		})
 	}
 }
@@ -242,9 +239,7 @@ func TestAgentlessTunnelThatIsGivenUp(t *testing.T) {
 	if took := time.Since(begun); err == nil || took > 20*time.Second {
 		t.Errorf("got %v after %v", err, took)
 	}
-	if err := errors.Join(l.Close(t.Context()), j.Close()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(l.Close(t.Context()), j.Close()))
 }
 
 // TestAgentlessTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
@@ -253,20 +248,13 @@ func TestAgentlessTunnelThatStays(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
 	l, j, _ := behindRouterOS(t, d, onWire(t, d))
-	if _, err := l.Path(t.Context(), TunnelSpec{Kind: "wireguard"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Path(t.Context(), TunnelSpec{Kind: "wireguard"})
+	must(t, err)
 	d.Broken = "/interface/wireguard/remove"
-	if err := l.Clear(t.Context()); !errors.Is(err, ErrDirty) {
-		t.Errorf("clear: got %v, want %v", err, ErrDirty)
-	}
-	if err := l.Reconcile(t.Context(), nil); !errors.Is(err, ErrDirty) {
-		t.Errorf("settle: got %v, want %v", err, ErrDirty)
-	}
+	expect.Error(t, "clear", l.Clear(t.Context()), ErrDirty)
+	expect.Error(t, "settle", l.Reconcile(t.Context(), nil), ErrDirty)
 	d.Broken = ""
-	if err := errors.Join(l.Reconcile(t.Context(), nil), l.Close(t.Context()), j.Close()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(l.Reconcile(t.Context(), nil), l.Close(t.Context()), j.Close()))
 }
 
 // TestRestoreRemovesAnAgentlessTunnel of a run that was killed, also in the middle of laying it, and says so

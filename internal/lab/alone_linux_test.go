@@ -23,7 +23,7 @@ import (
 func TestAgentAndGuardExclude(t *testing.T) {
 	t.Parallel()
 	apart.Needs(t, "tc")
-	inNamespace(t, func(ctx context.Context) error {
+	apart.Network(t, func(ctx context.Context) error {
 		h, by := host.Local(), driver.Linux{}
 		process, err := host.Spawn{Args: []string{agent.MachineRole}}.Start()
 		if err != nil {
@@ -75,7 +75,7 @@ func TestAgentAndGuardExclude(t *testing.T) {
 
 // TestOthersKeepNoDriverOff: what another user of the machine makes is not taken for a controller.
 func TestOthersKeepNoDriverOff(t *testing.T) {
-	inNamespace(t, func(ctx context.Context) error {
+	apart.Network(t, func(ctx context.Context) error {
 		// In the name of a process that has it not.
 		l, err := net.Listen("unix", "@chokepoint-agent-machine-1-x")
 		if err != nil {

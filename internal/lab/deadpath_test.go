@@ -2,12 +2,12 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -53,9 +53,7 @@ func TestDeadPath(t *testing.T) {
 				gone = append(gone, name)
 			}
 		}
-		if diff := cmp.Diff([][]string{x.want, x.want}, [][]string{killed, gone}); diff != "" {
-			t.Errorf("dead %v, guests %v: booted anew, and said to be gone (-want +got):\n%s", x.dead,
-				x.guests, diff)
-		}
+		expect.Same(t, fmt.Sprintf("dead %v, guests %v: booted anew, and said to be gone", x.dead, x.guests),
+			[][]string{x.want, x.want}, [][]string{killed, gone})
 	}
 }

@@ -50,9 +50,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 	if cmd.ProcessState != nil {
 		return
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	must(t, cmd.Process.Kill())
 	cmd.Wait() // says that it was killed
 }
 
@@ -141,9 +139,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	up(t, lab.Local{ID: "kept", Dir: dir + "/labs", Detached: true})
 	kept := onlyLab(t, dir+"/labs")
 	t.Cleanup(func() {
-		if err := lab.Down(dir+"/labs", kept); err != nil {
-			t.Error(err)
-		}
+		must(t, lab.Down(dir+"/labs", kept))
 	})
 	watcher := attach(t, dir+"/labs", nil)
 	t.Cleanup(func() { watcher.Close(labtest.Context(t)) })
@@ -248,9 +244,7 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 		t.Errorf("labs: got %d, %v, want eight", len(infos), err)
 	}
 	for _, i := range infos {
-		if err := lab.Down(dir+"/labs", i); err != nil {
-			t.Error(err)
-		}
+		must(t, lab.Down(dir+"/labs", i))
 	}
 	wantEmpty(t, dir+"/labs")
 }

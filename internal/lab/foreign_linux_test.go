@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -42,10 +42,9 @@ func foreignLabIn(t *testing.T, dir, file string, login vm.Login) (*lab.Lab, vm.
 	must(t, err)
 	must(t, d.Identify())
 	d.Login = login
-	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t), labtest.Source(t),
-		func(text string) { t.Log(text) }); err != nil {
-		t.Fatal(err)
-	}
+	d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t), labtest.Source(t),
+		func(text string) { t.Log(text) })
+	must(t, err)
 	g := vm.NewForeignGuest(d)
 	l, err := lab.Local{ID: foreignID, Topology: forward(t), Dir: dir, Guest: &g,
 		Parts: registry.LabParts()}.Up(ctx)
@@ -70,9 +69,7 @@ func TestForeignImage(t *testing.T) {
 			l, d, err := foreignLab(t, tt.file, tt.login)
 			must(t, err)
 			t.Cleanup(func() {
-				if err := l.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
+				must(t, l.Close(context.Background()))
 				after := d
 				if err := after.Identify(); err != nil || after.Sum != d.Sum {
 					t.Errorf("disk image: got %s after the lab, %v, want %s as before", after.Sum, err, d.Sum)
@@ -111,9 +108,7 @@ func TestForeignSamplingCost(t *testing.T) {
 		User: "root", Key: filepath.Join(disk, "key")})
 	must(t, err)
 	t.Cleanup(func() {
-		if err := l.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must(t, l.Close(context.Background()))
 	})
 	ofMachine(t, l, filepath.Join(dir, foreignID))
 }
@@ -127,9 +122,6 @@ func TestForeignImageRefusesUs(t *testing.T) {
 		l.Close(context.Background())
 		t.Fatal("lab up without a key: got a lab, want an error")
 	}
-	var h interface{ Hint() string }
-	if !strings.Contains(err.Error(), "Permission denied") || !errors.As(err, &h) ||
-		!strings.Contains(h.Hint(), "--image-key") {
-		t.Errorf("lab up without a key: got %v, want that the permission is denied, and a hint", err)
-	}
+	expect.Error(t, "lab up without a key", err, "Permission denied")
+	expect.Hint(t, "lab up without a key", err, "--image-key")
 }

@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -118,8 +118,5 @@ func crash(t *testing.T, l *lab.Lab) {
 	for err == nil {
 		_, _, err = n.Agent.Clock(t.Context())
 	}
-	if !errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "Kernel panic") {
-		t.Errorf("agent of the guest that panicked: got %v, want it unreachable and the console's last words",
-			err)
-	}
+	expect.Error(t, "agent of the guest that panicked", err, host.ErrUnreachable, "Kernel panic")
 }

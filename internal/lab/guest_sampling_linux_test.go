@@ -99,9 +99,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	for _, c := range data.Cost {
 		t.Logf("%s: %d reads, %v of CPU", c.Probe, c.Reads, time.Duration(c.CPUNs).Round(time.Millisecond))
 	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, w.Close())
 
 	by, err := driver.Linux{}.Watch(ctx, agent.NewHost("router", n.Agent), time.Second)
 	must(t, err)
@@ -117,9 +115,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	}
 	t.Logf("note: the shell took a sample every %v",
 		(time.Duration(data.Cost[0].OverNs) / time.Duration(data.Cost[0].Reads)).Round(time.Millisecond))
-	if err := by.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, by.Close(ctx))
 	return byAgent, byShell
 }
 

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestBootBest: KVM is tried once and for a short time, its failure is said, and a machine that cannot have
@@ -49,9 +48,7 @@ func TestBootBest(t *testing.T) {
 					}
 					return &running{}, nil
 				})
-			if diff := cmp.Diff(tt.wantTried, strings.Join(tried, ", ")); diff != "" {
-				t.Errorf("tried (-want +got):\n%s", diff)
-			}
+			expect.Same(t, "tried", tt.wantTried, strings.Join(tried, ", "))
 			if !errors.Is(err, tt.wantErr) || (g == nil) != (tt.wantErr != nil) {
 				t.Errorf("got %v, %v, want the error %v", g, err, tt.wantErr)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -34,14 +35,6 @@ func mayMake(t *testing.T, err error) {
 	}
 }
 
-func hintOf(err error) string {
-	var h interface{ Hint() string }
-	if !errors.As(err, &h) {
-		return ""
-	}
-	return h.Hint()
-}
-
 // TestUpBlamesNoNamespacesForFaultsInside: the namespaces were made, so the advice to allow them would lead
 // astray.
 func TestUpBlamesNoNamespacesForFaultsInside(t *testing.T) {
@@ -50,9 +43,8 @@ func TestUpBlamesNoNamespacesForFaultsInside(t *testing.T) {
 	o.Topology.Links[0].Ends[0].Port = "a-name-of-more-than-fifteen-bytes"
 	_, err := o.Up(t.Context())
 	mayMake(t, err)
-	if err == nil || !strings.Contains(err.Error(), "join ") || hintOf(err) != "" {
-		t.Errorf("got %v with the hint %q, want that nodes cannot be joined, and no hint", err, hintOf(err))
-	}
+	expect.Error(t, "nodes that cannot be joined", err, "join ")
+	expect.Hint(t, "nodes that cannot be joined", err, "")
 }
 
 // TestUpTellsWhenTheKernelRefused starts a holder that has no power over its mounts, as where user
@@ -72,9 +64,8 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	if !errors.As(err, &r) || !strings.Contains(err.Error(), "mounts") {
 		t.Errorf("got %v, want it to be the mounts that were refused", err)
 	}
-	if want := "let ordinary users make user namespaces"; os.Geteuid() != 0 &&
-		!strings.Contains(hintOf(noNamespaces(err)), want) {
-		t.Errorf("hint: got %q, want %q", hintOf(noNamespaces(err)), want)
+	if os.Geteuid() != 0 {
+		expect.Hint(t, "begin", noNamespaces(err), "let ordinary users make user namespaces")
 	}
 }
 
@@ -88,9 +79,8 @@ func TestUpNamesItsTimeout(t *testing.T) {
 	}
 	_, err := o.startHolder(t.Context(), time.Millisecond)
 	mayMake(t, err)
-	if err == nil || !strings.Contains(err.Error(), "not up within 1ms") || hintOf(err) != "" {
-		t.Errorf("got %v with the hint %q, want the time named, and no hint", err, hintOf(err))
-	}
+	expect.Error(t, "up", err, "not up within 1ms")
+	expect.Hint(t, "up", err, "")
 }
 
 // TestUpThatFailsLateClosesItsJournal: the entry of a lab that was taken away again must not be left for
@@ -98,9 +88,8 @@ func TestUpNamesItsTimeout(t *testing.T) {
 func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
 	o := small(t)
 	var err error
-	if o.Journal, err = journal.Create(t.TempDir(), "me", ""); err != nil {
-		t.Fatal(err)
-	}
+	o.Journal, err = journal.Create(t.TempDir(), "me", "")
+	must(t, err)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := o.Up(t.Context())
@@ -114,9 +103,7 @@ func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
 	}
 	err = <-ended
 	mayMake(t, err)
-	if !errors.Is(err, unix.EISDIR) {
-		t.Errorf("got %v, want that the lab's description cannot be written", err)
-	}
+	expect.Error(t, "a lab whose description cannot be written", err, unix.EISDIR)
 	if err := o.Journal.Close(); err != nil {
 		t.Errorf("journal: got %v, want nothing left to undo", err)
 	}

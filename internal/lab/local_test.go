@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -154,9 +155,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 					t.Errorf("got error %v, want one with %q, once", err, tt.want)
 				}
 			})
-			if _, err := os.Stat(filepath.Join(dir, "x")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the lab's directory: got %v, want none", err)
-			}
+			_, err := os.Stat(filepath.Join(dir, "x"))
+			expect.Error(t, "the lab's directory", err, os.ErrNotExist)
 		})
 	}
 }
@@ -209,9 +209,7 @@ func TestUpDoesNotTouchADirectoryThatExists(t *testing.T) {
 	keep := filepath.Join(dir, "x", "keep")
 	must(t, os.MkdirAll(keep, 0o700))
 	_, err := lab.Local{ID: "x", Topology: forward(t), Dir: dir}.Up(labtest.Context(t))
-	if !errors.Is(err, os.ErrExist) {
-		t.Errorf("got error %v, want %v", err, os.ErrExist)
-	}
+	expect.Error(t, "up", err, os.ErrExist)
 	if _, err := os.Stat(keep); err != nil {
 		t.Errorf("what was there: %v, want it untouched", err)
 	}
@@ -275,10 +273,8 @@ func takeTurns(t *testing.T, dir string) {
 	defer j.Close()
 	for range 2 { // the second time the first has left
 		one := attach(t, dir, j)
-		if _, err := lab.Attach(dir, "kept", registry.LabParts(), j); err == nil ||
-			!strings.Contains(err.Error(), "another run is using it") {
-			t.Errorf("a second campaign: got %v, want that another run is using the lab", err)
-		}
+		_, err := lab.Attach(dir, "kept", registry.LabParts(), j)
+		expect.Error(t, "a second campaign", err, "another run is using it")
 		wantClosed(t, one, nil)
 	}
 }

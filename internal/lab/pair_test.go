@@ -173,9 +173,7 @@ func TestALostPeerIsTold(t *testing.T) {
 	if fresh, _ := l.Reconnect(ctx); !fresh || l.Lost() != nil {
 		t.Errorf("peer back: got fresh %v and lost %v, want it met", fresh, l.Lost())
 	}
-	if err := l.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, l.Close(ctx))
 	leave()
 }
 
@@ -191,9 +189,8 @@ func TestAThirdPartyThatIsGoneIsTold(t *testing.T) {
 	address := ln.Addr().String()
 	l, err := ThirdParty{ID: "pair", Address: address}.Up(ctx)
 	must(t, err)
-	if _, err := l.Node(ctx, l.Topology.Far); err != nil {
-		t.Fatal(err)
-	}
+	_, err = l.Node(ctx, l.Topology.Far)
+	must(t, err)
 	for _, there := range []bool{true, false, true} {
 		if !there {
 			ln.Close()

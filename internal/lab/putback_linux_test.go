@@ -31,7 +31,7 @@ func TestPutBackCompares(t *testing.T) {
 		{"pfifo limit 60", "", "pfifo limit 60", "", "", ""},
 	}
 	for _, by := range []string{"", "linux"} {
-		inNamespace(t, func(ctx context.Context) error {
+		apart.Network(t, func(ctx context.Context) error {
 			h := host.Local()
 			if _, err := host.Run(ctx, h, host.Command{Path: "ip",
 				Args: strings.Fields("link add d0 type veth peer name d1")}); err != nil {

@@ -78,14 +78,12 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 		t.Skipf("skip: this kernel has no such tunnel: %s", c.Reason)
 	}
 	for _, n := range l.Topology.Nodes { // their agents are there
-		if _, err := l.Node(labtest.Context(t), n.Name); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.Node(labtest.Context(t), n.Name)
+		must(t, err)
 	}
 	before := labtest.Descendants(holder)
-	if _, err := l.Path(labtest.Context(t), wire); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Path(labtest.Context(t), wire)
+	must(t, err)
 	ends := slices.DeleteFunc(labtest.Descendants(holder),
 		func(pid int) bool { // what an agent has started besides is no end
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -107,9 +105,8 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 		t.Errorf("processes of the tunnel that hung: %v live, want none", left)
 	}
 	labtest.WantReach(t, l, p.Slot, 4, 0, 1000) // through the tunnel laid anew
-	if _, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "none"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "none"})
+	must(t, err)
 }
 
 // TestRenew: after the agents of a router and of a tunnel's end have died, what was set is settled again and
@@ -119,15 +116,13 @@ func TestRenew(t *testing.T) {
 	want, wire := []record.Setting{aSetting}, lab.TunnelSpec{Kind: "wireguard"}
 	before := queueLength(t, l)
 	hold(t, l, want...)
-	if _, err := l.Path(labtest.Context(t), wire); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Path(labtest.Context(t), wire)
+	must(t, err)
 	if fresh, found := l.Reconnect(labtest.Context(t)); fresh || found != nil {
 		t.Error("renew with all agents alive: got new ones, want none")
 	}
-	if _, err := l.Path(labtest.Context(t), wire); err != nil {
-		t.Fatal(err)
-	}
+	_, err = l.Path(labtest.Context(t), wire)
+	must(t, err)
 	killAgent(t, l, "router")
 	killAgent(t, l, "server")
 	if fresh, found := l.Reconnect(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {

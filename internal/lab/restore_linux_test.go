@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -284,7 +283,7 @@ func TestRestoreOfManyMachines(t *testing.T) {
 		{"what fails is older than its guard", []string{fails}, nil, "", "", "put back link_mtu on router", false},
 	}
 	for _, tt := range tests {
-		inNamespace(t, func(ctx context.Context) error {
+		apart.Network(t, func(ctx context.Context) error {
 			h, dir := host.Local(), t.TempDir()
 			if _, err := host.Run(ctx, h, host.Command{Path: "ip",
 				Args: strings.Fields("link add d0 type veth peer name d1")}); err != nil {
@@ -328,7 +327,7 @@ const ttl = "net.ipv4.ip_default_ttl"
 // TestPutBackByADriver: settings that a driver has made are put back by it, those of families, too, and then
 // its guard is dismissed; nothing is while another controller's guard is at work.
 func TestPutBackByADriver(t *testing.T) {
-	inNamespace(t, func(ctx context.Context) error {
+	apart.Network(t, func(ctx context.Context) error {
 		const name = "net.ipv4.ip_default_ttl"
 		h := host.Local()
 		guard, err := driver.Linux{}.Guard(ctx, h, "", nil, time.Minute)
@@ -363,9 +362,7 @@ func TestPutBackByADriver(t *testing.T) {
 		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != name+"=64" {
 			t.Errorf("afterwards: got %q, %v, want what was before", now, err)
 		}
-		if err := o.dismiss(ctx, left); err != nil {
-			t.Error(err)
-		}
+		must(t, o.dismiss(ctx, left))
 		if _, err := os.Stat(guard); !os.IsNotExist(err) {
 			t.Errorf("the guard: %v, want it gone", err)
 		}
@@ -381,24 +378,4 @@ func reached(t *testing.T, router *Node) *remotes {
 	machines := &record.Machines{Router: record.Machine{At: "local"}}
 	return &remotes{labs: map[string]*Lab{"a": l}, of: &journal.Stale{Entries: []journal.Entry{
 		{Seq: 1, Kind: journal.KindMachines, Lab: "a", Machines: machines}}}}
-}
-
-// inNamespace runs a function in a network namespace of its own, and what it starts.
-func inNamespace(t *testing.T, f func(ctx context.Context) error) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("skip: needs root to make a network namespace")
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is thrown away
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = f(t.Context())
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }

@@ -1,10 +1,11 @@
 package lab
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestSweepSparesALabThatIsStarting: its directory is there, and nothing says yet that it is up.
@@ -22,7 +23,6 @@ func TestSweepSparesALabThatIsStarting(t *testing.T) {
 	if got, err := sweep(labs); err != nil || len(got) != 1 {
 		t.Errorf("sweep after the starter's death: got %v, %v, want the directory removed", got, err)
 	}
-	if _, err := os.Stat(labs + "/x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its directory: got %v, want none", err)
-	}
+	_, err = os.Stat(labs + "/x")
+	expect.Error(t, "its directory", err, fs.ErrNotExist)
 }

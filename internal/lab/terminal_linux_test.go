@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // console is a machine's serial line as a terminal shows it: it echoes what is typed, and asks for what a
@@ -130,9 +132,7 @@ func TestTerminal(t *testing.T) {
 			term := &terminal{conn: near, quiet: 40 * time.Millisecond}
 			err := term.login(ctx, "root", tt.password)
 			if tt.want != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("login: got %v, want %q", err, tt.want)
-				}
+				expect.Error(t, "login", err, tt.want)
 				return
 			}
 			if err != nil {
@@ -142,10 +142,8 @@ func TestTerminal(t *testing.T) {
 			if want := "1 a  b\n2 a  b"; err != nil || said != want {
 				t.Errorf("run: got %q, %v, want %q", said, err, want)
 			}
-			if _, err = term.run(ctx, "sh", "echo no room; exit 3"); err == nil ||
-				!strings.Contains(err.Error(), "exit status 3: no room") {
-				t.Errorf("run of what fails: got %v", err)
-			}
+			_, err = term.run(ctx, "sh", "echo no room; exit 3")
+			expect.Error(t, "run of what fails", err, "exit status 3: no room")
 		})
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -26,9 +25,7 @@ func TestLayoutsOfAllTopologies(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			must(t, err)
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("layout of %s (-want +got):\n%s", shape.Name, diff)
-			}
+			expect.Same(t, fmt.Sprintf("layout of %s", shape.Name), string(want), got)
 		})
 	}
 }

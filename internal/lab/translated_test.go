@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -76,9 +75,8 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 					t.Errorf("skipped: %s (%s)", s.Reason, s.Hint)
 				}
 			}
-			if diff := cmp.Diff([][]string{tt.ran, tt.skipped}, [][]string{ran, skipped}); diff != "" {
-				t.Errorf("levels of nat that are run, and skipped (-want +got):\n%s", diff)
-			}
+			expect.Same(t, "levels of nat that are run, and skipped", [][]string{tt.ran, tt.skipped},
+				[][]string{ran, skipped})
 			if got := c.Run.Design.Baseline["nat"]; name == "the default" && got != "" {
 				t.Errorf("the baseline says nat=%s", got)
 			}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func wireguard(outer IP, mtu int) Tunnel { return Tunnel{Kind: WireGuard, OuterIP: outer, MTU: mtu} }
@@ -200,9 +200,7 @@ func TestFragments(t *testing.T) {
 		{"no room", V4, 100, 24, nil},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, Fragments(test.v, test.l3, test.mtu)); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", test.name, diff)
-		}
+		expect.Same(t, test.name, test.want, Fragments(test.v, test.l3, test.mtu))
 	}
 }
 
@@ -226,9 +224,7 @@ func TestTunnelFragments(t *testing.T) {
 		{"plain", Tunnel{}, 1500, []int{1500}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, test.tunnel.Fragments(test.m, 1500)); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", test.name, diff)
-		}
+		expect.Same(t, test.name, test.want, test.tunnel.Fragments(test.m, 1500))
 	}
 }
 

@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net"
 	"net/netip"
@@ -16,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -94,9 +94,7 @@ func TestPeerDoesNothingElse(t *testing.T) {
 		verbs = append(verbs, host.Verb(host.FamilyTunnel, t.Name()))
 	}
 	for _, verb := range verbs {
-		if err := a.Invoke(labtest.Context(t), verb, struct{}{}, nil); !errors.Is(err, host.ErrUnknownVerb) {
-			t.Errorf("%s: got %v, want %v", verb, err, host.ErrUnknownVerb)
-		}
+		expect.Error(t, verb, a.Invoke(labtest.Context(t), verb, struct{}{}, nil), host.ErrUnknownVerb)
 	}
 }
 
@@ -124,9 +122,7 @@ func TestPeerBoundToTwoAddresses(t *testing.T) {
 	at.Addr = second.Next()
 	err := a.Invoke(labtest.Context(t), agent.VerbEcho, at, nil)
 	const want = "bound to 127.0.0.1 127.0.0.2, not to 127.0.0.3"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a third: got %v, want %s", err, want)
-	}
+	expect.Error(t, "a third", err, want)
 }
 
 func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
@@ -199,9 +195,7 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := a.Invoke(labtest.Context(t), tt.verb, tt.in, nil)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error with %q", err, tt.want)
-			}
+			expect.Error(t, "the request", err, tt.want)
 		})
 	}
 }

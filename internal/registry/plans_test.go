@@ -1,12 +1,14 @@
 package registry_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -69,9 +71,7 @@ func TestBaseFactorsThatKnobsApply(t *testing.T) {
 			t.Errorf("factor %s: got none, want a base factor", name)
 			continue
 		}
-		if diff := cmp.Diff(levels, f.Levels); diff != "" {
-			t.Errorf("levels of %s (-want +got):\n%s", name, diff)
-		}
+		expect.Same(t, fmt.Sprintf("levels of %s", name), levels, f.Levels)
 		for _, level := range f.Levels {
 			for _, k := range node.Knobs() {
 				if k.Name() != name {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // hostSuite tests what every host must do alike. dir is an existing directory there that the suite may write
@@ -41,9 +42,8 @@ func hostFiles(t *testing.T, h host.Host, dir string) {
 			t.Errorf("read what was written: got %q, %v, want %q", b, err, text)
 		}
 	}
-	if err := h.WriteFile(ctx, path.Join(dir, "absent", "file"), nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("write into an absent directory: got %v, want %v", err, fs.ErrNotExist)
-	}
+	expect.Error(t, "write into an absent directory", h.WriteFile(ctx, path.Join(dir, "absent", "file"), nil),
+		fs.ErrNotExist)
 }
 
 func hostCommands(t *testing.T, h host.Host, dir string) {
@@ -72,10 +72,8 @@ func hostCommands(t *testing.T, h host.Host, dir string) {
 			t.Errorf("%s: got error %q, want the end of what the command said", tt.name, err)
 		}
 	}
-	if _, err := h.Start(ctx, host.Command{Path: "chokepoint-has-no-such-command"}); !errors.Is(err,
-		host.ErrUnsupported) {
-		t.Errorf("start a command that is not installed: got %v, want %v", err, host.ErrUnsupported)
-	}
+	_, err := h.Start(ctx, host.Command{Path: "chokepoint-has-no-such-command"})
+	expect.Error(t, "start a command that is not installed", err, host.ErrUnsupported)
 }
 
 func hostKills(t *testing.T, h host.Host) {

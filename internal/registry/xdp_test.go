@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -525,9 +526,7 @@ func TestXDPFallsBack(t *testing.T) {
 	}
 	load.Frames = record.FramesPacket
 	_, err = engine.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
-	if err == nil || !strings.Contains(err.Error(), "not AF_PACKET past the queueing discipline: device") {
-		t.Errorf("asked for frames: got %v, want the reason", err)
-	}
+	expect.Error(t, "asked for frames", err, "not AF_PACKET past the queueing discipline: device")
 }
 
 // TestXDPSendsIMIX: frames of several sizes cross the router whole, each with the size of its number, and

@@ -25,6 +25,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // dial holds what a setting of a test is: a text that remembers what was done.
@@ -113,9 +114,7 @@ func TestKnobSession(t *testing.T) {
 			if held.State != "five" {
 				t.Errorf("found: got %q, want five", held.State)
 			}
-			if diff := cmp.Diff([]string{"read five"}, d.did()); diff != "" {
-				t.Errorf("before the word to go on (-want +got):\n%s", diff)
-			}
+			expect.Same(t, "before the word to go on", []string{"read five"}, d.did())
 			must(t, s.Send(struct{}{}))
 			if err := s.Recv(&held); err != nil || held.State != "TEN" {
 				t.Errorf("read back: got %q, %v, want TEN", held.State, err)
@@ -128,9 +127,7 @@ func TestKnobSession(t *testing.T) {
 				time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
-			if diff := cmp.Diff(want, d.did()); diff != "" {
-				t.Errorf("effects (-want +got):\n%s", diff)
-			}
+			expect.Same(t, "effects", want, d.did())
 		})
 	}
 }
@@ -143,9 +140,7 @@ func TestKnobSessionThatEndsBeforeTheWordChangesNothing(t *testing.T) {
 	must(t, s.Finish())
 	for s.Recv(nil) == nil {
 	}
-	if diff := cmp.Diff([]string{"read five"}, d.did()); diff != "" {
-		t.Errorf("effects (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "effects", []string{"read five"}, d.did())
 }
 
 // TestKnobThatDoesNotTakeIsPutBack: an error, or another state than asked.
@@ -171,9 +166,7 @@ func TestKnobThatDoesNotTakeIsPutBack(t *testing.T) {
 			d := &dial{state: "five", turn: tt.turn}
 			s, _ := hold(t, serve(t, agent.Parts{Knobs: []knob.Knob{d}}), "ten")
 			must(t, s.Send(struct{}{}))
-			if err := s.Recv(nil); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error with %q", err, tt.want)
-			}
+			expect.Error(t, "the session", s.Recv(nil), tt.want)
 			if log := d.did(); log[len(log)-1] != "apply five" || d.state != "five" {
 				t.Errorf("effects: got %v, want the last to put five back", log)
 			}
@@ -189,9 +182,7 @@ func TestKnobRestoreIsForGood(t *testing.T) {
 		&held); err != nil || held.State != "ten" {
 		t.Errorf("restore: got %q, %v, want ten", held.State, err)
 	}
-	if diff := cmp.Diff([]string{"apply ten", "read ten"}, d.did()); diff != "" {
-		t.Errorf("effects (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "effects", []string{"apply ten", "read ten"}, d.did())
 	for level, want := range map[knob.State]check.State{"ten": check.Yes, "eleven": check.No} {
 		held = agent.KnobReply{}
 		if err := a.Invoke(labtest.Context(t), "knob/dial", agent.KnobRequest{Want: level, Check: true},
@@ -214,13 +205,10 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	s, err := a.Open(ctx, "test/hold", file)
 	must(t, err)
 	must(t, s.Recv(&pid))
-	if err := a.Invoke(ctx, "test/die", struct{}{}, nil); err == nil || !strings.Contains(err.Error(),
-		"its process ended unexpectedly") {
-		t.Errorf("a child that dies: got %v, want that it ended unexpectedly", err)
-	}
-	if err := a.Invoke(ctx, "test/refuse", struct{}{}, nil); !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("a child that refuses: got %v, want %v", err, host.ErrUnsupported)
-	}
+	expect.Error(t, "a child that dies", a.Invoke(ctx, "test/die", struct{}{}, nil),
+		"its process ended unexpectedly")
+	expect.Error(t, "a child that refuses", a.Invoke(ctx, "test/refuse", struct{}{}, nil),
+		host.ErrUnsupported)
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the other session: %v, want it to hold still", err)
 	}
@@ -315,9 +303,8 @@ func TestEchoReturnsOnlyToWhoAnswers(t *testing.T) {
 	mark := sha256.Sum256([]byte("path check " + key))
 	say := func(c *net.UDPConn, b []byte) int {
 		t.Helper()
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Write(b)
+		must(t, err)
 		c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		n, _ := c.Read(b)
 		return n
@@ -400,12 +387,10 @@ func TestExec(t *testing.T) {
 		code != 0 || err != nil {
 		t.Errorf("echo: got %q, code %d, %v, want done", out, code, err)
 	}
-	if _, _, _, err := run(t, nil); err == nil || !strings.Contains(err.Error(), "no command") {
-		t.Errorf("no command: got %v, want an error that says so", err)
-	}
-	if _, _, _, err := run(t, nil, "chokepoint-has-no-such-command"); !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("a command that is not there: got %v, want %v", err, host.ErrUnsupported)
-	}
+	_, _, _, err := run(t, nil)
+	expect.Error(t, "no command", err, "no command")
+	_, _, _, err = run(t, nil, "chokepoint-has-no-such-command")
+	expect.Error(t, "a command that is not there", err, host.ErrUnsupported)
 }
 
 // TestCompanionsEndWithTheSession: what uses the CPU for a fault is a process of its own, at work once the

@@ -7,40 +7,18 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
-
-// inNamespace runs a function in a network namespace of its own, and what it starts.
-func inNamespace(t *testing.T, f func(ctx context.Context) error) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("skip: needs root to make a network namespace")
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is thrown away
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = f(t.Context())
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
 
 // TestAlone: a machine is one controller's, who may take it again and again, until that one's agent ends,
 // which is waited for a little. Who only asks takes nothing.
 func TestAlone(t *testing.T) {
-	inNamespace(t, func(ctx context.Context) error {
+	apart.Network(t, func(ctx context.Context) error {
 		var first, second alone
 		if err := second.free(ctx); err != nil || second.lock != nil {
 			t.Errorf("nobody is there: got %v", err)
@@ -66,7 +44,7 @@ func TestAlone(t *testing.T) {
 
 // TestOthersKeepNobodyOff: what another user of the machine makes is not taken for a controller.
 func TestOthersKeepNobodyOff(t *testing.T) {
-	inNamespace(t, func(ctx context.Context) error {
+	apart.Network(t, func(ctx context.Context) error {
 		const nobody = 65534
 		hers := exec.Command("sleep", "60")
 		hers.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -1,7 +1,7 @@
 package agent_test
 
 import (
-	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -9,11 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // aloneNode is an agent in namespaces of its own, with a pair of devices eth0 and eth1, and their hardware
@@ -62,9 +61,7 @@ func TestArrange(t *testing.T) {
 		}
 		var got []string
 		must(t, a.Invoke(ctx, "test/look", nil, &got))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("node, %s time (-want +got):\n%s", time, diff)
-		}
+		expect.Same(t, fmt.Sprintf("node, %s time", time), want, got)
 	}
 	swapped := agent.Layout{Node: "other", Names: map[string]string{macs[0]: "lan", macs[1]: "wan"}}
 	must(t, a.Invoke(ctx, agent.VerbArrange, swapped, nil))
@@ -89,9 +86,7 @@ func TestArrangeRefuses(t *testing.T) {
 	} {
 		l.Node = "router"
 		err := a.Invoke(labtest.Context(t), agent.VerbArrange, l, nil)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q in it", err, want)
-		}
+		expect.Error(t, "an arrangement", err, want)
 	}
 }
 
@@ -101,13 +96,9 @@ func TestPowerOffIsForGuests(t *testing.T) {
 	a := labtest.Serve(agent.Handlers(agent.Role, parts(nil)))
 	defer a.Close()
 	err := a.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil)
-	if !errors.Is(err, host.ErrUnknownVerb) {
-		t.Errorf("agent: got %v, want ErrUnknownVerb", err)
-	}
+	expect.Error(t, "agent", err, host.ErrUnknownVerb)
 	b := labtest.Serve(agent.Handlers(agent.LineRole, parts(nil)))
 	defer b.Close()
 	err = b.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil)
-	if !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("agent on a line whose parent is no init: got %v, want ErrUnsupported", err)
-	}
+	expect.Error(t, "agent on a line whose parent is no init", err, host.ErrUnsupported)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // inFile is a setting that outlives processes: the file which the place names as its port.
@@ -104,9 +105,7 @@ func TestAKilledAgentLeavesNothing(t *testing.T) {
 		_ = process.Wait() // of a killed one it is an error
 		second := labtest.Serve(agent.Handlers(agent.MachineRole, agent.Parts{}))
 		err := second.Invoke(labtest.Context(t), agent.VerbFree, struct{}{}, nil)
-		if err == nil || !strings.Contains(err.Error(), "its agent is process "+strconv.Itoa(guard)) {
-			t.Errorf("a second controller: got %v, want it refused", err)
-		}
+		expect.Error(t, "a second controller", err, "its agent is process "+strconv.Itoa(guard))
 		must(t, errors.Join(second.Close(), syscall.Kill(guard, syscall.SIGCONT)))
 		putBack(t, file)
 	})
@@ -116,7 +115,5 @@ func TestAKilledAgentLeavesNothing(t *testing.T) {
 func TestAKilledGuardIsTold(t *testing.T) {
 	process, s, _ := machineAgent(t)
 	must(t, syscall.Kill(guardOf(t, process), syscall.SIGKILL))
-	if err := s.Recv(nil); !errors.Is(err, host.ErrNotUndone) {
-		t.Errorf("got %v, want %v", err, host.ErrNotUndone)
-	}
+	expect.Error(t, "the session", s.Recv(nil), host.ErrNotUndone)
 }

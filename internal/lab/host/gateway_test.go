@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // behindGateway returns n controllers that share one connection to an agent, and what ends that agent's
@@ -22,8 +24,7 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 	go func() { defer close(served); Serve(context.Background(), b, handlers) }()
 	far = Connect(a)
 	gateways := make(chan error, n)
-	own := map[string]Handler{"gateway/name": func(_ context.Context,
-		s Session) error {
+	own := map[string]Handler{"gateway/name": func(_ context.Context, s Session) error {
 		return s.Send("gateway")
 	}}
 	for range n {
@@ -45,22 +46,7 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 }
 
 func TestGatewayServesSeveralControllers(t *testing.T) {
-	near, _, _ := behindGateway(t, 3, map[string]Handler{
-		"x/sum": func(_ context.Context, s Session) error {
-			for sum := 0; ; {
-				var n int
-				if err := s.Recv(&n); err == io.EOF {
-					return s.Send(sum)
-				} else if err != nil {
-					return err
-				}
-				sum += n
-			}
-		},
-		"x/refuse": func(context.Context, Session) error {
-			return fmt.Errorf("not here: %w", ErrUnsupported)
-		},
-	})
+	near, _, _ := behindGateway(t, 3, arithmetic)
 	var all sync.WaitGroup
 	for i, a := range near {
 		all.Go(func() {
@@ -81,12 +67,10 @@ func TestGatewayServesSeveralControllers(t *testing.T) {
 				}
 				s.Close()
 			}
-			if err := a.Invoke(t.Context(), "x/refuse", nil, nil); !errors.Is(err, ErrUnsupported) {
-				t.Errorf("controller %d: refuse: got %v, want ErrUnsupported", i, err)
-			}
-			if err := a.Invoke(t.Context(), "x/none", nil, nil); !errors.Is(err, ErrUnknownVerb) {
-				t.Errorf("controller %d: unknown verb: got %v, want ErrUnknownVerb", i, err)
-			}
+			expect.Error(t, fmt.Sprintf("controller %d: refuse", i),
+				a.Invoke(t.Context(), "x/refuse", nil, nil), ErrUnsupported)
+			expect.Error(t, fmt.Sprintf("controller %d: unknown verb", i),
+				a.Invoke(t.Context(), "x/none", nil, nil), ErrUnknownVerb)
 			var name string
 			if err := a.Invoke(t.Context(), "gateway/name", nil, &name); err != nil || name != "gateway" {
 				t.Errorf("controller %d: what the gateway serves itself: got %q, %v", i, name, err)
@@ -100,16 +84,14 @@ func TestGatewayServesSeveralControllers(t *testing.T) {
 }
 
 func TestGatewayPassesSecrets(t *testing.T) {
-	near, _, _ := behindGateway(t, 1, map[string]Handler{"x/echo": func(_ context.Context, s Session) error {
-		if err := s.Recv(nil); err != nil {
-			return err
-		}
+	near, _, _ := behindGateway(t, 1, map[string]Handler{"x/echo": Asked(func(_ context.Context, s Session,
+		_ any) error {
 		secret, err := s.(SecretSession).RecvSecret()
 		if err != nil {
 			return err
 		}
 		return s.(SecretSession).SendSecret(secret)
-	}})
+	})})
 	s, err := near[0].Open(t.Context(), "x/echo", nil)
 	must(t, err)
 	defer s.Close()
@@ -126,16 +108,12 @@ func TestGatewayPassesSecrets(t *testing.T) {
 
 // holds is a handler that tells who came and who was abandoned.
 func holds(came, gone chan<- string) Handler {
-	return func(ctx context.Context, s Session) error {
-		var who string
-		if err := s.Recv(&who); err != nil {
-			return err
-		}
+	return Asked(func(ctx context.Context, s Session, who string) error {
 		came <- who
 		<-ctx.Done()
 		gone <- who
 		return nil
-	}
+	})
 }
 
 func TestGatewayAbandonsOneControllerOnly(t *testing.T) {
@@ -179,9 +157,7 @@ func TestGatewayWhoseAgentIsLost(t *testing.T) {
 		must(t, err)
 		defer func() {
 			var raw json.RawMessage
-			if err := s.Recv(&raw); !errors.Is(err, ErrUnreachable) {
-				t.Errorf("controller %d: open session: got %v, want ErrUnreachable", i, err)
-			}
+			expect.Error(t, fmt.Sprintf("controller %d: open session", i), s.Recv(&raw), ErrUnreachable)
 		}()
 		<-came
 	}

@@ -7,10 +7,11 @@ import (
 	"io"
 	"math"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestReusedSessionEndsTheConnection: a controller that opens a session twice does not leave its first
@@ -21,24 +22,16 @@ func TestReusedSessionEndsTheConnection(t *testing.T) {
 	go io.Copy(io.Discard, near)
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(t.Context(), far, map[string]Handler{"x/wait": func(ctx context.Context,
-			s Session) error {
-			for s.Recv(nil) == nil {
-			}
-			return nil
-		}})
+		served <- Serve(t.Context(), far, arithmetic)
 	}()
-	open := appendFrame(nil, frame{frameOpen, 7, []byte(`{"verb":"x/wait"}`)})
+	open := appendFrame(nil, frame{frameOpen, 7, []byte(`{"verb":"x/sum"}`)})
 	for range 2 {
-		if _, err := near.Write(open); err != nil {
-			t.Fatal(err)
-		}
+		_, err := near.Write(open)
+		must(t, err)
 	}
 	select {
 	case err := <-served:
-		if err == nil || !strings.Contains(err.Error(), "it is open") {
-			t.Errorf("got %v, want that the session is open", err)
-		}
+		expect.Error(t, "a session that is open", err, "it is open")
 	case <-time.After(5 * time.Second):
 		t.Error("the node did not end within 5 s: a handler waits for ever")
 	}
@@ -47,18 +40,16 @@ func TestReusedSessionEndsTheConnection(t *testing.T) {
 // TestAFaultEndsItsSessionOnly: a handler that panics has its session end with an error, after its undoing.
 func TestAFaultEndsItsSessionOnly(t *testing.T) {
 	undone := false
-	a := Inside(t.Context(), map[string]Handler{"x/fault": func(_ context.Context, s Session) error {
+	a := Inside(t.Context(), map[string]Handler{"x/fault": Answering(func(_ context.Context,
+		n int) ([]byte, error) {
 		defer func() { undone = true }()
-		var sizes []int
-		if err := s.Recv(&sizes); err != nil {
-			return err
-		}
-		return s.Send(make([]byte, sizes[0]))
-	}})
+		return make([]byte, n), nil
+	})})
 	defer a.Close()
-	err := a.Invoke(t.Context(), "x/fault", []int{math.MaxInt}, nil)
-	if err == nil || !strings.Contains(err.Error(), "x/fault: a fault of the program") || !undone {
-		t.Errorf("got %v, undone %v, want an error of the session", err, undone)
+	err := a.Invoke(t.Context(), "x/fault", math.MaxInt, nil)
+	expect.Error(t, "the session", err, "x/fault: a fault of the program")
+	if !undone {
+		t.Error("the handler's undoing was skipped")
 	}
 	if _, _, err := a.Clock(t.Context()); err != nil {
 		t.Errorf("afterwards: %v, want that others are served", err)
@@ -77,12 +68,9 @@ func TestInboxIsBounded(t *testing.T) {
 	if !errors.Is(err, errFull) || n > 9 {
 		t.Fatalf("got %v after %d messages of %d bytes, want that they are too many", err, n, len(large))
 	}
-	if err := other.put(frame{frameData, 2, large}); !errors.Is(err, errFull) {
-		t.Errorf("another session of the connection: got %v, want that they are too many together", err)
-	}
-	if _, err := b.get(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Error(t, "another session of the connection", other.put(frame{frameData, 2, large}), errFull)
+	_, err = b.get()
+	must(t, err)
 	if err := b.put(frame{frameData, 1, large}); err != nil {
 		t.Errorf("after one was read: got %v, want that there is room", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // port is one end of a line that stays when whoever reads it goes: what comes meanwhile waits, and nobody
@@ -84,8 +86,8 @@ func hold(t *testing.T, a Agent, who string) Session {
 	return s
 }
 
-// expect receives from a channel that must not stay empty.
-func expect(t *testing.T, c <-chan string, want string) {
+// hears receives from a channel that must not stay empty.
+func hears(t *testing.T, c <-chan string, want string) {
 	t.Helper()
 	select {
 	case got := <-c:
@@ -109,15 +111,13 @@ func TestLineAgentKilled(t *testing.T) {
 	dead.Write(appendFrame(nil, frame{frameData, 7, []byte("123456789")})[:25])
 	dead.Close()
 	w.serve(t, map[string]Handler{"x/hold": holds(came, make(chan string, 9))})
-	if err := lost.Recv(nil); !errors.Is(err, ErrUnreachable) {
-		t.Errorf("session of the dead agent: got %v, want ErrUnreachable", err)
-	}
+	expect.Error(t, "session of the dead agent", lost.Recv(nil), ErrUnreachable)
 	// What it was asked in the meantime, the new one does not know to be another's; closing the session
 	// tells it.
-	expect(t, came, "lost")
+	hears(t, came, "lost")
 	lost.Close()
 	hold(t, a, "new")
-	expect(t, came, "new")
+	hears(t, came, "new")
 }
 
 // TestLineAgentSaysHelloAgain: a hello by the same agent changes nothing.
@@ -125,15 +125,10 @@ func TestLineAgentSaysHelloAgain(t *testing.T) {
 	w := newWire()
 	came := make(chan string, 9)
 	w.serve(t, map[string]Handler{"x/hold": holds(came, make(chan string, 9)),
-		"x/say": func(_ context.Context, s Session) error {
-			if err := s.Recv(nil); err != nil {
-				return err
-			}
-			return s.Send("here")
-		}})
+		"x/say": Answering(func(context.Context, any) (string, error) { return "here", nil })})
 	a := w.connect(t)
 	s := hold(t, a, "one")
-	expect(t, came, "one")
+	hears(t, came, "one")
 	for range 3 {
 		must(t, a.(*client).sayHello())
 	}
@@ -154,12 +149,12 @@ func TestLineControllerKilled(t *testing.T) {
 	w.serve(t, map[string]Handler{"x/hold": holds(came, gone)})
 	first := w.connect(t)
 	hold(t, first, "first")
-	expect(t, came, "first")
+	hears(t, came, "first")
 	first.(*client).link.rwc.Close() // not one word
 	second := w.connect(t)
-	expect(t, gone, "first")
+	hears(t, gone, "first")
 	hold(t, second, "second")
-	expect(t, came, "second")
+	hears(t, came, "second")
 	select {
 	case who := <-gone:
 		t.Errorf("abandoned: got %s, want nobody", who)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestLinesOfMuch: a line without an end neither stops the reading, which would block who writes it, nor is
@@ -15,10 +17,7 @@ func TestLinesOfMuch(t *testing.T) {
 	long := strings.Repeat("x", 3*longestLine)
 	var got []string
 	<-Lines(strings.NewReader("a\r\n\n"+long+"\nb\n"+long), func(line string) { got = append(got, line) })
-	if want := []string{"a", "", long[:longestLine], "b", long[:longestLine]}; strings.Join(got, "\n") !=
-		strings.Join(want, "\n") {
-		t.Errorf("got %d lines of %.80q, want %d", len(got), got, len(want))
-	}
+	expect.Same(t, "lines", []string{"a", "", long[:longestLine], "b", long[:longestLine]}, got)
 }
 
 // TestRunKeepsTheEndOfStandardError: of what a command writes there Run keeps little, and an error quotes its

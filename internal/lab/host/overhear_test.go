@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestOverhear: what commands print is heard, up to a bound, and comes to whoever ran them whole; what is
@@ -29,11 +29,7 @@ func TestOverhear(t *testing.T) {
 		t.Errorf("got %v, want that it is not there", err)
 	}
 	got := []string{run("echo 123"), run("printf 12345"), run("echo no >&2; exit 3"), string(file)}
-	if diff := cmp.Diff(got, []string{"123\n", "12345", "", "secret"}); diff != "" {
-		t.Errorf("printed (-got +want):\n%s", diff)
-	}
-	if diff := cmp.Diff(heard, []string{"cat " + path + `: "secr" false`, `sh -c echo 123: "123\n" true`,
-		`sh -c printf 12345: "1234" false`, `sh -c echo no >&2; exit 3: "" true`}); diff != "" {
-		t.Errorf("heard (-got +want):\n%s", diff)
-	}
+	expect.Same(t, "printed", got, []string{"123\n", "12345", "", "secret"})
+	expect.Same(t, "heard", heard, []string{"cat " + path + `: "secr" false`, `sh -c echo 123: "123\n" true`,
+		`sh -c printf 12345: "1234" false`, `sh -c echo no >&2; exit 3: "" true`})
 }

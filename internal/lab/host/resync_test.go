@@ -140,15 +140,7 @@ func (n noisy) Write(p []byte) (int, error) {
 // all.
 func TestAgentOverANoisyLine(t *testing.T) {
 	a, b := net.Pipe()
-	go ServeLine(context.Background(), noisy{b, rand.New(rand.NewPCG(1, 2))}, map[string]Handler{
-		"x/double": func(_ context.Context, s Session) error {
-			var n int
-			if err := s.Recv(&n); err != nil {
-				return err
-			}
-			return s.Send(2 * n)
-		},
-	})
+	go ServeLine(context.Background(), noisy{b, rand.New(rand.NewPCG(1, 2))}, arithmetic)
 	agent, err := ConnectLine(t.Context(), noisy{a, rand.New(rand.NewPCG(3, 4))})
 	must(t, err)
 	defer agent.Close()

@@ -3,12 +3,13 @@ package host
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // heard is a connection on which nobody listens and a reader's bytes come.
@@ -41,11 +42,7 @@ func TestServeSaysHowItEnded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := Serve(t.Context(), heard{tt.from}, nil)
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(),
-				tt.want)) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
+			expect.Error(t, "end", Serve(t.Context(), heard{tt.from}, nil), tt.want)
 		})
 	}
 }
@@ -64,7 +61,6 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	if err := Serve(ctx, conn, nil); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
-	if _, err := out.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("connection after the end: got %v, want it closed", err)
-	}
+	_, err := out.Write([]byte("x"))
+	expect.Error(t, "connection after the end", err, io.ErrClosedPipe)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func pair(t *testing.T, handlers map[string]Handler) Agent {
@@ -30,29 +31,31 @@ func pair(t *testing.T, handlers map[string]Handler) Agent {
 	return agent
 }
 
-func TestInvoke(t *testing.T) {
-	agent := pair(t, map[string]Handler{
-		"x/double": func(_ context.Context, s Session) error {
+// arithmetic holds verbs that compute, and one that refuses to.
+var arithmetic = map[string]Handler{
+	"x/double": Answering(func(_ context.Context, n int) (int, error) { return 2 * n, nil }),
+	"x/sum": Asked(func(_ context.Context, s Session, sum int) error {
+		for {
 			var n int
-			if err := s.Recv(&n); err != nil {
+			if err := s.Recv(&n); err == io.EOF {
+				return s.Send(sum)
+			} else if err != nil {
 				return err
 			}
-			return s.Send(2 * n)
-		},
-		"x/refuse": func(context.Context, Session) error {
-			return fmt.Errorf("no such device here: %w", ErrUnsupported)
-		},
-	})
+			sum += n
+		}
+	}),
+	"x/refuse": func(context.Context, Session) error { return fmt.Errorf("not here: %w", ErrUnsupported) },
+}
+
+func TestInvoke(t *testing.T) {
+	agent := pair(t, arithmetic)
 	var got int
 	if err := agent.Invoke(t.Context(), "x/double", 21, &got); err != nil || got != 42 {
 		t.Errorf("double: got %d, %v; want 42", got, err)
 	}
-	if err := agent.Invoke(t.Context(), "x/refuse", nil, nil); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("refuse: got %v, want ErrUnsupported", err)
-	}
-	if err := agent.Invoke(t.Context(), "x/none", nil, nil); !errors.Is(err, ErrUnknownVerb) {
-		t.Errorf("unknown verb: got %v, want ErrUnknownVerb", err)
-	}
+	expect.Error(t, "refuse", agent.Invoke(t.Context(), "x/refuse", nil, nil), ErrUnsupported)
+	expect.Error(t, "unknown verb", agent.Invoke(t.Context(), "x/none", nil, nil), ErrUnknownVerb)
 	if off, bound, err := agent.Clock(t.Context()); err != nil || off < -bound || off > bound {
 		t.Errorf("clock of this process: offset %d ± %d, %v", off, bound, err)
 	}
@@ -80,26 +83,13 @@ func TestEffectEndsWithSession(t *testing.T) {
 			} else {
 				s.Close()
 			}
-			if err := <-ended; !errors.Is(err, ErrAbandoned) {
-				t.Errorf("node received %v, want ErrAbandoned", err)
-			}
+			expect.Error(t, "the handler's session", <-ended, ErrAbandoned)
 		})
 	}
 }
 
 func TestFinishDrains(t *testing.T) {
-	agent := pair(t, map[string]Handler{"x/sum": func(_ context.Context, s Session) error {
-		sum := 0
-		for {
-			var n int
-			if err := s.Recv(&n); err == io.EOF {
-				return s.Send(sum)
-			} else if err != nil {
-				return err
-			}
-			sum += n
-		}
-	}})
+	agent := pair(t, arithmetic)
 	s, err := agent.Open(t.Context(), "x/sum", 1)
 	must(t, err)
 	s.Send(2)
@@ -115,32 +105,23 @@ func TestFinishDrains(t *testing.T) {
 }
 
 func TestRelayCarriesSecrets(t *testing.T) {
-	inner := map[string]Handler{"x/echo": func(_ context.Context, s Session) error {
-		var word string
-		if err := s.Recv(&word); err != nil {
-			return err
-		}
+	inner := map[string]Handler{"x/echo": Asked(func(_ context.Context, s Session, word string) error {
 		secret, err := s.(SecretSession).RecvSecret()
 		if err != nil {
 			return err
 		}
 		return secret.Use(func(b []byte) error { return s.Send(word + string(b)) })
-	}}
-	outer := map[string]Handler{"x/echo": func(ctx context.Context, s Session) error {
-		a, b := net.Pipe()
-		go Serve(ctx, b, inner)
-		child := Connect(a)
+	})}
+	outer := map[string]Handler{"x/echo": Asked(func(ctx context.Context, s Session,
+		first json.RawMessage) error {
+		child := Inside(ctx, inner)
 		defer child.Close()
-		var first json.RawMessage
-		if err := s.Recv(&first); err != nil {
-			return err
-		}
 		far, err := child.Open(ctx, "x/echo", first)
 		if err != nil {
 			return err
 		}
 		return Relay(s, far)
-	}}
+	})}
 	agent := pair(t, outer)
 	s, err := agent.Open(t.Context(), "x/echo", "a")
 	must(t, err)
@@ -159,24 +140,18 @@ func TestLostLinkEndsEverySession(t *testing.T) {
 	s, err := agent.Open(t.Context(), "x/any", nil)
 	must(t, err)
 	time.AfterFunc(10*time.Millisecond, func() { b.Close() })
-	if err := s.Recv(nil); !errors.Is(err, ErrUnreachable) {
-		t.Errorf("Recv on a lost link: %v, want ErrUnreachable", err)
-	}
-	if _, err := agent.Open(t.Context(), "x/any", nil); !errors.Is(err, ErrUnreachable) {
-		t.Errorf("Open on a lost link: %v, want ErrUnreachable", err)
-	}
+	expect.Error(t, "Recv on a lost link", s.Recv(nil), ErrUnreachable)
+	_, err = agent.Open(t.Context(), "x/any", nil)
+	expect.Error(t, "Open on a lost link", err, ErrUnreachable)
 	agent.Close()
 }
 
 func TestOtherVersionIsATypedAnswer(t *testing.T) {
 	b := appendFrame(nil, frame{frameOpen, 1, nil})
-	other := bytes.Clone(b)
-	other[2] = 9
+	b[2] = 9
 	// The header's own checksum must be right for the version to be checked.
-	other = rechecksum(other)
-	if _, err := readFrame(bytes.NewReader(other)); !errors.Is(err, ErrVersion) {
-		t.Errorf("got %v, want ErrVersion", err)
-	}
+	_, err := readFrame(bytes.NewReader(rechecksum(b)))
+	expect.Error(t, "another version", err, ErrVersion)
 }
 
 func TestSecretIsRedactedEverywhere(t *testing.T) {

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestVetted: the handler sees what the check lets pass, and the messages behind it unchanged; a refusal is
@@ -42,9 +43,8 @@ func TestVetted(t *testing.T) {
 	}
 	must(t, s.Finish())
 	var got []int
-	if err := s.Recv(&got); err != nil || len(got) != 3 || got[0] != 40 || got[1] != 5 || got[2] != 6 {
-		t.Errorf("got %v, %v, want 40, 5, 6", got, err)
-	}
+	must(t, s.Recv(&got))
+	expect.Same(t, "messages", []int{40, 5, 6}, got)
 	for _, in := range []any{101, "text"} {
 		if err := a.Invoke(context.Background(), "x/vetted", in, nil); err == nil {
 			t.Errorf("%v: got no error, want a refusal", in)
@@ -64,9 +64,8 @@ func TestAtOnce(t *testing.T) {
 	a := Inside(context.Background(), AtOnce(2, map[string]Handler{"x/a": wait, "x/b": wait}))
 	defer a.Close()
 	begin := func(verb string) (s Session, err error) {
-		if s, err = a.Open(context.Background(), verb, nil); err != nil {
-			t.Fatal(err)
-		}
+		s, err = a.Open(context.Background(), verb, nil)
+		must(t, err)
 		var word string
 		return s, s.Recv(&word)
 	}
@@ -77,9 +76,8 @@ func TestAtOnce(t *testing.T) {
 	if _, err := begin("x/b"); err != nil {
 		t.Fatalf("second: %v", err)
 	}
-	if _, err := begin("x/a"); err == nil || !strings.Contains(err.Error(), "too many sessions at once") {
-		t.Errorf("third: got %v, want that they are too many", err)
-	}
+	_, err = begin("x/a")
+	expect.Error(t, "third", err, "too many sessions at once")
 	must(t, first.Finish())
 	if err := first.Recv(nil); !errors.Is(err, io.EOF) {
 		t.Fatalf("the first ends: got %v, want %v", err, io.EOF)

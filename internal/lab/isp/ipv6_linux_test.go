@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv6"
 	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 var block = netip.MustParsePrefix("2001:2:0:4000::/50")
@@ -41,9 +42,8 @@ func hear(t *testing.T, b *bindings, m *dhcpv6.Message) (*dhcpv6.Message, grant)
 	if r.TransactionID != m.TransactionID {
 		t.Errorf("%s: transaction %s, want %s", r.MessageType, r.TransactionID, m.TransactionID)
 	}
-	if r, err = dhcpv6.MessageFromBytes(r.ToBytes()); err != nil {
-		t.Fatal(err)
-	}
+	r, err = dhcpv6.MessageFromBytes(r.ToBytes())
+	must(t, err)
 	return r, g
 }
 
@@ -93,9 +93,7 @@ func TestDHCPv6(t *testing.T) {
 		if r == nil || r.MessageType != kind {
 			t.Fatalf("%s: got %v, want %s", what, r, kind)
 		}
-		if diff := cmp.Diff(want, offered(r)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		expect.Same(t, what, want, offered(r))
 		if g != wants {
 			t.Errorf("%s: grants %+v, want %+v", what, g, wants)
 		}
@@ -201,10 +199,7 @@ func TestSubscribersOverIPv6(t *testing.T) {
 		t.Errorf("%d have got a network of %s, want 63", len(b.of), block)
 	}
 	r, _ := hear(t, b, solicit(t, there))
-	if diff := cmp.Diff(map[string]time.Duration{"NoAddrsAvail": 0, "NoPrefixAvail": 0},
-		offered(r)); diff != "" {
-		t.Errorf("one more (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "one more", map[string]time.Duration{"NoAddrsAvail": 0, "NoPrefixAvail": 0}, offered(r))
 }
 
 func TestDelegation(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -57,9 +58,8 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 	if err != nil || len(stale) != 0 || len(living) != 1 || !Lives(dir, "run-1") || Lives(dir, "run-2") {
 		t.Fatalf("while the owner lives: %d stale, living %v, %v", len(stale), living, err)
 	}
-	if _, err := Create(dir, "run-1", ""); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("create it again: got %v, want that it is there", err)
-	}
+	_, err = Create(dir, "run-1", "")
+	expect.Error(t, "create it again", err, fs.ErrExist)
 	// The owner dies in the middle of a write.
 	j.file.f.WriteAt([]byte(`01234567 {"entry":{"seq":4,"ki`), j.file.size)
 	j.file.f.Close()
@@ -107,9 +107,7 @@ func TestMachinesAreNotedAsDoneWithTwice(t *testing.T) {
 		if attempt == 0 {
 			err = errors.Join(stale[0].Done(setting), stale[0].Done(machines))
 		}
-		if err = errors.Join(err, stale[0].Release()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, stale[0].Release()))
 	}
 }
 
@@ -198,9 +196,7 @@ func TestHostileJournals(t *testing.T) {
 			}
 			must(t, err)
 			stale, living, err := FindStale(dir, nil)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
-				t.Errorf("error: got %v, want one of %s with %q", err, path, tt.want)
-			}
+			expect.Error(t, "error", err, tt.want, path)
 			if len(stale) != 1 || stale[0].Owner != "good" || len(living) != 0 {
 				t.Errorf("the others: got %d stale and %v, want the good one", len(stale), living)
 			}
@@ -291,9 +287,8 @@ func TestJournalOfAnEarlierBoot(t *testing.T) {
 func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o777))
-	if _, _, err := FindStale(dir, nil); err == nil || !strings.Contains(err.Error(), "by others") {
-		t.Errorf("got %v, want that it can be written to by others", err)
-	}
+	_, _, err := FindStale(dir, nil)
+	expect.Error(t, "a directory of all", err, "by others")
 }
 
 // TestAFullDiskLeavesWholeLines: what of an entry was written before the disk was full is taken back, so that
@@ -353,13 +348,10 @@ func TestADiskThatFailsLeavesWholeLines(t *testing.T) {
 	j.file.f = real
 	second := add(t, j, turned("nat", "off"))
 	j.file.f = failing{real, unix.EROFS}
-	if _, err := j.Add(turned("queue", "noqueue")); !errors.Is(err, unix.EROFS) {
-		t.Errorf("add where it cannot be taken back: got %v, want EROFS", err)
-	}
+	_, err := j.Add(turned("queue", "noqueue"))
+	expect.Error(t, "add where it cannot be taken back", err, unix.EROFS)
 	j.file.f = real
-	if err := j.Done(second); !errors.Is(err, unix.EROFS) {
-		t.Errorf("after that: got %v, want EROFS", err)
-	}
+	expect.Error(t, "after that", j.Done(second), unix.EROFS)
 	must(t, errors.Join(real.Truncate(j.file.size), real.Close()))
 	stale, _, err := FindStale(dir, nil)
 	if err != nil || len(stale) != 1 || len(stale[0].Entries) != 2 || stale[0].Entries[0].Seq != second ||

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // house is a listener with its address, and what it told.
@@ -89,9 +90,8 @@ func dial(t *testing.T, address string, code host.Secret) (*Visit, error) {
 // says sends a word and wants it back.
 func says(t *testing.T, v *Visit, word string) {
 	t.Helper()
-	if _, err := v.Write([]byte(word)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := v.Write([]byte(word))
+	must(t, err)
 	b := make([]byte, len(word))
 	if _, err := io.ReadFull(v, b); err != nil || string(b) != word {
 		t.Errorf("came back: got %q, %v, want %q", b, err, word)
@@ -133,11 +133,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"wrong code", func(t *testing.T) {
 			_, err := dial(t, h.address, NewCode())
-			var hinted interface{ Hint() string }
-			if !errors.As(err, &hinted) || hinted.Hint() == "" ||
-				!strings.HasSuffix(err.Error(), "refused: wrong code") {
-				t.Errorf("got %v, want the refusal of a wrong code with a hint", err)
-			}
+			expect.Error(t, "dial", err, "refused: wrong code")
+			expect.Hint(t, "dial", err, "code")
 		}, "refused: wrong code"},
 		{"port scan", func(t *testing.T) { plain(t, h.address, "") },
 			"refused: hung up before it proved anything"},
@@ -178,9 +175,8 @@ func plain(t *testing.T, address, text string) {
 	c, err := net.Dial("tcp", address)
 	must(t, err)
 	defer c.Close()
-	if _, err := c.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Write([]byte(text))
+	must(t, err)
 	if text != "" {
 		io.Copy(io.Discard, c) // until the listener has had enough
 	}
@@ -204,9 +200,8 @@ func overTLS(t *testing.T, address string, b []byte) answer {
 	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer c.Close()
-	if _, err := c.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Write(b)
+	must(t, err)
 	c.CloseWrite()
 	a, _ := readAnswer(c)
 	return a
@@ -239,10 +234,8 @@ func TestProofIsOfOneConnection(t *testing.T) {
 		// He does not know the code, so any proof is made up.
 		c.Write(answer{verdict: accepted, proof: make([]byte, proofSize)}.bytes())
 	}()
-	if _, err := dial(t, between.Addr().String(), code); err == nil || !strings.Contains(err.Error(),
-		"does not know the code") {
-		t.Errorf("dial somebody who does not know the code: got %v, want that he does not", err)
-	}
+	_, err = dial(t, between.Addr().String(), code)
+	expect.Error(t, "dial somebody who does not know the code", err, "does not know the code")
 	if a := overTLS(t, h.address, <-heard); a.verdict != wrongCode {
 		t.Errorf("a proof of another connection: got verdict %d, want %d", a.verdict, wrongCode)
 	}
@@ -256,10 +249,7 @@ func TestSecondControllerIsRefused(t *testing.T) {
 	must(t, err)
 	defer first.Close()
 	_, err = dial(t, h.address, code)
-	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(),
-		"refused: another run is being served, of 127.0.0.1:") {
-		t.Errorf("second: got %v, want %v: another run is being served", err, ErrBusy)
-	}
+	expect.Error(t, "second", err, ErrBusy, "refused: another run is being served, of 127.0.0.1:")
 	says(t, first, "undisturbed")
 	first.Close()
 	h.told(t, "the run has ended")
@@ -276,12 +266,10 @@ func TestDeadEndIsFoundOut(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	s := host.Steady{Deadlined: near, Silence: 50 * time.Millisecond, Unread: 50 * time.Millisecond}
-	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("read from a dead end: got %v, want %v", err, os.ErrDeadlineExceeded)
-	}
-	if _, err := s.Write([]byte("hello")); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("write to one that does not read: got %v, want %v", err, os.ErrDeadlineExceeded)
-	}
+	_, err := s.Read(make([]byte, 1))
+	expect.Error(t, "read from a dead end", err, os.ErrDeadlineExceeded)
+	_, err = s.Write([]byte("hello"))
+	expect.Error(t, "write to one that does not read", err, os.ErrDeadlineExceeded)
 }
 
 func TestListenerClosesWhenNobodyComes(t *testing.T) {
@@ -289,9 +277,7 @@ func TestListenerClosesWhenNobodyComes(t *testing.T) {
 	must(t, err)
 	d := &Listener{Code: NewCode(), Idle: 50 * time.Millisecond}
 	err = d.Serve(context.Background(), ln, func(context.Context, *Visit) error { return nil })
-	if !errors.Is(err, ErrIdle) {
-		t.Errorf("Serve: got %v, want %v", err, ErrIdle)
-	}
+	expect.Error(t, "Serve", err, ErrIdle)
 }
 
 // TestListenerClosesAfterOneVisit: a code that was good for one run is good for no other.
@@ -333,16 +319,13 @@ func TestNobodyThere(t *testing.T) {
 			c.Close()
 		}
 	}()
-	var hint interface{ Hint() string }
-	if _, err := dial(t, address, NewCode()); !errors.As(err, &hint) || !strings.Contains(err.Error(),
-		"no chokepoint peer answers at") {
-		t.Errorf("another service: got %v, want that no peer answers, with a hint", err)
-	}
+	_, err = dial(t, address, NewCode())
+	expect.Error(t, "another service", err, "no chokepoint peer answers at")
+	expect.Hint(t, "another service", err, "is it the port")
 	ln.Close()
-	if _, err := dial(t, address, NewCode()); !errors.As(err, &hint) || !strings.Contains(err.Error(),
-		"reach the peer") {
-		t.Errorf("nobody: got %v, want that it cannot be reached, with a hint", err)
-	}
+	_, err = dial(t, address, NewCode())
+	expect.Error(t, "nobody", err, "reach the peer")
+	expect.Hint(t, "nobody", err, "start chokepoint peer")
 }
 
 func TestCode(t *testing.T) {

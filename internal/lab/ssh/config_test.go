@@ -4,10 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestCopyConfig: ssh reads a copy of what was looked at, and nothing that others can change, whether the
@@ -46,9 +46,8 @@ func TestCopyConfig(t *testing.T) {
 	}
 	for _, line := range []string{"Include ${X}/config", "include \"my config\"", "Include %h"} {
 		must(t, os.WriteFile(file, []byte(line), 0o600))
-		if _, err := CopyConfig(file, dir); err == nil || !strings.Contains(err.Error(), "cannot be told") {
-			t.Errorf("%s: got %v", line, err)
-		}
+		_, err := CopyConfig(file, dir)
+		expect.Error(t, line, err, "cannot be told")
 	}
 	must(t, os.WriteFile(file, []byte("Include "+file), 0o600))
 	if _, err := CopyConfig(file, dir); err == nil {

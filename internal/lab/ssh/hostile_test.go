@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // hostileSSH plays ssh to a machine that answers hello, and floods whatever comes next.
@@ -88,18 +89,14 @@ func TestASilentMachineIsGivenUp(t *testing.T) {
 	playSSH(t, "#!/bin/sh\nexec sleep 600\n", "")
 	o := Options{Dir: t.TempDir(), Name: "router"}
 	_, err := dialWithin(t.Context(), Destination{Host: "router"}, o, within)
-	if !errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "no answer within") {
-		t.Errorf("connect: got %v", err)
-	}
+	expect.Error(t, "connect", err, host.ErrUnreachable, "no answer within")
 	playSSH(t, hostileSSH, "silent")
 	c, err := Dial(t.Context(), Destination{Host: "router"}, Options{Dir: t.TempDir(), Name: "router"})
 	must(t, err)
 	defer c.Close()
 	begun := time.Now()
 	_, err = c.do(t.Context(), within, "true", strings.NewReader(""))
-	if !errors.Is(err, host.ErrUnreachable) {
-		t.Errorf("a session that says nothing: got %v", err)
-	}
+	expect.Error(t, "a session that says nothing", err, host.ErrUnreachable)
 	if took := time.Since(begun); took > 8*time.Second {
 		t.Errorf("it was waited for %v, as long as somebody has its output open", took)
 	}

@@ -46,9 +46,7 @@ func unconnected(t *testing.T, dir string) *Connection {
 		options: Options{Dir: dir, Name: "router", Config: "/c d", Jump: "gate"}}
 	must(t, c.hearAll())
 	t.Cleanup(func() {
-		if err := errors.Join(c.log.close(), c.machine.close()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(c.log.close(), c.machine.close()))
 	})
 	return c
 }

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // both are the two agentless ends of a tunnel: what one sends the other has received.
@@ -104,10 +106,7 @@ func TestAgentless(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("it is late")) })
 		}
 		p, err := kind.Up(ctx, ends[0], ends[1], Spec{Device: "tun3", Port: 51823})
-		if tt.want == "" && err != nil || tt.want != "" &&
-			(err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%+v: got %v", tt, err)
-		}
+		expect.Error(t, fmt.Sprintf("%+v", tt), err, tt.want)
 		if err == nil {
 			c, err := p.Counters(t.Context(), false)
 			if p.MTU() != DefaultMTU || err != nil || c.Implementation != "kernel" {

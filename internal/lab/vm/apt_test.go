@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func remember(t *testing.T, r Recipe, known resolved) {
@@ -34,9 +36,7 @@ openvpn:
   Installed: (none)
   Candidate: 2.6.14-0+deb12u2
 `
-	if diff := cmp.Diff([]string{"linux-image-cloud-amd64", "openvpn"}, parsePolicy(out)); diff != "" {
-		t.Errorf("candidates (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "candidates", []string{"linux-image-cloud-amd64", "openvpn"}, parsePolicy(out))
 }
 
 func TestParseSimulation(t *testing.T) {
@@ -69,10 +69,7 @@ func TestParseURIs(t *testing.T) {
 'http://deb.debian.org/debian/pool/main/i/iptables/libxtables12_1.8.9-2_amd64.deb' libxtables12_1%3a1.8.9-2_amd64.deb 30596 SHA256:ab12
 'http://deb.debian.org/debian/pool/x.deb' x_1_all.deb 1 MD5Sum:00
 `
-	if diff := cmp.Diff(map[string]string{"libxtables12_1%3a1.8.9-2_amd64.deb": "ab12"},
-		parseURIs(out)); diff != "" {
-		t.Errorf("sums (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "sums", map[string]string{"libxtables12_1%3a1.8.9-2_amd64.deb": "ab12"}, parseURIs(out))
 }
 
 // TestDownloadChecksTheCache: an archive that was changed since, its size as it was, is not unpacked but
@@ -104,9 +101,7 @@ case "$*" in *--print-uris*) echo "'http://x/' %s 4 SHA256:%x";; *) printf %s >"
 		}
 		files, err := a.download(t.Context(), []aptItem{item})
 		if tt.want == "" {
-			if !errors.Is(err, errOutdated) {
-				t.Errorf("%+v: got %v, want that it cannot be had", tt, err)
-			}
+			expect.Error(t, fmt.Sprintf("%+v", tt), err, errOutdated)
 			continue
 		}
 		if err != nil || len(files) != 1 {
@@ -202,9 +197,7 @@ func TestRewriteSources(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, rewriteSources(tt.text, tt.deb822, tt.arch)); diff != "" {
-				t.Errorf("sources (-want +got):\n%s", diff)
-			}
+			expect.Same(t, "sources", tt.want, rewriteSources(tt.text, tt.deb822, tt.arch))
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // readArchive is a reader of our own, after the kernel's description: it shares nothing with the writer.
@@ -90,9 +92,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 		{"init", modeProgram, []byte("\x7fELF…")},
 		{"proc", modeFolder, []byte{}}, {"sbin", modeLink, []byte("bin")},
 	}
-	if diff := cmp.Diff(want, readArchive(t, b.Bytes()), cmp.AllowUnexported(entry{})); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "entries", want, readArchive(t, b.Bytes()), cmp.AllowUnexported(entry{}))
 }
 
 // TestArchiveGolden holds the bytes, with "~" for NUL: every other reader depends on them.
@@ -106,9 +106,7 @@ func TestArchiveGolden(t *testing.T) {
 		"07070100000003000081A4000000000000000000000001000000000000000B000000000000000000000000000000000000001700000000etc/chokepoint/modules~~~~virtio_net\n~" +
 		"070701000000040000A1FF0000000000000000000000010000000000000003000000000000000000000000000000000000000500000000sbin~~bin~" +
 		"07070100000000000000000000000000000000000000010000000000000000000000000000000000000000000000000000000B00000000TRAILER!!!~~~~"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("archive (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "archive", want, got)
 }
 
 func TestArchiveBytesAreTheSame(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // qcow2Head is the first sector of a qcow2 image as qemu-img makes it.
@@ -62,11 +64,8 @@ func TestOpenDisk(t *testing.T) {
 				}
 				return
 			}
-			var h interface{ Hint() string }
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &h) ||
-				!strings.Contains(h.Hint(), tt.hint) {
-				t.Errorf("got %v, want %q, and a hint with %q", err, tt.want, tt.hint)
-			}
+			expect.Error(t, "disk", err, tt.want)
+			expect.Hint(t, "disk", err, tt.hint)
 			if d.File != "" || d.Format != "" {
 				t.Errorf("got %+v with an error, want nothing", d)
 			}
@@ -74,8 +73,8 @@ func TestOpenDisk(t *testing.T) {
 	}
 }
 
-// TestDiskIsCheckdAsItIsOpened, and not only when it was named.
-func TestDiskIsCheckdAsItIsOpened(t *testing.T) {
+// TestDiskIsCheckedAsItIsOpened, and not only when it was named.
+func TestDiskIsCheckedAsItIsOpened(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk.img")
 	put := func(content []byte) {
 		must(t, os.WriteFile(file, content, 0o600))
@@ -91,14 +90,12 @@ func TestDiskIsCheckdAsItIsOpened(t *testing.T) {
 	for want, content := range map[string][]byte{"it was raw, and is qcow2 now": qcow2Head(nil),
 		"difference to another file": qcow2Head(func(h []byte) { h[15] = 104 }), "shorter than": nil} {
 		put(content)
-		if _, err := d.Open(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		_, err := d.Open()
+		expect.Error(t, "an image", err, want)
 	}
 	must(t, errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)))
-	if _, err := d.Open(); err == nil || !strings.Contains(err.Error(), "not a file") {
-		t.Errorf("pipe: got %v, want a refusal", err)
-	}
+	_, err = d.Open()
+	expect.Error(t, "pipe", err, "not a file")
 }
 
 func TestOpenDiskRefusesWhatIsNoFile(t *testing.T) {

@@ -1,19 +1,17 @@
 package vm
 
 import (
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 // TestSectorRuns: the guest by which KVM is tried runs in emulation and says so; an accelerator that does not
 // exist is a no, and so is a guest that does not end in time.
 func TestSectorRuns(t *testing.T) {
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		t.Skip("skip: qemu-system-x86_64 is not installed")
-	}
+	apart.Needs(t, "qemu-system-x86_64")
 	if a := trySector(t.Context(), "tcg", time.Minute); a.State != check.Yes {
 		t.Errorf("in emulation: got %v (%s), want yes", a.State, a.Reason)
 	}

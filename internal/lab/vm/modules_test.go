@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 const someVermagic = "vermagic=6.1.0-9-test SMP mod_unload"
@@ -76,17 +78,13 @@ kernel/net/ipv6/ip6_udp_tunnel.ko:
 kernel/net/sched/sch_cake.ko:
 kernel/net/sctp/sctp.ko:
 `
-	if diff := cmp.Diff(wantDep, dep); diff != "" {
-		t.Errorf("modules.dep (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "modules.dep", wantDep, dep)
 	const wantAlias = `alias crypto-curve25519 curve25519_x86_64
 alias rtnl-link-wireguard wireguard
 alias net-pf-16-proto-16-family-wireguard wireguard
 alias net-sch-cake sch_cake
 `
-	if diff := cmp.Diff(wantAlias, alias); diff != "" {
-		t.Errorf("modules.alias (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "modules.alias", wantAlias, alias)
 	if got, err := releaseOf(chosen); err != nil || got != "6.1.0-9-test" {
 		t.Errorf("release: got %q, %v; want 6.1.0-9-test", got, err)
 	}
@@ -159,9 +157,7 @@ func TestParseModinfo(t *testing.T) {
 		"SMP\x00garbage\x00")
 	want := modinfo{depends: []string{"gf128mul", "ghash_generic"}, soft: []string{"a_b", "c"},
 		aliases: []string{"crypto-gcm"}, release: "6.1"}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(modinfo{})); diff != "" {
-		t.Errorf("modinfo (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "modinfo", want, got, cmp.AllowUnexported(modinfo{}))
 }
 
 func FuzzModinfo(f *testing.F) {

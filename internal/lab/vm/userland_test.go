@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func amd64(t testing.TB) machine {
@@ -74,25 +74,19 @@ func TestUserland(t *testing.T) {
 		"lib/ld-linux-x86-64.so.2": "program", "lib/libgcc_s.so.1": "program",
 		"etc/protocols": "tcp 6\n", "lib/tc/normal.dist": "1 2 3\n",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("userland (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "userland", want, got)
 }
 
 func TestMissingLibrary(t *testing.T) {
 	r := unpackedPackages(t)
 	write(t, filepath.Join(r.dir, "usr/sbin/nft"), madeBinary(t, elf.EM_X86_64, "", "libnftables.so.1"))
-	if err := r.addUserland(archive{}); err == nil || !strings.Contains(err.Error(), "libnftables.so.1") {
-		t.Errorf("program without its library: got %v, want an error that names it", err)
-	}
+	expect.Error(t, "program without its library", r.addUserland(archive{}), "libnftables.so.1")
 }
 
 func TestProgramOfAnotherMachine(t *testing.T) {
 	r := unpackedPackages(t)
 	write(t, filepath.Join(r.dir, "usr/sbin/nft"), madeBinary(t, elf.EM_AARCH64, ""))
-	if err := r.addUserland(archive{}); err == nil || !strings.Contains(err.Error(), "EM_AARCH64") {
-		t.Errorf("program of another machine: got %v, want an error that names it", err)
-	}
+	expect.Error(t, "program of another machine", r.addUserland(archive{}), "EM_AARCH64")
 }
 
 // TestFollow: links lead to places below the root, never out of it.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func TestRole(t *testing.T) {
@@ -78,9 +78,7 @@ func TestVirtioPort(t *testing.T) {
 
 func TestModuleList(t *testing.T) {
 	got := moduleList("# first\nvirtio_console\n\n  virtio_net  # NIC\nsch_cake")
-	if diff := cmp.Diff([]string{"virtio_console", "virtio_net", "sch_cake"}, got); diff != "" {
-		t.Errorf("modules (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "modules", []string{"virtio_console", "virtio_net", "sch_cake"}, got)
 }
 
 func must(t testing.TB, err error) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 const (
@@ -97,9 +99,7 @@ func TestModprobe(t *testing.T) {
 			names, _, err := parseRequest(strings.Fields(tt.args))
 			must(t, err)
 			err = m.wantAll(names)
-			if diff := cmp.Diff(tt.loaded, *log); diff != "" {
-				t.Errorf("loaded (-want +got):\n%s", diff)
-			}
+			expect.Same(t, "loaded", tt.loaded, *log)
 			if !errors.Is(err, tt.err) || err != nil && tt.err == nil {
 				t.Errorf("error: got %v, want %v", err, tt.err)
 			}
@@ -113,9 +113,7 @@ func TestImageWithoutModules(t *testing.T) {
 		return nil
 	})
 	must(t, err)
-	if err := m.want("crypto-ghash"); !errors.Is(err, errUnknown) {
-		t.Errorf("error: got %v, want %v", err, errUnknown)
-	}
+	expect.Error(t, "error", m.want("crypto-ghash"), errUnknown)
 }
 
 func TestParseRequest(t *testing.T) {

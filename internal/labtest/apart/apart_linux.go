@@ -1,0 +1,30 @@
+package apart
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Network runs f, and what f starts, in a network namespace that ends with f.
+func Network(t testing.TB, f func(ctx context.Context) error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("skip: needs root to make a network namespace")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is thrown away
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = f(t.Context())
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

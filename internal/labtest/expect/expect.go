@@ -1,0 +1,43 @@
+// Package expect compares what a test got with what it wants.
+package expect
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// Same wants two equal values; two numbers that are none are equal.
+func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, append(options, cmpopts.EquateNaNs())...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// Error wants an error that is each of the errors and has each of the texts; an empty text wants none.
+func Error(t testing.TB, what string, err error, parts ...any) {
+	t.Helper()
+	for _, part := range parts {
+		is, _ := part.(error)
+		text, _ := part.(string)
+		if (err == nil) != (part == "") || is != nil && !errors.Is(err, is) ||
+			err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: got %v, want %q", what, err, part)
+		}
+	}
+}
+
+// Hint wants an error whose hint has a text; an empty text wants no hint.
+func Hint(t testing.TB, what string, err error, text string) {
+	t.Helper()
+	hint := check.HintOf(err)
+	if err == nil || (hint == "") != (text == "") || !strings.Contains(hint, text) {
+		t.Errorf("%s: got %v with the hint %q, want %q in it", what, err, hint, text)
+	}
+}
