@@ -224,14 +224,14 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	if err != nil {
 		return nil, noNamespaces(err)
 	}
-	wanted := context.AfterFunc(ctx, func() { child.Kill() })
 	kvm, emulated := bootTimes(o.Guest)
 	patience += kvm + emulated
-	late := time.AfterFunc(patience, func() { child.Kill() })
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	wanted := context.AfterFunc(within, func() { child.Kill() })
 	err = begin(child, o)
-	// Else it is being killed, whatever it answered.
-	inTime, stillWanted := late.Stop(), wanted()
-	if err == nil && inTime && stillWanted {
+	inTime := wanted() // else it is being killed, whatever it answered
+	if err == nil && inTime {
 		return child, nil
 	}
 	child.Kill()

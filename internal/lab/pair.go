@@ -250,7 +250,7 @@ func versionOf(a netip.Addr) int {
 	return 6
 }
 
-// usable are addresses that data can be sent to: a link-local one is not without its link.
+// usable reports whether data can be sent to an address: a link-local one lacks its link.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
 }
@@ -299,21 +299,24 @@ func sourceTo(target netip.Addr) (netip.Addr, error) {
 
 // endsTowards finds the ends of the path to a machine by its name or address.
 func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
-	target, err := netip.ParseAddr(name)
-	if err != nil {
-		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // none is none
-		i := slices.IndexFunc(found, usable)
-		if i < 0 {
-			return ends, fmt.Errorf("%s has no address of IPv%d", name, ip)
+	found := addressesOf(ctx, name, ip)
+	if len(found) == 0 {
+		return ends, fmt.Errorf("%s has no address of IPv%d that data can be sent to", name, ip)
+	}
+	near, err := sourceTo(found[0])
+	return [2]Meeting{{Addr: near, Target: near}, {Addr: found[0], Target: found[0]}}, err
+}
+
+// addressesOf lists the addresses of a name over a version of IP that data can be sent to; an address is its
+// own name.
+func addressesOf(ctx context.Context, name string, ip int) (out []netip.Addr) {
+	found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // none is none
+	for _, a := range found {
+		if usable(a) {
+			out = append(out, a.Unmap())
 		}
-		target = found[i]
 	}
-	target = target.Unmap()
-	if versionOf(target) != ip || !usable(target) {
-		return ends, fmt.Errorf("%s is no address of IPv%d that data can be sent to", name, ip)
-	}
-	near, err := sourceTo(target)
-	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
+	return out
 }
 
 // candidates lists the peer's possible addresses over a version of IP, the likeliest first.
@@ -322,15 +325,7 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 	if err != nil {
 		return nil, err
 	}
-	if _, err := netip.ParseAddr(name); err != nil { // a name
-		// or its own addresses
-		found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name)
-		for _, a := range found {
-			if usable(a) {
-				out = append(out, a.Unmap())
-			}
-		}
-	}
+	out = addressesOf(ctx, name, ip)
 	for _, a := range p.about.Addresses {
 		if versionOf(a) == ip && usable(a) && a.IsLoopback() == p.visit.Remote.Addr().IsLoopback() {
 			out = append(out, a)

@@ -59,7 +59,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		}
 	}
 	text := ""
-	ctx, cancel := inTime(ctx)
+	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
 	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent asks before it sets anything
 		err = b.n.free(ctx, o.guards(e)...)
@@ -81,11 +81,6 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 // and the lock of all restoring is held.
 const restoreTime = 3 * time.Minute
 
-func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, restoreTime, fmt.Errorf("%w: no answer within %s",
-		host.ErrUnreachable, restoreTime))
-}
-
 // guards lists the guards that the owner has left where a setting is.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
@@ -99,7 +94,7 @@ func (o *remotes) guards(of journal.Entry) (names []string) {
 // dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
 // back: it would undo what others set from now on.
 func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
-	ctx, cancel := inTime(ctx)
+	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
 	n, err := o.node(ctx, e)
 	if err == nil {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 )
@@ -51,6 +52,11 @@ func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 			return
 		}
 	}
+}
+
+// Within bounds how long an answer is waited for.
+func Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %s", ErrUnreachable, d))
 }
 
 // Answers asks an agent for a sign of life, by one exchange: Clock takes many.

@@ -14,47 +14,39 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// arches are the names that uname -m gives to the architectures of agents. The order of bytes is not among
-// what it says of MIPS.
+// arches holds the names that uname -m gives to the architectures of agents. It leaves out the order of bytes
+// of MIPS.
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
 	"armv7l": "arm", "armv6l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
 // Linux is the System of a machine of which an agent can do all that it does.
 const Linux = "Linux"
 
-// systems are the names that uname -s gives to the systems of agents, and what stands before the architecture
-// for each.
+// systems holds the names that uname -s gives to the systems of agents, and what stands before the
+// architecture for each.
 var systems = map[string]string{Linux: "", "FreeBSD": "freebsd-", "Darwin": "darwin-"}
 
 // AgentArch is the architecture of the agent that runs on the machine, such as arm64, or freebsd-arm64 where
 // that is not Linux, or why there is none.
 func (c *Connection) AgentArch(ctx context.Context) (string, error) {
-	before, ok := systems[c.System]
-	if !ok {
-		return "", fmt.Errorf("%w: there is no agent for %s", host.ErrUnsupported, c.System)
-	}
-	if before != "" {
-		if arch := arches[c.Arch]; arch == "amd64" || arch == "arm64" {
-			return before + arch, nil
-		}
+	before, known := systems[c.System]
+	arch := arches[c.Arch]
+	switch {
+	case known && arch != "" && (before == "" || arch == "amd64" || arch == "arm64"):
+		return before + arch, nil
+	case c.System != Linux || c.Arch != "mips":
 		return "", fmt.Errorf("%w: there is no agent for %s on %s", host.ErrUnsupported, c.System, c.Arch)
 	}
-	if arch, ok := arches[c.Arch]; ok {
-		return arch, nil
+	// The byte behind "\177ELF" and the class shows the order of bytes (elf(5), EI_DATA).
+	order, err := c.Run(ctx, "hexdump -s 5 -n 1 -e '1/1 \"%d\"' /bin/sh 2>/dev/null || "+
+		"od -An -tu1 -j5 -N1 /bin/sh\n")
+	if err != nil {
+		return "", fmt.Errorf("ask for its order of bytes: %w", err)
 	}
-	if c.Arch == "mips" {
-		// The byte behind "\177ELF" and the class says the order of bytes (elf(5), EI_DATA).
-		order, err := c.Run(ctx, "hexdump -s 5 -n 1 -e '1/1 \"%d\"' /bin/sh 2>/dev/null || "+
-			"od -An -tu1 -j5 -N1 /bin/sh\n")
-		if err != nil {
-			return "", fmt.Errorf("ask for its order of bytes: %w", err)
-		}
-		if strings.TrimSpace(order) == "1" {
-			return "mipsel", nil
-		}
-		return "mips", nil
+	if strings.TrimSpace(order) == "1" {
+		return "mipsel", nil
 	}
-	return "", fmt.Errorf("%w: there is no agent for %s", host.ErrUnsupported, c.Arch)
+	return "mips", nil
 }
 
 // places holds where the agent may be put: first what is in memory, which a router has more of.
@@ -81,8 +73,7 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 		return nil, err
 	}
 	a := host.Connect(child)
-	within, cancel := context.WithTimeoutCause(ctx, runTime, fmt.Errorf("%w: no answer within %s",
-		host.ErrUnreachable, runTime))
+	within, cancel := host.Within(ctx, runTime)
 	defer cancel()
 	if err := host.Answers(within, a); err != nil {
 		a.Close()
@@ -109,8 +100,7 @@ func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err e
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, runTime, fmt.Errorf("%w: no answer within %s",
-		host.ErrUnreachable, runTime))
+	ctx, cancel := host.Within(ctx, runTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { p.shell.Kill() })()
 	defer func() {
