@@ -340,7 +340,7 @@ var tokenBudgets = map[string]int{
 	"progress":  7_200,
 	"qdisc":     4_400,
 	"record":    17_000,
-	"registry":  3_500,
+	"registry":  3_200,
 	"report":    68_000,
 	"trial":     139_700,
 	"unit":      1_500,

@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -38,9 +40,7 @@ func TestLastSaid(t *testing.T) {
 			"error: runtime: out of memory",
 		"panic: \x1b[2Jnil\n\ngoroutine 1 [running]:\nexit\n": "panic: [2Jnil",
 	} {
-		if got := lastSaid(log); got != want {
-			t.Errorf("of %q: got %q, want %q", log, got, want)
-		}
+		expect.Same(t, fmt.Sprintf("of %q", log), want, lastSaid(log))
 	}
 }
 

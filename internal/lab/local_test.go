@@ -68,13 +68,9 @@ func leavesNothing(t *testing.T, f func()) {
 	t.Helper()
 	before := machine(t)
 	f()
-	var left []string
-	if !labtest.Eventually(2*time.Second, func() bool {
-		left = slices.DeleteFunc(machine(t), func(s string) bool { return slices.Contains(before, s) })
-		return len(left) == 0
-	}) {
-		t.Errorf("left behind: %v, want nothing", left)
-	}
+	expect.Soon(t, 2*time.Second, "left behind", nil, func() []string {
+		return slices.DeleteFunc(machine(t), func(s string) bool { return slices.Contains(before, s) })
+	})
 }
 
 // TestUpCarriesAndLeavesNothing brings up each topology, sends full packets of both IP versions along its

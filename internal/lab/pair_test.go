@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -105,9 +106,7 @@ func TestTagsNeedTheKey(t *testing.T) {
 		t.Errorf("tags: got %q, %q, %q, want 64 digits, another for each name and key", a.Tag("r/1"),
 			a.Tag("r/2"), b.Tag("r/1"))
 	}
-	if got := (&Lab{}).Tag("r/1"); got != "r/1" {
-		t.Errorf("in a network of its own: got %q, want the name", got)
-	}
+	expect.Same(t, "in a network of its own", "r/1", (&Lab{}).Tag("r/1"))
 }
 
 // TestTranslated: whose address is translated on the way, as far as that can be told.
@@ -129,9 +128,7 @@ func TestTranslated(t *testing.T) {
 	} {
 		l := &Lab{supply: supply{network: &network{farOpens: tt.control, ends: map[int][2]Meeting{
 			4: {{a(tt.near), a(tt.seen)}, {a(tt.far), a(tt.reachedAt)}}}}}}
-		if got := l.Translated(4); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		expect.Same(t, tt.name, tt.want, l.Translated(4))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -139,8 +140,6 @@ func TestByHandIsQuoted(t *testing.T) {
 	} {
 		k, _ := knobNamed(knob.All(), knobName)
 		b := leftover{site: site{k: k}}
-		if got := b.byHand("eth0; reboot", "$(id)"); got != want {
-			t.Errorf("%s: got %s, want %s", knobName, got, want)
-		}
+		expect.Same(t, knobName, want, b.byHand("eth0; reboot", "$(id)"))
 	}
 }

@@ -96,16 +96,6 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// Eventually waits for something that takes a little while; false if it does not come.
-func Eventually(within time.Duration, is func() bool) bool {
-	for deadline := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
-}
-
 // Able skips the test of what conclusively does not work here.
 func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()

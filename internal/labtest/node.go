@@ -2,9 +2,7 @@ package labtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -16,23 +14,7 @@ import (
 // Serve runs an agent in this process and returns the controller's end. The agent ends, having undone
 // everything, when the controller hangs up.
 func Serve(handlers map[string]host.Handler) host.Agent {
-	near, far := net.Pipe()
-	s := &served{ended: make(chan error, 1)}
-	go func() { s.ended <- host.Serve(context.Background(), far, handlers) }()
-	s.Agent = host.Connect(near)
-	return s
-}
-
-// served waits at Close until the agent has undone what it did.
-type served struct {
-	host.Agent
-	ended chan error
-}
-
-func (s *served) Close() error {
-	err := errors.Join(s.Agent.Close(), <-s.ended)
-	s.ended <- nil // for a second Close
-	return err
+	return host.Inside(context.Background(), handlers)
 }
 
 // handlers are the verbs of a node on a wire: the agent's own for knobs, and fakes of what needs a kernel.

@@ -70,9 +70,7 @@ func TestGoodputShare(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			p := Path{Link: test.link, Tunnel: test.tunnel}
-			if got := p.MTU(); got != test.mtu {
-				t.Errorf("MTU = %d, want %d", got, test.mtu)
-			}
+			expect.Same(t, "MTU", test.mtu, p.MTU())
 			if got := p.Tunnel.Outer(test.mtu); got != test.outer {
 				t.Errorf("Outer(%d) = %d, want %d", test.mtu, got, test.outer)
 			}
@@ -163,12 +161,8 @@ func TestFitMTUOfStack(t *testing.T) {
 // An acknowledgement of 52 bytes: padded to 64, 124 outside, 162 on the wire.
 func TestInnerAck(t *testing.T) {
 	p := Path{Tunnel: wireguard(V4, 1420)}
-	if got := p.Tunnel.Outer(52); got != 124 {
-		t.Errorf("Outer(52) = %d, want 124", got)
-	}
-	if got := p.Bytes(52, LayerWire); got != 162 {
-		t.Errorf("Bytes(52) = %d, want 162", got)
-	}
+	expect.Same(t, "Outer(52)", 124, p.Tunnel.Outer(52))
+	expect.Same(t, "Bytes(52)", 162, p.Bytes(52, LayerWire))
 }
 
 func TestPaddingBeyondMTU(t *testing.T) {
@@ -264,25 +258,13 @@ func TestLineRate(t *testing.T) {
 func TestShaperLayer(t *testing.T) {
 	p := Path{Link: Link{MTU: 1500}}
 	// tbf counts 1514 bytes for a full segment with 1448 bytes of payload.
-	if got, want := tcpShare(p, true, LayerFrame), 1448.0/1514; got != want {
-		t.Errorf("TCP at the frame layer = %v, want %v", got, want)
-	}
-	if got, want := tcpShare(p, true, LayerIP), 1448.0/1500; got != want {
-		t.Errorf("TCP at the IP layer = %v, want %v", got, want)
-	}
-	if got, want := (Link{PPPoE: true, VLANs: 1}).Frame(1492), 1514; got != want {
-		t.Errorf("Frame = %d, want %d", got, want)
-	}
+	expect.Same(t, "TCP at the frame layer", 1448.0/1514, tcpShare(p, true, LayerFrame))
+	expect.Same(t, "TCP at the IP layer", 1448.0/1500, tcpShare(p, true, LayerIP))
+	expect.Same(t, "Frame", 1514, (Link{PPPoE: true, VLANs: 1}).Frame(1492))
 	// Small packets are padded on the wire but not in a queue.
-	if got, want := p.Bytes(28, LayerFrame), 42; got != want {
-		t.Errorf("Bytes at the frame layer = %d, want %d", got, want)
-	}
-	if got, want := p.Bytes(28, LayerWire), 84; got != want {
-		t.Errorf("Bytes on the wire = %d, want %d", got, want)
-	}
-	if got, want := p.PacketRate(1e9, 46, LayerWire), 1e9/8/84; got != want {
-		t.Errorf("PacketRate = %v, want %v", got, want)
-	}
+	expect.Same(t, "Bytes at the frame layer", 42, p.Bytes(28, LayerFrame))
+	expect.Same(t, "Bytes on the wire", 84, p.Bytes(28, LayerWire))
+	expect.Same(t, "PacketRate", 1e9/8/84, p.PacketRate(1e9, 46, LayerWire))
 }
 
 // Whatever the sizes, fragments carry exactly the payload and fit the link.

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -97,7 +98,7 @@ func alone(t *testing.T, dir, id string, resident []int) {
 	if err != nil || len(entries) != 1 || entries[0].Name() != id {
 		t.Errorf("labs: got %v (%v), want %s alone", entries, err, id)
 	}
-	wantNone(t, "other processes", func() []int {
+	expect.Soon(t, 2*time.Second, "other processes", nil, func() []int {
 		return slices.DeleteFunc(labtest.Descendants(os.Getpid()),
 			func(pid int) bool { return slices.Contains(resident, pid) })
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -40,11 +41,7 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 		t.Fatalf("with the settings: got %v, want %s", got, want)
 	}
 	must(t, conn.Close())
-	after := ""
-	if !labtest.Eventually(3*time.Second, func() bool { after = state(); return after == before }) {
-		t.Errorf("3 s after the controller's death: got %q, want %q as before", strings.Fields(after),
-			strings.Fields(before))
-	}
+	expect.Soon(t, 3*time.Second, "3 s after the controller's death", before, state)
 }
 
 // dialRouter has an agent started on the router. The path goes through the open directory, since unix(7)

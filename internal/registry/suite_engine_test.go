@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -50,14 +49,8 @@ func leavesNothingAt(t *testing.T, l *lab.Lab) {
 	labtest.Ends(t, l, 0, 4) // a node's agent is started when it is first spoken to
 	before := living(t, l)
 	t.Cleanup(func() {
-		after := ""
-		if !labtest.Eventually(2*time.Second, func() bool { // a process ends a little after its session
-			after = living(t, l)
-			return after == before
-		}) {
-			t.Errorf("the engine left something at the lab's ends (-before +after):\n%s",
-				cmp.Diff(before, after))
-		}
+		// A process ends a little after its session.
+		expect.Soon(t, 2*time.Second, "at the lab's ends", before, func() string { return living(t, l) })
 	})
 }
 

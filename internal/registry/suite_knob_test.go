@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -49,13 +50,10 @@ func knobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 	n, err := other.Node(ctx, s.Node)
 	labtest.MustDo(t, err, "node %s", s.Node)
 	n.Agent.Close() // as a controller that dies
-	var got knob.State
-	if !labtest.Eventually(2*time.Second, func() bool {
-		got, err = labtest.ReadState(t, l, k, s, want) // fails while the node is half way back
-		return got == before
-	}) {
-		t.Errorf("after the session was killed: got %q, %v, want %q as before", got, err, before)
-	}
+	expect.Soon(t, 2*time.Second, "after the session was killed", before, func() knob.State {
+		got, _ := labtest.ReadState(t, l, k, s, want) // fails while the node is half way back
+		return got
+	})
 }
 
 // parseStably parses a setting's value; the canonical text must parse to itself, and nonsense to an error

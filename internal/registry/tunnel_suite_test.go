@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // tunnelSuite tests what every kind of tunnel must do on a real lab: come up and go down twice, bear being
@@ -32,13 +33,7 @@ func tunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 		if _, err := p.Counters(ctx, false); err == nil {
 			t.Error("counters of a tunnel that is down: got no error, want one")
 		}
-		var left []string
-		if !labtest.Eventually(2*time.Second, func() bool {
-			left = residue(t, l)
-			return slices.Equal(left, before)
-		}) {
-			t.Errorf("after down: got %v, want what there was before, %v", left, before)
-		}
+		expect.Soon(t, 2*time.Second, "after down", before, func() []string { return residue(t, l) })
 	}
 }
 

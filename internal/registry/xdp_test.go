@@ -283,16 +283,8 @@ func attached(t *testing.T, l *lab.Lab) []string {
 
 func detached(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	wantNone(t, "devices with an XDP program after the load", func() []string { return attached(t, l) })
-}
-
-// wantNone waits until nothing is left.
-func wantNone[T any](t *testing.T, what string, list func() []T) {
-	t.Helper()
-	var left []T
-	if !labtest.Eventually(2*time.Second, func() bool { left = list(); return len(left) == 0 }) {
-		t.Errorf("%s: %v, want none", what, left)
-	}
+	expect.Soon(t, 2*time.Second, "devices with an XDP program after the load", nil,
+		func() []string { return attached(t, l) })
 }
 
 // TestXDPFindsPlantedLoss: the router drops the frames whose number is 7 modulo 8; exactly those are found
@@ -449,7 +441,7 @@ func fellBack(t *record.Traffic) (texts []string) {
 // unsocketed: no socket of AF_PACKET remains in the ends' namespaces.
 func unsocketed(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	wantNone(t, "sockets after the load", func() (left []string) {
+	expect.Soon(t, 2*time.Second, "sockets after the load", nil, func() (left []string) {
 		for _, node := range []string{"client", "server"} {
 			for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/protocols")) {
 				if f := strings.Fields(line); len(f) > 2 && f[0] == "PACKET" && f[2] != "0" {

@@ -123,11 +123,7 @@ func TestKnobSession(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			want := []string{"read five", "apply TEN", "read TEN", "apply five"}
-			for deadline := time.Now().Add(2 * time.Second); len(d.did()) < len(want) &&
-				time.Now().Before(deadline); {
-				time.Sleep(time.Millisecond)
-			}
-			expect.Same(t, "effects", want, d.did())
+			expect.Soon(t, 2*time.Second, "effects", want, d.did)
 		})
 	}
 }
@@ -213,15 +209,10 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 		t.Errorf("the other session: %v, want it to hold still", err)
 	}
 	must(t, s.Close())
-	gone := func() bool {
+	expect.Soon(t, 3*time.Second, "the child and what it made are gone", true, func() bool {
 		_, err := os.Stat(file)
 		return errors.Is(err, os.ErrNotExist) && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
-	}
-	for deadline := time.Now().Add(3 * time.Second); !gone(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("after Close: the child or what it made is still there, want both gone")
-		}
-	}
+	})
 }
 
 func TestSecretsPassToAChildUnread(t *testing.T) {
@@ -427,12 +418,7 @@ func TestCompanionsEndWithTheSession(t *testing.T) {
 			if err := end(a, s); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			for deadline := time.Now().Add(3 * time.Second); len(children()) > 0; time.Sleep(5 *
-				time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("processes: %v are still there, want none", children())
-				}
-			}
+			expect.Soon(t, 3*time.Second, "processes", nil, children)
 		})
 	}
 }

@@ -57,15 +57,11 @@ func machineAgent(t *testing.T) (process *host.Child, s host.Session, file strin
 // putBack waits until a file is again what it was.
 func putBack(t *testing.T, file string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	expect.Soon(t, 10*time.Second, "it", "one", func() string {
 		b, err := os.ReadFile(file)
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("it is %q, %v, want it put back", b, err)
-		}
-		if string(b) == "one" {
-			return
-		}
-	}
+		must(t, err)
+		return string(b)
+	})
 }
 
 // guardOf is the process that an agent has started (proc(5): the fourth word of stat is the parent).

@@ -230,4 +230,8 @@ type inside struct {
 }
 
 // Close waits until every handler has undone what it did.
-func (a *inside) Close() error { return errors.Join(a.Agent.Close(), <-a.served) }
+func (a *inside) Close() error {
+	err := errors.Join(a.Agent.Close(), <-a.served)
+	a.served <- nil // for a second Close
+	return err
+}

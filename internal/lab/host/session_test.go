@@ -18,16 +18,8 @@ import (
 
 func pair(t *testing.T, handlers map[string]Handler) Agent {
 	t.Helper()
-	a, b := net.Pipe()
-	served := make(chan error, 1)
-	go func() { served <- Serve(context.Background(), b, handlers) }()
-	agent := Connect(a)
-	t.Cleanup(func() {
-		agent.Close()
-		if err := <-served; err != nil {
-			t.Errorf("Serve = %v, want nil after the controller hung up", err)
-		}
-	})
+	agent := Inside(context.Background(), handlers)
+	t.Cleanup(func() { must(t, agent.Close()) })
 	return agent
 }
 

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,15 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func TestAbsolutePath(t *testing.T) {
 	for path, want := range map[string]string{
 		"/usr/bin:/bin": "/usr/bin:/bin", ".:/bin:bin::/sbin:": "/bin:/sbin", "": usualPath, ".": usualPath,
 	} {
-		if got := absolute(path); got != want {
-			t.Errorf("path %q: got %q, want %q", path, got, want)
-		}
+		expect.Same(t, fmt.Sprintf("path %q", path), want, absolute(path))
 	}
 }
 

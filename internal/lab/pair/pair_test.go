@@ -66,18 +66,11 @@ func open(t *testing.T, d *Listener) *house {
 // told waits until the listener has said something.
 func (h *house) told(t *testing.T, want string) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
-	for ; time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	expect.Soon(t, 5*time.Second, "the listener's words have "+want, true, func() bool {
 		h.mu.Lock()
-		said := strings.Join(h.said, "\n")
-		h.mu.Unlock()
-		if strings.Contains(said, want) {
-			return
-		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t.Errorf("the listener said %q, want %q among it", h.said, want)
+		defer h.mu.Unlock()
+		return strings.Contains(strings.Join(h.said, "\n"), want)
+	})
 }
 
 func dial(t *testing.T, address string, code host.Secret) (*Visit, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
@@ -59,12 +60,9 @@ func TestOpenVPNDiesWithItsNode(t *testing.T) {
 	}
 	near.kill()
 	far.kill()
-	for deadline := time.Now().Add(5 * time.Second); programsIn(spaces[0])+
-		programsIn(spaces[1]) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("openvpn still runs 5 s after its node was killed")
-		}
-	}
+	expect.Soon(t, 5*time.Second, "openvpn after its node was killed", 0, func() int {
+		return programsIn(spaces[0]) + programsIn(spaces[1])
+	})
 }
 
 // programsIn counts the openvpn processes in a network namespace.
@@ -176,9 +174,7 @@ func TestOpenVPNConfiguration(t *testing.T) {
 func TestOpenVPNDefaultMTUFillsTheUnderlay(t *testing.T) {
 	for i, want := range [][2]int{{1448, 1428}, {1448, 1428}, {1422, 1402}, {1422, 1402}} {
 		k := openVPNKinds()[i].(kind).nodeSide.(openVPN)
-		if got := [2]int{fitMTU(k.name, false), fitMTU(k.name, true)}; got != want {
-			t.Errorf("%s: got %v over IPv4 and IPv6, want %v", k.name, got, want)
-		}
+		expect.Same(t, k.name, want, [2]int{fitMTU(k.name, false), fitMTU(k.name, true)})
 	}
 }
 
@@ -217,9 +213,7 @@ func TestOpenVPNConversation(t *testing.T) {
 		if c.connected() || c.words() != ": it says: WARNING: something" {
 			t.Errorf("got %+v, want it unconnected with a complaint", c)
 		}
-		if got := c.hear(">HOLD:Waiting for hold release:1", start); got != "hold release\n" {
-			t.Errorf("after a restart: answered %q, want to go on", got)
-		}
+		expect.Same(t, "after a restart", "hold release\n", c.hear(">HOLD:Waiting for hold release:1", start))
 	})
 	t.Run("server", func(t *testing.T) {
 		c := management{server: true, allowed: []netip.Prefix{netip.MustParsePrefix("198.18.9.1/32")}}

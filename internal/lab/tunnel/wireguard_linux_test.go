@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 // TestTunnelsComeUpCarryAndGo is the conformance of every kind of tunnel that this kernel has, over both IP
@@ -222,15 +223,9 @@ func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
 	for _, e := range p.(*path).ends {
 		must(t, e.session.Close()) // as when the controller dies
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		left := append(ask0[[]string](t, near, "test/devices", struct{}{}), ask0[[]string](t, far,
-			"test/devices", struct{}{})...)
-		if len(left) == 4 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("devices are %v after the sessions ended, want only lo and wan twice", left)
-		}
+	for _, n := range []*testNode{near, far} {
+		expect.Soon(t, 5*time.Second, "devices after the sessions ended", []string{"lo", "wan"},
+			func() []string { return ask0[[]string](t, n, "test/devices", struct{}{}) })
 	}
 	must(t, p.Down(context.Background()))
 }

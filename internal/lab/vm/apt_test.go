@@ -59,9 +59,7 @@ Conf libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [amd64])
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("packages (-want +got):\n%s", diff)
 	}
-	if got, want := got[2].file(), "libxtables12_1%3a1.8.9-2_amd64.deb"; got != want {
-		t.Errorf("archive: got %s, want %s", got, want)
-	}
+	expect.Same(t, "archive", "libxtables12_1%3a1.8.9-2_amd64.deb", got[2].file())
 }
 
 func TestParseURIs(t *testing.T) {

@@ -88,9 +88,7 @@ alias net-sch-cake sch_cake
 	if got, err := releaseOf(chosen); err != nil || got != "6.1.0-9-test" {
 		t.Errorf("release: got %q, %v; want 6.1.0-9-test", got, err)
 	}
-	if got, want := bootList(chosen), "sch_cake\nwireguard\n"; got != want {
-		t.Errorf("boot list: got %q, want %q", got, want)
-	}
+	expect.Same(t, "boot list", "sch_cake\nwireguard\n", bootList(chosen))
 }
 
 // TestDependencyOrder: loaded from right to left, each module finds what it needs; a circle, which no
@@ -145,9 +143,7 @@ func TestWantedModule(t *testing.T) {
 		"updates/dkms/ipt_NETFLOW.ko": true, "kernel/fs/ext4/ext4.ko": false,
 	} {
 		base, _, _ := strings.Cut(filepath.Base(path), ".ko")
-		if got := wantedModule(normalName(base), path); got != want {
-			t.Errorf("%s: got %v, want %v", path, got, want)
-		}
+		expect.Same(t, path, want, wantedModule(normalName(base), path))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -40,4 +41,15 @@ func Hint(t testing.TB, what string, err error, text string) {
 	if err == nil || (hint == "") != (text == "") || !strings.Contains(hint, text) {
 		t.Errorf("%s: got %v with the hint %q, want %q in it", what, err, hint, text)
 	}
+}
+
+// Soon wants what read returns to be a value before long; nothing and none are the same.
+func Soon[T any](t testing.TB, within time.Duration, what string, want T, read func() T) {
+	t.Helper()
+	deadline, got := time.Now().Add(within), read()
+	for !cmp.Equal(want, got, cmpopts.EquateEmpty()) && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+		got = read()
+	}
+	Same(t, what, want, got, cmpopts.EquateEmpty())
 }

@@ -1,9 +1,12 @@
 package guest
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 )
 
 func TestMatches(t *testing.T) {
@@ -50,9 +53,7 @@ func TestNormal(t *testing.T) {
 		"crypto-rfc7539(chacha20,poly1305)": "crypto_rfc7539(chacha20,poly1305)",
 		"a-[0-9]-b":                         "a_[0-9]_b", "": "",
 	} {
-		if got := normal(text); got != want {
-			t.Errorf("normal form of %q: got %q, want %q", text, got, want)
-		}
+		expect.Same(t, fmt.Sprintf("normal form of %q", text), want, normal(text))
 	}
 }
 

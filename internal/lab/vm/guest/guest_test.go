@@ -67,13 +67,9 @@ func TestVirtioPort(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(class, port, "name"), []byte(name), 0o644))
 	}
 	add("vport1p1", "org.qemu.guest_agent.0\n")
-	if got := virtioPort(class, portName); got != "" {
-		t.Errorf("before it is there: got %q, want none", got)
-	}
+	expect.Same(t, "before it is there", "", virtioPort(class, portName))
 	add("vport1p2", portName+"\n")
-	if got := virtioPort(class, portName); got != "/dev/vport1p2" {
-		t.Errorf("port: got %q, want /dev/vport1p2", got)
-	}
+	expect.Same(t, "port", "/dev/vport1p2", virtioPort(class, portName))
 }
 
 func TestModuleList(t *testing.T) {
