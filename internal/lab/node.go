@@ -118,7 +118,7 @@ func (n *Node) Boot(ctx context.Context) string {
 		boot, _, _ := strings.Cut(f.Machine, " ")
 		return boot
 	case n.HasDriver() && n.Driver.Name() == driver.Linux{}.Name():
-		text, _ := n.Host.ReadFile(ctx, agent.BootIDFile)
+		text, _ := n.Host.ReadFile(ctx, host.BootIDFile)
 		return strings.TrimSpace(string(text))
 	}
 	return ""

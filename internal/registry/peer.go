@@ -56,7 +56,7 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 	g := guard{ports: p.Ports, bind: p.Bind, remote: remote, log: p.KernelLog}
 	all := agent.Handlers(agent.Role, node.Parts())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version,
-		Boot: agent.BootID()}
+		Boot: host.BootID()}
 	served := map[string]host.Handler{
 		agent.VerbEcho:               host.Vetted(all[agent.VerbEcho], checked(g.echo)),
 		agent.VerbReach:              host.Vetted(all[agent.VerbReach], checked(g.reach)),

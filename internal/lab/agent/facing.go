@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -53,19 +53,10 @@ func facing(_ context.Context, q Facing) (out Faced, err error) {
 }
 
 func machineOf() string {
-	boot := BootID()
+	boot := host.BootID()
 	space, _ := os.Readlink("/proc/self/ns/net")
 	if boot == "" || space == "" {
 		return ""
 	}
 	return boot + " " + space
-}
-
-// BootIDFile holds where Linux tells one boot of a kernel from any other.
-const BootIDFile = "/proc/sys/kernel/random/boot_id"
-
-// BootID names this boot of the machine's kernel, "" where that is not known.
-func BootID() string {
-	boot, _ := os.ReadFile(BootIDFile)
-	return strings.TrimSpace(string(boot))
 }

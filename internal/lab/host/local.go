@@ -228,3 +228,12 @@ func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struc
 	}()
 	return end
 }
+
+// BootIDFile holds the name that Linux gives each boot of a kernel.
+const BootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// BootID names this boot of the machine's kernel, "" where that is not known.
+func BootID() string {
+	boot, _ := os.ReadFile(BootIDFile)
+	return strings.TrimSpace(string(boot))
+}

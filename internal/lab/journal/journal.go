@@ -82,8 +82,7 @@ type line struct {
 
 func headOf(owner, labs string) head {
 	name, _ := os.Hostname()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return head{version, owner, name, strings.TrimSpace(string(boot)), labs}
+	return head{version, owner, name, host.BootID(), labs}
 }
 
 // ids are the names of owners and labs: they are parts of paths.

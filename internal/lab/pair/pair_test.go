@@ -32,8 +32,7 @@ type house struct {
 // of the test checks that all have left.
 func open(t *testing.T, d *Listener) *house {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := listen(t)
 	h := &house{Listener: d, address: ln.Addr().String()}
 	d.Tell = func(_ netip.AddrPort, what string) {
 		h.mu.Lock()
@@ -206,9 +205,7 @@ func TestProofIsOfOneConnection(t *testing.T) {
 	code := NewCode()
 	h := open(t, &Listener{Code: code})
 	// Somebody between: the controller meets him instead of the peer.
-	between, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer between.Close()
+	between := listen(t)
 	heard := make(chan []byte, 1)
 	go func() {
 		raw, err := between.Accept()
@@ -227,7 +224,7 @@ func TestProofIsOfOneConnection(t *testing.T) {
 		// He does not know the code, so any proof is made up.
 		c.Write(answer{verdict: accepted, proof: make([]byte, proofSize)}.bytes())
 	}()
-	_, err = dial(t, between.Addr().String(), code)
+	_, err := dial(t, between.Addr().String(), code)
 	expect.Error(t, "dial somebody who does not know the code", err, "does not know the code")
 	if a := overTLS(t, h.address, <-heard); a.verdict != wrongCode {
 		t.Errorf("a proof of another connection: got verdict %d, want %d", a.verdict, wrongCode)
@@ -266,10 +263,9 @@ func TestDeadEndIsFoundOut(t *testing.T) {
 }
 
 func TestListenerClosesWhenNobodyComes(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := listen(t)
 	d := &Listener{Code: NewCode(), Idle: 50 * time.Millisecond}
-	err = d.Serve(context.Background(), ln, func(context.Context, *Visit) error { return nil })
+	err := d.Serve(context.Background(), ln, func(context.Context, *Visit) error { return nil })
 	expect.Error(t, "Serve", err, ErrIdle)
 }
 
@@ -299,8 +295,7 @@ func TestListenerClosesAfterOneVisit(t *testing.T) {
 
 // TestNobodyThere: errors of who dials have a next step.
 func TestNobodyThere(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := listen(t)
 	address := ln.Addr().String()
 	go func() {
 		for {
@@ -312,7 +307,7 @@ func TestNobodyThere(t *testing.T) {
 			c.Close()
 		}
 	}()
-	_, err = dial(t, address, NewCode())
+	_, err := dial(t, address, NewCode())
 	expect.Error(t, "another service", err, "no chokepoint peer answers at")
 	expect.Hint(t, "another service", err, "is it the port")
 	ln.Close()
@@ -423,6 +418,14 @@ func FuzzParseCode(f *testing.F) {
 			t.Errorf("a code that was read cannot be written and read again: %v", err)
 		}
 	})
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return ln
 }
 
 func must(t testing.TB, err error) {

@@ -10,9 +10,7 @@ import (
 // TestControlSendsSmallSegments: a path that drops large packets carries the connection of control in both
 // directions.
 func TestControlSendsSmallSegments(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
+	ln := listen(t)
 	dialled, err := (&net.Dialer{Control: smallSegments}).DialContext(t.Context(), "tcp", ln.Addr().String())
 	must(t, err)
 	defer dialled.Close()
