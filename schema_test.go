@@ -94,9 +94,15 @@ func (s *schema) writeStruct(b *strings.Builder, page, name string, st *ast.Stru
 // writeFields writes the lines of a struct's fields; those of an embedded struct stand in its place.
 func (s *schema) writeFields(b *strings.Builder, page, pkg string, st *ast.StructType) {
 	for _, field := range st.Fields.List {
-		if x, ok := field.Type.(*ast.SelectorExpr); ok && len(field.Names) == 0 && field.Tag == nil {
-			from := x.X.(*ast.Ident).Name
-			if ts := s.types[from+"."+x.Sel.Name]; ts != nil {
+		if len(field.Names) == 0 && field.Tag == nil {
+			from, name := pkg, ""
+			switch x := field.Type.(type) {
+			case *ast.SelectorExpr:
+				from, name = x.X.(*ast.Ident).Name, x.Sel.Name
+			case *ast.Ident:
+				name = x.Name
+			}
+			if ts := s.types[from+"."+name]; ts != nil {
 				s.writeFields(b, page, from, ts.Type.(*ast.StructType))
 			}
 			continue

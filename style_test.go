@@ -324,10 +324,10 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  176_900,
+	"analysis":  176_300,
 	"app":       29_000,
 	"bundle":    7_600,
-	"catalogue": 3_200,
+	"catalogue": 3_100,
 	"cipher":    2_900,
 	"check":     1_700,
 	"cmd":       49_700,
@@ -339,7 +339,7 @@ var tokenBudgets = map[string]int{
 	"probe":     43_200,
 	"progress":  7_200,
 	"qdisc":     4_400,
-	"record":    17_000,
+	"record":    17_100,
 	"registry":  3_200,
 	"report":    68_000,
 	"trial":     139_700,

@@ -152,8 +152,10 @@ func TestAccounts(t *testing.T) {
 func guest(t *testing.T) *vm.Guest {
 	// With two CPUs, netem may be given a second packet that passes others before the first is sent, and puts
 	// it in front of that, too.
-	g, err := rig.OwnApp(t.Logf).Guest(t.Context(), record.Run{Lab: record.LabVM,
-		GuestSize: &record.GuestSize{CPUs: 1}})
+	g, err := rig.OwnApp(t.Logf).Guest(t.Context(), record.Run{
+		RunHead:   record.RunHead{Lab: record.LabVM},
+		GuestSize: &record.GuestSize{CPUs: 1},
+	})
 	must(t, err)
 	return g
 }

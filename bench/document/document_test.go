@@ -18,8 +18,11 @@ var file = flag.String("document", "", "output of show --json")
 // document has the fields of docs/reference/json.md that the tests read. They are declared here once more, so
 // that a renamed field fails a test.
 type document struct {
-	Format    string
-	Run       struct{ ID, Plan, Lab, Status, Seed, Command string }
+	Format string
+	Run    struct {
+		ID, Plan, Lab, Status, Command string
+		Method                         struct{ Seed string }
+	}
 	Cells     []cell
 	Observing struct {
 		CoreRatio    float64 `json:"core_ratio"`

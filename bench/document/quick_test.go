@@ -40,7 +40,7 @@ func TestQuick(t *testing.T) {
 	if !slices.Equal(head, want) {
 		t.Errorf("format, plan, lab and status: got %q, want %q", head, want)
 	}
-	if d.Run.ID == "" || d.Run.Seed == "" || d.Run.Command == "" {
+	if d.Run.ID == "" || d.Run.Method.Seed == "" || d.Run.Command == "" {
 		t.Errorf("id, seed and command: got %+v, want none empty", d.Run)
 	}
 	if len(d.Cells) != len(quick) {
@@ -153,7 +153,7 @@ func checkReport(t *testing.T, d document) {
 	if m := external.Find(page); m != nil {
 		t.Errorf("the report loads something from elsewhere: %q", m)
 	}
-	want := []string{d.Run.ID, d.Run.Seed}
+	want := []string{d.Run.ID, d.Run.Method.Seed}
 	for _, c := range d.Cells {
 		want = append(want, c.Label)
 		for _, r := range c.Reasons {

@@ -176,9 +176,15 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 		c.Document = &analysis.Document{}
 		for i, v := range []float64{over, under} {
 			id := []string{"over", "under"}[i]
-			row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"cell": id}}
-			c.Trials = append(c.Trials, record.Trial{ID: id, Row: row})
-			view := analysis.TrialView{ID: id, Metrics: map[string]float64{"rate": v}}
+			row := record.Row{Assignment: record.Assignment{
+				Kind:    record.RowLoad,
+				Factors: record.Factors{"cell": id},
+			}}
+			c.Trials = append(c.Trials, record.Trial{Row: row, TrialHead: record.TrialHead{ID: id}})
+			view := analysis.TrialView{
+				TrialHead: record.TrialHead{ID: id},
+				Metrics:   map[string]float64{"rate": v},
+			}
 			for _, kind := range reasons {
 				view.Reasons = append(view.Reasons, evidence.Reason{Kind: kind})
 			}

@@ -50,12 +50,21 @@ func TestPlantedFaults(t *testing.T) {
 		t.Skip("skip: chromium is not installed")
 	}
 	f := record.Factors{"tunnel": "none", "streams": "1"}
-	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "r1", Plan: "quick",
-		Status: record.RunDone},
+	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{
+		RunHead: record.RunHead{ID: "r1", Status: record.RunDone},
+		Plan:    "quick",
+	},
 		Cells: []analysis.Cell{{Cell: metrics.Cell{Factors: f, Label: "no tunnel, 1 stream",
-			Grade: evidence.GradeValid, Metrics: map[string]statistics.Value{"goodput_bps": {Median: 5.812e9,
-				Low: 5.5e9, High: 6.1e9,
-				N: 3, Values: []float64{5.5e9, 5.812e9, 6.1e9}, Interval: statistics.IntervalRange}}},
+			Grade: evidence.GradeValid, Metrics: map[string]statistics.Value{"goodput_bps": {
+				Spread: statistics.Spread{
+					Low:      5.5e9,
+					High:     6.1e9,
+					N:        3,
+					Interval: statistics.IntervalRange,
+				},
+				Median: 5.812e9,
+				Values: []float64{5.5e9, 5.812e9, 6.1e9},
+			}}},
 			Runs: 3}}}
 	good, err := report.HTML(d)
 	must(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -102,7 +103,7 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 		}
 		first := c.Outcome(trials).Results[0]
 		if first.Irregular != "" {
-			return nil, fmt.Errorf("seed %d: goal %s: %s", seed, first.Goal.Name, first.Irregular)
+			return nil, fmt.Errorf("seed %d: goal %s: %s", seed, first.Goal, first.Irregular)
 		}
 		m.trials, m.seconds = append(m.trials, float64(len(trials))), append(m.seconds, took.Seconds())
 		m.rates = append(m.rates, *first.Throughput)
@@ -122,11 +123,11 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 
 // binary is the binary search: one trial of 60 s at the middle of the interval, which becomes a bound,
 // until the interval is narrow enough.
-func binary(d method.Device, g method.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
+func binary(d method.Device, g record.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
 	low, high := 0.0, float64(greatest)
 	for high-low > g.Width*high && high > least {
 		load := (low + high) / 2
-		t := d.Measure(method.Step{Load: load, Duration: binaryTrial}, r)
+		t := d.Measure(record.TrialInput{Load: load, Duration: binaryTrial}, r)
 		seconds += (binaryTrial + pause).Seconds()
 		if t.Loss > g.LossRatio {
 			high = load

@@ -311,8 +311,10 @@ func TestSearchStoreFindsALeak(t *testing.T) {
 		{"clean", record.Run{}, record.Trial{}, ""},
 		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{},
 			"in the store"},
-		{"failure", record.Run{}, record.Trial{Failure: &record.Failure{Phase: "set-up", Error: "peer " +
-			text}}, "in the store"},
+		{"failure", record.Run{}, record.Trial{TrialHead: record.TrialHead{
+			Failure: &record.Failure{Phase: "set-up", Error: "peer " +
+				text},
+		}}, "in the store"},
 		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}},
 			"in stored raw output"},
 	}

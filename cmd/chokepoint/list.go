@@ -10,20 +10,13 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // listed holds a run as list --json prints it.
 type listed struct {
-	ID      string    `json:"id"`
-	Started time.Time `json:"started"`
-	Plan    string    `json:"plan"`
-	Lab     string    `json:"lab"`
-	Status  string    `json:"status"`
-	Reason  string    `json:"reason,omitempty"`
-	Trials  int       `json:"trials"`
-	Failed  int       `json:"failed"`
-	Alive   bool      `json:"alive"`             // its program is running
-	Damaged string    `json:"damaged,omitempty"` // why it cannot be read
+	store.Head
+	Alive bool `json:"alive"` // its program is running
 }
 
 func newListCommand(p *program) *cobra.Command {
@@ -41,9 +34,8 @@ The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/r
 			}
 			var list []listed
 			for _, r := range runs {
-				list = append(list, listed{ID: r.ID, Started: r.Started.UTC().Truncate(time.Second),
-					Plan: r.Plan, Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials,
-					Failed: r.Failed, Alive: r.Status == record.RunRunning, Damaged: r.Damaged})
+				r.Started = r.Started.UTC().Truncate(time.Second)
+				list = append(list, listed{r, r.Status == record.RunRunning})
 			}
 			return errors.Join(unread, printList(p, list,
 				[]string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"}, listed.row))

@@ -102,8 +102,15 @@ func TestSizeOfARun(t *testing.T) {
 	r := rand.New(rand.NewPCG(29, 29))
 	series := 0
 	for i := range trials {
-		trial := s.Trial(record.Row{ID: fmt.Sprintf("b1-r%02d", i+1), Index: i + 1, Kind: record.RowLoad,
-			Factors: s.Cell("none"), Block: 1}, 1e8)
+		trial := s.Trial(record.Row{
+			Assignment: record.Assignment{
+				Index:   i + 1,
+				Kind:    record.RowLoad,
+				Factors: s.Cell("none"),
+				Block:   1,
+			},
+			ID: fmt.Sprintf("b1-r%02d", i+1),
+		}, 1e8)
 		trial.Nodes, series = labtest.Telemetry(r, int64(i)*10*second, 2, "eth0"), 0
 		for _, n := range trial.Nodes {
 			for _, p := range n.Samples {

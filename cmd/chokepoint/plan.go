@@ -133,7 +133,7 @@ treats the check as its run, and ends.`,
 		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
 		err := cmp.Or(o.settle(), to.Peer.Check())
 		if err == nil && (asked || to != (app.RunOptions{})) {
-			head := record.Run{ID: "plan-" + app.NewID(), Design: pl.Design}
+			head := record.Run{RunHead: record.RunHead{ID: "plan-" + app.NewID()}, Design: pl.Design}
 			o.describe(&head)
 			pl, err = p.Skips(ctx, pl, head, to)
 		}

@@ -28,8 +28,12 @@ func TestTesterHeadroom(t *testing.T) {
 	} {
 		run := syntheticRun(test.factors)
 		inLab(&run, test.lab)
-		run.Ceilings = append(run.Ceilings, record.Ceiling{Kind: "flows loopback, size 10000, 1 stream",
-			Value: 1e4, Unit: "flows/s", Engine: "flows", FlowSize: "10000", Streams: 1})
+		run.Ceilings = append(run.Ceilings, record.Ceiling{
+			TrafficKind: record.TrafficKind{Engine: "flows", FlowSize: "10000", Streams: 1},
+			Kind:        "flows loopback, size 10000, 1 stream",
+			Value:       1e4,
+			Unit:        "flows/s",
+		})
 		tr := newSynthetic(3).trial(test.factors, 1, 1, test.rate)
 		if test.flows > 0 {
 			tr.Traffic.ShortFlows = &record.ShortFlows{Started: test.flows, Completed: test.flows}

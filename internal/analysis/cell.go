@@ -147,8 +147,8 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 			c.Missing[m.Name] = why
 		}
 		if n := len(values); n > 0 && n < len(good) && m.Name != metrics.PowerIdle {
-			c.Caveats = append(c.Caveats, record.Caveat{Kind: "partly-missing",
-				Text: fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Label, n, len(good), why)})
+			g.caveat("partly-missing", fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Label, n,
+				len(good), why))
 		}
 	}
 	if v, ok := c.Metrics[metrics.Consistency]; ok {
@@ -162,8 +162,8 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 // addWideInterval says of a cell that took all the runs an adaptive plan allows that its interval of the
 // rate, by which the campaign decides, is still too wide.
 func (g *group) addWideInterval(run *record.Run) {
-	a, c := run.Design.Method.Adaptive, &g.cell
-	v, ok := c.Metrics[metrics.RateOf(g.factors)]
+	a := run.Design.Method.Adaptive
+	v, ok := g.cell.Metrics[metrics.RateOf(g.factors)]
 	done := map[string]bool{} // what failed took its turn as well
 	for _, j := range g.trials {
 		done[j.Trial.Row.ID] = true
@@ -171,9 +171,10 @@ func (g *group) addWideInterval(run *record.Run) {
 	if a == nil || !ok || len(done) < a.Max || statistics.Narrow(v.Values, a.Width, a.Min) {
 		return
 	}
-	c.Caveats = append(c.Caveats, record.Caveat{Kind: "interval-not-reached",
-		Text: fmt.Sprintf("after %d runs, the most that the plan allows, the interval is %s of the median, "+
-			"not %s", len(done), unit.Percent((v.High-v.Low)/v.Median), unit.Percent(a.Width))})
+	g.caveat("interval-not-reached",
+		fmt.Sprintf("after %d runs, the most that the plan allows, the interval "+
+			"is %s of the median, not %s", len(done), unit.Percent((v.High-v.Low)/v.Median),
+			unit.Percent(a.Width)))
 }
 
 func (g *group) addCeiling(run *record.Run) {

@@ -57,7 +57,7 @@ func outside(v float64, sorted []float64) bool { return v < sorted[0] || v > sor
 func ofTrials(d *Document, metric string) []float64 {
 	var out []float64
 	for _, t := range d.Trials {
-		if v, ok := t.Metrics[metric]; ok && (record.Row{Kind: t.Kind}).OfCell() {
+		if v, ok := t.Metrics[metric]; ok && t.OfCell() {
 			out = append(out, v)
 		}
 	}
@@ -97,10 +97,11 @@ func (c *RunComparison) addSides(a, b *Document) {
 // gradeIdle is the grade of the idle measurements of a cell's path; what is said of its loads says nothing of
 // them.
 func (d *Document) gradeIdle(f record.Factors) (grade string) {
-	path := d.Path(f).Key()
+	path := d.Run.Path(f).Key()
 	for i := range d.Trials {
 		t := &d.Trials[i]
-		if t.Kind != record.RowIdle || t.Grade == evidence.GradeFailed || d.Path(t.Factors).Key() != path {
+		if t.Kind != record.RowIdle || t.Grade == evidence.GradeFailed ||
+			d.Run.Path(t.Factors).Key() != path {
 			continue
 		}
 		if grade != evidence.GradeSuspect {

@@ -227,7 +227,7 @@ func (g *group) clockCaveat() {
 		return
 	}
 	if w := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median; w > ciphers.MaxClock {
-		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "clock-moved",
-			Text: fmt.Sprintf("the CPU's clock moved by %s between the trials", unit.Percent(w))})
+		g.caveat("clock-moved", fmt.Sprintf("the CPU's clock moved by %s between the trials",
+			unit.Percent(w)))
 	}
 }

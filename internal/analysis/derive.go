@@ -178,12 +178,8 @@ func orEmpty[T any](s []T) []T {
 }
 
 func head(run *record.Run) RunHead {
-	return RunHead{ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
-		Description: description(run), Lab: run.Lab, LabNote: run.LabNote, Meter: run.Meter,
-		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
-		Version:    run.Version,
-		BinaryHash: run.BinaryHash, Method: run.Design.Method, Measure: run.Design.Measure,
-		Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads, ImportedFrom: run.ImportedFrom}
+	return RunHead{RunHead: run.RunHead, Plan: run.Design.Name, Description: description(run),
+		Procedure: run.Design.Procedure}
 }
 
 // addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
@@ -203,14 +199,13 @@ func (g *group) addResolved() {
 // view is a trial as shown. A failed one has no number.
 func view(j *validity.Graded, series *Series) TrialView {
 	t := j.Trial
-	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
-		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
-		Reasons: j.Reasons, Unchecked: j.Unchecked, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path,
-		Search: t.Search,
-		Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats}
+	v := TrialView{TrialHead: t.TrialHead, Row: t.Row.ID, Assignment: t.Row.Assignment,
+		Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
+		Reasons: j.Reasons, Unchecked: j.Unchecked}
 	if t.Traffic != nil {
 		v.Caveats = slices.Concat(t.Caveats, t.Traffic.Caveats)
 	}
+	v.Phases = make([]record.Phase, 0, len(t.Phases))
 	for _, p := range t.Phases {
 		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin,
 			End: p.End - t.Origin})

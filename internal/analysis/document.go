@@ -6,11 +6,11 @@ package analysis
 
 import (
 	"slices"
-	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -62,35 +62,12 @@ type Document struct {
 	Sampled   []TrialSamples    `json:"-"` // of the trials of cells, for comparisons with other runs
 }
 
-// RunHead identifies a run.
+// RunHead identifies a run and says how it was measured.
 type RunHead struct {
-	ID          string         `json:"id"`
-	Started     time.Time      `json:"started"`
-	Ended       time.Time      `json:"ended,omitzero"`
-	Plan        string         `json:"plan"`
-	Description string         `json:"description,omitempty"`
-	Lab         string         `json:"lab"`
-	LabNote     string         `json:"lab_note,omitempty"`
-	Meter       *record.Meter  `json:"meter,omitempty"` // of power
-	Seed        uint64         `json:"seed,string"`
-	Status      string         `json:"status"`
-	Reason      string         `json:"reason,omitempty"`
-	Command     string         `json:"command"` // the exact command that made it, seed included
-	Version     string         `json:"version"`
-	BinaryHash  string         `json:"binary_hash,omitempty"` // sha256 of the executable
-	Method      record.Method  `json:"method"`
-	Measure     record.Measure `json:"measure"`
-	Set         []string       `json:"set,omitempty"`
-	Cuts        []string       `json:"cuts,omitempty"`
-	Loads       []string       `json:"loads,omitempty"` // factors that do not identify a path
-	// ImportedFrom are the programs that measured an imported run.
-	ImportedFrom []string `json:"imported_from,omitempty"`
-}
-
-// Path returns a cell without its loads.
-func (d *Document) Path(cell record.Factors) record.Factors {
-	design := record.Design{Loads: d.Run.Loads}
-	return design.Path(cell)
+	record.RunHead
+	Plan        string `json:"plan"`
+	Description string `json:"description,omitempty"`
+	record.Procedure
 }
 
 // Emulated reports whether a router of the run was emulated: no number of it is that of a device.
@@ -185,21 +162,18 @@ type Searching struct {
 
 // SearchView is the outcome of one search: the trials of one row. Loads are of one interface.
 type SearchView struct {
-	Row        string         `json:"row"`
-	Block      int            `json:"block"`
-	Factors    record.Factors `json:"factors"`
-	Label      string         `json:"label"`
-	Ended      bool           `json:"ended"`         // else results are those of the trials so far
-	Why        string         `json:"why,omitempty"` // it did not
-	Unit       string         `json:"unit"`          // of loads: "pps", or "bit/s" of TCP payload
-	Min        float64        `json:"min"`
-	Max        float64        `json:"max"`
-	Interfaces int            `json:"interfaces"` // × a load of one = the load of all
-	Results    []SearchResult `json:"results"`    // one per goal, in their order
-	Steps      []SearchStep   `json:"steps"`
-	Trials     int            `json:"trials"` // of the search for the rate, with one that only warmed up
-	Failed     int            `json:"failed"` // which have no result
-	Seconds    float64        `json:"seconds"`
+	Row     string         `json:"row"`
+	Block   int            `json:"block"`
+	Factors record.Factors `json:"factors"`
+	Label   string         `json:"label"`
+	Ended   bool           `json:"ended"`         // else results are those of the trials so far
+	Why     string         `json:"why,omitempty"` // it did not
+	record.SearchLimits
+	Results []SearchResult `json:"results"` // one per goal, in their order
+	Steps   []SearchStep   `json:"steps"`
+	Trials  int            `json:"trials"` // of the search for the rate, with one that only warmed up
+	Failed  int            `json:"failed"` // which have no result
+	Seconds float64        `json:"seconds"`
 	// EffectiveSeconds is the sum of the trials' effective durations.
 	EffectiveSeconds float64      `json:"effective_seconds"`
 	Latency          []LatencyAt  `json:"latency,omitempty"`
@@ -207,18 +181,11 @@ type SearchView struct {
 	BackToBack       []BackToBack `json:"back_to_back,omitempty"`
 }
 
-// SearchResult holds the outcome for one goal (RFC 9971, "Goal Result"). One with Irregular does not satisfy
-// all that its goal asks.
+// SearchResult adds to the outcome for one goal what follows from the trials behind it.
 type SearchResult struct {
-	Goal       string   `json:"goal"`
-	Irregular  string   `json:"irregular,omitempty"` // why
-	Lower      *float64 `json:"lower_bound,omitempty"`
-	Upper      *float64 `json:"upper_bound,omitempty"`
-	Throughput *float64 `json:"conditional_throughput,omitempty"`
+	method.Result
 	// ThroughputBps is the conditional throughput of all interfaces in bits of payload.
 	ThroughputBps *float64 `json:"conditional_throughput_bps,omitempty"`
-	LowerTrials   int      `json:"lower_trials"` // trials at the lower bound
-	UpperTrials   int      `json:"upper_trials"`
 	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent:
 	// above one half the tester was found, not the path.
 	UnsentShare float64 `json:"unsent_share"`
@@ -269,29 +236,20 @@ type BackToBack struct {
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
 }
 
-// TrialView is one trial as shown.
+// TrialView is one trial as shown: its phases are relative to its start, and its caveats include those of its
+// traffic.
 type TrialView struct {
-	ID      string            `json:"id"`
-	Row     string            `json:"row"`
-	Block   int               `json:"block"`
-	Index   int               `json:"index"`
-	Kind    string            `json:"kind"`
-	Factors record.Factors    `json:"factors"`
-	Started time.Time         `json:"started"`
+	record.TrialHead
+	Row string `json:"row"`
+	record.Assignment
 	Seconds float64           `json:"seconds"` // whole trial
 	Grade   string            `json:"grade"`
 	Reasons []evidence.Reason `json:"reasons"`
 	// Unchecked are the checks that this trial gave no means for.
 	Unchecked []evidence.Unchecked `json:"unchecked,omitempty"`
-	Failure   *record.Failure      `json:"failure,omitempty"`
 	Metrics   map[string]float64   `json:"metrics,omitempty"`
 	Missing   map[string]string    `json:"missing,omitempty"`
-	Resolved  map[string]string    `json:"resolved,omitempty"`
-	Path      *record.PathEvidence `json:"path,omitempty"`
-	Search    *record.SearchTrial  `json:"search,omitempty"` // what a search asked of it
-	Phases    []record.Phase       `json:"phases"`           // relative to the trial's start
 	Series    *Series              `json:"series,omitempty"`
-	Caveats   []record.Caveat      `json:"caveats,omitempty"`
 }
 
 // Series holds the data of one trial's charts. Times are seconds since the window's start; a null has no

@@ -140,10 +140,17 @@ func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to
 		Nodes: []record.TopoNode{{Name: "client"}, {Name: node.Name, Router: true}, {Name: "server"}}}
 	run := &record.Run{Topologies: []record.Topology{top}, Nodes: []record.NodeFacts{node}}
 	run.Design.Catalogue = &factor.Catalogue{Factors: factor.Base(factor.Options{})}
-	t := record.Trial{ID: "watched", Status: record.TrialOK, Row: record.Row{Kind: record.RowLoad,
-		Factors: record.Factors{"topology": top.Name, "protocol": "tcp"}},
-		Window:  record.Window{Begin: from, Start: from, End: to, Stop: to},
-		Traffic: &record.Traffic{}, Nodes: map[string]record.NodeData{node.Name: data}}
+	t := record.Trial{
+		Row: record.Row{Assignment: record.Assignment{
+			Kind:    record.RowLoad,
+			Factors: record.Factors{"topology": top.Name, "protocol": "tcp"},
+		}},
+		TrialHead: record.TrialHead{ID: "watched"},
+		Status:    record.TrialOK,
+		Window:    record.Window{Begin: from, Start: from, End: to, Stop: to},
+		Traffic:   &record.Traffic{},
+		Nodes:     map[string]record.NodeData{node.Name: data},
+	}
 	o := Observe(run, validity.GradeTrial(run, &t))
 	checked := slices.DeleteFunc(diagnosis.Examine(o), func(j diagnosis.Candidate) bool {
 		return !slices.Contains(ofNode, j.Class)

@@ -12,13 +12,20 @@ import (
 // A campaign of any length keeps nothing of a stored trial but its rate, unless its plan searches.
 func TestInterimKeepsOnlyTheRateOfATrial(t *testing.T) {
 	x := NewInterim(&record.Run{})
-	row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"streams": "1"}}
+	row := record.Row{Assignment: record.Assignment{
+		Kind:    record.RowLoad,
+		Factors: record.Factors{"streams": "1"},
+	}}
 	held := func() (parts [2]weak.Pointer[int64]) {
 		rtt, traffic := make([]int64, 1000), &record.Traffic{Flows: []record.Flow{
 			{ReceivedBytes: 1000, ReceiverNs: 1e9}}}
 		parts = [2]weak.Pointer[int64]{weak.Make(&rtt[0]), weak.Make(&traffic.Flows[0].ReceivedBytes)}
-		x.Add(&record.Trial{Row: row, Status: record.TrialOK, Traffic: traffic,
-			Loaded: &record.Latency{RTT: rtt}})
+		x.Add(&record.Trial{
+			Row:     row,
+			Status:  record.TrialOK,
+			Traffic: traffic,
+			Loaded:  &record.Latency{RTT: rtt},
+		})
 		return parts
 	}()
 	runtime.GC()

@@ -54,8 +54,8 @@ func (g *group) addPercentiles(kind string, ran []*validity.Graded, why string) 
 		why = metrics.TooFewProbes(0, metrics.Percentiles[0])
 	}
 	if n := len(trials); n > 0 && n < len(ran) {
-		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "partly-missing",
-			Text: fmt.Sprintf("%s round trip: known in %d of %d trials (%s)", kind, n, len(ran), why)})
+		g.caveat("partly-missing", fmt.Sprintf("%s round trip: known in %d of %d trials (%s)", kind, n,
+			len(ran), why))
 	}
 	for _, q := range metrics.Percentiles {
 		name := metrics.RTT(kind, q)

@@ -12,7 +12,7 @@ import (
 // cell or both ends found it on the same path in the same direction.
 func (d *Document) oneCause() {
 	type way struct{ path, direction string }
-	of := func(c *Cell) way { return way{d.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }
+	of := func(c *Cell) way { return way{d.Run.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }
 	found, where, most := map[way]diagnosis.Cause{}, map[way]string{}, map[way]float64{}
 	for _, p := range d.Paths {
 		for i := range p.Directions {

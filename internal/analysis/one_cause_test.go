@@ -40,7 +40,9 @@ func TestOneEffectHasOneCause(t *testing.T) {
 	} {
 		lossy := cell(diagnosis.RandomLoss, 20e6, tt.of)
 		d := &Document{Cells: []Cell{lossy, policed},
-			Run: RunHead{Loads: designOf(tt.of, policed.Factors).Loads}}
+			Run: RunHead{Procedure: record.Procedure{
+				Loads: designOf(tt.of, policed.Factors).Loads,
+			}}}
 		d.oneCause()
 		got := d.Cells[0].Diagnosis
 		if got.Class != tt.want || !strings.Contains(got.Causes[0].Facts[0].Text, "9 %") {
@@ -53,8 +55,9 @@ func TestOneEffectHasOneCause(t *testing.T) {
 	}
 	// What both ends tell of the path together explains its cells, too.
 	d := &Document{Cells: []Cell{cell(diagnosis.RandomLoss, 20e6, quickFactors("direction", "up"))}}
-	d.Paths = []diagnosis.Path{{Factors: d.Path(d.Cells[0].Factors), Directions: []diagnosis.PathDirection{
-		{Direction: "up", Diagnosis: *policed.Diagnosis}}}}
+	d.Paths = []diagnosis.Path{{Factors: d.Run.Path(d.Cells[0].Factors),
+		Directions: []diagnosis.PathDirection{
+			{Direction: "up", Diagnosis: *policed.Diagnosis}}}}
 	if d.oneCause(); d.Cells[0].Diagnosis.Class != diagnosis.Policer {
 		t.Errorf("beside a policed path: got %s, want a policer", d.Cells[0].Diagnosis.Class)
 	}

@@ -46,8 +46,8 @@ func plantedFullThread(node string) func(*record.Run, *record.Trial) {
 	}
 }
 
-// quick lets nothing wait beside the load.
-func quick(tr *record.Trial) {
+// withoutQueue lets nothing wait beside the load.
+func withoutQueue(tr *record.Trial) {
 	for i := range tr.Loaded.RTT {
 		tr.Loaded.RTT[i] = 300_000
 	}
@@ -62,7 +62,7 @@ func quick(tr *record.Trial) {
 
 // plantedLoss loses one packet in a hundred, probes of latency among them, though little is asked for.
 func plantedLoss(_ *record.Run, tr *record.Trial) {
-	quick(tr)
+	withoutQueue(tr)
 	for i := range tr.Loaded.RTT {
 		if i%100 == 50 {
 			tr.Loaded.RTT[i] = -1

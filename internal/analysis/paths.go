@@ -13,7 +13,7 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	of := map[string][]diagnosis.Cell{}
 	by := map[string]record.Factors{}
 	for i := range d.Cells {
-		f := d.Path(d.Cells[i].Factors)
+		f := d.Run.Path(d.Cells[i].Factors)
 		key := f.Key()
 		if _, seen := of[key]; !seen {
 			keys = append(keys, key)

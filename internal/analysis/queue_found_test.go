@@ -19,7 +19,7 @@ func throttling(rate float64, kind string) func(*record.Run, *record.Trial) {
 				delete(tr.Row.Factors, name)
 			}
 		}
-		quick(tr)
+		withoutQueue(tr)
 		for i := range tr.Nodes["router"].Samples {
 			s := tr.Nodes["router"].Samples[i].Table
 			if s == nil || tr.Nodes["router"].Samples[i].Probe != "qdisc" {

@@ -280,7 +280,10 @@ func TestPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Run.Command, r.Run.Attached, r.Run.BinaryHash, r.Run.LabNote = "chokepoint run", "", "", ""
-	r.Run.Design = record.Design{Name: r.Run.Design.Name, Method: r.Run.Design.Method}
+	r.Run.Design = record.Design{
+		Procedure: record.Procedure{Method: r.Run.Design.Method},
+		Name:      r.Run.Design.Name,
+	}
 	for i := range r.Run.Environments {
 		e := &r.Run.Environments[i]
 		for name := range e.Facts {

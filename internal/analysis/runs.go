@@ -75,8 +75,8 @@ func CompareRuns(a, b *Document) *RunComparison {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
-	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: numbers(a), Path: a.Path},
-		comparison.Run{Values: numbers(b), Path: b.Path}, causesOf(c.Changes))
+	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: numbers(a), Path: a.Run.Path},
+		comparison.Run{Values: numbers(b), Path: b.Run.Path}, causesOf(c.Changes))
 	c.addSides(a, b)
 	used := map[string]bool{}
 	for _, x := range c.Comparisons {
@@ -172,7 +172,7 @@ func numbers(d *Document) map[string]map[string]map[int]float64 {
 		if t.Kind == record.RowVerify {
 			continue
 		}
-		for _, key := range []string{t.Factors.Key(), d.Path(t.Factors).Key()} {
+		for _, key := range []string{t.Factors.Key(), d.Run.Path(t.Factors).Key()} {
 			for name, v := range t.Metrics {
 				if out[key] == nil {
 					out[key] = map[string]map[int]float64{}

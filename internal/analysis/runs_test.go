@@ -26,10 +26,13 @@ func bare(n int, cells []record.Factors, names []string, draw func(cell, block i
 			Metrics: map[string]statistics.Value{}},
 			Runs: n}
 		for block := range n {
-			t := TrialView{Block: block, Kind: record.RowLoad, Factors: f, Metrics: map[string]float64{}}
+			t := TrialView{
+				Assignment: record.Assignment{Block: block, Kind: record.RowLoad, Factors: f},
+				Metrics:    map[string]float64{},
+			}
 			for _, m := range names {
 				t.Metrics[m] = draw(i, block, m)
-				c.Metrics[m] = statistics.Value{N: n}
+				c.Metrics[m] = statistics.Value{Spread: statistics.Spread{N: n}}
 			}
 			d.Trials = append(d.Trials, t)
 		}

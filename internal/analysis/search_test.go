@@ -20,8 +20,10 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 	f := record.Factors{"topology": "forward", "protocol": "udp", "packet_size": "128", "ip": "4",
 		"direction": "up", "streams": "1", "rate": "flat", "tunnel": "none"}
 	m.Runs = 1
-	run := record.Run{ID: "r", Status: record.RunDone,
-		Design: designOf(f)}
+	run := record.Run{
+		RunHead: record.RunHead{ID: "r", Status: record.RunDone},
+		Design:  designOf(f),
+	}
 	run.Design.Method = m
 	inLab(&run, "local")
 	var trials []record.Trial
@@ -37,12 +39,27 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 		n := int64(len(trials) + 1)
 		asked := int64(next.Load * next.Duration.Seconds())
 		arrived := min(asked, int64(capacity*next.Duration.Seconds()))
-		tr := record.Trial{ID: "b1-r01." + string(rune('a'+n%26)), Attempt: int(n), Status: record.TrialOK,
-			Search:  &next,
-			Row:     record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: f},
-			Started: time.Unix(1000+2*n, 0), Ended: int64(next.Duration),
+		tr := record.Trial{
+			Row: record.Row{
+				Assignment: record.Assignment{
+					Block:   1,
+					Index:   1,
+					Kind:    record.RowLoad,
+					Factors: f,
+				},
+				ID: "b1-r01",
+			},
+			TrialHead: record.TrialHead{
+				ID:      "b1-r01." + string(rune('a'+n%26)),
+				Search:  &next,
+				Started: time.Unix(1000+2*n, 0),
+			},
+			Attempt: int(n),
+			Status:  record.TrialOK,
+			Ended:   int64(next.Duration),
 			Window:  record.Window{End: int64(next.Duration)},
-			Traffic: counted(record.Packets{Sent: asked, Received: arrived, Lost: asked - arrived})}
+			Traffic: counted(record.Packets{Sent: asked, Received: arrived, Lost: asked - arrived}),
+		}
 		tr.Traffic.Flows[0].ReceiverNs, tr.Traffic.Flows[0].SenderNs = int64(next.Duration),
 			int64(next.Duration)
 		trials = append(trials, tr)
@@ -158,9 +175,12 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 		sent := int64(1e6 * d.Seconds())
 		traffic := counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})
 		traffic.Flows[0].SenderNs = int64(d)
-		return &validity.Graded{Trial: &record.Trial{Status: record.TrialOK,
-			Search:  &record.SearchTrial{Test: record.TestBackToBack, Load: 1e6, Duration: d},
-			Traffic: traffic}}
+		return &validity.Graded{Trial: &record.Trial{
+			TrialHead: record.TrialHead{Search: &record.SearchTrial{TrialInput: record.TrialInput{Load: 1e6,
+				Duration: d}, Test: record.TestBackToBack}},
+			Status:  record.TrialOK,
+			Traffic: traffic,
+		}}
 	}
 	lower := 4e5
 	got := backToBack(m, 1e6, []*validity.Graded{at(time.Second, 9e5), at(60*time.Millisecond, 0),
@@ -183,11 +203,11 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 	m := searchMethod()
 	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1},
 		&record.Test{Duration: time.Second, Repeats: 1}
-	run := record.Run{Design: record.Design{Method: m}}
+	run := record.Run{Design: record.Design{Procedure: record.Procedure{Method: m}}}
 	inLab(&run, "local")
 	short := deviations(&run)
-	_, strict := goalsOf("rfc2544")
-	m.Warmup, m.Cooldown, m.Search.Goals = 0, 7*time.Second, strict
+	preset, _ := method.PresetNamed("rfc2544")
+	m.Warmup, m.Cooldown, m.Search.Goals = 0, 7*time.Second, preset.Goals
 	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: 2 * time.Minute, Repeats: 20},
 		&record.Test{Duration: 2 * time.Second, Repeats: 50}
 	run.Design.Method = m
@@ -270,19 +290,10 @@ func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
 	}
 }
 
-func goalsOf(preset string) (method.Preset, []record.Goal) {
-	p, _ := method.PresetNamed(preset)
-	var goals []record.Goal
-	for _, g := range p.Goals {
-		goals = append(goals, record.Goal(g))
-	}
-	return p, goals
-}
-
 func searchMethod() record.Method {
-	p, goals := goalsOf("quick")
+	p, _ := method.PresetNamed("quick")
 	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup,
+		Search: &record.Search{Preset: p.Name, Goals: p.Goals, MinPPS: 1000, Warmup: p.Warmup,
 			CountPauses: p.Overhead}}
 }
 

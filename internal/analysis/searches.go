@@ -68,9 +68,15 @@ type reading struct {
 func (r *reading) search() (*SearchView, *validity.Graded) {
 	first := r.trials[0].Trial
 	m := r.run.Design.Method
-	s := &SearchView{Row: first.Row.ID, Block: first.Row.Block,
-		Factors: first.Row.Factors, Unit: first.Search.Unit, Min: first.Search.Min, Max: first.Search.Max,
-		Interfaces: max(first.Search.Interfaces, 1), Results: []SearchResult{}, Steps: []SearchStep{}}
+	s := &SearchView{
+		SearchLimits: first.Search.SearchLimits,
+		Row:          first.Row.ID,
+		Block:        first.Row.Block,
+		Factors:      first.Row.Factors,
+		Results:      []SearchResult{},
+		Steps:        []SearchStep{},
+	}
+	s.Interfaces = max(s.Interfaces, 1)
 	var trials []*record.Trial
 	var counted []method.Trial
 	for _, j := range r.trials {
@@ -100,9 +106,7 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
 	payload := search.PayloadBits(first)
 	for i, got := range outcome.Results {
-		result := SearchResult{Goal: got.Goal.Name, Irregular: got.Irregular, Lower: got.Lower,
-			Upper: got.Upper, Throughput: got.Throughput, LowerTrials: got.LowerTrials,
-			UpperTrials: got.UpperTrials}
+		result := SearchResult{Result: got}
 		if got.Throughput != nil && payload > 0 {
 			result.ThroughputBps = new(*got.Throughput * (payload * float64(s.Interfaces)))
 		}
@@ -216,17 +220,18 @@ func (g *group) doubt(r evidence.Reason) {
 	}
 }
 
+func (g *group) caveat(kind, text string) {
+	g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
+}
+
 // addIrregular tells of a cell's searches that have no regular result, and that other numbers are those at
 // the found rate.
 func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return
 	}
-	caveat := func(kind, text string) {
-		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
-	}
 	if len(g.found) > 0 {
-		caveat("at-the-bound", "the rate, latency and CPU figures are those of one trial of each "+
+		g.caveat("at-the-bound", "the rate, latency and CPU figures are those of one trial of each "+
 			"search, at the lower bound that it found, or at the least load where it found none")
 	}
 	for _, s := range g.search {
@@ -243,7 +248,7 @@ func (g *group) addIrregular() {
 					"evenly", s.Row, r.Goal, r.Bursts)})
 			}
 			if r.Irregular != "" {
-				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+
+				g.caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+
 					r.Irregular)
 			}
 		}

@@ -16,14 +16,17 @@ func TestSearchOfNewConnections(t *testing.T) {
 	m := record.Method{Search: &record.Search{Preset: "quick", MinHz: 10, MaxHz: 10000, MaxTime: time.Hour}}
 	for _, g := range preset.Goals {
 		g.FinalDuration, g.InitialDuration, g.DurationSum = time.Second, time.Second, 3*time.Second
-		m.Search.Goals = append(m.Search.Goals, record.Goal(g))
+		m.Search.Goals = append(m.Search.Goals, g)
 	}
 	f := quickFactors("engine", "flows")
 	if record.SearchUnit(f) != record.UnitFlows {
 		t.Fatalf("unit %q, want %q", record.SearchUnit(f), record.UnitFlows)
 	}
 	const carries = 3000.0
-	run := record.Run{ID: "r", Status: record.RunDone, Design: designOf(f)}
+	run := record.Run{
+		RunHead: record.RunHead{ID: "r", Status: record.RunDone},
+		Design:  designOf(f),
+	}
 	run.Design.Method = m
 	inLab(&run, "local")
 	var trials []record.Trial

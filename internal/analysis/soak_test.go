@@ -21,8 +21,10 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 	const window = 5 * 60 * int64(1e9)
 	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute,
 		Runs: windows}
-	run := record.Run{ID: "r", Status: record.RunDone,
-		Design: designOf(f)}
+	run := record.Run{
+		RunHead: record.RunHead{ID: "r", Status: record.RunDone},
+		Design:  designOf(f),
+	}
 	run.Design.Method = m
 	inLab(&run, "local")
 	var trials []record.Trial
@@ -32,16 +34,27 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 			memory.Append(at, 8e9, 8e9-used(i))
 		}
 		bytes := int64(rate(i) / 8 * 300)
-		trials = append(trials, record.Trial{ID: "x", Attempt: 1, Status: record.TrialOK,
-			Started: time.Unix(int64(i)*300, 0), Ended: window,
-			Row: record.Row{ID: "b" + string(rune('a'+i)), Block: i + 1, Index: i + 1,
-				Kind: record.RowLoad, Factors: f},
-			Window: record.Window{End: window},
+		trials = append(trials, record.Trial{
+			Row: record.Row{
+				Assignment: record.Assignment{
+					Block:   i + 1,
+					Index:   i + 1,
+					Kind:    record.RowLoad,
+					Factors: f,
+				},
+				ID: "b" + string(rune('a'+i)),
+			},
+			TrialHead: record.TrialHead{ID: "x", Started: time.Unix(int64(i)*300, 0)},
+			Attempt:   1,
+			Status:    record.TrialOK,
+			Ended:     window,
+			Window:    record.Window{End: window},
 			Nodes: map[string]record.NodeData{"host": {Samples: []record.Samples{{Probe: "memory",
 				Table: memory}}}},
 			Traffic: &record.Traffic{Load: record.Load{Protocol: "tcp"},
 				Flows: []record.Flow{{Direction: "up", ReceivedBytes: bytes, SentBytes: bytes,
-					ReceiverNs: window, SenderNs: window}}}})
+					ReceiverNs: window, SenderNs: window}}},
+		})
 	}
 	return run, trials
 }

@@ -165,7 +165,7 @@ func searchNotes(run *record.Run) []string {
 		"TCP is paced at the load, in bits of payload per second. Its loss ratio is the share of that rate "+
 			"that did not arrive, and every goal allows it "+unit.Percent(search.PacedShortfall)+".")
 	add(some(func(f record.Factors) bool {
-		return !run.Design.Searches(record.Row{Kind: record.RowLoad, Factors: f})
+		return !run.Design.Searches(record.Assignment{Kind: record.RowLoad, Factors: f})
 	}), "A cell whose rate is a share of what was found is not searched: it is one load at that share of "+
 		"the first goal's throughput, in the median of the searches before it.")
 	add(some(func(f record.Factors) bool { return record.SearchUnit(f) == record.UnitFlows }),

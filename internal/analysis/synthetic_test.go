@@ -3,16 +3,23 @@ package analysis
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
 const second = int64(1e9)
+
+var (
+	declaredFactors = quick.Catalogue
+	designOf        = quick.Design
+	forward         = quick.Forward
+	inLab           = quick.InLab
+	quickFactors    = quick.Factors
+	syntheticRun    = quick.Run
+)
 
 // synthetic makes realistic trials: ten seconds of window after one of warm-up, on a machine of two cores,
 // with noise from a fixed seed.
@@ -25,27 +32,6 @@ func newSynthetic(seed uint64) *synthetic {
 	return &synthetic{rand.New(rand.NewPCG(seed, 1)), 10}
 }
 
-func quickFactors(changes ...string) record.Factors {
-	f := record.Factors{
-		"topology": "forward", "tunnel": "none", "ip": "4", "nat": "off", "offload": "wire",
-		"protocol": "tcp", "streams": "1", "direction": "up", "congestion": "cubic", "engine": "native",
-	}
-	for i := 0; i+1 < len(changes); i += 2 {
-		f[changes[i]] = changes[i+1]
-	}
-	if f["tunnel"] != "none" && f["mtu"] == "" {
-		f["mtu"] = "1420"
-	}
-	if f["protocol"] == "udp" {
-		delete(f, "congestion")
-		f["rate"] = "flat"
-		if f["packet_size"] == "" {
-			f["packet_size"] = "64"
-		}
-	}
-	return f
-}
-
 // trial is one clean trial of a cell: rate is goodput in bit/s.
 func (s *synthetic) trial(f record.Factors, block, index int, rate float64) record.Trial {
 	origin := int64(index) * 100 * second
@@ -53,12 +39,27 @@ func (s *synthetic) trial(f record.Factors, block, index int, rate float64) reco
 	w := record.Window{Begin: start - second, Start: start, End: start + s.seconds*second}
 	w.Stop = w.End + second/10
 	t := record.Trial{
-		ID: fmt.Sprintf("b%d-r%02d.1", block, index), Run: "r1", Attempt: 1, Status: record.TrialOK,
-		Row: record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index,
-			Kind: record.RowLoad, Factors: f},
-		Started: time.Unix(1700000000, 0).UTC(), Origin: origin, Ended: w.Stop + second, Window: w,
-		Phases: []record.Phase{{Name: record.PhaseSetup, Start: origin, End: w.Begin},
-			{Name: record.PhaseWindow, Start: w.Start, End: w.End}},
+		Row: record.Row{
+			Assignment: record.Assignment{
+				Block:   block,
+				Index:   index,
+				Kind:    record.RowLoad,
+				Factors: f,
+			},
+			ID: fmt.Sprintf("b%d-r%02d", block, index),
+		},
+		TrialHead: record.TrialHead{
+			ID:      fmt.Sprintf("b%d-r%02d.1", block, index),
+			Started: time.Unix(1700000000, 0).UTC(),
+			Phases: []record.Phase{{Name: record.PhaseSetup, Start: origin, End: w.Begin},
+				{Name: record.PhaseWindow, Start: w.Start, End: w.End}},
+		},
+		Run:     "r1",
+		Attempt: 1,
+		Status:  record.TrialOK,
+		Origin:  origin,
+		Ended:   w.Stop + second,
+		Window:  w,
 	}
 	t.Path = s.path(f, rate)
 	t.Traffic = s.traffic(f, w, rate)
@@ -232,68 +233,6 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 	}
 }
 
-func forward() record.Topology {
-	return record.Topology{
-		Name: "forward", Near: "client", Far: "server", Tunnel: [2]string{"client", "router"},
-		Routers: []string{"router"},
-		Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
-		Links: []record.TopoLink{
-			{Name: "lan", Ends: [2]record.TopoPort{{Node: "client", Port: "lan"},
-				{Node: "router", Port: "lan"}}},
-			{Name: "wan", Ends: [2]record.TopoPort{{Node: "router", Port: "wan"},
-				{Node: "server", Port: "wan"}}},
-		},
-	}
-}
-
-func syntheticRun(cells ...record.Factors) record.Run {
-	run := record.Run{
-		ID: "r1", Status: record.RunDone, Version: "1", Command: "chokepoint run",
-		Topologies: []record.Topology{forward()},
-		Ceilings: []record.Ceiling{{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s"},
-			{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps"}},
-		Design: designOf(cells...),
-	}
-	run.Design.Name = "quick"
-	run.Design.Description = "this machine acting as a router"
-	run.Design.Method = record.Method{Duration: 10 * time.Second, Runs: 3, Seed: 7, Order: "blocks"}
-	inLab(&run, "local")
-	return run
-}
-
-func designOf(cells ...record.Factors) record.Design {
-	c := declaredFactors()
-	return record.Design{Catalogue: c, Cells: cells, Loads: c.Loads(cells)}
-}
-
-// inLab puts a run on a kind of lab, with the facts of its nodes there.
-func inLab(run *record.Run, lab string) {
-	end := record.NodeFacts{Driven: record.DrivenByAgent, CPUs: record.CPUsShared, Clock: record.ClockSame}
-	router := end
-	_, guests := record.GuestArch(lab)
-	switch {
-	case guests:
-		router.OwnKernel, router.CPUs, router.Clock = true, record.CPUsEmulated, record.ClockRelated
-	case lab == record.LabPair:
-		end.OwnKernel, end.CPUs, end.Clock = true, record.CPUsOwn, record.ClockRelated
-		router = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn,
-			Unreachable: "nothing of chokepoint runs on it"}
-	case lab == record.LabSSH:
-		end = record.NodeFacts{Driven: record.DrivenByAgent}
-		router = end
-	}
-	run.Lab = lab
-	run.Nodes = nil
-	for _, name := range []string{"client", "router", "server", record.HostNode} {
-		n := end
-		if name == "router" {
-			n = router
-		}
-		n.Name = name
-		run.Nodes = append(run.Nodes, n)
-	}
-}
-
 // quickRun is a small run like the quick plan, with n blocks.
 func quickRun(n int) (record.Run, []record.Trial) {
 	s := newSynthetic(42)
@@ -316,10 +255,4 @@ func quickRun(n int) (record.Run, []record.Trial) {
 		}
 	}
 	return syntheticRun(cells...), trials
-}
-
-// declaredFactors are the factors of every plan, and those of the knobs.
-func declaredFactors() *factor.Catalogue {
-	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}), factor.Further(),
-		knob.Factors(node.Knobs()))}
 }

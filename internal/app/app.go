@@ -71,8 +71,17 @@ func NewID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
 
 // NewRun returns the head of a run of a plan that begins now. The caller adds the lab.
 func (a *App) NewRun(pl *plan.Plan) record.Run {
-	run := record.Run{ID: NewID(), Started: time.Now().UTC(), Status: record.RunRunning,
-		Version: RunVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
+	run := record.Run{
+		RunHead: record.RunHead{
+			ID:         NewID(),
+			Started:    time.Now().UTC(),
+			Status:     record.RunRunning,
+			Version:    RunVersion(),
+			BinaryHash: binaryHash(),
+		},
+		Kernel: probe.KernelRelease(),
+		Design: pl.Design,
+	}
 	if a.Command != nil {
 		run.Command = a.Command(pl.Design.Method.Seed)
 	}

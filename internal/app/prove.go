@@ -111,7 +111,7 @@ func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, r
 
 // asFound describes the routers of a run before it set anything there.
 func asFound(doc *analysis.Document) tuning.Situation {
-	s := tuning.Situation{Topologies: doc.Topologies, Nodes: doc.Nodes, Environment: doc.Environment}
+	s := tuning.Situation{Found: *doc}
 	for _, c := range doc.Cells {
 		s.Cells = append(s.Cells, c.Factors)
 	}

@@ -22,8 +22,11 @@ import (
 
 func TestOtherBed(t *testing.T) {
 	host := func(facts ...string) record.Run {
-		r := record.Run{Lab: record.LabVM, Nodes: []record.NodeFacts{{Name: "router", Driven: "agent",
-			CPUs: record.CPUsVirtual}}}
+		r := record.Run{
+			RunHead: record.RunHead{Lab: record.LabVM},
+			Nodes: []record.NodeFacts{{Name: "router", Driven: "agent",
+				CPUs: record.CPUsVirtual}},
+		}
 		e := record.Environment{Node: "host", Facts: map[string]string{"guest_memory_mb": "512",
 			"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3", "os": "Linux", "kernel": "6.1",
 			"governor": "performance"}}

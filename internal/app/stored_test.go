@@ -21,8 +21,8 @@ import (
 
 func TestOutcome(t *testing.T) {
 	cell := record.Factors{"tunnel": "none"}
-	failed := analysis.TrialView{ID: "b1-r01.1", Row: "b1-r01", Grade: evidence.GradeFailed}
-	again := analysis.TrialView{ID: "b1-r01.2", Row: "b1-r01", Grade: evidence.GradeValid}
+	failed := analysis.TrialView{Row: "b1-r01", Grade: evidence.GradeFailed}
+	again := analysis.TrialView{Row: "b1-r01", Grade: evidence.GradeValid}
 	missed := comparison.Threshold{Requirement: "goodput >= 1G", Factors: cell, Reason: "the cell failed"}
 	met := comparison.Threshold{Requirement: "loss <= 1 %", Met: true}
 	interrupted := analysis.Document{}
@@ -44,8 +44,9 @@ func TestOutcome(t *testing.T) {
 		{"both", analysis.Document{Trials: []analysis.TrialView{failed},
 			Thresholds: []comparison.Threshold{missed}}, ErrThreshold,
 			"1 of 1 trial failed and has no number"},
-		{"nothing measured", analysis.Document{Trials: []analysis.TrialView{{ID: "b1-r01.1", Row: "b1-r01",
-			Kind: record.RowVerify}}, Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, ErrFailed,
+		{"nothing measured", analysis.Document{Trials: []analysis.TrialView{{Row: "b1-r01",
+			Assignment: record.Assignment{Kind: record.RowVerify}}},
+			Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, ErrFailed,
 			"nothing was measured: 1 cell skipped, the first for this reason: no path over IPv4"},
 		{"interrupted before anything was measured", interrupted, nil, ""},
 	}

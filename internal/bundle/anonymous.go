@@ -91,11 +91,18 @@ var (
 // named here is left out, and so is every word of a sentence that this program does not have itself.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
-	head := analysis.RunHead{ID: runForm.FindString(run.ID), Started: run.Started.UTC().Truncate(time.Second),
-		Plan: cmp.Or(among(run.Plan, plan.BuiltIns()...), ownPlan), Lab: labForm.FindString(run.Lab),
-		Seed: run.Seed, Version: versionForm.FindString(run.Version), Method: run.Method,
-		Measure: run.Measure, Status: among(run.Status, record.RunDone, record.RunInterrupted,
-			record.RunFailed, record.RunKilled, record.RunRunning)}
+	head := analysis.RunHead{
+		RunHead: record.RunHead{
+			ID:      runForm.FindString(run.ID),
+			Started: run.Started.UTC().Truncate(time.Second),
+			Lab:     labForm.FindString(run.Lab),
+			Version: versionForm.FindString(run.Version),
+			Status: among(run.Status, record.RunDone, record.RunInterrupted,
+				record.RunFailed, record.RunKilled, record.RunRunning),
+		},
+		Procedure: record.Procedure{Method: run.Method, Measure: run.Measure},
+		Plan:      cmp.Or(among(run.Plan, plan.BuiltIns()...), ownPlan),
+	}
 	if head.ID == "" || head.Lab == "" {
 		return nil, fmt.Errorf("run %.40q of lab %.40q is none of chokepoint", run.ID, run.Lab)
 	}
@@ -360,12 +367,24 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 }
 
 func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
-	out := analysis.TrialView{ID: rowForm.FindString(t.ID), Row: rowForm.FindString(t.Row),
-		Block: t.Block, Index: t.Index,
-		Kind:    among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify),
-		Factors: t.Factors.Clone(), Started: t.Started.UTC().Truncate(time.Second),
-		Seconds: t.Seconds, Grade: grade(t.Grade), Reasons: reasons(t.Reasons),
-		Metrics: declared(t.Metrics), Phases: []record.Phase{}, Caveats: caveats(t.Caveats, words)}
+	out := analysis.TrialView{
+		Row: rowForm.FindString(t.Row), Assignment: record.Assignment{
+			Block:   t.Block,
+			Index:   t.Index,
+			Kind:    among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify),
+			Factors: t.Factors.Clone(),
+		},
+		TrialHead: record.TrialHead{
+			ID:      rowForm.FindString(t.ID),
+			Started: t.Started.UTC().Truncate(time.Second),
+			Phases:  []record.Phase{},
+			Caveats: caveats(t.Caveats, words),
+		},
+		Seconds: t.Seconds,
+		Grade:   grade(t.Grade),
+		Reasons: reasons(t.Reasons),
+		Metrics: declared(t.Metrics),
+	}
 	if s := t.Series; s != nil && len(s.Quantile) > 0 {
 		out.Series = &analysis.Series{T: []float64{}, Quantile: map[string][]float64{}}
 		for _, kind := range []string{"idle", "loaded"} {

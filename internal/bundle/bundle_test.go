@@ -38,10 +38,17 @@ func factors() *factor.Catalogue {
 
 // document is that of a run of two cells on two machines.
 func document() *analysis.Document {
-	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "20260102-030405-aaaa",
-		Started: time.Date(2026, 1, 2, 4, 4, 5, 6, time.FixedZone("home", 3600)), Plan: "quick",
-		Lab: record.LabSSH, Status: record.RunDone, Version: "v1.2.3",
-		Method: record.Method{Duration: time.Second, Runs: 2, Order: "blocks"}},
+	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{
+		RunHead: record.RunHead{
+			ID:      "20260102-030405-aaaa",
+			Started: time.Date(2026, 1, 2, 4, 4, 5, 6, time.FixedZone("home", 3600)),
+			Lab:     record.LabSSH,
+			Status:  record.RunDone,
+			Version: "v1.2.3",
+		},
+		Procedure: record.Procedure{Method: record.Method{Duration: time.Second, Runs: 2, Order: "blocks"}},
+		Plan:      "quick",
+	},
 		Catalogue:   factors(),
 		Conditions:  map[string]string{"ambient": "22 °C", "link": "1G"},
 		Environment: []record.Environment{{Node: "router", Facts: map[string]string{"kernel": "6.6.1-anna"}}},
@@ -54,20 +61,44 @@ func document() *analysis.Document {
 			Grade: []string{evidence.GradeValid, evidence.GradeSuspect}[i],
 			Reasons: []evidence.Reason{{Kind: evidence.ReasonThrottled, Text: "hot",
 				Facts: []evidence.Evidence{{Node: "router"}}}}, Metrics: map[string]statistics.Value{
-				"goodput_bps": {Median: rate, Low: rate * .9, High: rate * 1.1, N: 2,
-					Values: []float64{rate * .9, rate * 1.1}, Interval: statistics.IntervalRange},
-				"power_loaded_w": {Median: 9, Low: 8, High: 10, N: 2, Interval: statistics.IntervalRange},
+				"goodput_bps": {
+					Spread: statistics.Spread{
+						Low:      rate * .9,
+						High:     rate * 1.1,
+						N:        2,
+						Interval: statistics.IntervalRange,
+					},
+					Median: rate,
+					Values: []float64{rate * .9, rate * 1.1},
+				},
+				"power_loaded_w": {
+					Spread: statistics.Spread{
+						Low:      8,
+						High:     10,
+						N:        2,
+						Interval: statistics.IntervalRange,
+					},
+					Median: 9,
+				},
 			}},
 			Runs: 2, Diagnosis: &diagnosis.Diagnosis{Class: diagnosis.Rules()[0].Class, Text: "busy",
 				Confidence: .9,
 				Causes:     []diagnosis.Cause{{Class: diagnosis.Rules()[0].Class, Node: "router"}}},
 			Consistency: &analysis.Consistency{Word: "Good", Ratio: .01}})
 		for block := 1; block <= 2; block++ {
-			d.Trials = append(d.Trials, analysis.TrialView{ID: fmt.Sprintf("b%d-r%02d.1", block, i+1),
-				Row: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Kind: record.RowLoad, Factors: f,
-				Grade: evidence.GradeValid, Metrics: map[string]float64{"goodput_bps": rate},
-				Failure: &record.Failure{}, Series: &analysis.Series{T: []float64{0},
-					Quantile: map[string][]float64{"loaded": {1e6, 2e6}}}})
+			d.Trials = append(d.Trials, analysis.TrialView{
+				Row: fmt.Sprintf("b%d-r%02d", block, i+1), Assignment: record.Assignment{
+					Block:   block,
+					Kind:    record.RowLoad,
+					Factors: f,
+				},
+				TrialHead: record.TrialHead{ID: fmt.Sprintf("b%d-r%02d.1", block, i+1),
+					Failure: &record.Failure{}},
+				Grade:   evidence.GradeValid,
+				Metrics: map[string]float64{"goodput_bps": rate},
+				Series: &analysis.Series{T: []float64{0},
+					Quantile: map[string][]float64{"loaded": {1e6, 2e6}}},
+			})
 		}
 	}
 	return d

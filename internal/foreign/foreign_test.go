@@ -444,15 +444,31 @@ func sampleTrial() *record.Trial {
 		}
 		probe.SentAt, probe.RTT = append(probe.SentAt, origin+int64(i)*20e6), append(probe.RTT, rtt)
 	}
-	return &record.Trial{ID: "b1-r01.1", Run: "20260102-030405-aaaa", Attempt: 1, Status: record.TrialOK,
-		Row: record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: record.Factors{
-			"protocol": "tcp", "direction": "both", "streams": "2", "ip": "4"}},
-		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Origin: origin, Ended: origin + 6*second,
+	return &record.Trial{
+		Row: record.Row{
+			Assignment: record.Assignment{
+				Block: 1,
+				Index: 1,
+				Kind:  record.RowLoad,
+				Factors: record.Factors{
+					"protocol": "tcp", "direction": "both", "streams": "2", "ip": "4"},
+			},
+			ID: "b1-r01",
+		},
+		TrialHead: record.TrialHead{ID: "b1-r01.1", Started: time.Date(2026,
+			1, 2, 3, 4, 5, 0, time.UTC)},
+		Run:     "20260102-030405-aaaa",
+		Attempt: 1,
+		Status:  record.TrialOK,
+		Origin:  origin,
+		Ended:   origin + 6*second,
 		Window: record.Window{Begin: origin + second, Start: origin + second, End: origin + 6*second,
 			Stop: origin + 6*second},
 		Traffic: &record.Traffic{Engine: "native", Load: record.Load{Protocol: "tcp", Direction: record.Both,
 			Streams: 2}, Flows: []record.Flow{flow(record.Up, 1, 100e6), flow(record.Up, 2, 60e6),
-			flow(record.Down, 1, 40e6)}}, Loaded: probe}
+			flow(record.Down, 1, 40e6)}},
+		Loaded: probe,
+	}
 }
 
 // imported returns the trial of a result.

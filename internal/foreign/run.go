@@ -20,9 +20,14 @@ type Source struct {
 // Run makes a run of what files gave. conditions are levels that hold for all of it; an empty one takes a
 // factor away. Results of the same conditions are repetitions of one cell.
 func Run(id string, now time.Time, sources []Source, conditions record.Factors) (record.Run, []record.Trial) {
-	run := record.Run{ID: id, ImportedAt: now, Status: record.RunDone, Lab: record.LabImported,
-		Topologies: []record.Topology{}, Environments: []record.Environment{}, Ceilings: []record.Ceiling{},
-		Nodes: []record.NodeFacts{{Name: "client"}, {Name: "server"}}}
+	run := record.Run{
+		RunHead:      record.RunHead{ID: id, Status: record.RunDone, Lab: record.LabImported},
+		ImportedAt:   now,
+		Topologies:   []record.Topology{},
+		Environments: []record.Environment{},
+		Ceilings:     []record.Ceiling{},
+		Nodes:        []record.NodeFacts{{Name: "client"}, {Name: "server"}},
+	}
 	d := &run.Design
 	d.Description = "Results that other programs measured."
 	d.Method = record.Method{Order: "listed"}
@@ -145,12 +150,32 @@ func programOf(f *record.Foreign) string { return strings.TrimSpace(f.Tool + " "
 
 // trial converts a result to a trial of a run.
 func (r *Result) trial(run record.Run, f record.Factors, block, index int) record.Trial {
-	row := record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index,
-		Kind: record.RowLoad, Factors: f}
-	t := record.Trial{ID: row.ID + ".1", Run: run.ID, Row: row, Attempt: 1, Started: r.Began,
-		Status: record.TrialOK, Window: r.Window, Traffic: r.Traffic, Idle: r.Idle, Loaded: r.Loaded,
-		Foreign: &r.Foreign, Caveats: r.Caveats,
-		Phases: []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
+	row := record.Row{
+		Assignment: record.Assignment{
+			Block:   block,
+			Index:   index,
+			Kind:    record.RowLoad,
+			Factors: f,
+		},
+		ID: fmt.Sprintf("b%d-r%02d", block, index),
+	}
+	t := record.Trial{
+		Row: row,
+		TrialHead: record.TrialHead{
+			ID:      row.ID + ".1",
+			Started: r.Began,
+			Caveats: r.Caveats,
+			Phases:  []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}},
+		},
+		Run:     run.ID,
+		Attempt: 1,
+		Status:  record.TrialOK,
+		Window:  r.Window,
+		Traffic: r.Traffic,
+		Idle:    r.Idle,
+		Loaded:  r.Loaded,
+		Foreign: &r.Foreign,
+	}
 	t.Ended = max(r.Window.Stop, r.Window.End)
 	return t
 }

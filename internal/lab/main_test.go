@@ -185,7 +185,12 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	c := &campaign{labs: labs, lab: l}
 	c.Campaign = &trial.Campaign{Plan: p, Labs: labs, Engines: node.Engines(), Prober: node.Prober(),
 		Probes: node.Probes(), NewInterim: interim, Store: &c.trials,
-		Run: record.Run{ID: "run", Lab: l.Kind, Design: p.Design, Topologies: []record.Topology{l.Topology}}}
+		Run: record.Run{
+			RunHead:    record.RunHead{ID: "run", Lab: l.Kind},
+			Design:     p.Design,
+			Topologies: []record.Topology{l.Topology},
+		},
+	}
 	return c
 }
 

@@ -51,8 +51,11 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			var err error
 			labs.Attached, err = lab.Attach(dir, id, registry.LabParts(), nil)
 			must(t, err)
-			c := &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabLocal, Attached: id,
-				Design: p.Design}, Plan: p, Labs: labs, Engines: node.Engines(),
+			c := &trial.Campaign{Run: record.Run{
+				RunHead:  record.RunHead{ID: "run", Lab: record.LabLocal},
+				Attached: id,
+				Design:   p.Design,
+			}, Plan: p, Labs: labs, Engines: node.Engines(),
 				Prober: node.Prober()}
 			if strings.HasSuffix(name, "resumed") {
 				c.Done = make([]record.Trial, 1)

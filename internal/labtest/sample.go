@@ -81,15 +81,26 @@ func (s Sample) Run() record.Run {
 		conditions["ambient"] = s.ambient
 	}
 	return record.Run{
-		ID: s.ID, Started: s.Started, Lab: cmp.Or(s.lab, record.LabLocal),
-		Command: "chokepoint run sample.yaml --seed 7",
-		Version: "v0.0.0-test", BinaryHash: "00", Kernel: kernel,
+		RunHead: record.RunHead{
+			ID:         s.ID,
+			Started:    s.Started,
+			Lab:        cmp.Or(s.lab, record.LabLocal),
+			Command:    "chokepoint run sample.yaml --seed 7",
+			Version:    "v0.0.0-test",
+			BinaryHash: "00",
+		},
+		Kernel: kernel,
 		Design: record.Design{
-			Name: "sample", Description: "Two cells.", Source: "sample.yaml",
-			Method:  record.Method{Duration: time.Second, Runs: max(3, s.blocks), Order: "blocks", Seed: 7},
-			Measure: record.Measure{LatencyIdle: "off"},
-			Factors: []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
-			Cells:   cells, Baseline: cells[0], Requirements: s.require, Conditions: conditions,
+			Procedure: record.Procedure{Method: record.Method{Duration: time.Second, Runs: max(3,
+				s.blocks), Order: "blocks", Seed: 7}, Measure: record.Measure{LatencyIdle: "off"}},
+			Name:         "sample",
+			Description:  "Two cells.",
+			Source:       "sample.yaml",
+			Factors:      []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
+			Cells:        cells,
+			Baseline:     cells[0],
+			Requirements: s.require,
+			Conditions:   conditions,
 		},
 		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": kernel,
 			"cores": "2"}}},
@@ -110,8 +121,13 @@ func (s Sample) Trials() []record.Trial {
 	for block := 1; block <= max(3, s.blocks); block++ {
 		for i, tunnel := range []string{"none", "wireguard"} {
 			row := record.Row{
-				ID: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Index: 2*(block-1) + i + 1,
-				Kind: record.RowLoad, Factors: s.Cell(tunnel),
+				Assignment: record.Assignment{
+					Block:   block,
+					Index:   2*(block-1) + i + 1,
+					Kind:    record.RowLoad,
+					Factors: s.Cell(tunnel),
+				},
+				ID: fmt.Sprintf("b%d-r%02d", block, i+1),
 			}
 			bytes := int64(s.Scale * (100e6 + 1e6*float64(block)) / float64(1+i))
 			t := s.Trial(row, bytes)
@@ -133,10 +149,17 @@ func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 		series.Append(second+i*second/10, float64(bytes*i/10))
 	}
 	return record.Trial{
-		ID: row.ID + ".1", Run: s.ID, Row: row, Attempt: 1, Status: record.TrialOK,
-		Started: s.Started.Add(time.Duration(row.Index) * 3 * time.Second), Ended: 3 * second,
-		Phases: []record.Phase{{Name: record.PhaseWindow, Start: second, End: 2 * second}},
-		Window: record.Window{Begin: second / 2, Start: second, End: 2 * second, Stop: 2 * second},
+		Row: row,
+		TrialHead: record.TrialHead{
+			ID:      row.ID + ".1",
+			Started: s.Started.Add(time.Duration(row.Index) * 3 * time.Second),
+			Phases:  []record.Phase{{Name: record.PhaseWindow, Start: second, End: 2 * second}},
+		},
+		Run:     s.ID,
+		Attempt: 1,
+		Status:  record.TrialOK,
+		Ended:   3 * second,
+		Window:  record.Window{Begin: second / 2, Start: second, End: 2 * second, Stop: 2 * second},
 		Traffic: &record.Traffic{
 			Engine: "native",
 			Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4,

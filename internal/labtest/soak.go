@@ -74,7 +74,11 @@ func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial
 	const second, length = int64(time.Second), SoakLength
 	s := Sample{ID: run.ID, Started: run.Started, Scale: 1}
 	r := rand.New(rand.NewPCG(24, 24))
-	trial := s.Trial(record.Row{Kind: record.RowLoad, Factors: s.Cell("none"), Block: 1}, 1e9)
+	trial := s.Trial(record.Row{Assignment: record.Assignment{
+		Kind:    record.RowLoad,
+		Factors: s.Cell("none"),
+		Block:   1,
+	}}, 1e9)
 	trial.Window = record.Window{Begin: second, Start: 2 * second, End: (length + 2) * second,
 		Stop: (length + 2) * second}
 	trial.Origin, trial.Ended = second, (length+3)*second

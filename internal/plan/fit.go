@@ -33,7 +33,7 @@ func (p *Plan) parts() []part {
 		if factor.Sends(c) {
 			seen[p.Design.Path(c).Key()] = true
 		}
-		if p.Design.Searches(record.Row{Kind: record.RowLoad, Factors: c}) {
+		if p.Design.Searches(record.Assignment{Kind: record.RowLoad, Factors: c}) {
 			searches++
 		}
 		parts = append(parts, part{i + 1, searches, len(seen)})
@@ -59,7 +59,7 @@ func (p *Plan) estimate(of part, runs int, overhead time.Duration) time.Duration
 
 // RowTime estimates the time of a row.
 func (p *Plan) RowTime(r record.Row, overhead time.Duration) time.Duration {
-	return p.rowTime(r.Kind, p.Design.Searches(r), overhead)
+	return p.rowTime(r.Kind, p.Design.Searches(r.Assignment), overhead)
 }
 
 func (p *Plan) rowTime(kind string, searches bool, overhead time.Duration) time.Duration {

@@ -31,6 +31,9 @@ func (p *Plan) Block(k int) []record.Row {
 	}
 	seen := map[string]bool{}
 	var rows []record.Row
+	add := func(kind string, f factor.Cell) {
+		rows = append(rows, record.Row{Assignment: record.Assignment{Kind: kind, Factors: f}})
+	}
 	for _, group := range groups {
 		group = findersFirst(group)
 		var paths []factor.Cell
@@ -43,16 +46,16 @@ func (p *Plan) Block(k int) []record.Row {
 		}
 		if k == 1 && d.Measure.Verify {
 			for _, path := range paths {
-				rows = append(rows, record.Row{Kind: record.RowVerify, Factors: verifyFactors(path)})
+				add(record.RowVerify, verifyFactors(path))
 			}
 		}
 		if d.Measure.LatencyIdle == IdleBlock {
 			for _, path := range paths {
-				rows = append(rows, record.Row{Kind: record.RowIdle, Factors: path})
+				add(record.RowIdle, path)
 			}
 		}
 		for _, cell := range group {
-			rows = append(rows, record.Row{Kind: kindOf(cell), Factors: cell.Clone()})
+			add(kindOf(cell), cell.Clone())
 		}
 	}
 	each := len(d.Cells) // rows of a block; the paths are the same in each

@@ -259,11 +259,14 @@ func TestNewFromStoredDesign(t *testing.T) {
 // TestFirmwareIsOutermost: all blocks of one come before those of the next, in the order of the plan, and
 // cells without any before them.
 func TestFirmwareIsOutermost(t *testing.T) {
-	p := plan.New(record.Design{Method: record.Method{Runs: 2, Order: plan.OrderBlocks, Seed: 4},
-		Measure: record.Measure{LatencyIdle: "off", Verify: true}, Hard: []string{"firmware"},
-		Loads: []string{"streams"}, Cells: []record.Factors{{"firmware": "B", "streams": "1"},
+	p := plan.New(record.Design{
+		Procedure: record.Procedure{Method: record.Method{Runs: 2, Order: plan.OrderBlocks, Seed: 4},
+			Measure: record.Measure{LatencyIdle: "off", Verify: true}, Loads: []string{"streams"}},
+		Hard: []string{"firmware"},
+		Cells: []record.Factors{{"firmware": "B", "streams": "1"},
 			{"firmware": "B", "streams": "2"}, {"firmware": "A", "streams": "1"},
-			{"firmware": "A", "streams": "2"}, {"streams": "4"}}})
+			{"firmware": "A", "streams": "2"}, {"streams": "4"}},
+	})
 	got, index := "", 0
 	for _, r := range p.Rows() {
 		if index++; r.Index != index {

@@ -23,8 +23,13 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	r := &reader{file: file, v: v, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{},
 		labels: map[string]map[string]string{}}
 	r.applySets(root, sets)
-	p := &Plan{Design: record.Design{Name: baseName(file), Source: file, Text: string(data),
-		Set: append([]string(nil), sets...), Method: defaultMethod(), Measure: defaultMeasure()}}
+	p := &Plan{Design: record.Design{
+		Procedure: record.Procedure{Set: append([]string(nil), sets...), Method: defaultMethod(),
+			Measure: defaultMeasure()},
+		Name:   baseName(file),
+		Source: file,
+		Text:   string(data),
+	}}
 	var m matrix
 	if r.note(r.plan(root, p, &m)) == nil {
 		r.note(r.checkSearch(p, root))

@@ -298,18 +298,20 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := record.Design{
-		Name: "plan", Source: "dir/my plan.yaml", Text: "matrix: {ip: 4}\n",
-		Method: record.Method{Duration: 10 * time.Second, Warmup: time.Second,
+		Procedure: record.Procedure{Method: record.Method{Duration: 10 * time.Second, Warmup: time.Second,
 			Cooldown: 500 * time.Millisecond,
 			Idle:     2 * time.Second, Runs: 6, Order: "blocks"},
-		Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Probe: "echo",
-			ProbeInterval: 10 * time.Millisecond, ProbeSpacing: "isochronous",
-			Verify: true, Telemetry: true},
+			Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Probe: "echo",
+				ProbeInterval: 10 * time.Millisecond, ProbeSpacing: "isochronous",
+				Verify: true, Telemetry: true}, Loads: []string{"congestion", "direction", "engine",
+				"protocol", "streams"}},
+		Name:     "plan",
+		Source:   "dir/my plan.yaml",
+		Text:     "matrix: {ip: 4}\n",
 		Factors:  []record.FactorLevels{{Name: "ip", Levels: []string{"4"}}},
 		Cells:    []record.Factors{plainCell},
 		Hard:     []string{"topology"},
 		Baseline: plainCell,
-		Loads:    []string{"congestion", "direction", "engine", "protocol", "streams"},
 	}
 	p.Design.Catalogue = nil
 	if diff := cmp.Diff(want, p.Design); diff != "" {

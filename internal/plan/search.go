@@ -68,10 +68,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	}
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
 		// The highest may be known only on the lab; any will do to check the rest.
-		c := method.Config{Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
-		for _, g := range s.Goals {
-			c.Goals = append(c.Goals, method.Goal(g))
-		}
+		c := method.Config{Goals: s.Goals, Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
 		if err := c.Check(); err != nil {
 			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
 		}
@@ -102,10 +99,7 @@ func (r *reader) preset(n *yaml.Node, s *record.Search) error {
 		return err
 	}
 	p, _ := method.PresetNamed(s.Preset)
-	s.Warmup, s.CountPauses = p.Warmup, p.Overhead
-	for _, g := range p.Goals {
-		s.Goals = append(s.Goals, record.Goal(g))
-	}
+	s.Goals, s.Warmup, s.CountPauses = p.Goals, p.Warmup, p.Overhead
 	return nil
 }
 

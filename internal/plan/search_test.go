@@ -26,7 +26,7 @@ func TestSearchTakesItsGoalsFromThePreset(t *testing.T) {
 		preset, _ := method.PresetNamed(name)
 		s := p.Design.Method.Search
 		if s.Preset != name || len(s.Goals) != len(preset.Goals) ||
-			s.Goals[0] != record.Goal(preset.Goals[0]) || s.CountPauses != preset.Overhead {
+			s.Goals[0] != preset.Goals[0] || s.CountPauses != preset.Overhead {
 			t.Errorf("%s: got %+v, want the preset's goals", name, s)
 		}
 	}
@@ -52,7 +52,7 @@ func TestAPlanSetsAttributesOfAllGoals(t *testing.T) {
 	}
 	preset, _ := method.PresetNamed("quick")
 	for i, g := range p.Design.Method.Search.Goals {
-		want := record.Goal(preset.Goals[i])
+		want := preset.Goals[i]
 		want.FinalDuration, want.DurationSum, want.ExceedRatio = 20*time.Millisecond, 5*time.Second, .9
 		want.InitialDuration = 20 * time.Millisecond // never longer than the final one
 		if diff := cmp.Diff(want, g); diff != "" {
@@ -152,7 +152,8 @@ func TestSharesOfASearch(t *testing.T) {
 			if r.Kind == record.RowLoad {
 				loads = append(loads, r.Factors["rate"])
 			}
-			if want := r.Kind == record.RowLoad && r.Factors["rate"] == "flat"; p.Design.Searches(r) != want {
+			want := r.Kind == record.RowLoad && r.Factors["rate"] == "flat"
+			if p.Design.Searches(r.Assignment) != want {
 				t.Errorf("row %s, %s: searched %v, want %v", r.ID, r.Cell(), !want, want)
 			}
 		}

@@ -52,7 +52,7 @@ func (l *labeller) learn(data json.RawMessage) {
 // row names a row: its cell, and its kind unless that is load.
 func (l *labeller) row(e record.Event) string {
 	label := cmp.Or(l.cell(e.Cell), clean(e.Row))
-	switch load := e.Text == "" || (record.Row{Kind: e.Text}).OfCell(); {
+	switch load := e.Text == "" || (record.Assignment{Kind: e.Text}).OfCell(); {
 	case load && e.PPS > 0: // a search has chosen the rate
 		return label + " at " + unit.PacketRate(e.PPS).String()
 	case load && e.Rate > 0:

@@ -1,7 +1,7 @@
 package record
 
 // OfCell says whether the row measures a cell, not a path.
-func (r Row) OfCell() bool { return r.Kind == RowLoad || r.Kind == RowCipher }
+func (a Assignment) OfCell() bool { return a.Kind == RowLoad || a.Kind == RowCipher }
 
 // Cipher is the speed of a cipher, hash or key on a node.
 type Cipher struct {

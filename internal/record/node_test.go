@@ -4,8 +4,11 @@ import "testing"
 
 // A node that is not listed has no facts.
 func TestNodeFacts(t *testing.T) {
-	run := Run{Lab: "local", Nodes: []NodeFacts{{Name: "router", Driven: "linux", CPUs: CPUsVirtual}},
-		Topologies: []Topology{{Name: "forward", Near: "client", Far: "server", Routers: []string{"router"}}}}
+	run := Run{
+		RunHead:    RunHead{Lab: "local"},
+		Nodes:      []NodeFacts{{Name: "router", Driven: "linux", CPUs: CPUsVirtual}},
+		Topologies: []Topology{{Name: "forward", Near: "client", Far: "server", Routers: []string{"router"}}},
+	}
 	if got := run.Tested(); got != run.Nodes[0] {
 		t.Errorf("router: got %+v", got)
 	}

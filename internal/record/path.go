@@ -8,10 +8,10 @@ import (
 
 // Path returns a cell without its loads. Cells with equal paths share a verification and an idle latency:
 // their packets pass the same devices with the same settings.
-func (d *Design) Path(cell Factors) Factors {
+func (p *Procedure) Path(cell Factors) Factors {
 	path := Factors{}
 	for name, level := range cell {
-		if !slices.Contains(d.Loads, name) {
+		if !slices.Contains(p.Loads, name) {
 			path[name] = level
 		}
 	}

@@ -17,15 +17,17 @@ func TestPathDropsTrafficOnly(t *testing.T) {
 		"topology": "forward", "tunnel": "wireguard", "mtu": "1420", "ip": "4", "nat": "off",
 		"queue@router.wan": "pfifo",
 	}
-	design := Design{Loads: []string{"streams", "direction", "protocol", "packet_size", "frame_size", "rate",
-		"congestion", "engine"}}
+	design := Design{Procedure: Procedure{
+		Loads: []string{"streams", "direction", "protocol", "packet_size", "frame_size", "rate",
+			"congestion", "engine"},
+	}}
 	if diff := cmp.Diff(want, design.Path(cell)); diff != "" {
 		t.Errorf("Path() (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, cell); diff != "" {
 		t.Errorf("Path() changed its cell (-want +got):\n%s", diff)
 	}
-	d := Design{Loads: []string{"streams"}}
+	d := Design{Procedure: Procedure{Loads: []string{"streams"}}}
 	if got := d.Path(Factors{"streams": "4", "direction": "up"}); got.Key() != "direction=up" {
 		t.Errorf("path by a design's own list: got %s, want direction=up", got.Key())
 	}

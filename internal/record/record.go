@@ -75,17 +75,25 @@ type Step struct {
 	Prompt string `json:"prompt"`
 }
 
+// Procedure says how the cells of a plan are measured.
+type Procedure struct {
+	Method  Method   `json:"method"`
+	Measure Measure  `json:"measure"`
+	Set     []string `json:"set,omitempty"`
+	Cuts    []string `json:"cuts,omitempty"` // what --budget cut, in words
+	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
+	Loads []string `json:"loads,omitempty"`
+}
+
 // Design is a parsed plan: everything that analysis needs to know about what was compared, so that an old
 // run needs no re-parsing.
 type Design struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Source      string         `json:"source"` // file name or "built-in"
-	Text        string         `json:"text"`   // the plan as read
-	Set         []string       `json:"set,omitempty"`
-	Method      Method         `json:"method"`
-	Measure     Measure        `json:"measure"`
-	Factors     []FactorLevels `json:"factors"` // in the order written
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Source      string `json:"source"` // file name or "built-in"
+	Text        string `json:"text"`   // the plan as read
+	Procedure
+	Factors []FactorLevels `json:"factors"` // in the order written
 	// what is run, in the order listed, after skips and cuts
 	Cells []Factors `json:"cells,omitempty"`
 	// what the plan calls levels: factor → level → label
@@ -96,10 +104,7 @@ type Design struct {
 	Conditions   map[string]string            `json:"conditions,omitempty"` // typed-in facts
 	Steps        []Step                       `json:"steps,omitempty"`
 	Skipped      []Skipped                    `json:"skipped,omitempty"` // by the plan's own rules
-	Cuts         []string                     `json:"cuts,omitempty"`    // what --budget cut, in words
 	Experiment   *Experiment                  `json:"experiment,omitempty"`
-	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
-	Loads []string `json:"loads,omitempty"`
 
 	// Catalogue says what the factors' names mean. It is not stored: who reads a run gives that of this
 	// program. nil has the factors of every plan.
@@ -129,7 +134,12 @@ const (
 
 // Row is one line of the ordered list that a plan expands to.
 type Row struct {
-	ID      string  `json:"id"`    // "b2-r07", unique in a run
+	ID string `json:"id"` // "b2-r07", unique in a run
+	Assignment
+}
+
+// Assignment says what a row measures, and when in the run.
+type Assignment struct {
 	Block   int     `json:"block"` // from 1
 	Index   int     `json:"index"` // position in the run, from 1
 	Kind    string  `json:"kind"`
@@ -137,7 +147,7 @@ type Row struct {
 }
 
 // Cell is the identity under which the row's trials are summarised.
-func (r Row) Cell() string { return r.Factors.Key() }
+func (a Assignment) Cell() string { return a.Factors.Key() }
 
 // Setting is one factor that a knob applies, at a place.
 type Setting struct {
@@ -193,34 +203,39 @@ const (
 	TrialFailed = "failed"
 )
 
-// Trial is everything one execution of a row left behind, as received.
-type Trial struct {
+// TrialHead identifies a trial and says how it went.
+type TrialHead struct {
 	ID       string            `json:"id"` // "<row>.<attempt>"
-	Run      string            `json:"run"`
-	Row      Row               `json:"row"`
-	Attempt  int               `json:"attempt"`
 	Started  time.Time         `json:"started"`
-	Origin   int64             `json:"origin_ns"` // controller's monotonic clock at Started
-	Ended    int64             `json:"ended_ns"`
-	Status   string            `json:"status"`
 	Failure  *Failure          `json:"failure,omitempty"`
 	Search   *SearchTrial      `json:"search,omitempty"` // of a trial that a search asked for
 	Phases   []Phase           `json:"phases"`
-	Window   Window            `json:"window"`
 	Resolved map[string]string `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace
 	Path     *PathEvidence     `json:"path,omitempty"`
-	Traffic  *Traffic          `json:"traffic,omitempty"`
-	Cipher   *Cipher           `json:"cipher,omitempty"` // of a row of that kind
-	Idle     *Latency          `json:"idle,omitempty"`
-	Loaded   *Latency          `json:"loaded,omitempty"`
-	Hops     []*Hop            `json:"hops,omitempty"` // of a path between machines
+	Caveats  []Caveat          `json:"caveats,omitempty"`
+}
+
+// Trial is everything one execution of a row left behind, as received.
+type Trial struct {
+	TrialHead
+	Run     string   `json:"run"`
+	Row     Row      `json:"row"`
+	Attempt int      `json:"attempt"`
+	Origin  int64    `json:"origin_ns"` // controller's monotonic clock at Started
+	Ended   int64    `json:"ended_ns"`
+	Status  string   `json:"status"`
+	Window  Window   `json:"window"`
+	Traffic *Traffic `json:"traffic,omitempty"`
+	Cipher  *Cipher  `json:"cipher,omitempty"` // of a row of that kind
+	Idle    *Latency `json:"idle,omitempty"`
+	Loaded  *Latency `json:"loaded,omitempty"`
+	Hops    []*Hop   `json:"hops,omitempty"` // of a path between machines
 	// Boots lists those of the routers that the run has not booted itself: guests of a lab that stood before.
 	// Two boots are two routers.
 	Boots   map[string]string   `json:"boots,omitempty"`
 	Nodes   map[string]NodeData `json:"nodes,omitempty"`
 	Meter   *Samples            `json:"meter,omitempty"` // what the run's meter told
 	Foreign *Foreign            `json:"foreign,omitempty"`
-	Caveats []Caveat            `json:"caveats,omitempty"`
 }
 
 // Failure says in which phase a trial failed and why.
@@ -485,11 +500,21 @@ type Ceiling struct {
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
 
-	Engine     string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
-	Protocol   string `json:"protocol,omitempty"`
-	Streams    int    `json:"streams,omitempty"`
-	Offload    string `json:"offload,omitempty"`     // of the link, as the factor; absent = as the device is
-	LinkMTU    int    `json:"link_mtu,omitempty"`    // bytes, above 1500
+	TrafficKind
+}
+
+// Link decides on the packets of a link; the zero value leaves a link as it is.
+type Link struct {
+	Offload string `json:"offload,omitempty"`  // as the factor
+	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
+}
+
+// TrafficKind is a kind of traffic whose ceiling is measured, and the link that carries it.
+type TrafficKind struct {
+	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent = native
+	Protocol string `json:"protocol,omitempty"`
+	Streams  int    `json:"streams,omitempty"`
+	Link
 	UDPMode    string `json:"udp_mode,omitempty"`    // "count"; absent = exact
 	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
 	// packets of the mix imix, in the place of packet_size

@@ -24,14 +24,26 @@ type GuestSize struct {
 	Mitigations string `json:"mitigations,omitempty"`
 }
 
-// Run is the head of a campaign, stored before its first trial.
+// RunHead identifies a run.
+type RunHead struct {
+	ID         string    `json:"id"`
+	Started    time.Time `json:"started"`
+	Ended      time.Time `json:"ended,omitzero"`
+	Status     string    `json:"status"`
+	Reason     string    `json:"reason,omitempty"`      // of an interruption or failure
+	Lab        string    `json:"lab"`                   // "local", …
+	LabNote    string    `json:"lab_note,omitempty"`    // e.g. what an ordinary user loses
+	Meter      *Meter    `json:"meter,omitempty"`       // of the power that a device draws
+	Command    string    `json:"command"`               // the exact command that made it, seed included
+	Version    string    `json:"version"`               // of the program
+	BinaryHash string    `json:"binary_hash,omitempty"` // sha256 of the executable, for resume
+	// ImportedFrom are the programs, with their versions, that measured what was imported as this run.
+	ImportedFrom []string `json:"imported_from,omitempty"`
+}
+
+// Run is a campaign without its trials, stored before the first of them.
 type Run struct {
-	ID           string        `json:"id"`
-	Started      time.Time     `json:"started"`
-	Ended        time.Time     `json:"ended,omitzero"`
-	Status       string        `json:"status"`
-	Reason       string        `json:"reason,omitempty"`     // of an interruption or failure
-	Lab          string        `json:"lab"`                  // "local", …
+	RunHead
 	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // of the virtual routers, where it was given
 	Image        *DiskImage    `json:"image,omitempty"`      // that the user gave for the routers
 	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // that the user gave for the routers
@@ -39,12 +51,7 @@ type Run struct {
 	Driver       string        `json:"driver,omitempty"`     // by which routers are driven, "" = agents
 	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
 	Machines     *Machines     `json:"machines,omitempty"`   // of a lab of real machines
-	Meter        *Meter        `json:"meter,omitempty"`      // of the power that a device draws
-	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
 	Attached     string        `json:"attached,omitempty"`   // the lab of lab up that it used, "" = its own
-	Command      string        `json:"command"`              // exact command line
-	Version      string        `json:"version"`              // of the program
-	BinaryHash   string        `json:"binary_hash"`          // sha256 of the executable, for resume
 	Kernel       string        `json:"kernel"`               // of the machine that carries the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
@@ -54,9 +61,8 @@ type Run struct {
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
 	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts
-	// ImportedFrom are the programs, with their versions, that measured what was imported as this run.
-	ImportedFrom []string `json:"imported_from,omitempty"`
-	// ImportedAt is when that was; Started and Ended are of the measurement, as far as its files say.
+	// ImportedAt is when another program's results were imported as this run; Started and Ended are of the
+	// measurement, as far as its files say.
 	ImportedAt  time.Time `json:"imported,omitzero"`
 	Experiments []string  `json:"experiments,omitempty"` // runs that put its findings to the test
 }

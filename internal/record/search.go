@@ -32,7 +32,7 @@ type Search struct {
 }
 
 // Goal is a search goal: the first six attributes, with the initial trial duration, are those of RFC 9971;
-// the rest are ours. analysis/method says what they do.
+// the rest are ours.
 type Goal struct {
 	Name            string        `json:"name"`
 	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
@@ -41,9 +41,20 @@ type Goal struct {
 	ExceedRatio     float64       `json:"exceed_ratio"`
 	Width           float64       `json:"width"` // (upper - lower) ÷ upper bound, at most
 	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
-	MaxDelay        time.Duration `json:"max_added_delay_ns,omitempty"` // 0 = no bound
-	Coarser         int           `json:"coarser_targets"`              // that precede the goal
-	Expansion       int           `json:"expansion"`                    // of an external search's step
+	// MaxDelay makes a trial high-loss also when the load adds more delay; 0 = no bound.
+	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
+	// Coarser counts the coarser targets that precede the goal, each with a shorter duration sum and twice
+	// the width.
+	Coarser int `json:"coarser_targets"`
+	// Expansion widens the step of an external search that has not found its bound.
+	Expansion int `json:"expansion"`
+}
+
+// TrialInput is what a search asks of its next trial: a load and a duration, no more.
+type TrialInput struct {
+	Load     float64       `json:"load"`             // intended, of one interface, per second
+	Duration time.Duration `json:"duration_ns"`      // intended, of the traffic that counts
+	Warmup   bool          `json:"warmup,omitempty"` // only warms up: no result of the search
 }
 
 // Test is one of RFC 2544's tests after the throughput.
@@ -60,19 +71,22 @@ const (
 	TestBackToBack = "back-to-back"
 )
 
-// SearchTrial holds what a search asked of a trial, and the limits it kept.
-type SearchTrial struct {
-	Test     string        `json:"test"`
-	Number   int           `json:"number"`      // from 1, of those of its search that ended well
-	Unit     string        `json:"unit"`        // of loads: "pps", "bit/s" of TCP payload, or "flows/s"
-	Load     float64       `json:"load"`        // intended, of one interface
-	Duration time.Duration `json:"duration_ns"` // intended, of what counts
-	Warmup   bool          `json:"warmup,omitempty"`
-	Min      float64       `json:"min"`
-	Max      float64       `json:"max"`
+// SearchLimits holds the loads of one interface between which a search looks.
+type SearchLimits struct {
+	Unit string  `json:"unit"` // of loads: "pps", "bit/s" of TCP payload, or "flows/s"
+	Min  float64 `json:"min"`
+	Max  float64 `json:"max"`
 	// Interfaces counts the interfaces that are loaded at once: the factor between a load of one and the load
 	// of all.
 	Interfaces int `json:"interfaces"`
+}
+
+// SearchTrial holds what a search asked of a trial, and the limits it kept.
+type SearchTrial struct {
+	SearchLimits
+	TrialInput
+	Test   string `json:"test"`
+	Number int    `json:"number"` // from 1, of those of its search that ended well
 }
 
 // Units of a search's loads.
@@ -93,8 +107,9 @@ func SearchUnit(f Factors) string {
 	return UnitPackets
 }
 
-// Searches says that a row's rate is looked for. One that is a share of what is found is offered as it is.
-func (d Design) Searches(r Row) bool {
-	_, share := factor.FoundOf(r.Factors)
-	return d.Method.Search != nil && r.Kind == RowLoad && !share
+// Searches reports whether a row's rate is looked for. One that is a share of what is found is offered as
+// it is.
+func (d Design) Searches(a Assignment) bool {
+	_, share := factor.FoundOf(a.Factors)
+	return d.Method.Search != nil && a.Kind == RowLoad && !share
 }

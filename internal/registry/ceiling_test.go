@@ -29,14 +29,14 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 	j, err := journal.Create(filepath.Join(t.TempDir(), "journal"), id, "")
 	must(t, err)
 	own := lab.Local{ID: id, Dir: dir, Journal: j, Parts: registry.LabParts()}
-	wire, super := ceiling.Link{Offload: "wire"}, ceiling.Link{Offload: "super"}
+	wire, super := record.Link{Offload: "wire"}, record.Link{Offload: "super"}
 	small := record.Load{Protocol: "udp", PacketSize: 64}
 	frames := ceiling.KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46, Streams: 2}, wire)
 	kinds := []ceiling.Kind{frames, ceiling.KindOf("native", record.Load{Protocol: "tcp"}, super),
 		ceiling.KindOf("native", record.Load{Protocol: "tcp"}, wire),
 		ceiling.KindOf("native", small, wire), ceiling.KindOf("native", record.Load{Protocol: "udp",
 			PacketSize: 9000}, wire),
-		ceiling.KindOf("native", record.Load{Protocol: "tcp"}, ceiling.Link{Offload: "wire", MTU: 9000}),
+		ceiling.KindOf("native", record.Load{Protocol: "tcp"}, record.Link{Offload: "wire", MTU: 9000}),
 		ceiling.KindOf("native", small, super),
 		ceiling.KindOf("flows", record.Load{Protocol: "tcp"}, wire), ceiling.KindOf("requests",
 			record.Load{Protocol: "tcp"}, wire)}
@@ -59,7 +59,7 @@ func TestCeilingsOfEveryEngine(t *testing.T) {
 	}
 	for i, c := range got {
 		k := kinds[i]
-		if c.Kind != names[i] || c.Engine != k.Engine || c.Offload != k.Offload || c.LinkMTU != k.MTU ||
+		if c.Kind != names[i] || c.Engine != k.Engine || c.Offload != k.Offload || c.MTU != k.MTU ||
 			c.Value < 1000 || c.Note == "" {
 			t.Errorf("got %+v, want some of %v", c, k)
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -28,17 +30,36 @@ func (b *bars) sort() {
 	})
 }
 
-type bar struct {
+// estimate is a median with its interval, as charts draw it.
+type estimate struct {
 	Class             string // c0 … c8
 	Title             string // long form
 	Text              string // the median
 	Median, Low, High float64
-	Whisker           bool
-	Runs              []float64
-	Ceiling           float64 // 0: none
-	Limit             float64 // threshold, 0: none
-	Failed            string  // instead of a number
-	Doubt             bool
+	Whisker, Doubt    bool
+}
+
+// estimate returns what a cell has of a metric.
+func (v *view) estimate(c *analysis.Cell, metric string) estimate {
+	x := c.Metrics[metric]
+	return estimate{
+		Class:   v.class(c.Factors),
+		Title:   c.Label + "\n" + v.sentence(metric, x),
+		Text:    v.text(metric, x.Median),
+		Median:  x.Median,
+		Low:     x.Low,
+		High:    x.High,
+		Whisker: hasInterval(x),
+		Doubt:   c.Grade == evidence.GradeSuspect,
+	}
+}
+
+type bar struct {
+	estimate
+	Runs    []float64
+	Ceiling float64 // 0: none
+	Limit   float64 // threshold, 0: none
+	Failed  string  // instead of a number
 
 	// round trips in ns, 0: none
 	Idle, Loaded, Loaded99 float64

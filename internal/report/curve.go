@@ -21,9 +21,8 @@ type curveLine struct {
 }
 
 type curvePoint struct {
-	X, Median, Low, High float64
-	Whisker, Doubt       bool
-	Title                string
+	estimate
+	X float64
 }
 
 // Draw puts the levels of X at even distances: they are settings that were chosen, and what lies between

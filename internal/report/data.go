@@ -84,7 +84,7 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	columns := make([]string, 6)
 	c := v.cell[t.Factors.Key()]
-	if c == nil || !(record.Row{Kind: t.Kind}).OfCell() {
+	if c == nil || !t.OfCell() {
 		return columns
 	}
 	columns[0] = c.Grade

@@ -88,15 +88,26 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 	d := &analysis.Document{
 		Format:    record.Format,
 		Catalogue: sampleFactors(),
-		Run: analysis.RunHead{ID: "20261121-153012-4f2a", Started: start, Ended: start.Add(79 * time.Second),
-			Plan: "quick", Description: "this machine acting as a router: plain forwarding and WireGuard, " +
-				"in about 70 seconds",
-			Lab: "local", LabNote: "as root", Seed: 8812739501134, Status: record.RunDone,
-			Command: "chokepoint run quick --set method.seed=8812739501134", Version: "0.1.0",
-			Method: record.Method{Duration: 2 * time.Second, Warmup: 400 * time.Millisecond, Runs: blocks,
-				Order: "blocks", Seed: 8812739501134},
-			Loads: []string{"congestion", "direction", "engine", "packet_size", "protocol", "rate",
+		Run: analysis.RunHead{
+			RunHead: record.RunHead{
+				ID:      "20261121-153012-4f2a",
+				Started: start,
+				Ended:   start.Add(79 * time.Second),
+				Lab:     "local",
+				LabNote: "as root",
+				Status:  record.RunDone,
+				Command: "chokepoint run quick --set method.seed=8812739501134",
+				Version: "0.1.0",
+			},
+			Procedure: record.Procedure{Method: record.Method{Duration: 2 * time.Second,
+				Warmup: 400 * time.Millisecond, Runs: blocks,
+				Order: "blocks", Seed: 8812739501134}, Loads: []string{"congestion", "direction", "engine",
+				"packet_size", "protocol", "rate",
 				"streams"}},
+			Plan: "quick",
+			Description: "this machine acting as a router: plain forwarding and WireGuard, " +
+				"in about 70 seconds",
+		},
 		Summary: []string{
 			"This machine acting as a router forwards 5.81 Gbit/s of TCP with one stream, and 1.05 Gbit/s " +
 				"of it through WireGuard: 18.1 % of the same without tunnel.",
@@ -183,7 +194,7 @@ func forwardTopology() record.Topology {
 
 // valueOf spreads n values around a median.
 func valueOf(r *rand.Rand, median, wobble float64, n int) statistics.Value {
-	v := statistics.Value{N: n, Interval: statistics.IntervalRange}
+	v := statistics.Value{Spread: statistics.Spread{N: n, Interval: statistics.IntervalRange}}
 	for range n {
 		v.Values = append(v.Values, median*(1+wobble*(2*r.Float64()-1)))
 	}
@@ -257,14 +268,26 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int) analysis.TrialView {
 	c := d.Cells[i]
 	index := block*(cells+2) + 2 + (i+block*3)%cells + 1
-	t := analysis.TrialView{Row: fmt.Sprintf("b%d-r%02d", block+1, index), Block: block + 1, Index: index,
-		Kind: record.RowLoad, Factors: c.Factors,
-		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
-		Seconds: 2.6, Grade: evidence.GradeValid, Metrics: map[string]float64{}, Missing: c.Missing,
-		Resolved: c.Resolved,
-		Path: &record.PathEvidence{Tunnel: c.Factors["tunnel"], PathMTU: 1500, WantMTU: 1500,
-			Counters: []record.CounterDelta{{Node: "router", Device: "lan", Counter: "rx_bytes", Before: 10,
-				After: 4010, When: "check"}}}}
+	t := analysis.TrialView{
+		Row: fmt.Sprintf("b%d-r%02d", block+1, index), Assignment: record.Assignment{
+			Block:   block + 1,
+			Index:   index,
+			Kind:    record.RowLoad,
+			Factors: c.Factors,
+		},
+		TrialHead: record.TrialHead{
+			Started:  d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
+			Resolved: c.Resolved,
+			Path: &record.PathEvidence{Tunnel: c.Factors["tunnel"], PathMTU: 1500, WantMTU: 1500,
+				Counters: []record.CounterDelta{{Node: "router", Device: "lan", Counter: "rx_bytes",
+					Before: 10,
+					After:  4010, When: "check"}}},
+		},
+		Seconds: 2.6,
+		Grade:   evidence.GradeValid,
+		Metrics: map[string]float64{},
+		Missing: c.Missing,
+	}
 	t.ID = t.Row + ".1"
 	for name, v := range c.Metrics {
 		t.Metrics[name] = v.Values[block]
@@ -313,14 +336,24 @@ func idleTrial(r *rand.Rand, d *analysis.Document, block int, tunnel string, p50
 	}
 	index := block*(len(quickCells())+2) + map[string]int{"none": 1, "wireguard": 2}[tunnel]
 	id := fmt.Sprintf("b%d-r%02d", block+1, index)
-	return analysis.TrialView{ID: id + ".1", Row: id, Block: block + 1, Index: index, Kind: record.RowIdle,
-		Factors: f,
-		Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond), Seconds: .6,
+	return analysis.TrialView{
+		Row: id, Assignment: record.Assignment{
+			Block:   block + 1,
+			Index:   index,
+			Kind:    record.RowIdle,
+			Factors: f,
+		},
+		TrialHead: record.TrialHead{
+			ID:      id + ".1",
+			Started: d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
+			Caveats: []record.Caveat{{Kind: "idle-caches", Text: "an idle path wakes sleeping cores"}},
+		},
+		Seconds: .6,
 		Grade:   evidence.GradeValid,
 		Metrics: map[string]float64{"rtt_idle_p50_ns": p50, "rtt_idle_p99_ns": 2.3 * p50},
 		Series: &analysis.Series{T: []float64{}, Quantile: map[string][]float64{"idle": quantilesLike(r, p50,
 			2.3*p50, 10)}},
-		Caveats: []record.Caveat{{Kind: "idle-caches", Text: "an idle path wakes sleeping cores"}}}
+	}
 }
 
 func comparisons(d *analysis.Document) []comparison.Comparison {
@@ -336,10 +369,20 @@ func comparisons(d *analysis.Document) []comparison.Comparison {
 		for j := range d.Cells {
 			if b := &d.Cells[j]; b.Factors.Key() == f.Key() {
 				ratio := c.Metrics["goodput_bps"].Median / b.Metrics["goodput_bps"].Median
-				out = append(out, comparison.Comparison{Metric: "goodput_bps", Factors: c.Factors, Against: f,
-					Name: "of the same without tunnel", Ratio: ratio, Low: ratio * .96, High: ratio * 1.03,
-					N:        c.Runs,
-					Interval: statistics.IntervalRange, Verdict: "cannot tell: fewer than 6 pairs"})
+				out = append(out, comparison.Comparison{
+					Spread: statistics.Spread{
+						Low:      ratio * .96,
+						High:     ratio * 1.03,
+						N:        c.Runs,
+						Interval: statistics.IntervalRange,
+					},
+					Metric:  "goodput_bps",
+					Factors: c.Factors,
+					Against: f,
+					Name:    "of the same without tunnel",
+					Ratio:   ratio,
+					Verdict: "cannot tell: fewer than 6 pairs",
+				})
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -37,7 +36,7 @@ func (v *view) measuredBy() string {
 func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	var out []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
-		if of := (record.Row{Kind: t.Kind}); !of.OfCell() || t.Failure != nil || t.Search != nil ||
+		if !t.OfCell() || t.Failure != nil || t.Search != nil ||
 			len(t.Metrics) == 0 {
 			continue
 		}

@@ -110,8 +110,11 @@ func TestNothingToWrite(t *testing.T) {
 		for name, x := range c.Metrics {
 			values[name] = x.Median
 		}
-		d.Trials = append(d.Trials, analysis.TrialView{Row: strconv.Itoa(i), Kind: record.RowLoad,
-			Factors: c.Factors, Metrics: values})
+		d.Trials = append(d.Trials, analysis.TrialView{
+			Row:        strconv.Itoa(i),
+			Assignment: record.Assignment{Kind: record.RowLoad, Factors: c.Factors},
+			Metrics:    values,
+		})
 	}
 	ciphers := string(must(Ministat(d)))
 	if !strings.Contains(ciphers, "\n# no column, because without "+

@@ -16,11 +16,9 @@ type forest struct {
 }
 
 type forestRow struct {
-	Group                  string // stands above the first of its rows
-	Name, Sub, Text, Title string
-	Class                  string
-	Ratio, Low, High       float64
-	Whisker, Doubt         bool
+	estimate         // of a ratio
+	Group     string // stands above the first of its rows
+	Name, Sub string
 }
 
 // Draw uses a logarithmic axis: half and double are equally far from one.
@@ -42,7 +40,7 @@ func (f forest) Draw(width float64) *canvas {
 		if c.h += step; f.heads(i) {
 			c.h += groupHead
 		}
-		for _, v := range []float64{r.Ratio, r.Low, r.High} {
+		for _, v := range []float64{r.Median, r.Low, r.High} {
 			if v > 0 {
 				low, high = min(low, v), max(high, v)
 			}
@@ -105,14 +103,14 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 		c.text("t", "end", left-12, middle-2, shorten(r.Name, 13, left-12))
 		c.text("ax", "end", left-12, middle+13, shorten(r.Sub, 11.5, left-12))
 	}
-	if !(r.Ratio > 0) {
+	if !(r.Median > 0) {
 		c.text("v", "start", left, middle+4.5, r.Text)
 		return
 	}
 	if r.Whisker && r.Low > 0 {
 		c.whisker(x.at(r.Low), middle, x.at(r.High), middle)
 	}
-	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Ratio), middle, 4.5)
+	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Median), middle, 4.5)
 	// An interval that has no room beside its ratio stands below it.
 	if ratio, interval, ok := strings.Cut(r.Text, " ("); ok && textWidth(r.Text, 12.5) > c.w-x.to-12 {
 		c.text("v", "start", x.to+10, middle-2, ratio)

@@ -16,8 +16,10 @@ import (
 
 // labelled is a document of n cells without factors to speak of, all of one label.
 func labelled(label string, n int) *analysis.Document {
-	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000",
-		Plan: "quick", Status: record.RunDone}}
+	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{
+		RunHead: record.RunHead{ID: "20261121-153012-0000", Status: record.RunDone},
+		Plan:    "quick",
+	}}
 	for i := range n {
 		f := record.Factors{}
 		if i > 0 {
@@ -26,8 +28,17 @@ func labelled(label string, n int) *analysis.Document {
 		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: f, Label: label, Grade: "valid",
 			Metrics: map[string]statistics.Value{goodput: statistics.Summarise([]float64{3e8, 4e8})}},
 			Runs: 2})
-		d.Trials = append(d.Trials, analysis.TrialView{ID: fmt.Sprintf("b1-r%02d.1", i), Block: 1, Index: i,
-			Kind: record.RowLoad, Factors: f, Grade: "valid", Metrics: map[string]float64{goodput: 3e8}})
+		d.Trials = append(d.Trials, analysis.TrialView{
+			Assignment: record.Assignment{
+				Block:   1,
+				Index:   i,
+				Kind:    record.RowLoad,
+				Factors: f,
+			},
+			TrialHead: record.TrialHead{ID: fmt.Sprintf("b1-r%02d.1", i)},
+			Grade:     "valid",
+			Metrics:   map[string]float64{goodput: 3e8},
+		})
 	}
 	return d
 }

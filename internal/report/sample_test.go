@@ -26,8 +26,10 @@ func samples() map[string]*analysis.Document {
 		"search":  searchDocument(),
 
 		"interrupted": interruptedDocument(),
-		"empty": {Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000", Plan: "quick",
-			Status: record.RunInterrupted}},
+		"empty": {Format: record.Format, Run: analysis.RunHead{
+			RunHead: record.RunHead{ID: "20261121-153012-0000", Status: record.RunInterrupted},
+			Plan:    "quick",
+		}},
 	}
 }
 
@@ -89,8 +91,16 @@ func sweepDocument() *analysis.Document {
 // addUnderLoad grades the first two cells as up and both of one path.
 func addUnderLoad(d *analysis.Document) {
 	value := func(x float64) statistics.Value {
-		return statistics.Value{Median: x, Low: x, High: x, N: 1, Values: []float64{x},
-			Interval: statistics.IntervalSingle}
+		return statistics.Value{
+			Spread: statistics.Spread{
+				Low:      x,
+				High:     x,
+				N:        1,
+				Interval: statistics.IntervalSingle,
+			},
+			Median: x,
+			Values: []float64{x},
+		}
 	}
 	added, more, rpm := 6.5e6, 41e6, 2150.0
 	one, two := &d.Cells[0], &d.Cells[1]
@@ -127,8 +137,9 @@ func damagedDocument() *analysis.Document {
 		t := &d.Trials[i]
 		if t.Kind == record.RowLoad && t.Factors.Key() == c.Factors.Key() {
 			t.Grade, t.Metrics, t.Series = evidence.GradeFailed, nil, nil
-			t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "verify path of " + t.Row + ": " +
-				hostile, Hint: "chokepoint lab check"}
+			t.Failure = &record.Failure{Phase: record.PhaseVerify,
+				Error: "verify path of " + t.Row + ": " +
+					hostile, Hint: "chokepoint lab check"}
 		}
 	}
 	d.Thresholds = []comparison.Threshold{
@@ -180,43 +191,90 @@ func searchDocument() *analysis.Document {
 	}
 	d := documentOf(plans, 1)
 	preset, _ := method.PresetNamed("quick")
-	var goals []record.Goal
-	for _, g := range preset.Goals {
-		goals = append(goals, record.Goal(g))
-	}
-	goals[1].MaxDelay = 5 * time.Millisecond
-	d.Searching = &analysis.Searching{Preset: preset.Name, Goals: goals,
+	preset.Goals[1].MaxDelay = 5 * time.Millisecond
+	d.Searching = &analysis.Searching{Preset: preset.Name, Goals: preset.Goals,
 		Notes:      []string{"A width is (upper bound - lower bound) ÷ upper bound."},
 		Deviations: []string{"goal ndr: trials of 1s, not 60 s (section 24)", hostile}}
 	of := func(v float64) *float64 { return &v }
 	single := func(v float64) statistics.Value { return statistics.Summarise([]float64{v}) }
-	both := analysis.SearchView{Row: "b1-r01", Block: 1, Factors: plans[0].factors, Label: plans[0].label,
-		Ended: true, Unit: record.UnitPackets, Min: 1000, Max: 200e3,
-		Interfaces: 2, Trials: 23, Seconds: 34.5, EffectiveSeconds: 30,
+	both := analysis.SearchView{
+		SearchLimits: record.SearchLimits{
+			Unit:       record.UnitPackets,
+			Min:        1000,
+			Max:        200e3,
+			Interfaces: 2,
+		},
+		Row:              "b1-r01",
+		Block:            1,
+		Factors:          plans[0].factors,
+		Label:            plans[0].label,
+		Ended:            true,
+		Trials:           23,
+		Seconds:          34.5,
+		EffectiveSeconds: 30,
 		Results: []analysis.SearchResult{
-			{Goal: "ndr", Lower: of(90100), Upper: of(90900), Throughput: of(90100), ThroughputBps: of(118e6),
-				LowerTrials: 7, UpperTrials: 8},
-			{Goal: "pdr", Lower: of(90900), Upper: of(91700), Throughput: of(90512), ThroughputBps: of(119e6),
-				LowerTrials: 8, UpperTrials: 8}},
+			{
+				Result: method.Result{
+					Goal:        "ndr",
+					Lower:       of(90100),
+					Upper:       of(90900),
+					Throughput:  of(90100),
+					LowerTrials: 7,
+					UpperTrials: 8,
+				},
+				ThroughputBps: of(118e6),
+			},
+			{
+				Result: method.Result{
+					Goal:        "pdr",
+					Lower:       of(90900),
+					Upper:       of(91700),
+					Throughput:  of(90512),
+					LowerTrials: 8,
+					UpperTrials: 8,
+				},
+				ThroughputBps: of(119e6),
+			}},
 		Steps: []analysis.SearchStep{{Trial: "b1-r01.1", Test: record.TestThroughput, Load: 200e3, Seconds: 1,
 			LossRatio: .55, Warmup: true},
 			{Trial: "b1-r01.2", Test: record.TestThroughput, Load: 90100, Seconds: 1}},
 		FrameLoss: []analysis.FrameLoss{{Share: 1, Load: 200e3, Loss: single(.55)}, {Share: .4, Load: 80e3,
 			Loss: single(0)}},
 		BackToBack: []analysis.BackToBack{{Frames: &[]statistics.Value{single(2400)}[0], Limited: true,
-			BufferSeconds: .012, CorrectedSeconds: of(.0066)}}}
+			BufferSeconds: .012, CorrectedSeconds: of(.0066)}},
+	}
 	p50, p99 := single(210e3), single(900e3)
 	for _, share := range method.LatencyShares() {
 		both.Latency = append(both.Latency, analysis.LatencyAt{Share: share, Load: share * 90100, P50: &p50,
 			P99: &p99, Loss: single(0)})
 	}
-	top := analysis.SearchView{Row: "b1-r02", Block: 1, Factors: plans[1].factors, Label: plans[1].label,
-		Why:  "the run was interrupted",
-		Unit: record.UnitBits, Min: 1000, Max: 200e3, Interfaces: 1, Trials: 4, Seconds: 6,
+	top := analysis.SearchView{
+		SearchLimits: record.SearchLimits{
+			Unit:       record.UnitBits,
+			Min:        1000,
+			Max:        200e3,
+			Interfaces: 1,
+		},
+		Row:     "b1-r02",
+		Block:   1,
+		Factors: plans[1].factors,
+		Label:   plans[1].label,
+		Why:     "the run was interrupted",
+		Trials:  4,
+		Seconds: 6,
 		Results: []analysis.SearchResult{
-			{Goal: "ndr", Irregular: "the greatest load allowed is a lower bound: more may be possible",
-				Lower: of(200e3), Throughput: of(200e3), LowerTrials: 4},
-			{Goal: "pdr", Irregular: "no load was decided; the search did not end: the run was interrupted"}}}
+			{Result: method.Result{
+				Goal:        "ndr",
+				Irregular:   "the greatest load allowed is a lower bound: more may be possible",
+				Lower:       of(200e3),
+				Throughput:  of(200e3),
+				LowerTrials: 4,
+			}},
+			{Result: method.Result{
+				Goal:      "pdr",
+				Irregular: "no load was decided; the search did not end: the run was interrupted",
+			}}},
+	}
 	d.Scaling = []analysis.Scaling{{Factor: "streams", Label: "no tunnel",
 		Scaling: statistics.Scaling{SingleBps: 1e9, Contention: .12, Coherence: .003},
 		Peak:    17.1, PeakBps: 4.5e9, R2: .991,

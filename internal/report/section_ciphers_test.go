@@ -24,8 +24,10 @@ func cipherDocument() *analysis.Document {
 	d := &analysis.Document{Format: record.Format, Metrics: metrics.Metrics(),
 		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
 			cipher.Factors(nil))},
-		Run: analysis.RunHead{ID: "20261126-040000-0001", Plan: "crypto", Lab: "local",
-			Status: record.RunDone},
+		Run: analysis.RunHead{
+			RunHead: record.RunHead{ID: "20261126-040000-0001", Lab: "local", Status: record.RunDone},
+			Plan:    "crypto",
+		},
 		Ciphers: []analysis.CipherNode{{Node: "router", Versions: map[string]string{"openssl": "OpenSSL 3.0"},
 			CPU: ciphers.CPU{Model: "Tiny", Threads: 4, ClockFrom: cipher.ClockTold,
 				Features: ciphers.Features([]string{"aes", "neon"})},

@@ -118,15 +118,25 @@ func comparisonSection(v *view, s *Section) {
 }
 
 func ratioInterval(k comparison.Comparison) string {
-	return intervalName(statistics.Value{Interval: k.Interval, Level: k.Level})
+	return intervalName(statistics.Value{Spread: k.Spread})
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
-	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name,
-		Text: ratioText(k.Ratio, k), Doubt: v.doubt(k.Factors) || v.doubt(k.Against),
-		Ratio: k.Ratio, Low: k.Low, High: k.High,
-		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title:   v.label(k.Factors) + " " + k.Name + ": " + ratioText(k.Ratio, k) + " — " + k.Verdict}
+	name, ratio := v.label(k.Factors), ratioText(k.Ratio, k)
+	r := forestRow{
+		estimate: estimate{
+			Class:   v.class(k.Factors),
+			Text:    ratio,
+			Doubt:   v.doubt(k.Factors) || v.doubt(k.Against),
+			Median:  k.Ratio,
+			Low:     k.Low,
+			High:    k.High,
+			Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
+			Title:   name + " " + k.Name + ": " + ratio + " — " + k.Verdict,
+		},
+		Name: name,
+		Sub:  k.Name,
+	}
 	if r.Whisker {
 		r.Text += " (" + ratioRange(k) + ")"
 	}

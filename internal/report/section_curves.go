@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
@@ -116,10 +115,7 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label string) curveLine {
 	l := curveLine{Class: class, Name: label}
 	for _, c := range cells {
-		x := c.Metrics[metric]
-		l.Points = append(l.Points, curvePoint{X: numberOf(c.Factors[name]), Median: x.Median, Low: x.Low,
-			High: x.High, Whisker: hasInterval(x), Doubt: c.Grade == evidence.GradeSuspect,
-			Title: c.Label + "\n" + v.sentence(metric, x)})
+		l.Points = append(l.Points, curvePoint{v.estimate(c, metric), numberOf(c.Factors[name])})
 	}
 	slices.SortStableFunc(l.Points, func(a, b curvePoint) int { return cmp.Compare(a.X, b.X) })
 	return l

@@ -51,9 +51,21 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	add := func(x model.Effect, group, class, name, sub, level, against string) {
 		ratio := words(x.Ratio.Value)
 		interval := strings.TrimSuffix(words(x.Ratio.Low), " %") + "–" + words(x.Ratio.High)
-		row := forestRow{Group: group, Class: class, Name: name, Sub: sub, Text: ratio, Ratio: x.Ratio.Value,
-			Low: x.Ratio.Low, High: x.Ratio.High, Whisker: x.Ratio.Level > 0, Doubt: !x.Found(),
-			Title: name + ", " + sub + ": " + ratio + " — " + x.Verdict}
+		row := forestRow{
+			estimate: estimate{
+				Class:   class,
+				Text:    ratio,
+				Median:  x.Ratio.Value,
+				Low:     x.Ratio.Low,
+				High:    x.Ratio.High,
+				Whisker: x.Ratio.Level > 0,
+				Doubt:   !x.Found(),
+				Title:   name + ", " + sub + ": " + ratio + " — " + x.Verdict,
+			},
+			Group: group,
+			Name:  name,
+			Sub:   sub,
+		}
 		shown := none
 		if row.Whisker {
 			row.Text += bracket(interval)

@@ -41,7 +41,7 @@ func TestEffectChart(t *testing.T) {
 		} else {
 			x = e.Interactions[i-len(e.Main)].Effect
 		}
-		if r.Ratio != x.Ratio.Value || r.Doubt == x.Found() || r.Whisker != (i == 0) ||
+		if r.Median != x.Ratio.Value || r.Doubt == x.Found() || r.Whisker != (i == 0) ||
 			!strings.HasPrefix(r.Text, f.Table.Rows[i].Cells[3].Text) {
 			t.Errorf("row %d: %+v of %+v", i, r, x)
 		}
@@ -99,9 +99,20 @@ func TestEffectsOfCiphers(t *testing.T) {
 // enough runs what the data exclude.
 func TestCannotTellIsNoSameness(t *testing.T) {
 	d := smallDocument()
-	k := comparison.Comparison{Metric: loadedP50, Factors: d.Cells[0].Factors, Against: d.Cells[1].Factors,
-		Name: "of the same without tunnel", Ratio: 11.4, Low: 9, High: 13, N: 3, Verdict: statistics.TooFew(),
-		Interval: statistics.IntervalRange}
+	k := comparison.Comparison{
+		Spread: statistics.Spread{
+			Low:      9,
+			High:     13,
+			N:        3,
+			Interval: statistics.IntervalRange,
+		},
+		Metric:  loadedP50,
+		Factors: d.Cells[0].Factors,
+		Against: d.Cells[1].Factors,
+		Name:    "of the same without tunnel",
+		Ratio:   11.4,
+		Verdict: statistics.TooFew(),
+	}
 	wide := k
 	wide.Metric, wide.N, wide.Ratio, wide.Low, wide.High = goodput, 8, .87, .795, .969
 	wide.Verdict, wide.Why = statistics.CannotTell, "p = 0.09, corrected for 12 comparisons at once"

@@ -28,8 +28,17 @@ func shown(t *testing.T, d *analysis.Document) map[string]string {
 func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 	d := sampleDocument()
 	value := func(x float64) statistics.Value {
-		return statistics.Value{Median: x, Low: x * .9, High: x * 1.1, N: 3, Values: []float64{x * .9, x,
-			x * 1.1}, Interval: statistics.IntervalRange}
+		return statistics.Value{
+			Spread: statistics.Spread{
+				Low:      x * .9,
+				High:     x * 1.1,
+				N:        3,
+				Interval: statistics.IntervalRange,
+			},
+			Median: x,
+			Values: []float64{x * .9, x,
+				x * 1.1},
+		}
 	}
 	d.Metrics = append(d.Metrics, record.Metric{Name: flowRate, Unit: "flows/s"},
 		record.Metric{Name: requestRate, Unit: "requests/s"})

@@ -201,10 +201,11 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 		out = append(out, quantileCurve{Class: class, Title: "trial " + t.ID + ", " + kind,
 			Levels: analysis.QuantileLevels[:min(len(q), len(analysis.QuantileLevels))], NS: q})
 	}
-	path := v.Path(c.Factors).Key()
+	path := v.Run.Path(c.Factors).Key()
 	for i := range v.Trials {
 		t := &v.Trials[i]
-		if t.Grade != evidence.GradeFailed && t.Kind == record.RowIdle && v.Path(t.Factors).Key() == path {
+		if t.Grade != evidence.GradeFailed && t.Kind == record.RowIdle &&
+			v.Run.Path(t.Factors).Key() == path {
 			add(t, "idle")
 		}
 	}

@@ -121,18 +121,14 @@ func ceilingWords(cells []*analysis.Cell, some bool) string {
 }
 
 func (v *view) bar(c *analysis.Cell, metric string) bar {
-	x, ok := c.Metrics[metric]
-	b := bar{Class: v.class(c.Factors), Title: c.Label, Doubt: c.Grade == evidence.GradeSuspect}
-	if !ok {
-		b.Failed = "no number"
+	b := bar{estimate: v.estimate(c, metric), Runs: c.Metrics[metric].Values}
+	if !has(c, metric) {
+		b.Title, b.Failed = c.Label, "no number"
 		if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
 			b.Failed = c.Grade
 		}
 		return b
 	}
-	b.Median, b.Low, b.High, b.Whisker = x.Median, x.Low, x.High, hasInterval(x)
-	b.Runs, b.Text = x.Values, v.text(metric, x.Median)
-	b.Title += "\n" + v.sentence(metric, x)
 	b.Idle, b.Loaded, b.Loaded99 = c.Metrics[idleP50].Median, c.Metrics[loadedP50].Median,
 		c.Metrics[loadedP99].Median
 	if b.Loaded > 0 {

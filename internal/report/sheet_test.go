@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -198,7 +199,7 @@ func TestRatiosHaveOneForm(t *testing.T) {
 		want             string
 	}{{.95, .91, 1.02, "95.0 % 91.0–102 %"}, {1.2, .813, 2.33, "×1.20 ×0.813–×2.33"},
 		{2000, 1500, 2330, "×2,000 ×1,500–×2,330"}} {
-		k := comparison.Comparison{Ratio: tt.ratio, Low: tt.low, High: tt.high}
+		k := comparison.Comparison{Spread: statistics.Spread{Low: tt.low, High: tt.high}, Ratio: tt.ratio}
 		if got := ratioText(k.Ratio, k) + " " + ratioRange(k); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}

@@ -289,7 +289,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	for _, device := range s.devices {
 		g := barGroup{Name: device}
 		for i, protocol := range []string{"tcp", "udp"} {
-			one := bar{Class: fmt.Sprint("c", i+1), Doubt: true}
+			one := bar{estimate: estimate{Class: fmt.Sprint("c", i+1), Doubt: true}}
 			theirs := filter(rows, func(r catalogue.Result) bool {
 				return r.Device == device && r.Protocol == protocol && r.GoodputBps != nil
 			})

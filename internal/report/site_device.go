@@ -172,8 +172,13 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			if r.Tunnel != tunnel || r.GoodputBps == nil {
 				continue
 			}
-			one := bar{Class: "c1", Text: r.Rate(), Median: *r.GoodputBps, Doubt: !s.sound(r),
-				Title: settingOf(r) + ": " + r.Rate() + ", " + r.How() + ", " + r.Source}
+			one := bar{estimate: estimate{
+				Class:  "c1",
+				Text:   r.Rate(),
+				Median: *r.GoodputBps,
+				Doubt:  !s.sound(r),
+				Title:  settingOf(r) + ": " + r.Rate() + ", " + r.How() + ", " + r.Source,
+			}}
 			if run, ok := s.own[r.Source]; ok {
 				v := run.results[r.Row-1].Cell.Metrics[goodput]
 				one.Class, one.Runs, one.Low, one.High = "c2", v.Values, v.Low, v.High
@@ -247,9 +252,13 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 					charts = append(charts, bars{Axis: "one core", Unit: "bit/s", Label: fmt.Sprintf(
 						"Throughput of ciphers and hashes on one core, blocks of %d bytes", x.Block)})
 				}
-				charts[i].Groups = append(charts[i].Groups, barGroup{x.Algorithm, []bar{{Class: "c1",
-					Text: speed.Text, Median: number.Value, Title: x.Algorithm + ": " + speed.Text + ", " +
-						x.Source}}})
+				charts[i].Groups = append(charts[i].Groups, barGroup{x.Algorithm, []bar{{estimate: estimate{
+					Class:  "c1",
+					Text:   speed.Text,
+					Median: number.Value,
+					Title: x.Algorithm + ": " + speed.Text + ", " +
+						x.Source,
+				}}}})
 			}
 		}
 		if x.Block > 0 {

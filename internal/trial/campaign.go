@@ -142,15 +142,18 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		if c.skip[cell.Key()] || b == nil || !factor.Sends(cell) {
 			continue
 		}
-		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
+		row := record.Row{
+			Assignment: record.Assignment{Kind: record.RowLoad, Factors: cell},
+			ID:         "ceiling",
+		}
 		d, err := c.ask(row, b.lab.Topology, c.Run.Design.Method)
 		if err != nil {
 			continue
 		}
-		if c.Run.Design.Searches(row) && record.SearchUnit(cell) == record.UnitFlows {
+		if c.Run.Design.Searches(row.Assignment) && record.SearchUnit(cell) == record.UnitFlows {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
-		out = append(out, ceiling.KindOf(d.engine, d.load, ceiling.Link{Offload: factor.Offload.Of(cell),
+		out = append(out, ceiling.KindOf(d.engine, d.load, record.Link{Offload: factor.Offload.Of(cell),
 			MTU: factor.LinkMTU.Number(cell)}))
 	}
 	return ceiling.Few(out)
@@ -288,7 +291,7 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 		}
 	}
 	for _, t := range c.Done { // a search has many, and may not have ended
-		if done[t.Row.ID] && c.Run.Design.Searches(t.Row) && !c.searched(t.Row) {
+		if done[t.Row.ID] && c.Run.Design.Searches(t.Row.Assignment) && !c.searched(t.Row) {
 			delete(done, t.Row.ID)
 		}
 	}
@@ -382,7 +385,7 @@ const stallTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
 func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error {
-	if c.Run.Design.Searches(row) {
+	if c.Run.Design.Searches(row.Assignment) {
 		return c.search(ctx, row, out)
 	}
 	for range stallTries {

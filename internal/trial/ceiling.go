@@ -50,7 +50,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 // overLoopback are the kinds that a loopback device can show: it is as it is.
 func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	for _, k := range kinds {
-		if k.Link = (ceiling.Link{}); !k.Frames() && !slices.Contains(out, k) {
+		if k.Link = (record.Link{}); !k.Frames() && !slices.Contains(out, k) {
 			out = append(out, k)
 		}
 	}
@@ -88,7 +88,7 @@ func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []r
 }
 
 // settleLink makes the lab's link that of a kind.
-func settleLink(ctx context.Context, l *lab.Lab, as ceiling.Link) error {
+func settleLink(ctx context.Context, l *lab.Lab, as record.Link) error {
 	var want []record.Setting
 	if as.MTU > 0 {
 		want = everywhere(factor.LinkMTU, strconv.Itoa(as.MTU), l.Topology)

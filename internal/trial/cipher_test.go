@@ -76,7 +76,10 @@ include:
 measure: {latency_idle: block, verify: true}
 `, registry.Vocabulary())
 	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run-1", Status: record.RunDone, Design: p.Design}, Plan: p,
+	c := &trial.Campaign{Run: record.Run{
+		RunHead: record.RunHead{ID: "run-1", Status: record.RunDone},
+		Design:  p.Design,
+	}, Plan: p,
 		Labs: oneLab{oneNode(t, dir)}, Probes: node.Probes(), Engines: node.Engines(), Store: &trials,
 		NewInterim: interim}
 	if err := c.Prepare(t.Context()); err != nil {

@@ -205,7 +205,8 @@ func TestAsk(t *testing.T) {
 				engine: "native", wantMTU: 1500,
 				load: load, cpus: map[string][]int{}}
 			tt.want(&want)
-			got, err := ask(record.Row{ID: "r", Kind: tt.kind, Factors: f}, shape(t, "forward"), method,
+			got, err := ask(record.Row{Assignment: record.Assignment{Kind: tt.kind, Factors: f}, ID: "r"},
+				shape(t, "forward"), method,
 				catalogue())
 			if err != nil {
 				t.Fatal(err)
@@ -220,8 +221,12 @@ func TestAsk(t *testing.T) {
 
 func TestSearchAsksForConnections(t *testing.T) {
 	d := demand{ip: 4, load: record.Load{Protocol: "tcp", Warmup: time.Second}}
-	if err := d.asks(&record.SearchTrial{Test: record.TestThroughput, Unit: record.UnitFlows, Load: 700,
-		Duration: 3 * time.Second, Interfaces: 1}); err != nil {
+	asked := &record.SearchTrial{
+		SearchLimits: record.SearchLimits{Unit: record.UnitFlows, Interfaces: 1},
+		Test:         record.TestThroughput,
+	}
+	asked.Load, asked.Duration = 700, 3*time.Second
+	if err := d.asks(asked); err != nil {
 		t.Fatal(err)
 	}
 	if d.load.ConnectionRate != 700 || d.load.RateBps != 0 || d.load.Duration != 3*time.Second {
@@ -234,8 +239,11 @@ func TestSearchAsksForMeanPayload(t *testing.T) {
 	for ip, want := range map[int]float64{4: 1200 * 2 * 8 * (float64(7*46+4*552+1500)/12 - 28),
 		6: 1200 * 2 * 8 * (float64(7*66+4*552+1500)/12 - 48)} {
 		d := demand{ip: ip, load: record.Load{Protocol: "udp", Sizes: factor.IMIXSizes(fmt.Sprint(ip))}}
-		if err := d.asks(&record.SearchTrial{Unit: record.UnitPackets, Load: 1200, Duration: time.Second,
-			Interfaces: 2}); err != nil {
+		asked := &record.SearchTrial{
+			SearchLimits: record.SearchLimits{Unit: record.UnitPackets, Interfaces: 2},
+		}
+		asked.Load, asked.Duration = 1200, time.Second
+		if err := d.asks(asked); err != nil {
 			t.Fatal(err)
 		}
 		if math.Abs(d.load.RateBps-want) > 1e-6 {
@@ -247,7 +255,10 @@ func TestSearchAsksForMeanPayload(t *testing.T) {
 func TestAskRefusesWhatIsNoNumber(t *testing.T) {
 	for _, f := range []string{"streams=many", "ip=four", "mtu=x", "link_mtu@router.wan=wide", "rate=fast",
 		"packet_size=-", "cpus@client=3-1", "connection_rate=often", "request_size=x"} {
-		got, err := ask(record.Row{ID: "r", Kind: record.RowLoad, Factors: factors(f)}, shape(t, "forward"),
+		got, err := ask(record.Row{
+			Assignment: record.Assignment{Kind: record.RowLoad, Factors: factors(f)},
+			ID:         "r",
+		}, shape(t, "forward"),
 			record.Method{}, catalogue())
 		if diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{}),
 			cmpopts.EquateComparable(netip.Addr{})); err == nil || diff != "" {

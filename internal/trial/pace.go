@@ -29,7 +29,10 @@ type took struct {
 	time time.Duration
 }
 
-func (p *pace) kindOf(r record.Row) pacedKind { return pacedKind{r.Kind, p.plan.Design.Searches(r)} }
+func (p *pace) kindOf(r record.Row) pacedKind {
+	return pacedKind{r.Kind,
+		p.plan.Design.Searches(r.Assignment)}
+}
 
 // begin says which rows are left, of which the first begins.
 func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
@@ -58,7 +61,7 @@ func (p *pace) left(ended bool) (sum time.Duration) {
 		switch {
 		case i > 0:
 			sum += p.each(r)
-		case !ended || p.plan.Design.Searches(r): // which has further trials
+		case !ended || p.plan.Design.Searches(r.Assignment): // which has further trials
 			sum += max(0, p.each(r)-time.Since(p.began))
 		}
 	}

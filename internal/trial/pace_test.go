@@ -13,9 +13,10 @@ import (
 func TestTimeLeftIsSteady(t *testing.T) {
 	var d record.Design
 	d.Method.Duration, d.Method.Idle = 1600*time.Millisecond, 600*time.Millisecond
-	rows := []record.Row{{Kind: record.RowVerify}, {Kind: record.RowIdle}}
+	rows := []record.Row{{Assignment: record.Assignment{Kind: record.RowVerify}},
+		{Assignment: record.Assignment{Kind: record.RowIdle}}}
 	for range 10 {
-		rows = append(rows, record.Row{Kind: record.RowLoad})
+		rows = append(rows, record.Row{Assignment: record.Assignment{Kind: record.RowLoad}})
 	}
 	p := pace{plan: plan.New(d)}
 	p.begin(rows)

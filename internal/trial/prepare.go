@@ -98,8 +98,11 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		return can, err
 	}
 	l := b.lab
-	d, err := c.ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
-		c.Run.Design.Method)
+	row := record.Row{
+		Assignment: record.Assignment{Kind: record.RowLoad, Factors: cell},
+		ID:         "check",
+	}
+	d, err := c.ask(row, l.Topology, c.Run.Design.Method)
 	if err != nil { // a level that means nothing at its place
 		return check.Not("%v", err), nil
 	}

@@ -18,13 +18,20 @@ func (x *trialCounter) Add(*record.Trial) { x.n++ }
 func TestAnotherBootBeginsAnew(t *testing.T) {
 	c := &Campaign{NewInterim: func(*record.Run) Interim { return &trialCounter{} }}
 	c.interim = c.NewInterim(&c.Run)
-	row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"streams": "1"}}
+	row := record.Row{Assignment: record.Assignment{
+		Kind:    record.RowLoad,
+		Factors: record.Factors{"streams": "1"},
+	}}
 	for i, tt := range []struct {
 		boot    string
 		another bool
 		trials  int
 	}{{"a", false, 1}, {"a", false, 2}, {"b", true, 1}, {"", false, 2}, {"b", false, 3}, {"a", true, 1}} {
-		trial := &record.Trial{Row: row, Status: record.TrialOK, Traffic: &record.Traffic{}}
+		trial := &record.Trial{
+			Row:     row,
+			Status:  record.TrialOK,
+			Traffic: &record.Traffic{},
+		}
 		if tt.boot != "" {
 			trial.Boots = map[string]string{"router": tt.boot}
 		}

@@ -78,8 +78,10 @@ func TestAPeerThatServesOurBrokenConnectionIsWaitedFor(t *testing.T) {
 	defer late.Stop()
 	cell := record.Factors{"topology": "forward"}
 	c := &Campaign{testbeds: map[labPlace]*testbed{placeOf(cell): {lab: l}}}
-	failed := &record.Trial{Row: record.Row{Factors: cell},
-		Failure: &record.Failure{Error: "agent: unreachable"}}
+	failed := &record.Trial{Row: record.Row{Assignment: record.Assignment{Factors: cell}},
+		TrialHead: record.TrialHead{
+			Failure: &record.Failure{Error: "agent: unreachable"},
+		}}
 	if gone := c.reconnect(ctx, failed); gone != nil {
 		t.Errorf("a peer that is there: got %v, want it met again", gone)
 	}

@@ -40,7 +40,12 @@ func rig(t testing.TB, text string) *fakeCampaign {
 	t.Helper()
 	p := labtest.ReadPlan(t, text, registry.Vocabulary())
 	r := &fakeCampaign{Labs: &fakeLabs{}, Campaign: &trial.Campaign{Plan: p, Prober: labtest.Prober{},
-		Run:    record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning, Lab: "fake"},
+		Run: record.Run{RunHead: record.RunHead{
+			ID:      "run-1",
+			Started: time.Now().UTC(),
+			Status:  record.RunRunning,
+			Lab:     "fake",
+		}},
 		Probes: labtest.Probes(), NewInterim: interim, Brief: analysis.Brief, Slack: 2 * time.Second}}
 	r.Store, r.Sink = &r.Trials, r.sink
 	r.Learnt = func(_ context.Context, _ []record.Skipped, caveats []record.Caveat) error {

@@ -99,7 +99,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	}
 	if Measurable(out) {
 		add("tester", "headroom", headroom(Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{
-			ceiling.KindOf("native", record.Load{Protocol: "tcp"}, ceiling.Link{})})))
+			ceiling.KindOf("native", record.Load{Protocol: "tcp"}, record.Link{})})))
 	}
 	return out, context.Cause(ctx)
 }

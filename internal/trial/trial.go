@@ -88,9 +88,19 @@ func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 }
 
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
-	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
-		Search: step, Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK,
-		Caveats: slices.Clone(c.Marks)}
+	return &record.Trial{
+		Row: row,
+		TrialHead: record.TrialHead{
+			ID:      fmt.Sprintf("%s.%d", row.ID, number),
+			Search:  step,
+			Started: time.Now().UTC(),
+			Caveats: slices.Clone(c.Marks),
+		},
+		Run:     c.Run.ID,
+		Attempt: number,
+		Origin:  host.Monotonic(),
+		Status:  record.TrialOK,
+	}
 }
 
 // caveat says something of the trial.

@@ -188,7 +188,7 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	}
 	if c = ratioOf(values); !ratio {
 		v := statistics.Summarise(values)
-		c.Difference, c.Ratio, c.Low, c.High = true, v.Median, v.Low, v.High
+		c.Difference, c.Ratio, c.Spread = true, v.Median, v.Spread
 	}
 	c.Metric, c.PValue, c.Test = metric, statistics.SignedRank(values),
 		"Wilcoxon signed-rank, exact, on paired blocks"
@@ -225,8 +225,9 @@ func logRatios(a, b map[int]float64) map[int]float64 {
 // ratioOf is the median of paired ratios with its interval.
 func ratioOf(logs []float64) Comparison {
 	v := statistics.Summarise(logs)
-	return Comparison{Ratio: math.Exp(v.Median), Low: math.Exp(v.Low), High: math.Exp(v.High), N: v.N,
-		Interval: v.Interval, Level: v.Level}
+	c := Comparison{Spread: v.Spread, Ratio: math.Exp(v.Median)}
+	c.Low, c.High = math.Exp(v.Low), math.Exp(v.High)
+	return c
 }
 
 // conclude sets the verdict of a comparison that was tested together with others, and says why it is no more
@@ -304,12 +305,8 @@ type Comparison struct {
 	Name    string         `json:"name"` // "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
 	// of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's unit
-	Difference  bool     `json:"difference,omitempty"`
-	Low         float64  `json:"low"`
-	High        float64  `json:"high"`
-	N           int      `json:"n"`
-	Interval    string   `json:"interval"`
-	Level       float64  `json:"level"`
+	Difference bool `json:"difference,omitempty"`
+	statistics.Spread
 	PValue      float64  `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
 	Test        string   `json:"test,omitempty"`
 	Verdict     string   `json:"verdict"`       // "different", "same within ±x %", "cannot tell", "confounded"

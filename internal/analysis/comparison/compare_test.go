@@ -19,13 +19,17 @@ func TestVerdict(t *testing.T) {
 		c    Comparison
 		want string
 	}{
-		{"different", Comparison{N: 6, Low: .8, High: .9, PValue: .03}, "different"},
-		{"not after correction", Comparison{N: 6, Low: .8, High: .9, PValue: .06}, "cannot tell"},
-		{"same", Comparison{N: 6, Low: .985, High: 1.015, PValue: .5}, "same within ±2 %"},
-		{"surely different and irrelevant", Comparison{N: 30, Low: 1.001, High: 1.01, PValue: 1e-6},
+		{"different", Comparison{Spread: statistics.Spread{N: 6, Low: .8, High: .9}, PValue: .03},
+			"different"},
+		{"not after correction", Comparison{Spread: statistics.Spread{N: 6, Low: .8, High: .9},
+			PValue: .06}, "cannot tell"},
+		{"same", Comparison{Spread: statistics.Spread{N: 6, Low: .985, High: 1.015}, PValue: .5},
 			"same within ±2 %"},
-		{"wide", Comparison{N: 6, Low: .9, High: 1.1, PValue: .5}, "cannot tell"},
-		{"few", Comparison{N: 5, Low: .1, High: .2}, "cannot tell (n < 6)"},
+		{"surely different and irrelevant", Comparison{Spread: statistics.Spread{N: 30, Low: 1.001,
+			High: 1.01}, PValue: 1e-6},
+			"same within ±2 %"},
+		{"wide", Comparison{Spread: statistics.Spread{N: 6, Low: .9, High: 1.1}, PValue: .5}, "cannot tell"},
+		{"few", Comparison{Spread: statistics.Spread{N: 5, Low: .1, High: .2}}, "cannot tell (n < 6)"},
 	}
 	for _, test := range tests {
 		if test.c.conclude(1); test.c.Verdict != test.want {

@@ -101,7 +101,10 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 // unpaired estimates how b differs from a, and returns the values on the scale that it used: logarithms, or
 // as they are where a zero leaves no ratio.
 func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
-	c := Comparison{N: min(len(a), len(b)), Interval: statistics.IntervalRange}
+	c := Comparison{Spread: statistics.Spread{
+		N:        min(len(a), len(b)),
+		Interval: statistics.IntervalRange,
+	}}
 	scale := func(x float64) float64 { return x }
 	logA, okA := logsOf(a)
 	logB, okB := logsOf(b)

@@ -152,7 +152,7 @@ func TestDecide(t *testing.T) {
 	}
 	removed := func(low float64) Proof {
 		p := of(1, Confirmed)
-		p.Gain = &statistics.Value{Low: low, Median: 3, High: 4, N: 3}
+		p.Gain = &statistics.Value{Spread: statistics.Spread{Low: low, High: 4, N: 3}, Median: 3}
 		return p
 	}
 	for _, c := range []struct {
@@ -180,9 +180,12 @@ func TestDecide(t *testing.T) {
 
 // observed is a trial of one TCP flow of 1448-byte segments in a cell.
 func observed(cell factor.Cell) *Observation {
-	t := &record.Trial{Row: record.Row{Kind: record.RowLoad, Factors: cell}, Traffic: &record.Traffic{
-		Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{ReceivedBytes: 10e6, ReceiverNs: 1e9,
-			TCP: &record.TCP{MSS: 1448, MinRTTNs: 5e6}}}}}
+	t := &record.Trial{
+		Row: record.Row{Assignment: record.Assignment{Kind: record.RowLoad, Factors: cell}},
+		Traffic: &record.Traffic{
+			Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{ReceivedBytes: 10e6, ReceiverNs: 1e9,
+				TCP: &record.TCP{MSS: 1448, MinRTTNs: 5e6}}}},
+	}
 	var r record.Run
 	r.Design.Catalogue = &factor.Catalogue{Factors: append(factor.Base(factor.Options{}),
 		factor.Declaration{Name: "shape", Without: &factor.Without{Level: "off"}},

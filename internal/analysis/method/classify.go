@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Bound classifies a load for a goal.
@@ -22,11 +24,11 @@ type Sums struct {
 	FullHigh, FullLow, ShortHigh, ShortLow float64
 }
 
-// Sums adds up the trials of one load.
-func (g Goal) Sums(trials []Trial) Sums {
+// sumsOf adds up the trials of one load.
+func sumsOf(g record.Goal, trials []Trial) Sums {
 	var s Sums
 	for _, t := range trials {
-		high, full := g.loss(t) > g.LossRatio, t.Duration >= g.FinalDuration
+		high, full := lossOf(g, t) > g.LossRatio, t.Duration >= g.FinalDuration
 		switch {
 		case full && high:
 			s.FullHigh += t.seconds()
@@ -49,8 +51,8 @@ type Estimate struct {
 	Bound                                                         Bound
 }
 
-// Estimate applies the appendix "Load Classification Code" of RFC 9971.
-func (g Goal) Estimate(s Sums) Estimate {
+// estimate applies the appendix "Load Classification Code" of RFC 9971.
+func estimate(g record.Goal, s Sums) Estimate {
 	coefficient := g.ExceedRatio / (1 - g.ExceedRatio)
 	e := Estimate{EffectiveHigh: s.FullHigh + max(0, s.ShortHigh-s.ShortLow*coefficient)}
 	e.EffectiveFull = s.FullLow + e.EffectiveHigh
@@ -71,13 +73,13 @@ func (g Goal) Estimate(s Sums) Estimate {
 	return e
 }
 
-// Classify says what the trials of one load make of it.
-func (g Goal) Classify(trials []Trial) Bound { return g.Estimate(g.Sums(trials)).Bound }
+// classify says what the trials of one load make of it.
+func classify(g record.Goal, trials []Trial) Bound { return estimate(g, sumsOf(g, trials)).Bound }
 
-// Throughput is the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
+// throughput is the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
 // the load times what is forwarded at the quantile of loss that the exceed ratio names. Time missing from
 // the goal's duration sum counts as lost. ok is false where no trial is full-length.
-func (g Goal) Throughput(load float64, trials []Trial) (rate float64, ok bool) {
+func throughput(g record.Goal, load float64, trials []Trial) (rate float64, ok bool) {
 	var full []Trial
 	whole := 0.0
 	for _, t := range trials {
@@ -89,14 +91,14 @@ func (g Goal) Throughput(load float64, trials []Trial) (rate float64, ok bool) {
 	if len(full) == 0 {
 		return 0, false
 	}
-	sort.SliceStable(full, func(i, j int) bool { return g.loss(full[i]) < g.loss(full[j]) })
+	sort.SliceStable(full, func(i, j int) bool { return lossOf(g, full[i]) < lossOf(g, full[j]) })
 	remaining := max(g.DurationSum.Seconds(), whole) * (1 - g.ExceedRatio)
 	quantile := 1.0
 	for i, t := range full {
 		if i > 0 && remaining <= 0 {
 			break
 		}
-		quantile = g.loss(t)
+		quantile = lossOf(g, t)
 		remaining -= t.seconds()
 	}
 	if remaining > 0 {
@@ -131,10 +133,10 @@ func Points(trials []Trial) []Point {
 
 // bounds finds the relevant bounds among points sorted by load, as indexes or -1: the smallest upper bound,
 // and the largest lower bound below it.
-func (g Goal) bounds(points []Point) (lower, upper int) {
+func bounds(g record.Goal, points []Point) (lower, upper int) {
 	lower = -1
 	for i, p := range points {
-		switch g.Classify(p.Trials) {
+		switch classify(g, p.Trials) {
 		case Upper:
 			return lower, i
 		case Lower:

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // The example search of RFC 9971: four goals, six points in time, one load of a million frames per second.
-var exampleGoals = []Goal{
+var exampleGoals = []record.Goal{
 	{Name: "RFC2544", FinalDuration: 60 * time.Second, DurationSum: 60 * time.Second},
 	{Name: "TST009", FinalDuration: 60 * time.Second, DurationSum: 120 * time.Second, ExceedRatio: .5},
 	{Name: "1s final", FinalDuration: time.Second, DurationSum: 120 * time.Second, LossRatio: .005,
@@ -23,7 +25,10 @@ const exampleLoad = 1e6
 func some(n, seconds int, loss float64) []Trial {
 	out := make([]Trial, n)
 	for i := range out {
-		out[i] = Trial{Load: exampleLoad, Duration: time.Duration(seconds) * time.Second, Loss: loss}
+		out[i] = Trial{
+			TrialInput: record.TrialInput{Load: exampleLoad, Duration: time.Duration(seconds) * time.Second},
+			Loss:       loss,
+		}
 	}
 	return out
 }
@@ -66,7 +71,7 @@ func TestLoadsOfTheExampleSearchAreClassified(t *testing.T) {
 				// %, are above the goal's 20 %. The normative code says upper bound, and so do we.
 				want.Bound = Upper
 			}
-			e := g.Estimate(g.Sums(exampleTrials(point + 1)))
+			e := estimate(g, sumsOf(g, exampleTrials(point+1)))
 			got := row{e.EffectiveHigh, e.EffectiveFull, e.EffectiveWhole, e.PessimisticHigh,
 				percent(e.Optimistic), percent(e.Pessimistic), e.Bound}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -80,7 +85,7 @@ func percent(x float64) float64 { return math.Round(x*1e5) / 1e3 }
 
 func TestConditionalThroughputOfTheExampleSearch(t *testing.T) {
 	for i, want := range map[int]float64{1: 1e6, 2: 1e6, 3: 999e3} {
-		got, ok := exampleGoals[i].Throughput(exampleLoad, exampleTrials(6))
+		got, ok := throughput(exampleGoals[i], exampleLoad, exampleTrials(6))
 		if !ok || math.Abs(got-want) > 1e-6 {
 			t.Errorf("goal %s: got %v, %v, want %v", exampleGoals[i].Name, got, ok, want)
 		}
@@ -90,27 +95,31 @@ func TestConditionalThroughputOfTheExampleSearch(t *testing.T) {
 // A load that was decided early lacks trials up to the goal's duration sum; the code counts their time as
 // lost, the text beside it forgets it.
 func TestConditionalThroughputCountsMissingTimeAsLost(t *testing.T) {
-	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: 4 * time.Second, LossRatio: .01,
+	g := record.Goal{Name: "g", FinalDuration: time.Second, DurationSum: 4 * time.Second, LossRatio: .01,
 		ExceedRatio: .5}
 	trials := append(some(1, 1, 0), some(1, 1, .01)...)
-	if got := g.Classify(trials); got != Lower {
+	if got := classify(g, trials); got != Lower {
 		t.Fatalf("got %s, want lower", got)
 	}
-	if got, ok := g.Throughput(1e6, trials); !ok || math.Abs(got-.99e6) > 1e-6 {
+	if got, ok := throughput(g, 1e6, trials); !ok || math.Abs(got-.99e6) > 1e-6 {
 		t.Errorf("got %v, %v, want 990000: the worse of the two decides", got, ok)
 	}
-	if got, ok := g.Throughput(1e6, trials[:1]); !ok || got != 0 {
+	if got, ok := throughput(g, 1e6, trials[:1]); !ok || got != 0 {
 		t.Errorf("got %v, %v, want 0: half of the time is missing", got, ok)
 	}
-	if _, ok := exampleGoals[0].Throughput(1e6, trials); ok {
+	if _, ok := throughput(exampleGoals[0], 1e6, trials); ok {
 		t.Error("got a throughput without a full-length trial")
 	}
 }
 
 func TestTrialsThatBreakTheDelayObjectiveAreHighLoss(t *testing.T) {
-	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, ExceedRatio: .5,
+	g := record.Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, ExceedRatio: .5,
 		MaxDelay: 5 * time.Millisecond}
-	trial := Trial{Load: 1, Duration: time.Second, HasDelay: true, Delay: 5 * time.Millisecond}
+	trial := Trial{
+		TrialInput: record.TrialInput{Load: 1, Duration: time.Second},
+		HasDelay:   true,
+		Delay:      5 * time.Millisecond,
+	}
 	for name, c := range map[string]struct {
 		change func(*Trial)
 		want   Bound
@@ -122,20 +131,20 @@ func TestTrialsThatBreakTheDelayObjectiveAreHighLoss(t *testing.T) {
 	} {
 		changed := trial
 		c.change(&changed)
-		if got := g.Classify([]Trial{changed}); got != c.want {
+		if got := classify(g, []Trial{changed}); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
 }
 
 func TestEffectiveDurationsAreSummed(t *testing.T) {
-	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: 3 * time.Second, ExceedRatio: .5}
+	g := record.Goal{Name: "g", FinalDuration: time.Second, DurationSum: 3 * time.Second, ExceedRatio: .5}
 	trials := some(1, 1, 0)
-	if got := g.Classify(trials); got != Undecided {
+	if got := classify(g, trials); got != Undecided {
 		t.Errorf("got %s of one second in three, want undecided", got)
 	}
 	trials[0].Effective = 1500 * time.Millisecond
-	if got := g.Classify(trials); got != Lower {
+	if got := classify(g, trials); got != Lower {
 		t.Errorf("got %s of one and a half in three, want lower", got)
 	}
 }

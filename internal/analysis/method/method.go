@@ -11,12 +11,13 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Trial is one finished trial of a search: its input, load and duration, and what of its output decides.
 type Trial struct {
-	Load     float64       // intended, of one interface, per second
-	Duration time.Duration // intended, of the traffic that counts
+	record.TrialInput
 	// Effective is the trial's part in sums of durations; 0 means Duration (RFC 9971, "Trial Effective
 	// Duration").
 	Effective time.Duration
@@ -25,7 +26,6 @@ type Trial struct {
 	// a trial without one is high-loss: it proves nothing.
 	Delay    time.Duration
 	HasDelay bool
-	Warmup   bool // only warms up: no result of the search
 }
 
 func (t Trial) seconds() float64 {
@@ -35,23 +35,8 @@ func (t Trial) seconds() float64 {
 	return t.Duration.Seconds()
 }
 
-// Goal is a search goal. The first six attributes are those of RFC 9971; its name and the rest are ours.
-type Goal struct {
-	Name                       string
-	FinalDuration, DurationSum time.Duration
-	LossRatio, ExceedRatio     float64
-	Width                      float64 // (upper - lower) ÷ upper, at most
-	InitialDuration            time.Duration
-	// MaxDelay makes a trial high-loss also when the load adds more delay; 0 = no such objective.
-	MaxDelay time.Duration
-	// Coarser counts the coarser targets that precede the goal, each with a shorter duration sum and twice
-	// the width.
-	Coarser   int
-	Expansion int // Expansion is by what an external search widens its step when it has not found its bound.
-}
-
-// Check says what RFC 9971 or this implementation does not allow.
-func (g Goal) Check() error {
+// checkGoal says what RFC 9971 or this implementation does not allow.
+func checkGoal(g record.Goal) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("check goal %s: "+format, append([]any{g.Name}, args...)...)
 	}
@@ -84,8 +69,9 @@ func (g Goal) Check() error {
 	return nil
 }
 
-// loss is the loss ratio of a trial as the goal sees it: all is lost of one that breaks the delay objective.
-func (g Goal) loss(t Trial) float64 {
+// lossOf is the loss ratio of a trial as the goal sees it: all is lost of one that breaks the delay
+// objective.
+func lossOf(g record.Goal, t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1
 	}
@@ -94,7 +80,7 @@ func (g Goal) loss(t Trial) float64 {
 
 // Config is the input of a controller (RFC 9971, "Controller Input").
 type Config struct {
-	Goals   []Goal
+	Goals   []record.Goal
 	Min     float64       // load of one interface, per second; no trial has less
 	Max     float64       // nor more
 	Warmup  time.Duration // one trial at Max that does not count; 0 = none
@@ -113,7 +99,7 @@ func (c Config) Check() error {
 	}
 	seen := map[string]bool{}
 	for _, g := range c.Goals {
-		if err := g.Check(); err != nil {
+		if err := checkGoal(g); err != nil {
 			return err
 		}
 		if seen[g.Name] {
@@ -131,7 +117,7 @@ func (c Config) Check() error {
 // Preset is a named set of goals.
 type Preset struct {
 	Name, Doc string
-	Goals     []Goal
+	Goals     []record.Goal
 	Warmup    time.Duration
 	// Overhead says that the pauses of a trial count in its effective duration, as FD.io CSIT has it.
 	Overhead bool
@@ -139,30 +125,31 @@ type Preset struct {
 
 // Presets lists all, the fastest first.
 func Presets() []Preset {
-	ndr := func(sum time.Duration, width float64) Goal { return seconds("ndr", 0, sum, width) }
-	pdr := func(sum time.Duration, width float64) Goal { return seconds("pdr", 0.005, sum, width) }
-	long := func(sum time.Duration, exceed float64) Goal {
-		return Goal{Name: "ndr", FinalDuration: time.Minute, DurationSum: sum, ExceedRatio: exceed,
+	ndr := func(sum time.Duration, width float64) record.Goal { return seconds("ndr", 0, sum, width) }
+	pdr := func(sum time.Duration, width float64) record.Goal { return seconds("pdr", 0.005, sum, width) }
+	long := func(sum time.Duration, exceed float64) record.Goal {
+		return record.Goal{Name: "ndr", FinalDuration: time.Minute, DurationSum: sum, ExceedRatio: exceed,
 			Width: 0.005, InitialDuration: time.Second, Coarser: 2, Expansion: 2}
 	}
 	return []Preset{
 		{"smoke", "a first look: one goal of 0.5 % loss, 5 s a load, 2 % width",
-			[]Goal{pdr(5*time.Second, 0.02)}, time.Second, true},
+			[]record.Goal{pdr(5*time.Second, 0.02)}, time.Second, true},
 		{"quick", "no loss and 0.5 % loss, 11 s a load, 1 % width",
-			[]Goal{ndr(11*time.Second, 0.01), pdr(11*time.Second, 0.01)}, time.Second, true},
+			[]record.Goal{ndr(11*time.Second, 0.01), pdr(11*time.Second, 0.01)}, time.Second, true},
 		{"csit", "no loss and 0.5 % loss as FD.io CSIT searches them: 21 s a load, 0.5 % width",
-			[]Goal{ndr(21*time.Second, 0.005), pdr(21*time.Second, 0.005)}, time.Second, true},
+			[]record.Goal{ndr(21*time.Second, 0.005), pdr(21*time.Second, 0.005)}, time.Second, true},
 		{"rfc2544", "unconditionally compliant with RFC 2544, section 24: 60 s trials, no loss in any",
-			[]Goal{long(time.Minute, 0)}, 0, false},
+			[]record.Goal{long(time.Minute, 0)}, 0, false},
 		{"tst009", "ETSI GS NFV-TST 009 binary search with loss verification, max(r) = 2: of two 60 s " +
-			"trials one may lose", []Goal{long(2*time.Minute, 0.5)}, 0, false},
+			"trials one may lose", []record.Goal{long(2*time.Minute, 0.5)}, 0, false},
 	}
 }
 
 // seconds is a goal of one-second trials, of which half may exceed the loss.
-func seconds(name string, loss float64, sum time.Duration, width float64) Goal {
-	return Goal{Name: name, FinalDuration: time.Second, DurationSum: sum, LossRatio: loss, ExceedRatio: 0.5,
-		Width: width, InitialDuration: time.Second, Coarser: 1, Expansion: 2}
+func seconds(name string, loss float64, sum time.Duration, width float64) record.Goal {
+	return record.Goal{Name: name, FinalDuration: time.Second, DurationSum: sum, LossRatio: loss,
+		ExceedRatio: 0.5,
+		Width:       width, InitialDuration: time.Second, Coarser: 1, Expansion: 2}
 }
 
 // PresetNames are the names of all.

@@ -4,32 +4,28 @@ import (
 	"fmt"
 	"math"
 	"time"
-)
 
-// Step is the input of the next trial: a load and a duration, no more.
-type Step struct {
-	Load     float64
-	Duration time.Duration
-	Warmup   bool // its result will not count
-}
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
 
 // Next returns the trial that follows those of history, which must be all trials of this search in order;
 // ok is false once the search has ended. The same history always has the same successor.
-func (c Config) Next(history []Trial) (step Step, ok bool, err error) {
+func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err error) {
 	if err := c.Check(); err != nil {
-		return Step{}, false, err
+		return record.TrialInput{}, false, err
 	}
 	s := &search{c: c, grid: newGrid(c), history: history, at: map[int][]Trial{}}
 	s.run()
 	if s.err != nil {
-		return Step{}, false, s.err
+		return record.TrialInput{}, false, s.err
 	}
 	if s.next == nil {
 		if s.used < len(history) {
-			return Step{}, false, fmt.Errorf("replay search: it ended after %d of %d trials", s.used,
+			return record.TrialInput{}, false, fmt.Errorf("replay search: it ended after %d of %d trials",
+				s.used,
 				len(history))
 		}
-		return Step{}, false, nil
+		return record.TrialInput{}, false, nil
 	}
 	return *s.next, true, nil
 }
@@ -44,7 +40,7 @@ type search struct {
 	at    map[int][]Trial // index of load → trials that count
 	used  int
 	spent time.Duration
-	next  *Step // asked for, but not in the history
+	next  *record.TrialInput // asked for, but not in the history
 	err   error
 }
 
@@ -53,7 +49,7 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	if s.c.MaxTime > 0 && s.spent >= s.c.MaxTime {
 		return Trial{}, false // given up: no next step either
 	}
-	step := Step{Load: s.grid.load(index), Duration: d, Warmup: warmup}
+	step := record.TrialInput{Load: s.grid.load(index), Duration: d, Warmup: warmup}
 	if s.used == len(s.history) {
 		s.next = &step
 		return Trial{}, false
@@ -199,15 +195,15 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 }
 
 // bounds are the relevant bounds of a target, as indexes or none.
-func (s *search) bounds(g Goal) (low, high int) {
+func (s *search) bounds(g record.Goal) (low, high int) {
 	low, high = none, none
 	for i, trials := range s.at {
-		if (high == none || i < high) && g.Classify(trials) == Upper {
+		if (high == none || i < high) && classify(g, trials) == Upper {
 			high = i
 		}
 	}
 	for i, trials := range s.at {
-		if (high == none || i < high) && i > low && g.Classify(trials) == Lower {
+		if (high == none || i < high) && i > low && classify(g, trials) == Lower {
 			low = i
 		}
 	}
@@ -216,13 +212,13 @@ func (s *search) bounds(g Goal) (low, high int) {
 
 // target is a goal, or a coarser form of it that leads there: fewer seconds and a greater width.
 type target struct {
-	goal  Goal // with the target's durations
-	width int  // in steps of the grid
+	goal  record.Goal // with the target's durations
+	width int         // in steps of the grid
 }
 
 // targets are the chain of a goal, coarsest first: each has twice the width of the next, and duration sums
 // fall geometrically to one initial trial.
-func (s *search) targets(g Goal) []target {
+func (s *search) targets(g record.Goal) []target {
 	width := s.grid.steps(g.Width)
 	chain := make([]target, g.Coarser+1)
 	chain[g.Coarser] = target{g, width}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // The devices of the simulation: a software router of 3.3 Mpps on a 10 Gbit/s port, with half a second of
@@ -70,9 +72,9 @@ func TestSearchTimesAndSpreads(t *testing.T) {
 				times = append(times, took.Seconds())
 				for _, r := range search.Outcome(trials).Results {
 					if r.Irregular != "" {
-						t.Fatalf("seed %d, goal %s: irregular: %s", seed, r.Goal.Name, r.Irregular)
+						t.Fatalf("seed %d, goal %s: irregular: %s", seed, r.Goal, r.Irregular)
 					}
-					if r.Goal.Name == "ndr" {
+					if r.Goal == "ndr" {
 						ndr = append(ndr, *r.Throughput)
 					}
 				}
@@ -127,19 +129,20 @@ func TestSearchesEndAndKeepTheirWord(t *testing.T) {
 				t.Errorf("seed %d: got load %v outside the limits", seed, one.Load)
 			}
 		}
-		for _, got := range c.Outcome(trials).Results {
+		for i, got := range c.Outcome(trials).Results {
+			goal := c.Goals[i]
 			if got.Irregular != "" {
 				if got.Lower != nil && got.Upper != nil {
-					t.Errorf("seed %d, goal %s: both bounds and yet irregular: %s", seed, got.Goal.Name,
+					t.Errorf("seed %d, goal %s: both bounds and yet irregular: %s", seed, got.Goal,
 						got.Irregular)
 				}
 				continue
 			}
-			if w := (*got.Upper - *got.Lower) / *got.Upper; w <= 0 || w > got.Goal.Width*(1+1e-9) {
-				t.Errorf("seed %d, goal %s: got width %v", seed, got.Goal.Name, w)
+			if w := (*got.Upper - *got.Lower) / *got.Upper; w <= 0 || w > goal.Width*(1+1e-9) {
+				t.Errorf("seed %d, goal %s: got width %v", seed, got.Goal, w)
 			}
-			if *got.Throughput > *got.Lower || *got.Throughput < *got.Lower*(1-got.Goal.LossRatio)*(1-1e-12) {
-				t.Errorf("seed %d, goal %s: got throughput %v at bound %v", seed, got.Goal.Name,
+			if *got.Throughput > *got.Lower || *got.Throughput < *got.Lower*(1-goal.LossRatio)*(1-1e-12) {
+				t.Errorf("seed %d, goal %s: got throughput %v at bound %v", seed, got.Goal,
 					*got.Throughput, *got.Lower)
 			}
 		}
@@ -155,11 +158,11 @@ func TestKnownCapacityIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range c.Outcome(trials).Results {
-				top := capacity / (1 - r.Goal.LossRatio)
+			for i, r := range c.Outcome(trials).Results {
+				top := capacity / (1 - c.Goals[i].LossRatio)
 				if r.Irregular != "" || *r.Lower > top ||
 					*r.Upper < top*(1-1e-3/p.Goals[0].FinalDuration.Seconds()) {
-					t.Errorf("%s, capacity %v, goal %s: got %v", p.Name, capacity, r.Goal.Name, r)
+					t.Errorf("%s, capacity %v, goal %s: got %v", p.Name, capacity, r.Goal, r)
 				}
 			}
 		}
@@ -229,11 +232,14 @@ func TestIrregularResultsAreMarked(t *testing.T) {
 
 // A loss inversion, a high load that does better than a lower one, is resolved to the smaller load.
 func TestRelevantLowerBoundIsBelowTheRelevantUpperBound(t *testing.T) {
-	g := Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, Width: .2}
-	at := func(load, loss float64) Trial { return Trial{Load: load, Duration: time.Second, Loss: loss} }
-	c := Config{Goals: []Goal{g}, Min: 1, Max: 100}
-	r := c.Outcome([]Trial{at(50, 0), at(90, 0), at(60, .1), at(95, .1), {Load: 55, Duration: time.Second,
-		Warmup: true}}).Results[0]
+	g := record.Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, Width: .2}
+	at := func(load, loss float64) Trial {
+		return Trial{TrialInput: record.TrialInput{Load: load, Duration: time.Second}, Loss: loss}
+	}
+	c := Config{Goals: []record.Goal{g}, Min: 1, Max: 100}
+	r := c.Outcome([]Trial{at(50, 0), at(90, 0), at(60, .1), at(95, .1),
+		{TrialInput: record.TrialInput{Load: 55,
+			Duration: time.Second, Warmup: true}}}).Results[0]
 	if r.Irregular != "" || *r.Lower != 50 || *r.Upper != 60 {
 		t.Errorf("got %v, want 50 to 60", r)
 	}
@@ -320,8 +326,10 @@ func FuzzNext(f *testing.F) {
 			if !ok {
 				return
 			}
-			history = append(history, Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup,
-				Loss: math.Round(r.Float64()*3) / 3})
+			history = append(history, Trial{
+				TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup},
+				Loss:       math.Round(r.Float64()*3) / 3,
+			})
 		}
 	})
 }

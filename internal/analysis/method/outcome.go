@@ -3,19 +3,20 @@ package method
 import (
 	"fmt"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Result holds the outcome of a search for one goal. Where Irregular is not empty the numbers do not satisfy
-// all that RFC 9971 asks of a regular goal result, and must be shown as such.
+// Result holds the outcome of a search for one goal (RFC 9971, "Goal Result"). One with Irregular does not
+// satisfy all that its goal asks, and must be shown as such.
 type Result struct {
-	Goal       Goal
-	Irregular  string   // why
-	Lower      *float64 // relevant lower bound
-	Upper      *float64 // relevant upper bound
-	Throughput *float64
-	// LowerTrials counts the trials behind the lower bound, UpperTrials those behind the upper one.
-	LowerTrials int
-	UpperTrials int
+	Goal        string   `json:"goal"`
+	Irregular   string   `json:"irregular,omitempty"` // why
+	Lower       *float64 `json:"lower_bound,omitempty"`
+	Upper       *float64 `json:"upper_bound,omitempty"`
+	Throughput  *float64 `json:"conditional_throughput,omitempty"`
+	LowerTrials int      `json:"lower_trials"` // trials at the lower bound
+	UpperTrials int      `json:"upper_trials"`
 }
 
 // Outcome is the controller's output: one result per goal, in their order.
@@ -46,16 +47,16 @@ func (c Config) Outcome(trials []Trial) Outcome {
 	return o
 }
 
-func (c Config) result(g Goal, points []Point) Result {
-	r := Result{Goal: g}
-	lower, upper := g.bounds(points)
+func (c Config) result(g record.Goal, points []Point) Result {
+	r := Result{Goal: g.Name}
+	lower, upper := bounds(g, points)
 	if upper >= 0 {
 		r.Upper, r.UpperTrials = &points[upper].Load, len(points[upper].Trials)
 	}
 	if lower >= 0 {
 		p := points[lower]
 		r.Lower, r.LowerTrials = &p.Load, len(p.Trials)
-		if rate, ok := g.Throughput(p.Load, p.Trials); ok {
+		if rate, ok := throughput(g, p.Load, p.Trials); ok {
 			r.Throughput = &rate
 		}
 	}

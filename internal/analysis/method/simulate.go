@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Device is a simulated device under test, which lets a search be checked without a machine: it forwards up
@@ -17,7 +19,7 @@ type Device struct {
 }
 
 // Measure runs one trial of whole seconds.
-func (d Device) Measure(s Step, r *rand.Rand) Trial {
+func (d Device) Measure(s record.TrialInput, r *rand.Rand) Trial {
 	capacity := d.Capacity * (1 + d.Jitter*r.NormFloat64())
 	seconds := max(int(s.Duration/time.Second), 1)
 	burst := 0.0
@@ -28,7 +30,7 @@ func (d Device) Measure(s Step, r *rand.Rand) Trial {
 	}
 	sent := math.Round(s.Load * s.Duration.Seconds())
 	arrived := math.Round(min(sent, math.Floor(max(capacity, 0)*s.Duration.Seconds())) * (1 - burst))
-	return Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: max(1-arrived/sent, 0)}
+	return Trial{TrialInput: s, Loss: max(1-arrived/sent, 0)}
 }
 
 // Simulate runs a whole search on a device. overhead is what each trial takes beyond its duration, and

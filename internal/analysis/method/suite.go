@@ -3,6 +3,8 @@ package method
 import (
 	"math"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // LatencyShares are the shares of the found rate at which latency is measured, the rate itself last: 10, 50
@@ -17,18 +19,19 @@ const lossSteps = 10
 
 // Latency returns the next trial of RFC 2544's latency test (section 26.2) at the shares of a rate: each of
 // the repeats goes through all of them.
-func Latency(rate float64, duration time.Duration, repeats int, history []Trial) (Step, bool) {
+func Latency(rate float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput, bool) {
 	shares := LatencyShares()
 	n := len(history)
 	if n >= repeats*len(shares) {
-		return Step{}, false
+		return record.TrialInput{}, false
 	}
-	return Step{Load: rate * shares[n%len(shares)], Duration: duration}, true
+	return record.TrialInput{Load: rate * shares[n%len(shares)], Duration: duration}, true
 }
 
 // FrameLoss returns the next trial of RFC 2544's test of frame loss (section 26.3): from the greatest load
 // down in steps, until two in a row have lost nothing. One repeat after the other starts anew.
-func FrameLoss(greatest float64, duration time.Duration, repeats int, history []Trial) (Step, bool) {
+func FrameLoss(greatest float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput,
+	bool) {
 	step, clean := 0, 0
 	for _, t := range history {
 		if clean = clean + 1; t.Loss > 0 {
@@ -41,9 +44,9 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 		}
 	}
 	if repeats <= 0 {
-		return Step{}, false
+		return record.TrialInput{}, false
 	}
-	return Step{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
+	return record.TrialInput{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
 }
 
 // Bursts are searched down to shortestBurst, until one that was forwarded whole and one that was not differ
@@ -55,16 +58,17 @@ const (
 
 // BackToBack returns the next burst of RFC 2544's back-to-back test (section 26.4, with RFC 9004): frames
 // at the greatest load for a time that is halved in on, from the longest down.
-func BackToBack(greatest float64, longest time.Duration, repeats int, history []Trial) (Step, bool) {
+func BackToBack(greatest float64, longest time.Duration, repeats int, history []Trial) (record.TrialInput,
+	bool) {
 	bursts, rest := Bursts(longest, history)
 	if len(bursts) >= repeats {
-		return Step{}, false
+		return record.TrialInput{}, false
 	}
 	next := longest
 	if low, high, begun := burstBounds(rest); begun {
 		next = time.Duration(math.Sqrt(float64(low) * float64(high)))
 	}
-	return Step{Load: greatest, Duration: next}, true
+	return record.TrialInput{Load: greatest, Duration: next}, true
 }
 
 // Burst holds the result of one repeat: the trial with the longest burst that was forwarded whole, and

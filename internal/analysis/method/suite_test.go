@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestLatencyGoesThroughItsShares(t *testing.T) {
@@ -17,7 +19,7 @@ func TestLatencyGoesThroughItsShares(t *testing.T) {
 			break
 		}
 		got = append(got, s.Load)
-		history = append(history, Trial{Load: s.Load, Duration: s.Duration})
+		history = append(history, Trial{TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration}})
 	}
 	if diff := cmp.Diff([]float64{100, 500, 900, 1000, 100, 500, 900, 1000}, got); diff != "" {
 		t.Errorf("loads (-want +got):\n%s", diff)
@@ -43,8 +45,10 @@ func TestFrameLossEndsAfterTwoCleanTrials(t *testing.T) {
 				}
 				load := math.Round(s.Load)
 				got = append(got, load)
-				history = append(history, Trial{Load: load, Duration: s.Duration,
-					Loss: max(0, 1-c.capacity/load)})
+				history = append(history, Trial{
+					TrialInput: record.TrialInput{Load: load, Duration: s.Duration},
+					Loss:       max(0, 1-c.capacity/load),
+				})
 			}
 			for range repeats {
 				want = append(want, c.want...)
@@ -77,8 +81,10 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 			}
 			frames := s.Load * s.Duration.Seconds()
 			held := s.Duration.Seconds() * (greatest - capacity)
-			history = append(history, Trial{Load: s.Load, Duration: s.Duration,
-				Loss: max(0, held-c.buffer) / frames})
+			history = append(history, Trial{
+				TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration},
+				Loss:       max(0, held-c.buffer) / frames,
+			})
 			if len(history) > 60 {
 				t.Fatalf("%s: the test does not end", name)
 			}
@@ -101,7 +107,8 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 		if !more {
 			break
 		}
-		lossy = append(lossy, Trial{Load: s.Load, Duration: s.Duration, Loss: .5})
+		lossy = append(lossy, Trial{TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration},
+			Loss: .5})
 	}
 	if got, _ := Bursts(longest, lossy); len(got) != 1 || got[0].Index != -1 || !got[0].Limited {
 		t.Errorf("got %v of a device that always loses, want no burst", got)

@@ -33,7 +33,7 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 		return "it is of TCP, and protocol is udp"
 	case of(GoodputUp, GoodputDown) && !factor.Direction.Is(cell, factor.Both):
 		return "it is of both directions at once, and direction is " + factor.Direction.Of(cell)
-	case among(searchMetrics()) && !d.Searches(record.Row{Kind: record.RowLoad, Factors: cell}):
+	case among(searchMetrics()) && !d.Searches(record.Assignment{Kind: record.RowLoad, Factors: cell}):
 		return "the plan has no method.search of it"
 	case of("rtt_loaded_", RTTAdded) && !d.Measure.LatencyLoaded:
 		return "measure.latency_loaded is false"

@@ -12,7 +12,9 @@ func TestAbsent(t *testing.T) {
 	tcp := factor.Cell{"protocol": "tcp", "direction": "up"}
 	udp := factor.Cell{"protocol": "udp", "direction": "both"}
 	cipher := factor.Cell{"engine": "cipher", "block_size": "1420"}
-	all := record.Design{Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Telemetry: true}}
+	all := record.Design{Procedure: record.Procedure{
+		Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Telemetry: true},
+	}}
 	search := all
 	search.Method.Search = &record.Search{}
 	for _, tt := range []struct {
@@ -31,7 +33,9 @@ func TestAbsent(t *testing.T) {
 		{ThroughputNDR, all, udp, true},
 		{ThroughputNDR, search, udp, false},
 		{RTTAdded, all, tcp, false},
-		{RTTAdded, record.Design{Measure: record.Measure{LatencyIdle: "off", LatencyLoaded: true}}, tcp, true},
+		{RTTAdded, record.Design{Procedure: record.Procedure{
+			Measure: record.Measure{LatencyIdle: "off", LatencyLoaded: true},
+		}}, tcp, true},
 		{"rtt_loaded_p99_ns", record.Design{}, tcp, true},
 		{"rtt_idle_p99_ns", all, tcp, false},
 		{FlowRate, all, tcp, true},

@@ -3,32 +3,16 @@ package metrics
 import (
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
-
-// shortFlows are a thousand flows of two classes: 900 small ones of 1 to 9 ms, 80 of 50 ms, 5 that failed
-// and 15 that were not done.
-func shortFlows() *record.ShortFlows {
-	s := &record.ShortFlows{
-		RateHz: 500, Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7,
-		Confirmed: 7,
-		Connect:   []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
-		Late:      []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
-		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {FromBytes: 100e3, Started: 90,
-			Times: []record.TimeCount{{FromNs: 50e6, Flows: 80}}}, {FromBytes: 10e6}},
-	}
-	for i := range int64(9) {
-		s.Classes[0].Times = append(s.Classes[0].Times, record.TimeCount{FromNs: (i + 1) * 1e6, Flows: 100})
-	}
-	return s
-}
 
 func flowTrial(s *record.ShortFlows) *record.Trial {
 	return &record.Trial{Window: record.Window{End: 10e9}, Traffic: &record.Traffic{ShortFlows: s}}
 }
 
 func TestShortFlowMetrics(t *testing.T) {
-	trial := flowTrial(shortFlows())
+	trial := flowTrial(quick.ShortFlows())
 	m := NewMeasured()
 	m.addShortFlows(trial)
 	for name, want := range map[string]float64{
@@ -57,7 +41,7 @@ func TestShortFlowMetrics(t *testing.T) {
 }
 
 func TestFlowsThatAreNotDueAreNotLate(t *testing.T) {
-	s := shortFlows()
+	s := quick.ShortFlows()
 	s.RateHz = 0
 	m := NewMeasured()
 	m.addShortFlows(flowTrial(s))
@@ -68,7 +52,7 @@ func TestFlowsThatAreNotDueAreNotLate(t *testing.T) {
 }
 
 func TestRequestMetrics(t *testing.T) {
-	s := shortFlows()
+	s := quick.ShortFlows()
 	s.Kept = true
 	trial := flowTrial(s)
 	m := NewMeasured()
@@ -88,8 +72,8 @@ func TestFlowMetricsAreAllDeclared(t *testing.T) {
 		declared[m.Name] = true
 	}
 	m := NewMeasured()
-	m.addShortFlows(flowTrial(shortFlows()))
-	kept := shortFlows()
+	m.addShortFlows(flowTrial(quick.ShortFlows()))
+	kept := quick.ShortFlows()
 	kept.Kept = true
 	m.addShortFlows(flowTrial(kept))
 	for _, names := range []map[string]bool{keysOf(m.Values), keysOf(m.Missing)} {

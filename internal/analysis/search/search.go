@@ -43,7 +43,7 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 				g.LossRatio = max(g.LossRatio, ShapedShortfall)
 			}
 		}
-		c.Goals = append(c.Goals, method.Goal(g))
+		c.Goals = append(c.Goals, g)
 	}
 	return c
 }
@@ -52,7 +52,7 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 // load, for goals that bound what load adds; it may be nil.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
-	out := method.Trial{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup, Loss: 1}
+	out := method.Trial{TrialInput: s.TrialInput, Loss: 1}
 	if m.Search != nil && m.Search.CountPauses {
 		out.Effective = s.Duration + m.Warmup + m.Cooldown
 	}
@@ -176,7 +176,11 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 // has begun keeps the limits with which it began.
 func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
 	idle *record.Latency) (next record.SearchTrial, more bool, err error) {
-	next = record.SearchTrial{Test: record.TestThroughput, Number: 1, Unit: unit, Interfaces: interfaces}
+	next = record.SearchTrial{
+		SearchLimits: record.SearchLimits{Unit: unit, Interfaces: interfaces},
+		Test:         record.TestThroughput,
+		Number:       1,
+	}
 	for _, t := range trials {
 		if t.Search != nil {
 			greatest = t.Search.Max
@@ -190,8 +194,8 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		c.Max = greatest
 	}
 	next.Min, next.Max = c.Min, c.Max
-	at := func(s method.Step, test string) record.SearchTrial {
-		next.Test, next.Load, next.Duration, next.Warmup = test, s.Load, s.Duration, s.Warmup
+	at := func(s record.TrialInput, test string) record.SearchTrial {
+		next.Test, next.TrialInput = test, s
 		return next
 	}
 	done := history(m, trials, record.TestThroughput, idle)
@@ -206,7 +210,8 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		test  string
 		asked *record.Test
 		rate  *float64
-		next  func(rate float64, d time.Duration, repeats int, history []method.Trial) (method.Step, bool)
+		next  func(rate float64, d time.Duration, repeats int, history []method.Trial) (record.TrialInput,
+			bool)
 	}{
 		{record.TestLatency, m.Search.Latency, c.Outcome(done).Results[0].Lower, method.Latency},
 		{record.TestFrameLoss, m.Search.FrameLoss, &c.Max, method.FrameLoss},

@@ -13,8 +13,12 @@ import (
 )
 
 func TestPayloadBitsOfAMix(t *testing.T) {
-	trial := &record.Trial{Row: record.Row{Factors: record.Factors{"ip": "4", "packet_size": factor.IMIX}},
-		Search: &record.SearchTrial{Unit: record.UnitPackets}}
+	trial := &record.Trial{Row: record.Row{Assignment: record.Assignment{
+		Factors: record.Factors{"ip": "4", "packet_size": factor.IMIX},
+	}},
+		TrialHead: record.TrialHead{
+			Search: &record.SearchTrial{SearchLimits: record.SearchLimits{Unit: record.UnitPackets}},
+		}}
 	if got, want := PayloadBits(trial), 8*(4030.0/12-28); math.Abs(got-want) > 1e-9 {
 		t.Errorf("IPv4: got %v bits, want %v", got, want)
 	}
@@ -24,19 +28,10 @@ func TestPayloadBitsOfAMix(t *testing.T) {
 	}
 }
 
-func goalsOf(preset string) (method.Preset, []record.Goal) {
-	p, _ := method.PresetNamed(preset)
-	var goals []record.Goal
-	for _, g := range p.Goals {
-		goals = append(goals, record.Goal(g))
-	}
-	return p, goals
-}
-
 func searchMethod() record.Method {
-	p, goals := goalsOf("quick")
+	p, _ := method.PresetNamed("quick")
 	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{Preset: p.Name, Goals: goals, MinPPS: 1000, Warmup: p.Warmup,
+		Search: &record.Search{Preset: p.Name, Goals: p.Goals, MinPPS: 1000, Warmup: p.Warmup,
 			CountPauses: p.Overhead}}
 }
 
@@ -72,11 +67,17 @@ func TestLossOfASearchTrial(t *testing.T) {
 		"not counted":  {&record.Traffic{Flows: []record.Flow{{}}}, record.TestThroughput, 1},
 		"no traffic":   {nil, record.TestThroughput, 1},
 	} {
-		trial := &record.Trial{Traffic: c.traffic, Search: &record.SearchTrial{Test: c.test, Load: 1000,
-			Duration: time.Second}}
+		trial := &record.Trial{
+			TrialHead: record.TrialHead{Search: &record.SearchTrial{TrialInput: record.TrialInput{Load: 1000,
+				Duration: time.Second}, Test: c.test}},
+			Traffic: c.traffic,
+		}
 		got := SearchTrial(searchMethod(), trial, nil)
-		want := method.Trial{Load: 1000, Duration: time.Second, Effective: 1500 * time.Millisecond,
-			Loss: c.want}
+		want := method.Trial{
+			TrialInput: record.TrialInput{Load: 1000, Duration: time.Second},
+			Effective:  1500 * time.Millisecond,
+			Loss:       c.want,
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

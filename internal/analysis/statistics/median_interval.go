@@ -10,13 +10,18 @@ import (
 
 // Value is a median with its interval over the cell's trials.
 type Value struct {
-	Median   float64   `json:"median"`
-	Low      float64   `json:"low"`
-	High     float64   `json:"high"`
-	N        int       `json:"n"`
-	Values   []float64 `json:"values"`   // per trial, in run order
-	Interval string    `json:"interval"` // "range" or "order-statistic" or "single"
-	Level    float64   `json:"level"`    // achieved confidence, 0…1; 0 for a range
+	Median float64 `json:"median"`
+	Spread
+	Values []float64 `json:"values"` // per trial, in run order
+}
+
+// Spread is the interval of a median of N values, or of pairs of them.
+type Spread struct {
+	Low      float64 `json:"low"`
+	High     float64 `json:"high"`
+	N        int     `json:"n"`
+	Interval string  `json:"interval"` // "range" or "order-statistic" or "single"
+	Level    float64 `json:"level"`    // achieved confidence, 0…1; 0 for a range
 }
 
 // Value intervals.
@@ -29,7 +34,11 @@ const (
 
 // Pooled is a percentile over all probes of n trials.
 func Pooled(pool []float64, level float64, each []float64, n int) Value {
-	v := Value{Median: QuantileSorted(pool, level), N: n, Values: each, Interval: IntervalPooled}
+	v := Value{
+		Spread: Spread{N: n, Interval: IntervalPooled},
+		Median: QuantileSorted(pool, level),
+		Values: each,
+	}
 	if len(each) > 1 {
 		v.Low, v.High = min(slices.Min(each), v.Median), max(slices.Max(each), v.Median)
 		return v
@@ -152,7 +161,11 @@ func Summarise(values []float64) Value {
 	s := slices.Clone(values)
 	slices.Sort(s)
 	n := len(s)
-	v := Value{Median: MedianSorted(s), Low: s[0], High: s[n-1], N: n, Values: slices.Clone(values)}
+	v := Value{
+		Spread: Spread{Low: s[0], High: s[n-1], N: n},
+		Median: MedianSorted(s),
+		Values: slices.Clone(values),
+	}
 	if n == 1 {
 		v.Interval = IntervalSingle
 		return v

@@ -182,13 +182,52 @@ func TestSummarise(t *testing.T) {
 		values []float64
 		want   Value
 	}{
-		{"single", []float64{3}, Value{Median: 3, Low: 3, High: 3, N: 1, Interval: IntervalSingle}},
-		{"range", []float64{3, 1, 2}, Value{Median: 2, Low: 1, High: 3, N: 3, Interval: IntervalRange}},
-		{"even", []float64{4, 1, 2, 3}, Value{Median: 2.5, Low: 1, High: 4, N: 4, Interval: IntervalRange}},
-		{"five have no interval", []float64{5, 4, 3, 2, 1}, Value{Median: 3, Low: 1, High: 5, N: 5,
-			Interval: IntervalRange}},
-		{"six", []float64{6, 5, 4, 3, 2, 1}, Value{Median: 3.5, Low: 1, High: 6, N: 6,
-			Interval: IntervalOrder, Level: .96875}},
+		{"single", []float64{3}, Value{
+			Spread: Spread{
+				Low:      3,
+				High:     3,
+				N:        1,
+				Interval: IntervalSingle,
+			},
+			Median: 3,
+		}},
+		{"range", []float64{3, 1, 2}, Value{
+			Spread: Spread{
+				Low:      1,
+				High:     3,
+				N:        3,
+				Interval: IntervalRange,
+			},
+			Median: 2,
+		}},
+		{"even", []float64{4, 1, 2, 3}, Value{
+			Spread: Spread{
+				Low:      1,
+				High:     4,
+				N:        4,
+				Interval: IntervalRange,
+			},
+			Median: 2.5,
+		}},
+		{"five have no interval", []float64{5, 4, 3, 2, 1}, Value{
+			Spread: Spread{
+				Low:      1,
+				High:     5,
+				N:        5,
+				Interval: IntervalRange,
+			},
+			Median: 3,
+		}},
+		{"six", []float64{6, 5, 4, 3, 2, 1}, Value{
+			Spread: Spread{
+				Low:      1,
+				High:     6,
+				N:        6,
+				Interval: IntervalOrder,
+				Level:    .96875,
+			},
+			Median: 3.5,
+		}},
 	}
 	for _, test := range tests {
 		test.want.Values = test.values

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Situation holds what candidates are chosen by.
@@ -17,11 +17,9 @@ type Situation struct {
 	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
 	CPUs      int                    // of the router that has the fewest; 0 = not known
 	Catalogue *factor.Catalogue
-	// Topologies, Nodes and Environment are those of the run that measured the router as found: what its
-	// queues and the rules of its packet filter are.
-	Topologies  []record.Topology
-	Nodes       []record.NodeFacts
-	Environment []record.Environment
+	// Found is the run that measured the router as found: what its queues and the rules of its packet filter
+	// are. It is empty where there is none.
+	Found analysis.Document
 }
 
 // standard is a change that is worth trying on any router whose cell it means something in.

@@ -132,7 +132,7 @@ type foundPort struct {
 
 // ports lists the ports of the routers at a place, all of them at "".
 func (s Situation) ports(place string) (out []foundPort) {
-	for _, t := range s.Topologies {
+	for _, t := range s.Found.Topologies {
 		for _, router := range t.Routers {
 			for _, p := range t.Ports(router) {
 				at := p.Node + "." + p.Port
@@ -149,7 +149,7 @@ func (s Situation) ports(place string) (out []foundPort) {
 
 // found is the device of a port as it was found; nil where it was not read in full.
 func (s Situation) found(node, port string) *record.NetDevice {
-	for _, e := range s.Environment {
+	for _, e := range s.Found.Environment {
 		if e.Node != node {
 			continue
 		}
@@ -311,10 +311,11 @@ func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")
 		facts := record.NodeFacts{Name: node}
-		if i := slices.IndexFunc(s.Nodes, func(n record.NodeFacts) bool { return n.Name == node }); i >= 0 {
-			facts = s.Nodes[i]
+		if i := slices.IndexFunc(s.Found.Nodes,
+			func(n record.NodeFacts) bool { return n.Name == node }); i >= 0 {
+			facts = s.Found.Nodes[i]
 		}
-		for _, e := range s.Environment {
+		for _, e := range s.Found.Environment {
 			if e.Node != node {
 				continue
 			}

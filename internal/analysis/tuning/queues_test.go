@@ -27,14 +27,16 @@ func router(wan *record.NetDevice) Situation {
 		wan.Name, wan.Port = "eth1", "wan"
 		q.Devices = append(q.Devices, *wan)
 	}
-	return Situation{Cells: []factor.Cell{{"topology": "plain", "protocol": "tcp"}},
+	return Situation{
+		Found: analysis.Document{Topologies: []record.Topology{shape},
+			Environment: []record.Environment{{Node: "router", Inventory: q}}},
+		Cells: []factor.Cell{{"topology": "plain", "protocol": "tcp"}},
 		Diagnoses: []*diagnosis.Diagnosis{{Causes: []diagnosis.Cause{{Class: diagnosis.SmallQueue,
 			Confidence: .9, GainAtMost: 2}}}},
 		Catalogue: &factor.Catalogue{
 			Factors: append(factor.Base(factor.Options{}), knob.Factors(knob.All())...),
 			Shapes:  []factor.Shape{shape}},
-		Topologies:  []record.Topology{shape},
-		Environment: []record.Environment{{Node: "router", Inventory: q}}}
+	}
 }
 
 func device(queues ...record.QueueFacts) *record.NetDevice {
@@ -172,14 +174,10 @@ func TestCommandsKeepTheRate(t *testing.T) {
 // A result for a router whose rate its owner has changed has expired.
 func TestResultHoldsForTheRates(t *testing.T) {
 	s := router(device(root("tbf", "8001:", "tbf rate 150M burst 5k limit 6k", 150e6)))
-	holds := HoldsFor(documentOf(s), nil)
+	holds := HoldsFor(&s.Found, nil)
 	if holds["router.wan rates"] != "tbf 150 Mbit/s" {
 		t.Errorf("holds for %v", holds)
 	}
-}
-
-func documentOf(s Situation) *analysis.Document {
-	return &analysis.Document{Topologies: s.Topologies, Environment: s.Environment}
 }
 
 // A flowtable is not tried where connections in it would skip what the router's owner has set up.
@@ -224,13 +222,13 @@ func TestUndoesRules(t *testing.T) {
 		{"nothing", &record.PacketFilter{}, "", true, ""},
 	} {
 		s := router(nil)
-		v := s.Environment[0].Inventory
+		v := s.Found.Environment[0].Inventory
 		if v.Filter = test.filter; test.missing != "" {
 			v.Missing = map[string]string{"filter": test.missing}
 		}
-		s.Nodes = []record.NodeFacts{{Name: "router", CPUs: record.CPUsVirtual}}
+		s.Found.Nodes = []record.NodeFacts{{Name: "router", CPUs: record.CPUsVirtual}}
 		if test.machine {
-			s.Nodes[0].CPUs = record.CPUsOwn
+			s.Found.Nodes[0].CPUs = record.CPUsOwn
 		}
 		for _, name := range []string{"flowtable", "flowtable@router"} {
 			why := s.Undoes(change(name, "on"))

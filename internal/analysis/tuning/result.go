@@ -52,7 +52,7 @@ func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 			}
 		}
 	}
-	found := Situation{Topologies: d.Topologies, Environment: d.Environment}
+	found := Situation{Found: *d}
 	for _, p := range found.ports("") {
 		if p.device != nil && p.device.Rated() {
 			out[p.place+" rates"] = ratesOf(p.device)

@@ -377,7 +377,7 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
 		switch words := strings.Fields(strings.ToLower(c.Kind)); {
-		case c.Offload != "" && (!factor.Offload.Is(f, c.Offload) || !udp && c.LinkMTU != jumbo), udp &&
+		case c.Offload != "" && (!factor.Offload.Is(f, c.Offload) || !udp && c.MTU != jumbo), udp &&
 			(c.UDPMode == factor.UDPCount) != factor.UDPMode.Is(f, factor.UDPCount), c.Engine != engine,
 			c.IMIX != factor.PacketSize.Is(f, factor.IMIX), engine == "" && !slices.Contains(words,
 				factor.Protocol.Of(f)), (c.Unit == "pps") != udp, engine == "flows" && !factor.FlowSize.Is(f,

@@ -142,17 +142,53 @@ func TestRouteOfSiteToSite(t *testing.T) {
 func TestTesterCeiling(t *testing.T) {
 	run := syntheticRun()
 	run.Ceilings = []record.Ceiling{
-		{Kind: "tcp loopback, 1 stream", Value: 30e9, Unit: "bit/s", Streams: 1},
-		{Kind: "tcp loopback, 4 streams", Value: 50e9, Unit: "bit/s", Streams: 4},
-		{Kind: "udp loopback, 64-byte packets", Value: 1e6, Unit: "pps", PacketSize: 64, Streams: 1},
-		{Kind: "udp loopback, 1500-byte packets, 2 streams", Value: 8e5, Unit: "pps", Protocol: "udp",
-			PacketSize: 1500, Streams: 2},
-		{Kind: "flows loopback, size 10000, 1 stream", Value: 8e3, Unit: "flows/s", Engine: "flows",
-			FlowSize: "10000", Streams: 1},
-		{Kind: "flows loopback, size 10000, 64 streams", Value: 3e4, Unit: "flows/s", Engine: "flows",
-			FlowSize: "10000", Streams: 64},
-		{Kind: "requests loopback, 100 and 1000 bytes, 4 streams", Value: 1e5, Unit: "requests/s",
-			Engine: "requests", RequestSize: 100, ResponseSize: 1000, Streams: 4},
+		{
+			TrafficKind: record.TrafficKind{Streams: 1},
+			Kind:        "tcp loopback, 1 stream",
+			Value:       30e9,
+			Unit:        "bit/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{Streams: 4},
+			Kind:        "tcp loopback, 4 streams",
+			Value:       50e9,
+			Unit:        "bit/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{PacketSize: 64, Streams: 1},
+			Kind:        "udp loopback, 64-byte packets",
+			Value:       1e6,
+			Unit:        "pps",
+		},
+		{
+			TrafficKind: record.TrafficKind{Protocol: "udp", PacketSize: 1500, Streams: 2},
+			Kind:        "udp loopback, 1500-byte packets, 2 streams",
+			Value:       8e5,
+			Unit:        "pps",
+		},
+		{
+			TrafficKind: record.TrafficKind{Engine: "flows", FlowSize: "10000", Streams: 1},
+			Kind:        "flows loopback, size 10000, 1 stream",
+			Value:       8e3,
+			Unit:        "flows/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{Engine: "flows", FlowSize: "10000", Streams: 64},
+			Kind:        "flows loopback, size 10000, 64 streams",
+			Value:       3e4,
+			Unit:        "flows/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{
+				Engine:       "requests",
+				RequestSize:  100,
+				ResponseSize: 1000,
+				Streams:      4,
+			},
+			Kind:  "requests loopback, 100 and 1000 bytes, 4 streams",
+			Value: 1e5,
+			Unit:  "requests/s",
+		},
 	}
 	flows := func(size string, more ...string) record.Factors {
 		return quickFactors(append([]string{"engine", "flows", "flow_size", size}, more...)...)
@@ -185,18 +221,55 @@ func TestTesterCeiling(t *testing.T) {
 func TestTesterCeilingOfALink(t *testing.T) {
 	run := syntheticRun()
 	run.Ceilings = []record.Ceiling{
-		{Kind: "tcp direct, 1 stream, super", Value: 30e9, Unit: "bit/s", Protocol: "tcp", Streams: 1,
-			Offload: "super"},
-		{Kind: "tcp direct, 1 stream", Value: 9e9, Unit: "bit/s", Protocol: "tcp", Streams: 1,
-			Offload: "wire"},
-		{Kind: "tcp direct, 1 stream, MTU 9000", Value: 20e9, Unit: "bit/s", Protocol: "tcp", Streams: 1,
-			Offload: "wire", LinkMTU: 9000},
-		{Kind: "udp direct, 64-byte packets", Value: 8e5, Unit: "pps", Protocol: "udp", PacketSize: 64,
-			Offload: "wire"},
-		{Kind: "udp direct, 64-byte packets, count mode", Value: 16e5, Unit: "pps", Protocol: "udp",
-			PacketSize: 64, Offload: "wire", UDPMode: "count"},
-		{Kind: "xdp direct, 64-byte frames", Value: 3e6, Unit: "pps", Engine: "xdp", Protocol: "udp",
-			PacketSize: 46},
+		{
+			TrafficKind: record.TrafficKind{Link: record.Link{Offload: "super"}, Protocol: "tcp", Streams: 1},
+			Kind:        "tcp direct, 1 stream, super",
+			Value:       30e9,
+			Unit:        "bit/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{Link: record.Link{Offload: "wire"}, Protocol: "tcp", Streams: 1},
+			Kind:        "tcp direct, 1 stream",
+			Value:       9e9,
+			Unit:        "bit/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{
+				Link:     record.Link{Offload: "wire", MTU: 9000},
+				Protocol: "tcp",
+				Streams:  1,
+			},
+			Kind:  "tcp direct, 1 stream, MTU 9000",
+			Value: 20e9,
+			Unit:  "bit/s",
+		},
+		{
+			TrafficKind: record.TrafficKind{
+				Link:       record.Link{Offload: "wire"},
+				Protocol:   "udp",
+				PacketSize: 64,
+			},
+			Kind:  "udp direct, 64-byte packets",
+			Value: 8e5,
+			Unit:  "pps",
+		},
+		{
+			TrafficKind: record.TrafficKind{
+				Link:       record.Link{Offload: "wire"},
+				Protocol:   "udp",
+				PacketSize: 64,
+				UDPMode:    "count",
+			},
+			Kind:  "udp direct, 64-byte packets, count mode",
+			Value: 16e5,
+			Unit:  "pps",
+		},
+		{
+			TrafficKind: record.TrafficKind{Engine: "xdp", Protocol: "udp", PacketSize: 46},
+			Kind:        "xdp direct, 64-byte frames",
+			Value:       3e6,
+			Unit:        "pps",
+		},
 	}
 	for _, test := range []struct {
 		factors record.Factors

@@ -3,6 +3,7 @@ package validity
 import (
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -13,7 +14,7 @@ func TestFlowAccountsMustAddUp(t *testing.T) {
 		"byte":  func(s *record.ShortFlows) { s.Confirmed-- },
 		"empty": func(s *record.ShortFlows) { *s = record.ShortFlows{} },
 	} {
-		s := shortFlows()
+		s := quick.ShortFlows()
 		change(s)
 		if got := flowAccounts(&record.Traffic{ShortFlows: s}); (len(got) > 0) != (name != "") {
 			t.Errorf("%s: got %+v", name, got)

@@ -10,8 +10,12 @@ import (
 // TestFramesHaveNoCeilingOfSockets: what sockets reach over the loop says nothing of an engine that uses
 // none.
 func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
-	run := &record.Run{Ceilings: []record.Ceiling{{Kind: "udp loopback, 64-byte packets", Unit: "pps",
-		Value: 3e5, PacketSize: 64}}}
+	run := &record.Run{Ceilings: []record.Ceiling{{
+		TrafficKind: record.TrafficKind{PacketSize: 64},
+		Kind:        "udp loopback, 64-byte packets",
+		Unit:        "pps",
+		Value:       3e5,
+	}}}
 	f := record.Factors{"protocol": "udp", "packet_size": "46", "engine": "native"}
 	if kind, value := TesterCeiling(run, f); kind == "" || value != 3e5 || TesterRate(run, f) != 3e5 {
 		t.Errorf("native: got %q, %v, want the ceiling of sockets", kind, value)
@@ -21,8 +25,12 @@ func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
 		t.Errorf("xdp: got %q, %v and a search from %v, want no ceiling and a search from above", kind, value,
 			TesterRate(run, f))
 	}
-	run.Ceilings = append(run.Ceilings, record.Ceiling{Kind: "xdp direct, 64-byte frames", Unit: "pps",
-		Value: 4e6, Engine: "xdp", Protocol: "udp", PacketSize: 46})
+	run.Ceilings = append(run.Ceilings, record.Ceiling{
+		TrafficKind: record.TrafficKind{Engine: "xdp", Protocol: "udp", PacketSize: 46},
+		Kind:        "xdp direct, 64-byte frames",
+		Unit:        "pps",
+		Value:       4e6,
+	})
 	if kind, value := TesterCeiling(run, f); kind != "xdp direct, 64-byte frames" || value != 4e6 ||
 		TesterRate(run, f) != 4e6 {
 		t.Errorf("xdp, measured: got %q, %v and a search from %v, want its own", kind, value,
@@ -39,8 +47,18 @@ func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
 func TestIMIXHasACeilingOfItsOwn(t *testing.T) {
 	mix := record.Factors{"protocol": "udp", "packet_size": factor.IMIX, "engine": "native"}
 	run := &record.Run{Ceilings: []record.Ceiling{
-		{Kind: "udp loopback, 350-byte packets", Unit: "pps", Value: 9e5, PacketSize: 350},
-		{Kind: "udp loopback, IMIX packets", Unit: "pps", Value: 2e5, IMIX: true},
+		{
+			TrafficKind: record.TrafficKind{PacketSize: 350},
+			Kind:        "udp loopback, 350-byte packets",
+			Unit:        "pps",
+			Value:       9e5,
+		},
+		{
+			TrafficKind: record.TrafficKind{IMIX: true},
+			Kind:        "udp loopback, IMIX packets",
+			Unit:        "pps",
+			Value:       2e5,
+		},
 	}}
 	if kind, value := TesterCeiling(run, mix); value != 2e5 {
 		t.Errorf("a mix: got %q, %v, want its own", kind, value)

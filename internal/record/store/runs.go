@@ -18,12 +18,15 @@ import (
 
 // Head describes a run in a list.
 type Head struct {
-	ID, Plan, Lab  string
-	Started        time.Time
-	Status, Reason string
-	Trials         int    // rows of the plan with a trial, however often it was repeated
-	Failed         int    // rows whose last trial failed
-	Damaged        string // why the run is never read
+	ID      string    `json:"id"`
+	Started time.Time `json:"started"`
+	Plan    string    `json:"plan"`
+	Lab     string    `json:"lab"`
+	Status  string    `json:"status"`
+	Reason  string    `json:"reason,omitempty"`
+	Trials  int       `json:"trials"`            // rows of the plan with a trial, repeated or not
+	Failed  int       `json:"failed"`            // rows whose last trial failed
+	Damaged string    `json:"damaged,omitempty"` // why the run cannot be read
 }
 
 // Note adds to a run after its head was stored. Reading a run adds its notes to the head,

@@ -17,15 +17,25 @@ func sampleRun(id string) record.Run {
 		return [2]record.TopoPort{{Node: a, Port: ap}, {Node: b, Port: bp}}
 	}
 	return record.Run{
-		ID: id, Started: sampleStart, Status: record.RunRunning, Lab: "local",
-		Command: "chokepoint run quick --set method.seed=7", Version: "0.1.0",
-		BinaryHash: "00", Kernel: "6.1.0-18-amd64",
+		RunHead: record.RunHead{
+			ID:         id,
+			Started:    sampleStart,
+			Status:     record.RunRunning,
+			Lab:        "local",
+			Command:    "chokepoint run quick --set method.seed=7",
+			Version:    "0.1.0",
+			BinaryHash: "00",
+		},
+		Kernel: "6.1.0-18-amd64",
 		Design: record.Design{
-			Name: "quick", Source: "built-in", Text: "name: quick\n",
-			Method: record.Method{Duration: 2 * time.Second, Warmup: 300 * time.Millisecond,
-				Runs: 3, Order: "blocks", Seed: 7},
-			Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true,
-				ProbeInterval: 5 * time.Millisecond, Telemetry: true},
+			Procedure: record.Procedure{Method: record.Method{Duration: 2 * time.Second,
+				Warmup: 300 * time.Millisecond,
+				Runs:   3, Order: "blocks", Seed: 7}, Measure: record.Measure{LatencyIdle: "block",
+				LatencyLoaded: true,
+				ProbeInterval: 5 * time.Millisecond, Telemetry: true}},
+			Name:    "quick",
+			Source:  "built-in",
+			Text:    "name: quick\n",
 			Factors: []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
 		},
 		Topologies: []record.Topology{{
@@ -47,15 +57,28 @@ func sampleRun(id string) record.Run {
 func sampleTrial(run string, index int) record.Trial {
 	r := rand.New(rand.NewPCG(uint64(index), 42))
 	origin := int64(1e12) + int64(index)*3e9
-	row := record.Row{ID: fmt.Sprintf("b%d-r%02d", (index-1)/10+1, index), Block: (index-1)/10 + 1,
-		Index: index, Kind: record.RowLoad,
-		Factors: record.Factors{"tunnel": []string{"none", "wireguard"}[index%2], "direction": "up"}}
+	row := record.Row{
+		Assignment: record.Assignment{
+			Block:   (index-1)/10 + 1,
+			Index:   index,
+			Kind:    record.RowLoad,
+			Factors: record.Factors{"tunnel": []string{"none", "wireguard"}[index%2], "direction": "up"},
+		},
+		ID: fmt.Sprintf("b%d-r%02d", (index-1)/10+1, index),
+	}
 	t := record.Trial{
-		ID: row.ID + ".1", Run: run, Row: row, Attempt: 1, Status: record.TrialOK,
-		Started: sampleStart.Add(time.Duration(index) * 3 * time.Second),
-		Origin:  origin, Ended: origin + 2_600_000_000,
-		Phases: []record.Phase{{Name: record.PhaseWarmup, Start: origin, End: origin + 3e8}},
-		Window: record.Window{Begin: origin, Start: origin + 3e8, End: origin + 2_300_000_000},
+		Row: row,
+		TrialHead: record.TrialHead{
+			ID:      row.ID + ".1",
+			Started: sampleStart.Add(time.Duration(index) * 3 * time.Second),
+			Phases:  []record.Phase{{Name: record.PhaseWarmup, Start: origin, End: origin + 3e8}},
+		},
+		Run:     run,
+		Attempt: 1,
+		Status:  record.TrialOK,
+		Origin:  origin,
+		Ended:   origin + 2_600_000_000,
+		Window:  record.Window{Begin: origin, Start: origin + 3e8, End: origin + 2_300_000_000},
 		Traffic: &record.Traffic{Engine: "native", Raw: fmt.Appendf(nil, `{"row": %q}`, row.ID),
 			Flows: []record.Flow{sampleFlow(r, origin)}},
 		Loaded: &record.Latency{IntervalNs: 5e6, Size: 64, Stamps: "kernel"},

@@ -34,8 +34,13 @@ func (s *Store) AppendTrial(ctx context.Context, t record.Trial) error {
 }
 
 func (s *Store) pack(t record.Trial) (*packed, error) {
-	p := &packed{Trial: record.Trial{ID: t.ID, Run: t.Run, Row: t.Row, Attempt: t.Attempt, Started: t.Started,
-		Status: t.Status}}
+	p := &packed{Trial: record.Trial{
+		Row:       t.Row,
+		TrialHead: record.TrialHead{ID: t.ID, Started: t.Started},
+		Run:       t.Run,
+		Attempt:   t.Attempt,
+		Status:    t.Status,
+	}}
 	bare, series, err := t.Split()
 	if err == nil {
 		p.series = s.enc.EncodeAll(series, nil)
@@ -131,7 +136,7 @@ func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
 
 // Trial reads one trial.
 func (s *Store) Trial(ctx context.Context, runID, id string) (record.Trial, error) {
-	p := &packed{Trial: record.Trial{Run: runID, ID: id}}
+	p := &packed{Trial: record.Trial{TrialHead: record.TrialHead{ID: id}, Run: runID}}
 	err := s.db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = ? AND id = ?`, runID,
 		id).Scan(&p.body, &p.series)
 	var t record.Trial

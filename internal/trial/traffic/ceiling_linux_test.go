@@ -21,9 +21,9 @@ func TestLoopbackCeilings(t *testing.T) {
 			PacketSize: 1000},
 		ceiling.Kind{Protocol: "udp", Streams: 2, IMIX: true}, ceiling.KindOf("requests",
 			record.Load{Protocol: "tcp",
-				Streams: 4}, ceiling.Link{}),
+				Streams: 4}, record.Link{}),
 		ceiling.KindOf("native", record.Load{Protocol: "udp", PacketSize: 512, UDPMode: record.UDPCount},
-			ceiling.Link{}))
+			record.Link{}))
 	got, err := ceiling.Loopback(t.Context(), node(t), kinds)
 	if err != nil {
 		t.Fatal(err)

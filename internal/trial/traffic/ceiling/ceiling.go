@@ -42,32 +42,15 @@ const (
 // Each is about how long a kind takes, with setting up and collecting.
 const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLead) + 400*time.Millisecond
 
-// Link decides on the packets of a link; the zero value leaves a link as it is.
-type Link struct {
-	Offload string `json:"offload,omitempty"`  // as the knob
-	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
-}
-
 const usualMTU = 1500
 
 // Kind is a kind of traffic whose ceiling is measured.
-type Kind struct {
-	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; "" = native
-	Protocol string `json:"protocol"`         // "tcp" or "udp"
-	Streams  int    `json:"streams"`
-	Link
-	UDPMode      string `json:"udp_mode,omitempty"`    // "count"; "" = exact
-	PacketSize   int    `json:"packet_size,omitempty"` // IP length, UDP only
-	IMIX         bool   `json:"imix,omitempty"`        // the mix imix of IPv4, in the place of packet_size
-	FlowSize     string `json:"flow_size,omitempty"`   // of flows
-	RequestSize  int    `json:"request_size,omitempty"`
-	ResponseSize int    `json:"response_size,omitempty"`
-}
+type Kind record.TrafficKind
 
 // KindOf is the kind of traffic that a load of an engine is over a link. Flows that are begun at a rate are
 // as many at once as it takes, so theirs has many streams. Datagrams have a size of their own, whatever the
 // link's MTU, and what makes frames leaves nothing to offload.
-func KindOf(engine string, l record.Load, over Link) Kind {
+func KindOf(engine string, l record.Load, over record.Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
 	}
@@ -87,7 +70,7 @@ func KindOf(engine string, l record.Load, over Link) Kind {
 	case l.Protocol == "udp":
 		k.PacketSize, k.IMIX = l.PacketSize, len(l.Sizes) > 0
 		if engine == framesEngine {
-			k.Engine, k.Link = engine, Link{}
+			k.Engine, k.Link = engine, record.Link{}
 		}
 		if l.UDPMode == record.UDPCount {
 			k.UDPMode = l.UDPMode
@@ -145,7 +128,9 @@ func (k Kind) Over(way string) string {
 // UsualKinds lists what a machine is measured with by itself: one stream and several, the payloads of small,
 // middle and full packets, new connections and the smallest frames.
 func UsualKinds() []Kind {
-	of := func(e traffic.Engine, l record.Load) Kind { return KindOf(e.Name(), l, Link{Offload: asOnAWire}) }
+	of := func(e traffic.Engine, l record.Load) Kind {
+		return KindOf(e.Name(), l, record.Link{Offload: asOnAWire})
+	}
 	tcp := func(streams int) Kind {
 		return of(stream.Native{}, record.Load{Protocol: "tcp", Streams: streams})
 	}
@@ -323,9 +308,7 @@ func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 // ceiling adds up what arrived.
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
-		Engine: k.Engine, Protocol: k.Protocol, Streams: k.Streams, Offload: k.Offload, LinkMTU: k.MTU,
-		UDPMode: k.UDPMode, PacketSize: k.PacketSize, IMIX: k.IMIX, FlowSize: k.FlowSize,
-		RequestSize: k.RequestSize, ResponseSize: k.ResponseSize}
+		TrafficKind: record.TrafficKind(k)}
 	if s := t.ShortFlows; s != nil {
 		c.Unit = record.UnitFlows
 		if s.Kept {

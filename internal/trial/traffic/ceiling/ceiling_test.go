@@ -11,7 +11,7 @@ import (
 )
 
 func TestKindsOfLoads(t *testing.T) {
-	wired := Link{Offload: "wire"}
+	wired := record.Link{Offload: "wire"}
 	tcp := func(streams int) Kind { return Kind{Protocol: "tcp", Streams: streams, Link: wired} }
 	udp := func(streams, size int) Kind {
 		return Kind{Protocol: "udp", Streams: streams, PacketSize: size, Link: wired}
@@ -76,7 +76,7 @@ func TestKindsOfLoads(t *testing.T) {
 // TestKindsOfLinks: what decides on the packets of a link makes another kind, where the traffic minds it.
 func TestKindsOfLinks(t *testing.T) {
 	var all []Kind
-	for _, over := range []Link{{Offload: "wire", MTU: 9000}, {Offload: "super", MTU: 1400},
+	for _, over := range []record.Link{{Offload: "wire", MTU: 9000}, {Offload: "super", MTU: 1400},
 		{Offload: "wire"}, {Offload: "wire", MTU: 1500}} {
 		for _, l := range []record.Load{{Protocol: "tcp"}, {Protocol: "udp", PacketSize: 64},
 			{Protocol: "udp", PacketSize: 9000},
