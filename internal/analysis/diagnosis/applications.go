@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -46,36 +45,8 @@ func (o *Observation) buffers() (send, receive float64) {
 // inFlight returns the bytes a flow had in flight (its share of goodput × the RTT) and that RTT.
 func (o *Observation) inFlight() (bytes, rtt float64) {
 	got := o.goodput()
-	rtt, _ = o.Metric("rtt_tcp_ns")
+	rtt = o.value("rtt_tcp_ns")
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
-}
-
-// congestionWindow returns the congestion window of a flow in bytes: the mean over flows of its median in the
-// window; 0 = not known.
-func (o *Observation) congestionWindow() float64 {
-	var windows []float64
-	for _, f := range o.tcpFlows() {
-		var segments []float64
-		for i, n := range f.TCP.Series.Column("cwnd_segments") {
-			if n > 0 && o.Trial.Window.Holds(f.TCP.Series.T[i]) {
-				segments = append(segments, n)
-			}
-		}
-		if len(segments) > 0 {
-			windows = append(windows, statistics.Median(segments)*float64(f.TCP.MSS))
-		}
-	}
-	return ratio(statistics.Total(windows), float64(len(windows)))
-}
-
-// atReceiver returns the share of TCP's RTT that probes of the same path do not see: data waiting for its
-// receiver.
-func (o *Observation) atReceiver() float64 {
-	probes, tcp, fastest, _ := o.addedDelay()
-	if len(o.Metrics.RTTs["loaded"]) == 0 || tcp-probes < 5e5 {
-		return 0
-	}
-	return ratio(tcp-probes, tcp+fastest)
 }
 
 // zeroWindows counts how often per second the receiver advertised a zero window; ok is false where nothing
@@ -85,7 +56,7 @@ func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
 	hz = o.perSecond(n)
 	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-		"the receiver advertised a zero window %g times per second", hz), ok
+		"the receiver advertised a zero window %g times per second"), ok
 }
 
 // flightFact reports how much an end had in flight, see inFlight.
@@ -95,7 +66,7 @@ func flightFact(node string, bytes, rtt float64) Fact {
 }
 
 func rwndFact(s tcpShares) Fact {
-	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time", s.rwnd)
+	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time")
 }
 
 // streamSteps returns steps with more connections than the load has.
@@ -136,39 +107,34 @@ func endCPU(class, end string) Rule {
 		Class:    class,
 		Ends:     true,
 		ToTester: true,
-		Words: words("label: the " + end + "'s CPU is saturated\n" + `
+		Text: "label: the " + end + "'s CPU is saturated\n" + `
 			means: a load generator thread at this end runs for at least 90 % of the window, or a core \
 				of a machine dedicated to this end is busy for 95 %
 			any: use more streams, larger packets, or a faster machine at this end
 			linux: offload work to the NIC
 				$ ethtool -K DEV tso on gso on gro on
-		`),
+		`,
 		Check: func(o *Observation) Candidate {
 			node, far := o.nearFar()
 			if end == "server" {
 				node = far
 			}
 			use, _, ok := o.threadUse(node)
-			full, waits := 0.0, 0.0
+			full := 0.0
 			var found factList
 			if ok {
 				full = degree(use, .7, .95)
 				found = factList{fact("threads_ns", node, "thread", use,
-					"the busiest load generator thread used %h of a core", use)}
+					"the busiest load generator thread used %h of a core")}
 			}
-			if !o.Run.Node(node).OwnMachine() {
-				// On shared cores a thread that has to wait for a core is not the limit.
-				s, _ := o.systemAt(record.HostNode)
-				waits = degree(s.mean(), .9, .99)
-			} else if s, why := o.systemAt(node); why == "" {
+			if s, why := o.systemAt(node); why == "" && o.Run.Node(node).OwnMachine() {
 				full = max(full, degree(s.Full.Busy, .8, .97))
 				found = append(found, s.coreFact())
 			}
 			if len(found) == 0 {
 				return missing("the CPU time of the " + node + " was not read")
 			}
-			return place{node, "cpu"}.candidate(requires("full", full).by(found[0]),
-				contradicts("shared-cores", waits)).
+			return place{node, "cpu"}.candidate(requires("full", full).by(found[0])).
 				facts(found...).
 				text("the %s's CPU is saturated: its busiest thread used %h of a core", node, use)
 		},

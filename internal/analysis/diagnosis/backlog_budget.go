@@ -4,7 +4,7 @@ package diagnosis
 var backlogBudget = Rule{
 	Class:    BacklogBudget,
 	Wasteful: true,
-	Words: words(`
+	Text: `
 		label: the kernel's packet backlog or NAPI budget is too small
 		means: a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a \
 			core ran out of budget at least once every 30 packets (netdev_budget), where 300 is usual
@@ -19,7 +19,7 @@ var backlogBudget = Rule{
 		freebsd: lengthen the netisr queue
 			$ echo net.isr.defaultqlimit=2048 >> /boot/loader.conf
 			risk: more latency
-	`),
+	`,
 	Check: given(systemOf, func(o *Observation, s system) Candidate {
 		sum := func(stem string) (float64, string) {
 			return o.sumOf(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
@@ -37,7 +37,7 @@ var backlogBudget = Rule{
 			at.Element = "budget"
 			return at.candidate(requires("drops-or-squeezes", budget).by(
 				at.fact("time_squeeze", squeezed,
-					"the budget ran out %.0f times with packets left to process", squeezed))).
+					"the budget ran out %.0f times with packets left to process"))).
 				text("%s packet processing runs out of budget every %.0f packets", s.of(), 1/cut)
 		}
 		return at.candidate(requires("drops-or-squeezes", drops).by(

@@ -75,7 +75,8 @@ type sweep struct {
 	opened           *Cell   // short flows started at a rate
 	bursts           *Cell   // the same, each as long as TCP's initial window
 	limited          []*Cell // of flat: those that exceeded the path
-	slope            float64 // Δ ln pps ÷ Δ ln size over the limited ones; NaN = not known
+	packets, bytes   float64 // how far the limit counts packets, and bytes
+	uncounted        string  // why neither is known
 	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
 	idleNs           float64
 	probedNs, tcpNs  float64 // that TCP adds to the RTT of probes, and to its own
@@ -94,7 +95,7 @@ const ethernetHeader = 14
 const burstBytes = 14_000
 
 func sweepOf(cells []Cell, direction string) *sweep {
-	s := &sweep{slope: math.NaN()}
+	s := &sweep{}
 	for i := range cells {
 		c := &cells[i]
 		f := c.Factors
@@ -148,18 +149,21 @@ func (s *sweep) measure() {
 		s.tcpNs = max(s.tcpNs, c.or(metrics.RTTTCP, 0)-max(c.or(metrics.MinRTTTCP, 0), s.idleNs))
 	}
 	if len(s.limited) == 0 {
+		s.uncounted = "no load exceeded the path: its limit is above what the tester can send"
 		return
 	}
+	s.uncounted = "only one packet size exceeded the path"
 	s.bps, s.pps = statistics.Median(bps), statistics.Median(pps)
 	small, large := s.sizes()
 	if min(small.pps(), large.pps()) <= 0 {
 		return
 	}
 	// Where the sender did not get above the limit, its rate is only a lower bound of what passes.
+	// Δ ln packets per second ÷ Δ ln size
 	slope := math.Log(large.pps()/small.pps()) /
 		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
 	if small.exceeds() && (large.exceeds() || slope > -.3) || large.exceeds() && slope < -.3 {
-		s.slope = slope
+		s.packets, s.bytes, s.uncounted = degree(slope, -.65, -.2), degree(slope, -.35, -.8), ""
 	}
 }
 

@@ -16,40 +16,29 @@ const (
 	perFlowLimit   = "per-flow-limit"
 )
 
-// pathRule describes one class of limit as the cells of a path show it.
-type pathRule struct {
+// sweepRules lists the classes in the order of the reference.
+var sweepRules = []struct {
 	class string
 	check func(*sweep) Candidate
-}
+}{{perPacket, checkPerPacket}, {oneCorePerFlow, checkOneCore}, {perByte, checkPerByte},
+	{perFlowLimit, checkPerFlow}, {Shaper, checkShaper}, {Policer, checkPolicer},
+	{SmallQueue, checkSmallQueue}, {RandomLoss, checkRandomLoss}, {Reordering, checkReordering},
+	{PMTUBlackHole, checkBlackHole}, {Fragmentation, checkFragmentation}, {ConntrackFull, checkTable},
+	{ConnectionRate, checkConnections}, {ReceiveWindow, checkWindow}, {SlowReader, checkReader},
+	{SendBuffer, checkSendBuffer}, {SlowSender, checkSender}, {Tester, checkTester}}
 
-// sweepRules lists the classes in the order of the reference.
-func sweepRules() []pathRule {
-	return []pathRule{{perPacket, limited(checkPerPacket)}, {oneCorePerFlow, limited(checkOneCore)},
-		{perByte, limited(checkPerByte)}, {perFlowLimit, limited(checkPerFlow)},
-		{Shaper, limited(checkShaper)}, {Policer, limited(checkPolicer)}, {SmallQueue, checkSmallQueue},
-		{RandomLoss, checkRandomLoss}, {Reordering, checkReordering}, {PMTUBlackHole, checkBlackHole},
-		{Fragmentation, checkFragmentation}, {ConntrackFull, checkTable},
-		{ConnectionRate, checkConnections}, {ReceiveWindow, checkWindow}, {SlowReader, checkReader},
-		{SendBuffer, checkSendBuffer}, {SlowSender, checkSender}, {Tester, checkTester}}
-}
-
-// limited calls check with how far the limit counts packets, and bytes, where that is known.
-func limited(check func(s *sweep, packets, bytes float64) Candidate) func(*sweep) Candidate {
-	return func(s *sweep) Candidate {
-		packets, bytes, why := s.counted()
-		if why != "" {
-			return missing(why)
-		}
-		return check(s, packets, bytes)
-	}
-}
+// counting lists the classes that need to know what the limit counts.
+var counting = []string{perPacket, oneCorePerFlow, perByte, perFlowLimit, Shaper, Policer}
 
 // check applies the rule of every class. Each term has its prior: the weights of classes of the same name
 // were fitted to what nodes report.
 func (s *sweep) check() []Candidate {
 	var out []Candidate
-	for _, r := range sweepRules() {
-		j := r.check(s)
+	for _, r := range sweepRules {
+		j := missing(s.uncounted)
+		if j.NotExamined == "" || !slices.Contains(counting, r.class) {
+			j = r.check(s)
+		}
 		j.Class = r.class
 		out = append(out, j)
 	}
@@ -60,18 +49,7 @@ func (s *sweep) check() []Candidate {
 // special checks a class that outweighs the limit that any path shows at full rate: it adds a term that is
 // met as far as the others.
 func special(terms ...Term) Candidate {
-	return place{}.candidate(append(terms, supports("special", met(terms...)))...)
-}
-
-// counted returns how far the limit counts packets, and bytes; why gives the reason if neither is known.
-func (s *sweep) counted() (packets, bytes float64, why string) {
-	switch {
-	case len(s.limited) == 0:
-		return 0, 0, "no load exceeded the path: its limit is above what the tester can send"
-	case math.IsNaN(s.slope):
-		return 0, 0, "only one packet size exceeded the path"
-	}
-	return degree(s.slope, -.65, -.2), degree(s.slope, -.35, -.8), ""
+	return candidate(append(terms, supports("special", met(terms...)))...)
 }
 
 // said returns a fact about packet sizes: the rate that passed, of the smallest and of the largest.
@@ -81,20 +59,20 @@ func (s *sweep) said() Fact {
 		small.pps(), small.size(), large.pps(), large.size()), large.pps())
 }
 
-func checkPerPacket(s *sweep, packets, _ float64) Candidate {
-	return place{}.candidate(requires("per-packet", packets)).facts(s.said()).
+func checkPerPacket(s *sweep) Candidate {
+	return candidate(requires("per-packet", s.packets)).facts(s.said()).
 		text("%r at any packet size: a per-packet limit, typical of a CPU", s.pps)
 }
 
 // checkOneCore checks a per-packet limit that is lower for one flow than for several.
-func checkOneCore(s *sweep, packets, _ float64) Candidate {
+func checkOneCore(s *sweep) Candidate {
 	several, ok := s.spread.value(metrics.PacketRate)
 	if !ok {
 		return missing("small packets in several streams were not measured")
 	}
 	one := greatest(s.flat, (*Cell).pps) // the best of any size: the limit is one per packet
 	gain := several / max(one, 1)
-	return special(requires("per-packet", packets), requires("several-carry-more", gain, 1.15, 1.5)).
+	return special(requires("per-packet", s.packets), requires("several-carry-more", gain, 1.15, 1.5)).
 		facts(against(seen(metrics.PacketRate, several, "several streams carry %m what one does", gain),
 			one)).
 		gain(gain).
@@ -107,18 +85,18 @@ func (s *sweep) waits() (float64, Fact) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
 	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)),
-		seen(metrics.RTTAdded, s.addedNs(), "TCP adds %n to the RTT", s.addedNs())
+		seen(metrics.RTTAdded, s.addedNs(), "TCP adds %n to the RTT")
 }
 
 // resent returns the share of TCP's segments that were retransmitted.
 func (s *sweep) resent() (float64, Fact) {
 	again := max(s.one.again(), s.many.again())
-	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments", again)
+	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments")
 }
 
 // checkPerByte checks a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
 // drops.
-func checkPerByte(s *sweep, _, bytes float64) Candidate {
+func checkPerByte(s *sweep) Candidate {
 	var rates []float64
 	for _, c := range s.limited {
 		rates = append(rates, c.bps())
@@ -126,7 +104,7 @@ func checkPerByte(s *sweep, _, bytes float64) Candidate {
 	uneven := spread(rates)
 	queue, _ := s.waits()
 	again, _ := s.resent()
-	return place{}.candidate(requires("per-byte", bytes),
+	return candidate(requires("per-byte", s.bytes),
 		requires("uneven", uneven, .1, .4),
 		contradicts("queued", queue),
 		contradicts("resent", again, .0005, .01)).
@@ -136,13 +114,13 @@ func checkPerByte(s *sweep, _, bytes float64) Candidate {
 
 // checkPerFlow checks a per-byte limit that each flow has to itself: several streams of TCP carry more than
 // one, and more than one flow of UDP that is flat out.
-func checkPerFlow(s *sweep, _, bytes float64) Candidate {
+func checkPerFlow(s *sweep) Candidate {
 	one, several := s.one.goodput(), s.many.goodput()
 	if one <= 0 || several <= 0 {
 		return missing("TCP was not measured with one stream and with several")
 	}
 	streams := factor.Streams.Of(s.many.Factors)
-	return special(requires("per-byte", bytes), requires("several-carry-more", several/one, 1.3, 2),
+	return special(requires("per-byte", s.bytes), requires("several-carry-more", several/one, 1.3, 2),
 		requires("more-than-udp", several/max(s.udp(), 1), 1.1, 1.6)).
 		facts(against(seen(metrics.Goodput, several, "%s streams of TCP carry %m what one does", streams,
 			several/one), one), s.said()).
@@ -151,17 +129,17 @@ func checkPerFlow(s *sweep, _, bytes float64) Candidate {
 			several)
 }
 
-func checkShaper(s *sweep, _, bytes float64) Candidate {
+func checkShaper(s *sweep) Candidate {
 	queue, added := s.waits()
-	return place{}.candidate(requires("per-byte", bytes), requires("queue", queue)).facts(s.said(), added).
+	return candidate(requires("per-byte", s.bytes), requires("queue", queue)).facts(s.said(), added).
 		text("a shaper or a slower link at %b, with %k queued in front of it", s.bps, s.queueBytes())
 }
 
-func checkPolicer(s *sweep, _, bytes float64) Candidate {
+func checkPolicer(s *sweep) Candidate {
 	queue, added := s.waits()
 	again, resent := s.resent()
 	drops := max(again, greatest(s.flat, (*Cell).lost))
-	return place{}.candidate(requires("per-byte", bytes),
+	return candidate(requires("per-byte", s.bytes),
 		requires("no-queue", 1-queue),
 		requires("drops", drops, .0005, .01)).
 		facts(added, resent).
@@ -176,7 +154,7 @@ func checkSmallQueue(s *sweep) Candidate {
 	}
 	share := tcp / udp
 	again, resent := s.resent()
-	j := place{}.candidate(requires("slow-tcp", share, .8, .35),
+	j := candidate(requires("slow-tcp", share, .8, .35),
 		requires("resent", again, .001, .01),
 		requires("steady-passes", s.restLost(), .02, .001)).
 		facts(against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp), resent).
@@ -186,7 +164,7 @@ func checkSmallQueue(s *sweep) Candidate {
 	if took, ok := s.bursts.value(name); ok {
 		slow := degree(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6)
 		return j.with(supports("slow-bursts", slow), contradicts("quick-bursts", 1-slow)).
-			facts(seen(name, took, "a burst of ten segments takes %n", took))
+			facts(seen(name, took, "a burst of ten segments takes %n"))
 	}
 	return j
 }
@@ -213,8 +191,7 @@ func checkRandomLoss(s *sweep) Candidate {
 		return missing("no load below the limit was measured")
 	}
 	return special(requires("lossy", max(lowest, lost/10), .0004, .004), requires("some-pass", lost, .9, .5)).
-		facts(seen(metrics.LossRatio, lost, "%h of the packets are lost at half the path's rate or less",
-			lost)).
+		facts(seen(metrics.LossRatio, lost, "%h of the packets are lost at half the path's rate or less")).
 		text("packets are lost at any rate: %h of them", lost)
 }
 
@@ -230,7 +207,7 @@ func checkReordering(s *sweep) Candidate {
 		return missing("no load below the limit was measured in exact mode")
 	}
 	return special(requires("out-of-order", worst, .002, .03)).
-		facts(seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the limit", worst)).
+		facts(seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the limit")).
 		text("packets are reordered: %h arrive out of order", worst)
 }
 
@@ -251,7 +228,7 @@ func checkBlackHole(s *sweep) Candidate {
 	return special(requires("large-lost", lost, .99, .9999),
 		requires("tcp-stuck", s.tcp()/max(s.short.goodput(), 1), .5, .05)).
 		facts(against(seen(metrics.LossRatio, lost,
-			"%h of the large packets are lost, small ones get through", lost), small.lost())).
+			"%h of the large packets are lost, small ones get through"), small.lost())).
 		text("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size())
 }
 
@@ -298,7 +275,7 @@ func checkTable(s *sweep) Candidate {
 				metrics.Say(metrics.FlowRate, rate))
 	case s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
 		// If nothing limits the other loads, these fail for another reason.
-		return place{}.candidate(contradicts("nothing-limits", met(checkTester(s).Terms...))).
+		return candidate(contradicts("nothing-limits", met(checkTester(s).Terms...))).
 			text("new connections fail while open ones keep working: the conntrack table is full")
 	}
 	return missing("new connections were not measured")
@@ -367,7 +344,7 @@ func checkSender(s *sweep) Candidate {
 	}
 	return special(requires("idle", busy, .9, .5),
 		requires("path-carries-more", s.one.goodput()/udp, .5, .2)).
-		facts(seen(metrics.BusyRatio, busy, "TCP had data to send for %h of the time", busy)).
+		facts(seen(metrics.BusyRatio, busy, "TCP had data to send for %h of the time")).
 		text("the sending application writes only %b", s.one.goodput())
 }
 
@@ -386,9 +363,9 @@ func checkTester(s *sweep) Candidate {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
 	worst := greatest(s.flat, (*Cell).lost)
-	return place{}.candidate(requires("no-loss", worst, .05, .005),
+	return candidate(requires("no-loss", worst, .05, .005),
 		requires("no-queue", s.addedNs(), 8e6, 3e6),
 		requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).
-		facts(seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost", worst)).
+		facts(seen(metrics.LossRatio, worst, "at most %h of what was sent at full rate is lost")).
 		text("nothing between the ends limits these loads: the tester does, at %b", s.received())
 }

@@ -24,21 +24,20 @@ func (s *sweep) numbers() (out factList) {
 	add := func(metric string, value float64, text string, args ...any) {
 		out = append(out, seen(metric, value, text, args...))
 	}
-	packets, bytes, why := s.counted()
-	switch {
+	switch why := s.uncounted; {
 	case why != "":
 		add(metrics.Goodput, s.received(), "%b are received; %s", s.received(), why)
-	case packets > .5:
-		add(metrics.PacketRate, s.pps, "%r at any packet size", s.pps)
-	case bytes > .5:
-		add(metrics.Goodput, s.bps, "%b including Ethernet headers, at any packet size", s.bps)
+	case s.packets > .5:
+		add(metrics.PacketRate, s.pps, "%r at any packet size")
+	case s.bytes > .5:
+		add(metrics.Goodput, s.bps, "%b including Ethernet headers, at any packet size")
 	default:
 		out = append(out, s.said())
 	}
 	if one, several := s.flat[0].pps(), s.spread.pps(); one > 0 && several > 0 {
 		add(metrics.PacketRate, several, "several flows carry %m the small packets of one", several/one)
 	}
-	if s.bps > 0 && bytes > .5 {
+	if s.bps > 0 && s.bytes > .5 {
 		add(metrics.RTTAdded, s.addedNs(), "queue of %k (%n)", s.queueBytes(), s.addedNs())
 	}
 	if share, rate, ok := s.answered(); ok {
@@ -46,7 +45,7 @@ func (s *sweep) numbers() (out factList) {
 			factor.ConnectionRate.Of(s.opened.Factors))
 	}
 	if s.idleNs > 0 {
-		add(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n", s.idleNs)
+		add(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n")
 	}
 	return out
 }
@@ -68,15 +67,8 @@ func pathText(all []PathDirection) string {
 
 // addBoth adds facts that compare the two directions.
 func (p *Path) addBoth(cells []Cell) {
-	alone := map[string]float64{}
-	for i := range cells {
-		f := cells[i].Factors
-		if factor.Protocol.Is(f, factor.TCP) && factor.Engine.Is(f, factor.Native) && !factor.MSS.In(f) &&
-			factor.Streams.Number(f) == 1 {
-			alone[factor.Direction.Of(f)] = cells[i].goodput()
-		}
-	}
-	up, down, both := alone[record.Up], alone[record.Down], alone[record.Both]
+	tcp := func(direction string) float64 { return sweepOf(cells, direction).one.goodput() }
+	up, down, both := tcp(record.Up), tcp(record.Down), tcp(record.Both)
 	if up <= 0 || down <= 0 {
 		return
 	}
@@ -87,12 +79,13 @@ func (p *Path) addBoth(cells []Cell) {
 	if both <= 0 {
 		return
 	}
-	text := say("both directions at once reach %h of the sum of the two alone", both/(up+down))
+	e := seen(metrics.Goodput, both, "both directions at once reach %h of the sum of the two alone",
+		both/(up+down))
 	quiet := func(d PathDirection) bool { return d.Class == Tester }
 	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
-		text += ": they share a limit"
+		e.Text += ": they share a limit"
 	}
-	p.Facts = append(p.Facts, against(seen(metrics.Goodput, both, text), up+down))
+	p.Facts = append(p.Facts, against(e, up+down))
 }
 
 // access lists, by class, what would reveal more.

@@ -11,7 +11,7 @@ var bufferbloat = Rule{
 	Class: Bufferbloat,
 	Ends:  true,
 	Delay: true,
-	Words: words(`
+	Text: `
 		label: an oversized queue adds too much delay
 		means: the median RTT under load is at least 55 ms above the minimum, or 40 ms in front of \
 			a rate limit whose FIFO drops nothing
@@ -29,7 +29,7 @@ var bufferbloat = Rule{
 			risk: FastTrack bypasses queues
 		freebsd: use an fq_codel scheduler
 			$ dnctl sched 1 config pipe 1 type fq_codel
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		probes, tcp, lowest, ok := o.addedDelay()
 		if !ok {
@@ -41,9 +41,8 @@ var bufferbloat = Rule{
 		}
 		j := wholePath.candidate().
 			text("a queue on the path is oversized: packets wait %n", added)
-		lossless, full := 0.0, degree(o.fullest(), .85, .97) // packets also wait for a full CPU
+		lossless := 0.0
 		if q, _, why := o.held(); why == "" && q.throttles().Met > .4 {
-			full = 0
 			if q.drops == 0 && !q.managed {
 				lossless = degree(added, 30e6, 50e6) // the queue of a link would be full
 			}
@@ -51,17 +50,14 @@ var bufferbloat = Rule{
 				text("the queue at %s is oversized: packets wait %n at %b, about %.2g kB", q, added,
 					q.rateBps, added/1e9*q.rateBps/8/1e3)
 		}
-		a, ofData, known := o.Ledger().waits()
-		if known && j.Node == "" {
+		if a, _, known := o.Ledger().waits(); known && j.Node == "" {
 			j = j.at(place{a.Node, a.Element})
 			j.Text += say(" at the %s's %s port", a.Node, a.Element)
 		}
 		return j.with(requires("delay", added, 30e6, 70e6).by(
 			delayFact(lowest, probes, "the median probe RTT was %n under load, against a minimum of %n",
 				lowest+probes, lowest)),
-			supports("lossless-fifo", lossless),
-			contradicts("full-core", full),
-			contradicts("acks-wait", yes(known && !ofData)))
+			supports("lossless-fifo", lossless))
 	},
 	Experiments: func(o *Observation) []Experiment {
 		e := Experiment{

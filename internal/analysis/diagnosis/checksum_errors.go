@@ -5,7 +5,7 @@ var checksumErrors = Rule{
 	Class:    ChecksumErrors,
 	Wasteful: true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: packets arrive with wrong checksums
 		means: the receiver drops at least 0.1 % of the load's packets because their checksums are \
 			wrong, and these are at least half of what the ends miss
@@ -15,7 +15,7 @@ var checksumErrors = Rule{
 			risk: checksums then cost CPU time
 		linux: check the link: cable, optics, memory
 			$ ethtool -S DEV | grep -iE 'err|drop|crc'
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		_, receiver := o.Ends()
 		wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
@@ -35,9 +35,8 @@ func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	}
 	missed = max(missed, n)
 	loss, lost, _ := o.lossOf()
-	text := say("%.0f of the %.0f packets that the ends miss %s at the %s", n, missed, words, node)
-	e := fact(counter, node, "ip", n, text)
-	return place{Node: node}.candidate(requires("counted", n, 2, 8).by(e),
-		requires("most-of-missed", ratio(n, missed), .2, .6).by(e),
-		requires("lossy", loss, .0005, .003).by(lost)).text(text)
+	e := fact(counter, node, "ip", n, "%.0f of the %.0f packets that the ends miss %s at the %s", n, missed,
+		words, node)
+	return place{Node: node}.candidate(requires("most-of-missed", ratio(n, missed), .2, .6).by(e),
+		requires("lossy", loss, .0005, .003).by(lost))
 }

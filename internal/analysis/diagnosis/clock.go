@@ -2,12 +2,6 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// quota contradicts a full core as the cause where its CPU quota keeps it from running.
-func (o *Observation) quota(node string) Term {
-	share, _ := o.throttled(node, 0)
-	return contradicts("quota", share, .05, .3)
-}
-
 // tested returns the first router, or of several the one whose CPU was throttled most.
 func tested(o *Observation) (best, why string) {
 	best, why = o.firstRouter()
@@ -23,16 +17,7 @@ func tested(o *Observation) (best, why string) {
 // throttledFact returns for how much of the window a vCPU of the node did not get to run.
 func throttledFact(node string, share float64) Fact {
 	return fact("guest_throttled_ns", node, "vcpu", share,
-		"a vCPU was kept from running for %h of the window", share)
-}
-
-// slowsDown contradicts a CPU that is slow where it became slower within the window.
-func (o *Observation) slowsDown() Term {
-	fell := 0.0
-	if o.Trial.Window.Seconds() >= minFallWindow {
-		fell = o.fell()
-	}
-	return contradicts("slows-down", fell, .28, .45)
+		"a vCPU was kept from running for %h of the window")
 }
 
 // fell returns how much less arrived in the window's last third than in its first: 0.5 = half as much.

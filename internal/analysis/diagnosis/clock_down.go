@@ -11,7 +11,7 @@ import (
 // part of the time.
 var clockDown = Rule{
 	Class: ClockDown,
-	Words: words(`
+	Text: `
 		label: the router's CPU runs below full speed
 		means: the clock is capped at least 20 % below the hardware maximum while a core is \
 			saturated; or a quota throttles a vCPU for 30 % of the window
@@ -34,12 +34,11 @@ var clockDown = Rule{
 			$ sysrc powerd_flags='-a hiadaptive'
 			$ service powerd restart
 			risk: more power
-	`),
+	`,
 	Check: given(tested, func(o *Observation, node string) Candidate {
 		at := place{node, "cpu"}
 		if share, ok := o.throttled(node, 0); ok {
-			return at.candidate(requires("capped", share, .05, .3).by(throttledFact(node, share)),
-				o.slowsDown()).
+			return at.candidate(requires("capped", share, .05, .3).by(throttledFact(node, share))).
 				gain(1/max(1-share, .01)).
 				text("the %s's CPU is throttled for %h of the window", node, share)
 		}
@@ -58,5 +57,4 @@ var clockDown = Rule{
 			gain(1/max(1-lost, .01)).
 			text("%s CPU clock is capped at %s, %h below the hardware maximum", s.of(), clock, lost)
 	}),
-	Experiments: cpuSteps,
 }

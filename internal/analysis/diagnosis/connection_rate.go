@@ -8,7 +8,7 @@ import (
 // connectionRate describes a router whose CPU is full of setting up connections.
 var connectionRate = Rule{
 	Class: ConnectionRate,
-	Words: words(`
+	Text: `
 		label: the rate of new connections saturates the CPU
 		means: the load opens short connections, goodput is low, and the CPU is saturated
 		linux: do not track connections that need no state
@@ -20,7 +20,7 @@ var connectionRate = Rule{
 		freebsd: enlarge pf's state hash table
 			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
 			risk: more memory; gained 15 % at 100,000 states (netbenches)
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		flows := o.Trial.Traffic.ShortFlows
 		if flows == nil || flows.Kept {
@@ -45,5 +45,4 @@ var connectionRate = Rule{
 			s.full()).
 			text("the CPU is saturated at %g new connections per second", rate)
 	},
-	Experiments: cpuSteps,
 }

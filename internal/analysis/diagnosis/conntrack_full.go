@@ -6,7 +6,7 @@ import "cmp"
 var conntrackFull = Rule{
 	Class:    ConntrackFull,
 	Wasteful: true,
-	Words: words(`
+	Text: `
 		label: the conntrack table is full
 		means: connection tracking dropped packets, and its table was at least 98 % full
 		linux: raise the connection limit
@@ -25,7 +25,7 @@ var conntrackFull = Rule{
 			$ echo 'set limit states 500000' >> /etc/pf.conf
 			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
 			risk: more memory
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		best := missing("the topology has no router")
 		for _, node := range o.Routers() {
@@ -36,17 +36,16 @@ var conntrackFull = Rule{
 				best = likelier(best, missing(why))
 				continue
 			}
-			drops, _ := o.Sum(node, "conntrack", "drop")
+			drops := o.total(place{Node: node}, "conntrack", "drop")
 			// A table that drops is full, though a sample a moment later finds room.
 			full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))
-			best = likelier(
-				best, at.candidate(requires("full-table", full).by(
-					against(at.fact("entries", entries,
-						"%.0f connections were tracked, the limit is %.0f", entries, limit), limit)),
-					requires("drops", o.perSecond(drops), 0, 5).by(
-						at.fact("drop", drops, "%.0f packets were dropped because the table was full",
-							drops))).text("the %s's conntrack table is full: %.0f of %.0f, %.0f packets "+
-					"of new connections dropped", node, entries, limit, drops))
+			best = likelier(best, at.candidate(requires("full-table", full).by(
+				against(at.fact("entries", entries,
+					"%.0f connections were tracked, the limit is %.0f", entries, limit), limit)),
+				requires("drops", o.perSecond(drops), 0, 5).by(
+					at.fact("drop", drops, "%.0f packets were dropped because the table was full"))).
+				text("the %s's conntrack table is full: %.0f of %.0f, %.0f packets of new connections "+
+					"dropped", node, entries, limit, drops))
 		}
 		return best
 	},

@@ -11,7 +11,7 @@ var conntrackInvalid = Rule{
 	Class:    ConntrackInvalid,
 	Wasteful: true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: a rule drops packets that connection tracking calls invalid
 		means: packets die in a router that has a rule for ct state invalid or untracked, whose \
 			counter, if it has one, grows
@@ -19,7 +19,7 @@ var conntrackInvalid = Rule{
 			$ sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1
 			$ nft list ruleset | grep -E 'invalid|notrack'
 			risk: packets outside of windows pass
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		d, why := o.died()
 		if why != "" {

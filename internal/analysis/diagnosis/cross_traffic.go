@@ -5,13 +5,13 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 // crossTraffic finds other traffic in the queue that limits the load.
 var crossTraffic = Rule{
 	Class: CrossTraffic,
-	Words: words(`
+	Text: `
 		label: other traffic takes a part of the limit
 		means: a queue throttles, and more than a tenth of what it sends is not the load's
 		any: find out whose it is, and share the limit fairly or measure without it
 			$ tcpdump -n -c 200 -i DEV
 			$ conntrack -L
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		q, holds, why := o.held()
 		if why != "" {
@@ -20,8 +20,7 @@ var crossTraffic = Rule{
 		others := o.othersBps(q)
 		share := ratio(others, q.rateBps)
 		return q.candidate(requires("other-traffic", share, .08, .25).by(
-			q.fact("others_bps", others, "%h of what the port sent is other traffic", share))).
-			with(holds...).
+			q.fact("others_bps", others, "%h of what the port sent is other traffic", share)), holds).
 			facts(o.heldFacts(q)...).
 			gain(1/max(1-share, .1)).
 			text("%b of the %b that leave %s are not the load's", others, q.rateBps, q)
@@ -39,6 +38,6 @@ func (o *Observation) othersBps(q queue) float64 {
 		return 0
 	}
 	const headers = 100 // of Ethernet, IPv6 and TCP with options
-	again, _, _ := o.resent()
+	again, _ := o.resent()
 	return max(q.rateBps-got*(1+headers/float64(segment))/(1-min(again, .5)), 0)
 }

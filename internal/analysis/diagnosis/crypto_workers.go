@@ -10,7 +10,7 @@ import (
 // cryptoWorkers describes kernel workers whose encryption and decryption fill all cores.
 var cryptoWorkers = Rule{
 	Class: CryptoWorkers,
-	Words: words(`
+	Text: `
 		label: the kernel's crypto workers saturate the CPU
 		means: the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and \
 			every core is busy for 82 %
@@ -21,7 +21,7 @@ var cryptoWorkers = Rule{
 			risk: cost
 		freebsd: leave net.inet.ipsec.async_crypto at 0
 			risk: turning it on cost 64 % of the rate (netbenches)
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		tunnel := o.tunnel()
 		if tunnel == "" || factor.InUserspace(tunnel) {
@@ -41,5 +41,4 @@ var cryptoWorkers = Rule{
 			requires("full-cores", s.Slack.Busy, .60, .82).by(s.coreFact())).
 			text("the %s's crypto workers take %h of its CPU time and saturate every core", s.Node, share)
 	},
-	Experiments: cpuSteps,
 }

@@ -16,6 +16,7 @@ import (
 // Rule describes one class of limit: what it means, how it shows, what would decide, and what helps.
 type Rule struct {
 	Class string // the stable word of the document, such as "softirq-one-core"
+	Text  string // see words
 	Words
 	// Ends is set if two ends alone, without telemetry of the router, can tell the class.
 	Ends bool
@@ -33,7 +34,7 @@ type Rule struct {
 	Check func(*Observation) Candidate
 	// Experiments returns what would refute the cause, experiments from the tester's side first. Each step
 	// states how much of the resource it leaves. Rates below the present one are no steps: every path carries
-	// them.
+	// them. Classes about CPU time have those of cpuSteps, too.
 	Experiments func(*Observation) []Experiment
 }
 
@@ -176,15 +177,16 @@ func examine(o *Observation) []Candidate {
 		}
 		j.Class = r.Class
 		j.Facts = j.evidence()
+		if j.Text == "" && len(j.Facts) > 0 {
+			j.Text = j.Facts[0].Text
+		}
 		if r.ToTester && j.GainAtMost == 0 {
 			j.GainAtMost = o.gainToTester()
 		}
 		if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
 			j = j.with(o.satisfied())
 		}
-		if len(j.Facts) > maxFacts {
-			j.Facts = j.Facts[:maxFacts]
-		}
+		j.Facts = j.Facts[:min(len(j.Facts), maxFacts)]
 		out = append(out, j)
 	}
 	explainAway(out)
@@ -248,8 +250,6 @@ func conclude(checked []Candidate) *Diagnosis {
 			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.Undecided})
 		case j.Against != nil && j.Score < 0:
 			d.Excluded = append(d.Excluded, Exclusion{j.Class, *j.Against})
-		case j.Score == absent && len(j.Facts) > 0:
-			d.Excluded = append(d.Excluded, Exclusion{j.Class, j.Facts[0]})
 		}
 	}
 	if len(d.Causes) > 0 {

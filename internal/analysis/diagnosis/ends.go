@@ -65,6 +65,7 @@ var symptoms = []struct{ of, classes []string }{
 	// A full core or process forwards all it can: congestion control, on which these act, is not the limit. A
 	// process loses what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
+	{[]string{VPNProcess}, []string{WireguardQueue}},
 	// A CPU does not have to move dropped packets.
 	{[]string{RuleDrop, SmallQueue, ReplayWindow, TCPInTCP}, atCapacity},
 }

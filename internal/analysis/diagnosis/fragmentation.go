@@ -6,7 +6,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 var fragmentation = Rule{
 	Class:    Fragmentation,
 	Wasteful: true,
-	Words: words(`
+	Text: `
 		label: packets are fragmented: the tunnel MTU is too large
 		means: a node fragments or reassembles at least 10 % of the load's packets
 		linux: set a tunnel MTU that fits, or clamp the TCP MSS
@@ -28,7 +28,7 @@ var fragmentation = Rule{
 		linux: clamp the TCP MSS to the path's MTU
 			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
 			when: tunnel fits
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		created := []string{"IpFragCreates", "Ip6FragCreates"}
 		fragments, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
@@ -50,7 +50,7 @@ var fragmentation = Rule{
 			element = "tunnel"
 		}
 		return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
-			facts(seen(metrics.Goodput, got, "%b of goodput", got)).
+			facts(seen(metrics.Goodput, got, "%b of goodput")).
 			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s", fragments, at)
 	},
 	Experiments: always(Experiment{

@@ -11,7 +11,7 @@ import (
 // groPathology describes GRO by fragment lists that keeps a rate low while nothing is full.
 var groPathology = Rule{
 	Class: GROPathology,
-	Words: words(`
+	Text: `
 		label: GRO with fragment lists slows TCP down
 		means: a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 \
 			% of its segments, and no core is busy for more than 60 %
@@ -21,10 +21,10 @@ var groPathology = Rule{
 		openwrt: turn it off
 			$ ethtool -K DEV rx-gro-list off
 			risk: more CPU time per packet; lost on reboot
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		s, why := systemOf(o)
-		again, _ := o.Metric(metrics.Retransmits)
+		again := o.value(metrics.Retransmits)
 		if why != "" || !o.IsTCP() {
 			return missing(cmp.Or(why, "the load is not TCP"))
 		}

@@ -11,13 +11,13 @@ var healthy = Rule{
 	Class: Healthy,
 	Ends:  true,
 	Quiet: true,
-	Words: words(`
+	Text: `
 		label: nothing limits this load
 		means: a load with a set rate got 99 % of it, without loss (less than 0.3 % of its packets \
 			lost or retransmitted, less than 2 % of the probes lost) and with little delay (less than \
 			15 ms above the idle RTT, or above the minimum RTT where that was not measured); or 95 % \
 			of the connections begun at a set rate completed, and less than 1 % failed
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		rate := o.load().RateBps
 		if o.load().ConnectionRate > 0 {
@@ -45,15 +45,15 @@ var healthy = Rule{
 		if idle, known := o.idle(metrics.RTT("idle", metrics.Percentiles[0])); known {
 			lowest, added = idle, max(lowest+added-idle, 0)
 		}
-		probes := o.Metrics.Values[metrics.ProbeLoss]
+		probes := o.value(metrics.ProbeLoss)
 		share := got / rate
-		return place{}.candidate(requires("complete", share, .9, .99).by(
+		return candidate(requires("complete", share, .9, .99).by(
 			against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
 			contradicts("loss", loss, .001, .005).by(lossy),
 			contradicts("delay", added, 10e6, 20e6).by(
 				delayFact(lowest, added, "the load added %n to an RTT of %n", added, lowest)),
 			contradicts("probe-loss", probes, .01, .03).by(
-				seen(metrics.ProbeLoss, probes, "%h of the probes were lost", probes)),
+				seen(metrics.ProbeLoss, probes, "%h of the probes were lost")),
 			o.lostWhenIdle()).
 			text("nothing limits this load: it gets the rate it asks for, without loss and with little delay")
 	},
@@ -66,11 +66,11 @@ func (o *Observation) allConnections() Candidate {
 		return missing("no connection was completed")
 	}
 	share, failed := o.connected()
-	return place{}.candidate(requires("complete", share, .8, .95).by(
+	return candidate(requires("complete", share, .8, .95).by(
 		against(seen(metrics.FlowRate, got, "%h of the connections due in the window completed in it",
 			share), o.load().ConnectionRate)),
 		contradicts("loss", failed, .001, .01).by(
-			seen(metrics.FlowFailed, failed, "%h of the connections failed", failed)),
+			seen(metrics.FlowFailed, failed, "%h of the connections failed")),
 		o.lostWhenIdle()).
 		text("nothing holds this load back: every connection completes at the requested rate")
 }

@@ -66,14 +66,12 @@ type queue struct {
 	early      float64 // drops before the window, while the load began
 	refused    float64 // what the device behind it dropped, then and in the window
 	overlimits float64 // ÷ packets: how often it throttled
-	uneven     float64 // of what the port sent, see spread
 	rateBps    float64 // that the port sent, frames
 	setBps     float64 // to which it limits the port; 0 = none, or not known
 	owned      bool    // the rate was found there, not set by the plan
 	waited     float64 // share of the window's samples with packets in it; 1 where nothing sampled it
 	fifos      bool    // it has classes, and each has a FIFO
 	polices    bool    // its filters also drop what exceeds a rate
-	roomy      bool    // it was never a quarter full, where its limit is known
 	full       bool    // a sample saw it nine tenths full, where its limit is known
 }
 
@@ -147,15 +145,14 @@ func (o *Observation) queues(hops []hop) (all []queue, why string) {
 // passed and dropped.
 func (o *Observation) filters(hops []hop) (all []queue) {
 	add := func(at place) {
-		label := at.Element + "@ingress"
-		packets, why := o.Sum(at.Node, "qdisc", "packets", label)
+		from := place{at.Node, at.Element + "@ingress"}
+		packets, why := o.sum(from, "qdisc", "packets")
 		if why != "" && o.found(at).Polices(true) { // by filters at its root
-			label = at.Element
-			packets, why = o.Sum(at.Node, "qdisc", "packets", label)
+			from = at
+			packets, why = o.sum(from, "qdisc", "packets")
 		}
 		if why == "" {
-			drops, _ := o.Sum(at.Node, "qdisc", "drops", label)
-			all = append(all, queue{place: at, packets: packets, drops: drops})
+			all = append(all, queue{place: at, packets: packets, drops: o.total(from, "qdisc", "drops")})
 		}
 	}
 	for _, h := range hops {
@@ -172,7 +169,7 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	for _, h := range hops {
 		leaves, node := o.found(h.out), h.out.Node
-		if leaves != nil && leaves.Master != "" {
+		if leaves.Master != "" {
 			out = append(out, place{node, leaves.Master})
 		}
 		for _, device := range o.carriers(h.out, .5, 2) {
@@ -194,10 +191,7 @@ func (o *Observation) queuePlaces(hops []hop) (out []place) {
 func (o *Observation) carriers(at place, low, high float64) (out []string) {
 	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
 	port := o.passed(at, "tx").bytes
-	master := ""
-	if d := o.found(at); d != nil {
-		master = d.Master
-	}
+	master := o.found(at).Master
 	for _, c := range columns {
 		n, _ := c.Grew()
 		if o.extra(at.Node, c.Label) && c.Label != master && port > 0 && n > low*port && n < high*port {
@@ -212,35 +206,32 @@ func (o *Observation) extra(node, device string) bool {
 	return device != "lo" && !strings.HasPrefix(device, "ifb") && !o.isPort(node, device)
 }
 
-// found returns a port's device from the inventory, nil if it was not read.
+// found returns a port's device from the inventory, an empty one if it was not read.
 func (o *Observation) found(at place) *record.NetDevice {
 	for _, e := range o.Run.Environments {
 		if d := e.Inventory.Device(at.Element); e.Node == at.Node && d != nil {
 			return d
 		}
 	}
-	return nil
+	return &record.NetDevice{}
 }
 
 // queueAt reads the queue of a device.
 func (o *Observation) queueAt(at place) (q queue, why string) {
-	packets, why := o.sumAt(at, "qdisc", "packets")
+	packets, why := o.sum(at, "qdisc", "packets")
 	if why != "" {
 		_, why = o.Columns(at.Node, "qdisc", "packets")
 		return q, cmp.Or(why, "no port on the path has a queue with counters")
 	}
-	q = queue{place: at, packets: packets, waited: 1}
-	q.drops, _ = o.sumAt(at, "qdisc", "drops")
+	q = queue{place: at, packets: packets, waited: 1, drops: o.total(at, "qdisc", "drops")}
 	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
-	refused, _ := o.sumAt(at, "netdev", "tx_dropped")
-	q.refused = refused + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
-	over, _ := o.sumAt(at, "qdisc", "overlimits")
+	q.refused = o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
 	// A queue counts the pieces of merged packets, but its overlimits in whole ones.
-	q.overlimits = ratio(over, packets) * o.pieces(o.passed(at, "tx"))
+	q.overlimits = ratio(o.total(at, "qdisc", "overlimits"), packets) * o.pieces(o.passed(at, "tx"))
 	q.kind, q.managed = o.kindOf(at)
-	q.rateBps, q.uneven = o.sentBy(at)
+	q.rateBps = 8 * o.perSecond(o.passed(at, "tx").bytes)
 	q.setBps, q.owned, q.fifos = o.setTo(at)
-	q.full, q.roomy = o.filled(at, q.kind)
+	q.full = o.filled(at, q.kind)
 	q.polices = o.found(at).Polices(true)
 	if share, sampled := o.columnAt(at, "qdisc", "qlen_packets").waited(); sampled {
 		q.waited = share
@@ -272,7 +263,7 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 		}
 	}
 	d := o.found(at)
-	if set || d == nil || d.Missing != "" {
+	if set || d.Missing != "" {
 		return bps, false, false
 	}
 	bps = d.RateBps()
@@ -287,27 +278,13 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 }
 
 // filled reports whether a port's queue, if found in the inventory, held nine tenths of its packets in a
-// sample, and whether it never held a quarter although its limit is large.
-func (o *Observation) filled(at place, kind string) (full, roomy bool) {
-	limit, known := math.Inf(1), 0.0
-	if d := o.found(at); d != nil && d.Missing == "" {
-		if root, _ := d.Root(); root.Kind == kind && root.LimitPackets > 0 {
-			limit, known = root.LimitPackets, root.LimitPackets
-		}
-		leaves := d.Leaves()
-		queues := func(c record.QueueFacts) bool { return len(d.Below(c.Handle)) > 0 }
-		if len(leaves) > 0 && !slices.ContainsFunc(leaves, queues) {
-			known = defaultQueue
-		}
-	}
+// sample.
+func (o *Observation) filled(at place, kind string) bool {
+	d := o.found(at)
+	root, _ := d.Root()
 	longest, _ := o.columnAt(at, "qdisc", "qlen_packets").Largest()
-	return longest >= .9*limit, known > manyPackets && longest < known/4
+	return d.Missing == "" && root.Kind == kind && root.LimitPackets > 0 && longest >= .9*root.LimitPackets
 }
-
-const (
-	defaultQueue = 1000.0 // packets of a class without a queue of its own (txqueuelen of Ethernet)
-	manyPackets  = 100.0
-)
 
 // shaping lists the kinds of queues that hold packets to a rate.
 var shaping = []string{"tbf", "htb", "hfsc", "cake"}
@@ -336,22 +313,6 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 	return kind, (managed || slices.Contains(managing, kind)) && kind != "mq" && kind != "netem"
 }
 
-// parts is the number of equal parts into which the window is split to see how unevenly a port sent.
-const parts = 5
-
-// sentBy returns the rate of the frames that a port sent, and how uneven it was.
-func (o *Observation) sentBy(at place) (bps, uneven float64) {
-	c := o.columnAt(at, "netdev", "tx_bytes")
-	all, _ := c.Grew()
-	var each []float64
-	for i := range parts {
-		if v, ok := c.GrewIn(float64(i)/parts, float64(i+1)/parts); ok {
-			each = append(each, v)
-		}
-	}
-	return 8 * o.perSecond(all), spread(each)
-}
-
 // addedDelay returns the median RTT of probes beside the load, and of TCP itself, above the minimum seen; ok
 // is false if nothing measured it.
 func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
@@ -372,14 +333,14 @@ func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
 }
 
 // resent returns the share of TCP's segments that were retransmitted; ok is false where nothing counted them.
-func (o *Observation) resent() (share, count float64, ok bool) {
-	count, ok = o.Metric(metrics.Retransmits)
+func (o *Observation) resent() (share float64, ok bool) {
+	count, ok := o.Metric(metrics.Retransmits)
 	got, has := o.Metric(metrics.Goodput)
 	mss := o.mss()
 	if !ok || !has || mss == 0 {
-		return 0, 0, false
+		return 0, false
 	}
-	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), count, true
+	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), true
 }
 
 // tcpFlows lists the flows of the load that TCP carries.
@@ -405,22 +366,19 @@ func (o *Observation) lossOf() (share float64, e Fact, ok bool) {
 	name := metrics.LossRatio
 	if o.IsTCP() {
 		name = metrics.Retransmits
-		share, _, ok = o.resent()
+		share, ok = o.resent()
 	} else {
 		share, ok = o.Metric(name)
-		unsent, _ := o.Metric(metrics.UnsentRatio)
+		unsent := o.value(metrics.UnsentRatio)
 		share = max(share-unsent, 0)
 	}
-	return share, seen(name, share, "%h of the load's packets were lost or retransmitted", share), ok
+	return share, seen(name, share, "%h of the load's packets were lost or retransmitted"), ok
 }
 
 // grew returns the growth of protocol counters at a node, all together.
 func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) {
-	for _, stem := range stems {
-		v, why := o.Sum(node, "snmp", stem)
-		sum, ok = sum+v, ok || why == ""
-	}
-	return sum, ok
+	sum, why := o.sum(place{Node: node}, "snmp", stems...)
+	return sum, why == ""
 }
 
 // maxOnPath finds the node of the load's way at which one of several sums of protocol counters grew most;

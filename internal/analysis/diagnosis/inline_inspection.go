@@ -13,7 +13,7 @@ var inlineInspection = Rule{
 	Class:    InlineInspection,
 	Wasteful: true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: a program of the router's own looks at each packet
 		means: a packet socket for all protocols, NFQUEUE or a log group was found on the router, \
 			processes use at least 0.1 of a core beside forwarding, and a core is full
@@ -21,7 +21,7 @@ var inlineInspection = Rule{
 			$ ss -0 -p
 			$ cat /proc/net/netfilter/nfnetlink_queue
 			risk: it sees less
-	`),
+	`,
 	Check: given(ownSystem, func(o *Observation, s system) Candidate {
 		what, why := o.inspects(s.Node)
 		if why != "" {
@@ -37,11 +37,10 @@ var inlineInspection = Rule{
 		}
 		at := place{s.Node, "processes"}
 		return at.candidate(requires("processes", other, .04, .12).by(
-			at.fact("other_cores", other, "processes used %h of a core", other)),
+			at.fact("other_cores", other, "processes used %h of a core")),
 			s.full()).
 			text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
 	}),
-	Experiments: cpuSteps,
 }
 
 // inspects returns what else gets a node's packets, "" for nothing; why where that is not known.
@@ -50,7 +49,6 @@ func (o *Observation) inspects(node string) (what, why string) {
 	if why := e.Inventory.Lacks("taps"); why != "" {
 		return "", "what taps the packets of the " + node + " is not known: " + why
 	}
-	lines, _ := o.Sum(node, "kernellog", "lines")
 	logs := func(r record.FilterRule) bool { return slices.Contains(r.Kinds, record.RuleLog) }
 	for _, v := range []*record.Inventory{e.Inventory, e.InventoryAfter} {
 		if v == nil {
@@ -64,7 +62,8 @@ func (o *Observation) inspects(node string) (what, why string) {
 		if len(v.NFQueues) > 0 {
 			what = say("NFQUEUE %d", v.NFQueues[0].Number)
 		}
-		if v.Filter != nil && o.perSecond(lines) < 5 && slices.ContainsFunc(v.Filter.Rules, logs) {
+		quiet := o.perSecond(o.total(place{Node: node}, "kernellog", "lines")) < 5
+		if v.Filter != nil && quiet && slices.ContainsFunc(v.Filter.Rules, logs) {
 			what = "a log group of the packet filter"
 		}
 	}

@@ -270,7 +270,7 @@ func (o *Observation) pieces(f frames) float64 {
 
 // queueAccount counts at a queue. Packets that its device refuses have left the queue before.
 func (o *Observation) queueAccount(q queue) Account {
-	refused, _ := o.sumAt(q.place, "netdev", "tx_dropped")
+	refused := o.total(q.place, "netdev", "tx_dropped")
 	before, after := o.columnAt(q.place, "qdisc", "qlen_packets").ends()
 	a := accountAt(q.place, StageQueue)
 	a.Out, a.Held, a.WaitedNs = new(q.packets-refused), after-before, o.waitedIn(q)
@@ -287,7 +287,7 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 		return
 	}
 	n := *a.In - *a.Out
-	again, _ := o.Metric(metrics.Retransmits)
+	again := o.value(metrics.Retransmits)
 	// TCP's counters are read less often than the queue's, and include control connections.
 	if n > .08**a.In || n > .02**a.In && again > n/3 {
 		a.dies(n, uncounted)
@@ -421,7 +421,7 @@ var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"
 
 // diesOnLink adds the packets that left one port and did not arrive at the next, where both count the same.
 func (o *Observation) diesOnLink(a *Account, h hop) {
-	faulty, _ := o.sumAt(h.in, "netdev", "rx_errors")
+	faulty := o.total(h.in, "netdev", "rx_errors")
 	a.dies(faulty, "the receiving device, as damaged")
 	tx, rx := o.passed(h.out, "tx"), o.passed(h.in, "rx")
 	if tx.packets == 0 || rx.packets == 0 || max(ratio(tx.size(), rx.size()),

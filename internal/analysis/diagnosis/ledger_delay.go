@@ -22,7 +22,7 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 		ns = backlog / sent * float64(w.End-w.Start)
 	}
 	if q.kind == "netem" {
-		fastest, _ := o.Metric(metrics.MinRTTTCP)
+		fastest := o.value(metrics.MinRTTTCP)
 		idle, _ := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
 		ns -= max(fastest, idle)
 		if q.setBps == 0 && ns < netemVaries {

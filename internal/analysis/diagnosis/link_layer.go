@@ -3,7 +3,7 @@ package diagnosis
 // linkLayer describes a link that is slower than it could be, damages frames, or asks for pauses.
 var linkLayer = Rule{
 	Class: LinkLayer,
-	Words: words(`
+	Text: `
 		label: link errors, half duplex or pause frames slow a port down
 		means: a port runs at half duplex, or counts errors on at least one frame in 10,000, or at \
 			least 100 pause frames per second
@@ -21,7 +21,7 @@ var linkLayer = Rule{
 			$ /interface ethernet monitor [find] once
 		freebsd: autonegotiate speed and duplex
 			$ ifconfig DEV media autoselect
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		best := missing("no port on the path has counters")
 		for _, node := range o.nodes() {
@@ -44,13 +44,14 @@ func (o *Observation) linkOf(at place) Candidate {
 	e := at.fact("rx_errors", errors, "%s: %.0f errors in %.0f frames", at.Element, errors, frames)
 	if paused > slows {
 		slows = paused
-		text = say("port %s of %s is throttled by %.0f pause frames per second", at.Element, at.Node, pauses)
-		e = at.fact("rx_pause_frames_total", pauses, text)
+		e = at.fact("rx_pause_frames_total", pauses,
+			"port %s of %s is throttled by %.0f pause frames per second", at.Element, at.Node, pauses)
+		text = e.Text
 	}
 	if o.Run.Facts(at.Node)["device:"+at.Element+":duplex"] == "half" {
 		slows = 1
-		text = say("port %s of %s runs at half duplex", at.Element, at.Node)
-		e = at.fact("duplex", 0, text)
+		e = at.fact("duplex", 0, "port %s of %s runs at half duplex", at.Element, at.Node)
+		text = e.Text
 	}
 	return at.candidate(requires("slow-link", slows).by(e)).text(text)
 }

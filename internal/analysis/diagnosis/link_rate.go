@@ -12,10 +12,10 @@ var linkRate = Rule{
 	Class:    LinkRate,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: the link is saturated
 		means: 95 % of the path's stated or detected rate arrives; or a FIFO throttles at least one \
-			packet in four at the rate that it is set to, while its output is even
+			packet in four at the rate that it is set to
 		any: only a faster link helps; to keep its queue short, shape a few per cent below its rate
 			risk: a shaper costs CPU time
 			when: rate is not set
@@ -24,7 +24,7 @@ var linkRate = Rule{
 			$ tc -s class show dev DEV
 			risk: above the link rate, delay grows
 			when: rate is set
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		q, held, why := o.held()
 		got := o.goodput()
@@ -40,8 +40,7 @@ var linkRate = Rule{
 		case why != "":
 			return o.flat(why)
 		}
-		return q.candidate(held...).
-			with(contradicts("shaper", yes(q.managed || q.owned))).
+		return q.candidate(held, contradicts("shaper", yes(q.managed || q.owned))).
 			facts(o.heldFacts(q)...).
 			text("the link at %s is saturated at %b", q, q.rateBps)
 	},
@@ -55,7 +54,7 @@ func (o *Observation) flat(why string) Candidate {
 		return missing(why)
 	}
 	return wholePath.candidate(contradicts("uneven", uneven, .03, .2).by(
-		seen(metrics.Consistency, uneven, "throughput varied by %h", uneven)),
+		seen(metrics.Consistency, uneven, "throughput varied by %h")),
 		requires("throttles", max(probes, tcp), 2e6, 15e6).by(
 			delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))).
 		text("a link or shaper on the path, at %b of payload", o.goodput())

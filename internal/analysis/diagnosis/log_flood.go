@@ -4,7 +4,7 @@ package diagnosis
 var logFlood = Rule{
 	Class:    LogFlood,
 	Wasteful: true,
-	Words: words(`
+	Text: `
 		label: the kernel log is flooded
 		means: the router's kernel logs at least 50 lines per second, and a core is saturated
 		linux: rate-limit the packet filter's logging
@@ -20,9 +20,9 @@ var logFlood = Rule{
 			$ /ip firewall filter set [find log=yes] log=no
 			risk: those log entries are gone
 		freebsd: remove log from pf rules that match a lot of traffic
-	`),
+	`,
 	Check: given(systemOf, func(o *Observation, s system) Candidate {
-		lines, why := o.Sum(s.Node, "kernellog", "lines")
+		lines, why := o.sum(place{Node: s.Node}, "kernellog", "lines")
 		if why != "" {
 			return missing(why)
 		}
@@ -33,5 +33,4 @@ var logFlood = Rule{
 			requires("busy-core", s.Full.Busy, .5, .9).by(s.coreFact())).
 			text("the %s's kernel logs %.2g lines per second: logging takes the CPU time", s.Node, rate)
 	}),
-	Experiments: cpuSteps,
 }

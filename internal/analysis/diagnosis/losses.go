@@ -25,7 +25,7 @@ func (q queue) fifo() bool {
 	if q.kind == "netem" {
 		return q.full
 	}
-	if q.polices && q.waited < .2 || q.roomy {
+	if q.polices && q.waited < .2 {
 		return false // its drops are no overflow
 	}
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
@@ -37,7 +37,7 @@ var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", 
 // overflowedEarly returns the FIFO of the load's way that dropped most packets before the window, and how
 // many retransmitted segments no queue is known to have dropped.
 func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
-	_, unexplained, _ = o.resent()
+	unexplained = o.value(metrics.Retransmits)
 	all, _ := o.queues(o.hops())
 	for _, one := range all {
 		if one.fifo() {
@@ -48,18 +48,6 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 		}
 	}
 	return q, max(unexplained, 0)
-}
-
-// stalled contradicts causes that slow a load down where almost nothing arrives.
-func (o *Observation) stalled() Term {
-	return contradicts("stalled", degree(o.goodput(), 5e5, 5e4)*yes(o.FlatOut()))
-}
-
-// windowed contradicts causes that act on the sender's congestion window where the receiver's window holds
-// TCP back nearly all the time.
-func (o *Observation) windowed() Term {
-	rwnd, _ := o.Metric(metrics.RwndLimited)
-	return contradicts("receive-window", rwnd, .7, .95)
 }
 
 // minOutage sets how many probes in a row must be lost for an outage.
@@ -149,7 +137,7 @@ func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	packets := o.goodput() / 8 * o.Trial.Window.Seconds() / 1448
 	ofo, ok := o.grew(receiver, "TcpExtTCPOFOQueue")
 	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv", "TcpExtTCPDSACKOfoRecv")
-	again, _ := o.Metric(metrics.Retransmits)
+	again := o.value(metrics.Retransmits)
 	dups := 0.0
 	for _, f := range o.tcpFlows() {
 		seen += float64(f.TCP.ReordSeen)

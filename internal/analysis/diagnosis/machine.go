@@ -98,7 +98,7 @@ func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full
 // meanFact returns for how much of the window the cores were busy together.
 func (s system) meanFact() Fact {
 	return s.at("cpu").fact("host_cpu_ratio", s.mean(),
-		"all cores together were busy for %h of the window", s.mean())
+		"all cores together were busy for %h of the window")
 }
 
 // mean returns for how much of the window its cores were busy together.
@@ -146,7 +146,7 @@ func (o *Observation) satisfied() Term {
 	case load.ConnectionRate > 0:
 		share, _ := o.connected()
 		return contradicts("satisfied", share, .8, .95).by(
-			seen(metrics.FlowRate, share, "%h of the connections completed in time", share))
+			seen(metrics.FlowRate, share, "%h of the connections completed in time"))
 	}
 	return contradicts("satisfied", 0)
 }
@@ -165,12 +165,13 @@ func (s system) coreFact() Fact {
 // softirqFact returns the share of softirqs on the busiest core.
 func (s system) softirqFact() Fact {
 	share := s.Full.Softirq + s.Full.IRQ
-	text := say("interrupts and softirqs took %h of %s", share, s.Full)
+	e := fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, "interrupts and softirqs took %h of %s", share,
+		s.Full)
 	if s.Full.Unclassified > 0 {
-		text = say("interrupts took at least %h of %s; of what kind its other work was, the %s does not "+
+		e.Text = say("interrupts took at least %h of %s; of what kind its other work was, the %s does not "+
 			"tell", share, s.Full, s.Node)
 	}
-	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, text)
+	return e
 }
 
 // ratio returns a ÷ b, 0 where b is 0.
@@ -211,7 +212,7 @@ func (o *Observation) tunnel() string {
 
 // cpuTime returns the growth of a column of the probe foreign, in cores.
 func (o *Observation) cpuTime(node, stem string) (float64, string) {
-	ns, why := o.Sum(node, "foreign", stem)
+	ns, why := o.sum(place{Node: node}, "foreign", stem)
 	return o.perSecond(ns) / 1e9, why
 }
 

@@ -56,8 +56,11 @@ func (o *Observation) Metric(name string) (float64, bool) {
 	return v, ok
 }
 
+// value returns a number of the trial, 0 where it has none.
+func (o *Observation) value(name string) float64 { return o.Metrics.Values[name] }
+
 // goodput returns what arrived in bit/s, 0 where that was not measured.
-func (o *Observation) goodput() float64 { return o.Metrics.Values[metrics.Goodput] }
+func (o *Observation) goodput() float64 { return o.value(metrics.Goodput) }
 
 // idle returns a metric of the idle path: from the trial itself, else from measurements of the path.
 func (o *Observation) idle(name string) (float64, bool) {
@@ -70,9 +73,6 @@ func (o *Observation) idle(name string) (float64, bool) {
 
 // IsTCP reports whether the load is TCP.
 func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
-
-// FlatOut reports whether the load asks for no rate.
-func (o *Observation) FlatOut() bool { return o.load().RateBps == 0 }
 
 func (o *Observation) load() record.Load {
 	if o.Trial.Traffic == nil { // of a trial that failed
@@ -152,11 +152,6 @@ func (o *Observation) columnAt(at place, probe, stem string) (found Column) {
 	return found
 }
 
-// sumAt is like Sum for the label that a place has.
-func (o *Observation) sumAt(at place, probe, stem string) (sum float64, why string) {
-	return o.Sum(at.Node, probe, stem, at.Element)
-}
-
 // Grew returns how far a counter grew in the window.
 func (c Column) Grew() (float64, bool) { return c.curve.Moved(c.w.Start, c.w.End) }
 
@@ -180,24 +175,29 @@ func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End)
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// Sum returns the growth of a counter over some labels, or all; why gives the reason if none covers the
-// window.
-func (o *Observation) Sum(node, probe, stem string, labels ...string) (sum float64, why string) {
-	return o.sumOf(node, probe, stem, func(label string) bool {
-		return len(labels) == 0 || slices.Contains(labels, label)
-	})
+// sum returns how far counters at a place grew, all together; without an element it sums all labels of the
+// node. why gives the reason if none covers the window.
+func (o *Observation) sum(at place, probe string, stems ...string) (sum float64, why string) {
+	covered := false
+	for _, stem := range stems {
+		n, lacks := o.sumOf(at.Node, probe, stem, func(label string) bool {
+			return at.Element == "" || label == at.Element
+		})
+		sum, covered, why = sum+n, covered || lacks == "", lacks
+	}
+	if covered {
+		why = ""
+	}
+	return sum, why
 }
 
-// total is like sumAt for several counters together, 0 where there is none.
-func (o *Observation) total(at place, probe string, stems ...string) (sum float64) {
-	for _, stem := range stems {
-		n, _ := o.sumAt(at, probe, stem)
-		sum += n
-	}
+// total is like sum, 0 where there is none.
+func (o *Observation) total(at place, probe string, stems ...string) float64 {
+	sum, _ := o.sum(at, probe, stems...)
 	return sum
 }
 
-// sumOf is like Sum for the labels that keep accepts.
+// sumOf sums the labels of one counter that keep accepts.
 func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (sum float64, why string) {
 	columns, why := o.Columns(node, probe, stem)
 	covered := false
@@ -231,7 +231,15 @@ func (o *Observation) Cores(node string) (out []Core) {
 		if !strings.HasPrefix(c.Label, "cpu") || c.Label == "cpu" {
 			continue
 		}
-		of := func(stems ...string) float64 { return max(o.total(place{node, c.Label}, "cpu", stems...), 0) }
+		all := 1.0
+		of := func(stems ...string) float64 {
+			return max(o.total(place{node, c.Label}, "cpu", stems...), 0) / all
+		}
+		all = of("user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns", "idle_ns",
+			"iowait_ns", "steal_ns")
+		if all <= 0 {
+			continue
+		}
 		core := Core{
 			Name:         c.Label,
 			User:         of("user_ns", "nice_ns"),
@@ -241,14 +249,6 @@ func (o *Observation) Cores(node string) (out []Core) {
 			Unclassified: of("unclassified_ns"),
 		}
 		core.Busy = core.User + core.System + core.IRQ + core.Softirq + core.Unclassified
-		all := core.Busy + of("idle_ns", "iowait_ns", "steal_ns")
-		if all <= 0 {
-			continue
-		}
-		for _, share := range []*float64{&core.Busy, &core.User, &core.System, &core.IRQ, &core.Softirq,
-			&core.Unclassified} {
-			*share /= all
-		}
 		out = append(out, core)
 	}
 	return out
@@ -263,8 +263,11 @@ type Fact = evidence.Evidence
 // factList holds the facts that support a candidate.
 type factList = []Fact
 
-// fact returns an observation that supports a candidate.
+// fact returns an observation that supports a candidate. Without further values its text words the value.
 func fact(metric, node, element string, value float64, text string, args ...any) Fact {
+	if len(args) == 0 && strings.Contains(text, "%") {
+		args = []any{value}
+	}
 	return Fact{Metric: metric, Node: node, Element: element, Value: &value,
 		Text: say(text, args...)}
 }
@@ -282,7 +285,11 @@ func delayFact(lowest, added float64, text string, args ...any) Fact {
 
 // excluded returns the candidate of a class that is ruled out for sure, by a fact if there is one.
 func excluded(by ...Fact) Candidate {
-	return Candidate{Score: absent}.facts(by...)
+	j := Candidate{Score: absent}.facts(by...)
+	if len(by) > 0 {
+		j.Against = &by[0]
+	}
+	return j
 }
 
 // missing returns a candidate that could not be made.

@@ -8,7 +8,7 @@ import (
 // offloadLost describes a flow table that does not carry the connections, or no longer does.
 var offloadLost = Rule{
 	Class: OffloadLost,
-	Words: words(`
+	Text: `
 		label: connections are not offloaded
 		means: half of the offloaded connections are gone by the end of the window; or a flowtable \
 			is on and carries less than a tenth of the connections
@@ -19,7 +19,7 @@ var offloadLost = Rule{
 			risk: connections may break
 		routeros: check that FastTrack is first and counts packets
 			$ /ip firewall filter print stats where action=fasttrack-connection
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		node, why := o.firstRouter()
 		offloaded, why2 := o.Columns(node, "flows", "flows_offloaded")

@@ -10,13 +10,13 @@ import (
 var oneFlow = Rule{
 	Class: OneFlow,
 	Quiet: true,
-	Words: words(`
+	Text: `
 		label: one connection keeps this machine's cores busy in turn
 		means: one machine runs all roles of the lab, and carries a single TCP connection: its \
 			cores are busy for at least 55 % of the window, none of them all the time, TCP always has \
 			data and waits for no window or buffer, and queueing adds less than half a millisecond
 		any: measure with several streams, or use a separate machine for each role (peer)
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {
 			return excluded()
@@ -27,8 +27,7 @@ var oneFlow = Rule{
 		}
 		held, ok := o.Metric(metrics.NetworkLimited)
 		probes, tcp, lowest, timed := o.addedDelay()
-		loss, _, counted := o.resent()
-		if !ok || !timed || !counted {
+		if !ok || !timed {
 			return missing("what TCP waits for is not known")
 		}
 		rules := 0.0 // their cost was not measured
@@ -41,7 +40,6 @@ var oneFlow = Rule{
 			requires("network-limited", held, .6, .9).by(networkFact(held)),
 			requires("empty-queues", min(probes, tcp), 1e6, 3e5).by(
 				delayFact(lowest, probes, "queueing added only %n", probes)),
-			contradicts("lossy", loss, .01, .03),
 			contradicts("many-rules", rules, 4, 40),
 			o.knownUser(s)).
 			facts(s.coreFact()).

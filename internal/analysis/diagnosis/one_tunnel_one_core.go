@@ -5,14 +5,14 @@ import "github.com/chokepoint-lab/chokepoint/internal/factor"
 // oneTunnelOneCore describes a tunnel whose packets pass one core in a row while others idle.
 var oneTunnelOneCore = Rule{
 	Class: OneTunnel,
-	Words: words(`
+	Text: `
 		label: a single tunnel saturates one core
 		means: the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the \
 			window, and another idles for at least 40 %
 		any: spread the traffic over several tunnels
 			risk: each flow still uses one tunnel
 			plan: tunnels=2
-	` + spreading),
+	` + spreading,
 	Check: func(o *Observation) Candidate {
 		tunnel := o.tunnel()
 		if tunnel == "" || factor.InUserspace(tunnel) || o.load().Tunnels > 1 {
@@ -32,9 +32,12 @@ var oneTunnelOneCore = Rule{
 			text("a single tunnel saturates %s of the %s while %s idles for %h", s.Full, s.Node, s.Slack,
 				1-s.Slack.Busy)
 	},
-	Experiments: func(o *Observation) []Experiment {
-		return append([]Experiment{{Factor: "tunnels", Steps: []string{"1", "2", "4"},
-			Resource: []float64{1, 2, 4}, From: FromTester, Expect: 1,
-			Why: "parallel tunnels run on more cores"}}, cpuSteps(o)...)
-	},
+	Experiments: always(Experiment{
+		Factor:   "tunnels",
+		Steps:    []string{"1", "2", "4"},
+		Resource: []float64{1, 2, 4},
+		From:     FromTester,
+		Expect:   1,
+		Why:      "parallel tunnels run on more cores",
+	}),
 }

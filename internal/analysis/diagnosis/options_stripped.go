@@ -8,14 +8,14 @@ var optionsStripped = Rule{
 	Class:    OptionsStripped,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: TCP runs without the window scale option
 		means: the ends did not agree on window scaling, and the receive window limits TCP for at \
 			least 40 % of the time
 		linux: look for the rule or device that removes TCP options
 			$ nft list ruleset | grep 'tcp option'
 			$ sysctl net.ipv4.tcp_window_scaling
-	`),
+	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		unscaled, why := o.unscaled()
 		if why != "" {

@@ -13,7 +13,7 @@ import (
 // observing.
 var otherLoad = Rule{
 	Class: OtherLoad,
-	Words: words(`
+	Text: `
 		label: other work takes the CPU time
 		means: processes other than forwarding and the load generator take at least 35 % of the CPU \
 			time, and no core has time left
@@ -29,7 +29,7 @@ var otherLoad = Rule{
 		freebsd: see what runs; stop it, or pin it to another core
 			$ top -bSH 20
 			$ cpuset -l 1 -p PID
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		nodes := []string{record.HostNode}
 		if !o.Shared() {
@@ -44,7 +44,6 @@ var otherLoad = Rule{
 		}
 		return best
 	},
-	Experiments: cpuSteps,
 }
 
 func (o *Observation) otherLoadAt(node string) Candidate {
@@ -56,18 +55,16 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 	at, cores := place{node, "processes"}, float64(len(s.Cores))
 	j := at.candidate(requires("other-work", other/cores, .08, .35).by(
 		at.fact("other_cores", other,
-			"%.2g cores' worth of CPU time went to work unrelated to forwarding", other)),
+			"%.2g cores' worth of CPU time went to work unrelated to forwarding")),
 		s.full()).
 		gain(cores/max(cores-other, .1)).
 		text("other work takes %.2g of %s %d cores", other, s.of(), len(s.Cores))
 	if own > .1 {
-		j = j.facts(fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took %h of a core", own))
+		j = j.facts(fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took %h of a core"))
 	}
 	if node != record.HostNode || o.Shared() {
 		return j
 	}
-	// If a guest is itself at its limit, the machine that carries it is not, unless it keeps the guest from
-	// running.
 	g, _ := o.systemAt(o.Routers()[0])
 	kept, ran := o.keptFromRunning(g, s)
 	if kept > .5 {
@@ -75,7 +72,7 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 			at.fact(guestRan, ran, "the vCPUs of the %s ran for %h of the time in which it was busy",
 				g.Node, ran))
 	}
-	return j.with(contradicts("full-guest", (1-kept)*degree(g.Full.Busy, .6, .9)))
+	return j
 }
 
 // guestRan names the metric for the share of a guest's busy time in which its cores ran.
@@ -112,7 +109,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	switch {
 	case s.Node == record.HostNode:
 		lab, _ := o.cpuTime(s.Node, "lab_cpu_ns")
-		guests, _ := o.Metric("guests_cpu_ratio")
+		guests := o.value("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
 		if known && !userspace {
 			// Softirqs are charged to the process they interrupt.

@@ -55,17 +55,9 @@ func (o *Observation) Path() []Stage {
 	if t == nil {
 		return nil
 	}
-	at, out, left := t.Near, o.stagesOf(t.Near), slices.Clone(t.Links)
-	touches := func(l record.TopoLink) bool { return l.Ends[0].Node == at || l.Ends[1].Node == at }
-	for i := slices.IndexFunc(left, touches); i >= 0; i = slices.IndexFunc(left, touches) {
-		l := left[i]
-		left = slices.Delete(left, i, i+1)
-		next := l.Ends[0].Node
-		if next == at {
-			next = l.Ends[1].Node
-		}
-		at = next
-		out = append(append(out, o.linkStage(l)), o.stagesOf(at)...)
+	out := o.stagesOf(t.Near)
+	for _, l := range t.Links { // from near to far
+		out = append(append(out, o.linkStage(l)), o.stagesOf(l.Ends[1].Node)...)
 	}
 	if o.Shared() || len(o.Cores(record.HostNode)) > 0 {
 		out = append(out, o.coreStages(record.HostNode)...)

@@ -15,7 +15,7 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 // the bus or for memory.
 var pcieMemory = Rule{
 	Class: PCIeMemory,
-	Words: words(`
+	Text: `
 		label: the PCIe bus or memory slows a NIC down
 		means: a NIC discards at least one received packet in 1,000 while no core is busy for more \
 			than 80 %; a PCIe link below what both ends support makes it more likely
@@ -25,7 +25,7 @@ var pcieMemory = Rule{
 		linux: keep the NIC's queues on the NUMA node that it is attached to
 			$ cat /sys/class/net/DEV/device/numa_node
 			risk: none
-	`),
+	`,
 	Check: given(systemOf, func(o *Observation, s system) Candidate {
 		best := missing("no port belongs to a physical NIC")
 		for _, node := range o.Routers() {

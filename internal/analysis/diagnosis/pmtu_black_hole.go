@@ -14,7 +14,7 @@ var pmtuBlackHole = Rule{
 	Wasteful: true,
 	Ends:     true,
 	OfFailed: true,
-	Words: words(`
+	Text: `
 		label: a PMTU black hole drops large packets
 		means: packets as large as the path MTU do not come back while small ones do; or almost \
 			nothing arrives while probes are answered, and a node drops packets that would need \
@@ -32,7 +32,7 @@ var pmtuBlackHole = Rule{
 			new-mss=clamp-to-pmtu passthrough=yes
 		freebsd: let pf pass ICMP errors, and set max-mss
 			$ pfctl -sr
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		drops, at, known := o.maxOnPath([]string{"IpFragFails", "Ip6InTooBigErrors"})
 		sender, _ := o.Ends()
@@ -77,7 +77,7 @@ var pmtuBlackHole = Rule{
 
 // swallows checks a path on which no MTU is known to drop packets: it names what else may.
 func (o *Observation) swallows() Candidate {
-	j := place{}.candidate().text("a PMTU black hole on the path: large packets are dropped silently")
+	j := candidate().text("a PMTU black hole on the path: large packets are dropped silently")
 	found := func(at place, text string, values ...any) {
 		if j.Node == "" {
 			j = j.at(at)
@@ -102,7 +102,7 @@ func (o *Observation) swallows() Candidate {
 		}
 	}
 	for _, node := range o.Routers() {
-		if n, _ := o.Sum(node, "netdev", "tx_dropped"); n > 0 {
+		if n := o.total(place{Node: node}, "netdev", "tx_dropped"); n > 0 {
 			found(place{Node: node}, "devices of the %s dropped %.0f packets", node, n)
 		}
 	}

@@ -7,7 +7,7 @@ var policer = Rule{
 	Class:    Policer,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: a policer drops traffic above its rate
 		means: an ingress filter drops at least 0.3 % of the load's packets; without a view of the \
 			router: 2 % of the segments are retransmitted while no queueing delay is added
@@ -18,7 +18,7 @@ var policer = Rule{
 			risk: FastTrack bypasses queues
 		any: if the provider polices: shape slightly below its rate, so that nothing is dropped
 			risk: costs a few per cent of the rate
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
 		probes, tcp, lowest, timed := o.addedDelay()

@@ -385,8 +385,12 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 // the rule, then those that the ends can run. Those from the tester's side come first.
 func Tests(o *Observation, class string) (out []Experiment) {
 	all := o.statedTests(class)
-	if r, ok := RuleOf(class); ok && r.Experiments != nil {
+	r, _ := RuleOf(class)
+	if r.Experiments != nil {
 		all = append(all, r.Experiments(o)...)
+	}
+	if OfCPU(class) && !r.Quiet {
+		all = append(all, cpuSteps(o)...)
 	}
 	for _, e := range append(all, o.testerTests(class)...) {
 		e = o.fit(e)
@@ -396,14 +400,7 @@ func Tests(o *Observation, class string) (out []Experiment) {
 			out = append(out, e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Experiment) int { return cmp.Compare(a.side(), b.side()) })
+	later := func(e Experiment) float64 { return yes(e.From != FromTester) }
+	slices.SortStableFunc(out, func(a, b Experiment) int { return cmp.Compare(later(a), later(b)) })
 	return out
-}
-
-// side orders experiments: those from the tester's side come first.
-func (e Experiment) side() int {
-	if e.From == FromTester {
-		return 0
-	}
-	return 1
 }

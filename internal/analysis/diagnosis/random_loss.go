@@ -23,7 +23,7 @@ var randomLoss = Rule{
 	Wasteful: true,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: packets are lost at random
 		means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
 			it, and queueing adds little delay
@@ -33,7 +33,7 @@ var randomLoss = Rule{
 		linux: use a congestion control that tolerates random loss
 			$ sysctl -w net.ipv4.tcp_congestion_control=bbr
 			risk: it takes more from other flows
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
 		if !ok {
@@ -41,7 +41,7 @@ var randomLoss = Rule{
 		}
 		j := wholePath.candidate().text("packets are lost at random: %h of them", loss).facts(lost)
 		idle, _ := o.idle(metrics.ProbeLossIdle)
-		loaded, _ := o.Metric(metrics.ProbeLoss)
+		loaded := o.value(metrics.ProbeLoss)
 		if loaded+idle > 0 {
 			j = j.facts(seen(metrics.ProbeLoss, loaded, "%h of the probes were lost, %h on the idle path",
 				loaded, idle))
@@ -59,32 +59,22 @@ var randomLoss = Rule{
 		link := drops && q.kind == "netem" && !q.full // it is set to lose packets, as links do
 		if link {
 			j.Text += " at " + q.String()
-			j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there", q.drops))
+			j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there"))
 		} else if l := o.Ledger(); l != nil && len(l.MissedPackets) > 0 {
 			if a, ok := deadliest(l.Data); ok && a.DiedPackets() > l.MissedPackets[1]/2 {
 				j = j.at(place{a.Node, a.Element})
 				j.Text += " at the " + a.Node
 			}
 		}
-		policed := 0.0
-		filters := o.filters(o.hops())
-		for _, one := range filters {
-			policed += one.lost()
-		}
 		_, spurious, reordered, ok := o.reorderSigns()
 		if !o.IsTCP() || !ok {
 			spurious, reordered = 0, 0
 		}
-		bursts, _ := o.outages()
-		_, again, _ := o.resent()
-		early, unexplained := o.overflowedEarly()
 		held, _, _ := o.held()
 		return j.with(requires("lossy", loss, .001, .004).by(lost),
 			supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),
 			contradicts("queueing", max(probes, min(tcp, probes+5e6)), 8e6, 30e6),
-			contradicts("outages", yes(bursts > 1)), // see unstable
-			contradicts("probes-arrive", arrive, 4, 8), contradicts("policed", policed, .0005, .003),
-			contradicts("lost-before", yes(unexplained < .2*again && early.early > early.drops)),
+			contradicts("probes-arrive", arrive, 4, 8),
 			contradicts("dies-inside", met(o.diesInside()...)), // see ruleDrop
 			contradicts("throttles", held.holds(), .05, .25),
 			contradicts("spurious", spurious, .3, .7), contradicts("seen-reordered", reordered, .0005, .005))

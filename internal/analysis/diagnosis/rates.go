@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// held returns the queue that throttles the load most, with the terms that this limits the load; why gives
+// held returns the queue that throttles the load most, with the term that this limits the load; why gives
 // the reason if there is none.
-func (o *Observation) held() (q queue, terms []Term, why string) {
+func (o *Observation) held() (q queue, holds Term, why string) {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {
-		return q, nil, why
+		return q, holds, why
 	}
 	q = slices.MaxFunc(all, func(a, b queue) int {
 		return cmp.Or(cmp.Compare(a.holds(), b.holds()), cmp.Compare(a.overlimits, b.overlimits))
 	})
-	return q, []Term{q.throttles().by(o.heldFacts(q)[0]), contradicts("uneven", q.uneven, .1, .5)}, ""
+	return q, q.throttles().by(o.heldFacts(q)[0]), ""
 }
 
 // heldFacts returns the numbers of a queue that throttles.
@@ -30,7 +30,7 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 	}
 	out = append(out, q.fact("overlimits", q.overlimits,
 		"the queue at %s throttled its output %.2g times per packet", q, q.overlimits),
-		q.fact("tx_bytes", q.rateBps, "the port sent %b, varying by %h", q.rateBps, q.uneven))
+		q.fact("tx_bytes", q.rateBps, "the port sent %b"))
 	if set && !idle {
 		out = append(out, q.setFact())
 	}

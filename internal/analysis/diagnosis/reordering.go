@@ -12,7 +12,7 @@ var reordering = Rule{
 	Wasteful: true,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: packets are reordered
 		means: at least 5 % of the segments arrive out of order while few are lost, or 1 % of the \
 			UDP packets do
@@ -23,7 +23,7 @@ var reordering = Rule{
 		linux: make senders tolerate more reordering
 			$ sysctl -w net.ipv4.tcp_reordering=30
 			risk: real losses are repaired later
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
 		if !ok {
@@ -34,11 +34,9 @@ var reordering = Rule{
 			if !ok {
 				return missing("packets were counted without their order")
 			}
-			share := ratio(o.perSecond(n), o.Metrics.Values[metrics.PacketRate])
+			share := ratio(o.perSecond(n), o.value(metrics.PacketRate))
 			return wholePath.candidate(requires("out-of-order", share, .002, .02).by(
-				seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number",
-					n)),
-				o.windowed()).
+				seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number"))).
 				text("packets are reordered: %h arrive out of order", share)
 		}
 		share, spurious, bySender, ok := o.reorderSigns()
@@ -47,19 +45,18 @@ var reordering = Rule{
 		}
 		// A lost segment makes the following ones wait out of order for an RTT: reordering shows where this
 		// happens more often than losses can explain.
-		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order", share)
+		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
 		j := o.delaying().candidate(requires("out-of-order", share, .03, .15).by(late),
-			contradicts("lossy", loss, .003, .02), supports("spurious", spurious, .1, .5),
-			supports("seen-by-sender", bySender, 0, .002), o.windowed()).
-			facts(lost, seen("TcpExtTCPDSACKRecv", spurious, "%h of the retransmissions were spurious",
-				spurious)).
+			contradicts("lossy", loss, .003, .02),
+			supports("seen-by-sender", bySender, 0, .002)).
+			facts(lost, seen("TcpExtTCPDSACKRecv", spurious, "%h of the retransmissions were spurious")).
 			text("packets are reordered: %h of the segments arrive out of order, %h were retransmitted",
 				share, loss)
 		satisfied := o.satisfied()
 		satisfied.By = nil
 		j = j.with(satisfied)
 		if bySender > 0 {
-			j = j.facts(seen("reord_seen", bySender, "the sender saw %h of the segments reordered", bySender))
+			j = j.facts(seen("reord_seen", bySender, "the sender saw %h of the segments reordered"))
 		}
 		return j
 	},

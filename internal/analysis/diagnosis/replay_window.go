@@ -12,7 +12,7 @@ var replayWindow = Rule{
 	Class:    ReplayWindow,
 	Wasteful: true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: the tunnel drops packets as replayed: they arrive late
 		means: IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie \
 			outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended \
@@ -22,12 +22,12 @@ var replayWindow = Rule{
 			$ swanctl.conf: children.NAME.replay_window = 1024
 			risk: none known; both directions of both ends have one
 		any: find what reorders packets before they are decrypted: several cores, queues or links
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		late, at, counter, known := 0.0, "", lateCounters[0], false
 		for _, node := range o.wayNodes() {
 			for _, name := range lateCounters {
-				n, why := o.Sum(node, "xfrm", name)
+				n, why := o.sum(place{Node: node}, "xfrm", name)
 				if known = known || why == ""; at == "" || n > late {
 					late, at, counter = n, node, name
 				}

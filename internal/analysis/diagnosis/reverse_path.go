@@ -13,7 +13,7 @@ import (
 var reversePath = Rule{
 	Class:    ReversePath,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: the way of the acknowledgements is saturated
 		means: a queue on the way back throttles at least one packet in four and has packets \
 			waiting in it for most of the window, or sends what it is set to, while none on the way of \
@@ -28,7 +28,7 @@ var reversePath = Rule{
 			$ service sqm restart
 			risk: above the link rate, delay grows
 		any: ask for a line with a faster way back: TCP needs about 2 % of its rate there
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		died := o.acksDie()
 		q, why := o.acksHeld()
@@ -40,15 +40,13 @@ var reversePath = Rule{
 		held := q.candidate(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
 			requires("acks-wait", q.waited, .5, .9), free).
 			facts(o.heldFacts(q)[1],
-				q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples",
-					q.waited)).
+				q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples")).
 			text("the acknowledgements are held to %b by the queue at %s", q.rateBps, q)
 		if a, ofData, known := o.Ledger().waits(); known && !ofData {
 			at := place{a.Node, a.Element}
-			text := say("acknowledgements wait for %n at the %s's %s port", a.WaitedNs, a.Node, a.Element)
 			held = likelier(held, at.candidate(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
-				at.fact("acks_waited_ns", a.WaitedNs, text)),
-				free).text(text))
+				at.fact("acks_waited_ns", a.WaitedNs, "acknowledgements wait for %n at the %s's %s port",
+					a.WaitedNs, a.Node, a.Element)), free))
 		}
 		return likelier(held, died)
 	},

@@ -20,7 +20,7 @@ const (
 // ruleList describes a packet filter that compares each packet with a long list.
 var ruleList = Rule{
 	Class: RuleList,
-	Words: words(`
+	Text: `
 		label: the packet filter's rule list takes the CPU time
 		means: matching the forwarded packets against all rules takes at least 35 % of the busy \
 			time, as estimated from rule count, packet rate and CPU speed, and a core is saturated
@@ -45,7 +45,7 @@ var ruleList = Rule{
 			risk: later rules no longer see them
 		freebsd: use tables in pf, and keep state
 			$ pfctl -t T -T add A
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		s, why := systemOf(o)
 		node, why2 := o.firstRouter()
@@ -74,7 +74,7 @@ var ruleList = Rule{
 		full := s.full()
 		full.Met = max(full.Met, min(degree(share, .4, .7), degree(s.Full.Busy, .5, .75)))
 		at := place{node, "forward"}
-		count := at.fact("filter_rules", rules, "the packet filter has %.0f rules", rules)
+		count := at.fact("filter_rules", rules, "the packet filter has %.0f rules")
 		matching := requires("matching", share, .05, .35)
 		j := at.candidate().gain(1/(1-share)).
 			text("the %s's packet filter matches each packet against %.0f rules", node, rules)
@@ -90,8 +90,7 @@ var ruleList = Rule{
 		return j.with(full,
 			matching).facts(count,
 			at.fact("filter_cpu_ratio", share,
-				"at this packet rate they take about %h of the CPU time used", share),
+				"at this packet rate they take about %h of the CPU time used"),
 			s.coreFact())
 	},
-	Experiments: cpuSteps,
 }

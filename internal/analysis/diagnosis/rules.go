@@ -1,5 +1,10 @@
 package diagnosis
 
+import (
+	"slices"
+	"sync"
+)
+
 // Classes of limits that other packages name.
 const (
 	Unknown = "unknown" // no rule: the answer where none fits
@@ -8,8 +13,12 @@ const (
 )
 
 // Rules lists every class in the order of the reference.
-func Rules() []Rule {
-	return []Rule{
+func Rules() []Rule { return rules() }
+
+var rules = sync.OnceValue(allRules)
+
+func allRules() []Rule {
+	all := []Rule{
 		healthy, testerLimited, linkRate, shaper, policer, endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender, slowReader, sendBuffer, receiveWindow, smallQueue,
 		bufferbloat, randomLoss, ruleDrop, reordering, reversePath, checksumErrors, replayWindow,
@@ -19,16 +28,20 @@ func Rules() []Rule {
 		wireguardQueue, oneTunnelOneCore, backlogBudget, offloadLost, groPathology, linkLayer,
 		pcieMemory, tunnelBypassed, sharedCPU, oneFlow, inlineInspection, unstable,
 	}
+	for i, r := range all {
+		all[i].Words = words(r.Text)
+	}
+	return all
 }
 
 // RuleOf finds a rule by its class.
-func RuleOf(class string) (found Rule, ok bool) {
-	for _, r := range Rules() {
-		if r.Class == class {
-			found, ok = r, true
-		}
+func RuleOf(class string) (r Rule, ok bool) {
+	all := Rules()
+	i := slices.IndexFunc(all, func(r Rule) bool { return r.Class == class })
+	if i < 0 {
+		return r, false
 	}
-	return found, ok
+	return all[i], true
 }
 
 // LabelOf returns the label of a class for a sentence.

@@ -7,7 +7,7 @@ var sendBuffer = Rule{
 	Class:    SendBuffer,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: the send buffer is too small
 		means: the send buffer limits TCP for at least 30 % of the time; or the data in flight \
 			fills most of a buffer of 128 KiB or less
@@ -15,7 +15,7 @@ var sendBuffer = Rule{
 			$ sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'
 			risk: each connection may use that much memory
 		any: leave the buffer size to the kernel: do not set SO_SNDBUF
-	`),
+	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		sender, _ := o.Ends()
 		send, _ := o.buffers()
@@ -34,8 +34,7 @@ var sendBuffer = Rule{
 				flightFact(sender, bytes, rtt)}
 		}
 		return place{sender, "send buffer"}.candidate(requires("full-buffer", full).by(
-			seen(metrics.SndbufLimited, s.sndbuf, "the send buffer limited TCP for %h of the time",
-				s.sndbuf)),
+			seen(metrics.SndbufLimited, s.sndbuf, "the send buffer limited TCP for %h of the time")),
 			contradicts("receive-window", s.rwnd, .2, .6),
 			o.waitsElsewhere(set)).
 			facts(further...).

@@ -5,11 +5,10 @@ var shaper = Rule{
 	Class:    Shaper,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: a shaper limits the rate
-		means: a queue with classes, or one with AQM, throttles at least one packet in four while \
-			its output is even; it carries the rate that it is set to or, where that is not known, \
-			packets wait in it
+		means: a queue with classes, or one with AQM, throttles at least one packet in four; it \
+			carries the rate that it is set to or, where that is not known, packets wait in it
 		linux: raise the shaper's rate if the link behind it can carry more
 			$ tc -s qdisc show
 			$ tc -s class show dev DEV
@@ -25,14 +24,13 @@ var shaper = Rule{
 		freebsd: raise the pipe's bandwidth
 			$ dnctl pipe show
 			risk: above the link rate, delay grows
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		q, held, why := o.held()
 		if why != "" {
 			return missing(why)
 		}
-		return q.candidate(held...).
-			with(requires("shaper", yes(q.managed || q.owned))).
+		return q.candidate(held, requires("shaper", yes(q.managed || q.owned))).
 			facts(o.heldFacts(q)...).
 			text("a shaper at %b on %s", q.rateBps, q)
 	},

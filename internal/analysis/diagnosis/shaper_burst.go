@@ -6,7 +6,7 @@ import "slices"
 // cores idle: its burst is used up before its timer runs again (tc-tbf(8), burst).
 var shaperBurst = Rule{
 	Class: ShaperBurst,
-	Words: words(`
+	Text: `
 		label: a shaper passes less than its rate
 		means: a queue that is set to a rate always has packets waiting, and passes at most four \
 			fifths of that rate while no core is full
@@ -14,7 +14,7 @@ var shaperBurst = Rule{
 			$ tc -s -d qdisc show dev DEV
 			$ tc -s -d class show dev DEV
 			risk: more packets leave back to back
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		return o.belowRate(requires("idle-cores", o.fullest(), .95, .8), "its burst is too small")
 	},
@@ -23,17 +23,16 @@ var shaperBurst = Rule{
 // shaperCPU is like shaperBurst for a full core, which moves no more.
 var shaperCPU = Rule{
 	Class: ShaperCPU,
-	Words: words(`
+	Text: `
 		label: the CPU holds a shaper below its rate
 		means: a queue that is set to a rate always has packets waiting, and passes at most four \
 			fifths of that rate while a core is full
 		linux: use a cheaper shaper, such as htb with fq_codel for CAKE, or set the rate to what \
 			it holds
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		return o.belowRate(requires("full-core", o.fullest(), .85, .97), "a core is full")
 	},
-	Experiments: cpuSteps,
 }
 
 // belowRate checks the queue that always has packets and passes the least of its configured rate.

@@ -11,11 +11,11 @@ import (
 var sharedCPU = Rule{
 	Class: SharedCPU,
 	Quiet: true,
-	Words: words(`
+	Text: `
 		label: the cores that all roles share are saturated
 		means: one machine runs all roles of the lab, and its cores are saturated
 		any: use a machine with more cores, or a separate machine for each role (peer)
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		near := o.Run.Near()
 		node, roles := record.HostNode, "client, router and server"

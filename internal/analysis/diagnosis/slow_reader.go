@@ -1,23 +1,19 @@
 package diagnosis
 
-import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-
 // slowReader describes an application that reads its data too slowly.
 var slowReader = Rule{
 	Class:    SlowReader,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: the receiving application is slow
 		means: the receive window limits TCP for at least 40 % of the time, and the receiver closes \
 			it at least ten times per second, or its buffer has room for far more than is in flight: \
 			it is full of data that was not read
 		any: make the application read faster: larger reads, its own thread, no work between reads
-	`),
+	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		_, receiver := o.Ends()
-		uneven, _ := o.Metric(metrics.Consistency)
-		waits, _, _ := o.starved(receiver)
 		hz, closed, ok := o.zeroWindows()
 		closes := degree(hz, 2, 15)
 		var further factList
@@ -27,7 +23,7 @@ var slowReader = Rule{
 		if _, receive := o.buffers(); receive > 0 {
 			// A window with room for much more than is in flight that still limits is full of unread data.
 			bytes, _ := o.inFlight()
-			unread := max(degree(bytes/receive, .15, .03), degree(o.atReceiver(), .5, .9))
+			unread := degree(bytes/receive, .15, .03)
 			if _, use, ok := o.threadUse(receiver); ok {
 				unread = min(unread, degree(use, .35, .15)) // it reads as fast as it can run
 			}
@@ -37,10 +33,7 @@ var slowReader = Rule{
 		}
 		return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
 			rwndFact(s)),
-			requires("full-buffer", closes),
-			contradicts("uneven", uneven, .25, .6),
-			contradicts("waits-for-core", waits),
-			o.stalled()).
+			requires("full-buffer", closes)).
 			facts(further...).
 			text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
 	}),

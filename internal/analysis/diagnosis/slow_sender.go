@@ -10,13 +10,12 @@ var slowSender = Rule{
 	Class:    SlowSender,
 	Ends:     true,
 	ToTester: true,
-	Words: words(`
+	Text: `
 		label: the sending application is slow
-		means: a full-rate load had nothing to send for at least 25 % of the time, or less than a \
-			quarter of what the congestion window allows was in flight; with a normal buffer size, and \
-			its thread was neither busy nor waiting for a shared core
+		means: a full-rate load had nothing to send for at least 25 % of the time, and its thread did not \
+			wait for a shared core
 		any: make the application write faster: larger writes, no work between writes
-	`),
+	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		sender, _ := o.Ends()
 		at := place{sender, "application"}
@@ -25,41 +24,14 @@ var slowSender = Rule{
 			return missing(why)
 		}
 		j := at.candidate().text("the application on the %s sends only %b", sender, o.goodput())
-		idle := degree(s.busy, .9, .65)
-		if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
-			// Data in flight keeps TCP busy, too: it has less to send than its window takes.
-			bytes, _ := o.inFlight()
-			lost, _, _ := o.resent()
-			idle = max(idle, min(degree(bytes/window, .4, .15), degree(lost, .001, .0001)))
-			j = j.facts(
-				against(fact("bytes_in_flight", sender, "socket", bytes,
-					"%g kB were in flight, the congestion window was %g kB", bytes/1e3, window/1e3), window))
-		}
 		if waits > 0 {
 			j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
-				"the cores its threads share were busy for %h of the window", full))
+				"the cores its threads share were busy for %h of the window"))
 		}
-		buffer, rests := 1.0, 1.0
-		if send, _ := o.buffers(); send > 0 {
-			buffer = degree(send, 48<<10, 128<<10)
-		}
-		if _, use, ok := o.threadUse(sender); ok {
-			rests = degree(use, .3, .08) // otherwise it had no CPU to send more
-			j = j.facts(fact("threads_ns", sender, "thread", use, "its threads used %h of a core", use))
-		}
-		died := 0.0
-		if l := o.Ledger(); l != nil && l.Data[0].In != nil {
-			died = ratio(l.Data[0].DiedPackets(), *l.Data[0].In)
-		}
-		uneven, _ := o.Metric(metrics.Consistency)
-		return j.with(requires("nothing-to-send", idle).by(
-			at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window", s.busy)),
-			requires("flat-out", yes(o.FlatOut())),
-			requires("normal-buffer", buffer),
-			requires("idle-thread", rests),
-			contradicts("waits-for-core", waits),
-			contradicts("uneven", uneven, .2, .5),
-			contradicts("dies-at-sender", died, .02, .08))
+		return j.with(requires("nothing-to-send", s.busy, .9, .65).by(
+			at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window")),
+			requires("flat-out", yes(o.load().RateBps == 0)),
+			contradicts("waits-for-core", waits))
 	}),
 	Experiments: streamSteps(0, "an application with no more to send has nothing for more connections"),
 }

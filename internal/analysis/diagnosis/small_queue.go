@@ -6,7 +6,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 var smallQueue = Rule{
 	Class:    SmallQueue,
 	Wasteful: true,
-	Words: words(`
+	Text: `
 		label: a queue is too small
 		means: a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds \
 			little delay; or it throttles, and drops packets while its output stays a fifth below the \
@@ -21,7 +21,7 @@ var smallQueue = Rule{
 		routeros: use a longer queue type on the interface
 			$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
 			risk: more latency under load
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		q, why := o.losing(queue.fifo)
 		if why != "" {
@@ -66,12 +66,12 @@ var smallQueue = Rule{
 // window, by a segment per RTT (RFC 5681, section 3.1), and loses hardly any more.
 func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
-	again, count, counted := o.resent()
+	again, counted := o.resent()
 	if _, _, _, timed := o.addedDelay(); !limited || !counted || !timed {
 		return j, false
 	}
 	q, unexplained := o.overflowedEarly()
-	again *= ratio(unexplained, max(count, 1))
+	again *= ratio(unexplained, max(o.value(metrics.Retransmits), 1))
 	bytes, rtt := o.inFlight()
 	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
 	early := min(degree(q.early, 3, 10), degree(grows/o.Trial.Window.Seconds(), .5, 2),
@@ -91,7 +91,7 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 // networkFact returns the share of the time in which no end held TCP back.
 func networkFact(share float64) Fact {
 	return seen(metrics.NetworkLimited, share,
-		"neither the application nor a window nor a buffer held TCP back for %h of the time", share)
+		"neither the application nor a window nor a buffer held TCP back for %h of the time")
 }
 
 // overflows returns the terms of a FIFO that is too small, which adds a short delay in ns and not a long one.

@@ -5,7 +5,7 @@ package diagnosis
 var smallSegments = Rule{
 	Class:    SmallSegments,
 	Wasteful: true,
-	Words: words(`
+	Text: `
 		label: TCP's segments are small
 		means: a segment holds less than half of what Ethernet carries, and a core that moves them \
 			is full
@@ -13,7 +13,7 @@ var smallSegments = Rule{
 			$ nft list ruleset | grep maxseg
 			$ ip link | grep mtu
 			$ ip route | grep advmss
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		segment := o.mss()
 		if segment == 0 {
@@ -25,13 +25,11 @@ var smallSegments = Rule{
 		if o.Shared() { // all roles work in turn, and no core is full
 			full = degree(busy, .4, .6)
 		}
-		lost, _, _ := o.lossOf()
 		return wholePath.candidate(requires("small-mss", mss, 1000, 600).by(
 			against(fact("mss_bytes", sender, "socket", mss, "the ends agreed on segments of %d bytes",
 				segment), ethernetMSS)),
 			requires("full-core", full).by(
-				fact("cpu_busy_ratio", "", "cpu", busy, "the busiest core on the way was busy for %h", busy)),
-			contradicts("lossy", lost, .002, .02)).
+				fact("cpu_busy_ratio", "", "cpu", busy, "the busiest core on the way was busy for %h"))).
 			gain(min(ethernetMSS/mss, max(o.gainToTester(), 1))).
 			text("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs as much", segment)
 	},

@@ -3,7 +3,7 @@ package diagnosis
 // softirqAllCores describes a router whose cores are all full of packet work.
 var softirqAllCores = Rule{
 	Class: SoftirqAllCores,
-	Words: words(`
+	Text: `
 		label: all cores of the router are saturated by softirq
 		means: every core of the router is busy for at least 93 % of the window, mostly in \
 			interrupts and softirqs
@@ -27,15 +27,13 @@ var softirqAllCores = Rule{
 		freebsd: stop harvesting entropy from packets
 			$ sysctl kern.random.harvest.mask=351
 			risk: less entropy; gained 3 % (netbenches)
-	`),
+	`,
 	Check: given(ownSystem, func(o *Observation, s system) Candidate {
 		j := s.at("cpu").candidate(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
-			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()),
-			o.quota(s.Node))
+			softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()))
 		if len(s.Cores) == 1 {
 			return j.text("the %s's only core is saturated by softirq", s.Node)
 		}
 		return j.text("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 	}),
-	Experiments: cpuSteps,
 }

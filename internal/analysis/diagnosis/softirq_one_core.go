@@ -3,11 +3,11 @@ package diagnosis
 // softirqOneCore describes a router that moves all packets on one core while another has time.
 var softirqOneCore = Rule{
 	Class: SoftirqOneCore,
-	Words: words(`
+	Text: `
 		label: one core of the router is saturated by softirq
 		means: a core of the router is busy for at least 93 % of the window, mostly in interrupts \
 			and softirqs, while another idles for at least 40 %
-	` + spreading),
+	` + spreading,
 	Check: given(ownSystem, func(o *Observation, s system) Candidate {
 		if len(s.Cores) == 1 {
 			return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
@@ -17,10 +17,9 @@ var softirqOneCore = Rule{
 			softirqWork(s.Full.Softirq+s.Full.IRQ, s.Full.Unclassified, s.Full.Busy).by(s.softirqFact()),
 			requires("slack-core", idles, .1, .4).by(fact("cpu_idle_ratio", s.Node, s.Slack.Name, idles,
 				"%s idled for %h", s.Slack, idles)),
-			o.quota(s.Node), contradicts("tunnel", yes(o.tunnel() != ""))). // see oneTunnelOneCore
+			contradicts("tunnel", yes(o.tunnel() != ""))). // see oneTunnelOneCore
 			gain(s.spreadGain()).
 			text("the %s's %s is saturated by softirq while %s idles for %h: one receive queue", s.Node,
 				s.Full, s.Slack, idles)
 	}),
-	Experiments: cpuSteps,
 }

@@ -140,9 +140,11 @@ func hasFault(level, name string) bool {
 // withoutFault returns a level of the factor fault without one of its parts, or none if that was the only
 // one.
 func withoutFault(level, name, none string) string {
-	parts := slices.DeleteFunc(strings.Split(level, "+"), func(p string) bool { return hasFault(p, name) })
-	return cmp.Or(strings.Join(parts, "+"), none)
+	return cmp.Or(strings.TrimPrefix(faultForm(name).ReplaceAllString(level, ""), "+"), none)
 }
+
+// faultForm matches the part of that name in a level of the factor fault, and its amount.
+func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)` + name + `=([^+]*)`) }
 
 // scaledFault returns a level with its amount scaled by share, of the factor fault that of one part.
 func scaledFault(level, name string, share float64) (string, bool) {
@@ -153,14 +155,7 @@ func scaledFault(level, name string, share float64) (string, bool) {
 	if strings.HasSuffix(name, "_buffer") {
 		thousand = 1024
 	}
-	parts, ok := strings.Split(level, "+"), false
-	for i, p := range parts {
-		if amount, is := strings.CutPrefix(p, name+"="); is {
-			amount, ok = scaledLevel(amount, share, thousand)
-			parts[i] = name + "=" + amount
-		}
-	}
-	return strings.Join(parts, "+"), ok
+	return scaledPart(level, faultForm(name), share, thousand)
 }
 
 var (
@@ -313,7 +308,7 @@ func (o *Observation) statesWindow() bool {
 // lossy reports whether TCP loses so much that loss may set its rate: that rate is proportional to the
 // segment size, as with a limit in packets per second (Mathis et al. 1997), and each flow has its own.
 func (o *Observation) lossy() bool {
-	lost, _, _ := o.resent()
+	lost, _ := o.resent()
 	return o.IsTCP() && lost > .001
 }
 

@@ -187,10 +187,11 @@ func (p place) fact(metric string, value float64, text string, args ...any) Fact
 	return fact(metric, p.Node, p.Element, value, text, args...)
 }
 
+// candidate returns a candidate without a place.
+func candidate(terms ...Term) Candidate { return Candidate{Terms: terms} }
+
 // candidate returns a candidate of a limit at the place.
-func (p place) candidate(terms ...Term) Candidate {
-	return Candidate{Cause: Cause{Node: p.Node, Element: p.Element}, Terms: terms}
-}
+func (p place) candidate(terms ...Term) Candidate { return candidate(terms...).at(p) }
 
 // at moves a candidate to another place.
 func (j Candidate) at(p place) Candidate {

@@ -45,7 +45,7 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 	if got := met(a...); math.Abs(got-.35) > 1e-9 {
 		t.Errorf("got %v, want .7 × (1 − .5)", got)
 	}
-	far, near := place{}.candidate(requires("a", .9)).text("far"), place{}.candidate(a...).text("near")
+	far, near := candidate(requires("a", .9)).text("far"), candidate(a...).text("near")
 	for _, pair := range [][2]Candidate{{far, near}, {near, far}, {missing("not read"), far},
 		{far, missing("not read")}} {
 		if got := likelier(pair[0], pair[1]); got.Text != "far" {

@@ -15,12 +15,12 @@ var testerLimited = Rule{
 	Class: Tester,
 	Ends:  true,
 	Quiet: true,
-	Words: words(`
+	Text: `
 		label: the tester is the limit
 		means: the result is within a fifth of what the tester reaches without the router, and the \
 			cores that it shares with the router are not saturated; or it could not send 1 % of the \
 			requested rate
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		j := o.headroom()
 		for _, r := range o.Reasons {
@@ -28,7 +28,7 @@ var testerLimited = Rule{
 				r.Facts[0].Metric == metrics.UnsentRatio {
 				e := r.Facts[0]
 				e.Text = r.Text
-				return place{}.candidate(requires("no-headroom", 1).by(e)).
+				return candidate(requires("no-headroom", 1).by(e)).
 					facts(j.evidence()...).
 					text("the tester is the limit: it cannot send the requested rate")
 			}
@@ -56,7 +56,7 @@ func (o *Observation) headroom() Candidate {
 		s, _ := o.systemAt(record.HostNode)
 		busy = s.mean() // see sharedCPU
 	}
-	return place{}.candidate(requires("no-headroom", share, .6, .95).by(
+	return candidate(requires("no-headroom", share, .6, .95).by(
 		against(seen(o.Tester.Metric, got, "the result is %h of what the tester reaches alone", share),
 			o.Tester.Value)),
 		contradicts("shared-cores", busy, .85, .97)).

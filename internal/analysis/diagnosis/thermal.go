@@ -12,7 +12,7 @@ const minFallWindow = 3.0
 // thermal describes a CPU that becomes slower during the trial.
 var thermal = Rule{
 	Class: Thermal,
-	Words: words(`
+	Text: `
 		label: the router's CPU slows down over time
 		means: the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput \
 			falls by 45 % from the first third of a window of at least three seconds to the last
@@ -21,7 +21,7 @@ var thermal = Rule{
 		linux: cap the clock one step lower, where it can stay
 			$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
 			risk: slower at first, steadier over time
-	`),
+	`,
 	Check: given(tested, func(o *Observation, node string) Candidate {
 		at := place{node, "cpu"}
 		for _, r := range o.Reasons {
@@ -41,7 +41,7 @@ var thermal = Rule{
 			return at.candidate(requires("throttled", share, .05, .3).by(throttledFact(node, share)),
 				requires("falls", fell, .2, .45).by(
 					seen(metrics.Goodput, fell,
-						"%h less arrived in the last third of the window than in the first", fell))).
+						"%h less arrived in the last third of the window than in the first"))).
 				gain(1/(1-min(fell, .99))).
 				text("the %s's CPU slows down over time: goodput falls by %h within the window", node, fell)
 		}
@@ -52,8 +52,7 @@ var thermal = Rule{
 		if _, second := o.Columns(at.Node, "thermal", "cooling_state"); why != "" && second != "" {
 			return missing(why)
 		}
-		return place{}.candidate(requires("throttled", 0).by(
+		return candidate(requires("throttled", 0).by(
 			at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
 	}),
-	Experiments: cpuSteps,
 }

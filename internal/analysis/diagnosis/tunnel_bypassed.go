@@ -11,17 +11,17 @@ import (
 var tunnelBypassed = Rule{
 	Class: TunnelBypassed,
 	Ends:  true,
-	Words: words(`
+	Text: `
 		label: the traffic bypasses the tunnel
 		means: the tunnel's counters do not account for the payload that arrived
 		any: look for a second route between the ends; compare it with the tunnel peer's allowed IPs
 			$ ip route get ADDRESS
 			$ wg show
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		for _, r := range o.Reasons {
 			if r.Kind == evidence.ReasonNotInTunnel {
-				j := place{}.candidate(requires("not-in-tunnel", 1)).
+				j := candidate(requires("not-in-tunnel", 1)).
 					text("the traffic bypasses the tunnel: %s", r.Text)
 				for _, f := range r.Facts {
 					j = j.at(place{cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)})

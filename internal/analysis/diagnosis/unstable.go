@@ -14,7 +14,7 @@ var unstable = Rule{
 	Class: Unstable,
 	Ends:  true,
 	Quiet: true,
-	Words: words(`
+	Text: `
 		label: the path is unstable
 		means: throughput within the window varies by at least 50 %, or drifts; or the rates of six \
 			or more trials have an interquartile range of at least 27 % of the median; or the idle \
@@ -22,20 +22,18 @@ var unstable = Rule{
 			more with hardly any lost in between, and no data arrives meanwhile; and no other class \
 			has evidence
 		any: measure longer, or stop whatever else comes and goes on the path
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		j := missing("the consistency of the throughput is not known")
 		if uneven, ok := o.Metric(metrics.Consistency); ok {
-			text := say("throughput varies by %h", uneven)
-			e := seen(metrics.Consistency, uneven, text)
-			j = place{}.candidate(o.varies(degree(uneven, .2, .6), e)).
+			e := seen(metrics.Consistency, uneven, "throughput varies by %h")
+			j = candidate(o.varies(degree(uneven, .2, .6), e)).
 				facts(e).
-				text("%s: no single number describes it", text)
+				text("%s: no single number describes it", e.Text)
 		}
 		if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
-			text := say("the idle path loses %h of the probes", lost)
-			e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
-			j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be checked on it")
+			e := fact(metrics.ProbeLossIdle, "", "path", lost, "the idle path loses %h of the probes")
+			j.instead(o.varies(degree(lost, .02, .1), e), e.Text+": no load can be checked on it")
 		}
 		if n, ns := o.outages(); n > 1 {
 			e := fact("outages", "", "path", float64(n),
@@ -85,12 +83,12 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	if apart < caution {
 		return e, false
 	}
-	text := say("the rates of the %d trials differ by %h", len(rates), apart)
-	e = seen(metrics.Goodput, statistics.Median(rates), text)
+	e = seen(metrics.Goodput, statistics.Median(rates), "the rates of the %d trials differ by %h", len(rates),
+		apart)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
 	for i := range checked {
 		if j := &checked[i]; j.Class == Unstable && len(rates) >= minTrials {
-			j.instead(requires("varies", apart, .1, .4).by(e), text+": no single number describes the cell")
+			j.instead(requires("varies", apart, .1, .4).by(e), e.Text+": no single number describes the cell")
 			j.rate(weights())
 			leaveToCauses(checked)
 		}

@@ -11,11 +11,10 @@ import (
 // can get.
 var vpnProcess = Rule{
 	Class: VPNProcess,
-	Words: words(`
+	Text: `
 		label: the VPN process is CPU-bound
 		means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
-			busiest core is saturated, or most lost packets are datagrams that the processes did not \
-			read in time
+			busiest core is saturated
 		any: use the in-kernel implementation of the tunnel
 			$ modprobe wireguard
 			risk: none known; needs Linux 5.6 or a module
@@ -28,7 +27,7 @@ var vpnProcess = Rule{
 		routeros: use WireGuard or hardware-accelerated IPsec instead of OpenVPN
 			risk: both ends must change
 			tunnel: openvpn
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
 		if !factor.InUserspace(o.tunnel()) {
 			return excluded()
@@ -42,35 +41,11 @@ var vpnProcess = Rule{
 		if o.Shared() {
 			at.Node = o.tunnelEnd()
 		}
-		full, busy := s.full(), degree(took, .3, .8)
-		lost, n := o.unreadDatagrams()
-		unread := min(degree(lost, .2, .6), degree(took, .3, .6))
-		full.Met, busy = max(full.Met, unread), max(busy, unread)
-		j := at.candidate(requires("busy-process", busy).by(
-			at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core", took)),
-			full).
+		return at.candidate(requires("busy-process", took, .3, .8).by(
+			at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core")),
+			s.full()).
 			text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
-		if n > 0 {
-			return j.facts(fact("UdpRcvbufErrors", at.Node, "socket", n,
-				"%.0f datagrams did not fit into a socket's receive buffer: its process read too slowly", n))
-		}
-		return j
 	},
-	Experiments: cpuSteps,
-}
-
-// unreadDatagrams returns how many datagrams a TCP load's tunnel did not read from its sockets in time, at
-// any node, per retransmitted segment, and in total.
-func (o *Observation) unreadDatagrams() (share, n float64) {
-	if !o.IsTCP() {
-		return 0, 0
-	}
-	for _, node := range o.nodes() {
-		lost, _ := o.grew(node, "UdpRcvbufErrors")
-		n += lost
-	}
-	_, again, _ := o.resent()
-	return ratio(n, max(again, 1)), n
 }
 
 // tunnelEnd returns the node that carries the tunnel's near end, or its far end where that is a router.

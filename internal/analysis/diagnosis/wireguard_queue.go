@@ -1,14 +1,11 @@
 package diagnosis
 
-import (
-	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/record"
 
 // wireguardQueue describes a tunnel device that drops packets because its own queue is full.
 var wireguardQueue = Rule{
 	Class: WireguardQueue,
-	Words: words(`
+	Text: `
 		label: the tunnel device's queue overflows
 		means: the tunnel device dropped at least 2 % of its packets before sending them; if the \
 			tunnel's process is CPU-bound, that is a symptom
@@ -18,22 +15,20 @@ var wireguardQueue = Rule{
 			plan: txqueuelen=1000
 		linux: shape below what the tunnel's workers can sustain
 			risk: costs a few per cent of the rate
-	`),
+	`,
 	Check: func(o *Observation) Candidate {
-		tunnel := o.tunnel()
-		if tunnel == "" {
+		if o.tunnel() == "" {
 			return excluded()
 		}
 		best := missing("the tunnel device has no counters")
 		for _, node := range o.nodes() {
 			for _, device := range o.tunnelDevices(node) {
-				drops, why := o.Sum(node, "netdev", "tx_dropped", device)
-				sent, why2 := o.Sum(node, "netdev", "tx_packets", device)
-				if why+why2 != "" {
+				at := place{node, device}
+				sent, why := o.sum(at, "netdev", "tx_packets")
+				if why != "" {
 					continue
 				}
-				at := place{node, device}
-				drops += o.total(at, "qdisc", "drops")
+				drops := o.total(at, "netdev", "tx_dropped") + o.total(at, "qdisc", "drops")
 				share := ratio(drops, sent+drops)
 				best = likelier(best, at.candidate(requires("drops", share, .0005, .02).by(
 					against(at.fact("tx_dropped", drops,
@@ -42,10 +37,6 @@ var wireguardQueue = Rule{
 					"the queue of tunnel device %s on %s overflows: %h of its packets were dropped",
 					device, node, share))
 			}
-		}
-		if factor.InUserspace(tunnel) && best.NotExamined == "" {
-			s, _ := systemOf(o)
-			return best.with(contradicts("full-core", s.Full.Busy, .7, .93))
 		}
 		return best
 	},
