@@ -324,7 +324,7 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  176_300,
+	"analysis":  174_200,
 	"app":       29_000,
 	"bundle":    7_600,
 	"catalogue": 3_100,
