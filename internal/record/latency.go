@@ -32,16 +32,6 @@ type Latency struct {
 	Caveats []Caveat          `json:"caveats,omitempty"`
 }
 
-// Hop is a router on the way between two machines, and the round trips to it by ICMP: they tell on which part
-// of the path a load adds latency. One that does not answer has a reason instead.
-type Hop struct {
-	Number int      `json:"number"` // 1 is the near end's neighbour
-	Addr   string   `json:"addr"`
-	Idle   *Latency `json:"idle,omitempty"`
-	Loaded *Latency `json:"loaded,omitempty"`
-	Silent string   `json:"silent,omitempty"`
-}
-
 // Responsiveness holds what requests saw that were made in the window while TCP loaded the path
 // (draft-ietf-ippm-responsiveness): foreign ones on a connection of their own, loaded ones on a connection
 // that carries the load, behind what is queued there. Times are the process's; -1 = not answered.

@@ -27,3 +27,35 @@ const (
 	InlineInspection = "inline-inspection"
 	Unstable         = "unstable"
 )
+
+// Classes of the rules about the path and the ends.
+const (
+	LinkRate      = "link-rate"
+	Shaper        = "shaper"
+	Policer       = "policer"
+	ClientCPU     = "client-cpu"
+	ServerCPU     = "server-cpu"
+	SlowSender    = "slow-sender"
+	SlowReader    = "slow-reader"
+	SendBuffer    = "send-buffer"
+	ReceiveWindow = "receive-window"
+	SmallQueue    = "small-queue"
+	Bufferbloat   = "bufferbloat"
+	RandomLoss    = "random-loss"
+	RuleDrop      = "rule-drop"
+	Reordering    = "reordering"
+	ReversePath   = "reverse-path"
+
+	OptionsStripped  = "options-stripped"
+	SmallSegments    = "small-segments"
+	ConntrackInvalid = "conntrack-invalid"
+	CrossTraffic     = "cross-traffic"
+	ShaperBurst      = "shaper-burst"
+	ShaperCPU        = "shaper-cpu"
+
+	ChecksumErrors = "checksum-errors"
+	ReplayWindow   = "replay-window"
+	TCPInTCP       = "tcp-in-tcp"
+	Fragmentation  = "fragmentation"
+	PMTUBlackHole  = "pmtu-black-hole"
+)

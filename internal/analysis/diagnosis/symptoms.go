@@ -2,38 +2,6 @@ package diagnosis
 
 import "slices"
 
-// Classes of the rules about the path and the ends.
-const (
-	LinkRate      = "link-rate"
-	Shaper        = "shaper"
-	Policer       = "policer"
-	ClientCPU     = "client-cpu"
-	ServerCPU     = "server-cpu"
-	SlowSender    = "slow-sender"
-	SlowReader    = "slow-reader"
-	SendBuffer    = "send-buffer"
-	ReceiveWindow = "receive-window"
-	SmallQueue    = "small-queue"
-	Bufferbloat   = "bufferbloat"
-	RandomLoss    = "random-loss"
-	RuleDrop      = "rule-drop"
-	Reordering    = "reordering"
-	ReversePath   = "reverse-path"
-
-	OptionsStripped  = "options-stripped"
-	SmallSegments    = "small-segments"
-	ConntrackInvalid = "conntrack-invalid"
-	CrossTraffic     = "cross-traffic"
-	ShaperBurst      = "shaper-burst"
-	ShaperCPU        = "shaper-cpu"
-
-	ChecksumErrors = "checksum-errors"
-	ReplayWindow   = "replay-window"
-	TCPInTCP       = "tcp-in-tcp"
-	Fragmentation  = "fragmentation"
-	PMTUBlackHole  = "pmtu-black-hole"
-)
-
 // atCapacity lists the classes in which a CPU moves no more, belowCapacity those in which a load is held
 // below what the CPUs could move: where one of the latter is seen, a full CPU is not the reason.
 var (
