@@ -56,6 +56,7 @@ func dependencies(t *testing.T, dir, pkg string, to target) []string {
 	if err != nil {
 		t.Fatalf("go list -deps %s for %s/%s: %v\n%s", pkg, to.os, to.arch, err, stderr.String())
 	}
+
 	return strings.Fields(string(out))
 }
 
@@ -67,6 +68,7 @@ func TestAgentCarriesNoHeavyDependency(t *testing.T) {
 				t.Errorf("dependencies: got %d without internal/registry/node, want the agent's families "+
 					"among them", len(deps))
 			}
+
 			for _, dep := range forbiddenIn(deps) {
 				t.Errorf("dependencies: got %s, want none of %v", dep, notInAgent)
 			}
@@ -81,22 +83,26 @@ func TestAgentDependencyRuleCanFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	for _, f := range archive.Files {
 		name := filepath.Join(dir, filepath.FromSlash(f.Name))
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(name, f.Data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	got := forbiddenIn(dependencies(t, dir, ".", target{"linux", "arm64"}))
 	for _, want := range []string{"net/http", "html/template", module + "/internal/record/store"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("forbidden dependencies on linux/arm64: got %v, want %s among them", got, want)
 		}
 	}
+
 	if got := forbiddenIn(dependencies(t, dir, ".", target{"freebsd", "amd64"})); len(got) != 0 {
 		t.Errorf("forbidden dependencies on freebsd/amd64: got %v, want none", got)
 	}

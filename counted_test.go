@@ -45,9 +45,11 @@ func listed(t *tree, file, function string) []entry {
 		if f.path != file {
 			continue
 		}
+
 		imported := map[string]string{}
 		f.imports(func(_ *ast.ImportSpec, name, of string) {
-			if pkg, ours := projectPackage(of); ours {
+			pkg, ours := projectPackage(of)
+			if ours {
 				imported[path.Base(pkg)] = pkg
 			}
 		})
@@ -57,12 +59,14 @@ func listed(t *tree, file, function string) []entry {
 				if s, ok := e.Fun.(*ast.SelectorExpr); ok && imported[typeText(s.X)] == "" {
 					return // slices.Concat
 				}
+
 				out = append(out, entryOf(e.Fun, f.pkg, imported))
 			case *ast.CompositeLit:
 				of := e.Type
 				if of == nil { // a row of a table, which ends with what makes the entry
 					of = e.Elts[len(e.Elts)-1]
 				}
+
 				out = append(out, entryOf(of, f.pkg, imported))
 			case *ast.Ident, *ast.SelectorExpr:
 				out = append(out, entryOf(e, f.pkg, imported))
@@ -73,9 +77,11 @@ func listed(t *tree, file, function string) []entry {
 			if !ok || fn.Name.Name != function {
 				continue
 			}
+
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				if l, ok := n.(*ast.CompositeLit); ok {
-					if _, list := l.Type.(*ast.ArrayType); list {
+					_, list := l.Type.(*ast.ArrayType)
+					if list {
 						for _, e := range l.Elts {
 							add(e)
 						}
@@ -91,7 +97,8 @@ func listed(t *tree, file, function string) []entry {
 
 func entryOf(e ast.Expr, pkg string, imported map[string]string) entry {
 	if s, ok := e.(*ast.SelectorExpr); ok {
-		if p := imported[typeText(s.X)]; p != "" {
+		p := imported[typeText(s.X)]
+		if p != "" {
 			return entry{p, s.Sel.Name}
 		}
 		return entry{pkg, s.Sel.Name} // a method
@@ -108,6 +115,7 @@ func (known entry) knowing(t *tree) []string {
 		if strings.HasPrefix(f.path, "bench/") || f.pkg == "lab/driver" && known.pkg != f.pkg {
 			continue
 		}
+
 		found := false
 		is := func(e ast.Expr) {
 			if s, ok := e.(*ast.SelectorExpr); ok && f.pkg != known.pkg {
@@ -152,11 +160,13 @@ func TestAdditionsTouchFewFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range counted {
 		entries := listed(tr, c.file, c.function)
 		if len(entries) == 0 {
 			t.Errorf("%s lists no %s in %s", c.file, c.family, c.function)
 		}
+
 		for _, e := range entries {
 			files := e.knowing(tr)
 			if wider[fmt.Sprint(e)] == "" && (len(files) > c.most || len(files) == 0) {

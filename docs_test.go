@@ -22,6 +22,7 @@ func readText(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(b)
 }
 
@@ -32,12 +33,14 @@ func documents(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	docs := map[string]string{}
 	for name, data := range tr.files {
 		if strings.HasSuffix(name, ".md") && !strings.Contains(name, "testdata/") {
 			docs[name] = string(data)
 		}
 	}
+
 	return docs
 }
 
@@ -51,21 +54,25 @@ func layerRows(text string) [][]string {
 		if len(cells) != 4 {
 			continue
 		}
+
 		n, err := strconv.Atoi(strings.TrimSpace(cells[1]))
 		if err != nil || n != len(rows) {
 			continue
 		}
+
 		var names []string
 		for _, m := range codeWord.FindAllStringSubmatch(cells[2], -1) {
 			names = append(names, m[1])
 		}
+
 		rows = append(rows, names)
 	}
 	return rows
 }
 
 func TestArchitectureShowsTheLayerTable(t *testing.T) {
-	if diff := cmp.Diff(layers, layerRows(readText(t, "docs/architecture.md"))); diff != "" {
+	diff := cmp.Diff(layers, layerRows(readText(t, "docs/architecture.md")))
+	if diff != "" {
 		t.Errorf("layers of layers_test.go (-) and of docs/architecture.md (+) differ:\n%s", diff)
 	}
 }
@@ -80,11 +87,13 @@ func deadLinks(name string, docs map[string]string, exists func(string) bool) []
 		if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
 			continue
 		}
+
 		file, anchor, _ := strings.Cut(link, "#")
 		target := name
 		if file != "" {
 			target = path.Join(path.Dir(name), file)
 		}
+
 		switch {
 		case !exists(target):
 			dead = append(dead, link)
@@ -106,6 +115,7 @@ func withoutCode(text string) string {
 			kept = append(kept, line)
 		}
 	}
+
 	return strings.Join(kept, "\n")
 }
 
@@ -160,19 +170,24 @@ func TestNamedFilesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var sources []string
 	for _, f := range tr.sources {
 		sources = append(sources, f.path)
 	}
+
 	for name, page := range documents(t) {
 		if strings.HasPrefix(name, "docs/measured/") {
 			continue
 		}
+
 		for _, file := range missingFiles(page, sources) {
 			t.Errorf("%s names %s, which does not exist", name, file)
 		}
 	}
-	if got := missingFiles("`a.go`, `b*.go`, `x/a.go`, `y/a.go`", []string{"x/a.go"}); !slices.Equal(got,
+
+	got := missingFiles("`a.go`, `b*.go`, `x/a.go`, `y/a.go`", []string{"x/a.go"})
+	if !slices.Equal(got,
 		[]string{"b*.go", "y/a.go"}) {
 		t.Errorf("missing of a planted page: %v", got)
 	}
@@ -186,10 +201,13 @@ func TestLinkCheckCanFail(t *testing.T) {
 	}
 	exists := func(name string) bool { _, ok := docs[name]; return ok }
 	want := []string{"docs/none.md", "docs/guide.md#three"}
-	if diff := cmp.Diff(want, deadLinks("README.md", docs, exists)); diff != "" {
+	diff := cmp.Diff(want, deadLinks("README.md", docs, exists))
+	if diff != "" {
 		t.Errorf("dead links of README.md (-want +got):\n%s", diff)
 	}
-	if got := deadLinks("docs/guide.md", docs, exists); got != nil {
+
+	got := deadLinks("docs/guide.md", docs, exists)
+	if got != nil {
 		t.Errorf("dead links of docs/guide.md: got %v, want none", got)
 	}
 }
@@ -201,6 +219,7 @@ func required(t *testing.T, dir string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var mod struct {
 		Require []struct {
 			Path, Version string
@@ -211,6 +230,7 @@ func required(t *testing.T, dir string) []string {
 	if err := json.Unmarshal(out, &mod); err != nil {
 		t.Fatal(err)
 	}
+
 	var list []string
 	for _, r := range mod.Require {
 		tool := slices.ContainsFunc(mod.Tool, func(x struct{ Path string }) bool {
@@ -220,6 +240,7 @@ func required(t *testing.T, dir string) []string {
 			list = append(list, r.Path+" "+r.Version)
 		}
 	}
+
 	return list
 }
 
@@ -234,8 +255,10 @@ func TestDependenciesHaveAReason(t *testing.T) {
 	for _, m := range row.FindAllStringSubmatch(readText(t, "docs/dependencies.md"), -1) {
 		got = append(got, m[1]+" "+m[2])
 	}
+
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("go.mod and bench/go.mod (-) and docs/dependencies.md (+) differ:\n%s", diff)
 	}
 }
@@ -248,25 +271,31 @@ func constants(t *testing.T, pkg, prefix string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var values []string
 	for _, f := range tr.production() {
 		if f.pkg != pkg {
 			continue
 		}
+
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, prefix) {
 				return true
 			}
+
 			if s, ok := firstText(spec.Values[0]); ok {
 				values = append(values, s)
 			}
+
 			return true
 		})
 	}
+
 	if len(values) == 0 {
 		t.Fatalf("package %s has no constant %s*", pkg, prefix)
 	}
+
 	return values
 }
 
@@ -275,7 +304,8 @@ func constants(t *testing.T, pkg, prefix string) []string {
 func rowNames(text string) []string {
 	var names []string
 	for _, line := range strings.Split(text, "\n") {
-		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "|") && len(cells) > 2 {
+		cells := strings.Split(line, "|")
+		if strings.HasPrefix(line, "|") && len(cells) > 2 {
 			for _, m := range codeWord.FindAllStringSubmatch(cells[1], -1) {
 				names = append(names, m[1])
 			}
@@ -297,14 +327,17 @@ func holdBlock(t *testing.T, file, name, want string) {
 	if !ok || !ok2 || !ok3 {
 		t.Fatalf("%s has no block %s", file, name)
 	}
+
 	if got == want {
 		return
 	}
+
 	if !*update {
 		t.Errorf("block %s of %s differs from the code (-code +document); go generate rewrites it:\n%s",
 			name, file, cmp.Diff(want, got))
 		return
 	}
+
 	text = before + "<!-- " + name + ":" + head + "-->\n" + want + "<!-- end -->" + after
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -332,10 +365,12 @@ func untestedCommands(text string) []string {
 			inside, language = !inside, strings.TrimSpace(lang)
 			continue
 		}
+
 		if inside && language != "sh" && commandLine.MatchString(line) {
 			lines = append(lines, line)
 		}
 	}
+
 	return lines
 }
 
@@ -343,7 +378,8 @@ func TestUntestedCommandsAreFound(t *testing.T) {
 	text := "```sh\nchokepoint list\n```\n```text\nchokepoint run  the default plan\n$ chokepoint " +
 		"list\nchokepoint: error: x\n```\n```\nsudo go run ./cmd/chokepoint\n```\n"
 	want := []string{"chokepoint run  the default plan", "$ chokepoint list", "sudo go run ./cmd/chokepoint"}
-	if diff := cmp.Diff(want, untestedCommands(text)); diff != "" {
+	diff := cmp.Diff(want, untestedCommands(text))
+	if diff != "" {
 		t.Errorf("untested commands (-want +got):\n%s", diff)
 	}
 }

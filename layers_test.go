@@ -54,8 +54,10 @@ func layerOf(pkg string) int {
 			if name == pkg {
 				return n
 			}
+
 			dir, wild := strings.CutSuffix(name, "/*")
-			if rest, below := strings.CutPrefix(pkg, dir+"/"); wild && below && !strings.Contains(rest, "/") {
+			rest, below := strings.CutPrefix(pkg, dir+"/")
+			if wild && below && !strings.Contains(rest, "/") {
 				return n
 			}
 		}
@@ -93,6 +95,7 @@ func unusedEntries(t *tree) []string {
 			}
 		}
 	}
+
 	return found
 }
 
@@ -107,9 +110,11 @@ func upwardImports(t *tree) []string {
 				found = append(found, fmt.Sprintf("%s: %s (layer %d) imports %s (layer %d)", t.at(spec),
 					f.pkg, from, pkg, to))
 			}
+
 			if ours && slices.Contains(laterStages[room(f.pkg)], room(pkg)) {
 				found = append(found, fmt.Sprintf("%s: %s imports %s, a later stage", t.at(spec), f.pkg, pkg))
 			}
+
 			if ours && to < 0 {
 				found = append(found, fmt.Sprintf("%s: %s imports %s, which has no layer", t.at(spec), f.pkg,
 					pkg))
@@ -219,12 +224,14 @@ func impure(t *tree) []string {
 		if !slices.Contains(pure, f.pkg) {
 			continue
 		}
+
 		f.imports(func(spec *ast.ImportSpec, _, imported string) {
 			pkg, ours := projectPackage(imported)
 			stray := ours && !slices.Contains(pure, pkg)
 			for _, p := range impureImports {
 				stray = stray || imported == p || strings.HasPrefix(imported, p+"/")
 			}
+
 			if stray && imported != "net/netip" {
 				found = append(found, fmt.Sprintf("%s: pure package %s imports %s", t.at(spec), f.pkg,
 					imported))

@@ -31,6 +31,7 @@ func namesKind(e ast.Expr) bool {
 		if slices.Contains(kindNames, e.Sel.Name) {
 			return true
 		}
+
 		of, ok := e.X.(*ast.SelectorExpr) // x.Run.Lab
 		id, local := e.X.(*ast.Ident)     // run.Lab
 		return e.Sel.Name == "Lab" && (ok && strings.EqualFold(of.Sel.Name, "run") ||
@@ -69,11 +70,13 @@ func askedKinds(t *tree) []string {
 				if n.Op != token.EQL && n.Op != token.NEQ {
 					return true
 				}
+
 				// Whether a run names a lab at all is no question for its kind.
 				empty := func(e ast.Expr) bool { l, ok := e.(*ast.BasicLit); return ok && l.Value == `""` }
 				if (namesKind(n.X) || namesKind(n.Y)) && !empty(n.X) && !empty(n.Y) {
 					kind(n)
 				}
+
 				if f.path != agentFile && (isAgent(n.X) && isNil(n.Y) || isAgent(n.Y) && isNil(n.X)) {
 					found = append(found, fmt.Sprintf("%s: asks whether there is an agent: ask "+
 						"lab.Node.HasAgent",
@@ -92,6 +95,7 @@ func askedKinds(t *tree) []string {
 				if !ok || !slices.Contains(textComparisons, sel.Sel.Name) {
 					return true
 				}
+
 				if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "strings" && slices.ContainsFunc(n.Args,
 					namesKind) {
 					kind(n)

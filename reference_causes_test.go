@@ -23,6 +23,7 @@ without telemetry of the router. A class whose source of data is missing is list
 		fmt.Fprintf(&b, "| [`%[1]s`](#%[1]s) | %[2]s | %[3]s | %[4]s |\n", r.Class, r.Label, r.Means,
 			map[bool]string{true: "yes", false: "no"}[r.Ends])
 	}
+
 	fmt.Fprintf(&b, "| `%s` | no known class | no class has a probability of a half or more | yes |\n",
 		diagnosis.Unknown)
 	for _, r := range diagnosis.Rules() {
@@ -31,15 +32,18 @@ without telemetry of the router. A class whose source of data is missing is list
 			b.WriteString("Nothing to change.\n")
 			continue
 		}
+
 		b.WriteString("| system | what helps | commands | risk |\n|---|---|---|---|\n")
 		for _, m := range r.Remedies {
 			commands := strings.ReplaceAll(strings.Join(m.Commands, "`<br>`"), "|", "\\|")
 			if commands != "" {
 				commands = "`" + commands + "`"
 			}
+
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cmp.Or(m.System, "any"), m.Do, orDash(commands),
 				orDash(m.Risk))
 		}
 	}
+
 	holdPage(t, "docs/reference/causes.md", b.String())
 }

@@ -50,6 +50,7 @@ func holdPage(t *testing.T, file, want string) {
 	if err != nil && !(*update && os.IsNotExist(err)) {
 		t.Fatal(err)
 	}
+
 	switch {
 	case string(got) == want:
 	case !*update:
@@ -71,20 +72,24 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 		if _, err := plan.Read(file, []byte(text), registry.Vocabulary(), nil); err != nil {
 			t.Error(err)
 		}
+
 		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
 	}
+
 	labFile := readText(t, "internal/plan/testdata/lab.yaml")
 	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), meter.Parse,
 		func(record.Machines) (string, error) { return "", nil })
 	if err != nil {
 		t.Error(err)
 	}
+
 	holdBlock(t, page, "lab-file", "\n```yaml\n"+strings.TrimSpace(labFile)+"\n```\n\n")
 	text := readText(t, page)
 	keys := planKeys(t)
 	if len(keys) < 40 {
 		t.Errorf("keys of a plan: got %d, want 40 or more", len(keys))
 	}
+
 	for _, key := range keys {
 		if !regexp.MustCompile(`(^|[^\w])` + key + `:`).MatchString(text) {
 			t.Errorf("%s does not name the key %s", page, key)
@@ -100,26 +105,32 @@ func planKeys(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var keys []string
 	for _, f := range tr.production() {
 		if f.pkg != "plan" {
 			continue
 		}
+
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			list, ok := n.(*ast.CompositeLit)
 			if !ok {
 				return true
 			}
+
 			array, ok := list.Type.(*ast.ArrayType)
 			if !ok || !slices.Contains([]string{"field", "machineKey"}, fmt.Sprint(array.Elt)) {
 				return true
 			}
+
 			for _, e := range list.Elts {
 				keys = append(keys, fieldKey(e))
 			}
+
 			return true
 		})
 	}
+
 	return keys
 }
 
@@ -140,6 +151,7 @@ func fieldKey(e ast.Expr) string {
 			call, made = call.Args[len(call.Args)-1].(*ast.CallExpr) // noted(&at, r.seed(…))
 		}
 	}
+
 	return key
 }
 
@@ -157,16 +169,20 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 	for _, name := range v.Names() {
 		full, shown := name, name
 		if strings.HasSuffix(name, ":") {
-			full, shown = name+"net.core.rmem_max", name+"NAME"
+			full = name + "net.core.rmem_max"
+			shown = name + "NAME"
 		}
+
 		f, ok := v.Lookup(full)
 		if !ok {
 			t.Errorf("factor %s: listed, but not found", full)
 			continue
 		}
+
 		if f.Placed != 0 {
 			shown += "[@PLACE]"
 		}
+
 		def := f.Default
 		switch {
 		case def == "" && f.Derive != nil:
@@ -174,15 +190,19 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 		case def == "":
 			def = "as found"
 		}
+
 		levels := strings.Join(f.Levels, ", ")
 		if levels == "" {
 			levels = f.Unit
 		}
+
 		if tables[f.Kind] == nil {
 			tables[f.Kind] = &strings.Builder{}
 		}
+
 		fmt.Fprintf(tables[f.Kind], "| `%s` | %s | %s | %s |\n", shown, def, levels, f.Doc)
 	}
+
 	for _, part := range []struct {
 		kind  factor.Kind
 		title string
@@ -196,11 +216,13 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 			part.title,
 			tables[part.kind])
 	}
+
 	b.WriteString("\n## Faults\n\nThe levels of `fault`, several joined by `+`. Five lessons: " +
 		"[teaching](../teaching.md).\n\n| fault | level | place | meaning |\n|---|---|---|---|\n")
 	for _, f := range knob.Faults() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Unit, f.Where(), f.Doc)
 	}
+
 	holdPage(t, "docs/reference/factors.md", b.String())
 }
 
@@ -220,10 +242,12 @@ far, of one node, or of the host that carries all nodes. How they are made: [rat
 		if m.Name == "" || m.Unit == "" || m.Scope == "" || len(m.Doc) < 20 {
 			t.Errorf("metric %+v: got an empty field, want name, unit, scope and a sentence", m)
 		}
+
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", m.Name, m.Label, m.Unit, orDash(m.Better),
 			m.Scope,
 			m.Doc)
 	}
+
 	holdPage(t, "docs/reference/metrics.md", b.String())
 }
 
@@ -243,6 +267,7 @@ costs](../method/telemetry.md#what-observing-costs).
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Scope, m.Doc)
 		}
 	}
+
 	holdPage(t, "docs/reference/telemetry.md", b.String())
 }
 
@@ -258,6 +283,7 @@ func TestReferenceListsEveryPreset(t *testing.T) {
 				100*g.Width, p.Doc)
 		}
 	}
+
 	b.WriteString("\n")
 	holdBlock(t, "docs/method/search.md", "presets", b.String())
 }
@@ -276,9 +302,11 @@ func TestReferenceListsEveryKind(t *testing.T) {
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Of, k.Means, orDash(k.Do))
 			}
 		}
+
 		b.WriteString("\n")
 		holdBlock(t, page, block, b.String())
 	}
+
 	rows := rowNames(readText(t, page))
 	for _, kind := range constants(t, "analysis/statistics", "Interval") {
 		if !slices.Contains(rows, kind) {
@@ -294,6 +322,7 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 		"./cmd/chokepoint").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
+
 	var labs, routers, others strings.Builder
 	head := func(title, see string) string {
 		return "# " + title + "\n" + written + "\nWhat `--help` of each command prints. " + see +
@@ -307,6 +336,7 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 		if slices.Contains([]string{"doctor", "lab", "peer", "vm", "watch"}, first) {
 			return &labs
 		}
+
 		if slices.Contains([]string{"advise", "catalog", "effects", "predict"}, first) {
 			return &routers
 		}
@@ -327,16 +357,19 @@ func describe(t *testing.T, page func(first string) *strings.Builder, program st
 	if err != nil {
 		t.Fatalf("%v --help: %v", words, err)
 	}
+
 	about, rest, ok := strings.Cut(string(out), "\n\nUSAGE\n")
 	if !ok {
 		t.Fatalf("%v --help: got %q, want a section USAGE", words, out)
 	}
+
 	usage, _, _ := strings.Cut(rest, "\n\nEXIT STATUS\n")
 	subs := subcommands(usage)
 	if len(subs) == 0 {
 		fmt.Fprintf(page(words[0]), "## %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
 			indented(usage))
 	}
+
 	for _, sub := range subs {
 		if len(words) > 0 || sub != "help" && sub != "completion" && sub != "version" {
 			describe(t, page, program, append(slices.Clone(words), sub)...)
@@ -350,13 +383,16 @@ func subcommands(usage string) []string {
 	if !ok {
 		return nil
 	}
+
 	list, _, _ := strings.Cut(rest, "\n\n")
 	var names []string
 	for _, line := range strings.Split(list, "\n") {
-		if fields := strings.Fields(line); len(fields) > 1 {
+		fields := strings.Fields(line)
+		if len(fields) > 1 {
 			names = append(names, fields[0])
 		}
 	}
+
 	return names
 }
 
@@ -386,6 +422,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 	for _, part := range parts {
 		s.assign(part.page, part.root)
 	}
+
 	for _, part := range parts {
 		text := s.write(part.page, part.root)
 		for line := range strings.Lines(text) {
@@ -393,6 +430,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 				t.Errorf("block %s: field of unknown type: %s", part.block, line)
 			}
 		}
+
 		holdBlock(t, "docs/reference/"+part.page, part.block, text)
 	}
 }
@@ -403,6 +441,7 @@ func TestReferenceShowsTheErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var b strings.Builder
 	b.WriteString("\n| model | estimates | refused | median | p10 to p90 | extremes | ≤ 5 % | ≤ 10 % " +
 		"| ≤ 25 % | ≤ 50 % | ≤ 100 % | more |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
@@ -413,8 +452,10 @@ func TestReferenceShowsTheErrors(t *testing.T) {
 		for _, n := range e.Within() {
 			fmt.Fprintf(&b, " %d |", n)
 		}
+
 		b.WriteString("\n")
 	}
+
 	b.WriteString("\n")
 	holdBlock(t, "docs/method/models.md", "errors", b.String())
 }
@@ -425,6 +466,7 @@ func TestReferenceShowsTheSchema(t *testing.T) {
 	for _, text := range constants(t, "record/store", "schema") {
 		sql.WriteString(text)
 	}
+
 	holdBlock(t, "docs/reference/store.md", "schema", "\n```sql\n"+strings.TrimSpace(sql.String())+
 		"\n```\n\n")
 }

@@ -25,8 +25,13 @@ func newSchema(t *testing.T) *schema {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &schema{types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, page: map[string]string{},
-		done: map[string]bool{}}
+
+	s := &schema{
+		types: map[string]*ast.TypeSpec{},
+		docs:  map[string]string{},
+		page:  map[string]string{},
+		done:  map[string]bool{},
+	}
 	for _, f := range tr.production() {
 		pkg := path.Base(f.pkg)
 		if f.pkg != "record" && f.pkg != "factor" && f.pkg != "catalogue" &&
@@ -34,11 +39,13 @@ func newSchema(t *testing.T) *schema {
 			!strings.HasPrefix(f.pkg, "analysis/") {
 			continue
 		}
+
 		for _, d := range f.ast.Decls {
 			g, ok := d.(*ast.GenDecl)
 			if !ok {
 				continue
 			}
+
 			for _, spec := range g.Specs {
 				if ts, ok := spec.(*ast.TypeSpec); ok {
 					s.types[pkg+"."+ts.Name.Name] = ts
@@ -47,6 +54,7 @@ func newSchema(t *testing.T) *schema {
 			}
 		}
 	}
+
 	return s
 }
 
@@ -56,7 +64,8 @@ func (s *schema) assign(page, root string) {
 	for len(s.todo) > 0 {
 		name := s.todo[0]
 		s.todo = s.todo[1:]
-		if ts := s.types[name]; ts != nil && s.page[name] == "" {
+		ts := s.types[name]
+		if ts != nil && s.page[name] == "" {
 			s.page[name] = page
 			if st, ok := ts.Type.(*ast.StructType); ok {
 				s.writeStruct(&strings.Builder{}, page, name, st)
@@ -76,11 +85,13 @@ func (s *schema) write(page, root string) string {
 		if s.done[name] || s.page[name] != page {
 			continue
 		}
+
 		s.done[name] = true
 		if st, ok := s.types[name].Type.(*ast.StructType); ok {
 			s.writeStruct(&b, page, name, st)
 		}
 	}
+
 	return b.String()
 }
 
@@ -98,30 +109,39 @@ func (s *schema) writeFields(b *strings.Builder, page, pkg string, st *ast.Struc
 			from, name := pkg, ""
 			switch x := field.Type.(type) {
 			case *ast.SelectorExpr:
-				from, name = x.X.(*ast.Ident).Name, x.Sel.Name
+				from = x.X.(*ast.Ident).Name
+				name = x.Sel.Name
 			case *ast.Ident:
 				name = x.Name
 			}
-			if ts := s.types[from+"."+name]; ts != nil {
+
+			ts := s.types[from+"."+name]
+			if ts != nil {
 				s.writeFields(b, page, from, ts.Type.(*ast.StructType))
 			}
+
 			continue
 		}
+
 		tag := ""
 		if field.Tag != nil {
 			tag = reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json")
 		}
+
 		key, options, _ := strings.Cut(tag, ",")
 		if key == "" || key == "-" {
 			continue
 		}
+
 		kind := s.kind(page, pkg, field.Type)
 		if strings.Contains(options, "string") {
 			kind = "text (a whole number)"
 		}
+
 		if strings.Contains(options, "omit") {
 			kind += ", may be absent"
 		}
+
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", key, kind, strings.Join(strings.Fields(field.Comment.Text()+
 			field.Doc.Text()), " "))
 	}
@@ -169,17 +189,21 @@ func (s *schema) named(page, pkg, name string) string {
 	case "record.Table":
 		return "[table](store.md#tables), base64"
 	}
+
 	ts := s.types[pkg+"."+name]
 	if ts == nil {
 		return "?"
 	}
+
 	if _, ok := ts.Type.(*ast.StructType); !ok {
 		return s.kind(page, pkg, ts.Type)
 	}
+
 	s.todo = append(s.todo, pkg+"."+name)
 	other := s.page[pkg+"."+name]
 	if other == page {
 		other = ""
 	}
+
 	return fmt.Sprintf("[%s](%s#%s)", name, other, strings.ToLower(name))
 }

@@ -34,6 +34,7 @@ func strayGoroutines(t *tree) []string {
 		if slices.Contains(mayStartGoroutines, f.pkg) || isProgram(f.pkg) {
 			continue
 		}
+
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			starts := false
 			switch n := n.(type) {
@@ -43,9 +44,11 @@ func strayGoroutines(t *tree) []string {
 				sel, ok := n.Fun.(*ast.SelectorExpr)
 				starts = ok && (sel.Sel.Name == "Go" || sel.Sel.Name == "AfterFunc")
 			}
+
 			if starts {
 				found = append(found, fmt.Sprintf("%s: package %s starts a goroutine", t.at(n), f.pkg))
 			}
+
 			return true
 		})
 	}
@@ -64,6 +67,7 @@ func strayExits(t *tree) []string {
 				}
 			}
 		}
+
 		f.selections(func(n ast.Node, imported, member string) {
 			exits := member == "Exit" && (imported == "os" || imported == "syscall" ||
 				imported == "golang.org/x/sys/unix") ||
@@ -87,6 +91,7 @@ func initFunctions(t *tree) []string {
 				found = append(found, fmt.Sprintf("%s: init function", t.at(fn)))
 			}
 		}
+
 		f.imports(func(spec *ast.ImportSpec, name, imported string) {
 			// The SQL driver can only be had by its side effect.
 			if name == "_" && imported != "embed" && f.pkg != "record/store" {
@@ -105,13 +110,16 @@ func packageComments(t *tree) []string {
 			docs[f.pkg] = append(docs[f.pkg], f.path)
 		}
 	}
+
 	var found []string
 	for _, pkg := range t.packages() {
-		if n := len(docs[pkg]); n != 1 {
+		n := len(docs[pkg])
+		if n != 1 {
 			found = append(found, fmt.Sprintf("package %s has %d package comments %v, want exactly one", pkg,
 				n, docs[pkg]))
 		}
 	}
+
 	return found
 }
 
@@ -124,10 +132,12 @@ func mutableState(t *tree) []string {
 		if vars[f.pkg] == nil {
 			vars[f.pkg] = map[string]bool{}
 		}
+
 		for _, spec := range packageVars(f.ast) {
 			for _, name := range spec.Names {
 				vars[f.pkg][name.Name] = true
 			}
+
 			if typ, ok := spec.Type.(*ast.SelectorExpr); ok {
 				if id, ok := typ.X.(*ast.Ident); ok && (id.Name == "sync" || id.Name == "atomic") {
 					found = append(found, fmt.Sprintf("%s: package variable of type %s.%s", t.at(spec),
@@ -136,6 +146,7 @@ func mutableState(t *tree) []string {
 			}
 		}
 	}
+
 	for _, f := range t.production() {
 		for _, n := range assigned(f.ast) {
 			id := root(n)
@@ -144,6 +155,7 @@ func mutableState(t *tree) []string {
 			}
 		}
 	}
+
 	sort.Strings(found)
 	return found
 }
@@ -206,6 +218,7 @@ func declaredLocally(f *ast.File, id *ast.Ident) bool {
 	if id.Obj == nil {
 		return false
 	}
+
 	spec, ok := id.Obj.Decl.(*ast.ValueSpec)
 	return !ok || !slices.Contains(packageVars(f), spec)
 }
@@ -217,10 +230,12 @@ func misplacedContext(t *tree) []string {
 		if star, ok := e.(*ast.StarExpr); ok {
 			e = star.X
 		}
+
 		sel, ok := e.(*ast.SelectorExpr)
 		if !ok {
 			return false
 		}
+
 		id, ok := sel.X.(*ast.Ident)
 		return ok && id.Name == pkg && slices.Contains(names, sel.Sel.Name)
 	}
@@ -243,6 +258,7 @@ func misplacedContext(t *tree) []string {
 				if len(params) > 0 && isFrom("testing", params[0].Type, "T", "B", "F", "TB") {
 					params = params[1:]
 				}
+
 				for i, field := range params {
 					if i > 0 && isContext(field.Type) && !literals[n] {
 						found = append(found, fmt.Sprintf("%s: context is not the first parameter",
@@ -253,6 +269,7 @@ func misplacedContext(t *tree) []string {
 			return true
 		})
 	}
+
 	return found
 }
 
@@ -266,11 +283,13 @@ func wideInterfaces(t *tree) []string {
 			if !ok {
 				return true
 			}
+
 			if i, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.IsExported() &&
 				i.Methods.NumFields() > 4 {
 				found = append(found, fmt.Sprintf("%s: interface %s has %d methods, at most 4 are allowed",
 					t.at(spec), spec.Name.Name, i.Methods.NumFields()))
 			}
+
 			return true
 		})
 	}
@@ -324,27 +343,27 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  174_200,
-	"app":       29_000,
+	"analysis":  173_500,
+	"app":       29_100,
 	"bundle":    7_600,
 	"catalogue": 3_100,
-	"cipher":    2_900,
+	"cipher":    2_800,
 	"check":     1_700,
 	"cmd":       49_700,
 	"factor":    9_000,
-	"foreign":   23_700,
-	"lab":       239_000,
-	"overhead":  3_000,
-	"plan":      23_000,
-	"probe":     43_200,
-	"progress":  7_200,
+	"foreign":   23_500,
+	"lab":       238_600,
+	"overhead":  2_900,
+	"plan":      22_700,
+	"probe":     42_200,
+	"progress":  7_000,
 	"qdisc":     4_400,
 	"record":    17_100,
 	"registry":  3_200,
-	"report":    68_000,
-	"trial":     139_700,
-	"unit":      1_500,
-	"userfile":  2_300,
+	"report":    67_800,
+	"trial":     139_400,
+	"unit":      1_300,
+	"userfile":  2_200,
 }
 
 // room is the part of the tree that has one budget: a folder of internal, or all of cmd.
@@ -358,9 +377,11 @@ func tokens(text []byte) int {
 	s.Init(token.NewFileSet().AddFile("", -1, len(text)), text, nil, 0)
 	n := 0
 	for {
-		if _, tok, _ := s.Scan(); tok == token.EOF {
+		_, tok, _ := s.Scan()
+		if tok == token.EOF {
 			return n
 		}
+
 		n++
 	}
 }
@@ -370,15 +391,18 @@ func TestRoomsStaySmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	counts := map[string]int{}
 	total := 0
 	for _, f := range tr.production() {
-		if r := room(f.pkg); r != "bench" && r != "labtest" { // for tests alone
+		r := room(f.pkg)
+		if r != "bench" && r != "labtest" { // for tests alone
 			n := tokens(tr.files[f.path])
 			counts[r] += n
 			total += n
 		}
 	}
+
 	for r, n := range counts {
 		budget := tokenBudgets[r]
 		t.Logf("%-10s %7d of %7d tokens", r, n, budget)
@@ -386,6 +410,7 @@ func TestRoomsStaySmall(t *testing.T) {
 			t.Errorf("%s has %d tokens of Go without tests, its budget is %d", r, n, budget)
 		}
 	}
+
 	t.Logf("%-10s %7d tokens", "all", total)
 }
 
@@ -398,8 +423,10 @@ func developerPaths(t *tree) []string {
 		if name == "style_test.go" { // the rule itself
 			continue
 		}
+
 		for i, line := range bytes.Split(t.files[name], []byte("\n")) {
-			if m := developerPath.Find(line); m != nil {
+			m := developerPath.Find(line)
+			if m != nil {
 				fault := fmt.Sprintf("%s:%d: holds a path of a developer's machine, %q", name, i+1, m)
 				found = append(found, fault)
 			}

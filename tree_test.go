@@ -68,6 +68,7 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			for _, f := range r.check(tr) {
@@ -86,6 +87,7 @@ func TestRulesCanFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	seen := map[string]bool{}
 	for _, file := range planted {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
@@ -94,9 +96,11 @@ func TestRulesCanFail(t *testing.T) {
 			t.Errorf("%s: no rule has this name", file)
 			continue
 		}
+
 		seen[r.name] = true
 		t.Run(name, func(t *testing.T) { checkPlanted(t, r, file) })
 	}
+
 	for _, r := range rules {
 		if !seen[r.name] {
 			t.Errorf("rule %s: no planted fault under testdata/layers proves that it can fail", r.name)
@@ -119,22 +123,29 @@ func checkPlanted(t *testing.T, r rule, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fsys := fstest.MapFS{}
 	for _, f := range archive.Files {
 		fsys[f.Name] = &fstest.MapFile{Data: f.Data}
 	}
+
 	tr, err := readTree(fsys)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := r.check(tr)
 	want := strings.Split(strings.TrimSpace(string(archive.Comment)), "\n")
-	if n := len(want) - 1; want[n] == "..." && len(got) >= n {
-		want, got = want[:n], got[:n]
+	n := len(want) - 1
+	if want[n] == "..." && len(got) >= n {
+		want = want[:n]
+		got = got[:n]
 	}
+
 	if len(got) != len(want) {
 		t.Fatalf("findings: got %q, want %q", got, want)
 	}
+
 	for i := range want {
 		if !strings.Contains(got[i], want[i]) {
 			t.Errorf("finding %d: got %q, want it to contain %q", i, got[i], want[i])
@@ -153,6 +164,7 @@ func readTree(fsys fs.FS) (*tree, error) {
 		if err != nil {
 			return err
 		}
+
 		if d.IsDir() {
 			hidden := strings.HasPrefix(d.Name(), ".") && p != "." && p != ".ci"
 			if hidden || p == "dist" || p == "testdata/layers" {
@@ -160,24 +172,31 @@ func readTree(fsys fs.FS) (*tree, error) {
 			}
 			return nil
 		}
+
 		if !d.Type().IsRegular() || p == "chokepoint" || p == "chokepoint-agent" {
 			return nil
 		}
+
 		data, err := fs.ReadFile(fsys, p)
 		if err != nil {
 			return err
 		}
+
 		t.files[p] = data
 		if !strings.HasSuffix(p, ".go") || strings.Contains(p, "testdata/") {
 			return nil
 		}
+
 		f, err := parser.ParseFile(t.fset, p, data, parser.ParseComments)
 		if err != nil {
 			return fmt.Errorf("parse %s: %w", p, err)
 		}
+
 		t.sources = append(t.sources, source{
-			path: p, pkg: strings.TrimPrefix(path.Dir(p), "internal/"),
-			test: strings.HasSuffix(p, "_test.go"), ast: f,
+			path: p,
+			pkg:  strings.TrimPrefix(path.Dir(p), "internal/"),
+			test: strings.HasSuffix(p, "_test.go"),
+			ast:  f,
 		})
 		return nil
 	})
@@ -205,6 +224,7 @@ func (t *tree) packages() []string {
 			names = append(names, f.pkg)
 		}
 	}
+
 	sort.Strings(names)
 	return names
 }
@@ -219,9 +239,11 @@ func (s source) imports(f func(spec *ast.ImportSpec, name, imported string)) {
 		if name == "v2" || name == "v4" {
 			name = path.Base(path.Dir(imported))
 		}
+
 		if spec.Name != nil {
 			name = spec.Name.Name
 		}
+
 		f(spec, name, imported)
 	}
 }
@@ -235,10 +257,12 @@ func (s source) selections(f func(n ast.Node, imported, member string)) {
 		if !ok {
 			return true
 		}
+
 		// Obj is set for a name declared in the file: a variable that shadows the package.
 		if id, ok := sel.X.(*ast.Ident); ok && id.Obj == nil && names[id.Name] != "" {
 			f(sel, names[id.Name], sel.Sel.Name)
 		}
+
 		return true
 	})
 }

@@ -46,6 +46,7 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(rig.Tests(m))
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -116,12 +117,17 @@ func TestAccounts(t *testing.T) {
 	if *packets < 1 {
 		t.Skip("skip: -packets says how many to send, the nightly stage accounts does")
 	}
-	local, rows := lab.Local{}, localRows
-	if _, guests := record.GuestArch(*kind); guests {
-		local.Guest, rows = guest(t), guestRows
+
+	local := lab.Local{}
+	rows := localRows
+	_, guests := record.GuestArch(*kind)
+	if guests {
+		local.Guest = guest(t)
+		rows = guestRows
 	} else if !record.InNamespaces(*kind) {
 		t.Fatalf("-lab %s: want local or vm", *kind)
 	}
+
 	var table strings.Builder
 	defer func() { fmt.Fprint(t.Output(), table.String()) }()
 	table.WriteString("| load | sent | lost: planted | by full queues, at most | found | duplicates: " +
@@ -141,6 +147,7 @@ func TestAccounts(t *testing.T) {
 				return nil // what was planted may still be there
 			}
 		}
+
 		fmt.Fprintf(&table, "\n%d packets, none unaccounted for\n", total)
 		return nil
 	}); err != nil {
@@ -192,10 +199,12 @@ func (b stand) row(r row, packets int64) (all account) {
 		if a.full > 0 {
 			odd = a.found[1] > a.planted[1] || a.found[2] > a.planted[2]
 		}
+
 		if odd || a.found[0] < a.planted[0] || a.found[0] > a.planted[0]+a.full {
 			b.Fatalf("of %d packets planted %v lost, duplicates, reordered, dropped by full queues %d; "+
 				"found %v", a.sent, a.planted, a.full, a.found)
 		}
+
 		all.sent, all.full = all.sent+a.sent, all.full+a.full
 		for i := range all.planted {
 			all.planted[i] += a.planted[i]
@@ -206,25 +215,43 @@ func (b stand) row(r row, packets int64) (all account) {
 }
 
 func (b stand) once(r row) account {
-	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: r.ip, PacketSize: datagramSize,
-		UDPMode: r.mode, Opener: "near", Port: port, Duration: *length, Interval: 100 * time.Millisecond,
-		Tag: fmt.Sprint("accounts ", host.Monotonic())}
-	engine, headers := rig.Engine("native"), 28+(r.ip-4)*10
-	if r.mode == "" {
-		engine, load.PacketSize = rig.Engine("xdp"), frameSize+(r.ip-4)*10
+	load := record.Load{
+		Protocol:   "udp",
+		Direction:  record.Up,
+		Streams:    1,
+		IP:         r.ip,
+		PacketSize: datagramSize,
+		UDPMode:    r.mode,
+		Opener:     "near",
+		Port:       port,
+		Duration:   *length,
+		Interval:   100 * time.Millisecond,
+		Tag:        fmt.Sprint("accounts ", host.Monotonic()),
 	}
+	engine := rig.Engine("native")
+	headers := 28 + (r.ip-4)*10
+	if r.mode == "" {
+		engine = rig.Engine("xdp")
+		load.PacketSize = frameSize + (r.ip-4)*10
+	}
+
 	load.RateBps = r.pps * 8 * float64(load.PacketSize-headers)
 	ends, err := rig.Ends(b.Context(), b.lab, r.ip)
 	must(b.T, err)
-	if c := engine.Check(b.Context(), ends[0], ends[1], load); c.State != check.Yes || c.Reason != "" {
+	c := engine.Check(b.Context(), ends[0], ends[1], load)
+	if c.State != check.Yes || c.Reason != "" {
 		b.Fatalf("%s: %v: %s", engine.Name(), c.State, c.Reason)
 	}
+
 	count := b.plant(r)
 	before := b.full()
 	tr, sums, err := rig.Packets(b.Context(), b.lab, engine, load)
 	must(b.T, err)
-	a := account{sent: sums.Sent, full: b.full() - before,
-		found: [3]int64{sums.Lost, sums.Duplicates, sums.Reordered}}
+	a := account{
+		sent:  sums.Sent,
+		full:  b.full() - before,
+		found: [3]int64{sums.Lost, sums.Duplicates, sums.Reordered},
+	}
 	count(tr, &a)
 	return a
 }
@@ -240,14 +267,17 @@ func (b stand) full() (sum int64) {
 			sum += int64(c.RxDropped + c.TxDropped)
 		}
 	}
+
 	text, err := os.ReadFile("/proc/net/softnet_stat")
 	must(b.T, err)
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 {
+		f := strings.Fields(line)
+		if len(f) > 1 {
 			n, err := strconv.ParseInt(f[1], 16, 64)
 			must(b.T, err)
 			sum += n
 		}
 	}
+
 	return sum
 }

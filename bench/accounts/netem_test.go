@@ -30,6 +30,7 @@ func (b stand) plantNetem(r row) func(*record.Traffic, *account) {
 	if r.plant == reordering {
 		rules += fmt.Sprintf(endRules, port, datagramEnd, 28+datagramMark/8)
 	}
+
 	b.onRouter(rules, "tc", "-batch", "-")
 	tapped := b.helper(b.lab.Topology.Far, tapRole)
 	inBefore, outBefore := b.routed()
@@ -37,16 +38,20 @@ func (b stand) plantNetem(r row) func(*record.Traffic, *account) {
 		var seen sight
 		must(b.T, json.Unmarshal([]byte(tapped()), &seen))
 		in, out := b.routed()
-		in, out = in-inBefore, out-outBefore
+		in = in - inBefore
+		out = out - outBefore
 		b.devicesAgree(in, out, t)
 		counted := b.find(`netem 11:.*\n Sent \d+ bytes (\d+) pkt \(dropped (\d+), overlimits \d+ requeues (\d+)\)`,
 			b.onRouter("", "tc", "-s", "qdisc", "show", "dev", "wan"))
 		b.onRouter("", "tc", "qdisc", "del", "dev", "wan", "root")
-		passed, dropped, first := counted[0], counted[1], counted[2]
+		passed := counted[0]
+		dropped := counted[1]
+		first := counted[2]
 		a.planted = [3]int64{dropped, max(passed+dropped-a.sent, 0), 0}
 		if r.plant == reordering {
 			a.planted[2] = passed - first
 		}
+
 		b.Logf("router in %d, out %d; netem passed %d, dropped %d, %d first; tap %+v; engine sent %d, lost, "+
 			"duplicates, reordered %d", in, out, passed, dropped, first, seen, a.sent, a.found)
 		b.agree(a, passed, seen)
@@ -64,11 +69,14 @@ func (b stand) routed() (in, out int64) {
 // too that did not reach the engine.
 func (b stand) devicesAgree(in, out int64, t *record.Traffic) {
 	const handshakes = 10
-	sent, arrived := int64(0), int64(0)
+	sent := int64(0)
+	arrived := int64(0)
 	for i := range t.Flows {
-		s, r := t.Flows[i].Sent.Column("packets"), t.Flows[i].Received.Column("packets")
+		s := t.Flows[i].Sent.Column("packets")
+		r := t.Flows[i].Received.Column("packets")
 		sent, arrived = sent+int64(s[len(s)-1]), arrived+int64(r[len(r)-1])
 	}
+
 	if in < sent || in > sent+handshakes || out < arrived || out > arrived+handshakes {
 		b.Fatalf("the router's devices counted %d in and %d out, the engine %d sent and %d arrived", in, out,
 			sent, arrived)

@@ -25,14 +25,18 @@ func (b stand) plant(r row) (count func(*record.Traffic, *account)) {
 	case r.plant == nothing:
 		return func(*record.Traffic, *account) {}
 	}
+
 	mark := fmt.Sprintf("@th,%d,8 %d", 64+datagramMark, datagramWindow)
 	if r.mode == "" {
 		mark = fmt.Sprintf("@th,%d,2 %d", 64+framesMark, framesWindow)
 	}
+
 	deed, into := "drop", 0
 	if r.plant == duplicates {
-		deed, into = fmt.Sprintf("dup to %v device \"wan\"", b.lab.Address(0, 1, 4)), 1
+		deed = fmt.Sprintf("dup to %v device \"wan\"", b.lab.Address(0, 1, 4))
+		into = 1
 	}
+
 	rules := fmt.Sprintf("table ip planted {\n chain forward {\n type filter hook forward priority 0\n udp "+
 		"dport %d %s numgen inc mod 1000 0 counter %s\n }\n}\n", port, mark, deed)
 	b.onRouter(rules, "nft", "-f", "-")
@@ -57,9 +61,11 @@ func (b stand) find(pattern, text string) (numbers []int64) {
 	if m == nil {
 		b.Fatalf("no counter in %q", text)
 	}
+
 	for _, digits := range m[1:] {
 		numbers = append(numbers, b.number(digits))
 	}
+
 	return numbers
 }
 
@@ -76,8 +82,11 @@ func (b stand) helper(node, role string) (saw func() string) {
 	n, err := b.lab.Node(b.Context(), node)
 	must(b.T, err)
 	in, end := io.Pipe()
-	p, err := agent.NewHost(node, n.Agent).Start(b.Context(), host.Command{Path: "/proc/self/exe",
-		Args: []string{role}, Stdin: in})
+	p, err := agent.NewHost(node, n.Agent).Start(b.Context(), host.Command{
+		Path:  "/proc/self/exe",
+		Args:  []string{role},
+		Stdin: in,
+	})
 	must(b.T, err)
 	go io.Copy(os.Stderr, p.Stderr())
 	out := bufio.NewScanner(p.Stdout())
@@ -91,6 +100,7 @@ func (b stand) helper(node, role string) (saw func() string) {
 	if line := next(); line != "ready" {
 		b.Fatalf("%s on %s says %q", role, node, line)
 	}
+
 	return func() string {
 		end.Close()
 		line := next()

@@ -26,6 +26,7 @@ func relay(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	for _, args := range [][]string{
 		{"ip", "link", "set", relayDevice, "up", "txqueuelen", "20000"},
 		{"ip", "route", "add", "default", "dev", relayDevice, "table", "77"},
@@ -35,6 +36,7 @@ func relay(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("%v: %w: %s", args, err, text)
 		}
 	}
+
 	var held atomic.Int64
 	go pass(fd, &held)
 	fmt.Fprintln(out, "ready")
@@ -43,6 +45,7 @@ func relay(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("delete the rule: %w: %s", err, text)
 	}
+
 	fmt.Fprintln(out, held.Load())
 	return nil
 }
@@ -52,20 +55,24 @@ func openTUN(name string) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("open /dev/net/tun", err)
 	}
+
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {
 		return -1, err
 	}
+
 	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
 		return -1, os.NewSyscallError("create "+name, err)
 	}
+
 	return fd, nil
 }
 
 // pass ends with the process.
 func pass(fd int, held *atomic.Int64) {
-	b, kept := make([]byte, 2048), make([]byte, 0, 2048)
+	b := make([]byte, 2048)
+	kept := make([]byte, 0, 2048)
 	seen, passed := 0, 0 // of the window; since one is held
 	for {
 		n, err := unix.Read(fd, b)
@@ -75,27 +82,34 @@ func pass(fd int, held *atomic.Int64) {
 			}
 			return
 		}
+
 		counted := ofWindow(b[:n])
 		if counted {
 			seen++
 		}
+
 		if counted && len(kept) == 0 && seen%heldEach == 0 {
-			kept, passed = append(kept, b[:n]...), 0
+			kept = append(kept, b[:n]...)
+			passed = 0
 			continue
 		}
+
 		unix.Write(fd, b[:n])
 		if len(kept) == 0 {
 			continue
 		}
+
 		if counted {
 			passed++
 		}
+
 		// The window's last packets may be overtaken by fewer.
 		if passed == overtake || !counted {
 			unix.Write(fd, kept)
 			if passed > 0 {
 				held.Add(1)
 			}
+
 			kept = kept[:0]
 		}
 	}
@@ -113,12 +127,15 @@ func ofWindow(p []byte) bool {
 	default:
 		return false
 	}
+
 	if binary.BigEndian.Uint16(p[at+2:]) != port {
 		return false
 	}
+
 	p = p[at+8:]
 	if len(p) == frameSize-28 {
 		return len(p) > framesMark/8 && p[framesMark/8]>>6 == framesWindow
 	}
+
 	return len(p) > datagramMark/8 && p[datagramMark/8] == datagramWindow
 }

@@ -27,6 +27,7 @@ func tap(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	var stop atomic.Bool
 	fmt.Fprintln(out, "ready")
 	go func() {
@@ -34,7 +35,9 @@ func tap(in io.Reader, out io.Writer) error {
 		stop.Store(true)
 	}()
 	var seen sight
-	came, next, last := map[uint64]bool{}, uint64(0), time.Now()
+	came := map[uint64]bool{}
+	next := uint64(0)
+	last := time.Now()
 	b := make([]byte, 2048)
 	for {
 		n, err := unix.Read(fd, b)
@@ -48,8 +51,10 @@ func tap(in io.Reader, out io.Writer) error {
 		case !ofWindow(b[:n]):
 			continue
 		}
+
 		seen.Packets++
-		now, number := time.Now(), binary.BigEndian.Uint64(b[28+datagramMark/8:])>>16&(1<<40-1)
+		now := time.Now()
+		number := binary.BigEndian.Uint64(b[28+datagramMark/8:]) >> 16 & (1<<40 - 1)
 		switch {
 		case came[number]:
 			seen.Again++
@@ -58,6 +63,7 @@ func tap(in io.Reader, out io.Writer) error {
 		case now.Sub(last) > pause && seen.Packets > 1:
 			seen.Paused++
 		}
+
 		came[number], next, last = true, max(next, number+1), now
 	}
 }
@@ -68,20 +74,26 @@ func openTap(device string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("open a socket of AF_PACKET", err)
 	}
+
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
 		return -1, os.NewSyscallError("give the tap room", err)
 	}
+
 	idle := unix.NsecToTimeval(int64(100 * time.Millisecond))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &idle); err != nil {
 		return -1, os.NewSyscallError("bound the tap's wait", err)
 	}
+
 	ip := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_IP))
-	return fd, os.NewSyscallError("tap "+device, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: ip,
-		Ifindex: i.Index}))
+	return fd, os.NewSyscallError("tap "+device, unix.Bind(fd, &unix.SockaddrLinklayer{
+		Protocol: ip,
+		Ifindex:  i.Index,
+	}))
 }
 
 func report(fd int, seen sight, out io.Writer) error {
@@ -89,8 +101,10 @@ func report(fd int, seen sight, out io.Writer) error {
 	if err != nil {
 		return os.NewSyscallError("read the tap's counters", err)
 	}
+
 	if stats.Drops > 0 {
 		return fmt.Errorf("the tap missed %d packets", stats.Drops)
 	}
+
 	return json.NewEncoder(out).Encode(seen)
 }

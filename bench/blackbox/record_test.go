@@ -42,38 +42,47 @@ func TestRecord(t *testing.T) {
 	if *binary == "" || *keepDir == "" {
 		t.Skip("skip: records for half a minute per instance: -binary and -keep say by what and where")
 	}
+
 	ctx, end := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer end()
 	program, err := rig.NewProgram(*keepDir, *binary, os.Geteuid())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var done []recorded
 	if _, err := os.Stat(stored); err == nil {
 		done = readRuns(t)
 	}
-	unlock, since := func() {}, time.Time{}
+
+	unlock := func() {}
+	since := time.Time{}
 	defer func() { unlock() }()
 	for _, x := range instances(*perClass) {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), x.Class) ||
 			slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
 			continue
 		}
+
 		if time.Since(since) > maxLocked {
 			unlock()
 			if unlock, err = rig.Locked(*lockFile); err != nil {
 				t.Fatal(err)
 			}
+
 			since = time.Now()
 		}
+
 		cells, err := recordOne(ctx, program, x)
 		if ctx.Err() != nil {
 			t.Fatal("interrupted; the same command goes on")
 		}
+
 		if err != nil {
 			t.Errorf("%s: %v", x.ID, err)
 			continue
 		}
+
 		done = slices.DeleteFunc(done, func(r recorded) bool { return r.ID == x.ID })
 		done = append(done, recorded{x, cells})
 		if err := writeRuns(done); err != nil {
@@ -91,6 +100,7 @@ func probing(x instance) (*plan.Plan, error) {
 	if !ok {
 		return nil, errors.New("there is no built-in plan blackbox")
 	}
+
 	lines := strings.Split(string(body), "\n")
 	for i, line := range lines {
 		tcp := strings.Contains(line, "{protocol: tcp,")
@@ -98,6 +108,7 @@ func probing(x instance) (*plan.Plan, error) {
 			lines[i] = strings.Replace(line, "}", ", "+x.Factor+": "+x.Level+"}", 1)
 		}
 	}
+
 	return app.ReadPlan("plan.yaml", strings.Join(lines, "\n"), app.Peer{}, "method.duration=400ms",
 		"method.warmup=200ms", "method.cooldown=50ms", "method.idle=300ms", "method.runs=1",
 		"measure.verify=false")
@@ -115,6 +126,7 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	var o app.RunOptions
@@ -126,10 +138,12 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 		defer down()
 		o.Attach = id
 	}
+
 	run, err := rig.Run(ctx, program.App(), pl, x.Lab, o)
 	if err != nil {
 		return nil, err
 	}
+
 	d := run.Document
 	var cells []diagnosis.Cell
 	for i := range d.Cells {
@@ -138,11 +152,14 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 		if x.Factor != "" && (streams || !x.atAnEnd()) && f[x.Factor] != x.Level {
 			return nil, fmt.Errorf("cell %s is without %s=%s", d.Cells[i].Label, x.Factor, x.Level)
 		}
+
 		cells = append(cells, analysis.OfEnds(d, &d.Cells[i]))
 	}
+
 	if diagnosis.Blackbox(cells) == nil {
 		return nil, errors.New("the run has no probing")
 	}
+
 	return cells, nil
 }
 
@@ -152,12 +169,14 @@ func ruledLab(ctx context.Context, program rig.Program, x instance) (id string, 
 	if err != nil {
 		return "", nil, err
 	}
+
 	down = func() { _, _ = program.Say(context.WithoutCancel(ctx), "lab", "down", id) }
 	_, err = program.Say(ctx, "lab", "exec", "router", "--lab", id, "--", "nft",
 		"add table inet x; add chain inet x c { type filter hook forward priority 0; }; "+x.Level)
 	if err != nil {
 		down()
 	}
+
 	return id, down, err
 }
 
@@ -167,14 +186,17 @@ func writeRuns(all []recorded) error {
 	if err != nil {
 		return err
 	}
+
 	z := gzip.NewWriter(f)
 	lines := json.NewEncoder(z)
 	for _, r := range all {
 		err = errors.Join(err, lines.Encode(r))
 	}
+
 	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
 		return err
 	}
+
 	return os.Rename(next, stored)
 }
 
@@ -198,6 +220,7 @@ func TestTelemetry(t *testing.T) {
 	if *keepRun != "" {
 		keep(t, *keepRun)
 	}
+
 	f, err := os.Open(shaped)
 	if err != nil {
 		t.Fatal(err)
@@ -207,30 +230,38 @@ func TestTelemetry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := json.NewDecoder(z).Decode(&with); err != nil {
 		t.Fatal(err)
 	}
+
 	want := analysis.Derive(with.Run, with.Trials).Paths
 	if len(want) != 1 || len(want[0].Directions) != 2 || want[0].Directions[0].Class != "shaper" {
 		t.Fatalf("of a path with a shaper up: %+v", want)
 	}
+
 	watched := 0
 	for i := range with.Trials {
 		watched += len(with.Trials[i].Nodes)
 	}
+
 	if watched == 0 {
 		t.Fatal("the stored trials have no telemetry that could be taken away")
 	}
+
 	others := slices.Clone(with.Trials)
 	for i := range others {
 		others[i].Nodes = with.Trials[(i+7)%len(with.Trials)].Nodes
 	}
+
 	if got := analysis.Derive(with.Run, others).Paths; !reflect.DeepEqual(got, want) {
 		t.Errorf("with telemetry of other trials: %+v, not %+v", got, want)
 	}
+
 	for i := range others {
 		others[i].Nodes = nil
 	}
+
 	if got := analysis.Derive(with.Run, others).Paths; !reflect.DeepEqual(got, want) {
 		t.Errorf("without telemetry: %+v, not %+v", got, want)
 	}
@@ -248,6 +279,7 @@ func keep(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := trials{run.Run, run.Trials}
 	out.Run.Command, out.Run.Environments = "", nil
 	for _, one := range out.Trials {
@@ -259,10 +291,12 @@ func keep(t *testing.T, path string) {
 			one.Nodes[node] = n
 		}
 	}
+
 	f, err := os.Create(shaped)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	z, _ := gzip.NewWriterLevel(f, gzip.BestCompression)
 	if err := errors.Join(json.NewEncoder(z).Encode(out), z.Close(), f.Close()); err != nil {
 		t.Fatal(err)

@@ -124,23 +124,34 @@ func instances(perClass int) []instance {
 	var out []instance
 	for n := range perClass {
 		for _, p := range planted {
-			x := instance{ID: fmt.Sprintf("%s#%02d", p.class, n), Lab: p.labs[n/2%len(p.labs)],
-				Class: p.class, Direction: []string{record.Up, record.Down}[d.IntN(2)]}
+			x := instance{
+				ID:        fmt.Sprintf("%s#%02d", p.class, n),
+				Lab:       p.labs[n/2%len(p.labs)],
+				Class:     p.class,
+				Direction: []string{record.Up, record.Down}[d.IntN(2)],
+			}
 			if p.level != nil {
 				x.Factor, x.Level = p.place(x.Direction), p.level(d)
 			}
+
 			out = append(out, x)
 		}
 	}
+
 	d = rand.New(rand.NewPCG(suiteSeed, 2))
 	for n := range perClass {
 		for _, p := range ruled {
-			x := instance{ID: fmt.Sprintf("%s#nft%02d", p.class, n), Lab: "local", Class: p.class,
-				Direction: []string{record.Up, record.Down}[d.IntN(2)]}
+			x := instance{
+				ID:        fmt.Sprintf("%s#nft%02d", p.class, n),
+				Lab:       "local",
+				Class:     p.class,
+				Direction: []string{record.Up, record.Down}[d.IntN(2)],
+			}
 			x.Level = p.rule(d, ports[x.Direction])
 			out = append(out, x)
 		}
 	}
+
 	return out
 }
 
@@ -164,13 +175,16 @@ func readRuns(t testing.TB) (all []recorded) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for lines := json.NewDecoder(z); lines.More(); {
 		var r recorded
 		if err := lines.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
+
 		all = append(all, r)
 	}
+
 	return all
 }
 
@@ -178,17 +192,20 @@ func readRuns(t testing.TB) (all []recorded) {
 // name none.
 func (r recorded) said() (class, second string) {
 	class, second = "none", "none"
-	if p := diagnosis.Blackbox(r.Cells); p != nil {
+	p := diagnosis.Blackbox(r.Cells)
+	if p != nil {
 		for _, d := range p.Directions {
 			if d.Direction != r.Direction {
 				continue
 			}
+
 			class = d.Class
 			if len(d.Causes) > 1 {
 				second = d.Causes[1].Class
 			}
 		}
 	}
+
 	return class, second
 }
 
@@ -204,10 +221,12 @@ func TestAccuracy(t *testing.T) {
 		if *half != "all" && r.tuning() != (*half == "tuning") {
 			continue
 		}
+
 		class, second := r.said()
 		if matrix[r.Class] == nil {
 			matrix[r.Class] = map[string]int{}
 		}
+
 		matrix[r.Class][class]++
 		if n++; class == r.Class {
 			right++
@@ -215,16 +234,19 @@ func TestAccuracy(t *testing.T) {
 			t.Logf("%s %s %s %s: said %s, then %s", r.ID, r.Lab, r.Direction, r.Level, class, second)
 		}
 	}
+
 	low, high := rig.Wilson(right, n)
 	if n == 0 {
 		t.Fatalf("no run of the %s half is stored", *half)
 	}
+
 	text := fmt.Sprintf("Right in %d of %d runs of the %s half: %.0f %% (95 %% interval %.0f to "+
 		"%.0f %%).\n\n", right, n, *half, 100*float64(right)/float64(n), 100*low, 100*high) + table(matrix)
 	t.Log(text)
 	if float64(right) < minRight*float64(n) {
 		t.Errorf("right in %d of %d runs: below %.0f %%", right, n, 100*minRight)
 	}
+
 	onPage(t, text)
 }
 
@@ -236,15 +258,18 @@ func table(matrix map[string]map[string]int) string {
 	for _, p := range planted {
 		classes = append(classes, p.class)
 	}
+
 	for _, planted := range classes {
 		var said []string
 		for class, n := range matrix[planted] {
 			said = append(said, fmt.Sprintf("%s %d", class, n))
 		}
+
 		if slices.Sort(said); len(said) > 0 {
 			b.WriteString("| " + planted + " | " + strings.Join(said, ", ") + " |\n")
 		}
 	}
+
 	return b.String()
 }
 
@@ -254,17 +279,20 @@ func onPage(t *testing.T, text string) {
 	if *half != "test" {
 		return
 	}
+
 	const begin = "<!-- figures: written by go -C bench test ./blackbox -update -->\n\n"
 	const end = "\n<!-- end -->"
 	body, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before, rest, ok := strings.Cut(string(body), begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
 		t.Fatalf("%s has no place for the figures", page)
 	}
+
 	want := before + begin + text + end + after
 	switch {
 	case *update:

@@ -46,6 +46,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err := rig.Parse(flags, args, log, ok); err != nil {
 		return err
 	}
+
 	dir, err := os.MkdirTemp("", "crypto-")
 	if err != nil {
 		return err
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	t := trials{program, dir}
 	fmt.Fprintf(out, "chokepoint ÷ openssl speed -elapsed -evp, %d bytes, one thread, %d pairs\n\n",
 		*block, *pairs)
@@ -71,6 +73,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if err != nil {
 			return err
 		}
+
 		ratio := rig.Ratio(rates[0], rates[1])
 		same := func(v float64) float64 { return v / 1e6 }
 		fmt.Fprintf(out, "| %s | %.1f | %.1f | %s |\n", name, rig.Middle(rates[0], same),
@@ -79,12 +82,15 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 			missed = append(missed, fmt.Sprintf("%s: %.4f", name, ratio.Median))
 		}
 	}
+
 	if len(missed) > 0 {
 		return fmt.Errorf("more than 3 %% apart: %v", missed)
 	}
+
 	if !*tables {
 		return nil
 	}
+
 	return t.published(ctx, out)
 }
 
@@ -106,6 +112,7 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	var rows []tableRow
 	var devices []string
 	theirs := map[string]map[tableRow]string{}
@@ -114,13 +121,16 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 		if !slices.Contains(rows, r) {
 			rows = append(rows, r)
 		}
+
 		if theirs[s.Device] == nil {
 			theirs[s.Device], devices = map[tableRow]string{}, append(devices, s.Device)
 		}
+
 		if s.Value != nil {
 			theirs[s.Device][r] = unit.ScaleOf(s.Unit, *s.Value).Text(*s.Value)
 		}
 	}
+
 	fmt.Fprintf(out, "\nThe %d rows that published tables have, here once, beside theirs\n\n", len(rows))
 	fmt.Fprintf(out, "| algorithm | operation | block | here | %s |\n|---|---|---|---%s|\n",
 		strings.Join(devices, " | "), strings.Repeat("|---", len(devices)))
@@ -130,6 +140,7 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 		if operation == "throughput" {
 			operation = ""
 		}
+
 		rate, err := t.measured(ctx, r.algorithm, operation, max(r.block, 1))
 		here := "–"
 		if err != nil {
@@ -139,17 +150,22 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 			if r.block > 0 {
 				base = "B/s"
 			}
+
 			here = unit.ScaleOf(base, rate).Text(rate)
 		}
+
 		cells := []string{r.algorithm, r.operation, strconv.Itoa(r.block), here}
 		for _, d := range devices {
 			cells = append(cells, cmp.Or(theirs[d][r], "–"))
 		}
+
 		fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
 	}
+
 	if len(missing) > 0 {
 		return fmt.Errorf("not measured: %v", missing)
 	}
+
 	return nil
 }
 
@@ -160,27 +176,38 @@ func (t trials) measured(ctx context.Context, name, operation string, block int)
 	if !known {
 		return 0, fmt.Errorf("algorithm %q is not known", name)
 	}
-	cell := cipher.Cell{Library: cipher.OpenSSL, Algorithm: name,
-		Operation: cmp.Or(operation, a.Operations[0]), Threads: 1}
+
+	cell := cipher.Cell{
+		Library:   cipher.OpenSSL,
+		Algorithm: name,
+		Operation: cmp.Or(operation, a.Operations[0]),
+		Threads:   1,
+	}
 	text := "{engine: cipher, algorithm: " + name + ", operation: " + cell.Operation
-	metric, scale := metrics.CipherOps, 1.0
+	metric := metrics.CipherOps
+	scale := 1.0
 	if a.Blocks() {
 		text += fmt.Sprintf(", block_size: %d", block)
-		metric, scale = metrics.CipherRate, 8
+		metric = metrics.CipherRate
+		scale = 8
 	}
+
 	if a.AEAD {
 		text += ", cipher_mode: " + cipher.ModeEVP
 	}
+
 	plan := "name: crypto\nmethod: {runs: 1, duration: 1s, warmup: 0, cooldown: 0}\n" +
 		"measure: {latency_idle: off, latency_loaded: false, verify: false}\ninclude:\n- " + text + "}\n"
 	file := filepath.Join(t.dir, "plan.yaml")
 	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
 		return 0, err
 	}
+
 	said, err := t.program.Say(ctx, "run", file, "--json")
 	if err != nil {
 		return 0, err
 	}
+
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	var d struct {
 		Cells []struct {
@@ -190,9 +217,11 @@ func (t trials) measured(ctx context.Context, name, operation string, block int)
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &d); err != nil {
 		return 0, err
 	}
+
 	if len(d.Cells) != 1 || d.Cells[0].Metrics[metric].N != 1 {
 		return 0, fmt.Errorf("chokepoint measured no %s of %s", metric, name)
 	}
+
 	return d.Cells[0].Metrics[metric].Median / scale, nil
 }
 
@@ -205,10 +234,12 @@ func byHand(ctx context.Context, name string, block int) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("openssl speed -evp %s: %w", name, err)
 	}
+
 	m := shown.FindSubmatch(said)
 	if m == nil {
 		return 0, errors.New("openssl speed prints no figure")
 	}
+
 	v, err := strconv.ParseFloat(string(m[1]), 64)
 	return v * 1000, err
 }

@@ -57,15 +57,18 @@ func examples(t testing.TB) []example {
 	if known != nil {
 		return known
 	}
+
 	list, stored := source(t)
 	load(t, list, stored, func(x *aRun, of []recorded) {
 		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
 			e := example{outcome: o, right: rightOf(o.recorded)}
 			for _, id := range o.Trials {
-				if all, bps := x.derived.Candidates(id); all != nil {
+				all, bps := x.derived.Candidates(id)
+				if all != nil {
 					e.checked, e.rates = append(e.checked, all), append(e.rates, bps)
 				}
 			}
+
 			known = append(known, e)
 		}
 	})
@@ -79,6 +82,7 @@ func fixtures(t testing.TB) (out []example) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, file := range files {
 		var x struct {
 			Class string       `json:"class"`
@@ -89,20 +93,25 @@ func fixtures(t testing.TB) (out []example) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		z, err := gzip.NewReader(f)
 		if err == nil {
 			err = json.NewDecoder(z).Decode(&x)
 		}
+
 		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
+
 		d := analysis.Begin(x.Run, 1)
 		d.Add(x.Trial)
-		if all, bps := d.Candidates(x.Trial.ID); all != nil && x.Class != "" {
+		all, bps := d.Candidates(x.Trial.ID)
+		if all != nil && x.Class != "" {
 			out = append(out, example{outcome{recorded: recorded{ID: file}},
 				[][]diagnosis.Candidate{all}, []float64{bps}, map[string]float64{x.Class: 1}})
 		}
 	}
+
 	return out
 }
 
@@ -113,9 +122,11 @@ func rightOf(r recorded) map[string]float64 {
 	for _, class := range m.Accept {
 		right[class] = accepted
 	}
+
 	if r.Planted.Lab != "" && m.Class == diagnosis.SoftirqAllCores {
 		right[diagnosis.SharedCPU] = 1
 	}
+
 	right[m.Class] = 1
 	return right
 }
@@ -149,10 +160,12 @@ func (m *model) at(class string, t diagnosis.Term) int {
 		if aboveBase {
 			base = m.at(class, diagnosis.Term{Name: diagnosis.Base})
 		}
+
 		m.priors, m.bases = append(m.priors, prior), append(m.bases, base)
 		m.needed = append(m.needed, t.Kind == diagnosis.Requires && base >= 0)
 		m.value = append(m.value, m.prior(i))
 	}
+
 	return i
 }
 
@@ -170,6 +183,7 @@ func (m *model) weights() diagnosis.Weights {
 		if out[key[0]] == nil {
 			out[key[0]] = map[string]float64{}
 		}
+
 		out[key[0]][key[1]] = math.Round(m.value[i]*100) / 100
 	}
 	return out
@@ -208,18 +222,22 @@ func (m *model) of(e example, weight float64, plain bool) (out []sample) {
 			if j.NotExamined != "" {
 				continue
 			}
+
 			r := row{right: e.right[j.Class], base: j.Score}
 			if len(j.Terms) > 0 {
 				r = row{0, []int{m.at(j.Class, diagnosis.Term{Name: diagnosis.Base})}, []float64{1}, r.right}
 			}
+
 			for _, t := range j.Terms {
 				at := m.at(j.Class, t)
 				if !plain || t.Kind != diagnosis.Supports {
 					r.index, r.part = append(r.index, at), append(r.part, t.Part())
 				}
 			}
+
 			s.rows = append(s.rows, r)
 		}
+
 		out = append(out, s)
 	}
 	return out
@@ -230,7 +248,8 @@ func (m *model) of(e example, weight float64, plain bool) (out []sample) {
 func (m *model) fit(all []example) {
 	samples := m.samples(all)
 	n := len(m.value)
-	mean, square := make([]float64, n), make([]float64, n)
+	mean := make([]float64, n)
+	square := make([]float64, n)
 	for step := range *steps {
 		gradient := make([]float64, n)
 		for i := range gradient {
@@ -240,14 +259,17 @@ func (m *model) fit(all []example) {
 				gradient[m.bases[i]] -= away
 			}
 		}
+
 		for _, s := range samples {
 			m.add(gradient, s)
 		}
+
 		// Adam (Kingma and Ba 2015).
 		rate := .3 / (1 + float64(step)/30)
 		for i, g := range gradient {
 			mean[i], square[i] = .9*mean[i]+.1*g, .99*square[i]+.01*g*g
-			a, b := mean[i]/(1-math.Pow(.9, float64(step+1))), square[i]/(1-math.Pow(.99, float64(step+1)))
+			a := mean[i] / (1 - math.Pow(.9, float64(step+1)))
+			b := square[i] / (1 - math.Pow(.99, float64(step+1)))
 			m.value[i] -= rate * a / (math.Sqrt(b) + 1e-6)
 			switch {
 			case m.needed[i]: // without it, the class is less likely than none
@@ -262,19 +284,24 @@ func (m *model) fit(all []example) {
 // add adds the gradient of the logarithm of the likelihood of one trial.
 func (m *model) add(gradient []float64, of sample) {
 	rows := of.rows
-	p, highest := make([]float64, len(rows)), 0.0
+	p := make([]float64, len(rows))
+	highest := 0.0
 	for i, r := range rows {
 		p[i] = r.base
 		for k, at := range r.index {
 			p[i] += m.value[at] * r.part[k]
 		}
+
 		highest = max(highest, p[i])
 	}
+
 	sum, right := 0.0, 0.0
 	for i := range p {
 		p[i] = math.Exp(p[i] - highest)
-		sum, right = sum+p[i], right+p[i]*rows[i].right
+		sum = sum + p[i]
+		right = right + p[i]*rows[i].right
 	}
+
 	const minRight = 1e-4 // a wrong but sure answer must not decide alone
 	for i, r := range rows {
 		d := p[i]/sum - p[i]*r.right/max(right, minRight*sum)
@@ -289,12 +316,14 @@ func (e example) say(w diagnosis.Weights) outcome {
 	if len(e.checked) == 0 { // no trial has a number
 		return e.outcome
 	}
+
 	var trials [][]diagnosis.Candidate
 	for _, checked := range e.checked {
 		checked = slices.Clone(checked)
 		diagnosis.Rate(checked, w)
 		trials = append(trials, checked)
 	}
+
 	return outcome{recorded: e.recorded, d: diagnosis.Conclude(trials, e.rates...)}
 }
 
@@ -306,14 +335,17 @@ func TestFit(t *testing.T) {
 	if *update {
 		writeJSON(t, weightsFile, m.weights())
 	}
+
 	var committed diagnosis.Weights
 	text, err := os.ReadFile(weightsFile)
 	if err == nil {
 		err = json.Unmarshal(text, &committed)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for class, fitted := range m.weights() {
 		for term, w := range fitted {
 			if got, ok := committed[class][term]; !ok || math.Abs(got-w) > .05 {
@@ -330,14 +362,18 @@ func TestLeaveOneOut(t *testing.T) {
 	if !*leaveOut {
 		t.Skip("skip: fits once for each mechanism, which takes five minutes: -leave-out")
 	}
+
 	all := examples(t)
 	var names []string
 	for _, e := range all {
-		if name := e.mechanism(); name != "" && !slices.Contains(names, name) {
+		name := e.mechanism()
+		if name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	said, unknown := make([][]outcome, len(names)), make([][]outcome, len(names))
+
+	said := make([][]outcome, len(names))
+	unknown := make([][]outcome, len(names))
 	var fits sync.WaitGroup
 	turns := make(chan bool, runtime.GOMAXPROCS(0))
 	for i, name := range names {
@@ -351,6 +387,7 @@ func TestLeaveOneOut(t *testing.T) {
 				if !is(e) {
 					continue
 				}
+
 				said[i] = append(said[i], e.say(m.weights()))
 				if e.right[diagnosis.Unknown] == 0 {
 					unknown[i] = append(unknown[i], e.without().say(m.weights()))
@@ -358,6 +395,7 @@ func TestLeaveOneOut(t *testing.T) {
 			}
 		})
 	}
+
 	fits.Wait()
 	var f leftOut
 	for _, o := range slices.Concat(said...) {
@@ -366,6 +404,7 @@ func TestLeaveOneOut(t *testing.T) {
 				100*o.d.Confidence, o.d.Text)
 		}
 	}
+
 	for _, o := range slices.Concat(unknown...) {
 		sure := o.d.Class != diagnosis.Unknown && o.d.Confidence >= minSure
 		f.Classes.add(!sure)
@@ -374,6 +413,7 @@ func TestLeaveOneOut(t *testing.T) {
 				100*o.d.Confidence)
 		}
 	}
+
 	t.Logf("\n%s", f.markdown())
 	if *update {
 		writeJSON(t, leftOutFile, f)
@@ -393,9 +433,11 @@ func readLeftOut() (f leftOut) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
+
 	if err != nil {
 		panic(err)
 	}
+
 	return f
 }
 
@@ -408,10 +450,12 @@ func (f leftOut) markdown() string {
 	b.WriteString("\n| class | named first | named instead |\n|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Mechanisms.Classes)) {
 		c := f.Mechanisms.Classes[class]
-		if said := f.Mechanisms.Instead[class]; len(said) > 0 {
+		said := f.Mechanisms.Instead[class]
+		if len(said) > 0 {
 			fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, c.Top1.Right, c.Top1.Of, instead(class, said))
 		}
 	}
+
 	return b.String()
 }
 
@@ -422,12 +466,15 @@ func (e example) without() example {
 	for class := range e.right {
 		gone = append(append(gone, class), diagnosis.SymptomsOf(class)...)
 	}
+
 	checked := e.checked
-	e.checked, e.right = nil, map[string]float64{diagnosis.Unknown: 1}
+	e.checked = nil
+	e.right = map[string]float64{diagnosis.Unknown: 1}
 	for _, all := range checked {
 		e.checked = append(e.checked, slices.DeleteFunc(slices.Clone(all), func(j diagnosis.Candidate) bool {
 			return slices.Contains(gone, j.Class)
 		}))
 	}
+
 	return e
 }

@@ -19,8 +19,10 @@ func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
 				if !slices.Contains(r.Trials, x.Trials[i].ID) {
 					continue
 				}
+
 				j := validity.GradeTrial(&x.Run, &x.Trials[i])
-				if l := analysis.Observe(&x.Run, j).Ledger(); l != nil {
+				l := analysis.Observe(&x.Run, j).Ledger()
+				if l != nil {
 					do(r, l)
 				}
 			}
@@ -51,6 +53,7 @@ func TestLedgersBalance(t *testing.T) {
 					l.MissedPackets, l.DiedPackets, l.RestWhere)
 			}
 		}
+
 		if l.AddedNs != nil {
 			within := max(.1**l.AddedNs, .5e6)
 			queues.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within)

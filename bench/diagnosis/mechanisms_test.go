@@ -116,8 +116,10 @@ func with(l levels, more ...string) levels {
 func plantings(each int) (out []planting) {
 	lab, suffix := "", ""
 	if *labKind != record.LabVM {
-		lab, suffix = *labKind, "@"+*labKind
+		lab = *labKind
+		suffix = "@" + *labKind
 	}
+
 	furniture := slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue.Furniture)), func(name string) bool {
 		return name == "none" || name == "delay" || name == "shaped" ||
 			lab != "" && !slices.Contains(lightFurniture, name)
@@ -126,31 +128,43 @@ func plantings(each int) (out []planting) {
 		if m.Lab != "" && m.Lab != *labKind {
 			continue
 		}
+
 		h := fnv.New64a()
 		h.Write([]byte(m.Name + suffix))
 		d := draw{rand.New(rand.NewPCG(*seed, h.Sum64()))}
 		for i := range each {
-			p := planting{Mechanism: m.Name, Number: i, Direction: d.of("up", "down"), Furniture: "none",
-				Lab: lab, CPUs: cmp.Or(m.CPUs, 1+d.IntN(2))}
+			p := planting{
+				Mechanism: m.Name,
+				Number:    i,
+				Direction: d.of("up", "down"),
+				Furniture: "none",
+				Lab:       lab,
+				CPUs:      cmp.Or(m.CPUs, 1+d.IntN(2)),
+			}
 			if len(m.Rate) == 2 {
 				p.RateMbit = math.Round(10*m.Rate[0]*math.Pow(m.Rate[1]/m.Rate[0], d.Float64())) / 10
 			}
+
 			if len(m.N) > 0 {
 				p.N = d.of(m.N...)
 			}
+
 			if i%2 == 1 {
 				p.Furniture = d.of(furniture...)
 			}
+
 			loads := slices.Clone(m.Loads)
 			d.Shuffle(len(loads), func(a, b int) { loads[a], loads[b] = loads[b], loads[a] })
 			p.Loads = loads[:min(2, len(loads))]
 			if !m.fits(p) {
 				p.Furniture = "none"
 			}
+
 			p.Direction = cmp.Or(m.Direction, p.Direction)
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -159,6 +173,7 @@ func (m mechanism) fits(p planting) bool {
 	if m.Topology == "to-router" {
 		return false // which has one port
 	}
+
 	f := catalogue.Furniture[p.Furniture]
 	for _, place := range []string{"$E root", "$I root", "$E ingress", "$I ingress"} {
 		if strings.Contains(f.Plant, place) && (strings.Contains(m.Plant, place) ||
@@ -166,6 +181,7 @@ func (m mechanism) fits(p planting) bool {
 			return false
 		}
 	}
+
 	// What a flowtable carries passes no rule at the forward hook.
 	skipped := p.Furniture == "flowtable" && strings.Contains(m.Plant, "hook forward")
 	return !skipped && !(strings.Contains(f.Plant, "ingress") && strings.Contains(m.Plant, "clsact"))
@@ -177,6 +193,7 @@ func (p planting) vars(node string) []string {
 	if p.Direction == "down" {
 		out, in = in, out
 	}
+
 	device := map[string]string{"client": "lan", "server": "wan"}[node]
 	return []string{"E=" + out, "I=" + in, "D=" + device, "RATE=" + strconv.FormatFloat(p.RateMbit, 'f', -1,
 		64), fmt.Sprintf("RATEK=%.0f", 1000*p.RateMbit), "N=" + p.N}
@@ -201,6 +218,7 @@ func (p planting) at(place string) truth {
 		name, value, _ := strings.Cut(v, "=")
 		element = strings.ReplaceAll(element, "$"+name, value)
 	}
+
 	return truth{Node: strings.Trim(node, "-"), Element: element}
 }
 
@@ -244,16 +262,19 @@ func TestRecordMechanisms(t *testing.T) {
 	if *binary == "" || *keepDir == "" {
 		t.Skip("skip: records for an hour: -binary and -keep say by what and where")
 	}
+
 	ctx, end := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer end()
 	program, err := rig.NewProgram(*keepDir, *binary, os.Geteuid())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	done, err := readRecorded(filepath.Join(*keepDir, recordedFile))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b := &bench{recorder: &recorder{t, program, *keepDir}}
 	defer func() { b.down(context.WithoutCancel(ctx)) }()
 	all := plantings(*perMechanism)
@@ -271,9 +292,11 @@ func TestRecordMechanisms(t *testing.T) {
 				func(x proven) bool { return strings.HasPrefix(x.ID, p.id("/")) })
 			p.Loads = p.Loads[:1]
 		}
+
 		if known || *only != "" && !in(*only, p.Mechanism) {
 			continue
 		}
+
 		if err := b.record(ctx, p); ctx.Err() != nil {
 			t.Fatal("interrupted; the same command goes on")
 		} else if err != nil {
@@ -281,6 +304,7 @@ func TestRecordMechanisms(t *testing.T) {
 			b.down(ctx)
 		}
 	}
+
 	if *proofs {
 		quoteProofs(t, readProven(t, file))
 	}
@@ -307,6 +331,7 @@ func (b *bench) record(ctx context.Context, p planting) error {
 	if err := b.ready(ctx, m.topology(), p.CPUs); err != nil {
 		return err
 	}
+
 	for _, name := range []string{p.Furniture, m.First} {
 		undo, err := b.plant(ctx, p, b.topology.Routers[0], catalogue.Furniture[name])
 		if err != nil {
@@ -314,6 +339,7 @@ func (b *bench) record(ctx context.Context, p planting) error {
 		}
 		defer undo()
 	}
+
 	under := func(load string) string { return fmt.Sprint(p.Furniture, m.First, p.Direction, m.Window, load) }
 	var cells []levels
 	missing := false
@@ -322,42 +348,59 @@ func (b *bench) record(ctx context.Context, p planting) error {
 		_, known := b.untouched[under(load)]
 		missing = missing || !known
 	}
+
 	seconds := cmp.Or(m.Window, 1)
 	if missing && !m.Harmless && m.Class != diagnosis.Healthy {
 		x, err := b.run(ctx, b.lab, seconds, cells)
 		if err != nil {
 			return err
 		}
+
 		for i, load := range p.Loads {
 			_, b.untouched[under(load)], _ = x.trialsOf(cells[i])
 		}
 	}
+
 	undo, err := b.plant(ctx, p, p.node(m.At), m.script)
 	if err != nil {
 		return err
 	}
+
 	x, err := b.run(ctx, b.lab, seconds, cells)
 	if err == nil && *proofs {
 		err = b.prove(ctx, x, p, b.untouched[under(p.Loads[0])])
 	}
+
 	undo()
 	if err != nil || *proofs {
 		return err
 	}
+
 	var out []recorded
 	for i, load := range p.Loads {
-		r := recorded{ID: p.id("/" + load), Base: cells[i], Planted: &p, Run: x.ID, Truths: p.truths(),
-			Untouched: b.untouched[under(load)], Seconds: time.Since(began).Seconds() / float64(len(p.Loads))}
+		r := recorded{
+			ID:        p.id("/" + load),
+			Base:      cells[i],
+			Planted:   &p,
+			Run:       x.ID,
+			Truths:    p.truths(),
+			Untouched: b.untouched[under(load)],
+			Seconds:   time.Since(began).Seconds() / float64(len(p.Loads)),
+		}
 		r.Trials, r.Goodput, r.Dropped = x.trialsOf(cells[i])
-		if fell := 1 - r.Goodput/r.Untouched; r.Dropped == "" && r.Untouched > 0 && !(fell > bite) {
+		fell := 1 - r.Goodput/r.Untouched
+		if r.Dropped == "" && r.Untouched > 0 && !(fell > bite) {
 			r.Dropped = fmt.Sprintf("it does not bite: goodput falls by %.0f %%", 100*fell)
 		}
+
 		if r.Dropped == "" && r.Goodput == 0 && m.Harmless {
 			r.Dropped = "nothing arrived"
 		}
+
 		b.t.Logf("%s: %.1f of %.1f Mbit/s %s", r.ID, r.Goodput/1e6, r.Untouched/1e6, r.Dropped)
 		out = append(out, r)
 	}
+
 	return b.keep(out)
 }
 
@@ -366,6 +409,7 @@ func (b *bench) ready(ctx context.Context, topology string, cpus int) error {
 	if *labKind != record.LabVM {
 		cpus = 0
 	}
+
 	if b.lab != "" && b.cpus == cpus && b.topology.Name == topology {
 		if state, err := b.state(ctx); err == nil && state == b.found {
 			return nil
@@ -373,39 +417,51 @@ func (b *bench) ready(ctx context.Context, topology string, cpus int) error {
 			b.t.Logf("the lab is made anew: %v\n%s\n---\n%s", err, b.found, state)
 		}
 	}
+
 	b.down(ctx)
 	id, err := b.program.LabUp(ctx, topology, *labKind, cpus)
 	if err != nil {
 		return err
 	}
-	b.lab, b.cpus, b.untouched = id, cpus, map[string]float64{}
+
+	b.lab = id
+	b.cpus = cpus
+	b.untouched = map[string]float64{}
 	if b.topology, err = lab.TopologyNamed(topology); err != nil {
 		return err
 	}
+
 	b.found, err = b.state(ctx)
 	return err
 }
 
 // prove puts the planted class, and another one, to the test on what a mechanism did to a load, if it bites.
 func (b *bench) prove(ctx context.Context, x aRun, p planting, untouched float64) error {
-	id, m := p.id("/"+p.Loads[0]), mechanismNamed(p.Mechanism)
+	id := p.id("/" + p.Loads[0])
+	m := mechanismNamed(p.Mechanism)
 	_, goodput, _ := x.trialsOf(p.cell(p.Loads[0]))
-	if fell := 1 - goodput/untouched; !(fell > bite) {
+	fell := 1 - goodput/untouched
+	if !(fell > bite) {
 		b.t.Logf("%s does not bite: goodput falls by %.0f %%", id, 100*fell)
 		return nil
 	}
+
 	wrong := swapped(id, append([]string{m.Class}, m.Accept...)...)
 	for _, class := range []string{m.Class, wrong} {
 		if class == m.Class && *wrongOnly {
 			continue
 		}
+
 		found, err := b.test(ctx, x.ID, class)
 		if err != nil {
 			return err
 		}
-		found.ID, found.Right = id, class == m.Class
+
+		found.ID = id
+		found.Right = class == m.Class
 		keepProven(b.t, filepath.Join(*keepDir, provenFile), found)
 	}
+
 	return nil
 }
 
@@ -413,11 +469,13 @@ func (b *bench) down(ctx context.Context) {
 	if b.lab == "" {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if _, err := b.program.Say(ctx, "lab", "down", b.lab); err != nil {
 		b.t.Error(err)
 	}
+
 	b.lab = ""
 }
 
@@ -434,6 +492,7 @@ func (b *bench) state(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		all += node + ": " + said
 	}
 	return all, nil
@@ -468,6 +527,7 @@ func (b *bench) plant(ctx context.Context, p planting, node string, x script) (u
 		if err := cmd.Start(); err != nil {
 			return nil, err
 		}
+
 		time.Sleep(300 * time.Millisecond) // it has no sign of having begun
 		return func() { stop(cmd); takeBack() }, nil
 	case x.Plant != "":
@@ -490,15 +550,18 @@ func (m mechanism) placed(p planting, d *diagnosis.Diagnosis) bool {
 	if c.Node == "" && len(d.Causes) > 0 {
 		c = d.Causes[0]
 	}
+
 	t := p.at(m.Place)
 	if t.Node == "" || t.at(c) || p.Lab != "" && c.Node == record.HostNode && t.Element == "" {
 		return true
 	}
+
 	for _, place := range m.AcceptPlace {
 		if p.at(place).at(c) {
 			return true
 		}
 	}
+
 	return c.Node == t.Node && slices.ContainsFunc(m.AcceptElement, func(e string) bool {
 		return p.at("router/"+e).Element == c.Element
 	})
@@ -510,6 +573,7 @@ func (x *aRun) disturbed(r recorded) bool {
 	if r.Planted == nil {
 		return false
 	}
+
 	m := mechanismNamed(r.Planted.Mechanism)
 	own := m.Place == "host" || r.Planted.Lab != "" && m.Runs // by the mechanism itself
 	return !own && x.elsewhere(r) > maxElsewhere
@@ -523,10 +587,12 @@ func TestMechanismsAreSound(t *testing.T) {
 		if seen[m.Name] {
 			t.Errorf("two mechanisms have the name %s", m.Name)
 		}
+
 		seen[m.Name] = true
 		if _, known := diagnosis.RuleOf(m.Class); !known && m.Class != diagnosis.Unknown {
 			t.Errorf("%s: there is no rule %s", m.Name, m.Class)
 		}
+
 		for _, load := range m.Loads {
 			p := planting{Mechanism: m.Name, Direction: record.Up}
 			if _, err := p.cell(load).key(); err != nil {
@@ -539,12 +605,15 @@ func TestMechanismsAreSound(t *testing.T) {
 // TestPlantingsAreDrawn: the same seed draws the same, another one something else.
 func TestPlantingsAreDrawn(t *testing.T) {
 	all := plantings(2)
-	if again := plantings(2); !reflect.DeepEqual(again, all) {
+	again := plantings(2)
+	if !reflect.DeepEqual(again, all) {
 		t.Error("the same seed draws otherwise the second time")
 	}
+
 	*seed++
 	defer func() { *seed-- }()
-	if other := plantings(2); reflect.DeepEqual(other, all) {
+	other := plantings(2)
+	if reflect.DeepEqual(other, all) {
 		t.Error("another seed draws the same")
 	}
 }

@@ -46,11 +46,13 @@ func crop(t *record.Table, w record.Window) {
 	if t == nil || len(t.T) == 0 {
 		return
 	}
+
 	from := max(1, sort.Search(len(t.T), func(i int) bool { return t.T[i] > w.Start })-1)
 	to := min(len(t.T), sort.Search(len(t.T), func(i int) bool { return t.T[i] >= w.End })+1)
 	if from >= to {
 		return
 	}
+
 	t.T = slices.Concat(t.T[:1], t.T[from:to])
 	for i := range t.V {
 		t.V[i] = slices.Concat(t.V[i][:1], t.V[i][from:to])
@@ -63,23 +65,31 @@ func reduce(t *record.Trial) {
 	if t.Row.Kind == record.RowIdle {
 		t.Nodes = nil
 	}
+
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
 			crop(n.Samples[i].Table, t.Window)
 			n.Samples[i].Metrics = nil
 		}
+
 		n.Cost = nil
 		n.Log = n.Log[:min(logged, len(n.Log))]
 		t.Nodes[name] = n
 	}
+
 	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
 		if l != nil {
-			l.UserRTT, l.EchoNs, l.SentAt, l.Late = nil, nil, nil, nil
+			l.UserRTT = nil
+			l.EchoNs = nil
+			l.SentAt = nil
+			l.Late = nil
 		}
 	}
+
 	if t.Traffic == nil {
 		return
 	}
+
 	t.Traffic.Raw = nil
 	for i := range t.Traffic.Flows {
 		f := &t.Traffic.Flows[i]
@@ -93,8 +103,12 @@ func reduce(t *record.Trial) {
 
 // anonymous takes from a run what tells of the machine's folders, and what the rules do not read.
 func anonymous(run record.Run) record.Run {
-	run.Command, run.Attached, run.BinaryHash = "chokepoint run", "", ""
-	run.Design.Text, run.Design.Source, run.Design.Catalogue = "", "suite.yaml", nil
+	run.Command = "chokepoint run"
+	run.Attached = ""
+	run.BinaryHash = ""
+	run.Design.Text = ""
+	run.Design.Source = "suite.yaml"
+	run.Design.Catalogue = nil
 	return run
 }
 
@@ -105,15 +119,18 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	byRun := map[string][]recorded{}
 	for _, r := range all {
 		if r.Dropped == "" {
 			byRun[r.Run] = append(byRun[r.Run], r)
 		}
 	}
+
 	if stored == packedRuns {
 		err = eachPacked(func(x *aRun) {
-			if of := byRun[x.ID]; of != nil {
+			of := byRun[x.ID]
+			if of != nil {
 				each(x, of)
 			}
 		})
@@ -122,6 +139,7 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 		}
 		return
 	}
+
 	st, err := store.OpenReadOnly(t.Context(), stored)
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +150,7 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		each(&aRun{Stored: x}, byRun[id])
 	}
 }
@@ -154,9 +173,11 @@ func eachPacked(f func(x *aRun)) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		f(p.unpack())
 	}
 }
@@ -174,44 +195,54 @@ func TestPack(t *testing.T) {
 	if *keepDir == "" {
 		t.Skip("skip: packs a recording: -keep says which")
 	}
+
 	list, stored := source(t)
 	var runs bytes.Buffer
 	w, err := zstd.NewWriter(&runs, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var kept []recorded
 	load(t, list, stored, func(x *aRun, of []recorded) {
 		of = slices.DeleteFunc(of, x.disturbed)
 		if len(of) == 0 {
 			return
 		}
+
 		before := diagnose(x, of)
 		line, err := json.Marshal(x.packed(of))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var read packedRun
 		if err := json.Unmarshal(line, &read); err != nil {
 			t.Fatal(err)
 		}
+
 		for i, now := range diagnose(read.unpack(), of) {
-			if why := differ(before[i].d, now.d); why != "" {
+			why := differ(before[i].d, now.d)
+			if why != "" {
 				t.Errorf("%s of run %s: packed it is diagnosed otherwise: %s", now.ID, x.ID, why)
 			}
 		}
+
 		if _, err := w.Write(append(line, '\n')); err != nil {
 			t.Fatal(err)
 		}
+
 		kept = append(kept, of...)
 	})
 	if err := w.Close(); err != nil || t.Failed() {
 		t.Fatal("nothing is written", err)
 	}
+
 	var lines strings.Builder
 	if err := writeRecorded(&lines, kept); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Logf("%d instances", len(kept))
 	if err := errors.Join(os.WriteFile(packedRuns, runs.Bytes(), 0o644),
 		os.WriteFile(packedList, []byte(lines.String()), 0o644)); err != nil {
@@ -238,6 +269,7 @@ func differ(a, b *diagnosis.Diagnosis) string {
 	if a.Class != b.Class || math.Abs(a.Confidence-b.Confidence) > .01 || len(a.Causes) != len(b.Causes) {
 		return fmt.Sprintf("%s (%.3f), was %s (%.3f)", b.Class, b.Confidence, a.Class, a.Confidence)
 	}
+
 	for i := range a.Causes {
 		if a.Causes[i].Class != b.Causes[i].Class {
 			return fmt.Sprintf("cause %d is %s, was %s", i+1, b.Causes[i].Class, a.Causes[i].Class)

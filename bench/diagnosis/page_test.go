@@ -25,6 +25,7 @@ func writeJSON(t *testing.T, file string, v any) {
 	if err == nil {
 		err = os.WriteFile(file, append(text, '\n'), 0o644)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +37,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := strings.NewReplacer("LEFTOUT\n", readLeftOut().markdown(), "MECHANISMS\n",
 		readMechanismFigures(t).markdown()).Replace(string(frame))
 	if *update {
@@ -43,6 +45,7 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	got, err := os.ReadFile(page)
 	if err != nil || string(got) != want {
 		t.Errorf("docs/diagnosis.md is not that of the figures (%v): go -C bench test ./diagnosis -run "+
@@ -62,6 +65,7 @@ func TestReducedTrialsAreDiagnosedAlike(t *testing.T) {
 			}
 		}
 	}
+
 	before := analysis.Derive(run, trials)
 	now, compared := 0, 0
 	for i := range trials {
@@ -74,16 +78,20 @@ func TestReducedTrialsAreDiagnosedAlike(t *testing.T) {
 			}
 		}
 	}
+
 	after := analysis.Derive(run, trials)
 	for i, c := range before.Cells {
 		if c.Diagnosis == nil {
 			continue
 		}
+
 		compared++
-		if why := differ(c.Diagnosis, after.Cells[i].Diagnosis); why != "" {
+		why := differ(c.Diagnosis, after.Cells[i].Diagnosis)
+		if why != "" {
 			t.Errorf("cell %s: %s", c.Label, why)
 		}
 	}
+
 	if compared == 0 || now >= was {
 		t.Errorf("%d cells compared, of %d rows %d are left: want some, and less", compared, was, now)
 	}
@@ -95,11 +103,13 @@ func rowsAround(t *record.Table) int {
 	if t == nil || len(t.T) == 0 {
 		return 0
 	}
+
 	const far = int64(5e9)
 	t.T = append([]int64{t.T[0] - far}, append(t.T, t.T[len(t.T)-1]+far)...)
 	for i, v := range t.V {
 		t.V[i] = append([]float64{v[0]}, append(v, v[len(v)-1])...)
 	}
+
 	return len(t.T)
 }
 
@@ -124,7 +134,8 @@ func BenchmarkDiagnose(b *testing.B) {
 
 // BenchmarkStored times the same for a trial that is read from a store, and the document that it makes.
 func BenchmarkStored(b *testing.B) {
-	trials, began := 0, time.Now()
+	trials := 0
+	began := time.Now()
 	for b.Loop() {
 		list, stored := source(b)
 		load(b, list, stored, func(x *aRun, _ []recorded) {
@@ -132,6 +143,7 @@ func BenchmarkStored(b *testing.B) {
 			x.document()
 		})
 	}
+
 	b.ReportMetric(float64(time.Since(began).Milliseconds())/float64(max(trials, 1)), "ms/trial")
 }
 

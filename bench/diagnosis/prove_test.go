@@ -62,6 +62,7 @@ func swapped(id string, truths ...string) string {
 			may = append(may, class)
 		}
 	}
+
 	h := fnv.New64a()
 	h.Write([]byte(id))
 	d := rand.New(rand.NewPCG(*seed, h.Sum64()))
@@ -76,12 +77,15 @@ func (r *recorder) test(ctx context.Context, run, class string) (p proven, err e
 	if err == nil {
 		doc, err = a.Prove(ctx, doc, app.ProveOptions{Class: class})
 	}
+
 	if err != nil {
 		return p, err
 	}
+
 	if p.Proofs = proofsOf(doc, class); len(p.Proofs) > 0 {
 		p.Verdict = diagnosis.Decide(p.Proofs)
 	}
+
 	return p, nil
 }
 
@@ -95,11 +99,13 @@ func proofsOf(doc *analysis.Document, class string) (out []diagnosis.Proof) {
 			}
 		}
 	}
+
 	for _, p := range all {
 		if p.Class == class {
 			out = append(out, p)
 		}
 	}
+
 	return out
 }
 
@@ -111,12 +117,14 @@ func quoteProofs(t *testing.T, all []proven) {
 		if tested.add(p.Verdict != untested); p.Verdict == untested {
 			continue
 		}
+
 		p.Verdict = diagnosis.Decide(p.Proofs)
 		if p.Right {
 			right.add(p.Verdict == diagnosis.Confirmed)
 		} else {
 			wrong.add(p.Verdict == diagnosis.Refuted)
 		}
+
 		t.Logf("%-22s as %-18s right %-5t %s", p.ID, p.Class, p.Right, p.Verdict)
 		for _, q := range p.Proofs {
 			if t.Logf("    %s", q.Text); p.Right && q.Gain != nil && q.Predicted > 0 {
@@ -125,6 +133,7 @@ func quoteProofs(t *testing.T, all []proven) {
 			}
 		}
 	}
+
 	t.Logf("right findings confirmed: %s", right)
 	t.Logf("wrong findings refuted: %s", wrong)
 	t.Logf("of which there was an experiment: %s", tested)
@@ -140,12 +149,14 @@ func readProven(t *testing.T, file string) (all []proven) {
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(string(text)) {
 		var p proven
 		if json.Unmarshal([]byte(line), &p) == nil {
 			all = append(all, p)
 		}
 	}
+
 	return all
 }
 
@@ -154,6 +165,7 @@ func keepProven(t *testing.T, file string, p proven) {
 	if err == nil {
 		err = errors.Join(json.NewEncoder(f).Encode(p), f.Close())
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +178,7 @@ func TestSwappedLabelsAreWrong(t *testing.T) {
 		if !m.limits() {
 			continue
 		}
+
 		class := swapped(m.Name, append([]string{m.Class}, m.Accept...)...)
 		classes[class] = true
 		for _, of := range oneResource {
@@ -174,6 +187,7 @@ func TestSwappedLabelsAreWrong(t *testing.T) {
 			}
 		}
 	}
+
 	if len(classes) < 5 {
 		t.Errorf("only %v are swapped to", classes)
 	}

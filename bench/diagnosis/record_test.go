@@ -69,11 +69,13 @@ func (x *aRun) elsewhere(r recorded) float64 {
 	if err != nil {
 		return 0
 	}
+
 	for _, cell := range x.document().Cells {
 		if cell.Factors.Key() == key {
 			return cell.Metrics[record.HostNode+"_"+metrics.ForeignRatio].Median
 		}
 	}
+
 	return 0
 }
 
@@ -108,8 +110,10 @@ func writeRecorded(to interface{ Write([]byte) (int, error) }, all []recorded) e
 		if err != nil {
 			return err
 		}
+
 		lines.Write(append(line, '\n'))
 	}
+
 	_, err := to.Write(lines.Bytes())
 	return err
 }
@@ -120,12 +124,14 @@ func readRecorded(file string) (all []recorded, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+
 	for line := range bytes.Lines(text) {
 		var x recorded
 		if json.Unmarshal(line, &x) == nil {
 			all = append(all, x)
 		}
 	}
+
 	return all, err
 }
 
@@ -141,6 +147,7 @@ func planOf(seconds int, cells []levels) string {
 		text, _ := json.Marshal(c) // of strings alone
 		fmt.Fprintf(&b, "  - %s\n", text)
 	}
+
 	return b.String()
 }
 
@@ -156,6 +163,7 @@ func (r *recorder) run(ctx context.Context, labID string, seconds int, cells []l
 	if err != nil {
 		return x, err
 	}
+
 	x.Stored, err = rig.Run(ctx, r.program.App(), pl, record.LabLocal,
 		app.RunOptions{Attach: labID, Report: r.program.At("r.html")})
 	return x, err
@@ -167,9 +175,11 @@ func (c levels) key() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if len(p.Cells()) != 1 {
 		return "", fmt.Errorf("%v is no cell: %v", c, p.Skipped())
 	}
+
 	return p.Cells()[0].Key(), nil
 }
 
@@ -180,22 +190,27 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 	if err != nil {
 		return nil, 0, err.Error()
 	}
+
 	for _, cell := range x.document().Cells {
 		if cell.Factors.Key() == key {
 			goodput = cell.Metrics[metrics.Goodput].Median
 		}
 	}
+
 	for i := range x.Trials {
 		t := &x.Trials[i]
 		if t.Row.Kind != record.RowLoad || t.Row.Cell() != key {
 			continue
 		}
+
 		if t.Failure != nil && t.Failure.Phase != record.PhaseVerify {
 			why = t.Failure.Phase + ": " + t.Failure.Error
 			continue
 		}
+
 		ids = append(ids, t.ID)
 	}
+
 	if len(ids) == 0 && why == "" {
 		why = "there is no trial of it"
 		for _, s := range slices.Concat(x.Skipped, x.Design.Skipped) {
@@ -204,6 +219,7 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 			}
 		}
 	}
+
 	return ids, goodput, why
 }
 
@@ -214,6 +230,7 @@ func (x *aRun) document() *analysis.Document {
 		for _, t := range x.Trials {
 			x.derived.Add(t)
 		}
+
 		x.Document = x.derived.Document()
 	}
 	return x.Document

@@ -26,18 +26,23 @@ func diagnose(x *aRun, all []recorded) (out []outcome) {
 	for i, c := range x.document().Cells {
 		cells[c.Factors.Key()] = x.Document.Cells[i].Diagnosis
 	}
+
 	for _, r := range all {
 		o := outcome{recorded: r}
 		for i := range x.Trials {
-			if t := &x.Trials[i]; slices.Contains(r.Trials, t.ID) {
+			t := &x.Trials[i]
+			if slices.Contains(r.Trials, t.ID) {
 				o.d = cells[t.Row.Cell()]
 			}
 		}
+
 		if o.d == nil {
 			o.d = &diagnosis.Diagnosis{Class: diagnosis.Unknown}
 		}
+
 		out = append(out, o)
 	}
+
 	return out
 }
 
@@ -56,6 +61,7 @@ func (c count) String() string {
 	if c.Of == 0 {
 		return "none"
 	}
+
 	low, high := rig.Wilson(c.Right, c.Of)
 	return fmt.Sprintf("%.1f %% (%d of %d; %.1f to %.1f %%)", 100*float64(c.Right)/float64(c.Of), c.Right,
 		c.Of, 100*low, 100*high)
@@ -77,6 +83,7 @@ func (r *reliability) add(d *diagnosis.Diagnosis, right bool) {
 	if d.Class == diagnosis.Unknown {
 		return
 	}
+
 	b := &r[min(int(d.Confidence*reliabilityBins), reliabilityBins-1)]
 	b.Sum += d.Confidence
 	b.Named.add(right)
@@ -91,6 +98,7 @@ func (r reliability) markdown() string {
 				100*(i+1)/reliabilityBins, x.Named.Of, 100*x.Sum/float64(x.Named.Of), x.Named)
 		}
 	}
+
 	return b.String()
 }
 
@@ -101,6 +109,7 @@ func instead(class string, said map[string]int) string {
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s %d", name, said[name])
 	}
+
 	return strings.Join(names, ", ")
 }
 
@@ -136,20 +145,25 @@ func (f *mechanismFigures) add(o outcome) bool {
 		if *of == nil {
 			*of = map[string]*tally{}
 		}
+
 		if (*of)[key] == nil {
 			(*of)[key] = &tally{}
 		}
 	}
+
 	f.Bins.add(o.d, right)
 	if !right {
 		if f.Instead == nil {
 			f.Instead = map[string]map[string]int{}
 		}
+
 		if f.Instead[m.Class] == nil {
 			f.Instead[m.Class] = map[string]int{}
 		}
+
 		f.Instead[m.Class][o.d.Class]++
 	}
+
 	for _, c := range []*tally{&f.All, f.Classes[m.Class], f.Mechanisms[m.Name]} {
 		c.Top1.add(right)
 		c.Top2.add(second)
@@ -158,6 +172,7 @@ func (f *mechanismFigures) add(o outcome) bool {
 			c.Place.add(placed)
 		}
 	}
+
 	return right && placed
 }
 
@@ -170,21 +185,26 @@ func TestMechanisms(t *testing.T) {
 		if o.Planted == nil || f.add(o) {
 			continue
 		}
+
 		at := ""
 		if len(o.d.Causes) > 0 {
 			at = o.d.Causes[0].Node + "/" + o.d.Causes[0].Element
 		}
+
 		t.Logf("%s of run %s (%+v; %.1f of %.1f Mbit/s) is %v, said: %s %.0f %% at %s: %s", o.ID, o.Run,
 			*o.Planted, o.Goodput/1e6, o.Untouched/1e6, o.Truths, o.d.Class, 100*o.d.Confidence, at, o.d.Text)
 	}
+
 	t.Logf("\n%s", f.markdown())
 	if *keepDir != "" {
 		return // another recording than the committed one has figures of its own
 	}
+
 	if *update {
 		writeJSON(t, mechanismFile, f)
 		return
 	}
+
 	before := readMechanismFigures(t)
 	for _, c := range []struct {
 		what      string
@@ -206,9 +226,11 @@ func readMechanismFigures(t *testing.T) (f mechanismFigures) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return f
 }
 
@@ -223,6 +245,7 @@ func (f mechanismFigures) summary() string {
 		{"its place is right", f.All.Place}, {"another cause is named with 80 % confidence or more", f.All.Sure}} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
 	}
+
 	return b.String()
 }
 
@@ -239,10 +262,12 @@ func (f mechanismFigures) markdown() string {
 				names = append(names, fmt.Sprintf("%s %d/%d", m.Name, c.Top1.Right, c.Top1.Of))
 			}
 		}
+
 		c := f.Classes[class]
 		fmt.Fprintf(&b, "| %s | %s | %d of %d | %d of %d | %s | %d |\n", class, strings.Join(names, ", "),
 			c.Top1.Right, c.Top1.Of, c.Place.Right, c.Place.Of, instead(class, f.Instead[class]),
 			c.Sure.Right)
 	}
+
 	return b.String()
 }

@@ -57,13 +57,16 @@ func read(t *testing.T) document {
 	if *file == "" {
 		t.Skip("skip: -document names no run")
 	}
+
 	text, err := os.ReadFile(*file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatalf("parse %s: %v", *file, err)
 	}
+
 	return d
 }

@@ -22,12 +22,15 @@ func TestObserving(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
 		fmt.Fprintf(t.Output(), "note:   %-10s %.4f %%\n", name, o.Probes[name]*100)
 	}
+
 	if len(o.Probes) == 0 || o.FastRatio <= 0 || o.CoreRatio <= 0 || o.ChargedRatio < o.CoreRatio {
 		t.Errorf("observing has no figures: %+v", o)
 	}
+
 	if o.FastRatio > maxFast {
 		t.Errorf("the fast sources cost %.2f %% of one core, max %.1f %%", o.FastRatio*100, maxFast*100)
 	}
+
 	if o.ChargedRatio > maxAll {
 		t.Errorf("observing costs %.2f %% of one core, max %.1f %%", o.ChargedRatio*100, maxAll*100)
 	}

@@ -40,27 +40,34 @@ func TestQuick(t *testing.T) {
 	if !slices.Equal(head, want) {
 		t.Errorf("format, plan, lab and status: got %q, want %q", head, want)
 	}
+
 	if d.Run.ID == "" || d.Run.Method.Seed == "" || d.Run.Command == "" {
 		t.Errorf("id, seed and command: got %+v, want none empty", d.Run)
 	}
+
 	if len(d.Cells) != len(quick) {
 		t.Errorf("got %d cells, want %d", len(d.Cells), len(quick))
 	}
+
 	for _, c := range d.Cells {
 		var kinds []string
 		for _, r := range c.Reasons {
 			kinds = append(kinds, r.Kind)
 		}
+
 		fmt.Fprintf(t.Output(), "note: %-40s %-8s %s\n", c.Label, c.Grade, strings.Join(kinds, ", "))
 	}
+
 	for _, factors := range quick {
 		found := slices.DeleteFunc(slices.Clone(d.Cells), func(c cell) bool { return !has(c, factors) })
 		if len(found) != 1 {
 			t.Errorf("got %d cells with %v, want one", len(found), factors)
 			continue
 		}
+
 		t.Run(found[0].Label, func(t *testing.T) { checkCell(t, found[0]) })
 	}
+
 	if *report != "" {
 		checkReport(t, d)
 	}
@@ -79,21 +86,26 @@ func checkCell(t *testing.T, c cell) {
 	if c.Grade != "valid" && c.Grade != "suspect" {
 		t.Errorf("grade %q, want valid or suspect", c.Grade)
 	}
+
 	if c.Grade == "suspect" && len(c.Reasons) == 0 {
 		t.Error("suspect without a reason")
 	}
+
 	if c.Runs != 3 || c.Failed != 0 {
 		t.Errorf("%d runs and %d failed, want 3 and 0", c.Runs, c.Failed)
 	}
+
 	path := map[string]string{"offload": "wire", "ip": "4", "topology": "forward"}
 	if !has(c, path) {
 		t.Errorf("got %v, want %v among them", c.Factors, path)
 	}
+
 	efficiency := c.Ceiling.HeaderEfficiency
 	if c.Ceiling.Kind != "none: virtual link" || efficiency <= 0 || efficiency >= 1 {
 		t.Errorf("ceiling %q with header efficiency %v, want none: virtual link and a ratio", c.Ceiling.Kind,
 			efficiency)
 	}
+
 	bounds := boundsOf(c)
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
 		checkValue(t, c, name, bounds[name])
@@ -110,11 +122,13 @@ func boundsOf(c cell) map[string][2]float64 {
 		bounds["goodput_bps"] = [2]float64{1e6, 1e12}
 		return bounds
 	}
+
 	bounds["packet_rate_pps"] = [2]float64{100, 1e9}
 	bounds["loss_ratio"] = [2]float64{0, 1}
 	if *flooded && c.Metrics["loss_ratio"].Median > .5 { // too few probes return for a 99th percentile
 		delete(bounds, "rtt_loaded_p99_ns")
 	}
+
 	return bounds
 }
 
@@ -124,15 +138,18 @@ func checkValue(t *testing.T, c cell, name string, bounds [2]float64) {
 		t.Errorf("no %s", name)
 		return
 	}
+
 	inOrder := slices.IsSorted([]float64{bounds[0], v.Low, v.Median, v.High, bounds[1]})
 	if v.N != 3 || !inOrder {
 		t.Errorf("%s is %v [%v, %v] with n=%d, want it in order, in %v and n=3", name, v.Median, v.Low,
 			v.High, v.N, bounds)
 	}
+
 	// One short window has too few probes for a 99th percentile; those of all three together have enough.
 	if name == "rtt_loaded_p99_ns" && v.Interval == "pooled" {
 		return
 	}
+
 	values := slices.Sorted(slices.Values(v.Values))
 	if v.Interval != "range" || !slices.Equal(values, []float64{v.Low, v.Median, v.High}) {
 		t.Errorf("%s is %v [%v, %v], interval %q; want the range of %v", name, v.Median, v.Low, v.High,
@@ -149,10 +166,13 @@ func checkReport(t *testing.T, d document) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fmt.Fprintf(t.Output(), "note: report of %d bytes\n", len(page))
-	if m := external.Find(page); m != nil {
+	m := external.Find(page)
+	if m != nil {
 		t.Errorf("the report loads something from elsewhere: %q", m)
 	}
+
 	want := []string{d.Run.ID, d.Run.Method.Seed}
 	for _, c := range d.Cells {
 		want = append(want, c.Label)
@@ -160,6 +180,7 @@ func checkReport(t *testing.T, d document) {
 			want = append(want, r.Text)
 		}
 	}
+
 	text := html.UnescapeString(string(page))
 	for _, w := range want {
 		if !strings.Contains(text, w) {

@@ -25,6 +25,7 @@ func TestSearches(t *testing.T) {
 			if !slices.Contains(strings.Split(*metrics, ","), name) {
 				continue
 			}
+
 			checked++
 			v := c.Metrics[name]
 			if v.N < minSearches || len(v.Values) != v.N || v.Median <= 0 {
@@ -32,6 +33,7 @@ func TestSearches(t *testing.T) {
 					v.Median)
 				continue
 			}
+
 			spread := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
 			fmt.Fprintf(t.Output(), "note: %s of %q: median %.4g, %d values within %.2f %%: %.4g\n", name,
 				c.Label, v.Median, v.N, 100*spread, v.Values)
@@ -41,6 +43,7 @@ func TestSearches(t *testing.T) {
 			}
 		}
 	}
+
 	if checked == 0 {
 		t.Errorf("no cell has any of %s", *metrics)
 	}

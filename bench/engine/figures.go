@@ -48,15 +48,18 @@ func (c comparison) row(runs [][]figures) (line string, agrees bool) {
 		lost := func(f figures) float64 { return 100 * f.Loss() }
 		loss = fmt.Sprintf("%.3f %%, %.3f %%", rig.Middle(runs[0], lost), rig.Middle(runs[1], lost))
 	}
+
 	if c.ours.load.Streams > 4 {
 		flows := 1e3 * float64(c.ours.load.Streams)
 		memory = fmt.Sprintf("%.0f kB + %.0f kB in sockets",
 			rig.Middle(runs[0], func(f figures) float64 { return float64(f.Memory) / flows }),
 			rig.Middle(runs[0], func(f figures) float64 { return float64(f.kernelMemory) / flows }))
 	}
+
 	digits := short
 	word := c.verdict(ratio.Low, ratio.Median, ratio.High)
-	target, stretch := c.bound(c.target), c.bound(c.stretch)
+	target := c.bound(c.target)
+	stretch := c.bound(c.stretch)
 	if agrees = true; c.within > 0 {
 		word, target, stretch = "agrees", fmt.Sprintf("1 ± %g %%", 100*c.within), "–"
 		digits = func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
@@ -65,6 +68,7 @@ func (c comparison) row(runs [][]figures) (line string, agrees bool) {
 			word = "DISAGREES"
 		}
 	}
+
 	return fmt.Sprintf("| %s | %s | %s | %s–%s | %s, %s %s | %s | %s | %s | %s | %s |", c.name, c.peer,
 		digits(ratio.Median), digits(ratio.Low), digits(ratio.High), short(rig.Middle(runs[0], value)),
 		short(rig.Middle(runs[1], value)), c.of.unit, loss, memory, target, stretch, word), agrees
@@ -83,6 +87,7 @@ func (c comparison) verdict(low, m, high float64) string {
 	if c.of.lower {
 		low, reaches = high, func(v, bound float64) bool { return v <= bound }
 	}
+
 	switch {
 	case reaches(low, c.stretch):
 		return "stretch"
@@ -93,6 +98,7 @@ func (c comparison) verdict(low, m, high float64) string {
 	case reaches(m, c.target):
 		return "target by the median only"
 	}
+
 	return "missed"
 }
 

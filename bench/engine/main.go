@@ -23,10 +23,12 @@ func main() { os.Exit(rig.Main("engine", run)) }
 
 func run(ctx context.Context, args []string, out, log io.Writer) error {
 	b := &stand{out: out, log: log}
-	all, names := suites(), []string{}
+	all := suites()
+	names := []string{}
 	for _, s := range all {
 		names = append(names, s.name)
 	}
+
 	flags := flag.NewFlagSet("engine", flag.ContinueOnError)
 	list := flags.String("suite", strings.Join(names, ","), "suites to run")
 	flags.IntVar(&b.pairs, "pairs", 8, "pairs per comparison, at least 6")
@@ -41,30 +43,36 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 			if s.name == "tcp-super" && *file != "" {
 				s.rows = append(s.rows, b.against(*file))
 			}
+
 			all[i].rows = slices.DeleteFunc(s.rows, func(c comparison) bool {
 				return !slices.Contains(wanted, s.name) || !strings.Contains(c.name, *only)
 			})
 		}
+
 		all = slices.DeleteFunc(all, func(s suite) bool { return len(s.rows) == 0 })
 		return b.pairs >= rig.MinPairs && b.seconds >= 1 && len(all) > 0 &&
 			!slices.ContainsFunc(wanted, func(name string) bool { return !slices.Contains(names, name) })
 	}); err != nil {
 		return err
 	}
+
 	return rig.OnLab(ctx, "forward", lab.Local{}, func(l *lab.Lab) (err error) {
 		b.lab = l
 		if b.paths[plainPath], err = rig.Ends(ctx, l, 4); err != nil {
 			return err
 		}
+
 		fmt.Fprintf(out, "%s; %d pairs of %d s, seed %d.\n", rig.Machine(), b.pairs, b.seconds, b.seed)
 		for _, s := range all {
 			if err := b.suite(ctx, s); err != nil {
 				return fmt.Errorf("suite %s: %w", s.name, err)
 			}
 		}
+
 		if b.disagree {
 			return rig.ErrFailed
 		}
+
 		return nil
 	})
 }

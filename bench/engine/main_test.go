@@ -11,7 +11,9 @@ func TestRow(t *testing.T) {
 		runs[0] = append(runs[0], figures{value: float64(10 + i)})
 		runs[1] = append(runs[1], figures{value: 10})
 	}
-	up, down := quantity{unit: "u"}, quantity{unit: "u", lower: true}
+
+	up := quantity{unit: "u"}
+	down := quantity{unit: "u", lower: true}
 	for _, tt := range []struct {
 		c    comparison
 		want []string
@@ -29,7 +31,8 @@ func TestRow(t *testing.T) {
 		{comparison{name: "a", of: up, within: .5}, []string{"| DISAGREES |"}},
 	} {
 		for _, want := range tt.want {
-			if got, _ := tt.c.row(runs); !strings.Contains(got, want) {
+			got, _ := tt.c.row(runs)
+			if !strings.Contains(got, want) {
 				t.Errorf("row %q lacks %q", got, want)
 			}
 		}
@@ -42,10 +45,12 @@ func TestEverySuiteIsComplete(t *testing.T) {
 			if c.within > 0 {
 				c.target, c.stretch = 1, 1
 			}
+
 			if c.ours.engine == nil || c.theirs.engine == nil || c.of.of == nil || c.target == 0 ||
 				c.stretch == 0 || c.offload == "" {
 				t.Errorf("suite %s: row %+v is not complete", s.name, c)
 			}
+
 			if c.within == 0 && (c.stretch < c.target) != c.of.lower {
 				t.Errorf("suite %s, %s: the stretch %v is nearer than the target %v", s.name, c.name,
 					c.stretch,

@@ -34,6 +34,7 @@ func (b *stand) layTunnels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	var keys [2]*ecdh.PrivateKey
 	for i, end := range b.paths[plainPath] {
 		end.Addr = b.lab.Address(path.Slot, i, 4)
@@ -45,10 +46,12 @@ func (b *stand) layTunnels(ctx context.Context) error {
 		if keys[i], err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
 			return err
 		}
+
 		if _, err = rig.Start(ctx, b.lab, end.Node, "wireguard-go", "-f", fmt.Sprint("peer", i)); err != nil {
 			return err
 		}
 	}
+
 	for i, end := range b.paths[peerTunnel] {
 		other := 1 - i
 		// Their devices differ in name because both nodes see the same folder of control sockets.
@@ -62,6 +65,7 @@ func (b *stand) layTunnels(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -71,6 +75,7 @@ func (b *stand) retry(ctx context.Context, node, input string, args ...string) (
 		if out, err = rig.Exec(ctx, b.lab, node, input, args...); err == nil || ctx.Err() != nil {
 			break
 		}
+
 		time.Sleep(100 * time.Millisecond)
 	}
 	return out, err
@@ -87,7 +92,8 @@ type newest struct {
 // against is the comparison with an iperf3 at what both reach by all cores.
 func (b *stand) against(file string) comparison {
 	c := tcpAgainst("super", 4, goodput, .97, 1)
-	c.theirs.engine, c.peer = newest{iperf3, b, file}, "newest iperf3 -Z --skip-rx-copy"
+	c.theirs.engine = newest{iperf3, b, file}
+	c.peer = "newest iperf3 -Z --skip-rx-copy"
 	return c
 }
 
@@ -114,6 +120,7 @@ func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	if err != nil {
 		return nil, err
 	}
+
 	var out struct {
 		End struct {
 			Sum struct{ Bytes, Seconds float64 } `json:"sum_received"`
@@ -122,7 +129,15 @@ func (n newest) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		return nil, fmt.Errorf("read the output of %s: %w", n.file, err)
 	}
-	return &record.Traffic{Engine: n.Name(), Load: load, Flows: []record.Flow{{Stream: 1,
-		Direction: record.Up, ReceivedBytes: int64(out.End.Sum.Bytes),
-		ReceiverNs: int64(out.End.Sum.Seconds * 1e9)}}}, nil
+
+	return &record.Traffic{
+		Engine: n.Name(),
+		Load:   load,
+		Flows: []record.Flow{{
+			Stream:        1,
+			Direction:     record.Up,
+			ReceivedBytes: int64(out.End.Sum.Bytes),
+			ReceiverNs:    int64(out.End.Sum.Seconds * 1e9),
+		}},
+	}, nil
 }

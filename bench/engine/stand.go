@@ -35,43 +35,55 @@ func (b *stand) suite(ctx context.Context, s suite) error {
 			return err
 		}
 	}
+
 	fmt.Fprintf(b.out, "\n%s\n\n%s\n", s.title, tableHead)
 	for _, c := range s.rows {
 		if err := rig.Settle(ctx, b.lab, c.offload, c.settings...); err != nil {
 			return err
 		}
+
 		sides := [2]side{c.ours, c.theirs}
 		for _, side := range sides {
 			ends := b.paths[side.path]
-			if a := side.engine.Check(ctx, ends[0], ends[1], b.load(side)); a.State != check.Yes {
+			a := side.engine.Check(ctx, ends[0], ends[1], b.load(side))
+			if a.State != check.Yes {
 				return fmt.Errorf("%s, %s: %s", c.name, side.engine.Name(), a.Reason)
 			}
 		}
+
 		draw := rig.Draw(b.seed + uint64(len(c.name)))
 		runs, err := rig.Measure(draw, b.pairs, 2, func(_, i int) (figures, error) {
 			f, err := b.once(ctx, sides[i], c.of)
 			if err != nil {
 				return f, fmt.Errorf("%s: %w", sides[i].engine.Name(), err)
 			}
+
 			if b.verbose {
 				fmt.Fprintf(b.log, "%-32s %-7s %s\n", c.name, sides[i].engine.Name(), f)
 			}
+
 			return f, nil
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
+
 		line, agrees := c.row(runs)
 		b.disagree = b.disagree || !agrees
 		fmt.Fprintln(b.out, line)
 	}
+
 	return nil
 }
 
 func (b *stand) load(s side) record.Load {
 	l := s.load
-	l.Direction, l.IP, l.Opener, l.Port = record.Up, 4, "near", 5201
-	l.Duration, l.Interval = time.Duration(b.seconds)*time.Second, 100*time.Millisecond
+	l.Direction = record.Up
+	l.IP = 4
+	l.Opener = "near"
+	l.Port = 5201
+	l.Duration = time.Duration(b.seconds) * time.Second
+	l.Interval = 100 * time.Millisecond
 	switch {
 	case l.Warmup > 0:
 	case s.engine.Name() == "iperf3": // whose CPU time is of its whole life
@@ -79,25 +91,30 @@ func (b *stand) load(s side) record.Load {
 	default:
 		l.Warmup = 300 * time.Millisecond
 	}
+
 	l.Tag = "engine " + strconv.FormatInt(time.Now().UnixNano(), 10)
 	return l
 }
 
 // once runs one side and reads what it did.
 func (b *stand) once(ctx context.Context, s side, of quantity) (f figures, err error) {
-	before, l := rig.MachineTimes(), b.load(s)
+	before := rig.MachineTimes()
+	l := b.load(s)
 	c := &clock{Clock: rig.Clock{Load: l}}
 	t, err := s.engine.Offer(ctx, b.paths[s.path][0], b.paths[s.path][1], l, c)
 	if err != nil {
 		return f, err
 	}
+
 	if f.Sums, err = rig.Sum(t); err != nil {
 		return f, err
 	}
+
 	f.kernelMemory, f.stolen, f.value = c.kernelMemory, rig.MachineTimes().StolenSince(before), of.of(f.Sums)
 	if f.value == 0 {
 		return f, fmt.Errorf("nothing was counted in %s", of.unit)
 	}
+
 	return f, nil
 }
 

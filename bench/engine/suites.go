@@ -61,9 +61,16 @@ func suites() []suite {
 
 // tunnelled is one stream through either tunnel.
 func tunnelled(offload string, target, stretch float64) comparison {
-	return comparison{name: offload + ", 1 stream", peer: "wireguard-go", offload: offload, of: goodput,
-		target: target, stretch: stretch, ours: side{native, tcp(1), ourTunnel},
-		theirs: side{native, tcp(1), peerTunnel}}
+	return comparison{
+		name:    offload + ", 1 stream",
+		peer:    "wireguard-go",
+		offload: offload,
+		of:      goodput,
+		target:  target,
+		stretch: stretch,
+		ours:    side{native, tcp(1), ourTunnel},
+		theirs:  side{native, tcp(1), peerTunnel},
+	}
 }
 
 func tcp(streams int) record.Load {
@@ -78,34 +85,64 @@ func udp(mode string, payload, streams int) record.Load {
 
 func tcpAgainst(offload string, streams int, of quantity, target, stretch float64) comparison {
 	name := fmt.Sprintf("%s, %d streams", offload, streams)
-	return comparison{name: strings.Replace(name, " 1 streams", " 1 stream", 1), peer: "iperf3",
-		offload: offload, of: of, target: target, stretch: stretch,
-		ours: side{engine: native, load: tcp(streams)}, theirs: side{engine: iperf3, load: tcp(streams)}}
+	return comparison{
+		name:    strings.Replace(name, " 1 streams", " 1 stream", 1),
+		peer:    "iperf3",
+		offload: offload,
+		of:      of,
+		target:  target,
+		stretch: stretch,
+		ours:    side{engine: native, load: tcp(streams)},
+		theirs:  side{engine: iperf3, load: tcp(streams)},
+	}
 }
 
 func udpAgainst(mode string, payload int, target, stretch float64) comparison {
-	return comparison{name: fmt.Sprintf("wire, %d B payload, %s mode", payload, mode), peer: "iperf3 -u -b 0",
-		offload: "wire", of: delivered, target: target, stretch: stretch,
-		ours:   side{engine: native, load: udp(mode, payload, 2)},
-		theirs: side{engine: iperf3, load: udp("", payload, 1)}}
+	return comparison{
+		name:    fmt.Sprintf("wire, %d B payload, %s mode", payload, mode),
+		peer:    "iperf3 -u -b 0",
+		offload: "wire",
+		of:      delivered,
+		target:  target,
+		stretch: stretch,
+		ours:    side{engine: native, load: udp(mode, payload, 2)},
+		theirs:  side{engine: iperf3, load: udp("", payload, 1)},
+	}
 }
 
 func growth(offload string, one, many record.Load) comparison {
-	name, of := fmt.Sprintf("%s, %s, %d flows", offload, one.Protocol, many.Streams), goodput
+	name := fmt.Sprintf("%s, %s, %d flows", offload, one.Protocol, many.Streams)
+	of := goodput
 	if one.Protocol == "udp" {
-		name, of = name+", "+one.UDPMode+" mode", delivered
+		name = name + ", " + one.UDPMode + " mode"
+		of = delivered
 	}
-	return comparison{name: name, peer: "ours, 1 flow", offload: offload, of: of, target: .8, stretch: .9,
-		ours: side{engine: native, load: many}, theirs: side{engine: native, load: one}}
+
+	return comparison{
+		name:    name,
+		peer:    "ours, 1 flow",
+		offload: offload,
+		of:      of,
+		target:  .8,
+		stretch: .9,
+		ours:    side{engine: native, load: many},
+		theirs:  side{engine: native, load: one},
+	}
 }
 
 // shaped has real packets wait in a queue of 300 Mbit/s, whose burst of 14 ms is so long that a late timer
 // costs no rate: there both engines must find the same.
 func shaped(streams int) comparison {
 	c := tcpAgainst("wire", streams, goodput, 0, 0)
-	c.name, c.within = c.name+" behind tbf", .03
-	c.ours.load.Warmup, c.theirs.load.Warmup = time.Second, time.Second // until the burst is gone
-	c.settings = []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
-		Value: "tbf rate 300M burst 512k limit 1M"}}
+	c.name = c.name + " behind tbf"
+	c.within = .03
+	c.ours.load.Warmup = time.Second
+	c.theirs.load.Warmup = time.Second // until the burst is gone
+	c.settings = []record.Setting{{
+		Knob:  "queue",
+		Node:  "router",
+		Port:  "wan",
+		Value: "tbf rate 300M burst 512k limit 1M",
+	}}
 	return c
 }

@@ -40,16 +40,20 @@ func readAllowed(text string) (list []allowance, err error) {
 		for i := range fields {
 			fields[i] = strings.TrimSpace(fields[i])
 		}
+
 		if fields[0] == "" && len(fields) == 1 || strings.HasPrefix(line, "#") {
 			continue
 		}
+
 		if len(fields) != 4 || slices.Contains(fields, "") {
 			return nil, fmt.Errorf("want package | test | reason | comment: %q", line)
 		}
+
 		test, err := regexp.Compile("(^|/)(" + fields[0] + ") (" + fields[1] + ")$")
 		if err != nil {
 			return nil, err
 		}
+
 		list = append(list, allowance{test, fields[2]})
 	}
 	return list, nil
@@ -77,10 +81,12 @@ func (o *outcome) skip(e event, log string, allowed []allowance, out io.Writer) 
 		o.fail(log, "%s was skipped (%q), which no line of .ci/allowed-skips covers", e.name(), reason)
 		return
 	}
+
 	o.skipped++
 	if strings.HasPrefix(reason, "a vCPU was stalled") {
 		o.stalled++
 	}
+
 	fmt.Fprintf(out, "note: skip: %s\t%s\n", reason, e.name())
 }
 
@@ -96,6 +102,7 @@ func check(in io.Reader, allowed []allowance, logs bool, out io.Writer) (*outcom
 			fmt.Fprintln(out, lines.Text())
 			continue
 		}
+
 		switch {
 		case e.Action == "build-output":
 			fmt.Fprint(out, e.Output)
@@ -112,12 +119,15 @@ func check(in io.Reader, allowed []allowance, logs bool, out io.Writer) (*outcom
 			o.skip(e, output[e.name()], allowed, out)
 		}
 	}
+
 	if o.stalled > maxStalled {
 		o.fail("", "%d tests were skipped because a vCPU was stalled, max %d", o.stalled, maxStalled)
 	}
+
 	if o.passed+o.failed == 0 {
 		o.fail("", "no test ran")
 	}
+
 	return o, lines.Err()
 }
 
@@ -132,18 +142,22 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
+
 		lists.Write(text)
 	}
+
 	allowed, err := readAllowed(lists.String())
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	o, err := check(os.Stdin, allowed, *logs, os.Stderr)
 	fmt.Println(o.passed, o.failed, o.skipped)
 	fmt.Fprint(os.Stderr, o.failures.String())
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	if o.failed > 0 {
 		os.Exit(1)
 	}

@@ -18,8 +18,10 @@ func stream(t *testing.T, events []event) io.Reader {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b.Write(append(line, '\n'))
 	}
+
 	return strings.NewReader(b.String())
 }
 
@@ -37,11 +39,13 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var stalled []event
 	for i := range maxStalled {
 		stalled = append(stalled, skipped("m/traffic/udp", fmt.Sprint("Test", i),
 			"skip: a vCPU was stalled too often in 6 trials")...)
 	}
+
 	oneMore := skipped("m/traffic", "TestMore", "skip: a vCPU was stalled too often in 6 trials")
 	for _, tt := range []struct {
 		name   string
@@ -66,7 +70,9 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(o.passed, o.failed, o.skipped); got != tt.want {
+
+		got := fmt.Sprint(o.passed, o.failed, o.skipped)
+		if got != tt.want {
 			t.Errorf("%s: got %s, want %s:\n%s", tt.name, got, tt.want, o.failures.String())
 		}
 	}

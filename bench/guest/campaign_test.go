@@ -59,6 +59,7 @@ func measure(t *testing.T, limit time.Duration, lab, text string, sets ...string
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a := rig.OwnApp(t.Logf)
 	a.Events = func() progress.Sink { return progress.Quiet(t.Output()) }
 	a.Dirs.Data = t.TempDir()
@@ -66,10 +67,12 @@ func measure(t *testing.T, limit time.Duration, lab, text string, sets ...string
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := campaign{stored}
 	if len(c.faults()) > 0 {
 		quoteConsoles(t, filepath.Join(a.Dirs.Data, "runs"))
 	}
+
 	return c
 }
 
@@ -87,9 +90,11 @@ func (c campaign) faults() (errs []error) {
 	for _, s := range c.Document.Skipped {
 		errs = append(errs, fmt.Errorf("skipped: %s: %s", s.Factors.Key(), s.Reason))
 	}
+
 	for i := range c.Trials {
 		// The load with too many connections may rightly fail; its counters are checked.
-		if t := &c.Trials[i]; t.Failure != nil && !is(t.Row.Factors, overfull) {
+		t := &c.Trials[i]
+		if t.Failure != nil && !is(t.Row.Factors, overfull) {
 			errs = append(errs, fmt.Errorf("trial %s of %s failed in %s: %s", t.ID, t.Row.Factors.Key(),
 				t.Failure.Phase, t.Failure.Error))
 		}
@@ -120,16 +125,20 @@ func is(f, want record.Factors) bool {
 func (c campaign) trial(want record.Factors) (*record.Trial, error) {
 	var found *record.Trial
 	for i := range c.Trials {
-		if t := &c.Trials[i]; t.Row.Kind == record.RowLoad && is(t.Row.Factors, want) {
+		t := &c.Trials[i]
+		if t.Row.Kind == record.RowLoad && is(t.Row.Factors, want) {
 			if found != nil {
 				return nil, fmt.Errorf("both %s and %s are %s", found.ID, t.ID, want.Key())
 			}
+
 			found = t
 		}
 	}
+
 	if found == nil {
 		return nil, fmt.Errorf("no trial is %s", want.Key())
 	}
+
 	return found, nil
 }
 
@@ -148,10 +157,12 @@ func (c campaign) metric(want record.Factors, name string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for _, v := range c.Document.Trials {
 		if x, ok := v.Metrics[name]; ok && v.ID == t.ID {
 			return x, nil
 		}
 	}
+
 	return 0, fmt.Errorf("trial %s has no %s", t.ID, name)
 }

@@ -31,13 +31,15 @@ func (c counters) perPacket(port, way string) float64 {
 // tunnelPort is the device of a router's tunnel: of several, which stand beside each other in one lab, the
 // one that carried the load.
 func (c counters) tunnelPort(router string) string {
-	port, most := router+"/netdev/tun", 0.0
+	port := router + "/netdev/tun"
+	most := 0.0
 	for name, n := range c {
 		if at, ok := strings.CutSuffix(name, "/rx_bytes"); ok && strings.HasPrefix(name, router+
 			"/netdev/tun") && n > most {
 			port, most = at, n
 		}
 	}
+
 	return port
 }
 
@@ -60,17 +62,22 @@ func received(t *record.Trial) (bytes float64, until int64) {
 func grew(t *record.Trial, name string, until int64) float64 {
 	node, name, _ := strings.Cut(name, "/")
 	probe, counter, _ := strings.Cut(name, "/")
-	before, last, at := math.NaN(), math.NaN(), int64(0)
+	before := math.NaN()
+	last := math.NaN()
+	at := int64(0)
 	for _, s := range t.Nodes[node].Samples {
 		if s.Probe != probe || s.Table == nil {
 			continue
 		}
+
 		for i, v := range s.Table.Column(counter) {
 			now := s.Table.T[i]
 			switch {
 			case math.IsNaN(v): // the device is not there
 			case now <= t.Window.Begin || math.IsNaN(before):
-				before, last, at = v, v, now
+				before = v
+				last = v
+				at = now
 			case now <= until:
 				last, at = v, now
 			case at < until:
@@ -79,6 +86,7 @@ func grew(t *record.Trial, name string, until int64) float64 {
 			}
 		}
 	}
+
 	return last - before
 }
 
@@ -104,8 +112,10 @@ func probed(t *record.Trial, until int64) (packets, size int) {
 	if t.Loaded == nil {
 		return 0, 0
 	}
+
 	for i, at := range t.Loaded.SentAt {
-		if rtt := t.Loaded.RTT[i]; rtt >= 0 && at+rtt <= until {
+		rtt := t.Loaded.RTT[i]
+		if rtt >= 0 && at+rtt <= until {
 			packets++
 		}
 	}
@@ -143,9 +153,12 @@ func moved(t *testing.T, load *record.Trial, node string) map[string]float64 {
 			}
 		}
 	}
-	if n := out["wan tx_packets"]; n < 1000 {
+
+	n := out["wan tx_packets"]
+	if n < 1000 {
 		t.Fatalf("trial %s: %v packets left %s, too few to check", load.ID, n, node)
 	}
+
 	return out
 }
 
@@ -178,7 +191,8 @@ func checkESP(t *testing.T, c campaign) {
 	const mtu = 1446 // what fits into 1500
 	tunnel, _ := overhead.Named("esp")
 	headers := float64(tunnel.Outer(mtu) - mtu)
-	outside, inside := m["wan tx_bytes"]/m["wan tx_packets"], m["tun tunnel_sent_bytes"]/m["lan rx_packets"]
+	outside := m["wan tx_bytes"] / m["wan tx_packets"]
+	inside := m["tun tunnel_sent_bytes"] / m["lan rx_packets"]
 	hold(t, "ESP, bytes per packet on the WAN - by the security association",
 		outside-inside-overhead.Ethernet, headers-.5, headers+3)
 	hold(t, "ESP, bytes on the LAN ÷ by the security association",
@@ -229,6 +243,7 @@ func checkOverfull(t *testing.T, c campaign) {
 			full++
 		}
 	}
+
 	hold(t, "60 connections in a table of 20, packets dropped by connection tracking",
 		n["router/conntrack/drop"], 20, 0)
 	hold(t, "60 connections in a table of 20, lines of the kernel's log that say so", float64(full), 1, 0)
@@ -243,6 +258,7 @@ func TestProbedCountsWhatWasAnswered(t *testing.T) {
 	if n, size := probed(trial, 100); n != 0 || size != 0 {
 		t.Errorf("without a probe: got %d of %d bytes", n, size)
 	}
+
 	trial.Loaded = &record.Latency{Size: 92, SentAt: []int64{10, 20, 30, 90}, RTT: []int64{5, -1, 7, 11}}
 	if n, size := probed(trial, 100); n != 2 || size != 92 {
 		t.Errorf("of four, one lost and one late: got %d of %d bytes, want 2 of 92", n, size)
@@ -253,7 +269,8 @@ func TestProbedCountsWhatWasAnswered(t *testing.T) {
 func TestTunnelPortIsTheOneThatCarried(t *testing.T) {
 	c := counters{"router/netdev/tun1/rx_bytes": 0, "router/netdev/tun2/rx_bytes": 9e6,
 		"router/netdev/wan/rx_bytes": 9e7, "client/netdev/tun3/rx_bytes": 9e8}
-	if got, want := c.tunnelPort("router"), "router/netdev/tun2"; got != want {
+	got, want := c.tunnelPort("router"), "router/netdev/tun2"
+	if got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

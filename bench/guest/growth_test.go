@@ -22,18 +22,23 @@ func growth(t *record.Trial) map[string]float64 {
 			if s.Table == nil || len(s.Table.T) == 0 {
 				continue
 			}
+
 			counters := map[string]bool{}
 			for _, m := range s.Metrics {
 				counters[m.Name] = m.Counter
 			}
-			from, to := t.Window.Start, t.Window.End
+
+			from := t.Window.Start
+			to := t.Window.End
 			if to == 0 {
 				from, to = s.Table.T[0], s.Table.T[len(s.Table.T)-1]
 			}
+
 			for k, name := range s.Table.Names {
 				if !counters[name[strings.LastIndexByte(name, '/')+1:]] {
 					continue
 				}
+
 				if grown, ok := statistics.NewCurve(s.Table.T, s.Table.V[k]).Moved(from, to); ok {
 					out[node+"/"+s.Probe+"/"+name] = grown
 				}
@@ -52,15 +57,22 @@ func TestGrowthCountsTheWindow(t *testing.T) {
 		if at > 3 {
 			lan = math.NaN()
 		}
+
 		table.Append(at*1e9, 100*float64(at), lan, 5)
 	}
+
 	trial := func(from, to int64) *record.Trial {
-		return &record.Trial{Window: record.Window{Start: from * 1e9, End: to * 1e9},
+		return &record.Trial{
+			Window: record.Window{Start: from * 1e9, End: to * 1e9},
 			Nodes: map[string]record.NodeData{
 				"router": {Samples: []record.Samples{
-					{Probe: "netdev", Table: table,
-						Metrics: []record.Metric{{Name: "rx_bytes", Counter: true}, {Name: "queue"}}},
-					{Probe: "power", Unavailable: "no source"}}}}}
+					{
+						Probe:   "netdev",
+						Table:   table,
+						Metrics: []record.Metric{{Name: "rx_bytes", Counter: true}, {Name: "queue"}},
+					},
+					{Probe: "power", Unavailable: "no source"}}}},
+		}
 	}
 	tests := []struct {
 		name string
@@ -76,7 +88,8 @@ func TestGrowthCountsTheWindow(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, growth(tt.t)); diff != "" {
+			diff := cmp.Diff(tt.want, growth(tt.t))
+			if diff != "" {
 				t.Errorf("growth (-want +got):\n%s", diff)
 			}
 		})

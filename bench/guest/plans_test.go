@@ -42,9 +42,11 @@ func TestPlans(t *testing.T) {
 			if len(c.Document.Cells) == 0 {
 				t.Error("there is no cell")
 			}
+
 			for i := range c.Document.Cells {
 				wrong(t, lacks(&c.Document.Cells[i]))
 			}
+
 			fmt.Fprintf(t.Output(), "note: plan %s: %d cells, %d skipped, in %s\n", x.plan,
 				len(c.Document.Cells), len(c.Document.Skipped), time.Since(began).Round(time.Second))
 		})
@@ -54,24 +56,29 @@ func TestPlans(t *testing.T) {
 // lacks lists what a cell must have and has not: a rate; and of the other columns of the published tables a
 // number or the reason why there is none, such as that no latency probe got through a flood of packets.
 func lacks(c *analysis.Cell) []error {
-	rate, others := "goodput_bps", []string{"rtt_loaded_p50_ns"}
+	rate := "goodput_bps"
+	others := []string{"rtt_loaded_p50_ns"}
 	if c.Factors["protocol"] == "udp" {
 		rate, others = "packet_rate_pps", append(others, "loss_ratio")
 	} else {
 		others = append(others, "retransmits")
 	}
+
 	if c.Factors["topology"] != "direct" { // which has no router
 		others = append(others, "router_cpu_ratio", "router_busiest_core_ratio")
 	}
+
 	var errs []error
 	if v := c.Metrics[rate]; !(v.Median > 0) {
 		errs = append(errs, fmt.Errorf("cell %s has no %s: %s", c.Label, rate, c.Missing[rate]))
 	}
+
 	for _, metric := range others {
 		if v, ok := c.Metrics[metric]; !(ok && v.Median >= 0) && c.Missing[metric] == "" {
 			errs = append(errs, fmt.Errorf("cell %s has no %s, and no reason", c.Label, metric))
 		}
 	}
+
 	return errs
 }
 
@@ -101,9 +108,14 @@ func TestLacksWantsARateAndReasons(t *testing.T) {
 		{"nothing", nil, nil, 5},
 	}
 	for _, tt := range tests {
-		c := analysis.Cell{Cell: metrics.Cell{Factors: record.Factors{"protocol": "tcp",
-			"topology": "forward"}, Metrics: tt.metrics, Missing: tt.missing}}
-		if got := lacks(&c); len(got) != tt.want {
+		c := analysis.Cell{Cell: metrics.Cell{
+			Factors: record.Factors{"protocol": "tcp",
+				"topology": "forward"},
+			Metrics: tt.metrics,
+			Missing: tt.missing,
+		}}
+		got := lacks(&c)
+		if len(got) != tt.want {
 			t.Errorf("%s: got %v, want %d", tt.name, got, tt.want)
 		}
 	}

@@ -93,6 +93,7 @@ func TestRatios(t *testing.T) {
 		{"OpenVPN", checkOpenVPN}, {"Overfull", checkOverfull}} {
 		t.Run(x.name, func(t *testing.T) { x.check(t, c) })
 	}
+
 	spoilt, errs := checkClaims(t.Output(), c, claims)
 	wrong(t, errs)
 	for n := 2; len(spoilt) > 0 && n <= claimTrials; n++ {
@@ -102,6 +103,7 @@ func TestRatios(t *testing.T) {
 		spoilt, errs = checkClaims(t.Output(), c, spoilt)
 		wrong(t, errs)
 	}
+
 	for _, x := range spoilt {
 		t.Run(x.text, func(t *testing.T) {
 			t.Skipf("skip: others used the machine in each of %d trials", claimTrials)
@@ -120,6 +122,7 @@ func checkClaims(out io.Writer, c campaign, all []claim) (spoilt []claim, wrong 
 		} else {
 			err = within(out, x.text, over/under, x.least, x.most)
 		}
+
 		switch {
 		case err == nil:
 		case c.shared(x.over) || c.shared(x.under):
@@ -154,6 +157,7 @@ func TestEveryNameIsOneCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, want := range []record.Factors{fifo, cake, fqCodel, plain, rules, offloaded, wireGuard, tooLarge,
 		esp, openVPN, openVPN6K, overfull} {
 		found := 0
@@ -162,6 +166,7 @@ func TestEveryNameIsOneCell(t *testing.T) {
 				found++
 			}
 		}
+
 		if found != 1 {
 			t.Errorf("cells that are %s: got %d, want 1", want.Key(), found)
 		}
@@ -188,9 +193,11 @@ func TestClaimsThatTheMachineSpoils(t *testing.T) {
 			for _, kind := range reasons {
 				view.Reasons = append(view.Reasons, evidence.Reason{Kind: kind})
 			}
+
 			c.Document.Trials = append(c.Document.Trials, view)
 			reasons = nil // of the first only
 		}
+
 		return c
 	}
 	twice := []claim{{"twice", record.Factors{"cell": "over"}, record.Factors{"cell": "under"}, "rate", 2, 0}}

@@ -75,12 +75,14 @@ func TestSame(t *testing.T) {
 	if *runs < 1 {
 		t.Fatalf("-runs %d: want at least one", *runs)
 	}
+
 	all := kept(t, *keepFile)
 	fmt.Fprintf(t.Output(), "note: %6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm",
 		"Westfall–Young", "goodput b ÷ a")
 	for _, x := range all {
 		x.print(t.Output())
 	}
+
 	var first []record.Factors
 	for seed := uint64(len(all)) + 1; seed <= uint64(*runs); seed++ {
 		c := measure(t, 10*time.Minute, *kind, samePlan, fmt.Sprint("method.seed=", seed))
@@ -88,6 +90,7 @@ func TestSame(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+
 		x.Seed = seed
 		x.print(t.Output())
 		keep(t, *keepFile, x)
@@ -95,9 +98,11 @@ func TestSame(t *testing.T) {
 			first = orderOf(c)
 		}
 	}
+
 	if err := checkSame(t.Output(), all); err != nil {
 		t.Error(err)
 	}
+
 	checkOrder(t, first)
 }
 
@@ -112,13 +117,16 @@ func kept(t *testing.T, file string) (all []tally) {
 	if err != nil && file != "" && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	for line := range bytes.Lines(text) {
 		var x tally
 		if err := json.Unmarshal(line, &x); err != nil || x.Seed != uint64(len(all))+1 {
 			t.Fatalf("%s: line %d is not the run of that seed (%v)", file, len(all)+1, err)
 		}
+
 		all = append(all, x)
 	}
+
 	return all
 }
 
@@ -127,14 +135,17 @@ func keep(t *testing.T, file string, x tally) {
 	if file == "" {
 		return
 	}
+
 	line, err := json.Marshal(x)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = fmt.Fprintf(f, "%s\n", line)
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
@@ -151,15 +162,18 @@ func checkOrder(t *testing.T, first []record.Factors) {
 	if first == nil { // it was in an earlier part of the suite
 		first = order()
 	}
+
 	again := order()
 	if len(again) < 8 || len(first) < len(again) {
 		t.Fatalf("order: got %d and %d trials, too few", len(first), len(again))
 	}
+
 	for i := range again {
 		if again[i].Key() != first[i].Key() {
 			t.Fatalf("order: trial %d of two runs of seed 1: %s and %s", i+1, first[i].Key(), again[i].Key())
 		}
 	}
+
 	fmt.Fprintf(t.Output(), "note: two runs of seed 1 had the same order of %d trials\n", len(again))
 }
 
@@ -171,16 +185,20 @@ func orderOf(c campaign) []record.Factors {
 	for i := range trials {
 		out[i] = trials[i].Row.Factors
 	}
+
 	return out
 }
 
 // tallyOf compares the two cells of a run on every metric that both have and that is not one and the same
 // number throughout.
 func tallyOf(c campaign) (tally, error) {
-	if errs := c.faults(); len(errs) > 0 {
+	errs := c.faults()
+	if len(errs) > 0 {
 		return tally{}, errors.Join(errs...)
 	}
-	a, b := valuesOf(c, "a"), valuesOf(c, "b")
+
+	a := valuesOf(c, "a")
+	b := valuesOf(c, "b")
 	var t tally
 	var p []float64
 	var different []bool
@@ -189,32 +207,41 @@ func tallyOf(c campaign) (tally, error) {
 		if !varies(a[name], b[name]) {
 			continue
 		}
+
 		x, by := comparison.ComparePaired(name, a[name], b[name])
 		if x.N < statistics.MinInterval {
 			continue
 		}
+
 		if name == "goodput_bps" {
-			t.Goodput, t.Low, t.High = x.Ratio, x.Low, x.High
+			t.Goodput = x.Ratio
+			t.Low = x.Low
+			t.High = x.High
 		}
+
 		p, different, family = append(p, x.PValue), append(different, x.Verdict == "different"),
 			append(family, by)
 		if x.Verdict == "different" {
 			t.Names = append(t.Names, name)
 		}
 	}
+
 	holm := statistics.Holm(p)
 	adjusted, _ := statistics.FamilyTest(family)
 	for i, d := range different {
 		if d && holm[i] <= mostDifferent {
 			t.Holm++
 		}
+
 		if d && adjusted[i] <= mostDifferent {
 			t.Family++
 		}
 	}
+
 	if t.Metrics, t.Raw = len(p), len(t.Names); t.Metrics < sameLeast {
 		return t, fmt.Errorf("only %d metrics have data in both cells, %d are wanted", t.Metrics, sameLeast)
 	}
+
 	return t, nil
 }
 
@@ -225,6 +252,7 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 		if out[name] == nil {
 			out[name] = map[int]float64{}
 		}
+
 		if f["copy"] == copy {
 			out[name][block] = v
 		}
@@ -234,6 +262,7 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 			add(v.Factors, name, v.Block, x)
 		}
 	}
+
 	for i := range c.Trials {
 		t := &c.Trials[i]
 		for name, x := range growth(t) {
@@ -242,6 +271,7 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -261,6 +291,7 @@ func checkSame(out io.Writer, all []tally) error {
 	for _, t := range all {
 		metrics += t.Metrics
 	}
+
 	fmt.Fprintf(out, "note: %d runs, %d comparisons of a thing with itself; called different, with the "+
 		"upper 95 %% bound over runs:\n", len(all), metrics)
 	fmt.Fprintf(out, "note: each alone %.2f %% (%.2f %%), by Holm %.2f %% (%.2f %%), by Westfall and "+
@@ -273,6 +304,7 @@ func checkSame(out io.Writer, all []tally) error {
 		}
 		return nil
 	}
+
 	for _, rate := range []struct{ got, bound float64 }{{raw, bound}, {holm, holmBound},
 		{family, familyBound}} {
 		if rate.got > mostDifferent || rate.bound > mostDifferentBound {
@@ -280,6 +312,7 @@ func checkSame(out io.Writer, all []tally) error {
 				100*rate.got, 100*rate.bound)
 		}
 	}
+
 	return nil
 }
 
@@ -291,8 +324,10 @@ const resamples = 10000
 func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 	hits, metrics := 0, 0
 	for _, t := range all {
-		hits, metrics = hits+of(t), metrics+t.Metrics
+		hits = hits + of(t)
+		metrics = metrics + t.Metrics
 	}
+
 	rate = float64(hits) / float64(metrics)
 	rng := rand.New(rand.NewPCG(1, 2))
 	drawn := make([]float64, resamples)
@@ -300,10 +335,13 @@ func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 		hits, metrics := 0, 0
 		for range all {
 			t := all[rng.IntN(len(all))]
-			hits, metrics = hits+of(t), metrics+t.Metrics
+			hits = hits + of(t)
+			metrics = metrics + t.Metrics
 		}
+
 		drawn[k] = float64(hits) / float64(metrics)
 	}
+
 	slices.Sort(drawn)
 	return rate, drawn[resamples*95/100]
 }
@@ -312,28 +350,35 @@ func pooled(all []tally, of func(tally) int) (rate, bound float64) {
 // correction of all metrics, and of two that are, a pooled rate has its bound above it.
 func TestSameFindsWhatDiffers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	a, b := map[int]float64{}, map[int]float64{}
+	a := map[int]float64{}
+	b := map[int]float64{}
 	for block := range 12 {
 		a[block] = 100 + rng.Float64()
 		b[block] = 110 + rng.Float64()
 	}
+
 	c, _ := comparison.ComparePaired("goodput_bps", a, b)
 	p := make([]float64, sameLeast)
 	for i := range p {
 		p[i] = 1
 	}
+
 	p[7] = c.PValue
-	if got := statistics.Holm(p)[7]; c.Verdict != "different" || got > mostDifferent {
+	got := statistics.Holm(p)[7]
+	if c.Verdict != "different" || got > mostDifferent {
 		t.Errorf("a tenth more: got %q and p = %.3f after Holm, want different", c.Verdict, got)
 	}
+
 	var all []tally
 	for seed := range uint64(20) {
 		all = append(all, tally{Seed: seed, Metrics: 50, Raw: int(seed % 3)})
 	}
+
 	rate, bound := pooled(all, func(t tally) int { return t.Raw })
 	if rate != .019 || bound <= rate || bound > .03 {
 		t.Errorf("19 of 1000: got %v, at most %v, want .019 and a little more", rate, bound)
 	}
+
 	for _, tt := range []struct {
 		raw int
 		ok  bool
@@ -341,10 +386,12 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 		for i := range all {
 			all[i].Raw = tt.raw
 		}
+
 		if err := checkSame(io.Discard, all); (err == nil) != tt.ok {
 			t.Errorf("%d of 50 in each run: got %v, want ok = %v", tt.raw, err, tt.ok)
 		}
 	}
+
 	if err := checkSame(io.Discard, []tally{{Metrics: 50, Holm: 1}}); err == nil {
 		t.Error("one run with a difference after Holm's correction: got no error, want one")
 	}
@@ -356,10 +403,12 @@ func TestKeptGoesOnWhereKeepEnded(t *testing.T) {
 	if got := kept(t, file); got != nil {
 		t.Errorf("nothing was kept: got %v", got)
 	}
+
 	want := []tally{{Seed: 1, Metrics: 50, Raw: 2, Names: []string{"goodput_bps"}}, {Seed: 2, Metrics: 51}}
 	for _, x := range want {
 		keep(t, file, x)
 	}
+
 	if got := kept(t, file); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -68,30 +68,47 @@ type blow struct {
 // that a short series has some of all parts of a run.
 func planned(guests bool, seed uint64, i int) blow {
 	r := rand.New(rand.NewPCG(seed, uint64(i)))
-	moments, at := momentsOf(guests), i
+	moments := momentsOf(guests)
+	at := i
 	if guests {
 		at = 7 * i // 7 has no divisor in common with the number of moments
 	}
-	p, k := at%len(moments), i/len(moments)
-	b := blow{number: i + 1, moment: moments[p], signal: signals[(p+k)%3], attached: (p+k)%2 == 1,
-		trial: r.Float64(), within: r.Float64()}
+
+	p := at % len(moments)
+	k := i / len(moments)
+	b := blow{
+		number:   i + 1,
+		moment:   moments[p],
+		signal:   signals[(p+k)%3],
+		attached: (p+k)%2 == 1,
+		trial:    r.Float64(),
+		within:   r.Float64(),
+	}
 	// The order of the draws decides what a seed means.
 	if guests {
 		b.resume = r.IntN(5) == 0
 	}
+
 	pause := 5*time.Millisecond + time.Duration(r.Float64()*float64(300*time.Millisecond))
 	if b.signal == syscall.SIGINT && r.IntN(3) == 0 {
 		b.again = pause
 	}
+
 	if !guests {
 		b.resume = r.IntN(3) == 0
 	}
+
 	switch b.moment {
 	case inBuild:
 		b.attached = false
 	case ofQEMU, ofMachine, ofHolder:
-		b.victim, b.signal, b.again, b.attached, b.resume = b.moment, syscall.SIGKILL, 0, false, false
+		b.victim = b.moment
+		b.signal = syscall.SIGKILL
+		b.again = 0
+		b.attached = false
+		b.resume = false
 	}
+
 	return b
 }
 
@@ -127,10 +144,12 @@ func (b blow) aim(seen []stretch) (stretch, bool) {
 	case name == inStopping, b.victim != "":
 		name = "window"
 	}
+
 	fit := slices.DeleteFunc(slices.Clone(seen), func(s stretch) bool { return s.name != name })
 	if len(fit) == 0 {
 		return stretch{}, false
 	}
+
 	return fit[int(b.trial*float64(len(fit)))], true
 }
 
@@ -140,7 +159,9 @@ func TestBlowsCoverEveryMomentSignalAndLab(t *testing.T) {
 	}{{24, 1, 24}, {84, 6, 84}, {200, 14, 84}}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.kills), func(t *testing.T) {
-			per, kinds, signals := map[string]int{}, map[string]bool{}, map[string]int{}
+			per := map[string]int{}
+			kinds := map[string]bool{}
+			signals := map[string]int{}
 			for i := range tt.kills {
 				b := planned(false, 1, i)
 				per[b.moment]++
@@ -150,14 +171,18 @@ func TestBlowsCoverEveryMomentSignalAndLab(t *testing.T) {
 					t.Errorf("blow %d: got another one the second time, want the same", i)
 				}
 			}
+
 			for _, m := range momentsOf(false) {
 				if per[m] < tt.least {
 					t.Errorf("kills in %s: got %d, want at least %d", m, per[m], tt.least)
 				}
 			}
-			if got := len(kinds); got != tt.kinds {
+
+			got := len(kinds)
+			if got != tt.kinds {
 				t.Errorf("combinations of moment, signal and lab: got %d, want %d", got, tt.kinds)
 			}
+
 			for name, n := range signals {
 				if n < tt.kills/3-1 {
 					t.Errorf("kills by %s: got %d of %d, want a third", name, n, tt.kills)
@@ -168,7 +193,8 @@ func TestBlowsCoverEveryMomentSignalAndLab(t *testing.T) {
 }
 
 func TestGuestBlows(t *testing.T) {
-	per, moments := map[string]int{}, momentsOf(true)
+	per := map[string]int{}
+	moments := momentsOf(true)
 	for i := range 3 * len(moments) {
 		b := planned(true, 1, i)
 		per[b.moment]++
@@ -176,6 +202,7 @@ func TestGuestBlows(t *testing.T) {
 			t.Errorf("blow %d at %s: got %s on lab %s, want KILL on its own", i, b.victim, b.name(), b.lab())
 		}
 	}
+
 	for _, m := range moments {
 		if per[m] != 3 {
 			t.Errorf("kills in %s: got %d in three rounds, want 3", m, per[m])

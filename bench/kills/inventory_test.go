@@ -39,11 +39,13 @@ func difference(before, now inventory) []string {
 			out = append(out, "left: "+line)
 		}
 	}
+
 	for _, line := range before {
 		if !slices.Contains(now, line) {
 			out = append(out, "gone: "+line)
 		}
 	}
+
 	return out
 }
 
@@ -55,6 +57,7 @@ func settle(before inventory, look func() inventory, wait time.Duration) []strin
 		if len(faults) == 0 || time.Now().After(deadline) {
 			return faults
 		}
+
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -74,16 +77,19 @@ func (s *suite) processes(t *testing.T) (all []process) {
 		t.Error(err)
 		return nil
 	}
+
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
+
 		dir := "/proc/" + e.Name()
 		words, err := os.ReadFile(dir + "/cmdline")
 		if err != nil || len(words) == 0 {
 			continue // gone in the meantime, of the kernel, or waiting to be reaped
 		}
+
 		line := strings.TrimSpace(strings.ReplaceAll(string(words), "\x00", " "))
 		exe, unreadable := os.Stat(dir + "/exe")
 		owner, err := os.Stat(dir)
@@ -97,8 +103,10 @@ func (s *suite) processes(t *testing.T) (all []process) {
 		default:
 			continue
 		}
+
 		all = append(all, process{pid, line})
 	}
+
 	return all
 }
 
@@ -148,20 +156,25 @@ func (s *suite) held(t *testing.T, namespaces map[string]bool) (i inventory) {
 			}
 		}
 	}
+
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Error(err)
 	}
+
 	for ns := range namespaces {
 		if strings.Contains(string(mounts), " "+ns+" ") {
 			where[ns] = append(where[ns], "a mount")
 		}
+
 		if len(where[ns]) == 0 {
 			delete(namespaces, ns)
 			continue
 		}
+
 		i = append(i, fmt.Sprintf("namespace %s, held by %d, first %s", ns, len(where[ns]), where[ns][0]))
 	}
+
 	return i.sorted()
 }
 
@@ -179,6 +192,7 @@ func cgroupsOf(t *testing.T, names ...string) (i inventory) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil // gone meanwhile, or none of this user's
 		}
+
 		for _, n := range names {
 			if err == nil && n != "" && d.IsDir() && strings.HasPrefix(d.Name(), "chokepoint-"+n) {
 				i = append(i, "cgroup "+path)
@@ -200,16 +214,19 @@ func (s *suite) files(t *testing.T, lab string) (i inventory) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // removed meanwhile
 			}
+
 			path = strings.TrimPrefix(path, s.Dir+"/")
 			const labs = "run/chokepoint/labs/"
 			// A folder stays of each kind; one of a lab must not.
 			if err != nil || e.IsDir() && !strings.HasPrefix(path, labs) {
 				return err
 			}
+
 			ofLab := lab != "" && strings.HasPrefix(path+"/", labs+lab+"/")
 			if !ofLab && (d != "data" || strings.HasPrefix(filepath.Base(path), ".")) {
 				i = append(i, path)
 			}
+
 			return nil
 		}); err != nil {
 			t.Errorf("list files: %v", err)
@@ -226,12 +243,15 @@ func outside(t *testing.T) inventory {
 	if errors.Is(err2, fs.ErrNotExist) {
 		err2 = nil
 	}
+
 	if err := errors.Join(err, err2); err != nil {
 		t.Error(err)
 	}
+
 	for _, n := range named {
 		i = append(i, "named namespace "+n.Name())
 	}
+
 	return i.sorted()
 }
 
@@ -242,22 +262,26 @@ func lookAround() (i inventory, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list links: %v", err)
 	}
+
 	for _, l := range links {
 		i = append(i, fmt.Sprintf("link %s mtu %d %s %s", l.Name, l.MTU, l.Flags, l.HardwareAddr))
 		addresses, err := l.Addrs()
 		if err != nil {
 			continue // it went in the meantime, which the next look will say
 		}
+
 		for _, a := range addresses {
 			i = append(i, "address "+a.String()+" on "+l.Name)
 		}
 	}
+
 	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding",
 		"net/ipv4/tcp_congestion_control"} {
 		if b, err := os.ReadFile("/proc/sys/" + name); err == nil {
 			i = append(i, "sysctl "+name+" = "+strings.TrimSpace(string(b)))
 		}
 	}
+
 	for _, words := range [][]string{{"nft", "list", "ruleset"}, {"tc", "qdisc", "show"},
 		{"ip", "route", "show", "table", "all"}, {"ip", "-d", "link", "show"}} {
 		// A program that is missing, or not allowed here, says nothing; what it could not see this user
@@ -266,12 +290,14 @@ func lookAround() (i inventory, err error) {
 		if err != nil {
 			continue
 		}
+
 		for line := range strings.Lines(string(said)) {
 			if line = strings.TrimSpace(line); line != "" {
 				i = append(i, strings.Join(words[:2], " ")+": "+line)
 			}
 		}
 	}
+
 	return i, nil
 }
 
@@ -285,6 +311,7 @@ func look(out io.Writer) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
+
 	for _, dev := range devices {
 		queue, err := kernel.QueueAt(dev, qdisc.Queue{})
 		length, err2 := kernel.TxQueueLen(dev)
@@ -292,6 +319,7 @@ func look(out io.Writer) error {
 		if err := errors.Join(err, err2, err3); err != nil {
 			return err
 		}
+
 		i = append(i, fmt.Sprintf("device %s: queue %v, txqueuelen %d", dev, queue, length))
 		for name, on := range features {
 			if on {
@@ -299,17 +327,21 @@ func look(out io.Writer) error {
 			}
 		}
 	}
+
 	filter, err := nftables.New()
 	if err != nil {
 		return err
 	}
+
 	tables, err := filter.ListTables()
 	if err != nil {
 		return fmt.Errorf("list tables of nftables: %w", err)
 	}
+
 	for _, t := range tables {
 		i = append(i, fmt.Sprintf("table of nftables: %s, family %d", t.Name, t.Family))
 	}
+
 	_, err = fmt.Fprintln(out, strings.Join(i.sorted(), "\n"))
 	return err
 }
@@ -325,10 +357,12 @@ func (c *scene) lookInto() (all inventory) {
 		if guests() && n == "router" {
 			look = []string{"sh", "-c", lookInGuest}
 		}
+
 		said, ok := c.say(c.T, append([]string{"lab", "exec", n, "--lab", c.lab, "--"}, look...)...)
 		if !ok {
 			c.FailNow()
 		}
+
 		for line := range strings.Lines(said) {
 			all = append(all, n+": "+strings.TrimSpace(line))
 		}
@@ -341,6 +375,7 @@ func TestInventoriesSeeWhatIsThere(t *testing.T) {
 	if got := strings.Join(now, "\n"); !strings.Contains(got, "link lo mtu") {
 		t.Errorf("machine: got %q, want the loopback link in it", got)
 	}
+
 	without := append(inventory{"link vanished0"}, now[1:]...)
 	got := strings.Join(difference(without, now), "; ")
 	for _, want := range []string{"left: " + now[0], "gone: link vanished0"} {
@@ -348,6 +383,7 @@ func TestInventoriesSeeWhatIsThere(t *testing.T) {
 			t.Errorf("difference: got %q, want %q in it", got, want)
 		}
 	}
+
 	began := time.Now()
 	faults := settle(without, func() inventory { return outside(t) }, 30*time.Millisecond)
 	if len(faults) == 0 || time.Since(began) < 30*time.Millisecond {
@@ -359,13 +395,16 @@ func TestProcessesAreToldByTheirFile(t *testing.T) {
 	s := &suite{Program: rig.Program{Path: "/proc/self/exe", UID: os.Geteuid()}}
 	all := s.processes(t)
 	of := func(p process) bool { return p.pid == os.Getpid() }
-	if i := slices.IndexFunc(all, of); i < 0 || slices.ContainsFunc(all[i+1:], of) {
+	i := slices.IndexFunc(all, of)
+	if i < 0 || slices.ContainsFunc(all[i+1:], of) {
 		t.Errorf("this process: got %v, want it in there once", all)
 	}
+
 	s.Path = filepath.Join(t.TempDir(), "other")
 	if err := rig.CopyFile("/proc/self/exe", s.Path, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if all := s.processes(t); len(all) > 0 {
 		t.Errorf("processes of a copy: got %v, want none", all)
 	}
@@ -377,28 +416,34 @@ func TestHeldFindsANamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	by := func(home string) (link string) {
 		c := exec.Command("sleep", "60")
 		c.Env = []string{"HOME=" + home}
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 		file := fmt.Sprintf("/proc/%d/environ", c.Process.Pid)
 		for b, err := os.ReadFile(file); len(b) == 0 && err == nil; b, err = os.ReadFile(file) {
 			time.Sleep(time.Millisecond) // the kernel lays it out after Start has been told
 		}
+
 		return fmt.Sprintf("/proc/%d/ns/net", c.Process.Pid)
 	}
 	if link := by(s.Dir + "/home"); s.foreign(link) {
 		t.Errorf("%s: got that it is foreign, want that the program under test began it", link)
 	}
+
 	if link := by("/"); !s.foreign(link) {
 		t.Errorf("%s: got that the program under test began it, want that it is foreign", link)
 	}
+
 	if got := s.held(t, map[string]bool{own: true}); len(got) == 0 {
 		t.Errorf("held: got %v, want the namespace of the first of them", got)
 	}
+
 	if got := s.held(t, map[string]bool{"net:[1]": true}); len(got) != 0 {
 		t.Errorf("held: got %v, want nothing", got)
 	}
@@ -414,11 +459,14 @@ func TestFilesListsWhatMustNotStay(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(s.At(path)), 0o700); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(s.At(path), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		got := s.files(t, "")
-		if listed := slices.Contains(got, path); listed == stays {
+		listed := slices.Contains(got, path)
+		if listed == stays {
 			t.Errorf("files: got %v, want %s in it: %t", got, path, !stays)
 		}
 	}

@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+
 	m.Run()
 }
 
@@ -89,6 +90,7 @@ func TestKills(t *testing.T) {
 	case *kills < 0 || !record.InNamespaces(*kind) && !guests():
 		t.Fatalf("a value that cannot be: -kills %d -lab %s", *kills, *kind)
 	}
+
 	asked, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
 	s := newSuite(t)
@@ -103,9 +105,11 @@ func TestKills(t *testing.T) {
 			t.Errorf("stopped at number %d of %d", b.number, *kills)
 		}
 	}
+
 	if guests() {
 		s.checkCache(t)
 	}
+
 	s.summary(t, struck)
 }
 
@@ -114,13 +118,19 @@ func TestKills(t *testing.T) {
 func newSuite(t *testing.T) *suite {
 	dir := t.TempDir()
 	program, err := rig.NewProgram(dir, *binary, *uid)
-	s := &suite{Program: program, look: program.At("bin/look"), outside: outside(t),
-		seen: map[bool][]stretch{}, hits: map[string]map[string]int{}}
+	s := &suite{
+		Program: program,
+		look:    program.At("bin/look"),
+		outside: outside(t),
+		seen:    map[bool][]stretch{},
+		hits:    map[string]map[string]int{},
+	}
 	if err := errors.Join(err, os.Chmod(filepath.Dir(dir), 0o711), // for another user
 		os.WriteFile(s.At("kills.yaml"), []byte(plan()), 0o644),
 		rig.CopyFile("/proc/self/exe", s.look, 0o755)); err != nil {
 		t.Fatal(err)
 	}
+
 	if guests() {
 		first := s.buildImage(t)
 		s.forgetImages(t)
@@ -128,11 +138,13 @@ func newSuite(t *testing.T) *suite {
 		fmt.Fprintf(t.Output(), "note: the image was built in %s with downloading, in %s without\n",
 			first.Round(100*time.Millisecond), s.build.Round(100*time.Millisecond))
 	}
+
 	s.onLab(t, false, (*scene).whole)
 	s.onLab(t, true, (*scene).whole)
 	if t.Failed() {
 		t.Fatal("so ended a run to its end")
 	}
+
 	return s
 }
 
@@ -148,6 +160,7 @@ func (s *suite) kill(t *testing.T, b blow) {
 		if s.hits[hit] == nil {
 			s.hits[hit] = map[string]int{}
 		}
+
 		s.hits[hit][b.name()]++
 	}()
 	// A kill that fell outside of its stretch is repeated, each time sooner after the stretch has begun.
@@ -155,12 +168,14 @@ func (s *suite) kill(t *testing.T, b blow) {
 	for _, scale := range scales {
 		s.onLab(t, b.attached, func(c *scene) {
 			c.struck(b, scale)
-			hit, last = c.w.hit, c.w.told
+			hit = c.w.hit
+			last = c.w.told
 		})
 		if hit == b.moment || t.Failed() {
 			return
 		}
 	}
+
 	if hit == "" {
 		t.Errorf("the run ended before the moment came, %d times", len(scales))
 	}
@@ -172,20 +187,25 @@ func (s *suite) summary(t *testing.T, struck int) {
 	fmt.Fprintf(out, "note: %-12s %5s %9s %5s %5s\n", "moment", "INT", "INT twice", "TERM", "KILL")
 	all := momentsOf(guests())
 	for _, m := range append(slices.Clone(all), between, "") {
-		h, wanted := s.hits[m], slices.Contains(all, m)
+		h := s.hits[m]
+		wanted := slices.Contains(all, m)
 		if len(h) > 0 || wanted {
 			fmt.Fprintf(out, "note: %-12s %5d %9d %5d %5d\n", m, h["INT"], h["INT twice"], h["TERM"],
 				h["KILL"])
 		}
+
 		if len(h) == 0 && wanted && struck >= len(all) {
 			t.Errorf("moment %s was never hit", m)
 		}
 	}
-	if n := len(s.stops); n > 0 {
+
+	n := len(s.stops)
+	if n > 0 {
 		slices.Sort(s.stops)
 		fmt.Fprintf(out, "note: %d runs that were asked to stop did within %s (median), %s (longest)\n", n,
 			s.stops[n/2].Round(time.Millisecond), s.stops[n-1].Round(time.Millisecond))
 	}
+
 	fmt.Fprintf(out, "note: %d killed runs were resumed to their end\n", s.resumed)
 	if t.Failed() {
 		fmt.Fprintf(out, "note: repeat one with -lab %s -kills %d -seed %d -uid %d "+
@@ -200,6 +220,7 @@ func (s *suite) buildImage(t *testing.T) time.Duration {
 	if _, ok := s.say(t, "vm", "build", "--arch", cmp.Or(arch, "amd64")); !ok {
 		t.FailNow()
 	}
+
 	return time.Since(began)
 }
 
@@ -239,6 +260,7 @@ func (s *suite) say(t *testing.T, args ...string) (said string, ok bool) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	return said, err == nil
 }
 

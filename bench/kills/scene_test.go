@@ -29,14 +29,19 @@ type scene struct {
 
 // onLab prepares the scene, plays it, and takes it down.
 func (s *suite) onLab(t *testing.T, attached bool, play func(*scene)) {
-	c := &scene{T: t, suite: s, args: []string{"run", s.At("kills.yaml"), "--json"},
-		namespaces: map[string]bool{}}
+	c := &scene{
+		T:          t,
+		suite:      s,
+		args:       []string{"run", s.At("kills.yaml"), "--json"},
+		namespaces: map[string]bool{},
+	}
 	if attached {
 		defer c.down()
 		c.up()
 	} else if guests() {
 		c.args = append(c.args, "--lab", *kind)
 	}
+
 	c.strays, c.running = s.files(t, c.lab), s.processesOf(t, "")
 	play(c)
 }
@@ -53,6 +58,7 @@ func (c *scene) up() {
 	for n := range l.Addresses {
 		c.nodes = append(c.nodes, n)
 	}
+
 	slices.Sort(c.nodes)
 	c.inLab = c.lookInto()
 	for looks := 0; ; looks++ {
@@ -61,10 +67,12 @@ func (c *scene) up() {
 		if c.inLab = c.lookInto(); slices.Equal(was, c.inLab) {
 			break
 		}
+
 		if looks == 20 {
 			c.Fatalf("lab %s does not settle", c.lab)
 		}
 	}
+
 	// The agents that looked are leaving.
 	settle(nil, func() inventory { return c.processesOf(c.T, "chokepoint agent") }, vanishing)
 }
@@ -73,6 +81,7 @@ func (c *scene) down() {
 	if c.lab == "" {
 		return // it never was up
 	}
+
 	c.namespacesOf(c.T, c.namespaces)
 	c.say(c.T, "lab", "down", c.lab)
 	c.lab, c.running = "", nil
@@ -90,9 +99,11 @@ func (c *scene) left(when string, wait time.Duration) {
 	} else {
 		check(wait, c.inLab, c.lookInto)
 	}
+
 	if c.w != nil {
 		check(wait, nil, func() inventory { return cgroupsOf(c.T, c.w.told.run, c.lab) })
 	}
+
 	check(0, c.strays, func() inventory { return c.files(c.T, c.lab) })
 	check(wait, c.outside, func() inventory { return outside(c.T) })
 }
@@ -120,49 +131,62 @@ func (c *scene) whole() {
 func (c *scene) struck(b blow, scale float64) {
 	target, ok := b.aim(c.seen[b.attached])
 	if b.moment == inBuild {
-		target, ok = stretch{name: atStart, span: c.build}, true
+		target = stretch{name: atStart, span: c.build}
+		ok = true
 		c.forgetImages(c.T)
 	}
+
 	c.w = &watcher{scene: c, blow: &b, target: target, scale: scale}
 	if !ok {
 		c.Fatal("a whole run had no such stretch")
 	}
+
 	c.w.follow(c.args...)
 	t := c.w.told
 	orderly := b.signal != syscall.SIGKILL
 	if orderly && c.w.hit != "" {
 		c.stopped(b, t)
 	}
+
 	// A run that was asked once to stop puts everything back itself, and so does one that has lost a part of
 	// its lab, unless it has said that lab restore has something to put back.
-	if once := orderly && b.again == 0 && b.moment != inStopping; once || b.victim != "" && t.code != 5 {
+	once := orderly && b.again == 0 && b.moment != inStopping
+	if once || b.victim != "" && t.code != 5 {
 		c.left("before lab restore: ", leaving)
 	}
+
 	var doc document
 	missed := b.victim != "" && c.w.hit == ""
 	if !missed {
 		doc = c.checkStore(c.T, t)
 	}
+
 	again := b.resume && b.victim == "" && doc.Run.ID != "" && doc.Run.Status != "done"
 	if !again { // else resume puts back what there is, and goes on
 		c.say(c.T, "lab", "restore")
 		c.left("", vanishing)
 	}
+
 	if missed {
 		return
 	}
+
 	if b.victim != "" {
 		c.known = append(c.known, t.run)
 		c.bereaved(b, t, doc)
 		return
 	}
-	if complete := doc.Run.Status == "done"; t.code == 0 && !complete || t.code == 130 && complete &&
+
+	complete := doc.Run.Status == "done"
+	if t.code == 0 && !complete || t.code == 130 && complete &&
 		len(t.finished) < t.rows {
 		c.Errorf("exit code %d, but the stored status is %q", t.code, doc.Run.Status)
 	}
+
 	if doc.Run.ID == "" {
 		return
 	}
+
 	c.known = append(c.known, doc.Run.ID)
 	if again {
 		c.resume(doc)
@@ -175,6 +199,7 @@ func (c *scene) stopped(b blow, t told) {
 	if _, limit := patience(); t.stopped > limit {
 		c.Errorf("it took %s to end, %s are allowed", t.stopped.Round(time.Millisecond), limit)
 	}
+
 	twice := b.again > 0 || b.moment == inStopping
 	// the signal came before the program could take it
 	untouched := t.code == -1 && t.run == ""
@@ -195,6 +220,7 @@ func (c *scene) bereaved(b blow, t told, doc document) {
 			console = console || strings.Contains(trial.Failure.Error, "its console")
 		}
 	}
+
 	switch {
 	case !t.ended || t.code == 0 || t.code == -1:
 		c.Errorf("the run did not go on to its end and tell: exit code %d: %s", t.code, t.talk)
@@ -217,7 +243,8 @@ func (c *scene) resume(before document) {
 	c.read(c.T, &after, "show", "--json", before.Run.ID)
 	wrong(c.T, "resume: ", checkResumed(before, after, c.rows))
 	c.left("resume: ", leaving)
-	if said, _ := c.say(c.T, "lab", "restore"); said != "nothing to restore\n" {
+	said, _ := c.say(c.T, "lab", "restore")
+	if said != "nothing to restore\n" {
 		c.Errorf("resume: lab restore had something to do after it: %s", said)
 	}
 }

@@ -46,16 +46,20 @@ func (s *suite) checkStore(t *testing.T, by told) (doc document) {
 		if err := json.Unmarshal([]byte(line), &head); err != nil || head.ID == "" {
 			t.Fatalf("list: line %q has no id", line)
 		}
+
 		ids = append(ids, head.ID)
 	}
+
 	for _, id := range s.known {
 		if !slices.Contains(ids, id) {
 			t.Errorf("run %s is lost", id)
 		}
 	}
+
 	if by.begun == 0 && !slices.Contains(ids, by.run) {
 		return doc // it ended before it stored its head
 	}
+
 	s.read(t, &doc, "show", "--json", by.run)
 	wrong(t, "", checkTrials(doc.Trials, by))
 	return doc
@@ -79,10 +83,12 @@ func (s *suite) verify(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	st, err := store.Open(t.Context(), filepath.Join(dir, "runs.db"))
 	if err == nil {
 		err = errors.Join(st.Verify(t.Context()), st.Close())
 	}
+
 	if err != nil {
 		t.Error(err)
 	}
@@ -96,6 +102,7 @@ func measuredTwice(all []trial) (faults []string) {
 		if numbers && good[trial.Row] {
 			faults = append(faults, "row "+trial.Row+" has more than one trial with numbers")
 		}
+
 		good[trial.Row] = good[trial.Row] || numbers
 	}
 	return faults
@@ -103,30 +110,36 @@ func measuredTwice(all []trial) (faults []string) {
 
 func checkTrials(stored []trial, t told) []string {
 	faults := measuredTwice(stored)
-	ids, rows := map[string]bool{}, map[string]bool{}
+	ids := map[string]bool{}
+	rows := map[string]bool{}
 	for _, trial := range stored {
 		if ids[trial.ID] {
 			faults = append(faults, "trial "+trial.ID+" is stored twice")
 		}
+
 		failed := trial.Grade == "failed"
 		ids[trial.ID], rows[trial.Row] = true, true
 		if failed && (trial.Failure == nil || trial.Failure.Error == "") {
 			faults = append(faults, "trial "+trial.ID+" failed without a reason")
 		}
+
 		if !failed && len(trial.Metrics) == 0 {
 			faults = append(faults, "trial "+trial.ID+" has neither numbers nor a failure")
 		}
 	}
+
 	for _, row := range t.finished {
 		if !rows[row] {
 			faults = append(faults, "the trial of row "+row+" was reported as finished and is not stored")
 		}
 	}
+
 	// At most one trial more can be stored than was reported: the one whose commit the blow fell upon.
 	if len(stored) > len(t.finished)+1 {
 		faults = append(faults, fmt.Sprintf("%d trials are stored, %d were reported as finished", len(stored),
 			len(t.finished)))
 	}
+
 	return faults
 }
 
@@ -137,26 +150,37 @@ func checkResumed(before, after document, rows int) []string {
 	if after.Run.Status != "done" {
 		faults = append(faults, "the resumed run's status is "+after.Run.Status)
 	}
-	have, tried := map[string]trial{}, map[string]bool{}
+
+	have := map[string]trial{}
+	tried := map[string]bool{}
 	for _, t := range after.Trials {
 		have[t.ID], tried[t.Row] = t, true
 	}
+
 	for _, old := range before.Trials {
-		if now := have[old.ID]; now.Row != old.Row || !reflect.DeepEqual(now.Metrics, old.Metrics) {
+		now := have[old.ID]
+		if now.Row != old.Row || !reflect.DeepEqual(now.Metrics, old.Metrics) {
 			faults = append(faults, "trial "+old.ID+" is another one since the run was resumed")
 		}
 	}
+
 	if len(tried) != rows {
 		faults = append(faults, fmt.Sprintf("the resumed run has trials of %d rows, its plan has %d",
 			len(tried), rows))
 	}
+
 	return faults
 }
 
 func TestCheckTrials(t *testing.T) {
 	good := trial{ID: "a.1", Row: "a", Grade: "valid", Metrics: map[string]float64{"goodput_bps": 1}}
-	failed := trial{ID: "b.1", Row: "b", Grade: "failed", Failure: &struct{ Phase, Error string }{"window",
-		"interrupted"}}
+	failed := trial{
+		ID:    "b.1",
+		Row:   "b",
+		Grade: "failed",
+		Failure: &struct{ Phase, Error string }{"window",
+			"interrupted"},
+	}
 	again := good
 	again.ID = "a.2"
 	tests := []struct {

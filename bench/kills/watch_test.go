@@ -67,6 +67,7 @@ func (w *watcher) follow(args ...string) {
 	if err := errors.Join(err, cmd.Start()); err != nil {
 		w.Fatal(err)
 	}
+
 	w.run = cmd.Process
 	over := make(chan struct{})
 	var watched sync.WaitGroup
@@ -89,6 +90,7 @@ func (w *watcher) follow(args ...string) {
 			w.take(e)
 		}
 	}
+
 	err = cmd.Wait()
 	end := time.Now()
 	w.enter("", 0)
@@ -99,10 +101,12 @@ func (w *watcher) follow(args ...string) {
 	if err != nil && !errors.As(err, &exit) {
 		w.Error(err)
 	}
+
 	w.told.code, w.told.talk = cmd.ProcessState.ExitCode(), talk.String()
 	if !w.struck.IsZero() {
 		w.told.stopped = end.Sub(w.struck)
 	}
+
 	if ctx.Err() != nil {
 		w.Errorf("the run did not end in %s: %s", wait, talk.String())
 	}
@@ -120,7 +124,8 @@ func (w *watcher) take(e event) {
 	case e.Event == "phase":
 		w.enter(e.Phase, t.begun)
 	case e.Event == "trial-ended":
-		t.finished, t.rows = append(t.finished, e.Row), e.Total
+		t.finished = append(t.finished, e.Row)
+		t.rows = e.Total
 		if e.Index == e.Total {
 			w.enter(inUndo, 0)
 		} else {
@@ -143,6 +148,7 @@ func (w *watcher) enter(name string, trial int) {
 		last.span = at.Sub(w.since)
 		w.passed = append(w.passed, last)
 	}
+
 	w.since = at
 	if w.blow != nil && !w.armed && name == w.target.name && trial == w.target.trial {
 		w.armed = true
@@ -169,12 +175,14 @@ func (w *watcher) strike() {
 	} else {
 		time.Sleep(w.delay(w.target.span))
 	}
+
 	hit := w.stretch()
 	w.struck = time.Now()
 	first := b.signal
 	if b.moment == inStopping {
 		first = syscall.SIGINT
 	}
+
 	switch {
 	case hit == "":
 		return // it had ended
@@ -188,6 +196,7 @@ func (w *watcher) strike() {
 	case hit == atStart && b.moment == inBuild, hit == "collect" && b.moment == inCommit:
 		hit = b.moment
 	}
+
 	if b.moment == inStopping {
 		// The time a stop takes is 20 to 200 ms.
 		time.Sleep(2*time.Millisecond + w.delay(100*time.Millisecond))
@@ -198,6 +207,7 @@ func (w *watcher) strike() {
 		time.Sleep(b.again)
 		_ = w.run.Signal(b.signal) // it may have ended, which is all right
 	}
+
 	w.hit = hit
 }
 
@@ -213,13 +223,18 @@ func aheadOfAll() (end func()) {
 	runtime.LockOSThread()
 	was, err := unix.SchedGetAttr(0, 0)
 	if err == nil {
-		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
-			Priority: 1}, 0)
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{
+			Size:     unix.SizeofSchedAttr,
+			Policy:   unix.SCHED_FIFO,
+			Priority: 1,
+		}, 0)
 	}
+
 	return func() {
 		if err == nil && unix.SchedSetAttr(0, was, 0) != nil {
 			return // the thread ends with its goroutine
 		}
+
 		runtime.UnlockOSThread()
 	}
 }
@@ -235,9 +250,11 @@ func (w *watcher) awaitWriting() {
 	}
 	size, when := look()
 	for w.stretch() == "collect" {
-		if s, m := look(); s != size || m != when {
+		s, m := look()
+		if s != size || m != when {
 			return
 		}
+
 		runtime.Gosched() // a commit takes less than a sleep
 	}
 }

@@ -19,6 +19,7 @@ func TestReadPing(t *testing.T) {
 	if err != nil || got.sent != 4 || !slices.Equal(got.rtt, []float64{7000, 45000, 1200000}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
+
 	for _, bad := range []string{"", "4 packets transmitted, 0 received", "80 bytes from x: time=1 ms",
 		"80 bytes from x: time=1.2.3 ms\n1 packets transmitted"} {
 		if got, err := readPing([]byte(bad)); err == nil || got.rtt != nil {
@@ -35,6 +36,7 @@ func TestReadIRTT(t *testing.T) {
 	if err != nil || got.sent != 3 || !slices.Equal(got.rtt, []float64{50, 100}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
+
 	for _, bad := range []string{"", "{}", `{"round_trips":[{"lost":"true"}]}`, `{"round_trips":7}`} {
 		if got, err := readIRTT([]byte(bad)); err == nil || got.rtt != nil {
 			t.Errorf("%q: got %+v, %v, want an error alone", bad, got, err)
@@ -52,6 +54,7 @@ func TestTable(t *testing.T) {
 			all[i] = append(all[i], measured{rtt: []float64{ns * slow}, sent: 2})
 		}
 	}
+
 	got := table(o, "a machine", all)
 	for _, want := range []string{"| echo | kernel stamps", "| 6 of 12 |",
 		"| p99, echo ÷ irtt | 0.125 × | 0.125 × to 0.125 × (96.9 %) | 6 |",

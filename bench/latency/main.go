@@ -57,30 +57,36 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}); err != nil {
 		return err
 	}
+
 	machine := rig.Machine()
 	return rig.OnLab(ctx, "forward", lab.Local{}, func(l *lab.Lab) (err error) {
 		b.lab = l
 		if b.ends, err = rig.Ends(ctx, l, 4); err != nil {
 			return err
 		}
+
 		if _, err = rig.Start(ctx, l, b.ends[1].Node, "irtt", "server", "-i", "0", "-b", b.at()); err != nil {
 			return err
 		}
+
 		time.Sleep(300 * time.Millisecond) // until it listens; a client that is too early fails and says so
 		all, err := rig.Measure(rig.Draw(b.seed), b.blocks, len(tools), func(block, i int) (measured, error) {
 			r, err := tools[i].run(ctx, b)
 			if err != nil {
 				return r, fmt.Errorf("block %d, %s: %w", block+1, tools[i].name, err)
 			}
+
 			if b.verbose {
 				fmt.Fprintf(log, "block %d %-5s %5d of %5d, p50 %.2f µs, p99 %.2f µs\n", block+1,
 					tools[i].name, len(r.rtt), r.sent, at(.5)(r)/1e3, at(.99)(r)/1e3)
 			}
+
 			return r, nil
 		})
 		if err == nil {
 			io.WriteString(out, table(b.options, machine, all))
 		}
+
 		return err
 	})
 }
@@ -123,19 +129,23 @@ func table(o options, machine string, all [][]measured) string {
 		for _, r := range all[i] {
 			pool.rtt, pool.sent = append(pool.rtt, r.rtt...), pool.sent+r.sent
 		}
+
 		slices.Sort(pool.rtt)
 		tail := "–"
 		if statistics.Carries(len(pool.rtt), .999) {
 			tail = fmt.Sprintf("%.1f", at(.999)(pool)/1e3)
 		}
+
 		fmt.Fprintf(&b, "| %s | %s | %d of %d | %.2f | %.2f | %s |\n", t.name, t.what, len(pool.rtt),
 			pool.sent, rig.Middle(all[i], at(.5))/1e3, rig.Middle(all[i], at(.99))/1e3, tail)
 	}
+
 	b.WriteString("\n| measure | median | interval | n |\n|---|---|---|---|\n")
 	for _, c := range claims {
 		v := statistics.Summarise(rig.Each(rig.Column(all[c.ours], at(c.level)),
 			rig.Column(all[c.peer], at(c.level)), c.join))
 		fmt.Fprintf(&b, "| %s | %s |\n", c.text, rig.Interval(v, c.format, c.scale))
 	}
+
 	return b.String()
 }

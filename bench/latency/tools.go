@@ -38,14 +38,22 @@ var tools = [...]struct {
 func ours(name string) func(context.Context, *bench) (measured, error) {
 	return func(ctx context.Context, b *bench) (measured, error) {
 		load := record.Load{
-			Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4, PacketSize: packetSize, Opener: "near",
-			Port: 20900, Duration: time.Duration(b.seconds) * time.Second, Interval: interval,
-			Tag: fmt.Sprintf("latency %d", host.Monotonic()),
+			Protocol:   "echo",
+			Direction:  record.Up,
+			Streams:    1,
+			IP:         4,
+			PacketSize: packetSize,
+			Opener:     "near",
+			Port:       20900,
+			Duration:   time.Duration(b.seconds) * time.Second,
+			Interval:   interval,
+			Tag:        fmt.Sprintf("latency %d", host.Monotonic()),
 		}
 		l, err := rig.Prober(name).Probe(ctx, b.ends[0], b.ends[1], load, rig.Clock{Load: load})
 		if err != nil {
 			return measured{}, err
 		}
+
 		r := measured{metrics.Answered(l), len(l.RTT)}
 		switch {
 		case l.Stamps != "kernel":
@@ -56,6 +64,7 @@ func ours(name string) func(context.Context, *bench) (measured, error) {
 		case len(r.rtt) == 0:
 			err = fmt.Errorf("no probe of %d was answered", r.sent)
 		}
+
 		return r, err
 	}
 }
@@ -83,15 +92,18 @@ func readIRTT(out []byte) (measured, error) {
 	if err := json.Unmarshal(out, &r); err != nil {
 		return measured{}, fmt.Errorf("read irtt's result: %w", err)
 	}
+
 	m := measured{sent: len(r.RoundTrips)}
 	for _, t := range r.RoundTrips {
 		if t.Lost == "false" && t.Delay.RTT > 0 {
 			m.rtt = append(m.rtt, float64(t.Delay.RTT))
 		}
 	}
+
 	if len(m.rtt) == 0 {
 		return measured{}, errors.New("read irtt's result: no round trip in it")
 	}
+
 	slices.Sort(m.rtt)
 	return m, nil
 }
@@ -118,12 +130,15 @@ func readPing(out []byte) (m measured, err error) {
 		if err != nil {
 			return measured{}, fmt.Errorf("read ping's reply %q: %w", found[0], err)
 		}
+
 		m.rtt = append(m.rtt, ms*1e6)
 	}
+
 	total := pingSummary.FindSubmatch(out)
 	if total == nil || len(m.rtt) == 0 {
 		return measured{}, errors.New("read ping's output: no reply or no summary in it")
 	}
+
 	m.sent, _ = strconv.Atoi(string(total[1]))
 	slices.Sort(m.rtt)
 	return m, nil

@@ -18,12 +18,14 @@ func TestBenchstat(t *testing.T) {
 	if err != nil || len(files) < 7 {
 		t.Fatalf("got %d files, %v", len(files), err)
 	}
+
 	all := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		config := map[string]string{}
 		var want, got []string
 		for line := range strings.Lines(string(text)) {
@@ -35,6 +37,7 @@ func TestBenchstat(t *testing.T) {
 				config[key] = value
 			}
 		}
+
 		r := benchfmt.NewReader(bytes.NewReader(text), file)
 		for r.Scan() {
 			switch found := r.Result().(type) {
@@ -45,23 +48,30 @@ func TestBenchstat(t *testing.T) {
 				for _, v := range found.Values {
 					line += " " + strconv.FormatFloat(v.Value, 'g', -1, 64) + " " + v.Unit
 				}
+
 				got = append(got, line)
 				for key, value := range config {
-					if is := found.GetConfig(key); is != value {
+					is := found.GetConfig(key)
+					if is != value {
 						t.Errorf("%s: %s is %q, want %q", file, key, is, value)
 					}
 				}
 			}
 		}
+
 		if r.Err() != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%s: benchstat reads %v\n%s\nwant\n%s", file, r.Err(), strings.Join(got, "\n"),
 				strings.Join(want, "\n"))
 		}
-		if by := config["measured-by"]; strings.Contains(file, "imported") && by != "iperf3 3.12" {
+
+		by := config["measured-by"]
+		if strings.Contains(file, "imported") && by != "iperf3 3.12" {
 			t.Errorf("%s: measured by %q", file, by)
 		}
+
 		all += len(got)
 	}
+
 	if all < 100 {
 		t.Errorf("benchstat reads only %d trials", all)
 	}

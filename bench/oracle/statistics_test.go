@@ -23,22 +23,27 @@ func TestStatistics(t *testing.T) {
 	}
 	equal := 0
 	for n := statistics.MinInterval; n <= 30; n++ {
-		values, other := make([]float64, n), make([]float64, 4+rng.IntN(9))
+		values := make([]float64, n)
+		other := make([]float64, 4+rng.IntN(9))
 		for i := range values {
 			values[i] = math.Exp(rng.NormFloat64())
 		}
+
 		for i := range other {
 			other[i] = 1 + math.Exp(rng.NormFloat64())
 		}
+
 		got := statistics.Summarise(values)
 		want := benchmath.AssumeNothing.Summary(sample(values), statistics.Level)
 		if got.Median != want.Center {
 			t.Errorf("n=%d: median %v, want %v", n, got.Median, want.Center)
 		}
+
 		if got.Low > want.Lo || got.High < want.Hi || got.Level < want.Confidence-1e-9 {
 			t.Errorf("n=%d: [%v, %v] at %v, want [%v, %v] at %v in it", n, got.Low, got.High, got.Level,
 				want.Lo, want.Hi, want.Confidence)
 		}
+
 		if math.Abs(got.Level-want.Confidence) < 1e-9 {
 			equal++
 			if got.Low != want.Lo || got.High != want.Hi {
@@ -46,11 +51,13 @@ func TestStatistics(t *testing.T) {
 					want.Hi)
 			}
 		}
+
 		p := statistics.MannWhitney(values, other)
 		if want := benchmath.AssumeNothing.Compare(sample(values), sample(other)).P; math.Abs(p-want) > 1e-9 {
 			t.Errorf("n=%d and %d: Mann–Whitney p %v, want %v", n, len(other), p, want)
 		}
 	}
+
 	if equal < 10 {
 		t.Errorf("only %d of 25 intervals have the oracle's level", equal)
 	}

@@ -52,6 +52,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}); err != nil {
 		return err
 	}
+
 	b.draw = rig.Draw(*seed)
 	const through, without = "through a router", "without a router"
 	for _, part := range []struct {
@@ -69,6 +70,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if !slices.Contains(strings.Split(b.only, ","), part.name) {
 			continue
 		}
+
 		err := rig.OnLab(ctx, part.topology, lab.Local{Queues: part.queues}, func(l *lab.Lab) error {
 			b.lab = l
 			return part.do(ctx, part.where, part.queues)
@@ -76,17 +78,28 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
+
 		fmt.Fprintln(out)
 	}
+
 	return nil
 }
 
 // load is flat out with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
 func (b *bench) load(ip, flows int) record.Load {
-	return record.Load{Protocol: "udp", Direction: record.Up, Streams: flows, IP: ip,
-		PacketSize: map[int]int{4: 46, 6: 66}[ip], Opener: "near", Port: 20000,
-		Warmup: 300 * time.Millisecond, Duration: b.length, Interval: 100 * time.Millisecond,
-		Tag: fmt.Sprintf("packets %d", b.draw.Uint64())}
+	return record.Load{
+		Protocol:   "udp",
+		Direction:  record.Up,
+		Streams:    flows,
+		IP:         ip,
+		PacketSize: map[int]int{4: 46, 6: 66}[ip],
+		Opener:     "near",
+		Port:       20000,
+		Warmup:     300 * time.Millisecond,
+		Duration:   b.length,
+		Interval:   100 * time.Millisecond,
+		Tag:        fmt.Sprintf("packets %d", b.draw.Uint64()),
+	}
 }
 
 // result holds what came of a load.
@@ -105,12 +118,14 @@ func (b *bench) offered(ctx context.Context, engine string, load record.Load) (r
 	if err != nil {
 		return result{}, err
 	}
+
 	u := t.Ends["near"]
 	r := result{sums, float64(u.UserNs+u.SystemNs) / float64(max(sums.Sent, 1)), t}
 	if b.verbose {
 		fmt.Fprintf(b.log, "%-7s IPv%d: %.0f pps, loss %.4f %%, %.0f ns of the sender's CPU "+
 			"time each\n", engine, load.IP, r.PPS, lost(r), r.cost)
 	}
+
 	return r, nil
 }
 
@@ -141,6 +156,7 @@ func (b *bench) routed(ctx context.Context, _ string, flows int) error {
 		if err != nil {
 			return err
 		}
+
 		fmt.Fprintf(b.out, "| %d | %.3f | %.3f %% | %.3f | %.2f %% | %.2f | %.2f – %.2f |\n", ip,
 			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost), rig.Middle(runs[1], arrived),
 			rig.Middle(runs[1], lost), r.Median, r.Low, r.High)
@@ -164,11 +180,13 @@ func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 		if err != nil {
 			return err
 		}
+
 		theirs := " not given | – | –"
 		if b.generator != "" {
 			theirs = fmt.Sprintf(" %.2f | %.3f | %.3f – %.3f", rig.Middle(runs[1], arrived), r.Median, r.Low,
 				r.High)
 		}
+
 		fmt.Fprintf(b.out, "| %d bytes, IPv%d | %.2f | %.3f %% |%s |\n", map[int]int{4: 64, 6: 84}[ip], ip,
 			rig.Middle(runs[0], arrived), rig.Middle(runs[0], lost), theirs)
 	}
@@ -185,16 +203,19 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	for _, ip := range []int{4, 6} {
 		runs, err := rig.Measure(b.draw, b.pairs, len(names), func(_, i int) (result, error) {
 			load := b.load(ip, flows)
-			load.Frames, load.Sink = names[i], record.SinkDriver
+			load.Frames = names[i]
+			load.Sink = record.SinkDriver
 			r, err := b.offered(ctx, "xdp", load)
 			if err != nil {
 				err = fmt.Errorf("%s: %w", names[i], err)
 			}
+
 			return r, err
 		})
 		if err != nil {
 			return err
 		}
+
 		for i, name := range names {
 			rates := rig.Column(runs[i], arrived)
 			r := rig.Ratio(rates, rig.Column(runs[0], arrived))
@@ -204,6 +225,7 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 				r.Median, r.Low, r.High)
 		}
 	}
+
 	return nil
 }
 
@@ -223,18 +245,21 @@ func (b *bench) rate(ctx context.Context, where string, flows int) error {
 	if err != nil {
 		return err
 	}
+
 	for i, pps := range rates {
 		errs := rig.Column(runs[i], func(r result) float64 { return 100 * math.Abs(r.SentPPS/pps-1) })
 		delay := func(q float64) func(result) float64 {
 			return func(r result) float64 { return quantile(r.traffic.OneWay, q) / 1e3 }
 		}
-		e, late := statistics.Summarise(errs), statistics.Summarise(rig.Column(runs[i], delay(.99)))
+		e := statistics.Summarise(errs)
+		late := statistics.Summarise(rig.Column(runs[i], delay(.99)))
 		_, burst, _ := strings.Cut(runs[i][len(runs[i])-1].traffic.Details["near.mode"], "bursts of ")
 		burst, _, _ = strings.Cut(burst, ",")
 		fmt.Fprintf(b.out, "| %.0f | %.3f %% | %.3f – %.3f %% | %.3f %% | %.3f %% | %.1f | %.1f, %.1f – "+
 			"%.1f | %s |\n", pps, e.Median, e.Low, e.High, slices.Max(errs), rig.Middle(runs[i], lost),
 			rig.Middle(runs[i], delay(.5)), late.Median, late.Low, late.High, burst)
 	}
+
 	return nil
 }
 
@@ -246,7 +271,9 @@ func quantile(delays []record.OneWay, q float64) float64 {
 		for _, c := range d.Counts {
 			total += c.Packets
 		}
-		rank, seen := int64(math.Ceil(q*float64(total))), int64(0)
+
+		rank := int64(math.Ceil(q * float64(total)))
+		seen := int64(0)
 		for _, c := range d.Counts {
 			if seen += c.Packets; seen >= rank {
 				return float64(c.FromNs) * 33 / 32 // a bucket is at most this wide

@@ -13,10 +13,12 @@ func TestQuantile(t *testing.T) {
 	delays := []record.OneWay{{Counts: []record.DelayCounts{{FromNs: 3200, Packets: 50},
 		{FromNs: 6400, Packets: 49}, {FromNs: 64000, Packets: 1}}}}
 	for q, want := range map[float64]float64{0.5: 3300, 0.51: 6600, 0.99: 6600, 1: 66000} {
-		if got := quantile(delays, q); got != want {
+		got := quantile(delays, q)
+		if got != want {
 			t.Errorf("quantile %v: got %v, want %v", q, got, want)
 		}
 	}
+
 	if got := quantile(nil, 0.5); !math.IsNaN(got) {
 		t.Errorf("of nothing: got %v, want NaN", got)
 	}

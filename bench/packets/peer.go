@@ -42,9 +42,11 @@ func (b *bench) peer(ctx context.Context) (pps float64, err error) {
 		if tries == 100 {
 			return 0, errors.New("xdp-trafficgen sent nothing within 10 s")
 		}
+
 		time.Sleep(100 * time.Millisecond)
 		now, _ = received()
 	}
+
 	time.Sleep(300 * time.Millisecond) // a warm-up
 	before, from := received()
 	time.Sleep(b.length)
@@ -53,6 +55,7 @@ func (b *bench) peer(ctx context.Context) (pps float64, err error) {
 	if b.verbose {
 		fmt.Fprintf(b.log, "xdp-trafficgen: %.0f pps\n", pps)
 	}
+
 	return pps, err
 }
 
@@ -61,5 +64,6 @@ func end(s host.Session) {
 	s.Finish()
 	for s.Recv(nil) == nil {
 	}
+
 	s.Close()
 }

@@ -57,17 +57,21 @@ func (b *browser) close() {
 	if !b.t.Failed() {
 		b.call("Browser.close", nil, nil)
 	}
+
 	b.in.Close() // which ends it, too
 	if err := b.cmd.Wait(); err != nil && !b.t.Failed() {
 		b.t.Errorf("end the browser: %v", err)
 	}
+
 	// Its children may still be writing to the profile for a moment.
 	for range 20 {
 		if os.RemoveAll(b.dir) == nil {
 			return
 		}
+
 		time.Sleep(50 * time.Millisecond)
 	}
+
 	must(b.t, os.RemoveAll(b.dir))
 }
 
@@ -86,14 +90,17 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	if params != nil {
 		m["params"] = params
 	}
+
 	if b.session != "" && !strings.HasPrefix(method, "Browser.") {
 		m["sessionId"] = b.session
 	}
+
 	data, err := json.Marshal(m)
 	must(b.t, err)
 	if _, err := b.in.Write(append(data, 0)); err != nil {
 		b.t.Fatalf("%s: %v", method, err)
 	}
+
 	for {
 		got := b.read()
 		switch {
@@ -114,6 +121,7 @@ func (b *browser) read() (m message) {
 	if err != nil {
 		b.t.Fatalf("the browser closed its pipe: %v", err)
 	}
+
 	must(b.t, json.Unmarshal(data[:len(data)-1], &m))
 	switch m.Method {
 	case "Page.loadEventFired":
@@ -125,6 +133,7 @@ func (b *browser) read() (m message) {
 			b.fetched = append(b.fetched, e.Request.URL)
 		}
 	}
+
 	return m
 }
 
@@ -134,6 +143,7 @@ func (b *browser) show(url string, width int, theme string) {
 	if width < 600 {
 		scale = 2 // telephones have dense screens, and the picture can be read
 	}
+
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900,
 		"deviceScaleFactor": scale, "mobile": false}, nil)
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
@@ -167,6 +177,7 @@ func (b *browser) evaluate(expression string, out any) {
 	if r.ExceptionDetails != nil {
 		b.t.Fatalf("evaluate in the page: %s", r.ExceptionDetails.Text)
 	}
+
 	must(b.t, json.Unmarshal(r.Result.Value, out))
 }
 

@@ -48,19 +48,24 @@ func (l layout) fits(width int, theme string, tallest int) (faults []string) {
 	if l.Inner != width {
 		faults = append(faults, fmt.Sprintf("the window is %d px wide, want %d", l.Inner, width))
 	}
+
 	if l.Scroll > l.Inner {
 		faults = append(faults, fmt.Sprintf("the page is %d px wide in a window of %d", l.Scroll, l.Inner))
 	}
+
 	if tallest > 0 && width < 600 && l.Height > tallest {
 		faults = append(faults, fmt.Sprintf("the page is %d px high, at most %d are allowed", l.Height,
 			tallest))
 	}
+
 	for _, o := range l.Over {
 		faults = append(faults, "sticks out: "+o)
 	}
+
 	if l.Dark != (theme == "dark") {
 		faults = append(faults, "the ground is not "+theme)
 	}
+
 	return faults
 }
 
@@ -89,6 +94,7 @@ func readNumbers(t *testing.T, path string) map[string]float64 {
 			out[key+"median"], out[key+"low"], out[key+"high"] = m.Median, m.Low, m.High
 		}
 	}
+
 	return out
 }
 
@@ -105,20 +111,24 @@ func compare(page []shown, want map[string]float64) (faults []string) {
 				n.Text))
 			continue
 		}
+
 		if exact, err := strconv.ParseFloat(n.Value, 64); err != nil || exact != value {
 			faults = append(faults, fmt.Sprintf("%s is %s in the page and %v in the document", key, n.Value,
 				value))
 		}
+
 		read, half, err := parseShown(n.Metric, n.Text)
 		if err != nil || math.Abs(read-value) > half*(1+1e-9) {
 			faults = append(faults, fmt.Sprintf("%s reads %q and is %v in the document", key, n.Text, value))
 		}
 	}
+
 	for key := range want {
 		if strings.HasSuffix(key, "|median") && !seen[key] {
 			faults = append(faults, key+" of the document is not in the page")
 		}
 	}
+
 	slices.Sort(faults)
 	return faults
 }
@@ -131,21 +141,27 @@ func parseShown(metric, text string) (value, half float64, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("read %q: not a number", text)
 	}
+
 	digits := 0
-	if i := strings.IndexByte(number, '.'); i >= 0 {
+	i := strings.IndexByte(number, '.')
+	if i >= 0 {
 		digits = len(number) - i - 1
 	}
+
 	scale, ok := map[string]float64{"": 1, "%": 0.01, "ns": 1, "µs": 1e3, "ms": 1e6, "s": 1, "W": 1,
 		"°C": 1}[unit]
 	if unit == "s" && strings.HasSuffix(metric, "_ns") {
 		scale = 1e9
 	}
+
 	if !ok {
 		scale, ok = prefixed(unit)
 	}
+
 	if !ok {
 		return 0, 0, fmt.Errorf("read %q: unknown unit", text)
 	}
+
 	return v * scale, scale * math.Pow(10, -float64(digits)) / 2, nil
 }
 
@@ -175,6 +191,7 @@ func TestParseShown(t *testing.T) {
 			t.Errorf("%s %q = %v ± %v, %v, want %v ± %v", c.metric, c.text, value, half, err, c.value, c.half)
 		}
 	}
+
 	for _, text := range []string{"", "–", "fast", "5 furlong", "5.81Gbit/s"} {
 		if v, _, err := parseShown("goodput_bps", text); err == nil || v != 0 {
 			t.Errorf("%q = %v, want an error", text, v)
@@ -213,9 +230,11 @@ func TestCompare(t *testing.T) {
 
 func TestFits(t *testing.T) {
 	good := layout{Inner: 390, Scroll: 390, Height: 12000}
-	if got := good.fits(390, "light", 12000); len(got) != 0 {
+	got := good.fits(390, "light", 12000)
+	if len(got) != 0 {
 		t.Errorf("faults of a good page: %v", got)
 	}
+
 	for name, bad := range map[string]layout{
 		"wide": {Inner: 390, Scroll: 412}, "window": {Inner: 500, Scroll: 390},
 		"tall":    {Inner: 390, Scroll: 390, Height: 12001},

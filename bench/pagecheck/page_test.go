@@ -37,6 +37,7 @@ func TestReport(t *testing.T) {
 	if *page == "" {
 		t.Skip("skip: -page names no report, the stage screenshots has one")
 	}
+
 	for _, fault := range faults(t, cmp.Or(os.Getenv("CHROMIUM"), "chromium"), *page, *pictures, *numbers) {
 		t.Error(fault)
 	}
@@ -49,23 +50,33 @@ func TestPlantedFaults(t *testing.T) {
 	if err != nil {
 		t.Skip("skip: chromium is not installed")
 	}
+
 	f := record.Factors{"tunnel": "none", "streams": "1"}
-	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{
-		RunHead: record.RunHead{ID: "r1", Status: record.RunDone},
-		Plan:    "quick",
-	},
-		Cells: []analysis.Cell{{Cell: metrics.Cell{Factors: f, Label: "no tunnel, 1 stream",
-			Grade: evidence.GradeValid, Metrics: map[string]statistics.Value{"goodput_bps": {
-				Spread: statistics.Spread{
-					Low:      5.5e9,
-					High:     6.1e9,
-					N:        3,
-					Interval: statistics.IntervalRange,
-				},
-				Median: 5.812e9,
-				Values: []float64{5.5e9, 5.812e9, 6.1e9},
-			}}},
-			Runs: 3}}}
+	d := &analysis.Document{
+		Format: record.Format,
+		Run: analysis.RunHead{
+			RunHead: record.RunHead{ID: "r1", Status: record.RunDone},
+			Plan:    "quick",
+		},
+		Cells: []analysis.Cell{{
+			Cell: metrics.Cell{
+				Factors: f,
+				Label:   "no tunnel, 1 stream",
+				Grade:   evidence.GradeValid,
+				Metrics: map[string]statistics.Value{"goodput_bps": {
+					Spread: statistics.Spread{
+						Low:      5.5e9,
+						High:     6.1e9,
+						N:        3,
+						Interval: statistics.IntervalRange,
+					},
+					Median: 5.812e9,
+					Values: []float64{5.5e9, 5.812e9, 6.1e9},
+				}},
+			},
+			Runs: 3,
+		}},
+	}
 	good, err := report.HTML(d)
 	must(t, err)
 	document, err := report.JSON(d)
@@ -73,6 +84,7 @@ func TestPlantedFaults(t *testing.T) {
 	if found := planted(t, program, string(good), document); len(found) > 0 {
 		t.Errorf("faults of a good report: %q", found)
 	}
+
 	// The page's policy would forbid styles that are not its own.
 	bad := regexp.MustCompile(`style-src [^;"]*`).ReplaceAllString(string(good), "style-src 'unsafe-inline'")
 	for _, r := range [][2]string{
@@ -85,8 +97,10 @@ func TestPlantedFaults(t *testing.T) {
 		if next == bad {
 			t.Fatalf("fault %q was not planted", r[1])
 		}
+
 		bad = next
 	}
+
 	found := strings.Join(planted(t, program, bad, document), "\n")
 	for _, want := range []string{"390-light: " + f.Key() + "|goodput_bps", `reads "5.82 Gbit/s"`,
 		"390-dark: the ground is not dark", "390-light: the page is 2", "px wide in a window of 390",
@@ -109,6 +123,7 @@ func planted(t *testing.T, program, page string, document []byte) []string {
 	if err != nil || len(shots) != 4 {
 		t.Errorf("%d pictures, %v, want 4", len(shots), err)
 	}
+
 	return found
 }
 
@@ -129,6 +144,7 @@ func faults(t *testing.T, program, page, dir, document string) (found []string) 
 	if document != "" {
 		want = readNumbers(t, document)
 	}
+
 	must(t, os.MkdirAll(dir, 0o755))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -140,11 +156,13 @@ func faults(t *testing.T, program, page, dir, document string) (found []string) 
 			found = append(found, b.look(address, dir, width, theme, want)...)
 		}
 	}
+
 	for _, a := range b.fetched {
 		if a != address && a != "about:blank" {
 			found = append(found, "the page fetched "+a)
 		}
 	}
+
 	return found
 }
 
@@ -159,18 +177,22 @@ func (b *browser) look(address, dir string, width int, theme string,
 	must(b.t, os.WriteFile(file, b.screenshot(), 0o644))
 	b.open()
 	b.evaluate(probe, &opened)
-	wrong, checked := l.fits(width, theme, *tallest), "not compared with a document"
+	wrong := l.fits(width, theme, *tallest)
+	checked := "not compared with a document"
 	for _, fault := range opened.fits(width, theme, 0) {
 		wrong = append(wrong, "opened: "+fault)
 	}
+
 	if want != nil {
 		wrong = append(wrong, compare(opened.Numbers, want)...)
 		checked = fmt.Sprintf("%d numbers compared with %d of the document", len(opened.Numbers), len(want))
 	}
+
 	fmt.Fprintf(b.t.Output(), "%s: page %d px wide in %d, %d high, %s, %d faults\n", file, l.Scroll, l.Inner,
 		l.Height, checked, len(wrong))
 	for _, w := range wrong {
 		found = append(found, name+": "+w)
 	}
+
 	return found
 }

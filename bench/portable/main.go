@@ -23,6 +23,7 @@ func main() {
 		fmt.Println("chokepoint's portable sides")
 		return
 	}
+
 	p := node.Parts()
 	const nowhere = "/chokepoint-has-no-proc" // nothing is told there
 	p.Knobs, p.Handlers = nil, watch.Handlers(probe.Root{Proc: nowhere, Sys: nowhere, Dev: nowhere})
@@ -31,6 +32,7 @@ func main() {
 			p.Handlers[verb] = node.PortableOnly
 		}
 	}
+
 	p.Isolated = nil // no verb has a process of its own there
 	p.Handlers[host.Verb(host.FamilyTraffic, stream.Native{}.Name())] = stream.ServePortable
 	p.Handlers[host.Verb(host.FamilyTraffic, latency.Echo{}.Name())] = latency.ServePortable

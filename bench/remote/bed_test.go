@@ -52,16 +52,28 @@ const managed = "mgmt0" // the device by which a machine is reached
 
 func machines() []*machine {
 	return []*machine{
-		{name: "client", gateway: "192.168.7.1", ports: []port{
-			{managed, "mgmt", "10.99.0.2/24", "02:00:00:00:00:02"},
-			{"enp1s0", "lan", "192.168.7.2/24", "02:00:00:00:01:02"}}},
-		{name: "router", forwards: true, ports: []port{
-			{managed, "mgmt", "10.99.0.3/24", "02:00:00:00:00:03"},
-			{"eth0", "wan", "203.0.113.1/24", "02:00:00:00:02:01"},
-			{"eth1", "lan", "192.168.7.1/24", "02:00:00:00:01:01"}}},
-		{name: "server", gateway: "203.0.113.1", ports: []port{
-			{managed, "mgmt", "10.99.0.4/24", "02:00:00:00:00:04"},
-			{"eno1", "wan", "203.0.113.2/24", "02:00:00:00:02:02"}}},
+		{
+			name:    "client",
+			gateway: "192.168.7.1",
+			ports: []port{
+				{managed, "mgmt", "10.99.0.2/24", "02:00:00:00:00:02"},
+				{"enp1s0", "lan", "192.168.7.2/24", "02:00:00:00:01:02"}},
+		},
+		{
+			name:     "router",
+			forwards: true,
+			ports: []port{
+				{managed, "mgmt", "10.99.0.3/24", "02:00:00:00:00:03"},
+				{"eth0", "wan", "203.0.113.1/24", "02:00:00:00:02:01"},
+				{"eth1", "lan", "192.168.7.1/24", "02:00:00:00:01:01"}},
+		},
+		{
+			name:    "server",
+			gateway: "203.0.113.1",
+			ports: []port{
+				{managed, "mgmt", "10.99.0.4/24", "02:00:00:00:00:04"},
+				{"eno1", "wan", "203.0.113.2/24", "02:00:00:00:02:02"}},
+		},
 	}
 }
 
@@ -75,6 +87,7 @@ func say(input string, words ...string) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("%s: %w: %s", strings.Join(words[:min(len(words), 5)], " "), err, wrong.String())
 	}
+
 	return string(out), err
 }
 
@@ -87,15 +100,18 @@ func makeKeys(dir string, of []*machine) error {
 			_, err = say("", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name))
 		}
 	}
+
 	if err != nil {
 		return err
 	}
+
 	var known, config strings.Builder
 	for _, m := range of {
 		public, err := os.ReadFile(filepath.Join(cmp.Or(m.root, dir), "host.pub"))
 		if err != nil {
 			return err
 		}
+
 		for _, p := range m.ports {
 			address, _, _ := strings.Cut(p.address, "/")
 			if name, ok := map[string]string{"mgmt": m.name, "oob": m.name + outOfBand}[p.on]; ok {
@@ -104,6 +120,7 @@ func makeKeys(dir string, of []*machine) error {
 			}
 		}
 	}
+
 	fmt.Fprintf(&config, "Host *\n User root\n IdentityFile %[1]s/id\n IdentitiesOnly yes\n"+
 		" IdentityAgent none\n UserKnownHostsFile %[1]s/known\n GlobalKnownHostsFile /dev/null\n", dir)
 	return errors.Join(os.WriteFile(filepath.Join(dir, "known"), []byte(known.String()), 0o600),
@@ -115,17 +132,23 @@ func newBed(t *testing.T, dir, keys string, number int, program rig.Program, of 
 	freeBSD ...string) (*bed, error) {
 	own, err := rig.Folders(filepath.Join(dir, fmt.Sprintf("bed%d", number)), os.Geteuid())
 	own.Path = program.Path
-	b := &bed{Program: own, prefix: fmt.Sprintf("cpbed%d-%d-", os.Getpid(), number), keys: keys,
-		machines: map[string]*machine{}}
+	b := &bed{
+		Program:  own,
+		prefix:   fmt.Sprintf("cpbed%d-%d-", os.Getpid(), number),
+		keys:     keys,
+		machines: map[string]*machine{},
+	}
 	if err != nil {
 		return nil, err
 	}
+
 	t.Cleanup(func() {
 		for _, m := range b.machines {
 			if err := m.halt(); err != nil {
 				t.Error(err)
 			}
 		}
+
 		if _, err := say("", "ip", "netns", "del", b.controller()); err != nil {
 			t.Error(err)
 		}
@@ -134,24 +157,29 @@ func newBed(t *testing.T, dir, keys string, number int, program rig.Program, of 
 	if _, err := say(script, "ip", "-batch", "-"); err != nil {
 		return nil, err
 	}
+
 	script = "link set lo up\n"
 	for _, name := range []string{"mgmt", "oob", "lan", "wan"} {
 		script += "link add " + name + " type bridge\nlink set " + name + " up\n"
 	}
+
 	script += "addr add 10.99.0.1/24 dev mgmt\naddr add 10.98.0.1/24 dev oob\n"
 	if _, err := say(script, "ip", "-n", b.controller(), "-batch", "-"); err != nil {
 		return nil, err
 	}
+
 	for _, m := range of {
 		m.controller, m.space, m.keys = b.controller(), b.prefix+m.name, keys
 		if slices.Contains(freeBSD, m.name) {
 			m.system = "FreeBSD"
 		}
+
 		b.machines[m.name] = m
 		if err := m.boot(); err != nil {
 			return nil, err
 		}
 	}
+
 	return b, nil
 }
 
@@ -164,6 +192,7 @@ func (b *bed) command(ctx context.Context, args ...string) *exec.Cmd {
 	if err != nil {
 		ip = "ip" // its start says so
 	}
+
 	cmd.Args = slices.Concat([]string{"ip", "netns", "exec", b.controller(), cmd.Path}, args)
 	cmd.Path = ip
 	return cmd
@@ -188,9 +217,11 @@ func (b *bed) shown(ctx context.Context, t *testing.T, within time.Duration, pla
 		err = errors.Join(os.MkdirAll(*keep, 0o755),
 			os.WriteFile(filepath.Join(*keep, name), []byte(said), 0o644))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return said
 }
 
@@ -207,6 +238,7 @@ func (b *bed) say(args ...string) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("chokepoint %s: %w: %s", strings.Join(args, " "), err, wrong.String())
 	}
+
 	return string(out), err
 }
 
@@ -243,6 +275,7 @@ func (m *machine) boot() error {
 	if m.root != "" {
 		return m.bootOpenWrt()
 	}
+
 	inside := "link set lo up\n"
 	outside := ""
 	for _, p := range m.ports {
@@ -251,27 +284,34 @@ func (m *machine) boot() error {
 			"link set %[1]s master %[5]s up\n", far, p.device, p.hardware, m.space, p.on)
 		inside += fmt.Sprintf("addr add %s dev %s\nlink set %s up\n", p.address, p.device, p.device)
 	}
+
 	if m.gateway != "" {
 		inside += "route add default via " + m.gateway + "\n"
 	}
+
 	_, err := say("", "ip", "netns", "add", m.space)
 	if err == nil {
 		_, err = say(outside, "ip", "-n", m.controller, "-batch", "-")
 	}
+
 	if err == nil {
 		_, err = say(inside, "ip", "-n", m.space, "-batch", "-")
 	}
+
 	if err == nil && m.forwards {
 		_, err = say("", "ip", "netns", "exec", m.space, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	}
+
 	if err != nil {
 		return err
 	}
+
 	m.outer = exec.Command("ip", "netns", "exec", m.space, "unshare", "--mount", "--pid", "--fork",
 		"--kill-child", "--mount-proc", "sh", "-ec", sshdScript, m.keys, m.system)
 	if err := m.outer.Start(); err != nil {
 		return err
 	}
+
 	return m.await()
 }
 
@@ -287,18 +327,22 @@ func (m *machine) await() error {
 			break
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("%s at %s never answered: %w", m.name, address, err)
 	}
+
 	if m.guest {
 		m.pid = m.outer.Process.Pid
 		return nil
 	}
+
 	outer := strconv.Itoa(m.outer.Process.Pid)
 	children, err := os.ReadFile("/proc/" + outer + "/task/" + outer + "/children")
 	if err == nil {
 		m.pid, err = strconv.Atoi(strings.TrimSpace(string(children)))
 	}
+
 	return err
 }
 
@@ -308,6 +352,7 @@ func (m *machine) settled() (lines []string, err error) {
 		if lines, err = m.state(); err != nil || !strings.Contains(strings.Join(lines, "\n"), "tentative") {
 			break
 		}
+
 		time.Sleep(100 * time.Millisecond)
 	}
 	return lines, err
@@ -320,6 +365,7 @@ func (m *machine) halt() error {
 		_ = m.outer.Wait() // by a signal
 		m.outer = nil
 	}
+
 	gone := func() bool { // or waits to be reaped
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", m.pid))
 		return err != nil || len(line) == 0
@@ -328,12 +374,15 @@ func (m *machine) halt() error {
 		if gone() && m.guest {
 			return nil
 		}
+
 		if gone() {
 			_, err := say("", "ip", "netns", "del", m.space)
 			return err
 		}
+
 		time.Sleep(20 * time.Millisecond)
 	}
+
 	return fmt.Errorf("the processes of %s do not end", m.space)
 }
 
@@ -355,14 +404,17 @@ func (m *machine) processes() (all []process) {
 	if errors.Join(err, err2) != nil {
 		return []process{{name: "none can be listed"}}
 	}
+
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == m.pid {
 			continue
 		}
+
 		if is, err := os.Readlink("/proc/" + e.Name() + "/ns/pid"); err != nil || is != space {
 			continue
 		}
+
 		name, err := os.ReadFile("/proc/" + e.Name() + "/comm")
 		line, err2 := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		if errors.Join(err, err2) == nil && len(line) > 0 {
@@ -370,6 +422,7 @@ func (m *machine) processes() (all []process) {
 				strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))})
 		}
 	}
+
 	return all
 }
 
@@ -389,10 +442,12 @@ func (m *machine) state() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var lines []string
 	for line := range strings.Lines(out) {
 		lines = append(lines, passing.ReplaceAllString(strings.TrimRight(line, "\n"), ""))
 	}
+
 	return lines, nil
 }
 
@@ -403,6 +458,7 @@ func (m *machine) traces() (all []string) {
 			all = append(all, fmt.Sprintf("process %s: %.80s", p.name, p.line))
 		}
 	}
+
 	for _, dir := range []string{"/run", "/tmp", "/var/tmp", "/dev/shm"} {
 		top := fmt.Sprintf("/proc/%d/root", m.pid)
 		found, _ := filepath.Glob(top + dir + "/chokepoint-*") // the pattern is well-formed

@@ -66,6 +66,7 @@ func faultPlan(all []planted) string {
 		cell, _ := json.Marshal(p.levels) // of strings alone
 		fmt.Fprintf(&b, "  - %s\n", cell)
 	}
+
 	return b.String()
 }
 
@@ -74,21 +75,26 @@ func TestFaultsOverSSH(t *testing.T) {
 	if !*faults {
 		t.Skip("skip: it loads the machine for three minutes: -faults asks for it")
 	}
+
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
-	keys, file := filepath.Join(work, "keys"), program.At("faults.yaml")
+	keys := filepath.Join(work, "keys")
+	file := program.At("faults.yaml")
 	if err := errors.Join(err, makeKeys(keys, machines()),
 		os.WriteFile(file, []byte(faultPlan(tenFaults())), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := newBed(t, work, keys, 1, program, machines())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before, err := b.machines["router"].settled()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	asked, forget := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
 	// A hole of the path lets its trials fail, which is exit code 3.
@@ -102,18 +108,26 @@ func TestFaultsOverSSH(t *testing.T) {
 	if err := json.Unmarshal([]byte(said), &d); err != nil {
 		t.Fatal(err)
 	}
-	right, there, out := 0, 0, t.Output()
+
+	right := 0
+	there := 0
+	out := t.Output()
 	fmt.Fprintln(out, "| planted | class | named | sure to | where |\n|---|---|---|---:|---|")
 	for _, p := range tenFaults() {
-		named, where, sure := "no cell", "", 0.
+		named := "no cell"
+		where := ""
+		sure := 0.
 		for _, cell := range d.Cells {
 			if !has(cell.Factors, p.levels) {
 				continue
 			}
+
 			if named = "nothing"; cell.Diagnosis == nil {
 				continue
 			}
-			named, sure = cell.Diagnosis.Class, cell.Diagnosis.Confidence
+
+			named = cell.Diagnosis.Class
+			sure = cell.Diagnosis.Confidence
 			if len(cell.Diagnosis.Causes) > 0 {
 				c := cell.Diagnosis.Causes[0]
 				where = strings.TrimSuffix(c.Node+" "+c.Element, " ")
@@ -122,19 +136,24 @@ func TestFaultsOverSSH(t *testing.T) {
 				}
 			}
 		}
+
 		if named == p.class {
 			right++
 		}
+
 		cell, _ := json.Marshal(p.levels) // of strings alone
 		fmt.Fprintf(out, "| `%s` | %s | %s | %.2f | %s |\n", cell, p.class, named, sure, cmp.Or(where, "–"))
 	}
+
 	fmt.Fprintf(out, "note: %d of %d were named right, %d of them where they were planted\n", right,
 		len(tenFaults()), there)
 	if right < *least {
 		t.Errorf("%d of %d were named right, want %d", right, len(tenFaults()), *least)
 	}
+
 	after, err := b.machines["router"].state()
-	if left := difference(before, after, ""); err != nil || len(left) > 0 {
+	left := difference(before, after, "")
+	if err != nil || len(left) > 0 {
 		t.Errorf("the router is not as before: %v, %s", err, strings.Join(left, "; "))
 	}
 }

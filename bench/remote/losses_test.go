@@ -90,15 +90,18 @@ func planned(seed uint64, n int) (all []loss) {
 }
 
 func TestLossesAreSpreadEvenly(t *testing.T) {
-	count, all := map[string]int{}, planned(1, 120)
+	count := map[string]int{}
+	all := planned(1, 120)
 	for _, l := range all {
 		count[l.Kind+" "+l.Driver]++
 	}
+
 	for what, n := range count {
 		if n != 10 {
 			t.Errorf("%s: got %d of 120, want 10", what, n)
 		}
 	}
+
 	if !slices.Equal(all[:50], planned(1, 50)) || slices.Equal(all, planned(2, 120)) {
 		t.Error("a seed must mean the same losses each time, and another one others")
 	}
@@ -171,6 +174,7 @@ func TestLosses(t *testing.T) {
 	if *losses == 0 {
 		t.Skip("skip: losses of contact take a quarter of an hour: -losses says how many")
 	}
+
 	asked, forget := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
 	s := newSuite(t)
@@ -178,21 +182,25 @@ func TestLosses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	open := slices.DeleteFunc(planned(*seed, *losses), func(l loss) bool {
 		return slices.ContainsFunc(done, func(o outcome) bool { return o.loss == l })
 	})
 	if len(open) > 0 {
 		locked(t, func() { done = append(done, s.all(asked, t, open)...) })
 	}
+
 	for _, o := range done {
 		for _, fault := range o.Faults {
 			t.Errorf("loss %d, %s, driver %s, %.1f s after the start: %s", o.Number, o.Kind, o.Driver,
 				o.AfterS, fault)
 		}
 	}
+
 	if len(done) < *losses {
 		t.Errorf("%d of %d losses were done; the same command goes on", len(done), *losses)
 	}
+
 	table(t, done)
 }
 
@@ -200,20 +208,26 @@ func newSuite(t *testing.T) *suite {
 	dir := cmp.Or(*keep, t.TempDir())
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
-	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"),
-		whole: map[string][2]time.Duration{}}
+	s := &suite{
+		program: program,
+		file:    filepath.Join(dir, "losses.jsonl"),
+		whole:   map[string][2]time.Duration{},
+	}
 	keys := filepath.Join(work, "keys")
 	if err := errors.Join(err, os.MkdirAll(dir, 0o755), makeKeys(keys, machines()),
 		os.WriteFile(program.At("losses.yaml"), []byte(lossPlan), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range *beds {
 		b, err := newBed(t, work, keys, i+1, program, machines())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s.beds = append(s.beds, b)
 	}
+
 	return s
 }
 
@@ -223,11 +237,13 @@ func (s *suite) kept() (all []outcome, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	for line := range bytes.Lines(data) {
 		var o outcome
 		err = errors.Join(err, json.Unmarshal(line, &o))
 		all = append(all, o)
 	}
+
 	return all, err
 }
 
@@ -254,21 +270,28 @@ func locked(t *testing.T, do func()) {
 func (s *suite) calibrate(t *testing.T) {
 	all := make([]*scene, len(s.beds))
 	parallel(len(s.beds), func(i int) {
-		all[i] = &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: loss{
-			Driver: []string{"agent", "linux"}[i%2]}}}
+		all[i] = &scene{
+			suite: s,
+			bed:   s.beds[i],
+			outcome: outcome{loss: loss{
+				Driver: []string{"agent", "linux"}[i%2]}},
+		}
 		all[i].whole()
 	})
 	for i, c := range all {
 		for _, fault := range c.Faults {
 			t.Errorf("an undisturbed run in bed %d, driver %s: %s", i+1, c.Driver, fault)
 		}
+
 		w := s.whole[c.Driver]
 		s.whole[c.Driver] = [2]time.Duration{max(w[0], c.first.Sub(c.began)), max(w[1], c.ended.Sub(c.first))}
 		s.rows = max(s.rows, c.ofPlan)
 	}
+
 	if len(s.beds) == 1 {
 		s.whole["linux"] = s.whole["agent"]
 	}
+
 	fmt.Fprintf(t.Output(), "note: an undisturbed run of %d rows takes %.1f s until its first trial and "+
 		"%.1f s from there on with the agent, %.1f s and %.1f s without\n", s.rows,
 		s.whole["agent"][0].Seconds(), s.whole["agent"][1].Seconds(), s.whole["linux"][0].Seconds(),
@@ -280,6 +303,7 @@ func parallel(n int, do func(i int)) {
 	for i := range n {
 		all.Go(func() { do(i) })
 	}
+
 	all.Wait()
 }
 
@@ -289,6 +313,7 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 	if s.calibrate(t); t.Failed() {
 		return nil
 	}
+
 	var mu sync.Mutex
 	next := func() (l loss, ok bool) {
 		mu.Lock()
@@ -296,7 +321,9 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 		if len(open) == 0 || asked.Err() != nil || *within > 0 && time.Since(began) > *within {
 			return l, false
 		}
-		l, open = open[0], open[1:]
+
+		l = open[0]
+		open = open[1:]
 		return l, true
 	}
 	parallel(len(s.beds), func(i int) {
@@ -313,6 +340,7 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 			if err := s.write(c.outcome); err != nil {
 				t.Error(err)
 			}
+
 			mu.Unlock()
 		}
 	})
@@ -360,6 +388,7 @@ func (c *scene) start() bool {
 	if err == nil {
 		c.before, err = c.router().settled()
 	}
+
 	args := slices.Concat([]string{"run", c.program.At("losses.yaml"), "--json"}, c.aboard(c.Driver))
 	ctx, cancel := context.WithTimeout(context.Background(), runsWithin)
 	c.run = c.command(ctx, args...)
@@ -380,6 +409,7 @@ func (c *scene) start() bool {
 		c.fault("start: %v", err)
 		return false
 	}
+
 	over := make(chan struct{})
 	c.over = over
 	run := c.run
@@ -398,6 +428,7 @@ func (c *scene) wait(limit time.Duration) bool {
 	case <-c.over:
 	case <-time.After(limit):
 	}
+
 	select {
 	case <-c.over:
 		return true
@@ -432,21 +463,27 @@ func (c *scene) whole() {
 	if !c.start() {
 		return
 	}
+
 	if c.awaitTrial(); !c.wait(4 * time.Minute) {
 		c.fault("it does not end")
 		_ = c.run.Process.Kill()
 		<-c.over
 		return
 	}
+
 	finished := map[string]bool{}
 	for _, e := range c.events() {
 		if e.Event == "trial-ended" {
-			finished[e.Row], c.ofPlan = true, e.Total
+			finished[e.Row] = true
+			c.ofPlan = e.Total
 		}
 	}
-	if code := c.run.ProcessState.ExitCode(); code != 0 || c.ofPlan == 0 || len(finished) != c.ofPlan {
+
+	code := c.run.ProcessState.ExitCode()
+	if code != 0 || c.ofPlan == 0 || len(finished) != c.ofPlan {
 		c.fault("exit code %d, %d of %d rows: %s", code, len(finished), c.ofPlan, read(c.talk))
 	}
+
 	c.settled(func(changed []string) int { return len(changed) })
 }
 
@@ -462,6 +499,7 @@ func (c *scene) changed(but string) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
+
 	traces := c.router().traces()
 	c.Sampler = slices.ContainsFunc(traces, func(t string) bool { return strings.Contains(t, samplerFolder) })
 	return append(difference(c.before, now, but), difference(c.tracesBefore, traces, "")...)
@@ -474,23 +512,28 @@ func (c *scene) strike() {
 		if !c.start() {
 			return
 		}
+
 		span := c.suite.whole[c.Driver]
 		over := false
-		if early := c.Moment < startShare; early {
+		early := c.Moment < startShare
+		if early {
 			over = c.wait(time.Duration(at / startShare * float64(span[0])))
 		} else {
 			over = !c.awaitTrial() ||
 				c.wait(time.Duration((at-startShare)/(1-startShare)*float64(span[1])))
 		}
+
 		for ; !over; over = c.wait(50 * time.Millisecond) {
 			now, err := c.router().state()
 			c.Set = err == nil && len(difference(c.before, now, "")) > 0
 			c.holders = c.holding()
-			if lostAt := time.Now(); c.lose() {
+			lostAt := time.Now()
+			if c.lose() {
 				c.lostAt, c.AfterS = lostAt, lostAt.Sub(c.began).Seconds()
 				return
 			}
 		}
+
 		if c.missed++; c.missed == 6 {
 			c.fault("it was missed again and again")
 			return
@@ -534,14 +577,17 @@ func (c *scene) lose() bool {
 			return !p.sshd() && strings.Contains(p.line, "chokepoint-guard-XXXXXX")
 		})
 	}
+
 	if err := r.halt(); err != nil {
 		c.fault("halt: %v", err)
 		return true
 	}
+
 	time.Sleep(3 * time.Second)
 	if err := r.boot(); err != nil {
 		c.fault("boot: %v", err)
 	}
+
 	return true
 }
 
@@ -563,31 +609,38 @@ func (c *scene) await() {
 	if c.lostAt.IsZero() {
 		return
 	}
+
 	but := ""
 	if c.Kind == byLink {
 		but = managed
 	}
+
 	changed := c.changed(but)
 	for ; unset(changed) > 0; changed = c.changed(but) {
 		if c.Regained = c.regained(); c.Regained || time.Since(c.lostAt) > agent.Silence+margin {
 			break
 		}
+
 		time.Sleep(250 * time.Millisecond)
 	}
+
 	c.RevertS = time.Since(c.lostAt).Seconds()
 	if unset(changed) > 0 && !c.Regained {
 		c.fault("after %.1f s the router is not as before: %s", c.RevertS, strings.Join(changed, "; "))
 	}
+
 	if c.Kind == byLink {
 		time.Sleep(time.Until(c.lostAt.Add(cutFor)))
 		c.link("up")
 	}
+
 	if !c.wait(4 * time.Minute) {
 		c.fault("the run does not end")
 		_ = c.run.Process.Signal(syscall.SIGQUIT) // it says where it is
 		if !c.wait(5 * time.Second) {
 			_ = c.run.Process.Kill()
 		}
+
 		<-c.over
 	}
 }
@@ -601,6 +654,7 @@ func (c *scene) holding() map[string]time.Time {
 			all[fmt.Sprintf("agent %d", p.pid)] = time.Time{}
 		}
 	}
+
 	for _, trace := range c.router().traces() {
 		file, ok := strings.CutPrefix(trace, "file ")
 		info, err := os.Stat(fmt.Sprintf("/proc/%d/root%s/touched", c.router().pid, file))
@@ -608,6 +662,7 @@ func (c *scene) holding() map[string]time.Time {
 			all["guard "+file] = info.ModTime()
 		}
 	}
+
 	return all
 }
 
@@ -617,7 +672,8 @@ func (c *scene) holding() map[string]time.Time {
 func (c *scene) regained() bool {
 	now := c.holding()
 	for name, at := range now {
-		if _, old := c.holders[name]; old && at.Before(c.lostAt.Add(time.Second)) {
+		_, old := c.holders[name]
+		if old && at.Before(c.lostAt.Add(time.Second)) {
 			return false
 		}
 	}
@@ -643,16 +699,19 @@ func (c *scene) goOn() {
 	if c.lostAt.IsZero() {
 		return
 	}
+
 	c.Code = c.run.ProcessState.ExitCode()
 	talk := read(c.talk)
 	c.Talk = string(talk[max(0, len(talk)-2000):])
 	if said, err := c.bed.say("lab", "restore"); err != nil {
 		c.fault("lab restore: %v: %s", err, said)
 	}
+
 	listed, err := c.bed.say("list", "--json")
 	if err != nil {
 		c.fault("%v", err)
 	}
+
 	c.Begun = strings.TrimSpace(listed) != ""
 	reported := map[string]bool{}
 	for _, e := range c.events() {
@@ -660,13 +719,16 @@ func (c *scene) goOn() {
 			reported[e.Row] = true
 		}
 	}
+
 	if !c.Begun {
 		if c.Lost = len(reported); c.Lost > 0 {
 			c.fault("%d results were reported, and no run is stored", c.Lost)
 		}
+
 		c.settled(unset)
 		return
 	}
+
 	c.stored = c.show()
 	c.Before = len(c.stored.Trials)
 	failed := slices.ContainsFunc(c.stored.Trials, func(t trial) bool { return t.Grade == "failed" })
@@ -680,6 +742,7 @@ func (c *scene) goOn() {
 			c.fault("resume: %v: %s", err, wrong.String())
 		}
 	}
+
 	c.finished(c.show(), reported)
 	c.settled(unset)
 }
@@ -691,9 +754,11 @@ func (c *scene) settled(count func(changed []string) int) {
 		if count(found) == 0 {
 			return
 		}
+
 		time.Sleep(100 * time.Millisecond)
 		found = c.changed("")
 	}
+
 	c.fault("at the end the router is not as before: %s", strings.Join(found, "; "))
 }
 
@@ -704,6 +769,7 @@ func (c *scene) clear() {
 			p.kill()
 		}
 	}
+
 	for _, trace := range c.router().traces() {
 		if file, ok := strings.CutPrefix(trace, "file "); ok {
 			_ = os.RemoveAll(fmt.Sprintf("/proc/%d/root%s", c.router().pid, file)) // the next scene tells
@@ -721,7 +787,8 @@ func (c *scene) show() (d document) {
 
 // finished compares the finished run with what was stored before, and with what was reported as stored.
 func (c *scene) finished(now document, reported map[string]bool) {
-	rows, good := map[string]bool{}, map[string]bool{}
+	rows := map[string]bool{}
+	good := map[string]bool{}
 	for _, t := range now.Trials {
 		rows[t.Row] = true
 		if t.Grade == "failed" {
@@ -730,11 +797,13 @@ func (c *scene) finished(now document, reported map[string]bool) {
 			good[t.Row] = true
 		}
 	}
+
 	for row := range reported {
 		if !rows[row] {
 			c.Lost++
 		}
 	}
+
 	for _, old := range c.stored.Trials {
 		i := slices.IndexFunc(now.Trials, func(t trial) bool { return t.ID == old.ID })
 		if i < 0 {
@@ -742,16 +811,20 @@ func (c *scene) finished(now document, reported map[string]bool) {
 			c.fault("the result of %s is lost", old.ID)
 			continue
 		}
+
 		for name, was := range old.Metrics { // another trial, such as the idle one, may add some
-			if is, there := now.Trials[i].Metrics[name]; !there || is != was {
+			is, there := now.Trials[i].Metrics[name]
+			if !there || is != was {
 				c.Lost++
 				c.fault("%s of %s was %g, is %g (there %v)", name, old.ID, was, is, there)
 			}
 		}
 	}
+
 	if c.Lost > 0 {
 		c.fault("%d results are lost", c.Lost)
 	}
+
 	c.Resumed = now.Run.Status == "done" && len(good) == c.suite.rows
 	if !c.Resumed {
 		c.fault("its status is %q, with %d of %d rows, of which %d have a number", now.Run.Status, len(rows),
@@ -764,6 +837,7 @@ func (c *scene) keepTrail() {
 	if len(c.Faults) == 0 || *keep == "" {
 		return
 	}
+
 	shown, _ := c.bed.say("show", "--json", "latest") // there may be none
 	for name, data := range map[string][]byte{"said": read(c.said), "talk": read(c.talk),
 		"show": []byte(shown)} {
@@ -791,14 +865,18 @@ func table(t *testing.T, all []outcome) {
 			if (kind == "") != (driver == "") {
 				continue
 			}
+
 			var n, set, reverted, regained, results, lost, begun, resumed, failed, sampler int
 			slowest := 0.
 			for _, o := range all {
 				if kind != "" && (o.Kind != kind || o.Driver != driver) {
 					continue
 				}
+
 				n++
-				results, lost, failed = results+o.Before, lost+o.Lost, failed+o.Failed
+				results = results + o.Before
+				lost = lost + o.Lost
+				failed = failed + o.Failed
 				slowest = max(slowest, o.RevertS)
 				for count, is := range map[*int]bool{&set: o.Set, &begun: o.Begun, &resumed: o.Resumed,
 					&sampler: o.Sampler, &regained: o.Regained, &reverted: !o.Regained &&
@@ -808,6 +886,7 @@ func table(t *testing.T, all []outcome) {
 					}
 				}
 			}
+
 			fmt.Fprintf(out, "| %s | %s | %d | %d | %d | %d | %.1f | %d | %d | %d | %d | %d | %d |\n",
 				cmp.Or(kind, "all"), driver, n, set, reverted, regained, slowest, results, lost, begun,
 				resumed, failed, sampler)

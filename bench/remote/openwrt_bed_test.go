@@ -24,11 +24,17 @@ const outOfBand = "-oob"
 func openWrtMachines(root, work string, guest bool) []*machine {
 	all := machines()
 	i := slices.IndexFunc(all, func(m *machine) bool { return m.name == "router" })
-	all[i] = &machine{name: "router", root: root, work: work, guest: guest, ports: []port{
-		{"eth0", "wan", "203.0.113.1/24", "02:00:00:00:02:01"},
-		{"eth1", "lan", "192.168.7.1/24", "02:00:00:00:01:01"},
-		{managed, "mgmt", "10.99.0.3/24", "02:00:00:00:00:03"},
-		{"oob0", "oob", "10.98.0.3/24", "02:00:00:00:03:03"}}}
+	all[i] = &machine{
+		name:  "router",
+		root:  root,
+		work:  work,
+		guest: guest,
+		ports: []port{
+			{"eth0", "wan", "203.0.113.1/24", "02:00:00:00:02:01"},
+			{"eth1", "lan", "192.168.7.1/24", "02:00:00:00:01:01"},
+			{managed, "mgmt", "10.99.0.3/24", "02:00:00:00:00:03"},
+			{"oob0", "oob", "10.98.0.3/24", "02:00:00:00:03:03"}},
+	}
 	return all
 }
 
@@ -55,6 +61,7 @@ func (m *machine) bootOpenWrt() error {
 	if m.guest {
 		return m.bootGuest()
 	}
+
 	_, err := say("", "ip", "netns", "add", m.space)
 	for _, p := range m.ports {
 		if err == nil {
@@ -63,9 +70,11 @@ func (m *machine) bootOpenWrt() error {
 				"ip", "-n", m.controller, "-batch", "-")
 		}
 	}
+
 	if err != nil {
 		return err
 	}
+
 	m.outer = exec.Command("ip", "netns", "exec", m.space, "unshare", "--mount", "--pid", "--fork",
 		"--kill-child", "sh", "-ec", namespaceScript, m.root, m.keys, m.work)
 	return m.started()
@@ -76,6 +85,7 @@ func (m *machine) bootGuest() error {
 	if _, err := say("", "sh", "-ec", keysScript, m.root, m.keys, m.work); err != nil {
 		return err
 	}
+
 	args := []string{"netns", "exec", m.controller, "qemu-system-x86_64", "-nodefaults", "-no-user-config",
 		"-display", "none", "-M", "q35", "-cpu", "qemu64", "-accel", "tcg", "-smp", "1", "-m", "256",
 		"-kernel", filepath.Join(m.root, "kernel"), "-initrd", filepath.Join(m.work, "initrd"), "-append",
@@ -91,9 +101,11 @@ func (m *machine) bootGuest() error {
 		args = append(args, "-netdev", fmt.Sprintf("tap,id=n%d,ifname=%s,script=no,downscript=no", i, tap),
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, p.hardware))
 	}
+
 	if _, err := say(taps, "ip", "-n", m.controller, "-batch", "-"); err != nil {
 		return err
 	}
+
 	m.outer = exec.Command("ip", args...)
 	return m.started()
 }
@@ -109,9 +121,11 @@ func (m *machine) started() error {
 	if err := m.outer.Start(); err != nil {
 		return err
 	}
+
 	if err := m.await(); err != nil {
 		return fmt.Errorf("%w: %s%s", err, read(log.Name()), read(filepath.Join(m.work, "console")))
 	}
+
 	return nil
 }
 
@@ -125,15 +139,18 @@ func (m *machine) monitor(command string) error {
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
 	}
+
 	answers := bufio.NewScanner(c)
 	for _, each := range []string{"qmp_capabilities", command} {
 		if _, err := fmt.Fprintf(c, "{\"execute\": %q}\n", each); err != nil {
 			return err
 		}
+
 		for answered := false; !answered; {
 			if !answers.Scan() {
 				return fmt.Errorf("%s: QEMU does not answer: %w", each, answers.Err())
 			}
+
 			var a struct {
 				Return json.RawMessage
 				Error  *struct{ Desc string }
@@ -141,12 +158,15 @@ func (m *machine) monitor(command string) error {
 			if err := json.Unmarshal(answers.Bytes(), &a); err != nil {
 				return err
 			}
+
 			if a.Error != nil {
 				return fmt.Errorf("%s: %s", each, a.Error.Desc)
 			}
+
 			answered = a.Return != nil // else an event, or what it says first
 		}
 	}
+
 	return nil
 }
 
@@ -180,18 +200,22 @@ func (m *machine) look() (lines []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if !strings.HasSuffix(strings.TrimSpace(said), "end of it") {
 			return nil, fmt.Errorf("%s says but half of what it is", m.name)
 		}
+
 		if strings.Contains(said, "tentative") {
 			time.Sleep(500 * time.Millisecond)
 			continue
 		}
+
 		lines = nil
 		for line := range strings.Lines(said) {
 			line = passing.ReplaceAllString(strings.TrimRight(line, "\n"), "")
 			lines = append(lines, handle.ReplaceAllString(line, "$1"))
 		}
+
 		return lines, nil
 	}
 	return nil, fmt.Errorf("the addresses of %s stay tentative", cmp.Or(m.name, "a machine"))

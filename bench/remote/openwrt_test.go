@@ -30,11 +30,13 @@ func TestOpenWrt(t *testing.T) {
 	if *openWrt == "" {
 		t.Skip("skip: no root file system like OpenWrt's: -openwrt names the folder of one")
 	}
+
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tt := range []struct {
 		name  string
 		guest bool
@@ -56,20 +58,24 @@ func TestOpenWrt(t *testing.T) {
 			if err := errors.Join(makeKeys(keys, of), os.Mkdir(own, 0o700)); err != nil {
 				t.Fatal(err)
 			}
+
 			b, err := newBed(t, dir, keys, 1, program, of)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			r := b.machines["router"]
 			said, err := r.shell("uname -r; dropbear -V 2>&1; sh --help 2>&1 | head -n 1")
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			fmt.Fprintf(t.Output(), "note: %s\n", strings.Join(strings.Fields(said), " "))
 			said, err = r.shell("command -v stat timeout setsid nohup od nproc ethtool scp; true")
 			if said != "" || err != nil {
 				t.Errorf("there is %q (%v), which OpenWrt lacks", said, err)
 			}
+
 			t.Run("conform", func(t *testing.T) { conforms(t, b, tt.works) })
 			t.Run("settings", func(t *testing.T) { driverSettings(t, b, tt.settings) })
 			for _, cut := range tt.cuts {
@@ -87,9 +93,11 @@ func asBefore(t *testing.T, r *machine, before []string) {
 		if err == nil && len(changed(before, now)) == 0 {
 			return
 		}
+
 		time.Sleep(500 * time.Millisecond)
 		now, err = r.look()
 	}
+
 	t.Errorf("the router is not as before: %v, %s", err, strings.Join(changed(before, now), "; "))
 }
 
@@ -114,6 +122,7 @@ func conforms(t *testing.T, b *bed, works []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := b.command(ctx, slices.Concat([]string{"lab", "conform", "--json", "--bundle",
@@ -125,7 +134,9 @@ func conforms(t *testing.T, b *bed, works []string) {
 	if err != nil {
 		t.Errorf("lab conform: %v", err)
 	}
-	out, found := t.Output(), map[string]check.State{}
+
+	out := t.Output()
+	found := map[string]check.State{}
 	fmt.Fprintf(out, "note: %.0f s: %s\n| tried | answer | why |\n|---|---|---|\n",
 		time.Since(began).Seconds(), strings.TrimSpace(talk.String()))
 	for line := range strings.Lines(string(said)) {
@@ -136,17 +147,20 @@ func conforms(t *testing.T, b *bed, works []string) {
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
+
 		fmt.Fprintf(out, "| %s `%s` | %s | %s |\n", c.Area, c.Name, c.Answer.State, c.Answer.Reason)
 		found[c.Area+" "+c.Name] = c.Answer.State
 		if c.Answer.State == check.Unknown {
 			t.Errorf("%s %s: %s", c.Area, c.Name, c.Answer.Reason)
 		}
 	}
+
 	for _, what := range append(strings.Split(always, "\n"), works...) {
 		if found[what] != check.Yes {
 			t.Errorf("%s: got %s, want yes", what, found[what])
 		}
 	}
+
 	asBefore(t, r, before)
 }
 
@@ -176,6 +190,7 @@ func driverSettings(t *testing.T, b *bed, more []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config")
 	text := fmt.Sprintf("Host *\n ProxyCommand ip netns exec %s busybox nc %%h %%p\n%s", b.controller(),
@@ -183,8 +198,12 @@ func driverSettings(t *testing.T, b *bed, more []string) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := ssh.Dial(t.Context(), ssh.Destination{Host: "router"}, ssh.Options{Dir: dir, Name: "router",
-		Config: config})
+
+	c, err := ssh.Dial(t.Context(), ssh.Destination{Host: "router"}, ssh.Options{
+		Dir:    dir,
+		Name:   "router",
+		Config: config,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,11 +211,13 @@ func driverSettings(t *testing.T, b *bed, more []string) {
 	if _, err := r.shell("/usr/lib/sqm/run.sh start eth0"); err != nil {
 		t.Fatal(err)
 	}
+
 	settings := labtest.SettingsOf(ownSettings + strings.Join(more, "\n"))
 	labtest.DriverSuite(t, driver.OpenWrt{}, c.Shell(), settings, "br-lan", "eth0")
 	if _, err := r.shell("/usr/lib/sqm/run.sh stop eth0"); err != nil {
 		t.Fatal(err)
 	}
+
 	asBefore(t, r, before)
 }
 
@@ -228,14 +249,17 @@ measure: {verify: false}
 func cutting(t *testing.T, b *bed, kind string, guest bool) {
 	r := b.machines["router"]
 	before, err := r.look()
-	plan, set := cutPlan, []string{"tbf", "mtu 1400", "chokepoint_firewall"}
+	plan := cutPlan
+	set := []string{"tbf", "mtu 1400", "chokepoint_firewall"}
 	if guest {
 		plan = strings.Replace(plan, "measure:", "  flowtable: [\"on\"]\nmeasure:", 1)
 		set = append(set, "flow add @ft", "flow_offloading='1'")
 	}
+
 	if err := errors.Join(err, os.WriteFile(b.At("cuts.yaml"), []byte(plan), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), runsWithin)
 	defer cancel()
 	run := b.command(ctx, slices.Concat([]string{"run", b.At("cuts.yaml"), "--json"}, b.aboard("openwrt"))...)
@@ -248,20 +272,24 @@ func cutting(t *testing.T, b *bed, kind string, guest bool) {
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	over := make(chan error, 1)
 	go func() { over <- run.Wait() }()
 	if err := awaitSet(r, before, set, over); err != nil {
 		_ = run.Process.Kill()
 		t.Fatalf("%v: %s", err, lastLine(string(read(talk.Name()))))
 	}
+
 	lost := time.Now()
 	if err := r.cut(kind); err != nil {
 		t.Fatal(err)
 	}
+
 	limit := time.Now().Add(agent.Silence + 2*margin)
 	if kind == cutFull || kind == cutSession { // the contact holds or comes back: the run goes on to its end
 		limit = time.Now().Add(3 * time.Minute)
 	}
+
 	but := "mgmt0" // whose carrier is down
 	now, err := r.look()
 	for err != nil || len(slices.DeleteFunc(changed(before, now), func(l string) bool {
@@ -272,18 +300,22 @@ func cutting(t *testing.T, b *bed, kind string, guest bool) {
 				err, strings.Join(changed(before, now), "; "))
 			break
 		}
+
 		time.Sleep(500 * time.Millisecond)
 		now, err = r.look()
 	}
+
 	reverted := time.Since(lost).Seconds()
 	if err := r.heal(kind); err != nil {
 		t.Fatal(err)
 	}
+
 	err = <-over
 	said, restoreErr := b.say("lab", "restore")
 	if restoreErr != nil {
 		t.Errorf("lab restore: %v: %s", restoreErr, said)
 	}
+
 	asBefore(t, r, before)
 	fmt.Fprintf(t.Output(), "note: %s: reverted after %.1f s; the run: %s; lab restore: %s\n", kind, reverted,
 		exitOf(err), strings.TrimSpace(said))
@@ -321,10 +353,12 @@ func awaitSet(r *machine, before, set []string, over chan error) error {
 			return fmt.Errorf("the run ended (%v) before %q was set", err, missing)
 		case <-time.After(time.Second):
 		}
+
 		now, err := r.look()
 		if err != nil {
 			return err
 		}
+
 		text := strings.Join(difference(before, now, ""), "\n")
 		missing = slices.DeleteFunc(slices.Clone(set), func(mark string) bool {
 			return strings.Contains(text, mark)
@@ -355,9 +389,11 @@ func (m *machine) cut(kind string) error {
 		if err == nil && kind == cutFullLink {
 			err = link()
 		}
+
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, said)
 		}
+
 		return err
 	case cutSession:
 		_, err := m.shell(`for p in $(pidof dropbear); do [ $p = $PPID ] ||
@@ -367,6 +403,7 @@ func (m *machine) cut(kind string) error {
 		if err := m.monitor("stop"); err != nil {
 			return err
 		}
+
 		time.Sleep(time.Minute)
 		return m.monitor("cont")
 	case cutReset:
@@ -385,10 +422,12 @@ func (m *machine) heal(kind string) error {
 		if _, err := say("", "ip", "-n", m.controller, "link", "set", m.name+"-mgmt", "up"); err != nil {
 			return err
 		}
+
 		if err := m.await(); err != nil {
 			return err
 		}
 	}
+
 	_, err := m.shell("rm -f /tmp/full /tmp/full2")
 	return err
 }

@@ -38,6 +38,7 @@ func markFreeBSD(file string) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.WriteAt([]byte{freeBSD}, osABI)
 	return errors.Join(err, f.Close())
 }
@@ -49,17 +50,21 @@ func TestPortableEndsOverSSH(t *testing.T) {
 	if !*portable {
 		t.Skip("skip: it loads the machine for two minutes: -portable asks for it")
 	}
+
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
 	agent := program.Path + "-agent-freebsd-amd64"
-	keys, file := filepath.Join(work, "keys"), program.At("portable.yaml")
+	keys := filepath.Join(work, "keys")
+	file := program.At("portable.yaml")
 	err = errors.Join(err, makeKeys(keys, machines()), os.WriteFile(file, []byte(portablePlan), 0o600))
 	if err == nil {
 		err = errors.Join(rig.Build(agent, "bench/portable"), markFreeBSD(agent))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	asked, forget := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
 	for i, ends := range [][]string{{"client"}, {"server"}, {"client", "server"}} {
@@ -68,10 +73,12 @@ func TestPortableEndsOverSSH(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			checkPortable(t, b.shown(asked, t, 4*time.Minute, file,
 				"portable-"+strings.Join(ends, "-")+".json"))
 			for _, name := range ends {
-				if left := b.machines[name].traces(); len(left) > 0 {
+				left := b.machines[name].traces()
+				if len(left) > 0 {
 					t.Errorf("left on the %s: %s", name, strings.Join(left, "; "))
 				}
 			}
@@ -92,17 +99,21 @@ func checkPortable(t *testing.T, said string) {
 	if err := json.Unmarshal([]byte(said), &d); err != nil {
 		t.Fatal(err)
 	}
+
 	if len(d.Cells) != 5 || len(d.Skipped) != 2 {
 		t.Errorf("%d cells and %d left out, want 5 and 2", len(d.Cells), len(d.Skipped))
 	}
+
 	for _, c := range d.Cells {
 		goodput, told := c.Metrics["goodput_bps"]
 		if c.Runs != 1 || c.Failed > 0 || !told || goodput.Median < 1e6 {
 			t.Errorf("%s: %d runs, %d failed, %.1f Mbit/s; want one of 1 at least", c.Label, c.Runs, c.Failed,
 				goodput.Median/1e6)
 		}
+
 		fmt.Fprintf(t.Output(), "%s: %.1f Mbit/s\n", c.Label, goodput.Median/1e6)
 	}
+
 	for _, s := range d.Skipped {
 		fmt.Fprintf(t.Output(), "left out: %s\n", s.Reason)
 		if !strings.Contains(s.Reason, "the portable engine has") {

@@ -31,6 +31,7 @@ func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab
 	if l.Topology, err = lab.TopologyNamed(topology); err != nil {
 		return err
 	}
+
 	l.ID, l.Dir, l.Parts = "bench", filepath.Join(dir, "labs"), registry.LabParts()
 	up, err := l.Up(ctx)
 	if err != nil {
@@ -44,6 +45,7 @@ func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab
 	if err := Settle(ctx, up, "wire"); err != nil {
 		return err
 	}
+
 	return do(up)
 }
 
@@ -51,8 +53,12 @@ func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab
 func Settle(ctx context.Context, l *lab.Lab, offload string, others ...record.Setting) error {
 	for _, link := range l.Topology.Links {
 		for _, end := range link.Ends {
-			others = append(others, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
-				Value: offload})
+			others = append(others, record.Setting{
+				Knob:  "offload",
+				Node:  end.Node,
+				Port:  end.Port,
+				Value: offload,
+			})
 		}
 	}
 	return l.Reconcile(ctx, others)
@@ -65,11 +71,13 @@ func Ends(ctx context.Context, l *lab.Lab, ip int) (e [2]traffic.End, err error)
 		if err != nil {
 			return e, err
 		}
+
 		a := l.Address(0, i, ip)
 		e[i] = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a}
 		if e[i].Offset, _, err = n.Agent.Clock(ctx); err != nil {
 			return e, err
 		}
+
 		if e[i].Next, err = trial.Neighbor(ctx, l, name); err != nil {
 			return e, err
 		}
@@ -107,10 +115,12 @@ func Start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.S
 	if err != nil {
 		return nil, err
 	}
+
 	s, err := n.Command(ctx, args...)
 	if err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", args[0], node, err)
 	}
+
 	return s, nil
 }
 
@@ -120,10 +130,15 @@ func Exec(ctx context.Context, l *lab.Lab, node, input string, args ...string) (
 	if err != nil {
 		return "", err
 	}
-	out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{Path: args[0], Args: args[1:],
-		Stdin: strings.NewReader(input)})
+
+	out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{
+		Path:  args[0],
+		Args:  args[1:],
+		Stdin: strings.NewReader(input),
+	})
 	if err != nil {
 		err = fmt.Errorf("execute %s on %s: %w", strings.Join(args, " "), node, err)
 	}
+
 	return string(out), err
 }

@@ -21,6 +21,7 @@ func Machine() string {
 	if facts["hypervisor"] != "" {
 		virtual = "a virtual machine"
 	}
+
 	// How indirect calls are guarded dominates the cost of each packet.
 	guard, _, _ := strings.Cut(strings.TrimPrefix(known("mitigation:spectre_v2"), "Mitigation: "), ";")
 	return fmt.Sprintf("%s, %d cores of %s, %.0f GB, Linux %s, %s (%s), %s, load average %s before the "+
@@ -45,6 +46,7 @@ func MachineTimes() Times {
 		if i < 8 { // what follows is part of what came before
 			t.all += v
 		}
+
 		if i == 7 {
 			t.stolen = v
 		}

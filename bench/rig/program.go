@@ -32,13 +32,16 @@ func NewProgram(dir, path string, uid int) (Program, error) {
 	if err != nil {
 		return p, err
 	}
+
 	if path == "" {
 		return p, errors.Join(Build(p.Path, "cmd/chokepoint"), Build(p.Path+"-agent", "cmd/chokepoint-agent"))
 	}
+
 	err = CopyFile(filepath.Join(filepath.Dir(path), "chokepoint-agent"), p.Path+"-agent", 0o755)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the program itself serves
 	}
+
 	return p, errors.Join(err, CopyFile(path, p.Path, 0o755))
 }
 
@@ -60,10 +63,12 @@ func Build(to, pkg string, flags ...string) error {
 	if err != nil {
 		return fmt.Errorf("find the source of %s: %w", module, err)
 	}
+
 	to, err = filepath.Abs(to)
 	if err != nil {
 		return err
 	}
+
 	args := slices.Concat([]string{"build", "-buildvcs=false", "-o", to}, flags, []string{"."})
 	cmd := exec.Command("go", args...)
 	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), pkg)
@@ -71,6 +76,7 @@ func Build(to, pkg string, flags ...string) error {
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %v\n%s", pkg, err, said)
 	}
+
 	return os.Chmod(to, 0o755)
 }
 
@@ -88,6 +94,7 @@ func (p Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 	if p.UID != os.Geteuid() {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(p.UID), Gid: uint32(p.UID)}
 	}
+
 	return cmd
 }
 
@@ -101,6 +108,7 @@ func (p Program) Say(ctx context.Context, args ...string) (string, error) {
 		return string(out), fmt.Errorf("chokepoint %s: %w: %s%s", strings.Join(args, " "), err, said.String(),
 			out)
 	}
+
 	return string(out), nil
 }
 
@@ -119,15 +127,18 @@ func (p Program) LabUp(ctx context.Context, topology, kind string, cpus int) (id
 	if cpus > 0 {
 		args = append(args, "--cpus", strconv.Itoa(cpus))
 	}
+
 	said, err := p.Say(ctx, args...)
 	if err != nil {
 		return "", err
 	}
+
 	var up struct {
 		ID string `json:"id"`
 	}
 	if err := json.Unmarshal([]byte(said), &up); err != nil {
 		return "", fmt.Errorf("read what lab up said: %w", err)
 	}
+
 	return up.ID, nil
 }

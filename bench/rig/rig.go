@@ -45,6 +45,7 @@ func Main(name string, f Func) int {
 		case !errors.Is(err, ErrFailed):
 			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		}
+
 		return 1
 	})
 }
@@ -63,6 +64,7 @@ func orRole(otherwise func() int) int {
 		fmt.Fprintf(os.Stderr, "%s %s: %v\n", os.Args[0], args[0], err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -72,11 +74,13 @@ func Parse(flags *flag.FlagSet, args []string, log io.Writer, ok func() bool) er
 	if flags.Parse(args) != nil {
 		return ErrUsage
 	}
+
 	if flags.NArg() > 0 || !ok() {
 		fmt.Fprintf(log, "%s: a value that cannot be, or a word too many: %q\n", flags.Name(), args)
 		flags.Usage()
 		return ErrUsage
 	}
+
 	return nil
 }
 
@@ -90,6 +94,7 @@ func Measure[T any](draw *rand.Rand, blocks, n int, once func(block, i int) (T, 
 			if err != nil {
 				return nil, err
 			}
+
 			results[i] = append(results[i], r)
 		}
 	}
@@ -135,9 +140,11 @@ func Interval(v statistics.Value, format string, scale float64) string {
 
 // Deviation returns the standard deviation of the values, divided by their mean.
 func Deviation(values []float64) float64 {
-	mean, squares := statistics.Total(values)/float64(len(values)), 0.0
+	mean := statistics.Total(values) / float64(len(values))
+	squares := 0.0
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)
 	}
+
 	return math.Sqrt(squares/float64(len(values))) / mean
 }

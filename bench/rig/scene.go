@@ -24,8 +24,12 @@ type Stored struct {
 // App returns the functions of the program with its folders.
 func (p Program) App() *app.App {
 	folder := func(name string) string { return filepath.Join(p.Dir, name, "chokepoint") }
-	return &app.App{Dirs: app.Dirs{Data: folder("data"), State: folder("state"), Cache: folder("cache"),
-		Runtime: folder("run")}}
+	return &app.App{Dirs: app.Dirs{
+		Data:    folder("data"),
+		State:   folder("state"),
+		Cache:   folder("cache"),
+		Runtime: folder("run"),
+	}}
 }
 
 // OwnApp returns the functions of the program with this user's folders, where images of guests lie.
@@ -45,6 +49,7 @@ func Run(ctx context.Context, a *app.App, pl *plan.Plan, kind string, o app.RunO
 	if err != nil {
 		return s, err
 	}
+
 	err = a.Dirs.WithRun(ctx, r.Document.Run.ID, func(st *store.Store, run record.Run) (err error) {
 		s, err = ReadRun(ctx, st, run.ID)
 		return err
@@ -58,6 +63,7 @@ func ReadRun(ctx context.Context, st *store.Store, id string) (s Stored, err err
 	if s.Run, err = st.Find(ctx, id); err != nil {
 		return s, err
 	}
+
 	s.Design.Catalogue = registry.Catalogue()
 	s.Trials, err = st.Trials(ctx, s.ID)
 	return s, err

@@ -14,13 +14,16 @@ func Locked(file string) (unlock func(), err error) {
 	if file == "" {
 		return func() {}, nil
 	}
+
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", file, err), f.Close())
 	}
+
 	return func() {
 		_ = f.Close()           // which unlocks it
 		time.Sleep(time.Second) // flock is not fair: so that another one that waits gets it
@@ -32,6 +35,7 @@ func Wilson(right, of int) (low, high float64) {
 	const z = 1.959964
 	n := float64(of)
 	p := float64(right) / n
-	middle, half := p+z*z/2/n, z*math.Sqrt(p*(1-p)/n+z*z/4/n/n)
+	middle := p + z*z/2/n
+	half := z * math.Sqrt(p*(1-p)/n+z*z/4/n/n)
 	return max(0, (middle-half)/(1+z*z/n)), min(1, (middle+half)/(1+z*z/n))
 }

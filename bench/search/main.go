@@ -39,8 +39,12 @@ var devices = [...]struct {
 }{
 	{"deterministic", method.Device{Capacity: capacity}},
 	{"0.3 % jitter", method.Device{Capacity: capacity, Jitter: 0.003}},
-	{"1 % jitter, 0.1 % loss in 5 % of seconds", method.Device{Capacity: capacity, Jitter: 0.01, Bursts: 0.05,
-		Burst: 0.001}},
+	{"1 % jitter, 0.1 % loss in 5 % of seconds", method.Device{
+		Capacity: capacity,
+		Jitter:   0.01,
+		Bursts:   0.05,
+		Burst:    0.001,
+	}},
 	{"0.01 % loss in 2 % of seconds", method.Device{Capacity: capacity, Bursts: 0.02, Burst: 1e-4}},
 }
 
@@ -53,6 +57,7 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 	if err := rig.Parse(flags, args, log, func() bool { return *seeds >= rig.MinPairs }); err != nil {
 		return err
 	}
+
 	fmt.Fprintf(out, "%d seeds, %s between trials; times are simulated. Ratio: binary search for each goal "+
 		"÷ the search for all.\n\n", *seeds, *pause)
 	fmt.Fprintln(out, "| device | preset | trials | seconds (most) | rate, Mpps (spread) | binary: seconds "+
@@ -66,6 +71,7 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 			if err != nil {
 				return err
 			}
+
 			ratio := statistics.Summarise(m.ratios)
 			fmt.Fprintf(out, "| %s | %s | %.0f | %.1f (%.1f) | %s | %.0f | %s | %.1f, %.1f–%.1f |\n", d.name,
 				name, statistics.Median(m.trials), statistics.Median(m.seconds), slices.Max(m.seconds),
@@ -74,15 +80,18 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 			if ratio.Median < minRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
+
 			spread := rig.Deviation(m.rates)
 			if name == "csit" && d.device.Jitter <= steadyUpTo && spread > maxSpread {
 				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(spread)))
 			}
 		}
 	}
+
 	if len(failed) > 0 {
 		return fmt.Errorf("missed: %v", failed)
 	}
+
 	return nil
 }
 
@@ -101,10 +110,12 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 		if err != nil {
 			return nil, err
 		}
+
 		first := c.Outcome(trials).Results[0]
 		if first.Irregular != "" {
 			return nil, fmt.Errorf("seed %d: goal %s: %s", seed, first.Goal, first.Irregular)
 		}
+
 		m.trials, m.seconds = append(m.trials, float64(len(trials))), append(m.seconds, took.Seconds())
 		m.rates = append(m.rates, *first.Throughput)
 		all := 0.0
@@ -116,15 +127,18 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 				m.binarySeconds = append(m.binarySeconds, seconds)
 			}
 		}
+
 		m.ratios = append(m.ratios, all/took.Seconds())
 	}
+
 	return m, nil
 }
 
 // binary is the binary search: one trial of 60 s at the middle of the interval, which becomes a bound,
 // until the interval is narrow enough.
 func binary(d method.Device, g record.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
-	low, high := 0.0, float64(greatest)
+	low := 0.0
+	high := float64(greatest)
 	for high-low > g.Width*high && high > least {
 		load := (low + high) / 2
 		t := d.Measure(record.TrialInput{Load: load, Duration: binaryTrial}, r)
@@ -135,6 +149,7 @@ func binary(d method.Device, g record.Goal, r *rand.Rand, pause time.Duration) (
 			low = load
 		}
 	}
+
 	return low, seconds
 }
 

@@ -43,6 +43,7 @@ func (p *place) look(where string, data []byte) {
 			p.found = append(p.found, line)
 		}
 	}
+
 	for what, part := range p.others {
 		line := fmt.Sprintf("%s stands in %s", what, where)
 		if bytes.Contains(data, []byte(part)) && !slices.Contains(p.found, line) {
@@ -65,6 +66,7 @@ func (p *place) kill(t *testing.T, ctx context.Context, args ...string) {
 	if !armed || ctx.Err() == nil {
 		t.Fatalf("it ended before it could be killed: %v", err)
 	}
+
 	p.searchFiles()
 }
 
@@ -73,13 +75,17 @@ func (p *place) tunnels() int {
 	n := 0
 	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is well-formed
 	for _, l := range links {
-		if to, _ := os.Readlink(l); to != "/dev/net/tun" {
+		to, _ := os.Readlink(l)
+		if to != "/dev/net/tun" {
 			continue
 		}
-		if exe, _ := os.Readlink(filepath.Join(l, "../../exe")); exe == p.Path {
+
+		exe, _ := os.Readlink(filepath.Join(l, "../../exe"))
+		if exe == p.Path {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -93,6 +99,7 @@ func (p *place) watch(ctx context.Context, meanwhile func(), args ...string) (st
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
+
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	for {
@@ -104,6 +111,7 @@ func (p *place) watch(ctx context.Context, meanwhile func(), args ...string) (st
 			if err != nil {
 				err = fmt.Errorf("chokepoint %s: %v\n%s", name, err, log.String())
 			}
+
 			return out.String(), err
 		case <-time.After(20 * time.Millisecond):
 			p.lookAtProcesses()
@@ -126,12 +134,14 @@ func (p *place) lookAtProcesses() {
 		if !own && !slices.Contains([]string{"openvpn", "ssh", "sshd"}, filepath.Base(exe)) {
 			continue
 		}
+
 		for _, part := range []string{"cmdline", "environ"} {
 			// A process that is gone in the meantime shows nothing.
 			if data, err := os.ReadFile(proc + "/" + part); err == nil {
 				p.look("the "+part+" of a process", data)
 			}
 		}
+
 		if own && !p.inMemory {
 			p.inMemory = memoryHas(proc, []byte(mark))
 		}
@@ -145,6 +155,7 @@ func memoryHas(proc string, what []byte) bool {
 	if err != nil {
 		return false
 	}
+
 	mem, err := os.Open(proc + "/mem")
 	if err != nil {
 		return false
@@ -155,17 +166,20 @@ func memoryHas(proc string, what []byte) bool {
 		if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || fields[4] != "0" {
 			continue
 		}
+
 		low, high, _ := strings.Cut(fields[0], "-")
 		from, err1 := strconv.ParseInt(low, 16, 64)
 		to, err2 := strconv.ParseInt(high, 16, 64)
 		if err1 != nil || err2 != nil || to-from > 256<<20 {
 			continue
 		}
+
 		data, _ := io.ReadAll(io.NewSectionReader(mem, from, to-from)) // what can be read counts
 		if bytes.Contains(data, what) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -176,6 +190,7 @@ func (p *place) searchFiles() {
 			if err != nil || !e.Type().IsRegular() {
 				return nil // gone, or a socket
 			}
+
 			if data, err := os.ReadFile(path); err == nil {
 				p.look("file "+strings.TrimPrefix(path, p.Dir+"/"), data)
 			}
@@ -193,18 +208,22 @@ func (p *place) searchShared() {
 			if err != nil {
 				return nil // gone, or not ours to see
 			}
+
 			if e.IsDir() && (strings.HasPrefix(e.Name(), "Test") || strings.HasPrefix(e.Name(), "go-build")) {
 				return fs.SkipDir
 			}
+
 			i, err := e.Info()
 			if err != nil || !i.Mode().IsRegular() || i.Size() > most || i.ModTime().Before(p.begun) {
 				return nil
 			}
+
 			data, err := os.ReadFile(path)
 			program := bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("!<arch>\n"))
 			if err == nil && !program {
 				p.look("file "+path, data)
 			}
+
 			return nil
 		})
 	}
@@ -221,6 +240,7 @@ func (p *place) searchStore(ctx context.Context) error {
 	if len(heads) == 0 {
 		return errors.Join(err, errors.New("the store is empty"))
 	}
+
 	for _, h := range heads {
 		run, err := s.Find(ctx, h.ID)
 		trials, err2 := s.Trials(ctx, h.ID)
@@ -228,6 +248,7 @@ func (p *place) searchStore(ctx context.Context) error {
 		if err := errors.Join(err, err2, err3); err != nil {
 			return err
 		}
+
 		p.look("the store", text)
 		for _, t := range trials {
 			if t.Traffic != nil {
@@ -235,6 +256,7 @@ func (p *place) searchStore(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -243,14 +265,17 @@ func TestSearchFilesFindsALeak(t *testing.T) {
 	if err := os.MkdirAll(p.At("state/chokepoint"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if p.searchFiles(); len(p.found) != 0 {
 		t.Fatalf("found: got %v in empty folders, want nothing", p.found)
 	}
+
 	leak := filepath.Join(p.At("state/chokepoint"), "journal")
 	if err := os.WriteFile(leak, []byte("psk="+hex.EncodeToString([]byte(mark+"0123456789abcdef"))),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	p.searchFiles()
 	want := []string{"a key stands in hexadecimal in file state/chokepoint/journal"}
 	if !slices.Equal(p.found, want) {
@@ -278,15 +303,18 @@ func TestLookAtProcessesFindsALeak(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			cmd := exec.Command(shell, append([]string{"-c", "read line; exit", "sh"}, tt.args...)...)
 			cmd.Env = tt.env
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+
 			p := &place{Program: rig.Program{Dir: t.TempDir(), Path: shell}, inMemory: true}
 			p.lookAtProcesses()
 			in.Close()
@@ -312,8 +340,11 @@ func TestSearchStoreFindsALeak(t *testing.T) {
 		{"caveat of the run", record.Run{Caveats: []record.Caveat{{Kind: "k", Text: text}}}, record.Trial{},
 			"in the store"},
 		{"failure", record.Run{}, record.Trial{TrialHead: record.TrialHead{
-			Failure: &record.Failure{Phase: "set-up", Error: "peer " +
-				text},
+			Failure: &record.Failure{
+				Phase: "set-up",
+				Error: "peer " +
+					text,
+			},
 		}}, "in the store"},
 		{"raw output", record.Run{}, record.Trial{Traffic: &record.Traffic{Raw: []byte("psk " + text)}},
 			"in stored raw output"},
@@ -325,17 +356,23 @@ func TestSearchStoreFindsALeak(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tt.run.ID, tt.trial.Run, tt.trial.ID = "r", "r", "b1-r01.1"
+
+			tt.run.ID = "r"
+			tt.trial.Run = "r"
+			tt.trial.ID = "b1-r01.1"
 			err = s.CreateRun(t.Context(), tt.run)
 			if err == nil {
 				err = s.AppendTrial(t.Context(), tt.trial)
 			}
+
 			if err = errors.Join(err, s.Close()); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := p.searchStore(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+
 			got := strings.Join(p.found, "; ")
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("found: got %q, want %q in it", got, tt.want)
@@ -349,6 +386,7 @@ func TestMemoryHasFindsOwnSecret(t *testing.T) {
 	if !memoryHas("/proc/self", secret) {
 		t.Error("memory of this process: got no trace of its secret, want one")
 	}
+
 	if memoryHas("/proc/0", secret) {
 		t.Error("memory of no process: got a trace, want none")
 	}

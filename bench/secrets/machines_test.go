@@ -44,6 +44,7 @@ func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 		fmt.Fprintln(t.Output(), "note: no sshd here: real machines are not reached")
 		return
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends what goes on in the lab
 	try := func(args ...string) string {
@@ -52,6 +53,7 @@ func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return said
 	}
 	on := func(node string, args ...string) []string {
@@ -68,10 +70,12 @@ func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 	for _, node := range []string{"router", "server"} {
 		p.goOn(t, ctx, on(node, "unshare", "-m", "sh", "-ec", sshdScript, keys, p.At("tmp/"+node+".log"))...)
 	}
+
 	config := filepath.Join(keys, "config")
 	for _, node := range []string{"router", "server"} {
 		p.await(t, ctx, on("client", "ssh", "-F", config, node, "true")...)
 	}
+
 	// What the lab has for its own tunnels stands in the way of those of real machines.
 	try(on("server", "ip", "addr", "del", "198.19.65.2/32", "dev", "wan")...)
 	try(on("server", "ip", "route", "del", "198.19.1.0/24")...)
@@ -94,6 +98,7 @@ func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 		{"report", "latest", "--format", "json"}} {
 		try(args...)
 	}
+
 	p.searchShared()
 }
 
@@ -107,12 +112,14 @@ func (p *place) makeKeys(t *testing.T, dir string) {
 			t.Fatalf("ssh-keygen: %v: %s", err, out)
 		}
 	}
+
 	private, err := os.ReadFile(filepath.Join(dir, "id"))
 	public, err2 := os.ReadFile(filepath.Join(dir, "host.pub"))
 	lines := strings.Split(string(private), "\n")
 	if err = errors.Join(err, err2); err != nil || len(lines) < 5 {
 		t.Fatalf("keys of %d lines: %v", len(lines), err)
 	}
+
 	p.others = map[string]string{"the private key of ssh": lines[3]}
 	key := strings.Join(strings.Fields(string(public))[:2], " ")
 	keep(t, dir, map[string]string{"known": "198.18.1.2 " + key + "\n198.18.2.2 " + key + "\n",
@@ -128,6 +135,7 @@ func (p *place) goOn(t *testing.T, ctx context.Context, args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
 }
 
@@ -139,7 +147,9 @@ func (p *place) await(t *testing.T, ctx context.Context, args ...string) {
 		if _, err = p.Say(ctx, args...); err == nil {
 			return
 		}
+
 		time.Sleep(100 * time.Millisecond)
 	}
+
 	t.Fatal(err)
 }

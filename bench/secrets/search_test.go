@@ -37,10 +37,12 @@ func codingsOf(secret string) map[string][]byte {
 		for name, coding := range map[string]*base64.Encoding{"in base64": base64.RawStdEncoding,
 			"in URL base64": base64.RawURLEncoding} {
 			text := coding.EncodeToString(padded)
-			from, to := (shift*8+5)/6, len(padded)*8/6
+			from := (shift*8 + 5) / 6
+			to := len(padded) * 8 / 6
 			forms[fmt.Sprintf("%s, shifted by %d", name, shift)] = []byte(text[from:to])
 		}
 	}
+
 	return forms
 }
 
@@ -51,11 +53,13 @@ func search(data []byte) []string {
 	if bytes.Contains(data, []byte("PRIVATE KEY-----")) {
 		data = bytes.ReplaceAll(data, []byte("\n"), nil)
 	}
+
 	for name, form := range codings {
 		if bytes.Contains(data, form) {
 			found = append(found, name)
 		}
 	}
+
 	return found
 }
 
@@ -68,6 +72,7 @@ func TestSearchFindsAPlantedKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tests := map[string]string{
 		"raw": "x" + string(key) + "y", "hex": "private_key=" + hex.EncodeToString(key) + "\n",
 		"HEX":    fmt.Sprintf("%X", key),
@@ -83,15 +88,19 @@ func TestSearchFindsAPlantedKey(t *testing.T) {
 		block := &pem.Block{Type: "PRIVATE KEY", Bytes: append(make([]byte, before), key...)}
 		tests[fmt.Sprintf("PEM after %d bytes", before)] = string(pem.EncodeToMemory(block))
 	}
+
 	for name, text := range tests {
-		if got := search([]byte(text)); len(got) == 0 {
+		got := search([]byte(text))
+		if len(got) == 0 {
 			t.Errorf("%s: got nothing in %q, want the planted key found", name, text)
 		}
 	}
+
 	rand.Read(key)
 	for name, text := range map[string]string{"another key": base64.StdEncoding.EncodeToString(key),
 		"redacted": "[secret]"} {
-		if got := search([]byte(text)); len(got) != 0 {
+		got := search([]byte(text))
+		if len(got) != 0 {
 			t.Errorf("%s: got %v, want nothing", name, got)
 		}
 	}

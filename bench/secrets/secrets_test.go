@@ -44,6 +44,7 @@ func TestSecrets(t *testing.T) {
 	if !*planted {
 		t.Skip("skip: secrets builds a program with planted keys: -planted does")
 	}
+
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	program, err := rig.Folders(t.TempDir(), os.Geteuid())
@@ -51,6 +52,7 @@ func TestSecrets(t *testing.T) {
 	if err := errors.Join(err, os.WriteFile(p.At("secrets.yaml"), []byte(plan), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	build(t, p.Path)
 	defer func() {
 		for _, found := range p.found {
@@ -63,6 +65,7 @@ func TestSecrets(t *testing.T) {
 	if err := p.searchStore(ctx); err != nil {
 		t.Error(err)
 	}
+
 	p.searchFiles()
 	fmt.Fprintf(t.Output(), "note: planted keys were in use, and in none of %d places searched but "+
 		"memory: %t\n", p.looked, len(p.found) == 0)
@@ -92,6 +95,7 @@ func (p *place) takeEveryPath(t *testing.T, ctx context.Context) {
 	if err := json.Unmarshal([]byte(try("lab", "up", "--json")), &lab); err != nil {
 		t.Fatalf("lab up: %v", err)
 	}
+
 	func() {
 		defer try("lab", "down", lab.ID)
 		try("run", plan, "--attach", lab.ID)
@@ -114,17 +118,21 @@ func build(t *testing.T, program string) {
 	if err != nil {
 		t.Fatalf("find the standard library: %v", err)
 	}
+
 	original := filepath.Join(strings.TrimSpace(string(root)), "src/crypto/internal/fips140/drbg/rand.go")
 	text, err := os.ReadFile(original)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	source, err := plant(string(text))
 	if err != nil {
 		t.Fatalf("plant in %s: %v", original, err)
 	}
+
 	dir := t.TempDir()
-	changed, overlay := filepath.Join(dir, "rand.go"), filepath.Join(dir, "overlay.json")
+	changed := filepath.Join(dir, "rand.go")
+	overlay := filepath.Join(dir, "overlay.json")
 	if err := errors.Join(os.WriteFile(changed, []byte(source), 0o600),
 		os.WriteFile(overlay, fmt.Appendf(nil, "{%q: {%q: %q}}", "Replace", original, changed), 0o600),
 		rig.Build(program, "cmd/chokepoint", "-overlay", overlay),
@@ -147,6 +155,7 @@ func TestPlantFitsThisGoRelease(t *testing.T) {
 	if _, err := plant("package drbg\n"); err == nil {
 		t.Error("plant in a foreign file: got nil, want an error")
 	}
+
 	got, err := plant("func Read(b []byte) {\n\t\tsysrand.Read(b)\n\t\treturn\n}")
 	if err != nil || !strings.Contains(got, mark) {
 		t.Errorf("planted source: got %q and %v, want the mark in it", got, err)

@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if len(args) == 2 && args[0] == watchRole {
 		return sample(ctx, args[1], os.Stdin, out)
 	}
+
 	o := options{}
 	flags := flag.NewFlagSet("telemetry", flag.ContinueOnError)
 	flags.IntVar(&o.blocks, "blocks", 8, "blocks, each with every watcher once, at least 6")
@@ -52,6 +53,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}); err != nil {
 		return err
 	}
+
 	machine := rig.Machine()
 	costs, err := rig.Measure(rig.Draw(o.seed), o.blocks, len(watchers), func(block, i int) (float64, error) {
 		share, err := cost(ctx, watchers[i], time.Duration(o.seconds)*time.Second)
@@ -63,6 +65,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err == nil {
 		io.WriteString(out, table(o, machine, costs))
 	}
+
 	return err
 }
 
@@ -76,6 +79,7 @@ func sample(ctx context.Context, rate string, in io.Reader, out io.Writer) (err 
 	if err != nil || hz < 1 || hz > 1000 {
 		return fmt.Errorf("rate %q: want 1 to 1000 a second", rate)
 	}
+
 	a := host.Inside(ctx, watch.Handlers(probe.Root{}))
 	defer a.Close()
 	w, err := watch.Start(ctx, a, "host", fast[:], watch.Options{Fast: time.Second / time.Duration(hz)})
@@ -87,17 +91,21 @@ func sample(ctx context.Context, rate string, in io.Reader, out io.Writer) (err 
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
+
 	data, err := w.Collect(ctx, from, host.Monotonic())
 	if err != nil {
 		return err
 	}
+
 	for _, s := range data.Samples {
 		reads := 0
 		if s.Table != nil {
 			reads = len(s.Table.T)
 		}
+
 		fmt.Fprintf(out, "%s %d\n", s.Probe, reads)
 	}
+
 	return nil
 }
 
@@ -123,9 +131,11 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 	if err != nil {
 		return 0, err
 	}
+
 	if err := c.Start(); err != nil {
 		return 0, err
 	}
+
 	time.Sleep(settle)
 	before, err := processTime(c.Process.Pid)
 	start := time.Now()
@@ -136,10 +146,12 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 	if w.hz == 0 {
 		c.Process.Signal(syscall.SIGINT)
 	}
+
 	ended := c.Wait()
 	if w.hz > 0 {
 		err = errors.Join(err, ended, enough(said.String(), w.hz, length))
 	}
+
 	return float64(after-before) / float64(over), errors.Join(err, err2, ctx.Err())
 }
 
@@ -164,13 +176,16 @@ func enough(said string, hz int, length time.Duration) error {
 		if !ok || err != nil {
 			return fmt.Errorf("read what the watcher said: %q", line)
 		}
+
 		if sources++; reads < want {
 			return fmt.Errorf("source %s was read %d times, want %d", name, reads, want)
 		}
 	}
+
 	if sources != len(fast) {
 		return fmt.Errorf("%d sources were read, want %d", sources, len(fast))
 	}
+
 	return nil
 }
 
@@ -183,5 +198,6 @@ func table(o options, machine string, costs [][]float64) string {
 	for i, c := range costs {
 		fmt.Fprintf(&b, "| %s | %s |\n", watchers[i].name, rig.Interval(statistics.Summarise(c), "%.3f", .01))
 	}
+
 	return b.String()
 }

@@ -37,13 +37,16 @@ func TestWatchReadsAllSources(t *testing.T) {
 	if err := sample(context.Background(), "20", in, &out); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := enough(out.String(), 10, 300*time.Millisecond); err != nil {
 		t.Errorf("%v of\n%s", err, out.String())
 	}
+
 	before, err := processTime(os.Getpid())
 	if err != nil || before <= 0 {
 		t.Errorf("CPU time of this process: %d, %v", before, err)
 	}
+
 	for _, bad := range []string{"0", "1001", "x", ""} {
 		if sample(context.Background(), bad, strings.NewReader(""), io.Discard) == nil {
 			t.Errorf("rate %q was taken", bad)
@@ -54,7 +57,8 @@ func TestWatchReadsAllSources(t *testing.T) {
 func TestTable(t *testing.T) {
 	got := table(options{blocks: 6, seconds: 5, seed: 1}, "a machine",
 		[][]float64{{.001, .002, .003, .003, .004, .005}})
-	if want := "| five fast sources, 10 Hz | 0.300 | 0.100 to 0.500 (96.9 %) | 6 |"; !strings.Contains(got,
+	want := "| five fast sources, 10 Hz | 0.300 | 0.100 to 0.500 (96.9 %) | 6 |"
+	if !strings.Contains(got,
 		want) {
 		t.Errorf("the table lacks %q:\n%s", want, got)
 	}

@@ -17,6 +17,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == agent.Role {
 		main()
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -28,17 +29,21 @@ func TestAgentOutlivesItsController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := os.NewFile(uintptr(pair[0]), "near"), os.NewFile(uintptr(pair[1]), "far")
+
+	near := os.NewFile(uintptr(pair[0]), "near")
+	far := os.NewFile(uintptr(pair[1]), "far")
 	conn, err := net.FileConn(near)
 	near.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	child, err := host.Spawn{Args: []string{agent.Role}, Conn: far}.Start()
 	far.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a := host.Connect(conn)
 	for range 16 {
 		s, err := a.Open(t.Context(), host.Verb(host.FamilyKnob, "txqueuelen"),
@@ -46,14 +51,17 @@ func TestAgentOutlivesItsController(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var held agent.KnobReply
 		if err := s.Recv(&held); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := child.Wait(); err != nil {
 		t.Errorf("agent: got %v, want it to leave by itself", err)
 	}

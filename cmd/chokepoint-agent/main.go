@@ -56,9 +56,11 @@ const (
 
 func main() {
 	host.Settle()
-	if code, isGuest := guest.Serve(os.Args, agent.LineRole); isGuest {
+	code, isGuest := guest.Serve(os.Args, agent.LineRole)
+	if isGuest {
 		os.Exit(code)
 	}
+
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
 	os.Exit(run(ctx, os.Args[1:], node.Standard{}, os.Stderr))
@@ -74,10 +76,13 @@ func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages i
 	if err == nil {
 		return codeOK
 	}
+
 	fmt.Fprintf(messages, "chokepoint-agent: error: %v\n", err)
-	if _, wrong := errors.AsType[*usageError](err); !wrong {
+	_, wrong := errors.AsType[*usageError](err)
+	if !wrong {
 		return codeError
 	}
+
 	fmt.Fprintln(messages, "hint: chokepoint-agent --help shows how it is used")
 	return codeUsage
 }
@@ -86,10 +91,12 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	if len(args) == 0 {
 		return &usageError{"no command"}
 	}
+
 	role, sysctls, err := agent.Started(args)
 	if err != nil {
 		return &usageError{err.Error()}
 	}
+
 	if role != "" {
 		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection says
 		// when to stop, not the signal.
@@ -97,6 +104,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		parts.Sysctls = sysctls
 		return agent.Main(context.WithoutCancel(ctx), role, conn, parts)
 	}
+
 	switch args[0] {
 	case "help", "--help", "-h":
 		return say(conn, help)
@@ -107,6 +115,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	case "environment":
 		return environment(args[1:], conn)
 	}
+
 	return &usageError{fmt.Sprintf("unknown command %q", args[0])}
 }
 

@@ -51,12 +51,15 @@ func TestCommands(t *testing.T) {
 			if code != tt.code {
 				t.Errorf("exit code: got %d, want %d (%s)", code, tt.code, messages.String())
 			}
+
 			if !strings.Contains(out.String(), tt.out) || tt.out == "" && out.Len() > 0 {
 				t.Errorf("output: got %q, want %q in it", out.String(), tt.out)
 			}
+
 			if !strings.Contains(messages.String(), tt.messages) || tt.messages == "" && messages.Len() > 0 {
 				t.Errorf("messages: got %q, want %q in it", messages.String(), tt.messages)
 			}
+
 			if code == codeUsage && !strings.Contains(messages.String(), "\nhint: ") {
 				t.Errorf("messages: got %q, want a hint", messages.String())
 			}
@@ -70,14 +73,18 @@ func TestProbeJSON(t *testing.T) {
 	var out console
 	var messages strings.Builder
 	args := []string{"probe", "--json", "--interval", "50ms", "--count", "3", "cpu", "netdev"}
-	if code := run(t.Context(), args, &out, &messages); code != 0 {
+	code := run(t.Context(), args, &out, &messages)
+	if code != 0 {
 		t.Fatalf("exit code: got %d, want 0: %s", code, messages.String())
 	}
+
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := `{"format":"chokepoint-probe/1","at_ns":`; !strings.HasPrefix(lines[0], want) ||
+	want := `{"format":"chokepoint-probe/1","at_ns":`
+	if !strings.HasPrefix(lines[0], want) ||
 		!strings.Contains(lines[0], `,"realtime_ns":`) {
 		t.Errorf("first line: got %s, want %s…, and the wall clock", lines[0], want)
 	}
+
 	var idle []float64
 	for _, line := range lines[1:] {
 		var sample struct {
@@ -89,13 +96,17 @@ func TestProbeJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &sample); err != nil {
 			t.Fatalf("line %q: %v", line, err)
 		}
+
 		if sample.At <= 0 || sample.Scope == "" || len(sample.Values) == 0 {
 			t.Errorf("sample: got %s, want time, scope and values", line)
 		}
-		if v := sample.Values["cpu0/idle_ns"]; v != nil {
+
+		v := sample.Values["cpu0/idle_ns"]
+		if v != nil {
 			idle = append(idle, *v)
 		}
 	}
+
 	if len(lines) != 7 || len(idle) != 3 || !slices.IsSorted(idle) {
 		t.Errorf("got %d lines and idle times %v, want 7 and three that grow", len(lines), idle)
 	}
@@ -107,10 +118,13 @@ func TestProbeStopsWhenInterrupted(t *testing.T) {
 	var out console
 	var messages strings.Builder
 	began := time.Now()
-	if code := run(ctx, []string{"probe", "--json", "cpu"}, &out, &messages); code != codeOK {
+	code := run(ctx, []string{"probe", "--json", "cpu"}, &out, &messages)
+	if code != codeOK {
 		t.Errorf("exit code: got %d, want 0: %s", code, messages.String())
 	}
-	if took := time.Since(began); took > 5*time.Second {
+
+	took := time.Since(began)
+	if took > 5*time.Second {
 		t.Errorf("it took %s to stop, want no more than the signal needs", took)
 	}
 }
@@ -128,14 +142,18 @@ func TestAgentServesItsFamilies(t *testing.T) {
 		e.Facts["kernel"] == "" {
 		t.Errorf("environment: got %v and %v, want a kernel", e.Facts, err)
 	}
+
 	if err := a.Invoke(t.Context(), "probe/frob", struct{}{}, nil); err == nil ||
 		!strings.Contains(err.Error(), "unknown verb") {
 		t.Errorf("unknown verb: got %v, want its name", err)
 	}
+
 	if err := a.Close(); err != nil {
 		t.Errorf("close: got %v, want nil", err)
 	}
-	if code := <-ended; code != codeOK {
+
+	code := <-ended
+	if code != codeOK {
 		t.Errorf("agent: got exit code %d, want 0: %s", code, messages.String())
 	}
 }
@@ -146,11 +164,13 @@ func TestEveryFamilyIsServed(t *testing.T) {
 	if len(parts.Knobs) == 0 {
 		t.Error("knobs: got none")
 	}
+
 	for _, verb := range []string{"probe/watch", "probe/environment"} {
 		if parts.Handlers[verb] == nil {
 			t.Errorf("verb %s: got no handler in the agent, want one", verb)
 		}
 	}
+
 	for _, verb := range []string{"traffic/native", "tunnel/wireguard"} {
 		if parts.Isolated[verb] == nil {
 			t.Errorf("verb %s: got no handler in a child, want one", verb)

@@ -25,17 +25,21 @@ func observe(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return &usageError{"probe: " + err.Error()}
 	}
+
 	if *every < time.Millisecond || *every > time.Hour || *count < 0 {
 		return &usageError{fmt.Sprintf("probe: an interval of %s and a count of %d are not possible: 1ms to "+
 			"1h, and 0 or more", *every, *count)}
 	}
+
 	list, err := chosen(flags.Args())
 	if err != nil {
 		return err
 	}
+
 	if *asJSON {
 		return watch.Print(ctx, out, list, *every, *count)
 	}
+
 	return sources(out, list)
 }
 
@@ -45,6 +49,7 @@ func chosen(names []string) ([]probe.Probe, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
+
 	var list []probe.Probe
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(p probe.Probe) bool { return p.Name == name })
@@ -52,8 +57,10 @@ func chosen(names []string) ([]probe.Probe, error) {
 			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name,
 				strings.Join(probe.Names(all), ", "))}
 		}
+
 		list = append(list, all[i])
 	}
+
 	return list, nil
 }
 
@@ -66,6 +73,7 @@ func sources(out io.Writer, list []probe.Probe) error {
 		if answer.Reason != "" {
 			b.WriteString(": " + answer.Reason)
 		}
+
 		b.WriteString("\n")
 	}
 	return say(out, b.String())
@@ -75,9 +83,11 @@ func environment(args []string, out io.Writer) error {
 	if len(args) > 0 {
 		return &usageError{fmt.Sprintf("environment takes no argument, got %q", args[0])}
 	}
+
 	text, err := json.MarshalIndent(probe.Fingerprint(probe.Root{}), "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode environment: %v", err)
 	}
+
 	return say(out, string(text)+"\n")
 }

@@ -23,8 +23,9 @@ type adviceDocument struct {
 func newAdviseCommand(p *program) *cobra.Command {
 	n := model.Need{}
 	var wan, bundles string
-	cmd := &cobra.Command{Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
-		"[--bundles DIR] [--json]",
+	cmd := &cobra.Command{
+		Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
+			"[--bundles DIR] [--json]",
 		Short: "List which published routers are fast enough for a line",
 		Long: `List which routers of the catalogue are fast enough for a line. The verdict comes from
 published results or, if a router has none, from a model, which is marked. Enough: the
@@ -39,23 +40,28 @@ best does not reach 80 %. Each router has a list of what was not measured.`,
 				return app.Usage("give bits per second with M or G, such as 300M",
 					"--wan %q is not a rate from 1M to 1000G", wan)
 			}
+
 			err = cmp.Or(between("", "users", n.Users, 1, 100000), asksForZero(cmd, "mtu"),
 				knownLevels(n.Tunnel, "", "", 0, n.MTU))
 			if err != nil {
 				return err
 			}
+
 			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err != nil {
 				return err
 			}
+
 			n.WANBps = float64(rate)
 			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
 			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
 			for i := range d.Devices {
 				d.Devices[i].Uncounted = uncounted(aside, d.Devices[i].Device)
 			}
+
 			return p.document(d, adviceText(d))
-		}}
+		},
+	}
 	f := cmd.Flags()
 	f.StringVar(&wan, "wan", "", "`RATE` of the line, such as 1G")
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
@@ -74,6 +80,7 @@ func adviceText(d adviceDocument) string {
 	for _, a := range d.Devices {
 		common = slices.DeleteFunc(common, func(m string) bool { return !slices.Contains(a.Missing, m) })
 	}
+
 	verdict := ""
 	var rows grid
 	for _, a := range d.Devices {
@@ -82,14 +89,17 @@ func adviceText(d adviceDocument) string {
 			rows.add()
 			rows.add(verdict)
 		}
+
 		power := ""
 		if a.Watts != "" {
 			power = "; draws " + a.Watts
 		}
+
 		rows.add("  "+a.Device, a.Why+power)
 		if a.Uncounted != "" {
 			rows.add("", "  "+a.Uncounted)
 		}
+
 		missing := without(a.Missing, func(m string) bool {
 			return slices.Contains(common, m)
 		})
@@ -97,9 +107,11 @@ func adviceText(d adviceDocument) string {
 			rows.add("", "  not measured: "+list(missing))
 		}
 	}
+
 	b.WriteString(table(rows, 0))
 	if len(common) > 0 {
 		b.printf("\nnot measured of any: %s\n", list(common))
 	}
+
 	return b.String()
 }

@@ -43,21 +43,25 @@ appear beside the published ones. It contains the run's numbers, but no name of 
 user or file, no address and no key: docs/reference/bundle.md lists the contents. It
 also contains --device, --firmware and --note as you type them. Read it before you
 share it.`,
-		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
+		Args:              exactArgs("RUN"),
+		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if device == "" {
 				return app.Usage("say which device the run measured, "+
 					"such as --device 'OpenWrt One'", "catalog add wants --device")
 			}
+
 			d, err := p.Dirs.Document(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
+
 			d.Catalogue = registry.Catalogue() // without the words of the plan
 			b, err := bundle.New(device, firmware, note, d)
 			if err != nil {
 				return app.Mark(app.ErrUsage, err)
 			}
+
 			return p.keep(b, out)
 		},
 	}
@@ -76,18 +80,22 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	if err != nil {
 		return err
 	}
+
 	if place == standard {
 		return p.print(string(text))
 	}
+
 	if place == "" {
 		place = bundleDir(p.Dirs)
 		if err := app.Prepare(place); err != nil {
 			return err
 		}
 	}
+
 	if info, err := os.Stat(place); err == nil && info.IsDir() {
 		place = filepath.Join(place, b.ID()+".json")
 	}
+
 	return p.put(userfile.Create, place, text)
 }
 
@@ -98,13 +106,16 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	if !asked {
 		dir = bundleDir(p.Dirs)
 	}
+
 	entries, err := os.ReadDir(dir)
 	if !asked && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, app.Usage("", "read bundles of %s: %w", dir, check.Underlying(err))
 	}
+
 	var all []*bundle.Bundle
 	var wrong []error
 	first := map[string]string{} // ID → file
@@ -113,20 +124,25 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 		if e.IsDir() || !strings.HasSuffix(e.Name(), ".json") {
 			continue
 		}
+
 		file := filepath.Join(dir, e.Name())
 		b, err := readBundle(file, factors)
 		if err != nil {
 			wrong = append(wrong, app.Mark(app.ErrUsage, err))
 			continue
 		}
+
 		id := b.ID()
-		if before, twice := first[id]; twice {
+		before, twice := first[id]
+		if twice {
 			p.note("%s is the same bundle as %s: it counts once", file, before)
 			continue
 		}
+
 		first[id] = file
 		all = append(all, b)
 	}
+
 	return all, errors.Join(wrong...)
 }
 
@@ -141,6 +157,7 @@ func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %s: %w", file, check.Underlying(err))
 	}
+
 	return bundle.Read(file, content, c)
 }
 
@@ -160,18 +177,23 @@ func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catal
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if run == "" {
 		return bundle.Join(studies, own), nil, nil
 	}
+
 	d, err := p.Dirs.Document(ctx, run)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	all := len(own)
 	own = slices.DeleteFunc(own, func(b *bundle.Bundle) bool { return b.Document.Run.ID == d.Run.ID })
-	if n := all - len(own); n > 0 {
+	n := all - len(own)
+	if n > 0 {
 		p.note("run %s is not compared with itself: %s of it left out", d.Run.ID, unit.Count(n, "bundle"))
 	}
+
 	return bundle.Join(studies, own), d, nil
 }
 
@@ -183,34 +205,41 @@ func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, sco
 	if err != nil {
 		return nil, nil, nil, err
 	}
+
 	c = bundle.Join(studies, own)
 	unlike := func(s catalogue.Speed) bool {
 		_, published := studies.Source(s.Source)
 		return !published && s.Mode != ""
 	}
-	aside = &catalogue.Catalogue{Results: without(c.Results, bundle.Sound),
-		Speeds: without(c.Speeds, func(s catalogue.Speed) bool { return !unlike(s) })}
+	aside = &catalogue.Catalogue{
+		Results: without(c.Results, bundle.Sound),
+		Speeds:  without(c.Speeds, func(s catalogue.Speed) bool { return !unlike(s) }),
+	}
 	c.Results, c.Speeds = slices.DeleteFunc(c.Results, unsound), slices.DeleteFunc(c.Speeds, unlike)
 	return c, aside, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }
 
 // uncounted describes how many results and speeds of a device were put aside, or returns "".
 func uncounted(aside *catalogue.Catalogue, device string) string {
-	rates, speeds := len(aside.Filtered(catalogue.Filter{Device: device})), 0
+	rates := len(aside.Filtered(catalogue.Filter{Device: device}))
+	speeds := 0
 	for _, s := range aside.Speeds {
 		if strings.EqualFold(s.Device, device) {
 			speeds++
 		}
 	}
+
 	var words []string
 	if rates > 0 {
 		words = append(words, unit.Count(rates, "own result")+" not counted: suspect, or of a lab in place "+
 			"of the device")
 	}
+
 	if speeds > 0 {
 		words = append(words, unit.Count(speeds, "own speed")+" of ciphers not counted: suspect, of a lab "+
 			"in place of the device, or not made as published ones are")
 	}
+
 	return strings.Join(words, "; ")
 }
 

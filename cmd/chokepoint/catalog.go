@@ -20,13 +20,16 @@ import (
 )
 
 func newCatalogCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "catalog", Short: "Show published results of routers, and share your own",
+	cmd := &cobra.Command{
+		Use:   "catalog",
+		Short: "Show published results of routers, and share your own",
 		Long: `Show published results of five studies: devices, throughput, cipher speeds and power,
 each with its source and how it was measured. The results are built in; nothing is
 fetched. An empty field means that the study does not state the value.
 
 The tables also contain bundles: runs of yours that catalog add has prepared, and those
-that others gave you, in one folder.`}
+that others gave you, in one folder.`,
+	}
 	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
 		newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
 		newCatalogCryptoCommand(p), newCatalogPowerCommand(p), newCatalogSourcesCommand(p))
@@ -34,7 +37,8 @@ that others gave you, in one folder.`}
 }
 
 func newCatalogSourcesCommand(p *program) *cobra.Command {
-	return addJSON(&cobra.Command{Use: "sources [--json]",
+	return addJSON(&cobra.Command{
+		Use:   "sources [--json]",
 		Short: "List the studies, their addresses, and the licence of their data",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
@@ -45,7 +49,8 @@ func newCatalogSourcesCommand(p *program) *cobra.Command {
 				func(s catalogue.Source) []string {
 					return []string{s.ID, s.About, cmp.Or(s.Published, "-"), s.Licence, cmp.Or(s.URL, "-")}
 				})
-		}}, "print one JSON object per row")
+		},
+	}, "print one JSON object per row")
 }
 
 // cipherAdvice returns the advice of crypto for each device.
@@ -56,6 +61,7 @@ func cipherAdvice(c *catalogue.Catalogue) string {
 		if len(advice) > 0 {
 			b.printf("\n%s\n", d.Name)
 		}
+
 		for _, a := range advice {
 			b.printf("  %s: %s\n", a.Kind, a.Text)
 		}
@@ -70,22 +76,26 @@ func speedRow(s catalogue.Speed) []string {
 
 func newCatalogDevicesCommand(p *program) *cobra.Command {
 	var source, bundles string
-	cmd := &cobra.Command{Use: "devices [--source ID] [--bundles DIR] [--json]",
+	cmd := &cobra.Command{
+		Use:   "devices [--source ID] [--bundles DIR] [--json]",
 		Short: "List the devices of the catalogue",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := p.joined(cmd.Context(), bundles, "")
 			if err == nil {
 				err = knownSource(c, source)
 			}
+
 			if err != nil {
 				return err
 			}
+
 			devices := without(c.Devices, func(d catalogue.Device) bool {
 				return source != "" && d.Source != source
 			})
 			return printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
 				"SYSTEM", "SOURCE"}, deviceRow)
-		}}
+		},
+	}
 	cmd.Flags().StringVar(&source, "source", "", "only results of the study `ID`")
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per device")
@@ -118,6 +128,7 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 			return nil
 		}
 	}
+
 	return known(flag+" %q is not in the catalogue", name, "devices", names...)
 }
 
@@ -134,7 +145,8 @@ func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 // asksForZero refuses a number that was given as 0, which inside means "not asked for".
 func asksForZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
-		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
+		f := cmd.Flags().Lookup(name)
+		if f.Changed && f.Value.String() == "0" {
 			return app.Usage("leave it out, or give a number above 0", "--%s is 0", name)
 		}
 	}
@@ -167,20 +179,24 @@ of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 					f.Streams, f.MTU), knownSource(c, f.Source), knownDevice(c, "--device", f.Device),
 					knownDevice(c, "--against", against))
 			}
+
 			switch {
 			case err != nil:
 				return err
 			case against != "" && (f.Device == "" || strings.EqualFold(f.Device, against)):
 				return app.Usage("add --device NAME", "--against wants another device beside it")
 			}
+
 			rows := c.Filtered(f)
 			if against != "" {
 				f.Device = against
 				return p.sideBySide(c, rows, c.Filtered(f))
 			}
+
 			if d != nil {
 				return p.besides(rows, d)
 			}
+
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
 				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
 			return p.withNote(err, notesText(rows)+impossibleText(c,
@@ -211,13 +227,16 @@ func notesText(rows []catalogue.Result) string {
 			if n.text == "" {
 				continue
 			}
+
 			text := n.kind + ": " + n.text
 			if of[text] == nil {
 				texts = append(texts, text)
 			}
+
 			of[text] = append(of[text], strconv.Itoa(r.Row))
 		}
 	}
+
 	return paragraph(each(texts, func(text string) string {
 		word := "row "
 		if len(of[text]) > 1 {
@@ -233,23 +252,29 @@ func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 }
 
 func resultRow(r catalogue.Result) []string {
-	retransmits, cpu, packets := "-", "-", "-"
+	retransmits := "-"
+	cpu := "-"
+	packets := "-"
 	if r.PacketRate != nil {
 		packets = unit.PacketRate(*r.PacketRate).String()
 	}
+
 	if r.Retransmits != nil {
 		retransmits = strconv.FormatFloat(*r.Retransmits, 'f', -1, 64)
 	}
+
 	if r.CPULow != nil {
 		cpu = unit.Percent(*r.CPULow)
 		if r.CPUHigh != nil && *r.CPUHigh != *r.CPULow {
 			cpu = fmt.Sprintf("%.3g to %.3g %%", *r.CPULow*100, *r.CPUHigh*100)
 		}
 	}
+
 	size := orDash(r.MTU, "")
 	if r.Packet > 0 {
 		size = fmt.Sprint("packet ", r.Packet)
 	}
+
 	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orDash(r.Streams, ""), size,
 		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, howOf(r),
 		r.Source}
@@ -331,18 +356,23 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 	var pairs []pair
 	for _, a := range of {
 		for _, b := range against {
-			if ratio, unstated := ratioOf(a, b, []string{"device", "source", "measured"}); ratio > 0 {
+			ratio, unstated := ratioOf(a, b, []string{"device", "source", "measured"})
+			if ratio > 0 {
 				pairs = append(pairs, pair{a, b, ratio, unstated})
 			}
 		}
 	}
+
 	if len(pairs) == 0 {
 		return errors.New("no two results of these devices are alike in all else that both state")
 	}
+
 	err := printList(p, pairs, []string{"A", "ROW", "RATE", "HOW", "B", "ROW", "RATE", "HOW", "B ÷ A", "A AT",
 		"ONLY ONE STATES"}, func(x pair) []string {
 		at := x.A
-		at.Device, at.Source, at.Measured = "", "", ""
+		at.Device = ""
+		at.Source = ""
+		at.Measured = ""
 		return []string{x.A.Device, strconv.Itoa(x.A.Row), x.A.Rate(), howOf(x.A), x.B.Device,
 			strconv.Itoa(x.B.Row), x.B.Rate(), howOf(x.B), ratioText(x.Ratio), model.Words(at),
 			list(x.Unstated)}
@@ -356,27 +386,33 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 		return app.Hinted("chokepoint catalog crypto --beside "+d.Run.ID+" compares the speed of ciphers",
 			"run %s has no rate of a path", d.Run.ID)
 	}
+
 	var pairs []beside
 	for _, r := range rows {
 		for _, o := range own {
-			if ratio, unstated := ratioOf(r, o.Result, circumstances); ratio > 0 {
+			ratio, unstated := ratioOf(r, o.Result, circumstances)
+			if ratio > 0 {
 				pairs = append(pairs, beside{r, o, ratio, unstated})
 			}
 		}
 	}
+
 	if len(pairs) == 0 {
 		return fmt.Errorf("no cell of run %s is comparable with any of %s", d.Run.ID,
 			unit.Count(len(rows), "published result"))
 	}
+
 	err := printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
 		"OWN ÷ PUBLISHED", "VALIDITY", "ONLY ONE STATES"}, func(x beside) []string {
 		how := x.Own.How()
 		if x.Own.Lab != "" {
 			how += ", in lab " + x.Own.Lab
 		}
+
 		if len(d.Run.ImportedFrom) > 0 {
 			how += ", measured by " + x.Own.Tool
 		}
+
 		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, x.Published.Rate(),
 			whereOf(x.Published), x.Own.Label, x.Own.Rate(), how, ratioText(x.Ratio),
 			x.Own.Grade, list(x.Unstated)}
@@ -395,7 +431,8 @@ func (p *program) withNote(err error, text string) error {
 func newCatalogErrorsCommand(p *program) *cobra.Command {
 	var rows bool
 	var run string
-	cmd := &cobra.Command{Use: "errors [--run RUN] [--rows] [--json]",
+	cmd := &cobra.Command{
+		Use:   "errors [--run RUN] [--rows] [--json]",
 		Short: "Show the errors of predict's models on the catalogue or a run",
 		Long: `Show the errors of the models of predict. Each model estimates every published rate
 from all the others, or with --run every cell of your own run from its other cells.
@@ -405,20 +442,25 @@ Refused counts the questions for which a model does not apply.`,
 			if err != nil {
 				return err
 			}
-			results, of := c.Results, model.OfPublished
+
+			results := c.Results
+			of := model.OfPublished
 			if run != "" {
 				d, err := p.Dirs.Document(cmd.Context(), run)
 				if err != nil {
 					return err
 				}
+
 				if results, of = resultsOf(d), model.OfOwn; len(results) == 0 {
 					return fmt.Errorf("run %s has no rate of a path: there is nothing to predict", d.Run.ID)
 				}
 			}
+
 			scores := model.LeaveOneOut(c, results, of)
 			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+
 				suspectText(results))
-		}}
+		},
+	}
 	cmd.Flags().BoolVar(&rows, "rows", false, "also list every estimate")
 	cmd.Flags().StringVar(&run, "run", "", "use the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
@@ -435,20 +477,25 @@ func errorsText(scores []model.Errors, rows bool) string {
 			line = append(line[:3], unit.Percent(e.Typical), signed(e.Low)+" to "+signed(e.High),
 				signed(e.Least)+" to "+signed(e.Most))
 		}
+
 		for _, n := range e.Within() {
 			line = append(line, strconv.Itoa(n))
 		}
+
 		lines = append(lines, line)
 	}
+
 	b.WriteString("Errors of estimates, estimated ÷ measured - 1:\n\n" + table(lines, 0))
 	for _, e := range scores {
 		b.printf("\n%s refused:\n", e.Model)
 		for _, reason := range e.Reasons() {
 			b.WriteString("  " + reason + "\n")
 		}
+
 		if !rows {
 			continue
 		}
+
 		lines := grid{{"  MEASURED", "ESTIMATED", "ERROR", "OF"}}
 		for _, s := range e.Scores {
 			if s.Refused == "" {
@@ -456,8 +503,10 @@ func errorsText(scores []model.Errors, rows bool) string {
 					unit.Bitrate(s.EstimatedBps).String(), signed(s.Error), s.Of)
 			}
 		}
+
 		b.WriteString("\n" + table(lines, 0))
 	}
+
 	return b.String()
 }
 

@@ -25,7 +25,8 @@ func newCatalogCryptoCommand(p *program) *cobra.Command {
 		Long: `List published speeds of ciphers, hashes and keys on one core, and what suits a CPU.
 Bundles are included. With --beside, it lists only results that a cell of your run also
 measures: the same algorithm, operation and block size, in openssl, with one thread, an
-AEAD as a stream of data (evp).`},
+AEAD as a stream of data (evp).`,
+	},
 		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {
 			err := printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
@@ -46,9 +47,11 @@ func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*cat
 		if run == "" {
 			c, _, err = p.joined(cmd.Context(), bundles, "")
 		}
+
 		if err == nil && device != "" {
 			err = ofDevice(c, device)
 		}
+
 		switch {
 		case err != nil:
 			return err
@@ -57,10 +60,12 @@ func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*cat
 		case run == "":
 			return list(c)
 		}
+
 		d, err := p.Dirs.Document(cmd.Context(), run)
 		if err != nil {
 			return err
 		}
+
 		return beside(c, d)
 	}
 	addDevice(cmd, &device)
@@ -84,6 +89,7 @@ func ofDevice(c *catalogue.Catalogue, name string) error {
 	if err := knownDevice(c, "--device", name); err != nil {
 		return err
 	}
+
 	c.Speeds = slices.DeleteFunc(c.Speeds, func(s catalogue.Speed) bool {
 		return !catalogue.IsDevice(s.Device, name)
 	})
@@ -108,6 +114,7 @@ func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok b
 	if v.Low == 0 && v.High == 0 {
 		f.Low, f.High = f.Median, f.Median
 	}
+
 	return f, ok && v.Median > 0
 }
 
@@ -128,10 +135,14 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 		if !known || s.Value == nil || *s.Value == 0 {
 			continue
 		}
-		metric, scale := metrics.CipherOps, 1.0
+
+		metric := metrics.CipherOps
+		scale := 1.0
 		if s.Unit == "B/s" {
-			metric, scale = metrics.CipherRate, 8
+			metric = metrics.CipherRate
+			scale = 8
 		}
+
 		for i := range d.Cells {
 			c := &d.Cells[i]
 			own, ok := figureOf(c, metric, scale)
@@ -143,11 +154,13 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 			}
 		}
 	}
+
 	if len(pairs) == 0 {
 		return app.Hinted("a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 "+
 			"is; the plan crypto has such cells", "no cell of run %s is comparable with any of %s", d.Run.ID,
 			unit.Count(len(speeds), "published speed"))
 	}
+
 	err := printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
 		"OWN", "OWN ÷ PUBLISHED", "INTERVAL", "VALIDITY", "PUBLISHED BY"}, func(x besideSpeed) []string {
 		s := x.Published
@@ -174,7 +187,8 @@ func newCatalogPowerCommand(p *program) *cobra.Command {
 		Short: "List the published power of devices",
 		Long: `List the published power of devices. Bundles are included. With --beside, the power of
 your run under load, from its meter or the condition watts, is shown beside published
-power under load, and its idle power beside power that a study calls normal.`},
+power under load, and its idle power beside power that a study calls normal.`,
+	},
 		"the power", func(c *catalogue.Catalogue) int { return len(c.Powers) },
 		func(c *catalogue.Catalogue) error {
 			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},
@@ -200,17 +214,20 @@ func (p *program) besidePowers(powers []catalogue.Power, d *analysis.Document) e
 		if w.Load == "normal" {
 			metric = metrics.PowerIdle
 		}
+
 		for i := range d.Cells {
 			if own, ok := figureOf(&d.Cells[i], metric, 1); ok && w.Low != nil && *w.Low > 0 {
 				pairs = append(pairs, besidePower{w, own, own.Median / *w.High, own.Median / *w.Low})
 			}
 		}
 	}
+
 	if len(pairs) == 0 {
 		return app.Hinted("a plan with a meter measures it, and the condition watts states it",
 			"run %s has no power that is comparable with any of %s", d.Run.ID,
 			unit.Count(len(powers), "published one"))
 	}
+
 	err := printList(p, pairs, []string{"DEVICE", "LOAD", "PUBLISHED", "OWN CELL", "OWN", "OWN ÷ PUBLISHED",
 		"VALIDITY", "SOURCE"}, func(x besidePower) []string {
 		ratio := ratioText(x.Low)

@@ -49,6 +49,7 @@ func (o *pictureOptions) validate(format string) error {
 			return app.Usage("a size is 1200x630, of 200 to 4096 pixels, or social", "--size %q is no size",
 				o.size)
 		}
+
 		o.pixels = report.Size{Width: int(width), Height: int(height)}
 	}
 	return nil

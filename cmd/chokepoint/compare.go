@@ -30,37 +30,45 @@ func newCompareCommand(p *program) *cobra.Command {
 latency of each cell that both measured, and everything else that differs between
 them. A difference with more than one candidate cause is called confounded. Cells with
 fewer than six runs on either side get no verdict.`,
-		Args: exactArgs("RUN", "RUN"), ValidArgsFunction: completeRuns(p, 2),
+		Args:              exactArgs("RUN", "RUN"),
+		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, docs, err := p.Compare(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
+
 			labels := labelsOf(docs[:]...)
 			if suspectToo && !failOnRegression {
 				return app.Usage("add --fail-on-regression",
 					"--suspect-too changes what --fail-on-regression counts")
 			}
+
 			if junit != "" {
 				content, err := report.ComparisonJUnit(c, labels)
 				if err == nil {
 					err = userfile.Put(userfile.Create, junit, content)
 				}
+
 				if err != nil {
 					return err
 				}
 			}
+
 			if err := p.document(c, comparisonText(c, labels, docs[:]...)); err != nil || !failOnRegression {
 				return err
 			}
+
 			var errs []error
 			for _, r := range c.Regressions {
 				if r.Suspect && !suspectToo {
 					continue
 				}
+
 				errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s",
 					labels[r.Factors.Key()], r.Text)))
 			}
+
 			return errors.Join(errs...)
 		},
 	}
@@ -98,21 +106,27 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 		run  analysis.RunHead
 	}{{"A", c.A}, {"B", c.B}} {
 		by := "plan " + r.run.Plan
-		if from := r.run.ImportedFrom; len(from) > 0 {
+		from := r.run.ImportedFrom
+		if len(from) > 0 {
 			by = "imported, measured by " + list(from)
 		}
+
 		b.printf("%s  %s  %s, %s\n", r.name, r.run.ID, by,
 			r.run.Started.Local().Format("2006-01-02 15:04"))
 	}
+
 	for i, d := range docs {
 		for _, words := range report.ForeignWords(d) {
 			b.printf("%c  %s\n", 'A'+i, words)
 		}
 	}
+
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
-	if rows := comparisonRows(c, labels); len(rows) > 1 {
+	rows := comparisonRows(c, labels)
+	if len(rows) > 1 {
 		b.WriteString("\n" + table(rows, 0))
 	}
+
 	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {
 		text := "worse in B: " + labels[r.Factors.Key()] + ": " + r.Text
 		if r.Suspect {
@@ -123,14 +137,17 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	if len(c.Changes) > 0 {
 		b.WriteString("\nWhat else differs (* can explain a difference of results):\n")
 	}
+
 	for _, ch := range c.Changes {
 		mark := " "
 		if ch.Cause {
 			mark = "*" // can explain a difference of results
 		}
+
 		b.printf("%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, cmp.Or(ch.A, "none"),
 			cmp.Or(ch.B, "none"))
 	}
+
 	for _, only := range []struct {
 		name  string
 		cells []record.Factors
@@ -139,6 +156,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 			b.printf("only in %s: %s\n", only.name, labels[f.Key()])
 		}
 	}
+
 	return b.String()
 }
 
@@ -150,15 +168,19 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 		if !slices.Contains(headline[:], x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
 		}
-		metric, format := metrics.Label(x.Metric), ratioText
+
+		metric := metrics.Label(x.Metric)
+		format := ratioText
 		if x.Difference {
 			metric += ", B − A"
 			format = func(v float64) string { return metrics.Say(x.Metric, v) }
 		}
+
 		interval := format(x.Low) + " to " + format(x.High)
 		if x.Interval == statistics.IntervalSingle {
 			interval = "-"
 		}
+
 		side := func(v *float64) string {
 			if v == nil {
 				return "-"
@@ -169,10 +191,12 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 		if x.GradeB != x.GradeA {
 			validity += ", " + x.GradeB
 		}
+
 		verdict := x.Verdict
 		if x.Why != "" {
 			verdict += ": " + x.Why
 		}
+
 		rows.add(labels[x.Factors.Key()], metric, side(x.A), side(x.B), format(x.Ratio),
 			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), verdict)
 	}

@@ -13,7 +13,8 @@ func TestCompareShowsRates(t *testing.T) {
 	for metric, want := range map[string]int{metrics.Goodput: 2, metrics.ThroughputNDR: 2,
 		metrics.ConnectionsPDR: 2, metrics.Retransmits: 1} {
 		c := &analysis.RunComparison{Comparisons: []comparison.Comparison{{Metric: metric, Verdict: "same"}}}
-		if rows := comparisonRows(c, nil); len(rows) != want {
+		rows := comparisonRows(c, nil)
+		if len(rows) != want {
 			t.Errorf("%s: %d rows, want %d", metric, len(rows), want)
 		}
 	}

@@ -17,10 +17,12 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 		if len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+
 		names, err := runNames(cmd.Context(), p.Dirs)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
+
 		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
 		return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
@@ -38,9 +40,11 @@ func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 		if r.Damaged != "" {
 			continue
 		}
+
 		if len(names) == 0 {
 			names = append(names, "latest\tthe newest run")
 		}
+
 		names = append(names, r.ID+"\t"+r.Plan)
 	}
 	return names, err
@@ -56,10 +60,12 @@ func completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.S
 			found = append(found, path+"=\t"+d.Doc)
 			continue
 		}
+
 		done := prefix[:strings.LastIndexAny(prefix, "=,")+1] // several levels stand side by side
 		for _, level := range d.Levels {
 			found = append(found, done+level)
 		}
 	}
+
 	return slices.DeleteFunc(found, func(s string) bool { return !strings.HasPrefix(s, prefix) }), directive
 }

@@ -49,6 +49,7 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	if err := o.settle(); err != nil {
 		return err
 	}
+
 	var out *userfile.File
 	if bundle != "" {
 		if out, err = userfile.Create(bundle); err != nil {
@@ -56,19 +57,24 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 		}
 		defer closing(&err, out.Abort)
 	}
+
 	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run
 	if o.describe(&asked); asked.Machines != nil {
 		return p.WithMachines(ctx, *asked.Machines, try)
 	}
+
 	guest, err := o.guest(ctx, p)
 	if err != nil {
 		return err
 	}
+
 	id := "conform-" + app.NewID()
 	return p.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
 		own := p.Local(id, j)
-		own.Guest, own.Driver, own.Queues = guest, o.driver, o.queues
+		own.Guest = guest
+		own.Driver = o.driver
+		own.Queues = o.queues
 		return own.Up(ctx)
 	}, try)
 }
@@ -79,9 +85,11 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) 
 	if len(l.Topology.Routers) == 0 {
 		return app.Usage("name one by --router", "lab conform: the lab has no router")
 	}
+
 	if l.Note != "" {
 		p.note("%s", l.Note)
 	}
+
 	counts := map[check.State]int{}
 	found, err := trial.Conform(ctx, l, l.Topology.Routers[0], node.Probes(), func(c trial.Capability) error {
 		counts[c.Answer.State]++
@@ -91,6 +99,7 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) 
 	if err != nil {
 		return app.Dirty(err)
 	}
+
 	p.note("driven by %s: of %d things %d work, %d are not there, %d went wrong; all was put back",
 		found.Driven, len(found.Tried), counts[check.Yes], counts[check.No], counts[check.Unknown])
 	if bundle != nil {
@@ -98,12 +107,15 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) 
 		if err == nil {
 			err = bundle.Commit(append(text, '\n'))
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	if counts[check.Unknown] > 0 { // all is said
 		return &exitError{code: codeError}
 	}
+
 	return nil
 }

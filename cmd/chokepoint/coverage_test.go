@@ -24,6 +24,7 @@ func TestEveryFlagHasAScript(t *testing.T) {
 		if !uses(lines, path, "") {
 			t.Errorf("%s: got no script, want one", path)
 		}
+
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" && !f.Hidden && !uses(lines, path, "--"+f.Name) {
 				t.Errorf("%s --%s: got no script, want one", path, f.Name)
@@ -62,12 +63,15 @@ func planKeys(t *testing.T) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var m map[string]any
 		if err := yaml.Unmarshal(text, &m); err != nil {
 			t.Fatal(err)
 		}
+
 		walk("", m)
 	}
+
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
@@ -79,6 +83,7 @@ func TestEveryPlanKeyHasAScript(t *testing.T) {
 	for _, name := range registry.Vocabulary().Names() {
 		keys = append(keys, "matrix."+name)
 	}
+
 	for _, key := range keys {
 		if !uses(lines, "chokepoint", "--set "+key) && !uses(lines, "chokepoint", "--set '"+key) {
 			t.Errorf("plan key %s: got no script, want one that sets it", key)
@@ -103,12 +108,14 @@ func scriptLines(t *testing.T) []string {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("scripts: got %d, %v, want some", len(files), err)
 	}
+
 	var lines []string
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for l := range strings.Lines(string(data)) {
 			if l = strings.TrimSpace(l); strings.Contains(l, "exec chokepoint") ||
 				strings.HasPrefix(l, "exits ") || strings.Contains(l, "] exits ") {
@@ -116,5 +123,6 @@ func scriptLines(t *testing.T) []string {
 			}
 		}
 	}
+
 	return lines
 }

@@ -82,6 +82,7 @@ report, compare and catalog add.`,
 	for _, chosen := range []string{"algorithm", "library", "block", "threads"} {
 		cmd.MarkFlagsMutuallyExclusive("full", chosen)
 	}
+
 	completeOne(cmd, "algorithm", cipher.Names())
 	completeOne(cmd, "library", cipher.Libraries())
 	return cmd
@@ -91,17 +92,24 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	if err := app.CheckPlace(o.machines.Router.At); err != nil {
 		return app.Usage(check.HintOf(err), "--on: %v", err)
 	}
+
 	if !cmd.Flags().Changed("seed") {
 		o.seed = uint64(rand.Uint32()) // short enough to be typed again
 	}
+
 	o.asked = cmd.Flags().Changed("algorithm")
 	if o.full {
-		o.algorithms, o.libraries, o.asked = cipher.Names(), []string{cipher.OpenSSL}, true
-		o.blocks, o.threads = []int{cipher.Published, cipher.Packet, cipher.Small}, []int{1, 0}
+		o.algorithms = cipher.Names()
+		o.libraries = []string{cipher.OpenSSL}
+		o.asked = true
+		o.blocks = []int{cipher.Published, cipher.Packet, cipher.Small}
+		o.threads = []int{1, 0}
 	}
+
 	if cmd.Flags().Changed("node") && o.Attach == "" {
 		return app.Usage("a machine is named by --on", "--node without --attach")
 	}
+
 	for _, w := range []struct {
 		flag       string
 		given, all []string
@@ -109,12 +117,14 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		if len(w.given) == 0 {
 			return app.Usage("one of: "+list(w.all), "--%s names none", w.flag)
 		}
+
 		for _, name := range w.given {
 			if err := known("--"+w.flag+" %q is not known", name, "one of", w.all...); err != nil {
 				return err
 			}
 		}
 	}
+
 	for _, b := range []struct {
 		flag     string
 		given    []int
@@ -129,16 +139,19 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		if len(b.given) == 0 {
 			return app.Usage(b.what, "--%s is empty", b.flag)
 		}
+
 		for _, n := range b.given {
 			if err := between(b.what, b.flag, n, b.min, b.max); err != nil {
 				return err
 			}
 		}
 	}
+
 	o.algorithms, o.libraries, o.blocks = distinct(o.algorithms), distinct(o.libraries), distinct(o.blocks)
 	if _, err := app.WrongMachines(o.machines, flagOf); err != nil {
 		return err
 	}
+
 	return htmlFile(o.Report)
 }
 
@@ -157,13 +170,16 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
 	if err != nil {
 		return err
 	}
+
 	if err := app.Absolute(app.PathsOf(&o.machines)...); err != nil {
 		return err
 	}
+
 	on := labOptions{kind: record.LabLocal}
 	if o.Attach == "" {
 		on.machines = o.machines
 	}
+
 	head := p.NewRun(pl)
 	on.describe(&head)
 	return p.result(p.Run(ctx, pl, head, o.RunOptions))
@@ -192,27 +208,33 @@ func (o cryptoOptions) planText() string {
 		default:
 			groups[2] = append(groups[2], name)
 		}
+
 		if slices.Contains(a.Operations, cipher.Verify) {
 			signing = append(signing, name)
 		}
 	}
+
 	threads := ", threads: [" + list(each(o.threads, threadsLevel)) + "]"
 	blocks := ", block_size: [" + list(each(o.blocks, strconv.Itoa)) + "]"
 	operations := ", operation: encrypt"
 	if o.asked {
 		operations = ", operation: [encrypt, decrypt]"
 	}
+
 	for i, rest := range []string{operations + blocks + threads, blocks + threads, threads} {
 		if len(groups[i]) > 0 {
 			entry(o.libraries, groups[i], rest)
 		}
 	}
+
 	if len(signing) > 0 {
 		entry(o.libraries, signing, ", operation: verify"+threads)
 	}
+
 	if o.full { // Go's library is what WireGuard in userspace uses; the kernel's crypto is what IPsec uses
 		entry([]string{cipher.Go, cipher.Kernel}, []string{"aes-128-gcm", "chacha20-poly1305"}, "")
 	}
+
 	return b.String()
 }
 

@@ -13,10 +13,12 @@ import (
 func newDeleteCommand(p *program) *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
-		Use: "delete [RUN…] [--keep N] [--json]", Short: "Delete stored runs",
+		Use:   "delete [RUN…] [--keep N] [--json]",
+		Short: "Delete stored runs",
 		Long: `Delete runs from the store, with their directories and reports. Later runs reuse the
 space; chokepoint gc returns it to the file system. A run in progress is never deleted.`,
-		Args: cobra.ArbitraryArgs, ValidArgsFunction: completeRuns(p, 1000),
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("keep")
 			switch {
@@ -25,9 +27,11 @@ space; chokepoint gc returns it to the file system. A run in progress is never d
 			case given && keep < 0:
 				return app.Usage("--keep 0 deletes all runs", "--keep %d: it is below 0", keep)
 			}
+
 			if !given {
 				keep = -1
 			}
+
 			return deleteRuns(cmd.Context(), args, keep, p)
 		},
 	}
@@ -40,10 +44,12 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 	if err != nil && len(removed) == 0 {
 		return err
 	}
+
 	text := ""
 	for _, id := range removed {
 		text += "deleted run " + app.ShownID(id) + "\n"
 	}
+
 	return errors.Join(err, p.line(deleted{append([]string{}, removed...)}, text))
 }
 
@@ -54,7 +60,8 @@ type deleted struct {
 
 func newGCCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "gc [--json]", Short: "Return the space of deleted runs to the file system",
+		Use:   "gc [--json]",
+		Short: "Return the space of deleted runs to the file system",
 		Long: `Rewrite the store without the space of deleted runs. This needs free space of up to
 twice the size of its content: beside the store, and in the directory for temporary
 files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may be in progress.`,

@@ -33,25 +33,30 @@ as unknown, and causes that could not be examined are listed with the reason.
 --prove tests each finding by experiment, where the run was made. An experiment changes
 the suspected resource in steps and is stored as a separate run. --dry-run prints the
 plans of these runs instead; you can run each by hand.`,
-		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
+		Args:              optionalArg,
+		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := proveAlone(prove, dry, class, codeFile); err != nil {
 				return err
 			}
+
 			doc, err := p.Dirs.Document(cmd.Context(), append(args, "latest")[0])
 			if err != nil {
 				return err
 			}
+
 			if (prove || dry) && len(doc.Run.ImportedFrom) > 0 {
 				return app.Usage("chokepoint run measures here",
 					"prove findings of run %s: it was imported, and no lab "+
 						"made it", doc.Run.ID)
 			}
+
 			if cell != "" {
 				if err := only(doc, cell); err != nil {
 					return err
 				}
 			}
+
 			var failed error
 			switch {
 			case dry:
@@ -59,6 +64,7 @@ plans of these runs instead; you can run each by hand.`,
 			case prove:
 				doc, failed = p.Prove(cmd.Context(), doc, app.ProveOptions{Class: class, CodeFile: codeFile})
 			}
+
 			return errors.Join(failed, p.diagnoses(doc))
 		},
 	}
@@ -87,10 +93,12 @@ func (p *program) diagnoses(doc *analysis.Document) error {
 	if !p.json {
 		return p.print(p.laidOut(doc, report.Diagnosis))
 	}
+
 	for _, c := range doc.Cells {
 		if c.Diagnosis == nil {
 			continue
 		}
+
 		if err := printLine(p.Out, diagnosed{doc.Run.ID, c.Factors, c.Label, c.Diagnosis}); err != nil {
 			return err
 		}
@@ -114,6 +122,7 @@ func only(doc *analysis.Document, words string) error {
 		return app.Hinted("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
 			words, doc.Run.ID)
 	}
+
 	doc.Verdicts = analysis.Verdicts(doc.Cells)
 	return nil
 }
@@ -124,6 +133,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 	if err != nil {
 		return err
 	}
+
 	if p.json {
 		for _, e := range experiments {
 			if err := printLine(p.Out, expandPlan(e.Plan)); err != nil {
@@ -132,6 +142,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 		}
 		return nil
 	}
+
 	texts := each(experiments, func(e app.Experiment) string { return e.Text })
 	return p.print(check.Plain(strings.Join(texts, "---\n")))
 }
@@ -148,6 +159,7 @@ func proveAlone(prove, dry bool, class, codeFile string) error {
 			return app.Usage("chokepoint diagnose RUN --prove "+flag, "%s without --prove", flag)
 		}
 	}
+
 	all := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
 	return known("--cause %q is no cause", class, "causes", all...)
 }

@@ -16,7 +16,8 @@ import (
 
 func newDoctorCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "doctor [--json]", Short: "Show what this machine can do, and how fast the tester itself is",
+		Use:   "doctor [--json]",
+		Short: "Show what this machine can do, and how fast the tester itself is",
 		Long: `Show what this machine can do (yes, no, or could not tell, with the reason): guests,
 tunnels, settings, engines, telemetry. Also show how fast the tester is without a
 router, and how precise its timer is. lab check --lab vm boots the guests. doctor makes
@@ -42,32 +43,40 @@ func findingsText(f *app.Findings) string {
 	for _, c := range all {
 		wide = max(wide, len(c.Name))
 	}
+
 	area := ""
 	for _, c := range all {
 		if c.Area != area {
 			area = c.Area
 			b.printf("\n%s\n", area)
 		}
+
 		line := fmt.Sprintf("  %-*s  %-14s  %s", wide, c.Name, c.Answer.State, c.Answer.Reason)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if c.Answer.Hint != "" {
 			b.printf("  %-*s  %-14s  hint: %s\n", wide, "", "", c.Answer.Hint)
 		}
 	}
+
 	if f.Note != "" {
 		b.printf("\n%s\n", f.Note)
 	}
+
 	if len(f.Ceilings) > 0 {
 		b.WriteString("\nthe tester alone, without a router\n")
 	}
+
 	for _, c := range f.Ceilings {
 		wide = max(wide, len(c.Kind))
 	}
+
 	for _, c := range f.Ceilings {
 		b.printf("  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value),
 			c.Note)
 	}
-	if t := f.Timer; t != nil && t.Probes > 0 {
+
+	t := f.Timer
+	if t != nil && t.Probes > 0 {
 		b.printf("\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
 		b.printf("  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s "+
 			"(%s time stamps)\n",
@@ -77,5 +86,6 @@ func findingsText(f *app.Findings) string {
 			cmp.Or(t.ClockSource, "unknown"),
 			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))
 	}
+
 	return b.String()
 }

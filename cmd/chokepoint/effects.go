@@ -21,7 +21,8 @@ import (
 
 func newEffectsCommand(p *program) *cobra.Command {
 	var source string
-	cmd := &cobra.Command{Use: "effects (RUN | --source ID) [--json]",
+	cmd := &cobra.Command{
+		Use:   "effects (RUN | --source ID) [--json]",
 		Short: "Show what each factor does to the rate, and which interact",
 		Long: `Show the factor by which each level of a factor changes the rate, as the geometric mean
 over the settings of the other factors that have all its levels. Also show which two
@@ -30,19 +31,23 @@ stored run or a published study. With fewer than six blocks there is no verdict,
 there is none for the single values of a study. Each kind of load is separate. So are
 the speeds of ciphers, for each library and each purpose: encryption, hashes, or one
 use of keys.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
 				return app.Usage("chokepoint list shows the runs, chokepoint catalog sources the studies",
 					"effects wants either a RUN or --source")
 			}
+
 			c, err := catalogue.Published()
 			if err == nil {
 				err = knownSource(c, source)
 			}
+
 			if err != nil {
 				return err
 			}
+
 			var e model.Effects
 			if source != "" {
 				e = analysis.PublishedEffects(c, source)
@@ -51,20 +56,26 @@ use of keys.`,
 				if err != nil {
 					return err
 				}
+
 				e = analysis.Effects(d, math.MaxInt)
 			}
+
 			text := ""
 			for _, part := range e.Parts() {
 				text += effectsText(part)
 			}
+
 			if err := p.document(e, strings.TrimPrefix(text, "\n")); err != nil {
 				return err
 			}
+
 			if text == "" {
 				return errors.New("no two rates differ in one factor alone")
 			}
+
 			return nil
-		}}
+		},
+	}
 	cmd.Flags().StringVar(&source, "source", "", "use the study `ID` of the catalogue")
 	return addJSON(cmd, "print one JSON document")
 }
@@ -79,32 +90,39 @@ func effectsText(e model.Effects) string {
 		if x.Ratio.Level > 0 {
 			interval = unit.Times(x.Ratio.Low) + " to " + unit.Times(x.Ratio.High)
 		}
+
 		rows.add(x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), interval,
 			strconv.Itoa(x.Settings), strconv.Itoa(x.Blocks), x.Verdict)
 		if x.Apart && !slices.Contains(apart, x.Factor) {
 			apart = append(apart, x.Factor)
 		}
 	}
+
 	if len(rows) > 1 {
 		b.WriteString(strings.TrimSuffix("\n"+e.Of, "\n") + "\n" + table(rows, 0))
 	}
+
 	for _, name := range apart {
 		b.printf("\n%s: no setting has all levels: each ratio is of other settings, and does not "+
 			"compare with the next\n", name)
 	}
+
 	b.WriteString(paragraph(each(e.Interactions, model.Interaction.Text)))
 	for _, c := range e.Charts {
 		most := 0.0
 		for _, x := range c.Bars {
 			most = max(most, x.Rate)
 		}
+
 		rows = nil
 		for _, x := range c.Bars {
 			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(x.Rate/most),
 				metrics.Say(cmp.Or(e.Metric, metrics.Goodput), x.Rate)))
 		}
+
 		b.printf("\nrate by %s%s\n%s", strings.Join(c.Factors, " and "), settingsOf(c), table(rows, 0))
 	}
+
 	return b.String()
 }
 

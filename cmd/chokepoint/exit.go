@@ -64,9 +64,11 @@ func interruptedBy(err error) error {
 	cause := app.ErrInterrupted
 	rest := slices.DeleteFunc(app.Leaves(err), func(e error) bool {
 		gone := errors.Is(e, context.Canceled) || errors.Is(e, app.ErrInterrupted)
-		if h := hints(e); gone && len(h) > 0 {
+		h := hints(e)
+		if gone && len(h) > 0 {
 			cause = check.WithHint(cause, h[0])
 		}
+
 		return gone
 	})
 	return errors.Join(append([]error{&exitError{codeInterrupted, cause}}, rest...)...)
@@ -77,6 +79,7 @@ func exitCode(err error) int {
 	if err == nil {
 		return codeOK
 	}
+
 	all := app.Leaves(err)
 	// A command that ran another one on a node ends with that one's code.
 	if len(all) == 1 {
@@ -84,10 +87,12 @@ func exitCode(err error) int {
 			return exit.code
 		}
 	}
+
 	rank := len(precedence) - 1
 	for _, e := range all {
 		rank = min(rank, slices.Index(precedence, leafCode(e)))
 	}
+
 	return precedence[rank]
 }
 
@@ -95,6 +100,7 @@ func leafCode(err error) int {
 	if exit, ok := errors.AsType[*exitError](err); ok && slices.Contains(precedence, exit.code) {
 		return exit.code
 	}
+
 	for _, k := range exitMeanings {
 		if errors.Is(err, k.of) {
 			return k.code
@@ -115,6 +121,7 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		if exit, ok := e.(*exitError); ok && exit.err == nil {
 			continue
 		}
+
 		text += "chokepoint: error: " + check.Plain(e.Error()) + "\n"
 		report.Errors = append(report.Errors, check.Plain(e.Error()))
 		for _, h := range hints(e) {
@@ -125,10 +132,12 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 			}
 		}
 	}
+
 	if asJSON {
 		_ = printLine(w, report) // nowhere is left to complain
 		return
 	}
+
 	_, _ = io.WriteString(w, text)
 }
 
@@ -137,16 +146,20 @@ func hints(err error) []string {
 	if err == nil {
 		return nil
 	}
+
 	var found []string
 	if h, ok := err.(interface{ Hint() string }); ok && h.Hint() != "" {
 		found = append(found, h.Hint())
 	}
+
 	causes := []error{errors.Unwrap(err)}
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		causes = j.Unwrap()
 	}
+
 	for _, e := range causes {
 		found = append(found, hints(e)...)
 	}
+
 	return found
 }

@@ -44,7 +44,8 @@ func TestExitCode(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := exitCode(tt.err); got != tt.want {
+			got := exitCode(tt.err)
+			if got != tt.want {
 				t.Errorf("exitCode: got %d, want %d", got, tt.want)
 			}
 		})
@@ -57,7 +58,9 @@ func TestPrecedenceHoldsEveryCode(t *testing.T) {
 			t.Errorf("code %d: got no rank, want one", m.code)
 		}
 	}
-	if got, want := len(precedence), len(exitMeanings); got != want {
+
+	got, want := len(precedence), len(exitMeanings)
+	if got != want {
 		t.Errorf("ranks: got %d, want %d", got, want)
 	}
 }
@@ -90,7 +93,8 @@ func TestPrintError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			printError(&out, tt.err, exitCode(tt.err), tt.json)
-			if d := cmp.Diff(out.String(), tt.want); d != "" {
+			d := cmp.Diff(out.String(), tt.want)
+			if d != "" {
 				t.Errorf("output (-got +want):\n%s", d)
 			}
 		})
@@ -107,17 +111,22 @@ func TestEveryCommandIsComplete(t *testing.T) {
 			if cmd.Short == "" {
 				t.Error("short description: got none, want one")
 			}
+
 			if cmd.RunE == nil || cmd.Run != nil {
 				t.Error("code: want RunE and no Run")
 			}
+
 			// exec takes what stands behind --, which only its own code sees.
 			if cmd.Args == nil && cmd.Name() != "help" && cmd.Name() != "exec" {
 				t.Error("arguments: got no rule, want one")
 			}
+
 			if strings.Contains(helpText(cmd), "(default )") {
 				t.Error("help: a flag has an empty default")
 			}
-			if text := helpText(cmd); !bytes.Contains([]byte(text), []byte("EXIT STATUS\n    0  ")) {
+
+			text := helpText(cmd)
+			if !bytes.Contains([]byte(text), []byte("EXIT STATUS\n    0  ")) {
 				t.Errorf("help: got %q, want a section EXIT STATUS", text)
 			}
 		})
@@ -157,7 +166,9 @@ func TestNearestFlag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := nearestFlag(cmd, tt.name); got != tt.want {
+
+		got := nearestFlag(cmd, tt.name)
+		if got != tt.want {
 			t.Errorf("%s --%s: got %q, want %q", tt.command, tt.name, got, tt.want)
 		}
 	}
@@ -194,6 +205,7 @@ func TestResultsArePlain(t *testing.T) {
 		record.Step{Prompt: nasty}), p.document(c, comparisonText(c, nil))); err != nil {
 		t.Fatal(err)
 	}
+
 	if strings.ContainsFunc(out.String(), check.Steers) || strings.Count(out.String(), "]0;owned") != 5 {
 		t.Errorf("got %q, want it without what steers", out.String())
 	}
@@ -204,7 +216,8 @@ func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
 	const command = "chokepoint resume 20260102-030405-aaaa continues it"
 	for _, err := range []error{app.ErrInterrupted, context.Canceled} {
 		got := interruptedBy(errors.Join(check.WithHint(err, command), errors.New("other")))
-		if h := hints(got); !slices.Contains(h, command) || exitCode(got) != codeInterrupted {
+		h := hints(got)
+		if !slices.Contains(h, command) || exitCode(got) != codeInterrupted {
 			t.Errorf("of %v: got hints %q and code %d, want the command and %d", err, h, exitCode(got),
 				codeInterrupted)
 		}
@@ -216,10 +229,19 @@ func TestWhereRunsAreIsSaid(t *testing.T) {
 	for command, want := range map[string]int{"list": 1, "version": 0} {
 		var out, messages bytes.Buffer
 		dir := t.TempDir()
-		p := &program{streams: streams{Out: &out, Err: &messages}, App: app.App{Dirs: app.Dirs{Data: dir,
-			State: dir, Cache: dir, Runtime: dir, Note: "HOME is ignored"}}}
+		p := &program{
+			streams: streams{Out: &out, Err: &messages},
+			App: app.App{Dirs: app.Dirs{
+				Data:    dir,
+				State:   dir,
+				Cache:   dir,
+				Runtime: dir,
+				Note:    "HOME is ignored",
+			}},
+		}
 		p.execute(t.Context(), []string{command})
-		if got := strings.Count(messages.String(), "HOME is ignored"); got != want {
+		got := strings.Count(messages.String(), "HOME is ignored")
+		if got != want {
 			t.Errorf("%s: said %d times, want %d: %q", command, got, want, messages.String())
 		}
 	}

@@ -32,21 +32,26 @@ func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpTe
 func helpText(cmd *cobra.Command) string {
 	var b builder
 	b.WriteString(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
-	if subs := cmd.Commands(); len(subs) > 0 {
+	subs := cmd.Commands()
+	if len(subs) > 0 {
 		b.WriteString("\nCOMMANDS\n")
 		width := 0
 		for _, c := range subs {
 			width = max(width, len(c.Name()))
 		}
+
 		for _, c := range subs {
 			if !c.Hidden {
 				b.printf("  %-*s  %s\n", width, c.Name(), c.Short)
 			}
 		}
 	}
-	if flags := cmd.LocalFlags(); flags.HasAvailableFlags() {
+
+	flags := cmd.LocalFlags()
+	if flags.HasAvailableFlags() {
 		b.WriteString("\nFLAGS\n" + flags.FlagUsages())
 	}
+
 	b.WriteString("\nEXIT STATUS\n" + exitStatus(cmd))
 	return b.String()
 }
@@ -67,6 +72,7 @@ func exitStatus(cmd *cobra.Command) string {
 			b.printf("  %3d  %s\n", m.code, meaning(cmd, m.code, m.text))
 		}
 	}
+
 	return b.String()
 }
 
@@ -87,6 +93,7 @@ func meaning(cmd *cobra.Command, code int, text string) string {
 	case code == codeInterrupted && !runs:
 		return "interrupted"
 	}
+
 	return text
 }
 
@@ -94,9 +101,11 @@ func exitCodes(cmd *cobra.Command) []int {
 	if cmd.HasSubCommands() && cmd.HasParent() { // it only shows its help
 		return []int{codeOK, codeError, codeUsage}
 	}
+
 	codes := append([]int{codeOK, codeError, codeUsage, codeInterrupted}, furtherCodes[cmd.CommandPath()]...)
 	for _, sub := range cmd.Commands() {
 		codes = append(codes, exitCodes(sub)...)
 	}
+
 	return codes
 }

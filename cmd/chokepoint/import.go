@@ -45,6 +45,7 @@ to within two minutes. A new import replaces an earlier one.`,
 			if undo {
 				return noArgs(cmd, args)
 			}
+
 			if len(args) > 1 && !cmd.Flags().Changed("into") && !clockWrong {
 				return nil
 			}
@@ -54,10 +55,12 @@ to within two minutes. A new import replaces an earlier one.`,
 			if undo {
 				return undoImport(cmd.Context(), into, p)
 			}
+
 			debug.SetMemoryLimit(app.DocumentMemory)
 			if o.from != "" || len(o.sets) > 0 || len(args) > 1 {
 				return p.importForeign(cmd.Context(), args, nil, o)
 			}
+
 			in, err := openImport(cmd.Context(), args[0], p.In)
 			if err != nil {
 				return err
@@ -66,6 +69,7 @@ to within two minutes. A new import replaces an earlier one.`,
 			if !cmd.Flags().Changed("into") && !clockWrong && !in.recorded() {
 				return p.importForeign(cmd.Context(), args, in, o)
 			}
+
 			return in.add(cmd.Context(), into, clockWrong, p)
 		},
 	}
@@ -83,6 +87,7 @@ to within two minutes. A new import replaces an earlier one.`,
 		cmd.MarkFlagsMutuallyExclusive("from", flag)
 		cmd.MarkFlagsMutuallyExclusive("set", flag)
 	}
+
 	return addJSON(cmd, "for results of other programs: print one JSON object")
 }
 
@@ -112,15 +117,18 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 	if err != nil {
 		return nil, err
 	}
+
 	head := make([]byte, headBytes)
 	n, err := in.ReadAt(head, 0)
 	if err != nil && err != io.EOF || !foreign.Encoded(head[:n]) {
 		return in, nil // whoever reads on meets the error again
 	}
+
 	text, err := foreign.Text(in)
 	if err != nil {
 		return nil, errors.Join(in.wrong(err), in.close())
 	}
+
 	in.seeker = bytes.NewReader(text)
 	return in, nil
 }
@@ -145,6 +153,7 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 		}
 		return &input{f, check.Plain(filepath.Base(file)), f.Close}, nil
 	}
+
 	in := &input{name: "standard input", close: func() error { return nil }}
 	if f, ok := stdin.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
@@ -152,6 +161,7 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 			return in, nil
 		}
 	}
+
 	text, err := within(ctx, func() ([]byte, error) {
 		return io.ReadAll(io.LimitReader(stdin, foreign.MaxText+1))
 	})
@@ -162,6 +172,7 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 		return nil, app.Usage("a recording of chokepoint-agent may be larger as a file",
 			"import %s: it is larger than %d MiB", in.name, foreign.MaxText>>20)
 	}
+
 	in.seeker = bytes.NewReader(text)
 	return in, nil
 }
@@ -180,10 +191,12 @@ func (in *input) recorded() bool {
 	if found == nil || !ofAgent.Match(head[found[0]:n]) {
 		return false
 	}
+
 	size, err := in.Seek(0, io.SeekEnd)
 	if err == nil {
 		in.seeker = io.NewSectionReader(in.seeker, int64(found[0]), size-int64(found[0]))
 	}
+
 	return err == nil
 }
 
@@ -195,10 +208,12 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 	case size > maxImportBytes:
 		return app.Usage("cut it to the time of the run", "import %s: it is larger than 1 GiB", in.name)
 	}
+
 	summary, err := p.Dirs.ImportRecording(ctx, into, in, in.name, clockWrong)
 	if err != nil {
 		return err
 	}
+
 	return p.print(check.Plain(summary) + "\n")
 }
 

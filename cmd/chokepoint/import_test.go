@@ -27,17 +27,25 @@ func watchedRun(t *testing.T, d app.Dirs, ahead time.Duration) (printed string) 
 	t.Helper()
 	s := labtest.Samples["good"]
 	run := s.Run()
-	run.Lab, run.Status = record.LabPair, record.RunDone
-	run.Topologies = []record.Topology{{Name: "forward", Near: "client", Far: "server",
-		Routers: []string{"router"}, Nodes: []record.TopoNode{{Name: "client"},
-			{Name: "router", Router: true}, {Name: "server"}}}}
+	run.Lab = record.LabPair
+	run.Status = record.RunDone
+	run.Topologies = []record.Topology{{
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Routers: []string{"router"},
+		Nodes: []record.TopoNode{{Name: "client"},
+			{Name: "router", Router: true}, {Name: "server"}},
+	}}
 	st, err := store.Open(t.Context(), d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := st.CreateRun(t.Context(), run); err != nil {
 		t.Fatal(err)
 	}
+
 	const second, offset = int64(time.Second), int64(5e12)
 	wall := run.Started.Add(ahead)
 	var b strings.Builder
@@ -46,35 +54,42 @@ func watchedRun(t *testing.T, d app.Dirs, ahead time.Duration) (printed string) 
 	step := func(rate float64) {
 		fmt.Fprintf(&b, `{"at_ns":%d,"probe":"netdev","scope":"node","values":{"lan/rx_bytes":%d}}`+"\n",
 			at+offset, int64(total))
-		at, total = at+second/10, total+rate/10
+		at = at + second/10
+		total = total + rate/10
 	}
 	for i, tr := range s.Trials() {
 		for range 10 + i {
 			step(0)
 		}
+
 		table := record.NewTable("bytes")
 		tr.Origin, tr.Started = at, run.Started.Add(time.Duration(at))
 		rate := float64(100e6 * (i%3 + 1))
 		for k := range 21 {
 			table.Append(at+int64(k)*second/10, rate*float64(k)/10)
 		}
+
 		tr.Traffic.Flows[0].Received = table
 		tr.Window = record.Window{Begin: at, Start: at, End: at + 2*second, Stop: at + 2*second}
 		for range 20 {
 			step(rate)
 		}
+
 		tr.Ended = at
 		tr.Caveats = []record.Caveat{{Kind: "router-not-watched", Text: "router has no agent: its counters"}}
 		if err := st.AppendTrial(t.Context(), tr); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for range 10 {
 		step(0)
 	}
+
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.String()
 }
 
@@ -96,12 +111,14 @@ func TestImport(t *testing.T) {
 		if err := os.WriteFile(file, []byte(printed), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		var out strings.Builder
 		p := &program{streams: streams{Out: &out, Err: &out}, App: app.App{Dirs: d}}
 		args := []string{"import", file}
 		if tt.wrong {
 			args = append(args, "--clock-wrong")
 		}
+
 		for range 2 {
 			code := p.execute(context.Background(), args)
 			if tt.want == "" {
@@ -110,23 +127,28 @@ func TestImport(t *testing.T) {
 				}
 				continue
 			}
+
 			if code != codeOK || !regexp.MustCompile(tt.want).MatchString(out.String()) {
 				t.Fatalf("%v ahead: got code %d and %q, want %s", tt.ahead, code, &out, tt.want)
 			}
 		}
+
 		if tt.want == "" {
 			continue
 		}
+
 		doc, err := d.Document(t.Context(), "latest")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		notes := 0
 		for _, c := range doc.Caveats {
 			if c.Kind == "imported" {
 				notes++
 			}
 		}
+
 		for _, tr := range doc.Trials {
 			for _, c := range tr.Caveats {
 				if strings.Contains(c.Text, "has no agent") {
@@ -134,16 +156,20 @@ func TestImport(t *testing.T) {
 				}
 			}
 		}
+
 		if notes != 1 {
 			t.Errorf("after two imports: it is said %d times, want once", notes)
 		}
+
 		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeOK {
 			t.Fatalf("undo: got code %d and %q", code, &out)
 		}
+
 		run, _, err := loadRun(t.Context(), d, "latest")
 		if err != nil || len(run.Imports) != 0 || len(run.Caveats) != 0 {
 			t.Errorf("after undo: got %d imports, %v, %v, want none", len(run.Imports), run.Caveats, err)
 		}
+
 		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeUsage {
 			t.Errorf("undo of nothing: got code %d, want %d", code, codeUsage)
 		}
@@ -160,14 +186,17 @@ func TestImportPasted(t *testing.T) {
 	for _, u := range utf16.Encode([]rune(printed)) {
 		wide = binary.LittleEndian.AppendUint16(wide, u)
 	}
+
 	for name, text := range map[string][]byte{"pasted": []byte(pasted), "UTF-16": wide} {
 		file := filepath.Join(t.TempDir(), "router.jsonl")
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		var out strings.Builder
 		p := &program{streams: streams{Out: &out, Err: &out}, App: app.App{Dirs: d}}
-		if code := p.execute(t.Context(), []string{"import", file}); code != codeOK {
+		code := p.execute(t.Context(), []string{"import", file})
+		if code != codeOK {
 			t.Errorf("%s: got code %d and %q", name, code, &out)
 		}
 	}
@@ -180,6 +209,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	for i := range b {
 		b[i] = '1'
 	}
+
 	c.n += int64(len(b))
 	return len(b), nil
 }
@@ -193,6 +223,7 @@ func TestImportStandardInput(t *testing.T) {
 	if _, err := openImport(ctx, standard, silent); !errors.Is(err, app.ErrInterrupted) {
 		t.Errorf("interrupted: got %v, want %v", err, app.ErrInterrupted)
 	}
+
 	endless := &counted{}
 	_, err := openImport(t.Context(), standard, endless)
 	if !errors.Is(err, app.ErrUsage) || endless.n > foreign.MaxText+1 {

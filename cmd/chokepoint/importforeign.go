@@ -35,6 +35,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	if err != nil {
 		return err
 	}
+
 	var sources []foreign.Source
 	var failed error // of the first file that holds nothing but tests that failed
 	measured := false
@@ -46,6 +47,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 				return err
 			}
 		}
+
 		s, sum, err := in.results(o.from)
 		lost := in.close()
 		if foreign.Failed(err) && lost == nil {
@@ -54,23 +56,30 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 			sources = append(sources, s)
 			continue
 		}
+
 		if err != nil {
 			err = in.wrong(err)
 		}
+
 		if err = errors.Join(err, lost); err != nil {
 			return err
 		}
+
 		measured = true
-		if before, twice := first[sum]; twice {
+		before, twice := first[sum]
+		if twice {
 			return app.Usage("name each file once", "import %s: it has the same content as %s",
 				check.Plain(file), check.Plain(before))
 		}
+
 		first[sum] = file
 		sources = append(sources, s)
 	}
+
 	if !measured {
 		return failed
 	}
+
 	now := time.Now().UTC()
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
 	run.Version, run.Command = app.RunVersion(), typed(os.Args)
@@ -78,10 +87,12 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	if err != nil {
 		return err
 	}
+
 	err = keepRun(ctx, st, run, trials)
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
+
 	summary := fmt.Sprintf("run %s: %s in %s, measured by %s", run.ID, unit.Count(len(trials), "trial"),
 		unit.Count(len(run.Design.Cells), "cell"), list(run.ImportedFrom))
 	out := importedRun{Run: run.ID, Trials: len(trials), Cells: len(run.Design.Cells), From: run.ImportedFrom}
@@ -91,6 +102,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 			out.LeftOut = append(out.LeftOut, c.Text)
 		}
 	}
+
 	return p.line(out, summary+"\n")
 }
 
@@ -110,15 +122,19 @@ func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []reco
 	if err != nil {
 		return err
 	}
+
 	for i := 0; err == nil && i < len(trials); i++ {
 		err = st.AppendTrial(ctx, trials[i])
 	}
+
 	if err == nil {
 		err = st.EndRun(ctx, run.ID, record.RunDone, "", run.Ended)
 	}
+
 	if err != nil {
 		err = errors.Join(err, st.Remove(context.WithoutCancel(ctx), run.ID))
 	}
+
 	return err
 }
 
@@ -129,6 +145,7 @@ func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte
 	if err == nil {
 		s.Results, err = foreign.Read(text, format)
 	}
+
 	return s, sha256.Sum256(text), err
 }
 
@@ -144,13 +161,16 @@ func (o *foreignOptions) conditions() (record.Factors, error) {
 			return nil, app.Usage("name a factor and its level, such as --set tunnel=none; without a "+
 				"level it is taken away", "--set %q is no condition", text)
 		}
+
 		if d, known := registry.Catalogue().Lookup(name); known && level != "" {
 			canonical, err := d.Parse(level)
 			if err != nil {
 				return nil, app.Usage(check.HintOf(err), "--set %s: %v", name, err)
 			}
+
 			level = canonical
 		}
+
 		out[name] = level
 	}
 	return out, nil

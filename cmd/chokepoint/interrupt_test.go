@@ -34,14 +34,17 @@ func start(t *testing.T, command string, more ...string) *started {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if userns, err := scriptCondition("userns"); err != nil || !root && !userns {
 		t.Skip("skip: neither root nor user namespaces")
 	}
+
 	// The command that testscript made of this test binary.
 	program, err := exec.LookPath("chokepoint")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	plan := filepath.Join(dir, "plan.yaml")
 	text := "method: {duration: 400ms, warmup: 0, cooldown: 0, runs: 3}\nmatrix: {streams: [1, 2]}\n" +
@@ -49,6 +52,7 @@ func start(t *testing.T, command string, more ...string) *started {
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	s := &started{cmd: exec.Command(program, append([]string{command, plan, "--json"}, more...)...)}
 	s.env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir,
 		"GORACE="+noExitSleep)
@@ -57,9 +61,11 @@ func start(t *testing.T, command string, more ...string) *started {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { s.cmd.Process.Kill() }) // no more than an error once it has ended
 	s.events = bufio.NewScanner(out)
 	s.events.Buffer(nil, 16<<20)
@@ -74,10 +80,12 @@ func (s *started) await(t *testing.T, words ...string) {
 		for _, w := range words {
 			all = all && strings.Contains(s.events.Text(), w)
 		}
+
 		if all {
 			return
 		}
 	}
+
 	t.Fatalf("events ended before one with %q: %v, %s", words, s.events.Err(), s.stderr.String())
 }
 
@@ -87,11 +95,13 @@ func (s *started) rest(t *testing.T) (last string, code int) {
 	for s.events.Scan() {
 		last = s.events.Text()
 	}
+
 	err := s.cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
+
 	return last, s.cmd.ProcessState.ExitCode()
 }
 
@@ -104,6 +114,7 @@ func (s *started) then(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Errorf("chokepoint %s: got %v, want success: %s", strings.Join(args, " "), err, out)
 	}
+
 	return string(out)
 }
 
@@ -118,20 +129,26 @@ func TestFirstInterruptKeepsWhatIsFinished(t *testing.T) {
 			if err := s.cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
+
 			last, code := s.rest(t)
-			if took := time.Since(sent); took > 3*time.Second {
+			took := time.Since(sent)
+			if took > 3*time.Second {
 				t.Errorf("time to end: got %v, want at most 3 s", took)
 			}
+
 			if code != codeInterrupted {
 				t.Errorf("exit code: got %d, want %d: %s", code, codeInterrupted, s.stderr.String())
 			}
+
 			if !strings.HasPrefix(last, `{"format":"chokepoint/1"`) || !strings.Contains(last,
 				`"status":"interrupted"`) {
 				t.Errorf("last line: got %.200s, want the document of an interrupted run", last)
 			}
+
 			if got := s.then(t, "list"); !strings.Contains(got, "interrupted") {
 				t.Errorf("list: got %q, want an interrupted run", got)
 			}
+
 			if got := s.then(t, "lab", "list") + s.then(t, "lab", "restore"); got != "nothing to restore\n" {
 				t.Errorf("left behind: got %q, want nothing", got)
 			}
@@ -153,17 +170,22 @@ func TestInterruptOfTune(t *testing.T) {
 			for _, word := range awaited {
 				s.await(t, word)
 			}
+
 			if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}
+
 			last, code := s.rest(t)
 			if code != codeInterrupted {
 				t.Errorf("exit code: got %d, want %d: %s", code, codeInterrupted, s.stderr.String())
 			}
+
 			if !strings.Contains(last, `"ended":"interrupted"`) || !strings.Contains(last, `"kept":null`) {
 				t.Errorf("last line: got %.300s, want a result that proposes nothing", last)
 			}
-			if got := s.then(t, "lab", "list") + s.then(t, "lab", "restore"); got != "nothing to restore\n" {
+
+			got := s.then(t, "lab", "list") + s.then(t, "lab", "restore")
+			if got != "nothing to restore\n" {
 				t.Errorf("left behind: got %q, want nothing", got)
 			}
 		})
@@ -178,11 +200,15 @@ func TestTwoInterruptsAtOnceLeaveNothingThatRestoreCannotClear(t *testing.T) {
 		if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
+
 		time.Sleep(sameRequest + 10*time.Millisecond) // sooner it would be the same request
 	}
-	if _, code := s.rest(t); code != codeInterrupted && code != codeDirty {
+
+	_, code := s.rest(t)
+	if code != codeInterrupted && code != codeDirty {
 		t.Errorf("exit code: got %d, want %d or %d: %s", code, codeInterrupted, codeDirty, s.stderr.String())
 	}
+
 	// The lab may be dying by itself while restore undoes what is in it: then restore says to try again,
 	// and the next one finds it gone.
 	for range 3 {
@@ -192,11 +218,14 @@ func TestTwoInterruptsAtOnceLeaveNothingThatRestoreCannotClear(t *testing.T) {
 			break
 		}
 	}
+
 	if got := s.then(t, "lab", "restore"); got != "nothing to restore\n" {
 		t.Errorf("restore: got %q, want nothing left", got)
 	}
+
 	if got := s.then(t, "lab", "list"); got != "" {
 		t.Errorf("labs: got %q, want none", got)
 	}
+
 	s.then(t, "list")
 }

@@ -38,6 +38,7 @@ func intrude() {
 		fmt.Fprintln(os.Stderr, "usage: intruder ADDRESS DURATION")
 		os.Exit(2)
 	}
+
 	i := &intruder{at: at, end: time.Now().Add(d)}
 	var all sync.WaitGroup
 	for _, deed := range []func(int){i.connect, i.connect, i.connect, i.connect, i.flood, i.scan, i.guess} {
@@ -47,6 +48,7 @@ func intrude() {
 			}
 		})
 	}
+
 	all.Wait()
 	fmt.Printf("connections %d, with garbage %d, datagrams %d, scanned %d, codes %d\n",
 		i.connections.Load(), i.garbage.Load(), i.datagrams.Load(), i.scanned.Load(), i.codes.Load())
@@ -64,6 +66,7 @@ func (i *intruder) connect(n int) {
 		time.Sleep(200 * time.Microsecond)
 		return
 	}
+
 	i.connections.Add(1)
 	switch n / 8 % 4 {
 	case 0:
@@ -103,11 +106,13 @@ func (i *intruder) flood(n int) {
 		if k%2 == 0 && len(b) >= 16 {
 			copy(b[4:], []byte{0, 0, byte(1 + k%7), 0, 0, 0, 0}) // first flow, any phase, low numbers
 		}
+
 		to := netip.AddrPortFrom(i.at, uint16(app.PeerPort+1+k%3))
 		if _, err := c.WriteToUDPAddrPort(b, to); err == nil {
 			i.datagrams.Add(1)
 		}
 	}
+
 	time.Sleep(2 * time.Millisecond)
 }
 
@@ -118,6 +123,7 @@ func (i *intruder) scan(n int) {
 		time.Second); err == nil {
 		c.Close()
 	}
+
 	if i.scanned.Add(1)%32 == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -131,6 +137,7 @@ func (i *intruder) guess(int) {
 		fmt.Println("let in without the code")
 		v.Close()
 	}
+
 	i.codes.Add(1)
 	time.Sleep(time.Millisecond)
 }

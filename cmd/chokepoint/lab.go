@@ -24,9 +24,12 @@ import (
 )
 
 func newLabCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "lab", Short: "Bring testbeds up and down, inspect and restore them",
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Bring testbeds up and down, inspect and restore them",
 		Long: `A lab is client, router and server as namespaces of this machine. run makes its own.
-lab up makes one that stays, for run --attach and for inspection.`}
+lab up makes one that stays, for run --attach and for inspection.`,
+	}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
 		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
@@ -35,10 +38,12 @@ lab up makes one that stays, for run --attach and for inspection.`}
 func newLabUpCommand(p *program) *cobra.Command {
 	var o labOptions
 	cmd := &cobra.Command{
-		Use: "up [TOPOLOGY] [--lab KIND] [--json]", Short: "Start a lab that stays up until lab down",
+		Use:   "up [TOPOLOGY] [--lab KIND] [--json]",
+		Short: "Start a lab that stays up until lab down",
 		Long: "Start a lab that stays up until lab down, and print its id and addresses.\n" +
 			"TOPOLOGY is one of: " + list(topologyNames()) + ".\nThe first is the default.",
-		Args: optionalArg, ValidArgs: topologyNames(),
+		Args:      optionalArg,
+		ValidArgs: topologyNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return labUp(cmd.Context(), append(args, lab.Topologies()[0].Name)[0], o, p)
 		},
@@ -65,57 +70,81 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	if isLabFile(o.kind) {
 		return app.Usage("name them to run", "lab up makes no real machines")
 	}
+
 	err := cmp.Or(known("topology %q is not known", topology, "topologies", topologyNames()...), o.check())
 	if err != nil {
 		return err
 	}
+
 	t, err := lab.TopologyNamed(topology)
 	if err != nil {
 		return err
 	}
+
 	guest, err := o.guest(ctx, p)
 	if err != nil {
 		return err
 	}
+
 	if err := app.Prepare(p.Dirs.Runtime); err != nil {
 		return err
 	}
+
 	id := strings.ToLower(app.NewID())
 	own := p.Local(id, nil)
-	own.Topology, own.Detached, own.Guest, own.Driver, own.Queues = t, true, guest, o.driver, o.queues
+	own.Topology = t
+	own.Detached = true
+	own.Guest = guest
+	own.Driver = o.driver
+	own.Queues = o.queues
 	l, err := own.Up(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close(context.WithoutCancel(ctx)) // only hangs up: the lab stays
-	shown := shownLab{ID: id, Topology: t.Name, Started: time.Now().UTC(), Detached: true, Alive: true,
-		Addresses: l.Addresses()}
+	shown := shownLab{
+		ID:        id,
+		Topology:  t.Name,
+		Started:   time.Now().UTC(),
+		Detached:  true,
+		Alive:     true,
+		Addresses: l.Addresses(),
+	}
 	if p.json {
 		return printLine(p.Out, shown)
 	}
+
 	var rows grid
 	for _, n := range t.Nodes {
 		addresses := strings.Trim(strings.ReplaceAll(fmt.Sprint(shown.Addresses[n.Name]), " ", "  "), "[]")
 		rows.add("  "+n.Name, addresses)
 	}
+
 	if l.Note != "" {
 		p.note("%s", l.Note)
 	}
+
 	return p.print(fmt.Sprintf("lab %s is up: %s\n%schokepoint run --attach %s measures on it; "+
 		"chokepoint lab down %s ends it\n", id, t.Name, table(rows, 0), id, id))
 }
 
 func newLabListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Short: "List the labs of this machine",
+		Use:   "list [--json]",
+		Short: "List the labs of this machine",
 		RunE: func(*cobra.Command, []string) error {
 			labs, err := lab.List(p.Dirs.Labs())
 			if err != nil {
 				return err
 			}
 			return printList(p, each(labs, func(i lab.Info) shownLab {
-				return shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started, Detached: i.Detached,
-					Alive: i.Alive()}
+				return shownLab{
+					ID:       i.ID,
+					Topology: i.Topology.Name,
+					Started:  i.Started,
+					Detached: i.Detached,
+					Alive:    i.Alive(),
+				}
 			}), nil, shownLab.row)
 		},
 	}, "print one JSON object per lab")
@@ -138,12 +167,14 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 	if err != nil {
 		return lab.Info{}, err
 	}
+
 	var up []lab.Info
 	for _, i := range labs {
 		if i.Detached && i.Alive() && strings.HasPrefix(i.ID, name) {
 			up = append(up, i)
 		}
 	}
+
 	switch {
 	case len(up) == 1:
 		return up[0], nil
@@ -152,6 +183,7 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 	case len(up) == 0:
 		return lab.Info{}, app.Usage("chokepoint lab list shows the labs", "no lab %q is up", name)
 	}
+
 	ids := each(up, func(i lab.Info) string { return i.ID })
 	return lab.Info{}, app.Usage("name one: "+list(ids), "more than one lab is up")
 }
@@ -159,7 +191,8 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 func newLabExecCommand(p *program) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "exec NODE [--lab LAB] -- COMMAND…", Short: "Run a command on a node of a lab",
+		Use:   "exec NODE [--lab LAB] -- COMMAND…",
+		Short: "Run a command on a node of a lab",
 		Long: `Run a command on a node of a lab that is up, with this command's standard input
 and output. The exit code is the command's own.`,
 		Args: cobra.ArbitraryArgs,
@@ -180,10 +213,12 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	if err != nil {
 		return err
 	}
+
 	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })
 	if !slices.Contains(names, node) {
 		return app.Usage("nodes: "+list(names), "lab %s has no node %q", i.ID, node)
 	}
+
 	l, err := lab.Attach(p.Dirs.Labs(), i.ID, registry.LabParts(), nil)
 	if err != nil {
 		return err
@@ -193,6 +228,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	if err != nil {
 		return err
 	}
+
 	s, err := n.Agent.Open(ctx, agent.VerbExec, agent.Exec{Args: command})
 	if err != nil {
 		return err
@@ -214,15 +250,18 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+
 		if err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			return err
 		}
+
 		if err := errors.Join(p.print(string(m.Out)), write(p.Err, string(m.Err))); err != nil {
 			return err
 		}
+
 		if m.Exit != nil && *m.Exit != 0 {
 			return &exitError{code: *m.Exit}
 		}
@@ -231,15 +270,19 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 
 func newLabDownCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "down [LAB]", Short: "Stop a lab that lab up has started", Args: optionalArg,
+		Use:   "down [LAB]",
+		Short: "Stop a lab that lab up has started",
+		Args:  optionalArg,
 		RunE: func(_ *cobra.Command, args []string) error {
 			i, err := findLab(p.Dirs, append(args, "")[0])
 			if err != nil {
 				return err
 			}
+
 			if err := lab.Down(p.Dirs.Labs(), i); err != nil {
 				return app.Dirty(err)
 			}
+
 			p.Dirs.ClearRuntime()
 			return p.print("lab " + i.ID + " is down\n")
 		},
@@ -248,7 +291,8 @@ func newLabDownCommand(p *program) *cobra.Command {
 
 func newLabRestoreCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "restore [--json]", Short: "Undo what killed runs have left behind",
+		Use:   "restore [--json]",
+		Short: "Undo what killed runs have left behind",
 		Long: `Undo what killed runs have left behind: their labs, and settings in labs that stay up.
 Labs whose owner is alive are never touched.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -258,16 +302,20 @@ Labs whose owner is alive are never touched.`,
 			for _, u := range r.Undone {
 				b.printf("%s\n", u)
 			}
+
 			for _, o := range r.Living {
 				b.printf("left run %s alone: it is still running\n", o)
 			}
+
 			for _, id := range r.Held {
 				b.printf("left lab %s alone: a run is using it; restore again when that has "+
 					"ended\n", id)
 			}
+
 			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {
 				b.WriteString("nothing to restore\n")
 			}
+
 			return errors.Join(app.Dirty(err), p.line(r, b.String()))
 		},
 	}, "print the outcome as a JSON object")
@@ -298,6 +346,7 @@ If nothing can be measured, the check fails.`,
 			if err := o.settle(); err != nil {
 				return err
 			}
+
 			if o.machines != (record.Machines{}) {
 				return p.WithMachines(cmd.Context(), o.machines, func(l *lab.Lab) error {
 					return p.survey(cmd.Context(), l)
@@ -318,6 +367,7 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 	if err != nil {
 		return err
 	}
+
 	var failed []error
 	for _, t := range lab.Topologies() {
 		c := checkedLab{Topology: t.Name}
@@ -329,6 +379,7 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 		if err == nil {
 			err = l.Close(context.WithoutCancel(ctx))
 		}
+
 		line := fmt.Sprintf("%s: up in %s and gone again\n", t.Name, c.UpTime.Round(time.Millisecond))
 		if c.OK = err == nil; !c.OK {
 			err = app.Dirty(err)
@@ -339,15 +390,18 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 				line += "  hint: " + c.Hint + "\n"
 			}
 		}
+
 		if err := p.line(c, line); err != nil {
 			return err
 		}
 	}
+
 	switch {
 	case ctx.Err() != nil:
 		return errors.Join(failed...)
 	case len(failed) > 0: // all is said
 		return &exitError{code: exitCode(errors.Join(failed...))}
 	}
+
 	return nil
 }

@@ -28,16 +28,26 @@ link_speed: 1G
 			t.Fatal(err)
 		}
 	}
-	want := record.Machines{Client: record.Machine{At: record.LocalMachine}, Router: record.Machine{
-		At: "ssh://router", Identity: filepath.Join(dir, "key")}, Server: record.Machine{At: "ssh://server"},
-		SSHConfig: filepath.Join(dir, "config"), Firmware: &[]string{filepath.Join(dir, "flash.sh")},
-		LinkSpeed: "1G"}
+
+	want := record.Machines{
+		Client: record.Machine{At: record.LocalMachine},
+		Router: record.Machine{
+			At:       "ssh://router",
+			Identity: filepath.Join(dir, "key"),
+		},
+		Server:    record.Machine{At: "ssh://server"},
+		SSHConfig: filepath.Join(dir, "config"),
+		Firmware:  &[]string{filepath.Join(dir, "flash.sh")},
+		LinkSpeed: "1G",
+	}
 	for _, name := range []string{"lab.yaml", "./lab.yaml", filepath.Join(dir, "lab.yaml")} {
 		got, err := app.ReadLabFile(name)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		diff := cmp.Diff(want, got)
+		if err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
 		}
 	}
+
 	// The rate of the link is a condition, unless the plan has that.
 	o := labOptions{machines: want}
 	var told, untold record.Design

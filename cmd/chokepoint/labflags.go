@@ -77,6 +77,7 @@ func oneLab(cmd *cobra.Command) {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}
+
 	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
 }
 
@@ -97,11 +98,14 @@ func (o *labOptions) readFile() (err error) {
 		if o.machines, err = app.ReadLabFile(o.kind); err != nil {
 			return err
 		}
+
 		o.kind = record.LabSSH
-		o.meter, o.machines.Meter = cmp.Or(o.meter, o.machines.Meter), nil
+		o.meter = cmp.Or(o.meter, o.machines.Meter)
+		o.machines.Meter = nil
 	case accept && !named:
 		return app.Usage("name them, or a lab file: --lab FILE", "--accept-new without machines")
 	}
+
 	o.machines.AcceptNew = accept
 	return nil
 }
@@ -119,15 +123,19 @@ func (o *labOptions) readMeter(at string) error {
 		if err != nil {
 			return app.Usage(check.HintOf(err), "--meter: %v", err)
 		}
+
 		o.meter = &m
 	}
+
 	if o.meter == nil || o.meter.TypedIn() {
 		return nil
 	}
+
 	if _, err := meter.Open(*o.meter, ""); err != nil {
 		const hint = "set the variable, or name a file that you can read"
 		return app.Usage(cmp.Or(check.HintOf(err), hint), "%v", err)
 	}
+
 	return nil
 }
 
@@ -138,26 +146,35 @@ func (o *labOptions) condition(d *record.Design) {
 		if d.Conditions == nil {
 			d.Conditions = map[string]string{}
 		}
+
 		d.Conditions[record.LinkCondition] = o.machines.LinkSpeed
 	}
 }
 
 // describe notes in a run what its lab was asked to be.
 func (o *labOptions) describe(run *record.Run) {
-	run.Lab, run.Driver, run.Meter = o.kind, o.driver, o.meter
+	run.Lab = o.kind
+	run.Driver = o.driver
+	run.Meter = o.meter
 	if o.machines != (record.Machines{}) {
-		run.Lab, run.Machines = record.LabSSH, &o.machines
-		run.Machines.Router.Driver, run.Driver = cmp.Or(o.driver, o.machines.Router.Driver), ""
+		run.Lab = record.LabSSH
+		run.Machines = &o.machines
+		run.Machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
+		run.Driver = ""
 	}
+
 	if o.size != (record.GuestSize{}) {
 		run.GuestSize = &o.size
 	}
+
 	if o.image.File != "" {
 		run.Image = &o.image
 	}
+
 	if o.kernel.File != "" {
 		run.OwnKernel = &o.kernel
 	}
+
 	if o.queues > 1 {
 		run.Queues = o.queues
 	}
@@ -169,6 +186,7 @@ func (o labOptions) check() error {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
 		return checkMachines(o.machines, o.alone)
 	}
+
 	arch, err := app.GuestArch(o.kind)
 	most := vm.MaxCPUs(arch)
 	size := o.size
@@ -204,9 +222,11 @@ func (o labOptions) check() error {
 	case o.kernel.File != "" && o.image.File != "":
 		return app.Usage("leave out one of them", "--kernel with --image, which has a kernel of its own")
 	}
+
 	if err := checkKernel(arch, o.kernel); err != nil {
 		return err
 	}
+
 	switch {
 	case o.image == record.DiskImage{}:
 		return nil
@@ -219,6 +239,7 @@ func (o labOptions) check() error {
 		return app.Usage("--lab vm:amd64", "--image with a guest of %s: disk images are booted on amd64 only",
 			arch)
 	}
+
 	_, err = app.OpenDisk(o.image)
 	return err
 }
@@ -228,19 +249,23 @@ func checkKernel(arch string, k record.OwnKernel) error {
 	if k.Modules != "" && k.File == "" {
 		return app.Usage("name the kernel that the modules belong to", "--modules without --kernel")
 	}
+
 	for _, path := range []string{k.File, k.Modules} {
 		if _, err := os.Stat(path); path != "" && err != nil {
 			return app.Usage("give a kernel's file, such as /boot/vmlinuz, and the folder of its modules",
 				"read the kernel: %v", err)
 		}
 	}
+
 	if k.File == "" {
 		return nil
 	}
+
 	if err := vm.CheckKernel(k.File, arch); err != nil {
 		return app.Usage("QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel",
 			"%v", err)
 	}
+
 	return nil
 }
 

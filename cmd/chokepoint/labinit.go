@@ -57,13 +57,16 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	if _, err := os.Lstat(file); err == nil {
 		return app.Usage("remove it, or name another file", "%s is there already", file)
 	}
+
 	flags := m
 	if err := askMachines(ctx, &m, p); err != nil {
 		return err
 	}
+
 	if err := cmp.Or(checkMachines(m, false), app.Absolute(app.PathsOf(&m)...)); err != nil {
 		return err
 	}
+
 	err := p.WithMachines(ctx, m, func(l *lab.Lab) error {
 		if err := p.survey(ctx, l); err != nil {
 			return err
@@ -74,6 +77,7 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 		p.note("%s is not written%s", file, answered(flags, m))
 		return err
 	}
+
 	p.note("wrote %s; chokepoint run --lab %s measures it", file, file)
 	return nil
 }
@@ -87,9 +91,11 @@ func answered(flags, m record.Machines) string {
 			words += " " + a[0] + " '" + a[2] + "'"
 		}
 	}
+
 	if words != "" {
 		words = "; the same answers again:" + words
 	}
+
 	return words
 }
 
@@ -100,6 +106,7 @@ func found(l *lab.Lab, m record.Machines) record.Machines {
 			m.Server.Address = far.Target.String()
 		}
 	}
+
 	if m.Router.At != "" {
 		router := l.Topology.Routers[0]
 		m.Router.LAN, m.Router.WAN = l.Device(router, "lan"), l.Device(router, "wan")
@@ -112,6 +119,7 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	if _, err := app.WrongMachines(*m, flagOf); err != nil {
 		return err
 	}
+
 	in, ok := p.In.(*os.File)
 	switch person := ok && term.IsTerminal(int(in.Fd())); {
 	case !person && m.Client.At != "" && m.Server.At != "":
@@ -120,6 +128,7 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 		return app.Usage("name them: --client local --router ssh://HOST --server ssh://HOST",
 			"the machines are not named, and no one is there to be asked for them")
 	}
+
 	answers := bufio.NewReader(p.In)
 	for _, q := range []struct {
 		into  *string
@@ -137,13 +146,16 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 			if err != nil {
 				return fmt.Errorf("read the answer: %w", err)
 			}
+
 			*q.into = cmp.Or(strings.TrimSpace(text), q.empty)
 			if _, err = app.WrongMachines(*m, app.KeyName); err != nil {
 				p.note("%v (%s)", err, check.HintOf(err))
 			}
+
 			done = err == nil && (*q.into != "" || q.into == &m.Router.At)
 		}
 	}
+
 	return nil
 }
 
@@ -158,29 +170,36 @@ func (p *program) survey(ctx context.Context, l *lab.Lab) error {
 		if v == nil {
 			continue
 		}
+
 		lines, unknown := report.Found(v, true)
 		for _, line := range lines {
 			add(check.OKBecause("%s", line))
 		}
+
 		for _, why := range unknown {
 			add(check.CouldNotTell("%s", why))
 		}
 	}
+
 	wide := 0
 	for _, c := range all {
 		wide = max(wide, len(c.Area+" "+c.Name))
 	}
+
 	for _, c := range all {
 		text := fmt.Sprintf("%-*s  %-14s  %s\n", wide, c.Area+" "+c.Name, c.Answer.State, c.Answer.Reason)
 		if c.Answer.Hint != "" {
 			text += fmt.Sprintf("%-*s  hint: %s\n", wide+16, "", c.Answer.Hint)
 		}
+
 		if lineErr := p.line(c, text); lineErr != nil {
 			return errors.Join(err, lineErr)
 		}
 	}
+
 	if err == nil && !trial.Measurable(all) {
 		err = &exitError{code: codeError}
 	}
+
 	return err
 }

@@ -27,6 +27,7 @@ func tunnelNames() []string {
 	for _, suite := range []string{"aead", "cbc-sha1", "cbc-sha256", "cbc-sha384", "cbc-sha512"} {
 		names = append(names, "esp-"+suite, "esp-"+suite+"-natt")
 	}
+
 	return names
 }
 
@@ -78,13 +79,16 @@ No router can be faster; run measures how close yours gets.`,
 			if o.pppoe && !cmd.Flags().Changed("link-mtu") {
 				o.linkMTU = pppoeMTU
 			}
+
 			if err := o.validate(cmd.Flags().Changed); err != nil {
 				return err
 			}
+
 			l, err := computeLimits(o)
 			if err != nil {
 				return err
 			}
+
 			return p.document(l, l.text())
 		},
 	}
@@ -134,6 +138,7 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	case given("mtu"):
 		err = between("", "mtu", o.mtu, 576, maxPacket)
 	}
+
 	return cmp.Or(err, between("", "link-mtu", o.linkMTU, 576, maxPacket),
 		between("", "vlans", o.vlans, 0, 2))
 }
@@ -143,6 +148,7 @@ func (o *limitsOptions) unknownTunnel() string {
 	if o.tunnel == factor.NoTunnel {
 		return ""
 	}
+
 	for name := range strings.SplitSeq(o.tunnel, "+") {
 		if name == factor.NoTunnel || !slices.Contains(tunnelNames(), name) {
 			return cmp.Or(name, o.tunnel)
@@ -200,43 +206,62 @@ type packetLimit struct {
 func computeLimits(o limitsOptions) (limits, error) {
 	bitrate, _ := unit.ParseBitrate(o.link) // validate has read it
 	rate := float64(bitrate)
-	path := overhead.Path{Link: overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
-		Inner: overhead.IP(o.ip)}
+	path := overhead.Path{
+		Link:  overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
+		Inner: overhead.IP(o.ip),
+	}
 	if o.tunnel != factor.NoTunnel {
 		path.Tunnel, _ = overhead.Stacked(o.tunnel, overhead.IP(o.outerIP))
 		path.Tunnel.MTU = o.mtu
 	}
+
 	fitting := path.Tunnel.FitMTU(o.linkMTU)
 	if o.mtu == 0 {
 		path.Tunnel.MTU = fitting
 	}
+
 	path.Tunnel = path.Tunnel.Over(o.linkMTU)
 	mtu := path.MTU()
 	if o.ip == 6 && mtu < 1280 {
 		return limits{}, app.Usage("RFC 8200, section 5", "IPv6 needs an MTU of 1280 bytes, the path has %d",
 			mtu)
 	}
-	outer, most := path.Tunnel.Outer(mtu), maxPacket
+
+	outer := path.Tunnel.Outer(mtu)
+	most := maxPacket
 	if o.outerIP == 6 {
 		most += overhead.IPv6Header // which its length does not count (RFC 8200 §3)
 	}
+
 	if o.tunnel != factor.NoTunnel && outer > most {
 		return limits{}, app.Usage("", "--mtu %d: the tunnel's packets would be of %d bytes, IP "+
 			"has %d at most", mtu, outer, most)
 	}
-	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: rate,
-		LinkMTU: o.linkMTU, pieces: path.Tunnel.Fragments(mtu, o.linkMTU),
-		Timestamps: o.stamps, TCP: limitOf(path, rate, o.headers(), mtu), BestMTU: fitting}
+
+	l := limits{
+		Format:     record.Format,
+		Tunnel:     o.tunnel,
+		MTU:        mtu,
+		FittingMTU: fitting,
+		LinkRate:   rate,
+		LinkMTU:    o.linkMTU,
+		pieces:     path.Tunnel.Fragments(mtu, o.linkMTU),
+		Timestamps: o.stamps,
+		TCP:        limitOf(path, rate, o.headers(), mtu),
+		BestMTU:    fitting,
+	}
 	l.Fragments = max(1, len(l.pieces))
 	names := strings.Split(o.tunnel, "+")
 	for via := path.Tunnel.Via; via != nil; via = via.Via {
 		names = names[1:]
 		l.Carriers = append(l.Carriers, carrier{names[0], via.MTU})
 	}
+
 	transport := overhead.Part{Name: "TCP", Bytes: o.headers()}
 	if o.stamps {
 		transport.Name = "TCP with timestamps"
 	}
+
 	l.Packet = path.Whole(mtu, transport)
 	l.addMTUs(o, path, rate)
 	for _, size := range append(slices.Clone(packetSizes), mtu) {
@@ -244,9 +269,12 @@ func computeLimits(o limitsOptions) (limits, error) {
 			l.UDP = append(l.UDP, limitOf(path, rate, overhead.UDPHeader, size))
 		}
 	}
-	if sizes := factor.IMIXSizes(strconv.Itoa(o.ip)); slices.Max(sizes) <= mtu {
+
+	sizes := factor.IMIXSizes(strconv.Itoa(o.ip))
+	if slices.Max(sizes) <= mtu {
 		l.IMIX = new(limitOf(path, rate, overhead.UDPHeader, sizes...))
 	}
+
 	return l, nil
 }
 
@@ -256,6 +284,7 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	if l.FittingMTU < least {
 		return
 	}
+
 	whole := path.BestMTU(least, path.Inner.Header()+o.headers())
 	list := append([]int{l.MTU, l.FittingMTU, whole}, usualMTUs...)
 	slices.Sort(list)
@@ -265,14 +294,20 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 		if mtu > l.LinkMTU && mtu != l.MTU || mtu < least {
 			continue
 		}
+
 		p.Tunnel.MTU = mtu
 		at := limitOf(p, rate, o.headers(), mtu)
-		l.MTUs = append(l.MTUs, mtuLimit{MTU: mtu, Goodput: at.Goodput,
-			Fragments: max(1, len(p.Tunnel.Fragments(mtu, l.LinkMTU)))})
+		l.MTUs = append(l.MTUs, mtuLimit{
+			MTU:       mtu,
+			Goodput:   at.Goodput,
+			Fragments: max(1, len(p.Tunnel.Fragments(mtu, l.LinkMTU))),
+		})
 		if at.Goodput > highest {
-			l.BestMTU, highest = mtu, at.Goodput
+			l.BestMTU = mtu
+			highest = at.Goodput
 		}
 	}
+
 	for i := range l.MTUs {
 		l.MTUs[i].Loss = 1 - l.MTUs[i].Goodput/highest
 	}
@@ -280,17 +315,22 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 
 // limitOf returns the limit for packets of the given sizes in turn, with header bytes of transport header.
 func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetLimit {
-	n, packet, payload, wire := float64(len(sizes)), 0, 0, 0
+	n := float64(len(sizes))
+	packet := 0
+	payload := 0
+	wire := 0
 	for _, size := range sizes {
 		packet += size
 		payload += max(0, size-path.Inner.Header()-header)
 		wire += path.Bytes(size, overhead.LayerWire)
 	}
+
 	mean := func(sum int) int { return int(math.Round(float64(sum) / n)) }
 	p := packetLimit{Packet: mean(packet), Payload: mean(payload), Wire: mean(wire)}
 	if wire > 0 {
 		p.Rate = rate / 8 / float64(wire) * n
 	}
+
 	p.Goodput = p.Rate * float64(payload) / n * 8
 	p.Ratio = p.Goodput / rate
 	return p
@@ -303,6 +343,7 @@ func (l limits) text() string {
 	for _, c := range l.Carriers {
 		b.printf("  carried by %s with an MTU of %d\n", c.Tunnel, c.MTU)
 	}
+
 	b.WriteString("\n")
 	rows := grid{{"", "packet", "payload", "on the wire", "packets", "goodput", "of the line", ""}}
 	row := func(name string, p packetLimit) {
@@ -314,9 +355,11 @@ func (l limits) text() string {
 	for _, p := range l.UDP {
 		row("UDP", p)
 	}
+
 	if l.IMIX != nil {
 		row("UDP, IMIX", *l.IMIX)
 	}
+
 	b.WriteString(table(rows, tabwriter.AlignRight))
 	if len(l.MTUs) > 0 {
 		rows = grid{{"", "MTU", "TCP goodput", "less", "fragments", ""}}
@@ -324,21 +367,27 @@ func (l limits) text() string {
 			var notes []string
 			less := unit.Percent(m.Loss)
 			if m.MTU == l.BestMTU {
-				notes, less = append(notes, "best"), "–"
+				notes = append(notes, "best")
+				less = "–"
 			}
+
 			if m.MTU == l.FittingMTU {
 				notes = append(notes, "largest whole")
 			}
+
 			rows.add(list(notes), fmt.Sprint(m.MTU, " B"),
 				unit.Bitrate(m.Goodput).String(), less, fmt.Sprint(m.Fragments), "")
 		}
+
 		b.WriteString("\n" + trimmed(table(rows, tabwriter.AlignRight)))
 	}
+
 	whole := "a full segment on the wire"
 	if l.Fragments > 1 {
 		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
 			"bytes", l.Fragments, list(each(l.pieces, strconv.Itoa)))
 	}
+
 	b.printf("\n%s\n%s", whole, picture(l.Packet))
 	switch {
 	case l.Fragments > 1:
@@ -347,19 +396,24 @@ func (l limits) text() string {
 	case l.FittingMTU > l.MTU:
 		b.printf("\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
 	}
+
 	return b.String()
 }
 
 // picture draws a packet: one row per layer, with its first and last byte.
 func picture(parts []overhead.Part) string {
-	rows, at, whole := grid{{"", "bytes", "from", "to", ""}}, 0, 0
+	rows := grid{{"", "bytes", "from", "to", ""}}
+	at := 0
+	whole := 0
 	for _, p := range parts {
 		whole += p.Bytes
 	}
+
 	for _, p := range parts {
 		rows.add("  "+p.Name, fmt.Sprint(p.Bytes), fmt.Sprint(at),
 			fmt.Sprint(at+p.Bytes-1), bar(float64(p.Bytes)/float64(whole)))
 		at += p.Bytes
 	}
+
 	return trimmed(table(rows, 0))
 }

@@ -21,7 +21,8 @@ type listed struct {
 
 func newListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Short: "List the stored runs, newest first",
+		Use:   "list [--json]",
+		Short: "List the stored runs, newest first",
 		Long: `List the stored runs, the most recently stored first. If there are none, it prints
 nothing. For an imported run, PLAN is the program that measured it and its file, and
 STARTED is the time of the measurement, if the file contains it.
@@ -32,11 +33,13 @@ The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/r
 			if len(runs) == 0 {
 				return unread
 			}
+
 			var list []listed
 			for _, r := range runs {
 				r.Started = r.Started.UTC().Truncate(time.Second)
 				list = append(list, listed{r, r.Status == record.RunRunning})
 			}
+
 			return errors.Join(unread, printList(p, list,
 				[]string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"}, listed.row))
 		},
@@ -48,10 +51,12 @@ func (l listed) row() []string {
 	if l.Failed > 0 {
 		trials += fmt.Sprintf(" (%d failed)", l.Failed)
 	}
+
 	status := l.Status
 	if l.Damaged != "" {
 		status = "damaged"
 	}
+
 	started := l.Started.Local().Format("2006-01-02 15:04")
 	return []string{app.ShownID(l.ID), started, l.Plan, l.Lab, trials, status}
 }

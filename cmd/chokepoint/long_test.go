@@ -34,11 +34,13 @@ func soakRun(t *testing.T, d app.Dirs, run record.Run, windows int, unwatched st
 	if err := st.CreateRun(t.Context(), run); err != nil {
 		t.Fatal(err)
 	}
+
 	for trial := range labtest.Soaked(run, windows, unwatched) {
 		if err := st.AppendTrial(t.Context(), trial); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	err = st.EndRun(t.Context(), run.ID, record.RunDone, "", run.Started.Add(run.Design.Method.Soak))
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +55,7 @@ func watchedSoak(t *testing.T, file string, run record.Run, windows int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w := bufio.NewWriter(f)
 	fmt.Fprintf(w, `{"format":"chokepoint-probe/1","at_ns":0,"realtime_ns":%d}`+"\n",
 		run.Started.Add(5*time.Millisecond-time.Second).UnixNano())
@@ -65,6 +68,7 @@ func watchedSoak(t *testing.T, file string, run record.Run, windows int) {
 			}
 		}
 	}
+
 	for at := range windows * labtest.SoakEvery {
 		total := at/labtest.SoakEvery*carried[labtest.SoakEvery-1] + carried[at%labtest.SoakEvery]
 		for _, p := range node.Probes() {
@@ -75,12 +79,15 @@ func watchedSoak(t *testing.T, file string, run record.Run, windows int) {
 				if m.Name == "rx_bytes" {
 					value = total
 				}
+
 				fmt.Fprintf(w, `%s"eth0/%s":%d`, comma, m.Name, value)
 				comma = ","
 			}
+
 			fmt.Fprint(w, "}}\n")
 		}
 	}
+
 	if err := errors.Join(w.Flush(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +102,12 @@ func TestSizeOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s := labtest.Samples["good"]
 	if err := st.CreateRun(t.Context(), s.Run()); err != nil {
 		t.Fatal(err)
 	}
+
 	r := rand.New(rand.NewPCG(29, 29))
 	series := 0
 	for i := range trials {
@@ -111,31 +120,38 @@ func TestSizeOfARun(t *testing.T) {
 			},
 			ID: fmt.Sprintf("b1-r%02d", i+1),
 		}, 1e8)
-		trial.Nodes, series = labtest.Telemetry(r, int64(i)*10*second, 2, "eth0"), 0
+		trial.Nodes = labtest.Telemetry(r, int64(i)*10*second, 2, "eth0")
+		series = 0
 		for _, n := range trial.Nodes {
 			for _, p := range n.Samples {
 				series += len(p.Table.Names)
 			}
 		}
+
 		trial.Loaded = &record.Latency{IntervalNs: 5e6, Size: 64, Stamps: "kernel"}
 		for i := range int64(300) {
-			l, late := trial.Loaded, r.Int64N(1e4)
+			l := trial.Loaded
+			late := r.Int64N(1e4)
 			l.RTT = append(l.RTT, 1e6+r.Int64N(1e5))
 			l.UserRTT = append(l.UserRTT, l.RTT[i]+2e4+r.Int64N(1e4))
 			l.Late, l.SentAt = append(l.Late, late), append(l.SentAt, 2*second+i*5e6+late)
 			l.EchoNs = append(l.EchoNs, 1e4+r.Int64N(1e4))
 		}
+
 		if err := st.AppendTrial(t.Context(), trial); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	info, err := os.Stat(d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Logf("%d trials of %d series: %d bytes", trials, series, info.Size())
 	if info.Size() > most || series < 1000 {
 		t.Errorf("%d trials of %d series took %d bytes, want %d at most", trials, series, info.Size(), most)
@@ -149,18 +165,27 @@ func TestMemoryOfLongRuns(t *testing.T) {
 	if apart.Wanted() {
 		windows = 24 * 12
 	}
+
 	data := t.TempDir()
 	d := app.Dirs{Data: filepath.Join(data, "chokepoint")}
 	if err := os.Mkdir(d.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	run := labtest.Soak(windows)
 	soakRun(t, d, run, windows, "")
 	pair := labtest.Soak(windows)
-	pair.ID, pair.Lab, pair.Status = "20260109-030405-bbbb", record.LabPair, record.RunDone
-	pair.Topologies = []record.Topology{{Name: "forward", Near: "client", Far: "server",
-		Routers: []string{"router"}, Nodes: []record.TopoNode{{Name: "client"},
-			{Name: "router", Router: true}, {Name: "server"}}}}
+	pair.ID = "20260109-030405-bbbb"
+	pair.Lab = record.LabPair
+	pair.Status = record.RunDone
+	pair.Topologies = []record.Topology{{
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Routers: []string{"router"},
+		Nodes: []record.TopoNode{{Name: "client"},
+			{Name: "router", Router: true}, {Name: "server"}},
+	}}
 	pair.Started = pair.Started.Add(-24 * time.Hour)
 	soakRun(t, d, pair, windows, "router")
 	watched := filepath.Join(data, "watched.jsonl")
@@ -170,14 +195,17 @@ func TestMemoryOfLongRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Logf("%d windows of 5 minutes are %.1f MB in %s", windows, float64(info.Size())/1e6,
 			filepath.Base(file))
 	}
+
 	// A child's peak begins with ours, which is forgotten here (proc(5), clear_refs).
 	debug.FreeOSMemory()
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		t.Skipf("skip: peaks cannot be told: %v", err)
 	}
+
 	for _, tt := range []struct{ command, want string }{
 		{"show latest", "Goodput"}, {"show latest --json", run.ID}, {"report latest", run.ID},
 		{"report latest --format md", run.ID},
@@ -201,9 +229,11 @@ func withinMemory(t *testing.T, data, command, want string) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, errs.String())
 	}
+
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("%s: got no %q in\n%.2000s", command, want, out.String())
 	}
+
 	usage, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	peak := usage.Maxrss << 10
 	t.Logf("%s: %d MB at most, %v, %.1f MB of text", command, peak>>20,

@@ -65,6 +65,7 @@ func checkMachines(m record.Machines, alone bool) error {
 			"--server ssh://HOST, and the router between, if it can be reached",
 			"a lab of real machines has a client and a server")
 	}
+
 	return err
 }
 
@@ -74,8 +75,10 @@ func flagOf(key string) string {
 	if key == "router.driver" {
 		return "--driver"
 	}
+
 	if slices.Contains(machineFlags[:], flag) {
 		return "--" + flag
 	}
+
 	return app.KeyName(key)
 }

@@ -20,9 +20,11 @@ func main() {
 	if code, isGuest := guest.Serve(os.Args, agent.LineRole); isGuest {
 		os.Exit(code)
 	}
+
 	if code, isRole := serveRole(os.Args[1:]); isRole {
 		os.Exit(code)
 	}
+
 	ctx, hard, release := interrupts(context.Background())
 	p := newProgram(hard)
 	code := p.execute(ctx, os.Args[1:])
@@ -36,9 +38,11 @@ func serveRole(args []string) (code int, isRole bool) {
 	if err == nil {
 		return codeOK, isRole
 	}
+
 	fmt.Fprintf(os.Stderr, "chokepoint %s: %v\n", args[0], err)
 	if errors.Is(err, registry.ErrRole) {
 		return codeUsage, isRole
 	}
+
 	return codeError, isRole
 }

@@ -14,7 +14,8 @@ import (
 
 func newManCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write a manual page for each command to a folder",
+		Use:   "man DIR",
+		Short: "Write a manual page for each command to a folder",
 		Long: `Write a manual page for each command to a folder, such as /usr/local/share/man/man1.
 chokepoint completion makes the completions for shells.`,
 		Args: exactArgs("DIR"),
@@ -32,15 +33,18 @@ func manPages(p *program, cmd *cobra.Command, dir string) error {
 	if cmd.Hidden {
 		return nil
 	}
+
 	file := filepath.Join(dir, manName(cmd)+".1")
 	if err := p.put(userfile.Create, file, []byte(manPage(cmd))); err != nil {
 		return err
 	}
+
 	for _, sub := range cmd.Commands() {
 		if err := manPages(p, sub, dir); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -57,6 +61,7 @@ func manPage(cmd *cobra.Command) string {
 		title, text, _ := strings.Cut(section, "\n")
 		b.printf(".SH %q\n.nf\n%s\n.fi\n", title, roff(strings.TrimRight(text, "\n")))
 	}
+
 	return b.String()
 }
 
@@ -69,5 +74,6 @@ func roff(text string) string {
 			lines[i] = `\&` + l
 		}
 	}
+
 	return strings.Join(lines, "\n")
 }

@@ -29,9 +29,11 @@ func write(w io.Writer, text string) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return &exitError{code: codeError}
 	}
+
 	if err != nil {
 		return fmt.Errorf("write result: %v", err)
 	}
+
 	return nil
 }
 
@@ -61,6 +63,7 @@ func printIndented(w io.Writer, v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode result: %v", err)
 	}
+
 	return write(w, b.String())
 }
 
@@ -92,6 +95,7 @@ func printList[T any](p *program, items []T, head []string, row func(T) []string
 		}
 		return p.print(table(append(all, each(items, row)...), 0))
 	}
+
 	for _, item := range items {
 		if err := printLine(p.Out, item); err != nil {
 			return err
@@ -140,6 +144,7 @@ func table(rows grid, flags uint) string {
 	for _, r := range rows {
 		fmt.Fprintln(w, check.Plain(strings.Join(r, "\t")))
 	}
+
 	w.Flush() // to memory: it cannot fail
 	return b.String()
 }
@@ -150,12 +155,15 @@ func (p *program) sink() progress.Sink {
 	if p.quiet {
 		return progress.Quiet(p.Err)
 	}
+
 	if p.json {
 		return progress.JSON(p.Out)
 	}
+
 	if f, ok := p.Err.(*os.File); ok && p.ErrTTY {
 		return progress.Live(f, registry.Catalogue())
 	}
+
 	return progress.Plain(p.Err, registry.Catalogue())
 }
 
@@ -192,10 +200,12 @@ func (s streams) screen() (width int, moves, colours bool) {
 	if !ok || !s.OutTTY {
 		return 0, false, false
 	}
+
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil || width <= 0 {
 		width = 80
 	}
+
 	name := os.Getenv("TERM")
 	moves = name != "" && name != "dumb"
 	return width, moves, moves && os.Getenv("NO_COLOR") == ""

@@ -78,9 +78,11 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	if err != nil {
 		return err
 	}
+
 	if err := o.isp.alone(); err != nil {
 		return err
 	}
+
 	asked := ctx
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -92,17 +94,21 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 		}
 		defer closing(&err, end)
 	}
+
 	if o.bind != "" {
 		bind, err := netip.ParseAddr(o.bind)
 		if err != nil || bind.IsUnspecified() {
 			return app.Usage("give one of those that chokepoint peer prints",
 				"--bind %q is no address of a machine", o.bind)
 		}
+
 		at = []netip.Addr{bind.Unmap()}
 	}
+
 	if len(at) > 0 {
 		o.bind = at[0].String()
 	}
+
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(o.bind, strconv.Itoa(o.port)))
 	if err != nil {
@@ -113,10 +119,12 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 		return app.Hinted(hint, "listen at %s: %v", net.JoinHostPort(o.bind, strconv.Itoa(o.port)),
 			check.Underlying(err))
 	}
+
 	code := pair.NewCode()
 	if err := o.show(ctx, code, at, p); err != nil {
 		return errors.Join(err, ln.Close())
 	}
+
 	served := registry.Peer{Ports: ports, Version: app.RunVersion(), KernelLog: o.log, Bind: at}
 	refused := refusals{note: p.note}
 	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: refused.report}
@@ -124,10 +132,12 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	if asked.Err() == nil && ctx.Err() != nil { // the provider cannot go on
 		return context.Cause(ctx)
 	}
+
 	if errors.Is(err, pair.ErrIdle) {
 		p.note("no run has connected for %s", o.patience)
 		return nil
 	}
+
 	return err
 }
 
@@ -148,6 +158,7 @@ func (o peerOptions) check() (ports [2]int, err error) {
 		return ports, app.Usage("give it with a unit, such as 90m", "--for %s is not a time to wait",
 			o.patience)
 	}
+
 	return [2]int{a, b}, nil
 }
 
@@ -159,19 +170,23 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 			return err
 		}
 	}
+
 	var b builder
 	b.printf("listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of "+
 		"this machine\n", o.port, o.data)
 	for _, a := range own {
 		b.printf("  %s\n", a)
 	}
+
 	secret := "code\n  " + pair.Text(code) + "\n"
 	if o.codeFile != "" {
 		if err := writeCode(o.codeFile, code); err != nil {
 			return err
 		}
+
 		secret = "code\n  in " + o.codeFile + "\n"
 	}
+
 	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run --peer " + o.target(own) + "\n")
 	return p.print(b.String())
 }
@@ -182,9 +197,11 @@ func (o peerOptions) target(own []netip.Addr) string {
 	if len(own) > 0 {
 		at = own[0].String()
 	}
+
 	if o.port == app.PeerPort {
 		return at
 	}
+
 	return net.JoinHostPort(at, strconv.Itoa(o.port))
 }
 
@@ -194,10 +211,12 @@ func writeCode(file string, code host.Secret) error {
 	if err != nil {
 		return fmt.Errorf("write the code to %s: %v", file, check.Underlying(err))
 	}
+
 	_, err = f.WriteString(pair.Text(code) + "\n")
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write the code to %s: %v", file, check.Underlying(err))
 	}
+
 	return nil
 }
 
@@ -225,18 +244,22 @@ func (r *refusals) report(from netip.AddrPort, what string) {
 		r.note("%s: %s", from, what)
 		return
 	}
+
 	now := time.Now()
 	if now.Sub(r.last) < reportAny || now.Sub(r.by[from.Addr()]) < reportEach {
 		r.hidden++
 		return
 	}
+
 	if r.by == nil || len(r.by) >= maxReported {
 		r.by = map[netip.Addr]time.Time{}
 	}
+
 	r.last, r.by[from.Addr()] = now, now
 	if r.hidden > 0 {
 		what += fmt.Sprintf(" (and %s before that are not shown)", unit.Count(r.hidden, "refusal"))
 		r.hidden = 0
 	}
+
 	r.note("%s: %s", from, what)
 }

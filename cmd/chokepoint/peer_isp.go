@@ -76,13 +76,17 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
 		return wrong("", "--isp-user %q: want printable ASCII", o.user)
 	}
+
 	if o.user != "" {
 		if password, err = host.Password(o.passwordFile); err != nil {
 			return wrong(check.HintOf(err), "--isp-password-file: %v", err)
 		}
 	}
+
 	a = knob.Provider(o.kind, o.device)
-	a.Addresses, a.User, a.Force = []netip.Prefix{p}, o.user, o.force
+	a.Addresses = []netip.Prefix{p}
+	a.User = o.user
+	a.Force = o.force
 	return a, password, nil
 }
 
@@ -95,39 +99,48 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if os.Geteuid() != 0 {
 		return nil, nil, app.Hinted("run it by sudo", "play the provider: that is for root")
 	}
+
 	child, err := host.Spawn{Args: []string{agent.ChildRole}}.Start()
 	if err != nil {
 		return nil, nil, fmt.Errorf("play the provider: %w", err)
 	}
+
 	node := host.Connect(child)
 	s, err := node.Open(ctx, knob.VerbServe, a)
 	if carrier, ok := s.(host.SecretSession); err == nil && ok && !password.Empty() {
 		err = carrier.SendSecret(password)
 	}
+
 	if err == nil {
 		err = host.Await(ctx, s, nil)
 	}
+
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
 	}
+
 	own = a.Own()
 	if has, err := lab.OwnAddresses(); err == nil { // there may be no IPv6
 		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !slices.Contains(has, a) })
 	}
+
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		for {
 			var e isp.Event
 			if err := s.Recv(&e); err != nil {
-				if quiet := ctx.Err() != nil || errors.Is(err, host.ErrUnreachable); !quiet {
+				quiet := ctx.Err() != nil || errors.Is(err, host.ErrUnreachable)
+				if !quiet {
 					failed(fmt.Errorf("play the provider: %w", err))
 				}
 				return
 			}
+
 			p.note("provider: %s", check.Plain(e.Text))
 		}
 	}()
@@ -137,6 +150,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 		if errors.Is(err, host.ErrUnreachable) {
 			return nil
 		}
+
 		return err
 	}, nil
 }

@@ -22,17 +22,21 @@ func terminal(t *testing.T) (person, program *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { person.Close() })
 	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { program.Close() })
 	return person, program
 }
@@ -44,6 +48,7 @@ func TestCodeIsAskedForUnseen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	good := pair.Text(pair.NewCode())
 	for typed, want := range map[string]string{
 		good:            "reach the peer at 127.0.0.1:9",
@@ -54,11 +59,14 @@ func TestCodeIsAskedForUnseen(t *testing.T) {
 		cmd := exec.Command(chokepoint, "run", "--peer", "127.0.0.1:9")
 		cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state",
 			"XDG_RUNTIME_DIR="+dir, "GORACE="+noExitSleep)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = program, program, program
+		cmd.Stdin = program
+		cmd.Stdout = program
+		cmd.Stderr = program
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+
 		stop := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
 		program.Close()
 		var seen strings.Builder
@@ -74,13 +82,16 @@ func TestCodeIsAskedForUnseen(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if err != nil {
 				break // the program has ended
 			}
 		}
+
 		cmd.Wait() // its exit code is not the matter
 		stop.Stop()
-		if got := seen.String(); !asked || !strings.Contains(got, want) || strings.Contains(got, typed) {
+		got := seen.String()
+		if !asked || !strings.Contains(got, want) || strings.Contains(got, typed) {
 			t.Errorf("asked %v; the terminal showed %q, want %q and nothing of what was typed", asked, got,
 				want)
 		}

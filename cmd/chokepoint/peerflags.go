@@ -28,11 +28,13 @@ func (p *program) askCode(ctx context.Context, address string) (string, error) {
 		return "", app.Usage("give --peer-code-file FILE, or set "+app.CodeVariable+" in the environment",
 			"the peer's code is missing, and no one is there to be asked for it")
 	}
+
 	fmt.Fprintf(p.Err, "Code that the peer at %s shows: ", address)
 	before, err := term.GetState(int(in.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("read the peer's code: %v", check.Underlying(err))
 	}
+
 	text, err := within(ctx, func() ([]byte, error) { return term.ReadPassword(int(in.Fd())) })
 	fmt.Fprintln(p.Err)
 	switch {
@@ -41,6 +43,7 @@ func (p *program) askCode(ctx context.Context, address string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the peer's code: %v", check.Underlying(err))
 	}
+
 	return string(text), nil
 }
 

@@ -21,9 +21,12 @@ import (
 )
 
 func newPlanCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "plan", Short: "List, check and expand plans",
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "List, check and expand plans",
 		Long: `A plan defines what to compare. It is a YAML file or one of the built-in plans. Of
-these commands only check with a lab touches a machine.`}
+these commands only check with a lab touches a machine.`,
+	}
 	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
 		newPlanExpandCommand(p))
 	return cmd
@@ -49,6 +52,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 				if err != nil {
 					return err
 				}
+
 				list = append(list, listedPlan{name, pl.Design.Description, len(pl.Cells()),
 					pl.Design.Method.Runs, int64(pl.Estimate(app.RowOverhead))})
 			}
@@ -64,7 +68,8 @@ var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
 
 // summary returns the start of a description, up to the first colon or full stop, on one line.
 func summary(description string) string {
-	if at := summaryEnd.FindStringIndex(description); at != nil {
+	at := summaryEnd.FindStringIndex(description)
+	if at != nil {
 		description = description[:at[0]]
 	}
 	return strings.Join(strings.Fields(description), " ")
@@ -72,7 +77,9 @@ func summary(description string) string {
 
 func newPlanShowCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Print a built-in plan, to copy and change", Args: exactArgs("NAME"),
+		Use:       "show NAME",
+		Short:     "Print a built-in plan, to copy and change",
+		Args:      exactArgs("NAME"),
 		ValidArgs: plan.BuiltIns(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := plan.BuiltIn(args[0])
@@ -96,10 +103,12 @@ func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
 		if err := o.validate(cmd.Flags(), args); err != nil {
 			return err
 		}
+
 		pl, err := o.ReadFitting(*other)
 		if err != nil {
 			return err
 		}
+
 		return show(cmd.Context(), pl)
 	}
 	o.addFlags(cmd)
@@ -137,9 +146,11 @@ treats the check as its run, and ends.`,
 			o.describe(&head)
 			pl, err = p.Skips(ctx, pl, head, to)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		doc := expandPlan(pl)
 		doc.Rows = nil
 		return p.document(doc, planHead(pl))
@@ -179,9 +190,16 @@ type expanded struct {
 
 func expandPlan(p *plan.Plan) expanded {
 	rows := p.Rows()
-	return expanded{Format: record.Format, Design: p.Design, Notes: append([]string{}, p.Notes()...),
-		Trials: len(rows), Estimate: int64(p.Estimate(app.RowOverhead)), Cells: p.Cells(),
-		Skipped: append([]record.Skipped{}, p.Skipped()...), Rows: rows}
+	return expanded{
+		Format:   record.Format,
+		Design:   p.Design,
+		Notes:    append([]string{}, p.Notes()...),
+		Trials:   len(rows),
+		Estimate: int64(p.Estimate(app.RowOverhead)),
+		Cells:    p.Cells(),
+		Skipped:  append([]record.Skipped{}, p.Skipped()...),
+		Rows:     rows,
+	}
 }
 
 // planHead describes a plan: its size, what all cells share, and what is left out with the reasons.
@@ -197,6 +215,7 @@ func planHead(p *plan.Plan) string {
 			measured += ", " + m.Duration.String() + " of a share of what it found"
 		}
 	}
+
 	b.printf("each trial: %s of warm-up, %s, %s of pause; order: %s, seed %d\n",
 		m.Warmup, measured, m.Cooldown, m.Order, m.Seed)
 	varying := varyingFactors(p.Cells())
@@ -205,23 +224,30 @@ func planHead(p *plan.Plan) string {
 		for _, name := range varying {
 			delete(common, name)
 		}
+
 		b.printf("in every cell: %s\n", common.Key())
 	}
-	if levels := p.Firmwares(); len(levels) > 0 {
+
+	levels := p.Firmwares()
+	if len(levels) > 0 {
 		b.printf("firmware: %s: unless the router tells that version, your step installs it before "+
 			"the first trial of it\n", strings.Join(levels, ", then "))
 	}
+
 	for _, note := range p.Notes() {
 		word := "dropped"
 		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // nothing dropped
 			word = "note"
 		}
+
 		b.printf("%s: %s\n", word, note)
 	}
+
 	all := slices.Clone(p.Cells())
 	for _, sk := range p.Skipped() {
 		all = append(all, sk.Factors)
 	}
+
 	apart := varyingFactors(all)
 	for rest := slices.Clone(p.Skipped()); len(rest) > 0; {
 		sk := rest[0]
@@ -238,9 +264,11 @@ func planHead(p *plan.Plan) string {
 			b.printf("  to make it possible: %s\n", sk.Hint)
 		}
 	}
+
 	for _, cut := range d.Cuts {
 		b.printf("cut to fit: %s\n", cut)
 	}
+
 	return b.String()
 }
 
@@ -255,8 +283,10 @@ func rowTable(p *plan.Plan) string {
 		for _, name := range varying {
 			line = append(line, cmp.Or(row.Factors[name], "-"))
 		}
+
 		rows = append(rows, line)
 	}
+
 	return table(rows, 0)
 }
 
@@ -280,6 +310,7 @@ func groupText(cells []record.Factors, varying []string) string {
 	if len(cells) == 1 {
 		return factorText(cells[0], varying)
 	}
+
 	common := cells[0].Clone()
 	apart := varyingFactors(cells)
 	maps.DeleteFunc(common, func(name, _ string) bool {
@@ -289,6 +320,7 @@ func groupText(cells []record.Factors, varying []string) string {
 	if len(common) == 0 {
 		return n
 	}
+
 	return common.Key() + " (" + n + ")"
 }
 

@@ -42,15 +42,19 @@ func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 			return app.Usage("leave it out to have one drawn and printed",
 				"--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1))
 		}
+
 		o.Sets = append(o.Sets, "method.seed="+o.seed)
 	}
+
 	if flags.Changed("budget") && o.Budget <= 0 {
 		return app.Usage("give it with a unit, such as 90s or 10m", "--budget %s is not a time to fit into",
 			o.Budget)
 	}
+
 	if _, ok := plan.Strict(o.Name); o.Strict && !ok {
 		return app.Usage("the plan rfc2544 does", "--strict is for plans that follow a standard")
 	}
+
 	return nil
 }
 
@@ -69,19 +73,24 @@ func planSize(p *plan.Plan) string {
 	if d.Method.Adaptive != nil {
 		most = "at most "
 	}
+
 	text := fmt.Sprintf("%s × %s", unit.Count(len(p.Cells()), "cell"), most+unit.Count(d.Method.Runs, "run"))
 	if n := len(p.Skipped()); n > 0 {
 		text += fmt.Sprintf(", %d skipped", n)
 	}
+
 	trials := most + unit.Count(len(p.Rows()), "trial")
-	if s := d.Method.Search; s != nil {
+	s := d.Method.Search
+	if s != nil {
 		searches := fmt.Sprintf("a search (preset %s) of as many trials as it takes", s.Preset)
-		if n := p.Searches(); n < len(p.Cells()) {
+		n := p.Searches()
+		if n < len(p.Cells()) {
 			trials += fmt.Sprintf(", those of %s each %s", unit.Count(n, "cell"), searches)
 		} else {
 			trials = "each " + searches
 		}
 	}
+
 	return fmt.Sprintf("%s, %s, about %s", text, trials,
 		unit.Seconds(p.Estimate(app.RowOverhead).Round(time.Second)))
 }

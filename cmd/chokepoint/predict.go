@@ -47,6 +47,7 @@ published, and with --clock at another clock.`,
 					between("", "packet-size", cmp.Or(q.Packet, 28), 28, maxPacket),
 					between("in MHz", "clock", clock, 0, 100000))
 			}
+
 			switch {
 			case err != nil:
 				return err
@@ -60,29 +61,36 @@ published, and with --clock at another clock.`,
 			case clock > 0:
 				q.Clock = strconv.Itoa(clock)
 			}
+
 			rows := c.Results
 			if run != "" {
 				d, err := p.Dirs.Document(cmd.Context(), run)
 				if err != nil {
 					return err
 				}
-				rows, q.Device = resultsOf(d), bundle.RunDevice
+
+				rows = resultsOf(d)
+				q.Device = bundle.RunDevice
 				if err := askOfRun(cmd, &q, rows); err != nil {
 					return err
 				}
+
 				scores = model.Scored(model.LeaveOneOut(c, rows, model.OfOwn), scores)
 			} else if err := knownDevice(c, "--device", q.Device); err != nil {
 				return err
 			}
+
 			prediction := model.Predict(c, rows, q, scores)
 			prediction.Uncounted = uncounted(aside, q.Device)
 			if err := p.document(prediction, predictionText(prediction)+suspectText(rows)); err != nil {
 				return err
 			}
+
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
 				return errors.New("nothing is known of this rate: no result answers it, " +
 					"and every model refuses")
 			}
+
 			return nil
 		},
 	}
@@ -107,6 +115,7 @@ published, and with --clock at another clock.`,
 		"packet-size"} {
 		cmd.MarkFlagsMutuallyExclusive("cipher", name)
 	}
+
 	addBundles(cmd, &bundles)
 	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
 	cmd.MarkFlagsMutuallyExclusive("device", "run")
@@ -143,6 +152,7 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 	if err != nil {
 		return err
 	}
+
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))
 	s.Uncounted = uncounted(&catalogue.Catalogue{Speeds: without(aside.Speeds,
 		func(s catalogue.Speed) bool { return s.Algorithm != algorithm })}, device)
@@ -151,22 +161,28 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 	for _, x := range s.Measured {
 		b.printf("\nmeasured: %s, %s\n", speedWords(x), x.Source)
 	}
+
 	for _, x := range s.Scaled {
 		b.printf("\nat %g MHz: %s\n  assumes: a byte or an operation takes as many cycles; no error "+
 			"of that is known\n", s.ClockMHz, speedWords(x))
 	}
+
 	if s.Refused != "" {
 		b.printf("\nrefused: %s\n", s.Refused)
 	}
+
 	if s.Uncounted != "" {
 		b.printf("\n%s\n", s.Uncounted)
 	}
+
 	if err := p.document(s, b.String()); err != nil {
 		return err
 	}
+
 	if len(s.Measured) == 0 {
 		return errors.New("nothing is known of this speed")
 	}
+
 	return nil
 }
 
@@ -176,9 +192,11 @@ func speedWords(s catalogue.Speed) string {
 	if s.Block > 0 {
 		words += fmt.Sprintf(", blocks of %d B", s.Block)
 	}
+
 	if s.Mode != "" {
 		words += ", " + s.Mode
 	}
+
 	return words
 }
 
@@ -189,45 +207,59 @@ func predictionText(p model.Prediction) string {
 		if i == 0 {
 			b.WriteString("\n")
 		}
+
 		b.printf("measured: %s, %s, %s", r.Rate(), r.How(), r.Source)
-		if words := r.Conditions(); words != "" {
+		words := r.Conditions()
+		if words != "" {
 			b.printf(" (%s)", words)
 		}
+
 		if len(r.Unstated) > 0 {
 			b.printf("; not stated: %s", list(r.Unstated))
 		}
+
 		if r.Impossible {
 			b.WriteString("; impossible: more than its link carries")
 		}
+
 		b.WriteString("\n")
 	}
+
 	for _, e := range p.Estimates {
 		b.printf("\nmodel %s: %s", e.From(), unit.Bitrate(e.GoodputBps))
-		if words := e.Range(); words != "" {
+		words := e.Range()
+		if words != "" {
 			b.WriteString(", " + words)
 		}
+
 		for _, s := range p.Errors {
 			if s.Model != e.Model {
 				continue
 			}
+
 			share := "eight of ten"
 			if s.N < 10 {
 				share = "all"
 			}
+
 			b.printf("\n  errors: on %s %s are from %s to %s, the median is %s",
 				unit.Count(s.N, s.Of), share, signed(s.Low), signed(s.High), unit.Percent(s.Typical))
 		}
+
 		b.WriteString("\n")
 		for _, line := range e.Basis {
 			b.WriteString("  from: " + line + "\n")
 		}
+
 		for _, line := range e.Assumes {
 			b.WriteString("  assumes: " + line + "\n")
 		}
 	}
+
 	if p.AtMostBps > 0 {
 		b.printf("\nat most %s, by %s\n", unit.Bitrate(p.AtMostBps), p.AtMost)
 	}
+
 	b.WriteString(paragraph(each(p.Refused, func(r model.Refusal) string {
 		return "model " + r.Model + " refuses: " + r.Reason
 	})))
@@ -241,5 +273,6 @@ func predictionText(p model.Prediction) string {
 	if p.Uncounted != "" {
 		b.printf("\n%s\n", p.Uncounted)
 	}
+
 	return b.String()
 }

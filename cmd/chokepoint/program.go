@@ -43,9 +43,15 @@ type program struct {
 // newProgram returns a program on the streams and environment of the process.
 func newProgram(hard <-chan struct{}) *program {
 	p := &program{
-		streams: streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
-			OutTTY: term.IsTerminal(int(os.Stdout.Fd())), ErrTTY: term.IsTerminal(int(os.Stderr.Fd()))},
-		App: app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Hurry: hard}}
+		streams: streams{
+			In:     os.Stdin,
+			Out:    os.Stdout,
+			Err:    os.Stderr,
+			OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
+			ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),
+		},
+		App: app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Hurry: hard},
+	}
 	p.connect()
 	return p
 }
@@ -57,6 +63,7 @@ func (p *program) connect() {
 	if p.In == nil {
 		return
 	}
+
 	p.Ask = p.ask()
 	if in, ok := p.In.(*os.File); ok {
 		p.Attended = term.IsTerminal(int(in.Fd()))
@@ -73,6 +80,7 @@ func (p *program) ask() func(context.Context, record.Step) error {
 			return app.Hinted("run it from a terminal, or take the steps out of the plan",
 				"step %q: no one is there to press Enter", s.Prompt)
 		}
+
 		return err
 	}
 }
@@ -88,15 +96,20 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	if err == nil && p.lost == nil {
 		return codeOK
 	}
+
 	if p.lost != nil {
 		p.ran, err = true, errors.Join(err, p.lost)
 	}
+
 	if !p.ran {
 		err = asUsage(cmd, err)
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, app.ErrInterrupted) {
+
+	cause := context.Cause(ctx)
+	if errors.Is(cause, app.ErrInterrupted) {
 		err = interruptedBy(err)
 	}
+
 	code := exitCode(err)
 	printError(p.Err, err, code, p.json || !p.ran && wantsJSON(args))
 	return code
@@ -104,7 +117,8 @@ func (p *program) execute(ctx context.Context, args []string) int {
 
 // wantsJSON looks for --json on a command line that was not understood.
 func wantsJSON(args []string) bool {
-	if end := slices.Index(args, "--"); end >= 0 {
+	end := slices.Index(args, "--")
+	if end >= 0 {
 		args = args[:end]
 	}
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
@@ -115,15 +129,19 @@ func asUsage(cmd *cobra.Command, err error) error {
 	if errors.Is(err, app.ErrUsage) {
 		return err
 	}
+
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	if m := exclusive.FindStringSubmatch(text); m != nil {
+	m := exclusive.FindStringSubmatch(text)
+	if m != nil {
 		flags := strings.Fields(m[1])
 		hint := "leave out all but one of them"
 		if len(flags) == 2 {
 			hint = "leave out one of them"
 		}
+
 		return app.Usage(hint, "--%s", strings.Join(flags, " with --"))
 	}
+
 	return app.Usage(helpHint(cmd), "%s", text)
 }
 
@@ -136,7 +154,8 @@ func helpHint(cmd *cobra.Command) string {
 }
 
 func newRoot(p *program) *cobra.Command {
-	root := &cobra.Command{Use: "chokepoint",
+	root := &cobra.Command{
+		Use:   "chokepoint",
 		Short: "Measure what a router really forwards, and find what holds it back",
 		Long: `chokepoint measures what a router really forwards, and finds what holds it back.
 
@@ -144,13 +163,17 @@ It builds a testbed or configures an existing one, runs a plan on it, and observ
 every machine while traffic flows. It reports numbers with the reasons to doubt them.
 
 RUN is a run's id, a unique prefix of one, or latest.`,
-		Version: app.ReadVersion().String(), SilenceUsage: true, SilenceErrors: true}
+		Version:       app.ReadVersion().String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetFlagErrorFunc(flagError)
 	for _, make := range commands {
 		root.AddCommand(make(p))
 	}
+
 	help := newHelp(root)
 	root.SetHelpCommand(help)
 	root.AddCommand(help)
@@ -184,9 +207,11 @@ func finish(p *program, cmd *cobra.Command) {
 		cmd.Args = knownSubcommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return showHelp(cmd) }
 	}
+
 	if cmd.Args == nil {
 		cmd.Args = noArgs
 	}
+
 	cmd.DisableFlagsInUseLine = true
 	cmd.SuggestionsMinimumDistance = 2
 	run := cmd.RunE
@@ -194,6 +219,7 @@ func finish(p *program, cmd *cobra.Command) {
 		if err := nothingEmpty(cmd, args); err != nil {
 			return err
 		}
+
 		p.ran = true
 		p.quiet, _ = cmd.Flags().GetBool("quiet")
 		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
@@ -201,10 +227,12 @@ func finish(p *program, cmd *cobra.Command) {
 			if err := p.Dirs.Trusted(); err != nil {
 				return err
 			}
+
 			if p.Dirs.Note != "" {
 				p.note("%s", p.Dirs.Note)
 			}
 		}
+
 		return run(cmd, args)
 	}
 	for _, sub := range cmd.Commands() {
@@ -215,12 +243,15 @@ func finish(p *program, cmd *cobra.Command) {
 // nothingEmpty refuses an empty word in the place of a name, which most often comes of a variable that is
 // not set.
 func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
-	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+	dash := cmd.ArgsLenAtDash()
+	if dash >= 0 {
 		args = args[:dash]
 	}
+
 	if slices.Contains(args, "") {
 		return app.Usage("usage: "+cmd.UseLine(), "%s: an argument is empty", cmd.CommandPath())
 	}
+
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && err == nil {
 			err = app.Usage("leave it out, or give it a value", "--%s is empty", f.Name)
@@ -236,7 +267,8 @@ var parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 func flagError(cmd *cobra.Command, err error) error {
 	hint := helpHint(cmd)
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+		near := nearestFlag(cmd, unknown.GetSpecifiedName())
+		if near != "" {
 			hint = "did you mean --" + near + "?"
 		}
 	}
@@ -251,6 +283,7 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 		if f.Hidden {
 			return
 		}
+
 		names = append(names, f.Name)
 		if len(name) > 2 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)) {
 			begin = append(begin, f.Name)
@@ -260,6 +293,7 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	if near == "" && len(begin) > 0 {
 		return begin[len(begin)-1]
 	}
+
 	return near
 }
 
@@ -269,17 +303,22 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+
 	hint := helpHint(cmd)
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	near := cmd.SuggestionsFor(args[0])
+	if len(near) > 0 {
 		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, " or "))
 	}
+
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
 }
 
 // newHelp returns cobra's help command, but an unknown topic is an error.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Show the help of a command", Args: cobra.ArbitraryArgs,
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {

@@ -42,11 +42,13 @@ compare runs, openmetrics is for Prometheus, junit reports missed requirements t
 and wg-bench is a row for the tables of that name. flent writes a data file for each
 trial, which flent opens and plots. These files are beside the report, or at FILE with
 the trial's name before .flent.gz if there are several.`,
-		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
+		Args:              exactArgs("RUN"),
+		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
 				return err
 			}
+
 			if err := o.pictureOptions.validate(o.format); err != nil {
 				return err
 			}
@@ -66,9 +68,11 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	if strings.HasSuffix(strings.ToLower(o.file), flentSuffix) {
 		extension = flentFormat
 	}
+
 	if !formatGiven && slices.Contains(formats, extension) {
 		o.format = extension
 	}
+
 	switch {
 	case formatGiven || extension == "" || extension == "htm" || slices.Contains(formats, extension):
 	case extension == "txt":
@@ -76,6 +80,7 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	default:
 		return unknownFile(o.file, "say which by --format: "+list(formats))
 	}
+
 	return known("--format %q is not known", o.format, "formats", formats...)
 }
 
@@ -97,13 +102,16 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if o.format == flentFormat && p.OutTTY && o.file == standard {
 		return app.Usage("add --report FILE, or send it to a file", "%s is not for a terminal", o.format)
 	}
+
 	doc, err := p.Dirs.Document(ctx, name)
 	if err != nil {
 		return err
 	}
+
 	if o.format == flentFormat {
 		return p.writeFlent(ctx, doc, o.file)
 	}
+
 	name, spare := "report.html", ".html"
 	switch {
 	case o.format == "png":
@@ -112,6 +120,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	case o.format != "html" && o.file == "":
 		o.file = standard
 	}
+
 	if o.file == standard {
 		content, err := o.render(doc)
 		if err != nil {
@@ -119,14 +128,18 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		}
 		return p.print(string(content))
 	}
+
 	file, create, err := p.Dirs.Place(doc.Run.ID, o.file, name)
 	if o.file == "" && !app.CanWrite(p.Dirs.Data) && !app.CanWrite(filepath.Dir(file)) {
 		p.note("%s cannot be written to; the report goes to this directory", p.Dirs.Data)
-		file, err = "chokepoint-"+doc.Run.ID+spare, nil
+		file = "chokepoint-" + doc.Run.ID + spare
+		err = nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	out, err := create(file)
 	if err != nil {
 		return err
@@ -136,8 +149,10 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if err == nil {
 		err = out.Commit(content)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return p.print(file + "\n")
 }

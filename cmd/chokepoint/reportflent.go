@@ -31,40 +31,51 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 			ids = append(ids, t.ID)
 		}
 	}
+
 	if file == standard && len(ids) > 1 {
 		return app.Usage("name a file: each trial's name is put before "+flentSuffix,
 			"flent has a file for each trial, and run %s has %d", doc.Run.ID, len(ids))
 	}
+
 	file, create, err := p.Dirs.Place(doc.Run.ID, file, "chokepoint-"+doc.Run.ID+flentSuffix)
 	if err != nil {
 		return err
 	}
-	written, words, labels := 0, report.TrialWords(doc), labelsOf(doc)
+
+	written := 0
+	words := report.TrialWords(doc)
+	labels := labelsOf(doc)
 	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
 		for _, id := range ids {
 			t, err := st.Trial(ctx, run.ID, id)
 			if err != nil {
 				return err
 			}
+
 			var b bytes.Buffer
 			note := fmt.Sprintf("chokepoint run %s, trial %s; round trips are of %s", run.ID, id,
 				probeWords(&t))
 			if words[id] != "" {
 				note += "; " + words[id]
 			}
+
 			if foreign := report.ForeignWords(doc); len(foreign) > 0 {
 				note += "; " + strings.Join(foreign, "; ")
 			}
+
 			err = foreign.WriteFlent(&b, &t, labels[t.Row.Cell()], note)
 			if errors.Is(err, foreign.ErrNoSeries) {
 				continue
 			}
+
 			if err == nil {
 				err = p.writeTrial(create, file, id, len(ids) > 1, b.Bytes())
 			}
+
 			if err != nil {
 				return err
 			}
+
 			written++
 		}
 		return nil
@@ -73,6 +84,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 		err = app.Hinted("csv holds what there is", "write run %s for flent: no trial has a series",
 			doc.Run.ID)
 	}
+
 	return err
 }
 
@@ -82,6 +94,7 @@ func (p *program) writeTrial(create func(string) (*userfile.File, error), file, 
 	if file == standard {
 		return p.print(string(content))
 	}
+
 	if several {
 		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
 	}

@@ -21,7 +21,8 @@ refuses, because the numbers would not be comparable. --force continues and mark
 run. A run that used a lab of lab up continues in that lab, or in the one that --attach
 names. A run with --peer needs the peer's current code, and the same path: addresses,
 routers, NAT and MTU.`,
-		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
+		Args:              optionalArg,
+		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := htmlFile(o.Report); err != nil {
 				return err

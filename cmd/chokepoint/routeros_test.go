@@ -81,8 +81,10 @@ func carry(ctx context.Context, d *routeros.Device) {
 			if err = errors.Join(err, wrong, more); err == nil {
 				err = s.Recv(&offer)
 			}
+
 			complain(err)
-			ends[row["name"]], row["public-key"] = carried{s, port}, offer.Public
+			ends[row["name"]] = carried{s, port}
+			row["public-key"] = offer.Public
 			ip("link", "set", row["name"], "up")
 		case menu == "/interface/wireguard/peers" && ours && !gone:
 			peers[row["public-key"]] = dev
@@ -92,6 +94,7 @@ func carry(ctx context.Context, d *routeros.Device) {
 					"endpoint": net.JoinHostPort(row["endpoint-address"], row["endpoint-port"]),
 					"allowed":  strings.Split(row["allowed-address"], ",")})
 			}
+
 			complain(errors.Join(err, end.Recv(nil)))
 		case strings.HasSuffix(menu, "/address") && ours:
 			ip("address", verb[gone], row["address"], "dev", dev)
@@ -108,6 +111,7 @@ func carry(ctx context.Context, d *routeros.Device) {
 		if !ours || errors.Join(end.Send(struct{}{}), end.Recv(&s)) != nil || s.Handshake < 0 {
 			return nil
 		}
+
 		return map[string]string{"rx": strconv.FormatUint(s.Received, 10),
 			"tx": strconv.FormatUint(s.Sent, 10), "last-handshake": time.Duration(s.Handshake).Round(time.Second).String()}
 	}
@@ -117,6 +121,7 @@ func carry(ctx context.Context, d *routeros.Device) {
 			_, err = c.Write([]byte("ping"))
 			c.Close()
 		}
+
 		complain(err)
 	}
 }

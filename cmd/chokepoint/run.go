@@ -36,7 +36,8 @@ settings and keeps the finished trials; the second stops waiting.
 
 With --peer the lab is this machine, another one that runs chokepoint peer, and
 whatever lies between. It is measured as found, and nothing is changed.`,
-		Args: optionalArg, ValidArgsFunction: completePlans,
+		Args:              optionalArg,
+		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), htmlFile(o.Report)); err != nil {
 				return err
@@ -71,10 +72,12 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err != nil {
 		return err
 	}
+
 	err = cmp.Or(o.lab.readFile(), o.Peer.Check(), o.lab.readMeter(o.meter), o.lab.check(), o.lab.absolute())
 	if err != nil {
 		return err
 	}
+
 	o.lab.condition(&pl.Design)
 	head := p.NewRun(pl)
 	o.lab.describe(&head)
@@ -82,9 +85,11 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if !o.prove || !p.json { // with both, the document comes last, with the proofs
 		err = p.result(result, err)
 	}
+
 	if !o.prove || result == nil || ctx.Err() != nil {
 		return err
 	}
+
 	failed := p.ProveResult(ctx, result, app.ProveOptions{CodeFile: o.Peer.CodeFile, Until: o.Until})
 	return errors.Join(err, failed, p.coloured(result.Document, p.laidOut(result.Document, report.Diagnosis)))
 }
@@ -94,10 +99,12 @@ func (p *program) result(r *app.Result, err error) error {
 	if r == nil {
 		return err
 	}
+
 	text := p.laidOut(r.Document, report.Text)
 	if r.Report != "" {
 		text += "\nReport: " + r.Report + "\n"
 	}
+
 	return errors.Join(err, p.coloured(r.Document, text), r.Outcome)
 }
 
@@ -108,6 +115,7 @@ func commandLine(args []string, seed uint64) string {
 	if !slices.ContainsFunc(args, seeds) {
 		command += fmt.Sprintf(" --seed %d", seed)
 	}
+
 	return command
 }
 

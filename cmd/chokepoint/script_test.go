@@ -70,6 +70,7 @@ func TestScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -94,6 +95,7 @@ func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until REGEXP PROGRAM…")
 	}
+
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -101,6 +103,7 @@ func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
+
 		if time.Since(began) > time.Minute {
 			ts.Fatalf("after a minute: %v, and no output that matches %q", err, args[0])
 		}
@@ -120,6 +123,7 @@ func setUpScript(env *testscript.Env) error {
 		othersAtOnce <- struct{}{}
 		env.Defer(func() { <-othersAtOnce })
 	}
+
 	for variable, dir := range map[string]string{
 		"HOME": "home", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run",
 	} {
@@ -127,12 +131,15 @@ func setUpScript(env *testscript.Env) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
+
 		env.Setenv(variable, dir)
 	}
+
 	shared, err := filepath.Abs("testdata/ssh") // files of the scripts over ssh
 	if err != nil {
 		return err
 	}
+
 	env.Setenv("SSH", shared)
 	env.Setenv("TZ", "UTC")
 	env.Setenv("GORACE", noExitSleep)
@@ -149,6 +156,7 @@ func takeLabsDown(env *testscript.Env) {
 			err = errors.Join(err, lab.Down(dir, i))
 		}
 	}
+
 	if err != nil {
 		env.T().Log("take labs down: ", err)
 	}
@@ -180,6 +188,7 @@ func releaseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: release")
 	}
+
 	_, err := releasedAgent()
 	ts.Check(err)
 }
@@ -191,19 +200,23 @@ var releasedAgent = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if static, err := isStatic(self); err != nil || static {
 		return self, err
 	}
+
 	program, err := exec.LookPath("chokepoint")
 	if err != nil {
 		return "", err
 	}
+
 	agent := filepath.Join(filepath.Dir(program), "chokepoint-agent-linux-"+runtime.GOARCH)
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", agent, module+"/cmd/chokepoint-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", agent, err, out)
 	}
+
 	return agent, nil
 })
 
@@ -225,6 +238,7 @@ func TestAgentOfScriptsIsStatic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if static, err := isStatic(agent); !static || err != nil {
 		t.Errorf("%s: got static %v, %v, want a static program", agent, static, err)
 	}
@@ -235,6 +249,7 @@ func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND…")
 	}
+
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
@@ -243,8 +258,10 @@ func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 		if !errors.As(err, &exit) {
 			ts.Fatalf("%v", err)
 		}
+
 		got = exit.ExitCode()
 	}
+
 	if got != want {
 		ts.Fatalf("exit code: got %d, want %d", got, want)
 	}
@@ -255,6 +272,7 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: store NAME…")
 	}
+
 	d := app.FindDirs(ts.Getenv, os.Geteuid())
 	for _, name := range args {
 		ts.Check(labtest.WriteSample(context.Background(), d.StoreFile(), name))
@@ -268,32 +286,38 @@ func measuredCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 {
 		ts.Fatalf("usage: measured [N]")
 	}
+
 	if len(args) == 1 {
 		var err error
 		before, err = strconv.Atoi(args[0])
 		ts.Check(err)
 	}
+
 	d := app.FindDirs(ts.Getenv, os.Geteuid())
 	runs, err := d.Runs(context.Background())
 	ts.Check(err)
 	if len(runs) <= before {
 		ts.Fatalf("runs: got %d, want more than %d", len(runs), before)
 	}
+
 	_, trials, err := loadRun(context.Background(), d, runs[before].ID)
 	ts.Check(err)
 	status := map[string]string{}
 	for _, t := range trials {
 		status[t.Row.ID] = t.Status
-		if f := t.Failure; f != nil && !strings.Contains(f.Error, "had no time for it") &&
+		f := t.Failure
+		if f != nil && !strings.Contains(f.Error, "had no time for it") &&
 			!strings.Contains(f.Error, "for its CPU") {
 			ts.Fatalf("%s: failed in %s: %s", t.ID, f.Phase, f.Error)
 		}
 	}
+
 	for row, s := range status {
 		if s != record.TrialOK {
 			ts.Fatalf("%s: %s, also when it was repeated", row, s)
 		}
 	}
+
 	if len(status) == 0 {
 		ts.Fatalf("%s: no trial", runs[before].ID)
 	}
@@ -305,18 +329,23 @@ func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: exact N")
 	}
+
 	_, trials, err := loadRun(context.Background(), app.FindDirs(ts.Getenv, os.Geteuid()), "latest")
 	ts.Check(err)
-	if got := strconv.Itoa(len(trials)); got != args[0] {
+	got := strconv.Itoa(len(trials))
+	if got != args[0] {
 		ts.Fatalf("trials: got %s, want %s", got, args[0])
 	}
+
 	for _, t := range trials {
 		if t.Status != record.TrialOK {
 			ts.Fatalf("%s: %s: %+v", t.ID, t.Status, t.Failure)
 		}
+
 		if t.Traffic == nil { // of latency alone
 			continue
 		}
+
 		for _, f := range t.Traffic.Flows {
 			p := f.Packets
 			switch {
@@ -327,6 +356,7 @@ func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Fatalf("%s: %d packets sent, %d received, %d lost, %d twice, %d late", t.ID, p.Sent,
 					p.Received, p.Lost, *p.Duplicates, *p.Reordered)
 			}
+
 			ts.Logf("%s %s %s: %d bytes, %+v", t.ID, t.Traffic.Engine, f.Direction, f.ReceivedBytes, p)
 		}
 	}

@@ -26,13 +26,15 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 			signal.Notify(signals, s)
 		}
 	}
+
 	// Taking the signal and not looking at it keeps it from ending the process; ignoring it would be
 	// inherited by every child.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(parent)
 	closed := make(chan struct{})
-	quit, done := make(chan struct{}), make(chan struct{})
+	quit := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer signal.Stop(signals)
@@ -42,12 +44,14 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 		case <-quit:
 			return
 		}
+
 		for first := time.Now(); ; {
 			select {
 			case <-signals:
 				if time.Since(first) < sameRequest {
 					continue
 				}
+
 				close(closed)
 			case <-quit:
 			}

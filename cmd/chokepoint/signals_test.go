@@ -19,15 +19,18 @@ func TestInterrupts(t *testing.T) {
 			defer release()
 			send(t, sig)
 			waitFor(t, ctx.Done(), "the first signal to cancel")
-			if cause := context.Cause(ctx); !errors.Is(cause, app.ErrInterrupted) {
+			cause := context.Cause(ctx)
+			if !errors.Is(cause, app.ErrInterrupted) {
 				t.Errorf("cause: got %v, want %v", cause, app.ErrInterrupted)
 			}
+
 			send(t, sig) // at once: the same request
 			select {
 			case <-hard:
 				t.Fatal("the first request already stops the waiting")
 			case <-time.After(2 * sameRequest):
 			}
+
 			send(t, sig)
 			waitFor(t, hard, "the second signal to stop the waiting")
 		})
@@ -45,6 +48,7 @@ func TestABrokenPipeIsNoInterrupt(t *testing.T) {
 		t.Error("hard: got closed by the second signal, want the first not to count")
 	case <-time.After(100 * time.Millisecond):
 	}
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -53,10 +57,13 @@ func TestABrokenPipeIsNoInterrupt(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	err = write(w, "result\n")
-	if got := exitCode(err); got != codeError {
+	got := exitCode(err)
+	if got != codeError {
 		t.Errorf("exit code of a write nobody reads: got %d, want %d", got, codeError)
 	}
+
 	var message bytes.Buffer
 	if printError(&message, err, codeError, false); message.Len() > 0 {
 		t.Errorf("message: got %q, want none", message.String())
@@ -70,6 +77,7 @@ func TestInterruptsReleasedWithoutASignal(t *testing.T) {
 	if !errors.Is(cause, context.Canceled) || errors.Is(cause, app.ErrInterrupted) {
 		t.Errorf("cause: got %v, want %v", cause, context.Canceled)
 	}
+
 	select {
 	case <-hard:
 		t.Error("hard: got closed, want open")

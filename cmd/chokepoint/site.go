@@ -25,7 +25,8 @@ import (
 func newCatalogBuildCommand(p *program) *cobra.Command {
 	var bundles string
 	cmd := &cobra.Command{
-		Use: "build DIR [--bundles DIR]", Short: "Write the catalogue as a static site",
+		Use:   "build DIR [--bundles DIR]",
+		Short: "Write the catalogue as a static site",
 		Long: `Write the published results and your bundles as a static site: an index, a page for
 each device and run, pages that compare devices, effects of factors, sources. It needs
 no server and no network. DIR is new, empty, or an existing site, whose pages are
@@ -36,14 +37,17 @@ replaced.`,
 			if err != nil {
 				return err
 			}
+
 			pages, err := report.Site(collectionOf(studies, own))
 			if err != nil {
 				return err
 			}
+
 			index, err := writeSite(args[0], pages)
 			if err != nil {
 				return err
 			}
+
 			return p.print(index + "\n")
 		},
 	}
@@ -53,17 +57,24 @@ replaced.`,
 
 // collectionOf adds the effects and doubts of the models to the results.
 func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Collection {
-	c := report.Collection{Catalogue: bundle.Join(studies, own), Bundles: own,
-		Effects: map[string]model.Effects{}, Doubts: map[string][]string{}}
+	c := report.Collection{
+		Catalogue: bundle.Join(studies, own),
+		Bundles:   own,
+		Effects:   map[string]model.Effects{},
+		Doubts:    map[string][]string{},
+	}
 	for _, source := range studies.Sources {
-		if e := analysis.PublishedEffects(studies, source.ID); e.Several() {
+		e := analysis.PublishedEffects(studies, source.ID)
+		if e.Several() {
 			c.Effects[source.ID] = e
 		}
 	}
+
 	for _, device := range c.Names() {
 		rows := slices.DeleteFunc(c.Filtered(catalogue.Filter{Device: device}), unsound)
 		c.Doubts[device] = model.Impossible(c.Catalogue, rows)
 	}
+
 	return c
 }
 
@@ -82,10 +93,12 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	old, err := pagesOf(dir, real)
 	if err != nil {
 		return "", err
 	}
+
 	var names []string
 	for _, page := range pages {
 		names = append(names, page.Name)
@@ -93,10 +106,12 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 			return "", errNoSite(dir, "it holds "+page.Name+", which is not of a site of chokepoint")
 		}
 	}
+
 	if err := os.Mkdir(real, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", app.Hinted("name a folder in one that exists", "make directory %s: %w", dir,
 			check.Underlying(err))
 	}
+
 	put := func(name string, content []byte) error {
 		return userfile.Put(userfile.Create, filepath.Join(real, name), content)
 	}
@@ -110,6 +125,7 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 			err = put(page.Name, page.Content)
 		}
 	}
+
 	for _, name := range gone {
 		if err == nil {
 			if err = os.Remove(filepath.Join(real, name)); errors.Is(err, fs.ErrNotExist) {
@@ -117,9 +133,11 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 			}
 		}
 	}
+
 	if err == nil {
 		err = mark(names)
 	}
+
 	return filepath.Join(dir, pages[0].Name), err
 }
 
@@ -129,19 +147,23 @@ func pagesOf(dir, real string) ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, app.Usage("", "write %s: %w", dir, check.Underlying(err))
 	}
+
 	text, err := userfile.Read(filepath.Join(real, siteMark), maxSiteMark)
 	lines := strings.Fields(string(text))
 	if err != nil || len(lines) == 0 || lines[0] != siteFormat {
 		return nil, errNoSite(dir, "it is not empty, and no site of chokepoint")
 	}
+
 	for _, name := range lines[1:] {
 		if !pageName.MatchString(name) {
 			return nil, errNoSite(dir, fmt.Sprintf("%s names %q, which is no page", siteMark, name))
 		}
 	}
+
 	return lines[1:], nil
 }
 

@@ -40,7 +40,8 @@ changes that helped, in fresh blocks. A change that helps by more than 2 % and h
 other cell is proposed, with the commands that make it permanent. The router is left as
 found. A change that adds more delay or loss than allowed, or stops the traffic, is not
 tried again. Ring buffers are never enlarged.`,
-		Args: optionalArg, ValidArgsFunction: completePlans,
+		Args:              optionalArg,
+		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), o.validate()); err != nil {
 				return err
@@ -90,40 +91,49 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	if err != nil {
 		return err
 	}
+
 	if err := cmp.Or(o.lab.settle(), o.Peer.Check()); err != nil {
 		return err
 	}
+
 	o.lab.condition(&base.Design)
 	if err := app.CanTune(base); err != nil {
 		return err
 	}
+
 	if o.plan.Budget > 0 {
 		if err := app.FitTune(base, o.plan.Budget); err != nil {
 			return err
 		}
 	}
+
 	o.MaxLoss /= 100
 	for _, text := range o.try {
 		c, err := app.ParseChange(text, o.Peer.Vocabulary())
 		if err != nil {
 			return err
 		}
+
 		o.Try = append(o.Try, c)
 	}
+
 	head := record.Run{}
 	o.lab.describe(&head)
 	if o.listing {
 		changes := p.Changes(base, head, o.TuneOptions)
 		return p.document(changes, changesText(changes))
 	}
+
 	tuned, err := p.Tune(ctx, base, head, o.TuneOptions)
 	if tuned == nil {
 		return err
 	}
+
 	text := tuned.Text()
 	if len(tuned.Stays) > 0 {
 		text += "\nkept in lab " + o.Attach + ": " + tuning.Change{Levels: tuned.Stays}.String() + "\n"
 	}
+
 	return errors.Join(err, p.line(tuned.Result, text))
 }
 

@@ -18,7 +18,8 @@ func newVMCommand(p *program) *cobra.Command {
 }
 
 func newVMBuildCommand(p *program) *cobra.Command {
-	arch, kernel := vm.NativeArch(), record.OwnKernel{}
+	arch := vm.NativeArch()
+	kernel := record.OwnKernel{}
 	cmd := &cobra.Command{
 		Use:   "build [--arch ARCH] [--kernel FILE [--modules DIR]] [--json]",
 		Short: "Build the image that --lab vm boots",
@@ -32,11 +33,13 @@ this program has changed. run --lab vm does this by itself.`,
 			if err != nil {
 				return err
 			}
+
 			began := time.Now()
 			img, err := p.BuildImage(cmd.Context(), arch, kernel)
 			if err != nil {
 				return err
 			}
+
 			return p.line(map[string]any{"arch": img.Arch, "release": img.Release, "key": img.Key,
 				"kernel": img.Kernel, "initrd": img.Initrd, "packages": img.Packages},
 				fmt.Sprintf("image %s: %s, Linux %s, in %v\n  kernel  %s\n  initrd  %s\n", img.Key, img.Arch,

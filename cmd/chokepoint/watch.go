@@ -60,20 +60,26 @@ func (o watchOptions) check() error {
 	if err := app.CheckPlace(o.machines.Router.At); err != nil {
 		return app.Usage(check.HintOf(err), "%v", err)
 	}
+
 	switch {
 	case o.every < minGlance:
 		return app.Usage("at least "+minGlance.String(), "--interval %s", o.every)
 	case o.stopAfter < 0:
 		return app.Usage("a time such as 30s", "--for %s", o.stopAfter)
 	}
+
 	_, err := app.WrongMachines(o.machines, flagOf)
 	return err
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) error {
 	s := &glances{p: p, of: o.machines.Router.At}
-	return p.Watch(ctx, o.machines, app.WatchOptions{Every: o.every, For: o.stopAfter, Found: s.found,
-		Show: s.show})
+	return p.Watch(ctx, o.machines, app.WatchOptions{
+		Every: o.every,
+		For:   o.stopAfter,
+		Found: s.found,
+		Show:  s.show,
+	})
 }
 
 // glances shows one after the other, on a terminal in the same place.
@@ -93,9 +99,11 @@ func (s *glances) found(v *record.Inventory) error {
 	for _, line := range lines {
 		text += "  " + line + "\n"
 	}
+
 	for _, why := range unknown {
 		text += "  not known: " + why + "\n"
 	}
+
 	return s.p.line(map[string]*record.Inventory{"inventory": v}, text+"\n")
 }
 
@@ -103,6 +111,7 @@ func (s *glances) show(g *analysis.Glance) error {
 	if s.p.json {
 		return printLine(s.p.Out, g)
 	}
+
 	width, live, colour := s.p.screen()
 	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" +
 		report.Glance(g, cmp.Or(width, pipeWidth), colour)
@@ -111,6 +120,7 @@ func (s *glances) show(g *analysis.Glance) error {
 	} else if !live {
 		text += "\n"
 	}
+
 	s.lines = strings.Count(text, "\n")
 	return s.p.print(text)
 }

@@ -18,18 +18,26 @@ func alignRun(rng *rand.Rand, n int, alike bool) []record.Trial {
 	var trials []record.Trial
 	at := int64(5e9)
 	for range n {
-		long, rate, pause := int64(2e9), 1.0, int64(1e9)
+		long := int64(2e9)
+		rate := 1.0
+		pause := int64(1e9)
 		if !alike {
 			long, rate, pause = int64(2e9)+rng.Int64N(2e9), 0.3+rng.Float64(), int64(1e9)+rng.Int64N(1e9)
 		}
+
 		f := record.Flow{Received: record.NewTable("bytes", "packets")}
 		for k := int64(0); k <= long; k += 1e8 {
 			f.Received.Append(at+k, rate*float64(k)/10, 0)
 		}
-		trials = append(trials, record.Trial{Origin: at, Ended: at + long,
-			Traffic: &record.Traffic{Flows: []record.Flow{f}}})
+
+		trials = append(trials, record.Trial{
+			Origin:  at,
+			Ended:   at + long,
+			Traffic: &record.Traffic{Flows: []record.Flow{f}},
+		})
 		at += long + pause
 	}
+
 	return trials
 }
 
@@ -54,8 +62,10 @@ func watchOf(rng *rand.Rand, trials []record.Trial, offset, interval, from, to i
 		if at > from+5*interval {
 			late = others
 		}
+
 		t.Append(seen+offset, 1.05*c.At(seen)+others, 0, 1e9*rng.Float64(), late)
 	}
+
 	return t
 }
 
@@ -78,7 +88,9 @@ func TestAlignByTraffic(t *testing.T) {
 				t.Errorf("every %d ns, offset %d, seed %d: %v", test.interval, test.offset, seed, err)
 				continue
 			}
-			if off := got.Offset - test.offset; off > got.Bound || -off > got.Bound ||
+
+			off := got.Offset - test.offset
+			if off > got.Bound || -off > got.Bound ||
 				got.Bound > test.interval {
 				t.Errorf("every %d ns, seed %d: got an error of the offset of %d within %d, match %v",
 					test.interval, seed, off, got.Bound, got.Match)
@@ -92,13 +104,17 @@ func TestAlignAmbiguous(t *testing.T) {
 	trials := alignRun(rng, 12, true)
 	part := watchOf(rng, trials, 1e15, 1e8, 13e9, 25e9) // four of twelve trials that are alike
 	_, err := carriageOf(trials).Align(part, 0, true)
-	if none := (&statistics.NoMatchError{}); !errors.As(err, &none) || !none.Many || none.Hint() == "" {
+	none := (&statistics.NoMatchError{})
+	if !errors.As(err, &none) || !none.Many || none.Hint() == "" {
 		t.Errorf("got error %v, want one that says that it fits at several times", err)
 	}
+
 	got, err := carriageOf(trials).Align(part, 1e15+5e8, true)
-	if off := got.Offset - 1e15; err != nil || off > got.Bound || -off > got.Bound {
+	off := got.Offset - 1e15
+	if err != nil || off > got.Bound || -off > got.Bound {
 		t.Errorf("with wall clocks that are half a second apart: got an error of %d, %v", off, err)
 	}
+
 	if _, err := carriageOf(trials).Align(part, 1, true); err == nil {
 		t.Error("with a wall clock that is days off: got no error")
 	}
@@ -113,6 +129,7 @@ func TestAlignNothing(t *testing.T) {
 		sum += rng.Float64() * 1e8
 		other.Append(int64(i)*1e9, sum)
 	}
+
 	for name, table := range map[string]*record.Table{
 		"others' traffic": other, "nothing": nil, "two samples": watchOf(rng, trials, 0, 1e9, 0, 1e9),
 		"a machine at rest": watchOf(rng, trials, 0, 1e8, 100e9, 160e9),
@@ -121,6 +138,7 @@ func TestAlignNothing(t *testing.T) {
 			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
+
 	if _, err := carriageOf(nil).Align(other, 0, true); err == nil {
 		t.Error("without trials: got no error")
 	}
@@ -131,33 +149,44 @@ func TestWithImports(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	trials := alignRun(rng, 3, false)
 	for i := range trials {
-		trials[i].Nodes = map[string]record.NodeData{"router": {Samples: []record.Samples{{Probe: "all",
-			Unavailable: "not watched"}}}}
+		trials[i].Nodes = map[string]record.NodeData{"router": {Samples: []record.Samples{{
+			Probe:       "all",
+			Unavailable: "not watched",
+		}}}}
 	}
+
 	table := record.NewTable("cpu0/idle_ns")
 	for at := int64(0); at < trials[1].Ended-1e9; at += 1e8 {
 		table.Append(at, float64(at))
 	}
-	run := &record.Run{Imports: []record.Import{{Node: "router",
+
+	run := &record.Run{Imports: []record.Import{{
+		Node:    "router",
 		Samples: []record.Samples{{Probe: "cpu", Table: table}},
-		Log:     []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}}}}}
+		Log:     []record.LogLine{{At: trials[0].Origin + 1, Text: "link down"}, {At: 1}},
+	}}}
 	var got []record.Trial
 	for _, trial := range trials {
 		got = append(got, withImports(run, trial))
 	}
+
 	for i, want := range []string{"", "", "not watched"} {
 		samples, why := metrics.SamplesOf(got[i].Nodes["router"], "cpu")
 		if why != want || (samples == nil) != (want != "") {
 			t.Errorf("trial "+strconv.Itoa(i)+": got samples %v, %q, want %q", samples, why, want)
 		}
+
 		if samples != nil && (samples.T[0] > trials[i].Origin || len(samples.T) > 50) {
 			t.Errorf("trial %d: got %d samples from %d on, want those of the trial", i, len(samples.T),
 				samples.T[0])
 		}
 	}
-	if n := len(got[0].Nodes["router"].Log); n != 1 {
+
+	n := len(got[0].Nodes["router"].Log)
+	if n != 1 {
 		t.Errorf("got %d lines of the log in the first trial, want 1", n)
 	}
+
 	if _, why := metrics.SamplesOf(trials[0].Nodes["router"], "cpu"); why != "not watched" {
 		t.Errorf("the stored trial was changed: %q", why)
 	}
@@ -173,15 +202,22 @@ func TestAlignADay(t *testing.T) {
 		for k := int64(0); k <= 302e9; k += 1e9 {
 			f.Received.Append(begin+k, float64(k)+rng.Float64()*1e7)
 		}
-		c.Add(record.Trial{Origin: begin, Ended: begin + 303e9, Traffic: &record.Traffic{
-			Flows: []record.Flow{f}}})
+
+		c.Add(record.Trial{
+			Origin: begin,
+			Ended:  begin + 303e9,
+			Traffic: &record.Traffic{
+				Flows: []record.Flow{f}},
+		})
 	}
+
 	const offset = int64(7e15)
 	curve := c.curve()
 	seen := record.NewTable("lan/rx_bytes")
 	for at := int64(-60e9); at < 288*305e9+60e9; at += 1e9 {
 		seen.Append(at+offset, curve.At(at))
 	}
+
 	for _, off := range []int64{0, 100e9, -100e9} {
 		a, err := c.Align(seen, offset+off, false)
 		if err != nil || a.Offset < offset-2e8 || a.Offset > offset+2e8 {
@@ -202,10 +238,12 @@ func TestThinner(t *testing.T) {
 		if keep("netdev", at) {
 			table.Append(at, 1)
 		}
+
 		if keep("cpu", at) != (len(table.T) > 0 && table.T[len(table.T)-1] == at) {
 			t.Fatalf("at %d one source is kept, and another is not", at)
 		}
 	}
+
 	rows := map[string]int{}
 	for i, at := range table.T {
 		switch {
@@ -220,6 +258,7 @@ func TestThinner(t *testing.T) {
 			t.Errorf("kept a sample at %d, outside of trials", at)
 		}
 	}
+
 	if rows["long"] < thinRows || rows["long"] > thinRows+3 || rows["short"] != 5 {
 		t.Errorf("kept %v, want %d to %d and the 5 in the short one", rows, thinRows, thinRows+3)
 	}

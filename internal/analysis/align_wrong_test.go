@@ -19,11 +19,16 @@ func planRun(rng *rand.Rand, cells []float64, blocks int, long int64) []record.T
 			for k := int64(0); k <= long; k += 1e8 {
 				f.Received.Append(at+k, rate*float64(k)/10, 0)
 			}
-			trials = append(trials, record.Trial{Origin: at, Ended: at + long,
-				Traffic: &record.Traffic{Flows: []record.Flow{f}}})
+
+			trials = append(trials, record.Trial{
+				Origin:  at,
+				Ended:   at + long,
+				Traffic: &record.Traffic{Flows: []record.Flow{f}},
+			})
 			at += long + 6e8 + rng.Int64N(1e8)
 		}
 	}
+
 	return trials
 }
 
@@ -40,6 +45,7 @@ func TestWrongRunsAreRefused(t *testing.T) {
 				if a, err := carriageOf(ours).Align(seen, 1e12, true); err != nil || a.Match < 0.95 {
 					t.Errorf("its own run: got a correlation of %.2f, %v", a.Match, err)
 				}
+
 				if a, err := carriageOf(other).Align(seen, 1e12, true); err == nil {
 					t.Errorf("another run was taken at a correlation of %.2f", a.Match)
 				}
@@ -63,13 +69,16 @@ func TestWallClocksMustAgree(t *testing.T) {
 		{-86400e9, false, "24h0m0s behind"},
 	} {
 		a, err := carriageOf(ours).Align(seen, offset-tt.ahead, tt.wrong)
-		if off := a.Offset - offset; tt.want == "" && (err != nil || max(off, -off) > a.Bound) {
+		off := a.Offset - offset
+		if tt.want == "" && (err != nil || max(off, -off) > a.Bound) {
 			t.Errorf("%d s ahead: got an error of %d ns, %v", tt.ahead/1e9, off, err)
 		}
+
 		if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%d s ahead: got %v, want an error with %q", tt.ahead/1e9, err, tt.want)
 		}
 	}
+
 	if _, err := carriageOf(ours).Align(seen, 0, false); err == nil {
 		t.Error("without a wall clock: got no error")
 	}

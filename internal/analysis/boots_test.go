@@ -28,26 +28,33 @@ func TestTwoBootsAreTwoRouters(t *testing.T) {
 			run, trials := quickRun(6)
 			aside := map[string]bool{}
 			for i := range trials {
-				if boot := tt.booted(i, len(trials)); boot != "" {
+				boot := tt.booted(i, len(trials))
+				if boot != "" {
 					trials[i].Boots = map[string]string{"router": boot}
 				}
+
 				if tt.aside(i, len(trials)) {
 					aside[trials[i].ID] = true
 				}
 			}
+
 			d := Derive(run, trials)
 			for _, v := range d.Trials {
-				if failed := v.Grade == "failed"; failed != aside[v.ID] {
+				failed := v.Grade == "failed"
+				if failed != aside[v.ID] {
 					t.Errorf("trial %s is set aside: %v, want %v", v.ID, failed, aside[v.ID])
 				}
 			}
+
 			said := false
 			for _, c := range d.Caveats {
 				said = said || c.Kind == "other-boots" && strings.Contains(c.Text, "set aside")
 			}
+
 			if said != (len(aside) > 0) {
 				t.Errorf("the run says so: %v, want %v", said, len(aside) > 0)
 			}
+
 			for _, c := range d.Cells {
 				want := 0
 				for i := range trials {
@@ -56,6 +63,7 @@ func TestTwoBootsAreTwoRouters(t *testing.T) {
 						want++
 					}
 				}
+
 				if c.Runs != want {
 					t.Errorf("cell %s has %d runs, want %d", c.Label, c.Runs, want)
 				}
@@ -69,11 +77,19 @@ func TestTwoBootsAreTwoRouters(t *testing.T) {
 func TestNodesOfOneKernel(t *testing.T) {
 	checked := func(kernel string, foreign float64) *Document {
 		run, trials := quickRun(3)
-		run.Lab, run.Nodes = record.LabSSH, nil
+		run.Lab = record.LabSSH
+		run.Nodes = nil
 		for _, name := range []string{"client", "router", "server"} {
-			run.Nodes = append(run.Nodes, record.NodeFacts{Name: name, Driven: record.DrivenByAgent,
-				OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated, Kernel: kernel})
+			run.Nodes = append(run.Nodes, record.NodeFacts{
+				Name:      name,
+				Driven:    record.DrivenByAgent,
+				OwnKernel: true,
+				CPUs:      record.CPUsOwn,
+				Clock:     record.ClockRelated,
+				Kernel:    kernel,
+			})
 		}
+
 		for i := range trials {
 			w := trials[i].Window
 			trials[i].Nodes = map[string]record.NodeData{}
@@ -84,10 +100,15 @@ func TestNodesOfOneKernel(t *testing.T) {
 					since := float64(at - w.Begin)
 					table.Append(at, since*(1+foreign), since/2, 3)
 				}
-				trials[i].Nodes[n.Name] = record.NodeData{Samples: []record.Samples{{Probe: "foreign",
-					Scope: record.ScopeHost, Table: table}}}
+
+				trials[i].Nodes[n.Name] = record.NodeData{Samples: []record.Samples{{
+					Probe: "foreign",
+					Scope: record.ScopeHost,
+					Table: table,
+				}}}
 			}
 		}
+
 		return Derive(run, trials)
 	}
 	for _, tt := range []struct {
@@ -106,10 +127,12 @@ func TestNodesOfOneKernel(t *testing.T) {
 				suspect = suspect || r.Kind == "background-load"
 			}
 		}
+
 		for _, c := range d.Caveats {
 			shared = shared || c.Kind == "shared-cores" && strings.Contains(c.Text,
 				"client, router, server have one kernel")
 		}
+
 		if suspect != tt.suspect || shared != tt.shared {
 			t.Errorf("%s: background load %v, want %v; told that cores are shared %v, want %v", tt.name,
 				suspect, tt.suspect, shared, tt.shared)

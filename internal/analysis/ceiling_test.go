@@ -38,12 +38,15 @@ func TestTesterHeadroom(t *testing.T) {
 		if test.flows > 0 {
 			tr.Traffic.ShortFlows = &record.ShortFlows{Started: test.flows, Completed: test.flows}
 		}
+
 		c := Derive(run, []record.Trial{tr}).Cells[0]
 		if c.Grade != test.grade {
 			t.Errorf("%s in lab %s at %g, %d flows in 10 s: grade %s (%v), want %s", test.name, test.lab,
 				test.rate, test.flows, c.Grade, c.Reasons, test.grade)
 		}
-		if want := float64(test.flows) / 1e5; test.flows > 0 && c.Ceiling.TesterRatio != want {
+
+		want := float64(test.flows) / 1e5
+		if test.flows > 0 && c.Ceiling.TesterRatio != want {
 			t.Errorf("%s: %g of the tester's ceiling, want %g", test.name, c.Ceiling.TesterRatio, want)
 		}
 	}
@@ -52,18 +55,21 @@ func TestTesterHeadroom(t *testing.T) {
 // TestATunnelIsHeldAgainstItsControl: its share of what the tester can do is of the control cell with the
 // same tunnel, not of plain TCP, which nothing encrypts.
 func TestATunnelIsHeldAgainstItsControl(t *testing.T) {
-	plain, tunnel := quickFactors(), quickFactors("tunnel", "wireguard")
+	plain := quickFactors()
+	tunnel := quickFactors("tunnel", "wireguard")
 	control := quickFactors("tunnel", "wireguard", "topology", "direct")
 	s := newSynthetic(4)
 	trials := []record.Trial{s.trial(plain, 1, 1, 15e9), s.trial(tunnel, 1, 2, 1e9),
 		s.trial(control, 1, 3, 2e9)}
 	d := Derive(syntheticRun(plain, tunnel, control), trials)
 	for i, want := range []float64{.5, .5, 0} {
-		if got := d.Cells[i].Ceiling; math.Abs(got.TesterRatio-want) > .01 ||
+		got := d.Cells[i].Ceiling
+		if math.Abs(got.TesterRatio-want) > .01 ||
 			(i == 1) != strings.HasPrefix(got.TesterKind, "control cell, ") {
 			t.Errorf("%s: got %g of %q, want %g", d.Cells[i].Label, got.TesterRatio, got.TesterKind, want)
 		}
 	}
+
 	d = Derive(syntheticRun(plain, tunnel), trials[:2])
 	if got := d.Cells[1].Ceiling; got.TesterRatio != 0 || got.TesterKind != "" {
 		t.Errorf("without a control: got %g of %q, want nothing", got.TesterRatio, got.TesterKind)

@@ -43,6 +43,7 @@ func (g *group) blocks() map[string]map[int]float64 {
 			if out[metric] == nil {
 				out[metric] = map[int]float64{}
 			}
+
 			out[metric][j.Trial.Row.Block] = v
 		}
 	}
@@ -70,6 +71,7 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 		if g, ok := index[key]; ok {
 			return g
 		}
+
 		g := &group{factors: f}
 		index[key] = g
 		out = append(out, g)
@@ -79,12 +81,15 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 	for _, s := range skippedCells(run, trials) {
 		skipped[s.Factors.Key()] = true
 	}
+
 	for _, f := range run.Design.Cells {
 		if !skipped[f.Key()] {
 			add(f)
 		}
 	}
-	idle, verify := map[string][]*validity.Graded{}, map[string][]*validity.Graded{}
+
+	idle := map[string][]*validity.Graded{}
+	verify := map[string][]*validity.Graded{}
 	for _, j := range trials {
 		path := run.Design.Path(j.Trial.Row.Factors).Key()
 		switch j.Trial.Row.Kind {
@@ -97,10 +102,13 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 			g.trials = append(g.trials, j)
 		}
 	}
+
 	for _, g := range out {
 		path := run.Design.Path(g.factors).Key()
-		g.idle, g.verify = idle[path], verify[path]
+		g.idle = idle[path]
+		g.verify = verify[path]
 	}
+
 	return out
 }
 
@@ -113,6 +121,7 @@ func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 			measured[j.Trial.Row.Factors.Key()] = true
 		}
 	}
+
 	all := slices.Concat(run.Design.Skipped, run.Skipped)
 	return orEmpty(slices.DeleteFunc(all, func(s record.Skipped) bool { return measured[s.Factors.Key()] }))
 }
@@ -121,40 +130,51 @@ func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	c := &g.cell
 	good := g.good()
-	c.Metrics, c.Missing = map[string]statistics.Value{}, map[string]string{}
+	c.Metrics = map[string]statistics.Value{}
+	c.Missing = map[string]string{}
 	if len(good) == 0 {
 		return
 	}
+
 	if factor.Sends(g.factors) {
 		g.summariseLatency(good)
 	}
+
 	for _, m := range declarations {
 		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
 			continue
 		}
+
 		from := good
 		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 { // of the path
 			from = append(slices.Clone(good), validity.LastGood(g.idle)...)
 		}
-		values, why := valuesOf(from, m.Name), ""
+
+		values := valuesOf(from, m.Name)
+		why := ""
 		for _, j := range from {
 			why = cmp.Or(j.Metrics.Missing[m.Name], why)
 		}
+
 		switch {
 		case len(values) > 0:
 			c.Metrics[m.Name] = statistics.Summarise(values)
 		case why != "":
 			c.Missing[m.Name] = why
 		}
-		if n := len(values); n > 0 && n < len(good) && m.Name != metrics.PowerIdle {
+
+		n := len(values)
+		if n > 0 && n < len(good) && m.Name != metrics.PowerIdle {
 			g.caveat("partly-missing", fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Label, n,
 				len(good), why))
 		}
 	}
+
 	if v, ok := c.Metrics[metrics.Consistency]; ok {
 		r := statistics.Median(v.Values)
 		c.Consistency = &Consistency{Word: statistics.ConsistencyWord(r), Ratio: r}
 	}
+
 	g.addCeiling(run)
 	g.addWideInterval(run)
 }
@@ -168,9 +188,11 @@ func (g *group) addWideInterval(run *record.Run) {
 	for _, j := range g.trials {
 		done[j.Trial.Row.ID] = true
 	}
+
 	if a == nil || !ok || len(done) < a.Max || statistics.Narrow(v.Values, a.Width, a.Min) {
 		return
 	}
+
 	g.caveat("interval-not-reached",
 		fmt.Sprintf("after %d runs, the most that the plan allows, the interval "+
 			"is %s of the median, not %s", len(done), unit.Percent((v.High-v.Low)/v.Median),
@@ -182,6 +204,7 @@ func (g *group) addCeiling(run *record.Run) {
 	if !factor.Sends(g.factors) {
 		return
 	}
+
 	ceil := validity.CeilingOf(run, g.factors)
 	c.Ceiling = CellCeiling{Kind: ceil.Kind, Bps: ceil.Bps, HeaderEfficiency: ceil.Efficiency}
 	if v, ok := c.Metrics[metrics.Goodput]; ok && ceil.Bps > 0 {
@@ -198,24 +221,31 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	if !ok || !factor.Sends(g.factors) {
 		return
 	}
+
 	kind, top := validity.TesterCeiling(run, g.factors)
 	if !factor.Tunnel.Is(g.factors, "", factor.NoTunnel) {
 		kind, top = "", 0
 		for _, other := range all {
 			if found, ok := other.cell.Metrics[metric]; ok && other != g &&
 				validity.ControlOf(other.factors, g.factors) {
-				kind, top = "control cell, "+other.cell.Label, found.Median
+				kind = "control cell, " + other.cell.Label
+				top = found.Median
 			}
 		}
 	}
+
 	if top <= 0 {
 		return
 	}
+
 	value := v.Median
-	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
+	c.Ceiling.TesterKind = kind
+	c.Ceiling.TesterRatio = value / top
 	if !run.NearShares() && top < 1.2*value {
-		g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited,
-			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
+		g.doubt(evidence.Reason{
+			Kind: evidence.ReasonTesterLimited,
+			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind),
+		})
 	}
 }
 
@@ -228,10 +258,12 @@ func labels(c *factor.Catalogue, cells []*group) {
 		g.cell.Label = labelOf(c, g.factors, varying)
 		count[g.cell.Label]++
 	}
+
 	for _, g := range cells {
 		if count[g.cell.Label] > 1 { // cannot be told apart: say everything
 			g.cell.Label = labelOf(c, g.factors, nil)
 		}
+
 		g.cell.Label = cmp.Or(strings.TrimSpace(g.cell.Label), "no factors")
 	}
 }
@@ -242,23 +274,28 @@ func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	for i, f := range cells {
 		all[i] = &group{factors: f}
 	}
+
 	labels(c, all)
 	var out []string
 	for _, g := range all {
 		out = append(out, g.cell.Label)
 	}
+
 	return out
 }
 
 // varyingFactors are the factors with more than one level among the cells with a load, or among the others;
 // having none counts as a level, except for dependent factors.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
-	varying, names := map[string]bool{}, record.Factors{}
+	varying := map[string]bool{}
+	names := record.Factors{}
 	for _, g := range cells {
 		maps.Copy(names, g.factors)
 	}
+
 	for name := range names {
-		loads, others := map[string]bool{}, map[string]bool{}
+		loads := map[string]bool{}
+		others := map[string]bool{}
 		for _, g := range cells {
 			level, ok := g.factors[name]
 			switch {
@@ -269,10 +306,12 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 				others[level] = true
 			}
 		}
+
 		if len(loads) > 1 || len(others) > 1 {
 			varying[name] = true
 		}
 	}
+
 	return varying
 }
 
@@ -290,6 +329,7 @@ func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string
 			if shown(name) {
 				leading = append(leading, d.Label(level))
 			}
+
 			if !d.Quiet {
 				always = append(always, d.Label(level))
 			}
@@ -297,12 +337,15 @@ func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string
 			others = append(others, name)
 		}
 	}
+
 	slices.Sort(others)
 	for i, name := range others {
 		others[i] = c.Of(name).Label(f[name])
 	}
+
 	if len(leading)+len(others) == 0 {
 		leading = always
 	}
+
 	return strings.Join(append(leading, others...), " · ")
 }

@@ -40,17 +40,20 @@ func TestComparisonsAgainstNamedBaselines(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("%d comparisons, want %d: %v", len(got), len(want), slices.Sorted(maps.Keys(got)))
 	}
+
 	for name, ratio := range want {
 		c, ok := got[name]
 		if !ok {
 			t.Errorf("no comparison %q", name)
 			continue
 		}
+
 		if math.Abs(c.Ratio/ratio-1) > .03 || c.N != 6 || c.Interval != statistics.IntervalOrder ||
 			c.Low > c.Ratio ||
 			c.High < c.Ratio {
 			t.Errorf("%s: %+v, want ratio %.3f of 6", name, c, ratio)
 		}
+
 		if c.Verdict != "different" || c.PValue > .05 || c.Test == "" {
 			t.Errorf("%s: verdict %q with p = %v (%s), want different", name, c.Verdict, c.PValue, c.Test)
 		}
@@ -71,13 +74,15 @@ func TestCompareRuns(t *testing.T) {
 	run, trials := quickRun(8)
 	a := Derive(run, trials)
 	s := newSynthetic(99)
-	later, again := run, append([]record.Trial(nil), trials...)
+	later := run
+	again := append([]record.Trial(nil), trials...)
 	for i := range again {
 		if again[i].Row.Kind == record.RowLoad && again[i].Row.Factors["tunnel"] != "none" {
 			again[i] = s.trial(again[i].Row.Factors, again[i].Row.Block, again[i].Row.Index,
 				1.5e9*(1+.01*s.rng.NormFloat64()))
 		}
 	}
+
 	extra := quickFactors("streams", "8")
 	again = append(again, s.trial(extra, 1, 500, 1e9))
 
@@ -97,9 +102,11 @@ func TestCompareRuns(t *testing.T) {
 	if got["wireguard1"] != "different;" || !strings.Contains(got["none4"], "same within") {
 		t.Errorf("verdicts %v", got)
 	}
+
 	if len(c.Changes) != 1 || c.Changes[0].Kind != "version" || len(c.OnlyB) != 1 || len(c.OnlyA) != 0 {
 		t.Errorf("changes %v, only a %v, only b %v", c.Changes, c.OnlyA, c.OnlyB)
 	}
+
 	// Two causes: confounded, with the list.
 	later.Design.Conditions = map[string]string{"ambient": "30 °C"}
 	later.Environments = []record.Environment{{Node: "host", Facts: map[string]string{"kernel": "6.12"}},
@@ -110,11 +117,13 @@ func TestCompareRuns(t *testing.T) {
 	if got := verdicts(c); got["wireguard1"] != "confounded;" {
 		t.Errorf("verdicts %v, want confounded", got)
 	}
+
 	for _, x := range c.Comparisons {
 		if x.Verdict == "confounded" && len(x.Confounders) != 3 {
 			t.Errorf("confounders %v, want three: version, kernel once, ambient", x.Confounders)
 		}
 	}
+
 	// Few runs: no verdict.
 	few, short := quickRun(3)
 	for _, x := range CompareRuns(a, Derive(few, short)).Comparisons {
@@ -134,17 +143,21 @@ func TestNoComparisonTwice(t *testing.T) {
 		if c.Metric == "rtt_idle_p50_ns" {
 			seen[run.Design.Path(c.Factors).Key()+run.Design.Path(c.Against).Key()]++
 		}
+
 		if c.Factors["protocol"] == "udp" && c.Metric == metrics.Goodput {
 			t.Errorf("UDP goodput is compared: %s", c.Name)
 		}
+
 		if strings.Contains(c.Name, "baseline") && c.Metric != metrics.Goodput &&
 			c.Metric != metrics.PacketRate {
 			t.Errorf("%s is compared with the plan's baseline", c.Metric)
 		}
 	}
+
 	if len(seen) != 2 {
 		t.Errorf("%d pairs of paths, want 2", len(seen))
 	}
+
 	for path, n := range seen {
 		if n != 1 {
 			t.Errorf("idle path compared %d times: %s", n, path)
@@ -157,8 +170,9 @@ func TestOneFamily(t *testing.T) {
 	run, trials := quickRun(6)
 	d := Derive(run, trials)
 	for _, c := range d.Comparisons {
-		if want := fmt.Sprintf("; corrected for %d comparisons",
-			len(d.Comparisons)); !strings.HasSuffix(c.Test, want) {
+		want := fmt.Sprintf("; corrected for %d comparisons",
+			len(d.Comparisons))
+		if !strings.HasSuffix(c.Test, want) {
 			t.Errorf("%s %s: %q, want %q", c.Metric, c.Name, c.Test, want)
 		}
 	}

@@ -33,15 +33,19 @@ func watchedChanges(a, b *Document) []Change {
 	for _, node := range []string{record.HostNode, "router", "client", "server"} {
 		for _, w := range watched {
 			name := node + "_" + w.stem
-			x, y := ofTrials(a, name), ofTrials(b, name)
+			x := ofTrials(a, name)
+			y := ofTrials(b, name)
 			if len(x) == 0 || len(y) == 0 {
 				continue
 			}
-			left, right := x[len(x)/2], y[len(y)/2]
+
+			left := x[len(x)/2]
+			right := y[len(y)/2]
 			least := w.least
 			if w.ratio {
 				least *= max(left, right)
 			}
+
 			if math.Abs(left-right) > least && outside(left, y) && outside(right, x) {
 				out = append(out, Change{"condition", metrics.Label(name), rangeOf(x, w.say),
 					rangeOf(y, w.say), true})
@@ -61,33 +65,41 @@ func ofTrials(d *Document, metric string) []float64 {
 			out = append(out, v)
 		}
 	}
+
 	slices.Sort(out)
 	return out
 }
 
 func rangeOf(sorted []float64, say func(float64) string) string {
-	low, high := say(sorted[0]), say(sorted[len(sorted)-1])
+	low := say(sorted[0])
+	high := say(sorted[len(sorted)-1])
 	if low == high {
 		return low
 	}
+
 	return fmt.Sprintf("%s to %s, median %s", low, high, say(sorted[len(sorted)/2]))
 }
 
 // addSides puts the two values beside each ratio, and how far they can be trusted.
 func (c *RunComparison) addSides(a, b *Document) {
-	first, second := a.byKey(), b.byKey()
+	first := a.byKey()
+	second := b.byKey()
 	for i := range c.Comparisons {
 		x := &c.Comparisons[i]
-		one, two := first[x.Factors.Key()], second[x.Factors.Key()]
+		one := first[x.Factors.Key()]
+		two := second[x.Factors.Key()]
 		if one == nil || two == nil {
 			continue
 		}
+
 		if x.GradeA, x.GradeB = one.Grade, two.Grade; comparison.OfPath(x.Metric) {
 			x.GradeA, x.GradeB = a.gradeIdle(x.Factors), b.gradeIdle(x.Factors)
 		}
+
 		if v, ok := one.Metrics[x.Metric]; ok {
 			x.A = new(v.Median)
 		}
+
 		if v, ok := two.Metrics[x.Metric]; ok {
 			x.B = new(v.Median)
 		}
@@ -104,6 +116,7 @@ func (d *Document) gradeIdle(f record.Factors) (grade string) {
 			d.Run.Path(t.Factors).Key() != path {
 			continue
 		}
+
 		if grade != evidence.GradeSuspect {
 			grade = t.Grade
 		}

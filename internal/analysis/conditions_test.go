@@ -22,7 +22,8 @@ func busier(d *Document, cores ...float64) *Document {
 
 // What else ran on the machine is a candidate cause, and the nodes that only one run has are one line.
 func TestRunsDifferInConditions(t *testing.T) {
-	a, b := busier(Derive(quickRun(3)), .30, .5, .68), busier(Derive(quickRun(3)), .95, 1, 1.01)
+	a := busier(Derive(quickRun(3)), .30, .5, .68)
+	b := busier(Derive(quickRun(3)), .95, 1, 1.01)
 	facts := map[string]string{"kernel": "6.1", "cores": "4", "sysctl:x": "1"}
 	a.Environment = []record.Environment{{Node: "host", Facts: facts}}
 	b.Environment = []record.Environment{{Node: "host", Facts: facts}, {Node: "router", Facts: facts}}
@@ -34,6 +35,7 @@ func TestRunsDifferInConditions(t *testing.T) {
 			t.Errorf("%s is no cause", ch.Name)
 		}
 	}
+
 	want := []string{
 		"condition CPU time of others of the host: 0.30 cores to 0.68 cores, median 0.50 cores → " +
 			"0.95 cores to 1.0 cores, median 1.0 cores",
@@ -41,10 +43,13 @@ func TestRunsDifferInConditions(t *testing.T) {
 	if !slices.Equal(said, want) {
 		t.Errorf("what differs:\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(want, "\n"))
 	}
+
 	if strings.Contains(strings.Join(c.Summary, " "), "Nothing that was recorded differs") {
 		t.Errorf("the summary is %q", c.Summary)
 	}
-	if same := CompareRuns(a, busier(Derive(quickRun(3)), .31, .5, .66)); slices.ContainsFunc(same.Changes,
+
+	same := CompareRuns(a, busier(Derive(quickRun(3)), .31, .5, .66))
+	if slices.ContainsFunc(same.Changes,
 		func(ch Change) bool { return ch.Kind == "condition" }) {
 		t.Errorf("runs alike differ in %v", same.Changes)
 	}
@@ -72,12 +77,14 @@ func TestSuspectRegressions(t *testing.T) {
 	run, trials := quickRun(8)
 	f := quickFactors()
 	compare := func(change func(a, b *Document)) map[string]bool {
-		a, b := Derive(run, trials), Derive(run, trials)
+		a := Derive(run, trials)
+		b := Derive(run, trials)
 		change(a, b)
 		out := map[string]bool{}
 		for _, r := range CompareRuns(a, b).Regressions {
 			out[r.Metric] = r.Suspect
 		}
+
 		return out
 	}
 	lostCell := func(a, b *Document) {
@@ -89,11 +96,13 @@ func TestSuspectRegressions(t *testing.T) {
 			for i := range b.Cells {
 				b.Cells[i].Grade = evidence.GradeSuspect
 			}
+
 			for i := range b.Trials {
 				k := &b.Trials[i]
 				if v, ok := k.Metrics["rtt_idle_p50_ns"]; ok {
 					k.Metrics["rtt_idle_p50_ns"] = 3 * v
 				}
+
 				if k.Kind == record.RowIdle && doubtIdle {
 					k.Grade = evidence.GradeSuspect
 				}
@@ -118,12 +127,15 @@ func TestSuspectRegressions(t *testing.T) {
 // Both values stand beside their ratio with their validity, and what is worse in a suspect cell says so.
 func TestComparedRunsShowBothSides(t *testing.T) {
 	run, trials := quickRun(8)
-	a, b := Derive(run, trials), Derive(run, trials)
+	a := Derive(run, trials)
+	b := Derive(run, trials)
 	for i := range b.Trials {
-		if v := b.Trials[i].Metrics; v[metrics.Goodput] > 0 {
+		v := b.Trials[i].Metrics
+		if v[metrics.Goodput] > 0 {
 			v[metrics.Goodput] /= 2
 		}
 	}
+
 	cellOf(t, b, quickFactors()).Grade = evidence.GradeSuspect
 	c := CompareRuns(a, b)
 	for _, x := range c.Comparisons {
@@ -131,6 +143,7 @@ func TestComparedRunsShowBothSides(t *testing.T) {
 			t.Fatalf("%s of %s lacks a side: %+v", x.Metric, x.Factors.Key(), x)
 		}
 	}
+
 	suspect, sure := 0, 0
 	for _, r := range c.Regressions {
 		if r.Metric == metrics.Goodput && r.Suspect {
@@ -139,6 +152,7 @@ func TestComparedRunsShowBothSides(t *testing.T) {
 			sure++
 		}
 	}
+
 	if suspect != 1 || sure < 3 {
 		t.Errorf("%d regressions are suspect and %d are not: %+v", suspect, sure, c.Regressions)
 	}

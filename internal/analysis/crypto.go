@@ -57,14 +57,22 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 		if factor.Sends(g.factors) || len(good) == 0 || good[0].Trial.Cipher == nil {
 			continue
 		}
+
 		c := good[0].Trial.Cipher
 		i := slices.IndexFunc(nodes, func(n *measuredNode) bool { return n.Node == c.Node })
 		if i < 0 {
 			i = len(nodes)
-			nodes = append(nodes, &measuredNode{watched: c.Watched, CipherNode: CipherNode{Node: c.Node,
-				Versions: map[string]string{}, CPU: ciphers.CPUOf(run.Facts(c.Node))}})
+			nodes = append(nodes, &measuredNode{
+				watched: c.Watched,
+				CipherNode: CipherNode{
+					Node:     c.Node,
+					Versions: map[string]string{},
+					CPU:      ciphers.CPUOf(run.Facts(c.Node)),
+				},
+			})
 			nodes[i].CPU.Threads = c.CPUs
 		}
+
 		n := nodes[i]
 		n.Versions[c.Library] = c.Version
 		var rates []float64
@@ -75,16 +83,20 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 				n.CPU.ClockFrom = j.Metrics.ClockFrom
 			}
 		}
+
 		of := cipher.CellOf(g.factors, c.CPUs)
 		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
 		for _, k := range g.cell.Reasons { // to suspect it
 			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
 		}
+
 		if run.Node(c.Node).CPUs == record.CPUsEmulated {
 			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: ciphers.DoubtEmulated})
 		}
+
 		n.results = append(n.results, r)
 	}
+
 	for _, n := range nodes {
 		n.Advice = append(ciphers.AdviseHardware(n.CPU), ciphers.Advise(n.results)...)
 		for _, g := range cells {
@@ -93,8 +105,10 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 				g.cell.noteShare(s)
 			}
 		}
+
 		out = append(out, n.CipherNode)
 	}
+
 	return out
 }
 
@@ -106,6 +120,7 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	if algorithm == "" || top == nil || !known {
 		return s, false
 	}
+
 	s = CipherShare{Factors: g.factors, Label: g.cell.Label, Node: n.watched, Algorithm: algorithm}
 	metric := "router_" + metrics.CPURatio
 	if n.watched == record.HostNode {
@@ -113,23 +128,29 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	} else if len(top.Routers) == 0 || top.Routers[0] != n.Node {
 		return s, false // whose load no metric tells
 	}
+
 	for _, end := range top.Tunnel {
 		if end == n.watched || n.watched == record.HostNode && run.Node(end).CPUs == record.CPUsShared {
 			s.Ends++
 		}
 	}
+
 	load, known := g.cell.Metrics[metric]
 	best, found := n.nearest(algorithm, libraries, sizeOf(g))
 	s.Busy = load.Median * float64(n.CPU.Threads)
 	if !known || !found || s.Ends == 0 || s.Busy <= 0 {
 		return s, false
 	}
-	s.Library, s.Block, s.CoreBps = best.Library, best.Block, 8*best.Rate.Median
+
+	s.Library = best.Library
+	s.Block = best.Block
+	s.CoreBps = 8 * best.Rate.Median
 	s.Share = goodput.Median * float64(s.Ends) / s.CoreBps / s.Busy
 	word := "most of it is something else: a faster cipher would change little"
 	if s.Share >= .5 {
 		word = "the cipher is most of it"
 	}
+
 	s.Text = fmt.Sprintf("the tunnel's %s takes about %s of the %s CPU cores that were busy on %s; %s "+
 		"(one core encrypts %s by %s, in blocks of %d bytes)", algorithm, unit.Percent(s.Share),
 		unit.Significant(s.Busy, 3), s.Node, word, unit.Bitrate(s.CoreBps), s.Library, s.Block)
@@ -154,12 +175,14 @@ func cipherOf(g *group) (algorithm string, libraries []string) {
 	case kind == "esp", kind == "esp-policy":
 		return "aes-128-gcm", libraries
 	}
+
 	return "", nil // none, or a cipher and a hash
 }
 
 // sizeOf returns the size of the packets that a cell's tunnel encrypts.
 func sizeOf(g *group) int {
-	if sizes := g.factors.PacketSizes(); sizes != nil {
+	sizes := g.factors.PacketSizes()
+	if sizes != nil {
 		return int(record.MeanSize(sizes))
 	}
 	return metrics.PathOf(g.factors, true).MTU()
@@ -175,14 +198,19 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 				r.Threads != 1 {
 				continue
 			}
+
 			far := math.Abs(float64(r.Block - size))
 			if r.Mode == cipher.ModeEVP {
 				far += .5 // of the same size, packets count
 			}
+
 			if far < least {
-				best, ok, least = r, true, far
+				best = r
+				ok = true
+				least = far
 			}
 		}
+
 		if ok {
 			break
 		}
@@ -195,12 +223,18 @@ func (c *Cell) noteShare(s CipherShare) {
 	if c.Diagnosis == nil {
 		return
 	}
+
 	for i := range c.Diagnosis.Causes {
 		k := &c.Diagnosis.Causes[i]
 		switch k.Class {
 		case diagnosis.CryptoWorkers, diagnosis.VPNProcess, diagnosis.OneTunnel:
-			k.Facts = append(k.Facts, evidence.Evidence{Metric: metrics.CipherRate, Node: s.Node,
-				Element: s.Algorithm, Value: new(s.Share), Text: s.Text})
+			k.Facts = append(k.Facts, evidence.Evidence{
+				Metric:  metrics.CipherRate,
+				Node:    s.Node,
+				Element: s.Algorithm,
+				Value:   new(s.Share),
+				Text:    s.Text,
+			})
 		}
 	}
 }
@@ -226,7 +260,9 @@ func (g *group) clockCaveat() {
 	if !ok || len(v.Values) == 0 {
 		return
 	}
-	if w := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median; w > ciphers.MaxClock {
+
+	w := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median
+	if w > ciphers.MaxClock {
 		g.caveat("clock-moved", fmt.Sprintf("the CPU's clock moved by %s between the trials",
 			unit.Percent(w)))
 	}

@@ -42,10 +42,14 @@ type Derivation struct {
 // Begin starts the document of a run of so many trials. They are added in any order; what is said of causes
 // knows the idle measurements of a path that were added before its loads, as a run makes them.
 func Begin(run record.Run, trials int) *Derivation {
-	return &Derivation{run: run, charts: map[*validity.Graded]*Series{},
+	return &Derivation{
+		run:    run,
+		charts: map[*validity.Graded]*Series{},
 		memory: map[*validity.Graded]map[string]memoryUse{},
-		causes: map[*validity.Graded]examined{}, idle: map[string]map[int]map[string]float64{},
-		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), minPoints))}
+		causes: map[*validity.Graded]examined{},
+		idle:   map[string]map[int]map[string]float64{},
+		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), minPoints)),
+	}
 }
 
 // Add computes the numbers of a trial and its validity.
@@ -55,26 +59,32 @@ func (x *Derivation) Add(t record.Trial) {
 	if j.Grade != evidence.GradeFailed {
 		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
 	}
+
 	if j.Trial.Row.Kind == record.RowIdle && j.Grade != evidence.GradeFailed {
 		x.keepIdle(j)
 	}
+
 	if diagnosable(j) || failedOnPath(j) {
 		o := Observe(&x.run, j)
 		o.Idle = x.idleOf(j)
 		x.causes[j] = examine(o)
 	}
+
 	if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
 		rate := j.Metrics.Values[metrics.RateOf(j.Trial.Row.Factors)]
 		x.sampled = append(x.sampled, samplesOf(j.Trial, rate))
 	}
+
 	light := j.Trial.Light()
 	light.Nodes = map[string]record.NodeData{}
 	for name, n := range j.Trial.Nodes {
 		light.Nodes[name] = record.NodeData{Cost: n.Cost}
 	}
+
 	if x.run.Design.Method.Soak > 0 {
 		x.memory[j] = memoryOf(j.Trial)
 	}
+
 	j.Trial = &light
 	x.all = append(x.all, j)
 }
@@ -84,24 +94,32 @@ func (x *Derivation) Caveat(c record.Caveat) { x.run.Caveats = append(x.run.Cave
 
 // Document joins what was added.
 func (x *Derivation) Document() *Document {
-	run, all := &x.run, x.all
+	run := &x.run
+	all := x.all
 	validity.Sort(all)
-	if aside := validity.SetAside(all); len(aside) > 0 {
+	aside := validity.SetAside(all)
+	if len(aside) > 0 {
 		for _, j := range aside {
 			delete(x.charts, j)
 			delete(x.causes, j)
 			delete(x.memory, j)
 		}
-		x.Caveat(record.Caveat{Kind: "other-boots", Text: fmt.Sprintf("%d trials are set aside: a router "+
-			"was booted anew in the middle of the run, and nothing is concluded of two boots together",
-			len(aside))})
+
+		x.Caveat(record.Caveat{
+			Kind: "other-boots",
+			Text: fmt.Sprintf("%d trials are set aside: a router "+
+				"was booted anew in the middle of the run, and nothing is concluded of two boots together",
+				len(aside)),
+		})
 	}
+
 	cells := groups(run, all)
 	declarations := metrics.Metrics()
 	readSearches(run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
+
 	for _, g := range cells {
 		c := &g.cell
 		c.Factors = g.factors
@@ -117,24 +135,40 @@ func (x *Derivation) Document() *Document {
 		g.addIrregular()
 		g.diagnose(run, x.causes)
 	}
+
 	labels(run.Design.Catalogue, cells)
 	for _, g := range cells {
 		g.addTester(run, cells)
 	}
+
 	sides := make([]*metrics.Cell, 0, len(cells))
 	for _, g := range cells {
 		sides = append(sides, &g.cell.Cell)
 	}
-	d := &Document{Format: record.Format, Run: head(run), Catalogue: run.Design.Catalogue,
-		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
-		Topologies: orEmpty(run.Topologies), Ways: ways(run), Nodes: nodes(run),
-		Skipped: skippedCells(run, all), Tester: run.Ceilings,
-		Ciphers: cipherNodes(run, cells), UnderLoad: underLoad(run.Design.Catalogue, cells),
-		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
-		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells)), Sampled: x.sampled}
+
+	d := &Document{
+		Format:      record.Format,
+		Run:         head(run),
+		Catalogue:   run.Design.Catalogue,
+		Environment: orEmpty(merged(run.Environments)),
+		Conditions:  run.Design.Conditions,
+		Topologies:  orEmpty(run.Topologies),
+		Ways:        ways(run),
+		Nodes:       nodes(run),
+		Skipped:     skippedCells(run, all),
+		Tester:      run.Ceilings,
+		Ciphers:     cipherNodes(run, cells),
+		UnderLoad:   underLoad(run.Design.Catalogue, cells),
+		Comparisons: comparison.OfCells(sides, &run.Design),
+		Observing:   observing(all),
+		Trials:      make([]TrialView, 0, len(all)),
+		Cells:       make([]Cell, 0, len(cells)),
+		Sampled:     x.sampled,
+	}
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
 	}
+
 	d.Paths = paths(d, varyingFactors(run.Design.Catalogue, cells))
 	d.oneCause()
 	d.addSearches(run, cells)
@@ -142,6 +176,7 @@ func (x *Derivation) Document() *Document {
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j, x.charts[j]))
 	}
+
 	d.Metrics = declared(declarations, d)
 	d.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, d.Skipped)
 	var runs []int
@@ -149,6 +184,7 @@ func (x *Derivation) Document() *Document {
 	for i := range d.Cells {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
+
 	d.Caveats = validity.Caveats(run, all, runs, factors)
 	d.Proof = proofOf(run, cells)
 	d.Effects = EffectsOf(d)
@@ -178,8 +214,12 @@ func orEmpty[T any](s []T) []T {
 }
 
 func head(run *record.Run) RunHead {
-	return RunHead{RunHead: run.RunHead, Plan: run.Design.Name, Description: description(run),
-		Procedure: run.Design.Procedure}
+	return RunHead{
+		RunHead:     run.RunHead,
+		Plan:        run.Design.Name,
+		Description: description(run),
+		Procedure:   run.Design.Procedure,
+	}
 }
 
 // addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
@@ -187,7 +227,8 @@ func (g *group) addResolved() {
 	g.cell.Resolved = map[string]string{}
 	for _, j := range g.good() {
 		for k, v := range j.Trial.Resolved {
-			if old, seen := g.cell.Resolved[k]; !seen {
+			old, seen := g.cell.Resolved[k]
+			if !seen {
 				g.cell.Resolved[k] = v
 			} else if !strings.Contains(old, v) {
 				g.cell.Resolved[k] = old + ", " + v
@@ -199,20 +240,32 @@ func (g *group) addResolved() {
 // view is a trial as shown. A failed one has no number.
 func view(j *validity.Graded, series *Series) TrialView {
 	t := j.Trial
-	v := TrialView{TrialHead: t.TrialHead, Row: t.Row.ID, Assignment: t.Row.Assignment,
-		Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
-		Reasons: j.Reasons, Unchecked: j.Unchecked}
+	v := TrialView{
+		TrialHead:  t.TrialHead,
+		Row:        t.Row.ID,
+		Assignment: t.Row.Assignment,
+		Seconds:    float64(t.Ended-t.Origin) / 1e9,
+		Grade:      j.Grade,
+		Reasons:    j.Reasons,
+		Unchecked:  j.Unchecked,
+	}
 	if t.Traffic != nil {
 		v.Caveats = slices.Concat(t.Caveats, t.Traffic.Caveats)
 	}
+
 	v.Phases = make([]record.Phase, 0, len(t.Phases))
 	for _, p := range t.Phases {
-		v.Phases = append(v.Phases, record.Phase{Name: p.Name, Start: p.Start - t.Origin,
-			End: p.End - t.Origin})
+		v.Phases = append(v.Phases, record.Phase{
+			Name:  p.Name,
+			Start: p.Start - t.Origin,
+			End:   p.End - t.Origin,
+		})
 	}
+
 	if j.Grade == evidence.GradeFailed {
 		return v
 	}
+
 	v.Metrics, v.Missing, v.Series = j.Metrics.Values, j.Metrics.Missing, series
 	return v
 }
@@ -224,15 +277,18 @@ func declared(all []record.Metric, d *Document) []record.Metric {
 		for name := range c.Metrics {
 			used[name] = true
 		}
+
 		for name := range c.Missing {
 			used[name] = true
 		}
 	}
+
 	for _, t := range d.Trials {
 		for name := range t.Metrics {
 			used[name] = true
 		}
 	}
+
 	return orEmpty(pick(all, used))
 }
 
@@ -267,6 +323,7 @@ func observing(trials []*validity.Graded) Observing {
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}
+
 				t.own += float64(own)
 				t.charged += float64(c.CPUNs)
 				t.over += float64(c.OverNs)
@@ -274,6 +331,7 @@ func observing(trials []*validity.Graded) Observing {
 			}
 		}
 	}
+
 	fast := map[string]float64{}
 	for _, k := range slices.SortedFunc(maps.Keys(spent), func(a, b key) int {
 		return cmp.Compare(a.node+"/"+a.probe, b.node+"/"+b.probe)
@@ -282,6 +340,7 @@ func observing(trials []*validity.Graded) Observing {
 		if t.over <= 0 {
 			continue
 		}
+
 		o.CoreRatio += t.own / t.over
 		o.ChargedRatio += t.charged / t.over
 		o.Probes[k.probe] += t.own / t.over
@@ -289,9 +348,11 @@ func observing(trials []*validity.Graded) Observing {
 			fast[k.probe] = max(fast[k.probe], t.own/t.over)
 		}
 	}
+
 	for _, probe := range slices.Sorted(maps.Keys(fast)) {
 		o.FastRatio += fast[probe]
 	}
+
 	return o
 }
 
@@ -300,12 +361,15 @@ const actsAsRouter = "this machine acting as a router"
 
 // description is the plan's, with the subject that the run had.
 func description(run *record.Run) string {
-	text, tested := run.Design.Description, run.Tested()
+	text := run.Design.Description
+	tested := run.Tested()
 	if tested.CPUs == record.CPUsShared || len(text) < len(actsAsRouter) ||
 		!strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
 		return text
 	}
-	subject, rest := "A virtual router", text[len(actsAsRouter):]
+
+	subject := "A virtual router"
+	rest := text[len(actsAsRouter):]
 	switch {
 	case run.Between():
 		subject = "What lies between two machines"
@@ -315,5 +379,6 @@ func description(run *record.Run) string {
 	case tested.OwnMachine():
 		subject = "A router"
 	}
+
 	return subject + rest
 }

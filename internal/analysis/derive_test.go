@@ -23,6 +23,7 @@ func cellOf(t *testing.T, d *Document, f record.Factors) *Cell {
 			return &d.Cells[i]
 		}
 	}
+
 	t.Fatalf("no cell %s", f.Key())
 	return nil
 }
@@ -33,11 +34,14 @@ func TestDeriveIsDeterministic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := json.Marshal(Derive(run, trials))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(a), string(b)); diff != "" {
+
+	diff := cmp.Diff(string(a), string(b))
+	if diff != "" {
 		t.Errorf("two derivations differ (-first +second)\n%s", diff)
 	}
 }
@@ -45,28 +49,35 @@ func TestDeriveIsDeterministic(t *testing.T) {
 func TestDeriveCleanRun(t *testing.T) {
 	run, trials := quickRun(6)
 	d := Derive(run, trials)
-	if got, want := len(d.Cells), len(run.Design.Cells); got != want {
+	got, want := len(d.Cells), len(run.Design.Cells)
+	if got != want {
 		t.Fatalf("%d cells, want %d", got, want)
 	}
+
 	for _, c := range d.Cells {
 		if c.Grade != evidence.GradeValid || len(c.Reasons) > 0 || len(c.Caveats) > 0 {
 			t.Errorf("%s: grade %s, reasons %v, caveats %v, want plainly valid", c.Label, c.Grade, c.Reasons,
 				c.Caveats)
 		}
+
 		if c.Runs != 6 || c.Failed != 0 {
 			t.Errorf("%s: %d runs and %d failed, want 6 and 0", c.Label, c.Runs, c.Failed)
 		}
+
 		for name := range c.Missing {
-			if _, both := c.Metrics[name]; both {
+			_, both := c.Metrics[name]
+			if both {
 				t.Errorf("%s: %s is measured and missing", c.Label, name)
 			}
 		}
 	}
+
 	for _, v := range d.Trials {
 		if v.Grade != evidence.GradeValid {
 			t.Errorf("trial %s is %s: %v", v.ID, v.Grade, v.Reasons)
 		}
 	}
+
 	for _, m := range d.Metrics {
 		if m.Unit == "" || m.Doc == "" || m.Scope == "" {
 			t.Errorf("metric %+v is not fully declared", m)
@@ -81,16 +92,20 @@ func TestACountOfAnEvenNumberOfTrials(t *testing.T) {
 		if trials[i].Row.Kind != record.RowLoad {
 			continue
 		}
+
 		for k := range trials[i].Traffic.Flows {
-			if tcp := trials[i].Traffic.Flows[k].TCP; tcp != nil {
+			tcp := trials[i].Traffic.Flows[k].TCP
+			if tcp != nil {
 				tcp.Retransmits = new(int64(trials[i].Row.Block)) // 1, then 2
 			}
 		}
 	}
+
 	v := cellOf(t, Derive(run, trials), quickFactors()).Metrics[metrics.Retransmits]
 	if v.N != 2 || v.Median != 1.5 {
 		t.Errorf("of 1 and 2 segments: got %+v, want a median of 1.5", v)
 	}
+
 	reference, err := os.ReadFile("../../docs/reference/json.md")
 	const said = "A cell's count is a median: with an even number of trials it may be a fraction."
 	if err != nil || !strings.Contains(strings.Join(strings.Fields(string(reference)), " "), said) {
@@ -130,6 +145,7 @@ func TestTrialMetrics(t *testing.T) {
 	if _, ok := udp.Metrics[metrics.Retransmits]; ok {
 		t.Error("a UDP cell has retransmits")
 	}
+
 	both := cellOf(t, d, quickFactors("direction", "both")).Metrics
 	near("sum of directions", both[metrics.GoodputUp].Median+both[metrics.GoodputDown].Median,
 		both[metrics.Goodput].Median, 1e-9)
@@ -139,10 +155,12 @@ func TestTypedWattsServeWhereNoneAreMeasured(t *testing.T) {
 	run, trials := quickRun(1)
 	run.Design.Conditions = map[string]string{record.WattsCondition: "31 W"}
 	c := cellOf(t, Derive(run, trials), quickFactors())
-	if got, want := c.Metrics[metrics.GoodputPerWatt].Median,
-		c.Metrics[metrics.Goodput].Median/31; math.Abs(got/want-1) > 1e-9 {
+	got, want := c.Metrics[metrics.GoodputPerWatt].Median,
+		c.Metrics[metrics.Goodput].Median/31
+	if math.Abs(got/want-1) > 1e-9 {
 		t.Errorf("goodput per watt %v, want %v", got, want)
 	}
+
 	if _, ok := c.Metrics["host_power_w"]; ok {
 		t.Error("host_power_w has a number although nothing measured it")
 	}
@@ -164,10 +182,13 @@ func TestMissingHasReasons(t *testing.T) {
 		if _, ok := c.Metrics[name]; ok {
 			t.Errorf("%s has a number, want none", name)
 		}
-		if got := c.Missing[name]; got != why {
+
+		got := c.Missing[name]
+		if got != why {
 			t.Errorf("missing %s: %q, want %q", name, got, why)
 		}
 	}
+
 	// A machine of its own has router figures.
 	inLab(&run, "ssh")
 	for i := range trials {
@@ -175,10 +196,12 @@ func TestMissingHasReasons(t *testing.T) {
 		n.Samples = append(n.Samples, trials[i].Nodes["host"].Samples[0])
 		trials[i].Nodes["router"] = n
 	}
+
 	c = cellOf(t, Derive(run, trials), quickFactors())
 	if got, ok := c.Metrics["router_busiest_core_ratio"]; !ok || math.Abs(got.Median-.89) > 1e-6 {
 		t.Errorf("router_busiest_core_ratio = %v, %v, want 0.89", got.Median, ok)
 	}
+
 	if got, want := c.Metrics[metrics.GoodputPerRouter].Median,
 		c.Metrics[metrics.Goodput].Median/1.68; math.Abs(got/want-1) > 1e-6 {
 		t.Errorf("%s = %v, want %v", metrics.GoodputPerRouter, got, want)
@@ -196,30 +219,36 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 		t.Errorf("grade %s, failed %d, runs %d, n %d", c.Grade, c.Failed, c.Runs,
 			c.Metrics[metrics.Goodput].N)
 	}
+
 	if len(c.Reasons) != 1 || c.Reasons[0].Kind != evidence.ReasonFailedTrials ||
 		!strings.Contains(c.Reasons[0].Text,
 			"receiver died") {
 		t.Errorf("reasons %v", c.Reasons)
 	}
+
 	for _, v := range d.Trials {
 		if v.ID == trials[bad].ID && (v.Grade != evidence.GradeFailed || v.Metrics != nil ||
 			v.Series != nil) {
 			t.Errorf("failed trial shows %v", v.Metrics)
 		}
 	}
+
 	// A repetition with success replaces it, and says so.
 	again := newSynthetic(1).trial(trials[bad].Row.Factors, 1, trials[bad].Row.Index, 5e9)
-	again.ID, again.Attempt = trials[bad].Row.ID+".2", 2
+	again.ID = trials[bad].Row.ID + ".2"
+	again.Attempt = 2
 	c = cellOf(t, Derive(run, append(trials, again)), trials[bad].Row.Factors)
 	if c.Grade != evidence.GradeValid || c.Runs != 3 || len(c.Caveats) != 1 ||
 		c.Caveats[0].Kind != "repeated" {
 		t.Errorf("after a repetition: grade %s, runs %d, caveats %v", c.Grade, c.Runs, c.Caveats)
 	}
+
 	// What happened to several is said once, in words that other cells share.
 	third := trials[bad]
 	third.ID, third.Attempt, again.ID, again.Attempt = again.ID, 2, trials[bad].Row.ID+".3", 3
 	c = cellOf(t, Derive(run, append(trials, third, again)), trials[bad].Row.Factors)
-	if want := "2 trials failed in window: receiver died; they were repeated"; len(c.Caveats) != 1 ||
+	want := "2 trials failed in window: receiver died; they were repeated"
+	if len(c.Caveats) != 1 ||
 		c.Caveats[0].Text != want {
 		t.Errorf("after two repetitions: caveats %v, want %q", c.Caveats, want)
 	}
@@ -227,12 +256,18 @@ func TestFailedTrialHasNoNumber(t *testing.T) {
 
 func TestCellWithoutTrials(t *testing.T) {
 	run, trials := quickRun(1)
-	run.Status, run.Reason = record.RunInterrupted, "Ctrl-C"
+	run.Status = record.RunInterrupted
+	run.Reason = "Ctrl-C"
 	extra := quickFactors("streams", "16")
 	run.Design.Cells = append(run.Design.Cells, extra)
 	run.Design.Requirements = []record.Requirement{
-		{Text: "goodput >= 1G where streams=16", Metric: metrics.Goodput, Op: ">=", Value: 1e9,
-			Where: map[string]string{"streams": "16"}},
+		{
+			Text:   "goodput >= 1G where streams=16",
+			Metric: metrics.Goodput,
+			Op:     ">=",
+			Value:  1e9,
+			Where:  map[string]string{"streams": "16"},
+		},
 	}
 	d := Derive(run, trials)
 	c := cellOf(t, d, extra)
@@ -240,11 +275,13 @@ func TestCellWithoutTrials(t *testing.T) {
 		!strings.Contains(c.Reasons[0].Text, "Ctrl-C") {
 		t.Errorf("grade %s, metrics %v, reasons %v", c.Grade, c.Metrics, c.Reasons)
 	}
+
 	words := strings.Join(d.Summary, "\n")
 	want := "1 of 8 cells not reached: the run was interrupted (Ctrl-C)."
 	if !strings.Contains(words, want) || strings.Contains(words, "failed") {
 		t.Errorf("summary %q, want %q in it and no failure", words, want)
 	}
+
 	if len(d.Thresholds) != 1 || d.Thresholds[0].Met || d.Thresholds[0].Reason != "the cell was not "+
 		"reached: the run was interrupted (Ctrl-C)" {
 		t.Errorf("thresholds %+v", d.Thresholds)
@@ -262,6 +299,7 @@ func TestSkippedCellsAreNoFailures(t *testing.T) {
 			t.Errorf("skipped cell is listed with grade %s", c.Grade)
 		}
 	}
+
 	if len(d.Skipped) != 1 {
 		t.Errorf("%d skipped, want 1", len(d.Skipped))
 	}
@@ -269,8 +307,10 @@ func TestSkippedCellsAreNoFailures(t *testing.T) {
 
 func TestThresholds(t *testing.T) {
 	run, trials := quickRun(3)
-	run.Skipped = []record.Skipped{{Factors: quickFactors("tunnel", "openvpn"),
-		Reason: "openvpn is not installed"}}
+	run.Skipped = []record.Skipped{{
+		Factors: quickFactors("tunnel", "openvpn"),
+		Reason:  "openvpn is not installed",
+	}}
 	where := func(pairs ...string) map[string]string {
 		m := map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -284,25 +324,60 @@ func TestThresholds(t *testing.T) {
 		met    []bool
 		reason string
 	}{
-		{"met", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1e9,
-			Where: where("nat", "masquerade")},
+		{"met", record.Requirement{
+			Metric: metrics.Goodput,
+			Op:     ">=",
+			Value:  1e9,
+			Where:  where("nat", "masquerade"),
+		},
 			[]bool{true}, ""},
-		{"missed", record.Requirement{Metric: metrics.Goodput, Op: ">", Value: 6e9,
-			Where: where("nat", "masquerade")}, []bool{false}, ""},
-		{"lower is better", record.Requirement{Metric: metrics.LossRatio, Op: "<=", Value: .01,
-			Where: where("protocol", "udp")}, []bool{true}, ""},
-		{"missing metric", record.Requirement{Metric: "host_power_w", Op: "<", Value: 10,
-			Where: where("protocol", "udp")}, []bool{false}, "no RAPL"},
-		{"skipped", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1, Where: where("tunnel",
-			"openvpn")}, []bool{false}, "not installed"},
-		{"nothing", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1, Where: where("tunnel",
-			"ipsec")},
+		{"missed", record.Requirement{
+			Metric: metrics.Goodput,
+			Op:     ">",
+			Value:  6e9,
+			Where:  where("nat", "masquerade"),
+		}, []bool{false}, ""},
+		{"lower is better", record.Requirement{
+			Metric: metrics.LossRatio,
+			Op:     "<=",
+			Value:  .01,
+			Where:  where("protocol", "udp"),
+		}, []bool{true}, ""},
+		{"missing metric", record.Requirement{
+			Metric: "host_power_w",
+			Op:     "<",
+			Value:  10,
+			Where:  where("protocol", "udp"),
+		}, []bool{false}, "no RAPL"},
+		{"skipped", record.Requirement{
+			Metric: metrics.Goodput,
+			Op:     ">=",
+			Value:  1,
+			Where: where("tunnel",
+				"openvpn"),
+		}, []bool{false}, "not installed"},
+		{"nothing", record.Requirement{
+			Metric: metrics.Goodput,
+			Op:     ">=",
+			Value:  1,
+			Where: where("tunnel",
+				"ipsec"),
+		},
 			[]bool{false}, "no cell matches"},
-		{"several", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 2e9, Where: where("streams",
-			"4")},
+		{"several", record.Requirement{
+			Metric: metrics.Goodput,
+			Op:     ">=",
+			Value:  2e9,
+			Where: where("streams",
+				"4"),
+		},
 			[]bool{true, false}, ""},
-		{"absent factor at its default", record.Requirement{Metric: metrics.Goodput, Op: ">=", Value: 1,
-			Where: where("queue", "default", "nat", "masquerade")}, []bool{true}, ""},
+		{"absent factor at its default", record.Requirement{
+			Metric: metrics.Goodput,
+			Op:     ">=",
+			Value:  1,
+			Where:  where("queue", "default", "nat", "masquerade"),
+		}, []bool{true}, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -314,9 +389,12 @@ func TestThresholds(t *testing.T) {
 				met = append(met, x.Met)
 				reasons += x.Reason
 			}
-			if diff := cmp.Diff(test.met, met); diff != "" {
+
+			diff := cmp.Diff(test.met, met)
+			if diff != "" {
 				t.Errorf("met (-want +got)\n%s", diff)
 			}
+
 			if !strings.Contains(reasons, test.reason) {
 				t.Errorf("reasons %q, want %q in them", reasons, test.reason)
 			}
@@ -341,6 +419,7 @@ func TestSummaryNamesWhatWasMeasured(t *testing.T) {
 	if got, want := d.Summary[0], "This machine acting as a router: how fast it forwards."; got != want {
 		t.Errorf("first line %q, want %q", got, want)
 	}
+
 	text := strings.Join(d.Summary, "\n")
 	for _, want := range []string{"Gbit/s", "n = 3", "range", "wireguard", "without", "bufferbloat grade",
 		"share this machine's cores", "lost"} {
@@ -379,10 +458,13 @@ func TestPower(t *testing.T) {
 					if strings.HasSuffix(n, "energy_j") {
 						v *= float64(s)
 					}
+
 					values = append(values, v)
 				}
+
 				power.Append(trial.Window.Begin+s*second, values...)
 			}
+
 			n := trial.Nodes["host"]
 			n.Samples = append([]record.Samples{{Probe: "power", Table: power}}, n.Samples...)
 			trial.Nodes["host"] = n
@@ -390,6 +472,7 @@ func TestPower(t *testing.T) {
 			if got := c.Metrics["host_power_w"].Median; math.Abs(got-test.want) > 1e-9 {
 				t.Errorf("%v W, want %v", got, test.want)
 			}
+
 			if got, want := c.Metrics[metrics.GoodputPerWatt].Median,
 				c.Metrics[metrics.Goodput].Median/test.want; math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("goodput per watt %v, want %v", got, want)

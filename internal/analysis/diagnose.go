@@ -19,9 +19,14 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
 	kind, tester := validity.TesterCeiling(run, f)
-	return &diagnosis.Observation{Run: run, Trial: j.Trial, Metrics: j.Metrics, Reasons: j.Reasons,
-		Line:   diagnosis.Limit{Kind: line.Kind, Metric: metrics.Goodput, Value: line.Bps},
-		Tester: diagnosis.Limit{Kind: kind, Metric: validity.TesterMetric(f), Value: tester}}
+	return &diagnosis.Observation{
+		Run:     run,
+		Trial:   j.Trial,
+		Metrics: j.Metrics,
+		Reasons: j.Reasons,
+		Line:    diagnosis.Limit{Kind: line.Kind, Metric: metrics.Goodput, Value: line.Bps},
+		Tester:  diagnosis.Limit{Kind: kind, Metric: validity.TesterMetric(f), Value: tester},
+	}
 }
 
 // pathOf names the path of a trial, of each boot of its router another.
@@ -35,6 +40,7 @@ func (x *Derivation) keepIdle(j *validity.Graded) {
 	if x.idle[path] == nil {
 		x.idle[path] = map[int]map[string]float64{}
 	}
+
 	x.idle[path][j.Trial.Row.Block] = j.Metrics.Values
 }
 
@@ -47,6 +53,7 @@ func (x *Derivation) idleOf(j *validity.Graded) map[string]float64 {
 			last = max(last, block)
 		}
 	}
+
 	return blocks[last]
 }
 
@@ -105,16 +112,20 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 			}
 		}
 	}
+
 	if len(trials) == 0 {
 		for _, j := range g.trials {
 			if x, ok := of[j]; ok && failedOnPath(j) {
 				trials = append(trials, x.candidates)
 			}
 		}
-		if d := diagnosis.Conclude(trials); d == nil || d.Class == diagnosis.Unknown {
+
+		d := diagnosis.Conclude(trials)
+		if d == nil || d.Class == diagnosis.Unknown {
 			return
 		}
 	}
+
 	if d := diagnosis.Conclude(trials, rates...); d != nil {
 		d.Place(paths)
 		d.Ledger = middleLedger(ledgers)
@@ -122,6 +133,7 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 			d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
 				withoutLoss(run, d.Causes[i].Remedies))
 		}
+
 		g.cell.Diagnosis = d
 	}
 }
@@ -137,6 +149,7 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 	if len(all) == 0 {
 		return nil
 	}
+
 	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(a.bps, b.bps) })
 	return all[(len(all)-1)/2].ledger
 }
@@ -147,6 +160,7 @@ func systemOf(run *record.Run) string {
 	if tested.Driven != record.DrivenByAgent {
 		return tested.Driven // "": nothing reaches it
 	}
+
 	system := ""
 	for _, e := range run.Environments {
 		if e.Node == tested.Name || e.Node == record.HostNode && system == "" {
@@ -156,6 +170,7 @@ func systemOf(run *record.Run) string {
 			}
 		}
 	}
+
 	return system
 }
 

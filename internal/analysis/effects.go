@@ -25,9 +25,12 @@ func workOf(f record.Factors) work {
 		a, _ := cipher.Named(cipher.AlgorithmFactor.Of(f))
 		return cipherWork(cipher.LibraryFactor.Of(f), a, metrics.RateOf(f))
 	}
-	if of := metrics.LoadOf(f); of != "" {
+
+	of := metrics.LoadOf(f)
+	if of != "" {
 		return work{of, metrics.RateOf(f)}
 	}
+
 	return work{}
 }
 
@@ -48,6 +51,7 @@ func observe(d *Document, values map[string]map[string]map[int]float64, w work) 
 			maps.Copy(all, c.Factors)
 		}
 	}
+
 	names = all.Names()
 	d.Catalogue.Sort(names)
 	return out, names
@@ -57,9 +61,11 @@ func observe(d *Document, values map[string]map[string]map[int]float64, w work) 
 // any.
 func EffectsOf(d *Document) *model.Effects {
 	const maxContrasts = 200_000 // two levels, or two by two, in each cell
-	if e := Effects(d, maxContrasts); e.Several() {
+	e := Effects(d, maxContrasts)
+	if e.Several() {
 		return &e
 	}
+
 	return nil
 }
 
@@ -74,26 +80,32 @@ func Effects(d *Document, bound int) model.Effects {
 		if slices.Contains(seen, w) {
 			continue
 		}
+
 		seen = append(seen, w)
 		observations, names := observe(d, values, w)
 		if contrasts(observations, names) <= bound {
 			add(&all, w, factor.Sends(c.Factors), model.FindEffects(observations, names))
 		}
 	}
+
 	return all
 }
 
 // add files the effects on one kind of work.
 func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	if w == (work{}) {
-		e.Loads, e.Ciphers = all.Loads, all.Ciphers
+		e.Loads = all.Loads
+		e.Ciphers = all.Ciphers
 		*all = e
 		return
 	}
+
 	if len(e.Main) == 0 {
 		return
 	}
-	e.Of, e.Metric = w.of, w.metric
+
+	e.Of = w.of
+	e.Metric = w.metric
 	if traffic {
 		all.Loads = append(all.Loads, e)
 	} else {
@@ -109,6 +121,7 @@ func contrasts(observations []model.Observation, names []string) int {
 		for _, o := range observations {
 			levels[o.Levels[name]] = true
 		}
+
 		pairs := len(levels) * (len(levels) - 1) / 2
 		n += pairs * (1 + before)
 		before += pairs
@@ -120,8 +133,10 @@ func contrasts(observations []model.Observation, names []string) int {
 // and on the speeds of ciphers by their purpose.
 func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
 	results := func(protocol string) model.Effects {
-		return model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: source,
-			Protocol: protocol})))
+		return model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{
+			Source:   source,
+			Protocol: protocol,
+		})))
 	}
 	all := results(factor.TCP)
 	add(&all, work{"UDP packets", metrics.Goodput}, true, results(factor.UDP))
@@ -132,27 +147,39 @@ func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
 		if s.Source != source || !ok || s.Value == nil || !(*s.Value > 0) {
 			continue
 		}
+
 		a, _ := cipher.Named(s.Algorithm)
-		w, rate := cipherWork(cell.Library, a, metrics.CipherOps), *s.Value
+		w := cipherWork(cell.Library, a, metrics.CipherOps)
+		rate := *s.Value
 		if a.Blocks() {
-			w.metric, rate = metrics.CipherRate, 8*rate
+			w.metric = metrics.CipherRate
+			rate = 8 * rate
 		}
-		o := model.Observation{ByBlock: map[int]float64{0: rate}, Levels: map[string]string{
-			"device": s.Device, "algorithm": s.Algorithm, "operation": cell.Operation}}
+
+		o := model.Observation{
+			ByBlock: map[int]float64{0: rate},
+			Levels: map[string]string{
+				"device": s.Device, "algorithm": s.Algorithm, "operation": cell.Operation},
+		}
 		if s.Mode != "" {
 			o.Levels["mode"] = s.Mode
 		}
+
 		if s.Block > 0 {
 			o.Levels["block_size"] = strconv.Itoa(s.Block)
 		}
+
 		if !slices.Contains(seen, w) {
 			seen = append(seen, w)
 		}
+
 		speeds[w] = append(speeds[w], o)
 	}
+
 	for _, w := range seen {
 		add(&all, w, false, model.FindEffects(speeds[w], []string{"device", "algorithm", "operation",
 			"block_size", "mode"}))
 	}
+
 	return all
 }

@@ -24,6 +24,7 @@ func TestEffectsOfARun(t *testing.T) {
 	if d.Effects == nil {
 		t.Fatal("there are no effects")
 	}
+
 	seen := map[string]float64{}
 	for _, x := range d.Effects.Main {
 		seen[x.Factor+" "+x.Level] = x.Ratio.Value
@@ -31,14 +32,18 @@ func TestEffectsOfARun(t *testing.T) {
 			t.Errorf("%s %s: %+v, want an interval of 6 blocks", x.Factor, x.Level, x)
 		}
 	}
-	if r := seen["nat masquerade"]; math.Abs(r/(5.5/5.8)-1) > .03 {
+
+	r := seen["nat masquerade"]
+	if math.Abs(r/(5.5/5.8)-1) > .03 {
 		t.Errorf("ratio of NAT: %v of %v", r, seen)
 	}
+
 	one := *d
 	one.Cells = slices.DeleteFunc(slices.Clone(d.Cells), func(c Cell) bool {
 		return !maps.Equal(factor.Streams.With(c.Factors, ""), factor.Streams.With(quickFactors(), ""))
 	})
-	if e := EffectsOf(&one); e != nil || len(one.Cells) != 2 {
+	e := EffectsOf(&one)
+	if e != nil || len(one.Cells) != 2 {
 		t.Errorf("effects of streams alone, of %d cells: %+v", len(one.Cells), e)
 	}
 }
@@ -54,15 +59,18 @@ func TestEffectsGoByTheRuleOfComparisons(t *testing.T) {
 			for _, x := range part.Main {
 				verdicts[x.Verdict] = true
 			}
+
 			for _, x := range part.Interactions {
 				verdicts[x.Verdict] = true
 			}
 		}
+
 		for _, c := range d.Comparisons {
 			if c.Metric == metrics.Goodput {
 				verdicts[c.Verdict] = true
 			}
 		}
+
 		few := statistics.TooFew()
 		if blocks < 6 && (len(verdicts) != 1 || !verdicts[few]) || blocks == 6 && (verdicts[few] ||
 			!verdicts[statistics.Different]) {
@@ -85,6 +93,7 @@ func TestLoadsOfOneKindAreCompared(t *testing.T) {
 			trials = append(trials, s.trial(f, block, len(cells)*block+i, 1e9*float64(1+i)))
 		}
 	}
+
 	run := syntheticRun(cells...)
 	for _, baseline := range []record.Factors{nil, {"protocol": "tcp"}, {"engine": "native"},
 		quickFactors()} {
@@ -95,6 +104,7 @@ func TestLoadsOfOneKindAreCompared(t *testing.T) {
 				t.Errorf("%s of %s with %s", c.Metric, c.Factors.Key(), c.Against.Key())
 			}
 		}
+
 		var parts []string
 		e := Effects(d, math.MaxInt)
 		for _, part := range e.Parts() {
@@ -102,9 +112,11 @@ func TestLoadsOfOneKindAreCompared(t *testing.T) {
 				parts = append(parts, part.Of+"|"+part.Metric+"|"+x.Factor)
 			}
 		}
+
 		want := []string{"||streams", "UDP packets|packet_rate_pps|streams",
 			"short flows|goodput_bps|streams"}
-		if diff := cmp.Diff(want, parts); diff != "" {
+		diff := cmp.Diff(want, parts)
+		if diff != "" {
 			t.Errorf("effects (-want +got):\n%s", diff)
 		}
 	}
@@ -117,25 +129,30 @@ func TestEffectsOfStudies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, s := range c.Sources {
 		e := PublishedEffects(c, s.ID)
 		n := 0
 		for _, part := range e.Parts() {
 			n += len(part.Main)
 		}
+
 		if n == 0 {
 			t.Errorf("study %s has no effects", s.ID)
 		}
 	}
+
 	e := PublishedEffects(c, "ciphers")
 	got := map[string]string{}
 	for _, part := range e.Ciphers {
 		got[part.Of] = part.Metric
 	}
+
 	want := map[string]string{"openssl, encrypt and decrypt": metrics.CipherRate,
 		"openssl, hash": metrics.CipherRate, "openssl, derive": metrics.CipherOps,
 		"openssl, sign and verify": metrics.CipherOps}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 }
@@ -149,9 +166,11 @@ func TestEffectsOfCiphers(t *testing.T) {
 		if operation != "encrypt" {
 			delete(f, "cipher_mode")
 		}
+
 		if operation == "sign" || operation == "verify" {
 			delete(f, "block_size")
 		}
+
 		return f
 	}
 	cells := []record.Factors{quickFactors(), quickFactors("streams", "4")}
@@ -170,6 +189,7 @@ func TestEffectsOfCiphers(t *testing.T) {
 			rates = append(rates, of.rates[i])
 		}
 	}
+
 	s := newSynthetic(5)
 	var trials []record.Trial
 	for block := 1; block <= 6; block++ {
@@ -178,23 +198,28 @@ func TestEffectsOfCiphers(t *testing.T) {
 				trials = append(trials, s.trial(f, block, len(cells)*block+i, rates[i]))
 				continue
 			}
+
 			trials = append(trials, s.cipherTrial(f, block, len(cells)*block+i, rates[i]))
 		}
 	}
+
 	d := Derive(syntheticRun(cells...), trials)
 	if d.Effects == nil {
 		t.Fatal("there are no effects")
 	}
+
 	got := map[string]float64{}
 	for _, part := range d.Effects.Parts() {
 		for _, x := range part.Main {
 			got[strings.Join([]string{part.Of, part.Metric, x.Factor, x.Level, x.Against}, "|")] =
 				math.Round(10*x.Ratio.Value) / 10
 		}
+
 		if len(part.Charts) != 1 || len(part.Charts[0].Bars) < 2 {
 			t.Errorf("charts of %q: got %+v, want one", part.Of, part.Charts)
 		}
 	}
+
 	ops, bits := "openssl, sign and verify|cipher_operations_per_s|", "encrypt and decrypt|cipher_rate_bps|"
 	want := map[string]float64{"||streams|4|1": 2,
 		"openssl, " + bits + "algorithm|chacha20-poly1305|aes-128-gcm": 3,
@@ -203,7 +228,8 @@ func TestEffectsOfCiphers(t *testing.T) {
 		ops + "algorithm|ed448|ed25519":                                .3, // √(1/6 × 1/2)
 		ops + "operation|verify|sign":                                  .6, // √(1/3 × 1)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
 	}
 }
@@ -217,7 +243,9 @@ func TestLabelsAreThoseOfTheRun(t *testing.T) {
 	for _, c := range d.Cells {
 		cells, want = append(cells, c.Factors), append(want, c.Label)
 	}
-	if diff := cmp.Diff(want, Labels(run.Design.Catalogue, cells)); diff != "" {
+
+	diff := cmp.Diff(want, Labels(run.Design.Catalogue, cells))
+	if diff != "" {
 		t.Errorf("labels (-document +factors):\n%s", diff)
 	}
 }

@@ -81,9 +81,11 @@ func TestDeriveSurvivesGaps(t *testing.T) {
 			if _, err := json.Marshal(d); err != nil {
 				t.Error(err)
 			}
+
 			if _, err := json.Marshal(CompareRuns(d, d)); err != nil {
 				t.Error(err)
 			}
+
 			for _, c := range d.Cells {
 				if c.Grade == evidence.GradeValid && c.Metrics[metrics.Goodput].N == 0 {
 					t.Errorf("%s is valid and has no goodput", c.Label)
@@ -91,11 +93,13 @@ func TestDeriveSurvivesGaps(t *testing.T) {
 			}
 		})
 	}
+
 	for name, run := range map[string]record.Run{"nothing": {}, "no trials": syntheticRun(f)} {
 		d := Derive(run, nil)
 		if b, err := json.Marshal(d); err != nil || len(b) == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if d.Cells == nil || d.Trials == nil || d.Skipped == nil || len(d.Summary) == 0 {
 			t.Errorf("%s: lists are null: %+v", name, d)
 		}
@@ -109,7 +113,8 @@ func TestLatencyOfLostProbes(t *testing.T) {
 	lose := func(all bool) *Cell {
 		run, trials := quickRun(3)
 		for i := range trials {
-			if r := trials[i].Row; r.Kind == record.RowLoad && r.Factors.Key() == f.Key() &&
+			r := trials[i].Row
+			if r.Kind == record.RowLoad && r.Factors.Key() == f.Key() &&
 				(all || r.Block == 2) {
 				for k := range trials[i].Loaded.RTT {
 					trials[i].Loaded.RTT[k] = -1
@@ -123,12 +128,14 @@ func TestLatencyOfLostProbes(t *testing.T) {
 		t.Errorf("n = %d of the latency and %d of the loss, want 2 and 3", c.Metrics[p50].N,
 			c.Metrics[metrics.ProbeLoss].N)
 	}
+
 	var got []string
 	for _, k := range c.Caveats {
 		if k.Kind == "partly-missing" {
 			got = append(got, k.Text)
 		}
 	}
+
 	want := []string{"loaded round trip: known in 2 of 3 trials (no probe was answered)",
 		"round trip added by load: known in 2 of 3 trials (no probe was answered)"}
 	for _, text := range want {
@@ -136,7 +143,9 @@ func TestLatencyOfLostProbes(t *testing.T) {
 			t.Errorf("caveats %q, want %q among them", got, text)
 		}
 	}
-	if why := lose(true).Missing[p50]; why != "no probe was answered" {
+
+	why := lose(true).Missing[p50]
+	if why != "no probe was answered" {
 		t.Errorf("all lost: missing because %q", why)
 	}
 }
@@ -152,20 +161,28 @@ func TestRepeatedVerify(t *testing.T) {
 		bad := trials[0]
 		bad.Row.Kind, bad.Row.ID, bad.ID, bad.Row.Factors = record.RowVerify, "b0-v01", "b0-v01.1",
 			run.Design.Path(quickFactors())
-		bad.Status, bad.Failure = record.TrialFailed, &record.Failure{Phase: record.PhaseVerify,
-			Error: "no answer"}
+		bad.Status = record.TrialFailed
+		bad.Failure = &record.Failure{
+			Phase: record.PhaseVerify,
+			Error: "no answer",
+		}
 		trials = append(trials, bad)
 		if test.repeated {
 			again := bad
-			again.ID, again.Attempt, again.Status, again.Failure = "b0-v01.2", 2, record.TrialOK, nil
+			again.ID = "b0-v01.2"
+			again.Attempt = 2
+			again.Status = record.TrialOK
+			again.Failure = nil
 			trials = append(trials, again)
 		}
+
 		got := 0
 		for _, c := range cellOf(t, Derive(run, trials), quickFactors()).Caveats {
 			if c.Kind == "unverified" {
 				got++
 			}
 		}
+
 		if got != test.want {
 			t.Errorf("%s: %d caveats, want %d", test.name, got, test.want)
 		}
@@ -179,21 +196,28 @@ func TestSkippedAndThenMeasured(t *testing.T) {
 	run.Skipped = []record.Skipped{{Factors: quickFactors(), Reason: "no iperf3"},
 		{Factors: never, Reason: "no iperf3"}}
 	run.Design.Cells = append(run.Design.Cells, never)
-	run.Design.Requirements = []record.Requirement{{Text: "goodput >= 1", Metric: metrics.Goodput, Op: ">=",
-		Value: 1}}
+	run.Design.Requirements = []record.Requirement{{
+		Text:   "goodput >= 1",
+		Metric: metrics.Goodput,
+		Op:     ">=",
+		Value:  1,
+	}}
 	d := Derive(run, trials)
 	if len(d.Skipped) != 1 || d.Skipped[0].Factors.Key() != never.Key() {
 		t.Errorf("skipped %v, want the one without a trial", d.Skipped)
 	}
+
 	if d.Cells[0].Factors.Key() != quickFactors().Key() {
 		t.Errorf("the first cell is %v, want the design's", d.Cells[0].Factors)
 	}
+
 	missed := 0
 	for _, r := range d.Thresholds {
 		if !r.Met {
 			missed++
 		}
 	}
+
 	if missed != 1 {
 		t.Errorf("%d requirements missed, want 1", missed)
 	}

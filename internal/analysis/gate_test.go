@@ -44,8 +44,10 @@ func without(t *record.Table, from, to int64) {
 				out = append(out, t.V[c][i])
 			}
 		}
+
 		t.V[c] = out
 	}
+
 	t.T = slices.DeleteFunc(slices.Clone(times), func(at int64) bool { return at >= from && at <= to })
 }
 
@@ -61,8 +63,10 @@ func slower(t *record.Trial, from, factor float64) {
 			if series.T[i] > start {
 				step *= factor
 			}
+
 			out[i] = out[i-1] + step
 		}
+
 		copy(v, out)
 	}
 }
@@ -84,15 +88,28 @@ func deepQueue(t *record.Trial, bytes, more float64) {
 	for i, when := range f.Received.T {
 		f.Sent.Append(when, f.Received.V[0][i]+bytes)
 	}
+
 	t.Path.CountedFrom = t.Window.Start
 	began := uint64(1000)
 	entered := uint64(max(arrived+bytes+more, 0) * 1.05)
 	inWindow := uint64(max(float64(f.ReceivedBytes)-max(bytes, 2e6), 0))
 	t.Path.Counters = []record.CounterDelta{
-		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began,
-			After: began + entered + inWindow, When: "load"},
-		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began + entered,
-			After: began + entered + inWindow, When: "window"}}
+		{
+			Node:    "client",
+			Device:  "cp0",
+			Counter: record.TunnelSent,
+			Before:  began,
+			After:   began + entered + inWindow,
+			When:    "load",
+		},
+		{
+			Node:    "client",
+			Device:  "cp0",
+			Counter: record.TunnelSent,
+			Before:  began + entered,
+			After:   began + entered + inWindow,
+			When:    "window",
+		}}
 }
 
 // edgeLate has an end read its counts late, by a share of a time.
@@ -104,7 +121,8 @@ func edgeLate(t *record.Trial, of int64, share float64) {
 
 // Every reason fires on its planted fault, and on nothing but it.
 func TestGateFires(t *testing.T) {
-	tcp, udp := quickFactors(), quickFactors("protocol", "udp")
+	tcp := quickFactors()
+	udp := quickFactors("protocol", "udp")
 	tunnel := quickFactors("tunnel", "wireguard")
 	sideBySide := quickFactors("tunnel", "wireguard", "tunnels", "4", "streams", "8")
 	shaped := quickFactors("queue@router.wan", "tbf rate 300M")
@@ -138,7 +156,8 @@ func TestGateFires(t *testing.T) {
 			func(t *record.Trial) { t.Path.Counters[2].After = t.Path.Counters[2].Before + 2000 }, ""},
 		{"one of several tunnels idle", sideBySide, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) {
 			for i := range t.Path.Counters {
-				if c := &t.Path.Counters[i]; c.Device == "tun2" && c.When == "window" {
+				c := &t.Path.Counters[i]
+				if c.Device == "tun2" && c.When == "window" {
 					c.After = c.Before
 				}
 			}
@@ -153,7 +172,8 @@ func TestGateFires(t *testing.T) {
 		{"one of several tunnels dead", sideBySide, 1e9, evidence.ReasonNothingArrived,
 			func(t *record.Trial) {
 				for i := range t.Traffic.Flows {
-					if f := &t.Traffic.Flows[i]; f.Stream%4 == 2 {
+					f := &t.Traffic.Flows[i]
+					if f.Stream%4 == 2 {
 						f.ReceivedBytes = 0
 					}
 				}
@@ -240,7 +260,8 @@ func TestGateFires(t *testing.T) {
 			func(t *record.Trial) {
 				t.Path.CountedFrom = t.Window.Start - 40e6
 				for i := range t.Path.Counters {
-					if c := &t.Path.Counters[i]; c.When == "window" {
+					c := &t.Path.Counters[i]
+					if c.When == "window" {
 						c.After = c.Before + (c.After-c.Before)*3/4 // with headers, 115 % of the payload
 					}
 				}
@@ -253,17 +274,20 @@ func TestGateFires(t *testing.T) {
 			for i := range f.Received.V[0] {
 				f.Received.V[0][i] = 0
 			}
+
 			for i := range t.Path.Counters { // nor did any counter move much
 				c := &t.Path.Counters[i]
 				c.After = c.Before + (c.After-c.Before)/1000
 			}
+
 			t.Path.BytesOffered = 0
 		}, ""},
 		{"sampler stopped over the window's end", tcp, 1e9, evidence.ReasonSamplerStalled,
 			func(t *record.Trial) {
 				n := t.Nodes["host"]
 				for i := range n.Samples {
-					if tab := n.Samples[i].Table; tab != nil {
+					tab := n.Samples[i].Table
+					if tab != nil {
 						cutAfter(tab, t.Window.End-4*second)
 					}
 				}
@@ -286,20 +310,24 @@ func TestGateFires(t *testing.T) {
 			if test.lab != "" {
 				inLab(&run, test.lab)
 			}
+
 			trial := newSynthetic(uint64(i)).trial(test.factors, 1, 1, test.rate)
 			test.plant(&trial)
 			c := Derive(run, []record.Trial{trial}).Cells[0]
 			if len(c.Reasons) != 1 || c.Reasons[0].Kind != test.want || c.Grade != evidence.GradeSuspect {
 				t.Errorf("grade %s, reasons %v, want suspect with %s alone", c.Grade, c.Reasons, test.want)
 			}
+
 			if len(c.Reasons) > 0 && (c.Reasons[0].Trial != trial.ID || c.Reasons[0].Text == "") {
 				t.Errorf("reason %+v lacks its trial or text", c.Reasons[0])
 			}
+
 			if len(c.Metrics) == 0 {
 				t.Error("a suspect cell has lost its numbers")
 			}
 		})
 	}
+
 	for _, kind := range []string{
 		evidence.ReasonTesterLimited, evidence.ReasonNotInTunnel, evidence.ReasonAboveCeiling,
 		evidence.ReasonThrottled, evidence.ReasonBackgroundLoad,
@@ -350,10 +378,20 @@ func TestGateStaysSilent(t *testing.T) {
 			func(t *record.Trial) {
 				b := uint64(1e9 / 8 * 10)
 				t.Path.Counters = []record.CounterDelta{
-					{Node: "client", Device: "cp0", Counter: record.TunnelSent, After: b * 11 / 20,
-						When: "window"},
-					{Node: "client", Device: "cp0", Counter: record.TunnelReceived, After: b * 11 / 20,
-						When: "window"}}
+					{
+						Node:    "client",
+						Device:  "cp0",
+						Counter: record.TunnelSent,
+						After:   b * 11 / 20,
+						When:    "window",
+					},
+					{
+						Node:    "client",
+						Device:  "cp0",
+						Counter: record.TunnelReceived,
+						After:   b * 11 / 20,
+						When:    "window",
+					}}
 			}},
 		{"a deep queue that was filled before the window", quickFactors("tunnel", "wireguard"), 10e6, "local",
 			func(t *record.Trial) { deepQueue(t, 4e6, 0) }},
@@ -392,6 +430,7 @@ func TestGateStaysSilent(t *testing.T) {
 			for at := t.Window.Begin; at < t.Window.Stop; at += 1100e6 {
 				slow.Append(at, 3)
 			}
+
 			n.Samples = []record.Samples{{Probe: "link", Table: slow}}
 			t.Nodes["router"] = n
 		}},
@@ -404,7 +443,8 @@ func TestGateStaysSilent(t *testing.T) {
 			inLab(&run, test.lab)
 			trial := newSynthetic(uint64(100+i)).trial(test.factors, 1, 1, test.rate)
 			test.plant(&trial)
-			if c := Derive(run, []record.Trial{trial}).Cells[0]; c.Grade != evidence.GradeValid {
+			c := Derive(run, []record.Trial{trial}).Cells[0]
+			if c.Grade != evidence.GradeValid {
 				t.Errorf("grade %s, reasons %v, want valid", c.Grade, c.Reasons)
 			}
 		})
@@ -426,12 +466,15 @@ func TestSoftReasonsNeedAQuarter(t *testing.T) {
 			if i < test.bad {
 				slower(&trial, .6, .7)
 			}
+
 			trials = append(trials, trial)
 		}
+
 		c := Derive(run, trials).Cells[0]
 		if c.Grade != test.grade {
 			t.Errorf("%d of 10 drift: grade %s, want %s", test.bad, c.Grade, test.grade)
 		}
+
 		if test.bad == 2 && (len(c.Caveats) != 1 || c.Caveats[0].Kind != evidence.ReasonDrift) {
 			t.Errorf("caveats %v, want the drift of two trials", c.Caveats)
 		}
@@ -448,29 +491,36 @@ func TestReasonsAreNamedOnce(t *testing.T) {
 		after(&trial, table(&trial, "host", "foreign"), "foreign_cpu_ns", 2e9)
 		trials = append(trials, trial)
 	}
+
 	d := Derive(syntheticRun(f), trials)
 	c := d.Cells[0]
 	if len(c.Reasons) != 1 || !strings.HasSuffix(c.Reasons[0].Text,
 		"; the same reason in 2 more of 3 trials") || c.Reasons[0].Trial != trials[0].ID {
 		t.Errorf("reasons %v", c.Reasons)
 	}
-	if got := d.Trials[2].Reasons; len(got) != 1 || strings.Contains(got[0].Text, "the same reason") {
+
+	got := d.Trials[2].Reasons
+	if len(got) != 1 || strings.Contains(got[0].Text, "the same reason") {
 		t.Errorf("the trial's own reasons %v", got)
 	}
 }
 
 // A verifying trial that found wrong bytes casts doubt on all cells of its path, and on no other.
 func TestVerifyReachesThePath(t *testing.T) {
-	plain, tunnel := quickFactors(), quickFactors("tunnel", "wireguard")
+	plain := quickFactors()
+	tunnel := quickFactors("tunnel", "wireguard")
 	four := quickFactors("streams", "4")
 	s := newSynthetic(9)
 	bad := s.trial(plain, 1, 1, 1e9)
-	bad.Row.Kind, bad.Traffic.Flows[0].Corrupt, bad.Traffic.Flows[0].Verified = record.RowVerify, 3, 1000
+	bad.Row.Kind = record.RowVerify
+	bad.Traffic.Flows[0].Corrupt = 3
+	bad.Traffic.Flows[0].Verified = 1000
 	trials := []record.Trial{bad, s.trial(plain, 1, 2, 1e9), s.trial(four, 1, 3, 1e9),
 		s.trial(tunnel, 1, 4, 1e9)}
 	d := Derive(syntheticRun(plain, four, tunnel), trials)
 	for i, want := range []string{evidence.GradeSuspect, evidence.GradeSuspect, evidence.GradeValid} {
-		if got := d.Cells[i].Grade; got != want {
+		got := d.Cells[i].Grade
+		if got != want {
 			t.Errorf("%s: grade %s, want %s", d.Cells[i].Label, got, want)
 		}
 	}

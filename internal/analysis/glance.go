@@ -59,14 +59,19 @@ type GlanceCause struct {
 
 // LookAt is a glance at a node from what was sampled there, from and to in the samples' own time.
 func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance {
-	g := &Glance{Node: node.Name, Seconds: float64(to-from) / 1e9, Cores: []CoreGlance{},
-		Devices: []DeviceGlance{}}
+	g := &Glance{
+		Node:    node.Name,
+		Seconds: float64(to-from) / 1e9,
+		Cores:   []CoreGlance{},
+		Devices: []DeviceGlance{},
+	}
 	for _, c := range metrics.CoresOf(data) {
 		if busy, ok := c.Busy(from, to); ok {
 			softirq, _ := c.Softirq(from, to) // absent where the kernel does not count it
 			g.Cores = append(g.Cores, CoreGlance{c.Name, busy, softirq})
 		}
 	}
+
 	g.devices(data, from, to)
 	most := func(probe, stem string) *float64 {
 		var most *float64
@@ -78,15 +83,18 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 		return most
 	}
 	g.ClockHz, g.TemperatureC = most("cpufreq", "frequency_hz"), most("thermal", "temperature_c")
-	if watts, why := metrics.PowerOf(data, from, to); why == "" {
+	watts, why := metrics.PowerOf(data, from, to)
+	if why == "" {
 		g.PowerW = &watts
 	}
+
 	for _, c := range data.Cost {
 		if c.OverNs > 0 {
 			ratio := float64(c.CPUNs)/float64(c.OverNs) + *cmp.Or(g.ObservingRatio, new(float64))
 			g.ObservingRatio = &ratio
 		}
 	}
+
 	g.candidate(node, data, from, to)
 	return g
 }
@@ -101,9 +109,11 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 			if !ok || name == "lo" || grew <= 0 {
 				continue
 			}
+
 			if of[name] == nil {
 				of[name] = &DeviceGlance{Name: name}
 			}
+
 			*into(of[name]) += grew * scale / g.Seconds
 		}
 	}
@@ -114,6 +124,7 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 	for _, stem := range []string{"rx_dropped", "tx_dropped"} {
 		add("netdev", stem, 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
 	}
+
 	add("qdisc", "drops", 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
 	for _, c := range metrics.SeriesOf(data, "qdisc", "backlog_bytes") {
 		name, _, _ := strings.Cut(c.Label, "@")
@@ -121,9 +132,11 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 			of[name].QueueBytes = max(of[name].QueueBytes, v)
 		}
 	}
+
 	for _, d := range of {
 		g.Devices = append(g.Devices, *d)
 	}
+
 	slices.SortFunc(g.Devices, func(a, b DeviceGlance) int {
 		return cmp.Or(cmp.Compare(b.RxBps+b.TxBps, a.RxBps+a.TxBps), cmp.Compare(a.Name, b.Name))
 	})
@@ -136,8 +149,13 @@ var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagn
 
 // candidate has the rules check the node as the router of a path of which nothing else is known.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
-	top := record.Topology{Name: "forward", Near: "client", Far: "server", Routers: []string{node.Name},
-		Nodes: []record.TopoNode{{Name: "client"}, {Name: node.Name, Router: true}, {Name: "server"}}}
+	top := record.Topology{
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Routers: []string{node.Name},
+		Nodes:   []record.TopoNode{{Name: "client"}, {Name: node.Name, Router: true}, {Name: "server"}},
+	}
 	run := &record.Run{Topologies: []record.Topology{top}, Nodes: []record.NodeFacts{node}}
 	run.Design.Catalogue = &factor.Catalogue{Factors: factor.Base(factor.Options{})}
 	t := record.Trial{

@@ -32,28 +32,36 @@ func TestGuestsAreSaid(t *testing.T) {
 			run.Design.Description = "This machine acting as a router: how fast it forwards. More is in " +
 				"the guide."
 			if tt.accel != "" {
-				run.Environments = append(run.Environments, record.Environment{Node: "host",
-					Facts: map[string]string{"guest_accel": tt.accel}})
+				run.Environments = append(run.Environments, record.Environment{
+					Node:  "host",
+					Facts: map[string]string{"guest_accel": tt.accel},
+				})
 			}
+
 			if tt.accel == "kvm" {
 				run.Nodes[1].CPUs = record.CPUsVirtual
 			}
+
 			d := Derive(run, trials)
 			if d.Summary[0] != tt.first || !strings.HasPrefix(d.Run.Description, strings.TrimSuffix(tt.first,
 				"forwards.")) {
 				t.Errorf("first line %q, description %q, want %q", d.Summary[0], d.Run.Description, tt.first)
 			}
+
 			if got := slices.Contains(d.Summary, "An"+nothing[2:]+"."); got != tt.emulated {
 				t.Errorf("summary says that absolute speeds mean nothing: got %v, want %v:\n%s", got,
 					tt.emulated, strings.Join(d.Summary, "\n"))
 			}
+
 			kinds := map[string]string{}
 			for _, c := range d.Caveats {
 				kinds[c.Kind] = c.Text
 			}
+
 			if got := kinds["emulated"]; (got == nothing) != tt.emulated {
 				t.Errorf("caveat: got %q, want it: %v", got, tt.emulated)
 			}
+
 			if got := kinds["shared-cores"]; !strings.Contains(got, tt.shared) {
 				t.Errorf("shared cores: got %q, want %q", got, tt.shared)
 			}
@@ -84,15 +92,18 @@ func TestWhatAGuestTells(t *testing.T) {
 		add("router", "xfrm", []float64{1, 2}, []float64{2, 9}, "XfrmInNoStates", "XfrmOutPolBlock")
 		add("router", "flows", []float64{3, 1}, []float64{4, 2}, "flows_tracked", "flows_offloaded")
 	}
+
 	c := cellOf(t, Derive(run, trials), quickFactors())
 	want := map[string]float64{metrics.GuestsCPU: 1.5, "router_loop_rate_hz": 5e8, metrics.KernelDrops: 4,
 		metrics.IPsecDrops:     8,
 		metrics.FlowsOffloaded: 2}
 	for name, v := range want {
-		if got := c.Metrics[name].Median; math.Abs(got/v-1) > 1e-9 {
+		got := c.Metrics[name].Median
+		if math.Abs(got/v-1) > 1e-9 {
 			t.Errorf("%s: got %v (missing: %s), want %v", name, got, c.Missing[name], v)
 		}
 	}
+
 	inLab(&run, "local")
 	c = cellOf(t, Derive(run, trials), quickFactors())
 	if _, ok := c.Metrics[metrics.KernelDrops]; ok || c.Missing[metrics.KernelDrops] == "" {

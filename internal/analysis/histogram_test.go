@@ -24,6 +24,7 @@ func TestDistributionIsTheProbes(t *testing.T) {
 		one.RTT = append(one.RTT, int64(ns))
 		all = append(all, math.Trunc(ns))
 	}
+
 	slices.Sort(all)
 	d, ok := distribution([]*record.Latency{one, two})
 	if !ok || d.Sent != 20004 || d.Lost != 2 || d.Beyond != 2 || d.Probe != "icmp" ||
@@ -31,19 +32,24 @@ func TestDistributionIsTheProbes(t *testing.T) {
 		!slices.Equal(d.Stamps, []string{"kernel", "user"}) || !slices.Equal(d.Includes, []string{"a", "b"}) {
 		t.Errorf("got %+v", d)
 	}
+
 	h, err := hdrhistogram.Decode([]byte(d.HDR))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if h.TotalCount() != 20000 {
 		t.Errorf("%d probes in the histogram, want 20000", h.TotalCount())
 	}
+
 	for _, q := range metrics.Percentiles {
-		want, got := statistics.QuantileSorted(all, q.Level), float64(h.ValueAtQuantile(100*q.Level))
+		want := statistics.QuantileSorted(all, q.Level)
+		got := float64(h.ValueAtQuantile(100 * q.Level))
 		if math.Abs(got/want-1) > .001 {
 			t.Errorf("%s: the histogram says %.0f, the probes %.0f", q.Name, got, want)
 		}
 	}
+
 	if _, ok := distribution(nil); ok {
 		t.Error("nothing has a distribution")
 	}
@@ -53,7 +59,8 @@ func TestDistributionIsTheProbes(t *testing.T) {
 func TestCellsHaveDistributions(t *testing.T) {
 	run, trials := quickRun(3)
 	c := cellOf(t, Derive(run, trials), quickFactors("streams", "4"))
-	if loaded, idle := c.Latency["loaded"], c.Latency["idle"]; loaded.Sent != 3000 || idle.Sent != 3000 ||
+	loaded, idle := c.Latency["loaded"], c.Latency["idle"]
+	if loaded.Sent != 3000 || idle.Sent != 3000 ||
 		idle.HDR == loaded.HDR {
 		t.Errorf("%d loaded and %d idle probes, want 3000 of each, and two histograms", loaded.Sent,
 			idle.Sent)

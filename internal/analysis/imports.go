@@ -51,25 +51,32 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 	if len(carried.T) == 0 {
 		return statistics.Aligned{}, errors.New("the run has no trial with a series of its traffic")
 	}
+
 	seen := receivedOf(netdev)
 	if len(seen.T) < 3 {
 		return statistics.Aligned{}, errors.New("there are fewer than three samples of netdev")
 	}
+
 	if wrong {
 		return statistics.Align(carried, seen, wall, 0)
 	}
+
 	const hint = "if that machine's clock is wrong, --clock-wrong has the traffic alone tell when it was"
 	if wall == 0 {
 		return statistics.Aligned{}, check.WithHint(errors.New("its wall clock is not told"), hint)
 	}
+
 	a, err := statistics.Align(carried, seen, wall, int64(ClocksAgree))
 	if err == nil {
 		return a, nil
 	}
-	if far, other := statistics.Align(carried, seen, wall, 0); other == nil {
+
+	far, other := statistics.Align(carried, seen, wall, 0)
+	if other == nil {
 		return a, check.WithHint(fmt.Errorf("by its traffic it would be of this run if its clock were "+
 			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall), ClocksAgree), hint)
 	}
+
 	return a, err
 }
 
@@ -87,10 +94,12 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 		if i == len(trials) || at < trials[i].origin-trials[i].apart() {
 			return false
 		}
+
 		before, had := last[source]
 		if had && at >= before && at-before < trials[i].apart() {
 			return false
 		}
+
 		last[source] = at
 		return true
 	}
@@ -111,10 +120,12 @@ func AheadWords(ns int64) string {
 	if ns < 0 {
 		ns, word = -ns, "behind"
 	}
+
 	round := time.Millisecond
 	if ns > int64(10*time.Second) {
 		round = time.Second
 	}
+
 	return time.Duration(ns).Round(round).String() + " " + word
 }
 
@@ -130,10 +141,13 @@ func (c *Carriage) curve() statistics.Curve {
 				out.T, out.V = append(out.T, at), append(out.V, total+t.bytes.V[i])
 			}
 		}
-		if n := len(out.V); n > 0 {
+
+		n := len(out.V)
+		if n > 0 {
 			total = out.V[n-1]
 		}
 	}
+
 	return out
 }
 
@@ -143,11 +157,13 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out
 	}
+
 	var flows []statistics.Curve
 	var times, edges []int64
 	for _, f := range t.Traffic.Flows {
 		table := cmp.Or(f.Received, f.Sent)
-		if v := table.Column("bytes"); len(v) > 1 {
+		v := table.Column("bytes")
+		if len(v) > 1 {
 			flows = append(flows, statistics.NewCurve(table.T, v))
 			edges = append(edges, table.T[0], table.T[len(table.T)-1])
 			if len(table.T) > len(times) {
@@ -155,6 +171,7 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 			}
 		}
 	}
+
 	times = slices.Compact(slices.Sorted(slices.Values(slices.Concat(times, edges))))
 	out.T, out.V = times, make([]float64, len(times))
 	for i, at := range times {
@@ -162,6 +179,7 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 			out.V[i] += c.At(at) - c.V[0]
 		}
 	}
+
 	return out
 }
 
@@ -171,19 +189,24 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 	if netdev == nil {
 		return statistics.Curve{}
 	}
+
 	out := statistics.Curve{T: netdev.T, V: make([]float64, len(netdev.T))}
 	for i, name := range netdev.Names {
-		if device, counter, _ := strings.Cut(name, "/"); counter != "rx_bytes" || device == "lo" {
+		device, counter, _ := strings.Cut(name, "/")
+		if counter != "rx_bytes" || device == "lo" {
 			continue
 		}
+
 		sum := 0.0
 		for j := range out.V {
 			if j > 0 && netdev.V[i][j] > netdev.V[i][j-1] { // not NaN
 				sum += netdev.V[i][j] - netdev.V[i][j-1]
 			}
+
 			out.V[j] += sum
 		}
 	}
+
 	return out
 }
 
@@ -192,10 +215,12 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 	if len(run.Imports) == 0 {
 		return t
 	}
+
 	t.Nodes = maps.Clone(t.Nodes)
 	if t.Nodes == nil { // without telemetry of its own
 		t.Nodes = map[string]record.NodeData{}
 	}
+
 	for _, im := range run.Imports {
 		if d, ok := during(im, t.Origin, t.Ended); ok {
 			t.Nodes[im.Node] = d
@@ -204,14 +229,19 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 			})
 		}
 	}
+
 	return t
 }
 
 // during cuts out of an import what lies between two times, with the samples next to them; ok is false where
 // none does.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
-	d.Clock = record.Clock{OffsetBefore: im.Offset, BoundBefore: im.Bound, OffsetAfter: im.Offset,
-		BoundAfter: im.Bound}
+	d.Clock = record.Clock{
+		OffsetBefore: im.Offset,
+		BoundBefore:  im.Bound,
+		OffsetAfter:  im.Offset,
+		BoundAfter:   im.Bound,
+	}
 	for _, s := range im.Samples {
 		if s.Table != nil {
 			first := max(sort.Search(len(s.Table.T), func(i int) bool { return s.Table.T[i] >= from })-1, 0)
@@ -220,21 +250,28 @@ func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 			if last-first < 2 || s.Table.T[last-1] < from || s.Table.T[first] > to {
 				s.Table, s.Unavailable = nil, "probe "+s.Probe+" took no sample then"
 			} else {
-				part := &record.Table{Names: s.Table.Names, T: s.Table.T[first:last],
-					V: make([][]float64, len(s.Table.V))}
+				part := &record.Table{
+					Names: s.Table.Names,
+					T:     s.Table.T[first:last],
+					V:     make([][]float64, len(s.Table.V)),
+				}
 				for i, v := range s.Table.V {
 					part.V[i] = v[first:last]
 				}
+
 				s.Table, ok = part, true
 			}
 		}
+
 		d.Samples = append(d.Samples, s)
 	}
+
 	for _, l := range im.Log {
 		if l.At >= from && l.At <= to {
 			d.Log = append(d.Log, l)
 		}
 	}
+
 	return d, ok
 }
 
@@ -247,13 +284,19 @@ func merged(environments []record.Environment) []record.Environment {
 			out = append(out, e)
 			continue
 		}
-		o := record.Environment{Node: e.Node, Facts: map[string]string{}, Missing: map[string]string{},
+
+		o := record.Environment{
+			Node:           e.Node,
+			Facts:          map[string]string{},
+			Missing:        map[string]string{},
 			Inventory:      cmp.Or(out[i].Inventory, e.Inventory),
-			InventoryAfter: cmp.Or(out[i].InventoryAfter, e.InventoryAfter)}
+			InventoryAfter: cmp.Or(out[i].InventoryAfter, e.InventoryAfter),
+		}
 		for _, from := range []record.Environment{out[i], e} {
 			maps.Copy(o.Facts, from.Facts)
 			maps.Copy(o.Missing, from.Missing)
 		}
+
 		delete(o.Missing, "all else") // the later one says what is missing
 		out[i] = o
 	}

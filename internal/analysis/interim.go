@@ -22,14 +22,19 @@ func Brief(run *record.Run, t record.Trial) (e record.Event) {
 		if t.Row.Kind == record.RowIdle {
 			e.RTT = int64(statistics.MedianSorted(j.Metrics.RTTs["idle"]))
 		}
-		if c := t.Cipher; c != nil && c.Block > 0 {
+
+		c := t.Cipher
+		if c != nil && c.Block > 0 {
 			e.Rate = 8 * c.Rate
 		}
 	}
-	if d := candidate(run, j); d != nil && d.Named() {
+
+	d := candidate(run, j)
+	if d != nil && d.Named() {
 		e.Cause = d.Text
 		e.Confidence = d.Confidence
 	}
+
 	return e
 }
 
@@ -50,6 +55,7 @@ func (x *Interim) Add(t *record.Trial) {
 	if x.run.Design.Method.Search != nil {
 		x.trials = append(x.trials, t.Light())
 	}
+
 	cell := t.Row.Cell()
 	switch {
 	case t.Status != record.TrialOK:
@@ -74,6 +80,7 @@ func (x *Interim) Next(row record.Row) (next record.SearchTrial, more bool, err 
 	if factor.Direction.Is(row.Factors, factor.Both) && unit != record.UnitFlows {
 		interfaces = 2
 	}
+
 	return search.NextOfSearch(x.run.Design.Method, unit, validity.TesterRate(x.run, row.Factors), interfaces,
 		x.searchOf(row), x.idleOf(row))
 }
@@ -82,7 +89,8 @@ func (x *Interim) Next(row record.Row) (next record.SearchTrial, more bool, err 
 func (x *Interim) searchOf(row record.Row) []*record.Trial {
 	var trials []*record.Trial
 	for i := range x.trials {
-		if t := &x.trials[i]; t.Row.ID == row.ID && t.Search != nil {
+		t := &x.trials[i]
+		if t.Row.ID == row.ID && t.Search != nil {
 			trials = append(trials, t)
 		}
 	}
@@ -100,6 +108,7 @@ func (x *Interim) idleOf(row record.Row) *record.Latency {
 			found = t.Idle
 		}
 	}
+
 	return found
 }
 
@@ -115,11 +124,13 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != of || rows[t.Row.ID] {
 			continue
 		}
+
 		rows[t.Row.ID] = true
 		if bps, ok := search.FoundRate(x.run.Design.Method, x.searchOf(t.Row), x.idleOf(t.Row)); ok {
 			rates = append(rates, bps)
 		}
 	}
+
 	if len(rows) == 0 {
 		for _, bps := range x.rates[of] {
 			if bps > 0 {
@@ -127,6 +138,7 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 			}
 		}
 	}
+
 	switch {
 	case len(rates) > 0:
 		return found.Share * statistics.Median(rates), nil
@@ -134,6 +146,7 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 		return 0, check.WithHint(fmt.Errorf("no rate was found: no search of %s has a lower bound so far",
 			of), "set method.search.min and method.search.max")
 	}
+
 	return 0, check.WithHint(fmt.Errorf("no rate was found: no trial of %s has ended well so far", of),
 		"the failed trials of that cell say why")
 }
@@ -143,9 +156,11 @@ func candidate(run *record.Run, j *validity.Graded) *diagnosis.Diagnosis {
 	if !diagnosable(j) && !failedOnPath(j) {
 		return nil
 	}
+
 	d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(Observe(run, j))})
 	if !diagnosable(j) && d.Class == diagnosis.Unknown {
 		return nil
 	}
+
 	return d
 }

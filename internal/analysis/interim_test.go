@@ -17,7 +17,8 @@ func TestInterimKeepsOnlyTheRateOfATrial(t *testing.T) {
 		Factors: record.Factors{"streams": "1"},
 	}}
 	held := func() (parts [2]weak.Pointer[int64]) {
-		rtt, traffic := make([]int64, 1000), &record.Traffic{Flows: []record.Flow{
+		rtt := make([]int64, 1000)
+		traffic := &record.Traffic{Flows: []record.Flow{
 			{ReceivedBytes: 1000, ReceiverNs: 1e9}}}
 		parts = [2]weak.Pointer[int64]{weak.Make(&rtt[0]), weak.Make(&traffic.Flows[0].ReceivedBytes)}
 		x.Add(&record.Trial{
@@ -34,6 +35,7 @@ func TestInterimKeepsOnlyTheRateOfATrial(t *testing.T) {
 			t.Errorf("part %d of the trial is kept", i)
 		}
 	}
+
 	if got, err := x.ShareOf(factor.Found{Of: row.Factors, Share: 1}); got != 8000 || err != nil {
 		t.Errorf("got %v bit/s and %v, want the trial's 8000", got, err)
 	}
@@ -48,12 +50,15 @@ func TestBriefNamesTheCauseOfOneTrial(t *testing.T) {
 		if (e.Rate > 0) != load {
 			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, e)
 		}
+
 		if e.Cause != "" && (!load || e.Confidence <= 0) {
 			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, e)
 		}
 	}
+
 	failed := trials[len(trials)-1]
-	failed.Status, failed.Failure = record.TrialFailed, &record.Failure{Phase: "load", Error: "no route"}
+	failed.Status = record.TrialFailed
+	failed.Failure = &record.Failure{Phase: "load", Error: "no route"}
 	if e := Brief(&run, failed); e.Rate != 0 || e.Cause != "" {
 		t.Errorf("a failed trial is shown as %+v", e)
 	}

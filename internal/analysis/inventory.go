@@ -25,30 +25,40 @@ func inventoryFacts(v *record.Inventory, listed func(device string) bool) map[st
 			out[part] = map[string]string{}
 		}
 	}
+
 	for _, d := range v.Devices {
 		if listed(d.Name) {
 			continue
 		}
+
 		add("devices", "kind of "+d.Name, d.Kind+prefixed(", port of ", d.Master)+prefixed(", on ", d.Lower))
 		add("devices", "queues of "+d.Name, joined(d.Queues, record.QueueFacts.Words))
 		add("devices", "filters of "+d.Name, joined(d.Filters, record.QueueFilter.Words))
 	}
+
 	for _, t := range v.Taps {
 		add("taps", "packet sockets on "+cmp.Or(t.Device, "all devices"),
 			fmt.Sprintf("%d (%s, protocol %s)", t.Sockets, t.Type, t.Protocol))
 	}
+
 	for _, q := range v.NFQueues {
 		add("nfqueues", fmt.Sprintf("program behind NFQUEUE %d", q.Number), "yes")
 	}
-	if x := v.XFRM; x != nil && x.States > 0 {
+
+	x := v.XFRM
+	if x != nil && x.States > 0 {
 		add("xfrm", "IPsec associations", fmt.Sprintf("%d, smallest replay window %d", x.States, x.MinWindow))
 	}
+
 	if v.BridgeFilter != nil {
 		add("bridge_filter", "packet filter sees bridged packets", fmt.Sprint(*v.BridgeFilter))
 	}
-	if f := v.Filter; f != nil {
+
+	f := v.Filter
+	if f != nil {
 		filterFacts(f, add)
 	}
+
 	return out
 }
 
@@ -69,21 +79,25 @@ func filterFacts(f *record.PacketFilter, add func(part, name, text string)) {
 					c.Priority))
 		}
 	}
+
 	times := map[string]int{}
 	for _, r := range f.Rules {
 		if !r.Own {
 			times[fmt.Sprintf("rule in %s %s %s: %s", r.Family, r.Table, r.Chain, r.Text)]++
 		}
 	}
+
 	for name, n := range times {
 		add("filter", name, unit.Count(n, "rule"))
 	}
+
 	for _, t := range f.Flowtables {
 		if !t.Own {
 			add("filter", fmt.Sprintf("flowtable %s %s %s", t.Family, t.Table, t.Name),
 				strings.TrimSpace(strings.Join(t.Devices, " ")+prefixed(", ", strings.Join(t.Flags, " "))))
 		}
 	}
+
 	for table, n := range f.LegacyEntries {
 		add("iptables", "entries of iptables-legacy, table "+table, fmt.Sprint(n))
 	}
@@ -103,6 +117,7 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	if a == nil || b == nil {
 		return
 	}
+
 	has := func(v *record.Inventory, device string) bool {
 		return slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Name == device })
 	}
@@ -110,9 +125,11 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 		name := "device:" + device + ":mtu"
 		return has(a, device) != has(b, device) && left[name]+right[name] != ""
 	}
-	one, two := inventoryFacts(a, listed), inventoryFacts(b, listed)
+	one := inventoryFacts(a, listed)
+	two := inventoryFacts(b, listed)
 	for _, part := range inventoryParts {
-		x, y := one[part], two[part]
+		x := one[part]
+		y := two[part]
 		switch {
 		case x == nil && y == nil:
 		case x == nil || y == nil:
@@ -125,6 +142,7 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 			for name := range x {
 				left[name], right[name] = x[name], cmp.Or(y[name], "none")
 			}
+
 			for name := range y {
 				left[name], right[name] = cmp.Or(x[name], "none"), y[name]
 			}

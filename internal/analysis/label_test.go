@@ -41,12 +41,15 @@ func TestLabels(t *testing.T) {
 			for _, f := range test.cells {
 				cells = append(cells, &group{factors: f})
 			}
+
 			labels(declaredFactors(), cells)
 			var got []string
 			for _, g := range cells {
 				got = append(got, g.cell.Label)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+
+			diff := cmp.Diff(test.want, got)
+			if diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})

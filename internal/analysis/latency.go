@@ -25,12 +25,14 @@ func (g *group) summariseLatency(good []*validity.Graded) {
 	if len(idle) == 0 {
 		idle = probed(validity.LastGood(g.idle), "idle")
 	}
+
 	loaded := probed(good, "loaded")
 	g.addPercentiles("idle", idle, "the idle path was not measured")
 	g.addPercentiles("loaded", loaded, "no latency probe ran beside the load")
 	if len(probed(good, "idle")) == 0 && len(idle) > 0 {
 		g.cell.Metrics[metrics.ProbeLossIdle] = statistics.Summarise(valuesOf(idle, metrics.ProbeLossIdle))
 	}
+
 	g.cell.Latency = map[string]Distribution{}
 	g.addDistribution("idle", idle)
 	g.addDistribution("loaded", loaded)
@@ -53,31 +55,39 @@ func (g *group) addPercentiles(kind string, ran []*validity.Graded, why string) 
 	if len(ran) > 0 {
 		why = metrics.TooFewProbes(0, metrics.Percentiles[0])
 	}
-	if n := len(trials); n > 0 && n < len(ran) {
+
+	n := len(trials)
+	if n > 0 && n < len(ran) {
 		g.caveat("partly-missing", fmt.Sprintf("%s round trip: known in %d of %d trials (%s)", kind, n,
 			len(ran), why))
 	}
+
 	for _, q := range metrics.Percentiles {
 		name := metrics.RTT(kind, q)
 		if len(trials) == 0 {
 			g.cell.Missing[name] = why
 			continue
 		}
+
 		values := valuesOf(trials, name)
 		if len(values) == len(trials) {
 			g.cell.Metrics[name] = statistics.Summarise(values)
 			continue
 		}
+
 		if pool == nil {
 			for _, j := range trials {
 				pool = append(pool, j.Metrics.RTTs[kind]...)
 			}
+
 			slices.Sort(pool)
 		}
+
 		if !statistics.Carries(len(pool), q.Level) {
 			g.cell.Missing[name] = metrics.TooFewProbes(len(pool), q)
 			continue
 		}
+
 		g.cell.Metrics[name] = statistics.Pooled(pool, q.Level, values, len(trials))
 	}
 }
@@ -113,15 +123,18 @@ func (c *Cell) AddedInNoise() bool {
 	if !ok {
 		return false
 	}
+
 	if added.Median <= 0 || added.N > 1 && added.Low <= 0 {
 		return true
 	}
+
 	p50, ok50 := c.Metrics[metrics.RTTIdle]
 	p90, ok90 := c.Metrics[metrics.RTT("idle", metrics.Percentiles[1])]
 	noise := (p50.High - p50.Low) / 2
 	if ok50 && ok90 {
 		noise = max(noise, (p90.Median-p50.Median)/math.Sqrt(float64(max(p50.N, 1))))
 	}
+
 	return added.Median <= noise
 }
 
@@ -140,8 +153,10 @@ func (g *group) addDistribution(kind string, ran []*validity.Graded) {
 		if kind == "loaded" {
 			l = j.Trial.Loaded
 		}
+
 		all = append(all, l)
 	}
+
 	if d, ok := distribution(all); ok {
 		g.cell.Latency[kind] = d
 	}
@@ -152,8 +167,12 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 	if len(all) == 0 {
 		return Distribution{}, false
 	}
-	d := Distribution{Probe: cmp.Or(all[0].Probe, "echo"), Spacing: cmp.Or(all[0].Spacing,
-		record.Isochronous)}
+
+	d := Distribution{
+		Probe: cmp.Or(all[0].Probe, "echo"),
+		Spacing: cmp.Or(all[0].Spacing,
+			record.Isochronous),
+	}
 	h := hdrhistogram.New(histogramLow, histogramHigh, histogramDigits)
 	for _, l := range all {
 		d.Stamps, d.Includes = once(d.Stamps, l.Stamps), once(d.Includes, l.Includes)
@@ -167,10 +186,12 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 			}
 		}
 	}
+
 	text, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
 		return Distribution{}, false
 	}
+
 	d.HDR = string(text)
 	return d, true
 }
@@ -193,17 +214,24 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 		if !ok {
 			continue
 		}
+
 		f := factor.Direction.With(g.factors, "")
 		i := slices.IndexFunc(out, func(u UnderLoad) bool { return maps.Equal(u.Factors, f) })
 		if i < 0 {
 			i = len(out)
-			out = append(out, UnderLoad{Factors: f, Label: labelOf(c, f, varying),
-				Directions: map[string]LoadedPath{}})
+			out = append(out, UnderLoad{
+				Factors:    f,
+				Label:      labelOf(c, f, varying),
+				Directions: map[string]LoadedPath{},
+			})
 		}
+
 		out[i].Directions[factor.Direction.Of(g.factors)] = p
 	}
+
 	for i := range out {
-		up, down := out[i].Directions[record.Up].AddedNs, out[i].Directions[record.Down].AddedNs
+		up := out[i].Directions[record.Up].AddedNs
+		down := out[i].Directions[record.Down].AddedNs
 		if up != nil && down != nil {
 			out[i].AddedNs = (*up + *down) / 2
 			out[i].Grade = metrics.Bufferbloat(out[i].AddedNs)
@@ -211,6 +239,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 				out[i].Directions[record.Down].AddedInNoise
 		}
 	}
+
 	return out
 }
 
@@ -220,14 +249,17 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 	if factor.Protocol.Is(g.factors, factor.UDP) || factor.Engine.Is(g.factors, "flows", "requests") {
 		return p, false
 	}
+
 	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {
 		p.AddedNs, p.Grade, p.AddedInNoise = &v.Median, metrics.Bufferbloat(v.Median), g.cell.AddedInNoise()
 	}
+
 	v, ok := g.cell.Metrics[metrics.Responsiveness]
 	if !ok {
 		p.Why = g.cell.Missing[metrics.Responsiveness]
 		return p, p.AddedNs != nil || p.Why != ""
 	}
+
 	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
@@ -236,5 +268,6 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 			p.Confidence = c // that of the least certain trial
 		}
 	}
+
 	return p, true
 }

@@ -11,7 +11,8 @@ import (
 // TestAddedLatencyInTheNoise: what the measurement cannot tell from nothing is none measurable in words, and
 // never a negative time; what it can tell stands there.
 func TestAddedLatencyInTheNoise(t *testing.T) {
-	p50, p90 := metrics.RTT("idle", metrics.Percentiles[0]), metrics.RTT("idle", metrics.Percentiles[1])
+	p50 := metrics.RTT("idle", metrics.Percentiles[0])
+	p90 := metrics.RTT("idle", metrics.Percentiles[1])
 	loaded := metrics.RTT("loaded", metrics.Percentiles[0])
 	for _, tt := range []struct {
 		name             string
@@ -28,13 +29,18 @@ func TestAddedLatencyInTheNoise(t *testing.T) {
 		{"a small queue, seen in all", []float64{90e3, 91e3, 89e3}, []float64{95e3}, []float64{6e3, 8e3, 9e3},
 			false},
 	} {
-		c := &Cell{Cell: metrics.Cell{Label: "1 stream", Metrics: map[string]statistics.Value{
-			p50: statistics.Summarise(tt.idle), p90: statistics.Summarise(tt.tail),
-			loaded:           statistics.Summarise([]float64{100e3}),
-			metrics.RTTAdded: statistics.Summarise(tt.adds)}}}
-		if got := c.AddedInNoise(); got != tt.noise {
+		c := &Cell{Cell: metrics.Cell{
+			Label: "1 stream",
+			Metrics: map[string]statistics.Value{
+				p50: statistics.Summarise(tt.idle), p90: statistics.Summarise(tt.tail),
+				loaded:           statistics.Summarise([]float64{100e3}),
+				metrics.RTTAdded: statistics.Summarise(tt.adds)},
+		}}
+		got := c.AddedInNoise()
+		if got != tt.noise {
 			t.Errorf("%s: in the noise is %v", tt.name, got)
 		}
+
 		words := strings.Join(latencyWords(&Document{Cells: []Cell{*c}}), "")
 		none := strings.Contains(words, "no added latency is measurable")
 		if none != tt.noise || strings.Contains(words, "-") {

@@ -13,23 +13,30 @@ import (
 func (d *Document) oneCause() {
 	type way struct{ path, direction string }
 	of := func(c *Cell) way { return way{d.Run.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }
-	found, where, most := map[way]diagnosis.Cause{}, map[way]string{}, map[way]float64{}
+	found := map[way]diagnosis.Cause{}
+	where := map[way]string{}
+	most := map[way]float64{}
 	for _, p := range d.Paths {
 		for i := range p.Directions {
-			if x := &p.Directions[i]; drops(&x.Diagnosis) {
+			x := &p.Directions[i]
+			if drops(&x.Diagnosis) {
 				at := way{p.Factors.Key(), x.Direction}
-				found[at], where[at] = x.Causes[0], "the path"
+				found[at] = x.Causes[0]
+				where[at] = "the path"
 			}
 		}
 	}
+
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		at := of(c)
 		most[at] = max(most[at], c.Metrics[metrics.Goodput].Median)
 		if c.Diagnosis != nil && drops(c.Diagnosis) {
-			found[at], where[at] = c.Diagnosis.Causes[0], c.Label
+			found[at] = c.Diagnosis.Causes[0]
+			where[at] = c.Label
 		}
 	}
+
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		cause, known := found[of(c)]
@@ -47,7 +54,8 @@ func drops(d *diagnosis.Diagnosis) bool {
 // below says that a cell's load asks for less than a rate.
 func below(c *Cell, bps float64) bool {
 	for _, f := range []factor.Name{factor.Rate, factor.Pacing} {
-		if asked := f.Bitrate(c.Factors); asked > 0 && asked < bps {
+		asked := f.Bitrate(c.Factors)
+		if asked > 0 && asked < bps {
 			return true
 		}
 	}

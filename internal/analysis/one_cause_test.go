@@ -16,10 +16,20 @@ import (
 func TestOneEffectHasOneCause(t *testing.T) {
 	cell := func(class string, bps float64, f record.Factors) Cell {
 		rates := map[string]statistics.Value{metrics.Goodput: {Median: bps}}
-		return Cell{Cell: metrics.Cell{Label: class, Factors: f, Metrics: rates},
-			Diagnosis: &diagnosis.Diagnosis{Class: class, Text: class, Confidence: .9,
-				Causes: []diagnosis.Cause{{Class: class, Text: class, Confidence: .9,
-					Facts: []evidence.Evidence{{Text: "9 % lost"}}}}}}
+		return Cell{
+			Cell: metrics.Cell{Label: class, Factors: f, Metrics: rates},
+			Diagnosis: &diagnosis.Diagnosis{
+				Class:      class,
+				Text:       class,
+				Confidence: .9,
+				Causes: []diagnosis.Cause{{
+					Class:      class,
+					Text:       class,
+					Confidence: .9,
+					Facts:      []evidence.Evidence{{Text: "9 % lost"}},
+				}},
+			},
+		}
 	}
 	udp := func(rate string) record.Factors {
 		f := quickFactors("protocol", "udp")
@@ -39,25 +49,31 @@ func TestOneEffectHasOneCause(t *testing.T) {
 		{"another path", quickFactors("direction", "up", "tunnel", "wireguard"), diagnosis.RandomLoss},
 	} {
 		lossy := cell(diagnosis.RandomLoss, 20e6, tt.of)
-		d := &Document{Cells: []Cell{lossy, policed},
+		d := &Document{
+			Cells: []Cell{lossy, policed},
 			Run: RunHead{Procedure: record.Procedure{
 				Loads: designOf(tt.of, policed.Factors).Loads,
-			}}}
+			}},
+		}
 		d.oneCause()
 		got := d.Cells[0].Diagnosis
 		if got.Class != tt.want || !strings.Contains(got.Causes[0].Facts[0].Text, "9 %") {
 			t.Errorf("%s: got %s by %+v, want %s", tt.name, got.Class, got.Causes[0].Facts, tt.want)
 		}
+
 		if tt.want == diagnosis.Policer && (len(got.Excluded) != 1 || got.Excluded[0].Class !=
 			diagnosis.RandomLoss) {
 			t.Errorf("%s: %+v is ruled out, want random loss", tt.name, got.Excluded)
 		}
 	}
+
 	// What both ends tell of the path together explains its cells, too.
 	d := &Document{Cells: []Cell{cell(diagnosis.RandomLoss, 20e6, quickFactors("direction", "up"))}}
-	d.Paths = []diagnosis.Path{{Factors: d.Run.Path(d.Cells[0].Factors),
+	d.Paths = []diagnosis.Path{{
+		Factors: d.Run.Path(d.Cells[0].Factors),
 		Directions: []diagnosis.PathDirection{
-			{Direction: "up", Diagnosis: *policed.Diagnosis}}}}
+			{Direction: "up", Diagnosis: *policed.Diagnosis}},
+	}}
 	if d.oneCause(); d.Cells[0].Diagnosis.Class != diagnosis.Policer {
 		t.Errorf("beside a policed path: got %s, want a policer", d.Cells[0].Diagnosis.Class)
 	}

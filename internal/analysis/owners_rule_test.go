@@ -13,15 +13,23 @@ import (
 // connections do not reach, and those whose counters did not grow, are not named.
 func TestRuleIsNamedByItsCounter(t *testing.T) {
 	rule := func(handle int64, packets int64, change func(*record.FilterRule)) record.FilterRule {
-		r := record.FilterRule{Family: "inet", Table: "mine", Chain: "over", Handle: handle,
-			Hooks: []string{"forward"}, Kinds: []string{record.RuleLimit, record.RuleDrop},
-			Text: "limit rate over 2 mbytes/second drop"}
+		r := record.FilterRule{
+			Family: "inet",
+			Table:  "mine",
+			Chain:  "over",
+			Handle: handle,
+			Hooks:  []string{"forward"},
+			Kinds:  []string{record.RuleLimit, record.RuleDrop},
+			Text:   "limit rate over 2 mbytes/second drop",
+		}
 		if packets >= 0 {
 			r.Packets = &packets
 		}
+
 		if change != nil {
 			change(&r)
 		}
+
 		return r
 	}
 	ours := func(r *record.FilterRule) { r.Own = true }
@@ -52,6 +60,7 @@ func TestRuleIsNamedByItsCounter(t *testing.T) {
 		if d.Class != diagnosis.RuleDrop || named != (tt.words != "") || !strings.Contains(d.Text, tt.words) {
 			t.Errorf("%s: got %s: %s, want %q", tt.name, d.Class, d.Text, tt.words)
 		}
+
 		if counted := strings.Contains(tt.words, "dropped"); counted != (d.Confidence > plain) {
 			t.Errorf("%s: got confidence %.3f, %.3f without any rule", tt.name, d.Confidence, plain)
 		}
@@ -69,7 +78,10 @@ func ruleDropOf(t *testing.T, before, after []record.FilterRule) *diagnosis.Diag
 		}
 		return &record.Inventory{Filter: &record.PacketFilter{Rules: rules}}
 	}
-	o.Run.Environments = []record.Environment{{Node: "router", Inventory: read(before),
-		InventoryAfter: read(after)}}
+	o.Run.Environments = []record.Environment{{
+		Node:           "router",
+		Inventory:      read(before),
+		InventoryAfter: read(after),
+	}}
 	return diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
 }

@@ -19,8 +19,11 @@ func pairTrial() (record.Run, record.Trial) {
 	t := newSynthetic(7).trial(f, 1, 1, 1e9)
 	other := newSynthetic(8).trial(f, 1, 1, 1e9)
 	t.Nodes = map[string]record.NodeData{"client": t.Nodes["host"], "server": other.Nodes["host"],
-		"router": {Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode,
-			Unavailable: "nobody is there"}}}}
+		"router": {Samples: []record.Samples{{
+			Probe:       "all",
+			Scope:       record.ScopeNode,
+			Unavailable: "nobody is there",
+		}}}}
 	return run, t
 }
 
@@ -32,18 +35,22 @@ func TestPairSaysWhatIsMissing(t *testing.T) {
 	if c.Grade != evidence.GradeValid {
 		t.Errorf("grade: got %s for %v, want valid", c.Grade, c.Reasons)
 	}
+
 	missing := d.Trials[0].Missing
 	for metric, want := range map[string]string{
 		"router_cpu_ratio": "nobody is there", "router_interface_drops": "nobody is there",
 		"host_cpu_ratio": "no machine carries all nodes",
 	} {
-		if got := missing[metric]; got != want {
+		got := missing[metric]
+		if got != want {
 			t.Errorf("%s is missing: got %q, want %q", metric, got, want)
 		}
 	}
+
 	if want := "What lies between two machines: how fast it forwards between them."; d.Summary[0] != want {
 		t.Errorf("summary: got %q, want %q", d.Summary[0], want)
 	}
+
 	for _, c := range d.Caveats {
 		if c.Kind == "shared-cores" {
 			t.Errorf("caveat: got %q, want none that cores are shared", c.Text)

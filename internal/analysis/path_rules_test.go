@@ -51,8 +51,10 @@ func withoutQueue(tr *record.Trial) {
 	for i := range tr.Loaded.RTT {
 		tr.Loaded.RTT[i] = 300_000
 	}
+
 	for i := range tr.Traffic.Flows {
-		if tcp := tr.Traffic.Flows[i].TCP; tcp != nil {
+		tcp := tr.Traffic.Flows[i].TCP
+		if tcp != nil {
 			for k := range tcp.Series.Column("rtt_ns") {
 				tcp.Series.Column("rtt_ns")[k] = 400_000
 			}
@@ -68,11 +70,13 @@ func plantedLoss(_ *record.Run, tr *record.Trial) {
 			tr.Loaded.RTT[i] = -1
 		}
 	}
+
 	for i := range tr.Traffic.Flows {
 		f := &tr.Traffic.Flows[i]
 		if f.TCP != nil {
 			f.TCP.Retransmits = new(f.ReceivedBytes / int64(f.TCP.MSS) / 100)
 		}
+
 		if f.Packets != nil {
 			f.Packets.Lost = f.Packets.Sent / 100
 			f.Packets.Received = f.Packets.Sent - f.Packets.Lost
@@ -89,10 +93,13 @@ func TestPathRules(t *testing.T) {
 				t.Errorf("of %s: got score %.2f, %q, %d facts %s, want it to fire", tt.fires.file,
 					fired.Score, fired.Text, len(fired.Facts), fired.NotExamined)
 			}
-			if silent := checked(t, tt.silent, class); silent.Score > 0 {
+
+			silent := checked(t, tt.silent, class)
+			if silent.Score > 0 {
 				t.Errorf("of %s: got score %.2f, %q, want it silent", tt.silent.file, silent.Score,
 					silent.Text)
 			}
+
 			d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(observed(t, tt.fires))})
 			if tt.fires.scene == nil && d.Class != class {
 				t.Errorf("got %s (%.2f: %s), want it named first", d.Class, d.Confidence, d.Text)
@@ -109,11 +116,13 @@ func TestReorderingBySenders(t *testing.T) {
 			plantedLoss(run, tr)
 			flatOut(tr)
 			for i := range tr.Traffic.Flows {
-				if f := &tr.Traffic.Flows[i]; f.TCP != nil && counted {
+				f := &tr.Traffic.Flows[i]
+				if f.TCP != nil && counted {
 					f.TCP.ReordSeen = f.ReceivedBytes / int64(f.TCP.MSS) / 5
 					f.TCP.DsackDups = *f.TCP.Retransmits
 				}
 			}
+
 			for name, n := range tr.Nodes {
 				n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool {
 					return s.Probe == "snmp"
@@ -126,12 +135,15 @@ func TestReorderingBySenders(t *testing.T) {
 	if j := checked(t, x, diagnosis.Reordering); !(j.Score > 0) {
 		t.Errorf("got score %.2f %s, want reordering to fire", j.Score, j.NotExamined)
 	}
-	with, without := checked(t, x, diagnosis.RandomLoss), checked(t, example{"paced", overtaken(false)},
+
+	with := checked(t, x, diagnosis.RandomLoss)
+	without := checked(t, example{"paced", overtaken(false)},
 		diagnosis.RandomLoss)
 	if !(without.Score > 0) || with.Score > without.Score-3 {
 		t.Errorf("random loss: got score %.2f, %.2f without reordering, want it far lower", with.Score,
 			without.Score)
 	}
+
 	if j := checked(t, example{"paced", overtaken(false)}, diagnosis.Reordering); j.NotExamined == "" {
 		t.Errorf("without any counter: got score %.2f, want not examined", j.Score)
 	}

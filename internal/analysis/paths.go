@@ -15,19 +15,24 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	for i := range d.Cells {
 		f := d.Run.Path(d.Cells[i].Factors)
 		key := f.Key()
-		if _, seen := of[key]; !seen {
+		_, seen := of[key]
+		if !seen {
 			keys = append(keys, key)
 			by[key] = f
 		}
+
 		of[key] = append(of[key], OfEnds(d, &d.Cells[i]))
 	}
+
 	var out []diagnosis.Path
 	for _, key := range keys {
-		if p := diagnosis.Blackbox(of[key]); p != nil {
+		p := diagnosis.Blackbox(of[key])
+		if p != nil {
 			p.Factors, p.Label = by[key], labelOf(d.Catalogue, by[key], show)
 			out = append(out, *p)
 		}
 	}
+
 	return out
 }
 
@@ -40,6 +45,10 @@ func OfEnds(d *Document, c *Cell) diagnosis.Cell {
 			seen[m.Name] = v
 		}
 	}
-	return diagnosis.Cell{Factors: c.Factors, Metrics: seen, Failed: c.Failed,
-		Seconds: d.Run.Method.Duration.Seconds()}
+	return diagnosis.Cell{
+		Factors: c.Factors,
+		Metrics: seen,
+		Failed:  c.Failed,
+		Seconds: d.Run.Method.Duration.Seconds(),
+	}
 }

@@ -18,6 +18,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	if e == nil {
 		return nil
 	}
+
 	metric := answers(cells, e.Class)
 	rates := diagnosis.Steps{Untouched: map[int][]float64{}, Of: map[string]map[int]float64{}}
 	var untouched record.Factors
@@ -26,10 +27,12 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		if e.Untouched(g.factors) {
 			untouched = g.factors
 			for _, j := range g.trials { // also where the path let nothing through
-				if f := j.Trial.Failure; f != nil && slices.Contains(ofTraffic, f.Phase) {
+				f := j.Trial.Failure
+				if f != nil && slices.Contains(ofTraffic, f.Phase) {
 					rates.Untouched[j.Trial.Row.Block] = append(rates.Untouched[j.Trial.Row.Block], 0)
 				}
 			}
+
 			for block, v := range byBlock {
 				rates.Untouched[block] = append(rates.Untouched[block], v)
 			}
@@ -37,6 +40,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 			rates.Of[g.factors[e.Factor]] = byBlock
 		}
 	}
+
 	p := diagnosis.Prove(*e, metric, rates)
 	p.By, p.Cell = run.ID, factor.Copy.With(untouched, "")
 	return p
@@ -44,9 +48,11 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 
 // answers is the metric that a finding is about: the rate, or the round trip of a class of delay.
 func answers(cells []*group, class string) string {
-	if rule, _ := diagnosis.RuleOf(class); !rule.Delay {
+	rule, _ := diagnosis.RuleOf(class)
+	if !rule.Delay {
 		return metrics.Goodput
 	}
+
 	for _, g := range cells {
 		for _, j := range g.good() {
 			if _, ok := j.Metrics.Values[metrics.RTTTCP]; ok {
@@ -54,6 +60,7 @@ func answers(cells []*group, class string) string {
 			}
 		}
 	}
+
 	return metrics.RTTLoaded
 }
 
@@ -78,9 +85,11 @@ func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 			d.Proofs = append(d.Proofs, p)
 			continue
 		}
+
 		c.Proofs = append(c.Proofs, p)
 		c.Proved = diagnosis.Decide(c.Proofs)
 	}
+
 	for i := range d.Cells {
 		d.Cells[i].predict()
 	}
@@ -93,6 +102,7 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 		if c.Factors.Key() != cell.Key() || c.Diagnosis == nil {
 			continue
 		}
+
 		for k := range c.Diagnosis.Causes {
 			if c.Diagnosis.Causes[k].Class == class {
 				return &c.Diagnosis.Causes[k]
@@ -116,6 +126,7 @@ func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return
 	}
+
 	causes := c.Diagnosis.Causes
 	// Beside a load of others, a core that is full is not full with the traffic.
 	busy := slices.ContainsFunc(causes, func(x diagnosis.Cause) bool {
@@ -128,16 +139,20 @@ func (c *Cell) predict() {
 			if p.Gain == nil {
 				continue
 			}
+
 			if p.Headroom > 0 { // measured: better than any bound
 				p.Predict(p.Headroom, "the next limit, met when "+p.Factor+" was raised")
 				continue
 			}
+
 			if p.Raised() { // and the rate with it: the next limit is farther away
 				continue
 			}
+
 			if diagnosis.OfCPU(causes[i].Class) { // others only know what the tester reaches
 				p.Predict(causes[i].GainAtMost, "the finding")
 			}
+
 			for _, other := range causes {
 				for _, q := range other.Proofs {
 					if q.Verdict == diagnosis.Refuted && q.Knee > 0 {
@@ -145,18 +160,23 @@ func (c *Cell) predict() {
 					}
 				}
 			}
+
 			for _, s := range c.Diagnosis.Path {
 				if busy || rule.Wasteful {
 					break
 				}
+
 				if s.Choke || s.Utilisation == nil || *s.Utilisation < leastUsed || !s.Spent() ||
 					s.Link() && slices.Contains(rates, causes[i].Class) {
 					continue
 				}
+
 				p.Predict(1/min(*s.Utilisation, 1), strings.TrimSpace(s.Node+" "+s.Label)+" used to "+
 					unit.Percent(*s.Utilisation))
 			}
-			if r := c.Ceiling.TesterRatio; r >= leastUsed && r < 1 {
+
+			r := c.Ceiling.TesterRatio
+			if r >= leastUsed && r < 1 {
 				p.Predict(1/r, "what the tester reaches alone")
 			}
 		}

@@ -15,22 +15,26 @@ import (
 func throttling(rate float64, kind string) func(*record.Run, *record.Trial) {
 	return func(run *record.Run, tr *record.Trial) {
 		for _, name := range tr.Row.Factors.Names() {
-			if plain, _ := factor.Split(name); plain == "queue" || plain == "fault" || plain == "shape" {
+			plain, _ := factor.Split(name)
+			if plain == "queue" || plain == "fault" || plain == "shape" {
 				delete(tr.Row.Factors, name)
 			}
 		}
+
 		withoutQueue(tr)
 		for i := range tr.Nodes["router"].Samples {
 			s := tr.Nodes["router"].Samples[i].Table
 			if s == nil || tr.Nodes["router"].Samples[i].Probe != "qdisc" {
 				continue
 			}
+
 			for k, name := range s.Names {
 				label, stem, _ := strings.Cut(name, "/")
 				packets := s.Column(label + "/packets")
 				if label != "wan" || packets == nil || stem != "drops" && stem != "overlimits" {
 					continue
 				}
+
 				for at := range s.V[k] {
 					s.V[k][at] = packets[at]
 					if stem == "drops" {
@@ -39,19 +43,38 @@ func throttling(rate float64, kind string) func(*record.Run, *record.Trial) {
 				}
 			}
 		}
+
 		if rate == 0 {
 			return
 		}
-		d := record.NetDevice{Name: "wan", Port: "wan", Queues: []record.QueueFacts{
-			{Kind: kind, Handle: "1:", Parent: "root", RateBps: rate}}}
+
+		d := record.NetDevice{
+			Name: "wan",
+			Port: "wan",
+			Queues: []record.QueueFacts{
+				{Kind: kind, Handle: "1:", Parent: "root", RateBps: rate}},
+		}
 		if kind == "htb" {
 			d.Queues[0].RateBps = 0
-			d.Queues = append(d.Queues, record.QueueFacts{Class: true, Kind: "htb", Handle: "1:10",
-				Parent: "1:", RateBps: rate, CeilBps: rate}, record.QueueFacts{Kind: "pfifo", Handle: "2:",
-				Parent: "1:10", LimitPackets: 2})
+			d.Queues = append(d.Queues, record.QueueFacts{
+				Class:   true,
+				Kind:    "htb",
+				Handle:  "1:10",
+				Parent:  "1:",
+				RateBps: rate,
+				CeilBps: rate,
+			}, record.QueueFacts{
+				Kind:         "pfifo",
+				Handle:       "2:",
+				Parent:       "1:10",
+				LimitPackets: 2,
+			})
 		}
-		run.Environments = []record.Environment{{Node: "router",
-			Inventory: &record.Inventory{Devices: []record.NetDevice{d}}}}
+
+		run.Environments = []record.Environment{{
+			Node:      "router",
+			Inventory: &record.Inventory{Devices: []record.NetDevice{d}},
+		}}
 	}
 }
 
@@ -65,10 +88,12 @@ func TestAQueueIsHeldAgainstItsRate(t *testing.T) {
 		if d.Class != diagnosis.SmallQueue {
 			t.Errorf("%s at half of its rate: %s (%.2f: %s)", kind, d.Class, d.Confidence, d.Text)
 		}
+
 		if !strings.Contains(d.Text, "that it is set to") || d.Causes[0].GainAtMost < 1.7 ||
 			d.Causes[0].GainAtMost > 2.3 {
 			t.Errorf("%s: %q, gain at most %v", kind, d.Text, d.Causes[0].GainAtMost)
 		}
+
 		at := observed(t, example{file: "link-rate", scene: throttling(1.05*sent, kind)})
 		d = diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(at)})
 		if d.Class == diagnosis.SmallQueue {
@@ -99,18 +124,26 @@ func idling(rate float64, kind string) func(*record.Run, *record.Trial) {
 			_, is := column(tr, "router", "qdisc", port+"/kind_"+kind)
 			for i := range packets {
 				packets[i] = sent[min(i, len(sent)-1)]
-				over[i], is[i] = packets[i], 1
+				over[i] = packets[i]
+				is[i] = 1
 			}
+
 			_, drops := column(tr, "router", "qdisc", port+"/drops")
 			clear(drops)
 			_, waits := column(tr, "router", "qdisc", port+"/qlen_packets")
 			for i := range waits {
 				waits[i] = map[bool]float64{true: 3}[i%4 == 0]
 			}
+
 			if rate > 0 {
-				run.Environments = append(run.Environments, record.Environment{Node: "router",
-					Inventory: &record.Inventory{Devices: []record.NetDevice{{Name: port, Port: port,
-						Queues: []record.QueueFacts{{Kind: kind, Parent: "root", RateBps: rate}}}}}})
+				run.Environments = append(run.Environments, record.Environment{
+					Node: "router",
+					Inventory: &record.Inventory{Devices: []record.NetDevice{{
+						Name:   port,
+						Port:   port,
+						Queues: []record.QueueFacts{{Kind: kind, Parent: "root", RateBps: rate}},
+					}}},
+				})
 			}
 		}
 	}
@@ -148,14 +181,21 @@ func TestWhatAFullQueueIs(t *testing.T) {
 						clear(was)
 					}
 				}
+
 				_, is := column(tr, "router", "qdisc", port+"/kind_"+kind)
 				_, waits := column(tr, "router", "qdisc", port+"/qlen_packets")
 				for i := range is {
 					is[i], waits[i] = 1, packets
 				}
-				run.Environments = append(run.Environments, record.Environment{Node: "router",
-					Inventory: &record.Inventory{Devices: []record.NetDevice{{Name: port, Port: port,
-						Queues: []record.QueueFacts{{Kind: kind, Parent: "root", LimitPackets: 50}}}}}})
+
+				run.Environments = append(run.Environments, record.Environment{
+					Node: "router",
+					Inventory: &record.Inventory{Devices: []record.NetDevice{{
+						Name:   port,
+						Port:   port,
+						Queues: []record.QueueFacts{{Kind: kind, Parent: "root", LimitPackets: 50}},
+					}}},
+				})
 			}
 		}
 	}
@@ -172,7 +212,8 @@ func TestWhatAFullQueueIs(t *testing.T) {
 		{example{"small-queue", held("fq", 0)}, diagnosis.SmallQueue, false},
 		{example{"small-queue", held("red", 0)}, diagnosis.SmallQueue, false},
 	} {
-		if j := checked(t, tt.of, tt.class); (j.Score > 0) != tt.is {
+		j := checked(t, tt.of, tt.class)
+		if (j.Score > 0) != tt.is {
 			t.Errorf("%s: %s has %.1f: %s", tt.of.file, tt.class, j.Score, j.Text)
 		}
 	}

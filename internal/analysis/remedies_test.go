@@ -15,9 +15,15 @@ func offloading(_ *record.Run, tr *record.Trial) {
 	n.Samples = slices.DeleteFunc(slices.Clone(n.Samples), func(s record.Samples) bool {
 		return s.Probe == "flows"
 	})
-	n.Samples = append(n.Samples, record.Samples{Probe: "flows", Scope: record.ScopeNode,
-		Table: &record.Table{Names: []string{"flows_tracked", "flows_offloaded"},
-			T: []int64{tr.Window.Start, tr.Window.End}, V: [][]float64{{9, 9}, {8, 8}}}})
+	n.Samples = append(n.Samples, record.Samples{
+		Probe: "flows",
+		Scope: record.ScopeNode,
+		Table: &record.Table{
+			Names: []string{"flows_tracked", "flows_offloaded"},
+			T:     []int64{tr.Window.Start, tr.Window.End},
+			V:     [][]float64{{9, 9}, {8, 8}},
+		},
+	})
 	tr.Nodes["router"] = n
 }
 
@@ -26,16 +32,24 @@ func autotuned(buffer, ceiling string) func(*record.Run, *record.Trial) {
 	return func(run *record.Run, tr *record.Trial) {
 		delete(tr.Row.Factors, "fault")
 		tr.Traffic.Details["far.rcvbuf_bytes"] = buffer
-		run.Environments = append([]record.Environment{{Node: "server", Facts: map[string]string{
-			"sysctl:net.ipv4.tcp_rmem": "4096 131072 " + ceiling}}}, run.Environments...)
+		run.Environments = append([]record.Environment{{
+			Node: "server",
+			Facts: map[string]string{
+				"sysctl:net.ipv4.tcp_rmem": "4096 131072 " + ceiling},
+		}}, run.Environments...)
 	}
 }
 
 // fitting gives the tunnel's devices an MTU that fits.
 func fitting(run *record.Run, _ *record.Trial) {
-	run.Environments = append(run.Environments, record.Environment{Node: "server",
-		Inventory: &record.Inventory{Devices: []record.NetDevice{{Name: "wg0", Kind: "wireguard",
-			MTU: 1420}}}})
+	run.Environments = append(run.Environments, record.Environment{
+		Node: "server",
+		Inventory: &record.Inventory{Devices: []record.NetDevice{{
+			Name: "wg0",
+			Kind: "wireguard",
+			MTU:  1420,
+		}}},
+	})
 }
 
 // No remedy is offered that is the case, or that the state leaves no room for.

@@ -20,21 +20,30 @@ func uncounted(reason string, share float64) func(*record.Run, *record.Trial) {
 				clear(values)
 			}
 		}
+
 		if reason == "" {
 			return
 		}
+
 		lost := 0.0
 		for _, f := range tr.Traffic.Flows {
 			lost += float64(*f.TCP.Retransmits)
 		}
+
 		n := tr.Nodes["router"]
 		n.Samples = slices.DeleteFunc(slices.Clone(n.Samples), func(s record.Samples) bool {
 			return s.Probe == "drops"
 		})
-		n.Samples = append(n.Samples, record.Samples{Probe: "drops", Scope: record.ScopeHost,
-			Table: &record.Table{Names: []string{"skb_drops", reason + "/skb_drops"},
-				T: []int64{tr.Window.Start, tr.Window.End}, V: [][]float64{{3, 3 + share*lost},
-					{1, 1 + share*lost}}}})
+		n.Samples = append(n.Samples, record.Samples{
+			Probe: "drops",
+			Scope: record.ScopeHost,
+			Table: &record.Table{
+				Names: []string{"skb_drops", reason + "/skb_drops"},
+				T:     []int64{tr.Window.Start, tr.Window.End},
+				V: [][]float64{{3, 3 + share*lost},
+					{1, 1 + share*lost}},
+			},
+		})
 		tr.Nodes["router"] = n
 	}
 }

@@ -34,6 +34,7 @@ func TestRuledOutByWhatSpeaksAgainst(t *testing.T) {
 				t.Errorf("%s: %s is ruled out by %q", x.file, out.Class, out.By.Text)
 			}
 		}
+
 		if len(d.Excluded) < 5 {
 			t.Errorf("%s: only %d classes are ruled out", x.file, len(d.Excluded))
 		}

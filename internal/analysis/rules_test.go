@@ -66,12 +66,15 @@ func TestRules(t *testing.T) {
 					fired.Score,
 					fired.Text, len(fired.Facts), fired.NotExamined)
 			}
+
 			for _, f := range fired.Facts {
 				if f.Text == "" || f.Metric == "" {
 					t.Errorf("a fact without words or metric: %+v", f)
 				}
 			}
-			if silent := checked(t, tt.silent, class); silent.Score > 0 {
+
+			silent := checked(t, tt.silent, class)
+			if silent.Score > 0 {
 				t.Errorf("of %s: got score %.2f, %q, want it silent", tt.silent.file, silent.Score,
 					silent.Text)
 			}
@@ -85,11 +88,15 @@ func TestRulesRank(t *testing.T) {
 		if tt.fires.scene != nil {
 			continue
 		}
+
 		o := observed(t, tt.fires)
-		if d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)}); d.Class != class {
+		d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
+		if d.Class != class {
 			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.fires.file, d.Class, d.Confidence, d.Text, class)
 		}
-		if of := stored(t, tt.fires).Class; of != class {
+
+		of := stored(t, tt.fires).Class
+		if of != class {
 			t.Errorf("%s is of class %q, want %s", tt.fires.file, of, class)
 		}
 	}
@@ -97,17 +104,21 @@ func TestRulesRank(t *testing.T) {
 
 // TestRulesWithoutTelemetry: a rule about the router that has nothing to read says so.
 func TestRulesWithoutTelemetry(t *testing.T) {
-	o := observed(t, example{file: "one-core", scene: func(_ *record.Run,
-		tr *record.Trial) {
-		tr.Nodes = nil
-	}})
+	o := observed(t, example{
+		file: "one-core",
+		scene: func(_ *record.Run,
+			tr *record.Trial) {
+			tr.Nodes = nil
+		},
+	})
 	for _, class := range []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.RuleList,
 		diagnosis.LogFlood, diagnosis.OtherLoad, diagnosis.ClockDown, diagnosis.Thermal,
 		diagnosis.ConntrackFull,
 		diagnosis.BacklogBudget, diagnosis.OffloadLost, diagnosis.LinkLayer, diagnosis.PCIeMemory,
 		diagnosis.SharedCPU} {
 		r, _ := diagnosis.RuleOf(class)
-		if j := r.Check(o); j.NotExamined == "" {
+		j := r.Check(o)
+		if j.NotExamined == "" {
 			t.Errorf("%s: got score %v, want not examined", class, j.Score)
 		}
 	}
@@ -126,6 +137,7 @@ func ofClass(t *testing.T, o *diagnosis.Observation, class string) diagnosis.Can
 			return j
 		}
 	}
+
 	t.Fatalf("no rule of class %s", class)
 	return diagnosis.Candidate{}
 }
@@ -143,6 +155,7 @@ func observed(t *testing.T, x example) *diagnosis.Observation {
 	if x.scene != nil {
 		x.scene(&r.Run, &r.Trial)
 	}
+
 	return Observe(&r.Run, validity.GradeTrial(&r.Run, &r.Trial))
 }
 
@@ -152,23 +165,28 @@ func stored(t *testing.T, x example) (r onRecord) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err == nil {
 		b, err = io.ReadAll(z)
 	}
+
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return r
 }
 
 // samples returns those of a probe.
 func samples(tr *record.Trial, node, probe string) *record.Table {
 	for i := range tr.Nodes[node].Samples {
-		if s := &tr.Nodes[node].Samples[i]; s.Probe == probe {
+		s := &tr.Nodes[node].Samples[i]
+		if s.Probe == probe {
 			return s.Table
 		}
 	}
@@ -183,6 +201,7 @@ func column(tr *record.Trial, node, probe, name string) ([]int64, []float64) {
 		i = len(table.Names)
 		table.Names, table.V = append(table.Names, name), append(table.V, make([]float64, len(table.T)))
 	}
+
 	return table.T, table.V[i]
 }
 
@@ -221,8 +240,11 @@ func plantedBacklogDrops(_ *record.Run, tr *record.Trial) {
 }
 
 func plantedDecay(_ *record.Run, tr *record.Trial) {
-	table := &record.Table{Names: []string{"flows_tracked", "flows_offloaded"},
-		T: []int64{tr.Window.Start, tr.Window.End}, V: [][]float64{{40, 40}, {40, 3}}}
+	table := &record.Table{
+		Names: []string{"flows_tracked", "flows_offloaded"},
+		T:     []int64{tr.Window.Start, tr.Window.End},
+		V:     [][]float64{{40, 40}, {40, 3}},
+	}
 	n := tr.Nodes["router"]
 	n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool { return s.Probe == "flows" })
 	n.Samples = append(n.Samples, record.Samples{Probe: "flows", Scope: record.ScopeNode, Table: table})
@@ -252,8 +274,11 @@ func plantedErrors(_ *record.Run, tr *record.Trial) {
 
 func plantedDiscards(run *record.Run, tr *record.Trial) {
 	flatOut(tr)
-	run.Environments = append([]record.Environment{{Node: "router", Facts: map[string]string{
-		"device:lan:driver": "ixgbe", "device:lan:pcie": "2.5 GT/s PCIe x1 of 8.0 GT/s PCIe x8"}}},
+	run.Environments = append([]record.Environment{{
+		Node: "router",
+		Facts: map[string]string{
+			"device:lan:driver": "ixgbe", "device:lan:pcie": "2.5 GT/s PCIe x1 of 8.0 GT/s PCIe x8"},
+	}},
 		run.Environments...)
 	grow(tr, "router", "netdev", "lan/rx_fifo_errors", 400)
 }
@@ -267,6 +292,7 @@ func TestPack(t *testing.T) {
 	if len(words) != 4 {
 		t.Skip("skip: no trial to pack is named (-pack)")
 	}
+
 	st, err := store.OpenReadOnly(t.Context(), words[0])
 	if err != nil {
 		t.Fatal(err)
@@ -276,10 +302,15 @@ func TestPack(t *testing.T) {
 	if r.Run, err = st.Find(t.Context(), words[1]); err == nil {
 		r.Trial, err = st.Trial(t.Context(), r.Run.ID, words[2])
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Run.Command, r.Run.Attached, r.Run.BinaryHash, r.Run.LabNote = "chokepoint run", "", "", ""
+
+	r.Run.Command = "chokepoint run"
+	r.Run.Attached = ""
+	r.Run.BinaryHash = ""
+	r.Run.LabNote = ""
 	r.Run.Design = record.Design{
 		Procedure: record.Procedure{Method: r.Run.Design.Method},
 		Name:      r.Run.Design.Name,
@@ -291,29 +322,37 @@ func TestPack(t *testing.T) {
 				delete(e.Facts, name)
 			}
 		}
+
 		e.Missing = nil
 	}
+
 	for _, n := range r.Trial.Nodes {
 		for i := range n.Samples {
 			n.Samples[i].Metrics = nil
 		}
 	}
+
 	if r.Trial.Traffic != nil {
 		r.Trial.Traffic.Raw = nil
 	}
+
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err := json.NewEncoder(z).Encode(r); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join("testdata", "rules", words[3]+".json.gz")
 	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if reasons := observed(t, example{file: words[3]}).Reasons; len(reasons) > 0 {
+
+	reasons := observed(t, example{file: words[3]}).Reasons
+	if len(reasons) > 0 {
 		t.Logf("%s: %d bytes; reasons: %+v", file, b.Len(), kindsOf(reasons))
 	}
 }

@@ -54,8 +54,14 @@ type Regression struct {
 // ratio of the medians' Hodges–Lehmann shift on logarithms, with the interval that inverts the Mann–Whitney
 // test. All comparisons are one family, see RunsTest. Below six runs on either side there is no verdict.
 func CompareRuns(a, b *Document) *RunComparison {
-	c := &RunComparison{Format: record.Format, A: a.Run, B: b.Run, Changes: changes(a, b),
-		Comparisons: []comparison.Comparison{}, Regressions: []Regression{}}
+	c := &RunComparison{
+		Format:      record.Format,
+		A:           a.Run,
+		B:           b.Run,
+		Changes:     changes(a, b),
+		Comparisons: []comparison.Comparison{},
+		Regressions: []Regression{},
+	}
 	theirs := b.byKey()
 	var matched []record.Factors
 	for i := range a.Cells {
@@ -67,14 +73,18 @@ func CompareRuns(a, b *Document) *RunComparison {
 			c.OnlyA = append(c.OnlyA, mine.Factors)
 			continue
 		}
+
 		delete(theirs, key)
 		matched = append(matched, mine.Factors)
 	}
+
 	for i := range b.Cells {
-		if _, left := theirs[b.Cells[i].Factors.Key()]; left {
+		_, left := theirs[b.Cells[i].Factors.Key()]
+		if left {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
+
 	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: numbers(a), Path: a.Run.Path},
 		comparison.Run{Values: numbers(b), Path: b.Run.Path}, causesOf(c.Changes))
 	c.addSides(a, b)
@@ -82,6 +92,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 	for _, x := range c.Comparisons {
 		used[x.Metric] = true
 	}
+
 	c.Metrics = pick(slices.Concat(a.Metrics, b.Metrics), used)
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
@@ -119,19 +130,29 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 		}
 		return []Regression{{Factors: a.Factors, Text: text, Suspect: doubt}}
 	}
+
 	var out []Regression
 	for _, m := range comparison.ComparedMetrics {
 		_, had := a.Metrics[m.Name]
-		if _, has := b.Metrics[m.Name]; !m.Vital || !had || has {
+		_, has := b.Metrics[m.Name]
+		if !m.Vital || !had || has {
 			continue
 		}
+
 		text := "the second run has no " + metrics.Label(m.Name)
-		if why := b.Missing[m.Name]; why != "" {
+		why := b.Missing[m.Name]
+		if why != "" {
 			text += ": " + why
 		}
-		out = append(out, Regression{Factors: a.Factors, Metric: m.Name, Text: text,
-			Suspect: doubt && !comparison.OfPath(m.Name)})
+
+		out = append(out, Regression{
+			Factors: a.Factors,
+			Metric:  m.Name,
+			Text:    text,
+			Suspect: doubt && !comparison.OfPath(m.Name),
+		})
 	}
+
 	return out
 }
 
@@ -141,12 +162,15 @@ func worse(c *RunComparison) []Regression {
 	for _, m := range c.Metrics {
 		better[m.Name] = m.Better
 	}
+
 	var out []Regression
 	for _, x := range c.Comparisons {
-		same, text := 1.0, "is "+timesWords(x.Ratio)+" what it was"
+		same := 1.0
+		text := "is " + timesWords(x.Ratio) + " what it was"
 		if x.Difference {
 			same, text = 0, "changed by "+metrics.Say(x.Metric, x.Ratio)
 		}
+
 		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower &&
 			x.Ratio > same
 		if bad && (x.Verdict == "different" || x.Verdict == "confounded") {
@@ -154,6 +178,7 @@ func worse(c *RunComparison) []Regression {
 				x.GradeA == evidence.GradeSuspect || x.GradeB == evidence.GradeSuspect})
 		}
 	}
+
 	return out
 }
 
@@ -172,14 +197,17 @@ func numbers(d *Document) map[string]map[string]map[int]float64 {
 		if t.Kind == record.RowVerify {
 			continue
 		}
+
 		for _, key := range []string{t.Factors.Key(), d.Run.Path(t.Factors).Key()} {
 			for name, v := range t.Metrics {
 				if out[key] == nil {
 					out[key] = map[string]map[int]float64{}
 				}
+
 				if out[key][name] == nil {
 					out[key][name] = map[int]float64{}
 				}
+
 				out[key][name][t.Block] = v
 			}
 		}
@@ -193,14 +221,18 @@ func runWords(c *RunComparison) []string {
 	if len(c.Comparisons) == 0 {
 		return []string{"The two runs have no cell in common that both measured."}
 	}
+
 	var out []string
-	if n := len(c.Regressions); n > 0 {
+	n := len(c.Regressions)
+	if n > 0 {
 		out = append(out, fmt.Sprintf("Worse in the second run, or lost: %d.", n))
 	}
+
 	for _, g := range verdictCounts(c.Comparisons) {
 		out = append(out, capital(strings.Join(g.metrics, ", "))+" in the cells that both runs measured: "+
 			g.counts+".")
 	}
+
 	return append(out, causeWords(c))
 }
 
@@ -220,21 +252,26 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 				counts[x.Verdict]++
 			}
 		}
+
 		var parts []string
 		for _, verdict := range slices.Sorted(maps.Keys(counts)) {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[verdict], verdict))
 		}
+
 		if len(parts) == 0 {
 			continue
 		}
+
 		text := strings.Join(parts, ", ")
 		i := slices.IndexFunc(out, func(g verdictCount) bool { return g.counts == text })
 		if i < 0 {
 			i = len(out)
 			out = append(out, verdictCount{counts: text})
 		}
+
 		out[i].metrics = append(out[i].metrics, metrics.Label(m.Name))
 	}
+
 	found := func(g verdictCount) bool {
 		return strings.Contains(g.counts, statistics.Different) || strings.Contains(g.counts, "confounded")
 	}
@@ -264,6 +301,7 @@ func causeWords(c *RunComparison) string {
 		return "No setting or condition that was recorded differs between the runs: the cause of the " +
 			"difference was not recorded."
 	}
+
 	return "No setting or condition that was recorded differs between the runs, and no difference of the " +
 		"results was found that chance does not explain."
 }
@@ -282,23 +320,31 @@ func changes(a, b *Document) []Change {
 	if a.Run.Version == b.Run.Version { // of another version it is another one anyway
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
+
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
 	theirs := planFacts(b)
 	for i, mine := range planFacts(a) {
 		add("plan", mine[0], mine[1], theirs[i][1], true)
 	}
+
 	for _, name := range keys(a.Conditions, b.Conditions) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
 	}
-	left, right := nodeFacts(a), nodeFacts(b)
+
+	left := nodeFacts(a)
+	right := nodeFacts(b)
 	for _, name := range keys(left) {
-		if other, both := right[name]; both {
+		other, both := right[name]
+		if both {
 			add("environment", name, left[name], other, true)
 		}
 	}
-	if one, two := a.Run.Meter, b.Run.Meter; one != nil && two != nil {
+
+	one, two := a.Run.Meter, b.Run.Meter
+	if one != nil && two != nil {
 		add("environment", "meter", one.At, two.At, false)
 	}
+
 	out = append(out, watchedChanges(a, b)...)
 	out = append(out, sampledChanges(a, b)...)
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
@@ -306,12 +352,14 @@ func changes(a, b *Document) []Change {
 	for _, name := range keys(left, right) {
 		add("environment", name, cmp.Or(left[name], "unknown"), cmp.Or(right[name], "unknown"), true)
 	}
+
 	return out
 }
 
 // planFacts names and words what a plan says of how a run was measured.
 func planFacts(d *Document) [][2]string {
-	method, measure := d.Run.Method, d.Run.Measure
+	method := d.Run.Method
+	measure := d.Run.Measure
 	return [][2]string{
 		{"duration", method.Duration.String()},
 		{"warmup", method.Warmup.String()},
@@ -349,7 +397,8 @@ func environmentChanges(a, b []record.Environment) []Change {
 		}
 		return m
 	}
-	left, right := facts(a), facts(b)
+	left := facts(a)
+	right := facts(b)
 	for _, x := range a {
 		for _, y := range b {
 			if x.Node == y.Node && left[x.Node] != nil && right[x.Node] != nil {
@@ -357,30 +406,38 @@ func environmentChanges(a, b []record.Environment) []Change {
 			}
 		}
 	}
+
 	// The same change on many nodes of one machine is one change.
 	seen := map[string]int{}
 	var out []Change
 	if x, y := strings.Join(keys(left), ", "), strings.Join(keys(right), ", "); x != y && x != "" && y != "" {
 		out = append(out, Change{"environment", "nodes", x, y, true})
 	}
+
 	for _, node := range keys(left, right) {
 		if left[node] == nil || right[node] == nil {
 			continue // said at once
 		}
+
 		for _, name := range keys(left[node], right[node]) {
-			x, y := known(left[node], name), known(right[node], name)
+			x := known(left[node], name)
+			y := known(right[node], name)
 			if x == y || volatileFacts[name] {
 				continue
 			}
+
 			key := name + "\x00" + x + "\x00" + y
-			if i, again := seen[key]; again {
+			i, again := seen[key]
+			if again {
 				out[i].Name += ", " + node
 				continue
 			}
+
 			seen[key] = len(out)
 			out = append(out, Change{"environment", name + " on " + node, x, y, true})
 		}
 	}
+
 	return out
 }
 
@@ -402,11 +459,13 @@ func resolved(d *Document) map[string]string {
 			values[name] = once(values[name], v)
 		}
 	}
+
 	out := map[string]string{}
 	for name, list := range values {
 		slices.Sort(list)
 		out[name] = strings.Join(list, ", ")
 	}
+
 	return out
 }
 
@@ -417,6 +476,7 @@ func causesOf(list []Change) []string {
 			out = append(out, fmt.Sprintf("%s: %s → %s", c.Name, cmp.Or(c.A, "none"), cmp.Or(c.B, "none")))
 		}
 	}
+
 	slices.Sort(out)
 	return out
 }
@@ -427,6 +487,7 @@ func keys[V any](all ...map[string]V) []string {
 	for _, m := range all {
 		names = slices.AppendSeq(names, maps.Keys(m))
 	}
+
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -22,9 +22,14 @@ func bare(n int, cells []record.Factors, names []string, draw func(cell, block i
 	metric string) float64) *Document {
 	d := &Document{Metrics: metrics.Metrics()}
 	for i, f := range cells {
-		c := Cell{Cell: metrics.Cell{Factors: f, Grade: evidence.GradeValid,
-			Metrics: map[string]statistics.Value{}},
-			Runs: n}
+		c := Cell{
+			Cell: metrics.Cell{
+				Factors: f,
+				Grade:   evidence.GradeValid,
+				Metrics: map[string]statistics.Value{},
+			},
+			Runs: n,
+		}
 		for block := range n {
 			t := TrialView{
 				Assignment: record.Assignment{Block: block, Kind: record.RowLoad, Factors: f},
@@ -34,8 +39,10 @@ func bare(n int, cells []record.Factors, names []string, draw func(cell, block i
 				t.Metrics[m] = draw(i, block, m)
 				c.Metrics[m] = statistics.Value{Spread: statistics.Spread{N: n}}
 			}
+
 			d.Trials = append(d.Trials, t)
 		}
+
 		d.Cells = append(d.Cells, c)
 	}
 	return d
@@ -62,6 +69,7 @@ func TestRunsOfOneSetup(t *testing.T) {
 			}
 		}
 	}
+
 	atMost(t, "runs of one set-up that differ", float64(alarms)/float64(draws()), .05)
 }
 
@@ -79,7 +87,8 @@ func TestRegressions(t *testing.T) {
 	}
 	times := func(name string, factor float64) *Document {
 		return bare(8, cells, names, func(cell, block int, metric string) float64 {
-			if v := steady(cell, block, metric); metric == name {
+			v := steady(cell, block, metric)
+			if metric == name {
 				return v * factor
 			}
 			return steady(cell, block, metric)
@@ -93,10 +102,17 @@ func TestRegressions(t *testing.T) {
 			return steady(cell, block, metric)
 		})
 	}
-	failed, skipped, gone, missing := times("", 1), times("", 1), times("", 1), times("", 1)
-	failed.Cells[1] = Cell{Cell: metrics.Cell{Factors: cells[1], Grade: evidence.GradeFailed,
-		Reasons: []evidence.Reason{{Text: "no answer"}}}}
-	skipped.Cells, skipped.Skipped = skipped.Cells[1:], []record.Skipped{{Factors: udp, Reason: "no iperf3"}}
+	failed := times("", 1)
+	skipped := times("", 1)
+	gone := times("", 1)
+	missing := times("", 1)
+	failed.Cells[1] = Cell{Cell: metrics.Cell{
+		Factors: cells[1],
+		Grade:   evidence.GradeFailed,
+		Reasons: []evidence.Reason{{Text: "no answer"}},
+	}}
+	skipped.Cells = skipped.Cells[1:]
+	skipped.Skipped = []record.Skipped{{Factors: udp, Reason: "no iperf3"}}
 	gone.Cells = gone.Cells[1:]
 	delete(missing.Cells[1].Metrics, metrics.Retransmits)
 	missing.Cells[1].Missing = map[string]string{metrics.Retransmits: "no TCP_INFO"}
@@ -121,10 +137,13 @@ func TestRegressions(t *testing.T) {
 		for _, r := range c.Regressions {
 			got = append(got, r.Text)
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
+
+		diff := cmp.Diff(test.want, got)
+		if diff != "" {
 			t.Errorf("%s (-want +got)\n%s", test.name, diff)
 		}
 	}
+
 	if r := CompareRuns(lossy(), times("", 1)).Regressions; len(r) != 0 {
 		t.Errorf("loss that went away is a regression: %v", r)
 	}
@@ -149,19 +168,23 @@ func TestChangesOfThePlan(t *testing.T) {
 		run, trials := quickRun(1)
 		run.BinaryHash = "ff"
 		run.Design.Measure.LatencyIdle = "block"
-		a, b := Derive(run, trials), Derive(run, trials)
+		a := Derive(run, trials)
+		b := Derive(run, trials)
 		test.change(&b.Run)
 		got := ""
 		for _, c := range changes(a, b) {
 			got += fmt.Sprint(c.Name, c.Cause)
 		}
+
 		if got != test.name+"true" {
 			t.Errorf("%s: changes %s", test.name, got)
 		}
 	}
+
 	run, _ := quickRun(1)
 	run.BinaryHash, run.Design.Measure.Telemetry = "ff", true
-	if h := head(&run); h.BinaryHash != "ff" || !h.Measure.Telemetry {
+	h := head(&run)
+	if h.BinaryHash != "ff" || !h.Measure.Telemetry {
 		t.Errorf("head %+v lacks what was recorded", h)
 	}
 }
@@ -170,7 +193,8 @@ func source(label uint64) *rand.Rand { return rand.New(rand.NewPCG(20260101, lab
 
 func atMost(t *testing.T, what string, got, most float64) {
 	t.Helper()
-	if se := math.Sqrt(most * (1 - most) / float64(draws())); got > most+4*se {
+	se := math.Sqrt(most * (1 - most) / float64(draws()))
+	if got > most+4*se {
 		t.Errorf("%s = %.4f, want at most %.4f", what, got, most)
 	}
 }

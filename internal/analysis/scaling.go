@@ -43,6 +43,7 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 			}
 		}
 	}
+
 	c.Sort(names)
 	show := varyingFactors(c, cells)
 	for _, name := range names {
@@ -53,21 +54,27 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 			if err != nil || !ok || level < 1 || factor.Protocol.Is(g.factors, factor.UDP) {
 				continue
 			}
+
 			rest := factor.Name(name).With(g.factors, "")
 			i := slices.IndexFunc(sets, func(s Scaling) bool { return maps.Equal(s.Factors, rest) })
 			if i < 0 {
 				i = len(sets)
 				sets = append(sets, Scaling{Factor: name, Factors: rest, Label: labelOf(c, rest, show)})
 			}
-			sets[i].Points = append(sets[i].Points, statistics.ScalingPoint{Level: level,
-				GoodputBps: v.Median})
+
+			sets[i].Points = append(sets[i].Points, statistics.ScalingPoint{
+				Level:      level,
+				GoodputBps: v.Median,
+			})
 		}
+
 		for _, s := range sets {
 			if len(s.Points) >= scalingPoints && s.fit() {
 				out = append(out, s)
 			}
 		}
 	}
+
 	return out
 }
 
@@ -77,21 +84,28 @@ func (s *Scaling) fit() bool {
 	if s.Scaling, ok = statistics.FitScaling(s.Points); !ok {
 		return false
 	}
-	mean, off, spread := 0.0, 0.0, 0.0
+
+	mean := 0.0
+	off := 0.0
+	spread := 0.0
 	for _, p := range s.Points {
 		mean += p.GoodputBps / float64(len(s.Points))
 	}
+
 	for _, p := range s.Points {
 		miss := p.GoodputBps - s.At(p.Level)
 		off += miss * miss
 		spread += (p.GoodputBps - mean) * (p.GoodputBps - mean)
 	}
+
 	if s.R2 = 1; spread > 0 {
 		s.R2 = 1 - off/spread
 	}
+
 	if s.Peak, ok = s.Scaling.Peak(); ok {
 		s.PeakBps = s.At(s.Peak)
 	}
+
 	s.Text = s.words()
 	return true
 }
@@ -107,8 +121,10 @@ func (s *Scaling) words() string {
 	case s.Contention > 0.95:
 		text += "; more of them carry no more"
 	}
+
 	if s.R2 < 0.8 {
 		text += fmt.Sprintf("; the law describes it badly (R² = %.2f)", s.R2)
 	}
+
 	return text
 }

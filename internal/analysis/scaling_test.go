@@ -20,6 +20,7 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 			if i >= len(levels) {
 				break
 			}
+
 			g := &group{factors: record.Factors{"streams": strconv.Itoa(int(p.Level)), "tunnel": tunnel,
 				"protocol": "tcp"}}
 			g.cell.Metrics = map[string]statistics.Value{
@@ -33,7 +34,9 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 		len(got[0].Points) != 6 {
 		t.Fatalf("got %+v, want one fit of the six levels without tunnel", got)
 	}
-	if s := got[0]; math.Abs(s.Peak-math.Sqrt(.9/.01)) > 1e-3 || s.R2 < .999 || !strings.Contains(s.Text,
+
+	s := got[0]
+	if math.Abs(s.Peak-math.Sqrt(.9/.01)) > 1e-3 || s.R2 < .999 || !strings.Contains(s.Text,
 		"more than 9 make it slower") {
 		t.Errorf("got %+v, want a peak at nine", s)
 	}
@@ -42,9 +45,12 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 func onCurve(single, contention, coherence float64, noise func() float64) []statistics.ScalingPoint {
 	var out []statistics.ScalingPoint
 	for _, n := range ramp {
-		out = append(out, statistics.ScalingPoint{Level: n, GoodputBps: single * n / (1 + contention*(n-1) +
-			coherence*n*(n-1)) * (1 +
-			noise())})
+		out = append(out, statistics.ScalingPoint{
+			Level: n,
+			GoodputBps: single * n / (1 + contention*(n-1) +
+				coherence*n*(n-1)) * (1 +
+				noise()),
+		})
 	}
 	return out
 }

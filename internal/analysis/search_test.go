@@ -33,9 +33,11 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if !more {
 			return run, trials
 		}
+
 		n := int64(len(trials) + 1)
 		asked := int64(next.Load * next.Duration.Seconds())
 		arrived := min(asked, int64(capacity*next.Duration.Seconds()))
@@ -65,6 +67,7 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 		trials = append(trials, tr)
 		known = append(known, &tr)
 	}
+
 	t.Fatal("the search does not end")
 	return run, nil
 }
@@ -75,20 +78,25 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 	if len(d.Searches) != 1 || len(d.Trials) != len(trials) || d.Searching.Preset != "quick" {
 		t.Fatalf("got %d searches and %d trials", len(d.Searches), len(d.Trials))
 	}
+
 	s := d.Searches[0]
 	if !s.Ended || s.Max != 1e6 || s.Interfaces != 1 || s.Trials != len(trials) ||
 		s.Seconds != float64(2*(len(trials)-1)+1) ||
 		s.EffectiveSeconds < 1.49*float64(len(trials)) {
 		t.Errorf("got %+v of %d trials", s, len(trials))
 	}
+
 	for _, r := range s.Results {
 		if r.Irregular != "" || *r.Upper / *r.Lower > 1.0102 || *r.Lower > 123456/.995 || *r.Upper < 123455 {
 			t.Errorf("goal %s: got %v to %v, irregular %q", r.Goal, *r.Lower, *r.Upper, r.Irregular)
 		}
-		if got, want := *r.ThroughputBps, *r.Throughput*800; got != want {
+
+		got, want := *r.ThroughputBps, *r.Throughput*800
+		if got != want {
 			t.Errorf("goal %s: got %v bit/s of payload, want %v", r.Goal, got, want)
 		}
 	}
+
 	c := d.Cells[0]
 	if c.Metrics[metrics.ThroughputNDR].Median != *s.Results[0].Throughput ||
 		c.Metrics[metrics.ThroughputPDR].Median != *s.Results[1].Throughput ||
@@ -96,11 +104,13 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 		c.Runs != 1 {
 		t.Errorf("cell: got %v", c.Metrics)
 	}
+
 	for _, m := range []string{metrics.ThroughputNDR, metrics.ThroughputPDR, metrics.SearchSeconds} {
 		declared := false
 		for _, have := range d.Metrics {
 			declared = declared || have.Name == m
 		}
+
 		if !declared {
 			t.Errorf("metric %s is not declared in the document", m)
 		}
@@ -112,19 +122,24 @@ func TestIrregularSearchesHaveNoMetric(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 2e6, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
-	if _, has := c.Metrics[metrics.ThroughputNDR]; has || !strings.Contains(c.Missing[metrics.ThroughputNDR],
+	_, has := c.Metrics[metrics.ThroughputNDR]
+	if has || !strings.Contains(c.Missing[metrics.ThroughputNDR],
 		"greatest load") {
 		t.Errorf("got %v, missing %q", c.Metrics[metrics.ThroughputNDR], c.Missing[metrics.ThroughputNDR])
 	}
+
 	kinds := map[string]bool{}
 	for _, k := range c.Caveats {
 		kinds[k.Kind] = true
 	}
+
 	if !kinds["irregular-search"] || !kinds["at-the-bound"] {
 		t.Errorf("caveats: got %v, want that the search is irregular", c.Caveats)
 	}
+
 	run.Status = record.RunInterrupted
-	if s := Derive(run, trials[:3]).Searches[0]; s.Ended || !strings.Contains(s.Results[0].Irregular,
+	s := Derive(run, trials[:3]).Searches[0]
+	if s.Ended || !strings.Contains(s.Results[0].Irregular,
 		"the run was interrupted") {
 		t.Errorf("three trials: got %+v", s)
 	}
@@ -152,14 +167,17 @@ func TestTestsOfRFC2544AreRead(t *testing.T) {
 		s.Latency[3].Loss.N != 2 {
 		t.Errorf("latency: got %+v", s.Latency)
 	}
+
 	// Loss at 100, 90, 80, 70, 60 %, then twice none.
 	if len(s.FrameLoss) != 7 || s.FrameLoss[0].Loss.Median != .5 || s.FrameLoss[0].Loss.N != 2 ||
 		s.FrameLoss[6].Loss.Median != 0 {
 		t.Errorf("frame loss: got %+v", s.FrameLoss)
 	}
+
 	if len(s.BackToBack) != 1 || s.BackToBack[0].Frames != nil || !s.BackToBack[0].Limited {
 		t.Errorf("back-to-back without a buffer: got %+v", s.BackToBack)
 	}
+
 	if s.Trials >= len(trials) {
 		t.Errorf("got %d trials of the search, want those of the other tests left out of %d", s.Trials,
 			len(trials))
@@ -176,8 +194,13 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 		traffic := counted(record.Packets{Sent: sent, Received: sent - lost, Lost: lost})
 		traffic.Flows[0].SenderNs = int64(d)
 		return &validity.Graded{Trial: &record.Trial{
-			TrialHead: record.TrialHead{Search: &record.SearchTrial{TrialInput: record.TrialInput{Load: 1e6,
-				Duration: d}, Test: record.TestBackToBack}},
+			TrialHead: record.TrialHead{Search: &record.SearchTrial{
+				TrialInput: record.TrialInput{
+					Load:     1e6,
+					Duration: d,
+				},
+				Test: record.TestBackToBack,
+			}},
 			Status:  record.TrialOK,
 			Traffic: traffic,
 		}}
@@ -190,6 +213,7 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 		got.BufferSeconds != .06 || *got.CorrectedSeconds != .06*.6 {
 		t.Errorf("got %+v", got)
 	}
+
 	slow := at(time.Second, 0) // a tester that cannot send faster than the router forwards fills no buffer
 	slow.Trial.Traffic.Flows[0].SenderNs = 4e9
 	got = backToBack(m, 1e6, []*validity.Graded{slow},
@@ -201,15 +225,17 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 
 func TestDeviationsFromRFC2544(t *testing.T) {
 	m := searchMethod()
-	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1},
-		&record.Test{Duration: time.Second, Repeats: 1}
+	m.Search.Latency = &record.Test{Duration: time.Second, Repeats: 1}
+	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
 	run := record.Run{Design: record.Design{Procedure: record.Procedure{Method: m}}}
 	inLab(&run, "local")
 	short := deviations(&run)
 	preset, _ := method.PresetNamed("rfc2544")
-	m.Warmup, m.Cooldown, m.Search.Goals = 0, 7*time.Second, preset.Goals
-	m.Search.Latency, m.Search.BackToBack = &record.Test{Duration: 2 * time.Minute, Repeats: 20},
-		&record.Test{Duration: 2 * time.Second, Repeats: 50}
+	m.Warmup = 0
+	m.Cooldown = 7 * time.Second
+	m.Search.Goals = preset.Goals
+	m.Search.Latency = &record.Test{Duration: 2 * time.Minute, Repeats: 20}
+	m.Search.BackToBack = &record.Test{Duration: 2 * time.Second, Repeats: 50}
 	run.Design.Method = m
 	inLab(&run, "ssh")
 	long := deviations(&run)
@@ -228,7 +254,8 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 		{long, "round trip of a probe", true}, {long, "no shortest gap", true},
 		{long, "one pair of addresses", true},
 	} {
-		if got := strings.Contains(strings.Join(c.in, "\n"), c.part); got != c.want {
+		got := strings.Contains(strings.Join(c.in, "\n"), c.part)
+		if got != c.want {
 			t.Errorf("%q: got %v, want %v, in\n%s", c.part, got, c.want, strings.Join(c.in, "\n"))
 		}
 	}
@@ -241,15 +268,18 @@ func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 		got.Cells[0].Grade == evidence.GradeFailed {
 		t.Errorf("lost in transit: got %+v", got.Searches[0].Results[0])
 	}
+
 	for i := range trials {
 		p := trials[i].Traffic.Flows[0].Packets
 		p.Unsent, p.Sent, p.Lost = p.Lost, p.Received, 0
 	}
+
 	d := Derive(run, trials)
 	var kinds []string
 	for _, r := range d.Cells[0].Reasons {
 		kinds = append(kinds, r.Kind)
 	}
+
 	if got := d.Searches[0].Results[0].UnsentShare; got != 1 || !strings.Contains(strings.Join(kinds, " "),
 		evidence.ReasonTesterLimited) || d.Cells[0].Grade != evidence.GradeSuspect {
 		t.Errorf("never sent: got share %v and reasons %v of a %s cell, want tester-limited", got, kinds,
@@ -263,11 +293,14 @@ func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
 	run, trials := searchRun(t, searchMethod(), 500, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
-	if r := d.Searches[0].Results[0]; r.Lower != nil || !strings.Contains(r.Irregular,
+	r := d.Searches[0].Results[0]
+	if r.Lower != nil || !strings.Contains(r.Irregular,
 		"least load allowed is an upper bound") {
 		t.Errorf("got %+v, want no lower bound", r)
 	}
-	if _, has := c.Metrics[metrics.ThroughputNDR]; has || c.Grade == evidence.GradeFailed ||
+
+	_, has := c.Metrics[metrics.ThroughputNDR]
+	if has || c.Grade == evidence.GradeFailed ||
 		c.Metrics[metrics.PacketRate].Median != 500 || c.Metrics[metrics.LossRatio].Median != .5 {
 		t.Errorf("got a %s cell with %v, want the loss at the least load", c.Grade, c.Metrics)
 	}
@@ -279,11 +312,13 @@ func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
 	for i := range m.Search.Goals {
 		m.Search.Goals[i].MaxDelay = time.Millisecond // and no trial has a delay
 	}
+
 	run, trials := searchRun(t, m, 1e9, 1e6)
 	for i := range trials {
 		p := trials[i].Traffic.Flows[0].Packets
 		p.Unsent, p.Sent, p.Received = 1, p.Sent-1, p.Received-1
 	}
+
 	s := Derive(run, trials).Searches[0]
 	if s.Results[0].Upper == nil || s.Results[0].UnsentShare != 0 {
 		t.Errorf("got %+v, want an upper bound that is not the tester's", s.Results[0])
@@ -292,9 +327,17 @@ func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
 
 func searchMethod() record.Method {
 	p, _ := method.PresetNamed("quick")
-	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{Preset: p.Name, Goals: p.Goals, MinPPS: 1000, Warmup: p.Warmup,
-			CountPauses: p.Overhead}}
+	return record.Method{
+		Warmup:   200 * time.Millisecond,
+		Cooldown: 300 * time.Millisecond,
+		Search: &record.Search{
+			Preset:      p.Name,
+			Goals:       p.Goals,
+			MinPPS:      1000,
+			Warmup:      p.Warmup,
+			CountPauses: p.Overhead,
+		},
+	}
 }
 
 func counted(flows ...record.Packets) *record.Traffic {
@@ -314,6 +357,7 @@ func TestASearchSaysThatItsOwnBurstsWereLost(t *testing.T) {
 		for i := range trials {
 			trials[i].Traffic.Details = map[string]string{"near.burst_most_bytes": burst}
 		}
+
 		d := Derive(run, trials)
 		got := slices.ContainsFunc(d.Cells[0].Reasons, func(r evidence.Reason) bool {
 			return r.Kind == evidence.ReasonTesterLimited && strings.Contains(r.Text, "bucket")

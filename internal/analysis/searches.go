@@ -19,12 +19,14 @@ func readSearches(run *record.Run, cells []*group) {
 	if run.Design.Method.Search == nil {
 		return
 	}
+
 	for _, g := range cells {
 		var rows [][]*validity.Graded // the trials of each that a search asked for, in run order
 		for _, j := range g.trials {
 			if j.Trial.Search == nil {
 				continue
 			}
+
 			i := slices.IndexFunc(rows, func(r []*validity.Graded) bool {
 				return r[0].Trial.Row.ID == j.Trial.Row.ID
 			})
@@ -32,8 +34,10 @@ func readSearches(run *record.Run, cells []*group) {
 				i = len(rows)
 				rows = append(rows, nil)
 			}
+
 			rows[i] = append(rows[i], j)
 		}
+
 		for _, row := range rows {
 			r := reading{run: run, trials: row, idle: g.idleOf(row[0].Trial.Row.Block)}
 			s, stands := r.search()
@@ -85,22 +89,32 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 			s.Failed++
 			continue
 		}
+
 		mt := search.SearchTrial(m, j.Trial, r.idle)
-		step := SearchStep{Trial: j.Trial.ID, Test: j.Trial.Search.Test, Load: j.Trial.Search.Load,
-			Seconds: j.Trial.Search.Duration.Seconds(), LossRatio: mt.Loss, Warmup: mt.Warmup}
+		step := SearchStep{
+			Trial:     j.Trial.ID,
+			Test:      j.Trial.Search.Test,
+			Load:      j.Trial.Search.Load,
+			Seconds:   j.Trial.Search.Duration.Seconds(),
+			LossRatio: mt.Loss,
+			Warmup:    mt.Warmup,
+		}
 		if mt.HasDelay {
 			step.AddedNs = float64(mt.Delay)
 		}
+
 		s.Steps = append(s.Steps, step)
 		if j.Trial.Search.Test == record.TestThroughput {
 			counted = append(counted, mt)
 			if !mt.Warmup {
 				r.counted = append(r.counted, j)
 			}
+
 			s.Seconds = float64(j.Trial.Ended-j.Trial.Origin)/1e9 +
 				j.Trial.Started.Sub(first.Started).Seconds()
 		}
 	}
+
 	config := search.LimitsOf(m, first.Search)
 	outcome := config.Outcome(counted)
 	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
@@ -110,17 +124,21 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 		if got.Throughput != nil && payload > 0 {
 			result.ThroughputBps = new(*got.Throughput * (payload * float64(s.Interfaces)))
 		}
+
 		if got.Upper != nil {
 			result.UnsentShare, result.Bursts = r.testersAt(*got.Upper, config.Goals[i].LossRatio)
 		}
+
 		s.Results = append(s.Results, result)
 	}
+
 	r.ending(s, config, trials)
 	r.tests(s, outcome)
 	stands := r.standsFor(s)
 	if stands != nil {
 		addSearch(stands.Metrics, s, m.Search.Goals)
 	}
+
 	return s, stands
 }
 
@@ -156,6 +174,7 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 	default:
 		s.Ended = true
 	}
+
 	for i := range s.Results {
 		if !s.Ended && s.Results[i].Irregular != "" {
 			s.Results[i].Irregular += "; the search did not end: " + s.Why
@@ -169,17 +188,20 @@ func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
 		for _, j := range slices.Backward(r.counted) {
-			if q := j.Trial.Search; lower != nil && q.Load == *lower && q.Duration >= goal.FinalDuration {
+			q := j.Trial.Search
+			if lower != nil && q.Load == *lower && q.Duration >= goal.FinalDuration {
 				return j
 			}
 		}
 	}
+
 	var least *validity.Graded
 	for _, j := range r.counted {
 		if least == nil || j.Trial.Search.Load <= least.Trial.Search.Load {
 			least = j
 		}
 	}
+
 	return least
 }
 
@@ -200,14 +222,18 @@ func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
 		case g.LossRatio > 0:
 			name = metrics.ThroughputPDR
 		}
-		if _, first := m.Values[name]; first {
+
+		_, first := m.Values[name]
+		if first {
 			continue
 		}
+
 		got := s.Results[i]
 		if got.Irregular != "" || got.Throughput == nil {
 			m.Lack("goal "+g.Name+": "+got.Irregular, name)
 			continue
 		}
+
 		m.Set(name, *got.Throughput)
 	}
 }
@@ -230,23 +256,36 @@ func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return
 	}
+
 	if len(g.found) > 0 {
 		g.caveat("at-the-bound", "the rate, latency and CPU figures are those of one trial of each "+
 			"search, at the lower bound that it found, or at the least load where it found none")
 	}
+
 	for _, s := range g.search {
 		for _, r := range s.Results {
 			if r.UnsentShare > 0.5 {
-				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: fmt.Sprintf("row %s, "+
-					"goal %s: %s of the frames missing at the upper bound were never sent: this is what the "+
-					"tester can do, the path may do more", s.Row, r.Goal, unit.Percent(r.UnsentShare))})
+				g.doubt(evidence.Reason{
+					Kind: evidence.ReasonTesterLimited,
+					Text: fmt.Sprintf("row %s, "+
+						"goal %s: %s of the frames missing at the upper bound were never sent: this is "+
+						"what the "+
+						"tester can do, the path may do more", s.Row, r.Goal, unit.Percent(r.UnsentShare)),
+				})
 			}
+
 			if r.Bursts > 0 {
-				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: fmt.Sprintf("row %s, goal "+
-					"%s: in %d of the trials at the upper bound that lost too much the sender came late and "+
-					"sent more at once than the policer's bucket holds: it may let more through that comes "+
-					"evenly", s.Row, r.Goal, r.Bursts)})
+				g.doubt(evidence.Reason{
+					Kind: evidence.ReasonTesterLimited,
+					Text: fmt.Sprintf("row %s, goal "+
+						"%s: in %d of the trials at the upper bound that lost too much the sender came "+
+						"late and "+
+						"sent more at once than the policer's bucket holds: it may let more through that "+
+						"comes "+
+						"evenly", s.Row, r.Goal, r.Bursts),
+				})
 			}
+
 			if r.Irregular != "" {
 				g.caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+
 					r.Irregular)
@@ -261,12 +300,18 @@ func (d *Document) addSearches(run *record.Run, cells []*group) {
 	if s == nil {
 		return
 	}
+
 	for _, g := range cells {
 		for _, one := range g.search {
 			one.Label = g.cell.Label
 			d.Searches = append(d.Searches, *one)
 		}
 	}
-	d.Searching = &Searching{Preset: s.Preset, Goals: s.Goals, Notes: searchNotes(run),
-		Deviations: deviations(run)}
+
+	d.Searching = &Searching{
+		Preset:     s.Preset,
+		Goals:      s.Goals,
+		Notes:      searchNotes(run),
+		Deviations: deviations(run),
+	}
 }

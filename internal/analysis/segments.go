@@ -31,10 +31,12 @@ const minProbes = 5
 
 // segments returns the segments of a cell whose hops were probed, idle and loaded.
 func (g *group) segments(good []*validity.Graded) (out []Segment) {
-	idle, loaded := map[string][]float64{}, map[string][]float64{}
+	idle := map[string][]float64{}
+	loaded := map[string][]float64{}
 	number := map[string]int{}
 	add := func(into map[string][]float64, addr string, l *record.Latency) {
-		if rtts := metrics.Answered(l); len(rtts) >= minProbes {
+		rtts := metrics.Answered(l)
+		if len(rtts) >= minProbes {
 			into[addr] = append(into[addr], statistics.Median(rtts))
 		}
 	}
@@ -51,24 +53,33 @@ func (g *group) segments(good []*validity.Graded) (out []Segment) {
 	if len(idle) == 0 {
 		take(validity.LastGood(g.idle))
 	}
+
 	for addr, n := range number {
 		if len(idle[addr]) > 0 && len(loaded[addr]) > 0 {
-			out = append(out, Segment{Hop: n, Addr: addr, IdleNs: statistics.Median(idle[addr]),
-				LoadedNs: statistics.Median(loaded[addr])})
+			out = append(out, Segment{
+				Hop:      n,
+				Addr:     addr,
+				IdleNs:   statistics.Median(idle[addr]),
+				LoadedNs: statistics.Median(loaded[addr]),
+			})
 		}
 	}
+
 	slices.SortFunc(out, func(a, b Segment) int { return a.Hop - b.Hop })
 	before, ok1 := g.cell.Metrics[metrics.RTTIdle]
 	after, ok2 := g.cell.Metrics[metrics.RTTLoaded]
 	if len(out) == 0 || !ok1 || !ok2 {
 		return nil
 	}
+
 	out = append(out, Segment{IdleNs: before.Median, LoadedNs: after.Median})
 	sofar := 0.0
 	for i := range out {
 		added := out[i].LoadedNs - out[i].IdleNs
-		out[i].AddedNs, sofar = added-sofar, added
+		out[i].AddedNs = added - sofar
+		sofar = added
 	}
+
 	return out
 }
 
@@ -81,10 +92,12 @@ func (g *group) addSegments() {
 	if len(all) == 0 {
 		return
 	}
+
 	far := all[len(all)-1]
 	if far.LoadedNs-far.IdleNs < minAdded {
 		return
 	}
+
 	var parts []string
 	var facts []evidence.Evidence
 	from := "the near end"
@@ -93,12 +106,17 @@ func (g *group) addSegments() {
 		if s.Hop > 0 {
 			to = fmt.Sprintf("router %d (%s)", s.Hop, s.Addr)
 		}
+
 		parts = append(parts, fmt.Sprintf("%s from %s to %s", unit.Nanoseconds(max(0, s.AddedNs)), from, to))
-		facts = append(facts, evidence.Evidence{Element: s.Addr, Value: new(s.AddedNs),
+		facts = append(facts, evidence.Evidence{
+			Element: s.Addr,
+			Value:   new(s.AddedNs),
 			Text: "round trip to " + to + ": " + unit.Nanoseconds(s.IdleNs) + " idle, " +
-				unit.Nanoseconds(s.LoadedNs) + " under load"})
+				unit.Nanoseconds(s.LoadedNs) + " under load",
+		})
 		from = to
 	}
+
 	g.cell.Findings = append(g.cell.Findings, evidence.NewFinding(evidence.FindingSegments,
 		"of the "+unit.Nanoseconds(far.LoadedNs-far.IdleNs)+" that the load adds to the median round trip, "+
 			strings.Join(parts, ", "), facts...))

@@ -37,22 +37,26 @@ func TestSegments(t *testing.T) {
 	if len(g.cell.Segments) != len(want) {
 		t.Fatalf("got %+v, want %+v", g.cell.Segments, want)
 	}
+
 	for i, s := range g.cell.Segments {
 		if s != want[i] {
 			t.Errorf("segment %d: got %+v, want %+v", i, s, want[i])
 		}
 	}
+
 	g.addSegments()
 	if len(g.cell.Findings) != 1 || !strings.Contains(g.cell.Findings[0].Text,
 		"of the 32.0 ms that the load adds to the median round trip, 2.00 ms from the near end to router 1 "+
 			"(192.0.2.1), 29.0 ms from router 1 (192.0.2.1) to router 2 (198.51.100.1), 1.00 ms from router 2") {
 		t.Errorf("findings: got %+v", g.cell.Findings)
 	}
+
 	g.cell.Findings = nil
 	g.cell.Segments = []Segment{{1, "192.0.2.1", 1e6, 1.2e6, .2e6}, {0, "", 2e6, 2.5e6, .3e6}}
 	if g.addSegments(); len(g.cell.Findings) > 0 {
 		t.Errorf("half a millisecond is told: %+v", g.cell.Findings)
 	}
+
 	if s := g.segments([]*validity.Graded{{Trial: &record.Trial{}}}); s != nil {
 		t.Errorf("without hops: got %+v", s)
 	}

@@ -17,6 +17,7 @@ func quantiles(sorted []float64) []float64 {
 		if q > .5 && !statistics.Carries(len(sorted), q) || len(sorted) == 0 {
 			break
 		}
+
 		out = append(out, statistics.QuantileSorted(sorted, q))
 	}
 	return out
@@ -39,28 +40,35 @@ func chart(t *record.Trial, rtts map[string][]float64, points int) *Series {
 	if t.Window.Begin != 0 {
 		from = min(from, t.Window.Begin)
 	}
+
 	length := max(t.Window.Stop, t.Window.End) - from
 	step := max(chartStep, length/int64(points))
 	bins := 0
 	if t.Traffic != nil {
 		bins = max(int(length/step), 0)
 	}
+
 	if bins == 0 && t.Idle == nil && t.Loaded == nil {
 		return nil
 	}
+
 	s := &Series{T: make([]float64, bins)}
 	for i := range s.T {
 		s.T[i] = round(float64(from+int64(i+1)*step-t.Window.Start)/1e9, 4)
 	}
-	if curves, all := metrics.Received(t.Traffic); all && bins > 0 {
+
+	curves, all := metrics.Received(t.Traffic)
+	if all && bins > 0 {
 		s.Goodput = statistics.Rates(curves, from, from+int64(bins)*step, bins)
 		for i, r := range s.Goodput {
 			s.Goodput[i] = math.Round(max(r, 0) * 8)
 		}
 	}
+
 	if bins > 0 {
 		s.Cores = coreCharts(t, from, step, bins)
 	}
+
 	addLatency(s, t, rtts)
 	return s
 }
@@ -76,6 +84,7 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 					points[i] = new(round(busy, 4))
 				}
 			}
+
 			out[node+"/"+c.Name] = points
 		}
 	}
@@ -84,16 +93,20 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 
 // addLatency thins the loaded probes to their envelope and adds quantiles.
 func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
-	if l := cmp.Or(t.Loaded, t.Idle); l != nil && len(l.SentAt) == len(l.RTT) {
+	l := cmp.Or(t.Loaded, t.Idle)
+	if l != nil && len(l.SentAt) == len(l.RTT) {
 		zero := t.Window.Start
 		if zero == 0 && len(l.SentAt) > 0 {
 			zero = l.SentAt[0]
 		}
+
 		s.RTT = envelope(l, zero)
 	}
+
 	s.Quantile = map[string][]float64{}
 	for name, sorted := range rtts {
-		if q := quantiles(sorted); len(q) > 0 {
+		q := quantiles(sorted)
+		if len(q) > 0 {
 			s.Quantile[name] = q
 		}
 	}
@@ -110,22 +123,29 @@ func envelope(l *record.Latency, zero int64) []RTTPoint {
 			if l.RTT[i] < 0 {
 				continue
 			}
+
 			if low < 0 || l.RTT[i] < l.RTT[low] {
 				low = i
 			}
+
 			if high < 0 || l.RTT[i] > l.RTT[high] {
 				high = i
 			}
 		}
+
 		ends := []int{min(low, high), max(low, high)}
 		if low < 0 {
 			ends = nil
 		}
+
 		for _, i := range slices.Compact(ends) {
-			points = append(points, RTTPoint{T: round(float64(l.SentAt[i]-zero)/1e9, 4),
-				NS: float64(l.RTT[i])})
+			points = append(points, RTTPoint{
+				T:  round(float64(l.SentAt[i]-zero)/1e9, 4),
+				NS: float64(l.RTT[i]),
+			})
 		}
 	}
+
 	return points
 }
 

@@ -65,47 +65,63 @@ func soaks(run *record.Run, cells []*group, memory map[*validity.Graded]map[stri
 	if run.Design.Method.Soak <= 0 {
 		return nil
 	}
+
 	var out []Soak
 	for _, g := range cells {
 		if len(g.good()) > 0 {
 			out = append(out, g.soak(memory))
 		}
 	}
+
 	return out
 }
 
 func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	good := g.good()
-	first, last := good[0].Trial, good[len(good)-1].Trial
-	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed,
-		Metric: metrics.RateOf(g.factors), Trends: []Trend{},
-		Hours: last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12}
+	first := good[0].Trial
+	last := good[len(good)-1].Trial
+	s := Soak{
+		Factors: g.factors,
+		Label:   g.cell.Label,
+		Windows: len(good),
+		Failed:  g.cell.Failed,
+		Metric:  metrics.RateOf(g.factors),
+		Trends:  []Trend{},
+		Hours:   last.Started.Sub(first.Started).Hours() + float64(last.Ended-last.Origin)/3.6e12,
+	}
 	for _, j := range good {
 		if slices.ContainsFunc(j.Reasons,
 			func(r evidence.Reason) bool { return r.Kind == evidence.ReasonThrottled }) {
 			s.Throttled++
 		}
+
 		for _, u := range j.Unchecked {
 			if u.Kind == evidence.ReasonThrottled {
-				s.Unwatched, s.UnwatchedWhy = s.Unwatched+1, u.Text
+				s.Unwatched = s.Unwatched + 1
+				s.UnwatchedWhy = u.Text
 			}
 		}
 	}
+
 	if len(good) < soakWindows {
 		s.Missing = append(s.Missing, fmt.Sprintf("trends: %d windows are fewer than %d", len(good),
 			soakWindows))
 		return s
 	}
+
 	hours := make([]float64, len(good))
 	for i, j := range good {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
+
 	// of is the quantity of a window, or why it lacks it.
 	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
-		values, why := make([]float64, len(good)), ""
+		values := make([]float64, len(good))
+		why := ""
 		for i := 0; i < len(good) && why == ""; i++ {
 			values[i], why = of(good[i])
 		}
+
 		switch why {
 		case "":
 			s.Trends = append(s.Trends, t.along(hours, values, s.Hours))
@@ -126,6 +142,7 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 				return memory[j][node].bytes, memory[j][node].missing
 			})
 	}
+
 	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, metric(metrics.ConntrackUsed))
 	return s
 }
@@ -153,6 +170,7 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 	if table == nil {
 		return memoryUse{missing: why}
 	}
+
 	mean := map[string]float64{}
 	for _, stem := range []string{"total_bytes", "available_bytes"} {
 		for _, c := range metrics.ColumnsOf(table, stem) {
@@ -161,10 +179,13 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 			}
 		}
 	}
-	total, available := mean["total_bytes"], mean["available_bytes"]
+
+	total := mean["total_bytes"]
+	available := mean["available_bytes"]
 	if total == 0 || available == 0 {
 		return memoryUse{missing: "no sample in the window"}
 	}
+
 	return memoryUse{bytes: total - available}
 }
 
@@ -182,10 +203,12 @@ func (t Trend) along(hours, values []float64, length float64) Trend {
 	default:
 		t.Real = t.Change >= leakEntries
 	}
+
 	text := unit.ScaleOf(t.Unit, math.Abs(t.Change)).Text(t.Change)
 	if t.Unit == "bytes" {
 		text = fmt.Sprintf("%.1f MB", t.Change/1e6)
 	}
+
 	words := "no trend: a change of "
 	switch {
 	case t.Real && t.Kind == TrendLeak:
@@ -193,6 +216,7 @@ func (t Trend) along(hours, values []float64, length float64) Trend {
 	case t.Real:
 		words = "it changed by "
 	}
+
 	t.Text = fmt.Sprintf("%s: %s%s in %.2g h (Kendall, p = %.2g)", metrics.Label(t.Of), words, text, length,
 		t.PValue)
 	return t

@@ -19,8 +19,11 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 	f := record.Factors{"topology": "forward", "protocol": "tcp", "streams": "4", "ip": "4",
 		"direction": "up", "tunnel": "none"}
 	const window = 5 * 60 * int64(1e9)
-	m := record.Method{Soak: time.Duration(windows) * 5 * time.Minute, Duration: 5 * time.Minute,
-		Runs: windows}
+	m := record.Method{
+		Soak:     time.Duration(windows) * 5 * time.Minute,
+		Duration: 5 * time.Minute,
+		Runs:     windows,
+	}
 	run := record.Run{
 		RunHead: record.RunHead{ID: "r", Status: record.RunDone},
 		Design:  designOf(f),
@@ -33,6 +36,7 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 		for _, at := range []int64{0, window / 2, window} {
 			memory.Append(at, 8e9, 8e9-used(i))
 		}
+
 		bytes := int64(rate(i) / 8 * 300)
 		trials = append(trials, record.Trial{
 			Row: record.Row{
@@ -49,13 +53,23 @@ func soakRun(windows int, rate, used func(i int) float64) (record.Run, []record.
 			Status:    record.TrialOK,
 			Ended:     window,
 			Window:    record.Window{End: window},
-			Nodes: map[string]record.NodeData{"host": {Samples: []record.Samples{{Probe: "memory",
-				Table: memory}}}},
-			Traffic: &record.Traffic{Load: record.Load{Protocol: "tcp"},
-				Flows: []record.Flow{{Direction: "up", ReceivedBytes: bytes, SentBytes: bytes,
-					ReceiverNs: window, SenderNs: window}}},
+			Nodes: map[string]record.NodeData{"host": {Samples: []record.Samples{{
+				Probe: "memory",
+				Table: memory,
+			}}}},
+			Traffic: &record.Traffic{
+				Load: record.Load{Protocol: "tcp"},
+				Flows: []record.Flow{{
+					Direction:     "up",
+					ReceivedBytes: bytes,
+					SentBytes:     bytes,
+					ReceiverNs:    window,
+					SenderNs:      window,
+				}},
+			},
 		})
 	}
+
 	return run, trials
 }
 
@@ -80,25 +94,31 @@ func TestSoakTellsDriftAndLeaks(t *testing.T) {
 		if len(d.Soaks) != 1 {
 			t.Fatalf("%s: got %d soaks", name, len(d.Soaks))
 		}
+
 		s := d.Soaks[0]
 		if s.Windows != 24 || math.Abs(s.Hours-2) > .01 || s.Throttled != 0 {
 			t.Errorf("%s: got %+v, want 24 windows in two hours", name, s)
 		}
+
 		got := map[string]bool{}
 		for _, trend := range s.Trends {
 			got[trend.Kind] = got[trend.Kind] || trend.Real
 		}
+
 		if got[TrendDrift] != c.drift || got[TrendLeak] != c.leak {
 			t.Errorf("%s: got %+v, want drift %v and leak %v", name, s.Trends, c.drift, c.leak)
 		}
+
 		if !strings.Contains(strings.Join(s.Missing, "\n"), metrics.Label(metrics.ConntrackUsed)) {
 			t.Errorf("%s: missing: got %v, want that tracked connections were not watched", name, s.Missing)
 		}
 	}
+
 	run, trials := soakRun(3, flat, steady)
 	if s := Derive(run, trials).Soaks[0]; len(s.Trends) != 0 || len(s.Missing) == 0 {
 		t.Errorf("three windows: got %+v, want no trend and the reason", s)
 	}
+
 	run.Design.Method.Soak = 0
 	if d := Derive(run, trials); len(d.Soaks) != 0 {
 		t.Error("a plan without a soak has one")
@@ -114,17 +134,23 @@ func TestKendallAndTheilSen(t *testing.T) {
 		for i := range y {
 			y[i] = r.NormFloat64()
 		}
+
 		if statistics.Kendall(y) < .05 {
 			alarms++
 		}
 	}
-	if share := float64(alarms) / 4000; share > .06 || share < .03 {
+
+	share := float64(alarms) / 4000
+	if share > .06 || share < .03 {
 		t.Errorf("false alarms at 5 %%: got %.3f", share)
 	}
+
 	if got := statistics.Kendall([]float64{1, 1, 1, 1, 1, 1}); got != 1 {
 		t.Errorf("constant: got p = %v, want 1", got)
 	}
-	x, y := []float64{0, 1, 2, 3, 4, 5}, []float64{0, 2, 4, 1000, 8, 10}
+
+	x := []float64{0, 1, 2, 3, 4, 5}
+	y := []float64{0, 2, 4, 1000, 8, 10}
 	if got := statistics.TheilSen(x, y); got != 2 {
 		t.Errorf("slope with an outlier: got %v, want 2", got)
 	}
@@ -145,7 +171,8 @@ func TestSoakDoesNotSayWhatNobodySaw(t *testing.T) {
 func TestValidSaysWhatWasNotLookedAt(t *testing.T) {
 	f := quickFactors()
 	s := newSynthetic(3)
-	seen, blind := s.trial(f, 1, 1, 1e9), s.trial(f, 2, 2, 1e9)
+	seen := s.trial(f, 1, 1, 1e9)
+	blind := s.trial(f, 2, 2, 1e9)
 	seen.Nodes["client"], seen.Nodes["server"] = seen.Nodes["router"], seen.Nodes["router"]
 	blind.Path, blind.Nodes = nil, nil
 	d := Derive(syntheticRun(f), []record.Trial{seen, blind})
@@ -161,12 +188,14 @@ func TestValidSaysWhatWasNotLookedAt(t *testing.T) {
 			t.Errorf("%s of a trial that nothing watched: got none among %v", kind, d.Trials[1].Unchecked)
 		}
 	}
+
 	for _, kind := range []string{evidence.ReasonThrottled, evidence.ReasonBackgroundLoad,
 		evidence.ReasonLinkFlap, evidence.ReasonWrongMTU} {
 		if has(0, kind) {
 			t.Errorf("%s of a watched trial: %v", kind, d.Trials[0].Unchecked)
 		}
 	}
+
 	i := slices.IndexFunc(d.Caveats, func(c record.Caveat) bool { return c.Kind == "unchecked" })
 	if i < 0 || !strings.Contains(d.Caveats[i].Text, "link-flap in 1 of 2 trials (nothing watched") ||
 		!strings.Contains(d.Caveats[i].Text, "above-ceiling in any trial") {
@@ -181,11 +210,14 @@ func TestLooksAtEachNode(t *testing.T) {
 	inLab(&run, record.LabPair)
 	for i := range trials {
 		near := newSynthetic(uint64(i)).nodes(trials[i].Window)["host"]
-		near.Samples = append(near.Samples, record.Samples{Probe: "kernellog",
-			Table: record.NewTable("lines")})
+		near.Samples = append(near.Samples, record.Samples{
+			Probe: "kernellog",
+			Table: record.NewTable("lines"),
+		})
 		trials[i].Nodes = map[string]record.NodeData{"client": near, "server": {Samples: []record.Samples{
 			{Probe: "kernellog", Unavailable: "withheld by the peer"}}}}
 	}
+
 	d := Derive(run, trials)
 	for kind, want := range map[string]string{
 		evidence.ReasonKernelLog:      "on server: withheld by the peer",
@@ -196,7 +228,9 @@ func TestLooksAtEachNode(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", kind, d.Trials[0].Unchecked, want)
 		}
 	}
-	if k := d.Soaks[0]; k.Unwatched != 6 || !strings.Contains(k.UnwatchedWhy, "server") {
+
+	k := d.Soaks[0]
+	if k.Unwatched != 6 || !strings.Contains(k.UnwatchedWhy, "server") {
 		t.Errorf("heat: got %d windows not watched (%s), want 6 for the server", k.Unwatched, k.UnwatchedWhy)
 	}
 }
@@ -214,6 +248,7 @@ func TestShortWindowsAreSaid(t *testing.T) {
 				got = append(got, u.Kind)
 			}
 		}
+
 		if !slices.Equal(got, want) {
 			t.Errorf("%d s: got %v, want %v", seconds, got, want)
 		}

@@ -31,9 +31,11 @@ func TestSlowSenderOnAFullMachine(t *testing.T) {
 	if j := checked(t, example{file: "starved-sender"}, diagnosis.SlowSender); j.Score > 0 {
 		t.Errorf("an untouched load on full cores: got score %.2f, %q, want it silent", j.Score, j.Text)
 	}
+
 	if j := checked(t, example{"slow-sender", fullHost}, diagnosis.SlowSender); !(j.Score > 0) {
 		t.Errorf("a slow writer beside other load: got score %.2f (%v), want it to fire", j.Score, j.Facts)
 	}
+
 	j := checked(t, example{"slow-sender", func(_ *record.Run, tr *record.Trial) {
 		delete(tr.Nodes, record.HostNode)
 	}}, diagnosis.SlowSender)
@@ -50,15 +52,18 @@ func TestTesterIsComparedInItsUnit(t *testing.T) {
 		*j.Facts[0].Value > *j.Facts[0].Baseline {
 		t.Errorf("connections: got %+v, want less than the tester's own rate of them", j)
 	}
+
 	if j = checked(t, example{file: "wireguard-kernel"}, diagnosis.Tester); !strings.Contains(j.NotExamined,
 		"encrypt") {
 		t.Errorf("a tunnel: got score %v, %q, want not examined", j.Score, j.NotExamined)
 	}
+
 	alone := func(by float64, shared bool) example {
 		return example{"one-core", func(run *record.Run, tr *record.Trial) {
 			for i := range run.Ceilings {
 				run.Ceilings[i].Value = 7.559e8 / by
 			}
+
 			if shared {
 				fullHost(run, tr)
 			}
@@ -67,16 +72,23 @@ func TestTesterIsComparedInItsUnit(t *testing.T) {
 	if j = checked(t, alone(1.4, false), diagnosis.Tester); !strings.Contains(j.NotExamined, "140 %") {
 		t.Errorf("above the ceiling: got score %v, %q, want not examined", j.Score, j.NotExamined)
 	}
+
 	if j = checked(t, alone(.97, false), diagnosis.Tester); !(j.Score > 0) {
 		t.Errorf("97 %% of the ceiling: got score %v, want it to fire", j.Score)
 	}
-	if on := checked(t, alone(.97, true), diagnosis.Tester); !(on.Score < j.Score-2) {
+
+	on := checked(t, alone(.97, true), diagnosis.Tester)
+	if !(on.Score < j.Score-2) {
 		t.Errorf("97 %% of the ceiling on full shared cores: got score %v, want well below %v", on.Score,
 			j.Score)
 	}
+
 	o := observed(t, example{file: "paced"})
-	o.Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited, Text: "it could not send",
-		Facts: []evidence.Evidence{{Metric: metrics.UnsentRatio}}}}
+	o.Reasons = []evidence.Reason{{
+		Kind:  evidence.ReasonTesterLimited,
+		Text:  "it could not send",
+		Facts: []evidence.Evidence{{Metric: metrics.UnsentRatio}},
+	}}
 	if j = ofClass(t, o, diagnosis.Tester); !(j.Score > 0) || j.Facts[0].Text != "it could not send" {
 		t.Errorf("packets that it could not send: got %+v, want it to fire for them", j)
 	}
@@ -119,6 +131,7 @@ func TestHealthyIsWithoutLossAndDelay(t *testing.T) {
 				j.Facts, tt.fires)
 		}
 	}
+
 	for name, scene := range map[string]func(*record.Run, *record.Trial){
 		"packet loss": func(_ *record.Run, tr *record.Trial) { tr.Traffic.Flows[0].TCP = nil },
 		"RTT under load": func(_ *record.Run, tr *record.Trial) {
@@ -144,20 +157,25 @@ func TestCausesKnowTheIdlePath(t *testing.T) {
 		known      bool // to the load
 	}{{2, 2, true}, {1, 2, true}, {3, 2, false}} {
 		s := newSynthetic(5)
-		idle, load := s.idle(f, tt.idle, 1), s.trial(f, tt.load, 2, 50e6)
+		idle := s.idle(f, tt.idle, 1)
+		load := s.trial(f, tt.load, 2, 50e6)
 		for i := range idle.Idle.RTT {
 			idle.Idle.RTT[i] = 1_234_000
 		}
+
 		load.Traffic.Load.RateBps = 50e6
 		for i := range load.Traffic.Flows {
 			load.Traffic.Flows[i].TCP.Retransmits = new(int64(0))
 		}
+
 		run := syntheticRun(f)
 		d := Derive(run, []record.Trial{idle, load}).Cells[0].Diagnosis
 		if d == nil || d.Class != diagnosis.Healthy {
 			t.Fatalf("got %+v, want a healthy load", d)
 		}
-		if e := d.Causes[0].Facts[2]; (*e.Baseline == 1_234_000) != tt.known {
+
+		e := d.Causes[0].Facts[2]
+		if (*e.Baseline == 1_234_000) != tt.known {
 			t.Errorf("idle path in block %d, load in block %d: got %+v, want it known: %v", tt.idle, tt.load,
 				e, tt.known)
 		}
@@ -189,12 +207,15 @@ func TestSpreadIsNoCause(t *testing.T) {
 		for i := range all {
 			all[i] = diagnosis.Examine(observed(t, tt.of))
 		}
+
 		d := diagnosis.Conclude(all, tt.rates...)
 		if d.Class != tt.want {
 			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.name, d.Class, d.Confidence, d.Text, tt.want)
 		}
+
 		facts := d.Causes[0].Facts
-		if e := facts[len(facts)-1]; (e.Low != nil && *e.Low == 8e6) != (tt.rates[0] == 8e6) {
+		e := facts[len(facts)-1]
+		if (e.Low != nil && *e.Low == 8e6) != (tt.rates[0] == 8e6) {
 			t.Errorf("%s: got %+v last, want the trials' rates where they lie apart", tt.name, e)
 		}
 	}
@@ -209,11 +230,13 @@ func TestCellsAreHeldToTheirSpread(t *testing.T) {
 	}{{diagnosis.Unstable, "6 trials differ", []float64{1e9, 4e9, 7e9, 2e9, 1.5e9, 6e9}},
 		{diagnosis.Unknown, "4 trials differ", []float64{1e9, 4e9, 7e9, 2e9}},
 		{diagnosis.Unknown, "not known", []float64{4e9, 4.1e9, 4e9, 3.9e9, 4e9, 4e9}}} {
-		s, f := newSynthetic(6), quickFactors()
+		s := newSynthetic(6)
+		f := quickFactors()
 		var trials []record.Trial
 		for i, rate := range tt.rates {
 			trials = append(trials, s.trial(f, i+1, i+1, rate))
 		}
+
 		d := Derive(syntheticRun(f), trials).Cells[0].Diagnosis
 		if d.Class != tt.want || !strings.Contains(d.Text, tt.words) {
 			t.Errorf("rates %v: got %s %q, want %s: %s", tt.rates, d.Class, d.Text, tt.want, tt.words)
@@ -231,13 +254,16 @@ func lostInRuns(arrive bool) func(*record.Run, *record.Trial) {
 				l.RTT[i] = -1
 			}
 		}
+
 		var lost []record.Window
 		for i := 10; i < 90; i += 30 {
 			lost = append(lost, record.Window{Start: l.SentAt[i], End: l.SentAt[i+19] + l.IntervalNs})
 		}
+
 		for _, f := range tr.Traffic.Flows {
 			table := *f.Received
-			table.T, table.V = nil, [][]float64{nil}
+			table.T = nil
+			table.V = [][]float64{nil}
 			table.Names = []string{"bytes"}
 			sum := 0.0
 			for at := tr.Window.Start; at <= tr.Window.End; at += 20e6 {
@@ -245,8 +271,10 @@ func lostInRuns(arrive bool) func(*record.Run, *record.Trial) {
 				if arrive || !during {
 					sum += float64(f.ReceivedBytes) / 50
 				}
+
 				table.T, table.V[0] = append(table.T, at), append(table.V[0], sum)
 			}
+
 			*f.Received = table
 		}
 	}
@@ -259,9 +287,17 @@ func TestOutagesStopTheData(t *testing.T) {
 		return func(_ *record.Run, tr *record.Trial) {
 			for i := range tr.Traffic.Flows {
 				f := &tr.Traffic.Flows[i]
-				f.Packets = &record.Packets{Sent: 10_000, Received: 9_400, Lost: 600,
-					Duplicates: new(int64(0)), Gaps: []record.Gap{{Length: length, Gaps: 600 / length,
-						Packets: 600}}}
+				f.Packets = &record.Packets{
+					Sent:       10_000,
+					Received:   9_400,
+					Lost:       600,
+					Duplicates: new(int64(0)),
+					Gaps: []record.Gap{{
+						Length:  length,
+						Gaps:    600 / length,
+						Packets: 600,
+					}},
+				}
 			}
 		}
 	}
@@ -294,8 +330,10 @@ func TestLossWithoutALoad(t *testing.T) {
 	unseen := func(_ *record.Run, tr *record.Trial) { tr.Nodes = nil }
 	for class, x := range map[string]example{diagnosis.Healthy: {file: "paced"},
 		diagnosis.Unstable: {file: "one-core"}, diagnosis.Policer: {"policer", unseen}} {
-		before, after := ofClass(t, lossy(x, 0), class), ofClass(t, lossy(x, .12), class)
-		if fires := after.Score > 0; fires != (class == diagnosis.Unstable) || before.Score > 0 == fires {
+		before := ofClass(t, lossy(x, 0), class)
+		after := ofClass(t, lossy(x, .12), class)
+		fires := after.Score > 0
+		if fires != (class == diagnosis.Unstable) || before.Score > 0 == fires {
 			t.Errorf("%s: got score %.2f with loss on the idle path, %.2f without", class, after.Score,
 				before.Score)
 		}

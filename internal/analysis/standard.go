@@ -23,6 +23,7 @@ func (r *reading) tests(s *SearchView, found method.Outcome) {
 			of[j.Trial.Search.Test] = append(of[j.Trial.Search.Test], j)
 		}
 	}
+
 	m := r.run.Design.Method
 	shares := method.LatencyShares()
 	for i, share := range shares {
@@ -32,16 +33,23 @@ func (r *reading) tests(s *SearchView, found method.Outcome) {
 				at = append(at, j)
 			}
 		}
+
 		if len(at) == 0 {
 			continue
 		}
-		l := LatencyAt{Share: share, Load: at[0].Trial.Search.Load,
-			Loss: statistics.Summarise(lossesOf(m, at))}
+
+		l := LatencyAt{
+			Share: share,
+			Load:  at[0].Trial.Search.Load,
+			Loss:  statistics.Summarise(lossesOf(m, at)),
+		}
 		l.P50, l.P99 = summaryOf(at, metrics.RTTLoaded), summaryOf(at, metrics.RTTLoadedP99)
 		s.Latency = append(s.Latency, l)
 	}
+
 	s.FrameLoss = frameLoss(m, s.Max, of[record.TestFrameLoss])
-	if all := of[record.TestBackToBack]; len(all) > 0 && m.Search.BackToBack != nil {
+	all := of[record.TestBackToBack]
+	if len(all) > 0 && m.Search.BackToBack != nil {
 		s.BackToBack = append(s.BackToBack, backToBack(m, s.Max, all, found))
 	}
 }
@@ -72,11 +80,14 @@ func frameLoss(m record.Method, greatest float64, trials []*validity.Graded) []F
 		if at[load] == nil {
 			out = append(out, FrameLoss{Share: load / greatest, Load: load})
 		}
+
 		at[load] = append(at[load], j)
 	}
+
 	for i := range out {
 		out[i].Loss = statistics.Summarise(lossesOf(m, at[out[i].Load]))
 	}
+
 	return out
 }
 
@@ -86,6 +97,7 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Graded,
 	for _, j := range trials {
 		history = append(history, search.SearchTrial(m, j.Trial, nil))
 	}
+
 	ended, _ := method.Bursts(m.Search.BackToBack.Duration, history)
 	var out BackToBack
 	var frames, rates []float64
@@ -94,26 +106,33 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Graded,
 		if b.Index < 0 {
 			continue
 		}
+
 		sum, _ := search.PacketsOf(trials[b.Index].Trial.Traffic)
 		frames = append(frames, float64(sum.Sent))
 		rates = append(rates, min(greatest, sentRate(trials[b.Index].Trial.Traffic)))
 	}
+
 	if len(frames) == 0 {
 		return out
 	}
+
 	out.Frames = new(statistics.Summarise(frames))
 	out.Rate = statistics.Median(rates)
 	if out.Rate <= 0 {
 		return out
 	}
+
 	mean := 0.0
 	for _, f := range frames {
 		mean += f / float64(len(frames))
 	}
+
 	out.BufferSeconds = mean / out.Rate
-	if lower := found.Results[0].Lower; lower != nil {
+	lower := found.Results[0].Lower
+	if lower != nil {
 		out.CorrectedSeconds = new(out.BufferSeconds * max(0, 1-*lower/out.Rate))
 	}
+
 	return out
 }
 
@@ -122,6 +141,7 @@ func sentRate(t *record.Traffic) float64 {
 	if t == nil {
 		return 0
 	}
+
 	pps := map[string]float64{}
 	most := 0.0
 	for _, f := range t.Flows {
@@ -130,6 +150,7 @@ func sentRate(t *record.Traffic) float64 {
 			most = max(most, pps[f.Direction])
 		}
 	}
+
 	return most
 }
 
@@ -150,6 +171,7 @@ func searchNotes(run *record.Run) []string {
 	} else {
 		notes = append(notes, "A trial's effective duration is its duration.")
 	}
+
 	add := func(applies bool, text string) {
 		if applies {
 			notes = append(notes, text)
@@ -180,6 +202,7 @@ func searchNotes(run *record.Run) []string {
 				"idle path.", g.Name, g.MaxDelay))
 		}
 	}
+
 	return notes
 }
 
@@ -200,44 +223,55 @@ func deviations(run *record.Run) []string {
 		if g.FinalDuration < time.Minute {
 			add("goal %s: trials of %s, not 60 s (section 24)", g.Name, g.FinalDuration)
 		}
+
 		if g.LossRatio > 0 || g.ExceedRatio > 0 {
 			add("goal %s: a loss of %s is allowed in each trial, and more of it in %s of the time at a "+
 				"load; RFC 2544 allows none (section 26.1)",
 				g.Name, unit.Percent(g.LossRatio), unit.Percent(g.ExceedRatio))
 		}
 	}
+
 	if m.Warmup > 0 {
 		add("%s of traffic runs before the frames that count, without a pause between; RFC 2544 sends "+
 			"learning frames and waits 2 s (section 23)", m.Warmup)
 	}
+
 	if m.Cooldown < 7*time.Second {
 		add("residual frames are waited for up to 0.5 s and the next trial comes %s later; RFC 2544 waits 2 "+
 			"s and 5 s (section 23)", m.Cooldown)
 	}
+
 	if t := s.Latency; t != nil {
 		if t.Duration < 2*time.Minute || t.Repeats < 20 {
 			add("latency: %d × %s at each rate, not 20 × 120 s (section 26.2)", t.Repeats, t.Duration)
 		}
+
 		add("latency is the round trip of a probe beside the frames, many times per trial, not the one-way " +
 			"delay of one tagged frame (section 26.2)")
 	}
+
 	if t := s.FrameLoss; t != nil && t.Duration < time.Minute {
 		add("frame loss: trials of %s, not 60 s (section 24)", t.Duration)
 	}
+
 	if t := s.BackToBack; t != nil {
 		if t.Duration < 2*time.Second || t.Repeats < 50 {
 			add("back-to-back: %d repeats of bursts up to %s, not 50 of 2 s (section 26.4)", t.Repeats,
 				t.Duration)
 		}
+
 		add("back-to-back: bursts come as fast as the tester sends, at the greatest load at most; a " +
 			"virtual link has no shortest gap (section 26.4)")
 	}
+
 	if mixed(run) {
 		add("IMIX: frames of several sizes in turn; RFC 2544 tests one size at a time (section 9)")
 	}
+
 	if run.Tested().CPUs == record.CPUsShared {
 		add("the tester is not a device of its own: it shares the machine with the router (section 6)")
 	}
+
 	add("no filters, broadcasts, management queries or routing updates run beside the frames (section 11), " +
 		"and one pair of addresses is used (section 12)")
 	return out

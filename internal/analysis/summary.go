@@ -21,11 +21,13 @@ func summary(run *record.Run, d *Document) []string {
 	for _, w := range d.Ways { // what was measured is nowhere else said
 		out = append(out, w.Words())
 	}
+
 	out = append(out, opening(run))
 	for _, say := range []func(*Document) []string{fastest, tunnelCost, smallPackets, latencyWords,
 		responsivenessWords, importedWords, cipherWords, thresholdWords, doubts, caveatWords} {
 		out = append(out, say(d)...)
 	}
+
 	return out
 }
 
@@ -51,14 +53,17 @@ func fastest(d *Document) []string {
 		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
+
 		where := capital(d.with(c)) + " the"
 		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // which nobody told
 			where = "The"
 		}
+
 		median := ""
 		if v.N > 1 {
 			median = "a median of "
 		}
+
 		out = append(out, fmt.Sprintf("%s fastest cell carried %s%s of TCP payload (%s; %s).", where, median,
 			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
 			c.Label))
@@ -71,7 +76,8 @@ func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
 	for i := range d.Cells {
 		x, ok := d.Cells[i].Metrics[metric]
 		if ok && (best == nil || x.Median > v.Median) {
-			best, v = &d.Cells[i], x
+			best = &d.Cells[i]
+			v = x
 		}
 	}
 	return best, v
@@ -99,6 +105,7 @@ func tunnelCost(d *Document) []string {
 			ratios, name = append(ratios, c.Ratio), tunnel.Words(factor.Tunnel.Of(c.Factors))
 		}
 	}
+
 	switch len(ratios) {
 	case 0:
 		return nil
@@ -106,6 +113,7 @@ func tunnelCost(d *Document) []string {
 		return []string{fmt.Sprintf("Inside %s there remained %s of the goodput of the same path without "+
 			"tunnel.", name, unit.Percent(ratios[0]))}
 	}
+
 	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path "+
 		"without it (%d comparisons).", unit.Percent(slices.Min(ratios)), unit.Percent(slices.Max(ratios)),
 		len(ratios))}
@@ -117,15 +125,18 @@ func smallPackets(d *Document) []string {
 	if best == nil {
 		return nil
 	}
+
 	sizes := factor.PacketSize.Of(best.Factors) + " bytes"
 	if factor.PacketSize.Is(best.Factors, factor.IMIX) {
 		sizes = "several sizes (IMIX)"
 	}
+
 	text := fmt.Sprintf("UDP packets of %s arrived at %s (%s)", sizes,
 		unit.PacketRate(v.Median), spread(v, func(x float64) string { return unit.PacketRate(x).String() }))
 	if l, ok := best.Metrics[metrics.LossRatio]; ok {
 		text += fmt.Sprintf(", with %s of those sent lost", unit.Percent(l.Median))
 	}
+
 	return []string{text + "."}
 }
 
@@ -135,11 +146,13 @@ func latencyWords(d *Document) []string {
 	if worst == nil {
 		return nil
 	}
+
 	idle, okIdle := worst.Metrics[metrics.RTTIdle]
 	loaded, okLoaded := worst.Metrics[metrics.RTTLoaded]
 	if !okIdle || !okLoaded {
 		return nil
 	}
+
 	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and %s under load (%s): %s, "+
 		"bufferbloat grade %s.", unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
 		worst.addedWords(), metrics.Bufferbloat(added.Median))}
@@ -151,15 +164,18 @@ func responsivenessWords(d *Document) []string {
 	for _, p := range d.UnderLoad {
 		var parts []string
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
-			if w := p.Directions[direction]; w.RPM != nil {
+			w := p.Directions[direction]
+			if w.RPM != nil {
 				sure := ""
 				if w.Confidence != "" {
 					sure = ", confidence " + w.Confidence
 				}
+
 				parts = append(parts, fmt.Sprintf("%s %s RPM (%s%s)", direction,
 					unit.Significant(*w.RPM, 3), w.Band, sure))
 			}
 		}
+
 		if len(parts) > 0 {
 			out = append(out, fmt.Sprintf("Responsiveness under load, %s: %s.", p.Label,
 				strings.Join(parts, "; ")))
@@ -174,6 +190,7 @@ func importedWords(d *Document) (out []string) {
 	if len(d.Run.ImportedFrom) == 0 {
 		return nil
 	}
+
 	for i := range d.Cells {
 		var words []string
 		for _, x := range [...]struct {
@@ -186,6 +203,7 @@ func importedWords(d *Document) (out []string) {
 				words = append(words, fmt.Sprintf(x.format, x.text(v.Median)))
 			}
 		}
+
 		if len(words) > 0 && len(out) < maxImportedWords {
 			out = append(out, d.Cells[i].Label+": "+strings.Join(words, ", ")+".")
 		}
@@ -213,19 +231,22 @@ func thresholdWords(d *Document) []string {
 			missed++
 		}
 	}
+
 	switch {
 	case len(d.Thresholds) == 0:
 		return nil
 	case missed == 0:
 		return []string{fmt.Sprintf("All %d checks of the plan's requirements are met.", len(d.Thresholds))}
 	}
+
 	return []string{fmt.Sprintf("%d of %d checks of the plan's requirements are missed.", missed,
 		len(d.Thresholds))}
 }
 
 // doubts counts cells that are not plainly valid, and those that the run did not reach.
 func doubts(d *Document) []string {
-	graded, kinds := map[string]int{}, map[string]bool{}
+	graded := map[string]int{}
+	kinds := map[string]bool{}
 	unreached := ""
 	for _, c := range d.Cells {
 		graded[c.Grade]++
@@ -237,21 +258,26 @@ func doubts(d *Document) []string {
 			}
 		}
 	}
+
 	var parts []string
 	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed} {
-		if n := graded[grade]; n > 0 {
+		n := graded[grade]
+		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, grade))
 		}
 	}
+
 	var out []string
 	if len(parts) > 0 {
 		out = append(out, fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.",
 			len(d.Cells), strings.Join(parts, " and "), strings.Join(keys(kinds), ", ")))
 	}
+
 	if n := graded[evidence.GradeNotReached]; n > 0 {
 		out = append(out, fmt.Sprintf("%d of %s not reached: %s.", n, unit.Count(len(d.Cells), "cell"),
 			unreached))
 	}
+
 	return out
 }
 
@@ -279,10 +305,16 @@ func (g *group) addFindings() {
 		strings.HasPrefix(metrics.Bufferbloat(added.Median), "A") {
 		return // what is not wrong is no finding
 	}
+
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
 		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": "+c.addedWords()+
-			" to the median round trip", evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median),
-			Low: new(added.Low), High: new(added.High), Text: spread(added, unit.Nanoseconds)}))
+			" to the median round trip", evidence.Evidence{
+			Metric: metrics.RTTAdded,
+			Value:  new(added.Median),
+			Low:    new(added.Low),
+			High:   new(added.High),
+			Text:   spread(added, unit.Nanoseconds),
+		}))
 }
 
 // fastestCells are, of each kind of tunnel, the TCP cell with the highest goodput; without any, the UDP cell
@@ -296,6 +328,7 @@ func (d *Document) fastestCells() []*Cell {
 		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
+
 		kind := factor.Tunnel.Of(c.Factors)
 		k, seen := at[kind]
 		switch {
@@ -306,9 +339,12 @@ func (d *Document) fastestCells() []*Cell {
 			out[k] = c
 		}
 	}
-	if best, _ := d.most(metrics.PacketRate); best != nil && len(out) == 0 {
+
+	best, _ := d.most(metrics.PacketRate)
+	if best != nil && len(out) == 0 {
 		out = append(out, best)
 	}
+
 	return out
 }
 
@@ -318,10 +354,13 @@ func (d *Document) with(c *Cell) string {
 	if kind == factor.NoTunnel || kind == "" {
 		return "without a tunnel"
 	}
+
 	words := "through " + d.Catalogue.Of(string(factor.Tunnel)).Words(kind)
-	if r := factor.Tunnel.Of(c.Resolved); r != "" && r != kind {
+	r := factor.Tunnel.Of(c.Resolved)
+	if r != "" && r != kind {
 		r = strings.TrimPrefix(strings.TrimPrefix(r, kind+"-"), kind+" ")
 		words += " (" + strings.Trim(r, "()") + ")"
 	}
+
 	return words
 }

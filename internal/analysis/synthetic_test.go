@@ -72,7 +72,9 @@ func (s *synthetic) idle(f record.Factors, block, index int) record.Trial {
 	t := s.trial(f, block, index, 1e9)
 	design := designOf(f)
 	t.Row.Kind, t.Row.Factors = record.RowIdle, design.Path(f)
-	t.Idle, t.Loaded, t.Traffic = s.latency(t.Window, 100e3, 10e3), nil, nil
+	t.Idle = s.latency(t.Window, 100e3, 10e3)
+	t.Loaded = nil
+	t.Traffic = nil
 	return t
 }
 
@@ -83,13 +85,24 @@ func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
 		device = "cp0"
 		fmt.Sscan(f["mtu"], &mtu)
 	}
+
 	bytes := uint64(rate / 8 * float64(s.seconds) * 1.15)
 	move := func(node, device, when, counter string, by uint64) record.CounterDelta {
-		return record.CounterDelta{Node: node, Device: device, Counter: counter, Before: 1000, After: 1000 +
-			by, When: when}
+		return record.CounterDelta{
+			Node:    node,
+			Device:  device,
+			Counter: counter,
+			Before:  1000,
+			After: 1000 +
+				by,
+			When: when,
+		}
 	}
 	e := &record.PathEvidence{
-		Tunnel: f["tunnel"], PathMTU: mtu, WantMTU: mtu, BytesOffered: 64000,
+		Tunnel:       f["tunnel"],
+		PathMTU:      mtu,
+		WantMTU:      mtu,
+		BytesOffered: 64000,
 		Counters: []record.CounterDelta{
 			move("router", device, "check", "rx_bytes", 70000), move("router", device, "check", "tx_bytes",
 				900),
@@ -100,13 +113,15 @@ func (s *synthetic) path(f record.Factors, rate float64) *record.PathEvidence {
 	n := 0
 	fmt.Sscan(f["tunnels"], &n)
 	for i := range n {
-		device, share := fmt.Sprint("tun", i+1), bytes/uint64(n)
+		device := fmt.Sprint("tun", i+1)
+		share := bytes / uint64(n)
 		e.Counters = append(e.Counters,
 			move("client", device, "check", record.TunnelSent, 70000), move("client", device, "check",
 				record.TunnelReceived, 900),
 			move("client", device, "window", record.TunnelSent, share), move("client", device, "window",
 				record.TunnelReceived, share/40))
 	}
+
 	return e
 }
 
@@ -119,12 +134,22 @@ func (s *synthetic) traffic(f record.Factors, w record.Window, rate float64) *re
 	if f["direction"] == record.Both {
 		directions = []string{record.Up, record.Down}
 	}
+
 	tr := &record.Traffic{
-		Engine: "native", Load: record.Load{Protocol: f["protocol"], Direction: f["direction"],
-			Streams: streams, Tunnels: tunnels},
+		Engine: "native",
+		Load: record.Load{
+			Protocol:  f["protocol"],
+			Direction: f["direction"],
+			Streams:   streams,
+			Tunnels:   tunnels,
+		},
 		Ends: map[string]record.EndUsage{
-			"near": {Node: "client", UserNs: second / 2, SystemNs: 4 * second,
-				ThreadsNs: []int64{4 * second}},
+			"near": {
+				Node:      "client",
+				UserNs:    second / 2,
+				SystemNs:  4 * second,
+				ThreadsNs: []int64{4 * second},
+			},
 			"far": {Node: "server", UserNs: second / 4, SystemNs: 3 * second},
 		},
 	}
@@ -134,43 +159,67 @@ func (s *synthetic) traffic(f record.Factors, w record.Window, rate float64) *re
 			tr.Flows = append(tr.Flows, s.flow(f, w, i, d, each))
 		}
 	}
+
 	return tr
 }
 
 func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction string,
 	rate float64) record.Flow {
 	series := record.NewTable("bytes")
-	sum, atStart, atEnd := 0.0, 0.0, 0.0
+	sum := 0.0
+	atStart := 0.0
+	atEnd := 0.0
 	for at := w.Begin; at <= w.Stop; at += second / 10 {
 		series.Append(at, sum)
 		if at == w.Start {
 			atStart = sum
 		}
+
 		if at == w.End {
 			atEnd = sum
 		}
+
 		sum += rate / 80 * (1 + 0.02*s.rng.NormFloat64())
 	}
+
 	flow := record.Flow{
-		Stream: i, Direction: direction, ReceivedBytes: int64(atEnd - atStart),
-		SentBytes: int64(atEnd - atStart),
-		SenderNs:  w.End - w.Start, ReceiverNs: w.End - w.Start, Received: series,
+		Stream:        i,
+		Direction:     direction,
+		ReceivedBytes: int64(atEnd - atStart),
+		SentBytes:     int64(atEnd - atStart),
+		SenderNs:      w.End - w.Start,
+		ReceiverNs:    w.End - w.Start,
+		Received:      series,
 	}
 	if f["protocol"] == "udp" {
 		size := 64
 		fmt.Sscan(f["packet_size"], &size)
 		n := flow.ReceivedBytes / int64(size-28)
-		flow.Packets = &record.Packets{Sent: n + 100, Received: n, Lost: 100, Size: size,
-			Duplicates: new(int64), Reordered: new(int64)}
+		flow.Packets = &record.Packets{
+			Sent:       n + 100,
+			Received:   n,
+			Lost:       100,
+			Size:       size,
+			Duplicates: new(int64),
+			Reordered:  new(int64),
+		}
 		return flow
 	}
+
 	window := w.End - w.Start
-	flow.TCP = &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: new(int64(3)), BusyNs: window,
-		RwndLimitedNs: window / 10, MinRTTNs: 50e3}
+	flow.TCP = &record.TCP{
+		Congestion:    "cubic",
+		MSS:           1448,
+		Retransmits:   new(int64(3)),
+		BusyNs:        window,
+		RwndLimitedNs: window / 10,
+		MinRTTNs:      50e3,
+	}
 	flow.TCP.Series = record.NewTable("rtt_ns", "cwnd_segments")
 	for at := w.Start; at < w.End; at += second / 10 {
 		flow.TCP.Series.Append(at, 1.9e6+1e5*s.rng.NormFloat64(), 400)
 	}
+
 	return flow
 }
 
@@ -195,6 +244,7 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 			names = append(names, fmt.Sprintf("cpu%d/%s", c, state))
 		}
 	}
+
 	cpu := record.NewTable(names...)
 	netdev := record.NewTable("wan/rx_bytes", "wan/rx_dropped", "wan/tx_dropped", "lo/rx_dropped")
 	link := record.NewTable("wan/carrier_changes")
@@ -213,6 +263,7 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 		foreign.Append(at, n*.02)
 		thermal.Append(at, 50, 12, 3, 0)
 	}
+
 	samples := func(probe string, t *record.Table) record.Samples {
 		return record.Samples{Probe: probe, Scope: record.ScopeHost, Table: t}
 	}
@@ -222,8 +273,10 @@ func (s *synthetic) nodes(w record.Window) map[string]record.NodeData {
 		"host": {
 			Samples: []record.Samples{samples("cpu", cpu), samples("softnet", softnet),
 				samples("foreign", foreign),
-				samples("thermal", thermal), {Probe: "power",
-					Unavailable: "no RAPL and no hwmon power sensor"}},
+				samples("thermal", thermal), {
+					Probe:       "power",
+					Unavailable: "no RAPL and no hwmon power sensor",
+				}},
 			Cost: cost,
 			Log:  []record.LogLine{{At: w.Start + second, Severity: 6, Text: "cp0: link becomes ready"}},
 		},
@@ -249,10 +302,12 @@ func quickRun(n int) (record.Run, []record.Trial) {
 			index++
 			trials = append(trials, s.idle(path, block, index))
 		}
+
 		for i, c := range cells {
 			index++
 			trials = append(trials, s.trial(c, block, index, rates[i]*(1+.01*s.rng.NormFloat64())))
 		}
 	}
+
 	return syntheticRun(cells...), trials
 }

@@ -51,6 +51,7 @@ func samplesOf(t *record.Trial, rate float64) TrialSamples {
 					if m.Counter {
 						name.Label = ""
 					}
+
 					out.add(name, m, c.Curve, t.Window)
 				}
 			}
@@ -67,12 +68,14 @@ func (t *TrialSamples) add(name SeriesName, m record.Metric, c statistics.Curve,
 		}
 		return
 	}
+
 	s := Sampled{Low: math.Inf(1), High: math.Inf(-1), Unit: m.Unit}
 	for i, at := range c.T {
 		if at >= w.Start && at <= w.End {
 			s.Low, s.High = min(s.Low, c.V[i]), max(s.High, c.V[i])
 		}
 	}
+
 	if s.Low <= s.High {
 		t.Series[name] = s
 	}
@@ -98,14 +101,18 @@ const otherwise = 1.5
 // was carried, which follows from a setting or from what was not recorded, and is shown without being taken
 // for a cause.
 func sampledChanges(a, b *Document) []Change {
-	left, right := byCell(a.Sampled), byCell(b.Sampled)
-	settings, moved := map[SeriesName]*rangePair{}, map[SeriesName]*rangePair{}
+	left := byCell(a.Sampled)
+	right := byCell(b.Sampled)
+	settings := map[SeriesName]*rangePair{}
+	moved := map[SeriesName]*rangePair{}
 	stayed := map[SeriesName]bool{} // in some cell
 	for _, cell := range keys(left, right) {
-		x, y := left[cell], right[cell]
+		x := left[cell]
+		y := right[cell]
 		if len(x) == 0 || len(y) == 0 {
 			continue
 		}
+
 		for name := range seriesOf(x, y) {
 			p := pairOf(name, x, y)
 			switch {
@@ -120,6 +127,7 @@ func sampledChanges(a, b *Document) []Change {
 			}
 		}
 	}
+
 	maps.DeleteFunc(moved, func(name SeriesName, _ *rangePair) bool {
 		return stayed[name] || settings[name] != nil
 	})
@@ -173,6 +181,7 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 			r.absent = r.absent || sampledProbe(name, t)
 			continue
 		}
+
 		r.n++
 		r.Low, r.High = min(r.Low, s.Low), max(r.High, s.High)
 		r.Counter, r.Unit, r.still = s.Counter, s.Unit, r.still && s.Low == s.High
@@ -217,12 +226,16 @@ func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
 		return false
 	}
+
 	ratio := func(a, b float64) float64 { return math.Abs(math.Log(max(b, 1e-9) / max(a, 1e-9))) }
-	one, two := (p.a.Low+p.a.High)/2, (p.b.Low+p.b.High)/2
+	one := (p.a.Low + p.a.High) / 2
+	two := (p.b.Low + p.b.High) / 2
 	if ratio(one, two) < math.Log(otherwise) {
 		return false
 	}
-	first, second := meanRate(x), meanRate(y)
+
+	first := meanRate(x)
+	second := meanRate(y)
 	return !p.a.Counter || first <= 0 || second <= 0 || ratio(one/first, two/second) >= math.Log(otherwise)
 }
 
@@ -239,6 +252,7 @@ func (p *rangePair) joined(other *rangePair) *rangePair {
 	if other == nil {
 		return p
 	}
+
 	for _, side := range [][2]*seriesRange{{&p.a, &other.a}, {&p.b, &other.b}} {
 		side[0].Low, side[0].High = min(side[0].Low, side[1].Low), max(side[0].High, side[1].High)
 		side[0].n += side[1].n
@@ -251,14 +265,18 @@ func (r seriesRange) words() string {
 	if r.n == 0 {
 		return "none"
 	}
+
 	say := unit.ScaleOf(r.Unit, r.High).Text
 	per := ""
 	if r.Counter {
 		per = "/s"
 	}
-	if low, high := say(r.Low), say(r.High); low != high {
+
+	low, high := say(r.Low), say(r.High)
+	if low != high {
 		return low + " to " + high + per
 	}
+
 	return say(r.High) + per
 }
 

@@ -25,12 +25,18 @@ func sampledRun(trials int, rate float64, m record.Metric, column string,
 		for at := t.Window.Begin; at <= t.Window.Stop; at += second / 2 {
 			table.Append(at, value(i, float64(at-t.Window.Begin)/1e9), 0)
 		}
+
 		router := t.Nodes["router"]
-		router.Samples = append(router.Samples, record.Samples{Probe: "probe", Scope: record.ScopeNode,
-			Metrics: []record.Metric{m}, Table: table})
+		router.Samples = append(router.Samples, record.Samples{
+			Probe:   "probe",
+			Scope:   record.ScopeNode,
+			Metrics: []record.Metric{m},
+			Table:   table,
+		})
 		t.Nodes["router"] = router
 		all = append(all, t)
 	}
+
 	return Derive(run, all)
 }
 
@@ -79,10 +85,14 @@ func TestSampledSettingsAreCompared(t *testing.T) {
 				t.Errorf("%s: %s is a cause: %v", tt.name, ch.Name, ch.Cause)
 			}
 		}
-		if got := strings.Join(said, "\n"); got != tt.want {
+
+		got := strings.Join(said, "\n")
+		if got != tt.want {
 			t.Errorf("%s: what differs:\n%s\nwant\n%s", tt.name, got, tt.want)
 		}
-		if words := strings.Join(c.Summary, " "); tt.cause == strings.Contains(words, "No setting") {
+
+		words := strings.Join(c.Summary, " ")
+		if tt.cause == strings.Contains(words, "No setting") {
 			t.Errorf("%s: the summary is %s", tt.name, words)
 		}
 	}
@@ -99,14 +109,17 @@ func TestASeriesThatIsGoneDiffers(t *testing.T) {
 	for _, ch := range CompareRuns(a, b).Changes {
 		names = append(names, ch.Name+" "+ch.A+" "+ch.B)
 	}
+
 	want := []string{"lan/kind_tbf on router none 1", "wan/kind_tbf on router 1 none"}
 	if !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
+
 	run, trials := quickRun(2)
 	if ch := CompareRuns(a, Derive(run, trials)).Changes; len(ch) > 0 {
 		t.Errorf("a probe that one run lacks: %+v", ch)
 	}
+
 	// No reading of a level lay in the window of the one, which is too short for that.
 	swap := SeriesName{"router", "memory", "", "swap_total_bytes"}
 	kills := SeriesName{"router", "memory", "", "oom_kills"}
@@ -123,12 +136,14 @@ func TestASeriesThatIsGoneDiffers(t *testing.T) {
 // found, and metrics other than goodput are counted as well.
 func TestChanceIsNoCauseOfADifference(t *testing.T) {
 	run, trials := quickRun(8)
-	a, b := Derive(run, trials), Derive(run, trials)
+	a := Derive(run, trials)
+	b := Derive(run, trials)
 	for i := range b.Trials {
 		if v, ok := b.Trials[i].Metrics["rtt_loaded_p50_ns"]; ok {
 			b.Trials[i].Metrics["rtt_loaded_p50_ns"] = 9 * v
 		}
 	}
+
 	said := strings.Join(CompareRuns(a, b).Summary, "\n")
 	for _, want := range []string{
 		"Round trip under load (p50) in the cells that both runs measured: 7 different",
@@ -137,9 +152,11 @@ func TestChanceIsNoCauseOfADifference(t *testing.T) {
 			t.Errorf("the summary lacks %q:\n%s", want, said)
 		}
 	}
+
 	if strings.Contains(said, "chance") {
 		t.Errorf("a difference is called chance:\n%s", said)
 	}
+
 	same := strings.Join(CompareRuns(a, a).Summary, "\n")
 	if !strings.Contains(same, "chance does not explain") {
 		t.Errorf("of runs alike: %s", same)
@@ -150,12 +167,15 @@ func TestChanceIsNoCauseOfADifference(t *testing.T) {
 // is none, or that the load gets its rate.
 func TestFewRulesAreNotRuledOut(t *testing.T) {
 	of := func(file string, rules float64) *diagnosis.Diagnosis {
-		o := observed(t, example{file: file, scene: func(_ *record.Run, tr *record.Trial) {
-			tab := table(tr, "router", "filter")
-			for i := range tab.Column("filter_rules") {
-				tab.Column("filter_rules")[i] = rules
-			}
-		}})
+		o := observed(t, example{
+			file: file,
+			scene: func(_ *record.Run, tr *record.Trial) {
+				tab := table(tr, "router", "filter")
+				for i := range tab.Column("filter_rules") {
+					tab.Column("filter_rules")[i] = rules
+				}
+			},
+		})
 		return diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
 	}
 	ruledOut := func(d *diagnosis.Diagnosis) string {
@@ -167,13 +187,16 @@ func TestFewRulesAreNotRuledOut(t *testing.T) {
 		return ""
 	}
 	for _, rules := range []float64{1, 40, 200, 5000} {
-		if by := ruledOut(of("rules", rules)); by != "" {
+		by := ruledOut(of("rules", rules))
+		if by != "" {
 			t.Errorf("%v rules on a busy core are ruled out by %s", rules, by)
 		}
 	}
+
 	if by := ruledOut(of("rules", 0)); by != "filter_rules" {
 		t.Errorf("no rules: ruled out by %q", by)
 	}
+
 	if by := ruledOut(of("rules-paced", 40)); by != metrics.Goodput {
 		t.Errorf("a load that gets its rate: ruled out by %q, want that", by)
 	}

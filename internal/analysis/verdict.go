@@ -22,32 +22,43 @@ type Verdict struct {
 // not known last.
 func Verdicts(cells []Cell) []Verdict {
 	type key struct{ class, node, element string }
-	out, index := []Verdict{}, map[key]int{}
+	out := []Verdict{}
+	index := map[key]int{}
 	for i := range cells {
 		c := &cells[i]
 		d := c.Diagnosis
 		if d == nil {
 			continue
 		}
+
 		k := key{class: d.Class}
 		if d.Named() {
-			k.node, k.element = d.Causes[0].Node, d.Causes[0].Element
+			k.node = d.Causes[0].Node
+			k.element = d.Causes[0].Element
 		}
+
 		at, seen := index[k]
 		if !seen {
 			at, index[k] = len(out), len(out)
-			out = append(out, Verdict{Class: d.Class, Text: d.Text, Confidence: [2]float64{d.Confidence,
-				d.Confidence}})
+			out = append(out, Verdict{
+				Class: d.Class,
+				Text:  d.Text,
+				Confidence: [2]float64{d.Confidence,
+					d.Confidence},
+			})
 		}
+
 		v := &out[at]
 		v.Cells, v.Labels = append(v.Cells, c.Factors), append(v.Labels, c.Label)
 		if d.Text != v.Text {
 			v.Text = diagnosis.LabelOf(d.Class)
 		}
+
 		if v.Confidence[0] = min(v.Confidence[0], d.Confidence); d.Confidence > v.Confidence[1] {
 			v.Confidence[1], v.Shown = d.Confidence, len(v.Cells)-1
 		}
 	}
+
 	slices.SortStableFunc(out, func(a, b Verdict) int {
 		known := len(b.Cells) - len(a.Cells)
 		switch {
@@ -74,8 +85,11 @@ func generatorShare(run *record.Run, c *Cell) float64 {
 		run.Near().CPUs != record.CPUsShared {
 		return 0
 	}
-	if share := own.Median / window / (rate.Median / per.Median); share <= 1 {
+
+	share := own.Median / window / (rate.Median / per.Median)
+	if share <= 1 {
 		return share
 	}
+
 	return 0
 }

@@ -17,10 +17,19 @@ import (
 // Cells of which the same was found share a verdict; where their words differ, it has those of the class.
 func TestVerdictsGroupCells(t *testing.T) {
 	cell := func(name, class, element, text string, p float64) Cell {
-		return Cell{Cell: metrics.Cell{Label: name, Factors: record.Factors{"tunnel": name}},
+		return Cell{
+			Cell: metrics.Cell{Label: name, Factors: record.Factors{"tunnel": name}},
 			Diagnosis: &diagnosis.Diagnosis{
-				Class: class, Text: text, Confidence: p, Causes: []diagnosis.Cause{{Class: diagnosis.Tester,
-					Node: "client", Element: element}}}}
+				Class:      class,
+				Text:       text,
+				Confidence: p,
+				Causes: []diagnosis.Cause{{
+					Class:   diagnosis.Tester,
+					Node:    "client",
+					Element: element,
+				}},
+			},
+		}
 	}
 	got := Verdicts([]Cell{cell("a", diagnosis.Unknown, "", "nothing fits", .7),
 		cell("b", diagnosis.Tester, "cpu0", "it reaches 5 Gbit/s", .8), {Cell: metrics.Cell{Label: "idle"}},
@@ -29,11 +38,13 @@ func TestVerdictsGroupCells(t *testing.T) {
 	if len(got) != 3 {
 		t.Fatalf("got %d verdicts, want 3: %+v", len(got), got)
 	}
+
 	first := got[0]
 	if first.Text != diagnosis.LabelOf(diagnosis.Tester) || first.Confidence != [2]float64{.8, .9} ||
 		!slices.Equal(first.Labels, []string{"b", "c"}) || first.Labels[first.Shown] != "c" {
 		t.Errorf("got %+v, want cells b and c with the label of their class, c shown", first)
 	}
+
 	if got[1].Text != "another core" || got[2].Text != "nothing fits" {
 		t.Errorf("got %q and %q, want the cells' own words", got[1].Text, got[2].Text)
 	}
@@ -49,19 +60,24 @@ func TestEveryCellIsDiagnosed(t *testing.T) {
 			n[f.Key()]++
 		}
 	}
+
 	for _, c := range d.Cells {
 		if _, ok := c.Metrics[metrics.Goodput]; ok && (c.Diagnosis == nil || n[c.Factors.Key()] != 1) {
 			t.Errorf("%s: diagnosis %v in %d verdicts, want one", c.Label, c.Diagnosis, n[c.Factors.Key()])
 		}
 	}
+
 	c := cellOf(t, d, quickFactors())
-	if got := c.GeneratorShare; got <= 0 || got > 1 {
+	got := c.GeneratorShare
+	if got <= 0 || got > 1 {
 		t.Errorf("the load generator took %v of the CPU time", got)
 	}
+
 	path := c.Diagnosis.Path
 	if len(path) < 3 || path[0].Node != "client" || path[len(path)-1].Node != record.HostNode {
 		t.Fatalf("got %+v, want the stages from the client on, the host's last", path)
 	}
+
 	at := slices.IndexFunc(path, func(s diagnosis.Stage) bool { return s.Label == "busiest core" })
 	if at < 0 || path[at].Utilisation == nil || math.Abs(*path[at].Utilisation-.89) > .01 {
 		t.Errorf("got %+v, want a busiest core that is busy for 89 %% of the time", path)
@@ -78,8 +94,10 @@ func TestCandidateOfOneTrial(t *testing.T) {
 			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, d)
 		}
 	}
+
 	failed := trials[len(trials)-1]
-	failed.Status, failed.Failure = record.TrialFailed, &record.Failure{Phase: "load", Error: "no route"}
+	failed.Status = record.TrialFailed
+	failed.Failure = &record.Failure{Phase: "load", Error: "no route"}
 	if d := candidate(&run, validity.GradeTrial(&run, &failed)); d != nil {
 		t.Errorf("a failed trial has the candidate %+v", d)
 	}
@@ -94,6 +112,7 @@ func TestRemediesAreTheSystems(t *testing.T) {
 		for _, r := range remediesFor(system, "wireguard", all) {
 			got = append(got, r.System)
 		}
+
 		if strings.Join(got, ",") != want {
 			t.Errorf("%q: got %v, want %s", system, got, want)
 		}
@@ -108,6 +127,7 @@ func TestRemediesAreTheTunnels(t *testing.T) {
 		for _, r := range remediesFor("linux", tunnel, all) {
 			got += r.Do
 		}
+
 		if got != want {
 			t.Errorf("%s: got %s, want %s", tunnel, got, want)
 		}
@@ -120,9 +140,12 @@ func TestTunnelIsSaidOnce(t *testing.T) {
 	for resolved, want := range map[string]string{"wireguard-userspace": "through WireGuard (userspace)",
 		"wireguard (client userspace, router kernel)": "through WireGuard (client userspace, router kernel)",
 		"wireguard": "through WireGuard"} {
-		c := &Cell{Cell: metrics.Cell{Factors: quickFactors("tunnel", "wireguard")},
-			Resolved: record.Factors{"tunnel": resolved}}
-		if got := d.with(c); got != want {
+		c := &Cell{
+			Cell:     metrics.Cell{Factors: quickFactors("tunnel", "wireguard")},
+			Resolved: record.Factors{"tunnel": resolved},
+		}
+		got := d.with(c)
+		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -138,6 +161,7 @@ func TestFindingsAreWhatIsWrong(t *testing.T) {
 				trials[i].Loaded = s.latency(trials[i].Window, added, 1)
 			}
 		}
+
 		c := cellOf(t, Derive(run, trials), quickFactors())
 		if len(c.Findings) != want {
 			t.Errorf("%v ns added: findings %v, want %d", added, c.Findings, want)
@@ -149,13 +173,19 @@ func TestFindingsAreWhatIsWrong(t *testing.T) {
 func TestTunnelCostNamesTheTunnel(t *testing.T) {
 	d := Derive(quickRun(1))
 	words := d.Catalogue.Of(string(factor.Tunnel)).Without.Words
-	d.Comparisons = []comparison.Comparison{{Metric: metrics.Goodput, Name: words, Ratio: .5,
-		Factors: quickFactors("tunnel", "wireguard")}}
+	d.Comparisons = []comparison.Comparison{{
+		Metric:  metrics.Goodput,
+		Name:    words,
+		Ratio:   .5,
+		Factors: quickFactors("tunnel", "wireguard"),
+	}}
 	if got := tunnelCost(d); len(got) != 1 || !strings.HasPrefix(got[0], "Inside WireGuard ") {
 		t.Errorf("got %q", got)
 	}
+
 	for ratio, want := range map[float64]string{.5: "50.0 % of", 2.33: "2.33 times", 2330: "2,330 times"} {
-		if got := timesWords(ratio); got != want {
+		got := timesWords(ratio)
+		if got != want {
 			t.Errorf("%v: got %q, want %q", ratio, got, want)
 		}
 	}
@@ -168,9 +198,12 @@ func TestAdaptiveStopsAtItsMost(t *testing.T) {
 		for i := range trials { // what failed took its turn as well
 			k := &trials[i]
 			if failed > 0 && k.Row.Kind == record.RowLoad && k.Row.Cell() == quickFactors().Key() {
-				k.Status, k.Failure, failed = record.TrialFailed, &record.Failure{Phase: "load"}, failed-1
+				k.Status = record.TrialFailed
+				k.Failure = &record.Failure{Phase: "load"}
+				failed = failed - 1
 			}
 		}
+
 		run.Design.Method.Adaptive = &record.Adaptive{Min: 6, Max: most, Width: width}
 		return slices.ContainsFunc(cellOf(t, Derive(run, trials), quickFactors()).Caveats,
 			func(c record.Caveat) bool {
@@ -182,7 +215,8 @@ func TestAdaptiveStopsAtItsMost(t *testing.T) {
 		most, failed int
 		want         bool
 	}{{1e-4, 6, 0, true}, {.5, 6, 0, false}, {1e-4, 7, 0, false}, {1e-4, 6, 1, true}, {1e-4, 7, 1, false}} {
-		if got := said(tt.width, tt.most, tt.failed); got != tt.want {
+		got := said(tt.width, tt.most, tt.failed)
+		if got != tt.want {
 			t.Errorf("%+v: said %v", tt, got)
 		}
 	}

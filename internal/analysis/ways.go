@@ -29,15 +29,22 @@ func ways(run *record.Run) []Way {
 	for _, e := range run.Environments {
 		for _, ip := range []int{4, 6} {
 			fact := func(name string) string { return e.Facts[fmt.Sprintf("path_ipv%d:%s", ip, name)] }
-			w := Way{IP: ip, Near: fact("near"), Far: fact("far"), NAT: fact("nat"),
-				Routers: strings.Fields(fact("route"))}
+			w := Way{
+				IP:      ip,
+				Near:    fact("near"),
+				Far:     fact("far"),
+				NAT:     fact("nat"),
+				Routers: strings.Fields(fact("route")),
+			}
 			if w.Near == "" || w.Far == "" {
 				continue
 			}
+
 			w.MTU, _ = strconv.Atoi(fact("mtu"))
 			if n, err := strconv.Atoi(fact("routers")); err == nil {
 				w.Hops = &n
 			}
+
 			out = append(out, w)
 		}
 	}
@@ -50,12 +57,16 @@ func (w Way) Between() string {
 	if len(w.Routers) > 0 {
 		parts[0] += " (" + strings.Join(w.Routers, ", ") + ")"
 	}
-	if nat := w.Translates(); nat != "" {
+
+	nat := w.Translates()
+	if nat != "" {
 		parts = append(parts, nat)
 	}
+
 	if w.MTU > 0 {
 		parts = append(parts, "MTU "+strconv.Itoa(w.MTU))
 	}
+
 	return strings.Join(parts, ", ")
 }
 

@@ -11,16 +11,21 @@ import (
 // TestWays: the first line of a result between two machines says what lies between.
 func TestWays(t *testing.T) {
 	run, trial := pairTrial()
-	run.Environments = append(run.Environments, record.Environment{Node: "router", Facts: map[string]string{
-		"path_ipv4:near": "192.168.1.10", "path_ipv4:far": "203.0.113.10", "path_ipv4:nat": "near",
-		"path_ipv4:routers": "1", "path_ipv4:route": "192.168.1.1", "path_ipv4:mtu": "1500",
-		"path_ipv6:near": "2001:db8::10", "path_ipv6:far": "2001:db8:1::10", "path_ipv6:mtu": "1492"}})
+	run.Environments = append(run.Environments, record.Environment{
+		Node: "router",
+		Facts: map[string]string{
+			"path_ipv4:near": "192.168.1.10", "path_ipv4:far": "203.0.113.10", "path_ipv4:nat": "near",
+			"path_ipv4:routers": "1", "path_ipv4:route": "192.168.1.1", "path_ipv4:mtu": "1500",
+			"path_ipv6:near": "2001:db8::10", "path_ipv6:far": "2001:db8:1::10", "path_ipv6:mtu": "1492"},
+	})
 	d := Derive(run, []record.Trial{trial})
 	want := []string{"192.168.1.10 → 1 router (192.168.1.1), NAT, MTU 1500 → 203.0.113.10",
 		"2001:db8::10 → routers not known, MTU 1492 → 2001:db8:1::10"}
-	if diff := cmp.Diff(want, d.Summary[:2]); diff != "" {
+	diff := cmp.Diff(want, d.Summary[:2])
+	if diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
+
 	none := 0
 	for _, tt := range []struct {
 		way  Way
@@ -30,7 +35,8 @@ func TestWays(t *testing.T) {
 		{Way{Near: "a", Far: "b", NAT: "near far"}, "a → routers not known, NAT at both ends → b"},
 		{Way{Near: "a", Far: "b", NAT: "far"}, "a → routers not known, NAT before the far end → b"},
 	} {
-		if got := tt.way.Words(); got != tt.want {
+		got := tt.way.Words()
+		if got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}

@@ -38,6 +38,7 @@ func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 			overheads = append(overheads, time.Duration(t.Seconds*float64(time.Second))-planned)
 		}
 	}
+
 	slices.Sort(overheads)
 	return labTime + pl.Estimate(max(RowOverhead, overheads[len(overheads)/2]))
 }
@@ -51,6 +52,7 @@ func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error)
 	if err != nil {
 		return again{}, err
 	}
+
 	other, err := Peer{CodeFile: codeFile}.of(on)
 	return again{App: a, on: on, other: other}, err
 }
@@ -73,8 +75,14 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 func (a again) head(pl *plan.Plan) record.Run {
 	run := a.NewRun(pl)
 	on := a.on
-	run.Lab, run.Driver, run.Meter, run.Machines = on.Lab, on.Driver, on.Meter, on.Machines
-	run.GuestSize, run.Image, run.OwnKernel, run.Queues = on.GuestSize, on.Image, on.OwnKernel, on.Queues
+	run.Lab = on.Lab
+	run.Driver = on.Driver
+	run.Meter = on.Meter
+	run.Machines = on.Machines
+	run.GuestSize = on.GuestSize
+	run.Image = on.Image
+	run.OwnKernel = on.OwnKernel
+	run.Queues = on.Queues
 	return run
 }
 
@@ -86,6 +94,7 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 	if err != nil {
 		return nil, err
 	}
+
 	x.guard = a.guard
 	result, err := x.whole(ctx)
 	if result == nil {
@@ -94,6 +103,7 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 		}
 		return nil, err
 	}
+
 	return result.Document, err
 }
 
@@ -105,14 +115,19 @@ func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o R
 	if o.Peer.At == "" && !remote {
 		return x, nil
 	}
-	if note := o.Peer.limit(&x.run.Design); note != "" {
+
+	note := o.Peer.limit(&x.run.Design)
+	if note != "" {
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
 	}
+
 	x.plan = plan.New(x.run.Design)
 	if o.Peer.At != "" {
-		x.run.Lab, x.run.Peer = record.LabPair, o.Peer.At
+		x.run.Lab = record.LabPair
+		x.run.Peer = o.Peer.At
 		x.peer, err = x.pair(ctx, o.Peer, x.run.ID)
 	}
+
 	return x, err
 }
 
@@ -122,14 +137,18 @@ func (x *execution) link(ctx context.Context) error {
 	if e == nil || e.Run == "" {
 		return nil
 	}
+
 	of, err := x.store.Find(ctx, e.Run)
-	if _, gone := errors.AsType[*store.NotFoundError](err); gone {
+	_, gone := errors.AsType[*store.NotFoundError](err)
+	if gone {
 		x.note("run %s, whose finding this tests, is not stored here", e.Run)
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return x.addNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
 }
 

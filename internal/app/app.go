@@ -110,19 +110,31 @@ func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(f(j), j.Close())
 }
 
 // Local returns a lab of namespaces of this machine that is not up yet. What it changes goes to j.
 func (a *App) Local(id string, j *journal.Journal) lab.Local {
-	return lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: a.Dirs.Labs(), Journal: j,
-		Parts: registry.LabParts()}
+	return lab.Local{
+		ID:       id,
+		Topology: lab.Topologies()[0],
+		Dir:      a.Dirs.Labs(),
+		Journal:  j,
+		Parts:    registry.LabParts(),
+	}
 }
 
 // Remote returns a lab of real machines that is not up yet. What it changes goes to j.
 func (a *App) Remote(id string, m record.Machines, j *journal.Journal) lab.Remote {
-	return lab.Remote{ID: id, Machines: m, Dir: a.Dirs.Labs(), Journal: j, Parts: registry.LabParts(),
-		Program: a.AgentProgram}
+	return lab.Remote{
+		ID:       id,
+		Machines: m,
+		Dir:      a.Dirs.Labs(),
+		Journal:  j,
+		Parts:    registry.LabParts(),
+		Program:  a.AgentProgram,
+	}
 }
 
 // WithLab brings a lab up, calls f with it and takes it down.
@@ -164,15 +176,20 @@ type Version struct {
 
 // ReadVersion returns the version of this program.
 func ReadVersion() Version {
-	v := Version{Version: "(devel)", Go: runtime.Version(),
-		Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)}
+	v := Version{
+		Version:  "(devel)",
+		Go:       runtime.Version(),
+		Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH),
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
+
 	if info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
+
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -183,6 +200,7 @@ func ReadVersion() Version {
 			v.Modified = s.Value == "true"
 		}
 	}
+
 	return v
 }
 
@@ -192,9 +210,11 @@ func (v Version) String() string {
 	if v.Modified {
 		in = strings.TrimPrefix(in+", modified", ", ")
 	}
+
 	if in != "" {
 		in = " (" + in + ")"
 	}
+
 	return "chokepoint " + v.Version + in + " " + v.Go + " " + v.Platform
 }
 
@@ -220,5 +240,6 @@ func binaryHash() string {
 	if _, err := io.Copy(h, f); err != nil {
 		return ""
 	}
+
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

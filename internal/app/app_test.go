@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		endSoakMain()
 		return
 	}
+
 	isRole, err := registry.Serve(os.Args[1:])
 	switch {
 	case err != nil:
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	case isRole:
 		os.Exit(0)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -43,11 +45,18 @@ func (e *events) Close() error         { e.closed = true; return nil }
 // TestWholeRun drives a run from its plan to its document, its report and its comparison, as a program other
 // than the command line would, and leaves no lab.
 func TestWholeRun(t *testing.T) {
-	ctx, dir := t.Context(), t.TempDir()
+	ctx := t.Context()
+	dir := t.TempDir()
 	sink := &events{}
-	a := &App{Dirs: Dirs{Data: filepath.Join(dir, "data"), State: filepath.Join(dir, "state"),
-		Cache: filepath.Join(dir, "cache"), Runtime: filepath.Join(dir, "run")},
-		Events: func() progress.Sink { return sink }}
+	a := &App{
+		Dirs: Dirs{
+			Data:    filepath.Join(dir, "data"),
+			State:   filepath.Join(dir, "state"),
+			Cache:   filepath.Join(dir, "cache"),
+			Runtime: filepath.Join(dir, "run"),
+		},
+		Events: func() progress.Sink { return sink },
+	}
 	pl, err := plan.Read("one", []byte("name: one\nmatrix: {protocol: [tcp], streams: [1]}\n"+
 		"method: {duration: 500ms, warmup: 100ms, cooldown: 0, runs: 2}\n"+
 		"measure: {latency_idle: off, latency_loaded: false, verify: false}\n"), Peer{}.Vocabulary(), nil)
@@ -63,14 +72,18 @@ func TestWholeRun(t *testing.T) {
 		if err != nil || docs[i].Outcome != nil {
 			t.Fatalf("run: got %v, outcome %v", err, docs[i].Outcome)
 		}
+
 		if info, err := os.Stat(docs[i].Report); err != nil || info.Size() == 0 {
 			t.Errorf("report: got %v, want a file that is not empty", err)
 		}
 	}
+
 	if c := docs[0].Document.Cells; len(c) != 1 || c[0].Metrics["goodput_bps"].Median <= 0 {
 		t.Errorf("cells: got %+v, want one with a goodput", c)
 	}
-	if last := sink.list[len(sink.list)-1]; !sink.closed || last.Event != "run-ended" {
+
+	last := sink.list[len(sink.list)-1]
+	if !sink.closed || last.Event != "run-ended" {
 		t.Errorf("events: got %q last, closed %v", last.Event, sink.closed)
 	}
 
@@ -78,10 +91,12 @@ func TestWholeRun(t *testing.T) {
 	if err != nil || len(heads) != len(docs) || heads[0].Status != record.RunDone {
 		t.Errorf("runs: got %+v, %v, want two that are done", heads, err)
 	}
+
 	c, _, err := a.Compare(ctx, docs[0].Document.Run.ID, "latest")
 	if err != nil || len(c.Comparisons) == 0 {
 		t.Errorf("compare: got %+v, %v", c, err)
 	}
+
 	if left, err := lab.List(a.Dirs.Labs()); err != nil || len(left) > 0 {
 		t.Errorf("labs: got %v, %v, want none", left, err)
 	}
@@ -92,8 +107,12 @@ func TestWholeRun(t *testing.T) {
 func TestRunEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	a := &App{Dirs: Dirs{Data: filepath.Join(dir, "data"), State: filepath.Join(dir, "state"),
-		Cache: filepath.Join(dir, "cache"), Runtime: filepath.Join(dir, "run")}}
+	a := &App{Dirs: Dirs{
+		Data:    filepath.Join(dir, "data"),
+		State:   filepath.Join(dir, "state"),
+		Cache:   filepath.Join(dir, "cache"),
+		Runtime: filepath.Join(dir, "run"),
+	}}
 	a.Events = func() progress.Sink { return stopAfterTrial{cancel} }
 	pl, err := plan.Read("two", []byte("name: two\nmatrix: {protocol: [tcp], streams: [1, 2]}\n"+
 		"method: {duration: 500ms, warmup: 100ms, cooldown: 0, runs: 2}\n"+
@@ -101,6 +120,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	head := a.NewRun(pl)
 	head.Lab = record.LabLocal
 	r, err := a.Run(ctx, pl, head, RunOptions{})
@@ -113,7 +133,9 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	if err != nil || whole.Document.Run.Status != record.RunDone || len(whole.Document.Cells) != 2 {
 		t.Fatalf("resume: got %+v, %v, want two cells", whole, err)
 	}
-	if before, after := len(r.Document.Trials), len(whole.Document.Trials); before == 0 || before >= after {
+
+	before, after := len(r.Document.Trials), len(whole.Document.Trials)
+	if before == 0 || before >= after {
 		t.Errorf("trials: got %d before and %d in all", before, after)
 	}
 }
@@ -137,12 +159,14 @@ func TestUnhurried(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("it has ended before the second request")
 	}
+
 	close(hard)
 	select {
 	case <-ctx.Done():
 	case <-time.After(5 * time.Second):
 		t.Fatal("waited 5 s for the second request to end it")
 	}
+
 	stop()
 	_, stop = new(App).unhurried(context.Background())
 	stop() // which waits for nothing

@@ -29,28 +29,36 @@ func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
 // begin measures the tester's own ceiling and stores the run's head.
 func (x *execution) begin(ctx context.Context) error {
 	c := x.campaign
-	if l := c.Lab(); l != nil {
+	l := c.Lab()
+	if l != nil {
 		theirs, err := otherVersion(ctx, l)
 		if err != nil {
 			return err
 		}
+
 		if theirs != "" {
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
-				Text: versionText + theirs + ", this is " + RunVersion()})
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{
+				Kind: peerVersion,
+				Text: versionText + theirs + ", this is " + RunVersion(),
+			})
 		}
+
 		if x.guard == nil {
 			err = x.ceilings(ctx, l)
 		} else {
 			c.Run.Ceilings = x.guard.tester
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	err := store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
 	if err != nil {
 		return err
 	}
+
 	return x.link(ctx)
 }
 
@@ -60,18 +68,25 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	if len(c.Kinds()) == 0 { // nothing is sent
 		return nil
 	}
+
 	_, _, rows := c.Ahead()
 	takes := time.Duration(len(c.Kinds())) * ceiling.Each
-	x.emit(record.Event{Event: "phase", Phase: "tester ceiling", Text: "measuring what this " +
-		"machine can send, " + about(takes),
-		Left: takes + rows})
+	x.emit(record.Event{
+		Event: "phase",
+		Phase: "tester ceiling",
+		Text: "measuring what this " +
+			"machine can send, " + about(takes),
+		Left: takes + rows,
+	})
 	own := x.Local(x.run.ID, x.journal)
 	own.Queues = x.run.Queues
 	if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+
 		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
 	}
+
 	return nil
 }

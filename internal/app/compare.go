@@ -14,9 +14,12 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 			return nil, docs, err
 		}
 	}
-	if id := docs[0].Run.ID; id == docs[1].Run.ID {
+
+	id := docs[0].Run.ID
+	if id == docs[1].Run.ID {
 		return nil, docs, Usage("chokepoint list shows the runs", "%s and %s are the same run, %s", first,
 			second, id)
 	}
+
 	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
 }

@@ -21,6 +21,7 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (removed []s
 	if errors.Is(err, store.ErrNone) && keep >= 0 {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
@@ -29,38 +30,47 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (removed []s
 	if err != nil {
 		return nil, err
 	}
+
 	alive, err := journal.Living(d.Journals())
 	if err != nil {
 		return nil, err
 	}
+
 	doomed, err := chosen(ctx, st, heads, names)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, id := range doomed {
 		if slices.Contains(alive, id) {
 			return nil, goingOn(id, ", nothing was deleted")
 		}
 	}
+
 	for i, h := range heads {
 		if keep >= 0 && i >= keep && !slices.Contains(alive, h.ID) {
 			doomed = append(doomed, h.ID)
 		}
 	}
+
 	for _, id := range doomed { // on a full disk the store needs some room to delete
 		if err := d.removeRun(id); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, id := range doomed {
 		if journal.Lives(d.Journals(), id) { // it was resumed meanwhile
 			return removed, goingOn(id, "")
 		}
+
 		if err := st.Remove(ctx, id); err != nil {
 			return removed, err
 		}
+
 		removed = append(removed, id)
 	}
+
 	return removed, nil
 }
 
@@ -74,9 +84,11 @@ func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := st.Close(); err != nil {
 		return nil, err
 	}
+
 	return store.Open(ctx, d.StoreFile())
 }
 
@@ -89,6 +101,7 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 				return nil, err
 			}
 		}
+
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
@@ -101,16 +114,20 @@ func (d Dirs) removeRun(id string) error {
 	if !store.ValidID(id) {
 		return nil // no directory can have that name
 	}
+
 	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.ReportFile(id))))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err == nil {
 		err = errors.Join(root.RemoveAll(id), root.Close())
 	}
+
 	if err != nil {
 		return fmt.Errorf("delete the directory of run %s: %w", id, err)
 	}
+
 	return nil
 }
 
@@ -121,10 +138,12 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	if len(alive) > 0 {
 		return 0, 0, Hinted("wait for it, or stop it with Ctrl-C",
 			"gc: run %s is going on, and would be disturbed", alive[0])
 	}
+
 	st, err := d.openToChange(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -134,8 +153,10 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	for _, id := range ids {
 		err = errors.Join(err, d.removeRun(id)) // what a delete that failed has left
 	}
+
 	if err != nil {
 		return 0, 0, err
 	}
+
 	return st.Compact(ctx)
 }

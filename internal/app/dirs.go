@@ -52,6 +52,7 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 	if file != "" {
 		return file, userfile.Create, nil
 	}
+
 	dir := filepath.Dir(d.ReportFile(run))
 	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
 }
@@ -76,20 +77,24 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 			home = u.HomeDir
 		}
 	}
+
 	spare := filepath.Join("/var/tmp", "chokepoint-"+strconv.Itoa(uid))
 	place := func(variable, below, short string) string {
 		// The specification requires that a relative path be ignored.
 		if dir := getenv(variable); filepath.IsAbs(dir) {
 			return filepath.Join(dir, "chokepoint")
 		}
+
 		dir := filepath.Join(home, below, "chokepoint")
 		if filepath.IsAbs(home) && CanWrite(dir) {
 			return dir
 		}
+
 		why := "there is no home directory"
 		if home != "" {
 			why = "the home directory " + home + " cannot be written to"
 		}
+
 		d.Note = fmt.Sprintf("%s; results are kept in %s (set XDG_DATA_HOME and XDG_STATE_HOME to choose)",
 			why, spare)
 		return filepath.Join(spare, short)
@@ -123,12 +128,15 @@ func runtimeDir(getenv func(string) string, uid int) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && CanWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
 	}
+
 	usual := usualRuntimeDirs(uid)
 	for _, dir := range usual[:len(usual)-1] {
-		if above := filepath.Dir(dir); CanWrite(above) && userfile.Exists(above) {
+		above := filepath.Dir(dir)
+		if CanWrite(above) && userfile.Exists(above) {
 			return dir
 		}
 	}
+
 	return usual[len(usual)-1]
 }
 
@@ -160,6 +168,7 @@ func CanWrite(dir string) bool {
 	for !userfile.Exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 	}
+
 	info, err := os.Stat(dir)
 	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
@@ -172,6 +181,7 @@ func Prepare(dirs ...string) error {
 				"XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to",
 				"create directory %s: %v", dir, check.Underlying(err))
 		}
+
 		if err := trusted(dir); err != nil {
 			return err
 		}
@@ -196,10 +206,12 @@ func trusted(dir string) error {
 	if taken && strings.HasPrefix(dir+"/", guessed+"/") {
 		err = errors.Join(err, errors.New("others can change "+guessed))
 	}
+
 	if err != nil {
 		return Hinted("remove it or mend its owner and mode, or set XDG_DATA_HOME, XDG_STATE_HOME, "+
 			"XDG_CACHE_HOME or XDG_RUNTIME_DIR to another",
 			"use directory %s: it is not this user's alone: %w", dir, err)
 	}
+
 	return nil
 }

@@ -19,6 +19,7 @@ func TestFindDirs(t *testing.T) {
 	if err := os.WriteFile(noDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	tests := []struct {
 		name  string
 		env   map[string]string
@@ -46,9 +47,11 @@ func TestFindDirs(t *testing.T) {
 			if got.Data != tt.data || got.State != tt.state {
 				t.Errorf("directories: got %s and %s, want %s and %s", got.Data, got.State, tt.data, tt.state)
 			}
+
 			if !strings.Contains(got.Note, tt.note) || tt.note == "" && got.Note != "" {
 				t.Errorf("note: got %q, want one with %q", got.Note, tt.note)
 			}
+
 			if !filepath.IsAbs(got.Runtime) {
 				t.Errorf("runtime directory: got %q, want an absolute path", got.Runtime)
 			}
@@ -61,29 +64,36 @@ func TestPrepare(t *testing.T) {
 	if err := os.Chmod(shared, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
+
 	mine := filepath.Join(shared, "mine")
 	if err := Prepare(filepath.Join(mine, "deep")); err != nil {
 		t.Fatalf("prepare: got %v, want nil", err)
 	}
+
 	info, err := os.Stat(mine)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Fatalf("mode: got %v, %v, want 0700", info.Mode().Perm(), err)
 	}
+
 	open := filepath.Join(shared, "open")
 	if err := os.Mkdir(open, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	link := filepath.Join(shared, "link")
 	if err := os.Symlink(mine, link); err != nil {
 		t.Fatal(err)
 	}
+
 	file := filepath.Join(mine, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, dir := range map[string]string{"open to others": open, "link": filepath.Join(link, "x"),
 		"below a file": filepath.Join(file, "x")} {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +115,7 @@ func TestTrusted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	tests := map[string]bool{"fine/deep/x": true, "open/deep/x": false, "open/none/yet": false,
 		"shared/deep/x": true, "private/deep": true, "fine/link/x": true, "shared/link/x": false,
 		"fine/astray/x": false}
@@ -116,16 +127,19 @@ func TestTrusted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for name, to := range links {
 		if err := os.Symlink(to, at(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if os.Geteuid() == 0 {
 		if err := os.Lchown(at("fine/theirs"), 4242, 4242); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for name, want := range tests {
 		if err := trusted(at(name)); (err == nil) != want || err != nil && check.HintOf(err) == "" {
 			t.Errorf("%s: got %v, want trusted: %v", name, err, want)
@@ -138,10 +152,12 @@ func TestRootIgnoresOthersDirectories(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: only root can make another user's directory")
 	}
+
 	theirs := t.TempDir()
 	if err := os.Chown(theirs, 4242, 4242); err != nil {
 		t.Fatal(err)
 	}
+
 	env := map[string]string{"HOME": theirs, "XDG_DATA_HOME": theirs + "/data", "XDG_RUNTIME_DIR": theirs}
 	got := FindDirs(func(name string) string { return env[name] }, 0)
 	for _, dir := range []string{got.Data, got.State, got.Cache, got.Runtime} {
@@ -149,6 +165,7 @@ func TestRootIgnoresOthersDirectories(t *testing.T) {
 			t.Errorf("directories: got %+v, want none in %s", got, theirs)
 		}
 	}
+
 	if !strings.Contains(got.Note, "not root's") {
 		t.Errorf("note: got %q, want that it is said", got.Note)
 	}
@@ -161,13 +178,16 @@ func TestLabsDirs(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	d := Dirs{Runtime: filepath.Join(t.TempDir(), "chokepoint")}
 	if got := d.AllLabs(); got[0] != d.Labs() || !slices.Contains(got, dir+"/labs") {
 		t.Errorf("got %q, want %s first, and %s/labs", got, d.Labs(), dir)
 	}
+
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := d.AllLabs(); slices.Contains(got, dir+"/labs") {
 		t.Errorf("got %q, want none that others can change", got)
 	}
@@ -178,10 +198,12 @@ func TestOthersGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: only root can make another user's directory")
 	}
+
 	dir := filepath.Join(t.TempDir(), "shared")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770), os.Chown(dir, 0, 100)); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := trusted(dir); err == nil {
 		t.Error("a directory of the group users is trusted")
 	}

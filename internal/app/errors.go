@@ -41,6 +41,7 @@ func Leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
+
 	// A sentence with several causes is no join of them.
 	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error

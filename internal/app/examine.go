@@ -34,6 +34,7 @@ func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
+
 	return f, err
 }
 
@@ -42,11 +43,18 @@ func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()
 	for _, arch := range vm.Arches() {
-		f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "QEMU for " + arch,
-			Answer: vm.CheckEmulator(ctx, arch)})
+		f.Capabilities = append(f.Capabilities, trial.Capability{
+			Area:   "guest",
+			Name:   "QEMU for " + arch,
+			Answer: vm.CheckEmulator(ctx, arch),
+		})
 	}
-	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
-		Answer: vm.TryKVM(ctx)})
+
+	f.Capabilities = append(f.Capabilities, trial.Capability{
+		Area:   "guest",
+		Name:   "KVM",
+		Answer: vm.TryKVM(ctx),
+	})
 	own := a.Local(id, j)
 	l, err := own.Up(ctx)
 	if err != nil {
@@ -60,9 +68,11 @@ func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a
 	if f.Capabilities = append(f.Capabilities, more...); err != nil {
 		return err
 	}
+
 	if f.Ceilings, err = trial.Ceilings(ctx, l, own, ceiling.UsualKinds()); err != nil {
 		return err
 	}
+
 	t, err := trial.MeasureTimer(ctx, l, node.Prober())
 	f.Timer = &t
 	return err

@@ -25,16 +25,19 @@ const (
 // installer returns the function that installs another firmware on the router: by the command of the lab
 // file, or by hand of whoever sits at the terminal. It returns nil where there is neither.
 func (x *execution) installer() func(ctx context.Context, level string) error {
-	if m := x.run.Machines; m != nil && m.Firmware != nil {
+	m := x.run.Machines
+	if m != nil && m.Firmware != nil {
 		return func(ctx context.Context, level string) error {
 			return x.install(ctx, *m.Firmware, level, installTime)
 		}
 	}
+
 	if x.Attended {
 		return func(ctx context.Context, level string) error {
 			return x.ask(ctx, record.Step{Prompt: "Install firmware " + level + " on the router"})
 		}
 	}
+
 	return nil
 }
 
@@ -46,11 +49,15 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	if err := host.TrustedCommand(command); err != nil {
 		return err
 	}
-	p, err := host.Local().Start(ctx, host.Command{Path: command[0],
-		Args: append(slices.Clone(command[1:]), level)})
+
+	p, err := host.Local().Start(ctx, host.Command{
+		Path: command[0],
+		Args: append(slices.Clone(command[1:]), level),
+	})
 	if err != nil {
 		return err
 	}
+
 	var lines atomic.Int64
 	var last atomic.Value // on standard error
 	show := func(line string) {
@@ -67,12 +74,15 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	if _, err = p.Wait(); err == nil {
 		return nil
 	}
+
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", command[0], context.Cause(ctx))
 	}
+
 	if line, ok := last.Load().(string); ok {
 		return fmt.Errorf("%s: %w: %s", command[0], err, line[:min(len(line), maxLineBytes)])
 	}
+
 	return fmt.Errorf("%s: %w", command[0], err)
 }
 

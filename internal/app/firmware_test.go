@@ -42,6 +42,7 @@ slow) exec sleep 100 ;;
 esac`), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	for level, want := range map[string]struct {
 		err string
 		n   int
@@ -55,12 +56,14 @@ esac`), 0o700); err != nil {
 			strings.Contains(err.Error(), "\x1b")) {
 			t.Errorf("%s: got %v, want %s", level, err, want.err)
 		}
+
 		first := fmt.Sprintf("firmware %s: flash to %[1]s", level)
 		if len(h.texts) != want.n || !strings.Contains(strings.Join(h.texts, "\n"), first) {
 			t.Errorf("%s: shown %d lines, %q, want %d, %q among them", level, len(h.texts), h.texts[:1],
 				want.n, first)
 		}
 	}
+
 	x := &execution{sink: &heard{}}
 	if err := x.install(t.Context(), []string{filepath.Join(t.TempDir(), "absent")}, "a",
 		time.Minute); err == nil {
@@ -77,10 +80,12 @@ func TestWhoInstalls(t *testing.T) {
 	if err != nil || asked != "Install firmware 24.10.2 on the router" {
 		t.Errorf("at a terminal: asked %q, %v", asked, err)
 	}
+
 	x.Attended = false
 	if x.installer() != nil {
 		t.Error("without a terminal somebody installs it")
 	}
+
 	x.run.Machines = &record.Machines{Firmware: &[]string{"false"}}
 	if err := x.installer()(t.Context(), "24.10.2"); err == nil {
 		t.Error("the command of the lab file is not run")

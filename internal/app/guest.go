@@ -24,6 +24,7 @@ func GuestArch(kind string) (string, error) {
 	case guests && slices.Contains(vm.Arches(), arch):
 		return arch, nil
 	}
+
 	return "", Usage("labs: local, vm, vm:"+strings.Join(vm.Arches(), ", vm:"), "lab %q is not known", kind)
 }
 
@@ -33,37 +34,45 @@ func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 	if err != nil {
 		return d, Usage(check.HintOf(err), "%v", err)
 	}
+
 	if i.UEFI {
 		if err := d.BootByUEFI(); err != nil {
 			return d, err
 		}
 	}
+
 	if d.Login, err = vm.ParseLogin(cmp.Or(i.Login, vm.LoginSSH)); err != nil {
 		return d, Usage("--image-login is ssh, ssh:USER, serial or serial:USER", "%v", err)
 	}
+
 	if i.Key != "" && d.Login.Method != vm.LoginSSH {
 		return d, Usage("--image-password FILE names a file that holds a password",
 			"--image-key with a login on the serial console")
 	}
+
 	readable := func(flag, file string) (string, error) {
 		if file == "" {
 			return "", nil
 		}
+
 		f, err := userfile.OpenRegular(file)
 		if err != nil {
 			return "", Usage("name a file that you can read", "%s: %v", flag, err)
 		}
+
 		f.Close()
 		return filepath.Abs(file)
 	}
 	if d.Login.Key, err = readable("--image-key", i.Key); err == nil {
 		d.Login.Password, err = readable("--image-password", i.Password)
 	}
+
 	if err == nil && i.Password != "" {
 		if _, err := host.Password(i.Password); err != nil {
 			return d, Usage(check.HintOf(err), "--image-password: %v", err)
 		}
 	}
+
 	return d, err
 }
 
@@ -74,32 +83,42 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	if err != nil || arch == "" {
 		return nil, err
 	}
-	if e := vm.CheckEmulator(ctx, arch); e.State == check.No { // before packages are fetched for it
+
+	e := vm.CheckEmulator(ctx, arch)
+	if e.State == check.No { // before packages are fetched for it
 		return nil, Hinted(e.Hint, "boot a router of lab %s: %s", run.Lab, e.Reason)
 	}
+
 	var g vm.Guest
 	if run.Image == nil {
 		img, err := a.BuildImage(ctx, arch, *cmp.Or(run.OwnKernel, &record.OwnKernel{}))
 		if err != nil {
 			return nil, err
 		}
+
 		g = vm.NewGuest(img)
 	} else {
 		d, err := OpenDisk(*run.Image)
 		if err != nil {
 			return nil, err
 		}
+
 		if err := d.Identify(); err != nil {
 			return nil, err
 		}
+
 		if d.Agent, err = a.AgentProgram(ctx, "amd64"); err != nil {
 			return nil, err
 		}
+
 		g = vm.NewForeignGuest(d)
 	}
-	if size := run.GuestSize; size != nil {
+
+	size := run.GuestSize
+	if size != nil {
 		g.CPUs, g.MemoryMB, g.Model = size.CPUs, cmp.Or(size.MemoryMB, g.MemoryMB), size.Model
 	}
+
 	return &g, nil
 }
 
@@ -110,5 +129,6 @@ func (a *App) BuildImage(ctx context.Context, arch string, k record.OwnKernel) (
 	if r.Program, err = a.AgentProgram(ctx, r.Arch); err != nil {
 		return vm.Image{}, err
 	}
+
 	return r.Image(ctx)
 }

@@ -31,11 +31,13 @@ func TestMemoryOfTheEndOfALongRun(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(data, "chokepoint"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	// A child's peak begins with ours, which is forgotten here (proc(5), clear_refs).
 	debug.FreeOSMemory()
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		t.Skipf("skip: peaks cannot be told: %v", err)
 	}
+
 	cmd := exec.Command(os.Args[0])
 	cmd.Args = []string{endSoak}
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+data, "XDG_STATE_HOME="+data)
@@ -43,10 +45,12 @@ func TestMemoryOfTheEndOfALongRun(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	peaks := regexp.MustCompile(`(?m)^storing (\d+) kB, ending (\d+) kB$`).FindSubmatch(out)
 	if peaks == nil {
 		t.Fatalf("got no peak:\n%s", out)
 	}
+
 	t.Logf("%s", peaks[0])
 	kB, err := strconv.ParseInt(string(peaks[2]), 10, 64)
 	if err != nil || kB<<10 > most {
@@ -66,6 +70,7 @@ func runEndSoak() error {
 	if apart.Wanted() {
 		windows = 24 * 12
 	}
+
 	run := labtest.Soak(windows)
 	run.ID, run.Started = "20260108-030405-cccc", run.Started.Add(-48*time.Hour)
 	place := filepath.Join(d.Data, "ended.html")
@@ -73,27 +78,41 @@ func runEndSoak() error {
 	if err != nil {
 		return err
 	}
+
 	if err := st.CreateRun(ctx, run); err != nil {
 		return err
 	}
+
 	keeper := &store.Keeper{Store: st, Run: run.ID}
 	for t := range labtest.Soaked(run, windows, "") {
 		if err := keeper.AppendTrial(ctx, t); err != nil {
 			return err
 		}
 	}
+
 	out, err := userfile.Create(place)
 	if err != nil {
 		return err
 	}
-	x := &execution{App: &App{Dirs: d}, plan: plan.New(run.Design), run: run, store: st, keeper: keeper,
-		report: out, reportPath: place,
-		campaign: &trial.Campaign{Run: run}, began: true, sink: progress.Quiet(os.Stderr)}
+
+	x := &execution{
+		App:        &App{Dirs: d},
+		plan:       plan.New(run.Design),
+		run:        run,
+		store:      st,
+		keeper:     keeper,
+		report:     out,
+		reportPath: place,
+		campaign:   &trial.Campaign{Run: run},
+		began:      true,
+		sink:       progress.Quiet(os.Stderr),
+	}
 	stored := peakOf()
 	debug.FreeOSMemory() // of what made the trials up
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		return err
 	}
+
 	err = errors.Join(x.end(ctx, nil, nil), x.shut())
 	fmt.Printf("storing %s kB, ending %s kB\n", stored, peakOf())
 	return err

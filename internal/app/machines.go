@@ -29,6 +29,7 @@ func ReadLabFile(name string) (record.Machines, error) {
 		return record.Machines{}, Usage(cmp.Or(check.HintOf(err), "chokepoint lab init writes one"),
 			"read lab file %s: %v", name, check.Underlying(err))
 	}
+
 	var beside record.Machines
 	_, err = plan.ReadMachines(name, data, meter.Parse,
 		func(m record.Machines) (key string, err error) {
@@ -36,12 +37,14 @@ func ReadLabFile(name string) (record.Machines, error) {
 				if strings.HasPrefix(*path, "~/") {
 					*path = os.Getenv("HOME") + (*path)[1:]
 				}
+
 				if !filepath.IsAbs(*path) { // beside it
 					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
 						return "", err
 					}
 				}
 			}
+
 			beside = m
 			return WrongMachines(m, KeyName)
 		})
@@ -53,6 +56,7 @@ func (a *App) WithMachines(ctx context.Context, m record.Machines, f func(*lab.L
 	if err := a.ShowCommands(m, nil); err != nil {
 		return err
 	}
+
 	id := "check-" + NewID()
 	return a.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
 		return a.Remote(id, m, j).Up(ctx)
@@ -64,10 +68,12 @@ func CheckPlace(at string) error {
 	if at == record.LocalMachine {
 		return nil
 	}
+
 	_, err := ssh.Parse(at)
 	if err != nil {
 		err = check.WithHint(err, check.HintOf(err)+"; or local")
 	}
+
 	return err
 }
 
@@ -92,6 +98,7 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 				return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
 			}
 		}
+
 		for _, other := range all[:i] {
 			if x.of.At != "" && x.of.At == other.of.At ||
 				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
@@ -99,19 +106,23 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
 			}
 		}
+
 		if key, err := wrongMachine(x.key, x.of, named); err != nil {
 			return key, err
 		}
 	}
+
 	for _, x := range [...]struct{ key, given string }{{"router.lan", m.Router.LAN},
 		{"router.wan", m.Router.WAN}, {"router.driver", m.Router.Driver}} {
 		if m.Router.At == "" && x.given != "" {
 			return wrong(x.key, "name the router: ssh://HOST", "%s without a router", named(x.key))
 		}
 	}
+
 	if err := KnownDriver(m.Router.Driver); err != nil {
 		return "router.driver", err
 	}
+
 	switch {
 	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
 		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
@@ -127,24 +138,29 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
 			m.Port)
 	}
+
 	if m.AllowSysctl != nil {
 		if _, err := knob.Permit(*m.AllowSysctl); err != nil {
 			return wrong("allow_sysctl", check.HintOf(err), "allow_sysctl: %v", err)
 		}
 	}
+
 	if m.Firmware != nil {
 		if err := host.TrustedCommand(*m.Firmware); err != nil {
 			return wrong("firmware", cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
 				"the lab file it begins with ./"), "firmware: %v", err)
 		}
 	}
+
 	if m.SSHConfig == "" {
 		return "", nil
 	}
+
 	if _, err := ssh.ConfigCommands(m.SSHConfig); err != nil {
 		return wrong("ssh_config", cmp.Or(check.HintOf(err), "name a file that ssh -F can read"), "%s: %v",
 			named("ssh_config"), err)
 	}
+
 	return "", nil
 }
 
@@ -157,12 +173,14 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 	if _, err := netip.ParseAddr(m.Address); m.Address != "" && err != nil {
 		return wrong("address", "such as 192.0.2.7 or 2001:db8::7", " %q is no address", m.Address)
 	}
+
 	for key, device := range map[string]string{"lan": m.LAN, "wan": m.WAN, "isp_port": m.ISPPort,
 		"management": m.Management} {
 		if device != "" && !deviceLike(device) {
 			return wrong(key, "such as eth0", " %q is no name of a device", check.Plain(device))
 		}
 	}
+
 	if m.Jump+m.Identity != "" && !strings.HasPrefix(m.At, ssh.Scheme) {
 		key = "identity"
 		if m.Jump != "" {
@@ -170,6 +188,7 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 		}
 		return wrong(key, "leave it out, or write ssh://HOST", ": the %s is not reached by ssh", name)
 	}
+
 	if m.Jump != "" {
 		for hop := range strings.SplitSeq(m.Jump, ",") {
 			if _, err := ssh.Parse(ssh.Scheme + hop); err != nil {
@@ -177,14 +196,17 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 			}
 		}
 	}
+
 	if m.Identity == "" {
 		return "", nil
 	}
+
 	f, err := host.OpenTrusted(m.Identity)
 	if err != nil {
 		return wrong("identity", cmp.Or(check.HintOf(err), "name the file of a private key that you can "+
 			"read"), ": %v", err)
 	}
+
 	f.Close()
 	return "", nil
 }
@@ -206,8 +228,10 @@ func KnownDriver(name string) error {
 	for _, d := range driver.All() {
 		names = append(names, d.Name())
 	}
+
 	if name == "" || slices.Contains(names, name) {
 		return nil
 	}
+
 	return Usage("drivers: "+strings.Join(names, ", "), "driver %q is not known", name)
 }

@@ -44,9 +44,11 @@ func (p Peer) Check() error {
 		}
 		return nil
 	}
+
 	if p.CodeFile != "" && p.ThirdParty() {
 		return Usage("iperf3 has no code", "--peer-code-file with a peer that is an iperf3 server")
 	}
+
 	_, err := p.address()
 	return err
 }
@@ -59,6 +61,7 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 	if p.At == "" {
 		return registry.Vocabulary()
 	}
+
 	address, _ := p.address() // Check reports what is wrong with it
 	name, _, _ := net.SplitHostPort(address)
 	a, err := netip.ParseAddr(name)
@@ -72,6 +75,7 @@ func (p Peer) limit(d *record.Design) (note string) {
 	if !p.ThirdParty() {
 		return ""
 	}
+
 	d.Measure.LatencyIdle, d.Measure.LatencyLoaded = "off", false
 	d.Measure.Verify, d.Measure.VerifyAll = false, false
 	return "an iperf3 server answers no latency probe and checks no content: neither is measured"
@@ -79,22 +83,27 @@ func (p Peer) limit(d *record.Design) (note string) {
 
 // address returns the peer's address with its port.
 func (p Peer) address() (string, error) {
-	text, usual := p.At, strconv.Itoa(PeerPort)
+	text := p.At
+	usual := strconv.Itoa(PeerPort)
 	if p.ThirdParty() {
 		text, usual = strings.TrimPrefix(text, iperf3Scheme), strconv.Itoa(iperf3Port)
 	}
+
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return net.JoinHostPort(a.String(), usual), nil
 	}
+
 	name, port, err := net.SplitHostPort(text)
 	if err != nil {
 		name, port = text, usual
 	}
+
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" ||
 		strings.ContainsAny(name, "/ \t\n@") {
 		return "", Usage("write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or "+
 			"[2001:db8::7]:20100", "--peer %q is no machine", p.At)
 	}
+
 	return net.JoinHostPort(name, port), nil
 }
 
@@ -109,6 +118,7 @@ func (p Peer) of(run record.Run) (Peer, error) {
 		return p, Usage("name that machine: --peer HOST",
 			"resume run %s: it does not say with which peer it was made", run.ID)
 	}
+
 	p.At = cmp.Or(p.At, run.Peer)
 	return p, p.Check()
 }
@@ -119,13 +129,16 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 	if err != nil {
 		return nil, err
 	}
+
 	if p.ThirdParty() {
 		return lab.ThirdParty{ID: run, Address: address, Parts: registry.LabParts()}.Up, nil
 	}
+
 	code, err := a.code(ctx, p.CodeFile, address)
 	if err != nil {
 		return nil, err
 	}
+
 	return lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}.Up, nil
 }
 
@@ -135,6 +148,7 @@ func (a *App) code(ctx context.Context, file, address string) (host.Secret, erro
 	if err := os.Unsetenv(CodeVariable); err != nil { // what we start has no use for it
 		return host.Secret{}, err
 	}
+
 	from := CodeVariable
 	switch {
 	case file != "":
@@ -143,6 +157,7 @@ func (a *App) code(ctx context.Context, file, address string) (host.Secret, erro
 			return host.Secret{}, Usage("chokepoint peer --code-file writes such a file",
 				"read the peer's code from %s: %v", file, err)
 		}
+
 		given, _, _ = strings.Cut(string(text), "\n")
 		from = file
 	case inEnvironment:
@@ -154,12 +169,15 @@ func (a *App) code(ctx context.Context, file, address string) (host.Secret, erro
 		if given, err = a.AskCode(ctx, address); err != nil {
 			return host.Secret{}, err
 		}
+
 		from = "the terminal"
 	}
+
 	code, err := pair.ParseCode(given)
 	if err != nil {
 		return host.Secret{}, Usage("chokepoint peer shows it, 28 letters and digits in groups of four",
 			"the peer's code, from %s: %v", from, err)
 	}
+
 	return code, nil
 }

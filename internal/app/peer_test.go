@@ -48,7 +48,8 @@ func TestVersionsOfOneSource(t *testing.T) {
 		{"v1.2.3 go1.26.8 linux/amd64", "v1.2.4 go1.26.8 linux/amd64", false},
 		{"", "v1.2.4 go1.26.8 linux/amd64", false},
 	} {
-		if got := source(tt.a) == source(tt.b); got != tt.same {
+		got := source(tt.a) == source(tt.b)
+		if got != tt.same {
 			t.Errorf("%q and %q: got the same source %v, want %v", tt.a, tt.b, got, tt.same)
 		}
 	}
@@ -65,20 +66,25 @@ func TestWithAPeerNoLevelOfNATIsClaimed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			d := p.Design
 			d.Measure.VerifyAll = true
 			third := d
 			if o.limit(&d); !d.Measure.VerifyAll {
 				t.Errorf("%s, %s: got no verification of every load, want it as the plan says", peer, name)
 			}
+
 			(Peer{At: iperf3Scheme + peer}).limit(&third)
 			if third.Measure.Verify || third.Measure.VerifyAll {
 				t.Errorf("%s, %s: got %+v with iperf3, which verifies nothing", peer, name, third.Measure)
 			}
+
 			for _, cell := range append(d.Cells, d.Baseline) {
-				if level := cell["nat"]; level == "off" {
+				level := cell["nat"]
+				if level == "off" {
 					t.Errorf("%s, %s: got a cell with nat=off: %s", peer, name, cell.Key())
 				}
+
 				if name == "quick" && cell["ip"] != ip {
 					t.Errorf("%s, %s: got a cell over IPv%s, want IPv%s", peer, name, cell["ip"], ip)
 				}
@@ -94,19 +100,30 @@ func TestPatchedPlansSayOfNATWhatTheirCellsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, nat := range []string{"", "off", "masquerade"} {
 		cell := factor.NAT.With(p.Cells()[0], nat)
-		pl, err := again{}.readPatched(plan.Patched{Name: "patched", Description: "x", Design: p.Design,
-			Cells: []factor.Cell{cell}, Patches: []factor.Cell{{"streams": "4"}}, Copies: 1, Blocks: 2})
+		pl, err := again{}.readPatched(plan.Patched{
+			Name:        "patched",
+			Description: "x",
+			Design:      p.Design,
+			Cells:       []factor.Cell{cell},
+			Patches:     []factor.Cell{{"streams": "4"}},
+			Copies:      1,
+			Blocks:      2,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, want := pl.Cells()[0].Key(), factor.Copy.With(cell, "a").Key(); got != want {
 			t.Errorf("nat %q: untouched: got %s, want %s", nat, got, want)
 		}
+
 		if got, want := pl.Cells()[1].Key(), factor.Streams.With(cell, "4").Key(); got != want {
 			t.Errorf("nat %q: patched: got %s, want %s", nat, got, want)
 		}
+
 		if pl.Design.Baseline["nat"] != nat {
 			t.Errorf("nat %q: the baseline has %q", nat, pl.Design.Baseline["nat"])
 		}

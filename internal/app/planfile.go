@@ -31,15 +31,18 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	if name == "" && other.At != "" {
 		name = plan.PathPlan
 	}
+
 	name = cmp.Or(name, plan.BuiltIns()[0])
 	sets := r.Sets
 	if standard, ok := plan.Strict(name); r.Strict && ok {
 		sets = append(standard, sets...)
 	}
+
 	if _, ok := plan.BuiltIn(name); ok {
 		p, err := plan.ReadBuiltIn(name, other.Vocabulary(), sets)
 		return seeded(p), Mark(ErrUsage, err)
 	}
+
 	data, err := userfile.Read(name, maxPlanBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -48,6 +51,7 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	case err != nil:
 		return nil, Mark(ErrUsage, fmt.Errorf("read plan %s: %v", name, err))
 	}
+
 	return ReadPlan(name, string(data), other, sets...)
 }
 

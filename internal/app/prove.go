@@ -42,12 +42,14 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
 	}
+
 	for _, v := range doc.Verdicts {
 		cause, cell := namedCause(doc, v)
 		if cause == nil || noFault(v.Class) {
 			a.note("not put to the test: %s", v.Text)
 			continue
 		}
+
 		tests = append(tests, a.plansFor(asFound(doc), v, cell, *cause)...)
 	}
 	return tests, nil
@@ -60,16 +62,22 @@ func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class s
 	if err != nil {
 		return nil, err
 	}
+
 	for _, c := range doc.Cells {
 		t, ok := trials[c.Factors.Key()]
 		if !ok {
 			continue
 		}
+
 		v := analysis.Verdict{Class: class, Text: strings.ReplaceAll(class, "-", " ") + " in " + c.Label}
-		cause := diagnosis.Cause{Class: class, Text: v.Text,
-			Experiments: analysis.TestsOf(&a.on, t, class)}
+		cause := diagnosis.Cause{
+			Class:       class,
+			Text:        v.Text,
+			Experiments: analysis.TestsOf(&a.on, t, class),
+		}
 		tests = append(tests, a.plansFor(asFound(doc), v, c.Factors, cause)...)
 	}
+
 	return tests, nil
 }
 
@@ -81,6 +89,7 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 			if err != nil {
 				return err
 			}
+
 			_, have := out[t.Row.Cell()]
 			if t.Row.Kind == record.RowLoad && t.Status == record.TrialOK && !have {
 				out[t.Row.Cell()] = t
@@ -102,7 +111,8 @@ func noFault(class string) bool {
 func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, record.Factors) {
 	cell := v.Cells[v.Shown]
 	for i := range doc.Cells {
-		if d := doc.Cells[i].Diagnosis; d != nil && d.Named() && doc.Cells[i].Factors.Key() == cell.Key() {
+		d := doc.Cells[i].Diagnosis
+		if d != nil && d.Named() && doc.Cells[i].Factors.Key() == cell.Key() {
 			return &d.Causes[0], cell
 		}
 	}
@@ -127,30 +137,37 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 		if len(e.Resource) != len(e.Steps) || len(tests) == maxTests {
 			continue
 		}
+
 		if a.other.At != "" && e.From != diagnosis.FromTester {
 			refused = append(refused, e.Factor+": nothing reaches what lies between two machines")
 			continue
 		}
+
 		e, why := without(e, found.Undoes)
 		if why != "" {
 			refused = append(refused, e.Factor+": "+why)
 			continue
 		}
+
 		made := a.patched(cell, cause, e)
 		pl, err := a.readPatched(made)
 		if err == nil && len(pl.Skipped()) > 0 {
 			err = errors.New(pl.Skipped()[0].Reason)
 		}
+
 		if err != nil {
 			refused = append(refused, e.Factor+": "+err.Error())
 			continue
 		}
+
 		tests = append(tests, test{of: v, plan: pl, made: made})
 	}
+
 	if len(tests) == 0 {
 		a.note("not put to the test: %s: %s", v.Text,
 			append(refused, "no experiment is known that this lab can make")[0])
 	}
+
 	return tests
 }
 
@@ -169,29 +186,47 @@ func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left di
 			left.Steps, left.Resource = append(left.Steps, step), append(left.Resource, e.Resource[i])
 		}
 	}
+
 	if left.Fix != "" && undone(left.Fix) {
 		left.Fix = ""
 	}
+
 	if left.Fix != "" || len(left.Steps) > 0 {
 		why = ""
 	}
+
 	return left, why
 }
 
 func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.Experiment) plan.Patched {
-	of := &record.Experiment{Run: a.on.ID, Class: cause.Class, Factor: e.Factor, Expect: e.Expect, Fix: e.Fix,
-		Why: e.Why}
-	x := plan.Patched{Name: "prove-" + cause.Class, Description: "An experiment that could refute: " +
-		cause.Text + ".",
-		Design: a.on.Design, Cells: []factor.Cell{cell}, Copies: proveCopies, Blocks: proveBlocks,
-		Window: proveWindow, Experiment: of}
+	of := &record.Experiment{
+		Run:    a.on.ID,
+		Class:  cause.Class,
+		Factor: e.Factor,
+		Expect: e.Expect,
+		Fix:    e.Fix,
+		Why:    e.Why,
+	}
+	x := plan.Patched{
+		Name: "prove-" + cause.Class,
+		Description: "An experiment that could refute: " +
+			cause.Text + ".",
+		Design:     a.on.Design,
+		Cells:      []factor.Cell{cell},
+		Copies:     proveCopies,
+		Blocks:     proveBlocks,
+		Window:     proveWindow,
+		Experiment: of,
+	}
 	for i, level := range e.Steps {
 		of.Steps = append(of.Steps, record.SweepStep{Level: level, Resource: e.Resource[i]})
 		x.Patches = append(x.Patches, factor.Cell{e.Factor: level})
 	}
+
 	if e.Fix != "" {
 		x.Patches = append(x.Patches, factor.Cell{e.Factor: e.Fix})
 	}
+
 	return x
 }
 
@@ -201,30 +236,36 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	if err != nil {
 		return err
 	}
+
 	var all time.Duration
 	for _, t := range tests {
 		all += a.takes(t.plan, doc)
 	}
+
 	if len(tests) > 0 {
 		a.note("%s, %s in all; Ctrl-C ends them and keeps what is finished", unit.Count(len(tests),
 			"experiment"), about(all))
 	}
+
 	refuted := map[string]bool{}
 	for i, t := range tests {
 		if refuted[t.of.Text] {
 			continue
 		}
+
 		takes := a.takes(t.plan, doc)
 		if !a.until.IsZero() && time.Now().Add(takes).After(a.until) {
 			a.note("experiment %d of %d left out, about %s: the time of --budget does not suffice: %s", i+1,
 				len(tests), about(takes), t.of.Text)
 			continue
 		}
+
 		e := t.plan.Design.Experiment
 		what := "steps of " + e.Factor
 		if len(e.Steps) == 0 {
 			what = e.Factor + " " + e.Fix + ", which should remove the limit"
 		}
+
 		a.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
 			about(takes), t.of.Text, what)
 		proof, err := a.put(ctx, t.plan)
@@ -235,11 +276,14 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 				proof, err = a.put(ctx, t.plan)
 			}
 		}
+
 		if err != nil {
 			return err
 		}
+
 		refuted[t.of.Text] = proof != nil && proof.Verdict == diagnosis.Refuted
 	}
+
 	return nil
 }
 
@@ -249,6 +293,7 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {
 		return nil, err
 	}
+
 	a.note("%s", done.Proof.Text)
 	return done.Proof, err
 }
@@ -265,14 +310,17 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 	if err != nil {
 		return nil, err
 	}
+
 	tests, err := again.testsOf(ctx, doc, o.Class)
 	if err != nil {
 		return nil, err
 	}
+
 	var out []Experiment
 	for _, t := range tests {
 		out = append(out, Experiment{t.plan, t.made.Text(again.other.Vocabulary())})
 	}
+
 	return out, nil
 }
 
@@ -290,12 +338,14 @@ func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions)
 	if err != nil {
 		return doc, err
 	}
+
 	again.until = o.Until
 	err = again.prove(ctx, doc, o.Class)
 	now, lost := a.Dirs.Document(context.WithoutCancel(ctx), doc.Run.ID)
 	if lost != nil {
 		return doc, errors.Join(err, lost)
 	}
+
 	return now, err
 }
 
@@ -307,9 +357,11 @@ func (a *App) ProveResult(ctx context.Context, r *Result, o ProveOptions) error 
 	if r.Report == "" {
 		return err
 	}
+
 	html, reportErr := report.HTML(doc)
 	if reportErr == nil {
 		reportErr = userfile.Put(userfile.CreateReport, r.Report, html)
 	}
+
 	return errors.Join(err, reportErr)
 }

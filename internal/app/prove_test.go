@@ -32,13 +32,18 @@ func TestExperimentsKeepWhatWasFound(t *testing.T) {
 		why     string
 	}{
 		{"the fix alone undoes it", of("pfifo limit 1000", "tbf 1"), of("", "tbf 1"), ""},
-		{"a step does", of("tbf 3", "pfifo limit 2", "tbf 1"), diagnosis.Experiment{Factor: "queue",
-			Fix: "tbf 3", Steps: []string{"tbf 1"}, Resource: []float64{2}}, ""},
+		{"a step does", of("tbf 3", "pfifo limit 2", "tbf 1"), diagnosis.Experiment{
+			Factor:   "queue",
+			Fix:      "tbf 3",
+			Steps:    []string{"tbf 1"},
+			Resource: []float64{2},
+		}, ""},
 		{"all do", of("pfifo limit 1000", "pfifo limit 2"), of(""), "it would take away a rate"},
 		{"none does", of("tbf 3", "tbf 1"), of("tbf 3", "tbf 1"), ""},
 	} {
 		got, why := without(test.e, undoes)
-		if d := cmp.Diff(test.want, got); d != "" || why != test.why {
+		d := cmp.Diff(test.want, got)
+		if d != "" || why != test.why {
 			t.Errorf("%s: got reason %q, and %s", test.name, why, d)
 		}
 	}

@@ -27,10 +27,12 @@ func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeek
 	if err != nil {
 		return "", err
 	}
+
 	note, summary, err := to.noteOf(text, name, clockWrong)
 	if err != nil {
 		return "", err
 	}
+
 	return summary, d.addNote(ctx, to.run.ID, note)
 }
 
@@ -40,16 +42,19 @@ func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string,
 	if err != nil {
 		return "", err
 	}
+
 	facts := 0
 	for _, e := range to.run.Environments {
 		if e.Node == to.router {
 			facts++
 		}
 	}
+
 	if len(to.run.Imports) == 0 && facts < 2 { // the run has told of it itself
 		return "", Usage("chokepoint list shows the runs, --into names one",
 			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
+
 	summary = fmt.Sprintf("what was imported about the %s of run %s is taken back", to.router, to.run.ID)
 	return summary, d.addNote(ctx, to.run.ID, store.Note{ForgetSamples: to.router, ForgetFacts: to.router})
 }
@@ -78,10 +83,12 @@ func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 		if run.Status == record.RunRunning {
 			return Hinted("import when it has ended", "import into run %s: it is still going on", run.ID)
 		}
+
 		for t, err := range st.Each(ctx, run.ID) {
 			if err != nil {
 				return err
 			}
+
 			to.carriage.Add(t)
 			for name, n := range t.Nodes {
 				for _, s := range n.Samples {
@@ -89,11 +96,13 @@ func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 				}
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	var found []string
 	for _, t := range to.run.Topologies {
 		for _, name := range t.Routers {
@@ -102,10 +111,12 @@ func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 			}
 		}
 	}
+
 	if len(found) != 1 {
 		return nil, Usage("import is for runs with --peer; chokepoint list shows the runs, "+
 			"--into names one", "import into run %s: the run watched its routers itself", to.run.ID)
 	}
+
 	to.router = found[0]
 	return to, nil
 }
@@ -116,32 +127,38 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	if err != nil {
 		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
 	}
+
 	if len(facts.Facts) > 0 {
 		facts.Node = to.router
 		return store.Note{Environments: []record.Environment{facts}, ForgetFacts: to.router},
 			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(facts.Facts), to.router,
 				to.run.ID), nil
 	}
+
 	// A day of samples is too large to keep: first read only those that show when it was.
 	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
 	if err != nil {
 		return store.Note{}, "", err
 	}
+
 	var devices *record.Table
 	for _, s := range printed.Samples {
 		if s.Probe == "netdev" {
 			devices = s.Table
 		}
 	}
+
 	wall := to.wallOffset(printed)
 	a, err := to.carriage.Align(devices, wall, clockWrong)
 	if err != nil {
 		return store.Note{}, "", fmt.Errorf("import %s into run %s: %w", name, to.run.ID, err)
 	}
+
 	clock := "related to the run's " + a.Text()
 	if wall != 0 {
 		clock = analysis.AheadWords(a.Offset-wall) + ", " + a.Text()
 	}
+
 	var keep func(probe string, at int64) bool
 	thinned := ""
 	if printed.Values > maxImported {
@@ -149,11 +166,20 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 		keep = func(probe string, at int64) bool { return thin(probe, at-a.Offset) }
 		thinned = "; it is long: of each trial's samples some are kept, and none from between them"
 	}
+
 	if printed, err = readPrinted(text, name, keep); err != nil {
 		return store.Note{}, "", err
 	}
-	im := record.Import{Node: to.router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
-		Samples: printed.Samples, Log: printed.Log}
+
+	im := record.Import{
+		Node:    to.router,
+		File:    name,
+		Offset:  a.Offset,
+		Bound:   a.Bound,
+		Match:   a.Match,
+		Samples: printed.Samples,
+		Log:     printed.Log,
+	}
 	sources := onOurClock(&im)
 	summary := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s%s",
 		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), to.router,
@@ -161,10 +187,17 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	if printed.Cut {
 		summary += "; the last line is incomplete and was left out"
 	}
-	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
-		"own probe wrote; its clock was %s%s", to.router, name, clock, thinned)}
-	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat},
-		ForgetSamples: to.router}, summary, nil
+
+	caveat := record.Caveat{
+		Kind: "imported",
+		Text: fmt.Sprintf("what the %s did comes from %s, which its "+
+			"own probe wrote; its clock was %s%s", to.router, name, clock, thinned),
+	}
+	return store.Note{
+		Imports:       []record.Import{im},
+		Caveats:       []record.Caveat{caveat},
+		ForgetSamples: to.router,
+	}, summary, nil
 }
 
 // maxImported bounds the values of an import that is kept whole: 16 MB.
@@ -178,13 +211,16 @@ func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 	if _, err = text.Seek(0, io.SeekStart); err != nil {
 		return e, err
 	}
+
 	b, err := io.ReadAll(io.LimitReader(text, maxFacts+1))
 	if err != nil || len(b) > maxFacts {
 		return e, err
 	}
+
 	if json.NewDecoder(bytes.NewReader(check.PlainJSON(b))).Decode(&e) != nil {
 		return record.Environment{}, nil
 	}
+
 	return e, nil
 }
 
@@ -194,14 +230,18 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", name, err)
 	}
+
 	printed, err := watch.ReadPrinted(text, keep)
-	if line := (*watch.LineError)(nil); errors.As(err, &line) {
+	line := (*watch.LineError)(nil)
+	if errors.As(err, &line) {
 		return nil, Usage("it must be what chokepoint-agent probe --json or chokepoint-agent "+
 			"environment printed", "import %s: %v", name, err)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", name, err)
 	}
+
 	return printed, nil
 }
 
@@ -211,6 +251,7 @@ func onOurClock(im *record.Import) (sources []string) {
 	for _, p := range node.Probes() {
 		declared[p.Name] = p.Metrics()
 	}
+
 	for i := range im.Samples {
 		s := &im.Samples[i]
 		s.Table.Shift(-im.Offset)
@@ -218,9 +259,11 @@ func onOurClock(im *record.Import) (sources []string) {
 			sources = append(sources, s.Probe)
 		}
 	}
+
 	for i := range im.Log {
 		im.Log[i].At -= im.Offset
 	}
+
 	return sources
 }
 

@@ -51,21 +51,33 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 			return nil, err
 		}
 	}
+
 	run, err := a.Dirs.head(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+
 	if o.Peer, err = o.Peer.of(run); err != nil {
 		return nil, err
 	}
+
 	if run.Status == record.RunRunning {
 		return nil, refuse(run, "wait for it, or stop it with Ctrl-C", "it is still running")
 	}
+
 	if len(run.ImportedFrom) > 0 {
 		return nil, refuse(run, "chokepoint run measures here", "it was imported: other programs measured it")
 	}
-	x := &execution{App: a, plan: plan.New(run.Design), before: &run, run: run, force: o.Force,
-		attach: cmp.Or(o.Attach, run.Attached), reportPath: o.Report}
+
+	x := &execution{
+		App:        a,
+		plan:       plan.New(run.Design),
+		before:     &run,
+		run:        run,
+		force:      o.Force,
+		attach:     cmp.Or(o.Attach, run.Attached),
+		reportPath: o.Report,
+	}
 	switch {
 	case run.Machines != nil:
 		machines := *run.Machines
@@ -74,30 +86,42 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	case o.AcceptNew:
 		return nil, Usage("leave it out", "--accept-new: the run has no machines")
 	}
+
 	if x.attach != "" {
 		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {
 			return nil, refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
 				" --attach LAB", "%v", err)
 		}
 	}
-	if changes := changed(run); len(changes) > 0 && !o.Force {
+
+	changes := changed(run)
+	if len(changes) > 0 && !o.Force {
 		return nil, refuse(run, compares, "%s", strings.Join(changes, " and "))
 	}
+
 	if err := a.putBack(ctx, run); err != nil {
 		return nil, err
 	}
+
 	if o.Peer.At != "" {
 		if x.peer, err = a.pair(ctx, o.Peer, run.ID); err != nil {
 			return nil, err
 		}
 	}
-	x.run.Status, x.run.Reason, x.run.Peer = record.RunRunning, "", o.Peer.At
+
+	x.run.Status = record.RunRunning
+	x.run.Reason = ""
+	x.run.Peer = o.Peer.At
 	// The new findings are compared with the old ones.
-	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
+	x.run.Topologies = nil
+	x.run.Nodes = nil
+	x.run.Environments = nil
+	x.run.LabNote = ""
 	result, err := x.whole(ctx)
 	if errors.Is(err, fs.ErrExist) && x.journal == nil {
 		return nil, refuse(run, "wait for it", "another program is resuming it")
 	}
+
 	return result, err
 }
 
@@ -112,19 +136,24 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	if x.before == nil {
 		return nil, nil
 	}
+
 	now, err := x.store.Find(ctx, x.run.ID)
 	if err != nil {
 		return nil, err
 	}
+
 	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
 		return nil, refuse(*x.before, "resume it again if it is not whole", "it was resumed meanwhile")
 	}
+
 	for t, err := range x.store.Each(ctx, x.run.ID) {
 		if err != nil {
 			return nil, err
 		}
+
 		trials = append(trials, t.Light())
 	}
+
 	return trials, nil
 }
 
@@ -136,24 +165,29 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	for _, r := range runs {
 		stored[r.ID] = true
 	}
+
 	for _, r := range runs {
 		if !slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
 			continue
 		}
+
 		if _, err := a.Dirs.head(ctx, r.ID); err != nil || r.Damaged != "" {
 			a.note("skipped %s: it is damaged", ShownID(r.ID))
 			continue
 		}
+
 		a.reportUnstored(r.ID, stored)
 		a.note("continuing run %s of plan %s, started %s", r.ID, r.Plan,
 			r.Started.Local().Format("2006-01-02 15:04"))
 		return r.ID, nil
 	}
+
 	a.reportUnstored("", stored)
 	if err == nil {
 		err = Hinted("name one to try its failed trials again; chokepoint list shows the runs",
 			"resume: no run was cut short")
 	}
+
 	return "", err
 }
 
@@ -178,6 +212,7 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	for _, text := range r.Undone {
 		a.note("%s", text)
 	}
+
 	switch {
 	case err != nil:
 		return Dirty(fmt.Errorf("resume run %s: its changes were not undone: %w", run.ID, err))
@@ -185,19 +220,24 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 		return refuse(run, "resume when that run has ended",
 			"it has left changes in lab %s, which another run is using", strings.Join(r.Held, " and "))
 	}
+
 	return nil
 }
 
 // changed lists what would make the new trials differ from the old ones and is known at once.
 func changed(run record.Run) []string {
 	var out []string
-	if h := binaryHash(); run.BinaryHash != h {
+	h := binaryHash()
+	if run.BinaryHash != h {
 		out = append(out, fmt.Sprintf("another build of the program (was %s, is %s)", short(run.BinaryHash),
 			short(h)))
 	}
-	if k := probe.KernelRelease(); run.Kernel != k {
+
+	k := probe.KernelRelease()
+	if run.Kernel != k {
 		out = append(out, fmt.Sprintf("another kernel (was %s, is %s)", run.Kernel, k))
 	}
+
 	return out
 }
 
@@ -205,21 +245,26 @@ func changed(run record.Run) []string {
 func (x *execution) goOn(ctx context.Context) error {
 	now := x.campaign.Run
 	bed := otherBed(x.before, &now)
-	if l := x.campaign.Lab(); l != nil {
+	l := x.campaign.Lab()
+	if l != nil {
 		is, err := otherVersion(ctx, l)
 		if err != nil {
 			return err
 		}
+
 		bed = append(bed, otherPeerVersion(x.before, is)...)
 	}
+
 	if len(bed) > 0 && !x.force {
 		return refuse(*x.before, compares, "the lab is another: %s", strings.Join(bed, "; "))
 	}
+
 	changes := append(changed(*x.before), bed...)
 	if now.Attached != x.before.Attached {
 		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)",
 			cmp.Or(x.before.Attached, "its own"), cmp.Or(now.Attached, "its own")))
 	}
+
 	note, mark := learnt(x.before, &now, changes, len(x.campaign.Done))
 	x.campaign.Marks = mark
 	if len(note.Skipped)+len(note.Caveats) > 0 {
@@ -227,6 +272,7 @@ func (x *execution) goOn(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return store.Patiently(ctx, settleTime, func() error {
 		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
 	})
@@ -241,12 +287,16 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 			note.Caveats = append(note.Caveats, c)
 		}
 	}
+
 	if len(changes) > 0 {
 		what := strings.Join(changes, " and ")
-		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed",
-			Text: fmt.Sprintf("resumed after %d trials with %s", done, what)})
+		note.Caveats = append(note.Caveats, record.Caveat{
+			Kind: "resumed-changed",
+			Text: fmt.Sprintf("resumed after %d trials with %s", done, what),
+		})
 		mark = []record.Caveat{{Kind: "after-change", Text: "made after the run was resumed with " + what}}
 	}
+
 	return note, mark
 }
 
@@ -258,9 +308,11 @@ func otherPeerVersion(run *record.Run, is string) []string {
 			was, _, _ = strings.Cut(strings.TrimPrefix(c.Text, versionText), ", this is ")
 		}
 	}
+
 	if was == is || was != "" && source(was) == source(is) {
 		return nil
 	}
+
 	return []string{fmt.Sprintf("version of the peer was %s, is %s", cmp.Or(was, "ours"), cmp.Or(is, "ours"))}
 }
 
@@ -269,9 +321,11 @@ var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
 
 // standsOn reports whether a fact of a node's environment must not change while a run is resumed.
 func standsOn(name string) bool {
-	if path, what, _ := strings.Cut(name, ":"); strings.HasPrefix(path, "path_ipv") {
+	path, what, _ := strings.Cut(name, ":")
+	if strings.HasPrefix(path, "path_ipv") {
 		return slices.Contains(pathFacts, what)
 	}
+
 	prefix := (name + "_")[:strings.IndexAny(name+"_", ":_")+1]
 	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
 }
@@ -295,23 +349,27 @@ func otherBed(was, is *record.Run) (out []string) {
 	differ("driver of the routers", was.Driver, is.Driver)
 	for _, n := range is.Nodes {
 		same := func(o record.NodeFacts) bool { return o.Name == n.Name }
-		if i := slices.IndexFunc(was.Nodes, same); i >= 0 {
+		i := slices.IndexFunc(was.Nodes, same)
+		if i >= 0 {
 			o := was.Nodes[i]
 			differ("what CPUs "+n.Name+" has", o.CPUs, n.CPUs)
 			differ("by what "+n.Name+" is driven", o.Driven, n.Driven)
 		}
 	}
+
 	changing := slices.ContainsFunc(was.Design.Cells, factor.Firmware.In) // the router's, between trials
 	for _, e := range is.Environments {
 		i := slices.IndexFunc(was.Environments, func(o record.Environment) bool { return o.Node == e.Node })
 		if i < 0 {
 			continue
 		}
+
 		all := map[string]string{}
 		maps.Copy(all, was.Environments[i].Facts)
 		maps.Copy(all, e.Facts)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			before, now := was.Environments[i].Facts[name], e.Facts[name]
+			before := was.Environments[i].Facts[name]
+			now := e.Facts[name]
 			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // by that connection
 			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
 			if standsOn(name) && !untold && !own {
@@ -319,12 +377,14 @@ func otherBed(was, is *record.Run) (out []string) {
 			}
 		}
 	}
+
 	return out
 }
 
 // ShownID quotes an id that is not plain; that of a damaged run may hold anything.
 func ShownID(id string) string {
-	if q := strconv.Quote(id); q != `"`+id+`"` {
+	q := strconv.Quote(id)
+	if q != `"`+id+`"` {
 		return q
 	}
 	return id

@@ -24,20 +24,29 @@ func TestOtherBed(t *testing.T) {
 	host := func(facts ...string) record.Run {
 		r := record.Run{
 			RunHead: record.RunHead{Lab: record.LabVM},
-			Nodes: []record.NodeFacts{{Name: "router", Driven: "agent",
-				CPUs: record.CPUsVirtual}},
+			Nodes: []record.NodeFacts{{
+				Name:   "router",
+				Driven: "agent",
+				CPUs:   record.CPUsVirtual,
+			}},
 		}
-		e := record.Environment{Node: "host", Facts: map[string]string{"guest_memory_mb": "512",
-			"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3", "os": "Linux", "kernel": "6.1",
-			"governor": "performance"}}
+		e := record.Environment{
+			Node: "host",
+			Facts: map[string]string{"guest_memory_mb": "512",
+				"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3", "os": "Linux", "kernel": "6.1",
+				"governor": "performance"},
+		}
 		for _, f := range facts {
 			name, value, _ := strings.Cut(f, "=")
 			e.Facts[name] = value
 		}
+
 		r.Environments = []record.Environment{e}
 		return r
 	}
-	queues, driven, accel := host(), host(), host()
+	queues := host()
+	driven := host()
+	accel := host()
 	queues.Queues = 2
 	driven.Driver, driven.Nodes[0].Driven = "linux", "linux"
 	accel.Nodes[0].CPUs = record.CPUsEmulated
@@ -48,7 +57,9 @@ func TestOtherBed(t *testing.T) {
 			name, value, _ := strings.Cut(f, "=")
 			e.Facts["path_ipv4:"+name] = value
 		}
-		r.Peer, r.Environments = peer, []record.Environment{e}
+
+		r.Peer = peer
+		r.Environments = []record.Environment{e}
 		return r
 	}
 	tests := []struct {
@@ -87,7 +98,9 @@ func TestOtherBed(t *testing.T) {
 				was = path("192.0.2.7", "near=10.0.0.1", "far=192.0.2.7", "nat=near", "mtu=1500",
 					"route=10.0.0.2", "udp_opened_by=near")
 			}
-			if got := otherBed(&was, &tt.is); !slices.Equal(got, tt.want) {
+
+			got := otherBed(&was, &tt.is)
+			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -97,8 +110,11 @@ func TestOtherBed(t *testing.T) {
 func TestOtherPeerVersion(t *testing.T) {
 	const a, b = "v1 go1.26.8 linux/amd64", "v2 go1.26.8 linux/amd64"
 	of := func(theirs string) *record.Run {
-		return &record.Run{Caveats: []record.Caveat{{Kind: peerVersion, Text: versionText + theirs +
-			", this is v3 go1.26.8 linux/amd64"}}}
+		return &record.Run{Caveats: []record.Caveat{{
+			Kind: peerVersion,
+			Text: versionText + theirs +
+				", this is v3 go1.26.8 linux/amd64",
+		}}}
 	}
 	for _, tt := range []struct {
 		was  *record.Run
@@ -112,7 +128,8 @@ func TestOtherPeerVersion(t *testing.T) {
 		{of(a), "", []string{"version of the peer was " + a + ", is ours"}},
 		{&record.Run{}, b, []string{"version of the peer was ours, is " + b}},
 	} {
-		if got := otherPeerVersion(tt.was, tt.is); !slices.Equal(got, tt.want) {
+		got := otherPeerVersion(tt.was, tt.is)
+		if !slices.Equal(got, tt.want) {
 			t.Errorf("%v, then %q: got %q, want %q", tt.was.Caveats, tt.is, got, tt.want)
 		}
 	}
@@ -122,7 +139,8 @@ func TestOtherPeerVersion(t *testing.T) {
 func TestWhoElseIsThere(t *testing.T) {
 	for id, want := range map[string]string{"20260102-030405-aaaa": "run 20260102-030405-aaaa",
 		"doctor-20260102-030405-aaaa": "another chokepoint (doctor-20260102-030405-aaaa)"} {
-		if got := owner(id); got != want {
+		got := owner(id)
+		if got != want {
 			t.Errorf("owner %s: got %q, want %q", id, got, want)
 		}
 	}
@@ -137,25 +155,31 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	if _, err := p.lastCutShort(ctx); err == nil || check.HintOf(err) == "" {
 		t.Errorf("without a run: got %v, want an error with a hint", err)
 	}
+
 	for _, name := range []string{"good", "killed", "before"} { // the newest has come to its end
 		if err := labtest.WriteSample(ctx, d.StoreFile(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	// Two that a kill left no head of, the older of which is before the run that can be resumed.
 	for _, id := range []string{"20260101-000000-aaaa", "20260109-030405-ffff",
 		"check-20260109-030405-ffff"} {
 		writeJournal(t, d, id)
 	}
+
 	want := labtest.Samples["killed"].ID
 	if got, err := p.lastCutShort(ctx); err != nil || got != want {
 		t.Errorf("got %q, %v, want %s", got, err, want)
 	}
-	if text := notes.String(); strings.Count(text, "nothing to resume") != 1 ||
+
+	text := notes.String()
+	if strings.Count(text, "nothing to resume") != 1 ||
 		!strings.Contains(text, "run 20260109-030405-ffff was killed before anything") ||
 		!strings.Contains(text, "continuing run "+want+" of plan sample, started 2026-01-05 ") {
 		t.Errorf("said %q, want which run, and the one that is newer", text)
 	}
+
 	// One that cannot be read is skipped.
 	damage(t, d.StoreFile(), want)
 	notes.Reset()
@@ -173,17 +197,21 @@ func damage(t *testing.T, file, run string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for rest := data; ; {
 		at := bytes.Index(rest, []byte(run))
 		if at < 0 {
 			t.Fatal("the head is not there")
 		}
+
 		rest = rest[at+len(run):]
-		if head := rest[8+8+len("samplelocal"):]; bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
+		head := rest[8+8+len("samplelocal"):]
+		if bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
 			head[0] ^= 1
 			break
 		}
 	}
+
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +224,13 @@ func writeJournal(t *testing.T, d Dirs, owner string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(d.Journals(), owner+".jsonl")
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = errors.Join(j.Close(), os.WriteFile(path, text, 0o600))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,15 +243,18 @@ func TestTheSameMachineIsTheSameBed(t *testing.T) {
 		e.Node = "host"
 		return record.Run{Environments: []record.Environment{e}}
 	}
-	was, is := run(), run()
+	was := run()
+	is := run()
 	for _, name := range []string{"os", "kernel"} {
 		if was.Environments[0].Facts[name] == "" {
 			t.Errorf("fact %s: got none", name)
 		}
 	}
+
 	if got := otherBed(&was, &is); len(got) > 0 {
 		t.Errorf("got %q, want no difference", got)
 	}
+
 	is.Environments[0].Facts["kernel"] = "another"
 	if got := otherBed(&was, &is); len(got) != 1 || !strings.HasPrefix(got[0], "kernel of host was ") {
 		t.Errorf("another kernel: got %q, want that alone", got)
@@ -232,12 +265,15 @@ func TestWhatIsLearntOfARunThatGoesOn(t *testing.T) {
 	old := record.Caveat{Kind: "virtual-cards", Text: "the client has none"}
 	other := record.Caveat{Kind: "another-run", Text: "run b is going on"}
 	was := record.Run{Caveats: []record.Caveat{old}, Skipped: []record.Skipped{{Reason: "before"}}}
-	is := record.Run{Caveats: []record.Caveat{old, other, old},
-		Skipped: []record.Skipped{{Reason: "before"}, {Reason: "now"}}}
+	is := record.Run{
+		Caveats: []record.Caveat{old, other, old},
+		Skipped: []record.Skipped{{Reason: "before"}, {Reason: "now"}},
+	}
 	note, marks := learnt(&was, &is, nil, 3)
 	if !slices.Equal(note.Caveats, []record.Caveat{other}) || len(note.Skipped) != 1 || marks != nil {
 		t.Errorf("unchanged: got %+v and marks %v, want the other run and what is skipped now", note, marks)
 	}
+
 	note, marks = learnt(&was, &is, []string{"another kernel"}, 3)
 	if len(note.Caveats) != 2 || note.Caveats[1].Kind != "resumed-changed" || len(marks) != 1 ||
 		marks[0].Kind != "after-change" || !strings.Contains(marks[0].Text, "another kernel") {
@@ -253,10 +289,12 @@ func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
 	if err := labtest.WriteSample(ctx, d.StoreFile(), "killed"); err != nil {
 		t.Fatal(err)
 	}
+
 	before, err := d.head(ctx, s.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	st, err := store.Open(ctx, d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
@@ -266,9 +304,11 @@ func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
 	if trials, err := x.done(ctx); err != nil || len(trials) != len(s.Trials()) {
 		t.Errorf("got %d trials, %v, want %d", len(trials), err, len(s.Trials()))
 	}
+
 	if err := st.EndRun(ctx, s.ID, record.RunDone, "", s.Started.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := x.done(ctx); !errors.As(err, new(*refusedError)) {
 		t.Errorf("resumed by another meanwhile: got %v, want a refusal", err)
 	}

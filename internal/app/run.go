@@ -70,6 +70,7 @@ func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOp
 	if err != nil {
 		return nil, err
 	}
+
 	skipped, err := x.try(ctx)
 	tried := pl.WithSeed(pl.Design.Method.Seed)
 	d := &tried.Design
@@ -112,31 +113,37 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 	if err := x.open(ctx); err != nil {
 		return nil, err
 	}
+
 	done, err := x.done(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	labs, err := x.labs(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	x.sink = x.events()
 	runErr := x.campaignOver(ctx, labs, done)
 	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
 		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)
 	}
+
 	err = x.end(ctx, runErr, x.undo(ctx))
 	return x.result, err
 }
 
 // end stores how a run ended and shows its result. Nothing of it is cut short by the first signal.
 func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
-	status, reason := record.RunDone, ""
+	status := record.RunDone
+	reason := ""
 	gone := errors.Is(runErr, trial.ErrMachineGone)
 	switch {
 	// A signal that came after the last trial has interrupted nothing.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
-		status, reason = record.RunInterrupted, "by a signal"
+		status = record.RunInterrupted
+		reason = "by a signal"
 	case gone:
 		status, reason = record.RunInterrupted, runErr.Error()
 		first := "start chokepoint peer there again, then: "
@@ -146,6 +153,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		case (Peer{At: x.run.Peer}).ThirdParty():
 			first = "start iperf3 -s there again, then: "
 		}
+
 		runErr = Hinted(first+
 			"chokepoint resume "+x.run.ID, "run %s is interrupted: %w", x.run.ID, runErr)
 		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
@@ -154,6 +162,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	case runErr != nil:
 		status, reason = record.RunFailed, runErr.Error()
 	}
+
 	after := context.WithoutCancel(ctx)
 	if x.began {
 		waiting, stop := x.unhurried(after)
@@ -161,6 +170,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		if lost != nil {
 			status, reason, runErr = record.RunFailed, lost.Error(), errors.Join(runErr, lost)
 		}
+
 		ended := time.Now().UTC()
 		unended := store.Patiently(waiting, settleTime,
 			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) })
@@ -168,21 +178,26 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 		if lost == nil && unended == nil {
 			x.keeper.Release()
 		}
+
 		stop()
 	}
+
 	x.emit(record.Event{Event: "run-ended", Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
 	if !x.began {
 		return errors.Join(Dirty(undoErr), runErr)
 	}
+
 	if runErr != nil && !gone {
 		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" continues it")
 	}
+
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
 		x.result.Outcome = nil // its last trial failed of that
 	}
+
 	return errors.Join(Dirty(undoErr), runErr, lost)
 }
 
@@ -199,29 +214,42 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		if err := x.ShowCommands(m, x.run.Meter); err != nil {
 			return nil, err
 		}
+
 		remote := x.Remote(x.run.ID+"-machines", m, x.journal)
 		if m.Client.At+m.Server.At == "" { // nothing is sent
 			return &lab.Peers{Up: remote.Reach}, nil
 		}
+
 		return &lab.Peers{Up: remote.Up}, nil
 	}
-	labs := &lab.Locals{Owner: x.run.ID, Dir: x.Dirs.Labs(), Journal: x.journal, Queues: x.run.Queues,
-		Driver: x.run.Driver, Parts: registry.LabParts()}
+
+	labs := &lab.Locals{
+		Owner:   x.run.ID,
+		Dir:     x.Dirs.Labs(),
+		Journal: x.journal,
+		Queues:  x.run.Queues,
+		Driver:  x.run.Driver,
+		Parts:   registry.LabParts(),
+	}
 	if x.store != nil {
 		labs.Keep = filepath.Dir(x.Dirs.ReportFile(x.run.ID))
 	}
+
 	var err error
 	if x.attach != "" {
 		i, err := lab.Standing(labs.Dir, x.attach)
 		if err == nil {
 			labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal)
 		}
+
 		if err != nil {
 			return nil, Mark(ErrUsage, err)
 		}
+
 		i.Describe(&x.run)
 		return labs, nil
 	}
+
 	labs.Guest, err = x.Guest(ctx, x.run)
 	return labs, err
 }
@@ -232,24 +260,30 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if err := Prepare(d.Data, d.State, d.Runtime); err != nil {
 		return err
 	}
+
 	path, create, err := d.Place(x.run.ID, x.reportPath, reportName)
 	if err != nil {
 		return err
 	}
+
 	x.reportPath = path
 	// The journal comes first, so that of two runs that begin at once one sees the other.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err
 	}
+
 	if err := x.refuseLeftovers(); err != nil {
 		return err
 	}
+
 	if x.report, err = create(x.reportPath); err != nil {
 		return err
 	}
+
 	if x.store, err = store.Open(ctx, d.StoreFile()); err != nil {
 		return err
 	}
+
 	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
 	return nil
 }
@@ -262,15 +296,19 @@ func (x *execution) refuseLeftovers() error {
 		return Dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}
+
 	if err != nil {
 		x.note("%v", err)
 	}
-	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
+
+	i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID })
+	if i >= 0 {
 		text := owner(living[i]) + " is active on this machine, too: each of the two measures the " +
 			"other's load"
 		x.note("%s; wait until it has ended", text)
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
 	}
+
 	var refused error
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
@@ -279,19 +317,23 @@ func (x *execution) refuseLeftovers() error {
 				"attach to lab %s: %s was killed and has left "+
 					"changes there", x.attach, owner(s.Owner))
 		}
+
 		end := s.Remove // nothing was changed by it, or all is put back
 		if len(s.Entries) > 0 {
 			x.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
 				unit.Count(len(s.Entries), "change"))
 			end = s.Release
 		}
+
 		if err := end(); err != nil {
 			return err
 		}
 	}
+
 	if refused != nil {
 		return Mark(ErrUsage, refused)
 	}
+
 	return nil
 }
 
@@ -310,6 +352,7 @@ func (x *execution) emit(e record.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
 	}
+
 	x.sink.Event(e)
 }
 
@@ -317,27 +360,36 @@ func (x *execution) emit(e record.Event) {
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
-	c.Store, c.Sink, c.Ask, c.Done, c.Learnt = x.keeper, x.emit, x.ask, done, x.learnt
+	c.Store = x.keeper
+	c.Sink = x.emit
+	c.Ask = x.ask
+	c.Done = done
+	c.Learnt = x.learnt
 	c.LearntAfter = x.learntAfter
 	if !x.until.IsZero() {
 		c.Until = x.until.Add(-endTime)
 	}
+
 	if x.guard != nil {
 		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
 	}
+
 	x.began = x.before != nil
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
+
 	x.emit(record.Event{Event: "run-started", Text: x.run.Design.Name, Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
+
 	e, err := ahead(c, data)
 	if err != nil {
 		return err
 	}
+
 	x.emit(e)
 	if x.before != nil {
 		if err := x.goOn(ctx); err != nil {
@@ -346,6 +398,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	} else if err := x.begin(ctx); err != nil {
 		return err
 	}
+
 	x.began = true
 	x.outcome, err = c.Execute(ctx)
 	return err
@@ -358,27 +411,44 @@ func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	if err != nil {
 		return record.Event{}, fmt.Errorf("encode design: %w", err)
 	}
+
 	if bytes.Equal(data, sent) {
 		data = nil
 	}
+
 	total, left, takes := c.Ahead()
 	text := unit.Count(left, "trial")
 	if left < total {
 		text = fmt.Sprintf("%d of %s left", left, unit.Count(total, "trial"))
 	}
+
 	if left > 0 {
 		text += ", about " + about(takes)
 	}
-	return record.Event{Event: "phase", Phase: "plan", Text: text, Total: total, Left: takes,
-		Data: data}, nil
+
+	return record.Event{
+		Event: "phase",
+		Phase: "plan",
+		Text:  text,
+		Total: total,
+		Left:  takes,
+		Data:  data,
+	}, nil
 }
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
-	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Engines: node.Engines(),
-		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes(),
+	return &trial.Campaign{
+		Run:        x.run,
+		Plan:       x.plan,
+		Labs:       labs,
+		Engines:    node.Engines(),
+		Prober:     proberOf(x.run.Design.Measure),
+		Hopper:     node.Hopper(),
+		Probes:     node.Probes(),
 		Install:    x.installer(),
 		NewInterim: func(run *record.Run) trial.Interim { return analysis.NewInterim(run) },
-		Brief:      analysis.Brief}
+		Brief:      analysis.Brief,
+	}
 }
 
 // try brings up the labs of the plan and returns the cells that cannot run there. No trial is made.
@@ -389,6 +459,7 @@ func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err erro
 		if err != nil {
 			return err
 		}
+
 		c := x.newCampaign(labs)
 		err = c.Prepare(ctx)
 		skipped = c.Run.Skipped
@@ -420,6 +491,7 @@ func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
 	}
+
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -439,23 +511,28 @@ func (x *execution) present(ctx context.Context) error {
 	if lost != nil { // what is in memory must do
 		run = x.campaign.Run
 	}
+
 	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc, err := Derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
 		return errors.Join(lost, err)
 	}
+
 	if lost == nil {
 		lost = proofsOf(ctx, x.store, run, doc) // of a run that was resumed
 	}
+
 	x.result = &Result{Document: doc, Outcome: outcome(doc)}
 	html, err := report.HTML(doc)
 	if err == nil {
 		err = x.report.Commit(html)
 	}
+
 	if err == nil {
 		x.result.Report = x.reportPath
 	}
+
 	return errors.Join(lost, err)
 }
 
@@ -465,6 +542,7 @@ func (x *execution) waits(n int, why error) {
 	if n > 0 {
 		text = fmt.Sprintf("%s in memory, the store does not take them: %v", unit.Count(n, "trial"), why)
 	}
+
 	x.emit(record.Event{Event: "warning", Text: text})
 }
 
@@ -475,14 +553,17 @@ func (x *execution) shut() error {
 	if x.report != nil {
 		err = errors.Join(err, x.report.Abort())
 	}
+
 	if x.store != nil {
 		err = errors.Join(err, x.store.Close())
 	}
+
 	if x.journal != nil {
 		if closeErr := x.journal.Close(); closeErr != nil {
 			err = errors.Join(err, Dirty(fmt.Errorf("%w: %w", lab.ErrDirty, closeErr)))
 		}
 	}
+
 	return err
 }
 
@@ -495,23 +576,29 @@ func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 		if err != nil {
 			return err
 		}
+
 		for _, line := range commands {
 			uses = append(uses, "runs here, by "+m.SSHConfig+": "+line)
 		}
 	}
+
 	if m.Firmware != nil {
 		uses = append(uses, "runs here, to install a firmware: "+strings.Join(*m.Firmware, " ")+" LEVEL")
 	}
+
 	if power != nil {
 		uses = append(uses, meter.Uses(*power))
 	}
+
 	if m.AllowSysctl != nil {
 		uses = append(uses, "lets a plan set on each machine: "+strings.Join(*m.AllowSysctl, ", "))
 	}
+
 	for _, use := range uses {
 		if use != "" {
 			a.note("this lab %s", use)
 		}
 	}
+
 	return nil
 }

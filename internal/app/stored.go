@@ -36,9 +36,11 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	if errors.Is(err, store.ErrNone) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	runs, err := st.Runs(ctx)
 	living, livingErr := journal.Living(d.Journals())
 	for i := range runs {
@@ -46,6 +48,7 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 			reckon(living, runs[i].ID, &runs[i].Status)
 		}
 	}
+
 	return runs, errors.Join(err, livingErr, st.Close())
 }
 
@@ -71,16 +74,19 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	if err != nil {
 		return err
 	}
+
 	run, err := st.Find(ctx, name)
 	var living []string
 	if err == nil && run.Status == record.RunRunning {
 		living, err = journal.Living(d.Journals())
 	}
+
 	if err == nil {
 		reckon(living, run.ID, &run.Status)
 		run.Design.Catalogue = registry.Catalogue().Labelled(run.Design.Labels)
 		err = f(st, run)
 	}
+
 	return errors.Join(err, st.Close())
 }
 
@@ -103,21 +109,27 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 		if slices.Contains(run.Experiments[:i], id) {
 			continue
 		}
+
 		of, err := st.Find(ctx, id)
-		if _, gone := errors.AsType[*store.NotFoundError](err); gone {
+		_, gone := errors.AsType[*store.NotFoundError](err)
+		if gone {
 			continue
 		}
+
 		if err != nil {
 			return err
 		}
+
 		made, err := derive(ctx, st, of)
 		if err != nil {
 			return err
 		}
+
 		if made.Proof != nil {
 			proofs = append(proofs, *made.Proof)
 		}
 	}
+
 	doc.AddProofs(proofs)
 	return nil
 }
@@ -144,16 +156,23 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 			unread = append(unread, err)
 			continue
 		}
+
 		d.Add(t)
 		read++
 	}
+
 	if len(unread) > 0 && read == 0 {
 		return nil, unread[0]
 	}
+
 	if len(unread) > 0 {
-		d.Caveat(record.Caveat{Kind: "unreadable", Text: fmt.Sprintf("%s of %d cannot be read from the "+
-			"store: %v", unit.Count(len(unread), "trial"), n, unread[0])})
+		d.Caveat(record.Caveat{
+			Kind: "unreadable",
+			Text: fmt.Sprintf("%s of %d cannot be read from the "+
+				"store: %v", unit.Count(len(unread), "trial"), n, unread[0]),
+		})
 	}
+
 	return d.Document(), nil
 }
 
@@ -178,6 +197,7 @@ func outcome(d *analysis.Document) error {
 	for _, t := range d.Trials {
 		last[t.Row] = t
 	}
+
 	failed, measured := 0, false
 	for _, t := range last {
 		switch {
@@ -187,21 +207,25 @@ func outcome(d *analysis.Document) error {
 			measured = true
 		}
 	}
+
 	if failed > 0 {
 		err := check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+" gives the "+
 			"reasons; chokepoint resume "+d.Run.ID+" tries again")
 		errs = append(errs, Mark(ErrFailed, err))
 	}
+
 	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is told, with how to go on
 		err := Hinted("chokepoint show "+d.Run.ID+
 			" lists what was skipped", "nothing was measured: %s", whyNothing(d))
 		errs = append(errs, Mark(ErrFailed, err))
 	}
+
 	for _, t := range d.Thresholds {
 		if !t.Met {
 			errs = append(errs, Mark(ErrThreshold, fmt.Errorf("threshold missed: %s", thresholdText(d, t))))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -222,8 +246,10 @@ func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 			parts = append(parts, "in "+c.Label)
 		}
 	}
+
 	if t.Reason != "" {
 		parts = append(parts, "("+t.Reason+")")
 	}
+
 	return strings.Join(parts, " ")
 }

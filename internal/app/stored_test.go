@@ -33,20 +33,30 @@ func TestOutcome(t *testing.T) {
 		kind error
 		text string
 	}{
-		{"all well", analysis.Document{Trials: []analysis.TrialView{again},
-			Thresholds: []comparison.Threshold{met}}, nil, ""},
+		{"all well", analysis.Document{
+			Trials:     []analysis.TrialView{again},
+			Thresholds: []comparison.Threshold{met},
+		}, nil, ""},
 		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, ErrFailed,
 			"1 of 1 trial failed and has no number"},
 		{"failed, then measured", analysis.Document{Trials: []analysis.TrialView{failed, again}}, nil, ""},
-		{"missed", analysis.Document{Trials: []analysis.TrialView{again},
-			Thresholds: []comparison.Threshold{met, missed}}, ErrThreshold,
+		{"missed", analysis.Document{
+			Trials:     []analysis.TrialView{again},
+			Thresholds: []comparison.Threshold{met, missed},
+		}, ErrThreshold,
 			"goodput >= 1G (the cell failed)"},
-		{"both", analysis.Document{Trials: []analysis.TrialView{failed},
-			Thresholds: []comparison.Threshold{missed}}, ErrThreshold,
+		{"both", analysis.Document{
+			Trials:     []analysis.TrialView{failed},
+			Thresholds: []comparison.Threshold{missed},
+		}, ErrThreshold,
 			"1 of 1 trial failed and has no number"},
-		{"nothing measured", analysis.Document{Trials: []analysis.TrialView{{Row: "b1-r01",
-			Assignment: record.Assignment{Kind: record.RowVerify}}},
-			Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, ErrFailed,
+		{"nothing measured", analysis.Document{
+			Trials: []analysis.TrialView{{
+				Row:        "b1-r01",
+				Assignment: record.Assignment{Kind: record.RowVerify},
+			}},
+			Skipped: []record.Skipped{{Reason: "no path over IPv4"}},
+		}, ErrFailed,
 			"nothing was measured: 1 cell skipped, the first for this reason: no path over IPv4"},
 		{"interrupted before anything was measured", interrupted, nil, ""},
 	}
@@ -56,6 +66,7 @@ func TestOutcome(t *testing.T) {
 			if !errors.Is(err, tt.kind) {
 				t.Errorf("got %v, want %v", err, tt.kind)
 			}
+
 			if err != nil && !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("error: got %q, want one with %q", err, tt.text)
 			}
@@ -71,11 +82,14 @@ func TestOutcomeOfStoredRuns(t *testing.T) {
 			if err := labtest.WriteSample(ctx, d.StoreFile(), name); err != nil {
 				t.Fatal(err)
 			}
+
 			doc, err := d.Document(ctx, labtest.Samples[name].ID)
 			if err != nil {
 				t.Fatalf("Document: got %v, want nil", err)
 			}
-			if got := outcome(doc); !errors.Is(got, want) {
+
+			got := outcome(doc)
+			if !errors.Is(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
@@ -89,9 +103,11 @@ func TestListOfThousandKilledRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.MkdirAll(d.Journals(), 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	run := labtest.Samples["killed"].Run()
 	for i := range 1000 {
 		run.ID = fmt.Sprintf("20260105-030405-%04x", i)
@@ -101,9 +117,11 @@ func TestListOfThousandKilledRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 	runs, err := d.Runs(t.Context())
@@ -111,6 +129,7 @@ func TestListOfThousandKilledRuns(t *testing.T) {
 	if err != nil || len(runs) != 1000 || runs[0].Status != record.RunKilled {
 		t.Fatalf("got %d runs, %v, want 1,000 that were killed", len(runs), err)
 	}
+
 	took := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
 	t.Logf("1,000 killed runs: %v of CPU time", took)
 	if took > time.Second {

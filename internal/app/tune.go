@@ -56,6 +56,7 @@ func CanTune(base *plan.Plan) error {
 	if m.Search != nil || m.Soak > 0 {
 		return Usage("leave out method.search and method.soak", "tune a plan that searches or soaks")
 	}
+
 	m.Adaptive, m.Runs = nil, max(m.Runs, statistics.MinInterval)
 	return nil
 }
@@ -75,6 +76,7 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 			return nil
 		}
 	}
+
 	shortest := base.Design
 	shortest.Cells = shortest.Cells[:1]
 	shortest.Method.Duration = min(shortest.Method.Duration, plan.MinWindow)
@@ -92,15 +94,18 @@ func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o Tune
 	if err == nil {
 		err = t.rounds(ctx)
 	}
+
 	if err != nil {
 		t.result.Ended = "not finished"
 		if errors.Is(context.Cause(ctx), ErrInterrupted) {
 			t.result.Ended = "interrupted"
 		}
+
 		if len(t.result.Runs) == 0 {
 			return nil, err
 		}
 	}
+
 	t.result.Tried = t.search.Tried
 	if err == nil {
 		t.result.Kept, t.result.Final = t.search.Kept, t.search.Final
@@ -108,12 +113,15 @@ func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o Tune
 			t.result.Permanent = append(t.result.Permanent, c.Commands(t.cell(c))...)
 		}
 	}
+
 	stored := t.store()
-	if patch := t.settings(); err == nil && o.Keep && len(patch) > 0 {
+	patch := t.settings()
+	if err == nil && o.Keep && len(patch) > 0 {
 		if err = t.keepIt(ctx, patch); err == nil {
 			t.result.Stays = patch
 		}
 	}
+
 	return &t.result, errors.Join(err, stored)
 }
 
@@ -137,19 +145,30 @@ type tuner struct {
 
 func (a *App) tuner(base *plan.Plan, head record.Run, o TuneOptions) *tuner {
 	t := &tuner{o: o, base: base}
-	t.App, t.on, t.other, t.until = a, head, o.Peer, o.Until
+	t.App = a
+	t.on = head
+	t.other = o.Peer
+	t.until = o.Until
 	t.on.Attached = o.Attach
 	if o.Peer.At != "" {
-		t.on.Lab, t.on.Peer = record.LabPair, o.Peer.At
+		t.on.Lab = record.LabPair
+		t.on.Peer = o.Peer.At
 	}
+
 	router := ""
 	if t.on.Machines != nil {
 		router = t.on.Machines.Router.At
 	}
+
 	t.search.Candidates = o.Try
-	t.result.Result = tuning.Result{Format: record.Format, When: time.Now().UTC(), Plan: base.Design.Name,
-		Lab: cmp.Or(o.Attach, t.on.Peer, router, t.on.Lab), Ended: "done",
-		Budget: tuning.Budget{AddedDelayNs: float64(o.MaxDelay), LossRatio: o.MaxLoss}}
+	t.result.Result = tuning.Result{
+		Format: record.Format,
+		When:   time.Now().UTC(),
+		Plan:   base.Design.Name,
+		Lab:    cmp.Or(o.Attach, t.on.Peer, router, t.on.Lab),
+		Ended:  "done",
+		Budget: tuning.Budget{AddedDelayNs: float64(o.MaxDelay), LossRatio: o.MaxLoss},
+	}
 	return t
 }
 
@@ -185,12 +204,14 @@ func (t *tuner) asFound(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	t.found = doc
 	var cells []factor.Cell
 	for _, c := range doc.Cells {
 		if c.Runs == 0 {
 			continue
 		}
+
 		cells = append(cells, c.Factors)
 		t.idle = append(t.idle, c.Metrics["rtt_idle_p50_ns"].Median)
 		if c.Diagnosis != nil {
@@ -198,10 +219,12 @@ func (t *tuner) asFound(ctx context.Context) error {
 				c.Diagnosis.Text, unit.Percent(c.Diagnosis.Confidence)))
 		}
 	}
+
 	if len(cells) == 0 {
 		return Mark(ErrFailed, Hinted("chokepoint show "+doc.Run.ID+" gives the reasons",
 			"tune: nothing could be measured as found"))
 	}
+
 	t.base.Design.Cells = cells
 	t.result.Holds = tuning.HoldsFor(doc, cells)
 	t.choose()
@@ -224,6 +247,7 @@ func (t *tuner) choose() {
 	if t.o.Only {
 		return
 	}
+
 	if t.found == nil {
 		t.note("tune: queues are chosen by those of the router as found, which --dry-run does not read; " +
 			"only those in the place of the plan's are listed")
@@ -231,6 +255,7 @@ func (t *tuner) choose() {
 		for _, c := range t.found.Cells {
 			s.Diagnoses = append(s.Diagnoses, c.Diagnosis)
 		}
+
 		s.CPUs = cores(t.found)
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
 		if quiet(s.Diagnoses) {
@@ -238,6 +263,7 @@ func (t *tuner) choose() {
 			return
 		}
 	}
+
 	for _, c := range tuning.Candidates(s) {
 		load := func(name string) bool {
 			k := v.Catalogue.Of(name).Kind
@@ -257,6 +283,7 @@ func (t *tuner) situation() tuning.Situation {
 	if t.found != nil {
 		s = asFound(t.found)
 	}
+
 	s.Cells, s.Catalogue = t.base.Cells(), t.other.Vocabulary().Catalogue
 	return s
 }
@@ -301,10 +328,12 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 			c.Levels[name] = ""
 			continue
 		}
+
 		canonical, err := d.Parse(level)
 		if err != nil {
 			return c, Usage(check.HintOf(err), "--try: %s: %v", name, err)
 		}
+
 		c.Levels[name] = canonical
 	}
 	return c, nil
@@ -312,9 +341,15 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 
 // patched returns the plan of cells with each of the patches.
 func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
-	return t.readPatched(plan.Patched{Name: "tune-" + t.base.Design.Name,
-		Description: "Changes of settings, in turn with the router as found.", Design: t.base.Design,
-		Cells: cells, Patches: patches, Copies: 1, Blocks: t.base.Design.Method.Runs})
+	return t.readPatched(plan.Patched{
+		Name:        "tune-" + t.base.Design.Name,
+		Description: "Changes of settings, in turn with the router as found.",
+		Design:      t.base.Design,
+		Cells:       cells,
+		Patches:     patches,
+		Copies:      1,
+		Blocks:      t.base.Design.Method.Runs,
+	})
 }
 
 // arms applies sets of changes to the plan's cells.
@@ -326,12 +361,14 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 			out[i].Cells = t.base.Cells()
 			continue
 		}
+
 		for _, cell := range t.base.Cells() {
 			pl, err := t.patched([]factor.Cell{cell}, []factor.Cell{set.Patch()})
 			if err != nil {
 				out[i].Why = err.Error()
 				break
 			}
+
 			untouched := factor.Copy.With(cell, "a").Key()
 			cells := slices.DeleteFunc(slices.Clone(pl.Cells()),
 				func(c factor.Cell) bool { return c.Key() == untouched })
@@ -341,13 +378,16 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 			case len(cells) == 0: // it means nothing in this one
 				cells = []factor.Cell{cell}
 			}
+
 			out[i].Cells = append(out[i].Cells, cells...)
 		}
+
 		same := slices.EqualFunc(out[i].Cells, t.base.Cells(),
 			func(a, b factor.Cell) bool { return a.Key() == b.Key() })
 		if out[i].Why == "" && same {
 			out[i].Why = "it changes nothing in this plan"
 		}
+
 		if out[i].Why != "" {
 			out[i].Cells = nil
 		}
@@ -360,30 +400,37 @@ func (t *tuner) rounds(ctx context.Context) error {
 	if err := t.possible(ctx); err != nil {
 		return err
 	}
+
 	if len(t.search.Candidates) == 0 {
 		return nil
 	}
+
 	for {
 		r := t.search.Next()
 		if r == nil {
 			return nil
 		}
+
 		arms := t.arms(r.Sets)
 		pl, err := t.planOf(arms)
 		if err != nil {
 			return err
 		}
+
 		if !t.inTime(pl, r) {
 			t.search.Shorten()
 			continue
 		}
+
 		found, err := t.round(ctx, r, arms, pl)
 		if err != nil {
 			return err
 		}
+
 		for i := range found {
 			found[i].Round = r.Title
 		}
+
 		t.search.Take(found)
 	}
 }
@@ -393,6 +440,7 @@ func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	if t.until.IsZero() {
 		return true
 	}
+
 	takes := t.takes(pl, t.found)
 	sets := len(r.Sets)
 	return !time.Now().Add(takes + takes*time.Duration(r.Follow)/time.Duration(sets)).After(t.until)
@@ -404,32 +452,44 @@ func (t *tuner) possible(ctx context.Context) error {
 	for _, c := range t.search.Candidates {
 		sets = append(sets, tuning.Set{c})
 	}
+
 	arms := t.arms(sets)
 	for i := range arms {
-		if why := t.situation().Undoes(arms[i].Set[0]); why != "" {
+		why := t.situation().Undoes(arms[i].Set[0])
+		if why != "" {
 			arms[i].Cells, arms[i].Why = nil, why
 		}
 	}
+
 	if t.other.At == "" && len(sets) > 0 {
 		pl, err := t.planOf(arms)
 		if err != nil {
 			return err
 		}
+
 		tried, err := t.Skips(ctx, pl, t.head(pl), t.o.RunOptions)
 		if err != nil {
 			return err
 		}
+
 		skip(arms, tried.Skipped())
 	}
+
 	t.search.Candidates = nil
 	for _, a := range arms {
 		if a.Cells != nil {
 			t.search.Candidates = append(t.search.Candidates, a.Set[0])
 			continue
 		}
-		t.search.Tried = append(t.search.Tried, tuning.Scored{Round: "left out", Set: a.Set,
-			Verdict: tuning.Impossible, Why: a.Why})
+
+		t.search.Tried = append(t.search.Tried, tuning.Scored{
+			Round:   "left out",
+			Set:     a.Set,
+			Verdict: tuning.Impossible,
+			Why:     a.Why,
+		})
 	}
+
 	return nil
 }
 
@@ -439,7 +499,8 @@ func skip(arms []tuning.Arm, skipped []record.Skipped) {
 		for _, s := range skipped {
 			same := func(c factor.Cell) bool { return c.Key() == s.Factors.Key() }
 			if slices.ContainsFunc(arms[i].Cells, same) {
-				arms[i].Cells, arms[i].Why = nil, s.Reason
+				arms[i].Cells = nil
+				arms[i].Why = s.Reason
 			}
 		}
 	}
@@ -453,10 +514,12 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 			patches = append(patches, a.Set.Patch())
 		}
 	}
+
 	pl, err := t.patched(t.base.Cells(), patches)
 	if err != nil {
 		return nil, err
 	}
+
 	d := pl.Design
 	d.Cells, d.Skipped = nil, nil
 	seen := map[string]bool{}
@@ -468,6 +531,7 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 			}
 		}
 	}
+
 	d.Method.Order, d.Baseline = plan.OrderBlocks, t.base.Cells()[0]
 	return plan.New(d), nil
 }
@@ -476,15 +540,21 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	pl *plan.Plan) ([]tuning.Scored, error) {
 	t.note("tune: %s", r.Title)
-	t.guard = &guard{maxDelay: t.o.MaxDelay, tester: t.found.Tester, unfit: map[string]bool{},
-		keep: map[string]bool{}}
+	t.guard = &guard{
+		maxDelay: t.o.MaxDelay,
+		tester:   t.found.Tester,
+		unfit:    map[string]bool{},
+		keep:     map[string]bool{},
+	}
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
 	}
+
 	doc, err := t.measure(ctx, pl)
 	if err != nil {
 		return nil, err
 	}
+
 	skip(arms, doc.Skipped)
 	return tuning.Score(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
 }
@@ -525,7 +595,8 @@ func (g *guard) out(cell record.Factors) bool {
 
 // settings returns the helpful changes that a lab can keep. Loads and paths end with the run.
 func (t *tuner) settings() factor.Cell {
-	c, patch := registry.Catalogue(), t.result.Kept.Patch()
+	c := registry.Catalogue()
+	patch := t.result.Kept.Patch()
 	maps.DeleteFunc(patch, func(name, _ string) bool {
 		return c.Of(name).Kind != factor.Setting
 	})
@@ -541,10 +612,12 @@ func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 		if err != nil {
 			return err
 		}
+
 		settings, err := trial.SettingsOf(patch, l.Topology, registry.Catalogue())
 		if err == nil {
 			err = l.Keep(ctx, settings)
 		}
+
 		return errors.Join(err, Dirty(l.Close(context.WithoutCancel(ctx))))
 	})
 }
@@ -556,10 +629,12 @@ func (t *tuner) store() error {
 	if err := Prepare(t.dir()); err != nil {
 		return err
 	}
+
 	data, err := json.MarshalIndent(t.result.Result, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
+
 	file := filepath.Join(t.dir(), t.result.ID+".json")
 	return userfile.Put(userfile.CreateReport, file, append(data, '\n'))
 }
@@ -571,16 +646,19 @@ func (t *tuner) earlier() []tuning.Change {
 	if err != nil {
 		return nil
 	}
+
 	slices.Sort(names)
 	for _, name := range slices.Backward(names) {
 		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		var r tuning.Result
 		if err == nil {
 			err = json.Unmarshal(data, &r)
 		}
+
 		switch {
 		case err != nil:
 			t.note("read an earlier result: %s: %v", name, check.Underlying(err))
@@ -590,9 +668,11 @@ func (t *tuner) earlier() []tuning.Change {
 					strings.Join(changed, ", "))
 				return nil
 			}
+
 			t.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)
 			return r.Kept
 		}
 	}
+
 	return nil
 }

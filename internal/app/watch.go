@@ -43,12 +43,15 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 		looking, stop = context.WithTimeout(ctx, o.For)
 		defer stop()
 	}
+
 	router := l.Topology.Routers[0]
-	if v := trial.Found(ctx, l, router); v != nil {
+	v := trial.Found(ctx, l, router)
+	if v != nil {
 		if err := o.Found(v); err != nil {
 			return err
 		}
 	}
+
 	show := func(facts record.NodeFacts, data record.NodeData, from, to int64) error {
 		return o.Show(analysis.LookAt(facts, data, from, to))
 	}

@@ -106,7 +106,9 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 	if head.ID == "" || head.Lab == "" {
 		return nil, fmt.Errorf("run %.40q of lab %.40q is none of chokepoint", run.ID, run.Lab)
 	}
-	head.Method.Order, head.Method.Search = among(run.Method.Order, "blocks", "listed"), nil
+
+	head.Method.Order = among(run.Method.Order, "blocks", "listed")
+	head.Method.Search = nil
 	m := &head.Measure
 	m.LatencyIdle = among(m.LatencyIdle, "block", "trial", factor.Off)
 	m.Probe = among(m.Probe, "echo", "icmp")
@@ -116,31 +118,50 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 			head.Loads = append(head.Loads, name)
 		}
 	}
+
 	words := vocabulary(c)
-	out := &analysis.Document{Format: d.Format, Run: head, Catalogue: c, Summary: []string{},
-		Environment: environments(d.Environment), Topologies: []record.Topology{},
-		Nodes: []record.NodeFacts{}, Cells: []analysis.Cell{}, Trials: []analysis.TrialView{},
-		Skipped: []record.Skipped{}, Caveats: caveats(d.Caveats, words), Observing: analysis.Observing{
-			CoreRatio: d.Observing.CoreRatio, ChargedRatio: d.Observing.ChargedRatio,
-			FastRatio: d.Observing.FastRatio, Probes: map[string]float64{}}}
+	out := &analysis.Document{
+		Format:      d.Format,
+		Run:         head,
+		Catalogue:   c,
+		Summary:     []string{},
+		Environment: environments(d.Environment),
+		Topologies:  []record.Topology{},
+		Nodes:       []record.NodeFacts{},
+		Cells:       []analysis.Cell{},
+		Trials:      []analysis.TrialView{},
+		Skipped:     []record.Skipped{},
+		Caveats:     caveats(d.Caveats, words),
+		Observing: analysis.Observing{
+			CoreRatio:    d.Observing.CoreRatio,
+			ChargedRatio: d.Observing.ChargedRatio,
+			FastRatio:    d.Observing.FastRatio,
+			Probes:       map[string]float64{},
+		},
+	}
 	var all []record.Factors
 	for i := range d.Cells {
 		if err := known(d.Cells[i].Factors, c); err != nil {
 			return nil, fmt.Errorf("cells[%d]: %w", i, err)
 		}
+
 		all = append(all, d.Cells[i].Factors)
 		out.Cells = append(out.Cells, cellOf(&d.Cells[i], words))
 	}
+
 	for i, label := range analysis.Labels(c, all) { // a plan has words of its own for levels
 		out.Cells[i].Label = label
 	}
+
 	for i := range d.Trials {
 		t := &d.Trials[i]
 		if err := known(t.Factors, c); err != nil {
 			return nil, fmt.Errorf("trials[%d]: %w", i, err)
 		}
+
 		out.Trials = append(out.Trials, trialOf(t, words))
 	}
+
 	for _, m := range metrics.Metrics() {
 		if slices.ContainsFunc(out.Cells, func(c analysis.Cell) bool {
 			_, ok := c.Metrics[m.Name]
@@ -149,6 +170,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 			out.Metrics = append(out.Metrics, m)
 		}
 	}
+
 	out.Verdicts, out.Effects = analysis.Verdicts(out.Cells), analysis.EffectsOf(out)
 	return out, nil
 }
@@ -159,19 +181,23 @@ func known(f record.Factors, c *factor.Catalogue) error {
 	if len(f) == 0 {
 		return errors.New("it has no factors")
 	}
+
 	for name, level := range f {
 		d, ok := c.Lookup(name)
 		if !ok {
 			return fmt.Errorf("there is no factor %q", name)
 		}
+
 		if found := nameIdentity(name); found != "" || len(name) > 100 {
 			return fmt.Errorf("factor %.100q: its name may hold %s, which is not given away", name,
 				cmp.Or(found, "anything, so long as it is"))
 		}
+
 		if found := identity(level); found != "" || len(level) > 100 {
 			return fmt.Errorf("factor %s: level %.100q may be %s, which is not given away", name, level,
 				cmp.Or(found, "anything, so long as it is"))
 		}
+
 		switch canonical, err := d.Parse(level); {
 		case err != nil:
 			return check.WithHint(fmt.Errorf("factor %s: level %w", name, err), check.HintOf(err))
@@ -192,11 +218,14 @@ func nameIdentity(name string) string {
 			return i.words
 		}
 	}
+
 	for _, m := range ofDevice.FindAllStringSubmatch(param, -1) {
-		if device := m[1] + m[2]; device != "all" && device != "default" && !record.UsualDevice(device) {
+		device := m[1] + m[2]
+		if device != "all" && device != "default" && !record.UsualDevice(device) {
 			return "the name of a network device"
 		}
 	}
+
 	return ""
 }
 
@@ -212,10 +241,12 @@ func environments(all []record.Environment) []record.Environment {
 			if name == "kernel" { // whose builder may be named behind it
 				text = release.FindString(e.Facts[name])
 			}
+
 			if text != "" {
 				of.Facts[name] = text
 			}
 		}
+
 		if len(of.Facts) > 0 && of.Node != "" {
 			out = append(out, of)
 		}
@@ -232,10 +263,12 @@ func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 		if means == "" {
 			continue
 		}
+
 		text := spoken(k.Text, words)
 		if strings.Trim(text, left+" ") == "" {
 			text = means
 		}
+
 		out = append(out, record.Caveat{Kind: k.Kind, Text: text})
 	}
 	return out
@@ -244,7 +277,8 @@ func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 func reasons(all []evidence.Reason) []evidence.Reason {
 	out := []evidence.Reason{}
 	for _, r := range all {
-		if means := evidence.KindOf(r.Kind).Means; means != "" {
+		means := evidence.KindOf(r.Kind).Means
+		if means != "" {
 			out = append(out, evidence.Reason{Kind: r.Kind, Text: means, Facts: figures(r.Facts)})
 		}
 	}
@@ -277,14 +311,24 @@ func figures(all []evidence.Evidence) []evidence.Evidence {
 			if share {
 				say = unit.Percent
 			}
-			text, known = strings.ReplaceAll(name, "_", " ")+" "+say(*e.Value), true
+
+			text = strings.ReplaceAll(name, "_", " ") + " " + say(*e.Value)
+			known = true
 			if e.Baseline != nil {
 				text += " against " + say(*e.Baseline)
 			}
 		}
+
 		if known && e.Value != nil && len(out) < maxFigures {
-			out = append(out, evidence.Evidence{Metric: e.Metric, Node: nodeForm.FindString(e.Node),
-				Text: text, Value: e.Value, Low: e.Low, High: e.High, Baseline: e.Baseline})
+			out = append(out, evidence.Evidence{
+				Metric:   e.Metric,
+				Node:     nodeForm.FindString(e.Node),
+				Text:     text,
+				Value:    e.Value,
+				Low:      e.Low,
+				High:     e.High,
+				Baseline: e.Baseline,
+			})
 		}
 	}
 	return out
@@ -330,9 +374,11 @@ func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
 	if c.Ceiling.Bps > 0 {
 		out.Ceiling.Kind = "link"
 	}
+
 	if c.Ceiling.TesterRatio > 0 {
 		out.Ceiling.TesterKind = "the tester alone"
 	}
+
 	for name, v := range out.Metrics {
 		if !slices.Contains([]string{statistics.IntervalSingle, statistics.IntervalRange,
 			statistics.IntervalOrder, statistics.IntervalPooled}, v.Interval) {
@@ -340,35 +386,51 @@ func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
 			out.Metrics[name] = v
 		}
 	}
-	if k := c.Consistency; k != nil {
+
+	k := c.Consistency
+	if k != nil {
 		out.Consistency = &analysis.Consistency{Word: statistics.ConsistencyWord(k.Ratio), Ratio: k.Ratio}
 	}
-	if x := c.Diagnosis; x != nil {
+
+	x := c.Diagnosis
+	if x != nil {
 		out.Diagnosis = diagnosed(x)
 	}
+
 	return out
 }
 
 // diagnosed keeps the classes of a diagnosis, in the words of this program.
 func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
-	out := &diagnosis.Diagnosis{Class: diagnosis.Unknown, Text: diagnosis.LabelOf(""), Trials: x.Trials,
-		Causes: []diagnosis.Cause{}}
+	out := &diagnosis.Diagnosis{
+		Class:  diagnosis.Unknown,
+		Text:   diagnosis.LabelOf(""),
+		Trials: x.Trials,
+		Causes: []diagnosis.Cause{},
+	}
 	if _, ok := diagnosis.RuleOf(x.Class); ok {
 		out.Class, out.Text, out.Confidence = x.Class, diagnosis.LabelOf(x.Class), x.Confidence
 	}
+
 	for _, cause := range x.Causes {
 		if _, ok := diagnosis.RuleOf(cause.Class); ok {
-			out.Causes = append(out.Causes, diagnosis.Cause{Class: cause.Class,
-				Node: nodeForm.FindString(cause.Node), Text: diagnosis.LabelOf(cause.Class),
-				Confidence: cause.Confidence, Facts: figures(cause.Facts)})
+			out.Causes = append(out.Causes, diagnosis.Cause{
+				Class:      cause.Class,
+				Node:       nodeForm.FindString(cause.Node),
+				Text:       diagnosis.LabelOf(cause.Class),
+				Confidence: cause.Confidence,
+				Facts:      figures(cause.Facts),
+			})
 		}
 	}
+
 	return out
 }
 
 func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
 	out := analysis.TrialView{
-		Row: rowForm.FindString(t.Row), Assignment: record.Assignment{
+		Row: rowForm.FindString(t.Row),
+		Assignment: record.Assignment{
 			Block:   t.Block,
 			Index:   t.Index,
 			Kind:    among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify),
@@ -385,7 +447,8 @@ func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
 		Reasons: reasons(t.Reasons),
 		Metrics: declared(t.Metrics),
 	}
-	if s := t.Series; s != nil && len(s.Quantile) > 0 {
+	s := t.Series
+	if s != nil && len(s.Quantile) > 0 {
 		out.Series = &analysis.Series{T: []float64{}, Quantile: map[string][]float64{}}
 		for _, kind := range []string{"idle", "loaded"} {
 			if q, ok := s.Quantile[kind]; ok {
@@ -393,5 +456,6 @@ func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
 			}
 		}
 	}
+
 	return out
 }

@@ -48,23 +48,34 @@ type Bundle struct {
 
 // New makes a bundle of a run. The words for it are checked: none may tell of their author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
-	if from := d.Run.ImportedFrom; len(from) > 0 {
+	from := d.Run.ImportedFrom
+	if len(from) > 0 {
 		return nil, check.WithHint(fmt.Errorf("run %s was imported from %s: a bundle holds what chokepoint "+
 			"measured itself", d.Run.ID, strings.Join(from, ", ")),
 			"chokepoint list shows the runs; an imported one is given away as the file that it came from")
 	}
-	b := &Bundle{Format: Format, Device: device, Firmware: firmware, Note: note,
-		Conditions: maps.Clone(d.Conditions), Document: d}
+
+	b := &Bundle{
+		Format:     Format,
+		Device:     device,
+		Firmware:   firmware,
+		Note:       note,
+		Conditions: maps.Clone(d.Conditions),
+		Document:   d,
+	}
 	if err := b.settle(d.Catalogue); err != nil {
 		return nil, err
 	}
+
 	if b.empty() {
 		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away, and no speed of "+
 			"its ciphers", d.Run.ID), "chokepoint show "+d.Run.ID+" says what was measured")
 	}
+
 	if err := b.check(); err != nil {
 		return nil, err
 	}
+
 	return b, nil
 }
 
@@ -86,25 +97,30 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 			return fmt.Errorf("%s is not a line of at most %d bytes", text.what, text.most)
 		}
 	}
+
 	switch {
 	case b.Device == "":
 		return errors.New("device is missing")
 	case strings.HasPrefix(b.Device, "("):
 		return fmt.Errorf("device %q is in brackets, which name what is no device", b.Device)
 	}
+
 	for name, text := range b.Conditions {
 		if !slices.Contains(conditions[:], name) || fact(text) == "" {
 			delete(b.Conditions, name)
 		}
 	}
+
 	d, err := anonymous(b.Document, c)
 	if err != nil {
 		return fmt.Errorf("document: %w", err)
 	}
+
 	b.Document = d
 	if b.Conditions == nil {
 		b.Conditions = map[string]string{}
 	}
+
 	b.Conditions["lab"] = d.Run.Lab
 	return nil
 }
@@ -124,6 +140,7 @@ func (b *Bundle) ID() string {
 	if err != nil {
 		return "own" // it has been encoded, or read, before
 	}
+
 	sum := sha256.Sum256(text)
 	return fmt.Sprintf("own-%x", sum[:6])
 }
@@ -136,35 +153,43 @@ func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 	if len(content) > MaxSize {
 		return fail(fmt.Errorf("%d bytes are more than the %d of a bundle", len(content), MaxSize))
 	}
+
 	var head struct {
 		Format string `json:"format"`
 	}
 	if err := json.Unmarshal(content, &head); err != nil {
 		return fail(placed(content, err))
 	}
+
 	if head.Format != Format {
 		return fail(check.WithHint(fmt.Errorf("its format is %q, not %q", head.Format, Format),
 			"chokepoint catalog add makes bundles of this version"))
 	}
+
 	b := &Bundle{}
 	dec := json.NewDecoder(bytes.NewReader(content))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(b); err != nil {
 		return fail(placed(content, err))
 	}
+
 	if _, err := dec.Token(); err != io.EOF {
 		return fail(fmt.Errorf("line %d: more than one bundle", lineOf(content, dec.InputOffset())))
 	}
+
 	if b.Document == nil {
 		return fail(errors.New("document is missing"))
 	}
+
 	err := b.settle(c)
 	if err == nil {
 		err = b.check()
 	}
+
 	if err != nil {
 		return fail(err)
 	}
+
 	return b, nil
 }
 
@@ -173,13 +198,16 @@ var unknownField = regexp.MustCompile(`unknown field ("[^"]*")`)
 // placed says the line at which JSON is wrong.
 func placed(content []byte, err error) error {
 	offset := check.JSONOffset(err)
-	if m := unknownField.FindStringSubmatch(err.Error()); offset < 0 && m != nil { // which has no place
+	m := unknownField.FindStringSubmatch(err.Error())
+	if offset < 0 && m != nil { // which has no place
 		offset = int64(bytes.Index(content, []byte(m[1])))
 	}
+
 	text := strings.TrimPrefix(check.JSONWords(err).Error(), "json: ")
 	if offset < 0 {
 		return errors.New(text)
 	}
+
 	return fmt.Errorf("line %d: %s", lineOf(content, offset), text)
 }
 
@@ -193,10 +221,12 @@ func (b *Bundle) check() error {
 	if d.Format != record.Format {
 		return fmt.Errorf("document: its format is %q, not %q", d.Format, record.Format)
 	}
+
 	if len(d.Cells) > maxCells || len(d.Trials) > maxTrials {
 		return fmt.Errorf("document: %d cells and %d trials, at most %d and %d are read", len(d.Cells),
 			len(d.Trials), maxCells, maxTrials)
 	}
+
 	var reasons []evidence.Reason
 	for i, t := range d.Trials {
 		reasons = append(reasons, t.Reasons...)
@@ -204,26 +234,33 @@ func (b *Bundle) check() error {
 		if t.Series != nil {
 			values = slices.Concat(values, t.Series.Quantile["idle"], t.Series.Quantile["loaded"])
 		}
+
 		if !sane(values...) {
 			return fmt.Errorf("document: trials[%d]: a value is beyond all measures", i)
 		}
 	}
+
 	seen := map[string]bool{}
 	for i, cell := range d.Cells {
-		if c := cell.Ceiling; !sane(c.Bps, c.Ratio, c.HeaderEfficiency, c.TesterRatio) {
+		c := cell.Ceiling
+		if !sane(c.Bps, c.Ratio, c.HeaderEfficiency, c.TesterRatio) {
 			return fmt.Errorf("document: cells[%d]: its ceiling is beyond all measures", i)
 		}
+
 		key := cell.Factors.Key()
 		if seen[key] {
 			return fmt.Errorf("document: cells[%d]: a cell of %s is there twice", i, key)
 		}
+
 		seen[key] = true
 		reasons = append(reasons, cell.Reasons...)
-		if x := cell.Diagnosis; x != nil {
+		x := cell.Diagnosis
+		if x != nil {
 			for _, cause := range x.Causes {
 				reasons = append(reasons, evidence.Reason{Facts: cause.Facts})
 			}
 		}
+
 		for name, v := range cell.Metrics {
 			outside := hasInterval(v.Low, v.High) && (v.Median < v.Low || v.Median > v.High)
 			if v.N < 1 || outside || !sane(slices.Concat(v.Values, []float64{v.Low, v.Median, v.High})...) {
@@ -231,11 +268,13 @@ func (b *Bundle) check() error {
 					v.Median, v.N, v.Low, v.High)
 			}
 		}
+
 		if v, ok := cell.Metrics[metrics.Goodput]; ok && (v.Low < 0 || v.Median < 0) {
 			return fmt.Errorf("document: cells[%d]: %s: %v to %v is no rate", i, metrics.Goodput, v.Low,
 				v.High)
 		}
 	}
+
 	for _, r := range reasons {
 		for _, e := range r.Facts {
 			for _, v := range []*float64{e.Value, e.Low, e.High, e.Baseline} {
@@ -245,9 +284,11 @@ func (b *Bundle) check() error {
 			}
 		}
 	}
+
 	if b.empty() {
 		return errors.New("document: no cell has a rate of a router or a speed of its ciphers")
 	}
+
 	return nil
 }
 
@@ -285,6 +326,7 @@ func Results(d *analysis.Document) []Own {
 		if !ok || !(v.Median > 0) || factor.Topology.Is(cell.Factors, "direct") {
 			continue
 		}
+
 		level := func(name factor.Name) string { return name.Of(cell.Factors) }
 		count := func(name factor.Name) int { return name.Number(cell.Factors) }
 		tunnel := cmp.Or(level(factor.Tunnel), factor.NoTunnel)
@@ -293,18 +335,33 @@ func Results(d *analysis.Document) []Own {
 				tunnel = family
 			}
 		}
+
 		firewall := ""
 		if factor.NAT.In(cell.Factors) && !factor.NAT.Is(cell.Factors, factor.Off) {
 			firewall = "NAT"
 		}
-		out = append(out, Own{catalogue.Result{Source: d.Run.ID, Device: RunDevice,
-			Tool:      cmp.Or(strings.Join(d.Run.ImportedFrom, ", "), "chokepoint"),
-			Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
-			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
-			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
-			Packet: count(factor.PacketSize), Firewall: firewall,
-			Condition: strings.Join(unusual(d.Catalogue, cell.Factors), ", "), GoodputBps: new(v.Median),
-			Spread: (v.High - v.Low) / 2 / v.Median, Grade: cell.Grade, Lab: inPlace(d)},
+
+		out = append(out, Own{catalogue.Result{
+			Source:     d.Run.ID,
+			Device:     RunDevice,
+			Tool:       cmp.Or(strings.Join(d.Run.ImportedFrom, ", "), "chokepoint"),
+			Statistic:  "median",
+			Runs:       v.N,
+			Seconds:    d.Run.Method.Duration.Seconds(),
+			Tunnel:     tunnel,
+			Protocol:   level(factor.Protocol),
+			IP:         level(factor.IP),
+			Direction:  level(factor.Direction),
+			Streams:    count(factor.Streams),
+			MTU:        count(factor.MTU),
+			Packet:     count(factor.PacketSize),
+			Firewall:   firewall,
+			Condition:  strings.Join(unusual(d.Catalogue, cell.Factors), ", "),
+			GoodputBps: new(v.Median),
+			Spread:     (v.High - v.Low) / 2 / v.Median,
+			Grade:      cell.Grade,
+			Lab:        inPlace(d),
+		},
 			cell.Label, cell})
 	}
 	return out
@@ -318,17 +375,29 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
 			continue
 		}
+
 		c := cipher.CellOf(cell.Factors, 0)
-		s := catalogue.Speed{Source: d.Run.ID, Device: RunDevice, Algorithm: c.Algorithm,
-			Operation: c.Operation, Block: c.Block, Unit: c.Unit()}
-		metric, scale := metrics.CipherOps, 1.0
-		if s.Unit == "B/s" {
-			metric, scale, s.Operation = metrics.CipherRate, 8, "throughput"
+		s := catalogue.Speed{
+			Source:    d.Run.ID,
+			Device:    RunDevice,
+			Algorithm: c.Algorithm,
+			Operation: c.Operation,
+			Block:     c.Block,
+			Unit:      c.Unit(),
 		}
+		metric := metrics.CipherOps
+		scale := 1.0
+		if s.Unit == "B/s" {
+			metric = metrics.CipherRate
+			scale = 8
+			s.Operation = "throughput"
+		}
+
 		v, ok := cell.Metrics[metric]
 		if !ok || !(v.Median > 0) {
 			continue
 		}
+
 		s.Value = new(v.Median / scale)
 		want, _ := ciphers.CellOfPublished(s)
 		threads := cipher.ThreadsFactor.Of(cell.Factors)
@@ -341,6 +410,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 				words = append(words, x.text)
 			}
 		}
+
 		s.Mode = strings.Join(words, ", ")
 		out = append(out, s)
 	}
@@ -353,36 +423,59 @@ var stated = [...]factor.Name{factor.Tunnel, factor.Protocol, factor.IP, factor.
 
 // Join puts the results of bundles beside those of studies: each bundle is a source of its own.
 func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
-	out := &catalogue.Catalogue{Sources: slices.Clone(c.Sources), Devices: slices.Clone(c.Devices),
-		Results: slices.Clone(c.Results), Speeds: slices.Clone(c.Speeds), Powers: slices.Clone(c.Powers)}
+	out := &catalogue.Catalogue{
+		Sources: slices.Clone(c.Sources),
+		Devices: slices.Clone(c.Devices),
+		Results: slices.Clone(c.Results),
+		Speeds:  slices.Clone(c.Speeds),
+		Powers:  slices.Clone(c.Powers),
+	}
 	for _, b := range all {
 		id := b.ID()
-		out.Sources = append(out.Sources, catalogue.Source{ID: id, About: b.about(), Licence: "none stated",
-			Published: b.Document.Run.Started.Format("2006")})
+		out.Sources = append(out.Sources, catalogue.Source{
+			ID:        id,
+			About:     b.about(),
+			Licence:   "none stated",
+			Published: b.Document.Run.Started.Format("2006"),
+		})
 		device, known := out.Device(b.Device)
 		if !known {
 			device = b.device(id)
 			out.Devices = append(out.Devices, device)
 		}
+
 		for i, own := range Results(b.Document) {
 			r := own.Result
-			r.Row, r.Source, r.Device = i+1, id, device.Name
+			r.Row = i + 1
+			r.Source = id
+			r.Device = device.Name
 			r.Measured = b.Document.Run.Started.Format("2006")
 			r.Condition = b.condition(own)
 			out.Results = append(out.Results, r)
 		}
+
 		for _, s := range Speeds(b.Document) {
-			s.Source, s.Device = id, device.Name
+			s.Source = id
+			s.Device = device.Name
 			out.Speeds = append(out.Speeds, s)
 		}
+
 		for _, cell := range b.Document.Cells {
 			if v, ok := cell.Metrics[metrics.PowerLoaded]; ok && b.InPlace() == "" {
-				low, high := v.Low, v.High
+				low := v.Low
+				high := v.High
 				if !hasInterval(low, high) {
-					low, high = v.Median, v.Median
+					low = v.Median
+					high = v.Median
 				}
-				out.Powers = append(out.Powers, catalogue.Power{Source: id, Device: device.Name,
-					Load: cell.Label, Low: &low, High: &high})
+
+				out.Powers = append(out.Powers, catalogue.Power{
+					Source: id,
+					Device: device.Name,
+					Load:   cell.Label,
+					Low:    &low,
+					High:   &high,
+				})
 			}
 		}
 	}
@@ -399,12 +492,15 @@ func InPlaceOf(d *analysis.Document) string { return inPlace(d) }
 // emulated; "" of all others.
 func inPlace(d *analysis.Document) string {
 	lab := d.Run.Lab
-	if _, guest := record.GuestArch(lab); !guest && !record.InNamespaces(lab) {
+	_, guest := record.GuestArch(lab)
+	if !guest && !record.InNamespaces(lab) {
 		return ""
 	}
+
 	if d.Emulated() {
 		lab += ", emulated"
 	}
+
 	return lab
 }
 
@@ -413,9 +509,12 @@ func (b *Bundle) about() string {
 	if b.Firmware != "" {
 		words += ", " + b.Firmware
 	}
-	if lab := b.InPlace(); lab != "" {
+
+	lab := b.InPlace()
+	if lab != "" {
 		words += ", in lab " + lab
 	}
+
 	return words
 }
 
@@ -426,9 +525,11 @@ func (b *Bundle) condition(own Own) string {
 	if own.Lab != "" {
 		words = append([]string{"lab " + own.Lab}, words...)
 	}
+
 	if b.Firmware != "" {
 		words = append(words, b.Firmware)
 	}
+
 	return strings.Join(words, ", ")
 }
 
@@ -437,12 +538,14 @@ func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
 	names := f.Names()
 	c.Sort(names)
 	for _, name := range names {
-		level, d := f[name], c.Of(name)
+		level := f[name]
+		d := c.Of(name)
 		usual := slices.Contains([]string{"", "-", factor.Off, "default", "auto", d.Default}, level)
 		if !usual && !slices.Contains(stated[:], factor.Name(name)) {
 			words = append(words, d.Words(level))
 		}
 	}
+
 	return words
 }
 
@@ -451,7 +554,8 @@ func (b *Bundle) device(source string) catalogue.Device {
 	d := catalogue.Device{Name: b.Device, OS: b.Firmware, Source: source, Note: b.Note}
 	for _, e := range b.Document.Environment {
 		if e.Node == "router" && b.InPlace() == "" {
-			d.SoC, d.Arch = e.Facts["cpu_model"], e.Facts["machine"]
+			d.SoC = e.Facts["cpu_model"]
+			d.Arch = e.Facts["machine"]
 			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: not known
 		}
 	}

@@ -30,74 +30,103 @@ func factors() *factor.Catalogue {
 		Engines: []string{"native"},
 	}), factor.Further(), []factor.Declaration{
 		{Name: "rules", Parse: factor.Whole(0, 1e6)},
-		{Name: "sysctl:", Parse: factor.Whole(0, 9), Param: func(string) (factor.Declaration, bool) {
-			return factor.Declaration{Parse: factor.Whole(0, 9)}, true
-		}},
+		{
+			Name:  "sysctl:",
+			Parse: factor.Whole(0, 9),
+			Param: func(string) (factor.Declaration, bool) {
+				return factor.Declaration{Parse: factor.Whole(0, 9)}, true
+			},
+		},
 	})}
 }
 
 // document is that of a run of two cells on two machines.
 func document() *analysis.Document {
-	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{
-		RunHead: record.RunHead{
-			ID:      "20260102-030405-aaaa",
-			Started: time.Date(2026, 1, 2, 4, 4, 5, 6, time.FixedZone("home", 3600)),
-			Lab:     record.LabSSH,
-			Status:  record.RunDone,
-			Version: "v1.2.3",
+	d := &analysis.Document{
+		Format: record.Format,
+		Run: analysis.RunHead{
+			RunHead: record.RunHead{
+				ID:      "20260102-030405-aaaa",
+				Started: time.Date(2026, 1, 2, 4, 4, 5, 6, time.FixedZone("home", 3600)),
+				Lab:     record.LabSSH,
+				Status:  record.RunDone,
+				Version: "v1.2.3",
+			},
+			Procedure: record.Procedure{Method: record.Method{
+				Duration: time.Second,
+				Runs:     2,
+				Order:    "blocks",
+			}},
+			Plan: "quick",
 		},
-		Procedure: record.Procedure{Method: record.Method{Duration: time.Second, Runs: 2, Order: "blocks"}},
-		Plan:      "quick",
-	},
 		Catalogue:   factors(),
 		Conditions:  map[string]string{"ambient": "22 °C", "link": "1G"},
 		Environment: []record.Environment{{Node: "router", Facts: map[string]string{"kernel": "6.6.1-anna"}}},
-		Caveats:     []record.Caveat{{Kind: "few-runs", Text: "2 runs"}}}
+		Caveats:     []record.Caveat{{Kind: "few-runs", Text: "2 runs"}},
+	}
 	for i, tunnel := range []string{"none", "wireguard"} {
 		f := record.Factors{"topology": "forward", "tunnel": tunnel, "protocol": "tcp", "streams": "4",
 			"nat": "masquerade", "ip": "4", "direction": "up"}
 		rate := 9e8 / float64(1+i)
-		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: f, Label: "as the plan says",
-			Grade: []string{evidence.GradeValid, evidence.GradeSuspect}[i],
-			Reasons: []evidence.Reason{{Kind: evidence.ReasonThrottled, Text: "hot",
-				Facts: []evidence.Evidence{{Node: "router"}}}}, Metrics: map[string]statistics.Value{
-				"goodput_bps": {
-					Spread: statistics.Spread{
-						Low:      rate * .9,
-						High:     rate * 1.1,
-						N:        2,
-						Interval: statistics.IntervalRange,
+		d.Cells = append(d.Cells, analysis.Cell{
+			Cell: metrics.Cell{
+				Factors: f,
+				Label:   "as the plan says",
+				Grade:   []string{evidence.GradeValid, evidence.GradeSuspect}[i],
+				Reasons: []evidence.Reason{{
+					Kind:  evidence.ReasonThrottled,
+					Text:  "hot",
+					Facts: []evidence.Evidence{{Node: "router"}},
+				}},
+				Metrics: map[string]statistics.Value{
+					"goodput_bps": {
+						Spread: statistics.Spread{
+							Low:      rate * .9,
+							High:     rate * 1.1,
+							N:        2,
+							Interval: statistics.IntervalRange,
+						},
+						Median: rate,
+						Values: []float64{rate * .9, rate * 1.1},
 					},
-					Median: rate,
-					Values: []float64{rate * .9, rate * 1.1},
-				},
-				"power_loaded_w": {
-					Spread: statistics.Spread{
-						Low:      8,
-						High:     10,
-						N:        2,
-						Interval: statistics.IntervalRange,
+					"power_loaded_w": {
+						Spread: statistics.Spread{
+							Low:      8,
+							High:     10,
+							N:        2,
+							Interval: statistics.IntervalRange,
+						},
+						Median: 9,
 					},
-					Median: 9,
 				},
-			}},
-			Runs: 2, Diagnosis: &diagnosis.Diagnosis{Class: diagnosis.Rules()[0].Class, Text: "busy",
+			},
+			Runs: 2,
+			Diagnosis: &diagnosis.Diagnosis{
+				Class:      diagnosis.Rules()[0].Class,
+				Text:       "busy",
 				Confidence: .9,
-				Causes:     []diagnosis.Cause{{Class: diagnosis.Rules()[0].Class, Node: "router"}}},
-			Consistency: &analysis.Consistency{Word: "Good", Ratio: .01}})
+				Causes:     []diagnosis.Cause{{Class: diagnosis.Rules()[0].Class, Node: "router"}},
+			},
+			Consistency: &analysis.Consistency{Word: "Good", Ratio: .01},
+		})
 		for block := 1; block <= 2; block++ {
 			d.Trials = append(d.Trials, analysis.TrialView{
-				Row: fmt.Sprintf("b%d-r%02d", block, i+1), Assignment: record.Assignment{
+				Row: fmt.Sprintf("b%d-r%02d", block, i+1),
+				Assignment: record.Assignment{
 					Block:   block,
 					Kind:    record.RowLoad,
 					Factors: f,
 				},
-				TrialHead: record.TrialHead{ID: fmt.Sprintf("b%d-r%02d.1", block, i+1),
-					Failure: &record.Failure{}},
+				TrialHead: record.TrialHead{
+					ID:      fmt.Sprintf("b%d-r%02d.1", block, i+1),
+					Failure: &record.Failure{},
+				},
 				Grade:   evidence.GradeValid,
 				Metrics: map[string]float64{"goodput_bps": rate},
-				Series: &analysis.Series{T: []float64{0},
-					Quantile: map[string][]float64{"loaded": {1e6, 2e6}}},
+				Series: &analysis.Series{
+					T:        []float64{0},
+					Quantile: map[string][]float64{"loaded": {1e6, 2e6}},
+				},
 			})
 		}
 	}
@@ -110,10 +139,12 @@ func made(t *testing.T) (*Bundle, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text, err := b.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b, text
 }
 
@@ -124,17 +155,24 @@ func TestReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(b, again); diff != "" {
+
+	diff := cmp.Diff(b, again)
+	if diff != "" {
 		t.Errorf("bundle read back (-made +read):\n%s", diff)
 	}
+
 	second, err := again.Encode()
 	if err != nil || !bytes.Equal(text, second) || b.ID() != again.ID() {
 		t.Errorf("encoded again: %v, other bytes or name", err)
 	}
-	if kernel := b.Document.Environment[0].Facts["kernel"]; kernel != "6.6.1" {
+
+	kernel := b.Document.Environment[0].Facts["kernel"]
+	if kernel != "6.6.1" {
 		t.Errorf("kernel: got %q", kernel)
 	}
-	if got := b.Document.Run.Started.Format(time.RFC3339Nano); got != "2026-01-02T03:04:05Z" {
+
+	got := b.Document.Run.Started.Format(time.RFC3339Nano)
+	if got != "2026-01-02T03:04:05Z" {
 		t.Errorf("started: got %s", got)
 	}
 }
@@ -144,8 +182,13 @@ func TestReadBack(t *testing.T) {
 func TestFiguresStay(t *testing.T) {
 	d := document()
 	d.Cells[0].Diagnosis.Causes[0].Facts = []evidence.Evidence{
-		{Metric: "other_cores", Node: "host", Element: "annas-player", Value: new(1.25),
-			Text: "1.25 cores' worth of annas-player"},
+		{
+			Metric:  "other_cores",
+			Node:    "host",
+			Element: "annas-player",
+			Value:   new(1.25),
+			Text:    "1.25 cores' worth of annas-player",
+		},
 		{Metric: "cpu_busy_ratio", Node: "annasbox", Value: new(.98), Baseline: new(.1)},
 		{Metric: "goodput_bps", Value: new(9e8), Text: "of annas line"},
 		{Metric: "annas_counter", Value: new(1.)}, {Metric: "drops", Text: "no number"},
@@ -154,14 +197,21 @@ func TestFiguresStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := []evidence.Evidence{
 		{Metric: "other_cores", Node: "host", Value: new(1.25), Text: "other cores 1.25"},
-		{Metric: "cpu_busy_ratio", Value: new(.98), Baseline: new(.1),
-			Text: "cpu busy 98.0 % against 10.0 %"},
+		{
+			Metric:   "cpu_busy_ratio",
+			Value:    new(.98),
+			Baseline: new(.1),
+			Text:     "cpu busy 98.0 % against 10.0 %",
+		},
 		{Metric: "goodput_bps", Value: new(9e8)}}
-	if diff := cmp.Diff(want, b.Document.Cells[0].Diagnosis.Causes[0].Facts); diff != "" {
+	diff := cmp.Diff(want, b.Document.Cells[0].Diagnosis.Causes[0].Facts)
+	if diff != "" {
 		t.Errorf("facts (-want +got):\n%s", diff)
 	}
+
 	d.Cells[0].Diagnosis.Causes[0].Facts[0].Value = new(1e300)
 	if _, err := New("Box", "", "", d); err == nil || !strings.Contains(err.Error(), "beyond all measures") {
 		t.Errorf("a number of 10^300: got %v", err)
@@ -174,6 +224,7 @@ func plant(v reflect.Value, secret string, depth int) (planted int) {
 	if depth > 7 {
 		return 0
 	}
+
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -184,6 +235,7 @@ func plant(v reflect.Value, secret string, depth int) (planted int) {
 		if v.IsNil() {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		}
+
 		for i := range v.Len() {
 			planted += plant(v.Index(i), secret, depth+1)
 		}
@@ -200,9 +252,11 @@ func plant(v reflect.Value, secret string, depth int) (planted int) {
 		if v.Type() == reflect.TypeFor[record.Factors]() || v.Type().Key().Kind() != reflect.String {
 			return 0
 		}
+
 		if v.IsNil() {
 			v.Set(reflect.MakeMap(v.Type()))
 		}
+
 		one := reflect.New(v.Type().Elem()).Elem()
 		planted += 1 + plant(one, secret, depth+1)
 		v.SetMapIndex(reflect.ValueOf(secret), one)
@@ -225,20 +279,25 @@ func TestNothingOfTheAuthor(t *testing.T) {
 		"anna@gateway.example", "gateway.example.net", "/srv/anna/plans/mine.yaml", `D:\\anna\plans`,
 		"cGxhbnRlZCBrZXkgcGxhbnRlZCBrZXkgcGxhbnRlZCE="} {
 		d := document()
-		if n := plant(reflect.ValueOf(d).Elem(), secret, 0); n < 150 {
+		n := plant(reflect.ValueOf(d).Elem(), secret, 0)
+		if n < 150 {
 			t.Fatalf("%d texts planted, want 150 or more", n)
 		}
+
 		b, err := New("Box", "", "", d)
 		if err != nil {
 			t.Errorf("%s: %v", secret, err)
 			continue
 		}
+
 		text, err := b.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		quoted, _ := json.Marshal(secret)
-		if at := bytes.Index(text, bytes.Trim(quoted, `"`)); at >= 0 {
+		at := bytes.Index(text, bytes.Trim(quoted, `"`))
+		if at >= 0 {
 			t.Errorf("%s is in the bundle: %s", secret, text[max(0, at-80):at+40])
 		}
 	}
@@ -262,21 +321,26 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%q, %q, %q: got %v, want %q", tt.device, tt.firmware, tt.note, err, tt.want)
 		}
 	}
+
 	empty := document()
 	empty.Cells = empty.Cells[:0]
 	foreign := document()
-	foreign.Run.Lab, foreign.Run.ImportedFrom = record.LabImported, []string{"iperf3 3.18"}
+	foreign.Run.Lab = record.LabImported
+	foreign.Run.ImportedFrom = []string{"iperf3 3.18"}
 	if _, err := New("Box", "", "", foreign); !says(err, "was imported from iperf3 3.18") {
 		t.Errorf("an imported run: got %v, want it refused", err)
 	}
+
 	if _, err := New("Box", "", "", empty); !says(err, "no rate of a router") {
 		t.Errorf("empty run: got %v", err)
 	}
+
 	level := document()
 	level.Cells[0].Factors["tunnel"] = "192.0.2.7"
 	if _, err := New("Box", "", "", level); !says(err, "cells[0]: factor tunnel") {
 		t.Errorf("level: got %v", err)
 	}
+
 	_, good := made(t)
 	for _, tt := range []struct{ old, new, want string }{
 		{`"device": "Box"`, `"owner": "anna"`, `b.json: line 3: unknown field "owner"`},
@@ -295,13 +359,16 @@ func TestRefused(t *testing.T) {
 		if bytes.Equal(text, good) {
 			t.Errorf("%s is not in the bundle", tt.old)
 		}
+
 		if _, err := Read("b.json", text, factors()); !says(err, tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.new, err, tt.want)
 		}
 	}
+
 	if _, err := Read("b.json", make([]byte, MaxSize+1), factors()); !says(err, "bytes are more than") {
 		t.Errorf("large file: got %v", err)
 	}
+
 	if _, err := Read("b.json", append(good, good...), factors()); err == nil {
 		t.Error("two bundles in a file were read as one")
 	}
@@ -316,6 +383,7 @@ func TestResultsOfOtherLevels(t *testing.T) {
 	if own[0].Condition == own[1].Condition || !strings.Contains(own[0].Condition, "1000") {
 		t.Errorf("conditions %q and %q, want the rules named", own[0].Condition, own[1].Condition)
 	}
+
 	if own[0].Firewall != "NAT" || own[1].Firewall != "" {
 		t.Errorf("firewalls %q and %q", own[0].Firewall, own[1].Firewall)
 	}
@@ -354,21 +422,26 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d := document()
 	b, err := New("bpi-r4", "OpenWrt", "", d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := Join(published, []*Bundle{b})
-	if n := len(c.Devices) - len(published.Devices); n != 0 {
+	n := len(c.Devices) - len(published.Devices)
+	if n != 0 {
 		t.Errorf("%d devices more, want none", n)
 	}
+
 	own := c.Filtered(catalogue.Filter{Source: b.ID()})
 	if len(own) != 2 || own[0].Device != "BPI-R4" || own[1].Row != 2 || own[0].Firewall != "NAT" ||
 		*own[1].GoodputBps != 4.5e8 || Sound(own[1]) || !Sound(own[0]) ||
 		own[0].Conditions() != "2026, up, OpenWrt, firewall NAT" {
 		t.Errorf("own results: %+v", own)
 	}
+
 	powers := c.Powers[len(published.Powers):]
 	if len(powers) != 2 || powers[1].Watts() != "8 to 10 W" {
 		t.Errorf("powers: %+v", powers)
@@ -384,11 +457,13 @@ func TestJoinOfALab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := Join(&catalogue.Catalogue{}, []*Bundle{b})
 	if len(c.Results) != 2 || Sound(c.Results[0]) || c.Results[0].Lab != "local" ||
 		!strings.Contains(c.Results[0].Condition, "lab local") {
 		t.Errorf("results: %+v", c.Results)
 	}
+
 	if len(c.Powers) != 0 || c.Devices[0].SoC != "" {
 		t.Errorf("powers %+v, devices %+v", c.Powers, c.Devices)
 	}
@@ -399,32 +474,39 @@ func FuzzRead(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	text, err := b.Encode()
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(text)
 	f.Add([]byte(`{"format":"chokepoint-bundle/1","device":"a","document":{"cells":[{}]}}`))
 	published, err := catalogue.Published()
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Fuzz(func(t *testing.T, content []byte) {
 		b, err := Read("f.json", content, factors())
 		if err != nil {
 			return
 		}
+
 		text, err := b.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		again, err := Read("f.json", text, factors())
 		if err != nil {
 			t.Fatalf("what was read is not read again: %v", err)
 		}
+
 		if again.ID() != b.ID() {
 			t.Error("read again it has another name")
 		}
+
 		Join(published, []*Bundle{b})
 	})
 }
@@ -458,13 +540,16 @@ func TestCaveatsKeepTheirContent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		text, err := b.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if b, err = Read("b.json", text, factors()); err != nil {
 			t.Fatal(err)
 		}
+
 		got := ""
 		for i, all := range [][]record.Caveat{b.Document.Caveats, b.Document.Cells[0].Caveats,
 			b.Document.Trials[0].Caveats} {
@@ -474,6 +559,7 @@ func TestCaveatsKeepTheirContent(t *testing.T) {
 				t.Errorf("%s: %+v beside %q", tt.kind, all, got)
 			}
 		}
+
 		if got != tt.want {
 			t.Errorf("%s: got  %s\nwant %s", tt.text, got, tt.want)
 		}
@@ -486,11 +572,13 @@ func TestEmulatedStandsBesideEachNumber(t *testing.T) {
 	for _, tt := range []struct{ lab, kind, want string }{{"vm:riscv64", "emulated", "vm:riscv64, emulated"},
 		{"vm", "emulated", "vm, emulated"}, {"vm", "shared-cores", "vm"}, {"ssh", "few-runs", ""}} {
 		d := document()
-		d.Run.Lab, d.Caveats = tt.lab, []record.Caveat{{Kind: tt.kind, Text: "x"}}
+		d.Run.Lab = tt.lab
+		d.Caveats = []record.Caveat{{Kind: tt.kind, Text: "x"}}
 		b, err := New("Box", "", "", d)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, r := range Results(b.Document) {
 			if r.Lab != tt.want || b.InPlace() != tt.want {
 				t.Errorf("lab %s, %s: a result says %q, the bundle %q, want %q", tt.lab, tt.kind, r.Lab,

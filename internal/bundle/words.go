@@ -60,18 +60,22 @@ func vocabulary(c *factor.Catalogue) map[string]bool {
 	for _, k := range evidence.Kinds() {
 		add(k.Name, k.Means, k.Do)
 	}
+
 	for _, m := range metrics.Metrics() {
 		add(m.Name, m.Label, m.Doc)
 	}
+
 	for _, r := range diagnosis.Rules() {
 		add(r.Class, r.Label, r.Means)
 	}
+
 	if c != nil {
 		for _, f := range c.Factors {
 			add(f.Name, f.Doc)
 			add(f.Levels...)
 		}
 	}
+
 	return words
 }
 
@@ -83,6 +87,7 @@ func spoken(text string, known map[string]bool) string {
 		if !spokenWord(strings.Trim(word, `.,;:()[]{}"'!?`), known) {
 			word = left
 		}
+
 		if word != left || !slices.Contains(out[max(len(out)-1, 0):], left) {
 			out = append(out, word)
 		}
@@ -94,13 +99,16 @@ func spokenWord(word string, known map[string]bool) bool {
 	if word == "" || spokenNumber.MatchString(word) && identity(word) == "" || rowForm.MatchString(word) {
 		return true
 	}
+
 	if identity(word) != "" {
 		return false
 	}
+
 	for _, part := range spokenParts.Split(word, -1) {
 		if part != "" && !known[strings.ToLower(part)] && !spokenNumber.MatchString(part) {
 			return false
 		}
 	}
+
 	return true
 }

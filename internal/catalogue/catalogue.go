@@ -53,7 +53,8 @@ var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
 
 // PortBps is the line rate of the fastest port in bit/s; 0 where the source does not say it.
 func (d Device) PortBps() float64 {
-	if m := ethernet.FindStringSubmatch(d.Port); m != nil {
+	m := ethernet.FindStringSubmatch(d.Port)
+	if m != nil {
 		v, _ := strconv.ParseFloat(m[1], 64) // the pattern admits nothing else
 		return v * 1e9
 	}
@@ -115,9 +116,11 @@ func (r Result) How() string {
 	if r.Runs > 1 {
 		words += fmt.Sprintf(" of %d", r.Runs)
 	}
+
 	if r.Seconds > 0 {
 		words += fmt.Sprintf(" × %g s", math.Round(100*r.Seconds)/100)
 	}
+
 	return cmp.Or(words, "not stated")
 }
 
@@ -209,15 +212,18 @@ func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read catalogue: %v", err)
 		}
+
 		records, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 		if err != nil {
 			return nil, fmt.Errorf("read catalogue %s: %v", name, err)
 		}
+
 		columns := strings.Fields(part.columns)
 		if len(records) < 2 || !slices.Equal(records[0], columns) {
 			return nil, fmt.Errorf("read catalogue %s: want rows below the columns %s", name,
 				strings.Join(columns, ","))
 		}
+
 		for i, fields := range records[1:] {
 			r := &row{number: i + 1, columns: columns, fields: fields}
 			if part.add(r); r.err != nil {
@@ -258,10 +264,12 @@ func (r *row) value(column string, scale float64) *float64 {
 	if text == "" {
 		return nil
 	}
+
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		r.fail("%s %q is not a number from 0 up", column, text)
 	}
+
 	return new(v / scale)
 }
 
@@ -270,10 +278,12 @@ func (r *row) whole(column string) int {
 	if text == "" {
 		return 0
 	}
+
 	n, err := strconv.Atoi(text)
 	if err != nil || n <= 0 {
 		r.fail("%s %q is not a whole number above 0", column, text)
 	}
+
 	return n
 }
 
@@ -287,47 +297,83 @@ func (r *row) among(column string, words ...string) string {
 
 func (c *Catalogue) addSource(r *row) {
 	s := Source{r.one("id"), r.one("about"), r.text("url"), r.text("published"), r.one("licence")}
-	if _, there := c.Source(s.ID); there {
+	_, there := c.Source(s.ID)
+	if there {
 		r.fail("source %s is there twice", s.ID)
 	}
+
 	c.Sources = append(c.Sources, s)
 }
 
 func (c *Catalogue) addDevice(r *row) {
-	d := Device{Name: r.one("device"), SoC: r.one("soc"), Arch: r.one("arch"), Cores: r.whole("cores"),
-		Threads: r.whole("threads"), ClockMHz: r.whole("clock_mhz"), MemoryMB: r.whole("ram_mb"),
-		Port: r.text("fastest_port"), OS: r.text("os"), OSVersion: r.text("os_version"),
-		Crypto: r.text("crypto_extensions"), Inferred: r.text("inferred"), Note: r.text("note"),
-		Source: c.source(r)}
-	if _, there := c.Device(d.Name); there {
+	d := Device{
+		Name:      r.one("device"),
+		SoC:       r.one("soc"),
+		Arch:      r.one("arch"),
+		Cores:     r.whole("cores"),
+		Threads:   r.whole("threads"),
+		ClockMHz:  r.whole("clock_mhz"),
+		MemoryMB:  r.whole("ram_mb"),
+		Port:      r.text("fastest_port"),
+		OS:        r.text("os"),
+		OSVersion: r.text("os_version"),
+		Crypto:    r.text("crypto_extensions"),
+		Inferred:  r.text("inferred"),
+		Note:      r.text("note"),
+		Source:    c.source(r),
+	}
+	_, there := c.Device(d.Name)
+	if there {
 		r.fail("device %s is there twice", d.Name)
 	}
+
 	c.Devices = append(c.Devices, d)
 }
 
 func (c *Catalogue) addResult(r *row) {
-	x := Result{Row: r.number, Source: c.source(r), Device: c.device(r), Measured: r.text("measured"),
-		Tool: r.one("tool"), Statistic: r.text("statistic"), Runs: r.whole("runs"),
-		Condition: r.text("condition"), Tunnel: r.among("tunnel", "none", "wireguard", "openvpn"),
-		Protocol: r.among("proto", "tcp", "udp"), IP: r.among("ip", "", "4", "6"),
-		Direction: r.among("direction", "", "up", "down", "in", "out"), Streams: r.whole("streams"),
-		Packet: r.whole("packet_bytes"), MTU: r.whole("mtu"), Queue: r.text("queue"),
-		Clock: r.text("cpu_clock"), Firewall: r.text("firewall"),
-		GoodputBps: r.value("throughput_mbps", 1e-6), Retransmits: r.value("retransmits", 1),
-		CPULow: r.value("cpu_pct_low", 100), CPUHigh: r.value("cpu_pct_high", 100),
-		Consistency: r.text("consistency"), PacketRate: r.value("kpps", 1e-3),
-		Inferred: r.text("inferred"), Note: r.text("note")}
-	if s := r.value("duration_s", 1); s != nil {
+	x := Result{
+		Row:         r.number,
+		Source:      c.source(r),
+		Device:      c.device(r),
+		Measured:    r.text("measured"),
+		Tool:        r.one("tool"),
+		Statistic:   r.text("statistic"),
+		Runs:        r.whole("runs"),
+		Condition:   r.text("condition"),
+		Tunnel:      r.among("tunnel", "none", "wireguard", "openvpn"),
+		Protocol:    r.among("proto", "tcp", "udp"),
+		IP:          r.among("ip", "", "4", "6"),
+		Direction:   r.among("direction", "", "up", "down", "in", "out"),
+		Streams:     r.whole("streams"),
+		Packet:      r.whole("packet_bytes"),
+		MTU:         r.whole("mtu"),
+		Queue:       r.text("queue"),
+		Clock:       r.text("cpu_clock"),
+		Firewall:    r.text("firewall"),
+		GoodputBps:  r.value("throughput_mbps", 1e-6),
+		Retransmits: r.value("retransmits", 1),
+		CPULow:      r.value("cpu_pct_low", 100),
+		CPUHigh:     r.value("cpu_pct_high", 100),
+		Consistency: r.text("consistency"),
+		PacketRate:  r.value("kpps", 1e-3),
+		Inferred:    r.text("inferred"),
+		Note:        r.text("note"),
+	}
+	s := r.value("duration_s", 1)
+	if s != nil {
 		x.Seconds = *s
 	}
+
 	c.Results = append(c.Results, x)
 }
 
 func (c *Catalogue) addSpeed(r *row) {
-	unit, scale := r.among("unit", "kB/s", "op/s"), 1.0
+	unit := r.among("unit", "kB/s", "op/s")
+	scale := 1.0
 	if unit == "kB/s" {
 		unit, scale = "B/s", 1e-3
 	}
+
 	c.Speeds = append(c.Speeds, Speed{c.source(r), c.device(r), r.one("algorithm"),
 		r.among("operation", "throughput", "sign", "verify", "derive"), r.whole("block_bytes"),
 		r.value("value", scale), unit, r.text("mode")})
@@ -338,6 +384,7 @@ func (c *Catalogue) addPower(r *row) {
 	if (p.Low == nil) != (p.High == nil) || p.Low != nil && *p.Low > *p.High {
 		r.fail("watts_low and watts_high are no range")
 	}
+
 	c.Powers = append(c.Powers, p)
 }
 
@@ -371,7 +418,8 @@ func (c *Catalogue) Device(name string) (Device, bool) {
 }
 
 func find[T any](list []T, is func(T) bool) (found T, ok bool) {
-	if i := slices.IndexFunc(list, is); i >= 0 {
+	i := slices.IndexFunc(list, is)
+	if i >= 0 {
 		return list[i], true
 	}
 	return found, false
@@ -420,10 +468,12 @@ func (c *Catalogue) Names() []string {
 	for _, d := range c.Devices {
 		names = append(names, d.Name)
 	}
+
 	for _, r := range c.Results {
 		if !slices.Contains(names, r.Device) {
 			names = append(names, r.Device)
 		}
 	}
+
 	return names
 }

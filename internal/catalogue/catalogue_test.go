@@ -14,6 +14,7 @@ func published(t *testing.T) *Catalogue {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
@@ -24,23 +25,46 @@ func TestPublishedIsWhole(t *testing.T) {
 	if diff := cmp.Diff([]int{5, 15, 109, 51, 10}, got); diff != "" {
 		t.Errorf("sources, devices, results, speeds, powers (-want +got)\n%s", diff)
 	}
+
 	rate, busy := 2450e6, .53
-	want := Result{Row: 9, Source: "filogic", Device: "BPI-R4", Measured: "2026", Tool: "iperf3 3.16",
-		Statistic: "median", Runs: 5, Seconds: 60, Tunnel: "wireguard", Protocol: "tcp", Streams: 4,
-		MTU: 1420, GoodputBps: &rate, CPULow: &busy, CPUHigh: &busy, Note: c.Results[8].Note}
+	want := Result{
+		Row:        9,
+		Source:     "filogic",
+		Device:     "BPI-R4",
+		Measured:   "2026",
+		Tool:       "iperf3 3.16",
+		Statistic:  "median",
+		Runs:       5,
+		Seconds:    60,
+		Tunnel:     "wireguard",
+		Protocol:   "tcp",
+		Streams:    4,
+		MTU:        1420,
+		GoodputBps: &rate,
+		CPULow:     &busy,
+		CPUHigh:    &busy,
+		Note:       c.Results[8].Note,
+	}
 	if diff := cmp.Diff(want, c.Results[8]); diff != "" {
 		t.Errorf("row 9 (-want +got)\n%s", diff)
 	}
+
 	if got, want := c.Results[8].How(), "median of 5 × 60 s"; got != want {
 		t.Errorf("How() = %q, want %q", got, want)
 	}
-	if soak := c.Results[29]; soak.Statistic != "soak" || soak.GoodputBps != nil {
+
+	soak := c.Results[29]
+	if soak.Statistic != "soak" || soak.GoodputBps != nil {
 		t.Errorf("row 30: got %s, want no payload: the study gives the rate of the link", soak.Rate())
 	}
-	if s := c.Speeds[14]; s.Algorithm != "chacha20-poly1305" || *s.Value != 225897130 || s.Unit != "B/s" {
+
+	s := c.Speeds[14]
+	if s.Algorithm != "chacha20-poly1305" || *s.Value != 225897130 || s.Unit != "B/s" {
 		t.Errorf("speed 14 = %+v", s)
 	}
-	if p := c.Powers[8]; p.Low != nil || p.High != nil {
+
+	p := c.Powers[8]
+	if p.Low != nil || p.High != nil {
 		t.Errorf("a draw that the source does not give: %+v", p)
 	}
 }
@@ -57,6 +81,7 @@ func TestDevice(t *testing.T) {
 			t.Errorf("%s: %v, port %g, family %s, want %+v", name, ok, d.PortBps(), d.Family(), want)
 		}
 	}
+
 	if _, ok := c.Device("BPI-R5"); ok {
 		t.Error("BPI-R5 was found")
 	}
@@ -72,7 +97,8 @@ func TestFilter(t *testing.T) {
 		{Filter{Tunnel: "wireguard", MTU: 1280}, 2}, {Filter{Protocol: "udp"}, 9}, {Filter{IP: "6"}, 32},
 		{Filter{Source: "rb5009", Streams: 4}, 11}, {Filter{Streams: 16}, 0},
 	} {
-		if got := len(c.Filtered(test.f)); got != test.want {
+		got := len(c.Filtered(test.f))
+		if got != test.want {
 			t.Errorf("%+v: %d results, want %d", test.f, got, test.want)
 		}
 	}
@@ -102,6 +128,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				if changed == string(text) {
 					t.Fatalf("%s has no %q", name, test.from)
 				}
+
 				text = []byte(changed)
 			}
 			return text, err
@@ -110,6 +137,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			t.Errorf("%s with %q: got %v, want %q", test.file, test.to, err, test.want)
 		}
 	}
+
 	if _, err := read(func(string) ([]byte, error) { return nil, errors.New("gone") }); err == nil {
 		t.Error("a missing file: got no error")
 	}

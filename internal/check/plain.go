@@ -36,13 +36,17 @@ func PlainJSON(b []byte) []byte {
 	for i := 0; i < len(b); {
 		r, n := runeOfJSON(b[i:])
 		if Steers(r) {
-			out, from = append(out, b[from:i]...), i+n
+			out = append(out, b[from:i]...)
+			from = i + n
 		}
+
 		i += n
 	}
+
 	if from == 0 {
 		return b
 	}
+
 	return append(out, b[from:]...)
 }
 
@@ -51,6 +55,7 @@ func JSONOffset(err error) int64 {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return e.Offset
 	}
+
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Offset > 0 {
 		return e.Offset
 	}
@@ -64,15 +69,18 @@ func JSONWords(err error) error {
 	if !ok {
 		return err
 	}
+
 	field := e.Field
 	if field != "" {
 		field += ": "
 	}
+
 	got, known := map[string]string{"object": "an object", "array": "a list", "string": "a text",
 		"bool": "true or false", "number": "a number"}[e.Value]
 	if !known {
 		got = strings.TrimPrefix(e.Value, "number ") // which is out of range
 	}
+
 	return fmt.Errorf("%swant %s, got %.40s", field, wantedWords(e.Type), got)
 }
 

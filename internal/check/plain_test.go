@@ -14,7 +14,8 @@ func TestPlain(t *testing.T) {
 		"a\u202eb\u2066c":       "abc",
 		"\x9b31m":               "\ufffd31m",
 	} {
-		if got := Plain(text); got != want {
+		got := Plain(text)
+		if got != want {
 			t.Errorf("Plain(%q): got %q, want %q", text, got, want)
 		}
 	}
@@ -46,7 +47,8 @@ func TestJSONWords(t *testing.T) {
 			strings.Repeat("0", 39),
 	} {
 		err := json.Unmarshal([]byte(text), &into)
-		if got := JSONWords(err); got == nil || got.Error() != want {
+		got := JSONWords(err)
+		if got == nil || got.Error() != want {
 			t.Errorf("JSONWords of %.40s: got %v, want %s", text, got, want)
 		}
 	}
@@ -61,13 +63,16 @@ func FuzzPlainJSON(f *testing.F) {
 		if !json.Valid(b) {
 			return
 		}
+
 		var before, after any
 		if err := json.Unmarshal(got, &after); err != nil {
 			t.Fatalf("%q became %q: %v", b, got, err)
 		}
+
 		if err := json.Unmarshal(b, &before); err != nil {
 			return // numbers that no float holds
 		}
+
 		var each func(v any)
 		each = func(v any) {
 			switch v := v.(type) {

@@ -43,7 +43,8 @@ func (a Algorithm) Blocks() bool { return slices.Contains([]string{Encrypt, Hash
 
 // Algorithms are all, in the order shown.
 func Algorithms() []Algorithm {
-	both, hash := []string{Encrypt, Decrypt}, []string{Hash}
+	both := []string{Encrypt, Decrypt}
+	hash := []string{Hash}
 	return []Algorithm{
 		{Name: "aes-128-cbc", Operations: both}, {Name: "aes-256-cbc", Operations: both},
 		{Name: "aes-128-gcm", Operations: both, AEAD: true},
@@ -66,6 +67,7 @@ func Named(name string) (Algorithm, bool) {
 	if i < 0 {
 		return Algorithm{}, false
 	}
+
 	return all[i], true
 }
 

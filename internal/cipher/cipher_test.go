@@ -19,6 +19,7 @@ func read(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -48,10 +49,13 @@ func TestParseSpeed(t *testing.T) {
 			t.Errorf("%s: %v", tt.file, err)
 			continue
 		}
+
 		got, err := s.Of(tt.cell)
-		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+		diff := cmp.Diff(tt.want, got)
+		if err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.file, err, diff)
 		}
+
 		tt.cell.Block += 7
 		if got, err := s.Of(tt.cell); err == nil {
 			t.Errorf("%s, another size of block: got %v, want an error", tt.file, got)
@@ -74,16 +78,19 @@ func FuzzParseSpeed(f *testing.F) {
 	for _, name := range files {
 		f.Add(read(f, filepath.Base(name)))
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := cipher.ParseSpeed(text)
 		if err != nil {
 			return
 		}
+
 		for _, v := range s.Ops {
 			if !(v > 0) {
 				t.Errorf("operations: got %v, want more than none", v)
 			}
 		}
+
 		for size, v := range s.Bytes {
 			if size <= 0 || !(v > 0) {
 				t.Errorf("%d bytes: got %v, want more than none", size, v)
@@ -99,20 +106,30 @@ func openSSLCells(a cipher.Algorithm, blocks ...int) (cells []cipher.Cell) {
 	if a.AEAD {
 		modes = []string{cipher.ModeEVP, cipher.ModeAEAD}
 	}
+
 	if !a.Blocks() {
 		blocks = []int{0}
 	}
+
 	for _, operation := range a.Operations {
 		for _, mode := range modes {
 			for _, block := range blocks {
 				if mode == cipher.ModeAEAD && block >= cipher.Published {
 					continue
 				}
-				cells = append(cells, cipher.Cell{Library: cipher.OpenSSL, Algorithm: a.Name,
-					Operation: operation, Mode: mode, Block: block, Threads: 2})
+
+				cells = append(cells, cipher.Cell{
+					Library:   cipher.OpenSSL,
+					Algorithm: a.Name,
+					Operation: operation,
+					Mode:      mode,
+					Block:     block,
+					Threads:   2,
+				})
 			}
 		}
 	}
+
 	return cells
 }
 
@@ -122,6 +139,7 @@ func TestCommand(t *testing.T) {
 	for _, c := range openSSLCells(a, cipher.Published, cipher.Packet) {
 		got = append(got, strings.Join(c.Command(3), " "))
 	}
+
 	const speed = "speed -mr -elapsed -seconds 3 -multi 2 -bytes "
 	want := []string{
 		speed + "16384 -evp chacha20-poly1305", speed + "1420 -evp chacha20-poly1305",
@@ -129,9 +147,11 @@ func TestCommand(t *testing.T) {
 		speed + "16384 -decrypt -evp chacha20-poly1305", speed + "1420 -decrypt -evp chacha20-poly1305",
 		speed + "1420 -decrypt -aead -evp chacha20-poly1305",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
+
 	key := cipher.Cell{Library: cipher.OpenSSL, Algorithm: "x448", Operation: cipher.Derive, Threads: 1}
 	if got, want := strings.Join(key.Command(1), " "), "speed -mr -elapsed -seconds 1 ecdhx448"; got != want {
 		t.Errorf("command: got %q, want %q", got, want)
@@ -143,6 +163,7 @@ func TestInstalledOpenSSL(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("skip: no openssl here")
 	}
+
 	var all sync.WaitGroup
 	for _, a := range cipher.Algorithms() {
 		for _, c := range openSSLCells(a, cipher.Packet) {
@@ -150,6 +171,7 @@ func TestInstalledOpenSSL(t *testing.T) {
 				"305") {
 				continue // a second each: one of them will do
 			}
+
 			all.Go(func() { // how fast they are does not matter
 				var rates map[string]float64
 				out, err := exec.Command("openssl", c.Command(1)...).Output()
@@ -159,11 +181,13 @@ func TestInstalledOpenSSL(t *testing.T) {
 						rates, err = s.Of(c)
 					}
 				}
+
 				if err != nil || rates[c.Operation] <= 0 {
 					t.Errorf("%v: got %v, %v", c, rates, err)
 				}
 			})
 		}
 	}
+
 	all.Wait()
 }

@@ -50,30 +50,45 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 		func(e string) bool { return e == factor.CipherEngine })
 	where := func(why string, ok func(Algorithm) bool) func(factor.Cell) (bool, string) {
 		return func(c factor.Cell) (bool, string) {
-			if is, not := measured(c); !is {
+			is, not := measured(c)
+			if !is {
 				return false, not
 			}
-			if a, _ := Named(AlgorithmFactor.Of(c)); !ok(a) {
+
+			a, _ := Named(AlgorithmFactor.Of(c))
+			if !ok(a) {
 				return false, a.Name + " " + why
 			}
+
 			return true, ""
 		}
 	}
 	operations := []string{Encrypt, Decrypt, Hash, Derive, Sign, Verify}
 	list := []factor.Declaration{
 		{
-			Name: "library", Default: OpenSSL, Levels: Libraries(), Rank: 15, Short: itself,
+			Name:    "library",
+			Default: OpenSSL,
+			Levels:  Libraries(),
+			Rank:    15,
+			Short:   itself,
 			Doc: "what does the cipher's work: the installed openssl, Go's libraries in the agent, or the " +
 				"kernel's crypto through AF_ALG",
 			Parse: factor.Choice(Libraries()...),
 		},
 		{
-			Name: "algorithm", Default: "aes-128-gcm", Levels: Names(), Rank: 16, Short: itself,
-			Doc:   "cipher, hash or key",
-			Parse: factor.Choice(Names()...),
+			Name:    "algorithm",
+			Default: "aes-128-gcm",
+			Levels:  Names(),
+			Rank:    16,
+			Short:   itself,
+			Doc:     "cipher, hash or key",
+			Parse:   factor.Choice(Names()...),
 		},
 		{
-			Name: "operation", Levels: operations, Rank: 17, Short: itself,
+			Name:   "operation",
+			Levels: operations,
+			Rank:   17,
+			Short:  itself,
 			Doc: "what is done with the algorithm: by default encrypt, hash, derive (a shared key) or " +
 				"sign",
 			Parse:    factor.Choice(operations...),
@@ -84,7 +99,10 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			},
 		},
 		{
-			Name: "cipher_mode", Levels: []string{ModeEVP, ModeAEAD}, Rank: 18, Short: itself,
+			Name:   "cipher_mode",
+			Levels: []string{ModeEVP, ModeAEAD},
+			Rank:   18,
+			Short:  itself,
 			Doc: "AEADs as a stream of data, as published tables have it (openssl speed -evp), or as " +
 				"packets with a nonce and a tag each (-aead); by default packets in blocks that one can have",
 			Parse:    factor.Choice(ModeEVP, ModeAEAD),
@@ -98,16 +116,22 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			},
 		},
 		{
-			Name: "block_size", Unit: "bytes", Default: fmt.Sprint(Packet), Rank: 19,
+			Name:    "block_size",
+			Unit:    "bytes",
+			Default: fmt.Sprint(Packet),
+			Rank:    19,
 			Doc:     "what the cipher or hash works on at once",
 			Parse:   factor.Whole(1, MaxBlock),
 			Applies: where("works on no blocks", Algorithm.Blocks),
 			Short:   func(level string) string { return level + " B blocks" },
 		},
 		{
-			Name: "threads", Unit: "count, all", Default: "1", Rank: 23,
-			Doc:   "how many work at once; all is one for each CPU of the node",
-			Parse: factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
+			Name:    "threads",
+			Unit:    "count, all",
+			Default: "1",
+			Rank:    23,
+			Doc:     "how many work at once; all is one for each CPU of the node",
+			Parse:   factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
 			Short: func(level string) string {
 				if level == "1" {
 					return "1 thread"
@@ -116,7 +140,9 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			},
 		},
 		{
-			Name: "node", Unit: "name", Rank: 24,
+			Name: "node",
+			Unit: "name",
+			Rank: 24,
 			Doc: "the node whose ciphers are measured: by default the first router, or the near end where " +
 				"there is none",
 			Parse:   factor.Formed(nodeForm, "the name of a node, such as router"),
@@ -131,6 +157,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			d.Applies = measured
 		}
 	}
+
 	return list
 }
 
@@ -141,6 +168,7 @@ func noNode(s factor.Shape, c factor.Cell) string {
 	if name == factor.Host || slices.ContainsFunc(s.Nodes, has) {
 		return ""
 	}
+
 	return fmt.Sprintf("topology %s has no node %s", s.Name, name)
 }
 
@@ -160,9 +188,11 @@ func usualNode(shapes []factor.Shape, topology string) string {
 
 func operationConflict(c factor.Cell) string {
 	a, _ := Named(AlgorithmFactor.Of(c))
-	if op := OperationFactor.Of(c); !slices.Contains(a.Operations, op) {
+	op := OperationFactor.Of(c)
+	if !slices.Contains(a.Operations, op) {
 		return fmt.Sprintf("%s has no operation %s: it has %s", a.Name, op, strings.Join(a.Operations, ", "))
 	}
+
 	return ""
 }
 
@@ -175,9 +205,14 @@ func modeConflict(c factor.Cell) string {
 
 // CellOf returns what a cell of a plan measures on a node that has so many CPUs.
 func CellOf(f factor.Cell, cpus int) Cell {
-	c := Cell{Library: LibraryFactor.Of(f), Algorithm: AlgorithmFactor.Of(f),
-		Operation: OperationFactor.Of(f), Mode: ModeFactor.Of(f), Block: BlockFactor.Number(f),
-		Threads: ThreadsFactor.Number(f)}
+	c := Cell{
+		Library:   LibraryFactor.Of(f),
+		Algorithm: AlgorithmFactor.Of(f),
+		Operation: OperationFactor.Of(f),
+		Mode:      ModeFactor.Of(f),
+		Block:     BlockFactor.Number(f),
+		Threads:   ThreadsFactor.Number(f),
+	}
 	if ThreadsFactor.Is(f, AllThreads) {
 		c.Threads = cpus
 	}

@@ -16,6 +16,7 @@ func (c Cell) Command(seconds int) []string {
 	if c.Threads > 1 {
 		args = append(args, "-multi", strconv.Itoa(c.Threads))
 	}
+
 	if c.Block == 0 {
 		a, _ := Named(c.Algorithm)
 		if a.openssl != "" {
@@ -23,19 +24,23 @@ func (c Cell) Command(seconds int) []string {
 		}
 		return append(args, c.Algorithm)
 	}
+
 	args = append(args, "-bytes", strconv.Itoa(c.Block))
 	if c.Operation == Decrypt {
 		args = append(args, "-decrypt")
 	}
+
 	if c.Mode == ModeAEAD {
 		args = append(args, "-aead")
 	}
+
 	return append(args, "-evp", c.Algorithm)
 }
 
 // Together are the operations that openssl measures by the command of a cell.
 func (c Cell) Together() []string {
-	if a, _ := Named(c.Algorithm); c.Block == 0 {
+	a, _ := Named(c.Algorithm)
+	if c.Block == 0 {
 		return a.Operations
 	}
 	return []string{c.Operation}
@@ -76,12 +81,14 @@ func ParseSpeed(text []byte) (Speed, error) {
 				if bad != nil || size <= 0 {
 					return Speed{}, fmt.Errorf("parse openssl speed: block size %.20q", f)
 				}
+
 				sizes = append(sizes, size)
 			}
 		case "+F":
 			if len(fields) != 3+len(sizes) || len(sizes) == 0 {
 				return Speed{}, errors.New("parse openssl speed: rates do not match the sizes")
 			}
+
 			for i, size := range sizes {
 				if s.Bytes[size], err = rate(fields[3+i]); err != nil {
 					return Speed{}, err
@@ -92,10 +99,12 @@ func ParseSpeed(text []byte) (Speed, error) {
 			if fields[0] == "+F6" {
 				behind, rates = 4, 2 // its name, too
 			}
+
 			of := fields[min(behind, len(fields)):]
 			if len(of) != 2 {
 				return Speed{}, errors.New("parse openssl speed: want two figures of operations")
 			}
+
 			s.Ops = make([]float64, rates)
 			for i := range s.Ops {
 				if s.Ops[i], err = rate(of[i]); err != nil {
@@ -104,9 +113,11 @@ func ParseSpeed(text []byte) (Speed, error) {
 			}
 		}
 	}
+
 	if len(s.Bytes) == 0 && s.Ops == nil {
 		return Speed{}, errors.New("parse openssl speed: no figure")
 	}
+
 	return s, nil
 }
 
@@ -127,14 +138,17 @@ func (s Speed) Of(c Cell) (map[string]float64, error) {
 			rates = []float64{v}
 		}
 	}
+
 	operations := c.Together()
 	if len(rates) != len(operations) {
 		return nil, fmt.Errorf("openssl speed: %d figures of %s, want %d", len(rates), c.Algorithm,
 			len(operations))
 	}
+
 	out := map[string]float64{}
 	for i, o := range operations {
 		out[o] = rates[i]
 	}
+
 	return out, nil
 }

@@ -140,138 +140,344 @@ func Base(o Options) []Declaration {
 	if o.TunnelMTU == nil {
 		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
 	}
+
 	if o.IPs == nil {
 		o.IPs = []string{"4", "6"}
 	}
+
 	var topologies []string
 	for _, s := range o.Shapes {
 		topologies = append(topologies, s.Name)
 	}
+
 	tunnelled := Beside(Tunnel, "there is no tunnel", func(t string) bool { return t != NoTunnel && t != "" })
 	udp := Beside(Protocol, "protocol is not udp", func(p string) bool { return p == UDP })
 	tcp := Beside(Protocol, "protocol is not tcp", func(p string) bool { return p == TCP })
 	itself := func(level string) string { return level }
 	return []Declaration{
-		choice(topologies, Declaration{Name: "topology", Doc: "shape of the lab", Kind: Path, Hard: true,
-			Rank: 1, Leading: true, Quiet: true, Short: itself}),
-		choice(o.Tunnels, Declaration{Name: "tunnel", Doc: "what carries the traffic", Kind: Path,
+		choice(topologies, Declaration{
+			Name:    "topology",
+			Doc:     "shape of the lab",
+			Kind:    Path,
+			Hard:    true,
+			Rank:    1,
+			Leading: true,
+			Quiet:   true,
+			Short:   itself,
+		}),
+		choice(o.Tunnels, Declaration{
+			Name:    "tunnel",
+			Doc:     "what carries the traffic",
+			Kind:    Path,
 			Applies: sending,
-			Without: &Without{NoTunnel, "of the same without tunnel"}, Follow: []Name{MTU, OuterIP, Tunnels},
-			Rank: 2, Leading: true, Short: insteadOf(NoTunnel, "no tunnel", itself),
-			Long: insteadOf(NoTunnel, "no tunnel", tunnelName)}),
+			Without: &Without{NoTunnel, "of the same without tunnel"},
+			Follow:  []Name{MTU, OuterIP, Tunnels},
+			Rank:    2,
+			Leading: true,
+			Short:   insteadOf(NoTunnel, "no tunnel", itself),
+			Long:    insteadOf(NoTunnel, "no tunnel", tunnelName),
+		}),
 		{
-			Name: "mtu", Tunable: true, Unit: "bytes", Doc: "the tunnel's inner MTU", Kind: Path, Base: true,
-			Parse: Whole(minIPv4MTU, 65535), Applies: tunnelled,
+			Name:    "mtu",
+			Tunable: true,
+			Unit:    "bytes",
+			Doc:     "the tunnel's inner MTU",
+			Kind:    Path,
+			Base:    true,
+			Parse:   Whole(minIPv4MTU, 65535),
+			Applies: tunnelled,
 			Derive: func(c Cell) string {
 				outer := cmp.Or(OuterIP.Number(c), 4)
 				return strconv.Itoa(o.TunnelMTU(Tunnel.Of(c), outer, UnderlayMTU(c)))
 			},
-			Conflict: mtuConflict, Dependent: true, Rank: 5, Long: phrase("MTU %")},
-		{Name: "outer_ip", Doc: "version of IP outside the tunnel; 4 if not given", Kind: Path,
-			Levels: []string{"4", "6"}, Parse: Choice("4", "6"), Applies: tunnelled, Conflict: outerConflict,
-			Without: &Without{"4", "of the same with IPv4 outside"}, Follow: []Name{MTU}, Dependent: true,
-			Rank: 4, Short: phrase("IPv% outside")},
-		{Name: "tunnels", Doc: "tunnels side by side, over which the streams are spread; 1 if not given",
-			Kind: Path, Parse: Whole(1, int64(max(o.MaxTunnels, 1))), Applies: tunnelled,
-			Conflict: tunnelsConflict, Without: &Without{"1", "of the same through one tunnel"}, Scales: true,
-			Dependent: true, Rank: 3, Short: counted("tunnel")},
-		choice(o.IPs, Declaration{Name: "ip", Doc: "version of the Internet Protocol",
-			Kind: Path, Conflict: o.ipConflict, Without: &Without{"4", "of the same with IPv4"}, Rank: 9,
-			Applies: sending, Leading: true, Short: phrase("IPv%")}),
-		choice([]string{Off, "masquerade", NATForward}, Declaration{Name: "nat", Kind: Path,
-			Conflict: natConflict, Target: FirstOfWAN, Applies: sending,
-			Doc:     "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
-			Value:   insteadOf(Off, "", itself),
-			Without: &Without{Off, "of the same without address translation"}, Rank: 7, Short: itself,
-			Long: insteadOf(Off, "no NAT", phrase("NAT %"))}),
-		choice([]string{"wire", "super"}, Declaration{Name: "offload",
-			Doc: "virtual links: packets of up to 64 KiB, or as on a wire", Kind: Path, Target: EveryNode,
-			Applies: sending,
-			Without: &Without{"wire", "of the same with packets as on a wire"}, Rank: 20}),
-		choice([]string{TCP, UDP}, Declaration{Name: "protocol", Doc: "transport protocol", Kind: Load,
-			Applies: sending, Rank: 8, Leading: true, Short: strings.ToUpper}),
-		{Name: "streams", Doc: "parallel flows in each direction", Kind: Load, Base: true, Default: "1",
-			Applies: sending, Parse: Whole(1, maxStreams), Scales: true, Rank: 12, Leading: true,
-			Short: counted("stream")},
-		choice([]string{Up, Down, Both}, Declaration{Name: "direction",
-			Doc: "where the data goes; up is client to server", Kind: Load, Rank: 13, Leading: true,
-			Applies: sending, Short: itself}),
-		{Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
-			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
-			Parse: OrWord(IMIX, Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
-			Dependent: true, Rank: 11, Short: insteadOf(IMIX, "IMIX", phrase("% B frames")),
-			Long: insteadOf(IMIX, "IMIX frames", phrase("%-byte frames"))},
+			Conflict:  mtuConflict,
+			Dependent: true,
+			Rank:      5,
+			Long:      phrase("MTU %"),
+		},
 		{
-			Name: "packet_size", Unit: "bytes, imix", Doc: "length of the IP packet", Kind: Load, Base: true,
-			Parse: OrWord(IMIX, Whole(1, 65535)), Applies: udp,
+			Name:      "outer_ip",
+			Doc:       "version of IP outside the tunnel; 4 if not given",
+			Kind:      Path,
+			Levels:    []string{"4", "6"},
+			Parse:     Choice("4", "6"),
+			Applies:   tunnelled,
+			Conflict:  outerConflict,
+			Without:   &Without{"4", "of the same with IPv4 outside"},
+			Follow:    []Name{MTU},
+			Dependent: true,
+			Rank:      4,
+			Short:     phrase("IPv% outside"),
+		},
+		{
+			Name:      "tunnels",
+			Doc:       "tunnels side by side, over which the streams are spread; 1 if not given",
+			Kind:      Path,
+			Parse:     Whole(1, int64(max(o.MaxTunnels, 1))),
+			Applies:   tunnelled,
+			Conflict:  tunnelsConflict,
+			Without:   &Without{"1", "of the same through one tunnel"},
+			Scales:    true,
+			Dependent: true,
+			Rank:      3,
+			Short:     counted("tunnel"),
+		},
+		choice(o.IPs, Declaration{
+			Name:     "ip",
+			Doc:      "version of the Internet Protocol",
+			Kind:     Path,
+			Conflict: o.ipConflict,
+			Without:  &Without{"4", "of the same with IPv4"},
+			Rank:     9,
+			Applies:  sending,
+			Leading:  true,
+			Short:    phrase("IPv%"),
+		}),
+		choice([]string{Off, "masquerade", NATForward}, Declaration{
+			Name:     "nat",
+			Kind:     Path,
+			Conflict: natConflict,
+			Target:   FirstOfWAN,
+			Applies:  sending,
+			Doc:      "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
+			Value:    insteadOf(Off, "", itself),
+			Without:  &Without{Off, "of the same without address translation"},
+			Rank:     7,
+			Short:    itself,
+			Long:     insteadOf(Off, "no NAT", phrase("NAT %")),
+		}),
+		choice([]string{"wire", "super"}, Declaration{
+			Name:    "offload",
+			Doc:     "virtual links: packets of up to 64 KiB, or as on a wire",
+			Kind:    Path,
+			Target:  EveryNode,
+			Applies: sending,
+			Without: &Without{"wire", "of the same with packets as on a wire"},
+			Rank:    20,
+		}),
+		choice([]string{TCP, UDP}, Declaration{
+			Name:    "protocol",
+			Doc:     "transport protocol",
+			Kind:    Load,
+			Applies: sending,
+			Rank:    8,
+			Leading: true,
+			Short:   strings.ToUpper,
+		}),
+		{
+			Name:    "streams",
+			Doc:     "parallel flows in each direction",
+			Kind:    Load,
+			Base:    true,
+			Default: "1",
+			Applies: sending,
+			Parse:   Whole(1, maxStreams),
+			Scales:  true,
+			Rank:    12,
+			Leading: true,
+			Short:   counted("stream"),
+		},
+		choice([]string{Up, Down, Both}, Declaration{
+			Name:    "direction",
+			Doc:     "where the data goes; up is client to server",
+			Kind:    Load,
+			Rank:    13,
+			Leading: true,
+			Applies: sending,
+			Short:   itself,
+		}),
+		{
+			Name:      "frame_size",
+			Unit:      "bytes, imix, rfc2544",
+			Kind:      Load,
+			Applies:   udp,
+			Doc:       "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
+			Parse:     OrWord(IMIX, Whole(64, 65535)),
+			Sets:      map[string][]string{"rfc2544": frameSizes[:]},
+			Dependent: true,
+			Rank:      11,
+			Short:     insteadOf(IMIX, "IMIX", phrase("% B frames")),
+			Long:      insteadOf(IMIX, "IMIX frames", phrase("%-byte frames")),
+		},
+		{
+			Name:    "packet_size",
+			Unit:    "bytes, imix",
+			Doc:     "length of the IP packet",
+			Kind:    Load,
+			Base:    true,
+			Parse:   OrWord(IMIX, Whole(1, 65535)),
+			Applies: udp,
 			Derive: func(c Cell) string {
 				if FrameSize.Is(c, IMIX) {
 					return IMIX
 				}
-				if frame := FrameSize.Number(c); frame > 0 {
+
+				frame := FrameSize.Number(c)
+				if frame > 0 {
 					return strconv.Itoa(frame - EthernetBytes)
 				}
+
 				return strconv.Itoa(o.pathMTU(c))
 			},
-			Conflict: o.sizeConflict, Says: FrameSize, Rank: 10,
-			Short: insteadOf(IMIX, "IMIX", phrase("% B")),
-			Long:  insteadOf(IMIX, "IMIX packets", phrase("%-byte packets"))},
-		{Name: "rate", Unit: "bit/s", Doc: "UDP payload of all streams together, or flat out", Kind: Load,
-			Base: true, Default: Flat, Applies: udp, Dependent: true, Rank: 14,
-			Parse: rateOr("flat, a bit rate such as 300M, or a share such as 90% of found", Flat)},
-		{Name: "udp_mode", Kind: Load, Applies: udp, Doc: "datagrams one by one with order and delay, or " +
-			"counted by length at the highest rate; exact if not given", Levels: []string{UDPExact, UDPCount},
-			Parse: Choice(UDPExact, UDPCount)},
-		{Name: "udp_gso", Kind: Load, Applies: udp, Doc: "whether the sender may give the kernel a batch " +
-			"of datagrams in one write (UDP GSO); auto if not given", Levels: []string{"auto", Off},
-			Parse: Choice("auto", Off)},
-		choice(o.Congestions, Declaration{Name: "congestion",
-			Doc: "TCP congestion control: these, or another that the kernel offers; streams take several, " +
-				"joined by +, in turn", Kind: Load, Applies: tcp,
-			Parse:     severalOf(Formed(congestionForm, "the name of a congestion control, such as cubic")),
-			Dependent: true, Rank: 21}),
-		{Name: "pacing", Unit: "bit/s", Kind: Load, Applies: tcp,
-			Doc:   "TCP payload of all streams together, at which the kernel paces them",
-			Parse: rateOr("a bit rate such as 300M, or a share such as 90% of found")},
-		{Name: "mss", Tunable: true, Unit: "bytes",
-			Doc:  "TCP segment size asked for; from the path's MTU if not given",
-			Kind: Load, Parse: Whole(minSegment, maxSegment), Applies: tcp},
-		{Name: "socket_buffer", Tunable: true, Unit: "bytes",
-			Kind: Load, Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
-			Doc: "buffers of each TCP socket, both ways; tuned by the kernel if not given"},
-		{
-			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Kind: Load,
-			Levels: []string{On, Off}, Parse: Choice(On, Off), Applies: tcp,
-			// The end that opens asks, the other agrees.
-			Target: BothEnds, Knob: "sysctl:net.ipv4.tcp_ecn",
-			Value: func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
+			Conflict: o.sizeConflict,
+			Says:     FrameSize,
+			Rank:     10,
+			Short:    insteadOf(IMIX, "IMIX", phrase("% B")),
+			Long:     insteadOf(IMIX, "IMIX packets", phrase("%-byte packets")),
 		},
-		choice(o.Engines, Declaration{Name: "engine", Kind: Activity, Rank: 22,
-			Doc: "load generator, or cipher: no load, but how fast one node's ciphers are"})}
+		{
+			Name:      "rate",
+			Unit:      "bit/s",
+			Doc:       "UDP payload of all streams together, or flat out",
+			Kind:      Load,
+			Base:      true,
+			Default:   Flat,
+			Applies:   udp,
+			Dependent: true,
+			Rank:      14,
+			Parse:     rateOr("flat, a bit rate such as 300M, or a share such as 90% of found", Flat),
+		},
+		{
+			Name:    "udp_mode",
+			Kind:    Load,
+			Applies: udp,
+			Doc: "datagrams one by one with order and delay, or " +
+				"counted by length at the highest rate; exact if not given",
+			Levels: []string{UDPExact, UDPCount},
+			Parse:  Choice(UDPExact, UDPCount),
+		},
+		{
+			Name:    "udp_gso",
+			Kind:    Load,
+			Applies: udp,
+			Doc: "whether the sender may give the kernel a batch " +
+				"of datagrams in one write (UDP GSO); auto if not given",
+			Levels: []string{"auto", Off},
+			Parse:  Choice("auto", Off),
+		},
+		choice(o.Congestions, Declaration{
+			Name: "congestion",
+			Doc: "TCP congestion control: these, or another that the kernel offers; streams take several, " +
+				"joined by +, in turn",
+			Kind:      Load,
+			Applies:   tcp,
+			Parse:     severalOf(Formed(congestionForm, "the name of a congestion control, such as cubic")),
+			Dependent: true,
+			Rank:      21,
+		}),
+		{
+			Name:    "pacing",
+			Unit:    "bit/s",
+			Kind:    Load,
+			Applies: tcp,
+			Doc:     "TCP payload of all streams together, at which the kernel paces them",
+			Parse:   rateOr("a bit rate such as 300M, or a share such as 90% of found"),
+		},
+		{
+			Name:    "mss",
+			Tunable: true,
+			Unit:    "bytes",
+			Doc:     "TCP segment size asked for; from the path's MTU if not given",
+			Kind:    Load,
+			Parse:   Whole(minSegment, maxSegment),
+			Applies: tcp,
+		},
+		{
+			Name:    "socket_buffer",
+			Tunable: true,
+			Unit:    "bytes",
+			Kind:    Load,
+			Parse:   Whole(minBuffer, maxBuffer),
+			Applies: tcp,
+			Doc:     "buffers of each TCP socket, both ways; tuned by the kernel if not given",
+		},
+		{
+			Name:    "ecn",
+			Doc:     "whether both ends ask for explicit congestion notification",
+			Kind:    Load,
+			Levels:  []string{On, Off},
+			Parse:   Choice(On, Off),
+			Applies: tcp,
+			// The end that opens asks, the other agrees.
+			Target: BothEnds,
+			Knob:   "sysctl:net.ipv4.tcp_ecn",
+			Value:  func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
+		},
+		choice(o.Engines, Declaration{
+			Name: "engine",
+			Kind: Activity,
+			Rank: 22,
+			Doc:  "load generator, or cipher: no load, but how fast one node's ciphers are",
+		})}
 }
 
 // Further returns the factors that follow those of the engines.
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
 	return []Declaration{
-		{Name: "vcpus", Unit: "CPUs", Doc: "vCPUs that each virtual router is booted with; as the lab " +
-			"says if not given", Kind: Path, Hard: true, Scales: true, Parse: Whole(1, MaxVCPUs),
-			Needs: NeedsRouter, Short: counted("vCPU")},
-		{Name: "memory", Unit: "MB", Doc: "memory that each virtual router is booted with; as the lab says " +
-			"if not given", Kind: Path, Hard: true, Parse: Whole(MinMemory, MaxMemory), Needs: NeedsRouter,
-			Short: phrase("% MB of memory")},
-		{Name: "mitigations", Doc: "what the kernel of each virtual router does against faults of CPUs " +
-			"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in emulation " +
-			"if not given", Kind: Path, Hard: true, Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
-			Needs: NeedsRouter, Without: &Without{Off, "of the same without mitigations"}},
-		{Name: "firmware", Unit: "words of its version", Doc: "system of a real router, as it tells its " +
-			"version: before the first trial of a level that it does not tell, the user's step installs " +
-			"it; as found if not given", Kind: Path, Hard: true, Parse: firmwareLevel, Needs: NeedsRouter},
-		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
-			Parse: Whole(0, 63), Applies: sending},
-		{Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),
+		{
+			Name: "vcpus",
+			Unit: "CPUs",
+			Doc: "vCPUs that each virtual router is booted with; as the lab " +
+				"says if not given",
+			Kind:   Path,
+			Hard:   true,
+			Scales: true,
+			Parse:  Whole(1, MaxVCPUs),
+			Needs:  NeedsRouter,
+			Short:  counted("vCPU"),
+		},
+		{
+			Name: "memory",
+			Unit: "MB",
+			Doc: "memory that each virtual router is booted with; as the lab says " +
+				"if not given",
+			Kind:  Path,
+			Hard:  true,
+			Parse: Whole(MinMemory, MaxMemory),
+			Needs: NeedsRouter,
+			Short: phrase("% MB of memory"),
+		},
+		{
+			Name: "mitigations",
+			Doc: "what the kernel of each virtual router does against faults of CPUs " +
+				"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in " +
+				"emulation " +
+				"if not given",
+			Kind:    Path,
+			Hard:    true,
+			Levels:  []string{"auto", Off},
+			Parse:   Choice("auto", Off),
+			Needs:   NeedsRouter,
+			Without: &Without{Off, "of the same without mitigations"},
+		},
+		{
+			Name: "firmware",
+			Unit: "words of its version",
+			Doc: "system of a real router, as it tells its " +
+				"version: before the first trial of a level that it does not tell, the user's step " +
+				"installs " +
+				"it; as found if not given",
+			Kind:  Path,
+			Hard:  true,
+			Parse: firmwareLevel,
+			Needs: NeedsRouter,
+		},
+		{
+			Name:    "dscp",
+			Doc:     "differentiated services code point of what is sent",
+			Kind:    Load,
+			Parse:   Whole(0, 63),
+			Applies: sending,
+		},
+		{
+			Name:    "copy",
+			Kind:    Load,
+			Levels:  copies,
+			Parse:   Choice(copies...),
 			Doc:     "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
-			Without: &Without{"a", "of the same, measured beside it"}},
+			Without: &Without{"a", "of the same, measured beside it"},
+		},
 	}
 }
 
@@ -282,9 +488,11 @@ func choice(levels []string, d Declaration) Declaration {
 	if len(levels) > 0 {
 		d.Default = levels[0]
 	}
+
 	if d.Parse == nil {
 		d.Parse = Choice(levels...)
 	}
+
 	return d
 }
 
@@ -322,6 +530,7 @@ func tunnelName(level string) string {
 	if rest, ok := strings.CutPrefix(level, "wireguard"); ok {
 		return "WireGuard" + strings.ReplaceAll(rest, "-", ", ")
 	}
+
 	if rest, ok := strings.CutPrefix(level, "esp"); ok {
 		return "IPsec ESP" + strings.Replace(rest, "-", ", ", 1)
 	}
@@ -341,9 +550,11 @@ func severalOf(parse func(string) (string, error)) func(string) (string, error) 
 			if err != nil {
 				return "", err
 			}
+
 			if slices.Contains(seen, level) {
 				return "", &LevelError{Text: text, Want: "a list that names each once"}
 			}
+
 			seen = append(seen, level)
 		}
 		return strings.Join(seen, "+"), nil
@@ -366,7 +577,8 @@ func mtuConflict(c Cell) string {
 
 // outerConflict: IPv6 outside needs links that have room for it.
 func outerConflict(c Cell) string {
-	if mtu := UnderlayMTU(c); OuterIP.Is(c, "6") && mtu < minIPv6MTU {
+	mtu := UnderlayMTU(c)
+	if OuterIP.Is(c, "6") && mtu < minIPv6MTU {
 		return fmt.Sprintf("IPv6 outside the tunnel needs links of %d bytes or more, there are some of %d",
 			minIPv6MTU, mtu)
 	}
@@ -375,7 +587,8 @@ func outerConflict(c Cell) string {
 
 // tunnelsConflict: stream n takes tunnel n modulo their number, so that each must have one.
 func tunnelsConflict(c Cell) string {
-	n, streams := Tunnels.Number(c), Streams.Number(c)
+	n := Tunnels.Number(c)
+	streams := Streams.Number(c)
 	switch {
 	case n <= 1 || streams == 0:
 		return ""
@@ -386,18 +599,21 @@ func tunnelsConflict(c Cell) string {
 	case Engine.Is(c, "iperf3"):
 		return "iperf3 sends all its streams to one address, and each tunnel leads to another"
 	}
+
 	return ""
 }
 
 func (o Options) ipConflict(c Cell) string {
-	if mtu := min(o.pathMTU(c), UnderlayMTU(c)); IP.Is(c, "6") && mtu < minIPv6MTU {
+	mtu := min(o.pathMTU(c), UnderlayMTU(c))
+	if IP.Is(c, "6") && mtu < minIPv6MTU {
 		return fmt.Sprintf("IPv6 needs an MTU of %d bytes or more, the path has %d", minIPv6MTU, mtu)
 	}
 	return ""
 }
 
 func natConflict(c Cell) string {
-	tunnelled, forward := !Tunnel.Is(c, NoTunnel), NAT.Is(c, NATForward)
+	tunnelled := !Tunnel.Is(c, NoTunnel)
+	forward := NAT.Is(c, NATForward)
 	switch {
 	case NAT.Is(c, Off):
 		return ""
@@ -410,6 +626,7 @@ func natConflict(c Cell) string {
 	case tunnelled && Topology.Is(c, "site-to-site"):
 		return "the tunnel between the routers carries the traffic past the address translation"
 	}
+
 	return ""
 }
 
@@ -429,19 +646,23 @@ func (o Options) sizeConflict(c Cell) string {
 		}
 		return ""
 	}
+
 	size, err := strconv.Atoi(PacketSize.Of(c))
 	if err != nil {
 		return ""
 	}
+
 	header := ipv4Header
 	if IP.Is(c, "6") {
 		header = ipv6Header
 	}
+
 	least := header + udpHeader + stampHeader
 	what := fmt.Sprintf("an IPv%s packet of %d bytes", IP.Of(c), size)
 	if FrameSize.In(c) {
 		what = fmt.Sprintf("a frame of %s bytes (an IPv%s packet of %d)", FrameSize.Of(c), IP.Of(c), size)
 	}
+
 	switch {
 	case size < least:
 		return fmt.Sprintf("%s is too small: IP, UDP and our own header need %d", what, least)
@@ -449,6 +670,7 @@ func (o Options) sizeConflict(c Cell) string {
 		return fmt.Sprintf("%s does not fit the path's MTU of %d, and fragmentation is not measured", what,
 			mtu)
 	}
+
 	return ""
 }
 

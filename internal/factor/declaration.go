@@ -176,10 +176,12 @@ func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	if len(labels) == 0 {
 		return c
 	}
+
 	of := &Catalogue{Factors: c.all(), labels: labels}
 	if c != nil {
 		of.Shapes = c.Shapes
 	}
+
 	return of
 }
 
@@ -228,6 +230,7 @@ func (c *Catalogue) Places(topologies ...string) []string {
 		if !slices.Contains(topologies, s.Name) {
 			continue
 		}
+
 		for _, n := range s.Nodes {
 			add(n.Name)
 			for _, p := range s.Ports(n.Name) {
@@ -235,6 +238,7 @@ func (c *Catalogue) Places(topologies ...string) []string {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -252,20 +256,25 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 		placed && place == Host && d.Placed&OnHost == 0, placed && place != Host && d.Placed&Placed == 0:
 		return Declaration{}, false
 	}
+
 	d.Name = name
 	d.Base = d.Base && !placed // a default is never placed
 	if placed && !slices.ContainsFunc(c.Shapes, func(s Shape) bool { return s.has(place) }) {
 		return Declaration{}, false
 	}
+
 	if placed || d.Needs != nil {
 		d.Applies = c.within(place, d)
 	}
-	if refuses := d.Refuses; refuses != nil {
+
+	refuses := d.Refuses
+	if refuses != nil {
 		d.Conflict = func(cell Cell) string {
 			s, _ := c.Shape(Topology.Of(cell))
 			return refuses(s, cell)
 		}
 	}
+
 	return d, true
 }
 
@@ -277,6 +286,7 @@ func (c *Catalogue) Check(cell Cell) error {
 		if !ok {
 			return fmt.Errorf("there is no factor %s", name)
 		}
+
 		if _, err := d.Parse(cell[name]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -325,13 +335,17 @@ func (c *Catalogue) Of(name string) Declaration {
 	if !ok {
 		d = Declaration{}
 	}
+
 	d.Name = name
 	if c != nil {
 		d.labels = c.labels[name]
 	}
-	if _, param, isFamily := strings.Cut(name, ":"); isFamily && d.Without != nil {
+
+	_, param, isFamily := strings.Cut(name, ":")
+	if isFamily && d.Without != nil {
 		d.Without = &Without{d.Without.Level, d.Without.Words + " " + param}
 	}
+
 	return d
 }
 
@@ -341,6 +355,7 @@ func (c *Catalogue) Sort(names []string) {
 	for _, n := range names {
 		rank[n] = cmp.Or(c.Of(n).Rank, 1<<30)
 	}
+
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
 	})
@@ -352,11 +367,13 @@ func (c *Catalogue) Position(knob string) int {
 	if isFamily {
 		family += ":"
 	}
+
 	for i, d := range slices.Backward(c.all()) {
 		if d.Name == family {
 			return i
 		}
 	}
+
 	return -1
 }
 
@@ -365,7 +382,8 @@ func (c *Catalogue) Loads(cells []Cell) []string {
 	loads := map[string]bool{}
 	for _, cell := range cells {
 		for n := range cell {
-			if k := c.Of(n).Kind; k == Load || k == Activity {
+			k := c.Of(n).Kind
+			if k == Load || k == Activity {
 				loads[n] = true
 			}
 		}

@@ -55,9 +55,12 @@ func (c Cell) PacketSizes() []int {
 	if PacketSize.Is(c, IMIX) {
 		return IMIXSizes(IP.Of(c))
 	}
-	if n := PacketSize.Number(c); n > 0 {
+
+	n := PacketSize.Number(c)
+	if n > 0 {
 		return []int{n}
 	}
+
 	return nil
 }
 
@@ -107,6 +110,7 @@ func (n Name) At(c Cell, place string) (level string, ok bool) {
 	if place != "" {
 		place = "@" + place
 	}
+
 	level, ok = c[string(n)+place]
 	return level, ok
 }
@@ -116,7 +120,8 @@ func (n Name) At(c Cell, place string) (level string, ok bool) {
 func (n Name) Each(c Cell) iter.Seq2[string, string] {
 	return func(yield func(place, level string) bool) {
 		for _, name := range c.Names() {
-			if plain, place := Split(name); plain == string(n) && !yield(place, c[name]) {
+			plain, place := Split(name)
+			if plain == string(n) && !yield(place, c[name]) {
 				return
 			}
 		}
@@ -145,5 +150,6 @@ func IMIXSizes(ip string) []int {
 	if ip == "6" {
 		small = 84 - ethernet
 	}
+
 	return []int{small, middle, small, small, middle, small, large, middle, small, small, middle, small}
 }

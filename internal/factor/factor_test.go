@@ -10,27 +10,55 @@ import (
 // small is a catalogue of two labs with a knob that may be placed, one of the carrying machine, and a
 // family.
 func small() *Catalogue {
-	router := Shape{Name: "forward", Near: "client", Far: "server", Routers: []string{"router"},
-		Nodes: []Node{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+	router := Shape{
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Routers: []string{"router"},
+		Nodes:   []Node{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
 		Links: []Link{
 			{Ends: [2]Port{{Node: "router", Port: "lan"}, {Node: "client", Port: "eth0"}}},
 			{Ends: [2]Port{{Node: "server", Port: "eth0"}, {Node: "router", Port: "wan"}}},
-		}}
-	direct := Shape{Name: "direct", Near: "client", Far: "server",
+		},
+	}
+	direct := Shape{
+		Name:  "direct",
+		Near:  "client",
+		Far:   "server",
 		Nodes: []Node{{Name: "client"}, {Name: "server"}},
-		Links: []Link{{Ends: [2]Port{{Node: "server", Port: "eth0"}, {Node: "client", Port: "eth0"}}}}}
+		Links: []Link{{Ends: [2]Port{{Node: "server", Port: "eth0"}, {Node: "client", Port: "eth0"}}}},
+	}
 	shapes := []Shape{router, direct}
-	return &Catalogue{Shapes: shapes, Factors: append(Base(Options{Shapes: shapes,
-		Tunnels: []string{NoTunnel, "wireguard"}, Engines: []string{Native}, Congestions: []string{"cubic"}}),
-		Declaration{Name: "queue", Parse: Choice("fq"), Placed: Placed, Needs: NeedsRouter,
-			Without: &Without{"", "of the same with the default queue"}},
-		Declaration{Name: "cpu_quota", Parse: Choice("10%"), Placed: OnHost, Target: Carrier},
-		Declaration{Name: "sysctl:", Placed: Placed,
-			Without: &Without{"default", "of the same with the default"},
-			Param: func(param string) (Declaration, bool) {
-				return Declaration{Name: "sysctl:" + param, Parse: Choice("1"), Placed: Placed,
-					Without: &Without{"default", "of the same with the default"}}, param != "bad"
-			}})}
+	return &Catalogue{
+		Shapes: shapes,
+		Factors: append(Base(Options{
+			Shapes:      shapes,
+			Tunnels:     []string{NoTunnel, "wireguard"},
+			Engines:     []string{Native},
+			Congestions: []string{"cubic"},
+		}),
+			Declaration{
+				Name:    "queue",
+				Parse:   Choice("fq"),
+				Placed:  Placed,
+				Needs:   NeedsRouter,
+				Without: &Without{"", "of the same with the default queue"},
+			},
+			Declaration{Name: "cpu_quota", Parse: Choice("10%"), Placed: OnHost, Target: Carrier},
+			Declaration{
+				Name:    "sysctl:",
+				Placed:  Placed,
+				Without: &Without{"default", "of the same with the default"},
+				Param: func(param string) (Declaration, bool) {
+					return Declaration{
+						Name:    "sysctl:" + param,
+						Parse:   Choice("1"),
+						Placed:  Placed,
+						Without: &Without{"default", "of the same with the default"},
+					}, param != "bad"
+				},
+			}),
+	}
 }
 
 func TestLookup(t *testing.T) {
@@ -67,7 +95,9 @@ func TestPlacesBelongToLabs(t *testing.T) {
 		if !ok {
 			t.Fatalf("no factor %s", tt.name)
 		}
-		if applies, why := d.Applies(Cell{"topology": tt.topology}); applies != tt.applies ||
+
+		applies, why := d.Applies(Cell{"topology": tt.topology})
+		if applies != tt.applies ||
 			applies == (why != "") {
 			t.Errorf("%s in %s: applies %t (%q), want %t", tt.name, tt.topology, applies, why, tt.applies)
 		}
@@ -105,11 +135,14 @@ func TestBaselines(t *testing.T) {
 		{"sysctl:net.core.rmem_max", "", true}, {"sysctl:net.core.rmem_max", "off", false},
 		{"streams", "1", false}, // has none
 	} {
-		if at := c.Of(tt.name).AtBaseline(tt.level); at != tt.at {
+		at := c.Of(tt.name).AtBaseline(tt.level)
+		if at != tt.at {
 			t.Errorf("%s=%s at its baseline: %t, want %t", tt.name, tt.level, at, tt.at)
 		}
 	}
-	if words := c.Of("sysctl:net.core.rmem_max").Without.Words; words !=
+
+	words := c.Of("sysctl:net.core.rmem_max").Without.Words
+	if words !=
 		"of the same with the default net.core.rmem_max" {
 		t.Errorf("the words of a family: %q", words)
 	}
@@ -117,20 +150,26 @@ func TestBaselines(t *testing.T) {
 
 func TestTypedLevels(t *testing.T) {
 	c := Cell{"streams": "4", "queue": "fq", "queue@router.wan": "codel", "queue@client": "sfq"}
-	if n := Streams.Number(c); n != 4 || MTU.Number(c) != 0 || MTU.In(c) {
+	n := Streams.Number(c)
+	if n != 4 || MTU.Number(c) != 0 || MTU.In(c) {
 		t.Errorf("streams %d, MTU %d (%t)", n, MTU.Number(c), MTU.In(c))
 	}
+
 	got := map[string]string{}
 	for place, level := range Queue.Each(c) {
 		got[place] = level
 	}
-	if want := map[string]string{"": "fq", "router.wan": "codel", "client": "sfq"}; !maps.Equal(got, want) {
+
+	want := map[string]string{"": "fq", "router.wan": "codel", "client": "sfq"}
+	if !maps.Equal(got, want) {
 		t.Errorf("queues: %v, want %v", got, want)
 	}
+
 	with := Streams.With(c, "")
 	if Streams.In(with) || !Streams.In(c) {
 		t.Errorf("without streams: %v of %v", with, c)
 	}
+
 	with = Streams.With(c, "8")
 	if with.Key() != "queue=fq queue@client=sfq queue@router.wan=codel streams=8" {
 		t.Errorf("key: %s", with.Key())
@@ -146,7 +185,9 @@ func TestSortAndPosition(t *testing.T) {
 	if !slices.Equal(names, []string{"tunnel", "streams", "another", "queue@router.wan", "zero"}) {
 		t.Errorf("sorted: %v", names)
 	}
-	if a, b := c.Position("queue"), c.Position("sysctl:net.core.rmem_max"); a < 0 || b <= a {
+
+	a, b := c.Position("queue"), c.Position("sysctl:net.core.rmem_max")
+	if a < 0 || b <= a {
 		t.Errorf("positions: queue %d, sysctl %d", a, b)
 	}
 }
@@ -156,9 +197,11 @@ func TestFoundOf(t *testing.T) {
 	if !ok || found.Share != .9 || !maps.Equal(found.Of, Cell{"rate": "flat", "streams": "1"}) {
 		t.Errorf("a share of the rate: %v %t", found, ok)
 	}
+
 	if found, ok = FoundOf(Cell{"pacing": "50% of found"}); !ok || found.Share != .5 || len(found.Of) != 0 {
 		t.Errorf("a share of the pace: %v %t", found, ok)
 	}
+
 	if _, ok = FoundOf(Cell{"rate": "300M"}); ok {
 		t.Error("a stated rate is a share")
 	}
@@ -169,7 +212,8 @@ func TestKindred(t *testing.T) {
 	names := []string{"rtt_idle_p50", "rtt_loaded_p50", "rtt_loaded_p99", "goodput", "loss_p99"}
 	for text, want := range map[string]string{"rtt_p99": "rtt_loaded_p99", "quux": "",
 		"RTT-p50": "rtt_idle_p50 rtt_loaded_p50", "rtt": "rtt_idle_p50 rtt_loaded_p50 rtt_loaded_p99"} {
-		if got := strings.Join(Kindred(text, names), " "); got != want {
+		got := strings.Join(Kindred(text, names), " ")
+		if got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
@@ -190,10 +234,12 @@ func TestTells(t *testing.T) {
 	for level, want := range map[string]bool{"24.10.2": true, "24.10": true, "openwrt": true, "6.6.93": true,
 		"r28739": true, "openwrt 24.10.2": true, "24.1": false, "4.10": false, "10.2": false, "wrt": false,
 		"24.10.3": false, "": false} {
-		if got := Tells(is, level); got != want {
+		got := Tells(is, level)
+		if got != want {
 			t.Errorf("%q: got %v, want %v", level, got, want)
 		}
 	}
+
 	if Tells("7.20.8 and 7.2", "7.2") != true {
 		t.Error("a version behind a longer one is not found")
 	}
@@ -205,6 +251,7 @@ func TestFirmwareLevel(t *testing.T) {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
 	}
+
 	for _, text := range []string{"", "-rf", "a; reboot", "a  b", "$(x)", strings.Repeat("a", 61), "a\nb"} {
 		if got, err := firmwareLevel(text); err == nil {
 			t.Errorf("%q: got %q, want an error", text, got)

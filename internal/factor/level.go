@@ -59,6 +59,7 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 			if text == word {
 				return text, nil
 			}
+
 			wrong.Want, wrong.Near = wrong.Want+", or "+word, check.Nearest(text, []string{word})
 		}
 		return level, err
@@ -101,8 +102,10 @@ const maxFirmware = 60 // bytes of a level
 
 func firmwareLevel(text string) (string, error) {
 	if len(text) > maxFirmware || !firmwareForm.MatchString(text) {
-		return "", &LevelError{Text: text,
-			Want: "words of the version that the router tells, such as 24.10.2"}
+		return "", &LevelError{
+			Text: text,
+			Want: "words of the version that the router tells, such as 24.10.2",
+		}
 	}
 	return text, nil
 }
@@ -118,6 +121,7 @@ func Tells(version, level string) bool {
 		if i < 0 {
 			break
 		}
+
 		at += i
 		end := at + len(level)
 		if (at == 0 || !alike(version[at-1]) && version[at-1] != '.') &&
@@ -141,10 +145,12 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 			if slices.Contains(words, text) {
 				return text, nil
 			}
+
 			rate := Bitrate(text)
 			if rate == 0 {
 				return "", &LevelError{Text: text, Want: want, Near: check.Nearest(text, words)}
 			}
+
 			return RateText(rate), nil
 		})
 	}
@@ -194,11 +200,13 @@ func Kindred(text string, candidates []string) []string {
 	for _, c := range candidates {
 		switch n := shared(c); {
 		case n > best:
-			best, out = n, []string{c}
+			best = n
+			out = []string{c}
 		case n == best:
 			out = append(out, c)
 		}
 	}
+
 	return out[:min(most, len(out))]
 }
 
@@ -209,8 +217,10 @@ const MaxConnectionRate = 1e7
 func ConnectionRateLevel(text string) (string, error) {
 	rate, err := unit.ParsePacketRate(text)
 	if err != nil || rate < 1 || rate > MaxConnectionRate {
-		return "", &LevelError{Text: text,
-			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
+		return "", &LevelError{
+			Text: text,
+			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k",
+		}
 	}
 	return RateText(float64(rate)), nil
 }
@@ -231,22 +241,29 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	if m == nil {
 		return parse(text)
 	}
+
 	part, err := strconv.ParseFloat(m[1], 64)
 	if err != nil || part <= 0 || part > greatestPart {
-		return "", &LevelError{Text: text,
-			Want: "a share of more than 0 % and at most 200 %, such as 90% of 300M"}
+		return "", &LevelError{
+			Text: text,
+			Want: "a share of more than 0 % and at most 200 %, such as 90% of 300M",
+		}
 	}
+
 	if m[2] == "found" {
 		return strconv.FormatFloat(part, 'f', -1, 64) + OfFound, nil
 	}
+
 	whole, err := parse(m[2])
 	if err != nil {
 		return "", err
 	}
+
 	rate := Bitrate(whole)
 	if rate == 0 {
 		return "", &LevelError{Text: text, Want: "a share of a bit rate, or of found, such as 90% of found"}
 	}
+
 	// A tenth of a bit per second is not written.
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }

@@ -75,10 +75,12 @@ func (s Shape) has(place string) bool {
 	if place == Host {
 		return true
 	}
+
 	node, port, isPort := strings.Cut(place, ".")
 	if !isPort {
 		return slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.Name == node })
 	}
+
 	return slices.Contains(s.Ports(node), Port{node, port})
 }
 
@@ -101,6 +103,7 @@ func NeedsForwarding(s Shape, place string) (bool, string) {
 	case place == "":
 		return false, "topology " + s.Name + " forwards nothing"
 	}
+
 	return false, node + " forwards nothing in topology " + s.Name
 }
 
@@ -127,15 +130,19 @@ func PathMTU(s Shape, c Cell) int {
 	least := maxPacket
 	inner, err := strconv.Atoi(MTU.Of(c))
 	for _, l := range s.Links {
-		a, b := l.Ends[0], l.Ends[1]
+		a := l.Ends[0]
+		b := l.Ends[1]
 		wan := len(s.Routers) > 0 && a.Node == s.Routers[0]
 		mtu := min(portMTU(c, a), portMTU(c, b)) - sessionHead(c, wan)
-		if ends := [2]string{a.Node, b.Node}; err == nil &&
+		ends := [2]string{a.Node, b.Node}
+		if err == nil &&
 			(ends == s.Tunnel || ends == [2]string{s.Tunnel[1], s.Tunnel[0]}) {
 			mtu = inner
 		}
+
 		least = min(least, mtu)
 	}
+
 	return least
 }
 
@@ -182,8 +189,10 @@ func linksMTU(c Cell) int {
 			mtu = v
 		}
 	}
+
 	if !LinkMTU.In(c) && (mtu == 0 || mtu > defaultLinkMTU) {
 		return defaultLinkMTU // the links that are not named keep their default
 	}
+
 	return mtu
 }

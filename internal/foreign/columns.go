@@ -17,6 +17,7 @@ func mostlyNumbers(text []byte) bool {
 		if strings.HasPrefix(l, "#") {
 			continue
 		}
+
 		for _, f := range strings.Fields(l) {
 			if _, err := strconv.ParseFloat(f, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 				numbers++
@@ -35,6 +36,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	if err := summary(text); err != nil {
 		return nil, err
 	}
+
 	var out []Result
 	labels := map[int]string{}
 	metric := metrics.Number
@@ -46,39 +48,49 @@ func readMinistat(text []byte) ([]Result, error) {
 			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < maxTrials {
 				labels[n] = label
 			}
+
 			if strings.HasPrefix(comment, " run ") && strings.Contains(comment, ", goodput in bit/s;") {
 				metric = metrics.Goodput
 				began = runTime(comment)
 			}
+
 			continue
 		}
+
 		for i, f := range strings.Fields(l) {
 			if notFinite.MatchString(f) {
 				why := place(text, at, fmt.Errorf("column %d has %.40q, which is no number", i+1, f))
 				out = append(out, Result{LeftOut: why.Error()})
 				continue
 			}
+
 			v, err := strconv.ParseFloat(f, 64)
 			if err != nil {
 				return nil, place(text, at, fmt.Errorf("%.40q is no number, in columns of numbers", f))
 			}
+
 			r := newResult("", "what was measured, and how")
 			r.Foreign.Values[metric] = v
 			r.Began = began
 			r.set("column", strconv.Itoa(i+1))
-			if label := labels[i+1]; label != "" {
+			label := labels[i+1]
+			if label != "" {
 				r.set("column", label)
 			}
+
 			out = append(out, r)
 			numbers++
 		}
+
 		if len(out) > maxTrials {
 			return nil, place(text, at, fmt.Errorf("there are more than %d numbers", maxTrials))
 		}
 	}
+
 	if numbers == 0 {
 		return nil, errors.New("there is no number in it")
 	}
+
 	return out, nil
 }
 

@@ -68,34 +68,46 @@ func readCrusader(text []byte) ([]Result, error) {
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
-	pings := &record.Latency{Probe: "echo", Stamps: "user", IntervalNs: max(f.Config.Interval.ns(), 0),
-		Includes: "from crusader's send to its receive"}
+
+	pings := &record.Latency{
+		Probe:      "echo",
+		Stamps:     "user",
+		IntervalNs: max(f.Config.Interval.ns(), 0),
+		Includes:   "from crusader's send to its receive",
+	}
 	for i, p := range f.Pings {
-		at, rtt := p.Sent.ns(), int64(-1)
+		at := p.Sent.ns()
+		rtt := int64(-1)
 		if at < 0 {
 			return nil, fmt.Errorf("ping %d was sent at no time", i+1)
 		}
+
 		if p.Latency != nil && p.Latency.Total != nil {
 			rtt = p.Latency.Total.ns()
 		}
+
 		pings.SentAt, pings.RTT = append(pings.SentAt, at), append(pings.RTT, rtt)
 	}
+
 	var out []Result
 	for _, d := range []string{record.Down, record.Up, record.Both} {
 		r, err := f.trial(d)
 		if err != nil {
 			return nil, err
 		}
+
 		if r.Traffic != nil {
 			f.addPings(r, pings)
 			out = append(out, *r)
 		}
 	}
+
 	if len(out) == 0 && len(pings.RTT) > 0 { // an idle test
 		r := f.result("")
 		split(r, pings)
 		out = append(out, *r)
 	}
+
 	return out, nil
 }
 
@@ -114,14 +126,18 @@ func (f *crusaderFile) result(direction string) *Result {
 	if f.Overload {
 		r.lack("a server that keeps up: crusader told of its overload")
 	}
+
 	return &r
 }
 
 // trial returns the test of a direction, without traffic if there was none.
 func (f *crusaderFile) trial(direction string) (*Result, error) {
 	r := f.result(direction)
-	t := &record.Traffic{Engine: "crusader", Version: r.Foreign.Version,
-		Load: record.Load{Protocol: "tcp", Direction: direction, IP: f.ip(), Opener: "near"}}
+	t := &record.Traffic{
+		Engine:  "crusader",
+		Version: r.Foreign.Version,
+		Load:    record.Load{Protocol: "tcp", Direction: direction, IP: f.ip(), Opener: "near"},
+	}
 	var first, last int64
 	count := map[string]int{}
 	for _, g := range f.Groups {
@@ -129,9 +145,11 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 		if g.Download {
 			own = record.Down
 		}
+
 		if g.Both != (direction == record.Both) || !g.Both && own != direction {
 			continue
 		}
+
 		for _, s := range g.Streams {
 			table := record.NewTable("bytes")
 			for i, p := range s.Data {
@@ -140,44 +158,60 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 					(at < table.T[n-1] || float64(p.Bytes) < table.V[0][n-1]) {
 					return nil, fmt.Errorf("point %d of a stream: times and bytes must not fall", i+1)
 				}
+
 				table.Append(at, float64(p.Bytes))
 			}
+
 			n := len(table.T)
 			if n < 2 {
 				continue
 			}
+
 			if len(t.Flows) == 0 {
-				first, last = table.T[0], table.T[n-1]
+				first = table.T[0]
+				last = table.T[n-1]
 			}
+
 			first, last = min(first, table.T[0]), max(last, table.T[n-1])
 			count[own]++
 			t.Flows = append(t.Flows, record.Flow{Stream: count[own], Direction: own, Received: table})
 		}
 	}
+
 	if len(t.Flows) == 0 {
 		return r, nil
 	}
+
 	length := f.Config.Load.ns()
 	if length <= 0 {
 		length = last - first
 	}
+
 	for _, d := range f.Tests {
 		kind := map[words]string{"Download": record.Down, "Upload": record.Up, "Bidirectional": record.Both}
 		if at := d.Start.ns(); kind[d.Kind] == direction && at >= 0 {
 			first = at
 		}
 	}
-	w := record.Window{Begin: first, Start: first + min(int64(crusaderWarmup*float64(length)), maxWarmup),
-		End: min(first+length-min(int64(crusaderTail*float64(length)), maxTail), last), Stop: last}
+
+	w := record.Window{
+		Begin: first,
+		Start: first + min(int64(crusaderWarmup*float64(length)), maxWarmup),
+		End:   min(first+length-min(int64(crusaderTail*float64(length)), maxTail), last),
+		Stop:  last,
+	}
 	if w.End <= w.Start {
 		return nil, fmt.Errorf("the test %s is too short to have a window", direction)
 	}
+
 	for i := range t.Flows {
 		flow := &t.Flows[i]
 		bytes := int64(between(flow.Received, w.Start, w.End))
 		flow.SentBytes, flow.ReceivedBytes = bytes, bytes
-		flow.SenderNs, flow.ReceiverNs = w.End-w.Start, w.End-w.Start
+		flow.SenderNs = w.End - w.Start
+		flow.ReceiverNs = w.End - w.Start
 	}
+
 	t.Load.Streams = max(count[record.Up], count[record.Down])
 	r.Traffic, r.Window = t, w
 	r.setLoad(t.Load)
@@ -194,6 +228,7 @@ func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 			}
 		}
 	}
+
 	split(r, all)
 	r.Idle = sentBefore(all, load)
 }

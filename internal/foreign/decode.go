@@ -26,37 +26,45 @@ func utf16Order(head []byte) binary.ByteOrder {
 	case bytes.HasPrefix(head, []byte{0xfe, 0xff}):
 		return binary.BigEndian
 	}
+
 	var zeros [2]int // at even and at odd offsets
 	for i, b := range head {
 		if b == 0 {
 			zeros[i%2]++
 		}
 	}
+
 	switch {
 	case zeros[0] == 0 && zeros[1] > len(head)/4:
 		return binary.LittleEndian
 	case zeros[1] == 0 && zeros[0] > len(head)/4:
 		return binary.BigEndian
 	}
+
 	return nil
 }
 
 // decoded returns a text in UTF-8 without byte order marks, one of which may begin each part of a file that
 // was put together.
 func decoded(text []byte) ([]byte, error) {
-	if order := utf16Order(text); order != nil {
+	order := utf16Order(text)
+	if order != nil {
 		if len(text)%2 != 0 {
 			return nil, &Error{Err: errors.New("it is UTF-16 and ends in the middle of a character")}
 		}
+
 		units := make([]uint16, len(text)/2)
 		for i := range units {
 			units[i] = order.Uint16(text[2*i:])
 		}
+
 		text = []byte(string(utf16.Decode(units)))
 	}
+
 	if !bytes.Contains(text, []byte(byteOrderMark)) {
 		return text, nil
 	}
+
 	return bytes.ReplaceAll(text, []byte(byteOrderMark), nil), nil
 }
 
@@ -82,26 +90,33 @@ func nullNotFinite(text []byte) []byte {
 		case quoted || !startsValue(text, i):
 			continue
 		}
+
 		end := i
 		for end < len(text) && end-i < 40 && !bytes.ContainsRune([]byte(" \t\r\n,]}"), rune(text[end])) {
 			end++
 		}
+
 		if notFinite.Match(text[i:end]) {
 			start := i
 			if end-i < len("null") && start > from && bytes.ContainsRune([]byte(" \t"), rune(text[start-1])) {
 				start--
 			}
+
 			out = append(append(out, text[from:start]...), "null"...)
 			for range end - start - len("null") {
 				out = append(out, ' ')
 			}
+
 			from = end
 		}
+
 		i = end - 1
 	}
+
 	if from == 0 {
 		return text
 	}
+
 	return append(out, text[from:]...)
 }
 

@@ -28,6 +28,7 @@ func documents(text []byte) ([]document, error) {
 	if err := bounded(text); err != nil {
 		return nil, err
 	}
+
 	var out []document
 	braces := 0 // within lines, that open no object
 	for from := 0; ; {
@@ -35,6 +36,7 @@ func documents(text []byte) ([]document, error) {
 		if found == nil {
 			return out, nil
 		}
+
 		d := document{from: from + found[0]}
 		before := text[from:d.from]
 		begins := len(bytes.Trim(before[bytes.LastIndexByte(before, '\n')+1:], " \t\r,[]")) == 0
@@ -48,6 +50,7 @@ func documents(text []byte) ([]document, error) {
 		case begins || braces == maxBraces:
 			return nil, damaged(text, d)
 		}
+
 		braces++
 		from = d.from + 1
 	}
@@ -64,6 +67,7 @@ func damaged(text []byte, d document) *Error {
 	if offset < 0 || d.from+int(offset) >= len(text) {
 		return place(text, len(text), errors.New("it ends in the middle"))
 	}
+
 	return place(text, d.from+int(offset), check.JSONWords(err))
 }
 
@@ -86,6 +90,7 @@ func objectEnd(text []byte, from int) int {
 			}
 		}
 	}
+
 	return len(text)
 }
 
@@ -95,9 +100,11 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 	if err != nil {
 		return nil, err
 	}
+
 	if len(docs) == 0 { // the reader says what it is
 		return read(text)
 	}
+
 	return resultsOf(text, docs, func(d document) ([]Result, error) {
 		results, err := read(d.text)
 		return results, at(d.text, err)
@@ -119,13 +126,16 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 		} else {
 			results += len(found)
 		}
+
 		if out = append(out, found...); len(out) > maxTrials {
 			return nil, place(text, d.from, fmt.Errorf("there are more than %d results", maxTrials))
 		}
 	}
+
 	if results == 0 {
 		return nil, first
 	}
+
 	return out, nil
 }
 
@@ -136,6 +146,7 @@ func within(text []byte, d document, err error) error {
 	if !ok {
 		wrong = &Error{Err: err}
 	}
+
 	offset := d.from
 	switch {
 	case wrong.Line > 0:
@@ -143,5 +154,6 @@ func within(text []byte, d document, err error) error {
 	case len(bytes.TrimSpace(text[:d.from])) == 0 && len(bytes.TrimSpace(text[d.to:])) == 0:
 		return wrong
 	}
+
 	return place(text, offset, wrong.Err)
 }

@@ -59,12 +59,15 @@ func TestEncodings(t *testing.T) {
 			if !foreign.Encoded(encoded) {
 				t.Errorf("%s in %s: taken for plain text", sample, name)
 			}
+
 			expect.Same(t, fmt.Sprintf("%s in %s", sample, name), want, read(t, encoded, ""))
 		}
+
 		if foreign.Encoded(text) {
 			t.Errorf("%s: taken for another encoding", sample)
 		}
 	}
+
 	_, err := foreign.ReadFile(bytes.NewReader(append(units(bom+"1\n2\n", binary.LittleEndian), '3')), "")
 	expect.Error(t, "UTF-16 of an odd length", err, "in the middle of a character")
 }
@@ -87,6 +90,7 @@ func streamed(t testing.TB, whole []byte) string {
 	for _, i := range parts.Intervals {
 		line("interval", i)
 	}
+
 	line("end", parts.End)
 	return out
 }
@@ -99,7 +103,8 @@ func TestSeveralDocuments(t *testing.T) {
 	const failedStream = `{"event":"start","data":{"version":"iperf 3.17"}}` + "\n" +
 		`{"event":"error","data":"unable to connect"}` + "\n" + `{"event":"end","data":{}}` + "\n"
 	text := string(file(t, iperf3Samples+"tcp-3.printed.txt"))
-	upLines, downLines := streamed(t, []byte(up)), streamed(t, []byte(down))
+	upLines := streamed(t, []byte(up))
+	downLines := streamed(t, []byte(down))
 	const refused, unable = "Connection refused", "unable to connect"
 	for _, tt := range []struct {
 		name, text string
@@ -137,6 +142,7 @@ func TestSeveralDocuments(t *testing.T) {
 			if len(got) != len(tt.want) {
 				t.Fatalf("got %d results, want %d: %+v", len(got), len(tt.want), got)
 			}
+
 			for i, want := range tt.want {
 				if !strings.HasPrefix(want, "{") && want != text {
 					why := got[i].LeftOut
@@ -145,9 +151,11 @@ func TestSeveralDocuments(t *testing.T) {
 					}
 					continue
 				}
+
 				alone := read(t, []byte(want), "")
 				expect.Same(t, fmt.Sprintf("part %d", i+1), alone, got[i:i+1])
 			}
+
 			d := derive(t, nil, got...)
 			failures := len(got) - len(d.Trials)
 			if said(d, "left-out") != (failures > 0) {
@@ -177,6 +185,7 @@ func TestPasted(t *testing.T) {
 			expect.Same(t, fmt.Sprintf("%s, --from %q", name, format), want, got)
 		}
 	}
+
 	for name, text := range map[string]string{
 		"cut":         "$ iperf3 -J\n" + one[:len(one)/2],
 		"cut, second": one + one[:len(one)/2],
@@ -199,20 +208,26 @@ func TestNotFinite(t *testing.T) {
 			for _, key := range []string{"jitter_ms", "lost_percent", "bits_per_second", "host_total"} {
 				text = withValue(text, key, gap+value)
 			}
-			got, want := read(t, []byte(text), ""), read(t, []byte(whole), "")
-			if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
+
+			got := read(t, []byte(text), "")
+			want := read(t, []byte(whole), "")
+			diff := cmp.Diff(want, got, cmpopts.EquateNaNs())
+			if diff != "" {
 				t.Fatalf("%s%s (-finite +not):\n%s", gap, value, diff)
 			}
 		}
 	}
+
 	text := withValue(qualityText, "responsiveness", ":-nan")
 	d := derive(t, nil, read(t, []byte(text), "")...)
 	if v, has := d.Trials[0].Metrics[metrics.Responsiveness]; has {
 		t.Errorf("a responsiveness of -nan is %g, want it missing", v)
 	}
+
 	if v := d.Trials[0].Metrics[metrics.Goodput]; math.Abs(v-648e6) > 1 {
 		t.Errorf("got goodput %g beside it, want 648e6", v)
 	}
+
 	names := read(t, []byte(strings.Replace(whole, `"start":`, `"title": "nan, inf", "start":`, 1)), "")
 	if names[0].Factors["title"] != "nan, inf" {
 		t.Errorf("got the title %q, want it as it was", names[0].Factors["title"])
@@ -235,6 +250,7 @@ func TestUnknownRetransmits(t *testing.T) {
 	if _, has := counted.Metrics[metrics.Retransmits]; !has {
 		t.Fatal("the sample itself has none")
 	}
+
 	for name, text := range map[string]string{
 		"-1":     withValue(whole, "retransmits", ":-1"),
 		"null":   withValue(whole, "retransmits", ": null"),
@@ -249,6 +265,7 @@ func TestUnknownRetransmits(t *testing.T) {
 		if v, has := tr.Metrics[metrics.Retransmits]; has || tr.Missing[metrics.Retransmits] == "" {
 			t.Errorf("%s: got %g retransmits, missing for %q", name, v, tr.Missing[metrics.Retransmits])
 		}
+
 		if _, has := d.Cells[0].Metrics[metrics.Retransmits]; has || tr.Metrics[metrics.Goodput] == 0 {
 			t.Errorf("%s: the cell has retransmits, or the trial no goodput", name)
 		}
@@ -263,7 +280,9 @@ func TestColumnsWithGaps(t *testing.T) {
 		if len(d.Trials) != 5 || len(d.Cells) != 2 || got[2].LeftOut == "" {
 			t.Errorf("%s: got %d trials in %d cells and %+v", value, len(d.Trials), len(d.Cells), got[2])
 		}
-		if want := "line 2, byte 5: column 1 has "; !strings.HasPrefix(got[2].LeftOut, want) {
+
+		want := "line 2, byte 5: column 1 has "
+		if !strings.HasPrefix(got[2].LeftOut, want) {
 			t.Errorf("%s: got %q, want %q", value, got[2].LeftOut, want)
 		}
 	}
@@ -287,6 +306,7 @@ func TestOpenSSLGaps(t *testing.T) {
 				t.Errorf("%s: got %q, want a line", tt.name, why)
 			}
 		}
+
 		expect.Same(t, tt.name, [2]int{tt.figures, tt.out}, [2]int{len(figures), len(left)})
 	}
 }

@@ -79,43 +79,52 @@ func readFlent(text []byte) ([]Result, error) {
 	if err := decode(text, &named); err != nil {
 		return nil, err
 	}
+
 	text = named.anonymous(text)
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
+
 	if v := float64(f.Version); v != 2 && v != 3 && v != 4 {
 		return nil, fmt.Errorf("version %g of flent's format: 2 to 4 are read", v)
 	}
+
 	m := &f.Meta
 	zero, err := flentTime(string(cmp.Or(m.Zero, m.Time)))
 	if err != nil {
 		return nil, err
 	}
+
 	r := newResult(string(m.Flent), oneRun,
 		"cut-off of start and end: a window is what all flows were seen in")
 	r.Began = zero
 	if r.Foreign.Raw, err = flentRaw(text); err != nil {
 		return nil, err
 	}
+
 	if err := f.series(&r.Foreign); err != nil {
 		return nil, err
 	}
+
 	for key, v := range map[string]words{"NAME": m.Name, "TITLE": m.Title, "NOTE": m.Note, "HOST": m.Host,
 		"LOCAL_HOST": m.Local, "IP_VERSION": m.IP, "KERNEL_RELEASE": m.Release} {
 		if v != "" {
 			r.Foreign.Facts[key] = string(v)
 		}
 	}
+
 	for key, v := range map[string]number{"LENGTH": m.Length, "TOTAL_LENGTH": m.Total, "STEP_SIZE": m.Step} {
 		if finite(float64(v), maxSeconds) && v > 0 {
 			r.Foreign.Facts[key] = strconv.FormatFloat(float64(v), 'g', -1, 64)
 		}
 	}
+
 	f.addFlows(&r)
 	f.addPings(&r)
 	if r.Traffic == nil && r.Idle == nil {
 		for _, series := range r.Foreign.Series.Names {
-			if direction, _ := f.direction(series); direction != "" {
+			direction, _ := f.direction(series)
+			if direction != "" {
 				if len(f.X) == 1 {
 					return nil, fmt.Errorf("series %.40q has one time step, which has no length", series)
 				}
@@ -126,12 +135,14 @@ func readFlent(text []byte) ([]Result, error) {
 			name(strings.Join(r.Foreign.Series.Names, ", "))), "those are TCP or UDP upload and download in "+
 			"Mbits/s, such as of tcp_upload or rrul, and \""+flentPing+"\"")
 	}
+
 	r.set(factor.Engine, "flent")
 	r.set("test", string(m.Name))
 	r.set(title, string(m.Title))
 	if m.IP == "4" || m.IP == "6" {
 		r.set(factor.IP, string(m.IP))
 	}
+
 	return []Result{r}, nil
 }
 
@@ -149,31 +160,39 @@ func (f *flentFile) series(to *record.Foreign) error {
 	if len(f.X) == 0 {
 		return errors.New("x_values are empty")
 	}
+
 	names := slices.Sorted(maps.Keys(f.Results))
 	t := record.NewTable()
 	for i, x := range f.X {
 		if !finite(float64(x), maxSeconds) || i > 0 && x <= f.X[i-1] {
 			return fmt.Errorf("x value %d is %g: times must be from 0 on and ascend", i+1, float64(x))
 		}
+
 		t.T = append(t.T, int64(math.Round(float64(x)*1e9)))
 	}
+
 	for _, n := range names {
 		if len(f.Results[n]) != len(f.X) {
 			return fmt.Errorf("series %.40q has %d values for %d times", n, len(f.Results[n]), len(f.X))
 		}
+
 		plain := name(n)
 		if slices.Contains(t.Names, plain) {
 			return fmt.Errorf("series %.40q is there twice", plain)
 		}
+
 		column := make([]float64, len(f.X))
 		for i, v := range f.Results[n] {
 			column[i] = float64(v)
 		}
+
 		t.Names, t.V = append(t.Names, plain), append(t.V, column)
-		if u := f.Meta.Series[n].Units; u != "" {
+		u := f.Meta.Series[n].Units
+		if u != "" {
 			to.Facts[unitOf+plain] = string(u)
 		}
 	}
+
 	to.Series = t
 	return nil
 }
@@ -196,10 +215,12 @@ func (f *flentFile) direction(series string) (direction, protocol string) {
 		slices.Contains([]string{"avg", "sum", "totals", "fairness"}, words[len(words)-1]) {
 		return "", ""
 	}
+
 	direction = map[string]string{"upload": record.Up, "download": record.Down}[words[1]]
 	if protocol = strings.ToLower(words[0]); protocol != factor.TCP && protocol != factor.UDP {
 		return "", ""
 	}
+
 	return direction, protocol
 }
 
@@ -209,28 +230,41 @@ func (f *flentFile) addFlows(r *Result) {
 	t := &record.Traffic{Engine: "flent", Version: r.Foreign.Version}
 	load := record.Load{Direction: record.Up, IP: 4, Opener: "near"}
 	count := map[string]int{}
-	first, last := int64(math.MaxInt64), int64(0)
+	first := int64(math.MaxInt64)
+	last := int64(0)
 	for _, series := range slices.Sorted(maps.Keys(f.Results)) {
 		direction, protocol := f.direction(series)
 		if direction == "" {
 			continue
 		}
+
 		table := f.bytes(series, zero)
 		n := len(table.T)
 		if n < 2 {
 			continue
 		}
+
 		bytes := table.V[0]
-		total, length := int64(bytes[n-1]-bytes[0]), table.T[n-1]-table.T[0]
+		total := int64(bytes[n-1] - bytes[0])
+		length := table.T[n-1] - table.T[0]
 		first, last = min(first, table.T[0]), max(last, table.T[n-1])
 		count[direction]++
-		t.Flows = append(t.Flows, record.Flow{Stream: count[direction], Direction: direction,
-			SentBytes: total, ReceivedBytes: total, SenderNs: length, ReceiverNs: length, Received: table})
+		t.Flows = append(t.Flows, record.Flow{
+			Stream:        count[direction],
+			Direction:     direction,
+			SentBytes:     total,
+			ReceivedBytes: total,
+			SenderNs:      length,
+			ReceiverNs:    length,
+			Received:      table,
+		})
 		load.Protocol = protocol
 	}
+
 	if len(t.Flows) == 0 {
 		return
 	}
+
 	load.Streams = max(count[record.Up], count[record.Down])
 	switch {
 	case count[record.Up] > 0 && count[record.Down] > 0:
@@ -238,12 +272,15 @@ func (f *flentFile) addFlows(r *Result) {
 	case count[record.Down] > 0:
 		load.Direction = record.Down
 	}
+
 	if load.Direction != record.Down {
 		r.lack("what arrived of an upload: flent tells what was sent")
 	}
+
 	if f.Meta.IP == "6" {
 		load.IP = 6
 	}
+
 	t.Load, r.Traffic, r.Window = load, t, record.Window{Start: first, End: last, Stop: last}
 	r.setLoad(load)
 }
@@ -263,10 +300,12 @@ func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {
 		return
 	}
+
 	t := c.table
 	if len(t.T) == 0 {
 		t.Append(from, 0)
 	}
+
 	c.sum += rate * 1e6 / 8 * seconds
 	if to > t.T[len(t.T)-1] && c.sum < maxBytes {
 		t.Append(to, c.sum)
@@ -282,17 +321,22 @@ func (f *flentFile) bytes(series string, zero float64) *record.Table {
 			c.add(to-int64(float64(p.Dur)*1e9), to, float64(p.Dur), float64(*p.Val))
 		}
 	}
+
 	if len(c.table.T) > 1 {
 		return c.table
 	}
+
 	c = byteCount{table: record.NewTable("bytes")}
 	for i, v := range f.Results[series] {
-		from, to := float64(f.X[max(i-1, 0)]), float64(f.X[i])
+		from := float64(f.X[max(i-1, 0)])
+		to := float64(f.X[i])
 		if i == 0 && len(f.X) > 1 { // the first value's step is as long as the second's
 			from -= float64(f.X[1]) - to
 		}
+
 		from, to = math.Round(from*1e9), math.Round(to*1e9)
 		c.add(int64(from), int64(to), (to-from)/1e9, float64(v))
 	}
+
 	return c.table
 }

@@ -43,6 +43,7 @@ func unzipped(t *testing.T, text []byte) (out map[string]any) {
 	if err == nil {
 		err = json.NewDecoder(z).Decode(&out)
 	}
+
 	must(t, err)
 	return out
 }
@@ -66,6 +67,7 @@ func TestFlentIsTheSame(t *testing.T) {
 			t.Errorf("a fact is %q", v)
 		}
 	}
+
 	again := read(t, out, "")
 	expect.Same(t, "what is read of both", in, again)
 }
@@ -85,6 +87,7 @@ func scrubbed(t *testing.T, text string, secrets ...string) (foreign.Result, str
 			t.Errorf("%s stays:\n%s", secret, b)
 		}
 	}
+
 	return in[0], string(b)
 }
 
@@ -92,20 +95,27 @@ func scrubbed(t *testing.T, text string, secrets ...string) (foreign.Result, str
 func TestFlentRawIsMeasured(t *testing.T) {
 	trial := sampleTrial()
 	raw := unzipped(t, exported(t, trial))["raw_values"].(map[string]any)
-	if _, has := raw["TCP upload"]; has || len(raw) != 1 {
+	_, has := raw["TCP upload"]
+	if has || len(raw) != 1 {
 		t.Errorf("got raw values of %d series, want those of probes alone", len(raw))
 	}
+
 	answered := 0
 	for _, rtt := range trial.Loaded.RTT {
 		if rtt >= 0 {
 			answered++
 		}
 	}
+
 	if n := len(raw["Ping (ms) ICMP"].([]any)); n != answered {
 		t.Errorf("got %d raw round trips, want %d", n, answered)
 	}
-	lasting := record.Table{Names: []string{"bytes"}, T: []int64{trial.Origin, trial.Origin + 1e9},
-		V: [][]float64{{0, 1e6}}}
+
+	lasting := record.Table{
+		Names: []string{"bytes"},
+		T:     []int64{trial.Origin, trial.Origin + 1e9},
+		V:     [][]float64{{0, 1e6}},
+	}
 	trial.Loaded, trial.Window.Begin, trial.Window.Start = nil, trial.Origin, trial.Origin
 	trial.Traffic.Flows = trial.Traffic.Flows[:1]
 	trial.Traffic.Flows[0].Received = &lasting
@@ -134,10 +144,13 @@ func TestFlentNamesNobody(t *testing.T) {
 	expect.Same(t, "series", want, in.Foreign.Series.Names)
 	const wantNote = "at home: (address 1)-(address 2), wan-(address 10).53, (host 4), (address 11), " +
 		"127.0.0.1 in 5 ms"
-	if got := in.Foreign.Facts["NOTE"]; got != wantNote {
+	got := in.Foreign.Facts["NOTE"]
+	if got != wantNote {
 		t.Errorf("got %q, want %q", got, wantNote)
 	}
-	if n := len(in.Traffic.Flows); n != 4 {
+
+	n := len(in.Traffic.Flows)
+	if n != 4 {
 		t.Errorf("got %d flows, want 4", n)
 	}
 }
@@ -178,6 +191,7 @@ func TestFlentRawIsAList(t *testing.T) {
 	for i := range trial.Loaded.RTT {
 		trial.Loaded.RTT[i] = -1
 	}
+
 	raw := unzipped(t, exported(t, trial))["raw_values"]
 	expect.Same(t, "of lost probes", map[string]any{"Ping (ms) ICMP": []any{}}, raw)
 	for _, none := range []string{"", `"raw_values": null, `} {
@@ -195,14 +209,17 @@ func hostPings(series []string, idle, loaded []float64) string {
 	for i, n := range series {
 		var points []string
 		for k := range 30 {
-			at, rtt := float64(k)/10, idle[i]
+			at := float64(k) / 10
+			rtt := idle[i]
 			if at >= 1 {
 				rtt = loaded[i]
 			}
+
 			if rtt > 0 {
 				points = append(points, fmt.Sprintf(`{"t": %f, "val": %g, "seq": %d}`, 1767323045+at+rtt/1e3, rtt, k))
 			}
 		}
+
 		results = append(results, fmt.Sprintf("%q: [null, null]", n))
 		raw = append(raw, fmt.Sprintf("%q: [%s]", n, strings.Join(points, ",")))
 	}
@@ -244,14 +261,17 @@ func TestFlentHosts(t *testing.T) {
 			!strings.HasSuffix(r.Loaded.Includes, tt.want) {
 			t.Errorf("%s: got the round trips %+v, want those of %s", tt.name, r.Loaded, tt.want)
 		}
+
 		d := derive(t, nil, r)
 		var caveats []string
 		for _, k := range d.Trials[0].Caveats {
 			caveats = append(caveats, k.Text)
 		}
+
 		if len(caveats) > 0 != (len(tt.listed) > 0) {
 			t.Errorf("%s: said %q", tt.name, caveats)
 		}
+
 		for _, want := range tt.listed {
 			if !strings.Contains(strings.Join(caveats, " "), want) {
 				t.Errorf("%s: got %q, want %q in it", tt.name, caveats, want)

@@ -22,14 +22,17 @@ func (f *flentFile) pingSeries() []string {
 		if !ok || !strings.HasPrefix(n, flentPing) || strings.HasSuffix(head, " avg") {
 			continue
 		}
+
 		all = append(all, n)
 		if strings.HasPrefix(n, flentICMP) {
 			icmp = append(icmp, n)
 		}
 	}
+
 	if len(icmp) > 0 {
 		return icmp
 	}
+
 	return all
 }
 
@@ -48,21 +51,32 @@ func (f *flentFile) addPings(r *Result) {
 		if len(notes) < maxPingNotes {
 			notes = append(notes, name(n)+": "+x.text)
 		}
+
 		if worst == nil || x.rank > rank {
 			worst, worstOf, rank = &of, name(n), x.rank
 		}
 	}
+
 	if worst == nil {
 		return
 	}
-	r.Idle, r.Loaded, r.Window = worst.Idle, worst.Loaded, worst.Window
+
+	r.Idle = worst.Idle
+	r.Loaded = worst.Loaded
+	r.Window = worst.Window
 	r.Foreign.Lacks = append(r.Foreign.Lacks, worst.Foreign.Lacks...)
-	if more := len(series) - len(notes); more > 0 {
+	more := len(series) - len(notes)
+	if more > 0 {
 		notes = append(notes, fmt.Sprintf("%d more", more))
 	}
+
 	if len(series) > 1 {
-		r.Caveats = append(r.Caveats, record.Caveat{Kind: "several-pings", Text: fmt.Sprintf("round trips "+
-			"are those of the worst of %d series, %s; %s", len(series), worstOf, strings.Join(notes, "; "))})
+		r.Caveats = append(r.Caveats, record.Caveat{
+			Kind: "several-pings",
+			Text: fmt.Sprintf("round trips "+
+				"are those of the worst of %d series, %s; %s", len(series), worstOf, strings.Join(notes,
+				"; ")),
+		})
 	}
 }
 
@@ -82,6 +96,7 @@ func pingsOf(r *Result) pings {
 		if l == nil {
 			return nil
 		}
+
 		for _, rtt := range l.RTT {
 			if rtt >= 0 {
 				out = append(out, float64(rtt))
@@ -89,14 +104,17 @@ func pingsOf(r *Result) pings {
 		}
 		return out
 	}
-	idle, loaded := answered(r.Idle), answered(r.Loaded)
+	idle := answered(r.Idle)
+	loaded := answered(r.Loaded)
 	var words []string
 	if len(idle) > 0 {
 		words = append(words, "idle "+unit.Nanoseconds(statistics.Median(idle)))
 	}
+
 	if len(loaded) > 0 {
 		words = append(words, "under load "+unit.Nanoseconds(statistics.Median(loaded)))
 	}
+
 	x := pings{rank: math.Inf(-1), text: cmp.Or(strings.Join(words, ", "), "no answer")}
 	switch {
 	case r.Traffic == nil && len(idle) > 0:
@@ -106,17 +124,23 @@ func pingsOf(r *Result) pings {
 	case len(idle) > 0:
 		x.text += ", no answer under load"
 	}
+
 	return x
 }
 
 // probes returns the probes of a series in order, or means of a step where the file has no single ones.
 func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	zero := float64(r.Began.UnixNano()) / 1e9
-	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: "as flent's " +
-		cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told the series " + name(series)}
+	all := &record.Latency{
+		Probe:  "echo",
+		Stamps: "user",
+		Includes: "as flent's " +
+			cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told the series " + name(series),
+	}
 	if strings.HasPrefix(series, flentICMP) {
 		all.Probe = "icmp"
 	}
+
 	seq := math.NaN()
 	add := func(at, rtt float64) {
 		all.SentAt = append(all.SentAt, int64(math.Round(at*1e9)))
@@ -127,23 +151,29 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 		if p.Val == nil || p.Seq == nil || !finite(float64(*p.Val), maxSeconds) || !finite(at, maxSeconds) {
 			continue
 		}
+
 		rtt := float64(*p.Val) / 1e3
-		if gap := float64(*p.Seq) - seq; gap > 1 && gap < maxTrials && len(all.RTT) < maxObjects {
+		gap := float64(*p.Seq) - seq
+		if gap > 1 && gap < maxTrials && len(all.RTT) < maxObjects {
 			for range int(gap) - 1 {
 				all.SentAt, all.RTT = append(all.SentAt, int64((at-rtt)*1e9)), append(all.RTT, -1)
 			}
 		}
+
 		seq = float64(*p.Seq)
 		add(at-rtt, rtt)
 	}
+
 	if len(all.RTT) == 0 {
 		for i, v := range f.Results[series] {
 			if finite(float64(v), maxSeconds) {
 				add(float64(f.X[i]), float64(v)/1e3)
 			}
 		}
+
 		r.lack("single round trips: they are means of a step")
 	}
+
 	return all
 }
 
@@ -153,14 +183,17 @@ func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)
 	}
+
 	if r.Traffic == nil {
-		if n := len(all.SentAt); n > 0 {
+		n := len(all.SentAt)
+		if n > 0 {
 			r.Idle = all
 			r.Window.End = max(slices.Max(all.SentAt), 0)
 			r.Window.Stop = r.Window.End
 		}
 		return
 	}
+
 	r.Idle, r.Loaded = sentBefore(all, r.Window.Start), sentWhen(all, r.Window.Holds)
 }
 
@@ -173,9 +206,11 @@ func sentWhen(all *record.Latency, of func(at int64) bool) *record.Latency {
 			l.RTT, l.SentAt = append(l.RTT, all.RTT[i]), append(l.SentAt, at)
 		}
 	}
+
 	if len(l.RTT) == 0 {
 		return nil
 	}
+
 	return &l
 }
 

@@ -23,19 +23,23 @@ func flentRaw(text []byte) ([]byte, error) {
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
+
 	if len(f.Raw) == 0 || string(f.Raw) == "null" {
 		f.Raw = json.RawMessage("{}")
 	}
+
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
 	d.UseNumber() // digits stay as they are
 	var meta map[string]any
 	if len(f.Meta) <= maxMeta && d.Decode(&meta) == nil {
 		conceal(meta)
 	}
+
 	f.Meta = nil
 	if meta != nil {
 		f.Meta, _ = json.Marshal(meta) // as it was read
 	}
+
 	return json.Marshal(f)
 }
 

@@ -66,6 +66,7 @@ func (a *aliases) text(s string) string {
 	if isPath(s) {
 		s = a.alias("path", s)
 	}
+
 	s = pathIn.ReplaceAllStringFunc(s, func(found string) string {
 		m := pathIn.FindStringSubmatch(found)
 		if systemPath.MatchString(m[2]) {
@@ -76,9 +77,11 @@ func (a *aliases) text(s string) string {
 	for _, name := range a.names {
 		s = replaceAlone(s, name, a.of[name])
 	}
+
 	s = wordOf.ReplaceAllStringFunc(s, a.word)
 	return userAt.ReplaceAllStringFunc(s, func(m string) string {
-		if user, alone := strings.CutSuffix(m, "@"); alone { // whose host has an alias
+		user, alone := strings.CutSuffix(m, "@")
+		if alone { // whose host has an alias
 			return a.alias("name", user) + "@"
 		}
 		return a.alias("name", m)
@@ -95,9 +98,11 @@ func isPath(s string) bool {
 func (a *aliases) word(word string) string {
 	whole := strings.TrimRight(word, ".:-%")
 	host, _, _ := strings.Cut(whole, ":") // and a port
-	if alias := a.of[host]; alias != "" {
+	alias := a.of[host]
+	if alias != "" {
 		return alias + word[len(host):]
 	}
+
 	for at := range whole { // behind "label:", but not behind "series::"
 		if at == 0 || at > 1 && whole[at-1] == ':' && whole[at-2] != ':' {
 			if _, err := netip.ParseAddr(whole[at:]); err == nil {
@@ -105,6 +110,7 @@ func (a *aliases) word(word string) string {
 			}
 		}
 	}
+
 	return addressIn.ReplaceAllStringFunc(word, a.address)
 }
 
@@ -116,12 +122,14 @@ func replaceAlone(s, name, by string) string {
 		if i < 0 {
 			return b.String() + s
 		}
+
 		end := i + len(name)
 		if i > 0 && inWord(s[i-1]) || end < len(s) && inWord(s[end]) {
 			b.WriteString(s[:end])
 		} else {
 			b.WriteString(s[:i] + by)
 		}
+
 		s = s[end:]
 	}
 }
@@ -136,6 +144,7 @@ func (a *aliases) hosts(f *flentFile) {
 	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
 		hosts = append(hosts, words(name), f.Meta.Remote[name].Local)
 	}
+
 	for _, host := range hosts {
 		for _, word := range wordOf.FindAllString(string(host), -1) { // that of a user, too
 			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
@@ -164,18 +173,22 @@ func (a *aliases) people(text []byte) {
 			add(value)
 		}
 	}
+
 	for _, q := range quoted.FindAll(text, -1) {
 		var s string
 		if !bytes.ContainsAny(q, `/\:=`) || json.Unmarshal(q, &s) != nil {
 			continue
 		}
+
 		for _, m := range personalWord.FindAllStringSubmatch(s, -1) {
 			add(m[2])
 		}
+
 		for _, m := range homeOf.FindAllStringSubmatch(s, -1) {
 			add(m[1])
 		}
 	}
+
 	slices.SortStableFunc(a.names, func(x, y string) int { return len(y) - len(x) })
 }
 
@@ -183,9 +196,11 @@ func (a *aliases) people(text []byte) {
 // string.
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
-	if test := string(f.Meta.Name); isPath(test) { // of one's own: its name is in no folder of flent's
+	test := string(f.Meta.Name)
+	if isPath(test) { // of one's own: its name is in no folder of flent's
 		a.of[test] = path.Base(strings.ReplaceAll(test, `\`, "/"))
 	}
+
 	a.hosts(f)
 	a.people(text)
 	text = keyed.ReplaceAllFunc(text, func(pair []byte) []byte {
@@ -194,6 +209,7 @@ func (f *flentFile) anonymous(text []byte) []byte {
 		if json.Unmarshal(m[1], &key) != nil || !personal.MatchString(key) {
 			return pair
 		}
+
 		return slices.Concat(m[1], m[2], []byte("null"))
 	})
 	seen := map[string][]byte{}

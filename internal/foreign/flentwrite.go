@@ -61,24 +61,30 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	if s == nil {
 		s = ofTrial(t)
 	}
+
 	if s == nil || len(s.series) == 0 || len(s.x) == 0 {
 		return ErrNoSeries
 	}
+
 	doc := s.document(t, title, note)
-	if f := t.Foreign; f != nil && f.Tool == "flent" && f.Raw != nil {
+	f := t.Foreign
+	if f != nil && f.Tool == "flent" && f.Raw != nil {
 		var rest flentRest
 		if err := json.Unmarshal(f.Raw, &rest); err != nil {
 			return fmt.Errorf("raw values of trial %s: %v", t.ID, err)
 		}
+
 		doc["version"], doc["x_values"], doc["raw_values"] = rest.Version, rest.X, rest.Raw
 		if rest.Meta != nil {
 			doc["metadata"] = rest.Meta
 		}
 	}
+
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode trial %s for flent: %v", t.ID, err)
 	}
+
 	z := gzip.NewWriter(w)
 	_, err = z.Write(append(text, '\n'))
 	return errors.Join(err, z.Close())
@@ -90,53 +96,75 @@ func ofFlent(t *record.Trial) *sheet {
 	if f == nil || f.Series == nil || f.Tool != "flent" {
 		return nil
 	}
-	s := &sheet{name: f.Facts["NAME"], zero: t.Started, step: flentStep,
-		raw: map[string][]rawPoint{}}
+
+	s := &sheet{
+		name: f.Facts["NAME"],
+		zero: t.Started,
+		step: flentStep,
+		raw:  map[string][]rawPoint{},
+	}
 	if v, err := strconv.ParseFloat(f.Facts["STEP_SIZE"], 64); err == nil {
 		s.step = v
 	}
+
 	for _, at := range f.Series.T {
 		s.x = append(s.x, float64(at)/1e9)
 	}
+
 	for i, n := range f.Series.Names {
 		s.series = append(s.series, curve{n, f.Facts[unitOf+n], f.Series.V[i]})
 	}
+
 	return s
 }
 
 // ofTrial returns the sheet of our own series.
 func ofTrial(t *record.Trial) *sheet {
-	from, to := t.Window.Start, max(t.Window.Stop, t.Window.End)
+	from := t.Window.Start
+	to := max(t.Window.Stop, t.Window.End)
 	if t.Window.Begin != 0 {
 		from = min(from, t.Window.Begin)
 	}
+
 	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
 		if l != nil && len(l.SentAt) > 0 {
 			from, to = min(from, l.SentAt[0]), max(to, l.SentAt[len(l.SentAt)-1])
 		}
 	}
+
 	if to <= from {
 		return nil
 	}
-	s := &sheet{name: "ping", zero: t.Started.Add(time.Duration(from - t.Origin)), step: flentStep,
-		raw: map[string][]rawPoint{}}
-	if long := float64(to-from) / 1e9 / maxSteps; long > s.step {
+
+	s := &sheet{
+		name: "ping",
+		zero: t.Started.Add(time.Duration(from - t.Origin)),
+		step: flentStep,
+		raw:  map[string][]rawPoint{},
+	}
+	long := float64(to-from) / 1e9 / maxSteps
+	if long > s.step {
 		s.step = math.Ceil(long)
 	}
+
 	step := int64(s.step * 1e9)
 	bins := int((to - from + step - 1) / step)
 	for i := range bins {
 		s.x = append(s.x, float64(int64(i+1)*step)/1e9)
 	}
+
 	if t.Traffic != nil {
 		s.addRates(t.Traffic, from, step)
 	}
+
 	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
 		if l == nil || len(l.SentAt) != len(l.RTT) {
 			continue
 		}
+
 		s.addProbes(l, from, step)
 	}
+
 	return s
 }
 
@@ -148,6 +176,7 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	if tr.Load.Protocol == factor.UDP {
 		s.name = "udp_flood"
 	}
+
 	series := map[string]string{record.Down: " download", record.Up: " upload"}
 	for _, direction := range []string{record.Down, record.Up} {
 		part := *tr
@@ -158,21 +187,28 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 				part.Flows = append(part.Flows, f)
 			}
 		}
+
 		curves, all := metrics.Received(&part)
 		if !all || len(curves) == 0 {
 			continue
 		}
+
 		rates := statistics.Rates(curves, from, from+int64(len(s.x))*step, len(s.x))
-		first, last := int64(math.MaxInt64), int64(0)
+		first := int64(math.MaxInt64)
+		last := int64(0)
 		for _, c := range curves {
 			first, last = min(first, c.T[0]), max(last, c.T[len(c.T)-1])
 		}
+
 		for i, v := range rates {
-			if end := from + int64(i+1)*step; end <= first || end-step >= last {
+			end := from + int64(i+1)*step
+			if end <= first || end-step >= last {
 				v = math.NaN()
 			}
+
 			rates[i] = v * 8 / 1e6
 		}
+
 		s.series = append(s.series, curve{protocol + series[direction], "Mbits/s", rates})
 	}
 }
@@ -183,8 +219,10 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
 		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})
 	}
+
 	values := s.series[len(s.series)-1].values
-	sums, n := make([]float64, len(values)), make([]int, len(values))
+	sums := make([]float64, len(values))
+	n := make([]int, len(values))
 	for i, rtt := range l.RTT {
 		bin := int((l.SentAt[i] - from) / step)
 		if rtt >= 0 && bin >= 0 && bin < len(values) {
@@ -192,22 +230,29 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 			n[bin]++
 		}
 	}
+
 	for i := range values {
 		if n[i] > 0 {
 			values[i] = sums[i] / float64(n[i])
 		}
 	}
+
 	points := append([]rawPoint{}, s.raw[flentICMP]...) // a list, also if all are lost
 	seq := 0
 	if n := len(points); n > 0 {
 		seq = points[n-1].Seq + 1
 	}
+
 	for i, rtt := range l.RTT {
 		if rtt >= 0 {
-			points = append(points, rawPoint{T: s.at(float64(l.SentAt[i]-from+rtt) / 1e9),
-				Val: number(float64(rtt) / 1e6), Seq: seq + i})
+			points = append(points, rawPoint{
+				T:   s.at(float64(l.SentAt[i]-from+rtt) / 1e9),
+				Val: number(float64(rtt) / 1e6),
+				Seq: seq + i,
+			})
 		}
 	}
+
 	s.raw[flentICMP] = points
 }
 
@@ -216,32 +261,44 @@ func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/
 
 // document returns the JSON of the file.
 func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
-	results, series, x := map[string][]number{}, map[string]any{}, make([]number, len(s.x))
+	results := map[string][]number{}
+	series := map[string]any{}
+	x := make([]number, len(s.x))
 	for i, v := range s.x {
 		x[i] = number(v)
 	}
-	by, facts, version := "chokepoint", map[string]string{}, "2.1.1"
-	if f := t.Foreign; f != nil {
-		by, facts = f.Tool, f.Facts
+
+	by := "chokepoint"
+	facts := map[string]string{}
+	version := "2.1.1"
+	f := t.Foreign
+	if f != nil {
+		by = f.Tool
+		facts = f.Facts
 		if f.Tool == "flent" {
 			version = f.Version
 		}
 	}
+
 	for _, c := range s.series {
 		values := make([]number, len(c.values))
 		sum, count := 0.0, 0
 		for i, v := range c.values {
 			if values[i] = number(v); !math.IsNaN(v) {
-				sum, count = sum+v, count+1
+				sum = sum + v
+				count = count + 1
 			}
 		}
+
 		results[c.name] = values
 		meta := map[string]any{"UNITS": c.units, "RUNNER": by}
 		if count > 0 {
 			meta["MEAN_VALUE"] = sum / float64(count)
 		}
+
 		series[c.name] = meta
 	}
+
 	began := s.zero.UTC().Format("2006-01-02T15:04:05.000000Z")
 	length := s.x[len(s.x)-1]
 	host := cmp.Or(facts["HOST"], "server")
@@ -257,12 +314,15 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 			meta[key] = v
 		}
 	}
+
 	if factor.IP.Is(t.Row.Factors, "6") {
 		meta["IP_VERSION"] = 6
 	}
+
 	if v := facts["KERNEL_RELEASE"]; v != "" {
 		meta["KERNEL_RELEASE"] = v
 	}
+
 	return map[string]any{"version": 4, "x_values": x, "results": results, "raw_values": s.raw,
 		"metadata": meta}
 }

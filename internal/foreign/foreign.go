@@ -52,8 +52,15 @@ type Result struct {
 
 // newResult returns a result without a number. It lacks what is named, and what every other program lacks.
 func newResult(version string, lacks ...string) Result {
-	return Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
-		Values: map[string]float64{}, Facts: map[string]string{}, Lacks: append(lacks, unwatched...)}}
+	return Result{
+		Factors: record.Factors{},
+		Foreign: record.Foreign{
+			Version: version,
+			Values:  map[string]float64{},
+			Facts:   map[string]string{},
+			Lacks:   append(lacks, unwatched...),
+		},
+	}
 }
 
 // format is a file format of another program.
@@ -130,28 +137,35 @@ func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fileError("known are: "+known(), "there is nothing in it")
 	}
+
 	if name == "" {
 		if name = detect(text); name == "" {
 			return nil, fileError("known are: "+known()+"; --from says which it is",
 				"it is in no form that is known")
 		}
 	}
+
 	for _, f := range formats() {
 		if f.name != name {
 			continue
 		}
+
 		results, err := f.read(text)
 		if _, ok := errors.AsType[*Error](err); err != nil && !ok {
 			err = at(text, err)
 		}
+
 		if err == nil && len(results) == 0 {
 			err = fileError("", "there is no result in it")
 		}
+
 		for i := range results {
 			results[i].Foreign.Tool = cmp.Or(results[i].Foreign.Tool, f.name)
 		}
+
 		return results, err
 	}
+
 	return nil, fileError("formats: "+strings.Join(Formats(), ", "), "format %q is not known", name)
 }
 
@@ -171,10 +185,12 @@ func Text(from io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, &Error{Err: err}
 		}
+
 		r = z
 	case string(head) == "BZh":
 		r = bzip2.NewReader(buffered)
 	}
+
 	text, err := io.ReadAll(io.LimitReader(r, MaxText+1))
 	switch {
 	case err != nil && r != buffered:
@@ -184,6 +200,7 @@ func Text(from io.Reader) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
+
 	return decoded(text)
 }
 
@@ -200,12 +217,14 @@ func detect(text []byte) string {
 		if json.Unmarshal(d.text, &keys) != nil {
 			continue
 		}
+
 		for _, m := range marks() {
 			if keys[m.key] {
 				return m.format
 			}
 		}
 	}
+
 	if err != nil { // it is damaged, perhaps cut: keys below the top may still identify it
 		for _, m := range append(marks(), mark{"raw_values", "flent"}, mark{"intervals", "iperf3"},
 			mark{"test_start", "iperf3"}) {
@@ -215,6 +234,7 @@ func detect(text []byte) string {
 		}
 		return ""
 	}
+
 	for _, l := range linesOf(text[:min(len(text), 64<<10)], 64<<10) {
 		switch {
 		case iperf3.LooksPrinted(l):
@@ -227,9 +247,11 @@ func detect(text []byte) string {
 			return "wg-bench"
 		}
 	}
+
 	if mostlyNumbers(text[:min(len(text), 64<<10)]) || summary(text) != nil {
 		return "ministat"
 	}
+
 	return ""
 }
 
@@ -256,6 +278,7 @@ func bounded(text []byte) error {
 	if bytes.Count(text, []byte("{")) > maxObjects {
 		return fileError("", "it holds more than %d objects", maxObjects)
 	}
+
 	if bytes.Count(text, []byte(",")) > maxValues || bytes.Count(text, []byte("[")) > maxObjects {
 		return fileError("", "it holds more than %d values", maxValues)
 	}
@@ -267,13 +290,16 @@ func at(text []byte, err error) error {
 	if err == nil {
 		return nil
 	}
+
 	offset := check.JSONOffset(err)
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && offset < 0 {
 		offset, e.Field = wrongNumber(text, e.Field)
 	}
+
 	if offset >= 0 {
 		return place(text, int(offset), check.JSONWords(err))
 	}
+
 	return &Error{Err: check.JSONWords(err)}
 }
 
@@ -293,19 +319,23 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 		if err != nil {
 			return -1, field
 		}
+
 		n := len(all) - 1
 		if token == json.Delim('}') || token == json.Delim(']') {
 			all = all[:n]
 			continue
 		}
+
 		if n >= 0 && !all[n].list {
 			if all[n].valued = !all[n].valued; all[n].valued {
 				all[n].key, _ = token.(string)
 				continue
 			}
 		}
+
 		digits, is := token.(json.Number)
-		if delim, opens := token.(json.Delim); opens {
+		delim, opens := token.(json.Delim)
+		if opens {
 			all = append(all, open{list: delim == '['})
 		} else if _, err := strconv.ParseFloat(string(digits), 64); token != nil && !(is && err == nil) {
 			var names []string
@@ -314,10 +344,12 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 				if !o.list {
 					names = append(names, o.key)
 				}
+
 				if !o.list && len(rest) > 0 && o.key == rest[0] {
 					rest = rest[1:]
 				}
 			}
+
 			if len(rest) == 0 {
 				return d.InputOffset(), name(strings.Join(names, "."))
 			}
@@ -334,6 +366,7 @@ func linesOf(text []byte, most int) iter.Seq2[int, string] {
 			if !yield(at, strings.TrimSpace(string(line[:min(len(line), most)]))) {
 				return
 			}
+
 			at += len(line)
 		}
 	}
@@ -349,18 +382,22 @@ func place(text []byte, offset int, err error) *Error {
 type number float64
 
 func (n *number) UnmarshalJSON(b []byte) error {
-	v, err := math.NaN(), error(nil)
+	v := math.NaN()
+	err := error(nil)
 	if string(b) != "null" {
 		v, err = strconv.ParseFloat(string(b), 64)
 	}
+
 	*n = number(v)
 	if err == nil {
 		return nil
 	}
+
 	err = json.Unmarshal(b, &v) // which says what it is
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		e.Offset = 0 // it is within b
 	}
+
 	return err
 }
 
@@ -379,6 +416,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &s) != nil && string(b) != "null" {
 		s = string(b)
 	}
+
 	*w = words(name(s))
 	return nil
 }
@@ -386,9 +424,11 @@ func (w *words) UnmarshalJSON(b []byte) error {
 // name makes a text of a file fit to show: plain, on one line, not long.
 func name(s string) string {
 	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
-	if r := []rune(s); len(r) > maxName {
+	r := []rune(s)
+	if len(r) > maxName {
 		s = string(r[:maxName-1]) + "…"
 	}
+
 	return s
 }
 

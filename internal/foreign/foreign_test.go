@@ -38,6 +38,7 @@ func read(t testing.TB, text []byte, format string) []foreign.Result {
 	if err != nil {
 		t.Fatalf("read %s: %v", format, err)
 	}
+
 	return results
 }
 
@@ -116,14 +117,18 @@ func TestSamples(t *testing.T) {
 			if got := foreign.Detect(bytes.NewReader(text)); got != tt.format {
 				t.Fatalf("it looks like %q, want %s", got, tt.format)
 			}
+
 			results := read(t, text, "")
 			d := derive(t, nil, results...)
 			if len(d.Trials) != len(tt.want) {
 				t.Fatalf("got %d trials, want %d", len(d.Trials), len(tt.want))
 			}
-			if key := d.Trials[0].Factors.Key(); !strings.HasPrefix(key, tt.cell) && !contains(key, tt.cell) {
+
+			key := d.Trials[0].Factors.Key()
+			if !strings.HasPrefix(key, tt.cell) && !contains(key, tt.cell) {
 				t.Errorf("got the cell %q, want it to have %q", key, tt.cell)
 			}
+
 			for i, want := range tt.want {
 				for name, v := range want {
 					if got, ok := d.Trials[i].Metrics[name]; !ok || math.Abs(got-v) > 1e-3*math.Abs(v) {
@@ -131,9 +136,11 @@ func TestSamples(t *testing.T) {
 					}
 				}
 			}
+
 			if !said(d, "foreign") || len(d.Run.ImportedFrom) == 0 {
 				t.Errorf("nothing says that it was imported: %v, %v", d.Run.ImportedFrom, d.Caveats)
 			}
+
 			for _, c := range d.Cells {
 				drifts := len(c.Reasons) == 1 && c.Reasons[0].Kind == "drift" // a network's, on one sample
 				if c.Grade != "valid" && !drifts || c.Diagnosis != nil && len(c.Diagnosis.Causes) > 0 {
@@ -180,10 +187,12 @@ func TestOpenSSLCells(t *testing.T) {
 		if tt.file != "" {
 			text = file(t, "../cipher/testdata/"+tt.file)
 		}
+
 		var got []string
 		for _, r := range read(t, text, "openssl") {
 			got = append(got, r.Factors.Key())
 		}
+
 		expect.Same(t, fmt.Sprintf("cells of %s%.20q", tt.file, tt.text), tt.want, got)
 	}
 }
@@ -209,6 +218,7 @@ func TestOpenSSLTexts(t *testing.T) {
 		for _, r := range read(t, []byte(tt.text), "openssl") {
 			got += cipher.ThreadsFactor.Of(r.Factors)
 		}
+
 		if got != tt.threads {
 			t.Errorf("%s: got figures of %q processes, want %q", tt.name, got, tt.threads)
 		}
@@ -361,7 +371,9 @@ func TestBounded(t *testing.T) {
 		if _, ok := errors.AsType[*foreign.Error](err); !ok {
 			t.Errorf("%s: got %v, want an *Error", name, err)
 		}
-		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 200 {
+
+		took := (after.TotalAlloc - before.TotalAlloc) >> 20
+		if took > 200 {
 			t.Errorf("%s: %d MiB were asked for in all", name, took)
 		}
 	}
@@ -405,8 +417,10 @@ func TestRepetitions(t *testing.T) {
 	if len(d.Cells) != 2 || d.Cells[0].Runs != 2 || d.Cells[1].Runs != 1 {
 		t.Fatalf("got cells %+v, want one of two trials and one of one", d.Cells)
 	}
+
 	for _, c := range d.Cells {
-		if _, has := c.Factors["congestion"]; has || c.Factors["device"] != "a board" {
+		_, has := c.Factors["congestion"]
+		if has || c.Factors["device"] != "a board" {
 			t.Errorf("got the cell %v, want the conditions named", c.Factors)
 		}
 	}
@@ -432,9 +446,17 @@ func sampleTrial() *record.Trial {
 		for i := range 51 {
 			table.Append(origin+second+int64(i)*second/10, rate/8*float64(i)/10)
 		}
+
 		total := int64(rate / 8 * 5)
-		return record.Flow{Direction: direction, Stream: stream, SentBytes: total, ReceivedBytes: total,
-			SenderNs: 5 * second, ReceiverNs: 5 * second, Received: table}
+		return record.Flow{
+			Direction:     direction,
+			Stream:        stream,
+			SentBytes:     total,
+			ReceivedBytes: total,
+			SenderNs:      5 * second,
+			ReceiverNs:    5 * second,
+			Received:      table,
+		}
 	}
 	probe := &record.Latency{Probe: "echo", Stamps: "user", IntervalNs: 20e6}
 	for i := range 300 {
@@ -442,8 +464,10 @@ func sampleTrial() *record.Trial {
 		if i%50 == 49 {
 			rtt = -1
 		}
+
 		probe.SentAt, probe.RTT = append(probe.SentAt, origin+int64(i)*20e6), append(probe.RTT, rtt)
 	}
+
 	return &record.Trial{
 		Row: record.Row{
 			Assignment: record.Assignment{
@@ -455,26 +479,42 @@ func sampleTrial() *record.Trial {
 			},
 			ID: "b1-r01",
 		},
-		TrialHead: record.TrialHead{ID: "b1-r01.1", Started: time.Date(2026,
-			1, 2, 3, 4, 5, 0, time.UTC)},
+		TrialHead: record.TrialHead{
+			ID: "b1-r01.1",
+			Started: time.Date(2026,
+				1, 2, 3, 4, 5, 0, time.UTC),
+		},
 		Run:     "20260102-030405-aaaa",
 		Attempt: 1,
 		Status:  record.TrialOK,
 		Origin:  origin,
 		Ended:   origin + 6*second,
-		Window: record.Window{Begin: origin + second, Start: origin + second, End: origin + 6*second,
-			Stop: origin + 6*second},
-		Traffic: &record.Traffic{Engine: "native", Load: record.Load{Protocol: "tcp", Direction: record.Both,
-			Streams: 2}, Flows: []record.Flow{flow(record.Up, 1, 100e6), flow(record.Up, 2, 60e6),
-			flow(record.Down, 1, 40e6)}},
+		Window: record.Window{
+			Begin: origin + second,
+			Start: origin + second,
+			End:   origin + 6*second,
+			Stop:  origin + 6*second,
+		},
+		Traffic: &record.Traffic{
+			Engine: "native",
+			Load: record.Load{
+				Protocol:  "tcp",
+				Direction: record.Both,
+				Streams:   2,
+			},
+			Flows: []record.Flow{flow(record.Up, 1, 100e6), flow(record.Up, 2, 60e6),
+				flow(record.Down, 1, 40e6)},
+		},
 		Loaded: probe,
 	}
 }
 
 // imported returns the trial of a result.
 func imported(r foreign.Result) *record.Trial {
-	_, trials := foreign.Run("20260102-030405-bbbb", time.Now(), []foreign.Source{{File: "x",
-		Results: []foreign.Result{r}}}, nil)
+	_, trials := foreign.Run("20260102-030405-bbbb", time.Now(), []foreign.Source{{
+		File:    "x",
+		Results: []foreign.Result{r},
+	}}, nil)
 	return &trials[0]
 }
 
@@ -490,40 +530,50 @@ func exported(t testing.TB, trial *record.Trial) []byte {
 func TestFlentThereAndBack(t *testing.T) {
 	trial := sampleTrial()
 	out := exported(t, trial)
-	if again := exported(t, trial); !bytes.Equal(out, again) {
+	again := exported(t, trial)
+	if !bytes.Equal(out, again) {
 		t.Error("the same trial gave other bytes")
 	}
+
 	if got := foreign.Detect(bytes.NewReader(out)); got != "flent" {
 		t.Fatalf("it looks like %q", got)
 	}
+
 	in := read(t, out, "")[0]
 	want := map[string]int64{record.Up: 100e6, record.Down: 25e6} // bytes
 	got := map[string]int64{}
 	for _, f := range in.Traffic.Flows {
 		got[f.Direction] += f.ReceivedBytes
 	}
+
 	for d, n := range want {
 		if math.Abs(float64(got[d]-n)) > 2 {
 			t.Errorf("%s: got %d bytes, want %d", d, got[d], n)
 		}
 	}
+
 	var rtts, sent []int64
 	for _, l := range []*record.Latency{in.Idle, in.Loaded} {
 		if l != nil {
 			rtts, sent = append(rtts, l.RTT...), append(sent, l.SentAt...)
 		}
 	}
+
 	for i, w := range trial.Loaded.RTT {
 		if i < len(rtts) && rtts[i] != w {
 			t.Fatalf("probe %d: got %d ns, want %d", i, rtts[i], w)
 		}
-		if at := trial.Loaded.SentAt[i] - trial.Origin; i < len(sent) && w >= 0 && sent[i]-at > 1000 {
+
+		at := trial.Loaded.SentAt[i] - trial.Origin
+		if i < len(sent) && w >= 0 && sent[i]-at > 1000 {
 			t.Fatalf("probe %d was sent at %d ns, want %d", i, sent[i], at)
 		}
 	}
+
 	if n := len(trial.Loaded.RTT) - 1; len(rtts) != n { // that the last is lost, nothing after it tells
 		t.Errorf("got %d probes, want %d", len(rtts), n)
 	}
+
 	second := read(t, exported(t, imported(in)), "")[0]
 	expect.Same(t, "series after the second way out", in.Foreign.Series, second.Foreign.Series)
 	expect.Same(t, "facts after the second way out", in.Foreign.Facts, second.Foreign.Facts)
@@ -578,9 +628,11 @@ func TestRunIsDatedByItsFiles(t *testing.T) {
 			t.Errorf("%s: %v to %v, imported %v; want from %v", tt.what, run.Started, run.Ended,
 				run.ImportedAt, tt.started)
 		}
+
 		if run.Design.Name != tt.name {
 			t.Errorf("%s: the run is called %q, want %q", tt.what, run.Design.Name, tt.name)
 		}
+
 		undated := 0
 		for _, trial := range trials {
 			if strings.Contains(strings.Join(trial.Foreign.Lacks, ";"), "when it was measured") {
@@ -590,6 +642,7 @@ func TestRunIsDatedByItsFiles(t *testing.T) {
 				}
 			}
 		}
+
 		if undated != tt.undated {
 			t.Errorf("%s: %d trials are undated, want %d", tt.what, undated, tt.undated)
 		}
@@ -607,6 +660,7 @@ func TestForeignNumbersAreShown(t *testing.T) {
 			t.Errorf("the summary lacks %q:\n%s", want, text)
 		}
 	}
+
 	for _, p := range d.UnderLoad {
 		for direction, w := range p.Directions {
 			if w.Confidence != "" {
@@ -614,10 +668,12 @@ func TestForeignNumbersAreShown(t *testing.T) {
 			}
 		}
 	}
+
 	sequential := derive(t, nil, read(t, file(t, "testdata/networkquality-sequential.json"), "")...)
 	if text := strings.Join(sequential.Summary, "\n"); !strings.Contains(text, "17.5 ms without load") {
 		t.Errorf("the base round trip is not shown:\n%s", text)
 	}
+
 	mach := derive(t, nil, read(t, file(t, "testdata/mach.json"), "")...)
 	if text := strings.Join(mach.Summary, "\n"); !strings.Contains(text,
 		"12.5 ms without load, 231 ms under load") {
@@ -633,10 +689,12 @@ func TestFewAnswersHaveAReason(t *testing.T) {
 		for i, l := range lost {
 			trips = append(trips, fmt.Sprintf(trip, l, 1000+i*1000))
 		}
+
 		d := derive(t, nil, read(t, []byte(`{"version": {"irtt": "0.9.1", "json_format": 1}, "round_trips": [`+
 			strings.Join(trips, ",")+`]}`), "irtt")...)
 		const p50 = "rtt_idle_p50_ns"
-		if _, known := d.Cells[0].Metrics[p50]; known || d.Cells[0].Missing[p50] == "" {
+		_, known := d.Cells[0].Metrics[p50]
+		if known || d.Cells[0].Missing[p50] == "" {
 			t.Errorf("%v: the median is known: %v, missing for %q", lost, known, d.Cells[0].Missing[p50])
 		}
 	}

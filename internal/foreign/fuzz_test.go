@@ -18,6 +18,7 @@ func fuzz(f *testing.F, format string, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		results, err := foreign.ReadFile(bytes.NewReader(text), format)
 		if err != nil {
@@ -27,18 +28,24 @@ func fuzz(f *testing.F, format string, seeds ...string) {
 			}
 			return
 		}
+
 		results, left := sorted(results)
 		if len(left) > 0 && len(results) == 0 {
 			t.Fatalf("%d parts left out, and no result", len(left))
 		}
+
 		for i := range results {
 			sound(t, &results[i])
 		}
-		run, trials := foreign.Run("20260102-030405-abcd", time.Unix(1, 0), []foreign.Source{{File: "f",
-			Results: results}}, nil)
+
+		run, trials := foreign.Run("20260102-030405-abcd", time.Unix(1, 0), []foreign.Source{{
+			File:    "f",
+			Results: results,
+		}}, nil)
 		if len(trials) != len(results) || len(trials) == 0 || len(run.ImportedFrom) == 0 {
 			t.Fatalf("%d results made %d trials", len(results), len(trials))
 		}
+
 		for i := range trials[:min(len(trials), 2)] {
 			var b bytes.Buffer
 			err := foreign.WriteFlent(&b, &trials[i], "", "")
@@ -55,9 +62,11 @@ func sound(t *testing.T, r *foreign.Result) {
 			t.Fatalf("%s is %g", name, v)
 		}
 	}
+
 	if r.Window.End < r.Window.Start || r.Window.Start < 0 {
 		t.Fatalf("window %+v", r.Window)
 	}
+
 	if r.Traffic != nil {
 		for _, fl := range r.Traffic.Flows {
 			if fl.ReceivedBytes < 0 || fl.SentBytes < 0 || fl.ReceiverNs < 0 {
@@ -65,6 +74,7 @@ func sound(t *testing.T, r *foreign.Result) {
 			}
 		}
 	}
+
 	for _, l := range []*record.Latency{r.Idle, r.Loaded} {
 		if l != nil && len(l.RTT) != len(l.SentAt) {
 			t.Fatalf("%d round trips, %d times", len(l.RTT), len(l.SentAt))

@@ -21,10 +21,12 @@ func readIperf3(text []byte) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	tests, err := unstreamed(text, docs)
 	if err != nil {
 		return nil, err
 	}
+
 	printed := map[int]iperf3.Printed{} // by the byte at which it begins
 	from := 0
 	for _, d := range append(docs, document{from: len(text)}) {
@@ -32,12 +34,15 @@ func readIperf3(text []byte) ([]Result, error) {
 			printed[from+p.From] = p
 			tests = append(tests, document{from: from + p.From, to: from + p.To})
 		}
+
 		from = d.to
 	}
+
 	if len(tests) == 0 {
 		_, err := iperf3.ReadFile(text) // it says what is wrong
 		return nil, at(text, err)
 	}
+
 	slices.SortStableFunc(tests, func(a, b document) int { return cmp.Compare(a.from, b.from) })
 	return resultsOf(text, tests, func(d document) ([]Result, error) {
 		if p, ok := printed[d.from]; ok {
@@ -46,6 +51,7 @@ func readIperf3(text []byte) ([]Result, error) {
 			}
 			return []Result{iperf3Result(p.File)}, nil
 		}
+
 		file, err := iperf3.ReadFile(d.text)
 		switch {
 		case err != nil && d.joined: // it names no place in the text
@@ -53,24 +59,30 @@ func readIperf3(text []byte) ([]Result, error) {
 		case err != nil:
 			return nil, at(d.text, err)
 		}
+
 		return []Result{iperf3Result(file)}, nil
 	})
 }
 
 // iperf3Result converts a test of iperf3 to a result.
 func iperf3Result(file *iperf3.File) Result {
-	t, load := file.Traffic, &file.Traffic.Load
+	t := file.Traffic
+	load := &file.Traffic.Load
 	r := newResult(name(t.Version), oneRun)
-	r.Began, r.Traffic = file.Began, t
+	r.Began = file.Began
+	r.Traffic = t
 	if load.Warmup == 0 {
 		r.lack(noWarmup)
 	}
+
 	if file.Printed {
 		r.lack("exact counts: rates have three digits (--json has all)")
 	}
+
 	if file.Alone {
 		r.lack("the other end's intervals")
 	}
+
 	r.set(factor.Engine, "iperf3")
 	r.setLoad(*load)
 	r.setNumber(factor.IP, load.IP)
@@ -81,15 +93,18 @@ func iperf3Result(file *iperf3.File) Result {
 		r.setNumber(factor.PacketSize, load.PacketSize)
 		rate = factor.Rate
 	}
+
 	if load.RateBps > 0 {
 		r.set(rate, factor.RateText(load.RateBps))
 	}
+
 	r.set(title, file.Title)
 	r.set("extra_data", file.Extra)
 	for _, n := range file.Missing {
 		delete(r.Factors, string(n))
 		r.lack(string(n) + ", which was not in what was kept of its output")
 	}
+
 	r.Window = windowOf(t, int64(load.Warmup))
 	t.Details["congestion"] = name(t.Details["congestion"])
 	t.Version = r.Foreign.Version
@@ -117,6 +132,7 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 		if s != nil {
 			tests = append(tests, s.document())
 		}
+
 		s = nil
 	}
 	var last json.RawMessage // of what was streamed, its start
@@ -129,24 +145,32 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 		if err := json.Unmarshal(d.text, &line); err != nil {
 			return nil, within(text, d, at(d.text, err))
 		}
+
 		if line.Event == nil {
 			flush()
-			if n := len(tests) - 1; n >= 0 && tests[n].joined && sameJSON(last, line.Start) {
+			n := len(tests) - 1
+			if n >= 0 && tests[n].joined && sameJSON(last, line.Start) {
 				tests = tests[:n] // --json-stream-full-output has the whole at its end
 			}
-			tests, last = append(tests, d), nil
+
+			tests = append(tests, d)
+			last = nil
 			continue
 		}
+
 		if line.Data == nil {
 			return nil, place(text, d.from, errors.New("it is no event of iperf3"))
 		}
+
 		if *line.Event == "start" {
 			flush()
 			last = line.Data
 		}
+
 		if s == nil {
 			s = &iperf3Stream{from: d.from, parts: map[string]json.RawMessage{}}
 		}
+
 		s.to = d.to
 		switch *line.Event {
 		case "interval":
@@ -157,10 +181,12 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 		default:
 			return nil, place(text, d.from, fmt.Errorf("event %.20q is none of iperf3's", *line.Event))
 		}
+
 		if *line.Event == "end" {
 			flush()
 		}
 	}
+
 	flush()
 	return tests, nil
 }
@@ -192,6 +218,7 @@ func windowOf(t *record.Traffic, start int64) record.Window {
 	for _, f := range t.Flows {
 		w.End = max(w.End, start+max(f.ReceiverNs, f.SenderNs))
 	}
+
 	w.Stop = w.End
 	return w
 }

@@ -49,41 +49,55 @@ func readIRTT(text []byte) ([]Result, error) {
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
+
 	if f.Version.Format != 1 {
 		return nil, fmt.Errorf("JSON format %d of irtt: 1 is read", f.Version.Format)
 	}
+
 	if len(f.Trips) == 0 {
 		return nil, errors.New("there is no round trip in it")
 	}
+
 	first := f.Trips[0].Stamp.Client.Send
 	p := f.Config.Params
 	ip := 4
 	if strings.HasSuffix(string(f.Config.IP), "6") {
 		ip = 6
 	}
-	l := &record.Latency{Probe: "echo", Stamps: "user", IntervalNs: max(p.Interval, 0),
+
+	l := &record.Latency{
+		Probe:      "echo",
+		Stamps:     "user",
+		IntervalNs: max(p.Interval, 0),
 		Size:       min(max(p.Length, 0), 65535) + traffic.PacketOverhead(ip),
 		Includes:   "from irtt's send to its receive, without the server's time",
-		Duplicates: max(f.Stats.Duplicates, 0)}
+		Duplicates: max(f.Stats.Duplicates, 0),
+	}
 	for i, trip := range f.Trips {
 		at := trip.Stamp.Client.Send.Monotonic - first.Monotonic
 		if first.Monotonic == 0 {
 			at = trip.Stamp.Client.Send.Wall - first.Wall
 		}
+
 		if at < 0 || at > maxSeconds*1e9 {
 			return nil, fmt.Errorf("round trip %d was sent %d ns after the first", i+1, at)
 		}
+
 		rtt := int64(-1)
-		if v := trip.Delay.RTT; v != nil && trip.Lost == "false" && *v >= 0 && *v <= maxSeconds*1e9 {
+		v := trip.Delay.RTT
+		if v != nil && trip.Lost == "false" && *v >= 0 && *v <= maxSeconds*1e9 {
 			rtt = *v
 		}
+
 		l.RTT, l.SentAt = append(l.RTT, rtt), append(l.SentAt, at)
 	}
+
 	r := newResult(string(f.Version.IRTT), oneRun, "whether a load was on the path: it is taken for idle",
 		"kernel time stamps")
 	if first.Wall > 0 {
 		r.Began = time.Unix(0, first.Wall).UTC()
 	}
+
 	split(&r, l)
 	r.set(factor.Engine, "irtt")
 	r.setNumber(factor.IP, ip)

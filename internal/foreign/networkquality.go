@@ -54,6 +54,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
+
 	var all []measured
 	switch {
 	case f.Code != "" || f.Domain != "":
@@ -63,27 +64,44 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 			direction string
 			*machReport
 		}{{record.Down, f.Download}, {record.Up, f.Upload}} {
-			if m := one.machReport; m != nil {
-				all = append(all, measured{direction: one.direction, rate: m.Rate, rpm: m.RPM,
-					idleMs: f.Idle, loadMs: m.Loaded, engine: "mach", failed: float64(m.Failed)})
+			m := one.machReport
+			if m != nil {
+				all = append(all, measured{
+					direction: one.direction,
+					rate:      m.Rate,
+					rpm:       m.RPM,
+					idleMs:    f.Idle,
+					loadMs:    m.Loaded,
+					engine:    "mach",
+					failed:    float64(m.Failed),
+				})
 			}
 		}
 	case f.DownRPM != nil || f.UpRPM != nil || f.Down == nil || f.Up == nil:
 		all = []measured{{direction: record.Down, rate: f.Down, rpm: f.DownRPM, idleMs: f.Base},
 			{direction: record.Up, rate: f.Up, rpm: f.UpRPM, idleMs: f.Base}}
 	default:
-		all = []measured{{direction: record.Both, rate: new(*f.Down + *f.Up), up: f.Up, down: f.Down,
-			rpm: f.RPM, idleMs: f.Base}}
+		all = []measured{{
+			direction: record.Both,
+			rate:      new(*f.Down + *f.Up),
+			up:        f.Up,
+			down:      f.Down,
+			rpm:       f.RPM,
+			idleMs:    f.Base,
+		}}
 	}
+
 	var out []Result
 	for _, m := range all {
 		if m.rate == nil {
 			continue
 		}
+
 		r, err := m.result()
 		if err != nil {
 			return nil, err
 		}
+
 		r.Began = qualityTime(string(f.Start))
 		for key, v := range map[string]words{"os_version": f.OS, "interface_name": f.Device,
 			"test_endpoint": f.Endpoint} {
@@ -91,12 +109,15 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 				r.Foreign.Facts[key] = string(v)
 			}
 		}
+
 		r.Foreign.Version = strings.TrimPrefix(string(f.OS), "Version ")
 		out = append(out, *r)
 	}
+
 	if len(out) == 0 {
 		return nil, errors.New("there is no throughput in it")
 	}
+
 	return out, nil
 }
 
@@ -120,6 +141,7 @@ func (m measured) result() (*Result, error) {
 	if m.failed > 0 {
 		r.lack(fmt.Sprintf("a full load: %g connections failed", m.failed))
 	}
+
 	for _, v := range []struct {
 		metric string
 		value  *number
@@ -130,12 +152,15 @@ func (m measured) result() (*Result, error) {
 		if v.value == nil {
 			continue
 		}
-		if x := float64(*v.value) * v.scale; finite(x, maxRate) {
+
+		x := float64(*v.value) * v.scale
+		if finite(x, maxRate) {
 			r.Foreign.Values[v.metric] = x
 		} else {
 			return nil, fmt.Errorf("%s is %g, which cannot be", v.metric, x)
 		}
 	}
+
 	r.set(factor.Engine, strings.ToLower(tool))
 	r.set(factor.Protocol, "tcp")
 	r.set(factor.Direction, m.direction)

@@ -51,6 +51,7 @@ func (r *speedRun) read(l string) {
 	if r.figures {
 		*r = speedRun{}
 	}
+
 	switch {
 	case strings.HasPrefix(l, elapsedMessage):
 		r.elapsed = true
@@ -87,10 +88,12 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			if figures {
 				threads, figures = 1, false
 			}
+
 			if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < cipher.MaxThreads {
 				threads = max(threads, n+1)
 				processes[figureOf(l)] = max(processes[figureOf(l)], n+1)
 			}
+
 			if strings.HasPrefix(l, "+H") {
 				_, sizes, err = machineSpeed(l, nil)
 			}
@@ -102,6 +105,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			for i := range found {
 				found[i].threads = max(processes[figureOf(l)], 1)
 			}
+
 			delete(processes, figureOf(l))
 			figures = figures || len(found) > 0
 		case len(fields) == 0:
@@ -110,6 +114,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			if figures {
 				threads, figures = 1, false
 			}
+
 			if run.figures { // of the call before
 				run = speedRun{}
 			}
@@ -132,9 +137,11 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		case len(sizes) > 0 && strings.HasSuffix(l, "k"):
 			found, err = blockSpeed(fields, sizes)
 		}
+
 		if err != nil {
 			return nil, fail(err.Error())
 		}
+
 		run.figures = run.figures || len(found) > 0
 		for _, x := range found {
 			if math.IsNaN(x.rate) {
@@ -142,24 +149,30 @@ func readOpenSSL(text []byte) ([]Result, error) {
 				leftOut = append(leftOut, Result{LeftOut: why.Error()})
 				continue
 			}
+
 			x.run = run
 			if x.threads == 0 {
 				x.threads, figures = threads, true
 				clear(processes)
 			}
+
 			lines = append(lines, x)
 		}
+
 		if len(lines)+len(leftOut) > maxTrials {
 			return nil, fail("too many figures")
 		}
 	}
+
 	if len(lines) == 0 {
 		return nil, errors.New("there is no figure of openssl speed in it")
 	}
+
 	var out []Result
 	for _, x := range lines {
 		out = append(out, x.result(name(version)))
 	}
+
 	return append(out, leftOut...), nil
 }
 
@@ -171,9 +184,15 @@ func figureOf(l string) string {
 
 // result returns the factors of a cell of engine cipher on the usual node, so that both can be compared.
 func (x speedLine) result(version string) Result {
-	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
-		Lacks: slices.Clone(opensslLacks), Facts: map[string]string{},
-		Values: map[string]float64{metrics.CipherOps: x.rate}}}
+	r := Result{
+		Factors: record.Factors{},
+		Foreign: record.Foreign{
+			Version: version,
+			Lacks:   slices.Clone(opensslLacks),
+			Facts:   map[string]string{},
+			Values:  map[string]float64{metrics.CipherOps: x.rate},
+		},
+	}
 	r.set(factor.Engine, factor.CipherEngine)
 	r.set(factor.Topology, "forward")
 	r.set(cipher.NodeFactor, "router")
@@ -184,22 +203,27 @@ func (x speedLine) result(version string) Result {
 		r.setNumber(cipher.BlockFactor, x.block)
 		r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
 	}
+
 	a, known := cipher.Named(x.algorithm)
 	if known && x.operation == "" {
 		x.operation = a.Operations[0]
 	}
+
 	r.set(cipher.OperationFactor, x.operation)
 	if x.operation == cipher.Encrypt {
 		r.lack("whether it decrypts (-decrypt)")
 	}
+
 	if a.AEAD {
 		r.set(cipher.ModeFactor, cipher.ModeEVP)
 		r.lack("whether it is packets (-aead)")
 	}
+
 	x.setRun(&r)
 	if x.operation == cipher.Hash && (strings.HasPrefix(version, "0.") || strings.HasPrefix(version, "1.")) {
 		r.lack("whether it is EVP (-evp)")
 	}
+
 	return r
 }
 
@@ -211,6 +235,7 @@ func (x *speedLine) setRun(r *Result) {
 	case x.run.engine != "":
 		r.set(implementation, "engine "+x.run.engine)
 	}
+
 	switch {
 	case x.run.elapsed:
 		r.Foreign.Facts["time"] = "elapsed"
@@ -230,6 +255,7 @@ func (x *speedLine) named(text string) {
 		x.algorithm, x.lowLevel = joined, true
 		return
 	}
+
 	x.algorithm = text
 	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(") // "253 bits ecdh (x25519)"
 	if _, known := cipher.Named(curve); known {
@@ -246,19 +272,23 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 			if err != nil || n <= 0 {
 				return nil, nil, errors.New("no size of a block")
 			}
+
 			now = append(now, n)
 		}
 		return nil, now, nil
 	}
+
 	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
 		return nil, sizes, nil // of kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
 	}
+
 	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {
 		unknown := speedLine{rate: math.NaN()}
 		unknown.named(fields[2])
 		if fields[0] != "+F" {
 			return []speedLine{unknown}, sizes, nil
 		}
+
 		var known []int // sizes
 		rates := slices.Clone(fields[:3])
 		for i, f := range fields[3:] {
@@ -269,24 +299,30 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 				known, rates = append(known, sizes[i]), append(rates, f)
 			}
 		}
+
 		if len(known) == 0 {
 			return found, sizes, nil
 		}
+
 		others, _, err := machineSpeed(strings.Join(rates, ":"), known)
 		return append(found, others...), sizes, err
 	}
+
 	text := l
 	if fields[0] == "+F" {
 		head := "+H"
 		for _, n := range sizes {
 			head += ":" + strconv.Itoa(n)
 		}
+
 		text = head + "\n" + l
 	}
+
 	speed, err := cipher.ParseSpeed([]byte(text))
 	if err != nil {
 		return nil, nil, err
 	}
+
 	for _, n := range sizes {
 		if v, ok := speed.Bytes[n]; ok {
 			x := speedLine{block: n, rate: v}
@@ -294,19 +330,23 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 			found = append(found, x)
 		}
 	}
+
 	operations := []string{cipher.Derive}
 	algorithm := map[string]string{"253": "x25519", "448": "x448"}[fields[2]]
 	switch {
 	case fields[0] == "+F6":
-		operations, algorithm = []string{cipher.Sign, cipher.Verify}, fields[3]
+		operations = []string{cipher.Sign, cipher.Verify}
+		algorithm = fields[3]
 	case algorithm == "":
 		algorithm = "ecdh-" + fields[2] + "-bits"
 	}
+
 	for i, v := range speed.Ops {
 		x := speedLine{operation: operations[min(i, len(operations)-1)], rate: v}
 		x.named(algorithm)
 		found = append(found, x)
 	}
+
 	return found, sizes, nil
 }
 
@@ -316,16 +356,19 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	if first < 1 {
 		return nil, fmt.Errorf("want %d figures", len(sizes))
 	}
+
 	for i, f := range fields[first:] {
 		number, thousands := strings.CutSuffix(f, "k")
 		v, err := rateOf(number)
 		if err != nil || !thousands || v*1e3 > maxRate {
 			return nil, errors.New("no rate in thousands of bytes per second")
 		}
+
 		x := speedLine{block: sizes[i], rate: v * 1e3}
 		x.named(strings.Join(fields[:first], " "))
 		found = append(found, x)
 	}
+
 	return found, nil
 }
 
@@ -334,10 +377,12 @@ func rateOf(figure string) (float64, error) {
 	if notFinite.MatchString(figure) {
 		return math.NaN(), nil
 	}
+
 	v, err := strconv.ParseFloat(figure, 64)
 	if err == nil && !(v > 0) {
 		err = errors.New("no rate")
 	}
+
 	return v, err
 }
 
@@ -348,18 +393,24 @@ func keySpeed(fields, operations []string) (found []speedLine, err error) {
 	for i < len(fields) && !strings.HasSuffix(fields[i], "s") || i < len(fields) && fields[i] == "bits" {
 		i++
 	}
+
 	if first < 1 || i > first || i == 0 {
 		return nil, fmt.Errorf("want %d figures", len(operations))
 	}
+
 	for k, f := range fields[first:] {
 		v, err := rateOf(f)
 		if err != nil || v > maxRate {
 			return nil, errors.New("no rate per second")
 		}
-		x := speedLine{rate: v,
-			operation: cmp.Or(map[string]string{"op": cipher.Derive}[operations[k]], operations[k])}
+
+		x := speedLine{
+			rate:      v,
+			operation: cmp.Or(map[string]string{"op": cipher.Derive}[operations[k]], operations[k]),
+		}
 		x.named(strings.Join(fields[:i], " "))
 		found = append(found, x)
 	}
+
 	return found, nil
 }

@@ -56,11 +56,15 @@ func TestOpenSSLImplementations(t *testing.T) {
 			if strings.Contains(strings.Join(r.Foreign.Lacks, ";"), unstated) {
 				timing += "?"
 			}
-			if elapsed := r.Foreign.Facts["time"] == "elapsed"; elapsed != (timing == "") {
+
+			elapsed := r.Foreign.Facts["time"] == "elapsed"
+			if elapsed != (timing == "") {
 				t.Errorf("%s: the facts are %v, timing %q", tt.name, r.Foreign.Facts, timing)
 			}
+
 			got = append(got, r.Factors["implementation"]+"/"+timing)
 		}
+
 		expect.Same(t, tt.name, tt.want, got)
 	}
 }
@@ -72,7 +76,9 @@ func TestOpenSSLInterfacesAreNotJoined(t *testing.T) {
 	for _, text := range []string{tableText, lowText, engineText + tableText} {
 		all = append(all, read(t, []byte(text), "openssl")...)
 	}
-	if d := derive(t, nil, all...); len(d.Cells) != 3 {
+
+	d := derive(t, nil, all...)
+	if len(d.Cells) != 3 {
 		t.Errorf("got %d cells of EVP, low-level and an engine, want 3", len(d.Cells))
 	}
 }

@@ -41,45 +41,58 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 				leftOut = append(leftOut, s.File+": "+r.LeftOut)
 				continue
 			}
+
 			f := r.Factors.Clone()
 			for n, level := range conditions {
 				factor.Name(n).Set(f, level)
 			}
+
 			key := f.Key()
 			if repetitions[key]++; repetitions[key] == 1 {
 				d.Cells = append(d.Cells, f)
 			}
+
 			r.Foreign.File = s.File
 			r.Foreign.Lacks = slices.Clone(r.Foreign.Lacks)
 			if !dated(r.Began) {
 				r.Began = now
 				r.Foreign.Lacks = append(r.Foreign.Lacks, undated)
 			}
+
 			trials = append(trials, r.trial(run, f, repetitions[key], len(trials)+1))
 			program := programOf(&r.Foreign)
 			if !slices.Contains(run.ImportedFrom, program) {
 				run.ImportedFrom = append(run.ImportedFrom, program)
 			}
+
 			d.Method.Runs = max(d.Method.Runs, repetitions[key])
 			d.Method.Duration = max(d.Method.Duration, time.Duration(r.Window.End-r.Window.Start))
 		}
 	}
+
 	lacks := map[string][]string{} // by program
 	for i := range trials {
-		f, program := trials[i].Foreign, programOf(trials[i].Foreign)
+		f := trials[i].Foreign
+		program := programOf(trials[i].Foreign)
 		if repetitions[trials[i].Row.Cell()] > 1 {
 			f.Lacks = slices.DeleteFunc(f.Lacks, func(l string) bool { return l == oneRun })
 		}
+
 		for _, l := range f.Lacks {
 			if !slices.Contains(lacks[program], l) {
 				lacks[program] = append(lacks[program], l)
 			}
 		}
 	}
+
 	for _, program := range run.ImportedFrom {
-		run.Caveats = append(run.Caveats, record.Caveat{Kind: "foreign", Text: program +
-			" measured this, not chokepoint; its results lack: " + strings.Join(lacks[program], "; ")})
+		run.Caveats = append(run.Caveats, record.Caveat{
+			Kind: "foreign",
+			Text: program +
+				" measured this, not chokepoint; its results lack: " + strings.Join(lacks[program], "; "),
+		})
 	}
+
 	run.Caveats = append(run.Caveats, leftOutCaveats(leftOut)...)
 	d.Name = nameOf(run.ImportedFrom, sources)
 	run.Started, run.Ended = spanOf(trials, now)
@@ -88,6 +101,7 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 			d.Factors = plan.AddLevels(d.Factors, n, c[n])
 		}
 	}
+
 	d.Loads = (*factor.Catalogue)(nil).Loads(d.Cells)
 	return run, trials
 }
@@ -100,6 +114,7 @@ func leftOutCaveats(parts []string) (out []record.Caveat) {
 		if i == maxLeftOut {
 			text = fmt.Sprintf("%d more parts of the files gave no number", len(parts)-i)
 		}
+
 		out = append(out, record.Caveat{Kind: "left-out", Text: name(text)})
 		if i == maxLeftOut {
 			break
@@ -118,14 +133,17 @@ func dated(t time.Time) bool { return t.Year() > 1970 && t.Year() < 2200 }
 func nameOf(programs []string, sources []Source) string {
 	var tools []string
 	for _, p := range programs {
-		if tool, _, _ := strings.Cut(p, " "); !slices.Contains(tools, tool) {
+		tool, _, _ := strings.Cut(p, " ")
+		if !slices.Contains(tools, tool) {
 			tools = append(tools, tool)
 		}
 	}
+
 	of := fmt.Sprintf("%d files", len(sources))
 	if len(sources) == 1 {
 		of = sources[0].File
 	}
+
 	return name(strings.Join(tools, ", ") + ": " + of)
 }
 
@@ -136,10 +154,12 @@ func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
 		if i == 0 || t.Started.Before(from) {
 			from = t.Started
 		}
+
 		if i == 0 || end.After(to) {
 			to = end
 		}
 	}
+
 	if len(trials) == 0 {
 		return now, now
 	}

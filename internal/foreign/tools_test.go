@@ -37,6 +37,7 @@ func output(t *testing.T, program string, args ...string) []byte {
 	if err != nil {
 		t.Fatalf("%s %s: %v\n%s%s", program, strings.Join(args, " "), err, errs.String(), out)
 	}
+
 	return out
 }
 
@@ -56,6 +57,7 @@ func TestRealIperf3(t *testing.T) {
 	if bytes.Contains(help, []byte("--json-stream")) {
 		forms = append(forms, "--json-stream")
 	}
+
 	for _, form := range forms {
 		for _, args := range [][]string{{}, {"-R"}, {"-P", "2", "--bidir"}, {"-u", "-b", "20M"},
 			{"-u", "-b", "20M", "-R"}, {"-O", "1", "--get-server-output"}} {
@@ -78,19 +80,25 @@ func TestRealIperf3(t *testing.T) {
 						break
 					}
 				}
+
 				if got := foreign.Detect(bytes.NewReader(text)); got != "iperf3" {
 					t.Fatalf("it looks like %q: %s", got, text)
 				}
+
 				r := read(t, text, "")[0]
 				d := derive(t, nil, r)
 				got := d.Trials[0].Metrics[metrics.Goodput]
-				if want := sumReceived(t, text); math.Abs(got-want) > .1*want {
+				want := sumReceived(t, text)
+				if math.Abs(got-want) > .1*want {
 					t.Errorf("goodput is %g bit/s, iperf3 says %g", got, want)
 				}
+
 				if r.Factors["title"] != "a title" {
 					t.Errorf("got the conditions %v, want the title", r.Factors)
 				}
-				if age := time.Since(r.Began); age < 0 || age > time.Hour {
+
+				age := time.Since(r.Began)
+				if age < 0 || age > time.Hour {
 					t.Errorf("it began %v", r.Began)
 				}
 			})
@@ -120,10 +128,12 @@ func sumReceived(t *testing.T, text []byte) float64 {
 			text = fmt.Appendf(nil, `{"end":%s}`, e.Data)
 		}
 	}
+
 	must(t, json.Unmarshal(text, &f))
 	if f.End.UDP != nil {
 		return f.End.UDP.Rate
 	}
+
 	return f.End.Received.Rate + f.End.Reverse.Rate
 }
 
@@ -151,23 +161,31 @@ func TestRealOpenSSL(t *testing.T) {
 			if tt.args[0] == "-multi" { // by elapsed time; the others by CPU time, which no program changes
 				apart.Long(t, "takes longer than a package has")
 			}
+
 			var rates [2]float64
 			for i, form := range [][]string{nil, {"-mr"}} {
 				args := slices.Concat([]string{"speed", "-seconds", "1"}, form, tt.args)
 				text := output(t, "openssl", args...)
-				if got := foreign.Detect(bytes.NewReader(text)); got != "openssl" {
+				got := foreign.Detect(bytes.NewReader(text))
+				if got != "openssl" {
 					t.Fatalf("%v: it looks like %q:\n%s", args, got, text)
 				}
+
 				results := read(t, text, "")
 				if len(results) != tt.n {
 					t.Fatalf("%v: got %d results, want %d:\n%s", args, len(results), tt.n, text)
 				}
-				if key := results[0].Factors.Key(); !contains(key, tt.cell) {
+
+				key := results[0].Factors.Key()
+				if !contains(key, tt.cell) {
 					t.Errorf("%v: got the cell %q, want it to have %q", args, key, tt.cell)
 				}
+
 				rates[i] = results[0].Foreign.Values[tt.metric]
 			}
-			if ratio := rates[0] / rates[1]; !(ratio > .25 && ratio < 4) {
+
+			ratio := rates[0] / rates[1]
+			if !(ratio > .25 && ratio < 4) {
 				t.Errorf("%v: %g for people, %g for machines", tt.args, rates[0], rates[1])
 			}
 		})
@@ -186,20 +204,28 @@ func TestRealIRTT(t *testing.T) {
 			break
 		}
 	}
+
 	text, err := os.ReadFile(file)
 	must(t, err)
-	if got := foreign.Detect(bytes.NewReader(text)); got != "irtt" {
+	got := foreign.Detect(bytes.NewReader(text))
+	if got != "irtt" {
 		t.Fatalf("it looks like %q", got)
 	}
+
 	r := read(t, text, "")[0]
-	if n := len(r.Idle.RTT); n < 40 || n > 61 || r.Idle.IntervalNs != 10e6 {
+	n := len(r.Idle.RTT)
+	if n < 40 || n > 61 || r.Idle.IntervalNs != 10e6 {
 		t.Fatalf("got %d round trips every %d ns, want 60 every 10 ms", n, r.Idle.IntervalNs)
 	}
+
 	d := derive(t, nil, r)
-	if p50 := d.Trials[0].Metrics["rtt_idle_p50_ns"]; p50 < 1e3 || p50 > 100e6 {
+	p50 := d.Trials[0].Metrics["rtt_idle_p50_ns"]
+	if p50 < 1e3 || p50 > 100e6 {
 		t.Errorf("the median over loopback is %g ns", p50)
 	}
-	if why := d.Trials[0].Missing[metrics.Goodput]; why == "" {
+
+	why := d.Trials[0].Missing[metrics.Goodput]
+	if why == "" {
 		t.Error("that there is no goodput is not said")
 	}
 }
@@ -227,6 +253,7 @@ func TestRealFlentReads(t *testing.T) {
 	for i := range lost.Loaded.RTT {
 		lost.Loaded.RTT[i] = -1
 	}
+
 	plots := []string{"totals", "ping_cdf", "ping", "box_totals"}
 	for name, x := range map[string]struct {
 		trial *record.Trial
@@ -246,14 +273,17 @@ func TestRealFlentReads(t *testing.T) {
 				t.Errorf("plot %s of %s: %v, %d bytes, want a PNG", plot, name, err, len(b))
 			}
 		}
+
 		if name != "load" {
 			continue
 		}
+
 		csv := string(output(t, "flent", "-i", file, "-f", "csv"))
 		if !strings.Contains(csv, "TCP upload") || !strings.Contains(csv, "TCP download") ||
 			!strings.Contains(csv, "Ping (ms) ICMP") {
 			t.Errorf("flent's CSV lacks a series:\n%.300s", csv)
 		}
+
 		stats := string(output(t, "flent", "-i", file, "-f", "stats"))
 		if !strings.Contains(stats, "TCP upload") {
 			t.Errorf("flent's statistics:\n%s", stats)
@@ -294,30 +324,39 @@ func TestRealFlentWrites(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("flent %v made %v, %v:\n%s", args, files, err, out)
 	}
+
 	r := read(t, file(t, files[0]), "")[0]
 	if r.Idle == nil || len(r.Idle.RTT) < 10 || r.Foreign.Version == "" || r.Factors["title"] != "a title" {
 		t.Fatalf("got %v, %+v, %+v of\n%s", r.Factors, r.Foreign, r.Idle, out)
 	}
+
 	back := filepath.Join(dir, "back.flent.gz")
 	must(t, os.WriteFile(back, exported(t, imported(r)), 0o600))
-	was, is := unzipped(t, file(t, files[0])), unzipped(t, file(t, back))
+	was := unzipped(t, file(t, files[0]))
+	is := unzipped(t, file(t, back))
 	expect.Same(t, "raw values", was["raw_values"], is["raw_values"])
 	for key := range was["metadata"].(map[string]any) {
-		if _, has := is["metadata"].(map[string]any)[key]; !has {
+		_, has := is["metadata"].(map[string]any)[key]
+		if !has {
 			t.Errorf("metadata lacks %s", key)
 		}
 	}
-	if got := is["metadata"].(map[string]any)["NAME"]; got != "pings" {
+
+	got := is["metadata"].(map[string]any)["NAME"]
+	if got != "pings" {
 		t.Errorf("the test is called %v, want pings without its folder", got)
 	}
+
 	is["metadata"].(map[string]any)["NAME"] = test // flent finds a test of one's own by its folder alone
 	must(t, os.WriteFile(back, zipped(t, is), 0o600))
 	first := output(t, "flent", "-i", files[0], "-f", "csv")
 	second := output(t, "flent", "-i", back, "-f", "csv")
-	a, b := strings.Split(string(first), "\n"), strings.Split(string(second), "\n")
+	a := strings.Split(string(first), "\n")
+	b := strings.Split(string(second), "\n")
 	if len(a) != len(b) || len(a) < 10 {
 		t.Fatalf("flent's CSV before and after:\n%s\n%s", first, second)
 	}
+
 	for i := range a {
 		for k, field := range strings.Split(a[i], ",") {
 			was, err := strconv.ParseFloat(field, 64)

@@ -20,14 +20,17 @@ func parseRate(cell string) (float64, error) {
 	if m == nil {
 		return 0, fmt.Errorf("%.40q is no rate", cell)
 	}
+
 	if m[2] == "," && len(m[3]) == 3 {
 		return 0, fmt.Errorf("%.40q may be %s.%s or %s%s", cell, m[1], m[3], m[1], m[3])
 	}
+
 	rate, err := strconv.ParseFloat(m[1]+"."+m[3], 64)
 	rate *= map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[strings.ToUpper(m[4])]
 	if err != nil || !finite(rate, maxRate) {
 		return 0, fmt.Errorf("%.40q cannot be", cell)
 	}
+
 	return rate, nil
 }
 
@@ -36,6 +39,7 @@ func wgRow(l string) (cells []string, ok bool) {
 	if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
 		return nil, false
 	}
+
 	for cell := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(l, "|"), "|"), "|") {
 		cells = append(cells, plainCell(cell))
 	}
@@ -48,6 +52,7 @@ func isWGBench(l string) bool {
 	if !ok || len(cells) < 3 {
 		return false
 	}
+
 	_, err := parseRate(cells[2])
 	return err == nil
 }
@@ -65,6 +70,7 @@ func readWGBench(text []byte) ([]Result, error) {
 				first = head
 			}
 		}
+
 		head = nil
 	}
 	for at, l := range linesOf(text, 4096) {
@@ -75,21 +81,25 @@ func readWGBench(text []byte) ([]Result, error) {
 			}
 			continue
 		}
+
 		leave()
 		r, err := wgResult(cells)
 		if err != nil {
 			head = place(text, at, err)
 			continue
 		}
+
 		results++
 		if out = append(out, r); len(out) > maxTrials {
 			return nil, place(text, at, errors.New("there are too many rows"))
 		}
 	}
+
 	leave()
 	if results == 0 {
 		return nil, first
 	}
+
 	return out, nil
 }
 
@@ -97,10 +107,12 @@ func wgResult(cells []string) (Result, error) {
 	if len(cells) < 3 {
 		return Result{}, errors.New("a row has device, system, rate and note")
 	}
+
 	rate, err := parseRate(cells[2])
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: %w", name(cells[0]), err)
 	}
+
 	r := newResult("", oneRun, "how long and how often it was measured",
 		"the implementation of WireGuard", "series", "latency")
 	r.Foreign.Values[metrics.Goodput] = rate
@@ -111,6 +123,7 @@ func wgResult(cells []string) (Result, error) {
 	if len(cells) > 3 {
 		r.set("note", cells[3])
 	}
+
 	return r, nil
 }
 

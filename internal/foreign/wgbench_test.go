@@ -37,6 +37,7 @@ func TestWGBenchRows(t *testing.T) {
 	for _, r := range results {
 		got[strings.TrimSpace(r.Factors["device"]+" "+r.Factors["note"])] = r.Foreign.Values[metrics.Goodput]
 	}
+
 	want := map[string]float64{"Big Board / P1 With all cores enabled": 320e6,
 		"Big Board / P1 With little cores disabled": 3.48e9, "Comma / C1": 1.02e9, "Short / C4": 140e6,
 		"Shorter / C5": 141e6, "Shortest / C6": 142e6}
@@ -47,21 +48,25 @@ func TestWGBenchRows(t *testing.T) {
 	if len(left) != len(wantLeft) {
 		t.Fatalf("left out are %q, want %d rows", left, len(wantLeft))
 	}
+
 	for i, want := range wantLeft {
 		if !strings.Contains(left[i], want) {
 			t.Errorf("left out is %q, want %q", left[i], want)
 		}
 	}
+
 	d := derive(t, nil, all...)
 	if len(d.Cells) != len(want) || len(d.Trials) != len(want) {
 		t.Errorf("got %d cells of %d trials, want %d of each", len(d.Cells), len(d.Trials), len(want))
 	}
+
 	leftOut := 0
 	for _, c := range d.Caveats {
 		if c.Kind == "left-out" {
 			leftOut++
 		}
 	}
+
 	if leftOut != len(wantLeft) {
 		t.Errorf("%d rows are said to be left out, want %d", leftOut, len(wantLeft))
 	}
@@ -82,6 +87,7 @@ func TestWGBenchTables(t *testing.T) {
 		rows, left := sorted(read(t, []byte(tt.text), ""))
 		expect.Same(t, tt.name, [2]int{tt.rows, tt.others}, [2]int{len(rows), len(left)})
 	}
+
 	if _, err := foreign.ReadFile(strings.NewReader("| D | S | Speed |\n|---|---|---|\n"),
 		"wg-bench"); err == nil {
 		t.Error("a head alone was read")

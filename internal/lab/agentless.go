@@ -45,9 +45,12 @@ func (x site) check(ctx context.Context) check.Answer {
 		}
 		return *got.Answer
 	}
-	if a := x.n.Driver.Check(ctx, x.n.Reads()); a.State != check.Yes {
+
+	a := x.n.Driver.Check(ctx, x.n.Reads())
+	if a.State != check.Yes {
 		return a
 	}
+
 	_, err := x.each(ctx, x.s.Value)
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
@@ -55,6 +58,7 @@ func (x site) check(ctx context.Context) check.Answer {
 	case err != nil:
 		return check.CouldNotTell("%v", err)
 	}
+
 	return check.OK()
 }
 
@@ -62,7 +66,8 @@ func (x site) check(ctx context.Context) check.Answer {
 // devices as well, one for each device under test.
 func (x site) on(value string) (out []record.Setting, err error) {
 	s := x.s
-	s.Port, s.Value = x.p.Port, value
+	s.Port = x.p.Port
+	s.Value = value
 	switch {
 	case !x.n.Facts.OwnMachine() || s.Port != "":
 		return []record.Setting{s}, nil
@@ -70,11 +75,13 @@ func (x site) on(value string) (out []record.Setting, err error) {
 		s.Port = x.p.WAN
 		return []record.Setting{s}, nil
 	}
+
 	each, err := knob.Each(knob.State(value), func() ([]string, error) { return x.p.Ports, nil })
 	for _, dev := range x.p.Ports {
 		s.Port, s.Value = dev, string(each[dev])
 		out = append(out, s)
 	}
+
 	return out, err
 }
 
@@ -85,14 +92,17 @@ func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	if err != nil {
 		return "", err
 	}
+
 	each := map[string]knob.State{}
 	for _, s := range list {
 		v, err := x.n.Driver.Read(ctx, x.n.Reads(), s)
 		if err != nil {
 			return "", err
 		}
+
 		each[s.Port] = knob.State(v)
 	}
+
 	return knob.OfAll(each), nil
 }
 
@@ -102,6 +112,7 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
 		return x.each(ctx, string(want))
 	}
+
 	request := agent.KnobRequest{Place: x.p, Want: want}
 	s, err := x.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()), request)
 	if err != nil {
@@ -120,17 +131,20 @@ func (x site) put(ctx context.Context, value knob.State) error {
 	if err != nil {
 		return err
 	}
+
 	x.n = n
 	if !n.HasDriver() {
 		_, err := x.turn(ctx, agent.KnobRequest{Want: value, Restore: true})
 		return err
 	}
+
 	list, err := x.on(string(value))
 	for _, s := range list {
 		if err == nil {
 			err = n.Driver.Apply(ctx, n.Host, s)
 		}
 	}
+
 	return err
 }
 
@@ -142,9 +156,11 @@ func (x site) keep(ctx context.Context) (err error) {
 	} else if err = x.put(ctx, x.want); err == nil {
 		held.State, err = x.now(ctx, x.want)
 	}
+
 	if err == nil && !x.k.Same(x.want, held.State) {
 		err = fmt.Errorf("read back %s", held.State)
 	}
+
 	return err
 }
 
@@ -155,10 +171,12 @@ func (x site) back(ctx context.Context, before knob.State) error {
 	if err != nil {
 		return err
 	}
+
 	x.n = n
 	if now, err := x.now(ctx, before); err == nil && now == before {
 		return nil
 	}
+
 	return x.put(ctx, before)
 }
 
@@ -169,23 +187,29 @@ func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	t := &applied{setting: x.s, undo: func(ctx context.Context) error { return x.back(ctx, before) }}
 	t.again = t.undo
 	if t.guarded, err = x.on(string(before)); err != nil {
 		return nil, err
 	}
+
 	if err = x.startGuard(ctx); err != nil {
 		return nil, err
 	}
+
 	if t.seq, err = x.remember(x.s.Knob, before); err != nil {
 		return nil, err
 	}
+
 	if err = x.arm(ctx, t); err == nil {
 		err = x.keep(ctx)
 	}
+
 	if err == nil {
 		return t, nil
 	}
+
 	return x.l.failed(ctx, t, err)
 }
 
@@ -202,26 +226,36 @@ func (x site) startGuard(ctx context.Context) error {
 	if !ok || x.n.guard.name != "" {
 		return nil
 	}
+
 	name, err := by.Guard(ctx, x.n.Host, "", nil, agent.Silence)
 	seq := 0
 	if err == nil {
-		seq, err = x.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: x.l.ID, Node: x.n.Name,
-			Driver: x.n.Driver.Name(), Guard: name})
+		seq, err = x.l.journal.Add(journal.Entry{
+			Kind:   journal.KindGuard,
+			Lab:    x.l.ID,
+			Node:   x.n.Name,
+			Driver: x.n.Driver.Name(),
+			Guard:  name,
+		})
 	}
+
 	if err == nil {
 		x.n.guard = guard{name, seq}
 		x.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, x.n.Host, name) })
 		return nil
 	}
+
 	if name == "" {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentlessUnwindTime)
 	defer cancel()
 	left := by.Dismiss(ctx, x.n.Host, name)
 	if left != nil {
 		x.n.past = append(x.n.past, guard{name: name})
 	}
+
 	return errors.Join(err, left)
 }
 
@@ -231,12 +265,14 @@ func (x site) arm(ctx context.Context, next *applied) error {
 	if !ok {
 		return nil
 	}
+
 	var undo []record.Setting
 	for _, t := range append(slices.Clone(x.l.settings), next) {
 		if t.setting.Node == x.s.Node {
 			undo = append(undo, t.guarded...)
 		}
 	}
+
 	_, err := by.Guard(ctx, x.n.Host, x.n.guard.name, undo, agent.Silence)
 	return err
 }
@@ -247,17 +283,22 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	if !ok {
 		return nil
 	}
+
 	if n.guard.name != "" {
 		n.past = append(n.past, n.guard)
 	}
+
 	for _, g := range n.past {
 		gone := by.Dismiss(ctx, n.Host, g.name)
 		if gone == nil {
 			gone = j.Done(g.seq)
 		}
+
 		err = errors.Join(err, gone)
 	}
-	n.guard, n.past = guard{}, nil
+
+	n.guard = guard{}
+	n.past = nil
 	return err
 }
 

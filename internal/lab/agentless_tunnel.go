@@ -32,15 +32,22 @@ func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
 		return nil
 	}
-	return &agentlessEnd{l: l, n: n, by: by, device: slotDevice(slot),
-		state: knob.End{Behind: map[netip.Prefix]netip.Addr{}}}
+	return &agentlessEnd{
+		l:      l,
+		n:      n,
+		by:     by,
+		device: slotDevice(slot),
+		state:  knob.End{Behind: map[netip.Prefix]netip.Addr{}},
+	}
 }
 
 // hold serves the end to the tunnel's other end, until release.
 func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	e.agent = tunnel.Agentless(ctx, tunnel.Router{
-		Check: e.setting(knob.NoEnd).check, Open: e.open, Connect: e.connect,
+		Check:   e.setting(knob.NoEnd).check,
+		Open:    e.open,
+		Connect: e.connect,
 		Read: func(ctx context.Context) (kernel.LinkCounters, int64, error) {
 			return e.by.TunnelMoved(ctx, e.n.Reads(), e.device)
 		},
@@ -54,6 +61,7 @@ func (e *agentlessEnd) release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
+
 	e.stop()
 	err := e.agent.Close()
 	ours := slices.DeleteFunc(slices.Clone(e.l.settings), func(t *applied) bool {
@@ -73,8 +81,12 @@ func (l *Lab) byHand(n *Node, kind string, slot int) string {
 
 func (e *agentlessEnd) setting(value knob.State) site {
 	k := knob.TunnelEnd()
-	return site{e.l, e.n, record.Setting{Knob: k.Name(), Node: e.n.Name, Port: e.device,
-		Value: string(value)}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
+	return site{e.l, e.n, record.Setting{
+		Knob:  k.Name(),
+		Node:  e.n.Name,
+		Port:  e.device,
+		Value: string(value),
+	}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
 }
 
 // set makes the end as it is to be now.
@@ -97,6 +109,8 @@ func (e *agentlessEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Pr
 
 func (e *agentlessEnd) connect(ctx context.Context, public string, endpoint netip.AddrPort,
 	allowed []netip.Prefix) error {
-	e.state.Key, e.state.Endpoint, e.state.Allowed = public, endpoint, allowed
+	e.state.Key = public
+	e.state.Endpoint = endpoint
+	e.state.Allowed = allowed
 	return e.set(ctx)
 }

@@ -51,6 +51,7 @@ func (w *wire) serve(_ context.Context, s host.Session) error {
 	if err := s.Recv(&r); err != nil || r.Probe {
 		return errors.Join(err, s.Send(message{"answer": check.OK()}))
 	}
+
 	var c struct {
 		Public, Endpoint string
 		Allowed          []string
@@ -60,12 +61,17 @@ func (w *wire) serve(_ context.Context, s host.Session) error {
 	if err == nil {
 		secret, err = s.(host.SecretSession).RecvSecret()
 	}
+
 	if err == nil {
 		err = s.Recv(&c)
 	}
+
 	w.mu.Lock()
 	_ = secret.Use(func(b []byte) error { w.secret = bytes.Clone(b); return nil })
-	w.public, w.outer, w.allowed, w.inner = c.Public, c.Endpoint, c.Allowed, r.Inner
+	w.public = c.Public
+	w.outer = c.Endpoint
+	w.allowed = c.Allowed
+	w.inner = r.Inner
 	w.mu.Unlock()
 	for err == nil {
 		w.mu.Lock()
@@ -76,12 +82,14 @@ func (w *wire) serve(_ context.Context, s host.Session) error {
 		if err == nil {
 			err = s.Recv(&a)
 		}
+
 		if len(a.Prove) > 0 && !w.dead {
 			w.mu.Lock()
 			w.there++
 			w.mu.Unlock()
 		}
 	}
+
 	return host.Quiet(err)
 }
 
@@ -116,8 +124,11 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 	dir := t.TempDir()
 	j, err := journal.Create(dir, "me", "")
 	must(t, err)
-	nodes := []*Node{{Name: "client", Agent: host.Inside(t.Context(),
-		map[string]host.Handler{"tunnel/wireguard-kernel": w.serve})},
+	nodes := []*Node{{
+		Name: "client",
+		Agent: host.Inside(t.Context(),
+			map[string]host.Handler{"tunnel/wireguard-kernel": w.serve}),
+	},
 		{Name: "server", Agent: host.Inside(t.Context(), nil)},
 		{Name: "router", Host: d, Driver: driver.RouterOS{}, Facts: record.NodeFacts{CPUs: record.CPUsOwn}}}
 	l, err := Assemble("a", top, nodes, Parts{Knobs: knob.All(), Tunnels: tunnel.All()}, j)
@@ -152,12 +163,16 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 	want := map[string]string{"interface": "chokepoint-tun1", "public-key": nearKey,
 		"allowed-address": "198.19.1.1/32,2001:2:0:101::1/128", "endpoint-address": "198.18.1.1",
 		"endpoint-port": "51821", "comment": "chokepoint tunnel tun1"}
-	if diff := cmp.Diff(want, peer); diff != "" || wg["mtu"] != "1380" || wg["listen-port"] != "51821" {
+	diff := cmp.Diff(want, peer)
+	if diff != "" || wg["mtu"] != "1380" || wg["listen-port"] != "51821" {
 		t.Errorf("interface %v, peer (-want +got):\n%s", wg, diff)
 	}
-	if r := made["/ip/route"][3]; r["dst-address"] != "198.19.65.2/32" || r["gateway"] != "198.18.2.2" {
+
+	r := made["/ip/route"][3]
+	if r["dst-address"] != "198.19.65.2/32" || r["gateway"] != "198.18.2.2" {
 		t.Errorf("route behind: got %v", r)
 	}
+
 	if w.public != wg["public-key"] || w.outer != "198.18.1.2:51821" ||
 		!bytes.Equal(w.secret, make([]byte, 32)) ||
 		!slices.Equal(w.allowed, []string{"198.19.1.2/32", "2001:2:0:101::2/128", "198.19.65.2/32",
@@ -165,12 +180,15 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 		t.Errorf("the near end was told %q at %q, secret %d, allowed %v", w.public, w.outer, len(w.secret),
 			w.allowed)
 	}
+
 	if p.Resolved != "wireguard-kernel" || p.Tunnel.MTU() != 1380 || led != 1 {
 		t.Errorf("got %+v, mtu %d, led %d", p, p.Tunnel.MTU(), led)
 	}
+
 	if c, err := p.Tunnel.Counters(ctx, false); err != nil || c.Implementation != "kernel" {
 		t.Errorf("counters: got %+v, %v", c, err)
 	}
+
 	firewall := record.Setting{Knob: "firewall", Node: "router", Value: "10"}
 	for _, settings := range [][]record.Setting{{firewall}, nil} {
 		must(t, errors.Join(l.Reconcile(ctx, settings), l.StopIdleLoad(ctx)))
@@ -180,6 +198,7 @@ func TestTunnelEndsOnAnAgentlessRouter(t *testing.T) {
 			t.Errorf("with settings %v the tunnel is gone, or not guarded: %s", settings, script)
 		}
 	}
+
 	if err := errors.Join(l.Close(ctx), j.Close()); err != nil || led != 0 {
 		t.Errorf("close: %v, led %d", err, led)
 	}
@@ -196,7 +215,8 @@ func TestAgentlessTunnelThatFails(t *testing.T) {
 			d := routeros.New()
 			w := onWire(t, d)
 			l, j, _ := behindRouterOS(t, d, w)
-			d.Broken, w.dead = step, step == "nothing arrives"
+			d.Broken = step
+			w.dead = step == "nothing arrives"
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			_, err := l.Path(ctx, TunnelSpec{Kind: "wireguard"})
@@ -205,6 +225,7 @@ func TestAgentlessTunnelThatFails(t *testing.T) {
 				!strings.Contains(check.HintOf(err), "the firewall of router must let in UDP port 51821") {
 				t.Errorf("got %v, hint %q", err, check.HintOf(err))
 			}
+
 			d.Broken = ""
 			must(t, errors.Join(l.Close(t.Context()), j.Close()))
 		})
@@ -222,6 +243,7 @@ func (m mute) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	if !strings.Contains(c.Path, m.words) {
 		return m.Device.Start(ctx, c)
 	}
+
 	m.asked()
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
@@ -236,9 +258,11 @@ func TestAgentlessTunnelThatIsGivenUp(t *testing.T) {
 	l.nodes["router"].Host = mute{d, "proplist=public-key where", cancel}
 	begun := time.Now()
 	_, err := l.Path(ctx, TunnelSpec{Kind: "wireguard"})
-	if took := time.Since(begun); err == nil || took > 20*time.Second {
+	took := time.Since(begun)
+	if err == nil || took > 20*time.Second {
 		t.Errorf("got %v after %v", err, took)
 	}
+
 	must(t, errors.Join(l.Close(t.Context()), j.Close()))
 }
 
@@ -272,37 +296,48 @@ func TestRestoreRemovesAnAgentlessTunnel(t *testing.T) {
 			if (err != nil) != (tt.broken != "") {
 				t.Fatal(err)
 			}
+
 			left := j.Close()
 			d.Broken = ""
 			if tt.name == "undone by the guard" {
 				d.Pass(2 * time.Minute)
 			}
+
 			stale, _, err := journal.FindStale(dir, nil)
 			if err != nil || left == nil || len(stale) != 1 {
 				t.Fatalf("journal: got %v, %v, %v", stale, left, err)
 			}
+
 			text, _ := os.ReadFile(filepath.Join(dir, "me.jsonl"))
 			if strings.Contains(string(text), routeros.WireGuardSecret) ||
 				!strings.Contains(string(text), nearKey) && tt.broken == "" {
 				t.Errorf("journal: %s", text)
 			}
-			o := reached(t, &Node{Name: "router", Host: d, Driver: driver.RouterOS{},
-				Facts: record.NodeFacts{CPUs: record.CPUsOwn}})
+
+			o := reached(t, &Node{
+				Name:   "router",
+				Host:   d,
+				Driver: driver.RouterOS{},
+				Facts:  record.NodeFacts{CPUs: record.CPUsOwn},
+			})
 			o.of.Entries = append(o.of.Entries, stale[0].Entries...)
 			said := ""
 			for _, e := range stale[0].Entries {
 				if e.Kind != journal.KindSetting {
 					continue
 				}
+
 				text, err := o.putBack(t.Context(), e)
 				must(t, err)
 				said += text + "\n"
 			}
+
 			for _, e := range stale[0].Entries {
 				if e.Kind == journal.KindGuard {
 					must(t, o.dismiss(t.Context(), e))
 				}
 			}
+
 			if tt.broken == "" && !strings.Contains(said, tt.want+" on router") {
 				t.Errorf("got %q, want %q", said, tt.want)
 			}

@@ -24,11 +24,13 @@ func TestAgentAndGuardExclude(t *testing.T) {
 	t.Parallel()
 	apart.Needs(t, "tc")
 	apart.Network(t, func(ctx context.Context) error {
-		h, by := host.Local(), driver.Linux{}
+		h := host.Local()
+		by := driver.Linux{}
 		process, err := host.Spawn{Args: []string{agent.MachineRole}}.Start()
 		if err != nil {
 			return err
 		}
+
 		n := &Node{Name: "router", Agent: host.Connect(process)}
 		n.Facts.CPUs = "own"
 		defer n.Agent.Close()
@@ -44,6 +46,7 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		turn := agent.KnobRequest{Want: "pfifo limit 50", Restore: true}
 		turn.Place.Node, turn.Place.Port = "router", "lo"
 		refused("agent beside a guard", n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil),
@@ -55,20 +58,24 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		if err := agentless.free(ctx, "none", name); err != nil {
 			t.Errorf("beside its own guard: got %v, want it free", err)
 		}
+
 		q, err := by.Read(ctx, h, record.Setting{Knob: "queue", Port: "lo"})
 		if err != nil || q != "noqueue" {
 			t.Errorf("beside a guard the agent has set: got %q, %v, want noqueue", q, err)
 		}
+
 		if err := errors.Join(by.Dismiss(ctx, h, name), begun(n), begun(agentless),
 			n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil)); err != nil {
 			return fmt.Errorf("after the guard was dismissed: %w", err)
 		}
+
 		_, err = by.Guard(ctx, h, "", nil, time.Hour)
 		refused("guard beside an agent", err, "its agent is process ")
 		refused("run by a driver beside an agent", begun(agentless), "its agent is process ")
 		if err := n.Agent.Close(); err != nil {
 			return err
 		}
+
 		return begun(agentless)
 	})
 }
@@ -91,6 +98,7 @@ func TestOthersKeepNoDriverOff(t *testing.T) {
 			os.Chown(dir, 65534, 65534)); err != nil {
 			return err
 		}
+
 		name, err := driver.Linux{}.Guard(ctx, host.Local(), "", nil, time.Hour)
 		return errors.Join(err, os.RemoveAll(name))
 	})

@@ -37,7 +37,9 @@ func TestBoots(t *testing.T) {
 			if tt.want {
 				want["router"] = boot
 			}
-			if got := l.Boots(t.Context()); !maps.Equal(got, want) {
+
+			got := l.Boots(t.Context())
+			if !maps.Equal(got, want) {
 				t.Errorf("owned %v, CPUs %s: got %v, want %v", tt.owned, tt.cpus, got, want)
 			}
 		}

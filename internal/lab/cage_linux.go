@@ -35,12 +35,14 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		if err != nil {
 			return "", fmt.Errorf("open a file of the guest's: %w", err)
 		}
+
 		c.files = append(c.files, f)
 		if c.as != nil { // opening it once more by its descriptor asks for rights; its folder is ours alone
 			if err := f.Chmod(mode); err != nil {
 				return "", err
 			}
 		}
+
 		return fmt.Sprintf("/proc/self/fd/%d", next+len(c.files)-1), nil
 	}
 	var err error
@@ -49,19 +51,25 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 			g.Initrd, err = give(g.Initrd, os.O_RDONLY, 0o644)
 		}
 	}
+
 	if err == nil {
 		c.console, err = give(console, os.O_WRONLY|os.O_APPEND, 0o622)
 	}
+
 	if err != nil {
 		c.close()
 		return nil, err
 	}
+
 	// A QEMU that was built without the filter does not know the option.
 	sandbox := []string{"-sandbox", vm.Sandbox}
-	if _, err := host.Run(context.Background(), host.Local(), host.Command{Path: g.Program(),
-		Args: append(sandbox, "-version")}); err == nil {
+	if _, err := host.Run(context.Background(), host.Local(), host.Command{
+		Path: g.Program(),
+		Args: append(sandbox, "-version"),
+	}); err == nil {
 		c.words = sandbox
 	}
+
 	return c, nil
 }
 
@@ -72,13 +80,16 @@ func userFor(kvm bool) (u *host.User, root string) {
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {
 		return nil, ""
 	}
+
 	if !kvm {
 		return &host.User{ID: cagedUser}, ""
 	}
+
 	var device syscall.Stat_t
 	if err := syscall.Stat("/dev/kvm", &device); err != nil {
 		return nil, fmt.Sprintf("QEMU runs as root: /dev/kvm: %v", err)
 	}
+
 	return userOfKVM(device.Mode, device.Gid)
 }
 
@@ -100,5 +111,6 @@ func (c *cage) close() {
 	for _, f := range c.files {
 		f.Close()
 	}
+
 	c.files = nil
 }

@@ -22,6 +22,7 @@ func TestCage(t *testing.T) {
 	for _, name := range []string{"kernel", "initrd", "console", "secret"} {
 		must(t, os.WriteFile(at(name), []byte(name), 0o600))
 	}
+
 	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: at("kernel"), Initrd: at("initrd")}
 	c, err := newCage(&g, at("console"), 7)
 	must(t, err)
@@ -31,20 +32,29 @@ func TestCage(t *testing.T) {
 		!strings.Contains(args, "-kernel /proc/self/fd/7 -initrd /proc/self/fd/8") {
 		t.Errorf("got %d files and %s, want descriptors only", len(c.files), args)
 	}
+
 	if c.as == nil {
 		t.Skip("skip: only root has rights to give up")
 	}
+
 	script := `id -u; id -G; cat /proc/self/fd/3; echo >>/proc/self/fd/5; cat "$0" 2>/dev/null; echo .`
-	child, err := host.Spawn{Program: "sh", Args: []string{"-c", script, at("secret")}, Files: c.files,
-		As: c.as, Bound: true}.Start()
+	child, err := host.Spawn{
+		Program: "sh",
+		Args:    []string{"-c", script, at("secret")},
+		Files:   c.files,
+		As:      c.as,
+		Bound:   true,
+	}.Start()
 	must(t, err)
 	said, err := io.ReadAll(child)
 	if err != nil || child.Close() != nil || string(said) != "65533\n65533\nkernel.\n" {
 		t.Errorf("got %q, %v, want user and group 65533, the kernel, and not the secret", said, err)
 	}
+
 	if b, err := os.ReadFile(at("console")); err != nil || string(b) != "console\n" {
 		t.Errorf("console: got %q, %v, want a line more", b, err)
 	}
+
 	// Where QEMU has no filter, the option would end it.
 	if len(c.words) > 0 && !slices.Equal(c.words, []string{"-sandbox", vm.Sandbox}) {
 		t.Errorf("words: got %q", c.words)
@@ -66,12 +76,18 @@ func TestNobodyGetsRootsGroup(t *testing.T) {
 				tt.groups, tt.root)
 		}
 	}
-	o := Local{ID: "x", Dir: t.TempDir(), Guest: &vm.Guest{Image: vm.Image{Arch: "amd64"}},
-		Topology: record.Topology{Nodes: []record.TopoNode{{Name: "router", Router: true}}}}
+
+	o := Local{
+		ID:       "x",
+		Dir:      t.TempDir(),
+		Guest:    &vm.Guest{Image: vm.Image{Arch: "amd64"}},
+		Topology: record.Topology{Nodes: []record.TopoNode{{Name: "router", Router: true}}},
+	}
 	must(t, os.Mkdir(o.dir(), 0o700))
 	booted := bootedAs{KVM: true, Root: "QEMU runs as root"}
 	must(t, writeJSON(bootedFile(o.dir(), "router"), booted))
-	if note := o.guestNote(); !strings.Contains(note, "QEMU runs as root") {
+	note := o.guestNote()
+	if !strings.Contains(note, "QEMU runs as root") {
 		t.Errorf("note: got %q, want that it is said", note)
 	}
 }
@@ -80,20 +96,27 @@ func TestNobodyGetsRootsGroup(t *testing.T) {
 func TestGuestsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	labs, console := at("labs"), at("real/a/router.console")
-	image, program := at("image"), at("qemu-system-fake")
+	labs := at("labs")
+	console := at("real/a/router.console")
+	image := at("image")
+	program := at("qemu-system-fake")
 	for _, err := range []error{os.MkdirAll(filepath.Dir(console), 0o700), os.WriteFile(console, nil, 0o600),
 		os.Mkdir(at("real/b"), 0o700), os.WriteFile(image, nil, 0o600), os.Symlink("real", labs),
 		os.WriteFile(program, []byte("#!/bin/sh\nread x\n"), 0o700)} {
 		must(t, err)
 	}
+
 	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: image, Initrd: image}
 	foreignGuest := vm.NewForeignGuest(vm.Disk{Format: "raw", TerminalFD: 9})
 	for name, g := range map[string]*vm.Guest{"ours": &g, "foreign": &foreignGuest} {
 		c, err := newCage(g, console, 3)
 		must(t, err)
-		child, err := host.Spawn{Program: program, Args: g.Args("router", nil, nil, c.console),
-			Files: c.files, Bound: true}.Start()
+		child, err := host.Spawn{
+			Program: program,
+			Args:    g.Args("router", nil, nil, c.console),
+			Files:   c.files,
+			Bound:   true,
+		}.Start()
 		c.close()
 		must(t, err)
 		for lab, want := range map[string]string{labs + "/a": "router", labs: "router", labs + "/b": ""} {
@@ -103,6 +126,7 @@ func TestGuestsAreFound(t *testing.T) {
 					want)
 			}
 		}
+
 		child.Close()
 	}
 }

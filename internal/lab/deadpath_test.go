@@ -43,16 +43,19 @@ func TestDeadPath(t *testing.T) {
 		if x.dead {
 			l.PathDead()
 		}
+
 		var killed, gone []string
 		for _, name := range []string{"client", "router", "server"} {
 			n := &Node{Name: name, Agent: answering{name: name, killed: &killed}}
 			if slices.Contains(x.guests, name) {
 				n.Facts.CPUs = record.CPUsVirtual
 			}
+
 			if l.gone(t.Context(), n) != nil {
 				gone = append(gone, name)
 			}
 		}
+
 		expect.Same(t, fmt.Sprintf("dead %v, guests %v: booted anew, and said to be gone", x.dead, x.guests),
 			[][]string{x.want, x.want}, [][]string{killed, gone})
 	}

@@ -39,9 +39,11 @@ func controller(t *testing.T, part, dir string) *exec.Cmd {
 		labtest.Refused(t, errors.New(talk.String()))
 		t.Fatalf("%s: %v: %s", part, err, talk.String())
 	}
+
 	if line != "ready\n" {
 		t.Fatalf("%s: got %q, want ready", part, line)
 	}
+
 	return cmd
 }
 
@@ -50,6 +52,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 	if cmd.ProcessState != nil {
 		return
 	}
+
 	must(t, cmd.Process.Kill())
 	cmd.Wait() // says that it was killed
 }
@@ -71,19 +74,24 @@ func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 		if len(pids) < 5 {
 			t.Errorf("processes of the lab: got %v, want a holder, three anchors and an agent", pids)
 		}
+
 		kill(t, cmd)
 		died := time.Now()
 		for len(alive(pids)) > 0 && time.Since(died) < time.Second {
 			time.Sleep(time.Millisecond)
 		}
-		if left := alive(pids); len(left) > 0 {
+
+		left := alive(pids)
+		if len(left) > 0 {
 			t.Errorf("one second after the controller was killed: processes %v live, want none", left)
 		}
+
 		t.Logf("gone %s after the controller", time.Since(died))
 		got, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 		if err != nil {
 			t.Errorf("restore: %v", err)
 		}
+
 		if len(got.Living) > 0 || !slices.Contains(got.Undone, "took down lab owned") {
 			t.Errorf("restored: got %+v, want the lab among what is undone and no living owner", got)
 		}
@@ -98,11 +106,13 @@ func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		t.Skip("skip: no QEMU here")
 	}
+
 	if tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
 		t.Skipf("skip: no TUN device for this user: %v", err)
 	} else {
 		tun.Close()
 	}
+
 	dir := t.TempDir()
 	up(t, lab.Local{ID: "probe", Dir: dir + "/probe"}).Close(labtest.Context(t))
 	sector := make([]byte, 512)
@@ -119,16 +129,21 @@ func TestKilledControllerTakesAGuestAlongThatBoots(t *testing.T) {
 		if time.Since(began) > 10*time.Second {
 			t.Fatalf("processes of a lab that boots: got %v, want QEMU among them", pids)
 		}
+
 		time.Sleep(5 * time.Millisecond)
 	}
+
 	kill(t, cmd)
 	died := time.Now()
 	for len(alive(pids)) > 0 && time.Since(died) < 5*time.Second {
 		time.Sleep(time.Millisecond)
 	}
-	if left := alive(pids); len(left) > 0 {
+
+	left := alive(pids)
+	if len(left) > 0 {
 		t.Errorf("5 s after the controller was killed: processes %v live, want none", left)
 	}
+
 	t.Logf("gone %s after the controller", time.Since(died))
 }
 
@@ -152,32 +167,40 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
+
 	if got := length(); got != aSetting.Value || got == before {
 		t.Fatalf("with the guest's agent killed: queue length %s, want the guest's %s", got, aSetting.Value)
 	}
+
 	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"guest"}) {
 		t.Errorf("restore while the guest lives: got %+v, %v, want nothing undone", restored, err)
 	}
+
 	if got := length(); got != aSetting.Value {
 		t.Errorf("restore while the guest lives: queue length %s, want it untouched", got)
 	}
+
 	kill(t, cmd)
 	restoreBesideAnotherRun(t, dir)
 	if got := length(); got != aSetting.Value {
 		t.Errorf("restore while another run has the lab: queue length %s, want it untouched", got)
 	}
+
 	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0],
 		"put back txqueuelen="+before) {
 		t.Errorf("restore after the guest's death: got %+v, %v, want its one setting put back", restored, err)
 	}
+
 	if got := length(); got != before {
 		t.Errorf("after restore: queue length %s, want %s", got, before)
 	}
+
 	if !kept.Alive() {
 		t.Error("after restore: the detached lab is gone, want it untouched")
 	}
+
 	wantEmpty(t, dir+"/journal")
 }
 
@@ -191,6 +214,7 @@ func restoreBesideAnotherRun(t *testing.T, dir string) {
 		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone",
 			restored, err)
 	}
+
 	wantClosed(t, another, j)
 }
 
@@ -202,6 +226,7 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"me"}) {
 		t.Errorf("restore: got %+v, %v, want nothing undone and me living", restored, err)
 	}
+
 	labtest.WantReach(t, l, 0, 4, 0, 1500)
 	wantClosed(t, l, j)
 	wantEmpty(t, dir+"/labs")
@@ -210,7 +235,8 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 // TestRestoreBesideLabsThatStart restores again and again while labs that stay come up.
 func TestRestoreBesideLabsThatStart(t *testing.T) {
 	dir := t.TempDir()
-	stop, restored := make(chan struct{}), make(chan error)
+	stop := make(chan struct{})
+	restored := make(chan error)
 	go func() {
 		var err error
 		for {
@@ -226,8 +252,13 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 	}()
 	for i := range 8 {
 		id := "l" + strconv.Itoa(i)
-		_, err := lab.Local{ID: id, Topology: forward(t), Dir: dir + "/labs", Detached: true,
-			Parts: registry.LabParts()}.Up(labtest.Context(t))
+		_, err := lab.Local{
+			ID:       id,
+			Topology: forward(t),
+			Dir:      dir + "/labs",
+			Detached: true,
+			Parts:    registry.LabParts(),
+		}.Up(labtest.Context(t))
 		if err != nil {
 			close(stop)
 			<-restored
@@ -235,17 +266,21 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	close(stop)
 	if err := <-restored; err != nil {
 		t.Errorf("restore: %v", err)
 	}
+
 	infos, err := lab.List(dir + "/labs")
 	if err != nil || len(infos) != 8 {
 		t.Errorf("labs: got %d, %v, want eight", len(infos), err)
 	}
+
 	for _, i := range infos {
 		must(t, lab.Down(dir+"/labs", i))
 	}
+
 	wantEmpty(t, dir+"/labs")
 }
 
@@ -255,6 +290,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: these tests already run as an ordinary user")
 	}
+
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "chokepoint-lab-test")
 	must(t, err)
@@ -264,10 +300,12 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(program, b, 0o755)
 	}
+
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/tmp", 0o700), os.Chown(dir+"/tmp", nobody,
 			nobody))
 	}
+
 	must(t, err)
 	cmd := exec.Command(program, "-test.timeout=60s", "-test.v",
 		"-test.run=^(TestUp.*|TestTwoLabs.*|TestDetached.*|TestKilled.*|TestRestore.*)$")
@@ -282,11 +320,14 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 				wrong = append(wrong, line)
 			}
 		}
+
 		t.Errorf("as nobody: %v\n%s\nof which:\n%s", err, out, strings.Join(wrong, ""))
 	}
+
 	if strings.Contains(string(out), "skip: this kernel refuses user namespaces") {
 		t.Skip("skip: this kernel refuses user namespaces to ordinary users")
 	}
+
 	if !strings.Contains(string(out), "--- PASS: TestKilledControllerTakesItsLabAlong") {
 		t.Errorf("as nobody: got\n%s\nwant the tests to have run", out)
 	}

@@ -66,6 +66,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
+
 	program := func() (*os.File, error) { return os.Open(d.Agent) }
 	for _, open := range []func() (*os.File, error){d.Open, program} {
 		file, err := open()
@@ -73,20 +74,27 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 			f.leave()
 			return nil, fmt.Errorf("open a disk of the guest's: %w", err)
 		}
+
 		f.files = append(f.files, file)
 	}
-	d.Management, d.FileFD, d.AgentFD = vm.ManagementAddr(number), next, next+1
+
+	d.Management = vm.ManagementAddr(number)
+	d.FileFD = next
+	d.AgentFD = next + 1
 	if d.Login.Method != vm.LoginSerial {
 		return f, nil
 	}
+
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		err = unix.SetNonblock(ends[0], true) // for deadlines
 	}
+
 	if err != nil {
 		f.leave()
 		return nil, fmt.Errorf("make a serial console: %w", err)
 	}
+
 	f.terminal = os.NewFile(uintptr(ends[0]), "console")
 	f.files = append(f.files, os.NewFile(uintptr(ends[1]), "console"))
 	d.TerminalFD = next + 2
@@ -98,9 +106,11 @@ func (f *foreign) started() {
 	if f == nil {
 		return
 	}
+
 	for _, file := range f.files {
 		file.Close()
 	}
+
 	f.files = nil
 }
 
@@ -109,6 +119,7 @@ func (f *foreign) leave() {
 	if f == nil {
 		return
 	}
+
 	f.started()
 	if f.terminal != nil {
 		f.terminal.Close()
@@ -126,12 +137,14 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 		if far, err = host.ConnectLine(ctx, child); err != nil {
 			cancel(err) // also when QEMU has ended: then nobody will let us in
 		}
+
 		ended <- err
 	}()
 	err := f.start(ctx)
 	if err != nil && ctx.Err() == nil {
 		cancel(err)
 	}
+
 	lineErr := <-ended
 	switch {
 	case lineErr != nil && (err == nil || errors.Is(lineErr, host.ErrUnreachable)):
@@ -141,6 +154,7 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 	case far != nil:
 		far.Close()
 	}
+
 	return nil, err
 }
 
@@ -149,13 +163,16 @@ func (f *foreign) start(ctx context.Context) error {
 	if f.login.User != "root" {
 		shell = "sudo -n sh"
 	}
+
 	start := f.startBySSH
 	if f.terminal != nil {
 		start = f.startBySerial
 	}
+
 	if err := start(ctx, shell); err != nil {
 		return fmt.Errorf("log in to the image as %s: %w", f.login, err)
 	}
+
 	return nil
 }
 
@@ -166,13 +183,16 @@ func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	if err != nil {
 		return err
 	}
+
 	t := &terminal{conn: f.terminal}
 	if err := t.login(ctx, f.login.User, password); err != nil {
 		return err
 	}
+
 	if _, err := t.run(ctx, shell, startScript); err != nil {
 		return err
 	}
+
 	f.terminal.SetReadDeadline(time.Time{})
 	go func() { // until QEMU ends
 		io.Copy(io.Discard, f.terminal)
@@ -185,10 +205,12 @@ func (f *foreign) password() (string, error) {
 	if f.login.Password == "" {
 		return "", nil
 	}
+
 	secret, err := host.Password(f.login.Password)
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
+
 	text := ""
 	err = secret.Use(func(b []byte) error { text = string(b); return nil })
 	return text, err
@@ -202,6 +224,7 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 	if err != nil {
 		return err
 	}
+
 	for {
 		c.Stdin = strings.NewReader(startScript)
 		_, err := host.Run(ctx, host.Local(), c)
@@ -220,6 +243,7 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 		case !known || code != 255: // 255 is ssh's own
 			return errLogin(strings.TrimSpace(err.Error()), "the guide says what an image needs")
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; ssh says: %w", context.Cause(ctx), err)
@@ -234,8 +258,10 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
 		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",
 		"RequestTTY=no"}
-	c := host.Command{Path: "ssh",
-		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User}}
+	c := host.Command{
+		Path: "ssh",
+		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User},
+	}
 	// Of the user's keys the guest, which need not be trusted, sees none but the one that is named.
 	options = append(options, "IdentitiesOnly=yes", "IdentityAgent=none")
 	if f.login.Key != "" {
@@ -244,6 +270,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 		options = append(options, "PubkeyAuthentication=no", "GSSAPIAuthentication=no",
 			"HostbasedAuthentication=no")
 	}
+
 	if f.login.Password == "" {
 		options = append(options, "BatchMode=yes")
 	} else {
@@ -253,12 +280,15 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 			0o700); err != nil {
 			return c, err
 		}
+
 		options = append(options, "NumberOfPasswordPrompts=1")
 		c.Env = []string{"SSH_ASKPASS=" + ask, "SSH_ASKPASS_REQUIRE=force", "DISPLAY=none"}
 	}
+
 	for _, o := range options {
 		c.Args = append(c.Args, "-o", o)
 	}
+
 	c.Args = append(c.Args, vm.SSHAddress, command)
 	return c, nil
 }
@@ -266,11 +296,14 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 // describeForeign removes the agent's file, which runs on without it, and reads what the guest is.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
 	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
-	out, err := host.Run(ctx, agent.NewHost("the guest", far), host.Command{Path: "sh",
-		Args: []string{"-c", script}})
+	out, err := host.Run(ctx, agent.NewHost("the guest", far), host.Command{
+		Path: "sh",
+		Args: []string{"-c", script},
+	})
 	if err != nil {
 		return "", "", fmt.Errorf("ask the guest what it is: %w", err)
 	}
+
 	release, system, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return check.Plain(strings.TrimSpace(system)), check.Plain(release), nil
 }

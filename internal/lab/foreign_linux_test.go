@@ -24,6 +24,7 @@ func aDisk(t *testing.T) string {
 	if dir == "" {
 		t.Skip("skip: no disk image here; bench/guestdisk/build makes one, CHOKEPOINT_DISK names its folder")
 	}
+
 	return dir
 }
 
@@ -46,8 +47,13 @@ func foreignLabIn(t *testing.T, dir, file string, login vm.Login) (*lab.Lab, vm.
 		func(text string) { t.Log(text) })
 	must(t, err)
 	g := vm.NewForeignGuest(d)
-	l, err := lab.Local{ID: foreignID, Topology: forward(t), Dir: dir, Guest: &g,
-		Parts: registry.LabParts()}.Up(ctx)
+	l, err := lab.Local{
+		ID:       foreignID,
+		Topology: forward(t),
+		Dir:      dir,
+		Guest:    &g,
+		Parts:    registry.LabParts(),
+	}.Up(ctx)
 	labtest.Refused(t, err)
 	return l, d, err
 }
@@ -77,22 +83,27 @@ func TestForeignImage(t *testing.T) {
 			})
 			t.Log(l.Note)
 			facts := l.MachineFacts(t.Context())
-			if want := filepath.Base(tt.file) + " " + d.Sum; facts["guest_image"] != want {
+			want := filepath.Base(tt.file) + " " + d.Sum
+			if facts["guest_image"] != want {
 				t.Errorf("guest_image: got %q, want %q", facts["guest_image"], want)
 			}
+
 			release := strings.TrimSpace(labtest.Exec(t, l, "router", "uname", "-r"))
 			if release == "" || facts["guest_kernel"] != release || !strings.HasPrefix(facts["guest_system"],
 				"Debian") {
 				t.Errorf("facts: got %v, want kernel %q of Debian", facts, release)
 			}
+
 			if got := labtest.Exec(t, l, "router", "sh", "-c",
 				"ls -l /proc/[0-9]*/exe | grep chokepoint-agent"); !strings.Contains(got, "(deleted)") {
 				t.Errorf("the agent's program: got %q, want it deleted", got)
 			}
+
 			if got := labtest.Exec(t, l, "router", "sh", "-c",
 				"ls -d /run/chokepoint* /tmp/chokepoint* ~/chokepoint* 2>/dev/null; true"); got != "" {
 				t.Errorf("files of the agent in the guest: got %s, want none", got)
 			}
+
 			for ip := 4; ip <= 6; ip += 2 {
 				labtest.WantReach(t, l, 0, ip, 1501, 100, 1500)
 			}
@@ -103,9 +114,13 @@ func TestForeignImage(t *testing.T) {
 // TestForeignSamplingCost is TestGuestSamplingCost of a whole Debian that is reached over ssh: what its sshd
 // takes is in the machine's account.
 func TestForeignSamplingCost(t *testing.T) {
-	disk, dir := aDisk(t), t.TempDir()
-	l, _, err := foreignLabIn(t, dir, filepath.Join(disk, "disk.qcow2"), vm.Login{Method: vm.LoginSSH,
-		User: "root", Key: filepath.Join(disk, "key")})
+	disk := aDisk(t)
+	dir := t.TempDir()
+	l, _, err := foreignLabIn(t, dir, filepath.Join(disk, "disk.qcow2"), vm.Login{
+		Method: vm.LoginSSH,
+		User:   "root",
+		Key:    filepath.Join(disk, "key"),
+	})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, l.Close(context.Background()))
@@ -122,6 +137,7 @@ func TestForeignImageRefusesUs(t *testing.T) {
 		l.Close(context.Background())
 		t.Fatal("lab up without a key: got a lab, want an error")
 	}
+
 	expect.Error(t, "lab up without a key", err, "Permission denied")
 	expect.Hint(t, "lab up without a key", err, "--image-key")
 }

@@ -29,7 +29,10 @@ func tryOffer(t *testing.T, l *lab.Lab, load record.Load) error {
 // datagrams are 2 Mbit/s of them.
 func datagrams(flows int) record.Load {
 	l := labtest.Loads()["udp 20M"]
-	l.RateBps, l.PacketSize, l.Streams, l.Duration = 2e6, 200, flows, 2*time.Second
+	l.RateBps = 2e6
+	l.PacketSize = 200
+	l.Streams = flows
+	l.Duration = 2 * time.Second
 	return l
 }
 
@@ -48,6 +51,7 @@ func number(t *testing.T, l *lab.Lab, command string) float64 {
 			return n
 		}
 	}
+
 	t.Fatalf("%s: got %q, want a number", command, text)
 	return 0
 }
@@ -69,7 +73,8 @@ func TestGuestEffects(t *testing.T) {
 		count := strings.ReplaceAll(ticks, "NAME", "napi/")
 		before := number(t, l, count)
 		offer(t, l, datagrams(1))
-		if after := number(t, l, count); after <= before {
+		after := number(t, l, count)
+		if after <= before {
 			t.Errorf("threads of NAPI had %v ticks of CPU time before the load and %v after, want more",
 				before, after)
 		}
@@ -80,7 +85,8 @@ func TestGuestEffects(t *testing.T) {
 		sent := func() float64 { return number(t, l, `awk '/^Udp: [0-9]/ {print $5}' /proc/net/snmp`) }
 		before := sent()
 		hold(t, l) // which ends it, and so has it export what it knows
-		if after := sent(); after <= before {
+		after := sent()
+		if after <= before {
 			t.Errorf("datagrams sent by the router: got %v before its flows were exported, %v after", before,
 				after)
 		}
@@ -94,7 +100,8 @@ func TestGuestEffects(t *testing.T) {
 			done <- ofRouter(t, l, "conntrack -L -p udp 2>/dev/null; cat /proc/net/nf_conntrack 2>/dev/null")
 		}()
 		offer(t, l, load)
-		if table := <-done; !strings.Contains(table, "OFFLOAD") {
+		table := <-done
+		if !strings.Contains(table, "OFFLOAD") {
 			t.Errorf("tracked connections: got %q, want one that is offloaded", table)
 		}
 	})
@@ -102,7 +109,8 @@ func TestGuestEffects(t *testing.T) {
 		hold(t, l, record.Setting{Knob: "conntrack_max", Node: "router", Value: "20"},
 			record.Setting{Knob: "firewall", Node: "router", Value: "0 stateful"})
 		err := tryOffer(t, l, datagrams(100)) // each has to be answered before the load
-		if n := number(t, l, "cat /proc/sys/net/netfilter/nf_conntrack_count"); n > 20 || err == nil {
+		n := number(t, l, "cat /proc/sys/net/netfilter/nf_conntrack_count")
+		if n > 20 || err == nil {
 			t.Errorf("of 100 flows all got through (%v), and %v are tracked, want 20 at most", err, n)
 		}
 	})
@@ -116,13 +124,15 @@ func TestGuestEffects(t *testing.T) {
 	})
 	t.Run("idle_policies", func(t *testing.T) {
 		set("idle_policies", "20")
-		if n := number(t, l, "ip xfrm policy | grep -c '^src'"); n < 40 {
+		n := number(t, l, "ip xfrm policy | grep -c '^src'")
+		if n < 40 {
 			t.Errorf("policies: got %v, want 20 in each direction", n)
 		}
 	})
 	t.Run("idle_tunnels", func(t *testing.T) {
 		set("idle_tunnels", "4")
-		if n := number(t, l, "ip link show up type wireguard | grep -c cpidle"); n != 4 {
+		n := number(t, l, "ip link show up type wireguard | grep -c cpidle")
+		if n != 4 {
 			t.Errorf("tunnels: got %v, want 4", n)
 		}
 	})
@@ -146,10 +156,12 @@ func TestGuestCoreEffects(t *testing.T) {
 	t.Run("irq_affinity", func(t *testing.T) {
 		for value, columns := range map[string][2]string{"0": {"2", "3"}, "1": {"3", "2"}} {
 			hold(t, l, record.Setting{Knob: "irq_affinity", Node: "router", Value: value})
-			here, there := grew(interrupts(columns[0])), grew(interrupts(columns[1]))
+			here := grew(interrupts(columns[0]))
+			there := grew(interrupts(columns[1]))
 			if here == 0 && there == 0 {
 				t.Skip("skip: the ports' interrupts are not named here")
 			}
+
 			if here < 10*there+10 {
 				t.Errorf("irq_affinity=%s: %v interrupts of the ports there and %v on the other, want "+
 					"nearly all there", value, here, there)
@@ -160,7 +172,8 @@ func TestGuestCoreEffects(t *testing.T) {
 		hold(t, l, record.Setting{Knob: "irq_affinity", Node: "router", Value: "0"},
 			record.Setting{Knob: "cpus", Node: "router", Value: "1"})
 		// received_rps of the second processor is the tenth field of its line, in hexadecimal.
-		if n := grew(`printf '%d' 0x$(awk 'NR == 2 {print $10}' /proc/net/softnet_stat)`); n < 100 {
+		n := grew(`printf '%d' 0x$(awk 'NR == 2 {print $10}' /proc/net/softnet_stat)`)
+		if n < 100 {
 			t.Errorf("packets steered to the second processor: got %v, want those of the load", n)
 		}
 	})
@@ -177,11 +190,13 @@ func TestGuestCoreEffects(t *testing.T) {
 		if both-before < 50 {
 			t.Fatalf("ticks of the second of two processors: got %v more, want those of a loop", both-before)
 		}
+
 		hold(t, l, record.Setting{Knob: "cpu_count", Node: "router", Value: "1"})
 		ofRouter(t, l, loops)
 		offer(t, l, datagrams(1))
 		hold(t, l)
-		if one := number(t, l, busy) - both; one > (both-before)/4 {
+		one := number(t, l, busy) - both
+		if one > (both-before)/4 {
 			t.Errorf("ticks of a processor that was off: got %v more under load, %v while it worked; want "+
 				"hardly any", one, both-before)
 		}

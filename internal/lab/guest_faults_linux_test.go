@@ -18,7 +18,8 @@ func TestGuestFaults(t *testing.T) {
 		t.Helper()
 		before := number(t, l, count)
 		err := tryOffer(t, l, load)
-		if after := number(t, l, count); after <= before {
+		after := number(t, l, count)
+		if after <= before {
 			t.Errorf("%s: got %v before the load and %v after (%v), want more", what, before, after, err)
 		}
 	}
@@ -34,12 +35,14 @@ func TestGuestFaults(t *testing.T) {
 			grows(t, f.what, f.count, datagrams(1))
 		})
 	}
+
 	t.Run("cpu_hog", func(t *testing.T) {
 		busy := `awk '/^cpu / {print $2}' /proc/stat`
 		plant(t, "router", "", "cpu_hog=1")
 		grows(t, "CPU time of programs", busy, datagrams(1))
 		hold(t, l)
-		if left := number(t, l, "ps | awk '/[a]gent-child/ {n++} END {print n+0}'"); left != 0 {
+		left := number(t, l, "ps | awk '/[a]gent-child/ {n++} END {print n+0}'")
+		if left != 0 {
 			t.Errorf("processes that use the CPU: got %v once the fault is gone, want none", left)
 		}
 	})

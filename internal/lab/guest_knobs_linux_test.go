@@ -132,6 +132,7 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 		for _, n := range l.Topology.Nodes {
 			want = append(want, record.Setting{Knob: "offload", Node: n.Name, Value: level})
 		}
+
 		hold(t, l, want...)
 		for _, direction := range []string{record.Up, record.Down} {
 			load := labtest.Loads()["tcp up"]
@@ -141,11 +142,14 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 			after := carried(t, l)
 			for i, what := range []string{"received", "sent"} {
 				for _, port := range l.Ports("router") {
-					if data := map[string]string{"lan received": record.Up, "wan sent": record.Up}[port+" "+
-						what]; (data == "") == (direction == record.Up) {
+					data := map[string]string{"lan received": record.Up, "wan sent": record.Up}[port+" "+
+						what]
+					if (data == "") == (direction == record.Up) {
 						continue // acknowledgements go the other way
 					}
-					a, b := before[port], after[port]
+
+					a := before[port]
+					b := after[port]
 					size := float64(b[2*i]-a[2*i]) / float64(b[2*i+1]-a[2*i+1])
 					t.Logf("%s, %s, %s %s: %.0f bytes a packet", level, direction, port, what, size)
 					if level == "wire" && size > 1518 || level == "super" && size < 3000 {
@@ -156,6 +160,7 @@ func packetSizes(t *testing.T, l *lab.Lab) {
 			}
 		}
 	}
+
 	hold(t, l)
 }
 
@@ -167,11 +172,13 @@ func logs(t *testing.T, l *lab.Lab) {
 		lines := func() int { return strings.Count(labtest.Exec(t, l, "router", "dmesg"), "SRC=") }
 		before := lines()
 		labtest.Reach(t, l, 0, 4, 0, 100, 200, 300)
-		if got := lines() - before; got < want || want == 0 && got != 0 {
+		got := lines() - before
+		if got < want || want == 0 && got != 0 {
 			t.Errorf("firewall=%s: got %d lines of a log for three packets and their answers, want %d", level,
 				got, want)
 		}
 	}
+
 	hold(t, l)
 }
 
@@ -182,16 +189,20 @@ func translates(t *testing.T, l *lab.Lab) {
 	for _, ip := range []int{4, 6} {
 		labtest.WantReach(t, l, 0, ip, 0, 100)
 	}
+
 	table := labtest.Exec(t, l, "router", "conntrack", "-L", "-p", "udp")
 	router, err := l.ForwardAddress(4)
 	must(t, err)
 	if !strings.Contains(table, "dst="+router.String()) {
 		t.Errorf("tracked connections: got %q, want one whose answers go to the router's %s", table, router)
 	}
-	if rules := labtest.Exec(t, l, "router", "nft", "list", "ruleset", "ip6"); strings.Contains(rules,
+
+	rules := labtest.Exec(t, l, "router", "nft", "list", "ruleset", "ip6")
+	if strings.Contains(rules,
 		"masquerade") {
 		t.Errorf("rules of IPv6: got %s, want no masquerade", rules)
 	}
+
 	hold(t, l)
 }
 
@@ -205,34 +216,42 @@ func carried(t *testing.T, l *lab.Lab) map[string][4]uint64 {
 		if !ok || len(f) < 10 {
 			continue
 		}
+
 		var c [4]uint64
 		for i, column := range []int{0, 1, 8, 9} {
 			n, err := strconv.ParseUint(f[column], 10, 64)
 			must(t, err)
 			c[i] = n
 		}
+
 		out[strings.TrimSpace(dev)] = c
 	}
 	return out
 }
 
 func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want string) {
-	if a := l.CheckSetting(labtest.Context(t), s); a.State != check.Yes {
+	a := l.CheckSetting(labtest.Context(t), s)
+	if a.State != check.Yes {
 		n, err := l.Node(labtest.Context(t), s.Node)
 		if err == nil && a.State == check.No && !n.Facts.OwnKernel {
 			t.Skip("skip: this kernel or user lacks the setting: " + a.Reason)
 		}
+
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
+
 	before := readSetting(t, l, node.Knobs(), s)
 	hold(t, l, s)
 	if command != "" {
-		if got := labtest.Exec(t, l, s.Node, strings.Fields(command)...); !strings.Contains(got, want) {
+		got := labtest.Exec(t, l, s.Node, strings.Fields(command)...)
+		if !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q in it", command, got, want)
 		}
 	}
+
 	hold(t, l)
-	if after := readSetting(t, l, node.Knobs(), s); after != before {
+	after := readSetting(t, l, node.Knobs(), s)
+	if after != before {
 		t.Errorf("undone: got %q, want %q as before", after, before)
 	}
 }
@@ -242,21 +261,25 @@ func readSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) 
 	t.Helper()
 	for _, k := range knobs {
 		text := s.Value
-		if family, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
+		family, isFamily := strings.CutSuffix(k.Name(), ":")
+		if isFamily {
 			member, ok := strings.CutPrefix(s.Knob, family+":")
 			if !ok {
 				continue
 			}
+
 			text = member + "=" + text
 		} else if k.Name() != s.Knob {
 			continue
 		}
+
 		want, err := k.Parse(text)
 		labtest.MustDo(t, err, "parse %s=%s", s.Knob, s.Value)
 		got, err := labtest.ReadState(t, l, k, s, want)
 		labtest.MustDo(t, err, "read %s", s.Knob)
 		return got
 	}
+
 	t.Fatalf("no knob %s", s.Knob)
 	return ""
 }

@@ -50,6 +50,7 @@ func outlives(t *testing.T, guest *vm.Guest, said string,
 		if e.Event == "trial-started" {
 			started++
 		}
+
 		if e.Event == "phase" && e.Phase == record.PhaseWarmup && started == 2 {
 			strike(c.labs.Dir, c.lab)
 		}
@@ -58,35 +59,44 @@ func outlives(t *testing.T, guest *vm.Guest, said string,
 	if _, err := c.Execute(ctx); err != nil {
 		t.Error(err)
 	}
+
 	if got := queueLength(t, c.lab); got != "77" {
 		t.Errorf("queue length of the fresh guest: got %s, want the plan's 77", got)
 	}
+
 	var got []string
 	for _, tr := range c.trials {
 		got = append(got, tr.Status)
 		if tr.Failure == nil {
 			continue
 		}
+
 		took := time.Duration(tr.Ended - tr.Origin)
 		t.Log(tr.ID, ": ", took, ": ", tr.Failure.Phase, ": ", tr.Failure.Error)
 		if !strings.Contains(tr.Failure.Error, said) || !strings.Contains(tr.Failure.Error, "its console") {
 			t.Errorf("failure of trial %s: got %q, want %q and the console's last words in it", tr.ID,
 				tr.Failure.Error, said)
 		}
+
 		if took > 30*time.Second {
 			t.Errorf("trial %s: it was noticed after %v only", tr.ID, took)
 		}
 	}
-	if want := []string{record.TrialOK, record.TrialFailed, record.TrialOK}; !slices.Equal(got, want) {
+
+	want := []string{record.TrialOK, record.TrialFailed, record.TrialOK}
+	if !slices.Equal(got, want) {
 		t.Errorf("trials: got %v, want %v", got, want)
 	}
+
 	if err := c.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
+
 	kept, err := os.ReadFile(filepath.Join(c.labs.Keep, "forward-router.console"))
 	if err != nil || strings.Count(string(kept), "ready: kernel") != 2 {
 		t.Errorf("console that was kept: got %q, %v, want two boots", kept, err)
 	}
+
 	return string(kept)
 }
 
@@ -96,6 +106,7 @@ func freeze(t *testing.T, dir, id string, with syscall.Signal) {
 	if err != nil || len(pids) != 1 {
 		t.Errorf("emulators of lab %s: got %v, %v, want one", id, pids, err)
 	}
+
 	for pid := range pids {
 		if err := syscall.Kill(pid, with); err != nil {
 			t.Error(err)
@@ -110,13 +121,16 @@ func crash(t *testing.T, l *lab.Lab) {
 		t.Error(err)
 		return
 	}
+
 	if _, err := n.Agent.Open(t.Context(), agent.VerbExec,
 		agent.Exec{Args: []string{"sh", "-c", "echo c > /proc/sysrq-trigger"}}); err != nil {
 		t.Error(err)
 		return
 	}
+
 	for err == nil {
 		_, _, err = n.Agent.Clock(t.Context())
 	}
+
 	expect.Error(t, "agent of the guest that panicked", err, host.ErrUnreachable, "Kernel panic")
 }

@@ -23,7 +23,8 @@ func TestProbesOfAGuest(t *testing.T) {
 			labtest.Exec(t, l, "router", "sh", "-c",
 				"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
 		})
-		if ns := total(got, "/guest_cpu_ns"); !(ns >= 20e6) {
+		ns := total(got, "/guest_cpu_ns")
+		if !(ns >= 20e6) {
 			t.Errorf("CPU time of QEMU's threads during work in the guest: got %v ns in %v, want 20 ms "+
 				"at least", ns, got)
 		}
@@ -36,6 +37,7 @@ func TestProbesOfAGuest(t *testing.T) {
 		if got["NO_SOCKET/skb_drops"] < 1 || got["skb_drops"] < got["NO_SOCKET/skb_drops"] {
 			t.Errorf("drops after a datagram to a closed port: got %v, want one for NO_SOCKET", got)
 		}
+
 		left := "?"
 		// the guest learns of the end a moment later
 		for end := time.Now().Add(10 * time.Second); left != "" && time.Now().Before(end); {
@@ -43,6 +45,7 @@ func TestProbesOfAGuest(t *testing.T) {
 			left = labtest.Exec(t, l, "router", "sh", "-c",
 				"cd /sys/kernel/tracing/instances; for i in *; do [ -e $i ] && echo $i; done; true")
 		}
+
 		if left != "" {
 			t.Errorf("tracing instances after the watch: got %q, want none", left)
 		}
@@ -107,8 +110,10 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	n, err := l.Node(ctx, node)
 	must(t, err)
 	w, err := watch.Start(ctx, n.Agent, node, []string{source},
-		watch.Options{Options: probe.Options{Own: []int{os.Getpid(), l.Holder},
-			Trace: n.Trace}})
+		watch.Options{Options: probe.Options{
+			Own:   []int{os.Getpid(), l.Holder},
+			Trace: n.Trace,
+		}})
 	must(t, err)
 	defer w.Close()
 	from := host.Monotonic()
@@ -123,12 +128,14 @@ func watched(t *testing.T, l *lab.Lab, node, source string, work func()) map[str
 	if len(data.Samples) != 1 || data.Samples[0].Table == nil {
 		t.Fatalf("samples of %s: got %+v, want a table", source, data.Samples)
 	}
+
 	logCost(t, source, data)
 	table := data.Samples[0].Table
 	out := map[string]float64{}
 	for i, name := range table.Names {
 		out[name] = table.V[i][len(table.T)-1] - table.V[i][0]
 	}
+
 	return out
 }
 
@@ -161,14 +168,17 @@ func TestTrialShowsWhatAGuestDoes(t *testing.T) {
 	if len(c.trials) != 2 {
 		t.Fatalf("trials: got %d, want 2", len(c.trials))
 	}
+
 	for i, on := range []bool{false, true} {
 		tr := c.trials[i]
 		if tr.Status != record.TrialOK {
 			t.Fatalf("trial %s: got %s, %+v", tr.ID, tr.Status, tr.Failure)
 		}
+
 		if got := largest(tr.Nodes["router"], "flows", "flows_offloaded"); (got > 0) != on {
 			t.Errorf("flow table %v: got %v offloaded connections at most", on, got)
 		}
+
 		if got := largest(tr.Nodes[lab.HostNode], "guests", "router/vcpu0/guest_cpu_ns"); !(got > 0) {
 			t.Errorf("CPU time of the guest's first processor: got %v, want some", got)
 		}
@@ -182,6 +192,7 @@ func largest(n record.NodeData, source, column string) float64 {
 		if s.Probe != source {
 			continue
 		}
+
 		for _, v := range s.Table.Column(column) {
 			if v > top {
 				top = v

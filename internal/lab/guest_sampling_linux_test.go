@@ -64,13 +64,15 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 		if err != nil {
 			t.Fatalf("got %q: %v", out, err)
 		}
+
 		return time.Duration(v)
 	}
 	const nothing = "nothing"
 	idle := 0.
 	share := func(what string, read func() time.Duration, wait func()) cost {
 		before := read()
-		begun, spent := time.Now(), taken()
+		begun := time.Now()
+		spent := taken()
 		wait()
 		over := time.Since(begun)
 		spent = taken() - spent
@@ -78,6 +80,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 		if used <= 0 && what != nothing {
 			t.Fatalf("%s: nothing is found that has used a CPU", what)
 		}
+
 		t.Logf("note: %s, once a second: %v of %v, %.2f %% of a core; all of it %.2f %% of the machine's",
 			what, used.Round(time.Millisecond), over.Round(time.Second), 100*float64(used)/float64(over),
 			100*float64(spent)/float64(over))
@@ -88,8 +91,10 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	pid := strings.TrimSpace(labtest.Exec(t, l, "router", "sh", "-c", "echo $PPID"))
 	ofAgent := func() time.Duration { return number(threadTime, pid) }
 	share("the agent without sampling", ofAgent, func() { time.Sleep(length / 2) })
-	w, err := watch.Start(ctx, n.Agent, "router", probe.Names(node.Probes()), watch.Options{Fast: time.Second,
-		Options: probe.Options{Own: []int{os.Getpid()}}})
+	w, err := watch.Start(ctx, n.Agent, "router", probe.Names(node.Probes()), watch.Options{
+		Fast:    time.Second,
+		Options: probe.Options{Own: []int{os.Getpid()}},
+	})
 	must(t, err)
 	time.Sleep(time.Second)
 	from := host.Monotonic()
@@ -99,6 +104,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	for _, c := range data.Cost {
 		t.Logf("%s: %d reads, %v of CPU", c.Probe, c.Reads, time.Duration(c.CPUNs).Round(time.Millisecond))
 	}
+
 	must(t, w.Close())
 
 	by, err := driver.Linux{}.Watch(ctx, agent.NewHost("router", n.Agent), time.Second)
@@ -113,6 +119,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	if err != nil || len(data.Cost) != 1 || data.Cost[0].Reads < int64(length/time.Second)/2 {
 		t.Fatalf("samples: %v, cost %+v, want them", err, data.Cost)
 	}
+
 	t.Logf("note: the shell took a sample every %v",
 		(time.Duration(data.Cost[0].OverNs) / time.Duration(data.Cost[0].Reads)).Round(time.Millisecond))
 	must(t, by.Close(ctx))
@@ -154,14 +161,18 @@ func ofGuest(t *testing.T, guest *vm.Guest) {
 // ofMachine is of a lab whose router is a guest; dir is the lab's folder.
 func ofMachine(t *testing.T, l *lab.Lab, dir string) {
 	fifth := record.Setting{Knob: "cpu_quota", Node: lab.HostNode, Value: "20%"}
-	if a := l.CheckSetting(t.Context(), fifth); a.State != check.Yes {
+	a := l.CheckSetting(t.Context(), fifth)
+	if a.State != check.Yes {
 		t.Fatal(a.Reason)
 	}
+
 	must(t, l.Reconcile(t.Context(), []record.Setting{fifth}))
-	accel, limit := l.MachineFacts(t.Context())["guest_accel"], 1.
+	accel := l.MachineFacts(t.Context())["guest_accel"]
+	limit := 1.
 	if accel != "kvm" {
 		limit = emulated
 	}
+
 	t.Logf("note: a guest by %s at a cpu_quota of 20 %%", accel)
 	byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration {
 		used, err := kernel.GuestCPUTime(dir)
@@ -172,6 +183,7 @@ func ofMachine(t *testing.T, l *lab.Lab, dir string) {
 		t.Errorf("%.4f by the agent and %.4f by the shell, %.4f and %.4f are allowed", byAgent.own,
 			byShell.own, agentLimit*limit, agentlessLimit)
 	}
+
 	t.Logf("note: of this machine's core, above a guest in which nothing goes on: %.2f %% by the agent, "+
 		"%.2f %% by the shell", 100*byAgent.machine, 100*byShell.machine)
 	if byAgent.machine > agentLimit || byShell.machine > agentlessLimit {

@@ -58,8 +58,10 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	if err := readLine(in, &o); err != nil {
 		return fmt.Errorf("read lab request: %w", err)
 	}
+
 	// A guest may take minutes to boot: we leave as soon as nobody waits for it.
-	hungUp, held := make(chan error, 1), make(chan error, 1)
+	hungUp := make(chan error, 1)
+	held := make(chan error, 1)
 	go func() {
 		_, err := in.Peek(1) // also says when the controller has more to say
 		hungUp <- err
@@ -86,6 +88,7 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	for err := <-hungUp; err == nil && o.Detached; {
 		time.Sleep(time.Hour) // until killed by lab down
 	}
+
 	io.Copy(io.Discard, in) // until the controller hangs up or dies
 	return nil              // the kernel kills what is left in our PID namespace
 }
@@ -109,6 +112,7 @@ func (o Local) hold() ([]*host.Child, error) {
 	if err := mountOwn(); err != nil {
 		return nil, &refused{err}
 	}
+
 	plan := layouts(o.Topology)
 	anchors := make([]*host.Child, len(plan))
 	c := cabling{map[string]int{}, max(o.Queues, 1), map[record.TopoPort]*os.File{}, 0}
@@ -118,16 +122,20 @@ func (o Local) hold() ([]*host.Child, error) {
 		if machine(l) {
 			continue
 		}
+
 		if anchors[i], err = startAnchor(dir, l.Node, AnchorRole, nil); err != nil {
 			return nil, err
 		}
+
 		c.pids[l.Node] = anchors[i].Pid()
 	}
+
 	for _, link := range o.Topology.Links {
 		if err := c.join(link); err != nil {
 			return nil, fmt.Errorf("join %s and %s: %w", link.Ends[0].Node, link.Ends[1].Node, err)
 		}
 	}
+
 	asked := make([]any, len(plan)) // all machines boot at the same time
 	guests := 0
 	for i, l := range plan {
@@ -135,22 +143,27 @@ func (o Local) hold() ([]*host.Child, error) {
 		if !machine(l) {
 			continue
 		}
+
 		if anchors[i], err = startAnchor(dir, l.Node, MachineRole, c.of(l)); err != nil {
 			return nil, err
 		}
+
 		asked[i] = machineRequest{*o.Guest, guests, consoleOf(o.dir(), l.Node), l}
 		guests++
 	}
+
 	for i := range plan {
 		if err := json.NewEncoder(anchors[i]).Encode(asked[i]); err != nil {
 			return nil, err
 		}
 	}
+
 	for i, l := range plan {
 		if err := settled(anchors[i]); err != nil {
 			return nil, fmt.Errorf("set up node %s: %w", l.Node, err)
 		}
 	}
+
 	return anchors, nil
 }
 
@@ -164,8 +177,10 @@ type cabling struct {
 }
 
 func (c *cabling) join(link record.TopoLink) error {
-	a, b := link.Ends[0], link.Ends[1]
-	pa, pb := c.pids[a.Node], c.pids[b.Node]
+	a := link.Ends[0]
+	b := link.Ends[1]
+	pa := c.pids[a.Node]
+	pb := c.pids[b.Node]
 	switch {
 	case pa != 0 && pb != 0:
 		return kernel.AddVeth(kernel.VethEnd{Name: a.Port, PID: pa}, kernel.VethEnd{Name: b.Port, PID: pb},
@@ -175,14 +190,17 @@ func (c *cabling) join(link record.TopoLink) error {
 	case pb != 0:
 		return c.tap(a, b.Port, pb)
 	}
+
 	c.bridges++
 	name := fmt.Sprintf("bridge%d", c.bridges)
 	if err := c.tap(a, name+"a", 0); err != nil {
 		return err
 	}
+
 	if err := c.tap(b, name+"b", 0); err != nil {
 		return err
 	}
+
 	return kernel.AddBridge(name, name+"a", name+"b")
 }
 
@@ -215,11 +233,13 @@ func mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+
 	err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	if err != nil {
 		return check.WithHint(fmt.Errorf("mount /proc in the lab: %w", err),
 			"a container often hides parts of /proc; run on the machine itself or in a privileged container")
 	}
+
 	return nil
 }
 
@@ -231,6 +251,7 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 	if err != nil {
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
+
 	l.SetUnlinkOnClose(false)
 	defer l.Close()
 	f, err := l.File()
@@ -238,11 +259,15 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
 	defer f.Close()
-	anchor, err := host.Spawn{Args: []string{role, node}, Files: append([]*os.File{f}, taps...),
-		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS}.Start()
+	anchor, err := host.Spawn{
+		Args:       []string{role, node},
+		Files:      append([]*os.File{f}, taps...),
+		Namespaces: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS,
+	}.Start()
 	if err != nil {
 		return nil, &refused{err}
 	}
+
 	return anchor, nil
 }
 
@@ -254,13 +279,16 @@ func settled(p *host.Child) error {
 	} else if err != nil {
 		return fmt.Errorf("await its first process: %w", err)
 	}
+
 	if a.Error == "" {
 		return nil
 	}
+
 	err := check.WithHint(errors.New(a.Error), a.Hint)
 	if a.Refused {
 		err = &refused{err}
 	}
+
 	return err
 }
 
@@ -286,13 +314,16 @@ func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func(
 	if err := readLine(in, what); err != nil {
 		return fmt.Errorf("read what node %s is to be: %w", node, err)
 	}
+
 	if err := answer(stdout, stand()); err != nil {
 		return err
 	}
+
 	ln, err := net.FileListener(listener)
 	if err != nil {
 		return fmt.Errorf("serve node %s: %w", node, err)
 	}
+
 	listener.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -313,9 +344,11 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
+
 		if err == nil {
 			err = attend(ctx, c)
 		}
+
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "serve node:", err)
 			time.Sleep(breath)
@@ -340,6 +373,7 @@ func startAgent(c *net.UnixConn, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	go agent.Wait() // reaps it when it leaves
 	return nil
 }
@@ -350,10 +384,12 @@ func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+
 	err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	if err != nil && !errors.Is(err, syscall.EPERM) {
 		return fmt.Errorf("mount /sys in the node: %w", err)
 	}
+
 	return nil
 }
 

@@ -28,7 +28,8 @@ func (g guarding) Dismiss(_ context.Context, _ host.Host, name string) error {
 }
 
 func (g guarding) Touch(_ context.Context, h host.Host, name string) error {
-	if _, broken := h.(cut); broken || !g.there || name != "ours" {
+	_, broken := h.(cut)
+	if broken || !g.there || name != "ours" {
 		return errors.New("no guard")
 	}
 	return nil
@@ -49,16 +50,25 @@ func TestAGuardIsInherited(t *testing.T) {
 		l.dial = func(context.Context, string) (*Node, error) {
 			return &Node{Name: "router", Host: host.Local(), Driver: by}, nil
 		}
-		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by,
-			guard: guard{name: "ours"}}
-		if fresh, found := l.Reconnect(t.Context()); !fresh || found == nil {
+		l.nodes["router"] = &Node{
+			Name:   "router",
+			Host:   cut{host.Local()},
+			Driver: by,
+			guard:  guard{name: "ours"},
+		}
+		fresh, found := l.Reconnect(t.Context())
+		if !fresh || found == nil {
 			t.Fatalf("renew: got %v, %v, want a new connection and why", fresh, found)
 		}
-		want, often := map[bool]string{true: "ours"}[there], map[bool]int{true: 1}[there]
-		if got := l.nodes["router"].guard.name; got != want || touched != often {
+
+		want := map[bool]string{true: "ours"}[there]
+		often := map[bool]int{true: 1}[there]
+		got := l.nodes["router"].guard.name
+		if got != want || touched != often {
 			t.Errorf("guard there %v: got %q, touched %d times, want %q, %d", there, got, touched, want,
 				often)
 		}
+
 		if err := l.nodes["router"].dismiss(t.Context(), nil); err != nil || !slices.Equal(*by.dismissed,
 			[]string{"ours"}) {
 			t.Errorf("guard there %v: %v, dismissed %q, want it alone", there, err, *by.dismissed)
@@ -88,28 +98,39 @@ func (u unarmed) Dismiss(_ context.Context, _ host.Host, name string) error { re
 // at the end; the next setting has one of its own in either case.
 func TestAGuardThatIsNotArmedIsDismissed(t *testing.T) {
 	for _, cannot := range []error{nil, errors.New("cut off")} {
-		l, kept := newForward(t, record.LabSSH, Parts{}), 0
+		l := newForward(t, record.LabSSH, Parts{})
+		kept := 0
 		l.regularly = func(func(context.Context) error) { kept++ }
 		var dismissed []string
-		n := &Node{Name: "router", Host: host.Local(), Driver: unarmed{started: new(int),
-			dismiss: func(name string) error {
-				dismissed = append(dismissed, name)
-				return cannot
-			}}, Facts: record.NodeFacts{CPUs: record.CPUsOwn}}
+		n := &Node{
+			Name: "router",
+			Host: host.Local(),
+			Driver: unarmed{
+				started: new(int),
+				dismiss: func(name string) error {
+					dismissed = append(dismissed, name)
+					return cannot
+				},
+			},
+			Facts: record.NodeFacts{CPUs: record.CPUsOwn},
+		}
 		d := site{l: l, n: n}
 		if err := d.startGuard(t.Context()); err == nil || n.guard.name != "" || kept != 0 ||
 			!slices.Equal(dismissed, []string{"first"}) {
 			t.Errorf("dismissing fails with %v: got %v, guard %q, kept in touch %d times, dismissed %q",
 				cannot, err, n.guard.name, kept, dismissed)
 		}
+
 		if err := d.startGuard(t.Context()); err != nil || n.guard.name != "second" || kept != 1 {
 			t.Errorf("dismissing fails with %v, then: got %v, guard %q, kept in touch %d times, want one",
 				cannot, err, n.guard.name, kept)
 		}
+
 		want := []string{"first", "second"}
 		if cannot != nil {
 			want = []string{"first", "first", "second"}
 		}
+
 		if err := n.dismiss(t.Context(), nil); !errors.Is(err, cannot) || !slices.Equal(dismissed, want) {
 			t.Errorf("dismissing fails with %v, at the end: got %v, dismissed %q, want %q", cannot, err,
 				dismissed, want)
@@ -130,11 +151,17 @@ func (a *hangsUp) Close() error {
 
 // TestADriverIsNoAgent: a node that a driver has set something on is not taken over by an agent.
 func TestADriverIsNoAgent(t *testing.T) {
-	l, other := newForward(t, record.LabSSH, Parts{}), &hangsUp{}
+	l := newForward(t, record.LabSSH, Parts{})
+	other := &hangsUp{}
 	l.dial = func(context.Context, string) (*Node, error) { return &Node{Name: "router", Agent: other}, nil }
-	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{},
-		guard: guard{name: "ours"}}
-	if fresh, found := l.Reconnect(t.Context()); fresh || found == nil || !other.closed ||
+	l.nodes["router"] = &Node{
+		Name:   "router",
+		Host:   cut{host.Local()},
+		Driver: guarding{},
+		guard:  guard{name: "ours"},
+	}
+	fresh, found := l.Reconnect(t.Context())
+	if fresh || found == nil || !other.closed ||
 		l.nodes["router"].HasAgent() {
 		t.Errorf("renew: got %v, %v, agent closed %v, want the node as it was", fresh, found, other.closed)
 	}

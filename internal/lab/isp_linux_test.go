@@ -29,8 +29,11 @@ func TestWANByDHCP(t *testing.T) {
 	looks := func(node string) string {
 		n, err := l.Node(ctx, node)
 		must(t, err)
-		out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{Path: "sh", Args: []string{"-c",
-			"ip -br addr; ip route | sort; ip rule"}})
+		out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{
+			Path: "sh",
+			Args: []string{"-c",
+				"ip -br addr; ip route | sort; ip rule"},
+		})
 		must(t, err)
 		return string(out)
 	}
@@ -40,7 +43,8 @@ func TestWANByDHCP(t *testing.T) {
 	labtest.WantReach(t, l, 0, 4, 1501, 100, 1500)
 	must(t, l.Reconcile(ctx, nil))
 	for i, node := range []string{"router", "server"} {
-		if got := looks(node); got != before[i] {
+		got := looks(node)
+		if got != before[i] {
 			t.Errorf("%s is left otherwise than it was:\n%s\nbefore:\n%s", node, got, before[i])
 		}
 	}
@@ -58,8 +62,10 @@ func TestIPv6FromProvider(t *testing.T) {
 		t.Helper()
 		n, err := l.Node(ctx, node)
 		must(t, err)
-		out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{Path: "sh",
-			Args: append([]string{"-c", script}, args...)})
+		out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{
+			Path: "sh",
+			Args: append([]string{"-c", script}, args...),
+		})
 		must(t, err)
 		return string(out)
 	}
@@ -70,6 +76,7 @@ func TestIPv6FromProvider(t *testing.T) {
 			if is(got) {
 				return
 			}
+
 			if host.Pause(ctx, 50*time.Millisecond) != nil {
 				t.Fatalf("%s: %s:\n%s", node, what, got)
 			}
@@ -78,6 +85,7 @@ func TestIPv6FromProvider(t *testing.T) {
 	if do("server", "cat /proc/sys/net/ipv6/conf/all/disable_ipv6 || echo 1") != "0\n" {
 		t.Skip("skip: this kernel has no IPv6")
 	}
+
 	const looks = "ip -br addr; ip route; ip -6 route | sort; cat /proc/sys/net/ipv6/conf/*/forwarding"
 	tentative := func(s string) bool { return !strings.Contains(s, "tentative") }
 	until("duplicate address detection", "server", "ip -6 addr show dev wan", tentative)
@@ -87,8 +95,11 @@ func TestIPv6FromProvider(t *testing.T) {
 
 	server, err := l.Node(ctx, "server")
 	must(t, err)
-	s, err := server.Agent.Open(ctx, knob.VerbServe, knob.Access{Kind: knob.DHCP, Device: "wan",
-		IPv6: netip.MustParsePrefix("2001:2:0:4000::/50")})
+	s, err := server.Agent.Open(ctx, knob.VerbServe, knob.Access{
+		Kind:   knob.DHCP,
+		Device: "wan",
+		IPv6:   netip.MustParsePrefix("2001:2:0:4000::/50"),
+	})
 	must(t, err)
 	must(t, host.Await(ctx, s, &isp.Event{}))
 	until("no route and address by advertisements", "router", "ip -6 addr show dev wan; ip -6 route",
@@ -102,12 +113,14 @@ func TestIPv6FromProvider(t *testing.T) {
 	if got != "2001:2:0:4000::2 2001:2:0:4100::/56\n" {
 		t.Errorf("by DHCPv6 the router gets %q", got)
 	}
+
 	var told isp.Event
 	must(t, host.Await(ctx, s, &told))
 	if !strings.HasSuffix(told.Text, "has the address 2001:2:0:4000::2 and the network 2001:2:0:4100::/56 "+
 		"by DHCPv6") {
 		t.Errorf("the provider tells %q", told.Text)
 	}
+
 	// A neighbour that says that it is no router would lose the default route.
 	until("the provider is no router", "router", "ip -6 neigh show dev wan; ip -6 route show default",
 		func(s string) bool {
@@ -117,20 +130,25 @@ func TestIPv6FromProvider(t *testing.T) {
 	do("router", "cd /proc/sys/net/ipv6/conf && echo 0 >lan/forwarding && echo 1 >wan/accept_ra")
 	router, err := l.Node(ctx, "router")
 	must(t, err)
-	other, err := router.Agent.Open(ctx, knob.VerbServe, knob.Access{Kind: knob.DHCP, Device: "lan",
-		IPv6: netip.MustParsePrefix("2001:2:0:8000::/50")})
+	other, err := router.Agent.Open(ctx, knob.VerbServe, knob.Access{
+		Kind:   knob.DHCP,
+		Device: "lan",
+		IPv6:   netip.MustParsePrefix("2001:2:0:8000::/50"),
+	})
 	must(t, err)
 	must(t, host.Await(ctx, other, &isp.Event{}))
 	must(t, host.Await(ctx, other, &told))
 	if !strings.HasPrefix(told.Text, "IPv4 only: ") || !strings.Contains(told.Text, "on wan; sysctl") {
 		t.Errorf("the other provider tells %q", told.Text)
 	}
+
 	must(t, errors.Join(other.Finish(), other.Close()))
 	do("router", "echo 2 >/proc/sys/net/ipv6/conf/wan/accept_ra")
 	if got := do("server", "ip -6 route show 2001:2:0:4100::/56"); !strings.HasPrefix(got,
 		"2001:2:0:4100::/56 via fe80:") {
 		t.Errorf("the provider's route to what it delegated is %q", got)
 	}
+
 	must(t, s.Finish())
 	must(t, s.Close())
 	until("left otherwise than it was, which was\n"+before, "server", looks,
@@ -149,14 +167,20 @@ func TestGuestPPPoE(t *testing.T) {
 	if kernel == "" {
 		t.Skip("skip: CHOKEPOINT_PPP_KERNEL names no kernel with PPP")
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // an emulated guest takes its time
 	defer cancel()
 	plain := labtest.Guest(t)
 	cache := labtest.GuestCache(t)
 	program, err := vm.GuestProgram(ctx, plain.Image.Arch, cache, labtest.Source(t), func(string) {})
 	must(t, err)
-	img, err := vm.Recipe{Arch: plain.Image.Arch, Program: program, Cache: cache, Kernel: kernel,
-		Modules: os.Getenv("CHOKEPOINT_PPP_MODULES")}.Image(ctx)
+	img, err := vm.Recipe{
+		Arch:    plain.Image.Arch,
+		Program: program,
+		Cache:   cache,
+		Kernel:  kernel,
+		Modules: os.Getenv("CHOKEPOINT_PPP_MODULES"),
+	}.Image(ctx)
 	must(t, err)
 	guest := vm.NewGuest(img)
 	l, _ := upGuest(t, t.TempDir(), "site-to-site", &guest)
@@ -165,11 +189,16 @@ func TestGuestPPPoE(t *testing.T) {
 	far, err := l.Node(ctx, "router-b")
 	must(t, err)
 	looks := func(n host.Agent) string {
-		out, err := host.Run(ctx, agent.NewHost("router", n), host.Command{Path: "sh", Args: []string{"-c",
-			"ip addr; ip route show table all; ip rule; ls /etc/ppp; ps | grep -c [p]ppd"}})
-		if _, known := host.ExitCode(err); err != nil && !known {
+		out, err := host.Run(ctx, agent.NewHost("router", n), host.Command{
+			Path: "sh",
+			Args: []string{"-c",
+				"ip addr; ip route show table all; ip rule; ls /etc/ppp; ps | grep -c [p]ppd"},
+		})
+		_, known := host.ExitCode(err)
+		if err != nil && !known {
 			t.Fatal(err)
 		}
+
 		return string(out)
 	}
 	before := [2]string{looks(near.Agent), looks(far.Agent)}
@@ -180,12 +209,15 @@ func TestGuestPPPoE(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		labtest.WantReach(t, l, 0, ip, 1493, 100, 1492)
 	}
+
 	if got := looks(near.Agent); !strings.Contains(got, "ppp-wan") {
 		t.Errorf("the subscriber has no session:\n%s", got)
 	}
+
 	must(t, l.Reconcile(ctx, nil))
 	for i, n := range []host.Agent{near.Agent, far.Agent} {
-		if got := looks(n); got != before[i] {
+		got := looks(n)
+		if got != before[i] {
 			t.Errorf("node %d is left otherwise than it was:\n%s\nbefore:\n%s", i, got, before[i])
 		}
 	}
@@ -199,35 +231,47 @@ func TestGuestPPPoE(t *testing.T) {
 		must(t, host.Await(ctx, s, &isp.Event{}))
 		for _, said := range []string{"open barley", password} {
 			want := said == password
-			out, err := host.Run(ctx, agent.NewHost("router-a", near.Agent), host.Command{Path: "sh",
+			out, err := host.Run(ctx, agent.NewHost("router-a", near.Agent), host.Command{
+				Path: "sh",
 				Args: []string{"-c", `pppd plugin /lib/pppd/*/pppoe.so nic-wan ifname ppp-wan noauth \
 					nodetach user me password "$0" noipdefault nodefaultroute maxfail 1 & p=$!
 				i=0; until ip -4 addr show dev ppp-wan 2>/dev/null | grep -q inet; do
 				kill -0 $p 2>/dev/null && [ $i -lt 100 ] || break; i=$((i+1)); sleep 0.1; done
-				ip -4 addr show dev ppp-wan; kill $p; wait $p`, said}})
-			if _, known := host.ExitCode(err); err != nil && !known {
+				ip -4 addr show dev ppp-wan; kill $p; wait $p`, said},
+			})
+			_, known := host.ExitCode(err)
+			if err != nil && !known {
 				t.Fatal(err)
 			}
-			if got := strings.Contains(string(out), "inet "); got != want {
+
+			got := strings.Contains(string(out), "inet ")
+			if got != want {
 				t.Errorf("password %q: an address %t, want %t:\n%s", said, got, want, out)
 			}
 		}
-		out, err := host.Run(ctx, agent.NewHost("router-b", far.Agent), host.Command{Path: "sh",
+
+		out, err := host.Run(ctx, agent.NewHost("router-b", far.Agent), host.Command{
+			Path: "sh",
 			Args: []string{"-c", `grep -rl "$0" /etc /run /tmp /var 2>/dev/null; cat /proc/[0-9]*/cmdline | tr '\0' '\n' |
-			grep -F "$0" | grep -v grep; true`, password[:len(password)-1]}})
+			grep -F "$0" | grep -v grep; true`, password[:len(password)-1]},
+		})
 		must(t, err)
 		own := password[:len(password)-1] + "\n" // the search's
-		if text := strings.TrimSpace(strings.ReplaceAll(string(out), own, "")); text != "" {
+		text := strings.TrimSpace(strings.ReplaceAll(string(out), own, ""))
+		if text != "" {
 			t.Errorf("the password is found: %s", text)
 		}
+
 		must(t, s.Finish())
 		for host.Await(ctx, s, &isp.Event{}) == nil {
 		}
+
 		must(t, s.Close())
 		for end := time.Now().Add(5 * time.Second); looks(far.Agent) != before[1]; {
 			if time.Now().After(end) {
 				t.Fatalf("the provider is left otherwise than it was:\n%s", looks(far.Agent))
 			}
+
 			time.Sleep(100 * time.Millisecond)
 		}
 	})

@@ -15,13 +15,16 @@ func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 		if err != nil {
 			return err
 		}
+
 		x, err := l.resolve(s, n)
 		if err == nil && n.Facts.Fixed != "" {
 			err = fmt.Errorf("%s", n.Facts.Fixed)
 		}
+
 		if err == nil {
 			err = x.keep(ctx)
 		}
+
 		if err != nil {
 			err = fmt.Errorf("keep %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
 			if i > 0 {

@@ -14,7 +14,8 @@ import (
 
 // TestConsolesFollowNoLink: a guest's console, which says what the guest wants, is kept in a file of its own.
 func TestConsolesFollowNoLink(t *testing.T) {
-	labs, kept := t.TempDir(), t.TempDir()
+	labs := t.TempDir()
+	kept := t.TempDir()
 	o := Local{ID: "x", Dir: labs, Topology: record.Topology{Name: "forward", Routers: []string{"router"}}}
 	precious := filepath.Join(kept, "precious")
 	to := filepath.Join(kept, "forward-router.console")
@@ -23,11 +24,13 @@ func TestConsolesFollowNoLink(t *testing.T) {
 		o.keepConsoles(kept)} {
 		must(t, err)
 	}
+
 	b, err := os.ReadFile(to)
 	info, statErr := os.Lstat(to)
 	if err != nil || statErr != nil || string(b) != "new" || info.Mode() != 0o600 {
 		t.Errorf("console: got %q, %v, %v, want a file for this user alone", b, info.Mode(), err)
 	}
+
 	if b, err := os.ReadFile(precious); err != nil || string(b) != "old" {
 		t.Errorf("what the link led to: got %q, %v, want it as it was", b, err)
 	}

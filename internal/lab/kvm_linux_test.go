@@ -38,20 +38,25 @@ func TestBootBest(t *testing.T) {
 			var tried []string
 			g, as, err := bootBest(tt.may, 10*time.Second, time.Minute,
 				func(kvm bool, within time.Duration) (*running, error) {
-					accel, err := "tcg", tt.tcg
+					accel := "tcg"
+					err := tt.tcg
 					if kvm {
-						accel, err = "kvm", tt.kvm
+						accel = "kvm"
+						err = tt.kvm
 					}
+
 					tried = append(tried, fmt.Sprint(accel, " ", within))
 					if err != nil {
 						return nil, err
 					}
+
 					return &running{}, nil
 				})
 			expect.Same(t, "tried", tt.wantTried, strings.Join(tried, ", "))
 			if !errors.Is(err, tt.wantErr) || (g == nil) != (tt.wantErr != nil) {
 				t.Errorf("got %v, %v, want the error %v", g, err, tt.wantErr)
 			}
+
 			if as.KVM != tt.wantKVM || !strings.Contains(as.Why, tt.wantWhy) ||
 				(as.Why == "") != (tt.wantWhy == "") {
 				t.Errorf("booted as %+v, want KVM %v, why %q", as, tt.wantKVM, tt.wantWhy)

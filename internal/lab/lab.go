@@ -85,8 +85,16 @@ type supply struct {
 }
 
 func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal) *Lab {
-	return &Lab{ID: id, Kind: kind, Topology: t, parts: parts, plan: addressPlan{t}, journal: j,
-		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
+	return &Lab{
+		ID:       id,
+		Kind:     kind,
+		Topology: t,
+		parts:    parts,
+		plan:     addressPlan{t},
+		journal:  j,
+		nodes:    map[string]*Node{},
+		tunnels:  map[string]*laid{},
+	}
 }
 
 // MachineFacts returns the facts of the machine under a lab's guests, without which their numbers cannot be
@@ -120,10 +128,12 @@ func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	if n := l.nodes[name]; n != nil {
 		return n, nil
 	}
+
 	n, err := l.dial(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("reach node %s of lab %s: %w", name, l.ID, err)
 	}
+
 	l.nodes[name] = n
 	return n, nil
 }
@@ -134,9 +144,11 @@ func (l *Lab) Nodes() []string {
 	for _, n := range l.Topology.Nodes {
 		names = append(names, n.Name)
 	}
+
 	if l.carried {
 		names = append(names, HostNode)
 	}
+
 	return names
 }
 
@@ -145,36 +157,45 @@ func (l *Lab) Nodes() []string {
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {
-		if fresh, _ := l.Reconnect(ctx); fresh {
+		fresh, _ := l.Reconnect(ctx)
+		if fresh {
 			err = l.Reconcile(ctx, nil)
 		}
 	}
+
 	err = errors.Join(err, l.left)
 	for key := range l.tunnels {
 		err = errors.Join(err, l.lower(ctx, key))
 	}
+
 	if l.leave != nil {
 		err = errors.Join(err, l.leave(ctx))
 	}
+
 	l.mu.Lock()
 	for name, n := range l.nodes {
 		if len(l.settings) == 0 { // else it has something to undo
 			err = errors.Join(err, n.dismiss(ctx, l.journal))
 		}
+
 		n.close()
 		delete(l.nodes, name)
 	}
+
 	l.mu.Unlock()
 	if l.down != nil {
 		downErr := l.down(ctx)
 		if l.owned && downErr == nil && l.goneWithIt() {
 			err = l.forget()
 		}
+
 		err = errors.Join(err, downErr)
 	}
+
 	if err != nil {
 		return dirtied("take down lab "+l.ID, err)
 	}
+
 	return nil
 }
 
@@ -209,13 +230,16 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 			return nil, fmt.Errorf("assemble lab %s: node %s has neither an agent nor a driver and a host",
 				id, n.Name)
 		}
+
 		l.nodes[n.Name] = n
 	}
+
 	for _, n := range t.Nodes {
 		if l.nodes[n.Name] == nil {
 			return nil, fmt.Errorf("assemble lab %s: topology %s wants node %s", id, t.Name, n.Name)
 		}
 	}
+
 	l.dial = func(context.Context, string) (*Node, error) {
 		return nil, fmt.Errorf("%w: no such node was given", host.ErrUnreachable)
 	}

@@ -62,24 +62,29 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if _, ok := driver.Named(o.Driver); o.Driver != "" && !ok {
 		return nil, fmt.Errorf("make lab with driver %q: %w: it is not known", o.Driver, host.ErrUnsupported)
 	}
+
 	dir := o.dir()
 	held, err := makeDir(o.Dir, dir)
 	if err != nil {
 		return nil, fmt.Errorf("create lab directory: %w", err)
 	}
+
 	child, err := o.startHolder(ctx, upTime)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 	}
+
 	info := Info{o, child.Pid(), bornAt(child.Pid()), time.Now().UTC()}
 	info.Dir = ""
 	seq, err := o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Pid: info.Pid, Born: info.Born})
 	if err == nil {
 		err = writeJSON(filepath.Join(dir, infoFile), info)
 	}
+
 	if err == nil && o.Detached {
 		_, err = child.Write([]byte("\n")) // now it may stay
 	}
+
 	if err != nil {
 		child.Kill()
 		child.Close()
@@ -87,13 +92,16 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 		if left == nil {
 			left = o.Journal.Done(seq)
 		}
+
 		return nil, errors.Join(err, left, held.Close())
 	}
+
 	l := o.lab()
 	if o.Detached {
 		held.Close() // its file says that it is up
 		return l, nil
 	}
+
 	l.owned = true
 	l.down = func(context.Context) error {
 		err := errors.Join(child.Close(), os.RemoveAll(dir), held.Close())
@@ -113,9 +121,11 @@ func makeDir(above, dir string) (held *os.File, err error) {
 		if err = os.MkdirAll(above, 0o700); err == nil {
 			err = os.Mkdir(dir, 0o700)
 		}
+
 		if err == nil {
 			held, err = holdDir(dir, 0)
 		}
+
 		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(end) {
 			return held, err
 		}
@@ -128,10 +138,12 @@ func holdDir(dir string, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|how); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
+
 	ours, err := f.Stat()
 	if err == nil {
 		var there os.FileInfo
@@ -139,10 +151,12 @@ func holdDir(dir string, how int) (*os.File, error) {
 			err = fs.ErrNotExist // removed before it was locked
 		}
 	}
+
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
+
 	return f, nil
 }
 
@@ -161,16 +175,20 @@ func (o Local) lab() *Lab {
 		notes = append(notes, "as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), "+
 			"no real-time priority, socket buffers limited by rmem_max and wmem_max, no BPF")
 	}
+
 	if o.Queues > 1 {
 		notes = append(notes, fmt.Sprintf("each virtual link has %d queues", o.Queues))
 	}
+
 	if o.Guest != nil {
 		o.supplyGuests(l)
 		notes = append(notes, o.guestNote())
 	}
+
 	if o.Driver != "" {
 		notes = append(notes, agentlessNote("routers are", o.Driver))
 	}
+
 	l.Note = strings.Join(notes, "; ")
 	return l
 }
@@ -182,6 +200,7 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 		n.Agent, err = ownAgent("")
 		return n, err
 	}
+
 	d, err := os.Open(o.dir())
 	if err != nil {
 		return nil, err
@@ -191,18 +210,24 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", host.ErrUnreachable, err)
 	}
-	n.Agent, n.Sysctls = host.Connect(c), knob.OfNamespace
+
+	n.Agent = host.Connect(c)
+	n.Sysctls = knob.OfNamespace
 	if !slices.Contains(o.Topology.Nodes, record.TopoNode{Name: node, Router: true}) {
 		return n, nil
 	}
+
 	if o.Guest != nil {
 		o.describe(n)
 		n.Sysctls = knob.OfGuest
 	}
+
 	if by, ok := driver.Named(o.Driver); ok {
 		n.Driver, n.Host = driver.Permit(by, n.Sysctls), agent.NewHost(node, n.Agent)
-		n.line, n.Agent = n.Agent, nil
+		n.line = n.Agent
+		n.Agent = nil
 	}
+
 	return n, nil
 }
 
@@ -214,16 +239,21 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 		return nil, fmt.Errorf("create lab log: %w", err)
 	}
 	defer log.Close()
-	s := host.Spawn{Args: []string{HolderRole}, Stderr: log,
-		Namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET}
+	s := host.Spawn{
+		Args:       []string{HolderRole},
+		Stderr:     log,
+		Namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET,
+	}
 	if os.Geteuid() != 0 {
 		s.Namespaces |= unix.CLONE_NEWUSER
 		s.MapRoot = true
 	}
+
 	child, err := s.Start()
 	if err != nil {
 		return nil, noNamespaces(err)
 	}
+
 	kvm, emulated := bootTimes(o.Guest)
 	patience += kvm + emulated
 	within, cancel := context.WithTimeout(ctx, patience)
@@ -234,24 +264,31 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	if err == nil && inTime {
 		return child, nil
 	}
+
 	child.Kill()
 	child.Close()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+
 	if !inTime {
 		return nil, fmt.Errorf("start lab: it was not up within %s%s", patience, o.saying())
 	}
-	if b, _ := os.ReadFile(path); len(b) > 0 {
+
+	b, _ := os.ReadFile(path)
+	if len(b) > 0 {
 		last := lastSaid(string(b))
 		// What a process answered it has logged, too, behind its name.
-		if _, text, _ := strings.Cut(last, ": "); text == "" || !strings.Contains(err.Error(), text) {
+		_, text, _ := strings.Cut(last, ": ")
+		if text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
 		}
 	}
+
 	if _, ok := errors.AsType[*refused](err); ok {
 		err = noNamespaces(err)
 	}
+
 	return nil, err
 }
 
@@ -262,6 +299,7 @@ func lastSaid(log string) (last string) {
 		if line = strings.TrimSpace(line); line != "" {
 			last = line
 		}
+
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			return line
 		}
@@ -274,6 +312,7 @@ func (o Local) saying() (said string) {
 	if o.Guest == nil {
 		return ""
 	}
+
 	for _, name := range o.guestNodes() {
 		said += fmt.Sprintf("; the console of %s%s", name, lastWords(consoleOf(o.dir(), name)))
 	}
@@ -286,9 +325,11 @@ func begin(child *host.Child, o Local) error {
 	if err == nil {
 		err = settled(child)
 	}
+
 	if err != nil {
 		return fmt.Errorf("start lab: %w", err)
 	}
+
 	return nil
 }
 
@@ -322,16 +363,19 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	i.Parts, i.Journal = parts, j
 	l := i.lab()
 	l.Holder = i.Pid
 	if j == nil {
 		return l, nil
 	}
+
 	lock, err := lockLab(i.dir(), id)
 	if err != nil {
 		return nil, err
 	}
+
 	l.down = func(context.Context) error { return lock.Close() }
 	return l, nil
 }
@@ -349,11 +393,15 @@ func Standing(dir, id string) (*Info, error) {
 // Describe writes down what a run that attaches to the lab stands on.
 func (i *Info) Describe(run *record.Run) {
 	run.Attached, run.Lab, run.Driver, run.Queues = i.ID, KindOf(i.Guest), i.Driver, 0
-	run.GuestSize, run.Image, run.OwnKernel = nil, nil, nil
+	run.GuestSize = nil
+	run.Image = nil
+	run.OwnKernel = nil
 	if i.Queues > 1 {
 		run.Queues = i.Queues
 	}
-	if g := i.Guest; g != nil {
+
+	g := i.Guest
+	if g != nil {
 		run.GuestSize = &record.GuestSize{CPUs: g.CPUs, MemoryMB: g.MemoryMB, Model: g.Model}
 		if g.Disk != nil {
 			run.Image = &record.DiskImage{File: g.Disk.File, Login: g.Disk.Login.String()}
@@ -370,11 +418,13 @@ func lockLab(dir, id string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach to lab %s: %w", id, err)
 	}
+
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		f.Close()
 		return nil, check.WithHint(fmt.Errorf("attach to lab %s: %w", id, errHeld),
 			"wait for that run, or make another lab with lab up")
 	}
+
 	return f, nil
 }
 
@@ -384,18 +434,21 @@ func List(dir string) ([]Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list labs: %w", err)
 	}
+
 	var out []Info
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
 			continue // taken down meanwhile
 		}
+
 		var i Info
 		if json.Unmarshal(b, &i) == nil && i.ID == filepath.Base(filepath.Dir(p)) && journal.ValidID(i.ID) {
 			i.Dir = dir
 			out = append(out, i)
 		}
 	}
+
 	return out, nil
 }
 
@@ -431,12 +484,14 @@ func Down(dir string, i Info) error {
 	if !journal.ValidID(i.ID) {
 		return fmt.Errorf("take down lab %q: no lab has such a name", i.ID)
 	}
+
 	// A number may be given to another process once its own has ended; a descriptor stays that of one.
 	if fd, err := unix.PidfdOpen(i.Pid, 0); err == nil {
 		defer unix.Close(fd)
 		if i.Alive() {
 			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
+
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
@@ -445,15 +500,18 @@ func Down(dir string, i Info) error {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
 	}
+
 	// A zombie is enough: its namespaces end with it.
 	for deadline := time.Now().Add(5 * time.Second); i.Alive(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("take down lab %s: its holder %d did not die: %w", i.ID, i.Pid, ErrDirty)
 		}
 	}
+
 	if err := os.RemoveAll(filepath.Join(dir, i.ID)); err != nil {
 		return fmt.Errorf("take down lab %s: %w", i.ID, err)
 	}
+
 	return nil
 }
 
@@ -464,11 +522,13 @@ func bornAt(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
+
 	_, rest, ok := strings.Cut(string(b), ") ")
 	f := strings.Fields(rest)
 	if !ok || len(f) < 20 || f[0] == "Z" || f[0] == "X" {
 		return 0
 	}
+
 	t, _ := strconv.ParseUint(f[19], 10, 64)
 	return t
 }
@@ -491,44 +551,64 @@ type Locals struct {
 
 // For returns the lab of a topology whose guests have this size, where it is not that of all.
 func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
-	guest, key := o.Guest, topology
+	guest := o.Guest
+	key := topology
 	if size != (record.GuestSize{}) {
 		if o.Attached != nil || o.Guest == nil {
 			return nil, &NoTopology{topology, noGuests}
 		}
+
 		sized := *o.Guest
 		sized.CPUs, sized.MemoryMB = cmp.Or(size.CPUs, sized.CPUs), cmp.Or(size.MemoryMB, sized.MemoryMB)
-		if most := vm.MaxCPUs(sized.Image.Arch); most > 0 && sized.CPUs > most {
+		most := vm.MaxCPUs(sized.Image.Arch)
+		if most > 0 && sized.CPUs > most {
 			return nil, &NoTopology{topology, fmt.Sprintf("a guest of %s has at most %d vCPUs",
 				sized.Image.Arch, most)}
 		}
+
 		if sized.Mitigations = size.Mitigations; sized.Mitigations != "" && sized.Disk != nil {
 			return nil, &NoTopology{topology, "an image that was given boots with its own mitigations"}
 		}
+
 		guest, key = &sized, strings.TrimSuffix(fmt.Sprintf("%s-c%d-m%d-%s", topology, size.CPUs,
 			size.MemoryMB, size.Mitigations), "-")
 	}
+
 	if o.Attached != nil {
-		if has := o.Attached.Topology.Name; has != topology {
+		has := o.Attached.Topology.Name
+		if has != topology {
 			return nil, &NoTopology{topology, "the attached lab " + o.Attached.ID + " is " + has}
 		}
 		return o.Attached, nil
 	}
+
 	if l := o.labs[key]; l != nil {
 		return l, nil
 	}
+
 	t, err := TopologyNamed(topology)
 	if err != nil {
 		return nil, err
 	}
-	l, err := Local{ID: o.Owner + "-" + key, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: guest,
-		Driver: o.Driver, Queues: o.Queues, Parts: o.Parts}.Up(ctx)
+
+	l, err := Local{
+		ID:       o.Owner + "-" + key,
+		Topology: t,
+		Dir:      o.Dir,
+		Journal:  o.Journal,
+		Guest:    guest,
+		Driver:   o.Driver,
+		Queues:   o.Queues,
+		Parts:    o.Parts,
+	}.Up(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	if o.labs == nil {
 		o.labs = map[string]*Lab{}
 	}
+
 	o.labs[key] = l
 	return l, nil
 }
@@ -537,16 +617,20 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
 	for _, key := range slices.Sorted(maps.Keys(o.labs)) {
-		l, keep := o.labs[key], o.Keep
+		l := o.labs[key]
+		keep := o.Keep
 		if keep != "" && key != l.Topology.Name {
 			keep = filepath.Join(keep, key)
 		}
+
 		err = errors.Join(err, keepConsoles(l, keep), l.Close(ctx))
 		delete(o.labs, key)
 	}
+
 	if o.Attached != nil {
 		err = errors.Join(err, keepConsoles(o.Attached, o.Keep), o.Attached.Close(ctx))
 	}
+
 	return err
 }
 

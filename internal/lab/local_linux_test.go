@@ -64,6 +64,7 @@ func TestUpTellsWhenTheKernelRefused(t *testing.T) {
 	if !errors.As(err, &r) || !strings.Contains(err.Error(), "mounts") {
 		t.Errorf("got %v, want it to be the mounts that were refused", err)
 	}
+
 	if os.Geteuid() != 0 {
 		expect.Hint(t, "begin", noNamespaces(err), "let ordinary users make user namespaces")
 	}
@@ -77,6 +78,7 @@ func TestUpNamesItsTimeout(t *testing.T) {
 	for i := range 100 {
 		o.Topology.Nodes = append(o.Topology.Nodes, record.TopoNode{Name: fmt.Sprint("n", i)})
 	}
+
 	_, err := o.startHolder(t.Context(), time.Millisecond)
 	mayMake(t, err)
 	expect.Error(t, "up", err, "not up within 1ms")
@@ -101,6 +103,7 @@ func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
 			break
 		}
 	}
+
 	err = <-ended
 	mayMake(t, err)
 	expect.Error(t, "a lab whose description cannot be written", err, unix.EISDIR)

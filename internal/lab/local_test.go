@@ -36,6 +36,7 @@ func wantEmpty(t *testing.T, dir string) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
+
 	if len(entries) > 0 {
 		t.Errorf("directory of labs: got %v, want none", entries)
 	}
@@ -51,14 +52,17 @@ func machine(t testing.TB) []string {
 	for _, e := range entries {
 		out = append(out, "device "+e.Name())
 	}
+
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	labtest.MustDo(t, err, "read mounts")
 	for line := range strings.Lines(string(mounts)) {
 		out = append(out, "mount "+strings.TrimSpace(line))
 	}
+
 	for _, pid := range labtest.Descendants(os.Getpid()) {
 		out = append(out, "process "+strconv.Itoa(pid))
 	}
+
 	return out
 }
 
@@ -84,6 +88,7 @@ func TestUpCarriesAndLeavesNothing(t *testing.T) {
 				for ip := 4; ip <= 6; ip += 2 {
 					labtest.WantReach(t, l, 0, ip, 1501, 100, 1500)
 				}
+
 				wantClosed(t, l, nil)
 			})
 			wantEmpty(t, dir)
@@ -98,13 +103,16 @@ func TestTwoLabsSideBySide(t *testing.T) {
 		for _, id := range []string{"a", "b"} {
 			labs = append(labs, up(t, lab.Local{ID: id, Dir: dir}))
 		}
+
 		// What is set in one is not seen in the other, and both carry.
 		hold(t, labs[0], record.Setting{Knob: "link_mtu", Node: "router", Value: "1400"})
 		for i, want := range [][]int{{1400}, {1400, 1500}} {
-			if got := labtest.Reach(t, labs[i], 0, 4, 1500, 1400); !slices.Equal(got.Back, want) {
+			got := labtest.Reach(t, labs[i], 0, 4, 1500, 1400)
+			if !slices.Equal(got.Back, want) {
 				t.Errorf("lab %s: packets of %v bytes came back, want %v", labs[i].ID, got.Back, want)
 			}
 		}
+
 		for _, l := range labs {
 			wantClosed(t, l, nil)
 		}
@@ -166,9 +174,11 @@ func TestLinksOfSeveralQueues(t *testing.T) {
 		if got := strings.Contains(l.Note, "each virtual link has"); got != (queues > 1) {
 			t.Errorf("%d queues: note %q, want one of several queues only", queues, l.Note)
 		}
+
 		if os.Geteuid() != 0 || queues == 1 {
 			continue // the kernel lets an ordinary user choose nothing, and of one queue there is no choice
 		}
+
 		for _, link := range l.Topology.Links {
 			for _, end := range link.Ends {
 				dir := "/sys/class/net/" + end.Port + "/queues/"
@@ -178,19 +188,23 @@ func TestLinksOfSeveralQueues(t *testing.T) {
 				for q := range queues {
 					want = append(want, fmt.Sprintf("%srx-%d", dir, q))
 				}
+
 				served := 0
 				for i, text := range got[min(queues, len(got)):] {
 					mask, err := strconv.ParseUint(text, 16, 32)
 					if err != nil {
 						t.Fatalf("%s of %s: mask %q: %v", end.Port, end.Node, text, err)
 					}
+
 					served += bits.OnesCount64(mask)
 					if mask&(1<<i) == 0 != (i >= runtime.NumCPU()) {
 						t.Errorf("%s of %s: queue %d serves the processors %s, want its own among them",
 							end.Port, end.Node, i, text)
 					}
 				}
-				if cpus := runtime.NumCPU(); !slices.Equal(got[:min(queues, len(got))], want) ||
+
+				cpus := runtime.NumCPU()
+				if !slices.Equal(got[:min(queues, len(got))], want) ||
 					len(got) != 2*queues || served != cpus {
 					t.Errorf("%s of %s: got %v, want %d queues each way for %d processors", end.Port,
 						end.Node, got, queues, cpus)
@@ -223,6 +237,7 @@ func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 			if delay == 0 {
 				cancel(cause)
 			}
+
 			l, err := lab.Local{ID: "x", Topology: forward(t), Dir: dir}.Up(ctx)
 			switch {
 			case err == nil:
@@ -244,6 +259,7 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 		if !kept.Alive() || !kept.Detached {
 			t.Fatalf("after Close: got %+v, want it alive and detached", kept)
 		}
+
 		l := attach(t, dir, nil)
 		labtest.WantReach(t, l, 0, 4, 0, 1500)
 		hold(t, l, aSetting)
@@ -252,6 +268,7 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 		if err := lab.Down(dir, kept); err != nil {
 			t.Errorf("down: %v", err)
 		}
+
 		if kept.Alive() {
 			t.Error("after Down: the holder lives, want it gone")
 		}
@@ -287,20 +304,25 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 			if err != nil || l.Topology.Name != topology || l.ID != "run-"+topology {
 				t.Fatalf("lab for %s: got %+v, %v", topology, l, err)
 			}
+
 			seen[l] = true
 		}
+
 		if len(seen) != 2 {
 			t.Errorf("labs: got %d for two topologies, want one each", len(seen))
 		}
+
 		if _, err := labs.For(labtest.Context(t), "ring", record.GuestSize{}); err == nil {
 			t.Error("lab for an unknown topology: got no error, want one")
 		}
+
 		attached := &lab.Locals{Attached: firstOf(seen)}
 		var no *lab.NoTopology
 		_, err := attached.For(labtest.Context(t), "site-to-site", record.GuestSize{})
 		if !errors.As(err, &no) || no.Topology != "site-to-site" {
 			t.Errorf("another topology of an attached lab: got %v, want that there is none", err)
 		}
+
 		if err := labs.Close(labtest.Context(t)); err != nil {
 			t.Errorf("close: %v", err)
 		}

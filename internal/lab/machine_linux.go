@@ -86,6 +86,7 @@ func (m *machine) begin() error {
 		m.macs = append(m.macs, vm.HardwareAddr(m.q.Number, i))
 		m.q.Layout.Names[m.macs[i].String()] = port
 	}
+
 	return m.boot()
 }
 
@@ -98,6 +99,7 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 		host.Refuse(ctx, c, fmt.Errorf("%w: %w", host.ErrUnreachable, err))
 		return
 	}
+
 	own := map[string]host.Handler{verbKill: func(context.Context, host.Session) error {
 		g.words()
 		return g.child.Kill()
@@ -133,10 +135,12 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	if m.guest != nil && look(ctx, m.guest.far) == nil {
 		return m.guest, nil
 	}
+
 	m.kill()
 	if err := m.boot(); err != nil {
 		return nil, err
 	}
+
 	return m.guest, nil
 }
 
@@ -158,6 +162,7 @@ func (m *machine) guard(g *running) {
 			return
 		case <-time.After(wakeEvery):
 		}
+
 		// What cannot be cut is quoted at the end of the guest, which is read in bounds, too.
 		_ = errors.Join(cutConsole(m.q.Console), cutConsole(m.q.Console+".qemu"))
 		if look(context.Background(), g.far) == errHangs {
@@ -190,6 +195,7 @@ func (m *machine) kill() {
 	if m.guest == nil {
 		return
 	}
+
 	m.guest.words() // before another writes there
 	m.guest.child.Kill()
 	m.guest.far.Close() // waits for QEMU's end
@@ -202,16 +208,20 @@ func (m *machine) boot() error {
 	if m.why != "" {
 		may = check.Not("it has not worked before")
 	}
+
 	kvm, emulated := bootTimes(&m.q.Guest)
 	g, as, err := bootBest(may, kvm, emulated, m.start)
 	if err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
+
 	g.as.KVM, g.as.Why = as.KVM, cmp.Or(as.Why, m.why)
-	m.guest, m.why = g, g.as.Why
+	m.guest = g
+	m.why = g.as.Why
 	if err := writeJSON(bootedFile(filepath.Dir(m.q.Console), m.node), g.as); err != nil {
 		return fmt.Errorf("boot guest %s: %w", m.node, err)
 	}
+
 	go func() {
 		g.child.Wait() // reaps it when it ends
 		close(g.ended)
@@ -229,11 +239,14 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 		if err == nil {
 			return g, bootedAs{KVM: true}, nil
 		}
+
 		if _, refused := errors.AsType[*refusedLogin](err); refused || errors.Is(err, host.ErrUnsupported) {
 			return nil, as, err
 		}
+
 		as.Why = fmt.Sprintf("KVM was tried first: %v", err)
 	}
+
 	g, err := start(false, emulated)
 	return g, as, err
 }
@@ -243,11 +256,14 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	if err := markConsole(m.q.Console); err != nil {
 		return nil, err
 	}
+
 	fds := make([]int, len(m.taps))
 	for i := range fds {
 		fds[i] = 3 + i
 	}
-	g, files := m.q.Guest, m.taps
+
+	g := m.q.Guest
+	files := m.taps
 	g.KVM = kvm
 	var inside *foreign
 	defer func() {
@@ -261,8 +277,10 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		if err != nil {
 			return nil, err
 		}
+
 		g.Disk, files = &disk, slices.Concat(files, inside.files)
 	}
+
 	log, err := os.OpenFile(m.q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -274,31 +292,45 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 			return nil, err
 		}
 	}
+
 	cage, err := newCage(&g, m.q.Console, 3+len(files))
 	if err != nil {
 		return nil, err
 	}
 	defer cage.close()
-	child, err := host.Spawn{Program: g.Program(), Args: append(cage.words, g.Args(m.node, fds, m.macs,
-		cage.console)...), Files: slices.Concat(files, cage.files), Stderr: log, Bound: true, Core: core,
-		As: cage.as}.Start()
+	child, err := host.Spawn{
+		Program: g.Program(),
+		Args: append(cage.words, g.Args(m.node, fds, m.macs,
+			cage.console)...),
+		Files:  slices.Concat(files, cage.files),
+		Stderr: log,
+		Bound:  true,
+		Core:   core,
+		As:     cage.as,
+	}.Start()
 	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
 		return nil, check.WithHint(err, "install "+g.Package()+" (Debian, Ubuntu)")
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	r := &running{child: child, ended: make(chan struct{}),
-		words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}
+	r := &running{
+		child: child,
+		ended: make(chan struct{}),
+		words: sync.OnceValue(func() string { return lastWords(m.q.Console) }),
+	}
 	r.as.Root = cage.root
 	if err := r.meet(ctx, inside, m.q.Layout); err != nil {
 		child.Kill()
 		child.Close()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
 	}
+
 	return r, nil
 }
 
@@ -310,6 +342,7 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	} else if r.far, err = inside.connect(ctx, r.child); err == nil {
 		r.as.System, r.as.Release, err = describeForeign(ctx, r.far)
 	}
+
 	if err != nil {
 		return err
 	}
@@ -323,15 +356,19 @@ func coreFor(n int) (int, error) {
 	if err := unix.SchedGetaffinity(0, &ours); err != nil {
 		return 0, fmt.Errorf("choose a core: %w", err)
 	}
+
 	skip := n % max(1, ours.Count())
 	for core := 64 * len(ours); core > 0; core-- {
 		if !ours.IsSet(core - 1) {
 			continue
 		}
+
 		if skip == 0 {
 			return core, nil
 		}
+
 		skip--
 	}
+
 	return 0, errors.New("choose a core: this process has none")
 }

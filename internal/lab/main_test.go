@@ -31,15 +31,20 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+
 		os.Exit(0)
 	}
-	if part := os.Getenv(partMark); part != "" {
+
+	part := os.Getenv(partMark)
+	if part != "" {
 		if err := play(part, os.Getenv(partDir)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+
 		os.Exit(0)
 	}
+
 	// Under the race detector each process would sleep for a second before it ends, and with it each part
 	// of a lab.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -62,10 +67,12 @@ func play(part, dir string) error {
 	if part == "subscriber" {
 		return subscribe(ctx, "wan")
 	}
+
 	j, err := journal.Create(dir+"/journal", part, "")
 	if err != nil {
 		return err
 	}
+
 	var l *lab.Lab
 	switch part {
 	case "owner":
@@ -73,8 +80,14 @@ func play(part, dir string) error {
 		if err != nil {
 			return err
 		}
-		l, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j,
-			Parts: registry.LabParts()}.Up(ctx)
+
+		l, err = lab.Local{
+			ID:       "owned",
+			Topology: shape,
+			Dir:      dir + "/labs",
+			Journal:  j,
+			Parts:    registry.LabParts(),
+		}.Up(ctx)
 		if err != nil {
 			return err
 		}
@@ -83,21 +96,36 @@ func play(part, dir string) error {
 		if err != nil {
 			return err
 		}
+
 		fmt.Println("ready") // and never again
-		g := vm.NewForeignGuest(vm.Disk{File: dir + "/disk", Format: "raw",
-			Login: vm.Login{Method: vm.LoginSerial,
-				User: "root"}, Agent: "/proc/self/exe"})
-		_, err = lab.Local{ID: "owned", Topology: shape, Dir: dir + "/labs", Journal: j, Guest: &g,
-			Parts: registry.LabParts()}.Up(ctx)
+		g := vm.NewForeignGuest(vm.Disk{
+			File:   dir + "/disk",
+			Format: "raw",
+			Login: vm.Login{
+				Method: vm.LoginSerial,
+				User:   "root",
+			},
+			Agent: "/proc/self/exe",
+		})
+		_, err = lab.Local{
+			ID:       "owned",
+			Topology: shape,
+			Dir:      dir + "/labs",
+			Journal:  j,
+			Guest:    &g,
+			Parts:    registry.LabParts(),
+		}.Up(ctx)
 		return err
 	case "guest":
 		if l, err = lab.Attach(dir+"/labs", "kept", registry.LabParts(), j); err != nil {
 			return err
 		}
 	}
+
 	if err := l.Reconcile(ctx, []record.Setting{aSetting}); err != nil {
 		return err
 	}
+
 	fmt.Println("ready")
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -116,6 +144,7 @@ func up(t *testing.T, o lab.Local) *lab.Lab {
 	if o.Topology.Name == "" {
 		o.Topology = forward(t)
 	}
+
 	l, err := o.Up(labtest.Context(t))
 	labtest.Refused(t, err)
 	must(t, err)
@@ -143,6 +172,7 @@ func onlyLab(t *testing.T, dir string) lab.Info {
 	if err != nil || len(infos) != 1 {
 		t.Fatalf("labs: got %v, %v, want one", infos, err)
 	}
+
 	return infos[0]
 }
 
@@ -153,6 +183,7 @@ func wantClosed(t *testing.T, l *lab.Lab, j *journal.Journal) {
 	if j != nil {
 		err = errors.Join(err, j.Close())
 	}
+
 	if err != nil {
 		t.Errorf("close: got %v, want nothing left", err)
 	}
@@ -183,8 +214,14 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	labtest.Refused(t, err)
 	must(t, err)
 	c := &campaign{labs: labs, lab: l}
-	c.Campaign = &trial.Campaign{Plan: p, Labs: labs, Engines: node.Engines(), Prober: node.Prober(),
-		Probes: node.Probes(), NewInterim: interim, Store: &c.trials,
+	c.Campaign = &trial.Campaign{
+		Plan:       p,
+		Labs:       labs,
+		Engines:    node.Engines(),
+		Prober:     node.Prober(),
+		Probes:     node.Probes(),
+		NewInterim: interim,
+		Store:      &c.trials,
 		Run: record.Run{
 			RunHead:    record.RunHead{ID: "run", Lab: l.Kind},
 			Design:     p.Design,
@@ -201,6 +238,7 @@ func (c *campaign) onPhase(phase string, nth int, do func()) {
 		if e.Event != "phase" || e.Phase != phase {
 			return
 		}
+
 		if n++; n == nth {
 			do()
 		}
@@ -216,5 +254,6 @@ func (c *campaign) conclude(t *testing.T) (closed error) {
 	if _, err := c.Execute(ctx); err != nil {
 		t.Error(err)
 	}
+
 	return c.Close(ctx)
 }

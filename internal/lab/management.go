@@ -24,18 +24,23 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	if err != nil || n.given(s) {
 		return ""
 	}
+
 	x, err := l.resolve(s, n)
 	if err != nil {
 		return ""
 	}
-	by, devices := l.management[x.p.Node], x.p.Ports
+
+	by := l.management[x.p.Node]
+	devices := x.p.Ports
 	if x.p.Port != "" {
 		devices = []string{x.p.Port}
 	}
+
 	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN of it
 	if knob.OfPorts(x.k) && slices.ContainsFunc(devices, above) || x.k.Name() == firewall {
 		return by
 	}
+
 	return ""
 }
 

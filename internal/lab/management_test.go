@@ -36,7 +36,8 @@ func TestManagement(t *testing.T) {
 			func(int) ([2]Meeting, error) { return [2]Meeting{}, errors.New("none") })
 		l.devices = map[string]map[string]string{"router": {"lan": "eth1", "wan": "eth0"}}
 		l.nodes["router"] = &Node{Name: "router", Driver: driver.Linux{}, Host: host.Local()}
-		if got := l.OnManagement(context.Background(), x.setting); got != x.at {
+		got := l.OnManagement(context.Background(), x.setting)
+		if got != x.at {
 			t.Errorf("%v, reached by %q: of %q, want %q", x.setting, x.reached, got, x.at)
 		}
 	}

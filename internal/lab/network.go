@@ -27,8 +27,13 @@ type network struct {
 
 // newNetwork looks for the ends over both versions of IP.
 func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]Meeting, error)) *network {
-	n := &network{ends: map[int][2]Meeting{}, why: map[int]string{}, outer: map[int][2]netip.Addr{},
-		ports: ports, tag: tag}
+	n := &network{
+		ends:  map[int][2]Meeting{},
+		why:   map[int]string{},
+		outer: map[int][2]netip.Addr{},
+		ports: ports,
+		tag:   tag,
+	}
 	for _, ip := range []int{4, 6} {
 		if ends, err := find(ip); err != nil {
 			n.why[ip] = err.Error()
@@ -58,14 +63,17 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 		a := l.Address(slot, end, ip)
 		return Meeting{a, a}, nil
 	}
+
 	ends, ok := l.network.ends[ip]
 	if !ok {
 		return Meeting{}, fmt.Errorf("no path over IPv%d: %s", ip, l.network.why[ip])
 	}
+
 	if slot > 0 {
 		a := l.Address(slot, end, ip)
 		return Meeting{a, a}, nil
 	}
+
 	return ends[end], nil
 }
 
@@ -74,11 +82,13 @@ func (l *Lab) outer(end, ip int) (netip.Addr, error) {
 	if l.network == nil {
 		return l.plan.outer(end, ip), nil
 	}
+
 	a := l.network.outer[ip][end]
 	if !a.IsValid() {
 		return a, fmt.Errorf("no path over IPv%d from %s to %s", ip, l.Topology.Tunnel[0],
 			l.Topology.Tunnel[1])
 	}
+
 	return a, nil
 }
 
@@ -106,20 +116,25 @@ func (l *Lab) Translated(ip int) string {
 	if l.network == nil {
 		return ""
 	}
+
 	var out []string
 	ends := l.network.ends[ip]
-	near, far := ends[0], ends[1]
+	near := ends[0]
+	far := ends[1]
 	// Only over the version of the control connection has each end told how it sees the other.
 	told := l.network.farOpens == ip
 	if near.Addr != near.Target || !told && near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")
 	}
+
 	if far.Addr != far.Target {
 		out = append(out, "far")
 	}
+
 	if len(out) == 0 && told {
 		return "none"
 	}
+
 	return strings.Join(out, " ")
 }
 
@@ -152,10 +167,12 @@ func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
 	}
+
 	i, e, ok := l.plan.linkOf(l.Topology.Routers[0], "wan")
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("router %s has no port wan", l.Topology.Routers[0])
 	}
+
 	return family(l.plan.link(i, e), ip), nil
 }
 

@@ -101,6 +101,7 @@ func (n *Node) Describe() record.NodeFacts {
 	case f.Unreachable == "":
 		f.Unreachable = "it has neither an agent nor a driver"
 	}
+
 	return f
 }
 
@@ -121,6 +122,7 @@ func (n *Node) Boot(ctx context.Context) string {
 		text, _ := n.Host.ReadFile(ctx, host.BootIDFile)
 		return strings.TrimSpace(string(text))
 	}
+
 	return ""
 }
 
@@ -142,10 +144,12 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	if err != nil {
 		return nil, err
 	}
+
 	var devices []string
 	for _, port := range ports {
 		devices = append(devices, l.Device(node, port))
 	}
+
 	var all map[string]kernel.LinkCounters
 	if d, ok := n.Driver.(driver.Counting); ok && n.HasDriver() {
 		all, err = d.Counters(ctx, n.Reads(), devices)
@@ -155,15 +159,18 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 			err = a.Invoke(ctx, agent.VerbCounters, devices, &all)
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	out = map[string]kernel.LinkCounters{}
 	for i, port := range ports {
 		if c, ok := all[devices[i]]; ok {
 			out[port] = c
 		}
 	}
+
 	return out, nil
 }
 
@@ -173,10 +180,12 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {
 		return
 	}
+
 	for _, s := range data.Samples {
 		if s.Table == nil {
 			continue
 		}
+
 		for i, name := range s.Table.Names {
 			for port, device := range l.devices[node] {
 				if rest, ok := strings.CutPrefix(name, device); ok && belongs(rest) {
@@ -200,7 +209,8 @@ func (n *Node) connection() host.Agent {
 }
 
 func (n *Node) close() {
-	if c := n.connection(); c != nil {
+	c := n.connection()
+	if c != nil {
 		c.Close()
 	}
 }

@@ -68,8 +68,11 @@ const (
 // untouched is a node of such a lab: a machine of its own, left as it is. What crosses a real wire are real
 // packets.
 func untouched(name, clock string) *Node {
-	return &Node{Name: name, Given: []record.Setting{{Knob: "offload", Value: "wire"}},
-		Facts: record.NodeFacts{Fixed: pairFixed, OwnKernel: true, CPUs: record.CPUsOwn, Clock: clock}}
+	return &Node{
+		Name:  name,
+		Given: []record.Setting{{Knob: "offload", Value: "wire"}},
+		Facts: record.NodeFacts{Fixed: pairFixed, OwnKernel: true, CPUs: record.CPUsOwn, Clock: clock},
+	}
 }
 
 // newPair returns such a lab, whose far node is met by far.
@@ -79,6 +82,7 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 	if err != nil {
 		return nil, err
 	}
+
 	l := newLab(id, record.LabPair, t, parts, nil)
 	l.Note = note
 	l.dial = func(ctx context.Context, name string) (*Node, error) {
@@ -91,6 +95,7 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 			n := untouched(name, record.ClockRelated)
 			return n, far(ctx, l, n)
 		}
+
 		n := untouched(name, "")
 		n.Facts.Unreachable = pairBetween
 		return n, nil
@@ -109,11 +114,13 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 			if stop = leave; err == nil { // else it stays known what there was
 				l.network = n
 			}
+
 			return err
 		})
 	if err != nil {
 		return nil, err
 	}
+
 	l.down = func(context.Context) error { stop(); return nil }
 	_, err = l.Node(ctx, l.Topology.Far)
 	return l, err
@@ -127,13 +134,16 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	if err != nil {
 		return nil, stop, err
 	}
+
 	p := &peering{visit: v}
 	far.Agent = host.Connect(v)
 	if err := far.Agent.Invoke(ctx, VerbAbout, struct{}{}, &p.about); err != nil {
 		far.Agent.Close()
 		return nil, stop, fmt.Errorf("ask the peer at %s about itself: %w", o.Address, err)
 	}
-	far.Version, far.boot = p.about.Version, p.about.Boot
+
+	far.Version = p.about.Version
+	far.boot = p.about.Boot
 	first := p.about.Ports[0]
 	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
 		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
@@ -150,15 +160,18 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	port, err := strconv.Atoi(text)
 	if err != nil {
 		return nil, fmt.Errorf("port of %s: %w", o.Address, err)
 	}
+
 	n := newNetwork(DataPorts{Load: port}, func(name string) string { return name },
 		func(ip int) ([2]Meeting, error) { return endsTowards(ctx, name, ip) })
 	if len(n.ends) == 0 {
 		return nil, fmt.Errorf("find %s: %s", name, n.why[4])
 	}
+
 	n.reachable = func(ctx context.Context) error {
 		c, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", o.Address)
 		if err != nil {
@@ -177,6 +190,7 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	if err == nil {
 		l.network = n
 	}
+
 	return l, err
 }
 
@@ -224,12 +238,15 @@ func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize)
 	if size != (record.GuestSize{}) {
 		return nil, &NoTopology{topology, noGuests}
 	}
+
 	if topology != "forward" {
 		return nil, &NoTopology{topology, "two machines with what lies between them are topology forward"}
 	}
+
 	if o.lab == nil {
 		o.lab, err = o.Up(ctx)
 	}
+
 	return o.lab, err
 }
 
@@ -238,6 +255,7 @@ func (o *Peers) Close(ctx context.Context) error {
 	if o.lab == nil {
 		return nil
 	}
+
 	err := o.lab.Close(ctx)
 	o.lab = nil
 	return err
@@ -258,26 +276,31 @@ func usable(a netip.Addr) bool {
 // endsOf finds where both machines are over a version of IP. Over the one of the connection they have met;
 // over the other the peer is looked for by its name, or by the addresses that it says it has.
 func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
-	if at := p.visit.Remote.Addr(); versionOf(at) == ip {
+	at := p.visit.Remote.Addr()
+	if versionOf(at) == ip {
 		if !usable(at) {
 			return ends, fmt.Errorf("%s is an address of one link only", at)
 		}
 		return [2]Meeting{{Addr: p.visit.Local.Addr(), Target: p.about.Remote},
 			{Addr: p.about.Local, Target: at}}, nil
 	}
+
 	candidates, err := p.candidates(ctx, address, ip)
 	if err != nil {
 		return ends, err
 	}
+
 	var target, near netip.Addr
 	for _, target = range candidates {
 		if near, err = sourceTo(target); err == nil {
 			break
 		}
 	}
+
 	if err != nil {
 		return ends, err
 	}
+
 	far := Meeting{Addr: target, Target: target}
 	if !slices.Contains(p.about.Addresses, target) { // behind a translation
 		far.Addr = netip.IPv4Unspecified()
@@ -285,6 +308,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 			far.Addr = netip.IPv6Unspecified()
 		}
 	}
+
 	return [2]Meeting{{Addr: near, Target: near}, far}, nil
 }
 
@@ -303,6 +327,7 @@ func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err
 	if len(found) == 0 {
 		return ends, fmt.Errorf("%s has no address of IPv%d that data can be sent to", name, ip)
 	}
+
 	near, err := sourceTo(found[0])
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: found[0], Target: found[0]}}, err
 }
@@ -325,15 +350,18 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 	if err != nil {
 		return nil, err
 	}
+
 	out = addressesOf(ctx, name, ip)
 	for _, a := range p.about.Addresses {
 		if versionOf(a) == ip && usable(a) && a.IsLoopback() == p.visit.Remote.Addr().IsLoopback() {
 			out = append(out, a)
 		}
 	}
+
 	if len(out) == 0 {
 		return nil, errors.New("the peer has no address for it")
 	}
+
 	return out, nil
 }
 
@@ -348,12 +376,14 @@ func OwnAddresses() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the machine's addresses: %w", err)
 	}
+
 	var out, loop []netip.Addr
 	for _, far := range elsewhere {
 		if a, err := sourceTo(far); err == nil && usable(a) {
 			out = append(out, a)
 		}
 	}
+
 	for _, a := range all {
 		p, err := netip.ParsePrefix(a.String())
 		switch {
@@ -364,5 +394,6 @@ func OwnAddresses() ([]netip.Addr, error) {
 			out = append(out, p.Addr().Unmap())
 		}
 	}
+
 	return append(out, loop...), nil
 }

@@ -64,6 +64,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
 	}
+
 	x, err := l.planTunnel(ctx, s, 1)
 	if err != nil {
 		return check.Not("%v", err)
@@ -73,6 +74,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if x.agentless != nil && a.State == check.No {
 		a.Reason += l.byHand(x.agentless.n, s.Kind, 1)
 	}
+
 	return a
 }
 
@@ -86,9 +88,11 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 			l.wanted = append(l.wanted, s.key(i)+wordsOf(follow))
 		}
 	}
+
 	if len(l.wanted) >= Slots {
 		return Path{}, fmt.Errorf("lay %d tunnels: at most %d stand side by side", s.Count, Slots-1)
 	}
+
 	for key, t := range l.tunnels {
 		if t.burden && !slices.Contains(l.wanted, key) {
 			if err := l.lower(ctx, key); err != nil {
@@ -96,6 +100,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 			}
 		}
 	}
+
 	p := Path{Resolved: "none"}
 	l.clock++
 	for i, key := range l.wanted {
@@ -103,16 +108,21 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 		if err != nil {
 			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
 		}
+
 		p.Settings = append(p.Settings, t.follow...)
 		if i > 0 {
 			p.Beside = append(p.Beside, Subpath{t.slot, t.Path})
 			continue
 		}
-		p.Slot, p.Tunnel, p.Resolved = t.slot, t.Path, s.Kind
+
+		p.Slot = t.slot
+		p.Tunnel = t.Path
+		p.Resolved = s.Kind
 		if i, ok := t.Path.(interface{ Implementation() string }); ok {
 			p.Resolved = i.Implementation()
 		}
 	}
+
 	return p, nil
 }
 
@@ -124,10 +134,12 @@ func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec, follow []reco
 		if t, err = l.lay(ctx, key, s); err != nil {
 			return nil, err
 		}
+
 		if err = l.follow(ctx, t, follow); err != nil {
 			return nil, errors.Join(err, l.lower(ctx, key))
 		}
 	}
+
 	t.used = l.clock
 	return t, nil
 }
@@ -137,22 +149,30 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	x, err := l.planTunnel(ctx, s, slot)
 	if err != nil {
 		return nil, err
 	}
+
 	unlead := func(context.Context) error { return nil }
 	if l.lead != nil {
 		if unlead, err = l.lead(ctx, slot, x.agentless); err != nil {
 			return nil, errors.Join(err, x.agentless.release(ctx))
 		}
 	}
+
 	leave := func(ctx context.Context) error { return errors.Join(x.agentless.release(ctx), unlead(ctx)) }
 	if x.agentless != nil { // it may take long for an answer
 		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
-	p, err := x.kind.Up(ctx, x.ends[0], x.ends[1], tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU,
-		Port: slotPort(slot), Queue: s.Queue})
+
+	p, err := x.kind.Up(ctx, x.ends[0], x.ends[1], tunnel.Spec{
+		Device: slotDevice(slot),
+		MTU:    s.MTU,
+		Port:   slotPort(slot),
+		Queue:  s.Queue,
+	})
 	if err != nil {
 		if x.agentless != nil {
 			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward "+
@@ -160,10 +180,12 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 		}
 		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
+
 	t := &laid{Path: p, slot: slot, leave: leave}
 	if b, ok := x.kind.(tunnel.Burden); ok {
 		t.burden = b.Burdens()
 	}
+
 	l.tunnels[key] = t
 	return t, nil
 }
@@ -185,15 +207,18 @@ func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 			oldest = key
 		}
 	}
+
 	if oldest != "" && len(used) >= kept {
 		slot := l.tunnels[oldest].slot
 		return slot, l.lower(ctx, oldest)
 	}
+
 	for slot := 1; slot < Slots; slot++ {
 		if !used[slot] {
 			return slot, nil
 		}
 	}
+
 	return 0, fmt.Errorf("all %d slots are taken", Slots-1)
 }
 
@@ -203,6 +228,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	if err := errors.Join(t.Down(ctx), t.leave(ctx)); err != nil {
 		return fmt.Errorf("take down tunnel %s: %w", key, err)
 	}
+
 	return nil
 }
 
@@ -218,40 +244,50 @@ func (l *Lab) planTunnel(ctx context.Context, s TunnelSpec, slot int) (x planned
 	if i < 0 {
 		return x, fmt.Errorf("no such tunnel: %s", s.Kind)
 	}
+
 	if !l.OwnNetwork() && l.lead == nil && l.journal != nil {
 		return x, errors.New("between machines whose network is not the lab's own no tunnel is laid")
 	}
+
 	x.kind = l.parts.Tunnels[i]
 	for e, name := range l.Topology.Tunnel {
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return x, err
 		}
+
 		if n.Facts.Fixed != "" {
 			return x, errors.New(n.Facts.Fixed)
 		}
+
 		end := tunnel.End{Node: name, Inner: l.plan.tunnel(slot, e)}
 		end.Agent, err = n.AgentFor("hold a tunnel's end")
 		if err != nil && x.agentless == nil {
 			x.agentless = l.agentlessEnd(n, s.Kind, slot)
 			end.Agentless = x.agentless != nil
 		}
+
 		if err != nil && !end.Agentless {
 			return x, fmt.Errorf("%w%s", err, l.byHand(n, s.Kind, slot))
 		}
+
 		if end.Outer, err = l.outer(e, cmp.Or(s.Outer, 4)); err != nil {
 			return x, err
 		}
+
 		if l.plan.hasBehind(1 - e) {
 			end.Routes = l.plan.behind(slot, 1-e)
 		}
+
 		x.ends[e] = end
 	}
+
 	for e := range x.ends {
 		if x.ends[e].Agentless {
 			x.ends[e].Agent = x.agentless.hold(ctx)
 		}
 	}
+
 	return x, nil
 }
 
@@ -265,17 +301,21 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		if n.Facts.OwnMachine() { // others use its memory too
 			continue
 		}
+
 		for n.HasAgent() && time.Now().Before(end) {
 			var used float64
 			if err := n.Agent.Invoke(ctx, agent.VerbReassembly, struct{}{}, &used); err != nil {
 				return fmt.Errorf("wait for memory for fragments on %s: %w", node.Name, err)
 			}
+
 			if used <= fragmentsLeft {
 				break
 			}
+
 			time.Sleep(fragmentTime / 500)
 		}
 	}

@@ -45,35 +45,49 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	if err != nil {
 		return "", err
 	}
+
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
 		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
 	}
-	b := leftover{site: site{p: t.Place, s: record.Setting{Knob: e.Knob, Node: e.Node},
-		want: knob.State(e.After)}, e: e}
+
+	b := leftover{
+		site: site{
+			p:    t.Place,
+			s:    record.Setting{Knob: e.Knob, Node: e.Node},
+			want: knob.State(e.After),
+		},
+		e: e,
+	}
 	if b.k, _ = knobNamed(append(knob.All(), knob.TunnelEnd()), e.Knob); b.k == nil {
 		return "", fmt.Errorf("%s: no such knob", what)
 	}
+
 	for _, x := range o.of.Entries {
 		if x.Kind == e.Kind && x.Lab == e.Lab && x.Node == e.Node && x.Knob == e.Knob && x.Seq < e.Seq {
 			b.earlier = append(b.earlier, x)
 		}
 	}
+
 	text := ""
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
 	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent asks before it sets anything
 		err = b.n.free(ctx, o.guards(e)...)
 	}
+
 	if err == nil {
 		b.l = o.labs[e.Lab]
 		text, err = b.putBack(ctx)
 	}
+
 	if text != "" {
 		text += at
 	}
+
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
 	}
+
 	return text, err
 }
 
@@ -101,9 +115,11 @@ func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 		n.guard = guard{name: e.Guard}
 		err = n.dismiss(ctx, nil)
 	}
+
 	if err != nil {
 		return fmt.Errorf("dismiss the guard of %s: %w", e.Node, err)
 	}
+
 	return nil
 }
 
@@ -112,10 +128,12 @@ func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	if !o.have(e.Lab) {
 		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
 	}
+
 	l, err := o.lab(e.Lab)
 	if err != nil {
 		return nil, err
 	}
+
 	n, err := l.Node(ctx, e.Node)
 	switch {
 	case err != nil:
@@ -125,6 +143,7 @@ func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	case driverOf(n) != e.Driver:
 		return nil, fmt.Errorf("it was set through driver %q, the node has %q", e.Driver, driverOf(n))
 	}
+
 	return n, nil
 }
 
@@ -139,24 +158,30 @@ func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
 	}
+
 	if o.agents == nil {
 		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
 	}
+
 	machines := *o.machines(id)
-	if i := slices.IndexFunc(o.of.Entries, func(e journal.Entry) bool {
+	i := slices.IndexFunc(o.of.Entries, func(e journal.Entry) bool {
 		return e.Lab == id && e.Node == "router"
-	}); i >= 0 {
+	})
+	if i >= 0 {
 		machines.Router.Driver = o.of.Entries[i].Driver
 	}
+
 	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
 	machines.AcceptNew = false                            // that was said of the run, when it began
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
 	}
+
 	if o.labs == nil {
 		o.labs = map[string]*Lab{}
 	}
+
 	o.labs[id] = l
 	return l, nil
 }
@@ -195,22 +220,27 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	held, err := b.each(string(now))
 	if err != nil {
 		return "", err
 	}
+
 	before, err := b.each(b.e.Before)
 	if err != nil {
 		return "", err
 	}
+
 	var sorted [states][]string
 	for _, dev := range b.devices() {
 		is, err := b.compare(dev, held[dev], before[dev])
 		if err != nil {
 			return "", err
 		}
+
 		sorted[is] = append(sorted[is], dev)
 	}
+
 	ours := sorted[stateSet]
 	switch {
 	case len(ours) == 0 && len(sorted[stateOther]) == 0:
@@ -221,26 +251,33 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 		}
 		return "put back " + b.says(b.e.Before), nil
 	}
+
 	var done []string
 	for _, dev := range ours {
 		one := b.site
 		one.p.Port = dev
-		if wrong := one.put(ctx, before[dev]); wrong != nil {
+		wrong := one.put(ctx, before[dev])
+		if wrong != nil {
 			err = errors.Join(err, wrong)
 			continue
 		}
+
 		done = append(done, dev)
 	}
+
 	if len(done) > 0 {
 		text = "put back " + b.says(b.e.Before) + " of " + strings.Join(done, " and ")
 	}
+
 	var changed error
 	for _, dev := range sorted[stateOther] {
 		changed = errors.Join(changed, b.differs(dev, held[dev], before[dev]))
 	}
+
 	if err != nil && changed != nil {
 		return text, fmt.Errorf("%w\n%v", err, changed) // not errOthers: there is more to put back
 	}
+
 	return text, cmp.Or(err, changed)
 }
 
@@ -267,17 +304,20 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	case b.k.Same(ours[dev], held):
 		return stateSet, nil
 	}
+
 	for _, e := range b.earlier { // it is undone, and they are: each says whether it is
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)
 			if err != nil {
 				return 0, err
 			}
+
 			if held == each[dev] || each[dev] != "" && b.k.Same(each[dev], held) {
 				return stateBefore, nil
 			}
 		}
 	}
+
 	return stateOther, nil
 }
 
@@ -307,10 +347,12 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 	if err != nil {
 		return err
 	}
+
 	of := ""
 	if dev != "" {
 		of = " of " + check.Plain(dev)
 	}
+
 	return fmt.Errorf("%s%s is %s, was %s before the run, which made it %s: %w; by hand: %s",
 		strings.TrimSuffix(b.k.Name(), ":"), of, check.Plain(string(held)), check.Plain(string(before)),
 		check.Plain(string(ours[dev])), errOthers,

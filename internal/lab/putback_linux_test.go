@@ -34,10 +34,13 @@ func TestPutBackCompares(t *testing.T) {
 	for _, by := range []string{"", "linux"} {
 		apart.Network(t, func(ctx context.Context) error {
 			h := host.Local()
-			if _, err := host.Run(ctx, h, host.Command{Path: "ip",
-				Args: strings.Fields("link add d0 type veth peer name d1")}); err != nil {
+			if _, err := host.Run(ctx, h, host.Command{
+				Path: "ip",
+				Args: strings.Fields("link add d0 type veth peer name d1"),
+			}); err != nil {
 				return err
 			}
+
 			n := &Node{Name: "router", Host: h, Driver: driver.Linux{}}
 			if by == "" {
 				own, err := ownAgent("")
@@ -47,26 +50,46 @@ func TestPutBackCompares(t *testing.T) {
 				defer own.Close()
 				n = &Node{Name: "router", Agent: own}
 			}
+
 			n.Facts.CPUs = "own"
 			o := reached(t, n)
-			o.of.Entries = append(o.of.Entries, journal.Entry{Seq: 2, Kind: journal.KindSetting, Lab: "a",
-				Node: "router", Knob: "queue", Before: "noqueue", After: "pfifo limit 60"})
+			o.of.Entries = append(o.of.Entries, journal.Entry{
+				Seq:    2,
+				Kind:   journal.KindSetting,
+				Lab:    "a",
+				Node:   "router",
+				Knob:   "queue",
+				Before: "noqueue",
+				After:  "pfifo limit 60",
+			})
 			for _, tt := range states {
 				err := errors.Join(setQueue(ctx, h, "lo", tt.wan), setQueue(ctx, h, "d0", tt.lan))
 				if err != nil {
 					return err
 				}
-				text, err := o.putBack(ctx, journal.Entry{Seq: 3, Kind: journal.KindSetting, Lab: "a",
-					Node: "router", Driver: by, Knob: "queue", Before: "noqueue", After: ours,
-					Place: []byte(`{"node":"router","ports":["lo","d0"],"wan":"lo"}`)})
+
+				text, err := o.putBack(ctx, journal.Entry{
+					Seq:    3,
+					Kind:   journal.KindSetting,
+					Lab:    "a",
+					Node:   "router",
+					Driver: by,
+					Knob:   "queue",
+					Before: "noqueue",
+					After:  ours,
+					Place:  []byte(`{"node":"router","ports":["lo","d0"],"wan":"lo"}`),
+				})
 				if tt.text != "" && text != tt.text || tt.err == "" && err != nil || tt.err != "" &&
 					(!errors.Is(err, errOthers) || !strings.HasSuffix(withoutHandles(err), tt.err)) {
 					t.Errorf("by %q, %q, %q: got %q, %v, want %q, %q", by, tt.wan, tt.lan, text, err,
 						tt.text, tt.err)
 				}
+
 				for dev, want := range map[string]string{"lo": tt.wantWAN, "d0": tt.wantLAN} {
-					out, err := host.Run(ctx, h, host.Command{Path: "tc",
-						Args: []string{"qdisc", "show", "dev", dev}})
+					out, err := host.Run(ctx, h, host.Command{
+						Path: "tc",
+						Args: []string{"qdisc", "show", "dev", dev},
+					})
 					_, limit, limited := strings.Cut(string(out), "limit ")
 					if err != nil || limited != (want != "") ||
 						!strings.HasPrefix(limit, strings.TrimPrefix(want, "pfifo limit ")) {
@@ -75,6 +98,7 @@ func TestPutBackCompares(t *testing.T) {
 					}
 				}
 			}
+
 			return nil
 		})
 	}
@@ -101,6 +125,7 @@ func (r readOnly) Apply(_ context.Context, _ host.Host, s record.Setting) error 
 	if s.Port == "lo" {
 		return errors.New("read-only")
 	}
+
 	r.queues[s.Port] = s.Value
 	return nil
 }
@@ -108,15 +133,29 @@ func (r readOnly) Apply(_ context.Context, _ host.Host, s record.Setting) error 
 // TestPutBackTellsWhatFailed from what others have changed, where it meets both: it is not theirs alone.
 func TestPutBackTellsWhatFailed(t *testing.T) {
 	const ours = "pfifo limit 50"
-	n := &Node{Name: "router", Host: host.Local(), Driver: readOnly{queues: map[string]string{"lo": ours,
-		"d0": ours, "d1": "pfifo limit 77"}}}
+	n := &Node{
+		Name: "router",
+		Host: host.Local(),
+		Driver: readOnly{queues: map[string]string{"lo": ours,
+			"d0": ours, "d1": "pfifo limit 77"}},
+	}
 	n.Facts.CPUs = record.CPUsOwn
-	text, err := reached(t, n).putBack(t.Context(), journal.Entry{Seq: 2, Kind: journal.KindSetting, Lab: "a",
-		Node: "router", Driver: "linux", Knob: "queue", Before: "noqueue", After: ours,
-		Place: []byte(`{"node":"router","ports":["lo","d0","d1"],"wan":"lo"}`)})
-	if want := "put back queue=noqueue of d0 on router (local)"; text != want {
+	text, err := reached(t, n).putBack(t.Context(), journal.Entry{
+		Seq:    2,
+		Kind:   journal.KindSetting,
+		Lab:    "a",
+		Node:   "router",
+		Driver: "linux",
+		Knob:   "queue",
+		Before: "noqueue",
+		After:  ours,
+		Place:  []byte(`{"node":"router","ports":["lo","d0","d1"],"wan":"lo"}`),
+	})
+	want := "put back queue=noqueue of d0 on router (local)"
+	if text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
+
 	if err == nil || errors.Is(err, errOthers) || !strings.Contains(err.Error(), "read-only") ||
 		!strings.Contains(err.Error(), "queue of d1 is pfifo limit 77") {
 		t.Errorf("got %v, want that one is read-only, and what another is", err)
@@ -125,9 +164,12 @@ func TestPutBackTellsWhatFailed(t *testing.T) {
 
 // setQueue sets the queue of a device by tc, "" the one that it has by itself.
 func setQueue(ctx context.Context, h host.Host, dev, queue string) error {
-	_, err := host.Run(ctx, h, host.Command{Path: "sh", Args: append([]string{"-c",
-		`tc qdisc del dev "$0" root 2>/dev/null; [ $# = 0 ] || tc qdisc replace dev "$0" root "$@"`, dev},
-		strings.Fields(queue)...)})
+	_, err := host.Run(ctx, h, host.Command{
+		Path: "sh",
+		Args: append([]string{"-c",
+			`tc qdisc del dev "$0" root 2>/dev/null; [ $# = 0 ] || tc qdisc replace dev "$0" root "$@"`, dev},
+			strings.Fields(queue)...),
+	})
 	return err
 }
 

@@ -29,12 +29,15 @@ func (r *remote) provide(ctx context.Context, n *Node) error {
 	if err == nil {
 		s, err = a.Open(ctx, knob.VerbServe, knob.Provider(m.ISP, m.ISPPort))
 	}
+
 	if err == nil {
 		err = host.Await(ctx, s, nil)
 	}
+
 	if err != nil {
 		return fmt.Errorf("have the server play the router's provider: %w", err)
 	}
+
 	p := &provided{session: s, ended: make(chan struct{})}
 	r.provided = p
 	r.keepers.Go(func() {
@@ -53,6 +56,7 @@ func (r *remote) endProviding(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
+
 	r.provided = nil
 	defer context.AfterFunc(ctx, func() { p.session.Close() })()
 	err := p.session.Finish()
@@ -60,6 +64,7 @@ func (r *remote) endProviding(ctx context.Context) error {
 	if err = errors.Join(err, leftBy(p.why)); err != nil {
 		err = fmt.Errorf("end the router's provider on %s: %w", r.Machines.Server.ISPPort, err)
 	}
+
 	return errors.Join(err, p.session.Close())
 }
 
@@ -73,6 +78,7 @@ func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	if p == nil {
 		return nil
 	}
+
 	at := knob.Provider(r.Machines.Server.ISP, r.Machines.Server.ISPPort).Own()[0]
 	ctx, cancel := context.WithTimeout(ctx, routerTime)
 	defer cancel()
@@ -83,9 +89,11 @@ func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 			return fmt.Errorf("have the server play the router's provider: %w", p.why)
 		default:
 		}
+
 		if err == nil {
 			return nil
 		}
+
 		if host.Pause(ctx, time.Second) != nil {
 			return check.WithHint(fmt.Errorf("wait until the router has its WAN by %s and passes packets on "+
 				"from the client to %s: %w", r.Machines.Server.ISP, at, err), "plug its WAN port into "+
@@ -104,18 +112,23 @@ func (r *remote) returns(ctx context.Context, l *Lab, at netip.Addr) error {
 		if err != nil {
 			return err
 		}
+
 		if ends[i], err = n.AgentFor("try the path"); err != nil {
 			return err
 		}
 	}
+
 	var f agent.Faced
 	if err := ends[0].Invoke(ctx, agent.VerbFacing, agent.Facing{To: []netip.Addr{at}}, &f); err != nil {
 		return err
 	}
+
 	if len(f.Ways) != 1 || !f.Ways[0].Source.IsValid() {
 		return fmt.Errorf("the client has no route to %s", at)
 	}
-	port, tag := r.firstPort()+2, r.tag("provider")
+
+	port := r.firstPort() + 2
+	tag := r.tag("provider")
 	s, err := ends[1].Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: port, Tag: tag})
 	if err != nil {
 		return err
@@ -124,11 +137,19 @@ func (r *remote) returns(ctx context.Context, l *Lab, at netip.Addr) error {
 	if err := host.Await(ctx, s, nil); err != nil {
 		return err
 	}
+
 	var got agent.Reached
-	err = ends[0].Invoke(ctx, agent.VerbReach, agent.Reach{From: f.Ways[0].Source, To: at, Port: port,
-		Tag: tag, Sizes: []int{size}, Tries: tries}, &got)
+	err = ends[0].Invoke(ctx, agent.VerbReach, agent.Reach{
+		From:  f.Ways[0].Source,
+		To:    at,
+		Port:  port,
+		Tag:   tag,
+		Sizes: []int{size},
+		Tries: tries,
+	}, &got)
 	if err == nil && len(got.Back) == 0 {
 		err = errors.New(got.Note)
 	}
+
 	return errors.Join(err, finish(ctx, s))
 }

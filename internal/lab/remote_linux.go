@@ -73,6 +73,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
@@ -91,11 +92,13 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, n := range l.Topology.Nodes {
 		if _, err := l.Node(ctx, n.Name); err != nil {
 			return nil, err
 		}
 	}
+
 	l.again = func(ctx context.Context) error {
 		if err := r.awaitRouter(ctx, l); err != nil {
 			return err
@@ -105,9 +108,11 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	if err := l.free(ctx); err != nil {
 		return nil, err
 	}
+
 	if err := l.again(ctx); err != nil {
 		return nil, err
 	}
+
 	return l, nil
 }
 
@@ -118,6 +123,7 @@ func (l *Lab) free(ctx context.Context) error {
 		if err == nil {
 			err = n.free(ctx)
 		}
+
 		if err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
@@ -143,13 +149,16 @@ func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := l.Node(ctx, l.Topology.Routers[0]); err != nil {
 		return nil, errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 	}
+
 	l.Note = "a machine that ssh reaches, as it is"
 	if o.Machines.Router.At == record.LocalMachine {
 		l.Note = "this machine, as it is"
 	}
+
 	return l, nil
 }
 
@@ -159,18 +168,22 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	r := &remote{Remote: o, conns: map[string]io.Closer{}}
 	if o.Machines.AllowSysctl != nil {
 		if r.sysctls, err = knob.Permit(*o.Machines.AllowSysctl); err != nil {
 			return nil, nil, fmt.Errorf("allow_sysctl: %w", err)
 		}
 	}
+
 	if r.held, err = makeDir(o.Dir, o.dir()); err != nil {
 		return nil, nil, fmt.Errorf("create lab directory: %w", err)
 	}
+
 	if r.config, err = ssh.CopyConfig(o.Machines.SSHConfig, o.dir()); err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(o.dir()), r.held.Close())
 	}
+
 	rand.Read(r.key[:]) // never fails
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -197,12 +210,17 @@ func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 }
 
 func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
-	n = &Node{Name: node, Given: untouched(node, "").Given, Sysctls: r.sysctls,
-		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated}}
+	n = &Node{
+		Name:    node,
+		Given:   untouched(node, "").Given,
+		Sysctls: r.sysctls,
+		Facts:   record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated},
+	}
 	m := r.machine(node)
 	switch m.At {
 	case "":
-		n.Facts.Unreachable, n.Facts.Fixed = pairBetween, "nothing reaches it: name it with --"+node
+		n.Facts.Unreachable = pairBetween
+		n.Facts.Fixed = "nothing reaches it: name it with --" + node
 		n.Facts.Clock = ""
 		return n, nil
 	case record.LocalMachine:
@@ -210,45 +228,65 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		n.Agent, err = ownAgent(r.sysctls)
 		return n, err
 	}
-	if old := r.conns[node]; old != nil { // it is gone, or its agent is
+
+	old := r.conns[node]
+	if old != nil { // it is gone, or its agent is
 		old.Close()
 		delete(r.conns, node)
 	}
+
 	d, err := ssh.Parse(m.At)
 	if err != nil {
 		return nil, err
 	}
-	c, err := ssh.Dial(ctx, d, ssh.Options{Dir: r.dir(), Name: node, Config: r.Machines.SSHConfig,
-		Copy: r.config, Identity: m.Identity, Jump: m.Jump, AcceptNew: r.Machines.AcceptNew})
+
+	c, err := ssh.Dial(ctx, d, ssh.Options{
+		Dir:       r.dir(),
+		Name:      node,
+		Config:    r.Machines.SSHConfig,
+		Copy:      r.config,
+		Identity:  m.Identity,
+		Jump:      m.Jump,
+		AcceptNew: r.Machines.AcceptNew,
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	if c.System != ssh.RouterOS {
 		n.Rights = rightsOf(c.Root, c.Sudo)
 	}
+
 	by, agentless := driver.Named(m.Driver)
 	if !agentless {
 		n.Agent, err = r.agent(ctx, node, c)
 		// A router without room for an agent, or of another kind, is driven by its own commands.
 		if agentless = node == "router" && errors.Is(err, host.ErrUnsupported); agentless {
-			n.Unagented, err = err.Error(), nil
+			n.Unagented = err.Error()
+			err = nil
 		}
 	}
+
 	if agentless {
-		n.Host, n.Facts.Clock = c.Shell(), ""
+		n.Host = c.Shell()
+		n.Facts.Clock = ""
 		if c.System == ssh.RouterOS {
 			n.Host = c.Commands()
 		}
+
 		n.Driver, err = suited(ctx, n.Host, by)
 		n.Driver = driver.Permit(n.Driver, r.sysctls)
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+
 	r.conns[node] = c
 	if n.HasAgent() {
 		r.regularly(func(ctx context.Context) error { return host.Answers(ctx, n.Agent) })
 	}
+
 	return n, nil
 }
 
@@ -258,15 +296,18 @@ func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Drive
 	if named != nil {
 		candidates = []driver.Driver{named}
 	}
+
 	var why error
 	for _, by := range candidates {
 		a := by.Check(ctx, h)
 		if a.State == check.Yes {
 			return by, nil
 		}
+
 		why = errors.Join(why, check.WithHint(fmt.Errorf("drive it by driver %s: %s", by.Name(), a.Reason),
 			a.Hint))
 	}
+
 	return nil, why
 }
 
@@ -275,17 +316,21 @@ func (r *remote) agent(ctx context.Context, node string, c *ssh.Connection) (hos
 		return nil, fmt.Errorf("%w: the agent of a machine with %s can be an end of the path, but no router",
 			host.ErrUnsupported, c.System)
 	}
+
 	arch, err := c.AgentArch(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	if !slices.Contains(vm.AgentArches(), arch) {
 		return nil, fmt.Errorf("%w: no agent is made for %s", host.ErrUnsupported, arch)
 	}
+
 	program, err := r.Program(ctx, arch)
 	if err != nil {
 		return nil, err
 	}
+
 	return c.StartAgent(ctx, program, agent.Arguments(agent.MachineRole, r.sysctls)...)
 }
 
@@ -297,6 +342,7 @@ func (r *remote) down(context.Context) error {
 	for _, c := range r.conns {
 		err = errors.Join(err, c.Close())
 	}
+
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
 }
 
@@ -308,60 +354,78 @@ func (r *remote) tag(name string) string {
 // survey finds the ends of the path and the devices that face it.
 func (r *remote) survey(ctx context.Context, l *Lab) error {
 	first := r.firstPort()
-	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{},
-		crossings: map[int]crossing{}}
+	x := &surveyed{
+		r:         r,
+		l:         l,
+		own:       map[string]agent.Faced{},
+		devices:   map[string]map[string]string{},
+		crossings: map[int]crossing{},
+	}
 	management := map[string]string{}
 	for _, node := range []string{l.Topology.Near, l.Topology.Far, l.Topology.Routers[0]} {
 		n, err := l.Node(ctx, node)
 		if err != nil {
 			return err
 		}
+
 		if !n.HasAgent() && !n.HasDriver() {
 			continue
 		}
+
 		var to []netip.Addr
-		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() && !c.Remote.IsLoopback() {
+		c, _ := r.conns[node].(*ssh.Connection)
+		if c != nil && c.Remote.IsValid() && !c.Remote.IsLoopback() {
 			to = append(to, c.Remote)
 		}
+
 		own, err := x.ask(ctx, node, to...)
 		if err != nil {
 			return err
 		}
+
 		x.own[node], management[node] = own, r.machine(node).Management
 		if len(to) > 0 {
 			management[node] = cmp.Or(management[node], own.Ways[0].Device)
 		}
 	}
+
 	l.management = management
 	if err := x.distinct(); err != nil {
 		return err
 	}
+
 	l.network = newNetwork(DataPorts{first, first + 1, first + 2}, r.tag,
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true
 	x.faces(l.Topology.Far, "wan", r.Machines.Server.ISPPort)
-	l.devices, l.Note = x.devices, remoteNote
+	l.devices = x.devices
+	l.Note = remoteNote
 	if l.contact = x.contact; l.contact.IsValid() {
 		l.Note += fmt.Sprintf("; the data goes to %s, where ssh reaches the server", l.contact)
 	}
+
 	if n := l.nodes[l.Topology.Routers[0]]; n.Driver != nil {
 		l.Note += "; " + agentlessNote("the router is", n.Driver.Name())
 		if n.Unagented != "" {
 			l.Note += " (no agent runs there: " + n.Unagented + ")"
 		}
 	}
+
 	for ip, c := range x.crossings {
 		l.network.outer[ip] = [2]netip.Addr{c.near.Source, c.toNear.Source}
 	}
+
 	l.lead = x.lead
 	if r.Machines.Client.At+r.Machines.Server.At == "" {
 		return x.alone(ctx, l.Topology.Routers[0])
 	}
+
 	if len(l.network.ends) == 0 {
 		return check.WithHint(fmt.Errorf("find the path from %s to %s: over IPv4: %s; over IPv6: %s",
 			r.Machines.Client.At, r.Machines.Server.At, l.network.why[4], l.network.why[6]),
 			"name where the data goes: --server-address ADDRESS, or address: in the lab file")
 	}
+
 	return nil
 }
 
@@ -382,6 +446,7 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 	if err != nil {
 		return f, err
 	}
+
 	if by, ok := n.Driver.(driver.Routing); ok && n.HasDriver() {
 		f.Ways, f.Own, err = by.Ways(ctx, n.Host, to)
 	} else if !n.HasAgent() {
@@ -389,12 +454,15 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 	} else {
 		err = n.Agent.Invoke(ctx, agent.VerbFacing, agent.Facing{To: to}, &f)
 	}
+
 	if err != nil {
 		return f, fmt.Errorf("ask %s for its ways: %w", node, err)
 	}
+
 	if len(f.Ways) != len(to) {
 		return f, fmt.Errorf("ask %s for its ways: %d answers to %d questions", node, len(f.Ways), len(to))
 	}
+
 	return f, nil
 }
 
@@ -402,45 +470,58 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 // that the client reaches by way of the router, or else to the one that it was reached at over ssh.
 func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error) {
 	t := x.l.Topology
-	near, far, router := t.Near, t.Far, t.Routers[0]
+	near := t.Near
+	far := t.Far
+	router := t.Routers[0]
 	candidates, err := x.targets(ip)
 	if err != nil {
 		return ends, err
 	}
+
 	ways, err := x.ask(ctx, near, candidates...)
 	if err != nil {
 		return ends, err
 	}
+
 	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
 		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
 	})
 	if chosen < 0 { // the router is not known, or the client's way leads elsewhere: that is found out later
 		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
 	}
+
 	if chosen < 0 {
 		return ends, fmt.Errorf("the client has no route to %s", listed(candidates))
 	}
-	target, way := candidates[chosen], ways.Ways[chosen]
-	if c, _ := x.r.conns[far].(*ssh.Connection); c != nil && c.Local == target && len(candidates) > 1 &&
+
+	target := candidates[chosen]
+	way := ways.Ways[chosen]
+	c, _ := x.r.conns[far].(*ssh.Connection)
+	if c != nil && c.Local == target && len(candidates) > 1 &&
 		x.r.Machines.Router.At == "" {
 		x.contact = target
 	}
+
 	source := way.Source
-	if named := x.r.Machines.Client.Address; named != "" {
+	named := x.r.Machines.Client.Address
+	if named != "" {
 		if source, err = netip.ParseAddr(named); err != nil || versionOf(source) != ip {
 			return ends, fmt.Errorf("the client's address %s is none of IPv%d", named, ip)
 		}
 	}
+
 	x.faces(near, "lan", way.Device)
 	back, err := x.ask(ctx, far, source)
 	if err != nil {
 		return ends, err
 	}
+
 	x.faces(far, "wan", back.Ways[0].Device)
 	way.Source = source
 	if err := x.across(ctx, router, crossing{near: way, far: back.Ways[0], target: target}); err != nil {
 		return ends, err
 	}
+
 	return [2]Meeting{{source, source}, {target, target}}, nil
 }
 
@@ -454,6 +535,7 @@ func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 		}
 		return []netip.Addr{a}, nil
 	}
+
 	if m.ISP != "" {
 		for _, a := range knob.Provider(m.ISP, m.ISPPort).Own() {
 			if versionOf(a) == ip {
@@ -462,17 +544,22 @@ func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 		}
 		return nil, fmt.Errorf("as the router's provider by %s the server has no address of IPv%d", m.ISP, ip)
 	}
+
 	all := x.own[x.l.Topology.Far].Own
-	if c, _ := x.r.conns[x.l.Topology.Far].(*ssh.Connection); c != nil && c.Local.IsValid() {
+	c, _ := x.r.conns[x.l.Topology.Far].(*ssh.Connection)
+	if c != nil && c.Local.IsValid() {
 		all = append([]netip.Addr{c.Local}, all...)
 	}
+
 	for _, a := range all {
 		if versionOf(a) == ip && usable(a) && !slices.Contains(out, a) {
 			out = append(out, a)
 		}
 	}
+
 	if len(out) == 0 {
 		return nil, fmt.Errorf("the server has no address of IPv%d", ip)
 	}
+
 	return out, nil
 }

@@ -26,10 +26,12 @@ func (x *surveyed) distinct() error {
 	is := map[string]string{}
 	for _, n := range x.l.Topology.Nodes {
 		id := x.own[n.Name].Machine
-		if other := is[id]; id != "" && other != "" {
+		other := is[id]
+		if id != "" && other != "" {
 			return check.WithHint(fmt.Errorf("%s (%s) and %s (%s) are the same machine", other,
 				x.r.machine(other).At, n.Name, x.r.machine(n.Name).At), "name a machine of its own for each")
 		}
+
 		is[id] = n.Name
 	}
 	return nil
@@ -40,13 +42,17 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 	if x.own[router].Own == nil {
 		return nil
 	}
+
 	f, err := x.ask(ctx, router, c.near.Source, c.target)
 	if err != nil {
 		return err
 	}
-	c.toNear, c.toFar = f.Ways[0], f.Ways[1]
+
+	c.toNear = f.Ways[0]
+	c.toFar = f.Ways[1]
 	m := x.r.Machines.Router
-	lan, wan := cmp.Or(m.LAN, c.toNear.Device), cmp.Or(m.WAN, c.toFar.Device)
+	lan := cmp.Or(m.LAN, c.toNear.Device)
+	wan := cmp.Or(m.WAN, c.toFar.Device)
 	switch {
 	case lan == "" || wan == "":
 		return fmt.Errorf("the router has no route to %s and %s", c.near.Source, c.target)
@@ -55,6 +61,7 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 			"not cross it", c.near.Source, c.target, lan),
 			"name the addresses on its two sides: --client-address, --server-address")
 	}
+
 	x.faces(router, "lan", lan)
 	x.faces(router, "wan", wan)
 	x.crossings[versionOf(c.target)] = c
@@ -68,12 +75,15 @@ func (x *surveyed) alone(ctx context.Context, router string) error {
 	if err != nil {
 		return err
 	}
-	m, by := x.r.Machines.Router, x.l.management[router]
+
+	m := x.r.Machines.Router
+	by := x.l.management[router]
 	wan := cmp.Or(m.WAN, f.Ways[0].Device, f.Ways[1].Device, by, m.LAN)
 	if wan == "" {
 		return check.WithHint(fmt.Errorf("the router's ports are not known: it has no default route"),
 			"name its devices: --router-lan, --router-wan")
 	}
+
 	x.faces(router, "lan", cmp.Or(m.LAN, by, wan))
 	x.faces(router, "wan", wan)
 	x.l.Note += fmt.Sprintf("; lan is %s, wan is %s; traffic through it is not tried for lack of ends: name "+
@@ -86,6 +96,7 @@ func (x *surveyed) faces(node, port, device string) {
 	if x.devices[node] == nil {
 		x.devices[node] = map[string]string{}
 	}
+
 	if x.devices[node][port] == "" && device != "" {
 		x.devices[node][port] = device
 	}

@@ -25,7 +25,8 @@ type crossing struct {
 // without an agent are part of its end of the tunnel.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
 	leave func(context.Context) error, err error) {
-	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
+	server := x.l.Topology.Far
+	router := x.l.Topology.Routers[0]
 	var there, between agent.Hold
 	why := errors.New("the router's addresses are not known")
 	for i, behind := range x.l.plan.behind(slot, 1) {
@@ -34,18 +35,22 @@ func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) 
 		if !ok {
 			continue
 		}
+
 		if c.toFar.Via.IsValid() || c.far.Via.IsValid() && !slices.Contains(x.own[router].Own, c.far.Via) {
 			why = fmt.Errorf("between router and server lies another router, which would not know the "+
 				"addresses behind the tunnel: to %s", c.target)
 			continue
 		}
+
 		there.Addresses = append(there.Addresses, agent.PortAddress{Port: c.far.Device, Address: behind})
 		there.Routes = append(there.Routes, agent.Route{To: inner, Via: c.toFar.Source, Dev: c.far.Device})
 		between.Routes = append(between.Routes, agent.Route{To: behind, Via: c.target, Dev: c.toFar.Device})
 	}
+
 	if len(there.Addresses) == 0 {
 		return nil, fmt.Errorf("%w: %w", host.ErrUnsupported, why)
 	}
+
 	hold := map[string]agent.Hold{server: there, router: between}
 	if agentless != nil {
 		delete(hold, router)
@@ -53,6 +58,7 @@ func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) 
 			agentless.state.Behind[r.To] = r.Via
 		}
 	}
+
 	var held []host.Session
 	leave = func(ctx context.Context) (err error) {
 		for _, s := range held {
@@ -70,14 +76,17 @@ func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) 
 				s, err = a.Open(ctx, agent.VerbHold, what)
 			}
 		}
+
 		if err == nil {
 			held = append(held, s)
 			err = host.Await(ctx, s, nil)
 		}
+
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("lead the path behind a tunnel by %s: %w", node, err),
 				leave(context.WithoutCancel(ctx)))
 		}
 	}
+
 	return leave, nil
 }

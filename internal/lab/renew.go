@@ -40,6 +40,7 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 		if slices.Contains(renewed, t.setting.Node) {
 			t.stuck, t.undo = true, t.again
 		}
+
 		// What the machine does to a guest it did to the one that is gone. Its own agent lives, and with it
 		// the way back.
 		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, func(name string) bool {
@@ -48,6 +49,7 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 			t.stuck = true
 		}
 	}
+
 	ended := slices.ContainsFunc(renewed,
 		func(node string) bool { return slices.Contains(l.Topology.Tunnel[:], node) })
 	for key, t := range l.tunnels {
@@ -55,6 +57,7 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 			l.left = errors.Join(l.left, l.lower(ctx, key))
 		}
 	}
+
 	return len(renewed) > 0, found
 }
 
@@ -67,7 +70,9 @@ func (l *Lab) Boots(ctx context.Context) map[string]string {
 		if err != nil || l.owned || !n.Facts.Guest() {
 			continue // whoever uses the node is told
 		}
-		if boot := n.Boot(ctx); boot != "" {
+
+		boot := n.Boot(ctx)
+		if boot != "" {
 			boots[name] = boot
 		}
 	}
@@ -86,14 +91,17 @@ func (l *Lab) Clear(ctx context.Context) error {
 	for key := range l.tunnels {
 		err = errors.Join(err, l.lower(ctx, key))
 	}
+
 	if err != nil {
 		return fmt.Errorf("clear lab %s: %w", l.ID, err)
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range l.nodes {
 		err = errors.Join(err, n.dismiss(ctx, l.journal))
 	}
+
 	return err
 }
 
@@ -106,13 +114,16 @@ func (l *Lab) Rediscover(ctx context.Context) error {
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
 			err = l.gone(ctx, n)
 		}
+
 		if err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
 	}
+
 	if l.again == nil {
 		return nil
 	}
+
 	return l.again(ctx)
 }
 
@@ -123,6 +134,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	if l.network != nil {
 		l.network.lost = nil
 	}
+
 	for name, n := range l.nodes {
 		if n.connection() == nil && !n.HasDriver() {
 			if n.Serves != "" && l.network != nil && l.network.reachable != nil {
@@ -132,10 +144,12 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 			}
 			continue
 		}
+
 		gone := l.gone(ctx, n)
 		if gone == nil {
 			continue
 		}
+
 		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
 		if err == nil && fresh.Facts.Guest() {
@@ -143,22 +157,27 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 				fresh.close()
 			}
 		}
+
 		// What was set through an agent cannot be undone through a driver, and the other way round.
 		if err == nil && fresh.HasAgent() != n.HasAgent() {
 			fresh.close()
 			err = fmt.Errorf("%w: it would be driven otherwise than before", host.ErrUnreachable)
 		}
+
 		if err != nil && l.network != nil && (l.network.mutual || name == l.Topology.Far) {
 			l.network.lost = err
 		}
+
 		if err != nil {
 			continue // it stays as it is: every use of it says that it is gone
 		}
+
 		l.inherit(ctx, fresh, n)
 		n.close()
 		l.nodes[name] = fresh
 		names = append(names, name)
 	}
+
 	return names, found
 }
 
@@ -170,14 +189,17 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	if !ok {
 		return
 	}
+
 	fresh.past = old.past
 	if old.guard.name == "" {
 		return
 	}
+
 	if by.Touch(ctx, fresh.Host, old.guard.name) != nil {
 		fresh.past = append(fresh.past, old.guard)
 		return
 	}
+
 	fresh.guard = old.guard
 	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard.name) })
 }
@@ -191,11 +213,15 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 		if err := n.guardGone(ctx); err != nil {
 			return err
 		}
-		if a := n.Driver.Check(ctx, n.Host); a.State != check.Yes {
+
+		a := n.Driver.Check(ctx, n.Host)
+		if a.State != check.Yes {
 			return fmt.Errorf("%w: %s", host.ErrUnreachable, a.Reason)
 		}
+
 		return nil
 	}
+
 	err := host.Answers(ctx, n.connection())
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
@@ -208,6 +234,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, answerTime,
 			l.words(n.Name))
 	}
+
 	return nil
 }
 
@@ -230,6 +257,7 @@ func (l *Lab) forget() error {
 	for _, t := range l.settings {
 		err = errors.Join(err, l.journal.Done(t.seq))
 	}
+
 	l.settings = nil
 	return err
 }
@@ -254,12 +282,14 @@ func (l *Lab) Guard(ctx context.Context) error {
 		if err != nil || !n.Facts.Guest() || n.connection() == nil {
 			continue // whoever uses the node is told
 		}
+
 		all.Go(func() {
 			if err := ended(ctx, n.connection()); err != nil {
 				first.Do(func() { found = err; cancel() })
 			}
 		})
 	}
+
 	all.Wait()
 	return found
 }
@@ -271,8 +301,10 @@ func ended(ctx context.Context, a host.Agent) error {
 		defer s.Close()
 		err = host.Await(ctx, s, nil)
 	}
+
 	if ctx.Err() != nil || !errors.Is(err, host.ErrUnreachable) {
 		return nil // nobody there who could tell
 	}
+
 	return err
 }

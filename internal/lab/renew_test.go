@@ -30,9 +30,11 @@ func killAgent(t *testing.T, l *lab.Lab, name string) {
 		agent.Exec{Args: []string{"sh", "-c", "kill -9 $PPID"}}); err != nil {
 		t.Fatal(err)
 	}
+
 	for err == nil {
 		_, _, err = n.Agent.Clock(ctx)
 	}
+
 	if !errors.Is(err, host.ErrUnreachable) {
 		t.Fatalf("agent of %s: got %v, want it gone", name, err)
 	}
@@ -74,13 +76,16 @@ func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
 
 func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 	wire := lab.TunnelSpec{Kind: kind}
-	if c := l.CheckTunnel(labtest.Context(t), wire); c.State == check.No {
+	c := l.CheckTunnel(labtest.Context(t), wire)
+	if c.State == check.No {
 		t.Skipf("skip: this kernel has no such tunnel: %s", c.Reason)
 	}
+
 	for _, n := range l.Topology.Nodes { // their agents are there
 		_, err := l.Node(labtest.Context(t), n.Name)
 		must(t, err)
 	}
+
 	before := labtest.Descendants(holder)
 	_, err := l.Path(labtest.Context(t), wire)
 	must(t, err)
@@ -93,6 +98,7 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 	if len(ends) != 2 {
 		t.Fatalf("processes of the tunnel: got %v, want one for each end", ends)
 	}
+
 	must(t, syscall.Kill(ends[end], syscall.SIGSTOP))
 	began := time.Now()
 	l.Reconnect(labtest.Context(t))
@@ -101,9 +107,12 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 	if err != nil {
 		t.Fatalf("laid anew: %v", err)
 	}
-	if left := alive(ends); len(left) > 0 {
+
+	left := alive(ends)
+	if len(left) > 0 {
 		t.Errorf("processes of the tunnel that hung: %v live, want none", left)
 	}
+
 	labtest.WantReach(t, l, p.Slot, 4, 0, 1000) // through the tunnel laid anew
 	_, err = l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "none"})
 	must(t, err)
@@ -113,7 +122,8 @@ func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 // the tunnel carries again.
 func TestRenew(t *testing.T) {
 	l, j := upForward(t)
-	want, wire := []record.Setting{aSetting}, lab.TunnelSpec{Kind: "wireguard"}
+	want := []record.Setting{aSetting}
+	wire := lab.TunnelSpec{Kind: "wireguard"}
 	before := queueLength(t, l)
 	hold(t, l, want...)
 	_, err := l.Path(labtest.Context(t), wire)
@@ -121,6 +131,7 @@ func TestRenew(t *testing.T) {
 	if fresh, found := l.Reconnect(labtest.Context(t)); fresh || found != nil {
 		t.Error("renew with all agents alive: got new ones, want none")
 	}
+
 	_, err = l.Path(labtest.Context(t), wire)
 	must(t, err)
 	killAgent(t, l, "router")
@@ -128,6 +139,7 @@ func TestRenew(t *testing.T) {
 	if fresh, found := l.Reconnect(labtest.Context(t)); !fresh || !errors.Is(found, host.ErrUnreachable) {
 		t.Error("renew after two agents have died: got no new ones, want two")
 	}
+
 	for _, step := range []struct {
 		want   []record.Setting
 		length string
@@ -135,10 +147,13 @@ func TestRenew(t *testing.T) {
 		if err := l.Reconcile(labtest.Context(t), step.want); err != nil {
 			t.Errorf("settle %v: %v", step.want, err)
 		}
-		if got := queueLength(t, l); got != step.length {
+
+		got := queueLength(t, l)
+		if got != step.length {
 			t.Errorf("settled %v: queue length %s, want %s", step.want, got, step.length)
 		}
 	}
+
 	p, err := l.Path(labtest.Context(t), wire)
 	must(t, err)
 	labtest.WantReach(t, l, p.Slot, 4, 0, 1000) // through the tunnel laid anew
@@ -159,13 +174,15 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 		up(t, lab.Local{ID: "kept", Dir: dir, Detached: true})
 		defer lab.Down(dir, onlyLab(t, dir))
 		j := newJournal(t, t.TempDir(), "me")
-		l, watcher := attach(t, dir, j), attach(t, dir, nil)
+		l := attach(t, dir, j)
+		watcher := attach(t, dir, nil)
 		defer watcher.Close(labtest.Context(t))
 		before := queueLength(t, watcher)
 		hold(t, l, aSetting)
 		killAgent(t, l, "router")
 		wantClosed(t, l, j)
-		if got := queueLength(t, watcher); got != before {
+		got := queueLength(t, watcher)
+		if got != before {
 			t.Errorf("after close: queue length %s, want %s", got, before)
 		}
 	})
@@ -181,6 +198,7 @@ func TestCampaignOutlivesAnAgent(t *testing.T) {
 		if e.Event != "trial-started" {
 			return
 		}
+
 		if started++; started == 2 {
 			killAgent(t, c.lab, "router")
 		}
@@ -193,10 +211,12 @@ func TestCampaignOutlivesAnAgent(t *testing.T) {
 			t.Log(fmt.Sprint(tr.ID, ": ", tr.Failure.Phase, ": ", tr.Failure.Error))
 		}
 	}
+
 	want := slices.Repeat([]string{record.TrialOK}, len(got))
 	if len(want) > 1 {
 		want[1] = record.TrialFailed
 	}
+
 	if len(got) < 3 || !slices.Equal(got, want) {
 		t.Errorf("trials: got %v, want only the second failed, of three or more", got)
 	}

@@ -27,6 +27,7 @@ func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
 		defer a.Close()
 		nodes = append(nodes, &lab.Node{Name: n.Name, Agent: a})
 	}
+
 	l, err := lab.Assemble("x", topology, nodes, lab.Parts{Knobs: []knob.Knob{k}}, nil)
 	must(t, err)
 	set := record.Setting{Knob: k.Name(), Node: nodes[0].Name, Value: "100"}
@@ -34,6 +35,7 @@ func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
 	if got.State != check.Unknown || !strings.Contains(got.Reason, "did not answer") {
 		t.Errorf("got %+v, want that it could not be told", got)
 	}
+
 	_, err = l.FollowOn(t.Context(), set)
 	expect.Error(t, "on a tunnel's device", err, "did not answer")
 	// What is fixed is refused by whoever applies it, too, and not only by whoever asks first.

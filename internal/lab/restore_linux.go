@@ -55,32 +55,39 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 		defer lock.Close()
 		err = journal.Sweep(journalDir)
 	}
+
 	var stale []*journal.Stale
 	swept := labDirs[:1:1] // and where somebody was who is gone
 	if err == nil {
 		stale, out.Living, err = journal.FindStale(journalDir, wanted)
 	}
+
 	for _, s := range stale {
 		labDir := cmp.Or(s.Labs, labDirs[0])
 		if s.Rebooted { // no lab is up, wherever it was
 			labDir = labDirs[0]
 		}
+
 		if !slices.Contains(labDirs, labDir) {
 			err = errors.Join(err, outOfReach(s), s.Release())
 			continue
 		}
+
 		err = errors.Join(err, out.restore(ctx, labDir, agents, s))
 		if !slices.Contains(swept, labDir) {
 			swept = append(swept, labDir)
 		}
 	}
+
 	for _, labDir := range swept {
 		text, sweepErr := sweep(labDir)
 		out.Undone, err = append(out.Undone, text...), errors.Join(err, sweepErr)
 	}
+
 	if err != nil {
 		return out, dirtied("restore", err)
 	}
+
 	return out, nil
 }
 
@@ -92,6 +99,7 @@ func outOfReach(s *journal.Stale) error {
 	if dir, ok := strings.CutSuffix(s.Labs, "/chokepoint/labs"); ok {
 		hint = "restore with XDG_RUNTIME_DIR=" + host.ShellWord(check.Plain(dir))
 	}
+
 	return check.WithHint(err, hint)
 }
 
@@ -106,19 +114,24 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		return cmp.Compare(order[a.Kind], order[b.Kind])
 	})
 	type place struct{ lab, node string }
-	failed, guarded := false, map[place]bool{} // where a guard may still put something back
+	failed := false
+	guarded := map[place]bool{} // where a guard may still put something back
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
 			continue // goes with its lab, which is taken down next
 		}
+
 		if e.Kind == journal.KindMachines && failed {
 			continue // another attempt must know where they are
 		}
+
 		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
 			continue
 		}
-		text, undoErr := "", error(nil)
+
+		text := ""
+		undoErr := error(nil)
 		switch {
 		case e.Kind == journal.KindMachines: // what was set there is undone, or the lab's entries stay
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
@@ -129,13 +142,16 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		default:
 			text, undoErr = undoEntry(ctx, labDir, e, s.Rebooted)
 		}
+
 		if text != "" {
 			r.Undone = append(r.Undone, text)
 		}
+
 		if undoErr == nil {
 			noteErr = errors.Join(noteErr, s.Done(e.Seq))
 			continue
 		}
+
 		failed = true
 		if !errors.Is(undoErr, errOthers) {
 			guarded[place{e.Lab, e.Node}] = true
@@ -143,15 +159,18 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it "+
 				"is, and once nothing else is left to undo, remove "+host.ShellWord(s.Path()))
 		}
+
 		if !errors.Is(undoErr, errHeld) {
 			err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
 		} else if !slices.Contains(r.Held, e.Lab) {
 			r.Held = append(r.Held, e.Lab)
 		}
 	}
+
 	if failed {
 		return errors.Join(err, noteErr, s.Release())
 	}
+
 	return s.Remove()
 }
 
@@ -175,6 +194,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 		}
 		return "took down lab " + e.Lab, Down(labDir, i)
 	}
+
 	what := fmt.Sprintf("%s=%s on %s of lab %s", e.Knob, e.Before, e.Node, e.Lab)
 	i, err := living(labDir, e.Lab)
 	switch {
@@ -192,6 +212,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 	case e.Node == HostNode: // what this machine was set to outlives the lab
 		return "put back " + what, Local{ID: e.Lab, Dir: labDir}.putBack(ctx, e)
 	}
+
 	return "forgot " + what + ": the lab is gone", nil
 }
 
@@ -201,10 +222,12 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	if !known && e.Node != HostNode {
 		return fmt.Errorf("put back %s: lab %s has no node %s", e.Knob, o.ID, e.Node)
 	}
+
 	t, err := turnBack(e)
 	if err != nil {
 		return err
 	}
+
 	wanted := ""
 	if e.Node == HostNode { // whose agent is in the machine's own namespaces
 		wanted = o.dir()
@@ -215,22 +238,32 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 				e.Node)
 		}
 	}
-	if p := t.Place; p.Node != e.Node || p.Lab != wanted || e.Node == HostNode && p.Port != "" {
+
+	p := t.Place
+	if p.Node != e.Node || p.Lab != wanted || e.Node == HostNode && p.Port != "" {
 		return fmt.Errorf("put back %s on %s: its place is not in lab %s", e.Knob, e.Node, o.ID)
 	}
+
 	n, err := o.dial(ctx, e.Node)
 	if err != nil {
 		return err
 	}
 	defer n.close()
-	if by := driverOf(n); by != e.Driver {
+	by := driverOf(n)
+	if by != e.Driver {
 		return fmt.Errorf("put back %s on %s: it was set through driver %q, the node has %q", e.Knob, e.Node,
 			e.Driver, by)
 	}
+
 	if n.HasDriver() {
-		return n.Driver.Apply(ctx, n.Host, record.Setting{Knob: e.Knob, Node: e.Node, Port: t.Place.Port,
-			Value: e.Before})
+		return n.Driver.Apply(ctx, n.Host, record.Setting{
+			Knob:  e.Knob,
+			Node:  e.Node,
+			Port:  t.Place.Port,
+			Value: e.Before,
+		})
 	}
+
 	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
 }
 
@@ -242,6 +275,7 @@ func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 	if err := d.Decode(&t.Place); err != nil {
 		return t, fmt.Errorf("read place of %s: %w", e.Knob, err)
 	}
+
 	return t, nil
 }
 
@@ -251,6 +285,7 @@ func sweep(labDir string) (out []string, err error) {
 	if isHolder(1) { // this is a node of a lab, from which no lab is seen to live
 		return nil, nil
 	}
+
 	entries, err := os.ReadDir(labDir)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -258,18 +293,22 @@ func sweep(labDir string) (out []string, err error) {
 		}
 		return nil, err
 	}
+
 	for _, e := range entries {
 		if !e.IsDir() || !journal.ValidID(e.Name()) {
 			continue // none of ours
 		}
+
 		swept, err := sweepOne(labDir, e.Name())
 		if err != nil {
 			return out, err
 		}
+
 		if swept {
 			out = append(out, "removed the directory of lab "+e.Name())
 		}
 	}
+
 	return out, nil
 }
 
@@ -279,6 +318,7 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
+
 	if err != nil {
 		return false, err
 	}
@@ -287,5 +327,6 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 	if err != nil || i != nil {
 		return false, err
 	}
+
 	return true, os.RemoveAll(dir)
 }

@@ -33,11 +33,13 @@ func plant(t *testing.T, dir, boot, labs string, entries ...string) (path string
 		must(t, err)
 		boot = strings.TrimSpace(string(b))
 	}
+
 	text := ""
 	for _, l := range append([]string{fmt.Sprintf(`{"head":{"journal":2,"owner":"gone","host":%q,"boot":%q,"labs":%q}}`,
 		host, boot, labs)}, entries...) {
 		text += fmt.Sprintf("%08x %s\n", crc32.ChecksumIEEE([]byte(l)), l)
 	}
+
 	path = filepath.Join(dir, "journal", "gone.jsonl")
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	must(t, os.WriteFile(path, []byte(text), 0o600))
@@ -50,10 +52,12 @@ func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 	foreign := exec.Command("sleep", "60")
 	must(t, foreign.Start())
 	t.Cleanup(func() { foreign.Process.Kill(); foreign.Wait() })
-	theirs, labs := filepath.Join(dir, "theirs"), filepath.Join(dir, "labs")
+	theirs := filepath.Join(dir, "theirs")
+	labs := filepath.Join(dir, "labs")
 	for _, d := range []string{theirs, filepath.Join(labs, "Not.Ours")} {
 		must(t, os.MkdirAll(filepath.Join(d, "deep"), 0o700))
 	}
+
 	must(t, os.Symlink(theirs, filepath.Join(labs, "a")))
 	path := plant(t, dir, "", "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
 		foreign.Process.Pid, bornAt(foreign.Process.Pid)))
@@ -61,9 +65,11 @@ func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 	if err != nil || len(r.Undone) != 1 {
 		t.Errorf("restore: got %+v, %v, want the lab taken down", r, err)
 	}
+
 	if err := foreign.Process.Signal(unix.Signal(0)); err != nil || bornAt(foreign.Process.Pid) == 0 {
 		t.Errorf("the foreign process: %v, want it alive", err)
 	}
+
 	for _, d := range []string{theirs + "/deep", labs + "/Not.Ours/deep"} {
 		if _, err := os.Stat(d); err != nil {
 			t.Errorf("foreign directory: %v", err)
@@ -105,6 +111,7 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 				!strings.HasPrefix(r.Undone[0], "forgot ")) {
 				t.Errorf("got %+v, %v, want it forgotten", r, err)
 			}
+
 			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || gone != nil) {
 				t.Errorf("got %v, journal %v; want %q and the journal kept", err, gone, tt.want)
 			}
@@ -121,18 +128,22 @@ func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(theirs, "a"), 0o700))
 	path := plant(t, dir, "", theirs, entry)
 	_, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
-	if want := "XDG_RUNTIME_DIR=" + dir + "/job"; err == nil || !strings.Contains(check.HintOf(err), want) {
+	want := "XDG_RUNTIME_DIR=" + dir + "/job"
+	if err == nil || !strings.Contains(check.HintOf(err), want) {
 		t.Errorf("elsewhere: got %v, hint %q, want a hint with %s", err, check.HintOf(err), want)
 	}
+
 	for _, kept := range []string{path, theirs + "/a"} {
 		if _, err := os.Stat(kept); err != nil {
 			t.Errorf("elsewhere: %v, want it kept", err)
 		}
 	}
+
 	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs", theirs)
 	if err != nil || len(r.Undone) != 1 {
 		t.Errorf("where labs may be: got %+v, %v, want the lab taken down", r, err)
 	}
+
 	for _, gone := range []string{path, theirs + "/a"} {
 		if _, err := os.Stat(gone); err == nil {
 			t.Errorf("%s is still there", gone)
@@ -145,6 +156,7 @@ func TestRestoreOnAFullDisk(t *testing.T) {
 	if !apart.Process(t) {
 		return
 	}
+
 	dir := t.TempDir()
 	path := plant(t, dir, "", "", `{"entry":{"seq":1,"kind":"lab","lab":"a"}}`,
 		`{"entry":{"seq":2,"kind":"lab","lab":"b"}}`)
@@ -157,7 +169,8 @@ func TestRestoreOnAFullDisk(t *testing.T) {
 	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
 	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
 	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before))
-	if _, left := os.Stat(path); err != nil || len(r.Undone) != 2 || left == nil {
+	_, left := os.Stat(path)
+	if err != nil || len(r.Undone) != 2 || left == nil {
 		t.Errorf("got %+v, %v, journal %v; want both undone and the journal gone", r, err, left)
 	}
 }
@@ -166,7 +179,9 @@ func TestRestoreOnAFullDisk(t *testing.T) {
 // missed because the empty folder above is removed meanwhile.
 func TestRestoresAndStartsAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	labs, stop, ended := filepath.Join(dir, "run", "labs"), make(chan struct{}), make(chan error, 1)
+	labs := filepath.Join(dir, "run", "labs")
+	stop := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() {
 		for {
 			select {
@@ -175,10 +190,12 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 				return
 			default:
 			}
+
 			if _, err := Restore(t.Context(), dir+"/journal", nil, labs); err != nil {
 				ended <- err
 				return
 			}
+
 			os.Remove(labs)
 			os.Remove(filepath.Dir(labs))
 		}
@@ -190,22 +207,27 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 			t.Errorf("make the directory of lab %d: %v", i, err)
 			break
 		}
+
 		j, err := journal.Create(dir+"/journal", name, "")
 		if err == nil {
 			_, err = j.Add(journal.Entry{Kind: journal.KindLab, Lab: name})
 		}
+
 		if err != nil {
 			t.Errorf("journal of lab %d: %v", i, err)
 			break
 		}
+
 		if _, err := os.Stat(dir + "/journal/" + name + ".jsonl"); err != nil {
 			t.Errorf("journal of lab %d, which lives: %v", i, err)
 		}
+
 		os.RemoveAll(filepath.Join(labs, name))
 		held.Close()
 		j.Done(1)
 		j.Close()
 	}
+
 	close(stop)
 	if err := <-ended; err != nil {
 		t.Errorf("restore: %v", err)
@@ -233,7 +255,9 @@ func TestRestoreForgetsNoMachine(t *testing.T) {
 				strings.Contains(err.Error(), "guard") {
 				t.Errorf("%d lines more: got %+v, %v, want that the setting failed alone", len(more), r, err)
 			}
-			if _, gone := os.Stat(path); gone != nil {
+
+			_, gone := os.Stat(path)
+			if gone != nil {
 				t.Fatalf("%d lines more: %v, want the journal kept", len(more), gone)
 			}
 		}
@@ -284,19 +308,25 @@ func TestRestoreOfManyMachines(t *testing.T) {
 	}
 	for _, tt := range tests {
 		apart.Network(t, func(ctx context.Context) error {
-			h, dir := host.Local(), t.TempDir()
-			if _, err := host.Run(ctx, h, host.Command{Path: "ip",
-				Args: strings.Fields("link add d0 type veth peer name d1")}); err != nil {
+			h := host.Local()
+			dir := t.TempDir()
+			if _, err := host.Run(ctx, h, host.Command{
+				Path: "ip",
+				Args: strings.Fields("link add d0 type veth peer name d1"),
+			}); err != nil {
 				return err
 			}
+
 			if err := errors.Join(setQueue(ctx, h, "lo", "pfifo limit 50"),
 				setQueue(ctx, h, "d0", tt.lan)); err != nil {
 				return err
 			}
+
 			guard := filepath.Join(dir, "chokepoint-guard-x")
 			if err := os.Mkdir(guard, 0o700); err != nil {
 				return err
 			}
+
 			entries := append([]string{`"kind":"machines","lab":"a","machines":{"client":{"at":"local"},` +
 				`"router":{"at":"ssh://there","driver":"linux"}}`}, tt.before...)
 			entries = append(append(entries, `"kind":"guard","lab":"a","node":"router","driver":"linux",`+
@@ -304,6 +334,7 @@ func TestRestoreOfManyMachines(t *testing.T) {
 			for i, e := range entries {
 				entries[i] = fmt.Sprintf(`{"entry":{"seq":%d,%s}}`, i+1, e)
 			}
+
 			path := plant(t, dir, "", "", entries...)
 			none := func(context.Context, string) (string, error) { return "", errors.New("none") }
 			r, err := Restore(ctx, filepath.Dir(path), none, dir+"/labs")
@@ -311,12 +342,17 @@ func TestRestoreOfManyMachines(t *testing.T) {
 				!strings.Contains(withoutHandles(err), tt.err)) {
 				t.Errorf("%s: got %v, want %q", tt.name, err, tt.err)
 			}
-			if all := strings.Join(r.Undone, "\n"); !strings.Contains(all, tt.undone) {
+
+			all := strings.Join(r.Undone, "\n")
+			if !strings.Contains(all, tt.undone) {
 				t.Errorf("%s: undone %q, want %q", tt.name, r.Undone, tt.undone)
 			}
-			if _, gone := os.Stat(guard); (gone != nil) != tt.dismissed {
+
+			_, gone := os.Stat(guard)
+			if (gone != nil) != tt.dismissed {
 				t.Errorf("%s: the guard: %v, want it dismissed %v", tt.name, gone, tt.dismissed)
 			}
+
 			return nil
 		})
 	}
@@ -339,33 +375,52 @@ func TestPutBackByADriver(t *testing.T) {
 		if err := (driver.Linux{}).Apply(ctx, h, setting); err != nil {
 			return err
 		}
+
 		o := reached(t, &Node{Name: "router", Host: h, Driver: driver.Linux{}})
-		e := journal.Entry{Kind: journal.KindSetting, Lab: "a", Node: "router", Driver: "linux",
-			Knob: setting.Knob, Place: []byte(`{"node":"router"}`), Before: name + "=64", After: setting.Value}
-		left := journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "client", Driver: "linux",
-			Guard: guard}
+		e := journal.Entry{
+			Kind:   journal.KindSetting,
+			Lab:    "a",
+			Node:   "router",
+			Driver: "linux",
+			Knob:   setting.Knob,
+			Place:  []byte(`{"node":"router"}`),
+			Before: name + "=64",
+			After:  setting.Value,
+		}
+		left := journal.Entry{
+			Kind:   journal.KindGuard,
+			Lab:    "a",
+			Node:   "client",
+			Driver: "linux",
+			Guard:  guard,
+		}
 		o.of.Entries = append(o.of.Entries, left) // another node's
 		if text, err := o.putBack(ctx, e); text != "" || err == nil ||
 			!strings.Contains(err.Error(), guard) || check.HintOf(err) == "" || errors.Is(err, errOthers) {
 			t.Errorf("put back beside another controller: got %q, %v, want it refused for %s, with a hint",
 				text, err, guard)
 		}
+
 		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != setting.Value {
 			t.Errorf("beside another controller: got %q, %v, want it as it was", now, err)
 		}
+
 		left.Node = "router"
 		o.of.Entries = append(o.of.Entries, left)
 		if text, err := o.putBack(ctx, e); err != nil ||
 			!strings.HasPrefix(text, "put back "+setting.Knob+"=64 on ") {
 			t.Errorf("put back: got %q, %v", text, err)
 		}
+
 		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != name+"=64" {
 			t.Errorf("afterwards: got %q, %v, want what was before", now, err)
 		}
+
 		must(t, o.dismiss(ctx, left))
 		if _, err := os.Stat(guard); !os.IsNotExist(err) {
 			t.Errorf("the guard: %v, want it gone", err)
 		}
+
 		return nil
 	})
 }
@@ -376,6 +431,9 @@ func reached(t *testing.T, router *Node) *remotes {
 	l := newForward(t, record.LabSSH, Parts{})
 	l.nodes["router"] = router
 	machines := &record.Machines{Router: record.Machine{At: "local"}}
-	return &remotes{labs: map[string]*Lab{"a": l}, of: &journal.Stale{Entries: []journal.Entry{
-		{Seq: 1, Kind: journal.KindMachines, Lab: "a", Machines: machines}}}}
+	return &remotes{
+		labs: map[string]*Lab{"a": l},
+		of: &journal.Stale{Entries: []journal.Entry{
+			{Seq: 1, Kind: journal.KindMachines, Lab: "a", Machines: machines}}},
+	}
 }

@@ -26,12 +26,14 @@ func TestServeNodeOutlivesAgentsThatDoNotStart(t *testing.T) {
 		if err != nil {
 			t.Fatalf("dial: %v, want the node served", err)
 		}
+
 		c.SetDeadline(time.Now().Add(5 * time.Second))
 		t.Cleanup(func() { c.Close() })
 		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("connection without an agent: got %v, want it closed", err)
 		}
 	}
+
 	ln.Close()
 	if err := <-ended; err != nil {
 		t.Errorf("got %v, want nil once the listener is closed", err)

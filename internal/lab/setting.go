@@ -56,21 +56,26 @@ func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 			drop = append(drop, t)
 		}
 	}
+
 	if err := l.undo(ctx, drop); err != nil {
 		return err
 	}
+
 	for _, s := range want {
 		if slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting == s }) {
 			continue
 		}
+
 		t, err := l.apply(ctx, s)
 		if t != nil {
 			l.settings = append(l.settings, t)
 		}
+
 		if err != nil {
 			return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
 		}
 	}
+
 	return nil
 }
 
@@ -82,21 +87,26 @@ func (l *Lab) StopIdleLoad(ctx context.Context) error {
 			keep = append(keep, t.setting)
 			continue
 		}
+
 		n, err := l.Node(ctx, t.setting.Node)
 		if err != nil {
 			return err
 		}
+
 		x, err := l.resolve(t.setting, n)
 		if err != nil {
 			return err
 		}
+
 		if a, ok := x.k.(knob.Accompanied); !ok || len(a.Companions(x.p, x.want)) == 0 {
 			keep = append(keep, t.setting)
 		}
 	}
+
 	if len(keep) == len(l.settings) {
 		return nil
 	}
+
 	return l.Reconcile(ctx, keep)
 }
 
@@ -110,11 +120,13 @@ func (l *Lab) undo(ctx context.Context, drop []*applied) error {
 			left = append(left, t)
 			continue
 		}
+
 		if err := l.unwind(ctx, t); err != nil {
 			failed = errors.Join(failed, err)
 			left = append(left, t)
 		}
 	}
+
 	l.settings = slices.DeleteFunc(l.settings, func(t *applied) bool {
 		return slices.Contains(drop, t) && !slices.Contains(left, t)
 	})
@@ -134,10 +146,12 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	case n.Facts.Fixed != "":
 		return check.Not("%s", n.Facts.Fixed)
 	}
+
 	x, err := l.resolve(s, n)
 	if err != nil {
 		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	}
+
 	return x.check(ctx)
 }
 
@@ -148,19 +162,24 @@ func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 	if k == nil {
 		return x, errors.New("no such knob")
 	}
+
 	text := s.Value
 	if strings.HasSuffix(k.Name(), ":") {
 		text = member + "=" + text
 	}
+
 	x = site{l: l, n: n, s: s, k: k, p: l.placeOf(s)}
-	x.p.OwnKernel, x.p.Sysctls = n.Facts.OwnKernel, n.Sysctls
+	x.p.OwnKernel = n.Facts.OwnKernel
+	x.p.Sysctls = n.Sysctls
 	x.want, err = k.Parse(text)
 	if o, ok := k.(knob.OwnLinks); ok && o.OwnLinks() && !l.OwnNetwork() && err == nil {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
+
 	if limited, ok := k.(knob.Limited); ok && err == nil { // of an agentless node nobody else asks
 		err = limited.Allowed(x.p, x.want)
 	}
+
 	return x, err
 }
 
@@ -170,6 +189,7 @@ func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
 		if k.Name() == name {
 			return k, ""
 		}
+
 		if rest, ok := strings.CutPrefix(name, k.Name()); ok && strings.HasSuffix(k.Name(), ":") {
 			return k, rest
 		}
@@ -184,15 +204,18 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 		p.Lab = l.dir
 		return p
 	}
+
 	for i, link := range l.Topology.Links {
 		for e, end := range link.Ends {
 			if end.Node != s.Node {
 				continue
 			}
+
 			dev := l.Device(end.Node, end.Port)
 			if s.Port == "" || s.Port == end.Port {
 				p.Ports = append(p.Ports, dev)
 			}
+
 			if e == 0 { // faces the far side
 				p.WAN = dev
 				for _, a := range l.plan.link(i, e) {
@@ -203,14 +226,17 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 			}
 		}
 	}
+
 	for ip := 4; ip <= 6; ip += 2 {
 		if far, err := l.End(0, 1, ip); err == nil && ip == 4 {
 			p.Collector = far.Addr.String()
 		}
+
 		if near, err := l.End(0, 0, ip); err == nil {
 			p.Inside = append(p.Inside, near.Addr.String())
 		}
 	}
+
 	return p
 }
 
@@ -224,6 +250,7 @@ func (l *Lab) Device(node, port string) string {
 	case tagged:
 		return dev + "." + rest
 	}
+
 	return dev
 }
 
@@ -234,21 +261,26 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if n.Facts.Fixed != "" {
 		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, n.Facts.Fixed)
 	}
+
 	x, err := l.resolve(s, n)
 	if err != nil {
 		return nil, err
 	}
+
 	if n.HasDriver() {
 		return x.applyByDriver(ctx)
 	}
+
 	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()),
 		agent.KnobRequest{Place: x.p, Want: x.want})
 	if err != nil {
 		return nil, err
 	}
+
 	// Asked to stop, the node is told that this is all: it undoes what it may have done, says so, and is
 	// waited for, though not for ever.
 	answered := make(chan struct{})
@@ -270,18 +302,22 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
 		defer session.Close()
 	}
+
 	if err == nil {
 		if err = session.Send(struct{}{}); err == nil {
 			err = session.Recv(&held)
 		}
 	}
+
 	close(answered) // undoing has a time of its own
 	if !stop() {
 		err = context.Cause(ctx)
 	}
+
 	if err == nil {
 		return t, nil
 	}
+
 	return l.failed(ctx, t, err)
 }
 
@@ -307,6 +343,7 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	if t.guarded != nil {
 		limit = agentlessUnwindTime
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if err := t.undo(ctx); err != nil {
@@ -316,6 +353,7 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 		}
 		return dirtied(fmt.Sprintf("undo %s on %s", t.setting.Knob, place(t.setting)), err)
 	}
+
 	return l.journal.Done(t.seq)
 }
 
@@ -325,8 +363,16 @@ func (x site) remember(knob string, before knob.State) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("encode place: %w", err)
 	}
-	return x.l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: x.l.ID, Node: x.s.Node,
-		Driver: driverOf(x.n), Knob: knob, Place: b, Before: string(before), After: string(x.want)})
+	return x.l.journal.Add(journal.Entry{
+		Kind:   journal.KindSetting,
+		Lab:    x.l.ID,
+		Node:   x.s.Node,
+		Driver: driverOf(x.n),
+		Knob:   knob,
+		Place:  b,
+		Before: string(before),
+		After:  string(x.want),
+	})
 }
 
 // driverOf names what drives a node, "" for an agent.
@@ -344,6 +390,7 @@ func finish(ctx context.Context, s host.Session) error {
 	if err := s.Finish(); err != nil {
 		return err
 	}
+
 	for {
 		var rest json.RawMessage
 		if err := s.Recv(&rest); err != nil {
@@ -379,6 +426,7 @@ func (l *Lab) following() []record.Setting {
 			strings.Contains(s.Value, ":") {
 			continue
 		}
+
 		if k, ok := l.parts.Knobs[i].(knob.OnTunnels); ok && k.OnTunnels() {
 			out = append(out, s)
 		}
@@ -402,10 +450,12 @@ func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) er
 		if slices.Contains(l.Ports(s.Node), s.Port) {
 			continue // a tunnel without a device
 		}
+
 		f, err := l.followOn(ctx, s)
 		if err != nil {
 			return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
 		}
+
 		t.follow = append(t.follow, f)
 	}
 	return nil
@@ -416,18 +466,22 @@ func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) 
 	if err != nil {
 		return Followed{}, err
 	}
+
 	x, err := l.resolve(s, n)
 	if err != nil {
 		return Followed{}, err
 	}
+
 	switch a := x.check(ctx); a.State {
 	case check.No:
 		return Followed{Setting: s, Cannot: a.Reason}, nil
 	case check.Unknown:
 		return Followed{}, errors.New(a.Reason)
 	}
+
 	if err := x.keep(ctx); err != nil {
 		return Followed{}, err
 	}
+
 	return Followed{Setting: s}, nil
 }

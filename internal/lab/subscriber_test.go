@@ -21,19 +21,24 @@ func subscribe(ctx context.Context, dev string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	got, err := c.Request(ctx, offer)
 	if err != nil {
 		return err
 	}
-	na, pd := got.Options.OneIANA(), got.Options.OneIAPD()
+
+	na := got.Options.OneIANA()
+	pd := got.Options.OneIAPD()
 	if na == nil || na.Options.OneAddress() == nil || pd == nil || len(pd.Options.Prefixes()) == 0 {
 		return fmt.Errorf("no address or no network in %s", got.Summary())
 	}
+
 	fmt.Println(na.Options.OneAddress().IPv6Addr, pd.Options.Prefixes()[0].Prefix)
 	to, err := net.Dial("udp6", "[fe80::1%"+dev+"]:9")
 	if err != nil {
 		return err
 	}
+
 	_, err = to.Write([]byte("."))
 	return errors.Join(err, to.Close())
 }

@@ -13,6 +13,7 @@ func TestSuited(t *testing.T) {
 	if err != nil || by.Name() != "linux" {
 		t.Errorf("this machine: got %v, %v, want linux", by, err)
 	}
+
 	if by, err := suited(t.Context(), host.Local(), driver.RouterOS{}); err == nil {
 		t.Errorf("this machine by routeros: got %v, want an error", by)
 	}

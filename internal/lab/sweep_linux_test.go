@@ -16,13 +16,16 @@ func TestSweepSparesALabThatIsStarting(t *testing.T) {
 	if got, err := sweep(labs); err != nil || len(got) > 0 {
 		t.Errorf("sweep while the lab starts: got %v, %v, want nothing removed", got, err)
 	}
+
 	if _, err := os.Stat(labs + "/x"); err != nil {
 		t.Errorf("its directory: %v", err)
 	}
+
 	must(t, held.Close())
 	if got, err := sweep(labs); err != nil || len(got) != 1 {
 		t.Errorf("sweep after the starter's death: got %v, %v, want the directory removed", got, err)
 	}
+
 	_, err = os.Stat(labs + "/x")
 	expect.Error(t, "its directory", err, fs.ErrNotExist)
 }

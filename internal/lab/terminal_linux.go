@@ -49,18 +49,22 @@ func (t *terminal) settle(ctx context.Context) (news bool, err error) {
 		if ctx.Err() != nil {
 			return news, context.Cause(ctx)
 		}
+
 		if err := t.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
 			return news, err
 		}
+
 		n, err := t.conn.Read(buf)
 		t.said = append(t.said, bytes.ReplaceAll(buf[:n], []byte{0}, nil)...)
 		news = news || n > 0
 		if len(t.said) > maxShown {
 			return news, fmt.Errorf("it shows more than %d kB", maxShown>>10)
 		}
+
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return news, nil
 		}
+
 		if err != nil {
 			return news, err
 		}
@@ -81,12 +85,15 @@ const (
 
 // login logs in as the user, and returns when a shell answers.
 func (t *terminal) login(ctx context.Context, user, password string) error {
-	silent, asked, named := 0, false, false
+	silent := 0
+	asked := false
+	named := false
 	for {
 		news, err := t.settle(ctx)
 		if err != nil {
 			return fmt.Errorf("log in on the serial console: %w", err)
 		}
+
 		shown := t.shown()
 		prompt := strings.TrimSpace(shown[strings.LastIndexByte(shown, '\n')+1:])
 		lower := strings.ToLower(prompt)
@@ -94,6 +101,7 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 		if news {
 			silent = 0
 		}
+
 		line := ""
 		switch {
 		case asked && strings.Contains(shown, shellAnswer):
@@ -115,6 +123,7 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 		default:
 			silent = 0
 		}
+
 		if err := t.enter(line); err != nil {
 			return fmt.Errorf("log in on the serial console: %w", err)
 		}
@@ -138,27 +147,33 @@ func (t *terminal) run(ctx context.Context, shell, script string) (said string, 
 	if err := t.enter("stty -echo 2>/dev/null; PS1= PS2= b=chokepoint"); err != nil {
 		return "", err
 	}
+
 	if _, err := t.settle(ctx); err != nil {
 		return "", err
 	}
+
 	lines := "echo $b-begin; " + shell + " <<'end of script'\n" + strings.TrimRight(script, "\n") +
 		"\nend of script\necho $b-end $?"
 	if err := t.enter(strings.ReplaceAll(lines, "\n", "\r")); err != nil {
 		return "", err
 	}
+
 	for {
 		if _, err := t.settle(ctx); err != nil {
 			return "", fmt.Errorf("on the serial console: %w", err)
 		}
+
 		_, rest, began := strings.Cut(t.shown(), beginMark+"\n")
 		said, code, ended := strings.Cut(rest, endMark)
 		code, _, whole := strings.Cut(code, "\n")
 		if !began || !ended || !whole {
 			continue
 		}
+
 		if said = strings.TrimSpace(said); code != "0" {
 			return said, fmt.Errorf("on the serial console: exit status %s: %s", code, said)
 		}
+
 		return said, nil
 	}
 }

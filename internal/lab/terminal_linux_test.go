@@ -42,25 +42,31 @@ func (c console) serve(conn net.Conn) {
 			return
 		}
 	}
+
 	for c.user != "" {
 		if _, err := fmt.Fprintf(conn, "\r\n\x1b[1mmine\x1b[0m login: %s", c.noise); err != nil {
 			return
 		}
+
 		c.noise = ""
 		user := line(true)
 		if user == "" {
 			continue
 		}
+
 		password := ""
 		if c.password != "" {
 			io.WriteString(conn, "Password: ")
 			password = line(false)
 		}
+
 		if user == c.user && password == c.password {
 			break
 		}
+
 		io.WriteString(conn, "\r\nLogin incorrect\r\n")
 	}
+
 	c.shell(conn, in, line)
 }
 
@@ -107,13 +113,21 @@ func TestTerminal(t *testing.T) {
 		want     string // in the error of the login
 	}{
 		{"a shell at once", console{prompt: "# "}, "", ""},
-		{"after Enter", console{before: "Please press Enter to activate this console.",
-			prompt: "root@OpenWrt:/# "}, "", ""},
+		{"after Enter", console{
+			before: "Please press Enter to activate this console.",
+			prompt: "root@OpenWrt:/# ",
+		}, "", ""},
 		{"user without password", console{user: "root", prompt: "~ $ "}, "", ""},
-		{"user and password", console{user: "root", password: "a b",
-			prompt: "\x1b]0;root@mine\x07\x1b[32m# \x1b[0m"}, "a b", ""},
-		{"a message over the prompt", console{user: "root", prompt: "# ",
-			noise: "[   9.1] random: crng init done\r\n"}, "", ""},
+		{"user and password", console{
+			user:     "root",
+			password: "a b",
+			prompt:   "\x1b]0;root@mine\x07\x1b[32m# \x1b[0m",
+		}, "a b", ""},
+		{"a message over the prompt", console{
+			user:   "root",
+			prompt: "# ",
+			noise:  "[   9.1] random: crng init done\r\n",
+		}, "", ""},
 		{"wrong password", console{user: "root", password: "right", prompt: "# "}, "wrong",
 			"refuses user root"},
 		{"no password", console{user: "root", password: "right", prompt: "# "}, "",
@@ -135,13 +149,17 @@ func TestTerminal(t *testing.T) {
 				expect.Error(t, "login", err, tt.want)
 				return
 			}
+
 			if err != nil {
 				t.Fatalf("login: %v; the console shows %q", err, term.shown())
 			}
+
 			said, err := term.run(ctx, "sh", "x='a  b'\nfor i in 1 2; do\necho \"$i $x\"\ndone\n")
-			if want := "1 a  b\n2 a  b"; err != nil || said != want {
+			want := "1 a  b\n2 a  b"
+			if err != nil || said != want {
 				t.Errorf("run: got %q, %v, want %q", said, err, want)
 			}
+
 			_, err = term.run(ctx, "sh", "echo no room; exit 3")
 			expect.Error(t, "run of what fails", err, "exit status 3: no room")
 		})

@@ -33,15 +33,19 @@ func chain(name, row, near, far string) record.Topology {
 	for i, node := range f {
 		if i%2 == 1 {
 			port, _, _ := strings.Cut(node, "-")
-			t.Links = append(t.Links, record.TopoLink{Name: node,
-				Ends: [2]record.TopoPort{{Node: f[i-1], Port: port}, {Node: f[i+1], Port: port}}})
+			t.Links = append(t.Links, record.TopoLink{
+				Name: node,
+				Ends: [2]record.TopoPort{{Node: f[i-1], Port: port}, {Node: f[i+1], Port: port}},
+			})
 			continue
 		}
+
 		t.Nodes = append(t.Nodes, record.TopoNode{Name: node, Router: node != "client" && node != "server"})
 		if strings.HasPrefix(node, "router") {
 			t.Routers = append(t.Routers, node)
 		}
 	}
+
 	return t
 }
 
@@ -52,6 +56,7 @@ func TopologyNamed(name string) (record.Topology, error) {
 	if i < 0 {
 		return record.Topology{}, fmt.Errorf("find topology %q: unknown", name)
 	}
+
 	return all[i], nil
 }
 
@@ -151,6 +156,7 @@ func layouts(t record.Topology) []agent.Layout {
 				if end.Node != n.Name {
 					continue
 				}
+
 				l.Ports = append(l.Ports, end.Port)
 				// The device was made before the settings above, and its own count as well (duplicate
 				// detection is off only if both say so). Without them a node's link-local address, from which
@@ -161,14 +167,17 @@ func layouts(t record.Topology) []agent.Layout {
 				l.Routes = append(l.Routes, p.routesOver(i, li, e)...)
 			}
 		}
+
 		// The path addresses that a near or far node carries for every slot, on its only port.
 		for side := range 2 {
 			for slot := 1; slot < Slots && n.Name == p.node(side) && p.hasBehind(side); slot++ {
 				add(l.Ports[0], p.behind(slot, side))
 			}
 		}
+
 		out[i] = l
 	}
+
 	return out
 }
 
@@ -190,8 +199,11 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	via := p.link(li, 1-e)
 	add := func(to []netip.Prefix) {
 		for f := range to {
-			out = append(out, agent.Route{To: to[f].Masked(), Via: via[f].Addr(),
-				Dev: p.topology.Links[li].Ends[e].Port})
+			out = append(out, agent.Route{
+				To:  to[f].Masked(),
+				Via: via[f].Addr(),
+				Dev: p.topology.Links[li].Ends[e].Port,
+			})
 		}
 	}
 	// Links and nodes are both listed near to far, so link li joins nodes li and li+1: e == 0 looks towards
@@ -200,22 +212,26 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	for on := li + step; on >= 0 && on < len(p.topology.Links); on += step {
 		add(p.link(on, 0))
 	}
+
 	tunnel := p.topology.Tunnel
 	for slot := 1; slot < Slots; slot++ {
 		side := 1 - e // 1: the far node's addresses
 		if p.hasBehind(side) && p.leadsPlainly(i, side) {
 			add(p.behind(slot, side))
 		}
+
 		// The way back to the inner addresses of a tunnel that ends on the near node: its router knows them
 		// by the tunnel device, the nodes behind the router send to the router.
 		if e == 1 && !p.hasBehind(0) && i > p.index(tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}
+
 		// And likewise to a tunnel that ends on the far node.
 		if e == 0 && !p.hasBehind(1) && i < p.index(tunnel[0]) {
 			add(p.tunnel(slot, 1))
 		}
 	}
+
 	return out
 }
 
@@ -227,10 +243,12 @@ func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] !
 // beyond the tunnel's end on that side. Before it, only the node that holds the tunnel's other end routes
 // there, through the tunnel; the end nodes send to their router.
 func (p addressPlan) leadsPlainly(i, side int) bool {
-	near, far := p.index(p.topology.Tunnel[0]), p.index(p.topology.Tunnel[1])
+	near := p.index(p.topology.Tunnel[0])
+	far := p.index(p.topology.Tunnel[1])
 	if side == 1 {
 		return i >= far || i < near
 	}
+
 	return i <= near || i > far
 }
 

@@ -22,8 +22,11 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
-	able6 := l.CheckSetting(labtest.Context(t), record.Setting{Knob: "sysctl:net.ipv6.conf.all.forwarding",
-		Node: "router", Value: "1"}).State == check.Yes
+	able6 := l.CheckSetting(labtest.Context(t), record.Setting{
+		Knob:  "sysctl:net.ipv6.conf.all.forwarding",
+		Node:  "router",
+		Value: "1",
+	}).State == check.Yes
 	for name, tt := range map[string]struct {
 		matrix, router string
 		ran, skipped   []string // levels of nat, "" = the cell has none
@@ -43,23 +46,33 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			if strings.Contains(tt.matrix, "6") && !able6 {
 				t.Skip("skip: this kernel has no IPv6")
 			}
-			must(t, l.Reconcile(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
-				Value: tt.router}}))
+
+			must(t, l.Reconcile(labtest.Context(t), []record.Setting{{
+				Knob:  "nat",
+				Node:  "router",
+				Value: tt.router,
+			}}))
 			p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, seed: 1}\nmatrix: "+tt.matrix+"\n",
 				registry.Vocabulary())
 			labs := &lab.Locals{Owner: "run", Dir: dir, Parts: registry.LabParts()}
 			var err error
 			labs.Attached, err = lab.Attach(dir, id, registry.LabParts(), nil)
 			must(t, err)
-			c := &trial.Campaign{Run: record.Run{
-				RunHead:  record.RunHead{ID: "run", Lab: record.LabLocal},
-				Attached: id,
-				Design:   p.Design,
-			}, Plan: p, Labs: labs, Engines: node.Engines(),
-				Prober: node.Prober()}
+			c := &trial.Campaign{
+				Run: record.Run{
+					RunHead:  record.RunHead{ID: "run", Lab: record.LabLocal},
+					Attached: id,
+					Design:   p.Design,
+				},
+				Plan:    p,
+				Labs:    labs,
+				Engines: node.Engines(),
+				Prober:  node.Prober(),
+			}
 			if strings.HasSuffix(name, "resumed") {
 				c.Done = make([]record.Trial, 1)
 			}
+
 			must(t, c.Prepare(labtest.Context(t)))
 			must(t, c.Close(labtest.Context(t)))
 			var ran, skipped []string
@@ -71,6 +84,7 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 					ran = append(ran, cell["nat"])
 					continue
 				}
+
 				skipped = append(skipped, cell["nat"])
 				const want = "nat=off on router: what is there translates addresses: server does not see " +
 					"client by its own one"
@@ -78,9 +92,11 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 					t.Errorf("skipped: %s (%s)", s.Reason, s.Hint)
 				}
 			}
+
 			expect.Same(t, "levels of nat that are run, and skipped", [][]string{tt.ran, tt.skipped},
 				[][]string{ran, skipped})
-			if got := c.Run.Design.Baseline["nat"]; name == "the default" && got != "" {
+			got := c.Run.Design.Baseline["nat"]
+			if name == "the default" && got != "" {
 				t.Errorf("the baseline says nat=%s", got)
 			}
 		})

@@ -53,7 +53,8 @@ func bootedFile(dir, node string) string {
 func (o Local) supplyGuests(l *Lab) {
 	kvm, emulated := bootTimes(o.Guest)
 	l.patience = wakeTries*wakeTime + kvm + emulated
-	l.facts, l.consoles = o.guestFacts, o.keepConsoles
+	l.facts = o.guestFacts
+	l.consoles = o.keepConsoles
 	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
 }
 
@@ -92,6 +93,7 @@ func (o Local) describe(n *Node) {
 	if o.bootedAs(n.Name).KVM {
 		n.Facts.CPUs = record.CPUsVirtual
 	}
+
 	n.Trace = !slices.ContainsFunc(o.guestNodes(), func(name string) bool {
 		return o.bootedAs(name).of(*o.Guest).Fragile()
 	})
@@ -107,15 +109,19 @@ func (o Local) guestNote() string {
 		if b.System != "" {
 			text += " of " + b.System
 		}
+
 		if b.Why != "" {
 			text += " (" + b.Why + ")"
 		}
+
 		if b.Root != "" {
 			text += "; " + b.Root
 		}
+
 		if as.Fragile() {
 			text += ", which may hang: several emulated processors do not bear that a kernel patches its code"
 		}
+
 		if !slices.Contains(said, text) {
 			said = append(said, text)
 		}
@@ -133,12 +139,16 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 		for _, port := range slices.Sorted(maps.Keys(b.Interrupts)) {
 			interrupts = append(interrupts, port+" on "+b.Interrupts[port])
 		}
+
 		guest.KVM = guest.KVM || b.KVM
 		if guest.Disk != nil {
-			guest.Image.Release, system = b.Release, b.System
+			guest.Image.Release = b.Release
+			system = b.System
 		}
+
 		accel = append(accel, accels[b.KVM])
 	}
+
 	facts := map[string]string{
 		"guest_accel":     strings.Join(slices.Compact(accel), ", "),
 		"guest_arch":      guest.Image.Arch,
@@ -151,14 +161,18 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 	if len(interrupts) > 0 {
 		facts["guest_irq_affinity"] = strings.Join(interrupts, ", ")
 	}
+
 	if guest.Disk != nil {
 		facts["guest_image"], facts["guest_system"], facts["guest_login"] = guest.Disk.String(), system,
 			guest.Disk.Login.String()
 	}
+
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: guest.Program(), Args: []string{"--version"}})
-	if first, _, _ := strings.Cut(string(out), "\n"); err == nil && strings.TrimSpace(first) != "" {
+	first, _, _ := strings.Cut(string(out), "\n")
+	if err == nil && strings.TrimSpace(first) != "" {
 		facts["guest_qemu"] = strings.TrimPrefix(strings.TrimSpace(first), "QEMU emulator version ")
 	}
+
 	return facts
 }
 
@@ -173,6 +187,7 @@ func markConsole(console string) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = fmt.Fprintf(f, "%s\n", consoleMark)
 	return errors.Join(err, f.Close())
 }
@@ -194,14 +209,17 @@ func cutConsole(console string) error {
 	if err != nil || i.Size() <= maxConsole {
 		return err
 	}
+
 	end := make([]byte, keptConsole)
 	n, err := f.ReadAt(end, i.Size()-keptConsole)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+
 	if err = f.Truncate(0); err == nil {
 		_, err = f.Write(end[:n])
 	}
+
 	return err
 }
 
@@ -216,9 +234,11 @@ func readConsole(console string) ([]byte, error) {
 	if err == nil && i.Size() > maxConsole {
 		_, err = f.Seek(i.Size()-maxConsole, io.SeekStart)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return io.ReadAll(io.LimitReader(f, maxConsole))
 }
 
@@ -226,9 +246,11 @@ func readConsole(console string) ([]byte, error) {
 func lastWords(console string) string {
 	complaint, _ := readConsole(console + ".qemu")
 	said, _ := readConsole(console)
-	if i := bytes.LastIndex(said, []byte(consoleMark)); i >= 0 {
+	i := bytes.LastIndex(said, []byte(consoleMark))
+	if i >= 0 {
 		said = said[i+len(consoleMark):]
 	}
+
 	return quoteConsole(slices.Concat(printable(complaint), printable(said)))
 }
 
@@ -251,6 +273,7 @@ func quoteConsole(lines []string) string {
 	if len(lines) == 0 {
 		return " (it said nothing)"
 	}
+
 	tail := max(0, len(lines)-consoleLines)
 	var quoted []string
 	for _, l := range lines[:tail] {
@@ -258,10 +281,13 @@ func quoteConsole(lines []string) string {
 			quoted = append(quoted, l)
 		}
 	}
-	if most := consoleLines / 2; len(quoted) > 0 {
+
+	most := consoleLines / 2
+	if len(quoted) > 0 {
 		tail = len(lines) - most
 		quoted = append(quoted[max(0, len(quoted)-most):], "…")
 	}
+
 	return ": " + strings.Join(append(quoted, lines[tail:]...), " | ")
 }
 
@@ -273,10 +299,12 @@ func replace(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	return errors.Join(err, f.Close())
 }
@@ -287,15 +315,18 @@ func (o Local) keepConsoles(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keep consoles of lab %s: %w", o.ID, err)
 	}
+
 	var failed error
 	for _, name := range o.Topology.Routers {
 		said, err := readConsole(consoleOf(o.dir(), name))
 		if err == nil {
 			err = replace(consoleOf(dir, o.Topology.Name+"-"+name), said)
 		}
+
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("keep console of %s: %w", name, err))
 		}
 	}
+
 	return failed
 }

@@ -27,9 +27,12 @@ func TestLastWords(t *testing.T) {
 				if text == "" {
 					continue
 				}
+
 				must(t, os.WriteFile(name, []byte(text), 0o600))
 			}
-			if got := lastWords(console); got != tt.want {
+
+			got := lastWords(console)
+			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -53,17 +56,21 @@ func TestAConsoleThatIsFlooded(t *testing.T) {
 	if got := lastWords(console); !strings.HasSuffix(got, "the end") {
 		t.Errorf("got %.80q", got)
 	}
+
 	must(t, cutConsole(console))
 	if _, err := f.WriteString("more\n"); err != nil {
 		t.Fatal(err)
 	}
+
 	i, err := f.Stat()
 	if err != nil || i.Size() != keptConsole+int64(len("more\n")) {
 		t.Errorf("the file has %v, %v", i.Size(), err)
 	}
+
 	if got := lastWords(console); !strings.HasSuffix(got, "the end | more") {
 		t.Errorf("cut: got %.80q", got)
 	}
+
 	must(t, cutConsole(console))
 	if i, err := f.Stat(); err != nil || i.Size() != keptConsole+int64(len("more\n")) {
 		t.Errorf("a short one was cut, to %v, %v", i.Size(), err)

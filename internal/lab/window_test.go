@@ -44,10 +44,12 @@ func TestWhatHappensInTheWindowIsNoticed(t *testing.T) {
 			if err := c.conclude(t); err != nil {
 				t.Logf("close: %v", err) // what was set behind its back may be in the way
 			}
+
 			d := analysis.Derive(c.Run, c.trials)
 			if len(d.Trials) != 2 || d.Trials[0].Path == nil || d.Trials[0].Path.CountedFrom == 0 {
 				t.Fatalf("got %+v, want two trials with counters of the window", d.Trials)
 			}
+
 			for i, want := range []bool{false, true} {
 				got := slices.ContainsFunc(d.Trials[i].Reasons, func(r evidence.Reason) bool {
 					return r.Kind == tt.kind

@@ -33,25 +33,30 @@ func NewRouter(name string, ports []string, changed func(setting, value string))
 			config[port+"."+setting] = value
 		}
 	}
+
 	set := func(_ context.Context, c Call) int {
 		if len(c.Args) < 2 {
 			fmt.Fprintln(c.Stderr, "usage: set NAME VALUE")
 			return 2
 		}
+
 		value := strings.Join(c.Args[1:], " ")
 		mu.Lock()
 		known := config[c.Args[0]] != ""
 		if known {
 			config[c.Args[0]] = value
 		}
+
 		mu.Unlock()
 		if !known {
 			fmt.Fprintf(c.Stderr, "no setting %s\n", c.Args[0])
 			return 1
 		}
+
 		if changed != nil {
 			changed(c.Args[0], value)
 		}
+
 		return 0
 	}
 	show := func(_ context.Context, c Call) int {
@@ -81,6 +86,7 @@ func parseConfig(text string) (map[string]string, error) {
 			return nil, fmt.Errorf("parse router configuration: want each name once with its value, got %q",
 				line)
 		}
+
 		out[name] = value
 	}
 	return out, nil
@@ -109,6 +115,7 @@ func (RouterDriver) Read(ctx context.Context, h host.Host, s record.Setting) (st
 	if err != nil {
 		return "", err
 	}
+
 	same := true
 	each := make([]string, len(lines))
 	for i, line := range lines {
@@ -116,9 +123,11 @@ func (RouterDriver) Read(ctx context.Context, h host.Host, s record.Setting) (st
 		port, _, _ := strings.Cut(line, ".")
 		each[i] = port + ": " + config[line]
 	}
+
 	if same {
 		return config[lines[0]], nil
 	}
+
 	return strings.Join(each, "; "), nil
 }
 
@@ -128,26 +137,35 @@ func (RouterDriver) Apply(ctx context.Context, h host.Host, s record.Setting) er
 	if err != nil {
 		return err
 	}
+
 	for _, line := range lines {
 		value := s.Value
-		if port, _, _ := strings.Cut(line, "."); strings.Contains(s.Value, ": ") {
+		port, _, _ := strings.Cut(line, ".")
+		if strings.Contains(s.Value, ": ") {
 			value = valueOf(s.Value, port)
 		}
+
 		if value == "" || config[line] == value {
 			continue
 		}
-		if _, err := host.Run(ctx, h, host.Command{Path: "set", Args: append([]string{line},
-			strings.Fields(value)...)}); err != nil {
+
+		if _, err := host.Run(ctx, h, host.Command{
+			Path: "set",
+			Args: append([]string{line},
+				strings.Fields(value)...),
+		}); err != nil {
 			return fmt.Errorf("set %s on %s: %w", line, h.Name(), err)
 		}
 	}
+
 	return nil
 }
 
 // valueOf picks a port's value from "lan: a; wan: b".
 func valueOf(text, port string) string {
 	for part := range strings.SplitSeq(text, "; ") {
-		if name, value, _ := strings.Cut(part, ": "); name == port {
+		name, value, _ := strings.Cut(part, ": ")
+		if name == port {
 			return value
 		}
 	}
@@ -168,14 +186,17 @@ func shown(ctx context.Context, h host.Host, s record.Setting) (config map[strin
 	if config, err = show(ctx, h); err != nil {
 		return nil, nil, err
 	}
+
 	for _, line := range slices.Sorted(maps.Keys(config)) {
 		port, name, ofPort := strings.Cut(line, ".")
 		if line == s.Knob || ofPort && name == s.Knob && (s.Port == "" || s.Port == port) {
 			out = append(out, line)
 		}
 	}
+
 	if len(out) == 0 {
 		err = fmt.Errorf("router has no setting %s: %w", s.Knob, host.ErrUnsupported)
 	}
+
 	return config, out, err
 }

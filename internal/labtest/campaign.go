@@ -16,7 +16,10 @@ func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
 	p, err := plan.Read("test.yaml", []byte(text), v, nil)
 	must(t, err)
 	m := &p.Design.Method
-	m.Duration, m.Warmup, m.Cooldown, m.Idle = 10*time.Millisecond, 0, 0, 5*time.Millisecond
+	m.Duration = 10 * time.Millisecond
+	m.Warmup = 0
+	m.Cooldown = 0
+	m.Idle = 5 * time.Millisecond
 	p.Design.Measure.ProbeInterval = time.Millisecond
 	return p
 }

@@ -41,7 +41,8 @@ func (Engine) Name() string { return "native" }
 // Check implements traffic.Engine.
 func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) check.Answer {
 	if e.Refuse != nil {
-		if why := e.Refuse(load); why != "" {
+		why := e.Refuse(load)
+		if why != "" {
 			return check.Not("%s", why)
 		}
 	}
@@ -63,11 +64,13 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	if e.Watch != nil {
 		e.Watch(load)
 	}
+
 	if e.Fail != nil {
 		if err := e.Fail(ctx, load); err != nil {
 			return nil, err
 		}
 	}
+
 	var sessions []host.Session
 	for _, end := range []traffic.End{near, far} {
 		s, err := end.Agent.Open(ctx, host.Verb(host.FamilyTraffic, e.Name()), load)
@@ -78,44 +81,64 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 		if err := host.Await(ctx, s, nil); err != nil {
 			return nil, err
 		}
+
 		sessions = append(sessions, s)
 	}
+
 	w, err := c.Ready(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	bps := e.Bps
 	if e.Rate != nil {
 		bps = e.Rate(load)
 	}
+
 	counted := make([]int64, len(sessions))
 	o := order{Window: w, Bps: cmp.Or(bps, 100e6), To: far.Addr, Flows: e.flows(load)}
 	for _, s := range sessions {
 		if err := s.Send(o); err != nil {
 			return nil, err
 		}
+
 		o.Flows = nil
 	}
+
 	for i, s := range sessions {
 		if err := host.Await(ctx, s, &counted[i]); err != nil {
 			return nil, err
 		}
 	}
+
 	return e.join(near, far, load, w, counted), nil
 }
 
 // join makes the flows of what both ends counted.
 func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 	counted []int64) *record.Traffic {
-	t := &record.Traffic{Engine: e.Name(), Version: "fake", Load: load, Ends: map[string]record.EndUsage{
-		"near": {Node: near.Node, UserNs: 1000}, "far": {Node: far.Node, UserNs: 1000}}}
+	t := &record.Traffic{
+		Engine:  e.Name(),
+		Version: "fake",
+		Load:    load,
+		Ends: map[string]record.EndUsage{
+			"near": {Node: near.Node, UserNs: 1000}, "far": {Node: far.Node, UserNs: 1000}},
+	}
 	if e.Late != nil {
 		t.Ends["far"] = record.EndUsage{Node: far.Node, UserNs: 1000, EdgeLateNs: int64(e.Late(load))}
 	}
+
 	for i, direction := range e.flows(load) {
-		f := record.Flow{Stream: i % load.Streams, Direction: direction, Local: near.Addr.String(),
-			Remote: far.Target.String(), SentBytes: counted[0], ReceivedBytes: counted[1],
-			SenderNs: w.End - w.Start, ReceiverNs: w.End - w.Start}
+		f := record.Flow{
+			Stream:        i % load.Streams,
+			Direction:     direction,
+			Local:         near.Addr.String(),
+			Remote:        far.Target.String(),
+			SentBytes:     counted[0],
+			ReceivedBytes: counted[1],
+			SenderNs:      w.End - w.Start,
+			ReceiverNs:    w.End - w.Start,
+		}
 		if load.Protocol == "udp" {
 			size := max(int64(record.MeanSize(load.PacketSizes())), 1)
 			sent := counted[0] / size
@@ -123,21 +146,26 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 			if e.Lose != nil {
 				loss = e.Lose(load)
 			}
+
 			lost := int64(float64(sent) * loss)
 			f.Packets = &record.Packets{Sent: sent, Received: sent - lost, Lost: lost, Size: load.PacketSize}
 			if load.UDPMode != record.UDPCount {
 				f.Packets.Duplicates, f.Packets.Reordered = new(int64), new(int64)
 			}
+
 			f.ReceivedBytes -= lost * size
 		} else {
 			f.TCP = &record.TCP{Congestion: load.Congestion, MSS: 1448, BusyNs: w.End - w.Start}
 		}
+
 		if load.Verify {
 			f.Verified = f.ReceivedBytes
 		}
+
 		f.Sent, f.Received = series(w, f.SentBytes), series(w, f.ReceivedBytes)
 		t.Flows = append(t.Flows, f)
 	}
+
 	return t
 }
 
@@ -170,29 +198,36 @@ func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	if err := s.Recv(&load); err != nil {
 		return err
 	}
+
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
+
 	var o order
 	if err := s.Recv(&o); errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
 		return nil
 	} else if err != nil {
 		return err
 	}
+
 	warmup := o.Window.Start - o.Window.Begin
 	if err := until(ctx, o.Window.Begin+warmup/2); err != nil {
 		return err
 	}
+
 	e.carry(o, int64(o.Bps/8*float64(warmup)/1e9))
 	if err := until(ctx, o.Window.Start); err != nil {
 		return err
 	}
+
 	if e.AtStart != nil && e.wire != nil && o.Flows != nil {
 		e.AtStart(e.wire)
 	}
+
 	if err := until(ctx, o.Window.End); err != nil {
 		return err
 	}
+
 	bytes := int64(o.Bps / 8 * o.Window.Seconds())
 	e.carry(o, bytes)
 	return s.Send(bytes)
@@ -229,18 +264,22 @@ func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load,
 	if err != nil {
 		return nil, err
 	}
+
 	if p.Fail != nil {
 		return nil, p.Fail
 	}
+
 	if err := until(ctx, w.End); err != nil {
 		return nil, err
 	}
+
 	rtt := int64(cmp.Or(p.RTT, time.Millisecond))
 	out := &record.Latency{IntervalNs: int64(load.Interval), Size: load.PacketSize, Stamps: "user"}
 	for at := w.Start; at < w.End; at += max(int64(load.Interval), 1) {
 		out.RTT, out.UserRTT = append(out.RTT, rtt), append(out.UserRTT, rtt)
 		out.SentAt, out.Late = append(out.SentAt, at), append(out.Late, 1000)
 	}
+
 	return out, nil
 }
 

@@ -30,7 +30,8 @@ func TestRouterOfCommandsConforms(t *testing.T) {
 		{Knob: "queue", Node: "router", Value: "pfifo limit 50"},
 		{Knob: "link_mtu", Node: "router", Value: "lan: 1400; wan: 9000"},
 	})
-	if a := (RouterDriver{}).Check(Context(t), NewHost("toaster", nil, nil)); a.State != check.No {
+	a := (RouterDriver{}).Check(Context(t), NewHost("toaster", nil, nil))
+	if a.State != check.No {
 		t.Errorf("check of a machine that is no such router: got %v (%s), want no", a.State, a.Reason)
 	}
 }
@@ -47,8 +48,10 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
+
 		again, err := parseConfig(printConfig(got))
-		if diff := cmp.Diff(got, again); diff != "" || err != nil {
+		diff := cmp.Diff(got, again)
+		if diff != "" || err != nil {
 			t.Errorf("parse what was printed of %q: %v (-want +got)\n%s", text, err, diff)
 		}
 	})
@@ -61,6 +64,7 @@ func TestFakesAreFoundInCanonicalStates(t *testing.T) {
 		if strings.HasSuffix(k.Name(), ":") {
 			continue // a family's members are found as "name=0"
 		}
+
 		if got, err := k.Parse(text); err != nil || string(got) != text {
 			t.Errorf("knob %s: %q parses to %q, %v, want itself", k.Name(), text, got, err)
 		}
@@ -95,29 +99,38 @@ func TestSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	j, err := journal.Create(t.TempDir(), "me", "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := &Lab{Topology: shape, Agentless: []string{"router-a"}, Journal: j}
 	l, err := f.Up()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, step := range steps {
 		if err := l.Reconcile(Context(t), step.want); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
-		if diff := cmp.Diff(step.hold, f.State()); diff != "" {
+
+		diff := cmp.Diff(step.hold, f.State())
+		if diff != "" {
 			t.Errorf("step %d, settings in force (-want +got):\n%s", i, diff)
 		}
 	}
+
 	if err := l.Close(Context(t)); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if left := f.State(); len(left) > 0 {
+
+	left := f.State()
+	if len(left) > 0 {
 		t.Errorf("after close: got %v, want everything as it was found", left)
 	}
+
 	if err := j.Close(); err != nil {
 		t.Errorf("journal: got %v, want every change undone", err)
 	}
@@ -147,11 +160,13 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		dir := t.TempDir()
 		j, err := journal.Create(dir, "me", "")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		router := NewRouter("router", []string{"lan", "wan"}, nil)
 		nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
 			{Name: "router", Host: router, Driver: stubborn{broken: broken}}}
@@ -159,17 +174,21 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		err = l.Reconcile(Context(t), []record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
 		if err == nil || !strings.Contains(err.Error(), "apply firewall=10 on router: read back 11") ||
 			errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: got %v, want what was read back, and dirty: %v", !broken, err, broken)
 		}
+
 		if err := l.Reconcile(Context(t), nil); errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: settle again: got %v, want dirty: %v", !broken, err, broken)
 		}
+
 		if err := l.Close(Context(t)); errors.Is(err, lab.ErrDirty) != broken {
 			t.Errorf("restorable %v: close: got %v, want dirty: %v", !broken, err, broken)
 		}
+
 		if err := j.Close(); (err != nil) != broken {
 			t.Errorf("journal of a router that can be restored (%v): got %v", !broken, err)
 		}
@@ -202,18 +221,22 @@ func TestSettingThatIsNotPutBackIsNotForgotten(t *testing.T) {
 			} else if err := l.Reconcile(Context(t), tt.settle[1:]); !errors.Is(err, lab.ErrDirty) {
 				t.Errorf("apply and undo fail: got %v, want dirty", err)
 			}
+
 			for range 2 {
 				if err := l.Reconcile(Context(t), []record.Setting{wish}); !errors.Is(err, lab.ErrDirty) {
 					t.Errorf("settle over what was not undone: got %v, want dirty", err)
 				}
 			}
+
 			k.allow()
 			if err := l.Reconcile(Context(t), tt.settle[:1]); err != nil {
 				t.Errorf("settle once the node can: %v", err)
 			}
+
 			if err := errors.Join(l.Close(Context(t)), j.Close()); err != nil {
 				t.Errorf("close: got %v, want every change undone", err)
 			}
+
 			if k.state != "noqueue" {
 				t.Errorf("after close: got %s, want noqueue", k.state)
 			}
@@ -250,6 +273,7 @@ func (k *moodyKnob) Apply(_ context.Context, _ knob.Place, s knob.State) error {
 		k.state = "neither"
 		return errors.New("the node hangs")
 	}
+
 	k.state = s
 	return nil
 }
@@ -261,19 +285,25 @@ func moody(t *testing.T) (*lab.Lab, *moodyKnob, *journal.Journal) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	j, err := journal.Create(t.TempDir(), "me", "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k := &moodyKnob{Knob: knob.Queue(), state: "noqueue"}
-	a := Serve(agent.Handlers(agent.ChildRole, agent.Parts{Knobs: []knob.Knob{k, memory{Knob: knob.Firewall(),
-		start: "off", node: &nodeState{settings: map[string]knob.State{}}}}}))
+	a := Serve(agent.Handlers(agent.ChildRole, agent.Parts{Knobs: []knob.Knob{k, memory{
+		Knob:  knob.Firewall(),
+		start: "off",
+		node:  &nodeState{settings: map[string]knob.State{}},
+	}}}))
 	nodes := []*lab.Node{{Name: "client", Agent: Serve(nil)}, {Name: "server", Agent: Serve(nil)},
 		{Name: "router", Agent: a}}
 	l, err := lab.Assemble("x", shape, nodes, lab.Parts{Knobs: knob.All()}, j)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return l, k, j
 }
 
@@ -285,6 +315,7 @@ func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	silent := func(ctx context.Context, s host.Session) error {
 		<-ctx.Done()
 		return nil
@@ -295,13 +326,17 @@ func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cause := errors.New("enough")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Millisecond, cause)
 	defer cancel()
 	settled := make(chan error, 1)
 	go func() {
-		settled <- l.Reconcile(ctx, []record.Setting{{Knob: "firewall", Node: "router",
-			Value: "10"}})
+		settled <- l.Reconcile(ctx, []record.Setting{{
+			Knob:  "firewall",
+			Node:  "router",
+			Value: "10",
+		}})
 	}()
 	select {
 	case err := <-settled:
@@ -311,6 +346,7 @@ func TestSettleDoesNotWaitForASilentNode(t *testing.T) {
 	case <-time.After(12 * time.Second):
 		t.Error("settle still waits for the node")
 	}
+
 	for _, n := range nodes {
 		n.Agent.Close()
 	}
@@ -321,6 +357,7 @@ func TestAssembleWantsEveryNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a := Serve(nil)
 	defer a.Close()
 	for _, tt := range []struct {
@@ -347,17 +384,20 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := &Lab{Topology: shape}
 	l, err := f.Up()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var slots []int
 	for _, mtu := range []int{1420, 1400, 1380, 1360, 1420, 1340, 1400} {
 		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: mtu})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		slots = append(slots, p.Slot)
 		f.Wire.Carry(true, l.Address(p.Slot, 1, 4), 1, 1000)
 		c, err := p.Tunnel.Counters(Context(t), false)
@@ -366,12 +406,16 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 				p.Tunnel.MTU(), c, err)
 		}
 	}
-	if want := []int{1, 2, 3, 4, 1, 2, 3}; !slices.Equal(slots, want) {
+
+	want := []int{1, 2, 3, 4, 1, 2, 3}
+	if !slices.Equal(slots, want) {
 		t.Errorf("slots: got %v, want %v", slots, want)
 	}
+
 	if err := l.Close(Context(t)); err != nil {
 		t.Errorf("close: %v", err)
 	}
+
 	if len(f.Wire.tunnels) > 0 {
 		t.Errorf("after close: got tunnels %v, want none", f.Wire.tunnels)
 	}
@@ -384,16 +428,19 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := &Lab{Topology: shape}
 	l, err := f.Up()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, count := range []int{1, lab.Slots - 1, 4, 0} {
 		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Count: count})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		seen := map[netip.Addr]bool{}
 		for _, on := range p.Subpaths() {
 			at := l.Address(on.Slot, 1, 4)
@@ -404,18 +451,26 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 					err)
 			}
 		}
-		if want := max(count, 1); len(seen) != want || len(p.Subpaths()) != want {
+
+		want := max(count, 1)
+		if len(seen) != want || len(p.Subpaths()) != want {
 			t.Errorf("%d tunnels: got %d paths to %d addresses", count, len(p.Subpaths()), len(seen))
 		}
 	}
-	if _, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420,
-		Count: lab.Slots}); err == nil {
+
+	if _, err := l.Path(Context(t), lab.TunnelSpec{
+		Kind:  "wireguard",
+		MTU:   1420,
+		Count: lab.Slots,
+	}); err == nil {
 		t.Errorf("%d tunnels: got no error, want one", lab.Slots)
 	}
+
 	if p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1400, Count: 3}); err != nil ||
 		len(p.Subpaths()) != 3 {
 		t.Errorf("3 others after %d: got %v, %v", lab.Slots-1, p, err)
 	}
+
 	if err := l.Close(Context(t)); err != nil || len(f.Wire.tunnels) > 0 {
 		t.Errorf("close: %v, tunnels left %v", err, f.Wire.tunnels)
 	}
@@ -428,11 +483,13 @@ func TestRenewLaysDeadTunnelsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := &Lab{Topology: shape}
 	l, err := f.Up()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	lay := func(mtu int) lab.Path {
 		p, err := l.Path(Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: mtu})
 		if err != nil {
@@ -440,23 +497,31 @@ func TestRenewLaysDeadTunnelsAgain(t *testing.T) {
 		}
 		return p
 	}
-	dead, alive, last := lay(1420), lay(1400), lay(1380)
+	dead := lay(1420)
+	alive := lay(1400)
+	last := lay(1380)
 	if err := dead.Tunnel.Down(Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, found := l.Reconnect(Context(t)); fresh || found != nil {
+
+	fresh, found := l.Reconnect(Context(t))
+	if fresh || found != nil {
 		t.Errorf("renew: got new agents %v, %v, want none", fresh, found)
 	}
+
 	again := lay(1420)
 	if _, err := again.Tunnel.Counters(Context(t), false); err != nil || again.Tunnel == dead.Tunnel {
 		t.Errorf("tunnel that had died: %v, want a new one", err)
 	}
+
 	if lay(1400).Tunnel != alive.Tunnel {
 		t.Error("tunnel that lives: got a new one, want it left alone")
 	}
+
 	if lay(1380).Tunnel == last.Tunnel {
 		t.Error("tunnel wanted last: got the same, want a new one")
 	}
+
 	if err := l.Close(Context(t)); err != nil {
 		t.Errorf("close: %v", err)
 	}

@@ -46,6 +46,7 @@ func NewHost(name string, files map[string]string, scripts map[string]Script) *H
 	for name, text := range files {
 		h.files[name] = []byte(text)
 	}
+
 	return h
 }
 
@@ -64,12 +65,14 @@ func (h *Host) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b, ok := h.files[name]
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
+
 	return slices.Clone(b), nil
 }
 
@@ -78,6 +81,7 @@ func (h *Host) WriteFile(ctx context.Context, name string, data []byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for have := range h.files {
@@ -86,6 +90,7 @@ func (h *Host) WriteFile(ctx context.Context, name string, data []byte) error {
 			return nil
 		}
 	}
+
 	return &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
@@ -95,9 +100,11 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	if script == nil {
 		return nil, fmt.Errorf("start %s: %w: not installed", c.Path, host.ErrUnsupported)
 	}
+
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+
 	h.mu.Lock()
 	h.ran = append(h.ran, strings.Join(append([]string{c.Path}, c.Args...), " "))
 	h.mu.Unlock()
@@ -113,6 +120,7 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 		if ctx.Err() != nil {
 			p.code = 128 + 9 // as a killed process ends
 		}
+
 		outW.Close()
 		errW.Close()
 	}()
@@ -139,6 +147,7 @@ func (p *process) Wait() (host.Usage, error) {
 	if p.code != 0 {
 		return host.Usage{}, exited(p.code)
 	}
+
 	return host.Usage{}, nil
 }
 
@@ -165,6 +174,7 @@ func Shell() map[string]Script {
 					fmt.Fprintf(c.Stderr, "ls: %v\n", err)
 					return 2
 				}
+
 				fmt.Fprintln(c.Stdout, name)
 			}
 			return 0

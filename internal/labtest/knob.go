@@ -41,6 +41,7 @@ func (f *Lab) knobs(node string) []knob.Knob {
 		if k.Name() == "link_mtu" {
 			m.changed = func(p knob.Place, s knob.State) { f.Wire.SetMTU(node, p.Port, string(s)) }
 		}
+
 		out = append(out, m)
 	}
 	return out
@@ -75,12 +76,15 @@ func (m memory) Apply(_ context.Context, p knob.Place, s knob.State) error {
 	if m.stuck && s == m.found(s) {
 		return nil
 	}
+
 	if m.node.settings[m.key(p, s)] = s; s == m.found(s) {
 		delete(m.node.settings, m.key(p, s))
 	}
+
 	if m.changed != nil {
 		m.changed(p, s)
 	}
+
 	return nil
 }
 

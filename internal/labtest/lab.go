@@ -37,7 +37,8 @@ type Lab struct {
 
 // Up assembles the lab.
 func (f *Lab) Up() (*lab.Lab, error) {
-	f.Wire, f.Routers = NewWire(f.Topology), map[string]*Host{}
+	f.Wire = NewWire(f.Topology)
+	f.Routers = map[string]*Host{}
 	f.states = map[string]*nodeState{}
 	var nodes []*lab.Node
 	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
@@ -46,13 +47,16 @@ func (f *Lab) Up() (*lab.Lab, error) {
 			for _, p := range f.Topology.Ports(n.Name) {
 				ports = append(ports, p.Port)
 			}
+
 			f.Routers[n.Name] = NewRouter(n.Name, ports, f.changed(n.Name))
 			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], Driver: RouterDriver{}})
 			continue
 		}
+
 		f.states[n.Name] = &nodeState{settings: map[string]knob.State{}}
 		nodes = append(nodes, &lab.Node{Name: n.Name, Agent: Serve(f.handlers(n.Name))})
 	}
+
 	return f.assemble(nodes, f.Journal)
 }
 
@@ -62,9 +66,11 @@ func (f *Lab) Attach() (*lab.Lab, error) {
 	for name := range f.states {
 		nodes = append(nodes, &lab.Node{Name: name, Agent: Serve(f.handlers(name))})
 	}
+
 	for name, h := range f.Routers {
 		nodes = append(nodes, &lab.Node{Name: name, Host: h, Driver: RouterDriver{}})
 	}
+
 	return f.assemble(nodes, nil)
 }
 
@@ -79,6 +85,7 @@ func (f *Lab) changed(node string) func(setting, value string) {
 		if port, name, ok := strings.Cut(setting, "."); ok && name == "link_mtu" {
 			f.Wire.SetMTU(node, port, value)
 		}
+
 		if f.Changed != nil {
 			f.Changed(node, setting, value)
 		}
@@ -95,22 +102,27 @@ func (f *Lab) State() []string {
 		for _, key := range slices.Sorted(maps.Keys(n.settings)) {
 			out = append(out, fmt.Sprintf("%s %s=%s", node, key, n.settings[key]))
 		}
+
 		n.mu.Unlock()
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(f.Routers)) {
 		config, err := show(context.Background(), f.Routers[name])
 		if err != nil {
 			return append(out, err.Error())
 		}
+
 		for _, line := range slices.Sorted(maps.Keys(config)) {
 			_, setting, ofPort := strings.Cut(line, ".")
 			if !ofPort {
 				setting = line
 			}
+
 			if config[line] != nodeSettings[setting]+portSettings[setting] {
 				out = append(out, fmt.Sprintf("%s %s=%s", name, line, config[line]))
 			}
 		}
 	}
+
 	return out
 }

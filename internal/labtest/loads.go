@@ -25,10 +25,14 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 		a := l.Address(slot, i, ip)
 		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset}
 		if port, ok := l.Neighbor(name); ok {
-			end.Next = &traffic.Neighbor{Node: port.Node, Agent: nodeOf(t, l, port.Node).Agent,
-				Device: port.Port}
+			end.Next = &traffic.Neighbor{
+				Node:   port.Node,
+				Agent:  nodeOf(t, l, port.Node).Agent,
+				Device: port.Port,
+			}
 		}
 	}
+
 	return near, far
 }
 
@@ -54,6 +58,7 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 	if c.Start != nil {
 		c.Start()
 	}
+
 	return w, nil
 }
 
@@ -63,49 +68,89 @@ func (c *Conductor) Progress(traffic.Progress) {}
 // Loads returns what every engine is tried with. Rates are modest: the suite checks the accounts, not the
 // speed.
 func Loads() map[string]record.Load {
-	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
-		Opener: "near", Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
-		Interval: 50 * time.Millisecond, Tag: "suite"}
+	base := record.Load{
+		Protocol:   "tcp",
+		Direction:  record.Up,
+		Streams:    1,
+		IP:         4,
+		Congestion: "cubic",
+		Opener:     "near",
+		Port:       20000,
+		Duration:   250 * time.Millisecond,
+		Warmup:     50 * time.Millisecond,
+		Interval:   50 * time.Millisecond,
+		Tag:        "suite",
+	}
 	udp, counted := base, base
-	udp.Protocol, counted.Protocol, counted.UDPMode = "udp", "udp", record.UDPCount
+	udp.Protocol = "udp"
+	counted.Protocol = "udp"
+	counted.UDPMode = record.UDPCount
 	with := func(l record.Load, change func(l *record.Load)) record.Load {
 		change(&l)
 		return l
 	}
 	loads := map[string]record.Load{
-		"tcp up":          base,
-		"tcp down, 4":     with(base, func(l *record.Load) { l.Direction, l.Streams = record.Down, 4 }),
-		"tcp both, IPv6":  with(base, func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
+		"tcp up": base,
+		"tcp down, 4": with(base, func(l *record.Load) {
+			l.Direction = record.Down
+			l.Streams = 4
+		}),
+		"tcp both, IPv6": with(base, func(l *record.Load) {
+			l.Direction = record.Both
+			l.IP = 6
+		}),
 		"tcp far opens":   with(base, func(l *record.Load) { l.Opener = "far" }),
 		"tcp, 40 streams": with(base, func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
 		"tcp, every byte": with(base, func(l *record.Load) { l.Verify = true }),
 		"tcp paced, marked": with(base, func(l *record.Load) {
-			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20
+			l.RateBps = 50e6
+			l.DSCP = 46
+			l.MSS = 1000
+			l.Buffer = 1 << 20
 		}),
 		"udp 20M": with(udp, func(l *record.Load) { l.PacketSize, l.RateBps = 500, 20e6 }),
 		"udp down, 2": with(udp, func(l *record.Load) {
-			l.PacketSize, l.RateBps, l.Direction, l.Streams = 200, 5e6, record.Down, 2
+			l.PacketSize = 200
+			l.RateBps = 5e6
+			l.Direction = record.Down
+			l.Streams = 2
 		}),
 		"udp flat, IPv6": with(udp, func(l *record.Load) { l.PacketSize, l.IP = 1500, 6 }),
-		"udp one by one": with(udp, func(l *record.Load) { l.PacketSize, l.GSO = 500, record.GSOOff }),
+		"udp one by one": with(udp, func(l *record.Load) {
+			l.PacketSize = 500
+			l.GSO = record.GSOOff
+		}),
 		"udp, 200 flows": with(udp, func(l *record.Load) {
-			l.PacketSize, l.Streams, l.RateBps = 200, 200, 20e6
+			l.PacketSize = 200
+			l.Streams = 200
+			l.RateBps = 20e6
 		}),
 		"udp counted": with(counted, func(l *record.Load) { l.PacketSize = 92 }),
 		"udp imix": with(udp, func(l *record.Load) {
-			l.Sizes, l.Streams, l.RateBps = factor.IMIXSizes("4"), 3, 20e6
+			l.Sizes = factor.IMIXSizes("4")
+			l.Streams = 3
+			l.RateBps = 20e6
 		}),
 		"udp imix, IPv6, checked": with(udp, func(l *record.Load) {
-			l.Sizes, l.IP, l.Verify = factor.IMIXSizes("6"), 6, true
+			l.Sizes = factor.IMIXSizes("6")
+			l.IP = 6
+			l.Verify = true
 		}),
 		"udp counted, IPv6, both": with(counted, func(l *record.Load) {
-			l.PacketSize, l.IP, l.Direction = 1500, 6, record.Both
+			l.PacketSize = 1500
+			l.IP = 6
+			l.Direction = record.Both
 		}),
 		"udp counted, one by one": with(counted, func(l *record.Load) {
-			l.PacketSize, l.GSO, l.RateBps = 500, record.GSOOff, 20e6
+			l.PacketSize = 500
+			l.GSO = record.GSOOff
+			l.RateBps = 20e6
 		}),
 		"udp counted, 200 flows, far opens": with(counted, func(l *record.Load) {
-			l.PacketSize, l.Streams, l.RateBps, l.Opener = 200, 200, 20e6, "far"
+			l.PacketSize = 200
+			l.Streams = 200
+			l.RateBps = 20e6
+			l.Opener = "far"
 		}),
 	}
 	for name, l := range loads {
@@ -116,5 +161,6 @@ func Loads() map[string]record.Load {
 			loads[name] = l
 		}
 	}
+
 	return loads
 }

@@ -54,10 +54,12 @@ func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	if o.Guest != nil || o.Driver != "" {
 		patience = GuestTime
 	}
+
 	o.ID = "t" + strconv.Itoa(os.Getpid()) + "-" + topology
 	if o.Guest != nil {
 		o.ID = "t" + strconv.Itoa(os.Getpid()) + "-vm-" + topology
 	}
+
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l, err := o.Up(within)
@@ -132,15 +134,18 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 		if err != nil && strings.Contains(err.Error(), "not installed") {
 			t.Skip("skip: no " + args[0] + " here")
 		}
+
 		MustDo(t, err, "execute %v on %s", args, node)
 		out.Write(o.Out)
 		talk.Write(o.Err)
 		if o.Exit == nil {
 			continue
 		}
+
 		if *o.Exit != 0 {
 			t.Fatalf("execute %v on %s: exit code %d: %s", args, node, *o.Exit, talk.String())
 		}
+
 		return out.String()
 	}
 }
@@ -154,6 +159,7 @@ func Devices(t testing.TB, l *lab.Lab, node string) []string {
 			out = append(out, strings.TrimSpace(name))
 		}
 	}
+
 	slices.Sort(out)
 	return out
 }
@@ -164,7 +170,8 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	t.Helper()
 	const port = 20995
 	ctx := Context(t)
-	near, far := l.Address(slot, 0, ip), l.Address(slot, 1, ip)
+	near := l.Address(slot, 0, ip)
+	far := l.Address(slot, 1, ip)
 	s, err := nodeOf(t, l, l.Topology.Far).Agent.Open(ctx, agent.VerbEcho,
 		agent.EchoAt{Addr: far, Port: port})
 	must(t, err)
@@ -172,6 +179,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		s.Finish()
 		for s.Recv(nil) == nil {
 		}
+
 		s.Close()
 	}()
 	MustDo(t, s.Recv(nil), "echo on %s at %s", l.Topology.Far, far)
@@ -180,13 +188,15 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		agent.Reach{From: near, To: far, Port: port, Sizes: sizes, Beyond: beyond}, &out); err != nil {
 		t.Fatalf("reach %s from %s: %v", far, near, err)
 	}
+
 	return out
 }
 
 // WantReach is Reach of packets of which all but that of size beyond must come back.
 func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
 	t.Helper()
-	if got := Reach(t, l, slot, ip, beyond, sizes...); !slices.Equal(got.Back, sizes) {
+	got := Reach(t, l, slot, ip, beyond, sizes...)
+	if !slices.Equal(got.Back, sizes) {
 		t.Errorf("slot %d, IPv%d packets of %v and %d bytes: %v came back (%s), want all but the last", slot,
 			ip, sizes, beyond, got.Back, got.Note)
 	}
@@ -201,14 +211,17 @@ func Descendants(of int) []int {
 		if err != nil {
 			continue // ended meanwhile
 		}
+
 		_, rest, ok := strings.Cut(string(b), ") ")
 		f := strings.Fields(rest)
 		if !ok || len(f) < 2 || f[0] == "Z" || f[0] == "X" {
 			continue
 		}
+
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
 		parents[pid], _ = strconv.Atoi(f[1])
 	}
+
 	var out []int
 	for pid := range parents {
 		for p := parents[pid]; p > 0; p = parents[p] {
@@ -218,6 +231,7 @@ func Descendants(of int) []int {
 			}
 		}
 	}
+
 	slices.Sort(out)
 	return out
 }
@@ -228,15 +242,19 @@ func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
 	apart.Long(t, "boots a guest")
 	g := vm.Guest{Image: vm.Image{Arch: vm.NativeArch()}}
-	_, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(),
-		Args: []string{"--version"}})
+	_, err := host.Run(t.Context(), host.Local(), host.Command{
+		Path: g.Program(),
+		Args: []string{"--version"},
+	})
 	if g.Image.Arch == "" || err != nil {
 		t.Skip("skip: no QEMU here")
 	}
+
 	cache := GuestCache(t)
 	if _, err := os.Stat(cache); err != nil {
 		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
 	}
+
 	say := func(text string) { t.Log(text) }
 	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache, Source(t), say)
 	must(t, err)
@@ -257,9 +275,11 @@ func Source(t testing.TB) string {
 // GuestCache is the folder of images and of guests' programs.
 func GuestCache(t testing.TB) string {
 	t.Helper()
-	if cache := os.Getenv("CHOKEPOINT_VM_CACHE"); cache != "" {
+	cache := os.Getenv("CHOKEPOINT_VM_CACHE")
+	if cache != "" {
 		return cache
 	}
+
 	dir, err := os.UserCacheDir()
 	must(t, err)
 	return filepath.Join(dir, "chokepoint", "vm")

@@ -39,6 +39,7 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	if list == nil {
 		list = Probes()
 	}
+
 	h[watch.Verb] = watch.Serve(list)
 	h[probe.VerbEnvironment] = probe.ServeEnvironment(probe.Root{})
 	return h
@@ -46,7 +47,8 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 
 func (f *Lab) reassembly(node string) (used float64) {
 	if node == "router" && len(f.Fragments) > 0 {
-		used, f.Fragments = f.Fragments[0], f.Fragments[1:]
+		used = f.Fragments[0]
+		f.Fragments = f.Fragments[1:]
 	}
 	return used
 }
@@ -58,6 +60,7 @@ func (f *Lab) counters(node string, devices []string) (map[string]kernel.LinkCou
 		if !ok {
 			return nil, fmt.Errorf("read counters of %s: no such device", d)
 		}
+
 		out[d] = c
 	}
 	return out, nil
@@ -69,11 +72,13 @@ func (f *Lab) reach(node string, r agent.Reach) (out agent.Reached) {
 	if r.To.Is6() {
 		header = 48
 	}
+
 	for _, size := range append(r.Sizes, r.Beyond) {
 		if size > mtu || size < header {
 			out.Note = "message too long"
 			continue
 		}
+
 		bytes := uint64(size - header)
 		up := node == f.Wire.topology.Near
 		f.Wire.Carry(up, r.To, 1, bytes)
@@ -81,5 +86,6 @@ func (f *Lab) reach(node string, r agent.Reach) (out agent.Reached) {
 		out.Back = append(out.Back, size)
 		out.Bytes += int64(bytes)
 	}
+
 	return out
 }

@@ -23,12 +23,19 @@ func Probes() []probe.Probe {
 func Undeclared() probe.Probe { return source("ticks", record.ScopeNode, "lan/no_such_stem") }
 
 func source(name, scope, column string) probe.Probe {
-	return probe.Probe{Name: name, Scope: scope,
-		Stems: []record.Metric{{Name: name + "_samples", Unit: "count", Counter: true,
-			Doc: "samples taken so far"}},
+	return probe.Probe{
+		Name:  name,
+		Scope: scope,
+		Stems: []record.Metric{{
+			Name:    name + "_samples",
+			Unit:    "count",
+			Counter: true,
+			Doc:     "samples taken so far",
+		}},
 		Source: func(probe.Options) (probe.Sampler, error) {
 			return &sampler{columns: []string{column}}, nil
-		}}
+		},
+	}
 }
 
 type sampler struct {

@@ -27,24 +27,70 @@ type Sample struct {
 
 // Samples holds the runs that scripts ask for by name.
 var Samples = map[string]Sample{
-	"good": {ID: "20260102-030405-aaaa", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Scale: 1,
-		status: record.RunDone, ambient: "22 °C"},
-	"desk": {ID: "20260110-030405-2222", Started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC), Scale: 1,
-		status: record.RunDone, lab: record.LabSSH},
-	"slow": {ID: "20260103-030405-bbbb", Started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), Scale: 0.5,
-		status: record.RunDone, ambient: "22 °C"},
-	"failed": {ID: "20260104-030405-cccc", Started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), Scale: 1,
-		status: record.RunDone, failed: true},
+	"good": {
+		ID:      "20260102-030405-aaaa",
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Scale:   1,
+		status:  record.RunDone,
+		ambient: "22 °C",
+	},
+	"desk": {
+		ID:      "20260110-030405-2222",
+		Started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC),
+		Scale:   1,
+		status:  record.RunDone,
+		lab:     record.LabSSH,
+	},
+	"slow": {
+		ID:      "20260103-030405-bbbb",
+		Started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC),
+		Scale:   0.5,
+		status:  record.RunDone,
+		ambient: "22 °C",
+	},
+	"failed": {
+		ID:      "20260104-030405-cccc",
+		Started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC),
+		Scale:   1,
+		status:  record.RunDone,
+		failed:  true,
+	},
 	"killed": {ID: "20260105-030405-dddd", Started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), Scale: 1},
-	"before": {ID: "20260107-030405-ffff", Started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC), Scale: 1,
-		status: record.RunDone, blocks: 8},
-	"after": {ID: "20260108-030405-0000", Started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC), Scale: 0.5,
-		status: record.RunDone, blocks: 8},
-	"hotter": {ID: "20260109-030405-1111", Started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC), Scale: 0.5,
-		status: record.RunDone, blocks: 8, ambient: "35 °C", kernel: "6.6.0-test"},
-	"demanded": {ID: "20260106-030405-eeee", Started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), Scale: 1,
-		status: record.RunDone, require: []record.Requirement{{Text: "goodput >= 10G", Metric: "goodput_bps",
-			Op: ">=", Value: 10e9}}},
+	"before": {
+		ID:      "20260107-030405-ffff",
+		Started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC),
+		Scale:   1,
+		status:  record.RunDone,
+		blocks:  8,
+	},
+	"after": {
+		ID:      "20260108-030405-0000",
+		Started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC),
+		Scale:   0.5,
+		status:  record.RunDone,
+		blocks:  8,
+	},
+	"hotter": {
+		ID:      "20260109-030405-1111",
+		Started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC),
+		Scale:   0.5,
+		status:  record.RunDone,
+		blocks:  8,
+		ambient: "35 °C",
+		kernel:  "6.6.0-test",
+	},
+	"demanded": {
+		ID:      "20260106-030405-eeee",
+		Started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC),
+		Scale:   1,
+		status:  record.RunDone,
+		require: []record.Requirement{{
+			Text:   "goodput >= 10G",
+			Metric: "goodput_bps",
+			Op:     ">=",
+			Value:  10e9,
+		}},
+	},
 }
 
 // WriteSample stores a sample in a new store.
@@ -53,19 +99,23 @@ func WriteSample(ctx context.Context, file, name string) error {
 	if !ok {
 		return fmt.Errorf("no sample run %q", name)
 	}
+
 	st, err := store.Open(ctx, file)
 	if err != nil {
 		return err
 	}
+
 	err = st.CreateRun(ctx, s.Run())
 	for _, t := range s.Trials() {
 		if err == nil {
 			err = st.AppendTrial(ctx, t)
 		}
 	}
+
 	if err == nil && s.status != "" {
 		err = st.EndRun(ctx, s.ID, s.status, "", s.Started.Add(time.Minute))
 	}
+
 	return errors.Join(err, st.Close())
 }
 
@@ -76,10 +126,12 @@ func (s Sample) Run() record.Run {
 	if s.kernel != "" {
 		kernel = s.kernel
 	}
+
 	conditions := map[string]string{}
 	if s.ambient != "" {
 		conditions["ambient"] = s.ambient
 	}
+
 	return record.Run{
 		RunHead: record.RunHead{
 			ID:         s.ID,
@@ -91,8 +143,16 @@ func (s Sample) Run() record.Run {
 		},
 		Kernel: kernel,
 		Design: record.Design{
-			Procedure: record.Procedure{Method: record.Method{Duration: time.Second, Runs: max(3,
-				s.blocks), Order: "blocks", Seed: 7}, Measure: record.Measure{LatencyIdle: "off"}},
+			Procedure: record.Procedure{
+				Method: record.Method{
+					Duration: time.Second,
+					Runs: max(3,
+						s.blocks),
+					Order: "blocks",
+					Seed:  7,
+				},
+				Measure: record.Measure{LatencyIdle: "off"},
+			},
 			Name:         "sample",
 			Description:  "Two cells.",
 			Source:       "sample.yaml",
@@ -102,8 +162,11 @@ func (s Sample) Run() record.Run {
 			Requirements: s.require,
 			Conditions:   conditions,
 		},
-		Environments: []record.Environment{{Node: "host", Facts: map[string]string{"kernel": kernel,
-			"cores": "2"}}},
+		Environments: []record.Environment{{
+			Node: "host",
+			Facts: map[string]string{"kernel": kernel,
+				"cores": "2"},
+		}},
 	}
 }
 
@@ -132,9 +195,11 @@ func (s Sample) Trials() []record.Trial {
 			bytes := int64(s.Scale * (100e6 + 1e6*float64(block)) / float64(1+i))
 			t := s.Trial(row, bytes)
 			if s.failed && block == 2 && i == 1 {
-				t.Status, t.Traffic = record.TrialFailed, nil
+				t.Status = record.TrialFailed
+				t.Traffic = nil
 				t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "tunnel counters did not move"}
 			}
+
 			trials = append(trials, t)
 		}
 	}
@@ -148,6 +213,7 @@ func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 	for i := int64(0); i <= 10; i++ {
 		series.Append(second+i*second/10, float64(bytes*i/10))
 	}
+
 	return record.Trial{
 		Row: row,
 		TrialHead: record.TrialHead{
@@ -162,11 +228,20 @@ func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 		Window:  record.Window{Begin: second / 2, Start: second, End: 2 * second, Stop: 2 * second},
 		Traffic: &record.Traffic{
 			Engine: "native",
-			Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4,
-				Duration: time.Second},
+			Load: record.Load{
+				Protocol:  "tcp",
+				Direction: record.Up,
+				Streams:   1,
+				IP:        4,
+				Duration:  time.Second,
+			},
 			Flows: []record.Flow{{
-				Direction: record.Up, SentBytes: bytes, ReceivedBytes: bytes,
-				SenderNs: second, ReceiverNs: second, Received: series,
+				Direction:     record.Up,
+				SentBytes:     bytes,
+				ReceivedBytes: bytes,
+				SenderNs:      second,
+				ReceiverNs:    second,
+				Received:      series,
 			}},
 			Ends: map[string]record.EndUsage{"near": {Node: "client"}, "far": {Node: "server"}},
 		},

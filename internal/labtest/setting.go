@@ -19,6 +19,7 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 	if err != nil {
 		return "", err
 	}
+
 	p := knob.Place{Node: s.Node, Port: s.Port, Ports: l.Ports(s.Node)}
 	p.Inside, p.Outside, p.WAN = surroundings(l, s.Node)
 	request := agent.KnobRequest{Place: p, Want: want}
@@ -31,6 +32,7 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 	if err := host.Await(ctx, session, &held); err != nil {
 		return "", fmt.Errorf("begin to turn %s: %w", k.Name(), err)
 	}
+
 	return held.State, nil
 }
 
@@ -41,7 +43,8 @@ func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string
 		inside = append(inside, l.Address(0, 0, ip).String())
 		if a, err := l.ForwardAddress(ip); err == nil && len(l.Topology.Routers) > 0 &&
 			node == l.Topology.Routers[0] {
-			outside, wan = append(outside, a.String()), "wan"
+			outside = append(outside, a.String())
+			wan = "wan"
 		}
 	}
 	return inside, outside, wan

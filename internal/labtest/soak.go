@@ -24,22 +24,27 @@ func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[str
 			for i := range s.Metrics {
 				s.Metrics[i].Doc = "" // as in the trials of a run
 			}
+
 			var columns []string
 			for _, label := range labels {
 				for _, m := range s.Metrics {
 					columns = append(columns, label+"/"+m.Name)
 				}
 			}
+
 			rows := seconds
 			if fast[p.Name] {
 				rows *= 10
 			}
+
 			s.Table = counters(r, columns, start, rows, int64(seconds)*1e9/int64(max(rows, 1)))
 			d.Samples = append(d.Samples, s)
 			d.Cost = append(d.Cost, record.Cost{Probe: p.Name, Reads: int64(rows), CPUNs: 1e6, OverNs: 1e9})
 		}
+
 		nodes[name] = d
 	}
+
 	return nodes
 }
 
@@ -52,8 +57,10 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 				values[j] += math.Round(math.Abs(r.NormFloat64()) * 1e4)
 			}
 		}
+
 		t.Append(start+int64(i)*step+r.Int64N(1e6), values...)
 	}
+
 	return t
 }
 
@@ -79,23 +86,31 @@ func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial
 		Factors: s.Cell("none"),
 		Block:   1,
 	}}, 1e9)
-	trial.Window = record.Window{Begin: second, Start: 2 * second, End: (length + 2) * second,
-		Stop: (length + 2) * second}
-	trial.Origin, trial.Ended = second, (length+3)*second
+	trial.Window = record.Window{
+		Begin: second,
+		Start: 2 * second,
+		End:   (length + 2) * second,
+		Stop:  (length + 2) * second,
+	}
+	trial.Origin = second
+	trial.Ended = (length + 3) * second
 	trial.Nodes = Telemetry(r, second, length+2, "cpu0", "cpu1", "lan", "wan")
 	flow := trial.Traffic.Flows[0]
 	trial.Traffic.Flows = nil
 	for i := range 8 {
 		flow.Stream = i/2 + 1
 		flow.Direction = []string{record.Up, record.Down}[i%2]
-		flow.ReceiverNs, flow.SenderNs = length*second, length*second
+		flow.ReceiverNs = length * second
+		flow.SenderNs = length * second
 		flow.Received = counters(r, []string{"bytes"}, second, 10*(length+2), second/10)
 		flow.Sent = counters(r, []string{"bytes"}, second, 10*(length+2), second/10)
 		flow.TCP = &record.TCP{Series: counters(r, []string{"rtt_ns", "cwnd_segments", "retransmits"}, second,
 			10*(length+2), second/10)}
 		trial.Traffic.Flows = append(trial.Traffic.Flows, flow)
 	}
-	trial.Traffic.Load.Streams, trial.Traffic.Load.Direction = 4, record.Both
+
+	trial.Traffic.Load.Streams = 4
+	trial.Traffic.Load.Direction = record.Both
 	trial.Loaded = &record.Latency{IntervalNs: 1e8, Size: 64, Stamps: "kernel"}
 	for i := range int64(10 * length) {
 		trial.Loaded.RTT = append(trial.Loaded.RTT, 1e6+r.Int64N(1e6))
@@ -103,11 +118,14 @@ func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial
 		trial.Loaded.Late = append(trial.Loaded.Late, r.Int64N(1e5))
 		trial.Loaded.SentAt = append(trial.Loaded.SentAt, 2*second+i*1e8)
 	}
+
 	delete(trial.Nodes, unwatched)
 	return func(yield func(record.Trial) bool) {
 		for i := range windows {
 			t := movedBy(trial, int64(i)*SoakEvery*second)
-			t.Row.ID, t.Row.Index, t.Row.Block = fmt.Sprintf("b%d-r01", i+1), i+1, i+1
+			t.Row.ID = fmt.Sprintf("b%d-r01", i+1)
+			t.Row.Index = i + 1
+			t.Row.Block = i + 1
 			t.ID = t.Row.ID + ".1"
 			t.Started = s.Started.Add(time.Duration(i) * SoakEvery * time.Second)
 			if !yield(t) {
@@ -133,20 +151,25 @@ func movedBy(t record.Trial, d int64) record.Trial {
 		for i := range n.Samples {
 			n.Samples[i].Table = later(n.Samples[i].Table)
 		}
+
 		nodes[name] = n
 	}
+
 	t.Nodes = nodes
-	traffic, loaded := *t.Traffic, *t.Loaded
+	traffic := *t.Traffic
+	loaded := *t.Loaded
 	traffic.Flows = slices.Clone(traffic.Flows)
 	for i := range traffic.Flows {
 		f := &traffic.Flows[i]
 		f.Received, f.Sent = later(f.Received), later(f.Sent)
 		f.TCP = &record.TCP{Series: later(f.TCP.Series)}
 	}
+
 	loaded.SentAt = slices.Clone(loaded.SentAt)
 	for i := range loaded.SentAt {
 		loaded.SentAt[i] += d
 	}
+
 	t.Traffic, t.Loaded = &traffic, &loaded
 	return t
 }

@@ -27,6 +27,7 @@ func SettingsOf(text string) (out []record.Setting) {
 		if knob, port, ok := strings.Cut(name, "."); ok && !strings.Contains(name, ":") {
 			s.Knob, s.Port = knob, port
 		}
+
 		out = append(out, s)
 	}
 	return out
@@ -39,9 +40,11 @@ func SettingsOf(text string) (out []record.Setting) {
 func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), driverTime)
 	defer cancel()
-	if a := d.Check(ctx, h); a.State != check.Yes {
+	a := d.Check(ctx, h)
+	if a.State != check.Yes {
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
+
 	read := func(s record.Setting) string {
 		s.Value = ""
 		text, err := d.Read(ctx, h, s)
@@ -63,34 +66,44 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 		for range 2 { // a setting that holds already is no error
 			MustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
 		}
-		if got := read(s); got != s.Value {
+
+		got := read(s)
+		if got != s.Value {
 			t.Errorf("read back %s: got %q, want %q", s.Knob, got, s.Value)
 		}
 	}
+
 	for i, s := range slices.Backward(settings) {
 		s.Value = before[i]
 		if err := d.Apply(ctx, h, s); err != nil {
 			t.Errorf("restore %s=%s: %v", s.Knob, s.Value, err)
 		}
 	}
-	if diff := cmp.Diff(start, forms()); diff != "" {
+
+	diff := cmp.Diff(start, forms())
+	if diff != "" {
 		t.Errorf("canonical forms after restoring (-before +after):\n%s", diff)
 	}
+
 	lacking := record.Setting{Knob: "no_such_setting", Node: h.Name(), Value: "1"}
 	if _, err := d.Read(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("read a setting that it lacks: got %v, want %v", err, host.ErrUnsupported)
 	}
+
 	if err := d.Apply(ctx, h, lacking); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("apply a setting that it lacks: got %v, want %v", err, host.ErrUnsupported)
 	}
+
 	if c, ok := d.(driver.Counting); ok {
 		if all, err := c.Counters(ctx, h, devices); err != nil || len(all) != len(devices) {
 			t.Errorf("counters of %v: got %v, %v, want each", devices, all, err)
 		}
+
 		if _, err := c.Counters(ctx, h, []string{"no-such-device"}); err == nil {
 			t.Error("counters of a device that it lacks: got no error")
 		}
 	}
+
 	if w, ok := d.(driver.Sampling); ok {
 		driverSamples(t, w, h, devices)
 	}
@@ -115,30 +128,38 @@ func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []strin
 			}
 			continue
 		}
-		if n := len(s.Table.T); n < 2 || s.Table.T[n-1] < to-int64(50*time.Millisecond) ||
+
+		n := len(s.Table.T)
+		if n < 2 || s.Table.T[n-1] < to-int64(50*time.Millisecond) ||
 			s.Table.T[0] < from-int64(time.Second) {
 			t.Errorf("%s: %d samples at %v, want some from %d to %d", s.Probe, n, s.Table.T, from, to)
 		}
+
 		for _, dev := range devices {
 			found = found || s.Probe == "netdev" && s.Table.Column(dev+"/rx_bytes") != nil
 		}
 	}
+
 	if len(devices) > 0 && !found {
 		t.Errorf("series of %v: got none in %d", devices, len(got.Samples))
 	}
+
 	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // it says so itself
 		return strings.HasPrefix(s.Probe, "driver ") && s.Unavailable != ""
 	})
 	if got.Clock.BoundBefore <= 0 || got.Clock.BoundAfter <= 0 || len(got.Cost) == 0 != costUnknown {
 		t.Errorf("clock and cost: got %+v, %+v, want both, or why there is no cost", got.Clock, got.Cost)
 	}
+
 	if again, err := w.Collect(ctx, to, host.Monotonic()); err != nil ||
 		len(again.Samples) != len(got.Samples) {
 		t.Errorf("collect again: got %d series, %v, want %d", len(again.Samples), err, len(got.Samples))
 	}
+
 	if err := w.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
+
 	if _, err := w.Collect(ctx, from, to); err == nil {
 		t.Error("collect after close: got no error")
 	}

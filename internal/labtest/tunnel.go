@@ -28,6 +28,7 @@ func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tu
 	if err != nil {
 		return nil, err
 	}
+
 	p := &tunnelPath{wire: t.wire, slot: slot, device: s.Device, mtu: cmp.Or(s.MTU, tunnel.DefaultMTU)}
 	for _, end := range []tunnel.End{near, far} {
 		session, err := end.Agent.Open(ctx, host.Verb(host.FamilyTunnel, t.Name()), s)
@@ -35,10 +36,12 @@ func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tu
 			p.sessions = append(p.sessions, session)
 			err = session.Recv(nil)
 		}
+
 		if err != nil {
 			return nil, errors.Join(err, p.Down(ctx))
 		}
 	}
+
 	t.wire.mu.Lock()
 	defer t.wire.mu.Unlock()
 	t.wire.tunnels[slot], t.wire.innerMTU[slot] = &tunnel.Counters{}, p.mtu
@@ -50,11 +53,14 @@ func (Tunnel) Serve(_ context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
 	}
+
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
+
 	for s.Recv(nil) == nil {
 	}
+
 	return nil
 }
 
@@ -79,6 +85,7 @@ func (p *tunnelPath) Counters(context.Context, bool) (tunnel.Counters, error) {
 	if c == nil {
 		return tunnel.Counters{}, errors.New("read counters of the tunnel: it is down")
 	}
+
 	return *c, nil
 }
 
@@ -87,6 +94,7 @@ func (p *tunnelPath) Down(context.Context) error {
 		for _, s := range p.sessions {
 			s.Close()
 		}
+
 		p.wire.mu.Lock()
 		defer p.wire.mu.Unlock()
 		delete(p.wire.tunnels, p.slot)

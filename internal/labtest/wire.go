@@ -26,9 +26,14 @@ type Wire struct {
 
 // NewWire returns the wire of a topology, all links at 1500 bytes.
 func NewWire(t record.Topology) *Wire {
-	w := &Wire{topology: t, counters: map[record.TopoPort]*kernel.LinkCounters{},
+	w := &Wire{
+		topology: t,
+		counters: map[record.TopoPort]*kernel.LinkCounters{},
 		tunnels:  map[int]*tunnel.Counters{},
-		innerMTU: map[int]int{}, mtu: map[record.TopoPort]int{}, detour: map[string]bool{}}
+		innerMTU: map[int]int{},
+		mtu:      map[record.TopoPort]int{},
+		detour:   map[string]bool{},
+	}
 	for _, l := range t.Links {
 		for _, p := range l.Ends {
 			w.counters[p] = &kernel.LinkCounters{}
@@ -58,6 +63,7 @@ func (w *Wire) SetMTU(node, port, text string) {
 	if err != nil {
 		return
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.mtu {
@@ -70,11 +76,13 @@ func (w *Wire) SetMTU(node, port, text string) {
 // slotOf tells by the address which of a lab's paths leads there.
 func slotOf(to netip.Addr) int {
 	if to.Is4() {
-		if b := to.As4(); b[0] == 198 && b[1] == 19 {
+		b := to.As4()
+		if b[0] == 198 && b[1] == 19 {
 			return int(b[2]) % 64
 		}
 		return 0
 	}
+
 	if b := to.As16(); b[6] == 1 || b[6] == 2 {
 		return int(b[7])
 	}
@@ -85,15 +93,18 @@ func slotOf(to netip.Addr) int {
 func (w *Wire) PathMTU(to netip.Addr) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if inner := w.innerMTU[slotOf(to)]; inner > 0 {
+	inner := w.innerMTU[slotOf(to)]
+	if inner > 0 {
 		return inner
 	}
+
 	least := 0
 	for _, mtu := range w.mtu {
 		if least == 0 || mtu < least {
 			least = mtu
 		}
 	}
+
 	return least
 }
 
@@ -101,22 +112,27 @@ func (w *Wire) PathMTU(to netip.Addr) int {
 func (w *Wire) Carry(up bool, to netip.Addr, packets, bytes uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t := w.tunnels[slotOf(to)]; t != nil && !w.past {
+	t := w.tunnels[slotOf(to)]
+	if t != nil && !w.past {
 		if up {
 			t.Sent += bytes
 		} else {
 			t.Received += bytes
 		}
 	}
+
 	for _, l := range w.topology.Links {
-		from, into := l.Ends[0], l.Ends[1]
+		from := l.Ends[0]
+		into := l.Ends[1]
 		if !up {
 			from, into = into, from
 		}
+
 		if !w.detour[from.Node] {
 			w.counters[from].TxPackets += packets
 			w.counters[from].TxBytes += bytes
 		}
+
 		if !w.detour[into.Node] {
 			w.counters[into].RxPackets += packets
 			w.counters[into].RxBytes += bytes
@@ -132,5 +148,6 @@ func (w *Wire) read(node, device string) (kernel.LinkCounters, bool) {
 	if c == nil {
 		return kernel.LinkCounters{}, false
 	}
+
 	return *c, true
 }

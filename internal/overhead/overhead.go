@@ -89,17 +89,21 @@ func Fragments(v IP, l3, mtu int) []int {
 	if l3 <= mtu {
 		return []int{l3}
 	}
+
 	each := header
 	if v == V6 {
 		each += IPv6Fragment
 	}
+
 	room := (mtu - each) &^ 7
 	if room <= 0 {
 		return nil
 	}
+
 	var out []int
 	for left := l3 - header; left > 0; left -= room {
 		out = append(out, each+min(left, room))
 	}
+
 	return out
 }

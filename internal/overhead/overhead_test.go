@@ -22,10 +22,12 @@ func tcpShare(p Path, timestamps bool, at Layer) float64 {
 	if timestamps {
 		payload -= TCPTimestamps
 	}
+
 	n := p.Bytes(p.MTU(), at)
 	if n == 0 || payload < 0 {
 		return 0
 	}
+
 	return float64(payload) / float64(n)
 }
 
@@ -71,21 +73,25 @@ func TestGoodputShare(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := Path{Link: test.link, Tunnel: test.tunnel}
 			expect.Same(t, "MTU", test.mtu, p.MTU())
-			if got := p.Tunnel.Outer(test.mtu); got != test.outer {
+			got := p.Tunnel.Outer(test.mtu)
+			if got != test.outer {
 				t.Errorf("Outer(%d) = %d, want %d", test.mtu, got, test.outer)
 			}
+
 			percent(t, "inner v4", tcpShare(p, true, LayerWire), test.v4)
 			if p.Inner = V6; test.v6 != 0 {
 				percent(t, "inner v6", tcpShare(p, true, LayerWire), test.v6)
 			}
 		})
 	}
+
 	percent(t, "no time stamps", tcpShare(Path{Link: eth}, false, LayerWire), 94.93)
 }
 
 func percent(t *testing.T, what string, got, want float64) {
 	t.Helper()
-	if g, w := fmt.Sprintf("%.2f", got*100), fmt.Sprintf("%.2f", want); g != w {
+	g, w := fmt.Sprintf("%.2f", got*100), fmt.Sprintf("%.2f", want)
+	if g != w {
 		t.Errorf("%s = %s %%, want %s %%", what, g, w)
 	}
 }
@@ -105,7 +111,8 @@ func TestFitMTU(t *testing.T) {
 		{"no room", Tunnel{Kind: WireGuard, OuterIP: V6}, 60, 0},
 	}
 	for _, test := range tests {
-		if got := test.tunnel.FitMTU(test.underlay); got != test.want {
+		got := test.tunnel.FitMTU(test.underlay)
+		if got != test.want {
 			t.Errorf("%s: FitMTU(%d) = %d, want %d", test.name, test.underlay, got, test.want)
 		}
 	}
@@ -134,23 +141,29 @@ func TestFitMTUOfStack(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s is not known", tt.names)
 		}
+
 		got := tunnel.FitMTU(tt.underlay)
 		if got != tt.want {
 			t.Errorf("%s over IPv%d on %d: got an MTU of %d, want %d", tt.names, tt.outer, tt.underlay, got,
 				tt.want)
 		}
+
 		if got == 0 {
 			continue
 		}
+
 		tunnel.MTU = got
 		if n := len(tunnel.Fragments(got, tt.underlay)); n != 1 {
 			t.Errorf("%s on %d: a packet of %d bytes is cut into %d", tt.names, tt.underlay, got, n)
 		}
+
 		wire := Path{Link: Link{MTU: tt.underlay}, Tunnel: tunnel}
-		if parts := sum(wire.Whole(got, Part{"TCP", TCPHeader})); parts != wire.Bytes(got, LayerWire) {
+		parts := sum(wire.Whole(got, Part{"TCP", TCPHeader}))
+		if parts != wire.Bytes(got, LayerWire) {
 			t.Errorf("%s on %d: the parts of a packet are %d bytes, it takes %d", tt.names, tt.underlay,
 				parts, wire.Bytes(got, LayerWire))
 		}
+
 		tunnel.MTU = got + 1
 		if n := len(tunnel.Fragments(got+1, tt.underlay)); n < 2 {
 			t.Errorf("%s on %d: a packet of %d bytes crosses whole too", tt.names, tt.underlay, got+1)
@@ -172,7 +185,8 @@ func TestPaddingBeyondMTU(t *testing.T) {
 		{0, 1420, 1424 + 60},
 	}
 	for _, test := range tests {
-		if got := wireguard(V4, test.mtu).Outer(test.m); got != test.want {
+		got := wireguard(V4, test.mtu).Outer(test.m)
+		if got != test.want {
 			t.Errorf("mtu %d: Outer(%d) = %d, want %d", test.mtu, test.m, got, test.want)
 		}
 	}
@@ -226,10 +240,12 @@ func TestTunnelFragments(t *testing.T) {
 func TestBytesInAStream(t *testing.T) {
 	p := Path{Tunnel: Tunnel{Kind: OpenVPNTCP}}
 	for m, want := range map[int]int{1422: 1538, 2870: 2 * 1538, 698: 769, 6000: 6401} {
-		if got := p.Bytes(m, LayerWire); got != want {
+		got := p.Bytes(m, LayerWire)
+		if got != want {
 			t.Errorf("Bytes(%d) = %d, want %d", m, got, want)
 		}
 	}
+
 	p.Link.MTU = 52
 	if got := p.Bytes(1422, LayerWire); got != 0 {
 		t.Errorf("without room for payload: %d bytes, want 0", got)
@@ -276,24 +292,32 @@ func FuzzFragments(f *testing.F) {
 		if version%2 == 0 && version != 4 {
 			v = V6
 		}
-		l3, mtu = l3&0xffff, mtu&0xffff
+
+		l3 = l3 & 0xffff
+		mtu = mtu & 0xffff
 		if l3 < v.Header() {
 			return
 		}
+
 		parts := Fragments(v, l3, mtu)
 		if len(parts) < 2 {
 			return
 		}
-		each, sum := v.Header(), 0
+
+		each := v.Header()
+		sum := 0
 		if v == V6 {
 			each += IPv6Fragment
 		}
+
 		for i, n := range parts {
 			if n > mtu || n <= each || (i < len(parts)-1 && (n-each)%8 != 0) {
 				t.Fatalf("Fragments(%d, %d, %d): part %d is %d bytes", v, l3, mtu, i, n)
 			}
+
 			sum += n - each
 		}
+
 		if sum != l3-v.Header() {
 			t.Fatalf("Fragments(%d, %d, %d) carry %d bytes, want %d", v, l3, mtu, sum, l3-v.Header())
 		}

@@ -31,20 +31,25 @@ func (p Path) Bytes(m int, at Layer) int {
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
 		header := p.Tunnel.OuterIP.Headers(false) // of each segment of the stream
-		length, room := p.Tunnel.Outer(m)-header, p.Link.mtu()-header
+		length := p.Tunnel.Outer(m) - header
+		room := p.Link.mtu() - header
 		if room <= 0 {
 			return 0
 		}
+
 		return (count(p.Link.mtu())*length + room - 1) / room
 	}
+
 	fragments := p.Tunnel.Fragments(m, p.Link.mtu())
 	if p.Tunnel.Kind == Plain {
 		fragments = Fragments(p.Inner, m, p.Link.mtu())
 	}
+
 	sum := 0
 	for _, l3 := range fragments {
 		sum += count(l3)
 	}
+
 	return sum
 }
 

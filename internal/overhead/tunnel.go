@@ -71,7 +71,8 @@ type Part struct {
 // after it.
 func (t Tunnel) Around(m int) (before, after []Part) {
 	before = []Part{{fmt.Sprint("IPv", max(V4, t.OuterIP)), t.OuterIP.Header()}}
-	udp, tag := Part{"UDP", UDPHeader}, Part{"tag", wireGuardTag}
+	udp := Part{"UDP", UDPHeader}
+	tag := Part{"tag", wireGuardTag}
 	switch t.Kind {
 	case Plain:
 		return nil, nil
@@ -82,6 +83,7 @@ func (t Tunnel) Around(m int) (before, after []Part) {
 		if t.NATT {
 			before = append(before, udp)
 		}
+
 		padded := roundUp(m+espTrailer, max(4, t.Suite.Block))
 		before = append(before, Part{"ESP", espHeader}, Part{"IV", t.Suite.IV})
 		after = []Part{{"padding", padded - m - espTrailer}, {"ESP trailer", espTrailer},
@@ -90,16 +92,19 @@ func (t Tunnel) Around(m int) (before, after []Part) {
 		if t.Kind == OpenVPNTCP {
 			udp = Part{"TCP with timestamps", TCPHeader + TCPTimestamps}
 		}
+
 		before = append(before, udp)
 		if t.Kind == OpenVPNTCP {
 			before = append(before, Part{"record length", openVPNLength})
 		}
+
 		before = append(before, Part{"OpenVPN", openVPNOpcode})
 		id := Part{"packet id", openVPNPacketID}
 		if t.Suite == (Suite{}) {
 			before = append(before, id, tag)
 			break
 		}
+
 		// PKCS #7 pads with one byte or more (RFC 5652 §6.3).
 		padded := roundUp(openVPNPacketID+m+1, t.Suite.Block)
 		before = append(before, Part{"HMAC", t.Suite.ICV}, Part{"IV", t.Suite.IV}, id)
@@ -109,10 +114,12 @@ func (t Tunnel) Around(m int) (before, after []Part) {
 	case GRE:
 		before = append(before, Part{"GRE", greHeader})
 	}
+
 	if t.Via != nil {
 		b, a := t.Via.Around(sum(before) + m + sum(after))
 		before, after = append(b, before...), append(after, a...)
 	}
+
 	return before, after
 }
 
@@ -141,13 +148,16 @@ func (t Tunnel) Fragments(m, underlay int) []int {
 	case t.Via == nil:
 		return Fragments(t.OuterIP, t.Outer(m), underlay)
 	}
+
 	t = t.Over(underlay)
-	via, own := *t.Via, t
+	via := *t.Via
+	own := t
 	own.Via = nil
 	var out []int
 	for _, part := range Fragments(t.OuterIP, own.Outer(m), via.MTU) {
 		out = append(out, via.Fragments(part, underlay)...)
 	}
+
 	return out
 }
 
@@ -157,10 +167,12 @@ func (t Tunnel) padded(m int) int {
 	if t.MTU <= 0 {
 		return p
 	}
+
 	if m > t.MTU {
 		last := m % t.MTU
 		return m - last + min(t.MTU, roundUp(last, wireGuardPad))
 	}
+
 	return min(t.MTU, p)
 }
 
@@ -169,8 +181,10 @@ func (t Tunnel) padded(m int) int {
 func (t Tunnel) FitMTU(underlay int) int {
 	room, own := underlay, t
 	if t.Via != nil {
-		room, own.Via = t.Over(underlay).Via.MTU, nil
+		room = t.Over(underlay).Via.MTU
+		own.Via = nil
 	}
+
 	for m := room; m > 0; m-- {
 		// The tunnel's MTU bounds its padding, so it is part of the question.
 		own.MTU = m
@@ -178,6 +192,7 @@ func (t Tunnel) FitMTU(underlay int) int {
 			return m
 		}
 	}
+
 	return 0
 }
 
@@ -187,10 +202,12 @@ func (t Tunnel) Over(underlay int) Tunnel {
 	if t.Via == nil {
 		return t
 	}
+
 	via := t.Via.Over(underlay)
 	if via.MTU == 0 {
 		via.MTU = via.FitMTU(underlay)
 	}
+
 	t.Via = &via
 	return t
 }
@@ -244,9 +261,11 @@ func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 		if !known || len(list) > 1 && next.Kind == OpenVPNTCP {
 			return Tunnel{}, false
 		}
+
 		if next.OuterIP = outer; i < len(list)-1 {
 			next.Via = new(t)
 		}
+
 		t = next
 	}
 	return t, true
@@ -257,12 +276,15 @@ func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 func (p Path) Whole(m int, transport Part) []Part {
 	before, after := p.Tunnel.Over(p.Link.mtu()).Around(m)
 	parts := []Part{{"preamble", Preamble}, {"Ethernet", Ethernet}}
-	if n := p.Link.VLANs; n > 0 {
+	n := p.Link.VLANs
+	if n > 0 {
 		parts = append(parts, Part{fmt.Sprint("VLAN tags: ", n), n * VLANTag})
 	}
+
 	if p.Link.PPPoE {
 		parts = append(parts, Part{"PPPoE", PPPoE})
 	}
+
 	ip := Part{fmt.Sprint("IPv", max(V4, p.Inner)), p.Inner.Header()}
 	parts = append(append(parts, before...), ip, transport,
 		Part{"payload", max(0, m-ip.Bytes-transport.Bytes)})
@@ -279,7 +301,8 @@ func (p Path) BestMTU(least, headers int) (best int) {
 	for m := least; m <= p.Tunnel.FitMTU(p.Link.mtu()); m++ {
 		q := p
 		q.Tunnel.MTU = m
-		if n := q.Bytes(m, LayerWire); n > 0 && float64(m-headers)/float64(n) >= most {
+		n := q.Bytes(m, LayerWire)
+		if n > 0 && float64(m-headers)/float64(n) >= most {
 			best, most = m, float64(m-headers)/float64(n)
 		}
 	}
@@ -293,6 +316,7 @@ func TunnelMTU(kind string, outerIP, linkMTU int) int {
 	if !ok || t.Kind == WireGuard {
 		return linkMTU - 80
 	}
+
 	t.OuterIP = IP(outerIP)
 	return t.FitMTU(linkMTU)
 }

@@ -27,7 +27,9 @@ func TestNamed(t *testing.T) {
 		if known != tt.known {
 			t.Errorf("Named(%q) is known: got %v, want %v", tt.kind, known, tt.known)
 		}
-		if fit := got.FitMTU(1500); fit != tt.fit {
+
+		fit := got.FitMTU(1500)
+		if fit != tt.fit {
 			t.Errorf("Named(%q): got an MTU of %d, want %d", tt.kind, fit, tt.fit)
 		}
 	}

@@ -38,6 +38,7 @@ func BuiltIn(name string) (data []byte, ok bool) {
 	if !slices.Contains(builtInNames[:], name) {
 		return nil, false
 	}
+
 	data, err := builtIns.ReadFile("plans/" + name + ".yaml")
 	return data, err == nil
 }
@@ -46,13 +47,17 @@ func BuiltIn(name string) (data []byte, ok bool) {
 func ReadBuiltIn(name string, v Vocabulary, sets []string) (*Plan, error) {
 	data, ok := BuiltIn(name)
 	if !ok {
-		return nil, &Error{Text: "there is no built-in plan " + name,
-			HintText: choiceHint(name, "built-in plans", BuiltIns())}
+		return nil, &Error{
+			Text:     "there is no built-in plan " + name,
+			HintText: choiceHint(name, "built-in plans", BuiltIns()),
+		}
 	}
+
 	p, err := Read(name+".yaml", data, v, sets)
 	if err != nil {
 		return nil, err
 	}
+
 	p.Design.Source = BuiltInSource
 	return p, nil
 }

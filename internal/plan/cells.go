@@ -31,23 +31,31 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	if err := r.checkSize(m, root); err != nil {
 		return err
 	}
-	e := &expansion{method: p.Design.Method, given: map[string]factor.Declaration{}, seen: map[string]bool{},
-		dropped: map[string]int{}}
+
+	e := &expansion{
+		method:  p.Design.Method,
+		given:   map[string]factor.Declaration{},
+		seen:    map[string]bool{},
+		dropped: map[string]int{},
+	}
 	for _, name := range r.v.Names() {
 		if f, ok := r.v.Lookup(name); ok && f.Base {
 			e.base = append(e.base, f)
 		}
 	}
+
 	e.exclude, e.excluded = m.exclude, make([]bool, len(m.exclude))
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
 			e.given[a.factor.Name] = a.factor
 			p.Design.Factors = AddLevels(p.Design.Factors, a.factor.Name, a.levels...)
 		}
+
 		for _, given := range c.cells() {
 			e.add(given)
 		}
 	}
+
 	e.dropUnfound()
 	if len(e.cells) == 0 {
 		if len(e.skipped) == 0 {
@@ -55,28 +63,36 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 		}
 		return r.fail(root, "the first reason: "+e.skipped[0].Reason, "no cell is left: none can exist")
 	}
-	if trials := len(e.cells) * p.Design.Method.Runs; trials > maxTrials {
+
+	trials := len(e.cells) * p.Design.Method.Runs
+	if trials > maxTrials {
 		return r.fail(root, "leave out levels or lower method.runs",
 			"the plan has %d trials, at most %d are allowed", trials, maxTrials)
 	}
+
 	d := &p.Design
 	d.Cells, d.Skipped, d.Hard = e.cells, e.skipped, e.hard(d.Factors)
 	d.Catalogue, d.Loads = r.v.Catalogue.Labelled(r.labels), r.v.Loads(e.cells)
 	if len(r.labels) > 0 {
 		d.Labels = r.labels
 	}
+
 	if r.baseline == nil {
 		d.Baseline = e.baseline()
 	}
+
 	for _, reason := range e.reasons {
 		p.notes = append(p.notes, reason+" ("+unit.Count(e.dropped[reason], "combination")+")")
 	}
-	if link := d.Conditions[record.LinkCondition]; link != "" {
+
+	link := d.Conditions[record.LinkCondition]
+	if link != "" {
 		if rate, err := unit.ParseBitrate(link); err != nil || rate <= 0 {
 			p.notes = append(p.notes, "condition "+record.LinkCondition+": "+strconv.Quote(link)+
 				" is no bit rate, such as 1G: it bounds nothing")
 		}
 	}
+
 	return r.checkUse(p, m, e)
 }
 
@@ -98,15 +114,18 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	for _, c := range all {
 		topologies = append(topologies, factor.Topology.Of(c))
 	}
+
 	here := append(r.v.Places(topologies...), "", factor.Host)
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
-			if _, place := factor.Split(a.factor.Name); !slices.Contains(here, place) {
+			_, place := factor.Split(a.factor.Name)
+			if !slices.Contains(here, place) {
 				failed = r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
 					a.factor.Name, place))
 			}
 		}
 	}
+
 	changed := slices.ContainsFunc(p.Design.Set, func(set string) bool {
 		return strings.HasPrefix(set, "matrix.") || strings.HasPrefix(set, "include.")
 	})
@@ -120,12 +139,14 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 				"this entry of exclude matches nothing"))
 		}
 	}
+
 	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
 		return holds(c, p.Design.Baseline)
 	}) {
 		failed = r.note(r.fail(r.baseline, "chokepoint plan expand prints the cells",
 			"no cell has the baseline's levels"))
 	}
+
 	return failed
 }
 
@@ -141,7 +162,8 @@ func holds(c, levels factor.Cell) bool {
 
 // baseline returns the cell in which the fewest factors differ from their own baseline, of several the first.
 func (e *expansion) baseline() factor.Cell {
-	fewest, best := len(e.cells[0])+1, e.cells[0]
+	fewest := len(e.cells[0]) + 1
+	best := e.cells[0]
 	for _, c := range e.cells {
 		off := 0
 		for _, f := range e.of(c) {
@@ -149,10 +171,12 @@ func (e *expansion) baseline() factor.Cell {
 				off++
 			}
 		}
+
 		if off < fewest {
 			fewest, best = off, c
 		}
 	}
+
 	return best.Clone()
 }
 
@@ -171,10 +195,12 @@ func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
 				"the plan has more than %d cells", maxCells)
 		}
 	}
+
 	if total == 0 {
 		return r.fail(root, "add matrix or include, such as matrix: {streams: [1, 4]}",
 			"the plan has no cell")
 	}
+
 	return nil
 }
 
@@ -185,11 +211,13 @@ func AddLevels(all []record.FactorLevels, name string, levels ...string) []recor
 		i = len(all)
 		all = append(all, record.FactorLevels{Name: name})
 	}
+
 	for _, level := range levels {
 		if !slices.Contains(all[i].Levels, level) {
 			all[i].Levels = append(all[i].Levels, level)
 		}
 	}
+
 	return all
 }
 
@@ -200,6 +228,7 @@ func (e *expansion) add(given factor.Cell) {
 	if e.seen[key] {
 		return
 	}
+
 	e.seen[key] = true
 	out := false
 	for i, x := range e.exclude {
@@ -207,13 +236,17 @@ func (e *expansion) add(given factor.Cell) {
 			out, e.excluded[i] = true, true
 		}
 	}
+
 	if out {
 		return
 	}
-	if reason := cmp.Or(e.conflict(cell), searchConflict(e.method, cell)); reason != "" {
+
+	reason := cmp.Or(e.conflict(cell), searchConflict(e.method, cell))
+	if reason != "" {
 		e.skipped = append(e.skipped, record.Skipped{Factors: cell, Reason: reason})
 		return
 	}
+
 	e.cells = append(e.cells, cell)
 }
 
@@ -226,30 +259,41 @@ func (e *expansion) complete(given factor.Cell) factor.Cell {
 			cell[f.Name] = f.Default
 		}
 	}
+
 	for _, f := range e.of(cell) {
 		if f.Applies == nil {
 			continue
 		}
-		if ok, why := f.Applies(cell); !ok {
-			if _, written := given[f.Name]; written {
+
+		ok, why := f.Applies(cell)
+		if !ok {
+			_, written := given[f.Name]
+			if written {
 				e.note(f.Name + ": " + why)
 			}
+
 			delete(cell, f.Name)
 		}
 	}
+
 	for _, f := range e.base {
 		if _, ok := cell[f.Name]; ok || f.Derive == nil {
 			continue
 		}
+
 		if f.Applies != nil {
-			if ok, _ := f.Applies(cell); !ok {
+			ok, _ := f.Applies(cell)
+			if !ok {
 				continue
 			}
 		}
-		if level := f.Derive(cell); level != "" {
+
+		level := f.Derive(cell)
+		if level != "" {
 			cell[f.Name] = level
 		}
 	}
+
 	return cell
 }
 
@@ -257,13 +301,15 @@ func (e *expansion) note(reason string) {
 	if e.dropped[reason] == 0 {
 		e.reasons = append(e.reasons, reason)
 	}
+
 	e.dropped[reason]++
 }
 
 func (e *expansion) conflict(cell factor.Cell) string {
 	for _, f := range e.of(cell) {
 		if f.Conflict != nil {
-			if reason := f.Conflict(cell); reason != "" {
+			reason := f.Conflict(cell)
+			if reason != "" {
 				return reason
 			}
 		}
@@ -273,18 +319,21 @@ func (e *expansion) conflict(cell factor.Cell) string {
 
 // of returns the factors of a cell in a fixed order: base factors, then the others by name.
 func (e *expansion) of(cell factor.Cell) []factor.Declaration {
-	out, isBase := make([]factor.Declaration, 0, len(cell)), map[string]bool{}
+	out := make([]factor.Declaration, 0, len(cell))
+	isBase := map[string]bool{}
 	for _, f := range e.base {
 		isBase[f.Name] = true
 		if _, ok := cell[f.Name]; ok {
 			out = append(out, f)
 		}
 	}
+
 	for _, name := range cell.Names() {
 		if f, ok := e.given[name]; ok && !isBase[name] {
 			out = append(out, f)
 		}
 	}
+
 	return out
 }
 
@@ -297,11 +346,14 @@ func (e *expansion) hard(written []record.FactorLevels) []string {
 			names = append(names, f.Name)
 		}
 	}
+
 	for _, w := range written {
-		if f := e.given[w.Name]; f.Hard && !slices.Contains(names, w.Name) {
+		f := e.given[w.Name]
+		if f.Hard && !slices.Contains(names, w.Name) {
 			names = append(names, w.Name)
 		}
 	}
+
 	return names
 }
 
@@ -311,14 +363,18 @@ func (e *expansion) dropUnfound() {
 	for _, c := range e.cells {
 		have[c.Key()] = true
 	}
+
 	e.cells = slices.DeleteFunc(e.cells, func(c factor.Cell) bool {
 		found, ok := factor.FoundOf(c)
 		if !ok || have[found.Of.Key()] {
 			return false
 		}
-		e.skipped = append(e.skipped, record.Skipped{Factors: c,
+
+		e.skipped = append(e.skipped, record.Skipped{
+			Factors: c,
 			Reason: "no cell that is the same otherwise goes as fast as it can (rate: flat, or no pacing), " +
-				"so that there is no rate to take a share of"})
+				"so that there is no rate to take a share of",
+		})
 		return true
 	})
 }

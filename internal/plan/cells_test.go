@@ -15,6 +15,7 @@ func read(t *testing.T, text string, sets ...string) *plan.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return p
 }
 
@@ -28,6 +29,7 @@ func pick(cells []record.Factors, names ...string) []string {
 				parts = append(parts, n+"="+level)
 			}
 		}
+
 		out = append(out, strings.Join(parts, " "))
 	}
 	return out
@@ -127,9 +129,11 @@ func TestExpansion(t *testing.T) {
 	for _, tc := range expansions {
 		t.Run(tc.name, func(t *testing.T) {
 			p := read(t, tc.text)
-			if diff := cmp.Diff(tc.want, pick(p.Cells(), strings.Fields(tc.show)...)); diff != "" {
+			diff := cmp.Diff(tc.want, pick(p.Cells(), strings.Fields(tc.show)...))
+			if diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
 			}
+
 			if len(p.Skipped()) > 0 {
 				t.Errorf("got skipped %v, want none", p.Skipped())
 			}
@@ -206,9 +210,11 @@ func TestSkipsWithReason(t *testing.T) {
 		if len(p.Skipped()) == 1 {
 			got = p.Skipped()[0].Reason
 		}
+
 		if got != tc.want {
 			t.Errorf("{%s}: skipped because %q, want %q", tc.cell, got, tc.want)
 		}
+
 		if got, want := len(p.Cells())+len(p.Skipped()), 2; got != want {
 			t.Errorf("{%s}: %d cells and skips, want %d", tc.cell, got, want)
 		}
@@ -222,8 +228,10 @@ func TestTunnelFactorsMeanNothingWithoutTunnel(t *testing.T) {
 	for _, c := range p.Cells() {
 		got = append(got, c["tunnel"]+" "+c["tunnels"]+" "+c["outer_ip"])
 	}
+
 	want := []string{"none  ", "wireguard 1 4", "wireguard 1 6", "wireguard 16 4", "wireguard 16 6"}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}
 }
@@ -237,6 +245,7 @@ func TestFactorsAreListedAsWritten(t *testing.T) {
 	if diff := cmp.Diff(want, p.Design.Factors); diff != "" {
 		t.Errorf("factors (-want +got):\n%s", diff)
 	}
+
 	if diff := cmp.Diff(p.Cells()[0], p.Design.Baseline); diff != "" {
 		t.Errorf("baseline (-want +got):\n%s", diff)
 	}

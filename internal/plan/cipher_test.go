@@ -40,23 +40,29 @@ include:
 	if diff := cmp.Diff(want, keys(p.Cells())); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}
+
 	var reasons []string
 	for _, s := range p.Skipped() {
 		reasons = append(reasons, s.Reason)
 	}
+
 	if diff := cmp.Diff([]string{"ed25519 has no operation encrypt: it has sign, verify",
 		"cipher_mode evp is openssl's: library kernel works on packets",
 		"topology forward has no node modem"}, reasons); diff != "" {
 		t.Errorf("skipped (-want +got):\n%s", diff)
 	}
-	if notes := strings.Join(p.Notes(), "; "); !strings.Contains(notes,
+
+	notes := strings.Join(p.Notes(), "; ")
+	if !strings.Contains(notes,
 		"streams: engine cipher sends nothing (8 combinations)") {
 		t.Errorf("notes: got %q", notes)
 	}
+
 	rows := map[string]int{}
 	for _, r := range p.Rows() {
 		rows[r.Kind]++
 	}
+
 	runs := p.Design.Method.Runs
 	if diff := cmp.Diff(map[string]int{record.RowCipher: 6 * runs, record.RowLoad: runs, record.RowIdle: runs,
 		record.RowVerify: 1}, rows); diff != "" {
@@ -66,7 +72,8 @@ include:
 
 func TestCiphersAreNotSearched(t *testing.T) {
 	p := read(t, "method: {search: quick}\nmatrix: {protocol: udp}\ninclude: [{engine: cipher}]\n")
-	if s := p.Skipped(); len(s) != 1 || !strings.Contains(s[0].Reason, "sends nothing") {
+	s := p.Skipped()
+	if len(s) != 1 || !strings.Contains(s[0].Reason, "sends nothing") {
 		t.Errorf("skipped: got %+v, want the cipher", s)
 	}
 }
@@ -81,6 +88,7 @@ func TestLevelsOfCiphers(t *testing.T) {
 		if !ok {
 			t.Fatalf("no factor %s", tt.factor)
 		}
+
 		if got, err := f.Parse(tt.text); got != tt.want || (err == nil) != (tt.want != "") {
 			t.Errorf("%s: Parse(%q): got %q, %v, want %q", tt.factor, tt.text, got, err, tt.want)
 		}

@@ -40,6 +40,7 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 				if err == nil {
 					step.Level, err = level(key)
 				}
+
 				e.Steps = append(e.Steps, step)
 				return err
 			})
@@ -58,6 +59,7 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 		err = r.fail(n, "write, for example, {class: shaper, factor: shape, steps: {45M: 90 %}}",
 			"the experiment names no class, or neither steps nor a fix")
 	}
+
 	d.Experiment = e
 	return err
 }
@@ -68,10 +70,12 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 	if err != nil {
 		return d, err
 	}
+
 	if v, ok := parsePercent(text); ok && v >= 1 && v <= 1e6 && v != 100 {
 		d.Resource = v / 100
 		return d, nil
 	}
+
 	return d, r.fail(n, "write what the level leaves of the resource, such as 45M: 90 %",
 		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
 }
@@ -82,7 +86,9 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 	if e == nil {
 		return nil
 	}
-	all, at := p.combinations(), valueOf(root, "experiment")
+
+	all := p.combinations()
+	at := valueOf(root, "experiment")
 	has := func(level string) bool {
 		return slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level })
 	}
@@ -92,13 +98,16 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 				"no cell has the step %s of %s", step.Level, e.Factor)
 		}
 	}
+
 	if e.Fix != "" && !has(e.Fix) {
 		return r.fail(at, "add it to the matrix, or to include",
 			"no cell has the fix %s of %s", e.Fix, e.Factor)
 	}
+
 	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
 		return r.fail(at, "add a cell with none of the steps", "no cell is untouched")
 	}
+
 	return nil
 }
 
@@ -125,10 +134,12 @@ func (x Patched) Text(v Vocabulary) string {
 	if x.Window > 0 {
 		window = min(window, x.Window)
 	}
+
 	fmt.Fprintf(&b, "name: %s\ndescription: %s\n\nmethod:\n", x.Name, yamlScalar(x.Description))
 	fmt.Fprintf(&b, "  duration: %s\n  warmup: %s\n  cooldown: %s\n  runs: %d\n  order: %s\n",
 		short(window), short(m.Warmup), short(m.Cooldown), x.Blocks, OrderAlternated)
-	if e := x.Experiment; e != nil {
+	e := x.Experiment
+	if e != nil {
 		fmt.Fprintf(&b, "\nexperiment:\n")
 		for _, f := range [][2]string{{"run", e.Run}, {"class", e.Class}, {"factor", e.Factor},
 			{"why", e.Why}} {
@@ -136,28 +147,34 @@ func (x Patched) Text(v Vocabulary) string {
 				fmt.Fprintf(&b, "  %s: %s\n", f[0], yamlScalar(f[1]))
 			}
 		}
+
 		if len(e.Steps) > 0 {
 			fmt.Fprintf(&b, "  steps:  # what each leaves of the resource\n")
 			for _, d := range e.Steps {
 				fmt.Fprintf(&b, "    %s: %s %%\n", yamlScalar(d.Level), trim(d.Resource*100))
 			}
+
 			fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n",
 				trim(e.Expect))
 		}
+
 		if e.Fix != "" {
 			fmt.Fprintf(&b, "  fix: %s\n", yamlScalar(e.Fix))
 		}
 	}
+
 	b.WriteString("\ninclude:\n")
 	copies := []string{"a", "b", "c", "d"}[:min(max(x.Copies, 1), 4)]
 	for _, cell := range x.Cells {
 		x.entry(&b, v, cell, nil, copies)
 	}
+
 	for _, cell := range x.Cells {
 		for _, patch := range x.Patches {
 			x.entry(&b, v, cell, patch, nil)
 		}
 	}
+
 	w := x.Design.Measure
 	fmt.Fprintf(&b, "\nmeasure:\n  latency_idle: off\n  latency_loaded: %t\n  probe: %s\n"+
 		"  probe_interval: %s\n  verify: false\n  telemetry: %t\n", w.LatencyLoaded,
@@ -168,6 +185,7 @@ func (x Patched) Text(v Vocabulary) string {
 			fmt.Fprintf(&b, "  %s: %s\n", yamlScalar(name), yamlScalar(x.Design.Conditions[name]))
 		}
 	}
+
 	return b.String()
 }
 
@@ -180,12 +198,15 @@ func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell
 			delete(cell, name)
 		}
 	}
+
 	if factor.FrameSize.In(cell) {
 		delete(cell, string(factor.PacketSize))
 	}
+
 	for name, level := range patch {
 		factor.Name(name).Set(cell, level)
 	}
+
 	names := cell.Names()
 	v.Sort(names)
 	lead := "- "
@@ -193,9 +214,11 @@ func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell
 		if f, ok := v.Lookup(name); ok && f.Base && f.Default == cell[name] {
 			continue
 		}
+
 		fmt.Fprintf(b, "  %s%s: %s\n", lead, name, yamlScalar(cell[name]))
 		lead = "  "
 	}
+
 	switch {
 	case len(copies) > 0:
 		fmt.Fprintf(b, "  %scopy: [%s]  # untouched\n", lead, strings.Join(copies, ", "))

@@ -23,14 +23,29 @@ func experimentOf(t *testing.T, cell int) (*plan.Plan, plan.Patched) {
 	steps := []record.SweepStep{{Level: "tbf rate 45M burst 128k limit 256k", Resource: .9},
 		{Level: "tbf rate 37500k burst 128k limit 256k", Resource: .75},
 		{Level: "tbf rate 25M burst 128k limit 256k", Resource: .5}}
-	e := &record.Experiment{Run: "20261124-120000-abcd", Class: "shaper", Factor: "queue@router.wan",
-		Steps: steps, Expect: 1, Fix: "fifo limit 1000", Why: "the rate follows: at once"}
-	x := plan.Patched{Name: "prove-shaper", Description: "Steps: \"three\" of one resource.",
-		Design: base.Design, Cells: []factor.Cell{base.Cells()[cell]}, Copies: 3, Blocks: 2,
-		Window: 2 * time.Second, Experiment: e}
+	e := &record.Experiment{
+		Run:    "20261124-120000-abcd",
+		Class:  "shaper",
+		Factor: "queue@router.wan",
+		Steps:  steps,
+		Expect: 1,
+		Fix:    "fifo limit 1000",
+		Why:    "the rate follows: at once",
+	}
+	x := plan.Patched{
+		Name:        "prove-shaper",
+		Description: "Steps: \"three\" of one resource.",
+		Design:      base.Design,
+		Cells:       []factor.Cell{base.Cells()[cell]},
+		Copies:      3,
+		Blocks:      2,
+		Window:      2 * time.Second,
+		Experiment:  e,
+	}
 	for _, d := range append(steps, record.SweepStep{Level: "off"}) {
 		x.Patches = append(x.Patches, factor.Cell{e.Factor: d.Level})
 	}
+
 	x.Patches[3][e.Factor] = e.Fix
 	return base, x
 }
@@ -44,12 +59,16 @@ func TestPatchedTextIsThePlan(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if diff := cmp.Diff(x.Experiment, p.Design.Experiment); diff != "" {
+
+		diff := cmp.Diff(x.Experiment, p.Design.Experiment)
+		if diff != "" {
 			t.Errorf("experiment (-want +got):\n%s\n%s", diff, text)
 		}
+
 		if got := len(p.Cells()); got != 7 {
 			t.Errorf("cells: got %d, want 7\n%s", got, text)
 		}
+
 		untouched := 0
 		for _, c := range p.Cells() {
 			if !p.Design.Experiment.Untouched(c) {
@@ -58,11 +77,14 @@ func TestPatchedTextIsThePlan(t *testing.T) {
 				}
 				continue
 			}
+
 			untouched++
-			if got, want := factor.Copy.With(c, "").Key(), base.Cells()[cell].Key(); got != want {
+			got, want := factor.Copy.With(c, "").Key(), base.Cells()[cell].Key()
+			if got != want {
 				t.Errorf("untouched: got %s, want %s", got, want)
 			}
 		}
+
 		d := p.Design
 		if untouched != 3 || d.Conditions["link"] != "1G" || d.Method.Duration != 2*time.Second {
 			t.Errorf("%d untouched cells in\n%s", untouched, text)
@@ -83,13 +105,16 @@ func TestAlternatedOrder(t *testing.T) {
 			if run++; i == 0 || factor.Copy.In(r.Factors) != factor.Copy.In(rows[i-1].Factors) {
 				run = 1
 			}
+
 			if run > 2 {
 				t.Errorf("seed %d: three of a kind in a row: %s", seed, order)
 			}
 		}
+
 		orders[order] = true
 		begins[factor.Copy.In(rows[0].Factors)] = true
 	}
+
 	if len(orders) < 15 || len(begins) != 2 {
 		t.Errorf("20 seeds gave %d orders, begun by %v", len(orders), begins)
 	}
@@ -110,6 +135,7 @@ func TestExperimentThatCannotBe(t *testing.T) {
 		if text == good {
 			t.Fatalf("%q is not in\n%s", c.old, good)
 		}
+
 		_, err := plan.Read("x.yaml", []byte(text), words(), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s instead of %s: got %v, want %q", c.new, c.old, err, c.want)
@@ -123,5 +149,6 @@ func readNamed(t *testing.T, text string) *plan.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return p
 }

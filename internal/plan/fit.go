@@ -33,11 +33,14 @@ func (p *Plan) parts() []part {
 		if factor.Sends(c) {
 			seen[p.Design.Path(c).Key()] = true
 		}
+
 		if p.Design.Searches(record.Assignment{Kind: record.RowLoad, Factors: c}) {
 			searches++
 		}
+
 		parts = append(parts, part{i + 1, searches, len(seen)})
 	}
+
 	return parts
 }
 
@@ -47,13 +50,16 @@ func (p *Plan) estimate(of part, runs int, overhead time.Duration) time.Duration
 	if of.searches > 0 {
 		block += time.Duration(of.searches) * p.rowTime(record.RowLoad, true, overhead)
 	}
+
 	if w.LatencyIdle == IdleBlock {
 		block += time.Duration(of.paths) * p.rowTime(record.RowIdle, false, overhead)
 	}
+
 	total := time.Duration(runs) * block
 	if w.Verify {
 		total += time.Duration(of.paths) * p.rowTime(record.RowVerify, false, overhead)
 	}
+
 	return total
 }
 
@@ -75,9 +81,11 @@ func (p *Plan) rowTime(kind string, searches bool, overhead time.Duration) time.
 	default:
 		load = m.Warmup + m.Duration + m.Cooldown + overhead
 	}
+
 	if p.Design.Measure.LatencyIdle == IdleTrial {
 		load += m.Idle
 	}
+
 	return load
 }
 
@@ -105,28 +113,37 @@ const MinWindow = 3 * time.Second
 // one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
-	cells, runs, parts, window := len(p.Design.Cells), m.Runs, p.parts(), m.Duration
+	cells := len(p.Design.Cells)
+	runs := m.Runs
+	parts := p.parts()
+	window := m.Duration
 	takes := func() time.Duration { return p.estimate(parts[cells], runs, overhead) }
 	least := min(runs, 6)
 	if m.Adaptive != nil {
 		least = m.Adaptive.Min
 	}
+
 	for runs > least && takes() > budget {
 		runs--
 	}
+
 	if takes() > budget && m.Soak == 0 {
 		m.Duration = min(window, MinWindow)
 	}
+
 	for cells > 1 && takes() > budget {
 		cells--
 	}
+
 	spare := budget - takes()
-	if loads := parts[cells].cells - parts[cells].searches; loads == 0 {
+	loads := parts[cells].cells - parts[cells].searches
+	if loads == 0 {
 		m.Duration = window // searches have windows of their own
 	} else if spare > 0 {
 		longer := spare / time.Duration(loads*runs)
 		m.Duration = min(window, m.Duration+longer.Truncate(100*time.Millisecond))
 	}
+
 	if spare < 0 {
 		least := m.Duration
 		m.Duration = window
@@ -134,8 +151,10 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 			Text: fmt.Sprintf("one cell with %s and windows of %s takes %s and does not fit into %s",
 				unit.Count(runs, "repetition"), short(least), unit.Seconds(budget-spare),
 				unit.Seconds(budget)),
-			HintText: "give a longer --budget, or a shorter method.duration"}
+			HintText: "give a longer --budget, or a shorter method.duration",
+		}
 	}
+
 	d := &p.Design
 	if runs < m.Runs {
 		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("%s instead of %d", unit.Count(runs, "repetition"),
@@ -146,14 +165,17 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 			a.Max, m.Adaptive = runs, &a
 		}
 	}
+
 	if m.Duration < window {
 		cut := fmt.Sprintf("windows of %s instead of %s", short(m.Duration), short(window))
 		d.Cuts = append(slices.Clone(d.Cuts), cut+p.missed(window, overhead))
 	}
+
 	d.Skipped = slices.Clone(d.Skipped)
 	for _, c := range d.Cells[cells:] {
 		d.Skipped = append(d.Skipped, record.Skipped{Factors: c, Reason: "cut by --budget"})
 	}
+
 	d.Cells = d.Cells[:cells:cells]
 	return nil
 }
@@ -168,12 +190,15 @@ func (p *Plan) missed(window, overhead time.Duration) string {
 		if window < s.takes || cut >= s.takes {
 			continue
 		}
+
 		what = append(what, s.what)
 		m.Duration = max(m.Duration, s.takes)
 	}
+
 	if len(what) == 0 {
 		return ""
 	}
+
 	keeps := (p.Estimate(overhead) + time.Minute - 1).Truncate(time.Minute)
 	missed := strings.Join(what, ", and ")
 	return fmt.Sprintf(": they miss %s; --budget %s would show it", missed, short(keeps))

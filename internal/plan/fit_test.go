@@ -31,7 +31,8 @@ func TestEstimate(t *testing.T) {
 		{"verify once per path", "measure.verify=true", time.Second, 471500 * time.Millisecond},
 		{"one run", "method.runs=1", 0, 42 * time.Second},
 	} {
-		if got := read(t, fitPlan, tc.set).Estimate(tc.overhead); got != tc.want {
+		got := read(t, fitPlan, tc.set).Estimate(tc.overhead)
+		if got != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
 		}
 	}
@@ -68,9 +69,11 @@ func TestFit(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
+
 		if diff := cmp.Diff(tc.cuts, p.Design.Cuts); diff != "" {
 			t.Errorf("%s: cuts (-want +got):\n%s", tc.name, diff)
 		}
+
 		var skipped []string
 		for _, sk := range p.Skipped() {
 			skipped = append(skipped, sk.Factors["streams"])
@@ -78,18 +81,23 @@ func TestFit(t *testing.T) {
 				t.Errorf("%s: skipped: got reason %q", tc.name, sk.Reason)
 			}
 		}
+
 		if diff := cmp.Diff(tc.skipped, skipped); diff != "" {
 			t.Errorf("%s: streams of the skipped cells (-want +got):\n%s", tc.name, diff)
 		}
+
 		var streams []string
 		for _, c := range p.Cells() {
 			streams = append(streams, c["streams"])
 		}
+
 		if diff := cmp.Diff(tc.streams, streams); diff != "" || p.Design.Method.Runs != tc.runs {
 			t.Errorf("%s: %d runs, want %d; streams (-want +got):\n%s", tc.name, p.Design.Method.Runs,
 				tc.runs, diff)
 		}
-		if got := p.Estimate(tc.overhead); got > tc.budget {
+
+		got := p.Estimate(tc.overhead)
+		if got > tc.budget {
 			t.Errorf("%s: takes %v, more than %v", tc.name, got, tc.budget)
 		}
 	}
@@ -104,11 +112,14 @@ func TestFitAdaptive(t *testing.T) {
 	if err := fitted.Fit(35*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
-	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 ||
+
+	m := fitted.Design.Method
+	if m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 ||
 		len(fitted.Skipped()) != 1 {
 		t.Errorf("got runs %d, adaptive %+v, %d cells, skipped %v", m.Runs, *m.Adaptive, len(fitted.Cells()),
 			fitted.Skipped())
 	}
+
 	if *p.Design.Method.Adaptive != before || len(p.Cells()) != 2 || len(p.Skipped()) != 0 {
 		t.Error("Fit changed the plan that WithSeed copied")
 	}
@@ -119,14 +130,18 @@ func TestFitLargest(t *testing.T) {
 	p := read(t, "method: {runs: 5, duration: 15m, warmup: 1m, cooldown: 1h, idle: 1m}\nmeasure: "+
 		"{latency_idle: trial}\n"+
 		"matrix:\n  protocol: udp\n"+manyLevels("streams", 100)+manyLevels("packet_size", 100))
-	if got, want := p.Estimate(time.Second), 50000*77*time.Minute; got < want {
+	got, want := p.Estimate(time.Second), 50000*77*time.Minute
+	if got < want {
 		t.Errorf("estimate: got %v, want at least %v", got, want)
 	}
+
 	start := time.Now()
 	if err := p.Fit(7*time.Hour, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); len(p.Cells()) != 1 || took > 10*time.Second {
+
+	took := time.Since(start)
+	if len(p.Cells()) != 1 || took > 10*time.Second {
 		t.Errorf("got %d cells after %v", len(p.Cells()), took)
 	}
 }
@@ -137,6 +152,7 @@ func TestFitSearch(t *testing.T) {
 	if err := p.Fit(p.Estimate(0)/2, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	if len(p.Cells()) == 3 || p.Design.Method.Duration != 10*time.Second || p.Design.Cuts != nil {
 		t.Errorf("got %d cells with windows of %v: %v", len(p.Cells()), p.Design.Method.Duration,
 			p.Design.Cuts)
@@ -149,7 +165,9 @@ func TestFitFewRuns(t *testing.T) {
 	if err := p.Fit(50*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.Design.Method.Runs; got != 4 || len(p.Cells()) != 2 {
+
+	got := p.Design.Method.Runs
+	if got != 4 || len(p.Cells()) != 2 {
 		t.Errorf("got %d runs of %d cells, want 4 of 2", got, len(p.Cells()))
 	}
 }
@@ -160,14 +178,20 @@ func TestFitTooSmall(t *testing.T) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	if got, want := err.Error(), "one cell with 6 repetitions and windows of 3s takes 42s and does not "+
-		"fit into 35s"; got != want {
+
+	got, want := err.Error(), "one cell with 6 repetitions and windows of 3s takes 42s and does not "+
+		"fit into 35s"
+	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if hint := err.(*plan.Error).Hint(); hint == "" {
+
+	hint := err.(*plan.Error).Hint()
+	if hint == "" {
 		t.Error("got no hint")
 	}
-	if m := p.Design.Method; m.Duration != 8*time.Second || m.Runs != 10 || len(p.Cells()) != 4 ||
+
+	m := p.Design.Method
+	if m.Duration != 8*time.Second || m.Runs != 10 || len(p.Cells()) != 4 ||
 		p.Design.Cuts != nil || len(p.Skipped()) > 0 {
 		t.Error("a failed Fit changed the plan")
 	}
@@ -194,27 +218,34 @@ func TestFitSaysWhatIsMissed(t *testing.T) {
 			if err := p.Fit(tc.budget, time.Second); err != nil {
 				t.Fatal(err)
 			}
+
 			cuts := strings.Join(p.Design.Cuts, "; ")
 			if !strings.Contains(cuts, "windows of ") {
 				t.Fatalf("cuts: %q, want shorter windows", cuts)
 			}
+
 			for _, what := range []string{heat, bursts} {
-				if got := strings.Contains(cuts, what); got != slices.Contains(tc.missed, what) {
+				got := strings.Contains(cuts, what)
+				if got != slices.Contains(tc.missed, what) {
 					t.Errorf("cuts: %q, names %q: %v", cuts, what, got)
 				}
 			}
+
 			if len(tc.missed) == 0 {
 				return
 			}
+
 			_, named, _ := strings.Cut(cuts, "--budget ")
 			budget, err := time.ParseDuration(strings.Fields(named)[0])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			p = read(t, fitPlan, "method.duration="+tc.duration)
 			if err := p.Fit(budget, time.Second); err != nil {
 				t.Fatal(err)
 			}
+
 			if cuts := strings.Join(p.Design.Cuts, "; "); strings.Contains(cuts, "miss") {
 				t.Errorf("with the budget that it names, %s: %q", budget, cuts)
 			}

@@ -18,17 +18,31 @@ func TestFlowsAndRequests(t *testing.T) {
 		dropped      string
 	}{
 		{name: "flows", matrix: "{engine: flows}", want: map[string]string{"flow_size": "10000"}},
-		{name: "at a rate", matrix: "{engine: flows, flow_size: websearch, connection_rate: 2000, " +
-			"arrivals: " +
-			"isochronous}",
+		{
+			name: "at a rate",
+			matrix: "{engine: flows, flow_size: websearch, connection_rate: 2000, " +
+				"arrivals: " +
+				"isochronous}",
 			want: map[string]string{"flow_size": "websearch", "connection_rate": "2k",
-				"arrivals": "isochronous"}},
-		{name: "requests", matrix: "{engine: requests, direction: both, request_size: 5}",
-			want: map[string]string{"request_size": "5", "response_size": "1000"}},
-		{name: "neither", matrix: "{engine: native, flow_size: 5, connection_rate: 3, request_size: 5}",
-			want: map[string]string{}, dropped: "engine is not flows"},
-		{name: "spacing of nothing", matrix: "{engine: flows, arrivals: isochronous}",
-			want: map[string]string{"flow_size": "10000"}, dropped: "connection_rate is not given"},
+				"arrivals": "isochronous"},
+		},
+		{
+			name:   "requests",
+			matrix: "{engine: requests, direction: both, request_size: 5}",
+			want:   map[string]string{"request_size": "5", "response_size": "1000"},
+		},
+		{
+			name:    "neither",
+			matrix:  "{engine: native, flow_size: 5, connection_rate: 3, request_size: 5}",
+			want:    map[string]string{},
+			dropped: "engine is not flows",
+		},
+		{
+			name:    "spacing of nothing",
+			matrix:  "{engine: flows, arrivals: isochronous}",
+			want:    map[string]string{"flow_size": "10000"},
+			dropped: "connection_rate is not given",
+		},
 		{name: "udp", matrix: "{engine: flows, protocol: udp}", skipped: "needs protocol: tcp"},
 		{name: "paced", matrix: "{engine: flows, pacing: 1M}", skipped: "does not pace TCP"},
 		{name: "one way", matrix: "{engine: requests, direction: up}", skipped: "write direction: both"},
@@ -42,9 +56,11 @@ func TestFlowsAndRequests(t *testing.T) {
 				}
 				return
 			}
+
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got := map[string]string{}
 			for _, name := range []string{"flow_size", "connection_rate", "arrivals", "request_size",
 				"response_size"} {
@@ -52,14 +68,19 @@ func TestFlowsAndRequests(t *testing.T) {
 					got[name] = level
 				}
 			}
-			if diff := cmp.Diff(got, tc.want); diff != "" {
+
+			diff := cmp.Diff(got, tc.want)
+			if diff != "" {
 				t.Errorf("levels (-got +want):\n%s", diff)
 			}
-			if notes := strings.Join(p.Notes(), "\n"); !strings.Contains(notes, tc.dropped) {
+
+			notes := strings.Join(p.Notes(), "\n")
+			if !strings.Contains(notes, tc.dropped) {
 				t.Errorf("notes: got %q, want %q", notes, tc.dropped)
 			}
 		})
 	}
+
 	_, err := plan.Read("p.yaml", []byte("method: {runs: 1}\nmatrix:\n  engine: flows\n  flow_size: tiny\n"),
 		words(), nil)
 	if err == nil || !strings.Contains(err.Error(), "p.yaml:4") {
@@ -84,18 +105,22 @@ func TestSearchOfNewConnections(t *testing.T) {
 			}
 			continue
 		}
+
 		message := ""
 		if err != nil {
 			message = err.Error()
 		}
+
 		var hinted interface{ Hint() string }
 		if errors.As(err, &hinted) {
 			message += hinted.Hint()
 		}
+
 		if !strings.Contains(message, want) {
 			t.Errorf("%s: got %q, want %q", search, message, want)
 		}
 	}
+
 	p, err := plan.Read("p.yaml", []byte("method: {runs: 1, search: {max_connections: 5k}}\nmatrix: "+
 		"{engine: flows}\ninclude: [{engine: flows, connection_rate: 5}]\n"), words(), nil)
 	if err != nil || len(p.Design.Cells) != 1 || !strings.Contains(p.Design.Skipped[0].Reason,

@@ -14,9 +14,11 @@ func TestLevelsHaveLabels(t *testing.T) {
 	if got := d.Label("4"); got != "four at once" || p.Cells()[1]["streams"] != "4" {
 		t.Errorf("4 is called %q in %v", got, p.Cells())
 	}
+
 	if got := p.Design.Labels["streams"]["4"]; got != "four at once" {
 		t.Errorf("the design keeps %q", got)
 	}
+
 	for text, want := range map[string]string{
 		"{level: 4}": "needs both", "{label: x}": "needs both", "{level: 4, name: x}": "no key",
 		"{level: many, label: x}": "whole number", "{level: 2, label: x}, {level: 4, label: x}": "two levels",

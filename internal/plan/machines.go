@@ -49,9 +49,11 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 	if empty, ok := errors.AsType[*Error](err); ok && empty.Text == emptyPlan {
 		empty.Text, empty.HintText = "the lab file is empty", "chokepoint lab init writes one"
 	}
+
 	if err != nil {
 		return m, err
 	}
+
 	r := &reader{file: file, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
 	const thisFile = "the lab file"
 	places := map[string]*yaml.Node{} // of keys
@@ -72,6 +74,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 				fields = append(fields, r.text(k.name, maxMachineText, k.into))
 			}
 		}
+
 		return field{name, func(n *yaml.Node) error {
 			if n.Kind == yaml.ScalarNode {
 				return at.read(n)
@@ -98,6 +101,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 				return r.fail(n, "such as 1G or 100M",
 					"link_speed %q: want the rate of the slowest link", text)
 			}
+
 			m.LinkSpeed = text
 			return nil
 		}),
@@ -107,14 +111,17 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", thisFile, name))
 		}
 	}
+
 	if len(r.errs) > 0 {
 		return record.Machines{}, together(r.errs)
 	}
+
 	if key, err := whole(m); err != nil {
 		machine, _, _ := strings.Cut(key, ".")
 		at := cmp.Or(places[key+".at"], places[key], places[machine], root)
 		return record.Machines{}, r.fail(at, check.HintOf(err), "%v", err)
 	}
+
 	return m, nil
 }
 
@@ -131,12 +138,14 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 	if n.Kind == yaml.ScalarNode {
 		return at.read(n)
 	}
+
 	node := ""
 	err := r.object(n, "meter", []field{{"at", at.read},
 		r.word("node", &node, "client", "router", "server")})
 	if err == nil && m.At == "" {
 		err = r.fail(n, "name it: at: shelly://HOST", "meter has no at")
 	}
+
 	m.Node = node
 	return err
 }
@@ -155,6 +164,7 @@ func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 		err = r.fail(n, "such as firmware: {command: [./flash.sh]}, which is run with the level behind it",
 			"firmware has no command")
 	}
+
 	*into = &command
 	return err
 }
@@ -166,9 +176,11 @@ func (r *reader) words(n *yaml.Node, key, fewer string) (words []string, err err
 		if err := r.text(key, maxMachineText, &word).read(item); err != nil {
 			return err
 		}
+
 		if i >= maxWords {
 			return r.fail(item, fewer, "%s has more than %d words", key, maxWords)
 		}
+
 		words = append(words, word)
 		return nil
 	})
@@ -192,6 +204,7 @@ func MachinesText(m record.Machines) string {
 		if of.At == "" {
 			return
 		}
+
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
 		for _, k := range machineKeys(&of) {
 			if *k.into != "" {
@@ -205,23 +218,29 @@ func MachinesText(m record.Machines) string {
 	if m.Port > 0 {
 		fmt.Fprintf(&b, "data_port: %d\n", m.Port)
 	}
+
 	if m.SSHConfig != "" {
 		fmt.Fprintf(&b, "ssh_config: %q\n", m.SSHConfig)
 	}
+
 	if m.AllowSysctl != nil {
 		fmt.Fprintf(&b, "allow_sysctl: %s\n", wordsText(*m.AllowSysctl))
 	}
+
 	if m.LinkSpeed != "" {
 		fmt.Fprintf(&b, "link_speed: %s\n", m.LinkSpeed)
 	}
+
 	if m.Meter != nil {
 		fmt.Fprintf(&b, "meter:\n  at: %q\n", m.Meter.At)
 		if m.Meter.Node != "" {
 			fmt.Fprintf(&b, "  node: %s\n", m.Meter.Node)
 		}
 	}
+
 	if m.Firmware != nil {
 		fmt.Fprintf(&b, "firmware:\n  command: %s\n", wordsText(*m.Firmware))
 	}
+
 	return b.String()
 }

@@ -32,18 +32,31 @@ func noWrong(m record.Machines) (string, error) {
 }
 
 func TestReadMachines(t *testing.T) {
-	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
-		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Management: "eth2",
-			Identity: "/key", Jump: "me@gate:22", Driver: "linux"},
-		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500, LinkSpeed: "1G",
+	m := record.Machines{
+		Client: record.Machine{At: "local", Address: "192.0.2.1"},
+		Router: record.Machine{
+			At:         "ssh://root@192.0.2.2",
+			LAN:        "br-lan",
+			WAN:        "eth0",
+			Management: "eth2",
+			Identity:   "/key",
+			Jump:       "me@gate:22",
+			Driver:     "linux",
+		},
+		Server:      record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"},
+		Port:        20500,
+		LinkSpeed:   "1G",
 		SSHConfig:   "my config",
 		Meter:       &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
 		AllowSysctl: &[]string{"kernel.timer_migration", "net/ipv4/conf/eth0.5/rp_filter"},
-		Firmware:    &[]string{"./flash.sh", "--to", "a \"b\""}}
+		Firmware:    &[]string{"./flash.sh", "--to", "a \"b\""},
+	}
 	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), parseMeter, noWrong)
-	if diff := cmp.Diff(m, got); err != nil || diff != "" {
+	diff := cmp.Diff(m, got)
+	if err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
 	}
+
 	const text = "client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"
 	short, err := ReadMachines("lab.yaml", []byte(text), parseMeter, noWrong)
 	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" ||

@@ -57,12 +57,14 @@ func (r *reader) combination(what string, c *combination) field {
 			if err != nil {
 				return err
 			}
+
 			for _, a := range c.axes {
 				if a.factor.Says == factor.Name(f.Name) || f.Says == factor.Name(a.factor.Name) {
 					return r.fail(key, "give one of them; frame_size is packet_size + 18 bytes of Ethernet",
 						"%s and %s say the same thing", a.factor.Name, f.Name)
 				}
 			}
+
 			levels, err := r.levels(value, f)
 			c.axes = append(c.axes, axis{key, f, levels})
 			return err
@@ -70,6 +72,7 @@ func (r *reader) combination(what string, c *combination) field {
 		if err == nil && len(c.axes) == 0 {
 			err = r.fail(n, "name a factor, such as streams: [1, 4]", "%s names no factor", what)
 		}
+
 		return err
 	}}
 }
@@ -80,6 +83,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	if ok {
 		return f, nil
 	}
+
 	plain, place := factor.Split(name)
 	f, ok = r.v.Lookup(plain)
 	switch {
@@ -88,6 +92,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	case f.Placed == 0 && plain != name:
 		return f, r.fail(n, "write "+plain, "%s is not of a place", plain)
 	}
+
 	return f, r.fail(n, r.placeHint(place), "%s: no lab has a place %q", name, place)
 }
 
@@ -98,20 +103,26 @@ func (r *reader) placeHint(place string) string {
 		if c == nil {
 			continue
 		}
-		if t := valueOf(c, string(factor.Topology)); t != nil {
+
+		t := valueOf(c, string(factor.Topology))
+		if t != nil {
 			for _, level := range append(contentOf(t), t) {
 				named = append(named, level.Value)
 			}
 		}
 	}
+
 	here := r.v.Places(named...)
 	if len(here) == 0 {
 		here = r.v.Places(r.v.Shapes[0].Name)
 	}
+
 	hint := "places here: " + strings.Join(here, ", ")
-	if near := check.Nearest(place, here); near != "" {
+	near := check.Nearest(place, here)
+	if near != "" {
 		return fmt.Sprintf("did you mean %s? %s", near, hint)
 	}
+
 	return hint
 }
 
@@ -124,7 +135,8 @@ func contentOf(n *yaml.Node) []*yaml.Node {
 
 // namedBaseline reads the levels that cells are compared with.
 func (r *reader) namedBaseline(n *yaml.Node, d *record.Design) error {
-	r.baseline, d.Baseline = n, factor.Cell{}
+	r.baseline = n
+	d.Baseline = factor.Cell{}
 	return r.pairs(n, "baseline", func(key, value *yaml.Node) error {
 		f, err := r.lookup(key, key.Value)
 		if err == nil {
@@ -139,23 +151,28 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if n.Kind != yaml.SequenceNode {
 		return r.named(n, f)
 	}
+
 	var levels []string
 	err := r.list(n, f.Name, func(_ int, item *yaml.Node) error {
 		named, err := r.named(item, f)
 		if err != nil {
 			return err
 		}
+
 		for _, level := range named {
 			if slices.Contains(levels, level) {
 				return r.fail(item, "keep one of them", "%s has the level %s twice", f.Name, level)
 			}
+
 			levels = append(levels, level)
 		}
+
 		return nil
 	})
 	if err == nil && len(levels) == 0 {
 		err = r.fail(n, "give at least one level", "%s has no level", f.Name)
 	}
+
 	return levels, err
 }
 
@@ -165,9 +182,11 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 		slices.Contains([]string{"level", "label"}, n.Content[0].Value) {
 		return r.labelled(n, f)
 	}
+
 	if set, ok := f.Sets[n.Value]; ok {
 		return slices.Clone(set), nil
 	}
+
 	level, err := r.scalarLevel(n, f)
 	return []string{level}, err
 }
@@ -185,9 +204,11 @@ func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) 
 		return nil, r.fail(n, "write {level: fq_codel, label: FQ-CoDel}, or the level alone",
 			"a level of %s needs both level and label", f.Name)
 	}
+
 	if r.labels[f.Name] == nil {
 		r.labels[f.Name] = map[string]string{}
 	}
+
 	for other, taken := range r.labels[f.Name] {
 		switch {
 		case other == level && taken != label:
@@ -198,6 +219,7 @@ func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) 
 				f.Name, min(level, other), max(level, other), label)
 		}
 	}
+
 	r.labels[f.Name][level] = label
 	return []string{level}, nil
 }
@@ -217,13 +239,17 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 	if err == nil && level == "" {
 		err = errors.New("an empty level is not allowed")
 	}
+
 	if err == nil {
 		return level, nil
 	}
+
 	hint := check.HintOf(err)
-	if near := check.Nearest(text, f.Levels); hint == "" && near != "" {
+	near := check.Nearest(text, f.Levels)
+	if hint == "" && near != "" {
 		hint = "did you mean " + near + "?"
 	}
+
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)
 }
 
@@ -248,6 +274,7 @@ func (c combination) cells() []factor.Cell {
 				more = append(more, factor.Name(a.factor.Name).With(cell, level))
 			}
 		}
+
 		cells = more
 	}
 	return cells

@@ -39,13 +39,26 @@ const maxRuns = 1000
 
 // defaultMethod makes six runs, the fewest for a 95 % interval of a median (see docs/method/statistics.md).
 func defaultMethod() record.Method {
-	return record.Method{Duration: 10 * time.Second, Warmup: time.Second, Cooldown: 500 * time.Millisecond,
-		Idle: 2 * time.Second, Runs: 6, Order: OrderBlocks}
+	return record.Method{
+		Duration: 10 * time.Second,
+		Warmup:   time.Second,
+		Cooldown: 500 * time.Millisecond,
+		Idle:     2 * time.Second,
+		Runs:     6,
+		Order:    OrderBlocks,
+	}
 }
 
 func defaultMeasure() record.Measure {
-	return record.Measure{LatencyIdle: IdleBlock, LatencyLoaded: true, Probe: ProbeEcho,
-		ProbeInterval: 10 * time.Millisecond, ProbeSpacing: record.Isochronous, Verify: true, Telemetry: true}
+	return record.Measure{
+		LatencyIdle:   IdleBlock,
+		LatencyLoaded: true,
+		Probe:         ProbeEcho,
+		ProbeInterval: 10 * time.Millisecond,
+		ProbeSpacing:  record.Isochronous,
+		Verify:        true,
+		Telemetry:     true,
+	}
 }
 
 // Bounds of one trial: the probes keep 20 minutes of it, and the whole load must lie in them.
@@ -75,13 +88,17 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	if err := r.object(n, "method", r.methodFields(m)); err != nil {
 		return err
 	}
-	runs, adaptive, search := valueOf(n, "runs"), valueOf(n, "adaptive"), valueOf(n, "search")
+
+	runs := valueOf(n, "runs")
+	adaptive := valueOf(n, "adaptive")
+	search := valueOf(n, "search")
 	soak := valueOf(n, "soak")
 	p.SeedGiven = p.SeedGiven || valueOf(n, "seed") != nil
 	if search != nil && adaptive != nil {
 		return r.fail(adaptive, "give runs, the number of searches of each cell",
 			"adaptive counts trials, and a search has as many as it takes")
 	}
+
 	if soak != nil {
 		for _, other := range []*yaml.Node{runs, adaptive, search} {
 			if other != nil {
@@ -89,20 +106,25 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 					"soak says by itself how many windows there are")
 			}
 		}
+
 		m.Runs = max(int((m.Soak+m.Duration-1)/m.Duration), 1)
 		if m.Runs > maxRuns {
 			return r.fail(soak, "give a longer duration", "a soak of %s has %d windows of %s, more than %d",
 				short(m.Soak), m.Runs, short(m.Duration), maxRuns)
 		}
+
 		return nil
 	}
+
 	if adaptive == nil {
 		return nil
 	}
+
 	if runs != nil {
 		return r.fail(runs, "keep runs for a fixed number, or adaptive.min and adaptive.max",
 			"runs and adaptive both say how often to measure")
 	}
+
 	m.Runs = m.Adaptive.Max
 	return nil
 }
@@ -117,10 +139,12 @@ func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 	if err != nil {
 		return err
 	}
+
 	if a.Max < a.Min {
 		at := cmp.Or(valueOf(n, "max"), valueOf(n, "min"))
 		return r.fail(at, "", "adaptive.max is %d and less than adaptive.min, which is %d", a.Max, a.Min)
 	}
+
 	m.Adaptive = a
 	return nil
 }
@@ -135,6 +159,7 @@ func (r *reader) until(width *float64) field {
 			*width = v / 100
 			return nil
 		}
+
 		return r.fail(n, "", "until: %q is not \"interval <= X %%\" with X from 0.1 to 100", text)
 	})
 }
@@ -167,14 +192,17 @@ func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
 		if key.Value == "" || len(key.Value) > 64 || strings.ContainsFunc(key.Value, isControl) {
 			return r.fail(key, "", "%q is not a name for a condition", key.Value)
 		}
+
 		var text string
 		if err := r.text("condition "+key.Value, 1000, &text).read(value); err != nil {
 			return err
 		}
+
 		d.Conditions[key.Value] = text
 		if _, err := d.Watts(); err != nil {
 			return r.fail(value, "write, for example, watts: 6.1", "%v", err)
 		}
+
 		return nil
 	})
 }
@@ -194,6 +222,7 @@ func (r *reader) steps(n *yaml.Node, d *record.Design) error {
 		case s.Prompt == "":
 			return r.fail(item, "add prompt: what to do", "the step has no prompt")
 		}
+
 		d.Steps = append(d.Steps, s)
 		return nil
 	})
@@ -210,6 +239,7 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low),
 				short(high))
 		}
+
 		*into = d
 		return nil
 	})
@@ -221,6 +251,7 @@ func (r *reader) count(what string, low, high int64, into *int) field {
 		if err != nil {
 			return r.fail(n, "", "%s: %v", what, err)
 		}
+
 		*into = int(v)
 		return nil
 	})
@@ -233,6 +264,7 @@ func (r *reader) oneOf(what string, take func(word string), words ...string) fie
 			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text,
 				factor.OneOf(words))
 		}
+
 		take(text)
 		return nil
 	})
@@ -245,7 +277,8 @@ func (r *reader) word(what string, into *string, words ...string) field {
 // verify reads what of the content is checked: nothing, a short trial of each path, or every load as well.
 func (r *reader) verify(m *record.Measure) field {
 	return r.oneOf("verify", func(word string) {
-		m.Verify, m.VerifyAll = word != "false", word == "all"
+		m.Verify = word != "false"
+		m.VerifyAll = word == "all"
 	}, "true", "false", "all")
 }
 
@@ -260,6 +293,7 @@ func parseDuration(text string) (time.Duration, error) {
 	if text == "0" {
 		return 0, nil
 	}
+
 	if !durationForm.MatchString(text) {
 		return 0, &factor.LevelError{Text: text, Want: "a duration such as 5s"}
 	}
@@ -272,8 +306,10 @@ func short(d time.Duration) string {
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}
+
 	if strings.HasSuffix(text, "h0m") {
 		text = strings.TrimSuffix(text, "0m")
 	}
+
 	return text
 }

@@ -38,7 +38,9 @@ func TestPathMTU(t *testing.T) {
 			if shape.Name != tt.topology {
 				continue
 			}
-			if got := factor.PathMTU(shape, tt.cell); got != tt.want {
+
+			got := factor.PathMTU(shape, tt.cell)
+			if got != tt.want {
 				t.Errorf("path MTU of %s with %v: got %d, want %d", tt.topology, tt.cell, got, tt.want)
 			}
 		}

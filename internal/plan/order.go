@@ -29,6 +29,7 @@ func (p *Plan) Block(k int) []record.Row {
 			}
 		}
 	}
+
 	seen := map[string]bool{}
 	var rows []record.Row
 	add := func(kind string, f factor.Cell) {
@@ -39,37 +40,46 @@ func (p *Plan) Block(k int) []record.Row {
 		var paths []factor.Cell
 		for _, cell := range group {
 			path := d.Path(cell)
-			if key := path.Key(); factor.Sends(cell) && !seen[key] {
+			key := path.Key()
+			if factor.Sends(cell) && !seen[key] {
 				seen[key] = true
 				paths = append(paths, path)
 			}
 		}
+
 		if k == 1 && d.Measure.Verify {
 			for _, path := range paths {
 				add(record.RowVerify, verifyFactors(path))
 			}
 		}
+
 		if d.Measure.LatencyIdle == IdleBlock {
 			for _, path := range paths {
 				add(record.RowIdle, path)
 			}
 		}
+
 		for _, cell := range group {
 			add(kindOf(cell), cell.Clone())
 		}
 	}
+
 	each := len(d.Cells) // rows of a block; the paths are the same in each
 	if d.Measure.LatencyIdle == IdleBlock {
 		each += len(seen)
 	}
+
 	before := (k - 1) * each
 	if k > 1 && d.Measure.Verify {
 		before += len(seen)
 	}
+
 	for i := range rows {
 		rows[i].ID = fmt.Sprintf("b%d-r%02d", k, i+1)
-		rows[i].Block, rows[i].Index = k, before+i+1
+		rows[i].Block = k
+		rows[i].Index = before + i + 1
 	}
+
 	return rows
 }
 
@@ -81,15 +91,18 @@ func (p *Plan) Rows() []record.Row {
 	for k := 1; k <= p.Design.Method.Runs; k++ {
 		rows = append(rows, p.Block(k)...)
 	}
+
 	order := p.Firmwares()
 	if len(order) == 0 {
 		return rows
 	}
+
 	place := func(r record.Row) int { return slices.Index(order, factor.Firmware.Of(r.Factors)) } // -1: none
 	slices.SortStableFunc(rows, func(a, b record.Row) int { return place(a) - place(b) })
 	for i := range rows {
 		rows[i].Index = i + 1
 	}
+
 	return rows
 }
 
@@ -104,7 +117,8 @@ func kindOf(cell factor.Cell) string {
 // Firmwares lists the firmware levels of the plan's cells in the order of installation.
 func (p *Plan) Firmwares() (levels []string) {
 	for _, cell := range p.Design.Cells {
-		if level := factor.Firmware.Of(cell); level != "" && !slices.Contains(levels, level) {
+		level := factor.Firmware.Of(cell)
+		if level != "" && !slices.Contains(levels, level) {
 			levels = append(levels, level)
 		}
 	}
@@ -129,6 +143,7 @@ func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
 		if i == 0 || slices.ContainsFunc(hard, func(f string) bool { return cell[f] != cells[i-1][f] }) {
 			groups = append(groups, nil)
 		}
+
 		groups[len(groups)-1] = append(groups[len(groups)-1], cell)
 	}
 	return groups
@@ -142,6 +157,7 @@ func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cel
 		rng.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
 		return [][]factor.Cell{group}
 	}
+
 	var levels []string
 	byLevel := map[string][]factor.Cell{}
 	for _, cell := range cells {
@@ -149,13 +165,16 @@ func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cel
 		if byLevel[level] == nil {
 			levels = append(levels, level)
 		}
+
 		byLevel[level] = append(byLevel[level], cell)
 	}
+
 	rng.Shuffle(len(levels), func(i, j int) { levels[i], levels[j] = levels[j], levels[i] })
 	var groups [][]factor.Cell
 	for _, level := range levels {
 		groups = append(groups, shuffled(byLevel[level], hard[1:], rng)...)
 	}
+
 	return groups
 }
 
@@ -189,9 +208,12 @@ func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 		if factor.Copy.In(c) {
 			kind = 1
 		}
+
 		kinds[kind] = append(kinds[kind], c)
 	}
-	all, begins := len(group), rng.IntN(2)
+
+	all := len(group)
+	begins := rng.IntN(2)
 	out := make([]factor.Cell, 0, all)
 	for taken := [2]int{}; len(out) < all; {
 		// The kind of which the greater share is left, and if the shares are equal the one that began.
@@ -200,8 +222,10 @@ func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 		if left(1-begins) > left(begins) {
 			kind = 1 - begins
 		}
+
 		out = append(out, kinds[kind][taken[kind]])
 		taken[kind]++
 	}
+
 	return out
 }

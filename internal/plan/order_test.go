@@ -38,6 +38,7 @@ func TestExpandGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := listing(p.Rows())
 	const file = "testdata/quick-seed1.golden"
 	if *update {
@@ -45,11 +46,14 @@ func TestExpandGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
+
+	diff := cmp.Diff(string(want), got)
+	if diff != "" {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
@@ -69,16 +73,21 @@ func TestBlocksArePermutations(t *testing.T) {
 					t.Errorf("row %d of block %d: got %s, index %d, block %d, want index %d", i+1, k, row.ID,
 						row.Index, row.Block, index)
 				}
+
 				if row.Kind == record.RowLoad {
 					loads = append(loads, row.Cell())
 				}
 			}
+
 			orders[strings.Join(loads, "\n")] = true
-			if diff := cmp.Diff(cells, sorted(loads)); diff != "" {
+			diff := cmp.Diff(cells, sorted(loads))
+			if diff != "" {
 				t.Errorf("block %d is no permutation of the cells (-want +got):\n%s", k, diff)
 			}
 		}
-		if listed := strings.Contains(text, "listed"); listed && len(orders) != 1 || !listed &&
+
+		listed := strings.Contains(text, "listed")
+		if listed && len(orders) != 1 || !listed &&
 			len(orders) < 5 {
 			t.Errorf("got %d different orders in 6 blocks\n%s", len(orders), text)
 		}
@@ -90,20 +99,25 @@ func TestBlockDependsOnSeedAndNumberOnly(t *testing.T) {
 	many := read(t, hardPlan, "method.runs=30", "method.duration=1s").WithSeed(7)
 	other := few.WithSeed(8)
 	for k := 1; k <= 3; k++ {
-		if diff := cmp.Diff(few.Block(k), many.Block(k)); diff != "" {
+		diff := cmp.Diff(few.Block(k), many.Block(k))
+		if diff != "" {
 			t.Errorf("block %d depends on the number of blocks (-few +many):\n%s", k, diff)
 		}
+
 		if cmp.Equal(few.Block(k), other.Block(k)) {
 			t.Errorf("block %d is the same for two seeds", k)
 		}
 	}
+
 	if diff := cmp.Diff(few.Block(2), few.Block(2)); diff != "" {
 		t.Errorf("block 2 differs when asked again:\n%s", diff)
 	}
+
 	var rows []record.Row
 	for k := 1; k <= 3; k++ {
 		rows = append(rows, few.Block(k)...)
 	}
+
 	if diff := cmp.Diff(rows, few.Rows()); diff != "" {
 		t.Errorf("Rows() is not all blocks (-want +got):\n%s", diff)
 	}
@@ -113,9 +127,11 @@ func TestBlockDependsOnSeedAndNumberOnly(t *testing.T) {
 // level inside each.
 func TestHardFactorsFormGroups(t *testing.T) {
 	p := read(t, hardPlan).WithSeed(3)
-	if diff := cmp.Diff([]string{"topology", "cpus"}, p.Design.Hard); diff != "" {
+	diff := cmp.Diff([]string{"topology", "cpus"}, p.Design.Hard)
+	if diff != "" {
 		t.Errorf("hard factors (-want +got):\n%s", diff)
 	}
+
 	first := map[string]int{}
 	for k := 1; k <= 40; k++ {
 		topologies, cores := 0, 0
@@ -124,19 +140,24 @@ func TestHardFactorsFormGroups(t *testing.T) {
 			if i == 0 {
 				first[row.Factors["topology"]]++
 			}
+
 			if last == nil || last["topology"] != row.Factors["topology"] {
 				topologies++
 			}
+
 			if last == nil || last["topology"] != row.Factors["topology"] ||
 				last["cpus"] != row.Factors["cpus"] {
 				cores++
 			}
+
 			last = row.Factors
 		}
+
 		if topologies != 2 || cores != 4 {
 			t.Errorf("block %d: %d stretches of topology and %d of cores, want 2 and 4", k, topologies, cores)
 		}
 	}
+
 	if first["forward"] < 8 || first["to-router"] < 8 {
 		t.Errorf("groups are not shuffled: first topology %v", first)
 	}
@@ -145,7 +166,9 @@ func TestHardFactorsFormGroups(t *testing.T) {
 func TestIdleAndVerifyRows(t *testing.T) {
 	p := read(t, hardPlan).WithSeed(3)
 	for k := 1; k <= 2; k++ {
-		idle, verify, ready := map[string]int{}, map[string]int{}, map[string]bool{}
+		idle := map[string]int{}
+		verify := map[string]int{}
+		ready := map[string]bool{}
 		for _, row := range p.Block(k) {
 			path := p.Design.Path(row.Factors).Key()
 			switch row.Kind {
@@ -168,16 +191,20 @@ func TestIdleAndVerifyRows(t *testing.T) {
 				}
 			}
 		}
+
 		paths := map[string]int{}
 		for _, c := range p.Cells() {
 			paths[p.Design.Path(c).Key()] = 1
 		}
+
 		if diff := cmp.Diff(paths, idle); diff != "" {
 			t.Errorf("block %d: idle rows per path (-want +got):\n%s", k, diff)
 		}
+
 		if k > 1 {
 			paths = map[string]int{}
 		}
+
 		if diff := cmp.Diff(paths, verify); diff != "" {
 			t.Errorf("block %d: verify rows per path (-want +got):\n%s", k, diff)
 		}
@@ -201,7 +228,8 @@ func TestOnePathIsIdleAndVerifiedOnce(t *testing.T) {
 			p := read(t, "matrix: {"+matrix+"}\n").WithSeed(1)
 			cells := len(p.Cells())
 			for k, want := range []int{cells + 2, cells + 1} {
-				if got := len(p.Block(k + 1)); got != want || cells < 4 {
+				got := len(p.Block(k + 1))
+				if got != want || cells < 4 {
 					t.Errorf("block %d: got %d rows for %d cells on one path, want %d", k+1, got, cells, want)
 				}
 			}
@@ -222,9 +250,11 @@ func TestShuffleIsFair(t *testing.T) {
 			if counts[row.Factors["streams"]] == nil {
 				counts[row.Factors["streams"]] = new([4]int)
 			}
+
 			counts[row.Factors["streams"]][i]++
 		}
 	}
+
 	chi := 0.0
 	for _, places := range counts {
 		for _, n := range places {
@@ -232,6 +262,7 @@ func TestShuffleIsFair(t *testing.T) {
 			chi += 3. / 4 * d * d / (blocks / 4)
 		}
 	}
+
 	if chi > 33.7 {
 		t.Errorf("χ² = %.1f, want at most 33.7: %v", chi, counts)
 	}
@@ -243,15 +274,19 @@ func TestNewFromStoredDesign(t *testing.T) {
 	if err := p.Fit(p.Estimate(0)/2, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	data, err := json.Marshal(p.Design)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var d record.Design
 	if err := json.Unmarshal(data, &d); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(p.Rows(), plan.New(d).Rows()); diff != "" {
+
+	diff := cmp.Diff(p.Rows(), plan.New(d).Rows())
+	if diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
@@ -260,8 +295,11 @@ func TestNewFromStoredDesign(t *testing.T) {
 // cells without any before them.
 func TestFirmwareIsOutermost(t *testing.T) {
 	p := plan.New(record.Design{
-		Procedure: record.Procedure{Method: record.Method{Runs: 2, Order: plan.OrderBlocks, Seed: 4},
-			Measure: record.Measure{LatencyIdle: "off", Verify: true}, Loads: []string{"streams"}},
+		Procedure: record.Procedure{
+			Method:  record.Method{Runs: 2, Order: plan.OrderBlocks, Seed: 4},
+			Measure: record.Measure{LatencyIdle: "off", Verify: true},
+			Loads:   []string{"streams"},
+		},
 		Hard: []string{"firmware"},
 		Cells: []record.Factors{{"firmware": "B", "streams": "1"},
 			{"firmware": "B", "streams": "2"}, {"firmware": "A", "streams": "1"},
@@ -272,8 +310,10 @@ func TestFirmwareIsOutermost(t *testing.T) {
 		if index++; r.Index != index {
 			t.Errorf("row %s: index %d, want %d", r.ID, r.Index, index)
 		}
+
 		got += fmt.Sprintf("%d%s%s ", r.Block, r.Factors["firmware"], r.Kind[:1])
 	}
+
 	const want = "1v 1l 2l 1Bv 1Bl 1Bl 2Bl 2Bl 1Av 1Al 1Al 2Al 2Al "
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)

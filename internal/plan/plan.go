@@ -101,8 +101,12 @@ func choiceHint(text, noun string, allowed []string) string {
 	if near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
-	if kindred := factor.Kindred(text, allowed); len(allowed) > longList && len(kindred) > 0 {
-		noun, allowed = "nearest "+noun, kindred
+
+	kindred := factor.Kindred(text, allowed)
+	if len(allowed) > longList && len(kindred) > 0 {
+		noun = "nearest " + noun
+		allowed = kindred
 	}
+
 	return fmt.Sprintf("%s: %s", noun, strings.Join(allowed, ", "))
 }

@@ -20,12 +20,22 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: file, v: v, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{},
-		labels: map[string]map[string]string{}}
+
+	r := &reader{
+		file:   file,
+		v:      v,
+		root:   root,
+		origin: map[*yaml.Node]string{},
+		broken: map[string]bool{},
+		labels: map[string]map[string]string{},
+	}
 	r.applySets(root, sets)
 	p := &Plan{Design: record.Design{
-		Procedure: record.Procedure{Set: append([]string(nil), sets...), Method: defaultMethod(),
-			Measure: defaultMeasure()},
+		Procedure: record.Procedure{
+			Set:     append([]string(nil), sets...),
+			Method:  defaultMethod(),
+			Measure: defaultMeasure(),
+		},
 		Name:   baseName(file),
 		Source: file,
 		Text:   string(data),
@@ -34,13 +44,16 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	if r.note(r.plan(root, p, &m)) == nil {
 		r.note(r.checkSearch(p, root))
 	}
+
 	if r.expandable(&m) && r.note(r.expand(p, &m, root)) == nil {
 		r.checkWhere(p)
 		r.note(r.checkSteps(p, root))
 	}
+
 	if len(r.errs) > 0 {
 		return nil, together(r.errs)
 	}
+
 	return p, nil
 }
 
@@ -50,6 +63,7 @@ func baseName(file string) string {
 	if !nameForm.MatchString(name) {
 		return "plan"
 	}
+
 	return name
 }
 
@@ -78,6 +92,7 @@ func (r *reader) note(err error) error {
 	if err == nil {
 		return nil
 	}
+
 	if !errors.Is(err, errNoted) {
 		r.errs = append(r.errs, err)
 	}
@@ -127,14 +142,22 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 			return err
 		}
 	}
+
 	return r.object(root, wholePlan, fields)
 }
 
 func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
-	e := &Error{File: r.file, Line: n.Line, Column: n.Column, Text: fmt.Sprintf(format, args...),
-		HintText: hint}
+	e := &Error{
+		File:     r.file,
+		Line:     n.Line,
+		Column:   n.Column,
+		Text:     fmt.Sprintf(format, args...),
+		HintText: hint,
+	}
 	if origin, ok := r.origin[n]; ok {
-		e.File, e.Line, e.Column = origin, 0, 0
+		e.File = origin
+		e.Line = 0
+		e.Column = 0
 	}
 	return e
 }
@@ -146,6 +169,7 @@ func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 		if !slices.Contains(names, key.Value) {
 			return r.fail(key, r.keyHint(key.Value, what, names), "%s has no key %q", what, key.Value)
 		}
+
 		for _, f := range fields {
 			if f.name == key.Value {
 				if err := f.read(value); err != nil {
@@ -175,7 +199,9 @@ func (r *reader) keyHint(key, what string, names []string) string {
 		if _, ok := r.v.Lookup(key); ok {
 			return key + " is a factor and belongs under matrix"
 		}
-		if home := r.homeOf(key); home != "" {
+
+		home := r.homeOf(key)
+		if home != "" {
 			return key + " belongs under " + home
 		}
 	}
@@ -208,10 +234,12 @@ func (r *reader) factorHint(name string) string {
 	case near != "":
 		return choiceHint(name, "factors", names)
 	}
+
 	key := name
 	if r.homeOf(key) == "" {
 		key = check.Nearest(name, slices.Concat(r.nestedKeys()))
 	}
+
 	switch home := r.homeOf(key); {
 	case home == "":
 		return choiceHint(name, "factors", names)
@@ -227,19 +255,24 @@ func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Nod
 	if n.Kind != yaml.MappingNode {
 		return r.fail(n, "write \"key: value\" lines", "%s must be a map of keys, not %s", what, kind(n))
 	}
+
 	seen := make(map[string]bool, len(n.Content)/2)
 	pair := func(key, value *yaml.Node) error {
 		if seen[key.Value] {
 			return r.fail(key, "keep one of them", "%s has the key %q twice", what, key.Value)
 		}
+
 		seen[key.Value] = true
 		if isNull(value) {
 			at := value
-			if _, set := r.origin[value]; !set {
+			_, set := r.origin[value]
+			if !set {
 				at = key
 			}
+
 			return r.fail(at, "give it a value or remove the key", "%s has no value", key.Value)
 		}
+
 		return read(key, value)
 	}
 	var failed error
@@ -248,6 +281,7 @@ func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Nod
 			failed = r.note(err)
 		}
 	}
+
 	return failed
 }
 
@@ -255,6 +289,7 @@ func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Nod
 	if n.Kind != yaml.SequenceNode {
 		return r.fail(n, "start each entry with \"- \"", "%s must be a list, not %s", what, kind(n))
 	}
+
 	var failed error
 	for i, item := range n.Content {
 		if isNull(item) {
@@ -264,6 +299,7 @@ func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Nod
 			failed = r.note(err)
 		}
 	}
+
 	return failed
 }
 
@@ -297,6 +333,7 @@ func (r *reader) text(what string, limit int, into *string) field {
 		case strings.ContainsFunc(text, isControl): // a quoted scalar can spell them with escapes
 			return r.fail(n, "", "%s holds a control character", what)
 		}
+
 		*into = text
 		return nil
 	})
@@ -308,6 +345,7 @@ func (r *reader) name(into *string) field {
 			return r.fail(n, "use letters, digits, dots, dashes and underscores, at most 64",
 				"%q is not a name for a plan", text)
 		}
+
 		*into = text
 		return nil
 	})

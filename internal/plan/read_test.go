@@ -192,6 +192,7 @@ func manyLevels(factor string, n int) string {
 	for i := 1; i < n; i++ {
 		b.WriteString(", " + itoa(1000-i))
 	}
+
 	return b.String() + "]\n"
 }
 
@@ -202,13 +203,17 @@ func TestBadFiles(t *testing.T) {
 			if p != nil || err == nil {
 				t.Fatalf("got %v, %v, want an error", p, err)
 			}
+
 			var e *plan.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("got %T, want a *plan.Error", err)
 			}
-			if got, want := err.Error(), "p.yaml:"+tc.want; got != want {
+
+			got, want := err.Error(), "p.yaml:"+tc.want
+			if got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
+
 			if tc.hint != "" && e.Hint() != tc.hint {
 				t.Errorf("hint: got %q, want %q", e.Hint(), tc.hint)
 			}
@@ -248,12 +253,14 @@ measure: {verify: yes}
 		if err == nil {
 			t.Fatalf("%s: got no error", tc.name)
 		}
+
 		got := strings.Split(err.Error(), "\n")
 		for i, want := range tc.want {
 			if i >= len(got) || !strings.Contains(got[i], want) {
 				t.Errorf("%s: got %q, want %q there", tc.name, got[min(i, len(got)-1)], want)
 			}
 		}
+
 		if len(got) != len(tc.want) {
 			t.Errorf("%s: got %d errors, want %d:\n%s", tc.name, len(got), len(tc.want), err)
 		}
@@ -268,9 +275,11 @@ func TestHintsNameEveryKey(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s: got hint %q, want the list of keys", home, err.(*plan.Error).Hint())
 		}
+
 		for _, key := range strings.Split(list, ", ") {
 			_, err := plan.Read("p.yaml", []byte(key+": 1\n"), words(), nil)
-			if got, want := err.(*plan.Error).Hint(), key+" belongs under "+home; got != want {
+			got, want := err.(*plan.Error).Hint(), key+" belongs under "+home
+			if got != want {
 				t.Errorf("hint for %s at the top: got %q, want %q", key, got, want)
 			}
 		}
@@ -286,7 +295,9 @@ func TestAConditionMayBeAnyText(t *testing.T) {
 		if err != nil || p.Design.Conditions[record.LinkCondition] != text {
 			t.Fatalf("link %q: got %v, want it kept", text, err)
 		}
-		if notes := p.Notes(); (len(notes) > 0) != (text != "1G") {
+
+		notes := p.Notes()
+		if (len(notes) > 0) != (text != "1G") {
 			t.Errorf("link %q: got notes %q, want one where it is no rate", text, notes)
 		}
 	}
@@ -297,14 +308,29 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := record.Design{
-		Procedure: record.Procedure{Method: record.Method{Duration: 10 * time.Second, Warmup: time.Second,
-			Cooldown: 500 * time.Millisecond,
-			Idle:     2 * time.Second, Runs: 6, Order: "blocks"},
-			Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Probe: "echo",
-				ProbeInterval: 10 * time.Millisecond, ProbeSpacing: "isochronous",
-				Verify: true, Telemetry: true}, Loads: []string{"congestion", "direction", "engine",
-				"protocol", "streams"}},
+		Procedure: record.Procedure{
+			Method: record.Method{
+				Duration: 10 * time.Second,
+				Warmup:   time.Second,
+				Cooldown: 500 * time.Millisecond,
+				Idle:     2 * time.Second,
+				Runs:     6,
+				Order:    "blocks",
+			},
+			Measure: record.Measure{
+				LatencyIdle:   "block",
+				LatencyLoaded: true,
+				Probe:         "echo",
+				ProbeInterval: 10 * time.Millisecond,
+				ProbeSpacing:  "isochronous",
+				Verify:        true,
+				Telemetry:     true,
+			},
+			Loads: []string{"congestion", "direction", "engine",
+				"protocol", "streams"},
+		},
 		Name:     "plan",
 		Source:   "dir/my plan.yaml",
 		Text:     "matrix: {ip: 4}\n",
@@ -314,9 +340,11 @@ func TestDefaults(t *testing.T) {
 		Baseline: plainCell,
 	}
 	p.Design.Catalogue = nil
-	if diff := cmp.Diff(want, p.Design); diff != "" {
+	diff := cmp.Diff(want, p.Design)
+	if diff != "" {
 		t.Errorf("design (-want +got):\n%s", diff)
 	}
+
 	if p.SeedGiven {
 		t.Error("the seed was not given")
 	}
@@ -346,8 +374,10 @@ func TestRequire(t *testing.T) {
 			t.Errorf("%s: %v", tc.text, err)
 			continue
 		}
+
 		want := []record.Requirement{{Text: tc.text, Metric: tc.metric, Op: tc.op, Value: tc.value}}
-		if diff := cmp.Diff(want, p.Design.Requirements); diff != "" {
+		diff := cmp.Diff(want, p.Design.Requirements)
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.text, diff)
 		}
 	}
@@ -368,7 +398,9 @@ func TestRequireKnowsMetrics(t *testing.T) {
 			}
 			continue
 		}
-		if got := p.Design.Requirements[0].Metric; got != tc.metric || tc.err != "" {
+
+		got := p.Design.Requirements[0].Metric
+		if got != tc.metric || tc.err != "" {
 			t.Errorf("%s: got metric %s, want %s%s", tc.text, got, tc.metric, tc.err)
 		}
 	}
@@ -381,6 +413,7 @@ func TestBaseline(t *testing.T) {
 	if diff := cmp.Diff(factors("tunnel", "none"), p.Design.Baseline); diff != "" {
 		t.Errorf("named (-want +got):\n%s", diff)
 	}
+
 	p = read(t, "matrix: {tunnel: [wireguard, none], nat: [masquerade, off]}\n")
 	if diff := cmp.Diff(plainCell, p.Design.Baseline); diff != "" {
 		t.Errorf("default (-want +got):\n%s", diff)

@@ -31,24 +31,29 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 		if err != nil {
 			return err
 		}
+
 		text = strings.TrimSpace(text)
 		found := requireForm.FindStringSubmatch(text)
 		if found == nil {
 			return r.fail(item, requireHint, "%q is not a threshold", text)
 		}
+
 		req := record.Requirement{Text: text, Op: found[2]}
 		if req.Metric, err = r.metric(item, found[1]); err != nil {
 			return err
 		}
+
 		fits := func(t threshold) bool { return strings.HasSuffix(req.Metric, t.end) }
 		i := slices.IndexFunc(thresholds[:], fits)
 		var ok bool
 		if req.Value, ok = thresholds[i].parse(found[3]); !ok {
 			return r.fail(item, thresholds[i].hint, "%q is no value of %s", found[3], req.Metric)
 		}
+
 		if req.Where, err = r.conditionsOf(item, found[4]); err != nil {
 			return err
 		}
+
 		d.Requirements = append(d.Requirements, req)
 		r.where = append(r.where, placedRequirement{item, req})
 		return nil
@@ -63,15 +68,18 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	case "loss":
 		return "loss_ratio", nil
 	}
+
 	for _, unit := range append([]string{""}, metricUnits[:]...) {
 		if slices.Contains(r.v.Metrics, name+unit) {
 			return name + unit, nil
 		}
 	}
+
 	allowed := []string{"pps", "loss"}
 	for _, m := range r.v.Metrics {
 		allowed = append(allowed, withoutUnit(m))
 	}
+
 	ours := strings.NewReplacer("latency", "rtt", "ping", "rtt", "delay", "rtt", "speed", "goodput",
 		"throughput", "goodput", "bandwidth", "goodput").Replace(name)
 	return "", r.fail(n, choiceHint(ours, "metrics", allowed), "unknown metric %q", name)
@@ -135,6 +143,7 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	if text == "" {
 		return nil, nil
 	}
+
 	where := map[string]string{}
 	for _, part := range strings.Split(text, ",") {
 		name, level, ok := strings.Cut(part, "=")
@@ -142,17 +151,22 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 		if !ok {
 			return nil, r.fail(n, requireHint, "%q is not factor=level", strings.TrimSpace(part))
 		}
+
 		f, err := r.lookup(n, name)
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := where[name]; twice {
+
+		_, twice := where[name]
+		if twice {
 			return nil, r.fail(n, "", "the threshold names %s twice", name)
 		}
+
 		if where[name], err = r.level(n, f, level); err != nil {
 			return nil, err
 		}
 	}
+
 	return where, nil
 }
 
@@ -166,9 +180,11 @@ func (r *reader) checkWhere(p *Plan) {
 				"no cell matches the threshold %q", w.req.Text))
 			continue
 		}
+
 		if r.v.Absent == nil {
 			continue
 		}
+
 		why := r.v.Absent(w.req.Metric, p.Design, cells[0])
 		if !slices.ContainsFunc(cells, func(c factor.Cell) bool {
 			return r.v.Absent(w.req.Metric, p.Design, c) == ""

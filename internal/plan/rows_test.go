@@ -32,12 +32,15 @@ func TestBuiltInsKeepTheirRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		h := fnv.New64a()
 		rows := p.Rows()
 		for _, r := range rows {
 			fmt.Fprintln(h, r.ID, r.Kind, r.Factors.Key())
 		}
-		if got := fmt.Sprintf("%d rows, %x", len(rows), h.Sum64()); got != want[name] {
+
+		got := fmt.Sprintf("%d rows, %x", len(rows), h.Sum64())
+		if got != want[name] {
 			t.Errorf("%s: got %q, want %q", name, got, want[name])
 		}
 	}

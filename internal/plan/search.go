@@ -26,19 +26,27 @@ const (
 
 // search reads method.search: the name of a preset, or a map of changes to one.
 func (r *reader) search(n *yaml.Node, m *record.Method) error {
-	s := &record.Search{MinPPS: defaultMinPPS, MinBps: defaultMinBps, MinHz: defaultMinHz,
-		MaxTime: defaultMaxTime}
+	s := &record.Search{
+		MinPPS:  defaultMinPPS,
+		MinBps:  defaultMinBps,
+		MinHz:   defaultMinHz,
+		MaxTime: defaultMaxTime,
+	}
 	m.Search = s
 	if n.Kind == yaml.ScalarNode {
 		return r.preset(n, s)
 	}
+
 	preset := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "quick", Line: n.Line, Column: n.Column}
-	if given := valueOf(n, "preset"); given != nil && !isNull(given) {
+	given := valueOf(n, "preset")
+	if given != nil && !isNull(given) {
 		preset = given
 	}
+
 	if err := r.preset(preset, s); err != nil {
 		return err
 	}
+
 	s.MinHz = 0
 	err := r.object(n, "search", append(r.goalFields(s), []field{
 		{"preset", func(*yaml.Node) error { return nil }},
@@ -60,12 +68,15 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	if err != nil {
 		return err
 	}
+
 	for i := range s.Goals {
 		s.Goals[i].InitialDuration = min(s.Goals[i].InitialDuration, s.Goals[i].FinalDuration)
 	}
+
 	if s.MinHz == 0 { // one connection in each trial, at least
 		s.MinHz = max(defaultMinHz, 1/s.Goals[0].InitialDuration.Seconds())
 	}
+
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
 		// The highest may be known only on the lab; any will do to check the rest.
 		c := method.Config{Goals: s.Goals, Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
@@ -73,6 +84,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
 		}
 	}
+
 	return nil
 }
 
@@ -98,8 +110,11 @@ func (r *reader) preset(n *yaml.Node, s *record.Search) error {
 	if err := r.word("search", &s.Preset, method.PresetNames()...).read(n); err != nil {
 		return err
 	}
+
 	p, _ := method.PresetNamed(s.Preset)
-	s.Goals, s.Warmup, s.CountPauses = p.Goals, p.Warmup, p.Overhead
+	s.Goals = p.Goals
+	s.Warmup = p.Warmup
+	s.CountPauses = p.Overhead
 	return nil
 }
 
@@ -109,9 +124,11 @@ func (r *reader) searchKnob(n *yaml.Node, text string, s *record.Search) error {
 	if err != nil {
 		return err
 	}
+
 	if _, err := f.Parse("10M"); err != nil || f.Kind != factor.Setting {
 		return r.fail(n, "write, for example, shape@router.wan", "knob: the levels of %s are no rates", text)
 	}
+
 	s.Knob = f.Name
 	return nil
 }
@@ -138,6 +155,7 @@ func rate[T ~float64](r *reader, what string, into *float64, parse func(string) 
 			return r.fail(n, "write, for example, "+example, "%s: %q is not a rate from %s", what, text,
 				bounds)
 		}
+
 		*into = float64(v)
 		return nil
 	})
@@ -150,6 +168,7 @@ func (r *reader) ratio(what string, low, high float64, into *float64) field {
 			return r.fail(n, "write, for example, 1 %", "%s: %q is not a share from %v %% to %v %%", what,
 				text, 100*low, 100*high)
 		}
+
 		*into = v / 100
 		return nil
 	})
@@ -165,6 +184,7 @@ func (r *reader) test(what string, into **record.Test) field {
 		if err == nil && t.Duration == 0 {
 			err = r.fail(n, "add duration: 10s", "%s does not say how long each trial is", what)
 		}
+
 		*into = t
 		return err
 	}}
@@ -175,14 +195,17 @@ const minProbes = 368
 
 // checkSearch checks that a search measures the latencies that it needs.
 func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
-	s, m := p.Design.Method.Search, p.Design.Measure
+	s := p.Design.Method.Search
+	m := p.Design.Measure
 	if s == nil {
 		return nil
 	}
+
 	for _, g := range s.Goals {
 		if g.MaxDelay == 0 {
 			continue
 		}
+
 		const what = "a search by added delay"
 		switch {
 		case !m.LatencyLoaded || m.LatencyIdle == IdleOff:
@@ -195,6 +218,7 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 				short(g.InitialDuration), g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
 		}
 	}
+
 	return nil
 }
 
@@ -209,8 +233,10 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 		if s.CountPauses {
 			counts += m.Warmup + m.Cooldown
 		}
+
 		total += time.Duration(float64(g.DurationSum)/float64(counts)) * (g.FinalDuration + each)
 	}
+
 	for _, t := range []struct {
 		of    *record.Test
 		each  int     // trials of one repeat
@@ -221,6 +247,7 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 				each)
 		}
 	}
+
 	return total
 }
 

@@ -15,6 +15,7 @@ func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
 		return // the walk says what is wrong
 	}
+
 	for _, set := range sets {
 		r.note(r.applySet(root, set))
 	}
@@ -24,44 +25,62 @@ func (r *reader) applySet(root *yaml.Node, set string) error {
 	path, value, ok := strings.Cut(set, "=")
 	origin := "--set " + path
 	if !ok || path == "" {
-		return &Error{File: "--set " + set, Text: "there is no path=value",
-			HintText: "write, for example, --set method.duration=5s"}
+		return &Error{
+			File:     "--set " + set,
+			Text:     "there is no path=value",
+			HintText: "write, for example, --set method.duration=5s",
+		}
 	}
+
 	if err := checkBytes(origin, []byte(set)); err != nil {
 		return &Error{File: origin, Text: err.(*Error).Text}
 	}
+
 	return r.set(root, path, value, origin)
 }
 
 func (r *reader) set(n *yaml.Node, path, value, origin string) error {
-	rest, inLevels, done := path, false, ""
+	rest := path
+	inLevels := false
+	done := ""
 	for depth := 0; ; depth++ {
 		key, tail, more := strings.Cut(rest, ".")
 		free := isFree(done)
 		if n.Kind == yaml.MappingNode && free {
 			// Names of factors and conditions may hold dots themselves.
-			key, tail, more = rest, "", false
-			if i := strings.LastIndexByte(rest, '.'); i > 0 && factor.WholeForm.MatchString(rest[i+1:]) {
-				if v := valueOf(n, rest[:i]); v != nil && v.Kind == yaml.SequenceNode {
-					key, tail, more = rest[:i], rest[i+1:], true
+			key = rest
+			tail = ""
+			more = false
+			i := strings.LastIndexByte(rest, '.')
+			if i > 0 && factor.WholeForm.MatchString(rest[i+1:]) {
+				v := valueOf(n, rest[:i])
+				if v != nil && v.Kind == yaml.SequenceNode {
+					key = rest[:i]
+					tail = rest[i+1:]
+					more = true
 				}
 			}
 		}
+
 		if key == "" {
 			return &Error{File: origin, Text: "the path has an empty part"}
 		}
+
 		inLevels = inLevels || key == "matrix" || key == "include" || key == "exclude"
 		child, err := r.child(n, key, origin, done)
 		if err != nil {
 			return err
 		}
+
 		if !more {
 			r.replace(child, levelNode(value, inLevels && n.Kind == yaml.MappingNode && free), origin)
 			return nil
 		}
+
 		if isNull(child) { // new, or left empty in the file
 			r.replace(child, &yaml.Node{Kind: containerKind(key), Tag: "!!map"}, origin)
 		}
+
 		n, rest, done = child, tail, strings.TrimPrefix(done+"."+key, ".")
 	}
 }
@@ -100,6 +119,7 @@ func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, erro
 		if v := valueOf(n, key); v != nil {
 			return v, nil
 		}
+
 		k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
 		v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 		r.origin[k], r.origin[v] = origin, origin
@@ -108,15 +128,20 @@ func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, erro
 	case yaml.SequenceNode:
 		i, err := factor.ParseWhole(key, 0, int64(len(n.Content)))
 		if err != nil {
-			return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a list of %d: %q is no place in it",
-				done, len(n.Content), key),
-				HintText: "places count from 0; " + strconv.Itoa(len(n.Content)) + " appends"}
+			return nil, &Error{
+				File: origin,
+				Text: fmt.Sprintf("%s is a list of %d: %q is no place in it",
+					done, len(n.Content), key),
+				HintText: "places count from 0; " + strconv.Itoa(len(n.Content)) + " appends",
+			}
 		}
+
 		if int(i) == len(n.Content) {
 			v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 			r.origin[v] = origin
 			n.Content = append(n.Content, v)
 		}
+
 		return n.Content[i], nil
 	}
 	return nil, &Error{File: origin, Text: fmt.Sprintf("%s is a single value and has no part %q", done, key)}
@@ -135,17 +160,21 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}
-		if v := n.Value; levels && len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+		v := n.Value
+		if levels && len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
 			n.Value = v[1 : len(v)-1]
 		}
+
 		if n.Value == "" {
 			n.Tag = "!!null"
 		}
+
 		return n
 	}
 	if !levels {
 		return scalar(value)
 	}
+
 	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 	from, quoted := 0, false
 	for i, c := range value + "," {
@@ -157,8 +186,10 @@ func levelNode(value string, levels bool) *yaml.Node {
 			from = i + 1
 		}
 	}
+
 	if len(list.Content) == 1 {
 		return list.Content[0]
 	}
+
 	return list
 }

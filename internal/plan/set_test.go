@@ -34,29 +34,36 @@ func TestSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d := p.Design
 	if d.Method.Duration != 5*time.Second || d.Method.Runs != 2 || d.Method.Seed != 7 || !p.SeedGiven ||
 		d.Measure.Verify {
 		t.Errorf("got method %+v, measure %+v", d.Method, d.Measure)
 	}
+
 	var got []string
 	for _, c := range p.Cells() {
 		got = append(got, c["streams"]+" "+c["ip"]+" "+c["packet_size"]+" "+c["direction"]+" "+
 			c["sysctl:net.ipv4.tcp_rmem@client"])
 	}
+
 	want := []string{"1 6  up 4096 131072", "8 6  up 4096 131072", "1 4 64 up ", "1 4  down "}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}
+
 	if diff := cmp.Diff(map[string]string{"ambient.left": "22 °C", "note": "a=b"}, d.Conditions); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
+
 	if len(d.Requirements) != 2 || d.Requirements[1].Where["protocol"] != "udp" {
 		t.Errorf("got require %v", d.Requirements)
 	}
+
 	if len(d.Steps) != 1 || d.Steps[0].Prompt != "Off, then Enter" {
 		t.Errorf("got steps %v", d.Steps)
 	}
+
 	if len(d.Set) != 15 || d.Text != setPlan {
 		t.Errorf("the design keeps %d sets and %d bytes of text, want both as given", len(d.Set), len(d.Text))
 	}
@@ -91,11 +98,14 @@ func TestSetLevels(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
+
 		var got []string
 		for _, c := range p.Cells() {
 			got = append(got, c[tc.factor])
 		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
+
+		diff := cmp.Diff(tc.want, got)
+		if diff != "" {
 			t.Errorf("%s: levels (-want +got):\n%s", tc.name, diff)
 		}
 	}
@@ -107,7 +117,9 @@ func TestSetInsideAdaptive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := p.Design.Method.Adaptive; a == nil || a.Max != 12 || p.Design.Method.Runs != 12 {
+
+	a := p.Design.Method.Adaptive
+	if a == nil || a.Max != 12 || p.Design.Method.Runs != 12 {
 		t.Errorf("got %+v", p.Design.Method)
 	}
 }
@@ -154,10 +166,14 @@ func TestBadSets(t *testing.T) {
 			t.Errorf("%q: got %v, %v, want an error", tc.set, p, err)
 			continue
 		}
-		if got := err.Error(); got != tc.want {
+
+		got := err.Error()
+		if got != tc.want {
 			t.Errorf("%q: got  %s\nwant %s", tc.set, got, tc.want)
 		}
-		if h := err.(*plan.Error).Hint(); tc.hint != "" && h != tc.hint {
+
+		h := err.(*plan.Error).Hint()
+		if tc.hint != "" && h != tc.hint {
 			t.Errorf("%q: hint: got %q, want %q", tc.set, h, tc.hint)
 		}
 	}

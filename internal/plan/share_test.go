@@ -15,6 +15,7 @@ func TestRateShares(t *testing.T) {
 	if !ok {
 		t.Fatal("there is no factor rate")
 	}
+
 	for _, tc := range []struct{ text, want string }{
 		{"90% of 300M", "270M"}, {"10 % of 1G", "100M"}, {"50% of 1.5G", "750M"}, {"0.5% of 1M", "5k"},
 		{"200% of 10M", "20M"},
@@ -28,9 +29,11 @@ func TestRateShares(t *testing.T) {
 		if got != tc.want || (err == nil) != (tc.want != "") {
 			t.Errorf("%q: got %q, %v, want %q", tc.text, got, err, tc.want)
 		}
+
 		if tc.want == "" {
 			continue
 		}
+
 		if again, err := f.Parse(got); again != got {
 			t.Errorf("%q: its canonical text %q reads as %q, %v", tc.text, got, again, err)
 		}
@@ -43,11 +46,13 @@ func TestFoundOf(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("found %v (-want +got):\n%s", ok, diff)
 	}
+
 	got, ok = factor.FoundOf(record.Factors{"protocol": "tcp", "pacing": "50% of found"})
 	want = factor.Found{Share: .5, Of: record.Factors{"protocol": "tcp"}}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("pacing: found %v (-want +got):\n%s", ok, diff)
 	}
+
 	for _, rate := range []string{"", "flat", "20M", "x% of found"} {
 		if _, ok := factor.FoundOf(record.Factors{"rate": rate}); ok {
 			t.Errorf("rate %q is taken for a share of a found one", rate)
@@ -63,21 +68,27 @@ func TestSharesComeBehindWhoFinds(t *testing.T) {
 			"}\nmatrix: {protocol: udp, direction: [up, down], packet_size: [100, 200], rate: [50% of "+
 			"found, flat, 20M]}\n"+
 			"include: [{protocol: udp, packet_size: 300, rate: 10% of found}]\n")
-		if n := len(p.Cells()); n != 12 {
+		n := len(p.Cells())
+		if n != 12 {
 			t.Errorf("%s: %d cells, want 12", order, n)
 		}
-		if s := p.Skipped(); len(s) != 1 || !strings.Contains(s[0].Reason, "no rate to take a share of") {
+
+		s := p.Skipped()
+		if len(s) != 1 || !strings.Contains(s[0].Reason, "no rate to take a share of") {
 			t.Errorf("%s: skipped %v, want the one without a finder, with the reason", order, s)
 		}
+
 		for block := 1; block <= 20; block++ {
 			found := map[string]bool{}
 			for _, r := range p.Block(block) {
 				if r.Kind != record.RowLoad {
 					continue
 				}
+
 				if share, ok := factor.FoundOf(r.Factors); ok && !found[share.Of.Key()] {
 					t.Fatalf("%s, block %d: %s comes before the cell that finds its rate", order, block, r.ID)
 				}
+
 				found[r.Cell()] = true
 			}
 		}

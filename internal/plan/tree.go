@@ -22,17 +22,21 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 	if err := checkBytes(file, data); err != nil {
 		return nil, err
 	}
+
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
 		return nil, &Error{File: file, Text: err.Error()}
 	}
+
 	var doc, second yaml.Node
 	if err := loader.Load(&doc); err != nil {
 		return nil, yamlError(file, data, err)
 	}
+
 	if len(doc.Content) != 1 || isNull(doc.Content[0]) {
 		return nil, emptyError(file)
 	}
+
 	root := doc.Content[0]
 	switch err := loader.Load(&second); {
 	case err == nil:
@@ -41,6 +45,7 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, yamlError(file, data, err)
 	}
+
 	return root, together(inspect(file, root, 1))
 }
 
@@ -56,6 +61,7 @@ func checkBytes(file string, data []byte) error {
 		return &Error{file, 1, 1, fmt.Sprintf("the file has %d bytes, a plan has at most %d", len(data),
 			maxFile), ""}
 	}
+
 	line, column := 1, 1
 	for i := 0; i < len(data); {
 		c, size := utf8.DecodeRune(data[i:])
@@ -67,14 +73,19 @@ func checkBytes(file string, data []byte) error {
 			return &Error{file, line, column, fmt.Sprintf("control character U+%04X", c),
 				"save the file as plain text in UTF-8"}
 		}
+
 		if column++; c == '\n' {
-			line, column = line+1, 1
+			line = line + 1
+			column = 1
 		}
+
 		i += size
 	}
+
 	if len(bytes.TrimSpace(data)) == 0 {
 		return emptyError(file)
 	}
+
 	return nil
 }
 
@@ -93,26 +104,32 @@ func yamlError(file string, data []byte, err error) error {
 	if errors.Is(err, io.EOF) {
 		return emptyError(file)
 	}
+
 	var at *yaml.LoadError
 	if !errors.As(err, &at) || at.Mark.Line < 1 {
 		return &Error{File: file, Line: 1, Column: 1, Text: "not YAML: " + err.Error()}
 	}
+
 	text := at.Message
 	if at.ContextMsg != "" {
 		text = at.ContextMsg + ": " + text
 	}
+
 	if strings.Contains(text, "unknown anchor") {
 		return &Error{file, at.Mark.Line, at.Mark.Column, aliasText, aliasHint}
 	}
+
 	// Most often the tab stands in the line where the parser gave up, or in the one before.
 	lines := strings.Split(string(data), "\n")
 	for n := min(at.Mark.Line, len(lines)); n > 0 && n >= at.Mark.Line-1; n-- {
 		line := lines[n-1]
 		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
-		if i := strings.IndexByte(indent, '\t'); i >= 0 {
+		i := strings.IndexByte(indent, '\t')
+		if i >= 0 {
 			return &Error{file, n, i + 1, "a tab in front of the first word", "YAML wants spaces, not tabs"}
 		}
 	}
+
 	return &Error{file, at.Mark.Line, at.Mark.Column, "not YAML: " + text, ""}
 }
 
@@ -137,6 +154,7 @@ func inspect(file string, n *yaml.Node, depth int) (errs []error) {
 	case n.Style&yaml.TaggedStyle != 0:
 		return fail(n, "remove it; each value is read by its key", "a tag (%s) is not allowed", n.ShortTag())
 	}
+
 	for i, c := range n.Content {
 		switch isKey := n.Kind == yaml.MappingNode && i%2 == 0; {
 		case isKey && c.Tag == "!!merge":
@@ -147,6 +165,7 @@ func inspect(file string, n *yaml.Node, depth int) (errs []error) {
 			errs = append(errs, inspect(file, c, depth+1)...)
 		}
 	}
+
 	return errs
 }
 

@@ -30,6 +30,7 @@ func topologies() []record.Topology {
 				}
 			}
 		}
+
 		return t
 	}
 	return []record.Topology{
@@ -55,13 +56,16 @@ func words() plan.Vocabulary {
 	})
 	form := func(name, pattern, want string) factor.Declaration {
 		re := regexp.MustCompile(`^(?:` + pattern + `)$`)
-		return factor.Declaration{Name: name, Placed: factor.Placed,
+		return factor.Declaration{
+			Name:   name,
+			Placed: factor.Placed,
 			Parse: func(text string) (string, error) {
 				if !re.MatchString(text) {
 					return "", &factor.LevelError{Text: text, Want: want}
 				}
 				return text, nil
-			}}
+			},
+		}
 	}
 	queue := form("queue", `[a-z_]+( [a-z]+ [0-9]+[kmMG]?)*`, "a queue such as pfifo limit 1000")
 	queue.Needs = func(s factor.Shape, place string) (bool, string) {
@@ -73,16 +77,26 @@ func words() plan.Vocabulary {
 		form("idle_policies", `[0-9]+`, "N"),
 		form("firewall", `off|[0-9]+( stateful)?`, "off, N or N stateful"),
 		{Name: "cpus", Hard: true, Parse: factor.Whole(1, 64)},
-		{Name: "sysctl:", Placed: factor.Placed, Param: func(param string) (factor.Declaration, bool) {
-			return form("", `.+`, "a value"), regexp.MustCompile(`^[a-z0-9_.]+$`).MatchString(param)
-		}},
+		{
+			Name:   "sysctl:",
+			Placed: factor.Placed,
+			Param: func(param string) (factor.Declaration, bool) {
+				return form("", `.+`, "a value"), regexp.MustCompile(`^[a-z0-9_.]+$`).MatchString(param)
+			},
+		},
 		{Name: "broken", Parse: func(string) (string, error) { return "", errors.New("never right") }},
 	}
 	measured := []string{"goodput_bps", "packet_rate_pps", "loss_ratio", "retransmits", "rtt_idle_p50_ns",
 		"rtt_loaded_p99_ns", "host_busiest_core_ratio"}
-	return plan.Vocabulary{Metrics: measured, Catalogue: &factor.Catalogue{Shapes: topologies(),
-		Factors: slices.Concat(settings, base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(),
-			cipher.Factors(topologies()), factor.Further())}}
+	return plan.Vocabulary{
+		Metrics: measured,
+		Catalogue: &factor.Catalogue{
+			Shapes: topologies(),
+			Factors: slices.Concat(settings, base, shortflow.Flows{}.Factors(),
+				shortflow.Requests{}.Factors(),
+				cipher.Factors(topologies()), factor.Further()),
+		},
+	}
 }
 
 func TestListResolvesNames(t *testing.T) {
@@ -107,6 +121,7 @@ func TestListResolvesNames(t *testing.T) {
 		if ok != tc.want {
 			t.Errorf("Lookup(%q) found: got %v, want %v", tc.name, ok, tc.want)
 		}
+
 		if ok && f.Name != tc.name {
 			t.Errorf("Lookup(%q).Name: got %q, want the name asked for", tc.name, f.Name)
 		}

@@ -22,11 +22,13 @@ func pread(fd int, b []byte, offset int64) (int, error) {
 	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in an order of its own
 		return unix.Pread(fd, b, offset)
 	}
+
 	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), uintptr(offset), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
+
 	return int(n), nil
 }
 
@@ -48,11 +50,13 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	if err != nil {
 		return nil, fmt.Errorf("open netlink for %s: %w", what, err)
 	}
+
 	patience := unix.NsecToTimeval(int64(answerPatience))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("set patience of netlink for %s: %w", what, err)
 	}
+
 	r := make([]byte, kernel.NetlinkHeader+size)
 	binary.NativeEndian.PutUint32(r, uint32(len(r)))
 	binary.NativeEndian.PutUint16(r[4:], kind)
@@ -75,23 +79,28 @@ const (
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
-	if _, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&s.request[0])),
-		uintptr(len(s.request))); errno != 0 {
+	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&s.request[0])),
+		uintptr(len(s.request)))
+	if errno != 0 {
 		return fmt.Errorf("ask for %s: %w", s.what, errno)
 	}
+
 	for parts := 0; ; parts++ {
 		if parts == manyDatagrams && len(s.buf) < maxDatagram {
 			s.buf = make([]byte, maxDatagram)
 		}
+
 		n, err := s.receive()
 		if errors.Is(err, unix.EINTR) || err == nil && n >= kernel.NetlinkHeader &&
 			binary.NativeEndian.Uint32(s.buf[8:]) != sequence {
 			continue
 		}
+
 		done := false
 		if err == nil {
 			done, err = kernel.EachMessage(s.buf[:n], take)
 		}
+
 		switch {
 		case done || err == io.EOF:
 			return nil
@@ -141,12 +150,18 @@ func openKernelLog(path string) (Sampler, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
+
 	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("seek to the end of %s: %w", path, err)
 	}
-	return &kernelLogSampler{log: kmsg(fd), now: host.Monotonic, buf: make([]byte, 8192),
-		since: host.Monotonic()}, nil
+
+	return &kernelLogSampler{
+		log:   kmsg(fd),
+		now:   host.Monotonic,
+		buf:   make([]byte, 8192),
+		since: host.Monotonic(),
+	}, nil
 }
 
 func (k kmsg) next(buf []byte) (int, error) {
@@ -173,12 +188,14 @@ func allowedCores() ([]int, error) {
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("read affinity: %w", err)
 	}
+
 	var cores []int
 	for c := range len(set) * 64 {
 		if set.IsSet(c) {
 			cores = append(cores, c)
 		}
 	}
+
 	return cores, nil
 }
 
@@ -191,6 +208,7 @@ func onCore(core int, do func()) error {
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return fmt.Errorf("read affinity: %w", err)
 	}
+
 	only.Set(core)
 	if err := unix.SchedSetaffinity(0, &only); errors.Is(err, unix.EINVAL) ||
 		errors.Is(err, fs.ErrPermission) {
@@ -198,9 +216,11 @@ func onCore(core int, do func()) error {
 	} else if err != nil {
 		return fmt.Errorf("go to core %d: %w", core, err)
 	}
+
 	do()
 	if err := unix.SchedSetaffinity(0, &before); err != nil {
 		return fmt.Errorf("leave core %d: %w", core, err)
 	}
+
 	return nil
 }

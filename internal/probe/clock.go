@@ -12,13 +12,19 @@ import (
 // clock times a fixed piece of work, which tells how fast a CPU really is where no frequency is known, as
 // in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
-	return Probe{Name: "clock", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		level("loop_rate_hz", "Hz",
-			"rounds of a fixed loop of dependent integer operations that this core does per second, "+
-				"interruptions included; each core in turn"),
-		level("loop_rate_best_hz", "Hz",
-			"the same in the best of the short runs: what the clock of the core allows"),
-	}, Source: func(Options) (Sampler, error) { return openClock(root) }}
+	return Probe{
+		Name:  "clock",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			level("loop_rate_hz", "Hz",
+				"rounds of a fixed loop of dependent integer operations that this core does per second, "+
+					"interruptions included; each core in turn"),
+			level("loop_rate_best_hz", "Hz",
+				"the same in the best of the short runs: what the clock of the core allows"),
+		},
+		Source: func(Options) (Sampler, error) { return openClock(root) },
+	}
 }
 
 // A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 % of a core. One run would be
@@ -44,21 +50,27 @@ func openClock(root Root) (Sampler, error) {
 	} else if err != nil {
 		return nil, err
 	}
+
 	cores, err := allowedCores()
 	if err != nil {
 		return nil, err
 	}
+
 	s := &clockSampler{rounds: 64, cores: cores}
 	for _, c := range s.cores {
 		s.columns = append(s.columns, cpuLabel(c)+"/loop_rate_hz", cpuLabel(c)+"/loop_rate_best_hz")
 	}
+
 	for s.rounds < 1<<24 {
-		if took := min(s.run(), s.run(), s.run()); took >= clockRunNs {
+		took := min(s.run(), s.run(), s.run())
+		if took >= clockRunNs {
 			s.rounds = int(int64(s.rounds) * clockRunNs / took)
 			break
 		}
+
 		s.rounds *= 2
 	}
+
 	return s, nil
 }
 
@@ -71,6 +83,7 @@ func (s *clockSampler) run() int64 {
 		x ^= x >> 7
 		x ^= x << 17
 	}
+
 	s.result = x
 	return max(host.Monotonic()-start, 1)
 }
@@ -81,11 +94,13 @@ func (s *clockSampler) Sample(dst []float64) error {
 	i := s.turn % len(s.cores)
 	s.turn++
 	return onCore(s.cores[i], func() {
-		total, best := int64(0), int64(1<<62)
+		total := int64(0)
+		best := int64(1 << 62)
 		for range clockRuns {
 			took := s.run()
 			total, best = total+took, min(best, took)
 		}
+
 		dst[2*i] = float64(s.rounds) * clockRuns / float64(total) * 1e9
 		dst[2*i+1] = float64(s.rounds) / float64(best) * 1e9
 	})

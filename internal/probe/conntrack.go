@@ -31,15 +31,19 @@ func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 		} else {
 			i = -1
 		}
+
 		at = append(at, i)
 	}
+
 	if len(at) == 0 {
 		return errPerCPU
 	}
+
 	for l := range bytes.Lines(b) {
 		if len(trim(l)) == 0 {
 			continue
 		}
+
 		for _, i := range at {
 			var w []byte
 			w, l = word(l)
@@ -47,11 +51,13 @@ func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 			if !ok {
 				return errPerCPU
 			}
+
 			if i >= 0 {
 				dst[i] += float64(v)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -63,9 +69,11 @@ func parseOne(name string) func(b []byte, want map[string]int, dst []float64) er
 		if !ok {
 			return errors.New("parse " + name + ": not a whole number")
 		}
+
 		if i, ok := want[name]; ok {
 			dst[i] = v
 		}
+
 		return nil
 	}
 }
@@ -80,6 +88,7 @@ func conntrack(root Root) Probe {
 	for _, name := range conntrackNames[:2] {
 		parts = append(parts, namedFile{root.proc("sys/net/netfilter/" + name), parseOne(name), why, 1})
 	}
+
 	parts = append(parts, namedFile{root.proc("net/stat/nf_conntrack"), parsePerCPU, "", 1})
 	return namedProbe("conntrack", record.ScopeNode, metrics, conntrackNames, parts)
 }

@@ -53,9 +53,11 @@ func parseStat(b []byte, reuse statText) (statText, error) {
 			if !ok {
 				return statText{}, errStat
 			}
+
 			t.cpus = append(t.cpus, c)
 			continue
 		}
+
 		for i := range statTotals {
 			if string(key) == statTotals[i].key {
 				w, _ := word(rest)
@@ -65,9 +67,11 @@ func parseStat(b []byte, reuse statText) (statText, error) {
 			}
 		}
 	}
+
 	if len(t.cpus) == 0 {
 		return statText{}, errStat
 	}
+
 	return t, nil
 }
 
@@ -78,8 +82,10 @@ func parseCPULine(id, rest []byte) (cpuLine, bool) {
 		if !ok || v > 1<<20 {
 			return c, false
 		}
+
 		c.id = int(v)
 	}
+
 	for c.n < len(c.ticks) {
 		var w []byte
 		w, rest = word(rest)
@@ -87,9 +93,11 @@ func parseCPULine(id, rest []byte) (cpuLine, bool) {
 		if !ok {
 			break
 		}
+
 		c.ticks[c.n] = v
 		c.n++
 	}
+
 	return c, c.n >= 4
 }
 
@@ -104,14 +112,20 @@ func cpu(root Root) Probe {
 	for _, t := range statTotals[:3] {
 		metrics = append(metrics, counter(t.stem, "count", "since boot, from /proc/stat"))
 	}
+
 	for _, t := range statTotals[3:] {
 		metrics = append(metrics, level(t.stem, "count", "now, from /proc/stat"))
 	}
-	return Probe{Name: "cpu", Scope: record.ScopeHost, Stems: metrics,
+
+	return Probe{
+		Name:  "cpu",
+		Scope: record.ScopeHost,
+		Stems: metrics,
 		Source: func(Options) (Sampler, error) {
 			t, err := openText(root.proc("stat"), noStat, parseStat)
 			return &cpuSampler{text: t}, err
-		}}
+		},
+	}
 }
 
 type cpuSampler struct {
@@ -122,13 +136,16 @@ type cpuSampler struct {
 }
 
 func (s *cpuSampler) describe() {
-	s.ids, s.columns, s.live = nil, nil, nil
+	s.ids = nil
+	s.columns = nil
+	s.live = nil
 	for _, c := range s.now.cpus {
 		s.ids = append(s.ids, c.id)
 		for _, name := range cpuStates {
 			s.columns = append(s.columns, cpuLabel(c.id)+"/"+name)
 		}
 	}
+
 	for _, t := range statTotals {
 		s.columns = append(s.columns, t.stem)
 	}
@@ -146,10 +163,12 @@ func (s *cpuSampler) Sample(dst []float64) error {
 	if err := s.update(); err != nil {
 		return err
 	}
+
 	if !slices.EqualFunc(s.now.cpus, s.ids, func(c cpuLine, id int) bool { return c.id == id }) {
 		s.describe()
 		return ErrColumns
 	}
+
 	i := 0
 	for k := range s.now.cpus {
 		c := &s.now.cpus[k]
@@ -158,9 +177,11 @@ func (s *cpuSampler) Sample(dst []float64) error {
 			if state >= c.n {
 				dst[i] = nan
 			}
+
 			i++
 		}
 	}
+
 	copy(dst[i:], s.now.totals[:])
 	return nil
 }
@@ -176,6 +197,7 @@ func (s *cpuSampler) Cores(dst []float64) []float64 {
 			}
 		}
 	}
+
 	s.live = append(s.live[:0], now...)
 	return dst
 }

@@ -24,27 +24,37 @@ func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 		if len(k) == 0 {
 			continue
 		}
+
 		t, _ := word(rest)
 		khz, ok1 := number(k)
 		ticks, ok2 := number(t)
 		if !ok1 || !ok2 {
 			return nil, errors.New("parse time_in_state: want lines of a frequency and a time")
 		}
+
 		times = append(times, freqTime{khz, ticks})
 	}
 	return times, nil
 }
 
 func cpufreq(root Root) Probe {
-	return Probe{Name: "cpufreq", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		level("frequency_hz", "Hz", "the policy's clock now, as the driver knows it (scaling_cur_freq)"),
-		level("limit_hz", "Hz",
-			"highest clock allowed now; falls when the firmware or the user limits it (scaling_max_freq)"),
-		level("hardware_limit_hz", "Hz", "highest clock that the hardware has (cpuinfo_max_freq)"),
-		counter("transitions", "count", "changes of the clock (stats/total_trans)"),
-		counter("time_ns", "ns",
-			"time spent at the clock named in the label, \"policy0@1800000000\" in Hz (stats/time_in_state)"),
-	}, Source: func(Options) (Sampler, error) { return openCPUFreq(root) }}
+	return Probe{
+		Name:  "cpufreq",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			level("frequency_hz", "Hz", "the policy's clock now, as the driver knows it (scaling_cur_freq)"),
+			level("limit_hz", "Hz",
+				"highest clock allowed now; falls when the firmware or the user limits it "+
+					"(scaling_max_freq)"),
+			level("hardware_limit_hz", "Hz", "highest clock that the hardware has (cpuinfo_max_freq)"),
+			counter("transitions", "count", "changes of the clock (stats/total_trans)"),
+			counter("time_ns", "ns",
+				"time spent at the clock named in the label, \"policy0@1800000000\" in Hz "+
+					"(stats/time_in_state)"),
+		},
+		Source: func(Options) (Sampler, error) { return openCPUFreq(root) },
+	}
 }
 
 type cpufreqSampler struct {
@@ -68,11 +78,13 @@ func openCPUFreq(root Root) (Sampler, error) {
 			t.Close()
 			continue
 		}
+
 		s.times = append(s.times, t)
 		for _, e := range t.now {
 			timeColumns = append(timeColumns, policy+"@"+strconv.FormatUint(e.kilohertz*1000, 10)+"/time_ns")
 		}
 	}
+
 	_, err := s.sampler("no CPU frequency scaling on this machine (no cpufreq policy; usual in virtual " +
 		"machines)")
 	s.columns = append(s.columns, timeColumns...)
@@ -89,11 +101,14 @@ func (s *cpufreqSampler) Sample(dst []float64) error {
 		if err := t.update(); err != nil {
 			return err
 		}
+
 		for j, e := range t.now[:min(n, len(t.now))] {
 			at[j] = float64(e.ticks) * nsPerTick
 		}
+
 		at = at[n:]
 	}
+
 	return nil
 }
 

@@ -18,18 +18,25 @@ import (
 // sample one read. That is a setting of the whole machine: it is made only where the watch says that it
 // may, in a tracing instance of its own, which is removed with the watch.
 func drops(root Root) Probe {
-	return Probe{Name: "drops", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		counter("skb_drops", "count",
-			"packets that the kernel dropped since the watch began, in all or for one reason (NO_SOCKET, "+
-				"NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
-	}, Source: func(o Options) (Sampler, error) {
-		if !o.Trace {
-			return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
-				"switched only in a lab's own guest, and not in an emulated one of several vCPUs, " +
-				"which may hang at that; --lab vm --cpus 1 has them")
-		}
-		return openDrops(root.sys("kernel/tracing"))
-	}}
+	return Probe{
+		Name:  "drops",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter("skb_drops", "count",
+				"packets that the kernel dropped since the watch began, in all or for one reason "+
+					"(NO_SOCKET, "+
+					"NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
+		},
+		Source: func(o Options) (Sampler, error) {
+			if !o.Trace {
+				return nil, absent("drop reasons are read by a tracepoint of the whole machine, which is " +
+					"switched only in a lab's own guest, and not in an emulated one of several vCPUs, " +
+					"which may hang at that; --lab vm --cpus 1 has them")
+			}
+			return openDrops(root.sys("kernel/tracing"))
+		},
+	}
 }
 
 // dropReason is a reason's number in the histogram and its name.
@@ -48,6 +55,7 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 	if !ok {
 		return nil, errDropFormat
 	}
+
 	var out []dropReason
 	for {
 		_, after, ok := bytes.Cut(rest, []byte("{"))
@@ -55,17 +63,22 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 		if !ok || !closed {
 			break
 		}
+
 		value, name, _ := strings.Cut(string(pair), ",")
 		n, err := strconv.ParseUint(strings.TrimSpace(value), 0, 64)
 		name = strings.Trim(name, " \"")
 		if err != nil || name == "" || strings.ContainsAny(name, "/ \t\n") {
 			return nil, errDropFormat
 		}
-		out, rest = append(out, dropReason{n, strings.TrimPrefix(name, "SKB_DROP_REASON_")}), next
+
+		out = append(out, dropReason{n, strings.TrimPrefix(name, "SKB_DROP_REASON_")})
+		rest = next
 	}
+
 	if len(out) == 0 {
 		return nil, errDropFormat
 	}
+
 	return out, nil
 }
 
@@ -77,6 +90,7 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 		if string(open) != "{" {
 			continue
 		}
+
 		key, rest := word(rest)
 		value, rest := word(rest)
 		end, rest := word(rest)
@@ -87,6 +101,7 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 		if string(key) != "reason:" || string(end) != "}" || string(stem) != "hitcount:" || !ok1 || !ok2 {
 			return 0, errors.New("parse histogram of drops: want lines of a reason and its hitcount")
 		}
+
 		total += float64(hits)
 		if i, ok := at[reason]; ok && i < len(dst) {
 			dst[i] = float64(hits)
@@ -113,26 +128,32 @@ func openDrops(tracing string) (Sampler, error) {
 		return nil, absent("%s does not exist: the kernel has no tracepoint for drops, or tracefs is not "+
 			"mounted", path)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	reasons, err := parseDropFormat(text)
 	if err != nil {
 		return nil, absent("this kernel does not tell why it drops packets (since Linux 5.17): %v", err)
 	}
+
 	s := &dropsSampler{at: map[uint64]int{}, columns: columns{"skb_drops"}}
 	for _, r := range reasons {
 		s.at[r.number] = len(s.columns)
 		s.columns = append(s.columns, r.name+"/skb_drops")
 	}
+
 	if err := s.instantiate(tracing + "/instances"); err != nil {
 		return s, err
 	}
+
 	s.hist, err = openFile(s.dir+dropEvent+"hist",
 		"the kernel has no histograms of events (CONFIG_HIST_TRIGGERS)")
 	if err == nil {
 		err = s.write(dropEvent+"trigger", "hist:keys=reason:size=512")
 	}
+
 	return s, err
 }
 
@@ -147,13 +168,16 @@ func (s *dropsSampler) instantiate(all string) (err error) {
 			os.Remove(left)
 		}
 	}
+
 	s.dir, err = os.MkdirTemp(all, instanceName+strconv.Itoa(os.Getpid())+".*")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return absent("make tracing instance: %v", err)
 	}
+
 	if err != nil {
 		return fmt.Errorf("make tracing instance: %w", err)
 	}
+
 	return s.write("/buffer_size_kb", "4") // nothing is recorded in its buffer, which need not take room
 }
 
@@ -163,6 +187,7 @@ func (s *dropsSampler) write(name, text string) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
@@ -173,6 +198,7 @@ func (s *dropsSampler) Sample(dst []float64) error {
 	if err != nil {
 		return err
 	}
+
 	fill(dst, 0)
 	dst[0], err = parseDropHist(b, s.at, dst)
 	return err
@@ -183,9 +209,12 @@ func (s *dropsSampler) Close() error {
 	if s.dir == "" {
 		return nil
 	}
+
 	err := errors.Join(s.hist.Close(), s.write(dropEvent+"trigger", "!hist:keys=reason:size=512"))
-	if removed := os.Remove(s.dir); removed != nil {
+	removed := os.Remove(s.dir)
+	if removed != nil {
 		err = errors.Join(err, fmt.Errorf("remove tracing instance: %w", removed))
 	}
+
 	return err
 }

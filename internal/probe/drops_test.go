@@ -46,6 +46,7 @@ func TestParseDrops(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(dropReason{})); d != "" || err != nil {
 		t.Errorf("reasons: error %v (-want +got):\n%s", err, d)
 	}
+
 	dst := []float64{0, 0, 0, 0}
 	total, err := parseDropHist([]byte(dropHist), map[uint64]int{1: 1, 2: 2, 8: 3}, dst)
 	if d := cmp.Diff([]float64{0, 0, 31, 2}, dst); d != "" || total != 38 || err != nil {
@@ -61,13 +62,16 @@ func TestDropsAreNotReadOnAMachineOfOthers(t *testing.T) {
 	if err := os.MkdirAll(left, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := drops(root).Open(Options{}); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("on a machine that is not the lab's: got %v, want that it is not supported", err)
 	}
+
 	_, err := drops(root).Open(Options{Trace: true})
 	if err == nil || strings.Contains(err.Error(), "switched") {
 		t.Errorf("where an instance has no files: got %v, want an error about them", err)
 	}
+
 	names, err := filepath.Glob(root.sys("kernel/tracing/instances/*"))
 	if err != nil || len(names) != 0 {
 		t.Errorf("instances left: got %v, %v, want none", names, err)

@@ -34,6 +34,7 @@ func Environment(ctx context.Context, agent host.Agent, node string) (record.Env
 	if err := agent.Invoke(ctx, VerbEnvironment, struct{}{}, &e); err != nil {
 		return record.Environment{}, fmt.Errorf("read environment of node %s: %w", node, err)
 	}
+
 	e.Node = node
 	return e, nil
 }
@@ -48,8 +49,12 @@ func ServeEnvironment(root Root) host.Handler {
 // Fingerprint reads the environment of this process' machine and namespace; Node is left empty. Facts never
 // hold host names, serial numbers, boot identifiers or hardware addresses.
 func Fingerprint(root Root) record.Environment {
-	f := facts{root: root, missing: map[string]string{}, known: map[string]string{"os": runtime.GOOS,
-		"agent_arch": unit.Arch(runtime.GOARCH), "go_version": runtime.Version()}}
+	f := facts{
+		root:    root,
+		missing: map[string]string{},
+		known: map[string]string{"os": runtime.GOOS,
+			"agent_arch": unit.Arch(runtime.GOARCH), "go_version": runtime.Version()},
+	}
 	f.kernel()
 	f.cpu()
 	f.machine()
@@ -59,6 +64,7 @@ func Fingerprint(root Root) record.Environment {
 	if root.Proc == "" && runtime.GOOS == "linux" {
 		e.Inventory = inventory(root)
 	}
+
 	return e
 }
 
@@ -74,6 +80,7 @@ func (f *facts) set(name, value, why string) {
 		f.missing[name] = why
 		return
 	}
+
 	f.known[name] = value
 }
 
@@ -112,6 +119,7 @@ func (f *facts) kernel() {
 	if runtime.GOOS != "linux" {
 		release = KernelRelease()
 	}
+
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)
 	f.word("machine", f.root.proc("sys/kernel/arch"), "the kernel is older than 6.1")
@@ -123,6 +131,7 @@ func (f *facts) kernel() {
 			f.known["boot:"+key] = value
 		}
 	}
+
 	for _, path := range matches(f.root.sys("devices/system/cpu/vulnerabilities/*")) {
 		f.word("mitigation:"+filepath.Base(path), path, notLinux)
 	}
@@ -153,12 +162,14 @@ func (f *facts) kernelConfig(release string) {
 		f.missing["timer_hz"] = err.Error()
 		return
 	}
+
 	for l := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(l), "=")
 		if name, ok := configFacts[key]; ok {
 			f.known[name] = value
 		}
 	}
+
 	if f.known["timer_hz"] == "" {
 		f.missing["timer_hz"] = "the kernel's configuration does not say"
 	}
@@ -171,9 +182,11 @@ func (f *facts) configText(release string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		b, err := io.ReadAll(io.LimitReader(z, maxConfig))
 		return string(b), err
 	}
+
 	if f.root.Proc == "" && release != "" {
 		if b, err := os.ReadFile("/boot/config-" + filepath.Base(release)); err == nil {
 			return string(b[:min(len(b), maxConfig)]), nil
@@ -188,6 +201,7 @@ func (f *facts) cpu() {
 	if err != nil {
 		f.missing["cpu_model"] = err.Error()
 	}
+
 	c := parseCPUInfo(string(b))
 	f.set("cpu_model", cmp.Or(c.model, readWord(f.root.proc("device-tree/model"))),
 		"the kernel does not name it")
@@ -196,6 +210,7 @@ func (f *facts) cpu() {
 			f.known[name] = strconv.Itoa(n)
 		}
 	}
+
 	f.set("cpu_flags", strings.Join(c.flags, " "), "none of those that matter to us")
 	f.file("cpu_online", f.root.sys("devices/system/cpu/online"))
 	f.file("cpu_smt", f.root.sys("devices/system/cpu/smt/control"))
@@ -205,6 +220,7 @@ func (f *facts) cpu() {
 	if hypervisor == "" && c.virtual {
 		hypervisor = "yes, unnamed"
 	}
+
 	f.set("hypervisor", hypervisor, "none seen: real hardware, or one that hides")
 }
 
@@ -214,6 +230,7 @@ func (f *facts) frequency() {
 		governors = append(governors, readWord(filepath.Join(dir, "scaling_governor")))
 		drivers = append(drivers, readWord(filepath.Join(dir, "scaling_driver")))
 	}
+
 	const why = "no frequency scaling (no cpufreq policy)"
 	f.set("governor", distinct(governors), why)
 	f.set("frequency_driver", distinct(drivers), why)
@@ -254,6 +271,7 @@ func parseCPUInfo(text string) cpuInfo {
 		if !ok {
 			continue
 		}
+
 		value = strings.TrimSpace(value)
 		switch strings.TrimSpace(key) {
 		case "processor":
@@ -261,6 +279,7 @@ func parseCPUInfo(text string) cpuInfo {
 				c.threads++
 				continue
 			}
+
 			c.model = cmp.Or(c.model, value) // arm32's "Processor : ARMv7 …"
 		case "physical id":
 			physical = value
@@ -276,6 +295,7 @@ func parseCPUInfo(text string) cpuInfo {
 			}
 		}
 	}
+
 	c.cores = len(cores)
 	return c
 }
@@ -285,6 +305,7 @@ func chooseFlags(value string) (flags []string, virtual bool) {
 		if slices.Contains(cpuFlags, w) || strings.HasPrefix(w, "rv") {
 			flags = append(flags, w)
 		}
+
 		virtual = virtual || w == "hypervisor"
 	}
 	return flags, virtual
@@ -303,6 +324,7 @@ func (f *facts) machine() {
 			f.known["swap_bytes"] = strconv.FormatFloat(sizes[1]*1024, 'f', 0, 64)
 		}
 	}
+
 	dmi := strings.TrimSpace(readWord(f.root.sys("class/dmi/id/sys_vendor")) + " " +
 		readWord(f.root.sys("class/dmi/id/product_name")))
 	f.set("product", cmp.Or(readWord(f.root.proc("device-tree/model")), dmi), "the firmware does not name it")
@@ -351,11 +373,13 @@ func (f *facts) devices() {
 	if f.root.Proc != "" {
 		return // not this process' namespace
 	}
+
 	list, err := net.Interfaces()
 	if err != nil {
 		f.missing["devices"] = err.Error()
 		return
 	}
+
 	for _, dev := range list {
 		if dev.Flags&net.FlagLoopback == 0 && dev.Flags&net.FlagUp != 0 {
 			f.device(dev)
@@ -366,22 +390,28 @@ func (f *facts) devices() {
 func (f *facts) device(dev net.Interface) {
 	name := "device:" + dev.Name + ":"
 	f.known[name+"mtu"] = strconv.Itoa(dev.MTU)
-	if dir := f.root.device(dev.Name); dir != "" {
+	dir := f.root.device(dev.Name)
+	if dir != "" {
 		f.file(name+"tx_queue_len", filepath.Join(dir, "tx_queue_len"))
 		f.file(name+"duplex", filepath.Join(dir, "duplex"))
 		// A device without a speed of its own says -1, or refuses to answer.
-		if speed := readWord(filepath.Join(dir, "speed")); speed != "" && speed[0] != '-' {
+		speed := readWord(filepath.Join(dir, "speed"))
+		if speed != "" && speed[0] != '-' {
 			f.known[name+"speed_mbps"] = speed
 		}
+
 		if target, err := os.Readlink(filepath.Join(dir, "device/driver")); err == nil {
 			f.known[name+"driver"] = filepath.Base(target)
 		}
+
 		f.pcie(name, filepath.Join(dir, "device"))
 		for _, queue := range matches(filepath.Join(dir, "queues/rx-*")) {
 			f.file(name+filepath.Base(queue)+":rps_cpus", filepath.Join(queue, "rps_cpus"))
 		}
+
 		f.optional(name+"lower", strings.Join(f.root.lowerDevices(dev.Name), " "))
 	}
+
 	f.offloads(name, dev.Name)
 }
 
@@ -391,7 +421,9 @@ func (f *facts) pcie(name, dir string) {
 		return readWord(filepath.Join(dir, which+"_link_speed")) + " x" +
 			readWord(filepath.Join(dir, which+"_link_width"))
 	}
-	if now, most := state("current"), state("max"); now != " x" && most != " x" {
+	now := state("current")
+	most := state("max")
+	if now != " x" && most != " x" {
 		f.known[name+"pcie"] = now + " of " + most
 	}
 }
@@ -404,6 +436,7 @@ func (f *facts) offloads(name, device string) {
 		maps.DeleteFunc(features, func(_ string, active bool) bool { return !active })
 		f.known[name+"offloads"] = strings.Join(slices.Sorted(maps.Keys(features)), " ")
 	}
+
 	if p, err := kernel.PauseFrames(device); err == nil {
 		f.known[name+"pause"] = fmt.Sprintf("autoneg=%t rx=%t tx=%t", p.Autoneg, p.Receive, p.Transmit)
 	}

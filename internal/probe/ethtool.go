@@ -42,10 +42,17 @@ const driverCounters = 256
 var pauseStems = [...]string{rx: "rx_pause_frames_total", tx: "tx_pause_frames_total"}
 
 func ethtool(Root) Probe {
-	return Probe{Name: "ethtool", Scope: record.ScopeNode, Slow: true, Stems: []record.Metric{
-		counter(pauseStems[rx], "count", "pause frames received: the neighbour asked this device to wait"),
-		counter(pauseStems[tx], "count", "pause frames sent: this device asked its neighbour to wait"),
-	}, Source: openEthtool}
+	return Probe{
+		Name:  "ethtool",
+		Scope: record.ScopeNode,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter(pauseStems[rx], "count", "pause frames received: the neighbour asked this device to "+
+				"wait"),
+			counter(pauseStems[tx], "count", "pause frames sent: this device asked its neighbour to wait"),
+		},
+		Source: openEthtool,
+	}
 }
 
 // ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", beside the
@@ -70,28 +77,35 @@ func openEthtool(Options) (Sampler, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	reader, err := kernel.OpenNICStats()
 	if err != nil {
 		return nil, err
 	}
+
 	s := &ethtoolSampler{reader: reader}
 	for _, dev := range list {
 		if dev.Flags&net.FlagLoopback != 0 {
 			continue
 		}
+
 		names, _, err := reader.Read(dev.Name)
 		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) || err == nil &&
 			len(names) == 0 {
 			continue
 		}
+
 		if err != nil {
 			return s, err
 		}
+
 		s.know(dev.Name, names)
 	}
+
 	if len(s.known) == 0 {
 		return s, absent("no device's driver has counters of its own")
 	}
+
 	return s, nil
 }
 
@@ -102,11 +116,13 @@ func (s *ethtoolSampler) know(dev string, all []string) {
 		if way, ok := pauseNames[name]; ok {
 			pauses[way] = append(pauses[way], name)
 		}
+
 		lower := strings.ToLower(name)
 		if slices.ContainsFunc(driverWords, func(w string) bool { return strings.Contains(lower, w) }) {
 			own = append(own, name)
 		}
 	}
+
 	sortNatural(own)
 	own = slices.Compact(own)
 	d := driver{device: dev}
@@ -117,12 +133,14 @@ func (s *ethtoolSampler) know(dev string, all []string) {
 			s.stems = append(s.stems, stem)
 		}
 	}
+
 	for way, names := range pauses {
 		if len(names) > 0 {
 			s.columns = append(s.columns, dev+"/"+pauseStems[way])
 			d.columns = append(d.columns, names)
 		}
 	}
+
 	s.known = append(s.known, d)
 }
 
@@ -136,6 +154,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 				dst[j] = sum(values, at)
 			}
 		}
+
 		dst = dst[len(d.columns):]
 	}
 	return nil
@@ -146,12 +165,14 @@ func (d *driver) find(names []string) {
 	if slices.Equal(names, d.all) {
 		return
 	}
+
 	d.all, d.at = names, nil
 	for _, wanted := range d.columns {
 		var at []int
 		for _, name := range wanted {
 			at = append(at, slices.Index(names, name))
 		}
+
 		d.at = append(d.at, at)
 	}
 }
@@ -163,6 +184,7 @@ func sum(values []uint64, at []int) float64 {
 		if i < 0 {
 			return nan
 		}
+
 		total += float64(values[i])
 	}
 	return total

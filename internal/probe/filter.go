@@ -23,25 +23,37 @@ const (
 // filterRules counts the rules of the packet filter. A list of thousands takes long to read, so that it is
 // read again only when the kernel says that it has changed.
 func filterRules(root Root) Probe {
-	return Probe{Name: "filter", Scope: record.ScopeNode, Slow: true, Rare: true, Stems: []record.Metric{
-		level("filter_rules", "count", "rules of the packet filter in this network namespace (nftables), "+
-			"of the version of IP with more"),
-	}, Source: func(Options) (Sampler, error) {
-		if _, err := os.Stat(root.proc("net/netfilter")); err != nil {
-			return nil, absent("this kernel has no packet filter: %v", err)
-		}
-		s := &filterSampler{columns: columns{"filter_rules"}}
-		var err error
-		s.list, err = openDump(netlinkNetfilter, getRule, nfHeader, "rules of the packet filter")
-		if err != nil {
-			return nil, err
-		}
-		s.change, err = openDump(netlinkNetfilter, getGeneration, nfHeader, "the packet filter's generation")
-		if err != nil {
-			return nil, errors.Join(err, s.list.Close())
-		}
-		return s, s.Sample(make([]float64, 1))
-	}}
+	return Probe{
+		Name:  "filter",
+		Scope: record.ScopeNode,
+		Slow:  true,
+		Rare:  true,
+		Stems: []record.Metric{
+			level("filter_rules", "count", "rules of the packet filter in this network namespace "+
+				"(nftables), "+
+				"of the version of IP with more"),
+		},
+		Source: func(Options) (Sampler, error) {
+			if _, err := os.Stat(root.proc("net/netfilter")); err != nil {
+				return nil, absent("this kernel has no packet filter: %v", err)
+			}
+
+			s := &filterSampler{columns: columns{"filter_rules"}}
+			var err error
+			s.list, err = openDump(netlinkNetfilter, getRule, nfHeader, "rules of the packet filter")
+			if err != nil {
+				return nil, err
+			}
+
+			s.change, err = openDump(netlinkNetfilter, getGeneration, nfHeader, "the packet filter's "+
+				"generation")
+			if err != nil {
+				return nil, errors.Join(err, s.list.Close())
+			}
+
+			return s, s.Sample(make([]float64, 1))
+		},
+	}
 }
 
 type filterSampler struct {
@@ -65,6 +77,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 			s.generation, s.rules = now, float64(n.both+max(n.ipv4, n.ipv6))
 		}
 	}
+
 	dst[0] = s.rules
 	return err
 }

@@ -13,12 +13,15 @@ func Firmware(facts map[string]string) string {
 			words = append(words, facts[name])
 		}
 	}
+
 	if len(words) > 0 {
 		parts = append(parts, strings.Join(words, " "))
 	}
+
 	if facts["kernel"] != "" {
 		parts = append(parts, "kernel "+facts["kernel"])
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -33,12 +36,15 @@ func SystemFacts(text string) map[string]string {
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		value = strings.Trim(value, `'"`)
-		if name := names[key]; name != "" && value != "" {
+		name := names[key]
+		if name != "" && value != "" {
 			facts[name] = value
 		}
 	}
+
 	if facts["distribution_release"] != "" {
 		delete(facts, "distribution_version")
 	}
+
 	return facts
 }

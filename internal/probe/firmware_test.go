@@ -12,10 +12,12 @@ func TestFirmware(t *testing.T) {
 	} {
 		facts := SystemFacts(text)
 		facts["kernel"] = "6.6.93"
-		if got := Firmware(facts); got != want {
+		got := Firmware(facts)
+		if got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
+
 	if got := Firmware(nil); got != "" {
 		t.Errorf("of nothing: %q", got)
 	}

@@ -32,14 +32,17 @@ func (n *flowCount) take(kind uint16, body []byte) error {
 	if kind != newFlow {
 		return nil
 	}
+
 	status, err := nfNumber(body, ctaStatus)
 	n.tracked++
 	if status&statusOffload != 0 {
 		n.offloaded++
 	}
+
 	if status&statusHW != 0 {
 		n.hardware++
 	}
+
 	return err
 }
 
@@ -60,27 +63,40 @@ func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 // flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
 // they end, so that only a sample during the traffic tells.
 func flows(root Root) Probe {
-	return Probe{Name: "flows", Scope: record.ScopeNode, Slow: true, Rare: true, Stems: []record.Metric{
-		level("flows_tracked", "count",
-			"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
-				"the cost"),
-		level("flows_offloaded", "count",
-			"of these, connections that a flow table carries past the rules (OFFLOAD)"),
-		level("flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
-	}, Source: func(Options) (Sampler, error) {
-		// Asking loads connection tracking, so it is asked only where it is loaded.
-		count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
-			"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
-		if err != nil {
-			return nil, err
-		}
-		s := &flowsSampler{count: count, none: noFlowTables(root),
-			columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}}
-		if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
-			err = s.socket.dump(new(flowCount).take)
-		}
-		return s, err
-	}}
+	return Probe{
+		Name:  "flows",
+		Scope: record.ScopeNode,
+		Slow:  true,
+		Rare:  true,
+		Stems: []record.Metric{
+			level("flows_tracked", "count",
+				"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
+					"the cost"),
+			level("flows_offloaded", "count",
+				"of these, connections that a flow table carries past the rules (OFFLOAD)"),
+			level("flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
+		},
+		Source: func(Options) (Sampler, error) {
+			// Asking loads connection tracking, so it is asked only where it is loaded.
+			count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
+				"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
+			if err != nil {
+				return nil, err
+			}
+
+			s := &flowsSampler{
+				count:   count,
+				none:    noFlowTables(root),
+				columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"},
+			}
+			if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked "+
+				"connections"); err == nil {
+				err = s.socket.dump(new(flowCount).take)
+			}
+
+			return s, err
+		},
+	}
 }
 
 type flowsSampler struct {
@@ -98,6 +114,7 @@ func noFlowTables(root Root) bool {
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		return false
 	}
+
 	_, err := os.Stat(root.proc("sys/net/netfilter/nf_flowtable_tcp_timeout"))
 	return (major > 5 || major == 5 && minor >= 14) && errors.Is(err, fs.ErrNotExist)
 }
@@ -108,15 +125,18 @@ func (s *flowsSampler) Sample(dst []float64) error {
 	if entries > maxFlows {
 		return nil
 	}
+
 	if s.none || entries == 0 { // a dump walks the whole table, however empty
 		dst[0], dst[1], dst[2] = entries, 0, 0
 		return nil
 	}
+
 	var n flowCount
 	err := s.socket.dump(n.take)
 	if err == nil {
 		dst[0], dst[1], dst[2] = float64(n.tracked), float64(n.offloaded), float64(n.hardware)
 	}
+
 	return err
 }
 

@@ -26,7 +26,8 @@ func TestParseFlows(t *testing.T) {
 	got := flowCount{tracked: 1}
 	done, err := kernel.EachMessage(flowDump(confirmed, confirmed|statusOffload,
 		confirmed|statusOffload|statusHW), got.take)
-	if want := (flowCount{4, 2, 1}); got != want || !done || err != nil {
+	want := (flowCount{4, 2, 1})
+	if got != want || !done || err != nil {
 		t.Errorf("got %+v, done %v, error %v, want %+v", got, done, err, want)
 	}
 }
@@ -50,10 +51,13 @@ func TestNoFlowTables(t *testing.T) {
 			file := filepath.Join(settings, "nf_flowtable_tcp_timeout")
 			err = errors.Join(err, os.WriteFile(file, nil, 0o644))
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := noFlowTables(root); got != tt.want {
+
+		got := noFlowTables(root)
+		if got != tt.want {
 			t.Errorf("Linux %q, setting %v: got %v, want %v", tt.release, tt.setting, got, tt.want)
 		}
 	}

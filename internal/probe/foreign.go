@@ -33,14 +33,17 @@ var errPidStat = errors.New("parse process statistics: want the fields of proc_p
 // parsePidStat reads /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The name in parentheses may hold
 // anything.
 func parsePidStat(b []byte) (pidStat, error) {
-	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	open := bytes.IndexByte(b, '(')
+	end := bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
 		return pidStat{}, errPidStat
 	}
+
 	pid, ok := number(trim(b[:open]))
 	if !ok || pid > 1<<30 {
 		return pidStat{}, errPidStat
 	}
+
 	p := pidStat{pid: int(pid)}
 	rest := b[end+1:]
 	for field := 3; field <= 22; field++ {
@@ -50,9 +53,11 @@ func parsePidStat(b []byte) (pidStat, error) {
 		if field == 3 {
 			continue // state, a letter
 		}
+
 		if !ok {
 			return pidStat{}, errPidStat
 		}
+
 		switch field {
 		case 4:
 			p.parent = int(min(max(v, 0), 1<<30))
@@ -66,6 +71,7 @@ func parsePidStat(b []byte) (pidStat, error) {
 			p.start = uint64(max(v, 0))
 		}
 	}
+
 	return p, nil
 }
 
@@ -81,6 +87,7 @@ func readPidStat(path string, buf []byte) (pidStat, error) {
 	if err != nil {
 		return pidStat{}, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
+
 	return parsePidStat(buf[:n])
 }
 
@@ -96,12 +103,19 @@ func processes(dir string) ([]string, error) {
 }
 
 func foreign(root Root) Probe {
-	return Probe{Name: "foreign", Scope: record.ScopeHost, Slow: true, Rare: true, Stems: []record.Metric{
-		counter("foreign_cpu_ns", "ns",
-			"CPU time since the watch began of user processes that are not the lab's"),
-		counter("lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
-		level("foreign_processes", "count", "user processes that are not the lab's"),
-	}, Source: func(o Options) (Sampler, error) { return openForeign(root, o.Own) }}
+	return Probe{
+		Name:  "foreign",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Rare:  true,
+		Stems: []record.Metric{
+			counter("foreign_cpu_ns", "ns",
+				"CPU time since the watch began of user processes that are not the lab's"),
+			counter("lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
+			level("foreign_processes", "count", "user processes that are not the lab's"),
+		},
+		Source: func(o Options) (Sampler, error) { return openForeign(root, o.Own) },
+	}
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,
@@ -122,25 +136,35 @@ type foreignSampler struct {
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
-	s := &foreignSampler{columns: columns{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"},
-		dir: root.proc(""), own: map[int]bool{}, known: map[int]*process{}, buf: make([]byte, 4096)}
+	s := &foreignSampler{
+		columns: columns{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"},
+		dir:     root.proc(""),
+		own:     map[int]bool{},
+		known:   map[int]*process{},
+		buf:     make([]byte, 4096),
+	}
 	self, err := os.Readlink(root.proc("self"))
 	if err != nil {
 		return nil, absent("%v: this machine's processes cannot be seen", err)
 	}
+
 	for _, pid := range own {
 		s.own[pid] = true
 	}
+
 	if pid, err := strconv.Atoi(self); err == nil {
 		s.own[pid] = true
 	}
+
 	if _, err := s.stat("1"); err != nil {
 		return nil, absent("other users' processes are hidden here (hidepid): %v", err)
 	}
+
 	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
 	if p, err := s.stat("2"); err != nil || !p.kernel {
 		return nil, absent("the machine's processes cannot be seen from inside a process namespace")
 	}
+
 	return s, s.Sample(make([]float64, 3))
 }
 
@@ -153,6 +177,7 @@ func (s *foreignSampler) Sample(dst []float64) error {
 	if err != nil {
 		return err
 	}
+
 	first := s.round == 0
 	s.round++
 	for _, name := range names {
@@ -160,10 +185,12 @@ func (s *foreignSampler) Sample(dst []float64) error {
 		if err != nil || s.skip(pid) {
 			continue
 		}
+
 		if now, err := s.stat(name); err == nil {
 			s.see(now)
 		}
 	}
+
 	s.settle(first)
 	dst[0], dst[1] = float64(s.foreign.ticks)*nsPerTick, float64(s.lab.ticks)*nsPerTick
 	dst[2] = float64(s.foreign.live)
@@ -175,6 +202,7 @@ func (s *foreignSampler) skip(pid int) bool {
 	if p == nil || !p.kernel || (s.round+uint64(pid))%kernelRounds == 0 {
 		return false
 	}
+
 	p.round = s.round
 	return true
 }
@@ -202,9 +230,11 @@ func (s *foreignSampler) see(now pidStat) {
 		p = &process{lab: s.own[now.pid]}
 		s.known[now.pid] = p
 	}
+
 	p.grown = now.ticks - min(now.ticks, p.ticks)
 	p.childGrown = now.childTicks - min(now.childTicks, p.childTicks)
-	p.pidStat, p.round = now, s.round
+	p.pidStat = now
+	p.round = s.round
 }
 
 // settle ends a walk: it books the growth of every process to its group. The first walk only notes where
@@ -214,18 +244,22 @@ func (s *foreignSampler) settle(first bool) {
 		if p.round != s.round && !p.kernel {
 			s.discount(p)
 		}
+
 		p.lab = p.lab || s.ofLab(pid, 0)
 	}
+
 	maps.DeleteFunc(s.known, func(_ int, p *process) bool { return p.round != s.round })
 	s.foreign.live, s.lab.live = 0, 0
 	for _, p := range s.known {
 		if p.kernel {
 			continue
 		}
+
 		t := &s.foreign
 		if p.lab {
 			t = &s.lab
 		}
+
 		t.live++
 		if !first {
 			t.ticks += p.grown + p.childGrown
@@ -245,6 +279,7 @@ func (s *foreignSampler) discount(dead *process) {
 			p.childGrown -= take
 			booked -= take
 		}
+
 		p = s.known[p.parent]
 	}
 }

@@ -76,6 +76,7 @@ func TestTextsAreTakenOrRefused(t *testing.T) {
 		if _, err := text.parse([]byte(text.good)); err != nil {
 			t.Errorf("%s: got %v of %q", text.name, err, text.good)
 		}
+
 		for _, bad := range text.bad {
 			if got, err := text.parse([]byte(bad)); err == nil || !reflect.ValueOf(got).IsZero() {
 				t.Errorf("%s: got %v and %v of %q, want an error alone", text.name, got, err, bad)
@@ -91,11 +92,13 @@ func FuzzTexts(f *testing.F) {
 		for _, bad := range text.bad {
 			f.Add([]byte(bad))
 		}
+
 		if b, err := os.ReadFile(text.path); err == nil {
 			f.Add(b[:min(len(b), 4096)])
 			f.Add(b[:len(b)/2])
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, text := range texts {
 			got, err := text.parse(b)
@@ -118,6 +121,7 @@ func FuzzTexts(f *testing.F) {
 			case filled:
 				sound = got.elsewhere == 0
 			}
+
 			if err == nil && !sound || err != nil && !reflect.ValueOf(got).IsZero() {
 				t.Errorf("%s: got %+v with error %v", text.name, got, err)
 			}

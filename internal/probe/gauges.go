@@ -24,6 +24,7 @@ func (g *gauge) value() float64 {
 		if v < g.raw {
 			g.turns++
 		}
+
 		g.raw = v
 		v += g.turns * g.wrap
 	}
@@ -46,10 +47,13 @@ func (g *gauges) add(column, path string, scale float64) bool {
 		}
 		return false
 	}
-	if v := f.number(); v != v { // some files refuse every read
+
+	v := f.number()
+	if v != v { // some files refuse every read
 		f.Close()
 		return false
 	}
+
 	g.columns, g.list = append(g.columns, column), append(g.list, gauge{f: f, scale: scale})
 	return true
 }

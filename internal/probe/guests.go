@@ -16,12 +16,19 @@ import (
 // guests reads the CPU time of the threads of the lab's virtual machines: what a guest cost its host. A
 // guest's own accounting cannot know that under emulation.
 func guests(root Root) Probe {
-	return Probe{Name: "guests", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
-		counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running (cpu.stat "+
-			"of its cgroup)"),
-	}, Empty: "no virtual machine of the lab runs",
-		Source: func(o Options) (Sampler, error) { return openGuests(root, o.Own) }}
+	return Probe{
+		Name:  "guests",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
+			counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running "+
+				"(cpu.stat "+
+				"of its cgroup)"),
+		},
+		Empty:  "no virtual machine of the lab runs",
+		Source: func(o Options) (Sampler, error) { return openGuests(root, o.Own) },
+	}
 }
 
 // guestThread is one column.
@@ -47,9 +54,11 @@ func (t *throttles) read() float64 {
 	if now != now {
 		return nan
 	}
+
 	if now < t.last {
 		t.past += t.last
 	}
+
 	t.last = now
 	return t.past + now
 }
@@ -71,9 +80,11 @@ func openGuests(root Root, own []int) (Sampler, error) {
 			s.own = append(slices.Clone(own), pid)
 		}
 	}
+
 	if !s.changed() {
 		return nil, absent("the lab has no virtual machine")
 	}
+
 	return s, nil
 }
 
@@ -85,6 +96,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns
 	}
+
 	at := len(s.threads)
 	for _, t := range s.threads {
 		if t.quota != nil {
@@ -92,17 +104,21 @@ func (s *guestsSampler) Sample(dst []float64) error {
 			at++
 		}
 	}
+
 	for i, t := range s.threads {
 		p, err := readPidStat(t.path, s.buf)
 		if err != nil || p.start != t.start {
 			if s.changed() {
 				return ErrColumns
 			}
+
 			dst[i] = nan
 			continue
 		}
+
 		dst[i] = float64(p.ticks) * nsPerTick
 	}
+
 	return nil
 }
 
@@ -112,20 +128,25 @@ func (s *guestsSampler) changed() bool {
 	if slices.EqualFunc(now, s.threads, guestThread.is) {
 		return false
 	}
+
 	for i, t := range now {
-		if k := slices.IndexFunc(s.threads, t.is); k >= 0 && t.quota != nil {
+		k := slices.IndexFunc(s.threads, t.is)
+		if k >= 0 && t.quota != nil {
 			now[i].quota = cmp.Or(s.threads[k].quota, t.quota)
 		}
 	}
+
 	s.threads, s.most, s.columns = now, max(s.most, len(now)), nil
 	for _, t := range now {
 		s.columns = append(s.columns, t.label+"/guest_cpu_ns")
 	}
+
 	for _, t := range now {
 		if t.quota != nil {
 			s.columns = append(s.columns, t.label+"/guest_throttled_ns")
 		}
 	}
+
 	return true
 }
 
@@ -139,18 +160,22 @@ func (s *guestsSampler) find() []guestThread {
 		if err != nil {
 			continue
 		}
+
 		parents[p.pid] = p.parent
 		// The program's name is the second field, in parentheses (proc_pid_stat(5)).
-		if _, name, _ := bytes.Cut(s.buf, []byte("(")); bytes.HasPrefix(name, []byte("qemu")) {
+		_, name, _ := bytes.Cut(s.buf, []byte("("))
+		if bytes.HasPrefix(name, []byte("qemu")) {
 			emulators = append(emulators, p.pid)
 		}
 	}
+
 	var out []guestThread
 	for _, pid := range emulators {
 		if s.ours(pid, parents) {
 			out = append(out, s.threadsOf(pid)...)
 		}
 	}
+
 	slices.SortFunc(out, func(a, b guestThread) int { return strings.Compare(a.label, b.label) })
 	return out
 }
@@ -160,6 +185,7 @@ func (s *guestsSampler) ours(pid int, parents map[int]int) bool {
 		if slices.Contains(s.own, pid) {
 			return true
 		}
+
 		pid = parents[pid]
 	}
 	return false
@@ -175,22 +201,27 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 		if err != nil {
 			continue
 		}
+
 		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
 		label := threadLabel(string(bytes.TrimSpace(comm)))
 		if p.pid == pid {
 			label = "main"
 		}
+
 		if label != "" {
 			t := guestThread{label: guest + "/" + label, path: path, start: p.start}
 			if label != "main" && s.root.Proc == "" {
 				// A trial's quota moves the thread into another cgroup, while the watch goes on.
-				if now := func() string { return kernel.ThrottleFile(pid, p.pid) }; now() != "" {
+				now := func() string { return kernel.ThrottleFile(pid, p.pid) }
+				if now() != "" {
 					t.quota = &throttles{file: now}
 				}
 			}
+
 			out = append(out, t)
 		}
 	}
+
 	return out
 }
 
@@ -202,9 +233,11 @@ func throttledNs(path string) float64 {
 	if err != nil || parsePairs(b, map[string]int{"throttled_time": 0, "throttled_usec": 1}, times) != nil {
 		return nan
 	}
+
 	if times[0] == times[0] {
 		return times[0]
 	}
+
 	return times[1] * 1000
 }
 
@@ -215,6 +248,7 @@ func threadLabel(comm string) string {
 	if n, err := strconv.ParseUint(number, 10, 16); ok && found && err == nil {
 		return "vcpu" + strconv.FormatUint(n, 10)
 	}
+
 	return ""
 }
 
@@ -225,9 +259,11 @@ func guestName(line []byte) string {
 	if i < 0 || i+1 >= len(words) {
 		return ""
 	}
+
 	name, _, _ := strings.Cut(words[i+1], ",")
 	if strings.Contains(name, "/") {
 		return ""
 	}
+
 	return name
 }

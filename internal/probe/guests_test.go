@@ -19,10 +19,12 @@ func aThread(t *testing.T, proc string, pid, tid, parent, ticks int, comm string
 	if pid == tid {
 		dirs = append(dirs, filepath.Join(proc, fmt.Sprint(pid)))
 	}
+
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		for name, text := range map[string]string{"stat": stat, "comm": comm + "\n",
 			"cmdline": "qemu-system-x86_64\x00-name\x00router,debug-threads=on\x00"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -40,6 +42,7 @@ func TestGuests(t *testing.T) {
 	if s, err := openGuests(Root{Proc: proc}, []int{10}); err == nil {
 		t.Fatalf("no guest of ours: got columns %v, want none", s.Columns())
 	}
+
 	aThread(t, proc, 12, 12, 11, 3, "qemu-system-x86")
 	aThread(t, proc, 12, 13, 11, 70, "CPU 0/TCG")
 	aThread(t, proc, 12, 14, 11, 40, "CPU 1/TCG")
@@ -48,26 +51,33 @@ func TestGuests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := []string{"router/main/guest_cpu_ns", "router/vcpu0/guest_cpu_ns", "router/vcpu1/guest_cpu_ns"}
 	if diff := cmp.Diff(want, s.Columns()); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
+
 	got := make([]float64, 3)
 	if err := s.Sample(got); err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff([]float64{3 * nsPerTick, 70 * nsPerTick, 40 * nsPerTick}, got); diff != "" {
 		t.Errorf("sample (-want +got):\n%s", diff)
 	}
+
 	if err := os.RemoveAll(filepath.Join(proc, "12")); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := s.Sample(got); !errors.Is(err, ErrColumns) || len(s.Columns()) != 0 {
 		t.Errorf("after the guest's end: got %v and %v, want changed columns, none", err, s.Columns())
 	}
+
 	if err := s.Sample(nil); err != nil {
 		t.Errorf("while no guest runs: got %v, want no error", err)
 	}
+
 	aThread(t, proc, 20, 20, 11, 1, "qemu-system-x86")
 	if err := s.Sample(nil); !errors.Is(err, ErrColumns) || len(s.Columns()) != 1 {
 		t.Errorf("after the fresh guest's start: got %v and %v, want changed columns, its own", err,
@@ -99,13 +109,17 @@ func TestThrottles(t *testing.T) {
 		if err := os.WriteFile(file, []byte(step.stat), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := of.read(); got != step.want {
+
+		got := of.read()
+		if got != step.want {
 			t.Errorf("%q: got %v, want %v", step.stat, got, step.want)
 		}
 	}
+
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
+
 	if got := of.read(); got == got {
 		t.Errorf("without a cgroup: got %v, want none", got)
 	}

@@ -35,22 +35,31 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	if v.Taps, more = parseTaps(t.Taps, nameOf); more > 0 {
 		v.Missing["taps"] = fmt.Sprintf("%d sockets of other kinds are not listed", more)
 	}
+
 	for line := range strings.Lines(t.NFQueues) {
 		// number, program, waiting, copy mode, copy range, dropped, dropped by the program's socket
-		if f := strings.Fields(line); len(f) >= 7 && len(v.NFQueues) < maxTaps {
+		f := strings.Fields(line)
+		if len(f) >= 7 && len(v.NFQueues) < maxTaps {
 			n, err := strconv.Atoi(f[0])
 			if err != nil {
 				continue
 			}
-			v.NFQueues = append(v.NFQueues, record.NFQueue{Number: n, Waiting: int64(plainNumber(f[2])),
-				Dropped: int64(plainNumber(f[5])), UserDropped: int64(plainNumber(f[6]))})
+
+			v.NFQueues = append(v.NFQueues, record.NFQueue{
+				Number:      n,
+				Waiting:     int64(plainNumber(f[2])),
+				Dropped:     int64(plainNumber(f[5])),
+				UserDropped: int64(plainNumber(f[6])),
+			})
 		}
 	}
+
 	most, err := strconv.ParseInt(strings.TrimSpace(t.Max), 10, 64)
 	count, alas := strconv.ParseInt(strings.TrimSpace(t.Count), 10, 64)
 	if err == nil && alas == nil {
 		v.Conntrack = &record.Conntrack{Max: most, Count: count}
 	}
+
 	switch strings.TrimSpace(t.BridgeFilter) {
 	case "0":
 		v.BridgeFilter = new(false)
@@ -66,10 +75,12 @@ func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, m
 		if len(f) < 6 || f[0] == "sk" || f[3] == "0000" { // without a protocol it receives nothing
 			continue
 		}
+
 		t := record.Tap{Type: map[string]string{"2": "dgram", "3": "raw"}[f[2]], Protocol: f[3]}
 		if index, err := strconv.Atoi(f[4]); err == nil && index > 0 {
 			t.Device = nameOf(index)
 		}
+
 		i := slices.IndexFunc(taps, func(o record.Tap) bool { o.Sockets = 0; return o == t })
 		switch {
 		case t.Type == "":
@@ -102,6 +113,7 @@ func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficF
 		if q.Class && !slices.Contains([]string{"htb", "hfsc", "drr", "ets", "qfq"}, q.Kind) {
 			continue
 		}
+
 		parent := qdisc.HandleText(q.Parent)
 		switch {
 		case q.Kind == "clsact":
@@ -109,19 +121,40 @@ func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficF
 		case q.Class && q.Parent == qdisc.HandleRoot:
 			parent = qdisc.HandleText(q.Handle &^ 0xffff)
 		}
-		d.Queues = append(d.Queues, record.QueueFacts{Class: q.Class, Kind: q.Kind,
-			Handle: qdisc.HandleText(q.Handle), Parent: parent,
-			RateBps: float64(q.Rate), CeilBps: float64(q.Ceil), FlowRateBps: float64(q.FlowRate),
-			BurstBytes: float64(q.Burst), LimitBytes: float64(q.LimitBytes),
-			LimitPackets: float64(q.LimitPackets), Level: q.Queue.String(), Missing: q.Why})
+
+		d.Queues = append(d.Queues, record.QueueFacts{
+			Class:        q.Class,
+			Kind:         q.Kind,
+			Handle:       qdisc.HandleText(q.Handle),
+			Parent:       parent,
+			RateBps:      float64(q.Rate),
+			CeilBps:      float64(q.Ceil),
+			FlowRateBps:  float64(q.FlowRate),
+			BurstBytes:   float64(q.Burst),
+			LimitBytes:   float64(q.LimitBytes),
+			LimitPackets: float64(q.LimitPackets),
+			Level:        q.Queue.String(),
+			Missing:      q.Why,
+		})
 	}
+
 	for _, f := range filters {
-		d.Filters = append(d.Filters, record.QueueFilter{Parent: qdisc.HandleText(f.Parent), Kind: f.Kind,
-			Action: f.Action, To: f.To, RateBps: float64(f.Rate)})
+		d.Filters = append(d.Filters, record.QueueFilter{
+			Parent:  qdisc.HandleText(f.Parent),
+			Kind:    f.Kind,
+			Action:  f.Action,
+			To:      f.To,
+			RateBps: float64(f.Rate),
+		})
 	}
+
 	if len(d.Queues) > maxQueues || len(d.Filters) > maxQueues {
-		return record.NetDevice{Name: dev, Missing: fmt.Sprintf("it has more than %d queues, classes or "+
-			"filters", maxQueues)}
+		return record.NetDevice{
+			Name: dev,
+			Missing: fmt.Sprintf("it has more than %d queues, classes or "+
+				"filters", maxQueues),
+		}
 	}
+
 	return d
 }

@@ -28,26 +28,34 @@ func inventory(root Root) *record.Inventory {
 	if known("devices", err) {
 		v.Devices = devicesOf(root, links, known)
 	}
+
 	dump, err := kernel.DumpFilter()
 	if known("filter", err) {
 		v.Filter = ReadRuleset(dump, kernel.DumpSet).PacketFilter()
 	}
+
 	legacy, err := legacyEntries(root)
 	if known("iptables", err) && len(legacy) > 0 {
 		if v.Filter == nil {
 			v.Filter = &record.PacketFilter{}
 		}
+
 		v.Filter.LegacyEntries = legacy
 	}
+
 	text := func(part, name string) string {
 		b, err := os.ReadFile(root.proc(name))
 		known(part, err)
 		return string(b)
 	}
-	AddProc(v, ProcTexts{Taps: text("taps", "net/packet"), NFQueues: text("nfqueues",
-		"net/netfilter/nfnetlink_queue"), Max: text("conntrack", "sys/net/netfilter/nf_conntrack_max"),
+	AddProc(v, ProcTexts{
+		Taps: text("taps", "net/packet"),
+		NFQueues: text("nfqueues",
+			"net/netfilter/nfnetlink_queue"),
+		Max:          text("conntrack", "sys/net/netfilter/nf_conntrack_max"),
 		Count:        text("conntrack", "sys/net/netfilter/nf_conntrack_count"),
-		BridgeFilter: text("bridge_filter", "sys/net/bridge/bridge-nf-call-iptables")}, deviceNames(links))
+		BridgeFilter: text("bridge_filter", "sys/net/bridge/bridge-nf-call-iptables"),
+	}, deviceNames(links))
 	windows, err := kernel.ReplayWindows()
 	if known("xfrm", err) {
 		v.XFRM = &record.XFRMStates{States: len(windows)}
@@ -58,6 +66,7 @@ func inventory(root Root) *record.Inventory {
 			}
 		}
 	}
+
 	return v
 }
 
@@ -77,7 +86,10 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 	up := slices.DeleteFunc(slices.Clone(links), func(l kernel.Link) bool { return !l.Up || l.Loopback })
 	for _, l := range up[:min(len(up), maxDevices)] {
 		d := queuesOf(l.Name)
-		d.Kind, d.Master, d.Lower, d.MTU = l.Kind, l.Master, l.Lower, l.MTU
+		d.Kind = l.Kind
+		d.Master = l.Master
+		d.Lower = l.Lower
+		d.MTU = l.MTU
 		dir := root.device(l.Name)
 		if d.Kind == "" && dir != "" {
 			d.Kind = record.DeviceVirtual
@@ -85,14 +97,18 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 				d.Kind = record.DevicePhysical
 			}
 		}
+
 		if dir != "" { // a device without a speed of its own says -1, or refuses to answer
 			d.SpeedMbps = max(0, plainNumber(readWord(filepath.Join(dir, "speed"))))
 		}
+
 		out = append(out, d)
 	}
+
 	if len(up) > len(out) {
 		known("devices", fmt.Errorf("of %d devices, %d are listed", len(up), len(out)))
 	}
+
 	return out
 }
 
@@ -104,14 +120,17 @@ func legacyEntries(root Root) (map[string]int, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if err != nil {
 			return nil, err
 		}
+
 		for _, table := range strings.Fields(string(b)) {
 			n, err := kernel.LegacyEntries(prefix != "", table)
 			if err != nil {
 				return nil, err
 			}
+
 			out[prefix+table] = n
 		}
 	}

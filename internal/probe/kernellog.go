@@ -26,12 +26,14 @@ func parseKmsg(b []byte) (kmsgRecord, error) {
 	if !ok || len(fields) < 3 {
 		return kmsgRecord{}, errKmsg
 	}
+
 	priority, ok1 := number(fields[0])
 	sequence, ok2 := number(fields[1])
 	micros, ok3 := number(fields[2])
 	if !ok1 || !ok2 || !ok3 || micros > 1<<53 || priority > 1<<16 {
 		return kmsgRecord{}, errKmsg
 	}
+
 	text, _ = line(text)
 	return kmsgRecord{int(priority & 7), int(priority >> 3), sequence, int64(micros) * 1000,
 		string(text)}, nil
@@ -48,9 +50,12 @@ func redactLog(text string) string {
 			wordByte(text[end]) {
 			continue
 		}
+
 		b.WriteString(text[kept:i] + hidden)
-		kept, i = end, end-1
+		kept = end
+		i = end - 1
 	}
+
 	return b.String() + text[kept:]
 }
 
@@ -75,18 +80,26 @@ const (
 )
 
 func kernellog(root Root) Probe {
-	return Probe{Name: "kernellog", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		counter("lines", "count", "lines that the kernel logged since the watch began"),
-		counter("warnings", "count", "of these, with severity 4 (warning) or worse"),
-		counter("errors", "count", "of these, with severity 3 (error) or worse"),
-		counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were read"),
-	}, Source: func(o Options) (Sampler, error) {
-		if o.NoLog {
-			return nil, absent("the peer keeps its kernel's log to itself; chokepoint peer --kernel-log " +
-				"shows it")
-		}
-		return openKernelLog(root.dev("kmsg"))
-	}}
+	return Probe{
+		Name:  "kernellog",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter("lines", "count", "lines that the kernel logged since the watch began"),
+			counter("warnings", "count", "of these, with severity 4 (warning) or worse"),
+			counter("errors", "count", "of these, with severity 3 (error) or worse"),
+			counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were "+
+				"read"),
+		},
+		Source: func(o Options) (Sampler, error) {
+			if o.NoLog {
+				return nil, absent("the peer keeps its kernel's log to itself; chokepoint peer " +
+					"--kernel-log " +
+					"shows it")
+			}
+			return openKernelLog(root.dev("kmsg"))
+		},
+	}
 }
 
 // kernelLogSampler reads records as they come. now is the clock that lines are dated by: the kernel dates
@@ -116,13 +129,16 @@ func (s *kernelLogSampler) Sample(dst []float64) error {
 		if errors.Is(err, errNoRecord) {
 			break
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if r, err := parseKmsg(s.buf[:n]); err == nil && s.take(r, now, taken) {
 			taken++
 		}
 	}
+
 	s.since = now
 	copy(dst, s.counts[:])
 	return nil
@@ -134,23 +150,31 @@ func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
 	if s.sequence != 0 && r.sequence > s.sequence+1 {
 		s.counts[3] += float64(r.sequence - s.sequence - 1)
 	}
+
 	s.sequence = r.sequence
 	if r.facility != 0 {
 		return false
 	}
+
 	s.counts[0]++
 	if r.severity <= 4 {
 		s.counts[1]++
 	}
+
 	if r.severity <= 3 {
 		s.counts[2]++
 	}
+
 	if taken >= logLinesPerSample || len(s.lines) >= logLinesKept {
 		s.counts[3]++
 		return false
 	}
+
 	s.lines = append(s.lines, record.LogLine{
-		At: min(max(r.at, s.since), now), Severity: r.severity, Text: redactLog(r.text)})
+		At:       min(max(r.at, s.since), now),
+		Severity: r.severity,
+		Text:     redactLog(r.text),
+	})
 	return true
 }
 

@@ -21,22 +21,37 @@ var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
 
 // kthreads reads the CPU time of the kernel's threads that work on packets, by kind.
 func kthreads(root Root) Probe {
-	return Probe{Name: "kthreads", Scope: record.ScopeHost, Slow: true, Rare: true, Stems: []record.Metric{
-		counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a kind: "+
-			"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
-			"interrupts)"),
-	}, Source: func(Options) (Sampler, error) {
-		s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
-			len(kthreadKinds)), buf: make([]byte, 4096)}
-		// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
-		if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
-			return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
-		}
-		for _, kind := range kthreadKinds {
-			s.columns = append(s.columns, kind+"/kthread_cpu_ns")
-		}
-		return s, s.Sample(make([]float64, len(s.columns)))
-	}}
+	return Probe{
+		Name:  "kthreads",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Rare:  true,
+		Stems: []record.Metric{
+			counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a "+
+				"kind: "+
+				"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
+				"interrupts)"),
+		},
+		Source: func(Options) (Sampler, error) {
+			s := &kthreadsSampler{
+				dir:  root.proc(""),
+				seen: map[int]pidStat{},
+				sum: make([]float64,
+					len(kthreadKinds)),
+				buf: make([]byte, 4096),
+			}
+			// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
+			if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
+				return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
+			}
+
+			for _, kind := range kthreadKinds {
+				s.columns = append(s.columns, kind+"/kthread_cpu_ns")
+			}
+
+			return s, s.Sample(make([]float64, len(s.columns)))
+		},
+	}
 }
 
 // kthreadsSampler walks the kernel's threads. A worker works for whoever needs one: its time counts for the
@@ -54,17 +69,21 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 	if err != nil {
 		return err
 	}
+
 	first := len(s.seen) == 0
 	for _, name := range names {
 		pid, _ := strconv.Atoi(name)
 		if old, known := s.seen[pid]; known && !old.kernel {
 			continue
 		}
+
 		p, err := readPidStat(filepath.Join(s.dir, name, "stat"), s.buf)
 		if err != nil {
 			continue
 		}
-		old, name := s.seen[pid], nameOf(s.buf)
+
+		old := s.seen[pid]
+		name := nameOf(s.buf)
 		i := slices.Index(kthreadKinds, kthreadKind(name))
 		// Of no kind, no worker, and named by now, it is not looked at again.
 		p.kernel = p.kernel && (i >= 0 || strings.HasPrefix(name, workers) || name == unnamed)
@@ -73,6 +92,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 			s.sum[i] += float64(p.ticks-min(old.ticks, p.ticks)) * nsPerTick
 		}
 	}
+
 	copy(dst, s.sum)
 	return nil
 }
@@ -86,6 +106,7 @@ func nameOf(stat []byte) string {
 	if open < 0 || end < 1 {
 		return ""
 	}
+
 	return string(stat[open+1 : open+end])
 }
 

@@ -17,14 +17,20 @@ const (
 )
 
 func link(root Root) Probe {
-	return Probe{Name: "link", Scope: record.ScopeNode, Slow: true, Stems: []record.Metric{
-		counter(carrierChanges, "count", "times the link came or went, from /sys/class/net"),
-		level(operUp, "ratio",
-			"1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
-	}, Source: func(Options) (Sampler, error) {
-		d, err := openDevices(root)
-		return &linkSampler{devices: d, root: root}, err
-	}}
+	return Probe{
+		Name:  "link",
+		Scope: record.ScopeNode,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter(carrierChanges, "count", "times the link came or went, from /sys/class/net"),
+			level(operUp, "ratio",
+				"1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
+		},
+		Source: func(Options) (Sampler, error) {
+			d, err := openDevices(root)
+			return &linkSampler{devices: d, root: root}, err
+		},
+	}
 }
 
 // linkSampler reads sysfs' files of each device that it shows; one that comes or goes is noticed by
@@ -51,6 +57,7 @@ func (s *linkSampler) describe() {
 		if dir == "" || name == "lo" { // which has no carrier
 			continue
 		}
+
 		for _, source := range []struct {
 			file, stem string
 			read       func(*file) float64
@@ -72,13 +79,16 @@ func (s *linkSampler) Sample(dst []float64) error {
 		changed, s.names = true, nil
 		_, err = s.renew()
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if changed {
 		s.describe()
 		return ErrColumns
 	}
+
 	return nil
 }
 
@@ -110,12 +120,14 @@ func (f *file) up() float64 {
 	if err != nil {
 		return nan
 	}
+
 	switch w, _ := word(b); string(w) {
 	case "up":
 		return 1
 	case "unknown", "":
 		return nan
 	}
+
 	return 0
 }
 
@@ -127,16 +139,20 @@ func (r Root) device(name string) string {
 	if err != nil {
 		return ""
 	}
+
 	if r.Sys != "" {
 		return dir
 	}
+
 	dev, err := net.InterfaceByName(name)
 	if err != nil || dev.Index != index {
 		return ""
 	}
+
 	if len(dev.HardwareAddr) == 6 && dev.HardwareAddr.String() != readWord(filepath.Join(dir, "address")) {
 		return ""
 	}
+
 	return dir
 }
 
@@ -146,6 +162,7 @@ func (r Root) lowerDevices(name string) []string {
 	if dir == "" {
 		return nil
 	}
+
 	entries, _ := os.ReadDir(dir)
 	var lower []string
 	for _, e := range entries {
@@ -153,5 +170,6 @@ func (r Root) lowerDevices(name string) []string {
 			lower = append(lower, dev)
 		}
 	}
+
 	return lower
 }

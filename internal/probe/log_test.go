@@ -18,6 +18,7 @@ func (l *logOf) next(buf []byte) (int, error) {
 	if len(l.records) == 0 {
 		return 0, errNoRecord
 	}
+
 	n := copy(buf, l.records[0])
 	l.records = l.records[1:]
 	return n, nil
@@ -31,15 +32,21 @@ func TestKernelLogDatesCountsAndRedacts(t *testing.T) {
 		"30,15,6000,-;a daemon speaks",
 		"damaged",
 	}}
-	s := &kernelLogSampler{log: l, now: func() int64 { return 9_000_000 }, since: 4_000_000,
-		buf: make([]byte, 8192)}
+	s := &kernelLogSampler{
+		log:   l,
+		now:   func() int64 { return 9_000_000 },
+		since: 4_000_000,
+		buf:   make([]byte, 8192),
+	}
 	dst := make([]float64, 4)
 	if err := s.Sample(dst); err != nil {
 		t.Fatal(err)
 	}
+
 	if d := cmp.Diff(dst, []float64{3, 2, 1, 2}); d != "" {
 		t.Errorf("lines, warnings, errors, unkept (-got +want):\n%s", d)
 	}
+
 	want := []record.LogLine{
 		{At: 4_000_000, Severity: 3, Text: "early error"},
 		{At: 5_000_000, Severity: 6, Text: "eth0: address xx:xx:xx:xx:xx:xx"},
@@ -55,12 +62,15 @@ func TestKernelLogIsBounded(t *testing.T) {
 	for i := range 10 * logLinesPerSample {
 		l.records = append(l.records, fmt.Sprintf("6,%d,1,-;line", i+1))
 	}
+
 	s := &kernelLogSampler{log: l, now: func() int64 { return 1 }, buf: make([]byte, 8192)}
 	dst := make([]float64, 4)
 	if err := s.Sample(dst); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(s.Lines()); got != logLinesPerSample || dst[0] != 10*logLinesPerSample ||
+
+	got := len(s.Lines())
+	if got != logLinesPerSample || dst[0] != 10*logLinesPerSample ||
 		dst[3] != 9*logLinesPerSample {
 		t.Errorf("got %d lines kept, counts %v", got, dst)
 	}
@@ -75,6 +85,7 @@ func walk(s *foreignSampler, seen ...pidStat) (foreign, lab uint64) {
 	for _, p := range seen {
 		s.see(p)
 	}
+
 	s.settle(first)
 	return s.foreign.ticks - before[0], s.lab.ticks - before[1]
 }
@@ -100,6 +111,7 @@ func TestForeignBooksEachTickOnce(t *testing.T) {
 	if f, _ := walk(s, initial, shell, lab, child, compiler); f != 30 {
 		t.Errorf("compiler: got %d, want 30", f)
 	}
+
 	shell.childTicks += 80
 	if f, _ := walk(s, initial, shell, lab, child); f != 50 {
 		t.Errorf("compiler's last moments: got %d, want 50", f)
@@ -116,6 +128,7 @@ func TestForeignBooksEachTickOnce(t *testing.T) {
 	if f, _ := walk(s, initial, shell, lab, child, daemon); f != 600 {
 		t.Errorf("daemon: got %d, want 600", f)
 	}
+
 	initial.childTicks += 601 + 70 + 101
 	if f, _ := walk(s, initial, lab, child); f != 1 {
 		t.Errorf("shell and daemon end together: got %d, want the 1 that is new", f)

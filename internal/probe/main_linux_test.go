@@ -25,12 +25,14 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+
 	if isolated() {
 		if err := kernel.LoopbackUp(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -41,16 +43,20 @@ func isolate() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare network and mount namespace: %w", err)
 	}
+
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return fmt.Errorf("mount sysfs: %w", err)
 	}
+
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
+
 	return syscall.Exec(program, os.Args, append(os.Environ(), isolatedMark+"=1"))
 }
 

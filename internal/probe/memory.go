@@ -31,8 +31,10 @@ func memory(root Root) Probe {
 		if n.vmstat {
 			m = counter(n.stem, "count", n.doc+", from /proc/vmstat")
 		}
+
 		metrics, names = append(metrics, m), append(names, n.name)
 	}
+
 	return namedProbe("memory", record.ScopeHost, metrics, names, []namedFile{
 		{root.proc("meminfo"), parsePairs, "no memory statistics; is /proc mounted?", 1024},
 		{root.proc("vmstat"), parsePairs, "", 1},

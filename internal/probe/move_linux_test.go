@@ -32,14 +32,17 @@ func moves(t *testing.T, s Sampler, work func(), columns ...string) {
 			t.Fatalf("no column %s in %v", c, s.Columns())
 		}
 	}
+
 	left := columns
 	for end := time.Now().Add(5 * time.Second); len(left) > 0; {
 		if time.Now().After(end) {
 			for _, c := range left {
 				t.Errorf("%s did not move: got %v after %v", c, sample(t, s)[c], before[c])
 			}
+
 			t.FailNow()
 		}
+
 		work()
 		now := sample(t, s)
 		var still []string
@@ -48,6 +51,7 @@ func moves(t *testing.T, s Sampler, work func(), columns ...string) {
 				still = append(still, c)
 			}
 		}
+
 		left = still
 	}
 }
@@ -99,20 +103,26 @@ func TestCPUAccountsForAllTime(t *testing.T) {
 	steady.Run(t, func(r *steady.Trial) {
 		own, _ := booked(t)
 		first, firstStolen, cores := allStates(t, s)
-		start, share, stolen := time.Now(), 0.0, 0.0
+		start := time.Now()
+		share := 0.0
+		stolen := 0.0
 		for time.Since(start) < 4*time.Second {
 			time.Sleep(500 * time.Millisecond)
 			all, taken, _ := allStates(t, s)
 			passed := float64(time.Since(start)) * cores
-			share, stolen = (all-first)/passed, (taken-firstStolen)/passed
+			share = (all - first) / passed
+			stolen = (taken - firstStolen) / passed
 			if share > 0.9 && share-stolen < 1.1 {
 				return
 			}
+
 			now, _ := booked(t)
-			if lacking := passed - (now - own); lacking > 0.1*passed {
+			lacking := passed - (now - own)
+			if lacking > 0.1*passed {
 				r.Stalled(time.Duration(lacking / cores))
 			}
 		}
+
 		r.Timedf("time in all states: got %.2f of the time that passed, %.2f of it stolen, want 1", share,
 			stolen)
 	})
@@ -130,10 +140,12 @@ func allStates(t *testing.T, s Sampler) (ns, stolen, cores float64) {
 		if label != "cpu" && stem != "" && !strings.HasPrefix(stem, "guest") {
 			ns += now[c]
 		}
+
 		if stem == "steal_ns" {
 			stolen += now[c]
 		}
 	}
+
 	// The kernel's sums need not grow: it books idle time by another clock than the rest, hence a tick for
 	// each state of a core.
 	cores = float64(n)
@@ -141,6 +153,7 @@ func allStates(t *testing.T, s Sampler) (ns, stolen, cores float64) {
 		t.Errorf("time in all states: got %.0f ns, want from %.0f to %.0f as the kernel has it", ns, least,
 			most)
 	}
+
 	return ns, stolen, cores
 }
 
@@ -155,6 +168,7 @@ func booked(t *testing.T) (ns float64, cores int) {
 		if len(f) < 9 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
 			continue
 		}
+
 		cores++
 		for _, ticks := range f[1:9] {
 			n, err := strconv.ParseFloat(ticks, 64)
@@ -162,6 +176,7 @@ func booked(t *testing.T) (ns float64, cores int) {
 			ns += n * 1e7 // USER_HZ is 100
 		}
 	}
+
 	return ns, cores
 }
 
@@ -189,8 +204,10 @@ func TestCoresTellBusyFromIdle(t *testing.T) {
 		if share < 0 || share > 1 {
 			t.Errorf("busy share: got %v, want 0…1", share)
 		}
+
 		busiest = max(busiest, share)
 	}
+
 	if busiest < 0.3 {
 		t.Errorf("busiest core while spinning: got %.2f, want nearly 1", busiest)
 	}
@@ -208,9 +225,11 @@ func TestSoftnetMoves(t *testing.T) {
 
 func TestSoftnetCountsPacketSteering(t *testing.T) {
 	a, b := path(t)
-	if before := sample(t, open(t, softnet(Root{}))); before["cpu1/processed"] != before["cpu1/processed"] {
+	before := sample(t, open(t, softnet(Root{})))
+	if before["cpu1/processed"] != before["cpu1/processed"] {
 		t.Skip("skip: packet steering needs two cores")
 	}
+
 	// All cores may take packets, so that some go to another core.
 	must(t, kernel.RPS.Set(b, []string{"3"}))
 	moves(t, open(t, softnet(Root{})), func() { flood(t, a, 500) }, "cpu/received_rps")
@@ -233,6 +252,7 @@ func TestLinkSeesTheCarrierComeAndGo(t *testing.T) {
 				return
 			}
 		}
+
 		t.Fatalf("oper_up: got %v, want %v", got, want)
 	}
 	wait(1)
@@ -275,9 +295,12 @@ func path(t *testing.T) (a, b string) {
 	t.Helper()
 	a, b = pair(t)
 	must(t, kernel.AddAddress(a, netip.MustParsePrefix("198.18.250.1/24")))
-	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: deviceOf(t, a).Attrs().Index,
-		State: netlink.NUD_PERMANENT, IP: net.IPv4(198, 18, 250, 2),
-		HardwareAddr: deviceOf(t, b).Attrs().HardwareAddr}))
+	must(t, netlink.NeighSet(&netlink.Neigh{
+		LinkIndex:    deviceOf(t, a).Attrs().Index,
+		State:        netlink.NUD_PERMANENT,
+		IP:           net.IPv4(198, 18, 250, 2),
+		HardwareAddr: deviceOf(t, b).Attrs().HardwareAddr,
+	}))
 	return a, b
 }
 
@@ -302,11 +325,16 @@ func flood(t *testing.T, a string, n int) {
 func TestQdiscMoves(t *testing.T) {
 	a, _ := path(t)
 	s := open(t, qdiscs(Root{}))
-	if got := len(s.Columns()); got != 0 {
+	got := len(s.Columns())
+	if got != 0 {
 		t.Errorf("noqueue: got columns %v, want none", s.Columns())
 	}
-	err := kernel.SetRootQueue(a, qdisc.Queue{Kind: "tbf", Values: map[string]uint64{
-		"rate": 1_000_000, "burst": 2000, "limit": 8000}})
+
+	err := kernel.SetRootQueue(a, qdisc.Queue{
+		Kind: "tbf",
+		Values: map[string]uint64{
+			"rate": 1_000_000, "burst": 2000, "limit": 8000},
+	})
 	must(t, err)
 	sample(t, s) // so that the columns are those of now
 	moves(t, s, func() { flood(t, a, 50) },
@@ -326,9 +354,11 @@ func TestEthtoolMoves(t *testing.T) {
 			columns = append(columns, c)
 		}
 	}
+
 	if len(columns) == 0 {
 		t.Fatalf("no packet counter of %s in %v", b, s.Columns())
 	}
+
 	moves(t, s, func() { flood(t, a, 20) }, columns...)
 }
 
@@ -343,5 +373,6 @@ func segmentation(t *testing.T, device string) map[string]bool {
 			off[name] = false
 		}
 	}
+
 	return off
 }

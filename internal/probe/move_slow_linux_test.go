@@ -79,6 +79,7 @@ func overflow(t *testing.T) {
 		defer unix.Close(c)
 		unix.Connect(c, sa) // in progress, or already too many
 	}
+
 	time.Sleep(20 * time.Millisecond)
 }
 
@@ -87,7 +88,8 @@ func TestConntrackMoves(t *testing.T) {
 	track(t)
 	s := open(t, conntrack(Root{}))
 	moves(t, s, func() { flood(t, a, 1) }, "entries")
-	if got := sample(t, s); !(got["max"] > got["entries"]) {
+	got := sample(t, s)
+	if !(got["max"] > got["entries"]) {
 		t.Errorf("max: got %v with %v entries", got["max"], got["entries"])
 	}
 }
@@ -99,6 +101,7 @@ func track(t *testing.T) {
 		t.Logf("%v", err)
 		t.Skip("skip: the kernel has no connection tracking")
 	}
+
 	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
 }
 
@@ -126,6 +129,7 @@ func TestMemoryMoves(t *testing.T) {
 			return
 		}
 	}
+
 	t.Errorf("available_bytes: fell by %v, want %v", fell, size)
 }
 
@@ -140,19 +144,23 @@ func fall(t *testing.T, s Sampler, size int) float64 {
 	for i := 0; i < size; i += 4096 {
 		b[i] = 1
 	}
+
 	return before - sample(t, s)["available_bytes"]
 }
 
 func TestPressureMoves(t *testing.T) {
 	p := pressure(Root{})
-	if a := p.Check(); a.Reason != "" {
+	a := p.Check()
+	if a.Reason != "" {
 		t.Skip("skip: the kernel has no pressure stall information")
 	}
+
 	moves(t, open(t, p), func() {
 		var busy sync.WaitGroup
 		for range 16 {
 			busy.Go(func() { runtime.LockOSThread(); spin(20 * time.Millisecond) })
 		}
+
 		busy.Wait()
 	}, "cpu/some_ns")
 }
@@ -186,22 +194,29 @@ func TestForeignMoves(t *testing.T) {
 		t.Logf("%v", err)
 		t.Skip("skip: the machine's processes cannot be seen")
 	}
+
 	ours := s.(*foreignSampler)
 	moves(t, ours, func() { spin(20 * time.Millisecond) }, "lab_cpu_ns")
 
 	// Seen by a sampler that does not know this process, all it and its children do is foreign, also the
 	// work of those that live only briefly.
 	theirs := *ours
-	theirs.own, theirs.known, theirs.round = map[int]bool{}, map[int]*process{}, 0
-	theirs.foreign, theirs.lab = processTime{}, processTime{}
+	theirs.own = map[int]bool{}
+	theirs.known = map[int]*process{}
+	theirs.round = 0
+	theirs.foreign = processTime{}
+	theirs.lab = processTime{}
 	before := sample(t, &theirs)
 	for range 5 {
 		run(t, "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
 	}
+
 	now := sample(t, &theirs)
-	if got := now["foreign_cpu_ns"] - before["foreign_cpu_ns"]; got < 20e6 {
+	got := now["foreign_cpu_ns"] - before["foreign_cpu_ns"]
+	if got < 20e6 {
 		t.Errorf("foreign_cpu_ns after five short shells: got %v more, want at least 20 ms", got)
 	}
+
 	if now["lab_cpu_ns"] != before["lab_cpu_ns"] {
 		t.Errorf("lab_cpu_ns: got %v more, want none", now["lab_cpu_ns"]-before["lab_cpu_ns"])
 	}
@@ -230,6 +245,7 @@ func anyMoves(t *testing.T, p Probe) {
 		t.Logf("%v", err)
 		t.Skip("skip: no " + p.Name + " source on this machine")
 	}
+
 	must(t, err)
 	defer s.Close()
 	before := sample(t, s)
@@ -242,6 +258,7 @@ func anyMoves(t *testing.T, p Probe) {
 			}
 		}
 	}
+
 	t.Errorf("nothing moved in %v", before)
 }
 
@@ -254,19 +271,23 @@ func TestClockMoves(t *testing.T) {
 		row := make([]float64, len(s.Columns()))
 		must(t, s.Sample(row))
 		for i, core := range s.cores {
-			rate, top := row[2*i], row[2*i+1]
+			rate := row[2*i]
+			top := row[2*i+1]
 			if rate == rate && !(rate > 1e6 && rate <= top && top < 1e11) {
 				t.Errorf("core %d: got a rate of %v and a best one of %v, want both plausible and in "+
 					"this order", core, rate, top)
 			}
+
 			if top == top {
 				best[core] = max(best[core], top)
 			}
 		}
 	}
+
 	if len(best) != len(s.cores) {
 		t.Errorf("cores: got rates of %v, want of %v", best, s.cores)
 	}
+
 	before, err := allowedCores()
 	must(t, err)
 	if len(before) != len(s.cores) {
@@ -279,7 +300,8 @@ func TestFlowsMove(t *testing.T) {
 	track(t)
 	s := open(t, flows(Root{}))
 	moves(t, s, func() { flood(t, a, 1) }, "flows_tracked")
-	if got := sample(t, s)["flows_offloaded"]; got != 0 {
+	got := sample(t, s)["flows_offloaded"]
+	if got != 0 {
 		t.Errorf("flows_offloaded without a flow table: got %v, want 0", got)
 	}
 }
@@ -287,11 +309,15 @@ func TestFlowsMove(t *testing.T) {
 func TestQueuesMove(t *testing.T) {
 	a, _ := path(t)
 	s := open(t, queues(Root{}))
-	err := kernel.SetRootQueue(a, qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": 1_000_000,
-		"burst": 3000}})
+	err := kernel.SetRootQueue(a, qdisc.Queue{
+		Kind: "htb",
+		Values: map[string]uint64{"rate": 1_000_000,
+			"burst": 3000},
+	})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		t.Skip("skip: the kernel has no htb")
 	}
+
 	must(t, err)
 	sample(t, s)
 	class := ""
@@ -300,10 +326,12 @@ func TestQueuesMove(t *testing.T) {
 			class = l
 		}
 	}
+
 	moves(t, s, func() { flood(t, a, 50) }, class+"/bytes", class+"/packets", class+"/overlimits", class+
 		"/lends", class+"/qlen_packets")
 	must(t, kernel.SetRootQueue(a, qdisc.Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 10}}))
-	if now := sample(t, s); len(now) != 0 {
+	now := sample(t, s)
+	if len(now) != 0 {
 		t.Errorf("columns after the queue has gone: got %v, want none", now)
 	}
 }

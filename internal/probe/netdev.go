@@ -33,6 +33,7 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 		if colon < 0 {
 			continue // the two lines of headings
 		}
+
 		d := netdevLine{}
 		d.name, _ = word(l[:colon])
 		rest := l[colon+1:]
@@ -43,8 +44,10 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 			if !ok {
 				return nil, errors.New("parse /proc/net/dev: want \"name: 16 numbers\" per device")
 			}
+
 			d.values[i] = v
 		}
+
 		lines = append(lines, d)
 	}
 	return lines, nil
@@ -59,19 +62,25 @@ func DeviceCounters(text []byte) (map[string]map[string]uint64, error) {
 		for i, v := range l.values {
 			c[netdevMetrics[i].Name] = v
 		}
+
 		all[string(l.name)] = c
 	}
+
 	return all, err
 }
 
 func netdev(root Root) Probe {
 	metrics := slices.Clone(netdevMetrics)
 	metrics[0].Unit, metrics[8].Unit = "bytes", "bytes"
-	return Probe{Name: "netdev", Scope: record.ScopeNode, Stems: metrics,
+	return Probe{
+		Name:  "netdev",
+		Scope: record.ScopeNode,
+		Stems: metrics,
 		Source: func(Options) (Sampler, error) {
 			d, err := openDevices(root)
 			return &netdevSampler{devices: d}, err
-		}}
+		},
+	}
 }
 
 // devices is /proc/net/dev kept open, and the names that it held when they were last asked for.
@@ -91,10 +100,12 @@ func (d *devices) renew() (changed bool, err error) {
 		func(l netdevLine, name string) bool { return string(l.name) == name }) {
 		return false, err
 	}
+
 	d.names = make([]string, len(d.now))
 	for i, l := range d.now {
 		d.names[i] = string(l.name)
 	}
+
 	return true, nil
 }
 
@@ -108,6 +119,7 @@ func (s *netdevSampler) Sample(dst []float64) error {
 	if err != nil {
 		return err
 	}
+
 	if changed {
 		s.columns = nil
 		for _, name := range s.names {
@@ -115,10 +127,12 @@ func (s *netdevSampler) Sample(dst []float64) error {
 		}
 		return ErrColumns
 	}
+
 	for i := range s.now {
 		for j, v := range s.now[i].values {
 			dst[i*netdevValues+j] = float64(v)
 		}
 	}
+
 	return nil
 }

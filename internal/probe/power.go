@@ -8,35 +8,47 @@ import (
 )
 
 func power(root Root) Probe {
-	return Probe{Name: "power", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		counter("energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
-			"subdomains are part of their package) or a sensor's meter"),
-		level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
-	}, Source: func(Options) (Sampler, error) {
-		// What there is of Documentation/power/powercap/powercap.rst (microjoules that start again after
-		// max_energy_range_uj; readable by root only since 5.10) and Documentation/hwmon/sysfs-interface.rst
-		// (microwatts and microjoules).
-		var g gauges
-		for _, dir := range matches(root.sys("class/powercap/*:*")) {
-			label := labelled(filepath.Base(dir), readWord(filepath.Join(dir, "name")))
-			if !g.add(label+"/energy_j", filepath.Join(dir, "energy_uj"), 1e-6) {
-				continue
+	return Probe{
+		Name:  "power",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter("energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
+				"subdomains are part of their package) or a sensor's meter"),
+			level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
+		},
+		Source: func(Options) (Sampler, error) {
+			// What there is of Documentation/power/powercap/powercap.rst (microjoules that start again after
+			// max_energy_range_uj; readable by root only since 5.10) and
+			// Documentation/hwmon/sysfs-interface.rst
+			// (microwatts and microjoules).
+			var g gauges
+			for _, dir := range matches(root.sys("class/powercap/*:*")) {
+				label := labelled(filepath.Base(dir), readWord(filepath.Join(dir, "name")))
+				if !g.add(label+"/energy_j", filepath.Join(dir, "energy_uj"), 1e-6) {
+					continue
+				}
+
+				top, _ := strconv.ParseFloat(readWord(filepath.Join(dir, "max_energy_range_uj")), 64)
+				g.list[len(g.list)-1].wrap = max(top, 0)
 			}
-			top, _ := strconv.ParseFloat(readWord(filepath.Join(dir, "max_energy_range_uj")), 64)
-			g.list[len(g.list)-1].wrap = max(top, 0)
-		}
-		for _, path := range matches(root.sys("class/hwmon/hwmon*/energy*_input")) {
-			g.add(sensorLabel(path)+"/energy_j", path, 1e-6)
-		}
-		for _, path := range matches(root.sys("class/hwmon/hwmon*/power*_input")) {
-			g.add(sensorLabel(path)+"/power_w", path, 1e-6)
-		}
-		for _, path := range matches(root.sys("class/hwmon/hwmon*/power*_average")) {
-			if len(matches(path[:len(path)-len("average")]+"input")) == 0 {
+
+			for _, path := range matches(root.sys("class/hwmon/hwmon*/energy*_input")) {
+				g.add(sensorLabel(path)+"/energy_j", path, 1e-6)
+			}
+
+			for _, path := range matches(root.sys("class/hwmon/hwmon*/power*_input")) {
 				g.add(sensorLabel(path)+"/power_w", path, 1e-6)
 			}
-		}
-		return g.sampler("no energy counter or power sensor on this machine (no RAPL, no hwmon power; " +
-			"usual in virtual machines)")
-	}}
+
+			for _, path := range matches(root.sys("class/hwmon/hwmon*/power*_average")) {
+				if len(matches(path[:len(path)-len("average")]+"input")) == 0 {
+					g.add(sensorLabel(path)+"/power_w", path, 1e-6)
+				}
+			}
+
+			return g.sampler("no energy counter or power sensor on this machine (no RAPL, no hwmon power; " +
+				"usual in virtual machines)")
+		},
+	}
 }

@@ -20,15 +20,18 @@ func parsePressure(b []byte) (some, full float64, err error) {
 		if len(key) == 0 {
 			continue
 		}
+
 		i := bytes.Index(rest, []byte("total="))
 		if i < 0 {
 			return 0, 0, errPressure
 		}
+
 		w, _ := word(rest[i+len("total="):])
 		v, ok := number(w)
 		if !ok {
 			return 0, 0, errPressure
 		}
+
 		switch string(key) {
 		case "some":
 			some = float64(v)
@@ -36,9 +39,11 @@ func parsePressure(b []byte) (some, full float64, err error) {
 			full = float64(v)
 		}
 	}
+
 	if some != some {
 		return 0, 0, errPressure
 	}
+
 	return some, full, nil
 }
 
@@ -47,7 +52,8 @@ func pressure(root Root) Probe {
 	var parts []namedFile
 	var names []string
 	for _, resource := range []string{"cpu", "memory", "io"} {
-		some, full := resource+"/some_ns", resource+"/full_ns"
+		some := resource + "/some_ns"
+		full := resource + "/full_ns"
 		names = append(names, some, full)
 		parts = append(parts, namedFile{root.proc("pressure/" + resource),
 			func(b []byte, want map[string]int, dst []float64) error {
@@ -55,20 +61,29 @@ func pressure(root Root) Probe {
 				if at, ok := want[some]; ok {
 					dst[at] = s
 				}
+
 				if at, ok := want[full]; ok {
 					dst[at] = f
 				}
+
 				return err
 			}, why, 1e3})
 	}
-	return Probe{Name: "pressure", Scope: record.ScopeHost, Slow: true, Stems: []record.Metric{
-		counter("some_ns", "ns", "time in which at least one task waited for the resource"),
-		counter("full_ns", "ns", "time in which all tasks that were not idle waited for it"),
-	}, Source: func(Options) (Sampler, error) {
-		s, err := openNamed(parts, names, names)
-		if err != nil && !errors.Is(err, host.ErrUnsupported) { // psi=0 fails on the first read
-			err = absent("%v: %s", err, why)
-		}
-		return s, err
-	}}
+
+	return Probe{
+		Name:  "pressure",
+		Scope: record.ScopeHost,
+		Slow:  true,
+		Stems: []record.Metric{
+			counter("some_ns", "ns", "time in which at least one task waited for the resource"),
+			counter("full_ns", "ns", "time in which all tasks that were not idle waited for it"),
+		},
+		Source: func(Options) (Sampler, error) {
+			s, err := openNamed(parts, names, names)
+			if err != nil && !errors.Is(err, host.ErrUnsupported) { // psi=0 fails on the first read
+				err = absent("%v: %s", err, why)
+			}
+			return s, err
+		},
+	}
 }

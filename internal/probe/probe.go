@@ -111,6 +111,7 @@ func (p Probe) Check() check.Answer {
 	case err != nil:
 		return check.CouldNotTell("%v", err)
 	}
+
 	s.Close()
 	return check.OK()
 }
@@ -123,12 +124,15 @@ func (p Probe) Open(o Options) (Sampler, error) {
 			err = nil
 		}
 	}
+
 	if err == nil {
 		return s, nil
 	}
+
 	if s != nil {
 		s.Close()
 	}
+
 	return nil, err
 }
 

@@ -79,12 +79,16 @@ func deviceName(index int32) string {
 }
 
 func qdiscs(Root) Probe {
-	return Probe{Name: "qdisc", Scope: record.ScopeNode, Stems: qdiscStems[:],
+	return Probe{
+		Name:  "qdisc",
+		Scope: record.ScopeNode,
+		Stems: qdiscStems[:],
 		Empty: "no device has a queueing discipline that counts (all are noqueue)",
 		Source: func(Options) (Sampler, error) {
 			socket, err := openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, qdiscDump)
 			return &qdiscSampler{socket: socket}, err
-		}}
+		},
+	}
 }
 
 const qdiscDump = "queueing disciplines"
@@ -105,10 +109,12 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	if err := s.socket.dump(s.take); err != nil {
 		return err
 	}
+
 	if !slices.EqualFunc(s.now, s.known, func(q, k qdiscLine) bool {
 		return q.index == k.index && q.parent == k.parent && q.handle == k.handle && q.kind == k.kind
 	}) {
-		s.known, s.columns = slices.Clone(s.now), nil
+		s.known = slices.Clone(s.now)
+		s.columns = nil
 		for _, q := range s.known {
 			if q.kind != noqueue {
 				label := q.label(deviceName(q.index))
@@ -116,16 +122,20 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 				s.columns = append(s.columns, label+"/kind_"+q.kind)
 			}
 		}
+
 		return ErrColumns
 	}
+
 	at := 0
 	for i := range s.now {
-		if q := &s.now[i]; q.kind != noqueue {
+		q := &s.now[i]
+		if q.kind != noqueue {
 			at += copy(dst[at:], q.values[:])
 			dst[at] = 1
 			at++
 		}
 	}
+
 	return nil
 }
 
@@ -143,10 +153,12 @@ func (s *qdiscSampler) take(kind uint16, body []byte) error {
 	if kind != newQdisc {
 		return nil
 	}
+
 	q, ok := kernel.ReadQdisc(body)
 	if !ok {
 		return kernel.ErrNetlink
 	}
+
 	s.now = append(s.now, qdiscLine{q.Index, q.Handle, q.Parent, qdiscKind(q.Kind), qdiscValues(&q)})
 	return nil
 }

@@ -35,10 +35,12 @@ func dumpOf(q qdiscLine, kind string) []byte {
 	for _, i := range []int{6, 5, 2, 4, 3} { // qlen, backlog, drops, requeues, overlimits
 		queue = binary.NativeEndian.AppendUint32(queue, uint32(q.values[i]))
 	}
+
 	stats := append(attr(statsBasic, basic), attr(statsQueue, queue)...)
 	if q.values[1] > math.MaxUint32 {
 		stats = append(stats, attr(statsPkt64, binary.NativeEndian.AppendUint64(nil, uint64(q.values[1])))...)
 	}
+
 	body := make([]byte, tcHeader)
 	binary.NativeEndian.PutUint32(body[4:], uint32(q.index))
 	binary.NativeEndian.PutUint32(body[8:], q.handle)
@@ -61,11 +63,21 @@ func TestParseQdiscs(t *testing.T) {
 		line  qdiscLine
 		label string
 	}{
-		{"root", "tbf", qdiscLine{index: 3, kind: "tbf", handle: 0x80010000, parent: qdisc.HandleRoot,
+		{"root", "tbf", qdiscLine{
+			index:  3,
+			kind:   "tbf",
+			handle: 0x80010000,
+			parent: qdisc.HandleRoot,
 			values: [7]float64{1 << 40,
-				9, 8, 7, 6, 5, 4}}, "wan"},
-		{"64-bit packets", "pfifo", qdiscLine{index: 3, kind: "pfifo", handle: 0x10000, parent: 0x10010,
-			values: [7]float64{1, 1 << 33, 0, 0, 0, 0, 0}}, "wan@1:10"},
+				9, 8, 7, 6, 5, 4},
+		}, "wan"},
+		{"64-bit packets", "pfifo", qdiscLine{
+			index:  3,
+			kind:   "pfifo",
+			handle: 0x10000,
+			parent: 0x10010,
+			values: [7]float64{1, 1 << 33, 0, 0, 0, 0, 0},
+		}, "wan@1:10"},
 		{"noqueue", "noqueue", qdiscLine{index: 1, kind: "noqueue", parent: qdisc.HandleRoot}, "wan"},
 		{"ingress", "ingress", qdiscLine{index: 1, kind: "ingress", handle: 0xffff0000, parent: qdisc.HandleIngress},
 			"wan@ingress"},
@@ -73,11 +85,14 @@ func TestParseQdiscs(t *testing.T) {
 	for _, tt := range tests {
 		var s qdiscSampler
 		done, err := kernel.EachMessage(dumpOf(tt.line, tt.kind), s.take)
-		if d := cmp.Diff(s.now, []qdiscLine{tt.line}, cmp.AllowUnexported(qdiscLine{})); d != "" ||
+		d := cmp.Diff(s.now, []qdiscLine{tt.line}, cmp.AllowUnexported(qdiscLine{}))
+		if d != "" ||
 			err != nil || !done {
 			t.Errorf("%s: done %v, error %v (-got +want):\n%s", tt.name, done, err, d)
 		}
-		if got := tt.line.label("wan"); got != tt.label {
+
+		got := tt.line.label("wan")
+		if got != tt.label {
 			t.Errorf("%s: label: got %q, want %q", tt.name, got, tt.label)
 		}
 	}
@@ -108,9 +123,11 @@ func TestDamagedDumps(t *testing.T) {
 				t.Errorf("%#x: %x: got done %v and no error", kind, bad, done)
 			}
 		}
+
 		if kind == newRule { // which only counts
 			continue
 		}
+
 		if err := take(kind, nil); err == nil {
 			t.Errorf("%#x without a body: got no error", kind)
 		}
@@ -118,8 +135,13 @@ func TestDamagedDumps(t *testing.T) {
 }
 
 func FuzzDumps(f *testing.F) {
-	f.Add(dumpOf(qdiscLine{index: 3, handle: 0x10000, parent: qdisc.HandleRoot, values: [7]float64{1, 2, 3,
-		4, 5, 6, 7}}, "tbf"))
+	f.Add(dumpOf(qdiscLine{
+		index:  3,
+		handle: 0x10000,
+		parent: qdisc.HandleRoot,
+		values: [7]float64{1, 2, 3,
+			4, 5, 6, 7},
+	}, "tbf"))
 	f.Add(queueDump(newQdisc, "fq_codel", make([]byte, 40)))
 	f.Add(queueDump(newQdisc, "cake", attr(cakeTins, attr(1, attr(2, make([]byte, 4))))))
 	f.Add(queueDump(newClass, "htb", make([]byte, 20)))

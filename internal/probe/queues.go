@@ -36,7 +36,11 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 // queues reads what only some queues have: the classes of htb, the flows and marks of fq_codel, the tins of
 // CAKE.
 func queues(Root) Probe {
-	return Probe{Name: "queues", Scope: record.ScopeNode, Slow: true, Stems: queuesMetrics,
+	return Probe{
+		Name:  "queues",
+		Scope: record.ScopeNode,
+		Slow:  true,
+		Stems: queuesMetrics,
 		Empty: "no device has an htb, fq_codel or cake queue",
 		Source: func(Options) (Sampler, error) {
 			s := &queuesSampler{}
@@ -44,8 +48,10 @@ func queues(Root) Probe {
 			if s.qdiscs, err = openDump(netlinkRoute, getQdisc, kernel.TrafficHeader, qdiscDump); err == nil {
 				s.classes, err = openDump(netlinkRoute, getClass, kernel.TrafficHeader, "classes of queues")
 			}
+
 			return s, err
-		}}
+		},
+	}
 }
 
 type queuesSampler struct {
@@ -60,13 +66,16 @@ func (s *queuesSampler) Sample(dst []float64) error {
 	if err := s.read(); err != nil {
 		return err
 	}
+
 	if !slices.EqualFunc(s.now, s.known, func(v queueValue, k queueKey) bool { return v.key == k }) {
 		s.describe()
 		return ErrColumns
 	}
+
 	for i, v := range s.now {
 		dst[i] = v.value
 	}
+
 	return nil
 }
 
@@ -78,9 +87,11 @@ func (s *queuesSampler) read() error {
 		if err != nil {
 			return err
 		}
+
 		s.classes.of(index)
 		err = s.classes.dump(s.take)
 	}
+
 	return err
 }
 
@@ -89,12 +100,15 @@ func (s *queuesSampler) describe() {
 	for _, v := range s.now {
 		k := v.key
 		label := deviceName(k.index)
-		if q := (qdiscLine{parent: k.id}); k.class || k.id != qdisc.HandleRoot {
+		q := (qdiscLine{parent: k.id})
+		if k.class || k.id != qdisc.HandleRoot {
 			label = q.label(label)
 		}
+
 		if k.tin > 0 {
 			label += ".tin" + strconv.Itoa(k.tin)
 		}
+
 		s.known = append(s.known, k)
 		s.columns = append(s.columns, label+"/"+queuesMetrics[k.metric].Name)
 	}
@@ -133,6 +147,7 @@ func queueFields(names map[int]string) (fields []queueField) {
 		if strings.HasSuffix(names[at], "_delay_ns") {
 			f.scale = 1e3
 		}
+
 		fields = append(fields, f)
 	}
 	return fields
@@ -162,14 +177,17 @@ func (s *queuesSampler) take(kind uint16, body []byte) error {
 	if kind != newQdisc && kind != newClass {
 		return nil
 	}
+
 	q, ok := kernel.ReadQdisc(body)
 	if !ok {
 		return kernel.ErrNetlink
 	}
+
 	k := queueKey{index: q.Index, class: kind == newClass, id: q.Parent}
 	if k.class {
 		k.id = q.Handle
 	}
+
 	switch name := string(q.Kind); {
 	case name == "htb" && k.class:
 		s.fields(k, q.App, htbFields)
@@ -183,6 +201,7 @@ func (s *queuesSampler) take(kind uint16, body []byte) error {
 	case name == "cake" && !k.class && !s.cake(k, q.App):
 		return kernel.ErrNetlink
 	}
+
 	return nil
 }
 
@@ -206,6 +225,7 @@ func (s *queuesSampler) cake(k queueKey, b []byte) bool {
 			s.attribute(k, cakeFields, kind, v)
 			return true
 		}
+
 		tin := k
 		return kernel.EachAttribute(v, func(_ uint16, v []byte) bool {
 			tin.tin++

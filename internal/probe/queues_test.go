@@ -64,9 +64,12 @@ func TestParseQueues(t *testing.T) {
 			if v.key.tin > 0 {
 				name = string(rune('0'+v.key.tin)) + " " + name
 			}
+
 			got[name] = v.value
 		}
-		if d := cmp.Diff(tt.want, got); d != "" || !done || err != nil || !cmp.Equal(s.shaped, tt.shaped) {
+
+		d := cmp.Diff(tt.want, got)
+		if d != "" || !done || err != nil || !cmp.Equal(s.shaped, tt.shaped) {
 			t.Errorf("%s: done %v, error %v, shaped %v (-want +got):\n%s", tt.name, done, err, s.shaped, d)
 		}
 	}

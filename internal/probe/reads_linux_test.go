@@ -16,10 +16,12 @@ func readCalls(t *testing.T) float64 {
 	if err != nil {
 		t.Skipf("skip: this kernel counts no calls: %v", err)
 	}
+
 	got := []float64{nan}
 	if err := parsePairs(b, map[string]int{"syscr": 0}, got); err != nil {
 		t.Fatal(err)
 	}
+
 	return got[0]
 }
 
@@ -32,22 +34,27 @@ func TestAShortFileTakesOneCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { f.Close() })
 		const rounds = 50
 		b, err := f.read()
 		if err != nil || len(b) == 0 {
 			t.Fatalf("read %s: got %d bytes, %v", path, len(b), err)
 		}
+
 		if len(b) >= shortRead {
 			continue // a machine of many cores
 		}
+
 		none := readCalls(t)
 		own := readCalls(t) - none // of counting
 		before := readCalls(t)
 		for range rounds {
 			f.read()
 		}
-		if got := readCalls(t) - before - own; got != rounds {
+
+		got := readCalls(t) - before - own
+		if got != rounds {
 			t.Errorf("%d reads of %s: got %v calls, want one each", rounds, path, got)
 		}
 	}
@@ -61,22 +68,27 @@ func TestAFileIsReadWhole(t *testing.T) {
 		if err := os.WriteFile(path, bytes.Repeat([]byte("x"), n), 0o644); err != nil {
 			t.Fatal(err)
 		}
+
 		paths = append(paths, path)
 	}
+
 	for _, path := range paths {
 		want, err := os.ReadFile(path)
 		if err != nil {
 			continue // not on this machine
 		}
+
 		f, err := openFile(path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for range 2 {
 			if got, err := f.read(); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("read %s: got %d bytes, %v, want %d", path, len(got), err, len(want))
 			}
 		}
+
 		f.Close()
 	}
 }
@@ -88,6 +100,7 @@ func TestADumpIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := openDump(netlinkRoute, getLink, linkHeader, "links")
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +109,7 @@ func TestADumpIsWhole(t *testing.T) {
 	if len(s.buf) != minDatagram {
 		t.Errorf("buffer at first: got %d bytes, want %d", len(s.buf), minDatagram)
 	}
+
 	for range 3 {
 		links := 0
 		if err := s.dump(func(kind uint16, _ []byte) error {

@@ -45,9 +45,11 @@ func openFile(path, why string) (*file, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%s does not exist: %s", path, why)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return &file{f: f, fd: int(f.Fd()), buf: make([]byte, 1024)}, nil
 }
 
@@ -60,8 +62,10 @@ const shortRead = 2048
 func (f *file) read() ([]byte, error) {
 	for have := 0; ; {
 		if have == len(f.buf) { // begin anew: two reads are of two moments
-			f.buf, have = make([]byte, 2*len(f.buf)), 0
+			f.buf = make([]byte, 2*len(f.buf))
+			have = 0
 		}
+
 		n, err := pread(f.fd, f.buf[have:], int64(have))
 		switch {
 		case err == unix.EINTR:
@@ -102,10 +106,12 @@ func (t *text[T]) update() error {
 	if err != nil {
 		return err
 	}
+
 	now, err := t.parse(b, t.now)
 	if err == nil {
 		t.now = now
 	}
+
 	return err
 }
 

@@ -63,6 +63,7 @@ func (r *FoundRule) Do(kind, text string) {
 	if kind != "" && !slices.Contains(r.Kinds, kind) {
 		r.Kinds = append(r.Kinds, kind)
 	}
+
 	if text = strings.TrimSpace(r.Text + " " + text); len(text) <= maxRuleText {
 		r.Text = text
 	}
@@ -77,11 +78,13 @@ func (r *FoundRule) InStates(states uint32) {
 			names = append(names, s.name)
 		}
 	}
+
 	kind := ""
 	outside := uint32(StateInvalid | StateUntracked)
 	if states&outside != 0 && states&^outside == 0 { // of packets that belong to no connection
 		kind = record.RuleInvalid
 	}
+
 	r.Do(kind, "ct state "+strings.Join(names, ","))
 }
 
@@ -93,8 +96,13 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 	if seconds == 0 {
 		return
 	}
-	r.Limit = &record.RateLimit{Rate: float64(rate) / float64(seconds), Unit: unit, Burst: float64(burst),
-		Over: over}
+
+	r.Limit = &record.RateLimit{
+		Rate:  float64(rate) / float64(seconds),
+		Unit:  unit,
+		Burst: float64(burst),
+		Over:  over,
+	}
 	text := "limit rate " + overText(over)
 	per := map[uint64]string{1: "second", 60: "minute", 3600: "hour", 86_400: "day", 604_800: "week"}[seconds]
 	amount := func(v uint64) string {
@@ -110,6 +118,7 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 			text += " packets"
 		}
 	}
+
 	r.Do(record.RuleLimit, text)
 }
 
@@ -144,9 +153,11 @@ func bytesText(v uint64) string {
 // Decide is a verdict: "accept", "drop", "return", "continue", "jump", "goto" or "queue".
 func (r *FoundRule) Decide(verdict, chain string) {
 	if r.Verdict = verdict; verdict == "jump" || verdict == "goto" {
-		r.Jump, r.Goto = chain, verdict == "goto"
+		r.Jump = chain
+		r.Goto = verdict == "goto"
 		return
 	}
+
 	kind := map[string]string{"drop": record.RuleDrop, "queue": record.RuleQueue}[verdict]
 	r.Do(kind, verdict)
 }
@@ -158,8 +169,10 @@ func (r *FoundRule) Each(set string, inner FoundRule) {
 	case slices.Contains(inner.Kinds, record.RuleLimit):
 		kind, r.Limit = record.RuleFlowMeter, cmp.Or(r.Limit, inner.Limit)
 	case inner.Packets != nil:
-		kind, inner.Text = record.RuleCount, "counter"
+		kind = record.RuleCount
+		inner.Text = "counter"
 	}
+
 	r.Do(kind, set+" { "+inner.Text+" }")
 }
 
@@ -172,6 +185,7 @@ func (r *FoundRule) Refer(object, name string) {
 	case "counter":
 		kind = record.RuleCount
 	}
+
 	r.Do(kind, object+" name "+name)
 }
 
@@ -187,6 +201,7 @@ func (r *FoundRule) Extend(target bool, name string) {
 	} else {
 		r.Verdict = cmp.Or(r.Verdict, name)
 	}
+
 	if kind != "" {
 		r.Do(kind, "xt "+name)
 	}
@@ -209,6 +224,7 @@ func (r *FoundRule) ByState(verdicts map[string]string) {
 		if verdict == "" {
 			continue
 		}
+
 		parts = append(parts, state.name+" : "+verdict)
 		word, _, _ := strings.Cut(verdict, " ")
 		switch {
@@ -220,6 +236,7 @@ func (r *FoundRule) ByState(verdicts map[string]string) {
 			kind = record.RuleInvalid
 		}
 	}
+
 	r.Do(kind, "ct state vmap { "+strings.Join(parts, ", ")+" }")
 }
 
@@ -254,9 +271,11 @@ func chainKey(family, table, chain string) string { return family + " " + table 
 // leave it at its end.
 func (w *chainWalk) follow(chain string, established bool) bool {
 	at := walked{chain, established}
-	if out, again := w.done[at]; again {
+	out, again := w.done[at]
+	if again {
 		return out
 	}
+
 	w.done[at] = established // of a loop, which the kernel refuses
 	here, back := established, false
 	for _, i := range w.chains[chain] {
@@ -269,24 +288,29 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 		case r.Jump != "":
 			on = w.follow(chainKey(r.Family, r.Table, r.Jump), here && some)
 			if r.Goto {
-				back, on = back || here && some && on, false
+				back = back || here && some && on
+				on = false
 			}
 		case r.Map:
 			all := walked{chainKey(r.Family, r.Table, ""), here}
 			if w.done[all] {
 				break
 			}
+
 			w.done[all] = true
 			for _, other := range w.jumped[all.chain] {
 				w.follow(other, here)
 			}
 		case r.Verdict == "return":
-			back, on = back || here && some, false
+			back = back || here && some
+			on = false
 		case r.Verdict == "accept" || r.Verdict == "drop":
 			on = false
 		}
+
 		here = here && (on || !all)
 	}
+
 	w.done[at] = here || back
 	return here || back
 }
@@ -298,32 +322,44 @@ func (s Ruleset) PacketFilter() *record.PacketFilter {
 		return cmp.Compare(strings.Index(b.Hook, "forward"), strings.Index(a.Hook, "forward"))
 	})
 	if more := len(s.Chains) - maxChains; more > 0 {
-		s.Chains, f.MoreChains = s.Chains[:maxChains], more
+		s.Chains = s.Chains[:maxChains]
+		f.MoreChains = more
 	}
-	chains, jumped, hooked := map[string][]int{}, map[string][]string{}, map[string]bool{}
+
+	chains := map[string][]int{}
+	jumped := map[string][]string{}
+	hooked := map[string]bool{}
 	for _, c := range s.Chains {
 		hooked[chainKey(c.Family, c.Table, c.Name)] = true
 	}
+
 	for i := range s.Rules {
 		r := &s.Rules[i]
-		key, table := chainKey(r.Family, r.Table, r.Chain), chainKey(r.Family, r.Table, "")
+		key := chainKey(r.Family, r.Table, r.Chain)
+		table := chainKey(r.Family, r.Table, "")
 		if chains[key] == nil && !hooked[key] {
 			jumped[table] = append(jumped[table], key)
 		}
+
 		chains[key] = append(chains[key], i)
 	}
+
 	w := &chainWalk{rules: s.Rules, chains: chains, jumped: jumped, known: make([]bool, len(s.Rules))}
 	for _, c := range s.Chains {
-		w.seen, w.done = map[int]bool{}, map[walked]bool{}
+		w.seen = map[int]bool{}
+		w.done = map[walked]bool{}
 		w.follow(chainKey(c.Family, c.Table, c.Name), true)
 		for i := range w.seen {
-			if r := &s.Rules[i]; !slices.Contains(r.Hooks, c.Hook) {
+			r := &s.Rules[i]
+			if !slices.Contains(r.Hooks, c.Hook) {
 				r.Hooks = append(r.Hooks, c.Hook)
 			}
 		}
+
 		c.Rules, c.Own = len(w.seen), ours(c.Table)
 		f.Chains = append(f.Chains, c)
 	}
+
 	for i, r := range s.Rules {
 		if len(r.Kinds) > 0 && len(r.Hooks) > 0 {
 			slices.Sort(r.Hooks)
@@ -331,17 +367,21 @@ func (s Ruleset) PacketFilter() *record.PacketFilter {
 			f.Rules = append(f.Rules, r.FilterRule)
 		}
 	}
+
 	rank := func(r record.FilterRule) int {
 		forward := slices.Contains(r.Hooks, "forward")
 		return slices.Index([]bool{!r.Own && !r.NewOnly && forward, !r.Own && !r.NewOnly, !r.Own, true}, true)
 	}
 	slices.SortStableFunc(f.Rules, func(a, b record.FilterRule) int { return cmp.Compare(rank(a), rank(b)) })
 	if more := len(f.Rules) - record.MaxFilterRules; more > 0 {
-		f.Rules, f.MoreRules = f.Rules[:record.MaxFilterRules], more
+		f.Rules = f.Rules[:record.MaxFilterRules]
+		f.MoreRules = more
 	}
+
 	for i := range f.Flowtables {
 		f.Flowtables[i].Own = ours(f.Flowtables[i].Table)
 	}
+
 	return f
 }
 

@@ -24,6 +24,7 @@ func does(t *testing.T, input string, commands ...string) {
 		if _, err := exec.LookPath(words[0]); err != nil {
 			t.Skip("skip: no " + words[0] + " here")
 		}
+
 		run := exec.Command(words[0], words[1:]...)
 		run.Stdin = strings.NewReader(input)
 		out, err := run.CombinedOutput()
@@ -113,29 +114,36 @@ func TestReadRuleset(t *testing.T) {
 	does(t, ownersRules, "nft -f -")
 	t.Cleanup(func() { does(t, "", "nft flush ruleset") })
 	v := inventory(Root{})
-	if why := v.Missing["filter"]; why != "" || v.Filter == nil {
+	why := v.Missing["filter"]
+	if why != "" || v.Filter == nil {
 		t.Fatalf("no packet filter: %s", why)
 	}
+
 	if diff := cmp.Diff(wantRules, said(v.Filter)); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
+
 	rules := map[string]int{}
 	for _, c := range v.Filter.Chains {
 		rules[fmt.Sprint(c.Family, " ", c.Table, " ", c.Name, " ", c.Hook, " ", c.Priority, " ", c.Policy)] =
 			c.Rules
 	}
+
 	if diff := cmp.Diff(map[string]int{"inet fw4 pre prerouting -300 accept": 1,
 		"inet fw4 forward forward 0 drop": 15, "ip old forward forward 10 accept": 6, "ip chokepoint_firewall forward forward 0 accept": 1},
 		rules); diff != "" {
 		t.Errorf("rules that each chain's packets reach (-want +got):\n%s", diff)
 	}
+
 	want := &record.RateLimit{Rate: 2 << 20, Unit: "bytes", Burst: 10 << 10, Over: true}
 	if diff := cmp.Diff(want, v.Filter.Rules[0].Limit); diff != "" {
 		t.Errorf("limit (-want +got):\n%s", diff)
 	}
+
 	if r, ok := v.Filter.SkippedBy(); !ok || r.Handle != v.Filter.Rules[0].Handle {
 		t.Errorf("a flowtable takes packets from %+v, want the first rule", r)
 	}
+
 	text := fmt.Sprintf("%+v", v.Filter)
 	if strings.Contains(text, "192.0.2") || strings.Contains(text, "anna") {
 		t.Errorf("an address or an owner's words are in %s", text)
@@ -160,11 +168,14 @@ func TestRuleCounters(t *testing.T) {
 		c.Write(make([]byte, 100)) // which the rule refuses
 		c.Close()
 	}
+
 	after := inventory(Root{})
 	if len(before.Filter.Rules) != 1 || len(after.Filter.Rules) != 1 {
 		t.Fatalf("got rules %v and %v, want one", said(before.Filter), said(after.Filter))
 	}
-	if b, a := before.Filter.Rules[0], after.Filter.Rules[0]; *a.Packets-*b.Packets != 3 ||
+
+	b, a := before.Filter.Rules[0], after.Filter.Rules[0]
+	if *a.Packets-*b.Packets != 3 ||
 		*a.Bytes-*b.Bytes != 3*128 || a.Handle != b.Handle {
 		t.Errorf("got %+v, then %+v, want 3 packets of 128 bytes more", b, a)
 	}
@@ -176,6 +187,7 @@ func TestInventoryIsCheap(t *testing.T) {
 	for i := range 4000 {
 		text += fmt.Sprintf("ip saddr 240.0.%d.%d counter drop\n", i/250, i%250)
 	}
+
 	does(t, text+"}\n}\n", "nft -f -")
 	t.Cleanup(func() { does(t, "", "nft flush ruleset") })
 	used := func() time.Duration {
@@ -190,11 +202,13 @@ func TestInventoryIsCheap(t *testing.T) {
 	if took > 300*time.Millisecond {
 		t.Errorf("it took %v of CPU time, want at most 0.3 s", took)
 	}
+
 	f := v.Filter
 	if f == nil || len(f.Rules) != record.MaxFilterRules || f.MoreRules != 4000-record.MaxFilterRules ||
 		f.Chains[0].Rules != 4000 {
 		t.Errorf("got %d rules and %d more", len(f.Rules), f.MoreRules)
 	}
+
 	b, err := json.Marshal(v)
 	must(t, err)
 	if len(b) > 64<<10 {
@@ -209,6 +223,7 @@ func TestInventoryOfDevices(t *testing.T) {
 	for _, dev := range []string{"br7", "v7", "w7", "m7", "i7"} {
 		commands = append(commands, "ip link set "+dev+" up")
 	}
+
 	does(t, "", append(commands, "tc qdisc replace dev w7 root tbf rate 20mbit burst 16k limit 30k")...)
 	t.Cleanup(func() { does(t, "", "ip link del br7", "ip link del v7", "ip link del i7") })
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)
@@ -219,15 +234,18 @@ func TestInventoryOfDevices(t *testing.T) {
 	for _, d := range v.Devices {
 		got[d.Name] = [4]string{d.Kind, d.Master, d.Lower, fmt.Sprint(d.MTU, " ", d.RateBps())}
 	}
+
 	want := map[string][4]string{"br7": {"bridge", "", "", "1500 0"}, "v7": {"veth", "br7", "w7", "1500 0"},
 		"w7": {"veth", "", "v7", "1500 2e+07"},
 		"m7": {"macvlan", "", "w7", "1500 0"}, "i7": {"ifb", "", "", "1500 0"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
+
 	if diff := cmp.Diff([]record.Tap{{Type: "raw", Protocol: "0003", Sockets: 1}}, v.Taps); diff != "" {
 		t.Errorf("packet sockets (-want +got):\n%s", diff)
 	}
+
 	if v.Conntrack == nil && v.Missing["conntrack"] == "" || v.XFRM == nil && v.Missing["xfrm"] == "" {
 		t.Errorf("connections or associations are missing without a reason: %v", v.Missing)
 	}
@@ -241,12 +259,15 @@ func said(f *record.PacketFilter) (out []string) {
 		if r.NewOnly {
 			text += " new"
 		}
+
 		if r.Own {
 			text += " ours"
 		}
+
 		if r.Packets != nil {
 			text += fmt.Sprint(" counted ", *r.Packets)
 		}
+
 		out = append(out, text)
 	}
 	return out

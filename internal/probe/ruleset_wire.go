@@ -51,9 +51,11 @@ func hookOf(family string, number uint64) string {
 	case "arp":
 		names = []string{"input", "output", "forward"}
 	}
+
 	if number < uint64(len(names)) {
 		return names[number]
 	}
+
 	return "unknown"
 }
 
@@ -67,47 +69,67 @@ type setReader func(family uint8, table, set string) ([][]byte, error)
 func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	var s Ruleset
 	for _, m := range d.Chains {
-		if family, w := bodyOf(m); family != "" {
+		family, w := bodyOf(m)
+		if family != "" {
 			const table, name, hook, policy = 1, 3, 4, 5
 			h := w.inner(hook)
 			if len(h) == 0 {
 				continue
 			}
+
 			const number, priority, device, devices = 1, 2, 3, 4
-			c := record.FilterChain{Family: family, Table: w.text(table), Name: w.text(name),
-				Hook: hookOf(family, h.number(number)), Priority: int(int32(h.number(priority))),
-				Device: h.text(device)}
+			c := record.FilterChain{
+				Family:   family,
+				Table:    w.text(table),
+				Name:     w.text(name),
+				Hook:     hookOf(family, h.number(number)),
+				Priority: int(int32(h.number(priority))),
+				Device:   h.text(device),
+			}
 			if c.Device == "" {
 				c.Device = h.inner(devices).text(1)
 			}
+
 			if _, ok := w[policy]; ok {
 				c.Policy = [...]string{"drop", "accept"}[min(w.number(policy), 1)]
 			}
+
 			s.Chains = append(s.Chains, c)
 		}
 	}
+
 	asked := 0
 	for _, m := range d.Rules {
 		family, w := bodyOf(m)
 		if family == "" {
 			continue
 		}
+
 		const table, chain, handle, expressions = 1, 2, 3, 4
-		r := ruleReader{FoundRule: FoundRule{FilterRule: record.FilterRule{Family: family,
-			Table: w.text(table), Chain: w.text(chain), Handle: int64(w.number(handle))}},
+		r := ruleReader{
+			FoundRule: FoundRule{FilterRule: record.FilterRule{
+				Family: family,
+				Table:  w.text(table),
+				Chain:  w.text(chain),
+				Handle: int64(w.number(handle)),
+			}},
 			set: func(set string) [][]byte {
 				if asked++; asked > maxStateSets || elements == nil {
 					return nil
 				}
+
 				all, _ := elements(m[0], w.text(table), set) // what cannot be read is a map that is not known
 				return all
-			}}
+			},
+		}
 		r.read(w[expressions])
 		r.End()
 		s.Rules = append(s.Rules, r.FoundRule)
 	}
+
 	for _, m := range d.Flowtables {
-		if family, w := bodyOf(m); family != "" {
+		family, w := bodyOf(m)
+		if family != "" {
 			const table, name, hook, flags, devices = 1, 2, 3, 7, 3
 			t := record.FoundFlowtable{Family: family, Table: w.text(table), Name: w.text(name)}
 			kernel.EachAttribute(w.inner(hook)[devices], func(_ uint16, v []byte) bool {
@@ -119,9 +141,11 @@ func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 					t.Flags = append(t.Flags, word)
 				}
 			}
+
 			s.Flowtables = append(s.Flowtables, t)
 		}
 	}
+
 	return s
 }
 
@@ -160,7 +184,8 @@ func (r *ruleReader) expression(name string, w wire) {
 		}
 	case "bitwise":
 		const mask, value = 4, 1
-		if v := w.inner(mask)[value]; r.state && len(v) == 4 {
+		v := w.inner(mask)[value]
+		if r.state && len(v) == 4 {
 			r.mask = binary.NativeEndian.Uint32(v)
 		}
 	case "cmp":
@@ -171,6 +196,7 @@ func (r *ruleReader) expression(name string, w wire) {
 		default:
 			r.Conditions++
 		}
+
 		r.state = false
 	case "lookup":
 		r.lookup(w)
@@ -192,14 +218,17 @@ func (r *ruleReader) lookup(w wire) {
 		r.Conditions++
 		return
 	}
+
 	r.state = false
-	states, verdicts := uint32(0), map[string]string{}
+	states := uint32(0)
+	verdicts := map[string]string{}
 	for _, m := range r.set(w.text(set)) {
 		_, body := bodyOf(m)
 		kernel.EachAttribute(body[3], func(_ uint16, element []byte) bool { // NFTA_SET_ELEM_LIST_ELEMENTS
 			const key, data, value, verdict = 1, 2, 1, 2
 			e := wireOf(element)
-			if v := e.inner(key)[value]; len(v) == 4 {
+			v := e.inner(key)[value]
+			if len(v) == 4 {
 				bit := binary.NativeEndian.Uint32(v)
 				states |= bit
 				for _, s := range connectionStates {
@@ -208,9 +237,11 @@ func (r *ruleReader) lookup(w wire) {
 					}
 				}
 			}
+
 			return true
 		})
 	}
+
 	switch {
 	case states == 0: // not read
 		r.Map = mapped
@@ -230,6 +261,7 @@ func verdictOf(w wire) string {
 	if word == "jump" || word == "goto" {
 		word += " " + w.text(chain)
 	}
+
 	return word
 }
 
@@ -238,6 +270,7 @@ func (r *ruleReader) immediate(w wire) {
 	if w.number(register) != 0 { // not NFT_REG_VERDICT: a value
 		return
 	}
+
 	word, chain, _ := strings.Cut(verdictOf(w.inner(data).inner(verdict)), " ")
 	r.Decide(word, chain)
 }
@@ -323,7 +356,8 @@ func (r *ruleReader) statement(name string, w wire) {
 // extension is a match or target of iptables. That of states is read as nftables' own.
 func (r *ruleReader) extension(target bool, w wire) {
 	const nameAt, revision, info = 1, 2, 3
-	name, b := w.text(nameAt), w[info]
+	name := w.text(nameAt)
+	b := w[info]
 	// struct xt_conntrack_mtinfo2 and 3: flags of what is compared, of what is inverted, the states.
 	const flags, inverted, states, end, ofState = 146, 148, 150, 152, 1
 	half := binary.NativeEndian.Uint16
@@ -332,9 +366,11 @@ func (r *ruleReader) extension(target bool, w wire) {
 		r.InStates(uint32(half(b[states:])))
 		return
 	}
+
 	if name == "state" && len(b) >= 4 { // struct xt_state_info
 		r.InStates(binary.NativeEndian.Uint32(b))
 		return
 	}
+
 	r.Extend(target, name)
 }

@@ -14,8 +14,13 @@ func tree(t *testing.T, files map[string]string) Root {
 	for name, text := range files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	return Root{Proc: filepath.Join(dir, "proc"), Sys: filepath.Join(dir, "sys"), Dev: filepath.Join(dir,
-		"dev")}
+
+	return Root{
+		Proc: filepath.Join(dir, "proc"),
+		Sys:  filepath.Join(dir, "sys"),
+		Dev: filepath.Join(dir,
+			"dev"),
+	}
 }
 
 func write(t *testing.T, path, text string) {
@@ -23,6 +28,7 @@ func write(t *testing.T, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +41,7 @@ func open(t testing.TB, p Probe) Sampler {
 	if err != nil {
 		t.Fatalf("open %s: %v", p.Name, err)
 	}
+
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -48,15 +55,19 @@ func sample(t testing.TB, s Sampler) map[string]float64 {
 		if errors.Is(err, ErrColumns) {
 			continue
 		}
+
 		if err != nil {
 			t.Fatalf("sample: %v", err)
 		}
+
 		values := map[string]float64{}
 		for i, c := range s.Columns() {
 			values[c] = dst[i]
 		}
+
 		return values
 	}
+
 	t.Fatal("columns change at every sample")
 	return nil
 }

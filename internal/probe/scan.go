@@ -26,10 +26,12 @@ func word(b []byte) (head, rest []byte) {
 	for i < len(b) && blank(b[i]) {
 		i++
 	}
+
 	j := i
 	for j < len(b) && !blank(b[j]) {
 		j++
 	}
+
 	return b[i:j], b[j:]
 }
 
@@ -43,6 +45,7 @@ func number(b []byte) (uint64, bool) {
 		if c < '0' || c > '9' || v > (1<<64-1-d)/10 {
 			return 0, false
 		}
+
 		v = v*10 + d
 	}
 	return v, len(b) > 0
@@ -54,6 +57,7 @@ func signed(b []byte) (float64, bool) {
 		v, ok := number(b[1:])
 		return -float64(v), ok
 	}
+
 	v, ok := number(b)
 	return float64(v), ok
 }
@@ -63,6 +67,7 @@ func hexNumber(b []byte) (uint64, bool) {
 	if len(b) == 0 || len(b) > 16 {
 		return 0, false
 	}
+
 	var v uint64
 	for _, c := range b {
 		switch {
@@ -75,8 +80,10 @@ func hexNumber(b []byte) (uint64, bool) {
 		default:
 			return 0, false
 		}
+
 		v = v<<4 | uint64(c)
 	}
+
 	return v, true
 }
 
@@ -85,15 +92,20 @@ func sortNatural(names []string) { slices.SortFunc(names, compareNatural) }
 
 func compareNatural(a, b string) int {
 	for a != "" && b != "" {
-		m, n := digits(a), digits(b)
+		m := digits(a)
+		n := digits(b)
 		if m != "" && n != "" {
 			a, b = a[len(m):], b[len(n):]
 			m, n = strings.TrimLeft(m, "0"), strings.TrimLeft(n, "0")
 		} else {
-			m, n = a[:1], b[:1]
-			a, b = a[1:], b[1:]
+			m = a[:1]
+			n = b[:1]
+			a = a[1:]
+			b = b[1:]
 		}
-		if c := cmp.Or(len(m)-len(n), strings.Compare(m, n)); c != 0 {
+
+		c := cmp.Or(len(m)-len(n), strings.Compare(m, n))
+		if c != 0 {
 			return c
 		}
 	}

@@ -59,9 +59,11 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 		if len(proto) == 0 && len(again) == 0 {
 			continue
 		}
+
 		if !bytes.Equal(proto, again) || !bytes.HasSuffix(proto, []byte(":")) {
 			return errSnmp
 		}
+
 		proto = proto[:len(proto)-1]
 		for {
 			var n, v []byte
@@ -70,10 +72,12 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 			if len(n) == 0 && len(v) == 0 {
 				break
 			}
+
 			x, ok := signed(v)
 			if !ok || len(n) == 0 {
 				return errSnmp
 			}
+
 			if i, ok := want[string(append(append(scratch[:0], proto...), n...))]; ok {
 				dst[i] = x
 			}
@@ -90,11 +94,13 @@ func parsePairs(b []byte, want map[string]int, dst []float64) error {
 		if len(n) == 0 {
 			continue
 		}
+
 		v, _ := word(rest)
 		x, ok := signed(v)
 		if !ok {
 			return errors.New("parse counters: want lines of a name and a number")
 		}
+
 		if i, ok := want[string(bytes.TrimSuffix(n, []byte(":")))]; ok {
 			dst[i] = x
 		}
@@ -117,8 +123,13 @@ func namedProbe(name, scope string, metrics []record.Metric, names []string, par
 	for _, m := range metrics {
 		stems = append(stems, m.Name)
 	}
-	return Probe{Name: name, Scope: scope, Slow: true, Stems: metrics,
-		Source: func(Options) (Sampler, error) { return openNamed(parts, names, stems) }}
+	return Probe{
+		Name:   name,
+		Scope:  scope,
+		Slow:   true,
+		Stems:  metrics,
+		Source: func(Options) (Sampler, error) { return openNamed(parts, names, stems) },
+	}
 }
 
 // namedFile is a file that names its numbers. The first of a list must exist.
@@ -145,18 +156,22 @@ func openNamed(parts []namedFile, names, stems []string) (Sampler, error) {
 		if err != nil && i == 0 {
 			return nil, err
 		}
+
 		if err == nil {
 			s.files, s.parts = append(s.files, f), append(s.parts, p)
 		}
 	}
+
 	for i, n := range names {
 		s.want[n] = i
 	}
+
 	dst := make([]float64, len(names))
 	if err := s.Sample(dst); err != nil {
 		s.Close()
 		return nil, err
 	}
+
 	clear(s.want)
 	for i, v := range dst {
 		if v == v { // present
@@ -164,6 +179,7 @@ func openNamed(parts []namedFile, names, stems []string) (Sampler, error) {
 			s.columns = append(s.columns, stems[i])
 		}
 	}
+
 	return s, nil
 }
 
@@ -175,16 +191,19 @@ func (s *namedSampler) Sample(dst []float64) error {
 		if err != nil {
 			return err
 		}
+
 		fill(raw, nan)
 		if err := s.parts[i].parse(b, s.want, raw); err != nil {
 			return err
 		}
+
 		for j, v := range raw {
 			if v == v {
 				dst[j] = v * s.parts[i].scale
 			}
 		}
 	}
+
 	return nil
 }
 

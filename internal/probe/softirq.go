@@ -36,18 +36,22 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 		if len(w) == 0 {
 			break
 		}
+
 		id, ok := cpuID(w)
 		if !ok {
 			return softirqText{}, errSoftirqs
 		}
+
 		t.cpus = append(t.cpus, id)
 		for range softirqRows {
 			t.counts = append(t.counts, -1)
 		}
 	}
+
 	if len(t.cpus) == 0 {
 		return softirqText{}, errSoftirqs
 	}
+
 	for l := range bytes.Lines(b) {
 		key, rest := word(l)
 		kind := slices.Index(softirqRows[:], string(key))
@@ -58,9 +62,11 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 			if !ok {
 				break
 			}
+
 			t.counts[c*len(softirqRows)+kind] = float64(v)
 		}
 	}
+
 	return t, nil
 }
 
@@ -68,17 +74,22 @@ func cpuID(w []byte) (int, bool) {
 	if len(w) < 4 || string(w[:3]) != "CPU" {
 		return 0, false
 	}
+
 	v, ok := number(w[3:])
 	return int(v), ok && v < 1<<20
 }
 
 func softirq(root Root) Probe {
-	return Probe{Name: "softirq", Scope: record.ScopeHost, Stems: softirqMetrics,
+	return Probe{
+		Name:  "softirq",
+		Scope: record.ScopeHost,
+		Stems: softirqMetrics,
 		Source: func(Options) (Sampler, error) {
 			t, err := openText(root.proc("softirqs"), "the kernel has no /proc/softirqs (before 2.6.31)",
 				parseSoftirqs)
 			return &softirqSampler{text: t}, err
-		}}
+		},
+	}
 }
 
 // softirqSampler skips cores that never ran one: the file lists all possible cores, also those that the
@@ -99,11 +110,13 @@ func (s *softirqSampler) describe() error {
 	s.ids, s.columns = nil, nil
 	s.add("cpu", softirqMetrics)
 	for c, id := range s.now.cpus {
-		if _, active := s.now.of(c); active {
+		_, active := s.now.of(c)
+		if active {
 			s.ids = append(s.ids, id)
 			s.add(cpuLabel(id), softirqMetrics)
 		}
 	}
+
 	return ErrColumns
 }
 
@@ -111,6 +124,7 @@ func (s *softirqSampler) Sample(dst []float64) error {
 	if err := s.update(); err != nil {
 		return err
 	}
+
 	const n = len(softirqRows)
 	fill(dst[:min(n, len(dst))], 0)
 	at := 0
@@ -119,20 +133,25 @@ func (s *softirqSampler) Sample(dst []float64) error {
 		if !active {
 			continue
 		}
+
 		if at >= len(s.ids) || s.ids[at] != id {
 			return s.describe()
 		}
+
 		at++
 		for k, v := range counts {
 			if v < 0 {
 				v = nan
 			}
+
 			dst[at*n+k] = v
 			dst[k] += v
 		}
 	}
+
 	if at != len(s.ids) || len(s.columns) == 0 {
 		return s.describe()
 	}
+
 	return nil
 }

@@ -53,30 +53,39 @@ func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
 			if len(w) == 0 {
 				break
 			}
+
 			v, ok := hexNumber(w)
 			if !ok {
 				return nil, errSoftnet
 			}
+
 			r.values[r.n] = v
 			r.n++
 		}
+
 		if r.n == 0 {
 			continue
 		}
+
 		if r.n < 9 {
 			return nil, errSoftnet
 		}
+
 		if r.n > softnetCPU {
 			if r.values[softnetCPU] > 1<<20 {
 				return nil, errSoftnet
 			}
+
 			r.id = int(r.values[softnetCPU])
 		}
+
 		rows = append(rows, r)
 	}
+
 	if len(rows) == 0 {
 		return nil, errSoftnet
 	}
+
 	return rows, nil
 }
 
@@ -87,12 +96,16 @@ func softnet(root Root) Probe {
 		m.Counter = s.total
 		metrics = append(metrics, m)
 	}
-	return Probe{Name: "softnet", Scope: record.ScopeHost, Stems: metrics,
+	return Probe{
+		Name:  "softnet",
+		Scope: record.ScopeHost,
+		Stems: metrics,
 		Source: func(Options) (Sampler, error) {
 			t, err := openText(root.proc("net/softnet_stat"),
 				"the kernel has no networking statistics in /proc", parseSoftnet)
 			return &softnetSampler{text: t}, err
-		}}
+		},
+	}
 }
 
 type softnetSampler struct {
@@ -103,13 +116,16 @@ type softnetSampler struct {
 }
 
 func (s *softnetSampler) describe() {
-	s.ids, s.stems, s.columns = nil, nil, nil
+	s.ids = nil
+	s.stems = nil
+	s.columns = nil
 	for i, st := range softnetStems {
 		if st.index < s.now[0].n {
 			s.stems = append(s.stems, i)
 			s.columns = append(s.columns, "cpu/"+st.stem)
 		}
 	}
+
 	for _, r := range s.now {
 		s.ids = append(s.ids, r.id)
 		for _, i := range s.stems {
@@ -122,10 +138,12 @@ func (s *softnetSampler) Sample(dst []float64) error {
 	if err := s.update(); err != nil {
 		return err
 	}
+
 	if !slices.EqualFunc(s.now, s.ids, func(r softnetRow, id int) bool { return r.id == id }) {
 		s.describe()
 		return ErrColumns
 	}
+
 	n := len(s.stems)
 	fill(dst[:n], 0)
 	for k := range s.now {
@@ -136,5 +154,6 @@ func (s *softnetSampler) Sample(dst []float64) error {
 			dst[j] += v
 		}
 	}
+
 	return nil
 }

@@ -56,7 +56,8 @@ func TestHardwareSourcesOfATree(t *testing.T) {
 			"hwmon1.nct_6775.power2/power_w": 7}},
 	}
 	for _, tt := range tests {
-		if d := cmp.Diff(sample(t, open(t, tt.probe)), tt.want); d != "" {
+		d := cmp.Diff(sample(t, open(t, tt.probe)), tt.want)
+		if d != "" {
 			t.Errorf("%s (-got +want):\n%s", tt.probe.Name, d)
 		}
 	}
@@ -69,6 +70,7 @@ func TestEnergyGoesOnWhenItsCounterStartsAgain(t *testing.T) {
 	if got := sample(t, s)[c]; got != 9 {
 		t.Errorf("first: got %v J, want 9", got)
 	}
+
 	write(t, root.sys("class/powercap/rapl-like:0/energy_uj"), "2000000\n")
 	if got := sample(t, s)[c]; got != 12 {
 		t.Errorf("after the wrap at 10 J: got %v J, want 12", got)
@@ -82,15 +84,19 @@ func TestAbsentSources(t *testing.T) {
 		if slices.Contains([]string{"qdisc", "queues", "link", "ethtool"}, p.Name) {
 			continue // not files
 		}
+
 		s, err := p.Open(Options{})
 		if err == nil {
 			t.Errorf("%s: got columns %v on an empty machine", p.Name, s.Columns())
 			continue
 		}
+
 		if !errors.Is(err, host.ErrUnsupported) || len(err.Error()) < 20 {
 			t.Errorf("%s: got %v, want a reason that is conclusive", p.Name, err)
 		}
-		if a := p.Check(); a.State != check.No || a.Reason == "" {
+
+		a := p.Check()
+		if a.State != check.No || a.Reason == "" {
 			t.Errorf("%s: check: got %v %q, want no with a reason", p.Name, a.State, a.Reason)
 		}
 	}
@@ -100,7 +106,8 @@ func TestAbsentSources(t *testing.T) {
 func TestColumnsAreDeclared(t *testing.T) {
 	hardware := hardwareTree(t)
 	for i, p := range All(Root{}) {
-		scope, stems := p.Scope, map[string]bool{}
+		scope := p.Scope
+		stems := map[string]bool{}
 		s, err := p.Open(Options{})
 		if err != nil {
 			p = All(hardware)[i]
@@ -113,17 +120,20 @@ func TestColumnsAreDeclared(t *testing.T) {
 		if d, ok := s.(Declarer); ok {
 			metrics = append(metrics, d.Declared()...)
 		}
+
 		for _, m := range metrics {
 			stems[m.Name] = true
 			if m.Scope != scope || m.Unit == "" || m.Doc == "" || strings.Contains(m.Name, "/") {
 				t.Errorf("%s: incomplete declaration %+v", p.Name, m)
 			}
 		}
+
 		seen := map[string]bool{}
 		for _, c := range s.Columns() {
 			if !stems[c[strings.LastIndexByte(c, '/')+1:]] || seen[c] {
 				t.Errorf("%s: column %s is not declared, or there twice", p.Name, c)
 			}
+
 			seen[c] = true
 		}
 	}
@@ -137,6 +147,7 @@ func TestByScope(t *testing.T) {
 	if d := cmp.Diff(machine, want); d != "" {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
+
 	own := Names(ByScope(list, record.ScopeNode))
 	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm",
 		"wireguard", "flows", "queues", "filter"}); d != "" {
@@ -153,24 +164,31 @@ func TestLinkReadsTheDevicesFolder(t *testing.T) {
 		"sys/class/net/wan/operstate":        "lowerlayerdown\n",
 		"sys/class/net/wan/lower_eth0/dummy": "",
 	})
-	counts, s := open(t, netdev(root)), open(t, link(root))
+	counts := open(t, netdev(root))
+	s := open(t, link(root))
 	if got := sample(t, counts); got["wan/tx_carrier_errors"] != 15 || got["lan/rx_bytes"] != 1 {
 		t.Errorf("got %v, want 15 carrier errors of wan, 1 byte of lan", got)
 	}
+
 	got := sample(t, s)
 	if got["wan/carrier_changes"] != 7 || got["wan/oper_up"] != 0 {
 		t.Errorf("got %v, want 7 changes, down", got)
 	}
+
 	if _, ok := got["lan/oper_up"]; ok {
 		t.Error("lan: got a state although sysfs does not have the device")
 	}
-	if d := cmp.Diff(root.lowerDevices("wan"), []string{"eth0"}); d != "" {
+
+	d := cmp.Diff(root.lowerDevices("wan"), []string{"eth0"})
+	if d != "" {
 		t.Errorf("lower devices (-got +want):\n%s", d)
 	}
+
 	write(t, root.proc("net/dev"), "x\ny\n lan: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
 	if _, ok := sample(t, counts)["wan/rx_bytes"]; ok {
 		t.Error("wan: got a count after it has gone")
 	}
+
 	if _, ok := sample(t, s)["wan/oper_up"]; ok {
 		t.Error("wan: got a state after it has gone")
 	}
@@ -189,6 +207,7 @@ func TestLinkGivesUpAFileWithoutValue(t *testing.T) {
 	if err := s.Sample(make([]float64, 1)); !errors.Is(err, ErrColumns) {
 		t.Errorf("value lost: got %v, want columns anew", err)
 	}
+
 	dst := []float64{0}
 	for range 2 {
 		if err := s.Sample(dst); err != nil || dst[0] == dst[0] {
@@ -203,12 +222,15 @@ func TestSoftirqLeavesOutCoresThatNeverRan(t *testing.T) {
 	if _, ok := sample(t, s)["cpu1/net_rx"]; ok {
 		t.Error("got a column of a core that never ran a softirq")
 	}
+
 	write(t, root.proc("softirqs"), "   CPU0 CPU1\nNET_RX: 5 1\nTIMER: 1 0\n")
 	got := sample(t, s)
 	if got["cpu1/net_rx"] != 1 || got["cpu/net_rx"] != 6 {
 		t.Errorf("got %v, want core 1 with its first softirq", got)
 	}
-	if v := got["cpu0/rcu"]; v == v {
+
+	v := got["cpu0/rcu"]
+	if v == v {
 		t.Errorf("row that is missing: got %v, want no value", v)
 	}
 }
@@ -233,11 +255,13 @@ func TestFingerprintKeepsIdentityOut(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, e.Facts[name], value)
 		}
 	}
+
 	for name, value := range e.Facts {
 		if strings.Contains(value, "secret") || strings.Contains(value, "0123456789abcdef") {
 			t.Errorf("%s: got %q, which identifies the machine", name, value)
 		}
 	}
+
 	if e.Missing["clocksource"] == "" || e.Missing["timer_hz"] == "" {
 		t.Errorf("missing: got %v, want reasons for clocksource and timer_hz", e.Missing)
 	}
@@ -246,7 +270,8 @@ func TestFingerprintKeepsIdentityOut(t *testing.T) {
 func TestSortNatural(t *testing.T) {
 	names := []string{"zone10", "zone2", "cpu1x10", "cpu1x9", "zone02b", "a"}
 	sortNatural(names)
-	if d := cmp.Diff(names, []string{"a", "cpu1x9", "cpu1x10", "zone2", "zone02b", "zone10"}); d != "" {
+	d := cmp.Diff(names, []string{"a", "cpu1x9", "cpu1x10", "zone2", "zone02b", "zone10"})
+	if d != "" {
 		t.Errorf("(-got +want):\n%s", d)
 	}
 }
@@ -256,6 +281,7 @@ func TestUnreadableIsNotAbsent(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "stat"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	// Reading a folder fails otherwise than by its absence.
 	if _, err := cpu(Root{Proc: dir}).Open(Options{}); err == nil ||
 		errors.Is(err, host.ErrUnsupported) {

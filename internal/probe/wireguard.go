@@ -16,9 +16,14 @@ import (
 // wireguard reads the peers of the kernel's devices. A device of a program in userspace tells its counters
 // only to whoever may read its keys.
 func wireguard(root Root) Probe {
-	return Probe{Name: "wireguard", Scope: record.ScopeNode, Slow: true, Stems: wireguardMetrics,
+	return Probe{
+		Name:   "wireguard",
+		Scope:  record.ScopeNode,
+		Slow:   true,
+		Stems:  wireguardMetrics,
 		Empty:  "no WireGuard device of the kernel has a peer here",
-		Source: func(Options) (Sampler, error) { return openWireGuard(root) }}
+		Source: func(Options) (Sampler, error) { return openWireGuard(root) },
+	}
 }
 
 var wireguardMetrics = []record.Metric{
@@ -42,13 +47,16 @@ func openWireGuard(root Root) (Sampler, error) {
 	if len(matches(root.sys("module/wireguard"))) == 0 {
 		return nil, absent("WireGuard is not in use on this kernel (its module is not loaded)")
 	}
+
 	r, err := kernel.OpenWireGuard()
 	if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) {
 		return nil, absent("%v", err)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	d, err := openDevices(root)
 	return &wireguardSampler{devices: d, root: root, reader: r}, err
 }
@@ -70,14 +78,17 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 	if err != nil {
 		return err
 	}
+
 	if changed {
 		s.ours = wireguardDevices(s.root)
 	}
+
 	now, err := s.reader.Peers(s.ours)
 	if err != nil {
 		s.names = nil // one may have been made anew, of another kind
 		return err
 	}
+
 	if !slices.EqualFunc(now, s.known, func(a, b kernel.WireGuardPeer) bool {
 		return a.Device == b.Device && a.Index == b.Index
 	}) {
@@ -87,12 +98,14 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 		}
 		return ErrColumns
 	}
+
 	for i, p := range now {
 		dst[3*i], dst[3*i+1], dst[3*i+2] = float64(p.Received), float64(p.Sent), nan
 		if !p.Handshake.IsZero() {
 			dst[3*i+2] = float64(time.Since(p.Handshake))
 		}
 	}
+
 	return nil
 }
 

@@ -23,6 +23,7 @@ func (v *view) frame(now time.Time, k look) []line {
 	for i, r := range slices.Backward(v.last) {
 		lines = append(lines, v.resultLine(r, i == len(v.last)-1))
 	}
+
 	return lines[:min(len(lines), max(1, k.height-1))]
 }
 
@@ -33,16 +34,21 @@ func (v *view) headLine(now time.Time, k look) line {
 	if v.plan != "" {
 		l = l.add(plain, k.separator()+v.plan)
 	}
+
 	if v.block != "" {
 		l = l.add(plain, k.separator()+"block "+v.block)
 	}
+
 	if v.total > 0 {
 		l = l.add(plain, k.separator()).add(bold, fmt.Sprintf("%d/%d", v.index, v.total))
 		l = l.add(plain, " "+k.bar(float64(v.done())/float64(v.total), 10))
 	}
-	if left := v.left(now); left > 0 {
+
+	left := v.left(now)
+	if left > 0 {
 		l = l.add(plain, k.separator()+unit.Seconds(left.Round(time.Second))+" left")
 	}
+
 	return l
 }
 
@@ -59,13 +65,17 @@ func (v *view) nowLine(now time.Time, k look) line {
 		}
 		return l.add(faint, "between trials")
 	}
+
 	l = l.add(bold, v.label)
 	if v.phase != "" {
 		l = l.add(plain, k.separator()+v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
 	}
-	if before := earlierText(v.earlier[v.cell]); before != "" {
+
+	before := earlierText(v.earlier[v.cell])
+	if before != "" {
 		l = l.add(faint, k.separator()+before)
 	}
+
 	return l
 }
 
@@ -74,6 +84,7 @@ func earlierText(results []result) string {
 	if len(results) == 0 {
 		return ""
 	}
+
 	if len(results) <= 3 {
 		var each []string
 		for _, r := range results {
@@ -81,14 +92,17 @@ func earlierText(results []result) string {
 		}
 		return "before: " + strings.Join(each, ", ")
 	}
+
 	bySize := func(a, b result) int { return cmp.Compare(a.size(), b.size()) }
-	low, high := slices.MinFunc(results, bySize), slices.MaxFunc(results, bySize)
+	low := slices.MinFunc(results, bySize)
+	high := slices.MaxFunc(results, bySize)
 	return fmt.Sprintf("before: %s to %s in %d runs", low.short(), high.short(), len(results))
 }
 
 // short returns the result's leading number.
 func (r result) short() string {
-	if n := r.numbers(); len(n) > 0 {
+	n := r.numbers()
+	if len(n) > 0 {
 		return n[0]
 	}
 	return r.status
@@ -101,9 +115,11 @@ func (v *view) rateLine(k look) line {
 	l := word("rate")
 	text := pad(cmp.Or(strings.Join(result{rate: v.rate, pps: v.pps}.numbers(), k.separator()), "–"), 14)
 	l = l.add(bold, text)
-	if room := min(k.width-margin-columns(text)-2, 60); room > 0 && len(v.rates) > 1 {
+	room := min(k.width-margin-columns(text)-2, 60)
+	if room > 0 && len(v.rates) > 1 {
 		l = l.add(green, " "+k.spark(v.rates, 0, room))
 	}
+
 	return l
 }
 
@@ -114,23 +130,27 @@ func (v *view) coreLine(k look) line {
 	if len(v.cores) == 0 {
 		return nil
 	}
+
 	l := word("cores")
 	if len(v.cores) <= barCores {
 		for i, share := range v.cores {
 			if i > 0 {
 				l = l.add(plain, "  ")
 			}
+
 			l = l.add(plain, fmt.Sprintf("%d ", i)).add(heat(share), k.bar(share, 6)).
 				add(plain, fmt.Sprintf(" %3.0f %%", percent(share)))
 		}
 		return l
 	}
+
 	busiest := 0
 	for i, share := range v.cores {
 		if share > v.cores[busiest] {
 			busiest = i
 		}
 	}
+
 	l = l.add(heat(v.cores[busiest]), k.spark(v.cores, 1, len(v.cores)))
 	return l.add(plain, fmt.Sprintf(" busiest %d: %.0f %%", busiest, percent(v.cores[busiest])))
 }
@@ -158,10 +178,12 @@ func (v *view) latencyLine() line {
 	if v.rtt <= 0 {
 		return l.add(plain, "–")
 	}
+
 	l = l.add(plain, unit.Nanoseconds(float64(v.rtt)))
 	if v.rttKind != "" {
 		l = l.add(faint, " "+v.rttKind)
 	}
+
 	return l
 }
 
@@ -188,8 +210,10 @@ func (v *view) resultLine(r result, newest bool) line {
 	if newest {
 		l = word("done")
 	}
+
 	if r.failed {
 		return l.add(red, "failed  ").add(plain, r.label+": "+r.why)
 	}
+
 	return l.add(green, pad(r.status, 6)+"  ").add(plain, pad(r.label, 30)+"  "+r.outcome())
 }

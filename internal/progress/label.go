@@ -28,20 +28,25 @@ func (l *labeller) learn(data json.RawMessage) {
 	if json.Unmarshal(data, &design) != nil || len(design.Cells) < 2 {
 		return
 	}
+
 	l.factors = l.factors.Labelled(design.Labels)
 	// A dependent factor (the one MTU of all tunnels) varies if it has several levels. A setting that only
 	// some cells have, such as a queue, distinguishes those cells.
-	levels, has := map[string]string{}, map[string]int{}
+	levels := map[string]string{}
+	has := map[string]int{}
 	l.vary = map[string]bool{}
 	for _, cell := range design.Cells {
 		for name, level := range cell {
-			if first, seen := levels[name]; seen && first != level {
+			first, seen := levels[name]
+			if seen && first != level {
 				l.vary[name] = true
 			}
+
 			levels[name] = level
 			has[name]++
 		}
 	}
+
 	for name, n := range has {
 		if n < len(design.Cells) && !l.factors.Of(name).Dependent {
 			l.vary[name] = true
@@ -73,11 +78,13 @@ func (l *labeller) cell(f factor.Cell) string {
 	names := f.Names()
 	l.factors.Sort(names)
 	for _, name := range names {
-		d, level := l.factors.Of(name), f[name]
+		d := l.factors.Of(name)
+		level := f[name]
 		shows := l.vary[name]
 		if l.vary == nil {
 			shows = d.Leading && !d.Hard || level != d.Default && !factor.Same(level, "") && level != "auto"
 		}
+
 		switch {
 		case shows && d.Leading:
 			leading = append(leading, clean(d.Label(level)))
@@ -85,6 +92,7 @@ func (l *labeller) cell(f factor.Cell) string {
 			rest = append(rest, clean(d.Words(level)))
 		}
 	}
+
 	return strings.Join(append(leading, rest...), " ")
 }
 

@@ -15,30 +15,39 @@ import (
 
 // JSON writes each event as one line of JSON, as soon as it happens.
 func JSON(w io.Writer) Sink {
-	return &lineSink{w: w, line: func(e record.Event) (string, error) {
-		b, err := json.Marshal(e)
-		return string(b), err
-	}}
+	return &lineSink{
+		w: w,
+		line: func(e record.Event) (string, error) {
+			b, err := json.Marshal(e)
+			return string(b), err
+		},
+	}
 }
 
 // Plain writes one line per trial, and one for each warning, lab event, beginning and end of the run. Log
 // files and pipes get it. factors words the cells.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
-	return &lineSink{w: w, line: func(e record.Event) (string, error) {
-		v.take(e)
-		return plainLine(e, v), nil
-	}}
+	return &lineSink{
+		w: w,
+		line: func(e record.Event) (string, error) {
+			v.take(e)
+			return plainLine(e, v), nil
+		},
+	}
 }
 
 // Quiet writes the warnings of a run, one on each line.
 func Quiet(w io.Writer) Sink {
-	return &lineSink{w: w, line: func(e record.Event) (string, error) {
-		if e.Event == Warning {
-			return "warning: " + clean(e.Text), nil
-		}
-		return "", nil
-	}}
+	return &lineSink{
+		w: w,
+		line: func(e record.Event) (string, error) {
+			if e.Event == Warning {
+				return "warning: " + clean(e.Text), nil
+			}
+			return "", nil
+		},
+	}
 }
 
 // lineSink writes what line makes of each event, unless that is empty: one write per event, so that a
@@ -58,10 +67,12 @@ func (s *lineSink) Event(e record.Event) {
 	if s.closed || s.err != nil {
 		return
 	}
+
 	text, err := s.line(e)
 	if err == nil && text != "" {
 		_, err = io.WriteString(s.w, text+"\n")
 	}
+
 	s.err = err
 }
 
@@ -81,12 +92,16 @@ func plainLine(e record.Event, v *view) string {
 		if v.plan != "" {
 			parts = append(parts, "plan "+v.plan)
 		}
+
 		if v.total > 0 {
 			parts = append(parts, fmt.Sprintf("%d trials", v.total))
 		}
-		if left := v.left(v.at); left > 0 {
+
+		left := v.left(v.at)
+		if left > 0 {
 			parts = append(parts, "about "+unit.Seconds(left))
 		}
+
 		return strings.Join(parts, ", ")
 	case Lab:
 		return "lab: " + text
@@ -100,10 +115,13 @@ func plainLine(e record.Event, v *view) string {
 		if v.total > 0 {
 			where = fmt.Sprintf("%*d/%d", len(fmt.Sprint(v.total)), r.index, v.total)
 		}
+
 		line := fmt.Sprintf("[%s] %s: %s", where, r.label, r.outcome())
-		if left := v.left(v.at); left >= time.Second && r.index < v.total {
+		left := v.left(v.at)
+		if left >= time.Second && r.index < v.total {
 			line += ", " + unit.Seconds(left) + " left"
 		}
+
 		return line
 	case RunEnded:
 		return strings.TrimSuffix("run "+v.run+" "+clean(e.Status)+": "+text, ": ")

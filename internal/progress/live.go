@@ -28,8 +28,11 @@ func Live(w *os.File, factors *factor.Catalogue) Sink {
 	if !term.IsTerminal(fd) || slices.Contains([]string{"", "dumb"}, os.Getenv("TERM")) {
 		return Plain(w, factors)
 	}
-	base := look{colour: os.Getenv("NO_COLOR") == "",
-		unicode: utf8Locale(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))}
+
+	base := look{
+		colour:  os.Getenv("NO_COLOR") == "",
+		unicode: utf8Locale(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")),
+	}
 	size := func() (int, int) {
 		width, height, err := term.GetSize(fd)
 		if err != nil || width <= 0 || height <= 0 {
@@ -70,8 +73,15 @@ type live struct {
 
 func newLive(w io.Writer, factors *factor.Catalogue, base look, size func() (int, int),
 	now func() time.Time) *live {
-	return &live{w: w, base: base, size: size, now: now, view: view{names: labeller{factors: factors}},
-		stop: make(chan struct{}), done: make(chan struct{})}
+	return &live{
+		w:    w,
+		base: base,
+		size: size,
+		now:  now,
+		view: view{names: labeller{factors: factors}},
+		stop: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 }
 
 // start repaints at every tick until Close.
@@ -103,8 +113,10 @@ func (s *live) take(e record.Event) {
 	if s.closed {
 		return
 	}
+
 	s.view.take(e)
-	if l := permanent(e, &s.view); l != nil {
+	l := permanent(e, &s.view)
+	if l != nil {
 		s.above = append(s.above, l)
 	}
 }
@@ -115,7 +127,8 @@ func permanent(e record.Event, v *view) line {
 	case Warning:
 		return line{}.add(yellow, "warning: ").add(plain, clean(e.Text))
 	case TrialEnded:
-		if r := v.last[len(v.last)-1]; r.failed {
+		r := v.last[len(v.last)-1]
+		if r.failed {
 			return line{}.add(red, "failed: ").add(plain, r.label+": "+r.why)
 		}
 	}
@@ -131,12 +144,14 @@ func (s *live) Close() error {
 	if first && s.view.ended != "" {
 		s.above = append(s.above, s.view.endLine(s.now()))
 	}
+
 	s.mu.Unlock()
 	if first {
 		close(s.stop)
 		<-s.done
 		s.paint(dropPicture)
 	}
+
 	s.paintMu.Lock()
 	defer s.paintMu.Unlock()
 	return s.err
@@ -148,9 +163,12 @@ func (v *view) endLine(now time.Time) line {
 	if v.total > 0 {
 		l = l.add(plain, fmt.Sprintf(": %d of %d trials", v.done(), v.total))
 	}
-	if took := since(v.started, now); took > 0 {
+
+	took := since(v.started, now)
+	if took > 0 {
 		l = l.add(plain, " in "+took.Round(time.Second).String())
 	}
+
 	return l
 }
 
@@ -163,7 +181,8 @@ func (s *live) paint(keep bool) {
 	width, height := s.size()
 	k := s.base
 	// The last column stays free: writing there makes some terminals wrap.
-	k.width, k.height = max(1, width-1), height
+	k.width = max(1, width-1)
+	k.height = height
 
 	s.mu.Lock()
 	above := s.above
@@ -173,6 +192,7 @@ func (s *live) paint(keep bool) {
 	if keep && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}
+
 	s.mu.Unlock()
 
 	s.paintMu.Lock()
@@ -181,6 +201,7 @@ func (s *live) paint(keep bool) {
 	if s.err != nil || len(above) == 0 && picture == s.last {
 		return
 	}
+
 	k.width = 1 << 20 // what stays is written whole, even where it wraps
 	stays, _ := k.drawAll(above)
 	_, s.err = io.WriteString(s.w, rewind(s.painted, width)+stays+picture+"\x1b[J")
@@ -196,6 +217,7 @@ func (k look) drawAll(lines []line) (string, []int) {
 		b.WriteString(text + "\x1b[K\n")
 		cols = append(cols, n)
 	}
+
 	return b.String(), cols
 }
 
@@ -206,8 +228,10 @@ func rewind(columns []int, width int) string {
 	for _, n := range columns {
 		rows += max(1, (n+width-1)/max(1, width))
 	}
+
 	if rows == 0 {
 		return "\r"
 	}
+
 	return fmt.Sprintf("\r\x1b[%dA", rows)
 }

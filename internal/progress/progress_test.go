@@ -30,8 +30,12 @@ func cell(tunnel, streams string) record.Factors {
 }
 
 // words returns the factors of a usual plan.
-var words = &factor.Catalogue{Factors: factor.Base(factor.Options{Shapes: []factor.Shape{{Name: "forward"}},
-	Tunnels: []string{factor.NoTunnel}, Engines: []string{factor.Native}, Congestions: []string{"cubic"}})}
+var words = &factor.Catalogue{Factors: factor.Base(factor.Options{
+	Shapes:      []factor.Shape{{Name: "forward"}},
+	Tunnels:     []string{factor.NoTunnel},
+	Engines:     []string{factor.Native},
+	Congestions: []string{"cubic"},
+})}
 
 // story returns a run of four rows: one good, one failed, one under way.
 func story() []record.Event {
@@ -41,12 +45,30 @@ func story() []record.Event {
 		{Time: at(1), Event: TrialStarted, Row: "b1-r01", Index: 1, Cell: cell("none", "1")},
 		{Time: at(1), Event: Phase, Phase: record.PhaseWindow},
 		{Time: at(2), Event: Rate, Rate: 900e6, Cores: []float64{0.5, 0.97}},
-		{Time: at(3), Event: TrialEnded, Row: "b1-r01", Index: 1, Cell: cell("none", "1"), Status: "ok",
-			Rate: 912e6, RTT: 1.25e6, Left: 30 * time.Second},
+		{
+			Time:   at(3),
+			Event:  TrialEnded,
+			Row:    "b1-r01",
+			Index:  1,
+			Cell:   cell("none", "1"),
+			Status: "ok",
+			Rate:   912e6,
+			RTT:    1.25e6,
+			Left:   30 * time.Second,
+		},
 		{Time: at(4), Event: TrialStarted, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4")},
 		{Time: at(5), Event: Warning, Text: "clock source is not\n stable\x1b[2J"},
-		{Time: at(6), Event: TrialEnded, Row: "b1-r02", Index: 2, Cell: cell("wireguard", "4"),
-			Status: "failed", Rate: 5, Text: "tunnel counters did not move", Left: 20 * time.Second},
+		{
+			Time:   at(6),
+			Event:  TrialEnded,
+			Row:    "b1-r02",
+			Index:  2,
+			Cell:   cell("wireguard", "4"),
+			Status: "failed",
+			Rate:   5,
+			Text:   "tunnel counters did not move",
+			Left:   20 * time.Second,
+		},
 		{Time: at(7), Event: TrialStarted, Row: "b2-r01", Index: 3, Cell: cell("none", "1")},
 		{Time: at(8), Event: Phase, Phase: record.PhaseWarmup},
 		{Time: at(9), Event: Rate, Rate: 450e6, Cores: []float64{0.5, 0.97}},
@@ -62,6 +84,7 @@ func give(t *testing.T, s Sink, events ...record.Event) {
 	for _, e := range events {
 		s.Event(e)
 	}
+
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: got %v, want nil", err)
 	}
@@ -76,8 +99,12 @@ func onScreen(width, height int, k look, now func() time.Time) (*screen, *live) 
 func TestPlain(t *testing.T) {
 	var out bytes.Buffer
 	s := Plain(&out, words)
-	give(t, s, append(story(), record.Event{Time: at(11), Event: RunEnded, Status: record.RunInterrupted,
-		Text: "interrupted by the user"})...)
+	give(t, s, append(story(), record.Event{
+		Time:   at(11),
+		Event:  RunEnded,
+		Status: record.RunInterrupted,
+		Text:   "interrupted by the user",
+	})...)
 	s.Event(record.Event{Event: Warning, Text: "late"})
 	want := `run r1, plan quick, 4 trials, about 40s
 lab: forward: nodes client, router, server
@@ -86,7 +113,8 @@ warning: clock source is not  stable[2J
 [2/4] wireguard TCP IPv4 4 streams up: failed: tunnel counters did not move, 20s left
 run r1 interrupted: interrupted by the user
 `
-	if d := cmp.Diff(out.String(), want); d != "" {
+	d := cmp.Diff(out.String(), want)
+	if d != "" {
 		t.Errorf("plain lines (-got +want):\n%s", d)
 	}
 }
@@ -98,12 +126,15 @@ func TestJSONWritesOneEventPerLine(t *testing.T) {
 	if len(lines) != len(story()) {
 		t.Fatalf("lines: got %d, want %d", len(lines), len(story()))
 	}
+
 	for i, l := range lines {
 		var got record.Event
 		if err := json.Unmarshal([]byte(l), &got); err != nil {
 			t.Fatalf("line %d: got error %v, want an event", i, err)
 		}
-		if d := cmp.Diff(got, story()[i]); d != "" {
+
+		d := cmp.Diff(got, story()[i])
+		if d != "" {
 			t.Errorf("event %d (-got +want):\n%s", i, d)
 		}
 	}
@@ -120,17 +151,28 @@ func TestLiveNamesACandidate(t *testing.T) {
 		for _, e := range events {
 			v.take(e)
 		}
+
 		text := ""
 		for _, s := range v.causeLine() {
 			text += s.text
 		}
+
 		return text
 	}
 	if got := named(story()...); got != "" {
 		t.Errorf("got %q before any trial named a cause", got)
 	}
-	ended := record.Event{Time: at(10), Event: TrialEnded, Index: 3, Cell: cell("none", "1"), Status: "ok",
-		Rate: 9e8, Cause: "core 0 is full\x1b[2J", Confidence: .87}
+
+	ended := record.Event{
+		Time:       at(10),
+		Event:      TrialEnded,
+		Index:      3,
+		Cell:       cell("none", "1"),
+		Status:     "ok",
+		Rate:       9e8,
+		Cause:      "core 0 is full\x1b[2J",
+		Confidence: .87,
+	}
 	silent := record.Event{Time: at(12), Event: TrialEnded, Index: 4, Cell: cell("none", "4"), Status: "ok"}
 	const want = "limit    core 0 is full[2J 87 % sure, "
 	if got := named(ended, silent); !strings.HasPrefix(got, want) || !strings.Contains(got, "1 stream") {
@@ -205,17 +247,22 @@ rate     900 Mbit/s     ▅█
 				s.Event(e)
 				s.paint(keepPicture)
 			}
+
 			now = at(10)
 			s.paint(keepPicture)
-			if d := cmp.Diff(scr.text(), tt.want); d != "" {
+			d := cmp.Diff(scr.text(), tt.want)
+			if d != "" {
 				t.Errorf("screen (-got +want):\n%s", d)
 			}
+
 			if len(scr.faults) > 0 {
 				t.Errorf("terminal faults: got %q, want none", scr.faults)
 			}
+
 			if scr.colours != tt.look.colour {
 				t.Errorf("colours used: got %v, want %v", scr.colours, tt.look.colour)
 			}
+
 			writes := scr.writes
 			s.paint(keepPicture)
 			if scr.writes != writes {
@@ -234,14 +281,17 @@ func TestLiveLeavesOnlyWhatMustStay(t *testing.T) {
 		s.Event(e)
 		ticks <- e.Time
 	}
+
 	give(t, s, record.Event{Time: at(72), Event: RunEnded, Status: record.RunDone})
 	want := `warning: clock source is not  stable[2J
 failed: wireguard TCP IPv4 4 streams up: tunnel counters did not move
 r1 done: 2 of 4 trials in 1m12s
 `
-	if d := cmp.Diff(scr.text(), want); d != "" {
+	d := cmp.Diff(scr.text(), want)
+	if d != "" {
 		t.Errorf("screen (-got +want):\n%s", d)
 	}
+
 	if scr.col != 0 || !stopped {
 		t.Errorf("after Close: got column %d, ticker stopped %v, want 0, true", scr.col, stopped)
 	}
@@ -255,9 +305,11 @@ func TestLiveStepsAsideForAHuman(t *testing.T) {
 	if got, want := scr.text(), "\n"; got != want {
 		t.Fatalf("screen before the prompt: got %q, want %q", got, want)
 	}
+
 	for _, r := range "press reset, then Enter\n" { // the prompt, and the echo of Enter
 		scr.put(r)
 	}
+
 	s.paint(keepPicture)
 	s.Event(story()[2])
 	s.paint(keepPicture)
@@ -267,7 +319,8 @@ func TestLiveStepsAsideForAHuman(t *testing.T) {
 }
 
 func TestLiveAfterTheTerminalBecameNarrower(t *testing.T) {
-	if got, want := rewind([]int{79, 10, 0}, 40), "\r\x1b[4A"; got != want {
+	got, want := rewind([]int{79, 10, 0}, 40), "\r\x1b[4A"
+	if got != want {
 		t.Errorf("rewind: got %q, want %q", got, want)
 	}
 }
@@ -280,7 +333,8 @@ func TestLiveOffATerminalIsPlain(t *testing.T) {
 	defer f.Close()
 	give(t, Live(f, nil), story()[0])
 	got, err := os.ReadFile(f.Name())
-	if want := "run r1, plan quick, 4 trials, about 40s\n"; err != nil || string(got) != want {
+	want := "run r1, plan quick, 4 trials, about 40s\n"
+	if err != nil || string(got) != want {
 		t.Errorf("file: got %q, %v, want %q", got, err, want)
 	}
 }
@@ -297,10 +351,12 @@ func TestEventsFromManyGoroutines(t *testing.T) {
 			}
 		})
 	}
+
 	ticks <- time.Now()
 	wg.Wait()
 	give(t, s)
-	if got := strings.Count(scr.text(), "warning: w\n"); got != 200 {
+	got := strings.Count(scr.text(), "warning: w\n")
+	if got != 200 {
 		t.Errorf("warnings shown: got %d, want 200", got)
 	}
 }
@@ -311,7 +367,9 @@ func TestTimeLeftWithoutAnEstimate(t *testing.T) {
 		e.Left = 0
 		v.take(e)
 	}
-	if got, want := v.left(at(3)), 9*time.Second; got != want {
+
+	got, want := v.left(at(3)), 9*time.Second
+	if got != want {
 		t.Errorf("left: got %v, want %v: three more at the pace of the first", got, want)
 	}
 }
@@ -320,7 +378,8 @@ func TestManyCoresShareOneLine(t *testing.T) {
 	v := view{cores: make([]float64, 16)}
 	v.cores[9] = 1
 	text, _ := look{unicode: true, width: 80}.draw(v.coreLine(look{unicode: true, width: 80}))
-	if want := "cores    ▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁ busiest 9: 100 %"; text != want {
+	want := "cores    ▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁ busiest 9: 100 %"
+	if text != want {
 		t.Errorf("cores: got %q, want %q", text, want)
 	}
 }
@@ -334,10 +393,14 @@ func TestADesignThatTheLabHasChanged(t *testing.T) {
 		}
 		return data
 	}
-	one, four := record.Factors{"streams": "1"}, record.Factors{"streams": "4"}
+	one := record.Factors{"streams": "1"}
+	four := record.Factors{"streams": "4"}
 	v := &view{names: labeller{factors: words}}
-	v.take(record.Event{Event: RunStarted, Data: design(factor.NAT.With(one, "off"),
-		factor.NAT.With(four, "masquerade"))})
+	v.take(record.Event{
+		Event: RunStarted,
+		Data: design(factor.NAT.With(one, "off"),
+			factor.NAT.With(four, "masquerade")),
+	})
 	v.take(record.Event{Event: Phase, Phase: "plan", Data: design(one, four)})
 	v.take(record.Event{Event: Phase, Phase: "set-up"})
 	if v.names.vary["nat"] || !v.names.vary["streams"] {
@@ -354,6 +417,7 @@ func TestLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tests := []struct {
 		name string
 		data string
@@ -364,12 +428,20 @@ func TestLabels(t *testing.T) {
 			"wireguard TCP 4 streams NAT masquerade"},
 		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad},
 			"no tunnel UDP 1 stream no NAT 64-byte packets"},
-		{"a rate that a search has chosen", string(data), record.Event{Cell: udp, Text: record.RowLoad,
-			PPS: 12500}, "no tunnel UDP 1 stream no NAT 64-byte packets at 12.5 kpps"},
-		{"a pace that a search has chosen", string(data), record.Event{Cell: tcp, Text: record.RowLoad,
-			Rate: 2e7}, "wireguard TCP 4 streams NAT masquerade at 20.0 Mbit/s"},
-		{"idle path", string(data), record.Event{Cell: record.Factors{"tunnel": "none", "nat": "off"},
-			Text: record.RowIdle}, "idle latency, no tunnel no NAT"},
+		{"a rate that a search has chosen", string(data), record.Event{
+			Cell: udp,
+			Text: record.RowLoad,
+			PPS:  12500,
+		}, "no tunnel UDP 1 stream no NAT 64-byte packets at 12.5 kpps"},
+		{"a pace that a search has chosen", string(data), record.Event{
+			Cell: tcp,
+			Text: record.RowLoad,
+			Rate: 2e7,
+		}, "wireguard TCP 4 streams NAT masquerade at 20.0 Mbit/s"},
+		{"idle path", string(data), record.Event{
+			Cell: record.Factors{"tunnel": "none", "nat": "off"},
+			Text: record.RowIdle,
+		}, "idle latency, no tunnel no NAT"},
 		{"verify", string(data), record.Event{Cell: record.Factors{"tunnel": "none"}, Text: record.RowVerify},
 			"every byte checked, no tunnel"},
 		{"cells not known", "", record.Event{Cell: tcp, Text: record.RowLoad},
@@ -381,7 +453,8 @@ func TestLabels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := labeller{factors: words}
 			l.learn(json.RawMessage(tt.data))
-			if got := l.row(tt.row); got != tt.want {
+			got := l.row(tt.row)
+			if got != tt.want {
 				t.Errorf("label: got %q, want %q", got, tt.want)
 			}
 		})
@@ -401,7 +474,8 @@ func TestUTF8Locale(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := utf8Locale(tt.vars...); got != tt.want {
+			got := utf8Locale(tt.vars...)
+			if got != tt.want {
 				t.Errorf("utf8Locale(%q): got %v, want %v", tt.vars, got, tt.want)
 			}
 		})
@@ -437,6 +511,7 @@ func TestQuietAndFirstSeconds(t *testing.T) {
 	for _, s := range []Sink{Plain(&log, nil), Quiet(&quiet)} {
 		give(t, s, events...)
 	}
+
 	const warning = "warning: skipped:[2J no queue\n"
 	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" +
 		warning + "run r1 done\n"

@@ -20,22 +20,27 @@ func openPTY(t *testing.T) (master, tty *os.File) {
 	if err != nil {
 		t.Fatalf("open pseudo terminal: %v", err)
 	}
+
 	t.Cleanup(func() { master.Close() })
 	fd := int(master.Fd())
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatalf("unlock pseudo terminal: %v", err)
 	}
+
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err != nil {
 		t.Fatalf("name pseudo terminal: %v", err)
 	}
+
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
 		t.Fatalf("size pseudo terminal: %v", err)
 	}
+
 	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatalf("open pseudo terminal: %v", err)
 	}
+
 	t.Cleanup(func() { tty.Close() })
 	return master, tty
 }
@@ -61,10 +66,12 @@ func TestLiveOnAPseudoTerminal(t *testing.T) {
 			if err != nil {
 				t.Fatalf("read terminal settings: %v", err)
 			}
+
 			s := Live(tty, nil)
 			for _, e := range story() {
 				s.Event(e)
 			}
+
 			got := readUntil(t, master, map[bool]string{true: "warm-up", false: "tunnel counters"}[tt.live])
 			give(t, s, record.Event{Time: time.Now(), Event: RunEnded, Status: record.RunDone})
 			got += readUntil(t, master, "r1 done")
@@ -72,10 +79,13 @@ func TestLiveOnAPseudoTerminal(t *testing.T) {
 			if err != nil || *after != *before {
 				t.Errorf("terminal settings: got %v, %v, want them as before", after, err)
 			}
+
 			if live := strings.Contains(got, "\x1b[J"); live != tt.live {
 				t.Errorf("repainted: got %v, want %v", live, tt.live)
 			}
-			if colours := strings.Contains(got, "\x1b[1m"); colours != tt.colours {
+
+			colours := strings.Contains(got, "\x1b[1m")
+			if colours != tt.colours {
 				t.Errorf("colours: got %v, want %v", colours, tt.colours)
 			}
 		})
@@ -95,6 +105,7 @@ func readUntil(t *testing.T, master *os.File, word string) string {
 			if err != nil {
 				return
 			}
+
 			all.Write(b[:n])
 		}
 	}()
@@ -103,5 +114,6 @@ func readUntil(t *testing.T, master *os.File, word string) string {
 	case <-time.After(10 * time.Second):
 		t.Fatalf("waited 10 s for %q on the terminal", word)
 	}
+
 	return all.String()
 }

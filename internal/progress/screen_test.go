@@ -32,14 +32,17 @@ func (s *screen) Write(p []byte) (int, error) {
 				s.faults = append(s.faults, "unfinished sequence")
 				return len(p), nil
 			}
+
 			s.control(rest[:end], rest[end])
 			text = rest[end+1:]
 			continue
 		}
+
 		r, n := utf8.DecodeRuneInString(text)
 		s.put(r)
 		text = text[n:]
 	}
+
 	return len(p), nil
 }
 
@@ -53,6 +56,7 @@ func (s *screen) control(arg string, verb byte) {
 			s.faults = append(s.faults, fmt.Sprintf("cursor up %q at row %d", arg, s.row))
 			n = min(n, s.row)
 		}
+
 		s.row -= n
 	case 'K':
 		s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
@@ -74,18 +78,22 @@ func (s *screen) put(r rune) {
 		s.col = 0 // the terminal driver adds the carriage return
 		return
 	}
+
 	if r < ' ' || r == 0x7f {
 		s.faults = append(s.faults, fmt.Sprintf("control character %q", r))
 		return
 	}
+
 	if s.col+runeWidth(r) > s.width {
 		s.down()
 		s.col = 0
 	}
+
 	line := s.rows[s.row]
 	for len(line) <= s.col {
 		line = append(line, ' ')
 	}
+
 	line[s.col] = r
 	s.rows[s.row] = line
 	s.col += runeWidth(r)

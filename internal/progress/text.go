@@ -45,10 +45,12 @@ func (k look) draw(l line) (text string, columns int) {
 		if !k.unicode {
 			whole = toASCII(whole)
 		}
+
 		t, n := cut(whole, k.width-columns)
 		if n == 0 {
 			continue
 		}
+
 		columns += n
 		if k.colour && s.style != plain {
 			b.WriteString("\x1b[" + string(s.style) + "m" + t + "\x1b[0m")
@@ -77,6 +79,7 @@ func cut(text string, width int) (string, int) {
 		if n+w > width {
 			return text[:i], n
 		}
+
 		n += w
 	}
 	return text, n
@@ -88,7 +91,8 @@ func columns(text string) int {
 }
 
 func pad(text string, width int) string {
-	if n := columns(text); n < width {
+	n := columns(text)
+	if n < width {
 		return text + strings.Repeat(" ", width-n)
 	}
 	return text
@@ -117,24 +121,30 @@ var (
 // spark draws values as one character each, from 0 to the largest of them and of top; only the last width
 // values are shown.
 func (k look) spark(values []float64, top float64, width int) string {
-	if over := len(values) - width; over > 0 {
+	over := len(values) - width
+	if over > 0 {
 		values = values[over:]
 	}
+
 	for _, v := range values {
 		top = max(top, v)
 	}
+
 	levels := blocks
 	if !k.unicode {
 		levels = ascii
 	}
+
 	var b strings.Builder
 	for _, v := range values {
 		level := 0
 		if top > 0 && v > 0 {
 			level = min(int(v/top*float64(len(levels))), len(levels)-1)
 		}
+
 		b.WriteRune(levels[level])
 	}
+
 	return b.String()
 }
 
@@ -143,11 +153,13 @@ func (k look) bar(share float64, width int) string {
 	if !(share > 0) {
 		share = 0
 	}
+
 	full := int(math.Round(min(share, 1) * float64(width)))
 	on, off := "█", "░"
 	if !k.unicode {
 		on, off = "#", "."
 	}
+
 	return strings.Repeat(on, full) + strings.Repeat(off, width-full)
 }
 

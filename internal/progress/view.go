@@ -80,10 +80,13 @@ func (v *view) take(e record.Event) {
 	case TrialStarted:
 		v.begin(e)
 	case Phase:
-		v.phase, v.phaseFrom, v.labText = clean(e.Phase), e.Time, ""
+		v.phase = clean(e.Phase)
+		v.phaseFrom = e.Time
+		v.labText = ""
 		v.names.learn(e.Data)
 	case Rate:
-		v.rate, v.pps = e.Rate, e.PPS
+		v.rate = e.Rate
+		v.pps = e.PPS
 		// Runs without bits show packets all along.
 		v.rates = appendLast(v.rates, cmp.Or(e.Rate, e.PPS), keepRates)
 	case Latency:
@@ -94,7 +97,10 @@ func (v *view) take(e record.Event) {
 		if v.running { // its trial was cut short
 			v.index--
 		}
-		v.ended, v.running, v.labText = clean(e.Status), false, ""
+
+		v.ended = clean(e.Status)
+		v.running = false
+		v.labText = ""
 	}
 }
 
@@ -104,15 +110,20 @@ func (v *view) general(e record.Event) {
 	if e.Event != Step && e.Event != Rate && e.Event != Latency {
 		v.step = "" // whatever else happens, the human has answered
 	}
+
 	if e.Run != "" {
 		v.run = clean(e.Run)
 	}
+
 	if e.Total > 0 {
 		v.total = e.Total
 	}
+
 	if e.Left > 0 {
-		v.leftAt, v.leftFor = e.Time, e.Left
+		v.leftAt = e.Time
+		v.leftFor = e.Left
 	}
+
 	if len(e.Cores) > 0 {
 		v.cores = append(v.cores[:0], e.Cores...)
 	}
@@ -122,27 +133,41 @@ func (v *view) begin(e record.Event) {
 	v.running, v.labText = true, ""
 	v.index, v.block = e.Index, blockOf(e.Row)
 	v.label, v.cell = v.names.row(e), e.Cell.Key()
-	v.phase, v.phaseFrom = "", e.Time
+	v.phase = ""
+	v.phaseFrom = e.Time
 	v.rate, v.pps, v.rates = 0, 0, v.rates[:0]
 	v.rtt, v.rttKind = 0, ""
 }
 
 func (v *view) end(e record.Event) {
-	r := result{index: cmp.Or(e.Index, v.index), label: v.label, status: clean(e.Status), rate: e.Rate,
-		pps: e.PPS, rtt: e.RTT, cause: clean(e.Cause), sure: e.Confidence}
+	r := result{
+		index:  cmp.Or(e.Index, v.index),
+		label:  v.label,
+		status: clean(e.Status),
+		rate:   e.Rate,
+		pps:    e.PPS,
+		rtt:    e.RTT,
+		cause:  clean(e.Cause),
+		sure:   e.Confidence,
+	}
 	if len(e.Cell) > 0 && (e.Cell.Key() != v.cell || !v.running) {
 		r.label = v.names.row(record.Event{Row: e.Row, Cell: e.Cell})
 	}
+
 	// A failed trial has no number, whatever the event carries.
 	if r.status == record.TrialFailed {
 		r.failed, r.why = true, clean(e.Text)
-		r.rate, r.pps, r.rtt = 0, 0, 0
+		r.rate = 0
+		r.pps = 0
+		r.rtt = 0
 	} else if cell := e.Cell.Key(); cell != "" {
 		if v.earlier == nil {
 			v.earlier = map[string][]result{}
 		}
+
 		v.earlier[cell] = append(v.earlier[cell], r)
 	}
+
 	v.last = appendLast(v.last, r, keepResults)
 	v.index = max(v.index, r.index)
 	v.running, v.phase = false, ""
@@ -154,13 +179,16 @@ func (v *view) left(now time.Time) time.Duration {
 	if v.ended != "" {
 		return 0
 	}
+
 	if v.leftFor > 0 {
 		return max(0, v.leftFor-since(v.leftAt, now))
 	}
+
 	done := v.done()
 	if done == 0 || v.total == 0 {
 		return 0
 	}
+
 	pace := since(v.started, now) / time.Duration(done)
 	return pace * time.Duration(v.total-done)
 }
@@ -185,6 +213,7 @@ func blockOf(row string) string {
 	if _, err := strconv.ParseUint(n, 10, 31); !ok || !isBlock || err != nil {
 		return ""
 	}
+
 	return n
 }
 
@@ -201,12 +230,15 @@ func (r result) numbers() []string {
 	if r.rate > 0 {
 		n = append(n, unit.Bitrate(r.rate).String())
 	}
+
 	if r.pps > 0 {
 		n = append(n, unit.PacketRate(r.pps).String())
 	}
+
 	if r.rtt > 0 {
 		n = append(n, "rtt "+unit.Nanoseconds(float64(r.rtt)))
 	}
+
 	return n
 }
 

@@ -15,7 +15,8 @@ import (
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
 func near(text string, words []string, err error) error {
-	if n := check.Nearest(text, words); n != "" {
+	n := check.Nearest(text, words)
+	if n != "" {
 		return check.WithHint(err, "did you mean "+n+"?")
 	}
 	return err
@@ -28,11 +29,14 @@ func Parse(text string) (all []Queue, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if slices.ContainsFunc(all, func(o Queue) bool { return o.Parent == q.Parent }) {
 			return nil, want("each class once, as in parent 1:10 pfifo limit 100, parent 1:20 fq_codel")
 		}
+
 		all = append(all, q)
 	}
+
 	if len(all) > 1 && slices.ContainsFunc(all, func(q Queue) bool { return q.Parent == 0 }) {
 		return nil, want("either one root queue or queues of its classes")
 	}
@@ -55,11 +59,13 @@ func parsePlace(words []string) (q Queue, left []string, err error) {
 		if at == nil {
 			break
 		}
+
 		h, ok := ParseHandle(words[1])
 		if !ok || words[0] == "handle" && h&0xffff != 0 || words[0] == "parent" && h&0xffff == 0 {
 			return q, nil, want("%s as tc(8) writes it: a handle such as 8001:, a class such as 1:10",
 				words[0])
 		}
+
 		*at, words = h, words[2:]
 	}
 	return q, words, nil
@@ -71,28 +77,36 @@ func ParseOne(text string) (Queue, error) {
 	if err != nil {
 		return Queue{}, err
 	}
+
 	if len(words) == 0 {
 		return Queue{}, want("a kind: %s", strings.Join(Kinds(), ", "))
 	}
+
 	if len(words) == 1 && words[0] == DefaultLeaf && q.Parent != 0 {
 		q.Kind = DefaultLeaf
 		return q, nil
 	}
+
 	parameters, ok := Parameters(words[0])
 	if !ok {
 		return Queue{}, near(words[0], Kinds(),
 			want("one of these kinds: %s", strings.Join(Kinds(), ", ")))
 	}
-	q.Kind, q.Values = words[0], map[string]uint64{}
+
+	q.Kind = words[0]
+	q.Values = map[string]uint64{}
 	for words = words[1:]; len(words) > 0; {
 		used, err := parseParameter(q, parameters, words)
 		if err != nil {
 			return Queue{}, err
 		}
+
 		words = words[used:]
 	}
+
 	for _, p := range parameters {
-		if _, given := q.Values[p.Name]; !given && p.Required {
+		_, given := q.Values[p.Name]
+		if !given && p.Required {
 			example := "256k"
 			if p.Quantity == BitsPerSecond {
 				example = "300M"
@@ -100,10 +114,12 @@ func ParseOne(text string) (Queue, error) {
 			return Queue{}, want("a %s, such as %[2]s %[1]s %[3]s", p.Name, q.Kind, example)
 		}
 	}
+
 	if q.Values["reorder"] > 0 && q.Values["delay"] == 0 {
 		return Queue{}, want("a delay that a packet can overtake others by, such as netem delay 5ms " +
 			"reorder 25%%")
 	}
+
 	fillDefaults(q, parameters)
 	return q, nil
 }
@@ -111,9 +127,11 @@ func ParseOne(text string) (Queue, error) {
 // parseParameter reads one parameter from the front of words and says how many words it took.
 func parseParameter(q Queue, parameters []Parameter, words []string) (int, error) {
 	set := func(name string, v uint64) error {
-		if _, twice := q.Values[name]; twice {
+		_, twice := q.Values[name]
+		if twice {
 			return fmt.Errorf("%s is given twice", name)
 		}
+
 		q.Values[name] = v
 		return nil
 	}
@@ -124,33 +142,42 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 			if words[0] == p.Name {
 				return 1, set(p.Name, 1)
 			}
+
 			if words[0] == "no"+p.Name {
 				return 1, set(p.Name, 0)
 			}
 		case Word:
-			if i := slices.Index(p.Words, words[0]); i >= 0 {
+			i := slices.Index(p.Words, words[0])
+			if i >= 0 {
 				return 1, set(p.Name, uint64(i))
 			}
+
 			names = append(names, p.Words...)
 			continue
 		default:
 			if words[0] != p.Name {
 				break
 			}
+
 			if len(words) < 2 {
 				return 0, fmt.Errorf("%s has no value", p.Name)
 			}
+
 			v, err := p.Parse(words[1])
 			if err != nil {
 				return 0, err
 			}
+
 			return 2, set(p.Name, v)
 		}
+
 		names = append(names, p.Name)
 	}
+
 	if len(names) == 0 {
 		return 0, fmt.Errorf("%s takes no parameters", q.Kind)
 	}
+
 	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
 }
 
@@ -158,7 +185,8 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 // ten, but enough for a few of the 64 KiB packets that segmentation offload makes.
 func fillDefaults(q Queue, parameters []Parameter) {
 	fill := func(name string, v uint64) {
-		if _, given := q.Values[name]; !given {
+		_, given := q.Values[name]
+		if !given {
 			q.Values[name] = v
 		}
 	}
@@ -167,10 +195,12 @@ func fillDefaults(q Queue, parameters []Parameter) {
 			fill(p.Name, p.Default)
 		}
 	}
+
 	perMillisecond := q.Values["rate"] / 8 / 1000
 	if q.Kind == "tbf" || q.Kind == "htb" {
 		fill("burst", Bounded(2*perMillisecond, 128<<10))
 	}
+
 	if q.Kind == "tbf" {
 		fill("limit", Bounded(10*perMillisecond, 256<<10))
 	}
@@ -182,18 +212,21 @@ func Plain(level string) string {
 	if err != nil || strings.Contains(level, ",") {
 		return level
 	}
+
 	parameters, _ := Parameters(q.Kind)
 	for _, p := range parameters {
 		v, given := q.Values[p.Name]
 		if !given || p.Required {
 			continue
 		}
+
 		delete(q.Values, p.Name)
 		filled := Queue{Kind: q.Kind, Values: maps.Clone(q.Values)}
 		if fillDefaults(filled, parameters); filled.Values[p.Name] != v {
 			q.Values[p.Name] = v
 		}
 	}
+
 	return q.String()
 }
 
@@ -209,6 +242,7 @@ func Same(w, g Queue) bool {
 	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
 		return false
 	}
+
 	parameters, _ := Parameters(w.Kind)
 	for _, p := range parameters {
 		a, asked := w.Values[p.Name]
@@ -216,18 +250,22 @@ func Same(w, g Queue) bool {
 		if !asked || a == b {
 			continue
 		}
+
 		if p.Quantity != Bytes && p.Quantity != Microseconds &&
 			p.Quantity != PartsPerMillion {
 			return false
 		}
+
 		slack := max(float64(a)*0.002, 2)
 		if p.Quantity == Bytes {
 			slack = max(slack, float64(w.Values["rate"])/8*tick)
 		}
+
 		if float64(b) < float64(a)-slack || float64(b) > float64(a)+slack {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -247,14 +285,17 @@ func (p Parameter) Parse(text string) (uint64, error) {
 		want = "a time such as 5ms"
 	case PartsPerMillion:
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-		v, ok = uint64(math.Round(percent*1e4)), err == nil && percent >= 0 && percent <= 100
+		v = uint64(math.Round(percent * 1e4))
+		ok = err == nil && percent >= 0 && percent <= 100
 		want = "a percentage such as 0.5%"
 	default:
 		v, ok = parseScaled(text, nil)
 	}
+
 	if !ok || v > math.MaxInt32 {
 		return 0, fmt.Errorf("%s %s: want %s", p.Name, text, want)
 	}
+
 	return v, nil
 }
 
@@ -264,32 +305,41 @@ func (p Parameter) parseRate(text string) (uint64, error) {
 	if text == "unlimited" && !p.Required {
 		return 0, nil
 	}
-	if n := len(text) - len("bps"); n >= 0 && strings.EqualFold(text[n:], "bps") {
+
+	n := len(text) - len("bps")
+	if n >= 0 && strings.EqualFold(text[n:], "bps") {
 		return 0, check.WithHint(fmt.Errorf("%s %s: bps are bytes per second in tc(8), and bits elsewhere",
 			p.Name, text), "write bits per second, such as "+text[:n]+"bit")
 	}
+
 	r, err := unit.ParseBitrate(text)
 	if err != nil || float64(r) < 8000 && (r != 0 || p.Required) || float64(r) > 1e13 {
 		return 0, fmt.Errorf("%s %s: want a rate such as 300M", p.Name, text)
 	}
+
 	return uint64(r) / 8 * 8, nil
 }
 
 func parseScaled(text string, scales []Scale) (uint64, bool) {
 	factor := uint64(1)
 	for _, s := range scales {
-		if t, found := strings.CutSuffix(text, s.Suffix); found {
-			text, factor = t, s.Factor
+		t, found := strings.CutSuffix(text, s.Suffix)
+		if found {
+			text = t
+			factor = s.Factor
 			break
 		}
 	}
+
 	if v, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return v * factor, v <= math.MaxInt32
 	}
+
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || factor == 1 || !(v >= 0 && v <= math.MaxInt32) || strings.ContainsAny(text,
 		"xXpPeE_+-") {
 		return 0, false
 	}
+
 	return uint64(math.Round(v * float64(factor))), true
 }

@@ -11,8 +11,10 @@ func TestPlainIsAsTyped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		level := q.String()
-		if got := Plain(level); got != typed {
+		got := Plain(level)
+		if got != typed {
 			t.Errorf("%s is said as %q; its level is %s", typed, got, level)
 		}
 	}

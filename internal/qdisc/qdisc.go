@@ -98,10 +98,19 @@ func kinds() map[string][]Parameter {
 		},
 		"cake": {
 			{Name: "bandwidth", Quantity: BitsPerSecond, Attribute: 2, Wide: true},
-			{Name: "diffserv", Quantity: Word, Attribute: 3,
-				Words: []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}},
-			{Name: "flowmode", Quantity: Word, Attribute: 5, Words: []string{"flowblind", "srchost",
-				"dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}},
+			{
+				Name:      "diffserv",
+				Quantity:  Word,
+				Attribute: 3,
+				Words:     []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"},
+			},
+			{
+				Name:      "flowmode",
+				Quantity:  Word,
+				Attribute: 5,
+				Words: []string{"flowblind", "srchost",
+					"dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"},
+			},
 			{Name: "rtt", Quantity: Microseconds, Default: 100_000, Attribute: 7},
 			{Name: "memlimit", Quantity: Bytes, Attribute: 10},
 			{Name: "nat", Quantity: Flag, Attribute: 11},

@@ -32,6 +32,7 @@ func HandleText(h uint32) string {
 	case HandleIngress:
 		return "ingress"
 	}
+
 	if h&0xffff == 0 {
 		return fmt.Sprintf("%x:", h>>16)
 	}
@@ -42,13 +43,16 @@ func HandleText(h uint32) string {
 func ParseHandle(text string) (uint32, bool) {
 	major, minor, ok := strings.Cut(text, ":")
 	a, err := strconv.ParseUint(major, 16, 16)
-	b, wrong := uint64(0), error(nil)
+	b := uint64(0)
+	wrong := error(nil)
 	if minor != "" {
 		b, wrong = strconv.ParseUint(minor, 16, 16)
 	}
+
 	if !ok || err != nil || wrong != nil || a == 0 {
 		return 0, false
 	}
+
 	return uint32(a<<16 | b), true
 }
 
@@ -59,9 +63,11 @@ func (q Queue) String() string {
 	if q.Parent != 0 {
 		words = append(words, "parent", HandleText(q.Parent))
 	}
+
 	if q.Handle != 0 {
 		words = append(words, "handle", HandleText(q.Handle))
 	}
+
 	parameters, _ := Parameters(q.Kind)
 	words = append(words, q.Kind)
 	for _, p := range parameters {
@@ -69,6 +75,7 @@ func (q Queue) String() string {
 		if !given {
 			continue
 		}
+
 		switch {
 		case p.Quantity == Flag && v == 0:
 			words = append(words, "no"+p.Name)
@@ -81,6 +88,7 @@ func (q Queue) String() string {
 			words = append(words, p.Name, p.Spell(v))
 		}
 	}
+
 	return strings.Join(words, " ")
 }
 

@@ -32,9 +32,11 @@ func (d *Design) DropDefaultNAT(where func(Factors) bool) {
 	for i := range d.Cells {
 		d.Cells[i] = without(d.Cells[i])
 	}
+
 	for i := range d.Requirements {
 		d.Requirements[i].Where = without(d.Requirements[i].Where)
 	}
+
 	for i := range d.Skipped {
 		d.Skipped[i].Factors = without(d.Skipped[i].Factors)
 	}

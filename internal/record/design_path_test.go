@@ -24,11 +24,14 @@ func TestPathDropsTrafficOnly(t *testing.T) {
 	if diff := cmp.Diff(want, design.Path(cell)); diff != "" {
 		t.Errorf("Path() (-want +got):\n%s", diff)
 	}
+
 	if diff := cmp.Diff(before, cell); diff != "" {
 		t.Errorf("Path() changed its cell (-want +got):\n%s", diff)
 	}
+
 	d := Design{Procedure: Procedure{Loads: []string{"streams"}}}
-	if got := d.Path(Factors{"streams": "4", "direction": "up"}); got.Key() != "direction=up" {
+	got := d.Path(Factors{"streams": "4", "direction": "up"})
+	if got.Key() != "direction=up" {
 		t.Errorf("path by a design's own list: got %s, want direction=up", got.Key())
 	}
 }

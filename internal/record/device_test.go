@@ -10,7 +10,8 @@ func TestUsualDevice(t *testing.T) {
 		"enx001122334455": false, "enx02fc00000001": false, "office": false, "wan-vodafone": false,
 		"jana": false, "wg-to-prague": false, "": false, "02:fc:00:00:00:01": false,
 	} {
-		if got := UsualDevice(name); got != want {
+		got := UsualDevice(name)
+		if got != want {
 			t.Errorf("%q: got %v, want %v", name, got, want)
 		}
 	}

@@ -16,14 +16,19 @@ func TestIMIXIsThatOfCSIT(t *testing.T) {
 		frames := map[int]int{}
 		for i, n := range sizes {
 			frames[n+18]++
-			if next := sizes[(i+1)%len(sizes)]; n == next && n+18 != small {
+			next := sizes[(i+1)%len(sizes)]
+			if n == next && n+18 != small {
 				t.Errorf("IPv%s: two packets of %d bytes in a row", ip, n)
 			}
 		}
-		if diff := cmp.Diff(map[int]int{small: 7, 570: 4, 1518: 1}, frames); diff != "" {
+
+		diff := cmp.Diff(map[int]int{small: 7, 570: 4, 1518: 1}, frames)
+		if diff != "" {
 			t.Errorf("IPv%s: frames of a round (-want +got):\n%s", ip, diff)
 		}
-		if got, want := MeanSize(sizes)+18, float64(7*small+4*570+1518)/12; got != want {
+
+		got, want := MeanSize(sizes)+18, float64(7*small+4*570+1518)/12
+		if got != want {
 			t.Errorf("IPv%s: frames of %v bytes in the mean, want %v", ip, got, want)
 		}
 	}
@@ -31,13 +36,17 @@ func TestIMIXIsThatOfCSIT(t *testing.T) {
 
 func TestPacketSizes(t *testing.T) {
 	for level, want := range map[string][]int{"200": {200}, "": nil, "x": nil, "0": nil, "-3": nil} {
-		if diff := cmp.Diff(want, Factors{"packet_size": level}.PacketSizes()); diff != "" {
+		diff := cmp.Diff(want, Factors{"packet_size": level}.PacketSizes())
+		if diff != "" {
 			t.Errorf("packet_size %q (-want +got):\n%s", level, diff)
 		}
 	}
-	if got := MeanSize(nil); got != 0 {
+
+	got := MeanSize(nil)
+	if got != 0 {
 		t.Errorf("mean of no size: %v, want 0", got)
 	}
+
 	if diff := cmp.Diff([]int{100}, Load{PacketSize: 100}.PacketSizes()); diff != "" {
 		t.Errorf("of a load with one (-want +got):\n%s", diff)
 	}

@@ -32,6 +32,7 @@ func (v *Inventory) Lacks(part string) string {
 	if v == nil {
 		return "it was not read"
 	}
+
 	if why, ok := v.Missing["all"]; ok {
 		return why
 	}
@@ -193,6 +194,7 @@ func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	if v == nil || v.Filter == nil {
 		return 0
 	}
+
 	for _, r := range v.Filter.Rules {
 		same := r.Family == rule.Family && r.Table == rule.Table && r.Chain == rule.Chain &&
 			r.Handle == rule.Handle
@@ -240,9 +242,11 @@ func (f QueueFilter) Words() string {
 	if f.To != "" {
 		text += " " + f.To
 	}
+
 	if f.RateBps > 0 {
 		text += " " + unit.Bitrate(f.RateBps).String()
 	}
+
 	return text
 }
 
@@ -260,11 +264,13 @@ func (v *Inventory) Device(port string) *NetDevice {
 	if v == nil {
 		return nil
 	}
+
 	for _, is := range []func(NetDevice) bool{
 		func(d NetDevice) bool { return d.Port == port },
 		func(d NetDevice) bool { return d.Port == "" && d.Name == port },
 	} {
-		if i := slices.IndexFunc(v.Devices, is); i >= 0 {
+		i := slices.IndexFunc(v.Devices, is)
+		if i >= 0 {
 			return &v.Devices[i]
 		}
 	}
@@ -284,6 +290,7 @@ func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil
 	}
+
 	for _, f := range d.Filters {
 		leaves := f.Parent == egressFilters && d.clsact() || !strings.HasPrefix(f.Parent, "ffff:")
 		if f.Action == action && leaves == egress {
@@ -359,6 +366,7 @@ func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	if c.Kind != "htb" {
 		return most
 	}
+
 	for range d.Queues { // no tree is deeper
 		most = min(most, max(c.CeilBps, c.RateBps))
 		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool {
@@ -367,8 +375,10 @@ func (d *NetDevice) maxRate(c QueueFacts) float64 {
 		if above < 0 {
 			return min(most, cmp.Or(c.RateBps, most))
 		}
+
 		c = d.Queues[above]
 	}
+
 	return most
 }
 
@@ -379,24 +389,32 @@ func (d *NetDevice) RateBps() float64 {
 	if root.RateBps > 0 {
 		return root.RateBps
 	}
-	rate, leaves := 0.0, d.Leaves()
+
+	rate := 0.0
+	leaves := d.Leaves()
 	if len(leaves) == 0 { // such as prio, whose bands are no classes of their own
 		leaves = slices.DeleteFunc(slices.Clone(d.Queues), func(q QueueFacts) bool {
 			return q.Parent == "root" || !strings.HasPrefix(q.Parent, root.Handle)
 		})
 	}
+
 	for _, c := range leaves {
 		ceil := d.maxRate(c)
-		if below := d.Below(c.Handle); ceil == 0 && len(below) > 0 {
+		below := d.Below(c.Handle)
+		if ceil == 0 && len(below) > 0 {
 			ceil = below[0].RateBps
 		}
+
 		if ceil == 0 { // such as an idle band of ets
 			continue
 		}
+
 		if rate > 0 && ceil != rate {
 			return 0
 		}
+
 		rate = ceil
 	}
+
 	return rate
 }

@@ -7,8 +7,14 @@ import "testing"
 func TestRatesOfTrees(t *testing.T) {
 	root := QueueFacts{Kind: "htb", Handle: "1:", Parent: "root"}
 	class := func(handle, parent string, rate, ceil float64) QueueFacts {
-		return QueueFacts{Class: true, Kind: "htb", Handle: handle, Parent: parent, RateBps: rate,
-			CeilBps: ceil}
+		return QueueFacts{
+			Class:   true,
+			Kind:    "htb",
+			Handle:  handle,
+			Parent:  parent,
+			RateBps: rate,
+			CeilBps: ceil,
+		}
 	}
 	band := func(parent string) QueueFacts {
 		return QueueFacts{Kind: "tbf", Handle: "8001:", Parent: parent, RateBps: 5e6}
@@ -23,7 +29,8 @@ func TestRatesOfTrees(t *testing.T) {
 		{"itself", []QueueFacts{root, class("1:10", "1:10", 1e6, 2e6)}, 2e6},
 		{"bands", []QueueFacts{{Kind: "prio", Handle: "1:", Parent: "root"}, band("1:1"), band("1:2")}, 5e6},
 	} {
-		if got := (&NetDevice{Queues: tt.queues}).RateBps(); got != tt.want {
+		got := (&NetDevice{Queues: tt.queues}).RateBps()
+		if got != tt.want {
 			t.Errorf("%s: %v bit/s, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -14,17 +14,24 @@ func (t Trial) Light() Trial {
 	for _, slot := range t.Tables() {
 		*slot = nil
 	}
+
 	if t.Foreign != nil {
 		t.Foreign.Raw = nil
 	}
+
 	if t.Traffic != nil {
 		t.Traffic.Raw = nil
 	}
+
 	for _, l := range []*Latency{t.Idle, t.Loaded} {
 		if l != nil {
-			l.UserRTT, l.SentAt, l.Late, l.EchoNs = nil, nil, nil, nil
+			l.UserRTT = nil
+			l.SentAt = nil
+			l.Late = nil
+			l.EchoNs = nil
 		}
 	}
+
 	return t
 }
 
@@ -42,6 +49,7 @@ func (t Trial) Apart() Trial {
 			t.Traffic.Flows[i].TCP = copyOf(f.TCP)
 		}
 	}
+
 	t.Hops = slices.Clone(t.Hops)
 	for i, h := range t.Hops {
 		h = copyOf(h)
@@ -49,11 +57,13 @@ func (t Trial) Apart() Trial {
 		h.Loaded = copyOf(h.Loaded)
 		t.Hops[i] = h
 	}
+
 	t.Nodes = maps.Clone(t.Nodes)
 	for name, n := range t.Nodes {
 		n.Samples = slices.Clone(n.Samples)
 		t.Nodes[name] = n
 	}
+
 	return t
 }
 
@@ -78,18 +88,22 @@ func (t *Trial) Tables() map[string]**Table {
 			}
 		}
 	}
+
 	if t.Meter != nil {
 		slots["meter"] = &t.Meter.Table
 	}
+
 	if t.Foreign != nil {
 		slots["foreign"] = &t.Foreign.Series
 	}
+
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
 			// n is a copy of the map's value, but its slice is the trial's.
 			slots["nodes/"+name+"/"+strconv.Itoa(i)] = &n.Samples[i].Table
 		}
 	}
+
 	return slots
 }
 
@@ -101,6 +115,7 @@ func (t *Trial) latencies() map[string]*Latency {
 		all[at+"idle"] = h.Idle
 		all[at+"loaded"] = h.Loaded
 	}
+
 	maps.DeleteFunc(all, func(_ string, l *Latency) bool { return l == nil })
 	return all
 }

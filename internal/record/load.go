@@ -113,11 +113,13 @@ func (t *Traffic) Goodput() (up, down float64, err error) {
 	if len(t.Flows) == 0 {
 		err = errors.New("the engine reported no flow")
 	}
+
 	for _, f := range t.Flows {
 		if f.ReceiverNs <= 0 {
 			err = errors.New("the receiver reported no window")
 			continue
 		}
+
 		bps := float64(f.ReceivedBytes) * 8 / (float64(f.ReceiverNs) / 1e9)
 		if f.Direction == Down {
 			down += bps

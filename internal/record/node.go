@@ -121,6 +121,7 @@ func (r *Run) Tested() NodeFacts {
 			return r.Node(t.Routers[0])
 		}
 	}
+
 	if len(r.Topologies) > 0 {
 		return r.Near()
 	}

@@ -12,6 +12,7 @@ func TestNodeFacts(t *testing.T) {
 	if got := run.Tested(); got != run.Nodes[0] {
 		t.Errorf("router: got %+v", got)
 	}
+
 	if got := run.Near(); got != (NodeFacts{Name: "client"}) {
 		t.Errorf("client: got %+v, want no facts", got)
 	}

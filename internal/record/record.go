@@ -536,10 +536,12 @@ func (d *Design) Watts() (float64, error) {
 	if !ok {
 		return 0, nil
 	}
+
 	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "W")), 64)
 	if err != nil || !(w > 0) || math.IsInf(w, 0) {
 		return 0, fmt.Errorf("condition %s: %q is not a power in watts", WattsCondition, text)
 	}
+
 	return w, nil
 }
 

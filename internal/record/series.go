@@ -19,32 +19,39 @@ func (t Trial) Split() (bare Trial, series []byte, err error) {
 		if *table == nil {
 			continue
 		}
+
 		series, err = (*table).AppendBinary(appendText(series, path))
 		if err != nil {
 			return Trial{}, nil, fmt.Errorf("%s: %w", path, err)
 		}
+
 		*table = nil
 	}
+
 	latencies := bare.latencies()
 	for _, path := range slices.Sorted(maps.Keys(latencies)) {
 		series = appendText(series, path)
 		for _, a := range latencies[path].arrays() {
 			series = appendWhole(series, a.above())
 		}
+
 		for _, a := range latencies[path].arrays() {
 			*a.values = nil
 		}
 	}
+
 	return bare, series, nil
 }
 
 // Join puts back what Split encoded. A series without a place in the trial is an error.
 func (t *Trial) Join(series []byte) error {
-	tables, latencies := t.Tables(), t.latencies()
+	tables := t.Tables()
+	latencies := t.latencies()
 	r := reader{rest: series}
 	for len(r.rest) > 0 {
 		path := r.text()
-		table, latency := tables[path], latencies[path]
+		table := tables[path]
+		latency := latencies[path]
 		switch {
 		case r.failed:
 		case table != nil:
@@ -58,9 +65,11 @@ func (t *Trial) Join(series []byte) error {
 			return fmt.Errorf("%s: a series without a place in the trial", path)
 		}
 	}
+
 	if r.failed {
 		return errSeries
 	}
+
 	return nil
 }
 
@@ -80,10 +89,12 @@ func (a array) above() []int64 {
 	if len(*a.values) != len(*a.base) {
 		return *a.values
 	}
+
 	above := slices.Clone(*a.values)
 	for i, base := range *a.base {
 		above[i] -= base
 	}
+
 	return above
 }
 
@@ -92,6 +103,7 @@ func (a array) raise() {
 	if len(*a.values) != len(*a.base) {
 		return
 	}
+
 	for i, base := range *a.base {
 		(*a.values)[i] += base
 	}
@@ -114,14 +126,17 @@ func (t *Table) AppendBinary(b []byte) ([]byte, error) {
 	for _, name := range t.Names {
 		b = appendText(b, name)
 	}
+
 	b = appendWhole(b, t.T)
 	for i, column := range t.V {
 		if len(column) != len(t.T) {
 			return nil, fmt.Errorf("encode table column %s: %d values for %d times", t.Names[i], len(column),
 				len(t.T))
 		}
+
 		b = appendColumn(b, column)
 	}
+
 	return b, nil
 }
 
@@ -132,6 +147,7 @@ func (t *Table) UnmarshalBinary(b []byte) error {
 	if r.failed || len(r.rest) > 0 {
 		return errSeries
 	}
+
 	*t = *table
 	return nil
 }
@@ -148,6 +164,7 @@ func appendWhole(b []byte, values []int64) []byte {
 		b = binary.AppendVarint(b, v-last)
 		last = v
 	}
+
 	return b
 }
 
@@ -155,10 +172,12 @@ func appendColumn(b []byte, column []float64) []byte {
 	if values, ok := wholeNumbers(column); ok {
 		return appendWhole(append(b, columnWhole), values)
 	}
+
 	b = append(b, columnDoubles)
 	for _, v := range column {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 	}
+
 	return b
 }
 
@@ -194,6 +213,7 @@ func (r *reader) take(n int) []byte {
 		r.fail()
 		return nil
 	}
+
 	b := r.rest[:n]
 	r.rest = r.rest[n:]
 	return b
@@ -206,6 +226,7 @@ func (r *reader) count() int {
 		r.fail()
 		return 0
 	}
+
 	r.rest = r.rest[n:]
 	return int(v)
 }
@@ -217,6 +238,7 @@ func (r *reader) whole() []int64 {
 	if count == 0 {
 		return nil
 	}
+
 	values := make([]int64, count)
 	last := int64(0)
 	for i := range values {
@@ -225,10 +247,12 @@ func (r *reader) whole() []int64 {
 			r.fail()
 			return nil
 		}
+
 		r.rest = r.rest[n:]
 		last += d
 		values[i] = last
 	}
+
 	return values
 }
 
@@ -237,11 +261,13 @@ func (r *reader) table() *Table {
 	for i := range t.Names {
 		t.Names[i] = r.text()
 	}
+
 	t.T = r.whole()
 	t.V = make([][]float64, len(t.Names))
 	for i := range t.V {
 		t.V[i] = r.column(len(t.T))
 	}
+
 	return t
 }
 
@@ -250,6 +276,7 @@ func (r *reader) column(rows int) []float64 {
 	if r.failed {
 		return nil
 	}
+
 	switch form[0] {
 	case columnDoubles:
 		b := r.take(8 * rows)
@@ -257,12 +284,14 @@ func (r *reader) column(rows int) []float64 {
 		for i := range column {
 			column[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
 		}
+
 		return column
 	case columnWhole:
 		values := r.whole()
 		if len(values) != rows {
 			break
 		}
+
 		column := make([]float64, rows)
 		for i, v := range values {
 			column[i] = float64(v)
@@ -270,8 +299,10 @@ func (r *reader) column(rows int) []float64 {
 				column[i] = math.NaN()
 			}
 		}
+
 		return column
 	}
+
 	r.fail()
 	return nil
 }

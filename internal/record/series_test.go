@@ -33,17 +33,27 @@ func seriesTrial() Trial {
 		"edge and gap": {-1 << 53, nan, 1 << 53, nan}, "down": {4, 3, 2, 1},
 	}
 	t := Trial{
-		Idle: &Latency{RTT: []int64{5, -1, math.MaxInt64}, UserRTT: []int64{6, -1, math.MinInt64},
-			Late: []int64{1, 2, 3}, SentAt: []int64{10, 20, 30}},
+		Idle: &Latency{
+			RTT:     []int64{5, -1, math.MaxInt64},
+			UserRTT: []int64{6, -1, math.MinInt64},
+			Late:    []int64{1, 2, 3},
+			SentAt:  []int64{10, 20, 30},
+		},
 		Loaded: &Latency{RTT: []int64{5}, SentAt: []int64{10, 20, 30}, EchoNs: []int64{7}},
-		Traffic: &Traffic{Flows: []Flow{{Sent: &Table{Names: []string{"empty"}, V: [][]float64{nil}},
-			Received: &Table{T: []int64{1, 2}}}}},
+		Traffic: &Traffic{Flows: []Flow{{
+			Sent:     &Table{Names: []string{"empty"}, V: [][]float64{nil}},
+			Received: &Table{T: []int64{1, 2}},
+		}}},
 	}
 	for name, v := range columns {
-		table := &Table{Names: []string{name, "b"}, T: []int64{7, math.MaxInt64, math.MinInt64, 9},
-			V: [][]float64{v, {1, 2, 3, 4}}}
+		table := &Table{
+			Names: []string{name, "b"},
+			T:     []int64{7, math.MaxInt64, math.MinInt64, 9},
+			V:     [][]float64{v, {1, 2, 3, 4}},
+		}
 		t.Traffic.Flows = append(t.Traffic.Flows, Flow{Sent: table})
 	}
+
 	return t
 }
 
@@ -54,9 +64,11 @@ func TestSeries(t *testing.T) {
 	must(t, err)
 	must(t, got.Join(series))
 	bits := cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
-	if d := cmp.Diff(got, trial, cmpopts.EquateEmpty(), bits); d != "" {
+	d := cmp.Diff(got, trial, cmpopts.EquateEmpty(), bits)
+	if d != "" {
 		t.Errorf("series differ (-got +want):\n%s", d)
 	}
+
 	table := trial.Traffic.Flows[1].Sent
 	b, err := table.AppendBinary(nil)
 	must(t, err)
@@ -65,9 +77,11 @@ func TestSeries(t *testing.T) {
 			t.Fatalf("the first %d of %d bytes were taken for a table", n, len(b))
 		}
 	}
+
 	if new(Table).UnmarshalBinary(append(b, 0)) == nil {
 		t.Error("a table with a byte behind it was accepted")
 	}
+
 	table.V[0] = table.V[0][:3]
 	if _, _, err := trial.Split(); err == nil {
 		t.Error("a column that is too short was encoded")
@@ -84,14 +98,17 @@ func TestDamagedSeries(t *testing.T) {
 		for range 1 + r.IntN(4) {
 			b[r.IntN(len(b))] = byte(r.IntN(256))
 		}
+
 		trial := bare.Apart()
 		if trial.Join(b) != nil {
 			continue
 		}
+
 		if _, _, err := trial.Split(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	many := binary.AppendUvarint(appendText(nil, "idle"), 1<<62)
 	if err := bare.Join(append(many, bytes.Repeat([]byte{0}, 100)...)); err == nil {
 		t.Error("more values than bytes were accepted")
@@ -109,14 +126,18 @@ func TestSplitTakesEveryTable(t *testing.T) {
 			*a.values = []int64{int64(i)}
 		}
 	}
+
 	if n < 4 || len(latencies) != 4 { // two of a hop
 		t.Errorf("%d tables and %d measurements of latency", n, len(latencies))
 	}
+
 	bare, series, err := trial.Split()
 	must(t, err)
-	if left := count(reflect.ValueOf(bare)); left != 0 {
+	left := count(reflect.ValueOf(bare))
+	if left != 0 {
 		t.Errorf("%d tables stay in the JSON", left)
 	}
+
 	for path, l := range bare.latencies() {
 		for _, a := range l.arrays() {
 			if len(*a.values) > 0 {
@@ -124,13 +145,18 @@ func TestSplitTakesEveryTable(t *testing.T) {
 			}
 		}
 	}
-	if kept := count(reflect.ValueOf(trial)); kept != n {
+
+	kept := count(reflect.ValueOf(trial))
+	if kept != n {
 		t.Errorf("split changed the trial it was given: %d of %d tables left", kept, n)
 	}
+
 	must(t, bare.Join(series))
-	if d := cmp.Diff(bare, trial, cmpopts.EquateEmpty()); d != "" {
+	d := cmp.Diff(bare, trial, cmpopts.EquateEmpty())
+	if d != "" {
 		t.Errorf("joined trial differs (-got +want):\n%s", d)
 	}
+
 	if err := bare.Join(appendText(nil, "traffic/flows/9/sent")); err == nil {
 		t.Error("a series without a place was accepted")
 	}

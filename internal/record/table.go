@@ -24,6 +24,7 @@ func (t *Table) Append(at int64, values ...float64) {
 	if len(values) != len(t.Names) {
 		panic("record: wrong number of values for table")
 	}
+
 	t.T = append(t.T, at)
 	for i, v := range values {
 		t.V[i] = append(t.V[i], v)
@@ -35,9 +36,12 @@ func (t *Table) Column(name string) []float64 {
 	if t == nil {
 		return nil
 	}
-	if i := slices.Index(t.Names, name); i >= 0 {
+
+	i := slices.Index(t.Names, name)
+	if i >= 0 {
 		return t.V[i]
 	}
+
 	return nil
 }
 
@@ -46,6 +50,7 @@ func (t *Table) Shift(d int64) {
 	if t == nil {
 		return
 	}
+
 	for i := range t.T {
 		t.T[i] += d
 	}
@@ -66,11 +71,14 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &b); err != nil {
 		return err
 	}
+
 	if err := t.UnmarshalBinary(b); err != nil {
 		return err
 	}
+
 	for i, n := range t.Names { // they may be a node's, which base64 has carried past whoever reads text
 		t.Names[i] = check.Plain(n)
 	}
+
 	return nil
 }

@@ -14,6 +14,7 @@ func TestTableNamesArePlain(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(b, &got)
 	}
+
 	if err != nil || got.Names[0] != "]0;xwan/rx_bytes" || got.Column("lan/rx_bytes")[0] != 3 {
 		t.Errorf("got %q, %v, want names that steer nothing", got.Names, err)
 	}

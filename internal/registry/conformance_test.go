@@ -51,8 +51,12 @@ func TestTunnelsSideBySide(t *testing.T) {
 	for _, topology := range []string{"forward", "peer-to-router"} {
 		l := labtest.Up(t, topology, registry.LabParts())
 		for _, outer := range []int{4, 6} {
-			p, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "wireguard", MTU: 1420, Outer: outer,
-				Count: 3})
+			p, err := l.Path(labtest.Context(t), lab.TunnelSpec{
+				Kind:  "wireguard",
+				MTU:   1420,
+				Outer: outer,
+				Count: 3,
+			})
 			must(t, err)
 			for _, sub := range p.Subpaths() {
 				for ip := 4; ip <= 6; ip += 2 {
@@ -60,7 +64,8 @@ func TestTunnelsSideBySide(t *testing.T) {
 					must(t, err)
 					got := labtest.Reach(t, l, sub.Slot, ip, 1421, 100, 1420)
 					after, err := sub.Tunnel.Counters(labtest.Context(t), false)
-					if want := []int{100, 1420}; err != nil || !slices.Equal(got.Back, want) ||
+					want := []int{100, 1420}
+					if err != nil || !slices.Equal(got.Back, want) ||
 						int64(after.Sent-before.Sent) < got.Bytes {
 						t.Errorf("%s, IPv%d outside, %s, IPv%d: %v came back (%s), counters %+v to %+v, %v; "+
 							"want %v",
@@ -78,6 +83,7 @@ func TestTunnelMTUFollowsTheVersionOutside(t *testing.T) {
 	if !ok {
 		t.Fatal("no factor mtu")
 	}
+
 	for _, test := range []struct {
 		tunnel, outer, want string
 	}{
@@ -85,7 +91,8 @@ func TestTunnelMTUFollowsTheVersionOutside(t *testing.T) {
 		{"esp", "", "1446"}, {"esp", "6", "1426"}, {"esp-policy", "6", "1426"}, {"esp-aes-cbc-sha256", "6",
 			"1406"},
 	} {
-		if got := f.Derive(record.Factors{"tunnel": test.tunnel, "outer_ip": test.outer}); got != test.want {
+		got := f.Derive(record.Factors{"tunnel": test.tunnel, "outer_ip": test.outer})
+		if got != test.want {
 			t.Errorf("%s over IPv%s: got %s, want %s", test.tunnel, test.outer, got, test.want)
 		}
 	}
@@ -110,8 +117,11 @@ var settings = map[string][]record.Setting{
 	"mss_clamp":     {{Node: "router", Value: "pmtu"}, {Node: "router", Value: "1300"}},
 	"governor":      {{Node: "router", Value: "performance"}},
 	"conntrack_max": {{Node: "router", Value: "4321"}},
-	"shape": {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan",
-		Value: "over pfifo limit 50"}},
+	"shape": {{Node: "router", Value: "50M"}, {
+		Node:  "router",
+		Port:  "lan",
+		Value: "over pfifo limit 50",
+	}},
 	"policer":       {{Node: "router", Value: "50M"}},
 	"napi_threaded": {{Node: "router", Value: "on"}},
 
@@ -136,10 +146,12 @@ func TestKnobs(t *testing.T) {
 		if len(settings[k.Name()]) == 0 && k.Name() != string(factor.WAN) {
 			t.Errorf("knob %s: got no setting to run the suite with, want one", k.Name())
 		}
+
 		for _, s := range settings[k.Name()] {
 			if s.Knob == "" {
 				s.Knob = k.Name()
 			}
+
 			t.Run(s.Knob+"="+s.Value+"@"+s.Node+"."+s.Port, func(t *testing.T) {
 				knobSuite(t, l, func() *lab.Lab {
 					other, err := lab.Attach(dir, id, registry.LabParts(), nil)
@@ -162,6 +174,7 @@ func TestEngines(t *testing.T) {
 					"tcp, every byte"}, name) {
 					continue // each takes seconds where the engine only knows whole ones
 				}
+
 				t.Run(name, func(t *testing.T) {
 					leavesNothingAt(t, l)
 					engineSuite(t, l, e, load)
@@ -178,21 +191,29 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 	var wire []record.Setting
 	for _, link := range l.Topology.Links {
 		for _, end := range link.Ends {
-			wire = append(wire, record.Setting{Knob: "offload", Node: end.Node, Port: end.Port,
-				Value: "wire"})
+			wire = append(wire, record.Setting{
+				Knob:  "offload",
+				Node:  end.Node,
+				Port:  end.Port,
+				Value: "wire",
+			})
 		}
 	}
+
 	must(t, l.Reconcile(labtest.Context(t), wire))
 	for _, mode := range []string{record.UDPExact, record.UDPCount} {
 		for _, flows := range []int{2, 100} {
 			t.Run(fmt.Sprintf("%s, %d flows", mode, flows), func(t *testing.T) {
 				load := labtest.Loads()["udp 20M"]
-				load.UDPMode, load.Streams, load.PacketSize, load.Duration = mode, flows, 200,
-					500*time.Millisecond
+				load.UDPMode = mode
+				load.Streams = flows
+				load.PacketSize = 200
+				load.Duration = 500 * time.Millisecond
 				countersAgree(t, l, stream.Native{}, load)
 			})
 		}
 	}
+
 	t.Run("several sizes", func(t *testing.T) {
 		load := labtest.Loads()["udp imix"]
 		load.Duration = 500 * time.Millisecond
@@ -235,7 +256,8 @@ func countersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load)
 	got, err := e.Offer(labtest.Context(t), near, far, load, cold{&labtest.Conductor{Length: load.Duration}})
 	must(t, err)
 	bytes, counted := received(t, l)
-	bytes, counted = bytes-bytesBefore, counted-before
+	bytes = bytes - bytesBefore
+	counted = counted - before
 	var arrived, arrivedBytes int64
 	for _, f := range got.Flows {
 		p := f.Packets
@@ -246,11 +268,13 @@ func countersAgree(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load)
 				p.Received, p.Lost)
 		}
 	}
+
 	if most := arrived + beside + ofEach*int64(load.Streams); counted < arrived || counted > most ||
 		arrived < 1000 {
 		t.Errorf("the device received %d packets, the engine %d in the window; want from that to %d", counted,
 			arrived, most)
 	}
+
 	if most := arrivedBytes + (counted-arrived)*largest; bytes < arrivedBytes || bytes > most {
 		t.Errorf("the device received %d bytes, the engine's frames have %d; want from that to %d", bytes,
 			arrivedBytes, most)
@@ -276,13 +300,16 @@ func received(t *testing.T, l *lab.Lab) (bytes, packets int64) {
 	if device[1].Node == l.Topology.Far {
 		port = device[1].Port
 	}
+
 	for line := range strings.Lines(labtest.Exec(t, l, l.Topology.Far, "cat", "/proc/net/dev")) {
-		if f := strings.Fields(line); len(f) > packetsField && f[0] == port+":" {
+		f := strings.Fields(line)
+		if len(f) > packetsField && f[0] == port+":" {
 			_, err := fmt.Sscan(f[bytesField]+" "+f[packetsField], &bytes, &packets)
 			must(t, err)
 			return bytes, packets
 		}
 	}
+
 	t.Fatalf("node %s has no device %s", l.Topology.Far, port)
 	return 0, 0
 }

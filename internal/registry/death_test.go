@@ -37,9 +37,11 @@ func TestAgentUndoesAllWhenItsControllerDies(t *testing.T) {
 		hold(t, a, turn.knob, turn.port, turn.want, true)
 		hold(t, a, turn.knob, turn.port, fmt.Sprint(1500+i), false) // ends at once, having changed nothing
 	}
+
 	if got, want := strings.Fields(state()), "[77 78 1400 1401]"; fmt.Sprint(got) != want {
 		t.Fatalf("with the settings: got %v, want %s", got, want)
 	}
+
 	must(t, conn.Close())
 	expect.Soon(t, 3*time.Second, "3 s after the controller's death", before, state)
 }
@@ -61,16 +63,20 @@ func dialRouter(t *testing.T, dir string) net.Conn {
 func hold(t *testing.T, a host.Agent, name, port, want string, apply bool) {
 	t.Helper()
 	s, err := a.Open(labtest.Context(t), host.Verb(host.FamilyKnob, name),
-		agent.KnobRequest{Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}},
-			Want: knob.State(want)})
+		agent.KnobRequest{
+			Place: knob.Place{Node: "router", Port: port, Ports: []string{"lan", "wan"}},
+			Want:  knob.State(want),
+		})
 	must(t, err)
 	var held agent.KnobReply
 	if err := s.Recv(&held); err != nil {
 		t.Fatalf("read %s of %s: %v", name, port, err)
 	}
+
 	if !apply {
 		return
 	}
+
 	must(t, s.Send(struct{}{}))
 	if err := s.Recv(&held); err != nil || held.State != knob.State(want) {
 		t.Fatalf("apply %s=%s to %s: got %q, %v", name, want, port, held.State, err)

@@ -49,13 +49,19 @@ queue=noqueue`
 // agentless brings up a lab whose router is driven.
 func agentless(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
 	t.Helper()
-	l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Guest: guest, Driver: d.Name(),
-		Parts: registry.LabParts()}, "forward")
+	l, _ := labtest.UpLocal(t, lab.Local{
+		Dir:    t.TempDir(),
+		Guest:  guest,
+		Driver: d.Name(),
+		Parts:  registry.LabParts(),
+	}, "forward")
 	n, err := l.Node(labtest.Context(t), "router")
 	must(t, err)
-	if f := n.Describe(); n.HasAgent() || f.Driven != d.Name() || f.OwnKernel != (guest != nil) {
+	f := n.Describe()
+	if n.HasAgent() || f.Driven != d.Name() || f.OwnKernel != (guest != nil) {
 		t.Errorf("router: got %+v, want it driven by %s", f, d.Name())
 	}
+
 	return l, n
 }
 
@@ -106,9 +112,12 @@ func settleAgentless(t *testing.T, l *lab.Lab, settings []record.Setting) {
 		if knob, ok := strings.CutPrefix(s.Knob, "sysctl:"); ok {
 			s.Value = strings.TrimPrefix(s.Value, knob+"=")
 		}
-		if a := l.CheckSetting(ctx, s); a.State != check.Yes {
+
+		a := l.CheckSetting(ctx, s)
+		if a.State != check.Yes {
 			t.Errorf("check %s: got %v (%s), want yes", s.Knob, a.State, a.Reason)
 		}
+
 		before, err := n.Driver.Read(ctx, n.Host, s)
 		must(t, err)
 		for _, want := range [][]record.Setting{{s}, nil} {
@@ -116,10 +125,12 @@ func settleAgentless(t *testing.T, l *lab.Lab, settings []record.Setting) {
 				t.Errorf("settle %v: %v", want, err)
 			}
 		}
+
 		if after, err := n.Driver.Read(ctx, n.Host, s); err != nil || after != before {
 			t.Errorf("%s after it was put back: got %q, %v, want %q", s.Knob, after, err, before)
 		}
 	}
+
 	if a := l.CheckTunnel(ctx, lab.TunnelSpec{Kind: "wireguard"}); a.State != check.No {
 		t.Errorf("a tunnel that ends on an agentless router: got %v, want no", a)
 	}

@@ -33,21 +33,27 @@ func entries() []entry {
 	for _, t := range lab.Topologies() {
 		add("topology", t.Name)
 	}
+
 	for _, t := range node.Tunnels() {
 		add("tunnel", t.Name())
 	}
+
 	for _, k := range node.Knobs() {
 		add("knob", k.Name())
 	}
+
 	for _, e := range node.Engines() {
 		add("engine", e.Name())
 	}
+
 	for _, l := range node.Probers() {
 		add("prober", l.Name())
 	}
+
 	for _, p := range node.Probes() {
 		add("probe", p.Name)
 	}
+
 	return out
 }
 
@@ -65,18 +71,22 @@ func untested(root fs.FS, entries []entry, testOf func(family, name string) stri
 				e.Name, test))
 			continue
 		}
-		pkg, name := test[:dot], test[dot+1:]
+
+		pkg := test[:dot]
+		name := test[dot+1:]
 		if tests[pkg] == nil {
 			var err error
 			if tests[pkg], err = testsOf(root, pkg); err != nil {
 				return nil, err
 			}
 		}
+
 		if !slices.Contains(tests[pkg], name) {
 			found = append(found, fmt.Sprintf("%s %s names %s, which does not exist", e.Family, e.Name,
 				test))
 		}
 	}
+
 	return found, nil
 }
 
@@ -86,22 +96,26 @@ func testsOf(root fs.FS, pkg string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	names := []string{}
 	for _, file := range files {
 		b, err := fs.ReadFile(root, file)
 		if err != nil {
 			return nil, err
 		}
+
 		f, err := parser.ParseFile(token.NewFileSet(), file, b, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
+
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
 				names = append(names, fn.Name.Name)
 			}
 		}
 	}
+
 	return names, nil
 }
 
@@ -111,6 +125,7 @@ func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
 	for _, f := range found {
 		t.Error(f)
 	}
+
 	for _, e := range entries() {
 		switch test := kernelTest(e.Family, e.Name); test {
 		case "lab/knob.TestKnobsApplyWhatTheyReadAndRestore", "lab.TestGuestKnobs", "lab.TestGuestCores":
@@ -128,9 +143,11 @@ func TestEntriesAreWholeAndUnique(t *testing.T) {
 		if seen[key] || e.Name == "" {
 			t.Errorf("entry %q: got it twice or without a name, want each once", key)
 		}
+
 		seen[key] = true
 		families[e.Family]++
 	}
+
 	for _, family := range []string{"topology", "tunnel", "knob", "engine", "prober", "probe"} {
 		if families[family] == 0 {
 			t.Errorf("family %s: got no entry, want at least one", family)
@@ -150,6 +167,7 @@ func TestUntestedEntriesAreFound(t *testing.T) {
 	for _, name := range []string{"good", "none", "word", "gone", "method", "comment", "elsewhere"} {
 		planted = append(planted, entry{Family: "knob", Name: name})
 	}
+
 	got, err := untested(root, planted, func(_, name string) string { return tests[name] })
 	want := []string{
 		`knob none names no test on a real kernel, got ""`,
@@ -159,7 +177,8 @@ func TestUntestedEntriesAreFound(t *testing.T) {
 		`knob comment names lab.TestComment, which does not exist`,
 		`knob elsewhere names lab/knob.TestThere, which does not exist`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+	diff := cmp.Diff(want, got)
+	if diff != "" || err != nil {
 		t.Errorf("faults found (-want +got), %v:\n%s", err, diff)
 	}
 }

@@ -73,7 +73,8 @@ var faults = []struct {
 // TestSuitesCanFail runs each fault in a process of its own, where the suite must fail, and for the right
 // reason.
 func TestSuitesCanFail(t *testing.T) {
-	if name := os.Getenv(faultMark); name != "" {
+	name := os.Getenv(faultMark)
+	if name != "" {
 		for _, f := range faults {
 			if f.name == name {
 				f.run(t)
@@ -81,6 +82,7 @@ func TestSuitesCanFail(t *testing.T) {
 		}
 		return
 	}
+
 	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -90,7 +92,9 @@ func TestSuitesCanFail(t *testing.T) {
 			if strings.Contains(string(out), "--- SKIP") || strings.Contains(string(out), "skip: ") {
 				t.Skip("skip: this kernel refuses user namespaces to ordinary users")
 			}
-			if code, _ := host.ExitCode(err); code != 1 || !strings.Contains(string(out), f.want) {
+
+			code, _ := host.ExitCode(err)
+			if code != 1 || !strings.Contains(string(out), f.want) {
 				t.Errorf("got exit code %d and\n%s\nwant 1 and %q", code, out, f.want)
 			}
 		})
@@ -105,6 +109,7 @@ func fakeLab(t *testing.T, stuck string) (*lab.Lab, *labtest.Lab) {
 	if strings.HasPrefix(os.Getenv(faultMark), "probe ") {
 		f.Probes = append(f.Probes, labtest.Undeclared())
 	}
+
 	l, err := f.Up()
 	must(t, err)
 	t.Cleanup(func() { l.Close(context.Background()) })

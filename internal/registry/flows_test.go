@@ -23,12 +23,15 @@ func TestFlowsCrossTheRouter(t *testing.T) {
 	for _, opener := range []string{"near", "far"} {
 		steady.Run(t, func(t *steady.Trial) {
 			load := labtest.Loads()["tcp up"]
-			load.Opener, load.Duration, load.FlowSize, load.ConnectionRate = opener, 2*time.Second,
-				"5000", 200
+			load.Opener = opener
+			load.Duration = 2 * time.Second
+			load.FlowSize = "5000"
+			load.ConnectionRate = 200
 			nodes := []string{l.Topology.Near, l.Topology.Far}
 			if opener == "far" {
 				slices.Reverse(nodes)
 			}
+
 			before := [2]int{tcpCount(t, l, nodes[0], "ActiveOpens"), tcpCount(t, l, nodes[1],
 				"PassiveOpens")}
 			waiting := timeWait(t, l, nodes[0])
@@ -36,18 +39,22 @@ func TestFlowsCrossTheRouter(t *testing.T) {
 				&labtest.Conductor{Length: load.Duration, Drain: time.Second})
 			must(t, err)
 			s := got.ShortFlows
-			opened, accepted := tcpCount(t, l, nodes[0], "ActiveOpens")-before[0], tcpCount(t, l, nodes[1],
-				"PassiveOpens")-before[1]
+			opened := tcpCount(t, l, nodes[0], "ActiveOpens") - before[0]
+			accepted := tcpCount(t, l, nodes[1],
+				"PassiveOpens") - before[1]
 			least := int(s.Completed + s.Carried)
 			if s.Failed > 0 || opened < least || accepted != opened {
 				t.Errorf("%s opens: %d connections opened and %d accepted, the engine says %+v", opener,
 					opened, accepted, s)
 			}
+
 			if s.Completed < 300 || opened > least*3/2 {
 				t.Timedf("%s opens: %d connections opened, the engine says %+v; want 400 and few more",
 					opener, opened, s)
 			}
-			if mine, other := timeWait(t, l, nodes[0])-waiting, timeWait(t, l, nodes[1]); mine > 0 ||
+
+			mine, other := timeWait(t, l, nodes[0])-waiting, timeWait(t, l, nodes[1])
+			if mine > 0 ||
 				other < least {
 				t.Errorf("%s opens: the opener remembers %d connections and the listener %d, want 0 and %d",
 					opener, mine, other, least)
@@ -72,6 +79,7 @@ func tcpCount(t testing.TB, l *lab.Lab, node, name string) int {
 			return n
 		}
 	}
+
 	t.Fatalf("node %s counts no %s", node, name)
 	return 0
 }
@@ -82,10 +90,12 @@ func timeWait(t testing.TB, l *lab.Lab, node string) int {
 	const inTimeWait = "06"
 	n := 0
 	for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/tcp")) {
-		if f := strings.Fields(line); len(f) > 3 && f[3] == inTimeWait {
+		f := strings.Fields(line)
+		if len(f) > 3 && f[3] == inTimeWait {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -93,11 +103,17 @@ func timeWait(t testing.TB, l *lab.Lab, node string) int {
 // passes a shaper at 8 Mbit/s: 96 ms.
 func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
-	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "lan",
-		Value: "tbf rate 8M burst 10k limit 400k"})
+	settle(t, l, record.Setting{
+		Knob:  "queue",
+		Node:  "router",
+		Port:  "lan",
+		Value: "tbf rate 8M burst 10k limit 400k",
+	})
 	near, far := labtest.Ends(t, l, 0, 4)
 	load := labtest.Loads()["tcp up"]
-	load.Direction, load.Duration, load.ResponseSize = record.Both, 3*time.Second, 100_000
+	load.Direction = record.Both
+	load.Duration = 3 * time.Second
+	load.ResponseSize = 100_000
 	steady.Run(t, func(t *steady.Trial) {
 		got, err := shortflow.Requests{}.Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration})
@@ -106,12 +122,15 @@ func TestRequestsTakeAsLongAsTheRateSays(t *testing.T) {
 		if s.Asked != s.Completed*100_100 {
 			t.Fatalf("got %+v, want requests of 100,100 bytes there and back", s)
 		}
+
 		if s.Completed < 15 || s.Completed > 40 {
 			t.Timedf("got %+v, want about 30 requests", s)
 		}
+
 		for _, c := range s.Classes {
 			for _, n := range c.Times {
-				if took := time.Duration(n.FromNs); took < 80*time.Millisecond ||
+				took := time.Duration(n.FromNs)
+				if took < 80*time.Millisecond ||
 					took > 250*time.Millisecond {
 					t.Timedf("%d responses took %v, want about 100 ms", n.Flows, took)
 				}

@@ -12,6 +12,7 @@ func kernelTest(family, name string) string {
 	if family == "tunnel" {
 		return tunnelTest(name)
 	}
+
 	if family == "probe" {
 		return probeTest(name)
 	}

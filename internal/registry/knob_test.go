@@ -17,10 +17,12 @@ import (
 func settle(t testing.TB, l *lab.Lab, want ...record.Setting) {
 	t.Helper()
 	for _, s := range want {
-		if a := l.CheckSetting(labtest.Context(t), s); a.State == check.No {
+		a := l.CheckSetting(labtest.Context(t), s)
+		if a.State == check.No {
 			t.Skip("skip: this kernel or user lacks the setting: " + a.Reason)
 		}
 	}
+
 	must(t, l.Reconcile(labtest.Context(t), want))
 }
 
@@ -44,10 +46,13 @@ func TestIPForwardDecidesWhatPasses(t *testing.T) {
 		t.Run("ip_forward="+tt.level, func(t *testing.T) {
 			settle(t, l, record.Setting{Knob: "ip_forward", Node: "router", Value: tt.level})
 			for ip, want := range map[int]bool{4: tt.v4, 6: tt.v6} {
-				beyond, sizes := 100, []int(nil)
+				beyond := 100
+				sizes := []int(nil)
 				if want {
-					beyond, sizes = 0, []int{100}
+					beyond = 0
+					sizes = []int{100}
 				}
+
 				labtest.WantReach(t, l, 0, ip, beyond, sizes...)
 			}
 		})
@@ -70,6 +75,7 @@ func TestVLANTagsBothEnds(t *testing.T) {
 	for ip := 4; ip <= 6; ip += 2 {
 		labtest.WantReach(t, l, 0, ip, 0, 100, 1500)
 	}
+
 	settle(t, l, tag("client", "server")...)
 	labtest.WantReach(t, l, 0, 4, 100)
 	settle(t, l)
@@ -79,11 +85,17 @@ func TestVLANTagsBothEnds(t *testing.T) {
 // TestQueueShapes: a token bucket holds its rate, and what it drops is in the accounts of the load.
 func TestQueueShapes(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
-	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "wan",
-		Value: "tbf rate 20M burst 8k limit 16k"})
+	settle(t, l, record.Setting{
+		Knob:  "queue",
+		Node:  "router",
+		Port:  "wan",
+		Value: "tbf rate 20M burst 8k limit 16k",
+	})
 	near, far := labtest.Ends(t, l, 0, 4)
 	load := labtest.Loads()["udp 20M"]
-	load.RateBps, load.PacketSize, load.Duration = 60e6, 1000, 500*time.Millisecond
+	load.RateBps = 60e6
+	load.PacketSize = 1000
+	load.Duration = 500 * time.Millisecond
 	steady.Run(t, func(t *steady.Trial) {
 		got, err := node.Engines()[0].Offer(labtest.Context(t), near, far, load,
 			&labtest.Conductor{Length: load.Duration})
@@ -92,6 +104,7 @@ func TestQueueShapes(t *testing.T) {
 		if p.Sent != p.Received+p.Lost {
 			t.Errorf("sent %d, received %d, lost %d; want sent = received + lost", p.Sent, p.Received, p.Lost)
 		}
+
 		rate := float64(p.Received) * float64(p.Size) * 8e9 / float64(got.Flows[0].ReceiverNs)
 		if rate < 15e6 || rate > 22e6 || p.Lost == 0 {
 			t.Timedf("60 Mbit/s into 20 Mbit/s: got %.1f Mbit/s and %d packets lost, want about 20 and "+

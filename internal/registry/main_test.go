@@ -16,8 +16,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+
 		os.Exit(0)
 	}
+
 	// Under the race detector each process would sleep for a second before it ends, and with it each part
 	// of a lab.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")

@@ -49,14 +49,22 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 		v.Close()
 		return err
 	}
-	local, remote := v.Local.Addr(), v.Remote.Addr()
+
+	local := v.Local.Addr()
+	remote := v.Remote.Addr()
 	own = slices.DeleteFunc(own, func(a netip.Addr) bool {
 		return len(p.Bind) > 0 && !slices.Contains(p.Bind, a)
 	})
 	g := guard{ports: p.Ports, bind: p.Bind, remote: remote, log: p.KernelLog}
 	all := agent.Handlers(agent.Role, node.Parts())
-	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version,
-		Boot: host.BootID()}
+	about := lab.About{
+		Local:     local,
+		Remote:    remote,
+		Addresses: own,
+		Ports:     p.Ports,
+		Version:   p.Version,
+		Boot:      host.BootID(),
+	}
 	served := map[string]host.Handler{
 		agent.VerbEcho:               host.Vetted(all[agent.VerbEcho], checked(g.echo)),
 		agent.VerbReach:              host.Vetted(all[agent.VerbReach], checked(g.reach)),
@@ -71,6 +79,7 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 		shortflow.Flows{}, shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
 		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], checked(g.traffic))
 	}
+
 	return host.Serve(ctx, v, host.AtOnce(peerSessions, served))
 }
 
@@ -101,6 +110,7 @@ func (g guard) listen(at *netip.Addr, port int) error {
 			*at = b
 		}
 	}
+
 	switch {
 	case port < g.ports[0] || port > g.ports[1]:
 		return fmt.Errorf("%w: port %d is not one of its data ports", errBeyond, port)
@@ -120,6 +130,7 @@ func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
 		return err
 	}
+
 	switch {
 	case q.Check:
 		return nil
@@ -150,10 +161,12 @@ func congestion(name string) error {
 	if name == "" {
 		return nil
 	}
+
 	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {
 		return fmt.Errorf("congestion control %s: %w: %w", name, host.ErrUnsupported, err)
 	}
+
 	ready := strings.Fields(string(b))
 	between := func(r rune) bool { return strings.ContainsRune("+, ", r) }
 	for _, one := range strings.FieldsFunc(name, between) {
@@ -162,6 +175,7 @@ func congestion(name string) error {
 				host.ErrUnsupported)
 		}
 	}
+
 	return nil
 }
 
@@ -172,6 +186,7 @@ func checked[T any](check func(*T) error) func(first json.RawMessage) (any, erro
 		if err := json.Unmarshal(first, &asked); err != nil {
 			return nil, fmt.Errorf("read the request: %w", err)
 		}
+
 		err := check(&asked)
 		return asked, err
 	}
@@ -181,6 +196,7 @@ func (g guard) echo(at *agent.EchoAt) error {
 	if len(at.Tag) < keySize {
 		return fmt.Errorf("%w: an echo without the run's key", errBeyond)
 	}
+
 	at.From = g.source(at.Addr)
 	return g.listen(&at.Addr, at.Port)
 }
@@ -194,7 +210,9 @@ func (g guard) reach(r *agent.Reach) error {
 
 // watch lets the peer's own processes be the lab's, and no tracepoint be switched.
 func (g guard) watch(r *watch.Request) error {
-	r.Own, r.Trace, r.NoLog = []int{os.Getpid()}, false, !g.log
+	r.Own = []int{os.Getpid()}
+	r.Trace = false
+	r.NoLog = !g.log
 	return nil
 }
 

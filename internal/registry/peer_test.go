@@ -34,8 +34,11 @@ func meetPeer(t *testing.T, others ...netip.Addr) host.Agent {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- listener.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
-			Version: "1.2", Bind: bind}.Serve)
+		ended <- listener.Serve(ctx, ln, registry.Peer{
+			Ports:   [2]int{20301, 20303},
+			Version: "1.2",
+			Bind:    bind,
+		}.Serve)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -65,18 +68,24 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 		about.Version != "1.2" || !slices.Contains(about.Addresses, loop) {
 		t.Errorf("about: got %+v, want the loopback address and the ports", about)
 	}
+
 	e, err := probe.Environment(ctx, a, "server")
 	if err != nil || e.Facts["kernel"] == "" {
 		t.Errorf("environment: got %v, %v, want the kernel among it", e.Facts, err)
 	}
+
 	if _, bound, err := a.Clock(ctx); err != nil || bound > int64(time.Second) {
 		t.Errorf("clock: got a bound of %d ns, %v, want less than a second", bound, err)
 	}
-	w, err := watch.Start(ctx, a, "server", []string{"cpu"}, watch.Options{Options: probe.Options{Trace: true,
-		Own: []int{1}}})
+
+	w, err := watch.Start(ctx, a, "server", []string{"cpu"}, watch.Options{Options: probe.Options{
+		Trace: true,
+		Own:   []int{1},
+	}})
 	if err != nil {
 		t.Fatalf("watch: %v", err)
 	}
+
 	if err := w.Close(); err != nil {
 		t.Errorf("end the watch: %v", err)
 	}
@@ -90,9 +99,11 @@ func TestPeerDoesNothingElse(t *testing.T) {
 	for _, k := range node.Knobs() {
 		verbs = append(verbs, host.Verb(host.FamilyKnob, k.Name()))
 	}
+
 	for _, t := range node.Tunnels() {
 		verbs = append(verbs, host.Verb(host.FamilyTunnel, t.Name()))
 	}
+
 	for _, verb := range verbs {
 		expect.Error(t, verb, a.Invoke(labtest.Context(t), verb, struct{}{}, nil), host.ErrUnknownVerb)
 	}
@@ -100,14 +111,19 @@ func TestPeerDoesNothingElse(t *testing.T) {
 
 // TestPeerTellsTheDeviceOfThePath: that to its controller, and to nobody else.
 func TestPeerTellsTheDeviceOfThePath(t *testing.T) {
-	a, loop := meetPeer(t), netip.MustParseAddr("127.0.0.1")
+	a := meetPeer(t)
+	loop := netip.MustParseAddr("127.0.0.1")
 	var got agent.Reached
 	err := a.Invoke(labtest.Context(t), agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303}, &got)
 	if err != nil || got.Device != "lo" {
 		t.Errorf("got %+v, %v, want lo", got, err)
 	}
-	if err := a.Invoke(labtest.Context(t), agent.VerbReach, agent.Reach{From: loop,
-		To: netip.MustParseAddr("192.0.2.1"), Port: 20303}, &got); err == nil {
+
+	if err := a.Invoke(labtest.Context(t), agent.VerbReach, agent.Reach{
+		From: loop,
+		To:   netip.MustParseAddr("192.0.2.1"),
+		Port: 20303,
+	}, &got); err == nil {
 		t.Error("to somebody else: got no error, want a refusal")
 	}
 }
@@ -119,6 +135,7 @@ func TestPeerBoundToTwoAddresses(t *testing.T) {
 	if err := a.Invoke(labtest.Context(t), agent.VerbEcho, at, nil); err != nil {
 		t.Errorf("the second: %v", err)
 	}
+
 	at.Addr = second.Next()
 	err := a.Invoke(labtest.Context(t), agent.VerbEcho, at, nil)
 	const want = "bound to 127.0.0.1 127.0.0.2, not to 127.0.0.3"
@@ -128,13 +145,20 @@ func TestPeerBoundToTwoAddresses(t *testing.T) {
 func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 	a := meetPeer(t)
 	key := strings.Repeat("5", 64)
-	loop, other := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	loop := netip.MustParseAddr("127.0.0.1")
+	other := netip.MustParseAddr("192.0.2.1")
 	traffic := func(listen bool, peer netip.Addr, port int, tag, congestion string,
 		cpus ...int) map[string]any {
 		return map[string]any{"listen": listen, "side": "far", "addr": loop, "peer": peer, "port": port,
 			"cpus": cpus,
-			"load": record.Load{Protocol: "tcp", Direction: "up", Streams: 1, IP: 4, Tag: tag,
-				Congestion: congestion}}
+			"load": record.Load{
+				Protocol:   "tcp",
+				Direction:  "up",
+				Streams:    1,
+				IP:         4,
+				Tag:        tag,
+				Congestion: congestion,
+			}}
 	}
 	for _, tt := range []struct {
 		name, verb string
@@ -147,8 +171,11 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 			"port 0 is not one of its data ports"},
 		{"another address", "traffic/native", map[string]any{"listen": true, "addr": "127.0.0.2",
 			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
-		{"another address of the echo", agent.VerbEcho, agent.EchoAt{Addr: netip.IPv6Loopback(), Port: 20303,
-			Tag: key}, "it is bound to 127.0.0.1"},
+		{"another address of the echo", agent.VerbEcho, agent.EchoAt{
+			Addr: netip.IPv6Loopback(),
+			Port: 20303,
+			Tag:  key,
+		}, "it is bound to 127.0.0.1"},
 		{"the other version of IP", "traffic/native", map[string]any{"listen": true, "addr": "::",
 			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
 		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""),
@@ -176,14 +203,31 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 		{"open echo", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303}, "an echo without the run's key"},
 		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key},
 			"port 53 is not one of its data ports"},
-		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53,
-			Sizes: []int{100}}, "sending to others"},
-		{"huge packets", agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Tag: key,
-			Sizes: []int{math.MaxInt}}, "an IP packet has 0 to"},
-		{"many packets", agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Tag: key,
-			Sizes: make([]int, 100_000)}, "at most 64"},
+		{"datagrams to others", agent.VerbReach, agent.Reach{
+			From:  loop,
+			To:    other,
+			Port:  53,
+			Sizes: []int{100},
+		}, "sending to others"},
+		{"huge packets", agent.VerbReach, agent.Reach{
+			From:  loop,
+			To:    loop,
+			Port:  20303,
+			Tag:   key,
+			Sizes: []int{math.MaxInt},
+		}, "an IP packet has 0 to"},
+		{"many packets", agent.VerbReach, agent.Reach{
+			From:  loop,
+			To:    loop,
+			Port:  20303,
+			Tag:   key,
+			Sizes: make([]int, 100_000),
+		}, "at most 64"},
 		{"huge packets of a load", "traffic/native", bounds(traffic(true, loop, 20301, key, ""),
-			func(l *record.Load) { l.Protocol, l.Sizes = "udp", []int{math.MaxInt} }), "packet size"},
+			func(l *record.Load) {
+				l.Protocol = "udp"
+				l.Sizes = []int{math.MaxInt}
+			}), "packet size"},
 		{"countless streams", "traffic/native", bounds(traffic(true, loop, 20301, key, ""),
 			func(l *record.Load) { l.Streams = math.MaxInt }), "streams"},
 		{"countless samples", "traffic/echo", bounds(traffic(true, loop, 20301, key, ""),
@@ -235,6 +279,7 @@ func TestPeerServesFewThingsAtOnce(t *testing.T) {
 			refused++
 		}
 	}
+
 	if refused != 24 {
 		t.Errorf("of 40 sessions %d were refused, want 24", refused)
 	}
@@ -244,7 +289,8 @@ func TestPeerServesFewThingsAtOnce(t *testing.T) {
 func TestEchoAnswersOnlyTheRun(t *testing.T) {
 	a := meetPeer(t)
 	ctx := labtest.Context(t)
-	key, loop := strings.Repeat("5", 64), netip.MustParseAddr("127.0.0.1")
+	key := strings.Repeat("5", 64)
+	loop := netip.MustParseAddr("127.0.0.1")
 	s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303, Tag: key})
 	must(t, err)
 	defer s.Close()
@@ -253,18 +299,32 @@ func TestEchoAnswersOnlyTheRun(t *testing.T) {
 	defer near.Close()
 	for tag, want := range map[string]int{key: 2, "somebody": 0} {
 		var got agent.Reached
-		err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303,
-			Sizes: []int{100, 1500}, Tag: tag, Tries: 2}, &got)
+		err := near.Invoke(ctx, agent.VerbReach, agent.Reach{
+			From:  loop,
+			To:    loop,
+			Port:  20303,
+			Sizes: []int{100, 1500},
+			Tag:   tag,
+			Tries: 2,
+		}, &got)
 		if err != nil || len(got.Back) != want {
 			t.Errorf("with the tag %q: got %+v, %v, want %d of two back", tag, got, err, want)
 		}
 	}
+
 	var elsewhere agent.Reached
-	if err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: netip.MustParseAddr("127.0.0.2"), To: loop,
-		Port: 20303, Sizes: []int{100}, Tag: key, Tries: 2}, &elsewhere); err != nil ||
+	if err := near.Invoke(ctx, agent.VerbReach, agent.Reach{
+		From:  netip.MustParseAddr("127.0.0.2"),
+		To:    loop,
+		Port:  20303,
+		Sizes: []int{100},
+		Tag:   key,
+		Tries: 2,
+	}, &elsewhere); err != nil ||
 		len(elsewhere.Back) != 0 {
 		t.Errorf("from another address than the controller's: got %+v, %v, want nothing back", elsewhere, err)
 	}
+
 	var route agent.FoundRoute
 	if err := near.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: loop, To: loop, Port: 20303, Tag: key},
 		&route); err != nil || !route.Reached || len(route.Routers) != 0 {

@@ -24,9 +24,11 @@ func TestBuiltInPlansSpeakTheRegistrysLanguage(t *testing.T) {
 			t.Errorf("plan %s: %v", name, err)
 			continue
 		}
+
 		if len(p.Cells()) == 0 {
 			t.Errorf("plan %s: got no cell, want some", name)
 		}
+
 		for _, cell := range p.Cells() {
 			for factor, level := range cell {
 				f, ok := v.Lookup(factor)
@@ -34,9 +36,11 @@ func TestBuiltInPlansSpeakTheRegistrysLanguage(t *testing.T) {
 					t.Errorf("plan %s: got factor %s, want one of the vocabulary", name, factor)
 					continue
 				}
+
 				if got, err := f.Parse(level); err != nil || got != level {
 					t.Errorf("plan %s: %s=%s parses to %q, %v, want itself", name, factor, level, got, err)
 				}
+
 				parseByKnob(t, name, factor, level)
 			}
 		}
@@ -49,12 +53,15 @@ func parseByKnob(t *testing.T, plan, factor, level string) {
 	name, _, _ := strings.Cut(factor, "@")
 	text := level
 	if family, member, ok := strings.Cut(name, ":"); ok {
-		name, text = family+":", member+"="+level
+		name = family + ":"
+		text = member + "=" + level
 	}
+
 	for _, k := range node.Knobs() {
 		if k.Name() != name {
 			continue
 		}
+
 		if got, err := k.Parse(text); err != nil || string(got) != text {
 			t.Errorf("plan %s: knob %s parses %q to %q, %v, want itself", plan, name, text, got, err)
 		}
@@ -71,12 +78,14 @@ func TestBaseFactorsThatKnobsApply(t *testing.T) {
 			t.Errorf("factor %s: got none, want a base factor", name)
 			continue
 		}
+
 		expect.Same(t, fmt.Sprintf("levels of %s", name), levels, f.Levels)
 		for _, level := range f.Levels {
 			for _, k := range node.Knobs() {
 				if k.Name() != name {
 					continue
 				}
+
 				if _, err := k.Parse(level); err != nil {
 					t.Errorf("knob %s: parse %q: %v", name, level, err)
 				}
@@ -131,16 +140,22 @@ func TestFactorsOfARouterNeedOne(t *testing.T) {
 			p, err := plan.Read("p.yaml", []byte("name: x\nmatrix: {"+tt.matrix+"}\n"), registry.Vocabulary(),
 				nil)
 			must(t, err)
-			wantCells, wantNotes := 2, []string(nil)
+			wantCells := 2
+			wantNotes := []string(nil)
 			if tt.note != "" {
-				wantCells, wantNotes = 1, []string{tt.factor + ": " + tt.note + " (2 combinations)"}
+				wantCells = 1
+				wantNotes = []string{tt.factor + ": " + tt.note + " (2 combinations)"}
 			}
+
 			for _, c := range p.Cells() {
-				if _, has := c[tt.factor]; has != (tt.note == "") {
+				_, has := c[tt.factor]
+				if has != (tt.note == "") {
 					t.Errorf("cell %s carries %s: got %v, want %v", c.Key(), tt.factor, has, tt.note == "")
 				}
 			}
-			if diff := cmp.Diff(wantNotes, p.Notes()); diff != "" || len(p.Cells()) != wantCells {
+
+			diff := cmp.Diff(wantNotes, p.Notes())
+			if diff != "" || len(p.Cells()) != wantCells {
 				t.Errorf("got %d cells, want %d; notes (-want +got):\n%s", len(p.Cells()), wantCells, diff)
 			}
 		})
@@ -173,8 +188,10 @@ func TestAShaperTakesThePlaceOfAQueue(t *testing.T) {
 			t.Errorf("%s: %v", tt.matrix, err)
 			continue
 		}
+
 		skipped := p.Skipped()
-		if got := len(skipped) == 1 && strings.HasPrefix(skipped[0].Reason, reason); got != tt.conflict {
+		got := len(skipped) == 1 && strings.HasPrefix(skipped[0].Reason, reason)
+		if got != tt.conflict {
 			t.Errorf("%s: a conflict: got %v (%v), want %v", tt.matrix, got, skipped, tt.conflict)
 		}
 	}
@@ -188,6 +205,7 @@ func TestLessonsAreCells(t *testing.T) {
 	if len(blocks) != 5 {
 		t.Errorf("lessons: got %d plans, want 5", len(blocks))
 	}
+
 	for _, block := range blocks {
 		text, _, _ := strings.Cut(block, "```")
 		p, err := plan.Read("lesson", []byte(text), registry.Vocabulary(), nil)
@@ -195,6 +213,7 @@ func TestLessonsAreCells(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
+
 		faulty := 0
 		for _, cell := range p.Cells() {
 			for name := range cell {
@@ -203,6 +222,7 @@ func TestLessonsAreCells(t *testing.T) {
 				}
 			}
 		}
+
 		if faulty == 0 {
 			t.Errorf("%s: no cell has a fault", text)
 		}

@@ -41,18 +41,27 @@ func PeerVocabulary(thirdParty, typedIPv6 bool) plan.Vocabulary {
 			func(e traffic.Engine) bool { return e.Name() == (iperf3.Engine{}).Name() })
 		engines[0], engines[i] = engines[i], engines[0]
 	}
+
 	if typedIPv6 {
 		return vocabularyOf(engines, []string{"6", "4"})
 	}
+
 	return vocabularyOf(engines, nil)
 }
 
 func vocabularyOf(engines []traffic.Engine, ips []string) plan.Vocabulary {
-	options := factor.Options{Shapes: lab.Topologies(), Tunnels: []string{factor.NoTunnel},
-		Congestions: congestions[:], TunnelMTU: overhead.TunnelMTU, MaxTunnels: lab.Slots - 1, IPs: ips}
+	options := factor.Options{
+		Shapes:      lab.Topologies(),
+		Tunnels:     []string{factor.NoTunnel},
+		Congestions: congestions[:],
+		TunnelMTU:   overhead.TunnelMTU,
+		MaxTunnels:  lab.Slots - 1,
+		IPs:         ips,
+	}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}
+
 	var ofEngines []factor.Declaration
 	for _, e := range engines {
 		options.Engines = append(options.Engines, e.Name())
@@ -60,13 +69,20 @@ func vocabularyOf(engines []traffic.Engine, ips []string) plan.Vocabulary {
 			ofEngines = append(ofEngines, d.Factors()...)
 		}
 	}
+
 	options.Engines = append(options.Engines, factor.CipherEngine)
 	ofEngines = append(ofEngines, cipher.Factors(options.Shapes)...)
-	v := plan.Vocabulary{Absent: metrics.Absent, Catalogue: &factor.Catalogue{Shapes: options.Shapes,
-		Factors: slices.Concat(factor.Base(options), ofEngines, factor.Further(),
-			knob.Factors(node.Knobs()))}}
+	v := plan.Vocabulary{
+		Absent: metrics.Absent,
+		Catalogue: &factor.Catalogue{
+			Shapes: options.Shapes,
+			Factors: slices.Concat(factor.Base(options), ofEngines, factor.Further(),
+				knob.Factors(node.Knobs())),
+		},
+	}
 	for _, m := range metrics.Metrics() {
 		v.Metrics = append(v.Metrics, m.Name)
 	}
+
 	return v
 }

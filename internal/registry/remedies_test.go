@@ -15,6 +15,7 @@ func TestRemediesAreLevels(t *testing.T) {
 			if m.Factor == "" {
 				continue
 			}
+
 			d, ok := c.Lookup(m.Factor)
 			if !ok {
 				t.Errorf("rule %s: factor %s is unknown", r.Class, m.Factor)

@@ -15,11 +15,16 @@ import (
 // request has to wait there once on its way up.
 func TestResponsivenessSeesAKnownQueue(t *testing.T) {
 	l := labtest.Up(t, "forward", registry.LabParts())
-	settle(t, l, record.Setting{Knob: "queue", Node: "router", Port: "wan",
-		Value: "tbf rate 20M burst 32k limit 200k"})
+	settle(t, l, record.Setting{
+		Knob:  "queue",
+		Node:  "router",
+		Port:  "wan",
+		Value: "tbf rate 20M burst 32k limit 200k",
+	})
 	near, far := labtest.Ends(t, l, 0, 4)
 	load := labtest.Loads()["tcp up"]
-	load.Streams, load.Duration = 4, 3*time.Second
+	load.Streams = 4
+	load.Duration = 3 * time.Second
 	got, err := responsiveness.Engine{}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
 	must(t, err)
@@ -33,7 +38,9 @@ func TestResponsivenessSeesAKnownQueue(t *testing.T) {
 			t.Errorf("%s: got %d, want 10 or more", kind.name, len(s))
 			continue
 		}
-		if median := time.Duration(s[len(s)/2]); median < 40*time.Millisecond ||
+
+		median := time.Duration(s[len(s)/2])
+		if median < 40*time.Millisecond ||
 			median > 250*time.Millisecond {
 			t.Errorf("%s took %v (median of %d), want about the 80 ms of the queue", kind.name, median,
 				len(s))

@@ -23,15 +23,18 @@ func Serve(args []string) (handled bool, err error) {
 	if len(args) == 0 {
 		return false, nil
 	}
+
 	role, sysctls, err := agent.Started(args)
 	if err != nil {
 		return true, fmt.Errorf("%w: %w", ErrRole, err)
 	}
+
 	if role != "" {
 		parts := node.Parts()
 		parts.Sysctls = sysctls
 		return true, agent.Main(context.Background(), role, node.Standard{}, parts)
 	}
+
 	switch args[0] {
 	case lab.HolderRole:
 		err = lab.HolderMain(os.Stdin, os.Stdout)
@@ -39,12 +42,15 @@ func Serve(args []string) (handled bool, err error) {
 		if len(args) != 2 {
 			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
 		}
+
 		if args[0] == lab.MachineRole {
 			return true, lab.MachineMain(args[1], os.Stdin, os.Stdout)
 		}
+
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, agent.Arguments(agent.Role, knob.OfNamespace))
 	default:
 		return false, nil
 	}
+
 	return true, err
 }

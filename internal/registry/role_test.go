@@ -15,6 +15,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("serve %q: got %v, %v, want it left alone", args, handled, err)
 		}
 	}
+
 	for _, args := range [][]string{{"lab-anchor"}, {"lab-anchor", "a", "b"}} {
 		if handled, err := registry.Serve(args); !handled || !errors.Is(err, registry.ErrRole) {
 			t.Errorf("serve %q: got %v, %v, want %v", args, handled, err, registry.ErrRole)

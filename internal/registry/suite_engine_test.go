@@ -31,12 +31,16 @@ func engineSuite(t *testing.T, l *lab.Lab, e traffic.Engine, load record.Load) {
 	cause := errors.New("enough")
 	cancelled, cancel := context.WithCancelCause(ctx)
 	var at time.Time
-	c := &labtest.Conductor{Length: time.Minute, Start: func() {
-		time.AfterFunc(50*time.Millisecond, func() { at = time.Now(); cancel(cause) })
-	}}
+	c := &labtest.Conductor{
+		Length: time.Minute,
+		Start: func() {
+			time.AfterFunc(50*time.Millisecond, func() { at = time.Now(); cancel(cause) })
+		},
+	}
 	load.Duration = time.Minute
 	_, err := e.Offer(cancelled, near, far, load, c)
-	if took := time.Since(at); !errors.Is(err, cause) && !errors.Is(err, context.Canceled) ||
+	took := time.Since(at)
+	if !errors.Is(err, cause) && !errors.Is(err, context.Canceled) ||
 		took > 3*time.Second {
 		t.Errorf("cancelled: got %v after %s, want the cause within 3 s", err, took)
 	}
@@ -66,9 +70,11 @@ func living(t *testing.T, l *lab.Lab) string {
 			if len(f) < ofEstablished || f[0] == "sl" || f[3] == inTimeWait {
 				continue
 			}
+
 			fmt.Fprintf(&b, "%s: socket %s %s state %s\n", node, f[1], f[2], f[3])
 		}
 	}
+
 	// The lab's processes, which all nodes have in common; the one that asks is always there.
 	names := strings.Fields(labtest.Exec(t, l, l.Topology.Near, "sh", "-c",
 		"cat /proc/[0-9]*/comm 2>/dev/null || true"))
@@ -84,22 +90,27 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 	if load.Direction == record.Both {
 		want *= 2
 	}
+
 	if len(got.Flows) != want {
 		t.Errorf("flows: got %d, want %d", len(got.Flows), want)
 	}
+
 	say := t.Errorf
 	if err := traffic.Measured(got); err != nil { // a trial would fail, and be repeated
 		t.Stalled(load.Duration / 2)
 		t.Timedf("%v", err)
 		say = t.Timedf
 	}
+
 	for _, f := range got.Flows {
 		name := f.Direction
 		if f.ReceivedBytes <= 0 || f.SentBytes <= 0 || f.SenderNs <= 0 || f.ReceiverNs <= 0 {
 			say("%s flow %d: got %d bytes sent in %d ns and %d received in %d ns, want all above zero",
 				name, f.Stream, f.SentBytes, f.SenderNs, f.ReceivedBytes, f.ReceiverNs)
 		}
-		if p := f.Packets; load.Protocol == "udp" {
+
+		p := f.Packets
+		if load.Protocol == "udp" {
 			switch {
 			case p == nil:
 				t.Errorf("%s flow %d: got no packet counts, want them", name, f.Stream)
@@ -117,13 +128,16 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 					load.PacketSize)
 			}
 		}
+
 		if load.Verify && f.Verified <= 0 {
 			say("%s flow %d: no byte was verified", name, f.Stream)
 		}
+
 		if f.Corrupt != 0 {
 			t.Errorf("%s flow %d: %d bytes arrived damaged", name, f.Stream, f.Corrupt)
 		}
 	}
+
 	for _, side := range []string{"near", "far"} {
 		if u, ok := got.Ends[side]; !ok || u.Node == "" || u.UserNs+u.SystemNs <= 0 {
 			t.Errorf("cost of the %s end: got %+v, want its node and CPU time", side, u)
@@ -142,8 +156,18 @@ func proberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 	near, far := labtest.Ends(t, l, 0, ip)
 	const length, interval = 300 * time.Millisecond, 2 * time.Millisecond
-	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100,
-		Opener: "near", Port: 20900, Duration: length, Interval: interval, Tag: "suite"}
+	load := record.Load{
+		Protocol:   "echo",
+		Direction:  record.Up,
+		Streams:    1,
+		IP:         ip,
+		PacketSize: 100,
+		Opener:     "near",
+		Port:       20900,
+		Duration:   length,
+		Interval:   interval,
+		Tag:        "suite",
+	}
 	got, err := p.Probe(labtest.Context(t), near, far, load, &labtest.Conductor{Length: length})
 	labtest.MustDo(t, err, "IPv%d", ip)
 	lost := 0
@@ -154,14 +178,18 @@ func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 			t.Timedf("IPv%d: got a round trip of %d ns, want one between 0 and 1 s", ip, rtt)
 		}
 	}
+
 	slots := int64(length / interval)
-	if n := int64(len(got.RTT)) + got.SkippedSlots; n < slots-1 || n > slots+1 {
+	n := int64(len(got.RTT)) + got.SkippedSlots
+	if n < slots-1 || n > slots+1 {
 		t.Errorf("IPv%d: got %d probes and %d slots skipped, want %d in all", ip, len(got.RTT),
 			got.SkippedSlots, slots)
 	}
+
 	if lost > len(got.RTT)/10 {
 		t.Timedf("IPv%d: got %d of %d probes lost, want few", ip, lost, len(got.RTT))
 	}
+
 	if len(got.Late) != len(got.RTT) || len(got.SentAt) != len(got.RTT) {
 		t.Errorf("IPv%d: got %d timer errors and %d send times for %d probes, want one each", ip,
 			len(got.Late), len(got.SentAt), len(got.RTT))
@@ -188,10 +216,14 @@ func TestARejectedResultDoesNotPassTheEngineSuite(t *testing.T) {
 	load := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, Duration: time.Second}
 	for _, late := range []time.Duration{0, 600 * time.Millisecond} {
 		r := &steady.Trial{TB: t}
-		accounts(r, &record.Traffic{Load: load, Ends: map[string]record.EndUsage{
-			"near": {Node: "near", UserNs: 1}, "far": {Node: "far", UserNs: 1, EdgeLateNs: int64(late)}},
-			Flows: []record.Flow{{SentBytes: 1, ReceivedBytes: 1, SenderNs: 1e9, ReceiverNs: 1e9}}}, load)
-		if got := r.Found(); (len(got) > 0) != (late > 0) {
+		accounts(r, &record.Traffic{
+			Load: load,
+			Ends: map[string]record.EndUsage{
+				"near": {Node: "near", UserNs: 1}, "far": {Node: "far", UserNs: 1, EdgeLateNs: int64(late)}},
+			Flows: []record.Flow{{SentBytes: 1, ReceivedBytes: 1, SenderNs: 1e9, ReceiverNs: 1e9}},
+		}, load)
+		got := r.Found()
+		if (len(got) > 0) != (late > 0) {
 			t.Errorf("counts read %v late: got %q, want a fault only where they are late", late, got)
 		}
 	}

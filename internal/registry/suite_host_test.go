@@ -30,18 +30,22 @@ func hostFiles(t *testing.T, h host.Host, dir string) {
 	if b, err := h.ReadFile(ctx, path.Join(dir, "have")); err != nil || string(b) != "had" {
 		t.Errorf("read a file: got %q, %v, want %q", b, err, "had")
 	}
+
 	if b, err := h.ReadFile(ctx, path.Join(dir, "absent")); !errors.Is(err, fs.ErrNotExist) || len(b) > 0 {
 		t.Errorf("read an absent file: got %q, %v, want %v", b, err, fs.ErrNotExist)
 	}
+
 	file := path.Join(dir, "new")
 	for _, text := range []string{"first, longer", "second", ""} {
 		if err := h.WriteFile(ctx, file, []byte(text)); err != nil {
 			t.Errorf("write %q: %v", text, err)
 		}
+
 		if b, err := h.ReadFile(ctx, file); err != nil || string(b) != text {
 			t.Errorf("read what was written: got %q, %v, want %q", b, err, text)
 		}
 	}
+
 	expect.Error(t, "write into an absent directory", h.WriteFile(ctx, path.Join(dir, "absent", "file"), nil),
 		fs.ErrNotExist)
 }
@@ -65,13 +69,17 @@ func hostCommands(t *testing.T, h host.Host, dir string) {
 		if string(out) != tt.out {
 			t.Errorf("%s: got %d bytes of output, want %d", tt.name, len(out), len(tt.out))
 		}
-		if code, known := host.ExitCode(err); code != tt.code || !known {
+
+		code, known := host.ExitCode(err)
+		if code != tt.code || !known {
 			t.Errorf("%s: got exit code %d (%v: %v), want %d", tt.name, code, known, err, tt.code)
 		}
+
 		if tt.code != 0 && err != nil && !strings.Contains(err.Error(), "absent") {
 			t.Errorf("%s: got error %q, want the end of what the command said", tt.name, err)
 		}
 	}
+
 	_, err := h.Start(ctx, host.Command{Path: "chokepoint-has-no-such-command"})
 	expect.Error(t, "start a command that is not installed", err, host.ErrUnsupported)
 }
@@ -83,10 +91,13 @@ func hostKills(t *testing.T, h host.Host) {
 		began := time.Now()
 		end(p)
 		_, err = p.Wait()
-		if took := time.Since(began); err == nil || took > 5*time.Second {
+		took := time.Since(began)
+		if err == nil || took > 5*time.Second {
 			t.Errorf("%s: got %v after %s, want an error at once", name, err, took)
 		}
-		if code, known := host.ExitCode(err); known && code != 128+9 {
+
+		code, known := host.ExitCode(err)
+		if known && code != 128+9 {
 			t.Errorf("%s: got exit code %d, want %d", name, code, 128+9)
 		}
 	}

@@ -25,28 +25,34 @@ func knobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 		if err != nil {
 			t.Errorf("read %s: %v", s.Knob, err)
 		}
+
 		return got
 	}
 	before := read()
 	if k.Same(want, before) {
 		t.Fatalf("%s=%s holds already: the suite wants a level that changes something", s.Knob, s.Value)
 	}
+
 	for range 2 { // the second time nothing is done
 		labtest.MustDo(t, l.Reconcile(ctx, []record.Setting{s}), "apply %s=%s", s.Knob, s.Value)
-		if got := read(); !k.Same(want, got) {
+		got := read()
+		if !k.Same(want, got) {
 			t.Errorf("read back: got %q, want %q", got, want)
 		}
 	}
+
 	labtest.MustDo(t, l.Reconcile(ctx, nil), "restore %s", s.Knob)
 	if got := read(); got != before {
 		t.Errorf("restored: got %q, want %q as before", got, before)
 	}
+
 	other := attach()
 	labtest.MustDo(t, other.Reconcile(ctx, []record.Setting{s}), "apply %s=%s by another controller", s.Knob,
 		s.Value)
 	if got := read(); !k.Same(want, got) {
 		t.Errorf("set by another controller: got %q, want %q", got, want)
 	}
+
 	n, err := other.Node(ctx, s.Node)
 	labtest.MustDo(t, err, "node %s", s.Node)
 	n.Agent.Close() // as a controller that dies
@@ -61,16 +67,20 @@ func knobSuite(t *testing.T, l *lab.Lab, attach func() *lab.Lab, k knob.Knob, s 
 func parseStably(t *testing.T, k knob.Knob, s record.Setting) knob.State {
 	t.Helper()
 	text := s.Value
-	if _, member, isFamily := strings.Cut(s.Knob, ":"); isFamily {
+	_, member, isFamily := strings.Cut(s.Knob, ":")
+	if isFamily {
 		text = member + "=" + text
 	}
+
 	want, err := k.Parse(text)
 	labtest.MustDo(t, err, "parse %q", text)
 	if again, err := k.Parse(string(want)); err != nil || again != want {
 		t.Errorf("parse canonical %q: got %q, %v, want itself", want, again, err)
 	}
+
 	if got, err := k.Parse("no such level \x00"); err == nil || got != "" {
 		t.Errorf("parse nonsense: got %q, %v, want an error and no state", got, err)
 	}
+
 	return want
 }

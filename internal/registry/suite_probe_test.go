@@ -23,6 +23,7 @@ func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 	if p.Scope == record.ScopeHost {
 		node = lab.HostNode
 	}
+
 	n, err := l.Node(ctx, node)
 	must(t, err)
 	w, err := watch.Start(ctx, n.Agent, node, []string{p.Name},
@@ -40,19 +41,24 @@ func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 			break
 		}
 	}
+
 	if len(data.Samples) != 1 || data.Samples[0].Probe != p.Name {
 		t.Fatalf("samples: got %+v, want those of %s", data.Samples, p.Name)
 	}
+
 	s := data.Samples[0]
 	if s.Unavailable != "" {
 		if s.Table != nil {
 			t.Errorf("unavailable (%s), yet got a table", s.Unavailable)
 		}
+
 		t.Skip("skip: this machine has no such source: " + s.Unavailable)
 	}
+
 	if s.Table == nil || len(s.Table.Names) == 0 || len(s.Table.T) < 2 {
 		t.Fatalf("table: got %.200v, want columns and at least two samples", s.Table)
 	}
+
 	var stems []string
 	for _, m := range s.Metrics {
 		stems = append(stems, m.Name)
@@ -60,11 +66,14 @@ func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
 			t.Errorf("metric %s: got unit %q and scope %q, want both", m.Name, m.Unit, m.Scope)
 		}
 	}
+
 	for _, column := range s.Table.Names {
-		if stem := column[strings.LastIndex(column, "/")+1:]; !slices.Contains(stems, stem) {
+		stem := column[strings.LastIndex(column, "/")+1:]
+		if !slices.Contains(stems, stem) {
 			t.Errorf("column %s: got stem %s, want one of %v", column, stem, stems)
 		}
 	}
+
 	i := slices.IndexFunc(data.Cost, func(c record.Cost) bool { return c.Probe == p.Name })
 	if i < 0 || data.Cost[i].Reads < 1 || data.Cost[i].CPUNs <= 0 || data.Cost[i].OverNs <= 0 {
 		t.Errorf("cost: got %+v, want at least one read after the first, its CPU time and the time "+

@@ -30,9 +30,11 @@ func tunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 				t.Errorf("down: %v", err)
 			}
 		}
+
 		if _, err := p.Counters(ctx, false); err == nil {
 			t.Error("counters of a tunnel that is down: got no error, want one")
 		}
+
 		expect.Soon(t, 2*time.Second, "after down", before, func() []string { return residue(t, l) })
 	}
 }
@@ -43,11 +45,14 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 	if p.MTU() != mtu {
 		t.Errorf("mtu: got %d, want %d", p.MTU(), mtu)
 	}
+
 	for e, node := range l.Topology.Tunnel {
-		if dev := p.Devices()[e]; !slices.Contains(labtest.Devices(t, l, node), dev) {
+		dev := p.Devices()[e]
+		if !slices.Contains(labtest.Devices(t, l, node), dev) {
 			t.Errorf("devices of %s: got %v, want %s among them", node, labtest.Devices(t, l, node), dev)
 		}
 	}
+
 	for ip := 4; ip <= 6; ip += 2 {
 		before, err := p.Counters(ctx, false)
 		labtest.MustDo(t, err, "counters")
@@ -56,6 +61,7 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu,
 				mtu+1, got.Back, got.Note)
 		}
+
 		after, err := p.Counters(ctx, false)
 		labtest.MustDo(t, err, "counters")
 		if sent, received := int64(after.Sent-before.Sent),
@@ -74,15 +80,18 @@ func residue(t *testing.T, l *lab.Lab) []string {
 		for _, dev := range labtest.Devices(t, l, n.Name) {
 			out = append(out, n.Name+" device "+dev)
 		}
+
 		for line := range strings.Lines(labtest.Exec(t, l, n.Name, "cat", "/proc/net/route")) {
 			out = append(out, n.Name+" route "+strings.Join(strings.Fields(line)[:3], " "))
 		}
 	}
+
 	processes := 0
 	for _, name := range strings.Fields(labtest.Exec(t, l, l.Topology.Near, "ls", "/proc")) {
 		if name[0] >= '0' && name[0] <= '9' {
 			processes++
 		}
 	}
+
 	return append(out, strings.Repeat("process ", processes))
 }

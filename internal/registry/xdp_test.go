@@ -33,13 +33,23 @@ var engine = frames.XDP{Fallback: stream.Native{}}
 
 // frameLoad is a load of the xdp engine: the smallest frames there are.
 func frameLoad(ip int, direction string, streams int, pps float64) record.Load {
-	load := record.Load{Protocol: "udp", Direction: direction, Streams: streams, IP: ip, PacketSize: 46,
-		Opener: "near", Port: 20000,
-		Duration: 600 * time.Millisecond, Interval: 50 * time.Millisecond, Tag: fmt.Sprint("frames ", ip,
-			direction, streams)}
+	load := record.Load{
+		Protocol:   "udp",
+		Direction:  direction,
+		Streams:    streams,
+		IP:         ip,
+		PacketSize: 46,
+		Opener:     "near",
+		Port:       20000,
+		Duration:   600 * time.Millisecond,
+		Interval:   50 * time.Millisecond,
+		Tag: fmt.Sprint("frames ", ip,
+			direction, streams),
+	}
 	if ip == 6 {
 		load.PacketSize = 66
 	}
+
 	load.RateBps = pps * 18 * 8
 	return load
 }
@@ -52,9 +62,11 @@ func framesLabOf(t *testing.T, queues int) *lab.Lab {
 	t.Helper()
 	l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: registry.LabParts()},
 		"forward")
-	if why := lesserWay(t, l); why != "" {
+	why := lesserWay(t, l)
+	if why != "" {
 		t.Skip("skip: the engine offers no such load here: " + why)
 	}
+
 	return l
 }
 
@@ -67,6 +79,7 @@ func lesserWay(t *testing.T, l *lab.Lab) string {
 	if a.State != check.Yes || a.Reason != "" && os.Geteuid() == 0 {
 		t.Fatalf("check: got %v (%s), want a yes, for root a plain one", a.State, a.Reason)
 	}
+
 	return a.Reason
 }
 
@@ -86,13 +99,16 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 			for _, side := range []string{"near", "far"} {
 				t.Stalled(detailOf(got, side+".waited_ns"))
 			}
+
 			t.Timedf("%v", err)
 			return
 		}
+
 		passed = routerPackets(t, l)
 		for dev, n := range before {
 			passed[dev] = passes{passed[dev].in - n.in, passed[dev].out - n.out}
 		}
+
 		// Who is answered late says hello again, and who begins late misses frames of the warm-up; such a
 		// trial is tried again.
 		for _, counts := range countedAs(passed) {
@@ -104,23 +120,30 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 				}
 			}
 		}
+
 		for _, f := range got.Flows {
-			p, lost := f.Packets, int64(0)
+			p := f.Packets
+			lost := int64(0)
 			if one > 0 {
 				lost = p.Sent / one
 			}
+
 			if p.Sent == 0 || p.Lost != lost {
 				t.Timedf("stream %d %s: sent %d, unsent %d, lost %d, want %d lost", f.Stream, f.Direction,
 					p.Sent, p.Unsent, p.Lost, lost)
 			}
 		}
+
 		// Both ends are in the kernel before either has to send; the warm-up is for the rest.
 		for _, side := range []string{"near", "far"} {
-			if late := detailOf(got, side+".began_late_ns"); late < 0 || late > load.Duration/5 {
+			late := detailOf(got, side+".began_late_ns")
+			if late < 0 || late > load.Duration/5 {
 				// A spell on the run queue holds the sender up, and not who only wakes now and then.
-				if waited := detailOf(got, side+".waited_ns"); late > 0 && waited > late-load.Duration/5 {
+				waited := detailOf(got, side+".waited_ns")
+				if late > 0 && waited > late-load.Duration/5 {
 					t.Stalled(waited)
 				}
+
 				t.Timedf("%s end: began %v late, want it within the warm-up", side, late)
 			}
 		}
@@ -146,6 +169,7 @@ func TestXDPCountsToThePacket(t *testing.T) {
 			if queues == 1 { // less than what two do
 				apart.Long(t, "takes longer than a package has")
 			}
+
 			countsToThePacket(t, queues)
 		})
 	}
@@ -167,35 +191,45 @@ func countsToThePacket(t *testing.T, queues int) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			must(t, l.Reconcile(labtest.Context(t), []record.Setting{{Knob: "nat", Node: "router",
-				Value: tt.nat}}))
+			must(t, l.Reconcile(labtest.Context(t), []record.Setting{{
+				Knob:  "nat",
+				Node:  "router",
+				Value: tt.nat,
+			}}))
 			got, passed := offerFrames(t, l, tt.load, 0)
 			for _, side := range []string{"near", "far"} {
 				if tt.load.Direction == map[string]string{"near": record.Down, "far": record.Up}[side] {
 					continue
 				}
+
 				cores := runtime.NumCPU() // an end's; of both where both send
 				if tt.load.Direction == record.Both {
 					cores = max(cores/2, 1)
 				}
-				if on, want := strings.Fields(got.Details[side+".core"]), min(queues, tt.load.Streams,
-					cores); len(on) != want || len(slices.Compact(on)) != want {
+
+				on, want := strings.Fields(got.Details[side+".core"]), min(queues, tt.load.Streams,
+					cores)
+				if len(on) != want || len(slices.Compact(on)) != want {
 					t.Errorf("%s sent from the cores %v, want %d of them", side, on, want)
 				}
 			}
+
 			for _, f := range got.Flows {
 				p := f.Packets
 				if p.Sent == 0 || p.Received != p.Sent || p.Lost != 0 || p.Duplicates == nil ||
 					*p.Duplicates != 0 || p.Reordered == nil || *p.Reordered != 0 {
 					t.Errorf("%s flow %d: got %+v, want all received, in order", f.Direction, f.Stream, *p)
 				}
+
 				// What was due in the window, but for a burst of 8 at either edge.
 				pps := tt.load.RateBps / 8 / 18 / float64(len(got.Flows))
-				if want := pps * tt.load.Duration.Seconds(); math.Abs(float64(p.Sent+p.Unsent)-want) > 12 {
+				want := pps * tt.load.Duration.Seconds()
+				if math.Abs(float64(p.Sent+p.Unsent)-want) > 12 {
 					t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction, f.Stream,
 						p.Sent, p.Unsent, want)
 				}
 			}
+
 			agree(t, got, passed)
 			for _, way := range got.OneWay {
 				if slices.ContainsFunc(way.Counts, func(c record.DelayCounts) bool {
@@ -205,10 +239,12 @@ func countsToThePacket(t *testing.T, queues int) {
 					t.Errorf("%s: delays %v, want counts of less than a second", way.Direction, way.Counts)
 				}
 			}
+
 			if want := map[bool]int{false: 1,
 				true: 2}[tt.load.Direction == record.Both]; len(got.OneWay) != want {
 				t.Errorf("got delays of %d directions, want %d", len(got.OneWay), want)
 			}
+
 			detached(t, l)
 		})
 	}
@@ -225,6 +261,7 @@ func routerPackets(t testing.TB, l *lab.Lab) map[string]passes {
 	for dev, n := range c {
 		out[dev] = passes{n.RxPackets, n.TxPackets}
 	}
+
 	return out
 }
 
@@ -258,6 +295,7 @@ func agree(t *testing.T, got *record.Traffic, passed map[string]passes) {
 			if got.Load.Direction != direction && got.Load.Direction != record.Both {
 				continue
 			}
+
 			n, err := framesOf(got, frames)
 			if err != nil || n == 0 || counted < n || counted > n+fewMore {
 				t.Errorf("%s: the router counted %d packets, want the load's %d and a few more (%v)", frames,
@@ -273,11 +311,13 @@ func attached(t *testing.T, l *lab.Lab) []string {
 	var out []string
 	for _, node := range []string{"client", "router", "server"} {
 		for line := range strings.Lines(labtest.Exec(t, l, node, "ip", "-o", "link", "show")) {
-			if f := strings.Fields(line); strings.Contains(line, "xdp") {
+			f := strings.Fields(line)
+			if strings.Contains(line, "xdp") {
 				out = append(out, node+"."+strings.TrimRight(strings.Split(f[1], "@")[0], ":"))
 			}
 		}
 	}
+
 	return out
 }
 
@@ -302,14 +342,18 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 		for _, way := range []string{record.FramesLive, record.FramesPacket} {
 			for _, sink := range []string{record.SinkDriver, record.SinkSockets} {
 				load := frameLoad(ip, record.Up, 2, 20_000)
-				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
+				load.Frames = way
+				load.Sink = sink
+				load.Duration = 200 * time.Millisecond
 				got, _ := offerFrames(t, l, load, 8)
 				for _, f := range got.Flows {
 					p := f.Packets
-					if want := p.Sent / 8; p.Lost != want || p.Received != p.Sent-want || want == 0 {
+					want := p.Sent / 8
+					if p.Lost != want || p.Received != p.Sent-want || want == 0 {
 						t.Errorf("IPv%d, %s, %s, flow %d: sent %d, received %d, lost %d; want %d lost", ip,
 							way, sink, f.Stream, p.Sent, p.Received, p.Lost, want)
 					}
+
 					runs := slices.ContainsFunc(p.Gaps, func(g record.Gap) bool { return g.Length == 1 })
 					if runs != (sink == record.SinkSockets) {
 						t.Errorf("IPv%d, %s, %s, flow %d: runs of lost packets %v, want them of sockets only",
@@ -328,26 +372,36 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 	ways := []string{record.FramesLive, record.FramesPacket}
 	sinks := []string{record.SinkDriver, record.SinkSockets}
 	if lesserWay(t, l) != "" {
-		ways, sinks = ways[1:], sinks[1:]
+		ways = ways[1:]
+		sinks = sinks[1:]
 	}
+
 	// 60 bytes each: 10,000 a second
-	queue := []record.Setting{{Knob: "queue", Node: "router", Port: "wan",
-		Value: "tbf rate 4800k burst 16k limit 8M"}}
+	queue := []record.Setting{{
+		Knob:  "queue",
+		Node:  "router",
+		Port:  "wan",
+		Value: "tbf rate 4800k burst 16k limit 8M",
+	}}
 	must(t, l.Reconcile(labtest.Context(t), queue))
 	for _, way := range ways {
 		for _, sink := range sinks {
 			t.Run(way+", "+sink, func(t *testing.T) {
 				load := frameLoad(4, record.Up, 2, 20_000)
-				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
+				load.Frames = way
+				load.Sink = sink
+				load.Duration = 200 * time.Millisecond
 				got, _ := offerFrames(t, l, load, 0)
 				for _, f := range got.Flows {
 					p := f.Packets
 					if p.Received != p.Sent || p.Lost != 0 || p.Sent == 0 {
 						t.Errorf("flow %d: got %+v, want all received", f.Stream, *p)
 					}
+
 					// A receiver that begins late sees the queue drain for a shorter time.
 					takes := time.Duration(p.Sent) * 200 * time.Microsecond // of both flows there are as many
-					if took := time.Duration(f.ReceiverNs); apart.Wanted() && took < takes*3/4 {
+					took := time.Duration(f.ReceiverNs)
+					if apart.Wanted() && took < takes*3/4 {
 						t.Errorf("flow %d: received within %v, want %v", f.Stream, took, takes)
 					}
 				}
@@ -369,21 +423,25 @@ func TestXDPSendsBySockets(t *testing.T) {
 	if why != "" {
 		forced = []ways{{}, {record.FramesPacket, record.SinkSockets}}
 	}
+
 	for _, w := range forced {
 		for _, load := range []record.Load{frameLoad(4, record.Up, 1, 20_000), frameLoad(6, record.Both, 3,
 			10_000),
 			frameLoad(4, record.Down, 20, 5000)} {
-			load.Frames, load.Sink = w.frames, w.sink
+			load.Frames = w.frames
+			load.Sink = w.sink
 			want := w
 			if w.frames == "" {
 				want = ways{record.FramesPacket, record.SinkSockets}
 			}
+
 			t.Run(fmt.Sprintf("%s, %s, IPv%d %s", want.frames, want.sink, load.IP, load.Direction),
 				func(t *testing.T) {
 					if load.Direction == record.Down {
 						load.PacketSize = 1500 // 1518-byte frames
 						load.RateBps = 5000 * 8 * 1472
 					}
+
 					got, passed := offerFrames(t, l, load, 0)
 					for _, f := range got.Flows {
 						p := f.Packets
@@ -392,27 +450,34 @@ func TestXDPSendsBySockets(t *testing.T) {
 							t.Errorf("%s flow %d: got %+v, want all received, once", f.Direction,
 								f.Stream, *p)
 						}
+
 						pps := load.RateBps / 8 / float64(load.PacketSize-map[int]int{4: 28,
 							6: 48}[load.IP]) / float64(len(got.Flows))
 						seconds := float64(f.SenderNs) / 1e9
 						if w.frames == record.FramesLive { // what was due in the window, however late it left
 							seconds = load.Duration.Seconds()
 						}
-						if asked := pps * seconds; float64(p.Sent+p.Unsent) < asked-12 ||
+
+						asked := pps * seconds
+						if float64(p.Sent+p.Unsent) < asked-12 ||
 							float64(p.Sent) > asked+pps/100+12 {
 							t.Errorf("%s flow %d: sent %d, unsent %d, want %.0f in all", f.Direction,
 								f.Stream, p.Sent, p.Unsent, asked)
 						}
 					}
+
 					agree(t, got, passed)
 					sender, receiver := "near", "far"
 					if load.Direction == record.Down {
 						sender, receiver = receiver, sender
 					}
-					if by := (ways{got.Details[sender+".sent_by"],
-						got.Details[receiver+".counted_by"]}); by != want {
+
+					by := (ways{got.Details[sender+".sent_by"],
+						got.Details[receiver+".counted_by"]})
+					if by != want {
 						t.Errorf("sent and counted by %v, want %v", by, want)
 					}
+
 					told := slices.ContainsFunc(fellBack(got),
 						func(text string) bool {
 							return strings.Contains(text,
@@ -422,6 +487,7 @@ func TestXDPSendsBySockets(t *testing.T) {
 						t.Errorf("caveats %v (check: %q), want the reason where the way was not asked for, "+
 							"and only there", got.Caveats, why)
 					}
+
 					detached(t, l)
 					unsocketed(t, l)
 				})
@@ -444,7 +510,8 @@ func unsocketed(t *testing.T, l *lab.Lab) {
 	expect.Soon(t, 2*time.Second, "sockets after the load", nil, func() (left []string) {
 		for _, node := range []string{"client", "server"} {
 			for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/protocols")) {
-				if f := strings.Fields(line); len(f) > 2 && f[0] == "PACKET" && f[2] != "0" {
+				f := strings.Fields(line)
+				if len(f) > 2 && f[0] == "PACKET" && f[2] != "0" {
 					left = append(left, node+": "+f[2])
 				}
 			}
@@ -467,8 +534,10 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	defer cancel()
 	go func() {
 		_, err := engine.Offer(ctx, near, far, load,
-			&labtest.Conductor{Length: load.Duration,
-				Start: func() { close(begun) }})
+			&labtest.Conductor{
+				Length: load.Duration,
+				Start:  func() { close(begun) },
+			})
 		failed <- err
 	}()
 	select {
@@ -476,22 +545,28 @@ func TestXDPLeavesNothingWhenKilled(t *testing.T) {
 	case err := <-failed:
 		t.Fatal(err)
 	}
-	if got, want := attached(t, l), []string{"client.lan", "router.lan", "server.wan"}; !slices.Equal(got,
+
+	got, want := attached(t, l), []string{"client.lan", "router.lan", "server.wan"}
+	if !slices.Equal(got,
 		want) {
 		t.Errorf("devices with an XDP program during the load: %v, want %v", got, want)
 	}
+
 	killed := 0
 	for _, pid := range labtest.Descendants(os.Getpid()) {
 		if !slices.Contains(resident, pid) && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			killed++
 		}
 	}
+
 	if killed < 3 {
 		t.Errorf("killed %d processes, want those of three nodes", killed)
 	}
+
 	if err := <-failed; err == nil || ctx.Err() != nil {
 		t.Errorf("offer: got %v (%v), want an error soon", err, ctx.Err())
 	}
+
 	detached(t, l)
 }
 
@@ -506,9 +581,11 @@ func TestXDPFallsBack(t *testing.T) {
 	got, err := engine.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
 	must(t, err)
-	if p := got.Flows[0].Packets; p.Sent == 0 || p.Sent != p.Received+p.Lost {
+	p := got.Flows[0].Packets
+	if p.Sent == 0 || p.Sent != p.Received+p.Lost {
 		t.Errorf("got %+v, want sent = received + lost", *p)
 	}
+
 	if got.Engine != "xdp" || !strings.HasPrefix(got.Details["near.mode"], "no frames") ||
 		!slices.ContainsFunc(fellBack(got), func(text string) bool {
 			return strings.Contains(text, "carries no Ethernet frames")
@@ -516,6 +593,7 @@ func TestXDPFallsBack(t *testing.T) {
 		t.Errorf("got engine %s, mode %q and caveats %v, want it to say that it fell back", got.Engine,
 			got.Details["near.mode"], got.Caveats)
 	}
+
 	load.Frames = record.FramesPacket
 	_, err = engine.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
 	expect.Error(t, "asked for frames", err, "not AF_PACKET past the queueing discipline: device")
@@ -530,15 +608,19 @@ func TestXDPSendsIMIX(t *testing.T) {
 	for _, ip := range []int{4, 6} {
 		for _, mode := range []string{record.FramesLive, record.FramesPacket} {
 			load := frameLoad(ip, record.Up, 3, 20_000)
-			load.Frames, load.Sink = mode, record.SinkDriver
+			load.Frames = mode
+			load.Sink = record.SinkDriver
 			_, one := countedFrames(t, l, load)
 			header := math.Round(one - float64(load.PacketSize)) // but for what neighbours ask
 			if header != 0 && header != 14 {
 				t.Fatalf("IPv%d by %s: frames of %d bytes are counted with %g", ip, mode,
 					load.PacketSize, one)
 			}
-			load.Sizes, load.PacketSize = factor.IMIXSizes(strconv.Itoa(ip)), 0
-			headers, mean := map[int]float64{4: 28, 6: 48}[ip], record.MeanSize(load.Sizes)
+
+			load.Sizes = factor.IMIXSizes(strconv.Itoa(ip))
+			load.PacketSize = 0
+			headers := map[int]float64{4: 28, 6: 48}[ip]
+			mean := record.MeanSize(load.Sizes)
 			load.RateBps = 20_000 * 8 * (mean - headers)
 			got, frame := countedFrames(t, l, load)
 			for _, f := range got.Flows {
@@ -548,6 +630,7 @@ func TestXDPSendsIMIX(t *testing.T) {
 						f.Stream, f.SentBytes, f.ReceivedBytes, want)
 				}
 			}
+
 			if math.Abs(frame-mean-header) > 4 {
 				t.Errorf("IPv%d by %s: frames of %.1f bytes in the mean, want %.1f", ip, mode, frame,
 					mean+header)

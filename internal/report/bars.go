@@ -118,6 +118,7 @@ func (b bars) Draw(width float64) *canvas {
 			c.h += 19
 		}
 	}
+
 	b.each(func(x bar) { valueRoom = max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14) })
 	low, high := b.delays()
 	right := width
@@ -127,17 +128,20 @@ func (b bars) Draw(width float64) *canvas {
 	case high > 0:
 		right -= delayRoom
 	}
+
 	left = min(left+14, right*0.48)
 	numbers := 5
 	if narrow {
 		left, numbers = 1, 3
 	}
+
 	marks := axisFrom0(b.top(), numbers)
 	x := linear{0, marks[len(marks)-1], left, right - min(valueRoom, right*0.4)}
 	d := delayAxis{narrow: narrow, right: width}
 	if high > 0 {
 		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 66} // with room at its ends
 	}
+
 	b.axis(c, x, marks)
 	d.axis(c)
 	y := 4.0
@@ -146,10 +150,12 @@ func (b bars) Draw(width float64) *canvas {
 			c.text("t", "start", 7, y+11, shorten(g.Name, 13, width-7))
 			y += 19
 		}
+
 		middle := y + float64(len(g.Bars))*(barHeight+barGap)/2 - barGap/2
 		if !narrow {
 			c.text("t", "end", left-12, middle+4.5, shorten(g.Name, 13, left-12))
 		}
+
 		for _, one := range g.Bars {
 			c.open(one.Title)
 			one.draw(c, x, y)
@@ -157,8 +163,10 @@ func (b bars) Draw(width float64) *canvas {
 			c.close()
 			y += barHeight + barGap
 		}
+
 		y += groupGap - barGap
 	}
+
 	return c.labelled(b.Label)
 }
 
@@ -171,13 +179,16 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 		if i == 0 && x.from < 10 {
 			anchor = "start"
 		}
+
 		c.tick(anchor, x.at(m), base+15, tickText(s, m))
 	}
+
 	c.line("axis", x.from, 0, x.from, base)
 	name := b.Axis
 	if s.Unit != "" {
 		name += ", " + s.Unit
 	}
+
 	c.text("ax", "start", x.from, base+31, name)
 }
 
@@ -187,16 +198,19 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 		c.text("t bad", "start", x.from+6, middle+4.5, b.Failed)
 		return
 	}
+
 	c.bar(b.Class, b.Doubt, x.from, y, x.at(b.Median)-x.from, barHeight)
 	end := b.Median
 	if b.Whisker {
 		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
 		end = max(end, b.High)
 	}
+
 	for _, r := range b.Runs {
 		c.circle("run", x.at(r), middle, 2)
 		end = max(end, r)
 	}
+
 	at := x.at(end) + 8
 	for _, m := range []struct {
 		class string
@@ -205,12 +219,15 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 		if m.v <= 0 {
 			continue
 		}
+
 		c.line(m.class, x.at(m.v), y-2, x.at(m.v), y+barHeight+2)
 		// The number stands beside its bar unless it would cross the mark.
-		if p := x.at(m.v); p > at-8 && p < at+textWidth(b.Text, 12.5)+8 {
+		p := x.at(m.v)
+		if p > at-8 && p < at+textWidth(b.Text, 12.5)+8 {
 			at = p + 8
 		}
 	}
+
 	c.text("v", "start", at, middle+4.5, b.Text)
 }
 
@@ -225,16 +242,19 @@ func (d delayAxis) axis(c *canvas) {
 	if d.of.high == 0 {
 		return
 	}
+
 	base := c.h - axisRoom
 	if d.narrow {
 		c.text("ax", "end", d.right, base+31, "RTT, p50")
 		return
 	}
+
 	for _, m := range delayTicks(d.of.low, d.of.high) {
 		s := unit.ScaleOf("ns", m)
 		c.line("grid", d.of.at(m), 0, d.of.at(m), base)
 		c.tick("middle", d.of.at(m), base+15, tickText(s, m)+" "+s.Unit)
 	}
+
 	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
 }
 
@@ -242,19 +262,23 @@ func (d delayAxis) axis(c *canvas) {
 func delayTicks(low, high float64) []float64 {
 	_, _, tens := decades(low, high)
 	within := func(v float64) bool { return v >= low && v <= high }
-	few, all := []float64{}, []float64{}
+	few := []float64{}
+	all := []float64{}
 	for _, m := range tens {
 		for _, step := range []float64{1, 2, 5} {
-			if v := step * m; within(v) {
+			v := step * m
+			if within(v) {
 				if all = append(all, v); step == 1 {
 					few = append(few, v)
 				}
 			}
 		}
 	}
+
 	if len(few) < 2 {
 		return all
 	}
+
 	return few
 }
 
@@ -262,23 +286,28 @@ func (d delayAxis) draw(c *canvas, b bar, y float64) {
 	if d.of.high == 0 || b.Loaded <= 0 {
 		return
 	}
+
 	text := unit.Nanoseconds(b.Loaded)
 	if d.narrow {
 		c.text("ax", "end", d.right, y+4.5, text)
 		return
 	}
+
 	far := max(b.Loaded, b.Loaded99)
 	from := b.Loaded
 	if b.Idle > 0 {
 		from = min(from, b.Idle)
 	}
+
 	c.line("reach "+b.Class, d.of.at(from), y, d.of.at(far), y)
 	if b.Loaded99 > 0 {
 		c.line("reach "+b.Class, d.of.at(far), y-4, d.of.at(far), y+4)
 	}
+
 	if b.Idle > 0 {
 		c.circle("hollow "+b.Class, d.of.at(b.Idle), y, 3.5)
 	}
+
 	c.circle("point "+b.Class, d.of.at(b.Loaded), y, 4.5)
 	c.text("v", "end", d.right, y+4.5, text)
 }

@@ -23,10 +23,12 @@ func (v *view) lineFactor() string {
 		return err != nil
 	})
 	for _, n := range slices.Concat([]string{string(factor.Tunnel)}, words, names) {
-		if l := levels(cells, n); slices.Contains(names, n) && len(l) >= 2 && len(l) <= maxColours {
+		l := levels(cells, n)
+		if slices.Contains(names, n) && len(l) >= 2 && len(l) <= maxColours {
 			return n
 		}
 	}
+
 	return ""
 }
 
@@ -40,6 +42,7 @@ func (v *view) colour(name, level string) string {
 	if i >= maxColours {
 		return "c0"
 	}
+
 	return "c" + strconv.Itoa(i+1)
 }
 
@@ -64,10 +67,12 @@ func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	if v.line != string(factor.Tunnel) {
 		return "c0"
 	}
+
 	named := without(levels(cells, v.line), factor.NoTunnel)
 	if len(named) != 1 {
 		return "c0" // several run over it
 	}
+
 	return v.colour(v.line, named[0])
 }
 
@@ -81,14 +86,17 @@ func lineDash(i int) string { return " d" + strconv.Itoa(i%(len(dashes)+1)) }
 func seriesStyle() string {
 	var b strings.Builder
 	for i := range maxColours + 1 {
-		c, colour := ".c"+strconv.Itoa(i), "var(--c"+strconv.Itoa(i)+")"
+		c := ".c" + strconv.Itoa(i)
+		colour := "var(--c" + strconv.Itoa(i) + ")"
 		rules := strings.NewReplacer("@", c, "#", colour).Replace(".bar@,.point@{fill:#}" +
 			".hatch@,.line@,.q@,.run-line@,.frame@,.reach@{stroke:#}.hollow@{fill:var(--surface);stroke:#}" +
 			".tube@{fill:#;stroke:#}.dot@{background:#}\n")
 		b.WriteString(rules)
 	}
+
 	for i, d := range dashes {
 		b.WriteString(".line.d" + strconv.Itoa(i+1) + "{stroke-dasharray:" + d + "}\n")
 	}
+
 	return b.String()
 }

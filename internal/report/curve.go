@@ -45,6 +45,7 @@ func (k curves) Draw(width float64) *canvas {
 			high = max(high, max(p.Median, p.High))
 		}
 	}
+
 	marks := axisFrom0(high, 5)
 	y := linear{0, marks[len(marks)-1], top + height, top}
 	s := unit.ScaleOf(k.Unit, y.high)
@@ -52,15 +53,18 @@ func (k curves) Draw(width float64) *canvas {
 		c.line("grid", left, y.at(m), width-right, y.at(m))
 		c.text("ax", "end", left-8, y.at(m)+4, tickText(s, m))
 	}
+
 	for _, level := range k.X {
 		c.tick("middle", x(level), top+height+17, tickText(unit.Scale{Div: 1}, level))
 	}
+
 	c.text("ax", "start", left, top+height+36, k.XName)
 	c.text("ax", "start", left-8, 12, k.YName+", "+s.Unit)
 	for i, l := range k.Lines { // side by side, so that intervals do not lie upon each other
 		aside := 6 * (float64(i) - float64(len(k.Lines)-1)/2)
 		l.draw(c, func(v float64) float64 { return x(v) + aside }, y)
 	}
+
 	return c.labelled(k.Label)
 }
 
@@ -69,6 +73,7 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 	for _, pt := range l.Points {
 		p.to(x(pt.X), y.at(pt.Median))
 	}
+
 	c.path("line "+l.Class, p.d)
 	for _, pt := range l.Points {
 		at := x(pt.X)
@@ -76,6 +81,7 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 		if pt.Whisker {
 			c.whisker(at, y.at(pt.Low), at, y.at(pt.High))
 		}
+
 		c.circle(pointKind(pt.Doubt)+strings.Fields(l.Class)[0], at, y.at(pt.Median), 4)
 		c.close()
 	}
@@ -111,10 +117,12 @@ func (q quantilePlot) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 8 + 140 + 20}
 	last := nines(.9)
 	for _, k := range q.Curves {
-		if n := min(len(k.Levels), len(k.NS)); n > 0 {
+		n := min(len(k.Levels), len(k.NS))
+		if n > 0 {
 			last = max(last, nines(k.Levels[n-1]))
 		}
 	}
+
 	x := linear{0, last, plotLeft + 12, width - 12}
 	low, high, marks := decades(q.Low, q.High)
 	y := logarithmic{low, high, 148, 8}
@@ -123,6 +131,7 @@ func (q quantilePlot) Draw(width float64) *canvas {
 		s := unit.ScaleOf("ns", m)
 		c.text("ax", "end", x.from-6, y.at(m)+4, tickText(s, m)+" "+s.Unit)
 	}
+
 	for _, m := range []struct {
 		level float64
 		name  string
@@ -130,13 +139,16 @@ func (q quantilePlot) Draw(width float64) *canvas {
 		if nines(m.level) > last+1e-9 {
 			continue
 		}
+
 		at := x.at(nines(m.level))
 		c.line("grid", at, 8, at, 148)
 		c.tick("middle", at, 163, m.name)
 	}
+
 	for _, k := range q.Curves {
 		k.draw(c, x, y)
 	}
+
 	return c.labelled(q.Label)
 }
 
@@ -145,6 +157,7 @@ func (k quantileCurve) draw(c *canvas, x linear, y logarithmic) {
 	for i := range min(len(k.Levels), len(k.NS)) {
 		p.to(x.at(nines(k.Levels[i])), y.at(k.NS[i]))
 	}
+
 	c.open(k.Title)
 	c.path("q "+k.Class, p.d)
 	c.close()

@@ -36,6 +36,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	for i := range v.Trials {
 		maps.Copy(all, v.Trials[i].Factors)
 	}
+
 	factors := v.sorted(all)
 	out := bytes.NewBufferString("\uFEFF")
 	w := csv.NewWriter(out)
@@ -46,9 +47,11 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	for i := range d.Trials {
 		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
 	}
+
 	if err := w.WriteAll(lines); err != nil {
 		return nil, fmt.Errorf("write CSV of run %s: %v", d.Run.ID, err)
 	}
+
 	return out.Bytes(), nil
 }
 
@@ -58,21 +61,25 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}
+
 	var lines [][]string
 	eachNumber(t, func(metric string, value *float64, missing string) {
 		unit, number := "", ""
 		if metric != "" {
 			unit = v.unitOf(metric)
 		}
+
 		if value != nil {
 			number = decimal(*value)
 		}
+
 		line := append(slices.Clone(stem), metric, unit, "", missing)
 		for i, text := range line {
 			if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 				line[i] = "'" + text // which spreadsheets take for text
 			}
 		}
+
 		line[len(line)-2] = number
 		lines = append(lines, append(line, v.cellColumns(t, metric)...))
 	})
@@ -87,15 +94,18 @@ func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	if c == nil || !t.OfCell() {
 		return columns
 	}
+
 	columns[0] = c.Grade
 	x, ok := c.Metrics[metric]
 	if !ok {
 		return columns
 	}
+
 	columns[1], columns[2], columns[5] = strconv.Itoa(x.N), decimal(x.Median), x.Interval
 	if hasInterval(x) {
 		columns[3], columns[4] = decimal(x.Low), decimal(x.High)
 	}
+
 	return columns
 }
 
@@ -108,10 +118,13 @@ func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, m
 	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
 		add(name, new(t.Metrics[name]), "")
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
 		add(name, nil, t.Missing[name])
 	}
-	if f := t.Failure; f != nil {
+
+	f := t.Failure
+	if f != nil {
 		add("", nil, "failed in "+f.Phase+": "+f.Error)
 	} else if len(t.Metrics)+len(t.Missing) == 0 {
 		add("", nil, "")
@@ -127,8 +140,10 @@ func reasonKinds(t *analysis.TrialView) string {
 
 func (v *view) caveatKinds(t *analysis.TrialView) string {
 	all := t.Caveats
-	if c := v.cell[t.Factors.Key()]; c != nil {
+	c := v.cell[t.Factors.Key()]
+	if c != nil {
 		all = slices.Concat(all, c.Caveats)
 	}
+
 	return strings.Join(distinct(slices.Concat(all, v.Caveats), caveatKind), " ")
 }

@@ -99,11 +99,18 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 				Command: "chokepoint run quick --set method.seed=8812739501134",
 				Version: "0.1.0",
 			},
-			Procedure: record.Procedure{Method: record.Method{Duration: 2 * time.Second,
-				Warmup: 400 * time.Millisecond, Runs: blocks,
-				Order: "blocks", Seed: 8812739501134}, Loads: []string{"congestion", "direction", "engine",
-				"packet_size", "protocol", "rate",
-				"streams"}},
+			Procedure: record.Procedure{
+				Method: record.Method{
+					Duration: 2 * time.Second,
+					Warmup:   400 * time.Millisecond,
+					Runs:     blocks,
+					Order:    "blocks",
+					Seed:     8812739501134,
+				},
+				Loads: []string{"congestion", "direction", "engine",
+					"packet_size", "protocol", "rate",
+					"streams"},
+			},
 			Plan: "quick",
 			Description: "this machine acting as a router: plain forwarding and WireGuard, " +
 				"in about 70 seconds",
@@ -123,25 +130,45 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 		Metrics:    sampleMetrics(),
 		Tester: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s", Note: "one stream"},
 			{Kind: "udp loopback 64 B", Value: 611e3, Unit: "pps"}},
-		Observing: analysis.Observing{CoreRatio: .0061, ChargedRatio: .0072, FastRatio: .0027,
+		Observing: analysis.Observing{
+			CoreRatio:    .0061,
+			ChargedRatio: .0072,
+			FastRatio:    .0027,
 			Probes: map[string]float64{"cpu": .0009, "softirqs": .0007, "interfaces": .0006,
-				"thermal": .0021}},
-		Skipped: []record.Skipped{{Factors: base("queue", "cake"),
-			Reason: "this kernel has no sch_cake: operation not supported"}},
+				"thermal": .0021},
+		},
+		Skipped: []record.Skipped{{
+			Factors: base("queue", "cake"),
+			Reason:  "this kernel has no sch_cake: operation not supported",
+		}},
 		Caveats: []record.Caveat{
-			{Kind: "few-runs", Text: "three runs of each cell give no confidence interval: ranges " +
-				"are shown instead"},
-			{Kind: "shared-cores", Text: "client, router, server and load generators share the cores of " +
-				"this machine; a real router has its own"}},
-		Environment: []record.Environment{{Node: "host",
+			{
+				Kind: "few-runs",
+				Text: "three runs of each cell give no confidence interval: ranges " +
+					"are shown instead",
+			},
+			{
+				Kind: "shared-cores",
+				Text: "client, router, server and load generators share the cores of " +
+					"this machine; a real router has its own",
+			}},
+		Environment: []record.Environment{{
+			Node: "host",
 			Facts: map[string]string{"kernel": "6.1.0-18-amd64", "cpu_model": "AMD EPYC 7B13", "cores": "4",
 				"clocksource": "kvm-clock", "mitigations:spectre_v2": "Mitigation: Retpolines",
 				"sysctl:net.core.rmem_max": "212992"},
-			Missing: map[string]string{"governor": "no cpufreq in this machine"}}},
+			Missing: map[string]string{"governor": "no cpufreq in this machine"},
+		}},
 		Thresholds: []comparison.Threshold{
-			{Requirement: "goodput >= 1G where tunnel=wireguard",
-				Factors: plans[min(4, len(plans)-1)].factors, Metric: "goodput_bps", Op: ">=", Limit: 1e9,
-				Met: true, Value: 1.05e9}},
+			{
+				Requirement: "goodput >= 1G where tunnel=wireguard",
+				Factors:     plans[min(4, len(plans)-1)].factors,
+				Metric:      "goodput_bps",
+				Op:          ">=",
+				Limit:       1e9,
+				Met:         true,
+				Value:       1.05e9,
+			}},
 	}
 	for i, p := range plans {
 		d.Cells = append(d.Cells, p.cell(r, blocks))
@@ -149,9 +176,11 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 			d.Trials = append(d.Trials, p.trial(r, d, i, b, len(plans)))
 		}
 	}
+
 	for b := range blocks {
 		d.Trials = append(d.Trials, idleTrial(r, d, b, "none", 9.1e3), idleTrial(r, d, b, "wireguard", 61e3))
 	}
+
 	slices.SortStableFunc(d.Trials, func(a, b analysis.TrialView) int { return a.Index - b.Index })
 	d.Comparisons = comparisons(d)
 	diagnose(d)
@@ -185,11 +214,16 @@ func forwardTopology() record.Topology {
 	ports := func(a, ap, b, bp string) [2]record.TopoPort {
 		return [2]record.TopoPort{{Node: a, Port: ap}, {Node: b, Port: bp}}
 	}
-	return record.Topology{Name: "forward", Near: "client", Far: "server",
-		Tunnel: [2]string{"client", "router"}, Routers: []string{"router"},
-		Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+	return record.Topology{
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Tunnel:  [2]string{"client", "router"},
+		Routers: []string{"router"},
+		Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
 		Links: []record.TopoLink{{Name: "lan", Ends: ports("client", "lan", "router", "lan")},
-			{Name: "wan", Ends: ports("router", "wan", "server", "wan")}}}
+			{Name: "wan", Ends: ports("router", "wan", "server", "wan")}},
+	}
 }
 
 // valueOf spreads n values around a median.
@@ -198,26 +232,44 @@ func valueOf(r *rand.Rand, median, wobble float64, n int) statistics.Value {
 	for range n {
 		v.Values = append(v.Values, median*(1+wobble*(2*r.Float64()-1)))
 	}
+
 	v.Values[n/2] = median
 	s := slices.Sorted(slices.Values(v.Values))
-	v.Median, v.Low, v.High = s[n/2], s[0], s[n-1]
+	v.Median = s[n/2]
+	v.Low = s[0]
+	v.High = s[n-1]
 	switch {
 	case n == 1:
-		v.Interval, v.Low, v.High = statistics.IntervalSingle, 0, 0
+		v.Interval = statistics.IntervalSingle
+		v.Low = 0
+		v.High = 0
 	case n >= 6:
 		v.Interval, v.Level = statistics.IntervalOrder, 1-2*math.Pow(.5, float64(n))
 	}
+
 	return v
 }
 
 func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
-	c := analysis.Cell{Cell: metrics.Cell{Factors: p.factors, Label: p.label, Grade: evidence.GradeValid,
-		Metrics: map[string]statistics.Value{}, Missing: map[string]string{
-			"router_busiest_core_ratio": "in lab local all roles share the cores of the host",
-			"host_power_w":              "no RAPL and no hwmon power sensor in this machine"}},
-		Runs: n, Ceiling: analysis.CellCeiling{Kind: "none: virtual link", HeaderEfficiency: .9415,
-			TesterRatio: p.bps / 21.4e9, TesterKind: "tcp loopback"},
-		Consistency: &analysis.Consistency{Word: p.word, Ratio: p.wobble}}
+	c := analysis.Cell{
+		Cell: metrics.Cell{
+			Factors: p.factors,
+			Label:   p.label,
+			Grade:   evidence.GradeValid,
+			Metrics: map[string]statistics.Value{},
+			Missing: map[string]string{
+				"router_busiest_core_ratio": "in lab local all roles share the cores of the host",
+				"host_power_w":              "no RAPL and no hwmon power sensor in this machine"},
+		},
+		Runs: n,
+		Ceiling: analysis.CellCeiling{
+			Kind:             "none: virtual link",
+			HeaderEfficiency: .9415,
+			TesterRatio:      p.bps / 21.4e9,
+			TesterKind:       "tcp loopback",
+		},
+		Consistency: &analysis.Consistency{Word: p.word, Ratio: p.wobble},
+	}
 	set := func(name string, median, wobble float64) { c.Metrics[name] = valueOf(r, median, wobble, n) }
 	set("goodput_bps", p.bps, p.wobble)
 	set("rtt_idle_p50_ns", p.idle, .02)
@@ -230,38 +282,54 @@ func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 		set("packet_rate_pps", p.pps, p.wobble)
 		set("loss_ratio", p.loss, .3)
 		set("unsent_ratio", 0, 0)
-		c.Ceiling.HeaderEfficiency, c.Ceiling.TesterRatio, c.Ceiling.TesterKind = .333, p.pps/611e3,
-			"udp loopback 64 B"
+		c.Ceiling.HeaderEfficiency = .333
+		c.Ceiling.TesterRatio = p.pps / 611e3
+		c.Ceiling.TesterKind = "udp loopback 64 B"
 	} else {
 		set("retransmits", p.retrans, .3)
 		for i, x := range c.Metrics["retransmits"].Values {
 			c.Metrics["retransmits"].Values[i] = math.Round(x)
 		}
+
 		v := c.Metrics["retransmits"]
 		v.Low, v.Median, v.High = math.Round(v.Low), math.Round(v.Median), math.Round(v.High)
 		c.Metrics["retransmits"] = v
 	}
+
 	if n < 6 {
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: "few-runs",
-			Text: fmt.Sprintf("n = %d: the range is shown, not a confidence interval", n)})
+		c.Caveats = append(c.Caveats, record.Caveat{
+			Kind: "few-runs",
+			Text: fmt.Sprintf("n = %d: the range is shown, not a confidence interval", n),
+		})
 	}
+
 	if p.factors["tunnel"] == "wireguard" {
 		c.Resolved = map[string]string{"tunnel": "wireguard-userspace"}
-		c.Caveats = append(c.Caveats, record.Caveat{Kind: "userspace-tunnel",
-			Text: "this kernel has no WireGuard: the userspace implementation was measured"})
+		c.Caveats = append(c.Caveats, record.Caveat{
+			Kind: "userspace-tunnel",
+			Text: "this kernel has no WireGuard: the userspace implementation was measured",
+		})
 	}
+
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "none" && p.factors["direction"] == "up" {
 		c.Grade = evidence.GradeSuspect
-		c.Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited,
+		c.Reasons = []evidence.Reason{{
+			Kind:  evidence.ReasonTesterLimited,
 			Text:  "the load generator's own thread was busy 97.1 % of the window on the client",
-			Trial: "b2-r07.1"}}
+			Trial: "b2-r07.1",
+		}}
 	}
+
 	if p.factors["streams"] == "4" && p.factors["tunnel"] == "wireguard" && p.factors["direction"] == "up" {
-		c.Findings = []evidence.Finding{{Kind: "single-core",
-			Text: "One core did nearly all of the packet work while the others waited.", Confidence: .82,
+		c.Findings = []evidence.Finding{{
+			Kind:       "single-core",
+			Text:       "One core did nearly all of the packet work while the others waited.",
+			Confidence: .82,
 			Words: []string{"busiest core 100 %, mean of all cores 61 %",
-				"four streams gain 5.7 % over one"}}}
+				"four streams gain 5.7 % over one"},
+		}}
 	}
+
 	return c
 }
 
@@ -269,7 +337,8 @@ func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int)
 	c := d.Cells[i]
 	index := block*(cells+2) + 2 + (i+block*3)%cells + 1
 	t := analysis.TrialView{
-		Row: fmt.Sprintf("b%d-r%02d", block+1, index), Assignment: record.Assignment{
+		Row: fmt.Sprintf("b%d-r%02d", block+1, index),
+		Assignment: record.Assignment{
 			Block:   block + 1,
 			Index:   index,
 			Kind:    record.RowLoad,
@@ -278,10 +347,19 @@ func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int)
 		TrialHead: record.TrialHead{
 			Started:  d.Run.Started.Add(time.Duration(index) * 2500 * time.Millisecond),
 			Resolved: c.Resolved,
-			Path: &record.PathEvidence{Tunnel: c.Factors["tunnel"], PathMTU: 1500, WantMTU: 1500,
-				Counters: []record.CounterDelta{{Node: "router", Device: "lan", Counter: "rx_bytes",
-					Before: 10,
-					After:  4010, When: "check"}}},
+			Path: &record.PathEvidence{
+				Tunnel:  c.Factors["tunnel"],
+				PathMTU: 1500,
+				WantMTU: 1500,
+				Counters: []record.CounterDelta{{
+					Node:    "router",
+					Device:  "lan",
+					Counter: "rx_bytes",
+					Before:  10,
+					After:   4010,
+					When:    "check",
+				}},
+			},
 		},
 		Seconds: 2.6,
 		Grade:   evidence.GradeValid,
@@ -292,27 +370,34 @@ func (p cellPlan) trial(r *rand.Rand, d *analysis.Document, i, block, cells int)
 	for name, v := range c.Metrics {
 		t.Metrics[name] = v.Values[block]
 	}
+
 	t.Series = p.series(r, t.Metrics["goodput_bps"])
 	return t
 }
 
 func (p cellPlan) series(r *rand.Rand, bps float64) *analysis.Series {
-	s := &analysis.Series{Cores: map[string][]*float64{}, Quantile: map[string][]float64{
-		"loaded": quantilesLike(r, p.p50, p.p99, 10)}}
+	s := &analysis.Series{
+		Cores: map[string][]*float64{},
+		Quantile: map[string][]float64{
+			"loaded": quantilesLike(r, p.p50, p.p99, 10)},
+	}
 	for i := range 25 {
 		at := -.4 + float64(i+1)*.1
 		s.T = append(s.T, math.Round(at*1e4)/1e4)
 		ramp := 1 - math.Exp(-float64(i+1)/2)
 		s.Goodput = append(s.Goodput, math.Round(bps*ramp*(1+p.wobble*r.NormFloat64())))
 	}
+
 	for k := range 4 {
 		var v []*float64
 		for range 25 {
 			x := math.Min(1, math.Max(0, p.core-.22*float64(k)+.06*r.NormFloat64()))
 			v = append(v, &x)
 		}
+
 		s.Cores[fmt.Sprintf("host/cpu%d", k)] = v
 	}
+
 	return s
 }
 
@@ -326,6 +411,7 @@ func quantilesLike(r *rand.Rand, p50, p99 float64, n int) []float64 {
 		last = math.Max(last, x)
 		q = append(q, math.Round(last))
 	}
+
 	return q
 }
 
@@ -334,10 +420,12 @@ func idleTrial(r *rand.Rand, d *analysis.Document, block int, tunnel string, p50
 	if tunnel != "none" {
 		f["mtu"] = "1420"
 	}
+
 	index := block*(len(quickCells())+2) + map[string]int{"none": 1, "wireguard": 2}[tunnel]
 	id := fmt.Sprintf("b%d-r%02d", block+1, index)
 	return analysis.TrialView{
-		Row: id, Assignment: record.Assignment{
+		Row: id,
+		Assignment: record.Assignment{
 			Block:   block + 1,
 			Index:   index,
 			Kind:    record.RowIdle,
@@ -351,8 +439,11 @@ func idleTrial(r *rand.Rand, d *analysis.Document, block int, tunnel string, p50
 		Seconds: .6,
 		Grade:   evidence.GradeValid,
 		Metrics: map[string]float64{"rtt_idle_p50_ns": p50, "rtt_idle_p99_ns": 2.3 * p50},
-		Series: &analysis.Series{T: []float64{}, Quantile: map[string][]float64{"idle": quantilesLike(r, p50,
-			2.3*p50, 10)}},
+		Series: &analysis.Series{
+			T: []float64{},
+			Quantile: map[string][]float64{"idle": quantilesLike(r, p50,
+				2.3*p50, 10)},
+		},
 	}
 }
 
@@ -363,11 +454,13 @@ func comparisons(d *analysis.Document) []comparison.Comparison {
 		if c.Factors["tunnel"] != "wireguard" {
 			continue
 		}
+
 		f := c.Factors.Clone()
 		f["tunnel"] = "none"
 		delete(f, "mtu")
 		for j := range d.Cells {
-			if b := &d.Cells[j]; b.Factors.Key() == f.Key() {
+			b := &d.Cells[j]
+			if b.Factors.Key() == f.Key() {
 				ratio := c.Metrics["goodput_bps"].Median / b.Metrics["goodput_bps"].Median
 				out = append(out, comparison.Comparison{
 					Spread: statistics.Spread{

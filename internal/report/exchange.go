@@ -40,9 +40,12 @@ func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 			len(t.Metrics) == 0 {
 			continue
 		}
-		if n := len(out); n > 0 && out[n-1].Row == t.Row {
+
+		n := len(out)
+		if n > 0 && out[n-1].Row == t.Row {
 			out = out[:n-1]
 		}
+
 		out = append(out, t)
 	}
 	return out
@@ -57,9 +60,11 @@ func Benchstat(d *analysis.Document) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "run: %s\nplan: %s\nlab: %s\nmachine: %s\n", d.Run.ID, printable(d.Run.Plan),
 		printable(d.Run.Lab), printable(machine(d.Environment)))
-	if words := ForeignWords(d); len(words) > 0 {
+	words := ForeignWords(d)
+	if len(words) > 0 {
 		fmt.Fprintf(&b, "measured-by: %s\nforeign: %s\n", v.measuredBy(), strings.Join(words, ". "))
 	}
+
 	declared := map[string]bool{}
 	for _, m := range d.Metrics {
 		if m.Better != "" {
@@ -67,6 +72,7 @@ func Benchstat(d *analysis.Document) []byte {
 			fmt.Fprintf(&b, "Unit %s better=%s\n", m.Name, m.Better)
 		}
 	}
+
 	word := strings.NewReplacer(" ", "_", "/", "_", "\t", "_", "\n", "_")
 	names := v.varying(v.all)
 	for _, c := range v.all {
@@ -76,6 +82,7 @@ func Benchstat(d *analysis.Document) []byte {
 				name += "/" + word.Replace(n+"="+printable(level))
 			}
 		}
+
 		fmt.Fprintf(&b, "# %s: %s\n", printable(c.Label), v.resultWords(c))
 		for _, t := range v.counted(c) {
 			line := ""
@@ -84,11 +91,13 @@ func Benchstat(d *analysis.Document) []byte {
 					line += " " + strconv.FormatFloat(t.Metrics[m], 'g', -1, 64) + " " + m
 				}
 			}
+
 			if line != "" {
 				b.WriteString(name + " 1" + line + "\n")
 			}
 		}
 	}
+
 	return b.Bytes()
 }
 
@@ -105,7 +114,9 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 		return nil, check.WithHint(fmt.Errorf("write run %s for ministat: it has no goodput, packet rate or "+
 			"speed of a cipher", d.Run.ID), "csv holds what there is")
 	}
-	metric, cells := known[0], v.with(known[0])
+
+	metric := known[0]
+	cells := v.with(known[0])
 	values := map[*analysis.Cell][]string{}
 	for _, c := range cells {
 		for _, t := range v.counted(c) {
@@ -114,6 +125,7 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 			}
 		}
 	}
+
 	slices.SortStableFunc(cells, func(a, b *analysis.Cell) int { return len(values[b]) - len(values[a]) })
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# run %s, %s; ministat -C N FILE reads column N\n", d.Run.ID,
@@ -121,14 +133,17 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 	for _, w := range ForeignWords(d) {
 		fmt.Fprintf(&b, "# %s\n", w)
 	}
+
 	for i, c := range cells {
 		fmt.Fprintf(&b, "# %d: %s: %s\n", i+1, printable(c.Label), v.valueWords(c, metric))
 	}
+
 	lack := each(v.cells(func(c *analysis.Cell) bool { return !has(c, metric) }), labelOf)
 	if len(lack) > 0 {
 		fmt.Fprintf(&b, "# no column, because without %s: %s\n", metrics.Label(metric),
 			strings.Join(lack, "; "))
 	}
+
 	for i := range values[cells[0]] {
 		var line []string
 		for _, c := range cells {
@@ -136,8 +151,10 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 				line = append(line, values[c][i])
 			}
 		}
+
 		b.WriteString(strings.Join(line, " ") + "\n")
 	}
+
 	return b.Bytes(), nil
 }
 
@@ -157,10 +174,12 @@ func (v *view) valueWords(c *analysis.Cell, metric string) string {
 	if !ok {
 		return gradeWords(c)
 	}
+
 	text := "median of " + strconv.Itoa(x.N) + " " + v.text(metric, x.Median)
 	if hasInterval(x) {
 		text += bracket(intervalName(x) + " " + v.spread(metric, x))
 	}
+
 	return text + ", " + gradeWords(c)
 }
 
@@ -172,27 +191,34 @@ func (v *view) resultWords(c *analysis.Cell) string {
 	} else if !has(c, metric) && has(c, idleP50) {
 		metric = idleP50
 	}
+
 	if !has(c, metric) {
 		return gradeWords(c)
 	}
+
 	return metrics.Label(metric) + " " + v.valueWords(c, metric)
 }
 
 // TrialWords describes, by the trial's id, how valid each trial is and what result its cell has: for formats
 // that have a file for each trial.
 func TrialWords(d *analysis.Document) map[string]string {
-	v, out := newView(d), map[string]string{}
+	v := newView(d)
+	out := map[string]string{}
 	for i := range d.Trials {
 		t := &d.Trials[i]
 		words := "validity: " + t.Grade
 		for _, r := range t.Reasons {
 			words += ", " + r.Kind
 		}
-		if c := v.cell[t.Factors.Key()]; c != nil {
+
+		c := v.cell[t.Factors.Key()]
+		if c != nil {
 			words += "; its cell, of " + unit.Count(c.Runs, "trial") + ": " + v.resultWords(c)
 		}
+
 		out[t.ID] = printable(words)
 	}
+
 	return out
 }
 
@@ -208,6 +234,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 			system = []string{cmp.Or(e.Facts["distribution"], "Linux"), e.Facts["kernel"]}
 		}
 	}
+
 	column := func(parts []string) string { return escape(joined(" / ", slices.Compact(parts)...)) }
 	var b bytes.Buffer
 	for _, c := range v.all {
@@ -215,14 +242,17 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 		if !ok || !strings.HasPrefix(factor.Tunnel.Of(c.Factors), "wireguard") || packets(c) {
 			continue
 		}
+
 		note := fmt.Sprintf("%s; %s, measured by %s", c.Label, v.valueWords(c, goodput), v.measuredBy())
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", column(slices.Clone(device)), column(slices.Clone(system)),
 			wgRate(x.Median), escape(note))
 	}
+
 	if b.Len() == 0 {
 		return nil, check.WithHint(fmt.Errorf("write run %s for wg-bench: no cell has goodput through "+
 			"WireGuard", d.Run.ID), "other formats hold what there is; chokepoint report --help lists them")
 	}
+
 	return b.Bytes(), nil
 }
 
@@ -231,7 +261,8 @@ func wgRate(bps float64) string {
 	prefix := ""
 	for _, p := range []string{"K", "M", "G"} {
 		if bps >= 1000 {
-			bps, prefix = bps/1000, p
+			bps = bps / 1000
+			prefix = p
 		}
 	}
 	return strconv.FormatFloat(bps, 'g', 3, 64) + " " + prefix + "bits/sec"

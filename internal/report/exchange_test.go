@@ -28,9 +28,14 @@ func must(text []byte, err error) []byte {
 // importedDocument is a run that iperf3 measured.
 func importedDocument() *analysis.Document {
 	d := sweepDocument()
-	d.Run.Plan, d.Run.Lab, d.Run.ImportedFrom = "imported", record.LabImported, []string{"iperf3 3.12"}
-	d.Caveats = []record.Caveat{{Kind: "foreign", Text: "iperf3 3.12 measured this, not chokepoint; its " +
-		"results lack: telemetry of the nodes"}}
+	d.Run.Plan = "imported"
+	d.Run.Lab = record.LabImported
+	d.Run.ImportedFrom = []string{"iperf3 3.12"}
+	d.Caveats = []record.Caveat{{
+		Kind: "foreign",
+		Text: "iperf3 3.12 measured this, not chokepoint; its " +
+			"results lack: telemetry of the nodes",
+	}}
 	return d
 }
 
@@ -60,10 +65,12 @@ func TestForeignIsSaid(t *testing.T) {
 			tt.lacks && !strings.Contains(text, "telemetry of the nodes") {
 			t.Errorf("%s does not tell what measured the run, or what it lacks:\n%.600s", name, text)
 		}
+
 		if strings.Contains(text, "measured by chokepoint") {
 			t.Errorf("%s says that chokepoint measured it", name)
 		}
 	}
+
 	golden(t, "imported.benchstat", Benchstat(d))
 	for line := range strings.Lines(string(OpenMetrics(d))) {
 		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") &&
@@ -71,8 +78,10 @@ func TestForeignIsSaid(t *testing.T) {
 			t.Fatalf("no sample of what iperf3 measured: %s", line)
 		}
 	}
+
 	text, err := JUnit(d)
-	if s := readJUnit(t, text, err); len(s.Properties) != 2 {
+	s := readJUnit(t, text, err)
+	if len(s.Properties) != 2 {
 		t.Errorf("junit: got the properties %+v", s.Properties)
 	}
 }
@@ -86,6 +95,7 @@ func TestForeignIsNotOurs(t *testing.T) {
 				t.Errorf("%s says %q of what iperf3 measured", form, wrong)
 			}
 		}
+
 		if !strings.Contains(text, "as iperf3 3.12 counted it") {
 			t.Errorf("%s does not say who counted", form)
 		}
@@ -104,23 +114,27 @@ func TestNothingToWrite(t *testing.T) {
 				check.HintOf(err))
 		}
 	}
+
 	d = cipherDocument()
 	for i, c := range d.Cells {
 		values := map[string]float64{}
 		for name, x := range c.Metrics {
 			values[name] = x.Median
 		}
+
 		d.Trials = append(d.Trials, analysis.TrialView{
 			Row:        strconv.Itoa(i),
 			Assignment: record.Assignment{Kind: record.RowLoad, Factors: c.Factors},
 			Metrics:    values,
 		})
 	}
+
 	ciphers := string(must(Ministat(d)))
 	if !strings.Contains(ciphers, "\n# no column, because without "+
 		metrics.Label(metrics.CipherRate)+": x25519") {
 		t.Errorf("of a crypto run: %q, want that keys have no speed in bits", ciphers)
 	}
+
 	if !strings.Contains(ciphers, "bit/s; ministat") || len(strings.Split(ciphers, "\n")) < 4 {
 		t.Errorf("of a crypto run: %q, want the speed of each cipher", ciphers)
 	}
@@ -131,7 +145,8 @@ func TestNothingToWrite(t *testing.T) {
 func TestBenchstat(t *testing.T) {
 	all := 0
 	for name, d := range samples() {
-		v, want := newView(d), 0
+		v := newView(d)
+		want := 0
 		sums := map[string]float64{}
 		for _, c := range v.all {
 			for _, x := range v.counted(c) {
@@ -141,9 +156,11 @@ func TestBenchstat(t *testing.T) {
 						some = 1
 					}
 				}
+
 				want += some
 			}
 		}
+
 		text := Benchstat(d)
 		golden(t, name+".benchstat", text)
 		got := 0
@@ -151,25 +168,31 @@ func TestBenchstat(t *testing.T) {
 			if !strings.HasPrefix(line, "Benchmark") {
 				continue
 			}
+
 			got++
 			for pair := range slices.Chunk(strings.Fields(line)[2:], 2) {
 				value, err := strconv.ParseFloat(pair[0], 64)
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
+
 				sums[pair[1]] -= value
 			}
 		}
+
 		if got != want {
 			t.Errorf("%s: got %d lines of trials, want %d", name, got, want)
 		}
+
 		all += got
 		for _, m := range d.Metrics {
-			if sum := sums[m.Name]; m.Better != "" && (sum > 1e-3 || sum < -1e-3) {
+			sum := sums[m.Name]
+			if m.Better != "" && (sum > 1e-3 || sum < -1e-3) {
 				t.Errorf("%s: %s differs by %g over all trials", name, m.Name, sum)
 			}
 		}
 	}
+
 	if all < 100 {
 		t.Errorf("only %d trials have a line", all)
 	}
@@ -183,17 +206,20 @@ func TestMinistat(t *testing.T) {
 		return x.Block == 2 && x.Factors.Key() == d.Cells[0].Factors.Key()
 	})
 	v := newView(d)
-	labels, columns := map[string]int{}, map[int][]string{}
+	labels := map[string]int{}
+	columns := map[int][]string{}
 	for line := range strings.Lines(string(must(Ministat(d)))) {
 		if number, label, ok := strings.Cut(strings.TrimPrefix(line, "# "), ": "); ok {
 			n, err := strconv.Atoi(number)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			label, words, _ := strings.Cut(label, ": median of ")
 			if !strings.HasSuffix(words, ", valid\n") {
 				t.Errorf("column %d is of %q, without its validity", n, words)
 			}
+
 			labels[strings.TrimSpace(label)] = n
 		} else if !strings.HasPrefix(line, "#") {
 			for i, value := range strings.Fields(line) {
@@ -201,6 +227,7 @@ func TestMinistat(t *testing.T) {
 			}
 		}
 	}
+
 	lengths := map[int]bool{}
 	for _, c := range v.all {
 		var want []string
@@ -209,11 +236,14 @@ func TestMinistat(t *testing.T) {
 				want = append(want, strconv.FormatFloat(bps, 'f', -1, 64))
 			}
 		}
+
 		lengths[len(want)] = true
-		if got := columns[labels[printable(c.Label)]]; !slices.Equal(got, want) {
+		got := columns[labels[printable(c.Label)]]
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", c.Label, got, want)
 		}
 	}
+
 	if len(lengths) < 2 {
 		t.Errorf("all cells have as many trials: %v", lengths)
 	}
@@ -229,7 +259,10 @@ func TestOpenMetrics(t *testing.T) {
 		if !strings.HasSuffix(text, "# EOF\n") {
 			t.Errorf("%s: does not end with # EOF", name)
 		}
-		family, medians, counts := "", 0, 0
+
+		family := ""
+		medians := 0
+		counts := 0
 		for line := range strings.Lines(strings.TrimSuffix(text, "# EOF\n")) {
 			line = strings.TrimSuffix(line, "\n")
 			switch {
@@ -246,17 +279,21 @@ func TestOpenMetrics(t *testing.T) {
 				if found == nil || found[1] != family {
 					t.Fatalf("%s: no sample of %s: %s", name, family, line)
 				}
+
 				if strings.Contains(line, `stat="median"`) {
 					medians++
 				}
+
 				if strings.HasPrefix(line, "chokepoint_trials{") {
 					counts++
 				}
+
 				if !strings.Contains(line, `,grade="`) {
 					t.Errorf("%s: no validity: %s", name, line)
 				}
 			}
 		}
+
 		want := 0
 		for _, m := range d.Metrics {
 			for _, c := range d.Cells {
@@ -265,13 +302,17 @@ func TestOpenMetrics(t *testing.T) {
 				}
 			}
 		}
+
 		if medians != want || counts != want {
 			t.Errorf("%s: got %d medians of %d counts of trials, want %d", name, medians, counts, want)
 		}
-		if n := strings.Count(text, "\nchokepoint_cell_valid{"); n != len(d.Cells) {
+
+		n := strings.Count(text, "\nchokepoint_cell_valid{")
+		if n != len(d.Cells) {
 			t.Errorf("%s: the validity of %d cells, want %d", name, n, len(d.Cells))
 		}
 	}
+
 	d := smallDocument()
 	d.Cells[0].Metrics[idleP50] = statistics.Summarise([]float64{20e3, 30e3, 25e3})
 	text := string(OpenMetrics(d))
@@ -288,12 +329,15 @@ func readJUnit(t *testing.T, text []byte, err error) (s junitSuite) {
 	if err == nil {
 		err = xml.Unmarshal(text, &s)
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(s.Cases) != s.Tests {
 		t.Errorf("%d tests are counted, there are %d", s.Tests, len(s.Cases))
 	}
+
 	return s
 }
 
@@ -307,6 +351,7 @@ func TestJUnit(t *testing.T) {
 				missed++
 			}
 		}
+
 		skipped := len(d.Skipped)
 		grades := map[string]string{}
 		for _, c := range d.Cells {
@@ -317,15 +362,18 @@ func TestJUnit(t *testing.T) {
 				skipped++
 			}
 		}
+
 		for _, x := range d.Thresholds {
 			if x.Met && grades[x.Factors.Key()] == evidence.GradeSuspect {
 				skipped++
 			}
 		}
+
 		if s.Failures != missed || s.Errors != lost || s.Skipped != skipped {
 			t.Errorf("%s: %d failures, %d errors, %d skipped; want %d, %d, %d", name, s.Failures, s.Errors,
 				s.Skipped, missed, lost, skipped)
 		}
+
 		for _, c := range s.Cases {
 			passes := c.Class == "cell" && c.Error == nil && c.Skipped == nil
 			if passes && !(strings.Contains(c.Out, "median of") && strings.HasSuffix(c.Out, ", valid")) {
@@ -333,6 +381,7 @@ func TestJUnit(t *testing.T) {
 			}
 		}
 	}
+
 	text, err := JUnit(interruptedDocument())
 	s := readJUnit(t, text, err)
 	want := "not reached: the run was interrupted (Ctrl-C)"
@@ -341,11 +390,15 @@ func TestJUnit(t *testing.T) {
 			t.Errorf("%s: got %+v, want it skipped: %s", c.Name, c.Skipped, want)
 		}
 	}
-	a, b := record.Factors{"tunnel": "none"}, record.Factors{"tunnel": "wireguard"}
-	text, err = ComparisonJUnit(&analysis.RunComparison{Regressions: []analysis.Regression{
-		{Factors: a, Text: hostile}, {Factors: a, Text: "slower", Suspect: true}},
+
+	a := record.Factors{"tunnel": "none"}
+	b := record.Factors{"tunnel": "wireguard"}
+	text, err = ComparisonJUnit(&analysis.RunComparison{
+		Regressions: []analysis.Regression{
+			{Factors: a, Text: hostile}, {Factors: a, Text: "slower", Suspect: true}},
 		Comparisons: []comparison.Comparison{{Factors: a}, {Factors: b, Verdict: statistics.TooFew()},
-			{Factors: b, Verdict: statistics.TooFew()}}},
+			{Factors: b, Verdict: statistics.TooFew()}},
+	},
 		map[string]string{a.Key(): "none", b.Key(): "wireguard"})
 	s = readJUnit(t, text, err)
 	if s.Tests != 2 || s.Failures != 1 || s.Skipped != 1 ||
@@ -358,21 +411,26 @@ func TestWGBench(t *testing.T) {
 	form := regexp.MustCompile(`^\| [^|\n]+ \| [^|\n]+ \| [0-9.]+ [KMG]?bits/sec \| (?:[^|\n]|\\\|)+ \|$`)
 	for name, d := range samples() {
 		rows, err := WGBench(d)
-		if hint := check.HintOf(err); len(rows) == 0 && (err == nil || hint == "") {
+		hint := check.HintOf(err)
+		if len(rows) == 0 && (err == nil || hint == "") {
 			t.Errorf("%s: no row, and the error is %v with the hint %q", name, err, hint)
 		}
+
 		for line := range strings.Lines(string(rows)) {
 			if !form.MatchString(strings.TrimSuffix(line, "\n")) {
 				t.Errorf("%s: %q is no row", name, line)
 			}
 		}
 	}
+
 	if rows := string(must(WGBench(sweepDocument()))); strings.Count(rows, "\n") != 4 {
 		t.Errorf("got %q, want a row for each of four cells with WireGuard", rows)
 	}
+
 	for bps, want := range map[float64]string{943e6: "943 Mbits/sec", 1.5e9: "1.5 Gbits/sec",
 		12: "12 bits/sec"} {
-		if got := wgRate(bps); got != want {
+		got := wgRate(bps)
+		if got != want {
 			t.Errorf("%g: got %s, want %s", bps, got, want)
 		}
 	}
@@ -385,6 +443,7 @@ func TestTrialWords(t *testing.T) {
 		if len(words) != len(d.Trials) {
 			t.Errorf("%s: got words of %d trials, want %d", name, len(words), len(d.Trials))
 		}
+
 		for _, x := range d.Trials {
 			got := words[x.ID]
 			for _, r := range x.Reasons {
@@ -392,9 +451,11 @@ func TestTrialWords(t *testing.T) {
 					t.Errorf("%s: %s: got %q, want it to have %s", name, x.ID, got, r.Kind)
 				}
 			}
+
 			if !strings.HasPrefix(got, "validity: "+x.Grade) {
 				t.Errorf("%s: %s: got %q, want the grade %s first", name, x.ID, got, x.Grade)
 			}
+
 			if x.Kind == record.RowLoad && !strings.Contains(got, "; its cell, of ") {
 				t.Errorf("%s: %s: got %q, want what its cell came to", name, x.ID, got)
 			}

@@ -37,7 +37,8 @@ func independent(cells []*analysis.Cell, names []string, of string) []string {
 	return filter(names, func(n string) bool {
 		by := map[string]string{}
 		return of == "" || slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
-			value, level := c.Factors[n], c.Factors[of]
+			value := c.Factors[n]
+			level := c.Factors[of]
 			seen, ok := by[level]
 			by[level] = value
 			return ok && seen != value
@@ -54,6 +55,7 @@ func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 			return around(" · ", v.setWords(c.Factors, names), "")
 		}
 	}
+
 	return ""
 }
 
@@ -83,9 +85,12 @@ func (v *view) skippedWords(f record.Factors) string {
 	for i := range v.Skipped {
 		all = append(all, &analysis.Cell{Cell: metrics.Cell{Factors: v.Skipped[i].Factors}})
 	}
-	if words := v.setWords(f, v.varying(all)); words != "" && len(all) > 1 {
+
+	words := v.setWords(f, v.varying(all))
+	if words != "" && len(all) > 1 {
 		return words
 	}
+
 	return v.setWords(f, v.sorted(f))
 }
 

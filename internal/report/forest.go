@@ -24,15 +24,19 @@ type forestRow struct {
 // Draw uses a logarithmic axis: half and double are equally far from one.
 func (f forest) Draw(width float64) *canvas {
 	narrow := width < narrowBelow
-	step, left, right := 42.0, 1.0, 150.0
+	step := 42.0
+	left := 1.0
+	right := 150.0
 	for _, r := range f.Rows {
 		right = max(right, textWidth(r.Text, 12.5)+14)
 		left = max(left, textWidth(r.Name, 13)+14, textWidth(r.Sub, 11.5)+14)
 	}
+
 	left = min(left, width*0.45)
 	if narrow {
 		step, left = 62, 1
 	}
+
 	right = min(right, width*0.45)
 	c := &canvas{w: width, h: 40}
 	low, high := 1.0, 1.0
@@ -40,12 +44,14 @@ func (f forest) Draw(width float64) *canvas {
 		if c.h += step; f.heads(i) {
 			c.h += groupHead
 		}
+
 		for _, v := range []float64{r.Median, r.Low, r.High} {
 			if v > 0 {
 				low, high = min(low, v), max(high, v)
 			}
 		}
 	}
+
 	x := logarithmic{low / 1.06, high * 1.06, left, width - right}
 	base := c.h - 34
 	marks := ratioTicks(x.low, x.high)
@@ -56,8 +62,10 @@ func (f forest) Draw(width float64) *canvas {
 		if !narrow {
 			c.line(ratioLine(m), x.at(m), 0, x.at(m), base)
 		}
+
 		c.tick("middle", x.at(m), base+15, ratioTick(m))
 	}
+
 	c.text("ax", "start", left, base+31, f.Axis)
 	y := 0.0
 	for i, r := range f.Rows {
@@ -65,14 +73,17 @@ func (f forest) Draw(width float64) *canvas {
 			c.text("v", "start", 7, y+20, shorten(r.Group, 12.5, width-14))
 			y += groupHead
 		}
+
 		if narrow { // the lines leave out the names, which have the whole width
 			for _, m := range marks {
 				c.line(ratioLine(m), x.at(m), y+31, x.at(m), y+53)
 			}
 		}
+
 		r.draw(c, x, y, left, narrow)
 		y += step
 	}
+
 	return c.labelled(f.Label)
 }
 
@@ -103,13 +114,16 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 		c.text("t", "end", left-12, middle-2, shorten(r.Name, 13, left-12))
 		c.text("ax", "end", left-12, middle+13, shorten(r.Sub, 11.5, left-12))
 	}
+
 	if !(r.Median > 0) {
 		c.text("v", "start", left, middle+4.5, r.Text)
 		return
 	}
+
 	if r.Whisker && r.Low > 0 {
 		c.whisker(x.at(r.Low), middle, x.at(r.High), middle)
 	}
+
 	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Median), middle, 4.5)
 	// An interval that has no room beside its ratio stands below it.
 	if ratio, interval, ok := strings.Cut(r.Text, " ("); ok && textWidth(r.Text, 12.5) > c.w-x.to-12 {
@@ -117,6 +131,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 		c.text("ax", "start", x.to+10, middle+12, "("+interval)
 		return
 	}
+
 	c.text("v", "start", x.to+10, middle+4.5, r.Text)
 }
 
@@ -125,10 +140,12 @@ func ratioTick(m float64) string {
 	if m < 2 {
 		return tickText(unit.Scale{Div: 0.01}, m) + " %"
 	}
+
 	text := unit.Times(m)
 	if strings.Contains(text, ".") {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
+
 	return text
 }
 
@@ -140,16 +157,20 @@ func ratioTicks(low, high float64) []float64 {
 		if room > 1e3 {
 			steps = []float64{10} // more would not have room
 		}
+
 		for _, s := range steps {
 			all = append(all, at*s, 1/(at*s))
 		}
 	}
+
 	slices.Sort(all)
 	if high/low < 4 {
 		all = []float64{.4, .5, .6, .7, .8, .9, 1, 1.1, 1.2, 1.5, 2, 2.5}
 	}
+
 	if high/low < 1.25 {
 		all = []float64{.85, .9, .95, 1, 1.05, 1.1, 1.15}
 	}
+
 	return slices.DeleteFunc(all, func(v float64) bool { return v < low || v > high })
 }

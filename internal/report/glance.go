@@ -15,45 +15,55 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	for _, c := range g.Cores {
 		names = max(names, len(c.Name))
 	}
+
 	for _, c := range g.Cores {
 		t.line(fmt.Sprintf("  %-*s  %s %6s  softirq %s", names, c.Name, t.paint(busyCode(c.Busy),
 			blocks(c.Busy, barWidth)), unit.Percent(c.Busy), unit.Percent(c.Softirq)))
 	}
+
 	if len(g.Cores) == 0 {
 		t.line("  no core was sampled")
 	}
+
 	rows := [][]string{{"", "in", "out", "pps in", "pps out", "drops", "queue"}}
 	for _, d := range g.Devices {
 		rows = append(rows, []string{printable(d.Name), rateText("bit/s", d.RxBps),
 			rateText("bit/s", d.TxBps), rateText("packet/s", d.RxPps), rateText("packet/s", d.TxPps),
 			rateText("packet/s", d.DropPs), rateText("bytes", d.QueueBytes)})
 	}
+
 	if len(g.Devices) == 0 {
 		t.line("  no packet passes")
 	} else {
 		t.aligned(rows)
 	}
+
 	var facts []string
 	if g.ClockHz != nil {
 		facts = append(facts, "clock "+rateText("Hz", *g.ClockHz))
 	}
+
 	if g.TemperatureC != nil {
 		facts = append(facts, unit.Significant(*g.TemperatureC, 3)+" °C")
 	}
+
 	if g.PowerW != nil {
 		facts = append(facts, unit.Significant(*g.PowerW, 3)+" W")
 	}
+
 	if g.ObservingRatio != nil {
 		facts = append(facts, "observing costs "+unit.Percent(*g.ObservingRatio)+" of one core")
 	} else {
 		facts = append(facts, "what observing costs is not told")
 	}
+
 	t.wrap("  ", "  ", strings.Join(facts, ", "), dim)
 	if c := g.Candidate; c != nil {
 		t.wrap("  ", "  ", fmt.Sprintf("candidate: %s, %s sure", c.Text, unit.Percent(c.Confidence)), bold)
 	} else {
 		t.wrap("  ", "  ", "candidate: none that it tells of itself", "")
 	}
+
 	return t.b.String()
 }
 
@@ -94,14 +104,18 @@ func (t *terminal) aligned(rows [][]string) {
 			if i == 0 {
 				text, gap = gap, text
 			}
+
 			line += "  " + gap + text
 		}
+
 		if r := []rune(line); len(r) > t.width { // a line that the terminal wraps is one more than is counted
 			line = string(r[:t.width])
 		}
+
 		if n == 0 {
 			line = t.paint(dim, line)
 		}
+
 		t.line(line)
 	}
 }

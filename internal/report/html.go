@@ -37,10 +37,12 @@ func HTML(d *analysis.Document) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse report template: %v", err)
 	}
+
 	page, err := laidOut(t, pageScript, map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v)})
 	if err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
 	}
+
 	return page, nil
 }
 
@@ -79,15 +81,19 @@ func cellOf(t Table, i int, c TableCell) pageCell {
 	if t.Columns[i].Numeric {
 		classes = append(classes, "num")
 	}
+
 	if t.Columns[i].Keep {
 		classes = append(classes, "keep")
 	}
+
 	if t.Cards && i > 0 {
 		p.Head = cmp.Or(c.Head, t.Columns[i].Head)
 	}
+
 	if t.Cards && (c.Text == "–" || c.Text == "") {
 		classes = append(classes, "empty")
 	}
+
 	p.Class = strings.Join(classes, " ")
 	return p
 }
@@ -196,6 +202,7 @@ func variables(theme int) string {
 	for _, n := range slices.Sorted(maps.Keys(p)) {
 		b.WriteString("--" + n + ":" + p[n][theme] + ";")
 	}
+
 	return b.String()
 }
 

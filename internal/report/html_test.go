@@ -36,9 +36,11 @@ func elements(t *testing.T, page []byte, visit func(xml.StartElement)) string {
 		if errors.Is(err, io.EOF) {
 			return text.String()
 		}
+
 		if err != nil {
 			t.Fatalf("page is not well formed: %v", err)
 		}
+
 		switch tok := tok.(type) {
 		case xml.StartElement:
 			open = append(open, tok.Name.Local)
@@ -46,7 +48,8 @@ func elements(t *testing.T, page []byte, visit func(xml.StartElement)) string {
 		case xml.EndElement:
 			open = open[:len(open)-1]
 		case xml.CharData:
-			if n := len(open); n > 0 && open[n-1] != "style" && open[n-1] != "script" {
+			n := len(open)
+			if n > 0 && open[n-1] != "style" && open[n-1] != "script" {
 				text.Write(tok)
 			}
 		}
@@ -69,10 +72,12 @@ func keepPage(t *testing.T, name string, d *analysis.Document, page []byte) {
 	if *pages == "" {
 		return
 	}
+
 	document, err := JSON(d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for ext, data := range map[string][]byte{".html": page, ".json": document} {
 		if err := os.WriteFile(filepath.Join(*pages, name+ext), data, 0o644); err != nil {
 			t.Fatal(err)
@@ -87,27 +92,34 @@ func TestPageStandsAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			keepPage(t, name, d, page)
 			ids := map[string]bool{}
 			var targets []string
 			elements(t, page, func(e xml.StartElement) {
-				if id := attribute(e, "id"); id != "" {
+				id := attribute(e, "id")
+				if id != "" {
 					if ids[id] {
 						t.Errorf("id %s stands twice", id)
 					}
+
 					ids[id] = true
 				}
+
 				for _, a := range []string{"src", "href", "srcset", "action", "poster", "data"} {
 					v := attribute(e, a)
 					if v != "" && !strings.HasPrefix(v, "#") &&
 						!strings.HasPrefix(v, "data:image/svg+xml;base64,") {
 						t.Errorf("%s of %s leaves the page: %.60s", a, e.Name.Local, v)
 					}
+
 					if target, ok := strings.CutPrefix(v, "#"); ok {
 						targets = append(targets, target)
 					}
 				}
-				if n := e.Name.Local; n == "link" || n == "iframe" || n == "img" || n == "object" {
+
+				n := e.Name.Local
+				if n == "link" || n == "iframe" || n == "img" || n == "object" {
 					t.Errorf("the page holds a %s", n)
 				}
 			})
@@ -116,7 +128,9 @@ func TestPageStandsAlone(t *testing.T) {
 					t.Errorf("link to #%s leads nowhere", target)
 				}
 			}
-			if m := regexp.MustCompile(`url\(|@import|ZgotmplZ`).Find(page); m != nil {
+
+			m := regexp.MustCompile(`url\(|@import|ZgotmplZ`).Find(page)
+			if m != nil {
 				t.Errorf("the page holds %q", m)
 			}
 		})
@@ -128,35 +142,43 @@ func TestHostileTextStaysText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	scripts := map[string]int{}
 	text := elements(t, page, func(e xml.StartElement) {
 		if e.Name.Local == "script" {
 			scripts[attribute(e, "type")]++
 		}
 	})
-	if diff := cmp.Diff(map[string]int{"": 1, "application/json": 1}, scripts); diff != "" {
+	diff := cmp.Diff(map[string]int{"": 1, "application/json": 1}, scripts)
+	if diff != "" {
 		t.Errorf("scripts by type (-want +got)\n%s", diff)
 	}
+
 	if !strings.Contains(text, strings.TrimSpace(printable(hostile))) {
 		t.Error("hostile text is not shown as it was")
 	}
+
 	for ext, render := range renderers() {
 		out, err := render(damagedDocument())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if ext != "csv" && ext != "json" && strings.ContainsAny(strings.ReplaceAll(string(out), "\x1b[", ""),
 			"\a\r\x1b") {
 			t.Errorf("%s holds control characters of the document", ext)
 		}
 	}
+
 	if strings.Contains(Text(damagedDocument(), 80, true), "\x1b[2J") {
 		t.Error("text of the document clears the screen")
 	}
+
 	md, err := Markdown(damagedDocument())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if strings.Contains(string(md), "<script>") {
 		t.Error("Markdown holds a script")
 	}
@@ -167,23 +189,28 @@ func TestSavedChartsAreWholeFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := 0
 	elements(t, page, func(e xml.StartElement) {
 		data, ok := strings.CutPrefix(attribute(e, "href"), "data:image/svg+xml;base64,")
 		if !ok {
 			return
 		}
+
 		n++
 		svg, err := base64.StdEncoding.DecodeString(data)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if strings.Contains(string(svg), "var(--") {
 			t.Errorf("%s has colours that are not resolved", attribute(e, "download"))
 		}
+
 		if !strings.HasPrefix(string(svg), `<svg xmlns="http://www.w3.org/2000/svg" width="`) {
 			t.Errorf("%s begins %.60q", attribute(e, "download"), svg)
 		}
+
 		elements(t, svg, func(xml.StartElement) {})
 	})
 	if n < 20 {
@@ -227,6 +254,7 @@ func TestPageStaysSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Logf("%d bytes with %d metrics in each of %d cells", len(page), len(d.Cells[0].Metrics), len(d.Cells))
 	if len(page) > maxPage {
 		t.Errorf("the page has %d bytes, want at most %d", len(page), maxPage)
@@ -242,33 +270,40 @@ func TestMetricTablesHoldEveryNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, text, _ := strings.Cut(string(page), `<script type="application/json" id="metrics-data">`)
 	text, _, _ = strings.Cut(text, "</script>")
 	var data MetricTables
 	if err := json.Unmarshal([]byte(text), &data); err != nil {
 		t.Fatal(err)
 	}
+
 	v := newView(d)
 	for i, c := range d.Cells {
-		numbers, missing := map[string]float64{}, map[string]string{}
+		numbers := map[string]float64{}
+		missing := map[string]string{}
 		for _, row := range data.Tables[i].Rows {
 			name := data.Names[int(row[0].(float64))][1]
 			if len(row) == 2 {
 				missing[name] = strings.TrimPrefix(data.Words[int(row[1].(float64))], "unavailable: ")
 				continue
 			}
+
 			numbers[name] = row[4].(float64)
 			if want := v.text(name, numbers[name]); row[3] != want {
 				t.Errorf("%s of %s reads %q, want %q", name, c.Label, row[3], want)
 			}
 		}
+
 		want := map[string]float64{}
 		for name, x := range c.Metrics {
 			want[name] = x.Median
 		}
+
 		if diff := cmp.Diff(want, numbers); diff != "" || data.Tables[i].Cell != c.Factors.Key() {
 			t.Errorf("numbers of %s (-want +got)\n%s", data.Tables[i].Cell, diff)
 		}
+
 		if diff := cmp.Diff(c.Missing, missing); diff != "" {
 			t.Errorf("missing in %s (-want +got)\n%s", c.Label, diff)
 		}
@@ -282,6 +317,7 @@ func TestPolicyNamesItsOwnScriptAndStyle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	page := string(b)
 	_, policy, _ := strings.Cut(page, `Content-Security-Policy" content="`)
 	policy, _, _ = strings.Cut(policy, `"`)
@@ -295,6 +331,7 @@ func TestPolicyNamesItsOwnScriptAndStyle(t *testing.T) {
 			t.Errorf("policy: got %s, want %s in it", policy, want)
 		}
 	}
+
 	if strings.Contains(policy, "unsafe") {
 		t.Errorf("policy: got %s, want nothing unsafe in it", policy)
 	}

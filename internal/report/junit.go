@@ -59,6 +59,7 @@ func (s *junitSuite) add(c junitCase) {
 	case c.Skipped != nil:
 		s.Skipped++
 	}
+
 	s.Cases = append(s.Cases, c)
 }
 
@@ -80,18 +81,22 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 	if !d.Run.Ended.IsZero() {
 		s.Time = strconv.FormatFloat(d.Run.Ended.Sub(d.Run.Started).Seconds(), 'f', 3, 64)
 	}
+
 	if len(d.Run.ImportedFrom) > 0 {
 		s.tell("measured_by", v.measuredBy())
 	}
+
 	for _, w := range ForeignWords(d) {
 		s.tell("foreign", w)
 	}
+
 	for _, c := range v.all {
 		t := junitCase{Class: "cell", Name: printable(c.Label), Out: v.resultWords(c)}
 		why := "no trial has a number"
 		for _, r := range c.Reasons {
 			why = r.Text
 		}
+
 		switch {
 		case c.Grade == evidence.GradeNotReached:
 			t.Skipped = &junitReason{printable(c.Grade + ": " + why)}
@@ -100,17 +105,21 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 		case c.Grade != evidence.GradeValid:
 			t.Skipped = &junitReason{gradeWords(c)}
 		}
+
 		s.add(t)
 	}
+
 	for _, x := range d.Thresholds {
 		t := junitCase{Class: "requirement", Name: printable(x.Requirement)}
 		c := v.cell[x.Factors.Key()]
 		if c != nil {
 			t.Out = v.valueWords(c, x.Metric)
 		}
+
 		if c != nil && len(x.Factors) > 0 {
 			t.Name += printable(", " + c.Label)
 		}
+
 		doubt := c != nil && c.Grade == evidence.GradeSuspect
 		switch {
 		case !x.Met:
@@ -121,12 +130,18 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 		case doubt:
 			t.Skipped = &junitReason{"met, but the cell is " + gradeWords(c)}
 		}
+
 		s.add(t)
 	}
+
 	for _, x := range d.Skipped {
-		s.add(junitCase{Class: "cell", Name: printable(v.setWords(x.Factors, v.sorted(x.Factors))),
-			Skipped: &junitReason{printable(x.Reason)}})
+		s.add(junitCase{
+			Class:   "cell",
+			Name:    printable(v.setWords(x.Factors, v.sorted(x.Factors))),
+			Skipped: &junitReason{printable(x.Reason)},
+		})
 	}
+
 	return s.encode()
 }
 
@@ -136,35 +151,47 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {
-		if from := strings.Join(run.ImportedFrom, ", "); from != "" {
+		from := strings.Join(run.ImportedFrom, ", ")
+		if from != "" {
 			s.tell("measured_by of "+string(rune('A'+i)), from)
 		}
 	}
+
 	worse := map[string][]string{}
 	var keys []string
 	for _, r := range c.Regressions {
-		key, text := r.Factors.Key(), r.Text
+		key := r.Factors.Key()
+		text := r.Text
 		if r.Suspect {
 			text += " (suspect)"
 		}
+
 		worse[key] = append(worse[key], text)
 		keys = once(keys, key)
 	}
+
 	compared := map[string][]comparison.Comparison{}
 	for _, x := range c.Comparisons {
 		key := x.Factors.Key()
 		keys, compared[key] = once(keys, key), append(compared[key], x)
 	}
+
 	for _, key := range keys {
-		t := junitCase{Class: "comparison", Name: printable(labels[key]),
-			Out: printable(strings.Join(each(compared[key], comparedWords), "\n"))}
-		if texts := worse[key]; len(texts) > 0 {
+		t := junitCase{
+			Class: "comparison",
+			Name:  printable(labels[key]),
+			Out:   printable(strings.Join(each(compared[key], comparedWords), "\n")),
+		}
+		texts := worse[key]
+		if len(texts) > 0 {
 			t.Failure = &junitReason{printable(strings.Join(texts, "; "))}
 		} else if why := notCompared(compared[key]); why != "" {
 			t.Skipped = &junitReason{why}
 		}
+
 		s.add(t)
 	}
+
 	return s.encode()
 }
 
@@ -174,26 +201,31 @@ func comparedWords(x comparison.Comparison) string {
 	if x.Difference {
 		say = func(v float64) string { return metrics.Say(x.Metric, v) }
 	}
+
 	text := fmt.Sprintf("%s: %s (%s to %s), n = %d, %s", metrics.Label(x.Metric), say(x.Ratio), say(x.Low),
 		say(x.High), x.N, x.Verdict)
 	if x.GradeA != "" || x.GradeB != "" {
 		text += ", " + x.GradeA + " and " + x.GradeB
 	}
+
 	return text
 }
 
 // notCompared returns why a cell that is not worse has no verdict; "" where it has one.
 func notCompared(all []comparison.Comparison) string {
-	few, suspect := len(all) > 0, false
+	few := len(all) > 0
+	suspect := false
 	for _, x := range all {
 		few = few && x.Verdict == statistics.TooFew()
 		suspect = suspect || x.GradeA == evidence.GradeSuspect || x.GradeB == evidence.GradeSuspect
 	}
+
 	switch {
 	case few:
 		return statistics.TooFew()
 	case suspect:
 		return "suspect in one of the runs"
 	}
+
 	return ""
 }

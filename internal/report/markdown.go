@@ -25,12 +25,14 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		m.gap()
 		m.items(h.Verdict)
 	}
+
 	m.items(h.Alerts)
 	m.items(pathLines(v))
 	tables := resultTables(v)
 	for _, t := range slices.Concat(tables, v.openTables()) {
 		m.table(t)
 	}
+
 	m.items(searchWords(v))
 	m.items(scalingLines(v))
 	m.items(soakLines(v))
@@ -38,10 +40,12 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	for _, t := range briefTables(v) {
 		m.table(t)
 	}
+
 	quote := func(s string) string { return "`" + strings.ReplaceAll(s, "`", "'") + "`" }
 	for _, t := range thresholdItems(v, quote, escape) {
 		m.line("- **" + t.Kind + "**: " + t.Text)
 	}
+
 	m.gap()
 	m.points(comparisonLines(v))
 	m.gap()
@@ -52,6 +56,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	for i := range v.Skipped {
 		skipped[i] = "not measured: " + skipped[i]
 	}
+
 	m.points(skipped)
 	m.gap()
 	for _, p := range v.pictures() {
@@ -59,15 +64,18 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		m.gap()
 		m.fence(p.Text)
 	}
+
 	facts := each(h.Meta, func(f Fact) string {
 		return strings.ToLower(f.Name[:1]) + f.Name[1:] + " " + escape(f.Value)
 	})
 	if d.Run.Version != "" {
 		facts = append(facts, "chokepoint "+escape(d.Run.Version))
 	}
+
 	for _, k := range slices.Sorted(maps.Keys(d.Conditions)) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}
+
 	facts = append(facts, "observing cost "+unit.Percent(d.Observing.CoreRatio)+" of one core")
 	m.line("Measured: " + strings.Join(facts, "; ") + ".")
 	m.gap()
@@ -91,6 +99,7 @@ func Brief(d *analysis.Document) ([]byte, error) {
 			m.table(briefTable(full))
 		}
 	}
+
 	lines := slices.Concat(each(h.Alerts, func(a Item) string { return a.Text }),
 		each(h.Verdict, func(x Item) string { return x.Kind + ": " + x.Text }), h.Points)
 	m.points(append(lines[:min(len(lines), 4)], strings.Join(v.footWords(v.all), "; ")))
@@ -104,23 +113,28 @@ func briefTable(full Table) (t Table) {
 	for range full.Rows {
 		t.row()
 	}
+
 	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
 	for i, c := range full.Columns {
 		if !slices.Contains(shown, c.Head) {
 			continue
 		}
+
 		t.Columns = append(t.Columns, Column{Head: c.Head, Numeric: c.Numeric})
 		for k, r := range full.Rows {
 			cell := TableCell{Text: r.Cells[i].Text}
 			switch c.Head {
 			case "Rate", "What was measured":
-				cell.Sub, cell.Num = r.Cells[i].Sub, r.Cells[i].Num
+				cell.Sub = r.Cells[i].Sub
+				cell.Num = r.Cells[i].Num
 			case "Validity":
 				cell.Sub = reasonWords(r.Cell)
 			}
+
 			t.Rows[k].Cells = append(t.Rows[k].Cells, cell)
 		}
 	}
+
 	return t
 }
 
@@ -139,6 +153,7 @@ func (m *markdown) fence(lines []string) {
 	for _, l := range lines {
 		m.line(strings.ReplaceAll(printable(l), "```", "'''"))
 	}
+
 	m.line("```")
 	m.gap()
 }
@@ -149,6 +164,7 @@ func (m *markdown) table(t Table) {
 		m.line("**" + escape(t.Of) + "**")
 		m.gap()
 	}
+
 	m.row(each(t.Columns, func(c Column) string { return escape(c.Head + bracket(c.Sub)) }))
 	m.row(each(t.Columns, func(c Column) string {
 		if c.Numeric {
@@ -159,18 +175,22 @@ func (m *markdown) table(t Table) {
 	for _, r := range t.Rows {
 		m.row(each(r.Cells, markdownCell))
 	}
+
 	m.gap()
 	for _, r := range t.Rows {
 		for _, n := range about(r.Cells[0].Text, r.Notes) {
 			m.item(n)
 		}
 	}
+
 	for _, n := range about("in all cells", t.Common) {
 		m.item(n)
 	}
+
 	for i, n := range t.Notes {
 		m.line(fmt.Sprintf("- [%s] **%s**: %s", mark(i), escape(n.Kind), escape(n.Text)))
 	}
+
 	m.gap()
 	if t.Caption != "" {
 		m.line(escape(t.Caption))
@@ -182,7 +202,8 @@ func (m *markdown) row(fields []string) { m.line("| " + strings.Join(fields, " |
 
 // markdownCell puts an interval in brackets and anything else behind a dot.
 func markdownCell(c TableCell) string {
-	text, sub := escape(c.Text), escape(c.Pre+c.Sub)
+	text := escape(c.Text)
+	sub := escape(c.Pre + c.Sub)
 	switch {
 	case sub == "":
 	case c.Num != nil && c.More == nil:
@@ -190,9 +211,11 @@ func markdownCell(c TableCell) string {
 	default:
 		text += " · " + sub
 	}
+
 	for _, n := range c.Mark {
 		text += " [" + mark(n) + "]"
 	}
+
 	return text
 }
 
@@ -200,6 +223,7 @@ func (m *markdown) items(items []Item) {
 	for _, it := range items {
 		m.item(it)
 	}
+
 	m.gap()
 }
 

@@ -32,6 +32,7 @@ func OpenMetrics(d *analysis.Document) []byte {
 			if !ok {
 				continue
 			}
+
 			labels := v.openLabels(c)
 			counts = append(counts, sampleText("chokepoint_trials", append(labels, [2]string{"metric",
 				name}), float64(value.N)))
@@ -46,8 +47,10 @@ func OpenMetrics(d *analysis.Document) []byte {
 				add("high", value.High, kind)
 			}
 		}
+
 		x.family(name, unit, cmp.Or(m.Label, m.Name)+" in "+unit+help, lines)
 	}
+
 	x.family("chokepoint_trials", "", "trials that a metric of a cell is of"+help, counts)
 	var valid []string
 	for _, c := range v.all {
@@ -55,9 +58,11 @@ func OpenMetrics(d *analysis.Document) []byte {
 		if c.Grade == evidence.GradeValid {
 			ok = 1
 		}
+
 		labels := append(v.openLabels(c), [2]string{"reasons", reasonWords(c)})
 		valid = append(valid, sampleText("chokepoint_cell_valid", labels, ok))
 	}
+
 	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect, failed or not reached, "+
 		"for the reasons"+help, valid)
 	x.b.WriteString("# EOF\n")
@@ -67,7 +72,9 @@ func OpenMetrics(d *analysis.Document) []byte {
 // openName returns a metric's name and unit by the conventions of OpenMetrics, and the factor that converts
 // our values.
 func openName(m record.Metric) (name, unit string, scale float64) {
-	name, unit, scale = labelName(m.Name), m.Unit, 1
+	name = labelName(m.Name)
+	unit = m.Unit
+	scale = 1
 	for _, u := range [...]struct {
 		ours, suffix, unit string
 		scale              float64
@@ -77,6 +84,7 @@ func openName(m record.Metric) (name, unit string, scale float64) {
 			return "chokepoint_" + strings.TrimSuffix(name, u.suffix) + "_" + u.unit, u.unit, u.scale
 		}
 	}
+
 	return "chokepoint_" + name, unit, scale
 }
 
@@ -86,9 +94,11 @@ func (v *view) openLabels(c *analysis.Cell) [][2]string {
 	if len(v.Run.ImportedFrom) > 0 {
 		labels = append(labels, [2]string{"measured_by", v.measuredBy()})
 	}
+
 	for _, name := range v.sorted(c.Factors) {
 		labels = append(labels, [2]string{labelName(name), c.Factors[name]})
 	}
+
 	return slices.Clip(labels)
 }
 
@@ -102,10 +112,12 @@ func (x *exposition) family(name, unit, help string, samples []string) {
 	if len(samples) == 0 {
 		return
 	}
+
 	fmt.Fprintf(&x.b, "# TYPE %s gauge\n", name)
 	if strings.HasSuffix(name, "_"+unit) {
 		fmt.Fprintf(&x.b, "# UNIT %s %s\n", name, unit)
 	}
+
 	fmt.Fprintf(&x.b, "# HELP %s %s\n%s", name, openQuote.Replace(printable(help)), strings.Join(samples, ""))
 }
 

@@ -32,22 +32,31 @@ type chainNode struct {
 func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	near, far := "client", "server"
 	for _, t := range topologies {
-		near, far = t.Near, t.Far
+		near = t.Near
+		far = t.Far
 	}
+
 	wire := fmt.Sprintf("IPv%d", w.IP)
 	if w.MTU > 0 {
 		wire += fmt.Sprintf(", MTU %d", w.MTU)
 	}
-	c.Nodes, c.Links = []chainNode{{Name: near, Ends: true, Note: w.Near}}, []string{wire}
+
+	c.Nodes = []chainNode{{Name: near, Ends: true, Note: w.Near}}
+	c.Links = []string{wire}
 	if w.Hops == nil || *w.Hops > 0 {
 		first := cmp.Or(w.Routers...)
 		if len(w.Routers) > 1 {
 			first += " …"
 		}
-		c.Nodes = append(c.Nodes, chainNode{Name: w.Passes(), Router: true,
-			Note: joined(", ", first, w.Translates())})
+
+		c.Nodes = append(c.Nodes, chainNode{
+			Name:   w.Passes(),
+			Router: true,
+			Note:   joined(", ", first, w.Translates()),
+		})
 		c.Links = append(c.Links, "")
 	}
+
 	c.Nodes = append(c.Nodes, chainNode{Name: far, Ends: true, Note: w.Far})
 	return c
 }
@@ -58,20 +67,25 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 	for _, n := range t.Nodes {
 		routers[n.Name] = n.Router
 	}
-	at, used := t.Near, make([]bool, len(t.Links))
+
+	at := t.Near
+	used := make([]bool, len(t.Links))
 	c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at], Ends: true})
 	for found := true; found; {
 		found = false
 		for i, l := range t.Links {
 			for side := range l.Ends {
 				if !found && !used[i] && l.Ends[side].Node == at {
-					at, used[i], found = l.Ends[1-side].Node, true, true
+					at = l.Ends[1-side].Node
+					used[i] = true
+					found = true
 					c.Links = append(c.Links, l.Name)
 					c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at], Ends: at == t.Far})
 				}
 			}
 		}
 	}
+
 	for i, n := range c.Nodes {
 		for side, name := range t.Tunnel {
 			if n.Name == name && name != "" {
@@ -79,11 +93,13 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 			}
 		}
 	}
+
 	slices.Sort(c.Tunnel[:])
 	c.Name = tunnel
 	if tunnel == "" {
 		c.Tunnel = [2]int{}
 	}
+
 	return c, len(c.Nodes) == len(t.Nodes)
 }
 
@@ -99,10 +115,12 @@ func (c chain) lines() []string {
 	}
 	for i, n := range c.Nodes {
 		n.Name = printable(n.Name)
-		w, mark := utf8.RuneCountInString(n.Name)+2, ""
+		w := utf8.RuneCountInString(n.Name) + 2
+		mark := ""
 		if n.Router {
 			mark = "router"
 		}
+
 		mark = cmp.Or(printable(n.Note), mark)
 		w = max(w, utf8.RuneCountInString(mark)-1)
 		bar := strings.Repeat("─", w)
@@ -114,10 +132,12 @@ func (c chain) lines() []string {
 			if c.inTunnel(i) {
 				wire, below = "═", "tunnel"
 			}
+
 			add(centre(c.Links[i], gap), strings.Repeat(wire, gap), centre(below, gap),
 				strings.Repeat(" ", gap))
 		}
 	}
+
 	rows = each(rows, func(r string) string { return strings.TrimRight(r, " ") })
 	return filter(rows, func(r string) bool { return r != "" })
 }
@@ -151,6 +171,7 @@ func centre(s string, width int) string {
 	if n >= width {
 		return s
 	}
+
 	left := (width - n) / 2
 	return strings.Repeat(" ", left) + s + strings.Repeat(" ", width-n-left)
 }
@@ -164,10 +185,12 @@ func (c chain) Draw(width float64) *canvas {
 	for _, node := range c.Nodes {
 		widest = max(widest, textWidth(node.Name, 13)+24, textWidth(node.Note, 11))
 	}
+
 	gap := min((width-2-n*widest)/max(n-1, 1), 260)
 	if gap < 34 {
 		return c.drawDown(width) // a telephone and five boxes
 	}
+
 	x := func(i int) float64 { return 1 + float64(i)*(widest+gap) }
 	middle := float64(top) + height/2
 	for i, name := range c.Links {
@@ -176,25 +199,31 @@ func (c chain) Draw(width float64) *canvas {
 			k.text("ax", "middle", x(i)+widest+gap/2, middle-12, shorten(name, 11, gap))
 		}
 	}
+
 	if c.Tunnel[0] != c.Tunnel[1] {
-		from, to := x(c.Tunnel[0])+widest-1, x(c.Tunnel[1])+1
+		from := x(c.Tunnel[0]) + widest - 1
+		to := x(c.Tunnel[1]) + 1
 		k.box("tube "+c.Class, from, middle-7, to-from, 14, 7)
 		k.text("tube-name", "middle", (from+to)/2, top+height+18, shorten(c.Name, 12, width))
 	}
+
 	for i, node := range c.Nodes {
 		class := "node"
 		if node.Router {
 			class = "node router"
 		}
+
 		k.box(class, x(i), top, widest, height, 6)
 		k.text("t node-name", "middle", x(i)+widest/2, middle+4.5, shorten(node.Name, 13, widest-4))
 		if node.Router {
 			k.text("ax", "middle", x(i)+widest/2, top-9, shorten("under test", 11, widest+gap))
 		}
+
 		if node.Note != "" {
 			k.text("ax", "middle", x(i)+widest/2, top+height+18, shorten(node.Note, 11, widest+gap))
 		}
 	}
+
 	return k.labelled("Path of the packets: " + c.words())
 }
 
@@ -210,23 +239,29 @@ func (c chain) drawDown(width float64) *canvas {
 		k.line("link", middle, y(i)+height, middle, y(i+1))
 		k.text("ax", "start", middle+14, y(i)+height+gap/2+4, shorten(name, 11, width-middle-14))
 	}
+
 	if c.Tunnel[0] != c.Tunnel[1] {
-		from, to := y(c.Tunnel[0])+height-1, y(c.Tunnel[1])+1
+		from := y(c.Tunnel[0]) + height - 1
+		to := y(c.Tunnel[1]) + 1
 		k.box("tube "+c.Class, middle-7, from, 14, to-from, 7)
 		k.text("tube-name", "end", middle-14, (from+to)/2+4, shorten(c.Name, 12, middle-14))
 	}
+
 	for i, node := range c.Nodes {
 		class := "node"
 		if node.Router {
 			class = "node router"
 			k.text("ax", "start", left+wide+8, y(i)+height/2+4, "under test")
 		}
+
 		k.box(class, left, y(i), wide, height, 6)
 		name := node.Name
 		if node.Note != "" { // an end's address, or what the routers do, says more than what they are
 			name = node.Note
 		}
+
 		k.text("t node-name", "middle", middle, y(i)+height/2+4.5, shorten(name, 13, wide-6))
 	}
+
 	return k.labelled("Path of the packets: " + c.words())
 }

@@ -47,6 +47,7 @@ func styleRules() (rules []styleRule) {
 			}
 		}
 	}
+
 	slices.SortStableFunc(rules, func(a, b styleRule) int { return len(a.classes) - len(b.classes) })
 	return rules
 }
@@ -57,13 +58,20 @@ func (r styleRule) matches(classes []string) bool {
 
 // paint renders a canvas as PNG of a size, at a number of pixels per unit.
 func paint(c *canvas, size Size, scale float64) (_ []byte, err error) {
-	r := &raster{scale: scale, img: image.NewRGBA(image.Rect(0, 0, size.Width, size.Height)),
-		rules: styleRules(), x: []float64{0}, y: []float64{0}, fonts: map[string]*opentype.Font{}}
+	r := &raster{
+		scale: scale,
+		img:   image.NewRGBA(image.Rect(0, 0, size.Width, size.Height)),
+		rules: styleRules(),
+		x:     []float64{0},
+		y:     []float64{0},
+		fonts: map[string]*opentype.Font{},
+	}
 	for weight, data := range map[string][]byte{"": goregular.TTF, "600": gobold.TTF} {
 		if r.fonts[weight], err = opentype.Parse(data); err != nil {
 			return nil, fmt.Errorf("read the built-in font: %v", err)
 		}
 	}
+
 	draw.Draw(r.img, r.img.Bounds(), image.NewUniform(hexColour(palette()["surface"][0], 1)), image.Point{},
 		draw.Src)
 	for _, s := range c.shapes {
@@ -71,10 +79,12 @@ func paint(c *canvas, size Size, scale float64) (_ []byte, err error) {
 			return nil, err
 		}
 	}
+
 	var out bytes.Buffer
 	if err := png.Encode(&out, r.img); err != nil {
 		return nil, fmt.Errorf("encode PNG: %v", err)
 	}
+
 	return out.Bytes(), nil
 }
 
@@ -85,6 +95,7 @@ func (r *raster) style(s shape) map[string]string {
 	if s.kind == "path" && s.w > 0 {
 		set["stroke-width"] = attr(s.w)
 	}
+
 	for _, rule := range r.rules {
 		if rule.matches(strings.Fields(s.class)) {
 			for pair := range strings.SplitSeq(rule.body, ";") {
@@ -93,6 +104,7 @@ func (r *raster) style(s shape) map[string]string {
 			}
 		}
 	}
+
 	return set
 }
 
@@ -116,6 +128,7 @@ func (r *raster) draw(s shape) error {
 				s.r*r.scale, 0, rasterx.RoundGap, a)
 		})
 	}
+
 	return nil
 }
 
@@ -133,24 +146,30 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	if part.Empty() {
 		return
 	}
+
 	r.from = part.Min
 	defer func() { r.from = image.Point{} }()
-	w, h := part.Dx(), part.Dy()
+	w := part.Dx()
+	h := part.Dy()
 	within, ok := r.img.SubImage(part).(*image.RGBA)
 	if !ok {
 		return // it is one, of the same picture
 	}
+
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
-	if fill := set["fill"]; fill != "none" {
+	fill := set["fill"]
+	if fill != "none" {
 		f := rasterx.NewFiller(w, h, scanner())
 		f.SetColor(hexColour(fill, numberOf(set["fill-opacity"])))
 		add(f)
 		f.Draw()
 	}
+
 	stroke := set["stroke"]
 	if stroke == "none" {
 		return
 	}
+
 	dash := each(strings.Fields(set["stroke-dasharray"]), func(d string) float64 {
 		return numberOf(d) * r.scale
 	})
@@ -176,6 +195,7 @@ func (r *raster) path(a rasterx.Adder, d string) {
 		default:
 			x, y = numberOf(m[2]), numberOf(m[3])
 		}
+
 		at := rasterx.ToFixedP(r.px(x), r.py(y))
 		switch {
 		case m[1] != "M":
@@ -187,6 +207,7 @@ func (r *raster) path(a rasterx.Adder, d string) {
 			a.Start(at)
 		}
 	}
+
 	a.Stop(false)
 }
 
@@ -197,8 +218,13 @@ func (r *raster) write(set map[string]string, s shape) error {
 	if err != nil {
 		return fmt.Errorf("size the built-in font: %v", err)
 	}
-	d := font.Drawer{Dst: r.img, Src: image.NewUniform(hexColour(set["fill"], 1)), Face: face,
-		Dot: rasterx.ToFixedP(r.px(s.x), r.py(s.y))}
+
+	d := font.Drawer{
+		Dst:  r.img,
+		Src:  image.NewUniform(hexColour(set["fill"], 1)),
+		Face: face,
+		Dot:  rasterx.ToFixedP(r.px(s.x), r.py(s.y)),
+	}
 	text := printable(s.text)
 	switch s.anchor {
 	case "middle":
@@ -206,6 +232,7 @@ func (r *raster) write(set map[string]string, s shape) error {
 	case "end":
 		d.Dot.X -= d.MeasureString(text)
 	}
+
 	d.DrawString(text)
 	return face.Close()
 }

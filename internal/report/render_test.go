@@ -43,16 +43,21 @@ func TestGolden(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				again, err := render(samples()[name])
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				if !bytes.Equal(got, again) {
 					t.Error("the same document gave other bytes")
 				}
-				if data := ext == "csv" || ext == "html"; ext == "json" || data != (name == "small") {
+
+				data := ext == "csv" || ext == "html"
+				if ext == "json" || data != (name == "small") {
 					return // the goldens of the small document hold the form of the large ones
 				}
+
 				golden(t, name+"."+ext, savedFile64.ReplaceAllFunc(got, func(b []byte) []byte {
 					return fmt.Appendf(nil, "data:crc32=%08x", crc32.ChecksumIEEE(b))
 				}))
@@ -72,12 +77,15 @@ func golden(t *testing.T, name string, got []byte) {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(got, want) {
-		g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+		g := strings.Split(string(got), "\n")
+		w := strings.Split(string(want), "\n")
 		t.Errorf("%s differs; run with -update and look at the change (-got +want):\n%.2000s", path,
 			cmp.Diff(g, w))
 	}
@@ -97,11 +105,13 @@ func TestNothingIsDropped(t *testing.T) {
 			if ext == "csv" || ext == "120.txt" || ext == "80.txt" {
 				continue // CSV has their kinds, below; on a narrow screen labels break over lines
 			}
+
 			t.Run(name+"."+ext, func(t *testing.T) {
 				out, err := render(d)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				text := string(out)
 				switch ext {
 				case "html":
@@ -109,6 +119,7 @@ func TestNothingIsDropped(t *testing.T) {
 				case "json":
 					text = jsonText(t, out)
 				}
+
 				text = squeeze(text)
 				for _, want := range sayings(d) {
 					if !strings.Contains(text, squeeze(want)) {
@@ -142,6 +153,7 @@ func jsonText(t *testing.T, data []byte) string {
 	if err := json.Unmarshal(data, &v); err != nil {
 		t.Fatal(err)
 	}
+
 	walk(v)
 	return b.String()
 }
@@ -161,28 +173,35 @@ func sayings(d *analysis.Document) []string {
 		for _, r := range c.Reasons {
 			out = append(out, r.Kind, r.Text)
 		}
+
 		for _, f := range c.Findings {
 			out = append(append(out, f.Kind, f.Text), f.Words...)
 		}
 	}
+
 	for _, x := range d.Verdicts {
 		out = append(out, x.Text)
 	}
+
 	for _, k := range d.Trials {
 		caveats(k.Caveats)
 		if k.Failure != nil {
 			out = append(out, k.Failure.Phase, k.Failure.Error, k.Failure.Hint)
 		}
 	}
+
 	for _, s := range d.Skipped {
 		out = append(out, s.Reason)
 	}
+
 	for _, k := range d.Thresholds {
 		out = append(out, strings.ReplaceAll(k.Requirement, "`", "'"), k.Reason)
 	}
+
 	for _, k := range d.Comparisons {
 		out = append(append(out, k.Verdict, k.Name), k.Confounders...)
 	}
+
 	return append(out, d.Run.Cuts...)
 }
 
@@ -192,14 +211,17 @@ func TestCSV(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	lines, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	column := map[string]int{}
 	for i, name := range lines[0] {
 		column[name] = i
 	}
+
 	values := map[string]string{}
 	seen := map[string]bool{}
 	kinds := ""
@@ -212,19 +234,23 @@ func TestCSV(t *testing.T) {
 			})]; !ok || t.Factors.Key() != c.Factors.Key() || t.Kind != record.RowLoad {
 				continue
 			}
+
 			if l[column["cell_grade"]] != c.Grade || l[column["cell_n"]] != strconv.Itoa(x.N) ||
 				l[column["cell_interval"]] != x.Interval || (l[column["cell_low"]] != "") != hasInterval(x) {
 				t.Errorf("what the cell has of %s: %q, want %s, %+v", l[column["metric"]], l, c.Grade, x)
 			}
 		}
+
 		seen[l[column["trial"]]] = true
 		values[l[column["trial"]]+" "+l[column["metric"]]] = l[column["value"]]
 		kinds += " " + l[column["caveats"]] + " "
 	}
+
 	for _, k := range d.Trials {
 		if !seen[k.ID] {
 			t.Errorf("trial %s is missing", k.ID)
 		}
+
 		for name, want := range k.Metrics {
 			got, err := strconv.ParseFloat(values[k.ID+" "+name], 64)
 			if err != nil || got != want {
@@ -232,6 +258,7 @@ func TestCSV(t *testing.T) {
 			}
 		}
 	}
+
 	for _, kind := range []string{"few-runs", "userspace-tunnel", "idle-caches", "hostile"} {
 		if !strings.Contains(kinds, " "+kind+" ") {
 			t.Errorf("caveat %s is not in the CSV", kind)
@@ -246,11 +273,14 @@ func TestJSONIsTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got analysis.Document
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&got, d); diff != "" {
+
+	diff := cmp.Diff(&got, d)
+	if diff != "" {
 		t.Errorf("document differs (-got +want):\n%.2000s", diff)
 	}
 }
@@ -260,7 +290,8 @@ func TestTextKeepsItsWidth(t *testing.T) {
 		for _, width := range []int{60, 80, 100, 160} {
 			for _, line := range strings.Split(Text(d, width, false), "\n") {
 				// A single word may be longer than the screen.
-				if n := utf8.RuneCountInString(line); n > width && len(strings.Fields(line)) > 3 {
+				n := utf8.RuneCountInString(line)
+				if n > width && len(strings.Fields(line)) > 3 {
 					t.Errorf("%s at %d: a line of %d: %s", name, width, n, line)
 				}
 			}
@@ -275,9 +306,11 @@ func TestTextColourAddsNoWord(t *testing.T) {
 	for _, code := range []string{"0", bold, dim, red, green, yellow} {
 		coloured = strings.ReplaceAll(coloured, "\x1b["+code+"m", "")
 	}
+
 	if strings.Contains(plain, "\x1b") {
 		t.Error("plain text holds an escape sequence")
 	}
+
 	strip := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	if strip(coloured) != strip(plain) {
 		t.Error("colour changes the words")
@@ -293,9 +326,11 @@ func TestCSVOpensInASpreadsheet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.HasPrefix(out, []byte("\xef\xbb\xbfrun,trial,")) {
 		t.Errorf("begins with %q, want the mark of UTF-8", out[:8])
 	}
+
 	for _, want := range []string{",'=1+1,", ",'+x,", ",a-b,", ",1500000000000000000000,,", ",-3,,"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("got no %q", want)

@@ -257,6 +257,7 @@ func (t *Table) row(parts ...any) *TableRow {
 			r.Cells = append(r.Cells, TableCell{Text: fmt.Sprint(p)})
 		}
 	}
+
 	t.Rows = append(t.Rows, r)
 	return &t.Rows[len(t.Rows)-1]
 }

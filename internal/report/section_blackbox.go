@@ -14,6 +14,7 @@ func blackboxSection(v *view, s *Section) {
 		if len(v.Paths) > 1 {
 			title += ": " + p.Label
 		}
+
 		s.add(List{Title: title, Items: pathItems(p)})
 	}
 }
@@ -28,6 +29,7 @@ func pathItems(p *diagnosis.Path) []Item {
 		case diagnosis.Unknown:
 			tone = Quiet
 		}
+
 		out = append(out, items(d.Direction, tone, d.Text+bracket(d.Class+", confidence "+
 			unit.Percent(d.Confidence)))...)
 		out = append(out, items(d.Direction, Plain, each(d.Numbers, evidenceText)...)...)
@@ -36,6 +38,7 @@ func pathItems(p *diagnosis.Path) []Item {
 				unit.Percent(c.Confidence)))...)
 		}
 	}
+
 	out = append(out, items("up and down", Plain, each(p.Facts, evidenceText)...)...)
 	return append(out, items("would tell more", Quiet, p.Access...)...)
 }

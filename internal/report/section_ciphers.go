@@ -20,20 +20,27 @@ func cipherSection(v *view, s *Section) {
 	for i := range v.Ciphers {
 		n := &v.Ciphers[i]
 		s.add(cipherFacts(n), List{Title: "Advice", Items: adviceItems(n)})
-		if shares := shareItems(n); len(shares) > 0 {
+		shares := shareItems(n)
+		if len(shares) > 0 {
 			s.add(List{Title: "What of the CPU's time in a tunnel is its cipher", Items: shares})
 		}
 	}
+
 	for _, library := range cipher.Libraries() {
 		of := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
 		for _, block := range blocksOf(of) {
 			cells := filter(of, func(c *analysis.Cell) bool {
 				return cipher.BlockFactor.Of(c.Factors) == block
 			})
-			metric, what, id := metrics.CipherRate, "blocks of "+block+" bytes", block
+			metric := metrics.CipherRate
+			what := "blocks of " + block + " bytes"
+			id := block
 			if block == "" {
-				metric, what, id = metrics.CipherOps, "keys", "keys"
+				metric = metrics.CipherOps
+				what = "keys"
+				id = "keys"
 			}
+
 			if with(cells, metric) {
 				chart := Section{ID: "ciphers-" + library + "-" + id}
 				chart.addBars(v, cells, metric, libraryWords(library)+", "+what)
@@ -63,10 +70,12 @@ func libraryWords(library string) string {
 func blocksOf(cells []*analysis.Cell) []string {
 	var out []string
 	for _, c := range cells {
-		if block := cipher.BlockFactor.Of(c.Factors); !slices.Contains(out, block) {
+		block := cipher.BlockFactor.Of(c.Factors)
+		if !slices.Contains(out, block) {
 			out = append(out, block)
 		}
 	}
+
 	slices.SortFunc(out, func(a, b string) int {
 		return cmp.Or(len(b)-len(a), strings.Compare(b, a)) // whole numbers without leading zeros
 	})
@@ -74,19 +83,25 @@ func blocksOf(cells []*analysis.Cell) []string {
 }
 
 func cipherFacts(n *analysis.CipherNode) Facts {
-	f := Facts{Title: "The CPU of " + n.Node, Items: given("CPU", cmp.Or(n.CPU.Model, "not named")+", "+
-		unit.Count(n.CPU.Threads, "thread"))}
+	f := Facts{
+		Title: "The CPU of " + n.Node,
+		Items: given("CPU", cmp.Or(n.CPU.Model, "not named")+", "+
+			unit.Count(n.CPU.Threads, "thread")),
+	}
 	for _, k := range n.CPU.Features {
 		has := Fact{Name: "Instructions: " + k.Name, Value: strings.Join(k.Flags, " ")}
 		if has.Value == "" {
 			has.Missing = "the kernel tells of none"
 		}
+
 		f.Items = append(f.Items, has)
 	}
+
 	f.Items = append(f.Items, Fact{Name: "Clock", Value: n.CPU.ClockFrom})
 	for _, library := range slices.Sorted(maps.Keys(n.Versions)) {
 		f.Items = append(f.Items, Fact{Name: "Library " + library, Value: n.Versions[library]})
 	}
+
 	return f
 }
 

@@ -21,27 +21,44 @@ func cipherDocument() *analysis.Document {
 	value := func(x float64) statistics.Value {
 		return statistics.Summarise([]float64{x * .99, x, x * 1.01})
 	}
-	d := &analysis.Document{Format: record.Format, Metrics: metrics.Metrics(),
+	d := &analysis.Document{
+		Format:  record.Format,
+		Metrics: metrics.Metrics(),
 		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
 			cipher.Factors(nil))},
 		Run: analysis.RunHead{
 			RunHead: record.RunHead{ID: "20261126-040000-0001", Lab: "local", Status: record.RunDone},
 			Plan:    "crypto",
 		},
-		Ciphers: []analysis.CipherNode{{Node: "router", Versions: map[string]string{"openssl": "OpenSSL 3.0"},
-			CPU: ciphers.CPU{Model: "Tiny", Threads: 4, ClockFrom: cipher.ClockTold,
-				Features: ciphers.Features([]string{"aes", "neon"})},
+		Ciphers: []analysis.CipherNode{{
+			Node:     "router",
+			Versions: map[string]string{"openssl": "OpenSSL 3.0"},
+			CPU: ciphers.CPU{
+				Model:     "Tiny",
+				Threads:   4,
+				ClockFrom: cipher.ClockTold,
+				Features:  ciphers.Features([]string{"aes", "neon"}),
+			},
 			Advice: []ciphers.Advice{{Kind: ciphers.AdviceVPN, Library: "openssl", Text: "WireGuard does."}},
-			Shares: []analysis.CipherShare{{Label: "wireguard", Text: "the tunnel's cipher takes 62 %"}}}}}
+			Shares: []analysis.CipherShare{{Label: "wireguard", Text: "the tunnel's cipher takes 62 %"}},
+		}},
+	}
 	add := func(algorithm, block string, m map[string]statistics.Value) {
 		f := factor.Cell{"engine": "cipher", "library": "openssl", "algorithm": algorithm, "threads": "1",
 			"operation": "encrypt"}
 		if block != "" {
 			f["block_size"] = block
 		}
-		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: f, Label: algorithm + " " + block,
-			Metrics: m, Grade: evidence.GradeValid},
-			Runs: 3})
+
+		d.Cells = append(d.Cells, analysis.Cell{
+			Cell: metrics.Cell{
+				Factors: f,
+				Label:   algorithm + " " + block,
+				Metrics: m,
+				Grade:   evidence.GradeValid,
+			},
+			Runs: 3,
+		})
 	}
 	for i, block := range []string{"1420", "16384"} {
 		rate := 1e9 * float64(i+1)
@@ -49,6 +66,7 @@ func cipherDocument() *analysis.Document {
 			metrics.CyclesPerByte: value(3.25), metrics.CipherClock: value(2e9)})
 		add("chacha20-poly1305", block, map[string]statistics.Value{metrics.CipherRate: value(2 * rate)})
 	}
+
 	add("x25519", "", map[string]statistics.Value{metrics.CipherOps: value(23456),
 		metrics.CyclesPerOp: value(85300)})
 	return d
@@ -65,6 +83,7 @@ func TestCiphersAreShown(t *testing.T) {
 				t.Errorf("%s lacks %q", form, want)
 			}
 		}
+
 		for _, not := range []string{"Traffic runs between", "Goodput is TCP payload",
 			"Goodput is application payload", "UDP echo", "of tester"} {
 			if strings.Contains(text, not) {
@@ -72,6 +91,7 @@ func TestCiphersAreShown(t *testing.T) {
 			}
 		}
 	}
+
 	var s Section
 	cipherSection(newView(d), &s)
 	var charts []string
@@ -80,6 +100,7 @@ func TestCiphersAreShown(t *testing.T) {
 			charts = append(charts, f.ID+" "+f.Title)
 		}
 	}
+
 	if want := []string{"ciphers-openssl-16384-bars Library openssl, blocks of 16384 bytes",
 		"ciphers-openssl-1420-bars Library openssl, blocks of 1420 bytes",
 		"ciphers-openssl-keys-bars Library openssl, keys"}; !slices.Equal(charts, want) {
@@ -91,20 +112,24 @@ func TestCiphersAreShown(t *testing.T) {
 func TestLibrariesAreApart(t *testing.T) {
 	d := cipherDocument()
 	for i := range d.Cells {
-		if c := &d.Cells[i]; factor.Cell(c.Factors)["algorithm"] == "chacha20-poly1305" {
+		c := &d.Cells[i]
+		if factor.Cell(c.Factors)["algorithm"] == "chacha20-poly1305" {
 			c.Factors["library"], c.Label = "go", "by Go"
 		}
 	}
+
 	d.Cells = append(d.Cells, sampleDocument().Cells[0])
 	v := newView(d)
 	rows := map[string]int{}
 	for _, table := range resultTables(v) {
 		rows[table.ID+" "+table.Of] = len(table.Rows)
 	}
+
 	if want := map[string]int{"result-table Traffic": 1, "result-table-openssl Library openssl": 3,
 		"result-table-go Library go": 2}; !maps.Equal(rows, want) {
 		t.Errorf("rows of tables: got %v, want %v", rows, want)
 	}
+
 	var s Section
 	cipherSection(v, &s)
 	for _, b := range s.Blocks {
@@ -112,12 +137,15 @@ func TestLibrariesAreApart(t *testing.T) {
 		if !ok {
 			continue
 		}
+
 		for _, c := range f.Cells {
-			if want := cipher.LibraryFactor.Of(c.Factors); !strings.HasPrefix(f.ID, "ciphers-"+want+"-") {
+			want := cipher.LibraryFactor.Of(c.Factors)
+			if !strings.HasPrefix(f.ID, "ciphers-"+want+"-") {
 				t.Errorf("chart %s has a bar of library %s", f.ID, want)
 			}
 		}
 	}
+
 	for form, text := range shown(t, d) {
 		for _, want := range []string{"Library openssl", "Library go", "Traffic"} {
 			if !strings.Contains(text, want) {
@@ -125,8 +153,10 @@ func TestLibrariesAreApart(t *testing.T) {
 			}
 		}
 	}
+
 	out, err := Brief(d)
-	if n := strings.Count(string(out), "| What was measured |"); err != nil || n != 3 {
+	n := strings.Count(string(out), "| What was measured |")
+	if err != nil || n != 3 {
 		t.Errorf("a post has %d tables (%v), want 3:\n%s", n, err, out)
 	}
 }
@@ -154,6 +184,7 @@ func TestSharedIsOfAll(t *testing.T) {
 			"1 thread. ") {
 			t.Errorf("got %q, want what x25519 has, too", full.Caption)
 		}
+
 		for _, table := range []Table{full, terminalTable(full)} {
 			for _, c := range table.Columns {
 				if c.Head == "Cycles" {
@@ -162,6 +193,7 @@ func TestSharedIsOfAll(t *testing.T) {
 			}
 		}
 	}
+
 	want := map[string]string{"Library openssl": "per byte, operation;per byte, operation;",
 		"Library go": "per byte;per byte;"}
 	if !maps.Equal(heads, want) {

@@ -45,14 +45,19 @@ func thresholdSection(v *view, s *Section) {
 }
 
 func thresholdTable(v *view) Table {
-	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell",
-		"#Measured", "Reason")}
+	t := Table{
+		ID:    "threshold-table",
+		Cards: true,
+		Columns: columns("Outcome", "Requirement", "Cell",
+			"#Measured", "Reason"),
+	}
 	for _, r := range v.Thresholds {
 		row := t.row(TableCell{Text: "met", Tone: Good}, r.Requirement,
 			TableCell{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, r.Reason)
 		if !r.Met {
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
+
 		if r.Value != 0 || r.Met {
 			row.Cells[3] = TableCell{Text: v.text(r.Metric, r.Value)}
 		}
@@ -76,9 +81,12 @@ func (v *view) label(f map[string]string) string {
 	if len(f) == 0 {
 		return "–"
 	}
-	if c := v.cell[record.Factors(f).Key()]; c != nil {
+
+	c := v.cell[record.Factors(f).Key()]
+	if c != nil {
 		return c.Label
 	}
+
 	return v.setWords(f, v.sorted(f))
 }
 
@@ -87,11 +95,18 @@ func comparisonSection(v *view, s *Section) {
 	if len(v.Comparisons) == 0 {
 		return
 	}
+
 	s.Lead = "Each ratio is of one cell to another, on blocks that were run close to each other in time."
-	t := &Table{ID: "comparison-table", Folded: true, Caption: "The numbers of this chart",
-		Columns: columns("Cell", "Against", "Metric", "#Ratio", "#Interval", "#n", "Verdict", "Test")}
-	f := forest{Label: "Ratios of goodput or packet rate with their intervals",
-		Axis: "median of the ratios of paired blocks; 100 % = the same"}
+	t := &Table{
+		ID:      "comparison-table",
+		Folded:  true,
+		Caption: "The numbers of this chart",
+		Columns: columns("Cell", "Against", "Metric", "#Ratio", "#Interval", "#n", "Verdict", "Test"),
+	}
+	f := forest{
+		Label: "Ratios of goodput or packet rate with their intervals",
+		Axis:  "median of the ratios of paired blocks; 100 % = the same",
+	}
 	var intervals []string
 	var cells []*analysis.Cell
 	for _, k := range v.Comparisons {
@@ -99,22 +114,33 @@ func comparisonSection(v *view, s *Section) {
 		if k.Metric == goodput || k.Metric == packetRate {
 			f.Rows = append(f.Rows, forestLine(v, k))
 			for _, of := range []record.Factors{k.Factors, k.Against} {
-				if c := v.cell[of.Key()]; c != nil && !slices.Contains(cells, c) {
+				c := v.cell[of.Key()]
+				if c != nil && !slices.Contains(cells, c) {
 					cells = append(cells, c)
 				}
 			}
 		}
+
 		intervals = once(intervals, fmt.Sprintf("%s of n = %d pairs", ratioInterval(k), k.N))
 	}
+
 	if len(f.Rows) == 0 {
 		t.Folded = false
 		s.add(*t)
 		return
 	}
+
 	whiskers := strings.Join(intervals, "; ")
-	s.add(Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t, Cells: cells,
-		Whisker: whiskers, Legend: doubtful(cells, "hollow c0"),
-		Caption: "Point: median of the paired ratios." + whiskerWords(whiskers)})
+	s.add(Figure{
+		ID:      "ratios",
+		Title:   "Rate against a named other cell",
+		Draw:    f,
+		Table:   t,
+		Cells:   cells,
+		Whisker: whiskers,
+		Legend:  doubtful(cells, "hollow c0"),
+		Caption: "Point: median of the paired ratios." + whiskerWords(whiskers),
+	})
 }
 
 func ratioInterval(k comparison.Comparison) string {
@@ -122,7 +148,8 @@ func ratioInterval(k comparison.Comparison) string {
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
-	name, ratio := v.label(k.Factors), ratioText(k.Ratio, k)
+	name := v.label(k.Factors)
+	ratio := ratioText(k.Ratio, k)
 	r := forestRow{
 		estimate: estimate{
 			Class:   v.class(k.Factors),
@@ -140,6 +167,7 @@ func forestLine(v *view, k comparison.Comparison) forestRow {
 	if r.Whisker {
 		r.Text += " (" + ratioRange(k) + ")"
 	}
+
 	return r
 }
 
@@ -169,9 +197,11 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	if k.High > k.Low {
 		row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
 	}
+
 	if k.PValue > 0 {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
 	}
+
 	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
@@ -186,21 +216,26 @@ func comparisonLines(v *view) []string {
 		if strings.HasPrefix(k.Name, "of the plan's baseline") && plain {
 			continue // differs in more than one factor: for the page, where there is room
 		}
+
 		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plain {
 			verdicts = once(verdicts, k.Verdict)
 			rest[k.Verdict] = once(rest[k.Verdict], metrics.Label(k.Metric))
 			continue
 		}
+
 		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + ratioText(k.Ratio, k)
 		if k.High > k.Low {
 			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k), k.N)
 		}
+
 		out = append(out, joined(": ", s+" "+k.Name+"; "+k.Verdict, k.Why, strings.Join(k.Confounders, ", ")))
 	}
+
 	for _, verdict := range verdicts {
 		out = append(out, verdict+" in "+strings.Join(rest[verdict], ", ")+
 			": the report has these comparisons")
 	}
+
 	return out
 }
 
@@ -220,6 +255,7 @@ func findingItems(v *view) []Item {
 			if f.Confidence > 0 {
 				item.Evidence = append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Words...)
 			}
+
 			out = append(out, item)
 		}
 	}
@@ -233,8 +269,10 @@ func skippedSection(v *view, s *Section) {
 		for _, k := range v.Skipped {
 			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, k.Reason)
 		}
+
 		s.add(t)
 	}
+
 	if len(v.Run.Cuts) > 0 {
 		s.add(List{Title: "Cut to fit the time budget", Items: items("", Plain, v.Run.Cuts...)})
 	}

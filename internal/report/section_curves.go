@@ -16,9 +16,11 @@ func curveSection(v *view, s *Section) {
 	for _, name := range v.varying(v.all) {
 		d := v.Catalogue.Of(name)
 		x, _, _ := strings.Cut(d.Doc, ";")
-		if unit, _, _ := strings.Cut(d.Unit, ","); unit != "" {
+		unit, _, _ := strings.Cut(d.Unit, ",")
+		if unit != "" {
 			x += ", " + unit
 		}
+
 		for _, k := range []struct{ metric, y string }{{packetRate, "packets that arrived"},
 			{lossRatio, "packets lost"}, {goodput, "goodput"}} {
 			if f, ok := curveFigure(v, d, k.metric, x, k.y); ok {
@@ -43,8 +45,10 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		if byLine[key] == nil {
 			order = append(order, key)
 		}
+
 		byLine[key] = append(byLine[key], c)
 	}
+
 	k := curves{Label: yName + " against " + xName, XName: xName, YName: yName, Unit: v.unitOf(metric)}
 	var legend []LegendItem
 	var used []*analysis.Cell
@@ -54,10 +58,12 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		if len(byLine[key]) < 3 {
 			continue
 		}
+
 		if len(k.Lines) == maxColours {
 			left++
 			continue
 		}
+
 		class := v.colour("line", key) // of several factors
 		switch {
 		case d.Name == v.line:
@@ -65,6 +71,7 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		case slices.Contains(names, v.line) || len(order) == 1:
 			class = v.class(byLine[key][0].Factors)
 		}
+
 		class += lineDash(len(k.Lines))
 		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class, key))
 		legend = append(legend, LegendItem{"line " + class, key})
@@ -73,21 +80,31 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 			k.X = append(k.X, p.X)
 		}
 	}
+
 	slices.Sort(k.X)
 	k.X = slices.Compact(k.X)
 	id := metric + "-by-" + d.Name
 	if len(legend) == 1 && legend[0].Text == "" {
 		legend = nil
 	}
+
 	legend = append(legend, doubtful(used, "hollow c0")...)
 	whiskers := v.intervalsOf(used, metric)
 	caption := "Points: medians." + whiskerWords(whiskers) + " The line only joins what was measured."
 	if left > 0 {
 		caption += " " + plural(left, "further line is", "further lines are") + " not drawn."
 	}
-	return Figure{Legend: legend, Cells: used, Whisker: whiskers, ID: id, Draw: k,
-		Title: upperFirst(yName) + " by " + xName, Table: v.numbers(id+"-numbers", used, metric),
-		Caption: caption}, len(k.Lines) > 0
+
+	return Figure{
+		Legend:  legend,
+		Cells:   used,
+		Whisker: whiskers,
+		ID:      id,
+		Draw:    k,
+		Title:   upperFirst(yName) + " by " + xName,
+		Table:   v.numbers(id+"-numbers", used, metric),
+		Caption: caption,
+	}, len(k.Lines) > 0
 }
 
 // lineNames returns the factors that set the lines of a curve apart: all that vary except that of the axis,
@@ -102,13 +119,16 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 			names = append(names, n)
 		}
 	}
+
 	taken := map[string]bool{}
 	for _, c := range cells {
 		taken[v.setWords(c.Factors, append([]string{d.Name}, names...))] = true
 	}
+
 	if len(taken) < len(cells) {
 		return all // it varies by itself as well
 	}
+
 	return names
 }
 
@@ -117,6 +137,7 @@ func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label stri
 	for _, c := range cells {
 		l.Points = append(l.Points, curvePoint{v.estimate(c, metric), numberOf(c.Factors[name])})
 	}
+
 	slices.SortStableFunc(l.Points, func(a, b curvePoint) int { return cmp.Compare(a.X, b.X) })
 	return l
 }

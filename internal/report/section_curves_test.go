@@ -22,9 +22,11 @@ func TestCurvesOfManyLines(t *testing.T) {
 				if streams > 1 {
 					f["streams"] = fmt.Sprint(n + 1)
 				}
+
 				plans = append(plans, cellPlan{factors: f, pps: 1e5, bps: 8e8, p50: 1e6, p99: 2e6, idle: 1e4})
 			}
 		}
+
 		d := documentOf(plans, 2)
 		d.Cells[0].Grade = evidence.GradeSuspect
 		return d
@@ -37,31 +39,45 @@ func TestCurvesOfManyLines(t *testing.T) {
 				f = x
 			}
 		}
+
 		return f
 	}
 	f := figure(of(3, 1), "packet_rate_pps-by-packet_size")
-	if l := f.Draw.(curves).Lines; len(l) != 1 || !strings.HasPrefix(l[0].Class, "c0") ||
+	l := f.Draw.(curves).Lines
+	if len(l) != 1 || !strings.HasPrefix(l[0].Class, "c0") ||
 		!l[0].Points[0].Doubt {
 		t.Errorf("lines %+v, want a grey one whose first point is in doubt", l)
 	}
+
 	if len(f.Cells) != 3 || !strings.Contains(fmt.Sprint(f.Legend), suspectWord) {
 		t.Errorf("it shows %d cells, legend %v", len(f.Cells), f.Legend)
 	}
+
 	f = figure(of(3, 10), "packet_rate_pps-by-packet_size")
-	if want := "2 further lines are not drawn"; !strings.Contains(f.Caption, want) {
+	want := "2 further lines are not drawn"
+	if !strings.Contains(f.Caption, want) {
 		t.Errorf("caption %q lacks %q", f.Caption, want)
 	}
 }
 
 // A factor that follows from that of the axis does not tear the line apart; one that varies by itself does.
 func TestCurvesOfDerivedFactors(t *testing.T) {
-	frames, links, both := []cellPlan{}, []cellPlan{}, []cellPlan{}
+	frames := []cellPlan{}
+	links := []cellPlan{}
+	both := []cellPlan{}
 	for i, n := range []int{128, 512, 1518} {
 		pps := 1e5 / float64(i+1)
-		frames = append(frames, cellPlan{factors: base("protocol", "udp", "frame_size", fmt.Sprint(n),
-			"packet_size", fmt.Sprint(n-18)),
-			pps: pps, bps: pps * 8e3, p50: 1e6, p99: 2e6, idle: 1e4})
+		frames = append(frames, cellPlan{
+			factors: base("protocol", "udp", "frame_size", fmt.Sprint(n),
+				"packet_size", fmt.Sprint(n-18)),
+			pps:  pps,
+			bps:  pps * 8e3,
+			p50:  1e6,
+			p99:  2e6,
+			idle: 1e4,
+		})
 	}
+
 	for i, n := range []int{1500, 4000, 9000} {
 		f := base("tunnel", "wireguard", "link_mtu", fmt.Sprint(n), "mtu", fmt.Sprint(n-80))
 		links = append(links, cellPlan{factors: f, bps: 1e9 * float64(i+1), p50: 1e6, p99: 2e6, idle: 1e4})
@@ -69,6 +85,7 @@ func TestCurvesOfDerivedFactors(t *testing.T) {
 		f["mtu"] = "1280"
 		both = append(both, links[i], cellPlan{factors: f, bps: 9e8, p50: 1e6, p99: 2e6, idle: 1e4})
 	}
+
 	for _, test := range []struct {
 		name, figure string
 		plans        []cellPlan
@@ -90,7 +107,9 @@ func TestCurvesOfDerivedFactors(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
+
+		diff := cmp.Diff(test.want, got)
+		if diff != "" {
 			t.Errorf("%s (-want +got)\n%s", test.name, diff)
 		}
 	}

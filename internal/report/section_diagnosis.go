@@ -34,7 +34,8 @@ type finding struct {
 func (v *view) found() []finding {
 	var out []finding
 	for _, x := range v.Verdicts {
-		if c := v.cell[x.Cells[x.Shown].Key()]; c != nil && c.Diagnosis != nil {
+		c := v.cell[x.Cells[x.Shown].Key()]
+		if c != nil && c.Diagnosis != nil {
 			out = append(out, finding{x, c.Diagnosis, c})
 		}
 	}
@@ -54,7 +55,9 @@ func (f finding) sure() string {
 	if !f.Named() {
 		return ""
 	}
-	each, proved := f.Verdict.Confidence, ""
+
+	each := f.Verdict.Confidence
+	proved := ""
 	switch by := f.Causes[0].Proved; by {
 	case "":
 		proved = f.proposal()
@@ -63,9 +66,12 @@ func (f finding) sure() string {
 	default:
 		proved = "; " + by + " by experiment"
 	}
-	if low, high := whole(each[0]), whole(each[1]); low != high {
+
+	low, high := whole(each[0]), whole(each[1])
+	if low != high {
 		return ", " + low + " to " + high + " sure" + proved
 	}
+
 	return ", " + whole(each[1]) + " sure" + proved
 }
 
@@ -74,7 +80,8 @@ const wellSure = .8
 
 // proposal names the first experiment of a cause that is not sure, "" where there is none.
 func (f finding) proposal() string {
-	if tests := f.Causes[0].Experiments; f.Verdict.Confidence[0] < wellSure && len(tests) > 0 {
+	tests := f.Causes[0].Experiments
+	if f.Verdict.Confidence[0] < wellSure && len(tests) > 0 {
 		levels := tests[0].Steps
 		if len(levels) == 0 {
 			levels = []string{tests[0].Fix}
@@ -94,20 +101,26 @@ func (f finding) outlook() string {
 	if !f.Named() {
 		return ""
 	}
-	c, out := f.Causes[0], ""
+
+	c := f.Causes[0]
+	out := ""
 	died, waited := f.Diagnosis.Ledger.SharesAt(c.Node, c.Element)
 	if died >= smallShare {
 		out += "; " + unit.Percent(died) + " of the lost packets died there"
 	}
+
 	if waited >= smallShare {
 		out += "; " + unit.Percent(waited) + " of the added RTT passed there"
 	}
+
 	if c.GainAtMost > 1 {
 		out += "; gain at most " + unit.Times(c.GainAtMost)
 	}
+
 	if len(c.Remedies) > 0 {
 		out += "; to change: " + c.Remedies[0].Do
 	}
+
 	return out
 }
 
@@ -127,10 +140,12 @@ func (v *view) factWords(e evidence.Evidence) string {
 	if e.Text != "" || e.Value == nil {
 		return e.Text
 	}
+
 	text := metrics.Label(e.Metric) + " " + v.text(e.Metric, *e.Value)
 	if e.Baseline != nil {
 		text += " against " + v.text(e.Metric, *e.Baseline)
 	}
+
 	return text
 }
 
@@ -156,6 +171,7 @@ func (v *view) verdictItems() []Item {
 		if len(f.Labels) > 2 && len(facts) > 0 {
 			facts[0] = f.Cell.Label + ": " + facts[0]
 		}
+
 		out = append(out, Item{Kind: f.who(), Text: f.Verdict.Text + f.sure() + f.outlook(), Evidence: facts})
 	}
 	return out
@@ -166,8 +182,11 @@ func (v *view) paths() []Figure {
 	var out []Figure
 	for i, f := range v.found() {
 		if len(f.Path) > 0 {
-			out = append(out, Figure{ID: fmt.Sprintf("use-%d", i+1), Draw: stages(f.Path),
-				Title: "Use of the path: " + f.Cell.Label})
+			out = append(out, Figure{
+				ID:    fmt.Sprintf("use-%d", i+1),
+				Draw:  stages(f.Path),
+				Title: "Use of the path: " + f.Cell.Label,
+			})
 		}
 	}
 	return out
@@ -181,6 +200,7 @@ func diagnosisSection(v *view, s *Section) {
 			s.add(Fold{Title: title, Blocks: []Block{List{Items: v.details(f)}}})
 			continue
 		}
+
 		var shown, folded []Item
 		for _, it := range v.details(f) {
 			switch it.Kind {
@@ -191,20 +211,29 @@ func diagnosisSection(v *view, s *Section) {
 				shown = append(shown, it)
 			}
 		}
+
 		s.add(List{Title: title, Items: shown})
-		if l := f.Diagnosis.Ledger; l != nil && len(way{l}.rows()) > 0 {
-			s.add(Figure{ID: "way", Path: true, Draw: way{l},
+		l := f.Diagnosis.Ledger
+		if l != nil && len(way{l}.rows()) > 0 {
+			s.add(Figure{
+				ID:    "way",
+				Path:  true,
+				Draw:  way{l},
 				Title: "The way of the packets: " + f.Cell.Label,
 				Caption: "Packets of the window as they are on the wire; a queue's time is its mean " +
-					"backlog ÷ its rate."})
+					"backlog ÷ its rate.",
+			})
 		}
+
 		if len(folded) > 0 {
 			s.add(Fold{Title: "Accounts, and what is ruled out", Blocks: []Block{List{Items: folded}}})
 		}
 	}
+
 	if items := v.unexamined(); len(items) > 0 {
 		s.add(Fold{Title: "Not examined", Blocks: []Block{List{Items: items}}})
 	}
+
 	if len(s.Blocks) > 0 {
 		s.Lead = "How sure: the probability of the cause, lowest and highest of the cells. The " +
 			"numbers are those of the cell that is named; chokepoint diagnose has every cell's."
@@ -220,37 +249,51 @@ func (v *view) details(f finding) []Item {
 			out = append(out, Item{Kind: kind, Text: strings.Join(texts, "; ")})
 		}
 	}
-	if numbers := append(v.factLines(f.facts()), f.generatorWords()...); len(numbers) > 0 {
+	numbers := append(v.factLines(f.facts()), f.generatorWords()...)
+	if len(numbers) > 0 {
 		out = append(out, Item{Kind: "numbers", Text: f.Cell.Label, Evidence: numbers})
 	}
+
 	add(kindPath, stageLines(f.Path)...)
-	if l := f.Diagnosis.Ledger; l != nil && len(l.Data) > 0 {
+	l := f.Diagnosis.Ledger
+	if l != nil && len(l.Data) > 0 {
 		add(kindAccounts, ledgerLines(l)...)
 	}
+
 	others := f.Causes
 	if f.Named() {
 		others = others[1:]
 	}
+
 	for _, c := range others {
 		add("or", c.Text+", "+whole(c.Confidence))
 	}
+
 	if len(f.Excluded) > 0 {
-		out = append(out, Item{Kind: kindRuledOut, Text: "each by a number",
+		out = append(out, Item{
+			Kind: kindRuledOut,
+			Text: "each by a number",
 			Evidence: each(f.Excluded, func(x diagnosis.Exclusion) string {
 				return classWords(x.Class) + ": " + v.factWords(x.By)
-			})})
+			}),
+		})
 	}
+
 	if f.Named() {
 		for _, r := range f.Causes[0].Remedies {
 			out = append(out, remedyItem(r))
 		}
-		if gain := f.Causes[0].GainAtMost; gain > 1 {
+
+		gain := f.Causes[0].GainAtMost
+		if gain > 1 {
 			add("gain at most", "goodput "+unit.Times(gain)+", if nothing else limits before")
 		}
+
 		for _, p := range f.Causes[0].Proofs {
 			add("put to the test", v.proofWords(p)...)
 		}
 	}
+
 	return out
 }
 
@@ -263,15 +306,18 @@ func (v *view) unexamined() []Item {
 			count[g]++
 		}
 	}
+
 	everywhere := func(g diagnosis.Gap) bool { return count[g] == len(all) }
 	var out []Item
 	for i, f := range all {
 		if i == 0 {
 			out = items("", Plain, gaps(filter(f.NotExamined, everywhere))...)
 		}
+
 		own := filter(f.NotExamined, func(g diagnosis.Gap) bool { return !everywhere(g) })
 		out = append(out, items(f.who(), Plain, gaps(own)...)...)
 	}
+
 	return out
 }
 
@@ -288,14 +334,17 @@ func (v *view) proofWords(p diagnosis.Proof) []string {
 	case p.Untouched > 0:
 		out = append(out, "untouched: "+untouched)
 	}
+
 	if p.Gain != nil && p.Predicted > 0 {
 		bound := "at most "
 		if p.Headroom > 0 {
 			bound = ""
 		}
+
 		out = append(out, "gain predicted "+bound+unit.Times(p.Predicted)+" ("+p.PredictedBy+"), real "+
 			unit.Times(p.Gain.Median))
 	}
+
 	return append(out, "run "+p.By)
 }
 
@@ -309,13 +358,18 @@ func gaps(all []diagnosis.Gap) []string {
 		reasons = once(reasons, g.Why)
 		classes[g.Why] = append(classes[g.Why], classWords(g.Class))
 	}
+
 	return each(reasons, func(why string) string { return strings.Join(classes[why], ", ") + ": " + why })
 }
 
 // remedyItem describes a change with its commands and its risk.
 func remedyItem(r diagnosis.Remedy) Item {
-	return Item{Kind: "to change" + bracket(r.System), Text: joined("; risk: ", r.Do, r.Risk), Tone: Good,
-		Evidence: slices.Clone(r.Commands)}
+	return Item{
+		Kind:     "to change" + bracket(r.System),
+		Text:     joined("; risk: ", r.Do, r.Risk),
+		Tone:     Good,
+		Evidence: slices.Clone(r.Commands),
+	}
 }
 
 // Diagnosis lays out what diagnose prints about the cells that are wanted.
@@ -327,6 +381,7 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 		if len(f.Labels) > 2 {
 			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, "; "), dim)
 		}
+
 		for _, it := range v.details(f) {
 			below := it.Evidence
 			it.Evidence = nil
@@ -336,14 +391,18 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 					t.line("      " + printable(l))
 					continue
 				}
+
 				t.wrap("    - ", "      ", l, "")
 			}
 		}
+
 		t.gap()
 	}
+
 	t.list("Not examined", v.unexamined())
 	if len(v.found()) == 0 {
 		t.wrap("", "", fmt.Sprintf("Run %s has no cell with a load that was measured.", v.Run.ID), "")
 	}
+
 	return t.b.String()
 }

@@ -19,6 +19,7 @@ func diagnose(d *analysis.Document) {
 		c := &d.Cells[i]
 		c.Diagnosis = sampleDiagnosis(c)
 	}
+
 	d.Verdicts = analysis.Verdicts(d.Cells)
 }
 
@@ -26,10 +27,18 @@ func sampleDiagnosis(c *analysis.Cell) *diagnosis.Diagnosis {
 	share := func(node, element, label string, x float64, of string) diagnosis.Stage {
 		return diagnosis.Stage{Node: node, Element: element, Label: label, Utilisation: &x, Of: of}
 	}
-	d := &diagnosis.Diagnosis{Class: diagnosis.Unknown, Trials: 3, Confidence: .71,
-		Text: "the limit is not known: no known cause fits the measurements",
-		Excluded: []diagnosis.Exclusion{{Class: "receive-window", By: evidence.Evidence{
-			Metric: "rwnd_limited_ratio", Text: "the receive window limited TCP for 0.4 % of the time"}}},
+	d := &diagnosis.Diagnosis{
+		Class:      diagnosis.Unknown,
+		Trials:     3,
+		Confidence: .71,
+		Text:       "the limit is not known: no known cause fits the measurements",
+		Excluded: []diagnosis.Exclusion{{
+			Class: "receive-window",
+			By: evidence.Evidence{
+				Metric: "rwnd_limited_ratio",
+				Text:   "the receive window limited TCP for 0.4 % of the time",
+			},
+		}},
 		NotExamined: []diagnosis.Gap{{Class: "thermal", Why: "no thermal zone on this machine"},
 			{Class: "clock-down", Why: "no thermal zone on this machine"}},
 		Path: []diagnosis.Stage{share("client", "generator", "sender", .34, "one core"),
@@ -40,26 +49,49 @@ func sampleDiagnosis(c *analysis.Cell) *diagnosis.Diagnosis {
 			share("server", "generator", "receiver", .41, "one core"),
 			share(record.HostNode, "cpu1", "busiest core", .98, "its time"),
 			share(record.HostNode, "cpu", "all cores", .64, "their time"),
-			share(record.HostNode, "cpu1", "softirq", .22, "one core")}}
+			share(record.HostNode, "cpu1", "softirq", .22, "one core")},
+	}
 	if packets(c) {
 		return d
 	}
+
 	value := .97
-	cause := diagnosis.Cause{Class: "softirq-one-core", Node: "router", Element: "cpu0", Confidence: .86,
+	cause := diagnosis.Cause{
+		Class:      "softirq-one-core",
+		Node:       "router",
+		Element:    "cpu0",
+		Confidence: .86,
 		Text: "the router's core 0 is saturated by softirq while core 1 idles for 61 %: one receive " +
 			"queue",
-		GainAtMost: 1.8, Facts: []evidence.Evidence{{Metric: "cpu_busy_ratio", Value: &value,
-			Text: "the router's core 0 was busy for 97 % of the window"}},
-		Remedies: []diagnosis.Remedy{{System: "linux", Do: "spread received packets over all cores",
+		GainAtMost: 1.8,
+		Facts: []evidence.Evidence{{
+			Metric: "cpu_busy_ratio",
+			Value:  &value,
+			Text:   "the router's core 0 was busy for 97 % of the window",
+		}},
+		Remedies: []diagnosis.Remedy{{
+			System:   "linux",
+			Do:       "spread received packets over all cores",
 			Commands: []string{"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus"},
-			Risk:     "moving packets between cores costs CPU time"}}}
+			Risk:     "moving packets between cores costs CPU time",
+		}},
+	}
 	at := 3
 	if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
-		at, cause = 4, diagnosis.Cause{Class: "shaper", Element: "wan", Confidence: .93,
-			Text: "a shaper at 94.1 Mbit/s on the router's wan port", Facts: cause.Facts}
+		at = 4
+		cause = diagnosis.Cause{
+			Class:      "shaper",
+			Element:    "wan",
+			Confidence: .93,
+			Text:       "a shaper at 94.1 Mbit/s on the router's wan port",
+			Facts:      cause.Facts,
+		}
 	}
+
 	d.Path[at].Choke = true
-	d.Class, d.Text, d.Confidence = cause.Class, cause.Text, cause.Confidence
+	d.Class = cause.Class
+	d.Text = cause.Text
+	d.Confidence = cause.Confidence
 	d.Causes = []diagnosis.Cause{cause, {Class: "policer", Text: "a policer", Confidence: .06}}
 	return d
 }
@@ -100,9 +132,12 @@ func TestPictureOfTheUse(t *testing.T) {
 				t.Errorf("the picture of %v px lacks %s", width, want)
 			}
 		}
-		if n := strings.Count(svg, "▶"); n != 1 {
+
+		n := strings.Count(svg, "▶")
+		if n != 1 {
 			t.Errorf("%d parts are marked at %v px, want 1", n, width)
 		}
+
 		if drawing.w != width {
 			t.Errorf("the picture is %v px wide, want %v", drawing.w, width)
 		}
@@ -115,9 +150,15 @@ func TestARefutedFindingIsNotSure(t *testing.T) {
 		diagnosis.Confirmed: ", 70 % to 90 % sure; confirmed by experiment",
 		diagnosis.Refuted:   ", refuted by experiment"} {
 		f := finding{analysis.Verdict{Confidence: [2]float64{.7, .9}},
-			&diagnosis.Diagnosis{Class: "shaper", Causes: []diagnosis.Cause{{Class: "shaper",
-				Proved: by}}}, nil}
-		if got := f.sure(); got != want {
+			&diagnosis.Diagnosis{
+				Class: "shaper",
+				Causes: []diagnosis.Cause{{
+					Class:  "shaper",
+					Proved: by,
+				}},
+			}, nil}
+		got := f.sure()
+		if got != want {
 			t.Errorf("%q: got %q, want %q", by, got, want)
 		}
 	}

@@ -16,6 +16,7 @@ func effectSection(v *view, s *Section) {
 			if len(e.Main) == 0 {
 				continue
 			}
+
 			s.addEffects(e, slug(e.Of), func(name, level string) string {
 				if strings.Contains(name, "+") { // several that change together
 					return name + " " + level
@@ -23,6 +24,7 @@ func effectSection(v *view, s *Section) {
 				return v.Catalogue.Of(name).Words(level)
 			})
 		}
+
 		// A plan of many factors has a long chart, which is not what the run was made for.
 		s.Blocks = []Block{Fold{Title: "The chart of the effects, and their numbers", Blocks: s.Blocks}}
 	}
@@ -33,7 +35,8 @@ func effectSection(v *view, s *Section) {
 func (s *Section) addEffects(e model.Effects, id string, say func(name, level string) string) {
 	s.Lead = "By how many times a level of a factor changes the rate, in the geometric mean over all " +
 		"settings of the other factors at which every level of it was measured, or where there is none, both."
-	id, what := strings.TrimSuffix("-"+id, "-"), "Goodput"
+	id = strings.TrimSuffix("-"+id, "-")
+	what := "Goodput"
 	switch {
 	case e.Of != "" && e.Metric == packetRate:
 		what = "Rate of " + e.Of
@@ -42,12 +45,19 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	case e.Of != "":
 		what = "Speed of " + e.Of + ","
 	}
-	f := forest{Label: what + ": ratios by factor, and their interactions, with their intervals",
-		Axis: "ratio, logarithmic; 100 % = the same"}
+
+	f := forest{
+		Label: what + ": ratios by factor, and their interactions, with their intervals",
+		Axis:  "ratio, logarithmic; 100 % = the same",
+	}
 	words := effectWords(e)
-	t := &Table{ID: "effect-table" + id, Folded: true, Caption: "The numbers of this chart",
+	t := &Table{
+		ID:      "effect-table" + id,
+		Folded:  true,
+		Caption: "The numbers of this chart",
 		Columns: columns("Factor", "Level", "Against", "#Ratio", "#Interval", "#Settings", "#Blocks",
-			"Verdict")}
+			"Verdict"),
+	}
 	add := func(x model.Effect, group, class, name, sub, level, against string) {
 		ratio := words(x.Ratio.Value)
 		interval := strings.TrimSuffix(words(x.Ratio.Low), " %") + "–" + words(x.Ratio.High)
@@ -71,11 +81,13 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 			row.Text += bracket(interval)
 			shown = TableCell{Text: interval, Sub: unit.Significant(x.Ratio.Level*100, 3) + " %"}
 		}
+
 		f.Rows = append(f.Rows, row)
 		verdict := TableCell{Text: x.Verdict}
 		if x.PValue > 0 {
 			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
 		}
+
 		t.row(name, level, against, ratio, shown, x.Settings, x.Blocks, verdict)
 	}
 	for _, x := range e.Main {
@@ -83,6 +95,7 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 			x.Level, x.Against)
 		t.Rows[len(t.Rows)-1].Cells[0].Text = x.Factor
 	}
+
 	var said []string
 	for _, x := range e.Interactions {
 		name := x.Factor + " × " + x.With
@@ -91,18 +104,27 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 			x.Level+" at "+x.At, x.Against+" at "+x.Beside)
 		said = append(said, upperFirst(x.Text())+".")
 	}
+
 	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
 		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
 	whisker := func(r forestRow) bool { return r.Whisker }
 	if slices.ContainsFunc(f.Rows, whisker) {
 		caption += " Whisker: interval of the median over blocks."
 	}
+
 	if len(filter(f.Rows, whisker)) < len(f.Rows) {
 		caption += " Without a whisker there are fewer than six blocks: whether there is an effect cannot " +
 			"be told."
 	}
-	s.add(Figure{ID: "effect-ratios" + id, Title: what + " at a level ÷ at another", Caption: caption,
-		Draw: f, Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})
+
+	s.add(Figure{
+		ID:      "effect-ratios" + id,
+		Title:   what + " at a level ÷ at another",
+		Caption: caption,
+		Draw:    f,
+		Table:   t,
+		Legend:  []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}},
+	})
 	if len(said) > 0 {
 		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{said}}})
 	}
@@ -116,5 +138,6 @@ func effectWords(e model.Effects) func(ratio float64) string {
 	if slices.ContainsFunc(all, func(x model.Effect) bool { return max(x.Ratio.Value, x.Ratio.High) >= 2 }) {
 		return unit.Times
 	}
+
 	return unit.Percent
 }

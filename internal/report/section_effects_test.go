@@ -19,10 +19,12 @@ func TestEffectChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e := model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: "rb5009"})))
 	if len(e.Main) < 4 || len(e.Interactions) == 0 {
 		t.Fatalf("%d effects and %d interactions", len(e.Main), len(e.Interactions))
 	}
+
 	e.Main[0].Ratio = model.Interval{Value: 1.1, Low: 1.05, High: 1.2, Level: .97}
 	var s Section
 	s.addEffects(e, "", func(name, level string) string { return name + " " + level })
@@ -32,6 +34,7 @@ func TestEffectChart(t *testing.T) {
 		t.Fatalf("%d rows, %d of the table, of %d + %d", len(rows), len(f.Table.Rows), len(e.Main),
 			len(e.Interactions))
 	}
+
 	groups := map[string]int{}
 	for i, r := range rows {
 		groups[r.Group]++
@@ -41,30 +44,38 @@ func TestEffectChart(t *testing.T) {
 		} else {
 			x = e.Interactions[i-len(e.Main)].Effect
 		}
+
 		if r.Median != x.Ratio.Value || r.Doubt == x.Found() || r.Whisker != (i == 0) ||
 			!strings.HasPrefix(r.Text, f.Table.Rows[i].Cells[3].Text) {
 			t.Errorf("row %d: %+v of %+v", i, r, x)
 		}
 	}
+
 	if len(groups) != 2 || groups[rows[0].Group] != len(e.Main) {
 		t.Errorf("groups: %v", groups)
 	}
-	if want := "×1.10 (×1.05–×1.20)"; rows[0].Text != want { // others are twice and more: one form for all
+
+	want := "×1.10 (×1.05–×1.20)"
+	if rows[0].Text != want { // others are twice and more: one form for all
 		t.Errorf("text: got %q, want %q", rows[0].Text, want)
 	}
+
 	for _, r := range f.Table.Rows {
 		if !strings.HasPrefix(r.Cells[3].Text, "×") {
 			t.Errorf("ratio %q beside ones that begin with ×", r.Cells[3].Text)
 		}
 	}
+
 	for _, width := range []float64{narrowWidth, wideWidth} {
 		svg := f.Draw.Draw(width).svg("", "")
 		for group := range groups {
-			if n := strings.Count(svg, shorten(group, 12.5, width-14)); n != 1 {
+			n := strings.Count(svg, shorten(group, 12.5, width-14))
+			if n != 1 {
 				t.Errorf("at %v: heading %q stands there %d times", width, group, n)
 			}
 		}
 	}
+
 	if !strings.Contains(f.Caption, "Whisker") || !strings.Contains(f.Caption, "fewer than six blocks") {
 		t.Errorf("caption: %s", f.Caption)
 	}
@@ -74,8 +85,17 @@ func TestEffectChart(t *testing.T) {
 // what it is.
 func TestEffectsOfCiphers(t *testing.T) {
 	of := func(work, level, against string) model.Effects {
-		return model.Effects{Of: work, Main: []model.Effect{{Factor: "algorithm", Level: level,
-			Against: against, Ratio: model.Interval{Value: 2}, Settings: 1, Blocks: 1}}}
+		return model.Effects{
+			Of: work,
+			Main: []model.Effect{{
+				Factor:   "algorithm",
+				Level:    level,
+				Against:  against,
+				Ratio:    model.Interval{Value: 2},
+				Settings: 1,
+				Blocks:   1,
+			}},
+		}
 	}
 	e := of("", "a", "b")
 	e.Ciphers = []model.Effects{of("openssl, hash", "sha256", "sha1"),
@@ -87,10 +107,12 @@ func TestEffectsOfCiphers(t *testing.T) {
 		f := b.(Figure)
 		got = append(got, f.ID+" "+f.Table.ID+": "+f.Title)
 	}
-	if want := []string{"effect-ratios effect-table: Goodput at a level ÷ at another",
+
+	want := []string{"effect-ratios effect-table: Goodput at a level ÷ at another",
 		"effect-ratios-openssl--hash effect-table-openssl--hash: Speed of openssl, hash, at a level ÷ at another",
 		"effect-ratios-go--encrypt-and-decrypt effect-table-go--encrypt-and-decrypt: " +
-			"Speed of go, encrypt and decrypt, at a level ÷ at another"}; !slices.Equal(got, want) {
+			"Speed of go, encrypt and decrypt, at a level ÷ at another"}
+	if !slices.Equal(got, want) {
 		t.Errorf("figures: got %q, want %q", got, want)
 	}
 }
@@ -114,22 +136,30 @@ func TestCannotTellIsNoSameness(t *testing.T) {
 		Verdict: statistics.TooFew(),
 	}
 	wide := k
-	wide.Metric, wide.N, wide.Ratio, wide.Low, wide.High = goodput, 8, .87, .795, .969
-	wide.Verdict, wide.Why = statistics.CannotTell, "p = 0.09, corrected for 12 comparisons at once"
+	wide.Metric = goodput
+	wide.N = 8
+	wide.Ratio = .87
+	wide.Low = .795
+	wide.High = .969
+	wide.Verdict = statistics.CannotTell
+	wide.Why = "p = 0.09, corrected for 12 comparisons at once"
 	d.Comparisons = []comparison.Comparison{k, wide}
 	for name, render := range renderers() {
 		if name == "json" || name == "csv" {
 			continue
 		}
+
 		text := strings.Join(strings.Fields(string(must(render(d)))), " ")
 		for _, want := range []string{"cannot tell (n < 6)", wide.Why} {
 			if name == "html" || name == "md" {
 				want = strings.ReplaceAll(want, "<", "&lt;")
 			}
+
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", name, want)
 			}
 		}
+
 		if strings.Contains(text, "no clear difference") {
 			t.Errorf("%s: three runs show no clear difference", name)
 		}

@@ -25,11 +25,17 @@ func (v *view) with(metric string) []*analysis.Cell {
 
 func shortFlowTable(v *view) Table {
 	cells := v.with(flowRate)
-	t := Table{ID: "short-flows", Cards: true, Columns: columns("Short flows", "#Completed|per second",
-		"#Handshake|p50 · p99", "#Completion|p50 · p99"), Caption: "Each flow has a TCP connection " +
-		"of its own. Its completion time runs from when it was intended to start to the last byte " +
-		"of the answer; what failed or was not done by the window's end counts as slower than all others. " +
-		rateIntervals(v, cells, flowRate)}
+	t := Table{
+		ID:    "short-flows",
+		Cards: true,
+		Columns: columns("Short flows", "#Completed|per second",
+			"#Handshake|p50 · p99", "#Completion|p50 · p99"),
+		Caption: "Each flow has a TCP connection " +
+			"of its own. Its completion time runs from when it was intended to start to the last byte " +
+			"of the answer; what failed or was not done by the window's end counts as slower than all " +
+			"others. " +
+			rateIntervals(v, cells, flowRate),
+	}
 	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
 		{"large", "larger"}}
 	sizes = slices.DeleteFunc(sizes, func(s struct{ name, words string }) bool {
@@ -38,29 +44,38 @@ func shortFlowTable(v *view) Table {
 	for _, s := range sizes {
 		t.Columns = append(t.Columns, columns("#"+s.words+"|p50 · p99")...)
 	}
+
 	t.Columns = append(t.Columns, columns("#Failed", "#Unfinished")...)
 	for _, c := range cells {
 		var bySize []TableCell
 		for _, s := range sizes {
 			bySize = append(bySize, v.pair(c, "flow_completion_"+s.name))
 		}
+
 		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
 			v.pair(c, "flow_connect"), v.pair(c, "flow_completion"), bySize,
 			v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))
 	}
+
 	t.dropEmpty()
 	return t
 }
 
 func requestTable(v *view) Table {
 	cells := v.with(requestRate)
-	t := Table{ID: "requests", Cards: true, Columns: columns("Requests", "#Completed|per second",
-		"#Response after|p50 · p99", "#Response after|p99.9"), Caption: "One request at a time on each " +
-		"connection, all of which stay open. " + rateIntervals(v, cells, requestRate)}
+	t := Table{
+		ID:    "requests",
+		Cards: true,
+		Columns: columns("Requests", "#Completed|per second",
+			"#Response after|p50 · p99", "#Response after|p99.9"),
+		Caption: "One request at a time on each " +
+			"connection, all of which stay open. " + rateIntervals(v, cells, requestRate),
+	}
 	for _, c := range cells {
 		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, requestRate), v.pair(c, "request"),
 			v.cellOf(c, "request_p999_ns"))
 	}
+
 	return t
 }
 

@@ -16,10 +16,12 @@ func shown(t *testing.T, d *analysis.Document) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	page, err := HTML(d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	plain := strings.NewReplacer("\u00a0", " ").Replace
 	return map[string]string{"text": plain(Text(d, 200, false)), "markdown": plain(string(markdown)),
 		"page": plain(string(page))}
@@ -42,18 +44,21 @@ func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 	}
 	d.Metrics = append(d.Metrics, record.Metric{Name: flowRate, Unit: "flows/s"},
 		record.Metric{Name: requestRate, Unit: "requests/s"})
-	one, two := &d.Cells[0], &d.Cells[1]
+	one := &d.Cells[0]
+	two := &d.Cells[1]
 	for name, x := range map[string]float64{flowRate: 4321, "flow_connect_p50_ns": 61e3,
 		"flow_completion_p50_ns": 123e3, "flow_completion_p99_ns": 4.5e6,
 		"flow_completion_medium_p50_ns": 7.75e6, "flow_failed_ratio": .015, "flow_unfinished_ratio": .002} {
 		one.Metrics[name] = value(x)
 	}
+
 	one.Missing = map[string]string{"flow_connect_p99_ns": "the number of handshakes, 300, does not " +
 		"carry p99"}
 	for name, x := range map[string]float64{requestRate: 23456, "request_p50_ns": 41e3,
 		"request_p99_ns": 95e3, "request_p999_ns": 322e3} {
 		two.Metrics[name] = value(x)
 	}
+
 	for form, text := range shown(t, d) {
 		for _, want := range []string{"4321 flows/s", "61.0 µs", "123 µs", "4.50 ms", "7.75 ms", "1.50 %",
 			"23456 requests/s", "322 µs", "to 10 MB"} {
@@ -61,11 +66,14 @@ func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 				t.Errorf("%s lacks %q", form, want)
 			}
 		}
+
 		if strings.Contains(text, "below 100 kB") {
 			t.Errorf("%s has a column without a number", form)
 		}
 	}
-	if got := flowTables(newView(sampleDocument())); len(got) != 0 {
+
+	got := flowTables(newView(sampleDocument()))
+	if len(got) != 0 {
 		t.Errorf("a run without flows has %d tables of them", len(got))
 	}
 }

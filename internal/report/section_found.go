@@ -20,12 +20,14 @@ func foundItems(v *view, all bool) []Item {
 		if e.Inventory == nil {
 			continue
 		}
+
 		lines, unknown := Found(e.Inventory, all)
 		if all {
 			for _, why := range unknown {
 				lines = append(lines, "not known: "+why)
 			}
 		}
+
 		out = append(out, items(e.Node, Plain, lines...)...)
 	}
 	return out
@@ -37,67 +39,87 @@ func foundItems(v *view, all bool) []Item {
 func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	named := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Port != "" })
 	for _, d := range v.Devices {
-		if text, notable := deviceWords(d); notable || all && (d.Port != "" || !named) {
+		text, notable := deviceWords(d)
+		if notable || all && (d.Port != "" || !named) {
 			lines = append(lines, text)
 		}
 	}
+
 	if v.Filter != nil {
 		lines = append(lines, filterWords(v.Filter)...)
 	}
+
 	for _, t := range v.Taps {
 		where := " of all devices"
 		if t.Device != "" {
 			where = " of " + t.Device
 		}
+
 		lines = append(lines, unit.Count(t.Sockets, "packet socket")+" ("+t.Type+", protocol "+t.Protocol+
 			") copy packets"+where)
 	}
+
 	for _, q := range v.NFQueues {
 		lines = append(lines, fmt.Sprintf("a program reads packets from NFQUEUE %d, which has dropped %d",
 			q.Number, q.Dropped+q.UserDropped))
 	}
+
 	bridged := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Kind == "bridge" })
 	if bridged && v.BridgeFilter != nil && *v.BridgeFilter {
 		lines = append(lines, "the packet filter also sees what bridges forward (bridge-nf-call-iptables)")
 	}
+
 	for _, part := range []string{"all", "devices", "filter", "iptables", "taps", "nfqueues"} {
-		if why := v.Missing[part]; why != "" {
+		why := v.Missing[part]
+		if why != "" {
 			unknown = append(unknown, part+": "+why)
 		}
 	}
+
 	return lines, unknown
 }
 
 // deviceWords describe a device with its queues and filters, and whether any of that is worth a line.
 func deviceWords(d record.NetDevice) (text string, notable bool) {
 	text = d.Name
-	if kind := strings.TrimSuffix(d.Kind, record.DeviceVirtual); kind != "" {
+	kind := strings.TrimSuffix(d.Kind, record.DeviceVirtual)
+	if kind != "" {
 		text += " (" + kind + ")"
 	}
+
 	var parts []string
 	if d.Master != "" {
-		parts, notable = append(parts, "port of "+d.Master), true
+		parts = append(parts, "port of "+d.Master)
+		notable = true
 	}
+
 	if d.MTU > 0 {
 		parts = append(parts, fmt.Sprintf("MTU %d", d.MTU))
 	}
+
 	if d.SpeedMbps > 0 && d.Kind == record.DevicePhysical {
 		parts = append(parts, unit.Bitrate(d.SpeedMbps*1e6).String())
 	}
+
 	for _, q := range d.Queues {
 		words := q.Words()
 		if q.Class {
 			words = "class " + q.Handle + " " + words
 		}
+
 		parts = append(parts, words)
 	}
+
 	for _, f := range d.Filters {
 		parts = append(parts, "filter "+f.Words())
 	}
+
 	notable = notable || d.Rated() || len(d.Filters) > 0
 	if d.Missing != "" {
-		parts, notable = append(parts, "not known in full: "+d.Missing), true
+		parts = append(parts, "not known in full: "+d.Missing)
+		notable = true
 	}
+
 	notable = notable || slices.Contains([]string{"bridge", "bond", "ifb"}, d.Kind)
 	return strings.TrimSuffix(text+": "+strings.Join(parts, "; "), ": "), notable
 }
@@ -115,9 +137,11 @@ func filterWords(f *record.PacketFilter) []string {
 				c.Family, c.Table, c.Name))
 		}
 	}
+
 	if len(chains) > 0 {
 		out = append(out, "packet filter: "+strings.Join(chains, ", "))
 	}
+
 	others := slices.DeleteFunc(slices.Clone(f.Rules), func(r record.FilterRule) bool { return r.Own })
 	for i, r := range others {
 		if i == maxRuleLines {
@@ -125,17 +149,21 @@ func filterWords(f *record.PacketFilter) []string {
 				len(others)-i+f.MoreRules))
 			break
 		}
+
 		text := fmt.Sprintf("rule %d of %s %s %s: %s", r.Handle, r.Family, r.Table, r.Chain, r.Text)
 		if r.Packets != nil {
 			text += fmt.Sprintf(" (%d packets before the run)", *r.Packets)
 		}
+
 		out = append(out, text)
 	}
+
 	for _, t := range f.Flowtables {
 		if !t.Own {
 			out = append(out, "flowtable "+t.Name+" of "+strings.Join(t.Devices, ", ")+
 				strings.Join(each(t.Flags, func(s string) string { return ", " + s }), ""))
 		}
 	}
+
 	return out
 }

@@ -13,29 +13,61 @@ import (
 // TestFoundItems: what limits, drops, redirects or copies packets has a line; what is ours, or of no
 // consequence, has none unless all is asked for; what could not be read is told there.
 func TestFoundItems(t *testing.T) {
-	seven, yes := int64(7), true
-	d := &analysis.Document{Environment: []record.Environment{{Node: "client"}, {Node: "router",
-		Inventory: &record.Inventory{Devices: []record.NetDevice{
-			{Name: "lan", Port: "lan", Kind: record.DevicePhysical, MTU: 1500, SpeedMbps: 1000,
-				Queues: []record.QueueFacts{{Kind: "fq_codel", Parent: "root",
-					Level: "fq_codel limit 10240"}},
-				Filters: []record.QueueFilter{{Parent: "ingress", Kind: "matchall", Action: "redirect",
-					To: "ifb0"}}},
-			{Name: "wan", Port: "wan", Kind: "veth", MTU: 1500,
-				Queues: []record.QueueFacts{{Kind: "pfifo_fast", Parent: "root"}}},
-			{Name: "ifb0", Kind: "ifb", Queues: []record.QueueFacts{{Kind: "cake", RateBps: 40e6}}},
-			{Name: "br0", Kind: "bridge"},
-		}, Filter: &record.PacketFilter{
-			Chains: []record.FilterChain{
-				{Family: "inet", Table: "mine", Name: "over", Hook: "forward", Rules: 3},
-				{Family: "ip", Table: "ours", Name: "nat", Hook: "postrouting", Rules: 1, Own: true}},
-			Rules: []record.FilterRule{{Family: "inet", Table: "mine", Chain: "over", Handle: 4,
-				Text: "limit rate over 2 mbytes/second drop", Packets: &seven},
-				{Own: true, Text: "masquerade"}},
-			Flowtables: []record.FoundFlowtable{{Name: "ft", Devices: []string{"lan", "wan"}}},
-		}, Taps: []record.Tap{{Type: "raw", Protocol: "0003", Sockets: 2}},
-			NFQueues: []record.NFQueue{{Number: 5, Dropped: 3, UserDropped: 1}}, BridgeFilter: &yes,
-			Missing: map[string]string{"iptables": "permission denied"}}}}}
+	seven := int64(7)
+	yes := true
+	d := &analysis.Document{Environment: []record.Environment{{Node: "client"}, {
+		Node: "router",
+		Inventory: &record.Inventory{
+			Devices: []record.NetDevice{
+				{
+					Name:      "lan",
+					Port:      "lan",
+					Kind:      record.DevicePhysical,
+					MTU:       1500,
+					SpeedMbps: 1000,
+					Queues: []record.QueueFacts{{
+						Kind:   "fq_codel",
+						Parent: "root",
+						Level:  "fq_codel limit 10240",
+					}},
+					Filters: []record.QueueFilter{{
+						Parent: "ingress",
+						Kind:   "matchall",
+						Action: "redirect",
+						To:     "ifb0",
+					}},
+				},
+				{
+					Name:   "wan",
+					Port:   "wan",
+					Kind:   "veth",
+					MTU:    1500,
+					Queues: []record.QueueFacts{{Kind: "pfifo_fast", Parent: "root"}},
+				},
+				{Name: "ifb0", Kind: "ifb", Queues: []record.QueueFacts{{Kind: "cake", RateBps: 40e6}}},
+				{Name: "br0", Kind: "bridge"},
+			},
+			Filter: &record.PacketFilter{
+				Chains: []record.FilterChain{
+					{Family: "inet", Table: "mine", Name: "over", Hook: "forward", Rules: 3},
+					{Family: "ip", Table: "ours", Name: "nat", Hook: "postrouting", Rules: 1, Own: true}},
+				Rules: []record.FilterRule{{
+					Family:  "inet",
+					Table:   "mine",
+					Chain:   "over",
+					Handle:  4,
+					Text:    "limit rate over 2 mbytes/second drop",
+					Packets: &seven,
+				},
+					{Own: true, Text: "masquerade"}},
+				Flowtables: []record.FoundFlowtable{{Name: "ft", Devices: []string{"lan", "wan"}}},
+			},
+			Taps:         []record.Tap{{Type: "raw", Protocol: "0003", Sockets: 2}},
+			NFQueues:     []record.NFQueue{{Number: 5, Dropped: 3, UserDropped: 1}},
+			BridgeFilter: &yes,
+			Missing:      map[string]string{"iptables": "permission denied"},
+		},
+	}}}
 	want := []string{
 		"lan (physical): MTU 1500; 1.00 Gbit/s; fq_codel limit 10240; filter matchall redirect ifb0",
 		"ifb0 (ifb): cake rate 40.0 Mbit/s", "br0 (bridge)",
@@ -50,13 +82,16 @@ func TestFoundItems(t *testing.T) {
 			if item.Kind != "router" {
 				t.Errorf("got a line of %s, want the router's alone", item.Kind)
 			}
+
 			out = append(out, item.Text)
 		}
 		return out
 	}
-	if diff := cmp.Diff(want, lines(false)); diff != "" {
+	diff := cmp.Diff(want, lines(false))
+	if diff != "" {
 		t.Error(diff)
 	}
+
 	all := strings.Join(lines(true), "\n")
 	for _, more := range []string{"wan (veth): MTU 1500; pfifo_fast",
 		"not known: iptables: permission denied"} {

@@ -16,14 +16,19 @@ func latencySection(v *view, s *Section) {
 	for _, t := range filled(underLoadTable(v)) {
 		s.add(t)
 	}
-	if words := timedWords(v); len(words) > 0 {
+
+	words := timedWords(v)
+	if len(words) > 0 {
 		s.add(Prose{Text: words})
 	}
+
 	cells := v.cells(func(c *analysis.Cell) bool { return len(v.quantileCurves(c)) > 0 })
 	if len(cells) == 0 {
 		return
 	}
-	low, high := math.Inf(1), 0.0
+
+	low := math.Inf(1)
+	high := 0.0
 	for _, c := range cells {
 		for _, k := range v.quantileCurves(c) {
 			for _, ns := range k.NS {
@@ -33,30 +38,51 @@ func latencySection(v *view, s *Section) {
 			}
 		}
 	}
-	p := Panels{ID: "quantiles", Title: "Distribution of round-trip times, idle and under load",
+
+	p := Panels{
+		ID:    "quantiles",
+		Title: "Distribution of round-trip times, idle and under load",
 		Caption: "Each line is one trial, from its smallest round trip at the left into the tail " +
 			"at the right; both axes are logarithmic and the same in every panel. A curve ends where its " +
 			"number of probes no longer carries the percentile. Lost probes are not in the curves; their " +
-			"share is in the table of every metric.", Legend: append([]LegendItem{{"q idle",
-			"idle path"}}, v.levelLegend(cells, "q ", "beside the load")...)}
-	for _, c := range cells {
-		p.Panels = append(p.Panels, Figure{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
-			Caption: v.latencyWords(c), Cells: []*analysis.Cell{c}, Draw: quantilePlot{
-				Label: "Round-trip times of " + c.Label, Low: low, High: high, Curves: v.quantileCurves(c)}})
+			"share is in the table of every metric.",
+		Legend: append([]LegendItem{{"q idle",
+			"idle path"}}, v.levelLegend(cells, "q ", "beside the load")...),
 	}
+	for _, c := range cells {
+		p.Panels = append(p.Panels, Figure{
+			ID:      "quantiles-" + c.Factors.Key(),
+			Title:   c.Label,
+			Caption: v.latencyWords(c),
+			Cells:   []*analysis.Cell{c},
+			Draw: quantilePlot{
+				Label:  "Round-trip times of " + c.Label,
+				Low:    low,
+				High:   high,
+				Curves: v.quantileCurves(c),
+			},
+		})
+	}
+
 	s.add(p)
 }
 
 // underLoadTable grades each path full of TCP, by the direction of its data.
 func underLoadTable(v *view) Table {
-	t := Table{ID: "under-load", Cards: true, Columns: columns("Path full of TCP", "Data goes",
-		"#Load adds|to the median RTT", "Bufferbloat", "#Responsiveness|round trips per minute",
-		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 " +
-		"ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by " +
-		"their mean. None measurable: no more than the idle path varies by itself."}
+	t := Table{
+		ID:    "under-load",
+		Cards: true,
+		Columns: columns("Path full of TCP", "Data goes",
+			"#Load adds|to the median RTT", "Bufferbloat", "#Responsiveness|round trips per minute",
+			"Confidence"),
+		Caption: "Bufferbloat by what the load adds to the median round trip: below 5 " +
+			"ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by " +
+			"their mean. None measurable: no more than the idle path varies by itself.",
+	}
 	if !slices.ContainsFunc(v.UnderLoad, responsive) {
 		return addedTable(v, "What the load adds to the median round trip. "+t.Caption)
 	}
+
 	t.Caption += " Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, " +
 		"else excellent (draft-ietf-ippm-responsiveness); only cells with the engine responsiveness " +
 		"have it, and without TLS its foreign half is the mean over TCP's handshake and one exchange."
@@ -66,34 +92,44 @@ func underLoadTable(v *view) Table {
 				t.row(v.underLoadRow(p.Label, direction, w))
 			}
 		}
+
 		if p.Grade != "" {
 			t.row(p.Label, "up and down, mean", v.added(p.AddedNs, p.AddedInNoise),
 				TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)}, none, none)
 		}
 	}
+
 	t.dropEmpty()
 	return t
 }
 
 // addedTable makes a row for each path: the RTT that the load adds in each direction, with its grade.
 func addedTable(v *view, caption string) Table {
-	t := Table{ID: "under-load", Cards: true, Caption: caption, Columns: columns("Path full of TCP", "#Up",
-		"#Down", "#Both", "#Mean|of up and down")}
+	t := Table{
+		ID:      "under-load",
+		Cards:   true,
+		Caption: caption,
+		Columns: columns("Path full of TCP", "#Up",
+			"#Down", "#Both", "#Mean|of up and down"),
+	}
 	cell := func(ns float64, noise bool, grade string) TableCell {
 		return TableCell{Text: v.added(ns, noise), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
 	}
 	for _, p := range v.UnderLoad {
 		cells := t.row(p.Label, none, none, none, none).Cells
 		for i, direction := range []string{record.Up, record.Down, record.Both} {
-			if w := p.Directions[direction]; w.AddedNs != nil {
+			w := p.Directions[direction]
+			if w.AddedNs != nil {
 				cells[i+1] = cell(*w.AddedNs, w.AddedInNoise, w.Grade)
 				cells[i+1].Num = v.addedNumber(w)
 			}
 		}
+
 		if p.Grade != "" {
 			cells[4] = cell(p.AddedNs, p.AddedInNoise, p.Grade)
 		}
 	}
+
 	t.dropEmpty()
 	return t
 }
@@ -140,14 +176,19 @@ func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) []Ta
 		cells[2] = TableCell{Text: v.added(*w.AddedNs, w.AddedInNoise), Num: v.addedNumber(w)}
 		cells[3] = TableCell{Text: w.Grade, Tone: bloatTone(w.Grade)}
 	}
+
 	switch {
 	case w.RPM != nil:
-		cells[4] = TableCell{Text: v.text(responsiveness, *w.RPM), Sub: w.Band,
-			Num: median(w.Cell, responsiveness, *w.RPM)}
+		cells[4] = TableCell{
+			Text: v.text(responsiveness, *w.RPM),
+			Sub:  w.Band,
+			Num:  median(w.Cell, responsiveness, *w.RPM),
+		}
 		cells[5] = TableCell{Text: w.Confidence}
 	case w.Why != "":
 		cells[4] = TableCell{Text: "n/a", Long: "unavailable: " + w.Why, Tone: Quiet}
 	}
+
 	return cells
 }
 
@@ -193,13 +234,19 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 		if t.Series == nil || len(t.Series.Quantile[kind]) == 0 {
 			return
 		}
+
 		q := t.Series.Quantile[kind]
 		class := kind
 		if kind == "loaded" {
 			class = v.class(c.Factors)
 		}
-		out = append(out, quantileCurve{Class: class, Title: "trial " + t.ID + ", " + kind,
-			Levels: analysis.QuantileLevels[:min(len(q), len(analysis.QuantileLevels))], NS: q})
+
+		out = append(out, quantileCurve{
+			Class:  class,
+			Title:  "trial " + t.ID + ", " + kind,
+			Levels: analysis.QuantileLevels[:min(len(q), len(analysis.QuantileLevels))],
+			NS:     q,
+		})
 	}
 	path := v.Run.Path(c.Factors).Key()
 	for i := range v.Trials {
@@ -209,11 +256,13 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 			add(t, "idle")
 		}
 	}
+
 	for _, t := range v.trials[c.Factors.Key()] {
 		if t.Grade != evidence.GradeFailed && t.Kind != record.RowIdle {
 			add(t, "idle")
 			add(t, "loaded")
 		}
 	}
+
 	return out
 }

@@ -19,6 +19,7 @@ func pathSection(v *view, s *Section) {
 	for _, p := range v.pictures() {
 		s.add(p)
 	}
+
 	all := foundItems(v, true)
 	switch {
 	case len(foundItems(v, false)) > 0:
@@ -33,39 +34,59 @@ func (v *view) pictures() []Figure {
 	tunnels := map[string]string{}
 	for _, c := range v.all {
 		f := c.Factors
-		if topology := factor.Topology.Of(f); !factor.Tunnel.Is(f, "", factor.NoTunnel) {
+		topology := factor.Topology.Of(f)
+		if !factor.Tunnel.Is(f, "", factor.NoTunnel) {
 			words := v.Catalogue.Of(string(factor.Tunnel)).Words(factor.Tunnel.Of(f))
 			if !strings.Contains(tunnels[topology], words) {
 				tunnels[topology] = joined(", ", tunnels[topology], words)
 			}
 		}
 	}
+
 	for _, w := range v.Ways {
 		c := chainOfWay(w, v.Topologies)
-		out = append(out, Figure{ID: fmt.Sprintf("path-ipv%d", w.IP), Path: true, Draw: c, Text: c.lines(),
-			Title: fmt.Sprintf("Over IPv%d", w.IP), Caption: w.Words()})
+		out = append(out, Figure{
+			ID:      fmt.Sprintf("path-ipv%d", w.IP),
+			Path:    true,
+			Draw:    c,
+			Text:    c.lines(),
+			Title:   fmt.Sprintf("Over IPv%d", w.IP),
+			Caption: w.Words(),
+		})
 	}
+
 	if len(out) > 0 || len(v.all) > 0 && every(v.all, enciphered) { // nothing was sent
 		return out
 	}
+
 	for _, t := range v.Topologies {
 		name := tunnels[t.Name]
 		if name == "" && len(v.Topologies) == 1 {
 			name = tunnels[""]
 		}
+
 		c, ok := chainOf(t, name)
 		c.Class = v.tunnelClass(v.all)
-		p := Figure{ID: "path-" + t.Name, Path: true, Title: t.Name, Draw: c, Text: c.lines(),
-			Caption: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far)}
+		p := Figure{
+			ID:      "path-" + t.Name,
+			Path:    true,
+			Title:   t.Name,
+			Draw:    c,
+			Text:    c.lines(),
+			Caption: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far),
+		}
 		if name != "" && c.Tunnel[0] != c.Tunnel[1] {
 			p.Caption += fmt.Sprintf(" The tunnel, where a cell has one (%s), is laid between %s and %s.",
 				name, c.Nodes[c.Tunnel[0]].Name, c.Nodes[c.Tunnel[1]].Name)
 		}
+
 		if !ok {
 			p.Caption += " Nodes beside this path are not drawn."
 		}
+
 		out = append(out, p)
 	}
+
 	return out
 }
 
@@ -84,6 +105,7 @@ func methodSection(v *view, s *Section) {
 	for _, set := range v.Run.Set {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
 	}
+
 	words := Prose{[]string{v.countWords(),
 		"Medians carry a distribution-free interval from order statistics where there are six runs or " +
 			"more; below that the range from the smallest to the largest run is shown, which is not a " +
@@ -95,20 +117,26 @@ func methodSection(v *view, s *Section) {
 			"Ethernet frames seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of "+
 			"the payload that each has.")
 	}
-	if more := v.descriptionRest(); more != "" {
+
+	more := v.descriptionRest()
+	if more != "" {
 		words.Text = append([]string{more}, words.Text...)
 	}
+
 	s.add(words, facts)
 	var own []Block
 	if len(v.Tester) > 0 {
 		own = append(own, testerFacts(v))
 	}
+
 	if len(v.Run.ImportedFrom) == 0 { // else nothing of ours observed
 		own = append(own, observingFacts(v))
 	}
+
 	if len(own) > 0 {
 		s.add(Fold{Title: "What the tester alone can do, and what observing cost", Blocks: own})
 	}
+
 	if len(v.Conditions) > 0 {
 		s.add(Facts{Title: "Conditions, as typed in", Items: factsOf(v.Conditions)})
 	}
@@ -120,6 +148,7 @@ func (v *view) countWords() string {
 		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
 			"files tell is shown; where they tell of bytes over time, rates were computed from these."
 	}
+
 	var words []string
 	own := len(v.cells(enciphered))
 	if own > 0 {
@@ -127,12 +156,14 @@ func (v *view) countWords() string {
 			"the node in the measured window, of all its threads together, divided by the time that "+
 			"passed. Nothing was sent for it.")
 	}
+
 	if own == 0 || own < len(v.all) {
 		words = append(words, "Goodput is application payload counted by the receiver inside the measured "+
 			"window, divided by the receiver's own length of it. Packet rates count the datagrams of the "+
 			"window that arrived, told apart by sequence numbers, so that sent = received + lost. "+
 			"Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.")
 	}
+
 	return strings.Join(words, " ")
 }
 
@@ -161,7 +192,8 @@ func durationWords(d time.Duration) string {
 }
 
 func runsWords(m record.Method) string {
-	if a := m.Adaptive; a != nil {
+	a := m.Adaptive
+	if a != nil {
 		return fmt.Sprintf("%d to %d per cell, until the interval is at most %s of the median",
 			a.Min, a.Max, unit.Percent(a.Width))
 	}
@@ -176,10 +208,12 @@ func orderWords(m record.Method) string {
 }
 
 func testerFacts(v *view) Facts {
-	return Facts{Title: "What the tester alone can do, without a router between",
+	return Facts{
+		Title: "What the tester alone can do, without a router between",
 		Items: each(v.Tester, func(t record.Ceiling) Fact {
 			return Fact{Name: t.Kind, Value: rateText(t.Unit, t.Value) + bracket(t.Note)}
-		})}
+		}),
+	}
 }
 
 func observingFacts(v *view) Facts {
@@ -190,6 +224,7 @@ func observingFacts(v *view) Facts {
 	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
 		items = append(items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
 	}
+
 	return Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: items}
 }
 
@@ -198,16 +233,21 @@ func environmentSection(v *view, s *Section) {
 	if len(v.Environment) == 0 {
 		return
 	}
+
 	common := commonFacts(v.Environment)
 	fold := Fold{Title: unit.Count(len(v.Environment), "node") + ": kernel, settings, devices"}
 	if len(common.Items) > 0 {
 		fold.Blocks = append(fold.Blocks, common)
 	}
+
 	var own []Facts
 	for _, e := range v.Environment {
-		f := Facts{Title: e.Node, Items: filter(factsOfNode(e), func(f Fact) bool {
-			return !slices.Contains(common.Items, f)
-		})}
+		f := Facts{
+			Title: e.Node,
+			Items: filter(factsOfNode(e), func(f Fact) bool {
+				return !slices.Contains(common.Items, f)
+			}),
+		}
 		// Nodes that are alike are one.
 		i := slices.IndexFunc(own, func(o Facts) bool { return slices.Equal(o.Items, f.Items) })
 		switch {
@@ -218,9 +258,11 @@ func environmentSection(v *view, s *Section) {
 			own = append(own, f)
 		}
 	}
+
 	for _, f := range own {
 		fold.Blocks = append(fold.Blocks, f)
 	}
+
 	s.add(fold)
 }
 
@@ -230,6 +272,7 @@ func commonFacts(all []record.Environment) Facts {
 	if len(all) < 2 {
 		return f
 	}
+
 	f.Items = filter(factsOfNode(all[0]), func(fact Fact) bool {
 		return !slices.ContainsFunc(all[1:], func(e record.Environment) bool {
 			return !slices.Contains(factsOfNode(e), fact)
@@ -251,8 +294,15 @@ func metricSection(v *view, s *Section) {
 	if len(v.all) == 0 {
 		return
 	}
-	out := MetricTables{Run: v.Run.ID, Empty: Table{ID: "metric-table", Columns: columns("Metric", "#Median",
-		"#Low", "#High", "#n", "Interval", "Scope")}}
+
+	out := MetricTables{
+		Run: v.Run.ID,
+		Empty: Table{
+			ID: "metric-table",
+			Columns: columns("Metric", "#Median",
+				"#Low", "#High", "#n", "Interval", "Scope"),
+		},
+	}
 	for _, c := range v.all {
 		t := MetricTable{Title: c.Label, Cell: c.Factors.Key()}
 		for _, name := range v.metricOrder(c) {
@@ -263,14 +313,18 @@ func metricSection(v *view, s *Section) {
 					row = append(row, stat.Text, stat.Num.Value)
 				}
 			}
+
 			t.Rows = append(t.Rows, row)
 		}
+
 		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
 			why := printable("unavailable: " + c.Missing[name])
 			t.Rows = append(t.Rows, []any{out.name(v, name), index(&out.Words, why)})
 		}
+
 		out.Tables = append(out.Tables, t)
 	}
+
 	s.add(out)
 }
 
@@ -289,10 +343,12 @@ func (v *view) metricOrder(c *analysis.Cell) []string {
 			out = append(out, m.Name)
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
 		if _, ok := v.metric[name]; !ok {
 			out = append(out, name)
 		}
 	}
+
 	return out
 }

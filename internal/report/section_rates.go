@@ -20,6 +20,7 @@ func goodputSection(v *view, s *Section) {
 	if !with(cells, goodput) {
 		return
 	}
+
 	s.addBars(v, cells, goodput, "TCP goodput"+v.countedBy("at the receiver"))
 }
 
@@ -29,6 +30,7 @@ func packetSection(v *view, s *Section) {
 	if !with(cells, packetRate) || len(cells) == 1 && len(v.cells(loaded)) > 1 {
 		return // one bar compares nothing; the table has its number
 	}
+
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }
 
@@ -40,6 +42,7 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 	if !slices.Contains(names, line) || len(names) == 1 && line != string(factor.Tunnel) {
 		line = "" // the names of the bars say it already
 	}
+
 	rest := independent(cells, without(names, line), line)
 	b := bars{Label: what + ", one bar per cell", Axis: what, Unit: v.unitOf(metric)}
 	var limits, ceilings bool
@@ -50,21 +53,31 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 			i = len(b.Groups)
 			b.Groups = append(b.Groups, barGroup{Name: key})
 		}
+
 		one := v.bar(c, metric)
 		limits = limits || one.Limit > 0
 		ceilings = ceilings || one.Ceiling > 0
 		b.Groups[i].Bars = append(b.Groups[i].Bars, one)
 	}
+
 	title := what
-	if _, high := b.delays(); high > 0 {
+	_, high := b.delays()
+	if high > 0 {
 		title += ", with the round trip under load"
 	}
+
 	whiskers := v.intervalsOf(cells, metric)
-	s.add(Figure{ID: s.ID + "-bars", Draw: b, Whisker: whiskers,
-		Legend: v.legend(line, cells, limits, ceilings),
-		Table:  v.numbers(s.ID+"-numbers", cells, metric), Title: title, Cells: cells,
+	s.add(Figure{
+		ID:      s.ID + "-bars",
+		Draw:    b,
+		Whisker: whiskers,
+		Legend:  v.legend(line, cells, limits, ceilings),
+		Table:   v.numbers(s.ID+"-numbers", cells, metric),
+		Title:   title,
+		Cells:   cells,
 		Caption: "Bar: median over runs. Dots: every single run." + whiskerWords(whiskers) +
-			ceilingWords(cells, ceilings)})
+			ceilingWords(cells, ceilings),
+	})
 }
 
 func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool) []LegendItem {
@@ -75,18 +88,22 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 				v.implied(cells, line, l)})
 		}
 	}
+
 	for _, c := range cells {
 		if c.Grade == evidence.GradeSuspect {
 			out = append(out, doubtful(cells, "doubt "+v.class(c.Factors))...)
 			break
 		}
 	}
+
 	if ceilings {
 		out = append(out, LegendItem{"ceiling", "theoretical ceiling"})
 	}
+
 	if limits {
 		out = append(out, LegendItem{"limit", "required"})
 	}
+
 	return out
 }
 
@@ -109,56 +126,73 @@ func ceilingWords(cells []*analysis.Cell, some bool) string {
 		if c.Ceiling.Bps > 0 {
 			text += " → " + unit.Bitrate(c.Ceiling.Bps).String()
 		}
+
 		words = once(words, text)
 	}
+
 	switch {
 	case len(words) == 0:
 		return ""
 	case !some:
 		return " Theoretical ceiling: " + strings.Join(words, "; ") + "."
 	}
+
 	return " Theoretical ceilings of goodput: " + strings.Join(words, "; ") + "."
 }
 
 func (v *view) bar(c *analysis.Cell, metric string) bar {
 	b := bar{estimate: v.estimate(c, metric), Runs: c.Metrics[metric].Values}
 	if !has(c, metric) {
-		b.Title, b.Failed = c.Label, "no number"
+		b.Title = c.Label
+		b.Failed = "no number"
 		if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
 			b.Failed = c.Grade
 		}
+
 		return b
 	}
-	b.Idle, b.Loaded, b.Loaded99 = c.Metrics[idleP50].Median, c.Metrics[loadedP50].Median,
-		c.Metrics[loadedP99].Median
+
+	b.Idle = c.Metrics[idleP50].Median
+	b.Loaded = c.Metrics[loadedP50].Median
+	b.Loaded99 = c.Metrics[loadedP99].Median
 	if b.Loaded > 0 {
 		b.Title += "\n" + v.sentence(loadedP50, c.Metrics[loadedP50])
 	}
+
 	if metric == goodput {
 		b.Ceiling = c.Ceiling.Bps
 	}
+
 	for _, t := range v.Thresholds {
 		if t.Metric == metric && t.Factors.Key() == c.Factors.Key() && t.Limit > 0 {
 			b.Limit = t.Limit
 		}
 	}
+
 	return b
 }
 
 // numbers returns the table behind a chart of one metric.
 func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table {
-	t := &Table{ID: id, Folded: true, Caption: "The numbers of this chart", Columns: columns("Cell",
-		"#Median|"+metrics.Label(metric), "#Low", "#High", "#n", "Interval", "#Header efficiency",
-		"#Of ceiling", "#Of the tester's own ceiling")}
+	t := &Table{
+		ID:      id,
+		Folded:  true,
+		Caption: "The numbers of this chart",
+		Columns: columns("Cell",
+			"#Median|"+metrics.Label(metric), "#Low", "#High", "#n", "Interval", "#Header efficiency",
+			"#Of ceiling", "#Of the tester's own ceiling"),
+	}
 	for _, c := range cells {
 		stats := []TableCell{missingCell(c, metric), {}, {}, {}, {}}
 		if x, ok := c.Metrics[metric]; ok {
 			stats = v.statCells(c, metric, x)
 		}
+
 		t.row(c.Label, stats, ratioCell(c.Ceiling.HeaderEfficiency, ""),
 			ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind),
 			ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind))
 	}
+
 	t.dropEmpty()
 	return t
 }
@@ -173,6 +207,7 @@ func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []
 	if hasInterval(x) {
 		out[1], out[2] = stat("low", x.Low), stat("high", x.High)
 	}
+
 	return append(out, TableCell{Text: strconv.Itoa(x.N)}, TableCell{Text: intervalName(x)})
 }
 

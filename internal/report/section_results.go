@@ -19,9 +19,11 @@ import (
 
 // resultSection shows the table that everything else explains.
 func resultSection(v *view, s *Section) {
-	if points := headOf(v).Points; len(points) > 0 {
+	points := headOf(v).Points
+	if len(points) > 0 {
 		s.add(Points{points})
 	}
+
 	for _, t := range append(resultTables(v), flowTables(v)...) {
 		s.add(t)
 	}
@@ -39,6 +41,7 @@ func resultTables(v *view) (out []Table) {
 				t.ID += "-" + library
 			}
 		}
+
 		out = append(out, filled(t)...)
 	}
 	return out
@@ -47,10 +50,15 @@ func resultTables(v *view) (out []Table) {
 // resultTable makes one row per cell. Its notes are the cells' caveats and reasons: what several cells share
 // stands once below, with a mark at each, and what all share without.
 func resultTable(v *view, cells []*analysis.Cell) Table {
-	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, cells), Columns: columns(
-		"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
-		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
-		"#Power|loaded · idle", "#Goodput per W", "#Cycles|"+cycleHead(cells), "#Clock", "Validity")}
+	t := Table{
+		ID:      "result-table",
+		Cards:   true,
+		Caption: resultCaption(v, cells),
+		Columns: columns(
+			"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
+			"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
+			"#Power|loaded · idle", "#Goodput per W", "#Cycles|"+cycleHead(cells), "#Clock", "Validity"),
+	}
 	uneven := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
 		return c.Runs != v.all[0].Runs || c.Failed != 0
 	})
@@ -60,15 +68,18 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		if has(c, metrics.CyclesPerOp) { // a key has no bytes
 			cycles = metrics.CyclesPerOp
 		}
+
 		lost := v.cellOf(c, lossRatio)
 		if lost.Head = "Loss"; !packets(c) {
 			lost = v.cellOf(c, retransmits)
 			lost.Head = "Retransmits"
 		}
+
 		power, efficiency := none, none
 		if with(cells, powerLoaded) && loaded(c) {
 			power, efficiency = v.twoLines(c, powerLoaded, "idle ", powerIdle), v.cellOf(c, perWatt)
 		}
+
 		row := t.row(v.nameCell(c, uneven), rateCell(v, c), lost, v.pair(c, "rtt_idle"),
 			v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
 			v.cellOf(c, cycles), v.cellOf(c, metrics.CipherClock), gradeCell(c))
@@ -77,6 +88,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 			row.Tone = Bad
 		}
 	}
+
 	t.addNotes(cells)
 	t.dropEmpty()
 	return t
@@ -91,6 +103,7 @@ func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 		cell.More = number(c, lower)
 		cell.Long += "\n" + v.sentence(lower, x)
 	}
+
 	return cell
 }
 
@@ -163,39 +176,48 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 			i = len(notes)
 			notes = append(notes, sharedNote{item: item, caveat: caveat})
 		}
+
 		notes[i].add(row, item)
 	}
 	for row, c := range cells {
 		for _, k := range c.Caveats {
 			add(row, caveatItem(k), true)
 		}
+
 		for _, r := range c.Reasons {
 			add(row, reasonItem(c.Grade, r), false)
 		}
+
 		for _, cell := range t.Rows[row].Cells {
-			if why, _, _ := strings.Cut(cell.Long, "\n"); cell.Text == unknown && c.Runs > 0 {
+			why, _, _ := strings.Cut(cell.Long, "\n")
+			if cell.Text == unknown && c.Runs > 0 {
 				text := strings.Replace(why, ": unavailable: ", ": ", 1)
 				add(row, Item{Kind: unknown, Text: text, Tone: Quiet}, true)
 			}
 		}
 	}
+
 	for _, n := range notes {
 		if !n.caveat && len(n.rows) == 1 {
 			t.Rows[n.rows[0]].Notes = append(t.Rows[n.rows[0]].Notes, n.item)
 			continue
 		}
+
 		item := n.merged()
 		if len(n.rows) == len(cells) && len(cells) > 1 {
 			t.Common = append(t.Common, item)
 			continue
 		}
+
 		for _, row := range n.rows {
 			cell := &t.Rows[row].Cells[len(t.Columns)-1]
 			if n.caveat {
 				cell = &t.Rows[row].Cells[0]
 			}
+
 			cell.Mark = append(cell.Mark, len(t.Notes))
 		}
+
 		t.Notes = append(t.Notes, item)
 	}
 }
@@ -227,6 +249,7 @@ func (n *sharedNote) add(row int, item Item) {
 	if !slices.Contains(n.rows, row) {
 		n.rows = append(n.rows, row)
 	}
+
 	n.texts = append(n.texts, item.Text)
 	if n.item.Tone != item.Tone {
 		n.item.Tone = Doubt
@@ -239,7 +262,8 @@ var numberForm = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?`)
 // such as a core, a trial or an address.
 func quantities(text string) (at [][]int) {
 	for _, m := range numberForm.FindAllStringIndex(text, -1) {
-		before, after := text[:m[0]], strings.TrimLeft(text[m[1]:], ".,;:)%")
+		before := text[:m[0]]
+		after := strings.TrimLeft(text[m[1]:], ".,;:)%")
 		if strings.TrimRight(before, " (") != before || before == "" {
 			if after == "" || strings.HasPrefix(after, " ") {
 				at = append(at, m)
@@ -257,6 +281,7 @@ func replaceQuantities(text string, say func(i int, number string) string) strin
 		b.WriteString(text[from:m[0]] + say(i, text[m[0]:m[1]]))
 		from = m[1]
 	}
+
 	return b.String() + text[from:]
 }
 
@@ -272,6 +297,7 @@ func (n *sharedNote) merged() Item {
 	if len(n.rows) > 1 {
 		item.Evidence = nil // the trials have it, each by itself
 	}
+
 	item.Text = replaceQuantities(n.texts[0], func(i int, first string) string {
 		low, high := first, first
 		for _, text := range n.texts {
@@ -280,13 +306,16 @@ func (n *sharedNote) merged() Item {
 			if numberOf(x) < numberOf(low) {
 				low = x
 			}
+
 			if numberOf(x) > numberOf(high) {
 				high = x
 			}
 		}
+
 		if low == high {
 			return low
 		}
+
 		return low + "–" + high
 	})
 	return item
@@ -308,9 +337,11 @@ func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, 
 // noted returns the place of an item in a list, to which it adds the item unless an equal one is there.
 func noted(list *[]Item, item Item) int {
 	same := func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text }
-	if i := slices.IndexFunc(*list, same); i >= 0 {
+	i := slices.IndexFunc(*list, same)
+	if i >= 0 {
 		return i
 	}
+
 	*list = append(*list, item)
 	return len(*list) - 1
 }
@@ -320,9 +351,11 @@ func reasonItem(grade string, r evidence.Reason) Item {
 	if grade == evidence.GradeFailed {
 		item.Tone = Bad
 	}
+
 	if r.Trial != "" {
 		item.Evidence = []string{"trial " + r.Trial}
 	}
+
 	return item
 }
 
@@ -330,16 +363,20 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 	if !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return len(c.Metrics) > 0 }) {
 		return "Nothing was measured."
 	}
+
 	text := "Medians over the runs"
 	if words := v.intervalsOf(all, goodput, packetRate, metrics.CipherRate, metrics.CipherOps); words != "" {
 		text += "; with each rate its interval: " + words
 	}
+
 	if rateHead(all) == "of the cipher" {
-		if words := v.sharedWords(all); len(all) > 1 && words != "" {
+		words := v.sharedWords(all)
+		if len(all) > 1 && words != "" {
 			text += ". All are of " + words
 		}
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
+
 	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
 		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
@@ -350,10 +387,12 @@ func (v *view) sharedWords(all []*analysis.Cell) string {
 	varying := v.varying(all)
 	var words []string
 	for _, name := range v.sorted(all[0].Factors) {
-		if d := v.Catalogue.Of(name); d.Leading && !d.Quiet && !slices.Contains(varying, name) {
+		d := v.Catalogue.Of(name)
+		if d.Leading && !d.Quiet && !slices.Contains(varying, name) {
 			words = append(words, d.Label(all[0].Factors[name]))
 		}
 	}
+
 	return strings.Join(words, " · ")
 }
 
@@ -377,6 +416,7 @@ func testerWords(v *view) string {
 	if len(v.Tester) == 0 {
 		return ""
 	}
+
 	all := each(v.Tester, func(t record.Ceiling) string {
 		return t.Kind + " " + rateText(t.Unit, t.Value)
 	})
@@ -389,6 +429,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	if v.line != "" && len(v.all) > 1 {
 		cell.Class = v.class(c.Factors)
 	}
+
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Resolved)) {
 		knob, place, _ := strings.Cut(name, "@")
@@ -400,15 +441,19 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 			parts = append(parts, got)
 		}
 	}
+
 	if v.Emulated() {
 		parts = append(parts, "emulated")
 	}
+
 	if runs {
 		parts = append(parts, "n = "+fmt.Sprint(c.Runs))
 	}
+
 	if c.Failed > 0 {
 		parts = append(parts, unit.Count(c.Failed, "trial")+" failed")
 	}
+
 	cell.Sub = strings.Join(parts, " · ")
 	return cell
 }
@@ -418,6 +463,7 @@ func rateCell(v *view, c *analysis.Cell) TableCell {
 	if has(c, metrics.Number) { // imported
 		return v.cellOf(c, metrics.Number)
 	}
+
 	if !loaded(c) && !enciphered(c) {
 		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
 	}
@@ -440,15 +486,22 @@ func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 	if !ok {
 		return missingCell(c, metric)
 	}
+
 	if metric == rttAdded && c.AddedInNoise() {
 		return TableCell{Text: noneMeasurable, Long: v.sentence(metric, x)}
 	}
-	return TableCell{Text: v.text(metric, x.Median), Sub: v.spread(metric, x),
-		Long: v.sentence(metric, x), Num: number(c, metric)}
+
+	return TableCell{
+		Text: v.text(metric, x.Median),
+		Sub:  v.spread(metric, x),
+		Long: v.sentence(metric, x),
+		Num:  number(c, metric),
+	}
 }
 
 func missingCell(c *analysis.Cell, metric string) TableCell {
-	if why := c.Missing[metric]; why != "" {
+	why := c.Missing[metric]
+	if why != "" {
 		return TableCell{Text: unknown, Long: metrics.Label(metric) + ": unavailable: " + why, Tone: Quiet}
 	}
 	return none
@@ -458,10 +511,12 @@ func missingCell(c *analysis.Cell, metric string) TableCell {
 func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	lower := stem + "_p99_ns"
 	cell := v.twoLines(c, stem+"_p50_ns", "p99 ", lower)
-	if why := c.Missing[lower]; why != "" && !has(c, lower) {
+	why := c.Missing[lower]
+	if why != "" && !has(c, lower) {
 		cell.Sub = "p99 n/a"
 		cell.Long += "\n" + metrics.Label(lower) + ": unavailable: " + why
 	}
+
 	return cell
 }
 
@@ -484,10 +539,13 @@ func gradeCell(c *analysis.Cell) TableCell {
 	for _, r := range c.Reasons {
 		cell.Long += r.Kind + ": " + r.Text + "\n"
 	}
-	if k := c.Consistency; k != nil {
+
+	k := c.Consistency
+	if k != nil {
 		cell.Pre, cell.Sub = "evenness ", strings.ToLower(k.Word)
 		cell.Long += "relative unevenness of the rate inside the windows: " + unit.Percent(k.Ratio)
 	}
+
 	return cell
 }
 

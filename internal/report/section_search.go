@@ -15,13 +15,17 @@ func searchSection(v *view, s *Section) {
 	if v.Searching == nil {
 		return
 	}
+
 	s.Lead = "Found by MLRsearch (RFC 9971), preset " + v.Searching.Preset +
 		": the lower bound is the highest load that met its goal below the lowest one that did not."
 	for _, t := range v.searchTables() {
 		s.add(t)
 	}
+
 	s.add(goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)}, List{
-		Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
+		Title: "Where this deviates from RFC 2544",
+		Items: quietItems(v.Searching.Deviations),
+	}, stepTable(v))
 }
 
 func quietItems(lines []string) []Item { return items("", Quiet, each(lines, upperFirst)...) }
@@ -41,9 +45,14 @@ func (v *view) openTables() []Table {
 
 // searchTable makes one row per search and goal.
 func searchTable(v *view) Table {
-	t := Table{ID: "search-table", Cards: true, Columns: columns("Searched", "Goal|loss",
-		"#Throughput|payload", "#Lower|bound", "#Upper|bound", "#Trials|time"), Caption: "Throughput " +
-		"is the conditional throughput of RFC 9971. Loads are of one interface" + interfaceWords(v) + "."}
+	t := Table{
+		ID:    "search-table",
+		Cards: true,
+		Columns: columns("Searched", "Goal|loss",
+			"#Throughput|payload", "#Lower|bound", "#Upper|bound", "#Trials|time"),
+		Caption: "Throughput " +
+			"is the conditional throughput of RFC 9971. Loads are of one interface" + interfaceWords(v) + ".",
+	}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for k, r := range s.Results {
@@ -82,9 +91,11 @@ func (v *view) goalCell(i int) TableCell {
 	if g.LossRatio == 0 {
 		cell.Sub = "none"
 	}
+
 	if g.MaxDelay > 0 {
 		cell.Sub += ", p99 + " + g.MaxDelay.String()
 	}
+
 	return cell
 }
 
@@ -92,13 +103,18 @@ func throughputCell(v *view, unit string, r analysis.SearchResult) TableCell {
 	if r.Throughput == nil {
 		return TableCell{Text: "n/a", Long: r.Irregular, Tone: Quiet}
 	}
+
 	cell := TableCell{Text: v.text(loadMetric(unit), *r.Throughput)}
 	if r.ThroughputBps != nil && unit == record.UnitPackets {
 		cell.Sub = v.text(goodput, *r.ThroughputBps)
 	}
+
 	if r.Irregular != "" {
-		cell.Sub, cell.Long, cell.Tone = "irregular", r.Irregular, Doubt
+		cell.Sub = "irregular"
+		cell.Long = r.Irregular
+		cell.Tone = Doubt
 	}
+
 	return cell
 }
 
@@ -122,24 +138,33 @@ func loadMetric(unit string) string {
 
 // standardTable shows the tests of RFC 2544 after the throughput, one row per search.
 func standardTable(v *view) Table {
-	t := Table{ID: "rfc2544-table", Cards: true, Columns: columns("RFC 2544", "#Throughput|payload",
-		"#RTT at it|p50, p99", "#RTT at 50 %|p50, p99", "#Loss at|greatest", "#Back-to-back|buffer"),
+	t := Table{
+		ID:    "rfc2544-table",
+		Cards: true,
+		Columns: columns("RFC 2544", "#Throughput|payload",
+			"#RTT at it|p50, p99", "#RTT at 50 %|p50, p99", "#Loss at|greatest", "#Back-to-back|buffer"),
 		Caption: "Throughput: of the first goal. RTT: probes beside the load, at the found rate and " +
 			"at half of it. Loss: at the greatest load. Back-to-back: frames of the longest burst that was " +
-			"forwarded whole, and the buffer time after RFC 9004's correction."}
+			"forwarded whole, and the buffer time after RFC 9004's correction.",
+	}
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
 			continue
 		}
+
 		loss, burst := none, none
 		if len(s.FrameLoss) > 0 {
-			loss = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median),
-				Sub: "of " + v.text(packetRate, s.FrameLoss[0].Load)}
+			loss = TableCell{
+				Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median),
+				Sub:  "of " + v.text(packetRate, s.FrameLoss[0].Load),
+			}
 		}
+
 		if len(s.BackToBack) > 0 {
 			burst = v.burstCell(s.BackToBack[0])
 		}
+
 		t.row(v.searchName(s), throughputCell(v, s.Unit, s.Results[0]), v.latencyAt(s, 1),
 			v.latencyAt(s, 0.5), loss, burst)
 	}
@@ -151,10 +176,12 @@ func (v *view) latencyAt(s *analysis.SearchView, share float64) TableCell {
 		if l.Share != share || l.P50 == nil {
 			continue
 		}
+
 		cell := TableCell{Text: v.text(loadedP50, l.P50.Median)}
 		if l.P99 != nil {
 			cell.Sub = v.text(loadedP99, l.P99.Median)
 		}
+
 		return cell
 	}
 	return none
@@ -164,20 +191,27 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 	if b.Frames == nil {
 		return TableCell{Text: "none", Long: "no burst was forwarded whole"}
 	}
+
 	cell := TableCell{Text: rateText("count", b.Frames.Median)}
 	if !b.Limited {
 		cell.Text = "≥ " + cell.Text
 	}
+
 	if b.CorrectedSeconds != nil {
 		cell.Sub = unit.Nanoseconds(*b.CorrectedSeconds * 1e9)
 	}
+
 	return cell
 }
 
 // lossTable shows the loss at every step of the greatest load.
 func lossTable(v *view) Table {
-	t := Table{ID: "frame-loss-table", Folded: true, Caption: "Frame loss by load (RFC 2544, section 26.3).",
-		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss")}
+	t := Table{
+		ID:      "frame-loss-table",
+		Folded:  true,
+		Caption: "Frame loss by load (RFC 2544, section 26.3).",
+		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss"),
+	}
 	for i := range v.Searches {
 		for _, l := range v.Searches[i].FrameLoss {
 			t.row(v.searchName(&v.Searches[i]), unit.Percent(l.Share), v.text(packetRate, l.Load),
@@ -189,14 +223,18 @@ func lossTable(v *view) Table {
 
 // goalTable shows every attribute of every goal, as RFC 9971 wants.
 func goalTable(v *view) Table {
-	t := Table{ID: "goal-table", Caption: "Search goals, by the names of RFC 9971.",
+	t := Table{
+		ID:      "goal-table",
+		Caption: "Search goals, by the names of RFC 9971.",
 		Columns: columns("Goal", "#Final trial|duration", "#Duration sum", "#Loss ratio", "#Exceed ratio",
-			"#Width", "#Initial trial|duration", "#Added delay|p99, at most")}
+			"#Width", "#Initial trial|duration", "#Added delay|p99, at most"),
+	}
 	for _, g := range v.Searching.Goals {
 		delay := "–"
 		if g.MaxDelay > 0 {
 			delay = g.MaxDelay.String()
 		}
+
 		t.row(g.Name, durationWords(g.FinalDuration), durationWords(g.DurationSum),
 			unit.Percent(g.LossRatio), unit.Percent(g.ExceedRatio), unit.Percent(g.Width),
 			durationWords(g.InitialDuration), delay)
@@ -206,14 +244,20 @@ func goalTable(v *view) Table {
 
 // stepTable lists every trial of every search.
 func stepTable(v *view) Table {
-	t := Table{ID: "search-steps", Folded: true, Caption: "Every trial of the searches that " +
-		"ended well, in order.", Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss")}
+	t := Table{
+		ID:     "search-steps",
+		Folded: true,
+		Caption: "Every trial of the searches that " +
+			"ended well, in order.",
+		Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss"),
+	}
 	for i := range v.Searches {
 		for _, step := range v.Searches[i].Steps {
 			test := step.Test
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
+
 			t.row(step.Trial, test, v.text(loadMetric(v.Searches[i].Unit), step.Load),
 				unit.Significant(step.Seconds, 3)+" s", v.text(lossRatio, step.LossRatio))
 		}
@@ -226,6 +270,7 @@ func searchWords(v *view) []Item {
 	if v.Searching == nil {
 		return nil
 	}
+
 	var out []Item
 	before := []string{"goal ", ": final trials of ", ", duration sum ", ", loss ratio ", ", exceed ratio ",
 		", width ", ", initial trials of ", ", p99 of added delay at most "}
@@ -234,8 +279,10 @@ func searchWords(v *view) []Item {
 		for i, c := range r.Cells {
 			text += around(before[i], strings.TrimPrefix(c.Text, none.Text), "")
 		}
+
 		out = append(out, items("search", Quiet, text)...)
 	}
+
 	out = append(out, items("search", Quiet, v.Searching.Notes...)...)
 	return append(out, items("not RFC 2544", Quiet, v.Searching.Deviations...)...)
 }

@@ -23,24 +23,30 @@ func soakItems(k analysis.Soak) []Item {
 	throttle := Item{Kind: "throttle", Text: "no window was held back by heat or power", Tone: Good}
 	switch unseen := bracket(k.UnwatchedWhy); {
 	case k.Throttled > 0:
-		throttle.Text, throttle.Tone = plural(k.Throttled, "window was", "windows were")+
-			" held back by heat or power", Doubt
+		throttle.Text = plural(k.Throttled, "window was", "windows were") +
+			" held back by heat or power"
+		throttle.Tone = Doubt
 	case k.Unwatched == k.Windows:
-		throttle.Text, throttle.Tone = "heat and power were not watched"+unseen, Quiet
+		throttle.Text = "heat and power were not watched" + unseen
+		throttle.Tone = Quiet
 	case k.Unwatched > 0:
 		throttle.Text += "; " + unit.Count(k.Unwatched, "window") + " not watched" + unseen
 	}
+
 	out := []Item{throttle}
 	if k.Failed > 0 {
 		out = append(out, items("failed", Bad, unit.Count(k.Failed, "window")+" failed")...)
 	}
+
 	for _, t := range k.Trends {
 		tone := Good
 		if t.Real {
 			tone = Doubt
 		}
+
 		out = append(out, items(t.Kind, tone, t.Text)...)
 	}
+
 	return append(out, items("not watched", Quiet, k.Missing...)...)
 }
 
@@ -57,17 +63,22 @@ func soakLines(v *view) []Item {
 func scalingSection(v *view, s *Section) {
 	s.Lead = "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
 		"can do at a time, coherence what each costs each other one."
-	t := Table{ID: "scaling-table", Columns: columns("Scaled", "Factor", "#One carries", "#Contention",
-		"#Coherence", "#Most at", "#R²"),
-		Caption: "X(N) = one × N ÷ (1 + contention × (N − 1) + coherence × N × (N − 1)); from six levels on."}
+	t := Table{
+		ID: "scaling-table",
+		Columns: columns("Scaled", "Factor", "#One carries", "#Contention",
+			"#Coherence", "#Most at", "#R²"),
+		Caption: "X(N) = one × N ÷ (1 + contention × (N − 1) + coherence × N × (N − 1)); from six levels on.",
+	}
 	for _, k := range v.Scaling {
 		peak := none
 		if k.Peak > 0 {
 			peak = TableCell{Text: fmt.Sprintf("%.1f", k.Peak), Sub: v.text(goodput, k.PeakBps)}
 		}
+
 		t.row(TableCell{Text: k.Label, Long: k.Text}, k.Factor, v.text(goodput, k.SingleBps),
 			unit.Percent(k.Contention), unit.Percent(k.Coherence), peak, fmt.Sprintf("%.3f", k.R2))
 	}
+
 	if len(t.Rows) > 0 {
 		s.add(t)
 	}

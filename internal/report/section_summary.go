@@ -29,13 +29,20 @@ func headOf(v *view) head {
 	if !v.Run.Started.IsZero() {
 		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
 	}
-	h := head{Title: v.Run.Plan, Verdict: v.verdictItems(), Paths: v.paths(), Alerts: alerts(v),
+
+	h := head{
+		Title:   v.Run.Plan,
+		Verdict: v.verdictItems(),
+		Paths:   v.paths(),
+		Alerts:  alerts(v),
 		Meta: given("Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,
 			"Measured by", strings.Join(v.Run.ImportedFrom, ", "), "Machine", machine(v.Environment),
-			"Firmware", firmware(v.Environment), "Measured", extent(v), "Status", v.Run.Status)}
+			"Firmware", firmware(v.Environment), "Measured", extent(v), "Status", v.Run.Status),
+	}
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
+
 	h.Caveats = each(v.Caveats, caveatItem)
 	return h
 }
@@ -55,11 +62,14 @@ func extent(v *view) string {
 	if len(counts) == 0 {
 		counts = []int{0}
 	}
-	low, high := counts[0], counts[len(counts)-1]
+
+	low := counts[0]
+	high := counts[len(counts)-1]
 	runs := unit.Count(high, "run")
 	if low != high {
 		runs = fmt.Sprintf("%d to %s", low, runs)
 	}
+
 	return unit.Count(len(v.Cells), "cell") + " × " + runs
 }
 
@@ -71,14 +81,17 @@ func machine(all []record.Environment) string {
 		if carried && e.Node != "host" && len(all) > 1 {
 			continue
 		}
+
 		system := unit.System(e.Facts["os"]) + " "
 		text := joined(", ", e.Facts["cpu_model"], around("", e.Facts["cores"], " cores"),
 			around(system, strings.TrimPrefix(e.Facts["kernel"], system), ""))
 		if carried || len(all) == 1 {
 			return text
 		}
+
 		ends = append(ends, around(e.Node+": ", text, ""))
 	}
+
 	return joined("; ", ends...)
 }
 
@@ -89,9 +102,11 @@ func firmware(all []record.Environment) string {
 
 func alerts(v *view) []Item {
 	var out []Item
-	if s := v.Run.Status; s != record.RunDone && s != "" {
+	s := v.Run.Status
+	if s != record.RunDone && s != "" {
 		out = items(s, Bad, "The run is not complete: "+s+bracket(v.Run.Reason)+".")
 	}
+
 	add := func(kind string, tone Tone, n int, one, many, rest string) {
 		if n > 0 {
 			out = append(out, items(kind, tone, plural(n, one, many)+rest)...)

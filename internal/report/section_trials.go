@@ -14,13 +14,19 @@ import (
 
 // trialSection lists every trial in the order of the run, the failed ones with what they left.
 func trialSection(v *view, s *Section) {
-	t := Table{ID: "trial-table", Folded: true, Caption: unit.Count(len(v.Trials), "trial") +
-		" in the order of the run", Columns: columns("Trial", "Started|UTC", "What", "#Rate", "#Loss",
-		"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity")}
+	t := Table{
+		ID:     "trial-table",
+		Folded: true,
+		Caption: unit.Count(len(v.Trials), "trial") +
+			" in the order of the run",
+		Columns: columns("Trial", "Started|UTC", "What", "#Rate", "#Loss",
+			"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity"),
+	}
 	t.Columns[0].Keep = true
 	for i := range v.Trials {
 		v.addTrial(&t, &v.Trials[i])
 	}
+
 	if len(t.Rows) > 0 {
 		s.add(t)
 	}
@@ -34,15 +40,19 @@ func (v *view) addTrial(t *Table, k *analysis.TrialView) {
 	if k.Grade == evidence.GradeFailed {
 		row.Tone = Bad
 	}
-	if f := k.Failure; f != nil {
+
+	f := k.Failure
+	if f != nil {
 		row.Notes = items("failed in "+f.Phase, Bad, f.Error)
 		if f.Hint != "" {
 			row.Notes[0].Evidence = []string{"hint: " + f.Hint}
 		}
 	}
+
 	for _, r := range k.Reasons {
 		row.Notes = append(row.Notes, reasonItem(k.Grade, evidence.Reason{Kind: r.Kind, Text: r.Text}))
 	}
+
 	for _, c := range k.Caveats {
 		row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(c))
 	}
@@ -66,8 +76,10 @@ func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 			return TableCell{Text: v.text(m, x), Long: metrics.Label(m)}
 		}
 	}
+
 	for _, m := range names {
-		if why := k.Missing[m]; why != "" {
+		why := k.Missing[m]
+		if why != "" {
 			return TableCell{Text: "n/a", Long: metrics.Label(m) + ": unavailable: " + why, Tone: Quiet}
 		}
 	}
@@ -79,16 +91,19 @@ func pathWords(p *record.PathEvidence) string {
 	if p == nil {
 		return "–"
 	}
+
 	var words []string
 	for _, c := range p.Counters {
 		if c.After > c.Before {
 			words = once(words, c.Node+"/"+c.Device)
 		}
 	}
+
 	text := fmt.Sprintf("path MTU %d", p.PathMTU)
 	if p.PathMTU != p.WantMTU && p.WantMTU != 0 {
 		text += fmt.Sprintf(" instead of %d", p.WantMTU)
 	}
+
 	return text + around("; counters moved on ", strings.Join(words, ", "), "")
 }
 
@@ -102,10 +117,12 @@ func trialNotes(v *view, known ...Table) []Item {
 	}
 	for i := range v.Trials {
 		t := &v.Trials[i]
-		if f := t.Failure; f != nil {
+		f := t.Failure
+		if f != nil {
 			text := f.Error + around(" (hint: ", f.Hint, ")")
 			add(Item{Kind: "failed in " + f.Phase, Text: text, Tone: Bad}, t.ID)
 		}
+
 		for _, c := range t.Caveats {
 			item := caveatItem(c)
 			if !slices.ContainsFunc(known, func(t Table) bool { return t.says(item) }) {
@@ -113,11 +130,13 @@ func trialNotes(v *view, known ...Table) []Item {
 			}
 		}
 	}
+
 	for i, item := range out {
 		ids := item.Evidence
 		if out[i].Evidence = []string{strings.Join(ids, ", ")}; len(ids) > 4 {
 			out[i].Evidence[0] = fmt.Sprintf("%d trials, the first %s", len(ids), ids[0])
 		}
 	}
+
 	return out
 }

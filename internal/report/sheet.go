@@ -44,6 +44,7 @@ func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) 
 		c := s.compose(s.Natural)
 		return c, c.pixels(), 1, nil
 	}
+
 	shape := float64(size.Height) / float64(size.Width)
 	for width := minWide; width <= float64(size.Width)/minUnit; width *= 1.04 {
 		if c := s.compose(width); c.h <= c.w*shape {
@@ -51,6 +52,7 @@ func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) 
 			return c, size, float64(size.Width) / c.w, nil
 		}
 	}
+
 	return nil, size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width,
 		size.Height), "give a greater --size, or none: the chart is then as high as it needs")
 }
@@ -64,12 +66,14 @@ func (c *canvas) file(pixels Size) string {
 	for _, s := range c.shapes {
 		used = once(used, strings.Fields(s.class)...)
 	}
+
 	style := ""
 	for _, r := range styleRules() {
 		if r.matches(used) {
 			style += r.selector + "{" + r.body + "}"
 		}
 	}
+
 	return printable(c.svg(fmt.Sprintf(` xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`,
 		pixels.Width, pixels.Height), "<style>"+style+"</style>"+`<rect width="100%" height="100%" fill="`+
 		palette()["surface"][0]+`"/>`))
@@ -96,15 +100,19 @@ func (s sheet) compose(width float64) *canvas {
 	for _, l := range s.Legend {
 		w := 28 + textWidth(l.Text, 11.5) + 18
 		if x > sheetEdge && x+w > width-sheetEdge {
-			x, y = sheetEdge, y+sheetLine
+			x = sheetEdge
+			y = y + sheetLine
 		}
+
 		c.place(swatch(l.Class), x, y)
 		c.text("ax", "start", x+28, y+10, l.Text)
 		x += w
 	}
+
 	if len(s.Legend) > 0 {
 		y += sheetLine + 6
 	}
+
 	drawing := s.Draw.Draw(room)
 	c.place(drawing, sheetEdge, y)
 	y += drawing.h + 12
@@ -121,6 +129,7 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 		for stem, i := name, 2; all[name].Draw != nil; i++ {
 			name = fmt.Sprintf("%s-%d", stem, i)
 		}
+
 		names = append(names, name)
 		all[name] = s
 	}
@@ -136,6 +145,7 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 			}
 		}
 	}
+
 	return names, all
 }
 
@@ -146,35 +156,56 @@ func shortSlug(s string) string {
 
 func (v *view) figureSheet(f Figure) sheet {
 	if f.Path {
-		return sheet{Title: "Path under test: " + f.Title, Sub: f.Caption, Draw: f.Draw,
-			Natural: widths["picture"], Foot: v.footWords(nil)}
+		return sheet{
+			Title:   "Path under test: " + f.Title,
+			Sub:     f.Caption,
+			Draw:    f.Draw,
+			Natural: widths["picture"],
+			Foot:    v.footWords(nil),
+		}
 	}
+
 	cells := f.Cells
 	if cells == nil {
 		cells = v.all
 	}
-	s := sheet{Title: f.Title, Sub: v.planWords(), Draw: f.Draw, Natural: wideWidth,
-		Foot: v.footWords(cells)}
+
+	s := sheet{
+		Title:   f.Title,
+		Sub:     v.planWords(),
+		Draw:    f.Draw,
+		Natural: wideWidth,
+		Foot:    v.footWords(cells),
+	}
 	if f.Whisker != "" {
 		s.Foot = slices.Insert(s.Foot, 0, "Whisker: "+f.Whisker)
 	}
+
 	for _, l := range f.Legend {
 		if strings.HasPrefix(l.Text, suspectWord+":") { // the foot has the reasons
 			l.Text = suspectWord
 		}
+
 		s.Legend = append(s.Legend, l)
 	}
+
 	return s
 }
 
 var colourForm = regexp.MustCompile(`\bc[1-8]\b`)
 
 func (v *view) panelSheet(all Panels, p Figure) sheet {
-	s := sheet{Title: all.Title, Sub: joined(" · ", p.Title, p.Caption), Draw: p.Draw,
-		Natural: panelWidth * 1.7, Foot: v.footWords(p.Cells)}
+	s := sheet{
+		Title:   all.Title,
+		Sub:     joined(" · ", p.Title, p.Caption),
+		Draw:    p.Draw,
+		Natural: panelWidth * 1.7,
+		Foot:    v.footWords(p.Cells),
+	}
 	for _, l := range all.Legend {
 		// The colours of other cells are not in it.
-		if colour := colourForm.FindString(l.Class); colour == "" || colour == v.class(p.Cells[0].Factors) {
+		colour := colourForm.FindString(l.Class)
+		if colour == "" || colour == v.class(p.Cells[0].Factors) {
 			s.Legend = append(s.Legend, l)
 		}
 	}
@@ -196,17 +227,22 @@ func (v *view) footWords(cells []*analysis.Cell) []string {
 	if cells != nil {
 		out = append(out, validityWords(cells)+reasonNames(cells)+caveatNames(v, cells))
 	}
-	h, by := headOf(v), "chokepoint plan "+v.Run.Plan
+
+	h := headOf(v)
+	by := "chokepoint plan " + v.Run.Plan
 	wanted := []string{"Run", "Started", "Lab", "Machine"}
 	if len(v.Run.ImportedFrom) > 0 {
-		by, wanted = "measured by "+v.measuredBy()+", imported by chokepoint", wanted[:2]
+		by = "measured by " + v.measuredBy() + ", imported by chokepoint"
+		wanted = wanted[:2]
 	}
+
 	var facts []string
 	for _, f := range h.Meta {
 		if slices.Contains(wanted, f.Name) {
 			facts = append(facts, strings.ToLower(f.Name)+" "+f.Value)
 		}
 	}
+
 	return append(out, by+" · "+strings.Join(facts, " · "))
 }
 
@@ -215,18 +251,23 @@ func validityWords(cells []*analysis.Cell) string {
 	for _, c := range cells {
 		count[c.Grade]++
 	}
+
 	if len(cells) == 1 {
 		return "Validity: " + cells[0].Grade + ", " + unit.Count(cells[0].Runs, "run")
 	}
+
 	if count[evidence.GradeValid] == len(cells) {
 		return fmt.Sprintf("Validity: all %d cells valid", len(cells))
 	}
+
 	text := fmt.Sprintf("Validity: %d of %d cells valid", count[evidence.GradeValid], len(cells))
 	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed, evidence.GradeNotReached} {
-		if n := count[grade]; n > 0 {
+		n := count[grade]
+		if n > 0 {
 			text += fmt.Sprintf(", %d %s", n, grade)
 		}
 	}
+
 	return text
 }
 
@@ -257,30 +298,39 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 	if len(names) == 0 {
 		return nil, fmt.Errorf("draw a chart of run %s: it has no numbers", d.Run.ID)
 	}
+
 	name = cmp.Or(name, names[0])
 	s, ok := all[name]
 	if !ok {
 		return nil, check.WithHint(fmt.Errorf("run %s has no chart %q", d.Run.ID, name),
 			"its charts: "+strings.Join(names, ", "))
 	}
+
 	c, pixels, unit, err := s.lay(size)
 	if err != nil {
 		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, d.Run.ID, err),
 			check.HintOf(err))
 	}
+
 	if format != "png" {
 		return []byte(c.file(pixels)), nil
 	}
+
 	if size == (Size{}) && dense*dense*pixels.Width*pixels.Height <= maxDense {
-		pixels, unit = Size{dense * pixels.Width, dense * pixels.Height}, dense
+		pixels = Size{dense * pixels.Width, dense * pixels.Height}
+		unit = dense
 	}
-	if n := pixels.Width * pixels.Height; n > maxPixels {
+
+	n := pixels.Width * pixels.Height
+	if n > maxPixels {
 		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name,
 			d.Run.ID, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}
+
 	data, err := paint(c, pixels, unit)
 	if err != nil {
 		return nil, fmt.Errorf("paint chart %s of run %s: %v", name, d.Run.ID, err)
 	}
+
 	return data, nil
 }

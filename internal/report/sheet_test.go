@@ -30,11 +30,13 @@ func TestSizeOfCharts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		// The narrow form has the numbers of the round trip alone.
 		if !strings.Contains(string(svg), "round trip: idle ○") || !strings.Contains(string(svg), d.Run.ID) {
 			t.Errorf("%v: the chart is narrow or lacks its foot", size)
 		}
 	}
+
 	for _, format := range []string{"svg", "png"} {
 		_, err := Chart(d, "goodput", format, Size{400, 200})
 		if err == nil || !strings.Contains(check.HintOf(err), "--size") {
@@ -47,8 +49,14 @@ func TestSizeOfCharts(t *testing.T) {
 func manyCells(n int) *analysis.Document {
 	var plans []cellPlan
 	for i := range n {
-		plans = append(plans, cellPlan{factors: base("streams", fmt.Sprint(i+1)), label: fmt.Sprint(i + 1),
-			bps: 1e9, p50: 1e6, p99: 2e6, idle: 1e4})
+		plans = append(plans, cellPlan{
+			factors: base("streams", fmt.Sprint(i+1)),
+			label:   fmt.Sprint(i + 1),
+			bps:     1e9,
+			p50:     1e6,
+			p99:     2e6,
+			idle:    1e4,
+		})
 	}
 	return documentOf(plans, 1)
 }
@@ -60,10 +68,12 @@ func TestPixelsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if c, err := png.DecodeConfig(bytes.NewReader(data)); err != nil || c.Width != want {
 			t.Errorf("%d cells: %d pixels wide, %v, want %d", cells, c.Width, err, want)
 		}
 	}
+
 	data, err := Chart(manyCells(1700), "goodput", "png", Size{})
 	if err == nil || !strings.Contains(err.Error(), "million pixels") || check.HintOf(err) == "" {
 		t.Errorf("1700 cells: %d bytes, %v, want a refusal with a hint", len(data), err)
@@ -75,6 +85,7 @@ func TestChartNamesCollide(t *testing.T) {
 	for i := range d.Cells {
 		d.Cells[i].Label = "alike"
 	}
+
 	names := charts(d)
 	if !slices.Contains(names, "time-alike") || !slices.Contains(names, "time-alike-2") {
 		t.Errorf("the charts are %v", names)
@@ -87,7 +98,8 @@ func TestDelayTicks(t *testing.T) {
 		want      []float64
 	}{{2.5e6, 9e6, []float64{5e6}}, {1.5e6, 3e7, []float64{2e6, 5e6, 1e7, 2e7}},
 		{9e3, 1.2e6, []float64{1e4, 1e5, 1e6}}} {
-		if got := delayTicks(tt.low, tt.high); !slices.Equal(got, tt.want) {
+		got := delayTicks(tt.low, tt.high)
+		if !slices.Equal(got, tt.want) {
 			t.Errorf("%v to %v: %v, want %v", tt.low, tt.high, got, tt.want)
 		}
 	}
@@ -110,16 +122,20 @@ func TestIdentitiesAreNoQuantities(t *testing.T) {
 			t.Errorf("%q and %q: want alike %v", tt.a, tt.b, tt.like)
 		}
 	}
+
 	d := sampleDocument()
 	for i, text := range []string{"cpu0 of the router was 99 % busy", "cpu3 of the router was 96 % busy",
 		"cpu0 of the router was 95 % busy"} {
 		d.Cells[i].Grade = evidence.GradeSuspect
 		d.Cells[i].Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited, Text: text}}
 	}
+
 	table := resultTables(newView(d))[0]
-	if got := table.Rows[1].Notes; len(got) != 1 || got[0].Text != "cpu3 of the router was 96 % busy" {
+	got := table.Rows[1].Notes
+	if len(got) != 1 || got[0].Text != "cpu3 of the router was 96 % busy" {
 		t.Errorf("the reason of the second row is %v", got)
 	}
+
 	if !table.says(Item{Kind: evidence.ReasonTesterLimited, Text: "cpu0 of the router was 95–99 % busy"}) &&
 		!slices.ContainsFunc(table.Notes, func(n Item) bool {
 			return n.Text == "cpu0 of the router was 95–99 % busy"
@@ -136,16 +152,19 @@ func TestInterruptedBeforeItsFirstLoad(t *testing.T) {
 			t.Errorf("a chart of nothing: %s", name)
 		}
 	}
+
 	page, err := HTML(d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, text := range []string{string(page), Text(d, 100, false)} {
 		if strings.Contains(text, "Whisker") || !strings.Contains(text, "not reached") ||
 			!strings.Contains(text, "Nothing was measured") {
 			t.Errorf("it says:\n%.3000s", text)
 		}
 	}
+
 	one := sampleDocument()
 	one.Cells[1] = d.Cells[0]
 	b := newView(one).bar(&one.Cells[1], goodput)
@@ -160,6 +179,7 @@ func TestCardsNameTheirNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for head, metric := range map[string]string{"Loss": lossRatio, "Retransmits": retransmits} {
 		found := false
 		for _, cell := range strings.Split(string(page), "<td ") {
@@ -172,6 +192,7 @@ func TestCardsNameTheirNumbers(t *testing.T) {
 				}
 			}
 		}
+
 		if !found {
 			t.Errorf("no %s is called %s", metric, head)
 		}
@@ -184,6 +205,7 @@ func TestBriefHasTheResult(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "| Searched |") {
 		t.Errorf("%v:\n%s", err, out)
 	}
+
 	d := sampleDocument()
 	d.Cells[0].Caveats = append(d.Cells[0].Caveats, record.Caveat{Kind: "interval-not-reached"})
 	out, err = Brief(d)
@@ -200,10 +222,12 @@ func TestRatiosHaveOneForm(t *testing.T) {
 	}{{.95, .91, 1.02, "95.0 % 91.0–102 %"}, {1.2, .813, 2.33, "×1.20 ×0.813–×2.33"},
 		{2000, 1500, 2330, "×2,000 ×1,500–×2,330"}} {
 		k := comparison.Comparison{Spread: statistics.Spread{Low: tt.low, High: tt.high}, Ratio: tt.ratio}
-		if got := ratioText(k.Ratio, k) + " " + ratioRange(k); got != tt.want {
+		got := ratioText(k.Ratio, k) + " " + ratioRange(k)
+		if got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
+
 	if got := []string{ratioTick(2), ratioTick(2.5), ratioTick(2000), ratioTick(.5)}; !slices.Equal(got,
 		[]string{"×2", "×2.5", "×2,000", "50 %"}) {
 		t.Errorf("ticks %q", got)

@@ -71,36 +71,49 @@ type ownRun struct {
 // device and each own run, pages that compare devices, the effects of studies, and the sources. The same
 // collection gives the same bytes.
 func Site(c Collection) ([]File, error) {
-	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{},
-		taken: map[string]bool{}}
+	s := &site{
+		Collection: c,
+		devices:    c.Names(),
+		page:       map[string]string{},
+		own:        map[string]ownRun{},
+		taken:      map[string]bool{},
+	}
 	for _, device := range s.devices {
 		s.page[device] = s.free("device-" + shortSlug(device))
 	}
+
 	for _, b := range c.Bundles {
 		s.own[b.ID()] = ownRun{b, bundle.Results(b.Document)}
 		s.page[b.ID()] = "run-" + b.ID() + ".html"
 	}
+
 	pages := []*sitePage{s.index()}
 	pages = append(pages, s.comparisons()...)
-	if e := s.effects(); len(e.Sections) > 0 {
+	e := s.effects()
+	if len(e.Sections) > 0 {
 		pages = append(pages, e)
 	}
+
 	pages = append(pages, s.sources())
 	links := each(pages, func(p *sitePage) pageLink { return pageLink{p.Name, p.Title} })
 	pages = slices.Concat(pages, each(s.devices, s.device), each(c.Bundles, s.run))
 	var files []File
 	written := map[string]string{}
 	for _, p := range pages {
-		if before, twice := written[p.Name]; twice {
+		before, twice := written[p.Name]
+		if twice {
 			return nil, fmt.Errorf("lay out page %s of %q: %q has that name", p.Name, p.Title, before)
 		}
+
 		written[p.Name] = p.Title
 		content, err := p.lay(links)
 		if err != nil {
 			return nil, fmt.Errorf("lay out page %s: %v", p.Name, err)
 		}
+
 		files = append(files, File{p.Name, content})
 	}
+
 	return files, nil
 }
 
@@ -111,6 +124,7 @@ func (s *site) free(stem string) string {
 	for i := 2; s.taken[name]; i++ {
 		name = fmt.Sprint(stem, "-", i)
 	}
+
 	s.taken[name] = true
 	return name + ".html"
 }
@@ -120,17 +134,21 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 	if v == nil {
 		v = newView(&analysis.Document{})
 	}
+
 	functions := pageFunctions(v)
 	if p.view == nil { // a file that leaves the page names its run
 		functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
 	}
+
 	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
 	if err == nil {
 		t, err = t.New("site").Parse(siteTemplate)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Pages": links})
 }
 
@@ -138,37 +156,57 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 func (s *site) index() *sitePage {
 	devices := filter(s.devices, func(name string) bool { return !strings.HasPrefix(name, "(") })
 	what := unit.Count(len(devices), "device")
-	if n := len(s.devices) - len(devices); n > 0 {
+	n := len(s.devices) - len(devices)
+	if n > 0 {
 		what += " and " + plural(n, "path without one", "paths without one")
 	}
-	p := &sitePage{Name: "index.html", Kind: "Catalogue", Title: "Devices",
+
+	p := &sitePage{
+		Name:  "index.html",
+		Kind:  "Catalogue",
+		Title: "Devices",
 		Lead: fmt.Sprintf("%s: %s; of %s and %s.", what, counted(s.Results, s.Speeds, s.Powers),
 			plural(len(s.Sources)-len(s.Bundles), "published study", "published studies"),
-			unit.Count(len(s.Bundles), "own run"))}
-	t := Table{ID: "devices", Cards: true, Sorted: true, Caption: "The best TCP rate of each device, and " +
-		"with what it was reached. Studies differ in method: the device's page has every result with its " +
-		"conditions.",
+			unit.Count(len(s.Bundles), "own run")),
+	}
+	t := Table{
+		ID:     "devices",
+		Cards:  true,
+		Sorted: true,
+		Caption: "The best TCP rate of each device, and " +
+			"with what it was reached. Studies differ in method: the device's page has every result with " +
+			"its " +
+			"conditions.",
 		Columns: columns("Device", "Cores", "#No tunnel|best TCP", "#WireGuard|best TCP", "#OpenVPN|best TCP",
-			"Power", "#Results|sources")}
+			"Power", "#Results|sources"),
+	}
 	for _, name := range s.devices {
 		d, _ := s.Device(name)
-		rows, speeds, powers := s.Filtered(catalogue.Filter{Device: name}), s.SpeedsOf(name), s.powers(name)
+		rows := s.Filtered(catalogue.Filter{Device: name})
+		speeds := s.SpeedsOf(name)
+		powers := s.powers(name)
 		cells := []TableCell{{Text: name, Href: s.page[name], Sub: d.SoC}, coresCell(d)}
 		for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
 			cells = append(cells, s.best(rows, tunnel))
 		}
+
 		power := none
 		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
 			each(speeds, func(x catalogue.Speed) string { return x.Source }))
 		for _, w := range powers { // the last that is given, of another year only where there is no other
 			sources = append(sources, w.Source)
-			if watts := w.Watts(); watts != "" && (w.Device == name || power.Text == none.Text) {
+			watts := w.Watts()
+			if watts != "" && (w.Device == name || power.Text == none.Text) {
 				power = TableCell{Text: watts, Sub: w.Load}
 			}
 		}
-		t.row(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
-			Sub: strings.Join(distinct(sources, s.shortSource), ", ")})
+
+		t.row(cells, power, TableCell{
+			Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
+			Sub:  strings.Join(distinct(sources, s.shortSource), ", "),
+		})
 	}
+
 	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
 }
@@ -193,10 +231,12 @@ func coresCell(d catalogue.Device) TableCell {
 	if d.Cores == 0 {
 		return TableCell{Text: none.Text, Sub: d.Arch}
 	}
+
 	text := fmt.Sprint(d.Cores)
 	if d.ClockMHz > 0 {
 		text += fmt.Sprintf(" × %d MHz", d.ClockMHz)
 	}
+
 	return TableCell{Text: text, Sub: d.Arch}
 }
 
@@ -211,7 +251,9 @@ func (s *site) fastest(rows []catalogue.Result) (best *catalogue.Result) {
 		if r.Protocol != "tcp" || r.GoodputBps == nil {
 			continue
 		}
-		if sound := s.sound(r); best == nil || sound && !s.sound(*best) ||
+
+		sound := s.sound(r)
+		if best == nil || sound && !s.sound(*best) ||
 			sound == s.sound(*best) && *r.GoodputBps > *best.GoodputBps {
 			best = &r
 		}
@@ -225,11 +267,13 @@ func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
 	if best == nil {
 		return none
 	}
+
 	cell := rateOfResult(*best)
 	cell.Sub = cmp.Or(s.fromLab(*best), s.shortSource(best.Source))
 	if best.Streams > 0 {
 		cell.Sub = unit.Count(best.Streams, "stream") + ", " + cell.Sub
 	}
+
 	return cell
 }
 
@@ -256,15 +300,18 @@ func (s *site) powers(device string) []catalogue.Power {
 // NAT.
 func (s *site) comparisons() (pages []*sitePage) {
 	tunnels := once([]string{"none", "wireguard", "openvpn"}, each(s.Results, tunnelOf)...)
-	nat, names := s.free("compare-nat"), map[string]string{}
+	nat := s.free("compare-nat")
+	names := map[string]string{}
 	for _, tunnel := range tunnels { // those of studies come first
 		names[tunnel] = s.free("compare-" + slug(tunnel))
 	}
+
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
 		pages = append(pages, s.comparison(names[tunnel], tunnelName(tunnel),
 			func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
 	}
+
 	pages = append(pages, s.comparison(nat, "NAT", func(r catalogue.Result) bool {
 		return r.Firewall == "NAT"
 	}))
@@ -284,6 +331,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	if len(rows) == 0 {
 		return nil
 	}
+
 	b := bars{Label: "Best rate of each device, " + title, Axis: "goodput", Unit: "bit/s"}
 	doubt, left := false, 0 // left out, because there are sound results
 	for _, device := range s.devices {
@@ -293,10 +341,12 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 			theirs := filter(rows, func(r catalogue.Result) bool {
 				return r.Device == device && r.Protocol == protocol && r.GoodputBps != nil
 			})
-			if sound := filter(theirs, s.sound); len(sound) > 0 {
+			sound := filter(theirs, s.sound)
+			if len(sound) > 0 {
 				left += len(theirs) - len(sound)
 				theirs, one.Doubt = sound, false
 			}
+
 			for _, r := range theirs {
 				one.Runs = append(one.Runs, *r.GoodputBps)
 				if *r.GoodputBps > one.Median {
@@ -304,39 +354,59 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 					one.Title = device + ", " + settingOf(r) + ": " + r.Rate() + ", " + r.Source
 				}
 			}
+
 			if len(one.Runs) > 0 {
-				g.Bars, doubt = append(g.Bars, one), doubt || one.Doubt
+				g.Bars = append(g.Bars, one)
+				doubt = doubt || one.Doubt
 			}
 		}
+
 		if len(g.Bars) > 0 {
 			b.Groups = append(b.Groups, g)
 		}
 	}
+
 	b.sort()
 	legend := []LegendItem{{"bar c1", "TCP, the best"}, {"bar c2", "UDP, the best"}}
 	if doubt {
 		legend = append(legend, LegendItem{"doubt c1", doubtWords})
 	}
+
 	caption := "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
 		"and method, which the table states."
 	if left > 0 {
 		caption += fmt.Sprintf(" Only in the table: %s, %s.", unit.Count(left, "result"), doubtWords)
 	}
+
 	all := s.resultTable("results", rows, true)
 	all.Folded, all.Sorted = true, true
 	all.Caption = "All " + unit.Count(len(rows), "result") + " of this chart"
-	p := &sitePage{Name: name, Kind: "Compare", Title: title,
+	p := &sitePage{
+		Name:  name,
+		Kind:  "Compare",
+		Title: title,
 		Lead: fmt.Sprintf("%s of %s.", unit.Count(len(rows), "result"),
-			unit.Count(len(b.Groups), "device"))}
-	p.add(Section{ID: "compare", Title: "All devices"}, Figure{ID: "best-rates", Draw: b, Legend: legend,
-		Title: "The best rate of each device", Caption: caption, Table: &all})
+			unit.Count(len(b.Groups), "device")),
+	}
+	p.add(Section{ID: "compare", Title: "All devices"}, Figure{
+		ID:      "best-rates",
+		Draw:    b,
+		Legend:  legend,
+		Title:   "The best rate of each device",
+		Caption: caption,
+		Table:   &all,
+	})
 	return p
 }
 
 // effects shows what the factors of each study do.
 func (s *site) effects() *sitePage {
-	p := &sitePage{Name: "effects.html", Kind: "Catalogue", Title: "Effects",
-		Lead: "What each factor of a study does to the rate, and which depend on each other."}
+	p := &sitePage{
+		Name:  "effects.html",
+		Kind:  "Catalogue",
+		Title: "Effects",
+		Lead:  "What each factor of a study does to the rate, and which depend on each other.",
+	}
 	for _, source := range s.Sources {
 		if e, ok := s.Effects[source.ID]; ok {
 			section := Section{ID: slug(source.ID), Title: source.About}
@@ -345,6 +415,7 @@ func (s *site) effects() *sitePage {
 					section.addEffects(part, strings.TrimSuffix(source.ID+"-"+slug(part.Of), "-"), plainLevel)
 				}
 			}
+
 			p.add(section)
 		}
 	}
@@ -355,20 +426,31 @@ func plainLevel(name, level string) string { return name + " " + level }
 
 // sources lists where every number is from.
 func (s *site) sources() *sitePage {
-	studies := Table{ID: "studies", Cards: true, Columns: columns("Study", "About", "Published",
-		"Licence of its data", "#Results")}
-	own := Table{ID: "runs", Cards: true, Columns: columns("Run", "Device", "Firmware", "Measured", "Lab",
-		"#Results", "Note")}
+	studies := Table{
+		ID:    "studies",
+		Cards: true,
+		Columns: columns("Study", "About", "Published",
+			"Licence of its data", "#Results"),
+	}
+	own := Table{
+		ID:    "runs",
+		Cards: true,
+		Columns: columns("Run", "Device", "Firmware", "Measured", "Lab",
+			"#Results", "Note"),
+	}
 	results := map[string]int{}
 	for _, r := range s.Results {
 		results[r.Source]++
 	}
+
 	for _, x := range s.Speeds {
 		results[x.Source]++
 	}
+
 	for _, w := range s.Powers {
 		results[w.Source]++
 	}
+
 	for _, source := range s.Sources {
 		n := results[source.ID]
 		if b, ok := s.own[source.ID]; ok {
@@ -377,11 +459,17 @@ func (s *site) sources() *sitePage {
 				b.Document.Run.Started.Format("2006-01-02"), b.Document.Run.Lab, n, textCell(b.Note))
 			continue
 		}
+
 		studies.row(TableCell{Text: source.ID, Href: source.URL, Sub: source.URL}, source.About,
 			textCell(source.Published), source.Licence, n)
 	}
-	p := &sitePage{Name: "sources.html", Kind: "Catalogue", Title: "Sources",
-		Lead: "Where every number is from."}
+
+	p := &sitePage{
+		Name:  "sources.html",
+		Kind:  "Catalogue",
+		Title: "Sources",
+		Lead:  "Where every number is from.",
+	}
 	for _, part := range []struct {
 		title string
 		table Table
@@ -390,6 +478,7 @@ func (s *site) sources() *sitePage {
 			p.add(Section{ID: slug(part.title), Title: part.title}, part.table)
 		}
 	}
+
 	return p
 }
 

@@ -22,8 +22,11 @@ func published(r catalogue.Result, metric string, v *float64) *Number {
 }
 
 func rateOfResult(r catalogue.Result) TableCell {
-	cell := TableCell{Text: r.Rate(), Num: published(r, goodput, r.GoodputBps),
-		Long: strings.TrimPrefix(settingOf(r)+"; "+r.How(), "; ")}
+	cell := TableCell{
+		Text: r.Rate(),
+		Num:  published(r, goodput, r.GoodputBps),
+		Long: strings.TrimPrefix(settingOf(r)+"; "+r.How(), "; "),
+	}
 	if r.GoodputBps == nil {
 		cell.Tone = Quiet
 	}
@@ -38,9 +41,11 @@ func settingWords(r catalogue.Result) []string {
 	if r.Tunnel != "none" {
 		words = append([]string{r.Tunnel}, words...)
 	}
+
 	if r.Streams > 0 {
 		words = append(words, unit.Count(r.Streams, "stream"))
 	}
+
 	for _, w := range []struct {
 		name string
 		n    int
@@ -49,12 +54,16 @@ func settingWords(r catalogue.Result) []string {
 			words = append(words, fmt.Sprint(w.name, w.n))
 		}
 	}
+
 	if r.IP != "" {
 		words = append(words, "IPv"+r.IP)
 	}
-	if text := r.Conditions(); text != "" {
+
+	text := r.Conditions()
+	if text != "" {
 		words = append(words, strings.Split(text, ", ")...)
 	}
+
 	return words
 }
 
@@ -66,6 +75,7 @@ func apart(all [][]string) (names []string, common string) {
 			return !slices.ContainsFunc(all, func(words []string) bool { return !slices.Contains(words, w) })
 		})
 	}
+
 	names = each(all, func(words []string) string {
 		return cmp.Or(strings.Join(without(words, shared...), " · "), "nothing else stated")
 	})
@@ -74,22 +84,31 @@ func apart(all [][]string) (names []string, common string) {
 
 // resultTable makes a row of everything that is stated about each result.
 func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Table {
-	t := Table{ID: id, Cards: true, Columns: columns("Setting", "#Rate", "Validity", "#Retransmits",
-		"#CPU|all cores", "#Packets", "How", "Source")}
+	t := Table{
+		ID:    id,
+		Cards: true,
+		Columns: columns("Setting", "#Rate", "Validity", "#Retransmits",
+			"#CPU|all cores", "#Packets", "How", "Source"),
+	}
 	for _, r := range rows {
 		setting := TableCell{Text: settingOf(r)}
 		if devices {
 			setting = TableCell{Text: r.Device, Href: s.page[r.Device], Sub: setting.Text}
 		}
+
 		rate := rateOfResult(r)
 		rate.Long = ""
-		for _, n := range []Item{{Kind: "note", Text: r.Note}, {Kind: "inferred, not printed by the study",
-			Text: r.Inferred}} {
+		for _, n := range []Item{{Kind: "note", Text: r.Note}, {
+			Kind: "inferred, not printed by the study",
+			Text: r.Inferred,
+		}} {
 			if n.Text == "" {
 				continue
 			}
+
 			rate.Mark = append(rate.Mark, noted(&t.Notes, n))
 		}
+
 		grade := none
 		switch {
 		case r.Grade != "":
@@ -97,11 +116,17 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 		case model.BeyondLink(s.Catalogue, r):
 			grade = TableCell{Text: "impossible", Tone: Doubt, Long: "more than the link carries"}
 		}
-		retransmits, cpu, packets := none, none, none
+
+		retransmits := none
+		cpu := none
+		packets := none
 		if r.Retransmits != nil {
-			retransmits = TableCell{Text: fmt.Sprintf("%g", *r.Retransmits),
-				Num: published(r, "retransmits", r.Retransmits)}
+			retransmits = TableCell{
+				Text: fmt.Sprintf("%g", *r.Retransmits),
+				Num:  published(r, "retransmits", r.Retransmits),
+			}
 		}
+
 		if r.CPULow != nil {
 			cpu = TableCell{Text: unit.Percent(*r.CPULow), Num: published(r, "cpu_low_ratio", r.CPULow)}
 			if r.CPUHigh != nil && *r.CPUHigh != *r.CPULow {
@@ -109,12 +134,17 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 				cpu.More = published(r, "cpu_high_ratio", r.CPUHigh)
 			}
 		}
+
 		if r.PacketRate != nil {
-			packets = TableCell{Text: unit.PacketRate(*r.PacketRate).String(),
-				Num: published(r, "packet_rate_pps", r.PacketRate)}
+			packets = TableCell{
+				Text: unit.PacketRate(*r.PacketRate).String(),
+				Num:  published(r, "packet_rate_pps", r.PacketRate),
+			}
 		}
+
 		t.row(setting, rate, grade, retransmits, cpu, packets, r.How(), s.sourceCell(r.Source))
 	}
+
 	t.dropEmpty()
 	return t
 }
@@ -136,22 +166,27 @@ func (s *site) device(name string) *sitePage {
 	if d.MemoryMB > 0 {
 		memory = fmt.Sprint(d.MemoryMB, " MB")
 	}
+
 	p.Meta = given("SoC", d.SoC, "Architecture", d.Arch,
 		"Cores", strings.TrimPrefix(coresCell(d).Text, none.Text), "Memory", memory, "Port", d.Port,
 		"System", joined(" ", d.OS, d.OSVersion), "Ciphers in hardware", d.Crypto, "Note", d.Note,
 		"Inferred, not printed by the study", d.Inferred, "Source", d.Source)
 	p.Lead = counted(rows, s.SpeedsOf(name), s.powers(name))
-	if best := s.fastest(filter(rows, s.sound)); best != nil {
+	best := s.fastest(filter(rows, s.sound))
+	if best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
+
 	p.Lead += "."
 	p.Alerts = items("impossible", Doubt, s.Doubts[name]...)
-	if i := slices.IndexFunc(s.Bundles, func(b *bundle.Bundle) bool {
+	i := slices.IndexFunc(s.Bundles, func(b *bundle.Bundle) bool {
 		return strings.EqualFold(b.Device, name) && b.InPlace() != ""
-	}); i >= 0 {
+	})
+	if i >= 0 {
 		p.Alerts = append(p.Alerts, items("not the device", Doubt, "own runs in lab "+
 			s.Bundles[i].InPlace()+" measured the machine that carried the lab in place of the device")...)
 	}
+
 	s.addRates(p, rows)
 	s.addSpeeds(p, s.SpeedsOf(name))
 	s.addPower(p, s.powers(name))
@@ -163,15 +198,19 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	if len(rows) == 0 {
 		return
 	}
+
 	section := Section{ID: "rates", Title: "Rates"}
 	for _, tunnel := range distinct(rows, tunnelOf) {
 		b := bars{Axis: "goodput", Unit: "bit/s"}
-		own, doubt, studies := false, false, false
+		own := false
+		doubt := false
+		studies := false
 		var settings [][]string
 		for _, r := range rows {
 			if r.Tunnel != tunnel || r.GoodputBps == nil {
 				continue
 			}
+
 			one := bar{estimate: estimate{
 				Class:  "c1",
 				Text:   r.Rate(),
@@ -181,46 +220,60 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			}}
 			if run, ok := s.own[r.Source]; ok {
 				v := run.results[r.Row-1].Cell.Metrics[goodput]
-				one.Class, one.Runs, one.Low, one.High = "c2", v.Values, v.Low, v.High
-				one.Whisker, own = hasInterval(v), true
+				one.Class = "c2"
+				one.Runs = v.Values
+				one.Low = v.Low
+				one.High = v.High
+				one.Whisker = hasInterval(v)
+				own = true
 			} else {
 				studies = true
 			}
+
 			doubt = doubt || one.Doubt
 			group := r
 			group.Tunnel = "none" // the chart's title has it
 			settings = append(settings, settingWords(group))
 			b.Groups = append(b.Groups, barGroup{Bars: []bar{one}})
 		}
+
 		if len(settings) == 0 {
 			continue
 		}
+
 		names, common := apart(settings)
 		for i := range names {
 			b.Groups[i].Name = names[i]
 		}
+
 		title := "Without a tunnel"
 		if tunnel != "none" {
 			title = "Through " + tunnelName(tunnel)
 		}
+
 		b.Label = title + ", one bar per result"
 		var legend []LegendItem
 		if studies {
 			legend = append(legend, LegendItem{"bar c1", "published"})
 		}
+
 		caption := ""
 		if common != "" {
 			caption = "All: " + common + ". "
 		}
+
 		if own {
 			legend = append(legend, LegendItem{"bar c2", "own run"})
 			caption += "Of an own run: the median, every run as a dot, and the interval."
 		}
+
 		if doubt {
 			legend = append(legend, LegendItem{"doubt c2", doubtWords + ": the table says which"})
 		}
+
 		section.add(Figure{ID: "rates-" + tunnel, Title: title, Caption: caption, Draw: b, Legend: legend})
 	}
+
 	t := s.resultTable("results", rows, false)
 	t.Sorted, t.Caption = true, "Every result with what its source states."
 	p.add(section, t)
@@ -231,13 +284,18 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	if len(speeds) == 0 {
 		return
 	}
-	section := Section{ID: "ciphers", Title: "Ciphers",
-		Lead: "Speed of one core, but where the mode says otherwise."}
+
+	section := Section{
+		ID:    "ciphers",
+		Title: "Ciphers",
+		Lead:  "Speed of one core, but where the mode says otherwise.",
+	}
 	var charts []bars // one for each size of block: a smaller one is slower
 	var blocks []int
 	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
 	for _, x := range speeds {
-		speed, block := TableCell{Text: x.Text(), Tone: Quiet}, none
+		speed := TableCell{Text: x.Text(), Tone: Quiet}
+		block := none
 		if x.Value != nil {
 			number := Number{fmt.Sprint(x.Source, " ", x.Algorithm, " ", x.Block, " ", x.Mode), x.Operation,
 				"speed", *x.Value}
@@ -245,13 +303,20 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 			if x.Unit == "B/s" {
 				number.Value *= 8
 			}
+
 			// Those of own runs that differ from published ones in kind are in the table alone.
-			if _, own := s.own[x.Source]; x.Unit == "B/s" && (x.Mode == "" || !own) {
+			_, own := s.own[x.Source]
+			if x.Unit == "B/s" && (x.Mode == "" || !own) {
 				i := index(&blocks, x.Block)
 				if i == len(charts) {
-					charts = append(charts, bars{Axis: "one core", Unit: "bit/s", Label: fmt.Sprintf(
-						"Throughput of ciphers and hashes on one core, blocks of %d bytes", x.Block)})
+					charts = append(charts, bars{
+						Axis: "one core",
+						Unit: "bit/s",
+						Label: fmt.Sprintf(
+							"Throughput of ciphers and hashes on one core, blocks of %d bytes", x.Block),
+					})
 				}
+
 				charts[i].Groups = append(charts[i].Groups, barGroup{x.Algorithm, []bar{{estimate: estimate{
 					Class:  "c1",
 					Text:   speed.Text,
@@ -261,21 +326,30 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 				}}}})
 			}
 		}
+
 		if x.Block > 0 {
 			block = TableCell{Text: fmt.Sprint(x.Block, " B")}
 		}
+
 		t.row(x.Algorithm, x.Operation, speed, block, textCell(x.Mode), s.sourceCell(x.Source))
 	}
+
 	for i, b := range charts {
 		b.sort()
-		section.add(Figure{ID: fmt.Sprint("cipher-speeds-", blocks[i]), Draw: b,
-			Title: fmt.Sprintf("Throughput, blocks of %d bytes", blocks[i])})
+		section.add(Figure{
+			ID:    fmt.Sprint("cipher-speeds-", blocks[i]),
+			Draw:  b,
+			Title: fmt.Sprintf("Throughput, blocks of %d bytes", blocks[i]),
+		})
 	}
-	if advice := ciphers.Advise(ciphers.OfPublished(speeds)); len(advice) > 0 {
+
+	advice := ciphers.Advise(ciphers.OfPublished(speeds))
+	if len(advice) > 0 {
 		section.add(Points{each(advice, func(a ciphers.Advice) string {
 			return upperFirst(a.Kind) + ": " + a.Text
 		})})
 	}
+
 	t.dropEmpty()
 	p.add(section, t)
 }
@@ -284,23 +358,29 @@ func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 	if len(powers) == 0 {
 		return
 	}
+
 	t := Table{ID: "powers", Columns: columns("Load", "#Power", "Source")}
 	for _, w := range powers {
 		cell := TableCell{Text: "not given", Tone: Quiet}
 		if w.Low != nil {
-			cell = TableCell{Text: fmt.Sprintf("%.3g W", *w.Low),
-				Num: &Number{w.Source + " " + w.Device + " " + w.Load, "watts_low", "", *w.Low}}
+			cell = TableCell{
+				Text: fmt.Sprintf("%.3g W", *w.Low),
+				Num:  &Number{w.Source + " " + w.Device + " " + w.Load, "watts_low", "", *w.Low},
+			}
 			if *w.High != *w.Low {
 				cell.Pre, cell.Sub = "to ", fmt.Sprintf("%.3g W", *w.High)
 				cell.More = &Number{cell.Num.Cell, "watts_high", "", *w.High}
 			}
 		}
+
 		load := w.Load
 		if w.Device != p.Title {
 			load += bracket(w.Device)
 		}
+
 		t.row(load, cell, s.sourceCell(w.Source))
 	}
+
 	p.add(Section{ID: "power", Title: "Power"}, t)
 }
 
@@ -310,13 +390,20 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 	d.Conditions = b.Conditions
 	v := newView(&d)
 	h := headOf(v)
-	p := &sitePage{Name: s.page[b.ID()], Kind: "Own run of", Title: b.Device, Alerts: h.Alerts,
-		Sections: sections(v), view: v,
-		Lead: fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab)}
+	p := &sitePage{
+		Name:     s.page[b.ID()],
+		Kind:     "Own run of",
+		Title:    b.Device,
+		Alerts:   h.Alerts,
+		Sections: sections(v),
+		view:     v,
+		Lead:     fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab),
+	}
 	if b.InPlace() != "" {
 		p.Alerts = append(p.Alerts, items("not the device", Doubt, "lab "+b.InPlace()+
 			" measured the machine that carried it, acting as a router")...)
 	}
+
 	p.Alerts = slices.Concat(p.Alerts, h.Verdict, h.Caveats)
 	p.Meta = append(given("Firmware", b.Firmware, "Note", b.Note, "Bundle", b.ID()), h.Meta...)
 	return p

@@ -23,6 +23,7 @@ func collection(t *testing.T) Collection {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var own []*bundle.Bundle
 	for i, of := range []struct{ device, sample string }{{"bpi-r4", "quick"}, {"Box <b>", "sweep"},
 		{"RB5009UPr S IN", "small"}} {
@@ -32,12 +33,17 @@ func collection(t *testing.T) Collection {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		own = append(own, b)
 	}
-	return Collection{Catalogue: bundle.Join(studies, own), Bundles: own,
+
+	return Collection{
+		Catalogue: bundle.Join(studies, own),
+		Bundles:   own,
 		Effects: map[string]model.Effects{"rb5009": model.FindEffects(model.Observe(
 			studies.Filtered(catalogue.Filter{Source: "rb5009"})))},
-		Doubts: map[string][]string{"BPI-R4": {"a rate above its port"}}}
+		Doubts: map[string][]string{"BPI-R4": {"a rate above its port"}},
+	}
 }
 
 func built(t *testing.T, c Collection) map[string]string {
@@ -46,20 +52,26 @@ func built(t *testing.T, c Collection) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := Site(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pages := map[string]string{}
 	for i, f := range files {
 		if !bytes.Equal(f.Content, again[i].Content) {
 			t.Errorf("%s: other bytes the second time", f.Name)
 		}
-		if _, twice := pages[f.Name]; twice {
+
+		_, twice := pages[f.Name]
+		if twice {
 			t.Errorf("two pages have the name %s", f.Name)
 		}
+
 		pages[f.Name] = string(f.Content)
 	}
+
 	return pages
 }
 
@@ -78,6 +90,7 @@ func said(text string) float64 {
 	if err != nil {
 		return math.NaN()
 	}
+
 	switch {
 	case strings.HasPrefix(unit, "k"):
 		v *= 1e3
@@ -88,6 +101,7 @@ func said(text string) float64 {
 	case unit == "%":
 		v /= 100
 	}
+
 	return v
 }
 
@@ -103,6 +117,7 @@ func numbersOf(c Collection, device string) map[string]float64 {
 		if r.Device != device {
 			continue
 		}
+
 		cell := fmt.Sprint(r.Source, " ", r.Row)
 		add(cell, "goodput_bps", r.GoodputBps, 1)
 		add(cell, "retransmits", r.Retransmits, 1)
@@ -110,8 +125,10 @@ func numbersOf(c Collection, device string) map[string]float64 {
 		if r.CPUHigh != nil && r.CPULow != nil && *r.CPUHigh != *r.CPULow {
 			add(cell, "cpu_high_ratio", r.CPUHigh, 1)
 		}
+
 		add(cell, "packet_rate_pps", r.PacketRate, 1)
 	}
+
 	for _, x := range c.Speeds {
 		if x.Device == device {
 			scale := map[string]float64{"B/s": 8, "op/s": 1}
@@ -119,6 +136,7 @@ func numbersOf(c Collection, device string) map[string]float64 {
 				scale[x.Unit])
 		}
 	}
+
 	for _, w := range c.Powers {
 		if w.Device == device || device == "Turris Omnia" && w.Device == "Turris Omnia (2021)" {
 			add(w.Source+" "+w.Device+" "+w.Load, "watts_low", w.Low, 1)
@@ -127,6 +145,7 @@ func numbersOf(c Collection, device string) map[string]float64 {
 			}
 		}
 	}
+
 	return all
 }
 
@@ -137,16 +156,20 @@ func wrongNumbers(page string, want map[string]float64, whole bool) (wrong []str
 		key := html.UnescapeString(m[1]) + "|" + m[2]
 		v, ok := want[key]
 		exact, err := strconv.ParseFloat(html.UnescapeString(m[4]), 64)
-		if text := said(m[5]); !ok || err != nil || exact != v || !(math.Abs(text-v) <= .006*math.Abs(v)) {
+		text := said(m[5])
+		if !ok || err != nil || exact != v || !(math.Abs(text-v) <= .006*math.Abs(v)) {
 			wrong = append(wrong, fmt.Sprintf("%s: data %v (%v), value %s, text %q", key, v, ok, m[4], m[5]))
 		}
+
 		seen[key] = true
 	}
+
 	for key := range want {
 		if whole && !seen[key] {
 			wrong = append(wrong, key+" is not shown")
 		}
 	}
+
 	return wrong
 }
 
@@ -159,8 +182,10 @@ func wrongReferences(name string, pages map[string]string, c Collection) (wrong 
 		if ids[m[1]] {
 			wrong = append(wrong, "anchor "+m[1]+" is there twice")
 		}
+
 		ids[m[1]] = true
 	}
+
 	for _, m := range reference.FindAllStringSubmatch(page, -1) {
 		link := html.UnescapeString(m[2])
 		file, fragment, _ := strings.Cut(link, "#")
@@ -173,12 +198,14 @@ func wrongReferences(name string, pages map[string]string, c Collection) (wrong 
 			wrong = append(wrong, "reference "+m[0])
 		}
 	}
+
 	for _, load := range []string{"<link", "<img", "<iframe", "@import", "url(", "<base",
 		`http-equiv="refresh`} {
 		if strings.Contains(page, load) {
 			wrong = append(wrong, "it has "+load)
 		}
 	}
+
 	return wrong
 }
 
@@ -186,13 +213,23 @@ func wrongReferences(name string, pages map[string]string, c Collection) (wrong 
 // measured on it; what is in doubt is no dot beside it, and the caption says where it is.
 func TestBestIsNoDoubtfulRate(t *testing.T) {
 	c := collection(t)
-	c.Results = append(c.Results, catalogue.Result{Source: "own", Row: 1, Device: "OpenWrt One",
-		Tunnel: "wireguard", Protocol: "tcp", GoodputBps: new(3e9), Grade: "valid", Lab: "local"})
+	c.Results = append(c.Results, catalogue.Result{
+		Source:     "own",
+		Row:        1,
+		Device:     "OpenWrt One",
+		Tunnel:     "wireguard",
+		Protocol:   "tcp",
+		GoodputBps: new(3e9),
+		Grade:      "valid",
+		Lab:        "local",
+	})
 	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{}}
-	if got := s.best(s.Filtered(catalogue.Filter{Device: "RB5009UPr+S+IN"}), "wireguard").Text; got !=
+	got := s.best(s.Filtered(catalogue.Filter{Device: "RB5009UPr+S+IN"}), "wireguard").Text
+	if got !=
 		"883 Mbit/s" { // its soak has 1.00 Gbit/s where the link carries 899 Mbit/s
 		t.Errorf("best of the RB5009 is %s, want 883 Mbit/s", got)
 	}
+
 	p := s.comparison("x.html", "x", func(r catalogue.Result) bool { return r.Tunnel == "wireguard" })
 	f := p.Sections[0].Blocks[0].(Figure)
 	seen := 0
@@ -201,7 +238,8 @@ func TestBestIsNoDoubtfulRate(t *testing.T) {
 			device string
 			best   float64
 		}{{"RB5009UPr+S+IN", 883e6}, {"OpenWrt One", 615e6}} {
-			if b := g.Bars[0]; g.Name == want.device {
+			b := g.Bars[0]
+			if g.Name == want.device {
 				seen++
 				if b.Median != want.best || b.Doubt || slices.Max(b.Runs) > want.best {
 					t.Errorf("%s: bar of %v, in doubt %v, dots %v, want %v", g.Name, b.Median, b.Doubt,
@@ -210,6 +248,7 @@ func TestBestIsNoDoubtfulRate(t *testing.T) {
 			}
 		}
 	}
+
 	if seen != 2 || !strings.Contains(f.Caption, "Only in the table: ") {
 		t.Errorf("%d of two devices; caption %q", seen, f.Caption)
 	}
@@ -228,6 +267,7 @@ func TestDevicePages(t *testing.T) {
 			t.Errorf("%s does not say %q", want.page, want.text)
 		}
 	}
+
 	for name, page := range pages {
 		for _, text := range []string{">0 rates.", "Through wireguard"} {
 			if strings.Contains(page, text) {
@@ -235,18 +275,32 @@ func TestDevicePages(t *testing.T) {
 			}
 		}
 	}
+
 	own := collection(t)
-	own.Speeds = append(own.Speeds, catalogue.Speed{Source: "own", Device: "mt7622", Algorithm: "aes-128-gcm",
-		Operation: "throughput", Block: 1420, Value: new(1e9), Unit: "B/s"})
+	own.Speeds = append(own.Speeds, catalogue.Speed{
+		Source:    "own",
+		Device:    "mt7622",
+		Algorithm: "aes-128-gcm",
+		Operation: "throughput",
+		Block:     1420,
+		Value:     new(1e9),
+		Unit:      "B/s",
+	})
 	for _, block := range []string{"16384", "1420"} {
-		if want := "Throughput, blocks of " + block + " bytes"; !strings.Contains(
+		want := "Throughput, blocks of " + block + " bytes"
+		if !strings.Contains(
 			built(t, own)["device-mt7622.html"], want) {
 			t.Errorf("no chart %q", want)
 		}
 	}
-	table := (&site{Collection: collection(t), devices: []string{"OPNsense VM"},
-		page: map[string]string{}}).index().Sections[0].Blocks[0].(Table)
-	if cell := table.Rows[0].Cells[5]; cell.Text != none.Text || cell.Sub != "" {
+
+	table := (&site{
+		Collection: collection(t),
+		devices:    []string{"OPNsense VM"},
+		page:       map[string]string{},
+	}).index().Sections[0].Blocks[0].(Table)
+	cell := table.Rows[0].Cells[5]
+	if cell.Text != none.Text || cell.Sub != "" {
 		t.Errorf("power that no study gives: %q, %q", cell.Text, cell.Sub)
 	}
 }
@@ -254,14 +308,19 @@ func TestDevicePages(t *testing.T) {
 // TestCountsOfTheSite: the index and the sources state as many devices and results as they list.
 func TestCountsOfTheSite(t *testing.T) {
 	c := collection(t)
-	s := &site{Collection: c, devices: c.Names(), page: map[string]string{"APU4d4 (2021)": "x"},
-		own: map[string]ownRun{}}
+	s := &site{
+		Collection: c,
+		devices:    c.Names(),
+		page:       map[string]string{"APU4d4 (2021)": "x"},
+		own:        map[string]ownRun{},
+	}
 	stated := regexp.MustCompile(`^(\d+) devices and (\d+) path without one: (\d+) results of throughput, (\d+) ` +
 		`speeds of ciphers, hashes and keys, (\d+) figures of power; of 5 published studies and 3 own runs\.$`)
 	m := stated.FindStringSubmatch(s.index().Lead)
 	if m == nil {
 		t.Fatalf("lead: %q", s.index().Lead)
 	}
+
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -269,13 +328,17 @@ func TestCountsOfTheSite(t *testing.T) {
 		}
 		return n
 	}
-	devices, all := s.index().Sections[0].Blocks[0].(Table), number(m[3])+number(m[4])+number(m[5])
+	devices := s.index().Sections[0].Blocks[0].(Table)
+	all := number(m[3]) + number(m[4]) + number(m[5])
 	if n := len(devices.Rows); n != number(m[1])+number(m[2]) || number(m[1]) != len(c.Devices) {
 		t.Errorf("%d rows, %d devices: the lead states %s and %s", n, len(c.Devices), m[1], m[2])
 	}
-	if want := len(c.Results) + len(c.Speeds) + len(c.Powers); all != want {
+
+	want := len(c.Results) + len(c.Speeds) + len(c.Powers)
+	if all != want {
 		t.Errorf("the lead states %d results, of %d", all, want)
 	}
+
 	sum := func(t Table) (n int) {
 		i := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Head == "Results" })
 		for _, r := range t.Rows {
@@ -286,10 +349,12 @@ func TestCountsOfTheSite(t *testing.T) {
 	if n := sum(devices); n != all {
 		t.Errorf("the devices have %d results, the lead states %d", n, all)
 	}
+
 	n := 0
 	for _, section := range s.sources().Sections {
 		n += sum(section.Blocks[0].(Table))
 	}
+
 	if n != all {
 		t.Errorf("the sources have %d results, the lead states %d", n, all)
 	}
@@ -306,23 +371,29 @@ func TestSiteIsTheData(t *testing.T) {
 		for key, v := range want {
 			all[key] = v
 		}
+
 		name := ""
 		for file, page := range pages {
-			if m := deviceTitle.FindStringSubmatch(page); m != nil && html.UnescapeString(m[1]) == device {
+			m := deviceTitle.FindStringSubmatch(page)
+			if m != nil && html.UnescapeString(m[1]) == device {
 				name = file
 			}
 		}
+
 		if name == "" {
 			t.Errorf("%s has no page", device)
 			continue
 		}
+
 		for _, w := range wrongNumbers(pages[name], want, true) {
 			t.Errorf("%s: %s", name, w)
 		}
 	}
+
 	if len(all) < 109+51+6 {
 		t.Errorf("%d numbers, too few", len(all))
 	}
+
 	for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
 		want := map[string]float64{}
 		for _, r := range c.Results {
@@ -332,13 +403,16 @@ func TestSiteIsTheData(t *testing.T) {
 				}
 			}
 		}
+
 		for _, w := range wrongNumbers(pages["compare-"+tunnel+".html"], want, true) {
 			t.Errorf("compare %s: %s", tunnel, w)
 		}
 	}
+
 	for _, w := range wrongNumbers(pages["index.html"], all, false) {
 		t.Errorf("index: %s", w)
 	}
+
 	for _, b := range c.Bundles {
 		want := map[string]float64{}
 		for _, cell := range b.Document.Cells {
@@ -348,10 +422,12 @@ func TestSiteIsTheData(t *testing.T) {
 				want[cell.Factors.Key()+"|"+metric+"|high"] = v.High
 			}
 		}
+
 		numbers := shownNumber.FindAllStringSubmatch(pages["run-"+b.ID()+".html"], -1)
 		if len(numbers) < len(b.Document.Cells) {
 			t.Errorf("run of %s: %d numbers", b.Device, len(numbers))
 		}
+
 		for _, m := range numbers {
 			v, ok := want[html.UnescapeString(m[1])+"|"+m[2]+"|"+m[3]]
 			exact, err := strconv.ParseFloat(html.UnescapeString(m[4]), 64)
@@ -360,11 +436,13 @@ func TestSiteIsTheData(t *testing.T) {
 			}
 		}
 	}
+
 	for name := range pages {
 		for _, w := range wrongReferences(name, pages, c) {
 			t.Errorf("%s: %s", name, w)
 		}
 	}
+
 	if !strings.Contains(pages["device-bpi-r4.html"], "a rate above its port") {
 		t.Error("the doubt of a device is not on its page")
 	}
@@ -382,10 +460,12 @@ func TestSiteFaults(t *testing.T) {
 		if page == pages[name] {
 			t.Errorf("%s was not planted", fault[1])
 		}
+
 		if len(wrongNumbers(page, want, true)) == 0 {
 			t.Errorf("%s was not found", fault[1])
 		}
 	}
+
 	for _, fault := range []string{`<a href="missing.html">x</a>`, `<img src="a.png"/>`,
 		`<a href="https://example.com/">x</a>`, `<a href="#nowhere">x</a>`,
 		`<link rel="icon" href="data:,"/>`} {
@@ -393,6 +473,7 @@ func TestSiteFaults(t *testing.T) {
 		for file, page := range pages {
 			changed[file] = page
 		}
+
 		changed[name] = strings.Replace(pages[name], "</main>", fault+"</main>", 1)
 		if len(wrongReferences(name, changed, c)) == 0 {
 			t.Errorf("%s was not found", fault)
@@ -411,21 +492,26 @@ func TestPagesKeepTheirNames(t *testing.T) {
 		other.Tunnel = tunnel
 		c.Results = append(c.Results, other)
 	}
+
 	after := built(t, c)
 	for _, name := range []string{"compare-wireguard.html", "compare-nat.html", "device-bpi-r4.html"} {
 		title := regexp.MustCompile(`<h1>.*?</h1>`)
-		if got, want := title.FindString(after[name]), title.FindString(before[name]); got != want {
+		got, want := title.FindString(after[name]), title.FindString(before[name])
+		if got != want {
 			t.Errorf("%s: %q, before %q", name, got, want)
 		}
+
 		if strings.Contains(after[name], "own-other") && name != "compare-nat.html" {
 			t.Errorf("%s shows a bundle's result", name)
 		}
 	}
+
 	for _, name := range []string{"compare-wireguard-2.html", "compare-nat-2.html", "device-bpi-r4-2.html"} {
 		if !strings.Contains(after[name], "own-other") {
 			t.Errorf("%s: there is no such page of the results of a bundle", name)
 		}
 	}
+
 	c = collection(t)
 	c.Bundles = append(c.Bundles, c.Bundles[0])
 	if _, err := Site(c); err == nil || !strings.Contains(err.Error(), "has that name") {
@@ -443,14 +529,17 @@ func FuzzSite(f *testing.F) {
 			if err != nil {
 				f.Fatal(err)
 			}
+
 			f.Add(text)
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, content []byte) {
 		b, err := bundle.Read("f.json", content, sampleFactors())
 		if err != nil {
 			return
 		}
+
 		own := []*bundle.Bundle{b}
 		c := Collection{Catalogue: bundle.Join(&catalogue.Catalogue{}, own), Bundles: own}
 		pages := built(t, c)

@@ -22,7 +22,8 @@ func (s stages) groups() (path []stages, shared stages) {
 		case x.Node == record.HostNode:
 			shared = append(shared, x)
 		case x.Link() || node != x.Node:
-			path, node = append(path, stages{x}), x.Node
+			path = append(path, stages{x})
+			node = x.Node
 		default:
 			path[len(path)-1] = append(path[len(path)-1], x)
 		}
@@ -49,6 +50,7 @@ func short(x diagnosis.Stage) string {
 	if x.Utilisation == nil {
 		return "–"
 	}
+
 	if *x.Utilisation > 0 && *x.Utilisation < .005 {
 		return "< 1 %"
 	}
@@ -68,12 +70,15 @@ func stageWords(x diagnosis.Stage) string {
 	if x.Utilisation == nil && x.Choke {
 		words = x.Label
 	}
+
 	if x.Utilisation != nil && x.Of != "" {
 		words += " of " + x.Of
 	}
+
 	if x.Choke {
 		words += " (choke point)"
 	}
+
 	return words
 }
 
@@ -83,6 +88,7 @@ func stageLines(all []diagnosis.Stage) []string {
 	if len(shared) > 0 {
 		path = append(path, shared)
 	}
+
 	var out []string
 	for _, g := range path {
 		var parts []string
@@ -91,10 +97,13 @@ func stageLines(all []diagnosis.Stage) []string {
 				parts = append(parts, stageWords(x))
 			}
 		}
-		if name := g.name(); len(parts) > 0 {
+
+		name := g.name()
+		if len(parts) > 0 {
 			out = append(out, name+": "+strings.Join(parts, ", "))
 		}
 	}
+
 	return out
 }
 
@@ -127,11 +136,13 @@ func (s stages) Draw(width float64) *canvas {
 			tallest = max(tallest, g.height())
 		}
 	}
+
 	links := len(path) - nodes
 	wide := (width - 4 - float64(links)*linkWide) / float64(max(nodes, 1))
 	if wide < 130 {
 		return s.drawDown(width)
 	}
+
 	wide = min(wide, 250)
 	k := &canvas{w: width, h: tallest + 6}
 	x := 2.0
@@ -141,14 +152,17 @@ func (s stages) Draw(width float64) *canvas {
 			x += linkWide
 			continue
 		}
+
 		g.box(k, x, (tallest-g.height())/2+2, wide)
 		x += wide
 	}
+
 	if len(shared) > 0 {
 		k.h += 14
 		shared.strip(k, 2, k.h, x-2)
 		k.h += stageHead + stageRow + 8
 	}
+
 	return k.labelled(s.aria())
 }
 
@@ -164,14 +178,17 @@ func (s stages) drawDown(width float64) *canvas {
 			k.h += 34
 			continue
 		}
+
 		g.box(k, 2, k.h, width-4)
 		k.h += g.height()
 	}
+
 	if len(shared) > 0 {
 		k.h += 14
 		shared.box(k, 2, k.h, width-4)
 		k.h += shared.height()
 	}
+
 	k.h += 4
 	return k.labelled(s.aria())
 }
@@ -204,9 +221,11 @@ func (s stages) drawLink(k *canvas, x, y, wide float64) {
 	if s[0].Utilisation != nil {
 		k.text(textClass("v", s[0]), "middle", x+wide/2, y+18, short(s[0]))
 	}
+
 	if s[0].Choke {
 		k.text("choke-word ax", "middle", x+wide/2, y+34, "choke point")
 	}
+
 	k.close()
 }
 
@@ -238,15 +257,18 @@ func (s stages) strip(k *canvas, x, y, wide float64) {
 func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.open(stageWords(x) + bracket(x.Why))
 	defer k.close()
-	number, label := short(x), x.Label
+	number := short(x)
+	label := x.Label
 	if x.Choke {
 		label = "▶ " + label
 	}
+
 	if x.Choke && x.Utilisation == nil { // its number is none of a share
 		k.text("ax choke-word", "start", left, y+13, shorten(label, 11.5, wide))
 		k.text("ax", "start", left, y+27, shorten(x.Why, 11.5, wide))
 		return
 	}
+
 	room := wide - textWidth(number, 12.5) - 8
 	k.text(textClass("ax", x), "start", left, y+13, shorten(label, 11.5, room))
 	k.text(textClass("v", x), "end", left+wide, y+13, number)
@@ -255,6 +277,7 @@ func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	if x.Choke {
 		class = "fill choke"
 	}
+
 	if x.Utilisation != nil {
 		k.rect(class, left, y+19, wide*min(max(*x.Utilisation, 0), 1), 6)
 	}

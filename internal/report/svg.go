@@ -97,6 +97,7 @@ func (c *canvas) whisker(x1, y1, x2, y2 float64) {
 	if x1 == x2 {
 		dx, dy = dy, dx
 	}
+
 	c.path("whisker", segment(x1, y1, x2, y2)+segment(x1-dx, y1-dy, x1+dx, y1+dy)+
 		segment(x2-dx, y2-dy, x2+dx, y2+dy))
 }
@@ -107,14 +108,17 @@ func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 		c.rect("bar "+class, x, y, w, h)
 		return
 	}
+
 	lines := ""
 	for at := x - h + 5; at < x+w; at += 5 {
 		// From the lower to the upper edge, cut at the sides.
-		from, to := max(at, x), min(at+h, x+w)
+		from := max(at, x)
+		to := min(at+h, x+w)
 		if from < to {
 			lines += segment(from, y+h-(from-at), to, y+h-(to-at))
 		}
 	}
+
 	c.path("hatch "+class, lines)
 	c.rect("frame "+class, x, y, w, h)
 }
@@ -128,13 +132,16 @@ func (c *canvas) tick(anchor string, x, y float64, s string) {
 	w := textWidth(s, 11.5) + 8
 	span := tickSpan{y, x - w/2, x + w/2}
 	if anchor == "start" {
-		span.from, span.to = x, x+w
+		span.from = x
+		span.to = x + w
 	}
+
 	for _, t := range c.ticks {
 		if t.y == y && span.from < t.to && t.from < span.to {
 			return
 		}
 	}
+
 	c.ticks = append(c.ticks, span)
 	c.text("ax", anchor, x, y, s)
 }
@@ -171,7 +178,11 @@ func (c *canvas) svg(attributes, before string) string {
 func plain(s string) string { return html.EscapeString(printable(s)) }
 
 func (s shape) svg() string {
-	x, y, w, h, r := attr(s.x), attr(s.y), attr(s.w), attr(s.h), attr(s.r)
+	x := attr(s.x)
+	y := attr(s.y)
+	w := attr(s.w)
+	h := attr(s.h)
+	r := attr(s.r)
 	unless := func(usual, name, value string) string {
 		if value == usual {
 			return ""
@@ -194,6 +205,7 @@ func (s shape) svg() string {
 		return fmt.Sprintf(`<text class="%s" x="%s" y="%s"%s>%s</text>`, s.class, x, y,
 			unless("start", "text-anchor", s.anchor), plain(s.text))
 	}
+
 	return "</g>"
 }
 
@@ -221,10 +233,12 @@ func shorten(s string, size, width float64) string {
 	if textWidth(s, size) <= width {
 		return s
 	}
+
 	r := []rune(s)
 	for len(r) > 1 && textWidth(string(r)+"…", size) > width {
 		r = r[:len(r)-1]
 	}
+
 	return strings.TrimRight(string(r), " ·,") + "…"
 }
 
@@ -239,6 +253,7 @@ func (p *polyline) to(x, y float64) {
 	if p.open {
 		command = "L"
 	}
+
 	p.open = !math.IsNaN(y)
 	if p.open {
 		p.d += command + attr(x) + " " + attr(y)
@@ -260,6 +275,7 @@ func ticks(low, high float64, want int) []float64 {
 	if !(high > low) || want < 1 {
 		return []float64{low}
 	}
+
 	raw := (high - low) / float64(want)
 	mag := math.Pow(10, math.Floor(math.Log10(raw)))
 	steps := []float64{1, 2, 5, 10}
@@ -268,6 +284,7 @@ func ticks(low, high float64, want int) []float64 {
 	for i := math.Ceil(low/step - 1e-9); i*step <= high*(1+1e-9)+1e-12; i++ {
 		out = append(out, i*step)
 	}
+
 	return out
 }
 
@@ -276,10 +293,13 @@ func axisFrom0(high float64, want int) (marks []float64) {
 	if !(high > 0) {
 		high = 1
 	}
+
 	marks = ticks(0, high, want)
-	if last := marks[len(marks)-1]; last < high && len(marks) > 1 {
+	last := marks[len(marks)-1]
+	if last < high && len(marks) > 1 {
 		marks = append(marks, last+marks[1])
 	}
+
 	return marks
 }
 
@@ -304,13 +324,17 @@ func decades(low, high float64) (float64, float64, []float64) {
 	if !(low > 0) {
 		low = 1
 	}
+
 	if !(high > low) {
 		high = low * 10
 	}
-	a, b := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+
+	a := math.Floor(math.Log10(low))
+	b := math.Ceil(math.Log10(high))
 	var out []float64
 	for e := a; e <= b; e++ {
 		out = append(out, math.Pow(10, e))
 	}
+
 	return out[0], out[len(out)-1], out
 }

@@ -22,17 +22,21 @@ func Text(d *analysis.Document, width int, colour bool) string {
 			t.wrap("", "", h.Lead, bold)
 			h.Lead, h.Points = h.Points[0], h.Points[1:]
 		}
+
 		t.gap()
 	}
+
 	t.line(t.paint(bold, printable(h.Title)))
 	t.wrap("", "", runWords(v), dim)
 	t.gap()
 	if h.Lead != "" {
 		t.wrap("", "", h.Lead, bold)
 	}
+
 	for _, p := range h.Points {
 		t.wrap("· ", "  ", p, "")
 	}
+
 	t.gap()
 	t.list(diagnosisTitle, h.Verdict)
 	for _, p := range v.pictures() {
@@ -41,9 +45,11 @@ func Text(d *analysis.Document, width int, colour bool) string {
 			for _, l := range p.Text {
 				t.line("  " + l)
 			}
+
 			t.gap()
 		}
 	}
+
 	t.list(FoundTitle, foundItems(v, false))
 	t.list("What both ends tell", pathLines(v))
 	tables := resultTables(v)
@@ -51,6 +57,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	if v.Searching != nil {
 		t.list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
 	}
+
 	t.list("Scaling", scalingLines(v))
 	t.list("Soak", soakLines(v))
 	t.list("Ciphers", cipherLines(v))
@@ -64,6 +71,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	if len(v.Run.ImportedFrom) > 0 { // which nothing of ours observed
 		return t.b.String()
 	}
+
 	t.wrap("", "", "Observing cost "+unit.Percent(d.Observing.CoreRatio)+" of one core ("+
 		unit.Percent(d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
 		"five fast sources "+unit.Percent(d.Observing.FastRatio)+".", dim)
@@ -82,9 +90,12 @@ func runWords(v *view) string {
 			}
 		}
 	}
-	if from := v.Run.ImportedFrom; len(from) > 0 {
+
+	from := v.Run.ImportedFrom
+	if len(from) > 0 {
 		where = "measured by " + strings.Join(from, ", ")
 	}
+
 	return joined(", ", "run "+v.Run.ID, where, extent(v), v.Run.Status)
 }
 
@@ -93,7 +104,8 @@ type paragraphs struct{ b strings.Builder }
 
 // gap ends a paragraph, once.
 func (p *paragraphs) gap() {
-	if s := p.b.String(); s != "" && !strings.HasSuffix(s, "\n\n") {
+	s := p.b.String()
+	if s != "" && !strings.HasSuffix(s, "\n\n") {
 		p.b.WriteByte('\n')
 	}
 }
@@ -143,7 +155,8 @@ func breakLines(text string, width int) []string {
 // broken breaks a text between words into lines that fit; a word that is too long stays whole.
 func broken(text string, fits func(line string) bool) (lines []string) {
 	for w := range strings.FieldsSeq(text) {
-		if last := len(lines) - 1; last >= 0 && fits(lines[last]+" "+w) {
+		last := len(lines) - 1
+		if last >= 0 && fits(lines[last]+" "+w) {
 			lines[last] += " " + w
 		} else {
 			lines = append(lines, w)
@@ -164,10 +177,12 @@ func (t *terminal) list(title string, items []Item) {
 	if len(items) == 0 {
 		return
 	}
+
 	t.line(t.paint(bold, title))
 	for _, it := range items {
 		t.item("  ", it)
 	}
+
 	t.gap()
 }
 
@@ -200,23 +215,30 @@ func terminalTable(full Table) Table {
 			c := at(head)
 			return joined(", ", strings.TrimPrefix(c.Text, none.Text), c.Sub)
 		}
-		lost, busy, efficiency := at("Retransmits", "Loss"), at("Busiest core"), at("Goodput per W")
+		lost := at("Retransmits", "Loss")
+		busy := at("Busiest core")
+		efficiency := at("Goodput per W")
 		busy.Sub, efficiency.Sub = below("Of the tester"), below("Power")
 		if utf8.RuneCountInString(lost.Sub) > 9 {
 			lost.Sub = "" // no room; the report has it
 		}
+
 		row := t.row(r.Cells[0], at("Rate"), at("RTT idle"), at("RTT under load"), lost, busy, efficiency,
 			at("Cycles"), at("Clock"), at("Validity"))
-		row.Tone, row.Notes = r.Tone, r.Notes
+		row.Tone = r.Tone
+		row.Notes = r.Notes
 	}
+
 	for _, c := range full.Columns {
 		if c.Head == "Cycles" {
 			t.Columns[7].Sub = c.Sub
 		}
 	}
+
 	if !slices.ContainsFunc(t.Rows, func(r TableRow) bool { return r.Cells[5].Sub != "" }) {
 		t.Columns[5].Head, t.Columns[5].Sub = "Core", "busiest" // nothing was held against a tester
 	}
+
 	t.dropEmpty()
 	return t
 }
@@ -237,18 +259,22 @@ func (t *terminal) table(tab Table) {
 	for _, w := range widths[1:] {
 		room -= w + 2
 	}
+
 	if room >= minLabel {
 		widths[0] = min(widths[0], room)
 		t.columns(tab, widths)
 	} else {
 		t.stacked(tab)
 	}
+
 	for _, n := range about("in all cells", tab.Common) {
 		t.item("", n)
 	}
+
 	for i, n := range tab.Notes {
 		t.wrap("["+mark(i)+"] ", "    ", n.Kind+": "+n.Text, yellow)
 	}
+
 	t.gap()
 	t.wrap("", "", tab.Caption, dim)
 }
@@ -260,6 +286,7 @@ func columnWidths(tab Table) []int {
 		for _, r := range tab.Rows {
 			texts = append(texts, upperLine(r.Cells[i]), r.Cells[i].Pre+r.Cells[i].Sub)
 		}
+
 		widths = append(widths, widest(texts))
 	}
 	return widths
@@ -284,16 +311,20 @@ func (t *terminal) columns(tab Table, widths []int) {
 		for len(label) < 2 {
 			label = append(label, "")
 		}
-		upper, lower := []TableCell{{Text: label[0], Tone: r.Tone}}, []TableCell{{Text: label[1]}}
+
+		upper := []TableCell{{Text: label[0], Tone: r.Tone}}
+		lower := []TableCell{{Text: label[1]}}
 		for _, c := range r.Cells[1:] {
 			upper = append(upper, TableCell{Text: upperLine(c), Tone: c.Tone})
 			lower = append(lower, TableCell{Text: c.Pre + c.Sub})
 		}
+
 		t.row(tab, widths, upper, "")
 		t.row(tab, widths, lower, dim)
 		for _, line := range label[2:] {
 			t.line(t.paint(dim, line))
 		}
+
 		for _, n := range r.Notes {
 			t.item("  ", n)
 		}
@@ -309,8 +340,10 @@ func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) 
 		if tab.Columns[i].Numeric {
 			text, pad = pad, text
 		}
+
 		line += text + pad + "  "
 	}
+
 	t.line(line)
 }
 
@@ -323,10 +356,12 @@ func (t *terminal) stacked(tab Table) {
 				parts = append(parts, cmp.Or(c.Head, tab.Columns[i+1].Head)+" "+c.Text+bracket(c.Pre+c.Sub))
 			}
 		}
+
 		t.wrap("  ", "  ", joined(" · ", append(parts, r.Cells[0].Sub)...), "")
 		for _, n := range r.Notes {
 			t.item("  ", n)
 		}
 	}
+
 	t.gap()
 }

@@ -50,28 +50,34 @@ func (t timeline) Draw(width float64) *canvas {
 	if heat > 0 {
 		c.h += heat + 18
 	}
+
 	t.plot(c, x)
 	if heat > 0 {
 		t.heat(c, x, foot+10, row)
 		c.text("ax", "start", plotLeft, foot+4, t.CoreName)
 		foot += heat + 18
 	}
+
 	for _, m := range ticks(math.Ceil(from), to, 5) {
 		c.tick("middle", x.at(m), foot+9, tickText(unit.Scale{Div: 1}, m)+" s")
 	}
+
 	return c.labelled(t.Label)
 }
 
 func (t timeline) span() (from, to float64) {
 	to = t.Window
 	for _, l := range t.Lines {
-		if n := len(l.T); n > 0 {
+		n := len(l.T)
+		if n > 0 {
 			from, to = min(from, l.T[0]), max(to, l.T[n-1])
 		}
 	}
+
 	if to <= from {
 		to = from + 1
 	}
+
 	return from, to
 }
 
@@ -82,19 +88,23 @@ func (t timeline) plot(c *canvas, x linear) {
 			high = max(high, v)
 		}
 	}
+
 	marks := axisFrom0(high, 4)
 	y := linear{0, marks[len(marks)-1], plotTop + plotHeight, plotTop}
 	if x.low < 0 {
 		c.rect("outside", x.from, plotTop, x.at(0)-x.from, plotHeight)
 	}
+
 	if t.Window > 0 && t.Window < x.high {
 		c.rect("outside", x.at(t.Window), plotTop, x.to-x.at(t.Window), plotHeight)
 	}
+
 	s := unit.ScaleOf(t.Unit, marks[len(marks)-1])
 	for _, m := range marks {
 		c.line("grid", x.from, y.at(m), x.to, y.at(m))
 		c.text("ax", "end", plotLeft-6, y.at(m)+4, tickText(s, m))
 	}
+
 	c.text("ax unit", "start", plotLeft, 9, s.Unit)
 	for _, strong := range []bool{false, true} {
 		for _, l := range t.Lines {
@@ -112,20 +122,26 @@ func (l timeLine) draw(c *canvas, colour string, x, y linear) {
 	if l.Strong {
 		class = "run-line strong " + colour
 	}
+
 	var p polyline
 	for i := 0; i < len(l.T) && i < len(l.V); {
 		px := math.Round(x.at(l.T[i]))
-		low, high, j := l.V[i], l.V[i], i+1
+		low := l.V[i]
+		high := l.V[i]
+		j := i + 1
 		for j < len(l.T) && j < len(l.V) && math.Round(x.at(l.T[j])) == px {
 			low, high = min(low, l.V[j]), max(high, l.V[j])
 			j++
 		}
+
 		p.to(px, y.at(high))
 		if low < high {
 			p.to(px, y.at(low))
 		}
+
 		i = j
 	}
+
 	c.open(l.Title)
 	c.path(class, p.d)
 	c.close()
@@ -150,10 +166,12 @@ func (t timeline) heat(c *canvas, x linear, top, row float64) {
 		if row >= 10 {
 			c.text("ax small", "end", plotLeft-6, y+row-2, k.Name)
 		}
+
 		k.cells(x, func(from, to float64, level int) {
 			paths[level] += segment(math.Round(from), y+row/2, math.Round(to), y+row/2)
 		})
 	}
+
 	for level := range paths {
 		c.broad("h h"+strconv.Itoa(level), row-1, paths[level])
 	}
@@ -165,17 +183,22 @@ func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 	left := x.from
 	for i := range min(len(k.T), len(k.V)) {
 		next := -1
-		if v := k.V[i]; v != nil && !math.IsNaN(*v) {
+		v := k.V[i]
+		if v != nil && !math.IsNaN(*v) {
 			next = int(math.Round(min(max(*v, 0), 1) * heatLevels))
 		}
+
 		if next != level {
 			if level >= 0 {
 				draw(begin, left, level)
 			}
+
 			begin, level = left, next
 		}
+
 		left = min(x.at(k.T[i]), x.to)
 	}
+
 	if level >= 0 {
 		draw(begin, left, level)
 	}

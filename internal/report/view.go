@@ -29,23 +29,31 @@ type view struct {
 }
 
 func newView(d *analysis.Document) *view {
-	v := &view{Document: d, metric: map[string]record.Metric{}, cell: map[string]*analysis.Cell{},
-		trials: map[string][]*analysis.TrialView{}}
+	v := &view{
+		Document: d,
+		metric:   map[string]record.Metric{},
+		cell:     map[string]*analysis.Cell{},
+		trials:   map[string][]*analysis.TrialView{},
+	}
 	for i := range d.Cells {
 		v.all = append(v.all, &d.Cells[i])
 		v.cell[d.Cells[i].Factors.Key()] = &d.Cells[i]
 	}
+
 	for _, m := range d.Metrics {
 		v.metric[m.Name] = m
 	}
+
 	for i := range d.Trials {
 		t := &d.Trials[i]
 		v.trials[t.Factors.Key()] = append(v.trials[t.Factors.Key()], t)
 	}
+
 	v.line = v.lineFactor()
 	for _, level := range levels(v.cells(loaded), v.line) {
 		v.colour(v.line, level)
 	}
+
 	return v
 }
 
@@ -66,6 +74,7 @@ func (v *view) spread(metric string, x statistics.Value) string {
 	if !hasInterval(x) {
 		return ""
 	}
+
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	return s.Number(x.Low) + "–" + s.Number(x.High)
 }
@@ -77,10 +86,13 @@ func (v *view) sentence(metric string, x statistics.Value) string {
 	if hasInterval(x) {
 		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
 	}
+
 	text += ", n = " + fmt.Sprint(x.N)
-	if doc := v.metric[metric].Doc; doc != "" && len(v.Run.ImportedFrom) == 0 { // which says how we count
+	doc := v.metric[metric].Doc
+	if doc != "" && len(v.Run.ImportedFrom) == 0 { // which says how we count
 		text += ". " + upperFirst(doc)
 	}
+
 	return text
 }
 
@@ -122,6 +134,7 @@ func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 			}
 		}
 	}
+
 	slices.Sort(words)
 	return strings.Join(words, "; ")
 }

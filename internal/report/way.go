@@ -67,10 +67,12 @@ func (l way) Draw(width float64) *canvas {
 	for i, name := range []string{"in", "out", "died", "waited"} {
 		k.text("ax", "end", columns[i], 14, name)
 	}
+
 	most, longest := 0.0, 0.0
 	for _, a := range rows {
 		most, longest = max(most, a.DiedPackets()), max(longest, a.WaitedNs)
 	}
+
 	node := ""
 	for _, a := range rows {
 		if a.Node != node {
@@ -78,6 +80,7 @@ func (l way) Draw(width float64) *canvas {
 			k.text("t node-name", "start", 4, k.h+17, shorten(node, 13, width*.5))
 			k.h += wayHead
 		}
+
 		y := k.h + 15
 		k.open(stageWordsOf(a))
 		k.line("link", 9, k.h, 9, k.h+wayRow)
@@ -91,15 +94,18 @@ func (l way) Draw(width float64) *canvas {
 		if died >= 1 {
 			class = "v choke-word"
 		}
+
 		k.text(class, "end", columns[2], y, unit.Whole(died))
 		class = "ax"
 		if a.WaitedNs > 0 && a.WaitedNs == longest {
 			class = "v"
 		}
+
 		k.text(class, "end", columns[3], y, waitedText(a))
 		k.close()
 		k.h += wayRow
 	}
+
 	k.h += 4
 	return k.labelled("The way of the packets: " + strings.Join(ledgerLines(l.Ledger), "; "))
 }
@@ -111,9 +117,11 @@ func stageWordsOf(a diagnosis.Account) string {
 	for _, d := range a.Died {
 		text += fmt.Sprintf("; %s died by %s", unit.Whole(d.Packets), d.By)
 	}
+
 	if a.WaitedNs > 0 {
 		text += "; a packet waited " + unit.Nanoseconds(a.WaitedNs)
 	}
+
 	return text
 }
 
@@ -128,6 +136,7 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 			}
 		}
 	}
+
 	for _, side := range []struct {
 		all []diagnosis.Account
 		of  string
@@ -139,36 +148,46 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 			}
 		}
 	}
+
 	if missed := l.MissedPackets; len(missed) == 2 {
 		text := "the ends miss " + between(missed[0], missed[1]) + " packets"
 		if len(died) > 0 {
 			text += "; died: " + strings.Join(died, ", ")
 		}
+
 		if l.RestWhere != "" {
 			text += fmt.Sprintf("; %s differ %s", unit.Whole(math.Abs(l.RestPackets)), l.RestWhere)
 		}
+
 		out = append(out, text)
 	}
+
 	if l.AddedNs != nil {
 		text := "the load adds " + unit.Nanoseconds(*l.AddedNs) + " to its RTT"
 		if len(waited) > 0 {
 			text += ": " + strings.Join(waited, ", ")
 		}
-		if rest := *l.AddedNs - l.WaitedNs; l.WaitedWhere != "" {
+
+		rest := *l.AddedNs - l.WaitedNs
+		if l.WaitedWhere != "" {
 			text += "; " + unit.Nanoseconds(rest) + " for " + l.WaitedWhere
 		} else if rest > .1**l.AddedNs && len(waited) > 0 {
 			text += "; " + unit.Nanoseconds(rest) + " in no queue"
 		}
+
 		out = append(out, text)
 	}
+
 	return out
 }
 
 // between prints the two numbers that bound another, or one where they are the same.
 func between(low, high float64) string {
-	a, b := unit.Whole(low), unit.Whole(high)
+	a := unit.Whole(low)
+	b := unit.Whole(high)
 	if a == b {
 		return a
 	}
+
 	return a + " to " + b
 }

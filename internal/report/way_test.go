@@ -12,20 +12,39 @@ import (
 // what waited and what is left.
 func TestWay(t *testing.T) {
 	n := func(v float64) *float64 { return &v }
-	l := &diagnosis.Ledger{Data: []diagnosis.Account{
-		{Node: "server", Element: "wan", Stage: diagnosis.StageQueue, Missing: "noqueue counts nothing"},
-		{Node: "router", Element: "ip", Stage: diagnosis.StageIP, In: n(12345), Out: n(12089),
-			Died: []diagnosis.Death{{Packets: 256, By: "a rule"}}},
-		{Node: "router", Element: "lan", Stage: diagnosis.StageQueue, In: n(12089), Out: n(12089),
-			WaitedNs: 7.37e6}},
-		MissedPackets: []float64{250, 262}, DiedPackets: 256, AddedNs: n(9.5e6), WaitedNs: 7.37e6,
-		WaitedWhere: "core 0 of the router, which was busy for 97 %"}
+	l := &diagnosis.Ledger{
+		Data: []diagnosis.Account{
+			{Node: "server", Element: "wan", Stage: diagnosis.StageQueue, Missing: "noqueue counts nothing"},
+			{
+				Node:    "router",
+				Element: "ip",
+				Stage:   diagnosis.StageIP,
+				In:      n(12345),
+				Out:     n(12089),
+				Died:    []diagnosis.Death{{Packets: 256, By: "a rule"}},
+			},
+			{
+				Node:     "router",
+				Element:  "lan",
+				Stage:    diagnosis.StageQueue,
+				In:       n(12089),
+				Out:      n(12089),
+				WaitedNs: 7.37e6,
+			}},
+		MissedPackets: []float64{250, 262},
+		DiedPackets:   256,
+		AddedNs:       n(9.5e6),
+		WaitedNs:      7.37e6,
+		WaitedWhere:   "core 0 of the router, which was busy for 97 %",
+	}
 	want := []string{"the ends miss 250 to 262 packets; died: 256 at the router's network stack, by a rule",
 		"the load adds 9.50 ms to its RTT: 7.37 ms in the router's lan queue; 2.13 ms for core 0 of the " +
 			"router, which was busy for 97 %"}
-	if got := ledgerLines(l); !slices.Equal(got, want) {
+	got := ledgerLines(l)
+	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+
 	for _, width := range []float64{wideWidth, narrowWidth} {
 		svg := way{l}.Draw(width).svg("", "")
 		for _, text := range []string{">router<", ">12,345<", ">12,089<", ">256<", ">7.37 ms<",
@@ -34,6 +53,7 @@ func TestWay(t *testing.T) {
 				t.Errorf("at %v pixels the picture lacks %q", width, text)
 			}
 		}
+
 		if strings.Contains(svg, ">server<") {
 			t.Errorf("at %v pixels the picture has a stage that counts nothing", width)
 		}

@@ -10,22 +10,34 @@ import (
 // TestTheWayComesFirst: between two machines the first line says what lies there, and the picture shows
 // ends, routers, NAT, MTU and version of IP.
 func TestTheWayComesFirst(t *testing.T) {
-	d, hops := sampleDocument(), 2
-	w := analysis.Way{IP: 4, Near: "192.168.1.10", Far: "203.0.113.10", Hops: &hops, NAT: "near", MTU: 1492,
-		Routers: []string{"192.168.1.1", "?"}}
+	d := sampleDocument()
+	hops := 2
+	w := analysis.Way{
+		IP:      4,
+		Near:    "192.168.1.10",
+		Far:     "203.0.113.10",
+		Hops:    &hops,
+		NAT:     "near",
+		MTU:     1492,
+		Routers: []string{"192.168.1.1", "?"},
+	}
 	d.Ways, d.Summary = []analysis.Way{w}, append([]string{w.Words()}, d.Summary...)
 	text := Text(d, 100, false)
 	const want = "192.168.1.10 → 2 routers (192.168.1.1, ?), NAT, MTU 1492 → 203.0.113.10"
-	if first, _, _ := strings.Cut(text, "\n"); first != want {
+	first, _, _ := strings.Cut(text, "\n")
+	if first != want {
 		t.Errorf("first line: got %q, want %q", first, want)
 	}
+
 	if strings.Count(text, want) != 2 { // and below the picture's title
 		t.Errorf("got the way %d times, want it first and with the picture", strings.Count(text, want))
 	}
+
 	html, err := HTML(d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, part := range []string{"2 routers", "192.168.1.10", "203.0.113.10", "192.168.1.1 …, NAT",
 		"IPv4, MTU 1492"} {
 		if !strings.Contains(text, part) || !strings.Contains(string(html), part) {
@@ -44,13 +56,16 @@ func TestCoresAreNamedByTheirNode(t *testing.T) {
 		for _, name := range strings.Fields(tt.cores) {
 			s.Cores[name] = nil
 		}
+
 		var line timeline
 		line.addCores(s)
 		var names []string
 		for _, c := range line.Cores {
 			names = append(names, c.Name)
 		}
-		if got := strings.Join(names, ", "); got != tt.names || line.CoreName != tt.of {
+
+		got := strings.Join(names, ", ")
+		if got != tt.names || line.CoreName != tt.of {
 			t.Errorf("%s: got %q of %q, want %q of %q", tt.cores, got, line.CoreName, tt.names, tt.of)
 		}
 	}

@@ -47,6 +47,7 @@ func (c *Conformance) anonymous(text string) string {
 				c.of.Name)
 		}
 	}
+
 	text = given.ReplaceAllString(remark.ReplaceAllString(text, `${1}"GIVEN"`), `${1}"GIVEN"`)
 	text = keyLike.ReplaceAllLiteralString(text, "KEY")
 	text = hardware.ReplaceAllLiteralString(text, "ADDRESS")
@@ -58,6 +59,7 @@ func (c *Conformance) anonymous(text string) string {
 				return "ADDRESS" + word[len(w):]
 			}
 		}
+
 		if strings.Count(word, ":") > 3 { // no time of day
 			return "ADDRESS"
 		}
@@ -85,16 +87,19 @@ func (c *Conformance) personal() []string {
 	for _, all := range []map[string]string{c.Facts, c.Missing} {
 		for name := range all {
 			rest, ok := strings.CutPrefix(name, deviceFact)
-			if end := strings.LastIndex(rest, ":"); ok && end > 0 {
+			end := strings.LastIndex(rest, ":")
+			if ok && end > 0 {
 				found[rest[:end]] = true
 			}
 		}
 	}
+
 	for _, o := range c.Outputs {
 		for _, m := range deviceNamed.FindAllStringSubmatch(o.Printed, -1) {
 			found[strings.Join(m[1:], "")] = true
 		}
 	}
+
 	maps.DeleteFunc(found, func(name string, _ bool) bool { return record.UsualDevice(name) })
 	return slices.Sorted(maps.Keys(found))
 }
@@ -106,6 +111,7 @@ func (c *Conformance) nameDevices() {
 	for i, device := range c.personal() {
 		words[device] = fmt.Sprint("device", i+1)
 	}
+
 	longest := slices.SortedFunc(maps.Keys(words), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
@@ -120,10 +126,12 @@ func (c *Conformance) nameDevices() {
 	for i, name := range c.Sampled {
 		c.Sampled[i] = c.anonymous(renamed(name))
 	}
+
 	for i := range c.Tried {
 		t := &c.Tried[i]
 		t.Answer.Reason, t.Answer.Hint = renamed(t.Answer.Reason), renamed(t.Answer.Hint)
 	}
+
 	for i := range c.Outputs {
 		o := &c.Outputs[i]
 		o.Printed = renamed(o.Printed)
@@ -140,11 +148,14 @@ func (c *Conformance) renameKeys(all map[string]string, renamed func(string) str
 		stem := c.anonymous(renamed(name))
 		key := stem
 		for i := 2; ; i++ {
-			if _, taken := out[key]; !taken {
+			_, taken := out[key]
+			if !taken {
 				break
 			}
+
 			key = fmt.Sprint(stem, " ", i)
 		}
+
 		out[key] = renamed(all[name])
 	}
 	return out
@@ -163,12 +174,14 @@ func replaceWord(text, word, by string) string {
 			out.WriteString(text[done:])
 			return out.String()
 		}
+
 		i += from
 		from = i + len(word)
 		if i > 0 && inWord(text[i-1]) || from < len(text) && inWord(text[from]) {
 			from = i + 1
 			continue
 		}
+
 		out.WriteString(text[done:i] + by)
 		done = from
 	}

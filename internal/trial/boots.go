@@ -22,6 +22,7 @@ func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
 		if boots == nil {
 			boots = map[string]string{}
 		}
+
 		boots[name] = hex.EncodeToString(sum[:4])
 	}
 	return boots
@@ -34,7 +35,8 @@ func (c *Campaign) anotherBoot(t *record.Trial) bool {
 
 // sameRouter fails where a router was booted anew since the trial was set up.
 func (a *attempt) sameRouter(ctx context.Context) error {
-	if now := a.c.bootsOf(ctx, a.lab); len(a.t.Boots) > 0 && len(now) > 0 && !maps.Equal(now, a.t.Boots) {
+	now := a.c.bootsOf(ctx, a.lab)
+	if len(a.t.Boots) > 0 && len(now) > 0 && !maps.Equal(now, a.t.Boots) {
 		return errRebooted
 	}
 	return nil

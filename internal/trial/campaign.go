@@ -114,14 +114,18 @@ type labPlace struct {
 }
 
 func placeOf(cell record.Factors) labPlace {
-	return labPlace{factor.Topology.Of(cell), record.GuestSize{CPUs: factor.VCPUs.Number(cell),
-		MemoryMB: factor.Memory.Number(cell), Mitigations: factor.Mitigations.Of(cell)}}
+	return labPlace{factor.Topology.Of(cell), record.GuestSize{
+		CPUs:        factor.VCPUs.Number(cell),
+		MemoryMB:    factor.Memory.Number(cell),
+		Mitigations: factor.Mitigations.Of(cell),
+	}}
 }
 
 // Lab is the lab of the first cell that is run, nil if none is.
 func (c *Campaign) Lab() *lab.Lab {
 	for _, cell := range c.Plan.Cells() {
-		if b := c.testbeds[placeOf(cell)]; b != nil && !c.skip[cell.Key()] {
+		b := c.testbeds[placeOf(cell)]
+		if b != nil && !c.skip[cell.Key()] {
 			return b.lab
 		}
 	}
@@ -142,6 +146,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		if c.skip[cell.Key()] || b == nil || !factor.Sends(cell) {
 			continue
 		}
+
 		row := record.Row{
 			Assignment: record.Assignment{Kind: record.RowLoad, Factors: cell},
 			ID:         "ceiling",
@@ -150,11 +155,15 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		if err != nil {
 			continue
 		}
+
 		if c.Run.Design.Searches(row.Assignment) && record.SearchUnit(cell) == record.UnitFlows {
 			d.load.ConnectionRate = 1 // the search's to choose
 		}
-		out = append(out, ceiling.KindOf(d.engine, d.load, record.Link{Offload: factor.Offload.Of(cell),
-			MTU: factor.LinkMTU.Number(cell)}))
+
+		out = append(out, ceiling.KindOf(d.engine, d.load, record.Link{
+			Offload: factor.Offload.Of(cell),
+			MTU:     factor.LinkMTU.Number(cell),
+		}))
 	}
 	return ceiling.Few(out)
 }
@@ -170,10 +179,13 @@ func (o *Outcome) add(t *record.Trial) {
 }
 
 func (c *Campaign) tell(e record.Event) {
-	e.Time, e.Run = time.Now().UTC(), c.Run.ID
+	e.Time = time.Now().UTC()
+	e.Run = c.Run.ID
 	if e.Total == 0 {
-		e.Total, e.Index = c.total, c.index
+		e.Total = c.total
+		e.Index = c.index
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Sink != nil {
@@ -190,6 +202,7 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 	if b := c.testbeds[place]; b != nil {
 		return b, c.ensureWatch(ctx, b)
 	}
+
 	told := make(chan struct{})
 	slow := time.AfterFunc(bootNotice, func() { // a guest boots
 		defer close(told)
@@ -199,16 +212,20 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 	if !slow.Stop() {
 		<-told
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	b := &testbed{lab: l, ciphers: map[string]*cipherNode{}}
 	if err := c.ensureWatch(ctx, b); err != nil {
 		return nil, err
 	}
+
 	if c.testbeds == nil {
 		c.testbeds = map[labPlace]*testbed{}
 	}
+
 	c.testbeds[place] = b
 	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, place.topology)})
 	return b, nil
@@ -246,6 +263,7 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 	if b == nil {
 		return nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, b.lab.ReconnectTime())
 	defer cancel()
 	fresh, found := b.lab.Reconnect(ctx)
@@ -254,25 +272,32 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 		if enough || host.Pause(ctx, time.Second) != nil {
 			break
 		}
+
 		again, _ := b.lab.Reconnect(ctx)
 		fresh = fresh || again
 	}
-	if why := b.lab.Lost(); why != nil {
+
+	why := b.lab.Lost()
+	if why != nil {
 		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // whose hint is not for a run that has begun
 	}
+
 	if b.watch != nil && (fresh || b.watch.gone()) {
 		b.watch.Close() // part of it went with the old agents, or has ended
 		b.watch = nil
 	}
+
 	if found == nil {
 		return gone
 	}
+
 	for _, said := range strings.Split(found.Error(), "\n") {
 		_, what, _ := strings.Cut(said, ": ")
 		if !strings.Contains(t.Failure.Error, what) {
 			t.Failure.Error += "; afterwards " + said
 		}
 	}
+
 	return gone
 }
 
@@ -282,6 +307,7 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	for i := range c.Done {
 		c.remember(&c.Done[i])
 	}
+
 	done := map[string]bool{}
 	c.attempts = map[string]int{}
 	for _, t := range c.Done {
@@ -290,11 +316,13 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 			done[t.Row.ID] = true // a failed one is tried again
 		}
 	}
+
 	for _, t := range c.Done { // a search has many, and may not have ended
 		if done[t.Row.ID] && c.Run.Design.Searches(t.Row.Assignment) && !c.searched(t.Row) {
 			delete(done, t.Row.ID)
 		}
 	}
+
 	return len(done), c.pending(done)
 }
 
@@ -317,21 +345,26 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	if err := c.steps(ctx, "start"); err != nil {
 		return out, err
 	}
+
 	stop, err := c.startMeter(ctx)
 	if err != nil {
 		return out, err
 	}
 	defer stop()
 	err = c.rows(ctx, done, rows, &out)
-	if lost := c.keepFirmware(ctx); lost != nil {
+	lost := c.keepFirmware(ctx)
+	if lost != nil {
 		err = errors.Join(err, lost)
 	}
+
 	if out.Trials > 0 && ctx.Err() == nil {
 		err = errors.Join(err, c.inventoriesAfter(ctx))
 	}
+
 	if err != nil {
 		return out, err
 	}
+
 	return out, c.steps(ctx, "end")
 }
 
@@ -342,26 +375,32 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 		if c.narrowEnough(row) || row.OfCell() && c.Unfit != nil && c.Unfit(row.Factors) {
 			continue
 		}
+
 		if err := c.equip(ctx, row); err != nil {
 			return err
 		}
+
 		if c.skipped(row) {
 			continue
 		}
+
 		if !c.Until.IsZero() && time.Now().Add(c.pace.each(row)).After(c.Until) {
 			return c.endEarly(ctx, rows[i:])
 		}
+
 		if row.Block != block {
 			block = row.Block
 			if err := c.steps(ctx, "block"); err != nil {
 				return err
 			}
 		}
+
 		c.index = done + i + 1
 		c.pace.begin(rows[i:])
 		if err := c.row(ctx, row, out); err != nil {
 			return err
 		}
+
 		c.pace.end()
 	}
 	return nil
@@ -369,13 +408,16 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 
 // endEarly says in the run that its last rows are not run, because the time for them is spent.
 func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
-	left := record.Caveat{Kind: "time-spent",
+	left := record.Caveat{
+		Kind: "time-spent",
 		Text: fmt.Sprintf("the time of --budget was spent before the last %s", unit.Count(len(rows),
-			"trial"))}
+			"trial")),
+	}
 	c.tell(record.Event{Event: "lab", Text: left.Text})
 	if c.Learnt == nil {
 		return nil
 	}
+
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
@@ -388,11 +430,13 @@ func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error 
 	if c.Run.Design.Searches(row.Assignment) {
 		return c.search(ctx, row, out)
 	}
+
 	for range stallTries {
 		t, err := c.one(ctx, row, nil)
 		if err != nil {
 			return err
 		}
+
 		out.add(t)
 		if t.Status != record.TrialFailed || t.Traffic == nil || traffic.Measured(t.Traffic) == nil {
 			break
@@ -409,23 +453,31 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 
 // one runs a trial of a row, or the next one of its search, and stores it.
 func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial, error) {
-	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind,
-		Left: c.pace.left(false)}
+	began := record.Event{
+		Event: "trial-started",
+		Row:   row.ID,
+		Cell:  row.Factors,
+		Text:  row.Kind,
+		Left:  c.pace.left(false),
+	}
 	switch {
 	case step != nil && step.Unit == record.UnitPackets:
 		began.PPS = step.Load
 	case step != nil && step.Unit == record.UnitBits:
 		began.Rate = step.Load
 	}
+
 	c.tell(began)
 	t, err := c.try(ctx, row, c.attempt(row), step)
 	if err != nil {
 		return nil, err
 	}
+
 	var gone error
 	if t.Status == record.TrialFailed {
 		gone = c.reconnect(ctx, t)
 	}
+
 	return t, cmp.Or(c.keep(ctx, row, t), gone)
 }
 
@@ -440,15 +492,19 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
+
 	c.remember(t)
 	var e record.Event
 	if c.Brief != nil {
 		e = c.Brief(&c.Run, *t)
 	}
+
 	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
-		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
+		e.Phase = t.Failure.Phase
+		e.Text = t.Failure.Error
 	}
+
 	c.tell(e)
 	return nil
 }
@@ -458,9 +514,11 @@ func (c *Campaign) remember(t *record.Trial) {
 	if c.anotherBoot(t) {
 		c.interim = c.NewInterim(&c.Run)
 	}
+
 	if len(t.Boots) > 0 {
 		c.boots = t.Boots
 	}
+
 	c.interim.Add(t)
 }
 
@@ -470,6 +528,7 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 		if s.When != when || c.Ask == nil {
 			continue
 		}
+
 		c.tell(record.Event{Event: "step", Text: s.Prompt})
 		if err := c.Ask(ctx, s); err != nil {
 			return err
@@ -487,6 +546,7 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	case row.OfCell():
 		return c.interim.Narrow(row.Cell())
 	}
+
 	wide := func(cell record.Factors) bool { return !c.interim.Narrow(cell.Key()) }
 	return !slices.ContainsFunc(c.cellsOf(row), wide)
 }
@@ -497,8 +557,11 @@ func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress
 	return func(p traffic.Progress) {
 		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
 		if p.RTT > 0 {
-			e.Event, e.RTT, e.Text = "latency", p.RTT, latency
+			e.Event = "latency"
+			e.RTT = p.RTT
+			e.Text = latency
 		}
+
 		c.tell(e)
 	}
 }

@@ -29,7 +29,8 @@ func execute(t testing.TB, r *fakeCampaign) {
 func wantPutBack(t testing.TB, r *fakeCampaign) {
 	t.Helper()
 	for topology, f := range r.Labs.Fakes {
-		if left := f.State(); len(left) > 0 {
+		left := f.State()
+		if len(left) > 0 {
 			t.Errorf("lab %s after the campaign: got %v, want everything as it was found", topology, left)
 		}
 	}
@@ -97,9 +98,11 @@ steps:
 		"step: plug out\n    asked to plug out\n" +
 		"    set router firewall=off\n    set router wan.queue=noqueue\n    set router lan.offload=super\n " +
 		"   set router wan.offload=super\n"
-	if diff := cmp.Diff(want, story(r)); diff != "" {
+	diff := cmp.Diff(want, story(r))
+	if diff != "" {
 		t.Errorf("order of effects (-want +got):\n%s", diff)
 	}
+
 	wantPutBack(t, r)
 }
 
@@ -118,23 +121,29 @@ func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
 	if r.Outcome != (trial.Outcome{Trials: len(r.Trials), Failed: 2}) {
 		t.Errorf("outcome: got %+v of %d trials, want all run and two failed", r.Outcome, len(r.Trials))
 	}
+
 	for _, tr := range r.Trials {
-		if failed := tr.Status == record.TrialFailed; failed != (tr.Row.Factors["streams"] == "4") {
+		failed := tr.Status == record.TrialFailed
+		if failed != (tr.Row.Factors["streams"] == "4") {
 			t.Errorf("trial %s with %s streams: got %s", tr.ID, tr.Row.Factors["streams"], tr.Status)
 		}
+
 		for _, p := range tr.Phases {
 			if p.End < p.Start || p.Start < tr.Origin || p.End > tr.Ended {
 				t.Errorf("trial %s: got phase %+v of a trial from %d to %d, want it within", tr.ID, p,
 					tr.Origin, tr.Ended)
 			}
 		}
+
 		if tr.Status == record.TrialOK {
 			continue
 		}
+
 		want := record.Failure{Phase: record.PhaseWarmup, Error: "offer 4 streams on client: out of ports"}
 		if tr.Failure == nil || *tr.Failure != want {
 			t.Errorf("failure: got %+v, want %+v", tr.Failure, want)
 		}
+
 		if tr.Traffic != nil || tr.Path == nil || len(tr.Path.Counters) == 0 ||
 			len(tr.Nodes["host"].Samples) == 0 {
 			t.Errorf("evidence of %s: got traffic %v, path %v and %d nodes, want no traffic, the proof of "+
@@ -142,11 +151,14 @@ func TestFailedTrialKeepsEvidenceAndHasNoNumber(t *testing.T) {
 				tr.ID, tr.Traffic, tr.Path, len(tr.Nodes))
 		}
 	}
+
 	for _, c := range analysis.Derive(r.Campaign.Run, r.Trials).Cells {
-		if _, has := c.Metrics["goodput_bps"]; has != (c.Factors["streams"] == "1") {
+		_, has := c.Metrics["goodput_bps"]
+		if has != (c.Factors["streams"] == "1") {
 			t.Errorf("goodput with %s streams: got one: %v", c.Factors["streams"], has)
 		}
 	}
+
 	wantPutBack(t, r)
 }
 
@@ -160,10 +172,13 @@ func TestOneFailureEndsBoth(t *testing.T) {
 		r.Prober = labtest.Prober{Fail: errors.New("no socket")}
 		began := time.Now()
 		execute(t, r)
-		if tr := r.Trials[0]; tr.Failure == nil || tr.Failure.Error != "latency probe: no socket" {
+		tr := r.Trials[0]
+		if tr.Failure == nil || tr.Failure.Error != "latency probe: no socket" {
 			t.Errorf("got %+v, want the probe's failure", tr.Failure)
 		}
-		if took := time.Since(began); took > 2*time.Second {
+
+		took := time.Since(began)
+		if took > 2*time.Second {
 			t.Timedf("got the probe's failure after %s, want it at once", took)
 		}
 	})
@@ -186,10 +201,12 @@ func TestATrialThatHangsTimesOut(t *testing.T) {
 		if len(r.Trials) != 2 {
 			t.Fatalf("got %d trials, want 2", len(r.Trials))
 		}
+
 		const tooLong = "the trial took longer than 2"
 		if f := r.Trials[0].Failure; f == nil || !strings.HasPrefix(f.Error, tooLong) {
 			t.Errorf("trial that hangs: got %+v, want that it took too long", f)
 		}
+
 		switch f := r.Trials[1].Failure; {
 		case f != nil && strings.HasPrefix(f.Error, tooLong):
 			t.Timedf("the next one: got %+v, want ok", f)
@@ -213,25 +230,31 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 		if load.Direction == record.Up {
 			return 100e6
 		}
+
 		n++
 		return 100e6 * n
 	}
 	execute(t, r)
-	ran, count := []string{}, map[string]int{}
+	ran := []string{}
+	count := map[string]int{}
 	for _, tr := range r.Trials {
 		ran = append(ran, tr.Row.ID)
 		count[tr.Row.Factors["direction"]]++
 	}
+
 	if count["up"] != 6 || count["down"] != 9 {
 		t.Errorf("trials: got %v, want 6 up and 9 down", count)
 	}
+
 	var kept []string
 	for _, row := range r.Plan.Rows() {
 		if slices.Contains(ran, row.ID) {
 			kept = append(kept, row.ID)
 		}
 	}
-	if diff := cmp.Diff(kept, ran); diff != "" {
+
+	diff := cmp.Diff(kept, ran)
+	if diff != "" {
 		t.Errorf("rows that ran, against the plan's own order (-plan +ran):\n%s", diff)
 	}
 }
@@ -256,19 +279,23 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 			if tt.left != 0 {
 				r.Until = time.Now().Add(tt.left)
 			}
+
 			execute(t, r)
 			want, caveats := 12, 0
 			if !tt.ran {
 				want, caveats = 0, 1
 			}
+
 			if len(r.Trials) != want || len(r.Caveats) != caveats {
 				t.Fatalf("got %d trials and %v, want %d and %d caveats", len(r.Trials), r.Caveats, want,
 					caveats)
 			}
+
 			if !tt.ran && (r.Caveats[0].Kind != "time-spent" ||
 				!strings.Contains(r.Caveats[0].Text, "before the last 12 trials")) {
 				t.Errorf("got %+v, want that 12 trials are missing", r.Caveats[0])
 			}
+
 			wantPutBack(t, r)
 		})
 	}
@@ -291,9 +318,12 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 				r.After[e.Node])
 		}
 	}
-	if nodes := len(r.Campaign.Run.Environments); len(r.After) != nodes || nodes == 0 {
+
+	nodes := len(r.Campaign.Run.Environments)
+	if len(r.After) != nodes || nodes == 0 {
 		t.Errorf("inventories of %d nodes were stored, want %d", len(r.After), nodes)
 	}
+
 	none := rig(t, text)
 	none.Until = time.Now().Add(-time.Second)
 	if execute(t, none); none.After != nil {
@@ -322,6 +352,7 @@ steps: [{when: block, prompt: let it cool}]
 			if tc.steady || load.Direction == record.Up {
 				return 100e6
 			}
+
 			n++
 			return 100e6 * n
 		}
@@ -333,6 +364,7 @@ steps: [{when: block, prompt: let it cool}]
 				idle++
 			}
 		}
+
 		if idle != tc.want || asked != tc.want {
 			t.Errorf("%s: got %d idle rows and %d steps, want %d of each", tc.name, idle, asked, tc.want)
 		}
@@ -361,12 +393,14 @@ func TestResumeSkipsWhatIsDone(t *testing.T) {
 	if err := first.Execute(ctx); !errors.Is(err, stop) {
 		t.Fatalf("interrupted: got %v, want the cause", err)
 	}
+
 	wantPutBack(t, first)
 	for _, tr := range first.Trials {
 		if tr.Failure != nil && tr.Failure.Error != "bad luck" {
 			t.Errorf("trial %s: got %+v kept, want none of the interruption", tr.ID, tr.Failure)
 		}
 	}
+
 	second := rig(t, text)
 	second.Done = first.Trials
 	second.Marks = []record.Caveat{{Kind: "after-change", Text: "another kernel"}}
@@ -376,21 +410,26 @@ func TestResumeSkipsWhatIsDone(t *testing.T) {
 			t.Errorf("trial %s: got %v, want it marked", tr.ID, tr.Caveats)
 		}
 	}
-	ok, all := map[string]int{}, map[string]int{}
+
+	ok := map[string]int{}
+	all := map[string]int{}
 	for _, tr := range append(slices.Clone(first.Trials), second.Trials...) {
 		all[tr.ID]++
 		if tr.Status == record.TrialOK {
 			ok[tr.Row.ID]++
 		}
+
 		if tr.Attempt == 2 && tr.ID != tr.Row.ID+".2" {
 			t.Errorf("second attempt: got id %s, want %s.2", tr.ID, tr.Row.ID)
 		}
 	}
+
 	for _, row := range second.Plan.Rows() {
 		if ok[row.ID] != 1 {
 			t.Errorf("row %s: got %d good trials in both runs, want 1", row.ID, ok[row.ID])
 		}
 	}
+
 	for id, n := range all {
 		if n != 1 {
 			t.Errorf("trial id %s: got it %d times, want once", id, n)
@@ -418,9 +457,11 @@ steps:
 	execute(t, r)
 	want := []string{"press reset after 0 trials", "let it cool after 0 trials", "let it cool after 1 trials",
 		"note the power after 2 trials"}
-	if diff := cmp.Diff(want, asked); diff != "" {
+	diff := cmp.Diff(want, asked)
+	if diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
+
 	r = rig(t, text)
 	nobody := errors.New("nobody is there")
 	r.Ask = func(context.Context, record.Step) error { return nobody }
@@ -454,6 +495,7 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 	for _, s := range r.Campaign.Run.Skipped {
 		got = append(got, s.Reason)
 	}
+
 	want := []string{
 		"node router has no agent to end traffic",
 		"topology direct: the lab file has no such cable",
@@ -466,6 +508,7 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
+
 	kinds := map[string]int{}
 	for _, tr := range r.Trials {
 		kinds[tr.Row.Kind]++
@@ -473,6 +516,7 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 			t.Errorf("trial %s: got %+v, want ok", tr.ID, tr.Failure)
 		}
 	}
+
 	// One path can be run: it is verified, it idles, and one of its cells runs.
 	if diff := cmp.Diff(map[string]int{record.RowVerify: 1, record.RowIdle: 1, record.RowLoad: 1},
 		kinds); diff != "" {
@@ -489,6 +533,7 @@ func TestAStoreThatIsFullEndsTheCampaign(t *testing.T) {
 	if err := r.Execute(context.Background()); !errors.Is(err, full.err) || r.Outcome.Trials != 0 {
 		t.Errorf("got %v and %+v, want the store's error and nothing done", err, r.Outcome)
 	}
+
 	wantPutBack(t, r)
 }
 

@@ -23,27 +23,33 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	if err != nil {
 		return nil, err
 	}
+
 	if !near.Facts.OwnMachine() {
 		return direct(ctx, own, kinds)
 	}
+
 	kinds = overLoopback(kinds)
 	found, err := ceiling.Loopback(ctx, near.Agent, kinds)
 	if err != nil {
 		return found, err
 	}
+
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil || !far.HasAgent() {
 		return found, err
 	}
+
 	var theirs []record.Ceiling
 	if far.Version == "" { // an agent of ours
 		theirs, err = ceiling.Loopback(ctx, far.Agent, kinds)
 	} else {
 		err = far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("measure the ceiling of the far machine: %w", err)
 	}
+
 	return slower(found, theirs), nil
 }
 
@@ -62,9 +68,11 @@ func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []r
 	if len(kinds) == 0 {
 		return nil, nil
 	}
+
 	if own.Topology, err = lab.TopologyNamed("direct"); err != nil {
 		return nil, err
 	}
+
 	own.ID += "-ceiling"
 	l, err := own.Up(ctx)
 	if err != nil {
@@ -75,15 +83,18 @@ func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []r
 	if err != nil {
 		return nil, err
 	}
+
 	for _, k := range kinds {
 		if err := settleLink(ctx, l, k.Link); err != nil {
 			return found, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
 		}
+
 		some, err := ceiling.Direct(ctx, w.near, w.far, []ceiling.Kind{k})
 		if found = append(found, some...); err != nil {
 			return found, err
 		}
 	}
+
 	return found, nil
 }
 
@@ -93,9 +104,11 @@ func settleLink(ctx context.Context, l *lab.Lab, as record.Link) error {
 	if as.MTU > 0 {
 		want = everywhere(factor.LinkMTU, strconv.Itoa(as.MTU), l.Topology)
 	}
+
 	if as.Offload != "" {
 		want = append(want, everywhere(factor.Offload, as.Offload, l.Topology)...)
 	}
+
 	return l.Reconcile(ctx, want)
 }
 
@@ -116,8 +129,10 @@ func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 		})
 		whose := "the near machine, the slower of the two; "
 		if j >= 0 && theirs[j].Value < out[i].Value {
-			out[i], whose = theirs[j], "the far machine, the slower of the two; "
+			out[i] = theirs[j]
+			whose = "the far machine, the slower of the two; "
 		}
+
 		out[i].Note = whose + out[i].Note
 	}
 	return out

@@ -36,10 +36,14 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	if err := n.reach(ctx, l, name); err != nil {
 		return nil, err
 	}
-	if f := n.node.Facts; !f.OwnMachine() && !f.Guest() && slices.Contains(l.Nodes(), lab.HostNode) {
+
+	f := n.node.Facts
+	if !f.OwnMachine() && !f.Guest() && slices.Contains(l.Nodes(), lab.HostNode) {
 		n.watched = lab.HostNode // whose cores they are
 	}
-	facts, err := map[string]string{}, error(nil)
+
+	facts := map[string]string{}
+	err := error(nil)
 	if n.node.HasAgent() {
 		var e record.Environment
 		e, err = probe.Environment(ctx, n.node.Agent, name)
@@ -47,14 +51,17 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	} else if by, ok := n.node.Driver.(driver.Describing); ok {
 		facts, err = by.Facts(ctx, n.host)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	// The loop of the probe is of three shifts and three exclusive ors, each of which needs the one before;
 	// only x86 is known to do each in one cycle, and none together.
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
+
 	n.cpus = cipher.Threads(facts)
 	return n, nil
 }
@@ -64,6 +71,7 @@ func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err er
 	if n.node, err = l.Node(ctx, name); err != nil {
 		return err
 	}
+
 	switch {
 	case n.node.HasAgent():
 		n.host = agent.NewHost(name, n.node.Agent)
@@ -78,9 +86,11 @@ func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err er
 
 // version returns the version of a library on the node; host.ErrUnsupported if it has none.
 func (n *cipherNode) version(ctx context.Context, library string) (string, error) {
-	if v, known := n.versions[library]; known {
+	v, known := n.versions[library]
+	if known {
 		return v, nil
 	}
+
 	words := map[string]string{cipher.Go: "of the agent's program",
 		cipher.Kernel: "AF_ALG, a system call and a copy for each block"}[library]
 	switch {
@@ -89,10 +99,12 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 		if code, ok := host.ExitCode(err); ok && code == 127 { // what a shell says of what is not there
 			err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 		}
+
 		if err != nil {
 			return "", check.WithHint(fmt.Errorf("measure with openssl on %s: %w", n.node.Name, err),
 				"install its package (openssl, on OpenWrt openssl-util), or measure with library go")
 		}
+
 		first, _, _ := strings.Cut(string(out), "\n")
 		first, _, _ = strings.Cut(first, " (Library:") // the same again
 		words = check.Plain(strings.TrimSpace(first))
@@ -100,6 +112,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 		return "", check.WithHint(fmt.Errorf("measure with %s on %s: %w: it needs an agent there", library,
 			n.node.Name, host.ErrUnsupported), "install openssl there (on OpenWrt openssl-util)")
 	}
+
 	n.versions[library] = words
 	return words, nil
 }
@@ -111,28 +124,40 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)
 	defer cancel()
 	if c.Library == cipher.OpenSSL {
-		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl",
-			Args: c.Command(int(wholeSeconds(long) / time.Second))})
+		out, err := host.Run(ctx, n.host, host.Command{
+			Path: "openssl",
+			Args: c.Command(int(wholeSeconds(long) / time.Second)),
+		})
 		if err != nil {
 			return nil, err
 		}
+
 		s, err := cipher.ParseSpeed(out)
 		if err != nil {
 			return nil, err
 		}
+
 		return s.Of(c)
 	}
+
 	verb := map[string]string{cipher.Go: ciphers.VerbGo, cipher.Kernel: ciphers.VerbKernel}[c.Library]
 	var d ciphers.Done
-	err := n.node.Agent.Invoke(ctx, verb, ciphers.Request{Algorithm: c.Algorithm, Operation: c.Operation,
-		Block: c.Block, Threads: c.Threads, Ns: int64(long)}, &d)
+	err := n.node.Agent.Invoke(ctx, verb, ciphers.Request{
+		Algorithm: c.Algorithm,
+		Operation: c.Operation,
+		Block:     c.Block,
+		Threads:   c.Threads,
+		Ns:        int64(long),
+	}, &d)
 	if err != nil {
 		return nil, err
 	}
+
 	rate := float64(d.Count) / (float64(d.Ns) / 1e9) * float64(max(1, c.Block))
 	if !(rate > 0) {
 		return nil, fmt.Errorf("%d operations in %d ns", d.Count, d.Ns)
 	}
+
 	return map[string]float64{c.Operation: rate}, nil
 }
 
@@ -150,6 +175,7 @@ func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 		ctx, cancel = context.WithTimeout(ctx, refusalTime)
 		defer cancel()
 	}
+
 	_, err := n.once(ctx, c, long)
 	switch _, exited := host.ExitCode(err); {
 	case err == nil || ctx.Err() != nil:
@@ -157,6 +183,7 @@ func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	case exited, cannot(err):
 		return check.Not("%s", check.Plain(err.Error()))
 	}
+
 	return check.CouldNotTell("%v", err)
 }
 
@@ -170,10 +197,12 @@ func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, erro
 	if n := b.ciphers[name]; n != nil {
 		return n, n.reach(ctx, b.lab, name)
 	}
+
 	n, err := cipherNodeOf(ctx, b.lab, name)
 	if err != nil {
 		return nil, err
 	}
+
 	b.ciphers[name] = n
 	return n, nil
 }
@@ -185,27 +214,33 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 		return check.Not("a cipher is measured for %s at most", longestCipher).Hinted(
 			"set method.duration: %s", longestCipher), nil
 	}
+
 	n, err := b.ciphersOf(ctx, cipher.NodeFactor.Of(cell))
 	var of cipher.Cell
 	if err == nil {
 		of = cipher.CellOf(cell, n.cpus)
 		_, err = n.version(ctx, of.Library)
 	}
+
 	switch {
 	case cannot(err):
 		return check.Not("%s", check.Plain(err.Error())).Hinted("%s", check.HintOf(err)), nil
 	case err != nil:
 		return can, err
 	}
+
 	of.Threads = 1 // more can be done where one can
 	if of.Block > 0 {
 		of.Block = cipher.Small // whatever the block
 	}
-	if a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {
+
+	a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {
 		return n.lacks(ctx, of)
-	}); a.State == check.No {
+	})
+	if a.State == check.No {
 		return check.Not("library %s: %s", of.Library, a.Reason), nil
 	}
+
 	return can, nil
 }
 
@@ -216,31 +251,48 @@ func (a *attempt) cipher(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	c := cipher.CellOf(f, n.cpus)
 	version, err := n.version(ctx, c.Library)
 	if err != nil {
 		return err
 	}
+
 	a.t.Resolved = map[string]string{string(cipher.LibraryFactor): version}
 	long := a.m.Duration
 	if c.Library == cipher.OpenSSL {
 		long = wholeSeconds(long)
 	}
+
 	w := traffic.NewWindow(host.Monotonic()+int64(lead), 0, time.Duration(c.Parts())*long, drain)
 	if err := a.watch.schedule(w); err != nil {
 		return err
 	}
+
 	a.t.Window = w
 	if err := host.Pause(ctx, time.Duration(w.Begin-host.Monotonic())); err != nil {
 		return err
 	}
+
 	rates, err := n.once(ctx, c, long)
 	a.t.Window.Stop = min(w.Stop, max(w.End, host.Monotonic()))
 	if err != nil {
 		return fmt.Errorf("measure %s %s on %s: %w", c.Algorithm, c.Operation, n.node.Name, err)
 	}
-	a.t.Cipher = &record.Cipher{Node: n.node.Name, Watched: n.watched, Library: c.Library, Version: version,
-		Algorithm: c.Algorithm, Operation: c.Operation, Mode: c.Mode, Block: c.Block, Threads: c.Threads,
-		CPUs: n.cpus, Rate: rates[c.Operation], LoopCycles: n.rounds}
+
+	a.t.Cipher = &record.Cipher{
+		Node:       n.node.Name,
+		Watched:    n.watched,
+		Library:    c.Library,
+		Version:    version,
+		Algorithm:  c.Algorithm,
+		Operation:  c.Operation,
+		Mode:       c.Mode,
+		Block:      c.Block,
+		Threads:    c.Threads,
+		CPUs:       n.cpus,
+		Rate:       rates[c.Operation],
+		LoopCycles: n.rounds,
+	}
 	return nil
 }

@@ -33,14 +33,25 @@ func oneNode(t *testing.T, programs string) *lab.Lab {
 	t.Helper()
 	t.Setenv("PATH", programs)
 	a := host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts()))
-	l, err := lab.Assemble("x", record.Topology{Name: "one", Near: "router", Far: "router",
-		Nodes: []record.TopoNode{{Name: "router"}}}, []*lab.Node{{Name: "router", Agent: a,
-		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockSame}},
-		{Name: lab.HostNode, Agent: host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts())),
-			Facts: record.NodeFacts{CPUs: record.CPUsShared}}}, lab.Parts{}, nil)
+	l, err := lab.Assemble("x", record.Topology{
+		Name:  "one",
+		Near:  "router",
+		Far:   "router",
+		Nodes: []record.TopoNode{{Name: "router"}},
+	}, []*lab.Node{{
+		Name:  "router",
+		Agent: a,
+		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockSame},
+	},
+		{
+			Name:  lab.HostNode,
+			Agent: host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts())),
+			Facts: record.NodeFacts{CPUs: record.CPUsShared},
+		}}, lab.Parts{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := l.Close(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Error(err)
@@ -67,6 +78,7 @@ func TestCiphersOfAPlan(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "openssl"), []byte(fake), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	p := labtest.ReadPlan(t, `
 name: x
 method: {runs: 2, duration: 1s, warmup: 0, cooldown: 0, seed: 1}
@@ -76,57 +88,76 @@ include:
 measure: {latency_idle: block, verify: true}
 `, registry.Vocabulary())
 	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{
-		RunHead: record.RunHead{ID: "run-1", Status: record.RunDone},
-		Design:  p.Design,
-	}, Plan: p,
-		Labs: oneLab{oneNode(t, dir)}, Probes: node.Probes(), Engines: node.Engines(), Store: &trials,
-		NewInterim: interim}
+	c := &trial.Campaign{
+		Run: record.Run{
+			RunHead: record.RunHead{ID: "run-1", Status: record.RunDone},
+			Design:  p.Design,
+		},
+		Plan:       p,
+		Labs:       oneLab{oneNode(t, dir)},
+		Probes:     node.Probes(),
+		Engines:    node.Engines(),
+		Store:      &trials,
+		NewInterim: interim,
+	}
 	if err := c.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	if len(c.Run.Skipped) != 1 || c.Run.Skipped[0].Factors["algorithm"] != "x448" ||
 		!strings.Contains(c.Run.Skipped[0].Reason, "unknown cipher") {
 		t.Errorf("skipped: got %+v, want x448 with what openssl said", c.Run.Skipped)
 	}
-	if kinds := c.Kinds(); len(kinds) > 0 {
+
+	kinds := c.Kinds()
+	if len(kinds) > 0 {
 		t.Errorf("kinds of traffic: got %v, want none", kinds)
 	}
+
 	if out, err := c.Execute(t.Context()); err != nil || out.Failed > 0 || out.Trials != 12 {
 		t.Errorf("got %+v, %v, want 12 trials of 6 cells", out, err)
 	}
+
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+
 	rates := map[string]float64{}
 	for _, tr := range trials {
 		var phases []string
 		for _, ph := range tr.Phases {
 			phases = append(phases, ph.Name)
 		}
-		if diff := cmp.Diff([]string{"set-up", "window", "drain", "collect"}, phases); diff != "" ||
+
+		diff := cmp.Diff([]string{"set-up", "window", "drain", "collect"}, phases)
+		if diff != "" ||
 			tr.Row.Kind != record.RowCipher || tr.Cipher == nil || tr.Nodes["router"].Samples == nil {
 			t.Fatalf("trial %s of kind %s, cipher %+v (%v): phases (-want +got):\n%s", tr.ID, tr.Row.Kind,
 				tr.Cipher, tr.Failure, diff)
 		}
+
 		if tr.Cipher.Node != "router" || tr.Cipher.Version == "" ||
 			tr.Resolved["library"] != tr.Cipher.Version {
 			t.Errorf("trial %s: got %+v resolved to %v", tr.ID, tr.Cipher, tr.Resolved)
 		}
+
 		if tr.Cipher.Library == "openssl" {
 			rates[tr.Cipher.Algorithm+" "+tr.Cipher.Operation] = tr.Cipher.Rate
 		} else if tr.Cipher.Rate < 1e5 {
 			t.Errorf("%+v: got less than 100 kB/s", tr.Cipher)
 		}
 	}
+
 	if diff := cmp.Diff(map[string]float64{"sha256 hash": 2.84e6, "ed25519 sign": 100}, rates); diff != "" {
 		t.Errorf("rates by openssl (-want +got):\n%s", diff)
 	}
+
 	d := analysis.Derive(c.Run, trials)
 	if len(d.Ciphers) != 1 || d.Ciphers[0].Versions["openssl"] != "OpenSSL 9.9" ||
 		len(d.Ciphers[0].Advice) == 0 {
 		t.Errorf("ciphers of the document: got %+v, want those of one node with advice", d.Ciphers)
 	}
+
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		if v, ok := c.Metrics[metrics.RateOf(c.Factors)]; !ok || v.N != 2 {
@@ -146,11 +177,15 @@ func TestCipherWithoutItsLibrary(t *testing.T) {
 		{time.Second, "measure with openssl on router", "library go"},
 	} {
 		c := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {engine: cipher}\n")
-		c.Campaign.Labs, c.Probes, c.Plan.Design.Method.Duration = l, nil, tt.long
+		c.Campaign.Labs = l
+		c.Probes = nil
+		c.Plan.Design.Method.Duration = tt.long
 		if err := c.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if s := c.Run.Skipped; len(s) != 1 || !strings.Contains(s[0].Reason, tt.reason) ||
+
+		s := c.Run.Skipped
+		if len(s) != 1 || !strings.Contains(s[0].Reason, tt.reason) ||
 			!strings.Contains(s[0].Hint, tt.hint) {
 			t.Errorf("%s: skipped %+v, want one for %q with hint %q", tt.long, s, tt.reason, tt.hint)
 		}

@@ -61,6 +61,7 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	for _, word := range append([]string{command.Path}, command.Args...) {
 		o.Command = append(o.Command, c.anonymous(word[:min(len(word), mostWord)]))
 	}
+
 	known := slices.ContainsFunc(c.Outputs, func(have Output) bool {
 		return have.Printed == o.Printed && slices.Equal(have.Command, o.Command)
 	})
@@ -79,22 +80,34 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	if err != nil {
 		return nil, err
 	}
-	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: map[string]string{},
-		Missing: map[string]string{}, NotSampled: map[string]string{}, of: n, trying: "facts"}
+
+	out := &Conformance{
+		Format:     record.Format,
+		Driven:     n.Describe().Driven,
+		Facts:      map[string]string{},
+		Missing:    map[string]string{},
+		NotSampled: map[string]string{},
+		of:         n,
+		trying:     "facts",
+	}
 	if n.HasDriver() {
 		n.Reader = host.Overhear(n.Host, maxOutput, out.hear)
 		defer func() { n.Reader = nil }()
 	}
+
 	e, err := (&Campaign{}).describe(ctx, l, n)
 	if err != nil {
 		return nil, err
 	}
+
 	for name, value := range e.Facts {
 		out.Facts[name] = out.anonymous(value)
 	}
+
 	for name, why := range e.Missing {
 		out.Missing[name] = out.anonymous(why)
 	}
+
 	add := func(area, name string, a check.Answer) error {
 		shown := Capability{area, name, a}
 		a.Reason, a.Hint = out.anonymous(a.Reason), out.anonymous(a.Hint)
@@ -106,30 +119,36 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 			return out, err
 		}
 	}
+
 	for _, s := range examined {
 		switch targetOf(s[0]) {
 		case factor.Carrier, factor.WANLink: // not the router's alone
 			continue
 		}
+
 		out.trying = s[0] + "=" + s[1]
 		a, err := try(ctx, l, record.Setting{Knob: s[0], Node: router, Value: s[1]})
 		if err == nil {
 			err = add("setting", s[0]+"="+s[1], a)
 		}
+
 		if err != nil {
 			return out, err
 		}
 	}
+
 	out.trying = "tunnel"
 	if near, err := l.Node(ctx, l.Topology.Tunnel[0]); err == nil && near.HasAgent() {
 		a, err := tryTunnel(ctx, l)
 		if err == nil {
 			err = add("tunnel", conformTunnel, a)
 		}
+
 		if err != nil {
 			return out, err
 		}
 	}
+
 	out.trying = "counters"
 	counted, err := l.Counters(ctx, router, l.Ports(router)...)
 	a := check.OK()
@@ -141,25 +160,31 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	case len(counted) < len(l.Ports(router)):
 		a = check.Not("%d of %d ports have any", len(counted), len(l.Ports(router)))
 	}
+
 	if err := add("counters", "of its ports", a); err != nil {
 		return out, err
 	}
+
 	if a, err = out.sample(ctx, l, n, probes); err == nil {
 		err = add("samples", conformWatch.String(), a)
 	}
+
 	out.nameDevices()
 	return out, err
 }
 
 // try makes a setting, which the lab reads back, and undoes it.
 func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error) {
-	if a := l.CheckSetting(ctx, s); a.State == check.No {
+	a := l.CheckSetting(ctx, s)
+	if a.State == check.No {
 		return a, ctx.Err()
 	}
+
 	made := l.Reconcile(ctx, []record.Setting{s})
 	if err := l.Reconcile(context.WithoutCancel(ctx), nil); err != nil {
 		return check.Answer{}, errors.Join(made, err)
 	}
+
 	switch {
 	case ctx.Err() != nil:
 		return check.Answer{}, ctx.Err()
@@ -168,6 +193,7 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 	case made != nil: // it said that it could
 		return check.CouldNotTell("%v", made), nil
 	}
+
 	return check.OK(), nil
 }
 
@@ -181,16 +207,19 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	if a.State != check.Yes {
 		return a, ctx.Err()
 	}
+
 	_, laid := l.Path(ctx, spec)
 	if err := l.Clear(context.WithoutCancel(ctx)); err != nil {
 		return a, errors.Join(laid, err)
 	}
+
 	switch {
 	case errors.Is(laid, host.ErrUnsupported):
 		a = check.Not("%v", laid)
 	case laid != nil: // it said that it could
 		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
 	}
+
 	return a, ctx.Err()
 }
 
@@ -206,26 +235,32 @@ func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probe
 	if one == nil {
 		return check.Not("%s", w.missing[n.Name]), nil
 	}
+
 	from := host.Monotonic()
 	if err := host.Pause(ctx, conformWatch); err != nil {
 		return a, err
 	}
+
 	data, err := one.Collect(ctx, from, host.Monotonic())
 	if err != nil {
 		return check.Not("%v", err), ctx.Err()
 	}
+
 	names := map[string]bool{}
 	for _, s := range data.Samples {
 		for _, m := range s.Metrics {
 			names[m.Name] = true
 		}
+
 		if s.Unavailable != "" {
 			c.NotSampled[s.Probe] = c.anonymous(s.Unavailable)
 		}
 	}
+
 	c.Sampled = slices.Sorted(maps.Keys(names))
 	if len(names) == 0 {
 		return check.Not("nothing was sampled"), nil
 	}
+
 	return check.OKBecause("%d metrics", len(names)), nil
 }

@@ -46,7 +46,8 @@ func TestABundleNamesNobody(t *testing.T) {
 		`tcp dport 22 accept comment "Jana's PC"`:                        `tcp dport 22 accept comment "GIVEN"`,
 		"\x1b[31mred\x1b[0m":                                             "[31mred[0m",
 	} {
-		if got := c.anonymous(text); got != want {
+		got := c.anonymous(text)
+		if got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
@@ -55,7 +56,8 @@ func TestABundleNamesNobody(t *testing.T) {
 // TestABundleNamesNoDevices: a device that somebody has named, or that has its name from its address, is a
 // number, in the names of facts as in what commands printed; others keep theirs.
 func TestABundleNamesNoDevices(t *testing.T) {
-	c := &Conformance{of: &lab.Node{Name: "router", Host: host.Local()},
+	c := &Conformance{
+		of: &lab.Node{Name: "router", Host: host.Local()},
 		Facts: map[string]string{
 			"device:office-jana:mtu":                         "1500",
 			"device:office-jana:type":                        "ether",
@@ -69,23 +71,30 @@ func TestABundleNamesNoDevices(t *testing.T) {
 		Sampled:    []string{"rx_bytes:office-jana", "rx_bytes:ether1"},
 		Tried: []Capability{{"setting", "mtu=1400", check.Not("office-jana: busy").Hinted(
 			"set office-jana down")}},
-		Outputs: []Output{{Command: []string{"ip", "link", "show", "office-jana"},
-			Printed: "7: wg-to-jana: <UP>\n name=office-jana-2 default-name=ether1\n"},
-			{Printed: `[{"ifname":"jana5","mtu":1500},{"interface": "guest jana"}]`}}}
+		Outputs: []Output{{
+			Command: []string{"ip", "link", "show", "office-jana"},
+			Printed: "7: wg-to-jana: <UP>\n name=office-jana-2 default-name=ether1\n",
+		},
+			{Printed: `[{"ifname":"jana5","mtu":1500},{"interface": "guest jana"}]`}},
+	}
 	c.nameDevices()
 	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, secret := range []string{"jana", "prague", "02fc0000ab"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("%q is in %s", secret, text)
 		}
 	}
+
 	if len(c.Facts) != 6 || c.Facts["device:ether1:mtu"] != "1500" {
 		t.Errorf("facts: %v, want all six", c.Facts)
 	}
-	if got := c.Sampled[1]; got != "rx_bytes:ether1" {
+
+	got := c.Sampled[1]
+	if got != "rx_bytes:ether1" {
 		t.Errorf("sampled: %q", got)
 	}
 }
@@ -98,7 +107,8 @@ func TestReplaceWord(t *testing.T) {
 		{"vlanlan lan", "vlanlan X"},
 		{"", ""},
 	} {
-		if got := replaceWord(tt[0], "lan", "X"); got != tt[1] {
+		got := replaceWord(tt[0], "lan", "X")
+		if got != tt[1] {
 			t.Errorf("%q: got %q, want %q", tt[0], got, tt[1])
 		}
 	}
@@ -118,18 +128,26 @@ func TestOutputsAreBounded(t *testing.T) {
 	for range 3 {
 		say("ether 02:fc:00:00:00:01 inet 192.0.2.1/24")
 	}
+
 	say(strings.Repeat("x", 120))
-	if diff := cmp.Diff(c.Outputs, []Output{
-		{For: "queue=noqueue", Command: []string{"printf", "%s", "ether ADDRESS inet ADDRESS/24"},
-			Printed: "ether ADDRESS inet ADDRESS/24"},
+	diff := cmp.Diff(c.Outputs, []Output{
+		{
+			For:     "queue=noqueue",
+			Command: []string{"printf", "%s", "ether ADDRESS inet ADDRESS/24"},
+			Printed: "ether ADDRESS inet ADDRESS/24",
+		},
 		{For: "queue=noqueue", Command: []string{"printf", "%s", "KEY"}, Printed: "KEY", Cut: true},
-	}); diff != "" {
+	})
+	if diff != "" {
 		t.Errorf("outputs (-got +want):\n%s", diff)
 	}
+
 	for i := range 100 {
 		c.hear(host.Command{Path: strings.Repeat("p", i)}, []byte(strings.Repeat("a b ", 4000)), true)
 	}
-	if size := len(c.Outputs) * 16000; size > maxOutputs || size < maxOutputs/2 {
+
+	size := len(c.Outputs) * 16000
+	if size > maxOutputs || size < maxOutputs/2 {
 		t.Errorf("outputs of %d bytes are kept, want at most %d", size, maxOutputs)
 	}
 }

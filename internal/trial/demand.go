@@ -55,6 +55,7 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	if err := c.Check(f); err != nil {
 		return demand{}, fmt.Errorf("row %s: %w", row.ID, err)
 	}
+
 	d := demand{
 		topology: t.Name,
 		ip:       cmp.Or(factor.IP.Number(f), 4),
@@ -92,28 +93,36 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 		Interval:     100 * time.Millisecond,
 		Verify:       row.Kind == record.RowVerify,
 	}
-	if sizes := f.PacketSizes(); len(sizes) > 1 {
+	sizes := f.PacketSizes()
+	if len(sizes) > 1 {
 		d.load.Sizes = sizes
 	}
+
 	if factor.UDPGSO.Is(f, factor.Off) {
 		d.load.GSO = record.GSOOff
 	}
+
 	if factor.NAT.Is(f, factor.NATForward) {
 		d.load.Opener = "far"
 	}
+
 	if row.Kind != record.RowVerify { // a verification is so short that its flows are not begun at a rate
 		d.load.ConnectionRate = factor.ConnectionRate.PacketRate(f)
 	}
+
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
 		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
 	}
+
 	if d.engine == "iperf3" { // which knows whole seconds only
 		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
 	}
+
 	if err := d.faults(f, t); err != nil {
 		return demand{}, err
 	}
+
 	var err error
 	d.settings, d.cpus, err = place(f, t, c)
 	return d, err
@@ -126,21 +135,26 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 		if err != nil {
 			return err
 		}
+
 		if held != (record.EndLimits{}) && at != t.Far {
 			d.load.Near = held
 		}
+
 		if held != (record.EndLimits{}) && at != t.Near {
 			d.load.Far = held
 		}
+
 		p := knob.PathFaults(level)
 		if p.TunnelMTU > 0 && d.tunnel.MTU > 0 {
 			d.tunnel.MTU = p.TunnelMTU
 			d.wantMTU = factor.PathMTU(t, factor.MTU.With(f, strconv.Itoa(p.TunnelMTU)))
 		}
+
 		d.tunnel.Queue = cmp.Or(p.TunnelQueue, d.tunnel.Queue)
 		if d.bypass = d.bypass || p.Bypass; d.bypass {
 			d.wantMTU = factor.PathMTU(t, factor.MTU.With(f, ""))
 		}
+
 		if p.Hole > 0 {
 			d.wantMTU = min(d.wantMTU, p.Hole)
 		}
@@ -167,16 +181,19 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 		if d.Parse == nil {
 			return nil, nil, fmt.Errorf("place %s: there is no such factor", name)
 		}
+
 		plain, at := factor.Split(name)
 		s := record.Setting{Knob: cmp.Or(d.Knob, plain), Value: f[name]}
 		if d.Value != nil {
 			s.Value = d.Value(f[name])
 		}
+
 		node, port, _ := strings.Cut(at, ".")
 		target := d.Target
 		if target == factor.Routers && d.Kind != factor.Setting || s.Value == "" {
 			continue
 		}
+
 		var nodes []string
 		switch {
 		case d.PinsEnds && t.Ends(at):
@@ -184,11 +201,13 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 			if err != nil {
 				return nil, nil, fmt.Errorf("place %s: %v", name, err)
 			}
+
 			cpus[at] = list
 		case target == factor.Carrier, at == factor.Host && d.OnCarrier:
 			nodes = []string{factor.Host}
 		case at != "" && at != factor.Host:
-			nodes, s.Port = []string{node}, port
+			nodes = []string{node}
+			s.Port = port
 		case target == factor.EveryNode:
 			for _, n := range t.Nodes {
 				nodes = append(nodes, n.Name)
@@ -202,9 +221,14 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 				if len(t.Routers) > 0 && l.Ends[0].Node == t.Routers[0] {
 					ends := []string{l.Ends[1].Node, l.Ends[0].Node}
 					for _, n := range ends {
-						out = append(out, record.Setting{Knob: s.Knob, Node: n, Port: l.Ends[0].Port,
-							Value: s.Value})
+						out = append(out, record.Setting{
+							Knob:  s.Knob,
+							Node:  n,
+							Port:  l.Ends[0].Port,
+							Value: s.Value,
+						})
 					}
+
 					for _, n := range t.Nodes { // they are told of another path
 						if !slices.Contains(ends, n.Name) {
 							nodes = append(nodes, n.Name)
@@ -215,10 +239,12 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 		case target == factor.Routers: // also where the machine that carries them is named
 			nodes = t.Routers
 		}
+
 		for _, s.Node = range nodes {
 			out = append(out, s)
 		}
 	}
+
 	slices.SortStableFunc(out, func(a, b record.Setting) int {
 		return c.Position(a.Knob) - c.Position(b.Knob)
 	})
@@ -232,9 +258,11 @@ func taggedWAN(f record.Factors, t record.Topology) string {
 		if factor.WAN.Is(f, factor.PPPoE) {
 			return knob.SessionDevice(wan.Port, 1)
 		}
+
 		for _, at := range []string{wan.Node + "." + wan.Port, wan.Node, ""} {
 			if level, ok := factor.VLAN.At(f, at); ok {
-				if dev := knob.VLANDevice(wan.Port, knob.State(level)); dev != wan.Port {
+				dev := knob.VLANDevice(wan.Port, knob.State(level))
+				if dev != wan.Port {
 					return dev
 				}
 				return ""
@@ -253,9 +281,11 @@ func cpuList(text string) ([]int, error) {
 	if text == "off" {
 		return nil, nil
 	}
+
 	list, ok := kernel.CPUList(text, maxCore)
 	if !ok {
 		return nil, fmt.Errorf("read cores %q: want a list such as 0-1,3", text)
 	}
+
 	return list, nil
 }

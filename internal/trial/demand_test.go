@@ -25,6 +25,7 @@ func shape(t *testing.T, name string) record.Topology {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return s
 }
 
@@ -37,9 +38,12 @@ func catalogue() *factor.Catalogue {
 		Congestions: []string{"cubic", "bbr"},
 		MaxTunnels:  4,
 	})
-	return &factor.Catalogue{Shapes: lab.Topologies(), Factors: slices.Concat(base,
-		shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further(),
-		knob.Factors(knob.All()))}
+	return &factor.Catalogue{
+		Shapes: lab.Topologies(),
+		Factors: slices.Concat(base,
+			shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(), factor.Further(),
+			knob.Factors(knob.All())),
+	}
 }
 
 // factors reads "name=value name=value".
@@ -93,17 +97,21 @@ func TestPlace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var words []string
 			for _, s := range settings {
 				words = append(words, fmt.Sprintf("%s=%s@%s", s.Knob, s.Value, strings.TrimSuffix(s.Node+"."+
 					s.Port, ".")))
 			}
+
 			for _, n := range shape(t, tt.topology).Nodes {
 				if list, ok := cpus[n.Name]; ok {
 					words = append(words, fmt.Sprintf("%s:%v", n.Name, list))
 				}
 			}
-			if got := strings.Join(words, " "); got != tt.want {
+
+			got := strings.Join(words, " ")
+			if got != tt.want {
 				t.Errorf("place %s on %s:\ngot  %s\nwant %s", tt.factors, tt.topology, got, tt.want)
 			}
 		})
@@ -114,9 +122,18 @@ func TestAsk(t *testing.T) {
 	method := record.Method{Duration: 10 * time.Second, Warmup: time.Second}
 	base := "topology=forward; tunnel=none; ip=4; nat=off; protocol=tcp; streams=4; direction=up; " +
 		"congestion=cubic; engine=native"
-	load := record.Load{Protocol: "tcp", Direction: "up", Streams: 4, IP: 4, Congestion: "cubic",
-		Opener: "near", Port: loadPort,
-		Warmup: time.Second, Duration: 10 * time.Second, Interval: 100 * time.Millisecond}
+	load := record.Load{
+		Protocol:   "tcp",
+		Direction:  "up",
+		Streams:    4,
+		IP:         4,
+		Congestion: "cubic",
+		Opener:     "near",
+		Port:       loadPort,
+		Warmup:     time.Second,
+		Duration:   10 * time.Second,
+		Interval:   100 * time.Millisecond,
+	}
 	tests := []struct {
 		name, more, kind string
 		want             func(d *demand)
@@ -127,11 +144,13 @@ func TestAsk(t *testing.T) {
 			d.settings = []record.Setting{{Knob: "nat", Node: "router", Value: "forward"}}
 		}},
 		{"the tunnel's mtu is the path's", "tunnel=wireguard; mtu=1380", record.RowLoad, func(d *demand) {
-			d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1380}, 1380
+			d.tunnel = lab.TunnelSpec{Kind: "wireguard", MTU: 1380}
+			d.wantMTU = 1380
 		}},
 		{"a plain link behind the tunnel bounds the path", "tunnel=wireguard; mtu=1420; link_mtu=1400",
 			record.RowLoad, func(d *demand) {
-				d.tunnel, d.wantMTU = lab.TunnelSpec{Kind: "wireguard", MTU: 1420}, 1400
+				d.tunnel = lab.TunnelSpec{Kind: "wireguard", MTU: 1420}
+				d.wantMTU = 1400
 				d.settings = everywhere("link_mtu", "1400", shape(t, "forward"))
 			}},
 		{"the underlay's mtu", "link_mtu=9000", record.RowLoad, func(d *demand) {
@@ -148,49 +167,70 @@ func TestAsk(t *testing.T) {
 		{"udp at a rate", "protocol=udp; packet_size=200; rate=1.5M; congestion=; ip=6", record.RowLoad,
 			func(d *demand) {
 				d.ip = 6
-				d.load.Protocol, d.load.PacketSize, d.load.RateBps, d.load.Congestion, d.load.IP = "udp", 200,
-					1.5e6, "", 6
+				d.load.Protocol = "udp"
+				d.load.PacketSize = 200
+				d.load.RateBps = 1.5e6
+				d.load.Congestion = ""
+				d.load.IP = 6
 			}},
 		{"udp flat out", "protocol=udp; packet_size=64; rate=flat; congestion=", record.RowLoad,
 			func(d *demand) {
-				d.load.Protocol, d.load.PacketSize, d.load.Congestion = "udp", 64, ""
+				d.load.Protocol = "udp"
+				d.load.PacketSize = 64
+				d.load.Congestion = ""
 			}},
 		{"packets of several sizes", "protocol=udp; packet_size=imix; frame_size=imix; rate=20M; congestion=",
 			record.RowLoad, func(d *demand) {
-				d.load.Protocol, d.load.RateBps, d.load.Congestion = "udp", 20e6, ""
+				d.load.Protocol = "udp"
+				d.load.RateBps = 20e6
+				d.load.Congestion = ""
 				d.load.Sizes = []int{46, 552, 46, 46, 552, 46, 1500, 552, 46, 46, 552, 46}
 			}},
 		{"tcp with settings of its own", "pacing=300M; mss=1000; socket_buffer=65536; dscp=46; " +
 			"congestion=cubic+bbr", record.RowLoad, func(d *demand) {
-			d.load.RateBps, d.load.MSS, d.load.Buffer, d.load.DSCP, d.load.Congestion = 300e6, 1000, 65536,
-				46, "cubic+bbr"
+			d.load.RateBps = 300e6
+			d.load.MSS = 1000
+			d.load.Buffer = 65536
+			d.load.DSCP = 46
+			d.load.Congestion = "cubic+bbr"
 		}},
 		{"udp counted, one by one", "protocol=udp; packet_size=64; rate=flat; congestion=; udp_mode=count; " +
 			"udp_gso=off", record.RowLoad, func(d *demand) {
-			d.load.Protocol, d.load.PacketSize, d.load.Congestion, d.load.UDPMode, d.load.GSO = "udp", 64,
-				"", "count", "off"
+			d.load.Protocol = "udp"
+			d.load.PacketSize = 64
+			d.load.Congestion = ""
+			d.load.UDPMode = "count"
+			d.load.GSO = "off"
 		}},
 		{"short flows", "engine=flows; flow_size=websearch; connection_rate=2k; arrivals=isochronous",
 			record.RowLoad, func(d *demand) {
-				d.engine, d.load.FlowSize, d.load.ConnectionRate, d.load.Spacing = "flows", "websearch", 2000,
-					record.Isochronous
+				d.engine = "flows"
+				d.load.FlowSize = "websearch"
+				d.load.ConnectionRate = 2000
+				d.load.Spacing = record.Isochronous
 			}},
 		{"a verification of short flows does not wait for them",
 			"engine=flows; flow_size=100; connection_rate=1", record.RowVerify, func(d *demand) {
 				d.engine, d.load.FlowSize = "flows", "100"
-				d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
+				d.load.Verify = true
+				d.load.Warmup = 0
+				d.load.Duration = 500 * time.Millisecond
 			}},
 		{"requests", "engine=requests; direction=both; request_size=5; response_size=7", record.RowLoad,
 			func(d *demand) {
-				d.engine, d.load.Direction, d.load.RequestSize, d.load.ResponseSize = "requests", record.Both,
-					5, 7
+				d.engine = "requests"
+				d.load.Direction = record.Both
+				d.load.RequestSize = 5
+				d.load.ResponseSize = 7
 			}},
 		{"both ends ask for ECN", "ecn=on", record.RowLoad, func(d *demand) {
 			d.settings = []record.Setting{{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "client", Value: "1"},
 				{Knob: "sysctl:net.ipv4.tcp_ecn", Node: "server", Value: "1"}}
 		}},
 		{"a verification is short and not warmed up", "", record.RowVerify, func(d *demand) {
-			d.load.Verify, d.load.Warmup, d.load.Duration = true, 0, 500*time.Millisecond
+			d.load.Verify = true
+			d.load.Warmup = 0
+			d.load.Duration = 500 * time.Millisecond
 		}},
 	}
 	for _, tt := range tests {
@@ -201,9 +241,17 @@ func TestAsk(t *testing.T) {
 					factor.Name(name).Set(f, level)
 				}
 			}
-			want := demand{topology: "forward", tunnel: lab.TunnelSpec{Kind: "none"}, ip: 4, nat: "off",
-				engine: "native", wantMTU: 1500,
-				load: load, cpus: map[string][]int{}}
+
+			want := demand{
+				topology: "forward",
+				tunnel:   lab.TunnelSpec{Kind: "none"},
+				ip:       4,
+				nat:      "off",
+				engine:   "native",
+				wantMTU:  1500,
+				load:     load,
+				cpus:     map[string][]int{},
+			}
 			tt.want(&want)
 			got, err := ask(record.Row{Assignment: record.Assignment{Kind: tt.kind, Factors: f}, ID: "r"},
 				shape(t, "forward"), method,
@@ -211,8 +259,10 @@ func TestAsk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(demand{}),
-				cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+
+			diff := cmp.Diff(want, got, cmp.AllowUnexported(demand{}),
+				cmpopts.EquateComparable(netip.Addr{}))
+			if diff != "" {
 				t.Errorf("demand (-want +got):\n%s", diff)
 			}
 		})
@@ -225,10 +275,12 @@ func TestSearchAsksForConnections(t *testing.T) {
 		SearchLimits: record.SearchLimits{Unit: record.UnitFlows, Interfaces: 1},
 		Test:         record.TestThroughput,
 	}
-	asked.Load, asked.Duration = 700, 3*time.Second
+	asked.Load = 700
+	asked.Duration = 3 * time.Second
 	if err := d.asks(asked); err != nil {
 		t.Fatal(err)
 	}
+
 	if d.load.ConnectionRate != 700 || d.load.RateBps != 0 || d.load.Duration != 3*time.Second {
 		t.Errorf("got %+v, want 700 connections a second for 3 s, and no rate of bits", d.load)
 	}
@@ -242,10 +294,12 @@ func TestSearchAsksForMeanPayload(t *testing.T) {
 		asked := &record.SearchTrial{
 			SearchLimits: record.SearchLimits{Unit: record.UnitPackets, Interfaces: 2},
 		}
-		asked.Load, asked.Duration = 1200, time.Second
+		asked.Load = 1200
+		asked.Duration = time.Second
 		if err := d.asks(asked); err != nil {
 			t.Fatal(err)
 		}
+
 		if math.Abs(d.load.RateBps-want) > 1e-6 {
 			t.Errorf("IPv%d: got %v bit/s, want %v", ip, d.load.RateBps, want)
 		}
@@ -260,8 +314,9 @@ func TestAskRefusesWhatIsNoNumber(t *testing.T) {
 			ID:         "r",
 		}, shape(t, "forward"),
 			record.Method{}, catalogue())
-		if diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{}),
-			cmpopts.EquateComparable(netip.Addr{})); err == nil || diff != "" {
+		diff := cmp.Diff(demand{}, got, cmp.AllowUnexported(demand{}),
+			cmpopts.EquateComparable(netip.Addr{}))
+		if err == nil || diff != "" {
 			t.Errorf("ask for %s: got %v and a demand (-want +got)\n%s\nwant an error and none", f, err, diff)
 		}
 	}
@@ -271,11 +326,13 @@ func FuzzCPUList(f *testing.F) {
 	for _, text := range []string{"off", "0", "0-1,3", "1-", "-", "9-3", "0-4294967296"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := cpuList(text)
 		if err != nil && got != nil {
 			t.Errorf("cpu list %q: got %v with an error, want none", text, got)
 		}
+
 		for _, c := range got {
 			if c < 0 {
 				t.Errorf("cpu list %q: got core %d, want none below 0", text, c)

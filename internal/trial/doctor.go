@@ -55,6 +55,7 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	for _, t := range tunnels {
 		add("tunnel", t.Name(), l.CheckTunnel(ctx, lab.TunnelSpec{Kind: t.Name()}))
 	}
+
 	for _, s := range examined {
 		setting := record.Setting{Knob: s[0], Node: l.Topology.Routers[0], Value: s[1]}
 		switch targetOf(s[0]) {
@@ -63,18 +64,24 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		case factor.WANLink:
 			setting.Port = "wan"
 		}
+
 		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, setting))
 	}
+
 	var ends [2]traffic.End
 	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return out, err
 		}
+
 		ends[i] = traffic.End{Node: n.Name, Agent: n.Agent}
 	}
+
 	ask := func(e traffic.Engine, load record.Load) check.Answer {
-		load.Streams, load.IP, load.Opener = 1, 4, "near"
+		load.Streams = 1
+		load.IP = 4
+		load.Opener = "near"
 		return e.Check(ctx, ends[0], ends[1], load)
 	}
 	tcp := record.Load{Protocol: "tcp", Direction: record.Up}
@@ -83,18 +90,22 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		if own, ok := e.(interface{ Asked() []traffic.Asked }); ok {
 			asked = own.Asked()
 		}
+
 		for _, a := range asked {
 			add("engine", strings.TrimSuffix(e.Name()+": "+a.Way, ": "), ask(e, a.Load))
 		}
 	}
+
 	offered, _ := host.Local().ReadFile(ctx, "/proc/sys/net/ipv4/tcp_available_congestion_control")
 	controls := slices.Sorted(slices.Values(append(strings.Fields(string(offered)), usualControls...)))
 	for _, tcp.Congestion = range slices.Compact(controls) {
 		add("congestion control", tcp.Congestion, ask(engines[0], tcp))
 	}
+
 	for _, p := range probes {
 		add("probe", p.Name, p.Check())
 	}
+
 	return out, nil
 }
 
@@ -131,23 +142,43 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	if err != nil {
 		return Timer{}, err
 	}
+
 	offset, _, err := n.Agent.Clock(ctx)
 	if err != nil {
 		return Timer{}, err
 	}
+
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	end := traffic.End{Node: n.Name, Agent: n.Agent, Addr: at, Target: at, Offset: offset}
 	const length, interval = 500 * time.Millisecond, time.Millisecond
-	got, err := p.Probe(ctx, end, end, record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: 4,
-		PacketSize: 100, Opener: "near", Port: echoPort, Duration: length, Interval: interval, Tag: "timer"},
+	got, err := p.Probe(ctx, end, end, record.Load{
+		Protocol:   "echo",
+		Direction:  record.Up,
+		Streams:    1,
+		IP:         4,
+		PacketSize: 100,
+		Opener:     "near",
+		Port:       echoPort,
+		Duration:   length,
+		Interval:   interval,
+		Tag:        "timer",
+	},
 		newConductor(1, 0, length))
 	if err != nil {
 		return Timer{}, fmt.Errorf("measure the timer: %w", err)
 	}
+
 	rtt := answered(got.RTT)
-	t := Timer{Stamps: got.Stamps, Probes: len(got.RTT), Lost: len(got.RTT) - len(rtt),
-		LateP50Ns: nearestRank(got.Late, 0.5), LateP99Ns: nearestRank(got.Late, 0.99),
-		RTTP50Ns: nearestRank(rtt, 0.5), Scheduling: got.Details["probe.scheduling"], Includes: got.Includes}
+	t := Timer{
+		Stamps:     got.Stamps,
+		Probes:     len(got.RTT),
+		Lost:       len(got.RTT) - len(rtt),
+		LateP50Ns:  nearestRank(got.Late, 0.5),
+		LateP99Ns:  nearestRank(got.Late, 0.99),
+		RTTP50Ns:   nearestRank(rtt, 0.5),
+		Scheduling: got.Details["probe.scheduling"],
+		Includes:   got.Includes,
+	}
 	t.readClock(ctx)
 	return t, nil
 }
@@ -159,11 +190,14 @@ func (t *Timer) readClock(ctx context.Context) {
 	if err == nil {
 		t.ClockSource = strings.TrimSpace(string(source))
 	}
+
 	steps := make([]int64, 0, 2000)
 	for before := host.Monotonic(); len(steps) < cap(steps); {
 		now := host.Monotonic()
-		steps, before = append(steps, now-before), now
+		steps = append(steps, now-before)
+		before = now
 	}
+
 	t.ClockReadNs, t.ClockStepNs = nearestRank(steps, 0.5), slices.Min(steps)
 }
 
@@ -176,6 +210,7 @@ func nearestRank(values []int64, q float64) int64 {
 	if len(values) == 0 {
 		return 0
 	}
+
 	s := slices.Sorted(slices.Values(values))
 	return s[min(int(q*float64(len(s))), len(s)-1)]
 }

@@ -24,14 +24,17 @@ func TestEverySettingIsExamined(t *testing.T) {
 			} else if s[0] != k.Name() {
 				continue
 			}
+
 			found++
 			if _, err := k.Parse(text); err != nil {
 				t.Errorf("%s: %v", k.Name(), err)
 			}
+
 			if slices.Contains(examined[:i], s) {
 				t.Errorf("%v is examined twice", s)
 			}
 		}
+
 		if found == 0 {
 			t.Errorf("%s is not examined", k.Name())
 		}
@@ -59,19 +62,24 @@ func TestTunnelHint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var nodes []*lab.Node
 		for _, n := range topology.Nodes {
 			node := &lab.Node{Name: n.Name, Agent: struct{ host.Agent }{}}
 			if n.Router {
 				node.Facts = tt.facts
 			}
+
 			nodes = append(nodes, node)
 		}
+
 		l, err := lab.Assemble("fake", topology, nodes, lab.Parts{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := tunnelHint(t.Context(), l, check.Not("no").Hinted("%s", tt.known)); got != tt.want {
+
+		got := tunnelHint(t.Context(), l, check.Not("no").Hinted("%s", tt.known))
+		if got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.topology, got, tt.want)
 		}
 	}

@@ -41,15 +41,18 @@ func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no ch
 			n.Name).Hinted("name a real router in a lab file; a virtual one boots another system by " +
 			"--image or --kernel, in a run of its own"), false, nil
 	}
+
 	if c.version == "" {
 		if c.version, err = c.firmware(ctx, l); err != nil {
 			return check.Not("firmware on %s: %v", n.Name, err), false, nil
 		}
 	}
+
 	if there = factor.Tells(c.version, level); !there && c.Install == nil {
 		return check.Not("firmware %s on %s, which has %s: %s", level, n.Name, c.version, nobodyInstalls),
 			false, nil
 	}
+
 	return no, there, nil
 }
 
@@ -59,13 +62,16 @@ func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	e, err := c.describe(ctx, l, n)
 	if err == nil && e.Facts[firmwareFact] == "" {
 		err = errors.New("it does not tell its version")
-		if why := e.Missing["system"]; why != "" {
+		why := e.Missing["system"]
+		if why != "" {
 			err = fmt.Errorf("%w: %s", err, why)
 		}
 	}
+
 	return e.Facts[firmwareFact], err
 }
 
@@ -76,6 +82,7 @@ func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 	if level == "" || level == c.equipped {
 		return nil
 	}
+
 	c.equipped = level
 	b := c.testbeds[placeOf(row.Factors)]
 	var err error
@@ -84,24 +91,29 @@ func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 			return context.Cause(ctx)
 		}
 	}
+
 	var no []record.Skipped
 	answers := map[string]check.Answer{}
 	for _, cell := range c.Plan.Cells() {
 		if !factor.Firmware.Is(cell, level) || c.skip[cell.Key()] {
 			continue
 		}
+
 		s := record.Skipped{Factors: cell}
 		if err != nil {
 			s.Reason, s.Hint = fmt.Sprintf("firmware %s: %v", level, err), check.HintOf(err)
 		} else if can, wrong := c.impossible(ctx, cell, answers); wrong != nil {
 			return wrong
 		} else {
-			s.Reason, s.Hint = can.Reason, can.Hint
+			s.Reason = can.Reason
+			s.Hint = can.Hint
 		}
+
 		if s.Reason != "" {
 			no = append(no, s)
 		}
 	}
+
 	return c.leaveOut(ctx, no)
 }
 
@@ -110,14 +122,17 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	if len(cells) == 0 {
 		return nil
 	}
+
 	for _, s := range cells {
 		c.skip[s.Factors.Key()] = true
 	}
+
 	c.Run.Skipped = append(c.Run.Skipped, cells...)
 	c.tellSkipped(cells)
 	if c.Learnt == nil {
 		return nil
 	}
+
 	return c.Learnt(ctx, cells, nil)
 }
 
@@ -126,31 +141,40 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)
 	}
+
 	// What is set there would not outlive it, and must not be undone amid it.
 	if err := b.lab.Clear(ctx); err != nil {
 		return err
 	}
+
 	err := b.watch.Close()
 	b.watch, c.discovered = nil, nil
 	if err != nil {
 		return err
 	}
-	c.tell(record.Event{Event: "step", Text: fmt.Sprintf("install firmware %s on the router, which has %s",
-		level, orUnknown(c.version))})
+
+	c.tell(record.Event{
+		Event: "step",
+		Text: fmt.Sprintf("install firmware %s on the router, which has %s",
+			level, orUnknown(c.version)),
+	})
 	before := c.version
 	failed := c.Install(ctx, level)
 	if failed != nil {
 		failed = fmt.Errorf("the step that installs it: %w", failed)
 	}
+
 	err = c.meetAgain(ctx, b.lab, level, failed != nil)
 	c.installed = c.installed || failed == nil || c.version != before // it may have failed half way
 	if failed != nil {
 		return check.WithHint(fmt.Errorf("%w; the router has %s", failed, orUnknown(c.version)),
 			check.HintOf(failed))
 	}
+
 	if err == nil {
 		err = c.ensureWatch(ctx, b)
 	}
+
 	return err
 }
 
@@ -159,7 +183,8 @@ func orUnknown(version string) string { return cmp.Or(version, "one that is not 
 // meetAgain finds the router as it is now, and what it tells of itself. After a step that failed whatever it
 // tells is it.
 func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
-	begun, most := time.Now(), cmp.Or(c.InstallWait, firmwareTime)
+	begun := time.Now()
+	most := cmp.Or(c.InstallWait, firmwareTime)
 	for {
 		c.version = ""
 		within, cancel := context.WithTimeout(ctx, l.ReconnectTime())
@@ -167,15 +192,18 @@ func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, fail
 		if err == nil {
 			c.version, err = c.firmware(within, l)
 		}
+
 		cancel()
 		patience := most
 		if err == nil {
 			if failed || factor.Tells(c.version, level) {
 				return nil
 			}
+
 			patience = min(most, firmwareStays)
 			err = fmt.Errorf("the router has %s", c.version)
 		}
+
 		if time.Since(begun) >= patience || host.Pause(ctx, min(patience, firmwarePause)) != nil {
 			return fmt.Errorf("after the step that installs it: %w", err)
 		}
@@ -188,6 +216,7 @@ func (c *Campaign) keepFirmware(ctx context.Context) error {
 	if !c.installed {
 		return nil
 	}
+
 	text := fmt.Sprintf("firmware was installed between the trials, one level after the other, so that what "+
 		"changes with time is in the difference; it is not put back: the router has %s now",
 		orUnknown(c.version))
@@ -197,5 +226,6 @@ func (c *Campaign) keepFirmware(ctx context.Context) error {
 	if c.Learnt == nil {
 		return nil
 	}
+
 	return c.Learnt(context.WithoutCancel(ctx), nil, []record.Caveat{caveat})
 }

@@ -32,7 +32,8 @@ func (v versioned) Facts(context.Context, host.Host) (map[string]string, error) 
 func realRouter(version *string) edited {
 	return edited{&fakeLabs{Agentless: []string{"router"}}, 0, func(n *lab.Node) {
 		if n.Name == "router" {
-			n.Driver, n.Facts.CPUs = versioned{version: version}, record.CPUsOwn
+			n.Driver = versioned{version: version}
+			n.Facts.CPUs = record.CPUsOwn
 		}
 	}}
 }
@@ -51,10 +52,12 @@ func ranOf(t *testing.T, c *fakeCampaign) (out []string) {
 	if _, err := c.Campaign.Execute(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tr := range c.Trials {
 		out = append(out, fmt.Sprintf("block %d %s: %s %s", tr.Row.Block, tr.Row.Factors["firmware"],
 			tr.Resolved["firmware"], tr.Status))
 	}
+
 	return slices.Compact(out)
 }
 
@@ -84,30 +87,38 @@ func TestFirmwareIsInstalledOnce(t *testing.T) {
 			t.Errorf("skipped: %+v", s)
 		}
 	}
+
 	c.Run.Skipped = nil
 	if err := c.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	want := []string{"block 1 24.10.1: openwrt 24.10.1, kernel 6.6.93 ok",
 		"block 2 24.10.1: openwrt 24.10.1, kernel 6.6.93 ok",
 		"block 1 24.10.2: openwrt 24.10.2-rc3, kernel 6.6.93 ok",
 		"block 2 24.10.2: openwrt 24.10.2-rc3, kernel 6.6.93 ok"}
-	if diff := cmp.Diff(want, ranOf(t, c)); diff != "" {
+	diff := cmp.Diff(want, ranOf(t, c))
+	if diff != "" {
 		t.Errorf("trials (-want +got):\n%s", diff)
 	}
+
 	if !slices.Equal(asked, []string{"24.10.2"}) || len(left) > 0 {
 		t.Errorf("asked for %q with %q set on the router, want 24.10.2 once with nothing", asked, left)
 	}
+
 	if len(stored) != 1 || stored[0].Kind != "firmware-in-turn" || !strings.HasSuffix(stored[0].Text,
 		"it is not put back: the router has openwrt 24.10.2-rc3, kernel 6.6.93 now") {
 		t.Errorf("stored: %+v", stored)
 	}
+
 	for _, e := range c.Run.Environments {
 		if e.Node == "router" && e.Facts["firmware"] != "openwrt 24.10.1, kernel 6.6.93" {
 			t.Errorf("the router's facts: %+v", e.Facts)
 		}
 	}
-	if steps := c.Told("step"); len(steps) != 1 || !strings.Contains(steps[0],
+
+	steps := c.Told("step")
+	if len(steps) != 1 || !strings.Contains(steps[0],
 		"firmware 24.10.2 on the router, which has openwrt 24.10.1") {
 		t.Errorf("steps: %q", steps)
 	}
@@ -147,14 +158,18 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 		if err := c.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, ran := range ranOf(t, c) {
 			if !strings.HasSuffix(ran, " 24.10.2: openwrt 24.10.2, kernel 6.6.93 ok") {
 				t.Errorf("%s: %s", name, ran)
 			}
 		}
-		if told := installed > 0; told != (name != "the step fails") {
+
+		told := installed > 0
+		if told != (name != "the step fails") {
 			t.Errorf("%s: firmware was installed: %v", name, told)
 		}
+
 		if len(stored) != 2 || stored[0].Reason != tt.want || stored[1].Reason != tt.want ||
 			!slices.Contains(c.Told("warning"), "skipped: "+tt.want+" (2 cells)") {
 			t.Errorf("%s: stored %+v, told %q, want %s of two cells", name, stored, c.Told("warning"),

@@ -35,17 +35,22 @@ func TestSharesOfWhatWasFound(t *testing.T) {
 		if x.Status != record.TrialOK {
 			t.Fatalf("trial %s: %v", x.ID, x.Failure)
 		}
+
 		if x.Row.Factors["rate"] == "flat" {
 			f := x.Traffic.Flows[0]
 			flat = 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
 		}
+
 		asked[x.Row.Factors["rate"]] = x.Traffic.Load.RateBps
 	}
+
 	if got := r.Campaign.Kinds(); len(got) != 1 || got[0].String() != "udp, 200-byte packets" {
 		t.Errorf("kinds of traffic of the campaign: got %+v, want that of its three cells", got)
 	}
+
 	for rate, share := range map[string]float64{"10% of found": .1, "90% of found": .9} {
-		if got := asked[rate]; math.Abs(got/(share*flat)-1) > 1e-6 {
+		got := asked[rate]
+		if math.Abs(got/(share*flat)-1) > 1e-6 {
 			t.Errorf("%s: asked for %.0f bit/s, want %.0f of what was found, %.0f", rate, got, share, flat)
 		}
 	}
@@ -69,6 +74,7 @@ func TestNothingFound(t *testing.T) {
 				x.Failure)
 		}
 	}
+
 	d := analysis.Derive(r.Campaign.Run, r.Trials)
 	for _, c := range d.Cells {
 		if c.Grade != evidence.GradeFailed {
@@ -88,6 +94,7 @@ func TestSharesOfASearch(t *testing.T) {
 	if len(d.Searches) != 2 || len(d.Cells) != 3 {
 		t.Fatalf("%d searches of %d cells, want 2 of 3", len(d.Searches), len(d.Cells))
 	}
+
 	found := []float64{*d.Searches[0].Results[0].ThroughputBps, 0}
 	found[1] = (found[0] + *d.Searches[1].Results[0].ThroughputBps) / 2
 	fixed := 0
@@ -96,28 +103,34 @@ func TestSharesOfASearch(t *testing.T) {
 		if !ok || x.Row.Kind != record.RowLoad {
 			continue
 		}
+
 		fixed++
 		if x.Status != record.TrialOK || x.Search != nil {
 			t.Fatalf("trial %s: %s, search %+v, %v; want a fixed load", x.ID, x.Status, x.Search, x.Failure)
 		}
+
 		if got, want := x.Traffic.Load.RateBps,
 			share.Share*found[x.Row.Block-1]; math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("trial %s: asked for %.0f bit/s, want %.0f, %g of what was found", x.ID, got, want,
 				share.Share)
 		}
+
 		if got, want := x.Traffic.Load.Duration, r.Plan.Design.Method.Duration; got != want {
 			t.Errorf("trial %s: %s long, want %s", x.ID, got, want)
 		}
 	}
+
 	if !slices.ContainsFunc(d.Searching.Notes, func(n string) bool {
 		return strings.Contains(n,
 			"is not searched")
 	}) {
 		t.Errorf("notes %v, want one on shares", d.Searching.Notes)
 	}
+
 	if fixed != 4 {
 		t.Errorf("%d fixed loads, want 4", fixed)
 	}
+
 	for _, c := range d.Cells[1:] {
 		ndr, has := c.Metrics["throughput_ndr_pps"]
 		if c.Runs != 2 || c.Metrics["rtt_loaded_p50_ns"].N != 2 || has {

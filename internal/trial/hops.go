@@ -44,6 +44,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 		if !addr.IsValid() {
 			continue
 		}
+
 		h := a.hop(i+1, addr)
 		load := a.probeLoad(warmup, duration)
 		load.Interval = max(load.Interval, hopInterval)
@@ -53,6 +54,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 		if !a.c.mute[addr] {
 			starting[addr] = starts
 		}
+
 		all.Go(func() {
 			defer started()
 			l, err := a.c.Hopper.Probe(ctx, a.way.near, far, load, follower{c, started})
@@ -61,6 +63,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 			}
 		})
 	}
+
 	a.c.await(ctx, starting)
 	return func() {
 		stop := time.AfterFunc(hopPatience, cancel)
@@ -81,6 +84,7 @@ func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struc
 			if c.mute == nil {
 				c.mute = map[netip.Addr]bool{}
 			}
+
 			c.mute[addr] = ctx.Err() == nil
 		}
 	}

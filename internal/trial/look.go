@@ -19,6 +19,7 @@ func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, ev
 	if err != nil {
 		return err
 	}
+
 	w := newWatches(l)
 	if err := w.open(ctx, n, probes); err != nil {
 		return err
@@ -28,19 +29,24 @@ func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, ev
 	if one == nil {
 		return errors.New(w.missing[node])
 	}
+
 	for from := host.Monotonic(); host.Pause(ctx, every) == nil; {
 		to := host.Monotonic()
 		data, err := one.Collect(ctx, from, to)
 		if ctx.Err() != nil {
 			break
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if err := show(n.Describe(), data, from, to); err != nil {
 			return err
 		}
+
 		from = to
 	}
+
 	return nil
 }

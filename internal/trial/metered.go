@@ -19,24 +19,32 @@ func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
 		return func() {}, nil
 	}
+
 	if c.meter, err = meter.Open(*c.Run.Meter, c.Run.Metered()); err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	reading.Go(func() { c.meter.Run(ctx) })
-	if why := c.meter.Ready(ctx, meterWait); why != nil {
+	why := c.meter.Ready(ctx, meterWait)
+	if why != nil {
 		c.sayFailing(why)
 	}
+
 	return func() { cancel(); reading.Wait() }, nil
 }
 
 // sayFailing tells once that the meter gives no readings (any more).
 func (c *Campaign) sayFailing(why error) {
 	if !c.meterFailing && why != nil {
-		c.tell(record.Event{Event: "warning", Text: "the power meter gives no readings: " +
-			check.Plain(why.Error())})
+		c.tell(record.Event{
+			Event: "warning",
+			Text: "the power meter gives no readings: " +
+				check.Plain(why.Error()),
+		})
 	}
+
 	c.meterFailing = why != nil
 }
 
@@ -45,10 +53,13 @@ func (c *Campaign) addMeter(t *record.Trial) {
 	if c.meter == nil {
 		return
 	}
+
 	s, why := c.meter.Samples(t.Origin, t.Ended)
 	t.Meter = &s
 	if c.sayFailing(why); why != nil {
-		t.Caveats = append(t.Caveats, record.Caveat{Kind: "meter-failed",
-			Text: "the power meter gave no readings at the end of the trial: " + check.Plain(why.Error())})
+		t.Caveats = append(t.Caveats, record.Caveat{
+			Kind: "meter-failed",
+			Text: "the power meter gave no readings at the end of the trial: " + check.Plain(why.Error()),
+		})
 	}
 }

@@ -18,16 +18,19 @@ import (
 func TestMeterBesideTheTrials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	script, dead := filepath.Join(dir, "watts.sh"), filepath.Join(dir, "dead")
+	script := filepath.Join(dir, "watts.sh")
+	dead := filepath.Join(dir, "dead")
 	told := filepath.Join(dir, "told") // a byte for each reading
 	text := "while ! test -e " + dead + "; do echo 6.8; echo >>" + told + "; sleep 0.02; done; " +
 		"echo unplugged >&2; exit 1\n"
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	r := rig(t, "name: x\nmethod: {runs: 3, seed: 1}\nmatrix: {streams: 1}\n"+
 		"measure: {latency_idle: block, verify: false}\n")
-	r.Plan.Design.Method.Duration, r.Plan.Design.Method.Idle = 300*time.Millisecond, 300*time.Millisecond
+	r.Plan.Design.Method.Duration = 300 * time.Millisecond
+	r.Plan.Design.Method.Idle = 300 * time.Millisecond
 	r.Run.Meter = &record.Meter{At: "command:sh " + script}
 	loads := 0
 	r.Labs.Engine.Watch = func(record.Load) {
@@ -46,28 +49,35 @@ func TestMeterBesideTheTrials(t *testing.T) {
 	if r.Outcome.Failed > 0 || r.Outcome.Trials != 6 {
 		t.Errorf("outcome: got %+v, want six trials, none failed", r.Outcome)
 	}
+
 	warned := 0
 	for _, e := range r.Events("warning") {
 		if strings.Contains(e.Text, `power meter gives no readings: it ended; it says "unplugged"`) {
 			warned++
 		}
 	}
+
 	if warned != 1 {
 		t.Errorf("got %d warnings, want one: %v", warned, r.Events("warning"))
 	}
-	first, last := r.Trials[slices.IndexFunc(r.Trials, func(tr record.Trial) bool {
+
+	first := r.Trials[slices.IndexFunc(r.Trials, func(tr record.Trial) bool {
 		return tr.Row.Kind == record.RowLoad
-	})], r.Trials[len(r.Trials)-1]
+	})]
+	last := r.Trials[len(r.Trials)-1]
 	if m := first.Meter; m == nil || m.Table == nil || len(m.Table.T) < 5 || m.Table.T[1] < first.Origin ||
 		m.Table.T[len(m.Table.T)-1] > first.Ended {
 		t.Errorf("the first load: got %+v, want readings of its time", m)
 	}
+
 	if m := last.Meter; m == nil || m.Table != nil || !strings.Contains(m.Unavailable, "unplugged") ||
 		len(last.Caveats) == 0 || last.Caveats[len(last.Caveats)-1].Kind != "meter-failed" {
 		t.Errorf("the last trial: got %+v with %v, want no reading and why", m, last.Caveats)
 	}
+
 	c := analysis.Derive(r.Campaign.Run, r.Trials).Cells[0]
-	if v := c.Metrics[metrics.PowerLoaded]; v.N == 0 || v.Median != 6.8 || v.N == 3 {
+	v := c.Metrics[metrics.PowerLoaded]
+	if v.N == 0 || v.Median != 6.8 || v.N == 3 {
 		t.Errorf("power under load: got %+v, want 6.8 W of some trials", v)
 	}
 }

@@ -33,14 +33,17 @@ func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
 	if c.asksNATOff() || len(c.Done) > 0 { // trials that were made have the cells of the stored design
 		return nil
 	}
+
 	translated := map[int]bool{} // by version of IP
 	for _, cell := range c.Plan.Cells() {
 		is, err := c.translated(ctx, cell)
 		if err != nil {
 			return err
 		}
+
 		translated[pathIP(cell)] = is || translated[pathIP(cell)]
 	}
+
 	is := func(cell record.Factors) bool { return translated[pathIP(cell)] }
 	c.Run.Design.DropDefaultNAT(is)
 	c.Plan.Design.DropDefaultNAT(is)
@@ -54,18 +57,22 @@ func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.
 	if len(c.Done) > 0 && !c.asksNATOff() {
 		return no, nil
 	}
+
 	if is, err := c.translated(ctx, cell); !is || err != nil {
 		return no, err
 	}
+
 	b, err := c.testbed(ctx, cell)
 	if err != nil {
 		return no, err
 	}
+
 	t := b.lab.Topology
 	router, err := b.lab.Node(ctx, t.Routers[0])
 	if err != nil {
 		return no, err
 	}
+
 	return check.Not("nat=off on %s: what is there translates addresses: %s does not see %s by its own one",
 		router.Name, t.Far, t.Near).Hinted("if %s does so, by hand: %s; the way back to %s must lead by it "+
 		"then; a plan without nat measures as found", router.Name, driver.WithoutNAT(router.Driver),
@@ -92,42 +99,57 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	if !factor.NAT.Is(cell, factor.Off) || !factor.Sends(cell) {
 		return false, nil
 	}
+
 	b, err := c.testbed(ctx, cell)
-	if _, no := errors.AsType[*lab.NoTopology](err); no {
+	_, no := errors.AsType[*lab.NoTopology](err)
+	if no {
 		return false, nil
 	}
+
 	if err != nil || len(b.lab.Topology.Routers) == 0 {
 		return false, err
 	}
-	l, ip := b.lab, pathIP(cell)
+
+	l := b.lab
+	ip := pathIP(cell)
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil || far.Serves != "" { // nothing is known of its path
 		return false, err
 	}
+
 	if !l.OwnNetwork() {
 		x, err := c.discover(ctx, l, ip)
 		return err == nil && x.translates(), err
 	}
+
 	if c.Run.Attached == "" && c.Run.Image == nil {
 		return false, nil
 	}
+
 	at := natPlace{placeOf(cell), ip}
-	if _, known := c.nat[at]; !known {
+	_, known := c.nat[at]
+	if !known {
 		if c.nat == nil {
 			c.nat = map[natPlace]bool{}
 		}
+
 		c.nat[at] = translates(ctx, l, ip)
 	}
+
 	return c.nat[at], context.Cause(ctx)
 }
 
 // translates asks the ends of a lab whose network is its own. What cannot be told is no yes.
 func translates(ctx context.Context, l *lab.Lab, ip int) bool {
-	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{ip: ip, ports: portsOf(l),
-		probeOpener: "near"})
+	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{
+		ip:          ip,
+		ports:       portsOf(l),
+		probeOpener: "near",
+	})
 	if err != nil {
 		return false
 	}
+
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{leastTold}, Tries: discoverTries})
 	return err == nil && len(got.Back) > 0 && w.translates(ctx) == "near"
 }

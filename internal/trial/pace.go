@@ -42,6 +42,7 @@ func (p *pace) end() {
 	if p.seen == nil {
 		p.seen = map[pacedKind]took{}
 	}
+
 	kind := p.kindOf(p.rows[0])
 	of := p.seen[kind]
 	p.seen[kind] = took{of.rows + 1, of.time + time.Since(p.began)}

@@ -55,39 +55,52 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	if l.OwnNetwork() {
 		return "", nil
 	}
+
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil {
 		return "", err
 	}
+
 	if far.Serves != "" { // its path cannot be explored
 		d.wantMTU = 0
 		if _, err := l.End(0, 0, d.ip); err != nil {
 			return err.Error(), nil
 		}
+
 		c.found(l, d.ip, &discoveredPath{unasked: true})
 		return "", nil
 	}
+
 	if len(d.cpus[l.Topology.Far]) > 0 {
 		return "the peer's processes run where its kernel puts them", nil
 	}
+
 	x, err := c.discover(ctx, l, d.ip)
 	if err != nil {
 		return "", err
 	}
-	if why := x.why[d.load.Protocol]; why != "" {
+
+	why := x.why[d.load.Protocol]
+	if why != "" {
 		return why, nil
 	}
-	d.load.Opener, d.probeOpener = x.opener[d.load.Protocol], x.opener["udp"]
+
+	d.load.Opener = x.opener[d.load.Protocol]
+	d.probeOpener = x.opener["udp"]
 	if d.wantMTU >= ethernetMTU { // no cell makes it smaller
 		d.wantMTU = x.mtu
 	}
+
 	d.wantMTU = min(d.wantMTU, x.mtu)
 	if d.tunnel.Kind == "" || d.tunnel.Kind == "none" { // inside a tunnel no address is translated
 		d.hears = x.hears
 	}
-	if largest := slices.Max(d.load.PacketSizes()); d.load.Protocol == "udp" && largest > x.mtu {
+
+	largest := slices.Max(d.load.PacketSizes())
+	if d.load.Protocol == "udp" && largest > x.mtu {
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
 	}
+
 	return "", nil
 }
 
@@ -96,14 +109,20 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	if x := c.discovered[ip]; x != nil {
 		return x, nil
 	}
-	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("path over IPv%d", ip),
-		Text: fmt.Sprintf("finding the path over IPv%d", ip)})
+
+	c.tell(record.Event{
+		Event: "phase",
+		Run:   c.Run.ID,
+		Phase: fmt.Sprintf("path over IPv%d", ip),
+		Text:  fmt.Sprintf("finding the path over IPv%d", ip),
+	})
 	x := &discoveredPath{opener: map[string]string{}, why: map[string]string{}}
 	if _, err := l.End(0, 0, ip); err != nil {
 		x.why["udp"], x.why["tcp"] = err.Error(), err.Error()
 	} else if err := c.explore(ctx, l, ip, x); err != nil {
 		return nil, err
 	}
+
 	c.found(l, ip, x)
 	return x, nil
 }
@@ -113,9 +132,11 @@ func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	if c.discovered == nil {
 		c.discovered = map[int]*discoveredPath{}
 	}
+
 	for i := range x.ends {
 		x.ends[i], _ = l.End(0, i, ip) // then nowhere
 	}
+
 	x.nat = cmp.Or(x.nat, l.Translated(ip))
 	c.discovered[ip] = x
 }
@@ -127,6 +148,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	if err != nil {
 		return err
 	}
+
 	x.attempt(ctx, l, ip, "udp", func(opener string) error {
 		return w.open(ctx, opener, x)
 	})
@@ -137,6 +159,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 			x.nat = w.translates(ctx)
 		}
 	}
+
 	x.attempt(ctx, l, ip, "tcp", func(opener string) error { return c.connect(ctx, w, d, opener) })
 	x.device = [2]string{w.deviceTo(ctx, w.near, w.far), w.deviceTo(ctx, w.far, w.near)}
 	return context.Cause(ctx)
@@ -152,8 +175,10 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 			x.hears = w.near.Hears
 			return nil
 		}
+
 		w.near.Hears = netip.Addr{}
 	}
+
 	x.mtu, err = w.discoverMTU(ctx)
 	return err
 }
@@ -168,6 +193,7 @@ func (w way) translates(ctx context.Context) string {
 	case len(got.Back) == 0:
 		return "near"
 	}
+
 	return "none"
 }
 
@@ -177,8 +203,12 @@ const leastTold = 100
 // deviceTo is the device of an end that leads to the other, "" where that is not told.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
-	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from.Addr, To: to.Target,
-		Port: w.ports.Check, Tag: w.tag}, &got) != nil {
+	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{
+		From: from.Addr,
+		To:   to.Target,
+		Port: w.ports.Check,
+		Tag:  w.tag,
+	}, &got) != nil {
 		return ""
 	}
 	return got.Device
@@ -192,16 +222,20 @@ func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protoc
 		if opener == "far" && !l.FarMayOpen(ip) {
 			continue
 		}
+
 		err := try(opener)
 		if err == nil {
 			x.opener[protocol] = opener
 			return
 		}
+
 		if ctx.Err() != nil {
 			return
 		}
+
 		why = append(why, "opened from the "+opener+" end: "+err.Error())
 	}
+
 	p := portsOf(l)
 	x.why[protocol] = fmt.Sprintf("%s over IPv%d does not get through; a firewall must let ports %d to %d "+
 		"in at one of the machines (%s)", strings.ToUpper(protocol), ip, p.Load, p.Check,
@@ -224,9 +258,16 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 	if engine == nil {
 		return errors.New("no engine to try it with")
 	}
+
 	load := d.load
-	load.Protocol, load.Direction, load.Streams, load.IP, load.Opener = "tcp", record.Up, 1, d.ip, opener
-	load.Port, load.Duration, load.Interval = d.ports.Load, tryLength, tryLength
+	load.Protocol = "tcp"
+	load.Direction = record.Up
+	load.Streams = 1
+	load.IP = d.ip
+	load.Opener = opener
+	load.Port = d.ports.Load
+	load.Duration = tryLength
+	load.Interval = tryLength
 	_, err := engine.Offer(ctx, w.near, w.far, load, newConductor(1, 0, tryLength))
 	return err
 }
@@ -246,10 +287,13 @@ const discoverTries = 3
 
 // discoverMTU finds the largest packet that makes the round trip.
 func (w way) discoverMTU(ctx context.Context) (int, error) {
-	low, high := minMTU4, largest4+1 // low passes, high does not
+	low := minMTU4
+	high := largest4 + 1 // low passes, high does not
 	if w.far.Target.Is6() {
-		low, high = minMTU6, largest6+1
+		low = minMTU6
+		high = largest6 + 1
 	}
+
 	passes := func(sizes ...int) (agent.Reached, error) {
 		return w.exchange(ctx, 0, agent.Reach{Sizes: sizes, Tries: discoverTries})
 	}
@@ -257,31 +301,38 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if len(got.Back) == 0 {
 		return 0, errors.New(got.Note)
 	}
+
 	// Nearly every path is Ethernet's.
 	if got, err = passes(ethernetMTU, ethernetMTU+1); err != nil {
 		return 0, err
 	}
+
 	low = slices.Max(append(got.Back, low))
 	if low <= ethernetMTU {
 		high = ethernetMTU + 1
 	}
+
 	if low < ethernetMTU {
 		high = ethernetMTU
 	}
+
 	for low+1 < high {
 		middle := low + (high-low)/2
 		if got, err = passes(middle); err != nil {
 			return 0, err
 		}
+
 		if len(got.Back) > 0 {
 			low = middle
 		} else {
 			high = middle
 		}
 	}
+
 	return low, nil
 }
 
@@ -293,24 +344,34 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 	}
 	defer endEcho(session)
 	var found agent.FoundRoute
-	err = w.near.Agent.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: w.near.Addr, To: w.far.Target,
-		Port: w.ports.Check, Tag: w.tag}, &found)
+	err = w.near.Agent.Invoke(ctx, agent.VerbRoute, agent.FindRoute{
+		From: w.near.Addr,
+		To:   w.far.Target,
+		Port: w.ports.Check,
+		Tag:  w.tag,
+	}, &found)
 	if err != nil {
 		return nil, err
 	}
+
 	return &found, nil
 }
 
 // between describes what lies between two machines, as far as it shows.
 func (c *Campaign) between(name string) record.Environment {
-	e := record.Environment{Node: name, Facts: map[string]string{}, Missing: map[string]string{
-		"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and " +
-			"chokepoint import adds that"}}
+	e := record.Environment{
+		Node:  name,
+		Facts: map[string]string{},
+		Missing: map[string]string{
+			"all else": "nothing of chokepoint runs there; chokepoint-agent environment tells it, and " +
+				"chokepoint import adds that"},
+	}
 	for _, ip := range []int{4, 6} {
 		x := c.discovered[ip]
 		if x == nil {
 			continue
 		}
+
 		prefix := fmt.Sprintf("path_ipv%d:", ip)
 		if len(x.opener) > 0 || x.unasked {
 			for name, fact := range map[string]string{"near": x.ends[0].Addr.String(),
@@ -320,13 +381,17 @@ func (c *Campaign) between(name string) record.Environment {
 				}
 			}
 		}
+
 		for protocol, opener := range x.opener {
 			e.Facts[prefix+protocol+"_opened_by"] = opener
 		}
-		if why := x.why["udp"]; why != "" || x.unasked {
+
+		why := x.why["udp"]
+		if why != "" || x.unasked {
 			e.Missing[prefix+"mtu"] = cmp.Or(why, "only chokepoint peer at its far end could answer")
 			continue
 		}
+
 		e.Facts[prefix+"mtu"] = strconv.Itoa(x.mtu)
 		c.describeRoute(&e, prefix, x.route)
 	}
@@ -343,6 +408,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 			"routers named themselves", len(r.Routers))
 		return
 	}
+
 	e.Facts[prefix+"routers"] = strconv.Itoa(len(r.Routers))
 	var names []string
 	for _, a := range r.Routers {
@@ -350,8 +416,10 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 		if a.IsValid() {
 			name = a.String()
 		}
+
 		names = append(names, name)
 	}
+
 	if len(names) > 0 {
 		e.Facts[prefix+"route"] = strings.Join(names, " ")
 	}
@@ -364,6 +432,7 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	} else if virtual(e.Facts) {
 		c.noCards(n.Name)
 	}
+
 	for end, name := range []string{l.Topology.Near, l.Topology.Far} {
 		for ip, x := range c.discovered {
 			if name == n.Name && x.device[end] != "" {
@@ -371,18 +440,23 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 			}
 		}
 	}
+
 	for _, port := range l.Ports(n.Name) {
-		if dev := l.Device(n.Name, port); dev != port {
+		dev := l.Device(n.Name, port)
+		if dev != port {
 			e.Facts["port:"+port] = dev
 		}
 	}
+
 	if n.Facts.Clock != record.ClockRelated {
 		return nil
 	}
+
 	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
 		return err
 	}
+
 	e.Facts["clock_related_within_ns"] = strconv.FormatInt(bound, 10)
 	return nil
 }
@@ -399,20 +473,24 @@ func (c *Campaign) noCards(name string) {
 			return
 		}
 	}
+
 	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
 // virtual reports whether a machine has no network device that drives a wire. What has told of no devices,
 // since it is not Linux, is not taken for one.
 func virtual(facts map[string]string) bool {
-	if os := facts["os"]; os != "" && os != "linux" {
+	os := facts["os"]
+	if os != "" && os != "linux" {
 		return false
 	}
+
 	for name, value := range facts {
 		if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":driver") &&
 			!record.VirtualDriver(value) {
 			return false
 		}
 	}
+
 	return true
 }

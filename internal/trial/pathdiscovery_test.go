@@ -26,12 +26,15 @@ func throughMTU(t *testing.T, mtu int, at string, asked *int, source ...netip.Ad
 		if err := s.Recv(&at); err != nil {
 			return err
 		}
+
 		hears = at.From
 		if err := s.Send(struct{}{}); err != nil {
 			return err
 		}
+
 		for s.Recv(nil) == nil {
 		}
+
 		return nil
 	}
 	reach := func(_ context.Context, s host.Session) error {
@@ -39,16 +42,19 @@ func throughMTU(t *testing.T, mtu int, at string, asked *int, source ...netip.Ad
 		if err := s.Recv(&r); err != nil {
 			return err
 		}
+
 		out := agent.Reached{Note: "it did not return"}
 		if len(r.Sizes) == 0 {
 			out.Device = "eth0"
 		}
+
 		for _, size := range r.Sizes {
 			*asked++
 			if size <= mtu && (!hears.IsValid() || slices.Contains(source, hears)) {
 				out.Back = append(out.Back, size)
 			}
 		}
+
 		return s.Send(out)
 	}
 	end := func(name string) traffic.End {
@@ -78,6 +84,7 @@ func TestDiscoverMTU(t *testing.T) {
 				tt.mtu, tt.tried)
 		}
 	}
+
 	if got, err := throughMTU(t, 0, "192.0.2.1", new(int)).discoverMTU(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "did not return") {
 		t.Errorf("a path that is blocked: got %d, %v, want why", got, err)
@@ -87,7 +94,8 @@ func TestDiscoverMTU(t *testing.T) {
 // TestTheNearEndHearsTheFarOneAlone, where that comes from its own address; behind a translation that says
 // another, the near end hears everybody who knows the run's key.
 func TestTheNearEndHearsTheFarOneAlone(t *testing.T) {
-	target, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")
+	target := netip.MustParseAddr("192.0.2.1")
+	other := netip.MustParseAddr("192.0.2.9")
 	for source, want := range map[netip.Addr]netip.Addr{target: target, other: {}} {
 		w := throughMTU(t, 1500, target.String(), new(int), source)
 		x := &discoveredPath{}
@@ -102,9 +110,11 @@ func TestTheNearEndHearsTheFarOneAlone(t *testing.T) {
 // TestEndsTellTheDeviceOfThePath: each machine's own, for its fingerprint.
 func TestEndsTellTheDeviceOfThePath(t *testing.T) {
 	w := throughMTU(t, 1500, "192.0.2.1", new(int))
-	if got := w.deviceTo(t.Context(), w.far, w.near); got != "eth0" {
+	got := w.deviceTo(t.Context(), w.far, w.near)
+	if got != "eth0" {
 		t.Errorf("device of the far end: got %q, want what it tells", got)
 	}
+
 	c := &Campaign{discovered: map[int]*discoveredPath{4: {device: [2]string{"eno1", ""}},
 		6: {device: [2]string{"wg0", "eth0"}}}}
 	l := &lab.Lab{Topology: record.Topology{Near: "client", Far: "server"}}
@@ -122,6 +132,7 @@ func TestSlowerMachineIsTheCeiling(t *testing.T) {
 	for _, c := range slower(ours, theirs) {
 		got = append(got, c.Value)
 	}
+
 	if !slices.Equal(got, []float64{2, 5}) || ours[0].Value != 10 {
 		t.Errorf("ceilings: got %v, want 2 of the peer and 5 of ours", got)
 	}
@@ -145,8 +156,9 @@ func TestDescribeRoute(t *testing.T) {
 	} {
 		e := record.Environment{Facts: map[string]string{}, Missing: map[string]string{}}
 		(&Campaign{}).describeRoute(&e, "p:", tt.route)
-		if diff := cmp.Diff([]map[string]string{tt.facts, tt.missing}, []map[string]string{e.Facts,
-			e.Missing}); diff != "" {
+		diff := cmp.Diff([]map[string]string{tt.facts, tt.missing}, []map[string]string{e.Facts,
+			e.Missing})
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -163,7 +175,8 @@ func TestVirtualCards(t *testing.T) {
 		"PC with tap": {map[string]string{"device:eno1:driver": "r8169", "device:x:driver": "virtio_net"},
 			false},
 	} {
-		if got := virtual(tt.facts); got != tt.want {
+		got := virtual(tt.facts)
+		if got != tt.want {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
 	}

@@ -29,10 +29,12 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	if err := c.dropDefaultNAT(ctx); err != nil {
 		return err
 	}
+
 	known := map[string]bool{}
 	for _, s := range c.Run.Skipped {
 		known[s.Factors.Key()] = true
 	}
+
 	answers := map[string]check.Answer{}
 	var skipped []record.Skipped
 	for _, cell := range c.Plan.Cells() {
@@ -40,6 +42,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		if no.Reason != "" {
 			c.skip[cell.Key()] = true
 			s := record.Skipped{Factors: cell, Reason: no.Reason, Hint: no.Hint}
@@ -48,6 +51,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 			}
 		}
 	}
+
 	c.tellSkipped(skipped)
 	return c.fingerprint(ctx)
 }
@@ -61,11 +65,14 @@ func (c *Campaign) tellSkipped(skipped []record.Skipped) {
 			reasons = append(reasons, s.Reason)
 		}
 	}
+
 	for _, reason := range reasons {
 		e := record.Event{Event: "warning", Cell: cells[reason][0], Text: "skipped: " + reason}
-		if n := len(cells[reason]); n > 1 {
+		n := len(cells[reason])
+		if n > 1 {
 			e.Cell, e.Text = nil, fmt.Sprintf("%s (%d cells)", e.Text, n)
 		}
+
 		c.tell(e)
 	}
 }
@@ -94,9 +101,11 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	if no, ok := errors.AsType[*lab.NoTopology](err); ok {
 		return check.Not("%v", no), nil
 	}
+
 	if err != nil {
 		return can, err
 	}
+
 	l := b.lab
 	row := record.Row{
 		Assignment: record.Assignment{Kind: record.RowLoad, Factors: cell},
@@ -106,22 +115,29 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	if err != nil { // a level that means nothing at its place
 		return check.Not("%v", err), nil
 	}
+
 	once := func(key string, ask func() check.Answer) check.Answer {
 		key = fmt.Sprint(placeOf(cell), key)
-		if _, known := answers[key]; !known {
+		_, known := answers[key]
+		if !known {
 			answers[key] = ask()
 		}
+
 		return answers[key]
 	}
 	there := true
-	if level := factor.Firmware.Of(cell); level != "" {
+	level := factor.Firmware.Of(cell)
+	if level != "" {
 		if can, there, err = c.canHave(ctx, l, level); can.Reason != "" || err != nil {
 			return can, err
 		}
+
 		if !there { // what it can is asked once it is there
-			d.tunnel, d.settings = lab.TunnelSpec{Kind: factor.NoTunnel}, nil
+			d.tunnel = lab.TunnelSpec{Kind: factor.NoTunnel}
+			d.settings = nil
 		}
 	}
+
 	if factor.Sends(cell) {
 		a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
 			func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
@@ -130,6 +146,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 				tunnelHint(ctx, l, a)), nil
 		}
 	}
+
 	for _, s := range d.settings {
 		a := once(fmt.Sprint(s), func() check.Answer { return l.CheckSetting(ctx, s) })
 		if a.State == check.No {
@@ -139,28 +156,36 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			}
 			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
+
 		c.warnManagement(ctx, l, s)
 	}
+
 	if !factor.Sends(cell) {
 		return c.noCipher(ctx, b, cell, once)
 	}
+
 	if d.load.Verify && d.load.UDPMode == record.UDPCount {
 		return check.Not("count mode looks at no content, which is to be verified in every load").Hinted(
 			"set measure.verify: true"), nil
 	}
+
 	if no, err := c.noEngine(ctx, l, d); no.Reason != "" || err != nil {
 		return no, err
 	}
+
 	if reason, err := c.fit(ctx, l, &d); reason != "" || err != nil {
 		return check.Not("%s", reason), err
 	}
+
 	if d.probeOpener == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
 		return check.Not("latency probe icmp: the far end has to open what is sent, and no ping of it is " +
 			"led past the router, which would answer itself").Hinted("set measure.probe: echo"), nil
 	}
+
 	if !there {
 		return can, nil
 	}
+
 	return c.noNATOff(ctx, cell)
 }
 
@@ -175,6 +200,7 @@ func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	if !slices.ContainsFunc(l.Topology.Routers, own) || own(ends[0]) && own(ends[1]) {
 		return a.Hint
 	}
+
 	var better []string
 	for _, t := range lab.Topologies() {
 		router := func(node string) bool {
@@ -184,11 +210,13 @@ func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 			better = append(better, t.Name)
 		}
 	}
+
 	hint := "take topology " + strings.Join(better, " or ") + ": there the tunnel ends on routers with " +
 		"kernels of their own"
 	if a.Hint != "" {
 		hint = a.Hint + "; or " + hint
 	}
+
 	return hint
 }
 
@@ -197,12 +225,14 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 	if engine == nil {
 		return check.Not("no engine %s", d.engine), nil
 	}
+
 	var ends [2]traffic.End
 	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return can, err
 		}
+
 		ends[i] = traffic.End{Node: name, ThirdParty: n.Serves}
 		if n.Serves == "" {
 			if ends[i].Agent, err = n.AgentFor("end traffic"); err != nil {
@@ -210,9 +240,12 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 			}
 		}
 	}
-	if a := engine.Check(ctx, ends[0], ends[1], d.load); a.State == check.No {
+
+	a := engine.Check(ctx, ends[0], ends[1], d.load)
+	if a.State == check.No {
 		return check.Not("engine %s: %s", d.engine, a.Reason).Hinted("%s", a.Hint), nil
 	}
+
 	return can, nil
 }
 
@@ -226,35 +259,43 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 				c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
 				c.Run.LabNote = b.lab.Note
 			}
+
 			guest := b.lab.MachineFacts(ctx)
 			for _, name := range b.lab.Nodes() {
 				if i == 0 && seen[name] {
 					continue
 				}
+
 				n, err := b.lab.Node(ctx, name)
 				if err != nil {
 					return err
 				}
+
 				if i > 0 && !n.Facts.Guest() && name != lab.HostNode {
 					continue // the same whatever the guests' size
 				}
+
 				e, err := c.describe(ctx, b.lab, n)
 				if err != nil {
 					return err
 				}
+
 				if name == lab.HostNode && e.Facts != nil {
 					maps.Copy(e.Facts, guest)
 				}
+
 				if seen[name] {
 					c.leaveOutOthers(e)
 					continue
 				}
+
 				seen[name] = true
 				c.Run.Nodes = append(c.Run.Nodes, c.kernelOf(ctx, n))
 				at := len(c.Run.Environments)
 				if name == lab.HostNode {
 					at = 0 // it carries the others
 				}
+
 				c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
 			}
 		}
@@ -270,23 +311,28 @@ func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	if facts.OwnMachine() {
 		boot = n.Boot(ctx)
 	}
+
 	if boot == "" {
 		return facts
 	}
+
 	first, known := c.kernels[boot]
 	if !known {
 		if c.kernels == nil {
 			c.kernels = map[string]string{}
 		}
+
 		c.kernels[boot] = n.Name
 		return facts
 	}
+
 	facts.Kernel = first
 	for i := range c.Run.Nodes {
 		if c.Run.Nodes[i].Name == first {
 			c.Run.Nodes[i].Kernel = first
 		}
 	}
+
 	return facts
 }
 
@@ -312,6 +358,7 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 			if e.Missing == nil {
 				e.Missing = map[string]string{}
 			}
+
 			e.Missing[name] = fmt.Sprintf("guests differ by cell: %s, %s", fact, is)
 		}
 	}
@@ -323,10 +370,12 @@ const firmwareFact = "firmware"
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
 	e, err := c.factsOf(ctx, l, n)
 	namePorts(l, n.Name, e.Inventory)
-	if is := probe.Firmware(e.Facts); is != "" && n.Facts.OwnMachine() &&
+	is := probe.Firmware(e.Facts)
+	if is != "" && n.Facts.OwnMachine() &&
 		slices.Contains(l.Topology.Routers, n.Name) {
 		e.Facts[firmwareFact] = is
 	}
+
 	return e, err
 }
 
@@ -336,10 +385,12 @@ func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 	if !ok {
 		return record.NoInventory("driver " + n.Driver.Name() + " does not read it")
 	}
+
 	v, err := by.Inventory(ctx, n.Reads())
 	if err != nil {
 		return record.NoInventory(err.Error())
 	}
+
 	return v
 }
 
@@ -360,15 +411,18 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 				if i < 0 || after[name] != nil {
 					continue
 				}
+
 				after[name] = cmp.Or(Found(within, b.lab, name),
 					record.NoInventory("the node no longer has one"))
 				c.Run.Environments[i].InventoryAfter = after[name]
 			}
 		}
 	}
+
 	if c.LearntAfter == nil || len(after) == 0 {
 		return nil
 	}
+
 	return c.LearntAfter(ctx, after)
 }
 
@@ -386,9 +440,11 @@ func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 		e, err = probe.Environment(ctx, n.Agent, node)
 		v = e.Inventory
 	}
+
 	if err != nil {
 		return record.NoInventory(err.Error())
 	}
+
 	namePorts(l, node, v)
 	return v
 }
@@ -398,6 +454,7 @@ func namePorts(l *lab.Lab, node string, v *record.Inventory) {
 	if v == nil {
 		return
 	}
+
 	for _, port := range l.Ports(node) {
 		for i := range v.Devices {
 			if v.Devices[i].Name == l.Device(node, port) {
@@ -410,31 +467,40 @@ func namePorts(l *lab.Lab, node string, v *record.Inventory) {
 func (c *Campaign) factsOf(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
 	switch {
 	case n.HasDriver():
-		e := record.Environment{Node: n.Name, Missing: map[string]string{"all": cmp.Or(n.Unagented,
-			"the node has no agent")}}
+		e := record.Environment{
+			Node: n.Name,
+			Missing: map[string]string{"all": cmp.Or(n.Unagented,
+				"the node has no agent")},
+		}
 		if !l.OwnNetwork() {
 			e.Facts = c.between(n.Name).Facts
 		}
+
 		if by, ok := n.Driver.(driver.Describing); ok {
 			facts, err := by.Facts(ctx, n.Reads())
 			if err != nil {
 				e.Missing["system"] = err.Error()
 			}
+
 			if e.Facts == nil {
 				e.Facts = map[string]string{}
 			}
+
 			maps.Copy(e.Facts, facts)
 			e.Missing["others"] = e.Missing["all"]
 			delete(e.Missing, "all")
 		}
+
 		e.Inventory = inventoryOf(ctx, n)
 		return e, nil
 	case !n.HasAgent():
 		return c.between(n.Name), nil
 	}
+
 	e, err := probe.Environment(ctx, n.Agent, n.Name)
 	if err == nil && n.Facts.OwnMachine() {
 		err = c.ofMachine(ctx, l, n, &e)
 	}
+
 	return e, err
 }

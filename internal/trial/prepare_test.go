@@ -27,7 +27,8 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 			"direct 1"}},
 	} {
 		r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: [1, 7]}\n")
-		r.Labs.Missing, r.Run.Skipped = tc.missing, skipped
+		r.Labs.Missing = tc.missing
+		r.Run.Skipped = skipped
 		r.Labs.refuseSeven()
 		prepare(t, r)
 		skipped = r.Run.Skipped
@@ -35,7 +36,9 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 		for _, s := range skipped {
 			got = append(got, s.Factors["topology"]+" "+s.Factors["streams"])
 		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
+
+		diff := cmp.Diff(tc.want, got)
+		if diff != "" {
 			t.Errorf("%s: skipped (-want +got):\n%s", tc.name, diff)
 		}
 	}
@@ -62,7 +65,9 @@ func TestLatencyIsToldAsWhatItIs(t *testing.T) {
 			got = append(got, e.Event+" "+e.Text)
 		}
 	}
-	if diff := cmp.Diff([]string{"latency idle", "latency loaded"}, got); diff != "" {
+
+	diff := cmp.Diff([]string{"latency idle", "latency loaded"}, got)
+	if diff != "" {
 		t.Errorf("round trips in the order told (-want +got):\n%s", diff)
 	}
 }
@@ -77,6 +82,7 @@ func TestSizesOfRouters(t *testing.T) {
 	if diff := cmp.Diff(want, r.Labs.Sizes); diff != "" {
 		t.Errorf("labs (-want +got)\n%s", diff)
 	}
+
 	hard := []string{"topology", "vcpus", "memory", "mitigations"}
 	if diff := cmp.Diff(hard, r.Run.Design.Hard); diff != "" {
 		t.Errorf("outer blocks (-want +got)\n%s", diff)
@@ -91,7 +97,8 @@ func TestAReasonToSkipIsToldOnce(t *testing.T) {
 	prepare(t, r)
 	want := []string{"skipped: engine native: seven is too many",
 		"skipped: topology direct: the cable is gone (3 cells)"}
-	if diff := cmp.Diff(want, r.Told("warning")); diff != "" {
+	diff := cmp.Diff(want, r.Told("warning"))
+	if diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
@@ -109,13 +116,16 @@ func (e edited) For(ctx context.Context, topology string, size record.GuestSize)
 	if err != nil || e.edit == nil {
 		return l, err
 	}
+
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return nil, err
 		}
+
 		e.edit(n)
 	}
+
 	return l, nil
 }
 
@@ -134,6 +144,7 @@ func prepare(t *testing.T, r *fakeCampaign) {
 	if err := r.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := r.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -146,7 +157,8 @@ func TestWhatIsFixedIsToldOnce(t *testing.T) {
 	r := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&fakeLabs{}, 0,
 		func(n *lab.Node) { n.Facts.Fixed = "nothing is changed here" }})
 	want := []string{"skipped: queue on router: nothing is changed here (3 cells)"}
-	if diff := cmp.Diff(want, r.Told("warning")); diff != "" {
+	diff := cmp.Diff(want, r.Told("warning"))
+	if diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
@@ -156,7 +168,8 @@ func TestASlowLabIsTold(t *testing.T) {
 	t.Parallel()
 	r := prepared(t, "matrix: {streams: 1}\n", edited{&fakeLabs{}, 1200 * time.Millisecond, nil})
 	want := []string{"waiting for forward to come up", "lab fake-forward is up: forward"}
-	if diff := cmp.Diff(want, r.Told("lab")); diff != "" {
+	diff := cmp.Diff(want, r.Told("lab"))
+	if diff != "" {
 		t.Errorf("told of the lab (-want +got):\n%s", diff)
 	}
 }
@@ -168,7 +181,8 @@ func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
 	var done []record.Trial
 	for _, want := range [][2]int{{2, 2}, {2, 1}} {
 		c := rig(t, text)
-		c.Labs.Missing, c.Done = map[string]string{"direct": "no cable"}, done
+		c.Labs.Missing = map[string]string{"direct": "no cable"}
+		c.Done = done
 		prepare(t, c)
 		var row record.Row
 		for _, r := range c.Plan.Rows() {
@@ -176,12 +190,15 @@ func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
 				row = r
 			}
 		}
+
 		total, left, takes := c.Ahead()
 		each := c.Plan.RowTime(row, 400*time.Millisecond)
-		if got := [2]int{total, left}; got != want || takes != time.Duration(left)*each {
+		got := [2]int{total, left}
+		if got != want || takes != time.Duration(left)*each {
 			t.Errorf("with %d trials done: got %v rows in all and left, %s, want %v, %s each", len(done), got,
 				takes, want, each)
 		}
+
 		done = append(done, record.Trial{Row: row, Status: record.TrialOK})
 	}
 }
@@ -192,7 +209,8 @@ func TestCountedDatagramsAreNotVerified(t *testing.T) {
 		"is to be verified in every load"}, "true": nil} {
 		r := prepared(t, "matrix: {protocol: udp, udp_mode: [exact, count]}\nmeasure: {verify: "+verify+
 			"}\n", &fakeLabs{})
-		if diff := cmp.Diff(want, r.Told("warning")); diff != "" {
+		diff := cmp.Diff(want, r.Told("warning"))
+		if diff != "" {
 			t.Errorf("verify: %s: warnings (-want +got):\n%s", verify, diff)
 		}
 	}

@@ -35,9 +35,11 @@ func TestAnotherBootBeginsAnew(t *testing.T) {
 		if tt.boot != "" {
 			trial.Boots = map[string]string{"router": tt.boot}
 		}
+
 		if got := c.anotherBoot(trial); got != tt.another {
 			t.Errorf("trial %d, boot %q: another boot: %v, want %v", i, tt.boot, got, tt.another)
 		}
+
 		c.remember(trial)
 		if got := c.interim.(*trialCounter).n; got != tt.trials {
 			t.Errorf("trial %d, boot %q: %d trials, want %d", i, tt.boot, got, tt.trials)

@@ -46,25 +46,31 @@ func carry(t testing.TB, r *fakeCampaign) (*analysis.Document, string) {
 	if err := r.Execute(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := s.EndRun(ctx, "run-1", record.RunDone, "", time.Now().UTC()); err != nil {
 		t.Fatal(err)
 	}
+
 	run, err := s.Find(ctx, "latest")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	trials, err := s.Trials(ctx, run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	doc := analysis.Derive(run, trials)
 	page, err := report.HTML(doc)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if again, err := report.HTML(doc); err != nil || !bytes.Equal(page, again) {
 		t.Errorf("report: got other bytes the second time (%v), want the same", err)
 	}
+
 	wantPutBack(t, r)
 	return doc, string(page)
 }
@@ -79,9 +85,11 @@ func TestPlanToReport(t *testing.T) {
 			t.Errorf("trial %s of %v: got %+v, want no failure", tr.ID, tr.Factors, *tr.Failure)
 		}
 	}
+
 	if len(doc.Cells) != 6 {
 		t.Errorf("cells: got %d, want 6", len(doc.Cells))
 	}
+
 	for _, c := range doc.Cells {
 		m := c.Metrics["goodput_bps"]
 		if m.Median < 99e6 || m.Median > 101e6 {
@@ -89,6 +97,7 @@ func TestPlanToReport(t *testing.T) {
 				m.Median)
 		}
 	}
+
 	if !strings.Contains(page, "site-to-site") {
 		t.Error("report: got no word of site-to-site, want the cell")
 	}
@@ -105,6 +114,7 @@ func TestAgentlessRouters(t *testing.T) {
 		if tr.Failure != nil {
 			t.Errorf("trial %s of %v: got %+v, want no failure", tr.ID, tr.Factors, *tr.Failure)
 		}
+
 		topology := tr.Factors["topology"]
 		var got []string
 		for _, c := range tr.Caveats {
@@ -112,11 +122,13 @@ func TestAgentlessRouters(t *testing.T) {
 				got = append(got, strings.Fields(c.Text)[0])
 			}
 		}
+
 		want := map[string][]string{"forward": {"router"}, "site-to-site": {"router-a", "router-b"}}[topology]
 		if !slices.Equal(got, want) {
 			t.Errorf("caveats router-not-watched of %s (%s): got %v, want %v", tr.ID, topology, got, want)
 		}
 	}
+
 	wantSkipped(t, doc, "topology=to-router tunnel=none", "node router has no agent to end traffic")
 	wantSkipped(t, doc, "topology=forward tunnel=wireguard",
 		"tunnel wireguard: node router has no agent to hold a tunnel's end")
@@ -140,6 +152,7 @@ func wantSkipped(t *testing.T, doc *analysis.Document, factors, reason string) {
 		for _, f := range strings.Fields(factors) {
 			has = has && strings.Contains(key, f)
 		}
+
 		if has {
 			if s.Reason != reason {
 				t.Errorf("skip reason of %s: got %q, want %q", factors, s.Reason, reason)
@@ -147,6 +160,7 @@ func wantSkipped(t *testing.T, doc *analysis.Document, factors, reason string) {
 			return
 		}
 	}
+
 	t.Errorf("skipped: got %v, want %s among them", doc.Skipped, factors)
 }
 
@@ -158,10 +172,12 @@ func TestDetourIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.Labs.Fakes[l.Topology.Name].Wire.Detour("router")
 	if err := r.Execute(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, tr := range r.Trials {
 		if tr.Status != record.TrialFailed || tr.Failure.Phase != record.PhaseVerify || tr.Traffic != nil ||
 			!strings.Contains(tr.Failure.Error, "did not pass the router") {
@@ -192,14 +208,18 @@ func TestDetourInTheWindowIsNoticed(t *testing.T) {
 				r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward, tunnel: "+tt.tunnel+
 					"}\nmeasure: {verify: false, latency_idle: off}\n")
 				m := &r.Plan.Design.Method
-				m.Warmup, m.Duration = 600*time.Millisecond, 300*time.Millisecond
-				r.Labs.Agentless, r.Labs.Engine = tt.agentless, labtest.Engine{AtStart: tt.plant}
+				m.Warmup = 600 * time.Millisecond
+				m.Duration = 300 * time.Millisecond
+				r.Labs.Agentless = tt.agentless
+				r.Labs.Engine = labtest.Engine{AtStart: tt.plant}
 				doc, _ := carry(t, r)
-				c, tr := doc.Cells[0], doc.Trials[0]
+				c := doc.Cells[0]
+				tr := doc.Trials[0]
 				noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {
 					return r.Kind == evidence.ReasonNotInTunnel
 				})
-				if agents := tt.agentless == nil; (tr.Path.CountedFrom > 0) != agents {
+				agents := tt.agentless == nil
+				if (tr.Path.CountedFrom > 0) != agents {
 					t.Timedf("counters of the window from %d on, want some if there is an agent: %v",
 						tr.Path.CountedFrom, agents)
 				} else if noticed == tt.valid || tt.valid && c.Grade != evidence.GradeValid {

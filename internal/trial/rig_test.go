@@ -39,14 +39,23 @@ type fakeCampaign struct {
 func rig(t testing.TB, text string) *fakeCampaign {
 	t.Helper()
 	p := labtest.ReadPlan(t, text, registry.Vocabulary())
-	r := &fakeCampaign{Labs: &fakeLabs{}, Campaign: &trial.Campaign{Plan: p, Prober: labtest.Prober{},
-		Run: record.Run{RunHead: record.RunHead{
-			ID:      "run-1",
-			Started: time.Now().UTC(),
-			Status:  record.RunRunning,
-			Lab:     "fake",
-		}},
-		Probes: labtest.Probes(), NewInterim: interim, Brief: analysis.Brief, Slack: 2 * time.Second}}
+	r := &fakeCampaign{
+		Labs: &fakeLabs{},
+		Campaign: &trial.Campaign{
+			Plan:   p,
+			Prober: labtest.Prober{},
+			Run: record.Run{RunHead: record.RunHead{
+				ID:      "run-1",
+				Started: time.Now().UTC(),
+				Status:  record.RunRunning,
+				Lab:     "fake",
+			}},
+			Probes:     labtest.Probes(),
+			NewInterim: interim,
+			Brief:      analysis.Brief,
+			Slack:      2 * time.Second,
+		},
+	}
 	r.Store, r.Sink = &r.Trials, r.sink
 	r.Learnt = func(_ context.Context, _ []record.Skipped, caveats []record.Caveat) error {
 		r.Caveats = append(r.Caveats, caveats...)
@@ -74,9 +83,11 @@ func (r *fakeCampaign) Execute(ctx context.Context) error {
 	if err == nil && r.Begin != nil {
 		r.Store, err = r.Begin(ctx, r.Run)
 	}
+
 	if err == nil {
 		r.Outcome, err = r.Campaign.Execute(ctx)
 	}
+
 	return errors.Join(err, r.Close(context.WithoutCancel(ctx)))
 }
 
@@ -99,6 +110,7 @@ func (r *fakeCampaign) Events(kinds ...string) []record.Event {
 			out = append(out, e)
 		}
 	}
+
 	return out
 }
 
@@ -135,24 +147,31 @@ func (o *fakeLabs) refuseSeven() {
 // For implements trial.Labs.
 func (o *fakeLabs) For(_ context.Context, topology string, size record.GuestSize) (*lab.Lab, error) {
 	o.Sizes = append(o.Sizes, size)
-	if why := o.Missing[topology]; why != "" {
+	why := o.Missing[topology]
+	if why != "" {
 		return nil, &lab.NoTopology{Topology: topology, Reason: why}
 	}
+
 	if l := o.up[topology]; l != nil {
 		return l, nil
 	}
+
 	t, err := lab.TopologyNamed(topology)
 	if err != nil {
 		return nil, err
 	}
+
 	f := &labtest.Lab{Topology: t, Agentless: o.Agentless, Engine: o.Engine, Changed: o.Changed}
 	l, err := f.Up()
 	if err != nil {
 		return nil, err
 	}
+
 	if o.up == nil {
-		o.up, o.Fakes = map[string]*lab.Lab{}, map[string]*labtest.Lab{}
+		o.up = map[string]*lab.Lab{}
+		o.Fakes = map[string]*labtest.Lab{}
 	}
+
 	o.up[topology], o.Fakes[topology] = l, f
 	return l, nil
 }

@@ -23,20 +23,28 @@ func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) err
 		if err != nil {
 			return c.refuse(ctx, row, err, out)
 		}
+
 		if !more {
 			return nil
 		}
+
 		t, err := c.one(ctx, row, &next)
 		if err != nil {
 			return err
 		}
+
 		out.add(t)
 		if failures++; t.Status != record.TrialFailed {
 			failures = 0
 		}
 	}
-	c.tell(record.Event{Event: "warning", Row: row.ID, Cell: row.Factors,
-		Text: fmt.Sprintf("the search is given up: %d of its trials failed in a row", failures)})
+
+	c.tell(record.Event{
+		Event: "warning",
+		Row:   row.ID,
+		Cell:  row.Factors,
+		Text:  fmt.Sprintf("the search is given up: %d of its trials failed in a row", failures),
+	})
 	return nil
 }
 
@@ -49,9 +57,13 @@ func (c *Campaign) searched(row record.Row) bool {
 // refuse keeps why a row cannot be searched, as a failed trial.
 func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *Outcome) error {
 	t := c.newTrial(row, c.attempt(row), nil)
-	t.Ended, t.Status = host.Monotonic(), record.TrialFailed
-	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(),
-		Hint: "set method.search.min and method.search.max"}
+	t.Ended = host.Monotonic()
+	t.Status = record.TrialFailed
+	t.Failure = &record.Failure{
+		Phase: record.PhaseSetup,
+		Error: why.Error(),
+		Hint:  "set method.search.min and method.search.max",
+	}
 	out.add(t)
 	return c.keep(ctx, row, t)
 }
@@ -69,16 +81,20 @@ func (d *demand) asks(s *record.SearchTrial) error {
 		d.load.ConnectionRate = s.Load
 		return nil
 	}
+
 	bits := 1.0
 	if s.Unit == record.UnitPackets {
 		bits = 8 * (record.MeanSize(d.load.PacketSizes()) - float64(traffic.PacketOverhead(d.ip)))
 	}
+
 	if bits <= 0 {
 		return fmt.Errorf("search for a rate: a packet of %d bytes has no payload", d.load.PacketSize)
 	}
+
 	d.load.RateBps = s.Load * float64(s.Interfaces) * bits
 	if s.Test == record.TestBackToBack {
 		d.load.Warmup = 0 // a queue must be empty before a burst
 	}
+
 	return nil
 }

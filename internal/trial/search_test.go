@@ -49,10 +49,13 @@ func shorten(s *record.Search) {
 	s.Goals = slices.Clone(s.Goals)
 	for i := range s.Goals {
 		g := &s.Goals[i]
-		g.FinalDuration, g.InitialDuration, g.DurationSum = 10*time.Millisecond, 10*time.Millisecond,
-			30*time.Millisecond
+		g.FinalDuration = 10 * time.Millisecond
+		g.InitialDuration = 10 * time.Millisecond
+		g.DurationSum = 30 * time.Millisecond
 	}
-	s.Warmup, s.CountPauses = 10*time.Millisecond, false
+
+	s.Warmup = 10 * time.Millisecond
+	s.CountPauses = false
 }
 
 func searchesOf(r *fakeCampaign, trials []record.Trial) []analysis.SearchView {
@@ -68,34 +71,42 @@ func TestSearchIsDrivenAndReadAgain(t *testing.T) {
 		if tr.Row.Kind != record.RowLoad {
 			continue
 		}
+
 		if tr.Search == nil || tr.Traffic == nil || len(tr.Nodes) == 0 ||
 			tr.Window.Seconds() != tr.Search.Duration.Seconds() {
 			t.Fatalf("trial %s: got search %+v and a window of %v s, want a normal trial of the search",
 				tr.ID, tr.Search, tr.Window.Seconds())
 		}
+
 		numbers = append(numbers, tr.Search.Number)
 	}
+
 	for i, n := range numbers {
 		if n != i+1 {
 			t.Fatalf("numbers of trials: got %v, want them in order", numbers)
 		}
 	}
+
 	doc := analysis.Derive(r.Campaign.Run, r.Trials)
 	if len(doc.Searches) != 1 || !doc.Searches[0].Ended || doc.Searches[0].Trials != len(numbers) {
 		t.Fatalf("searches: got %+v, want one that ended after %d trials", doc.Searches, len(numbers))
 	}
+
 	for _, got := range doc.Searches[0].Results {
 		if got.Irregular != "" || *got.Lower > capacity*1.01 || *got.Upper < capacity*.98 {
 			t.Errorf("goal %s: got %+v, want bounds about %v", got.Goal, got, capacity)
 		}
 	}
+
 	cell := doc.Cells[0]
 	if got := cell.Metrics["throughput_ndr_pps"]; math.Abs(got.Median/capacity-1) > .02 || got.N != 1 {
 		t.Errorf("throughput_ndr_pps: got %+v, want about %v of one search", got, capacity)
 	}
+
 	if got := cell.Metrics["packet_rate_pps"]; math.Abs(got.Median/capacity-1) > .02 {
 		t.Errorf("packet_rate_pps: got %+v, want that of a trial at the bound", got)
 	}
+
 	if cell.Runs != 1 || doc.Searching == nil || len(doc.Searching.Deviations) == 0 {
 		t.Errorf("got %d runs and %+v, want one run and what it deviates in", cell.Runs, doc.Searching)
 	}
@@ -119,9 +130,12 @@ func TestSearchResumesWhereItWas(t *testing.T) {
 	if err := first.Execute(ctx); !errors.Is(err, stop) {
 		t.Fatalf("got %v, want the interruption", err)
 	}
-	if s := searchesOf(first, first.Trials); len(s) != 1 || s[0].Ended || s[0].Why == "" {
+
+	s := searchesOf(first, first.Trials)
+	if len(s) != 1 || s[0].Ended || s[0].Why == "" {
 		t.Errorf("interrupted: got %+v, want a search that has not ended, with the reason", s)
 	}
+
 	second := searchRig(t, "")
 	second.Done = first.Trials
 	execute(t, second)
@@ -134,9 +148,11 @@ func TestSearchResumesWhereItWas(t *testing.T) {
 		return out
 	}
 	got := loads(append(slices.Clone(first.Trials), second.Trials...))
-	if diff := cmp.Diff(loads(whole.Trials), got); diff != "" {
+	diff := cmp.Diff(loads(whole.Trials), got)
+	if diff != "" {
 		t.Errorf("loads (-of a search in one piece +of one in two):\n%s", diff)
 	}
+
 	third := searchRig(t, "")
 	third.Done = append(slices.Clone(first.Trials), second.Trials...)
 	execute(t, third)
@@ -160,6 +176,7 @@ func TestSearchSurvivesFailedTrials(t *testing.T) {
 		r.Outcome.Failed != 3 {
 		t.Errorf("got %+v and outcome %+v, want an ended search with three failed trials", s, r.Outcome)
 	}
+
 	r = searchRig(t, "")
 	offers = 0
 	r.Labs.Engine.Fail = func(context.Context, record.Load) error {
@@ -181,22 +198,28 @@ func TestSearchByAddedDelay(t *testing.T) {
 	for i := range goals {
 		goals[i].MaxDelay = time.Millisecond / 2
 	}
+
 	r.Plan.Design.Measure.ProbeInterval = 20 * time.Microsecond
 	r.Prober = labtest.Prober{RTT: time.Millisecond}
 	execute(t, r)
 	doc := analysis.Derive(r.Campaign.Run, r.Trials)
-	if got := doc.Cells[0].Metrics["throughput_delay_pps"]; math.Abs(got.Median/capacity-1) > .02 {
+	got := doc.Cells[0].Metrics["throughput_delay_pps"]
+	if math.Abs(got.Median/capacity-1) > .02 {
 		t.Errorf("added nothing: got %+v, want the capacity", got)
 	}
+
 	// An idle path that is said to be faster: now every load adds 1 ms.
 	for i := range r.Trials {
-		if l := r.Trials[i].Idle; l != nil {
+		l := r.Trials[i].Idle
+		if l != nil {
 			for k := range l.RTT {
 				l.RTT[k] = 1
 			}
 		}
 	}
-	if s := searchesOf(r, r.Trials)[0]; s.Results[0].Irregular == "" || s.Results[0].Lower != nil {
+
+	s := searchesOf(r, r.Trials)[0]
+	if s.Results[0].Irregular == "" || s.Results[0].Lower != nil {
 		t.Errorf("added 1 ms at every load: got %+v, want no lower bound", s.Results[0])
 	}
 }
@@ -206,24 +229,30 @@ func TestFurtherTestsOfRFC2544Follow(t *testing.T) {
 	r := searchRig(t, ", latency: {duration: 200ms, repeats: 2}, frame_loss: {duration: 200ms}, "+
 		"back_to_back: {duration: 100ms, repeats: 2}")
 	s := r.Plan.Design.Method.Search
-	s.Latency.Duration, s.FrameLoss.Duration, s.BackToBack.Duration = 10*time.Millisecond,
-		10*time.Millisecond, 10*time.Millisecond
+	s.Latency.Duration = 10 * time.Millisecond
+	s.FrameLoss.Duration = 10 * time.Millisecond
+	s.BackToBack.Duration = 10 * time.Millisecond
 	execute(t, r)
 	got := searchesOf(r, r.Trials)[0]
 	if !got.Ended || len(got.Latency) != 4 || len(got.BackToBack) != 1 {
 		t.Fatalf("got %+v, want all tests", got)
 	}
+
 	for _, l := range got.Latency {
 		if l.P50 == nil || l.P50.N != 2 || math.Abs(l.Load/(*got.Results[0].Lower*l.Share)-1) > 1e-9 {
 			t.Errorf("latency at %v: got %+v, want two repeats at that share of the found rate", l.Share, l)
 		}
 	}
+
 	// 500 kpps is 12.5 times the capacity: no step comes down to it but the last.
-	if n := len(got.FrameLoss); n != 10 || math.Abs(got.FrameLoss[0].Loss.Median-.92) > .01 ||
+	n := len(got.FrameLoss)
+	if n != 10 || math.Abs(got.FrameLoss[0].Loss.Median-.92) > .01 ||
 		math.Abs(got.FrameLoss[9].Loss.Median-.2) > .02 {
 		t.Errorf("frame loss: got %+v, want ten steps from 92 %% to 20 %%", got.FrameLoss)
 	}
-	if b := got.BackToBack[0]; b.Frames != nil || !b.Limited {
+
+	b := got.BackToBack[0]
+	if b.Frames != nil || !b.Limited {
 		t.Errorf("back-to-back: got %+v, want none of a router without a buffer", b)
 	}
 }
@@ -238,6 +267,7 @@ func TestSearchWithoutAGreatestLoadIsRefusedWithAHint(t *testing.T) {
 			failed = append(failed, tr)
 		}
 	}
+
 	if len(failed) != 1 || !strings.Contains(failed[0].Failure.Error, "no range") ||
 		failed[0].Failure.Hint == "" {
 		t.Errorf("got %+v, want one failed trial with a hint: no ceiling was measured", failed)
@@ -261,12 +291,15 @@ measure: {latency_idle: block, latency_loaded: true, verify: false, probe_interv
 	if len(doc.Searches) != 1 || doc.Searches[0].Unit != record.UnitBits || doc.Searches[0].Interfaces != 2 {
 		t.Fatalf("got %+v, want one search in bits of both directions", doc.Searches)
 	}
+
 	got := doc.Searches[0].Results[0]
 	if got.Irregular != "" || *got.Lower > carries/.95*1.001 || *got.Upper < carries/.95*.999 ||
 		*got.ThroughputBps != 2**got.Throughput {
 		t.Errorf("got %+v, want bounds about %v of each direction", got, carries/.95)
 	}
-	if v := doc.Cells[0].Metrics["throughput_delay_bps"]; math.Abs(v.Median/carries-1) > .03 {
+
+	v := doc.Cells[0].Metrics["throughput_delay_bps"]
+	if math.Abs(v.Median/carries-1) > .03 {
 		t.Errorf("throughput_delay_bps: got %+v, want about %v", v, carries)
 	}
 }

@@ -34,6 +34,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		if err != nil {
 			return out, err
 		}
+
 		var facts map[string]string
 		switch {
 		case n.HasAgent():
@@ -41,16 +42,19 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 			if a, facts, err = ofAgent(ctx, n); err != nil {
 				return out, err
 			}
+
 			add("machine", name, a)
 		case n.HasDriver():
 			a := n.Driver.Check(ctx, n.Host)
 			if a.State == check.Yes {
 				a, facts = ofDriver(ctx, n)
 			}
+
 			add("machine", name, a)
 		default:
 			add("machine", name, check.CouldNotTell("%s", n.Facts.Unreachable))
 		}
+
 		var ports []string
 		for _, port := range l.Ports(name) {
 			dev := l.Device(name, port)
@@ -58,49 +62,63 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 			if n.HasDriver() {
 				told = readCard(ctx, n, dev, told)
 			}
+
 			ports = append(ports, port+" is "+dev+told)
 		}
-		if by := l.Management(name); by != "" {
+
+		by := l.Management(name)
+		if by != "" {
 			ports = append(ports, "reached by "+by)
 		}
+
 		if n.HasAgent() || n.HasDriver() {
 			add("ports", name, check.OKBecause("%s", strings.Join(ports, ", ")))
-			if a, known := toolsOf(ctx, n, !slices.Contains(l.Topology.Routers, name)); known {
+			a, known := toolsOf(ctx, n, !slices.Contains(l.Topology.Routers, name))
+			if known {
 				add("tools", name, a)
 			}
 		}
 	}
+
 	c := &Campaign{Engines: engines, Sink: func(record.Event) {}}
 	for _, ip := range []int{4, 6} {
 		x, err := c.discover(ctx, l, ip)
 		if err != nil {
 			return out, err
 		}
+
 		name := fmt.Sprintf("IPv%d", ip)
-		if why := x.why["udp"]; why != "" {
+		why := x.why["udp"]
+		if why != "" {
 			add(areaPath, name, check.Not("%s", why))
 			continue
 		}
+
 		nat := ""
 		if x.translates() {
 			nat = "NAT, "
 		}
+
 		add(areaPath, name, check.OKBecause("%s → %s, MTU %d, %s, %sopened from the %s end", x.ends[0].Addr,
 			x.ends[1].Target, x.mtu, routersOf(x), nat, x.opener["udp"]))
 		a, err := c.crosses(ctx, l, ip, x)
 		if err != nil {
 			return out, err
 		}
+
 		add(areaPath, overRouter+name, a)
 	}
+
 	if a := l.Contact(); a.IsValid() {
 		add(areaPath, "under test", check.CouldNotTell("the data goes to %s, where ssh reaches the server, "+
 			"which has other addresses", a).Hinted("if it is to go elsewhere name that: --server-address"))
 	}
+
 	if Measurable(out) {
 		add("tester", "headroom", headroom(Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{
 			ceiling.KindOf("native", record.Load{Protocol: "tcp"}, record.Link{})})))
 	}
+
 	return out, context.Cause(ctx)
 }
 
@@ -111,10 +129,12 @@ func card(facts map[string]string, dev string) string {
 	if mtu == "" {
 		return ""
 	}
+
 	text := " (MTU " + mtu
 	if mbps, err := strconv.ParseFloat(facts["device:"+dev+":speed_mbps"], 64); err == nil {
 		text += ", " + unit.Bitrate(mbps*1e6).String()
 	}
+
 	on := strings.Fields(facts["device:"+dev+":offloads"])
 	var merging []string
 	for _, o := range [][2]string{{"tx-tcp-segmentation", "TSO"}, {"tx-generic-segmentation", "GSO"},
@@ -123,12 +143,15 @@ func card(facts map[string]string, dev string) string {
 			merging = append(merging, o[1])
 		}
 	}
+
 	if facts["device:"+dev+":type"] == "wg" { // as RouterOS calls them
 		text += ", WireGuard"
 	}
+
 	if len(merging) > 0 {
 		text += ", " + strings.Join(merging, " ")
 	}
+
 	return text + ")"
 }
 
@@ -143,6 +166,7 @@ func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 		reads = reads[1:]
 		told += ", "
 	}
+
 	var all []string
 	for _, r := range reads {
 		text, err := n.Driver.Read(ctx, n.Host, record.Setting{Knob: r[1], Node: n.Name, Port: dev})
@@ -153,8 +177,10 @@ func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 			_, why, _ := strings.Cut(err.Error(), host.ErrUnsupported.Error()+": ")
 			text = "not told: " + cmp.Or(why, err.Error())
 		}
+
 		all = append(all, r[0]+" "+check.Plain(text))
 	}
+
 	return told + strings.Join(all, ", ") + ")"
 }
 
@@ -164,6 +190,7 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 	if end {
 		needs = append(needs, [2]string{"iperf3", "the engine iperf3"})
 	}
+
 	by := n.Host
 	switch {
 	case n.HasAgent():
@@ -174,23 +201,28 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 	default:
 		return a, false
 	}
+
 	script := ""
 	for _, tool := range needs {
 		script += "command -v " + tool[0] + " >/dev/null || echo " + tool[0] + "\n"
 	}
+
 	out, err := host.Run(ctx, by, host.Command{Path: "sh", Args: []string{"-c", script}})
 	if err != nil {
 		return check.CouldNotTell("%v", err), true
 	}
+
 	var lacks []string
 	for _, tool := range needs {
 		if slices.Contains(strings.Fields(string(out)), tool[0]) {
 			lacks = append(lacks, "no "+tool[0]+", which "+tool[1]+" needs")
 		}
 	}
+
 	if len(lacks) > 0 {
 		return check.OKBecause("%s", strings.Join(lacks, "; ")), true
 	}
+
 	return check.OKBecause("nothing is missing that some cells need"), true
 }
 
@@ -210,17 +242,20 @@ func headroom(found []record.Ceiling, err error) check.Answer {
 // Measurable says of what Survey tells whether the lab can be measured: each machine is as it must be, and
 // over one version of IP at least data crosses the path, and not past the router.
 func Measurable(all []Capability) bool {
-	no, open := map[string]bool{}, false
+	no := map[string]bool{}
+	open := false
 	for _, c := range all {
 		no[c.Area+" "+c.Name] = c.Answer.State == check.No
 		if c.Area != areaPath && c.Answer.State == check.No {
 			return false
 		}
 	}
+
 	for _, name := range []string{"IPv4", "IPv6"} {
 		blocked, told := no[areaPath+" "+name]
 		open = open || told && !blocked && !no[areaPath+" "+overRouter+name]
 	}
+
 	return open
 }
 
@@ -244,10 +279,12 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 	if err != nil {
 		return a, nil, err
 	}
+
 	e, err := probe.Environment(ctx, n.Agent, n.Name)
 	if err != nil {
 		return a, nil, err
 	}
+
 	return check.OKBecause("%s %s%s, clock offset known within %s", unit.System(e.Facts["os"]),
 		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
@@ -262,9 +299,11 @@ func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[strin
 			a = check.CouldNotTell("%v", err)
 		}
 	}
+
 	if by, ok := n.Driver.(driver.Restricted); ok {
 		a.Reason += "; " + by.Restrictions(facts)
 	}
+
 	return a, facts
 }
 
@@ -288,17 +327,21 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	if err != nil {
 		return untold(ctx, err)
 	}
+
 	if slices.Equal(w.unwatched, l.Topology.Routers) {
 		return check.CouldNotTell("nobody reads the router's counters"), nil
 	}
+
 	before, err := w.counters(ctx, false)
 	if err != nil {
 		return uncountable(ctx, err)
 	}
+
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
 	if err != nil {
 		return untold(ctx, err)
 	}
+
 	return crossed(ctx, got, func() ([]record.CounterDelta, error) { return w.moved(ctx, before, "check") })
 }
 
@@ -327,11 +370,13 @@ func crossed(ctx context.Context, got agent.Reached,
 	if len(got.Back) == 0 {
 		return passedBy(fmt.Errorf("%w: %s", errDead, got.Note)), nil
 	}
+
 	for deadline := time.Now().Add(countTime); ; {
 		moved, err := look()
 		if err != nil {
 			return untold(ctx, err)
 		}
+
 		missing := uncounted(moved, got)
 		switch {
 		case missing == nil:
@@ -339,6 +384,7 @@ func crossed(ctx context.Context, got agent.Reached,
 		case time.Now().After(deadline):
 			return passedBy(missing), nil
 		}
+
 		if err := host.Pause(ctx, countTime/50); err != nil {
 			return untold(ctx, err)
 		}
@@ -352,7 +398,9 @@ func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 		if strings.HasSuffix(m.Counter, "_packets") {
 			sent = int64(len(got.Back))
 		}
-		if grown := int64(m.After - m.Before); grown < sent {
+
+		grown := int64(m.After - m.Before)
+		if grown < sent {
 			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d for %d sent each "+
 				"way", m.Counter, m.Device, m.Node, grown, sent)
 		}
@@ -366,9 +414,14 @@ func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Sett
 	if dev == "" {
 		return
 	}
-	caveat := record.Caveat{Kind: "management-interface", Text: fmt.Sprintf("settings change %s of the %s, "+
-		"by which it is reached itself: what they slow down or cut off are our commands too; it undoes them "+
-		"by itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence))}
+
+	caveat := record.Caveat{
+		Kind: "management-interface",
+		Text: fmt.Sprintf("settings change %s of the %s, "+
+			"by which it is reached itself: what they slow down or cut off are our commands too; it "+
+			"undoes them "+
+			"by itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence)),
+	}
 	if !slices.Contains(c.Run.Caveats, caveat) {
 		c.Run.Caveats = append(c.Run.Caveats, caveat)
 		c.tell(record.Event{Event: "warning", Text: caveat.Text})

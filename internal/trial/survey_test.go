@@ -28,6 +28,7 @@ func TestUncounted(t *testing.T) {
 			"rx_bytes": x.bytes, "tx_bytes": x.bytes} {
 			moved = append(moved, record.CounterDelta{Counter: counter, Before: 1000, After: 1000 + grown})
 		}
+
 		if err := uncounted(moved, got); (err == nil) != x.passed {
 			t.Errorf("%d packets of %d bytes: %v", x.packets, x.bytes, err)
 		}
@@ -37,7 +38,8 @@ func TestUncounted(t *testing.T) {
 // TestCrossed: only counters that did not grow, and packets of which none came back, say that the router is
 // passed by. A lost agent does not, and whoever cancels is told so.
 func TestCrossed(t *testing.T) {
-	stop, lost := errors.New("stop"), errors.New("agent lost")
+	stop := errors.New("stop")
+	lost := errors.New("agent lost")
 	got := agent.Reached{Back: make([]int, surveyPackets), Bytes: surveyPackets * 1472}
 	for name, x := range map[string]struct {
 		got    agent.Reached
@@ -136,7 +138,9 @@ func TestMeasurable(t *testing.T) {
 				all = append(all, Capability{areaPath, overRouter + name, check.Answer{State: s[1]}})
 			}
 		}
-		if got := Measurable(all); got != x.want {
+
+		got := Measurable(all)
+		if got != x.want {
 			t.Errorf("%+v: %v", x, got)
 		}
 	}
@@ -151,12 +155,15 @@ func TestOfDriver(t *testing.T) {
 	if a.State != check.Yes || !strings.HasPrefix(a.Reason, want) {
 		t.Errorf("got %+v, want yes: %q", a, want)
 	}
+
 	for dev, want := range map[string]string{"lan": " (MTU 1500)", "office": " (MTU 1420, WireGuard)",
 		"x": ""} {
-		if got := card(facts, dev); got != want {
+		got := card(facts, dev)
+		if got != want {
 			t.Errorf("%s: got %q, want %q", dev, got, want)
 		}
 	}
+
 	d.Broken = "/system/resource"
 	a, _ = ofDriver(t.Context(), n)
 	if a.State != check.Unknown || !strings.Contains(a.Reason, "is broken") {

@@ -41,15 +41,18 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	if step != nil {
 		m.Duration = step.Duration
 	}
+
 	a := &attempt{c: c, m: m, t: t}
 	slack := cmp.Or(c.Slack, lab.UsualSlack)
 	if b := c.testbeds[placeOf(row.Factors)]; b != nil && c.Slack == 0 {
 		slack = b.lab.Slack()
 	}
+
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	if row.Kind == record.RowCipher {
 		limit += m.Duration + time.Second // of two parts, in whole seconds
 	}
+
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
 	defer cancel()
 	err := a.run(within)
@@ -58,15 +61,21 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	if ctx.Err() != nil {
 		return t, context.Cause(ctx)
 	}
+
 	if err != nil {
 		t.Status = record.TrialFailed
-		t.Failure = &record.Failure{Phase: t.Phases[len(t.Phases)-1].Name, Error: err.Error(),
-			Hint: check.HintOf(err)}
+		t.Failure = &record.Failure{
+			Phase: t.Phases[len(t.Phases)-1].Name,
+			Error: err.Error(),
+			Hint:  check.HintOf(err),
+		}
 		a.evidence(ctx)
 	}
+
 	if b := c.testbeds[placeOf(row.Factors)]; c.rebootFor(row.Factors, err) && b != nil {
 		b.lab.PathDead()
 	}
+
 	return t, nil
 }
 
@@ -81,6 +90,7 @@ func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 		if c.rebooted == nil {
 			c.rebooted = map[string]bool{}
 		}
+
 		c.rebooted[key] = true
 		return true
 	}
@@ -113,6 +123,7 @@ func (a *attempt) evidence(ctx context.Context) {
 	if a.watch == nil || a.t.Nodes != nil {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	var err error
@@ -146,15 +157,19 @@ func (a *attempt) run(ctx context.Context) error {
 		if s.skip {
 			continue
 		}
+
 		a.t.Phases = append(a.t.Phases, record.Phase{Name: s.phase, Start: host.Monotonic()})
 		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
-		if last := &a.t.Phases[len(a.t.Phases)-1]; last.End == 0 { // else the timeline has ended it
+		last := &a.t.Phases[len(a.t.Phases)-1]
+		if last.End == 0 { // else the timeline has ended it
 			last.End = host.Monotonic()
 		}
+
 		if err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
+
 		if s.phase == record.PhaseSetup {
 			// The load's ends would wait in vain for a router that is gone.
 			guards.Go(func() {
@@ -164,6 +179,7 @@ func (a *attempt) run(ctx context.Context) error {
 			})
 		}
 	}
+
 	return nil
 }
 
@@ -173,15 +189,20 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.testbed, a.lab, a.watch = b, b.lab, b.watch
+
+	a.testbed = b
+	a.lab = b.lab
+	a.watch = b.watch
 	row := a.t.Row
 	byKnob := a.t.Search != nil && a.m.Search != nil && a.m.Search.Knob != ""
 	if byKnob {
 		row.Factors = factor.Name(a.m.Search.Knob).With(row.Factors, knobLevel(a.t.Search))
 	}
+
 	if a.d, err = a.c.ask(row, a.lab.Topology, a.m); err != nil {
 		return err
 	}
+
 	if byKnob {
 		a.d.load.Duration = a.t.Search.Duration
 	} else if a.t.Search != nil {
@@ -189,50 +210,65 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
+
 	if row.Kind != record.RowCipher {
 		if why, err := a.c.fit(ctx, a.lab, &a.d); err != nil || why != "" {
 			return cmp.Or(err, errors.New(why))
 		}
 	}
+
 	a.d.load.Tag = a.lab.Tag(a.name())
 	if found, ok := factor.FoundOf(a.t.Row.Factors); ok && a.t.Row.Kind == record.RowLoad {
 		if a.d.load.RateBps, err = a.c.interim.ShareOf(found); err != nil {
 			return err
 		}
 	}
+
 	if err := a.c.stopIdleLoad(ctx, a.lab); err != nil {
 		return err
 	}
+
 	a.t.Boots = a.c.bootsOf(ctx, a.lab)
 	if a.c.anotherBoot(a.t) {
 		a.caveat("another-boot", "the router was booted anew before this trial: it is another one than that "+
 			"of the trials before")
-		a.c.tell(record.Event{Event: "warning", Row: row.ID, Text: "the router was booted anew: nothing is " +
-			"concluded of trials before and after together"})
+		a.c.tell(record.Event{
+			Event: "warning",
+			Row:   row.ID,
+			Text: "the router was booted anew: nothing is " +
+				"concluded of trials before and after together",
+		})
 	}
+
 	if err := a.lab.Reconcile(ctx, a.d.settings); err != nil || row.Kind == record.RowCipher {
 		return err
 	}
+
 	if err := a.lab.AwaitReassembly(ctx); err != nil {
 		return err
 	}
+
 	path, err := a.lab.Path(ctx, a.d.tunnel)
 	if err != nil {
 		return err
 	}
+
 	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
 	if factor.Firmware.In(row.Factors) {
 		a.t.Resolved[firmwareFact] = a.c.version
 	}
+
 	a.follow(path.Settings)
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	for _, r := range a.way.unwatched {
 		if !a.lab.OwnNetwork() {
 			continue // said once, of the run
 		}
+
 		a.caveat("router-not-watched", r+" has no agent: its counters and probes are missing, and that "+
 			"traffic passed it is not proven by them")
 	}
+
 	return err
 }
 
@@ -246,6 +282,7 @@ func (a *attempt) follow(settings []lab.Followed) {
 			a.t.Resolved[f.Knob+"@"+f.Node+".tunnel"] = f.Value
 			continue
 		}
+
 		a.caveat("tunnel-not-set", fmt.Sprintf("%s=%s does not hold on the tunnel's device %s of %s: %s",
 			f.Knob, f.Value, f.Port, f.Node, f.Cannot))
 	}
@@ -260,6 +297,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 		}
 		return nil
 	}
+
 	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
 	return err
 }
@@ -268,12 +306,14 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 	if a.d.probeOpener == "" {
 		return nil // the caveat of the path says so
 	}
+
 	m := a.m
 	con := newConductor(1, 0, m.Idle)
 	con.progress = a.c.report(a.watch, a.t.Row.ID, "idle")
 	if a.t.Row.Kind == record.RowIdle {
 		con.fixed = func(w record.Window) error { a.t.Window = w; return a.watch.schedule(w) }
 	}
+
 	wait := a.probeHops(ctx, con, 0, m.Idle, func(h *record.Hop) **record.Latency { return &h.Idle })
 	a.t.Idle, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(0, m.Idle), con)
 	wait()
@@ -282,10 +322,20 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 
 // probeLoad is the latency probe's demand.
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
-	return record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: a.d.ip, PacketSize: 100,
-		Opener: a.d.probeOpener, Port: a.d.ports.Echo, Warmup: warmup, Duration: duration,
-		Interval: a.c.Run.Design.Measure.ProbeInterval, Spacing: a.c.Run.Design.Measure.ProbeSpacing,
-		Tag: a.d.load.Tag}
+	return record.Load{
+		Protocol:   "echo",
+		Direction:  record.Up,
+		Streams:    1,
+		IP:         a.d.ip,
+		PacketSize: 100,
+		Opener:     a.d.probeOpener,
+		Port:       a.d.ports.Echo,
+		Warmup:     warmup,
+		Duration:   duration,
+		Interval:   a.c.Run.Design.Measure.ProbeInterval,
+		Spacing:    a.c.Run.Design.Measure.ProbeSpacing,
+		Tag:        a.d.load.Tag,
+	}
 }
 
 // load offers the traffic with the latency probe beside it, and splits the phase at the edges of the window.
@@ -294,15 +344,18 @@ func (a *attempt) load(ctx context.Context) error {
 	if engine == nil {
 		return fmt.Errorf("no engine %q", a.d.engine)
 	}
+
 	probed := a.c.Run.Design.Measure.LatencyLoaded && a.t.Row.Kind == record.RowLoad && a.d.probeOpener != ""
 	parties := 1
 	if probed {
 		parties = 2
 	}
+
 	var err error
 	if a.moves, err = a.way.counters(ctx, false); err != nil {
 		return err
 	}
+
 	con := newConductor(parties, a.d.load.Warmup, a.d.load.Duration)
 	con.progress = a.c.report(a.watch, a.t.Row.ID, "loaded")
 	told := func() {}
@@ -322,17 +375,24 @@ func (a *attempt) load(ctx context.Context) error {
 	if begun != nil {
 		start = <-begun
 	}
+
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
-	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
+	at := a.t.Window.Start
+	if err == nil || at > 0 && host.Monotonic() > at {
 		// The load's one phase was warm-up and window, which only the timeline tells apart. A load that
 		// failed may not have got to the window's end.
 		a.t.Phases[len(a.t.Phases)-1].End = at
-		a.t.Phases = append(a.t.Phases, record.Phase{Name: record.PhaseWindow, Start: at,
-			End: min(a.t.Window.End, host.Monotonic())})
+		a.t.Phases = append(a.t.Phases, record.Phase{
+			Name:  record.PhaseWindow,
+			Start: at,
+			End:   min(a.t.Window.End, host.Monotonic()),
+		})
 	}
+
 	if err != nil {
 		return err
 	}
+
 	moves, err := settled(ctx, func() ([]record.CounterDelta, error) {
 		return a.way.moved(ctx, a.moves, "load")
 	})
@@ -340,6 +400,7 @@ func (a *attempt) load(ctx context.Context) error {
 	if len(window) > 0 {
 		a.t.Path.CountedFrom = start.at
 	}
+
 	a.t.Path.Counters = slices.Concat(a.t.Path.Counters, moves, window)
 	return err
 }
@@ -363,6 +424,7 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 			}
 		})
 	}
+
 	a.t.Traffic, err = engine.Offer(ctx, a.way.near, a.way.far, a.d.load, con)
 	if err != nil {
 		cancel(err)
@@ -372,11 +434,13 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 			err = traffic.Measured(a.t.Traffic)
 		}
 	}
+
 	probing.Wait()
 	wait()
 	if probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
 		return probeErr
 	}
+
 	return err
 }
 
@@ -420,8 +484,14 @@ type conductor struct {
 }
 
 func newConductor(engines int, warmup, duration time.Duration) *conductor {
-	return &conductor{waiting: engines, warmup: warmup, duration: duration, start: make(chan struct{}),
-		fixed: func(record.Window) error { return nil }, progress: func(traffic.Progress) {}}
+	return &conductor{
+		waiting:  engines,
+		warmup:   warmup,
+		duration: duration,
+		start:    make(chan struct{}),
+		fixed:    func(record.Window) error { return nil },
+		progress: func(traffic.Progress) {},
+	}
 }
 
 // Ready implements traffic.Conductor.
@@ -433,6 +503,7 @@ func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
 		c.err = c.fixed(c.window)
 		close(c.start)
 	}
+
 	c.mu.Unlock()
 	return c.begun(ctx)
 }

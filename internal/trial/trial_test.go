@@ -21,15 +21,21 @@ func TestPhaseWindowIsTheWindow(t *testing.T) {
 			t.Fatalf("trial %s (%s): got phases %+v, want a window after the warm-up", tr.ID, tr.Status,
 				tr.Phases)
 		}
-		if got, want := tr.Phases[i], (record.Phase{Name: record.PhaseWindow, Start: tr.Window.Start,
-			End: tr.Window.End}); got != want {
+
+		if got, want := tr.Phases[i], (record.Phase{
+			Name:  record.PhaseWindow,
+			Start: tr.Window.Start,
+			End:   tr.Window.End,
+		}); got != want {
 			t.Errorf("trial %s: got %+v, want %+v", tr.ID, got, want)
 		}
+
 		if got := tr.Phases[i-1]; got.Name != record.PhaseWarmup || got.End != tr.Window.Start {
 			t.Errorf("trial %s: got %+v before the window, want the warm-up until its start, %d", tr.ID, got,
 				tr.Window.Start)
 		}
 	}
+
 	if len(r.Trials) != 1 {
 		t.Errorf("got %d trials, want 1", len(r.Trials))
 	}
@@ -54,7 +60,8 @@ func TestLateCountsAreTakenAgain(t *testing.T) {
 			late := tc.late
 			r.Labs.Engine.Late = func(record.Load) (by time.Duration) {
 				if len(late) > 0 {
-					by, late = late[0], late[1:]
+					by = late[0]
+					late = late[1:]
 				}
 				return by
 			}
@@ -66,11 +73,14 @@ func TestLateCountsAreTakenAgain(t *testing.T) {
 					t.Errorf("trial %s: got attempt %d of %s, want attempt %d of one row", tr.ID, tr.Attempt,
 						tr.Row.ID, i+1)
 				}
-				if f := tr.Failure; f != nil && (f.Phase != record.PhaseWindow || f.Hint == "" ||
+
+				f := tr.Failure
+				if f != nil && (f.Phase != record.PhaseWindow || f.Hint == "" ||
 					!strings.Contains(f.Error, "the far end read its counts 1h0m0s late")) {
 					t.Errorf("trial %s: got %+v, want the late end, with a hint", tr.ID, f)
 				}
 			}
+
 			if !slices.Equal(status, tc.status) {
 				t.Errorf("got trials %v, want %v", status, tc.status)
 			}
@@ -94,10 +104,14 @@ func TestATrialBeginsWithMemoryForFragments(t *testing.T) {
 	if len(r.Trials) != 2 {
 		t.Fatalf("got %d trials, want 2", len(r.Trials))
 	}
-	if left := r.Labs.Fakes["forward"].Fragments; !slices.Equal(left, []float64{0.9}) {
+
+	left := r.Labs.Fakes["forward"].Fragments
+	if !slices.Equal(left, []float64{0.9}) {
 		t.Errorf("got %v left to see, want 0.9 alone: a tenth is little enough", left)
 	}
-	if p := r.Trials[1].Phases[0]; p.Name != record.PhaseSetup ||
+
+	p := r.Trials[1].Phases[0]
+	if p.Name != record.PhaseSetup ||
 		time.Duration(p.End-p.Start) < 2*65*time.Second/500 {
 		t.Errorf("got phase %+v, want a set-up in which two looks were waited for", p)
 	}
@@ -114,12 +128,15 @@ func TestEveryLoadIsVerifiedOnRequest(t *testing.T) {
 			if tr.Traffic == nil || !tr.Traffic.Load.Verify {
 				continue
 			}
+
 			all++
 			if tr.Row.Kind == record.RowLoad && tr.Traffic.Flows[0].Verified > 0 {
 				loads++
 			}
 		}
-		if got := [2]int{loads, all}; got != want {
+
+		got := [2]int{loads, all}
+		if got != want {
 			t.Errorf("verify: %s: got %v trials of loads and of all kinds that check the content, want %v",
 				verify, got, want)
 		}

@@ -38,12 +38,14 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 	if !l.OwnNetwork() {
 		w.tag = d.load.Tag
 	}
+
 	for i, end := range []*traffic.End{&w.near, &w.far} {
 		name := [2]string{l.Topology.Near, l.Topology.Far}[i]
 		n, err := l.Node(ctx, name)
 		if err != nil {
 			return way{}, err
 		}
+
 		var offset int64
 		switch {
 		case n.HasAgent():
@@ -54,37 +56,52 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 			_, err := n.AgentFor("end traffic")
 			return way{}, err
 		}
+
 		w.thirdParty = n.Serves != ""
 		slot := p.Slot
 		if d.bypass {
 			slot = 0 // the plain path
 		}
+
 		at, err := l.End(slot, i, d.ip)
 		if err != nil {
 			return way{}, err
 		}
-		*end = traffic.End{Node: name, Agent: n.Agent, Addr: at.Addr, Target: at.Target, Offset: offset,
-			CPUs: d.cpus[name], ThirdParty: n.Serves}
+
+		*end = traffic.End{
+			Node:       name,
+			Agent:      n.Agent,
+			Addr:       at.Addr,
+			Target:     at.Target,
+			Offset:     offset,
+			CPUs:       d.cpus[name],
+			ThirdParty: n.Serves,
+		}
 		if end.Next, err = Neighbor(ctx, l, name); err != nil {
 			return way{}, err
 		}
+
 		for _, sub := range p.Beside {
 			end.Beside = append(end.Beside, l.Address(sub.Slot, i, d.ip))
 		}
 	}
+
 	w.near.Hears = d.hears
 	if d.nat == "forward" {
 		a, err := l.ForwardAddress(d.ip)
 		if err != nil {
 			return way{}, err
 		}
+
 		w.near.Target = a
 	}
+
 	for _, r := range l.Topology.Routers {
 		n, err := l.Node(ctx, r)
 		if err != nil {
 			return way{}, err
 		}
+
 		switch {
 		case !n.Counts():
 			w.unwatched = append(w.unwatched, r)
@@ -92,6 +109,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 			w.agentless = append(w.agentless, r)
 		}
 	}
+
 	return w, nil
 }
 
@@ -101,10 +119,12 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 	if !ok {
 		return nil, nil
 	}
+
 	n, err := l.Node(ctx, port.Node)
 	if err != nil || !n.HasAgent() {
 		return nil, err
 	}
+
 	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: l.Device(port.Node, port.Port)}, nil
 }
 
@@ -116,30 +136,36 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterDelt
 		if sub.Tunnel == nil {
 			continue
 		}
+
 		c, err := sub.Tunnel.Counters(ctx, underLoad)
 		if err != nil {
 			return nil, err
 		}
+
 		near := w.lab.Topology.Tunnel[0]
 		device := cmp.Or(c.Counted, sub.Tunnel.Devices()[0])
 		out = append(out, move(near, device, record.TunnelSent, c.Sent),
 			move(near, device, record.TunnelReceived, c.Received))
 	}
+
 	for _, r := range w.lab.Topology.Routers {
 		if slices.Contains(w.unwatched, r) || underLoad && slices.Contains(w.agentless, r) {
 			continue
 		}
+
 		ports := w.lab.Ports(r)
 		all, err := w.lab.Counters(ctx, r, ports...)
 		if err != nil {
 			return nil, err
 		}
+
 		for _, port := range ports {
 			c := all[port]
 			out = append(out, move(r, port, "rx_packets", c.RxPackets), move(r, port, "tx_packets",
 				c.TxPackets), move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
 		}
 	}
+
 	return out, nil
 }
 
@@ -154,10 +180,13 @@ func (w way) moved(ctx context.Context, before []record.CounterDelta, when strin
 	if err != nil {
 		return nil, err
 	}
+
 	out := slices.Clone(before)
 	for i := range out {
-		out[i].After, out[i].When = after[i].Before, when
+		out[i].After = after[i].Before
+		out[i].When = when
 	}
+
 	return out, nil
 }
 
@@ -181,6 +210,7 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 			out <- edge{err: err}
 			return
 		}
+
 		counters, err := w.counters(ctx, true)
 		out <- edge{counters, host.Monotonic(), err}
 	}()
@@ -195,14 +225,17 @@ func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []re
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
 		return nil
 	}
+
 	for _, m := range moves {
 		for _, c := range e.counters {
 			if c.Node == m.Node && c.Device == m.Device && c.Counter == m.Counter {
-				m.Before, m.When = c.Before, "window"
+				m.Before = c.Before
+				m.When = "window"
 				out = append(out, m)
 			}
 		}
 	}
+
 	return out
 }
 
@@ -217,10 +250,12 @@ func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([
 		if err != nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return was, err
 		}
+
 		now, err := look()
 		if err != nil || still(was, now) {
 			return now, err
 		}
+
 		was = now
 	}
 }
@@ -246,29 +281,35 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	if err != nil {
 		return e, err
 	}
+
 	var back []agent.Reached
 	for i := range w.path.Subpaths() {
 		got, err := w.exchange(ctx, i, agent.Reach{Sizes: []int{100, wantMTU}, Beyond: wantMTU + 1})
 		if err != nil {
 			return e, err
 		}
+
 		back = append(back, got)
 	}
+
 	e.BytesOffered = back[0].Bytes // and as many on each other way
 	if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
 		return e, err
 	}
+
 	for _, got := range back {
 		if e.PathMTU, err = foundMTU(got, wantMTU); err != nil {
 			return e, err
 		}
 	}
+
 	// A driver may count a packet only when its card has said that it left.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
 		err := w.check(e)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return e, err
 		}
+
 		if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
 			return e, err
 		}
@@ -296,16 +337,24 @@ const countTime = 500 * time.Millisecond
 
 // exchange asks for answers on one of the path's ways.
 func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reached, error) {
-	opener, answerer := w.near, w.far
+	opener := w.near
+	answerer := w.far
 	if w.opener == "far" {
-		opener, answerer = w.far, w.near
+		opener = w.far
+		answerer = w.near
 	}
+
 	at := answerer.Addr
-	r.From, r.To, r.Port, r.Tag = opener.Addr, answerer.Target, w.ports.Check, w.tag
+	r.From = opener.Addr
+	r.To = answerer.Target
+	r.Port = w.ports.Check
+	r.Tag = w.tag
 	if sub > 0 {
-		r.From, at = opener.Beside[sub-1], answerer.Beside[sub-1]
+		r.From = opener.Beside[sub-1]
+		at = answerer.Beside[sub-1]
 		r.To = at
 	}
+
 	session, err := w.echoAt(ctx, answerer, at)
 	if err != nil {
 		return agent.Reached{}, err
@@ -319,15 +368,21 @@ func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reache
 
 // echoAt has an end return datagrams until the session ends.
 func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Session, error) {
-	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: w.ports.Check, Tag: w.tag,
-		From: e.Hears})
+	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{
+		Addr: at,
+		Port: w.ports.Check,
+		Tag:  w.tag,
+		From: e.Hears,
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	if err := host.Await(ctx, session, nil); err != nil {
 		endEcho(session)
 		return nil, err
 	}
+
 	return session, nil
 }
 

@@ -21,7 +21,8 @@ func TestSettledWaitsForTheLastPackets(t *testing.T) {
 		"at once":        {moving: 0, least: 2, most: 2},
 		"a busy network": {moving: 1e6, least: 3, most: 1e6},
 	} {
-		looks, packets := 0, uint64(0)
+		looks := 0
+		packets := uint64(0)
 		began := time.Now()
 		got, err := settled(t.Context(), func() ([]record.CounterDelta, error) {
 			if looks++; looks <= 1+tt.moving && looks > 1 {
@@ -36,6 +37,7 @@ func TestSettledWaitsForTheLastPackets(t *testing.T) {
 			t.Errorf("%s: got %v after %d looks, %v; want %d packets after %d to %d looks", name, got, looks,
 				err, packets, tt.least, tt.most)
 		}
+
 		if took := time.Since(began); took > countTime+5*time.Second {
 			t.Errorf("%s: it took %v, want %v at most", name, took, countTime)
 		}
@@ -50,6 +52,7 @@ func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 		if err := s.Recv(nil); err != nil {
 			return err
 		}
+
 		<-ctx.Done()
 		return nil
 	}
@@ -62,6 +65,7 @@ func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		endEcho(s)
@@ -72,6 +76,7 @@ func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 	case <-time.After(echoEnd + 3*time.Second):
 		t.Error("the echo's end is still waited for")
 	}
+
 	a.Close()
 	if err := <-served; err != nil {
 		t.Errorf("node: %v", err)
@@ -91,17 +96,31 @@ func TestCountersOfTheWindow(t *testing.T) {
 		err    error
 		want   []record.CounterDelta
 	}{
-		"in time": {warm, 950, nil, []record.CounterDelta{{Node: "router", Counter: "rx_bytes", Before: 40,
-			After: 100, When: "window"}}},
-		"a little late": {warm, 1200, nil, []record.CounterDelta{{Node: "router", Counter: "rx_bytes",
-			Before: 40, After: 100, When: "window"}}},
+		"in time": {warm, 950, nil, []record.CounterDelta{{
+			Node:    "router",
+			Counter: "rx_bytes",
+			Before:  40,
+			After:   100,
+			When:    "window",
+		}}},
+		"a little late": {warm, 1200, nil, []record.CounterDelta{{
+			Node:    "router",
+			Counter: "rx_bytes",
+			Before:  40,
+			After:   100,
+			When:    "window",
+		}}},
 		"late":                   {warm, 1201, nil, nil},
 		"late without a warm-up": {cold, 1001, nil, nil},
 		"could not be read":      {warm, 950, context.Canceled, nil},
 	} {
-		e := edge{counters: []record.CounterDelta{{Node: "router", Counter: "rx_bytes", Before: 40}},
-			at: tt.at, err: tt.err}
-		if diff := cmp.Diff(tt.want, e.ofWindow(load, tt.window)); diff != "" {
+		e := edge{
+			counters: []record.CounterDelta{{Node: "router", Counter: "rx_bytes", Before: 40}},
+			at:       tt.at,
+			err:      tt.err,
+		}
+		diff := cmp.Diff(tt.want, e.ofWindow(load, tt.window))
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -69,11 +69,13 @@ func (d agentless) Collect(ctx context.Context, from, to int64) (record.NodeData
 	if err != nil {
 		d.gone.Store(true)
 	}
+
 	if !d.whole {
 		data.Samples = slices.DeleteFunc(data.Samples, func(s record.Samples) bool {
 			return s.Scope == record.ScopeHost
 		})
 	}
+
 	return data, err
 }
 
@@ -97,6 +99,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 		if err == nil {
 			err = w.open(ctx, n, probes)
 		}
+
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -114,33 +117,42 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 		}
 		return err
 	}
+
 	if !n.HasAgent() {
 		w.missing[name] = cmp.Or(n.Describe().Unreachable, "the node has no agent")
 		return nil
 	}
+
 	options := watch.Options{Options: probe.Options{Own: []int{os.Getpid()}}}
 	if w.lab.Holder > 0 {
 		options.Own = append(options.Own, w.lab.Holder)
 	}
+
 	watched := probe.ByScope(probes, record.ScopeNode)
 	switch {
 	case name == lab.HostNode:
-		watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
+		watched = probe.ByScope(probes, record.ScopeHost)
+		options.Live = liveEvery
 	case n.Facts.Guest(): // its cores and memory are nobody else's
-		watched, options.Own, options.Trace = probes, nil, n.Trace
+		watched = probes
+		options.Own = nil
+		options.Trace = n.Trace
 	case n.Facts.OwnMachine(): // everything of it, beside which other things run
 		watched = probes
 		if n.Facts.Clock != record.ClockSame {
 			options.Own = nil // this program's number is there that of any other
 		}
+
 		if name == w.lab.Topology.Near {
 			options.Live, w.shown = liveEvery, name
 		}
 	}
+
 	p, err := watch.Start(ctx, n.Agent, name, probe.Names(watched), options)
 	if err == nil {
 		w.watchers[name] = p
 	}
+
 	return err
 }
 
@@ -160,6 +172,7 @@ func (w *watches) schedule(win record.Window) error {
 	if w == nil {
 		return nil
 	}
+
 	for _, p := range w.watchers {
 		if err := p.Schedule(win.Start, win.End); err != nil {
 			return err
@@ -180,6 +193,7 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 	if w == nil {
 		return nil, nil
 	}
+
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	out := map[string]record.NodeData{}
@@ -193,16 +207,22 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 				failed = errors.Join(failed, fmt.Errorf("collect from %s: %w", name, err))
 				return
 			}
+
 			w.lab.NamePorts(name, d)
 			dropDocs(d)
 			out[name] = d
 		})
 	}
+
 	all.Wait()
 	for name, why := range w.missing {
-		out[name] = record.NodeData{Samples: []record.Samples{{Probe: "all", Scope: record.ScopeNode,
-			Unavailable: why}}}
+		out[name] = record.NodeData{Samples: []record.Samples{{
+			Probe:       "all",
+			Scope:       record.ScopeNode,
+			Unavailable: why,
+		}}}
 	}
+
 	return out, failed
 }
 
@@ -222,9 +242,11 @@ func (w *watches) Close() error {
 	if w == nil {
 		return nil
 	}
+
 	var err error
 	for _, p := range w.watchers {
 		err = errors.Join(err, p.Close())
 	}
+
 	return err
 }

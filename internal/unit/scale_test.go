@@ -25,7 +25,8 @@ func TestScale(t *testing.T) {
 		{"cycles", 3051990, 3051990, "3,050,000 cycles"},
 		{"furlong", 2, 2, "2 furlong"},
 	} {
-		if got := ScaleOf(c.base, c.largest).Text(c.value); got != c.want {
+		got := ScaleOf(c.base, c.largest).Text(c.value)
+		if got != c.want {
 			t.Errorf("%s %g: %q, want %q", c.base, c.value, got, c.want)
 		}
 	}

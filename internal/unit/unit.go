@@ -43,9 +43,11 @@ func parseScaled(text string, units ...string) (float64, error) {
 			break
 		}
 	}
+
 	if s == "" {
 		return 0, strconv.ErrSyntax
 	}
+
 	scale := 1.0
 	switch s[len(s)-1] {
 	case 'k', 'K':
@@ -55,13 +57,16 @@ func parseScaled(text string, units ...string) (float64, error) {
 	case 'G', 'g':
 		scale = 1e9
 	}
+
 	if scale != 1 {
 		s = strings.TrimSpace(s[:len(s)-1])
 	}
+
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 || strings.ContainsAny(s, "xXpP_") {
 		return 0, strconv.ErrSyntax
 	}
+
 	return v * scale, nil
 }
 
@@ -142,7 +147,8 @@ func ScaleOf(base string, largest float64) Scale {
 	least := 1.0 // of what is shown in a scale
 	switch base {
 	case "bit/s", "pps", "bytes", "B/s", "op/s", "Hz":
-		scales, least = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}, 0.9995
+		scales = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}
+		least = 0.9995
 	case "ns":
 		scales = []Scale{{1e9, "s"}, {1e6, "ms"}, {1e3, "µs"}}
 	case "ratio":
@@ -150,11 +156,13 @@ func ScaleOf(base string, largest float64) Scale {
 	case "count":
 		return Scale{1, ""}
 	}
+
 	for _, s := range scales {
 		if math.Abs(largest) >= least*s.Div {
 			return s
 		}
 	}
+
 	return Scale{1, base}
 }
 
@@ -165,9 +173,11 @@ func (s Scale) Number(v float64) string {
 	if s.Unit == "cycles" { // which have no prefixes
 		return Grouped(x)
 	}
+
 	if s.Div == 1 && x == math.Trunc(x) && math.Abs(x) < 1e15 {
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
+
 	return Significant(x, 3)
 }
 

@@ -57,10 +57,12 @@ func createFile(path string, mode uint32) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	o, err := openOutFile(path, real, mode)
 	if err != nil && check.HintOf(err) == "" {
 		err = fmt.Errorf("write %s: %w", path, check.Underlying(err))
 	}
+
 	return o, err
 }
 
@@ -71,6 +73,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 	if o.dir, err = openDir(filepath.Dir(real)); err != nil {
 		return nil, err
 	}
+
 	failed := func(err error) (*File, error) { return nil, errors.Join(err, o.Abort()) }
 	there, err := o.there()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,6 +82,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		}
 		return o, nil
 	}
+
 	if err != nil {
 		return failed(err)
 	}
@@ -98,30 +102,36 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		}
 		return &File{path: path, f: f}, o.dir.Close()
 	}
+
 	// A file of ours keeps its readers; the owner of another's file does not choose those of the result.
 	if err := o.createAside(mode); err != nil {
 		return failed(err)
 	}
+
 	if host.Owned(info) {
 		if err := o.f.Chmod(info.Mode().Perm()); err != nil {
 			return failed(check.Underlying(err))
 		}
 	}
+
 	return o, nil
 }
 
 // there opens what has the file's name without following a link, except the kernel's links to open files of a
 // process.
 func (o *File) there() (*os.File, error) {
-	dir, flags := int(o.dir.Fd()), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW
+	dir := int(o.dir.Fd())
+	flags := unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	var system unix.Statfs_t
 	if unix.Fstatfs(dir, &system) == nil && system.Type == unix.PROC_SUPER_MAGIC {
 		flags &^= unix.O_NOFOLLOW
 	}
+
 	fd, err := unix.Openat(dir, o.base, flags, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	return os.NewFile(uintptr(fd), o.path), nil
 }
 
@@ -146,9 +156,11 @@ func Resolve(path string) (real string, err error) {
 			return nil
 		})
 	}
+
 	if err != nil && check.HintOf(err) == "" {
 		err = fmt.Errorf("write %s: %w", path, check.Underlying(err))
 	}
+
 	return real, err
 }
 
@@ -161,13 +173,16 @@ func openDir(dir string) (*os.File, error) {
 		if err != nil || name == "" {
 			break
 		}
+
 		next, openErr := unix.Openat(fd, name, flags, 0)
 		unix.Close(fd)
 		fd, err = next, openErr
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
@@ -180,10 +195,12 @@ func (o *File) createAside(mode uint32) error {
 		fd, err = unix.Openat(int(o.dir.Fd()), o.name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC,
 			mode)
 	}
+
 	if err != nil {
 		o.name = ""
 		return err
 	}
+
 	o.f = os.NewFile(uintptr(fd), o.path)
 	return nil
 }
@@ -197,12 +214,15 @@ func (o *File) Commit(content []byte) error {
 	if err == nil && o.dir != nil {
 		err = o.place()
 	}
+
 	if err == nil {
 		o.name = ""
 	}
+
 	if err = errors.Join(err, o.Abort()); err != nil {
 		return fmt.Errorf("write %s: %w", o.path, check.Underlying(err))
 	}
+
 	return nil
 }
 
@@ -218,12 +238,15 @@ func (o *File) place() error {
 		if err := link(o.base); !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+
 		aside := o.aside()
 		if err := link(aside); err != nil {
 			return err
 		}
+
 		o.name = aside
 	}
+
 	return unix.Renameat(dir, o.name, dir, o.base)
 }
 
@@ -233,11 +256,15 @@ func (o *File) Abort() error {
 	if o.name != "" {
 		err = unix.Unlinkat(int(o.dir.Fd()), o.name, 0)
 	}
+
 	for _, f := range []*os.File{o.f, o.dir} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
-	o.name, o.f, o.dir = "", nil, nil
+
+	o.name = ""
+	o.f = nil
+	o.dir = nil
 	return err
 }

@@ -27,6 +27,7 @@ func Read(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, check.Underlying(err)
 	}
+
 	pipe := info.Mode().Type() == os.ModeNamedPipe
 	switch {
 	case info.IsDir():
@@ -38,6 +39,7 @@ func Read(name string, limit int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is neither a file nor a pipe")
 	}
+
 	data, err := io.ReadAll(io.LimitReader(f, limit))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -47,6 +49,7 @@ func Read(name string, limit int64) ([]byte, error) {
 	case pipe && len(data) == 0:
 		return nil, errors.New("it is a pipe that nobody writes into")
 	}
+
 	return data, nil
 }
 
@@ -57,13 +60,16 @@ func OpenRegular(file string) (*os.File, error) {
 	if err != nil {
 		return nil, check.Underlying(err)
 	}
+
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is no regular file")
 	}
+
 	if err != nil {
 		return nil, errors.Join(check.Underlying(err), f.Close())
 	}
+
 	return f, nil
 }
 

@@ -55,9 +55,11 @@ func speedOf(r Result) speed {
 	if r.Published {
 		s.low, s.high, s.n = s.median, s.median, statistics.MinInterval
 	}
+
 	for _, d := range r.Doubts {
 		s.doubts = append(s.doubts, d.Kind)
 	}
+
 	return s
 }
 
@@ -100,9 +102,11 @@ func doubted(speeds ...speed) string {
 	for _, s := range speeds {
 		kinds = append(kinds, s.doubts...)
 	}
+
 	if len(kinds) == 0 {
 		return ""
 	}
+
 	slices.Sort(kinds)
 	return " In doubt: " + strings.Join(slices.Compact(kinds), ", ") + "."
 }
@@ -119,6 +123,7 @@ func Advise(results []Result) []Advice {
 			all = append(all, *found)
 		}
 	}
+
 	return reconciled(out, all)
 }
 
@@ -141,9 +146,11 @@ func reconciled(all []Advice, found []finding) (out []Advice) {
 		speeds = append(speeds, f.speeds...)
 		differ = differ || f.outcome != found[0].outcome
 	}
+
 	if !differ {
 		return all
 	}
+
 	said := false
 	for _, a := range all {
 		switch {
@@ -156,6 +163,7 @@ func reconciled(all []Advice, found []finding) (out []Advice) {
 				doubted(speeds...), ""})
 		}
 	}
+
 	return out
 }
 
@@ -170,19 +178,23 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 		if a.Blocks() {
 			want.Block = block
 		}
+
 		if a.AEAD {
 			want.Mode = mode
 		}
+
 		i := slices.IndexFunc(results, func(r Result) bool { return r.Cell == want })
 		if i < 0 {
 			return speed{}, false
 		}
+
 		return speedOf(results[i]), true
 	}
 	c, okC := find(chacha, cipher.Encrypt)
 	gcm, okG := find("aes-128-gcm", cipher.Encrypt)
 	if okC && okG {
-		in, doubt := fmt.Sprintf("per core in blocks of %d bytes", block), doubted(c, gcm)
+		in := fmt.Sprintf("per core in blocks of %d bytes", block)
+		doubt := doubted(c, gcm)
 		speeds := fmt.Sprintf("%s and %s %s", goodput(max(c.median, gcm.median)),
 			goodput(min(c.median, gcm.median)), in)
 		found = &finding{library, compare(c, gcm), []speed{c, gcm}}
@@ -209,10 +221,12 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 				why = fmt.Sprintf("%s, an interval needs %d", unit.Count(n, "repetition"),
 					statistics.MinInterval)
 			}
+
 			say(AdviceCipher, "", "cannot tell whether ChaCha20-Poly1305 or AES-128-GCM is faster by %s or "+
 				"more: %s.%s", unit.Significant((alike-1)*100, 2)+" %", why, doubt)
 		}
 	}
+
 	if cbc, ok := find("aes-128-cbc", cipher.Encrypt); ok && okG {
 		if sha, ok := find("sha256", cipher.Hash); ok {
 			// CBC authenticates nothing: each byte is encrypted, and hashed again.
@@ -226,6 +240,7 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 			}
 		}
 	}
+
 	return append(out, adviseKeys(library, find)...), found
 }
 
@@ -239,13 +254,17 @@ func adviseKeys(library string, find func(string, string) (speed, bool)) (out []
 		if !okA || !okB {
 			continue
 		}
-		fast, slow, ratio := p.short, p.long, a.median/b.median
+
+		fast := p.short
+		slow := p.long
+		ratio := a.median / b.median
 		switch compare(a, b) {
 		case cannotTell, bothAlike:
 			continue
 		case secondFaster:
 			fast, slow, ratio = slow, fast, 1/ratio
 		}
+
 		out = append(out, Advice{AdviceKeys, library, fmt.Sprintf("%s: %s the %s per second of %s; one "+
 			"takes %s.%s", cipherWords[fast], times(ratio), p.word, cipherWords[slow],
 			unit.Nanoseconds(1e9/max(a.median, b.median)), doubted(a, b)), fast})
@@ -259,6 +278,7 @@ func AdviseHardware(cpu CPU) []Advice {
 		if f.Name != features[0].Name {
 			continue
 		}
+
 		if len(f.Flags) > 0 {
 			return []Advice{{AdviceHardware, "", "The CPU has instructions for AES: a library that uses " +
 				"them is fast at AES.", ""}}
@@ -277,16 +297,21 @@ func comparable(library string, results []Result) (block int, mode string) {
 		if r.Library != library || r.Block == 0 || r.Threads != 1 {
 			continue
 		}
-		if d := max(r.Block-cipher.Packet, cipher.Packet-r.Block); d < distance {
-			distance, block = d, r.Block
+
+		d := max(r.Block-cipher.Packet, cipher.Packet-r.Block)
+		if d < distance {
+			distance = d
+			block = r.Block
 		}
 	}
+
 	mode = cipher.ModeEVP
 	if slices.ContainsFunc(results, func(r Result) bool {
 		return r.Library == library && r.Block == block && r.Mode == cipher.ModeAEAD && r.Algorithm == chacha
 	}) {
 		mode = cipher.ModeAEAD
 	}
+
 	return block, mode
 }
 

@@ -15,8 +15,13 @@ import (
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	for _, s := range speeds {
 		if c, ok := CellOfPublished(s); ok && s.Value != nil && s.Mode == "" {
-			out = append(out, Result{Cell: c, Unit: c.Unit(), Rate: statistics.Summarise([]float64{*s.Value}),
-				Published: true, Doubts: []Doubt{}})
+			out = append(out, Result{
+				Cell:      c,
+				Unit:      c.Unit(),
+				Rate:      statistics.Summarise([]float64{*s.Value}),
+				Published: true,
+				Doubts:    []Doubt{},
+			})
 		}
 	}
 	return out
@@ -36,9 +41,11 @@ func CellOfPublished(s catalogue.Speed) (c cipher.Cell, ok bool) {
 	if ok && s.Operation == "throughput" {
 		c.Operation = a.Operations[0]
 	}
+
 	if a.AEAD {
 		c.Mode = cipher.ModeEVP
 	}
+
 	return c, ok
 }
 
@@ -68,8 +75,12 @@ type CPU struct {
 
 // CPUOf reads the facts of a node's environment about its CPU, but for its clock.
 func CPUOf(facts map[string]string) CPU {
-	return CPU{Model: facts["cpu_model"], Threads: cipher.Threads(facts), ClockFrom: cipher.ClockUnwatched,
-		Features: Features(strings.Fields(facts["cpu_flags"]))}
+	return CPU{
+		Model:     facts["cpu_model"],
+		Threads:   cipher.Threads(facts),
+		ClockFrom: cipher.ClockUnwatched,
+		Features:  Features(strings.Fields(facts["cpu_flags"])),
+	}
 }
 
 // Feature is a kind of instructions that ciphers use, with the kernel's names of those that the CPU has.

@@ -19,6 +19,7 @@ func TestPublishedConclusions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for device, want := range map[string][2]string{
 		"mt7621":  {"chacha20-poly1305", "WireGuard"},
 		"bcm4708": {"chacha20-poly1305", "WireGuard"},
@@ -28,17 +29,21 @@ func TestPublishedConclusions(t *testing.T) {
 		if len(results) != 14 {
 			t.Errorf("%s: got %d published figures, want 14", device, len(results))
 		}
+
 		advice := ciphers.Advise(results)
 		got := map[string]string{}
 		for _, a := range advice {
 			if a.Cipher != "" {
 				got[a.Kind] = a.Cipher
 			}
+
 			if a.Kind == ciphers.AdviceVPN && !strings.HasPrefix(a.Text, want[1]) {
 				t.Errorf("%s: got %q, want %s", device, a.Text, want[1])
 			}
+
 			t.Logf("%s: %s: %s", device, a.Kind, a.Text)
 		}
+
 		if got[ciphers.AdviceCipher] != want[0] || got[ciphers.AdviceVPN] != want[0] {
 			t.Errorf("%s: got %v, want %s", device, got, want[0])
 		}
@@ -62,12 +67,22 @@ func spread(rate, share float64) (out []float64) {
 // figures doubtful stands beside what rests on them; libraries that differ are told together.
 func TestAdviceNeedsIntervals(t *testing.T) {
 	at := func(library, algorithm string, rates ...float64) ciphers.Result {
-		return measured(cipher.Cell{Library: library, Algorithm: algorithm, Operation: cipher.Encrypt,
-			Mode: cipher.ModeAEAD, Block: 1420, Threads: 1}, rates...)
+		return measured(cipher.Cell{
+			Library:   library,
+			Algorithm: algorithm,
+			Operation: cipher.Encrypt,
+			Mode:      cipher.ModeAEAD,
+			Block:     1420,
+			Threads:   1,
+		}, rates...)
 	}
 	key := func(algorithm string, rates ...float64) ciphers.Result {
-		return measured(cipher.Cell{Library: cipher.OpenSSL, Algorithm: algorithm,
-			Operation: cipher.Derive, Threads: 1}, rates...)
+		return measured(cipher.Cell{
+			Library:   cipher.OpenSSL,
+			Algorithm: algorithm,
+			Operation: cipher.Derive,
+			Threads:   1,
+		}, rates...)
 	}
 	const aes, chacha = "aes-128-gcm", "chacha20-poly1305"
 	busy := at(cipher.OpenSSL, aes, spread(3e9, .01)...)
@@ -124,9 +139,11 @@ func TestAdviceNeedsIntervals(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", tt.name, got, tt.want)
 			continue
 		}
+
 		for i, a := range got {
 			begin, part, _ := strings.Cut(tt.want[i], " * ")
-			if text := a.Kind + " " + a.Library + " " + a.Text; !strings.HasPrefix(text, begin) ||
+			text := a.Kind + " " + a.Library + " " + a.Text
+			if !strings.HasPrefix(text, begin) ||
 				!strings.Contains(text, part) {
 				t.Errorf("%s: got %q, want %q", tt.name, text, tt.want[i])
 			}
@@ -137,8 +154,14 @@ func TestAdviceNeedsIntervals(t *testing.T) {
 // TestAdviceComparesLikeWithLike: the figures of two libraries, modes or sizes decide nothing together.
 func TestAdviceComparesLikeWithLike(t *testing.T) {
 	at := func(library, algorithm, mode string, block int, rate float64) ciphers.Result {
-		return measured(cipher.Cell{Library: library, Algorithm: algorithm, Operation: cipher.Encrypt,
-			Mode: mode, Block: block, Threads: 1}, spread(rate, .002)...)
+		return measured(cipher.Cell{
+			Library:   library,
+			Algorithm: algorithm,
+			Operation: cipher.Encrypt,
+			Mode:      mode,
+			Block:     block,
+			Threads:   1,
+		}, spread(rate, .002)...)
 	}
 	for name, results := range map[string][]ciphers.Result{
 		"libraries": {at(cipher.OpenSSL, "aes-128-gcm", cipher.ModeAEAD, 1420, 9e9),
@@ -152,6 +175,7 @@ func TestAdviceComparesLikeWithLike(t *testing.T) {
 			t.Errorf("different %s: got %+v, want no advice", name, got)
 		}
 	}
+
 	got := ciphers.Advise([]ciphers.Result{at(cipher.Go, "aes-128-gcm", cipher.ModeAEAD, 1420, 1.05e9),
 		at(cipher.Go, "chacha20-poly1305", cipher.ModeAEAD, 1420, 1e9)})
 	if len(got) != 2 || got[0].Cipher != "" || !strings.Contains(got[0].Text, "alike") {
@@ -161,9 +185,11 @@ func TestAdviceComparesLikeWithLike(t *testing.T) {
 
 func TestFeatures(t *testing.T) {
 	got := ciphers.Features(strings.Fields("aes pclmulqdq avx2 dsp"))
-	if diff := cmp.Diff([]string{"aes"}, got[0].Flags); diff != "" {
+	diff := cmp.Diff([]string{"aes"}, got[0].Flags)
+	if diff != "" {
 		t.Errorf("AES (-want +got):\n%s", diff)
 	}
+
 	for flags, want := range map[string]string{"aes": "has instructions for AES",
 		"dsp mips16": "no instructions for AES"} {
 		a := ciphers.AdviseHardware(ciphers.CPU{Features: ciphers.Features(strings.Fields(flags))})

@@ -47,7 +47,8 @@ type pair struct {
 // its baseline level, that is the level listed first. Loads of different kinds are no pair.
 func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	var pairs []pair
-	c, baseline := design.Catalogue, design.Baseline
+	c := design.Catalogue
+	baseline := design.Baseline
 	for _, g := range groups {
 		seen := map[*metrics.Cell]bool{}
 		add := func(other *metrics.Cell, name string, baseline bool) {
@@ -62,11 +63,14 @@ func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 			if without == nil || factor.Same(g.Factors[name], without.Level) {
 				continue
 			}
+
 			add(find(c, groups, g.Factors, record.Factors{name: without.Level}), without.Words, false)
 		}
+
 		other, name, whole := named(c, groups, g.Factors, baseline)
 		add(other, name, whole)
 	}
+
 	return pairs
 }
 
@@ -80,11 +84,13 @@ func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *fac
 	}) {
 		return d.Without
 	}
+
 	for _, f := range design.Factors {
 		if f.Name == name && len(f.Levels) > 0 {
 			return &factor.Without{Level: f.Levels[0], Words: "of the same with " + d.Words(f.Levels[0])}
 		}
 	}
+
 	return d.Without
 }
 
@@ -95,10 +101,12 @@ func named(c *factor.Catalogue, groups []*metrics.Cell, f, baseline record.Facto
 	if len(baseline) == 0 {
 		return nil, "", false
 	}
+
 	for _, g := range groups {
 		if g.Factors.Key() != baseline.Key() {
 			continue
 		}
+
 		if factor.Protocol.Of(f) != factor.Protocol.Of(baseline) {
 			return nil, "", true
 		}
@@ -124,6 +132,7 @@ func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *
 			free[string(n)] = true
 		}
 	}
+
 	match := func(g *metrics.Cell) bool {
 		either := maps.Clone(f)
 		maps.Copy(either, g.Factors)
@@ -134,6 +143,7 @@ func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *
 				return false
 			}
 		}
+
 		return true
 	}
 	i := slices.IndexFunc(groups, match)
@@ -142,9 +152,11 @@ func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *
 		free[string(factor.PacketSize)] = true
 		i = slices.IndexFunc(groups, func(g *metrics.Cell) bool { return fillsPath(g.Factors) && match(g) })
 	}
+
 	if i < 0 {
 		return nil
 	}
+
 	return groups[i]
 }
 
@@ -159,8 +171,10 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 		if len(logs) == 0 {
 			continue
 		}
+
 		c := ratioOf(statistics.ByBlock(logs))
-		c.Metric, c.Name = metric, p.name
+		c.Metric = metric
+		c.Name = p.name
 		c.Factors, c.Against = p.cell.Factors, p.against.Factors
 		out = append(out, c)
 		family = append(family, logs)
@@ -173,23 +187,31 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 // numbers by block, for FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
-	ratio, differences := true, map[int]float64{}
+	ratio := true
+	differences := map[int]float64{}
 	for block, x := range a {
 		if y, ok := b[block]; ok {
-			ratio, differences[block] = ratio && x > 0 && y > 0, y-x
+			ratio = ratio && x > 0 && y > 0
+			differences[block] = y - x
 		}
 	}
+
 	if !ratio {
 		by = differences
 	}
+
 	values := statistics.ByBlock(by)
 	if len(values) == 0 {
 		return Comparison{Metric: metric, Verdict: statistics.TooFew()}, by
 	}
+
 	if c = ratioOf(values); !ratio {
 		v := statistics.Summarise(values)
-		c.Difference, c.Ratio, c.Spread = true, v.Median, v.Spread
+		c.Difference = true
+		c.Ratio = v.Median
+		c.Spread = v.Spread
 	}
+
 	c.Metric, c.PValue, c.Test = metric, statistics.SignedRank(values),
 		"Wilcoxon signed-rank, exact, on paired blocks"
 	c.conclude(1)
@@ -203,10 +225,13 @@ func testPairs(out []Comparison, family []map[int]float64) {
 	if tested > 1 {
 		test += fmt.Sprintf("; corrected for %d comparisons", tested)
 	}
+
 	for i := range out {
 		if p[i] > 0 {
-			out[i].PValue, out[i].Test = p[i], test
+			out[i].PValue = p[i]
+			out[i].Test = test
 		}
+
 		out[i].conclude(tested)
 	}
 }
@@ -240,9 +265,11 @@ func (c *Comparison) conclude(tested int) {
 	} else {
 		c.Verdict = statistics.VerdictOfRatio(c.N, c.Low, c.High, c.PValue)
 	}
+
 	if c.N < statistics.MinInterval || c.Verdict == statistics.Different {
 		return
 	}
+
 	c.Why = "the data exclude " + c.excluded()
 	if c.Verdict == statistics.CannotTell && (c.Low > none || c.High < none) {
 		c.Why += fmt.Sprintf("; p = %s", unit.Significant(c.PValue, 2))
@@ -258,14 +285,17 @@ func (c *Comparison) excluded() string {
 		return fmt.Sprintf("differences below %s and above %s", metrics.Say(c.Metric, c.Low),
 			metrics.Say(c.Metric, c.High))
 	}
+
 	signed := func(ratio float64) string {
 		if c.High >= 2 {
 			return unit.Times(ratio)
 		}
+
 		text := unit.Significant(100*math.Abs(ratio-1), 2) + " %"
 		if ratio < 1 {
 			return "−" + text
 		}
+
 		return "+" + text
 	}
 	return "differences below " + signed(c.Low) + " and above " + signed(c.High)
@@ -287,12 +317,15 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
 				continue // its packet rate says the same
 			}
+
 			paths[key] = true
 			chosen = append(chosen, p)
 		}
+
 		c, logs := comparePairs(chosen, m.metric)
 		out, family = append(out, c...), append(family, logs...)
 	}
+
 	testPairs(out, family)
 	return out
 }

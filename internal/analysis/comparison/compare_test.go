@@ -21,12 +21,20 @@ func TestVerdict(t *testing.T) {
 	}{
 		{"different", Comparison{Spread: statistics.Spread{N: 6, Low: .8, High: .9}, PValue: .03},
 			"different"},
-		{"not after correction", Comparison{Spread: statistics.Spread{N: 6, Low: .8, High: .9},
-			PValue: .06}, "cannot tell"},
+		{"not after correction", Comparison{
+			Spread: statistics.Spread{N: 6, Low: .8, High: .9},
+			PValue: .06,
+		}, "cannot tell"},
 		{"same", Comparison{Spread: statistics.Spread{N: 6, Low: .985, High: 1.015}, PValue: .5},
 			"same within ±2 %"},
-		{"surely different and irrelevant", Comparison{Spread: statistics.Spread{N: 30, Low: 1.001,
-			High: 1.01}, PValue: 1e-6},
+		{"surely different and irrelevant", Comparison{
+			Spread: statistics.Spread{
+				N:    30,
+				Low:  1.001,
+				High: 1.01,
+			},
+			PValue: 1e-6,
+		},
 			"same within ±2 %"},
 		{"wide", Comparison{Spread: statistics.Spread{N: 6, Low: .9, High: 1.1}, PValue: .5}, "cannot tell"},
 		{"few", Comparison{Spread: statistics.Spread{N: 5, Low: .1, High: .2}}, "cannot tell (n < 6)"},
@@ -40,11 +48,14 @@ func TestVerdict(t *testing.T) {
 
 // Drift that both cells of a block share cancels in their ratio.
 func TestPairingCancelsDrift(t *testing.T) {
-	a, b := map[int]float64{}, map[int]float64{}
+	a := map[int]float64{}
+	b := map[int]float64{}
 	for block := 1; block <= 8; block++ {
 		drift := 1 - .05*float64(block)
-		a[block], b[block] = 80*drift, 100*drift
+		a[block] = 80 * drift
+		b[block] = 100 * drift
 	}
+
 	delete(a, 3)
 	b[4] = 0
 	logs := logRatios(a, b)
@@ -75,7 +86,9 @@ func TestBaselineOfFullPackets(t *testing.T) {
 	for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()}, cells) {
 		got = append(got, p.cell.Factors["packet_size"]+" against "+p.against.Factors["packet_size"])
 	}
-	if diff := cmp.Diff([]string{"1420 against 1500"}, got); diff != "" {
+
+	diff := cmp.Diff([]string{"1420 against 1500"}, got)
+	if diff != "" {
 		t.Errorf("pairs (-want +got)\n%s", diff)
 	}
 }
@@ -94,14 +107,22 @@ func TestQueueAgainstDefault(t *testing.T) {
 // TestSettingsWithoutBaseline: a setting that no cell has at its baseline level is compared with the level
 // listed first, and a baseline of some factors is compared on all metrics.
 func TestSettingsWithoutBaseline(t *testing.T) {
-	c := &factor.Catalogue{Factors: append(declaredFactors().Factors, factor.Declaration{Name: "table",
-		Without: &factor.Without{Words: "of the same with the default table"}})}
-	d := &record.Design{Catalogue: c, Factors: []record.FactorLevels{{Name: "table",
-		Levels: []string{"64", "9", "7"}}}}
+	c := &factor.Catalogue{Factors: append(declaredFactors().Factors, factor.Declaration{
+		Name:    "table",
+		Without: &factor.Without{Words: "of the same with the default table"},
+	})}
+	d := &record.Design{
+		Catalogue: c,
+		Factors: []record.FactorLevels{{
+			Name:   "table",
+			Levels: []string{"64", "9", "7"},
+		}},
+	}
 	var cells []*metrics.Cell
 	for _, level := range []string{"9", "64", "7"} {
 		cells = append(cells, &metrics.Cell{Factors: quickFactors("table", level)})
 	}
+
 	said := func() (out []string) {
 		for _, p := range pairsOf(d, cells) {
 			out = append(out, p.cell.Factors["table"]+": "+p.name)
@@ -115,13 +136,16 @@ func TestSettingsWithoutBaseline(t *testing.T) {
 	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("pairs (-want +got)\n%s", diff)
 	}
+
 	cells = append(cells, &metrics.Cell{Factors: quickFactors()})
 	want = []string{"9: of the same with the default table", "64: of the same with the default table",
 		"7: of the same with the default table"}
 	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("pairs with the default (-want +got)\n%s", diff)
 	}
-	cells, d.Baseline = cells[:3], record.Factors{"table": "7"}
+
+	cells = cells[:3]
+	d.Baseline = record.Factors{"table": "7"}
 	want = []string{"9: of the same with table 64", "9: of the same with table 7",
 		"64: of the same with table 7", "7: of the same with table 64"}
 	if diff := cmp.Diff(want, said()); diff != "" {
@@ -134,20 +158,28 @@ func TestSettingsWithoutBaseline(t *testing.T) {
 func TestSizesOfGuests(t *testing.T) {
 	for name, levels := range map[string][]string{"vcpus": {"1", "2", "4"}, "memory": {"512", "256"},
 		"topology": {"forward", "direct"}} {
-		d := &record.Design{Catalogue: declaredFactors(), Factors: []record.FactorLevels{{Name: name,
-			Levels: levels}}}
+		d := &record.Design{
+			Catalogue: declaredFactors(),
+			Factors: []record.FactorLevels{{
+				Name:   name,
+				Levels: levels,
+			}},
+		}
 		var cells []*metrics.Cell
 		for _, level := range levels {
 			cells = append(cells, &metrics.Cell{Factors: quickFactors(name, level)})
 		}
+
 		want := len(levels) - 1
 		if name == "topology" {
 			want = 0
 		}
+
 		pairs := pairsOf(d, cells)
 		if len(pairs) != want {
 			t.Errorf("%s: got %d pairs, want %d", name, len(pairs), want)
 		}
+
 		for _, p := range pairs {
 			if p.against != cells[0] || !strings.HasPrefix(p.name, "of the same with "+levels[0]) {
 				t.Errorf("%s: got a pair %+v, want it against %s", name, p, levels[0])
@@ -179,6 +211,7 @@ func TestZeroIsNoBaseline(t *testing.T) {
 			[]*metrics.Cell{{Factors: test.a}, {Factors: test.b}}) {
 			got += p.name
 		}
+
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
@@ -235,6 +268,7 @@ func TestPairedVerdicts(t *testing.T) {
 			logs[b] = .05 * rng.NormFloat64()
 			values = append(values, logs[b])
 		}
+
 		c := ratioOf(values)
 		p, _ := statistics.FamilyTest([]map[int]float64{logs})
 		c.PValue = p[0]
@@ -242,5 +276,6 @@ func TestPairedVerdicts(t *testing.T) {
 			different++
 		}
 	}
+
 	atMost(t, "false differences", float64(different)/draws, .05)
 }

@@ -17,7 +17,8 @@ func source(label uint64) *rand.Rand { return rand.New(rand.NewPCG(20260101, lab
 
 func atMost(t *testing.T, what string, got, most float64) {
 	t.Helper()
-	if se := math.Sqrt(most * (1 - most) / draws); got > most+4*se {
+	se := math.Sqrt(most * (1 - most) / draws)
+	if got > most+4*se {
 		t.Errorf("%s = %.4f, want at most %.4f", what, got, most)
 	}
 }

@@ -31,12 +31,14 @@ func Thresholds(required []record.Requirement, cells []*metrics.Cell, skipped []
 				out = append(out, check(r, c))
 			}
 		}
+
 		for _, s := range skipped {
 			if matches(s.Factors, r.Where) {
 				matched = true
 				out = append(out, unmet(r, s.Factors, "skipped: "+s.Reason))
 			}
 		}
+
 		if !matched {
 			out = append(out, unmet(r, nil, "no cell matches"))
 		}
@@ -57,20 +59,25 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 	case evidence.GradeNotReached:
 		t.Reason = "the cell was not reached"
 	}
+
 	if t.Reason != "" {
 		if len(c.Reasons) > 0 {
 			t.Reason += ": " + c.Reasons[0].Text
 		}
 		return t
 	}
+
 	v, ok := c.Metrics[r.Metric]
 	if !ok {
 		t.Reason = "there is no " + metrics.Label(r.Metric)
-		if why := c.Missing[r.Metric]; why != "" {
+		why := c.Missing[r.Metric]
+		if why != "" {
 			t.Reason += ": " + why
 		}
+
 		return t
 	}
+
 	t.Value = v.Median
 	var known bool
 	t.Met, known = map[string]bool{">=": v.Median >= r.Value, ">": v.Median > r.Value,
@@ -78,6 +85,7 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 	if !known {
 		t.Reason = "unknown comparison " + r.Op
 	}
+
 	return t
 }
 

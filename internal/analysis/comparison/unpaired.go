@@ -63,31 +63,42 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	for _, m := range ComparedMetrics {
 		seen := map[string]bool{}
 		for _, f := range cells {
-			key, keyOfSecond := f.Key(), f.Key()
+			key := f.Key()
+			keyOfSecond := f.Key()
 			if m.ofPath {
 				key, keyOfSecond = first.Path(f).Key(), second.Path(f).Key()
 			}
-			x, y := first.Values[key][m.Name], second.Values[keyOfSecond][m.Name]
+
+			x := first.Values[key][m.Name]
+			y := second.Values[keyOfSecond][m.Name]
 			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
 				factor.Protocol.Is(f, factor.UDP) {
 				continue // the packet rate of UDP says the same
 			}
+
 			seen[key] = true
 			c, x, y := unpaired(x, y)
-			c.Metric, c.Factors, c.Against, c.Name = m.Name, f, f, "of the first run"
+			c.Metric = m.Name
+			c.Factors = f
+			c.Against = f
+			c.Name = "of the first run"
 			if c.Interval == statistics.IntervalOrder {
 				a, b, tested = append(a, x), append(b, y), append(tested, len(out))
 			}
+
 			out = append(out, c)
 		}
 	}
+
 	adjusted, test := statistics.RunsTest(a, b)
 	if len(a) > 1 {
 		test += fmt.Sprintf("; corrected for %d comparisons", len(a))
 	}
+
 	for k, p := range adjusted {
 		out[tested[k]].PValue, out[tested[k]].Test = p, test
 	}
+
 	for i := range out {
 		c := &out[i]
 		c.conclude(len(a))
@@ -95,6 +106,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			c.Verdict, c.Confounders = "confounded", causes
 		}
 	}
+
 	return out
 }
 
@@ -109,18 +121,26 @@ func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float6
 	logA, okA := logsOf(a)
 	logB, okB := logsOf(b)
 	if c.Difference = !okA || !okB; !c.Difference {
-		a, b, scale = logA, logB, math.Exp
+		a = logA
+		b = logB
+		scale = math.Exp
 	}
-	x, y := statistics.ByBlock(a), statistics.ByBlock(b)
+
+	x := statistics.ByBlock(a)
+	y := statistics.ByBlock(b)
 	shift, low, high, level, ok := statistics.Shift(x, y)
 	switch {
 	case c.N >= statistics.MinInterval && ok:
-		c.Level, c.Interval = level, statistics.IntervalOrder
+		c.Level = level
+		c.Interval = statistics.IntervalOrder
 	case len(x) == 1 && len(y) == 1:
-		low, high, c.Interval = shift, shift, statistics.IntervalSingle
+		low = shift
+		high = shift
+		c.Interval = statistics.IntervalSingle
 	default:
 		low, high = slices.Min(y)-slices.Max(x), slices.Max(y)-slices.Min(x)
 	}
+
 	c.Ratio, c.Low, c.High = scale(shift), scale(low), scale(high)
 	return c, a, b
 }
@@ -131,6 +151,7 @@ func logsOf(values map[int]float64) (map[int]float64, bool) {
 		if !(x > 0) {
 			return nil, false
 		}
+
 		logs[block] = math.Log(x)
 	}
 	return logs, true

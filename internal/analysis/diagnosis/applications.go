@@ -16,6 +16,7 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 	if !o.IsTCP() {
 		return s, "the load is not TCP"
 	}
+
 	for name, v := range map[string]*float64{metrics.BusyRatio: &s.busy, metrics.RwndLimited: &s.rwnd,
 		metrics.SndbufLimited: &s.sndbuf} {
 		var ok bool
@@ -93,9 +94,12 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 		if u.Node != node {
 			continue
 		}
+
 		for _, ns := range u.ThreadsNs {
 			used := o.perSecond(float64(ns)) / 1e9
-			busiest, all, ok = max(busiest, used), all+used, true
+			busiest = max(busiest, used)
+			all = all + used
+			ok = true
 		}
 	}
 	return busiest, all, ok
@@ -119,6 +123,7 @@ func endCPU(class, end string) Rule {
 			if end == "server" {
 				node = far
 			}
+
 			use, _, ok := o.threadUse(node)
 			full := 0.0
 			var found factList
@@ -127,13 +132,17 @@ func endCPU(class, end string) Rule {
 				found = factList{fact("threads_ns", node, "thread", use,
 					"the busiest load generator thread used %h of a core")}
 			}
-			if s, why := o.systemAt(node); why == "" && o.Run.Node(node).OwnMachine() {
+
+			s, why := o.systemAt(node)
+			if why == "" && o.Run.Node(node).OwnMachine() {
 				full = max(full, degree(s.Full.Busy, .8, .97))
 				found = append(found, s.coreFact())
 			}
+
 			if len(found) == 0 {
 				return missing("the CPU time of the " + node + " was not read")
 			}
+
 			return place{node, "cpu"}.candidate(requires("full", full).by(found[0])).
 				facts(found...).
 				text("the %s's CPU is saturated: its busiest thread used %h of a core", node, use)

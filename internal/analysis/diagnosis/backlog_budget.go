@@ -28,10 +28,13 @@ var backlogBudget = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		dropped, _ := sum("dropped")
 		squeezed, _ := sum("time_squeeze")
-		lost, cut := ratio(dropped, processed+dropped), ratio(squeezed, processed)
-		drops, budget := degree(lost, .0005, .003), degree(cut, 1./120, 1./30)
+		lost := ratio(dropped, processed+dropped)
+		cut := ratio(squeezed, processed)
+		drops := degree(lost, .0005, .003)
+		budget := degree(cut, 1./120, 1./30)
 		at := place{s.Node, "backlog"}
 		if budget > drops {
 			at.Element = "budget"
@@ -40,6 +43,7 @@ var backlogBudget = Rule{
 					"the budget ran out %.0f times with packets left to process"))).
 				text("%s packet processing runs out of budget every %.0f packets", s.of(), 1/cut)
 		}
+
 		return at.candidate(requires("drops-or-squeezes", drops).by(
 			at.fact("dropped", dropped, "the backlogs dropped %.0f of %.0f packets", dropped,
 				processed+dropped))).

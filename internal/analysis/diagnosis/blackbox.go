@@ -48,20 +48,25 @@ func Blackbox(cells []Cell) *Path {
 		if s.one == nil || len(s.flat) < 2 {
 			continue
 		}
+
 		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.check()), s.numbers()})
 	}
+
 	if len(p.Directions) == 0 {
 		return nil
 	}
+
 	p.Text = pathText(p.Directions)
 	p.addBoth(cells)
 	for _, d := range p.Directions {
 		for _, c := range d.Causes {
-			if more := access[c.Class]; more != "" && !slices.Contains(p.Access, more) {
+			more := access[c.Class]
+			if more != "" && !slices.Contains(p.Access, more) {
 				p.Access = append(p.Access, more)
 			}
 		}
 	}
+
 	p.Access = append(p.Access, accessAny)
 	return &p
 }
@@ -102,7 +107,9 @@ func sweepOf(cells []Cell, direction string) *sweep {
 		if !factor.Direction.Is(f, direction) {
 			continue
 		}
-		streams, udp := factor.Streams.Number(f), factor.Protocol.Is(f, factor.UDP)
+
+		streams := factor.Streams.Number(f)
+		udp := factor.Protocol.Is(f, factor.UDP)
 		switch {
 		case factor.ConnectionRate.In(f) && factor.FlowSize.Number(f) >= burstBytes:
 			s.bursts = c
@@ -127,6 +134,7 @@ func sweepOf(cells []Cell, direction string) *sweep {
 			s.many = c
 		}
 	}
+
 	slices.SortFunc(s.flat, func(a, b *Cell) int { return cmp.Compare(a.size(), b.size()) })
 	s.measure()
 	return s
@@ -141,23 +149,28 @@ func (s *sweep) measure() {
 			pps, bps = append(pps, c.pps()), append(bps, c.bps())
 		}
 	}
+
 	for _, c := range []*Cell{s.half, s.low, s.many, s.one} {
 		s.idleNs = c.or(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs)
 	}
+
 	for _, c := range []*Cell{s.one, s.many} {
 		s.probedNs = max(s.probedNs, c.or(metrics.RTTAdded, 0))
 		s.tcpNs = max(s.tcpNs, c.or(metrics.RTTTCP, 0)-max(c.or(metrics.MinRTTTCP, 0), s.idleNs))
 	}
+
 	if len(s.limited) == 0 {
 		s.uncounted = "no load exceeded the path: its limit is above what the tester can send"
 		return
 	}
+
 	s.uncounted = "only one packet size exceeded the path"
 	s.bps, s.pps = statistics.Median(bps), statistics.Median(pps)
 	small, large := s.sizes()
 	if min(small.pps(), large.pps()) <= 0 {
 		return
 	}
+
 	// Where the sender did not get above the limit, its rate is only a lower bound of what passes.
 	// Δ ln packets per second ÷ Δ ln size
 	slope := math.Log(large.pps()/small.pps()) /
@@ -175,6 +188,7 @@ func (c *Cell) value(metric string) (float64, bool) {
 	if c == nil {
 		return 0, false
 	}
+
 	v, ok := c.Metrics[metric]
 	return v.Median, ok
 }

@@ -39,9 +39,11 @@ func (s *sweep) check() []Candidate {
 		if j.NotExamined == "" || !slices.Contains(counting, r.class) {
 			j = r.check(s)
 		}
+
 		j.Class = r.class
 		out = append(out, j)
 	}
+
 	Rate(out, Weights{})
 	return out
 }
@@ -70,6 +72,7 @@ func checkOneCore(s *sweep) Candidate {
 	if !ok {
 		return missing("small packets in several streams were not measured")
 	}
+
 	one := greatest(s.flat, (*Cell).pps) // the best of any size: the limit is one per packet
 	gain := several / max(one, 1)
 	return special(requires("per-packet", s.packets), requires("several-carry-more", gain, 1.15, 1.5)).
@@ -101,6 +104,7 @@ func checkPerByte(s *sweep) Candidate {
 	for _, c := range s.limited {
 		rates = append(rates, c.bps())
 	}
+
 	uneven := spread(rates)
 	queue, _ := s.waits()
 	again, _ := s.resent()
@@ -115,10 +119,12 @@ func checkPerByte(s *sweep) Candidate {
 // checkPerFlow checks a per-byte limit that each flow has to itself: several streams of TCP carry more than
 // one, and more than one flow of UDP that is flat out.
 func checkPerFlow(s *sweep) Candidate {
-	one, several := s.one.goodput(), s.many.goodput()
+	one := s.one.goodput()
+	several := s.many.goodput()
 	if one <= 0 || several <= 0 {
 		return missing("TCP was not measured with one stream and with several")
 	}
+
 	streams := factor.Streams.Of(s.many.Factors)
 	return special(requires("per-byte", s.bytes), requires("several-carry-more", several/one, 1.3, 2),
 		requires("more-than-udp", several/max(s.udp(), 1), 1.1, 1.6)).
@@ -148,10 +154,12 @@ func checkPolicer(s *sweep) Candidate {
 
 // checkSmallQueue checks a path that carries a steady rate and drops from bursts, such as TCP's.
 func checkSmallQueue(s *sweep) Candidate {
-	udp, tcp := s.udp(), s.tcp()
+	udp := s.udp()
+	tcp := s.tcp()
 	if udp <= 0 || tcp <= 0 {
 		return missing("TCP or UDP goodput is missing")
 	}
+
 	share := tcp / udp
 	again, resent := s.resent()
 	j := candidate(requires("slow-tcp", share, .8, .35),
@@ -166,6 +174,7 @@ func checkSmallQueue(s *sweep) Candidate {
 		return j.with(supports("slow-bursts", slow), contradicts("quick-bursts", 1-slow)).
 			facts(seen(name, took, "a burst of ten segments takes %n"))
 	}
+
 	return j
 }
 
@@ -183,13 +192,16 @@ func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 // checkRandomLoss checks equal loss at every rate, which comes from the path: loss at the higher rate alone
 // comes from a limit.
 func checkRandomLoss(s *sweep) Candidate {
-	lowest, lost := math.Inf(1), s.restLost()
+	lowest := math.Inf(1)
+	lost := s.restLost()
 	for _, c := range s.atRest() {
 		lowest = min(lowest, c.lost())
 	}
+
 	if math.IsInf(lowest, 1) {
 		return missing("no load below the limit was measured")
 	}
+
 	return special(requires("lossy", max(lowest, lost/10), .0004, .004), requires("some-pass", lost, .9, .5)).
 		facts(seen(metrics.LossRatio, lost, "%h of the packets are lost at half the path's rate or less")).
 		text("packets are lost at any rate: %h of them", lost)
@@ -199,13 +211,16 @@ func checkReordering(s *sweep) Candidate {
 	worst := -1.0
 	for _, c := range s.atRest() {
 		late, ok := c.value(metrics.Reordered)
-		if n := c.pps() * c.Seconds; ok && n > 0 {
+		n := c.pps() * c.Seconds
+		if ok && n > 0 {
 			worst = max(worst, late/n)
 		}
 	}
+
 	if worst < 0 {
 		return missing("no load below the limit was measured in exact mode")
 	}
+
 	return special(requires("out-of-order", worst, .002, .03)).
 		facts(seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the limit")).
 		text("packets are reordered: %h arrive out of order", worst)
@@ -221,10 +236,12 @@ func checkBlackHole(s *sweep) Candidate {
 	case !ok && large.Failed == 0:
 		return missing("large packets were not measured")
 	}
+
 	lost := 1.0 // a failed trial carried nothing
 	if v > 0 {
 		lost = large.lost()
 	}
+
 	return special(requires("large-lost", lost, .99, .9999),
 		requires("tcp-stuck", s.tcp()/max(s.short.goodput(), 1), .5, .05)).
 		facts(against(seen(metrics.LossRatio, lost,
@@ -237,10 +254,13 @@ func checkFragmentation(s *sweep) Candidate {
 	if len(s.flat) < 3 {
 		return missing("fewer than three packet sizes were measured")
 	}
-	below, large := s.flat[len(s.flat)-2], s.flat[len(s.flat)-1]
+
+	below := s.flat[len(s.flat)-2]
+	large := s.flat[len(s.flat)-1]
 	if min(below.pps(), large.pps()) <= 0 || !large.exceeds() && !below.exceeds() {
 		return missing("neither size exceeded the path")
 	}
+
 	share := large.pps() / below.pps()
 	even := below.size() / large.size() // if the limit counts bytes
 	return special(requires("large-cost-two", share/even, .85, .55)).
@@ -255,6 +275,7 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 	if !ok {
 		return 0, 0, false
 	}
+
 	asked := factor.ConnectionRate.Number(s.opened.Factors)
 	return ratio(rate, float64(asked)), rate, asked > 0
 }
@@ -299,7 +320,8 @@ func (s *sweep) windowBytes() float64 {
 // perFlow returns how far each flow has its own limit, rather than all sharing one: by the ratio of several
 // flows to one, or, where that is not known, by what one has in flight.
 func (s *sweep) perFlow() float64 {
-	if one, many := s.one.goodput(), s.many.goodput(); one > 0 && many > 0 {
+	one, many := s.one.goodput(), s.many.goodput()
+	if one > 0 && many > 0 {
 		return degree(many/one, 1.2, 1.8)
 	}
 	return degree(s.windowBytes(), 1000, 4000)
@@ -342,6 +364,7 @@ func checkSender(s *sweep) Candidate {
 	if !ok || udp <= 0 {
 		return missing("TCP_INFO is missing, or no UDP gets through")
 	}
+
 	return special(requires("idle", busy, .9, .5),
 		requires("path-carries-more", s.one.goodput()/udp, .5, .2)).
 		facts(seen(metrics.BusyRatio, busy, "TCP had data to send for %h of the time")).
@@ -351,7 +374,8 @@ func checkSender(s *sweep) Candidate {
 // received returns the highest goodput that an application received: TCP's where there is any, since packets
 // of UDP that are only counted may cost less than any application's.
 func (s *sweep) received() float64 {
-	if tcp := s.tcp(); tcp > 0 {
+	tcp := s.tcp()
+	if tcp > 0 {
 		return tcp
 	}
 	return s.udp()
@@ -362,6 +386,7 @@ func checkTester(s *sweep) Candidate {
 	if s.tcp() <= 0 || s.udp() <= 0 {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
+
 	worst := greatest(s.flat, (*Cell).lost)
 	return candidate(requires("no-loss", worst, .05, .005),
 		requires("no-queue", s.addedNs(), 8e6, 3e6),

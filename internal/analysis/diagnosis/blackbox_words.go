@@ -34,19 +34,24 @@ func (s *sweep) numbers() (out factList) {
 	default:
 		out = append(out, s.said())
 	}
+
 	if one, several := s.flat[0].pps(), s.spread.pps(); one > 0 && several > 0 {
 		add(metrics.PacketRate, several, "several flows carry %m the small packets of one", several/one)
 	}
+
 	if s.bps > 0 && s.bytes > .5 {
 		add(metrics.RTTAdded, s.addedNs(), "queue of %k (%n)", s.queueBytes(), s.addedNs())
 	}
+
 	if share, rate, ok := s.answered(); ok {
 		add(metrics.FlowRate, rate, "%h of %s new connections/s are answered", min(share, 1),
 			factor.ConnectionRate.Of(s.opened.Factors))
 	}
+
 	if s.idleNs > 0 {
 		add(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n")
 	}
+
 	return out
 }
 
@@ -58,33 +63,41 @@ func pathText(all []PathDirection) string {
 	if len(all) == 2 && all[0].Class == all[1].Class && (all[0].Class == Tester || all[0].Class == Unknown) {
 		return "up and down: " + all[0].Text
 	}
+
 	var parts []string
 	for _, d := range all {
 		parts = append(parts, d.Direction+": "+d.Text)
 	}
+
 	return strings.Join(parts, "; ")
 }
 
 // addBoth adds facts that compare the two directions.
 func (p *Path) addBoth(cells []Cell) {
 	tcp := func(direction string) float64 { return sweepOf(cells, direction).one.goodput() }
-	up, down, both := tcp(record.Up), tcp(record.Down), tcp(record.Both)
+	up := tcp(record.Up)
+	down := tcp(record.Down)
+	both := tcp(record.Both)
 	if up <= 0 || down <= 0 {
 		return
 	}
+
 	if max(up/down, down/up) >= asymmetric {
 		p.Facts = append(p.Facts,
 			against(seen(metrics.Goodput, up, "asymmetric: TCP reaches %b up and %b down", up, down), down))
 	}
+
 	if both <= 0 {
 		return
 	}
+
 	e := seen(metrics.Goodput, both, "both directions at once reach %h of the sum of the two alone",
 		both/(up+down))
 	quiet := func(d PathDirection) bool { return d.Class == Tester }
 	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
 		e.Text += ": they share a limit"
 	}
+
 	p.Facts = append(p.Facts, against(e, up+down))
 }
 

@@ -35,25 +35,32 @@ var bufferbloat = Rule{
 		if !ok {
 			return missing("the RTT under load is not known")
 		}
+
 		added := min(probes, max(tcp, probes/2))
 		if !o.IsTCP() || tcp == 0 {
 			added = probes
 		}
+
 		j := wholePath.candidate().
 			text("a queue on the path is oversized: packets wait %n", added)
 		lossless := 0.0
-		if q, _, why := o.held(); why == "" && q.throttles().Met > .4 {
+		q, _, why := o.held()
+		if why == "" && q.throttles().Met > .4 {
 			if q.drops == 0 && !q.managed {
 				lossless = degree(added, 30e6, 50e6) // the queue of a link would be full
 			}
+
 			j = j.at(q.place).facts(o.heldFacts(q)[0]).
 				text("the queue at %s is oversized: packets wait %n at %b, about %.2g kB", q, added,
 					q.rateBps, added/1e9*q.rateBps/8/1e3)
 		}
-		if a, _, known := o.Ledger().waits(); known && j.Node == "" {
+
+		a, _, known := o.Ledger().waits()
+		if known && j.Node == "" {
 			j = j.at(place{a.Node, a.Element})
 			j.Text += say(" at the %s's %s port", a.Node, a.Element)
 		}
+
 		return j.with(requires("delay", added, 30e6, 70e6).by(
 			delayFact(lowest, probes, "the median probe RTT was %n under load, against a minimum of %n",
 				lowest+probes, lowest)),

@@ -23,6 +23,7 @@ var checksumErrors = Rule{
 		if !ok {
 			return missing("the receiver's protocol counters were not read")
 		}
+
 		return o.lostTo(wrong, receiver, "TcpInCsumErrors", "arrived with wrong checksums")
 	},
 }
@@ -33,6 +34,7 @@ func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	if why != "" {
 		return missing(why)
 	}
+
 	missed = max(missed, n)
 	loss, lost, _ := o.lossOf()
 	e := fact(counter, node, "ip", n, "%.0f of the %.0f packets that the ends miss %s at the %s", n, missed,

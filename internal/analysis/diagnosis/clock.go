@@ -7,10 +7,12 @@ func tested(o *Observation) (best, why string) {
 	best, why = o.firstRouter()
 	longest := 0.0
 	for _, node := range o.Routers() {
-		if share, _ := o.throttled(node, 0); share > longest {
+		share, _ := o.throttled(node, 0)
+		if share > longest {
 			best, longest = node, share
 		}
 	}
+
 	return best, why
 }
 
@@ -29,11 +31,14 @@ func (o *Observation) fell() float64 {
 		a, ok1 := c.GrewIn(0, .34)
 		b, ok2 := c.GrewIn(.66, 1)
 		if ok1 && ok2 {
-			early, late = early+a, late+b
+			early = early + a
+			late = late + b
 		}
 	}
+
 	if early <= 0 {
 		return 0
 	}
+
 	return 1 - late/early
 }

@@ -42,16 +42,20 @@ var clockDown = Rule{
 				gain(1/max(1-share, .01)).
 				text("the %s's CPU is throttled for %h of the window", node, share)
 		}
+
 		if o.Shared() {
 			at.Node = record.HostNode
 		}
+
 		limit, why := o.level(at.Node, "cpufreq", "limit_hz")
 		hardware, why2 := o.level(at.Node, "cpufreq", "hardware_limit_hz")
 		s, why3 := o.systemAt(at.Node)
 		if why = cmp.Or(why, why2, why3); why != "" {
 			return missing(why)
 		}
-		lost, clock := 1-limit/max(hardware, limit), unit.ScaleOf("Hz", limit).Text(limit)
+
+		lost := 1 - limit/max(hardware, limit)
+		clock := unit.ScaleOf("Hz", limit).Text(limit)
 		capped := against(at.fact("limit_hz", limit, "the clock limit is %s", clock), hardware)
 		return at.candidate(requires("capped", lost, .03, .2).by(capped), s.full()).
 			gain(1/max(1-lost, .01)).

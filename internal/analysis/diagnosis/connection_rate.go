@@ -26,18 +26,23 @@ var connectionRate = Rule{
 		if flows == nil || flows.Kept {
 			return excluded()
 		}
+
 		s, why := systemOf(o)
 		if why != "" {
 			return missing(why)
 		}
+
 		rate, ok := o.Metric(metrics.FlowRate)
 		if !ok {
 			return missing("no connection completed")
 		}
+
 		node := s.Node
-		if routers := o.Routers(); node == record.HostNode && len(routers) > 0 {
+		routers := o.Routers()
+		if node == record.HostNode && len(routers) > 0 {
 			node = routers[0]
 		}
+
 		perFlow := ratio(o.goodput()/8, rate)
 		return place{node, "cpu"}.candidate(requires("small-flows", perFlow, 200e3, 20e3).by(
 			fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each", rate,

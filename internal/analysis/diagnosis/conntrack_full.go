@@ -36,6 +36,7 @@ var conntrackFull = Rule{
 				best = likelier(best, missing(why))
 				continue
 			}
+
 			drops := o.total(place{Node: node}, "conntrack", "drop")
 			// A table that drops is full, though a sample a moment later finds room.
 			full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))

@@ -25,10 +25,12 @@ var conntrackInvalid = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		r, ok := o.ownersRule(d.Node)
 		if !ok || !slices.Contains(r.Kinds, record.RuleInvalid) {
 			return excluded()
 		}
+
 		return place{d.Node, r.element()}.candidate(o.diesInside()...).
 			text("%s: %s drops what fits no connection", d, r)
 	},

@@ -17,6 +17,7 @@ var crossTraffic = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		others := o.othersBps(q)
 		share := ratio(others, q.rateBps)
 		return q.candidate(requires("other-traffic", share, .08, .25).by(
@@ -34,9 +35,11 @@ func (o *Observation) othersBps(q queue) float64 {
 	if o.IsTCP() {
 		segment = o.mss()
 	}
+
 	if !ok || segment == 0 || o.tunnel() != "" || o.Trial.Traffic.ShortFlows != nil {
 		return 0
 	}
+
 	const headers = 100 // of Ethernet, IPv6 and TCP with options
 	again, _ := o.resent()
 	return max(q.rateBps-got*(1+headers/float64(segment))/(1-min(again, .5)), 0)

@@ -27,6 +27,7 @@ var cryptoWorkers = Rule{
 		if tunnel == "" || factor.InUserspace(tunnel) {
 			return excluded()
 		}
+
 		s, why := systemOf(o)
 		ns, why2 := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(label string) bool {
 			return strings.HasSuffix(label, "-crypt")
@@ -34,6 +35,7 @@ var cryptoWorkers = Rule{
 		if why = cmp.Or(why, why2); why != "" {
 			return missing(why)
 		}
+
 		share := ratio(o.perSecond(ns)/1e9, s.Busy)
 		return place{s.Node, "workers"}.candidate(requires("crypto-work", share, .1, .3).by(
 			fact("kthread_cpu_ns", s.Node, "crypto workers", ns,

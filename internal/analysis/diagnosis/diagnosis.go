@@ -151,10 +151,12 @@ func Examine(o *Observation) []Candidate {
 	out := examine(o)
 	Rate(out, weights())
 	for i, r := range Rules() {
-		if j := &out[i]; j.Score > 0 {
+		j := &out[i]
+		if j.Score > 0 {
 			j.Experiments, j.Remedies = Tests(o, j.Class), o.remedies(r.Remedies)
 		}
 	}
+
 	return out
 }
 
@@ -163,6 +165,7 @@ func Rate(all []Candidate, w Weights) {
 	for i := range all {
 		all[i].rate(w)
 	}
+
 	leaveToCauses(all)
 }
 
@@ -175,20 +178,25 @@ func examine(o *Observation) []Candidate {
 		if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
 			j = r.Check(o)
 		}
+
 		j.Class = r.Class
 		j.Facts = j.evidence()
 		if j.Text == "" && len(j.Facts) > 0 {
 			j.Text = j.Facts[0].Text
 		}
+
 		if r.ToTester && j.GainAtMost == 0 {
 			j.GainAtMost = o.gainToTester()
 		}
+
 		if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
 			j = j.with(o.satisfied())
 		}
+
 		j.Facts = j.Facts[:min(len(j.Facts), maxFacts)]
 		out = append(out, j)
 	}
+
 	explainAway(out)
 	return out
 }
@@ -200,16 +208,20 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
 	}
+
 	byClass := map[string][]Candidate{}
 	for _, j := range slices.Concat(trials...) {
 		byClass[j.Class] = append(byClass[j.Class], j)
 	}
+
 	var checked []Candidate
 	for _, r := range Rules() {
-		if all := byClass[r.Class]; len(all) > 0 {
+		all := byClass[r.Class]
+		if len(all) > 0 {
 			checked = append(checked, middle(all))
 		}
 	}
+
 	e, apart := acrossTrials(checked, rates)
 	d := conclude(checked)
 	d.Trials = len(trials)
@@ -221,6 +233,7 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	default:
 		d.Text += "; " + e.Text
 	}
+
 	return d
 }
 
@@ -233,8 +246,10 @@ func conclude(checked []Candidate) *Diagnosis {
 			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.NotExamined})
 			continue
 		}
+
 		examined = append(examined, j)
 	}
+
 	unknown := weigh(examined)
 	slices.SortStableFunc(examined, func(a, b Candidate) int {
 		return cmp.Compare(b.Confidence, a.Confidence)
@@ -242,9 +257,11 @@ func conclude(checked []Candidate) *Diagnosis {
 	for _, j := range examined {
 		switch {
 		case j.Score > 0 && (j.Confidence >= MinShown || j.Score >= contributes):
-			if r, _ := RuleOf(j.Class); j.Remedies == nil { // from the ends alone
+			r, _ := RuleOf(j.Class)
+			if j.Remedies == nil { // from the ends alone
 				j.Remedies = r.Remedies
 			}
+
 			d.Causes = append(d.Causes, j.Cause)
 		case j.Undecided != "":
 			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.Undecided})
@@ -252,21 +269,31 @@ func conclude(checked []Candidate) *Diagnosis {
 			d.Excluded = append(d.Excluded, Exclusion{j.Class, *j.Against})
 		}
 	}
+
 	if len(d.Causes) > 0 {
 		first := d.Causes[0]
 		if d.sureOfPlace() >= minNamed || unknown < minUnknown {
-			d.Class, d.Text, d.Confidence = first.Class, first.Text, first.Confidence
-			d.Node, d.Element = first.Node, first.Element
+			d.Class = first.Class
+			d.Text = first.Text
+			d.Confidence = first.Confidence
+			d.Node = first.Node
+			d.Element = first.Element
 			return d
 		}
+
 		d.Text = notKnown + "; closest known cause: " + first.Text
 	} else {
 		d.Text = notKnown + ": no known cause fits the measurements"
 	}
+
 	d.Confidence = unknown
-	if i := slices.IndexFunc(examined, func(j Candidate) bool { return j.Elsewhere != "" }); i >= 0 {
-		d.Text, d.Node, d.Element = examined[i].Elsewhere, examined[i].Node, examined[i].Element
+	i := slices.IndexFunc(examined, func(j Candidate) bool { return j.Elsewhere != "" })
+	if i >= 0 {
+		d.Text = examined[i].Elsewhere
+		d.Node = examined[i].Node
+		d.Element = examined[i].Element
 	}
+
 	return d
 }
 
@@ -292,6 +319,7 @@ func middle(all []Candidate) Candidate {
 	if 2*len(with) < len(all) {
 		return all[slices.IndexFunc(all, lacks)]
 	}
+
 	slices.SortStableFunc(with, func(a, b Candidate) int { return cmp.Compare(a.Score, b.Score) })
 	return with[(len(with)-1)/2]
 }
@@ -302,13 +330,16 @@ func weigh(all []Candidate) (unknown float64) {
 	for _, j := range all {
 		highest = max(highest, j.Score)
 	}
+
 	sum := math.Exp(-highest)
 	for _, j := range all {
 		sum += math.Exp(j.Score - highest)
 	}
+
 	for i := range all {
 		all[i].Confidence = math.Exp(all[i].Score-highest) / sum
 	}
+
 	return math.Exp(-highest) / sum
 }
 
@@ -335,6 +366,7 @@ func spread(values []float64) float64 {
 	if len(values) < 2 {
 		return 0
 	}
+
 	s := slices.Sorted(slices.Values(values))
 	return ratio(statistics.QuantileSorted(s, .75)-statistics.QuantileSorted(s, .25),
 		statistics.Median(values))

@@ -35,9 +35,12 @@ var fragmentation = Rule{
 		if !known {
 			return missing("no node's protocol counters were read")
 		}
-		if made, maker, _ := o.maxOnPath(created); made > fragments/4 {
+
+		made, maker, _ := o.maxOnPath(created)
+		if made > fragments/4 {
 			at = maker // not where they are put together
 		}
+
 		got := o.goodput()
 		share := fragments / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
 		e := fact("IpFragCreates", at, "ip", fragments,
@@ -45,10 +48,12 @@ var fragmentation = Rule{
 		if fragments < 20 {
 			return excluded(e)
 		}
+
 		element := "ip"
 		if o.tunnel() != "" {
 			element = "tunnel"
 		}
+
 		return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
 			facts(seen(metrics.Goodput, got, "%b of goodput")).
 			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s", fragments, at)

@@ -28,12 +28,14 @@ var groPathology = Rule{
 		if why != "" || !o.IsTCP() {
 			return missing(cmp.Or(why, "the load is not TCP"))
 		}
+
 		for _, node := range o.Routers() {
 			for _, port := range o.ports(node) {
 				offloads := o.Run.Facts(node)["device:"+port+":offloads"]
 				if !slices.Contains(strings.Fields(offloads), "rx-gro-list") {
 					continue
 				}
+
 				packets, _ := o.forwarded(node)
 				share := ratio(again, packets)
 				at := place{node, port}
@@ -44,6 +46,7 @@ var groPathology = Rule{
 						"while no core is saturated", port, node, share)
 			}
 		}
+
 		return excluded(fact("offloads", s.Node, "rx-gro-list", 0, "rx-gro-list is off on every router port"))
 	},
 }

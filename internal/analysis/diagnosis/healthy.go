@@ -23,28 +23,36 @@ var healthy = Rule{
 		if o.load().ConnectionRate > 0 {
 			return o.allConnections()
 		}
+
 		got, ok := o.Metric(metrics.Goodput)
 		if !ok {
 			return missing("no goodput was measured")
 		}
+
 		if rate == 0 {
 			return excluded()
 		}
+
 		loss, lossy, ok := o.lossOf()
 		if !ok {
 			return missing("packet loss is not known: " + cmp.Or(o.Metrics.Missing[lossy.Metric],
 				"nothing counted lost packets"))
 		}
+
 		added, tcp, lowest, ok := o.addedDelay()
 		if !ok {
 			return missing("the RTT under load is not known")
 		}
+
 		if len(o.Metrics.RTTs["loaded"]) == 0 {
 			added = tcp
 		}
-		if idle, known := o.idle(metrics.RTT("idle", metrics.Percentiles[0])); known {
+
+		idle, known := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
+		if known {
 			lowest, added = idle, max(lowest+added-idle, 0)
 		}
+
 		probes := o.value(metrics.ProbeLoss)
 		share := got / rate
 		return candidate(requires("complete", share, .9, .99).by(
@@ -65,6 +73,7 @@ func (o *Observation) allConnections() Candidate {
 	if !ok {
 		return missing("no connection was completed")
 	}
+
 	share, failed := o.connected()
 	return candidate(requires("complete", share, .8, .95).by(
 		against(seen(metrics.FlowRate, got, "%h of the connections due in the window completed in it",

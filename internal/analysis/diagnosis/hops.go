@@ -34,17 +34,20 @@ func (o *Observation) hops() []hop {
 	if t == nil {
 		return nil
 	}
+
 	port := func(p record.TopoPort) place { return place{p.Node, p.Port} }
 	var up []hop
 	for _, l := range t.Links {
 		up = append(up, hop{port(l.Ends[0]), port(l.Ends[1])})
 	}
+
 	switch o.load().Direction {
 	case record.Down:
 		return reversed(up)
 	case record.Both:
 		return append(up, reversed(up)...)
 	}
+
 	return up
 }
 
@@ -89,6 +92,7 @@ func (q queue) idle() float64 {
 			// time holds packets for that part.
 			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
+
 		return idle
 	case q.drops > 0:
 		return 0
@@ -102,11 +106,13 @@ func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)
 	}
+
 	over := q.overlimits
 	if over > .03 && slices.Contains(shaping, q.kind) {
 		// One overlimit may stand for several packets that its burst then lets pass.
 		over = max(over, .25*degree(q.waited, .7, .95))
 	}
+
 	return over * (1 - q.idle())
 }
 
@@ -136,6 +142,7 @@ func (o *Observation) queues(hops []hop) (all []queue, why string) {
 		if lacks == "" {
 			all = append(all, q)
 		}
+
 		why = cmp.Or(why, lacks)
 	}
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
@@ -151,6 +158,7 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 			from = at
 			packets, why = o.sum(from, "qdisc", "packets")
 		}
+
 		if why == "" {
 			all = append(all, queue{place: at, packets: packets, drops: o.total(from, "qdisc", "drops")})
 		}
@@ -159,6 +167,7 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 		if o.found(h.out).FiltersLeaving() {
 			add(h.out)
 		}
+
 		add(h.in)
 	}
 	return all
@@ -168,17 +177,21 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 // node, and those to which a filter redirects them, such as an ifb.
 func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	for _, h := range hops {
-		leaves, node := o.found(h.out), h.out.Node
+		leaves := o.found(h.out)
+		node := h.out.Node
 		if leaves.Master != "" {
 			out = append(out, place{node, leaves.Master})
 		}
+
 		for _, device := range o.carriers(h.out, .5, 2) {
 			out = append(out, place{node, device})
 		}
+
 		out = append(out, h.out)
 		for _, to := range leaves.RedirectsTo(true) {
 			out = append(out, place{node, to})
 		}
+
 		for _, to := range o.found(h.in).RedirectsTo(false) {
 			out = append(out, place{h.in.Node, to})
 		}
@@ -198,6 +211,7 @@ func (o *Observation) carriers(at place, low, high float64) (out []string) {
 			out = append(out, c.Label)
 		}
 	}
+
 	return out
 }
 
@@ -209,7 +223,8 @@ func (o *Observation) extra(node, device string) bool {
 // found returns a port's device from the inventory, an empty one if it was not read.
 func (o *Observation) found(at place) *record.NetDevice {
 	for _, e := range o.Run.Environments {
-		if d := e.Inventory.Device(at.Element); e.Node == at.Node && d != nil {
+		d := e.Inventory.Device(at.Element)
+		if e.Node == at.Node && d != nil {
 			return d
 		}
 	}
@@ -223,6 +238,7 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 		_, why = o.Columns(at.Node, "qdisc", "packets")
 		return q, cmp.Or(why, "no port on the path has a queue with counters")
 	}
+
 	q = queue{place: at, packets: packets, waited: 1, drops: o.total(at, "qdisc", "drops")}
 	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
 	q.refused = o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
@@ -233,16 +249,19 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	q.setBps, q.owned, q.fifos = o.setTo(at)
 	q.full = o.filled(at, q.kind)
 	q.polices = o.found(at).Polices(true)
-	if share, sampled := o.columnAt(at, "qdisc", "qlen_packets").waited(); sampled {
+	share, sampled := o.columnAt(at, "qdisc", "qlen_packets").waited()
+	if sampled {
 		q.waited = share
 	}
+
 	return q, ""
 }
 
 // setTo returns the rate to which a port's queue is set, by the plan or by its owner (as found), and whether
 // its classes have FIFOs.
 func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
-	cell, set := o.Trial.Row.Factors, false
+	cell := o.Trial.Row.Factors
+	set := false
 	for _, name := range cell.Names() {
 		plain, where := factor.Split(name)
 		level := cell[name]
@@ -250,26 +269,34 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 		if plain == name {
 			here = slices.Contains(o.Routers(), at.Node)
 		}
+
 		if !here || level == "off" || !slices.Contains(planted[Shaper], plain) && !hasFault(level,
 			"link_rate") {
 			continue
 		}
+
 		set = true
-		if form := rateForm.FindStringSubmatch(level); form != nil {
+		form := rateForm.FindStringSubmatch(level)
+		if form != nil {
 			level = form[1]
 		}
+
 		if rate, err := unit.ParseBitrate(level); err == nil {
 			bps = float64(rate)
 		}
 	}
+
 	d := o.found(at)
 	if set || d.Missing != "" {
 		return bps, false, false
 	}
+
 	bps = d.RateBps()
-	if root, _ := d.Root(); bps == 0 && root.FlowRateBps > 0 && o.IsTCP() {
+	root, _ := d.Root()
+	if bps == 0 && root.FlowRateBps > 0 && o.IsTCP() {
 		bps = root.FlowRateBps * float64(max(o.load().Streams, 1))
 	}
+
 	other := func(q record.QueueFacts) bool { return !strings.HasSuffix(q.Kind, "fifo") }
 	leaves := d.Leaves()
 	return bps, bps > 0, len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
@@ -304,12 +331,14 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 		if !ok || of != at.Element {
 			continue
 		}
+
 		for row, t := range table.T {
 			if t <= o.Trial.Window.End && t > latest && table.V[i][row] == 1 {
 				kind, latest = k, t
 			}
 		}
 	}
+
 	return kind, (managed || slices.Contains(managing, kind)) && kind != "mq" && kind != "netem"
 }
 
@@ -317,18 +346,25 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 // is false if nothing measured it.
 func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
 	lowest = math.Inf(1)
-	if rtts := o.Metrics.RTTs["loaded"]; len(rtts) > 0 {
+	rtts := o.Metrics.RTTs["loaded"]
+	if len(rtts) > 0 {
 		lowest = rtts[0]
-		probes, ok = statistics.QuantileSorted(rtts, .5), true
+		probes = statistics.QuantileSorted(rtts, .5)
+		ok = true
 	}
+
 	for _, name := range []string{"rtt_tcp_min_ns", metrics.RTT("idle", metrics.Percentiles[0])} {
-		if v, has := o.idle(name); has && v > 0 {
+		v, has := o.idle(name)
+		if has && v > 0 {
 			lowest = min(lowest, v)
 		}
 	}
+
 	if v, has := o.Metric("rtt_tcp_ns"); has {
-		tcp, ok = max(v-lowest, 0), true
+		tcp = max(v-lowest, 0)
+		ok = true
 	}
+
 	return max(probes-lowest, 0), tcp, lowest, ok
 }
 
@@ -340,6 +376,7 @@ func (o *Observation) resent() (share float64, ok bool) {
 	if !ok || !has || mss == 0 {
 		return 0, false
 	}
+
 	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), true
 }
 

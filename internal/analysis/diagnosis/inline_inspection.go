@@ -27,14 +27,17 @@ var inlineInspection = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		if what == "" {
 			return excluded(fact("taps", s.Node, "", 0, "no program of the %s gets copies of packets",
 				s.Node))
 		}
+
 		other, _, why := o.otherWork(s)
 		if why != "" {
 			return missing(why)
 		}
+
 		at := place{s.Node, "processes"}
 		return at.candidate(requires("processes", other, .04, .12).by(
 			at.fact("other_cores", other, "processes used %h of a core")),
@@ -49,23 +52,28 @@ func (o *Observation) inspects(node string) (what, why string) {
 	if why := e.Inventory.Lacks("taps"); why != "" {
 		return "", "what taps the packets of the " + node + " is not known: " + why
 	}
+
 	logs := func(r record.FilterRule) bool { return slices.Contains(r.Kinds, record.RuleLog) }
 	for _, v := range []*record.Inventory{e.Inventory, e.InventoryAfter} {
 		if v == nil {
 			continue
 		}
+
 		for _, t := range v.Taps {
 			if t.Protocol == "0003" {
 				what = "packet sockets on " + cmp.Or(t.Device, "all devices")
 			}
 		}
+
 		if len(v.NFQueues) > 0 {
 			what = say("NFQUEUE %d", v.NFQueues[0].Number)
 		}
+
 		quiet := o.perSecond(o.total(place{Node: node}, "kernellog", "lines")) < 5
 		if v.Filter != nil && quiet && slices.ContainsFunc(v.Filter.Rules, logs) {
 			what = "a log group of the packet filter"
 		}
 	}
+
 	return what, ""
 }

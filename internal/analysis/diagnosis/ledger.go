@@ -106,23 +106,28 @@ func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	if l == nil || node == "" {
 		return 0, 0
 	}
+
 	for i, a := range slices.Concat(l.Data, l.Acks) {
 		byRule := strings.HasPrefix(element, "rule") && a.Stage == StageIP
 		if a.Node != node || element != "" && element != a.Element && !byRule {
 			continue
 		}
+
 		waited += a.WaitedNs
 		if i < len(l.Data) {
 			died += a.DiedPackets()
 		}
 	}
+
 	missed, added := 0.0, 0.0
 	if l.MissedPackets != nil {
 		missed = l.MissedPackets[1]
 	}
+
 	if l.AddedNs != nil {
 		added = *l.AddedNs
 	}
+
 	return min(ratio(died, missed), 1), min(ratio(waited, added), 1)
 }
 
@@ -137,9 +142,11 @@ func (o *Observation) Ledger() *Ledger {
 func (o *Observation) makeLedger() *Ledger {
 	hops := o.hops()
 	l := &Ledger{Data: o.accounts(hops, true), Sender: o.senderLedger()}
-	if d := o.load().Direction; o.IsTCP() && d != record.Both {
+	d := o.load().Direction
+	if o.IsTCP() && d != record.Both {
 		l.Acks = o.accounts(reversed(hops), false)
 	}
+
 	o.receive(l)
 	o.balancePackets(l)
 	o.balanceDelay(l)
@@ -148,6 +155,7 @@ func (o *Observation) makeLedger() *Ledger {
 			l.Work = append(l.Work, Work{node, c})
 		}
 	}
+
 	return l
 }
 
@@ -170,6 +178,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 			if ok && data {
 				stack.In = &sent
 			}
+
 			o.diesAtSender(&stack, leaving[0].In != nil)
 		} else {
 			stack.In = leftLast(out)
@@ -177,8 +186,10 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 			if data { // a node's counters hold both directions; data are most of it
 				o.diesCounted(&stack, hops[i-1].in, filters)
 			}
+
 			o.diesBetween(&stack, filters, hops[i-1].in)
 		}
+
 		link := accountAt(h.in, StageLink)
 		link.In, link.Out = o.wire(h.out, "tx"), o.wire(h.in, "rx")
 		o.diesOnLink(&link, h)
@@ -218,11 +229,15 @@ func (o *Observation) queueAccounts(h hop) (out []Account) {
 	for _, q := range queues {
 		out = append(out, o.queueAccount(q))
 	}
-	if leaving, _ := split(out, h.out.Node); len(leaving) == 0 {
+
+	leaving, _ := split(out, h.out.Node)
+	if len(leaving) == 0 {
 		none := accountAt(h.out, StageQueue)
-		none.Out, none.Missing = o.wire(h.out, "tx"), why
+		none.Out = o.wire(h.out, "tx")
+		none.Missing = why
 		out = append(out, none)
 	}
+
 	return out
 }
 
@@ -261,10 +276,12 @@ func (o *Observation) pieces(f frames) float64 {
 	if f.size() <= maxFrame {
 		return 1
 	}
+
 	header := 14 + 20 + 32.0 // of Ethernet, IPv4 and TCP with timestamps
 	if o.Factor(factor.IP) == "6" {
 		header += 20
 	}
+
 	return max((f.size()-header)/float64(cmp.Or(o.mss(), ethernetMSS)), 1)
 }
 
@@ -286,6 +303,7 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" || !counted {
 		return
 	}
+
 	n := *a.In - *a.Out
 	again := o.value(metrics.Retransmits)
 	// TCP's counters are read less often than the queue's, and include control connections.
@@ -322,10 +340,14 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 			})
 			sum += n
 		}
+
 		a.dies(sum, c.by)
 	}
+
 	columns, _ := o.Columns(in.Node, "drops", "skb_drops")
-	total, told, rules := 0.0, a.DiedPackets()+o.queueDrops(in.Node), false
+	total := 0.0
+	told := a.DiedPackets() + o.queueDrops(in.Node)
+	rules := false
 	for _, c := range columns {
 		n, _ := c.Grew()
 		switch {
@@ -339,6 +361,7 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 			a.Died = append(a.Died, Death{n, "the kernel, which says " + c.Label, c.Label})
 		}
 	}
+
 	a.dies(total-told, uncounted)
 	if n, ok := o.lostInIP(in); ok && !rules && len(columns) == 0 {
 		a.dies(n, uncounted)
@@ -351,17 +374,22 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
 	}
+
 	all := append([]Account{*a}, filters...)
-	counted, missing := 0.0, *a.In-*a.Out
+	counted := 0.0
+	missing := *a.In - *a.Out
 	for _, f := range all {
 		counted += f.DiedPackets()
 	}
+
 	noise := max(countingNoise, .03**a.In)
 	if counted > 0 {
 		limit := 1.0
-		if m := o.merged(in); m > 1.02 { // packets that die may be larger than the average
+		m := o.merged(in)
+		if m > 1.02 { // packets that die may be larger than the average
 			limit = 1.25 * m
 		}
+
 		scale := min(max(missing/counted, 1), limit)
 		if counted > missing+noise { // a part of them went the other way
 			scale = missing / counted
@@ -369,14 +397,17 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 				scale = 0
 			}
 		}
+
 		for _, x := range all {
 			for i := range x.Died {
 				x.Died[i].Packets *= scale
 			}
 		}
+
 		a.Died = slices.DeleteFunc(a.Died, func(d Death) bool { return d.Packets == 0 })
 		missing -= scale * counted
 	}
+
 	if missing > noise {
 		a.dies(missing, uncounted)
 	}
@@ -408,9 +439,11 @@ func (o *Observation) merged(at place) float64 {
 			data -= o.passed(place{at.Node, port}, "rx").packets
 		}
 	}
+
 	if !ok || data <= 0 {
 		return o.pieces(rx)
 	}
+
 	return max(ratio(rx.packets, data), 1) * o.pieces(rx)
 }
 
@@ -423,12 +456,15 @@ var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"
 func (o *Observation) diesOnLink(a *Account, h hop) {
 	faulty := o.total(h.in, "netdev", "rx_errors")
 	a.dies(faulty, "the receiving device, as damaged")
-	tx, rx := o.passed(h.out, "tx"), o.passed(h.in, "rx")
+	tx := o.passed(h.out, "tx")
+	rx := o.passed(h.in, "rx")
 	if tx.packets == 0 || rx.packets == 0 || max(ratio(tx.size(), rx.size()),
 		ratio(rx.size(), tx.size())) > 1.05 {
 		return
 	}
-	if n := (tx.packets - rx.packets) * o.pieces(tx); n-ring > .01*tx.packets {
+
+	n := (tx.packets - rx.packets) * o.pieces(tx)
+	if n-ring > .01*tx.packets {
 		a.dies(n-faulty, "the link, or what counts no drops")
 	}
 }
@@ -439,17 +475,20 @@ func (o *Observation) receive(l *Ledger) {
 	if o.load().Direction == record.Both {
 		return
 	}
+
 	in := hops[len(hops)-1].in
 	ip := accountAt(place{in.Node, "ip"}, StageIP)
 	ip.In = leftLast(l.Data)
 	if n, ok := o.lostInIP(in); ok {
 		ip.dies(n*o.merged(in), uncounted)
 	}
+
 	socket := accountAt(place{in.Node, "socket"}, StageSocket)
 	for _, c := range socketCounters {
 		n, _ := o.grew(in.Node, strings.Fields(c.stems)...)
 		socket.dies(n, c.by)
 	}
+
 	l.Data = append(l.Data, ip, socket)
 }
 
@@ -462,23 +501,30 @@ func (o *Observation) balancePackets(l *Ledger) {
 	for _, a := range l.Data {
 		l.DiedPackets += a.DiedPackets()
 	}
+
 	var missed []float64
 	if n, ok := o.endsMiss(l); ok {
 		missed = append(missed, n)
 	}
+
 	if n, why := o.missed(); why == "" {
 		missed = append(missed, n)
 	}
+
 	if len(missed) == 0 {
 		return
 	}
-	low, high := slices.Min(missed), slices.Max(missed)
+
+	low := slices.Min(missed)
+	high := slices.Max(missed)
 	l.MissedPackets = []float64{low, high}
 	l.RestPackets = max(low-l.DiedPackets, 0) + min(high-l.DiedPackets, 0)
 	sent := 0.0
-	if out := l.Data[0].Out; out != nil {
+	out := l.Data[0].Out
+	if out != nil {
 		sent = *out
 	}
+
 	if math.Abs(l.RestPackets) > Tolerance(high, sent) {
 		l.RestWhere = l.restWhere(math.Abs(l.RestPackets) / 2)
 	}
@@ -487,21 +533,26 @@ func (o *Observation) balancePackets(l *Ledger) {
 // endsMiss counts the packets that the sender sent in the window and the receiver did not get, less those
 // that wait in a queue.
 func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
-	first, last := l.Data[0], l.Data[len(l.Data)-2]
+	first := l.Data[0]
+	last := l.Data[len(l.Data)-2]
 	sent := first.In
 	if sent == nil || first.Out != nil && *first.Out > *sent {
 		sent = first.Out // UDP counts no datagram that its own queue refused
 	}
+
 	if o.load().Direction == record.Both || sent == nil || last.In == nil {
 		return 0, false
 	}
+
 	n = *sent - *last.In
 	for _, a := range l.Data[len(l.Data)-2:] {
 		n += a.DiedPackets()
 	}
+
 	for _, a := range l.Data {
 		n -= a.Held
 	}
+
 	return max(n, 0), true
 }
 
@@ -512,10 +563,13 @@ func (l *Ledger) restWhere(enough float64) (where string) {
 		if a.Missing != "" {
 			return say("at the %s's %s: %s", a.Node, a.Element, a.Missing)
 		}
+
 		if a.In == nil || a.Out == nil {
 			continue
 		}
-		if gap := math.Abs(*a.In - *a.Out - a.DiedPackets() - a.Held); gap >= enough {
+
+		gap := math.Abs(*a.In - *a.Out - a.DiedPackets() - a.Held)
+		if gap >= enough {
 			enough = gap
 			where = say("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
 		}

@@ -19,8 +19,10 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 		if !ok || sent == 0 {
 			break
 		}
+
 		ns = backlog / sent * float64(w.End-w.Start)
 	}
+
 	if q.kind == "netem" {
 		fastest := o.value(metrics.MinRTTTCP)
 		idle, _ := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
@@ -29,6 +31,7 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 			return 0
 		}
 	}
+
 	return max(ns, 0)
 }
 
@@ -37,10 +40,12 @@ func (o *Observation) balanceDelay(l *Ledger) {
 	for _, a := range slices.Concat(l.Data, l.Acks) {
 		l.WaitedNs += a.WaitedNs
 	}
+
 	added, ok := o.meanAdded()
 	if !ok {
 		return
 	}
+
 	l.AddedNs = &added
 	if added-l.WaitedNs > max(.1*added, processingNs) {
 		l.WaitedWhere = o.busyCore()
@@ -58,6 +63,7 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	if !o.IsTCP() {
 		return o.Metric("one_way_p50_ns")
 	}
+
 	fastest, ok := o.Metric(metrics.MinRTTTCP)
 	sum, n := 0.0, 0.0
 	for _, f := range o.tcpFlows() {
@@ -68,6 +74,7 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 			}
 		}
 	}
+
 	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
@@ -90,6 +97,7 @@ func (o *Observation) senderLedger() *Sender {
 	if !o.IsTCP() {
 		return nil
 	}
+
 	read := func(metric string) *float64 {
 		if v, ok := o.Metric(metric); ok {
 			return &v
@@ -113,6 +121,7 @@ func (l *Ledger) waits() (a Account, data, ok bool) {
 	if l == nil || l.AddedNs == nil {
 		return a, false, false
 	}
+
 	for i, one := range slices.Concat(l.Data, l.Acks) {
 		if one.WaitedNs > max(a.WaitedNs, *l.AddedNs/2) {
 			a, data, ok = one, i < len(l.Data), true

@@ -40,6 +40,7 @@ var linkRate = Rule{
 		case why != "":
 			return o.flat(why)
 		}
+
 		return q.candidate(held, contradicts("shaper", yes(q.managed || q.owned))).
 			facts(o.heldFacts(q)...).
 			text("the link at %s is saturated at %b", q, q.rateBps)
@@ -53,6 +54,7 @@ func (o *Observation) flat(why string) Candidate {
 	if !ok || !timed {
 		return missing(why)
 	}
+
 	return wholePath.candidate(contradicts("uneven", uneven, .03, .2).by(
 		seen(metrics.Consistency, uneven, "throughput varied by %h")),
 		requires("throttles", max(probes, tcp), 2e6, 15e6).by(

@@ -26,6 +26,7 @@ var logFlood = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		rate := o.perSecond(lines)
 		at := place{s.Node, "kernel log"}
 		return at.candidate(requires("many-lines", rate, 5, 50).by(

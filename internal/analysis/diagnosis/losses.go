@@ -25,6 +25,7 @@ func (q queue) fifo() bool {
 	if q.kind == "netem" {
 		return q.full
 	}
+
 	if q.polices && q.waited < .2 {
 		return false // its drops are no overflow
 	}
@@ -47,6 +48,7 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 			}
 		}
 	}
+
 	return q, max(unexplained, 0)
 }
 
@@ -60,22 +62,30 @@ func (o *Observation) outages() (n int, ns float64) {
 	if l == nil || o.shortGaps(l.IntervalNs) {
 		return 0, 0
 	}
-	run, inside, alone := 0, 0, 0
+
+	run := 0
+	inside := 0
+	alone := 0
 	for i := range len(l.RTT) + 1 {
 		if i < len(l.RTT) && l.RTT[i] < 0 {
 			run++
 			continue
 		}
+
 		if run >= minOutage && !o.arrives(l, i-run, i) {
-			n, inside = n+1, inside+run
+			n = n + 1
+			inside = inside + run
 		} else {
 			alone += run
 		}
+
 		run = 0
 	}
+
 	if n == 0 || 4*alone > inside {
 		return 0, 0
 	}
+
 	return n, float64(inside) / float64(n) * float64(l.IntervalNs)
 }
 
@@ -85,19 +95,24 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	if end > len(l.SentAt) {
 		return false
 	}
+
 	during := record.Window{Start: l.SentAt[first], End: l.SentAt[end-1] + l.IntervalNs}
 	flows := o.Trial.Traffic.Flows
-	span, bytes, total := 0.0, 0.0, 0.0
+	span := 0.0
+	bytes := 0.0
+	total := 0.0
 	for _, f := range flows {
 		total += ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))
 		all := f.Received.Column("bytes")
 		for i := 1; i < len(all); i++ {
-			if before, now := f.Received.T[i-1], f.Received.T[i]; during.Holds(before) && during.Holds(now) {
+			before, now := f.Received.T[i-1], f.Received.T[i]
+			if during.Holds(before) && during.Holds(now) {
 				span += float64(now - before)
 				bytes += all[i] - all[i-1]
 			}
 		}
 	}
+
 	return bytes > .2*span*total/float64(len(flows))
 }
 
@@ -108,6 +123,7 @@ func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 		if f.Packets == nil || f.Packets.Duplicates == nil {
 			continue
 		}
+
 		counted = true
 		outage := ratio(float64(f.Packets.Sent), float64(f.SenderNs)) * float64(minOutage*probesNs)
 		for _, g := range f.Packets.Gaps {
@@ -143,6 +159,7 @@ func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 		seen += float64(f.TCP.ReordSeen)
 		dups += float64(f.TCP.DsackDups)
 	}
+
 	seen = ratio(seen, packets)
 	return max(ratio(ofo, packets), seen), ratio(max(dsack, dups), max(again, 1)), seen, ok || seen > 0
 }

@@ -13,7 +13,8 @@ import (
 
 // firstRouter returns the router nearest to the load's near end.
 func (o *Observation) firstRouter() (node, why string) {
-	if routers := o.Routers(); len(routers) > 0 {
+	routers := o.Routers()
+	if len(routers) > 0 {
 		return routers[0], ""
 	}
 	return "", "the topology has no router"
@@ -36,6 +37,7 @@ func (o *Observation) ports(node string) []string {
 			out = append(out, c.Label)
 		}
 	}
+
 	return out
 }
 
@@ -59,16 +61,19 @@ func systemOf(o *Observation) (system, string) {
 	if o.Shared() {
 		return o.systemAt(record.HostNode)
 	}
+
 	node, why := o.firstRouter()
 	if why != "" {
 		return system{}, why
 	}
+
 	best, why := o.systemAt(node)
 	for _, node := range o.Routers() {
 		if s, missing := o.systemAt(node); s.Full.Busy > best.Full.Busy {
 			best, why = s, missing
 		}
 	}
+
 	return best, why
 }
 
@@ -78,6 +83,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 		_, why := o.Columns(node, "cpu", "idle_ns")
 		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
 	}
+
 	byBusy := func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) }
 	s.Slack, s.Full = slices.MinFunc(s.Cores, byBusy), slices.MaxFunc(s.Cores, byBusy)
 	for _, c := range s.Cores {
@@ -86,6 +92,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 		s.Kernel += c.System
 		s.Unclassified += c.Unclassified
 	}
+
 	return s, ""
 }
 
@@ -171,6 +178,7 @@ func (s system) softirqFact() Fact {
 		e.Text = say("interrupts took at least %h of %s; of what kind its other work was, the %s does not "+
 			"tell", share, s.Full, s.Node)
 	}
+
 	return e
 }
 
@@ -222,18 +230,24 @@ func (o *Observation) cpuTime(node, stem string) (float64, string) {
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
-		if name, _, _ := strings.Cut(c.Label, "/"); name != node {
+		name, _, _ := strings.Cut(c.Label, "/")
+		if name != node {
 			continue
 		}
-		if ns, has := c.GrewIn(from, 1); has {
-			share, ok = max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds())), true
+
+		ns, has := c.GrewIn(from, 1)
+		if has {
+			share = max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds()))
+			ok = true
 		}
 	}
+
 	guest, why := o.systemAt(node)
 	machine, second := o.systemAt(record.HostNode)
 	if why+second != "" || node == record.HostNode || o.Shared() {
 		return share, ok
 	}
+
 	_, ran := o.keptFromRunning(guest, machine)
 	stopped := (1 - ran) * degree(ran, .62, .48) * degree(guest.Full.Busy, .6, .9) *
 		degree(machine.mean(), .95, .85)
@@ -247,11 +261,14 @@ func (o *Observation) level(node, probe, stem string) (float64, string) {
 	sum, n := 0.0, 0.0
 	for _, c := range columns {
 		if v, ok := c.Largest(); ok && !math.IsNaN(v) {
-			sum, n = sum+v, n+1
+			sum = sum + v
+			n = n + 1
 		}
 	}
+
 	if n == 0 {
 		return 0, cmp.Or(why, "probe "+probe+" of "+node+" took no sample in the window")
 	}
+
 	return sum / n, ""
 }

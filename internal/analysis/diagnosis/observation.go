@@ -23,6 +23,7 @@ func (c Column) ends() (first, last float64) {
 		if !c.w.Holds(t) {
 			continue
 		}
+
 		last = c.curve.V[i]
 		if !found {
 			first, found = last, true
@@ -67,6 +68,7 @@ func (o *Observation) idle(name string) (float64, bool) {
 	if v, ok := o.Metric(name); ok {
 		return v, true
 	}
+
 	v, ok := o.Idle[name]
 	return v, ok
 }
@@ -91,7 +93,8 @@ func (o *Observation) Topology() *record.Topology {
 
 // Routers lists the nodes under test, near to far.
 func (o *Observation) Routers() []string {
-	if t := o.Topology(); t != nil {
+	t := o.Topology()
+	if t != nil {
 		return t.Routers
 	}
 	return nil
@@ -109,7 +112,8 @@ func (o *Observation) Ends() (sender, receiver string) {
 
 // nearFar returns the ends of the load, whatever its direction.
 func (o *Observation) nearFar() (near, far string) {
-	if t := o.Topology(); t != nil {
+	t := o.Topology()
+	if t != nil {
 		return t.Near, t.Far
 	}
 	return "client", "server"
@@ -128,16 +132,20 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	if table == nil {
 		return nil, why
 	}
+
 	w := o.Trial.Window
 	if w.End == 0 && len(table.T) > 0 { // the trial failed before its window: use all samples
 		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
 	}
+
 	for _, c := range metrics.ColumnsOf(table, stem) {
 		columns = append(columns, Column{c.Label, c.Curve, w})
 	}
+
 	if len(columns) == 0 {
 		return nil, "probe " + probe + " of " + node + " has no " + stem
 	}
+
 	return columns, ""
 }
 
@@ -166,6 +174,7 @@ func (c Column) grewBefore() float64 {
 	if len(c.curve.T) == 0 {
 		return 0
 	}
+
 	n, _ := c.curve.Moved(c.curve.T[0], c.w.Start)
 	return n
 }
@@ -183,11 +192,15 @@ func (o *Observation) sum(at place, probe string, stems ...string) (sum float64,
 		n, lacks := o.sumOf(at.Node, probe, stem, func(label string) bool {
 			return at.Element == "" || label == at.Element
 		})
-		sum, covered, why = sum+n, covered || lacks == "", lacks
+		sum = sum + n
+		covered = covered || lacks == ""
+		why = lacks
 	}
+
 	if covered {
 		why = ""
 	}
+
 	return sum, why
 }
 
@@ -207,9 +220,11 @@ func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (s
 			covered = true
 		}
 	}
+
 	if covered {
 		return sum, ""
 	}
+
 	return 0, cmp.Or(why, "the samples of probe "+probe+" of "+node+" do not cover the window")
 }
 
@@ -231,6 +246,7 @@ func (o *Observation) Cores(node string) (out []Core) {
 		if !strings.HasPrefix(c.Label, "cpu") || c.Label == "cpu" {
 			continue
 		}
+
 		all := 1.0
 		of := func(stems ...string) float64 {
 			return max(o.total(place{node, c.Label}, "cpu", stems...), 0) / all
@@ -240,6 +256,7 @@ func (o *Observation) Cores(node string) (out []Core) {
 		if all <= 0 {
 			continue
 		}
+
 		core := Core{
 			Name:         c.Label,
 			User:         of("user_ns", "nice_ns"),
@@ -268,8 +285,13 @@ func fact(metric, node, element string, value float64, text string, args ...any)
 	if len(args) == 0 && strings.Contains(text, "%") {
 		args = []any{value}
 	}
-	return Fact{Metric: metric, Node: node, Element: element, Value: &value,
-		Text: say(text, args...)}
+	return Fact{
+		Metric:  metric,
+		Node:    node,
+		Element: element,
+		Value:   &value,
+		Text:    say(text, args...),
+	}
 }
 
 // against adds the value that a fact is compared with.

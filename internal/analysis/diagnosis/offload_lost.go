@@ -27,12 +27,14 @@ var offloadLost = Rule{
 		if why = cmp.Or(why, why2, why3); why != "" {
 			return missing(why)
 		}
+
 		peak, _ := offloaded[0].Largest()
 		_, last := offloaded[0].ends()
 		on := slices.Contains([]string{"on", "hardware"}, o.Factor("flowtable"))
 		if !on && peak == 0 {
 			return missing("no connection is offloaded, and no flowtable is on")
 		}
+
 		at := place{node, "flowtable"}
 		lost := max(degree(ratio(last, peak), .9, .5), yes(on)*degree(ratio(peak, tracked), .5, .1))
 		return at.candidate(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,

@@ -21,20 +21,24 @@ var oneFlow = Rule{
 		if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {
 			return excluded()
 		}
+
 		s, why := o.systemAt(record.HostNode)
 		if why != "" {
 			return missing(why)
 		}
+
 		held, ok := o.Metric(metrics.NetworkLimited)
 		probes, tcp, lowest, timed := o.addedDelay()
 		if !ok || !timed {
 			return missing("what TCP waits for is not known")
 		}
+
 		rules := 0.0 // their cost was not measured
 		for _, node := range o.Routers() {
 			n, _ := o.level(node, "filter", "filter_rules")
 			rules = max(rules, n)
 		}
+
 		return s.at("cpu").candidate(requires("busy-cores", s.mean(), .35, .55).by(s.meanFact()),
 			contradicts("full-cores", s.mean(), .88, .96),
 			requires("network-limited", held, .6, .9).by(networkFact(held)),

@@ -18,6 +18,7 @@ var oneTunnelOneCore = Rule{
 		if tunnel == "" || factor.InUserspace(tunnel) || o.load().Tunnels > 1 {
 			return excluded()
 		}
+
 		s, why := ownSystem(o)
 		switch {
 		case why != "":
@@ -25,6 +26,7 @@ var oneTunnelOneCore = Rule{
 		case len(s.Cores) == 1:
 			return excluded()
 		}
+
 		return s.at(s.Full.Name).candidate(s.full(), requires("slack-core", 1-s.Slack.Busy, .15,
 			.4).by(s.coreFact())).
 			facts(s.softirqFact(), fact("tunnels", s.Node, tunnel, 1, "all streams share one tunnel")).

@@ -21,9 +21,11 @@ var optionsStripped = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		if !unscaled {
 			return excluded()
 		}
+
 		bytes, rtt := o.inFlight()
 		sender, receiver := o.Ends()
 		at, what := wholePath, "something on the path removes TCP's window scale option"
@@ -33,6 +35,7 @@ var optionsStripped = Rule{
 				what = "window scaling is switched off at the " + end
 			}
 		}
+
 		return at.candidate(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
 			facts(flightFact(receiver, bytes, rtt)).
 			text("%s: at most 64 kB are in flight per RTT of %n", what, rtt)

@@ -38,10 +38,12 @@ var otherLoad = Rule{
 				nodes = append([]string{record.HostNode}, nodes...)
 			}
 		}
+
 		best := missing("the topology has no router")
 		for _, node := range slices.Backward(nodes) { // of two equal ones, the router counts
 			best = likelier(best, o.otherLoadAt(node))
 		}
+
 		return best
 	},
 }
@@ -52,7 +54,9 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 	if why = cmp.Or(why, why2); why != "" {
 		return missing(why)
 	}
-	at, cores := place{node, "processes"}, float64(len(s.Cores))
+
+	at := place{node, "processes"}
+	cores := float64(len(s.Cores))
 	j := at.candidate(requires("other-work", other/cores, .08, .35).by(
 		at.fact("other_cores", other,
 			"%.2g cores' worth of CPU time went to work unrelated to forwarding")),
@@ -62,9 +66,11 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 	if own > .1 {
 		j = j.facts(fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took %h of a core"))
 	}
+
 	if node != record.HostNode || o.Shared() {
 		return j
 	}
+
 	g, _ := o.systemAt(o.Routers()[0])
 	kept, ran := o.keptFromRunning(g, s)
 	if kept > .5 {
@@ -72,6 +78,7 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 			at.fact(guestRan, ran, "the vCPUs of the %s ran for %h of the time in which it was busy",
 				g.Node, ran))
 	}
+
 	return j
 }
 
@@ -90,6 +97,7 @@ func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64)
 	if why != "" || guest.Busy == 0 {
 		return 0, 1
 	}
+
 	ran = o.perSecond(ns) / 1e9 / guest.Busy
 	return degree(ran, freeVCPU, .52) * degree(machine.mean(), .9, .98), ran
 }
@@ -104,6 +112,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	for _, c := range o.Trial.Nodes[s.Node].Cost {
 		own += ratio(float64(c.CPUNs), float64(c.OverNs))
 	}
+
 	userspace := factor.InUserspace(o.tunnel())
 	sharing := o.Run.KernelOf(s.Node)
 	switch {
@@ -115,6 +124,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 			// Softirqs are charged to the process they interrupt.
 			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
+
 		return foreign, own, why
 	case len(sharing) > 0:
 		// User space on its cores also includes the ends' load and the observing of other nodes.
@@ -127,10 +137,12 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		}
 		return max(foreign, 0), own, why
 	}
+
 	user := s.User
 	if userspace {
 		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
 	}
+
 	// So does one that copies or starts others. Packets are moved in softirqs or by kernel threads.
 	threads, lacks := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
 		return kind != "softirqs"
@@ -138,5 +150,6 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	if lacks == "" && o.tunnel() == "" {
 		user += max(s.Kernel-o.perSecond(threads)/1e9, 0)
 	}
+
 	return max(user, foreign), own, ""
 }

@@ -31,7 +31,9 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	if e.Inventory.Lacks("filter") != "" || e.Inventory.Filter == nil {
 		return found, false
 	}
-	counted, without := false, []record.FilterRule{}
+
+	counted := false
+	without := []record.FilterRule{}
 	for _, r := range e.Inventory.Filter.Rules {
 		drops := func(kind string) bool {
 			return slices.Contains([]string{record.RuleDrop, record.RuleReject, record.RuleQueue}, kind)
@@ -45,23 +47,32 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 			without = append(without, r)
 		default:
 			counted = true
-			if n := float64(e.InventoryAfter.PacketsOf(r) - *r.Packets); n > found.packets {
+			n := float64(e.InventoryAfter.PacketsOf(r) - *r.Packets)
+			if n > found.packets {
 				found = ownersRule{r, n}
 			}
 		}
 	}
+
 	if counted {
 		return found, found.packets > 0
 	}
+
 	for _, c := range e.Inventory.Filter.Chains {
 		if len(without) == 0 && c.Policy == "drop" && !c.Own {
-			without = []record.FilterRule{{Family: c.Family, Table: c.Table, Chain: c.Name,
-				Text: "policy drop"}}
+			without = []record.FilterRule{{
+				Family: c.Family,
+				Table:  c.Table,
+				Chain:  c.Name,
+				Text:   "policy drop",
+			}}
 		}
 	}
+
 	if len(without) == 1 {
 		return ownersRule{FilterRule: without[0]}, true
 	}
+
 	return found, false
 }
 
@@ -96,10 +107,12 @@ func (o *Observation) rulesOnWay(node string) (rules float64, known bool) {
 	if f == nil || f.MoreChains > 0 {
 		return 0, false
 	}
+
 	for _, c := range f.Chains {
 		if c.Hook != "input" && c.Hook != "output" {
 			rules += float64(c.Rules)
 		}
 	}
+
 	return rules, true
 }

@@ -55,13 +55,16 @@ func (o *Observation) Path() []Stage {
 	if t == nil {
 		return nil
 	}
+
 	out := o.stagesOf(t.Near)
 	for _, l := range t.Links { // from near to far
 		out = append(append(out, o.linkStage(l)), o.stagesOf(l.Ends[1].Node)...)
 	}
+
 	if o.Shared() || len(o.Cores(record.HostNode)) > 0 {
 		out = append(out, o.coreStages(record.HostNode)...)
 	}
+
 	return out
 }
 
@@ -73,9 +76,11 @@ func (o *Observation) linkStage(l record.TopoLink) Stage {
 	for _, p := range l.Ends {
 		one = one && of != p.Node+"/"+p.Port
 	}
+
 	if got, ok := o.Metric(metrics.Goodput); ok && o.Line.Value > 0 && !one {
 		return stageAt(at, l.Name, got/o.Line.Value, "what "+o.Line.Kind+" can carry")
 	}
+
 	return unknownStage(at, l.Name, "the rate of this link is not known")
 }
 
@@ -85,29 +90,37 @@ func (o *Observation) stagesOf(node string) (out []Stage) {
 	if slices.Contains(o.Routers(), node) {
 		out = o.routerStages(node)
 	}
+
 	if o.Topology().Ends(node) {
 		out = append(out, o.generatorStage(node))
 	}
+
 	if n.OwnCPUs() {
 		out = append(out, o.coreStages(node)...)
 	}
+
 	if len(out) == 0 {
 		return []Stage{unknownStage(place{Node: node}, "forwarding", "it runs on the host's cores")}
 	}
+
 	return out
 }
 
 // generatorStage returns the busiest thread of an end's load generator.
 func (o *Observation) generatorStage(node string) Stage {
-	at, role := place{node, "generator"}, sending
-	if _, receiver := o.Ends(); receiver == node {
+	at := place{node, "generator"}
+	role := sending
+	_, receiver := o.Ends()
+	if receiver == node {
 		role = receiving
 	}
+
 	if o.Trial.Traffic != nil {
 		if share, _, ok := o.threadUse(node); ok && o.Trial.Window.Seconds() > 0 {
 			return stageAt(at, role, share, "one core (busiest thread)")
 		}
 	}
+
 	return unknownStage(at, role, "the engine does not report its threads' CPU time")
 }
 
@@ -125,14 +138,17 @@ func (o *Observation) coreStages(node string) []Stage {
 	if why != "" {
 		return []Stage{unknownStage(place{node, "cpu"}, busiest, why)}
 	}
+
 	out := []Stage{stageAt(s.at(s.Full.Name), busiest, s.Full.Busy, "its time")}
 	if len(s.Cores) > 1 {
 		out = append(out, stageAt(s.at("cpu"), allCores, s.mean(), "their time"))
 	}
+
 	if s.Full.Unclassified > 0 {
 		return append(out, unknownStage(s.at(s.Full.Name), "softirq",
 			"the "+node+" does not tell what its cores work on"))
 	}
+
 	soft := slices.MaxFunc(s.Cores, func(a, b Core) int {
 		return cmp.Compare(a.Softirq+a.IRQ, b.Softirq+b.IRQ)
 	})
@@ -147,16 +163,19 @@ func (o *Observation) routerStages(node string) (out []Stage) {
 		if o.tunnel() == "" && !o.isPort(node, c.Label) {
 			continue // a tunnel's device, which the packets do not pass
 		}
+
 		if share, ok := c.waited(); ok {
 			out = append(out, stageAt(place{node, c.Label}, "queue "+c.Label, share,
 				"the samples had packets queued"))
 		}
 	}
+
 	entries, _ := o.level(node, "conntrack", "entries")
 	limit, _ := o.level(node, "conntrack", "max")
 	if entries > 0 && limit > 0 {
 		out = append(out, stageAt(place{node, "conntrack"}, "conntrack table", entries/limit, "its limit"))
 	}
+
 	return out
 }
 
@@ -182,6 +201,7 @@ func (d *Diagnosis) Place(trials [][]Stage) {
 		if len(stages) > len(d.Path) {
 			d.Path = slices.Clone(stages)
 		}
+
 		for _, s := range stages {
 			if s.Utilisation != nil {
 				k := key{s.Node, s.Label}
@@ -189,11 +209,15 @@ func (d *Diagnosis) Place(trials [][]Stage) {
 			}
 		}
 	}
+
 	for i, s := range d.Path {
-		if all := values[key{s.Node, s.Label}]; len(all) > 0 {
-			d.Path[i].Utilisation, d.Path[i].Why = new(statistics.Median(all)), ""
+		all := values[key{s.Node, s.Label}]
+		if len(all) > 0 {
+			d.Path[i].Utilisation = new(statistics.Median(all))
+			d.Path[i].Why = ""
 		}
 	}
+
 	if d.Named() {
 		d.mark(d.Causes[0])
 	}
@@ -204,6 +228,7 @@ func (d *Diagnosis) mark(c Cause) {
 	if c.Node == "" && c.Element == "" {
 		return // the path as a whole, or nowhere on it
 	}
+
 	onLink := c.Node == "" || c.Class == LinkRate
 	for _, is := range []func(Stage) bool{
 		func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element },
@@ -211,11 +236,13 @@ func (d *Diagnosis) mark(c Cause) {
 		// Of a node with one core.
 		func(s Stage) bool { return s.Node == c.Node && s.Label == busiest && c.Element == "cpu" },
 	} {
-		if i := slices.IndexFunc(d.Path, is); i >= 0 {
+		i := slices.IndexFunc(d.Path, is)
+		if i >= 0 {
 			d.Path[i].Choke = true
 			return
 		}
 	}
+
 	end := len(d.Path)
 	for i, s := range slices.Backward(d.Path) {
 		if s.Node == c.Node {
@@ -223,10 +250,12 @@ func (d *Diagnosis) mark(c Cause) {
 			break
 		}
 	}
+
 	s := unknownStage(c.place(), strings.ReplaceAll(c.Class, "-", " "), "")
 	s.Choke = true
 	if len(c.Facts) > 0 {
 		s.Why = c.Facts[0].Text
 	}
+
 	d.Path = slices.Insert(d.Path, end, s)
 }

@@ -29,18 +29,28 @@ func TestPlaceMarksTheCause(t *testing.T) {
 		{"what has no stage", "conntrack-full", "router", "conntrack", 3, "conntrack full"},
 		{"the path as a whole", "random-loss", "", "", -1, ""},
 	} {
-		d := &Diagnosis{Class: tt.class, Causes: []Cause{{Class: tt.class, Node: tt.node, Element: tt.element,
-			Facts: []evidence.Evidence{{Text: "why"}}}}}
+		d := &Diagnosis{
+			Class: tt.class,
+			Causes: []Cause{{
+				Class:   tt.class,
+				Node:    tt.node,
+				Element: tt.element,
+				Facts:   []evidence.Evidence{{Text: "why"}},
+			}},
+		}
 		d.Place([][]Stage{trial(.9), trial(.5), trial(.7)})
-		if u := d.Path[2].Utilisation; u == nil || *u != .7 {
+		u := d.Path[2].Utilisation
+		if u == nil || *u != .7 {
 			t.Errorf("%s: the core is at %v, want the median 0.7", tt.name, u)
 		}
+
 		got := -1
 		for i, s := range d.Path {
 			if s.Choke {
 				got = i
 			}
 		}
+
 		if got != tt.want || got >= 0 && d.Path[got].Label != tt.label {
 			t.Errorf("%s: stage %d of %+v is marked, want %d %s", tt.name, got, d.Path, tt.want, tt.label)
 		}
@@ -65,20 +75,29 @@ func TestUnclassifiedWork(t *testing.T) {
 		s := float64(i) * 1e9
 		table.Append(i*1e9, .05*s, .1*s, .85*s, .9*s, .1*s)
 	}
+
 	samples := []record.Samples{{Probe: "cpu", Table: table}}
-	o := &Observation{Run: &record.Run{}, Trial: &record.Trial{Window: record.Window{Start: 1e9, End: 9e9},
-		Nodes: map[string]record.NodeData{"router": {Samples: samples}}}}
+	o := &Observation{
+		Run: &record.Run{},
+		Trial: &record.Trial{
+			Window: record.Window{Start: 1e9, End: 9e9},
+			Nodes:  map[string]record.NodeData{"router": {Samples: samples}},
+		},
+	}
 	cores := o.Cores("router")
 	if len(cores) != 2 || math.Abs(cores[0].Busy-.95) > .01 || math.Abs(cores[0].Unclassified-.85) > .01 ||
 		cores[0].Softirq != 0 {
 		t.Fatalf("got %+v, want a core that is busy for 95 %%", cores)
 	}
+
 	if got := softirqWork(cores[0].IRQ, cores[0].Unclassified, cores[0].Busy); got.Part() != 0 {
 		t.Errorf("unclassified work counts %v against softirqs, want 0", got.Part())
 	}
+
 	if got := softirqWork(.1, .1, .95); got.Part() >= 0 {
 		t.Errorf("work that is told counts %v, want less than 0", got.Part())
 	}
+
 	for _, s := range o.coreStages("router") {
 		if s.Label == "softirq" && (s.Utilisation != nil || s.Why == "") {
 			t.Errorf("got a stage of softirqs that was measured: %+v", s)

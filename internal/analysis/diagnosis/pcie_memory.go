@@ -34,6 +34,7 @@ var pcieMemory = Rule{
 				if driver == "" || record.VirtualDriver(driver) {
 					continue
 				}
+
 				best = likelier(best, o.discardsOf(s, place{node, port}))
 			}
 		}
@@ -65,5 +66,6 @@ func (o *Observation) discardsOf(s system, at place) Candidate {
 	if slow {
 		return j.facts(at.fact("pcie", 0, "its PCIe link runs at %s, both ends support %s", now, best))
 	}
+
 	return j
 }

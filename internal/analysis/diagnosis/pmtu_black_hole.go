@@ -36,10 +36,12 @@ var pmtuBlackHole = Rule{
 	Check: func(o *Observation) Candidate {
 		drops, at, known := o.maxOnPath([]string{"IpFragFails", "Ip6InTooBigErrors"})
 		sender, _ := o.Ends()
-		if told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs"); told > 0 && drops > 0 {
+		told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs")
+		if told > 0 && drops > 0 {
 			return excluded(fact("IcmpInDestUnreachs", sender, "ip", told,
 				"the %s was told %.0f times that its packets do not fit", sender, told))
 		}
+
 		j := o.swallows()
 		if at != "" {
 			j = place{at, o.narrow(at)}.candidate().
@@ -47,22 +49,27 @@ var pmtuBlackHole = Rule{
 				facts(fact("IpFragFails", at, "ip", drops,
 					"the %s dropped %.0f packets larger than the next link's MTU", at, drops))
 		}
-		if f := o.Trial.Failure; f != nil {
+
+		f := o.Trial.Failure
+		if f != nil {
 			if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 				return missing("the trial failed: " + f.Error)
 			}
 			return j.facts(Fact{Metric: "path_mtu", Text: f.Error}).with(
 				requires("little-arrives", 1))
 		}
+
 		got, ok := o.Metric(metrics.Goodput)
 		if !ok {
 			return missing("no goodput was measured")
 		}
+
 		timeouts, _ := o.grew(sender, "TcpExtTCPTimeouts")
 		e := seen(metrics.Goodput, got, "%b of goodput, with %g TCP timeouts", got, timeouts)
 		if got > 1e6 || !known && timeouts == 0 {
 			return excluded(e)
 		}
+
 		return j.facts(e).with(requires("little-arrives", got, 1e6, 2e5),
 			contradicts("no-drop", yes(known && drops == 0)))
 	},
@@ -89,23 +96,29 @@ func (o *Observation) swallows() Candidate {
 			found(place{node, r.element()}, "%s of the %s may drop them", r, node)
 		}
 	}
-	if l := o.Ledger(); l != nil {
+
+	l := o.Ledger()
+	if l != nil {
 		if a, ok := deadliest(l.Data); ok {
 			found(place{a.Node, a.Element}, "%.0f packets die at the %s's %s", a.DiedPackets(), a.Node,
 				a.Element)
 		}
 	}
+
 	filters := o.filters(o.hops())
 	for _, q := range filters {
 		if q.drops > 0 {
 			found(q.place, "a filter of traffic control at %s drops packets", q)
 		}
 	}
+
 	for _, node := range o.Routers() {
-		if n := o.total(place{Node: node}, "netdev", "tx_dropped"); n > 0 {
+		n := o.total(place{Node: node}, "netdev", "tx_dropped")
+		if n > 0 {
 			found(place{Node: node}, "devices of the %s dropped %.0f packets", node, n)
 		}
 	}
+
 	return j
 }
 

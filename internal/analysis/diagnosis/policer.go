@@ -25,6 +25,7 @@ var policer = Rule{
 		if !ok || !timed {
 			return missing("the load's loss and delay are not known")
 		}
+
 		filters := o.filters(o.hops())
 		var q queue
 		for _, one := range filters {
@@ -32,9 +33,12 @@ var policer = Rule{
 				q = one
 			}
 		}
-		got, delay := o.goodput(), max(probes, tcp)
+
+		got := o.goodput()
+		delay := max(probes, tcp)
 		guess := yes(q.drops == 0 && o.blind())
-		lossy, idle := degree(loss, .005, .03), o.lostWhenIdle()
+		lossy := degree(loss, .005, .03)
+		idle := o.lostWhenIdle()
 		idle.Met *= guess
 		dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
 		j := wholePath.candidate().text("a policer on the path at about %b", got)
@@ -50,6 +54,7 @@ var policer = Rule{
 		case lossy < .8: // much loss does not speak against a policer
 			dropped = dropped.by(lost)
 		}
+
 		return j.with(dropped, requires("no-delay", max(1-guess, degree(delay, 5e6, 1e6))), idle).
 			facts(lost, delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))
 	},

@@ -79,9 +79,11 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 			all = append(all, positive(rates)...)
 		}
 	}
+
 	if len(all) > 0 {
 		p.Untouched = statistics.Median(all)
 	}
+
 	fixed := ratiosOf(d.Of[e.Fix], base)
 	switch {
 	case metric != metrics.Goodput: // an RTT, which only removing the cause shortens for sure
@@ -92,6 +94,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 		if len(base) > 0 {
 			without = say("without it anything arrives in %d of %d blocks", len(base), len(d.Untouched))
 		}
+
 		p.Text = say("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix, without)
 	case len(e.Steps) == 0:
 		p.checkFix(fixed)
@@ -101,8 +104,10 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 		if e.Fix != "" && len(fixed) > 0 {
 			p.Gain = new(summariseLogs(fixed))
 		}
+
 		p.checkSteps(d, base)
 	}
+
 	return p
 }
 
@@ -114,12 +119,14 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 			points[block] = append(points[block], statistics.Point{Y: y})
 		}
 	}
+
 	relative := map[int][]statistics.Point{} // to the untouched windows, by block
 	for _, step := range p.Steps {
 		ratios := ratiosOf(d.Of[step.Level], base)
 		if len(ratios) == 0 {
 			continue
 		}
+
 		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
 		if step.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
@@ -129,24 +136,29 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 			}
 			continue
 		}
+
 		x := math.Log(step.Resource)
 		for block, y := range ratios {
 			points[block] = append(points[block], statistics.Point{X: x, Y: y + base[block]})
 			relative[block] = append(relative[block], statistics.Point{X: x, Y: y})
 		}
 	}
+
 	var ok bool
 	var blocks [][]statistics.Point
 	for _, block := range slices.Sorted(maps.Keys(points)) {
 		blocks = append(blocks, points[block])
 	}
+
 	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
 		p.Text = "no step has a rate: nothing can be concluded"
 		return
 	}
+
 	if k, ok := statistics.Knee(without(relative, -1)); ok {
 		p.Knee = k
 	}
+
 	p.check(p.falls() && slack(relative))
 }
 
@@ -163,11 +175,13 @@ func (p *Proof) checkDead(d Steps) {
 	for _, rates := range d.Untouched {
 		windows += len(rates)
 	}
+
 	if windows >= minDead && kindOf[p.Class] != "" {
 		p.Verdict = Refuted
 		p.Text = say("refuted: nothing arrives in any of %d untouched windows, and a limit of this kind "+
 			"lets some of it through", windows)
 	}
+
 	for _, step := range p.Steps {
 		if flows(d.Of[step.Level]) > 1 && (step.Resource < 1 || p.Expect < nearEnough) {
 			p.Verdict = Refuted
@@ -201,7 +215,8 @@ const (
 func slack(byBlock map[int][]statistics.Point) bool {
 	for block := range byBlock {
 		points := without(byBlock, block)
-		if k, bends := statistics.Knee(points); bends && (k > maxKnee || !sharp(points, math.Log(k))) {
+		k, bends := statistics.Knee(points)
+		if bends && (k > maxKnee || !sharp(points, math.Log(k))) {
 			return false
 		}
 	}
@@ -230,14 +245,22 @@ func (p *Proof) checkFix(ratios map[int]float64) {
 		p.Text = say("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
 		return
 	}
+
 	v := summariseLogs(ratios)
-	low, high, is, isNot := v.Low, v.High, "the rate rises", "the rate does not rise"
+	low := v.Low
+	high := v.High
+	is := "the rate rises"
+	isNot := "the rate does not rise"
 	if p.Metric == metrics.Goodput {
 		p.Gain = &v
 	} else {
 		p.Delay = &v
-		low, high, is, isNot = 1/v.High, 1/v.Low, "the delay falls", "the delay does not fall"
+		low = 1 / v.High
+		high = 1 / v.Low
+		is = "the delay falls"
+		isNot = "the delay does not fall"
 	}
+
 	what := "the interval allows both"
 	switch {
 	case low > minGain:
@@ -245,6 +268,7 @@ func (p *Proof) checkFix(ratios map[int]float64) {
 	case high < minGain:
 		p.Verdict, what = Refuted, isNot
 	}
+
 	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, v.Median, v.Low, v.High)
 }
 
@@ -261,13 +285,16 @@ func (p *Proof) frees() bool { return p.Gain != nil && p.Gain.N > 1 && p.Gain.Lo
 // check compares the elasticity with the expected one. Where the rate should not move, a rate that moves
 // refutes; one that does not is no more than expected, with other limits as well.
 func (p *Proof) check(slack bool) {
-	l, what := p.Elasticity, "the rate follows it"
+	l := p.Elasticity
+	what := "the rate follows it"
 	if l.Level == 0 {
 		p.Text = say("too few windows to tell: elasticity %.2g from %d windows", l.Slope, l.N)
 		return
 	}
+
 	moves := p.Expect >= nearEnough
-	below, above := p.Expect-nearEnough, p.Expect+nearEnough
+	below := p.Expect - nearEnough
+	above := p.Expect + nearEnough
 	switch {
 	case moves && l.Low > below && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
@@ -289,12 +316,14 @@ func (p *Proof) check(slack bool) {
 	default:
 		what = "the interval allows both"
 	}
+
 	p.Text = say("%s by steps of %s: %s (elasticity %.2g, %.2g to %.2g, expected %.2g)", p.Verdict,
 		p.Factor, what, l.Slope, l.Low, l.High, p.Expect)
 	smallest := 1.0
 	for _, a := range p.Answers {
 		smallest = min(smallest, a.Resource)
 	}
+
 	switch {
 	case !moves:
 	case p.Verdict == Refuted && p.Knee > 0:
@@ -304,6 +333,7 @@ func (p *Proof) check(slack bool) {
 	case p.Verdict == Confirmed && p.Headroom > 0:
 		p.Text += say("; raised, it meets the next limit at %m the rate", p.Headroom)
 	}
+
 	if p.Gain != nil {
 		p.Text += say("; without it %m the rate", p.Gain.Median)
 	}
@@ -339,14 +369,20 @@ func Decide(proofs []Proof) string {
 
 // sharp reports whether a bend at a place fits the points better than a slope all the way.
 func sharp(points []statistics.Point, lnK float64) bool {
-	sxx, sxy, bent, straight := 0.0, 0.0, 0.0, 0.0
+	sxx := 0.0
+	sxy := 0.0
+	bent := 0.0
+	straight := 0.0
 	for _, p := range points {
-		sxx, sxy = sxx+p.X*p.X, sxy+p.X*p.Y
+		sxx = sxx + p.X*p.X
+		sxy = sxy + p.X*p.Y
 	}
+
 	for _, p := range points {
 		bent += math.Abs(p.Y - min(0, p.X-lnK))
 		straight += math.Abs(p.Y - p.X*sxy/sxx)
 	}
+
 	return bent < straight
 }
 
@@ -389,9 +425,11 @@ func Tests(o *Observation, class string) (out []Experiment) {
 	if r.Experiments != nil {
 		all = append(all, r.Experiments(o)...)
 	}
+
 	if OfCPU(class) && !r.Quiet {
 		all = append(all, cpuSteps(o)...)
 	}
+
 	for _, e := range append(all, o.testerTests(class)...) {
 		e = o.fit(e)
 		e.Class = class
@@ -400,6 +438,7 @@ func Tests(o *Observation, class string) (out []Experiment) {
 			out = append(out, e)
 		}
 	}
+
 	later := func(e Experiment) float64 { return yes(e.From != FromTester) }
 	slices.SortStableFunc(out, func(a, b Experiment) int { return cmp.Compare(later(a), later(b)) })
 	return out

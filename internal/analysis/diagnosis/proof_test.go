@@ -27,9 +27,11 @@ func answered(e record.Experiment, response func(resource float64) float64) Step
 			if d.Of[step.Level] == nil {
 				d.Of[step.Level] = map[int]float64{}
 			}
+
 			d.Of[step.Level][block] = rate(step.Resource)
 		}
 	}
+
 	return d
 }
 
@@ -37,12 +39,20 @@ func TestProve(t *testing.T) {
 	limits := func(r float64) float64 { return r }
 	slack := func(k float64) func(float64) float64 { return func(r float64) float64 { return min(1, r/k) } }
 	still := func(float64) float64 { return 1 }
-	down := record.Experiment{Class: "shaper", Factor: "shape@router.wan", Expect: 1,
+	down := record.Experiment{
+		Class:  "shaper",
+		Factor: "shape@router.wan",
+		Expect: 1,
 		Steps: []record.SweepStep{
-			{Level: "a", Resource: .85}, {Level: "b", Resource: .7}, {Level: "c", Resource: .5}}}
-	up := record.Experiment{Class: "receive-window", Factor: "socket_buffer", Expect: 1,
+			{Level: "a", Resource: .85}, {Level: "b", Resource: .7}, {Level: "c", Resource: .5}},
+	}
+	up := record.Experiment{
+		Class:  "receive-window",
+		Factor: "socket_buffer",
+		Expect: 1,
 		Steps: []record.SweepStep{
-			{Level: "a", Resource: 1.5}, {Level: "b", Resource: 2.5}, {Level: "c", Resource: 4}}}
+			{Level: "a", Resource: 1.5}, {Level: "b", Resource: 2.5}, {Level: "c", Resource: 4}},
+	}
 	flat := down
 	flat.Expect = 0
 	for _, c := range []struct {
@@ -69,6 +79,7 @@ func TestProve(t *testing.T) {
 		if p.Verdict != c.want || math.Abs(p.Knee-c.knee) > .04 || !strings.Contains(p.Text, c.says) {
 			t.Errorf("%s: got %s, knee %g: %s", c.name, p.Verdict, p.Knee, p.Text)
 		}
+
 		if len(p.Answers) != 3 || p.Answers[2].Ratio.N != 3 || math.Abs(p.Untouched/1e8-1) > .1 {
 			t.Errorf("%s: got %+v", c.name, p.Answers)
 		}
@@ -98,8 +109,12 @@ func TestProveDelay(t *testing.T) {
 
 // TestProveOfLittle: windows without a rate are no evidence, and one pair of windows gives no verdict.
 func TestProveOfLittle(t *testing.T) {
-	e := record.Experiment{Factor: "shape", Expect: 1, Fix: "off",
-		Steps: []record.SweepStep{{Level: "a", Resource: .5}}}
+	e := record.Experiment{
+		Factor: "shape",
+		Expect: 1,
+		Fix:    "off",
+		Steps:  []record.SweepStep{{Level: "a", Resource: .5}},
+	}
 	for _, d := range []Steps{
 		{},
 		{Untouched: map[int][]float64{1: {0}}, Of: map[string]map[int]float64{"a": {1: 5}}},
@@ -110,33 +125,49 @@ func TestProveOfLittle(t *testing.T) {
 			t.Errorf("%+v: got %s: %s", d, p.Verdict, p.Text)
 		}
 	}
+
 	// Nothing gets through, but does with a step that should not free it; one that should says nothing.
-	opened := Steps{Untouched: map[int][]float64{1: {0}, 2: {0}},
-		Of: map[string]map[int]float64{"a": {1: 5, 2: 5}}}
+	opened := Steps{
+		Untouched: map[int][]float64{1: {0}, 2: {0}},
+		Of:        map[string]map[int]float64{"a": {1: 5, 2: 5}},
+	}
 	for _, c := range []struct {
 		expect, resource float64
 		want             string
 	}{{0, 2, Refuted}, {1, .5, Refuted}, {1, 2, Undecided}} {
-		x := record.Experiment{Factor: "mss", Expect: c.expect, Steps: []record.SweepStep{{Level: "a",
-			Resource: c.resource}}}
+		x := record.Experiment{
+			Factor: "mss",
+			Expect: c.expect,
+			Steps: []record.SweepStep{{
+				Level:    "a",
+				Resource: c.resource,
+			}},
+		}
 		if p := Prove(x, "goodput_bps", opened); p.Verdict != c.want {
 			t.Errorf("expect %g of %g: got %s: %s", c.expect, c.resource, p.Verdict, p.Text)
 		}
 	}
+
 	dead := Steps{Untouched: map[int][]float64{1: {0, 0}, 2: {0, 0}, 3: {0, 0}}}
 	for class, want := range map[string]string{Shaper: Refuted, SendBuffer: Refuted, RandomLoss: Refuted,
 		PMTUBlackHole: Undecided} {
-		x := record.Experiment{Class: class, Factor: "streams", Expect: 1,
-			Steps: []record.SweepStep{{Level: "2", Resource: 2}}}
+		x := record.Experiment{
+			Class:  class,
+			Factor: "streams",
+			Expect: 1,
+			Steps:  []record.SweepStep{{Level: "2", Resource: 2}},
+		}
 		if p := Prove(x, "goodput_bps", dead); p.Verdict != want {
 			t.Errorf("nothing arrives, said to be %s: got %s: %s", class, p.Verdict, p.Text)
 		}
 	}
+
 	p := Prove(e, "goodput_bps", Steps{map[int][]float64{1: {10, 10}, 2: {20}},
 		map[string]map[int]float64{"a": {1: 5, 2: 10}, "off": {1: 40, 2: 80}}})
 	if p.Gain == nil || math.Abs(p.Gain.Median-4) > 1e-9 {
 		t.Errorf("gain: got %+v, want 4", p.Gain)
 	}
+
 	p.Predict(0, "nothing")
 	p.Predict(5, "a")
 	p.Predict(4.5, "b")
@@ -172,7 +203,8 @@ func TestDecide(t *testing.T) {
 		{[]Proof{removed(2), of(1, Refuted)}, Confirmed},
 		{[]Proof{removed(1.05), of(1, Refuted)}, Refuted},
 	} {
-		if got := Decide(c.proofs); got != c.want {
+		got := Decide(c.proofs)
+		if got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.proofs, got, c.want)
 		}
 	}
@@ -183,16 +215,25 @@ func observed(cell factor.Cell) *Observation {
 	t := &record.Trial{
 		Row: record.Row{Assignment: record.Assignment{Kind: record.RowLoad, Factors: cell}},
 		Traffic: &record.Traffic{
-			Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{ReceivedBytes: 10e6, ReceiverNs: 1e9,
-				TCP: &record.TCP{MSS: 1448, MinRTTNs: 5e6}}}},
+			Load: record.Load{Protocol: "tcp"},
+			Flows: []record.Flow{{
+				ReceivedBytes: 10e6,
+				ReceiverNs:    1e9,
+				TCP:           &record.TCP{MSS: 1448, MinRTTNs: 5e6},
+			}},
+		},
 	}
 	var r record.Run
 	r.Design.Catalogue = &factor.Catalogue{Factors: append(factor.Base(factor.Options{}),
 		factor.Declaration{Name: "shape", Without: &factor.Without{Level: "off"}},
 		factor.Declaration{Name: "fault", Without: &factor.Without{Level: "none"}},
 		factor.Declaration{Name: "cpu_quota", Without: &factor.Without{Level: "off"}})}
-	return &Observation{Run: &r, Trial: t, Metrics: &metrics.Measured{
-		Values: map[string]float64{metrics.Goodput: 8e7}}}
+	return &Observation{
+		Run:   &r,
+		Trial: t,
+		Metrics: &metrics.Measured{
+			Values: map[string]float64{metrics.Goodput: 8e7}},
+	}
 }
 
 func TestTestsOfACell(t *testing.T) {
@@ -226,6 +267,7 @@ func TestTestsOfACell(t *testing.T) {
 				t.Errorf("%s: incomplete: %+v", c.class, e)
 			}
 		}
+
 		if !slices.Contains(got, c.want) {
 			t.Errorf("%s in %v: got %q, want %q", c.class, c.cell, got, c.want)
 		}
@@ -242,6 +284,7 @@ func TestRulesTestsFitTheCell(t *testing.T) {
 			if e.From == FromTester && router {
 				t.Errorf("%s: %s comes after what is done on the router", r.Class, e.Factor)
 			}
+
 			router = router || e.From != FromTester
 			for i, share := range e.Resource {
 				if share == 1 || share <= 0 || len(e.Steps) != len(e.Resource) {
@@ -275,7 +318,9 @@ func TestProveByFix(t *testing.T) {
 		for block, r := range c.untouched {
 			d.Untouched[block], d.Of["1300"][block] = []float64{r, r}, c.fixed[block]
 		}
-		if p := Prove(e, metrics.Goodput, d); p.Verdict != c.want || p.Text == "" {
+
+		p := Prove(e, metrics.Goodput, d)
+		if p.Verdict != c.want || p.Text == "" {
 			t.Errorf("%s: got %s (%s), want %s", c.name, p.Verdict, p.Text, c.want)
 		}
 	}
@@ -283,10 +328,15 @@ func TestProveByFix(t *testing.T) {
 
 // TestHeadroom: a raised resource says where the next limit lies, and nothing of whether this one limits.
 func TestHeadroom(t *testing.T) {
-	e := record.Experiment{Class: Shaper, Factor: "shape", Fix: "off", Expect: 1,
+	e := record.Experiment{
+		Class:  Shaper,
+		Factor: "shape",
+		Fix:    "off",
+		Expect: 1,
 		Steps: []record.SweepStep{
 			{Level: "42M", Resource: .85}, {Level: "35M", Resource: .7}, {Level: "25M", Resource: .5},
-			{Level: "400M", Resource: 8}, {Level: "51200M", Resource: 1024}}}
+			{Level: "400M", Resource: 8}, {Level: "51200M", Resource: 1024}},
+	}
 	// The next limit, and the headroom: near by, far away, or not met.
 	for next, want := range map[float64]float64{150e6: 3, 1000e6: 20, 48000e6: 0} {
 		d := Steps{map[int][]float64{}, map[string]map[int]float64{"42M": {}, "35M": {}, "25M": {},
@@ -298,6 +348,7 @@ func TestHeadroom(t *testing.T) {
 				d.Of[level][block] = rate * (1 + .001*float64(block))
 			}
 		}
+
 		p := Prove(e, metrics.Goodput, d)
 		if p.Verdict != Confirmed || math.Abs(p.Headroom-want) > .3 || math.Abs(p.Elasticity.Slope-1) > .05 {
 			t.Errorf("%.0f bit/s: %s, headroom %.2f, want %v: %s", next, p.Verdict, p.Headroom, want, p.Text)
@@ -308,9 +359,14 @@ func TestHeadroom(t *testing.T) {
 // TestRemovalDecidesWhereStepsDoNot: steps that answer at random decide nothing, but what sets the rate free,
 // or does not, when it is taken away.
 func TestRemovalDecidesWhereStepsDoNot(t *testing.T) {
-	e := record.Experiment{Class: Policer, Factor: "policer", Fix: "off", Expect: 1,
+	e := record.Experiment{
+		Class:  Policer,
+		Factor: "policer",
+		Fix:    "off",
+		Expect: 1,
 		Steps: []record.SweepStep{
-			{Level: "16M", Resource: .85}, {Level: "13M", Resource: .7}, {Level: "9M", Resource: .5}}}
+			{Level: "16M", Resource: .85}, {Level: "13M", Resource: .7}, {Level: "9M", Resource: .5}},
+	}
 	for without, want := range map[float64]string{5: Confirmed, 1: Refuted, 0: Undecided} {
 		d := Steps{map[int][]float64{}, map[string]map[int]float64{"16M": {}, "13M": {}, "9M": {}, "off": {}}}
 		for block, noise := range []float64{.6, 1.5, 1} {
@@ -318,7 +374,9 @@ func TestRemovalDecidesWhereStepsDoNot(t *testing.T) {
 			d.Of["16M"][block], d.Of["13M"][block], d.Of["9M"][block] = 9e6, 8e6*noise, 6e6/noise
 			d.Of["off"][block] = without * 9e6 / math.Sqrt(noise)
 		}
-		if p := Prove(e, metrics.Goodput, d); p.Verdict != want {
+
+		p := Prove(e, metrics.Goodput, d)
+		if p.Verdict != want {
 			t.Errorf("×%v without it: got %s (%s), want %s", without, p.Verdict, p.Text, want)
 		}
 	}

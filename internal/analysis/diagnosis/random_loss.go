@@ -11,9 +11,13 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	if !d.Named() || d.Class != RandomLoss {
 		return
 	}
+
 	e := Fact{Text: where + ": " + c.Text}
 	c.Facts = append(slices.Clone(d.Causes[0].Facts[:1]), e)
-	d.Causes[0], d.Class, d.Text, d.Confidence = c, c.Class, c.Text, c.Confidence
+	d.Causes[0] = c
+	d.Class = c.Class
+	d.Text = c.Text
+	d.Confidence = c.Confidence
 	d.Excluded = append(d.Excluded, Exclusion{RandomLoss, e})
 }
 
@@ -39,6 +43,7 @@ var randomLoss = Rule{
 		if !ok {
 			return missing("nothing counted lost packets")
 		}
+
 		j := wholePath.candidate().text("packets are lost at random: %h of them", loss).facts(lost)
 		idle, _ := o.idle(metrics.ProbeLossIdle)
 		loaded := o.value(metrics.ProbeLoss)
@@ -46,14 +51,17 @@ var randomLoss = Rule{
 			j = j.facts(seen(metrics.ProbeLoss, loaded, "%h of the probes were lost, %h on the idle path",
 				loaded, idle))
 		}
+
 		probes, tcp, lowest, ok := o.addedDelay()
 		if ok {
 			j = j.facts(delayFact(lowest, probes, "queueing added %n", probes))
 		}
+
 		arrive := 0.0
 		if l := o.Trial.Loaded; l != nil && loaded == 0 {
 			arrive = loss * float64(len(l.RTT)) // that many probes would be lost, too
 		}
+
 		q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })
 		drops := q.lost() > loss/3
 		link := drops && q.kind == "netem" && !q.full // it is set to lose packets, as links do
@@ -66,10 +74,12 @@ var randomLoss = Rule{
 				j.Text += " at the " + a.Node
 			}
 		}
+
 		_, spurious, reordered, ok := o.reorderSigns()
 		if !o.IsTCP() || !ok {
 			spurious, reordered = 0, 0
 		}
+
 		held, _, _ := o.held()
 		return j.with(requires("lossy", loss, .001, .004).by(lost),
 			supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),

@@ -12,6 +12,7 @@ func (o *Observation) held() (q queue, holds Term, why string) {
 	if len(all) == 0 {
 		return q, holds, why
 	}
+
 	q = slices.MaxFunc(all, func(a, b queue) int {
 		return cmp.Or(cmp.Compare(a.holds(), b.holds()), cmp.Compare(a.overlimits, b.overlimits))
 	})
@@ -20,7 +21,8 @@ func (o *Observation) held() (q queue, holds Term, why string) {
 
 // heldFacts returns the numbers of a queue that throttles.
 func (o *Observation) heldFacts(q queue) (out factList) {
-	idle, set := q.idle() > .5, q.setBps > 0
+	idle := q.idle() > .5
+	set := q.setBps > 0
 	switch {
 	case idle && set:
 		out = factList{q.setFact()}
@@ -28,16 +30,19 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 		out = factList{q.fact("qlen_packets", q.waited,
 			"the queue at %s held packets in %h of the samples, and dropped none", q, q.waited)}
 	}
+
 	out = append(out, q.fact("overlimits", q.overlimits,
 		"the queue at %s throttled its output %.2g times per packet", q, q.overlimits),
 		q.fact("tx_bytes", q.rateBps, "the port sent %b"))
 	if set && !idle {
 		out = append(out, q.setFact())
 	}
+
 	if probes, tcp, lowest, ok := o.addedDelay(); ok {
 		out = append(out, delayFact(lowest, probes,
 			"queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
 	}
+
 	return append(out, q.fact("drops", q.drops, "the queue dropped %h of its packets", q.lost()))
 }
 

@@ -30,10 +30,12 @@ var receiveWindow = Rule{
 		if ok {
 			j = j.facts(closed)
 		}
+
 		if receive > 0 {
 			j = j.facts(fact("rcvbuf_bytes", receiver, "socket", receive, "the receive buffer was %.0f kB",
 				receive/1024))
 		}
+
 		return j
 	}),
 	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
@@ -48,5 +50,6 @@ func (o *Observation) waitsElsewhere(buffer float64) Term {
 	if buffer > 0 {
 		elsewhere *= .2 + .8*degree(buffer, 64<<10, 256<<10)
 	}
+
 	return contradicts("waits-elsewhere", elsewhere)
 }

@@ -94,12 +94,14 @@ func (o *Observation) already(r Remedy) bool {
 	if r.Factor == "" {
 		return false
 	}
+
 	if slices.ContainsFunc(cell.Names(), func(name string) bool {
 		plain, _ := factor.Split(name)
 		return plain == r.Factor && cell[name] == r.Level
 	}) {
 		return true
 	}
+
 	wanted, err := strconv.ParseFloat(r.Level, 64)
 	return err == nil && strings.HasPrefix(r.Factor, "sysctl:") && slices.ContainsFunc(o.Routers(),
 		func(node string) bool {
@@ -132,6 +134,7 @@ func windowAtCeiling(o *Observation) bool {
 	if len(fields) != 3 || buffer == 0 {
 		return !windowUnscaled(o)
 	}
+
 	ceiling, err := strconv.ParseFloat(fields[2], 64)
 	return err == nil && buffer >= .9*ceiling
 }

@@ -29,20 +29,24 @@ var reordering = Rule{
 		if !ok {
 			return missing("nothing counted lost packets")
 		}
+
 		if !o.IsTCP() {
 			n, ok := o.Metric(metrics.Reordered)
 			if !ok {
 				return missing("packets were counted without their order")
 			}
+
 			share := ratio(o.perSecond(n), o.value(metrics.PacketRate))
 			return wholePath.candidate(requires("out-of-order", share, .002, .02).by(
 				seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number"))).
 				text("packets are reordered: %h arrive out of order", share)
 		}
+
 		share, spurious, bySender, ok := o.reorderSigns()
 		if !ok {
 			return missing("the ends' protocol counters were not read")
 		}
+
 		// A lost segment makes the following ones wait out of order for an RTT: reordering shows where this
 		// happens more often than losses can explain.
 		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
@@ -58,6 +62,7 @@ var reordering = Rule{
 		if bySender > 0 {
 			j = j.facts(seen("reord_seen", bySender, "the sender saw %h of the segments reordered"))
 		}
+
 		return j
 	},
 	Experiments: streamSteps(0, "reordering slows each connection down: more of them carry more"),
@@ -66,19 +71,24 @@ var reordering = Rule{
 // delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate, or else the
 // devices among which a node spreads them: nowhere else are they reordered.
 func (o *Observation) delaying() place {
-	at, longest := place{}, 0.0
+	at := place{}
+	longest := 0.0
 	for _, p := range o.queuePlaces(o.hops()) {
 		if v, ok := o.columnAt(p, "qdisc", "qlen_packets").Mean(); ok && v > longest {
 			at, longest = p, v
 		}
 	}
+
 	if longest > 0 {
 		return at
 	}
+
 	for _, h := range o.hops() {
-		if parts := o.carriers(h.out, .1, .9); len(parts) > 1 { // such as those of a bond
+		parts := o.carriers(h.out, .1, .9)
+		if len(parts) > 1 { // such as those of a bond
 			return place{h.out.Node, strings.Join(parts, " and ")}
 		}
 	}
+
 	return wholePath
 }

@@ -24,18 +24,25 @@ var replayWindow = Rule{
 		any: find what reorders packets before they are decrypted: several cores, queues or links
 	`,
 	Check: func(o *Observation) Candidate {
-		late, at, counter, known := 0.0, "", lateCounters[0], false
+		late := 0.0
+		at := ""
+		counter := lateCounters[0]
+		known := false
 		for _, node := range o.wayNodes() {
 			for _, name := range lateCounters {
 				n, why := o.sum(place{Node: node}, "xfrm", name)
 				if known = known || why == ""; at == "" || n > late {
-					late, at, counter = n, node, name
+					late = n
+					at = node
+					counter = name
 				}
 			}
 		}
+
 		if !known {
 			return missing("no node on the path counts what IPsec drops")
 		}
+
 		return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
 	},
 }

@@ -35,6 +35,7 @@ var reversePath = Rule{
 		if why != "" {
 			return likelier(died, missing(why))
 		}
+
 		data, _, _ := o.held()
 		free := contradicts("data-held", data.holds(), .03, .25)
 		held := q.candidate(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
@@ -42,12 +43,14 @@ var reversePath = Rule{
 			facts(o.heldFacts(q)[1],
 				q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples")).
 			text("the acknowledgements are held to %b by the queue at %s", q.rateBps, q)
-		if a, ofData, known := o.Ledger().waits(); known && !ofData {
+		a, ofData, known := o.Ledger().waits()
+		if known && !ofData {
 			at := place{a.Node, a.Element}
 			held = likelier(held, at.candidate(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
 				at.fact("acks_waited_ns", a.WaitedNs, "acknowledgements wait for %n at the %s's %s port",
 					a.WaitedNs, a.Node, a.Element)), free))
 		}
+
 		return likelier(held, died)
 	},
 }
@@ -58,16 +61,20 @@ func (o *Observation) acksDie() Candidate {
 	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
 		return missing("acknowledgements were not counted")
 	}
+
 	sent := *l.Acks[0].Out
 	worst, ok := deadliest(l.Acks)
 	died := worst.DiedPackets()
 	share := ratio(died, sent)
-	if got := l.Acks[len(l.Acks)-1].In; got != nil { // those that arrived did not die
+	got := l.Acks[len(l.Acks)-1].In
+	if got != nil { // those that arrived did not die
 		share = min(share, 1-ratio(*got, sent))
 	}
+
 	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
 		return missing("acknowledgements arrive") // CAKE thins them out
 	}
+
 	at := place{worst.Node, worst.Element}
 	return at.candidate(requires("acks-impaired", share, .3, .5).by(
 		at.fact("acks_died", died, "%.0f of %.0f packets on the way back died there, by %s", died, sent,
@@ -77,12 +84,15 @@ func (o *Observation) acksDie() Candidate {
 
 // acksHeld returns the queue on the way of the acknowledgements that throttles most.
 func (o *Observation) acksHeld() (q queue, why string) {
-	if d := o.load().Direction; !o.IsTCP() || d == record.Both {
+	d := o.load().Direction
+	if !o.IsTCP() || d == record.Both {
 		return q, "the load has no way back of its own"
 	}
+
 	all, _ := o.queues(reversed(o.hops()))
 	if len(all) == 0 {
 		return q, "no port on the way back has a queue with counters"
 	}
+
 	return slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.holds(), b.holds()) }), ""
 }

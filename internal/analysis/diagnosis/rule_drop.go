@@ -33,6 +33,7 @@ var ruleDrop = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		share := ratio(d.packets, d.missed)
 		found := false
 		j := d.candidate()
@@ -40,7 +41,8 @@ var ruleDrop = Rule{
 		switch {
 		case share < .3:
 		case d.by == byHeader || d.by == byRoute:
-			j.Elsewhere, j.Element = say("%s, by %s", d, d.by), "ip"
+			j.Elsewhere = say("%s, by %s", d, d.by)
+			j.Element = "ip"
 		case d.reason == "":
 			cause += ", or what counts no drops"
 		case slices.Contains(ruleReasons, d.reason):
@@ -49,10 +51,12 @@ var ruleDrop = Rule{
 		default:
 			j.Elsewhere = say("packets die inside the %s: %s, by the kernel's reason %s", d.Node, d, d.reason)
 		}
+
 		if j.Elsewhere != "" {
 			j.Score, j.Undecided = absent, j.Elsewhere
 			return j.facts(d.died())
 		}
+
 		if r, ok := o.ownersRule(d.Node); ok && share >= .3 {
 			found = d.reason == "" || r.packets > 0
 			j.Element = r.element()
@@ -64,6 +68,7 @@ var ruleDrop = Rule{
 						"the rule's counter grew by %.0f in the run"))
 			}
 		}
+
 		outages, _ := o.outages()
 		return j.with(o.diesInside()...).
 			with(contradicts("outages", yes(outages > 1 && !found)), // see unstable
@@ -103,6 +108,7 @@ func (o *Observation) diesInside() []Term {
 	if why != "" {
 		return []Term{requires("dies-inside", 0)}
 	}
+
 	loss, _, _ := o.lossOf()
 	loss = max(loss, ratio(min(d.packets, d.missed), d.sent))
 	share := ratio(d.packets, d.missed)
@@ -115,15 +121,19 @@ func (o *Observation) died() (worst deaths, why string) {
 	if l == nil || l.MissedPackets == nil {
 		return worst, "nothing counted lost packets"
 	}
+
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
 	sent := 0.0
-	if first := l.Data[0]; first.In != nil {
+	first := l.Data[0]
+	if first.In != nil {
 		sent = *first.In
 	}
+
 	for _, a := range l.Data {
 		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
+
 		d := deaths{place: place{a.Node, "rules"}, metric: "packets_died", sent: sent}
 		largest := Death{}
 		for _, x := range a.Died {
@@ -134,16 +144,20 @@ func (o *Observation) died() (worst deaths, why string) {
 				}
 			}
 		}
-		d.by, d.reason = largest.By, largest.Reason
+
+		d.by = largest.By
+		d.reason = largest.Reason
 		if d.reason != "" {
 			d.metric = metrics.KernelDrops
 		}
+
 		d.missed = min(max(d.packets, l.MissedPackets[0]), l.MissedPackets[1])
 		why = ""
 		if d.packets >= worst.packets {
 			worst = d
 		}
 	}
+
 	return worst, why
 }
 
@@ -182,10 +196,12 @@ func (o *Observation) missed() (n float64, why string) {
 		}
 		return o.value(metrics.Retransmits), ""
 	}
+
 	for _, f := range o.Trial.Traffic.Flows {
 		if f.Packets == nil {
 			return 0, "nothing counted lost packets"
 		}
+
 		n += float64(f.Packets.Lost)
 	}
 	return n, ""

@@ -52,15 +52,19 @@ var ruleList = Rule{
 		if s.Node != record.HostNode {
 			node = s.Node
 		}
+
 		rules, why3 := o.level(node, "filter", "filter_rules")
 		packets, why4 := o.forwarded(node)
 		loop, why5 := o.level(s.Node, "clock", "loop_rate_best_hz")
 		if why = cmp.Or(why, why2, why3, why4, why5); why != "" {
 			return missing(why)
 		}
-		if reached, known := o.rulesOnWay(node); known {
+
+		reached, known := o.rulesOnWay(node)
+		if known {
 			rules = min(rules, reached)
 		}
+
 		rounds := ruleRounds
 		switch {
 		case o.Run.Node(node).CPUs == record.CPUsEmulated:
@@ -68,6 +72,7 @@ var ruleList = Rule{
 		case o.Factor(factor.IP) == "6":
 			rounds = ruleRoundsIPv6
 		}
+
 		other, _, _ := o.otherWork(s)
 		share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
 		// One core after the other works on a single stream, and none need be full.
@@ -87,6 +92,7 @@ var ruleList = Rule{
 			j.Undecided = say("the packet filter has %.0f rules; what each costs a packet was not "+
 				"measured (about %h of the CPU time used if it costs what the simplest do)", rules, share)
 		}
+
 		return j.with(full,
 			matching).facts(count,
 			at.fact("filter_cpu_ratio", share,

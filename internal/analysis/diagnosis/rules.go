@@ -41,6 +41,7 @@ func RuleOf(class string) (r Rule, ok bool) {
 	if i < 0 {
 		return r, false
 	}
+
 	return all[i], true
 }
 

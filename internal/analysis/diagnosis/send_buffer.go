@@ -25,6 +25,7 @@ var sendBuffer = Rule{
 		if s.sndbuf > .02 {
 			set = send
 		}
+
 		var further factList
 		if send > 0 {
 			// The kernel counts its own bookkeeping: about half of a buffer is payload.
@@ -33,6 +34,7 @@ var sendBuffer = Rule{
 				send/1024),
 				flightFact(sender, bytes, rtt)}
 		}
+
 		return place{sender, "send buffer"}.candidate(requires("full-buffer", full).by(
 			seen(metrics.SndbufLimited, s.sndbuf, "the send buffer limited TCP for %h of the time")),
 			contradicts("receive-window", s.rwnd, .2, .6),

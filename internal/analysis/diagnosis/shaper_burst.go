@@ -41,6 +41,7 @@ func (o *Observation) belowRate(cores Term, because string) Candidate {
 	if len(all) == 0 {
 		return missing(why)
 	}
+
 	used := func(q queue) float64 { return ratio(q.rateBps, q.setBps) }
 	var q queue
 	for _, one := range all {
@@ -49,9 +50,11 @@ func (o *Observation) belowRate(cores Term, because string) Candidate {
 			q = one
 		}
 	}
+
 	if q.setBps == 0 {
 		return missing("no queue that is set to a rate has packets waiting in it")
 	}
+
 	return q.candidate(requires("below-rate", used(q), .88, .75).by(q.setFact()),
 		requires("packets-wait", q.waited, .6, .9),
 		cores).

@@ -18,22 +18,26 @@ var sharedCPU = Rule{
 	`,
 	Check: func(o *Observation) Candidate {
 		near := o.Run.Near()
-		node, roles := record.HostNode, "client, router and server"
+		node := record.HostNode
+		roles := "client, router and server"
 		switch sharing := o.Run.KernelOf(near.Name); {
 		case len(sharing) > 1:
 			node, roles = near.Name, strings.Join(sharing, ", ")
 		case near.CPUs != record.CPUsShared:
 			return excluded()
 		}
+
 		s, why := o.systemAt(node)
 		if why != "" {
 			return missing(why)
 		}
+
 		guest := 0.0
 		if router, why := o.firstRouter(); why == "" && !o.Shared() {
 			g, _ := o.systemAt(router)
 			guest = g.Full.Busy // a guest at its own limit is more specific
 		}
+
 		return s.at("cpu").candidate(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
 			contradicts("full-guest", guest, .7, .93),
 			o.knownUser(s)).
@@ -50,8 +54,11 @@ func (o *Observation) knownUser(s system) Term {
 	if flows := o.Trial.Traffic.ShortFlows; flows != nil && !flows.Kept {
 		known = 1
 	}
-	if took, why := o.tunnelProcesses(s); why == "" && o.Shared() && factor.InUserspace(o.tunnel()) {
+
+	took, why := o.tunnelProcesses(s)
+	if why == "" && o.Shared() && factor.InUserspace(o.tunnel()) {
 		known = max(known, degree(took, .3, .8))
 	}
+
 	return contradicts("known-user", known)
 }

@@ -20,17 +20,21 @@ var slowReader = Rule{
 		if ok {
 			further = factList{closed}
 		}
-		if _, receive := o.buffers(); receive > 0 {
+
+		_, receive := o.buffers()
+		if receive > 0 {
 			// A window with room for much more than is in flight that still limits is full of unread data.
 			bytes, _ := o.inFlight()
 			unread := degree(bytes/receive, .15, .03)
 			if _, use, ok := o.threadUse(receiver); ok {
 				unread = min(unread, degree(use, .35, .15)) // it reads as fast as it can run
 			}
+
 			closes = max(closes, unread)
 			further = append(further, against(fact("bytes_in_flight", receiver, "socket", bytes,
 				"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
 		}
+
 		return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
 			rwndFact(s)),
 			requires("full-buffer", closes)).

@@ -23,11 +23,13 @@ var slowSender = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		j := at.candidate().text("the application on the %s sends only %b", sender, o.goodput())
 		if waits > 0 {
 			j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
 				"the cores its threads share were busy for %h of the window"))
 		}
+
 		return j.with(requires("nothing-to-send", s.busy, .9, .65).by(
 			at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window")),
 			requires("flat-out", yes(o.load().RateBps == 0)),
@@ -43,15 +45,18 @@ func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""
 	}
+
 	s, why := o.systemAt(record.HostNode)
 	if why != "" {
 		return 0, 0, "whether the shared cores were saturated is not known: " + why
 	}
+
 	_, ran, _ := o.threadUse(sender)
 	if o.load().Direction == record.Both {
 		_, far := o.nearFar()
 		_, too, _ := o.threadUse(far)
 		ran += too
 	}
+
 	return degree(s.mean(), .8, .95) * degree(ran, .04, .12), s.mean(), ""
 }

@@ -27,9 +27,11 @@ var smallQueue = Rule{
 		if why != "" {
 			return missing(why)
 		}
+
 		if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
 			return j
 		}
+
 		other, _ := o.losing(func(q queue) bool { return !q.fifo() })
 		if q.drops == 0 && other.lost() > .002 {
 			j := other.candidate(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
@@ -37,9 +39,11 @@ var smallQueue = Rule{
 				"is not known", notKnown, other.kind, other, other.lost())
 			return j
 		}
+
 		if q.drops == 0 {
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
 		}
+
 		j := q.candidate(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(
 			q.fact("drops", q.drops, "the queue at %s dropped %h of its packets", q, q.lost())), 5e6,
 			25e6)...).
@@ -48,16 +52,20 @@ var smallQueue = Rule{
 		if probes, _, lowest, ok := o.addedDelay(); ok {
 			j = j.facts(delayFact(lowest, probes, "queueing added only %n", probes))
 		}
+
 		if s, why := systemOf(o); why == "" {
 			j = j.facts(s.coreFact())
 		}
+
 		if q.idle() > 0 {
 			j = j.facts(q.setFact())
 			j.Text += say(", at %b of the %b that it is set to", q.rateBps, q.setBps)
-			if gain := ratio(q.setBps, o.goodput()); gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
+			gain := ratio(q.setBps, o.goodput())
+			if gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
 				j.GainAtMost = gain
 			}
 		}
+
 		return j
 	},
 }
@@ -67,9 +75,11 @@ var smallQueue = Rule{
 func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, counted := o.resent()
-	if _, _, _, timed := o.addedDelay(); !limited || !counted || !timed {
+	_, _, _, timed := o.addedDelay()
+	if !limited || !counted || !timed {
 		return j, false
 	}
+
 	q, unexplained := o.overflowedEarly()
 	again *= ratio(unexplained, max(o.value(metrics.Retransmits), 1))
 	bytes, rtt := o.inFlight()

@@ -19,12 +19,15 @@ var smallSegments = Rule{
 		if segment == 0 {
 			return missing("the size of segments is not known")
 		}
+
 		sender, _ := o.Ends()
-		mss, busy := float64(segment), o.fullest()
+		mss := float64(segment)
+		busy := o.fullest()
 		full := degree(busy, .6, .9)
 		if o.Shared() { // all roles work in turn, and no core is full
 			full = degree(busy, .4, .6)
 		}
+
 		return wholePath.candidate(requires("small-mss", mss, 1000, 600).by(
 			against(fact("mss_bytes", sender, "socket", mss, "the ends agreed on segments of %d bytes",
 				segment), ethernetMSS)),

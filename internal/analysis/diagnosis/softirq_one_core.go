@@ -12,6 +12,7 @@ var softirqOneCore = Rule{
 		if len(s.Cores) == 1 {
 			return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
 		}
+
 		idles := 1 - s.Slack.Busy
 		return s.at(s.Full.Name).candidate(s.full(),
 			softirqWork(s.Full.Softirq+s.Full.IRQ, s.Full.Unclassified, s.Full.Busy).by(s.softirqFact()),

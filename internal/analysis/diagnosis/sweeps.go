@@ -81,6 +81,7 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 			if plain != wanted && !hasFault(cell[name], wanted) {
 				continue
 			}
+
 			e := o.statedTest(name, wanted)
 			e.Class = class
 			if len(e.Steps) >= len(stepShares) || slices.Contains(takenWhole, wanted) && e.Fix != "" {
@@ -93,16 +94,21 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 
 // statedTest scales what a level of the cell sets, or takes it away where it cannot be scaled.
 func (o *Observation) statedTest(name, wanted string) Experiment {
-	level, none := o.Trial.Row.Factors[name], ""
-	if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
+	level := o.Trial.Row.Factors[name]
+	none := ""
+	w := o.Run.Design.Catalogue.Of(name).Without
+	if w != nil {
 		none = w.Level
 	}
+
 	if none == "" && rateForm.MatchString(level) {
 		none = longQueue
 	}
+
 	if hasFault(level, wanted) {
 		none = withoutFault(level, wanted, none)
 	}
+
 	e := Experiment{
 		Factor: name,
 		From:   FromRouter,
@@ -114,19 +120,23 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 		e.Why = "without what limits, the rate rises"
 		return e
 	}
+
 	shares := stepShares
 	if wanted != "cpu_quota" { // of which there is no more than all
 		shares = slices.Concat(stepShares, raised)
 	}
+
 	for _, share := range shares {
 		amount := share
 		if wanted == "rules" {
 			amount = 1 / share // the more there are, the fewer packets
 		}
+
 		if scaled, ok := scaledFault(level, wanted, amount); ok {
 			e.Steps, e.Resource = append(e.Steps, scaled), append(e.Resource, share)
 		}
 	}
+
 	return e
 }
 
@@ -151,10 +161,12 @@ func scaledFault(level, name string, share float64) (string, bool) {
 	if !hasFault(level, name) {
 		return scaledLevel(level, share, 1000)
 	}
+
 	thousand := 1000.
 	if strings.HasSuffix(name, "_buffer") {
 		thousand = 1024
 	}
+
 	return scaledPart(level, faultForm(name), share, thousand)
 }
 
@@ -173,23 +185,28 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 		}
 		return level, true
 	}
+
 	found := amountForm.FindStringSubmatch(level)
 	if found == nil {
 		return "", false
 	}
+
 	amount, err := strconv.ParseFloat(found[1], 64)
 	if err != nil || amount <= 0 {
 		return "", false
 	}
+
 	amount *= share
 	if found[2] == "%" {
 		return strconv.FormatFloat(math.Round(amount*100)/100, 'f', -1, 64) + "%", amount >= 1
 	}
+
 	// In the next smaller unit, as a whole number: every level parses that.
 	down := map[string]string{"m": "k", "g": "M"}[strings.ToLower(found[2])]
 	if found[2] != "" {
 		amount *= thousand
 	}
+
 	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
 }
 
@@ -203,6 +220,7 @@ func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (str
 	if found == nil {
 		return level, false
 	}
+
 	scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
 	return level[:found[2]] + scaled + level[found[3]:], ok
 }
@@ -237,9 +255,12 @@ var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
 
 // testerTests returns the experiments that the ends can run.
 func (o *Observation) testerTests(class string) (out []Experiment) {
-	kind, cell := kindOf[class], o.Trial.Row.Factors
+	kind := kindOf[class]
+	cell := o.Trial.Row.Factors
 	for _, s := range sweeps[kind] {
-		name, amount, tells := string(factor.SocketBuffer), 0.0, true
+		name := string(factor.SocketBuffer)
+		amount := 0.0
+		tells := true
 		switch s.change {
 		case "segments":
 			amount, name = o.packetSize()
@@ -252,34 +273,48 @@ func (o *Observation) testerTests(class string) (out []Experiment) {
 			amount = o.minWindow()
 			tells = o.IsTCP() && !o.statesWindow()
 		}
+
 		if !tells {
 			continue
 		}
-		e := Experiment{Class: class, Factor: name, From: FromTester, Expect: s.expect, Why: s.why,
-			Resource: s.steps}
+
+		e := Experiment{
+			Class:    class,
+			Factor:   name,
+			From:     FromTester,
+			Expect:   s.expect,
+			Why:      s.why,
+			Resource: s.steps,
+		}
 		for _, share := range s.steps {
 			e.Steps = append(e.Steps, strconv.Itoa(int(math.Round(amount*share))))
 		}
+
 		out = append(out, e)
 	}
+
 	if e, ok := o.crossTraffic(); ok && kind == byRate {
 		e.Class = class
 		out = append(out, e)
 	}
+
 	return out
 }
 
 // crossTraffic returns steps of how much of a limit on the total rate is left to the load: datagrams from the
 // sending end take the rest, without congestion control.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
-	cell, rate := o.Trial.Row.Factors, o.goodput()
+	cell := o.Trial.Row.Factors
+	rate := o.goodput()
 	if o.Topology() == nil || rate <= 0 || !factor.Direction.Is(cell, "", record.Up, record.Down) {
 		return e, false
 	}
+
 	near, far := o.nearFar()
 	if factor.Direction.Is(cell, record.Down) {
 		near = far
 	}
+
 	e = Experiment{
 		Factor:   "fault@" + near,
 		From:     FromEnd,
@@ -288,12 +323,15 @@ func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 		Resource: []float64{.7, .4, .2},
 	}
 	before := ""
-	if level := cell[e.Factor]; level != "" && level != "none" {
+	level := cell[e.Factor]
+	if level != "" && level != "none" {
 		before = level + "+"
 	}
+
 	for _, left := range e.Resource {
 		e.Steps = append(e.Steps, say("%scross_traffic=%.0fk", before, rate*(1-left)/1e3))
 	}
+
 	return e, true
 }
 
@@ -338,7 +376,8 @@ func (o *Observation) minWindow() float64 {
 func (o *Observation) fit(e Experiment) Experiment {
 	now := o.Trial.Row.Factors[e.Factor]
 	size, sizes := o.packetSize()
-	steps, resource := e.Steps, e.Resource
+	steps := e.Steps
+	resource := e.Resource
 	e.Steps, e.Resource = nil, nil
 	for i, share := range resource {
 		level := steps[i]
@@ -351,9 +390,11 @@ func (o *Observation) fit(e Experiment) Experiment {
 				level = scaled
 			}
 		}
+
 		if share > 0 && level != now && math.Abs(share-1) > .02 {
 			e.Steps, e.Resource = append(e.Steps, level), append(e.Resource, math.Round(share*1e4)/1e4)
 		}
 	}
+
 	return e
 }

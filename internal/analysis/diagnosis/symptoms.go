@@ -55,11 +55,13 @@ func explainAway(all []Candidate) {
 		if len(j.Terms) == 0 || len(j.Facts) == 0 {
 			continue
 		}
+
 		classes := SymptomsOf(j.Class)
 		starves := func(e Fact) bool { return e.Metric == guestRan }
 		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, starves) {
 			classes = append(classes, inGuest...)
 		}
+
 		share := met(j.Terms...)
 		for i := range all {
 			if share > terms[i].Met && slices.Contains(classes, all[i].Class) {
@@ -67,6 +69,7 @@ func explainAway(all []Candidate) {
 			}
 		}
 	}
+
 	for i, t := range terms {
 		if len(all[i].Terms) > 0 && t.Met > 0 {
 			all[i] = all[i].with(t)

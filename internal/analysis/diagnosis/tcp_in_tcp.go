@@ -22,10 +22,12 @@ var tcpInTCP = Rule{
 		if !strings.HasPrefix(o.tunnel(), "openvpn-tcp") {
 			return excluded()
 		}
+
 		outer, at, known := o.maxOnPath([]string{"TcpRetransSegs"})
 		if !known {
 			return missing("no end of the tunnel counts retransmitted segments")
 		}
+
 		sent, _ := o.grew(at, "TcpOutSegs")
 		outer = max(outer-o.value(metrics.Retransmits), 0)
 		again := ratio(outer, sent)

@@ -118,10 +118,12 @@ func (w Weights) Of(class string, t Term) float64 {
 	if v, ok := w[class][t.Name]; ok {
 		return v
 	}
+
 	prior, aboveBase := Prior(t)
 	if aboveBase {
 		prior += w.Of(class, Term{Name: Base})
 	}
+
 	return prior
 }
 
@@ -155,14 +157,19 @@ func (j *Candidate) rate(w Weights) {
 	if j.NotExamined != "" {
 		j.Score = math.NaN()
 	}
+
 	if len(j.Terms) == 0 {
 		return
 	}
-	j.Score, j.Against = w.Score(j.Class, j.Terms), nil
+
+	j.Score = w.Score(j.Class, j.Terms)
+	j.Against = nil
 	lowest := 0.0
 	for _, t := range j.Terms {
-		if by := w.Of(j.Class, t) * t.Part(); by < lowest && t.Part() <= -.5 && t.By != nil {
-			lowest, j.Against = by, t.By
+		by := w.Of(j.Class, t) * t.Part()
+		if by < lowest && t.Part() <= -.5 && t.By != nil {
+			lowest = by
+			j.Against = t.By
 		}
 	}
 }
@@ -195,7 +202,8 @@ func (p place) candidate(terms ...Term) Candidate { return candidate(terms...).a
 
 // at moves a candidate to another place.
 func (j Candidate) at(p place) Candidate {
-	j.Node, j.Element = p.Node, p.Element
+	j.Node = p.Node
+	j.Element = p.Element
 	return j
 }
 
@@ -229,9 +237,11 @@ func (j Candidate) evidence() (out factList) {
 			add(*t.By)
 		}
 	}
+
 	for _, e := range j.Facts {
 		add(e)
 	}
+
 	return out
 }
 

@@ -31,6 +31,7 @@ func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 		if j.Against != nil {
 			by = j.Against.Metric
 		}
+
 		if math.Abs(j.Score-tt.score) > 1e-9 || by != tt.by {
 			t.Errorf("%s: got score %.2f, ruled out by %q, want %.2f, %q", tt.name, j.Score, by, tt.score,
 				tt.by)
@@ -45,13 +46,17 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 	if got := met(a...); math.Abs(got-.35) > 1e-9 {
 		t.Errorf("got %v, want .7 × (1 − .5)", got)
 	}
-	far, near := candidate(requires("a", .9)).text("far"), candidate(a...).text("near")
+
+	far := candidate(requires("a", .9)).text("far")
+	near := candidate(a...).text("near")
 	for _, pair := range [][2]Candidate{{far, near}, {near, far}, {missing("not read"), far},
 		{far, missing("not read")}} {
-		if got := likelier(pair[0], pair[1]); got.Text != "far" {
+		got := likelier(pair[0], pair[1])
+		if got.Text != "far" {
 			t.Errorf("of %q and %q: got %q", pair[0].Text, pair[1].Text, got.Text)
 		}
 	}
+
 	if degree(5, 0, 10) != .5 || degree(5, 10, 0) != .5 || degree(-1, 0, 10) != 0 || degree(11, 0, 10) != 1 ||
 		degree(11, 10, 0) != 0 {
 		t.Error("a degree goes from 0 at its first bound to 1 at its second, and stays there")
@@ -61,10 +66,12 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 // TestEveryWeightHasAClass: every fitted weight belongs to an existing class, and every class has its base.
 func TestEveryWeightHasAClass(t *testing.T) {
 	for class, terms := range weights() {
-		if _, known := RuleOf(class); !known {
+		_, known := RuleOf(class)
+		if !known {
 			t.Errorf("weights of %s, which is no class: go -C bench test ./diagnosis -run TestFit -update",
 				class)
 		}
+
 		if _, ok := terms[Base]; !ok {
 			t.Errorf("%s has no base", class)
 		}

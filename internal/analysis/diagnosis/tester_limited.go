@@ -43,19 +43,24 @@ func (o *Observation) headroom() Candidate {
 	if !ok || o.Tester.Value <= 0 {
 		return missing("what the tester reaches alone is not known")
 	}
-	if t := o.Topology(); t != nil && o.tunnel() != "" && (t.Ends(t.Tunnel[0]) || t.Ends(t.Tunnel[1])) {
+
+	t := o.Topology()
+	if t != nil && o.tunnel() != "" && (t.Ends(t.Tunnel[0]) || t.Ends(t.Tunnel[1])) {
 		return missing("the tester's ends encrypt, and what they reach doing so was not measured")
 	}
+
 	share := got / o.Tester.Value
 	if share > maxTesterShare {
 		return missing(say("the load got %h of what the tester reached alone: that was not its maximum",
 			share))
 	}
+
 	busy := 0.0
 	if o.Run.Near().CPUs == record.CPUsShared {
 		s, _ := o.systemAt(record.HostNode)
 		busy = s.mean() // see sharedCPU
 	}
+
 	return candidate(requires("no-headroom", share, .6, .95).by(
 		against(seen(o.Tester.Metric, got, "the result is %h of what the tester reaches alone", share),
 			o.Tester.Value)),

@@ -31,9 +31,11 @@ var thermal = Rule{
 					text("the CPU was throttled: %s", r.Text)
 			}
 		}
+
 		if o.Trial.Window.Seconds() < minFallWindow {
 			return missing("the window is too short to show a decline: it must be at least three seconds")
 		}
+
 		if share, ok := o.throttled(node, 0); ok {
 			late, _ := o.throttled(node, .66)
 			share = max(share, late)
@@ -45,13 +47,17 @@ var thermal = Rule{
 				gain(1/(1-min(fell, .99))).
 				text("the %s's CPU slows down over time: goodput falls by %h within the window", node, fell)
 		}
+
 		if o.Shared() {
 			at.Node = record.HostNode
 		}
+
 		_, why := o.Columns(at.Node, "thermal", "core_throttles")
-		if _, second := o.Columns(at.Node, "thermal", "cooling_state"); why != "" && second != "" {
+		_, second := o.Columns(at.Node, "thermal", "cooling_state")
+		if why != "" && second != "" {
 			return missing(why)
 		}
+
 		return candidate(requires("throttled", 0).by(
 			at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
 	}),

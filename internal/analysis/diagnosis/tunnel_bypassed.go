@@ -31,12 +31,15 @@ var tunnelBypassed = Rule{
 				return j
 			}
 		}
+
 		if o.tunnel() == "" {
 			return excluded()
 		}
+
 		if o.Trial.Path == nil {
 			return missing("no counter proves the path")
 		}
+
 		return excluded(fact(metrics.Goodput, "", o.tunnel(), o.goodput(),
 			"the tunnel's counters account for the payload that arrived"))
 	},

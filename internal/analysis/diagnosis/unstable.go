@@ -31,15 +31,19 @@ var unstable = Rule{
 				facts(e).
 				text("%s: no single number describes it", e.Text)
 		}
+
 		if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
 			e := fact(metrics.ProbeLossIdle, "", "path", lost, "the idle path loses %h of the probes")
 			j.instead(o.varies(degree(lost, .02, .1), e), e.Text+": no load can be checked on it")
 		}
-		if n, ns := o.outages(); n > 1 {
+
+		n, ns := o.outages()
+		if n > 1 {
 			e := fact("outages", "", "path", float64(n),
 				"probes were lost in %d runs, hardly any in between", n)
 			j.instead(o.varies(1, e), say("the path goes down %d times, for about %n each", n, ns))
 		}
+
 		return j
 	},
 }
@@ -58,6 +62,7 @@ func (j *Candidate) instead(t Term, text string) {
 		*j = j.facts(*t.By)
 		return
 	}
+
 	j.Facts = append(factList{*t.By}, j.Facts...)
 	j.Terms = append([]Term{t}, j.Terms[min(1, len(j.Terms)):]...)
 	j.Text, j.NotExamined = text, ""
@@ -83,16 +88,19 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	if apart < caution {
 		return e, false
 	}
+
 	e = seen(metrics.Goodput, statistics.Median(rates), "the rates of the %d trials differ by %h", len(rates),
 		apart)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
 	for i := range checked {
-		if j := &checked[i]; j.Class == Unstable && len(rates) >= minTrials {
+		j := &checked[i]
+		if j.Class == Unstable && len(rates) >= minTrials {
 			j.instead(requires("varies", apart, .1, .4).by(e), e.Text+": no single number describes the cell")
 			j.rate(weights())
 			leaveToCauses(checked)
 		}
 	}
+
 	return e, true
 }
 
@@ -105,6 +113,7 @@ func leaveToCauses(all []Candidate) {
 			highest = max(highest, j.Score)
 		}
 	}
+
 	for i := range all {
 		if all[i].Class == Unstable && highest >= contributes {
 			all[i].Score = min(all[i].Score, highest-contributes)

@@ -32,15 +32,18 @@ var vpnProcess = Rule{
 		if !factor.InUserspace(o.tunnel()) {
 			return excluded()
 		}
+
 		s, why := systemOf(o)
 		took, why2 := o.tunnelProcesses(s)
 		if why = cmp.Or(why, why2); why != "" {
 			return missing(why)
 		}
+
 		at := place{s.Node, "process"}
 		if o.Shared() {
 			at.Node = o.tunnelEnd()
 		}
+
 		return at.candidate(requires("busy-process", took, .3, .8).by(
 			at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core")),
 			s.full()).
@@ -54,9 +57,11 @@ func (o *Observation) tunnelEnd() string {
 	if t == nil {
 		return record.HostNode
 	}
+
 	if t.Ends(t.Tunnel[0]) && !t.Ends(t.Tunnel[1]) {
 		return t.Tunnel[1]
 	}
+
 	return t.Tunnel[0]
 }
 
@@ -67,10 +72,12 @@ func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
 		return min(s.User, s.Kernel) + s.Kernel, ""
 	}
+
 	lab, why := o.cpuTime(s.Node, "lab_cpu_ns")
 	engine, ok := o.Metric("engine_cpu_s")
 	if !ok {
 		why = cmp.Or(why, "the CPU time of the load generator is not known")
 	}
+
 	return max(lab-o.perSecond(engine), 0), why
 }

@@ -20,6 +20,7 @@ var wireguardQueue = Rule{
 		if o.tunnel() == "" {
 			return excluded()
 		}
+
 		best := missing("the tunnel device has no counters")
 		for _, node := range o.nodes() {
 			for _, device := range o.tunnelDevices(node) {
@@ -28,6 +29,7 @@ var wireguardQueue = Rule{
 				if why != "" {
 					continue
 				}
+
 				drops := o.total(at, "netdev", "tx_dropped") + o.total(at, "qdisc", "drops")
 				share := ratio(drops, sent+drops)
 				best = likelier(best, at.candidate(requires("drops", share, .0005, .02).by(
@@ -38,6 +40,7 @@ var wireguardQueue = Rule{
 					device, node, share))
 			}
 		}
+
 		return best
 	},
 }
@@ -46,7 +49,8 @@ var wireguardQueue = Rule{
 func (o *Observation) tunnelDevices(node string) (out []string) {
 	columns, _ := o.Columns(node, "netdev", "tx_packets")
 	for _, c := range columns {
-		if grown, _ := c.Grew(); grown > 0 && c.Label != "" && node != record.HostNode && o.extra(node,
+		grown, _ := c.Grew()
+		if grown > 0 && c.Label != "" && node != record.HostNode && o.extra(node,
 			c.Label) {
 			out = append(out, c.Label)
 		}

@@ -16,6 +16,7 @@ func say(sentence string, values ...any) string {
 	if len(values) == 0 {
 		return sentence
 	}
+
 	words := make([]any, len(values))
 	for i, v := range values {
 		words[i] = v
@@ -23,6 +24,7 @@ func say(sentence string, values ...any) string {
 			words[i] = number(n)
 		}
 	}
+
 	return fmt.Sprintf(sentence, words...)
 }
 
@@ -31,7 +33,8 @@ type number float64
 
 // Format writes the value by the verbs of say.
 func (n number) Format(to fmt.State, verb rune) {
-	v, text := float64(n), ""
+	v := float64(n)
+	text := ""
 	switch verb {
 	case 'h':
 		text = unit.Percent(v)
@@ -51,6 +54,7 @@ func (n number) Format(to fmt.State, verb rune) {
 	default:
 		text = fmt.Sprintf(fmt.FormatString(to, verb), v)
 	}
+
 	io.WriteString(to, text)
 }
 

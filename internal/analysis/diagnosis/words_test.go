@@ -25,17 +25,21 @@ func TestWordsOfEveryClass(t *testing.T) {
 		if r.Label == "" || r.Means == "" {
 			t.Errorf("%s has no label or meaning", r.Class)
 		}
+
 		for _, m := range r.Remedies {
-			if _, known := conditions[m.When]; m.Do == "" || m.When != "" && !known {
+			_, known := conditions[m.When]
+			if m.Do == "" || m.When != "" && !known {
 				t.Errorf("%s: %+v has no words, or a condition that is not known", r.Class, m)
 			}
 		}
 	}
+
 	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
 		"\t\trisk: none\n\t\tplan: queue=fq\n")
 	if w.Label != "the link" || w.Means != "it is full" || len(w.Remedies) != 2 {
 		t.Fatalf("got %+v", w)
 	}
+
 	swap := w.Remedies[1]
 	if w.Remedies[0].System != "" || swap.Commands[0] != "a b" || swap.Risk != "none" ||
 		swap.Factor != "queue" || swap.Level != "fq" {

@@ -13,20 +13,22 @@ import (
 func TestKindsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, k := range Kinds() {
-		if key := k.Class + k.Name; k.Name == "" || k.Class == "" || k.Of == "" || len(k.Means) < 20 ||
+		key := k.Class + k.Name
+		if k.Name == "" || k.Class == "" || k.Of == "" || len(k.Means) < 20 ||
 			seen[key] {
 			t.Errorf("kind %+v: got an empty field, or the name of another one", k)
 		} else {
 			seen[key] = true
 		}
 	}
+
 	if KindOf("drift").Class != ClassReason || KindOf("of a newer version").Name != "of a newer version" {
 		t.Error("kinds are not found by name")
 	}
 }
 
 // said are the kinds that code gives to what it says: {Kind: "cut", Text: …}.
-var said = regexp.MustCompile(`\{Kind: "([a-z0-9-]+)",\s*Text: `)
+var said = regexp.MustCompile(`\{\s*Kind: "([a-z0-9-]+)",\s*Text: `)
 
 // Every kind that the code says is declared.
 func TestKindsAreDeclared(t *testing.T) {
@@ -34,21 +36,25 @@ func TestKindsAreDeclared(t *testing.T) {
 	for _, k := range Kinds() {
 		names = append(names, k.Name)
 	}
+
 	found := 0
 	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && d.Name() == "testdata" {
 			return filepath.SkipDir
 		}
+
 		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
 			strings.Contains(path, "/report/") { // whose items are lines of a page
 			return nil
 		}
+
 		text, err := os.ReadFile(path)
 		for _, m := range said.FindAllStringSubmatch(string(text), -1) {
 			if found++; !slices.Contains(names, m[1]) {
 				t.Errorf("%s says kind %s, which Kinds lacks", path, m[1])
 			}
 		}
+
 		return err
 	})
 	if err != nil || found < 20 {

@@ -28,7 +28,8 @@ type Sums struct {
 func sumsOf(g record.Goal, trials []Trial) Sums {
 	var s Sums
 	for _, t := range trials {
-		high, full := lossOf(g, t) > g.LossRatio, t.Duration >= g.FinalDuration
+		high := lossOf(g, t) > g.LossRatio
+		full := t.Duration >= g.FinalDuration
 		switch {
 		case full && high:
 			s.FullHigh += t.seconds()
@@ -61,7 +62,8 @@ func estimate(g record.Goal, s Sums) Estimate {
 	e.Optimistic = e.EffectiveHigh / e.EffectiveWhole
 	e.Pessimistic = e.PessimisticHigh / e.EffectiveWhole
 	quantile := e.EffectiveWhole * g.ExceedRatio
-	optimistic, pessimistic := e.EffectiveHigh <= quantile, e.PessimisticHigh <= quantile
+	optimistic := e.EffectiveHigh <= quantile
+	pessimistic := e.PessimisticHigh <= quantile
 	switch {
 	case optimistic && pessimistic:
 		e.Bound = Lower
@@ -70,6 +72,7 @@ func estimate(g record.Goal, s Sums) Estimate {
 	default:
 		e.Bound = Undecided
 	}
+
 	return e
 }
 
@@ -88,9 +91,11 @@ func throughput(g record.Goal, load float64, trials []Trial) (rate float64, ok b
 			whole += t.seconds()
 		}
 	}
+
 	if len(full) == 0 {
 		return 0, false
 	}
+
 	sort.SliceStable(full, func(i, j int) bool { return lossOf(g, full[i]) < lossOf(g, full[j]) })
 	remaining := max(g.DurationSum.Seconds(), whole) * (1 - g.ExceedRatio)
 	quantile := 1.0
@@ -98,12 +103,15 @@ func throughput(g record.Goal, load float64, trials []Trial) (rate float64, ok b
 		if i > 0 && remaining <= 0 {
 			break
 		}
+
 		quantile = lossOf(g, t)
 		remaining -= t.seconds()
 	}
+
 	if remaining > 0 {
 		quantile = 1
 	}
+
 	return load * (1 - quantile), true
 }
 
@@ -120,12 +128,14 @@ func Points(trials []Trial) []Point {
 		if t.Warmup {
 			continue
 		}
+
 		i, found := slices.BinarySearchFunc(out, t.Load, func(p Point, load float64) int {
 			return cmp.Compare(p.Load, load)
 		})
 		if !found {
 			out = slices.Insert(out, i, Point{Load: t.Load})
 		}
+
 		out[i].Trials = append(out[i].Trials, t)
 	}
 	return out

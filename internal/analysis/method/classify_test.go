@@ -14,10 +14,20 @@ import (
 var exampleGoals = []record.Goal{
 	{Name: "RFC2544", FinalDuration: 60 * time.Second, DurationSum: 60 * time.Second},
 	{Name: "TST009", FinalDuration: 60 * time.Second, DurationSum: 120 * time.Second, ExceedRatio: .5},
-	{Name: "1s final", FinalDuration: time.Second, DurationSum: 120 * time.Second, LossRatio: .005,
-		ExceedRatio: .5},
-	{Name: "20% exceed", FinalDuration: 60 * time.Second, DurationSum: 60 * time.Second, LossRatio: .005,
-		ExceedRatio: .2},
+	{
+		Name:          "1s final",
+		FinalDuration: time.Second,
+		DurationSum:   120 * time.Second,
+		LossRatio:     .005,
+		ExceedRatio:   .5,
+	},
+	{
+		Name:          "20% exceed",
+		FinalDuration: 60 * time.Second,
+		DurationSum:   60 * time.Second,
+		LossRatio:     .005,
+		ExceedRatio:   .2,
+	},
 }
 
 const exampleLoad = 1e6
@@ -71,10 +81,12 @@ func TestLoadsOfTheExampleSearchAreClassified(t *testing.T) {
 				// %, are above the goal's 20 %. The normative code says upper bound, and so do we.
 				want.Bound = Upper
 			}
+
 			e := estimate(g, sumsOf(g, exampleTrials(point+1)))
 			got := row{e.EffectiveHigh, e.EffectiveFull, e.EffectiveWhole, e.PessimisticHigh,
 				percent(e.Optimistic), percent(e.Pessimistic), e.Bound}
-			if diff := cmp.Diff(want, got); diff != "" {
+			diff := cmp.Diff(want, got)
+			if diff != "" {
 				t.Errorf("point %d, goal %s (-want +got):\n%s", point+1, g.Name, diff)
 			}
 		}
@@ -95,26 +107,39 @@ func TestConditionalThroughputOfTheExampleSearch(t *testing.T) {
 // A load that was decided early lacks trials up to the goal's duration sum; the code counts their time as
 // lost, the text beside it forgets it.
 func TestConditionalThroughputCountsMissingTimeAsLost(t *testing.T) {
-	g := record.Goal{Name: "g", FinalDuration: time.Second, DurationSum: 4 * time.Second, LossRatio: .01,
-		ExceedRatio: .5}
+	g := record.Goal{
+		Name:          "g",
+		FinalDuration: time.Second,
+		DurationSum:   4 * time.Second,
+		LossRatio:     .01,
+		ExceedRatio:   .5,
+	}
 	trials := append(some(1, 1, 0), some(1, 1, .01)...)
 	if got := classify(g, trials); got != Lower {
 		t.Fatalf("got %s, want lower", got)
 	}
+
 	if got, ok := throughput(g, 1e6, trials); !ok || math.Abs(got-.99e6) > 1e-6 {
 		t.Errorf("got %v, %v, want 990000: the worse of the two decides", got, ok)
 	}
+
 	if got, ok := throughput(g, 1e6, trials[:1]); !ok || got != 0 {
 		t.Errorf("got %v, %v, want 0: half of the time is missing", got, ok)
 	}
+
 	if _, ok := throughput(exampleGoals[0], 1e6, trials); ok {
 		t.Error("got a throughput without a full-length trial")
 	}
 }
 
 func TestTrialsThatBreakTheDelayObjectiveAreHighLoss(t *testing.T) {
-	g := record.Goal{Name: "g", FinalDuration: time.Second, DurationSum: time.Second, ExceedRatio: .5,
-		MaxDelay: 5 * time.Millisecond}
+	g := record.Goal{
+		Name:          "g",
+		FinalDuration: time.Second,
+		DurationSum:   time.Second,
+		ExceedRatio:   .5,
+		MaxDelay:      5 * time.Millisecond,
+	}
 	trial := Trial{
 		TrialInput: record.TrialInput{Load: 1, Duration: time.Second},
 		HasDelay:   true,
@@ -131,7 +156,8 @@ func TestTrialsThatBreakTheDelayObjectiveAreHighLoss(t *testing.T) {
 	} {
 		changed := trial
 		c.change(&changed)
-		if got := classify(g, []Trial{changed}); got != c.want {
+		got := classify(g, []Trial{changed})
+		if got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
@@ -143,6 +169,7 @@ func TestEffectiveDurationsAreSummed(t *testing.T) {
 	if got := classify(g, trials); got != Undecided {
 		t.Errorf("got %s of one second in three, want undecided", got)
 	}
+
 	trials[0].Effective = 1500 * time.Millisecond
 	if got := classify(g, trials); got != Lower {
 		t.Errorf("got %s of one and a half in three, want lower", got)

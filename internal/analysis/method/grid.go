@@ -20,6 +20,7 @@ func newGrid(c Config) grid {
 	for _, g := range c.Goals {
 		least = min(least, logWidth(g.Width))
 	}
+
 	step := least
 	for parts := 1; parts <= 100; parts++ {
 		step = least / float64(parts) * (1 - 1e-9)
@@ -27,6 +28,7 @@ func newGrid(c Config) grid {
 			break
 		}
 	}
+
 	return grid{min: c.Min, max: c.Max, step: step, top: int(math.Ceil(math.Log(c.Max/c.Min)/step - 1e-9))}
 }
 
@@ -35,7 +37,8 @@ func logWidth(width float64) float64 { return -math.Log1p(-width) }
 // fits says that every goal's width is nearly a whole number of steps.
 func (c Config) fits(step float64) bool {
 	for _, g := range c.Goals {
-		if w := logWidth(g.Width); math.Floor(w/step)*step < fineness*w {
+		w := logWidth(g.Width)
+		if math.Floor(w/step)*step < fineness*w {
 			return false
 		}
 	}
@@ -61,6 +64,7 @@ func (g grid) below(x float64) int {
 	case x >= g.max:
 		return g.top
 	}
+
 	i := g.top - int(math.Ceil(math.Log(g.max/x)/g.step-1e-9))
 	return max(i, 0)
 }
@@ -76,16 +80,21 @@ func middle(low, high, width int) int {
 	for span < 2*width && width%2 == 0 {
 		width /= 2
 	}
+
 	if span <= 2*width {
 		return low + span/2
 	}
+
 	part := width
 	for 2*part < span-2*part {
 		part *= 2
 	}
+
 	// part < half ≤ 2·part: the more even of the two.
-	if twice := 2 * part; twice < span && twice*(span-twice) >= part*(span-part) {
+	twice := 2 * part
+	if twice < span && twice*(span-twice) >= part*(span-part) {
 		part = twice
 	}
+
 	return low + min(part, span-part)
 }

@@ -97,20 +97,25 @@ func (c Config) Check() error {
 	case c.Warmup < 0 || c.MaxTime < 0:
 		return fmt.Errorf("check search: a time is negative")
 	}
+
 	seen := map[string]bool{}
 	for _, g := range c.Goals {
 		if err := checkGoal(g); err != nil {
 			return err
 		}
+
 		if seen[g.Name] {
 			return fmt.Errorf("check search: two goals are named %s", g.Name)
 		}
+
 		seen[g.Name] = true
-		if frames := c.Min * g.InitialDuration.Seconds(); frames < 1 {
+		frames := c.Min * g.InitialDuration.Seconds()
+		if frames < 1 {
 			return fmt.Errorf("check search: at the least load, a trial of %s has less than one frame",
 				g.InitialDuration)
 		}
 	}
+
 	return nil
 }
 
@@ -128,8 +133,16 @@ func Presets() []Preset {
 	ndr := func(sum time.Duration, width float64) record.Goal { return seconds("ndr", 0, sum, width) }
 	pdr := func(sum time.Duration, width float64) record.Goal { return seconds("pdr", 0.005, sum, width) }
 	long := func(sum time.Duration, exceed float64) record.Goal {
-		return record.Goal{Name: "ndr", FinalDuration: time.Minute, DurationSum: sum, ExceedRatio: exceed,
-			Width: 0.005, InitialDuration: time.Second, Coarser: 2, Expansion: 2}
+		return record.Goal{
+			Name:            "ndr",
+			FinalDuration:   time.Minute,
+			DurationSum:     sum,
+			ExceedRatio:     exceed,
+			Width:           0.005,
+			InitialDuration: time.Second,
+			Coarser:         2,
+			Expansion:       2,
+		}
 	}
 	return []Preset{
 		{"smoke", "a first look: one goal of 0.5 % loss, 5 s a load, 2 % width",
@@ -147,9 +160,17 @@ func Presets() []Preset {
 
 // seconds is a goal of one-second trials, of which half may exceed the loss.
 func seconds(name string, loss float64, sum time.Duration, width float64) record.Goal {
-	return record.Goal{Name: name, FinalDuration: time.Second, DurationSum: sum, LossRatio: loss,
-		ExceedRatio: 0.5,
-		Width:       width, InitialDuration: time.Second, Coarser: 1, Expansion: 2}
+	return record.Goal{
+		Name:            name,
+		FinalDuration:   time.Second,
+		DurationSum:     sum,
+		LossRatio:       loss,
+		ExceedRatio:     0.5,
+		Width:           width,
+		InitialDuration: time.Second,
+		Coarser:         1,
+		Expansion:       2,
+	}
 }
 
 // PresetNames are the names of all.
@@ -168,5 +189,6 @@ func PresetNamed(name string) (Preset, bool) {
 	if i < 0 {
 		return Preset{}, false
 	}
+
 	return all[i], true
 }

@@ -14,11 +14,13 @@ func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err erro
 	if err := c.Check(); err != nil {
 		return record.TrialInput{}, false, err
 	}
+
 	s := &search{c: c, grid: newGrid(c), history: history, at: map[int][]Trial{}}
 	s.run()
 	if s.err != nil {
 		return record.TrialInput{}, false, s.err
 	}
+
 	if s.next == nil {
 		if s.used < len(history) {
 			return record.TrialInput{}, false, fmt.Errorf("replay search: it ended after %d of %d trials",
@@ -27,6 +29,7 @@ func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err erro
 		}
 		return record.TrialInput{}, false, nil
 	}
+
 	return *s.next, true, nil
 }
 
@@ -49,22 +52,26 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	if s.c.MaxTime > 0 && s.spent >= s.c.MaxTime {
 		return Trial{}, false // given up: no next step either
 	}
+
 	step := record.TrialInput{Load: s.grid.load(index), Duration: d, Warmup: warmup}
 	if s.used == len(s.history) {
 		s.next = &step
 		return Trial{}, false
 	}
+
 	t = s.history[s.used]
 	if math.Abs(t.Load-step.Load) > slack*step.Load || t.Duration != d || t.Warmup != warmup {
 		s.err = fmt.Errorf("replay search: trial %d had load %v for %s, wanted %v for %s",
 			s.used+1, t.Load, t.Duration, step.Load, step.Duration)
 		return Trial{}, false
 	}
+
 	s.used++
 	s.spent += time.Duration(t.seconds() * 1e9)
 	if !warmup {
 		s.at[index] = append(s.at[index], t)
 	}
+
 	return t, true
 }
 
@@ -76,10 +83,12 @@ func (s *search) run() {
 	if !ok {
 		return
 	}
+
 	shared := high - low
 	for _, sel := range selectors {
 		sel.begin(low, high, &shared)
 	}
+
 	for {
 		var winner candidate
 		var by *selector
@@ -88,12 +97,15 @@ func (s *search) run() {
 				winner, by = c, sel
 			}
 		}
+
 		if by == nil {
 			return
 		}
+
 		if _, ok := s.measure(winner.index, winner.duration, false); !ok {
 			return
 		}
+
 		shared = winner.width
 		by.won(winner)
 	}
@@ -103,31 +115,38 @@ func (s *search) run() {
 // the rate forwarded at that, or one width above where that had no loss to speak of. Rates are taken as if
 // every frame above them were lost. It returns the two loads between which to start.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
-	ratio, duration, width := math.Inf(1), time.Duration(0), 0
+	ratio := math.Inf(1)
+	duration := time.Duration(0)
+	width := 0
 	for _, sel := range selectors {
 		first := sel.targets[0]
 		ratio = min(ratio, first.goal.LossRatio)
 		duration = max(duration, first.goal.FinalDuration)
 		width = max(width, first.width)
 	}
+
 	top := s.grid.top
 	if s.c.Warmup > 0 {
 		if _, ok := s.measure(top, s.c.Warmup, true); !ok {
 			return 0, 0, false
 		}
 	}
+
 	t, ok := s.measure(top, duration, false)
 	if !ok {
 		return 0, 0, false
 	}
+
 	first := s.grid.below(forwarded(t, ratio))
 	if first >= top {
 		return top, top, true
 	}
+
 	first, _ = s.place(first, width, none, top)
 	if t, ok = s.measure(first, duration, false); !ok {
 		return 0, 0, false
 	}
+
 	var second int
 	var far bool
 	if t.Loss > ratio {
@@ -136,12 +155,15 @@ func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	} else {
 		second, far = s.place(first+width, width, first, top)
 	}
+
 	if !far {
 		return first, first, true
 	}
+
 	if _, ok := s.measure(second, duration, false); !ok {
 		return 0, 0, false
 	}
+
 	return min(first, second), max(first, second), true
 }
 
@@ -155,17 +177,22 @@ const none = -1
 // either, or from the limits where there is no bound; a limit itself may be taken. far is false where no
 // load between is far enough.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
-	least, greatest := 0, s.grid.top
+	least := 0
+	greatest := s.grid.top
 	if low != none {
 		least = low
 	}
+
 	if high != none {
 		greatest = high
 	}
-	lowFree, highFree := low == none, high == none
+
+	lowFree := low == none
+	highFree := high == none
 	if !lowFree && index <= low || !highFree && index >= high {
 		return 0, false
 	}
+
 	index = min(max(index, least), greatest)
 	if greatest-least <= width {
 		switch {
@@ -176,11 +203,14 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 		}
 		return 0, false
 	}
-	softLow, softHigh := least+width, greatest-width
+
+	softLow := least + width
+	softHigh := greatest - width
 	if softLow > softHigh {
 		softLow = middle(least, greatest, width)
 		softHigh = softLow
 	}
+
 	switch {
 	case index < softLow && lowFree:
 		return least, true
@@ -191,6 +221,7 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	case index > softHigh:
 		return softHigh, true
 	}
+
 	return index, true
 }
 
@@ -202,11 +233,13 @@ func (s *search) bounds(g record.Goal) (low, high int) {
 			high = i
 		}
 	}
+
 	for i, trials := range s.at {
 		if (high == none || i < high) && i > low && classify(g, trials) == Lower {
 			low = i
 		}
 	}
+
 	return low, high
 }
 
@@ -226,6 +259,7 @@ func (s *search) targets(g record.Goal) []target {
 	if g.Coarser > 0 {
 		shrink = math.Pow(g.InitialDuration.Seconds()/g.DurationSum.Seconds(), 1/float64(g.Coarser))
 	}
+
 	for k := 1; k <= g.Coarser; k++ {
 		width *= 2
 		t := g
@@ -233,9 +267,11 @@ func (s *search) targets(g record.Goal) []target {
 		if k == g.Coarser {
 			t.DurationSum = g.InitialDuration
 		}
+
 		t.FinalDuration = min(g.FinalDuration, t.DurationSum)
 		chain[g.Coarser-k] = target{t, width}
 	}
+
 	return chain
 }
 
@@ -263,6 +299,7 @@ func (c candidate) before(d candidate) bool {
 	if c.index != d.index {
 		return c.index < d.index
 	}
+
 	if c.duration != d.duration {
 		return c.duration > d.duration
 	}
@@ -291,11 +328,14 @@ func (s *search) selectors() []*selector {
 
 // begin starts the current target from two loads.
 func (x *selector) begin(low, high int, shared *int) {
-	x.low, x.high, x.shared = low, high, shared
+	x.low = low
+	x.high = high
+	x.shared = shared
 	x.step = x.target().width
 	if low != none && high != none {
 		x.step = max(x.step, high-low)
 	}
+
 	x.widen()
 }
 
@@ -323,9 +363,11 @@ func (x *selector) nominate() (c candidate, ok bool) {
 				return c, true
 			}
 		}
+
 		if x.current+1 == len(x.targets) {
 			return candidate{}, false
 		}
+
 		x.current++
 		x.begin(x.lo, x.hi, x.shared)
 	}
@@ -356,6 +398,7 @@ func (x *selector) refine(index int) (candidate, bool) {
 	if index == none || !x.worth(index) {
 		return candidate{}, false
 	}
+
 	w := x.target().width
 	x.limit(w)
 	return candidate{index: index, width: w}, true
@@ -392,20 +435,24 @@ func (x *selector) bisect() (candidate, bool) {
 	if x.lo == none || x.hi == none || x.hi-x.lo <= w {
 		return candidate{}, false
 	}
+
 	mid := middle(x.lo, x.hi, w)
 	if x.high != none && mid < x.high {
 		if c, ok := x.extend(x.hi-x.reach(), ifUpper); ok && c.index > mid && c.index < x.high {
 			return c, true
 		}
 	}
+
 	if x.low != none && mid > x.low {
 		if c, ok := x.extend(x.lo+x.reach(), ifLower); ok && c.index < mid && c.index > x.low {
 			return c, true
 		}
 	}
+
 	if !x.worth(mid) {
 		return candidate{}, false
 	}
+
 	width := min(mid-x.lo, x.hi-mid)
 	x.limit(width)
 	return candidate{index: mid, width: width}, true

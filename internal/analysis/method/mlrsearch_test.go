@@ -32,6 +32,7 @@ func configOf(t *testing.T, preset string) (Config, Preset) {
 	if !ok {
 		t.Fatalf("no preset %s", preset)
 	}
+
 	return Config{Goals: p.Goals, Min: simMin, Max: simMax, Warmup: p.Warmup}, p
 }
 
@@ -69,23 +70,28 @@ func TestSearchTimesAndSpreads(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				times = append(times, took.Seconds())
 				for _, r := range search.Outcome(trials).Results {
 					if r.Irregular != "" {
 						t.Fatalf("seed %d, goal %s: irregular: %s", seed, r.Goal, r.Irregular)
 					}
+
 					if r.Goal == "ndr" {
 						ndr = append(ndr, *r.Throughput)
 					}
 				}
 			}
+
 			slices.Sort(times)
 			if got := times[seeds/2]; got > c.median {
 				t.Errorf("got %v s in the median, want at most %v", got, c.median)
 			}
+
 			if got := times[seeds-1]; got > c.max {
 				t.Errorf("got %v s at most, want at most %v", got, c.max)
 			}
+
 			if got := spreadOf(ndr); c.spread > 0 && got > c.spread {
 				t.Errorf("got a spread of %.3g, want at most %.3g", got, c.spread)
 			}
@@ -98,13 +104,16 @@ func spreadOf(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
+
 	mean, squares := 0.0, 0.0
 	for _, v := range values {
 		mean += v / float64(len(values))
 	}
+
 	for _, v := range values {
 		squares += (v - mean) * (v - mean) / float64(len(values))
 	}
+
 	return math.Sqrt(squares) / mean
 }
 
@@ -113,22 +122,28 @@ func TestSearchesEndAndKeepTheirWord(t *testing.T) {
 	for seed := range uint64(300) {
 		r := seeded(seed)
 		p := Presets()[r.IntN(len(Presets()))]
-		d := Device{Capacity: math.Exp(math.Log(2e3) + r.Float64()*math.Log(2e4)),
-			Jitter: r.Float64() * r.Float64() * .1,
-			Bursts: r.Float64() * .3, Burst: r.Float64() * .01}
+		d := Device{
+			Capacity: math.Exp(math.Log(2e3) + r.Float64()*math.Log(2e4)),
+			Jitter:   r.Float64() * r.Float64() * .1,
+			Bursts:   r.Float64() * .3,
+			Burst:    r.Float64() * .01,
+		}
 		c := Config{Goals: p.Goals, Min: simMin, Max: simMax, Warmup: p.Warmup}
 		trials, _, err := c.Simulate(d, r, simPause, p.Overhead)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+
 		if len(trials) > 400 {
 			t.Errorf("seed %d: got %d trials for preset %s", seed, len(trials), p.Name)
 		}
+
 		for _, one := range trials {
 			if one.Load < c.Min || one.Load > c.Max {
 				t.Errorf("seed %d: got load %v outside the limits", seed, one.Load)
 			}
 		}
+
 		for i, got := range c.Outcome(trials).Results {
 			goal := c.Goals[i]
 			if got.Irregular != "" {
@@ -138,9 +153,12 @@ func TestSearchesEndAndKeepTheirWord(t *testing.T) {
 				}
 				continue
 			}
-			if w := (*got.Upper - *got.Lower) / *got.Upper; w <= 0 || w > goal.Width*(1+1e-9) {
+
+			w := (*got.Upper - *got.Lower) / *got.Upper
+			if w <= 0 || w > goal.Width*(1+1e-9) {
 				t.Errorf("seed %d, goal %s: got width %v", seed, got.Goal, w)
 			}
+
 			if *got.Throughput > *got.Lower || *got.Throughput < *got.Lower*(1-goal.LossRatio)*(1-1e-12) {
 				t.Errorf("seed %d, goal %s: got throughput %v at bound %v", seed, got.Goal,
 					*got.Throughput, *got.Lower)
@@ -158,6 +176,7 @@ func TestKnownCapacityIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for i, r := range c.Outcome(trials).Results {
 				top := capacity / (1 - c.Goals[i].LossRatio)
 				if r.Irregular != "" || *r.Lower > top ||
@@ -175,6 +194,7 @@ func TestSearchGoesOnFromItsHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, want := range trials {
 		got, ok, err := c.Next(trials[:i])
 		if err != nil || !ok || got.Load != want.Load || got.Duration != want.Duration ||
@@ -182,14 +202,17 @@ func TestSearchGoesOnFromItsHistory(t *testing.T) {
 			t.Fatalf("after %d trials: got %v, %v, %v, want %v", i, got, ok, err, want)
 		}
 	}
+
 	if _, ok, err := c.Next(trials); ok || err != nil {
 		t.Errorf("after the last: got %v, %v, want the end", ok, err)
 	}
+
 	other := slices.Clone(trials[:5])
 	other[3].Load *= 1.01
 	if _, _, err := c.Next(other); err == nil {
 		t.Error("a history with another load was taken for this search's")
 	}
+
 	if _, _, err := c.Next(append(slices.Clone(trials), trials[1])); err == nil {
 		t.Error("a history that goes on after the end was taken for this search's")
 	}
@@ -212,17 +235,21 @@ func TestIrregularResultsAreMarked(t *testing.T) {
 		if c.change != nil {
 			c.change(&search)
 		}
+
 		trials, _, err := search.Simulate(c.device, seeded(1), simPause, p.Overhead)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if len(trials) > 30 {
 			t.Errorf("%s: got %d trials, want a quick end", name, len(trials))
 		}
+
 		r := search.Outcome(trials).Results[0]
 		if r.Irregular != c.want {
 			t.Errorf("%s: got %q, want %q", name, r.Irregular, c.want)
 		}
+
 		if name == "faster than the tester" && (r.Lower == nil || *r.Lower != simMax || r.Upper != nil ||
 			*r.Throughput != simMax) {
 			t.Errorf("%s: got %v, want the greatest load as effective lower bound", name, r)
@@ -238,13 +265,18 @@ func TestRelevantLowerBoundIsBelowTheRelevantUpperBound(t *testing.T) {
 	}
 	c := Config{Goals: []record.Goal{g}, Min: 1, Max: 100}
 	r := c.Outcome([]Trial{at(50, 0), at(90, 0), at(60, .1), at(95, .1),
-		{TrialInput: record.TrialInput{Load: 55,
-			Duration: time.Second, Warmup: true}}}).Results[0]
+		{TrialInput: record.TrialInput{
+			Load:     55,
+			Duration: time.Second,
+			Warmup:   true,
+		}}}).Results[0]
 	if r.Irregular != "" || *r.Lower != 50 || *r.Upper != 60 {
 		t.Errorf("got %v, want 50 to 60", r)
 	}
+
 	r = c.Outcome([]Trial{at(30, 0), at(60, .1)}).Results[0]
-	if want := "the bounds are further apart than the width of 0.2"; r.Irregular != want {
+	want := "the bounds are further apart than the width of 0.2"
+	if r.Irregular != want {
 		t.Errorf("got %q, want %q", r.Irregular, want)
 	}
 }
@@ -279,7 +311,8 @@ func TestMiddleHalvesExactlyDownToTheWidth(t *testing.T) {
 		{0, 8, 1, 4}, {0, 7, 1, 3}, {0, 5, 1, 2}, {10, 13, 1, 11}, {0, 2, 1, 1}, {0, 12, 4, 4}, {0, 3, 2, 1},
 		{0, 6, 4, 2},
 	} {
-		if got := middle(c.low, c.high, c.width); got != c.want {
+		got := middle(c.low, c.high, c.width)
+		if got != c.want {
 			t.Errorf("middle(%d, %d, %d): got %d, want %d", c.low, c.high, c.width, got, c.want)
 		}
 	}
@@ -307,7 +340,9 @@ func TestPresetsAreTheDocumentedGoals(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("presets (-want +got):\n%s", diff)
 	}
 }
@@ -323,9 +358,11 @@ func FuzzNext(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if !ok {
 				return
 			}
+
 			history = append(history, Trial{
 				TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration, Warmup: s.Warmup},
 				Loss:       math.Round(r.Float64()*3) / 3,

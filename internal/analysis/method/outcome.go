@@ -36,14 +36,17 @@ func (c Config) Outcome(trials []Trial) Outcome {
 		o.Trials++
 		o.Time += time.Duration(t.seconds() * 1e9)
 	}
+
 	points := Points(trials)
 	for _, g := range c.Goals {
 		r := c.result(g, points)
 		if r.Irregular != "" && c.MaxTime > 0 && o.Time >= c.MaxTime {
 			r.Irregular += "; the time of the search was up"
 		}
+
 		o.Results = append(o.Results, r)
 	}
+
 	return o
 }
 
@@ -53,6 +56,7 @@ func (c Config) result(g record.Goal, points []Point) Result {
 	if upper >= 0 {
 		r.Upper, r.UpperTrials = &points[upper].Load, len(points[upper].Trials)
 	}
+
 	if lower >= 0 {
 		p := points[lower]
 		r.Lower, r.LowerTrials = &p.Load, len(p.Trials)
@@ -60,6 +64,7 @@ func (c Config) result(g record.Goal, points []Point) Result {
 			r.Throughput = &rate
 		}
 	}
+
 	switch {
 	case lower < 0 && upper < 0:
 		r.Irregular = "no load was decided"
@@ -74,5 +79,6 @@ func (c Config) result(g record.Goal, points []Point) Result {
 	case *r.Upper-*r.Lower > g.Width**r.Upper*(1+slack):
 		r.Irregular = fmt.Sprintf("the bounds are further apart than the width of %g", g.Width)
 	}
+
 	return r
 }

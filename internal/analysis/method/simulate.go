@@ -28,6 +28,7 @@ func (d Device) Measure(s record.TrialInput, r *rand.Rand) Trial {
 			burst += d.Burst / float64(seconds)
 		}
 	}
+
 	sent := math.Round(s.Load * s.Duration.Seconds())
 	arrived := math.Round(min(sent, math.Floor(max(capacity, 0)*s.Duration.Seconds())) * (1 - burst))
 	return Trial{TrialInput: s, Loss: max(1-arrived/sent, 0)}
@@ -42,10 +43,12 @@ func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted
 		if err != nil || !more {
 			return trials, took, err
 		}
+
 		t := d.Measure(s, r)
 		if counted {
 			t.Effective = s.Duration + overhead
 		}
+
 		trials = append(trials, t)
 		took += s.Duration + overhead
 	}

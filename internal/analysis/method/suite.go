@@ -25,6 +25,7 @@ func Latency(rate float64, duration time.Duration, repeats int, history []Trial)
 	if n >= repeats*len(shares) {
 		return record.TrialInput{}, false
 	}
+
 	return record.TrialInput{Load: rate * shares[n%len(shares)], Duration: duration}, true
 }
 
@@ -37,15 +38,18 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 		if clean = clean + 1; t.Loss > 0 {
 			clean = 0
 		}
+
 		step++
 		if clean == 2 || step == lossSteps {
 			repeats--
 			step, clean = 0, 0
 		}
 	}
+
 	if repeats <= 0 {
 		return record.TrialInput{}, false
 	}
+
 	return record.TrialInput{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
 }
 
@@ -64,10 +68,13 @@ func BackToBack(greatest float64, longest time.Duration, repeats int, history []
 	if len(bursts) >= repeats {
 		return record.TrialInput{}, false
 	}
+
 	next := longest
-	if low, high, begun := burstBounds(rest); begun {
+	low, high, begun := burstBounds(rest)
+	if begun {
 		next = time.Duration(math.Sqrt(float64(low) * float64(high)))
 	}
+
 	return record.TrialInput{Load: greatest, Duration: next}, true
 }
 
@@ -89,15 +96,18 @@ func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial
 				whole = k
 			}
 		}
+
 		low, high, begun := burstBounds(part)
 		full := whole >= 0 && part[whole].Duration >= longest
 		if !full && (!begun || float64(high) > burstWidth*float64(low)) {
 			continue
 		}
+
 		b := Burst{Index: -1, Limited: !full}
 		if whole >= 0 {
 			b.Index = from + whole
 		}
+
 		ended = append(ended, b)
 		from = i + 1
 	}
@@ -110,13 +120,16 @@ func burstBounds(trials []Trial) (low, high time.Duration, begun bool) {
 	low = shortestBurst
 	for _, t := range trials {
 		if t.Loss > 0 && (!begun || t.Duration < high) {
-			high, begun = t.Duration, true
+			high = t.Duration
+			begun = true
 		}
 	}
+
 	for _, t := range trials {
 		if t.Loss == 0 && t.Duration > low && (!begun || t.Duration < high) {
 			low = t.Duration
 		}
 	}
+
 	return low, high, begun
 }

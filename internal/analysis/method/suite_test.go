@@ -18,10 +18,13 @@ func TestLatencyGoesThroughItsShares(t *testing.T) {
 		if !more {
 			break
 		}
+
 		got = append(got, s.Load)
 		history = append(history, Trial{TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration}})
 	}
-	if diff := cmp.Diff([]float64{100, 500, 900, 1000, 100, 500, 900, 1000}, got); diff != "" {
+
+	diff := cmp.Diff([]float64{100, 500, 900, 1000, 100, 500, 900, 1000}, got)
+	if diff != "" {
 		t.Errorf("loads (-want +got):\n%s", diff)
 	}
 }
@@ -43,6 +46,7 @@ func TestFrameLossEndsAfterTwoCleanTrials(t *testing.T) {
 				if !more {
 					break
 				}
+
 				load := math.Round(s.Load)
 				got = append(got, load)
 				history = append(history, Trial{
@@ -50,10 +54,13 @@ func TestFrameLossEndsAfterTwoCleanTrials(t *testing.T) {
 					Loss:       max(0, 1-c.capacity/load),
 				})
 			}
+
 			for range repeats {
 				want = append(want, c.want...)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+
+			diff := cmp.Diff(want, got)
+			if diff != "" {
 				t.Errorf("%s, %d repeats (-want +got):\n%s", name, repeats, diff)
 			}
 		}
@@ -79,6 +86,7 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 			if !more {
 				break
 			}
+
 			frames := s.Load * s.Duration.Seconds()
 			held := s.Duration.Seconds() * (greatest - capacity)
 			history = append(history, Trial{
@@ -89,10 +97,12 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 				t.Fatalf("%s: the test does not end", name)
 			}
 		}
+
 		got, rest := Bursts(longest, history)
 		if len(got) != repeats || len(rest) != 0 {
 			t.Fatalf("%s: got %d bursts and %d trials left, want %d", name, len(got), len(rest), repeats)
 		}
+
 		for _, b := range got {
 			found := history[b.Index].Duration
 			if b.Limited != c.limited || float64(found) > float64(c.burst)*1.001 ||
@@ -101,15 +111,20 @@ func TestBackToBackFindsTheBuffer(t *testing.T) {
 			}
 		}
 	}
+
 	lossy := []Trial{}
 	for {
 		s, more := BackToBack(greatest, longest, 1, lossy)
 		if !more {
 			break
 		}
-		lossy = append(lossy, Trial{TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration},
-			Loss: .5})
+
+		lossy = append(lossy, Trial{
+			TrialInput: record.TrialInput{Load: s.Load, Duration: s.Duration},
+			Loss:       .5,
+		})
 	}
+
 	if got, _ := Bursts(longest, lossy); len(got) != 1 || got[0].Index != -1 || !got[0].Limited {
 		t.Errorf("got %v of a device that always loses, want no burst", got)
 	}

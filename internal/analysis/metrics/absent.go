@@ -17,7 +17,8 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 	of := func(stems ...string) bool {
 		return slices.ContainsFunc(stems, func(s string) bool { return strings.HasPrefix(metric, s) })
 	}
-	udp, sends := factor.Protocol.Is(cell, factor.UDP), factor.Sends(cell)
+	udp := factor.Protocol.Is(cell, factor.UDP)
+	sends := factor.Sends(cell)
 	switch {
 	case sends && among(cipherMetrics()):
 		return "it is of a cipher, which engine cipher measures"
@@ -47,5 +48,6 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 		"server_")):
 		return "measure.telemetry is false"
 	}
+
 	return ""
 }

@@ -49,7 +49,8 @@ func TestAbsent(t *testing.T) {
 		{Goodput, all, cipher, true},
 		{"router_busiest_core_ratio", all, cipher, false},
 	} {
-		if why := Absent(tt.metric, tt.design, tt.cell); (why != "") != tt.absent {
+		why := Absent(tt.metric, tt.design, tt.cell)
+		if (why != "") != tt.absent {
 			t.Errorf("%s in %v: absent because %q, want %v", tt.metric, tt.cell, why, tt.absent)
 		}
 	}

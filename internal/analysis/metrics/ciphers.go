@@ -45,12 +45,15 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	if hz = MostOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
 		return hz, cipher.ClockTold
 	}
+
 	if hz = loopCycles * MostOf(n, "clock", "loop_rate_best_hz", from, to); hz > 0 {
 		return hz, cipher.ClockEstimated
 	}
+
 	if loopCycles > 0 {
 		return 0, cipher.ClockUntimed
 	}
+
 	return 0, cipher.ClockUnknown
 }
 
@@ -69,10 +72,16 @@ func (m *Measured) addCipher(t *record.Trial) {
 	if c == nil {
 		return
 	}
-	rate, cycles, v := CipherOps, CyclesPerOp, c.Rate
+
+	rate := CipherOps
+	cycles := CyclesPerOp
+	v := c.Rate
 	if c.Block > 0 {
-		rate, cycles, v = CipherRate, CyclesPerByte, 8*c.Rate
+		rate = CipherRate
+		cycles = CyclesPerByte
+		v = 8 * c.Rate
 	}
+
 	m.Set(rate, v)
 	var hz float64
 	hz, m.ClockFrom = ClockOf(t.Nodes[c.Watched], t.Window.Start, t.Window.End, c.LoopCycles)
@@ -80,6 +89,7 @@ func (m *Measured) addCipher(t *record.Trial) {
 		m.Lack("the clock is "+m.ClockFrom, CipherClock, cycles)
 		return
 	}
+
 	m.Set(CipherClock, hz)
 	if c.Threads == 1 {
 		m.Set(cycles, hz/c.Rate)

@@ -43,13 +43,18 @@ func TestCipherMetrics(t *testing.T) {
 	} {
 		tt.cipher.Watched = "host"
 		m := NewMeasured()
-		m.addCipher(&record.Trial{Cipher: &tt.cipher, Window: record.Window{Start: 0, End: 2e9},
-			Nodes: map[string]record.NodeData{"host": tt.node}})
+		m.addCipher(&record.Trial{
+			Cipher: &tt.cipher,
+			Window: record.Window{Start: 0, End: 2e9},
+			Nodes:  map[string]record.NodeData{"host": tt.node},
+		})
 		for _, metric := range []string{CipherRate, CipherOps, CyclesPerByte, CyclesPerOp, CipherClock} {
-			if got := m.Values[metric]; math.Abs(got-tt.want[metric]) > 1e-6*got {
+			got := m.Values[metric]
+			if math.Abs(got-tt.want[metric]) > 1e-6*got {
 				t.Errorf("%s: %s is %g, want %g", tt.name, metric, got, tt.want[metric])
 			}
 		}
+
 		if m.ClockFrom != tt.source || tt.want[CipherClock] == 0 &&
 			!strings.Contains(m.Missing[CyclesPerByte], "not known") {
 			t.Errorf("%s: the clock is %q (%v), want %q", tt.name, m.ClockFrom, m.Missing, tt.source)

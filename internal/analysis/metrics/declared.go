@@ -168,6 +168,7 @@ func loadMetrics() []record.Metric {
 		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short samples "+
 			"at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
 	}
+
 	const source = "by the run's meter, else by the router's own sensors, else by those of the machine " +
 		"that carries all nodes"
 	node := func(name, label, unit, better, doc string) record.Metric {
@@ -233,6 +234,7 @@ func RateOf(f record.Factors) string {
 	if !factor.Sends(f) {
 		return cipherRateOf(cipher.BlockFactor.Number(f))
 	}
+
 	if factor.Protocol.Is(f, factor.UDP) {
 		return PacketRate
 	}
@@ -276,7 +278,8 @@ func Label(name string) string { return Of(name).Label }
 
 // Say says a value of a metric in words, by the unit of its declaration: "26.9 ms".
 func Say(name string, value float64) string {
-	if m := Of(name); m.Unit != "" {
+	m := Of(name)
+	if m.Unit != "" {
 		return unit.ScaleOf(m.Unit, value).Text(value)
 	}
 	return unit.Significant(value, 3)
@@ -411,6 +414,7 @@ func flowMetrics() []record.Metric {
 		times("completion of "+s.name+" flows", "the same of flows "+s.words+", PERCENTILE",
 			flow("completion_"+s.name), flowPercentiles)
 	}
+
 	all = append(all,
 		ofPath(FlowFailed, "failed flows", "ratio", lower,
 			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),

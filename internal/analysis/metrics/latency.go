@@ -14,12 +14,14 @@ func Answered(l *record.Latency) []float64 {
 	if l == nil {
 		return nil
 	}
+
 	out := make([]float64, 0, len(l.RTT))
 	for _, ns := range l.RTT {
 		if ns >= 0 {
 			out = append(out, float64(ns))
 		}
 	}
+
 	slices.Sort(out)
 	return out
 }
@@ -52,10 +54,12 @@ func spacingP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) < 2 {
 		return 0, false
 	}
+
 	off := make([]float64, len(l.Late)-1)
 	for i := range off {
 		off[i] = math.Abs(float64(l.Late[i+1] - l.Late[i]))
 	}
+
 	return p99(off)
 }
 

@@ -31,6 +31,7 @@ func (m *Measured) Set(name string, v float64) {
 		m.Lack("not a number", name)
 		return
 	}
+
 	m.Values[name] = v
 	delete(m.Missing, name)
 }
@@ -57,20 +58,24 @@ func Measure(t *record.Trial, p place) *Measured {
 	} else if t.Row.Kind == record.RowLoad && t.Foreign == nil {
 		m.Lack("the engine reported nothing", Goodput)
 	}
+
 	m.addCipher(t)
 	m.addLatency(t)
 	if t.Foreign != nil {
 		for name, v := range t.Foreign.Values {
 			m.Set(name, v)
 		}
+
 		m.Lack(t.Foreign.Tool+" told none", Goodput)
 		return m
 	}
+
 	m.addNodes(t, p)
 	m.addDrawn(t, p)
 	if t.Row.Kind == record.RowLoad {
 		m.addEfficiency(p)
 	}
+
 	return m
 }
 
@@ -80,6 +85,7 @@ func (m *Measured) addGoodput(tr *record.Traffic) {
 		m.Lack(err.Error(), Goodput)
 		return
 	}
+
 	m.Set(Goodput, up+down)
 	another := func(f record.Flow) bool { return f.Direction != tr.Flows[0].Direction }
 	if slices.ContainsFunc(tr.Flows, another) {
@@ -92,6 +98,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 	if tr.Load.Protocol != "udp" {
 		return
 	}
+
 	var sum record.Packets
 	var twice, late, rate, offered float64
 	see := func(name string, sum *float64, n *int64) {
@@ -99,6 +106,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 			m.Lack("this way of counting packets does not see them", name)
 			return
 		}
+
 		*sum += float64(*n)
 	}
 	for i := range tr.Flows {
@@ -108,18 +116,21 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 				UnsentRatio, duplicates, Reordered, delayVariation, longestGap)
 			return
 		}
+
 		p := f.Packets
 		sum.Sent += p.Sent
 		sum.Unsent += p.Unsent
 		if p.UnsentUnknown {
 			m.Lack("engine "+tr.Engine+" does not count them", UnsentRatio)
 		}
+
 		sum.Lost += p.Lost
 		see(duplicates, &twice, p.Duplicates)
 		see(Reordered, &late, p.Reordered)
 		rate += float64(p.Received) / (float64(f.ReceiverNs) / 1e9)
 		offered += float64(p.Sent) / (float64(f.SenderNs) / 1e9)
 	}
+
 	m.Set(PacketRate, rate)
 	m.Set(offeredRate, offered)
 	m.setUnless(m.Missing[duplicates], duplicates, twice)
@@ -130,6 +141,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 		m.Lack("nothing was sent", LossRatio, UnsentRatio)
 		return
 	}
+
 	intended := float64(sum.Sent + sum.Unsent)
 	m.Set(LossRatio, float64(sum.Lost+sum.Unsent)/intended)
 	m.setUnless(m.Missing[UnsentRatio], UnsentRatio, float64(sum.Unsent)/intended)
@@ -138,20 +150,25 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 // addPacketDelays is for flows whose packets were looked at one by one.
 func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	var all []bucket
-	packets, gap := int64(0), int64(0)
+	packets := int64(0)
+	gap := int64(0)
 	for i := range tr.Flows {
 		p := tr.Flows[i].Packets
 		if p.Delay == nil {
 			m.Lack("this way of counting packets does not see them", delayVariation, longestGap)
 			return
 		}
+
 		for _, c := range p.Delay.Counts {
-			all, packets = append(all, bucket{c.AboveNs, c.Packets}), packets+c.Packets
+			all = append(all, bucket{c.AboveNs, c.Packets})
+			packets = packets + c.Packets
 		}
+
 		for _, g := range p.Gaps {
 			gap = max(gap, g.Length)
 		}
 	}
+
 	m.Set(longestGap, float64(gap))
 	if ns, ok := quantileOf(all, packets, .99); ok {
 		m.Set(delayVariation, ns)
@@ -166,20 +183,24 @@ func (m *Measured) addOneWay(tr *record.Traffic) {
 	total := int64(0)
 	for _, d := range tr.OneWay {
 		for _, c := range d.Counts {
-			all, total = append(all, bucket{c.FromNs, c.Packets}), total+c.Packets
+			all = append(all, bucket{c.FromNs, c.Packets})
+			total = total + c.Packets
 		}
 	}
+
 	if len(all) == 0 {
 		if tr.Engine == "xdp" {
 			m.Lack("no packet's delay was told by one clock", oneWayP50, oneWayP99)
 		}
 		return
 	}
+
 	for name, level := range map[string]float64{oneWayP50: .5, oneWayP99: .99} {
 		if !statistics.Carries(int(total), level) {
 			m.Lack("too few packets carried their time", name)
 			continue
 		}
+
 		ns, _ := quantileOf(all, total, level)
 		m.Set(name, ns)
 	}
@@ -198,6 +219,7 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 			return float64(b.fromNs), true
 		}
 	}
+
 	return 0, false
 }
 
@@ -209,6 +231,7 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	if tr.Load.Protocol != "tcp" {
 		return
 	}
+
 	var again, busy, rwnd, sndbuf float64
 	counted := true
 	var rtts []float64
@@ -220,45 +243,55 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 				RwndLimited, SndbufLimited, NetworkLimited)
 			return
 		}
+
 		if f.TCP.Retransmits == nil {
 			counted = false
 		} else {
 			again += float64(*f.TCP.Retransmits)
 		}
+
 		share := 1 / float64(f.SenderNs) / float64(len(tr.Flows))
 		busyNs := f.TCP.BusyNs
-		if over := busyNs - f.SenderNs; over > 0 && over <= kernelTick {
+		over := busyNs - f.SenderNs
+		if over > 0 && over <= kernelTick {
 			busyNs = f.SenderNs
 		}
+
 		busy += float64(busyNs) * share
 		rwnd += float64(f.TCP.RwndLimitedNs) * share
 		sndbuf += float64(f.TCP.SndbufLimitNs) * share
 		if f.TCP.MinRTTNs > 0 {
 			least = math.Min(least, float64(f.TCP.MinRTTNs))
 		}
+
 		for k, v := range f.TCP.Series.Column("rtt_ns") {
 			if v > 0 && w.Holds(f.TCP.Series.T[k]) { // NaN is not
 				rtts = append(rtts, v)
 			}
 		}
 	}
+
 	if counted {
 		m.Set(Retransmits, again)
 	} else {
 		m.Lack("engine "+tr.Engine+" reports none for a sender: not every system counts them", Retransmits)
 	}
+
 	m.Lack("engine "+tr.Engine+" reports no series of TCP_INFO", RTTTCP, MinRTTTCP)
 	if len(rtts) > 0 {
 		m.Set(RTTTCP, statistics.Median(rtts))
 	}
+
 	if !math.IsInf(least, 1) {
 		m.Set(MinRTTTCP, least)
 	}
+
 	if busy == 0 && !chronographs(tr) {
 		m.Lack("engine "+tr.Engine+" reports no TCP chronographs", BusyRatio, RwndLimited, SndbufLimited,
 			NetworkLimited)
 		return
 	}
+
 	m.Set(BusyRatio, busy)
 	m.Set(RwndLimited, rwnd)
 	m.Set(SndbufLimited, sndbuf)
@@ -278,14 +311,17 @@ func (m *Measured) addEngine(tr *record.Traffic) {
 		m.Lack("engine "+tr.Engine+" reports no CPU time", EngineCPU)
 		return
 	}
+
 	if len(tr.Ends) < 2 {
 		m.Lack("engine "+tr.Engine+" reports the CPU time of one end only", EngineCPU)
 		return
 	}
+
 	ns := int64(0)
 	for _, u := range tr.Ends {
 		ns += u.UserNs + u.SystemNs
 	}
+
 	m.Set(EngineCPU, float64(ns)/1e9)
 }
 
@@ -295,11 +331,13 @@ func (m *Measured) addConsistency(t *record.Trial) {
 		m.Lack("the engine gave no interval series for every flow", Consistency)
 		return
 	}
+
 	r, ok := statistics.WindowEvenness(curves, t.Window.Start, t.Window.End)
 	if !ok {
 		m.Lack("the window is too short to check: it needs seven bins of 200 ms", Consistency)
 		return
 	}
+
 	m.Set(Consistency, r)
 }
 
@@ -311,6 +349,7 @@ func (m *Measured) addLatency(t *record.Trial) {
 		if p.l == nil || len(p.l.RTT) == 0 {
 			continue
 		}
+
 		m.Set(p.loss, lostShare(p.l))
 		sorted := Answered(p.l)
 		m.RTTs[p.kind] = sorted
@@ -319,13 +358,16 @@ func (m *Measured) addLatency(t *record.Trial) {
 				m.Set(RTT(p.kind, q), statistics.QuantileSorted(sorted, q.Level))
 				continue
 			}
+
 			m.Lack(TooFewProbes(len(sorted), q), RTT(p.kind, q))
 		}
 	}
+
 	l := cmp.Or(t.Loaded, t.Idle)
 	if late, ok := lateP99(l); ok {
 		m.Set(ProbeLate, late)
 	}
+
 	if off, ok := spacingP99(l); ok {
 		m.Set(probeSpacing, off)
 	}
@@ -335,6 +377,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 	if t.Cipher == nil && (t.Row.Kind != record.RowLoad || t.Traffic == nil) {
 		return
 	}
+
 	w := t.Window
 	if host, ok := t.Nodes[record.HostNode]; ok {
 		m.addMachine(record.HostNode, host, w)
@@ -351,9 +394,11 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 			why = "no machine carries all nodes"
 			m.addEnds(t, p)
 		}
+
 		m.Lack(why, append(prefixed(record.HostNode, machineStems...), softnetDrops, SoftnetSqueeze,
 			GuestsCPU)...)
 	}
+
 	m.addRouters(t, p)
 }
 
@@ -375,12 +420,14 @@ func (m *Measured) addEfficiency(p place) {
 		m.Lack("there is no goodput", GoodputPerCPU, GoodputPerRouter, GoodputPerWatt)
 		return
 	}
+
 	// Bits per second ÷ CPU seconds per second.
 	m.ratio(GoodputPerCPU, rate, m.busy, "the CPU time of the host is unknown")
 	why := p.why
 	if p.own {
 		why = "the CPU time of a router is unknown"
 	}
+
 	m.ratio(GoodputPerRouter, rate, m.routers, why)
 	m.ratio(GoodputPerWatt, rate, m.Values[PowerLoaded], cmp.Or(m.Missing[PowerLoaded], "the power is 0 W"))
 }
@@ -389,6 +436,7 @@ func (m *Measured) ratio(name string, over, under float64, why string) {
 	if under > 0 {
 		why = ""
 	}
+
 	m.setUnless(why, name, over/under)
 }
 
@@ -398,6 +446,7 @@ func (m *Measured) setUnless(why, name string, v float64) {
 		m.Lack(why, name)
 		return
 	}
+
 	m.Set(name, v)
 }
 
@@ -407,18 +456,23 @@ func Received(tr *record.Traffic) (curves []statistics.Curve, all bool) {
 	if tr == nil {
 		return nil, false
 	}
+
 	all = len(tr.Flows) > 0
 	for i := range tr.Flows {
 		table := tr.Flows[i].Received
 		var c statistics.Curve
-		if v := table.Column("bytes"); v != nil {
+		v := table.Column("bytes")
+		if v != nil {
 			c = statistics.NewCurve(table.T, v)
 		}
+
 		if len(c.T) < 2 {
 			all = false
 			continue
 		}
+
 		curves = append(curves, c)
 	}
+
 	return curves, all
 }

@@ -15,15 +15,20 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 			p.Link.VLANs = 1
 		}
 	}
+
 	mtu := factor.MTU.Number(f)
 	if t, ok := overhead.Named(factor.Tunnel.Of(f)); ok {
-		t.OuterIP, t.MTU = IPOf(f, factor.OuterIP), mtu
+		t.OuterIP = IPOf(f, factor.OuterIP)
+		t.MTU = mtu
 		p.Tunnel = t
 	}
+
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
 		// Outside the tunnel its packets still have its size.
-		p.Link.MTU, p.Tunnel = min(mtu, p.Link.MTU), overhead.Tunnel{}
+		p.Link.MTU = min(mtu, p.Link.MTU)
+		p.Tunnel = overhead.Tunnel{}
 	}
+
 	return p
 }
 
@@ -44,17 +49,22 @@ func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64
 // PayloadShareBy is PayloadShare of what is counted of an inner packet of a size, with headers of a length.
 func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
 	sizes := []int{PathOf(f, true).MTU()}
-	if given := f.PacketSizes(); factor.Protocol.Is(f, factor.UDP) && given != nil {
+	given := f.PacketSizes()
+	if factor.Protocol.Is(f, factor.UDP) && given != nil {
 		sizes = given
 	}
+
 	payload, bytes := 0, 0
 	for _, size := range sizes {
 		n := count(size)
 		if n <= 0 {
 			return 0
 		}
-		payload, bytes = payload+max(size-headers, 0), bytes+n
+
+		payload = payload + max(size-headers, 0)
+		bytes = bytes + n
 	}
+
 	return float64(payload) / float64(bytes)
 }
 

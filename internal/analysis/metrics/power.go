@@ -15,20 +15,25 @@ const meterSlack = int64(1.5e9)
 // which sees the whole device, else the sensors of the router, else those of the machine that carries all
 // nodes, else what was typed in. Sources are not mixed where the run has a meter.
 func (m *Measured) addDrawn(t *record.Trial, p place) {
-	idle, measured := t.Window, t.Row.Kind == record.RowIdle
+	idle := t.Window
+	measured := t.Row.Kind == record.RowIdle
 	for _, ph := range t.Phases {
 		if ph.Name == record.PhaseIdle && !measured {
-			idle, measured = record.Window{Start: ph.Start, End: ph.End}, true
+			idle = record.Window{Start: ph.Start, End: ph.End}
+			measured = true
 		}
 	}
+
 	typed := p.meter != nil && p.meter.TypedIn()
 	if measured && !typed {
 		watts, why := p.drawn(t, idle)
 		m.setUnless(why, PowerIdle, watts)
 	}
+
 	if !t.Row.OfCell() {
 		return
 	}
+
 	watts, why := p.drawn(t, t.Window)
 	switch {
 	case typed && p.meter.IdleW > 0:
@@ -36,14 +41,18 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 	case typed:
 		m.Lack("it was not typed in", PowerIdle)
 	}
+
 	switch {
 	case typed && p.meter.LoadedW > 0:
-		watts, why = p.meter.LoadedW, ""
+		watts = p.meter.LoadedW
+		why = ""
 	case typed:
 		why = "it was not typed in"
 	case p.meter == nil && why != "" && p.watts > 0:
-		watts, why = p.watts, ""
+		watts = p.watts
+		why = ""
 	}
+
 	m.setUnless(why, PowerLoaded, watts)
 	if t.Meter != nil {
 		n := 0
@@ -52,6 +61,7 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 				n++
 			}
 		}
+
 		m.Set(PowerReadings, float64(n))
 	}
 }
@@ -61,18 +71,23 @@ func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why strin
 	if p.meter != nil {
 		return metered(t.Meter, w)
 	}
+
 	why = "no power source"
 	if p.apart {
 		why = "no machine carries all nodes"
 	}
+
 	if host, ok := t.Nodes[record.HostNode]; ok {
 		watts, why = PowerOf(host, w.Start, w.End)
 	}
+
 	if p.own && len(p.routers) > 0 {
-		if v, no := PowerOf(t.Nodes[p.routers[0]], w.Start, w.End); no == "" && v > 0 {
+		v, no := PowerOf(t.Nodes[p.routers[0]], w.Start, w.End)
+		if no == "" && v > 0 {
 			return v, ""
 		}
 	}
+
 	return watts, why
 }
 
@@ -81,14 +96,17 @@ func metered(s *record.Samples, w record.Window) (watts float64, why string) {
 	if s == nil {
 		return 0, "the meter was not read"
 	}
+
 	v := s.Table.Column("power_w")
 	if v == nil {
 		return 0, cmp.Or(s.Unavailable, "the meter gave no reading")
 	}
+
 	c := statistics.NewCurve(s.Table.T, v)
 	watts, ok := c.Mean(w.Start, w.End)
 	if !ok || !c.Covers(w.Start, w.End, max((w.End-w.Start)/5, meterSlack)) {
 		return 0, "the readings of the meter do not cover the window"
 	}
+
 	return watts, ""
 }

@@ -43,12 +43,14 @@ func (m *Measured) addResponsiveness(t *record.Trial) {
 	if r == nil {
 		return
 	}
+
 	foreign, loaded, ok := roundTrips(r, math.MinInt64, math.MaxInt64)
 	if !ok {
 		m.Lack("of a kind of request none was made, or more than 5 % got no answer", Responsiveness,
 			foreignRPM, loadedRPM)
 		return
 	}
+
 	m.Set(foreignRPM, foreign)
 	m.Set(loadedRPM, loaded)
 	m.Set(Responsiveness, (foreign+loaded)/2)
@@ -65,6 +67,7 @@ func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float
 	if !ok1 || !ok2 || !ok3 {
 		return 0, 0, false
 	}
+
 	const minute = 60e9 // ns
 	return minute / ((connect + exchange) / 2), minute / behind, true
 }
@@ -91,11 +94,13 @@ func RPMConfidence(t *record.Trial) string {
 	for _, at := range t.Traffic.Responsiveness.LoadedAt {
 		last = max(last, at)
 	}
+
 	n := int((min(last, t.Window.End) - t.Window.Start + rpmInterval/2) / rpmInterval)
 	curves, all := Received(t.Traffic)
 	if n < rpmAverages || !all {
 		return ConfidenceLow
 	}
+
 	each := make([]float64, n)
 	for i := range each {
 		from := t.Window.Start + int64(i)*rpmInterval
@@ -103,12 +108,15 @@ func RPMConfidence(t *record.Trial) string {
 		if !ok {
 			return ConfidenceMedium
 		}
+
 		each[i] = (foreign + loaded) / 2
 	}
+
 	if settled(statistics.Rates(curves, t.Window.Start, t.Window.Start+int64(n)*rpmInterval, n)) &&
 		settled(each) {
 		return ConfidenceHigh
 	}
+
 	return ConfidenceMedium
 }
 
@@ -118,16 +126,19 @@ func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false
 	}
+
 	averages := make([]float64, len(values))
 	for i := range values {
 		last := values[max(0, i+1-rpmAverages) : i+1]
 		averages[i] = statistics.Total(last) / float64(len(last))
 	}
+
 	last := averages[len(averages)-rpmAverages:]
 	mean := statistics.Total(last) / rpmAverages
 	squares := 0.0
 	for _, v := range last {
 		squares += (v - mean) * (v - mean)
 	}
+
 	return math.Sqrt(squares/rpmAverages) < rpmSpread*last[rpmAverages-1]
 }

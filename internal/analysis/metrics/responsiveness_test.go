@@ -25,17 +25,21 @@ func TestRoundTripsPerMinute(t *testing.T) {
 	if !ok || math.Abs(foreign-3000) > 1e-6 || math.Abs(loaded-1200) > 1e-6 {
 		t.Errorf("got %v and %v, want 60000/20 = 3000 and 60000/50 = 1200", foreign, loaded)
 	}
+
 	// The slowest twentieth does not count, not even if it never came back.
 	for i := range 5 {
 		r.Loaded[i] = -1
 	}
+
 	if _, loaded, ok = roundTrips(r, math.MinInt64, math.MaxInt64); !ok || math.Abs(loaded-1200) > 1e-6 {
 		t.Errorf("5 of 100 unanswered: got %v, %v, want 1200", loaded, ok)
 	}
+
 	r.Loaded[5] = -1
 	if _, _, ok = roundTrips(r, math.MinInt64, math.MaxInt64); ok {
 		t.Error("6 of 100 unanswered: got a figure, want none")
 	}
+
 	if _, _, ok = roundTrips(&record.Responsiveness{}, math.MinInt64, math.MaxInt64); ok {
 		t.Error("no request: got a figure")
 	}
@@ -44,7 +48,8 @@ func TestRoundTripsPerMinute(t *testing.T) {
 func TestResponsivenessBands(t *testing.T) {
 	for rpm, want := range map[float64]string{0: "poor", 299: "poor", 300: "fair", 999: "fair", 1000: "good",
 		5999: "good", 6000: "excellent"} {
-		if got := ResponsivenessBand(rpm); got != want {
+		got := ResponsivenessBand(rpm)
+		if got != want {
 			t.Errorf("%v: %s, want %s", rpm, got, want)
 		}
 	}

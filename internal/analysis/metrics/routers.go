@@ -26,26 +26,33 @@ type place struct {
 func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
 	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
-	if t := TopologyOf(run, f); t != nil {
-		p.routers, p.ends = t.Routers, []string{t.Near, t.Far}
+	t := TopologyOf(run, f)
+	if t != nil {
+		p.routers = t.Routers
+		p.ends = []string{t.Near, t.Far}
 		if len(p.routers) > 0 {
 			p.own = run.Node(p.routers[0]).OwnCPUs()
 		}
+
 		for _, n := range t.Nodes {
-			if sharing := run.KernelOf(n.Name); len(sharing) > 0 {
+			sharing := run.KernelOf(n.Name)
+			if len(sharing) > 0 {
 				if p.kernels == nil {
 					p.kernels = map[string][]string{}
 				}
+
 				p.kernels[n.Name] = sharing
 			}
 		}
 	}
+
 	if !p.own {
 		p.why = "the router shares the host's cores"
 	} else if len(p.routers) > 0 && len(p.kernels[p.routers[0]]) > 0 {
 		p.own, p.why = false, "one kernel, and its cores, are shared by "+
 			strings.Join(p.kernels[p.routers[0]], ", ")
 	}
+
 	return p
 }
 
@@ -65,6 +72,7 @@ func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 			return &run.Topologies[i]
 		}
 	}
+
 	if len(run.Topologies) == 1 {
 		return &run.Topologies[0]
 	}
@@ -78,23 +86,27 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	if !p.own {
 		m.Lack(p.why, cpu...)
 	}
+
 	counters := []string{interfaceDrops, qdiscDrops, Fragments, ConntrackUsed, conntrackDrops, FlowsOffloaded,
 		IPsecDrops, KernelDrops}
 	if len(p.routers) == 0 {
 		m.Lack("the topology has no router", append(cpu, counters...)...)
 		return
 	}
+
 	for _, name := range p.routers {
 		if _, ok := t.Nodes[name]; !ok {
 			m.Lack("nothing watched "+name, append(cpu, counters...)...)
 			return
 		}
 	}
+
 	if p.own {
 		// With two routers the first one's cores are shown: near before far.
 		m.addMachine("router", t.Nodes[p.routers[0]], t.Window)
 		m.routers = busyCores(t, p.routers)
 	}
+
 	m.sumRouters(interfaceDrops, t, p, ownRoot, "netdev", "rx_dropped", "tx_dropped")
 	m.sumRouters(qdiscDrops, t, p, ownRoot, "qdisc", "drops")
 	m.sumRouters(Fragments, t, p, unlabelled, "snmp", "IpFragCreates", "Ip6FragCreates")
@@ -105,6 +117,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	} else {
 		m.Lack(p.why, KernelDrops)
 	}
+
 	m.largestOfRouters(ConntrackUsed, t, p, "conntrack", "entries")
 	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
 }
@@ -113,10 +126,12 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {
-		if table, _ := SamplesOf(t.Nodes[name], "xfrm"); table != nil {
+		table, _ := SamplesOf(t.Nodes[name], "xfrm")
+		if table != nil {
 			all = append(all, table.Names...)
 		}
 	}
+
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -130,11 +145,13 @@ func busyCores(t *record.Trial, nodes []string) float64 {
 		if len(cores) == 0 {
 			return 0
 		}
+
 		for _, c := range cores {
 			busy, ok := c.Busy(t.Window.Start, t.Window.End)
 			if !ok {
 				return 0
 			}
+
 			sum += busy
 		}
 	}
@@ -148,6 +165,7 @@ func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func
 		v, why := grown(t.Nodes[name], probe, t.Window, keep, stems...)
 		sum, missing = sum+v, cmp.Or(missing, why)
 	}
+
 	m.setUnless(missing, metric, sum)
 }
 
@@ -159,18 +177,23 @@ func unlabelled(label string) bool { return label == "" }
 
 // largestOfRouters adds up each router's largest value in the window, of those that have one.
 func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
-	sum, found, reason := 0.0, false, ""
+	sum := 0.0
+	found := false
+	reason := ""
 	for _, name := range p.routers {
 		table, why := SamplesOf(t.Nodes[name], probe)
 		reason = cmp.Or(why, reason)
 		for _, c := range ColumnsOf(table, stem) {
 			if v, ok := c.Curve.Largest(t.Window.Start, t.Window.End); ok {
-				sum, found = sum+v, true
+				sum = sum + v
+				found = true
 			}
 		}
 	}
+
 	if reason = cmp.Or(reason, "the samples of probe "+probe+" do not cover the window"); found {
 		reason = ""
 	}
+
 	m.setUnless(reason, metric, sum)
 }

@@ -14,10 +14,12 @@ func (m *Measured) addShortFlows(t *record.Trial) {
 	if s == nil {
 		return
 	}
+
 	seconds := t.Window.Seconds()
 	if seconds <= 0 {
 		return
 	}
+
 	rate := float64(s.Completed+s.Carried) / seconds
 	if s.Kept {
 		m.Set(RequestRate, rate)
@@ -26,12 +28,14 @@ func (m *Measured) addShortFlows(t *record.Trial) {
 		}
 		return
 	}
+
 	m.Set(FlowRate, rate)
 	m.addFlowTimes(s)
 	if s.Started == 0 {
 		m.Lack("no flow was begun in the window", FlowFailed, flowUnfinished)
 		return
 	}
+
 	m.Set(FlowFailed, float64(s.Failed)/float64(s.Started))
 	m.Set(flowUnfinished, float64(s.Unfinished)/float64(s.Started))
 }
@@ -41,6 +45,7 @@ func (m *Measured) addFlowTimes(s *record.ShortFlows) {
 	for _, c := range s.Late {
 		begun += c.Flows
 	}
+
 	for _, q := range flowPercentiles {
 		m.setTime(FlowTime("connect", q), q, begun, "handshake", record.FlowClass{Times: s.Connect})
 		m.setTime(FlowTime("completion", q), q, s.Started, "flow", s.Classes...)
@@ -50,9 +55,11 @@ func (m *Measured) addFlowTimes(s *record.ShortFlows) {
 			}
 		}
 	}
+
 	if s.RateHz == 0 {
 		return // nothing was due at a time of its own
 	}
+
 	m.setTime(flowLate, Percentiles[2], begun, "flow", record.FlowClass{Times: s.Late})
 }
 
@@ -62,16 +69,19 @@ func (m *Measured) setTime(name string, q percentile, of int64, what string, cla
 		m.Lack(fmt.Sprintf("the number of %ss, %d, does not carry %s", what, of, q.Name), name)
 		return
 	}
+
 	var all []bucket
 	for _, class := range classes {
 		for _, c := range class.Times {
 			all = append(all, bucket{c.FromNs, c.Flows})
 		}
 	}
+
 	ns, ok := quantileOf(all, of, q.Level)
 	if !ok {
 		m.Lack(fmt.Sprintf("of %d %ss too many failed or were not done by the window's end", of, what), name)
 		return
 	}
+
 	m.Set(name, ns)
 }

@@ -21,10 +21,12 @@ func TestShortFlowMetrics(t *testing.T) {
 		"flow_completion_p50_ns": 5e6, "flow_completion_p90_ns": 9e6,
 		"flow_completion_small_p50_ns": 5e6, "flow_completion_medium_p50_ns": 50e6,
 	} {
-		if got := m.Values[name]; got != want {
+		got := m.Values[name]
+		if got != want {
 			t.Errorf("%s: got %v, want %v (%s)", name, got, want, m.Missing[name])
 		}
 	}
+
 	// Two in a hundred have no time, and 90 flows carry no p99.
 	for _, name := range []string{"flow_completion_p99_ns", "flow_connect_p99_ns",
 		"flow_completion_medium_p99_ns", "flow_completion_medium_p90_ns"} {
@@ -32,9 +34,11 @@ func TestShortFlowMetrics(t *testing.T) {
 			t.Errorf("%s: got %v, want none and a reason", name, m.Values[name])
 		}
 	}
+
 	if _, ok := m.Values["flow_completion_large_p50_ns"]; ok {
 		t.Error("no flow was large, and yet there is a time of them")
 	}
+
 	if _, ok := m.Values[RequestRate]; ok {
 		t.Error("flows are no requests")
 	}
@@ -57,10 +61,12 @@ func TestRequestMetrics(t *testing.T) {
 	trial := flowTrial(s)
 	m := NewMeasured()
 	m.addShortFlows(trial)
-	if got, want := m.Values[RequestRate], 1000/trial.Window.Seconds(); got != want ||
+	got, want := m.Values[RequestRate], 1000/trial.Window.Seconds()
+	if got != want ||
 		m.Values["request_p50_ns"] != 5e6 || m.Missing["request_p99_ns"] == "" {
 		t.Errorf("got %v and %v, want %v requests a second of 5 ms, and no p99", m.Values, m.Missing, want)
 	}
+
 	if _, ok := m.Values[FlowRate]; ok {
 		t.Error("requests are no flows")
 	}
@@ -71,6 +77,7 @@ func TestFlowMetricsAreAllDeclared(t *testing.T) {
 	for _, m := range Metrics() {
 		declared[m.Name] = true
 	}
+
 	m := NewMeasured()
 	m.addShortFlows(flowTrial(quick.ShortFlows()))
 	kept := quick.ShortFlows()

@@ -17,12 +17,15 @@ func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 		if s.Probe == "all" && s.Unavailable != "" {
 			return nil, s.Unavailable
 		}
+
 		if s.Probe != probe {
 			continue
 		}
+
 		if s.Table == nil {
 			return nil, cmp.Or(s.Unavailable, "probe "+probe+" took no sample")
 		}
+
 		return s.Table, ""
 	}
 	return nil, "probe " + probe + " did not run"
@@ -39,16 +42,21 @@ func ColumnsOf(t *record.Table, stem string) []column {
 	if t == nil {
 		return nil
 	}
+
 	var out []column
 	for i, name := range t.Names {
 		label := ""
-		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
-			label, name = name[:cut], name[cut+1:]
+		cut := strings.LastIndexByte(name, '/')
+		if cut >= 0 {
+			label = name[:cut]
+			name = name[cut+1:]
 		}
+
 		if name == stem {
 			out = append(out, column{label, statistics.NewCurve(t.T, t.V[i])})
 		}
 	}
+
 	return out
 }
 
@@ -66,12 +74,14 @@ func grown(n record.NodeData, probe string, w record.Window, keep func(label str
 	if table == nil {
 		return 0, why
 	}
+
 	found, counted := false, false
 	for _, stem := range stems {
 		for _, c := range ColumnsOf(table, stem) {
 			if keep != nil && !keep(c.Label) {
 				continue
 			}
+
 			found = true
 			if d, ok := c.Curve.Moved(w.Start, w.End); ok {
 				sum += d
@@ -79,12 +89,14 @@ func grown(n record.NodeData, probe string, w record.Window, keep func(label str
 			}
 		}
 	}
+
 	switch {
 	case counted:
 		return sum, ""
 	case !found:
 		return 0, "probe " + probe + " found nothing to count here"
 	}
+
 	return 0, "the samples of probe " + probe + " do not cover the window"
 }
 
@@ -107,17 +119,21 @@ func CoresOf(n record.NodeData) []core {
 	if table == nil {
 		return nil
 	}
+
 	index := make(map[string]int, len(table.Names))
 	for i, name := range table.Names {
 		index[name] = i
 	}
+
 	var cores []core
 	for _, name := range table.Names {
 		label, isIdle := strings.CutSuffix(name, "/idle_ns")
 		if !isIdle || len(label) < 4 || !strings.HasPrefix(label, "cpu") {
 			continue // "cpu" alone is the sum of all cores
 		}
-		busy, all := make([]float64, len(table.T)), make([]float64, len(table.T))
+
+		busy := make([]float64, len(table.T))
+		all := make([]float64, len(table.T))
 		add := func(to []float64, stem string) {
 			if k, ok := index[label+"/"+stem]; ok {
 				for j, v := range table.V[k] {
@@ -131,24 +147,33 @@ func CoresOf(n record.NodeData) []core {
 			add(busy, stem)
 			add(all, stem)
 		}
+
 		for _, stem := range idleStates {
 			add(all, stem)
 		}
+
 		for j, v := range all {
 			if math.IsNaN(v) { // the sample failed
 				busy[j] = v
 			}
 		}
-		c := core{Name: label, busyNs: statistics.NewCurve(table.T, busy),
-			all: statistics.NewCurve(table.T, all)}
+
+		c := core{
+			Name:   label,
+			busyNs: statistics.NewCurve(table.T, busy),
+			all:    statistics.NewCurve(table.T, all),
+		}
 		if k, ok := index[label+"/softirq_ns"]; ok {
 			c.softirq = statistics.NewCurve(table.T, table.V[k])
 		}
+
 		if k, ok := index[label+"/steal_ns"]; ok {
 			c.steal = statistics.NewCurve(table.T, table.V[k])
 		}
+
 		cores = append(cores, c)
 	}
+
 	slices.SortStableFunc(cores, func(a, b core) int { // cpu2 before cpu10
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
@@ -167,10 +192,12 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	if len(state.T) < 2 || !c.all.Covers(from, to, (to-from)/5) {
 		return 0, false
 	}
+
 	d := c.all.At(to) - c.all.At(from)
 	if d <= 0 {
 		return 0, false
 	}
+
 	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
 }
 
@@ -193,6 +220,7 @@ func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 		m.Lack(why, names...)
 		return
 	}
+
 	var busySum, stealSum, busyMost, softirqMost float64
 	for _, c := range cores {
 		busy, ok := c.Busy(w.Start, w.End)
@@ -200,16 +228,19 @@ func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 			m.Lack("the samples of probe cpu do not cover the window", names...)
 			return
 		}
+
 		softirq, _ := c.share(c.softirq, w.Start, w.End)
 		steal, _ := c.share(c.steal, w.Start, w.End)
 		busySum += busy
 		stealSum += steal
 		busyMost, softirqMost = math.Max(busyMost, busy), math.Max(softirqMost, softirq)
 	}
+
 	count := float64(len(cores))
 	for i, v := range []float64{busySum / count, busyMost, softirqMost, stealSum / count} {
 		m.Set(names[i], v)
 	}
+
 	if prefix == record.HostNode {
 		m.busy = busySum
 	}
@@ -233,6 +264,7 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 			why = "what shares its kernel told nothing of its own processes: " + missing
 		}
 	}
+
 	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 
@@ -243,24 +275,30 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	if table == nil {
 		return 0, why
 	}
+
 	packages, sensors := energyColumns(table)
 	for _, energy := range [][]column{packages, sensors} {
 		joules, found := 0.0, false
 		for _, c := range energy {
 			if j, ok := c.Curve.Moved(from, to); ok {
-				joules, found = joules+j, true
+				joules = joules + j
+				found = true
 			}
 		}
+
 		if found {
 			return joules * 1e9 / float64(to-from), ""
 		}
 	}
+
 	why = "the samples of probe power do not cover the window"
 	for _, c := range ColumnsOf(table, "power_w") {
 		if v, ok := c.Curve.Mean(from, to); ok {
-			watts, why = watts+v, ""
+			watts = watts + v
+			why = ""
 		}
 	}
+
 	return watts, why
 }
 
@@ -295,9 +333,11 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 			most = math.Max(most, v)
 		}
 	}
+
 	if why == "" && math.IsInf(most, -1) {
 		why = "no thermal zone was read in the window"
 	}
+
 	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
@@ -312,8 +352,10 @@ func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window
 			}
 		}
 	}
+
 	if why == "" && len(rates) == 0 {
 		why = "no loop was timed in the window"
 	}
+
 	m.setUnless(why, prefix+"_"+loopRate, statistics.Median(rates))
 }

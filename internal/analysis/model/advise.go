@@ -68,6 +68,7 @@ func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	for _, d := range c.Devices {
 		out = append(out, advise(c, d, n, scores))
 	}
+
 	rank := []string{Enough, Borderline, NotEnough, CannotTell}
 	slices.SortStableFunc(out, func(a, b Advice) int {
 		return cmp.Or(cmp.Compare(slices.Index(rank, a.Verdict), slices.Index(rank, b.Verdict)),
@@ -89,21 +90,31 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	})
 	a.Missing = unmeasured(rows, n, a.Watts)
 	if len(rows) == 0 {
-		a.model(c, catalogue.Result{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp", Streams: streams,
-			MTU: n.MTU}, need, scores)
+		a.model(c, catalogue.Result{
+			Device:   d.Name,
+			Tunnel:   n.Tunnel,
+			Protocol: "tcp",
+			Streams:  streams,
+			MTU:      n.MTU,
+		}, need, scores)
 		return a
 	}
+
 	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
-	worst, best := slices.MinFunc(rows, byRate), slices.MaxFunc(rows, byRate)
-	a.LowBps, a.HighBps = *worst.GoodputBps, *best.GoodputBps
+	worst := slices.MinFunc(rows, byRate)
+	best := slices.MaxFunc(rows, byRate)
+	a.LowBps = *worst.GoodputBps
+	a.HighBps = *best.GoodputBps
 	a.check(need)
 	a.Why = "measured " + unit.Bitrate(a.LowBps).String()
 	if len(rows) > 1 {
 		a.Why += fmt.Sprintf(" (%s) to %s (%s)", setting(worst), unit.Bitrate(a.HighBps), setting(best))
 	}
+
 	if streams > 0 {
 		a.Why += " with " + unit.Count(streams, "stream")
 	}
+
 	return a
 }
 
@@ -126,7 +137,9 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	switch {
 	case len(p.Estimates) > 0 && p.Estimates[0].Range() != "":
 		best := p.Estimates[0]
-		a.ByModel, a.LowBps, a.HighBps = best.Model, best.Low, best.High
+		a.ByModel = best.Model
+		a.LowBps = best.Low
+		a.HighBps = best.High
 		a.check(need)
 		a.Why = fmt.Sprintf("model %s: %s, %s by its errors", best.From(), unit.Bitrate(best.GoodputBps),
 			best.Range())
@@ -134,10 +147,12 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 			a.Why += " with " + unit.Count(q.Streams, "stream")
 		}
 	case p.AtMostBps > 0:
-		a.HighBps, a.ByModel = p.AtMostBps, "bound"
+		a.HighBps = p.AtMostBps
+		a.ByModel = "bound"
 		if a.HighBps < borderlineShare*need {
 			a.Verdict = NotEnough
 		}
+
 		a.Why = fmt.Sprintf("no more than %s, by %s", unit.Bitrate(p.AtMostBps), p.AtMost)
 	default:
 		a.Why = "neither a result nor what a model needs"
@@ -196,13 +211,16 @@ func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 		if n.Tunnel != "none" {
 			open("the inner MTU", func(r catalogue.Result) bool { return r.MTU > 0 })
 		}
+
 		open(unit.Count(n.Users, "user")+" at once", func(r catalogue.Result) bool {
 			return r.Streams >= n.Users
 		})
 	}
+
 	out = append(out, "latency under load")
 	if watts == "" {
 		out = append(out, "power")
 	}
+
 	return out
 }

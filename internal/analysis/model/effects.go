@@ -25,16 +25,20 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	for _, at := range attributes {
 		names = append(names, at.name)
 	}
+
 	for _, r := range results {
 		if r.GoodputBps == nil {
 			continue
 		}
+
 		o := Observation{map[string]string{}, map[int]float64{0: *r.GoodputBps}}
 		for _, at := range attributes {
-			if level := at.of(r); level != "" {
+			level := at.of(r)
+			if level != "" {
 				o.Levels[at.name] = level
 			}
 		}
+
 		out = append(out, o)
 	}
 	return out, names
@@ -118,13 +122,16 @@ func FindEffects(observations []Observation, names []string) Effects {
 			out.Interactions = append(out.Interactions, m.interactions(name, with)...)
 		}
 	}
+
 	var all []*Effect
 	for i := range out.Main {
 		all = append(all, &out.Main[i])
 	}
+
 	for i := range out.Interactions {
 		all = append(all, &out.Interactions[i].Effect)
 	}
+
 	check(all)
 	out.Interactions = strongest(out.Interactions)
 	for _, x := range out.Interactions {
@@ -133,10 +140,12 @@ func FindEffects(observations []Observation, names []string) Effects {
 				cell(x.Against, x.At), cell(x.Against, x.Beside)}, x.Factor, x.With))
 		}
 	}
+
 	if len(out.Charts) == 0 && len(out.Main) > 0 {
 		x := slices.MinFunc(out.Main, bySize)
 		out.Charts = append(out.Charts, m.chart([]string{x.Level, x.Against}, x.Factor))
 	}
+
 	return out
 }
 
@@ -167,6 +176,7 @@ func (x Interaction) Text() string {
 	case statistics.SameWithin:
 		said = "%s and %s do not interact"
 	}
+
 	return fmt.Sprintf(said+": %s against %s is %s at %s %s and %s at %s %s", x.Factor, x.With, x.Level,
 		x.Against, times(x.EffectAt), x.With, x.At, times(x.EffectBeside), x.With, x.Beside)
 }
@@ -194,6 +204,7 @@ func check(all []*Effect) {
 	for i, e := range all {
 		family[i] = e.logs
 	}
+
 	p, _, _ := statistics.TestFamily(family)
 	for i, e := range all {
 		e.PValue = p[i]
@@ -211,6 +222,7 @@ func (m *matrix) merge(names []string) []string {
 	for i := range all {
 		all[i].Levels = maps.Clone(all[i].Levels)
 	}
+
 	m.all = all
 	follows := func(a, b string) bool { // b has one level at each of a
 		at := map[string]string{}
@@ -228,6 +240,7 @@ func (m *matrix) merge(names []string) []string {
 			}
 			continue
 		}
+
 		i := slices.IndexFunc(left, func(other string) bool {
 			return follows(other, name) || follows(name, other)
 		})
@@ -235,6 +248,7 @@ func (m *matrix) merge(names []string) []string {
 			left = append(left, name)
 			continue
 		}
+
 		both := left[i] + "+" + name
 		for _, o := range all {
 			level := strings.Trim(o.Levels[left[i]]+"+"+o.Levels[name], "+")
@@ -244,8 +258,10 @@ func (m *matrix) merge(names []string) []string {
 				o.Levels[both] = level
 			}
 		}
+
 		left[i] = both
 	}
+
 	return left
 }
 
@@ -256,6 +272,7 @@ func (m matrix) levels(name string) (levels []string) {
 			levels = append(levels, level)
 		}
 	}
+
 	number := func(level string) float64 {
 		v, err := strconv.ParseFloat(level, 64)
 		if err != nil {
@@ -266,6 +283,7 @@ func (m matrix) levels(name string) (levels []string) {
 	if !slices.ContainsFunc(levels, func(l string) bool { return math.IsNaN(number(l)) }) {
 		slices.SortFunc(levels, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
 	}
+
 	return levels
 }
 
@@ -282,9 +300,11 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 				rest = append(rest, cell(name, level))
 			}
 		}
+
 		for _, name := range names {
 			levels = append(levels, o.Levels[name])
 		}
+
 		slices.Sort(rest)
 		key := cell(rest...)
 		i, ok := index[key]
@@ -292,6 +312,7 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 			i = len(out)
 			index[key], out = i, append(out, map[string]Observation{})
 		}
+
 		out[i][cell(levels...)] = o
 	}
 	return out
@@ -307,7 +328,8 @@ func having(settings []map[string]Observation, cells []string) []map[string]Obse
 // contrast is Σ sign × ln rate of cells by block, in the mean over the settings that have all of the cells.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) (logs map[int]float64,
 	n int) {
-	sum, settled := map[int]float64{}, map[int]int{}
+	sum := map[int]float64{}
+	settled := map[int]int{}
 	for _, there := range having(settings, cells) {
 		n++
 		for block := range there[cells[0]].ByBlock {
@@ -315,18 +337,21 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 			for i, c := range cells {
 				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf where it has none
 			}
+
 			if !math.IsInf(v, 0) && !math.IsNaN(v) {
 				sum[block] += v
 				settled[block]++
 			}
 		}
 	}
+
 	logs = map[int]float64{}
 	for block, v := range sum {
 		if settled[block] == n {
 			logs[block] = v / float64(n)
 		}
 	}
+
 	return logs, n
 }
 
@@ -342,20 +367,32 @@ func ratioOf(logs map[int]float64) Interval {
 // mainEffects are over the settings that have all levels of the factor, so that its levels can be compared
 // with each other; where there is no such setting, each level is over those that have it and another one.
 func (m matrix) mainEffects(name string) (out []Effect) {
-	levels, settings := m.levels(name), m.settings(name)
+	levels := m.levels(name)
+	settings := m.settings(name)
 	shared := having(settings, levels)
 	if len(shared) > 0 {
 		settings = shared
 	}
+
 	for i, level := range levels {
 		for _, against := range levels[:i] {
-			if logs, n := contrast(settings, []string{level, against}, 1, -1); len(logs) > 0 {
-				out = append(out, Effect{Factor: name, Level: level, Against: against, Ratio: ratioOf(logs),
-					Settings: n, Apart: len(shared) == 0 && len(levels) > 2, Blocks: len(logs), logs: logs})
+			logs, n := contrast(settings, []string{level, against}, 1, -1)
+			if len(logs) > 0 {
+				out = append(out, Effect{
+					Factor:   name,
+					Level:    level,
+					Against:  against,
+					Ratio:    ratioOf(logs),
+					Settings: n,
+					Apart:    len(shared) == 0 && len(levels) > 2,
+					Blocks:   len(logs),
+					logs:     logs,
+				})
 				break
 			}
 		}
 	}
+
 	return out
 }
 
@@ -372,12 +409,25 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 					if len(logs) == 0 {
 						continue
 					}
+
 					here, _ := contrast(settings, four, 1, -1, 0, 0)
 					there, _ := contrast(settings, four, 0, 0, 1, -1)
-					out = append(out, Interaction{Effect: Effect{Factor: name, Level: level, Against: against,
-						Ratio: ratioOf(logs), Settings: n, Blocks: len(logs), logs: logs},
-						With: with, At: at, Beside: beside, EffectAt: ratioOf(here),
-						EffectBeside: ratioOf(there)})
+					out = append(out, Interaction{
+						Effect: Effect{
+							Factor:   name,
+							Level:    level,
+							Against:  against,
+							Ratio:    ratioOf(logs),
+							Settings: n,
+							Blocks:   len(logs),
+							logs:     logs,
+						},
+						With:         with,
+						At:           at,
+						Beside:       beside,
+						EffectAt:     ratioOf(here),
+						EffectBeside: ratioOf(there),
+					})
 				}
 			}
 		}
@@ -395,10 +445,12 @@ func (m matrix) at(settings []map[string]Observation, in string, names []string)
 			}
 		}
 	}
+
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(levels)) {
 		words = append(words, name+" "+strings.Join(levels[name], ", "))
 	}
+
 	return strings.Join(words, "; ")
 }
 
@@ -414,13 +466,16 @@ func (m matrix) chart(cells []string, names ...string) Chart {
 				longer = append(longer, append(slices.Clone(c), level))
 			}
 		}
+
 		combinations = longer
 	}
+
 	for _, levels := range combinations {
 		logs, n := contrast(settings, []string{cell(levels...)}, 1)
 		if n == len(settings) && len(logs) > 0 {
 			out.Bars = append(out.Bars, Bar{levels, ratioOf(logs).Value})
 		}
 	}
+
 	return out
 }

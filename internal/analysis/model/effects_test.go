@@ -24,21 +24,25 @@ func TestQueueAndClock(t *testing.T) {
 	for _, x := range e.Interactions {
 		got = append(got, x.Text())
 	}
+
 	if !slices.Contains(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n"), want)
 	}
+
 	i := slices.IndexFunc(e.Main, func(x Effect) bool { return x.Level == "fq-codel" })
 	near(t, "fq-codel, main effect", e.Main[i].Ratio.Value, math.Sqrt(853/369.2*883/852), 1e-9)
 	if x := e.Main[i]; x.Settings != 2 || x.Blocks != 1 || x.Ratio.Level != 0 ||
 		x.Verdict != statistics.TooFew() {
 		t.Errorf("fq-codel: %+v", x)
 	}
+
 	// what has no partner that differs in it alone has no effect
 	for _, x := range e.Main {
 		if strings.Contains(x.Level, "soak") {
 			t.Errorf("the soak: %+v", x)
 		}
 	}
+
 	// the clock also makes up what the direction takes
 	if len(e.Charts) != 2 || len(e.Charts[0].Bars) != 4 || len(e.Charts[1].Bars) != 8 {
 		t.Errorf("charts: %+v", e.Charts)
@@ -56,25 +60,31 @@ func TestLevelsOverTheSameSettings(t *testing.T) {
 				t.Errorf("%s streams: %g over %d settings after %g", x.Level, x.Ratio.Value, x.Settings,
 					last)
 			}
+
 			last = x.Ratio.Value
 		}
 	}
+
 	near(t, "eight streams", last, math.Sqrt(2480./1580*615/490), 1e-9)
 	var got []string
 	for _, c := range e.Charts {
 		got = append(got, strings.Join(c.Factors, " and ")+" at "+c.At)
 	}
-	if want := []string{"device and streams at tunnel+mtu wireguard+1420",
+
+	want := []string{"device and streams at tunnel+mtu wireguard+1420",
 		"tunnel+mtu and streams at device OpenWrt One",
-		"streams and condition at device BPI-R4; tunnel+mtu none+1500"}; !slices.Equal(got, want) {
+		"streams and condition at device BPI-R4; tunnel+mtu none+1500"}
+	if !slices.Equal(got, want) {
 		t.Errorf("charts: got %q, want %q", got, want)
 	}
+
 	// no setting has all three levels: each ratio is of its own, and says so
 	var apart []Observation
 	for i, at := range []string{"a1", "b1", "b2", "c2"} {
 		apart = append(apart, Observation{map[string]string{"x": at[:1], "y": at[1:]},
 			map[int]float64{0: float64(i+1) * 100}})
 	}
+
 	for _, x := range FindEffects(apart, []string{"x", "y"}).Main {
 		if x.Apart != (x.Factor == "x") {
 			t.Errorf("%s %s: apart is %v", x.Factor, x.Level, x.Apart)
@@ -95,8 +105,10 @@ func made(blocks int, noise float64) (out []Observation) {
 					if x == "b" || z == "f" {
 						rate *= 2
 					}
+
 					o.ByBlock[block] = rate * math.Exp(noise*random.NormFloat64())
 				}
+
 				out = append(out, o)
 			}
 		}
@@ -110,22 +122,27 @@ func TestEffects(t *testing.T) {
 	for _, x := range e.Main {
 		got = append(got, x.Factor+" "+x.Level+": "+x.Verdict)
 	}
+
 	for _, x := range e.Interactions {
 		got = append(got, x.Factor+" and "+x.With+": "+x.Verdict)
 	}
+
 	want := []string{"w+x b!+b: different", "y d: same within ±2 %", "z f: different",
 		"w+x and z: different", "w+x and y: same within ±2 %", "y and z: same within ±2 %"}
 	slices.Sort(got[3:])
 	slices.Sort(want[3:])
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("verdicts (-want +got)\n%s", diff)
 	}
+
 	near(t, "x", e.Main[0].Ratio.Value, math.Sqrt2, .01) // ×2 at e, ×1 at f
 	near(t, "x at z e", e.Interactions[0].EffectBeside.Value, 2, .01)
 	near(t, "x at z f", e.Interactions[0].EffectAt.Value, 1, .01)
 	if !strings.Contains(e.Interactions[0].Text(), "w+x and z interact: ") {
 		t.Errorf("Text() = %s", e.Interactions[0].Text())
 	}
+
 	if len(e.Charts) != 1 || len(e.Charts[0].Bars) != 4 {
 		t.Errorf("charts: %+v", e.Charts)
 	}
@@ -144,6 +161,7 @@ func TestNoEffects(t *testing.T) {
 				o[i].ByBlock[block] = 1e9 * math.Exp(.1*random.NormFloat64())
 			}
 		}
+
 		e := FindEffects(o, []string{"x", "y", "z"})
 		found := slices.ContainsFunc(e.Main, func(x Effect) bool { return x.Verdict == statistics.Different })
 		if found || slices.ContainsFunc(e.Interactions, func(x Interaction) bool {
@@ -152,9 +170,11 @@ func TestNoEffects(t *testing.T) {
 			wrong++
 		}
 	}
+
 	if wrong > runs*8/100 { // 5 % give or take two standard deviations
 		t.Errorf("%d of %d matrices of noise have an effect", wrong, runs)
 	}
+
 	o := made(6, .001)
 	delete(o[0].ByBlock, 3)
 	for _, x := range FindEffects(o, []string{"x", "y", "z"}).Main {
@@ -163,6 +183,7 @@ func TestNoEffects(t *testing.T) {
 			t.Errorf("%s with a cell lost: %+v", x.Factor, x)
 		}
 	}
+
 	if e := FindEffects(nil, []string{"x"}); len(e.Main)+len(e.Interactions)+len(e.Charts) != 0 {
 		t.Errorf("of nothing: %+v", e)
 	}

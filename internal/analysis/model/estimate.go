@@ -32,6 +32,7 @@ func (g *gathered) add(bps float64, text string, err error) {
 		}
 		return
 	}
+
 	g.rates = append(g.rates, bps)
 	g.basis = append(g.basis, text)
 }
@@ -40,8 +41,16 @@ func (g *gathered) estimate(none error, model string, assumes ...string) (Estima
 	if len(g.rates) == 0 {
 		return Estimate{}, cmp.Or(g.reason, none)
 	}
-	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis, Assumes: assumes,
-		spread: statistics.Median(g.spreads), few: g.few, low: g.low, high: g.high}, nil
+	return Estimate{
+		Model:      model,
+		GoodputBps: statistics.Median(g.rates),
+		Basis:      g.basis,
+		Assumes:    assumes,
+		spread:     statistics.Median(g.spreads),
+		few:        g.few,
+		low:        g.low,
+		high:       g.high,
+	}, nil
 }
 
 // spans notes a model's own interval, whose high end may be +Inf.
@@ -49,6 +58,7 @@ func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
 	}
+
 	g.high = max(g.high, high)
 }
 
@@ -72,9 +82,11 @@ func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun strin
 // origin names where a sweep comes from, and the conditions that all of it shares.
 func origin(sweep []catalogue.Result) string {
 	text := sweep[0].Source
-	if words := sweep[0].Conditions(); words != "" {
+	words := sweep[0].Conditions()
+	if words != "" {
 		text += " (" + words + ")"
 	}
+
 	return text
 }
 
@@ -91,10 +103,12 @@ func within(sweep []catalogue.Result) float64 {
 
 func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 	size := sizeAxis(q)
-	swept, level := size.name, size.level
+	swept := size.name
+	level := size.level
 	if level(q) == 0 {
 		return Estimate{}, errors.New("no MTU or packet size is named")
 	}
+
 	var g gathered
 	for _, sweep := range w.sweeps(q, swept) {
 		var sizes []Size
@@ -107,24 +121,30 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 			case w.linkBound(r):
 				bad = fmt.Errorf("the link bounds the rate of %d bytes", packet)
 			}
+
 			sizes = append(sizes, Size{packet, payload, *r.GoodputBps})
 		}
+
 		packet, payload, outside := packetOf(q)
 		if len(sizes) > 0 && q.Packet > 0 { // as the sweep counts
 			payload = packet - sizes[0].Packet + sizes[0].Payload
 		}
+
 		if outside > 1 {
 			bad = fmt.Errorf("packets of %d bytes are sent in %d fragments", packet, outside)
 		}
+
 		if bad != nil {
 			g.add(0, "", bad)
 			continue
 		}
+
 		cost, err := FitPacketCost(sizes, within(sweep))
 		var bps, low, high float64
 		if err == nil {
 			bps, low, high, err = cost.At(packet, payload)
 		}
+
 		text := ""
 		if err == nil {
 			g.rests(sweep)
@@ -136,10 +156,13 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 			default:
 				text += fmt.Sprintf("; 95 %% of one more: %s to %s", unit.Bitrate(low), unit.Bitrate(high))
 			}
+
 			g.spans(low, high)
 		}
+
 		g.add(bps, text, err)
 	}
+
 	return g.estimate(w.noSweep(q, swept), ByPackets,
 		"a packet costs a fixed time and a time per byte, at every size",
 		"neither link nor fragments bound it")
@@ -149,6 +172,7 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 	if q.Streams == 0 {
 		return Estimate{}, errors.New("no number of streams is named")
 	}
+
 	var g gathered
 	for _, sweep := range w.sweeps(q, "streams") {
 		var points []statistics.ScalingPoint
@@ -156,16 +180,21 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 			g.add(0, "", errors.New("client and server share the router's cores: more streams leave it less"))
 			continue
 		}
+
 		for _, r := range sweep {
 			if !w.linkBound(r) {
-				points = append(points, statistics.ScalingPoint{Level: float64(r.Streams),
-					GoodputBps: *r.GoodputBps})
+				points = append(points, statistics.ScalingPoint{
+					Level:      float64(r.Streams),
+					GoodputBps: *r.GoodputBps,
+				})
 			}
 		}
+
 		if len(points) == 0 {
 			g.add(0, "", errors.New("the link bounds all that was measured"))
 			continue
 		}
+
 		s, err := FitScaling(points)
 		bps, text := 0.0, ""
 		if err == nil {
@@ -173,8 +202,10 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 			g.rests(sweep)
 			text = from(sweep, func(r catalogue.Result) int { return r.Streams }, "streams") + s.Text()
 		}
+
 		g.add(bps, text, err)
 	}
+
 	return g.estimate(w.noSweep(q, "streams"), ByStreams,
 		"the same thing limits at every number of streams, and the link at none",
 		"the streams' ends take nothing from the router")
@@ -184,8 +215,14 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 // takes from it. What hardware forwards tells nothing of the processor.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	for _, r := range w.rows {
-		differ, _, _ := Differs(catalogue.Result{Device: device, Tunnel: q.Tunnel, Protocol: q.Protocol,
-			Streams: q.Streams, MTU: q.MTU, Packet: q.Packet}, r)
+		differ, _, _ := Differs(catalogue.Result{
+			Device:   device,
+			Tunnel:   q.Tunnel,
+			Protocol: q.Protocol,
+			Streams:  q.Streams,
+			MTU:      q.MTU,
+			Packet:   q.Packet,
+		}, r)
 		unsaid := q.Streams > 0 && r.Streams == 0
 		if len(differ) == 0 && !unsaid && r.GoodputBps != nil && r.Condition != "hardware offload on" &&
 			!w.linkBound(r) && (!ok || *r.GoodputBps > *best.GoodputBps) {
@@ -202,8 +239,13 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 	for _, p := range per {
 		sum += math.Log(p)
 	}
-	return Estimate{Model: model, GoodputBps: units * math.Exp(sum/float64(len(per))), Basis: basis,
-		Assumes: assumes, OtherDevices: true}
+	return Estimate{
+		Model:        model,
+		GoodputBps:   units * math.Exp(sum/float64(len(per))),
+		Basis:        basis,
+		Assumes:      assumes,
+		OtherDevices: true,
+	}
 }
 
 // byOwnClock is an estimate from rates of the device itself at two clocks or more.
@@ -216,18 +258,22 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 				points = append(points, Clocked{f, *r.GoodputBps})
 			}
 		}
+
 		e, err := Elasticity(points)
 		if len(points) == 0 {
 			err = errors.New("no rate at a clock in MHz that the link did not bound")
 		}
+
 		if err != nil {
 			g.add(0, "", err)
 			continue
 		}
+
 		logs := 0.0 // of the rates, moved to the clock asked for
 		for _, p := range points {
 			logs += math.Log(p.GoodputBps) + e*math.Log(mhz/p.MHz)
 		}
+
 		g.rests(sweep)
 		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
 			unit.Significant(e, 3)), nil)
@@ -249,9 +295,11 @@ func askedClock(q catalogue.Result) float64 {
 // names none, or none is published.
 func (w world) overclock(q catalogue.Result) float64 {
 	d, _ := w.Device(q.Device)
-	if mhz := askedClock(q); mhz > 0 && d.ClockMHz > 0 {
+	mhz := askedClock(q)
+	if mhz > 0 && d.ClockMHz > 0 {
 		return mhz / float64(d.ClockMHz)
 	}
+
 	return 1
 }
 
@@ -267,6 +315,7 @@ func (w world) noSweep(q catalogue.Result, swept string) error {
 		d, _ := w.Device(q.Device)
 		return fmt.Errorf("its rates are at %d MHz", d.ClockMHz)
 	}
+
 	return errors.New("nothing comparable of this device was measured")
 }
 
@@ -279,6 +328,7 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 			return e, nil
 		}
 	}
+
 	d, known := w.Device(q.Device)
 	mhz := cmp.Or(asked, float64(d.ClockMHz))
 	by := w.overclock(q)
@@ -293,25 +343,30 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 		return Estimate{}, fmt.Errorf("%g MHz is more than a factor of %d from the %d MHz of the device", mhz,
 			reach, d.ClockMHz)
 	}
+
 	var per []float64
 	var basis []string
 	for _, other := range w.Devices {
 		if other.SoC == d.SoC || other.Family() != d.Family() || other.Cores == 0 || other.ClockMHz == 0 {
 			continue
 		}
+
 		if r, ok := w.capacity(other.Name, q); ok {
 			per = append(per, *r.GoodputBps/float64(other.Cores*other.ClockMHz))
 			basis = append(basis, fmt.Sprintf("%s: %s by %d × %d MHz, %s per core and MHz", other.Name,
 				unit.Bitrate(*r.GoodputBps), other.Cores, other.ClockMHz, unit.Bitrate(per[len(per)-1])))
 		}
 	}
+
 	if len(per) == 0 {
 		return Estimate{}, fmt.Errorf("no other %s device has a comparable result that its link did not "+
 			"bound", d.Family())
 	}
+
 	if asked > 0 {
 		basis = append(basis, fmt.Sprintf("%d × %g MHz of the device", d.Cores, mhz))
 	}
+
 	return calibrated(ByClock, float64(d.Cores)*mhz, per, basis, []string{
 		"all cores of all " + d.Family() + " devices are alike, all of them work, and the processor " +
 			"limits, in proportion to its clock"}), nil
@@ -340,22 +395,29 @@ func encrypting(d catalogue.Device, tunnel string) int {
 // stages of a device, with the cipher as fast as in the largest block; ok is false if it has no speed of the
 // cipher, or it is not known how many of its cores encrypt.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
-	cores, block := encrypting(d, q.Tunnel), -1
+	cores := encrypting(d, q.Tunnel)
+	block := -1
 	for _, speed := range w.Speeds {
 		if cores > 0 && speed.Device == d.Name && speed.Algorithm == cipher && speed.Block > block &&
 			speed.Operation == "throughput" && speed.Value != nil {
-			s.Cipher, block, ok = *speed.Value*float64(cores), speed.Block, true
+			s.Cipher = *speed.Value * float64(cores)
+			block = speed.Block
+			ok = true
 		}
 	}
+
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
-	if r, measured := w.capacity(d.Name, plain); measured {
+	r, measured := w.capacity(d.Name, plain)
+	if measured {
 		packet, payload, _ := packetOf(r)
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
 	}
+
 	if strings.EqualFold(d.Name, q.Device) { // as many cycles at the clock that is asked for
 		by := w.overclock(q)
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
+
 	return s, ok
 }
 
@@ -364,25 +426,31 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 	if !known {
 		return Estimate{}, errors.New("its processor is not known")
 	}
+
 	if len(ciphers(q.Tunnel)) == 0 {
 		return Estimate{}, errors.New("there is no tunnel with a cipher")
 	}
+
 	if encrypting(d, q.Tunnel) == 0 {
 		return Estimate{}, errors.New("how many cores it has is not known")
 	}
+
 	reason := errors.New("the speed of its cipher is not in the catalogue")
 	for _, cipher := range ciphers(q.Tunnel) {
 		own, ok := w.stages(d, q, cipher)
 		if !ok {
 			continue
 		}
+
 		packet, payload, outside := packetOf(q)
 		most, err := own.TunnelRate(packet, payload, outside)
 		if err != nil {
 			return Estimate{}, err
 		}
+
 		var per []float64
-		slowest, quickest := math.Inf(1), 0.0
+		slowest := math.Inf(1)
+		quickest := 0.0
 		basis := []string{fmt.Sprintf("%s on %s, %s to forward a packet: at most %s", cipher,
 			unit.Count(encrypting(d, q.Tunnel), "core"), forwarding(own.Forward), unit.Bitrate(most))}
 		for _, other := range w.Devices {
@@ -391,6 +459,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 			if !ok || !measured || other.SoC == d.SoC {
 				continue
 			}
+
 			slowest, quickest = min(slowest, s.Cipher), max(quickest, s.Cipher)
 			packet, payload, outside := packetOf(r)
 			if bound, err := s.TunnelRate(packet, payload, outside); err == nil {
@@ -399,6 +468,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 					unit.Percent(per[len(per)-1])))
 			}
 		}
+
 		switch {
 		case len(per) == 0:
 			reason = fmt.Errorf("no other device has both the speed of %s and a comparable result", cipher)
@@ -415,6 +485,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 			return calibrated(ByCipher, most, per, basis, assumes), nil
 		}
 	}
+
 	return Estimate{}, reason
 }
 
@@ -431,20 +502,25 @@ func (w world) atMost(q catalogue.Result) (bps float64, by string) {
 	if !known {
 		return 0, ""
 	}
+
 	if bps = w.portCeiling(q); bps > 0 {
 		by = fmt.Sprintf("its link of %s", unit.Bitrate(d.PortBps()))
 	}
+
 	packet, payload, _ := packetOf(q)
 	fastest, name := 0.0, ""
 	for _, cipher := range ciphers(q.Tunnel) {
 		if s, ok := w.stages(d, q, cipher); ok && s.Cipher > fastest {
-			fastest, name = s.Cipher, cipher
+			fastest = s.Cipher
+			name = cipher
 		}
 	}
+
 	// whatever forwarding costs
 	most, err := Stages{Cipher: fastest}.TunnelRate(packet, payload, 1)
 	if err == nil && (bps == 0 || most < bps) {
 		bps, by = most, name+" on "+unit.Count(encrypting(d, q.Tunnel), "core")
 	}
+
 	return bps, by
 }

@@ -30,18 +30,22 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 			levels = append(levels, p.Level)
 		}
 	}
+
 	if len(levels) < scalingLevels {
 		return Scaling{}, fmt.Errorf("%s measured, the law needs %d", unit.Count(len(levels), "level"),
 			scalingLevels)
 	}
+
 	s := Scaling{N: len(levels), lowest: slices.Min(levels), highest: slices.Max(levels)}
 	if s.lowest < 1 {
 		return Scaling{}, errors.New("a level is below one")
 	}
+
 	var ok bool
 	if s.Scaling, ok = statistics.FitScaling(points); !ok {
 		return Scaling{}, errors.New("the law fits nothing here")
 	}
+
 	return s, nil
 }
 
@@ -73,23 +77,29 @@ type Clocked struct {
 // Elasticity returns how a rate moves with the clock of one device: Δ ln rate ÷ Δ ln clock, by least
 // squares. At 1 the processor limits, at 0 something else does.
 func Elasticity(points []Clocked) (float64, error) {
-	n, x, y := float64(len(points)), 0.0, 0.0
+	n := float64(len(points))
+	x := 0.0
+	y := 0.0
 	for _, p := range points {
 		if !(p.MHz > 0) || !(p.GoodputBps > 0) {
 			return 0, errors.New("a clock without a number or a rate")
 		}
+
 		x += math.Log(p.MHz) / n
 		y += math.Log(p.GoodputBps) / n
 	}
+
 	square, product := 0.0, 0.0
 	for _, p := range points {
 		dx := math.Log(p.MHz) - x
 		square += dx * dx
 		product += dx * (math.Log(p.GoodputBps) - y)
 	}
+
 	if square == 0 {
 		return 0, errors.New("the clock was never changed")
 	}
+
 	return product / square, nil
 }
 
@@ -105,6 +115,7 @@ func (s Stages) TunnelRate(packet, payload, fragments int) (float64, error) {
 	if !(s.Cipher > 0) {
 		return 0, errors.New("the speed of the cipher is not known")
 	}
+
 	time := s.Forward*float64(max(1, fragments)) + float64(packet)/s.Cipher*1e9
 	return float64(payload) * 8 / time * 1e9, nil
 }

@@ -44,15 +44,18 @@ func TestPacketCost(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
+
 		near(t, test.name+": per packet", c.PerPacket.Value, test.a, 1e-6)
 		near(t, test.name+": per byte", c.PerByte.Value, test.b, 1e-6)
 		if c.Bound != test.bound {
 			t.Errorf("%s: bound by %s, want %s", test.name, c.Bound, test.bound)
 		}
+
 		bps, low, high, err := c.At(1000, 948)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		want := 948 * 8 / (test.a + test.b*1000) * 1e9
 		near(t, test.name+": predicted", bps, want, 1e-6)
 		near(t, test.name+": low", low, want, 1e-3)
@@ -79,6 +82,7 @@ func TestPublishedSweeps(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", test.device, err, test.want)
 		}
 	}
+
 	said := strings.Join(Impossible(published(t), lineAsPayload(published(t))), "\n")
 	// 1 Gbit/s of Ethernet carries 1368 of 1518 + 20 bytes in WireGuard
 	for _, want := range []string{"BPI-R4, wireguard: no fixed", "OpenWrt One, wireguard: no fixed",
@@ -87,21 +91,27 @@ func TestPublishedSweeps(t *testing.T) {
 			t.Errorf("impossible in the catalogue: got\n%s\nwant %s", said, want)
 		}
 	}
-	if n := strings.Count(said, "\n") + 1; n != 3 {
+
+	n := strings.Count(said, "\n") + 1
+	if n != 3 {
 		t.Errorf("impossible in the catalogue: got %d, want 3:\n%s", n, said)
 	}
+
 	if said := strings.Join(Impossible(published(t), published(t).Results), "\n"); strings.Contains(said,
 		"RB5009") {
 		t.Errorf("the catalogue has a rate of a line for one of payload: %s", said)
 	}
+
 	utilite := []Size{{1500, 1500, 168e6}, {500, 500, 62e6}, {200, 200, 26.2e6}, {55, 55, 6.9e6}}
 	if _, err := FitPacketCost(utilite, RepeatedWithin); !errors.Is(err, ErrImpossible) {
 		t.Errorf("Utilite within 2 %%: %v", err) // 26.3 % of the rate with 27.5 % of the payload
 	}
+
 	c, err := FitPacketCost(utilite, OnceWithin)
 	if err != nil || c.Bound != BoundPackets {
 		t.Fatalf("Utilite: bound by %q, %v", c.Bound, err)
 	}
+
 	// by hand: times 71429, 64516, 61069 and 63768 ns; means 65195 ns and 563.75 bytes
 	// Σ dx × dt = 8,106,170 and Σ dx² = 1,271,769
 	near(t, "Utilite, per byte", c.PerByte.Value, 6.374, .001)
@@ -124,13 +134,16 @@ func TestSweepsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", test.name, err, test.want)
 		}
 	}
+
 	c, err := FitPacketCost(costing(1000, 1, 500, 1000), RepeatedWithin)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if c.PerPacket.Level != 0 {
 		t.Error("two sizes were given an interval")
 	}
+
 	for _, packet := range []int{249, 2001} {
 		if _, _, _, err := c.At(packet, packet-52); err == nil {
 			t.Errorf("%d bytes: got a prediction, want a refusal", packet)
@@ -151,17 +164,21 @@ func TestPacketCostCovers(t *testing.T) {
 			sweep[i].Payload = sweep[i].Packet
 			sweep[i].GoodputBps = float64(sweep[i].Packet) * 8 / time * 1e9
 		}
+
 		c, err := FitPacketCost(sweep, RepeatedWithin)
 		if err != nil || c.PerPacket.Low < 0 || c.PerByte.Low < 0 {
 			t.Fatalf("%+v, %v", c, err)
 		}
+
 		if c.PerPacket.Low <= a && a <= c.PerPacket.High {
 			packets++
 		}
+
 		if c.PerByte.Low <= b && b <= c.PerByte.High {
 			bytes++
 		}
 	}
+
 	near(t, "coverage of the cost per packet", float64(packets)/runs, .95, .02)
 	near(t, "coverage of the cost per byte", float64(bytes)/runs, .95, .02)
 }
@@ -170,7 +187,8 @@ func TestPacketCostCovers(t *testing.T) {
 func TestStudent(t *testing.T) {
 	for freedom, want := range map[int]float64{1: 12.706, 10: 2.228, 11: 2.201, 15: 2.131, 30: 2.042,
 		120: 1.980} {
-		if got := student(freedom); math.Abs(got-want) > .001 {
+		got := student(freedom)
+		if math.Abs(got-want) > .001 {
 			t.Errorf("student(%d) = %.4f, want %.3f", freedom, got, want)
 		}
 	}
@@ -179,13 +197,17 @@ func TestStudent(t *testing.T) {
 func TestScaling(t *testing.T) {
 	var points []statistics.ScalingPoint
 	for _, n := range []float64{1, 2, 4, 8} {
-		points = append(points, statistics.ScalingPoint{Level: n,
-			GoodputBps: 100 * n / (1 + .1*(n-1) + .01*n*(n-1))})
+		points = append(points, statistics.ScalingPoint{
+			Level:      n,
+			GoodputBps: 100 * n / (1 + .1*(n-1) + .01*n*(n-1)),
+		})
 	}
+
 	s, err := FitScaling(points)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	near(t, "contention", s.Contention, .1, 1e-6)
 	near(t, "coherence", s.Coherence, .01, 1e-6)
 	six, err := s.At(6)
@@ -193,14 +215,17 @@ func TestScaling(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	if !strings.Contains(s.Text(), "most with 9") { // √(0.9 ÷ 0.01) = 9.5
 		t.Errorf("Text() = %s", s.Text())
 	}
+
 	for _, n := range []float64{0, 17} {
 		if _, err := s.At(n); err == nil {
 			t.Errorf("X(%g): got a rate, want a refusal", n)
 		}
 	}
+
 	if _, err := FitScaling(points[:2]); err == nil {
 		t.Error("two levels: got a law, want a refusal")
 	}
@@ -216,8 +241,10 @@ func TestElasticity(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+
 		near(t, "elasticity", got, test.want, 1e-6)
 	}
+
 	for _, bad := range [][]Clocked{nil, {{1000, 1}, {1000, 2}}, {{0, 1}, {1000, 2}}} {
 		if _, err := Elasticity(bad); err == nil {
 			t.Errorf("%v: got an elasticity, want a refusal", bad)
@@ -232,6 +259,7 @@ func TestTunnelRate(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	twice, _ := Stages{Forward: 1000, Cipher: 1e9}.TunnelRate(1420, 1368, 2)
 	near(t, "of two fragments", twice, 1368*8/3420e-9, 1e-6)
 	if _, err := (Stages{Forward: 1000}).TunnelRate(1420, 1368, 1); err == nil {
@@ -245,6 +273,7 @@ func published(t *testing.T) *catalogue.Catalogue {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
@@ -258,6 +287,7 @@ func TestPredict(t *testing.T) {
 	if len(p.Measured) != 1 || *p.Measured[0].GoodputBps != 2450e6 || p.Measured[0].Unstated != nil {
 		t.Errorf("BPI-R4: measured %+v", p.Measured)
 	}
+
 	if refusal := refusalOf(p, ByPackets); !strings.Contains(refusal, "falls to 83.7 %") {
 		t.Errorf("BPI-R4: packet cost refuses with %q", refusal)
 	}
@@ -269,8 +299,13 @@ func TestPredict(t *testing.T) {
 		t.Errorf("BPI-R4 with three streams: %+v", best)
 	}
 
-	p = ask(catalogue.Result{Device: "Utilite Standard", Tunnel: "none", Protocol: "udp", Direction: "in",
-		Packet: 1000})
+	p = ask(catalogue.Result{
+		Device:    "Utilite Standard",
+		Tunnel:    "none",
+		Protocol:  "udp",
+		Direction: "in",
+		Packet:    1000,
+	})
 	near(t, "Utilite with 1000 bytes", answer(t, p, ByPackets).GoodputBps, 8000e9/(61602+6374), .001)
 
 	// 225.9 MB/s of ChaCha20 on each of two cores: 3.6 Gbit/s at most; no WireGuard device has that speed
@@ -279,6 +314,7 @@ func TestPredict(t *testing.T) {
 	if best := answer(t, p, ByClock); best.GoodputBps > p.AtMostBps {
 		t.Errorf("mt7622: %+v", best)
 	}
+
 	if refusal := refusalOf(p, ByCipher); !strings.Contains(refusal, "no other device has both") {
 		t.Errorf("mt7622: cipher refuses with %q", refusal)
 	}
@@ -309,8 +345,10 @@ func TestPredict(t *testing.T) {
 			t.Errorf("row %d: its own question is answered by %+v", r.Row, p.Measured)
 		}
 	}
+
 	for _, w := range c.Powers {
-		if got := ask(catalogue.Result{Device: w.Device}).Powers; !slices.Contains(got, w) {
+		got := ask(catalogue.Result{Device: w.Device}).Powers
+		if !slices.Contains(got, w) {
 			t.Errorf("%s, %s: its power is answered by %+v", w.Device, w.Load, got)
 		}
 	}
@@ -322,7 +360,10 @@ func TestPredictByOwnClock(t *testing.T) {
 	slow, quick := 500e6, 700e6
 	row := catalogue.Result{Source: "own", Device: "run", Tunnel: "none", Protocol: "tcp"}
 	a, b := row, row
-	a.Clock, a.GoodputBps, b.Clock, b.GoodputBps = "1000", &slow, "1400", &quick
+	a.Clock = "1000"
+	a.GoodputBps = &slow
+	b.Clock = "1400"
+	b.GoodputBps = &quick
 	q := row
 	q.Clock = "800"
 	p := Predict(c, []catalogue.Result{a, b}, q, nil)
@@ -340,6 +381,7 @@ func answer(t *testing.T, p Prediction, model string) Estimate {
 			return e
 		}
 	}
+
 	t.Fatalf("%s: got %+v, refused %+v, want %s", Words(p.Question), p.Estimates, p.Refused, model)
 	return Estimate{}
 }
@@ -349,10 +391,15 @@ func answer(t *testing.T, p Prediction, model string) Estimate {
 func TestClock(t *testing.T) {
 	c := published(t)
 	ask := func(device, tunnel, clock string) Prediction {
-		return Predict(c, c.Results, catalogue.Result{Device: device, Tunnel: tunnel, Protocol: "tcp",
-			Clock: clock}, nil)
+		return Predict(c, c.Results, catalogue.Result{
+			Device:   device,
+			Tunnel:   tunnel,
+			Protocol: "tcp",
+			Clock:    clock,
+		}, nil)
 	}
-	usual, half := ask("mt7622", "wireguard", ""), ask("mt7622", "wireguard", "675")
+	usual := ask("mt7622", "wireguard", "")
+	half := ask("mt7622", "wireguard", "675")
 	near(t, "mt7622 at half its clock", answer(t, half, ByClock).GoodputBps,
 		answer(t, usual, ByClock).GoodputBps/2, 1e-9)
 	near(t, "the bound of its cipher", half.AtMostBps, usual.AtMostBps/2, 1e-9)
@@ -363,14 +410,18 @@ func TestClock(t *testing.T) {
 		strings.Join(got.Basis, "\n"), "no more than its link of 1.00 Gbit/s allows") {
 		t.Errorf("RB5009 at 1400 MHz: %q, want its link named", got.Basis)
 	}
+
 	if got, want := refusalOf(ask("mt7622", "wireguard", "100"), ByClock),
 		"100 MHz is more than a factor of 2 from the 1350 MHz of the device"; got != want {
 		t.Errorf("mt7622 at 100 MHz: got %q, want %q", got, want)
 	}
+
 	q := catalogue.Result{Device: "BPI-R4", Tunnel: "wireguard", Protocol: "tcp", Streams: 3, Clock: "1000"}
-	if p := Predict(c, c.Results, q, nil); refusalOf(p, ByStreams) == "" {
+	p := Predict(c, c.Results, q, nil)
+	if refusalOf(p, ByStreams) == "" {
 		t.Errorf("rates at the usual clock told of 1000 MHz: %+v", p.Estimates)
 	}
+
 	// rates of the usual clock are no answer at another one, and that is why
 	q = catalogue.Result{Device: "BPI-R4", Tunnel: "wireguard", Protocol: "tcp", Streams: 4, MTU: 1420}
 	for clock, want := range map[string]int{"": 1, "1800": 1, "900": 0} {
@@ -379,15 +430,22 @@ func TestClock(t *testing.T) {
 			t.Errorf("BPI-R4 at %q MHz: %+v, want %d measured", clock, got, want)
 		}
 	}
+
 	for _, model := range []string{ByPackets, ByStreams} {
 		q.Clock = "900"
 		if got := refusalOf(Predict(c, c.Results, q, nil), model); got != "its rates are at 1800 MHz" {
 			t.Errorf("BPI-R4 at 900 MHz: %s refused for %q", model, got)
 		}
 	}
-	q.Streams, q.MTU, q.Clock = 3, 0, "1000"
+
+	q.Streams = 3
+	q.MTU = 0
+	q.Clock = "1000"
 	own := []catalogue.Result{*rated(q, 1e9), *rated(q, 1.1e9)}
-	own[0].Device, own[1].Device, own[1].MTU, q.Device = "run", "run", 1400, "run"
+	own[0].Device = "run"
+	own[1].Device = "run"
+	own[1].MTU = 1400
+	q.Device = "run"
 	got := refusalOf(Predict(c, own, q, nil), ByClock)
 	if !strings.HasSuffix(got, "the clock was never changed; and its processor is not known") {
 		t.Errorf("a run at one clock: refused for %q", got)
@@ -401,8 +459,15 @@ func TestCipherBound(t *testing.T) {
 	q := catalogue.Result{Device: "mt7621", Tunnel: "wireguard", Protocol: "tcp", MTU: 1420}
 	want := Predict(c, nil, q, nil).AtMostBps
 	speed := func(device string, block int) catalogue.Speed {
-		return catalogue.Speed{Source: "own", Device: device, Algorithm: "chacha20-poly1305",
-			Operation: "throughput", Block: block, Value: new(1e6), Unit: "B/s"}
+		return catalogue.Speed{
+			Source:    "own",
+			Device:    device,
+			Algorithm: "chacha20-poly1305",
+			Operation: "throughput",
+			Block:     block,
+			Value:     new(1e6),
+			Unit:      "B/s",
+		}
 	}
 	c.Speeds = append(c.Speeds, speed("mt7621", 1024), speed("Box", 16384))
 	near(t, "mt7621 at most", Predict(c, nil, q, nil).AtMostBps, want, 1e-9)
@@ -412,14 +477,19 @@ func TestCipherBound(t *testing.T) {
 	if p.AtMostBps != 0 || refusalOf(p, ByCipher) != "how many cores it has is not known" {
 		t.Errorf("unknown cores: at most %g by %q, refused %+v", p.AtMostBps, p.AtMost, p.Refused)
 	}
+
 	q.Device = "run" // which device it is, a run does not say
 	p = Predict(c, nil, q, nil)
 	for _, model := range []string{ByCipher, ByClock} {
-		if got := refusalOf(p, model); got != "its processor is not known" {
+		got := refusalOf(p, model)
+		if got != "its processor is not known" {
 			t.Errorf("a run: %s refused for %q", model, got)
 		}
 	}
-	q.Device, q.Tunnel, q.MTU = "Box", "openvpn", 0 // one thread
+
+	q.Device = "Box"
+	q.Tunnel = "openvpn"
+	q.MTU = 0 // one thread
 	near(t, "Box with OpenVPN at most", Predict(c, nil, q, nil).AtMostBps, 1e6*8*1448./1500, 1e-9)
 }
 
@@ -433,18 +503,22 @@ func TestPredictSpeed(t *testing.T) {
 			t.Errorf("%s, %s: %+v", s.Device, s.Algorithm, p)
 		}
 	}
+
 	p := PredictSpeed(c, "MT7622", "sha1", 675)
 	if len(p.Scaled) != 1 {
 		t.Fatalf("sha1 at half the clock: %+v", p)
 	}
+
 	near(t, "sha1 at half the clock", *p.Scaled[0].Value, 596765350./2, 1e-9)
 	near(t, "sha1 as published", *p.Measured[0].Value, 596765350, 1e-9)
 	for clock, want := range map[float64]string{100: "more than a factor of 2", 1350: ""} {
-		if got := PredictSpeed(c, "mt7622", "sha1", clock).Refused; !strings.Contains(got, want) ||
+		got := PredictSpeed(c, "mt7622", "sha1", clock).Refused
+		if !strings.Contains(got, want) ||
 			want == "" && got != "" {
 			t.Errorf("%g MHz: refused %q, want %q", clock, got, want)
 		}
 	}
+
 	// 1350 MHz ÷ 225.9 MB/s and 880 MHz ÷ 20.7 MB/s
 	if got := PredictSpeed(c, "BPI-R4", "chacha20-poly1305", 0).Refused; !strings.Contains(got,
 		"5.98 to 42.5 cycles for each byte") {
@@ -462,8 +536,12 @@ func rated(r catalogue.Result, bps float64) *catalogue.Result {
 func TestRange(t *testing.T) {
 	c := published(t)
 	scores := LeaveOneOut(c, c.Results, OfPublished)
-	e := answer(t, Predict(c, c.Results, catalogue.Result{Device: "Utilite Standard", Tunnel: "none",
-		Protocol: "udp", Packet: 300}, scores), ByPackets)
+	e := answer(t, Predict(c, c.Results, catalogue.Result{
+		Device:   "Utilite Standard",
+		Tunnel:   "none",
+		Protocol: "udp",
+		Packet:   300,
+	}, scores), ByPackets)
 	// one of its sweeps has 33.1 to 44.0 Mbit/s for one more measurement
 	near(t, "low", e.Low, 33.1e6, .002)
 	near(t, "high", e.High, 44.0e6, .002)
@@ -472,23 +550,28 @@ func TestRange(t *testing.T) {
 	var rows []catalogue.Result
 	for i, bps := range []float64{273e6, 240e6} {
 		r := rated(q, bps)
-		r.MTU, r.Spread = 1500-100*i, []float64{.67, .39}[i]
+		r.MTU = 1500 - 100*i
+		r.Spread = []float64{.67, .39}[i]
 		rows = append(rows, *r)
 	}
+
 	q.MTU = 1450
 	for _, scores := range [][]Errors{scores, nil} {
 		e = answer(t, Predict(c, rows, q, scores), ByPackets)
 		near(t, "low of wide cells", e.Low, e.GoodputBps*.47, 1e-9) // their median is 53 %
 		near(t, "high of wide cells", e.High, e.GoodputBps*1.53, 1e-9)
-		if got := e.Basis[len(e.Basis)-1]; !strings.Contains(got, "±53.0 %") {
+		got := e.Basis[len(e.Basis)-1]
+		if !strings.Contains(got, "±53.0 %") {
 			t.Errorf("basis of wide cells: %q", got)
 		}
 	}
+
 	for runs, want := range map[int]string{6: "intervals of ±53.0 % around these",
 		2: "the least and most of too few runs for an interval, ±53.0 % around these"} {
 		rows[0].Runs, rows[1].Runs = 6, runs
 		e = answer(t, Predict(c, rows, q, nil), ByPackets)
-		if got := e.Basis[len(e.Basis)-1]; !strings.HasPrefix(got, want) {
+		got := e.Basis[len(e.Basis)-1]
+		if !strings.HasPrefix(got, want) {
 			t.Errorf("basis of cells of %d runs: %q, want %q", runs, got, want)
 		}
 	}
@@ -504,9 +587,12 @@ func TestRangeWithoutEnd(t *testing.T) {
 		var rows []catalogue.Result
 		for packet, bps := range map[int]float64{1500: 300e6, 1000: 180e6, 500: 120e6} {
 			r := rated(q, bps)
-			r.Packet, r.Spread, r.Runs = packet, .2, 6
+			r.Packet = packet
+			r.Spread = .2
+			r.Runs = 6
 			rows = append(rows, *r)
 		}
+
 		q.Packet = 1200
 		return answer(t, Predict(c, rows, q, scores), ByPackets)
 	}
@@ -514,11 +600,13 @@ func TestRangeWithoutEnd(t *testing.T) {
 	if e.High != 0 || !(e.Low < e.GoodputBps/2) || !strings.HasSuffix(e.Range(), "bit/s or more") {
 		t.Errorf("no link is known: %g to %g, %q", e.Low, e.High, e.Range())
 	}
+
 	e = ask("Edge4Go") // 1 Gbit/s of Ethernet carries 1172 of 1238 bytes
 	near(t, "high by the link", e.High, 947e6, .001)
 	if !strings.HasPrefix(e.Range(), "from ") {
 		t.Errorf("link is known: %q", e.Range())
 	}
+
 	a := Advice{LowBps: 1e6}
 	if a.check(1e9); a.Verdict != Borderline {
 		t.Errorf("1 Mbit/s or more for 1 Gbit/s: %s, want %s", a.Verdict, Borderline)
@@ -531,9 +619,11 @@ func TestSuspectIsSaid(t *testing.T) {
 	q := catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp"}
 	rows := []catalogue.Result{*rated(q, 1e9), *rated(q, 2e9), *rated(q, 3e9)}
 	rows[1].Grade, rows[2].Grade = "suspect", "valid"
-	if p := Predict(c, rows, q, nil); p.Rates != 3 || p.Suspect != 1 {
+	p := Predict(c, rows, q, nil)
+	if p.Rates != 3 || p.Suspect != 1 {
 		t.Errorf("prediction: %d of %d rates are suspect, want 1 of 3", p.Suspect, p.Rates)
 	}
+
 	for _, e := range LeaveOneOut(c, rows, OfOwn) {
 		if e.Suspect != 1 {
 			t.Errorf("errors of %s: %d rates are suspect, want 1", e.Model, e.Suspect)
@@ -554,16 +644,20 @@ func lineAsPayload(c *catalogue.Catalogue) []catalogue.Result {
 func TestAnswersBeyondTheLink(t *testing.T) {
 	c := published(t)
 	n := 0
-	for _, a := range Predict(c, lineAsPayload(c), catalogue.Result{Device: "RB5009UPr+S+IN",
+	for _, a := range Predict(c, lineAsPayload(c), catalogue.Result{
+		Device:   "RB5009UPr+S+IN",
 		Tunnel:   "wireguard",
-		Protocol: "tcp"}, nil).Measured {
+		Protocol: "tcp",
+	}, nil).Measured {
 		if a.Impossible != (*a.GoodputBps > 950e6) {
 			t.Errorf("%s, %s: impossible is %v", a.Rate(), a.Conditions(), a.Impossible)
 		}
+
 		if a.Impossible {
 			n++
 		}
 	}
+
 	if n != 1 {
 		t.Errorf("%d rates are impossible, want the soak's alone", n)
 	}
@@ -574,12 +668,21 @@ func TestSpreadOfOwnRates(t *testing.T) {
 	var rows []catalogue.Result
 	// from 500 to 200 bytes to 35.5 %, where packets alone leave 36.4 %
 	for packet, rate := range map[int]float64{500: 2340e6, 200: 831e6, 100: 359e6} {
-		rows = append(rows, catalogue.Result{Source: "own", Device: "run", Tunnel: "none", Protocol: "udp",
-			Packet: packet, GoodputBps: &rate, Runs: 6})
+		rows = append(rows, catalogue.Result{
+			Source:     "own",
+			Device:     "run",
+			Tunnel:     "none",
+			Protocol:   "udp",
+			Packet:     packet,
+			GoodputBps: &rate,
+			Runs:       6,
+		})
 	}
+
 	if said := Impossible(published(t), rows); len(said) != 1 {
 		t.Errorf("without spread: %q, want one sweep", said)
 	}
+
 	rows[0].Spread = .03
 	if said := Impossible(published(t), rows); len(said) != 0 {
 		t.Errorf("with spread: %q, want none", said)
@@ -604,24 +707,28 @@ func TestLeaveOneOut(t *testing.T) {
 		if e.N+e.Refused != 107 || len(e.Scores) != 107 { // two of 109 rows have no rate
 			t.Errorf("%s: %d estimates and %d refusals, want 107 in all", e.Model, e.N, e.Refused)
 		}
+
 		within := e.Within()
 		sum := within[4] + within[5]
 		if !slices.IsSorted(within[:5]) || sum != e.N || e.N == 0 || e.Low < e.Least || e.High > e.Most {
 			t.Errorf("%s: %d within 100 %% or beyond of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low,
 				e.High, e.Least, e.Most)
 		}
+
 		// a model that was shown the answer would follow it
 		changed := *c
 		changed.Results = append([]catalogue.Result{}, c.Results...)
 		far := 1.0
 		changed.Results[6].GoodputBps = &far
 		again := LeaveOneOut(&changed, changed.Results, OfPublished)
-		before, after := e.Scores[6], again[indexOf(scores, e.Model)].Scores[6]
+		before := e.Scores[6]
+		after := again[indexOf(scores, e.Model)].Scores[6]
 		if before.Row != 7 || before.EstimatedBps != after.EstimatedBps {
 			t.Errorf("%s: row %d was estimated %g, and %g with another answer", e.Model, before.Row,
 				before.EstimatedBps, after.EstimatedBps)
 		}
 	}
+
 	for _, s := range scores[indexOf(scores, ByStreams)].Scores {
 		if s.Row == 9 && (s.Refused != "" || math.Abs(s.Error) > .15) { // BPI-R4, four streams
 			t.Errorf("row 9: %+v", s)
@@ -632,7 +739,8 @@ func TestLeaveOneOut(t *testing.T) {
 // TestErrorsAreCumulated: what is within 5 % is within 10 % too.
 func TestErrorsAreCumulated(t *testing.T) {
 	e := Errors{Scores: []Score{{Error: .05}, {Error: -.07}, {Error: .3}, {Error: 1.2}, {Refused: "no"}}}
-	if got, want := e.Within(), [...]int{1, 2, 2, 3, 3, 1}; got != want {
+	got, want := e.Within(), [...]int{1, 2, 2, 3, 3, 1}
+	if got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -680,16 +788,19 @@ func TestAdvise(t *testing.T) {
 		if len(advice) != len(c.Devices) {
 			t.Fatalf("%d devices of %d", len(advice), len(c.Devices))
 		}
+
 		for _, a := range advice {
 			if a.Device == test.device && (a.Verdict != test.verdict || !strings.Contains(a.Why, test.why)) {
 				t.Errorf("%s, %s, %g: %s (%s), want %s (%s)", a.Device, test.tunnel, test.wan, a.Verdict,
 					a.Why, test.verdict, test.why)
 			}
+
 			if a.Device == "Edge4Go" && a.Watts != "11 to 16 W" {
 				t.Errorf("Edge4Go draws %q", a.Watts)
 			}
 		}
 	}
+
 	// 1 Gbit/s carries 901 Mbit/s through WireGuard: docs/method/ceilings.md
 	near(t, "needed", Need{WANBps: 1e9, Tunnel: "wireguard", MTU: 1420}.GoodputBps(), 901e6, .001)
 	// a quicker line never turns a device to the better
@@ -700,6 +811,7 @@ func TestAdvise(t *testing.T) {
 			if rank[a.Verdict] < last[a.Device] {
 				t.Errorf("%s is %s at %g", a.Device, a.Verdict, wan)
 			}
+
 			last[a.Device] = rank[a.Verdict]
 		}
 	}
@@ -715,6 +827,7 @@ func TestQueueOfTheStudy(t *testing.T) {
 				best = r
 			}
 		}
+
 		if best.Queue != "fq-codel" {
 			t.Errorf("clock %s: best with %s", clock, best.Queue)
 		}
@@ -725,13 +838,20 @@ func TestQueueOfTheStudy(t *testing.T) {
 func TestSharedCoresHaveNoScaling(t *testing.T) {
 	var rows []catalogue.Result
 	for i, bps := range []float64{1e9, 1.8e9, 3e9, 4.2e9} {
-		rows = append(rows, catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp", Streams: 1 << i,
-			GoodputBps: &bps})
+		rows = append(rows, catalogue.Result{
+			Device:     "run",
+			Tunnel:     "none",
+			Protocol:   "tcp",
+			Streams:    1 << i,
+			GoodputBps: &bps,
+		})
 	}
+
 	q := catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp", Streams: 3}
 	if e, err := (world{&catalogue.Catalogue{}, rows}).byStreams(q); err != nil || e.GoodputBps < 2e9 {
 		t.Errorf("cores of its own: got %v, %v, want an estimate", e.GoodputBps, err)
 	}
+
 	rows[1].Lab = "local"
 	if e, err := (world{&catalogue.Catalogue{}, rows}).byStreams(q); err == nil {
 		t.Errorf("shared cores: got %v, want it refused", e.GoodputBps)
@@ -740,9 +860,17 @@ func TestSharedCoresHaveNoScaling(t *testing.T) {
 
 // TestTwiceTheSameIsPossible: two results of one size tell nothing of what no device can produce.
 func TestTwiceTheSameIsPossible(t *testing.T) {
-	r := catalogue.Result{Source: "own", Device: "Box", Tunnel: "none", Protocol: "tcp", MTU: 1500,
-		Runs: 6, GoodputBps: new(1e9)}
-	if said := Impossible(&catalogue.Catalogue{}, []catalogue.Result{r, r}); len(said) > 0 {
+	r := catalogue.Result{
+		Source:     "own",
+		Device:     "Box",
+		Tunnel:     "none",
+		Protocol:   "tcp",
+		MTU:        1500,
+		Runs:       6,
+		GoodputBps: new(1e9),
+	}
+	said := Impossible(&catalogue.Catalogue{}, []catalogue.Result{r, r})
+	if len(said) > 0 {
 		t.Errorf("said to be impossible: %q", said)
 	}
 }

@@ -45,6 +45,7 @@ func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
 	for _, a := range namedAxes(q) {
 		names = append(names, a.name)
 	}
+
 	_, _, fragments := packetOf(q)
 	var out [][]catalogue.Result
 	for _, sweep := range w.sweeps(q, names...) {
@@ -56,6 +57,7 @@ func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
 			out = append(out, sweep)
 		}
 	}
+
 	return out
 }
 
@@ -64,14 +66,17 @@ func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis
 	}
+
 	var g gathered
 	for _, sweep := range w.ownSweeps(q) {
 		near, err := interpolate(sweep, q)
 		if err == nil {
 			g.rests(near.rows)
 		}
+
 		g.add(near.bps, near.text(), err)
 	}
+
 	return g.estimate(w.noSweep(q, namedAxes(q)[0].name), ByNeighbours,
 		"the same thing limits between the neighbours as at them")
 }
@@ -87,6 +92,7 @@ func (b between) text() string {
 	if len(b.rows) == 0 {
 		return ""
 	}
+
 	var each []string
 	for _, r := range b.rows {
 		words := fmt.Sprintf("%s at %s", unit.Bitrate(*r.GoodputBps), levelsOf(r))
@@ -94,6 +100,7 @@ func (b between) text() string {
 			each = append(each, words)
 		}
 	}
+
 	return origin(b.rows) + ": " + strings.Join(each, "; ")
 }
 
@@ -104,15 +111,19 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 	if len(axes) == 1 {
 		return along(axes[0], sweep, q)
 	}
-	size, streams := axes[0], axes[1]
+
+	size := axes[0]
+	streams := axes[1]
 	bySize, err := along(size, at(sweep, streams, q), q)
 	if err == nil {
 		return bySize, nil
 	}
+
 	byStreams, err := along(streams, at(sweep, size, q), q)
 	if err == nil {
 		return byStreams, nil
 	}
+
 	for _, corner := range nearestFirst(sweep, q) {
 		bySize, errSize := along(size, at(sweep, streams, corner), q)
 		byStreams, errStreams := along(streams, at(sweep, size, corner), q)
@@ -121,6 +132,7 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 			return between{bySize.bps * byStreams.bps / base, append(bySize.rows, byStreams.rows...)}, nil
 		}
 	}
+
 	return between{}, fmt.Errorf("none of its results lie on both sides of %s", levelsOf(q))
 }
 
@@ -145,17 +157,24 @@ func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error
 	if len(low) == 0 || len(high) == 0 {
 		return between{}, fmt.Errorf("none of its results lie on both sides of %s %d", a.name, a.level(q))
 	}
+
 	if a.level(low[0]) == a.level(high[0]) {
 		return between{medianRate(low), low}, nil
 	}
+
 	rows := append(low[:1:1], high[0])
-	bottom, top, wanted := float64(a.level(low[0])), float64(a.level(high[0])), float64(a.level(q))
+	bottom := float64(a.level(low[0]))
+	top := float64(a.level(high[0]))
+	wanted := float64(a.level(q))
 	if a.name == streamAxis().name {
 		share := math.Log(wanted/bottom) / math.Log(top/bottom)
-		from, to := medianRate(low), medianRate(high)
+		from := medianRate(low)
+		to := medianRate(high)
 		return between{from + share*(to-from), rows}, nil
 	}
-	from, to := sizeOf(low[0], medianRate(low)).time(), sizeOf(high[0], medianRate(high)).time()
+
+	from := sizeOf(low[0], medianRate(low)).time()
+	to := sizeOf(high[0], medianRate(high)).time()
 	time := from + (wanted-bottom)/(top-bottom)*(to-from)
 	return between{float64(payloadAs(low[0], q)) * 8e9 / time, rows}, nil
 }
@@ -168,12 +187,15 @@ func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.
 			if len(low) > 0 && is > a.level(low[0]) {
 				low = nil
 			}
+
 			low = append(low, r)
 		}
+
 		if is >= level && (len(high) == 0 || is <= a.level(high[0])) {
 			if len(high) > 0 && is < a.level(high[0]) {
 				high = nil
 			}
+
 			high = append(high, r)
 		}
 	}
@@ -215,9 +237,11 @@ func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis
 	}
+
 	if _, err := w.byNeighbours(q); err == nil {
 		return Estimate{}, errors.New("its results lie on both sides of the question")
 	}
+
 	var g gathered
 	for _, sweep := range w.ownSweeps(q) {
 		near := nearestFirst(sweep, q)[0]
@@ -227,14 +251,17 @@ func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 					levelsOf(near), reach))
 			}
 		}
+
 		if g.reason != nil {
 			continue
 		}
+
 		g.rests([]catalogue.Result{near})
 		_, payload, _ := packetOf(near)
 		bps := *near.GoodputBps * float64(payloadAs(near, q)) / float64(payload)
 		g.add(bps, between{bps, []catalogue.Result{near}}.text(), nil)
 	}
+
 	return g.estimate(w.noSweep(q, namedAxes(q)[0].name), ByNearest,
 		"a packet takes as long as there, and so many streams carry as much")
 }

@@ -77,24 +77,32 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 			return PacketCost{}, fmt.Errorf("packets of %d bytes have no rate", x.Packet)
 		}
 	}
+
 	if len(s) < 2 {
 		return PacketCost{}, errors.New("fewer than two sizes were measured")
 	}
+
 	c := PacketCost{N: len(s), smallest: s[0].Packet, largest: s[len(s)-1].Packet}
 	if err := possible(s, within); err != nil {
 		return c, err
 	}
-	n, meanTime, product, square := float64(len(s)), 0.0, 0.0, 0.0
+
+	n := float64(len(s))
+	meanTime := 0.0
+	product := 0.0
+	square := 0.0
 	for _, x := range s {
 		c.mean += float64(x.Packet) / n
 		meanTime += x.time() / n
 	}
+
 	for _, x := range s {
 		dx := float64(x.Packet) - c.mean
 		c.spread += dx * dx
 		product += dx * (x.time() - meanTime)
 		square += float64(x.Packet) * float64(x.Packet)
 	}
+
 	b := product / c.spread
 	a := meanTime - b*c.mean
 	freeA, freeB := a, b // as they are without a limit
@@ -102,14 +110,18 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	case b < 0:
 		a, b = meanTime, 0
 	case a < 0:
-		a, b = 0, (product+n*c.mean*meanTime)/square
+		a = 0
+		b = (product + n*c.mean*meanTime) / square
 	}
+
 	errorSum := 0.0
 	for _, x := range s {
 		e := x.time() - freeA - freeB*float64(x.Packet)
 		errorSum += e * e
 	}
-	c.PerPacket, c.PerByte = Interval{Value: a, Low: a, High: a}, Interval{Value: b, Low: b, High: b}
+
+	c.PerPacket = Interval{Value: a, Low: a, High: a}
+	c.PerByte = Interval{Value: b, Low: b, High: b}
 	if len(s) > 2 {
 		c.deviation = math.Sqrt(errorSum / (n - 2))
 		t := student(len(s) - 2)
@@ -117,6 +129,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 		c.PerPacket = interval(a, freeA, half)
 		c.PerByte = interval(b, freeB, t*c.deviation/math.Sqrt(c.spread))
 	}
+
 	switch share := a / (a + b*c.mean); {
 	case share >= 2./3:
 		c.Bound = BoundPackets
@@ -125,6 +138,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	default:
 		c.Bound = BoundBoth
 	}
+
 	return c, nil
 }
 
@@ -148,6 +162,7 @@ func possible(sorted []Size, within float64) error {
 					"time to no less than %s", large.Packet, small.Packet, unit.Percent(ratio),
 					unit.Percent(least))
 			}
+
 			if by := ratio/most - 1; by > worst {
 				worst = by
 				said = fmt.Sprintf("from %d to %d bytes the rate is %s of what it was, and if bytes alone "+
@@ -156,9 +171,11 @@ func possible(sorted []Size, within float64) error {
 			}
 		}
 	}
+
 	if said != "" {
 		return fmt.Errorf("%w: %s", ErrImpossible, said)
 	}
+
 	return nil
 }
 
@@ -172,16 +189,20 @@ func (c PacketCost) At(packet, payload int) (bps, low, high float64, err error) 
 		return 0, 0, 0, fmt.Errorf("%d bytes is more than a factor of %d outside of the measured %d to %d",
 			packet, reach, c.smallest, c.largest)
 	}
-	x, bits := float64(packet), float64(payload)*8*1e9
+
+	x := float64(packet)
+	bits := float64(payload) * 8 * 1e9
 	time := c.PerPacket.Value + c.PerByte.Value*x
 	bps = bits / time
 	if c.N < 3 {
 		return bps, bps, bps, nil
 	}
+
 	half := student(c.N-2) * c.deviation * math.Sqrt(1+1/float64(c.N)+(x-c.mean)*(x-c.mean)/c.spread)
 	if high = math.Inf(1); time > half {
 		high = bits / (time - half)
 	}
+
 	return bps, bits / (time + half), high, nil
 }
 
@@ -206,6 +227,7 @@ func student(freedom int) float64 {
 	if freedom <= len(studentQuantiles) {
 		return studentQuantiles[freedom-1]
 	}
+
 	const z = 1.959964
 	n := float64(freedom)
 	return z + (math.Pow(z, 3)+z)/(4*n) + (5*math.Pow(z, 5)+16*math.Pow(z, 3)+3*z)/(96*n*n) +

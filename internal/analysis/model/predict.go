@@ -46,17 +46,21 @@ func (e *Estimate) widen() {
 	if e.spread == 0 && e.low == 0 {
 		return
 	}
+
 	if e.spread > 0 {
 		what := "intervals of"
 		if e.few {
 			what = "the least and most of too few runs for an interval,"
 		}
+
 		e.Basis = append(e.Basis, fmt.Sprintf("%s ±%s around these: the range is no narrower", what,
 			unit.Percent(e.spread)))
 	}
+
 	if e.High == 0 {
 		e.Low, e.High = e.GoodputBps, e.GoodputBps
 	}
+
 	e.Low = min(e.Low, e.GoodputBps*max(0, 1-e.spread))
 	e.High = max(e.High, e.GoodputBps*(1+e.spread), e.high)
 	if e.low > 0 {
@@ -139,8 +143,15 @@ type Prediction struct {
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
 	w := world{c, rows}
-	p := Prediction{Question: q, Measured: w.answers(q), Estimates: []Estimate{}, Errors: []Errors{},
-		Rates: len(rows), Suspect: Suspect(rows), Powers: c.PowersOf(q.Device)}
+	p := Prediction{
+		Question:  q,
+		Measured:  w.answers(q),
+		Estimates: []Estimate{},
+		Errors:    []Errors{},
+		Rates:     len(rows),
+		Suspect:   Suspect(rows),
+		Powers:    c.PowersOf(q.Device),
+	}
 	p.AtMostBps, p.AtMost = w.atMost(q)
 	for _, m := range models {
 		e, err := m.estimate(w, q)
@@ -148,25 +159,33 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 			p.Refused = append(p.Refused, Refusal{m.name, err.Error()})
 			continue
 		}
+
 		if p.AtMostBps > 0 && e.GoodputBps > p.AtMostBps {
 			e.GoodputBps = p.AtMostBps
 			e.Basis = append(e.Basis, "no more than "+p.AtMost+" allows")
 		}
-		if i := slices.IndexFunc(scores, func(s Errors) bool { return s.Model == m.name }); i >= 0 {
-			if s := scores[i]; s.N > 0 {
+
+		i := slices.IndexFunc(scores, func(s Errors) bool { return s.Model == m.name })
+		if i >= 0 {
+			s := scores[i]
+			if s.N > 0 {
 				e.Low, e.High = e.GoodputBps/(1+s.High), e.GoodputBps/(1+s.Low)
 				s.Scores = nil
 				p.Errors = append(p.Errors, s)
 			}
 		}
+
 		if e.widen(); p.AtMostBps > 0 {
 			e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
 		}
+
 		if math.IsInf(e.High, 1) {
 			e.High = 0
 		}
+
 		p.Estimates = append(p.Estimates, e)
 	}
+
 	slices.SortStableFunc(p.Estimates, func(a, b Estimate) int {
 		switch {
 		case a.OtherDevices == b.OtherDevices:
@@ -216,7 +235,8 @@ func number(n int) string {
 func Words(r catalogue.Result) string {
 	var words []string
 	for _, at := range attributes {
-		if level := at.of(r); level != "" {
+		level := at.of(r)
+		if level != "" {
 			words = append(words, at.name+" "+level)
 		}
 	}
@@ -262,26 +282,33 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 		if len(others) > 0 || !slices.Contains(swept, "clock") && w.otherClock(q, r) || r.GoodputBps == nil {
 			continue
 		}
+
 		key, complete := "", true
 		for _, at := range attributes {
 			if slices.Contains(swept, at.name) {
 				complete = complete && at.of(r) != ""
 				continue
 			}
+
 			key += at.of(r) + "\x00"
 		}
+
 		if !complete {
 			continue
 		}
+
 		if groups[key] == nil {
 			keys = append(keys, key)
 		}
+
 		groups[key] = append(groups[key], r)
 	}
+
 	var out [][]catalogue.Result
 	for _, key := range keys {
 		out = append(out, groups[key])
 	}
+
 	return out
 }
 
@@ -299,10 +326,12 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	default:
 		packet = overhead.TunnelMTU(r.Tunnel, 4, 1500)
 	}
+
 	ip := overhead.V4
 	if r.IP == "6" {
 		ip = overhead.V6
 	}
+
 	payload = packet - ip.Headers(r.Protocol == "udp")
 	if r.Packet > 0 && r.PacketRate != nil && r.GoodputBps != nil {
 		implied := *r.GoodputBps / 8 / *r.PacketRate
@@ -310,6 +339,7 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 			payload = packet
 		}
 	}
+
 	t.MTU = r.MTU
 	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
 }

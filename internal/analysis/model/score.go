@@ -67,6 +67,7 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 			if r.GoodputBps == nil {
 				continue
 			}
+
 			rest := world{c, slices.Delete(slices.Clone(results), i, i+1)}
 			q := r
 			q.GoodputBps = nil
@@ -78,20 +79,25 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 				e.Scores = append(e.Scores, s)
 				continue
 			}
-			if most, _ := rest.atMost(q); most > 0 {
+
+			most, _ := rest.atMost(q)
+			if most > 0 {
 				estimate.GoodputBps = min(estimate.GoodputBps, most)
 			}
+
 			s.EstimatedBps = estimate.GoodputBps
 			s.Error = s.EstimatedBps/s.MeasuredBps - 1
 			errs, absolute = append(errs, s.Error), append(absolute, math.Abs(s.Error))
 			e.Scores = append(e.Scores, s)
 		}
+
 		if e.N = len(errs); e.N > 0 {
 			slices.Sort(errs)
 			e.Typical = statistics.Median(absolute)
 			e.Low, e.High = statistics.QuantileSorted(errs, .1), statistics.QuantileSorted(errs, .9)
 			e.Least, e.Most = errs[0], errs[len(errs)-1]
 		}
+
 		out = append(out, e)
 	}
 	return out
@@ -119,12 +125,14 @@ func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 		if s.Refused != "" {
 			continue
 		}
+
 		off := math.Abs(s.Error)
 		for i, bound := range errorBounds {
 			if off <= bound {
 				counts[i]++
 			}
 		}
+
 		if off > errorBounds[len(errorBounds)-1] {
 			counts[len(errorBounds)]++
 		}
@@ -140,12 +148,14 @@ func (e Errors) Reasons() []string {
 			count[s.Refused]++
 		}
 	}
+
 	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
 	})
 	for i, reason := range names {
 		names[i] = fmt.Sprintf("%d × %s", count[reason], reason)
 	}
+
 	return names
 }
 
@@ -161,10 +171,12 @@ func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
 				r.Device, r.Tunnel, unit.Bitrate(*r.GoodputBps), r.Conditions(),
 				unit.Bitrate(w.portCeiling(r))))
 		}
+
 		swept := "mtu"
 		if r.Packet > 0 {
 			swept = "packet"
 		}
+
 		for _, sweep := range w.sweeps(r, swept) {
 			var sizes []Size
 			whole := true
@@ -173,9 +185,11 @@ func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
 				sizes = append(sizes, Size{packet, payload, *x.GoodputBps})
 				whole = whole && outside == 1
 			}
+
 			if len(sizes) < 2 || !whole {
 				continue
 			}
+
 			if _, err := FitPacketCost(sizes, within(sweep)); errors.Is(err, ErrImpossible) {
 				text := fmt.Sprintf("%s, %s: %v", r.Device, r.Tunnel, err)
 				if !seen[text] {
@@ -185,5 +199,6 @@ func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
 			}
 		}
 	}
+
 	return said
 }

@@ -26,13 +26,19 @@ type SpeedPrediction struct {
 // core that has instructions for a cipher takes a small part of the cycles of one that has not.
 func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64) SpeedPrediction {
 	d, _ := c.Device(device)
-	p := SpeedPrediction{Device: device, Algorithm: algorithm, ClockMHz: mhz, Measured: []catalogue.Speed{},
-		Scaled: []catalogue.Speed{}}
+	p := SpeedPrediction{
+		Device:    device,
+		Algorithm: algorithm,
+		ClockMHz:  mhz,
+		Measured:  []catalogue.Speed{},
+		Scaled:    []catalogue.Speed{},
+	}
 	for _, s := range c.SpeedsOf(d.Name) {
 		if s.Algorithm == algorithm && s.Value != nil {
 			p.Measured = append(p.Measured, s)
 		}
 	}
+
 	by := mhz / float64(d.ClockMHz) // +Inf where the clock is not known
 	switch {
 	case len(p.Measured) == 0:
@@ -49,26 +55,33 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 			p.Scaled = append(p.Scaled, s)
 		}
 	}
+
 	return p
 }
 
 // refusedSpeed says why the speeds of other devices do not stand in.
 func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
-	least, most, what := math.Inf(1), 0.0, "operation"
+	least := math.Inf(1)
+	most := 0.0
+	what := "operation"
 	for _, s := range c.Speeds {
 		d, _ := c.Device(s.Device)
 		if s.Algorithm != algorithm || s.Value == nil || d.ClockMHz == 0 {
 			continue
 		}
+
 		if s.Unit == "B/s" {
 			what = "byte"
 		}
+
 		cycles := float64(d.ClockMHz) * 1e6 / *s.Value
 		least, most = min(least, cycles), max(most, cycles)
 	}
+
 	if most == 0 {
 		return "no study gives a speed of " + algorithm
 	}
+
 	return fmt.Sprintf("no study has the speed of %s on this device, and on others it takes %s to %s "+
 		"cycles for each %s: what a core of another design takes tells nothing", algorithm,
 		unit.Significant(least, 3), unit.Significant(most, 3), what)

@@ -31,10 +31,13 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
 	switch unit {
 	case record.UnitBits:
-		c.Min, c.Max = s.MinBps, s.MaxBps
+		c.Min = s.MinBps
+		c.Max = s.MaxBps
 	case record.UnitFlows:
-		c.Min, c.Max = s.MinHz, s.MaxHz
+		c.Min = s.MinHz
+		c.Max = s.MaxHz
 	}
+
 	c.Max = cmp.Or(c.Max, greatest)
 	for _, g := range s.Goals {
 		if unit == record.UnitBits {
@@ -43,8 +46,10 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 				g.LossRatio = max(g.LossRatio, ShapedShortfall)
 			}
 		}
+
 		c.Goals = append(c.Goals, g)
 	}
+
 	return c
 }
 
@@ -56,27 +61,35 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	if m.Search != nil && m.Search.CountPauses {
 		out.Effective = s.Duration + m.Warmup + m.Cooldown
 	}
+
 	switch s.Unit {
 	case record.UnitBits:
 		out.Loss = shortfall(t)
 	case record.UnitFlows:
 		out.Loss = lostConnections(t)
 	}
+
 	sum, counted := PacketsOf(t.Traffic)
-	if asked := sum.Sent + sum.Unsent; counted && asked > 0 {
+	asked := sum.Sent + sum.Unsent
+	if counted && asked > 0 {
 		missing := sum.Unsent
 		slack := int64(SevereUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
 		if missing <= slack || s.Test == record.TestBackToBack { // a burst is what was sent of it
-			asked, missing = sum.Sent, 0
+			asked = sum.Sent
+			missing = 0
 		}
+
 		out.Loss = float64(sum.Lost+missing) / float64(max(asked, 1))
 	}
+
 	if t.Idle != nil {
 		idle = t.Idle
 	}
+
 	if added, ok := addedP99(t.Loaded, idle); ok {
 		out.Delay, out.HasDelay = added, true
 	}
+
 	return out
 }
 
@@ -85,6 +98,7 @@ func shortfall(t *record.Trial) float64 {
 	if t.Traffic == nil {
 		return 1
 	}
+
 	up, down, _ := t.Traffic.Goodput() // what is not known did not arrive
 	return min(max(1-(up+down)/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
@@ -100,11 +114,14 @@ func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
 	}
+
 	s := t.Traffic.ShortFlows
 	lost := min(float64(s.Failed+s.Tardy)/float64(s.Started), 1)
-	if behind := 1 - float64(s.Completed+s.Carried)/float64(s.Started); behind > GrowingBacklog {
+	behind := 1 - float64(s.Completed+s.Carried)/float64(s.Started)
+	if behind > GrowingBacklog {
 		return max(lost, behind)
 	}
+
 	return lost
 }
 
@@ -114,10 +131,13 @@ func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {
 		return 0, false
 	}
-	during, before := metrics.Answered(loaded), metrics.Answered(idle)
+
+	during := metrics.Answered(loaded)
+	before := metrics.Answered(idle)
 	if !statistics.Carries(len(during), .99) || !statistics.Carries(len(before), .5) {
 		return 0, false
 	}
+
 	return time.Duration(max(statistics.QuantileSorted(during, .99)-statistics.MedianSorted(before), 0)), true
 }
 
@@ -126,11 +146,13 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	if tr == nil || len(tr.Flows) == 0 {
 		return sum, false
 	}
+
 	for i := range tr.Flows {
 		p := tr.Flows[i].Packets
 		if p == nil {
 			return record.Packets{}, false
 		}
+
 		sum.Sent += p.Sent
 		sum.Unsent += p.Unsent
 		sum.Received += p.Received
@@ -142,7 +164,8 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 // LimitsOf is the input that the search of a trial had for its controller.
 func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	c := SearchConfig(m.Search, t.Unit, t.Max)
-	c.Min, c.Max = t.Min, t.Max
+	c.Min = t.Min
+	c.Max = t.Max
 	return c
 }
 
@@ -155,6 +178,7 @@ func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (b
 	if r.Throughput == nil {
 		return 0, false
 	}
+
 	bps = *r.Throughput * PayloadBits(first) * float64(max(first.Search.Interfaces, 1))
 	return bps, bps > 0
 }
@@ -189,11 +213,14 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 			}
 		}
 	}
+
 	c := SearchConfig(m.Search, unit, greatest)
 	if len(trials) > 0 {
 		c.Max = greatest
 	}
-	next.Min, next.Max = c.Min, c.Max
+
+	next.Min = c.Min
+	next.Max = c.Max
 	at := func(s record.TrialInput, test string) record.SearchTrial {
 		next.Test, next.TrialInput = test, s
 		return next
@@ -203,9 +230,11 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	if more || err != nil {
 		return at(step, record.TestThroughput), more, err
 	}
+
 	if unit != record.UnitPackets { // RFC 2544 is about frames
 		return record.SearchTrial{}, false, nil
 	}
+
 	for _, further := range []struct {
 		test  string
 		asked *record.Test
@@ -217,13 +246,15 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		{record.TestFrameLoss, m.Search.FrameLoss, &c.Max, method.FrameLoss},
 		{record.TestBackToBack, m.Search.BackToBack, &c.Max, method.BackToBack},
 	} {
-		if t := further.asked; t != nil && further.rate != nil {
+		t := further.asked
+		if t != nil && further.rate != nil {
 			had := history(m, trials, further.test, idle)
 			if step, more := further.next(*further.rate, t.Duration, t.Repeats, had); more {
 				return at(step, further.test), true, nil
 			}
 		}
 	}
+
 	return record.SearchTrial{}, false, nil
 }
 
@@ -236,9 +267,11 @@ func PayloadBits(t *record.Trial) float64 {
 	case record.UnitFlows:
 		return 0
 	}
+
 	sizes := t.Row.Factors.PacketSizes()
 	if sizes == nil {
 		return 0
 	}
+
 	return 8 * (record.MeanSize(sizes) - float64(metrics.IPOf(t.Row.Factors, factor.IP).Headers(true)))
 }

@@ -13,15 +13,18 @@ import (
 )
 
 func TestPayloadBitsOfAMix(t *testing.T) {
-	trial := &record.Trial{Row: record.Row{Assignment: record.Assignment{
-		Factors: record.Factors{"ip": "4", "packet_size": factor.IMIX},
-	}},
+	trial := &record.Trial{
+		Row: record.Row{Assignment: record.Assignment{
+			Factors: record.Factors{"ip": "4", "packet_size": factor.IMIX},
+		}},
 		TrialHead: record.TrialHead{
 			Search: &record.SearchTrial{SearchLimits: record.SearchLimits{Unit: record.UnitPackets}},
-		}}
+		},
+	}
 	if got, want := PayloadBits(trial), 8*(4030.0/12-28); math.Abs(got-want) > 1e-9 {
 		t.Errorf("IPv4: got %v bits, want %v", got, want)
 	}
+
 	trial.Row.Factors["ip"] = "6"
 	if got, want := PayloadBits(trial), 8*(4170.0/12-48); math.Abs(got-want) > 1e-9 {
 		t.Errorf("IPv6: got %v bits, want %v", got, want)
@@ -30,9 +33,17 @@ func TestPayloadBitsOfAMix(t *testing.T) {
 
 func searchMethod() record.Method {
 	p, _ := method.PresetNamed("quick")
-	return record.Method{Warmup: 200 * time.Millisecond, Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{Preset: p.Name, Goals: p.Goals, MinPPS: 1000, Warmup: p.Warmup,
-			CountPauses: p.Overhead}}
+	return record.Method{
+		Warmup:   200 * time.Millisecond,
+		Cooldown: 300 * time.Millisecond,
+		Search: &record.Search{
+			Preset:      p.Name,
+			Goals:       p.Goals,
+			MinPPS:      1000,
+			Warmup:      p.Warmup,
+			CountPauses: p.Overhead,
+		},
+	}
 }
 
 func counted(flows ...record.Packets) *record.Traffic {
@@ -68,8 +79,13 @@ func TestLossOfASearchTrial(t *testing.T) {
 		"no traffic":   {nil, record.TestThroughput, 1},
 	} {
 		trial := &record.Trial{
-			TrialHead: record.TrialHead{Search: &record.SearchTrial{TrialInput: record.TrialInput{Load: 1000,
-				Duration: time.Second}, Test: c.test}},
+			TrialHead: record.TrialHead{Search: &record.SearchTrial{
+				TrialInput: record.TrialInput{
+					Load:     1000,
+					Duration: time.Second,
+				},
+				Test: c.test,
+			}},
 			Traffic: c.traffic,
 		}
 		got := SearchTrial(searchMethod(), trial, nil)
@@ -78,7 +94,8 @@ func TestLossOfASearchTrial(t *testing.T) {
 			Effective:  1500 * time.Millisecond,
 			Loss:       c.want,
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		diff := cmp.Diff(want, got)
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -111,16 +128,28 @@ func TestAddedDelayNeedsEnoughProbes(t *testing.T) {
 }
 
 func TestLostConnections(t *testing.T) {
-	for want, s := range map[float64]*record.ShortFlows{0: {Started: 100, Completed: 90, Unfinished: 10,
-		Carried: 6}, .3: {Started: 10, Completed: 9, Failed: 1, Tardy: 2},
-		1: {Started: 1, Failed: 1, Tardy: 1}, .25: {Started: 100, Completed: 70, Failed: 10, Unfinished: 20,
-			Carried: 5}} {
-		if got := lostConnections(&record.Trial{Traffic: &record.Traffic{ShortFlows: s}}); got != want {
+	for want, s := range map[float64]*record.ShortFlows{0: {
+		Started:    100,
+		Completed:  90,
+		Unfinished: 10,
+		Carried:    6,
+	}, .3: {Started: 10, Completed: 9, Failed: 1, Tardy: 2},
+		1: {Started: 1, Failed: 1, Tardy: 1}, .25: {
+			Started:    100,
+			Completed:  70,
+			Failed:     10,
+			Unfinished: 20,
+			Carried:    5,
+		}} {
+		got := lostConnections(&record.Trial{Traffic: &record.Traffic{ShortFlows: s}})
+		if got != want {
 			t.Errorf("%+v: got %v, want %v", s, got, want)
 		}
 	}
+
 	for _, tr := range []*record.Traffic{nil, {}, {ShortFlows: &record.ShortFlows{}}} {
-		if got := lostConnections(&record.Trial{Traffic: tr}); got != 1 {
+		got := lostConnections(&record.Trial{Traffic: tr})
+		if got != 1 {
 			t.Errorf("%+v: got %v, want all lost", tr, got)
 		}
 	}

@@ -34,28 +34,36 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	for i := range gaps {
 		gaps[i] = float64(seen.T[i+1] - seen.T[i])
 	}
+
 	interval := int64(0)
 	if len(gaps) > 0 {
 		interval = int64(Median(gaps))
 	}
+
 	long := carried.T[len(carried.T)-1] - carried.T[0]
 	width := long / coarseMost
 	if within > 0 { // fewer offsets can be looked at more closely
 		width = min(width, int64(math.Sqrt(float64(within)*float64(long)/coarseSteps)))
 	}
+
 	width = max(width, interval, 1)
-	roughly, rough := newIntervals(thinned(seen, width)), thinned(carried, width/4)
+	roughly := newIntervals(thinned(seen, width))
+	rough := thinned(carried, width/4)
 	var all []Aligned
-	first, last := seen.T[0]-carried.T[len(carried.T)-1], seen.T[len(seen.T)-1]-carried.T[0]
+	first := seen.T[0] - carried.T[len(carried.T)-1]
+	last := seen.T[len(seen.T)-1] - carried.T[0]
 	if within > 0 {
 		first, last = max(first, wall-within), min(last, wall+within)
 	}
+
 	for d := first; d <= last; d += max(width/2, 1) {
 		all = append(all, Aligned{Offset: d, Match: roughly.agree(rough, d)})
 	}
+
 	if len(all) == 0 {
 		return Aligned{}, &NoMatchError{}
 	}
+
 	tops := peaks(all)
 	closely := newIntervals(seen)
 	for i := range tops {
@@ -63,12 +71,14 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 			around := tops[i].Offset
 			tops[i].Match = -1
 			for d := around - 10*step; d <= around+10*step; d += max(step, 1) {
-				if m := closely.agree(carried, d); m > tops[i].Match {
+				m := closely.agree(carried, d)
+				if m > tops[i].Match {
 					tops[i] = Aligned{Offset: d, Match: m, Bound: interval / 2}
 				}
 			}
 		}
 	}
+
 	return choose(tops, wall)
 }
 
@@ -78,10 +88,12 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	if len(tops) == 0 || !(tops[0].Match >= minMatch) {
 		return Aligned{}, &NoMatchError{}
 	}
+
 	best := tops[0]
 	if len(tops) < 2 || tops[1].Match < best.Match-rivalMatch {
 		return best, nil
 	}
+
 	near := slices.DeleteFunc(slices.Clone(tops), func(a Aligned) bool {
 		return !(a.Match >= best.Match-rivalMatch)
 	})
@@ -91,6 +103,7 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	if wall == 0 || far(near[0]) > wallWithin || far(near[0]) > far(near[1])/2 {
 		return Aligned{}, &NoMatchError{Many: true}
 	}
+
 	return near[0], nil
 }
 
@@ -123,25 +136,32 @@ func peaks(all []Aligned) []Aligned {
 			best = i
 		}
 	}
+
 	tops := []Aligned{all[best]}
 	for _, step := range []int{-1, 1} {
-		lowest, highest := all[best].Match, -1 // since the last peak; of a peak that is being climbed
+		lowest := all[best].Match
+		highest := -1 // since the last peak; of a peak that is being climbed
 		for i := best + step; i >= 0 && i < len(all); i += step {
 			m := all[i].Match
 			switch {
 			case highest >= 0 && m > all[highest].Match:
 				highest = i
 			case highest >= 0 && m < all[highest].Match-rivalMatch:
-				tops, lowest, highest = append(tops, all[highest]), m, -1
+				tops = append(tops, all[highest])
+				lowest = m
+				highest = -1
 			case highest < 0 && m > lowest+rivalMatch && m > all[best].Match-2*rivalMatch:
 				highest = i
 			}
+
 			lowest = min(lowest, m)
 		}
+
 		if highest >= 0 {
 			tops = append(tops, all[highest])
 		}
 	}
+
 	return tops
 }
 
@@ -166,19 +186,22 @@ func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(
 // agree is the correlation with the rates of another counter, whose clock is d behind. Where that one has
 // no points its rate is zero.
 func (r intervals) agree(other Curve, d int64) float64 {
-	from, to := other.T[0]+d, other.T[len(other.T)-1]+d
+	from := other.T[0] + d
+	to := other.T[len(other.T)-1] + d
 	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)
 	k := 0
 	at := func(t int64) float64 { // as curve.at, of times that only grow
 		for k < len(other.T) && other.T[k] < t {
 			k++
 		}
+
 		switch {
 		case k == 0:
 			return other.V[0]
 		case k == len(other.T):
 			return other.V[k-1]
 		}
+
 		share := float64(t-other.T[k-1]) / float64(other.T[k]-other.T[k-1])
 		return other.V[k-1] + share*(other.V[k]-other.V[k-1])
 	}
@@ -190,10 +213,13 @@ func (r intervals) agree(other Curve, d int64) float64 {
 		before = after
 		sum, squares, products = sum+y, squares+y*y, products+r.of(i)*y
 	}
-	x, y := r.squares-r.sum*r.sum/r.n, squares-sum*sum/r.n
+
+	x := r.squares - r.sum*r.sum/r.n
+	y := squares - sum*sum/r.n
 	if !(x > 0 && y > 0) {
 		return 0
 	}
+
 	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
 }
 
@@ -201,7 +227,8 @@ func (r intervals) agree(other Curve, d int64) float64 {
 func thinned(c Curve, apart int64) Curve {
 	var out Curve
 	for i, t := range c.T {
-		if n := len(out.T); n == 0 || t-out.T[n-1] >= apart {
+		n := len(out.T)
+		if n == 0 || t-out.T[n-1] >= apart {
 			out.T, out.V = append(out.T, t), append(out.V, c.V[i])
 		}
 	}

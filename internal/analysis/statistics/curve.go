@@ -17,12 +17,14 @@ func NewCurve(t []int64, v []float64) Curve {
 	if !slices.ContainsFunc(v, math.IsNaN) {
 		return Curve{t, v}
 	}
+
 	var c Curve
 	for i, x := range v {
 		if !math.IsNaN(x) {
 			c.T, c.V = append(c.T, t[i]), append(c.V, x)
 		}
 	}
+
 	return c
 }
 
@@ -32,6 +34,7 @@ func (c Curve) At(t int64) float64 {
 	if n == 0 {
 		return math.NaN()
 	}
+
 	i := sort.Search(n, func(i int) bool { return c.T[i] >= t })
 	switch {
 	case i == 0:
@@ -39,6 +42,7 @@ func (c Curve) At(t int64) float64 {
 	case i == n:
 		return c.V[n-1]
 	}
+
 	share := float64(t-c.T[i-1]) / float64(c.T[i]-c.T[i-1])
 	return c.V[i-1] + share*(c.V[i]-c.V[i-1])
 }
@@ -55,12 +59,15 @@ func (c Curve) Moved(a, b int64) (float64, bool) {
 	if b <= a || !c.Covers(a, b, (b-a)/5) {
 		return 0, false
 	}
+
 	// Where the samples end inside the stretch, the rate is that of the part they cover.
-	first, last := max(a, c.T[0]), min(b, c.T[len(c.T)-1])
+	first := max(a, c.T[0])
+	last := min(b, c.T[len(c.T)-1])
 	d := c.At(last) - c.At(first)
 	if d < 0 || last <= first {
 		return 0, false
 	}
+
 	return d * float64(b-a) / float64(last-first), true
 }
 
@@ -77,26 +84,33 @@ func Rates(curves []Curve, from, to int64, bins int) []float64 {
 			last = v
 		}
 	}
+
 	seconds := float64(to-from) / 1e9 / float64(bins)
 	for i := range out {
 		out[i] /= seconds
 	}
+
 	return out
 }
 
 // Mean is the mean of the readings of a stretch; that of equal ones is exact.
 func (c Curve) Mean(from, to int64) (float64, bool) {
-	first, sum, n := 0.0, 0.0, 0
+	first := 0.0
+	sum := 0.0
+	n := 0
 	for i, t := range c.T {
 		if t < from || t > to {
 			continue
 		}
+
 		if n == 0 {
 			first = c.V[i]
 		}
+
 		sum += c.V[i] - first
 		n++
 	}
+
 	return first + sum/float64(max(n, 1)), n > 0
 }
 
@@ -105,7 +119,8 @@ func (c Curve) Largest(from, to int64) (float64, bool) {
 	most, found := 0.0, false
 	for i, t := range c.T {
 		if t >= from && t <= to && (!found || c.V[i] > most) {
-			most, found = c.V[i], true
+			most = c.V[i]
+			found = true
 		}
 	}
 	return most, found

@@ -19,6 +19,7 @@ func Holm(p []float64) []float64 {
 		worst = math.Max(worst, math.Min(1, p[k]*float64(len(p)-i)))
 		adjusted[k] = worst
 	}
+
 	return adjusted
 }
 
@@ -43,12 +44,14 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 		}
 		return Holm(p), "Wilcoxon signed-rank, exact"
 	}
+
 	scores := make([][]float64, len(family)) // [comparison][block]
 	observed := make([]float64, len(family))
 	for i, f := range family {
 		scores[i] = standardScores(f, blocks)
 		observed[i] = math.Abs(Total(scores[i]))
 	}
+
 	// By symmetry the last block's sign can stay.
 	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
 }
@@ -65,10 +68,12 @@ func TestFamily(family []map[int]float64) (p []float64, tested int, name string)
 			index = append(index, i)
 		}
 	}
+
 	adjusted, name := FamilyTest(enough)
 	for k, i := range index {
 		p[i] = adjusted[k]
 	}
+
 	return p, len(enough), name
 }
 
@@ -83,8 +88,10 @@ const divisions = 20000
 // difference of the means; where there are too many divisions Holm's correction of Mann–Whitney tests has
 // the power.
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
-	blocksA, blocksB := BlocksOf(a), BlocksOf(b)
-	n, all := len(blocksA), len(blocksA)+len(blocksB)
+	blocksA := BlocksOf(a)
+	blocksB := BlocksOf(b)
+	n := len(blocksA)
+	all := len(blocksA) + len(blocksB)
 	if len(a) < 2 || logChoose(all, n) > math.Log(divisions) {
 		p = make([]float64, len(a))
 		for i := range a {
@@ -92,7 +99,9 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 		}
 		return Holm(p), "Mann–Whitney U, exact"
 	}
-	scores, observed := make([][]float64, len(a)), make([]float64, len(a))
+
+	scores := make([][]float64, len(a))
+	observed := make([]float64, len(a))
 	for i := range a {
 		both := map[int]float64{} // block of the first run, or n + block of the second
 		mean := Total(append(InOrder(a[i], blocksA), InOrder(b[i], blocksB)...)) / float64(len(a[i])+
@@ -109,16 +118,19 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 		scores[i] = standardScores(both, upTo(all))
 		observed[i] = math.Abs(Total(scores[i][:n]) - Total(scores[i][n:]))
 	}
+
 	free := all
 	if 2*n == all {
 		free-- // by symmetry the last block can stay
 	}
+
 	var patterns []int
 	for x := range 1 << free {
 		if bits.OnesCount(uint(x)) == n {
 			patterns = append(patterns, x)
 		}
 	}
+
 	return stepDown(scores, observed, patterns), "Fisher–Pitman permutation, exact"
 }
 
@@ -162,12 +174,15 @@ func standardScores(f map[int]float64, blocks []int) []float64 {
 		scores[i] = f[b]
 		squares += f[b] * f[b]
 	}
+
 	if squares == 0 {
 		return scores
 	}
+
 	for i := range scores {
 		scores[i] /= math.Sqrt(squares)
 	}
+
 	return scores
 }
 
@@ -194,19 +209,23 @@ func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 
 				if pattern>>b&1 == 1 {
 					s = -s
 				}
+
 				sum += s
 			}
+
 			largest = math.Max(largest, math.Abs(sum))
 			if largest >= observed[k]-same {
 				reached[i]++
 			}
 		}
 	}
+
 	adjusted := make([]float64, len(observed))
 	worst := 0.0
 	for i, k := range order {
 		worst = math.Max(worst, float64(reached[i])/float64(len(patterns)))
 		adjusted[k] = worst
 	}
+
 	return adjusted
 }

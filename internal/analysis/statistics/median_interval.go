@@ -43,11 +43,15 @@ func Pooled(pool []float64, level float64, each []float64, n int) Value {
 		v.Low, v.High = min(slices.Min(each), v.Median), max(slices.Max(each), v.Median)
 		return v
 	}
+
 	low, high := quantileRanks(len(pool), level)
-	v.Low, v.High, v.Level = pool[low-1], pool[high-1], Level
+	v.Low = pool[low-1]
+	v.High = pool[high-1]
+	v.Level = Level
 	if v.Values == nil {
 		v.Values = []float64{}
 	}
+
 	return v
 }
 
@@ -61,11 +65,13 @@ func quantileRanks(n int, q float64) (low, high int) {
 		if sum <= (1-Level)/2 {
 			low = k + 1
 		}
+
 		if sum >= 1-(1-Level)/2 {
 			high = k + 1
 			break
 		}
 	}
+
 	return min(low, n), min(max(high, low), n)
 }
 
@@ -75,6 +81,7 @@ func TrimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
 	}
+
 	slices.Sort(values)
 	keep := values[:max(int(share*float64(len(values))), 1)]
 	mean := Total(keep) / float64(len(keep))
@@ -113,6 +120,7 @@ func QuantileSorted(s []float64, q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
 	}
+
 	i := int(math.Ceil(q*float64(len(s))-1e-9)) - 1
 	return s[min(max(i, 0), len(s)-1)]
 }
@@ -137,11 +145,14 @@ func MedianInterval(n int) (low, high int, level float64, ok bool) {
 		if 2*next > 1-Level {
 			break
 		}
+
 		tail, low = next, k
 	}
+
 	if low == 0 {
 		return 0, 0, 0, false
 	}
+
 	return low, n + 1 - low, 1 - 2*tail, true
 }
 
@@ -170,10 +181,15 @@ func Summarise(values []float64) Value {
 		v.Interval = IntervalSingle
 		return v
 	}
+
 	v.Interval = IntervalRange
 	if low, high, level, ok := MedianInterval(n); ok {
-		v.Low, v.High, v.Level, v.Interval = s[low-1], s[high-1], level, IntervalOrder
+		v.Low = s[low-1]
+		v.High = s[high-1]
+		v.Level = level
+		v.Interval = IntervalOrder
 	}
+
 	return v
 }
 
@@ -184,6 +200,7 @@ func Narrow(values []float64, width float64, min int) bool {
 	if len(values) < max(min, MinInterval) {
 		return false
 	}
+
 	v := Summarise(values)
 	return v.Median > 0 && v.High-v.Low <= width*v.Median
 }

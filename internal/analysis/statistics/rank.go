@@ -20,6 +20,7 @@ func SignedRank(differences []float64) float64 {
 	for i, d := range differences {
 		abs[i] = math.Abs(d)
 	}
+
 	ranks := doubledRanks(abs)
 	plus, total := 0, 0
 	for i, r := range ranks {
@@ -27,6 +28,7 @@ func SignedRank(differences []float64) float64 {
 			plus += r
 		}
 	}
+
 	switch n := len(ranks); {
 	case n == 0:
 		return 1
@@ -35,9 +37,11 @@ func SignedRank(differences []float64) float64 {
 		for _, r := range ranks {
 			squares += float64(r) * float64(r)
 		}
+
 		z := (math.Abs(float64(plus)-float64(total)/2) - 0.5) / (math.Sqrt(squares) / 2)
 		return math.Erfc(math.Max(z, 0) / math.Sqrt2)
 	}
+
 	// shares[s] is the share of the 2ⁿ sign patterns whose positive doubled ranks sum to s.
 	shares := make([]float64, total+1)
 	shares[0] = 1
@@ -49,9 +53,11 @@ func SignedRank(differences []float64) float64 {
 			if s >= r {
 				v += shares[s-r] / 2
 			}
+
 			shares[s] = v
 		}
 	}
+
 	return twoSided(shares, plus)
 }
 
@@ -65,11 +71,14 @@ func doubledRanks(values []float64) []int {
 		for j < len(order) && values[order[j]] == values[order[i]] {
 			j++
 		}
+
 		for _, k := range order[i:j] {
 			ranks[k] = i + 1 + j // twice the mean of ranks i+1 … j
 		}
+
 		i = j
 	}
+
 	return ranks
 }
 
@@ -80,6 +89,7 @@ func twoSided(share []float64, at int) float64 {
 		if s <= at {
 			low += w
 		}
+
 		if s >= at {
 			high += w
 		}
@@ -91,10 +101,12 @@ func twoSided(share []float64, at int) float64 {
 // distribution; exact for the ties at hand up to 60 values, the normal approximation with tie correction
 // beyond.
 func MannWhitney(a, b []float64) float64 {
-	n, m := len(a), len(b)
+	n := len(a)
+	m := len(b)
 	if n == 0 || m == 0 {
 		return 1
 	}
+
 	ranks := doubledRanks(slices.Concat(a, b))
 	sum, most := 0, 0
 	for i, r := range ranks {
@@ -102,14 +114,17 @@ func MannWhitney(a, b []float64) float64 {
 			sum += r
 		}
 	}
+
 	if n+m > exactRanks {
 		return mannWhitneyNormal(ranks, n, sum)
 	}
+
 	// shares[k][s] counts the subsets of k ranks that sum to s.
 	shares := make([][]float64, n+1)
 	for k := range shares {
 		shares[k] = make([]float64, most+1)
 	}
+
 	shares[0][0] = 1
 	for _, r := range ranks {
 		for k := n; k >= 1; k-- {
@@ -118,10 +133,12 @@ func MannWhitney(a, b []float64) float64 {
 			}
 		}
 	}
+
 	all := math.Exp(logChoose(n+m, n))
 	for s := range shares[n] {
 		shares[n][s] /= all
 	}
+
 	return twoSided(shares[n], sum)
 }
 
@@ -131,13 +148,16 @@ func mannWhitneyNormal(ranks []int, n, sum int) float64 {
 	for _, r := range ranks {
 		mean += float64(r) / total
 	}
+
 	for _, r := range ranks {
 		squares += (float64(r) - mean) * (float64(r) - mean)
 	}
+
 	variance := float64(n) * (total - float64(n)) / (total * (total - 1)) * squares
 	if variance == 0 {
 		return 1
 	}
+
 	// Doubled ranks step by 2, so the continuity correction is 1.
 	z := (math.Abs(float64(sum)-float64(n)*mean) - 1) / math.Sqrt(variance)
 	return math.Erfc(math.Max(z, 0) / math.Sqrt2)
@@ -152,6 +172,7 @@ func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 			d = append(d, y-x)
 		}
 	}
+
 	slices.Sort(d)
 	shift = MedianSorted(d)
 	share := rankSumShare(len(a), len(b))
@@ -160,9 +181,11 @@ func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 		tail += share[c]
 		c++
 	}
+
 	if c == 0 || len(d) == 0 {
 		return shift, math.NaN(), math.NaN(), 0, false
 	}
+
 	return shift, d[c-1], d[len(d)-c], 1 - 2*tail, true
 }
 
@@ -176,14 +199,17 @@ func rankSumShare(n, m int) []float64 {
 		for s := n * m; s >= m+i; s-- {
 			share[s] -= share[s-m-i]
 		}
+
 		for s := i; s <= n*m; s++ {
 			share[s] += share[s-i]
 		}
 	}
+
 	sum := Total(share)
 	for s := range share {
 		share[s] = math.Max(share[s], 0) / sum
 	}
+
 	return share
 }
 
@@ -197,9 +223,11 @@ func TheilSen(x, y []float64) float64 {
 			}
 		}
 	}
+
 	if len(slopes) == 0 {
 		return 0
 	}
+
 	return Median(slopes)
 }
 
@@ -220,13 +248,16 @@ func Kendall(y []float64) float64 {
 			}
 		}
 	}
+
 	variance := n * (n - 1) * (2*n + 5)
 	for _, v := range slices.Sorted(maps.Values(ties)) {
 		variance -= v * (v - 1) * (2*v + 5)
 	}
+
 	if s == 0 || variance <= 0 {
 		return 1
 	}
+
 	z := (math.Abs(s) - 1) / math.Sqrt(variance/18)
 	return math.Erfc(z / math.Sqrt2)
 }

@@ -38,6 +38,7 @@ func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 		if !solved || !(c[0] > 0) || c[1] < 0 || c[2] < 0 || errorSum >= best-1e-12 {
 			continue
 		}
+
 		best, ok = errorSum, true
 		s = Scaling{1 / c[0], c[1] / c[0], c[2] / c[0]}
 	}
@@ -53,38 +54,46 @@ func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum fl
 		if use[0] {
 			r[1] = n - 1
 		}
+
 		if use[1] {
 			r[2] = n * (n - 1)
 		}
+
 		return r
 	}
 	for _, p := range points {
 		if !(p.GoodputBps > 0) {
 			return c, 0, false
 		}
+
 		y := p.Level / p.GoodputBps
 		r := row(p.Level)
 		for i := range 3 {
 			for j := range 3 {
 				m[i][j] += r[i] * r[j] / (y * y)
 			}
+
 			m[i][3] += r[i] / y
 		}
 	}
+
 	for i, used := range [3]bool{true, use[0], use[1]} {
 		if !used {
 			m[i] = [4]float64{}
 			m[i][i] = 1
 		}
 	}
+
 	if c, ok = eliminate(m); !ok {
 		return c, 0, false
 	}
+
 	for _, p := range points {
 		r := row(p.Level)
 		e := 1 - (c[0]*r[0]+c[1]*r[1]+c[2]*r[2])*p.GoodputBps/p.Level
 		errorSum += e * e
 	}
+
 	return c, errorSum, true
 }
 
@@ -97,20 +106,24 @@ func eliminate(m [3][4]float64) (x [3]float64, ok bool) {
 				pivot = j
 			}
 		}
+
 		m[i], m[pivot] = m[pivot], m[i]
 		if m[i][i] == 0 {
 			return x, false
 		}
+
 		for j := range 3 {
 			if j == i {
 				continue
 			}
+
 			f := m[j][i] / m[i][i]
 			for k := i; k < 4; k++ {
 				m[j][k] -= f * m[i][k]
 			}
 		}
 	}
+
 	for i := range 3 {
 		x[i] = m[i][3] / m[i][i]
 	}

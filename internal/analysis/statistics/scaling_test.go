@@ -27,6 +27,7 @@ func TestScalingLawIsRecovered(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want 1e9, %v, %v", name, s, ok, c.contention, c.coherence)
 		}
 	}
+
 	// 1 % noise: the serial share is found to within a few points, and neither parameter ever gets below
 	// zero.
 	r := rand.New(rand.NewPCG(1, 2))
@@ -38,6 +39,7 @@ func TestScalingLawIsRecovered(t *testing.T) {
 			t.Fatalf("with noise: got %v, %v, want .2 and 0", s, ok)
 		}
 	}
+
 	if _, ok := FitScaling([]ScalingPoint{{1, 0}, {2, 0}}); ok {
 		t.Error("nothing flows: got a fit")
 	}

@@ -28,27 +28,34 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0
 	for _, block := range blocks {
-		x, y := make([]float64, len(block)), make([]float64, len(block))
+		x := make([]float64, len(block))
+		y := make([]float64, len(block))
 		meanX, meanY := 0.0, 0.0
 		for _, p := range block {
 			meanX += p.X / float64(len(block))
 			meanY += p.Y / float64(len(block))
 		}
+
 		for i, p := range block {
-			x[i], y[i] = p.X-meanX, p.Y-meanY
+			x[i] = p.X - meanX
+			y[i] = p.Y - meanY
 			sxx += x[i] * x[i]
 			sxy += x[i] * y[i]
 		}
+
 		xs, ys = append(xs, x), append(ys, y)
 		line.N += len(block)
 	}
+
 	if sxx <= 0 {
 		return line, false
 	}
+
 	line.Slope = sxy / sxx
 	// A permutation p refuses no slope b for which |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)|: those between (A-Aₚ)/(B-Bₚ)
 	// and (A+Aₚ)/(B+Bₚ), with A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx.
-	low, high := []float64{math.Inf(-1)}, []float64{math.Inf(1)} // of the order that was seen: all
+	low := []float64{math.Inf(-1)}
+	high := []float64{math.Inf(1)} // of the order that was seen: all
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range slopePermutations {
 		a, b := 0.0, 0.0
@@ -58,12 +65,18 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 				b += xs[k][j] * xs[k][i]
 			}
 		}
-		from, to := math.Inf(-1), math.Inf(1) // of an order that changes no step, or turns all
-		if same, turned := sxx-b, sxx+b; min(same, turned) > 1e-12*sxx {
-			from, to = (sxy-a)/same, (sxy+a)/turned
+
+		from := math.Inf(-1)
+		to := math.Inf(1) // of an order that changes no step, or turns all
+		same, turned := sxx-b, sxx+b
+		if min(same, turned) > 1e-12*sxx {
+			from = (sxy - a) / same
+			to = (sxy + a) / turned
 		}
+
 		low, high = append(low, min(from, to)), append(high, max(from, to))
 	}
+
 	slices.Sort(low)
 	slices.Sort(high)
 	skip := int((1-Level)*float64(len(low))) - 1
@@ -71,6 +84,7 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	if math.IsInf(line.Low, 0) || math.IsInf(line.High, 0) {
 		line.Low, line.High, line.Level = line.Slope, line.Slope, 0
 	}
+
 	return line, true
 }
 
@@ -85,18 +99,23 @@ func Knee(points []Point) (k float64, ok bool) {
 	for _, p := range points {
 		least = min(least, p.X)
 	}
-	best, at := math.Inf(1), 0.0
+
+	best := math.Inf(1)
+	at := 0.0
 	const steps = 400
 	for i := range steps + 1 {
-		lnK, sum := least*float64(i)/steps, 0.0
+		lnK := least * float64(i) / steps
+		sum := 0.0
 		for _, p := range points {
 			if p.X <= 0 {
 				sum += math.Abs(p.Y - min(0, p.X-lnK))
 			}
 		}
+
 		if sum < best-1e-12 {
 			best, at = sum, lnK
 		}
 	}
+
 	return math.Exp(at), at-least > minFall
 }

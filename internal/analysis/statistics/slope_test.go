@@ -16,6 +16,7 @@ func response(rng *rand.Rand, slope, noise float64, blocks int) [][]Point {
 			x := math.Log(r)
 			block = append(block, Point{x, level + slope*x + noise*rng.NormFloat64()})
 		}
+
 		out = append(out, block)
 	}
 	return out
@@ -32,10 +33,12 @@ func TestBlockSlopeCovers(t *testing.T) {
 			if !ok || line.Level != Level || line.N != 12 {
 				t.Fatalf("got %+v", line)
 			}
+
 			if line.Low <= slope && slope <= line.High {
 				held++
 			}
 		}
+
 		// 95 % of 150 are 142; fewer than 134 happen once in a thousand.
 		if held < 134 || held == rounds {
 			t.Errorf("slope %g: %d of %d intervals held it", slope, held, rounds)
@@ -47,9 +50,11 @@ func TestBlockSlopeOfLittle(t *testing.T) {
 	if line, ok := BlockSlope([][]Point{{{0, 1}, {-1, 0}}}); !ok || line.Slope != 1 || line.Level != 0 {
 		t.Errorf("two points: got %+v, %v, want slope 1 without an interval", line, ok)
 	}
+
 	if _, ok := BlockSlope([][]Point{{{0, 1}}, {{-1, 0}}}); ok {
 		t.Error("a slope of blocks that hold one step each")
 	}
+
 	if line, _ := BlockSlope(response(rand.New(rand.NewPCG(1, 2)), 1, 0, 2)); math.Abs(line.Low-1) > 1e-9 ||
 		math.Abs(line.High-1) > 1e-9 {
 		t.Errorf("without noise: got %+v, want 1 to 1", line)
@@ -68,9 +73,11 @@ func TestKnee(t *testing.T) {
 			t.Errorf("got %g, %v, want %g", got, ok, want)
 		}
 	}
+
 	if k, ok := Knee(of(.1)); ok {
 		t.Errorf("a response that never bends has its knee at %g", k)
 	}
+
 	if _, ok := Knee(nil); ok {
 		t.Error("a knee of no points")
 	}

@@ -49,17 +49,20 @@ func Evenness(rate []float64) (float64, bool) {
 	if len(rate) < evenBinsMin || !(mean > 0) {
 		return 0, false
 	}
+
 	slope, squares := 0.0, 0.0
 	for i, r := range rate {
 		x := float64(i) - (n-1)/2
 		slope += x * r
 		squares += x * x
 	}
+
 	slope /= squares
 	deviation := 0.0
 	for i, r := range rate {
 		deviation += math.Abs(r - mean - slope*(float64(i)-(n-1)/2))
 	}
+
 	// Two degrees of freedom went into the line.
 	return math.Sqrt(math.Pi/2) * deviation / math.Sqrt(n*(n-2)) / mean, true
 }
@@ -90,14 +93,19 @@ func Drift(rate []float64) (float64, bool) {
 	if len(rate) < driftBinsMin {
 		return 0, false
 	}
-	first, last := rate[:third], rate[len(rate)-third:]
-	from, to := Median(first), Median(last)
+
+	first := rate[:third]
+	last := rate[len(rate)-third:]
+	from := Median(first)
+	to := Median(last)
 	if !(from > 0) || math.Abs(to/from-1) < driftShift {
 		return 0, false
 	}
+
 	least := 2 * math.Exp(-logChoose(2*third, third)) // p-value of thirds completely apart
 	if MannWhitney(first, last) > max(driftLevel, 1.001*least) {
 		return 0, false
 	}
+
 	return to/from - 1, true
 }

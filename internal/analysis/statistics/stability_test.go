@@ -20,6 +20,7 @@ func correlated(rng *rand.Rand, n int, noise, rho float64) []float64 {
 		out[i] = 100 * (1 + noise*x)
 		x = rho*x + math.Sqrt(1-rho*rho)*rng.NormFloat64()
 	}
+
 	return out
 }
 
@@ -31,6 +32,7 @@ func reno(rng *rand.Rand, n int, period float64) []float64 {
 		_, f := math.Modf(phase + float64(i)/period)
 		out[i] = 50 + 50*f
 	}
+
 	return out
 }
 
@@ -42,6 +44,7 @@ func cubic(rng *rand.Rand, n int, period float64) []float64 {
 		_, f := math.Modf(phase + float64(i)/period)
 		out[i] = 100 * (1 - .3*math.Pow(1-f, 3))
 	}
+
 	return out
 }
 
@@ -89,12 +92,14 @@ func TestConsistencyWords(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: no ratio", test.name)
 			}
+
 			for _, w := range test.words {
 				if ConsistencyWord(ratio) == w {
 					hit++
 				}
 			}
 		}
+
 		if float64(hit)/n < .97 {
 			t.Errorf("%s: worded %v in %.1f %%, want 97 %% or more", test.name, test.words,
 				100*float64(hit)/n)
@@ -111,7 +116,9 @@ func TestEvennessEstimatesVariation(t *testing.T) {
 			r, _ := Evenness(steady(rng, 20, noise))
 			sum += r
 		}
-		if got := sum / 2000; math.Abs(got/noise-1) > .02 {
+
+		got := sum / 2000
+		if math.Abs(got/noise-1) > .02 {
 			t.Errorf("noise %g: mean ratio %g", noise, got)
 		}
 	}
@@ -132,6 +139,7 @@ func TestEvennessOfAShortWindow(t *testing.T) {
 	for at := int64(0); at <= 2e9; at += 100e6 {
 		c.T, c.V = append(c.T, at), append(c.V, float64(at))
 	}
+
 	if r, ok := WindowEvenness([]Curve{c}, 200e6, 1700e6); !ok || r > 1e-6 {
 		t.Errorf("an even rate in a window of 1.5 s: %v, %v; want 0, true", r, ok)
 	}
@@ -159,11 +167,14 @@ func TestDriftFalseAlarms(t *testing.T) {
 		rng := source(uint64(300 + i))
 		alarms := 0
 		for range draws {
-			if _, found := Drift(test.draw(rng)); found {
+			_, found := Drift(test.draw(rng))
+			if found {
 				alarms++
 			}
 		}
-		if share := float64(alarms) / draws; share > test.most {
+
+		share := float64(alarms) / draws
+		if share > test.most {
 			t.Errorf("%s: false alarms in %.2f %%, want at most %.2f %%", test.name, 100*share, 100*test.most)
 		}
 	}
@@ -193,10 +204,13 @@ func TestDriftPower(t *testing.T) {
 			for k := range v {
 				v[k] *= test.change(float64(k) / float64(len(v)))
 			}
-			if change, found := Drift(v); found && (change > 0) == test.rises {
+
+			change, found := Drift(v)
+			if found && (change > 0) == test.rises {
 				hit++
 			}
 		}
+
 		if hit < 990 {
 			t.Errorf("%s: found in %d of 1000, want 990 or more", test.name, hit)
 		}

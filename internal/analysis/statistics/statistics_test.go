@@ -18,6 +18,7 @@ func BenchmarkFamilyTest(b *testing.B) {
 			family[i][k] = rng.NormFloat64()
 		}
 	}
+
 	for range b.N {
 		FamilyTest(family)
 	}
@@ -25,10 +26,12 @@ func BenchmarkFamilyTest(b *testing.B) {
 
 func BenchmarkMannWhitney(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	x, y := make([]float64, 20), make([]float64, 20)
+	x := make([]float64, 20)
+	y := make([]float64, 20)
 	for i := range x {
 		x[i], y[i] = rng.NormFloat64(), rng.NormFloat64()
 	}
+
 	for range b.N {
 		MannWhitney(x, y)
 	}
@@ -38,10 +41,12 @@ func TestQuantileSorted(t *testing.T) {
 	ten := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	for _, test := range []struct{ q, want float64 }{{0, 1}, {.1, 1}, {.11, 2}, {.5, 5}, {.9, 9}, {.91, 10},
 		{1, 10}} {
-		if got := QuantileSorted(ten, test.q); got != test.want {
+		got := QuantileSorted(ten, test.q)
+		if got != test.want {
 			t.Errorf("q=%v: %v, want %v", test.q, got, test.want)
 		}
 	}
+
 	if got := QuantileSorted(nil, .5); !math.IsNaN(got) {
 		t.Errorf("of nothing: %v", got)
 	}
@@ -55,7 +60,8 @@ func TestQuantileRanksCoverage(t *testing.T) {
 	}{{36, .9}, {368, .99}, {1000, .99}, {100, .5}} {
 		rng := source(uint64(500 + i))
 		low, high := quantileRanks(test.n, test.q)
-		truth, hit := test.q, 0
+		truth := test.q
+		hit := 0
 		const n = 2000
 		for range n {
 			below := 0
@@ -64,13 +70,16 @@ func TestQuantileRanksCoverage(t *testing.T) {
 					below++
 				}
 			}
+
 			// The low-th value is at or below the quantile if at least low values are, and the high-th at
 			// or above if fewer than high are.
 			if below >= low && below < high {
 				hit++
 			}
 		}
-		if share := float64(hit) / n; share < .94 {
+
+		share := float64(hit) / n
+		if share < .94 {
 			t.Errorf("n=%d q=%v ranks %d…%d: coverage %.3f, want .95", test.n, test.q, low, high, share)
 		}
 	}
@@ -81,9 +90,11 @@ func TestTrimmedMean(t *testing.T) {
 	for i := range 100 {
 		values = append(values, float64(100-i))
 	}
+
 	if got, ok := TrimmedMean(values, .95); !ok || got != 48 { // of 1…95
 		t.Errorf("got %v, want 48", got)
 	}
+
 	if got, ok := TrimmedMean([]float64{7}, .95); !ok || got != 7 {
 		t.Errorf("of one: got %v, want it", got)
 	}
@@ -107,22 +118,26 @@ func TestRunsTest(t *testing.T) {
 		for range 30 {
 			a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 0))
 		}
+
 		a, b = append(a, sample(test.n, 0)), append(b, sample(test.m, 60))
 		p, name := RunsTest(a, b)
 		if len(p) != 31 || p[30] > .05 || !strings.HasPrefix(name, test.name) {
 			t.Errorf("%d and %d: p %v of a large difference among noise (%s)", test.n, test.m, p, name)
 		}
 	}
+
 	// Alone: the smallest p that six against six can give.
 	if p, _ := RunsTest([]map[int]float64{sample(6, 0)},
 		[]map[int]float64{sample(6, 60)}); math.Abs(p[0]-2.0/924) > 1e-12 {
 		t.Errorf("one comparison: %v", p)
 	}
+
 	both := []map[int]float64{sample(6, 0), sample(6, 0)}
 	far := []map[int]float64{sample(6, 60), sample(6, 60)}
 	if p, _ := RunsTest(both, far); math.Abs(p[0]-2.0/924) > 1e-12 || p[1] != p[0] {
 		t.Errorf("two comparisons: %v", p)
 	}
+
 	if p, _ := RunsTest(nil, nil); len(p) != 0 {
 		t.Errorf("no family: %v", p)
 	}
@@ -136,14 +151,16 @@ func source(label uint64) *rand.Rand { return rand.New(rand.NewPCG(20260101, lab
 // within fails if a share of draws lies more than four standard errors from what is expected.
 func within(t *testing.T, what string, got, want float64) {
 	t.Helper()
-	if se := math.Sqrt(want * (1 - want) / draws); math.Abs(got-want) > 4*se {
+	se := math.Sqrt(want * (1 - want) / draws)
+	if math.Abs(got-want) > 4*se {
 		t.Errorf("%s = %.4f, want %.4f ± %.4f", what, got, want, 4*se)
 	}
 }
 
 func atMost(t *testing.T, what string, got, most float64) {
 	t.Helper()
-	if se := math.Sqrt(most * (1 - most) / draws); got > most+4*se {
+	se := math.Sqrt(most * (1 - most) / draws)
+	if got > most+4*se {
 		t.Errorf("%s = %.4f, want at most %.4f", what, got, most)
 	}
 }
@@ -162,13 +179,16 @@ func TestMedianInterval(t *testing.T) {
 	}
 	for _, test := range tests {
 		low, high, level, ok := MedianInterval(test.n)
-		if diff := cmp.Diff(test.want, ranks{low, high}); diff != "" || !ok {
+		diff := cmp.Diff(test.want, ranks{low, high})
+		if diff != "" || !ok {
 			t.Errorf("n=%d: ok %v (-want +got)\n%s", test.n, ok, diff)
 		}
+
 		if math.Abs(level-test.level) > 1e-6 {
 			t.Errorf("n=%d: level %v, want %v", test.n, level, test.level)
 		}
 	}
+
 	for n := range MinInterval {
 		if _, _, _, ok := MedianInterval(n); ok {
 			t.Errorf("n=%d has an interval", n)
@@ -233,7 +253,8 @@ func TestSummarise(t *testing.T) {
 		test.want.Values = test.values
 		got := Summarise(test.values)
 		got.Level = math.Round(got.Level*1e9) / 1e9
-		if diff := cmp.Diff(test.want, got); diff != "" {
+		diff := cmp.Diff(test.want, got)
+		if diff != "" {
 			t.Errorf("%s (-want +got)\n%s", test.name, diff)
 		}
 	}
@@ -272,15 +293,19 @@ func TestMedianCoverage(t *testing.T) {
 		for _, n := range []int{6, 10, 21} {
 			rng := source(uint64(i*100 + n))
 			_, _, level, _ := MedianInterval(n)
-			values, hit := make([]float64, n), 0
+			values := make([]float64, n)
+			hit := 0
 			for range draws {
 				for k := range values {
 					values[k] = d.draw(rng)
 				}
-				if v := Summarise(values); v.Low <= d.median && d.median <= v.High {
+
+				v := Summarise(values)
+				if v.Low <= d.median && d.median <= v.High {
 					hit++
 				}
 			}
+
 			within(t, d.name+" coverage", float64(hit)/draws, level)
 		}
 	}
@@ -299,13 +324,17 @@ func TestAdaptiveCoverage(t *testing.T) {
 				break
 			}
 		}
-		if v := Summarise(values); v.Low <= 100 && 100 <= v.High {
+
+		v := Summarise(values)
+		if v.Low <= 100 && 100 <= v.High {
 			hit++
 		}
 	}
+
 	if share := float64(hit) / draws; share < .93 {
 		t.Errorf("coverage %.4f, want at least .93", share)
 	}
+
 	if share := float64(stopped) / draws; share < .9 {
 		t.Errorf("%.3f stopped before 30 runs, want at least .9", share)
 	}
@@ -327,7 +356,8 @@ func TestNarrow(t *testing.T) {
 		{"zeros", make([]float64, 8), .02, 6, false},
 	}
 	for _, test := range tests {
-		if got := Narrow(test.values, test.width, test.min); got != test.want {
+		got := Narrow(test.values, test.width, test.min)
+		if got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
@@ -358,14 +388,18 @@ func TestRankTests(t *testing.T) {
 func TestMannWhitneyTiesByEnumeration(t *testing.T) {
 	rng := source(12)
 	for range 60 {
-		a, b := make([]float64, 3+rng.IntN(3)), make([]float64, 3+rng.IntN(3))
+		a := make([]float64, 3+rng.IntN(3))
+		b := make([]float64, 3+rng.IntN(3))
 		for i := range a {
 			a[i] = float64(rng.IntN(4))
 		}
+
 		for i := range b {
 			b[i] = float64(rng.IntN(4))
 		}
-		if got, want := MannWhitney(a, b), enumerated(a, b); math.Abs(got-want) > 1e-9 {
+
+		got, want := MannWhitney(a, b), enumerated(a, b)
+		if math.Abs(got-want) > 1e-9 {
 			t.Errorf("%v and %v: p %v, want %v", a, b, got, want)
 		}
 	}
@@ -378,25 +412,33 @@ func enumerated(a, b []float64) float64 {
 	for _, r := range ranks[:len(a)] {
 		seen += r
 	}
-	low, high, all := 0.0, 0.0, 0.0
+
+	low := 0.0
+	high := 0.0
+	all := 0.0
 	for subset := range 1 << len(ranks) {
 		size, sum := 0, 0
 		for i, r := range ranks {
 			if subset>>i&1 == 1 {
-				size, sum = size+1, sum+r
+				size = size + 1
+				sum = sum + r
 			}
 		}
+
 		if size != len(a) {
 			continue
 		}
+
 		all++
 		if sum <= seen {
 			low++
 		}
+
 		if sum >= seen {
 			high++
 		}
 	}
+
 	return math.Min(1, 2*math.Min(low, high)/all)
 }
 
@@ -409,15 +451,18 @@ func TestNormalApproximation(t *testing.T) {
 			a, b = append(a, rng.NormFloat64()), append(b, .4+rng.NormFloat64())
 			d = append(d, .3+rng.NormFloat64())
 		}
+
 		exact := MannWhitney(a, b)
 		ranks := doubledRanks(append(append([]float64{}, a...), b...))
 		sum := 0
 		for _, r := range ranks[:30] {
 			sum += r
 		}
+
 		if got := mannWhitneyNormal(ranks, 30, sum); math.Abs(got-exact) > .005 {
 			t.Errorf("Mann–Whitney: normal %v, exact %v", got, exact)
 		}
+
 		if got, want := SignedRank(append(d, make([]float64, 40)...)), SignedRank(d); got != want {
 			t.Errorf("signed rank with zeros %v, without %v", got, want)
 		}
@@ -426,10 +471,12 @@ func TestNormalApproximation(t *testing.T) {
 
 func TestHolm(t *testing.T) {
 	got := Holm([]float64{.01, .04, .03, .005})
-	if diff := cmp.Diff([]float64{.03, .06, .06, .02}, got,
-		cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-12 })); diff != "" {
+	diff := cmp.Diff([]float64{.03, .06, .06, .02}, got,
+		cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }))
+	if diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+
 	if got := Holm(nil); len(got) != 0 {
 		t.Errorf("Holm of nothing = %v", got)
 	}
@@ -447,12 +494,14 @@ func TestFamilyErrorRate(t *testing.T) {
 			for i := range family {
 				family[i] = map[int]float64{}
 			}
+
 			for b := range blocks {
 				base := rng.NormFloat64()
 				for i := range family {
 					family[i][b] = rng.NormFloat64() - base
 				}
 			}
+
 			p, _ := FamilyTest(family)
 			for _, p := range p {
 				if p <= .05 {
@@ -461,14 +510,17 @@ func TestFamilyErrorRate(t *testing.T) {
 				}
 			}
 		}
+
 		atMost(t, "family-wise error", float64(alarms)/draws, .05)
 	}
+
 	family := []map[int]float64{{}, {}, {}}
 	for b := range 6 {
 		family[0][b] = 1 + .01*float64(b)
 		family[1][b] = .5 * math.Pow(-1, float64(b)) * (1 + .1*float64(b))
 		family[2][b] = -2 - .1*float64(b)
 	}
+
 	p, _ := FamilyTest(family)
 	if p[0] > .05 || p[2] > .05 || p[1] <= .05 {
 		t.Errorf("p = %v, want the first and the last below .05", p)
@@ -480,30 +532,37 @@ func TestFamilyErrorRate(t *testing.T) {
 func TestFamilyBounds(t *testing.T) {
 	rng := source(33)
 	for range 200 {
-		f, g := map[int]float64{}, map[int]float64{}
+		f := map[int]float64{}
+		g := map[int]float64{}
 		for b := range 6 + rng.IntN(4) {
 			f[b], g[b] = .8+rng.NormFloat64(), rng.NormFloat64()
 		}
+
 		same, _ := FamilyTest([]map[int]float64{f, f})
 		both, _ := FamilyTest([]map[int]float64{f, g})
 		if same[0] != same[1] {
 			t.Fatalf("equal comparisons have p %v", same)
 		}
+
 		if both[0] < same[0]-1e-12 || both[0] > 2*same[0]+both[1] {
 			t.Fatalf("p alone %v, in a family %v", same[0], both)
 		}
 	}
+
 	if p, name := FamilyTest([]map[int]float64{{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}}); p[0] != 2.0/64 ||
 		!strings.Contains(name, "Wilcoxon") {
 		t.Errorf("a family of one: %v, %s", p, name)
 	}
+
 	long := map[int]float64{}
 	for b := range 14 {
 		long[b] = 1 + float64(b)
 	}
+
 	if p, _ := FamilyTest([]map[int]float64{long, long}); math.Abs(p[0]-2*2/math.Pow(2, 14)) > 1e-12 {
 		t.Errorf("fourteen blocks: %v, want Holm's", p)
 	}
+
 	if p, _ := FamilyTest(nil); len(p) != 0 {
 		t.Errorf("no family: %v", p)
 	}
@@ -512,18 +571,22 @@ func TestFamilyBounds(t *testing.T) {
 func TestMannWhitneyErrorRate(t *testing.T) {
 	rng := source(41)
 	alarms := 0
-	a, b := make([]float64, 7), make([]float64, 6)
+	a := make([]float64, 7)
+	b := make([]float64, 6)
 	for range draws {
 		for i := range a {
 			a[i] = math.Exp(rng.NormFloat64())
 		}
+
 		for i := range b {
 			b[i] = math.Exp(rng.NormFloat64())
 		}
+
 		if MannWhitney(a, b) <= .05 {
 			alarms++
 		}
 	}
+
 	atMost(t, "false alarms", float64(alarms)/draws, .05)
 }
 
@@ -532,24 +595,30 @@ func TestShiftCoverage(t *testing.T) {
 		rng := source(uint64(50 + i))
 		hit := 0
 		var level float64
-		a, b := make([]float64, n), make([]float64, n+1)
+		a := make([]float64, n)
+		b := make([]float64, n+1)
 		for range draws {
 			for k := range a {
 				a[k] = rng.NormFloat64()
 			}
+
 			for k := range b {
 				b[k] = 1.5 + rng.NormFloat64()
 			}
+
 			_, low, high, l, ok := Shift(a, b)
 			if !ok {
 				t.Fatal("no interval")
 			}
+
 			if level = l; low <= 1.5 && 1.5 <= high {
 				hit++
 			}
 		}
+
 		within(t, "coverage of the shift", float64(hit)/draws, level)
 	}
+
 	if _, _, _, _, ok := Shift([]float64{1, 2}, []float64{3, 4}); ok {
 		t.Error("two against two have an interval")
 	}

@@ -68,7 +68,8 @@ func asSet(now string) string {
 }
 
 func withoutLog(now string) string {
-	if less, logs := strings.CutSuffix(now, " log"); logs {
+	less, logs := strings.CutSuffix(now, " log")
+	if logs {
 		return less
 	}
 	return ""
@@ -109,7 +110,8 @@ func Candidates(s Situation) []Change {
 	var out []Change
 	add := func(c Change) {
 		same := func(other Change) bool { return other.String() == c.String() }
-		if i := slices.IndexFunc(out, same); i < 0 {
+		i := slices.IndexFunc(out, same)
+		if i < 0 {
 			out = append(out, c)
 		} else if out[i].Class == "" {
 			out[i] = c
@@ -121,11 +123,13 @@ func Candidates(s Situation) []Change {
 			if r.Factor == "" || r.Factor == queueFactor || strings.Contains(r.Factor, "ring") {
 				continue
 			}
+
 			for _, levels := range placed(s, r.Factor, always(r.Level)) {
 				add(Change{levels, r.Do, r.Risk, cause.Class, cause.GainAtMost})
 			}
 		}
 	}
+
 	for _, std := range standards {
 		c := Change{Why: std.why, Risk: std.risk}
 		c.answer(causes, std.classes)
@@ -133,9 +137,11 @@ func Candidates(s Situation) []Change {
 			add(c)
 		}
 	}
+
 	for _, c := range slices.Concat(queueChanges(s, causes), undoings(s)) {
 		add(c)
 	}
+
 	rank := func(c Change) int {
 		for i, cause := range causes {
 			if c.Class == cause.Class {
@@ -155,16 +161,19 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 		if d == nil {
 			continue
 		}
+
 		for _, c := range d.Causes {
 			i := slices.IndexFunc(out, func(o diagnosis.Cause) bool { return o.Class == c.Class })
 			if i < 0 {
 				out = append(out, c)
 				continue
 			}
+
 			out[i].Confidence = max(out[i].Confidence, c.Confidence)
 			out[i].GainAtMost = max(out[i].GainAtMost, c.GainAtMost)
 		}
 	}
+
 	slices.SortStableFunc(out, func(a, b diagnosis.Cause) int {
 		return cmp.Compare(b.Confidence, a.Confidence)
 	})
@@ -178,27 +187,33 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	names := []string{}
 	for _, c := range s.Cells {
 		for place := range factor.Name(plain).Each(c) {
-			if at := placedName(plain, place); !slices.Contains(names, at) {
+			at := placedName(plain, place)
+			if !slices.Contains(names, at) {
 				names = append(names, at)
 			}
 		}
 	}
+
 	if len(names) == 0 {
 		names = []string{name}
 	}
+
 	var out []factor.Cell
 	for _, at := range names {
-		if to := level(s, s.level(at)); to != "" && s.means(factor.Cell{at: to}) {
+		to := level(s, s.level(at))
+		if to != "" && s.means(factor.Cell{at: to}) {
 			out = append(out, factor.Cell{at: to})
 		}
 	}
+
 	return out
 }
 
 // level returns the level that the cells have of a factor, of several the first.
 func (s Situation) level(name string) string {
 	for _, c := range s.Cells {
-		if level := c[name]; level != "" {
+		level := c[name]
+		if level != "" {
 			return level
 		}
 	}
@@ -212,9 +227,11 @@ func (s Situation) means(levels factor.Cell) bool {
 		if !ok {
 			return false
 		}
+
 		if canonical, err := d.Parse(level); err != nil || canonical == "" {
 			return false
 		}
+
 		if !slices.ContainsFunc(s.Cells, func(c factor.Cell) bool {
 			applies := d.Applies == nil
 			if !applies {
@@ -235,13 +252,16 @@ func (s Situation) parses(levels factor.Cell) bool {
 		if !ok {
 			return false
 		}
+
 		if level == "" {
 			continue
 		}
+
 		canonical, err := d.Parse(level)
 		if err != nil {
 			return false
 		}
+
 		levels[name] = canonical
 	}
 	return true
@@ -260,10 +280,14 @@ func undoings(s Situation) []Change {
 				d.Derive != nil && d.Derive(factor.Name(name).With(cell, "")) == cell[name] {
 				continue
 			}
+
 			seen[name] = true
-			out = append(out, Change{Levels: factor.Cell{name: ""},
-				Why: "what " + name + " is without the plan's " + cell[name]})
+			out = append(out, Change{
+				Levels: factor.Cell{name: ""},
+				Why:    "what " + name + " is without the plan's " + cell[name],
+			})
 		}
 	}
+
 	return out
 }

@@ -25,7 +25,8 @@ type Change struct {
 func (c Change) String() string {
 	parts := make([]string, 0, len(c.Levels))
 	for _, name := range c.Levels.Names() {
-		if level := c.Levels[name]; level != "" {
+		level := c.Levels[name]
+		if level != "" {
 			parts = append(parts, name+"="+level)
 		} else {
 			parts = append(parts, "no "+name)
@@ -38,7 +39,8 @@ func (c Change) String() string {
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {
-			c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
+			c.Class = cause.Class
+			c.GainAtMost = cause.GainAtMost
 			return
 		}
 	}
@@ -47,7 +49,8 @@ func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 // excludes says that two changes are of the same factor, so that only one of them can be made.
 func (c Change) excludes(other Change) bool {
 	for name := range c.Levels {
-		if _, both := other.Levels[name]; both {
+		_, both := other.Levels[name]
+		if both {
 			return true
 		}
 	}
@@ -74,10 +77,12 @@ func (s Set) String() string {
 	if len(s) == 0 {
 		return "as found"
 	}
+
 	names := make([]string, len(s))
 	for i, c := range s {
 		names[i] = c.String()
 	}
+
 	return strings.Join(names, " + ")
 }
 

@@ -154,32 +154,43 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 		family, param, _ := strings.Cut(plain, ":")
 		level := cmp.Or(c.Levels[name], cell[name])
 		if level == "" {
-			out = append(out, Permanent{Change: c.String(), Commands: []string{"# leave " + plain +
-				" as the system has it"}})
+			out = append(out, Permanent{
+				Change: c.String(),
+				Commands: []string{"# leave " + plain +
+					" as the system has it"},
+			})
 			continue
 		}
+
 		if recipeOf(family) == nil {
-			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name +
-				" to " + level}})
+			out = append(out, Permanent{
+				Change: c.String(),
+				Commands: []string{"# set " + name +
+					" to " + level},
+			})
 			continue
 		}
+
 		fill := filler(family, param, place, level)
 		for _, system := range Systems {
 			lines := recipeOf(family)[system]
 			if family == queueFactor && (holds(level) || strings.HasPrefix(level, "parent ")) {
 				lines = queueLines(system, level)
 			}
+
 			if q, err := qdisc.ParseOne(level); err == nil && q.Kind == "tbf" && system == "routeros" {
 				rate := factor.RateText(q.RateBps())
 				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
 					"/queue simple add name=tuned target={dev} max-limit=" + rate + "/" + rate +
 						" queue=tuned/tuned"}
 			}
+
 			if lines != nil {
 				p := Permanent{System: system, Change: c.String()}
 				for _, l := range lines {
 					p.Commands = append(p.Commands, fill.Replace(l))
 				}
+
 				out = append(out, p)
 			}
 		}
@@ -193,6 +204,7 @@ func queueLines(system, level string) (lines []string) {
 	if system == "routeros" {
 		return nil
 	}
+
 	for _, words := range queueWords(level) {
 		lines = append(lines, "tc qdisc replace dev {dev} "+words)
 	}
@@ -215,10 +227,12 @@ func filler(family, param, place, level string) *strings.Replacer {
 	if _, port, ok := strings.Cut(place, "."); ok {
 		dev = strings.ToUpper(port)
 	}
+
 	bit := "0"
 	if level == "on" {
 		bit = "1"
 	}
+
 	words := map[string]string{"{dev}": dev, "{level}": level,
 		"{queue}": strings.Join(queueWords(level), ", "),
 		"{name}":  param, "{bit}": bit,
@@ -228,10 +242,12 @@ func filler(family, param, place, level string) *strings.Replacer {
 		// RouterOS has it beside the kind.
 		words["{kind}"] = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
 	}
+
 	var pairs []string
 	for _, w := range slices.Sorted(maps.Keys(words)) {
 		pairs = append(pairs, w, words[w])
 	}
+
 	return strings.NewReplacer(pairs...)
 }
 
@@ -240,11 +256,13 @@ func maskOf(list string) string {
 	set := new(big.Int)
 	for part := range strings.SplitSeq(list, ",") {
 		var from, to int
-		if n, _ := fmt.Sscanf(part, "%d-%d", &from, &to); n == 0 {
+		n, _ := fmt.Sscanf(part, "%d-%d", &from, &to)
+		if n == 0 {
 			return "0"
 		} else if n == 1 {
 			to = from
 		}
+
 		for i := from; i <= to; i++ {
 			set.SetBit(set, i, 1)
 		}

@@ -69,6 +69,7 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 		if !s.parses(p.levels) {
 			continue
 		}
+
 		c := Change{Levels: p.levels, Why: p.why, Risk: p.risk}
 		c.answer(causes, p.classes)
 		if !slices.ContainsFunc(out, func(o Change) bool { return o.String() == c.String() }) {
@@ -82,21 +83,27 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 func (s Situation) besidePlan() (out []proposal) {
 	for _, cell := range s.Cells {
 		for place, now := range factor.Name(queueFactor).Each(cell) {
-			queue, shape := placedName(queueFactor, place), placedName(shapeFactor, place)
+			queue := placedName(queueFactor, place)
+			shape := placedName(shapeFactor, place)
 			if q, err := qdisc.ParseOne(now); err == nil && q.Kind == "tbf" {
 				if !slices.ContainsFunc(s.ports(place), func(p foundPort) bool { return p.device.Rated() }) {
 					out = append(out, proposal{factor.Cell{queue: "", shape: factor.RateText(q.RateBps())},
 						byRoom(nil).classes, "the same rate with a queue for each flow",
 						"takes some CPU for each packet"})
 				}
-				if longer := roomy(q); longer != now {
+
+				longer := roomy(q)
+				if longer != now {
 					out = append(out, byRoom(factor.Cell{queue: longer}))
 				}
+
 				continue
 			}
+
 			if holds(now) {
 				continue
 			}
+
 			for _, p := range []proposal{byFlows(factor.Cell{queue: flowQueue}),
 				byLength(factor.Cell{queue: deepFIFO})} {
 				if p.levels[queue] != now && s.means(p.levels) {
@@ -140,6 +147,7 @@ func (s Situation) ports(place string) (out []foundPort) {
 					slices.ContainsFunc(out, func(o foundPort) bool { return o.place == at }) {
 					continue
 				}
+
 				out = append(out, foundPort{at, s.found(p.Node, p.Port)})
 			}
 		}
@@ -153,7 +161,9 @@ func (s Situation) found(node, port string) *record.NetDevice {
 		if e.Node != node {
 			continue
 		}
-		if d := e.Inventory.Device(port); d != nil && d.Missing == "" && len(d.Queues) > 0 {
+
+		d := e.Inventory.Device(port)
+		if d != nil && d.Missing == "" && len(d.Queues) > 0 {
 			return d
 		}
 	}
@@ -189,10 +199,12 @@ func (s Situation) besideFound() (out []proposal) {
 			if whole {
 				queue = queueFactor
 			}
+
 			root, _ := p.device.Root()
 			if root.Kind != flowQueue {
 				out = append(out, byFlows(factor.Cell{queue: flowQueue}))
 			}
+
 			managed := slices.Contains([]string{flowQueue, "codel", "cake", "fq"}, root.Kind)
 			if !managed && root.Level != deepFIFO {
 				out = append(out, byLength(factor.Cell{queue: deepFIFO}))
@@ -201,6 +213,7 @@ func (s Situation) besideFound() (out []proposal) {
 			out = append(out, within(queue, p.device)...)
 		}
 	}
+
 	return out
 }
 
@@ -211,6 +224,7 @@ func replaceable(d *record.NetDevice) bool {
 	if !ok || d.Rated() || root.Handle != "0:" && unknown {
 		return false
 	}
+
 	return !slices.ContainsFunc(d.Queues, func(q record.QueueFacts) bool {
 		own := q.Handle != "0:" && q.Handle != root.Handle
 		return own && q.Parent != "ingress" && q.Parent != "clsact"
@@ -224,10 +238,12 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 		if q.Class || q.Level == "" || q.Missing != "" {
 			continue
 		}
+
 		now, err := qdisc.ParseOne(q.Level)
 		if err != nil {
 			continue
 		}
+
 		now.Parent, _ = qdisc.ParseHandle(q.Parent) // none of the root
 		switch {
 		case q.Kind == "tbf" && !ownFIFO(d, q) && q.LimitBytes < q.RateBps/8*room.Seconds():
@@ -236,15 +252,18 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 			out = append(out, byRoom(factor.Cell{queue: now.With("memlimit", minCakeMemory).String()}))
 		}
 	}
+
 	var leaves []string
 	for _, c := range d.Leaves() {
 		if leaf, ok := leafOf(d, c); ok {
 			leaves = append(leaves, leaf)
 		}
 	}
+
 	if len(leaves) == 0 || len(leaves) > maxLeaves {
 		return out
 	}
+
 	each := func(level string) factor.Cell {
 		var parts []string
 		for _, class := range leaves {
@@ -269,6 +288,7 @@ func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	if c.Kind != "htb" && c.Kind != "hfsc" {
 		return "", false
 	}
+
 	for _, q := range d.Below(c.Handle) {
 		plain := slices.Contains([]string{"pfifo", "bfifo", "pfifo_fast", "sfq"}, q.Kind)
 		if q.Level == "" || q.Missing != "" || !plain {
@@ -286,14 +306,18 @@ func (s Situation) Undoes(c Change) string {
 		if plain == name {
 			place = ""
 		}
+
 		if plain == diagnosis.FlowtableFactor && level != "" && level != factor.Off {
-			if why := s.flowtableLoss(place); why != "" {
+			why := s.flowtableLoss(place)
+			if why != "" {
 				return why
 			}
 		}
+
 		if level == "" || plain != queueFactor && plain != shapeFactor {
 			continue
 		}
+
 		for _, p := range s.ports(place) {
 			if p.device == nil || !p.device.Rated() || s.planned(p.place) || plain == queueFactor &&
 				keeps(p.device, level) {
@@ -311,15 +335,19 @@ func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")
 		facts := record.NodeFacts{Name: node}
-		if i := slices.IndexFunc(s.Found.Nodes,
-			func(n record.NodeFacts) bool { return n.Name == node }); i >= 0 {
+		i := slices.IndexFunc(s.Found.Nodes,
+			func(n record.NodeFacts) bool { return n.Name == node })
+		if i >= 0 {
 			facts = s.Found.Nodes[i]
 		}
+
 		for _, e := range s.Found.Environment {
 			if e.Node != node {
 				continue
 			}
-			if why := diagnosis.FlowtableLoss(e.Inventory, facts); why != "" {
+
+			why := diagnosis.FlowtableLoss(e.Inventory, facts)
+			if why != "" {
 				return why
 			}
 		}
@@ -333,12 +361,14 @@ func keeps(d *record.NetDevice, level string) bool {
 	if err != nil {
 		return false
 	}
+
 	for _, want := range all {
 		for _, q := range d.Queues {
 			parent, _ := qdisc.ParseHandle(q.Parent)
 			if q.Class || parent != want.Parent {
 				continue
 			}
+
 			now, err := qdisc.ParseOne(q.Level)
 			same := err == nil && now.Kind == want.Kind && now.RateBps() == want.RateBps()
 			rated := q.RateBps > 0 || q.FlowRateBps > 0 || parent == 0
@@ -347,6 +377,7 @@ func keeps(d *record.NetDevice, level string) bool {
 			}
 		}
 	}
+
 	return true
 }
 
@@ -354,7 +385,8 @@ func keeps(d *record.NetDevice, level string) bool {
 func ratesOf(d *record.NetDevice) string {
 	var out []string
 	for _, q := range d.Queues {
-		if rate := cmp.Or(q.RateBps, q.CeilBps, q.FlowRateBps); rate > 0 {
+		rate := cmp.Or(q.RateBps, q.CeilBps, q.FlowRateBps)
+		if rate > 0 {
 			out = append(out, q.Kind+" "+unit.Bitrate(rate).String())
 		}
 	}

@@ -16,26 +16,41 @@ import (
 
 // router has a LAN port with the kernel's default and a WAN port with these queues.
 func router(wan *record.NetDevice) Situation {
-	shape := record.Topology{Name: "plain", Near: "client", Far: "server", Routers: []string{"router"},
-		Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+	shape := record.Topology{
+		Name:    "plain",
+		Near:    "client",
+		Far:     "server",
+		Routers: []string{"router"},
+		Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
 		Links: []record.TopoLink{
 			{Ends: [2]record.TopoPort{{Node: "client", Port: "lan"}, {Node: "router", Port: "lan"}}},
-			{Ends: [2]record.TopoPort{{Node: "router", Port: "wan"}, {Node: "server", Port: "wan"}}}}}
-	q := &record.Inventory{Devices: []record.NetDevice{{Name: "eth0", Port: "lan",
-		Queues: []record.QueueFacts{{Kind: "noqueue", Handle: "0:", Parent: "root", Level: "noqueue"}}}}}
+			{Ends: [2]record.TopoPort{{Node: "router", Port: "wan"}, {Node: "server", Port: "wan"}}}},
+	}
+	q := &record.Inventory{Devices: []record.NetDevice{{
+		Name:   "eth0",
+		Port:   "lan",
+		Queues: []record.QueueFacts{{Kind: "noqueue", Handle: "0:", Parent: "root", Level: "noqueue"}},
+	}}}
 	if wan != nil {
 		wan.Name, wan.Port = "eth1", "wan"
 		q.Devices = append(q.Devices, *wan)
 	}
+
 	return Situation{
-		Found: analysis.Document{Topologies: []record.Topology{shape},
-			Environment: []record.Environment{{Node: "router", Inventory: q}}},
+		Found: analysis.Document{
+			Topologies:  []record.Topology{shape},
+			Environment: []record.Environment{{Node: "router", Inventory: q}},
+		},
 		Cells: []factor.Cell{{"topology": "plain", "protocol": "tcp"}},
-		Diagnoses: []*diagnosis.Diagnosis{{Causes: []diagnosis.Cause{{Class: diagnosis.SmallQueue,
-			Confidence: .9, GainAtMost: 2}}}},
+		Diagnoses: []*diagnosis.Diagnosis{{Causes: []diagnosis.Cause{{
+			Class:      diagnosis.SmallQueue,
+			Confidence: .9,
+			GainAtMost: 2,
+		}}}},
 		Catalogue: &factor.Catalogue{
 			Factors: append(factor.Base(factor.Options{}), knob.Factors(knob.All())...),
-			Shapes:  []factor.Shape{shape}},
+			Shapes:  []factor.Shape{shape},
+		},
 	}
 }
 
@@ -51,13 +66,25 @@ func root(kind, handle, level string, rate float64) record.QueueFacts {
 func TestCandidatesKeepWhatWasFound(t *testing.T) {
 	tbf := root("tbf", "8001:", "tbf rate 150M burst 5k limit 6k", 150e6)
 	tbf.LimitBytes = 6144
-	inner := record.QueueFacts{Kind: "tbf", Handle: "10:", Parent: "1:1", RateBps: 20e6, LimitBytes: 3000,
-		Level: "tbf rate 20M burst 16k limit 3000"}
+	inner := record.QueueFacts{
+		Kind:       "tbf",
+		Handle:     "10:",
+		Parent:     "1:1",
+		RateBps:    20e6,
+		LimitBytes: 3000,
+		Level:      "tbf rate 20M burst 16k limit 3000",
+	}
 	cake := root("cake", "8003:", "cake bandwidth 80M rtt 20ms memlimit 512k nat", 80e6)
 	cake.LimitBytes = 512 << 10
 	class := func(kind, handle, parent string, rate, ceil float64) record.QueueFacts {
-		return record.QueueFacts{Class: true, Kind: kind, Handle: handle, Parent: parent, RateBps: rate,
-			CeilBps: ceil}
+		return record.QueueFacts{
+			Class:   true,
+			Kind:    kind,
+			Handle:  handle,
+			Parent:  parent,
+			RateBps: rate,
+			CeilBps: ceil,
+		}
 	}
 	htb := []record.QueueFacts{root("htb", "1:", "", 0), class("htb", "1:1", "1:", 150e6, 150e6),
 		class("htb", "1:10", "1:1", 100e6, 150e6), class("htb", "1:20", "1:1", 50e6, 150e6),
@@ -74,8 +101,12 @@ func TestCandidatesKeepWhatWasFound(t *testing.T) {
 		want []string // at the WAN port, or at all ports
 	}{
 		{"tbf", device(tbf), []string{"queue@router.wan=tbf rate 150M burst 93750 limit 375000"}},
-		{"tbf with its owner's FIFO", device(tbf, record.QueueFacts{Kind: "pfifo", Handle: "2:",
-			Parent: "8001:1", Level: "pfifo limit 7"}), nil},
+		{"tbf with its owner's FIFO", device(tbf, record.QueueFacts{
+			Kind:   "pfifo",
+			Handle: "2:",
+			Parent: "8001:1",
+			Level:  "pfifo limit 7",
+		}), nil},
 		{"tbf with a peak rate", device(peak), nil},
 		{"htb", device(htb...), []string{
 			"queue@router.wan=parent 1:10 fq_codel limit 10240 flows 1024 target 5ms interval 100ms memory_limit " +
@@ -92,8 +123,12 @@ func TestCandidatesKeepWhatWasFound(t *testing.T) {
 			"queue=fq_codel limit 10240 flows 1024 target 5ms interval 100ms memory_limit 32m",
 			"queue=pfifo limit 1000"}},
 		{"emulated link", device(root("netem", "5:", "netem delay 5ms", 0)), nil},
-		{"kind that we do not know", device(record.QueueFacts{Kind: "dualpi2", Handle: "5:", Parent: "root",
-			Missing: "not read"}), nil},
+		{"kind that we do not know", device(record.QueueFacts{
+			Kind:    "dualpi2",
+			Handle:  "5:",
+			Parent:  "root",
+			Missing: "not read",
+		}), nil},
 		{"not read", &record.NetDevice{Missing: "tc: not found"}, nil},
 		{"not there", nil, nil},
 	}
@@ -101,9 +136,11 @@ func TestCandidatesKeepWhatWasFound(t *testing.T) {
 		s := router(test.wan)
 		var got []string
 		for _, c := range Candidates(s) {
-			if why := s.Undoes(c); why != "" {
+			why := s.Undoes(c)
+			if why != "" {
 				t.Errorf("%s: %s: %s", test.name, c, why)
 			}
+
 			for name := range c.Levels {
 				plain, _ := factor.Split(name)
 				if plain == "queue" && name != "queue@router.lan" || plain == "shape" || plain == "policer" {
@@ -111,7 +148,9 @@ func TestCandidatesKeepWhatWasFound(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
+
+		diff := cmp.Diff(test.want, got)
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
@@ -120,8 +159,13 @@ func TestCandidatesKeepWhatWasFound(t *testing.T) {
 // What is named by hand, or was kept by an earlier result, takes no rate away either.
 func TestUndoes(t *testing.T) {
 	tbf := router(device(root("tbf", "8001:", "tbf rate 150M burst 5k limit 6k", 150e6)))
-	leaf := router(device(root("hfsc", "1:", "", 0), record.QueueFacts{Class: true, Kind: "hfsc",
-		Handle: "1:1", Parent: "1:", RateBps: 40e6}))
+	leaf := router(device(root("hfsc", "1:", "", 0), record.QueueFacts{
+		Class:   true,
+		Kind:    "hfsc",
+		Handle:  "1:1",
+		Parent:  "1:",
+		RateBps: 40e6,
+	}))
 	tests := []struct {
 		s       Situation
 		change  Change
@@ -140,7 +184,8 @@ func TestUndoes(t *testing.T) {
 		{leaf, change("queue@router.wan", "pfifo limit 1000"), true},
 	}
 	for _, test := range tests {
-		if why := test.s.Undoes(test.change); (why != "") != test.refused {
+		why := test.s.Undoes(test.change)
+		if (why != "") != test.refused {
 			t.Errorf("%s: %q, want refused %v", test.change, why, test.refused)
 		}
 	}
@@ -164,6 +209,7 @@ func TestCommandsKeepTheRate(t *testing.T) {
 			if p.System == "linux" && !slices.Contains(p.Commands, test.want) {
 				t.Errorf("%s: %q, want %q", test.change, p.Commands, test.want)
 			}
+
 			if p.System == "routeros" && strings.Contains(test.change.String(), "parent") {
 				t.Errorf("%s on routeros, which has no such classes: %q", test.change, p.Commands)
 			}
@@ -182,9 +228,15 @@ func TestResultHoldsForTheRates(t *testing.T) {
 
 // A flowtable is not tried where connections in it would skip what the router's owner has set up.
 func TestUndoesRules(t *testing.T) {
-	rule := record.FilterRule{Family: "inet", Table: "fw4", Chain: "forward", Handle: 15,
-		Hooks: []string{"forward"}, Kinds: []string{record.RuleLimit, record.RuleDrop},
-		Text: "limit rate over 2 mbytes/second drop"}
+	rule := record.FilterRule{
+		Family: "inet",
+		Table:  "fw4",
+		Chain:  "forward",
+		Handle: 15,
+		Hooks:  []string{"forward"},
+		Kinds:  []string{record.RuleLimit, record.RuleDrop},
+		Text:   "limit rate over 2 mbytes/second drop",
+	}
 	with := func(change func(r *record.FilterRule)) *record.PacketFilter {
 		r := rule
 		change(&r)
@@ -211,8 +263,11 @@ func TestUndoesRules(t *testing.T) {
 		{"new connections", with(func(r *record.FilterRule) { r.NewOnly = true }), "", true, ""},
 		{"input", with(func(r *record.FilterRule) { r.Hooks = []string{"input"} }), "", true, ""},
 		{"bridge", with(func(r *record.FilterRule) { r.Family = "bridge" }), "", true, ""},
-		{"flowtable", &record.PacketFilter{Flowtables: []record.FoundFlowtable{{Family: "inet", Table: "fw4",
-			Name: "ft"}}}, "", false, "is on router already: inet fw4 ft"},
+		{"flowtable", &record.PacketFilter{Flowtables: []record.FoundFlowtable{{
+			Family: "inet",
+			Table:  "fw4",
+			Name:   "ft",
+		}}}, "", false, "is on router already: inet fw4 ft"},
 		{"our flowtable", &record.PacketFilter{Flowtables: []record.FoundFlowtable{{Own: true}}}, "", true, ""},
 		{"iptables-legacy", &record.PacketFilter{LegacyEntries: map[string]int{"nat": 2, "ip6 filter": 3}}, "", true,
 			"iptables-legacy (ip6 filter)"},
@@ -226,16 +281,19 @@ func TestUndoesRules(t *testing.T) {
 		if v.Filter = test.filter; test.missing != "" {
 			v.Missing = map[string]string{"filter": test.missing}
 		}
+
 		s.Found.Nodes = []record.NodeFacts{{Name: "router", CPUs: record.CPUsVirtual}}
 		if test.machine {
 			s.Found.Nodes[0].CPUs = record.CPUsOwn
 		}
+
 		for _, name := range []string{"flowtable", "flowtable@router"} {
 			why := s.Undoes(change(name, "on"))
 			if (why != "") != (test.want != "") || !strings.Contains(why, test.want) {
 				t.Errorf("%s, %s: %q, want %q", test.name, name, why, test.want)
 			}
 		}
+
 		if why := s.Undoes(change("flowtable", "")); why != "" {
 			t.Errorf("%s: taking it away: %q", test.name, why)
 		}

@@ -46,22 +46,26 @@ func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 		}) {
 			continue
 		}
+
 		for name, fact := range e.Facts {
 			if strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name) {
 				out[e.Node+" "+name] = fact
 			}
 		}
 	}
+
 	found := Situation{Found: *d}
 	for _, p := range found.ports("") {
 		if p.device != nil && p.device.Rated() {
 			out[p.place+" rates"] = ratesOf(p.device)
 		}
 	}
+
 	keys := make([]string, len(cells))
 	for i, c := range cells {
 		keys[i] = c.Key()
 	}
+
 	slices.Sort(keys)
 	out["workload"] = strings.Join(keys, "; ")
 	return out
@@ -73,11 +77,13 @@ func (r *Result) Expired(now map[string]string) []string {
 	names := maps.Clone(r.Holds)
 	maps.Copy(names, now)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if was, is := r.Holds[name], now[name]; was != is {
+		was, is := r.Holds[name], now[name]
+		if was != is {
 			out = append(out, fmt.Sprintf("%s: %s → %s", name, cmp.Or(was, "not known"),
 				cmp.Or(is, "not known")))
 		}
 	}
+
 	return out
 }
 

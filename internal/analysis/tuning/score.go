@@ -85,7 +85,8 @@ func read(d *analysis.Document) measured {
 
 // by returns the values of a metric by block.
 func (m measured) by(cell factor.Cell, metric string) map[int]float64 {
-	if c := m[cell.Key()]; c != nil {
+	c := m[cell.Key()]
+	if c != nil {
 		return c.Blocks[metric]
 	}
 	return nil
@@ -105,17 +106,20 @@ func (m measured) failure(cell factor.Cell) string {
 	if c == nil || c.Failed == 0 {
 		return ""
 	}
+
 	for _, r := range c.Reasons {
 		if r.Kind == evidence.ReasonFailedTrials {
 			return r.Text
 		}
 	}
+
 	return ""
 }
 
 // label returns what the document calls a cell.
 func (m measured) label(cell factor.Cell) string {
-	if c := m[cell.Key()]; c != nil {
+	c := m[cell.Key()]
+	if c != nil {
 		return c.Label
 	}
 	return cell.Key()
@@ -126,7 +130,8 @@ func (m measured) goals(a, b factor.Cell) []string {
 	out := []string{validity.TesterMetric(a)}
 	for _, d := range delays {
 		_, before := m.median(a, d)
-		if _, after := m.median(b, d); before && after {
+		_, after := m.median(b, d)
+		if before && after {
 			return append(out, d)
 		}
 	}
@@ -136,27 +141,34 @@ func (m measured) goals(a, b factor.Cell) []string {
 // unsafe says why a cell breaks the budget where the one it is held against does not, or less. A cell without
 // a single number, or with a trial that failed, does not carry its traffic.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
-	if why := m.failure(cell); why != "" && m.failure(against) == "" {
+	why := m.failure(cell)
+	if why != "" && m.failure(against) == "" {
 		return "a trial " + why
 	}
+
 	for _, loss := range []string{"loss_ratio", "probe_loss_ratio"} {
 		was, _ := m.median(against, loss)
 		if is, ok := m.median(cell, loss); ok && is > b.LossRatio && is > was && !flatOutUDP(cell, loss) {
 			return fmt.Sprintf("loss of %s, above %s", unit.Percent(is), unit.Percent(b.LossRatio))
 		}
 	}
+
 	for _, d := range delays {
 		is, ok := m.median(cell, d)
 		if !ok {
 			continue
 		}
+
 		was, _ := m.median(against, d)
-		if added := is - idle; added > b.AddedDelayNs && is > was {
+		added := is - idle
+		if added > b.AddedDelayNs && is > was {
 			return fmt.Sprintf("%s of added delay, above %s", unit.Nanoseconds(added),
 				unit.Nanoseconds(b.AddedDelayNs))
 		}
+
 		break
 	}
+
 	return ""
 }
 
@@ -176,41 +188,56 @@ func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 	var family []map[int]float64
 	var tested [][2]int // the pair, and its effect
 	for i, p := range pairs {
-		arm, base := arms[p.Arm], arms[p.Against]
+		arm := arms[p.Arm]
+		base := arms[p.Against]
 		out[i] = Scored{Set: arm.Set, Against: base.Set, Verdict: Impossible, Why: arm.Why}
 		if arm.Cells == nil || base.Cells == nil {
 			continue
 		}
+
 		out[i].Verdict = ""
 		for k, cell := range arm.Cells {
-			if why := m.unsafe(cell, base.Cells[k], idle[k], b); why != "" {
+			why := m.unsafe(cell, base.Cells[k], idle[k], b)
+			if why != "" {
 				out[i].Verdict, out[i].Why = Unsafe, why
 			}
+
 			for _, metric := range m.goals(base.Cells[k], cell) {
-				before, after := m.by(base.Cells[k], metric), m.by(cell, metric)
+				before := m.by(base.Cells[k], metric)
+				after := m.by(cell, metric)
 				c, logs := comparison.ComparePaired(metric, before, after)
 				if c.N == 0 {
 					continue
 				}
-				c.Factors, c.Against = cell, base.Cells[k]
-				e := Effect{Cell: m.label(base.Cells[k]), Comparison: c,
-					Before: statistics.Median(statistics.ByBlock(before)),
-					After:  statistics.Median(statistics.ByBlock(after))}
+
+				c.Factors = cell
+				c.Against = base.Cells[k]
+				e := Effect{
+					Cell:       m.label(base.Cells[k]),
+					Comparison: c,
+					Before:     statistics.Median(statistics.ByBlock(before)),
+					After:      statistics.Median(statistics.ByBlock(after)),
+				}
 				if c.N >= statistics.MinInterval {
 					family, tested = append(family, logs), append(tested, [2]int{i, len(out[i].Effects)})
 				}
+
 				out[i].Effects = append(out[i].Effects, e)
 			}
 		}
 	}
+
 	p, test := statistics.FamilyTest(family)
 	for i, at := range tested {
 		e := &out[at[0]].Effects[at[1]]
-		e.PValue, e.Test = p[i], test
+		e.PValue = p[i]
+		e.Test = test
 	}
+
 	for i := range out {
 		out[i].conclude()
 	}
+
 	return out
 }
 
@@ -226,9 +253,11 @@ func (j *Scored) conclude() {
 			logs = append(logs, math.Log(e.Ratio))
 		}
 	}
+
 	if len(logs) > 0 {
 		j.Gain = math.Exp(statistics.Total(logs) / float64(len(logs)))
 	}
+
 	switch {
 	case j.Verdict != "":
 	case len(j.Effects) == 0:
@@ -253,6 +282,7 @@ func (e *Effect) score() string {
 		}
 		return NoMatter
 	}
+
 	switch {
 	case e.N < statistics.MinInterval:
 		return CannotTell
@@ -268,5 +298,6 @@ func (e *Effect) score() string {
 	case e.Low > harmedRate && e.High <= 1+relevantRate:
 		return NoMatter
 	}
+
 	return CannotTell
 }

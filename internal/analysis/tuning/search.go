@@ -45,20 +45,26 @@ const (
 func (s *Search) Next() *Round {
 	switch s.stage {
 	case trying:
-		if r := s.tries(); r != nil {
+		r := s.tries()
+		if r != nil {
 			return r
 		}
+
 		if len(s.Kept) == 0 {
 			s.stage = ended
 			return nil
 		}
+
 		s.stage = checking
 		return s.checks()
 	case checking:
 		return s.checks()
 	case confirming:
-		return &Round{Title: "what is kept, once more", Sets: []Set{{}, s.Kept, s.spare},
-			Pairs: []Pair{{1, 0}, {1, 2}}}
+		return &Round{
+			Title: "what is kept, once more",
+			Sets:  []Set{{}, s.Kept, s.spare},
+			Pairs: []Pair{{1, 0}, {1, 2}},
+		}
 	}
 	return nil
 }
@@ -76,6 +82,7 @@ func (s *Search) tries() *Round {
 	if len(left) == 0 || s.rounds == maxRounds {
 		return nil
 	}
+
 	r := &Round{Title: "each change alone", Sets: []Set{{}}, Follow: 2}
 	against := 0
 	if len(s.Kept) > 0 {
@@ -84,6 +91,7 @@ func (s *Search) tries() *Round {
 		against = 1
 		r.Pairs = append(r.Pairs, Pair{1, 0})
 	}
+
 	all := s.Kept
 	for _, c := range left {
 		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
@@ -92,17 +100,22 @@ func (s *Search) tries() *Round {
 			all = all.with(c)
 		}
 	}
+
 	if len(all) > len(s.Kept)+1 { // two limits, of which each hides what the other's removal brings
 		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
 		r.Sets = append(r.Sets, all)
 	}
+
 	return r
 }
 
 // checks holds what is kept against the router as found and against itself without each change.
 func (s *Search) checks() *Round {
-	r := &Round{Title: "what is kept, and each of its changes taken back", Sets: []Set{{}, s.Kept},
-		Pairs: []Pair{{1, 0}}}
+	r := &Round{
+		Title: "what is kept, and each of its changes taken back",
+		Sets:  []Set{{}, s.Kept},
+		Pairs: []Pair{{1, 0}},
+	}
 	for _, c := range s.Kept {
 		if len(s.Kept) > 1 && !s.brief {
 			r.Pairs = append(r.Pairs, Pair{1, len(r.Sets)})
@@ -127,11 +140,16 @@ func (s *Search) Shorten() {
 	case s.stage == checking && len(s.Kept) > 1 && !s.brief:
 		s.brief = true
 	case s.stage == checking:
-		s.Tried = append(s.Tried, Scored{Round: "not checked in fresh blocks", Set: s.Kept,
-			Verdict: CannotTell, Why: noTime})
+		s.Tried = append(s.Tried, Scored{
+			Round:   "not checked in fresh blocks",
+			Set:     s.Kept,
+			Verdict: CannotTell,
+			Why:     noTime,
+		})
 		s.Kept, s.stage = nil, ended
 	default: // what was kept before, which is checked
-		s.Kept, s.stage = s.spare, ended
+		s.Kept = s.spare
+		s.stage = ended
 	}
 }
 
@@ -163,6 +181,7 @@ func (s *Search) tried(found []Scored) {
 	if was > 0 {
 		found = found[1:]
 	}
+
 	single := slices.DeleteFunc(slices.Clone(found), func(j Scored) bool { return len(j.Set) != was+1 })
 	slices.SortStableFunc(single, func(a, b Scored) int { return cmp.Compare(b.Gain, a.Gain) })
 	for _, j := range single {
@@ -174,9 +193,12 @@ func (s *Search) tried(found []Scored) {
 			s.out = append(s.out, c.String())
 		}
 	}
-	if last := found[len(found)-1]; len(s.Kept) == was && len(last.Set) > was+1 && last.Verdict == Helps {
+
+	last := found[len(found)-1]
+	if len(s.Kept) == was && len(last.Set) > was+1 && last.Verdict == Helps {
 		s.Kept = last.Set
 	}
+
 	if len(s.Kept) == was || len(s.left()) == 0 {
 		s.stage = checking
 		if len(s.Kept) == 0 {
@@ -192,22 +214,26 @@ func (s *Search) checked(found []Scored) {
 		s.Kept, s.stage = nil, ended
 		return
 	}
+
 	s.spare = s.Kept
 	for _, j := range found[1:] {
 		if j.Verdict == Helps {
 			continue
 		}
+
 		for _, c := range s.spare {
 			if j.Against.allows(c) {
 				s.Kept = s.Kept.without(c)
 			}
 		}
 	}
+
 	switch len(s.Kept) {
 	case len(s.spare):
 		s.stage = ended
 	case 0: // any of them will do: which one cannot be told
-		s.Kept, s.stage = s.spare, ended
+		s.Kept = s.spare
+		s.stage = ended
 	default:
 		s.stage = confirming
 	}

@@ -33,23 +33,31 @@ func document(m model, arms []Arm, rng *rand.Rand) *analysis.Document {
 				if !seen {
 					i = len(d.Cells)
 					index[cell.Key()] = i
-					d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{Factors: cell,
-						Label: cell.Key(), Blocks: map[string]map[int]float64{"goodput_bps": {},
-							"rtt_loaded_p99_ns": {}}}})
+					d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{
+						Factors: cell,
+						Label:   cell.Key(),
+						Blocks: map[string]map[int]float64{"goodput_bps": {},
+							"rtt_loaded_p99_ns": {}},
+					}})
 				}
+
 				c := &d.Cells[i]
 				noise := rng.NormFloat64()
 				if fails {
 					c.Failed++
-					c.Reasons = []evidence.Reason{{Kind: evidence.ReasonFailedTrials,
-						Text: "failed in setup: no answer"}}
+					c.Reasons = []evidence.Reason{{
+						Kind: evidence.ReasonFailedTrials,
+						Text: "failed in setup: no answer",
+					}}
 					continue
 				}
+
 				c.Blocks["goodput_bps"][block] = rate * drift * (1 + .01*noise)
 				c.Blocks["rtt_loaded_p99_ns"][block] = p99
 			}
 		}
 	}
+
 	return d
 }
 
@@ -69,10 +77,12 @@ func runWithin(t *testing.T, m model, sets int, candidates ...Change) *Search {
 		if r == nil {
 			return s
 		}
+
 		if len(r.Sets)+r.Follow > sets {
 			s.Shorten()
 			continue
 		}
+
 		sets -= len(r.Sets)
 		arms := make([]Arm, len(r.Sets))
 		for i, set := range r.Sets {
@@ -80,10 +90,13 @@ func runWithin(t *testing.T, m model, sets int, candidates ...Change) *Search {
 			for name, level := range set.Patch() {
 				factor.Name(name).Set(cell, level)
 			}
+
 			arms[i] = Arm{Set: set, Cells: []factor.Cell{cell}}
 		}
+
 		s.Take(Score(document(m, arms, rng), arms, r.Pairs, []float64{1e6}, budget))
 	}
+
 	t.Fatal("the search does not end")
 	return nil
 }
@@ -110,9 +123,11 @@ func TestSearchFindsWhatHelps(t *testing.T) {
 		if c["cpu_quota@host"] == "20%" {
 			cpu = 200e6
 		}
+
 		if c["queue"] == "pfifo limit 2" {
 			queue = 80e6
 		}
+
 		return cpu, queue
 	}
 	tests := []struct {
@@ -166,14 +181,18 @@ func TestSearchFindsWhatHelps(t *testing.T) {
 			patch := s.Kept.Patch()
 			var got []string
 			for _, name := range []string{"queue", "cpu_quota@host", "cpus", "napi_threaded"} {
-				if level := patch[name]; level != "" {
+				level := patch[name]
+				if level != "" {
 					got = append(got, level)
 				}
 			}
+
 			if strings.Join(got, " ") != test.want {
 				t.Errorf("kept %s, want %q", s.Kept, test.want)
 			}
-			if helped := s.Final != nil && s.Final.Verdict == Helps; helped != (test.want != "") {
+
+			helped := s.Final != nil && s.Final.Verdict == Helps
+			if helped != (test.want != "") {
 				t.Errorf("final: %+v", s.Final)
 			}
 		})
@@ -188,10 +207,12 @@ func TestNothingIsProposedForTheSame(t *testing.T) {
 		noise := func(factor.Cell) (float64, float64, bool) {
 			return 500e6 * (1 + .08*rng.NormFloat64()), 2e6 * (1 + .2*rng.Float64()), false
 		}
-		if s := run(t, noise, fqCodel, fullCPU, steering, threaded); len(s.Kept) > 0 {
+		s := run(t, noise, fqCodel, fullCPU, steering, threaded)
+		if len(s.Kept) > 0 {
 			proposed++
 		}
 	}
+
 	if proposed > 2 {
 		t.Errorf("%d of 200 searches proposed something where nothing differs", proposed)
 	}
@@ -208,6 +229,7 @@ func TestFinalIsMeasuredAfresh(t *testing.T) {
 	if s.Final == nil || s.Final.Gain < 1.9 || s.Final.Gain > 2.1 || len(s.Final.Against) != 0 {
 		t.Fatalf("final %+v", s.Final)
 	}
+
 	i := slices.IndexFunc(s.Tried, func(j Scored) bool { return j.Set.Key() == s.Kept.Key() })
 	if i < 0 || s.Tried[i].Gain == s.Final.Gain {
 		t.Errorf("the gain %v is the one that chose it", s.Final.Gain)
@@ -249,11 +271,13 @@ func TestCommandsOfEverySystem(t *testing.T) {
 			found = found || p.System == test.system &&
 				strings.Contains(strings.Join(p.Commands, "\n"), test.want)
 		}
+
 		if !found {
 			t.Errorf("%s on %s: no %q in %+v", test.change, test.system, test.want,
 				test.change.Commands(plainCell))
 		}
 	}
+
 	for _, system := range Systems {
 		for _, r := range recipes {
 			for _, l := range r.lines[system] {
@@ -267,22 +291,33 @@ func TestCommandsOfEverySystem(t *testing.T) {
 }
 
 func TestResultsExpire(t *testing.T) {
-	d := &analysis.Document{Topologies: []record.Topology{{Routers: []string{"router"}}},
-		Environment: []record.Environment{{Node: "router", Facts: map[string]string{"kernel": "Linux 6.1",
-			"device:wan:driver": "virtio_net", "uptime": "3"}}, {Node: "client", Facts: map[string]string{
-			"kernel": "Linux 6.6"}}}}
+	d := &analysis.Document{
+		Topologies: []record.Topology{{Routers: []string{"router"}}},
+		Environment: []record.Environment{{
+			Node: "router",
+			Facts: map[string]string{"kernel": "Linux 6.1",
+				"device:wan:driver": "virtio_net", "uptime": "3"},
+		}, {
+			Node: "client",
+			Facts: map[string]string{
+				"kernel": "Linux 6.6"},
+		}},
+	}
 	now := HoldsFor(d, []factor.Cell{plainCell})
 	r := Result{Plan: "p", Lab: "vm", Holds: now}
 	if got := r.Expired(maps.Clone(now)); got != nil {
 		t.Errorf("expired at once: %v", got)
 	}
+
 	for _, name := range []string{"router kernel", "router device:wan:driver", "workload"} {
 		later := maps.Clone(now)
 		later[name] = "other"
-		if got := fmt.Sprint(r.Expired(later)); !strings.Contains(got, name+": ") {
+		got := fmt.Sprint(r.Expired(later))
+		if !strings.Contains(got, name+": ") {
 			t.Errorf("%s changed: %s", name, got)
 		}
 	}
+
 	if len(now) != 3 {
 		t.Errorf("holds for %v", now)
 	}
@@ -310,16 +345,19 @@ func TestSearchEndsInTime(t *testing.T) {
 			t.Errorf("%d sets: %d candidates of %d and %d told, want each tried or told", sets,
 				len(s.Candidates), len(all), told)
 		}
+
 		if len(s.Kept) > 0 {
 			proposed++
 			if s.Final == nil || s.Final.Verdict != Helps || s.Final.Set.Key() != s.Kept.Key() {
 				t.Errorf("%d sets: kept %s, checked %+v", sets, s.Kept, s.Final)
 			}
 		}
+
 		if sets < 4 && (len(s.Kept) > 0 || !strings.Contains(r.Text(), "a longer --budget")) {
 			t.Errorf("%d sets: kept %s, said %s, want nothing, for want of time", sets, s.Kept, r.Text())
 		}
 	}
+
 	if proposed < 30 {
 		t.Errorf("proposed %d times of 40, want as soon as one change and its check fit", proposed)
 	}

@@ -17,9 +17,11 @@ func (r *Result) Text() string {
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "as found: %s\n", f)
 	}
+
 	if len(r.Tried) > 0 {
 		b.WriteString("\n" + r.triedTable())
 	}
+
 	switch {
 	case r.Ended != "done":
 		fmt.Fprintf(&b, "\nThe search was %s: nothing is proposed.\n", r.Ended)
@@ -32,12 +34,14 @@ func (r *Result) Text() string {
 			unit.Percent(comparison.SmallestRelevant) + ".\n")
 		return b.String()
 	}
+
 	fmt.Fprintf(&b, "\nProposed: %s\n\n%s", r.Kept, r.beforeAfter())
 	for _, c := range r.Kept {
 		if c.Risk != "" {
 			fmt.Fprintf(&b, "risk of %s: %s\n", c, c.Risk)
 		}
 	}
+
 	b.WriteString(r.permanentText())
 	return b.String()
 }
@@ -48,6 +52,7 @@ func tabbed(rows [][]string) string {
 	for _, row := range rows {
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
+
 	w.Flush() // to memory: it cannot fail
 	return b.String()
 }
@@ -61,27 +66,38 @@ func (r *Result) triedTable() string {
 			round = j.Round
 			rows = append(rows, []string{round + ":"})
 		}
+
 		rate, interval := "–", "–"
-		if e := j.worst(); e != nil {
+		e := j.worst()
+		if e != nil {
 			rate, interval = "× "+unit.Significant(j.Gain, 3), intervalOf(e.Comparison)
 		}
-		added, against, verdict := j.added(), "as found", j.Verdict
+
+		added := j.added()
+		against := "as found"
+		verdict := j.Verdict
 		name := added.String()
 		if len(j.Against) > 0 {
-			name, against = "+ "+name, "the rest of it"
+			name = "+ " + name
+			against = "the rest of it"
 		}
+
 		if len(added) > 2 {
 			name = unit.Count(len(added), "change") + " at once"
 		}
+
 		if j.Why != "" {
 			verdict += ": " + j.Why
 		}
+
 		predicted := "–"
 		if len(added) == 1 && added[0].GainAtMost > 0 {
 			predicted = "× " + unit.Significant(added[0].GainAtMost, 3)
 		}
+
 		rows = append(rows, []string{"  " + name, against, rate, interval, predicted, verdict})
 	}
+
 	return tabbed(rows)
 }
 
@@ -114,25 +130,31 @@ func (r *Result) beforeAfter() string {
 	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
 	for _, e := range r.Final.Effects {
 		m := metrics.Of(e.Metric)
-		ratio, interval := "× "+unit.Significant(e.Ratio, 3), intervalOf(e.Comparison)
+		ratio := "× " + unit.Significant(e.Ratio, 3)
+		interval := intervalOf(e.Comparison)
 		if e.Difference {
 			ratio, interval = "–", "–"
 		}
+
 		rows = append(rows, []string{e.Cell, m.Label, unit.ScaleOf(m.Unit, e.Before).Text(e.Before),
 			unit.ScaleOf(m.Unit, e.After).Text(e.After), ratio, interval, e.Verdict})
 	}
+
 	text := tabbed(rows)
 	predicted, known := 1.0, false
 	for _, c := range r.Kept {
 		if c.GainAtMost > 0 {
-			predicted, known = predicted*c.GainAtMost, true
+			predicted = predicted * c.GainAtMost
+			known = true
 		}
 	}
+
 	real := "× " + unit.Significant(r.Final.Gain, 3)
 	if known {
 		return text + fmt.Sprintf("predicted gain: at most × %s, real: %s\n", unit.Significant(predicted, 3),
 			real)
 	}
+
 	return text + "predicted gain: no finding bounds it, real: " + real + "\n"
 }
 
@@ -140,6 +162,7 @@ func (r *Result) permanentText() string {
 	if len(r.Permanent) == 0 {
 		return ""
 	}
+
 	var b strings.Builder
 	b.WriteString("\nTo make it permanent (words in capitals are yours to fill in):\n")
 	for _, system := range append([]string{""}, Systems[:]...) {
@@ -148,14 +171,17 @@ func (r *Result) permanentText() string {
 			if p.System != system {
 				continue
 			}
+
 			if !head && system != "" {
 				fmt.Fprintf(&b, "  %s\n", system)
 			}
+
 			head = true
 			for _, c := range p.Commands {
 				fmt.Fprintf(&b, "    %s\n", c)
 			}
 		}
 	}
+
 	return b.String()
 }

@@ -15,7 +15,8 @@ import (
 // trials are in the order in which they ran.
 func SetAside(all []*Graded) (aside []*Graded) {
 	type boot struct{ router, id string }
-	count, order := map[boot]int{}, []boot(nil)
+	count := map[boot]int{}
+	order := []boot(nil)
 	each := func(j *Graded, f func(boot)) {
 		for _, router := range slices.Sorted(maps.Keys(j.Trial.Boots)) {
 			f(boot{router, j.Trial.Boots[router]})
@@ -23,20 +24,24 @@ func SetAside(all []*Graded) (aside []*Graded) {
 	}
 	for _, j := range all {
 		each(j, func(b boot) {
-			if _, seen := count[b]; !seen {
+			_, seen := count[b]
+			if !seen {
 				count[b], order = 0, append(order, b)
 			}
+
 			if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
 				count[b]++
 			}
 		})
 	}
+
 	kept := map[string]boot{}
 	for _, b := range order {
 		if best, ok := kept[b.router]; !ok || count[b] > count[best] {
 			kept[b.router] = b
 		}
 	}
+
 	for _, j := range all {
 		other := ""
 		each(j, func(b boot) {
@@ -47,15 +52,24 @@ func SetAside(all []*Graded) (aside []*Graded) {
 		if other == "" || j.Grade == evidence.GradeFailed {
 			continue
 		}
+
 		t := *j.Trial
 		t.Status = record.TrialFailed
-		t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: other +
-			" was booted anew in the middle " +
-			"of the run, and most trials are of another boot: this one is set aside",
-			Hint: "run it again; a lab that the run makes by itself has the same router at every boot"}
-		*j = Graded{Trial: &t, Metrics: metrics.NewMeasured(), Grade: evidence.GradeFailed,
-			Reasons: []evidence.Reason{}}
+		t.Failure = &record.Failure{
+			Phase: record.PhaseSetup,
+			Error: other +
+				" was booted anew in the middle " +
+				"of the run, and most trials are of another boot: this one is set aside",
+			Hint: "run it again; a lab that the run makes by itself has the same router at every boot",
+		}
+		*j = Graded{
+			Trial:   &t,
+			Metrics: metrics.NewMeasured(),
+			Grade:   evidence.GradeFailed,
+			Reasons: []evidence.Reason{},
+		}
 		aside = append(aside, j)
 	}
+
 	return aside
 }

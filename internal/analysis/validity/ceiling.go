@@ -39,24 +39,34 @@ type limit struct {
 // queues, shapers, policers and network cards, and the condition link. A virtual link has none.
 func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
-	c := ceiling{Kind: "none: virtual link", Efficiency: metrics.PayloadShare(f, tunnelled,
-		overhead.LayerWire)}
-	if tested := run.Tested(); tested.CPUs != record.CPUsShared && !tested.Guest() {
+	c := ceiling{
+		Kind: "none: virtual link",
+		Efficiency: metrics.PayloadShare(f, tunnelled,
+			overhead.LayerWire),
+	}
+	tested := run.Tested()
+	if tested.CPUs != record.CPUsShared && !tested.Guest() {
 		c.Kind = "none: no link rate is known"
 	}
+
 	headers := headersOf(run, f)
 	for _, l := range slices.Concat(settingLimits(run, f), cardLimits(run, f)) {
-		if bps := l.goodput(f, headers); bps > 0 && (c.Bps == 0 || bps < c.Bps) {
-			c.Bps, c.Burst, c.Bucket = bps, l.burst, 0
+		bps := l.goodput(f, headers)
+		if bps > 0 && (c.Bps == 0 || bps < c.Bps) {
+			c.Bps = bps
+			c.Burst = l.burst
+			c.Bucket = 0
 			if l.kind == string(factor.Policer) {
 				c.Bucket = l.burst
 			}
+
 			c.Kind = l.kind + " " + unit.Bitrate(l.rate).String()
 			if l.place != "" {
 				c.Kind += " on " + strings.ReplaceAll(l.place, ".", "/")
 			}
 		}
 	}
+
 	return c
 }
 
@@ -69,20 +79,24 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 		if err != nil || q.Parent != 0 || q.RateBps() == 0 {
 			continue // queues of classes limit a part of the traffic
 		}
+
 		node, port, _ := strings.Cut(place, ".")
 		l := shaper(q)
 		l.place = place
 		l.up, l.down = passes(top, node, port)
 		out = append(out, l)
 	}
+
 	for place, level := range factor.Shaper.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
 		up, down := passes(top, node, port)
 		if !placed { // the port towards the far side
 			down = nil
 		}
+
 		out = append(out, rated(string(factor.Shaper), place, level, asFrames, up, down)...)
 	}
+
 	for place, level := range factor.Policer.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
 		// What arrives at a port passes the link by which the other direction leaves.
@@ -90,12 +104,15 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 		if !placed { // the port towards the near side
 			down = nil
 		}
+
 		count := arriving(f, headersOf(run, f))
 		out = append(out, rated(string(factor.Policer), place, level, count, up, down)...)
 	}
+
 	if level := run.Design.Conditions[record.LinkCondition]; level != "" {
 		out = append(out, rated(record.LinkCondition, "", level, onWire, []bool{true}, []bool{true})...)
 	}
+
 	return out
 }
 
@@ -106,10 +123,12 @@ func rated(kind, place, level string, count func(overhead.Path, int) int, up, do
 	if r == 0 {
 		return nil
 	}
+
 	l := limit{kind, place, r, 0, count, up, down, 0}
 	if kind != record.LinkCondition {
 		l.burst = bucketOf(l.rate)
 	}
+
 	return []limit{l}
 }
 
@@ -138,6 +157,7 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 	if top == nil {
 		return nil
 	}
+
 	path := fmt.Sprintf("path_ipv%d:", metrics.IPOf(f, factor.IP))
 	mtu := 0
 	for _, e := range run.Environments {
@@ -145,11 +165,13 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 			mtu = n
 		}
 	}
+
 	var out []limit
 	for _, e := range run.Environments {
 		if mtu == 0 || e.Node != top.Near && e.Node != top.Far || !run.Node(e.Node).OwnMachine() {
 			continue
 		}
+
 		device := "device:" + e.Facts[path+"device"]
 		driver := e.Facts[device+":driver"]
 		mbps, err := strconv.ParseFloat(e.Facts[device+":speed_mbps"], 64)
@@ -158,6 +180,7 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 				[]bool{true}, mtu})
 		}
 	}
+
 	return out
 }
 
@@ -165,10 +188,12 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 // own that is known if it told it; namespaces and guests have what the kernel begins with, on.
 func headersOf(run *record.Run, f record.Factors) int {
 	const setting = "net.ipv4.tcp_timestamps"
-	headers, top := metrics.HeadersOf(f), metrics.TopologyOf(run, f)
+	headers := metrics.HeadersOf(f)
+	top := metrics.TopologyOf(run, f)
 	if top == nil || factor.Protocol.Is(f, factor.UDP) {
 		return headers
 	}
+
 	for _, end := range []string{top.Near, top.Far} {
 		level := ""
 		for _, e := range run.Environments {
@@ -176,15 +201,18 @@ func headersOf(run *record.Run, f record.Factors) int {
 				level = e.Facts["sysctl:"+setting]
 			}
 		}
+
 		for place, set := range factor.Name("sysctl:" + setting).Each(f) {
 			if place == "" || place == end {
 				level = set
 			}
 		}
+
 		if level == "0" || level == "" && run.Node(end).OwnMachine() {
 			return headers - overhead.TCPTimestamps
 		}
 	}
+
 	return headers
 }
 
@@ -195,6 +223,7 @@ func shaper(q qdisc.Queue) limit {
 		l.count = cakeCounts(q)
 		return l
 	}
+
 	l.burst = cmp.Or(float64(q.Values["burst"]), bucketOf(l.rate))
 	return l
 }
@@ -210,6 +239,7 @@ func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 			if given {
 				n = l3 + int(extra)
 			}
+
 			n = max(n, int(q.Values["mpu"]))
 			switch q.Word("cells") {
 			case "atm":
@@ -217,6 +247,7 @@ func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 			case "ptm":
 				n += (n + 63) / 64
 			}
+
 			return n
 		})
 	}
@@ -230,12 +261,14 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 		f = f.Clone()
 		factor.LinkMTU.Set(f, strconv.Itoa(l.mtu))
 	}
+
 	least := func(passes []bool) float64 {
 		least := 0.0
 		for _, inTunnel := range passes {
 			on := metrics.PathOf(f, inTunnel)
 			share := metrics.PayloadShareBy(f, headers, func(size int) int { return l.count(on, size) })
-			if g := l.rate * share; share > 0 && (least == 0 || g < least) {
+			g := l.rate * share
+			if share > 0 && (least == 0 || g < least) {
 				least = g
 			}
 		}
@@ -245,11 +278,13 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 	case record.Down:
 		return least(l.down)
 	case record.Both:
-		if a, b := least(l.up), least(l.down); a > 0 && b > 0 {
+		a, b := least(l.up), least(l.down)
+		if a > 0 && b > 0 {
 			return a + b
 		}
 		return 0
 	}
+
 	return least(l.up)
 }
 
@@ -263,22 +298,27 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 		}
 		return nil, nil
 	}
+
 	route := routeOf(top)
 	end := func(name string) int {
 		return slices.IndexFunc(route, func(h hop) bool { return h.node == name })
 	}
-	first, last := end(top.Tunnel[0]), end(top.Tunnel[1])
+	first := end(top.Tunnel[0])
+	last := end(top.Tunnel[1])
 	for i, h := range route {
 		if h.node != node && (node != "" || !slices.Contains(top.Routers, h.node)) {
 			continue
 		}
+
 		if h.next != "" && (port == "" || port == h.next) {
 			up = append(up, first >= 0 && i >= first && i < last)
 		}
+
 		if h.back != "" && (port == "" || port == h.back) {
 			down = append(down, first >= 0 && i > first && i <= last)
 		}
 	}
+
 	return up, down
 }
 
@@ -295,17 +335,22 @@ func routeOf(top *record.Topology) []hop {
 		queue = queue[1:]
 		for _, l := range top.Links {
 			for side := range l.Ends {
-				a, b := l.Ends[side], l.Ends[1-side]
-				if _, seen := came[b.Node]; a.Node == at && !seen {
+				a := l.Ends[side]
+				b := l.Ends[1-side]
+				_, seen := came[b.Node]
+				if a.Node == at && !seen {
 					came[b.Node] = step{at, a.Port, b.Port}
 					queue = append(queue, b.Node)
 				}
 			}
 		}
 	}
-	if _, reached := came[top.Far]; !reached {
+
+	_, reached := came[top.Far]
+	if !reached {
 		return nil
 	}
+
 	var route []hop
 	next := ""
 	for at := top.Far; ; at = came[at].from {
@@ -314,6 +359,7 @@ func routeOf(top *record.Topology) []hop {
 		if at == top.Near {
 			return route
 		}
+
 		next = s.out
 	}
 }
@@ -335,6 +381,7 @@ func ControlOf(control, cell record.Factors) bool {
 	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
 		return false
 	}
+
 	control = control.Clone()
 	factor.Topology.Set(control, factor.Topology.Of(cell))
 	factor.NAT.Set(control, factor.NAT.Of(cell))
@@ -359,10 +406,12 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 // flows and requests by their sizes too, then by streams or packet size, whichever differs by the smallest
 // factor. IMIX, which is never sent in UDP GSO batches, has a ceiling of its own.
 func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
-	engine, udp := "", factor.Protocol.Is(f, factor.UDP)
+	engine := ""
+	udp := factor.Protocol.Is(f, factor.UDP)
 	if factor.Engine.Is(f, "flows", "requests", "xdp") {
 		engine = factor.Engine.Of(f)
 	}
+
 	want := float64(factor.Streams.Number(f))
 	switch {
 	case udp:
@@ -370,10 +419,12 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	case engine == "flows" && (factor.ConnectionRate.In(f) || run.Design.Method.Search != nil):
 		want = math.MaxInt32 // as many at once as it takes
 	}
+
 	jumbo := factor.LinkMTU.Number(f)
 	if jumbo <= 1500 {
 		jumbo = 0
 	}
+
 	nearest := math.Inf(1)
 	for _, c := range run.Ceilings {
 		switch words := strings.Fields(strings.ToLower(c.Kind)); {
@@ -385,10 +436,15 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 				c.ResponseSize != factor.ResponseSize.Number(f)):
 			continue
 		}
-		if off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1))); kind == "" || off < nearest {
-			kind, value, nearest = c.Kind, c.Value, off
+
+		off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1)))
+		if kind == "" || off < nearest {
+			kind = c.Kind
+			value = c.Value
+			nearest = off
 		}
 	}
+
 	return kind, value
 }
 

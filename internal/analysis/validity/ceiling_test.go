@@ -88,9 +88,11 @@ func TestCeiling(t *testing.T) {
 			if got.Kind != test.kind {
 				t.Errorf("kind %q, want %q", got.Kind, test.kind)
 			}
+
 			if math.Abs(got.Bps-test.bps) > 1 {
 				t.Errorf("ceiling %.0f bit/s, want %.0f", got.Bps, test.bps)
 			}
+
 			if math.Abs(got.Efficiency-test.eff) > 1e-9 {
 				t.Errorf("header efficiency %.6f, want %.6f", got.Efficiency, test.eff)
 			}
@@ -105,7 +107,10 @@ func TestRouteOfSiteToSite(t *testing.T) {
 			b}}
 	}
 	top := record.Topology{
-		Near: "client", Far: "server", Tunnel: [2]string{"a", "b"}, Routers: []string{"a", "b"},
+		Near:    "client",
+		Far:     "server",
+		Tunnel:  [2]string{"a", "b"},
+		Routers: []string{"a", "b"},
 		Links: []record.TopoLink{
 			link(port("b", "lan"), port("server", "lan")), link(port("a", "wan"), port("isp", "a")),
 			link(port("isp", "b"), port("b", "wan")), link(port("client", "lan"), port("a", "lan")),
@@ -116,6 +121,7 @@ func TestRouteOfSiteToSite(t *testing.T) {
 	if diff := cmp.Diff(want, routeOf(&top), cmp.AllowUnexported(hop{})); diff != "" {
 		t.Errorf("route (-want +got)\n%s", diff)
 	}
+
 	for _, test := range []struct {
 		node, port string
 		up, down   []bool
@@ -129,12 +135,15 @@ func TestRouteOfSiteToSite(t *testing.T) {
 		{"nobody", "", nil, nil},
 	} {
 		up, down := passes(&top, test.node, test.port)
-		if diff := cmp.Diff([][]bool{test.up, test.down}, [][]bool{up, down}); diff != "" {
+		diff := cmp.Diff([][]bool{test.up, test.down}, [][]bool{up, down})
+		if diff != "" {
 			t.Errorf("%s.%s (-want +got)\n%s", test.node, test.port, diff)
 		}
 	}
+
 	top.Far = "nowhere"
-	if got := routeOf(&top); got != nil {
+	got := routeOf(&top)
+	if got != nil {
 		t.Errorf("route to nowhere = %v", got)
 	}
 }
@@ -211,7 +220,8 @@ func TestTesterCeiling(t *testing.T) {
 		{quickFactors("protocol", "udp", "udp_mode", "count"), 0},
 		{quickFactors("protocol", "udp", "udp_mode", "exact"), 1e6},
 	} {
-		if _, got := TesterCeiling(&run, test.factors); got != test.want {
+		_, got := TesterCeiling(&run, test.factors)
+		if got != test.want {
 			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
 		}
 	}
@@ -286,7 +296,8 @@ func TestTesterCeilingOfALink(t *testing.T) {
 		{quickFactors("offload", "wire", "protocol", "udp", "udp_mode", "count"), 16e5},
 		{quickFactors("offload", "super", "protocol", "udp", "engine", "xdp"), 3e6},
 	} {
-		if _, got := TesterCeiling(&run, test.factors); got != test.want {
+		_, got := TesterCeiling(&run, test.factors)
+		if got != test.want {
 			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
 		}
 	}
@@ -297,12 +308,15 @@ func TestTesterCeilingOfALink(t *testing.T) {
 func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
 	type facts = map[string]string
 	end := func(node, device string, more facts) record.Environment {
-		e := record.Environment{Node: node, Facts: facts{"path_ipv4:device": device,
-			"sysctl:net.ipv4.tcp_timestamps": "1", "device:eth0:driver": "igb",
-			"device:eth0:speed_mbps": "1000", "device:fast0:driver": "ixgbe",
-			"device:fast0:speed_mbps": "2500", "device:bond0:speed_mbps": "1000",
-			"device:veth0:speed_mbps": "10000", "device:ens160:driver": "vmxnet3",
-			"device:ens160:speed_mbps": "1000", "device:wlan0:driver": "ath9k"}}
+		e := record.Environment{
+			Node: node,
+			Facts: facts{"path_ipv4:device": device,
+				"sysctl:net.ipv4.tcp_timestamps": "1", "device:eth0:driver": "igb",
+				"device:eth0:speed_mbps": "1000", "device:fast0:driver": "ixgbe",
+				"device:fast0:speed_mbps": "2500", "device:bond0:speed_mbps": "1000",
+				"device:veth0:speed_mbps": "10000", "device:ens160:driver": "vmxnet3",
+				"device:ens160:speed_mbps": "1000", "device:wlan0:driver": "ath9k"},
+		}
 		maps.Copy(e.Facts, more)
 		return e
 	}
@@ -310,7 +324,8 @@ func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
 		return record.Environment{Node: "router", Facts: facts{"path_ipv4:mtu": mtu}}
 	}
 	const card = "network card 1.00 Gbit/s on server"
-	none, pair := "none: no link rate is known", record.LabPair
+	none := "none: no link rate is known"
+	pair := record.LabPair
 	for name, tt := range map[string]struct {
 		lab, link string
 		ends      []record.Environment
@@ -350,7 +365,9 @@ func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
 		if tt.link != "" {
 			run.Design.Conditions = map[string]string{record.LinkCondition: tt.link}
 		}
-		if c := CeilingOf(&run, f); c.Kind != tt.kind || math.Abs(c.Bps-tt.bps) > 1 {
+
+		c := CeilingOf(&run, f)
+		if c.Kind != tt.kind || math.Abs(c.Bps-tt.bps) > 1 {
 			t.Errorf("%s: got %s, %.0f bit/s, want %s, %.0f", name, c.Kind, c.Bps, tt.kind, tt.bps)
 		}
 	}
@@ -362,7 +379,8 @@ func TestStatedBurst(t *testing.T) {
 		"tbf rate 1G burst 1m": 1 << 20} {
 		f := quickFactors("queue@router.wan", level)
 		run := syntheticRun(f)
-		if c := CeilingOf(&run, f); c.Burst != want {
+		c := CeilingOf(&run, f)
+		if c.Burst != want {
 			t.Errorf("%s: got a burst of %.0f, want %.0f", level, c.Burst, want)
 		}
 	}
@@ -381,7 +399,8 @@ func TestControlOf(t *testing.T) {
 			false},
 		"with a router": {quickFactors("tunnel", "wireguard"), false},
 	} {
-		if got := ControlOf(tt.control, cell); got != tt.want {
+		got := ControlOf(tt.control, cell)
+		if got != tt.want {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
 	}

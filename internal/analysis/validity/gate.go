@@ -71,33 +71,44 @@ func because(kind string, fact at, format string, args ...any) []evidence.Reason
 // own, when one of its threads was always busy. On a shared machine a busy thread says nothing: all roles
 // compete.
 func testerLimited(s trialCheck) []evidence.Reason {
-	if r := s.m.Values[metrics.UnsentRatio]; r > gateUnsent {
+	r := s.m.Values[metrics.UnsentRatio]
+	if r > gateUnsent {
 		return because(evidence.ReasonTesterLimited, at{Metric: metrics.UnsentRatio, Value: new(r)},
 			"the generator could not send %s of the packets that the rate asked for", unit.Percent(r))
 	}
+
 	if n, share := ownDrops(s); share > gateUnsent {
 		return because(evidence.ReasonTesterLimited, at{Element: "receive buffer", Value: new(float64(n))},
 			"%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's "+
 				"loss, not the path's", n, unit.Percent(share))
 	}
-	if burst := ownBurst(s); s.ceil.Bucket > 0 && burst > s.ceil.Bucket && s.lostToBursts(burst) {
+
+	burst := ownBurst(s)
+	if s.ceil.Bucket > 0 && burst > s.ceil.Bucket && s.lostToBursts(burst) {
 		return because(evidence.ReasonTesterLimited, at{Element: BucketElement, Value: new(burst)},
 			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's "+
 				"bucket of %.0f holds: packets were lost for that, not for the rate", burst, s.ceil.Bucket)
 	}
+
 	if s.run.NearShares() {
 		return nil
 	}
+
 	for _, end := range slices.Sorted(maps.Keys(s.traffic().Ends)) {
 		usage := s.traffic().Ends[end]
 		for _, ns := range usage.ThreadsNs {
-			if share := float64(ns) / 1e9 / s.t.Window.Seconds(); share >= gateThread {
-				return because(evidence.ReasonTesterLimited, at{Node: usage.Node, Element: "thread",
-					Value: new(share)}, "a thread of the %s end was busy %s of the window", end,
+			share := float64(ns) / 1e9 / s.t.Window.Seconds()
+			if share >= gateThread {
+				return because(evidence.ReasonTesterLimited, at{
+					Node:    usage.Node,
+					Element: "thread",
+					Value:   new(share),
+				}, "a thread of the %s end was busy %s of the window", end,
 					unit.Percent(share))
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -123,10 +134,12 @@ func (s trialCheck) lostToBursts(burst float64) bool {
 		if f.Packets == nil || f.SenderNs <= 0 {
 			continue
 		}
+
 		lost += float64(f.Packets.Lost)
 		lostBytes += float64(f.Packets.Lost) * float64(f.Packets.Size)
 		offered += float64(f.Packets.Sent) * float64(f.Packets.Size-headers) * 8e9 / float64(f.SenderNs)
 	}
+
 	return lost > 0 && (offered <= s.ceil.Bps*gateCeiling || lostBytes <= burst-s.ceil.Bucket)
 }
 
@@ -139,14 +152,17 @@ func ownDrops(s trialCheck) (dropped int64, share float64) {
 			sent += f.Packets.Sent
 		}
 	}
+
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseInt(s.traffic().Details[side+".socket_drops"], 10, 64); err == nil {
 			dropped += n
 		}
 	}
+
 	if sent > 0 {
 		share = float64(dropped) / float64(sent)
 	}
+
 	return dropped, share
 }
 
@@ -159,15 +175,18 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 	if p == nil || p.WantMTU <= 0 {
 		return nil
 	}
+
 	if p.PathMTU > 0 && p.PathMTU != p.WantMTU {
 		return because(evidence.ReasonWrongMTU, at{Value: new(float64(p.PathMTU))},
 			"the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
 	}
+
 	tr := s.traffic()
 	if tr.Load.MSS > 0 || tr.Load.Buffer > 0 && tr.Load.Buffer < 16*p.WantMTU || tr.Engine != factor.Native ||
 		s.run.Near().OwnMachine() {
 		return nil
 	}
+
 	headers := metrics.HeadersOf(s.t.Row.Factors)
 	for i := range tr.Flows {
 		f := &tr.Flows[i]
@@ -177,6 +196,7 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 					"path's MTU is to be %d", f.Stream, f.Direction, f.TCP.MSS, f.TCP.MSS+headers, p.WantMTU)
 		}
 	}
+
 	return nil
 }
 
@@ -186,13 +206,18 @@ func aboveCeiling(s trialCheck) []evidence.Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
+
 	// A bucket that was full at the window's start lets its content through at once.
 	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
-	if ratio := rate / s.ceil.Bps; ratio > gateCeiling {
-		return because(evidence.ReasonAboveCeiling, at{Metric: metrics.Goodput,
-			Value: new(s.m.Values[metrics.Goodput])}, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
+	ratio := rate / s.ceil.Bps
+	if ratio > gateCeiling {
+		return because(evidence.ReasonAboveCeiling, at{
+			Metric: metrics.Goodput,
+			Value:  new(s.m.Values[metrics.Goodput]),
+		}, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
 			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
 	}
+
 	return nil
 }
 
@@ -206,24 +231,31 @@ func accounting(s trialCheck) []evidence.Reason {
 		}
 		return nil
 	}
-	if why := s.m.Missing[metrics.Goodput]; why != "" && s.t.Row.Kind == record.RowLoad {
+
+	why := s.m.Missing[metrics.Goodput]
+	if why != "" && s.t.Row.Kind == record.RowLoad {
 		return because(evidence.ReasonAccounting, at{Metric: metrics.Goodput}, "%s", why)
 	}
+
 	want := max(tr.Load.Streams, 1)
 	if tr.Load.Direction == record.Both {
 		want *= 2
 	}
+
 	if len(tr.Flows) != want {
 		return because(evidence.ReasonAccounting, at{Element: "flows", Value: new(float64(len(tr.Flows)))},
 			"%d flows were asked for, %d reported", want, len(tr.Flows))
 	}
+
 	for i := range tr.Flows {
-		if p := tr.Flows[i].Packets; p != nil && p.Sent != p.Received+p.Lost {
+		p := tr.Flows[i].Packets
+		if p != nil && p.Sent != p.Received+p.Lost {
 			return because(evidence.ReasonAccounting, at{Element: fmt.Sprintf("stream %d %s",
 				tr.Flows[i].Stream, tr.Flows[i].Direction)}, "stream %d %s: sent %d ≠ received %d + lost %d",
 				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
 		}
 	}
+
 	return flowAccounts(tr)
 }
 
@@ -234,6 +266,7 @@ func corrupt(s trialCheck) []evidence.Reason {
 		wrong += f.Corrupt
 		checked += f.Verified
 	}
+
 	switch {
 	case wrong > 0:
 		return because(evidence.ReasonCorrupt, at{Value: new(float64(wrong))},
@@ -241,6 +274,7 @@ func corrupt(s trialCheck) []evidence.Reason {
 	case s.traffic().Load.Verify && checked == 0:
 		return because(evidence.ReasonCorrupt, at{}, "the content was to be checked, and no byte was")
 	}
+
 	return nil
 }
 
@@ -249,28 +283,38 @@ func corrupt(s trialCheck) []evidence.Reason {
 func samplerStalled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]
-		late, what := int64(0), "the sampler on %s came %s late"
+		late := int64(0)
+		what := "the sampler on %s came %s late"
 		for _, stall := range n.Stalls { // each lasted until its time
 			if stall.At > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
 				late = max(late, stall.LateNs)
 			}
 		}
+
 		var times []int64 // of the source that is read most often
 		for _, p := range n.Samples {
 			if p.Table != nil && len(p.Table.T) > len(times) {
 				times = p.Table.T
 			}
 		}
-		if hole := holeIn(s.t.Window, times); hole > late {
+
+		hole := holeIn(s.t.Window, times)
+		if hole > late {
 			late, what = hole, "the samples of %s lack %s"
 		}
+
 		c := n.Clock
-		if step := c.OffsetBefore - c.OffsetAfter - c.BoundAfter - c.BoundBefore; step > late {
+		step := c.OffsetBefore - c.OffsetAfter - c.BoundAfter - c.BoundBefore
+		if step > late {
 			late, what = step, "the clock of %s is %s behind after the trial: it was stopped"
 		}
+
 		if late >= gateStall {
-			return because(evidence.ReasonSamplerStalled, at{Node: node, Element: "sampler",
-				Value: new(float64(late))}, what, node, unit.Nanoseconds(float64(late)))
+			return because(evidence.ReasonSamplerStalled, at{
+				Node:    node,
+				Element: "sampler",
+				Value:   new(float64(late)),
+			}, what, node, unit.Nanoseconds(float64(late)))
 		}
 	}
 	return nil
@@ -285,19 +329,26 @@ func engineStalled(s trialCheck) []evidence.Reason {
 		if f.Direction == record.Down {
 			sender, receiver = receiver, sender
 		}
+
 		for end, table := range map[string]*record.Table{sender: f.Sent, receiver: f.Received} {
 			if table != nil {
 				times[end] = append(times[end], table.T...)
 			}
 		}
 	}
+
 	for _, end := range slices.Sorted(maps.Keys(times)) {
-		if hole := holeIn(s.t.Window, times[end]); hole >= gateStall {
-			return because(evidence.ReasonEngineStalled, at{Node: s.t.Traffic.Ends[end].Node,
-				Element: "load generator", Value: new(float64(hole))}, "the %s end of the load was stopped "+
+		hole := holeIn(s.t.Window, times[end])
+		if hole >= gateStall {
+			return because(evidence.ReasonEngineStalled, at{
+				Node:    s.t.Traffic.Ends[end].Node,
+				Element: "load generator",
+				Value:   new(float64(hole)),
+			}, "the %s end of the load was stopped "+
 				"for %s", end, unit.Nanoseconds(float64(hole)))
 		}
 	}
+
 	return nil
 }
 
@@ -308,6 +359,7 @@ func holeIn(w record.Window, times []int64) int64 {
 	if len(times) < 2 {
 		return 0
 	}
+
 	var steps []float64
 	longest := int64(0)
 	for i, t := range times[1:] {
@@ -316,12 +368,16 @@ func holeIn(w record.Window, times []int64) int64 {
 			longest = max(longest, t-times[i])
 		}
 	}
-	if last := times[len(times)-1]; last < w.End { // what was due by then is missing
+
+	last := times[len(times)-1]
+	if last < w.End { // what was due by then is missing
 		longest = max(longest, w.End-last)
 	}
+
 	if float64(longest) < 3*statistics.Median(steps) {
 		return 0
 	}
+
 	return longest
 }
 
@@ -330,10 +386,12 @@ func drifting(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
+
 	curves, all := metrics.Received(s.t.Traffic)
 	if !all {
 		return nil
 	}
+
 	change, found := statistics.WindowDrift(curves, s.t.Window.Start, s.t.Window.End)
 	switch {
 	case !found:
@@ -343,6 +401,7 @@ func drifting(s trialCheck) []evidence.Reason {
 			"throughput rose by %s from the first to the last third of the window: "+
 				"too short a warm-up, or something else changed", unit.Percent(change))
 	}
+
 	return because(evidence.ReasonDrift, at{Metric: metrics.Goodput, Value: new(change)},
 		"throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
 }
@@ -354,19 +413,24 @@ func lateProbe(s trialCheck) []evidence.Reason {
 	if !ok || l == nil {
 		return nil
 	}
+
 	limit := max(l.IntervalNs, gateLateKernel)
 	if l.Stamps != "kernel" {
 		limit = gateLateUser
 	}
+
 	if late > float64(limit) {
 		return because(evidence.ReasonLateProbe, at{Metric: metrics.ProbeLate, Value: new(late)},
 			"one in a hundred latency probes was sent %s late or more", unit.Nanoseconds(late))
 	}
+
 	slots := float64(l.SkippedSlots) + float64(len(l.RTT))
-	if share := float64(l.SkippedSlots) / math.Max(slots, 1); share > gateSkipped {
+	share := float64(l.SkippedSlots) / math.Max(slots, 1)
+	if share > gateSkipped {
 		return because(evidence.ReasonLateProbe, at{Element: "latency probe", Value: new(share)},
 			"the latency probe was too late for %s of its slots", unit.Percent(share))
 	}
+
 	return nil
 }
 
@@ -376,12 +440,16 @@ func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil
 	}
+
 	for _, end := range slices.Sorted(maps.Keys(s.traffic().Ends)) {
 		late := s.traffic().Ends[end].EdgeLateNs
-		if share := float64(late) / 1e9 / s.t.Window.Seconds(); late > int64(record.SendersMargin) &&
+		share := float64(late) / 1e9 / s.t.Window.Seconds()
+		if late > int64(record.SendersMargin) &&
 			share > gateEdge {
-			return because(evidence.ReasonLateEdge, at{Node: s.t.Traffic.Ends[end].Node,
-				Value: new(float64(late))}, "the %s end read its counts %s late at an edge of the window: "+
+			return because(evidence.ReasonLateEdge, at{
+				Node:  s.t.Traffic.Ends[end].Node,
+				Value: new(float64(late)),
+			}, "the %s end read its counts %s late at an edge of the window: "+
 				"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
 		}
 	}

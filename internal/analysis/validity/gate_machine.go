@@ -22,9 +22,11 @@ func throttled(s trialCheck) []evidence.Reason {
 			if table == nil {
 				continue
 			}
+
 			for i, name := range table.Names {
-				if text := throttleSign(name, statistics.NewCurve(table.T, table.V[i]),
-					s.t.Window); text != "" {
+				text := throttleSign(name, statistics.NewCurve(table.T, table.V[i]),
+					s.t.Window)
+				if text != "" {
 					return because(evidence.ReasonThrottled, at{Node: node, Element: name}, "on %s %s", node,
 						text)
 				}
@@ -61,7 +63,8 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 		}
 	case stem == "limit_hz":
 		most, ok := c.Largest(w.Start, w.End)
-		if last := c.At(w.End); ok && last < .99*most {
+		last := c.At(w.End)
+		if ok && last < .99*most {
 			return fmt.Sprintf("%s fell from %.0f to %.0f in the window", name, most, last)
 		}
 	}
@@ -75,6 +78,7 @@ func backgroundLoad(s trialCheck) []evidence.Reason {
 	if s.t.Cipher != nil {
 		nodes = append(nodes, s.t.Cipher.Node)
 	}
+
 	for _, node := range nodes {
 		for _, k := range []struct {
 			stem, format string
@@ -85,12 +89,14 @@ func backgroundLoad(s trialCheck) []evidence.Reason {
 			{metrics.StealRatio, "the hypervisor took %s of the cores of the %s away", gateSteal},
 		} {
 			metric := node + "_" + k.stem
-			if v := s.m.Values[metric]; v > k.most {
+			v := s.m.Values[metric]
+			if v > k.most {
 				return because(evidence.ReasonBackgroundLoad, at{Metric: metric, Node: node, Value: new(v)},
 					k.format, unit.Percent(v), node)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -108,13 +114,18 @@ func (s trialCheck) endMachines() []string {
 // sending and receiving outside of the generator's own threads.
 func busyTester(s trialCheck) []evidence.Reason {
 	for _, node := range s.endMachines() {
-		if kernel := s.run.Node(node).Kernel; kernel != "" && kernel == s.run.Tested().Kernel {
+		kernel := s.run.Node(node).Kernel
+		if kernel != "" && kernel == s.run.Tested().Kernel {
 			continue // it may be the router's work
 		}
+
 		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
 			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok && share >= gateThread {
-				return because(evidence.ReasonTesterLimited, at{Node: node, Element: c.Name,
-					Value: new(share)}, "%s of the %s, an end of the path, was busy %s of the window", c.Name,
+				return because(evidence.ReasonTesterLimited, at{
+					Node:    node,
+					Element: c.Name,
+					Value:   new(share),
+				}, "%s of the %s, an end of the path, was busy %s of the window", c.Name,
 					node, unit.Percent(share))
 			}
 		}
@@ -139,6 +150,7 @@ func kernelLog(s trialCheck) []evidence.Reason {
 			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
 				continue
 			}
+
 			if l.Severity <= 3 || slices.ContainsFunc(kernelPatterns[:], func(p string) bool {
 				return strings.Contains(strings.ToLower(l.Text), p)
 			}) {

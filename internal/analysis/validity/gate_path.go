@@ -18,20 +18,27 @@ func nothingArrived(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
+
 	if got, ok := s.m.Values[metrics.Goodput]; ok && got <= 0 {
 		return because(evidence.ReasonNothingArrived, at{Metric: metrics.Goodput, Value: new(0.0)},
 			"nothing arrived in the window")
 	}
+
 	tunnels := payloads(s.traffic(), s.t.Window).tunnel
 	for i, c := range tunnels {
 		for _, direction := range []string{record.Up, record.Down} {
-			if p := c.of(direction); p.flows > 0 && p.bytes == 0 {
-				return because(evidence.ReasonNothingArrived, at{Metric: metrics.Goodput, Element: "tunnel",
-					Value: new(0.0)}, "nothing arrived in the window through tunnel %d of %d, %s", i+1,
+			p := c.of(direction)
+			if p.flows > 0 && p.bytes == 0 {
+				return because(evidence.ReasonNothingArrived, at{
+					Metric:  metrics.Goodput,
+					Element: "tunnel",
+					Value:   new(0.0),
+				}, "nothing arrived in the window through tunnel %d of %d, %s", i+1,
 					len(tunnels), direction)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -44,37 +51,47 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 		}
 		return nil
 	}
+
 	what := "path under test"
 	if tunnelled {
 		what = "tunnel"
 	}
+
 	carried := payloads(s.traffic(), s.t.Window)
 	for _, d := range devicesMoved(s.t.Path.Counters, carried.up.bytes > 0 && carried.down.bytes > 0) {
-		payload, share := float64(s.t.Path.BytesOffered), gateMoved
+		payload := float64(s.t.Path.BytesOffered)
+		share := gateMoved
 		if d.when != "check" {
 			part := carried.through(d)
 			payload = part.bytes
-			if from := s.t.Path.CountedFrom; d.when == "window" && from > 0 {
+			from := s.t.Path.CountedFrom
+			if d.when == "window" && from > 0 {
 				late := float64(max(from-s.t.Window.Start, 0)) / float64(s.t.Window.End-s.t.Window.Start)
 				share = gateWindow * (1 - late)
 				payload -= part.queued(d.entered)
 			}
+
 			if payload <= 0 {
 				continue // see nothingArrived
 			}
 		}
+
 		switch {
 		case d.most == 0:
 			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device, Value: new(0.0)},
 				"counters of %s on %s did not move in the %s: traffic did not "+
 					"take the %s", d.device, d.node, d.when, what)
 		case d.bytes >= 0 && d.bytes < payload*share:
-			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device,
-				Value: new(d.bytes)}, "%s on %s carried %.0f bytes %sin the %s, %.0f of payload were to be "+
+			return because(evidence.ReasonNotInTunnel, at{
+				Node:    d.node,
+				Element: d.device,
+				Value:   new(d.bytes),
+			}, "%s on %s carried %.0f bytes %sin the %s, %.0f of payload were to be "+
 				"seen: traffic did not take the %s", d.device, d.node, d.bytes, d.direction.words(), d.when,
 				payload, what)
 		}
 	}
+
 	return nil
 }
 
@@ -120,7 +137,8 @@ func (c carried) of(direction string) part {
 
 // through returns what a device must have carried.
 func (c carried) through(d deviceMove) part {
-	if n := len(c.tunnel); d.tunnel > 0 && n > 0 {
+	n := len(c.tunnel)
+	if d.tunnel > 0 && n > 0 {
 		c = c.tunnel[(d.tunnel-1)%n]
 	}
 	return c.of(string(d.direction))
@@ -131,19 +149,24 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	if n := t.Load.Tunnels; n > 1 {
 		c.tunnel = make([]carried, n)
 	}
+
 	for i := range t.Flows {
 		f := &t.Flows[i]
 		p := part{bytes: float64(f.ReceivedBytes), flows: 1}
-		sent, arrived := f.Sent.Column("bytes"), f.Received.Column("bytes")
+		sent := f.Sent.Column("bytes")
+		arrived := f.Received.Column("bytes")
 		if f.Packets == nil && len(sent) > 0 && len(arrived) > 0 {
 			p.sent = statistics.NewCurve(f.Sent.T, sent).At(w.Start)
 			p.arrived = statistics.NewCurve(f.Received.T, arrived).At(w.Start)
 		}
+
 		c.add(f.Direction, p)
-		if n := len(c.tunnel); n > 0 && f.Stream > 0 {
+		n := len(c.tunnel)
+		if n > 0 && f.Stream > 0 {
 			c.tunnel[(f.Stream-1)%n].add(f.Direction, p)
 		}
 	}
+
 	return c
 }
 
@@ -179,18 +202,25 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 		if c.When == "check" {
 			direction = ""
 		}
+
 		same := func(d deviceMove) bool {
 			return d.node == c.Node && d.device == c.Device && d.when == c.When && d.direction == direction
 		}
 		i := slices.IndexFunc(out, same)
 		if i < 0 {
 			i = len(out)
-			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1,
-				direction: direction})
+			out = append(out, deviceMove{
+				node:      c.Node,
+				device:    c.Device,
+				when:      c.When,
+				bytes:     -1,
+				direction: direction,
+			})
 			if own {
 				out[i].tunnel = 1 + tunnelsBefore(out[:i], out[i])
 			}
 		}
+
 		d := float64(c.After) - float64(c.Before)
 		out[i].most = math.Max(out[i].most, d)
 		switch {

@@ -16,7 +16,8 @@ func TestFlowAccountsMustAddUp(t *testing.T) {
 	} {
 		s := quick.ShortFlows()
 		change(s)
-		if got := flowAccounts(&record.Traffic{ShortFlows: s}); (len(got) > 0) != (name != "") {
+		got := flowAccounts(&record.Traffic{ShortFlows: s})
+		if (len(got) > 0) != (name != "") {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
@@ -49,7 +50,8 @@ func TestHolesInTheWindow(t *testing.T) {
 		"a source that is read slow": {every(1100*ms, nil), 0},
 		"too few to tell":            {[]int64{0}, 0},
 	} {
-		if got := holeIn(w, tt.times); got != tt.want {
+		got := holeIn(w, tt.times)
+		if got != tt.want {
 			t.Errorf("%s: got %d ms, want %d", name, got/ms, tt.want/ms)
 		}
 	}

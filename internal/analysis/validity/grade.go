@@ -37,6 +37,7 @@ func GradeTrial(run *record.Run, t *record.Trial) *Graded {
 			j.Unchecked = unchecked(s)
 		}
 	}
+
 	j.Grade = grade(t, j.Reasons)
 	return j
 }
@@ -59,9 +60,11 @@ func StatusWords(run *record.Run) string {
 	case record.RunFailed:
 		words = "failed"
 	}
+
 	if run.Reason != "" {
 		words += " (" + run.Reason + ")"
 	}
+
 	return words
 }
 
@@ -77,18 +80,22 @@ type grading struct {
 // of reason is named once, with the first trial's words. It returns caveats, and how many trials failed.
 func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string) ([]record.Caveat, int) {
 	c := grading{Cell: cell}
-	c.Grade, c.Reasons = evidence.GradeValid, []evidence.Reason{}
+	c.Grade = evidence.GradeValid
+	c.Reasons = []evidence.Reason{}
 	touched := map[string]int{}
 	for _, j := range good {
 		kinds := map[string]bool{}
 		for _, r := range j.Reasons {
 			kinds[r.Kind] = true
 		}
+
 		for k := range kinds {
 			touched[k]++
 		}
 	}
-	minor, named := map[string]bool{}, map[string]bool{}
+
+	minor := map[string]bool{}
+	named := map[string]bool{}
 	for _, j := range good {
 		for _, r := range j.Reasons {
 			switch {
@@ -96,17 +103,23 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string)
 				minor[r.Kind] = true
 			case !named[r.Kind]:
 				named[r.Kind] = true
-				if others := touched[r.Kind] - 1; others > 0 {
+				others := touched[r.Kind] - 1
+				if others > 0 {
 					r.Text += fmt.Sprintf("; the same reason in %d more of %d trials", others, len(good))
 				}
+
 				c.Reasons = append(c.Reasons, r)
 			}
 		}
 	}
+
 	for _, k := range slices.Sorted(maps.Keys(minor)) {
-		c.caveats = append(c.caveats, record.Caveat{Kind: k,
-			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k)})
+		c.caveats = append(c.caveats, record.Caveat{
+			Kind: k,
+			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k),
+		})
 	}
+
 	c.addFailures(good, trials, ended)
 	c.addVerify(verify)
 	switch {
@@ -117,6 +130,7 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string)
 	case len(c.Reasons) > 0:
 		c.Grade = evidence.GradeSuspect
 	}
+
 	return c.caveats, c.failed
 }
 
@@ -127,33 +141,45 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	for _, j := range good {
 		ok[j.Trial.Row.ID] = true
 	}
+
 	var texts []string
 	repeated := map[string]int{} // by what happened
 	for _, j := range trials {
 		if j.Grade != evidence.GradeFailed {
 			continue
 		}
+
 		c.failed++
 		text := "failed"
-		if f := j.Trial.Failure; f != nil {
+		f := j.Trial.Failure
+		if f != nil {
 			text = fmt.Sprintf("failed in %s: %s", f.Phase, f.Error)
 		}
+
 		if ok[j.Trial.Row.ID] {
 			if repeated[text]++; repeated[text] == 1 {
 				texts = append(texts, text)
 			}
 			continue
 		}
-		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonFailedTrials, Text: text,
-			Trial: j.Trial.ID})
+
+		c.Reasons = append(c.Reasons, evidence.Reason{
+			Kind:  evidence.ReasonFailedTrials,
+			Text:  text,
+			Trial: j.Trial.ID,
+		})
 	}
+
 	for _, text := range texts {
 		words := "a trial " + text + "; it was repeated"
-		if n := repeated[text]; n > 1 {
+		n := repeated[text]
+		if n > 1 {
 			words = fmt.Sprintf("%d trials %s; they were repeated", n, text)
 		}
+
 		c.caveats = append(c.caveats, record.Caveat{Kind: "repeated", Text: words})
 	}
+
 	if len(trials) == 0 {
 		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonRunEnded, Text: ended})
 	}
@@ -171,10 +197,13 @@ func (c *grading) addVerify(verify []*Graded) {
 			}
 		}
 	}
+
 	for _, j := range verify {
 		if !ok[j.Trial.Row.ID] {
-			c.caveats = append(c.caveats, record.Caveat{Kind: "unverified",
-				Text: "the content of this path was not verified: trial " + j.Trial.ID + " failed"})
+			c.caveats = append(c.caveats, record.Caveat{
+				Kind: "unverified",
+				Text: "the content of this path was not verified: trial " + j.Trial.ID + " failed",
+			})
 		}
 	}
 }
@@ -187,13 +216,16 @@ func LastGood(trials []*Graded) []*Graded {
 		if j.Grade == evidence.GradeFailed {
 			continue
 		}
+
 		i, again := at[j.Trial.Row.ID]
 		if !again {
 			i = len(out)
 			at[j.Trial.Row.ID], out = i, append(out, nil)
 		}
+
 		out[i] = j
 	}
+
 	return out
 }
 
@@ -205,6 +237,7 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	for _, c := range out {
 		have[c.Kind] = true
 	}
+
 	add := func(kind, text string) {
 		if !have[kind] {
 			out = append(out, record.Caveat{Kind: kind, Text: text})
@@ -216,57 +249,72 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
 			"machine doing all three, not a router alone")
 	}
+
 	told := map[string]bool{}
 	for _, n := range run.Nodes {
-		if sharing := run.KernelOf(n.Name); len(sharing) > 1 && !told[n.Kernel] {
+		sharing := run.KernelOf(n.Name)
+		if len(sharing) > 1 && !told[n.Kernel] {
 			told[n.Kernel] = true
 			add("shared-cores", fmt.Sprintf("%s have one kernel (the same boot id), and so share its cores: "+
 				"what one does, the others lack", strings.Join(sharing, ", ")))
 		}
 	}
+
 	if tested.CPUs == record.CPUsEmulated {
 		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
 			"reactions do")
 	}
+
 	if sends && tested.Guest() {
 		add("shared-cores", "the router's vCPUs are this machine's, which client, server and load "+
 			"generators use as well")
 	}
+
 	if slices.ContainsFunc(runs, func(n int) bool { return n > 0 && n < statistics.MinInterval }) {
 		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value "+
 			"are shown, not an interval", statistics.MinInterval))
 	}
+
 	if slices.ContainsFunc(cells, func(f record.Factors) bool { return factor.Offload.Is(f, "super") }) {
 		add("super-packets", "with offload super, packets of up to 64 KiB cross the virtual links: header "+
 			"efficiency and packet counts do not describe a wire")
 	}
+
 	switch run.Status {
 	case record.RunInterrupted, record.RunFailed, record.RunRunning, record.RunKilled:
 		text := "cells may lack runs, because the run " + StatusWords(run)
 		add("incomplete", text)
 	}
+
 	for _, c := range run.Design.Cuts {
 		out = append(out, record.Caveat{Kind: "cut", Text: c})
 	}
+
 	if run.Between() && len(run.Imports) == 0 {
 		add("router-unwatched", "what the router did, its CPUs, queues and drops, is missing: "+
 			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import "+
 			"adds that to the run")
 	}
+
 	if run.LabNote != "" {
 		add("lab-note", run.LabNote)
 	}
-	if m := run.Meter; m != nil && m.TypedIn() {
+
+	m := run.Meter
+	if m != nil && m.TypedIn() {
 		add("power-typed-in", "the power was typed in, the same for every trial: "+typedWords(*m))
 	} else if m != nil {
 		words := "power of " + run.Metered() + " by " + m.At
 		for _, j := range trials {
-			if s := j.Trial.Meter; s != nil && len(s.Metrics) > 0 {
+			s := j.Trial.Meter
+			if s != nil && len(s.Metrics) > 0 {
 				words = s.Metrics[0].Doc
 			}
 		}
+
 		add("power-metered", words)
 	}
+
 	return append(out, uncheckedIn(trials)...)
 }
 

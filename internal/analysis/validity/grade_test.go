@@ -9,7 +9,8 @@ import (
 
 // TestSharedCoresNeedTraffic: client, router and server do not share cores where nothing is sent.
 func TestSharedCoresNeedTraffic(t *testing.T) {
-	cipher, tcp := record.Factors{"engine": "cipher"}, record.Factors{"protocol": "tcp"}
+	cipher := record.Factors{"engine": "cipher"}
+	tcp := record.Factors{"protocol": "tcp"}
 	for _, tt := range []struct {
 		cells []record.Factors
 		want  bool

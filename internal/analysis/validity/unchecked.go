@@ -24,35 +24,45 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 	}
 	if s.t.Cipher == nil { // which has no path, and no series
 		lack(evidence.ReasonNotInTunnel, s.pathUnproven())
-		if p := s.t.Path; p == nil || p.PathMTU == 0 {
+		p := s.t.Path
+		if p == nil || p.PathMTU == 0 {
 			lack(evidence.ReasonWrongMTU, "the path's MTU was not tried")
 		}
+
 		if s.ceil.Bps <= 0 {
 			lack(evidence.ReasonAboveCeiling, "no rate of the path is known")
 		}
-		if tr := s.traffic(); !s.run.Design.Measure.Verify && !tr.Load.Verify {
+
+		tr := s.traffic()
+		if !s.run.Design.Measure.Verify && !tr.Load.Verify {
 			lack(evidence.ReasonCorrupt, "the plan verifies no content")
 		}
+
 		if len(s.t.Nodes) == 0 {
 			lack(evidence.ReasonSamplerStalled, "nothing watched the nodes")
 		}
 	}
+
 	lack(evidence.ReasonThrottled, s.heatUnseen())
 	lack(evidence.ReasonBackgroundLoad, s.unseen("foreign", s.machines(false)))
 	lack(evidence.ReasonKernelLog, s.unseen("kernellog", s.machines(true)))
 	if s.t.Cipher != nil {
 		return out
 	}
+
 	lack(evidence.ReasonLinkFlap, s.unseen("link", s.pathNodes()))
 	window := s.t.Window.End - s.t.Window.Start
-	if _, all := metrics.Received(s.t.Traffic); !all {
+	_, all := metrics.Received(s.t.Traffic)
+	if !all {
 		lack(evidence.ReasonDrift, "the engine gave no series for every flow")
 	} else {
 		lack(evidence.ReasonDrift, tooShort(window, statistics.DriftLeast))
 	}
+
 	if len(s.t.Nodes) > 0 {
 		lack(evidence.ReasonSamplerStalled, tooShort(window, gateStall))
 	}
+
 	lack(evidence.ReasonEngineStalled, tooShort(window, gateStall))
 	return out
 }
@@ -85,10 +95,12 @@ func (s trialCheck) pathNodes() []string {
 	if s.t.Cipher != nil {
 		return []string{s.t.Cipher.Node}
 	}
+
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
 	if t == nil {
 		return slices.Sorted(maps.Keys(s.t.Nodes))
 	}
+
 	return slices.Concat([]string{t.Near}, t.Routers, []string{t.Far})
 }
 
@@ -101,10 +113,12 @@ func (s trialCheck) machines(kernels bool) (out []string) {
 		if facts.CPUs == record.CPUsShared || facts.Guest() {
 			out = append(out, record.HostNode)
 		}
+
 		if facts.CPUs != record.CPUsShared && (kernels || !facts.Guest()) {
 			out = append(out, node)
 		}
 	}
+
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -121,11 +135,13 @@ func (s trialCheck) unseen(probe string, nodes []string) string {
 func (s trialCheck) heatUnseen() string {
 	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
-			if table, _ := metrics.SamplesOf(n, probe); table != nil &&
+			table, _ := metrics.SamplesOf(n, probe)
+			if table != nil &&
 				slices.ContainsFunc(table.Names, tellsThrottling) {
 				return ""
 			}
 		}
+
 		_, missing := metrics.SamplesOf(n, "thermal")
 		return cmp.Or(missing, "no throttle counter, clock limit or device that cools a CPU by slowing it")
 	})
@@ -136,27 +152,35 @@ func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) st
 	if len(s.t.Nodes) == 0 {
 		return "nothing watched the nodes"
 	}
+
 	var order []string
 	by := map[string][]string{}
 	for _, node := range nodes {
 		missing := "nothing watched it"
-		if n, watched := s.t.Nodes[node]; watched {
+		n, watched := s.t.Nodes[node]
+		if watched {
 			missing = why(n)
 		}
+
 		if missing == "" {
 			continue
 		}
+
 		if by[missing] == nil {
 			order = append(order, missing)
 		}
+
 		by[missing] = append(by[missing], node)
 	}
+
 	if len(order) == 1 && len(by[order[0]]) == len(nodes) {
 		return order[0]
 	}
+
 	for i, missing := range order {
 		order[i] = fmt.Sprintf("on %s: %s", strings.Join(by[missing], " and "), missing)
 	}
+
 	return strings.Join(order, "; ")
 }
 
@@ -175,6 +199,7 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 		if !j.Trial.Row.OfCell() || j.Grade == evidence.GradeFailed {
 			continue
 		}
+
 		loads++
 		for _, u := range j.Unchecked {
 			if count[u]++; count[u] == 1 {
@@ -182,17 +207,25 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 			}
 		}
 	}
+
 	var words []string
 	for _, u := range order {
 		in := "any trial"
-		if n := count[u]; n < loads {
+		n := count[u]
+		if n < loads {
 			in = fmt.Sprintf("%d of %d trials", n, loads)
 		}
+
 		words = append(words, fmt.Sprintf("%s in %s (%s)", u.Kind, in, u.Text))
 	}
+
 	if len(words) == 0 {
 		return nil
 	}
-	return []record.Caveat{{Kind: "unchecked", Text: "valid says nothing of what was not checked: " +
-		strings.Join(words, "; ")}}
+
+	return []record.Caveat{{
+		Kind: "unchecked",
+		Text: "valid says nothing of what was not checked: " +
+			strings.Join(words, "; "),
+	}}
 }

@@ -57,14 +57,17 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	if len(args) == 0 || !slices.Contains(roles, args[0]) {
 		return "", "", nil
 	}
+
 	if len(args) == 1 {
 		return args[0], "", nil
 	}
+
 	sysctls = knob.Permission(args[1])
 	_, err = knob.Permit(strings.Split(args[1], ","))
 	if len(args) > 2 || err != nil && sysctls != knob.OfNamespace {
 		return args[0], "", fmt.Errorf("start %s: want names of kernel settings, got %q", args[0], args[1:])
 	}
+
 	return args[0], sysctls, nil
 }
 
@@ -91,16 +94,19 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 		if err := removeOwnFile(); err != nil {
 			return err
 		}
+
 		standard, err := host.Standard()
 		if err != nil {
 			return err
 		}
+
 		conn = host.Steady{Deadlined: standard, Silence: Silence, Unread: unread}
 		if separate {
 			guarded = &guard{sysctls: p.Sysctls}
 			defer guarded.close()
 		}
 	}
+
 	return host.Serve(ctx, conn, handlers(role, p, guarded))
 }
 
@@ -123,40 +129,51 @@ func Handlers(role string, p Parts) map[string]host.Handler { return handlers(ro
 func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	handlers := map[string]host.Handler{}
 	none := func(context.Context) error { return nil }
-	may, free, machine := none, none, new(alone)
+	may := none
+	free := none
+	machine := new(alone)
 	switch {
 	case role == MachineRole && guarded != nil: // which others may reach, too
-		may, free = guarded.take, guarded.free
+		may = guarded.take
+		free = guarded.free
 	case role == MachineRole:
-		may, free = machine.take, machine.free
+		may = machine.take
+		free = machine.free
 	case role == GuardRole:
 		free, handlers[verbTake] = machine.free, asking(machine.take)
 	}
+
 	isolate := func(verb string, h host.Handler) {
 		if role != ChildRole && separate {
 			h = inChild(verb)
 		}
+
 		changes := verb == VerbHold || verb == knob.VerbServe || verb == knob.VerbJoin
 		if changes || strings.HasPrefix(verb, host.FamilyTunnel) {
 			h = after(may, h)
 		}
+
 		handlers[verb] = h
 	}
 	for verb, h := range p.Isolated {
 		isolate(verb, h)
 	}
+
 	isolate(VerbHold, host.Asked(hold))
 	maps.Copy(handlers, p.Handlers)
 	if role == ChildRole {
 		maps.Copy(handlers, knob.Companions())
 	}
+
 	own := role == LineRole || role == MachineRole || role == GuardRole
 	if role == LineRole {
 		p.Sysctls = knob.OfGuest
 	}
+
 	for _, k := range p.Knobs {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, p.Sysctls, may, guarded)
 	}
+
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: host.Answering(tellCounters),
 		VerbEcho: host.Asked(echo), VerbReach: host.Answering(reach),
 		VerbReassembly: host.Answering(tellReassembly), VerbRoute: host.Answering(route),
@@ -165,6 +182,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}
+
 	return handlers
 }
 
@@ -196,13 +214,16 @@ func powerOff(_ context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
 	}
+
 	tell, err := guestInit()
 	if err != nil {
 		return err
 	}
+
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
+
 	return tell()
 }
 
@@ -213,6 +234,7 @@ func inChild(verb string) host.Handler {
 		if err != nil {
 			return fmt.Errorf("%s: %w", verb, err)
 		}
+
 		child := host.Connect(process)
 		defer child.Close() // hangs up: the child undoes and leaves
 		// A child that does not leave by itself must not hold up the agent.
@@ -221,10 +243,12 @@ func inChild(verb string) host.Handler {
 		if err != nil {
 			return err
 		}
+
 		err = host.Relay(s, far)
 		if errors.Is(err, host.ErrUnreachable) && ctx.Err() == nil {
 			return fmt.Errorf("%s: its process ended unexpectedly", verb)
 		}
+
 		return err
 	})
 }

@@ -59,6 +59,7 @@ func (d *dial) Apply(ctx context.Context, _ knob.Place, s knob.State) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.log = append(d.log, "apply "+string(s))
@@ -68,6 +69,7 @@ func (d *dial) Apply(ctx context.Context, _ knob.Place, s knob.State) error {
 		d.state, err = d.turn(s)
 		return err
 	}
+
 	return nil
 }
 
@@ -114,14 +116,17 @@ func TestKnobSession(t *testing.T) {
 			if held.State != "five" {
 				t.Errorf("found: got %q, want five", held.State)
 			}
+
 			expect.Same(t, "before the word to go on", []string{"read five"}, d.did())
 			must(t, s.Send(struct{}{}))
 			if err := s.Recv(&held); err != nil || held.State != "TEN" {
 				t.Errorf("read back: got %q, %v, want TEN", held.State, err)
 			}
+
 			if err := end(a, s); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+
 			want := []string{"read five", "apply TEN", "read TEN", "apply five"}
 			expect.Soon(t, 2*time.Second, "effects", want, d.did)
 		})
@@ -136,6 +141,7 @@ func TestKnobSessionThatEndsBeforeTheWordChangesNothing(t *testing.T) {
 	must(t, s.Finish())
 	for s.Recv(nil) == nil {
 	}
+
 	expect.Same(t, "effects", []string{"read five"}, d.did())
 }
 
@@ -163,7 +169,8 @@ func TestKnobThatDoesNotTakeIsPutBack(t *testing.T) {
 			s, _ := hold(t, serve(t, agent.Parts{Knobs: []knob.Knob{d}}), "ten")
 			must(t, s.Send(struct{}{}))
 			expect.Error(t, "the session", s.Recv(nil), tt.want)
-			if log := d.did(); log[len(log)-1] != "apply five" || d.state != "five" {
+			log := d.did()
+			if log[len(log)-1] != "apply five" || d.state != "five" {
 				t.Errorf("effects: got %v, want the last to put five back", log)
 			}
 		})
@@ -178,6 +185,7 @@ func TestKnobRestoreIsForGood(t *testing.T) {
 		&held); err != nil || held.State != "ten" {
 		t.Errorf("restore: got %q, %v, want ten", held.State, err)
 	}
+
 	expect.Same(t, "effects", []string{"apply ten", "read ten"}, d.did())
 	for level, want := range map[knob.State]check.State{"ten": check.Yes, "eleven": check.No} {
 		held = agent.KnobReply{}
@@ -197,6 +205,7 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	if err := a.Invoke(ctx, "test/pid", struct{}{}, &pid); err != nil || pid == os.Getpid() {
 		t.Errorf("process: got %d, %v, want one of its own", pid, err)
 	}
+
 	file := filepath.Join(t.TempDir(), "held")
 	s, err := a.Open(ctx, "test/hold", file)
 	must(t, err)
@@ -208,6 +217,7 @@ func TestIsolatedVerbsLiveInAProcessEach(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the other session: %v, want it to hold still", err)
 	}
+
 	must(t, s.Close())
 	expect.Soon(t, 3*time.Second, "the child and what it made are gone", true, func() bool {
 		_, err := os.Stat(file)
@@ -227,7 +237,9 @@ func TestSecretsPassToAChildUnread(t *testing.T) {
 	if bytesOf(t, got) != bytesOf(t, want) {
 		t.Error("the secret came back changed, want it as it was")
 	}
-	if text := fmt.Sprintf("%v %+v %#v", got, got, got); strings.Contains(text, bytesOf(t, want)) {
+
+	text := fmt.Sprintf("%v %+v %#v", got, got, got)
+	if strings.Contains(text, bytesOf(t, want)) {
 		t.Error("the secret prints itself")
 	}
 }
@@ -249,26 +261,39 @@ func TestReach(t *testing.T) {
 		if err := s.Recv(nil); err != nil {
 			t.Fatalf("echo at %s: %v", addr, err)
 		}
+
 		header := 28
 		if addr.Is6() {
 			header = 48
 		}
+
 		var got agent.Reached
-		err = a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port,
-			Sizes: []int{header, 100, 1500, 10}}, &got)
-		want := agent.Reached{Back: []int{header, 100, 1500}, Bytes: int64(1600 - 2*header),
-			Note: "packet of 10 bytes: smaller than its headers"}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		err = a.Invoke(ctx, agent.VerbReach, agent.Reach{
+			From:  addr,
+			To:    addr,
+			Port:  port,
+			Sizes: []int{header, 100, 1500, 10},
+		}, &got)
+		want := agent.Reached{
+			Back:  []int{header, 100, 1500},
+			Bytes: int64(1600 - 2*header),
+			Note:  "packet of 10 bytes: smaller than its headers",
+		}
+		diff := cmp.Diff(want, got)
+		if diff != "" || err != nil {
 			t.Errorf("reach %s: %v (-want +got)\n%s", addr, err, diff)
 		}
+
 		got = agent.Reached{}
 		if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Tag: "any"},
 			&got); err != nil || got.Device != "lo" {
 			t.Errorf("the device to %s: got %+v, %v, want lo", addr, got, err)
 		}
+
 		must(t, s.Finish())
 		for s.Recv(nil) == nil {
 		}
+
 		// Nobody answers any more; a size beyond is tried only once.
 		began := time.Now()
 		got = agent.Reached{}
@@ -284,8 +309,10 @@ func TestReach(t *testing.T) {
 // source has that one sent a few bytes for each datagram; other addresses than the one named are not
 // answered at all.
 func TestEchoReturnsOnlyToWhoAnswers(t *testing.T) {
-	a, ctx := serve(t, agent.Parts{}), labtest.Context(t)
-	loop, key := netip.MustParseAddr("127.0.0.1"), strings.Repeat("5", 64)
+	a := serve(t, agent.Parts{})
+	ctx := labtest.Context(t)
+	loop := netip.MustParseAddr("127.0.0.1")
+	key := strings.Repeat("5", 64)
 	const port = 20986
 	s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: loop, Port: port, Tag: key, From: loop})
 	must(t, err)
@@ -313,18 +340,28 @@ func TestEchoReturnsOnlyToWhoAnswers(t *testing.T) {
 	if n := say(one, b); n != 17 {
 		t.Errorf("without the cookie: %d bytes drew %d, want 17", len(b), n)
 	}
+
 	if n := say(one, b); n != len(b) { // which holds it now
 		t.Errorf("with the cookie: %d bytes drew %d, want as many", len(b), n)
 	}
+
 	if n := say(open("127.0.0.1"), b); n != 17 {
 		t.Errorf("with another's cookie: %d bytes drew %d, want 17", len(b), n)
 	}
+
 	if n := say(open("127.0.0.2"), b); n != 0 {
 		t.Errorf("from elsewhere: %d bytes drew %d, want none", len(b), n)
 	}
+
 	var got agent.Reached
-	if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: loop, To: loop, Port: port, Tag: key,
-		Sizes: []int{45, 1500, 44}, Tries: 2}, &got); err != nil || len(got.Back) != 2 {
+	if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{
+		From:  loop,
+		To:    loop,
+		Port:  port,
+		Tag:   key,
+		Sizes: []int{45, 1500, 44},
+		Tries: 2,
+	}, &got); err != nil || len(got.Back) != 2 {
 		t.Errorf("reach: got %+v, %v, want two sizes back", got, err)
 	}
 }
@@ -336,6 +373,7 @@ func TestCounters(t *testing.T) {
 		len(got) != 1 {
 		t.Errorf("counters of lo: got %v, %v, want them", got, err)
 	}
+
 	if err := a.Invoke(labtest.Context(t), agent.VerbCounters, []string{"no-such-device"}, &got); err == nil {
 		t.Error("counters of no device: got no error, want one")
 	}
@@ -350,12 +388,14 @@ func run(t *testing.T, input []string, args ...string) (out, talk string, code i
 	for _, text := range input {
 		must(t, s.Send([]byte(text)))
 	}
+
 	must(t, s.Finish())
 	for {
 		var o agent.ExecOutput
 		if err := s.Recv(&o); err != nil {
 			return out, talk, 0, err
 		}
+
 		out += string(o.Out)
 		talk += string(o.Err)
 		if o.Exit != nil {
@@ -369,15 +409,18 @@ func TestExec(t *testing.T) {
 		err != nil {
 		t.Errorf("cat: got %q, code %d, %v, want its input", out, code, err)
 	}
+
 	if out, talk, code, err := run(t, nil, "sh", "-c", "echo out; echo talk >&2; exit 7"); out != "out\n" ||
 		talk != "talk\n" || code != 7 || err != nil {
 		t.Errorf("sh: got %q, %q, code %d, %v, want out, talk and 7", out, talk, code, err)
 	}
+
 	// A command that reads no input ends although more is to come.
 	if out, _, code, err := run(t, []string{strings.Repeat("x", 1<<18)}, "echo", "done"); out != "done\n" ||
 		code != 0 || err != nil {
 		t.Errorf("echo: got %q, code %d, %v, want done", out, code, err)
 	}
+
 	_, _, _, err := run(t, nil)
 	expect.Error(t, "no command", err, "no command")
 	_, _, _, err = run(t, nil, "chokepoint-has-no-such-command")
@@ -399,6 +442,7 @@ func TestCompanionsEndWithTheSession(t *testing.T) {
 				}
 			}
 		}
+
 		return out
 	}
 	for name, end := range map[string]func(a host.Agent, s host.Session) error{
@@ -412,12 +456,15 @@ func TestCompanionsEndWithTheSession(t *testing.T) {
 			must(t, err)
 			var held agent.KnobReply
 			must(t, errors.Join(s.Recv(&held), s.Send(struct{}{}), s.Recv(&held)))
-			if got := children(); len(got) != 2 {
+			got := children()
+			if len(got) != 2 {
 				t.Errorf("processes: got %v, want two", got)
 			}
+
 			if err := end(a, s); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+
 			expect.Soon(t, 3*time.Second, "processes", nil, children)
 		})
 	}

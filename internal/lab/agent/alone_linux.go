@@ -48,15 +48,18 @@ func (a *alone) take(ctx context.Context) error {
 	if a.lock != nil {
 		return nil
 	}
+
 	return waitAlone(ctx, func() error {
 		name := fmt.Sprintf("%s%d-%s", aloneName, os.Getpid(), rand.Text())
 		l, err := net.Listen("unix", name)
 		if err != nil {
 			return fmt.Errorf("take the machine for one controller: %w", err)
 		}
+
 		if err := others(name); err != nil {
 			return errors.Join(err, l.Close())
 		}
+
 		a.lock = l
 		return nil
 	})
@@ -69,6 +72,7 @@ func (a *alone) free(ctx context.Context) error {
 	if a.lock != nil {
 		return nil
 	}
+
 	return waitAlone(ctx, func() error { return others("") })
 }
 
@@ -82,10 +86,12 @@ func waitAlone(ctx context.Context, try func() error) error {
 		if !errors.Is(err, errTaken) || time.Now().After(end) {
 			return err
 		}
+
 		more, randErr := rand.Int(rand.Reader, big.NewInt(200))
 		if randErr != nil {
 			return randErr
 		}
+
 		if err := host.Pause(ctx, time.Duration(100+more.Int64())*time.Millisecond); err != nil {
 			return err
 		}
@@ -99,21 +105,25 @@ func others(own string) error {
 	if err != nil {
 		return fmt.Errorf("look for other controllers: %w", err)
 	}
+
 	for line := range strings.Lines(string(b)) {
 		// Num RefCount Protocol Flags Type St Inode Path
 		f := strings.Fields(line)
 		if len(f) != 8 || f[7] == own || !strings.HasPrefix(f[7], aloneName) {
 			continue
 		}
+
 		pid, _, _ := strings.Cut(strings.TrimPrefix(f[7], aloneName), "-")
 		if holds(pid, f[6]) {
 			return taken("its agent is process " + pid)
 		}
 	}
+
 	net, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces has one
 		return fmt.Errorf("look for other controllers: %w", err)
 	}
+
 	for _, top := range strings.Fields(guardFolders) {
 		found, _ := filepath.Glob(top + "/chokepoint-guard-*") // the pattern is well-formed
 		for _, dir := range found {
@@ -122,6 +132,7 @@ func others(own string) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -136,6 +147,7 @@ func trusted(path string) bool {
 	if err != nil {
 		return false
 	}
+
 	is, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
 }
@@ -147,16 +159,19 @@ func holds(pid, inode string) bool {
 	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {
 		return false
 	}
+
 	files, err := os.ReadDir(dir + "/fd")
 	if errors.Is(err, fs.ErrPermission) {
 		b, err := os.ReadFile(dir + "/cmdline")
 		return err == nil && bytes.HasSuffix(b, []byte("\x00"+GuardRole+"\x00"))
 	}
+
 	for _, f := range files {
 		if to, err := os.Readlink(dir + "/fd/" + f.Name()); err == nil && to == "socket:["+inode+"]" {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -166,18 +181,22 @@ func guards(dir, net string) bool {
 	if err != nil || !info.IsDir() || !trusted(dir) {
 		return false
 	}
+
 	if _, err := os.Lstat(dir + "/touched"); err != nil {
 		return false
 	}
+
 	b, err := os.ReadFile(dir + "/pid")
 	pid, _, _ := strings.Cut(string(b), "\n")
 	if err != nil || strings.Trim(pid, "0123456789") != "" || pid == "" {
 		return false
 	}
+
 	line, err := os.ReadFile("/proc/" + pid + "/cmdline")
 	if err != nil || !bytes.Contains(line, []byte("chokepoint-guard")) {
 		return false
 	}
+
 	at, err := os.Readlink("/proc/" + pid + "/ns/net")
 	return err != nil || at == net
 }

@@ -23,21 +23,25 @@ func TestAlone(t *testing.T) {
 		if err := second.free(ctx); err != nil || second.lock != nil {
 			t.Errorf("nobody is there: got %v", err)
 		}
+
 		for range 2 {
 			if err := first.take(ctx); err != nil {
 				return err
 			}
 		}
+
 		for i, try := range []func(context.Context) error{second.take, second.free} {
 			if err := try(ctx); !errors.Is(err, errTaken) || check.HintOf(err) == "" {
 				t.Errorf("question %d of a second controller: got %v, want an error with a hint", i, err)
 			}
 		}
+
 		ended := time.AfterFunc(500*time.Millisecond, func() { first.lock.Close() })
 		defer ended.Stop()
 		if err := second.take(ctx); err != nil {
 			return fmt.Errorf("after the first has gone: %w", err)
 		}
+
 		return second.lock.Close()
 	})
 }
@@ -61,6 +65,7 @@ func TestOthersKeepNobodyOff(t *testing.T) {
 			}
 			defer l.Close()
 		}
+
 		dir, err := os.MkdirTemp("/tmp", "chokepoint-guard-")
 		if err != nil {
 			return err
@@ -73,9 +78,11 @@ func TestOthersKeepNobodyOff(t *testing.T) {
 		if err == nil {
 			err = a.take(ctx)
 		}
+
 		if err == nil {
 			err = a.lock.Close()
 		}
+
 		return err
 	})
 }

@@ -57,6 +57,7 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 	if err := Arrange(ctx, l); err != nil {
 		return Arranged{}, err
 	}
+
 	pinned, err := pin(l)
 	return Arranged{pinned}, err
 }
@@ -67,21 +68,26 @@ func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
 	}
+
 	out := map[string]string{}
 	for _, port := range l.Ports {
 		err := kernel.IRQAffinity.Set(port, []string{l.Interrupts})
 		if err != nil && !errors.Is(err, kernel.ErrUnsupported) && !errors.Is(err, syscall.EIO) {
 			return nil, err
 		}
+
 		lists, err := kernel.IRQAffinity.Read(port)
 		if errors.Is(err, kernel.ErrUnsupported) {
 			continue
 		}
+
 		if err != nil {
 			return nil, err
 		}
+
 		out[port] = strings.Join(slices.Compact(lists), " ")
 	}
+
 	return out, nil
 }
 
@@ -90,36 +96,44 @@ func Arrange(ctx context.Context, l Layout) error {
 	if err := setHostname(l.Node); err != nil {
 		return fmt.Errorf("name the node %s: %w", l.Node, err)
 	}
+
 	if err := rename(ctx, l.Names); err != nil {
 		return err
 	}
+
 	for _, s := range l.Sysctls {
 		if err := kernel.WriteSysctl(s[0], s[1]); err != nil {
 			return err
 		}
 	}
+
 	if err := kernel.LoopbackUp(); err != nil {
 		return err
 	}
+
 	for _, port := range l.Ports {
 		if err := kernel.Up(port); err != nil {
 			return err
 		}
+
 		// an ordinary user may not
 		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 	}
+
 	for _, a := range l.Addresses {
 		if err := kernel.AddAddress(a.Port, a.Address); err != nil {
 			return err
 		}
 	}
+
 	for _, r := range l.Routes {
 		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -132,24 +146,30 @@ func rename(ctx context.Context, names map[string]string) error {
 		if err != nil {
 			return fmt.Errorf("name port %s: %w", names[text], err)
 		}
+
 		dev, err := deviceOf(ctx, mac)
 		if err != nil {
 			return fmt.Errorf("name port %s: %w", names[text], err)
 		}
+
 		if dev == names[text] {
 			continue
 		}
+
 		moment := fmt.Sprintf("port%d.aside", i)
 		if err := kernel.Rename(dev, moment); err != nil {
 			return err
 		}
+
 		aside[moment] = names[text]
 	}
+
 	for _, moment := range slices.Sorted(maps.Keys(aside)) {
 		if err := kernel.Rename(moment, aside[moment]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -162,6 +182,7 @@ func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {
 		if !errors.Is(err, kernel.ErrAbsent) || time.Now().After(deadline) {
 			return dev, err
 		}
+
 		if err := host.Pause(ctx, 5*time.Millisecond); err != nil {
 			return "", err
 		}

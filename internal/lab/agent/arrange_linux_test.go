@@ -24,6 +24,7 @@ func aloneNode(t *testing.T) (a host.Agent, macs []string) {
 		s.Namespaces |= syscall.CLONE_NEWUSER
 		s.MapRoot = true
 	}
+
 	child, err := s.Start()
 	must(t, err)
 	a = host.Connect(child)
@@ -49,8 +50,11 @@ func TestArrange(t *testing.T) {
 			{Port: "lan", Address: prefix("198.18.0.2/30")}, {Port: "lan", Address: prefix("2001:2::2/64")},
 			{Port: "wan", Address: prefix("198.18.0.5/30")},
 		},
-		Routes: []agent.Route{{To: prefix("198.18.9.0/24"), Via: netip.MustParseAddr("198.18.0.6"),
-			Dev: "wan"}},
+		Routes: []agent.Route{{
+			To:  prefix("198.18.9.0/24"),
+			Via: netip.MustParseAddr("198.18.0.6"),
+			Dev: "wan",
+		}},
 		Sysctls: [][2]string{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.lan.accept_dad", "0"}},
 	}
 	want := []string{"node router", macs[1] + " lan [198.18.0.2/30 2001:2::2/64]", macs[0] +
@@ -59,10 +63,12 @@ func TestArrange(t *testing.T) {
 		if err := a.Invoke(ctx, agent.VerbArrange, l, nil); err != nil {
 			t.Fatalf("%s time: %v", time, err)
 		}
+
 		var got []string
 		must(t, a.Invoke(ctx, "test/look", nil, &got))
 		expect.Same(t, fmt.Sprintf("node, %s time", time), want, got)
 	}
+
 	swapped := agent.Layout{Node: "other", Names: map[string]string{macs[0]: "lan", macs[1]: "wan"}}
 	must(t, a.Invoke(ctx, agent.VerbArrange, swapped, nil))
 	var got []string

@@ -29,6 +29,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	if len(q.Args) == 0 {
 		return errors.New("execute: no command")
 	}
+
 	in, feed := io.Pipe()
 	p, err := host.Local().Start(ctx, host.Command{Path: q.Args[0], Args: q.Args[1:], Stdin: in})
 	if err != nil {
@@ -42,6 +43,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 				feed.Close()
 				return
 			}
+
 			if _, err := feed.Write(b); err != nil {
 				return
 			}
@@ -57,6 +59,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	if !known {
 		return fmt.Errorf("execute %s: %w", q.Args[0], err)
 	}
+
 	return s.Send(ExecOutput{Exit: &code})
 }
 
@@ -93,14 +96,17 @@ func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error)
 	if len(c.Files) > 0 {
 		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, r.name, host.ErrUnsupported)
 	}
+
 	args := append([]string{c.Path}, c.Args...)
 	if len(c.Env) > 0 {
 		args = append(append([]string{"env"}, c.Env...), args...)
 	}
+
 	s, err := r.agent.Open(ctx, VerbExec, Exec{Args: args})
 	if err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", c.Path, r.name, err)
 	}
+
 	p := &remoteProcess{session: s, stop: context.AfterFunc(ctx, func() { s.Close() })}
 	var out, said *io.PipeWriter
 	p.out, out = io.Pipe()
@@ -109,6 +115,7 @@ func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error)
 		if c.Stdin != nil {
 			pump(c.Stdin, s, func(b []byte) any { return b })
 		}
+
 		s.Finish()
 	})
 	p.all.Go(func() {
@@ -144,12 +151,14 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 		if err := p.session.Recv(&m); err != nil {
 			return err
 		}
+
 		if m.Exit != nil {
 			if *m.Exit == 0 {
 				return nil
 			}
 			return exitError(*m.Exit)
 		}
+
 		// Who does not read does not want it.
 		_, _ = out.Write(m.Out)
 		_, _ = said.Write(m.Err)

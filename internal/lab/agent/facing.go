@@ -31,23 +31,29 @@ func facing(_ context.Context, q Facing) (out Faced, err error) {
 	if len(q.To) > maxSizes {
 		return out, fmt.Errorf("find the ways to %d addresses: at most %d at once", len(q.To), maxSizes)
 	}
+
 	for _, to := range q.To {
 		w, err := kernel.WayTo(to)
 		if err != nil {
 			w = kernel.Way{}
 		}
+
 		out.Ways = append(out.Ways, w)
 	}
+
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return out, fmt.Errorf("list the machine's addresses: %w", err)
 	}
+
 	for _, a := range all {
 		p, err := netip.ParsePrefix(a.String())
-		if at := p.Addr().Unmap(); err == nil && at.IsGlobalUnicast() && !slices.Contains(out.Own, at) {
+		at := p.Addr().Unmap()
+		if err == nil && at.IsGlobalUnicast() && !slices.Contains(out.Own, at) {
 			out.Own = append(out.Own, at)
 		}
 	}
+
 	out.Machine = machineOf()
 	return out, nil
 }
@@ -58,5 +64,6 @@ func machineOf() string {
 	if boot == "" || space == "" {
 		return ""
 	}
+
 	return boot + " " + space
 }

@@ -32,14 +32,18 @@ func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 		if err := host.Answers(ctx, x.child); !errors.Is(err, host.ErrUnreachable) {
 			return x.child, err
 		}
+
 		x.child.Close()
 		x.child = nil
 	}
+
 	process, err := host.Spawn{Args: Arguments(GuardRole, x.sysctls)}.Start()
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	x.child, x.process = host.Connect(process), process
+
+	x.child = host.Connect(process)
+	x.process = process
 	return x.child, nil
 }
 
@@ -60,6 +64,7 @@ func (x *guard) free(ctx context.Context) error {
 	if child == nil {
 		return new(alone).free(ctx)
 	}
+
 	return child.Invoke(ctx, VerbFree, struct{}{}, nil)
 }
 
@@ -69,6 +74,7 @@ func (x *guard) hold(ctx context.Context, s host.Session, name string, t KnobReq
 	if err != nil {
 		return err
 	}
+
 	far, err := child.Open(ctx, host.Verb(host.FamilyKnob, name), t)
 	if err != nil {
 		return err
@@ -79,6 +85,7 @@ func (x *guard) hold(ctx context.Context, s host.Session, name string, t KnobReq
 	if errors.Is(err, host.ErrUnreachable) {
 		return fmt.Errorf("set %s: %w: the guard that held it has ended", name, host.ErrNotUndone)
 	}
+
 	return err
 }
 

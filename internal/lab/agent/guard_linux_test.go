@@ -39,18 +39,22 @@ func machineAgent(t *testing.T) (process *host.Child, s host.Session, file strin
 	must(t, err)
 	t.Cleanup(func() { process.Close() })
 	a := host.Connect(process)
-	s, err = a.Open(labtest.Context(t), "knob/dial", agent.KnobRequest{Place: knob.Place{Port: file},
-		Want: "ten"})
+	s, err = a.Open(labtest.Context(t), "knob/dial", agent.KnobRequest{
+		Place: knob.Place{Port: file},
+		Want:  "ten",
+	})
 	must(t, err)
 	var held agent.KnobReply
 	for _, want := range []knob.State{"one", "ten"} {
 		if err := s.Recv(&held); err != nil || held.State != want {
 			t.Fatalf("got %q, %v, want %q", held.State, err, want)
 		}
+
 		if want == "one" {
 			must(t, s.Send(struct{}{}))
 		}
 	}
+
 	return process, s, file
 }
 
@@ -72,12 +76,14 @@ func guardOf(t *testing.T, parent *host.Child) int {
 	for _, path := range stats {
 		b, _ := os.ReadFile(path) // it may have ended
 		_, rest, _ := strings.Cut(string(b), ") ")
-		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent.Pid()) {
+		f := strings.Fields(rest)
+		if len(f) > 1 && f[1] == strconv.Itoa(parent.Pid()) {
 			pid, err := strconv.Atoi(strings.Split(path, "/")[2])
 			must(t, err)
 			return pid
 		}
 	}
+
 	t.Fatal("the agent has no guard")
 	return 0
 }
@@ -94,6 +100,7 @@ func TestAKilledAgentLeavesNothing(t *testing.T) {
 			putBack(t, file)
 		})
 	}
+
 	t.Run("its guard is slow", func(t *testing.T) {
 		process, _, file := machineAgent(t)
 		guard := guardOf(t, process)

@@ -28,22 +28,27 @@ func hold(_ context.Context, s host.Session, h Hold) (err error) {
 			undo.Add(func() error { return kernel.DelAddress(a.Port, a.Address) })
 			err = kernel.AddAddress(a.Port, a.Address)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	for _, r := range h.Routes {
 		w, err := kernel.WayTo(r.To.Addr())
 		if err == nil && w.Device == r.Dev && w.Via == r.Via {
 			continue
 		}
+
 		undo.Add(func() error { return kernel.DelRoute(r.To, r.Via, r.Dev) })
 		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
 			return err
 		}
 	}
+
 	if err := s.Send(struct{}{}); err != nil {
 		return host.Quiet(err)
 	}
+
 	return host.Quiet(s.Recv(nil))
 }

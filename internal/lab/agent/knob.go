@@ -34,14 +34,17 @@ type KnobReply struct {
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {
-		t.Place.OwnKernel, t.Place.Sysctls = t.Place.OwnKernel && machine, sysctls
+		t.Place.OwnKernel = t.Place.OwnKernel && machine
+		t.Place.Sysctls = sysctls
 		if t.Check {
 			a := k.Check(ctx, t.Place, t.Want)
 			return s.Send(KnobReply{Answer: &a})
 		}
+
 		if err := may(ctx); err != nil {
 			return err
 		}
+
 		if t.Restore {
 			got, err := applied(ctx, k, t)
 			if err != nil {
@@ -49,9 +52,11 @@ func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(conte
 			}
 			return s.Send(KnobReply{State: got})
 		}
+
 		if guarded != nil {
 			return guarded.hold(ctx, s, k.Name(), t)
 		}
+
 		return turn(ctx, s, k, t)
 	})
 }
@@ -69,13 +74,16 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 	if err != nil {
 		return err
 	}
+
 	if err := s.Send(KnobReply{State: before}); err != nil {
 		return err
 	}
+
 	var proceed struct{}
 	if err := s.Recv(&proceed); err != nil {
 		return host.Quiet(err) // nothing was changed yet
 	}
+
 	// The undoing must happen although ctx is cancelled: that is when.
 	undo := context.WithoutCancel(ctx)
 	defer func() {
@@ -88,18 +96,22 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 	if err != nil {
 		return err
 	}
+
 	if !k.Same(t.Want, got) {
 		return fmt.Errorf("apply %s=%s on %s %s: read back %s", k.Name(), t.Want, t.Place.Node, t.Place.Port,
 			got)
 	}
+
 	leave, err := accompany(ctx, k, t)
 	defer leave()
 	if err != nil {
 		return err
 	}
+
 	if err := s.Send(KnobReply{State: got}); err != nil {
 		return err
 	}
+
 	return s.Recv(&proceed)
 }
 
@@ -116,20 +128,24 @@ func accompany(ctx context.Context, k knob.Knob, t KnobRequest) (leave func(), e
 	if !ok {
 		return leave, nil
 	}
+
 	for _, c := range a.Companions(t.Place, t.Want) {
 		process, err := host.Spawn{Args: []string{ChildRole}, Bound: true}.Start()
 		if err != nil {
 			return leave, fmt.Errorf("%s: %w", c.Verb, err)
 		}
+
 		child := host.Connect(process)
 		children = append(children, child)
 		s, err := child.Open(ctx, c.Verb, c.Task)
 		if err == nil {
 			err = host.Await(ctx, s, nil)
 		}
+
 		if err != nil {
 			return leave, fmt.Errorf("%s: %w", c.Verb, err)
 		}
 	}
+
 	return leave, nil
 }

@@ -87,6 +87,7 @@ func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	if at.Addr().Is6() {
 		network = "udp6"
 	}
+
 	level, name, value := unfragmented(at.Addr().Is6())
 	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) (err error) {
 		ctl := rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, value) })
@@ -96,6 +97,7 @@ func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return c.(*net.UDPConn), nil
 }
 
@@ -108,26 +110,33 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
+
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	go func() {
 		defer close(ended)
 		for s.Recv(nil) == nil {
 		}
+
 		c.Close()
 	}()
-	buf, cookies := make([]byte, 1<<16), host.NewCookies()
+	buf := make([]byte, 1<<16)
+	cookies := host.NewCookies()
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			return nil // closed: the session ended
 		}
+
 		if !marked(buf[:n], at.Tag) || at.From.IsValid() && from.Addr().Unmap() != at.From.Unmap() {
 			continue
 		}
-		if cookie := cookies.Of(from); at.Tag != "" && cookieOf(buf) != cookie {
+
+		cookie := cookies.Of(from)
+		if at.Tag != "" && cookieOf(buf) != cookie {
 			n = len(binary.BigEndian.AppendUint64(buf[:cookieAt], cookie))
 		}
+
 		c.WriteToUDPAddrPort(buf[:n], from) // too large for the way back: the opener will miss it
 	}
 }
@@ -180,10 +189,12 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	if err := r.check(); err != nil {
 		return out, fmt.Errorf("check the path to %s: %w", r.To, err)
 	}
+
 	if len(r.Sizes) == 0 && r.Beyond == 0 {
 		w, err := kernel.WayTo(r.To)
 		return Reached{Device: w.Device}, err
 	}
+
 	c, err := listenExact(ctx, netip.AddrPortFrom(r.From, 0))
 	if err != nil {
 		return out, fmt.Errorf("check the path from %s: %w", r.From, err)
@@ -196,20 +207,24 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 			return Reached{Note: err.Error()}, nil
 		}
 	}
+
 	for _, size := range r.Sizes {
 		bytes, err := roundTrip(c, r, cookie, size, cmp.Or(r.Tries, patience))
 		if err != nil {
 			out.Note = err.Error()
 			continue
 		}
+
 		out.Back = append(out.Back, size)
 		out.Bytes += int64(bytes)
 	}
+
 	if r.Beyond > 0 {
 		if _, err := roundTrip(c, r, cookie, r.Beyond, 1); err == nil {
 			out.Back = append(out.Back, r.Beyond)
 		}
 	}
+
 	return out, nil
 }
 
@@ -234,13 +249,16 @@ func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, er
 	if size < r.headers() {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
 	}
+
 	payload := make([]byte, size-r.headers())
 	if r.Tag != "" {
 		if len(payload) < taggedSize {
 			return 0, fmt.Errorf("packet of %d bytes: too small to show its tag", size)
 		}
+
 		copy(payload, tagged(0, r.Tag, cookie))
 	}
+
 	_, err := exchange(c, r, payload, tries, func(b []byte) bool {
 		return len(b) == len(payload) && (r.Tag == "" || cookieOf(b) == cookie)
 	})
@@ -267,27 +285,33 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 		if len(payload) > 0 {
 			payload[0] = byte(try)
 		}
+
 		if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 			if errors.Is(err, syscall.EMSGSIZE) {
 				return nil, err // conclusive
 			}
+
 			last = err
 		}
+
 		c.SetReadDeadline(time.Now().Add(wait))
 		for {
 			n, _, err := c.ReadFromUDPAddrPort(buf)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
+
 			if err != nil {
 				last = err
 				break
 			}
+
 			if marked(buf[:n], r.Tag) && theOne(buf[:n]) {
 				return buf[:n], nil
 			}
 		}
 	}
+
 	return nil, last
 }
 

@@ -29,8 +29,10 @@ func TestAgentKeepsItsKernel(t *testing.T) {
 		{"of a machine whose owner allows another", agent.MachineRole, "kernel.timer_migration", check.No},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a := labtest.Serve(agent.Handlers(tt.role, agent.Parts{Knobs: []knob.Knob{knob.Sysctl()},
-				Sysctls: tt.sysctls}))
+			a := labtest.Serve(agent.Handlers(tt.role, agent.Parts{
+				Knobs:   []knob.Knob{knob.Sysctl()},
+				Sysctls: tt.sysctls,
+			}))
 			defer a.Close()
 			for _, name := range []string{pattern, "kernel/core_pattern", "vm.swappiness"} {
 				turn := agent.KnobRequest{Place: asked, Want: knob.State(name + "=1"), Check: true}
@@ -40,6 +42,7 @@ func TestAgentKeepsItsKernel(t *testing.T) {
 				if held.Answer == nil || held.Answer.State != tt.want {
 					t.Errorf("%s: got %+v, want %v", name, held.Answer, tt.want)
 				}
+
 				turn.Check, turn.Restore = false, true
 				if err := a.Invoke(labtest.Context(t), verb, turn, &held); err == nil {
 					t.Errorf("put back %s: got no error, want a refusal", name)
@@ -56,12 +59,14 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%q: got %q, %q, %v", sysctls, role, got, err)
 		}
 	}
+
 	for _, args := range [][]string{{agent.Role, "net", "more"}, {agent.Role, "now"}, {agent.MachineRole, ""},
 		{agent.MachineRole, string(knob.OfGuest)}, {agent.MachineRole, "kernel.a,all"}} {
 		if role, got, err := agent.Started(args); err == nil || role != args[0] || got != "" {
 			t.Errorf("%q: got %q, %q, %v, want an error", args, role, got, err)
 		}
 	}
+
 	for _, args := range [][]string{nil, {"run"}, {"run", "net"}} {
 		if role, _, err := agent.Started(args); role != "" || err != nil {
 			t.Errorf("%q: got %q, %v, want none of an agent", args, role, err)

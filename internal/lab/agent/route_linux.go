@@ -18,25 +18,34 @@ type routeProbe struct {
 
 func openRouteProbe(r FindRoute) (*routeProbe, error) {
 	p := &routeProbe{v6: r.To.Is6()}
-	domain, level, keep := unix.AF_INET, unix.IPPROTO_IP, unix.IP_RECVERR
+	domain := unix.AF_INET
+	level := unix.IPPROTO_IP
+	keep := unix.IP_RECVERR
 	if p.v6 {
-		domain, level, keep = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+		domain = unix.AF_INET6
+		level = unix.IPPROTO_IPV6
+		keep = unix.IPV6_RECVERR
 	}
+
 	var err error
 	if p.fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		return nil, err
 	}
+
 	err = unix.SetsockoptInt(p.fd, level, keep, 1)
 	if err == nil && r.From.IsValid() {
 		err = unix.Bind(p.fd, socketAddress(netip.AddrPortFrom(r.From, 0)))
 	}
+
 	if err == nil {
 		err = unix.Connect(p.fd, socketAddress(netip.AddrPortFrom(r.To, uint16(r.Port))))
 	}
+
 	if err != nil {
 		unix.Close(p.fd)
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -60,33 +69,42 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 		if err != nil {
 			return FoundRoute{}, err
 		}
+
 		if reached {
 			found.Reached = true
 			return found, nil
 		}
+
 		if silent++; by.IsValid() {
 			silent = 0
 		}
+
 		found.Routers = append(found.Routers, by)
 		if silent > 8 { // nobody answers any more
 			break
 		}
 	}
+
 	for n := len(found.Routers); n > 0 && !found.Routers[n-1].IsValid(); n-- {
 		found.Routers = found.Routers[:n-1]
 	}
+
 	return found, ctx.Err()
 }
 
 // try sends datagrams with a time to live and says who ended one, or that the echo did return one.
 func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
-	level, name := unix.IPPROTO_IP, unix.IP_TTL
+	level := unix.IPPROTO_IP
+	name := unix.IP_TTL
 	if p.v6 {
-		level, name = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+		level = unix.IPPROTO_IPV6
+		name = unix.IPV6_UNICAST_HOPS
 	}
+
 	if err := unix.SetsockoptInt(p.fd, level, name, ttl); err != nil {
 		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
 	}
+
 	// The number of the try tells this try's echo from a late one. What the echo returns is its cookie.
 	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
@@ -97,9 +115,11 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 			if n, err := unix.Poll(ready, int(wait.Milliseconds())/4); err != nil || n == 0 {
 				continue
 			}
+
 			if by, ended := p.ended(); ended {
 				return by, false, nil
 			}
+
 			b := make([]byte, 64)
 			n, _, err := unix.Recvfrom(p.fd, b, unix.MSG_DONTWAIT)
 			if err == nil && n == len(datagram) && b[0] == byte(ttl) && marked(b[:n], r.Tag) {
@@ -107,26 +127,31 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 			}
 		}
 	}
+
 	return netip.Addr{}, false, nil
 }
 
 // ended takes an ICMP error from the socket: whose it is, if it says that the time to live has ended. The
 // error's head is sock_extended_err, behind it the sender's address (linux/errqueue.h).
 func (p *routeProbe) ended() (by netip.Addr, ok bool) {
-	b, control := make([]byte, 256), make([]byte, 512)
+	b := make([]byte, 256)
+	control := make([]byte, 512)
 	_, n, _, _, err := unix.Recvmsg(p.fd, b, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	if err != nil {
 		return netip.Addr{}, false
 	}
+
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil {
 		return netip.Addr{}, false
 	}
+
 	for _, m := range messages {
 		if by, ok := timeExceeded(m.Data); ok {
 			return by, true
 		}
 	}
+
 	return netip.Addr{}, false
 }
 
@@ -136,7 +161,9 @@ func timeExceeded(b []byte) (netip.Addr, bool) {
 	if len(b) < head+8 {
 		return netip.Addr{}, false
 	}
-	origin, kind := b[4], b[5]
+
+	origin := b[4]
+	kind := b[5]
 	family := binary.NativeEndian.Uint16(b[head:])
 	switch {
 	case origin == unix.SO_EE_ORIGIN_ICMP && kind == 11 && family == unix.AF_INET: // RFC 792
@@ -145,5 +172,6 @@ func timeExceeded(b []byte) (netip.Addr, bool) {
 		// RFC 4443
 		return netip.AddrFrom16([16]byte(b[head+8 : head+24])).Unmap(), true
 	}
+
 	return netip.Addr{}, false
 }

@@ -17,12 +17,14 @@ func extended(origin, kind byte, family uint16, addr []byte) []byte {
 	if family == unix.AF_INET6 {
 		b = append(b, 0, 0, 0, 0) // flow
 	}
+
 	b = append(b, addr...)
 	return append(b, make([]byte, 8)...)
 }
 
 func TestTimeExceeded(t *testing.T) {
-	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	v4 := netip.MustParseAddr("192.0.2.1")
+	v6 := netip.MustParseAddr("2001:db8::1")
 	for _, tt := range []struct {
 		name string
 		b    []byte

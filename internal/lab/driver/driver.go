@@ -81,6 +81,7 @@ func WithoutNAT(by Driver) string {
 	if by == nil {
 		by = Linux{}
 	}
+
 	if a, ok := by.(Advising); ok {
 		return a.WithoutNAT()
 	}

@@ -51,7 +51,8 @@ func waitFor(patience time.Duration, holds func() bool) bool {
 // same compares what is got with what is wanted.
 func same(t testing.TB, want, got any, what string, args ...any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf(what+" (-want +got):\n%s", append(args, diff)...)
 	}
 }

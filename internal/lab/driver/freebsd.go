@@ -42,10 +42,12 @@ func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
 	case len(words) != 2 || words[0] != "FreeBSD":
 		return check.Not("%s is %s, not FreeBSD", h.Name(), strings.Join(words, " "))
 	}
+
 	major, _, _ := strings.Cut(words[1], ".")
 	if n, err := strconv.Atoi(major); err != nil || n < oldestFreeBSD {
 		return check.Not("%s is FreeBSD %s, older than %d", h.Name(), words[1], oldestFreeBSD)
 	}
+
 	return check.OK()
 }
 
@@ -81,10 +83,12 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	for _, f := range bsdFacts {
 		script += "echo " + host.Quote("fact "+f.name) + "; { " + f.command + "; } 2>/dev/null\n"
 	}
+
 	out, err := shell(ctx, h, script+"true")
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its facts: %w", h.Name(), err)
 	}
+
 	facts := map[string]string{"os": "freebsd"}
 	for _, f := range bsdFacts {
 		_, rest, _ := strings.Cut("\n"+out, "\nfact "+f.name+"\n")
@@ -93,6 +97,7 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 			facts[f.name] = value
 		}
 	}
+
 	return facts, nil
 }
 
@@ -132,13 +137,16 @@ func (x FreeBSD) settingOf(name string) (setting, error) {
 	if s, ok := bsdSettings()[name]; ok {
 		return s, nil
 	}
+
 	if sysctl, ok := strings.CutPrefix(name, "sysctl:"); ok {
 		return sysctlOf(sysctl, bsdSysctl(sysctl)), x.Sysctls.Sysctl(sysctl, "the router")
 	}
+
 	step, ok := bsdByHand[name]
 	if !ok {
 		return setting{}, lacks("FreeBSD has no such thing")
 	}
+
 	return setting{}, lacks("driver freebsd leaves it alone; by hand: %s", step)
 }
 
@@ -163,11 +171,14 @@ func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error)
 	if port != "" {
 		return []string{port}, nil
 	}
+
 	out, err := shell(ctx, h, `for d in $(ifconfig -l -u ether); do case $d in
 *.*|bridge*|lagg*|vlan*|vxlan*|tap*) ;; *) echo "$d";; esac; done`)
-	if devices := strings.Fields(out); err != nil || len(devices) > 0 {
+	devices := strings.Fields(out)
+	if err != nil || len(devices) > 0 {
 		return devices, err
 	}
+
 	return nil, errors.New("no Ethernet device is up")
 }
 
@@ -189,6 +200,7 @@ func parseBSDMTU(text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ifconfig says %q, want an mtu", told(first))
 	}
+
 	return strconv.Itoa(n), nil
 }
 
@@ -219,12 +231,16 @@ func parseCapabilities(text string) map[string]bool {
 			if !ok || of[key] != nil {
 				continue
 			}
-			if _, inner, bracketed := strings.Cut(rest, "<"); bracketed {
+
+			_, inner, bracketed := strings.Cut(rest, "<")
+			if bracketed {
 				rest, _, _ = strings.Cut(inner, ">")
 			}
+
 			of[key] = strings.Split(strings.TrimSpace(rest), ",")
 		}
 	}
+
 	has := map[string]bool{}
 	for _, f := range bsdFeatures {
 		on := slices.Contains(of["options"], f.capability)
@@ -232,6 +248,7 @@ func parseCapabilities(text string) map[string]bool {
 			has[f.name] = on
 		}
 	}
+
 	return has
 }
 
@@ -246,10 +263,12 @@ func readBSDOffload(ctx context.Context, h host.Host, dev, _ string) (string, er
 	if err != nil || len(has) == 0 {
 		return "wire", err
 	}
+
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(has)) {
 		list = append(list, name+"="+onOff(has[name]))
 	}
+
 	return strings.Join(list, " "), nil
 }
 
@@ -257,25 +276,30 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 	if value == "super" {
 		return lacks("FreeBSD passes on no super-packets but by LRO, which changes them")
 	}
+
 	has, err := readBSDFeatures(ctx, h, dev)
 	if err != nil {
 		return err
 	}
+
 	want := knob.OffloadFeatures(knob.State(value), has, nil)
 	names, err := featuresToChange(h, want, has, nil)
 	if err != nil || len(names) == 0 {
 		return err
 	}
+
 	args := []string{dev}
 	for _, f := range bsdFeatures {
 		word := f.word
 		if !want[f.name] {
 			word = "-" + word
 		}
+
 		if slices.Contains(names, f.name) {
 			args = append(args, word)
 		}
 	}
+
 	return change(ctx, h, `dev=$1; shift; ifconfig -- "$dev" "$@"`, args...)
 }
 
@@ -309,13 +333,16 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 			heading = words
 			continue
 		}
+
 		if len(words) < 3 || !strings.HasPrefix(words[2], "<Link#") {
 			continue
 		}
+
 		name := strings.TrimSuffix(words[0], "*") // one that is down
 		if !deviceLike(name) {
 			continue
 		}
+
 		values := map[string]uint64{}
 		for i := 1; i <= min(len(heading)-4, len(words)-3); i++ {
 			n, err := strconv.ParseUint(words[len(words)-i], 10, 64)
@@ -323,8 +350,10 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 				values[name] = n
 			}
 		}
+
 		out[name] = values
 	}
+
 	return out
 }
 

@@ -37,6 +37,7 @@ func parseBSDLevels(text string) (levels []int) {
 			levels = append(levels, int(n))
 		}
 	}
+
 	slices.SortFunc(levels, func(a, b int) int { return cmp.Compare(b, a) })
 	return levels
 }
@@ -51,13 +52,16 @@ func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []strin
 		}
 		return nil, nil, err
 	}
+
 	first, after, _ := strings.Cut(out, "\n")
 	levels = parseBSDLevels(first)
-	if n := len(levels); n < 2 || levels[0]-levels[n-1] < sameLevel {
+	n := len(levels)
+	if n < 2 || levels[0]-levels[n-1] < sameLevel {
 		return nil, nil, lacks("dev.cpu.0.freq_levels has one level alone, %q: the processor "+
 			"chooses its clock itself; by hand, of Intel: sysctl dev.hwpstate_intel.N.epp=0, each N",
 			told(first))
 	}
+
 	return levels, strings.Split(strings.TrimSpace(after), "\n"), nil
 }
 
@@ -71,14 +75,17 @@ func readBSDGovernor(ctx context.Context, h host.Host, _, _ string) (string, err
 
 // bsdGovernor is the state by the level that is set and, behind it, powerd's command lines.
 func bsdGovernor(levels []int, lines []string) (string, error) {
-	if words := strings.Fields(strings.Join(lines[1:], " ; ")); len(words) > 0 {
+	words := strings.Fields(strings.Join(lines[1:], " ; "))
+	if len(words) > 0 {
 		words[0] = path.Base(words[0])
 		state := strings.Join(words, " ")
 		if !powerdState.MatchString(state) {
 			return "", lacks("powerd runs as %q, and could not be started so again", told(state))
 		}
+
 		return state, nil
 	}
+
 	mhz, err := strconv.Atoi(lines[0])
 	switch {
 	case err != nil || mhz <= 0:
@@ -88,6 +95,7 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 	case mhz < levels[len(levels)-1]+sameLevel:
 		return "powersave", nil
 	}
+
 	return fmt.Sprintf("fixed %d", mhz), nil
 }
 
@@ -111,6 +119,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 		if err != nil {
 			return err
 		}
+
 		mhz = levels[0]
 		if value == "powersave" {
 			mhz = levels[len(levels)-1]
@@ -118,11 +127,13 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	default:
 		return lacks("FreeBSD has performance and powersave; what is between is powerd's")
 	}
+
 	err := change(ctx, h, bsdClockScript, strconv.Itoa(mhz))
 	if err != nil && strings.Contains(err.Error(), "Device busy") {
 		err = lacks("%w: the time counter depends on the clock; by hand: sysctl "+
 			"kern.timecounter.hardware=HPET", err)
 	}
+
 	return err
 }
 
@@ -149,13 +160,16 @@ func parsePFLimits(text string) (l pfLimits, err error) {
 		default:
 			continue
 		}
+
 		if *to, err = strconv.Atoi(strings.TrimSuffix(words[1], "s")); err != nil {
 			break
 		}
 	}
+
 	if err != nil || l.states < 0 {
 		return l, fmt.Errorf("pfctl says %q, want a limit of states", told(text))
 	}
+
 	return l, nil
 }
 
@@ -178,14 +192,17 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	if err != nil {
 		return err
 	}
+
 	l, err := readPFLimits(ctx, h)
 	if err != nil {
 		return err
 	}
+
 	options := fmt.Sprintf("set limit states %d\n", n)
 	if !l.usual() {
 		options += fmt.Sprintf("set timeout { adaptive.start %d, adaptive.end %d }\n", l.start, l.end)
 	}
+
 	return lacking(changeBy(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
@@ -208,6 +225,7 @@ func parsePFRules(text string) (string, error) {
 	case v4 == 0:
 		return "off", nil
 	}
+
 	return strconv.Itoa(v4) + " stateful", nil
 }
 
@@ -216,10 +234,12 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	if err != nil {
 		return err
 	}
+
 	script := `pfctl -q -a ` + pfAnchor + ` -F rules`
 	if input != "" { // not optimized: pfctl would make a table of the list
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
+
 	return lacking(changeBy(ctx, h, input, script))
 }
 
@@ -234,6 +254,7 @@ func pfRules(value string) (string, error) {
 	case !f.Stateful:
 		return "", lacks("packets of known states pass ahead of all rules of pf; write %q", value+" stateful")
 	}
+
 	rules := ""
 	for _, family := range []string{"inet", "inet6"} {
 		for i := range f.Rules {
@@ -241,6 +262,7 @@ func pfRules(value string) (string, error) {
 				kernel.StrangeSource(family == "inet6", i))
 		}
 	}
+
 	return rules, nil
 }
 
@@ -288,7 +310,11 @@ func parseBSDIdle(text string) (string, error) {
 			n[i], err = strconv.Atoi(words[i])
 		}
 	}
-	all, printed, clash, ours := n[0], n[1], n[2], n[3]
+
+	all := n[0]
+	printed := n[1]
+	clash := n[2]
+	ours := n[3]
 	switch {
 	case err != nil || len(words) != len(n):
 		return "", lacks("setkey says %q; by hand: kldload ipsec", told(text))
@@ -301,5 +327,6 @@ func parseBSDIdle(text string) (string, error) {
 		return "", fmt.Errorf("it has %v idle policies out and in of IPv4 and of IPv6, want the same number "+
 			"of each", n[3:])
 	}
+
 	return strconv.Itoa(ours), nil
 }

@@ -30,6 +30,7 @@ func ofBSD(t testing.TB, name string) string {
 	if strings.HasSuffix(name, ".txt") {
 		return get(t, "testdata/freebsd/"+name)
 	}
+
 	_, text, _ := strings.Cut(ofBSD(t, "composed.txt"), "-- "+name+"\n")
 	text, _, _ = strings.Cut(text, "\n-- ")
 	return text
@@ -79,6 +80,7 @@ func playBSD(t *testing.T) bsdRouter {
 	} {
 		r.put(name, text+"\n")
 	}
+
 	r.put("sysctl/net.isr.numthreads.tunable", "")
 	r.put("pf/anchor.rules", "")
 	return r
@@ -114,6 +116,7 @@ func TestBSDCheck(t *testing.T) {
 			t.Errorf("FreeBSD %q: got %v (%q), want %v", release, a.State, a.Reason, want)
 		}
 	}
+
 	if a := (Linux{}).Check(r.ctx, host.Local()); a.State != check.No {
 		t.Errorf("driver linux takes it: %v", a)
 	}
@@ -133,7 +136,9 @@ func TestBSDFacts(t *testing.T) {
 // TestBSDSettings: each setting is read, applied, read back, and put back to all that it was.
 func TestBSDSettings(t *testing.T) {
 	r := playBSD(t)
-	h, ctx, d := host.Local(), r.ctx, FreeBSD{}
+	h := host.Local()
+	ctx := r.ctx
+	d := FreeBSD{}
 	state := func() map[string]string {
 		t.Helper()
 		out := map[string]string{}
@@ -144,8 +149,10 @@ func TestBSDSettings(t *testing.T) {
 			if strings.HasSuffix(name, ".options") {
 				slices.Sort(lines)
 			}
+
 			out[name] = strings.Join(lines, " ")
 		}
+
 		return out
 	}
 	const on = "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on tx-checksum-ipv6=on " +
@@ -175,8 +182,10 @@ func TestBSDSettings(t *testing.T) {
 		if err != nil || before != tt.before {
 			t.Errorf("%s before: got %q, %v, want %q", tt.knob, before, err, tt.before)
 		}
+
 		undo := s
-		undo.Value, s.Value = before, tt.value
+		undo.Value = before
+		s.Value = tt.value
 		script, err := undoing(ctx, h, d, []record.Setting{undo})
 		must(t, err)
 		for range 2 {
@@ -184,17 +193,21 @@ func TestBSDSettings(t *testing.T) {
 				t.Errorf("apply %s=%s: %v", tt.knob, tt.value, err)
 			}
 		}
+
 		if after, err := d.Read(ctx, h, s); err != nil || after != tt.after {
 			t.Errorf("%s after: got %q, %v, want %q", tt.knob, after, err, tt.after)
 		}
+
 		if err := d.Apply(ctx, h, undo); err != nil {
 			t.Errorf("undo %s: %v", tt.knob, err)
 		}
+
 		same(t, start, state(), "%s after it was undone", tt.knob)
 		must(t, d.Apply(ctx, h, s))
 		if _, err := shell(ctx, h, script); err != nil {
 			t.Errorf("%s: what the guard would do: %v", tt.knob, err)
 		}
+
 		same(t, start, state(), "%s after the guard's script %s", tt.knob, script)
 	}
 }
@@ -208,16 +221,18 @@ func TestBSDIdlePolicies(t *testing.T) {
 	must(t, r.apply(idle, "300"))
 	ours, _ := strings.CutPrefix(r.get("ipsec/spd"), others)
 	lines := strings.Split(ours, "\n")
-	if want := []string{"out 240.0.0.0/24 248.0.0.0/24 esp/tunnel/240.0.0.0-248.0.0.0/unique:16110",
+	want := []string{"out 240.0.0.0/24 248.0.0.0/24 esp/tunnel/240.0.0.0-248.0.0.0/unique:16110",
 		"in 248.0.0.0/24 240.0.0.0/24 esp/tunnel/248.0.0.0-240.0.0.0/unique:16110",
 		"out 2001:db8:0:1::/64 2001:db8:8000:1::/64 " +
 			"esp/tunnel/2001:db8:0:1::-2001:db8:8000:1::/unique:16110",
 		"in 2001:db8:8000:1::/64 2001:db8:0:1::/64 " +
-			"esp/tunnel/2001:db8:8000:1::-2001:db8:0:1::/unique:16110"}; !slices.Equal(lines[:4], want) ||
+			"esp/tunnel/2001:db8:8000:1::-2001:db8:0:1::/unique:16110"}
+	if !slices.Equal(lines[:4], want) ||
 		len(lines) != 1201 || !strings.HasPrefix(lines[1198], "out 2001:db8:0:12c::/64 ") ||
 		!strings.HasPrefix(lines[1196], "out 240.1.43.0/24 ") {
 		t.Errorf("%d policies, from %q to %q", len(lines)-1, lines[:4], lines[len(lines)-5:])
 	}
+
 	// A socket that holds fewer: nothing can be counted, yet all can be deleted.
 	r.put("ipsec/most", "250")
 	_, err := r.read(idle)
@@ -225,6 +240,7 @@ func TestBSDIdlePolicies(t *testing.T) {
 	if err := r.apply(idle, "0"); err != nil || r.get("ipsec/spd") != others {
 		t.Errorf("undone: got %v and policies\n%s", err, r.get("ipsec/spd"))
 	}
+
 	r.put("ipsec/most", "100000")
 	for name, text := range map[string]string{
 		"1 policies of others": "out 240.0.7.0/24 248.0.7.0/24 esp/tunnel/192.0.2.1-192.0.2.2/require\n",
@@ -233,6 +249,7 @@ func TestBSDIdlePolicies(t *testing.T) {
 		if v, err := r.read(idle); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %q, %v", text, v, err)
 		}
+
 		err := r.apply(idle, "0")
 		left := r.get("ipsec/spd")
 		if err != nil || strings.Contains(text, "require") != strings.Contains(left, "require") ||
@@ -240,6 +257,7 @@ func TestBSDIdlePolicies(t *testing.T) {
 			t.Errorf("delete ours beside %s: got %v and\n%s", text, err, left)
 		}
 	}
+
 	r.remove("ipsec")
 	_, err = r.read(idle)
 	wantUnsupported(t, "a kernel without IPsec", err, "pfkey_open")
@@ -253,7 +271,8 @@ func TestBSDIdlePolicies(t *testing.T) {
 func TestBSDGovernor(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	r := playBSD(t)
-	h, ctx := host.Local(), r.ctx
+	h := host.Local()
+	ctx := r.ctx
 	powerd := func() string {
 		if missing(filepath.Join(r.dir, "powerd.pid")) {
 			return ""
@@ -261,7 +280,8 @@ func TestBSDGovernor(t *testing.T) {
 		return strings.TrimSpace(r.get("powerd.pid"))
 	}
 	t.Cleanup(func() {
-		if pid := powerd(); pid != "" {
+		pid := powerd()
+		if pid != "" {
 			shell(ctx, h, `kill "$1"`, pid)
 		}
 	})
@@ -272,9 +292,11 @@ func TestBSDGovernor(t *testing.T) {
 	if err != nil || before != "powerd "+flags {
 		t.Fatalf("before: got %q, %v", before, err)
 	}
+
 	if facts, err := (FreeBSD{}).Facts(ctx, h); err != nil || facts["governor"] != "/usr/sbin/powerd "+flags {
 		t.Errorf("facts: got %q, %v", facts["governor"], err)
 	}
+
 	script, err := undoing(ctx, h, FreeBSD{}, []record.Setting{{Knob: "governor", Value: before}})
 	must(t, err)
 	for _, undo := range []func() error{
@@ -288,17 +310,21 @@ func TestBSDGovernor(t *testing.T) {
 				t.Errorf("%s: got %q, %v, %s MHz, powerd %s", value, v, err, now, powerd())
 			}
 		}
+
 		for range 2 { // one that was undone can be undone again
 			must(t, undo())
 		}
+
 		if v, err := r.read("governor"); v != before || err != nil {
 			t.Errorf("undone: got %q, %v, want %q", v, err, before)
 		}
 	}
+
 	for _, value := range []string{"schedutil", "powerd -P /etc/rc.conf", "powerd -v", "fixed 1; x",
 		"powerd -a $(x)"} {
 		wantUnsupported(t, value, r.apply("governor", value), "")
 	}
+
 	r.put("busy/dev.cpu.0.freq", "")
 	wantUnsupported(t, "a time counter that depends on the clock", r.apply("governor", "fixed 1600"),
 		"timecounter.hardware=")
@@ -315,6 +341,7 @@ func TestBSDGovernorStates(t *testing.T) {
 	if !slices.Equal(levels, []int{2901, 2900, 2000, 800}) {
 		t.Errorf("levels: got %v", levels)
 	}
+
 	governor := func(said string) (string, error) { return bsdGovernor(levels, strings.Split(said, "\n")) }
 	parses(t, governor, map[string]string{"2900": "performance", "800": "powersave", "2000": "fixed 2000",
 		"-1": "", "": "", "x": "", "800\n/usr/sbin/powerd": "powerd",
@@ -328,7 +355,8 @@ func TestBSDAdaptive(t *testing.T) {
 	r := playBSD(t)
 	r.put("pf/adaptive", "70000 80000\n")
 	must(t, r.apply("conntrack_max", "5000"))
-	if got := r.get("pf/adaptive"); got != "70000 80000\n" {
+	got := r.get("pf/adaptive")
+	if got != "70000 80000\n" {
 		t.Errorf("adaptive timeouts: got %q, want what they were", got)
 	}
 }
@@ -348,6 +376,7 @@ func TestBSDLacks(t *testing.T) {
 	} {
 		wantUnsupported(t, tt.knob+"="+tt.value, r.apply(tt.knob, tt.value), tt.words)
 	}
+
 	_, err := r.read("sysctl:no.such")
 	wantUnsupported(t, "a sysctl that is not there", err, "")
 	r.put("pf/rules", "pass all\n")
@@ -363,8 +392,14 @@ func TestBSDLacks(t *testing.T) {
 func TestBSDCounters(t *testing.T) {
 	playBSD(t)
 	got, err := FreeBSD{}.Counters(t.Context(), host.Local(), []string{"igc0", "wg0"})
-	want := map[string]kernel.LinkCounters{"igc0": {RxBytes: 372538087, RxPackets: 372717, RxDropped: 2,
-		TxBytes: 198573339, TxPackets: 213821, TxDropped: 4},
+	want := map[string]kernel.LinkCounters{"igc0": {
+		RxBytes:   372538087,
+		RxPackets: 372717,
+		RxDropped: 2,
+		TxBytes:   198573339,
+		TxPackets: 213821,
+		TxDropped: 4,
+	},
 		"wg0": {RxBytes: 700, RxPackets: 7, TxBytes: 800, TxPackets: 8}}
 	must(t, err)
 	same(t, want, got, "counters")
@@ -402,13 +437,16 @@ func TestBSDWays(t *testing.T) {
 		netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:ffff::1"),
 		netip.MustParseAddr("192.0.2.9")})
 	want := []kernel.Way{{Device: "igc0", Via: netip.MustParseAddr("203.0.113.1")}, {}, {Device: "igc1"}}
-	if d := cmp.Diff(ways, want, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" ||
+	d := cmp.Diff(ways, want, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
+	if d != "" ||
 		err != nil {
 		t.Errorf("ways: %v (-got +want):\n%s", err, d)
 	}
+
 	if len(own) != 0 { // the devices that are played have none
 		t.Errorf("own addresses: got %v", own)
 	}
+
 	_, addresses, _ := strings.Cut(ofBSD(t, "route"), "\naddresses\n")
 	if own = ownAddresses(addresses); fmt.Sprint(own) != "[203.0.113.2 2001:db8::2 192.0.2.1]" {
 		t.Errorf("own addresses: got %v", own)
@@ -421,7 +459,9 @@ func TestBSDWays(t *testing.T) {
 func TestBSDGuard(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	r := playBSD(t)
-	h, ctx, d := host.Local(), r.ctx, FreeBSD{}
+	h := host.Local()
+	ctx := r.ctx
+	d := FreeBSD{}
 	mtu := func(value string) record.Setting {
 		return record.Setting{Knob: "link_mtu", Port: "igc0", Value: value}
 	}
@@ -433,46 +473,58 @@ func TestBSDGuard(t *testing.T) {
 	if i, err := os.Stat(name); err != nil || i.Mode().Perm() != 0o700 {
 		t.Errorf("the guard's folder: got %v, %v, want mode 0700", i, err)
 	}
+
 	if _, err := d.Guard(ctx, h, "", undo, time.Second); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("a second controller: got %v, want the name of the first one's guard", err)
 	}
+
 	if err := d.Free(ctx, h); err == nil || !strings.Contains(err.Error(), name) || check.HintOf(err) == "" {
 		t.Errorf("a second controller asks: got %v, want the name of the first one's guard, and a hint", err)
 	}
+
 	if err := d.Free(ctx, h, "none", name); err != nil {
 		t.Errorf("its own controller asks: got %v, want it free", err)
 	}
+
 	waitFor(30*time.Second, func() bool { return missing(name) })
 	if v, err := d.Read(ctx, h, mtu("")); v != "1500" || !missing(name) {
 		t.Errorf("after silence: got MTU %q, %v, want what was set first", v, err)
 	}
+
 	if err := d.Touch(ctx, h, name); err == nil {
 		t.Error("a guard that is gone is kept in touch with")
 	}
+
 	name, err = d.Guard(ctx, h, "", undo[1:], time.Hour)
 	must(t, err)
 	time.Sleep(2500 * time.Millisecond)
 	if !missing(name + "/touched") {
 		t.Error("the guard does not notice that somebody keeps in touch")
 	}
+
 	// Its process dies, as in a reboot.
 	_, err = shell(ctx, h, `read p <"$1/pid"; kill -9 "$p"`, name)
 	must(t, err)
 	if !waitFor(10*time.Second, func() bool { return d.Touch(ctx, h, name) != nil }) {
 		t.Error("a guard whose process is gone is kept in touch with")
 	}
+
 	left := name
 	name, err = d.Guard(ctx, h, "", undo[1:], time.Hour)
 	if must(t, err); !missing(left) {
 		t.Error("a guard that a reboot has ended stays")
 	}
+
 	if err := d.Dismiss(ctx, h, name); err != nil || !missing(name) {
 		t.Errorf("dismiss: %v", err)
 	}
+
 	if err := d.Free(ctx, h); err != nil {
 		t.Errorf("after that: got %v, want the router free", err)
 	}
-	if got := r.get("if/igc0.mtu"); got != "1500\n" {
+
+	got := r.get("if/igc0.mtu")
+	if got != "1500\n" {
 		t.Errorf("a guard that was dismissed has undone something: %q", got)
 	}
 }
@@ -480,7 +532,8 @@ func TestBSDGuard(t *testing.T) {
 // TestBSDWatch: the loop runs, hands over, and leaves nothing; its series are those of the probes.
 func TestBSDWatch(t *testing.T) {
 	r := playBSD(t)
-	h, ctx := host.Local(), r.ctx
+	h := host.Local()
+	ctx := r.ctx
 	from := host.Monotonic()
 	w, err := FreeBSD{}.Watch(ctx, h, time.Second)
 	must(t, err)
@@ -495,15 +548,19 @@ func TestBSDWatch(t *testing.T) {
 			t.Logf("%s: %s", s.Probe, s.Unavailable)
 			continue
 		}
+
 		n := len(s.Table.T)
 		if n < 2 || s.Table.T[0] < from-int64(time.Second) || s.Table.T[n-1] < to-int64(50*time.Millisecond) {
 			t.Errorf("%s: %d samples at %v, want some from %d to %d", s.Probe, n, s.Table.T, from, to)
 		}
+
 		for i, name := range s.Table.Names {
 			last[s.Probe+" "+name] = s.Table.V[i][n-1]
 		}
+
 		declared(t, s)
 	}
+
 	for name, want := range map[string]float64{
 		"cpu cpu0/idle_ns": 2221637e9 / 127, "cpu cpu1/system_ns": 0, "cpu cpu0/softirq_ns": 10.5e9,
 		"cpu cpu1/softirq_ns": 7380.25e9, "cpu cpu0/irq_ns": 3886e9 / 127,
@@ -521,25 +578,32 @@ func TestBSDWatch(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %v", name, got, ok, want)
 		}
 	}
+
 	for _, name := range []string{"cpu cpu2/idle_ns", "thermal cpu1/temperature_c", "netdev lo0/rx_bytes",
 		"softnet cpu0/time_squeeze"} {
 		if v, ok := last[name]; ok {
 			t.Errorf("%s, which there is not: got %v", name, v)
 		}
 	}
-	if c := data.Clock; c.BoundBefore <= 0 || c.BoundAfter <= 0 || len(data.Cost) != 1 ||
+
+	c := data.Clock
+	if c.BoundBefore <= 0 || c.BoundAfter <= 0 || len(data.Cost) != 1 ||
 		data.Cost[0].CPUNs <= 0 {
 		t.Errorf("clock and cost: got %+v, %+v", c, data.Cost)
 	}
+
 	if _, err := w.Collect(ctx, to, host.Monotonic()); err != nil {
 		t.Errorf("collect again: %v", err)
 	}
+
 	if err := w.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
+
 	if !missing(dir) {
 		t.Error("it leaves its folder")
 	}
+
 	if _, err := w.Collect(ctx, from, to); err == nil {
 		t.Error("collect after close: got no error")
 	}
@@ -552,24 +616,30 @@ func declared(t *testing.T, s record.Samples) {
 		if p.Name != s.Probe {
 			continue
 		}
+
 		known := map[string]record.Metric{}
 		for _, m := range p.Metrics() {
 			m.Doc = ""
 			known[m.Name] = m
 		}
+
 		for _, m := range s.Metrics {
 			m.Doc = ""
 			if known[m.Name] != m || s.Scope != m.Scope {
 				t.Errorf("%s: got %+v, want %+v", s.Probe, m, known[m.Name])
 			}
 		}
+
 		for _, name := range s.Table.Names {
-			if stem := name[strings.LastIndexByte(name, '/')+1:]; known[stem].Name == "" {
+			stem := name[strings.LastIndexByte(name, '/')+1:]
+			if known[stem].Name == "" {
 				t.Errorf("%s: column %s is not declared", s.Probe, name)
 			}
 		}
+
 		return
 	}
+
 	t.Errorf("there is no probe %s", s.Probe)
 }
 
@@ -587,6 +657,7 @@ func TestParseBSDSamples(t *testing.T) {
 	for _, s := range got {
 		at = append(at, s.at)
 	}
+
 	same(t, []int64{100059068000, 101059068000, 102759068000}, at, "times")
 	if got[0].cpu != 60.63e9 || string(got[0].files["netstat"]) != "x" {
 		t.Errorf("first sample: got %+v", got[0])
@@ -605,17 +676,22 @@ func TestReadCPTimes(t *testing.T) {
 func TestBSDCores(t *testing.T) {
 	var samples []snapshot
 	for i := range int64(3) {
-		samples = append(samples, snapshot{at: i * 1e9, files: map[string][]byte{
-			"sysctl": fmt.Appendf(nil, "kern.clockrate: { hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }\n"+
-				"kern.cp_times: 9 0 %d 5 70 9 0 100 5 %d\n", 500+i*127, 70+i*127),
-			"threads": fmt.Appendf(nil, "if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)}})
+		samples = append(samples, snapshot{
+			at: i * 1e9,
+			files: map[string][]byte{
+				"sysctl": fmt.Appendf(nil, "kern.clockrate: { hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }\n"+
+					"kern.cp_times: 9 0 %d 5 70 9 0 100 5 %d\n", 500+i*127, 70+i*127),
+				"threads": fmt.Appendf(nil, "if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)},
+		})
 	}
+
 	data, err := bsdSeries(t.Context(), samples, 0)
 	must(t, err)
 	cores := metrics.CoresOf(data)
 	if len(cores) != 2 {
 		t.Fatalf("got %d cores, want 2", len(cores))
 	}
+
 	for i, want := range []float64{1, 0} {
 		busy, ok := cores[i].Busy(0, 2e9)
 		softirq, _ := cores[i].Softirq(0, 2e9)
@@ -630,6 +706,7 @@ func FuzzParseBSD(f *testing.F) {
 		"composed.txt"} {
 		f.Add(ofBSD(f, name))
 	}
+
 	f.Add(bsdSampleText + bsdSampleText)
 	f.Add("1203 1203 0 300 300 300 300\n")
 	f.Add("1600\n/usr/sbin/powerd -b hadp -a hadp -n hadp")
@@ -638,49 +715,61 @@ func FuzzParseBSD(f *testing.F) {
 		if got, err := parsePFRules(text); err != nil && got != "" {
 			t.Errorf("rules of %q: got %q with error %v", text, got, err)
 		}
+
 		if l, err := parsePFLimits(text); err == nil && l.states < 0 {
 			t.Errorf("limits of %q: got %+v", text, l)
 		}
+
 		for name := range parseNetstat(text) {
 			if !deviceLike(name) {
 				t.Errorf("device %q of %q", name, text)
 			}
 		}
+
 		parseCapabilities(text)
 		if n, err := parseBSDIdle(text); err != nil && n != "" {
 			t.Errorf("idle policies of %q: got %q with error %v", text, n, err)
 		}
+
 		if state, err := bsdGovernor([]int{2200, 1600}, strings.Split(text, "\n")); err == nil &&
 			check.Plain(state) != state {
 			t.Errorf("clock of %q: got %q", text, state)
 		}
+
 		for name := range readPeers(text) {
 			if check.Plain(name) != name {
 				t.Errorf("peer %q of %q", name, text)
 			}
 		}
+
 		ownAddresses(text)
-		if ways := parseWays(text, 2); len(ways) != 2 {
+		ways := parseWays(text, 2)
+		if len(ways) != 2 {
 			t.Errorf("%d ways", len(ways))
 		}
+
 		last := int64(-1)
 		samples := parseBSDSamples(text)
 		for _, s := range samples {
 			if s.at <= last {
 				t.Errorf("%q: time %d after %d", text, s.at, last)
 			}
+
 			last = s.at
 		}
+
 		whole := snapshot{at: 1, files: map[string][]byte{}}
 		for _, name := range []string{"sysctl", "netstat", "netisr", "pf", "threads"} {
 			whole.files[name] = []byte(text)
 		}
+
 		data, err := bsdSeries(t.Context(), append([]snapshot{whole}, samples...), 0)
 		must(t, err)
 		for _, s := range data.Samples {
 			if s.Table == nil {
 				continue
 			}
+
 			for i, name := range s.Table.Names {
 				if check.Plain(name) != name || len(s.Table.V[i]) != len(s.Table.T) {
 					t.Errorf("column %q of %s: %d values at %d times", name, s.Probe, len(s.Table.V[i]),

@@ -51,10 +51,14 @@ loop "$@" </dev/null >/dev/null 2>&1 &
 
 // Watch implements Sampling.
 func (FreeBSD) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	return sampled{start: bsdSampler + bsdPlace + loopScript + bsdLoop + sessionScript,
+	return sampled{
+		start:  bsdSampler + bsdPlace + loopScript + bsdLoop + sessionScript,
 		fetch:  bsdSampler + "d=$1; once=-; take() { sample; }\n" + fetchScript,
 		finish: `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
-		clock:  readBSDClock, parse: parseBSDSamples, replay: bsdSeries}.watch(ctx, h, every)
+		clock:  readBSDClock,
+		parse:  parseBSDSamples,
+		replay: bsdSeries,
+	}.watch(ctx, h, every)
 }
 
 func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64, err error) {
@@ -63,9 +67,11 @@ func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64,
 	if err == nil && len(lines) != 3 {
 		err = fmt.Errorf("it says %q, want a time, that of booting and a precision", told(out))
 	}
+
 	if err != nil {
 		return 0, 0, err
 	}
+
 	// See vfs_timestamp(9).
 	step = map[string]int64{"0": 1e9, "1": 10e6}[strings.TrimSpace(lines[2])]
 	up, err = parseBSDClock(strings.TrimPrefix(lines[0], "@ "), lines[1])
@@ -78,6 +84,7 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 	if len(words) < 7 || words[1] != "sec" || words[4] != "usec" {
 		return 0, fmt.Errorf("kern.boottime is %q", told(boot))
 	}
+
 	since, err := bsdSeconds(strings.TrimSuffix(words[3], ","))
 	us, err1 := strconv.ParseUint(words[6], 10, 20)
 	since += int64(us) * 1e3
@@ -85,6 +92,7 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 	if err = errors.Join(err, err1, err2); err == nil && at < since {
 		err = errors.New("the clock is behind the time of booting")
 	}
+
 	return at - since, err
 }
 
@@ -96,6 +104,7 @@ func bsdSeconds(text string) (int64, error) {
 	if err != nil || err2 != nil {
 		return 0, fmt.Errorf("%q is no time", told(text))
 	}
+
 	return int64(s)*1e9 + int64(ns), nil
 }
 
@@ -108,21 +117,25 @@ func parseBSDSamples(text string) (out []snapshot) {
 		if len(lines) < 5 {
 			continue
 		}
+
 		at, err := parseBSDClock(lines[0], lines[1])
 		set := before != "" && before != lines[1]
 		before = lines[1]
 		if err != nil || set || len(out) > 0 && at <= out[len(out)-1].at {
 			continue
 		}
+
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
 		if lines[2] == "-" { // of who hands over the samples
 			s.cpu = -1
 		}
+
 		for section := range strings.SplitSeq("\n"+lines[4], "\n==> ") {
 			if name, content, ok := strings.Cut(section, " <==\n"); ok {
 				s.files[name] = []byte(content)
 			}
 		}
+
 		out = append(out, s)
 	}
 	return out
@@ -179,6 +192,7 @@ func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.No
 			all[i].probes[x.probe] = x.read(sample)
 		}
 	}
+
 	d.Samples = seriesOf(bsdSources, all, offset, "")
 	d.Cost = costOf("driver freebsd", samples)
 	return d, nil
@@ -203,6 +217,7 @@ func parseThreads(text string) map[string]int64 {
 		if len(words) != 2 {
 			continue
 		}
+
 		minutes, rest, ok := strings.Cut(words[1], ":")
 		m, err := strconv.ParseUint(minutes, 10, 32)
 		s, err2 := bsdSeconds(rest)
@@ -225,6 +240,7 @@ func readCPTimes(s bsdSample) values {
 	if err != nil || hz == 0 || len(words)%5 != 0 || len(words) > 5*maxCores {
 		return nil
 	}
+
 	out := values{}
 	all := true // of the cores have such a thread
 	for i := 0; i < len(words); i += 5 {
@@ -235,26 +251,32 @@ func readCPTimes(s bsdSample) values {
 			if err != nil {
 				return nil
 			}
+
 			core[name] = float64(n) * 1e9 / float64(hz)
 			there = there || n > 0
 		}
+
 		if !there {
 			continue
 		}
+
 		moved, known := s.threads["if_io_tqg_"+strconv.Itoa(i/5)]
 		if known {
 			core["softirq_ns"] = float64(moved)
 			core["system_ns"] = max(0, core["system_ns"]-float64(moved))
 		}
+
 		all = all && known
 		for name, ns := range core {
 			out["cpu"+strconv.Itoa(i/5)+"/"+name] = ns
 			out["cpu/"+name] += ns
 		}
 	}
+
 	if !all {
 		delete(out, "cpu/softirq_ns")
 	}
+
 	return out
 }
 
@@ -271,11 +293,15 @@ func readNetisr(s bsdSample) values {
 			if err != nil || n >= maxCores {
 				continue // the heading
 			}
-			cpu, words = "cpu"+strconv.FormatUint(n, 10), words[2:]
+
+			cpu = "cpu" + strconv.FormatUint(n, 10)
+			words = words[2:]
 		}
+
 		if len(words) != 8 || cpu == "" {
 			continue
 		}
+
 		for column, at := range map[string]int{"processed": 7, "dropped": 5, "backlog": 1} {
 			if v, err := strconv.ParseUint(words[at], 10, 64); err == nil {
 				out["cpu/"+column] += float64(v)
@@ -283,6 +309,7 @@ func readNetisr(s bsdSample) values {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -296,10 +323,12 @@ func readBSDDevices(s bsdSample) values {
 		if i == maxDevices || strings.HasPrefix(name, "lo") {
 			continue
 		}
+
 		for counter, n := range all[name] {
 			out[name+"/"+counter] = float64(n)
 		}
 	}
+
 	return out
 }
 
@@ -328,15 +357,18 @@ func readBSDMemory(s bsdSample) values {
 	if err == nil {
 		out.put("free_bytes", s.sysctl["vm.stats.vm.v_free_count"], float64(size))
 	}
+
 	return out
 }
 
 func readBSDFreq(s bsdSample) values {
 	out := values{}
 	out.put("policy0/frequency_hz", s.sysctl["dev.cpu.0.freq"], 1e6)
-	if levels := parseBSDLevels(s.sysctl["dev.cpu.0.freq_levels"]); len(levels) > 0 {
+	levels := parseBSDLevels(s.sysctl["dev.cpu.0.freq_levels"])
+	if len(levels) > 0 {
 		out["policy0/hardware_limit_hz"] = float64(levels[0]) * 1e6
 	}
+
 	return out
 }
 

@@ -21,6 +21,7 @@ func ownNetwork(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
+
 	runtime.LockOSThread() // never unlocked: the thread is thrown away
 	must(t, unix.Unshare(unix.CLONE_NEWNET))
 }
@@ -30,7 +31,8 @@ func ownNetwork(t *testing.T) {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	ownNetwork(t)
-	h, ctx := host.Local(), t.Context()
+	h := host.Local()
+	ctx := t.Context()
 	file := filepath.Join(t.TempDir(), "it's a setting")
 	undo := func(value string) string {
 		w := &written{Host: h}
@@ -45,6 +47,7 @@ func TestGuard(t *testing.T) {
 			_, err := feed(ctx, h, undo(value), armScript, name)
 			must(t, err)
 		}
+
 		return name
 	}
 	name := start(time.Second)
@@ -52,9 +55,11 @@ func TestGuard(t *testing.T) {
 	if got := get(t, file); got != "last 'quoted' $HOME\n" || !missing(name) {
 		t.Errorf("after silence: got %q, want what was given last", got)
 	}
+
 	if err := (Linux{}).Touch(ctx, h, name); err == nil {
 		t.Error("a guard that is gone is kept in touch with")
 	}
+
 	must(t, os.Remove(file))
 	name = start(time.Hour)
 	must(t, Linux{}.Touch(ctx, h, name))
@@ -66,12 +71,15 @@ func TestGuard(t *testing.T) {
 	if got := get(t, touched); got == "0\n" {
 		t.Errorf("touched without room: got %q, want the time", got)
 	}
+
 	if err := (Linux{}).Dismiss(ctx, h, name); err != nil || !missing(name) {
 		t.Errorf("dismiss: %v", err)
 	}
+
 	if !missing(file) {
 		t.Error("a guard that was dismissed has undone something")
 	}
+
 	if err := (Linux{}).Dismiss(ctx, h, "/tmp"); err == nil {
 		t.Error("a folder that is no guard's was dismissed")
 	}
@@ -80,7 +88,8 @@ func TestGuard(t *testing.T) {
 // TestAGuardIsKilled: a guard that was killed is missed, and keeps nobody away; one that lives does.
 func TestAGuardIsKilled(t *testing.T) {
 	ownNetwork(t)
-	h, ctx := host.Local(), t.Context()
+	h := host.Local()
+	ctx := t.Context()
 	name, err := Linux{}.Guard(ctx, h, "", nil, time.Hour)
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(name) })
@@ -88,15 +97,18 @@ func TestAGuardIsKilled(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("a second guard: got %v, want that there is %s", err, name)
 	}
+
 	_, err = shell(ctx, h, `read p <"$1/pid" && kill -9 "$p"`, name)
 	must(t, err)
 	if !waitFor(30*time.Second, func() bool { return Linux{}.Touch(ctx, h, name) != nil }) {
 		t.Error("a guard that was killed is kept in touch with")
 	}
+
 	next, err := Linux{}.Guard(ctx, h, "", nil, time.Hour)
 	if must(t, err); !missing(name) {
 		t.Error("a guard after one that was killed leaves its folder")
 	}
+
 	must(t, Linux{}.Dismiss(ctx, h, next))
 }
 
@@ -112,6 +124,7 @@ func TestUndoing(t *testing.T) {
 		if next <= at {
 			t.Errorf("%s is not behind what comes before it in:\n%s", part, script)
 		}
+
 		at = next
 	}
 }

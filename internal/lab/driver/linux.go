@@ -60,12 +60,15 @@ func parseSystem(text string) map[string]string {
 	for name, value := range probe.SystemFacts(text) {
 		addFact(facts, name, value)
 	}
+
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, "=")
-		if name := map[string]string{"KERNEL": "kernel", "MACHINE": "machine"}[key]; name != "" {
+		name := map[string]string{"KERNEL": "kernel", "MACHINE": "machine"}[key]
+		if name != "" {
 			addFact(facts, name, value)
 		}
 	}
+
 	return facts
 }
 
@@ -100,12 +103,15 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 	if input != "" {
 		c.Stdin = strings.NewReader(input)
 	}
+
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	out, err := host.Run(ctx, h, c)
-	if code, known := host.ExitCode(err); err != nil && known && (code == unavailable || code == 127) {
+	code, known := host.ExitCode(err)
+	if err != nil && known && (code == unavailable || code == 127) {
 		return "", lacks("%w", err)
 	}
+
 	return string(out), err
 }
 
@@ -182,6 +188,7 @@ func parseGovernors(text string) (string, error) {
 	if len(names) == 0 {
 		return "", lacks("the kernel does not set the clock here (no cpufreq)")
 	}
+
 	state, err := knob.Governor().Parse("each " + strings.Join(names, " "))
 	return string(state), err
 }
@@ -217,13 +224,16 @@ func (x Linux) settingOf(name string) (setting, error) {
 	if l, ok := linuxSettings()[name]; ok {
 		return l, nil
 	}
+
 	sysctl, ok := strings.CutPrefix(name, "sysctl:")
 	if !ok {
 		return setting{}, lacks("driver linux does not know it")
 	}
+
 	if err := x.Sysctls.Sysctl(sysctl, "the router"); err != nil {
 		return setting{}, err
 	}
+
 	path, err := kernel.SysctlPath(sysctl)
 	return sysctlOf(sysctl, inFile(false, func(string) string { return path })), err
 }
@@ -259,10 +269,12 @@ func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l se
 	if err != nil || !l.ofDevice {
 		return l, []string{s.Port}, map[string]knob.State{s.Port: knob.State(s.Value)}, err
 	}
+
 	devices, err = x.devices(ctx, h, s.Port)
 	if err == nil {
 		each, err = knob.Each(knob.State(s.Value), func() ([]string, error) { return devices, nil })
 	}
+
 	return l, devices, each, err
 }
 
@@ -276,9 +288,11 @@ func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (stri
 			now[dev] = knob.State(v)
 		}
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
 	}
+
 	return string(knob.OfAll(now)), nil
 }
 
@@ -291,9 +305,11 @@ func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) erro
 			}
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
 	}
+
 	return nil
 }
 
@@ -302,6 +318,7 @@ func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) 
 	if port != "" {
 		return []string{port}, nil
 	}
+
 	out, err := shell(ctx, h, `for d in /sys/class/net/*; do
 [ "$(cat "$d/type")" = 1 ] && [ "$(cat "$d/operstate")" != down ] || continue
 for l in "$d"/lower_*; do [ -e "$l" ] && continue 2; done
@@ -309,9 +326,12 @@ echo "${d##*/}"; done`)
 	if err != nil {
 		return nil, err
 	}
-	if devices := strings.Fields(out); len(devices) > 0 {
+
+	devices := strings.Fields(out)
+	if len(devices) > 0 {
 		return devices, nil
 	}
+
 	return nil, errors.New("no Ethernet device is up")
 }
 
@@ -343,10 +363,12 @@ func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, erro
 	if err != nil {
 		return "", err
 	}
+
 	v6, err := readWord(ctx, h, forwardIPv6)
 	if errors.Is(err, host.ErrUnsupported) {
 		v6, err = "0", nil // a kernel without IPv6
 	}
+
 	return string(knob.Forwarding(v4 != "0", v6 != "0")), err
 }
 
@@ -355,10 +377,12 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 	if err := writeWord(ctx, h, forwardIPv4, v4); err != nil {
 		return err
 	}
+
 	err := writeWord(ctx, h, forwardIPv6, v6)
 	if errors.Is(err, host.ErrUnsupported) && v6 == "0" {
 		return nil
 	}
+
 	return err
 }
 
@@ -375,12 +399,14 @@ func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[st
 
 // parseFeatures reads what ethtool -k prints: "name: on", and behind that "[fixed]" or "[requested on]".
 func parseFeatures(text string) (has, fixed map[string]bool) {
-	has, fixed = map[string]bool{}, map[string]bool{}
+	has = map[string]bool{}
+	fixed = map[string]bool{}
 	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
 		if !ok {
 			continue
 		}
+
 		name = cmp.Or(summaries[name], name)
 		state, note, _ := strings.Cut(value, " ")
 		has[name] = state == "on"
@@ -388,6 +414,7 @@ func parseFeatures(text string) (has, fixed map[string]bool) {
 			fixed[name] = true
 		}
 	}
+
 	return has, fixed
 }
 
@@ -408,15 +435,18 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	if err != nil {
 		return err
 	}
+
 	want := knob.OffloadFeatures(knob.State(value), has, fixed)
 	names, err := featuresToChange(h, want, has, fixed)
 	if err != nil || len(names) == 0 {
 		return err
 	}
+
 	args := []string{dev}
 	for _, name := range names {
 		args = append(args, name, onOff(want[name]))
 	}
+
 	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, args...)
 }
 
@@ -429,6 +459,7 @@ func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []st
 		if !known || fixed[name] && now != want[name] {
 			return nil, lacks("%s cannot be changed", name)
 		}
+
 		if now != want[name] || later && !fixed[name] {
 			names = append(names, name)
 		}
@@ -443,10 +474,12 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
+
 	all, err := probe.DeviceCounters(b)
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
+
 	return linkCounters(h, devices, all)
 }
 
@@ -461,9 +494,15 @@ func linkCounters(h host.Host, devices []string, all map[string]map[string]uint6
 				return nil, fmt.Errorf("read counters on %s: none is told of %s", h.Name(), dev)
 			}
 		}
-		out[dev] = kernel.LinkCounters{RxBytes: c["rx_bytes"], RxPackets: c["rx_packets"],
-			RxDropped: c["rx_dropped"], TxBytes: c["tx_bytes"], TxPackets: c["tx_packets"],
-			TxDropped: c["tx_dropped"]}
+
+		out[dev] = kernel.LinkCounters{
+			RxBytes:   c["rx_bytes"],
+			RxPackets: c["rx_packets"],
+			RxDropped: c["rx_dropped"],
+			TxBytes:   c["tx_bytes"],
+			TxPackets: c["tx_packets"],
+			TxDropped: c["tx_dropped"],
+		}
 	}
 	return out, nil
 }

@@ -82,7 +82,8 @@ const inUse = 75
 
 // hinted adds advice where another controller has the router.
 func hinted(err error) error {
-	if code, _ := host.ExitCode(err); code != inUse {
+	code, _ := host.ExitCode(err)
+	if code != inUse {
 		return err
 	}
 	return check.WithHint(err, othersHint)
@@ -112,12 +113,15 @@ func guard(ctx context.Context, h host.Host, d interface {
 			err = fmt.Errorf("it says %q, want a folder", out)
 		}
 	}
+
 	if err == nil {
 		_, err = feed(ctx, h, script, armScript, name)
 	}
+
 	if err != nil {
 		return name, hinted(fmt.Errorf("guard %s: %w", h.Name(), err))
 	}
+
 	return name, d.Touch(ctx, h, name)
 }
 
@@ -138,6 +142,7 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 	if !strings.HasPrefix(path.Base(name), "chokepoint-guard") {
 		return fmt.Errorf("dismiss the guard of %s: %q is none", h.Name(), name)
 	}
+
 	if _, err := shell(ctx, h, `rm -rf "$1"`, name); err != nil {
 		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
 	}
@@ -176,6 +181,7 @@ func (w *written) add(input, script string, args ...string) {
 	for _, a := range args {
 		w.text.WriteString(" " + host.Quote(a))
 	}
+
 	w.text.WriteString("\n")
 }
 
@@ -190,6 +196,7 @@ func changeBy(ctx context.Context, h host.Host, input, script string, args ...st
 		w.add(input, script, args...)
 		return nil
 	}
+
 	_, err := feed(ctx, h, input, script, args...)
 	return err
 }

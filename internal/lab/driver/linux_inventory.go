@@ -73,23 +73,30 @@ func parseInventory(text string) *record.Inventory {
 			v.Missing[name], parts[name] = why, ""
 		}
 	}
+
 	for _, name := range []string{"devices", "filter", "iptables", "taps", "nfqueues", "conntrack", "xfrm",
 		"bridge_filter"} {
-		if _, read := parts[name]; !read {
+		_, read := parts[name]
+		if !read {
 			v.Missing[name] = "the router's answer lacks it"
 		}
 	}
+
 	indices := map[int]string{}
 	v.Devices = parseLinks(parts["devices"], indices)
 	queues := &record.Inventory{Devices: parseQueues(parts["queues"])}
 	for i := range v.Devices {
 		d := &v.Devices[i]
-		if q := queues.Device(d.Name); q != nil {
-			d.Queues, d.Filters, d.Missing = q.Queues, q.Filters, q.Missing
+		q := queues.Device(d.Name)
+		if q != nil {
+			d.Queues = q.Queues
+			d.Filters = q.Filters
+			d.Missing = q.Missing
 		} else if d.Missing = v.Missing["queues"]; d.Missing == "" {
 			d.Missing = "tc did not list its queues"
 		}
 	}
+
 	delete(v.Missing, "queues")
 	if v.Missing["filter"] == "" {
 		rules, err := parseRuleset(parts["filter"])
@@ -102,24 +109,35 @@ func parseInventory(text string) *record.Inventory {
 			v.Filter = rules.PacketFilter()
 		}
 	}
+
 	for line := range strings.Lines(parts["iptables"]) {
-		if f := strings.Fields(line); len(f) == 4 && f[0] == "table" {
+		f := strings.Fields(line)
+		if len(f) == 4 && f[0] == "table" {
 			if v.Filter == nil {
 				v.Filter = &record.PacketFilter{}
 			}
+
 			if v.Filter.LegacyEntries == nil {
 				v.Filter.LegacyEntries = map[string]int{}
 			}
+
 			n, _ := strconv.Atoi(f[3]) // what is no number is none
 			v.Filter.LegacyEntries[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
 		}
 	}
+
 	most, count, _ := strings.Cut(parts["conntrack"], "\n")
-	probe.AddProc(v, probe.ProcTexts{Taps: parts["taps"], NFQueues: parts["nfqueues"], Max: most,
-		Count: count, BridgeFilter: parts["bridge_filter"]}, func(index int) string { return indices[index] })
+	probe.AddProc(v, probe.ProcTexts{
+		Taps:         parts["taps"],
+		NFQueues:     parts["nfqueues"],
+		Max:          most,
+		Count:        count,
+		BridgeFilter: parts["bridge_filter"],
+	}, func(index int) string { return indices[index] })
 	if v.Missing["xfrm"] == "" {
 		v.XFRM = parseWindows(parts["xfrm"])
 	}
+
 	return v
 }
 
@@ -131,14 +149,17 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 		if !ok || len(f) != 7 || f[0] == "" {
 			continue
 		}
+
 		d := record.NetDevice{Name: f[0], Kind: f[1], Master: f[2], Lower: f[3]}
 		d.MTU, _ = strconv.Atoi(f[4]) // what is no number is not known
 		if speed, err := strconv.ParseFloat(f[5], 64); err == nil && speed > 0 {
 			d.SpeedMbps = speed
 		}
+
 		if index, err := strconv.Atoi(f[6]); err == nil {
 			indices[index] = d.Name
 		}
+
 		out = append(out, d)
 	}
 	return out
@@ -154,6 +175,7 @@ func parseWindows(text string) *record.XFRMStates {
 		if word == "state" {
 			x.States++
 		}
+
 		if err == nil && n > 0 {
 			x.Replayed++
 			if x.MinWindow == 0 || n < x.MinWindow {

@@ -22,12 +22,15 @@ func said(f *record.PacketFilter) (out []string) {
 		if r.NewOnly {
 			text += " new"
 		}
+
 		if r.Own {
 			text += " ours"
 		}
+
 		if r.Packets != nil {
 			text += fmt.Sprint(" counted ", *r.Packets, " ", *r.Bytes)
 		}
+
 		out = append(out, text)
 	}
 	return out
@@ -40,6 +43,7 @@ func TestParseRuleset(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		f := r.PacketFilter()
 		want := sample(t, name+".want")
 		same(t, want, strings.Join(said(f), "\n")+"\n", "%s", name)
@@ -50,6 +54,7 @@ func TestParseRuleset(t *testing.T) {
 			}
 		}
 	}
+
 	r, err := parseRuleset("Error: Could not process rule: Operation not permitted\n")
 	if err == nil {
 		t.Errorf("a refusal gives %+v", r)
@@ -63,15 +68,41 @@ func TestParseRulesetChains(t *testing.T) {
 	want := []record.FilterChain{
 		{Family: "inet", Table: "edge", Name: "forward", Hook: "forward", Priority: 1, Policy: "drop", Rules: 17},
 		{Family: "ip", Table: "filter", Name: "FORWARD", Hook: "forward", Policy: "accept", Rules: 8},
-		{Family: "ip", Table: "chokepoint_firewall", Name: "forward", Hook: "forward", Policy: "accept",
-			Rules: 1, Own: true},
-		{Family: "inet", Table: "edge", Name: "pre", Hook: "prerouting", Priority: -300, Policy: "accept",
-			Rules: 1},
-		{Family: "netdev", Table: "early", Name: "in", Hook: "ingress", Policy: "accept", Device: "eth0",
-			Rules: 1}}
+		{
+			Family: "ip",
+			Table:  "chokepoint_firewall",
+			Name:   "forward",
+			Hook:   "forward",
+			Policy: "accept",
+			Rules:  1,
+			Own:    true,
+		},
+		{
+			Family:   "inet",
+			Table:    "edge",
+			Name:     "pre",
+			Hook:     "prerouting",
+			Priority: -300,
+			Policy:   "accept",
+			Rules:    1,
+		},
+		{
+			Family: "netdev",
+			Table:  "early",
+			Name:   "in",
+			Hook:   "ingress",
+			Policy: "accept",
+			Device: "eth0",
+			Rules:  1,
+		}}
 	same(t, want, f.Chains, "chains")
-	wantTables := []record.FoundFlowtable{{Family: "inet", Table: "edge", Name: "ft",
-		Devices: []string{"eth0", "eth1"}, Flags: []string{"offload", "counter"}}}
+	wantTables := []record.FoundFlowtable{{
+		Family:  "inet",
+		Table:   "edge",
+		Name:    "ft",
+		Devices: []string{"eth0", "eth1"},
+		Flags:   []string{"offload", "counter"},
+	}}
 	same(t, wantTables, f.Flowtables, "flow tables")
 }
 
@@ -110,17 +141,22 @@ func TestParseInventory(t *testing.T) {
 		d.Kind != "physical" {
 		t.Errorf("eth0: %+v", d)
 	}
+
 	if d := v.Device("lan1"); d == nil || d.Missing == "" || d.Master != "br0" || d.Lower != "eth0" ||
 		d.SpeedMbps != 0 {
 		t.Errorf("lan1: %+v", d)
 	}
+
 	v.Devices = nil
-	want := &record.Inventory{Filter: &record.PacketFilter{LegacyEntries: map[string]int{"filter": 12}},
+	want := &record.Inventory{
+		Filter:       &record.PacketFilter{LegacyEntries: map[string]int{"filter": 12}},
 		Taps:         []record.Tap{{Device: "eth0", Type: "raw", Protocol: "0003", Sockets: 1}},
 		Conntrack:    &record.Conntrack{Max: 65536, Count: 12},
 		XFRM:         &record.XFRMStates{States: 2, Replayed: 2, MinWindow: 32},
-		BridgeFilter: new(false), Missing: map[string]string{"filter": "it has no nft",
-			"nfqueues": "/proc/net/netfilter/nfnetlink_queue cannot be read"}}
+		BridgeFilter: new(false),
+		Missing: map[string]string{"filter": "it has no nft",
+			"nfqueues": "/proc/net/netfilter/nfnetlink_queue cannot be read"},
+	}
 	same(t, want, v, "inventory")
 	if v := parseInventory(""); len(v.Missing) < 8 {
 		t.Errorf("of an empty answer only this is missing: %v", v.Missing)
@@ -132,16 +168,19 @@ func FuzzParseInventory(f *testing.F) {
 	for _, name := range []string{"debian.nft", "openwrt.nft"} {
 		f.Add("part filter\n" + sample(f, name))
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		v := parseInventory(text)
 		if v.Filter == nil {
 			return
 		}
+
 		for _, r := range v.Filter.Rules {
 			if len(r.Kinds) == 0 || len(r.Hooks) == 0 || len(r.Text) > 200 {
 				t.Errorf("rule %+v", r)
 			}
 		}
+
 		if len(v.Filter.Rules) > record.MaxFilterRules {
 			t.Errorf("%d rules", len(v.Filter.Rules))
 		}

@@ -35,10 +35,12 @@ func ofFamilies(table string, parse func(text string) (string, error),
 		if err != nil {
 			return "", err
 		}
+
 		state6, err := parse(v6)
 		if err == nil && state4 != state6 {
 			return "", fmt.Errorf("IPv4 has %q, IPv6 %q, want the same", state4, state6)
 		}
+
 		return state6, err
 	}, "")
 	x.apply = apply
@@ -50,6 +52,7 @@ func parseFirewall(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		return "off", nil
 	}
+
 	rules, form := 0, ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -62,16 +65,19 @@ func parseFirewall(text string) (string, error) {
 			rules++
 		}
 	}
+
 	if _, elements, ok := strings.Cut(text, "elements = {"); form != "" && ok {
 		elements, _, _ = strings.Cut(elements, "}")
 		rules = strings.Count(strings.TrimRight(elements, " \t\n,"), ",") + 1
 	}
+
 	state := strconv.Itoa(rules) + form
 	for _, mark := range []string{"stateful", "log"} {
 		if strings.Contains(text, "chain "+mark+" {") {
 			state += " " + mark
 		}
 	}
+
 	parsed, err := knob.Firewall().Parse(state)
 	return string(parsed), err
 }
@@ -91,11 +97,13 @@ func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	if err == nil && f.Log {
 		err = lacks("driver linux makes no firewall that logs")
 	}
+
 	for family, kind := range []string{"ipv4_addr", "ipv6_addr"} {
 		if err == nil {
 			err = replaceTable(ctx, h, families[family], firewallTable, firewallRules(f, family == 1, kind))
 		}
 	}
+
 	return err
 }
 
@@ -106,19 +114,23 @@ func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
 	if !f.On {
 		return ""
 	}
+
 	match := "ip saddr "
 	if ipv6 {
 		match = "ip6 saddr "
 	}
+
 	declarations, rules := "", ""
 	if f.Stateful {
 		declarations = "chain stateful { }\n"
 		rules = "ct state established,related accept\n"
 	}
+
 	var elements []string
 	for i := range f.Rules {
 		elements = append(elements, kernel.StrangeSource(ipv6, i).String())
 	}
+
 	verdict := ""
 	switch f.Form {
 	case kernel.FirewallSet:
@@ -132,14 +144,18 @@ func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
 		for _, address := range elements {
 			rules += match + address + " drop\n"
 		}
+
 		elements = nil
 	}
+
 	if len(elements) > 0 {
 		declarations += "elements = { " + strings.Join(elements, verdict+", ") + verdict + " }; "
 	}
+
 	if f.Form != kernel.FirewallList {
 		declarations += "}\n"
 	}
+
 	return declarations + "chain forward { type filter hook forward priority 0;\n" + rules + "}\n"
 }
 
@@ -176,24 +192,30 @@ func parseMSSClamp(text string) (string, error) {
 	case size == strconv.Itoa(kernel.ClampToPMTU):
 		size = "pmtu"
 	}
+
 	state, err := knob.MSSClamp().Parse(size)
 	return string(state), err
 }
 
 func applyMSSClamp(ctx context.Context, h host.Host, _, value string) error {
-	size, rule := value, "tcp option maxseg size > "+value+" tcp option maxseg size set "+value
+	size := value
+	rule := "tcp option maxseg size > " + value + " tcp option maxseg size set " + value
 	if value == "pmtu" {
-		size, rule = strconv.Itoa(kernel.ClampToPMTU), "tcp option maxseg size set rt mtu"
+		size = strconv.Itoa(kernel.ClampToPMTU)
+		rule = "tcp option maxseg size set rt mtu"
 	}
+
 	body := fmt.Sprintf("chain to_%s { }\nchain forward {\ntype filter hook forward priority 0;\n"+
 		"tcp flags & (syn | rst) == syn %s\n}\n", size, rule)
 	if value == "off" {
 		body = ""
 	}
+
 	for _, family := range families {
 		if err := replaceTable(ctx, h, family, mssTable, body); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -26,11 +26,13 @@ func queueOf(kind string, words []string) (qdisc.Queue, error) {
 	if !spoken(kind) {
 		return qdisc.Queue{}, fmt.Errorf("driver linux does not speak of queue %s", kind)
 	}
+
 	parameters, _ := qdisc.Parameters(kind)
 	all, err := qdisc.Parse(kind + " " + strings.Join(queueWords(parameters, words), " "))
 	if err != nil {
 		return qdisc.Queue{}, err
 	}
+
 	return all[0], nil
 }
 
@@ -53,6 +55,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 				if p.Quantity == qdisc.Packets || p.Quantity == qdisc.Count {
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
+
 				out = append(out, p.Name, value)
 			}
 		}
@@ -68,6 +71,7 @@ func pairs(words []string) iter.Seq2[string, string] {
 			if i+1 < len(words) {
 				next = words[i+1]
 			}
+
 			if !yield(w, next) {
 				return
 			}
@@ -80,24 +84,30 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, q := range all {
 		if err := applyOneQueue(ctx, h, dev, q); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // applyOneQueue sets a root queue or that of a class, or puts back what a device or a class has by itself.
 // One whose kind allows it is changed in place, where it is there; else the one before makes room for it.
 func applyOneQueue(ctx context.Context, h host.Host, dev string, q qdisc.Queue) error {
-	where, parent, handle := "root", "", ""
+	where := "root"
+	parent := ""
+	handle := ""
 	if q.Parent != 0 {
 		where, parent = "parent", qdisc.HandleText(q.Parent)
 	}
+
 	if q.Handle != 0 {
 		handle = qdisc.HandleText(q.Handle)
 	}
+
 	switch {
 	case q.Kind == qdisc.DefaultLeaf:
 		return lacking(change(ctx, h, `tc qdisc del dev "$1" parent "$2" 2>/dev/null || :`, dev, parent))
@@ -108,6 +118,7 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 	case !spoken(q.Kind):
 		return lacks("driver linux does not speak of queue %s", q.Kind)
 	}
+
 	script := `dev=$1 where=$2 at=$3 handle=$4; shift 4
 `
 	if kernel.InPlace(q.Kind) {
@@ -115,6 +126,7 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 [ "$now" != "$1" ] || { tc qdisc change dev "$dev" $where $at "$@"; exit; }
 `
 	}
+
 	script += `tc qdisc del dev "$dev" $where $at 2>/dev/null
 tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	args := append([]string{dev, where, parent, handle}, q.TCOptions()...)
@@ -146,6 +158,7 @@ func parseQueues(text string) (devices []record.NetDevice) {
 		if !ok || dev == "" {
 			continue
 		}
+
 		all, filters := parseTree(rest)
 		devices = append(devices, probe.DeviceQueues(dev, all, filters))
 	}
@@ -158,6 +171,7 @@ func readQueue(ctx context.Context, h host.Host, dev, want string) (string, erro
 	if err != nil {
 		return "", err
 	}
+
 	_, tree, _ := strings.Cut(out, "\n")
 	return standing(tree, want)
 }
@@ -171,6 +185,7 @@ func standing(tree, want string) (string, error) {
 			return "", err
 		}
 	}
+
 	all, filters := parseTree(tree)
 	filtered := func(handle uint32) bool {
 		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
@@ -180,11 +195,14 @@ func standing(tree, want string) (string, error) {
 		if err != nil {
 			return "", lacks("%w", err)
 		}
+
 		if want == "" {
 			q.Handle = 0
 		}
+
 		wanted[i] = q
 	}
+
 	return qdisc.Spell(wanted), nil
 }
 
@@ -193,7 +211,8 @@ func standing(tree, want string) (string, error) {
 func parseTree(text string) (all []kernel.Discipline, filters []kernel.TrafficFilter) {
 	queues, rest, _ := strings.Cut("\n"+text, "\nfilters\n")
 	for line := range strings.Lines(queues) {
-		if words := strings.Fields(line); len(words) >= 4 && (words[0] == "qdisc" || words[0] == "class") {
+		words := strings.Fields(line)
+		if len(words) >= 4 && (words[0] == "qdisc" || words[0] == "class") {
 			all = append(all, parseDiscipline(words))
 		}
 	}
@@ -215,10 +234,13 @@ func parseDiscipline(words []string) kernel.Discipline {
 				d.Parent = 1 // of the kernel's default, whose handle is 0
 				break
 			}
+
 			d.Parent, _ = qdisc.ParseHandle(parent)
 		}
+
 		rest = words[5:]
 	}
+
 	d.Rate = max(rateOf(rest, "rate"), rateOf(rest, "bandwidth"))
 	d.Ceil, d.FlowRate = rateOf(rest, "ceil"), rateOf(rest, "maxrate")
 	if d.Class {
@@ -228,11 +250,13 @@ func parseDiscipline(words []string) kernel.Discipline {
 		}
 		return d
 	}
+
 	q, err := queueOf(d.Kind, rest)
 	if err != nil {
 		d.Why = err.Error()
 		return d
 	}
+
 	d.Queue = q
 	d.Burst, d.LimitBytes, d.LimitPackets = q.Room()
 	for w, next := range pairs(rest) {
@@ -248,6 +272,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			}
 		}
 	}
+
 	return d
 }
 
@@ -289,13 +314,16 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 			parent = map[string]uint32{"ingress": 0xfffffff2, "egress": 0xfffffff3}[words[1]]
 			continue
 		}
+
 		if len(words) > 0 && words[0] == "filter" {
 			filters = append(filters, kernel.TrafficFilter{Parent: parent})
 			f = &filters[len(filters)-1]
 		}
+
 		if f == nil {
 			continue
 		}
+
 		preference := "" // whose next word is the filter's kind
 		for w, next := range pairs(words) {
 			switch {
@@ -312,6 +340,7 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 				if strings.Contains(line, "Redirect") {
 					f.Action = "redirect"
 				}
+
 				_, to, _ := strings.Cut(line, " to device ")
 				f.To, _, _ = strings.Cut(to, ")")
 			case w == "police":
@@ -321,5 +350,6 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 			}
 		}
 	}
+
 	return slices.DeleteFunc(filters, func(f kernel.TrafficFilter) bool { return f.Action == "" })
 }

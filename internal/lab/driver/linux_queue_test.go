@@ -58,35 +58,45 @@ filters
 func TestParseQueues(t *testing.T) {
 	q := &record.Inventory{Devices: parseQueues(shapedRouters)}
 	for _, dev := range []string{"tbf0", "htb0", "hfsc0", "cake0", "fq0", "ifb4wan0"} {
-		if d := q.Device(dev); d == nil || !d.Rated() {
+		d := q.Device(dev)
+		if d == nil || !d.Rated() {
 			t.Errorf("%s: %+v, want a rate", dev, d)
 		}
 	}
+
 	if q.Device("wan0").Rated() {
 		t.Error("wan0 has no rate of its own")
 	}
+
 	rates := map[string]float64{"tbf0": 150e6, "htb0": 150e6, "hfsc0": 50e6, "cake0": 80e6, "fq0": 0,
 		"ifb4wan0": 250e6}
 	for dev, want := range rates {
-		if got := q.Device(dev).RateBps(); got != want {
+		got := q.Device(dev).RateBps()
+		if got != want {
 			t.Errorf("%s holds %v bit/s, want %v", dev, got, want)
 		}
 	}
+
 	root, _ := q.Device("fq0").Root()
 	if root.FlowRateBps != 30e6 || root.Missing == "" {
 		t.Errorf("fq0: %+v, want 30 Mbit/s of each flow, and what could not be restored", root)
 	}
+
 	root, _ = q.Device("tbf0").Root()
 	if root.Level != "tbf rate 150M burst 5k limit 6k" || root.Handle != "8001:" || root.LimitBytes != 6144 ||
 		root.BurstBytes != 5120 {
 		t.Errorf("tbf0: %+v", root)
 	}
+
 	want := record.QueueFilter{Parent: "ingress", Kind: "u32", Action: "redirect", To: "ifb4wan0"}
-	if f := q.Device("wan0").Filters; len(f) == 0 || f[len(f)-1].Action != want.Action ||
+	f := q.Device("wan0").Filters
+	if len(f) == 0 || f[len(f)-1].Action != want.Action ||
 		f[len(f)-1].To != want.To {
 		t.Errorf("filters of wan0: %+v, want %+v", f, want)
 	}
-	if leaves := q.Device("htb0").Leaves(); len(leaves) != 2 || leaves[0].Handle != "1:10" ||
+
+	leaves := q.Device("htb0").Leaves()
+	if len(leaves) != 2 || leaves[0].Handle != "1:10" ||
 		len(q.Device("htb0").Below("1:20")) != 1 {
 		t.Errorf("leaves of htb0: %+v", leaves)
 	}
@@ -127,6 +137,7 @@ func FuzzParseQueues(f *testing.F) {
 				t.Errorf("a negative rate in %+v", d)
 			}
 		}
+
 		if got, err := standing(text, "fq_codel"); err != nil && got != "" {
 			t.Errorf("%q with error %v", got, err)
 		}

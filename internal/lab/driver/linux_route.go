@@ -28,10 +28,12 @@ func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) (
 	for _, a := range to {
 		args = append(args, a.String())
 	}
+
 	out, err := shell(ctx, h, script, args...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
 	}
+
 	routes, addresses, _ := strings.Cut("\n"+out, "\naddresses\n")
 	return parseWays(routes, len(to)), ownAddresses(addresses), nil
 }
@@ -43,7 +45,9 @@ func ownAddresses(text string) (own []netip.Addr) {
 		if len(words) < 2 || words[0] != "inet" && words[0] != "inet6" {
 			continue
 		}
-		if a := bsdAddress(words[1]); a.IsGlobalUnicast() && !slices.Contains(own, a) {
+
+		a := bsdAddress(words[1])
+		if a.IsGlobalUnicast() && !slices.Contains(own, a) {
 			own = append(own, a)
 		}
 	}
@@ -61,9 +65,11 @@ func parseWays(routes string, to int) []kernel.Way {
 			at++
 			continue
 		}
+
 		if at < 0 || at >= len(ways) {
 			continue
 		}
+
 		for word, next := range pairs(words) {
 			switch word {
 			case "dev", "interface:":
@@ -77,5 +83,6 @@ func parseWays(routes string, to int) []kernel.Way {
 			}
 		}
 	}
+
 	return ways
 }

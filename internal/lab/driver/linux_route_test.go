@@ -29,16 +29,24 @@ addresses
     inet6 fe80::1/64 scope link 
 `
 	routes, addresses, _ := strings.Cut(text, "\naddresses\n")
-	ways, own := parseWays(routes, len(to)), ownAddresses(addresses)
-	want := []kernel.Way{{Device: "eth0", Via: netip.MustParseAddr("198.51.100.1"),
-		Source: netip.MustParseAddr("198.51.100.2")}, {}, {Device: "br-lan",
-		Source: netip.MustParseAddr("203.0.113.1")}}
+	ways := parseWays(routes, len(to))
+	own := ownAddresses(addresses)
+	want := []kernel.Way{{
+		Device: "eth0",
+		Via:    netip.MustParseAddr("198.51.100.1"),
+		Source: netip.MustParseAddr("198.51.100.2"),
+	}, {}, {
+		Device: "br-lan",
+		Source: netip.MustParseAddr("203.0.113.1"),
+	}}
 	if !reflect.DeepEqual(ways, want) {
 		t.Errorf("ways: got %+v, want %+v", ways, want)
 	}
+
 	if len(own) != 2 || own[0].String() != "198.51.100.2" || own[1].String() != "2001:db8:1::2" {
 		t.Errorf("addresses: got %v", own)
 	}
+
 	if ways, own := parseWays("", 0), ownAddresses(""); len(ways)+len(own) != 0 {
 		t.Errorf("of nothing: got %v, %v", ways, own)
 	}

@@ -46,23 +46,28 @@ func parseRuleset(text string) (probe.Ruleset, error) {
 			strings.Contains(line, "Operation not permitted")) {
 			return probe.Ruleset{}, errors.New("nft: " + line)
 		}
+
 		// A rule may have the elements of a set over several lines.
 		if whole = strings.TrimSpace(whole + " " + line); r.chain != "" && len(whole) < maxRule &&
 			strings.Count(whole, "{") > strings.Count(whole, "}") {
 			continue
 		}
+
 		r.line(whole)
 		whole = ""
 	}
+
 	return r.Ruleset, nil
 }
 
 func (r *rulesetReader) line(line string) {
 	var handle int64
-	if m := handleEnd.FindStringSubmatch(line); m != nil {
+	m := handleEnd.FindStringSubmatch(line)
+	if m != nil {
 		handle, _ = strconv.ParseInt(m[1], 10, 64) // digits; one beyond all bounds is none
 		line = strings.TrimSuffix(line, m[0])
 	}
+
 	words := strings.Fields(line)
 	opens := strings.HasSuffix(line, "{")
 	switch {
@@ -74,14 +79,18 @@ func (r *rulesetReader) line(line string) {
 	case words[0] == "}":
 		r.table = ""
 	case r.table == "" && words[0] == "table" && opens && len(words) >= 4:
-		r.family, r.table = words[1], words[2]
+		r.family = words[1]
+		r.table = words[2]
 	case r.table == "":
 	case r.chain == "" && words[0] == "chain" && opens && len(words) >= 3:
 		r.chain = words[1]
 	case r.chain == "" && words[0] == "flowtable" && opens && len(words) >= 3:
 		r.flowtable = true
-		r.Flowtables = append(r.Flowtables, record.FoundFlowtable{Family: r.family, Table: r.table,
-			Name: words[1]})
+		r.Flowtables = append(r.Flowtables, record.FoundFlowtable{
+			Family: r.family,
+			Table:  r.table,
+			Name:   words[1],
+		})
 	case r.chain == "" && opens:
 		r.object = true
 	case r.chain == "": // "flags dormant", a comment
@@ -110,6 +119,7 @@ func (r *rulesetReader) inObject(line string, words []string) {
 			t.Flags = append(t.Flags, "counter")
 		}
 	}
+
 	if words[0] == "}" {
 		r.object, r.flowtable = false, false
 	}
@@ -122,6 +132,7 @@ func (r *rulesetReader) hook(words []string) {
 	if r.family == "bridge" {
 		names = bridgePriorities
 	}
+
 	for word, next := range pairs(words[4:]) {
 		next = strings.Trim(next, `";`)
 		switch word {
@@ -134,22 +145,29 @@ func (r *rulesetReader) hook(words []string) {
 			if !ok {
 				known, _ = strconv.Atoi(next) // a name that is not known counts as 0
 			}
+
 			c.Priority = known
 		case "+", "-":
 			more, _ := strconv.Atoi(word + next)
 			c.Priority += more
 		}
 	}
+
 	r.Chains = append(r.Chains, c)
 }
 
 // rule reads a rule without its handle. What stands in quotes, such as comments, is not looked at.
 func (r *rulesetReader) rule(line string, handle int64) {
-	f := probe.FoundRule{FilterRule: record.FilterRule{Family: r.family, Table: r.table, Chain: r.chain,
-		Handle: handle}}
+	f := probe.FoundRule{FilterRule: record.FilterRule{
+		Family: r.family,
+		Table:  r.table,
+		Chain:  r.chain,
+		Handle: handle,
+	}}
 	for _, m := range extension.FindAllStringSubmatch(line, -1) {
 		f.Extend(m[1] == "target", m[2])
 	}
+
 	line = named.ReplaceAllString(extension.ReplaceAllString(line, ""), "name $1")
 	line = quoted.ReplaceAllString(line, `""`)
 	line, _, _ = strings.Cut(line, ` comment ""`)
@@ -158,6 +176,7 @@ func (r *rulesetReader) rule(line string, handle int64) {
 			line = strings.ReplaceAll(line, c, " "+c+" ")
 		}
 	}
+
 	s := statements{words: strings.Fields(line), FoundRule: &f}
 	s.read()
 	f.End()
@@ -176,6 +195,7 @@ func (s *statements) next() string {
 	if s.at >= len(s.words) {
 		return ""
 	}
+
 	s.at++
 	return s.words[s.at-1]
 }
@@ -185,11 +205,13 @@ func (s *statements) takes(words ...string) bool {
 	if s.at+len(words) > len(s.words) {
 		return false
 	}
+
 	for i, w := range words {
 		if s.words[s.at+i] != w {
 			return false
 		}
 	}
+
 	s.at += len(words)
 	return true
 }
@@ -209,9 +231,11 @@ func (s *statements) amount() (v uint64, per string, bytes bool) {
 	if err != nil {
 		return 0, "", false
 	}
+
 	if per != "" {
 		return v, per, false
 	}
+
 	unit, per, _ := strings.Cut(s.next(), "/")
 	switch unit {
 	case "bytes":
@@ -221,12 +245,14 @@ func (s *statements) amount() (v uint64, per string, bytes bool) {
 	case "mbytes":
 		return v << 20, per, true
 	}
+
 	return v, per, false
 }
 
 // block skips to behind the brace that closes one which has just been read, and returns what is between.
 func (s *statements) block() []string {
-	from, depth := s.at, 1
+	from := s.at
+	depth := 1
 	for depth > 0 {
 		switch s.next() {
 		case "{":
@@ -237,6 +263,7 @@ func (s *statements) block() []string {
 			return s.words[from:]
 		}
 	}
+
 	return s.words[from : s.at-1]
 }
 
@@ -259,9 +286,11 @@ func (s *statements) read() {
 			if s.takes("packets") {
 				packets = s.number()
 			}
+
 			if s.takes("bytes") {
 				bytes = s.number()
 			}
+
 			s.Count(int64(packets), int64(bytes))
 		case s.takes("quota"):
 			over := s.takes("over")
@@ -295,6 +324,7 @@ func (s *statements) states() {
 				verdicts[state] = verdict
 			}
 		}
+
 		s.ByState(verdicts)
 		return
 	case s.takes("vmap"), s.takes("!="), s.takes("and"), s.takes("&"):
@@ -302,6 +332,7 @@ func (s *statements) states() {
 		s.Conditions++
 		return
 	}
+
 	list := []string{}
 	if s.takes("{") {
 		list = s.block()
@@ -310,10 +341,12 @@ func (s *statements) states() {
 			list = append(list, s.next())
 		}
 	}
+
 	bits := uint32(0)
 	for _, name := range list {
 		bits |= probe.StateOf(name)
 	}
+
 	s.InStates(bits)
 }
 
@@ -321,13 +354,16 @@ func (s *statements) states() {
 func (s *statements) limit() {
 	over := s.takes("over")
 	rate, per, bytes := s.amount()
-	unit, burst := "packets", uint64(5) // which older versions of nft(8) do not print
+	unit := "packets"
+	burst := uint64(5) // which older versions of nft(8) do not print
 	if bytes {
 		unit, burst = "bytes", 0
 	}
+
 	if s.takes("burst") {
 		burst, _, _ = s.amount()
 	}
+
 	s.LimitTo(rate, map[string]uint64{"second": 1, "minute": 60, "hour": 3600, "day": 86_400,
 		"week": 604_800}[per], unit, burst, over)
 }
@@ -340,6 +376,7 @@ func (s *statements) option() {
 		s.Conditions++
 		return
 	}
+
 	if s.Do(record.RuleTCPOption, "tcp option "+name+" set"); !s.takes("rt", "mtu") {
 		s.next()
 	}
@@ -359,6 +396,7 @@ func (s *statements) statement(word string) {
 		for s.takes("flags") || s.takes("to") || s.takes("num") {
 			number = s.next()
 		}
+
 		s.Verdict, s.at = word, len(s.words)
 		number, _, _ = strings.Cut(number, "-") // of several the first
 		s.Do(record.RuleQueue, "queue num "+number)
@@ -380,6 +418,7 @@ func (s *statements) statement(word string) {
 		for s.at < len(s.words) && !s.takes("{") {
 			s.next() // of a meter its size
 		}
+
 		inner := statements{words: s.block(), FoundRule: &probe.FoundRule{}}
 		inner.read()
 		s.Each("update @"+strings.TrimPrefix(set, "@"), *inner.FoundRule)

@@ -92,13 +92,20 @@ func TestLinkCounters(t *testing.T) {
 	all, err := probe.DeviceCounters([]byte(heading + "   lan: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n"))
 	must(t, err)
 	got, err := linkCounters(host.Local(), []string{"lan"}, all)
-	want := map[string]kernel.LinkCounters{"lan": {RxBytes: 1, RxPackets: 2, RxDropped: 4, TxBytes: 5,
-		TxPackets: 6, TxDropped: 8}}
+	want := map[string]kernel.LinkCounters{"lan": {
+		RxBytes:   1,
+		RxPackets: 2,
+		RxDropped: 4,
+		TxBytes:   5,
+		TxPackets: 6,
+		TxDropped: 8,
+	}}
 	must(t, err)
 	same(t, want, got, "devices")
 	if got, err := linkCounters(host.Local(), []string{"wan"}, all); err == nil {
 		t.Errorf("of a device that is not there: got %v, want an error", got)
 	}
+
 	if got, err := probe.DeviceCounters([]byte(heading + "   bad: 1 x\n")); err == nil {
 		t.Errorf("of a line that is no device: got %v, want an error", got)
 	}
@@ -119,12 +126,15 @@ func TestParseSamples(t *testing.T) {
 	want := []snapshot{{1e9, 1e8, map[string][]byte{"stat": []byte("cpu 1\n"),
 		"net/dev": []byte("x: 1\n")}},
 		{2.05e9, 1.1e8, map[string][]byte{"stat": []byte("cpu 2\n")}}}
-	if d := cmp.Diff(got, want, cmp.AllowUnexported(snapshot{})); d != "" {
+	d := cmp.Diff(got, want, cmp.AllowUnexported(snapshot{}))
+	if d != "" {
 		t.Errorf("samples (-got +want):\n%s", d)
 	}
+
 	for _, tt := range []struct{ from, to, want int64 }{{0, 9e9, 2}, {0, 5e8, 1}, {2e9, 2.01e9, 2},
 		{3e9, 4e9, 1}} {
-		if n := len(between(got, snapshot.when, tt.from, tt.to)); int64(n) != tt.want {
+		n := len(between(got, snapshot.when, tt.from, tt.to))
+		if int64(n) != tt.want {
 			t.Errorf("from %d to %d: got %d samples, want %d", tt.from, tt.to, n, tt.want)
 		}
 	}
@@ -136,7 +146,8 @@ func TestCostOfSampling(t *testing.T) {
 	got := costOf("x", []snapshot{of(1e9, -1), of(2e9, 3e7), of(3e9, 4e7), of(5e9, 8e7), of(6e9, -1)})
 	want := []record.Cost{{Probe: "x", Reads: 2, OverNs: 3e9, CPUNs: 5e7}}
 	same(t, want, got, "cost")
-	if all := parseSamples("@\n==> uptime <==\n1.00 1\n==> stat <==\ncpu 1\n.\n@\n"); len(all) != 1 ||
+	all := parseSamples("@\n==> uptime <==\n1.00 1\n==> stat <==\ncpu 1\n.\n@\n")
+	if len(all) != 1 ||
 		costOf("x", append(all, of(2e9, 1e7))) != nil {
 		t.Errorf("of one sample of its own: got %+v", all)
 	}
@@ -150,6 +161,7 @@ func FuzzParseSamples(f *testing.F) {
 			if s.at <= last {
 				t.Errorf("%q: time %d after %d", text, s.at, last)
 			}
+
 			last = s.at
 		}
 	})
@@ -162,9 +174,11 @@ func FuzzParseTools(f *testing.F) {
 		if got, err := standing(text, ""); err != nil && got != "" {
 			t.Errorf("queue of %q: got %q with error %v", text, got, err)
 		}
+
 		if got, err := parseFirewall(text); err != nil && got != "" {
 			t.Errorf("firewall of %q: got %q with error %v", text, got, err)
 		}
+
 		parseFeatures(text)
 	})
 }
@@ -180,16 +194,21 @@ func TestDriversKeepTheKernel(t *testing.T) {
 			if _, err := d.Read(t.Context(), &written{Host: host.Local()}, s); err == nil {
 				t.Errorf("%s reads %s", d.Name(), name)
 			}
+
 			if err := d.Apply(t.Context(), &written{Host: host.Local()}, s); err == nil {
 				t.Errorf("%s applies %s", d.Name(), name)
 			}
 		}
 	}
+
 	for _, sysctls := range []knob.Permission{knob.OfGuest, "kernel.core_pattern"} {
 		for _, d := range []Driver{Linux{}, OpenWrt{}, FreeBSD{}} {
 			w := &written{Host: host.Local()}
-			err := Permit(d, sysctls).Apply(t.Context(), w, record.Setting{Knob: pattern, Node: "router",
-				Value: "kernel.core_pattern=core"})
+			err := Permit(d, sysctls).Apply(t.Context(), w, record.Setting{
+				Knob:  pattern,
+				Node:  "router",
+				Value: "kernel.core_pattern=core",
+			})
 			if err != nil || !strings.Contains(w.text.String(), "core") {
 				t.Errorf("%s with %q: got %q, %v, want it written", d.Name(), sysctls, &w.text, err)
 			}

@@ -109,9 +109,14 @@ func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch
 func linuxSampling() sampled {
 	session := sampler + placeScript + loopScript + watchScript + sessionScript
 	const now = `take() { echo "uptime $files" | awk "$program" to=/dev/stdout; }` + "\n"
-	return sampled{start: ownShell + host.Quote(session) + ` sh "$@"`, fetch: sampler + now + fetchScript,
-		finish: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
-		replay: replay}
+	return sampled{
+		start:  ownShell + host.Quote(session) + ` sh "$@"`,
+		fetch:  sampler + now + fetchScript,
+		finish: `rm -rf "$1"; kill "$2" 2>/dev/null; true`,
+		clock:  readUptime,
+		parse:  parseSamples,
+		replay: replay,
+	}
 }
 
 // sampled describes the sampling by a system's shell: the scripts that start and keep, fetch from (of the
@@ -134,9 +139,11 @@ func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (W
 			err = errors.Join(err, w.Close(context.WithoutCancel(ctx)))
 		}
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
 	}
+
 	return w, nil
 }
 
@@ -164,13 +171,19 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 	if err != nil {
 		return err
 	}
+
 	w.input = [2]*os.File{in, out}
-	w.session, err = w.host.Start(context.WithoutCancel(ctx), host.Command{Path: "sh",
-		Args: append([]string{"-c", script, "sh"}, args...), Stdin: struct{ io.Reader }{in}})
+	w.session, err = w.host.Start(context.WithoutCancel(ctx), host.Command{
+		Path:  "sh",
+		Args:  append([]string{"-c", script, "sh"}, args...),
+		Stdin: struct{ io.Reader }{in},
+	})
 	if err != nil {
 		return errors.Join(err, in.Close(), out.Close())
 	}
-	first, said := make(chan string, 1), ""
+
+	first := make(chan string, 1)
+	said := ""
 	w.ended = host.Lines(w.session.Stdout(), func(line string) {
 		select {
 		case first <- line:
@@ -193,13 +206,17 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 		_ = w.end(0)
 		return context.Cause(ctx)
 	}
+
 	if w.dir, w.pid, _ = strings.Cut(line, " "); w.pid != "" {
 		return nil
 	}
+
 	err = w.end(beginTime)
-	if code, known := host.ExitCode(err); known && (code == unavailable || code == 127) {
+	code, known := host.ExitCode(err)
+	if known && (code == unavailable || code == 127) {
 		err = host.ErrUnsupported
 	}
+
 	return errors.Join(err, fmt.Errorf("it says %q, want a folder and a process", check.Plain(said)))
 }
 
@@ -210,6 +227,7 @@ func (w *shellWatch) Keep(context.Context) error {
 		return fmt.Errorf("keep %s sampled: the session has ended", w.host.Name())
 	default:
 	}
+
 	_, err := w.input[1].WriteString("\n")
 	return err
 }
@@ -223,9 +241,11 @@ func (w *shellWatch) end(patience time.Duration) error {
 		case <-time.After(patience):
 			patience = 0
 		}
+
 		if patience == 0 {
 			_ = w.session.Kill() // what has ended is not there any more
 		}
+
 		<-w.ended
 		<-w.said
 		_, w.why = w.session.Wait()
@@ -257,6 +277,7 @@ func (w *shellWatch) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	peers, _ := shell(ctx, w.host, peersScript) // what is not told has no value
 	w.peers = append(w.peers, taken{host.Monotonic() + w.offset,
 		map[string]values{wireguardProbe: readPeers(peers)}})
@@ -272,10 +293,12 @@ func readPeers(text string) values {
 		if len(words) != 5 || !deviceLike(words[0]) || len(out) >= 3*maxDevices {
 			continue
 		}
+
 		number, err := strconv.ParseUint(words[1], 10, 16)
 		if err != nil {
 			continue
 		}
+
 		peer := fmt.Sprintf("%s.peer%d/", words[0], number)
 		out.put(peer+"handshake_age_ns", words[2], 1e9)
 		out.put(peer+"rx_bytes", words[3], 1)
@@ -298,6 +321,7 @@ func parseUptime(text string) (int64, error) {
 	if err != nil || s < 0 || s > 1e10 {
 		return 0, fmt.Errorf("/proc/uptime says %q", text)
 	}
+
 	return int64(math.Round(s*100)) * uptimeStepNs, nil
 }
 
@@ -310,9 +334,11 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	if err == nil {
 		err = w.meet(ctx)
 	}
+
 	if err != nil {
 		return record.NodeData{}, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
 	}
+
 	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
 	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody asks for older ones
@@ -330,6 +356,7 @@ func (w *shellWatch) Close(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
+
 	return nil
 }
 
@@ -338,7 +365,8 @@ func parseSamples(text string) []snapshot {
 	var out []snapshot
 	for part := range strings.SplitSeq("\n"+text, "\n@\n") {
 		body, whole := strings.CutSuffix(strings.TrimRight(part, "\n"), "\n.")
-		s, up := snapshot{cpu: -1, files: map[string][]byte{}}, ""
+		s := snapshot{cpu: -1, files: map[string][]byte{}}
+		up := ""
 		for file := range strings.SplitSeq("\n"+body, "\n==> ") {
 			name, content, _ := strings.Cut(file, " <==\n")
 			switch {
@@ -350,6 +378,7 @@ func parseSamples(text string) []snapshot {
 				s.cpu = max(0, s.cpu) + parseCPUTime(content)
 			}
 		}
+
 		var err error
 		if s.at, err = parseUptime(up); whole && err == nil && (len(out) == 0 || s.at > out[len(out)-1].at) {
 			out = append(out, s)
@@ -367,6 +396,7 @@ func parseCPUTime(stat string) int64 {
 		n, _ := strconv.ParseInt(words[i], 10, 64) // what is no number counts nothing
 		sum += n
 	}
+
 	return sum * 10e6
 }
 
@@ -384,6 +414,7 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return err
 			}
+
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				return err
 			}
@@ -395,10 +426,12 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 			return d, err
 		}
 	}
+
 	probes := slices.DeleteFunc(probe.All(root), func(p probe.Probe) bool {
 		return !slices.Contains(sampledProbes, p.Name)
 	})
-	open, why := map[string]probe.Sampler{}, map[string]string{}
+	open := map[string]probe.Sampler{}
+	why := map[string]string{}
 	for _, p := range probes {
 		sampler, err := p.Open(probe.Options{})
 		if err != nil {
@@ -408,23 +441,28 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 		defer sampler.Close()
 		open[p.Name] = sampler
 	}
+
 	all := make([]taken, len(samples))
 	for i, s := range samples {
 		if err := put(s); err != nil {
 			return d, err
 		}
+
 		all[i] = taken{s.at, map[string]values{}}
 		for name, sampler := range open {
 			v, err := take(sampler)
 			if err != nil {
 				why[name] = err.Error()
 			}
+
 			all[i].probes[name] = v
 		}
 	}
+
 	for _, p := range probes {
 		d.Samples = append(d.Samples, series(p, all, offset, why[p.Name]))
 	}
+
 	d.Cost = costOf("driver linux", samples)
 	return d, nil
 }

@@ -37,11 +37,13 @@ func (w *shellWatch) running(t *testing.T) map[string]string {
 	must(t, err)
 	for _, p := range all {
 		line, _ := os.ReadFile(filepath.Join(p, "cmdline")) // it may have ended
-		if words := string(line); strings.Contains(words, w.dir+"/") ||
+		words := string(line)
+		if strings.Contains(words, w.dir+"/") ||
 			strings.Contains(words, "\x00"+t.Name()+"\x00") {
 			found[filepath.Base(p)] = words
 		}
 	}
+
 	return found
 }
 
@@ -60,6 +62,7 @@ func TestSamplingEndsWithItsController(t *testing.T) {
 	if !waitFor(5*time.Second, func() bool { return len(w.running(t)) >= 3 }) {
 		t.Fatalf("got processes %q, want a session, a loop and awk", w.running(t))
 	}
+
 	w.input[1].Close()
 	w.goes(t, 5*time.Second, 0)
 }
@@ -73,6 +76,7 @@ func TestSamplingEndsWithAwk(t *testing.T) {
 	if p, err := os.FindProcess(pid); err != nil || p.Kill() != nil {
 		t.Fatalf("awk, process %d, cannot be killed: %v", pid, err)
 	}
+
 	w.goes(t, 5*time.Second, 1)
 }
 
@@ -86,6 +90,7 @@ func programs(t *testing.T, links ...string) (dir string, all bool) {
 		if !other {
 			program = name
 		}
+
 		for _, place := range []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin"} {
 			path := filepath.Join(place, program)
 			if !missing(path) {
@@ -93,17 +98,20 @@ func programs(t *testing.T, links ...string) (dir string, all bool) {
 				break
 			}
 		}
+
 		if missing(filepath.Join(dir, name)) {
 			return dir, false
 		}
 	}
+
 	return dir, true
 }
 
 // TestSamplingByEveryShell that is here, and every awk: a shell that cannot wait by itself hands over to one
 // that can, and only where there is none a program is started for each sample.
 func TestSamplingByEveryShell(t *testing.T) {
-	ctx, lines := context.WithoutCancel(t.Context()), []byte("\n")
+	ctx := context.WithoutCancel(t.Context())
+	lines := []byte("\n")
 	cores := []byte(get(t, "/proc/net/softnet_stat"))
 	type started struct {
 		*shellWatch
@@ -120,17 +128,21 @@ func TestSamplingByEveryShell(t *testing.T) {
 			t.Logf("note: not all of %v are here", links)
 			continue
 		}
+
 		t.Setenv("PATH", path)
 		from := host.Monotonic()
 		w, err := Linux{}.Watch(ctx, host.Local(), time.Second)
 		if err != nil {
 			t.Fatalf("%v: %v", links, err)
 		}
+
 		all = append(all, started{w.(*shellWatch), links, path, from})
 	}
+
 	if len(all) == 0 {
 		t.Fatal("there is no shell and awk here")
 	}
+
 	time.Sleep(2500 * time.Millisecond)
 	for _, w := range all {
 		t.Setenv("PATH", w.path)
@@ -138,26 +150,34 @@ func TestSamplingByEveryShell(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", w.links, err)
 		}
+
 		// The first, those after one second and two, and that of now; a slow machine has one more or less.
-		if n := len(w.samples); n < 3 || n > 6 {
+		n := len(w.samples)
+		if n < 3 || n > 6 {
 			t.Errorf("%v: %d samples, want one a second", w.links, n)
 		}
+
 		for _, s := range data.Samples {
 			if s.Table == nil && s.Probe != "conntrack" && s.Probe != wireguardProbe {
 				t.Errorf("%v: %s: %s", w.links, s.Probe, s.Unavailable)
 			}
 		}
+
 		if len(data.Cost) != 1 || data.Cost[0].Reads < 1 {
 			t.Errorf("%v: cost %+v, want one", w.links, data.Cost)
 		}
+
 		for _, s := range w.samples {
-			if got := s.files["net/softnet_stat"]; bytes.Count(got, lines) != bytes.Count(cores, lines) {
+			got := s.files["net/softnet_stat"]
+			if bytes.Count(got, lines) != bytes.Count(cores, lines) {
 				t.Errorf("%v: %q, want as many lines as %q", w.links, got, cores)
 			}
 		}
+
 		if err := w.Close(ctx); err != nil {
 			t.Errorf("%v: %v", w.links, err)
 		}
+
 		w.goes(t, 5*time.Second, 0)
 	}
 }
@@ -170,18 +190,23 @@ func TestSamplingEndsInSilence(t *testing.T) {
 	for begun := time.Now(); time.Since(begun) < 6*time.Second; time.Sleep(500 * time.Millisecond) {
 		must(t, w.Keep(t.Context()))
 	}
+
 	if missing(w.dir) {
 		t.Fatal("it has ended although somebody kept in touch")
 	}
+
 	out, err := shell(t.Context(), w.host, w.fetch, w.dir)
 	// With that of now; awk may be one behind.
-	if n := len(w.parse(out)); err != nil || n < 2 || n > 6 {
+	n := len(w.parse(out))
+	if err != nil || n < 2 || n > 6 {
 		t.Errorf("%d samples, %v, want the last 2 to 4, and one", n, err)
 	}
+
 	w.goes(t, 15*time.Second, 1)
 	if err := w.Keep(t.Context()); err != nil {
 		t.Errorf("the session's input: %v", err)
 	}
+
 	<-w.ended
 	if err := w.Keep(t.Context()); err == nil {
 		t.Error("once the session has ended: got no error")
@@ -205,6 +230,7 @@ mv() { step mv "$@"; }; cat() { step cat "$@"; }; rm() { step rm "$@"; }
 				t.Errorf("after command %d: got %q, %v, want %q", at, got, err, want)
 			}
 		}
+
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("after command %d: %d files left, %v, want none", at, len(left), err)
 		}
@@ -217,6 +243,7 @@ func TestNoSampling(t *testing.T) {
 	if !here {
 		t.Fatal("there is no shell here")
 	}
+
 	for _, tt := range []struct{ path, script, want string }{
 		{os.Getenv("PATH"), `echo "no folder can be written" >&2; exit 69`, "no folder can be written"},
 		{noAwk, linuxSampling().start, "there is no awk"},
@@ -224,10 +251,12 @@ func TestNoSampling(t *testing.T) {
 		t.Setenv("PATH", tt.path)
 		w := &shellWatch{host: host.Local()}
 		err := w.begin(t.Context(), tt.script, "1", "300", "3", t.Name())
-		if want := "unsupported\nit says \"" + tt.want + "\", want a folder and a process"; err == nil ||
+		want := "unsupported\nit says \"" + tt.want + "\", want a folder and a process"
+		if err == nil ||
 			err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
+
 		w.dir = filepath.Join(t.TempDir(), "none")
 		w.goes(t, time.Second, 0)
 	}
@@ -268,6 +297,7 @@ func TestPeers(t *testing.T) {
 		for _, line := range lines {
 			text += strings.ReplaceAll(fmt.Sprintln(line...), " ", "\t")
 		}
+
 		r.put("wg", text)
 	}
 	for _, d := range []Sampling{FreeBSD{}, Linux{}, OpenWrt{}} {
@@ -285,6 +315,7 @@ func TestPeers(t *testing.T) {
 		if peers == nil {
 			t.Fatalf("%T: got %+v, want a table", d, got.Samples[i])
 		}
+
 		declared(t, got.Samples[i])
 		for column, want := range map[string][]float64{"wg0.peer0/rx_bytes": {180, 1180},
 			"wg0.peer0/tx_bytes": {92, 92}, "wg0.peer1/rx_bytes": {0, 0}, "wg0.peer1/tx_bytes": {148, 148},
@@ -292,15 +323,18 @@ func TestPeers(t *testing.T) {
 			"wg1.peer0/handshake_age_ns": nil} {
 			same(t, want, peers.Column(column), "%T: %s", d, column)
 		}
+
 		age := peers.Column("wg0.peer0/handshake_age_ns")
 		if len(age) != 2 || age[0] < 83e9 || age[1] > 99e9 {
 			t.Errorf("%T: handshakes %v ns ago, want 83 s", d, age)
 		}
+
 		for _, secret := range []string{"PRIVATE", "SHARED", "PEER", "PUBLIC", "198.51.100.10", "10.66.0.2"} {
 			if strings.Contains(h.All.String(), secret) {
 				t.Errorf("%T: %s has left the router", d, secret)
 			}
 		}
+
 		if !strings.Contains(h.All.String(), "wg0 1 - 0 148\n") {
 			t.Errorf("%T: the router has told %q", d, h.All)
 		}

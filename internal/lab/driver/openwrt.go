@@ -58,10 +58,12 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	case "napi_threaded":
 		return threads(lowest), nil
 	}
+
 	l, err := x.settingOf(name)
 	if errors.Is(err, host.ErrUnsupported) {
 		err = lacks("driver openwrt does not know it")
 	}
+
 	return l, err
 }
 
@@ -92,6 +94,7 @@ func adviseByHand(s record.Setting, err error) error {
 		s.Knob == "nat" && kind == string(kernel.NATForward):
 		return err
 	}
+
 	return fmt.Errorf("%w; by hand: %s", err, step)
 }
 
@@ -112,10 +115,12 @@ func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, e
 	if err != nil {
 		return nil, err
 	}
+
 	out, err := shell(ctx, h, `for s in /var/run/sqm/*.state; do [ -f "$s" ] && echo "$s"; done; :`)
 	if err != nil {
 		return nil, fmt.Errorf("read what SQM shapes on %s: %w", h.Name(), err)
 	}
+
 	for file := range strings.Lines(out) {
 		dev := strings.TrimSuffix(path.Base(strings.TrimSpace(file)), ".state")
 		for i := range q.Devices {
@@ -124,6 +129,7 @@ func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, e
 			}
 		}
 	}
+
 	return q, nil
 }
 
@@ -188,6 +194,7 @@ func parseFacts(text string) map[string]string {
 			addFact(facts, name, value)
 		}
 	}
+
 	var board struct {
 		Kernel, Model, System string
 		Board                 string `json:"board_name"`
@@ -196,10 +203,12 @@ func parseFacts(text string) map[string]string {
 	if json.Unmarshal([]byte(first), &board) != nil {
 		return facts // ubus has said nothing, or nothing that can be read
 	}
+
 	for name, value := range map[string]string{"kernel": board.Kernel, "product": board.Model,
 		"cpu_model": board.System, "board": board.Board, "distribution_release": board.Release.Version,
 		"distribution_revision": board.Release.Revision, "distribution_target": board.Release.Target} {
 		addFact(facts, name, value)
 	}
+
 	return facts
 }

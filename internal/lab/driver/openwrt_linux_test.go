@@ -31,6 +31,7 @@ func installed(t *testing.T, name string) string {
 			return path
 		}
 	}
+
 	t.Skipf("skip: no %s here", name)
 	return ""
 }
@@ -47,7 +48,9 @@ func openWrtRoot(t *testing.T) (root string, binds map[string]string) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
 	}
-	root, binds = t.TempDir(), map[string]string{"proc": "/proc", "dev/null": "/dev/null"}
+
+	root = t.TempDir()
+	binds = map[string]string{"proc": "/proc", "dev/null": "/dev/null"}
 	read := func(path string) string {
 		b, err := os.ReadFile(path)
 		must(t, err)
@@ -67,13 +70,16 @@ func openWrtRoot(t *testing.T) (root string, binds map[string]string) {
 	} {
 		put(t, filepath.Join(root, path), text)
 	}
+
 	for from, to := range map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib",
 		"lib64": "usr/lib64", "var": "tmp"} {
 		must(t, os.Symlink(to, filepath.Join(root, from)))
 	}
+
 	for applet := range strings.FieldsSeq(own("applets")) {
 		must(t, os.Symlink("busybox", filepath.Join(root, "usr/bin", applet)))
 	}
+
 	libraries, err := filepath.Glob("/usr/lib/*-linux-gnu*") // Debian's, and where its loader is
 	must(t, err)
 	for _, dir := range append(libraries, "/usr/lib64") {
@@ -82,6 +88,7 @@ func openWrtRoot(t *testing.T) (root string, binds map[string]string) {
 			binds[dir] = dir
 		}
 	}
+
 	loaders, err := filepath.Glob("/usr/lib/ld-*")
 	must(t, err)
 	for _, l := range loaders {
@@ -89,6 +96,7 @@ func openWrtRoot(t *testing.T) (root string, binds map[string]string) {
 		must(t, err)
 		must(t, os.Symlink(strings.Replace(to, "/lib/", "/usr/lib/", 1), filepath.Join(root, l)))
 	}
+
 	return root, binds
 }
 
@@ -100,6 +108,7 @@ func onRouter(t *testing.T, settle func(root string), f func(t *testing.T, h hos
 	if settle != nil {
 		settle(root)
 	}
+
 	_, err := os.Stat(filepath.Join(root, "sys/class"))
 	t.Run("router", func(t *testing.T) {
 		t.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -111,13 +120,16 @@ func onRouter(t *testing.T, settle func(root string), f func(t *testing.T, h hos
 			must(t, kernel.Up(port))
 			must(t, kernel.Up(port+"-far"))
 		}
+
 		must(t, unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		for to, from := range binds {
 			must(t, unix.Mount(from, filepath.Join(root, to), "", unix.MS_BIND|unix.MS_REC, ""))
 		}
+
 		if err != nil {
 			must(t, unix.Mount("sysfs", filepath.Join(root, "sys"), "sysfs", 0, ""))
 		}
+
 		must(t, unix.Chroot(root))
 		must(t, unix.Chdir("/"))
 		f(t, shelled{host.Local(), t})
@@ -135,9 +147,11 @@ func (h shelled) Start(ctx context.Context, c host.Command) (host.Process, error
 	for _, word := range append([]string{c.Path}, c.Args...) {
 		size += 1 + len(host.Quote(word))
 	}
+
 	if size > 9000 {
 		h.t.Errorf("a command has %d bytes, want 9000 at most: %q", size, c.Args)
 	}
+
 	return h.Host.Start(ctx, c)
 }
 
@@ -168,9 +182,11 @@ func settingOf(text string) record.Setting { return labtest.SettingsOf(text)[0] 
 func TestOpenWrt(t *testing.T) {
 	t.Run("governor", testGovernor)
 	onRouter(t, nil, func(t *testing.T, h host.Host) {
-		if have := says(t, h, "command -v stat timeout setsid nohup od; true"); have != "" {
+		have := says(t, h, "command -v stat timeout setsid nohup od; true")
+		if have != "" {
 			t.Errorf("there is %q, which OpenWrt lacks", have)
 		}
+
 		says(t, h, startOpenWrt)
 		settings := labtest.SettingsOf(`link_mtu=1400
 link_mtu.wan=1300
@@ -194,15 +210,18 @@ nat.wan=masquerade
 cpus.lan=0
 cpus.lan=off`)
 		labtest.DriverSuite(t, driver.OpenWrt{}, h, settings, "lan", "wan")
-		if left := says(t, h, stagedChanges); left != "" {
+		left := says(t, h, stagedChanges)
+		if left != "" {
 			t.Errorf("changes staged in uci: got %q, want none", left)
 		}
+
 		says(t, h, "ip addr add 198.51.100.1/24 dev lan; ip addr add 2001:db8::1/64 dev wan")
 		to := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
 		ways, own, err := driver.OpenWrt{}.Ways(labtest.Context(t), h, to)
 		if err != nil || ways[0].Device != "lan" || ways[1].Device != "wan" || len(own) != 2 {
 			t.Errorf("ways to %v: got %v and %v, %v, want one by each device", to, ways, own, err)
 		}
+
 		facts, err := driver.OpenWrt{}.Facts(labtest.Context(t), h)
 		for name, want := range map[string]string{"distribution": "openwrt",
 			"distribution_release": "24.10.2", "product": "Example AX6000", "uci:network.packet_steering": "1", "sqm:wan": "on"} {
@@ -210,6 +229,7 @@ cpus.lan=off`)
 				t.Errorf("fact %s: got %q, %v, want %q", name, facts[name], err, want)
 			}
 		}
+
 		for _, text := range []string{"offload.lan=wire", "shape.wan=50M", "irq_affinity.lan=0"} {
 			_, err := driver.OpenWrt{}.Read(labtest.Context(t), h, settingOf(text))
 			if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), "; by hand: ") {
@@ -222,7 +242,8 @@ cpus.lan=off`)
 // TestOpenWrtGuard: what was set is undone when nobody keeps in touch, and uci has nothing of it.
 func TestOpenWrtGuard(t *testing.T) {
 	onRouter(t, nil, func(t *testing.T, h host.Host) {
-		ctx, d := labtest.Context(t), driver.OpenWrt{}
+		ctx := labtest.Context(t)
+		d := driver.OpenWrt{}
 		says(t, h, startOpenWrt)
 		var undo []record.Setting
 		var found []string
@@ -236,32 +257,40 @@ func TestOpenWrtGuard(t *testing.T) {
 			undo = append(undo, s)
 			found = append(found, s.Value)
 		}
+
 		same(t, []string{"off", "masquerade", "sqm", "1500", "off"}, found, "as found")
 		says(t, h, "uci set firewall.@defaults[0].flow_offloading=1")
 		if _, err := d.Guard(ctx, h, "", undo, time.Second); err == nil || check.HintOf(err) == "" {
 			t.Errorf("guard where somebody's changes are staged: got %v, want an error and what to do", err)
 		}
+
 		says(t, h, "uci revert firewall.@defaults[0].flow_offloading")
 		name, err := d.Guard(ctx, h, "", undo, 3*time.Second)
 		must(t, err)
 		for _, text := range wanted {
 			must(t, d.Apply(ctx, h, settingOf(text)))
 		}
+
 		if got := says(t, h, stagedChanges); strings.Count(got, "\n") != 2 {
 			t.Errorf("staged: got %q, want both options of flow offload and one of masquerading", got)
 		}
+
 		for end := time.Now().Add(30 * time.Second); d.Touch(ctx, h, name) == nil; {
 			if time.Now().After(end) {
 				t.Fatal("the guard is still there")
 			}
+
 			time.Sleep(4 * time.Second) // of silence
 		}
+
 		for _, s := range undo {
 			if got, err := d.Read(ctx, h, s); got != s.Value || err != nil {
 				t.Errorf("%s after silence: got %q, %v, want %q", s.Knob, got, err, s.Value)
 			}
 		}
-		if left := says(t, h, stagedChanges); left != "" {
+
+		left := says(t, h, stagedChanges)
+		if left != "" {
 			t.Errorf("changes staged in uci after silence: got %q, want none", left)
 		}
 	})
@@ -270,7 +299,8 @@ func TestOpenWrtGuard(t *testing.T) {
 // TestOpenWrtOffloading: what is read is what fw4 has made, and what is refused leaves nothing.
 func TestOpenWrtOffloading(t *testing.T) {
 	onRouter(t, nil, func(t *testing.T, h host.Host) {
-		ctx, d := labtest.Context(t), driver.OpenWrt{}
+		ctx := labtest.Context(t)
+		d := driver.OpenWrt{}
 		read := func(want string) {
 			t.Helper()
 			if got, err := d.Read(ctx, h, settingOf("flowtable")); got != want || err != nil {
@@ -295,10 +325,12 @@ func TestOpenWrtOffloading(t *testing.T) {
 		if left := says(t, h, stagedChanges); left != "" {
 			t.Errorf("changes staged in uci: got %q, want none", left)
 		}
+
 		says(t, h, "uci set network.lan.ipaddr=192.168.2.1; uci set firewall.@zone[0].input=DROP")
 		if err := apply("off"); err == nil {
 			t.Error("where somebody's changes of the firewall are staged: got no error")
 		}
+
 		says(t, h, "uci revert firewall.@zone[0].input")
 		must(t, apply("off")) // those of the network do not matter
 		says(t, h, "touch /etc/no-offload; uci revert firewall.@defaults[0].flow_offloading")
@@ -307,6 +339,7 @@ func TestOpenWrtOffloading(t *testing.T) {
 		if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), "kmod-nft-offload") {
 			t.Errorf("where nft refuses a flow table: got %v, want that it is unsupported and why", err)
 		}
+
 		read("off")
 		if left := says(t, h, stagedChanges); strings.Contains(left, "firewall") {
 			t.Errorf("changes staged in uci after a refusal: got %q, want none", left)
@@ -325,6 +358,7 @@ func TestOpenWrtSteering(t *testing.T) {
 			"br-lan/lower_lan1/x": "", "br-lan/queues/rx-0/rps_cpus": "0\n", "ppp0/queues/rx-0/rps_cpus": "0\n"} {
 			put(t, filepath.Join(sys, "class/net", path), text)
 		}
+
 		for _, cpu := range []string{"cpu0", "cpu1", "cpu2", "cpu3"} {
 			put(t, filepath.Join(sys, "devices/system/cpu", cpu, "x"), "")
 		}
@@ -349,16 +383,19 @@ func TestOpenWrtSteering(t *testing.T) {
 		} {
 			ctx := labtest.Context(t)
 			says(t, h, tt.first)
-			s, err := settingOf(tt.setting), error(nil)
+			s := settingOf(tt.setting)
+			err := error(nil)
 			if s.Value != "" {
 				err = d.Apply(ctx, h, s)
 			}
+
 			got := "unsupported"
 			if !errors.Is(err, host.ErrUnsupported) {
 				must(t, err)
 				got, err = d.Read(ctx, h, s)
 				must(t, err)
 			}
+
 			masks := strings.Join(strings.Fields(says(t, h, "cd /sys/class/net; "+
 				"cat eth0/queues/rx-[01]/rps_cpus eth1/queues/rx-0/rps_cpus ppp0/queues/rx-0/rps_cpus")), " ")
 			staged := strings.Trim(says(t, h, "uci changes network | sed s/.*=//"), "'")
@@ -373,6 +410,7 @@ func TestIsOpenWrt(t *testing.T) {
 	if a := (driver.OpenWrt{}).Check(labtest.Context(t), host.Local()); a.State != check.No {
 		t.Errorf("this machine: got %v, want no", a)
 	}
+
 	onRouter(t, nil, func(t *testing.T, h host.Host) {
 		for _, tt := range []struct {
 			change string
@@ -381,7 +419,8 @@ func TestIsOpenWrt(t *testing.T) {
 			{"echo ID=turrisos >/etc/os-release", check.Yes}, {"echo ID=debian >/etc/os-release", check.No},
 			{"touch /etc/openwrt_release; rm /usr/sbin/uci", check.No}} {
 			says(t, h, tt.change)
-			if a := (driver.OpenWrt{}).Check(labtest.Context(t), h); a.State != tt.want {
+			a := (driver.OpenWrt{}).Check(labtest.Context(t), h)
+			if a.State != tt.want {
 				t.Errorf("after %q: got %v (%s), want %v", tt.change, a.State, a.Reason, tt.want)
 			}
 		}
@@ -399,11 +438,14 @@ func testGovernor(t *testing.T) {
 				"scaling_governor"), now+"\n")
 		}
 	}, func(t *testing.T, h host.Host) {
-		ctx, d := labtest.Context(t), driver.OpenWrt{}
+		ctx := labtest.Context(t)
+		d := driver.OpenWrt{}
 		before, err := d.Read(ctx, h, settingOf("governor"))
-		if want := "each ondemand schedutil powersave"; before != want || err != nil {
+		want := "each ondemand schedutil powersave"
+		if before != want || err != nil {
 			t.Errorf("got %q (%v), want %q", before, err, want)
 		}
+
 		for _, level := range []string{"performance", before} {
 			must(t, d.Apply(ctx, h, settingOf("governor="+level)))
 			if now, err := d.Read(ctx, h, settingOf("governor")); now != level || err != nil {
@@ -414,10 +456,12 @@ func testGovernor(t *testing.T) {
 	onRouter(t, func(root string) {
 		must(t, os.MkdirAll(filepath.Join(root, "sys/class/net"), 0o755))
 	}, func(t *testing.T, h host.Host) {
-		ctx, d := labtest.Context(t), driver.OpenWrt{}
+		ctx := labtest.Context(t)
+		d := driver.OpenWrt{}
 		if got, err := d.Read(ctx, h, settingOf("governor")); !errors.Is(err, host.ErrUnsupported) {
 			t.Errorf("without cpufreq: got %q (%v), want ErrUnsupported", got, err)
 		}
+
 		if err := d.Apply(ctx, h, settingOf("governor=performance")); err == nil {
 			t.Error("set without cpufreq: got no error")
 		}
@@ -463,19 +507,25 @@ while [ "$(cat /sys/class/net/br9/operstate)" = down ]; do sleep 0.1; done # lin
 		byText, err := driver.Linux{}.Inventory(labtest.Context(t), h)
 		must(t, err)
 		byNetlink := probe.Fingerprint(probe.Root{}).Inventory
-		if diff := cmp.Diff(byNetlink.Filter, byText.Filter); diff != "" || len(byText.Filter.Rules) != 10 {
+		diff := cmp.Diff(byNetlink.Filter, byText.Filter)
+		if diff != "" || len(byText.Filter.Rules) != 10 {
 			t.Errorf("packet filter (-netlink +text):\n%s", diff)
 		}
+
 		for _, dev := range []string{"lan", "wan", "br9"} {
-			a, b := byNetlink.Device(dev), byText.Device(dev)
+			a := byNetlink.Device(dev)
+			b := byText.Device(dev)
 			if a == nil || b == nil || a.Master != b.Master || a.MTU != b.MTU || a.RateBps() != b.RateBps() ||
 				len(a.Queues) != len(b.Queues) {
 				t.Errorf("%s by netlink: %+v, by text: %+v", dev, a, b)
 			}
 		}
-		if d := byText.Device("lan"); d.Kind != "virtual" || d.Master != "br9" {
+
+		d := byText.Device("lan")
+		if d.Kind != "virtual" || d.Master != "br9" {
 			t.Errorf("lan: %+v", d)
 		}
+
 		if byText.XFRM != nil || byText.Missing["xfrm"] == "" {
 			t.Errorf("associations %v, missing %v: BusyBox' ip does not list them", byText.XFRM,
 				byText.Missing)

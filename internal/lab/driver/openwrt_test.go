@@ -32,6 +32,7 @@ func FuzzParseFacts(f *testing.F) {
 		if len(facts) > maxFacts {
 			t.Errorf("%q: got %d facts, want %d at most", text, len(facts), maxFacts)
 		}
+
 		for name, value := range facts {
 			odd := strings.ContainsFunc(name+value, func(r rune) bool { return r < ' ' })
 			if odd || len(value) > maxFact {

@@ -88,10 +88,12 @@ func applyMasquerading(ctx context.Context, h host.Host, port, value string) err
 	case zone == "":
 		return applyNAT(ctx, h, port, value)
 	}
+
 	bit, ok := map[kernel.NATMode]string{kernel.NATOff: "0", kernel.NATMasquerade: "1"}[kernel.NATMode(value)]
 	if !ok {
 		return lacks("driver openwrt forwards no ports")
 	}
+
 	return change(ctx, h, `zone=$1; `+masquerading+stage+`i=0
 until [ "$(uci -q get "firewall.@zone[$i].name")" = "$zone" ]; do i=$((i+1))
 [ $i -lt 64 ] || { echo "uci has no zone $zone" >&2; exit 1; }; done
@@ -119,6 +121,7 @@ func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, erro
 	if err != nil {
 		return "", err
 	}
+
 	state, err := knob.CPUsOfMasks(strings.Fields(out))
 	return string(state), err
 }
@@ -154,9 +157,11 @@ const sqmQueue = "sqm"
 // readSQM reads SQM as a whole, where that shapes the device.
 func readSQM(ctx context.Context, h host.Host, dev, want string) (string, error) {
 	out, err := shell(ctx, h, `[ ! -f "/var/run/sqm/$1.state" ] || echo sqm`, dev)
-	if state := strings.TrimSpace(out); err != nil || state == sqmQueue {
+	state := strings.TrimSpace(out)
+	if err != nil || state == sqmQueue {
 		return state, err
 	}
+
 	return readQueue(ctx, h, dev, want)
 }
 
@@ -166,9 +171,11 @@ func applySQM(ctx context.Context, h host.Host, dev, value string) error {
 		return change(ctx, h, `[ -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh start "$1"
 [ -f "/var/run/sqm/$1.state" ] || { echo "SQM does not start on $1: is it enabled in uci?" >&2; exit 1; }`, dev)
 	}
+
 	stop := `[ ! -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh stop "$1"`
 	if err := change(ctx, h, stop, dev); err != nil {
 		return err
 	}
+
 	return applyQueue(ctx, h, dev, value)
 }

@@ -43,6 +43,7 @@ func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
 		return check.Not("%s has RouterOS %s", h.Name(), check.Plain(strings.TrimSpace(version))).
 			Hinted("RouterOS 7.17 or later is needed")
 	}
+
 	return check.OK()
 }
 
@@ -74,11 +75,13 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 			}
 		}
 	}
+
 	for _, i := range list("/interface/print detail as-value proplist=name,type,actual-mtu where running " +
 		"dynamic=no") {
 		addFact(facts, "device:"+check.Plain(i["name"])+":mtu", i["actual-mtu"])
 		addFact(facts, "device:"+check.Plain(i["name"])+":type", i["type"])
 	}
+
 	return facts, wrong
 }
 
@@ -103,6 +106,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	if whole {
 		return text, nil
 	}
+
 	code, exited := host.ExitCode(err)
 	switch {
 	case ctx.Err() != nil:
@@ -115,6 +119,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	case !exited:
 		return "", err
 	}
+
 	return "", refused(text)
 }
 
@@ -137,6 +142,7 @@ func refused(text string) error {
 		"input does not match any value"):
 		return lacks("%w", err)
 	}
+
 	return err
 }
 
@@ -157,6 +163,7 @@ func quoteROS(word string) string {
 			b.WriteByte(c)
 		}
 	}
+
 	b.WriteByte('"')
 	return b.String()
 }
@@ -167,9 +174,11 @@ func find(menu string, pairs ...string) string {
 	out := "[" + menu + "/find where"
 	for i := 0; i+1 < len(pairs); i += 2 {
 		value := pairs[i+1]
-		if flag := pairs[i] == "disabled" || pairs[i] == "dynamic"; !flag {
+		flag := pairs[i] == "disabled" || pairs[i] == "dynamic"
+		if !flag {
 			value = quoteROS(value)
 		}
+
 		out += " " + pairs[i] + "=" + value
 	}
 	return out + "]"
@@ -206,9 +215,11 @@ func first(ctx context.Context, h host.Host, print string) (item, error) {
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("%s gives nothing", print)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return all[0], nil
 }
 
@@ -221,6 +232,7 @@ func parseItems(text string) ([]item, error) {
 	if text == "" {
 		return nil, nil
 	}
+
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
 	var v any
@@ -229,6 +241,7 @@ func parseItems(text string) ([]item, error) {
 	if !isList {
 		list = []any{v}
 	}
+
 	var out []item
 	for _, v := range list {
 		fields, ok := v.(map[string]any)
@@ -236,16 +249,20 @@ func parseItems(text string) ([]item, error) {
 			return nil, fmt.Errorf("the console says %q, want JSON objects",
 				told(text))
 		}
+
 		i := item{}
 		for name, v := range fields {
-			if word, known := jsonWord(v); known {
+			word, known := jsonWord(v)
+			if known {
 				i[name] = word
 			}
 		}
+
 		if len(i) > 0 {
 			out = append(out, i)
 		}
 	}
+
 	return out, nil
 }
 
@@ -265,10 +282,13 @@ func jsonWord(v any) (string, bool) {
 	case []any:
 		var words []string
 		for _, e := range v {
-			if _, nested := e.([]any); nested {
+			_, nested := e.([]any)
+			if nested {
 				return "", false
 			}
-			if word, known := jsonWord(e); known {
+
+			word, known := jsonWord(e)
+			if known {
 				words = append(words, word)
 			}
 		}
@@ -289,16 +309,21 @@ func parseROSTime(text string) (d time.Duration, err error) {
 			d, rest, err = d+time.Duration(n)*unit.length, after, errors.Join(err, wrong)
 		}
 	}
-	if clock := strings.Split(rest, ":"); len(clock) == 3 {
+
+	clock := strings.Split(rest, ":")
+	if len(clock) == 3 {
 		rest = clock[0] + "h" + clock[1] + "m" + clock[2] + "s"
 	}
+
 	if rest != "" || text == "" {
 		more, wrong := time.ParseDuration(rest)
 		d, err = d+more, errors.Join(err, wrong)
 	}
+
 	if err != nil || strings.ContainsAny(text, "+-") {
 		return 0, fmt.Errorf("%q is no duration", told(text))
 	}
+
 	return d, nil
 }
 
@@ -367,6 +392,7 @@ func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 		w.statements = append(w.statements, statements...)
 		return nil
 	}
+
 	_, err := console(ctx, h, statements...)
 	return err
 }
@@ -376,13 +402,16 @@ func rosDevices(ctx context.Context, h host.Host, port string) (out []string, er
 	if port != "" {
 		return []string{port}, nil
 	}
+
 	all, err := items(ctx, h, `/interface/print detail as-value where type="ether" running`)
 	for _, i := range all {
 		out = append(out, i["name"])
 	}
+
 	if err == nil && len(out) == 0 {
 		err = errors.New("no Ethernet device is up")
 	}
+
 	slices.Sort(out)
 	return out, err
 }
@@ -408,15 +437,19 @@ func (RouterOS) Counters(ctx context.Context, h host.Host, devices []string) (ma
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
+
 	counters := map[string]map[string]uint64{}
 	for _, i := range all {
 		of := map[string]uint64{}
 		for _, c := range counted {
-			if n, known := i.number(c[0]); known {
+			n, known := i.number(c[0])
+			if known {
 				of[c[1]] = n
 			}
 		}
+
 		counters[i["name"]] = of
 	}
+
 	return linkCounters(h, devices, counters)
 }

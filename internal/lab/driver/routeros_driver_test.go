@@ -34,7 +34,8 @@ func must(t *testing.T, err error) {
 // same compares what is got with what is wanted.
 func same(t testing.TB, want, got any, what string, args ...any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf(what+" (-want +got):\n%s", append(args, diff)...)
 	}
 }
@@ -91,18 +92,22 @@ func TestRouterOSRules(t *testing.T) {
 		if r["chain"] == "forward" {
 			chains = append(chains, r["action"])
 		}
+
 		if r["action"] == "fasttrack-connection" {
 			fast = append(fast, r["comment"]+"|"+r["disabled"])
 		}
+
 		if r["chain"] == "chokepoint" {
 			rules[r["action"]]++
 		}
 	}
+
 	same(t, []string{"passthrough", "jump", "fasttrack-connection", "fasttrack-connection"}, chains,
 		"chain forward")
 	same(t, map[string]int{"return": 1, "drop": 257}, rules, "our chain")
 	same(t, []string{"chokepoint off:def \"conf\" $1|yes", "not used|yes"}, fast, "FastTrack")
-	if nat := d.Config()["/ip/firewall/nat"]; len(nat) != 1 || nat[0]["out-interface"] != "wan" {
+	nat := d.Config()["/ip/firewall/nat"]
+	if len(nat) != 1 || nat[0]["out-interface"] != "wan" {
 		t.Errorf("address translation: got %v, want one rule", nat)
 	}
 }
@@ -121,6 +126,7 @@ func TestRouterOSRefuses(t *testing.T) {
 			t.Errorf("read %s: got %v, want %v", s.Knob, err, host.ErrUnsupported)
 		}
 	}
+
 	for _, s := range []record.Setting{{Knob: "firewall", Value: "10 in a map"},
 		{Knob: "nat", Value: "forward"},
 		{Knob: "queue", Port: "wan", Value: "tbf rate 50M burst 128k limit 256k"},
@@ -129,6 +135,7 @@ func TestRouterOSRefuses(t *testing.T) {
 			t.Errorf("apply %s=%s: got %v, want %v", s.Knob, s.Value, err, host.ErrUnsupported)
 		}
 	}
+
 	for _, s := range []record.Setting{{Knob: "link_mtu", Port: "wan", Value: "1500; /system/reboot"},
 		{Knob: "ip_forward", Value: "on; /system/reboot"}, {Knob: "queue", Port: "wan", Value: "pfifo; x"},
 		{Knob: "firewall", Value: "1}"}, {Knob: "flowtable", Value: "on;"}} {
@@ -156,16 +163,20 @@ func TestRouterOSCheck(t *testing.T) {
 	for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes,
 		"7.24rc1": check.Yes, "7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
 		d.Tables["/system/resource"][0]["version"] = version
-		if a := ros.Check(t.Context(), d); a.State != want {
+		a := ros.Check(t.Context(), d)
+		if a.State != want {
 			t.Errorf("%q: got %v (%s), want %v", version, a.State, a.Reason, want)
 		}
 	}
+
 	if a := (driver.Linux{}).Check(t.Context(), d); a.State != check.No {
 		t.Errorf("driver linux: got %v (%s), want no", a.State, a.Reason)
 	}
+
 	for name, h := range map[string]host.Host{"a shell's machine": labtest.NewHost("pc", nil, nil),
 		"this machine": host.Local()} {
-		if a := ros.Check(t.Context(), h); a.State != check.No {
+		a := ros.Check(t.Context(), h)
+		if a.State != check.No {
 			t.Errorf("%s: got %v (%s), want no", name, a.State, a.Reason)
 		}
 	}
@@ -177,10 +188,12 @@ func TestRouterOSWays(t *testing.T) {
 	ways, own, err := ros.Ways(t.Context(), d, to)
 	must(t, err)
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	if diff := cmp.Diff(ways, []kernel.Way{{Device: "lan", Source: netip.MustParseAddr("192.0.2.1")},
-		{Device: "wan", Via: netip.MustParseAddr("198.51.100.254")}}, same); diff != "" {
+	diff := cmp.Diff(ways, []kernel.Way{{Device: "lan", Source: netip.MustParseAddr("192.0.2.1")},
+		{Device: "wan", Via: netip.MustParseAddr("198.51.100.254")}}, same)
+	if diff != "" {
 		t.Errorf("ways (-got +want):\n%s", diff)
 	}
+
 	if len(own) != 2 {
 		t.Errorf("own addresses: got %v, want two", own)
 	}
@@ -197,15 +210,19 @@ func guarded(t *testing.T, d *routeros.Device) (name string, before map[string][
 		if old.Value, err = ros.Read(t.Context(), d, s); err != nil {
 			t.Fatal(err)
 		}
+
 		undo = append(undo, old)
 		if name, err = ros.Guard(t.Context(), d, name, undo, 45*time.Second); err != nil {
 			t.Fatal(err)
 		}
+
 		must(t, ros.Apply(t.Context(), d, s))
 	}
+
 	if d.Config()["/interface"][1]["mtu"] != "1400" {
 		t.Fatal("nothing was set")
 	}
+
 	return name, before
 }
 
@@ -221,6 +238,7 @@ func TestRouterOSGuard(t *testing.T) {
 			for _, e := range d.Tables["/system/scheduler"] {
 				e["due"] = "0s"
 			}
+
 			d.Pass(time.Minute)
 		},
 	} {
@@ -235,22 +253,29 @@ func rosGuard(t *testing.T, end func(*routeros.Device)) {
 		d.Pass(20 * time.Second)
 		must(t, ros.Touch(t.Context(), d, guard))
 	}
+
 	if d.Config()["/interface"][1]["mtu"] != "1400" {
 		t.Fatal("it has undone something although somebody kept in touch")
 	}
+
 	if _, err := ros.Guard(t.Context(), d, "", nil, time.Minute); err == nil {
 		t.Error("a second controller was let in")
 	}
+
 	if err := ros.Free(t.Context(), d); err == nil || check.HintOf(err) == "" {
 		t.Errorf("a second controller asks: got %v, want an error with a hint", err)
 	}
+
 	if err := ros.Free(t.Context(), d, guard); err != nil {
 		t.Errorf("its own controller asks: got %v, want it free", err)
 	}
+
 	end(d)
-	if diff := cmp.Diff(before, d.Config()); diff != "" || len(d.Logged) > 0 {
+	diff := cmp.Diff(before, d.Config())
+	if diff != "" || len(d.Logged) > 0 {
 		t.Errorf("log %q, configuration (-before +after):\n%s", d.Logged, diff)
 	}
+
 	if err := ros.Touch(t.Context(), d, guard); err == nil {
 		t.Error("a guard that is gone is kept in touch with")
 	}
@@ -266,6 +291,7 @@ func TestRouterOSGuardDismissed(t *testing.T) {
 		len(d.Config()["/system/script"]) > 0 {
 		t.Errorf("got %v", d.Config())
 	}
+
 	if err := ros.Dismiss(t.Context(), d, "chokepoint-guard-x"); err == nil {
 		t.Error("what is no guard was dismissed")
 	}
@@ -282,6 +308,7 @@ func TestRouterOSGuardTriesAgain(t *testing.T) {
 	if left["/interface"][1]["mtu"] != "1500" || len(left["/system/scheduler"]) == 0 || len(d.Logged) == 0 {
 		t.Errorf("queues cannot be set: got %v, log %q", left, d.Logged)
 	}
+
 	d.Pass(2 * time.Minute)
 	unchanged(t, before, d)
 }
@@ -295,6 +322,7 @@ func TestRouterOSGuardThatCannotBe(t *testing.T) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
+
 	unchanged(t, before, d)
 }
 
@@ -313,14 +341,18 @@ func TestRouterOSHostile(t *testing.T) {
 		if err == nil || check.Plain(err.Error()) != err.Error() || len(err.Error()) > 2000 {
 			t.Errorf("%s: got %.200q, want a plain error", name, err)
 		}
-		if a := ros.Check(t.Context(), h); a.State == check.Yes ||
+
+		a := ros.Check(t.Context(), h)
+		if a.State == check.Yes ||
 			check.Plain(a.Reason) != a.Reason {
 			t.Errorf("%s: check: got %v, %.200q", name, a.State, a.Reason)
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		if _, err := ros.Watch(ctx, h, time.Second); err == nil {
 			t.Errorf("%s: watch: got no error", name)
 		}
+
 		cancel()
 	}
 }
@@ -370,9 +402,12 @@ func TestRouterOSRestrictions(t *testing.T) {
 			want += "; by hand: /system/device-mode/update " + tt.hint + ", and within 5 minutes press " +
 				"its reset or mode button, or cut its power; it then reboots"
 		}
-		if got := ros.Restrictions(facts); got != want {
+
+		got := ros.Restrictions(facts)
+		if got != want {
 			t.Errorf("%+v: got %q, want %q", tt, got, want)
 		}
+
 		before := d.Config()
 		_, err = ros.Guard(t.Context(), d, "", rosSettings()[:1], time.Minute)
 		_, asked := ros.Read(t.Context(), d, rosSettings()[0])
@@ -384,6 +419,7 @@ func TestRouterOSRestrictions(t *testing.T) {
 					!forbidden)
 			}
 		}
+
 		if forbidden {
 			unchanged(t, before, d)
 		} else {
@@ -423,15 +459,18 @@ func TestRouterOSClock(t *testing.T) {
 				t.Errorf("%+v: got %v", tt, err)
 			}
 		}
+
 		unchanged(t, before, d)
 	}
+
 	// What the reason says does it, once device-mode allows it.
 	step := host.Command{Path: "/system/routerboard/settings/set cpu-frequency=700MHz"}
 	for allowed, want := range map[string]string{"no": "", "yes": "700MHz"} {
 		d.Tables["/system/routerboard/settings"][0]["cpu-frequency"] = ""
 		d.Tables["/system/device-mode"][0]["routerboard"] = allowed
 		_, err := host.Run(t.Context(), d, step)
-		if got := d.Tables["/system/routerboard/settings"][0]["cpu-frequency"]; err != nil || got != want {
+		got := d.Tables["/system/routerboard/settings"][0]["cpu-frequency"]
+		if err != nil || got != want {
 			t.Errorf("routerboard=%s: got %q, %v, want %q", allowed, got, err, want)
 		}
 	}
@@ -441,7 +480,8 @@ func TestRouterOSClock(t *testing.T) {
 // private key.
 func TestRouterOSTunnelByHand(t *testing.T) {
 	d := routeros.New()
-	own, other := netip.MustParsePrefix("198.19.0.2/24"), netip.MustParsePrefix("198.19.0.1/24")
+	own := netip.MustParsePrefix("198.19.0.2/24")
+	other := netip.MustParsePrefix("198.19.0.1/24")
 	text := ros.TunnelByHand("wireguard-kernel", own, other)
 	shown := ""
 	commands := regexp.MustCompile(`/(interface|ip)/[^;]*add [^;]*|:put \[[^]]*\]`)
@@ -450,17 +490,22 @@ func TestRouterOSTunnelByHand(t *testing.T) {
 		must(t, err)
 		shown += string(out)
 	}
-	wg, peers := d.Tables["/interface/wireguard"], d.Tables["/interface/wireguard/peers"]
-	made, peer := wg[len(wg)-1], peers[len(peers)-1]
+
+	wg := d.Tables["/interface/wireguard"]
+	peers := d.Tables["/interface/wireguard/peers"]
+	made := wg[len(wg)-1]
+	peer := peers[len(peers)-1]
 	addresses := d.Tables["/ip/address"]
 	if made["name"] != "chokepoint-wg" || made["listen-port"] != "51820" ||
 		peer["interface"] != made["name"] || peer["allowed-address"] != "198.19.0.1/32" ||
 		addresses[len(addresses)-1]["address"] != own.String() {
 		t.Errorf("%s\nmade %v with peer %v and addresses %v", text, made, peer, addresses)
 	}
+
 	if shown != made["public-key"]+"\n" || strings.Contains(text, "private") {
 		t.Errorf("%s\nshows %q, want the public key alone", text, shown)
 	}
+
 	if text := ros.TunnelByHand("openvpn", own, other); text != "" {
 		t.Errorf("openvpn: got %q, want nothing", text)
 	}
@@ -481,15 +526,18 @@ func TestRouterOSPeers(t *testing.T) {
 	if peers == nil {
 		t.Fatalf("got %+v, want a table", got.Samples[i])
 	}
+
 	for column, want := range map[string][]float64{"office.peer0/rx_bytes": {5427, 1005427},
 		"office.peer0/tx_bytes": {1472, 1472}, "office.peer0/handshake_age_ns": {83e9, 83e9},
 		"office.peer1/tx_bytes": {0, 0}, "office.peer2/tx_bytes": {740, 740},
 		"office.peer2/handshake_age_ns": nil, "office.peer3/rx_bytes": nil} {
 		same(t, want, peers.Column(column), "%s", column)
 	}
+
 	if _, err := ros.Facts(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
+
 	said := h.All.String()
 	if strings.Contains(said, routeros.WireGuardSecret) || !strings.Contains(said, "5427") {
 		t.Errorf("the router was made to print a key: %q", said)

@@ -42,13 +42,15 @@ func (w watched) Start(ctx context.Context, c host.Command) (host.Process, error
 // nobody asks for a key but the public one.
 func TestRouterOSTunnelEnd(t *testing.T) {
 	d := routeros.New()
-	ctx, before := t.Context(), d.Config()
+	ctx := t.Context()
+	before := d.Config()
 	w := watched{driver.Heard{Host: d, All: &bytes.Buffer{}}}
 	apply := func(value string) {
 		t.Helper()
 		if err := ros.Apply(ctx, w, endOf(value)); err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := ros.Read(ctx, w, endOf("")); err != nil || got != value {
 			t.Errorf("read back: got %s, %v, want %s", got, err, value)
 		}
@@ -60,11 +62,13 @@ func TestRouterOSTunnelEnd(t *testing.T) {
 	if err != nil || key != wg[len(wg)-1]["public-key"] || len(key) != 44 {
 		t.Errorf("public key: got %q, %v", key, err)
 	}
+
 	apply(wholeEnd)
 	apply(wholeEnd) // again
 	if again, err := ros.TunnelKey(ctx, w, "tun1"); again != key {
 		t.Errorf("with a peer its public key is %q, %v, was %q", again, err, key)
 	}
+
 	d.Counters = func(string) map[string]uint64 {
 		return map[string]uint64{"rx-byte": 1, "rx-packet": 2, "tx-byte": 3, "tx-packet": 4}
 	}
@@ -77,10 +81,12 @@ func TestRouterOSTunnelEnd(t *testing.T) {
 		moved["rx"], moved["last-handshake"] = tt.rx, tt.shaken
 		c, age, err := ros.TunnelMoved(ctx, w, "tun1")
 		want := kernel.LinkCounters{RxBytes: 1, RxPackets: 2, TxBytes: 3, TxPackets: 4}
-		if diff := cmp.Diff(want, c); diff != "" || err != nil || age != tt.want {
+		diff := cmp.Diff(want, c)
+		if diff != "" || err != nil || age != tt.want {
 			t.Errorf("%+v: got %d, %v (-want +got):\n%s", tt, age, err, diff)
 		}
 	}
+
 	var pinged []string
 	d.Pinged = func(a string) { pinged = append(pinged, a) }
 	err = errors.Join(ros.Ping(ctx, w, netip.MustParseAddr("198.19.1.1")),
@@ -93,11 +99,13 @@ func TestRouterOSTunnelEnd(t *testing.T) {
 	if _, _, err := ros.TunnelMoved(ctx, w, "tun1"); err == nil {
 		t.Error("what an end that is gone has moved: got no error")
 	}
+
 	said := w.All.String()
 	if strings.Contains(said, routeros.WireGuardSecret) || strings.Contains(said, "private") ||
 		strings.Contains(said, "preshared") || !strings.Contains(said, key) {
 		t.Errorf("a private key was asked for or told: %s", said)
 	}
+
 	for line := range strings.Lines(said) {
 		for rest, more := line, true; more; {
 			if _, rest, more = strings.Cut(rest, "/interface/wireguard/print"); more &&
@@ -118,9 +126,11 @@ func TestRouterOSTunnelEndOfOthers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "already have such name") {
 		t.Errorf("got %v, want that there is one", err)
 	}
+
 	if err := ros.Apply(t.Context(), d, endOf("none")); err != nil {
 		t.Error(err)
 	}
+
 	unchanged(t, before, d)
 }
 
@@ -135,9 +145,11 @@ func TestRouterOSTunnelEndThatFails(t *testing.T) {
 			strings.Contains(err.Error(), routeros.WireGuardSecret) {
 			t.Errorf("%s: got %v, want an error", step, err)
 		}
+
 		if err := ros.Apply(t.Context(), d, endOf("none")); err != nil {
 			t.Errorf("%s: %v", step, err)
 		}
+
 		unchanged(t, before, d)
 	}
 }
@@ -150,7 +162,8 @@ func TestRouterOSTunnelEndGuarded(t *testing.T) {
 		"silence": func(d *routeros.Device) { d.Pass(2 * time.Minute) }, "reboot": (*routeros.Device).Reboot} {
 		t.Run(name, func(t *testing.T) {
 			d := routeros.New()
-			ctx, before := t.Context(), d.Config()
+			ctx := t.Context()
+			before := d.Config()
 			guard, err := ros.Guard(ctx, d, "", nil, 45*time.Second)
 			must(t, err)
 			undo := []record.Setting{endOf("none"), endOf(bareEnd + "}")}
@@ -159,9 +172,11 @@ func TestRouterOSTunnelEndGuarded(t *testing.T) {
 				must(t, err)
 				must(t, ros.Apply(ctx, d, endOf(value)))
 			}
+
 			if len(d.Tables["/interface/wireguard/peers"]) != 4 {
 				t.Fatalf("got %v", d.Tables["/interface/wireguard/peers"])
 			}
+
 			end(d)
 			unchanged(t, before, d)
 		})

@@ -71,9 +71,11 @@ func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Settin
 		if err := (RouterOS{}).Apply(ctx, w, s); err != nil {
 			return "", fmt.Errorf("write down how %s is undone: %w", s.Knob, err)
 		}
+
 		lines = append(lines, ":do {"+strings.Join(w.statements, "; ")+"} on-error={:set cpDone false; "+
 			":log error "+quoteROS(rosMark+": "+s.Knob+" could not be put back")+"}")
 	}
+
 	lines = append(lines, ":if ($cpDone) do={"+strings.Join(guardRemoval(name), "; ")+"} else={"+scheduler+
 		"/set "+entry+" interval="+seconds(guardAgain)+"}")
 	return strings.Join(lines, "\n"), nil
@@ -95,6 +97,7 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("guard %s: %w", h.Name(), err)
 		}
+
 		name = newGuard(silence)
 		if err = otherGuards(ctx, h); err == nil {
 			err = removeUnarmed(ctx, h)
@@ -102,28 +105,36 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	} else {
 		err = RouterOS{}.Touch(ctx, h, name)
 	}
+
 	var script string
 	if err == nil {
 		script, err = rosUndo(ctx, h, name, undo)
 	}
+
 	if err == nil && isNew {
 		err = startGuard(ctx, h, name, script, silence)
 	} else if err == nil {
 		_, err = console(ctx, h, scripts+"/set "+find(scripts, "name", name)+" source="+quoteROS(script))
 	}
+
 	if err == nil {
 		err = verifyGuard(ctx, h, name, script)
 	}
+
 	if err == nil {
 		return name, nil
 	}
+
 	err = fmt.Errorf("guard %s: %w", h.Name(), err)
 	if isNew { // nothing has been changed yet
-		if wrong := (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name); wrong != nil {
+		wrong := (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name)
+		if wrong != nil {
 			err = fmt.Errorf("%w; %w", err, wrong)
 		}
+
 		name = ""
 	}
+
 	return name, err
 }
 
@@ -141,6 +152,7 @@ func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, i := range armed {
 		if strings.HasPrefix(i["name"], guardPrefix) &&
 			!slices.Contains(own, strings.TrimSuffix(i["name"], guardBoot)) {
@@ -148,6 +160,7 @@ func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 				"in %s", check.Plain(i["name"]), scheduler), othersHint)
 		}
 	}
+
 	return nil
 }
 
@@ -156,13 +169,16 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 	left, err := items(ctx, h, scripts+"/print as-value")
 	var remove []string
 	for _, i := range left {
-		if _, ours := guardSilence(i["name"]); ours {
+		_, ours := guardSilence(i["name"])
+		if ours {
 			remove = append(remove, scripts+"/remove "+find(scripts, "name", i["name"]))
 		}
 	}
+
 	if err == nil && len(remove) > 0 {
 		_, err = console(ctx, h, remove...)
 	}
+
 	return err
 }
 
@@ -188,24 +204,31 @@ func verifyGuard(ctx context.Context, h host.Host, name, script string) error {
 	if err != nil {
 		return err
 	}
+
 	if strings.ReplaceAll(held["source"], "\r", "") != script {
 		return errors.New("the router holds another script than it was given")
 	}
+
 	for range 20 {
 		armed, err := items(ctx, h, scheduler+"/print detail as-value where name="+quoteROS(name))
 		if err != nil {
 			return err
 		}
+
 		if len(armed) != 1 || armed[0].yes("disabled") || armed[0]["comment"] != guardArmed {
 			return errNoGuard
 		}
-		if runs, known := armed[0].number("run-count"); known && runs > 0 {
+
+		runs, known := armed[0].number("run-count")
+		if known && runs > 0 {
 			return RouterOS{}.Touch(ctx, h, name)
 		}
+
 		if err := host.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}
+
 	return check.WithHint(fmt.Errorf("the scheduler has not run its entry %s", name),
 		"/system/device-mode/print: is scheduler allowed?")
 }
@@ -218,20 +241,25 @@ func (RouterOS) Touch(ctx context.Context, h host.Host, name string) error {
 		_, err = console(ctx, h, ":if ([:len "+find(scheduler, "name", name, "comment", guardArmed)+"] = 0) "+
 			"do={:error "+quoteROS("no guard "+name)+"}", keepAddress(name, silence))
 	}
+
 	if err != nil {
 		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
 	}
+
 	return nil
 }
 
 // Dismiss implements Guarded.
 func (RouterOS) Dismiss(ctx context.Context, h host.Host, name string) error {
 	err := fmt.Errorf("%q is none", name)
-	if _, ours := guardSilence(name); ours {
+	_, ours := guardSilence(name)
+	if ours {
 		_, err = console(ctx, h, guardRemoval(name)...)
 	}
+
 	if err != nil {
 		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
 	}
+
 	return nil
 }

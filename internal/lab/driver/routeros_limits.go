@@ -28,9 +28,11 @@ func (RouterOS) Restrictions(facts map[string]string) string {
 			allow += " " + f.feature + "=" + f.allowed
 		}
 	}
+
 	if allow != "" {
 		text += "; by hand: " + allowROS(allow)
 	}
+
 	return text
 }
 
@@ -45,6 +47,7 @@ func mayGuard(ctx context.Context, h host.Host) error {
 	if !mode.yes("flagged") && (mode["scheduler"] == "" || mode.yes("scheduler")) {
 		return nil
 	}
+
 	facts, _ := RouterOS{}.Facts(ctx, h)
 	return lacks("%s", RouterOS{}.Restrictions(facts))
 }
@@ -57,6 +60,7 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	if err != nil || now == "" {
 		return cmp.Or(err, lacks("it has no cpu-frequency; its clock is measured as found"))
 	}
+
 	ends := map[string]string{"performance": "the greatest", "powersave": "the least"}
 	value := cmp.Or(ends[s.Value], "auto")
 	if share, err := strconv.ParseFloat(strings.TrimSuffix(s.Value, "%"), 64); err == nil {
@@ -65,10 +69,12 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 			value = fmt.Sprintf("%.0fMHz or the nearest", mhz*share/100)
 		}
 	}
+
 	steps := ""
 	if facts["device_mode:routerboard"] == "no" {
 		steps = allowROS(" routerboard=yes") + "; "
 	}
+
 	return lacks("the clock is a setting of the boot loader, taken at a reboot; by hand: %s"+
 		"/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being %s of those that F1 "+
 		"shows there; /system/reboot; then leave %s out of the plan: the clock is measured as found, and "+

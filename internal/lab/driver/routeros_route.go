@@ -30,6 +30,7 @@ func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []
 			found, err = activeRoutes(ctx, h, menu+"/route")
 			routes = append(routes, found...)
 		}
+
 		if err != nil {
 			return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
 		}
@@ -42,14 +43,17 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 	if err != nil {
 		return nil, err
 	}
+
 	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
 	if err == nil && n > maxRoutes {
 		err = check.WithHint(lacks("it has %d routes, which are not read", n),
 			"name the router's devices: --router-lan, --router-wan")
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return items(ctx, h, menu+"/print detail as-value where active")
 }
 
@@ -58,11 +62,14 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 	ways := make([]kernel.Way, len(to))
 	for at, a := range to {
-		best, nearest := -1, uint64(0)
+		best := -1
+		nearest := uint64(0)
 		for _, r := range routes {
-			if table := r["routing-table"]; table != "" && table != "main" {
+			table := r["routing-table"]
+			if table != "" && table != "main" {
 				continue
 			}
+
 			text, _, _ := strings.Cut(r["dst-address"], "%") // of link-local networks
 			p, err := netip.ParsePrefix(text)
 			distance, _ := r.number("distance")
@@ -70,7 +77,9 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 				p.Bits() == best && distance >= nearest {
 				continue
 			}
-			best, nearest = p.Bits(), distance
+
+			best = p.Bits()
+			nearest = distance
 			ways[at] = parseGateway(r["immediate-gw"])
 			source, _, _ := strings.Cut(r["local-address"], "%")
 			if ways[at].Source, err = netip.ParseAddr(source); err != nil {
@@ -88,11 +97,13 @@ func parseGateway(text string) (w kernel.Way) {
 	if !named {
 		via, device = "", text
 	}
+
 	w.Device = check.Plain(device)
 	w.Via, _ = netip.ParseAddr(via) // not valid on a network of the router's own
 	if a, err := netip.ParseAddr(w.Device); err == nil {
 		return kernel.Way{Via: a}
 	}
+
 	return w
 }
 

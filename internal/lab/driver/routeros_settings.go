@@ -24,11 +24,13 @@ func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	if err != nil {
 		return "", err
 	}
+
 	n, known := i.number("mtu")
 	if !known || n == 0 { // how the console prints "auto"
 		return "", lacks("the MTU of %s follows its ports (auto); set a number by hand, which then "+
 			"can be put back", dev)
 	}
+
 	return strconv.FormatUint(n, 10), nil
 }
 
@@ -45,10 +47,12 @@ func readROSForwarding(ctx context.Context, h host.Host, _, _ string) (string, e
 	if err != nil {
 		return "", err
 	}
+
 	v6, err := first(ctx, h, "/ipv6/settings/print as-value")
 	if v4["ip-forward"] == "" || err == nil && v6["forward"] == "" {
 		return "", lacks("it does not say whether it forwards")
 	}
+
 	return string(knob.Forwarding(v4.yes("ip-forward"), v6.yes("forward"))), err
 }
 
@@ -56,6 +60,7 @@ func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error
 	if _, err := knob.IPForward().Parse(value); err != nil {
 		return err
 	}
+
 	v4, v6 := knob.ForwardingBits(value)
 	word := map[string]string{"1": "yes", "0": "no"}
 	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
@@ -97,15 +102,18 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	if name == noQueue {
 		return qdisc.Queue{Kind: "noqueue"}, nil
 	}
+
 	at := slices.IndexFunc(types, func(i item) bool { return i["name"] == name })
 	if at < 0 {
 		return none, fmt.Errorf("it has no queue type %s", name)
 	}
+
 	t := types[at]
 	for kind, q := range rosQueues() {
 		if q.kind != t["kind"] {
 			continue
 		}
+
 		words := []string{kind}
 		parameters, _ := qdisc.Parameters(kind)
 		for _, p := range parameters {
@@ -113,18 +121,23 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 			if q.parameters[p.Name] == "" || !has {
 				continue
 			}
+
 			more, err := queueWord(p, text)
 			if err != nil {
 				return none, fmt.Errorf("queue type %s: %s: %w", name, p.Name, err)
 			}
+
 			words = append(words, more...)
 		}
+
 		all, err := qdisc.Parse(strings.Join(words, " "))
 		if err != nil {
 			return none, err
 		}
+
 		return all[0], nil
 	}
+
 	return none, lacks("driver routeros does not speak of queue %s", t["kind"])
 }
 
@@ -146,6 +159,7 @@ func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 		d, err := parseROSTime(text)
 		return []string{p.Name, strconv.FormatInt(d.Microseconds(), 10) + "us"}, err
 	}
+
 	n, err := parseROSNumber(text)
 	switch {
 	case p.Quantity == qdisc.BitsPerSecond && n == 0:
@@ -153,22 +167,26 @@ func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	case p.Quantity == qdisc.Bytes && n == 0:
 		return nil, err
 	}
+
 	return []string{p.Name, strconv.FormatUint(n, 10)}, err
 }
 
 // parseROSNumber reads a number that may have a unit: 10240, 32.0MiB, 50M, 100.0Mbps.
 func parseROSNumber(text string) (uint64, error) {
-	number, scale := strings.TrimSuffix(text, "B"), 1.0
+	number := strings.TrimSuffix(text, "B")
+	scale := 1.0
 	for suffix, factor := range map[string]float64{"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30} {
 		if bare, ok := strings.CutSuffix(number, suffix); ok {
 			number, scale = bare, factor
 		}
 	}
+
 	v, err := unit.ParseBitrate(number)
 	n := float64(v) * scale
 	if err != nil || n >= 1e15 {
 		return 0, fmt.Errorf("%q is no number", told(text))
 	}
+
 	return uint64(n + .5), nil
 }
 
@@ -179,6 +197,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 		return "", lacks("driver routeros does not speak of queue %s; a rate is set by cake with a "+
 			"bandwidth", queue.Kind)
 	}
+
 	out := "kind=" + q.kind
 	parameters, _ := qdisc.Parameters(queue.Kind)
 	for _, p := range parameters {
@@ -186,6 +205,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 		if !given {
 			continue
 		}
+
 		value := strconv.FormatUint(v, 10)
 		switch {
 		case p.Quantity == qdisc.Microseconds:
@@ -199,6 +219,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 		case p.Quantity == qdisc.Word:
 			value = p.Words[v]
 		}
+
 		switch theirs := q.parameters[p.Name]; {
 		case theirs != "":
 			out += " " + q.kind + "-" + theirs + "=" + value
@@ -206,6 +227,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 			return "", lacks("queue %s of RouterOS has no %s", q.kind, p.Name)
 		}
 	}
+
 	return out, nil
 }
 
@@ -216,6 +238,7 @@ func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original str
 	if err == nil {
 		types, err = items(ctx, h, "/queue/type/print detail as-value")
 	}
+
 	now = i["queue"]
 	original, _ = strings.CutPrefix(now, ownQueue(dev))
 	return now, original, types, err
@@ -230,6 +253,7 @@ func readROSQueue(ctx context.Context, h host.Host, dev, _ string) (string, erro
 	if err != nil {
 		return "", err
 	}
+
 	q, err := queueOfType(now, types)
 	return q.String(), err
 }
@@ -239,19 +263,23 @@ func applyROSQueue(ctx context.Context, h host.Host, dev, value string) error {
 	if err != nil {
 		return err
 	}
+
 	_, original, types, err := rosQueueOf(ctx, h, dev)
 	if err != nil {
 		return err
 	}
+
 	own := find("/queue/type", "name", ownQueue(dev)+original)
 	set := "/queue/interface/set " + find("/queue/interface", "interface", dev) + " queue="
 	if before, err := queueOfType(original, types); err == nil && before.String() == wanted[0].String() {
 		return changeROS(ctx, h, set+quoteROS(original), "/queue/type/remove "+own)
 	}
+
 	arguments, err := queueArguments(wanted[0])
 	if err != nil {
 		return err
 	}
+
 	name := quoteROS(ownQueue(dev) + original)
 	return changeROS(ctx, h, ":if ([:len "+own+"] = 0) do={/queue/type/add name="+name+" "+arguments+
 		"} else={/queue/type/set "+own+" "+arguments+"}", set+name)
@@ -286,12 +314,15 @@ func readROSFirewall(ctx context.Context, h host.Host, _, _ string) (string, err
 		for _, mark := range firewallMarks {
 			counts = append(counts, ":put [:len "+find(f.menu+"/filter", "comment", mark)+"]")
 		}
+
 		counts = append(counts, ":put [:len "+find(f.menu+"/address-list", "list", rosList)+"]")
 	}
+
 	out, err := console(ctx, h, counts...)
 	if err != nil {
 		return "", err
 	}
+
 	return parseROSFirewall(out)
 }
 
@@ -302,29 +333,36 @@ func parseROSFirewall(text string) (string, error) {
 	if len(words) != 12 {
 		return "", fmt.Errorf("%d counts of rules, want 12", len(words))
 	}
+
 	var n [12]int
 	for i, w := range words {
 		v, err := strconv.ParseUint(w, 10, 31)
 		if err != nil {
 			return "", fmt.Errorf("count of rules: %w", err)
 		}
+
 		n[i] = int(v)
 	}
+
 	if [6]int(n[:6]) != [6]int(n[6:]) {
 		return "", fmt.Errorf("IPv4 has %v rules, IPv6 %v, want the same", n[:6], n[6:])
 	}
+
 	if n[0] == 0 {
 		return "off", nil
 	}
+
 	state := strconv.Itoa(n[1])
 	if n[2] > 0 {
 		state = strconv.Itoa(n[5]) + " in a set"
 	}
+
 	for i, word := range []string{" stateful", " log"} {
 		if n[3+i] > 0 {
 			state += word
 		}
 	}
+
 	parsed, err := knob.Firewall().Parse(state)
 	return string(parsed), err
 }
@@ -334,19 +372,24 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 	if err == nil && f.Form == kernel.FirewallMap {
 		err = lacks("RouterOS has no map of verdicts")
 	}
+
 	if err != nil {
 		return err
 	}
+
 	var out []string
 	for _, family := range rosFamilies {
-		filter, list := family.menu+"/filter", family.menu+"/address-list"
+		filter := family.menu + "/filter"
+		list := family.menu + "/address-list"
 		for _, mark := range firewallMarks {
 			out = append(out, filter+"/remove "+find(filter, "comment", mark))
 		}
+
 		out = append(out, list+"/remove "+find(list, "list", rosList))
 		if !f.On {
 			continue
 		}
+
 		add := func(mark, rest string) string {
 			return filter + "/add chain=" + rosChain + " comment=" + quoteROS(mark) + " " + rest
 		}
@@ -358,18 +401,22 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 		if f.Stateful {
 			out = append(out, add(statedMark, "connection-state=established,related action=return"))
 		}
+
 		if f.Form == kernel.FirewallSet {
 			each(list + "/add list=" + quoteROS(rosList) + " address=" + family.address)
 			out = append(out, add(setMark, "src-address-list="+quoteROS(rosList)+" action=drop"))
 		} else {
 			each(add(ruleMark, "src-address="+family.address+" action=drop"))
 		}
+
 		if f.Log {
 			out = append(out, add(logMark, "action=log log-prefix="+quoteROS(rosMark)))
 		}
+
 		out = append(out, onTop(filter, "forward", "action=jump jump-target="+rosChain+" comment="+
 			quoteROS(jumpMark)))
 	}
+
 	return changeROS(ctx, h, out...)
 }
 
@@ -387,10 +434,12 @@ func readROSNAT(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var own, all int
 	if _, err := fmt.Sscan(out, &own, &all); err != nil {
 		return "", fmt.Errorf("count of rules: %w", err)
 	}
+
 	switch {
 	case all > own:
 		return "", lacks("the router translates addresses by rules of its own; those of the path " +
@@ -398,6 +447,7 @@ func readROSNAT(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	case own > 0:
 		return string(kernel.NATMasquerade), nil
 	}
+
 	return string(kernel.NATOff), nil
 }
 
@@ -412,6 +462,7 @@ func applyROSNAT(ctx context.Context, h host.Host, port, value string) error {
 	default:
 		return lacks("driver routeros forwards no ports")
 	}
+
 	return changeROS(ctx, h, out...)
 }
 
@@ -426,6 +477,7 @@ func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error
 	if err != nil {
 		return "", err
 	}
+
 	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
 	return onOff(n > 0), err
 }
@@ -436,26 +488,32 @@ func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	if _, err := knob.Flowtable().Parse(value); err != nil {
 		return err
 	}
+
 	var out []string
-	mark, length := quoteROS(offMark), strconv.Itoa(len(offMark))
+	mark := quoteROS(offMark)
+	length := strconv.Itoa(len(offMark))
 	for _, family := range rosFamilies {
 		filter := family.menu + "/filter"
-		get, set := "[:tostr ["+filter+"/get $cpFast comment]]", filter+"/set $cpFast disabled="
+		get := "[:tostr [" + filter + "/get $cpFast comment]]"
+		set := filter + "/set $cpFast disabled="
 		out = append(out, filter+"/remove "+find(filter, "comment", fastMark))
 		if value == "off" {
 			out = append(out, ":foreach cpFast in="+fastTracking(filter, "no")+" do={"+set+"yes comment=("+
 				mark+" . "+get+")}")
 			continue
 		}
+
 		out = append(out, ":foreach cpFast in="+fastTracking(filter, "yes")+" do={:if ([:pick "+get+" 0 "+
 			length+"] = "+mark+") do={"+set+"no comment=[:pick "+get+" "+length+" [:len "+get+"]]}}")
 	}
+
 	if value == "on" {
 		const filter = "/ip/firewall/filter"
 		out = append(out, ":if ([:len "+fastTracking(filter, "no")+"] = 0) do={"+onTop(filter, "forward",
 			"action=fasttrack-connection connection-state=established,related comment="+
 				quoteROS(fastMark))+"}")
 	}
+
 	return changeROS(ctx, h, out...)
 }
 

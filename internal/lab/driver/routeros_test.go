@@ -19,7 +19,8 @@ func TestQuoteROS(t *testing.T) {
 		"a\nb\tc\x1b\x7f":        `"a\nb\09c\1B\7F"`,
 		"é":                      `"é"`,
 	} {
-		if got := quoteROS(word); got != want {
+		got := quoteROS(word)
+		if got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
 		}
 	}
@@ -47,6 +48,7 @@ func TestParseItems(t *testing.T) {
 		must(t, err)
 		same(t, tt.want, got, "%q", tt.text)
 	}
+
 	for _, text := range []string{"no such item", "[1]", `["a"]`, `[{"a":1}`, "true"} {
 		if got, err := parseItems(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
@@ -63,6 +65,7 @@ func TestParseROSTime(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
 		}
 	}
+
 	for _, text := range []string{"", "5", "xs", "1w-5s", "-5s", "1:2", "9999999w"} {
 		if got, err := parseROSTime(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
@@ -94,9 +97,11 @@ func TestQueueState(t *testing.T) {
 		if got.String() != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
+
 		if want == "" {
 			continue
 		}
+
 		if _, err := queueArguments(got); err != nil {
 			t.Errorf("%s: %v cannot be set: %v", name, got, err)
 		}
@@ -128,6 +133,7 @@ func TestParseROSSample(t *testing.T) {
 	if err != nil || s.at != 1729680660992477203 {
 		t.Fatalf("got time %d, %v", s.at, err)
 	}
+
 	same(t, map[string]values{
 		"memory":  {"total_bytes": 1e6, "free_bytes": 850000},
 		"cpufreq": {"cpu/frequency_hz": 1.4e9},
@@ -143,18 +149,23 @@ func TestParseROSSample(t *testing.T) {
 		if i == 1 { // one that was cut off is left out
 			text = text[:200] + "\n" + text
 		}
+
 		for line := range strings.SplitSeq(text, "\n") {
 			hear(line + "\r")
 		}
 	}
+
 	if len(w.samples) != 3 {
 		t.Fatalf("got %d samples, %v, want 3", len(w.samples), w.trouble)
 	}
+
 	tables := rosTables(w.samples, 1e9, "")
-	if diff := cmp.Diff(tables[0].Table.Column("cpu0/idle_ns"), []float64{0, .88 * 2e9, .88 * 3e9},
-		cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1 })); diff != "" {
+	diff := cmp.Diff(tables[0].Table.Column("cpu0/idle_ns"), []float64{0, .88 * 2e9, .88 * 3e9},
+		cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1 }))
+	if diff != "" {
 		t.Errorf("idle time (-got +want):\n%s", diff)
 	}
+
 	same(t, []int64{0, 2e9, 3e9}, tables[0].Table.T, "times")
 	for _, s := range tables {
 		if (s.Table == nil) != (s.Unavailable != "") {
@@ -185,6 +196,7 @@ func TestGuardSilence(t *testing.T) {
 	if got, ok := guardSilence(newGuard(45 * time.Second)); got != 45*time.Second || !ok {
 		t.Errorf("got %v, %v, want 45 seconds", got, ok)
 	}
+
 	for _, name := range []string{"", "chokepoint-guard-", "chokepoint-guard-0123456789ab", "x",
 		"chokepoint-guard-0123456789ab-0s", "chokepoint-guard-\"; /x-45s"} {
 		if _, ok := guardSilence(name); ok {
@@ -204,12 +216,14 @@ func FuzzRouterOS(f *testing.F) {
 		for line := range strings.Lines(text) {
 			hear(strings.TrimSuffix(line, "\n"))
 		}
+
 		hear(consoleDone)
 		for _, s := range rosTables(w.samples, 0, "") {
 			if s.Table != nil && len(s.Table.T) == 0 {
 				t.Errorf("%s: a table without samples", s.Probe)
 			}
 		}
+
 		all, err := parseItems(text)
 		for _, i := range all {
 			if q, err := queueOfType(i["name"], all); err == nil {
@@ -219,19 +233,24 @@ func FuzzRouterOS(f *testing.F) {
 				}
 			}
 		}
+
 		if err == nil {
 			parseROSWays(all, nil)
 			parseOwn(all)
 		}
+
 		if state, err := parseROSFirewall(text); err != nil && state != "" {
 			t.Errorf("firewall: got %q with error %v", state, err)
 		}
+
 		if d, err := parseROSTime(text); err == nil && d < 0 {
 			t.Errorf("time: got %v", d)
 		}
+
 		if q := quoteROS(text); strings.ContainsAny(q, "\n\r\x1b") {
 			t.Errorf("quoted %q steers a terminal", q)
 		}
+
 		sinceVersion(text)
 		if refused(text) == nil {
 			t.Error("got no error")

@@ -36,6 +36,7 @@ func readROSEnd(ctx context.Context, h host.Host, dev, _ string) (string, error)
 			return "", err
 		}
 	}
+
 	e, err := parseROSEnd(all)
 	return string(e.State()), err
 }
@@ -46,26 +47,33 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	if len(all[0]) == 0 {
 		return nil, nil
 	}
+
 	if len(all[0]) > 1 || len(all[1]) > 1 {
 		return nil, fmt.Errorf("the tunnel's end has %d interfaces with %d peers", len(all[0]), len(all[1]))
 	}
-	inner, behind := []string{}, map[string]string{}
+
+	inner := []string{}
+	behind := map[string]string{}
 	for _, a := range slices.Concat(all[2], all[3]) {
 		inner = append(inner, a["address"])
 	}
+
 	for _, r := range slices.Concat(all[4], all[5]) {
 		behind[r["dst-address"]] = r["gateway"]
 	}
+
 	told := map[string]any{"port": json.Number(all[0][0]["listen-port"]),
 		"mtu": json.Number(all[0][0]["mtu"]), "inner": inner, "behind": behind}
 	for _, p := range all[1] {
 		told["key"], told["allowed"] = p["public-key"], strings.Split(p["allowed-address"], ",")
 		told["endpoint"] = net.JoinHostPort(p["endpoint-address"], p["endpoint-port"])
 	}
+
 	text, err := json.Marshal(told)
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}
+
 	return e, err
 }
 
@@ -75,17 +83,21 @@ func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 	if err != nil {
 		return err
 	}
+
 	var out []string
 	mark := endMark(dev)
 	menu := func(a netip.Addr) string { return map[bool]string{true: "/ip", false: "/ipv6"}[a.Is4()] }
 	for _, m := range []string{"/ip/route", "/ipv6/route", "/ip/address", "/ipv6/address", wireguardPeers} {
 		out = append(out, m+"/remove "+find(m, "comment", mark))
 	}
+
 	own := find(wireguard, "comment", mark)
 	if e == nil {
 		return changeROS(ctx, h, append(out, wireguard+"/remove "+own)...)
 	}
-	name, comment := quoteROS(endName(dev)), " comment="+quoteROS(mark)
+
+	name := quoteROS(endName(dev))
+	comment := " comment=" + quoteROS(mark)
 	arguments := fmt.Sprintf(" listen-port=%d mtu=%d", e.Port, e.MTU)
 	out = append(out, ":if ([:len "+own+"] = 0) do={"+wireguard+"/add name="+name+arguments+comment+
 		"} else={"+wireguard+"/set "+own+arguments+"}")
@@ -94,18 +106,22 @@ func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 		if p.Addr().Is6() {
 			add += " advertise=no"
 		}
+
 		out = append(out, add+comment)
 	}
+
 	for _, to := range slices.SortedFunc(maps.Keys(e.Behind), netip.Prefix.Compare) {
 		out = append(out, menu(to.Addr())+"/route/add dst-address="+to.String()+" gateway="+
 			e.Behind[to].String()+comment)
 	}
+
 	if e.Key != "" {
 		allowed := strings.Trim(fmt.Sprint(e.Allowed), "[]")
 		out = append(out, fmt.Sprintf("%s/add interface=%s public-key=%s allowed-address=%s "+
 			"endpoint-address=%s endpoint-port=%d%s", wireguardPeers, name, quoteROS(e.Key),
 			strings.ReplaceAll(allowed, " ", ","), e.Endpoint.Addr(), e.Endpoint.Port(), comment))
 	}
+
 	return changeROS(ctx, h, out...)
 }
 
@@ -124,10 +140,13 @@ func (RouterOS) TunnelMoved(ctx context.Context, h host.Host, device string) (c 
 	if err == nil {
 		peer, err = first(ctx, h, peersPrint+" where comment="+quoteROS(endMark(device)))
 	}
+
 	age, wrong := parseROSTime(peer["last-handshake"])
-	if n, _ := peer.number("rx"); n == 0 || wrong != nil {
+	n, _ := peer.number("rx")
+	if n == 0 || wrong != nil {
 		age = -1
 	}
+
 	return all[endName(device)], int64(age), err
 }
 

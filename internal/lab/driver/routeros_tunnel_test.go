@@ -40,6 +40,7 @@ func TestMakeROSEnd(t *testing.T) {
 		must(t, err)
 		same(t, want, w.statements, "%s", state)
 	}
+
 	for _, state := range []string{"", "None", "{}", endState + " ",
 		strings.Replace(endState, "198.19.65.2/32", `x\"; /system/reboot`, 1), strings.Replace(endState, `"mtu":1420`, `"mtu":1420,"x":1`, 1)} {
 		if err := applyROSEnd(t.Context(), &written{}, "tun1", state); err == nil {
@@ -64,10 +65,12 @@ func FuzzROSEnd(f *testing.F) {
 				return
 			}
 		}
+
 		e, err := parseROSEnd(all)
 		if err != nil {
 			return
 		}
+
 		again, err := knob.ParseEnd(string(e.State()))
 		if err == nil && again.State() != e.State() {
 			t.Errorf("got %s, then %s", e.State(), again.State())

@@ -69,20 +69,24 @@ func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 	for _, print := range rosSample() {
 		once = append(once, ":put "+quoteROS(partMark), toJSON(print))
 	}
+
 	line := strings.Join(append(once, ":put "+quoteROS(consoleDone)), "; ")
 	err := w.meet(ctx)
 	if err == nil {
 		w.loop, err = h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(w.list) +
 			" > 0) do={" + line + "; :delay " + seconds(every) + "}"})
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
 	}
+
 	w.said = host.Lines(w.loop.Stderr(), func(string) {})
 	w.ended = host.LongLines(w.loop.Stdout(), maxLine, rosLines(w.add))
 	if err := w.await(ctx, math.MinInt64); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", h.Name(), err), w.Close(ctx))
 	}
+
 	return w, nil
 }
 
@@ -98,6 +102,7 @@ func (w *rosWatch) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	at := now.offset + host.Monotonic()
 	peers, _ := items(ctx, w.host, peersPrint) // what is not told has no value
 	w.mu.Lock()
@@ -113,6 +118,7 @@ func (w *rosWatch) Keep(ctx context.Context) error {
 	if err := w.running(); err != nil {
 		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
 	}
+
 	// A command that fails now may be taken the next time.
 	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
@@ -146,18 +152,23 @@ func (w *rosWatch) add(s taken, err error) {
 	if w.trouble = err; err != nil {
 		return
 	}
+
 	since := int64(0)
-	if n := len(w.samples); n > 0 {
+	n := len(w.samples)
+	if n > 0 {
 		since = max(0, s.at-w.samples[n-1].at)
 	}
+
 	if w.busy == nil {
 		w.busy = map[string]float64{}
 	}
+
 	// The shares of the time since the sample before become what was worked since the first.
 	for name, percent := range s.probes["cpu"] {
 		w.busy[name] += percent / 100 * float64(since)
 		s.probes["cpu"][name] = w.busy[name]
 	}
+
 	w.samples = append(w.samples, s)
 	w.samples = w.samples[max(0, len(w.samples)-maxSamples):]
 }
@@ -167,18 +178,22 @@ func (w *rosWatch) await(ctx context.Context, at int64) error {
 	const patience = 30 * time.Second // a full router answers late
 	for begun := host.Monotonic(); ; {
 		w.mu.Lock()
-		n, trouble := len(w.samples), w.trouble
+		n := len(w.samples)
+		trouble := w.trouble
 		late := n > 0 && w.samples[n-1].at >= at
 		w.mu.Unlock()
 		if late {
 			return nil
 		}
+
 		if err := w.running(); err != nil {
 			return errors.Join(err, trouble)
 		}
+
 		if host.Monotonic()-begun > int64(patience) {
 			return errors.Join(errors.New("no sample comes"), trouble)
 		}
+
 		if err := host.Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
@@ -193,22 +208,27 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 	if err = w.running(); err == nil {
 		err = w.meet(ctx)
 	}
+
 	if err == nil {
 		err = w.await(ctx, to+w.offset+w.bound)
 	}
+
 	if err != nil {
 		return d, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var offset int64
 	d.Clock, offset = before.until(w.related)
-	samples, why := slices.Concat(between(w.samples, taken.when, from+offset, to+offset),
-		between(w.peers, taken.when, from+offset, to+offset)), ""
+	samples := slices.Concat(between(w.samples, taken.when, from+offset, to+offset),
+		between(w.peers, taken.when, from+offset, to+offset))
+	why := ""
 	step := time.Duration(w.offset - before.offset).Abs()
 	if int64(step) > before.bound+w.bound+clockDrift {
 		samples, why = nil, fmt.Sprintf("the router's clock was set, by %s", step.Round(time.Millisecond))
 	}
+
 	d.Samples = rosTables(samples, offset, why)
 	return d, nil
 }
@@ -220,6 +240,7 @@ func (w *rosWatch) Close(ctx context.Context) error {
 	if err = errors.Join(err, w.killed); err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
+
 	return nil
 }
 
@@ -231,10 +252,12 @@ func rosLines(add func(taken, error)) func(line string) {
 		if strings.HasPrefix(line, sampleMark) || partial.Len() > maxSample {
 			partial.Reset()
 		}
+
 		if line != consoleDone {
 			partial.WriteString(line + "\n")
 			return
 		}
+
 		s, err := parseROSSample(partial.String())
 		partial.Reset()
 		add(s, err)
@@ -246,7 +269,8 @@ const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface
 
 // rosPeers are the peers' counters as probe wireguard has them.
 func rosPeers(peers []item) values {
-	out, n := values{}, map[string]int{}
+	out := values{}
+	n := map[string]int{}
 	for _, p := range peers[:min(len(peers), maxDevices)] {
 		peer := fmt.Sprintf("%s.peer%d/", check.Plain(p["interface"]), n[p["interface"]])
 		n[p["interface"]]++
@@ -256,6 +280,7 @@ func rosPeers(peers []item) values {
 			out[peer+"handshake_age_ns"] = float64(age)
 		}
 	}
+
 	return out
 }
 
@@ -268,16 +293,19 @@ func parseROSSample(text string) (s taken, err error) {
 		return s, fmt.Errorf("the console says %q in %d parts, want a sample in %d",
 			told(text), len(parts), 1+len(rosSample()))
 	}
+
 	s.probes = map[string]values{"cpu": {}, "netdev": {}, "memory": {}, "conntrack": {}, "cpufreq": {}}
 	for i, part := range parts[1:] {
 		all, err := parseItems(part)
 		if err != nil {
 			return s, err
 		}
+
 		for _, it := range all {
 			s.take(i, it)
 		}
 	}
+
 	return s, nil
 }
 
@@ -294,18 +322,21 @@ func (s taken) take(part int, i item) {
 		if _, err := strconv.ParseUint(strings.TrimPrefix(core, "cpu"), 10, 16); err != nil {
 			return
 		}
+
 		core = "cpu" + strings.TrimPrefix(core, "cpu")
 		load, known := i.number("load")
 		irq, told := i.number("irq")
 		if !known || load > 100 {
 			return
 		}
+
 		cpu := s.probes["cpu"]
 		cpu[core+"/idle_ns"] = float64(100 - load)
 		if told {
 			cpu[core+"/irq_ns"] = float64(min(irq, load))
 			load -= min(irq, load)
 		}
+
 		cpu[core+"/unclassified_ns"] = float64(load)
 	case 2:
 		put("conntrack", "entries", "total-entries", 1)
@@ -315,9 +346,11 @@ func (s taken) take(part int, i item) {
 		if name == "" || check.Plain(name) != name {
 			return
 		}
+
 		for _, c := range counted {
 			put("netdev", name+"/"+c[1], c[0], 1)
 		}
+
 		put("netdev", name+"/tx_queue_dropped", "tx-queue-drop", 1)
 		put("netdev", name+"/fastpath_rx_packets", "fp-rx-packet", 1)
 	}
@@ -353,7 +386,9 @@ func rosTables(samples []taken, offset int64, why string) []record.Samples {
 			s.Unavailable = "what the sampling costs the router is not known: RouterOS does not tell the " +
 				"CPU time of a script"
 		}
+
 		out = append(out, s)
 	}
+
 	return out
 }

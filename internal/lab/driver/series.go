@@ -26,29 +26,37 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 	if err != nil {
 		return related{}, fmt.Errorf("relate the clock: %w", err)
 	}
+
 	half := (after - before) / 2
 	return related{at + step/2 - (before + half), half + max(step/2, 1)}, nil
 }
 
 // until returns the clock of what was sampled between two readings of it, and the offset to go by.
 func (r related) until(later related) (c record.Clock, offset int64) {
-	c = record.Clock{OffsetBefore: r.offset, BoundBefore: r.bound, OffsetAfter: later.offset,
-		BoundAfter: later.bound}
+	c = record.Clock{
+		OffsetBefore: r.offset,
+		BoundBefore:  r.bound,
+		OffsetAfter:  later.offset,
+		BoundAfter:   later.bound,
+	}
 	return c, c.OffsetBefore + (c.OffsetAfter-c.OffsetBefore)/2
 }
 
 // between keeps the samples of from…to and the nearest outside on either side.
 func between[S any](all []S, when func(S) int64, from, to int64) []S {
-	first, last := 0, len(all)
+	first := 0
+	last := len(all)
 	for i, s := range all {
 		if when(s) <= from {
 			first = i
 		}
+
 		if when(s) >= to {
 			last = i + 1
 			break
 		}
 	}
+
 	return all[min(first, last):last]
 }
 
@@ -86,6 +94,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 		if i < 0 {
 			continue
 		}
+
 		s := series(p, samples, offset, cmp.Or(why, sources[i].absent))
 		if s.Table != nil {
 			s.Metrics = slices.DeleteFunc(slices.Concat(s.Metrics, besides), func(m record.Metric) bool {
@@ -97,6 +106,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 				s.Metrics[at].Doc, s.Metrics[at].Scope = sources[i].doc, s.Scope
 			}
 		}
+
 		out = append(out, s)
 	}
 	return out
@@ -122,26 +132,32 @@ func tableOf(probe string, samples []taken, offset int64) *record.Table {
 			columns[name] = true
 		}
 	}
+
 	names := slices.Sorted(maps.Keys(columns))
 	if len(names) == 0 {
 		return nil
 	}
+
 	names = names[:min(len(names), maxColumns)]
 	t := record.NewTable(names...)
 	for _, s := range samples {
 		if len(s.probes[probe]) == 0 {
 			continue
 		}
+
 		row := make([]float64, len(names))
 		for i, name := range names {
 			v, ok := s.probes[probe][name]
 			if !ok {
 				v = math.NaN()
 			}
+
 			row[i] = v
 		}
+
 		t.Append(s.at-offset, row...)
 	}
+
 	return t
 }
 
@@ -152,6 +168,11 @@ func costOf(name string, samples []snapshot) []record.Cost {
 	if n < 2 {
 		return nil
 	}
-	return []record.Cost{{Probe: name, Reads: int64(n - 1), OverNs: own[n-1].at - own[0].at,
-		CPUNs: max(0, own[n-1].cpu-own[0].cpu)}}
+
+	return []record.Cost{{
+		Probe:  name,
+		Reads:  int64(n - 1),
+		OverNs: own[n-1].at - own[0].at,
+		CPUNs:  max(0, own[n-1].cpu-own[0].cpu),
+	}}
 }

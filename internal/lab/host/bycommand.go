@@ -16,8 +16,11 @@ func ReadByCommand(ctx context.Context, h Host, path string) ([]byte, error) {
 
 // WriteByCommand writes such a file.
 func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error {
-	_, err := Run(ctx, h, Command{Path: "sh", Args: []string{"-c", `cat >"$0"`, path},
-		Stdin: bytes.NewReader(data)})
+	_, err := Run(ctx, h, Command{
+		Path:  "sh",
+		Args:  []string{"-c", `cat >"$0"`, path},
+		Stdin: bytes.NewReader(data),
+	})
 	return fileError("write", path, err)
 }
 
@@ -26,6 +29,7 @@ func fileError(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
+
 	switch text := strings.ToLower(err.Error()); {
 	case strings.Contains(text, "no such file") || strings.Contains(text, "nonexistent"):
 		err = fs.ErrNotExist

@@ -23,8 +23,13 @@ func Connect(rwc io.ReadWriteCloser) Agent {
 }
 
 func newClient(rwc io.ReadWriteCloser) *client {
-	return &client{link: &link{rwc: rwc}, began: Monotonic(), sessions: map[uint32]*session{},
-		done: make(chan struct{}), met: make(chan struct{})}
+	return &client{
+		link:     &link{rwc: rwc},
+		began:    Monotonic(),
+		sessions: map[uint32]*session{},
+		done:     make(chan struct{}),
+		met:      make(chan struct{}),
+	}
 }
 
 type client struct {
@@ -48,16 +53,19 @@ func (a *client) read() {
 			a.fail(err)
 			return
 		}
+
 		if f.kind == frameHello {
 			a.heardHello(f)
 			continue
 		}
+
 		a.mu.Lock()
 		s := a.sessions[f.session]
 		a.mu.Unlock()
 		if s == nil {
 			continue // of a session that we closed
 		}
+
 		a.deliver(s, f)
 	}
 }
@@ -68,6 +76,7 @@ func (a *client) deliver(s *session, f frame) {
 		if f.kind == frameData {
 			f.payload = check.PlainJSON(f.payload)
 		}
+
 		if err := s.in.put(f); err != nil {
 			s.in.finish(fmt.Errorf("agent: %w", err), true)
 			a.forget(s.id)
@@ -80,6 +89,7 @@ func (a *client) deliver(s *session, f frame) {
 		if err := json.Unmarshal(check.PlainJSON(f.payload), &w); err != nil {
 			w = wireError{Code: codeError, Text: "undecodable error from agent"}
 		}
+
 		s.in.finish(&RemoteError{w.Code, w.Text, w.Hint}, false)
 		a.forget(s.id)
 	}
@@ -107,16 +117,19 @@ func (a *client) Open(ctx context.Context, verb string, in any) (Session, error)
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+
 	payload, err := encode(in)
 	if err != nil {
 		return nil, err
 	}
+
 	a.mu.Lock()
 	if a.err != nil {
 		err := a.err
 		a.mu.Unlock()
 		return nil, err
 	}
+
 	a.next++
 	s := &session{link: a.link, id: a.next, in: newInbox(&a.link.queued)}
 	s.onClose = func() { a.forget(s.id) }
@@ -129,6 +142,7 @@ func (a *client) Open(ctx context.Context, verb string, in any) (Session, error)
 			return nil, fmt.Errorf("open %s: %w: %w", verb, ErrUnreachable, err)
 		}
 	}
+
 	return s, nil
 }
 
@@ -142,19 +156,23 @@ func (a *client) Invoke(ctx context.Context, verb string, in, out any) error {
 	if err := s.Finish(); err != nil {
 		return fmt.Errorf("%s: %w: %w", verb, ErrUnreachable, err)
 	}
+
 	err = s.Recv(out)
 	if err == nil {
 		err = drain(s)
 	}
+
 	if errors.Is(err, io.EOF) {
 		if out != nil {
 			return fmt.Errorf("%s: no answer", verb)
 		}
 		return nil
 	}
+
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", verb, context.Cause(ctx))
 	}
+
 	return err
 }
 
@@ -166,6 +184,7 @@ func drain(s Session) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
@@ -191,7 +210,8 @@ func relateClocks(now func() int64, exchange func() (node int64, err error)) (of
 		patient = int64(250 * time.Millisecond)
 		alike   = int64(50 * time.Microsecond) // and half as much again
 	)
-	begun, second := now(), int64(math.MaxInt64)
+	begun := now()
+	second := int64(math.MaxInt64)
 	bound = math.MaxInt64
 	for n := 0; n < least || second-bound > bound/2+alike && now()-begun < patient; n++ {
 		before := now()
@@ -199,13 +219,18 @@ func relateClocks(now func() int64, exchange func() (node int64, err error)) (of
 		if err != nil {
 			return 0, 0, err
 		}
+
 		half := (now() - before + 1) / 2
 		if half >= bound {
 			second = min(second, half)
 			continue
 		}
-		second, bound, offset = bound, half, node-(before+half)
+
+		second = bound
+		bound = half
+		offset = node - (before + half)
 	}
+
 	return offset, bound, nil
 }
 

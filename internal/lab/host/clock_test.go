@@ -25,18 +25,21 @@ func TestClockOfAMachineThatStandsStill(t *testing.T) {
 		{"never twice alike", []int64{160 * ms, 80 * ms, 40 * ms, 20 * ms, 10 * ms, 5 * ms, 2 * ms, ms}, 5,
 			5 * ms},
 	} {
-		now, n := int64(0), 0
+		now := int64(0)
+		n := 0
 		offset, bound, err := relateClocks(func() int64 { return now }, func() (int64, error) {
 			now += tt.takes[min(n, len(tt.takes)-1)]
 			n++
 			return now + ahead, nil
 		})
-		if off := offset - ahead; err != nil || int64(n) != tt.times || bound != tt.bound || off < -bound ||
+		off := offset - ahead
+		if err != nil || int64(n) != tt.times || bound != tt.bound || off < -bound ||
 			off > bound {
 			t.Errorf("%s: %d exchanges, off by %v, at most %v, %v; want %d, at most %v", tt.name, n,
 				time.Duration(off), time.Duration(bound), err, tt.times, time.Duration(tt.bound))
 		}
 	}
+
 	broken := errors.New("gone")
 	_, _, err := relateClocks(Monotonic, func() (int64, error) { return 0, broken })
 	expect.Error(t, "an exchange that fails", err, broken)

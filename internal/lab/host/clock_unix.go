@@ -25,9 +25,12 @@ type tied struct {
 func tie() (best tied) {
 	least := int64(1) << 62
 	for range 8 {
-		before, read, after := kernelMonotonic(), time.Now(), kernelMonotonic()
+		before := kernelMonotonic()
+		read := time.Now()
+		after := kernelMonotonic()
 		if after-before < least {
-			least, best = after-before, tied{read: read, at: before + (after-before)/2}
+			least = after - before
+			best = tied{read: read, at: before + (after-before)/2}
 		}
 	}
 	return best

@@ -115,23 +115,29 @@ func readFrame(r io.Reader) (frame, error) {
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return frame{}, err
 	}
+
 	if h[0] != 'C' || h[1] != 'P' || crc32.ChecksumIEEE(h[:16]) != binary.BigEndian.Uint32(h[16:]) {
 		return frame{}, errors.New("read agent frame: damaged header")
 	}
+
 	if h[2] != protocolVersion {
 		return frame{}, fmt.Errorf("%w: theirs is %d, ours is %d", ErrVersion, h[2], protocolVersion)
 	}
+
 	n := binary.BigEndian.Uint32(h[8:])
 	if n > maxPayload {
 		return frame{}, fmt.Errorf("read agent frame: %d bytes, more than %d", n, maxPayload)
 	}
+
 	f := frame{kind: frameKind(h[3]), session: binary.BigEndian.Uint32(h[4:]), payload: make([]byte, n)}
 	if _, err := io.ReadFull(r, f.payload); err != nil {
 		return frame{}, err
 	}
+
 	if crc32.ChecksumIEEE(f.payload) != binary.BigEndian.Uint32(h[12:]) {
 		return frame{}, errors.New("read agent frame: damaged payload")
 	}
+
 	return f, nil
 }
 
@@ -140,8 +146,10 @@ func encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %T for the agent: %w", v, err)
 	}
+
 	if len(b) > maxPayload {
 		return nil, fmt.Errorf("encode %T for the agent: %d bytes, more than %d", v, len(b), maxPayload)
 	}
+
 	return b, nil
 }

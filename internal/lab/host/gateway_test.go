@@ -32,6 +32,7 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 		go func() { gateways <- Gateway(context.Background(), d, far, own, nil) }()
 		near = append(near, Connect(c))
 	}
+
 	t.Cleanup(func() {
 		for _, c := range near {
 			c.Close()
@@ -39,6 +40,7 @@ func behindGateway(t *testing.T, n int, handlers map[string]Handler) (near []Age
 				t.Errorf("Gateway: got %v, want nil after its controller hung up", err)
 			}
 		}
+
 		far.Close()
 		<-served
 	})
@@ -56,17 +58,21 @@ func TestGatewayServesSeveralControllers(t *testing.T) {
 					t.Error(err)
 					return
 				}
+
 				s.Send(n)
 				s.Finish()
 				var got int
 				if err := s.Recv(&got); err != nil || got != i+n {
 					t.Errorf("controller %d: sum: got %d, %v; want %d", i, got, err, i+n)
 				}
+
 				if err := s.Recv(&got); err != io.EOF {
 					t.Errorf("controller %d: after the sum: got %v, want EOF", i, err)
 				}
+
 				s.Close()
 			}
+
 			expect.Error(t, fmt.Sprintf("controller %d: refuse", i),
 				a.Invoke(t.Context(), "x/refuse", nil, nil), ErrUnsupported)
 			expect.Error(t, fmt.Sprintf("controller %d: unknown verb", i),
@@ -75,11 +81,13 @@ func TestGatewayServesSeveralControllers(t *testing.T) {
 			if err := a.Invoke(t.Context(), "gateway/name", nil, &name); err != nil || name != "gateway" {
 				t.Errorf("controller %d: what the gateway serves itself: got %q, %v", i, name, err)
 			}
+
 			if off, bound, err := a.Clock(t.Context()); err != nil || off < -bound || off > bound {
 				t.Errorf("controller %d: clock of this process: offset %d ± %d, %v", i, off, bound, err)
 			}
 		})
 	}
+
 	all.Wait()
 }
 
@@ -123,7 +131,8 @@ func TestGatewayAbandonsOneControllerOnly(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			came, gone := make(chan string), make(chan string)
+			came := make(chan string)
+			gone := make(chan string)
 			near, _, _ := behindGateway(t, 2, map[string]Handler{"x/hold": holds(came, gone)})
 			var sessions []Session
 			for i, a := range near {
@@ -132,15 +141,18 @@ func TestGatewayAbandonsOneControllerOnly(t *testing.T) {
 				<-came
 				sessions = append(sessions, s)
 			}
+
 			end(near[0], sessions[0])
 			if who := <-gone; who != "0" {
 				t.Errorf("abandoned: got %s, want 0", who)
 			}
+
 			select {
 			case who := <-gone:
 				t.Errorf("abandoned as well: got %s, want nobody", who)
 			case <-time.After(50 * time.Millisecond):
 			}
+
 			sessions[1].Close()
 			if who := <-gone; who != "1" {
 				t.Errorf("abandoned at last: got %s, want 1", who)
@@ -161,6 +173,7 @@ func TestGatewayWhoseAgentIsLost(t *testing.T) {
 		}()
 		<-came
 	}
+
 	lose()
 	for i, a := range near {
 		err := a.Invoke(t.Context(), "x/hold", "late", nil)

@@ -29,6 +29,7 @@ func TestReusedSessionEndsTheConnection(t *testing.T) {
 		_, err := near.Write(open)
 		must(t, err)
 	}
+
 	select {
 	case err := <-served:
 		expect.Error(t, "a session that is open", err, "it is open")
@@ -51,6 +52,7 @@ func TestAFaultEndsItsSessionOnly(t *testing.T) {
 	if !undone {
 		t.Error("the handler's undoing was skipped")
 	}
+
 	if _, _, err := a.Clock(t.Context()); err != nil {
 		t.Errorf("afterwards: %v, want that others are served", err)
 	}
@@ -59,21 +61,26 @@ func TestAFaultEndsItsSessionOnly(t *testing.T) {
 // TestInboxIsBounded: what nobody reads is not kept without end.
 func TestInboxIsBounded(t *testing.T) {
 	var all atomic.Int64
-	b, other, large := newInbox(&all), newInbox(&all), make([]byte, maxPayload)
+	b := newInbox(&all)
+	other := newInbox(&all)
+	large := make([]byte, maxPayload)
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
 		err = b.put(frame{frameData, 1, large})
 	}
+
 	if !errors.Is(err, errFull) || n > 9 {
 		t.Fatalf("got %v after %d messages of %d bytes, want that they are too many", err, n, len(large))
 	}
+
 	expect.Error(t, "another session of the connection", other.put(frame{frameData, 2, large}), errFull)
 	_, err = b.get()
 	must(t, err)
 	if err := b.put(frame{frameData, 1, large}); err != nil {
 		t.Errorf("after one was read: got %v, want that there is room", err)
 	}
+
 	b.finish(ErrAbandoned, true)
 	if err := other.put(frame{frameData, 2, large}); err != nil || all.Load() != int64(len(large)+frameCost) {
 		t.Errorf("after the first ended: got %v and %d bytes, want room", err, all.Load())
@@ -101,9 +108,11 @@ func TestWhatANodeSaysIsPlain(t *testing.T) {
 		string(said.Bytes) != nasty {
 		t.Errorf("answer: got %q, %q, %v, want %q", said.Text, said.Bytes, err, plain)
 	}
+
 	if err := a.Invoke(t.Context(), "x/fail", nil, nil); err == nil || err.Error() != plain {
 		t.Errorf("error: got %q, want %q", err, plain)
 	}
+
 	var raw string
 	if err := a.Invoke(t.Context(), "x/raw", nil, &raw); err != nil || raw != "]0;x" {
 		t.Errorf("other spellings: got %q, %v", raw, err)

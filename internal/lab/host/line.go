@@ -31,10 +31,12 @@ func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	if !stop() {
 		err = context.Cause(ctx)
 	}
+
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("wait for the agent: %w", err)
 	}
+
 	return a, nil
 }
 
@@ -44,12 +46,14 @@ func (a *client) sayHello() error {
 	if err != nil {
 		return err
 	}
+
 	again := time.NewTicker(helloAgain)
 	defer again.Stop()
 	for {
 		if err := a.link.write(frame{frameHello, 0, b}); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
+
 		select {
 		case <-a.met:
 			return nil
@@ -68,17 +72,21 @@ func (a *client) heardHello(f frame) {
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
 		return
 	}
+
 	a.mu.Lock()
 	before := a.node
 	a.node = began
 	var lost map[uint32]*session
 	if before != 0 && before != began {
-		lost, a.sessions = a.sessions, map[uint32]*session{}
+		lost = a.sessions
+		a.sessions = map[uint32]*session{}
 	}
+
 	a.mu.Unlock()
 	if before == 0 {
 		close(a.met)
 	}
+
 	for _, s := range lost {
 		s.in.finish(fmt.Errorf("agent: %w: it ended, and another was started", ErrUnreachable), false)
 	}
@@ -102,9 +110,11 @@ func (s *server) heardHello(f frame) {
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
 		return
 	}
+
 	if s.controller != 0 && s.controller != began {
 		s.abandonAll()
 	}
+
 	s.controller = began
 	s.sayHello()
 }

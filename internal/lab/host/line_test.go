@@ -132,10 +132,12 @@ func TestLineAgentSaysHelloAgain(t *testing.T) {
 	for range 3 {
 		must(t, a.(*client).sayHello())
 	}
+
 	var word string
 	if err := a.Invoke(t.Context(), "x/say", nil, &word); err != nil || word != "here" {
 		t.Errorf("after hello again: got %q, %v; want an answer", word, err)
 	}
+
 	if s.(*session).in.end != nil {
 		t.Errorf("session: got %v, want it open", s.(*session).in.end)
 	}
@@ -145,7 +147,8 @@ func TestLineAgentSaysHelloAgain(t *testing.T) {
 // last words are not answered to it.
 func TestLineControllerKilled(t *testing.T) {
 	w := newWire()
-	came, gone := make(chan string, 9), make(chan string, 9)
+	came := make(chan string, 9)
+	gone := make(chan string, 9)
 	w.serve(t, map[string]Handler{"x/hold": holds(came, gone)})
 	first := w.connect(t)
 	hold(t, first, "first")
@@ -171,15 +174,18 @@ func TestLineIsConnectedWhenTheAgentAnswers(t *testing.T) {
 	if a, err := ConnectLine(ctx, w.near()); !errors.Is(err, context.DeadlineExceeded) || a != nil {
 		t.Errorf("nobody there: got %v, %v; want the deadline", a, err)
 	}
+
 	dead := w.near()
 	dead.Close()
 	if a, err := ConnectLine(t.Context(), dead); !errors.Is(err, ErrUnreachable) || a != nil {
 		t.Errorf("line lost: got %v, %v; want ErrUnreachable", a, err)
 	}
+
 	time.AfterFunc(100*time.Millisecond, func() {
 		for len(w.down) > 0 {
 			<-w.down
 		}
+
 		w.up <- []byte("booting CP\x01...")
 		w.serve(t, nil)
 	})

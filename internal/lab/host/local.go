@@ -34,22 +34,28 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Stdin, cmd.ExtraFiles, cmd.Dir = c.Stdin, c.Files, c.Dir
+	cmd.Stdin = c.Stdin
+	cmd.ExtraFiles = c.Files
+	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &localProcess{cmd: cmd}
 	var err error
 	if p.out, err = cmd.StdoutPipe(); err == nil {
 		p.err, err = cmd.StderrPipe()
 	}
+
 	if err == nil {
 		err = cmd.Start()
 	}
+
 	if errors.Is(err, exec.ErrNotFound) {
 		err = fmt.Errorf("%w: not installed", ErrUnsupported)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Path, err)
 	}
+
 	p.stop = context.AfterFunc(ctx, func() { p.Kill() })
 	return p, nil
 }
@@ -73,9 +79,11 @@ func (p *localProcess) Wait() (Usage, error) {
 	p.mu.Unlock()
 	p.stop()
 	var u Usage
-	if s := p.cmd.ProcessState; s != nil {
+	s := p.cmd.ProcessState
+	if s != nil {
 		u = Usage{UserNs: int64(s.UserTime()), SystemNs: int64(s.SystemTime())}
 	}
+
 	return u, err
 }
 
@@ -85,12 +93,14 @@ func (p *localProcess) Kill() error {
 	if p.waited {
 		return nil // the number may belong to another process by now
 	}
+
 	endReading(p.out)
 	endReading(p.err)
 	err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
+
 	return err
 }
 
@@ -114,13 +124,15 @@ func ExitCode(err error) (code int, ok bool) {
 	case err == nil:
 		return 0, true
 	case errors.As(err, &e):
-		if w, isWait := e.Sys().(syscall.WaitStatus); isWait && w.Signaled() {
+		w, isWait := e.Sys().(syscall.WaitStatus)
+		if isWait && w.Signaled() {
 			return 128 + int(w.Signal()), true
 		}
 		return e.ExitCode(), true
 	case errors.As(err, &other):
 		return other.ExitCode(), true
 	}
+
 	return 0, false
 }
 
@@ -151,6 +163,7 @@ func drained(p Process) []byte {
 		if err != nil {
 			return end.Bytes()
 		}
+
 		if n += got; n > maxOutput {
 			_ = p.Kill() // then the reading ends, too
 		}
@@ -173,6 +186,7 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	talk := make(chan []byte, 1)
 	go func() { talk <- drained(p) }()
 	out, readErr := bounded(p, p.Stdout())
@@ -181,18 +195,24 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	if len(out) > maxOutput {
 		return nil, fmt.Errorf("run %s: %w", c.named(), readErr)
 	}
+
 	if err != nil {
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("run %s: %w", c.named(), context.Cause(ctx))
 		}
-		if text := check.Plain(strings.TrimSpace(string(said[max(0, len(said)-400):]))); text != "" {
+
+		text := check.Plain(strings.TrimSpace(string(said[max(0, len(said)-400):])))
+		if text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
+
 		return out, fmt.Errorf("run %s: %w", c.named(), err)
 	}
+
 	if readErr != nil {
 		return out, fmt.Errorf("run %s: %w", c.named(), readErr)
 	}
+
 	return out, nil
 }
 
@@ -220,9 +240,11 @@ func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struc
 			case err == nil || len(line) > 0:
 				f(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
 			}
+
 			if err != nil {
 				return
 			}
+
 			line = line[:0]
 		}
 	}()

@@ -23,12 +23,15 @@ func TestLinesOfMuch(t *testing.T) {
 // TestRunKeepsTheEndOfStandardError: of what a command writes there Run keeps little, and an error quotes its
 // end; one that writes without end is ended.
 func TestRunKeepsTheEndOfStandardError(t *testing.T) {
-	_, err := Run(t.Context(), Local(), Command{Path: "sh",
-		Args: []string{"-c", "yes x | head -c 9000000 >&2; echo why >&2; exit 3"}})
+	_, err := Run(t.Context(), Local(), Command{
+		Path: "sh",
+		Args: []string{"-c", "yes x | head -c 9000000 >&2; echo why >&2; exit 3"},
+	})
 	code, _ := ExitCode(err)
 	if code != 3 || !strings.HasSuffix(err.Error(), "why") || len(err.Error()) > 600 {
 		t.Errorf("got %.200v", err)
 	}
+
 	_, err = Run(t.Context(), Local(), Command{Path: "sh", Args: []string{"-c", "yes >&2"}})
 	if err == nil {
 		t.Error("who writes without end is not ended")
@@ -41,7 +44,8 @@ func TestAKilledCommandIsNotWaitedFor(t *testing.T) {
 	defer cancel()
 	begun := time.Now()
 	_, err := Run(ctx, Local(), Command{Path: "sh", Args: []string{"-c", "setsid sleep 8 & wait"}})
-	if took := time.Since(begun); err == nil || took > 7*time.Second {
+	took := time.Since(begun)
+	if err == nil || took > 7*time.Second {
 		t.Errorf("got %v after %v", err, took)
 	}
 }
@@ -58,7 +62,9 @@ func FuzzTail(f *testing.F) {
 				break
 			}
 		}
-		if want := text[max(0, len(text)-int(keep)):]; !bytes.Equal(end.Bytes(), want) {
+
+		want := text[max(0, len(text)-int(keep)):]
+		if !bytes.Equal(end.Bytes(), want) {
 			t.Errorf("%q in pieces of %d: the last %d bytes are %q", text, int(piece)+1, keep, end.Bytes())
 		}
 	})

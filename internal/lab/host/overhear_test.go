@@ -28,6 +28,7 @@ func TestOverhear(t *testing.T) {
 	if _, err := h.ReadFile(t.Context(), path+"x"); !os.IsNotExist(err) {
 		t.Errorf("got %v, want that it is not there", err)
 	}
+
 	got := []string{run("echo 123"), run("printf 12345"), run("echo no >&2; exit 3"), string(file)}
 	expect.Same(t, "printed", got, []string{"123\n", "12345", "", "secret"})
 	expect.Same(t, "heard", heard, []string{"cat " + path + `: "secr" false`, `sh -c echo 123: "123\n" true`,

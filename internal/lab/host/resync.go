@@ -27,11 +27,14 @@ func (r *resync) Read(p []byte) (int, error) {
 		if r.seek(); r.whole > 0 {
 			break
 		}
+
 		if r.err != nil {
 			return 0, r.err
 		}
+
 		r.fill()
 	}
+
 	n := copy(p, r.buf[:r.whole])
 	r.buf, r.whole = r.buf[n:], r.whole-n
 	return n, nil
@@ -45,8 +48,10 @@ func (r *resync) fill() {
 		copy(grown, r.buf)
 		r.buf = grown
 	}
+
 	n, err := r.ReadWriteCloser.Read(r.buf[have : have+readAhead])
-	r.buf, r.err = r.buf[:have+n], err
+	r.buf = r.buf[:have+n]
+	r.err = err
 }
 
 // seek skips to the next frame and checks it, as far as it has arrived.
@@ -57,6 +62,7 @@ func (r *resync) seek() {
 		if !found {
 			return
 		}
+
 		size := headerSize + int(binary.BigEndian.Uint32(r.buf[8:]))
 		if len(r.buf) < size {
 			if !r.broken() {
@@ -64,10 +70,12 @@ func (r *resync) seek() {
 			}
 			continue
 		}
+
 		if crc32.ChecksumIEEE(r.buf[headerSize:size]) == binary.BigEndian.Uint32(r.buf[12:]) {
 			r.whole, r.seen = size, 0
 			return
 		}
+
 		r.skip(1)
 	}
 }
@@ -87,11 +95,13 @@ func (r *resync) broken() bool {
 	if from > len(r.buf) {
 		return false
 	}
+
 	at, found := nextHeader(r.buf[from:])
 	if found {
 		r.skip(from + at)
 		return true
 	}
+
 	r.seen = from + at
 	return false
 }
@@ -104,6 +114,7 @@ func nextHeader(b []byte) (at int, found bool) {
 		if i < 0 {
 			return len(b), false
 		}
+
 		at += i
 		h := b[at:]
 		switch {
@@ -114,6 +125,7 @@ func nextHeader(b []byte) (at int, found bool) {
 			binary.BigEndian.Uint32(h[8:]) <= maxPayload:
 			return at, true
 		}
+
 		at++
 	}
 }

@@ -29,9 +29,11 @@ func frames(t testing.TB, r io.Reader) []frame {
 		if err == io.EOF {
 			return out
 		}
+
 		if err != nil && !errors.Is(err, ErrVersion) {
 			t.Fatalf("read after resynchronising: %v, want whole frames only", err)
 		}
+
 		out = append(out, f)
 	}
 }
@@ -79,6 +81,7 @@ func TestResync(t *testing.T) {
 			if got := sessionsOf(frames(t, bytes.NewReader(b))); !slices.Equal(got, tt.want) {
 				t.Errorf("sessions: got %v, want %v", got, tt.want)
 			}
+
 			if got := sessionsOf(frames(t, iotest.HalfReader(bytes.NewReader(b)))); !slices.Equal(got,
 				tt.want) {
 				t.Errorf("sessions, read in pieces: got %v, want %v", got, tt.want)
@@ -130,8 +133,10 @@ func (n noisy) Write(p []byte) (int, error) {
 		case 2:
 			out = append(out, 'C')
 		}
+
 		out = append(out, b)
 	}
+
 	_, err := n.ReadWriteCloser.Write(out)
 	return len(p), err
 }
@@ -158,6 +163,7 @@ func TestAgentOverANoisyLine(t *testing.T) {
 			}
 		}
 	}
+
 	t.Logf("%d of %d answered", answered, calls)
 	if answered < calls/3 || answered == calls {
 		t.Errorf("answered: got %d of %d, want most, and a line that damages some", answered, calls)
@@ -181,6 +187,7 @@ func FuzzResync(f *testing.F) {
 				want = want[1:]
 			}
 		}
+
 		if len(want) > 0 {
 			t.Fatalf("frames: got %v, want %v among them", got, want)
 		}

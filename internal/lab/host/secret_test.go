@@ -41,9 +41,11 @@ func TestSecretIsKept(t *testing.T) {
 	if err := SecretFrom([]byte("hunter2")).Use(read); err != io.EOF || got != "hunter2" {
 		t.Errorf("use: got %q, %v, want hunter2 and the reader's error", got, err)
 	}
+
 	if err := (Secret{}).Use(read); err != io.EOF || got != "" {
 		t.Errorf("use no secret: got %q, %v, want nothing and the reader's error", got, err)
 	}
+
 	if !(Secret{}).Empty() || !SecretFrom(nil).Empty() || NewSecret(1).Empty() {
 		t.Error("empty: want the zero value and a secret of no bytes, and no other")
 	}

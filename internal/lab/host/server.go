@@ -49,6 +49,7 @@ func (s *server) serve(ctx context.Context) error {
 	if hungUp(err) || told && !errors.Is(err, ErrVersion) {
 		return nil
 	}
+
 	return err
 }
 
@@ -89,6 +90,7 @@ func (s *server) read(ctx context.Context) error {
 			}
 			return err
 		}
+
 		if err := s.handle(ctx, f); err != nil {
 			return err
 		}
@@ -104,12 +106,14 @@ func (s *server) handle(ctx context.Context, f frame) error {
 		s.heardHello(f)
 		return nil
 	}
+
 	s.mu.Lock()
 	v := s.sessions[f.session]
 	s.mu.Unlock()
 	if v == nil {
 		return nil // of a session that has ended
 	}
+
 	switch f.kind {
 	case frameData, frameSecret:
 		if err := v.in.put(f); err != nil {
@@ -122,6 +126,7 @@ func (s *server) handle(ctx context.Context, f frame) error {
 		v.in.finish(ErrAbandoned, true)
 		v.cancel()
 	}
+
 	return nil
 }
 
@@ -131,14 +136,18 @@ func (s *server) begin(ctx context.Context, f frame) error {
 		s.end(f.session, fmt.Errorf("open session: %w", err))
 		return nil
 	}
+
 	handler := s.find(r.Verb)
 	if handler == nil {
 		s.end(f.session, fmt.Errorf("%w %q", ErrUnknownVerb, r.Verb))
 		return nil
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
-	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox(&s.link.queued)},
-		cancel: cancel}
+	v := &serving{
+		session: &session{link: s.link, id: f.session, in: newInbox(&s.link.queued)},
+		cancel:  cancel,
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -149,6 +158,7 @@ func (s *server) begin(ctx context.Context, f frame) error {
 		cancel()
 		return fmt.Errorf("open session: %d are open", s.open)
 	}
+
 	s.sessions[f.session] = v
 	s.open++
 	s.running.Go(func() {
@@ -170,7 +180,8 @@ func (s *server) begin(ctx context.Context, f frame) error {
 // undone on the way.
 func guarded(ctx context.Context, verb string, h Handler, s Session) (err error) {
 	defer func() {
-		if fault := recover(); fault != nil {
+		fault := recover()
+		if fault != nil {
 			debug.PrintStack() // for whoever looks for the fault
 			err = fmt.Errorf("%s: a fault of the program: %v", verb, fault)
 		}
@@ -184,6 +195,7 @@ func (s *server) end(id uint32, err error) {
 		s.link.write(frame{frameEnd, id, nil})
 		return
 	}
+
 	b, _ := encode(toWire(err))
 	s.link.write(frame{frameError, id, b})
 }
@@ -229,18 +241,22 @@ func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 		if !ok {
 			return errors.New("vet a session: not of this package")
 		}
+
 		var first json.RawMessage
 		if err := own.Recv(&first); err != nil {
 			return err
 		}
+
 		allowed, err := check(first)
 		if err != nil {
 			return err
 		}
+
 		b, err := encode(allowed)
 		if err != nil {
 			return err
 		}
+
 		own.in.putBack(frame{frameData, own.id, b})
 		return h(ctx, s)
 	}
@@ -261,6 +277,7 @@ func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 			return h(ctx, s)
 		}
 	}
+
 	return out
 }
 
@@ -273,7 +290,8 @@ func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler,
 	explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
-		if h := own[verb]; h != nil {
+		h := own[verb]
+		if h != nil {
 			return h
 		}
 		return Asked(func(ctx context.Context, near Session, first json.RawMessage) error {

@@ -61,6 +61,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	if err := Serve(ctx, conn, nil); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
+
 	_, err := out.Write([]byte("x"))
 	expect.Error(t, "connection after the end", err, io.ErrClosedPipe)
 }

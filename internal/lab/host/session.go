@@ -29,6 +29,7 @@ func (l *link) write(f frame) error {
 	if cap(l.buf) > 1<<20 {
 		l.buf = nil // one large answer must not be kept for good
 	}
+
 	return inWords(err)
 }
 
@@ -73,9 +74,11 @@ func (b *inbox) put(f frame) error {
 	if b.end != nil {
 		return nil
 	}
+
 	if b.all.Load()+int64(len(f.payload)+frameCost) > maxQueued { // one goroutine puts
 		return errFull
 	}
+
 	b.items = append(b.items, f)
 	b.count(len(f.payload) + frameCost)
 	b.cond.Signal()
@@ -97,6 +100,7 @@ func (b *inbox) finish(err error, abandon bool) {
 	} else if b.end != nil {
 		return
 	}
+
 	b.end = err
 	b.cond.Broadcast()
 }
@@ -107,9 +111,11 @@ func (b *inbox) get() (frame, error) {
 	for len(b.items) == 0 && b.end == nil {
 		b.cond.Wait()
 	}
+
 	if len(b.items) == 0 {
 		return frame{}, b.end
 	}
+
 	f := b.items[0]
 	b.items = b.items[1:]
 	b.count(-len(f.payload) - frameCost)
@@ -123,6 +129,7 @@ func (b *inbox) putBack(f frame) {
 	if errors.Is(b.end, ErrAbandoned) {
 		return // and so was f
 	}
+
 	b.items = append([]frame{f}, b.items...)
 	b.count(len(f.payload) + frameCost)
 }
@@ -150,15 +157,19 @@ func (s *session) Recv(v any) error {
 	if err != nil {
 		return err
 	}
+
 	if f.kind != frameData {
 		return errors.New("receive from agent: a secret where a value was expected")
 	}
+
 	if v == nil {
 		return nil
 	}
+
 	if err := json.Unmarshal(f.payload, v); err != nil {
 		return fmt.Errorf("decode %T from agent: %w", v, err)
 	}
+
 	return nil
 }
 
@@ -169,9 +180,11 @@ func (s *session) RecvSecret() (Secret, error) {
 	if err != nil {
 		return Secret{}, err
 	}
+
 	if f.kind != frameSecret {
 		return Secret{}, errors.New("receive from agent: a value where a secret was expected")
 	}
+
 	return SecretFrom(f.payload), nil
 }
 
@@ -186,6 +199,7 @@ func (s *session) Close() error {
 	if s.onClose == nil {
 		return nil
 	}
+
 	s.once.Do(func() {
 		s.link.write(frame{frameClose, s.id, nil}) // a dead link has closed it already
 		s.in.finish(ErrAbandoned, true)
@@ -202,6 +216,7 @@ func Relay(near, far Session) error {
 	if !ok1 || !ok2 {
 		return errors.New("relay sessions: not of this package")
 	}
+
 	go func() {
 		// Ends with the near session: the server finishes its inbox when the handler, our caller, has
 		// returned.
@@ -215,6 +230,7 @@ func Relay(near, far Session) error {
 				f.Close()
 				return
 			}
+
 			f.link.write(frame{m.kind, f.id, m.payload})
 		}
 	}()
@@ -223,9 +239,11 @@ func Relay(near, far Session) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if err := n.link.write(frame{m.kind, n.id, m.payload}); err != nil {
 			return err
 		}
@@ -240,6 +258,7 @@ func Await(ctx context.Context, s Session, v any) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	return err
 }
 

@@ -34,6 +34,7 @@ var arithmetic = map[string]Handler{
 			} else if err != nil {
 				return err
 			}
+
 			sum += n
 		}
 	}),
@@ -46,6 +47,7 @@ func TestInvoke(t *testing.T) {
 	if err := agent.Invoke(t.Context(), "x/double", 21, &got); err != nil || got != 42 {
 		t.Errorf("double: got %d, %v; want 42", got, err)
 	}
+
 	expect.Error(t, "refuse", agent.Invoke(t.Context(), "x/refuse", nil, nil), ErrUnsupported)
 	expect.Error(t, "unknown verb", agent.Invoke(t.Context(), "x/none", nil, nil), ErrUnknownVerb)
 	if off, bound, err := agent.Clock(t.Context()); err != nil || off < -bound || off > bound {
@@ -61,6 +63,7 @@ func TestEffectEndsWithSession(t *testing.T) {
 		for err == nil {
 			err = s.Recv(&in)
 		}
+
 		<-ctx.Done()
 		ended <- err
 		return nil
@@ -75,6 +78,7 @@ func TestEffectEndsWithSession(t *testing.T) {
 			} else {
 				s.Close()
 			}
+
 			expect.Error(t, "the handler's session", <-ended, ErrAbandoned)
 		})
 	}
@@ -91,6 +95,7 @@ func TestFinishDrains(t *testing.T) {
 	if err := s.Recv(&got); err != nil || got != 6 {
 		t.Fatalf("got %d, %v; want 6", got, err)
 	}
+
 	if err := s.Recv(&got); err != io.EOF {
 		t.Fatalf("after the result: %v, want EOF", err)
 	}
@@ -112,6 +117,7 @@ func TestRelayCarriesSecrets(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		return Relay(s, far)
 	})}
 	agent := pair(t, outer)
@@ -167,7 +173,9 @@ func FuzzReadFrame(f *testing.F) {
 			}
 			return
 		}
-		if again := appendFrame(nil, got); !bytes.Equal(again, b[:len(again)]) {
+
+		again := appendFrame(nil, got)
+		if !bytes.Equal(again, b[:len(again)]) {
 			t.Fatal("frame does not encode to what it was read from")
 		}
 	})

@@ -26,9 +26,11 @@ func absolute(path string) string {
 	if len(dirs) == 0 {
 		return usualPath
 	}
+
 	text := dirs[0]
 	for _, dir := range dirs[1:] {
 		text += string(filepath.ListSeparator) + dir
 	}
+
 	return text
 }

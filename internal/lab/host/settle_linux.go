@@ -21,6 +21,7 @@ func resetLimits() {
 			unix.Setrlimit(limit, &r)
 		}
 	}
+
 	for usualClass() { // a thread that was made meanwhile has the class of the one that made it
 	}
 }
@@ -39,5 +40,6 @@ func usualClass() (changed bool) {
 			changed = changed || errno == 0
 		}
 	}
+
 	return changed
 }

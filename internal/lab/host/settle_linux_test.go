@@ -35,6 +35,7 @@ func TestSettleAborts(t *testing.T) {
 		go panic("a fault")
 		time.Sleep(time.Minute)
 	}
+
 	again := exec.Command(os.Args[0], "-test.run=^TestSettleAborts$")
 	again.Env = append(os.Environ(), settling+"=1")
 	err := again.Run()
@@ -49,12 +50,14 @@ func TestSettle(t *testing.T) {
 	if !apart.Process(t) {
 		return
 	}
+
 	var param struct{ priority int32 }
 	const batch = 3 // an ordinary user may choose it, too
 	if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, batch,
 		uintptr(unsafe.Pointer(&param))); errno != 0 {
 		t.Fatal(errno)
 	}
+
 	var hard unix.Rlimit
 	unix.Getrlimit(unix.RLIMIT_CORE, &hard)
 	limit := unix.Rlimit{Cur: 1 << 40, Max: unix.RLIM_INFINITY}
@@ -62,21 +65,26 @@ func TestSettle(t *testing.T) {
 	for range 50 { // threads that make threads, of the class that this one has
 		go func() { runtime.LockOSThread(); time.Sleep(time.Minute) }()
 	}
+
 	Settle()
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
 		tid, _ := strconv.Atoi(thread.Name())
-		if class, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(tid), 0,
-			0); class != 0 && errno == 0 {
+		class, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(tid), 0,
+			0)
+		if class != 0 && errno == 0 {
 			t.Errorf("scheduling class of thread %d: got %d, want 0", tid, class)
 		}
 	}
+
 	if class, _, _ := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); class != 0 {
 		t.Errorf("scheduling class: got %d, want 0", class)
 	}
+
 	if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); limit.Cur != limit.Max {
 		t.Errorf("limit of files: got %d, want %d", limit.Cur, limit.Max)
 	}
+
 	// A pipe is given nothing at 1, and at 0 all; who had a hard limit of 0 cannot raise it.
 	if unix.Getrlimit(unix.RLIMIT_CORE, &limit); limit.Max != 1 && hard.Max > 0 {
 		t.Errorf("limit of core files: got %+v, want 1", limit)

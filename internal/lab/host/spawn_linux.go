@@ -35,6 +35,7 @@ func (s Spawn) Start() (*Child, error) {
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
 	}
+
 	cmd.Dir, cmd.Env = s.Dir, os.Environ()
 	cmd.ExtraFiles, cmd.Stderr = s.Files, cmp.Or(s.Stderr, os.Stderr)
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
@@ -42,29 +43,37 @@ func (s Spawn) Start() (*Child, error) {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
+
 	if s.Bound {
 		attr.Pdeathsig = syscall.SIGKILL
 	}
+
 	if s.As != nil {
 		attr.Credential = &syscall.Credential{Uid: s.As.ID, Gid: s.As.ID, Groups: s.As.Groups}
 	}
+
 	cmd.SysProcAttr = attr
 	c := &Child{cmd: cmd, ended: make(chan struct{})}
 	var err error
 	if s.Conn != nil {
-		cmd.Stdin, cmd.Stdout = s.Conn, s.Conn
+		cmd.Stdin = s.Conn
+		cmd.Stdout = s.Conn
 	} else if c.in, err = cmd.StdinPipe(); err == nil {
 		c.out, err = cmd.StdoutPipe()
 	}
+
 	if err == nil {
 		err = s.start(c)
 	}
+
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("start %s: %w: not installed", s.Program, ErrUnsupported)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Args[0], err)
 	}
+
 	return c, nil
 }
 
@@ -74,6 +83,7 @@ func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()
 	}
+
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never let go: the thread ends with this
@@ -85,6 +95,7 @@ func (s Spawn) start(c *Child) error {
 				return
 			}
 		}
+
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
@@ -112,6 +123,7 @@ func (c *Child) Close() error {
 	if c.in != nil {
 		c.in.Close()
 	}
+
 	kill := time.AfterFunc(patience, func() { c.Kill() })
 	defer kill.Stop()
 	return c.Wait()
@@ -132,9 +144,11 @@ func (c *Child) Kill() error {
 	if f, ok := c.in.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		_ = f.SetWriteDeadline(time.Now()) // a closed pipe has ended
 	}
+
 	err := c.cmd.Process.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
+
 	return err
 }

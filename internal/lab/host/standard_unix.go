@@ -21,6 +21,7 @@ func Standard() (Deadlined, error) {
 		if err := unix.SetNonblock(fd, true); err != nil { // else the runtime does not wait for it itself
 			return nil, fmt.Errorf("take standard input and output for a connection: %w", err)
 		}
+
 		files[fd] = os.NewFile(uintptr(fd), "standard")
 	}
 	return standard{files[0], files[1]}, nil

@@ -48,6 +48,7 @@ func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 			return
 		case <-tick.C:
 		}
+
 		if Answers(ctx, a) != nil {
 			return
 		}

@@ -34,28 +34,35 @@ func OpenTrusted(file string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for who writes
 	if err != nil {
 		return nil, err
 	}
+
 	is, err := f.Stat()
 	if err == nil && !is.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no file", file)
 	}
+
 	var seen fs.FileInfo
 	if err == nil {
 		seen, err = lookAlong(abs, func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) })
 	}
+
 	if err == nil && (seen == nil || !os.SameFile(is, seen)) {
 		err = errors.New("others can change " + file)
 	}
+
 	if err == nil {
 		return f, nil
 	}
+
 	if is == nil || is.Mode().IsRegular() {
 		err = check.WithHint(err, "its owner must be you, and nobody else may write to it or to a directory "+
 			"above it: chown, chmod go-w, or move it")
 	}
+
 	return nil, errors.Join(err, f.Close())
 }
 
@@ -73,6 +80,7 @@ func ReadTrusted(file string) ([]byte, error) {
 	if err == nil && len(b) > maxTrusted {
 		err = fmt.Errorf("%s has more than %d bytes", file, maxTrusted)
 	}
+
 	return b, err
 }
 
@@ -92,21 +100,26 @@ func TrustedCommand(words []string) error {
 			err = f.Close()
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("start %s: %w", words[0], err)
 	}
+
 	for _, word := range words[1:] {
 		if info, err := os.Stat(word); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
+
 		f, err := OpenTrusted(word)
 		if err != nil {
 			return fmt.Errorf("start %s with %s: %w", words[0], word, err)
 		}
+
 		if err := f.Close(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -125,22 +138,27 @@ func Password(file string) (Secret, error) {
 	if err != nil {
 		return Secret{}, err
 	}
+
 	if info.Mode().Perm()&0o077 != 0 {
 		return Secret{}, check.WithHint(fmt.Errorf("others can read the password in %s, or change it", file),
 			"chmod 600 it, and change the password")
 	}
+
 	if info.Size() > maxPassword {
 		return Secret{}, fmt.Errorf("%s has more than %d bytes", file, maxPassword)
 	}
+
 	text, err := io.ReadAll(io.LimitReader(f, maxPassword))
 	if err != nil {
 		return Secret{}, err
 	}
+
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	if len(line) == 0 {
 		return Secret{}, fmt.Errorf("%s has no first line", file)
 	}
+
 	return SecretFrom(line), nil
 }
 
@@ -159,14 +177,17 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 		case skip(d):
 			return nil
 		}
+
 		if d.Type()&fs.ModeSymlink != 0 { // what it leads to
 			_, err := lookAlong(path, mine)
 			return err
 		}
+
 		info, err := d.Info()
 		if err == nil && (!mine(info) || openToOthers(info) && info.Mode()&fs.ModeSticky == 0) {
 			err = errors.New("others can change " + path)
 		}
+
 		return err
 	})
 }
@@ -176,7 +197,8 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err error) {
 	shared := false // the element before is a directory for everybody
 	_, err = Walk(path, func(at string, info fs.FileInfo) error {
-		mode, open := info.Mode(), openToOthers(info)
+		mode := info.Mode()
+		open := openToOthers(info)
 		linked := mode&fs.ModeSymlink != 0
 		sticky := mode.IsDir() && mode&fs.ModeSticky != 0
 		bad := !mine(info) || linked && shared || !linked && open && !sticky
@@ -184,9 +206,11 @@ func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err 
 		if bad {
 			return errors.New("others can change " + at)
 		}
+
 		if !linked {
 			last = info
 		}
+
 		return nil
 	})
 	return last, err
@@ -194,7 +218,8 @@ func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err 
 
 // openToOthers says whether the mode lets another user write.
 func openToOthers(info fs.FileInfo) bool {
-	mode, owner := info.Mode().Perm(), info.Sys().(*syscall.Stat_t)
+	mode := info.Mode().Perm()
+	owner := info.Sys().(*syscall.Stat_t)
 	return mode&0o002 != 0 || mode&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
 }
 
@@ -205,6 +230,7 @@ func ownGroup(uid, gid uint32) bool {
 	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
 		name = u.Username
 	}
+
 	b, _ := os.ReadFile("/etc/group")
 	return groupOf(string(b), name, uid, gid)
 }
@@ -236,24 +262,29 @@ func ofCaller(info fs.FileInfo) bool {
 // far as they exist, and returns the path without links that it came to. The first error ends it.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
 	const maxLinks = 40 // as the kernel's
-	at, rest := "/", strings.Split(path, "/")
+	at := "/"
+	rest := strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
 		if name == ".." {
 			at = filepath.Dir(at)
 		}
+
 		if name == "" || name == "." || name == ".." {
 			continue
 		}
+
 		next := filepath.Join(at, name)
 		info, err := os.Lstat(next)
 		if errors.Is(err, fs.ErrNotExist) {
 			return strings.TrimSuffix(next+"/"+strings.Join(rest, "/"), "/"), nil
 		}
+
 		if err == nil {
 			err = see(next, info)
 		}
+
 		switch {
 		case err != nil:
 			return "", err
@@ -261,22 +292,28 @@ func Walk(path string, see func(at string, info fs.FileInfo) error) (real string
 			at = next
 			continue
 		}
+
 		to, err := os.Readlink(next)
 		if links++; links > maxLinks {
 			err = syscall.ELOOP
 		}
+
 		if err != nil {
 			return "", err
 		}
+
 		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
 			at = next // what a process has open, such as pipe:[1234]
 			continue
 		}
+
 		if filepath.IsAbs(to) {
 			at = "/"
 		}
+
 		rest = append(strings.Split(to, "/"), rest...)
 	}
+
 	return at, nil
 }
 

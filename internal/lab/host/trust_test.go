@@ -22,7 +22,8 @@ func TestOwnGroup(t *testing.T) {
 	}{{"root", 0, 0, true}, {"ana", 1000, 1000, true}, {"ana", 1000, 100, false}, {"ben", 1001, 1001, false},
 		{"same", 1002, 1002, true}, {"name", 1003, 2000, true}, {"", 1004, 1004, true},
 		{"", 1004, 2000, false}, {"ana", 1000, 3000, false}} {
-		if got := groupOf(groups, tt.user, tt.uid, tt.gid); got != tt.want {
+		got := groupOf(groups, tt.user, tt.uid, tt.gid)
+		if got != tt.want {
 			t.Errorf("group %d of %s: got %v, want %v", tt.gid, tt.user, got, tt.want)
 		}
 	}
@@ -39,6 +40,7 @@ func TestOpenTrusted(t *testing.T) {
 			must(t, os.WriteFile(at(file), []byte(file), 0o644))
 		}
 	}
+
 	must(t, errors.Join(os.WriteFile(at("fine/writable"), nil, 0o600), os.Chmod(at("fine/writable"), 0o666),
 		syscall.Mkfifo(at("fine/pipe"), 0o600)))
 	tests := map[string]bool{"fine/file": true, "fine/deep/file": true, "open/file": false,
@@ -53,30 +55,37 @@ func TestOpenTrusted(t *testing.T) {
 			must(t, err)
 		}
 	}
+
 	for name, to := range links {
 		must(t, os.Symlink(to, at(name)))
 	}
+
 	for name, want := range tests {
 		began := time.Now()
 		f, err := OpenTrusted(at(name))
 		if (err == nil) != want {
 			t.Errorf("%s: got %v, want it opened: %v", name, err, want)
 		}
+
 		if err == nil {
 			f.Close()
 		} else if check.HintOf(err) == "" && strings.Contains(err.Error(), "others can") {
 			t.Errorf("%s: got %v without a hint", name, err)
 		}
-		if spent := time.Since(began); spent > 5*time.Second {
+
+		spent := time.Since(began)
+		if spent > 5*time.Second {
 			t.Errorf("%s: took %s", name, spent)
 		}
 	}
+
 	if os.Geteuid() == 0 {
 		t.Setenv("SUDO_UID", "4242")
 		f, err := OpenTrusted(at("fine/theirs"))
 		if err != nil {
 			t.Fatalf("a file of the user who called sudo: %v", err)
 		}
+
 		f.Close()
 		if err := TrustedDir(at("fine/theirs")); err == nil {
 			t.Error("root keeps something where that user can change it")
@@ -112,6 +121,7 @@ func TestPassword(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil || string(got.read()) != tt.want {
 			t.Errorf("%q with mode %o: got %q, %v", tt.text, tt.mode, got.read(), err)
 		}
@@ -121,17 +131,20 @@ func TestPassword(t *testing.T) {
 // TestTrustedCommand: neither a program nor a script that its arguments name is one that others can change.
 func TestTrustedCommand(t *testing.T) {
 	dir := t.TempDir()
-	ours, theirs := filepath.Join(dir, "ours.sh"), filepath.Join(dir, "theirs.sh")
+	ours := filepath.Join(dir, "ours.sh")
+	theirs := filepath.Join(dir, "theirs.sh")
 	for file, mode := range map[string]os.FileMode{ours: 0o755, theirs: 0o777} {
 		err := errors.Join(os.WriteFile(file, []byte("#!/bin/sh\n"), 0o700), os.Chmod(file, mode))
 		must(t, err)
 	}
+
 	for _, words := range [][]string{{ours}, {"sh", ours, "24.10"}, {"sh", "-c", "exit"},
 		{"true", "/dev/null"}} {
 		if err := TrustedCommand(words); err != nil {
 			t.Errorf("%q: %v", words, err)
 		}
 	}
+
 	for _, words := range [][]string{{theirs}, {"sh", theirs}, {"sh", "-x", theirs, "a"},
 		{"no-such-program"}} {
 		if err := TrustedCommand(words); err == nil {

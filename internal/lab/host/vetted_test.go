@@ -20,6 +20,7 @@ func TestVetted(t *testing.T) {
 			if err := s.Recv(&n); err != nil {
 				return s.Send(all)
 			}
+
 			all = append(all, n)
 		}
 	}
@@ -28,9 +29,11 @@ func TestVetted(t *testing.T) {
 		if err := json.Unmarshal(first, &n); err != nil {
 			return nil, err
 		}
+
 		if n > 100 {
 			return nil, errors.New("too much")
 		}
+
 		return 10 * n, nil
 	}
 	a := Inside(context.Background(), map[string]Handler{"x/vetted": Vetted(collect, check)})
@@ -41,6 +44,7 @@ func TestVetted(t *testing.T) {
 	for _, n := range []int{5, 6} {
 		must(t, s.Send(n))
 	}
+
 	must(t, s.Finish())
 	var got []int
 	must(t, s.Recv(&got))
@@ -57,6 +61,7 @@ func TestAtOnce(t *testing.T) {
 		if err := s.Send("in"); err != nil {
 			return err
 		}
+
 		for s.Recv(nil) == nil {
 		}
 		return nil
@@ -73,15 +78,18 @@ func TestAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatalf("first: %v", err)
 	}
+
 	if _, err := begin("x/b"); err != nil {
 		t.Fatalf("second: %v", err)
 	}
+
 	_, err = begin("x/a")
 	expect.Error(t, "third", err, "too many sessions at once")
 	must(t, first.Finish())
 	if err := first.Recv(nil); !errors.Is(err, io.EOF) {
 		t.Fatalf("the first ends: got %v, want %v", err, io.EOF)
 	}
+
 	if _, err := begin("x/b"); err != nil {
 		t.Errorf("after the first has ended: %v, want that there is room", err)
 	}

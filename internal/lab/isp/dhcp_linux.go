@@ -33,13 +33,16 @@ func (l *leases) take(mac string) (netip.Addr, bool) {
 	if a, ok := l.of[mac]; ok {
 		return a, true
 	}
+
 	if len(l.of) >= maxLeases {
 		return netip.Addr{}, false
 	}
+
 	a, ok := nth(l.own, len(l.of)+1)
 	if ok {
 		l.of[mac] = a
 	}
+
 	return a, ok
 }
 
@@ -51,27 +54,32 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 		kind = dhcpv4.MessageTypeOffer
 	case dhcpv4.MessageTypeRequest:
 		kind = dhcpv4.MessageTypeAck
-		if id := m.ServerIdentifier(); id != nil && !id.Equal(l.own.Addr().AsSlice()) {
+		id := m.ServerIdentifier()
+		if id != nil && !id.Equal(l.own.Addr().AsSlice()) {
 			return nil, netip.Addr{}, nil // it took another's offer
 		}
 	default:
 		return nil, netip.Addr{}, nil
 	}
+
 	a, ok := l.take(m.ClientHWAddr.String())
 	if !ok {
 		return nil, a, errors.New("all addresses are taken")
 	}
+
 	own := net.IP(l.own.Addr().AsSlice())
 	wanted := m.RequestedIPAddress()
 	if wanted == nil || wanted.IsUnspecified() {
 		wanted = m.ClientIPAddr
 	}
+
 	other := wanted != nil && !wanted.IsUnspecified() && !wanted.Equal(a.AsSlice())
 	if kind == dhcpv4.MessageTypeAck && other {
 		r, err := dhcpv4.NewReplyFromRequest(m, dhcpv4.WithMessageType(dhcpv4.MessageTypeNak),
 			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(own)))
 		return r, a, err
 	}
+
 	r, err := dhcpv4.NewReplyFromRequest(m, dhcpv4.WithMessageType(kind), dhcpv4.WithYourIP(a.AsSlice()),
 		dhcpv4.WithServerIP(own), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(own)),
 		dhcpv4.WithNetmask(net.CIDRMask(l.own.Bits(), 32)), dhcpv4.WithRouter(own), dhcpv4.WithDNS(own),
@@ -84,6 +92,7 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve DHCP on %s: %w", p.Device, err)
 	}
+
 	l := &leases{p.own, map[string]netip.Addr{}}
 	// Broadcast, because the subscriber has no address yet (RFC 2131 §4.1).
 	to := &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort}
@@ -92,13 +101,16 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 		if err != nil || m.OpCode != dhcpv4.OpcodeBootRequest || len(m.ClientHWAddr) != 6 {
 			return
 		}
+
 		r, a, err := l.answer(m)
 		if err != nil {
 			p.tell("%s gets no address: %v", m.ClientHWAddr, err)
 		}
+
 		if r == nil || err != nil {
 			return
 		}
+
 		if _, err := conn.WriteTo(r.ToBytes(), to); err == nil && r.MessageType() == dhcpv4.MessageTypeAck {
 			p.tell("%s has the address %s by DHCP", m.ClientHWAddr, a)
 		}
@@ -117,10 +129,12 @@ func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
+
 			if err != nil {
 				p.fail(fmt.Errorf("serve %s on %s: %w", protocol, dev, err))
 				return
 			}
+
 			take(buf[:n], from)
 		}
 	}()
@@ -138,37 +152,45 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 	if err != nil {
 		return err
 	}
+
 	routes, err := kernel.Neighbourly(a.Device)
 	if err != nil {
 		return err
 	}
+
 	for _, p := range has {
 		if !p.Addr().Is4() {
 			continue
 		}
+
 		undo.Add(func() error { return restoreRoutes(a.Device, routes) })
 		undo.Add(func() error { return kernel.AddAddress(a.Device, p) })
 		if err := kernel.DelAddress(a.Device, p); err != nil {
 			return err
 		}
 	}
+
 	lease, err := ask(ctx, a.Device, nil)
 	if err != nil {
 		return err
 	}
+
 	got, gateway, err := told(lease.ACK)
 	if err != nil {
 		return err
 	}
+
 	undo.Add(func() error { return kernel.DelAddress(a.Device, got) })
 	if err := kernel.AddAddress(a.Device, got); err != nil {
 		return err
 	}
+
 	for i := range routes {
 		if err := kernel.AddRoute(routes[i].To, gateway, a.Device); err != nil {
 			return err
 		}
 	}
+
 	keep, end := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() { // RFC 2131 §4.4.5: half of the time
@@ -198,6 +220,7 @@ func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient
 	if again != nil {
 		return c.Renew(ctx, again)
 	}
+
 	return c.Request(ctx)
 }
 
@@ -208,10 +231,12 @@ func told(m *dhcpv4.DHCPv4) (got netip.Prefix, gateway netip.Addr, err error) {
 	if !ok || ones == 0 || len(m.Router()) == 0 {
 		return got, gateway, errors.New("the provider names no address, network mask and router")
 	}
+
 	gateway, ok = netip.AddrFromSlice(m.Router()[0].To4())
 	if !ok {
 		return got, gateway, fmt.Errorf("the provider names a router %v", m.Router()[0])
 	}
+
 	return netip.PrefixFrom(a, ones), gateway, nil
 }
 

@@ -36,8 +36,12 @@ type bindings struct {
 
 // bindings returns those of a link of the provider's, which has a DUID by its port (RFC 8415 §11.4).
 func (p *provider) bindings(port net.HardwareAddr, link netip.Prefix) *bindings {
-	return &bindings{block: p.IPv6, link: link, of: map[string]int{},
-		own: &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: port}}
+	return &bindings{
+		block: p.IPv6,
+		link:  link,
+		of:    map[string]int{},
+		own:   &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: port},
+	}
 }
 
 func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok bool) {
@@ -45,11 +49,13 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	if !known {
 		n = len(b.of) + 1
 	}
+
 	addr, ok = nth(b.link, n)
 	network, left := delegation(b.block, n)
 	if ok = ok && left && n <= maxLeases; ok {
 		b.of[duid] = n
 	}
+
 	return addr, network, ok
 }
 
@@ -62,8 +68,10 @@ type grant struct {
 
 // answer is the answer to a subscriber's message, nil for none (RFC 8415 §16, §18.3).
 func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
-	client, server := m.Options.ClientID(), m.Options.ServerID()
-	kind, named := dhcpv6.MessageTypeReply, false
+	client := m.Options.ClientID()
+	server := m.Options.ServerID()
+	kind := dhcpv6.MessageTypeReply
+	named := false
 	switch m.MessageType {
 	case dhcpv6.MessageTypeSolicit:
 		if m.GetOneOption(dhcpv6.OptionRapidCommit) == nil {
@@ -78,22 +86,29 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	default:
 		return nil, g
 	}
+
 	if named != (server != nil) || named && !server.Equal(b.own) {
 		return nil, g // it took another's offer, or is none of a subscriber's
 	}
+
 	r = &dhcpv6.Message{MessageType: kind, TransactionID: m.TransactionID}
 	duid := ""
 	if client != nil {
 		duid = string(client.ToBytes())
 		r.AddOption(dhcpv6.OptClientID(client))
 	}
-	if inform := m.MessageType == dhcpv6.MessageTypeInformationRequest; len(duid) > maxDUID ||
+
+	inform := m.MessageType == dhcpv6.MessageTypeInformationRequest
+	if len(duid) > maxDUID ||
 		client == nil && !inform {
 		return nil, g
 	}
-	if _, alone := b.of[""]; alone {
+
+	_, alone := b.of[""]
+	if alone {
 		duid = ""
 	}
+
 	r.AddOption(dhcpv6.OptServerID(b.own))
 	r.AddOption(dhcpv6.OptDNS(b.link.Addr().AsSlice()))
 	switch m.MessageType {
@@ -102,7 +117,8 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 		return b.confirm(m, r), g
 	case dhcpv6.MessageTypeRelease, dhcpv6.MessageTypeDecline:
 		r.AddOption(status(iana.StatusSuccess))
-		if _, known := b.of[duid]; known && m.Options.OneIAPD() != nil {
+		_, known := b.of[duid]
+		if known && m.Options.OneIAPD() != nil {
 			_, g.network, _ = b.take(duid)
 			g.returned = true
 		}
@@ -116,6 +132,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	default:
 		g = b.give(m, r, duid)
 	}
+
 	return r, g
 }
 
@@ -123,7 +140,8 @@ func status(code iana.StatusCode) dhcpv6.Option { return &dhcpv6.OptStatusCode{S
 
 // confirm says whether addresses are still those of the link (§18.3.3).
 func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
-	any, here := false, iana.StatusSuccess
+	any := false
+	here := iana.StatusSuccess
 	for _, ia := range m.Options.IANA() {
 		for _, has := range ia.Options.Addresses() {
 			any = true
@@ -132,9 +150,11 @@ func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
 			}
 		}
 	}
+
 	if !any {
 		return nil
 	}
+
 	r.AddOption(status(here))
 	return r
 }
@@ -151,15 +171,20 @@ func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 			ia.Options.Add(status(iana.StatusNoAddrsAvail))
 			continue
 		}
+
 		g.addr = addr
-		ia.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: addr.AsSlice(), PreferredLifetime: leaseTime,
-			ValidLifetime: leaseTime})
+		ia.Options.Add(&dhcpv6.OptIAAddress{
+			IPv6Addr:          addr.AsSlice(),
+			PreferredLifetime: leaseTime,
+			ValidLifetime:     leaseTime,
+		})
 		for _, has := range asked.Options.Addresses() {
 			if keeps && !has.IPv6Addr.Equal(addr.AsSlice()) {
 				ia.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: has.IPv6Addr})
 			}
 		}
 	}
+
 	for i, asked := range m.Options.IAPD() {
 		ia := &dhcpv6.OptIAPD{IaId: asked.IaId, T1: t1, T2: t2}
 		r.AddOption(ia)
@@ -167,49 +192,62 @@ func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 			ia.Options.Add(status(iana.StatusNoPrefixAvail))
 			continue
 		}
+
 		g.network = network
 		own := &net.IPNet{IP: network.Addr().AsSlice(), Mask: net.CIDRMask(network.Bits(), 128)}
-		ia.Options.Add(&dhcpv6.OptIAPrefix{Prefix: own, PreferredLifetime: leaseTime,
-			ValidLifetime: leaseTime})
+		ia.Options.Add(&dhcpv6.OptIAPrefix{
+			Prefix:            own,
+			PreferredLifetime: leaseTime,
+			ValidLifetime:     leaseTime,
+		})
 		for _, has := range asked.Options.Prefixes() {
 			if keeps && has.Prefix != nil && has.Prefix.String() != own.String() {
 				ia.Options.Add(&dhcpv6.OptIAPrefix{Prefix: has.Prefix})
 			}
 		}
 	}
+
 	if r.MessageType == dhcpv6.MessageTypeAdvertise {
 		return grant{} // not yet
 	}
+
 	return g
 }
 
 // serveDHCPv6 serves until it is ended. Networks that were delegated are reached by way of the subscriber's
 // link-local address meanwhile.
 func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() error, err error) {
-	conn, err := server6.NewIPv6UDPConn(i.Name, &net.UDPAddr{IP: net.IPv6unspecified,
-		Port: dhcpv6.DefaultServerPort})
+	conn, err := server6.NewIPv6UDPConn(i.Name, &net.UDPAddr{
+		IP:   net.IPv6unspecified,
+		Port: dhcpv6.DefaultServerPort,
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	err = ipv6.NewPacketConn(conn).JoinGroup(i, &net.UDPAddr{IP: dhcpv6.AllDHCPRelayAgentsAndServers})
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+
 	routes := map[netip.Prefix]netip.Addr{}
 	closed := p.receive("DHCPv6", i.Name, conn, func(text []byte, from netip.AddrPort) {
 		m, err := dhcpv6.MessageFromBytes(text)
 		if err != nil || !from.Addr().IsLinkLocalUnicast() {
 			return
 		}
+
 		r, g := b.answer(m)
 		if r == nil {
 			return
 		}
+
 		via := from.Addr().WithZone("")
 		if err := p.route(routes, g, via, i.Name); err != nil {
 			p.tell("%s gets no network: %v", via, err)
 			return
 		}
+
 		if _, err := conn.WriteToUDPAddrPort(r.ToBytes(), from); err == nil && !g.returned {
 			p.tellGrant(via, g)
 		}
@@ -229,15 +267,19 @@ func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.
 	if !g.network.IsValid() || known && old == via && !g.returned {
 		return nil
 	}
+
 	if known {
 		if err := kernel.DelRoute(g.network, old, dev); err != nil {
 			return err
 		}
+
 		delete(routes, g.network)
 	}
+
 	if g.returned {
 		return nil
 	}
+
 	routes[g.network] = via
 	return kernel.AddRoute(g.network, via, dev)
 }

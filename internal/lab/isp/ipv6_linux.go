@@ -37,25 +37,31 @@ func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	default:
 		err = beRouter(p.Device, undo)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	has, err := i.Addrs()
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", p.Device, err)
 	}
+
 	for _, a := range own {
 		if slices.ContainsFunc(has, func(h net.Addr) bool { return h.String() == a.String() }) {
 			continue
 		}
+
 		undo.Add(func() error { return kernel.DelAddress(p.Device, a) })
 		if err := kernel.AddAddress(p.Device, a); err != nil {
 			return err
 		}
 	}
+
 	if p.Kind == knob.PPPoE {
 		return nil
 	}
+
 	return p.serveLink(ctx, i, p.bindings(i.HardwareAddr, p.Link()), undo)
 }
 
@@ -67,14 +73,17 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 	if err != nil {
 		return err
 	}
+
 	port, err := macOf(p.Device)
 	if err != nil {
 		return err
 	}
+
 	i, err := net.InterfaceByName(dev)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", dev, err)
 	}
+
 	a := p.Link().Addr().As16()
 	a[7] += byte(n) // of the 256 networks of a /56
 	b := p.bindings(port.HardwareAddr, netip.PrefixFrom(netip.AddrFrom16(a), 64))
@@ -82,6 +91,7 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 	if err := kernel.AddAddress(dev, b.link); err != nil {
 		return err
 	}
+
 	return p.serveLink(ctx, i, b, undo)
 }
 
@@ -91,10 +101,12 @@ func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings,
 	if err != nil {
 		return fmt.Errorf("serve DHCPv6 on %s: %w", i.Name, err)
 	}
+
 	undo.Add(ended)
 	if ended, err = p.advertise(ctx, i, b.link); err != nil {
 		return fmt.Errorf("advertise a router on %s: %w", i.Name, err)
 	}
+
 	undo.Add(ended)
 	return nil
 }
@@ -124,27 +136,33 @@ func beRouter(dev string, undo *host.Undoing) error {
 	if err := speaksIPv6(dev); err != nil {
 		return err
 	}
+
 	forwarding, was, err := ipv6Setting(dev, "forwarding")
 	if err != nil || was != "0" {
 		return err
 	}
+
 	leads, err := kernel.AdvertisedDevices()
 	if err != nil {
 		return err
 	}
+
 	for _, d := range leads {
 		path, accepts, err := ipv6Setting(d, "accept_ra")
 		if err != nil {
 			return err
 		}
+
 		if accepts == "1" { // with 0 a daemon has set the route, which the kernel lets be
 			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
 				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
 		}
 	}
+
 	if err := kernel.SysctlWritable(forwarding); err != nil {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 	}
+
 	undo.Add(func() error { return kernel.WriteSysctl(forwarding, was) })
 	return kernel.WriteSysctl(forwarding, "1")
 }
@@ -174,6 +192,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 	if err != nil {
 		return nil, err
 	}
+
 	c := ipv6.NewPacketConn(raw)
 	var only ipv6.ICMPFilter
 	only.SetAll(true)
@@ -184,6 +203,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // wakes the reader
 	done := make(chan struct{})
@@ -193,6 +213,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 		if err := keepAdvertising(ctx, c, text); err != nil {
 			p.fail(fmt.Errorf("advertise a router on %s: %w", i.Name, err))
 		}
+
 		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else it times out
 	}()
 	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
@@ -210,10 +231,12 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 				next = time.Now().Add(initialInterval)
 			}
 		}
+
 		err := c.SetReadDeadline(next)
 		if ctx.Err() != nil || err != nil {
 			return err
 		}
+
 		n, cm, from, err := c.ReadFrom(buf)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -223,12 +246,15 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 		case cm == nil || cm.HopLimit != hopLimit || !solicits(buf[:n]):
 			continue
 		}
+
 		if host.Pause(ctx, rand.N(maxDelay)) != nil {
 			return nil
 		}
+
 		if a, ok := from.(*net.IPAddr); !ok || a.IP.IsUnspecified() {
 			from = allNodes
 		}
+
 		_, _ = c.WriteTo(text, nil, from) // who hears nothing asks again
 	}
 }
@@ -241,11 +267,13 @@ func solicits(m []byte) bool {
 	if len(m) < 8 || m[0] != byte(ipv6.ICMPTypeRouterSolicitation) || m[1] != 0 {
 		return false
 	}
+
 	for m = m[8:]; len(m) >= 2; { // options: type, length in units of eight bytes
 		n := 8 * int(m[1])
 		if n == 0 || n > len(m) {
 			return false
 		}
+
 		m = m[n:]
 	}
 	return len(m) == 0
@@ -264,6 +292,7 @@ func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Durati
 	if lifetime == 0 {
 		holds = 0
 	}
+
 	be := binary.BigEndian
 	m := []byte{byte(ipv6.ICMPTypeRouterAdvertisement), 0, 0, 0, 64, managed | other}
 	m = be.AppendUint16(m, uint16(lifetime/time.Second))
@@ -271,6 +300,7 @@ func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Durati
 	if mac != nil {
 		m = append(append(m, source, 1), mac...)
 	}
+
 	m = append(m, prefix, 4, byte(link.Bits()), onLink|autonomous)
 	m = be.AppendUint32(be.AppendUint32(be.AppendUint32(m, holds), holds), 0)
 	m = append(m, link.Masked().Addr().AsSlice()...)

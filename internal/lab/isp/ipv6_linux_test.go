@@ -18,8 +18,12 @@ import (
 var block = netip.MustParsePrefix("2001:2:0:4000::/50")
 
 func newBindings() *bindings {
-	return &bindings{block: block, link: netip.MustParsePrefix("2001:2:0:4000::1/64"), of: map[string]int{},
-		own: &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: here}}
+	return &bindings{
+		block: block,
+		link:  netip.MustParsePrefix("2001:2:0:4000::1/64"),
+		of:    map[string]int{},
+		own:   &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: here},
+	}
 }
 
 func network(text string) *net.IPNet {
@@ -39,9 +43,11 @@ func hear(t *testing.T, b *bindings, m *dhcpv6.Message) (*dhcpv6.Message, grant)
 	if r == nil {
 		return nil, g
 	}
+
 	if r.TransactionID != m.TransactionID {
 		t.Errorf("%s: transaction %s, want %s", r.MessageType, r.TransactionID, m.TransactionID)
 	}
+
 	r, err = dhcpv6.MessageFromBytes(r.ToBytes())
 	must(t, err)
 	return r, g
@@ -53,22 +59,29 @@ func offered(m *dhcpv6.Message) map[string]time.Duration {
 	if m == nil {
 		return out
 	}
+
 	for _, ia := range m.Options.IANA() {
 		for _, a := range ia.Options.Addresses() {
 			out[a.IPv6Addr.String()] = a.ValidLifetime
 		}
-		if s := ia.Options.Status(); s != nil {
+
+		s := ia.Options.Status()
+		if s != nil {
 			out[s.StatusCode.String()] = 0
 		}
 	}
+
 	for _, ia := range m.Options.IAPD() {
 		for _, p := range ia.Options.Prefixes() {
 			out[p.Prefix.String()] = p.ValidLifetime
 		}
-		if s := ia.Options.Status(); s != nil {
+
+		s := ia.Options.Status()
+		if s != nil {
 			out[s.StatusCode.String()] = 0
 		}
 	}
+
 	return out
 }
 
@@ -84,8 +97,10 @@ func solicit(t *testing.T, mac net.HardwareAddr, more ...dhcpv6.Modifier) *dhcpv
 func TestDHCPv6(t *testing.T) {
 	b := newBindings()
 	first := map[string]time.Duration{"2001:2:0:4000::2": leaseTime, "2001:2:0:4100::/56": leaseTime}
-	given := grant{addr: netip.MustParseAddr("2001:2:0:4000::2"),
-		network: netip.MustParsePrefix("2001:2:0:4100::/56")}
+	given := grant{
+		addr:    netip.MustParseAddr("2001:2:0:4000::2"),
+		network: netip.MustParsePrefix("2001:2:0:4100::/56"),
+	}
 	check := func(what string, m *dhcpv6.Message, kind dhcpv6.MessageType, want map[string]time.Duration,
 		wants grant) *dhcpv6.Message {
 		t.Helper()
@@ -93,23 +108,29 @@ func TestDHCPv6(t *testing.T) {
 		if r == nil || r.MessageType != kind {
 			t.Fatalf("%s: got %v, want %s", what, r, kind)
 		}
+
 		expect.Same(t, what, want, offered(r))
 		if g != wants {
 			t.Errorf("%s: grants %+v, want %+v", what, g, wants)
 		}
+
 		return r
 	}
 	offer := check("solicit", solicit(t, there), dhcpv6.MessageTypeAdvertise, first, grant{})
-	if dns := offer.Options.DNS(); len(dns) != 1 || dns[0].String() != "2001:2:0:4000::1" {
+	dns := offer.Options.DNS()
+	if len(dns) != 1 || dns[0].String() != "2001:2:0:4000::1" {
 		t.Errorf("DNS %v, want the provider", dns)
 	}
+
 	request, err := dhcpv6.NewRequestFromAdvertise(offer)
 	must(t, err)
 	check("request", request, dhcpv6.MessageTypeReply, first, given)
 	other := map[string]time.Duration{"2001:2:0:4000::3": leaseTime, "2001:2:0:4200::/56": leaseTime}
 	quick := check("rapid commit", solicit(t, net.HardwareAddr{2, 0, 0, 0, 0, 3}, dhcpv6.WithRapidCommit),
-		dhcpv6.MessageTypeReply, other, grant{addr: netip.MustParseAddr("2001:2:0:4000::3"),
-			network: netip.MustParsePrefix("2001:2:0:4200::/56")})
+		dhcpv6.MessageTypeReply, other, grant{
+			addr:    netip.MustParseAddr("2001:2:0:4000::3"),
+			network: netip.MustParsePrefix("2001:2:0:4200::/56"),
+		})
 	if quick.GetOneOption(dhcpv6.OptionRapidCommit) == nil {
 		t.Error("rapid commit: the reply does not say so (RFC 8415 §18.3.1)")
 	}
@@ -117,9 +138,13 @@ func TestDHCPv6(t *testing.T) {
 	renew := *request
 	renew.MessageType = dhcpv6.MessageTypeRenew
 	check("renew", &renew, dhcpv6.MessageTypeReply, first, given)
-	stale := solicit(t, there, dhcpv6.WithIANA(dhcpv6.OptIAAddress{IPv6Addr: net.ParseIP("2001:db8::9"),
-		ValidLifetime: time.Hour}), dhcpv6.WithIAPD([4]byte{1}, &dhcpv6.OptIAPrefix{
-		Prefix: network("2001:db8:1::/56"), ValidLifetime: time.Hour}))
+	stale := solicit(t, there, dhcpv6.WithIANA(dhcpv6.OptIAAddress{
+		IPv6Addr:      net.ParseIP("2001:db8::9"),
+		ValidLifetime: time.Hour,
+	}), dhcpv6.WithIAPD([4]byte{1}, &dhcpv6.OptIAPrefix{
+		Prefix:        network("2001:db8:1::/56"),
+		ValidLifetime: time.Hour,
+	}))
 	stale.MessageType = dhcpv6.MessageTypeRebind
 	check("rebind of what another gave", stale, dhcpv6.MessageTypeReply, map[string]time.Duration{
 		"2001:2:0:4000::2": leaseTime, "2001:2:0:4100::/56": leaseTime, "2001:db8::9": 0,
@@ -129,9 +154,11 @@ func TestDHCPv6(t *testing.T) {
 	release.MessageType = dhcpv6.MessageTypeRelease
 	released := check("release", &release, dhcpv6.MessageTypeReply, map[string]time.Duration{},
 		grant{network: given.network, returned: true})
-	if s := released.Options.Status(); s == nil || s.StatusCode != iana.StatusSuccess {
+	s := released.Options.Status()
+	if s == nil || s.StatusCode != iana.StatusSuccess {
 		t.Errorf("release: status %v, want success", s)
 	}
+
 	twice := solicit(t, there)
 	twice.AddOption(&dhcpv6.OptIANA{IaId: [4]byte{9}})
 	twice.AddOption(&dhcpv6.OptIAPD{IaId: [4]byte{9}})
@@ -160,17 +187,29 @@ func TestDHCPv6SaysNothing(t *testing.T) {
 		"request without server":     {MessageType: dhcpv6.MessageTypeRequest},
 		"an advertisement":           {MessageType: dhcpv6.MessageTypeAdvertise},
 		"a solicit without a client": {MessageType: dhcpv6.MessageTypeSolicit},
-		"too long an identifier": solicit(t, there, dhcpv6.WithClientID(&dhcpv6.DUIDOpaque{Type: 9,
-			Data: make([]byte, maxDUID)})),
-		"confirmation of nothing": {MessageType: dhcpv6.MessageTypeConfirm, Options: solicit(t,
-			there).Options},
-		"request to another": {MessageType: dhcpv6.MessageTypeRequest, Options: solicit(t, there,
-			elsewhere).Options},
-		"release to another": {MessageType: dhcpv6.MessageTypeRelease, Options: solicit(t, there,
-			elsewhere).Options},
+		"too long an identifier": solicit(t, there, dhcpv6.WithClientID(&dhcpv6.DUIDOpaque{
+			Type: 9,
+			Data: make([]byte, maxDUID),
+		})),
+		"confirmation of nothing": {
+			MessageType: dhcpv6.MessageTypeConfirm,
+			Options: solicit(t,
+				there).Options,
+		},
+		"request to another": {
+			MessageType: dhcpv6.MessageTypeRequest,
+			Options: solicit(t, there,
+				elsewhere).Options,
+		},
+		"release to another": {
+			MessageType: dhcpv6.MessageTypeRelease,
+			Options: solicit(t, there,
+				elsewhere).Options,
+		},
 	} {
 		b := newBindings()
-		if r, g := hear(t, b, m); r != nil || g != (grant{}) || len(b.of) > 0 {
+		r, g := hear(t, b, m)
+		if r != nil || g != (grant{}) || len(b.of) > 0 {
 			t.Errorf("%s: got %v and %+v, want no answer", name, r, g)
 		}
 	}
@@ -195,9 +234,11 @@ func TestSubscribersOverIPv6(t *testing.T) {
 	for i := range maxLeases + 10 {
 		hear(t, b, solicit(t, net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}))
 	}
+
 	if len(b.of) != 63 {
 		t.Errorf("%d have got a network of %s, want 63", len(b.of), block)
 	}
+
 	r, _ := hear(t, b, solicit(t, there))
 	expect.Same(t, "one more", map[string]time.Duration{"NoAddrsAvail": 0, "NoPrefixAvail": 0}, offered(r))
 }
@@ -218,6 +259,7 @@ func TestAdvertisement(t *testing.T) {
 	if want := "8600000040c00000" + "0000000000000000" + "030440c0"; !strings.HasPrefix(session, want) {
 		t.Errorf("in a session: got\n%s, want\n%s…", session, want)
 	}
+
 	for lifetime, want := range map[time.Duration]string{
 		routerLifetime: "8600000040c00708" + "0000000000000000" + "0101020000000001" +
 			"030440c00000a8c00000a8c000000000" + link + "1903000000000708" + link[:31] + "1",
@@ -245,7 +287,8 @@ func TestSolicits(t *testing.T) {
 	} {
 		m, err := hex.DecodeString(text)
 		must(t, err)
-		if got := solicits(m); got != want {
+		got := solicits(m)
+		if got != want {
 			t.Errorf("%s: %t, want %t", text, got, want)
 		}
 	}
@@ -276,11 +319,13 @@ func FuzzDHCPv6(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		b := newBindings()
 		r, _ := b.answer(m)
 		if r == nil {
 			return
 		}
+
 		again, err := dhcpv6.MessageFromBytes(r.ToBytes())
 		if err != nil || !bytes.Equal(frame[1:4], again.TransactionID[:]) || len(b.of) > 1 {
 			t.Errorf("%x: answered by %x, %v; %d subscribers", frame, r.ToBytes(), err, len(b.of))

@@ -43,6 +43,7 @@ func nth(provider netip.Prefix, n int) (netip.Addr, bool) {
 		if !provider.Contains(a) || !provider.Contains(a.Next()) && a.Is4() { // the broadcast address
 			return netip.Addr{}, false
 		}
+
 		if a != provider.Addr() {
 			i++
 		}

@@ -35,11 +35,14 @@ const mostWords = 4
 // words.
 func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string,
 	err error) {
-	process, err := host.Local().Start(ctx, host.Command{Path: p.Program,
-		Args: slices.Concat([]string{"plugin", p.Plugin}, args, pppOptions)})
+	process, err := host.Local().Start(ctx, host.Command{
+		Path: p.Program,
+		Args: slices.Concat([]string{"plugin", p.Plugin}, args, pppOptions),
+	})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var mu sync.Mutex
 	var words []string
 	note := func(line string) {
@@ -50,7 +53,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 			words = slices.Delete(words, mostWords/2, mostWords/2+1)
 		}
 	}
-	out, errs := host.Lines(process.Stdout(), note), host.Lines(process.Stderr(), note)
+	out := host.Lines(process.Stdout(), note)
+	errs := host.Lines(process.Stderr(), note)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -71,14 +75,18 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 	if err != nil {
 		return err
 	}
+
 	i, err := macOf(a.Device)
 	if err != nil {
 		return err
 	}
+
 	if err := kernel.ProbePPPoE(); err != nil {
 		return err
 	}
-	dev, mtu := knob.SessionDevice(a.Device, 1), strconv.Itoa(i.MTU-pppoeBytes)
+
+	dev := knob.SessionDevice(a.Device, 1)
+	mtu := strconv.Itoa(i.MTU - pppoeBytes)
 	keep, end := context.WithCancel(context.WithoutCancel(ctx))
 	gone, last, err := start(keep, daemon, []string{"nic-" + a.Device, "ifname", dev, "noauth", "noipdefault",
 		"mtu", mtu, "mru", mtu, "user", "chokepoint"})
@@ -86,18 +94,22 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 		end()
 		return err
 	}
+
 	undo.Add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
 	if err := await(ctx, dev, gone, netip.Addr.Is4); err != nil {
 		return fmt.Errorf("%w: pppd says: %s", err, last())
 	}
+
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
 		return err
 	}
+
 	undo.Add(kernel.EndDivert)
 	if err := kernel.Divert(a.Device, dev, others(has)...); err != nil {
 		return err
 	}
+
 	go func() {
 		<-gone
 		failed <- fmt.Errorf("%w: it says: %s", errGone, last())
@@ -123,6 +135,7 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 	if len(sessions) == 0 {
 		return nil
 	}
+
 	fd, err := openDiscovery(dev)
 	if err != nil {
 		return err
@@ -131,6 +144,7 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 	for _, s := range sessions {
 		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // it notices by itself, if later
 	}
+
 	return nil
 }
 
@@ -142,6 +156,7 @@ func sessionsOn(dev string) (out []subscriber) {
 		if len(f) != 3 || f[2] != dev {
 			continue
 		}
+
 		id, err := strconv.ParseUint(f[0], 16, 16)
 		mac, macErr := net.ParseMAC(f[1])
 		if err == nil && macErr == nil {
@@ -159,6 +174,7 @@ func openDiscovery(dev string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+
 	const network = etherDiscovery>>8 | etherDiscovery&0xff<<8
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, network)
 	if err == nil {
@@ -166,9 +182,11 @@ func openDiscovery(dev string) (int, error) {
 			unix.Close(fd)
 		}
 	}
+
 	if err != nil {
 		return -1, fmt.Errorf("listen for PPPoE on %s: %w", dev, err)
 	}
+
 	return fd, nil
 }
 
@@ -178,22 +196,34 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	if err == nil {
 		err = kernel.ProbePPPoE()
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	i, err := macOf(p.Device)
 	if err != nil {
 		return nil, err
 	}
+
 	fd, err := openDiscovery(p.Device)
 	if err != nil {
 		return nil, err
 	}
-	c := &concentrator{mac: i.HardwareAddr, key: make([]byte, 32), most: i.MTU - pppoeBytes,
-		sessions: map[uint16]*subscriber{}}
+
+	c := &concentrator{
+		mac:      i.HardwareAddr,
+		key:      make([]byte, 32),
+		most:     i.MTU - pppoeBytes,
+		sessions: map[uint16]*subscriber{},
+	}
 	rand.Read(c.key) // never fails
-	running := &sessions{p: p, daemon: daemon, fd: fd,
-		hungUp: make(chan *subscriber, 2*maxSubscribers)}
+	running := &sessions{
+		p:      p,
+		daemon: daemon,
+		fd:     fd,
+		hungUp: make(chan *subscriber, 2*maxSubscribers),
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -202,6 +232,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 			p.fail(err)
 			return
 		}
+
 		running.serve(ctx, c)
 	}()
 	return func() error { <-done; return unix.Close(fd) }, nil
@@ -226,31 +257,38 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 			_, _ = unix.Write(r.fd, c.gone(s))
 		default:
 		}
+
 		ready := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(ready, listenMs); err != nil || n == 0 {
 			continue
 		}
+
 		n, err := unix.Read(r.fd, buf)
 		if err != nil {
 			continue
 		}
+
 		answer, begins, ends := c.hear(buf[:n])
 		if ends != nil {
 			ends.end()
 		}
+
 		if answer != nil {
 			if _, err := unix.Write(r.fd, answer); err != nil {
 				continue
 			}
 		}
+
 		if begins != nil {
 			r.begin(begins)
 		}
 	}
+
 	for _, s := range c.sessions {
 		s.end()
 		_, _ = unix.Write(r.fd, c.gone(s))
 	}
+
 	r.all.Wait()
 }
 
@@ -266,7 +304,9 @@ func (r *sessions) begin(s *subscriber) {
 		r.hungUp <- s
 		return
 	}
-	dev, mtu := knob.SessionDevice(r.p.Device, int(s.id)), strconv.Itoa(s.payload)
+
+	dev := knob.SessionDevice(r.p.Device, int(s.id))
+	mtu := strconv.Itoa(s.payload)
 	args := []string{"nic-" + r.p.Device, "rp_pppoe_sess", fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev,
 		fmt.Sprintf("%s:%s", r.p.own.Addr(), remote), "mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns",
 		r.p.own.Addr().String(), "ipv6", "::1,"} // of linkLocal
@@ -275,6 +315,7 @@ func (r *sessions) begin(s *subscriber) {
 	} else {
 		args = append(args, "auth")
 	}
+
 	gone, last, err := start(ctx, r.daemon, args)
 	if err != nil {
 		cancel()
@@ -282,6 +323,7 @@ func (r *sessions) begin(s *subscriber) {
 		r.hungUp <- s
 		return
 	}
+
 	r.all.Go(func() {
 		defer cancel()
 		var undo host.Undoing
@@ -293,25 +335,30 @@ func (r *sessions) begin(s *subscriber) {
 				if err == nil {
 					err = kernel.Divert(r.p.Device, dev, others(has)...)
 				}
+
 				if err != nil {
 					r.p.fail(err)
 				}
 			}
 		}
+
 		if r.p.IPv6.IsValid() {
 			err := r.p.overSession(ctx, dev, int(s.id), gone, &undo)
 			if err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
 				r.p.tell("%s gets no IPv6: %v", s.mac, err)
 			}
 		}
+
 		<-gone
 		var err error
 		if undo.Run(&err); err != nil {
 			r.p.fail(err)
 		}
+
 		if ctx.Err() == nil {
 			r.p.tell("the session of %s has ended: %s", s.mac, last())
 		}
+
 		select {
 		case r.hungUp <- s:
 		default: // nobody listens any more
@@ -325,6 +372,7 @@ func (p *provider) withSecrets() error {
 	if p.User == "" {
 		return nil
 	}
+
 	const dir = "/etc/ppp"
 	steps := []struct {
 		what string
@@ -347,6 +395,7 @@ func (p *provider) withSecrets() error {
 			return fmt.Errorf("hide the password of the subscriber: %s: %w", s.what, err)
 		}
 	}
+
 	return nil
 }
 

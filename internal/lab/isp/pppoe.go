@@ -68,24 +68,30 @@ func parseDiscovery(frame []byte) (d discovery, err error) {
 	if len(frame) < etherHead+pppoeHead || binary.BigEndian.Uint16(frame[12:]) != etherDiscovery {
 		return d, errNoDiscovery
 	}
+
 	d.to, d.from = bytes.Clone(frame[:6]), bytes.Clone(frame[6:12])
 	b := frame[etherHead:]
 	length := int(binary.BigEndian.Uint16(b[4:]))
 	if b[0] != 0x11 || length > len(b)-pppoeHead { // version and type are 1
 		return d, errNoDiscovery
 	}
+
 	d.code, d.session = b[1], binary.BigEndian.Uint16(b[2:])
 	for b = b[pppoeHead : pppoeHead+length]; len(b) >= 4; {
-		kind, n := binary.BigEndian.Uint16(b), int(binary.BigEndian.Uint16(b[2:]))
+		kind := binary.BigEndian.Uint16(b)
+		n := int(binary.BigEndian.Uint16(b[2:]))
 		if kind == tagEnd {
 			break
 		}
+
 		if b = b[4:]; n > len(b) {
 			return d, fmt.Errorf("%w: tag %#04x is cut off", errNoDiscovery, kind)
 		}
+
 		d.tags = append(d.tags, tag{kind, bytes.Clone(b[:n])})
 		b = b[n:]
 	}
+
 	return d, nil
 }
 
@@ -97,6 +103,7 @@ func (d discovery) frame() []byte {
 		tags = binary.BigEndian.AppendUint16(tags, uint16(len(t.value)))
 		tags = append(tags, t.value...)
 	}
+
 	out := append(append([]byte{}, d.to...), d.from...)
 	out = binary.BigEndian.AppendUint16(out, etherDiscovery)
 	out = append(out, 0x11, d.code)
@@ -141,28 +148,35 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 		a.tags = append(a.tags, tag{tagACCookie, c.cookie(d.from)})
 		return a.frame(), nil, nil
 	case d.code == codePADR && own && d.session == 0:
-		if got, _ := d.find(tagACCookie); !hmac.Equal(got, c.cookie(d.from)) {
+		got, _ := d.find(tagACCookie)
+		if !hmac.Equal(got, c.cookie(d.from)) {
 			return nil, nil, nil
 		}
+
 		for _, s := range c.sessions { // it has begun anew
 			if bytes.Equal(s.mac, d.from) {
 				ends = s
 			}
 		}
+
 		if ends != nil || len(c.sessions) >= maxSubscribers {
 			return nil, nil, ends
 		}
+
 		begins = &subscriber{id: c.free(), mac: d.from, payload: min(usualPayload, c.most)}
 		if v, ok := d.find(tagMaxPayload); ok && len(v) == 2 {
 			begins.payload = min(max(usualPayload, int(binary.BigEndian.Uint16(v))), c.most)
 		}
+
 		c.sessions[begins.id] = begins
 		return c.answer(d, codePADS, begins.id).frame(), begins, ends
 	case d.code == codePADT && own:
-		if s := c.sessions[d.session]; s != nil && bytes.Equal(s.mac, d.from) {
+		s := c.sessions[d.session]
+		if s != nil && bytes.Equal(s.mac, d.from) {
 			return nil, nil, s
 		}
 	}
+
 	return nil, nil, nil
 }
 
@@ -189,15 +203,18 @@ func (c *concentrator) answer(d discovery, code byte, session uint16) discovery 
 	if code == codePADO {
 		a.tags = append(a.tags, tag{tagACName, []byte("chokepoint")})
 	}
+
 	for _, kind := range []uint16{tagHostUniq, tagRelayID} {
 		if v, ok := d.find(kind); ok {
 			a.tags = append(a.tags, tag{kind, v})
 		}
 	}
+
 	if v, ok := d.find(tagMaxPayload); ok && len(v) == 2 && c.most > usualPayload {
 		payload := min(int(binary.BigEndian.Uint16(v)), c.most)
 		a.tags = append(a.tags, tag{tagMaxPayload, binary.BigEndian.AppendUint16(nil, uint16(payload))})
 	}
+
 	return a
 }
 

@@ -27,16 +27,24 @@ func begin(t *testing.T, c *concentrator, mac net.HardwareAddr, more ...tag) (*s
 	if err != nil || o.code != codePADO || !bytes.Equal(o.to, mac) {
 		t.Fatalf("offer %x: %v", offer, err)
 	}
-	if v, _ := o.find(tagHostUniq); string(v) != "7" {
+
+	v, _ := o.find(tagHostUniq)
+	if string(v) != "7" {
 		t.Errorf("Host-Uniq: got %q, want what was sent", v)
 	}
+
 	cookie, _ := o.find(tagACCookie)
-	said, begins, _ := c.hear(discovery{to: here, from: mac, code: codePADR,
-		tags: append(ask, tag{tagACCookie, cookie})}.frame())
+	said, begins, _ := c.hear(discovery{
+		to:   here,
+		from: mac,
+		code: codePADR,
+		tags: append(ask, tag{tagACCookie, cookie}),
+	}.frame())
 	s, err := parseDiscovery(said)
 	if err != nil || begins == nil || s.code != codePADS || s.session != begins.id || s.session == 0 {
 		t.Fatalf("session %x, %+v: %v", said, begins, err)
 	}
+
 	return begins, s
 }
 
@@ -46,34 +54,42 @@ func TestDiscovery(t *testing.T) {
 	if one.payload != 1492 {
 		t.Errorf("payload %d, want 1492", one.payload)
 	}
+
 	max := binary.BigEndian.AppendUint16(nil, 1500)
 	other, confirmed := begin(t, c, net.HardwareAddr{2, 0, 0, 0, 0, 3}, tag{tagMaxPayload, max})
 	v, _ := confirmed.find(tagMaxPayload)
 	if other.payload != 1500 || !bytes.Equal(v, max) || other.id == one.id {
 		t.Errorf("RFC 4638: got %+v and %x, want a payload of 1500", other, v)
 	}
+
 	narrow, _ := begin(t, newConcentrator(1492), there, tag{tagMaxPayload, max})
 	if narrow.payload != 1492 {
 		t.Errorf("on a link of 1500: payload %d, want 1492", narrow.payload)
 	}
+
 	end := discovery{to: here, from: all, code: codePADT, session: one.id}
 	end.from = net.HardwareAddr{2, 9, 9, 9, 9, 9}
 	if _, _, ends := c.hear(end.frame()); ends != nil {
 		t.Error("another ended another's session")
 	}
+
 	anew := discovery{to: here, from: there, code: codePADR, tags: []tag{{tagACCookie, c.cookie(there)}}}
 	if a, begins, ends := c.hear(anew.frame()); a != nil || begins != nil || ends != one {
 		t.Errorf("who begins anew: got %x, %+v and the end of %+v, want that of the old session", a, begins,
 			ends)
 	}
+
 	if p, err := parseDiscovery(c.gone(one)); err != nil || p.code != codePADT || p.session != one.id {
 		t.Errorf("the end is told by %+v, %v", p, err)
 	}
+
 	again, _ := begin(t, c, there)
 	if len(c.sessions) != 2 || again.id != one.id {
 		t.Errorf("%d sessions, want 2, and the old number", len(c.sessions))
 	}
-	end.from, end.session = there, again.id
+
+	end.from = there
+	end.session = again.id
 	if _, _, ends := c.hear(end.frame()); ends != again {
 		t.Error("its own end is not taken")
 	}
@@ -83,14 +99,21 @@ func TestDiscovery(t *testing.T) {
 // together no more than there are.
 func TestNobodyTakesASessionUnheard(t *testing.T) {
 	c := newConcentrator(1492)
-	blind := discovery{to: here, from: there, code: codePADR, tags: []tag{{tagServiceName, nil},
-		{tagACCookie, make([]byte, 16)}}}
+	blind := discovery{
+		to:   here,
+		from: there,
+		code: codePADR,
+		tags: []tag{{tagServiceName, nil},
+			{tagACCookie, make([]byte, 16)}},
+	}
 	if a, begins, _ := c.hear(blind.frame()); a != nil || begins != nil {
 		t.Error("a session without the cookie")
 	}
+
 	for i := range maxSubscribers {
 		begin(t, c, net.HardwareAddr{2, 0, 0, 0, 1, byte(i)})
 	}
+
 	blind.tags[1].value = c.cookie(there)
 	if _, begins, _ := c.hear(blind.frame()); begins != nil {
 		t.Errorf("more than %d sessions", maxSubscribers)
@@ -108,6 +131,7 @@ func FuzzDiscovery(f *testing.F) {
 				t.Errorf("%x: made again it is %+v, %v, was %+v", frame, again, err, d)
 			}
 		}
+
 		newConcentrator(1500).hear(frame)
 	})
 }

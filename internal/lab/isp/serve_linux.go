@@ -24,17 +24,21 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 		}
 		defer clear(password)
 	}
+
 	if err := a.Check(); err != nil {
 		return err
 	}
+
 	shared, err := kernel.Shared(a.Device)
 	if err != nil {
 		return err
 	}
+
 	if shared != "" && !a.Force {
 		return check.WithHint(fmt.Errorf("serve on %s: %s, so that what is served there may reach others",
 			a.Device, shared), "name a port with nothing but the router on it, and part of no bridge or bond")
 	}
+
 	var undo host.Undoing
 	defer func() { undo.Run(&err) }()
 	was, err := kernel.IsUp(a.Device)
@@ -42,22 +46,32 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 		undo.Add(func() error { return kernel.Down(a.Device) })
 		err = kernel.Up(a.Device)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	has, err := addAddresses(a.Device, a.Addresses, &undo)
 	if err != nil {
 		return err
 	}
+
 	if len(a.Addresses) > 0 { // what else the port has is none of the subscribers' business
 		has = a.Addresses
 	}
+
 	own := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if own < 0 {
 		return fmt.Errorf("serve on %s: it has no IPv4 address", a.Device)
 	}
-	p := &provider{Access: a, own: has[own], password: password, failed: make(chan error, 1),
-		say: make(chan string, 16)}
+
+	p := &provider{
+		Access:   a,
+		own:      has[own],
+		password: password,
+		failed:   make(chan error, 1),
+		say:      make(chan string, 16),
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if a.IPv6.IsValid() {
@@ -70,14 +84,17 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 			return err
 		}
 	}
+
 	ended, err := p.start(ctx)
 	if err != nil {
 		return err
 	}
+
 	undo.Add(func() error { stop(); return ended() })
 	if err := s.Send(Event{}); err != nil {
 		return host.Quiet(err)
 	}
+
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
@@ -115,10 +132,12 @@ func receivePassword(s host.Session) (out []byte, err error) {
 	if !ok {
 		return nil, errors.New("receive the password: the session cannot carry a secret")
 	}
+
 	secret, err := carrier.RecvSecret()
 	if err != nil {
 		return nil, err
 	}
+
 	err = secret.Use(func(b []byte) error { out = slices.Clone(b); clear(b); return nil })
 	return out, err
 }
@@ -166,6 +185,7 @@ func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	if err := a.Check(); err != nil {
 		return err
 	}
+
 	var undo host.Undoing
 	defer func() { undo.Run(&err) }()
 	failed := make(chan error, 1)
@@ -175,12 +195,15 @@ func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	case knob.PPPoE:
 		err = joinPPPoE(ctx, a, &undo, failed)
 	}
+
 	if err != nil {
 		return fmt.Errorf("join the provider on %s by %s: %w", a.Device, a.Kind, err)
 	}
+
 	if err := s.Send(Event{}); err != nil {
 		return host.Quiet(err)
 	}
+
 	return held(ctx, s, failed)
 }
 
@@ -200,6 +223,7 @@ func await(ctx context.Context, dev string, gone <-chan struct{}, such func(neti
 				return nil
 			}
 		}
+
 		select {
 		case <-gone:
 			return errGone
@@ -215,8 +239,10 @@ func macOf(dev string) (*net.Interface, error) {
 	if err == nil && len(i.HardwareAddr) != 6 {
 		err = errors.New("it is no Ethernet device")
 	}
+
 	if err != nil {
 		err = fmt.Errorf("find %s: %w", dev, err)
 	}
+
 	return i, err
 }

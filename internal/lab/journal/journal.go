@@ -110,23 +110,29 @@ func (w *file) write(l line) error {
 	if w.broken != nil {
 		return w.broken
 	}
+
 	b, err := encode(l)
 	if err != nil {
 		return err
 	}
+
 	n, err := w.f.WriteAt(b, w.size)
 	if err == nil {
 		err = w.f.Sync()
 	}
+
 	if err == nil {
 		w.size += int64(n)
 		return nil
 	}
+
 	err = fmt.Errorf("write journal %s: %w", w.path, err)
-	if cut := w.f.Truncate(w.size); cut != nil {
+	cut := w.f.Truncate(w.size)
+	if cut != nil {
 		err = errors.Join(err, cut)
 		w.broken = err
 	}
+
 	return err
 }
 
@@ -155,9 +161,11 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	if !ValidID(owner) {
 		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
 	}
+
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create journal directory: %w", err)
 	}
+
 	path := filepath.Join(dir, owner+".jsonl")
 	var j *Journal
 	var err error
@@ -166,9 +174,11 @@ func Create(dir, owner, labs string) (*Journal, error) {
 			break
 		}
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("create journal: %w", err)
 	}
+
 	return j, nil
 }
 
@@ -188,12 +198,16 @@ func create(path string, h head) (j *Journal, err error) {
 	if err == nil {
 		err = j.file.write(line{Head: &h})
 	}
+
 	if err == nil {
 		err = os.Link(f.Name(), path)
 	}
-	if left := os.Remove(f.Name()); !errors.Is(left, fs.ErrNotExist) {
+
+	left := os.Remove(f.Name())
+	if !errors.Is(left, fs.ErrNotExist) {
 		err = cmp.Or(err, left)
 	}
+
 	return j, cmp.Or(err, syncDir(filepath.Dir(path)))
 }
 
@@ -211,15 +225,18 @@ func (j *Journal) Add(e Entry) (int, error) {
 	if j == nil {
 		return 0, nil
 	}
+
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e.Seq = j.next + 1
 	if err := e.check(); err != nil {
 		return 0, fmt.Errorf("write journal %s: %w", j.file.path, err)
 	}
+
 	if err := j.file.write(line{Entry: &e}); err != nil {
 		return 0, err
 	}
+
 	j.next = e.Seq
 	j.open[e.Seq] = true
 	return e.Seq, nil
@@ -230,6 +247,7 @@ func (j *Journal) Done(seq int) error {
 	if j == nil || seq == 0 {
 		return nil
 	}
+
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.open, seq)
@@ -244,6 +262,7 @@ func (j *Journal) Close() error {
 		err := fmt.Errorf("journal %s: %d changes are not undone", filepath.Base(j.file.path), len(j.open))
 		return errors.Join(err, j.file.f.Close())
 	}
+
 	return errors.Join(os.Remove(j.file.path), j.file.f.Close())
 }
 
@@ -263,18 +282,22 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("open journal directory %s: %w", dir, err)
 	}
+
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return f, nil
 		}
+
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			f.Close()
 			return nil, fmt.Errorf("lock journal directory %s: %w", dir, err)
 		}
+
 		if err := host.Pause(ctx, 10*time.Millisecond); err != nil {
 			f.Close()
 			return nil, err
@@ -313,6 +336,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 		if wanted != nil && !wanted(owner) {
 			return nil
 		}
+
 		s, lives, err := read(owner, path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
@@ -325,6 +349,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 		default:
 			stale = append(stale, s)
 		}
+
 		return nil
 	})
 	return stale, living, errors.Join(append(faults, err)...)
@@ -336,6 +361,7 @@ func each(dir string, f func(owner, path string) error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return fmt.Errorf("list journals in %s: %w", dir, err)
 	}
@@ -344,6 +370,7 @@ func each(dir string, f func(owner, path string) error) error {
 	if err != nil {
 		return fmt.Errorf("list journals: %w", err)
 	}
+
 	slices.Sort(names)
 	for _, name := range names {
 		if owner, ok := strings.CutSuffix(name, ".jsonl"); ok {
@@ -352,6 +379,7 @@ func each(dir string, f func(owner, path string) error) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -365,6 +393,7 @@ func openOwn(path string, how int) (*os.File, error) {
 		}
 		return nil, err
 	}
+
 	info, err := f.Stat()
 	if err == nil {
 		is, _ := info.Sys().(*syscall.Stat_t)
@@ -378,10 +407,12 @@ func openOwn(path string, how int) (*os.File, error) {
 			err = errors.New("it can be written to by others")
 		}
 	}
+
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
+
 	return f, nil
 }
 
@@ -393,27 +424,36 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+
 	lives = locked(f)
 	if !lives {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 	}
-	if _, gone := os.Lstat(path); err == nil && !lives {
+
+	_, gone := os.Lstat(path)
+	if err == nil && !lives {
 		err = gone // removed by its owner while it was opened here
 	}
+
 	if err != nil || lives {
 		f.Close()
 		return nil, lives, err
 	}
+
 	if !ValidID(owner) {
 		err = errors.New("its name is no owner's")
 	}
+
 	var h head
 	s = &Stale{Owner: owner, file: file{path: path, f: f}}
 	if err == nil {
 		h, s.Entries, s.file.size, err = parse(f)
 	}
-	if now := headOf(owner, ""); err == nil {
-		s.Rebooted, s.Labs = h.Boot != now.Boot, h.Labs
+
+	now := headOf(owner, "")
+	if err == nil {
+		s.Rebooted = h.Boot != now.Boot
+		s.Labs = h.Labs
 		switch {
 		case h.Owner != owner:
 			err = fmt.Errorf("it is the journal of %s", h.Owner)
@@ -421,10 +461,12 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 			err = fmt.Errorf("it was written on another machine, %s", h.Host)
 		}
 	}
+
 	if err != nil {
 		f.Close()
 		return nil, false, err
 	}
+
 	return s, false, nil
 }
 
@@ -436,7 +478,8 @@ const maxLine = 1 << 20
 // Done do not write.
 func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
-	open, ended := map[int]Entry{}, map[int]Entry{}
+	open := map[int]Entry{}
+	ended := map[int]Entry{}
 	for n, last := 1, 0; ; n++ {
 		b, err := in.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
@@ -445,6 +488,7 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 			} else {
 				err = nil
 			}
+
 			for seq, e := range ended {
 				for _, o := range open {
 					if e.Kind == KindMachines && o.Lab == e.Lab {
@@ -453,15 +497,19 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 					}
 				}
 			}
+
 			for _, seq := range slices.Backward(slices.Sorted(maps.Keys(open))) {
 				pending = append(pending, open[seq])
 			}
+
 			return h, pending, size, err
 		}
+
 		var l line
 		if err == nil {
 			l, err = parseLine(b[:len(b)-1])
 		}
+
 		switch {
 		case err != nil:
 		case (n == 1) != (l.Head != nil):
@@ -478,16 +526,19 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 			err = l.Entry.check()
 			open[last] = *l.Entry
 		default:
-			if e, is := open[l.Undone]; is {
+			e, is := open[l.Undone]
+			if is {
 				ended[l.Undone] = e
 				delete(open, l.Undone)
 			} else if _, is := ended[l.Undone]; !is { // that machines are done with is said again
 				err = fmt.Errorf("change %d was undone that was not made", l.Undone)
 			}
 		}
+
 		if err != nil {
 			return h, nil, 0, fmt.Errorf("line %d: %w", n, err)
 		}
+
 		size += int64(len(b))
 	}
 }
@@ -498,21 +549,25 @@ func parseLine(b []byte) (line, error) {
 	if !ok || !bytes.Equal(sum, fmt.Appendf(nil, "%08x", crc32.ChecksumIEEE(text))) {
 		return line{}, errors.New("its checksum is wrong")
 	}
+
 	var l line
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil {
 		return line{}, err
 	}
+
 	parts := 0
 	for _, is := range []bool{l.Head != nil, l.Entry != nil, l.Undone != 0} {
 		if is {
 			parts++
 		}
 	}
+
 	if parts != 1 || d.More() {
 		return line{}, errors.New("it is not one of a journal")
 	}
+
 	return l, nil
 }
 
@@ -533,6 +588,7 @@ func (e Entry) check() error {
 		e.Kind == KindGuard && guard:
 		return nil
 	}
+
 	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))
 }
 
@@ -556,11 +612,13 @@ func Sweep(dir string) error {
 		if openErr != nil {
 			continue // in place by now, or none of ours
 		}
+
 		if !locked(f) {
 			if left := os.Remove(path); !errors.Is(left, fs.ErrNotExist) {
 				err = errors.Join(err, left)
 			}
 		}
+
 		f.Close()
 	}
 	return err

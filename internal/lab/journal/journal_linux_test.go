@@ -58,6 +58,7 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 	if err != nil || len(stale) != 0 || len(living) != 1 || !Lives(dir, "run-1") || Lives(dir, "run-2") {
 		t.Fatalf("while the owner lives: %d stale, living %v, %v", len(stale), living, err)
 	}
+
 	_, err = Create(dir, "run-1", "")
 	expect.Error(t, "create it again", err, fs.ErrExist)
 	// The owner dies in the middle of a write.
@@ -67,18 +68,22 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 	if err != nil || len(stale) != 1 || len(living) != 0 || Lives(dir, "run-1") {
 		t.Fatalf("after its death: %d stale, living %v, %v", len(stale), living, err)
 	}
+
 	got := stale[0].Entries
 	if len(got) != 2 || got[0].Seq != third || got[1].Seq != first || stale[0].Rebooted {
 		t.Errorf("entries %+v, want the third, then the first", got)
 	}
+
 	// What one attempt has undone the next one does not undo again.
 	must(t, errors.Join(stale[0].Done(third), stale[0].Release()))
 	stale, _, err = FindStale(dir, nil)
 	if err != nil || len(stale) != 1 || len(stale[0].Entries) != 1 || stale[0].Entries[0].Seq != first {
 		t.Fatalf("after half of it: got %+v, %v, want the first", stale, err)
 	}
+
 	must(t, stale[0].Remove())
-	if left, _ := os.ReadDir(dir); len(left) != 0 {
+	left, _ := os.ReadDir(dir)
+	if len(left) != 0 {
 		t.Errorf("%d files left", len(left))
 	}
 }
@@ -97,16 +102,20 @@ func TestMachinesAreNotedAsDoneWithTwice(t *testing.T) {
 		if err != nil || len(stale) != 1 {
 			t.Fatalf("attempt %d: got %d stale, %v, want one", attempt, len(stale), err)
 		}
+
 		var got []int
 		for _, e := range stale[0].Entries {
 			got = append(got, e.Seq)
 		}
+
 		if !slices.Equal(got, want) {
 			t.Errorf("attempt %d: got changes %v, want %v", attempt, got, want)
 		}
+
 		if attempt == 0 {
 			err = errors.Join(stale[0].Done(setting), stale[0].Done(machines))
 		}
+
 		must(t, errors.Join(err, stale[0].Release()))
 	}
 }
@@ -118,9 +127,11 @@ func TestCloseRemovesOnlyACleanJournal(t *testing.T) {
 	if err := j.Close(); err == nil {
 		t.Error("Close with an open change: nil, want an error")
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "run-2.jsonl")); err != nil {
 		t.Errorf("journal with an open change is gone: %v", err)
 	}
+
 	os.Remove(filepath.Join(dir, "run-2.jsonl"))
 	j = begin(t, dir, "run-2")
 	if err := errors.Join(j.Done(add(t, j, aLab)), j.Close()); err != nil {
@@ -194,15 +205,18 @@ func TestHostileJournals(t *testing.T) {
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip("skip: only root can give a file away")
 			}
+
 			must(t, err)
 			stale, living, err := FindStale(dir, nil)
 			expect.Error(t, "error", err, tt.want, path)
 			if len(stale) != 1 || stale[0].Owner != "good" || len(living) != 0 {
 				t.Errorf("the others: got %d stale and %v, want the good one", len(stale), living)
 			}
+
 			if living, err := Living(dir); err != nil || len(living) != 0 {
 				t.Errorf("living: got %v, %v, want nobody", living, err)
 			}
+
 			if _, err := os.Lstat(path); err != nil {
 				t.Errorf("afterwards: %v, want it to be there", err)
 			}
@@ -218,6 +232,7 @@ func TestTheNameOfAJournalIsOnDisk(t *testing.T) {
 		must(t, createUnsynced(t.TempDir(), refused == "true"))
 		return
 	}
+
 	for _, refused := range []bool{false, true} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestTheNameOfAJournalIsOnDisk$")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("CHOKEPOINT_TEST_REFUSE_SYNC=%t", refused))
@@ -235,24 +250,30 @@ func createUnsynced(dir string, refused bool) error {
 	if err != nil {
 		return err
 	}
+
 	second, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
+
 	fd := second.Fd()
 	if !refused {
 		fd += 1000
 	}
+
 	if err := errors.Join(first.Close(), second.Close(), refuseSync(uint32(fd))); err != nil {
 		return err
 	}
+
 	j, err := Create(dir, "owner", "")
 	if err == nil {
 		err = j.Close()
 	}
+
 	if errors.Is(err, unix.EIO) != refused || err != nil && !refused {
 		return fmt.Errorf("got %v, want the refusal to be told", err)
 	}
+
 	return nil
 }
 
@@ -270,11 +291,13 @@ func refuseSync(fd uint32) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
+
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
 }
 
 func TestJournalOfAnEarlierBoot(t *testing.T) {
-	dir, h := t.TempDir(), headOf("run", "")
+	dir := t.TempDir()
+	h := headOf("run", "")
 	text := signed(fmt.Sprintf(`{"head":{"journal":2,"owner":"run","host":%q,"boot":"before"}}`, h.Host))
 	must(t, os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(text), 0o600))
 	stale, _, err := FindStale(dir, nil)
@@ -297,6 +320,7 @@ func TestAFullDiskLeavesWholeLines(t *testing.T) {
 	if !apart.Process(t) {
 		return
 	}
+
 	dir := t.TempDir()
 	j := begin(t, dir, "run")
 	seq := add(t, j, aLab)
@@ -310,6 +334,7 @@ func TestAFullDiskLeavesWholeLines(t *testing.T) {
 	if err == nil {
 		t.Fatal("write past the limit: got nil, want an error")
 	}
+
 	next := add(t, j, turned("nat", "off"))
 	j.file.f.Close()
 	stale, _, err := FindStale(dir, nil)
@@ -345,6 +370,7 @@ func TestADiskThatFailsLeavesWholeLines(t *testing.T) {
 	if _, err := j.Add(turned("queue", "noqueue")); !errors.Is(err, unix.EIO) {
 		t.Fatalf("add: got %v, want EIO", err)
 	}
+
 	j.file.f = real
 	second := add(t, j, turned("nat", "off"))
 	j.file.f = failing{real, unix.EROFS}
@@ -387,9 +413,11 @@ func TestReadersAndOwnersDoNotDisturbEachOther(t *testing.T) {
 		if err = errors.Join(err, Sweep(dir)); err == nil && (len(stale) != 1 || stale[0].Owner != "dead") {
 			err = fmt.Errorf("restore found %d dead, want the one; living %v", len(stale), living)
 		}
+
 		for _, s := range stale {
 			err = errors.Join(err, s.Release())
 		}
+
 		return err
 	}
 	own := func(owner string) error {
@@ -397,6 +425,7 @@ func TestReadersAndOwnersDoNotDisturbEachOther(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		seq, err := j.Add(aLab)
 		return errors.Join(err, j.Done(seq), j.Close())
 	}
@@ -410,8 +439,10 @@ func TestReadersAndOwnersDoNotDisturbEachOther(t *testing.T) {
 			}
 		})
 	}
+
 	all.Wait()
-	if left, _ := os.ReadDir(dir); len(left) != 1 {
+	left, _ := os.ReadDir(dir)
+	if len(left) != 1 {
 		t.Errorf("left: got %d files, want the dead one's", len(left))
 	}
 }
@@ -425,6 +456,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil && pending != nil || size > int64(len(b)) {
 			t.Fatal("an error with a result, or more read than there is")
 		}
+
 		for _, e := range pending {
 			must(t, e.check())
 		}

@@ -18,6 +18,7 @@ func TestGovernors(t *testing.T) {
 		must(t, os.MkdirAll(at, 0o700))
 		must(t, os.WriteFile(filepath.Join(at, "scaling_governor"), []byte(now+"\n"), 0o600))
 	}
+
 	files, err := clockFiles(dir, "scaling_governor")
 	must(t, err)
 	before := []string{"schedutil", "powersave", "ondemand"}
@@ -29,9 +30,11 @@ func TestGovernors(t *testing.T) {
 	if err := writeEach(files, before[:2], nil); err == nil {
 		t.Error("two governors for three domains: got no error")
 	}
+
 	if _, err := clockFiles(t.TempDir(), "scaling_governor"); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("without cpufreq: got %v, want ErrUnsupported", err)
 	}
+
 	switch names, err := Governors.Read(""); {
 	case errors.Is(err, ErrUnsupported):
 	case err != nil || len(names) == 0:

@@ -23,36 +23,45 @@ func Divert(from, to string, besides ...netip.Addr) (err error) {
 	if err != nil {
 		return err
 	}
+
 	out, err := find(to)
 	if err != nil {
 		return err
 	}
+
 	for _, a := range besides {
 		routes = append(routes, netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), Gw: a.AsSlice()})
 	}
+
 	for _, r := range routes {
 		if r.Gw == nil || r.Dst == nil {
 			continue
 		}
+
 		new := &netlink.Route{Dst: r.Dst, LinkIndex: out.Attrs().Index, Table: divertTable}
 		if r.Dst.IP.To4() != nil {
 			new.Scope = netlink.SCOPE_LINK
 		}
+
 		if err := netlink.RouteReplace(new); err != nil {
 			return err
 		}
 	}
+
 	for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
 		if err := ignore(netlink.RuleAdd(divertRule(f)), unix.EEXIST); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 func divertRule(family int) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Table = family, divertTable, divertTable
+	r.Family = family
+	r.Priority = divertTable
+	r.Table = divertTable
 	return r
 }
 
@@ -66,6 +75,7 @@ func EndDivert() error {
 		if err = errors.Join(err, listErr); listErr != nil {
 			continue
 		}
+
 		for _, r := range routes {
 			err = errors.Join(err, ignore(netlink.RouteDel(&r), unix.ESRCH))
 		}
@@ -92,10 +102,12 @@ func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 		if r.Dst != nil && prefixOf(r.Dst).Bits() != 0 || !which(r) {
 			continue
 		}
+
 		devices := []int{r.LinkIndex}
 		for _, hop := range r.MultiPath {
 			devices = append(devices, hop.LinkIndex)
 		}
+
 		for _, device := range devices {
 			if l, err := netlink.LinkByIndex(device); err == nil {
 				out = append(out, l.Attrs().Name)
@@ -123,5 +135,6 @@ func ProbePPPoE() error {
 	if err != nil {
 		return explain(err, "open a PPPoE socket")
 	}
+
 	return unix.Close(fd)
 }

@@ -22,12 +22,14 @@ func explain(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
+
 	what := fmt.Sprintf(format, args...)
 	if !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrAbsent) && (errors.Is(err, syscall.EOPNOTSUPP) ||
 		errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) ||
 		errors.Is(err, syscall.ENOSYS)) {
 		return fmt.Errorf("%s: %w (%w)", what, ErrUnsupported, err)
 	}
+
 	return fmt.Errorf("%s: %w", what, err)
 }
 

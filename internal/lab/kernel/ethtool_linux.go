@@ -20,9 +20,11 @@ func Counters(dev string) (LinkCounters, error) {
 	if err == nil && l.Attrs().Statistics == nil {
 		err = ErrUnsupported
 	}
+
 	if err != nil {
 		return LinkCounters{}, explain(err, "read counters of %s", dev)
 	}
+
 	s := l.Attrs().Statistics
 	return LinkCounters{s.RxBytes, s.RxPackets, s.RxDropped, s.TxBytes, s.TxPackets, s.TxDropped}, nil
 }
@@ -70,17 +72,21 @@ func (n *NICStats) Read(dev string) (names []string, values []uint64, err error)
 		if names, err = n.readNames(dev); err != nil {
 			return nil, nil, explain(err, "read names of driver counters of %s", dev)
 		}
+
 		n.names[dev] = names
 	}
+
 	n.reply.command, n.reply.count = unix.ETHTOOL_GSTATS, uint32(len(names))
 	err = n.ask(dev, unsafe.Pointer(&n.reply))
 	if err == nil && int(n.reply.count) != len(names) {
 		err = errStats
 	}
+
 	if err != nil {
 		delete(n.names, dev)
 		return nil, nil, explain(err, "read driver counters of %s", dev)
 	}
+
 	return names, n.reply.values[:len(names)], nil
 }
 
@@ -91,17 +97,21 @@ func (n *NICStats) readNames(dev string) ([]string, error) {
 	if err != nil {
 		return nil, absence(err)
 	}
+
 	got := nicNames{command: unix.ETHTOOL_GSTRINGS, set: statNames, count: info.N_stats}
 	if info.N_stats > maxStats {
 		return nil, ErrUnsupported
 	}
+
 	if err = n.ask(dev, unsafe.Pointer(&got)); err != nil || got.count != info.N_stats {
 		return nil, cmp.Or(err, errStats)
 	}
+
 	names := make([]string, got.count)
 	for i := range names {
 		names[i] = unix.ByteSliceToString(got.names[i][:])
 	}
+
 	return names, nil
 }
 
@@ -118,6 +128,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 	if e != 0 {
 		return absence(e)
 	}
+
 	return nil
 }
 
@@ -164,9 +175,11 @@ func growStack() byte {
 // has.
 func rxQueues(a *netlink.LinkAttrs) int {
 	c, err := askEthtool(a.Name, (*ethtool.Ethtool).GetChannels)
-	if n := int(c.RxCount + c.CombinedCount); err == nil && n > 0 {
+	n := int(c.RxCount + c.CombinedCount)
+	if err == nil && n > 0 {
 		return n
 	}
+
 	return a.NumRxQueues
 }
 
@@ -184,21 +197,26 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	if err == nil {
 		driver, err = askEthtool(dev, (*ethtool.Ethtool).DriverName)
 	}
+
 	if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
 		err = nil // a device that does not tell its driver is no tap
 	}
+
 	if err != nil {
 		return nil, explain(err, "read offloads of %s", dev)
 	}
+
 	fixed := map[string]bool{}
 	for name, s := range f {
 		if !s.Available || s.NeverChanged {
 			fixed[name] = true
 		}
 	}
+
 	if driver == "tun" && !f[UDPSegmentation].Active {
 		fixed[UDPSegmentation] = true
 	}
+
 	return fixed, nil
 }
 
@@ -209,24 +227,29 @@ func SetFeatures(dev string, want map[string]bool) error {
 	if err != nil {
 		return err
 	}
+
 	for name := range want {
 		if _, ok := known[name]; !ok {
 			return explain(ErrUnsupported, "set offload %s of %s", name, dev)
 		}
 	}
+
 	_, err = askEthtool(dev, func(e *ethtool.Ethtool, dev string) (struct{}, error) {
 		return struct{}{}, e.Change(dev, want)
 	})
 	if errors.Is(err, unix.EINVAL) {
 		err = lacks("fixed")
 	}
+
 	if err != nil {
 		return explain(err, "set offloads of %s", dev)
 	}
+
 	got, err := Features(dev)
 	if err != nil {
 		return err
 	}
+
 	maps.DeleteFunc(got, func(name string, on bool) bool {
 		wanted, named := want[name]
 		return !named || on == wanted
@@ -235,5 +258,6 @@ func SetFeatures(dev string, want map[string]bool) error {
 		return fmt.Errorf("set offloads of %s: %w: refused %s", dev, ErrUnsupported,
 			strings.Join(slices.Sorted(maps.Keys(got)), " "))
 	}
+
 	return nil
 }

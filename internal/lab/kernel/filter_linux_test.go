@@ -18,6 +18,7 @@ func TestNATIsReadBackAndRemoved(t *testing.T) {
 			must(t, SetNAT(NAT{mode, "a0", in, out}))
 			reads(t, "nat", mode)(ReadNAT())
 		}
+
 		reads(t, "tables at the end", []string(nil))(filterTables())
 		if err := SetNAT(NAT{Mode: NATForward, WAN: "a0"}); err == nil {
 			t.Error("a forward to nowhere is accepted, want an error")
@@ -29,8 +30,11 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		for _, want := range []Firewall{
 			{On: true}, {On: true, Rules: 1}, {On: true, Rules: 1000}, {On: true, Stateful: true},
-			{On: true, Rules: 101, Stateful: true}, {On: true, Form: FirewallSet}, {On: true, Rules: 250,
-				Form: FirewallSet},
+			{On: true, Rules: 101, Stateful: true}, {On: true, Form: FirewallSet}, {
+				On:    true,
+				Rules: 250,
+				Form:  FirewallSet,
+			},
 			{On: true, Rules: 250, Form: FirewallMap, Stateful: true}, {On: true, Rules: 7, Log: true},
 			{On: true, Rules: 1, Form: FirewallMap, Stateful: true, Log: true}, {},
 		} {
@@ -39,6 +43,7 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 			t.Logf("%+v in %v", want, time.Since(start))
 			reads(t, "firewall", want)(FirewallRules.Read())
 		}
+
 		must(t, FirewallRules.Probe(Firewall{On: true, Form: FirewallMap, Stateful: true, Log: true}))
 		must(t, ProbeNAT(NATMasquerade))
 		must(t, ProbeNAT(NATForward))
@@ -52,17 +57,20 @@ func filterTables() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var names []string
 	for i, family := range families() {
 		tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
 		if err != nil {
 			return nil, err
 		}
+
 		for _, t := range tables {
 			if strings.HasPrefix(t.Name, TablePrefix) && t.Family == family {
 				names = append(names, []string{"ip ", "ip6 "}[i]+t.Name)
 			}
 		}
 	}
+
 	return names, nil
 }

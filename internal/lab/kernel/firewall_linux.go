@@ -20,34 +20,42 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	if err != nil || t == nil {
 		return Firewall{}, err
 	}
+
 	n, err := f.rules(t, rulesChain)
 	if err != nil || n < 0 {
 		return Firewall{}, err
 	}
+
 	got := Firewall{On: true}
 	for mark, is := range map[string]*bool{statefulMark: &got.Stateful, logMark: &got.Log} {
 		if *is, err = f.hasChain(t, mark); err != nil {
 			return Firewall{}, err
 		}
+
 		if *is {
 			n--
 		}
 	}
+
 	set, err := pick(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) },
 		func(s *nftables.Set) bool { return s.Name == sourcesSet })
 	if err != nil {
 		return Firewall{}, filterError(err)
 	}
+
 	if set == nil {
 		got.Rules = n
 		return got, nil
 	}
+
 	if n != 1 {
 		return Firewall{}, fmt.Errorf("%d rules use the set %s, want one", n, set.Name)
 	}
+
 	if got.Form = FirewallSet; set.IsMap {
 		got.Form = FirewallMap
 	}
+
 	elements, err := dump(func() ([]nftables.SetElement, error) { return f.conn.GetSetElements(set) })
 	got.Rules = len(elements)
 	return got, filterError(err)
@@ -63,6 +71,7 @@ func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
 	if !hooked {
 		want.Rules = 1
 	}
+
 	for _, family := range families() {
 		t := f.newTable(table, family)
 		c := f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked)
@@ -70,19 +79,23 @@ func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
 			f.newChain(t, statefulMark)
 			f.newRule(c, knownConnection()...)
 		}
+
 		var err error
 		if want.Form == FirewallList {
 			err = f.addList(c, want.Rules)
 		} else {
 			err = f.addLookup(c, want.Form == FirewallMap, want.Rules)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if want.Log {
 			f.newChain(t, logMark)
 			f.newRule(c, &expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte("chokepoint ")})
 		}
+
 		if err := f.add(); err != nil {
 			return err
 		}
@@ -92,7 +105,8 @@ func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
 
 // addList is "ip saddr ADDRESS drop", n times.
 func (f filter) addList(c *nftables.Chain, n int) error {
-	family, drop := c.Table.Family, &expr.Verdict{Kind: expr.VerdictDrop}
+	family := c.Table.Family
+	drop := &expr.Verdict{Kind: expr.VerdictDrop}
 	for i := range n {
 		f.newRule(c, loadSource(family), equals(strangeSource(family, i)), drop)
 		if (i+1)%batch == 0 {
@@ -101,6 +115,7 @@ func (f filter) addList(c *nftables.Chain, n int) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -111,16 +126,20 @@ func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 	if t.Family == nftables.TableFamilyIPv6 {
 		s.KeyType = nftables.TypeIP6Addr
 	}
+
 	lookup := &expr.Lookup{SourceRegister: 1, SetName: s.Name, IsDestRegSet: verdicts}
 	rule := []expr.Any{loadSource(t.Family), lookup}
 	if verdicts {
-		s.IsMap, s.DataType = true, nftables.TypeVerdict
+		s.IsMap = true
+		s.DataType = nftables.TypeVerdict
 	} else {
 		rule = append(rule, &expr.Verdict{Kind: expr.VerdictDrop})
 	}
+
 	if err := f.conn.AddSet(s, nil); err != nil {
 		return err
 	}
+
 	lookup.SetID = s.ID
 	f.newRule(c, rule...)
 	for from := 0; from < n; from += batch {
@@ -130,15 +149,19 @@ func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 			if verdicts {
 				e.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}
 			}
+
 			elements = append(elements, e)
 		}
+
 		if err := f.conn.SetAddElements(s, elements); err != nil {
 			return err
 		}
+
 		if err := f.add(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -147,18 +170,25 @@ func knownConnection() []expr.Any {
 	known := expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(known), Xor: make([]byte, 4)},
+		&expr.Bitwise{
+			SourceRegister: 1,
+			DestRegister:   1,
+			Len:            4,
+			Mask:           binaryutil.NativeEndian.PutUint32(known),
+			Xor:            make([]byte, 4),
+		},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 		&expr.Verdict{Kind: expr.VerdictAccept},
 	}
 }
 
 func loadSource(family nftables.TableFamily) expr.Any {
-	offset, size := uint32(12), uint32(4)
+	offset := uint32(12)
+	size := uint32(4)
 	if family == nftables.TableFamilyIPv6 {
 		offset, size = 8, 16
 	}
+
 	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
 }
 
@@ -180,18 +210,22 @@ func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 	if err != nil || t == nil {
 		return Flowtable{}, err
 	}
+
 	list, err := dump(func() ([]*nftables.Flowtable, error) { return f.conn.ListFlowtables(t) })
 	if err != nil {
 		return Flowtable{}, filterError(err)
 	}
+
 	n, err := f.rules(t, rulesChain)
 	if err != nil {
 		return Flowtable{}, err
 	}
+
 	if len(list) != 1 || n != 1 {
 		return Flowtable{}, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
 			len(list), n)
 	}
+
 	return Flowtable{slices.Sorted(slices.Values(list[0].Devices)),
 		list[0].Flags&nftables.FlowtableFlagsHWOffload != 0}, nil
 }
@@ -202,17 +236,24 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	if !hooked && !want.Hardware {
 		want.Devices = nil
 	}
+
 	var flags nftables.FlowtableFlags
 	if want.Hardware {
 		flags = nftables.FlowtableFlagsHWOffload
 	}
+
 	for _, family := range families() {
 		t := f.newTable(table, family)
-		f.conn.AddFlowtable(&nftables.Flowtable{Table: t, Name: flowtableName, Devices: want.Devices,
-			Flags: flags})
+		f.conn.AddFlowtable(&nftables.Flowtable{
+			Table:   t,
+			Name:    flowtableName,
+			Devices: want.Devices,
+			Flags:   flags,
+		})
 		f.newRule(f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked),
 			&expr.FlowOffload{Name: flowtableName})
 	}
+
 	return f.add()
 }
 
@@ -229,10 +270,13 @@ func (f filter) silent(family nftables.TableFamily) (bool, error) {
 // (RFC 4443) for what the machine itself sends.
 func (f filter) addSilence(table string, hooked, _ bool) error {
 	for _, family := range families() {
-		kind, number := byte(unix.IPPROTO_ICMP), byte(3)
+		kind := byte(unix.IPPROTO_ICMP)
+		number := byte(3)
 		if family == nftables.TableFamilyIPv6 {
-			kind, number = unix.IPPROTO_ICMPV6, 2
+			kind = unix.IPPROTO_ICMPV6
+			number = 2
 		}
+
 		t := f.newTable(table, family)
 		c := f.filterChain(t, "output", nftables.ChainHookOutput, hooked)
 		f.newRule(c, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{kind}),

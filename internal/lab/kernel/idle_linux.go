@@ -28,6 +28,7 @@ func IdleTunnels() (_ int, err error) {
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
+
 	c, err := wgctrl.New()
 	if err != nil {
 		return 0, err
@@ -39,14 +40,17 @@ func IdleTunnels() (_ int, err error) {
 		if err == nil {
 			d, err = c.Device(name)
 		}
+
 		if err == nil && (l.Attrs().Flags&net.FlagUp == 0 || len(d.Peers) != 1 ||
 			len(d.Peers[0].AllowedIPs) == 0) {
 			err = fmt.Errorf("%d peers, flags %v, want one and up", len(d.Peers), l.Attrs().Flags)
 		}
+
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
 	}
+
 	return len(names), nil
 }
 
@@ -77,6 +81,7 @@ func removeIdleTunnels() error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
+
 	req := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	req.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(idleMark)))
@@ -90,21 +95,26 @@ func removeIdleTunnels() error {
 func addIdleTunnel(i int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
-	at.Name, at.Group = idleName+strconv.Itoa(i), idleMark
+	at.Name = idleName + strconv.Itoa(i)
+	at.Group = idleMark
 	dev := at.Name
 	if err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: at}); err != nil {
 		return err
 	}
+
 	v4 := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0000+uint32(i)<<8)))
 	v6 := [16]byte{0x20, 0x01, 0x0d, 0xb8}
 	binary.BigEndian.PutUint32(v6[4:], 1+uint32(i))
-	w := WireGuard{Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 51820),
-		Allowed: []netip.Prefix{netip.PrefixFrom(v4, 24), netip.PrefixFrom(netip.AddrFrom16(v6), 64)}}
+	w := WireGuard{
+		Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 51820),
+		Allowed:  []netip.Prefix{netip.PrefixFrom(v4, 24), netip.PrefixFrom(netip.AddrFrom16(v6), 64)},
+	}
 	defer w.Private.Clear()
 	defer w.Preshared.Clear()
 	for _, key := range []*Key{&w.Private, &w.Peer, &w.Preshared} {
 		rand.Read(key[:]) // never fails since Go 1.24
 	}
+
 	return inOrder(func() error { return ConfigureWireGuard(dev, w) }, func() error { return Up(dev) },
 		func() error { return AddRoute(w.Allowed[0], netip.Addr{}, dev) },
 		func() error { return AddRoute(w.Allowed[1], netip.Addr{}, dev) })
@@ -121,6 +131,7 @@ func IdlePolicies() (int, error) {
 	if err != nil {
 		return 0, explain(err, "read idle policies")
 	}
+
 	type kind struct {
 		v4        bool
 		direction netlink.Dir
@@ -129,6 +140,7 @@ func IdlePolicies() (int, error) {
 	for _, p := range list {
 		count[kind{p.Dst.IP.To4() != nil, p.Dir}]++
 	}
+
 	n := len(list) / 6
 	for _, k := range count {
 		if k != n {
@@ -136,6 +148,7 @@ func IdlePolicies() (int, error) {
 				"of both versions of IP", len(list))
 		}
 	}
+
 	return n, nil
 }
 
@@ -146,6 +159,7 @@ func idlePolicies() ([]netlink.XfrmPolicy, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		for _, p := range list {
 			if len(p.Tmpls) == 1 && p.Tmpls[0].Reqid == idleMark {
 				ours = append(ours, p)
@@ -169,11 +183,13 @@ func removeIdlePolicies() error {
 	if err != nil {
 		return err
 	}
+
 	for _, p := range list {
 		if err := netlink.XfrmPolicyDel(&p); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("delete idle policy: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -198,5 +214,6 @@ func addIdlePolicies(i int) error {
 			}
 		}
 	}
+
 	return nil
 }

@@ -16,26 +16,38 @@ func Links() ([]Link, error) {
 	if err != nil {
 		return nil, explain(err, "list devices")
 	}
+
 	names := map[int]string{}
 	for _, l := range list {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
+
 	var out []Link
 	for _, l := range list {
 		a := l.Attrs()
-		link := Link{Name: a.Name, Kind: l.Type(), Index: a.Index, Master: names[a.MasterIndex], MTU: a.MTU,
-			Up: a.Flags&net.FlagUp != 0, Loopback: a.Flags&net.FlagLoopback != 0}
+		link := Link{
+			Name:     a.Name,
+			Kind:     l.Type(),
+			Index:    a.Index,
+			Master:   names[a.MasterIndex],
+			MTU:      a.MTU,
+			Up:       a.Flags&net.FlagUp != 0,
+			Loopback: a.Flags&net.FlagLoopback != 0,
+		}
 		if a.ParentIndex != a.Index && a.NetNsID < 0 {
 			link.Lower = names[a.ParentIndex]
 		}
+
 		switch link.Kind {
 		case "device":
 			link.Kind = "" // the kernel names none
 		case "tuntap":
 			link.Kind = "tun"
 		}
+
 		out = append(out, link)
 	}
+
 	return out, nil
 }
 
@@ -58,6 +70,7 @@ func DumpFilter() (d FilterDump, err error) {
 		if err != nil && part.question == nftGetFlowtable { // kernels before 4.16
 			err = nil
 		}
+
 		if err != nil {
 			return FilterDump{}, explain(filterError(err), "read packet filter")
 		}
@@ -72,6 +85,7 @@ func dumpFilter(question int, family uint8, attributes ...*nl.RtAttr) ([][]byte,
 		for _, a := range attributes {
 			req.AddData(a)
 		}
+
 		return req.Execute(unix.NETLINK_NETFILTER, 0)
 	})
 }
@@ -86,10 +100,13 @@ func DumpSet(family uint8, table, set string) ([][]byte, error) {
 // LegacyEntries counts the entries of a table of iptables-legacy beyond the policies of its chains. The ends
 // of chains that its owner has made count as entries.
 func LegacyEntries(ipv6 bool, table string) (int, error) {
-	family, level := unix.AF_INET, unix.SOL_IP
+	family := unix.AF_INET
+	level := unix.SOL_IP
 	if ipv6 {
-		family, level = unix.AF_INET6, unix.SOL_IPV6
+		family = unix.AF_INET6
+		level = unix.SOL_IPV6
 	}
+
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
 		return 0, fmt.Errorf("read iptables table %s: %w", table, err)
@@ -104,14 +121,17 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 	}
 	copy(info.name[:len(info.name)-1], table)
 	size := uint32(unsafe.Sizeof(info))
-	if _, _, no := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfo,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0); no != 0 {
+	_, _, no := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfo,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if no != 0 {
 		return 0, fmt.Errorf("read iptables table %s: %w", table, no)
 	}
+
 	policies := 1 // the entry that ends the table
 	for hook := range 5 {
 		policies += int(info.hooks >> hook & 1)
 	}
+
 	return max(0, int(info.entries)-policies), nil
 }
 
@@ -125,11 +145,13 @@ func ReplayWindows() ([]int, error) {
 	if err != nil {
 		return nil, explain(err, "list IPsec associations")
 	}
+
 	var out []int
 	for _, m := range messages {
 		if len(m) < nl.SizeofXfrmUsersaInfo {
 			return nil, ErrNetlink
 		}
+
 		window := int(nl.DeserializeXfrmUsersaInfo(m).ReplayWindow)
 		EachAttribute(m[nl.SizeofXfrmUsersaInfo:], func(kind uint16, v []byte) bool {
 			if kind == nl.XFRMA_REPLAY_ESN_VAL && len(v) >= 24 { // struct xfrm_replay_state_esn
@@ -140,5 +162,6 @@ func ReplayWindows() ([]int, error) {
 		clear(m)
 		out = append(out, window)
 	}
+
 	return out, nil
 }

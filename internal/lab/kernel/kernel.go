@@ -133,6 +133,7 @@ func StrangeSource(ipv6 bool, i int) netip.Addr {
 	if !ipv6 {
 		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))))
 	}
+
 	a := netip.MustParseAddr("2001:db8::1").As16()
 	binary.BigEndian.PutUint32(a[8:], uint32(i))
 	return netip.AddrFrom16(a)
@@ -154,11 +155,13 @@ func SysctlPath(name string) (string, error) {
 	if !strings.Contains(name, "/") {
 		path = strings.ReplaceAll(name, ".", "/")
 	}
+
 	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." || strings.ContainsFunc(part, odd) {
 			return "", fmt.Errorf("kernel setting %q: want a name such as net.ipv4.ip_forward", name)
 		}
 	}
+
 	return "/proc/sys/" + path, nil
 }
 
@@ -171,11 +174,13 @@ func CPUList(text string, most int) (list []int, ok bool) {
 		if !ranged {
 			to = from
 		}
+
 		a, err1 := strconv.ParseUint(from, 10, 16)
 		b, err2 := strconv.ParseUint(to, 10, 16)
 		if err1 != nil || err2 != nil || a > b || int(b) > most {
 			return nil, false
 		}
+
 		for i := a; i <= b; i++ {
 			list = append(list, int(i))
 		}

@@ -25,7 +25,8 @@ func AddVeth(a, b VethEnd, queues int) error {
 	defer runtime.UnlockOSThread()
 	queues = max(queues, 1)
 	at := netlink.NewLinkAttrs()
-	at.Name, at.MTU = a.Name, a.MTU
+	at.Name = a.Name
+	at.MTU = a.MTU
 	at.NumTxQueues, at.NumRxQueues = queues, queues
 	at.Namespace = namespace(a.PID)
 	v := netlink.NewVeth(at)
@@ -69,10 +70,12 @@ func SetMTU(dev string, mtu int) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {
 			return err
 		}
+
 		tag, err := vlanOn(dev)
 		if err != nil || tag == nil {
 			return err
 		}
+
 		return netlink.LinkSetMTU(tag, mtu)
 	})
 }
@@ -133,6 +136,7 @@ func Devices() ([]string, error) {
 	for _, l := range links {
 		names = append(names, l.Attrs().Name)
 	}
+
 	return names, explain(err, "list devices")
 }
 
@@ -151,6 +155,7 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 	if err != nil {
 		return "", explain(err, "list devices")
 	}
+
 	var first *netlink.LinkAttrs
 	for _, l := range links {
 		a := l.Attrs()
@@ -158,9 +163,11 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 			first = a
 		}
 	}
+
 	if first == nil {
 		return "", fmt.Errorf("device with hardware address %s %w", mac, ErrAbsent)
 	}
+
 	return first.Name, nil
 }
 
@@ -185,29 +192,35 @@ func SpreadQueues(dev string) error {
 	if err != nil {
 		return explain(err, "spread queues of %s", dev)
 	}
+
 	if l.Type() != "veth" || l.Attrs().NumTxQueues < 2 {
 		return nil
 	}
+
 	_, cores, err := OnlineCPUs()
 	if err != nil {
 		return err
 	}
+
 	queues := l.Attrs().NumTxQueues
 	for q := range queues {
 		words := make([]uint32, (cores+31)/32) // the kernel writes the highest first
 		for c := q; c < cores; c += queues {
 			words[len(words)-1-c/32] |= 1 << (c % 32)
 		}
+
 		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
 		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
 		err := os.WriteFile(file, []byte(mask), 0o600)
 		if errors.Is(err, fs.ErrNotExist) { // no /sys of the namespace
 			err = fs.ErrPermission
 		}
+
 		if err != nil {
 			return explain(bare(err), "let queue %d of %s serve the CPUs %s", q, dev, mask)
 		}
 	}
+
 	return nil
 }
 
@@ -218,15 +231,18 @@ func AddTap(name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add tap %s: open /dev/net/tun: %w", name, err)
 	}
+
 	r, err := unix.NewIfreq(name)
 	if err == nil {
 		r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, r)
 	}
+
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("add tap %s: %w", name, err)
 	}
+
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
@@ -246,9 +262,11 @@ func AddBridge(name string, ports ...string) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = lacks("the kernel has no bridges")
 	}
+
 	if err != nil {
 		return explain(err, "add bridge %s", name)
 	}
+
 	for _, port := range ports {
 		if err := withLink(port, "join to "+name, func(l netlink.Link) error {
 			return inOrder(func() error { return netlink.LinkSetMaster(l, bridge) },
@@ -257,5 +275,6 @@ func AddBridge(name string, ports ...string) error {
 			return err
 		}
 	}
+
 	return Up(name)
 }

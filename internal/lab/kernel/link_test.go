@@ -51,9 +51,11 @@ func TestAddressesAndRoutes(t *testing.T) {
 			must(t, AddAddress("a0", prefix(p)))
 			must(t, AddAddress("a0", prefix(p))) // there already
 		}
+
 		if got, err := Addresses("a0"); err != nil || len(got) != 2 || got[0] != prefix("198.18.0.1/24") {
 			t.Errorf("addresses are %v (%v), want the two added", got, err)
 		}
+
 		for dst, via := range map[string]string{"198.19.0.0/16": "198.18.0.2",
 			"2001:2:0:9::/64": "2001:2:0:1::2"} {
 			must(t, AddRoute(prefix(dst), addr(via), "a0"))
@@ -65,6 +67,7 @@ func TestAddressesAndRoutes(t *testing.T) {
 				t.Errorf("route to %s leaves by %q after its deletion, want none", to, dev)
 			}
 		}
+
 		must(t, DelAddress("a0", prefix("198.18.0.1/24")))
 		must(t, DelAddress("a0", prefix("198.18.0.1/24")))
 	})
@@ -80,9 +83,11 @@ func TestCountersMoveWithTraffic(t *testing.T) {
 		send(t, "198.18.0.2:9", 10)
 		after, err := Counters("a0")
 		must(t, err)
-		if moved := after.TxPackets - before.TxPackets; moved < 10 {
+		moved := after.TxPackets - before.TxPackets
+		if moved < 10 {
 			t.Errorf("%d packets counted, want at least the 10 sent", moved)
 		}
+
 		drivers, err := OpenNICStats()
 		must(t, err)
 		defer drivers.Close()
@@ -90,14 +95,17 @@ func TestCountersMoveWithTraffic(t *testing.T) {
 		if err != nil || len(names) == 0 || len(values) != len(names) || names[0] != "peer_ifindex" {
 			t.Errorf("driver counters are %v (%v), want some", names, err)
 		}
+
 		want, err := net.InterfaceByName("b0")
 		must(t, err)
 		if values[0] != uint64(want.Index) {
 			t.Errorf("%s: got %d, want %d", names[0], values[0], want.Index)
 		}
+
 		if _, _, err := drivers.Read("c0"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("driver counters of no device give %v, want ErrAbsent", err)
 		}
+
 		if _, err := PauseFrames("a0"); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("pause frames of a virtual link give %v, want ErrUnsupported", err)
 		}
@@ -113,17 +121,20 @@ func TestFeaturesAreReadBack(t *testing.T) {
 		if f["tx-tcp-segmentation"] || !f["rx-gro"] {
 			t.Errorf("tso is %v and gro %v, want off and on", f["tx-tcp-segmentation"], f["rx-gro"])
 		}
+
 		fixed, err := FixedFeatures("a0")
 		must(t, err)
 		if len(fixed) == 0 || fixed["rx-gro"] {
 			t.Errorf("fixed offloads are %v, want some, rx-gro not among them", fixed)
 		}
+
 		for name := range fixed {
 			err := SetFeatures("a0", map[string]bool{name: !f[name]})
 			if !errors.Is(err, ErrUnsupported) {
 				t.Errorf("changing the fixed offload %s gives %v, want ErrUnsupported", name, err)
 			}
 		}
+
 		if err := SetFeatures("a0", map[string]bool{"no-such": true}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an unknown offload gives %v, want ErrUnsupported", err)
 		}
@@ -137,6 +148,7 @@ func TestSysctl(t *testing.T) {
 		if _, err := ReadSysctl("net.ipv4.no_such_setting"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("an unknown setting gives %v, want ErrAbsent", err)
 		}
+
 		if _, err := ReadSysctl("net/../../etc/passwd"); err == nil {
 			t.Error("a name that leaves /proc/sys is read, want an error")
 		}

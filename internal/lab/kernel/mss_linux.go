@@ -22,6 +22,7 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 	if err != nil || t == nil {
 		return 0, err
 	}
+
 	mark, err := pick(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(family) },
 		func(c *nftables.Chain) bool {
 			return c.Table.Name == t.Name && strings.HasPrefix(c.Name, mssMark)
@@ -29,6 +30,7 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 	if err != nil || mark == nil {
 		return 0, filterError(err)
 	}
+
 	return strconv.Atoi(strings.TrimPrefix(mark.Name, mssMark))
 }
 
@@ -49,11 +51,13 @@ func (f filter) addMSSClamp(table string, hooked bool, size int) error {
 			&expr.Cmp{Op: expr.CmpOpGt, Register: 1, Data: wanted},
 			&expr.Immediate{Register: 1, Data: wanted})
 	}
+
 	e = append(e, &expr.Exthdr{SourceRegister: 1, Type: maxseg, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt})
 	for _, family := range families() {
 		t := f.newTable(table, family)
 		f.newChain(t, mssMark+strconv.Itoa(size))
 		f.newRule(f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked), e...)
 	}
+
 	return f.add()
 }

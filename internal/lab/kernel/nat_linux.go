@@ -23,16 +23,19 @@ func ReadNAT() (NATMode, error) {
 		if err != nil || t == nil {
 			return err
 		}
+
 		mode = NATMasquerade
 		forward, err := f.hasChain(t, "prerouting")
 		if forward {
 			mode = NATForward
 		}
+
 		return err
 	})
 	if err != nil {
 		return "", explain(err, "read nat")
 	}
+
 	return mode, nil
 }
 
@@ -64,6 +67,7 @@ func (f filter) addNAT(table string, n NAT) error {
 	case n.Mode == NATForward && len(n.Inside) == 0:
 		return errors.New("no inside address given")
 	}
+
 	// IPv6 is not translated: NAT66 is off.
 	t := f.newTable(table, nftables.TableFamilyIPv4)
 	if n.Mode == NATMasquerade {
@@ -71,37 +75,55 @@ func (f filter) addNAT(table string, n NAT) error {
 	} else {
 		f.forward(t, n)
 	}
+
 	if err := f.add(); err != nil {
 		return errors.Join(err, f.remove(table))
 	}
+
 	return nil
 }
 
 func (f filter) masquerade(t *nftables.Table, wan string) {
-	c := f.conn.AddChain(&nftables.Chain{Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	c := f.conn.AddChain(&nftables.Chain{
+		Name:     "postrouting",
+		Table:    t,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityNATSource,
+	})
 	f.newRule(c, &expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, equals(deviceName(wan)), &expr.Masq{})
 }
 
 func (f filter) forward(t *nftables.Table, n NAT) {
-	c := f.conn.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+	c := f.conn.AddChain(&nftables.Chain{
+		Name:     "prerouting",
+		Table:    t,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityNATDest,
+	})
 	inside := slices.IndexFunc(n.Inside, netip.Addr.Is4)
 	if inside < 0 {
 		return
 	}
+
 	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, equals(deviceName(n.WAN))}
-	if i := slices.IndexFunc(n.Outside, netip.Addr.Is4); i >= 0 {
+	i := slices.IndexFunc(n.Outside, netip.Addr.Is4)
+	if i >= 0 {
 		e = append(e, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
 			equals(n.Outside[i].AsSlice()))
 	}
+
 	for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		f.newRule(c, append(slices.Clip(e),
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{protocol}),
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-			&expr.Range{Op: expr.CmpOpEq, Register: 1,
+			&expr.Range{
+				Op:       expr.CmpOpEq,
+				Register: 1,
 				FromData: binary.BigEndian.AppendUint16(nil, ForwardedFirst),
-				ToData:   binary.BigEndian.AppendUint16(nil, ForwardedLast)},
+				ToData:   binary.BigEndian.AppendUint16(nil, ForwardedLast),
+			},
 			&expr.Immediate{Register: 1, Data: n.Inside[inside].AsSlice()},
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})...)
 	}

@@ -28,23 +28,28 @@ func dump[T any](list func() (T, error)) (T, error) {
 			return got, err
 		}
 	}
+
 	return got, err
 }
 
 // pick finds the one that is meant among what is listed; the zero value if there is none.
 func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {
 	all, err := dump(list)
-	if i := slices.IndexFunc(all, meant); err == nil && i >= 0 {
+	i := slices.IndexFunc(all, meant)
+	if err == nil && i >= 0 {
 		found = all[i]
 	}
+
 	return found, err
 }
 
 func find(dev string) (netlink.Link, error) {
 	l, err := dump(func() (netlink.Link, error) { return netlink.LinkByName(dev) })
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
+	if missing {
 		return nil, fmt.Errorf("device %s %w", dev, ErrAbsent)
 	}
+
 	return l, err
 }
 
@@ -63,6 +68,7 @@ func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, r
 	if err != nil && !same(want, nothing) {
 		err = errors.Join(err, remove())
 	}
+
 	return err
 }
 

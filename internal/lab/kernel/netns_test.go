@@ -21,6 +21,7 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -29,6 +30,7 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 			t.Errorf("unshare network namespace: %v", err)
 			return
 		}
+
 		f(t)
 	}()
 	<-done
@@ -67,12 +69,14 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func send(t *testing.T, to string, n int) {
 	t.Helper()
 	ap := netip.MustParseAddrPort(to)
-	family, sa := unix.AF_INET, unix.Sockaddr(nil)
+	family := unix.AF_INET
+	sa := unix.Sockaddr(nil)
 	if ap.Addr().Is4() {
 		sa = &unix.SockaddrInet4{Port: int(ap.Port()), Addr: ap.Addr().As4()}
 	} else {
 		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(ap.Port()), Addr: ap.Addr().As16()}
 	}
+
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
 	must(t, err)
 	defer unix.Close(fd)
@@ -86,8 +90,12 @@ func neighbour(t *testing.T, dev, ip, of string) {
 	t.Helper()
 	l, err := find(dev)
 	must(t, err)
-	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
-		IP: addr(ip).AsSlice(), HardwareAddr: hardware(t, of)}))
+	must(t, netlink.NeighSet(&netlink.Neigh{
+		LinkIndex:    l.Attrs().Index,
+		State:        netlink.NUD_PERMANENT,
+		IP:           addr(ip).AsSlice(),
+		HardwareAddr: hardware(t, of),
+	}))
 }
 
 func hardware(t *testing.T, dev string) net.HardwareAddr {

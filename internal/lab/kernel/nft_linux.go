@@ -34,15 +34,19 @@ func (t Table[T]) Read() (v4 T, err error) {
 	if err == nil {
 		v4, err = t.read(f, nftables.TableFamilyIPv4)
 	}
+
 	if err == nil {
 		v6, err = t.read(f, nftables.TableFamilyIPv6)
 	}
+
 	if err == nil && !t.same(v4, v6) {
 		err = fmt.Errorf("IPv4 has %+v, IPv6 %+v, want the same", v4, v6)
 	}
+
 	if err != nil {
 		return none, explain(err, "read %s", t.name)
 	}
+
 	return v4, nil
 }
 
@@ -118,8 +122,13 @@ func (f filter) filterChain(t *nftables.Table, name string, at *nftables.ChainHo
 	if !hooked {
 		return f.newChain(t, name)
 	}
-	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: at,
-		Priority: nftables.ChainPriorityFilter})
+	return f.conn.AddChain(&nftables.Chain{
+		Name:     name,
+		Table:    t,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  at,
+		Priority: nftables.ChainPriorityFilter,
+	})
 }
 
 func (f filter) newRule(c *nftables.Chain, e ...expr.Any) {
@@ -143,9 +152,11 @@ func (f filter) remove(name string) error {
 		if err != nil {
 			return err
 		}
+
 		if t == nil {
 			continue
 		}
+
 		f.conn.DelTable(t)
 		if err := f.flush(); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return fmt.Errorf("delete packet filter table %s: %w", t.Name, err)

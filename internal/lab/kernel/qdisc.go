@@ -42,11 +42,14 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, 
 		if len(b) < NetlinkHeader {
 			return false, ErrNetlink
 		}
+
 		size := binary.NativeEndian.Uint32(b)
 		if size < NetlinkHeader || uint64(size) > uint64(len(b)) {
 			return false, ErrNetlink
 		}
-		kind, body := binary.NativeEndian.Uint16(b[4:]), b[NetlinkHeader:size]
+
+		kind := binary.NativeEndian.Uint16(b[4:])
+		body := b[NetlinkHeader:size]
 		switch kind {
 		case nlmsgDone:
 			return true, nil
@@ -56,9 +59,11 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, 
 			}
 			return false, syscall.Errno(-int32(binary.NativeEndian.Uint32(body)))
 		}
+
 		if err := do(kind, body); err != nil {
 			return false, err
 		}
+
 		b = b[min(int(size+3)&^3, len(b)):]
 	}
 	return false, nil
@@ -73,6 +78,7 @@ func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 			b[attributeHeader:n]) {
 			return false
 		}
+
 		b = b[min((n+3)&^3, len(b)):]
 	}
 	return true
@@ -85,6 +91,7 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 	if len(b) < TrafficHeader {
 		return Qdisc{}, false
 	}
+
 	q.Index = int32(binary.NativeEndian.Uint32(b[4:]))
 	q.Handle, q.Parent = binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint32(b[12:])
 	var stats []byte
@@ -121,5 +128,6 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 	if !ok {
 		return Qdisc{}, false
 	}
+
 	return q, true
 }

@@ -40,13 +40,17 @@ func decodeCake(all []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	v, err := decodeAttributes(all, b)
-	if _, raw := found[cakeRaw]; err == nil && raw {
+	_, raw := found[cakeRaw]
+	if err == nil && raw {
 		delete(v, "overhead")
 	}
+
 	if v["overhead"] > math.MaxInt32 {
 		return nil, errors.New("has a negative overhead, which could not be restored")
 	}
+
 	return v, err
 }
 
@@ -55,6 +59,7 @@ func encodeQueue(q qdisc.Queue) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("queue kind %q: %w", q.Kind, ErrUnsupported)
 	}
+
 	parameters, _ := qdisc.Parameters(q.Kind)
 	return k.encode(parameters, q.Values), nil
 }
@@ -65,11 +70,13 @@ func decodeQueue(kind string, options []byte) (qdisc.Queue, error) {
 		return qdisc.Queue{}, fmt.Errorf("queue kind %q: %w: not one that could be restored", kind,
 			ErrUnsupported)
 	}
+
 	parameters, _ := qdisc.Parameters(kind)
 	v, err := k.decode(parameters, options)
 	if err != nil {
 		return qdisc.Queue{}, fmt.Errorf("read options of queue kind %s: %w", kind, err)
 	}
+
 	return qdisc.Queue{Kind: kind, Values: v}, nil
 }
 
@@ -92,10 +99,12 @@ func decodeWords(all []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	if len(b) < 4*len(all) {
 		return nil, errShort
 	}
+
 	v := map[string]uint64{}
 	for i, p := range all {
 		v[p.Name] = uint64(binary.NativeEndian.Uint32(b[4*i:]))
 	}
+
 	return v, nil
 }
 
@@ -106,6 +115,7 @@ func encodeAttributes(all []qdisc.Parameter, v map[string]uint64) []byte {
 		if p.Quantity == qdisc.BitsPerSecond {
 			x /= 8
 		}
+
 		switch {
 		case ok && p.Wide:
 			b = appendWide(b, p.Attribute, x)
@@ -121,6 +131,7 @@ func decodeAttributes(all []qdisc.Parameter, b []byte) (map[string]uint64, error
 	if err != nil {
 		return nil, err
 	}
+
 	v := map[string]uint64{}
 	for _, p := range all {
 		raw := found[p.Attribute]
@@ -132,12 +143,15 @@ func decodeAttributes(all []qdisc.Parameter, b []byte) (map[string]uint64, error
 		default:
 			continue
 		}
+
 		if p.Quantity == qdisc.BitsPerSecond {
 			v[p.Name] *= 8
 		}
+
 		if p.Quantity == qdisc.Flag && v[p.Name] > 1 {
 			v[p.Name] = 1
 		}
 	}
+
 	return v, nil
 }

@@ -23,10 +23,12 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	if err != nil {
 		return qdisc.Queue{}, err
 	}
+
 	classes, err := readClasses(dev)
 	if err != nil {
 		return qdisc.Queue{}, err
 	}
+
 	all := describeAll(qdiscs, classes)
 	for i, q := range qdiscs {
 		if ownHTB(q, classes) {
@@ -36,6 +38,7 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 			}
 		}
 	}
+
 	var unread error
 	now, err = Standing(all, func(handle uint32) bool {
 		n, err := filtersAt(dev, handle)
@@ -45,6 +48,7 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	if err != nil {
 		err = lacks("%w", err)
 	}
+
 	return now, cmp.Or(unread, err)
 }
 
@@ -56,6 +60,7 @@ func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err err
 	if err = cmp.Or(err, err2); err == nil {
 		filters, err = trafficFilters(dev, qdiscs)
 	}
+
 	return describeAll(qdiscs, classes), filters, err
 }
 
@@ -63,6 +68,7 @@ func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
 	for _, q := range qdiscs {
 		all = append(all, Describe(q, false))
 	}
+
 	for _, c := range classes {
 		all = append(all, Describe(c, true))
 	}
@@ -74,10 +80,12 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	if parent == 0 {
 		parent = qdisc.HandleRoot
 	}
+
 	i := slices.IndexFunc(list, func(q Qdisc) bool { return q.Parent == parent })
 	if i < 0 {
 		return Qdisc{}, false
 	}
+
 	return list[i], true
 }
 
@@ -89,39 +97,49 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	if err != nil {
 		return err
 	}
+
 	now, there := atParent(list, want.Parent)
 	if there && string(now.Kind) == want.Kind && InPlace(want.Kind) {
 		return explain(changeQueue(dev, now, want), "change queue %s of %s", want.Kind, dev)
 	}
+
 	if want.Parent != 0 {
 		return explain(setLeaf(dev, now, there, want), "set queue %s of class %s of %s", want.Kind,
 			qdisc.HandleText(want.Parent), dev)
 	}
+
 	options, err := encodeQueue(want)
 	if err != nil {
 		return explain(err, "set queue of %s", dev)
 	}
+
 	if err := clearRoot(dev); err != nil {
 		return explain(err, "set queue of %s: delete the former", dev)
 	}
+
 	if now, err := QueueAt(dev, qdisc.Queue{}); err == nil && want.Handle == 0 && sameQueue(want, now) {
 		return nil
 	}
+
 	root := want.Handle
 	if want.Kind == "htb" {
 		root = rootHandle
 	}
+
 	err = addQdisc(unix.NLM_F_EXCL, dev, root, qdisc.HandleRoot, want.Kind, options)
 	if errors.Is(err, unix.EEXIST) { // the default, which cannot be deleted, only replaced
 		err = addQdisc(unix.NLM_F_REPLACE, dev, root, qdisc.HandleRoot, want.Kind, options)
 	}
+
 	if err == nil && want.Kind == "htb" {
 		err = tc(unix.RTM_NEWTCLASS, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev,
 			rootHandle|htbDefault, rootHandle, "htb", encodeHTBClass(want.Values))
 	}
+
 	if err != nil {
 		err = errors.Join(err, clearRoot(dev))
 	}
+
 	return explain(err, "set queue %s of %s", want.Kind, dev)
 }
 
@@ -141,23 +159,28 @@ func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
 			return err
 		}
 	}
+
 	if want.Kind == qdisc.DefaultLeaf {
 		return nil
 	}
+
 	options, err := encodeQueue(want)
 	if err != nil {
 		return err
 	}
+
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
 // OnProbeLink tries something on a virtual link made for the purpose and deleted again, so that nothing in
 // use is touched.
 func OnProbeLink(try func(dev string) error) error {
-	a, b := fmt.Sprintf("cpa%d", os.Getpid()), fmt.Sprintf("cpb%d", os.Getpid())
+	a := fmt.Sprintf("cpa%d", os.Getpid())
+	b := fmt.Sprintf("cpb%d", os.Getpid())
 	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 2); err != nil {
 		return err
 	}
+
 	err := try(a)
 	return errors.Join(err, DeleteLink(a))
 }
@@ -166,6 +189,7 @@ func sameQueue(want, got qdisc.Queue) bool {
 	if want.Kind != got.Kind {
 		return false
 	}
+
 	for name, v := range want.Values {
 		if got.Values[name] != v {
 			return false
@@ -180,6 +204,7 @@ func clearRoot(dev string) error {
 	if err != nil || q.Handle == 0 { // 0: is the default, which nobody can delete
 		return err
 	}
+
 	return delQdisc(dev, q.Handle, qdisc.HandleRoot)
 }
 
@@ -200,15 +225,22 @@ func tc(command, flags int, dev string, handle, parent uint32, kind string, opti
 	if err != nil {
 		return err
 	}
+
 	req := nl.NewNetlinkRequest(command, flags|unix.NLM_F_ACK)
-	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Handle: handle,
-		Parent: parent})
+	req.AddData(&nl.TcMsg{
+		Family:  nl.FAMILY_ALL,
+		Ifindex: int32(l.Attrs().Index),
+		Handle:  handle,
+		Parent:  parent,
+	})
 	if kind != "" {
 		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)))
 	}
+
 	if options != nil {
 		req.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, options))
 	}
+
 	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }
@@ -243,26 +275,31 @@ func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error)
 			parents = append(parents, q.Handle)
 		}
 	}
+
 	for _, parent := range parents {
 		messages, err := dumpFilters(dev, parent)
 		if err != nil {
 			return nil, explain(err, "read filters of %s", dev)
 		}
+
 		for _, m := range messages {
 			f, index, ok := readFilter(m)
 			if !ok {
 				continue
 			}
+
 			if index != 0 {
 				if l, err := netlink.LinkByIndex(int(index)); err == nil {
 					f.To = l.Attrs().Name
 				}
 			}
+
 			if !slices.Contains(all, f) {
 				all = append(all, f)
 			}
 		}
 	}
+
 	return all, nil
 }
 
@@ -271,6 +308,7 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	messages, err := dump(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
 		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
@@ -279,6 +317,7 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // no class takes filters there
 		err = nil
 	}
+
 	return messages, err
 }
 
@@ -288,6 +327,7 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	index := int32(l.Attrs().Index)
 	messages, err := dump(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
@@ -297,16 +337,19 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []Qdisc
 	for _, m := range messages {
 		q, ok := ReadQdisc(m)
 		if !ok {
 			return nil, ErrNetlink
 		}
+
 		if q.Index == index { // kernels differ in whether they filter by device
 			list = append(list, q)
 		}
 	}
+
 	return list, nil
 }
 
@@ -321,6 +364,7 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	var root, leaf Qdisc
 	for _, q := range list {
 		switch {
@@ -330,17 +374,21 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 			leaf = q
 		}
 	}
+
 	if root.Handle == 0 || leaf.Handle == 0 {
 		return 0, 0, nil
 	}
+
 	classes, err := readClasses(dev)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	filters, err := filtersAt(dev, root.Handle)
 	if err != nil || filters > 0 || !ownHTB(root, classes) {
 		return 0, 0, err
 	}
+
 	v, err := decodeHTBClass(classes[0].Options)
 	return v["rate"], v["burst"], err
 }
@@ -352,10 +400,12 @@ func SetShaper(dev string, rate, burst uint64) error {
 	if err := SetRootQueue(dev, want); err != nil {
 		return explain(err, "set shaper of %s", dev)
 	}
+
 	err := addQdisc(unix.NLM_F_EXCL, dev, leafHandle, rootHandle|htbDefault, "fq_codel", nil)
 	if err != nil {
 		err = errors.Join(err, clearRoot(dev))
 	}
+
 	return explain(err, "set shaper of %s", dev)
 }
 
@@ -375,15 +425,18 @@ func Policer(dev string) (rate uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) },
 		func(q Qdisc) bool { return q.Parent == qdisc.HandleIngress })
 	if err != nil || q.Parent == 0 {
 		return 0, err
 	}
+
 	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, q.Handle) })
 	if err != nil {
 		return 0, err
 	}
+
 	for _, f := range filters {
 		if m, ok := f.(*netlink.MatchAll); ok && len(m.Actions) == 1 {
 			if p, ok := m.Actions[0].(*netlink.PoliceAction); ok {
@@ -391,6 +444,7 @@ func Policer(dev string) (rate uint64, err error) {
 			}
 		}
 	}
+
 	return 0, nil
 }
 
@@ -401,9 +455,11 @@ func SetPolicer(dev string, rate, burst uint64) error {
 	if err == nil && now > 0 {
 		err = delQdisc(dev, ingressHandle, qdisc.HandleIngress)
 	}
+
 	if err != nil || rate == 0 {
 		return explain(err, "delete policer of %s", dev)
 	}
+
 	return explain(addPolicer(dev, rate, burst), "set policer of %s", dev)
 }
 
@@ -414,20 +470,31 @@ func addPolicer(dev string, rate, burst uint64) error {
 	if err == nil {
 		err = addQdisc(unix.NLM_F_EXCL, dev, ingressHandle, qdisc.HandleIngress, "ingress", nil)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	p := netlink.NewPoliceAction()
 	p.Rate, p.Burst = narrow(rate/8), narrow(burst)
 	p.Mtu = 64 << 10 // of the segments that arrive as one
 	p.ExceedAction = netlink.TC_POLICE_SHOT
-	err = netlink.FilterAdd(&netlink.MatchAll{Actions: []netlink.Action{p}, FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: l.Attrs().Index, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL}})
+	err = netlink.FilterAdd(&netlink.MatchAll{
+		Actions: []netlink.Action{p},
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: l.Attrs().Index,
+			Parent:    ingressHandle,
+			Priority:  1,
+			Protocol:  unix.ETH_P_ALL,
+		},
+	})
 	if errors.Is(err, unix.ENOENT) {
 		err = lacks("it lacks the filter matchall or the action police")
 	}
+
 	if err != nil {
 		return errors.Join(err, delQdisc(dev, ingressHandle, qdisc.HandleIngress))
 	}
+
 	return nil
 }

@@ -29,23 +29,29 @@ func TestRootQueue(t *testing.T) {
 				if must := want.Kind; must == "tbf" || must == "htb" || must == "pfifo" {
 					t.Errorf("%v, want it to be there", err)
 				}
+
 				t.Logf("not on this kernel: %v", err)
 				continue
 			}
+
 			if err != nil {
 				t.Error(err)
 				continue
 			}
+
 			got, err := QueueAt("a0", qdisc.Queue{})
 			if err != nil || got.Kind != want.Kind {
 				t.Errorf("queue is %v (%v), want %v", got, err, want)
 			}
+
 			for name, v := range want.Values {
-				if off := float64(got.Values[name]) / float64(v); off < 0.998 || off > 1.001 {
+				off := float64(got.Values[name]) / float64(v)
+				if off < 0.998 || off > 1.001 {
 					t.Errorf("%s %s is %d, want %d", want.Kind, name, got.Values[name], v)
 				}
 			}
 		}
+
 		must(t, SetRootQueue("a0", qdisc.Queue{Kind: "noqueue"}))
 		reads(t, "queue at the end", queue(t, "noqueue"))(QueueAt("a0", qdisc.Queue{}))
 		stats, err := Qdiscs("a0")
@@ -80,6 +86,7 @@ func TestOnProbeLinkLeavesNothing(t *testing.T) {
 		if err := try(qdisc.Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an unknown kind gives %v, want ErrUnsupported", err)
 		}
+
 		devices(t, "lo")
 	})
 }

@@ -13,6 +13,7 @@ func TestQueueOptionsSurviveTheWire(t *testing.T) {
 		if kind == "htb" { // its values travel in its class
 			continue
 		}
+
 		parameters, _ := qdisc.Parameters(kind)
 		want := qdisc.Queue{Kind: kind, Values: map[string]uint64{}}
 		for i, p := range parameters {
@@ -21,18 +22,23 @@ func TestQueueOptionsSurviveTheWire(t *testing.T) {
 				want.Values[p.Name] = 1
 			}
 		}
+
 		b, err := encodeQueue(want)
 		if err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+
 		got, err := decodeQueue(kind, b)
 		if err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+
 		if kind == "tbf" && got.Values["burst"] > want.Values["burst"]-10 {
 			got.Values["burst"] = want.Values["burst"] // travels as time
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+
+		diff := cmp.Diff(want, got)
+		if diff != "" {
 			t.Errorf("%s differs after encoding (-want +got):\n%s", kind, diff)
 		}
 	}
@@ -41,7 +47,8 @@ func TestQueueOptionsSurviveTheWire(t *testing.T) {
 func TestBurstInTicksIsAccurate(t *testing.T) {
 	for _, rate := range []uint64{125_000, 37_500_000, 1_250_000_000, 12_500_000_000} {
 		got := ticksToBytes(ticks(131072, rate), rate)
-		if off := 131072 - int64(got); off < -1 || float64(off) > 1+tick*float64(rate)/1e9 {
+		off := 131072 - int64(got)
+		if off < -1 || float64(off) > 1+tick*float64(rate)/1e9 {
 			t.Errorf("131072 bytes at %d B/s come back as %d, want at most one tick less", rate, got)
 		}
 	}
@@ -52,6 +59,7 @@ func FuzzDecodeQueue(f *testing.F) {
 		b, _ := encodeQueue(qdisc.Queue{Kind: kind, Values: map[string]uint64{"rate": 1e9, "limit": 5}})
 		f.Add(kind, b)
 	}
+
 	f.Fuzz(func(t *testing.T, kind string, b []byte) {
 		q, err := decodeQueue(kind, b)
 		if err != nil && (q.Kind != "" || q.Values != nil) {

@@ -42,14 +42,17 @@ func Describe(q Qdisc, class bool) Discipline {
 		d.describeClass(q.Options)
 		return d
 	}
+
 	v, err := decodeQueue(d.Kind, q.Options)
 	if err == nil && d.Kind != "htb" {
 		d.Queue = v
 		err = unrestorable(q)
 	}
+
 	if err != nil {
 		d.Why = err.Error()
 	}
+
 	d.Rate = max(v.Values["rate"], v.Values["bandwidth"])
 	d.Burst, d.LimitBytes, d.LimitPackets = v.Room()
 	if found, err := attributes(q.Options); err == nil {
@@ -60,6 +63,7 @@ func Describe(q Qdisc, class bool) Discipline {
 			d.Rate = rateIn(found[1], found[4], 0)
 		}
 	}
+
 	return d
 }
 
@@ -72,6 +76,7 @@ func (d *Discipline) describeClass(options []byte) {
 		d.Why = err.Error()
 		return
 	}
+
 	switch d.Kind {
 	case "htb": // struct tc_htb_opt: rate, ceil, buffer, cbuffer …; 6 RATE64, 7 CEIL64
 		d.Rate, d.Ceil = rateIn(found[1], found[6], 0), rateIn(found[1], found[7], 3)
@@ -80,7 +85,8 @@ func (d *Discipline) describeClass(options []byte) {
 		}
 	case "hfsc": // 1 RSC, 2 FSC, 3 USC, each struct tc_service_curve: m1, d, m2 in bytes per second
 		curve := func(at uint16) uint64 {
-			if c := found[at]; len(c) >= 12 {
+			c := found[at]
+			if len(c) >= 12 {
 				return 8 * max(word(c, 0), word(c, 2))
 			}
 			return 0
@@ -127,18 +133,22 @@ func unrestorable(q Qdisc) error {
 		return fmt.Errorf("queue kind %s: %w: it has a size table, which could not be restored", kind,
 			ErrUnsupported)
 	}
+
 	options := q.Options
 	if kind == "netem" {
 		options = options[min(24, len(options)):]
 	}
+
 	others := ordinary()[kind]
 	if others == nil {
 		return nil
 	}
+
 	found, err := attributes(options)
 	if err != nil {
 		return err
 	}
+
 	for at, usual := range others {
 		raw, there := found[at]
 		var v uint64
@@ -150,11 +160,13 @@ func unrestorable(q Qdisc) error {
 		case len(raw) >= 1:
 			v = uint64(raw[0])
 		}
+
 		if !slices.Contains(usual, v) {
 			return fmt.Errorf("queue kind %s: %w: its owner has set what could not be restored "+
 				"(attribute %d)", kind, ErrUnsupported, at)
 		}
 	}
+
 	return nil
 }
 
@@ -177,12 +189,14 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 		return qdisc.Queue{}, fmt.Errorf("it has no class %s with a queue of its own",
 			qdisc.HandleText(parent))
 	}
+
 	d := all[i]
 	inPlace := d.Kind == want.Kind && InPlace(d.Kind)
 	why := d.Why
 	if inPlace && d.Queue.Kind != "" {
 		why = ""
 	}
+
 	for _, o := range all {
 		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
 		// The limit of a tbf is that of the FIFO below it, which has one of its own where its owner has put
@@ -191,15 +205,19 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 			why = "the " + o.Kind + " below it"
 		}
 	}
+
 	if d.Handle != 0 && !inPlace && filtered(d.Handle) {
 		why = "its filters"
 	}
+
 	if why != "" || d.Queue.Kind == "" {
 		return qdisc.Queue{}, fmt.Errorf("queue %s has what could not be restored: %s", d.Kind,
 			cmp.Or(why, "its classes"))
 	}
+
 	q := d.Queue
-	q.Handle, q.Parent = d.Handle, want.Parent
+	q.Handle = d.Handle
+	q.Parent = want.Parent
 	return q, nil
 }
 
@@ -208,6 +226,7 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 	if string(q.Kind) != "htb" || q.Handle != rootHandle || len(classes) != 1 {
 		return false
 	}
+
 	c := Describe(classes[0], true)
 	found, err := attributes(q.Options)
 	return err == nil && c.Handle == rootHandle|htbDefault && c.Rate == c.Ceil && len(found[2]) >= 12 &&
@@ -231,10 +250,12 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 	if len(b) < TrafficHeader {
 		return f, 0, false
 	}
+
 	found, err := attributes(b[TrafficHeader:])
 	if err != nil {
 		return f, 0, false
 	}
+
 	f.Parent = binary.NativeEndian.Uint32(b[12:])
 	f.Kind = string(bytes.TrimRight(found[kindAt], "\x00"))
 	actions, inClass, policer, known := attributesOf(f.Kind)
@@ -242,16 +263,21 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 		f.Action = "other"
 		return f, 0, true
 	}
+
 	options, err := attributes(found[optionsAt])
 	if err != nil {
 		return f, 0, false
 	}
-	if class := options[inClass]; len(class) >= 4 {
+
+	class := options[inClass]
+	if len(class) >= 4 {
 		f.Action, f.To = "class", qdisc.HandleText(uint32(word(class, 0)))
 	}
+
 	if old, err := attributes(options[policer]); err == nil && policer != 0 && len(old[policerParams]) > 0 {
 		f.police(old)
 	}
+
 	EachAttribute(options[actions], func(_ uint16, v []byte) bool {
 		index = max(index, f.readAction(v))
 		return true
@@ -274,16 +300,20 @@ func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	if err != nil {
 		return 0
 	}
+
 	options, err := attributes(found[optionsAt])
 	if err != nil {
 		return 0
 	}
+
 	switch kind, params := string(bytes.TrimRight(found[kindAt], "\x00")), options[paramsAt]; {
 	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five words of all actions, what, to whom
 		f.Action = "mirror"
-		if what := word(params, 5); what == redirect || what == 3 {
+		what := word(params, 5)
+		if what == redirect || what == 3 {
 			f.Action = "redirect"
 		}
+
 		return uint32(word(params, 6))
 	case kind == "police":
 		f.police(options)
@@ -292,5 +322,6 @@ func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	case f.Action == "" || f.Action == "class":
 		f.Action = kind
 	}
+
 	return 0
 }

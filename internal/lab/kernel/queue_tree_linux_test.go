@@ -77,11 +77,14 @@ func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 					if errors.Is(err, ErrUnsupported) != test.refused {
 						t.Fatalf("reading gives %v (%v), want refused %v", q, err, test.refused)
 					}
+
 					before = append(before, q)
 				}
+
 				if test.refused {
 					return
 				}
+
 				rated := 0
 				for _, w := range wanted {
 					must(t, SetRootQueue("a0", w))
@@ -91,18 +94,23 @@ func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
 						t.Errorf("set %v, and it is %v", w, got)
 					}
 				}
+
 				for _, d := range as(t, "a0") {
 					if d.Rate > 0 {
 						rated++
 					}
 				}
+
 				if test.name != "tbf replaced" && rated == 0 {
 					t.Error("the rate is gone")
 				}
+
 				for _, q := range before {
 					must(t, SetRootQueue("a0", q))
 				}
-				if diff := cmp.Diff(found, as(t, "a0")); diff != "" {
+
+				diff := cmp.Diff(found, as(t, "a0"))
+				if diff != "" {
 					t.Errorf("the device is not as found (-found +now):\n%s", diff)
 				}
 			})
@@ -118,6 +126,7 @@ func TestOwnersHTBIsNoShaperOfOurs(t *testing.T) {
 		if rate, _, err := Shaper("a0"); rate != 0 || err != nil {
 			t.Errorf("shaper %d (%v), want none of ours", rate, err)
 		}
+
 		must(t, ClearShaper("a0"))
 		if len(as(t, "a0")) != 5 {
 			t.Errorf("after clearing: %+v", as(t, "a0"))

@@ -44,7 +44,9 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s: %+v, want rate %d, ceiling %d, of a flow %d", test.name, d, test.rate, test.ceil,
 				test.flow)
 		}
-		if restores := d.Why == "" && d.Queue.Kind != ""; restores != test.restores {
+
+		restores := d.Why == "" && d.Queue.Kind != ""
+		if restores != test.restores {
 			t.Errorf("%s: queue %q, why %q", test.name, d.Queue, d.Why)
 		}
 	}
@@ -89,6 +91,7 @@ func FuzzReadFilter(f *testing.F) {
 		if got, index, ok := readFilter(b); !ok && index != 0 {
 			t.Errorf("%+v and device %d, want nothing", got, index)
 		}
+
 		Describe(Qdisc{Kind: []byte("hfsc"), Options: b}, true)
 		Describe(Qdisc{Kind: []byte("fq"), Options: b}, false)
 	})

@@ -21,6 +21,7 @@ func appendAttribute(b []byte, kind uint16, value []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
+
 	return b
 }
 
@@ -73,6 +74,7 @@ func encodeTBF(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	if rate > math.MaxUint32 {
 		b = appendWide(b, 4, rate)
 	}
+
 	return appendAttribute(b, 6, words(nil, narrow(v["burst"])))
 }
 
@@ -81,13 +83,16 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if word(p, 5) != 0 {
 		return nil, errors.New("has a peak rate, which could not be restored")
 	}
+
 	// struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu.
 	if p[1] > ethernet || binary.NativeEndian.Uint16(p[2:]) != 0 || binary.NativeEndian.Uint16(p[6:]) != 0 {
 		return nil, errors.New("counts bytes besides those of the frame, which could not be restored")
 	}
+
 	burst := ticksToBytes(uint32(word(p, 7)), rate)
 	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }
@@ -99,12 +104,16 @@ func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) 
 	if err != nil {
 		return nil, 0, err
 	}
+
 	if p = found[1]; len(p) < least {
 		return nil, 0, errShort
 	}
-	if w := found[wide]; len(w) >= 8 {
+
+	w := found[wide]
+	if len(w) >= 8 {
 		return p, binary.NativeEndian.Uint64(w), nil
 	}
+
 	return p, word(p, 2), nil
 }
 
@@ -128,6 +137,7 @@ func encodeHTBClass(v map[string]uint64) []byte {
 	if rate > math.MaxUint32 {
 		b = appendWide(appendWide(b, 6, rate), 7, rate)
 	}
+
 	return b
 }
 
@@ -165,10 +175,13 @@ func encodeNetem(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	if gap > 0 {
 		b = appendAttribute(b, 3, words(nil, probability(v["reorder"]), 0))
 	}
+
 	b = appendWide(appendWide(b, 10, v["delay"]*1000), 11, v["jitter"]*1000)
-	if rate := v["rate"] / 8; rate > 0 {
+	rate := v["rate"] / 8
+	if rate > 0 {
 		b = appendAttribute(b, 6, words(nil, narrow(rate), 0, 0, 0))
 	}
+
 	return b
 }
 
@@ -176,10 +189,12 @@ func decodeNetem(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	if len(b) < 24 {
 		return nil, errShort
 	}
+
 	found, err := attributes(b[24:])
 	if err != nil {
 		return nil, err
 	}
+
 	v := map[string]uint64{
 		"limit": word(b, 1), "delay": word(b, 0) * tick / 1000, "jitter": word(b, 5) * tick / 1000,
 		"loss": perMillion(word(b, 2)), "duplicate": perMillion(word(b, 4)), "reorder": 0, "rate": 0,
@@ -188,16 +203,23 @@ func decodeNetem(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	if gap > 1 {
 		return nil, errors.New("reorders with a gap, which could not be restored")
 	}
-	if overtake := found[3]; len(overtake) >= 4 && gap == 1 {
+
+	overtake := found[3]
+	if len(overtake) >= 4 && gap == 1 {
 		v["reorder"] = perMillion(word(overtake, 0))
 	}
+
 	for kind, name := range map[uint16]string{10: "delay", 11: "jitter"} {
-		if wide := found[kind]; len(wide) >= 8 {
+		wide := found[kind]
+		if len(wide) >= 8 {
 			v[name] = binary.NativeEndian.Uint64(wide) / 1000
 		}
 	}
-	if rate := found[6]; len(rate) >= 4 {
+
+	rate := found[6]
+	if len(rate) >= 4 {
 		v["rate"] = word(rate, 0) * 8
 	}
+
 	return v, nil
 }

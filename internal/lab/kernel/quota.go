@@ -29,6 +29,7 @@ func vcpus(dir string) ([]vcpu, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []vcpu
 	for pid, guest := range guests {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
@@ -40,6 +41,7 @@ func vcpus(dir string) ([]vcpu, error) {
 			}
 		}
 	}
+
 	slices.SortFunc(out, func(a, b vcpu) int { return cmp.Or(a.pid-b.pid, a.tid-b.tid) })
 	return out, nil
 }
@@ -56,6 +58,7 @@ func GuestCPUTime(dir string) (time.Duration, error) {
 			most = max(most, time.Duration(used))
 		}
 	}
+
 	return most, explain(err, "read CPU time of the guests")
 }
 
@@ -66,18 +69,22 @@ func Guests(dir string) (map[int]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
+
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
+
 	out := map[int]string{}
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "qemu") {
 			continue
 		}
+
 		process := filepath.Dir(name)
 		line, _ := os.ReadFile(filepath.Join(process, "cmdline"))
 		guest, named := guestOf(string(line))
@@ -90,6 +97,7 @@ func Guests(dir string) (map[int]string, error) {
 			out[pid] = guest
 		}
 	}
+
 	return out, nil
 }
 
@@ -98,6 +106,7 @@ func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	if h, err = openHierarchy(dir); err == nil {
 		list, err = vcpus(dir)
 	}
+
 	if err == nil && len(list) == 0 {
 		err = lacks("the lab has no virtual machine")
 	}
@@ -115,6 +124,7 @@ func openHierarchy(dir string) (hierarchy, error) {
 	if err != nil {
 		return hierarchy{}, err
 	}
+
 	m, err := cpuMount(string(text))
 	return hierarchy{m, "chokepoint-" + filepath.Base(dir) + "."}, err
 }
@@ -125,14 +135,17 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	controller := "cpu"
 	if h.unified {
 		controller = ""
 	}
+
 	path, err := cgroupPath(string(text), controller)
 	if err != nil {
 		return "", err
 	}
+
 	return h.at(path)
 }
 
@@ -149,23 +162,28 @@ func CPUQuota(dir string) (_ Quota, err error) {
 		if errors.Is(err, ErrUnsupported) {
 			err = nil
 		}
+
 		err = explain(err, "read CPU quota of the guests")
 	}()
 	h, list, err := someVCPUs(dir)
 	if err != nil {
 		return 0, err
 	}
+
 	var all []Quota
 	for _, p := range list {
 		q, err := h.quota(p)
 		if err != nil {
 			return 0, fmt.Errorf("vCPU %d of %s: %w", p.number, p.guest, err)
 		}
+
 		all = append(all, q)
 	}
+
 	if all = slices.Compact(all); len(all) > 1 {
 		return 0, fmt.Errorf("they differ: %v hundredths of a percent", all)
 	}
+
 	return all[0], nil
 }
 
@@ -174,6 +192,7 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 	if err != nil || !h.ours(dir) {
 		return 0, err
 	}
+
 	if h.unified {
 		text, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
 		if err != nil {
@@ -181,18 +200,22 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 		}
 		return parseMax(string(text))
 	}
+
 	var times [2]uint64
 	for i, name := range []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return 0, err
 		}
+
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		if err != nil {
 			return 0, err
 		}
+
 		times[i] = uint64(max(n, 0)) // -1 is without
 	}
+
 	return quotaOf(times[0], times[1]), nil
 }
 
@@ -203,10 +226,12 @@ func ThrottleFile(pid, tid int) string {
 	if err != nil {
 		return ""
 	}
+
 	dir, err := h.of(pid, tid)
 	if err != nil {
 		return ""
 	}
+
 	return filepath.Join(dir, "cpu.stat")
 }
 
@@ -217,14 +242,17 @@ func SetCPUQuota(dir string, q Quota) error {
 	if errors.Is(err, ErrUnsupported) && q == 0 {
 		return nil
 	}
+
 	if err == nil {
 		err = h.release(dir)
 	}
+
 	if err == nil && q > 0 {
 		if err = h.limit(dir, q); err != nil {
 			err = errors.Join(err, h.release(dir))
 		}
 	}
+
 	return explain(err, "set CPU quota of the guests")
 }
 
@@ -234,27 +262,34 @@ func ProbeCPUQuota(dir string) error {
 	if err != nil {
 		return explain(err, "limit vCPUs")
 	}
+
 	above, began, err := h.above(list[0])
 	if began {
 		defer h.stop(above)
 	}
+
 	probe := filepath.Join(above, fmt.Sprintf("chokepoint-probe-%d", os.Getpid()))
 	if err == nil {
 		err = os.Mkdir(probe, 0o755)
 	}
+
 	if err == nil {
 		file := "cpu.cfs_quota_us"
 		if h.unified {
 			file = "cpu.max"
 		}
+
 		if _, err = os.Stat(filepath.Join(probe, file)); errors.Is(err, fs.ErrNotExist) {
 			err = lacks("its scheduler has no bandwidth control")
 		}
+
 		err = errors.Join(err, os.Remove(probe))
 	}
+
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		err = lacks("no cgroup is writable: %w", bare(err))
 	}
+
 	return explain(err, "limit vCPUs")
 }
 
@@ -266,22 +301,28 @@ func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	if err != nil || !h.unified {
 		return dir, false, err
 	}
+
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 		if err != nil {
 			return "", false, err
 		}
+
 		if slices.Contains(strings.Fields(string(text)), "cpu") {
 			return dir, false, nil
 		}
+
 		if dir == h.point {
 			break
 		}
+
 		dir = filepath.Dir(dir)
 	}
+
 	if err := put(dir, "cgroup.subtree_control", "+cpu"); err != nil {
 		return "", false, lacks("no cgroup here may limit vCPUs: %w", bare(err))
 	}
+
 	return dir, true, nil
 }
 
@@ -301,25 +342,30 @@ func (h hierarchy) limit(dir string, q Quota) error {
 	if err != nil {
 		return err
 	}
+
 	groups := map[int]string{} // of each QEMU, chosen before it is moved
 	for _, p := range list {
 		if groups[p.pid] != "" {
 			continue
 		}
+
 		above, began, err := h.above(p)
 		if err != nil {
 			return err
 		}
+
 		groups[p.pid] = filepath.Join(above, h.lab+p.guest)
 		if began {
 			groups[p.pid] += begun
 		}
 	}
+
 	for _, p := range list {
 		if err := h.limitOne(p, groups[p.pid], q); err != nil {
 			return fmt.Errorf("vCPU %d of %s: %w", p.number, p.guest, err)
 		}
 	}
+
 	return nil
 }
 
@@ -330,6 +376,7 @@ func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		return err
 	}
+
 	type write struct{ dir, file, text string }
 	quota, period := q.times()
 	tid := strconv.Itoa(p.tid)
@@ -342,16 +389,20 @@ func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 		if err != nil {
 			return err
 		}
+
 		if now != guest {
 			writes = append(writes, write{guest, "cgroup.procs", strconv.Itoa(p.pid)})
 		}
+
 		writes = append(writes, write{own, "cgroup.threads", tid})
 	}
+
 	for _, w := range writes {
 		if err := put(w.dir, w.file, w.text); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -361,26 +412,32 @@ func (h hierarchy) release(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, p := range list {
 		now, err := h.of(p.pid, p.tid)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // has ended
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if !h.ours(now) {
 			continue
 		}
+
 		if err := h.putBack(p, now); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
 	}
+
 	var left error
 	err = filepath.WalkDir(h.point, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil // went meanwhile
 		}
+
 		if strings.HasPrefix(d.Name(), h.lab) {
 			left = errors.Join(left, removeGroup(path))
 			if strings.HasSuffix(path, begun) {
@@ -399,20 +456,24 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 	if !h.unified {
 		return put(filepath.Dir(filepath.Dir(now)), "tasks", strconv.Itoa(p.tid))
 	}
+
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {
 		return unix.ESRCH
 	}
+
 	_, rest, _ := strings.Cut(string(text), ") ")
 	var state string
 	var parent int
 	if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
 		return fmt.Errorf("read parent of process %d: %q", p.pid, text)
 	}
+
 	was, err := h.of(parent, parent)
 	if err != nil {
 		return err
 	}
+
 	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
 }
 
@@ -425,9 +486,11 @@ func removeGroup(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	for _, d := range below {
 		if d.IsDir() {
 			if err := removeGroup(filepath.Join(dir, d.Name())); err != nil {
@@ -435,11 +498,13 @@ func removeGroup(dir string) error {
 			}
 		}
 	}
+
 	for deadline := time.Now().Add(groupTime); ; time.Sleep(5 * time.Millisecond) {
 		err := os.Remove(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
+
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
 			return fmt.Errorf("remove cgroup: %w", err)
 		}
@@ -476,14 +541,17 @@ func parseMax(text string) (Quota, error) {
 	if len(f) == 2 && f[0] == "max" {
 		return 0, nil
 	}
+
 	if len(f) != 2 {
 		return 0, fmt.Errorf("parse cpu.max %q: want a quota and a period", text)
 	}
+
 	quota, err1 := strconv.ParseUint(f[0], 10, 63)
 	period, err2 := strconv.ParseUint(f[1], 10, 63)
 	if err1 != nil || err2 != nil || period == 0 || quota > period*64 {
 		return 0, fmt.Errorf("parse cpu.max %q: want a quota and a period", text)
 	}
+
 	return quotaOf(quota, period), nil
 }
 
@@ -493,6 +561,7 @@ func vcpuOf(comm string) (int, bool) {
 	if strings.HasPrefix(comm, "ALL CPUs/") {
 		return 0, true
 	}
+
 	rest, ok := strings.CutPrefix(comm, "CPU ")
 	number, _, named := strings.Cut(rest, "/")
 	n, err := strconv.ParseUint(number, 10, 16)
@@ -502,9 +571,11 @@ func vcpuOf(comm string) (int, bool) {
 // guestOf names the guest that a QEMU with this command line (words that end in NUL) runs.
 func guestOf(line string) (guest string, ok bool) {
 	words := strings.Split(line, "\x00")
-	if i := slices.Index(words, "-name"); i >= 0 && i+1 < len(words) {
+	i := slices.Index(words, "-name")
+	if i >= 0 && i+1 < len(words) {
 		guest, _, _ = strings.Cut(words[i+1], ",")
 	}
+
 	return guest, guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
 }
 
@@ -533,10 +604,12 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 	var found cgroupMount
 	for line := range strings.Lines(mountinfo) {
 		head, tail, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(head), strings.Fields(tail)
+		f := strings.Fields(head)
+		g := strings.Fields(tail)
 		if !ok || len(f) < 5 || len(g) < 3 {
 			continue
 		}
+
 		switch g[0] {
 		case "cgroup":
 			if slices.Contains(strings.Split(g[2], ","), "cpu") {
@@ -546,9 +619,11 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 			found = cgroupMount{true, f[3], f[4]}
 		}
 	}
+
 	if found.point == "" {
 		return found, lacks("no cgroup is mounted that limits CPUs")
 	}
+
 	return found, nil
 }
 

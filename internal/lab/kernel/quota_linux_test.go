@@ -9,7 +9,9 @@ func TestQuotaTimes(t *testing.T) {
 		if quota != want[0] || period != want[1] {
 			t.Errorf("%d hundredths: got %d of %d µs, want %v", q, quota, period, want)
 		}
-		if back := quotaOf(quota, period); back != q {
+
+		back := quotaOf(quota, period)
+		if back != q {
 			t.Errorf("%d hundredths come back as %d", q, back)
 		}
 	}
@@ -29,18 +31,21 @@ func TestCgroupTexts(t *testing.T) {
 			t.Errorf("directory of %s: got %s, want it refused", out, got)
 		}
 	}
+
 	reads(t, "unified mount", cgroupMount{true, "/", "/sys/fs/cgroup"})(
 		cpuMount("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"))
 	const text = "4:cpu,cpuacct:/a\n1:name=systemd:/b\n0::/c:d\n"
 	for controller, want := range map[string]string{"cpu": "/a", "": "/c:d"} {
 		reads(t, "path of "+controller, want)(cgroupPath(text, controller))
 	}
+
 	for line, want := range map[string]string{"qemu\x00-name\x00router,debug-threads=on\x00": "router",
 		"qemu\x00-name\x00../x\x00": "", "qemu\x00-name": "", "qemu\x00": ""} {
 		if guest, ok := guestOf(line); ok != (want != "") || ok && guest != want {
 			t.Errorf("guest of %q: got %q, %v, want %q", line, guest, ok, want)
 		}
 	}
+
 	for comm, want := range map[string]int{"CPU 0/TCG": 0, "CPU 11/KVM": 11, "ALL CPUs/TCG": 0, "worker": -1,
 		"CPU x/KVM": -1} {
 		if n, ok := vcpuOf(comm); ok != (want >= 0) || ok && n != want {
@@ -57,12 +62,15 @@ func FuzzCgroupTexts(f *testing.F) {
 		if q, err := parseMax(text); err != nil && q != 0 {
 			t.Errorf("an error comes with %d, want nothing", q)
 		}
+
 		if p, err := cgroupPath(text, "cpu"); err != nil && p != "" {
 			t.Errorf("an error comes with %q, want nothing", p)
 		}
+
 		if m, err := cpuMount(text); err != nil && m != (cgroupMount{}) {
 			t.Errorf("an error comes with %+v, want nothing", m)
 		}
+
 		vcpuOf(text)
 		guestOf(text)
 	})

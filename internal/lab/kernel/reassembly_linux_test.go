@@ -18,6 +18,7 @@ func TestReassembly(t *testing.T) {
 		if got := Reassembly(); got != 0 {
 			t.Errorf("before: got %v, want 0", got)
 		}
+
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
 		must(t, err)
 		defer unix.Close(fd)
@@ -30,9 +31,11 @@ func TestReassembly(t *testing.T) {
 			binary.BigEndian.PutUint16(packet[4:], uint16(i+1))
 			must(t, unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 		}
+
 		if got := Reassembly(); got < 0.5 || got > 1.1 {
 			t.Errorf("with half of what fits and more: got %v, want 0.5 to 1.1", got)
 		}
+
 		for end := time.Now().Add(20 * time.Second); Reassembly() > 0; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("got %v after 20 s, want 0: all have timed out", Reassembly())

@@ -19,9 +19,11 @@ func TestRename(t *testing.T) {
 		if err := Rename("b0", "lan"); err == nil {
 			t.Error("rename to a name that is taken: got no error")
 		}
+
 		if err := Rename("none", "wan"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("rename of no device: got %v, want ErrAbsent", err)
 		}
+
 		if _, err := DeviceOf(net.HardwareAddr{2, 0, 0, 0, 0, 9}); !errors.Is(err, ErrAbsent) {
 			t.Errorf("device of no address: got %v, want ErrAbsent", err)
 		}

@@ -36,12 +36,15 @@ func Addresses(dev string) ([]netip.Prefix, error) {
 	if err == nil {
 		list, err = dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	}
+
 	var out []netip.Prefix
 	for _, a := range list {
-		if p := prefixOf(a.IPNet); p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
+		p := prefixOf(a.IPNet)
+		if p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
 			out = append(out, p)
 		}
 	}
+
 	return out, explain(err, "list addresses of %s", dev)
 }
 
@@ -64,6 +67,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 		if src.IsValid() {
 			r.Src = src.AsSlice()
 		}
+
 		err = netlink.RouteReplace(r)
 	}
 	return explain(err, "add route to %s from %s dev %s", dst, orLink(src), dev)
@@ -75,6 +79,7 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	if err == nil {
 		err = netlink.RouteDel(r)
 	}
+
 	err = ignore(ignore(err, unix.ESRCH), ErrAbsent)
 	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
@@ -101,6 +106,7 @@ func ForgetPathMTUs6() error {
 			err = errors.Join(err, ignore(dropErr, unix.ESRCH))
 		}
 	}
+
 	return explain(err, "forget the MTU of paths over IPv6")
 }
 
@@ -110,13 +116,16 @@ func WayTo(to netip.Addr) (Way, error) {
 	if err != nil {
 		return Way{}, err
 	}
+
 	w := Way{Device: l.Attrs().Name}
 	if via, ok := netip.AddrFromSlice(r.Gw); ok {
 		w.Via = via.Unmap()
 	}
+
 	if from, ok := netip.AddrFromSlice(r.Src); ok {
 		w.Source = from.Unmap()
 	}
+
 	return w, nil
 }
 
@@ -127,9 +136,11 @@ func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 	if err == nil && len(routes) == 0 {
 		err = ErrAbsent
 	}
+
 	if err != nil {
 		return netlink.Route{}, nil, explain(err, "look up route to %s", to)
 	}
+
 	l, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	return routes[0], l, explain(err, "look up route to %s", to)
 }
@@ -141,22 +152,32 @@ func NextHop(to netip.Addr) (Hop, error) {
 	if err != nil {
 		return Hop{}, err
 	}
+
 	a := l.Attrs()
-	h := Hop{Device: a.Name, Index: a.Index, Kind: l.Type(), RxQueues: rxQueues(a), Source: a.HardwareAddr,
-		Addr: to}
+	h := Hop{
+		Device:   a.Name,
+		Index:    a.Index,
+		Kind:     l.Type(),
+		RxQueues: rxQueues(a),
+		Source:   a.HardwareAddr,
+		Addr:     to,
+	}
 	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
 		h.Addr = gw.Unmap()
 	}
+
 	list, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(a.Index, familyOf(h.Addr)) })
 	if err != nil {
 		return Hop{}, explain(err, "list neighbours on %s", a.Name)
 	}
+
 	for _, n := range list {
 		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == h.Addr &&
 			n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0 {
 			h.MAC = n.HardwareAddr
 		}
 	}
+
 	return h, nil
 }
 
@@ -174,14 +195,17 @@ func route(dst netip.Prefix, via netip.Addr, dev string) (*netlink.Route, error)
 	} else if dst.Addr().Is4() {
 		r.Scope = netlink.SCOPE_LINK
 	}
+
 	if dev == "" {
 		reportDetails()
 		return r, nil
 	}
+
 	l, err := find(dev)
 	if err != nil {
 		return nil, err
 	}
+
 	r.LinkIndex = l.Attrs().Index
 	return r, nil
 }

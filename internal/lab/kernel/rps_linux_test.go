@@ -21,6 +21,7 @@ func TestPacketSteering(t *testing.T) {
 	if m, err := os.ReadFile("/proc/self/uid_map"); err == nil && !strings.Contains(string(m), "4294967295") {
 		t.Skip("skip: packet steering cannot be set in a user namespace")
 	}
+
 	inNamespace(t, func(t *testing.T) {
 		ownSys(t)
 		pair(t)
@@ -29,6 +30,7 @@ func TestPacketSteering(t *testing.T) {
 		if len(before) != 2 {
 			t.Errorf("masks are %q, want one for each of two queues", before)
 		}
+
 		must(t, RPS.Set("a0", []string{"1"}))
 		reads(t, "masks", []string{"1", "1"})(RPS.Read("a0"))
 		must(t, RPS.Set("a0", before))
@@ -51,6 +53,7 @@ func TestVLANIsMadeOrUnsupported(t *testing.T) {
 		} else if err != nil {
 			t.Error(err)
 		}
+
 		reads(t, "device of the route", wantDev)(RouteDevice(addr("198.19.0.1")))
 		must(t, SetVLAN("a0", 0))
 		reads(t, "device of the route after removal", "a0")(RouteDevice(addr("198.19.0.1")))
@@ -68,6 +71,7 @@ func TestMTUOfATaggedPort(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, want := range []int{1300, 1500, 1400} {
 			must(t, SetMTU("a0", want))
 			reads(t, "mtu of "+dev, want)(MTU(dev))
@@ -81,6 +85,7 @@ func TestWireGuardOfTheKernelIsMadeOrUnsupported(t *testing.T) {
 		if err != nil && !errors.Is(err, ErrUnsupported) {
 			t.Errorf("probing gives %v, want nothing or ErrUnsupported", err)
 		}
+
 		devices(t, "lo")
 	})
 }

@@ -16,13 +16,16 @@ func Shared(dev string) (by string, err error) {
 	if err != nil {
 		return "", explain(err, "list devices")
 	}
+
 	if _, err := find(dev); err != nil {
 		return "", err
 	}
+
 	leads, err := DefaultDevices()
 	if err != nil {
 		return "", err
 	}
+
 	pppoe, _ := os.ReadFile("/proc/net/pppoe") // missing without such a session
 	return sharedBy(links, leads, string(pppoe), dev), nil
 }
@@ -37,31 +40,42 @@ func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
 		byIndex[l.Attrs().Index] = l
 		of[l.Attrs().Name] = l
 	}
+
 	seen := map[string]bool{}
 	l := of[dev]
 	for l != nil && !seen[l.Attrs().Name] {
 		a := l.Attrs()
 		seen[a.Name] = true
-		if master := byIndex[a.MasterIndex]; master != nil {
+		master := byIndex[a.MasterIndex]
+		if master != nil {
 			return a.Name + " belongs to " + master.Attrs().Name + ", a " + master.Type()
 		}
+
 		if a.MasterIndex != 0 {
 			return a.Name + " belongs to a device of another namespace"
 		}
-		if ports := portsOf(links, a.Index); l.Type() == "bridge" && len(ports) > 0 {
+
+		ports := portsOf(links, a.Index)
+		if l.Type() == "bridge" && len(ports) > 0 {
 			return a.Name + " is a bridge of " + strings.Join(ports, ", ")
 		}
-		if up := leadsOver(links, leads, pppoe, l, map[int]bool{}); up != "" {
+
+		up := leadsOver(links, leads, pppoe, l, map[int]bool{})
+		if up != "" {
 			return up
 		}
+
 		if !slices.Contains(overOneLink[:], l.Type()) {
 			return ""
 		}
+
 		if a.NetNsID >= 0 {
 			return a.Name + " lies on a device of another namespace"
 		}
+
 		l = byIndex[a.ParentIndex]
 	}
+
 	return ""
 }
 
@@ -82,6 +96,7 @@ func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink
 	if slices.Contains(leads, a.Name) {
 		return "this machine's default route leads out of " + a.Name
 	}
+
 	seen[a.Index] = true
 	for _, l := range links {
 		up := l.Attrs()
@@ -91,9 +106,12 @@ func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink
 		if seen[up.Index] || !above && !session && up.Index != a.MasterIndex {
 			continue
 		}
-		if text := leadsOver(links, leads, pppoe, l, seen); text != "" {
+
+		text := leadsOver(links, leads, pppoe, l, seen)
+		if text != "" {
 			return text + ", which lies on " + a.Name
 		}
 	}
+
 	return ""
 }

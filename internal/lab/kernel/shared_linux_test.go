@@ -56,16 +56,19 @@ func TestShared(t *testing.T) {
 					if len(words) == 0 {
 						continue
 					}
+
 					out, err := exec.Command("ip", words...).CombinedOutput()
 					if strings.Contains(string(out), "Unknown device type") {
 						t.Logf("not tried: this kernel has no such device: %s", line)
 						return
 					}
+
 					if err != nil {
 						t.Errorf("ip %s: %v: %s", line, err, out)
 						return
 					}
 				}
+
 				got, err := Shared(tt.dev)
 				if err != nil || !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 					t.Errorf("got %q, %v, want %q", got, err, tt.want)
@@ -79,8 +82,16 @@ func TestShared(t *testing.T) {
 func TestSharedBy(t *testing.T) {
 	const sessions = "Id       Address              Device\n00000001 52:54:00:00:00:01    eth1\n"
 	link := func(kind, name string, index, parent, master, other int) netlink.Link {
-		return &netlink.GenericLink{LinkType: kind, LinkAttrs: netlink.LinkAttrs{Name: name, Index: index,
-			ParentIndex: parent, MasterIndex: master, NetNsID: other}}
+		return &netlink.GenericLink{
+			LinkType: kind,
+			LinkAttrs: netlink.LinkAttrs{
+				Name:        name,
+				Index:       index,
+				ParentIndex: parent,
+				MasterIndex: master,
+				NetNsID:     other,
+			},
+		}
 	}
 	links := []netlink.Link{
 		link("device", "eth0", 1, 0, 0, -1),

@@ -15,10 +15,12 @@ func ReadSysctl(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", sysctlError("read", name, err)
 	}
+
 	return strings.Join(strings.Fields(string(b)), " "), nil
 }
 
@@ -39,10 +41,12 @@ func onSysctl(name string, do func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
+
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {
 		err = errors.Join(do(f), f.Close())
 	}
+
 	return sysctlError("write", name, err)
 }
 

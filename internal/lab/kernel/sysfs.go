@@ -52,10 +52,12 @@ func rpsFiles(dev string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	files, err := filepath.Glob(filepath.Join(dir, "queues/rx-*/rps_cpus"))
 	if err == nil && len(files) == 0 {
 		err = lacks("no receive packet steering")
 	}
+
 	byNumber(files)
 	return files, err
 }
@@ -65,10 +67,12 @@ func deviceDir(dev string) (string, error) {
 	if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/*?[") {
 		return "", fmt.Errorf("device name %q", dev)
 	}
+
 	dir := filepath.Join("/sys/class/net", dev)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("device %s %w in /sys", dev, ErrAbsent)
 	}
+
 	return dir, nil
 }
 
@@ -77,14 +81,17 @@ func readEach(files []string, err error) ([]string, error) {
 	if err != nil {
 		return nil, bare(err)
 	}
+
 	var words []string
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			return nil, bare(err)
 		}
+
 		words = append(words, strings.TrimSpace(string(b)))
 	}
+
 	return words, nil
 }
 
@@ -93,17 +100,21 @@ func writeEach(files, words []string, err error) error {
 	if len(words) == 1 {
 		words = slices.Repeat(words, len(files))
 	}
+
 	if err == nil && len(words) != len(files) {
 		err = fmt.Errorf("%d values for %d", len(words), len(files))
 	}
+
 	if err != nil {
 		return err
 	}
+
 	for i, f := range files {
 		if err := os.WriteFile(f, []byte(words[i]), 0o600); err != nil {
 			return fmt.Errorf("to %s: %w", words[i], bare(err))
 		}
 	}
+
 	return nil
 }
 
@@ -114,10 +125,12 @@ func affinityFiles(dev string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	device, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
 	if err != nil {
 		return nil, lacks("it has no interrupts")
 	}
+
 	for _, d := range []string{device, filepath.Dir(device)} {
 		var numbers []int
 		messages, _ := os.ReadDir(filepath.Join(d, "msi_irqs"))
@@ -126,11 +139,13 @@ func affinityFiles(dev string) ([]string, error) {
 				numbers = append(numbers, n)
 			}
 		}
+
 		if line, err := os.ReadFile(filepath.Join(d, "irq")); err == nil && len(numbers) == 0 {
 			if n, err := strconv.Atoi(strings.TrimSpace(string(line))); err == nil && n > 0 {
 				numbers = append(numbers, n)
 			}
 		}
+
 		slices.Sort(numbers)
 		var files []string
 		for _, n := range numbers {
@@ -139,10 +154,12 @@ func affinityFiles(dev string) ([]string, error) {
 				files = append(files, file)
 			}
 		}
+
 		if len(files) > 0 {
 			return files, nil
 		}
 	}
+
 	return nil, lacks("it has no interrupts")
 }
 
@@ -154,6 +171,7 @@ func Attribute(dev, name string) (string, error) {
 	if err == nil {
 		b, err = os.ReadFile(filepath.Join(dir, name))
 	}
+
 	return strings.TrimSpace(string(b)), explain(lacking(err, name), "read %s of %s", name, dev)
 }
 
@@ -185,6 +203,7 @@ func OnlineCPUs() (online, has int, err error) {
 				err = fmt.Errorf("parse list of CPUs %q", strings.TrimSpace(string(b)))
 			}
 		}
+
 		if err != nil {
 			return 0, 0, explain(bare(err), "read CPUs %s", what)
 		}
@@ -198,15 +217,18 @@ func SetOnlineCPUs(n int) error {
 	if err != nil {
 		return err
 	}
+
 	if n < 1 || n > has {
 		return explain(ErrUnsupported, "work with %d CPUs: there are %d", n, has)
 	}
+
 	for i := range has {
 		file := filepath.Join(cpuDir, fmt.Sprintf("cpu%d", i), "online")
 		want := "1"
 		if i >= n {
 			want = "0"
 		}
+
 		now, err := os.ReadFile(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && want == "1": // one that cannot be taken offline
@@ -216,10 +238,12 @@ func SetOnlineCPUs(n int) error {
 		case err == nil:
 			err = os.WriteFile(file, []byte(want), 0o644)
 		}
+
 		if err = lacking(err, "switch to take a CPU offline"); err != nil {
 			return explain(err, "set CPU %d", i)
 		}
 	}
+
 	return nil
 }
 
@@ -229,12 +253,14 @@ func GovernorsOffered() ([]string, error) {
 	if err != nil {
 		return nil, explain(err, "read clock governors")
 	}
+
 	offered := strings.Fields(lists[0])
 	for _, list := range lists[1:] {
 		offered = slices.DeleteFunc(offered, func(name string) bool {
 			return !slices.Contains(strings.Fields(list), name)
 		})
 	}
+
 	return offered, nil
 }
 
@@ -244,6 +270,7 @@ func clockFiles(dir, name string) ([]string, error) {
 	if err == nil && len(files) == 0 {
 		err = lacks("the kernel does not set the clock here (no cpufreq)")
 	}
+
 	byNumber(files)
 	return files, err
 }

@@ -28,13 +28,16 @@ func SetVLAN(dev string, id int) error {
 	if err == nil && tag != nil && tag.VlanId == id {
 		return nil
 	}
+
 	if err == nil && tag != nil {
 		err = inOrder(func() error { return moveAddresses(tag.Name, dev) },
 			func() error { return DeleteLink(tag.Name) })
 	}
+
 	if err == nil && id != 0 {
 		err = addVLAN(dev, id)
 	}
+
 	return explain(err, "set vlan %d on %s", id, dev)
 }
 
@@ -43,16 +46,19 @@ func addVLAN(dev string, id int) error {
 	if err != nil {
 		return err
 	}
+
 	at := netlink.NewLinkAttrs()
 	at.Name, at.ParentIndex = VLANDevice(dev, id), parent.Attrs().Index
 	err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: at, VlanId: id, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
 	if err != nil {
 		return err
 	}
+
 	err = inOrder(func() error { return Up(at.Name) }, func() error { return moveAddresses(dev, at.Name) })
 	if err != nil {
 		return errors.Join(err, moveAddresses(at.Name, dev), DeleteLink(at.Name))
 	}
+
 	return nil
 }
 
@@ -61,6 +67,7 @@ func vlanOn(dev string) (*netlink.Vlan, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l, err := pick(netlink.LinkList, func(l netlink.Link) bool {
 		v, ok := l.(*netlink.Vlan)
 		return ok && v.ParentIndex == parent.Attrs().Index && v.Name == VLANDevice(dev, v.VlanId)
@@ -76,28 +83,35 @@ func moveAddresses(from, to string) error {
 	if err != nil {
 		return err
 	}
+
 	routes, err := routesOf(from, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
+
 	for _, a := range addresses {
 		if err := DelAddress(from, a); err != nil {
 			return err
 		}
+
 		if err := AddAddress(to, a); err != nil {
 			return err
 		}
 	}
+
 	for _, r := range routes {
 		if r.Protocol == unix.RTPROT_KERNEL || r.Protocol == unix.RTPROT_RA || r.Dst == nil {
 			continue
 		}
+
 		via, _ := netip.AddrFromSlice(r.Gw)
-		if dst := prefixOf(r.Dst); dst.IsValid() {
+		dst := prefixOf(r.Dst)
+		if dst.IsValid() {
 			if err := AddRoute(dst, via.Unmap(), to); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }

@@ -26,11 +26,13 @@ func wayBySocket(to netip.Addr) (w Way, err error) {
 	if err != nil {
 		return Way{}, fmt.Errorf("find the way to %s: list the devices: %w", to, err)
 	}
+
 	for _, i := range all {
 		addresses, err := i.Addrs()
 		if err != nil {
 			continue // it is gone
 		}
+
 		for _, a := range addresses {
 			p, err := netip.ParsePrefix(a.String())
 			if err == nil && p.Addr().Unmap() == w.Source {
@@ -39,5 +41,6 @@ func wayBySocket(to netip.Addr) (w Way, err error) {
 			}
 		}
 	}
+
 	return Way{}, fmt.Errorf("find the way to %s: no device has its source %s", to, w.Source)
 }

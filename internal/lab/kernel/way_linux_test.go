@@ -16,12 +16,15 @@ func TestWayBySocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := wayBySocket(at)
-		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" || err != nil ||
+		diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}))
+		if diff != "" || err != nil ||
 			got.Device != "lo" {
 			t.Errorf("way to %s: %v (-want +got)\n%s", to, err, diff)
 		}
 	}
+
 	if got, err := wayBySocket(netip.MustParseAddr("2001:2:ffff::1")); err == nil {
 		want, fault := WayTo(netip.MustParseAddr("2001:2:ffff::1"))
 		if got.Device != want.Device {

@@ -36,16 +36,26 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 		return explain(err, "configure wireguard device %s", dev)
 	}
 	defer c.Close()
-	private, preshared := wgtypes.Key(w.Private), wgtypes.Key(w.Preshared)
+	private := wgtypes.Key(w.Private)
+	preshared := wgtypes.Key(w.Preshared)
 	defer clear(private[:])
 	defer clear(preshared[:])
-	peer := wgtypes.PeerConfig{PublicKey: wgtypes.Key(w.Peer), PresharedKey: &preshared,
-		ReplaceAllowedIPs: true, Endpoint: net.UDPAddrFromAddrPort(w.Endpoint)}
+	peer := wgtypes.PeerConfig{
+		PublicKey:         wgtypes.Key(w.Peer),
+		PresharedKey:      &preshared,
+		ReplaceAllowedIPs: true,
+		Endpoint:          net.UDPAddrFromAddrPort(w.Endpoint),
+	}
 	for _, p := range w.Allowed {
 		peer.AllowedIPs = append(peer.AllowedIPs, *ipNet(p.Masked()))
 	}
-	err = c.ConfigureDevice(dev, wgtypes.Config{PrivateKey: &private, ListenPort: &w.Port, ReplacePeers: true,
-		Peers: []wgtypes.PeerConfig{peer}})
+
+	err = c.ConfigureDevice(dev, wgtypes.Config{
+		PrivateKey:   &private,
+		ListenPort:   &w.Port,
+		ReplacePeers: true,
+		Peers:        []wgtypes.PeerConfig{peer},
+	})
 	return explain(err, "configure wireguard device %s", dev)
 }
 
@@ -60,6 +70,7 @@ func ReadWireGuard(dev string) (WireGuardStats, error) {
 	if err == nil && len(peers) == 0 {
 		err = explain(ErrAbsent, "read wireguard device %s", dev)
 	}
+
 	var s WireGuardStats
 	for _, p := range peers {
 		s.Sent += p.Sent
@@ -68,6 +79,7 @@ func ReadWireGuard(dev string) (WireGuardStats, error) {
 			s.Handshake = p.Handshake
 		}
 	}
+
 	return s, err
 }
 
@@ -94,9 +106,11 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it has gone meanwhile
 		}
+
 		if err != nil {
 			return nil, explain(err, "read wireguard device %s", name)
 		}
+
 		clear(d.PrivateKey[:])
 		for i := range d.Peers {
 			p := &d.Peers[i]
@@ -107,6 +121,7 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 			if p.LastHandshakeTime.After(time.Unix(0, 0)) {
 				peer.Handshake = p.LastHandshakeTime
 			}
+
 			out = append(out, peer)
 		}
 	}

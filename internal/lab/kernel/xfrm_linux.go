@@ -31,15 +31,23 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 // to be routed by one, and deletes all again. No packet takes them.
 func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	// Addresses for documentation: RFC 5737, RFC 3849.
-	local, remote := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	local := netip.MustParseAddr("192.0.2.1")
+	remote := netip.MustParseAddr("192.0.2.2")
 	if outer6 {
 		local, remote = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 	}
+
 	id := 1<<30 | uint32(os.Getpid())
 	// AES refuses no key, and HMAC only one that is too short.
 	key := make(ESPKey, c.KeySize())
-	e := ESP{ID: id, Cipher: c, Local: local, Remote: remote, Out: ESPAssociation{id, key},
-		In: ESPAssociation{id, key}}
+	e := ESP{
+		ID:     id,
+		Cipher: c,
+		Local:  local,
+		Remote: remote,
+		Out:    ESPAssociation{id, key},
+		In:     ESPAssociation{id, key},
+	}
 	dev := ""
 	if routed {
 		dev = fmt.Sprintf("cpesp%d", os.Getpid())
@@ -49,13 +57,16 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	} else {
 		e.Behind = []netip.Prefix{netip.PrefixFrom(remote, remote.BitLen())}
 	}
+
 	err := AddESP(e)
 	if err == nil {
 		err = RemoveESP(e)
 	}
+
 	if routed {
 		err = errors.Join(err, DeleteLink(dev))
 	}
+
 	return err
 }
 
@@ -68,6 +79,7 @@ func AddESP(e ESP) error {
 			return errors.Join(err, undo(steps[:i]))
 		}
 	}
+
 	return nil
 }
 
@@ -104,11 +116,19 @@ func ReadESP(e ESP) (ESPStats, error) {
 	if err == nil {
 		in, err = e.read(e.Local, e.In)
 	}
+
 	if err != nil {
 		return ESPStats{}, err
 	}
-	return ESPStats{Sent: out.Packets, Received: in.Packets, SentBytes: out.Bytes, ReceivedBytes: in.Bytes,
-		Replayed: uint64(in.ReplayWindow) + uint64(in.Replay), Forged: uint64(in.Failed)}, nil
+
+	return ESPStats{
+		Sent:          out.Packets,
+		Received:      in.Packets,
+		SentBytes:     out.Bytes,
+		ReceivedBytes: in.Bytes,
+		Replayed:      uint64(in.ReplayWindow) + uint64(in.Replay),
+		Forged:        uint64(in.Failed),
+	}, nil
 }
 
 // associate adds one direction. The library cannot: it cannot say that an association carries both
@@ -118,31 +138,44 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI,
 			len(a.Key), e.ID, e.Cipher.KeySize())
 	}
-	m := &nl.XfrmUsersaInfo{Reqid: e.ID, Family: uint16(familyOf(to)), Mode: uint8(netlink.XFRM_MODE_TUNNEL),
-		Flags: nl.XFRM_STATE_AF_UNSPEC | nl.XFRM_STATE_ESN}
+
+	m := &nl.XfrmUsersaInfo{
+		Reqid:  e.ID,
+		Family: uint16(familyOf(to)),
+		Mode:   uint8(netlink.XFRM_MODE_TUNNEL),
+		Flags:  nl.XFRM_STATE_AF_UNSPEC | nl.XFRM_STATE_ESN,
+	}
 	m.Id.Daddr.FromIP(to.AsSlice())
 	m.Id.Proto, m.Id.Spi = unix.IPPROTO_ESP, nl.Swap32(a.SPI)
 	m.Saddr.FromIP(from.AsSlice())
-	m.Lft = nl.XfrmLifetimeCfg{SoftByteLimit: nl.XFRM_INF, HardByteLimit: nl.XFRM_INF,
-		SoftPacketLimit: nl.XFRM_INF, HardPacketLimit: nl.XFRM_INF}
+	m.Lft = nl.XfrmLifetimeCfg{
+		SoftByteLimit:   nl.XFRM_INF,
+		HardByteLimit:   nl.XFRM_INF,
+		SoftPacketLimit: nl.XFRM_INF,
+		HardPacketLimit: nl.XFRM_INF,
+	}
 	req := nl.NewNetlinkRequest(nl.XFRM_MSG_NEWSA, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	req.AddData(m)
 	for _, algorithm := range e.Cipher.algorithms(a.Key) {
 		req.AddData(algorithm)
 	}
+
 	// struct xfrm_replay_state_esn; the window holds the numbers of RFC 4304.
 	const words = replayWindow / 32
 	esn := make([]byte, 24+4*words)
 	binary.NativeEndian.PutUint32(esn, words)
 	binary.NativeEndian.PutUint32(esn[20:], replayWindow)
 	req.AddData(nl.NewRtAttr(nl.XFRMA_REPLAY_ESN_VAL, esn))
-	if id := e.device(); id != 0 {
+	id := e.device()
+	if id != 0 {
 		req.AddData(nl.NewRtAttr(nl.XFRMA_IF_ID, nl.Uint32Attr(id)))
 	}
+
 	_, err := req.Execute(unix.NETLINK_XFRM, 0)
 	if errors.Is(err, unix.ENOENT) { // of the algorithm
 		err = fmt.Errorf("%w (%w)", ErrUnsupported, err)
 	}
+
 	return explain(err, "add association %#x from %s to %s", a.SPI, from, to)
 }
 
@@ -150,26 +183,36 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	const icv = 128 // bits
 	if c == ESPAESCBC256SHA256 {
-		crypt, auth := nl.XfrmAlgo{AlgKeyLen: 256, AlgKey: key[:32]}, nl.XfrmAlgoAuth{AlgKeyLen: 256,
-			AlgTruncLen: icv, AlgKey: key[32:]}
+		crypt := nl.XfrmAlgo{AlgKeyLen: 256, AlgKey: key[:32]}
+		auth := nl.XfrmAlgoAuth{
+			AlgKeyLen:   256,
+			AlgTruncLen: icv,
+			AlgKey:      key[32:],
+		}
 		copy(crypt.AlgName[:], "cbc(aes)")
 		copy(auth.AlgName[:], "hmac(sha256)")
 		return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_CRYPT, crypt.Serialize()),
 			nl.NewRtAttr(nl.XFRMA_ALG_AUTH_TRUNC, auth.Serialize())}
 	}
+
 	aead := nl.XfrmAlgoAEAD{AlgKeyLen: uint32(8 * len(key)), AlgICVLen: icv, AlgKey: key}
 	name := "rfc4106(gcm(aes))"
 	if c == ESPChaCha20Poly1305 {
 		name = "rfc7539esp(chacha20,poly1305)"
 	}
+
 	copy(aead.AlgName[:], name)
 	return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_AEAD, aead.Serialize())}
 }
 
 // state names an association to the library. Of its values, which hold keys, none is kept or printed.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
-	return &netlink.XfrmState{Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Ifid: int(e.device()),
-		Spi: int(a.SPI)}
+	return &netlink.XfrmState{
+		Dst:   to.AsSlice(),
+		Proto: netlink.XFRM_PROTO_ESP,
+		Ifid:  int(e.device()),
+		Spi:   int(a.SPI),
+	}
 }
 
 func (e ESP) dissociate(to netip.Addr, a ESPAssociation) error {
@@ -182,9 +225,11 @@ func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, erro
 	if errors.Is(err, unix.ESRCH) {
 		err = ErrAbsent
 	}
+
 	if err != nil {
 		return netlink.XfrmStateStats{}, explain(err, "read association %#x to %s", a.SPI, to)
 	}
+
 	return s.Statistics, nil
 }
 
@@ -196,18 +241,22 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 	if len(behind) == 0 {
 		behind = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
+
 	var out []*netlink.XfrmPolicy
 	for _, there := range behind {
 		every := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		if there.Addr().Is6() {
 			every = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
+
 		out = append(out, tunnelPolicies(ipNet(every), ipNet(there), e.Local.AsSlice(), e.Remote.AsSlice(),
 			e.ID)...)
 	}
+
 	for _, p := range out {
 		p.Ifid = int(e.device())
 	}
+
 	return out
 }
 
@@ -218,9 +267,19 @@ func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (ou
 		if dir == netlink.XFRM_DIR_IN {
 			here, there, local, remote = there, here, remote, local
 		}
-		out = append(out, &netlink.XfrmPolicy{Src: here, Dst: there, Dir: dir,
-			Tmpls: []netlink.XfrmPolicyTmpl{{Src: local, Dst: remote, Proto: netlink.XFRM_PROTO_ESP,
-				Mode: netlink.XFRM_MODE_TUNNEL, Reqid: int(id)}}})
+
+		out = append(out, &netlink.XfrmPolicy{
+			Src: here,
+			Dst: there,
+			Dir: dir,
+			Tmpls: []netlink.XfrmPolicyTmpl{{
+				Src:   local,
+				Dst:   remote,
+				Proto: netlink.XFRM_PROTO_ESP,
+				Mode:  netlink.XFRM_MODE_TUNNEL,
+				Reqid: int(id),
+			}},
+		})
 	}
 	return out
 }

@@ -12,8 +12,12 @@ import (
 func espEnd(c ESPCipher, id uint32, local, remote string) ESP {
 	key := make(ESPKey, c.KeySize())
 	return ESP{
-		ID: id, Cipher: c, Local: addr(local), Remote: addr(remote),
-		Out: ESPAssociation{2 * id, key}, In: ESPAssociation{2*id + 1, key},
+		ID:     id,
+		Cipher: c,
+		Local:  addr(local),
+		Remote: addr(remote),
+		Out:    ESPAssociation{2 * id, key},
+		In:     ESPAssociation{2*id + 1, key},
 	}
 }
 
@@ -31,6 +35,7 @@ func TestProbeESPIsConclusiveAndLeavesNothing(t *testing.T) {
 				}
 			}
 		}
+
 		devices(t, "lo")
 	})
 }
@@ -42,19 +47,23 @@ func TestESPIsSetUpWholeOrNotAtAll(t *testing.T) {
 		if err := ProbeESP(ESPAESGCM128, false, true); errors.Is(err, ErrUnsupported) {
 			t.Skip("skip: the kernel has no IPsec: " + err.Error())
 		}
+
 		e := espEnd(ESPAESGCM128, 51821, "198.18.0.1", "198.18.0.2")
 		must(t, AddESP(e))
 		if err := AddESP(e); !errors.Is(err, unix.EEXIST) {
 			t.Errorf("adding it twice: got %v, want that it exists", err)
 		}
+
 		mixed := espEnd(ESPAESGCM128, 51822, "198.18.0.1", "198.18.0.2")
 		mixed.In.SPI = e.In.SPI
 		if err := AddESP(mixed); !errors.Is(err, unix.EEXIST) {
 			t.Errorf("adding one with another's SPI: got %v, want that it exists", err)
 		}
+
 		if _, err := ReadESP(mixed); !errors.Is(err, ErrAbsent) {
 			t.Errorf("reading what was refused: got %v, want that it is absent", err)
 		}
+
 		reads(t, "the first", ESPStats{})(ReadESP(e))
 		must(t, RemoveESP(e))
 		must(t, RemoveESP(e))
@@ -91,6 +100,7 @@ func TestESPAlgorithmsHoldAllOfTheKey(t *testing.T) {
 		for i := range key {
 			key[i] = byte(i + 1)
 		}
+
 		var held int
 		for _, a := range c.algorithms(key) {
 			held += strings.Count(string(a.Data), string(key)) * len(key)
@@ -99,6 +109,7 @@ func TestESPAlgorithmsHoldAllOfTheKey(t *testing.T) {
 					string(key[32:]))) * 32
 			}
 		}
+
 		if held != len(key) {
 			t.Errorf("cipher %d: its attributes hold %d bytes of %d", c, held, len(key))
 		}

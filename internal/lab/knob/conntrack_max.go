@@ -16,9 +16,12 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob {
 	return &kernelKnob[int]{
-		declared: ofRouter(factor.Declaration{Name: "conntrack_max", Unit: "connections",
+		declared: ofRouter(factor.Declaration{
+			Name:    "conntrack_max",
+			Unit:    "connections",
 			Doc:     "connections that the router tracks at most",
-			Without: without("", "with the default conntrack_max")}),
+			Without: without("", "with the default conntrack_max"),
+		}),
 		spelling: numbers(1, math.MaxInt32),
 		read: func(Place) (int, error) {
 			value, err := kernel.ReadSysctl(conntrackMax)

@@ -10,10 +10,14 @@ import (
 // It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
 	return &kernelKnob[int]{
-		declared: ofRouter(factor.Declaration{Policy: true,
-			Name: "cpu_count", Unit: "CPUs",
-			Placed: factor.OnHost, Scales: true,
-			Doc: "CPUs that the virtual router works with, of those that its lab gave it"}),
+		declared: ofRouter(factor.Declaration{
+			Policy: true,
+			Name:   "cpu_count",
+			Unit:   "CPUs",
+			Placed: factor.OnHost,
+			Scales: true,
+			Doc:    "CPUs that the virtual router works with, of those that its lab gave it",
+		}),
 		spelling: numbers(1, 64),
 		read: func(Place) (int, error) {
 			online, _, err := kernel.OnlineCPUs()
@@ -23,6 +27,7 @@ func CPUCount() Knob {
 			if online, _, err := kernel.OnlineCPUs(); err == nil && online == n {
 				return nil
 			}
+
 			if err := itsOwn("cpu_count", p); err != nil {
 				return err
 			}
@@ -33,11 +38,13 @@ func CPUCount() Knob {
 				return check.Not("%v", err).
 					Hinted("take a lab whose router has a kernel of its own, such as vm")
 			}
+
 			_, has, err := kernel.OnlineCPUs()
 			if err == nil && n > has {
 				return check.Not("%s has %d CPUs", p.Node, has).
 					Hinted("--cpus %d makes a lab whose routers have as many", n)
 			}
+
 			return answer(err)
 		},
 	}

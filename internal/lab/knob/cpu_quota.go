@@ -16,12 +16,19 @@ import (
 // thread, which carries the packets in and out, is not limited.
 func CPUQuota() Knob {
 	return &kernelKnob[kernel.Quota]{
-		declared: declared{factor.Declaration{Policy: true,
-			Name: "cpu_quota", Unit: "off, or % of a core, 1% to 100%",
-			Placed: factor.OnHost, Target: factor.Carrier,
-			Doc:   "share of one core of this machine that each CPU of the virtual routers may use; or off",
-			Needs: factor.NeedsRouter, Without: without("off", "without quota")}},
-		spelling: spelling[kernel.Quota]{parse: parsePercent, spell: spellPercent,
+		declared: declared{factor.Declaration{
+			Policy:  true,
+			Name:    "cpu_quota",
+			Unit:    "off, or % of a core, 1% to 100%",
+			Placed:  factor.OnHost,
+			Target:  factor.Carrier,
+			Doc:     "share of one core of this machine that each CPU of the virtual routers may use; or off",
+			Needs:   factor.NeedsRouter,
+			Without: without("off", "without quota"),
+		}},
+		spelling: spelling[kernel.Quota]{
+			parse: parsePercent,
+			spell: spellPercent,
 			bound: func(q kernel.Quota) error {
 				if q > 100*100 {
 					return errQuota
@@ -29,7 +36,8 @@ func CPUQuota() Knob {
 				return nil
 			},
 			// A period is rounded to microseconds.
-			same: func(want, got kernel.Quota) bool { return max(want, got)-min(want, got) <= 1 }},
+			same: func(want, got kernel.Quota) bool { return max(want, got)-min(want, got) <= 1 },
+		},
 		read: func(p Place) (kernel.Quota, error) {
 			if p.Lab == "" {
 				return 0, nil
@@ -50,10 +58,12 @@ func CPUQuota() Knob {
 				return check.Not("only the machine that carries a lab of virtual machines has it: " +
 					"cpu_quota@host")
 			}
+
 			a := answer(kernel.ProbeCPUQuota(p.Lab))
 			if a.State == check.No && strings.Contains(a.Reason, "writable") {
 				return a.Hinted("run as root, or in a cgroup that is delegated to you")
 			}
+
 			return a
 		},
 		always: "off",
@@ -66,10 +76,12 @@ func parsePercent(text string) (kernel.Quota, error) {
 	if text == "off" {
 		return 0, nil
 	}
+
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(percent >= 1 && percent <= 1e4) || strings.ContainsAny(text, "eExXpP_+") {
 		return 0, errQuota
 	}
+
 	return kernel.Quota(math.Round(percent * 100)), nil
 }
 

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		runtime.LockOSThread() // the first thread keeps the process' name
 		busy()
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -38,6 +39,7 @@ func busy() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+
 	ready := make(chan struct{})
 	for i := range 2 {
 		go func() {
@@ -47,12 +49,14 @@ func busy() {
 				fmt.Println(err)
 				os.Exit(1)
 			}
+
 			ready <- struct{}{}
 			for spins := 0; ; spins++ {
 			}
 		}()
 		<-ready
 	}
+
 	fmt.Println("ready")
 	os.Stdin.Read(make([]byte, 1)) // until the test ends
 	console.Close()
@@ -70,9 +74,13 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	end, hold, err := os.Pipe()
 	must(t, err)
 	defer hold.Close()
-	p, err := host.Local().Start(t.Context(), host.Command{Path: name, Args: []string{"-name", "router",
-		"path=" + dir + "/router.console"},
-		Env: []string{busyRole + "=1", "GOMAXPROCS=4"}, Stdin: end})
+	p, err := host.Local().Start(t.Context(), host.Command{
+		Path: name,
+		Args: []string{"-name", "router",
+			"path=" + dir + "/router.console"},
+		Env:   []string{busyRole + "=1", "GOMAXPROCS=4"},
+		Stdin: end,
+	})
 	must(t, err)
 	end.Close()
 	defer p.Wait()
@@ -80,11 +88,14 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 	if line, err := bufio.NewReader(p.Stdout()).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("busy process: got %q, %v", line, err)
 	}
+
 	at := Place{Node: "host", Lab: dir}
 	k := CPUQuota()
-	if a := k.Check(t.Context(), at, "10%"); a.State != check.Yes {
+	a := k.Check(t.Context(), at, "10%")
+	if a.State != check.Yes {
 		t.Skip("skip: no cgroup here can limit a CPU: " + a.Reason)
 	}
+
 	before := cgroupsOf(t, dir)
 	for _, tt := range []struct {
 		level State
@@ -94,7 +105,9 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 		if got, err := k.Read(t.Context(), at, ""); err != nil || !k.Same(tt.level, got) {
 			t.Errorf("read back: got %q, %v, want %s", got, err, tt.level)
 		}
-		began, used := time.Now(), threadTime(t, dir)
+
+		began := time.Now()
+		used := threadTime(t, dir)
 		time.Sleep(600 * time.Millisecond)
 		share := float64(threadTime(t, dir)-used) / float64(time.Since(began))
 		t.Logf("%s: both took %.1f %% of a core", tt.level, 100*share)
@@ -103,18 +116,22 @@ func TestCPUQuotaHoldsThreads(t *testing.T) {
 				100*share, 100*tt.most)
 		}
 	}
+
 	must(t, k.Apply(t.Context(), at, "off"))
 	if got, err := k.Read(t.Context(), at, ""); err != nil || got != "off" {
 		t.Errorf("read at the end: got %q, %v, want off", got, err)
 	}
+
 	if got := cgroupsOf(t, dir); got != before {
 		t.Errorf("cgroups at the end:\n%swant\n%s", got, before)
 	}
+
 	must(t, k.Apply(t.Context(), at, "25%"))
 	p.Kill() // its cgroups can still be removed
 	if err := k.Apply(t.Context(), at, "off"); err != nil {
 		t.Error(err)
 	}
+
 	left, _ := filepath.Glob("/sys/fs/cgroup/*/chokepoint-" + filepath.Base(dir) + "*")
 	more, _ := filepath.Glob("/sys/fs/cgroup/chokepoint-" + filepath.Base(dir) + "*")
 	if left = append(left, more...); len(left) > 0 {
@@ -135,9 +152,11 @@ func threads(t *testing.T, dir string) []string {
 			out = append(out, filepath.Dir(f))
 		}
 	}
+
 	if len(out) != 2 {
 		t.Fatalf("threads named as a guest's vCPUs: got %v, want 2", out)
 	}
+
 	return out
 }
 
@@ -160,6 +179,7 @@ func threadTime(t *testing.T, dir string) time.Duration {
 		if err != nil || len(f) == 0 {
 			t.Fatalf("read %s/schedstat: %q, %v", d, text, err)
 		}
+
 		ns, err := strconv.ParseInt(f[0], 10, 64)
 		must(t, err)
 		sum += ns
@@ -168,7 +188,8 @@ func threadTime(t *testing.T, dir string) time.Duration {
 }
 
 func TestSpellPercent(t *testing.T) {
-	if got := spellPercent(kernel.Quota(333)); got != "3.33%" {
+	got := spellPercent(kernel.Quota(333))
+	if got != "3.33%" {
 		t.Errorf("spell 333: got %s, want 3.33%%", got)
 	}
 }

@@ -18,9 +18,12 @@ const maxCPU = 1023
 // steering): "off" for those they arrive on, or a list such as "0-1,3". Where a device's receive queues
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
-	return cpuSets(factor.Declaration{Name: "cpus", Unit: "off, or cores such as 0-1,3",
-		Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
-		Without: without("off", "without pinning"), PinsEnds: true,
+	return cpuSets(factor.Declaration{
+		Name:     "cpus",
+		Unit:     "off, or cores such as 0-1,3",
+		Doc:      "cores: of the router's receive work (packet steering), or of an endpoint's engine",
+		Without:  without("off", "without pinning"),
+		PinsEnds: true,
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)
 }
 
@@ -37,10 +40,12 @@ func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), 
 		if err != nil {
 			return nil, err
 		}
+
 		sets, err := parseEach(texts, parseOne)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", d.Name, err)
 		}
+
 		return sets, nil
 	}, func(dev string, sets []*big.Int) error {
 		return words.Set(dev, mapped(sets, spellOne))
@@ -70,14 +75,17 @@ func parseCPUs(text string) ([]*big.Int, error) {
 	if text == "off" {
 		return []*big.Int{new(big.Int)}, nil
 	}
+
 	masks, differ := strings.CutPrefix(text, eachQueue)
 	sets, err := parseEach(strings.Fields(masks), parseMask)
 	if !differ {
 		sets, err = parseEach([]string{text}, parseCPUList)
 	}
+
 	if err != nil {
 		return nil, want("off, or CPUs such as 0-1,3")
 	}
+
 	return sets, nil
 }
 
@@ -88,11 +96,14 @@ func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*bi
 		if err != nil {
 			return nil, err
 		}
+
 		sets = append(sets, set)
 	}
+
 	if len(sets) == 0 {
 		return nil, errors.New("none are there")
 	}
+
 	return sets, nil
 }
 
@@ -118,10 +129,12 @@ func parseCPUList(text string) (*big.Int, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is no list of CPUs", text)
 	}
+
 	set := new(big.Int)
 	for _, i := range list {
 		set.SetBit(set, i, 1)
 	}
+
 	return set, nil
 }
 
@@ -131,18 +144,22 @@ func spellCPUs(set *big.Int) string {
 		if set.Bit(i) == 0 {
 			continue
 		}
+
 		from := i
 		for set.Bit(i+1) == 1 {
 			i++
 		}
+
 		list = append(list, strconv.Itoa(from))
 		if i > from {
 			list[len(list)-1] += "-" + strconv.Itoa(i)
 		}
 	}
+
 	if len(list) == 0 {
 		return "off"
 	}
+
 	return strings.Join(list, ",")
 }
 
@@ -155,8 +172,10 @@ func parseMask(text string) (*big.Int, error) {
 		if err != nil || len(words) > (maxCPU+1)/32 {
 			return nil, fmt.Errorf("parse cpu mask %q: want hexadecimal words", text)
 		}
+
 		set.Or(set.Lsh(set, 32), new(big.Int).SetUint64(v))
 	}
+
 	return set, nil
 }
 
@@ -167,5 +186,6 @@ func spellMask(set *big.Int) string {
 		words = append([]string{digits[len(digits)-8:]}, words...)
 		digits = digits[:len(digits)-8]
 	}
+
 	return strings.Join(append([]string{digits}, words...), ",")
 }

@@ -15,13 +15,16 @@ func passed(t *testing.T, r route) (bytes float64, took time.Duration) {
 	t.Helper()
 	out := r.dial(t)
 	defer out.Close()
-	before, began := r.router.counters(t, "wan"), time.Now()
+	before := r.router.counters(t, "wan")
+	began := time.Now()
 	for sent := 0; sent < 2500; {
 		for due := int(time.Since(began) / (200 * time.Microsecond)); sent < min(due, 2500); sent++ {
 			_, _ = out.Write(make([]byte, 972)) // nobody listens, which the server may say
 		}
+
 		time.Sleep(time.Millisecond)
 	}
+
 	took = time.Since(began)
 	return float64(r.router.counters(t, "wan").TxBytes - before.TxBytes), took
 }
@@ -44,6 +47,7 @@ func TestPolicerAndShapeHoldTheirRate(t *testing.T) {
 				if lacks != nil {
 					t.Skipf("skip: this kernel or user lacks the setting: %v", lacks)
 				}
+
 				got, took := passed(t, r)
 				most := 8e6/8*took.Seconds() + 128<<10
 				if level == "8M" && (got > 1.1*most || got < .5*most) || level == "off" && got < 2.3e6 {
@@ -63,7 +67,8 @@ func TestSysctlDecidesWhatPasses(t *testing.T) {
 		p := r.place()
 		p.Sysctls = OfNamespace
 		r.router.set(t, k, p, State("net.ipv4.conf.all.forwarding="+level))
-		if arrived := r.outward(t, patience).IsValid(); arrived != (level == "1") {
+		arrived := r.outward(t, patience).IsValid()
+		if arrived != (level == "1") {
 			t.Errorf("forwarding=%s: a datagram arrives: %v", level, arrived)
 		}
 	}

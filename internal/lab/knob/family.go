@@ -89,10 +89,12 @@ func Factors(knobs []Knob) []factor.Declaration {
 			s, err := k.Parse(text)
 			return string(s), err
 		}
-		if family, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
+		family, isFamily := strings.CutSuffix(k.Name(), ":")
+		if isFamily {
 			d.Param = func(param string) (factor.Declaration, bool) {
 				member := d
-				member.Param, member.Name = nil, family+":"+param
+				member.Param = nil
+				member.Name = family + ":" + param
 				member.Parse = func(text string) (string, error) {
 					s, err := k.Parse(param + "=" + text)
 					_, value, _ := strings.Cut(string(s), "=")
@@ -101,6 +103,7 @@ func Factors(knobs []Knob) []factor.Declaration {
 				return member, true
 			}
 		}
+
 		out = append(out, d)
 	}
 	return out
@@ -175,7 +178,8 @@ func want(format string, args ...any) error { return fmt.Errorf("want "+format, 
 
 // near adds to an error which word was probably meant.
 func near(text string, words []string, err error) error {
-	if n := check.Nearest(text, words); n != "" {
+	n := check.Nearest(text, words)
+	if n != "" {
 		return check.WithHint(err, "did you mean "+n+"?")
 	}
 	return err
@@ -202,9 +206,11 @@ func (s spelling[T]) canonical(name, text string) (State, error) {
 			err = refuse(name, text, err)
 		}
 	}
+
 	if err != nil {
 		return "", err
 	}
+
 	return s.spell(v), nil
 }
 
@@ -212,6 +218,7 @@ func (s spelling[T]) alike(want, got State) bool {
 	if want == got || s.same == nil {
 		return want == got
 	}
+
 	w, err1 := s.parse(string(want))
 	g, err2 := s.parse(string(got))
 	return err1 == nil && err2 == nil && s.same(w, g)

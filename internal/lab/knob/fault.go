@@ -23,12 +23,18 @@ const asFound = "found "
 // settings of other knobs, which do the work, for processes beside the node's agent, or for what the load
 // generator is held to.
 func FaultPlant() Knob {
-	return &faultKnob{declared{factor.Declaration{Policy: true,
-		Name: "fault", Unit: `none, or NAME=LEVEL, several joined by "+"`, Rank: 21,
-		Doc:     "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
-		Without: without(noFault, "without fault"),
-		Long:    func(level string) string { return "fault " + level },
-		Placed:  factor.Placed | factor.OnHost, OnCarrier: true, Value: nodeFaults, Refuses: faultRefuses,
+	return &faultKnob{declared{factor.Declaration{
+		Policy:    true,
+		Name:      "fault",
+		Unit:      `none, or NAME=LEVEL, several joined by "+"`,
+		Rank:      21,
+		Doc:       "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
+		Without:   without(noFault, "without fault"),
+		Long:      func(level string) string { return "fault " + level },
+		Placed:    factor.Placed | factor.OnHost,
+		OnCarrier: true,
+		Value:     nodeFaults,
+		Refuses:   faultRefuses,
 	}}}
 }
 
@@ -60,6 +66,7 @@ func parseFaults(text string) ([]planted, error) {
 	if text = strings.TrimSpace(text); text == noFault {
 		return nil, nil
 	}
+
 	var list []planted
 	for part := range strings.SplitSeq(text, "+") {
 		name, level, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -68,16 +75,20 @@ func parseFaults(text string) ([]planted, error) {
 			return nil, near(name, faultNames(), want("none, or NAME=LEVEL with a NAME of %s",
 				strings.Join(faultNames(), ", ")))
 		}
+
 		f := Faults()[i]
 		s, err := f.parse(name, level)
 		if err != nil {
 			return nil, err
 		}
+
 		if slices.ContainsFunc(list, func(p planted) bool { return p.Name == name }) {
 			return nil, fmt.Errorf("%s is given twice", name)
 		}
+
 		list = append(list, planted{f, s})
 	}
+
 	rank := func(p planted) int { return slices.Index(faultNames(), p.Name) }
 	slices.SortFunc(list, func(a, b planted) int { return rank(a) - rank(b) })
 	return list, nil
@@ -87,10 +98,12 @@ func spellFaults(list []planted) State {
 	if len(list) == 0 {
 		return noFault
 	}
+
 	var parts []string
 	for _, p := range list {
 		parts = append(parts, p.Name+"="+string(p.level))
 	}
+
 	return State(strings.Join(parts, "+"))
 }
 
@@ -100,10 +113,12 @@ func nodeFaults(level string) string {
 	if err != nil {
 		return level
 	}
+
 	list = slices.DeleteFunc(list, func(p planted) bool { return p.at == atEnds || p.at == onPath })
 	if len(list) == 0 {
 		return ""
 	}
+
 	return string(spellFaults(list))
 }
 
@@ -114,23 +129,28 @@ func (k *faultKnob) Parse(text string) (State, error) {
 		}
 		return State(text), nil
 	}
+
 	list, err := parseFaults(text)
 	if err == nil {
 		_, err = settingsOf(spellFaults(list))
 	}
+
 	if err != nil {
 		return "", refuse(k.Name(), text, err)
 	}
+
 	return spellFaults(list), nil
 }
 
 // settingsOf are the settings of a state, those of one knob joined, in the order in which they are made.
 func settingsOf(s State) (out []setting, err error) {
-	if text, found := strings.CutPrefix(string(s), asFound); found {
+	text, found := strings.CutPrefix(string(s), asFound)
+	if found {
 		err = json.Unmarshal([]byte(text), &out)
 	} else {
 		out, err = settingsOfFaults(string(s))
 	}
+
 	for i := range out {
 		if err == nil {
 			var k Knob
@@ -139,9 +159,11 @@ func settingsOf(s State) (out []setting, err error) {
 			}
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return out, nil
 }
 
@@ -151,6 +173,7 @@ func settingsOfFaults(text string) (out []setting, err error) {
 		if p.parts == nil {
 			continue
 		}
+
 		for _, one := range p.parts(p.level) {
 			i := slices.IndexFunc(out, func(o setting) bool { return o.key() == one.key() })
 			if i < 0 {
@@ -160,11 +183,13 @@ func settingsOfFaults(text string) (out []setting, err error) {
 			}
 		}
 	}
+
 	for i := range out {
 		if out[i].Knob == "queue" {
 			out[i].State = faultQueue(out[i].State)
 		}
 	}
+
 	return out, err
 }
 
@@ -187,7 +212,8 @@ func joined(knob string, a, b State) (State, error) {
 // faultPart is a knob that faults make use of.
 func faultPart(name string) (Knob, error) {
 	for _, k := range append(All(), silence()) {
-		if _, itself := k.(*faultKnob); k.Name() == name && !itself {
+		_, itself := k.(*faultKnob)
+		if k.Name() == name && !itself {
 			return k, nil
 		}
 	}
@@ -207,20 +233,24 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	if err != nil {
 		return nil, refuse(k.Name(), string(s), err)
 	}
+
 	for _, one := range list {
 		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") { // whatever a journal says
 			return nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
 		}
+
 		part, err := faultPart(one.Knob)
 		if err != nil {
 			return nil, err
 		}
+
 		ports := []string{one.Port}
 		if OfPorts(part) && one.Port == "" {
 			if ports, err = k.ports(p, one.Knob); err != nil {
 				return nil, err
 			}
 		}
+
 		for _, port := range ports {
 			one.Port = port
 			at := p
@@ -228,6 +258,7 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 			out = append(out, placed{one, part, at})
 		}
 	}
+
 	return out, nil
 }
 
@@ -240,9 +271,11 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	case part == "link_mtu" && p.WAN != "": // a narrow link beyond, not before
 		ports = []string{p.WAN}
 	}
+
 	if len(ports) == 0 {
 		return nil, fmt.Errorf("set fault: no port named at %s", p.Node)
 	}
+
 	return ports, nil
 }
 
@@ -252,13 +285,16 @@ func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error
 	if err != nil || len(list) == 0 {
 		return noFault, err
 	}
+
 	var now []setting
 	for _, one := range slices.Backward(list) {
 		if one.State, err = one.knob.Read(ctx, one.at, one.State); err != nil {
 			return "", err
 		}
+
 		now = append(now, one.setting)
 	}
+
 	text, err := json.Marshal(now)
 	return asFound + State(text), err
 }
@@ -272,6 +308,7 @@ func (k *faultKnob) Apply(ctx context.Context, p Place, s State) error {
 			return err
 		}
 	}
+
 	return err
 }
 
@@ -281,6 +318,7 @@ func (k *faultKnob) Same(want, got State) bool {
 	if err1 != nil || err2 != nil {
 		return false
 	}
+
 	alike := func(a, b setting) bool {
 		part, err := faultPart(a.Knob)
 		return err == nil && a.key() == b.key() && (a.Port == "" || a.Port == b.Port) &&
@@ -291,6 +329,7 @@ func (k *faultKnob) Same(want, got State) bool {
 			return false
 		}
 	}
+
 	return !slices.ContainsFunc(g, func(b setting) bool {
 		return !slices.ContainsFunc(w, func(a setting) bool { return alike(a, b) })
 	})
@@ -301,11 +340,14 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 	if err != nil {
 		return check.Not("%v", err)
 	}
+
 	for _, one := range list {
-		if a := one.knob.Check(ctx, one.at, one.State); a.State != check.Yes {
+		a := one.knob.Check(ctx, one.at, one.State)
+		if a.State != check.Yes {
 			return a
 		}
 	}
+
 	return check.OK()
 }
 
@@ -315,11 +357,14 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	if strings.HasPrefix(string(s), asFound) {
 		return nil // was allowed when it was planted
 	}
+
 	for _, f := range list {
-		if wrong := f.misplaced(p.Node == factor.Host, p.Port != ""); err == nil && wrong != "" {
+		wrong := f.misplaced(p.Node == factor.Host, p.Port != "")
+		if err == nil && wrong != "" {
 			err = impossible{fmt.Errorf("fault %s: %s", f.Name, wrong)}
 		}
 	}
+
 	return err
 }
 
@@ -340,12 +385,14 @@ func (k *faultKnob) Companions(p Place, s State) []Companion {
 	if err != nil {
 		return nil // what was found has none
 	}
+
 	var out []Companion
 	for _, f := range list {
 		if f.companions != nil {
 			out = append(out, f.companions(p, f.level)...)
 		}
 	}
+
 	return out
 }
 

@@ -18,9 +18,11 @@ func hog(ctx context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
 	}
+
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
+
 	for ctx.Err() == nil {
 		for n := 1; n < 1<<20; n++ { // about a millisecond
 			if n*n == -1 {
@@ -28,6 +30,7 @@ func hog(ctx context.Context, s host.Session) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -54,18 +57,24 @@ func tighten(ctx context.Context, s host.Session, t tightening) error {
 		if err != nil {
 			return fmt.Errorf("read steps %s: %w", t.Steps, err)
 		}
+
 		steps = append(steps, q)
 	}
+
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
-	step, calm, since := 0, 0, time.Time{}
+
+	step := 0
+	calm := 0
+	since := time.Time{}
 	last, err := kernel.GuestCPUTime(t.Lab)
 	for at := time.Now(); err == nil && host.Pause(ctx, tighteningLook) == nil; {
 		var used time.Duration
 		if used, err = kernel.GuestCPUTime(t.Lab); err != nil {
 			break
 		}
+
 		now := time.Now()
 		busy := float64(used-last) > busyShare*float64(steps[step])/1e4*float64(now.Sub(at))
 		last, at = used, now
@@ -74,19 +83,24 @@ func tighten(ctx context.Context, s host.Session, t tightening) error {
 		case busy && since.IsZero():
 			since, calm = now, 0
 		case busy:
-			next, calm = min(int(now.Sub(since)/tighteningStep), len(steps)-1), 0
+			next = min(int(now.Sub(since)/tighteningStep), len(steps)-1)
+			calm = 0
 		case !since.IsZero():
 			if calm++; calm >= calmLooks {
-				next, since = 0, time.Time{}
+				next = 0
+				since = time.Time{}
 			}
 		}
+
 		if next != step {
 			step = next
 			err = kernel.SetCPUQuota(t.Lab, steps[step])
 		}
 	}
+
 	if ctx.Err() != nil {
 		return nil
 	}
+
 	return err
 }

@@ -29,8 +29,14 @@ const (
 
 func crossTraffic(p Place, level State) []Companion {
 	v, _ := parseLimit(string(level))
-	return []Companion{{Verb: verbCross, Task: crossing{RateBps: v, Port: crossPort,
-		To: append(slices.Clone(p.Inside), p.Collector)}}}
+	return []Companion{{
+		Verb: verbCross,
+		Task: crossing{
+			RateBps: v,
+			Port:    crossPort,
+			To:      append(slices.Clone(p.Inside), p.Collector),
+		},
+	}}
 }
 
 // cross sends until it is told to leave.
@@ -39,6 +45,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	if err != nil {
 		return err
 	}
+
 	c, err := net.ListenUDP("udp4", nil)
 	if err != nil {
 		return fmt.Errorf("open a socket for cross traffic: %w", err)
@@ -47,8 +54,10 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	if err := s.Send(struct{}{}); err != nil {
 		return err
 	}
+
 	payload := make([]byte, crossSize-20-8)
-	begun, sent := time.Now(), 0.0
+	begun := time.Now()
+	sent := 0.0
 	for host.Pause(ctx, crossEvery) == nil {
 		// What a full queue refuses is lost, as on any path.
 		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
@@ -56,6 +65,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 			sent += crossSize
 		}
 	}
+
 	return nil
 }
 
@@ -65,11 +75,13 @@ func (q crossing) target() (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("list the node's addresses: %w", err)
 	}
+
 	for _, text := range q.To {
 		a, err := netip.ParseAddr(text)
 		if err != nil || !a.Is4() {
 			continue
 		}
+
 		if !slices.ContainsFunc(own, func(o net.Addr) bool {
 			p, err := netip.ParsePrefix(o.String())
 			return err == nil && p.Addr() == a
@@ -77,6 +89,7 @@ func (q crossing) target() (netip.AddrPort, error) {
 			return netip.AddrPortFrom(a, q.Port), nil
 		}
 	}
+
 	return netip.AddrPort{}, fmt.Errorf("send cross traffic: %w: the path has no other end over IPv4",
 		host.ErrUnsupported)
 }

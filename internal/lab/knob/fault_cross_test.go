@@ -20,8 +20,12 @@ func TestCrossTraffic(t *testing.T) {
 	a := host.Inside(t.Context(), Companions())
 	defer a.Close()
 	port := netip.MustParseAddrPort(c.LocalAddr().String()).Port()
-	s, err := a.Open(t.Context(), verbCross, crossing{RateBps: 10e6, To: []string{"127.0.0.1", "2001:db8::1",
-		"127.0.0.2"}, Port: port})
+	s, err := a.Open(t.Context(), verbCross, crossing{
+		RateBps: 10e6,
+		To: []string{"127.0.0.1", "2001:db8::1",
+			"127.0.0.2"},
+		Port: port,
+	})
 	must(t, err)
 	must(t, host.Await(t.Context(), s, nil))
 	buf := make([]byte, 2048)
@@ -31,6 +35,7 @@ func TestCrossTraffic(t *testing.T) {
 			t.Fatalf("got %d bytes, %v, want packets of %d with their headers", n, err, crossSize)
 		}
 	}
+
 	s.Close()
 	for { // what is on its way arrives, and then no more
 		must(t, c.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
@@ -38,6 +43,7 @@ func TestCrossTraffic(t *testing.T) {
 			break
 		}
 	}
+
 	if _, err := (crossing{To: []string{"127.0.0.1", ""}}).target(); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("a path without another end: got %v", err)
 	}

@@ -79,56 +79,153 @@ func Faults() []Fault {
 		return "on", nil
 	}
 	return []Fault{
-		{Name: "link_rate", Unit: "bit/s", at: onPort, parse: rate, parts: queued("rate"),
-			Doc: "what leaves by the port is held to a rate, with a short queue before it"},
-		{Name: "loss", Unit: "%", at: onPort, parse: percent, parts: queued("loss"), wire: true,
-			Doc: "this share of the packets that leave by the port is dropped at random"},
-		{Name: "delay", Unit: "time", at: onPort, parse: time, parts: queued("delay"), wire: true,
-			Doc: "what leaves by the port leaves so much later"},
-		{Name: "reorder", Unit: "%", at: onPort, parse: percent, parts: queued("reorder"), wire: true,
+		{
+			Name:  "link_rate",
+			Unit:  "bit/s",
+			at:    onPort,
+			parse: rate,
+			parts: queued("rate"),
+			Doc:   "what leaves by the port is held to a rate, with a short queue before it",
+		},
+		{
+			Name:  "loss",
+			Unit:  "%",
+			at:    onPort,
+			parse: percent,
+			parts: queued("loss"),
+			wire:  true,
+			Doc:   "this share of the packets that leave by the port is dropped at random",
+		},
+		{
+			Name:  "delay",
+			Unit:  "time",
+			at:    onPort,
+			parse: time,
+			parts: queued("delay"),
+			wire:  true,
+			Doc:   "what leaves by the port leaves so much later",
+		},
+		{
+			Name:  "reorder",
+			Unit:  "%",
+			at:    onPort,
+			parse: percent,
+			parts: queued("reorder"),
+			wire:  true,
 			Doc: "this share of the packets that leave by the port overtakes the others, which are delayed " +
-				"by 5ms or by what delay says"},
-		{Name: "tiny_queue", Unit: "packets", at: onPort, parse: numbers(1, 10_000).canonical,
-			parts: queued("limit"), wire: true, Doc: "so few packets may wait to leave by the port"},
-		{Name: "policer", Unit: "bit/s", at: onPort, parse: rate, parts: setsTo("policer"),
-			Doc: "what arrives at the port above the rate is dropped"},
-		{Name: "irq_pinned", Unit: "core", at: onPort, parse: numbers(0, maxCPU).canonical,
-			parts: setsTo("irq_affinity"), Doc: "one core serves all interrupts of the ports"},
-		{Name: "pmtu_hole", Unit: "bytes", at: onFarPort, wire: true,
+				"by 5ms or by what delay says",
+		},
+		{
+			Name:  "tiny_queue",
+			Unit:  "packets",
+			at:    onPort,
+			parse: numbers(1, 10_000).canonical,
+			parts: queued("limit"),
+			wire:  true,
+			Doc:   "so few packets may wait to leave by the port",
+		},
+		{
+			Name:  "policer",
+			Unit:  "bit/s",
+			at:    onPort,
+			parse: rate,
+			parts: setsTo("policer"),
+			Doc:   "what arrives at the port above the rate is dropped",
+		},
+		{
+			Name:  "irq_pinned",
+			Unit:  "core",
+			at:    onPort,
+			parse: numbers(0, maxCPU).canonical,
+			parts: setsTo("irq_affinity"),
+			Doc:   "one core serves all interrupts of the ports",
+		},
+		{
+			Name:  "pmtu_hole",
+			Unit:  "bytes",
+			at:    onFarPort,
+			wire:  true,
 			parse: numbers(minMTU, maxMTU).canonical,
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
-			Doc: "the port's MTU, of which nobody is told: the ICMP errors of the node are dropped"},
-		{Name: "rules", Unit: "rules", at: onPassing, parse: numbers(1, 20_000).canonical,
-			parts: setsTo("firewall"), Doc: "firewall rules that each forwarded packet is compared with"},
-		{Name: "log_flood", Unit: "on", at: onPassing, parse: on,
+			Doc: "the port's MTU, of which nobody is told: the ICMP errors of the node are dropped",
+		},
+		{
+			Name:  "rules",
+			Unit:  "rules",
+			at:    onPassing,
+			parse: numbers(1, 20_000).canonical,
+			parts: setsTo("firewall"),
+			Doc:   "firewall rules that each forwarded packet is compared with",
+		},
+		{
+			Name:  "log_flood",
+			Unit:  "on",
+			at:    onPassing,
+			parse: on,
 			parts: func(State) []setting { return []setting{{Knob: "firewall", State: "0 log"}} },
-			Doc:   "each forwarded packet is written to the kernel's log"},
-		{Name: "conntrack_max", Unit: "connections", at: onPassing,
+			Doc:   "each forwarded packet is written to the kernel's log",
+		},
+		{
+			Name:  "conntrack_max",
+			Unit:  "connections",
+			at:    onPassing,
 			parse: numbers(1, math.MaxInt32).canonical,
 			parts: func(level State) []setting {
 				return append(setsTo("conntrack_max")(level), setting{Knob: "firewall", State: "0 stateful"})
 			},
-			Doc: "a firewall tracks connections, and so few of them at most"},
-		{Name: "backlog", Unit: "packets", at: onNode, parse: numbers(1, math.MaxInt32).canonical,
+			Doc: "a firewall tracks connections, and so few of them at most",
+		},
+		{
+			Name:  "backlog",
+			Unit:  "packets",
+			at:    onNode,
+			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_max_backlog"),
-			Doc:   "so few packets may wait for a core that they are steered to"},
-		{Name: "budget", Unit: "packets", at: onNode, parse: numbers(1, math.MaxInt32).canonical,
+			Doc:   "so few packets may wait for a core that they are steered to",
+		},
+		{
+			Name:  "budget",
+			Unit:  "packets",
+			at:    onNode,
+			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_budget"),
-			Doc:   "so few packets are taken from devices before the CPU turns to something else"},
-		{Name: "cpu_hog", Unit: "processes", at: onAnyNode, parse: numbers(1, 64).canonical,
+			Doc:   "so few packets are taken from devices before the CPU turns to something else",
+		},
+		{
+			Name:  "cpu_hog",
+			Unit:  "processes",
+			at:    onAnyNode,
+			parse: numbers(1, 64).canonical,
 			companions: func(_ Place, level State) []Companion {
 				n, _ := strconv.Atoi(string(level))
 				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
 			},
-			Doc: "so many processes that do nothing but use a core"},
-		{Name: "cross_traffic", Unit: "bit/s", at: onNode, parse: rate, companions: crossTraffic,
+			Doc: "so many processes that do nothing but use a core",
+		},
+		{
+			Name:       "cross_traffic",
+			Unit:       "bit/s",
+			at:         onNode,
+			parse:      rate,
+			companions: crossTraffic,
 			Doc: "the node sends datagrams to the other end of the path, at a rate that gives way to " +
-				"nothing"},
-		{Name: "cpu_quota", Unit: "% of a core", at: onHost, parse: percentOfCore, parts: setsTo("cpu_quota"),
-			Doc: "each CPU of the virtual routers gets this share of a core"},
-		{Name: "cpu_tightening", Unit: "% of a core, several", at: onHost, parse: parseTightening,
+				"nothing",
+		},
+		{
+			Name:  "cpu_quota",
+			Unit:  "% of a core",
+			at:    onHost,
+			parse: percentOfCore,
+			parts: setsTo("cpu_quota"),
+			Doc:   "each CPU of the virtual routers gets this share of a core",
+		},
+		{
+			Name:  "cpu_tightening",
+			Unit:  "% of a core, several",
+			at:    onHost,
+			parse: parseTightening,
 			parts: func(level State) []setting {
 				first, _, _ := strings.Cut(string(level), ",")
 				return []setting{{Knob: "cpu_quota", State: State(first + "%")}}
@@ -137,31 +234,66 @@ func Faults() []Fault {
 				return []Companion{{Verb: verbTighten, Task: tightening{Lab: p.Lab, Steps: level}}}
 			},
 			Doc: "as cpu_quota, one share after the other, each for two seconds from when the routers get " +
-				"busy: as a machine slows down that gets hot"},
-		{Name: "slow_reader", Unit: "bit/s", at: atEnds, parse: rate,
-			Doc: "the application that receives takes so much at most, of all streams together"},
-		{Name: "slow_writer", Unit: "bit/s", at: atEnds, parse: rate,
-			Doc: "the application that sends has so much to send at most, of all streams together"},
-		{Name: "receive_buffer", Unit: "bytes", at: atEnds, parse: bytes,
-			Doc: "each socket's receive buffer"},
+				"busy: as a machine slows down that gets hot",
+		},
+		{
+			Name:  "slow_reader",
+			Unit:  "bit/s",
+			at:    atEnds,
+			parse: rate,
+			Doc:   "the application that receives takes so much at most, of all streams together",
+		},
+		{
+			Name:  "slow_writer",
+			Unit:  "bit/s",
+			at:    atEnds,
+			parse: rate,
+			Doc:   "the application that sends has so much to send at most, of all streams together",
+		},
+		{
+			Name:  "receive_buffer",
+			Unit:  "bytes",
+			at:    atEnds,
+			parse: bytes,
+			Doc:   "each socket's receive buffer",
+		},
 		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "each socket's send buffer"},
-		{Name: "tunnel_mtu", Unit: "bytes", at: onPath, parse: numbers(minMTU, maxMTU).canonical,
-			Doc: "the tunnel's MTU, whatever the link below carries"},
-		{Name: "tunnel_queue", Unit: "packets", at: onPath, parse: numbers(1, 10_000).canonical,
-			Doc: "the device of a tunnel in userspace holds so few packets for its process"},
-		{Name: "bypass", Unit: "on", at: onPath, parse: on,
-			Doc: "the traffic goes past the tunnel, which is up and idle"},
+		{
+			Name:  "tunnel_mtu",
+			Unit:  "bytes",
+			at:    onPath,
+			parse: numbers(minMTU, maxMTU).canonical,
+			Doc:   "the tunnel's MTU, whatever the link below carries",
+		},
+		{
+			Name:  "tunnel_queue",
+			Unit:  "packets",
+			at:    onPath,
+			parse: numbers(1, 10_000).canonical,
+			Doc:   "the device of a tunnel in userspace holds so few packets for its process",
+		},
+		{
+			Name:  "bypass",
+			Unit:  "on",
+			at:    onPath,
+			parse: on,
+			Doc:   "the traffic goes past the tunnel, which is up and idle",
+		},
 	}
 }
 
 func bounds(parse func(string) (uint64, error), spell func(uint64) State, ok func(uint64) bool,
 	wanted string) func(name, level string) (State, error) {
-	return spelling[uint64]{parse: parse, spell: spell, bound: func(v uint64) error {
-		if !ok(v) {
-			return want("%s", wanted)
-		}
-		return nil
-	}}.canonical
+	return spelling[uint64]{
+		parse: parse,
+		spell: spell,
+		bound: func(v uint64) error {
+			if !ok(v) {
+				return want("%s", wanted)
+			}
+			return nil
+		},
+	}.canonical
 }
 
 // quantities parses a level as a queue's parameter within bounds.
@@ -214,31 +346,38 @@ func faultQueue(words State) State {
 	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
 		v[f[0]] = f[1]
 	}
+
 	if v["reorder"] != "" && v["delay"] == "" {
 		v["delay"] = overtake
 	}
+
 	switch {
 	case v["loss"]+v["delay"] != "":
 		if v["limit"] == "" {
 			v["limit"] = strconv.Itoa(roomOfDelay)
 		}
+
 		text := "netem"
 		for _, name := range []string{"limit", "delay", "loss", "reorder", "rate"} {
 			if v[name] != "" {
 				text += " " + name + " " + v[name]
 			}
 		}
+
 		return State(text)
 	case v["rate"] == "":
 		return State("pfifo limit " + v["limit"])
 	}
+
 	rate, _ := parseLimit(v["rate"])
 	// A fast link's timer is late: half a millisecond hides that, and has room for whole GSO packets.
 	burst := qdisc.Parameter{Quantity: qdisc.Bytes}.Spell(qdisc.Bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
-		limit, burst = n*fullPacket, tinyBurst
+		limit = n * fullPacket
+		burst = tinyBurst
 	}
+
 	return State(fmt.Sprintf("tbf rate %s burst %s limit %d", v["rate"], burst, limit))
 }
 
@@ -258,6 +397,7 @@ func parseTightening(name, level string) (State, error) {
 		if err != nil {
 			return "", refuse(name, level, want("shares of one core from 1%% to 100%%, such as 40,20,10"))
 		}
+
 		out = append(out, strings.TrimSuffix(string(s), "%"))
 	}
 	return State(strings.Join(out, ",")), nil
@@ -271,12 +411,15 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 		if err != nil {
 			return ""
 		}
+
 		node, _, ported := strings.Cut(place, ".")
 		for _, f := range list {
-			if why := f.refused(s, node, ported, cell); why != "" {
+			why := f.refused(s, node, ported, cell)
+			if why != "" {
 				return "fault " + f.Name + ": " + why
 			}
 		}
+
 		settings, _ := settingsOf(spellFaults(list))
 		for _, one := range settings {
 			for name := range cell {
@@ -285,12 +428,14 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 					return fmt.Sprintf("a fault at %s sets %s, which the cell does, too", orAll(place), plain)
 				}
 			}
+
 			for other, by := range used {
 				knob, at, _ := strings.Cut(other, "@")
 				if knob == one.key() && !apart(place, at) {
 					return fmt.Sprintf("faults at %s and at %s both set %s", orAll(by), orAll(place), knob)
 				}
 			}
+
 			used[one.key()+"@"+place] = place
 		}
 	}

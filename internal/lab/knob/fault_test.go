@@ -32,7 +32,9 @@ func TestFaultsJoin(t *testing.T) {
 			k, _ := faultPart(want[i].Knob)
 			want[i].State, _ = k.Parse(string(want[i].State))
 		}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+
+		diff := cmp.Diff(want, got)
+		if diff != "" || err != nil {
 			t.Errorf("settings of %s: %v (-want +got)\n%s", text, err, diff)
 		}
 	}
@@ -50,7 +52,8 @@ func TestFaultSame(t *testing.T) {
 		{"tiny_queue=2", "none", false}, {"cpu_hog=2", "none", true},
 		{"tiny_queue=2", State(strings.Replace(two, "limit 2", "limit 9", 1)), false},
 	} {
-		if same := FaultPlant().Same(tt.want, tt.got); same != tt.same {
+		same := FaultPlant().Same(tt.want, tt.got)
+		if same != tt.same {
 			t.Errorf("Same(%s, %s) is %v, want %v", tt.want, tt.got, same, tt.same)
 		}
 	}
@@ -61,7 +64,8 @@ func TestFaultCompanions(t *testing.T) {
 	of := FaultPlant().(Accompanied)
 	for text, want := range map[State]int{"none": 0, "loss=1%": 0, "loss=1%+cpu_hog=3": 3, "found []": 0,
 		"cpu_tightening=40,20": 1} {
-		if got := of.Companions(Place{}, text); len(got) != want {
+		got := of.Companions(Place{}, text)
+		if len(got) != want {
 			t.Errorf("companions of %s: got %v, want %d", text, got, want)
 		}
 	}
@@ -77,21 +81,34 @@ func TestFaultStaysOffTheMachine(t *testing.T) {
 			t.Errorf("fault %s on %s: got nil, want an error", text, machine.Node)
 		}
 	}
+
 	found := State(`found [{"knob":"queue","port":"lo","state":"pfifo limit 2"}]`)
 	if err := k.Apply(t.Context(), machine, found); err == nil {
 		t.Errorf("queue on %s: got nil, want an error", machine.Node)
 	}
+
 	if err := k.(Limited).Allowed(Place{Node: "router"}, "cpu_quota=20%"); err == nil {
 		t.Error("cpu_quota on a router: got nil, want an error")
 	}
 }
 
 func TestFaultRefuses(t *testing.T) {
-	shape := factor.Shape{Name: "forward", Near: "client", Far: "server", Routers: []string{"router"},
-		Nodes: []factor.Node{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
-		Links: []factor.Link{{Name: "lan", Ends: [2]factor.Port{{Node: "client", Port: "lan"},
-			{Node: "router", Port: "lan"}}}, {Name: "wan", Ends: [2]factor.Port{{Node: "router", Port: "wan"},
-			{Node: "server", Port: "wan"}}}}}
+	shape := factor.Shape{
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Routers: []string{"router"},
+		Nodes:   []factor.Node{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+		Links: []factor.Link{{
+			Name: "lan",
+			Ends: [2]factor.Port{{Node: "client", Port: "lan"},
+				{Node: "router", Port: "lan"}},
+		}, {
+			Name: "wan",
+			Ends: [2]factor.Port{{Node: "router", Port: "wan"},
+				{Node: "server", Port: "wan"}},
+		}},
+	}
 	base := factor.Cell{"protocol": "tcp", "engine": factor.Native, "offload": "wire"}
 	for _, tt := range []struct{ name, level, beside, value, says string }{
 		{"fault", "loss=1%", "", "", ""},
@@ -115,9 +132,11 @@ func TestFaultRefuses(t *testing.T) {
 		for k, v := range base {
 			cell[k] = v
 		}
+
 		if cell[tt.name] = tt.level; tt.beside != "" {
 			cell[tt.beside] = tt.value
 		}
+
 		got := FaultPlant().Factor().Refuses(shape, cell)
 		if !strings.Contains(got, tt.says) || (got == "") != (tt.says == "") {
 			t.Errorf("%s=%s beside %s=%s: got %q, want %q", tt.name, tt.level, tt.beside, tt.value, got,
@@ -132,13 +151,16 @@ func TestFaultsOfTheLoad(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("limits: got %+v, %v, want %+v", got, err, want)
 	}
+
 	path := FaultyPath{TunnelMTU: 1500, TunnelQueue: 3, Hole: 1300, Bypass: true}
 	if got := PathFaults("tunnel_mtu=1500+tunnel_queue=3+pmtu_hole=1300+bypass=on+loss=1%"); got != path {
 		t.Errorf("path: got %+v, want %+v", got, path)
 	}
+
 	if rest := nodeFaults("slow_reader=20M+loss=1%"); rest != "loss=1%" {
 		t.Errorf("what is left to the node: got %q, want loss=1%%", rest)
 	}
+
 	if rest := nodeFaults("slow_reader=20M"); rest != "" {
 		t.Errorf("what is left to the node: got %q, want nothing", rest)
 	}

@@ -20,10 +20,16 @@ var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set,
 //
 // IPv4 and IPv6 get the same rules.
 func Firewall() Knob {
-	return ofTable(ofRouter(factor.Declaration{Policy: true,
-		Name: "firewall", Unit: "off, or rules, 0 to 20000, and words", Rank: 18, Doc: "rules that each " +
+	return ofTable(ofRouter(factor.Declaration{
+		Policy: true,
+		Name:   "firewall",
+		Unit:   "off, or rules, 0 to 20000, and words",
+		Rank:   18,
+		Doc: "rules that each " +
 			"forwarded packet is compared with: in a list, set or map, stateful, logging",
-		Without: without("", "without firewall rules"), Long: firewallPhrase, Needs: factor.NeedsForwarding,
+		Without: without("", "without firewall rules"),
+		Long:    firewallPhrase,
+		Needs:   factor.NeedsForwarding,
 	}), spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
@@ -46,6 +52,7 @@ func ParseFirewall(text string) (kernel.Firewall, error) {
 	case err != nil || n < 0 || n > 20_000:
 		return kernel.Firewall{}, errFirewall
 	}
+
 	f := kernel.Firewall{On: true, Rules: n}
 	take := func(phrase string) bool {
 		left, found := strings.CutPrefix(rest+" ", phrase+" ")
@@ -60,11 +67,13 @@ func ParseFirewall(text string) (kernel.Firewall, error) {
 	case take("in a map"):
 		f.Form = kernel.FirewallMap
 	}
+
 	f.Stateful = take("stateful")
 	f.Log = take("log")
 	if rest != "" {
 		return kernel.Firewall{}, errFirewall
 	}
+
 	return f, nil
 }
 
@@ -72,15 +81,19 @@ func spellFirewall(f kernel.Firewall) State {
 	if !f.On {
 		return "off"
 	}
+
 	text := strconv.Itoa(f.Rules)
 	if f.Form != kernel.FirewallList {
 		text += " in a " + string(f.Form)
 	}
+
 	if f.Stateful {
 		text += " stateful"
 	}
+
 	if f.Log {
 		text += " log"
 	}
+
 	return State(text)
 }

@@ -22,10 +22,14 @@ import (
 // side, and sends what it has counted, as NetFlow 9, to the far node's discard port: nobody listens there.
 func FlowExport() Knob {
 	return flowExport{&kernelKnob[State]{
-		declared: ofRouter(factor.Declaration{Policy: true,
-			Name: "flow_export", Unit: "off, softflowd", Doc: "what accounts for the traffic of the " +
+		declared: ofRouter(factor.Declaration{
+			Policy: true,
+			Name:   "flow_export",
+			Unit:   "off, softflowd",
+			Doc: "what accounts for the traffic of the " +
 				"router's port towards the far side and exports it (NetFlow 9); or off",
-			Without: without("off", "without flow export")}),
+			Without: without("off", "without flow export"),
+		}),
 		spelling: words("off", softflowd),
 		perPort:  true,
 		read: func(p Place) (State, error) {
@@ -60,13 +64,16 @@ func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
 	if err != nil {
 		return err
 	}
+
 	p.Port = ports[0]
 	if err := stopExport(ctx, p.Port); err != nil || s == "off" {
 		return err
 	}
+
 	if err := startExport(ctx, p); err != nil {
 		return conclude(errors.Join(err, stopExport(context.WithoutCancel(ctx), p.Port)))
 	}
+
 	return nil
 }
 
@@ -74,22 +81,31 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	if s == "off" {
 		return check.OK()
 	}
-	if a := k.kernelKnob.Check(ctx, p, s); a.State != check.Yes {
+
+	a := k.kernelKnob.Check(ctx, p, s)
+	if a.State != check.Yes {
 		return a
 	}
+
 	if p.Collector == "" {
 		return check.Not("%s has no node to send flows to", p.Node)
 	}
-	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd,
-		Args: []string{"-h"}}); errors.Is(err, host.ErrUnsupported) {
+
+	if _, err := host.Run(ctx, host.Local(), host.Command{
+		Path: softflowd,
+		Args: []string{"-h"},
+	}); errors.Is(err, host.ErrUnsupported) {
 		return check.Not("softflowd is not installed on %s", p.Node)
 	}
+
 	if _, err := os.Stat(exportJail); !p.OwnKernel && err != nil {
 		return check.Not("softflowd wants the folder %s", exportJail)
 	}
+
 	if m, err := os.ReadFile("/proc/self/uid_map"); err == nil && !strings.Contains(string(m), "4294967295") {
 		return check.Not("softflowd becomes another user, and this user namespace has none")
 	}
+
 	return check.OK()
 }
 
@@ -100,24 +116,31 @@ func startExport(ctx context.Context, p Place) error {
 			return fmt.Errorf("start softflowd: %w", err)
 		}
 	}
+
 	dir, err := os.MkdirTemp("", exportDir)
 	if err != nil {
 		return fmt.Errorf("start softflowd: %w", err)
 	}
+
 	control := filepath.Join(dir, "control")
 	args := []string{"-i", p.Port, "-n", p.Collector + ":" + discardPort, "-v", "9", "-p",
 		filepath.Join(dir, "pid"), "-c", control}
 	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd, Args: args}); err != nil {
 		return errors.Join(fmt.Errorf("start softflowd on %s: %w", p.Port, err), os.RemoveAll(dir))
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, exportTime)
 	defer cancel()
 	for {
-		_, err := host.Run(ctx, host.Local(), host.Command{Path: "softflowctl", Args: []string{"-c", control,
-			"statistics"}})
+		_, err := host.Run(ctx, host.Local(), host.Command{
+			Path: "softflowctl",
+			Args: []string{"-c", control,
+				"statistics"},
+		})
 		if err == nil {
 			return nil
 		}
+
 		if errors.Is(err, host.ErrUnsupported) || host.Pause(ctx, exportPause) != nil {
 			return fmt.Errorf("read statistics of softflowd on %s: %w", p.Port, err)
 		}
@@ -130,27 +153,33 @@ func exporters(dev string) (map[int]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find softflowd: %w", err)
 	}
+
 	lines, err := filepath.Glob("/proc/[1-9]*/cmdline")
 	if err != nil {
 		return nil, err
 	}
+
 	out := map[int]string{}
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
 		if err != nil {
 			continue // ended meanwhile
 		}
+
 		dir, ok := exportsFrom(string(line), dev)
 		if !ok {
 			continue
 		}
+
 		if ns, err := os.Readlink(filepath.Join(filepath.Dir(path), "ns/net")); err != nil || ns != ours {
 			continue
 		}
+
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
 			out[pid] = dir
 		}
 	}
+
 	return out, nil
 }
 
@@ -160,6 +189,7 @@ func exportsFrom(line, dev string) (dir string, ok bool) {
 	if filepath.Base(words[0]) != softflowd {
 		return "", false
 	}
+
 	for i, w := range words[:len(words)-1] {
 		switch w {
 		case "-i":
@@ -168,6 +198,7 @@ func exportsFrom(line, dev string) (dir string, ok bool) {
 			dir = filepath.Dir(words[i+1])
 		}
 	}
+
 	return dir, ok && strings.HasPrefix(filepath.Base(dir), exportDir)
 }
 
@@ -176,6 +207,7 @@ func stopExport(ctx context.Context, dev string) error {
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, exportTime)
 	defer cancel()
 	for pid, dir := range running {
@@ -183,17 +215,21 @@ func stopExport(ctx context.Context, dev string) error {
 			if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("stop softflowd on %s: %w", dev, err)
 			}
+
 			if gone(ctx, pid) {
 				break
 			}
+
 			if ctx.Err() != nil {
 				return fmt.Errorf("stop softflowd on %s: process %d does not end", dev, pid)
 			}
 		}
+
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("stop softflowd on %s: %w", dev, err)
 		}
 	}
+
 	return nil
 }
 
@@ -204,6 +240,7 @@ func gone(ctx context.Context, pid int) bool {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && len(line) == 0 {
 			return true
 		}
+
 		if host.Pause(ctx, exportPause) != nil {
 			return false
 		}

@@ -16,22 +16,29 @@ import (
 func Flowtable() Knob {
 	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
-			Name: "flowtable", Unit: "on, hardware, off", Rank: 19,
+			Name: "flowtable",
+			Unit: "on, hardware, off",
+			Rank: 19,
 			Doc: "whether known connections skip the router's forwarding path (nftables' flow table, in " +
 				"software or in the devices' hardware)",
-			Without: without("off", "without flow table"), Needs: factor.NeedsForwarding}),
+			Without: without("off", "without flow table"),
+			Needs:   factor.NeedsForwarding,
+		}),
 		spelling: words("on", "hardware", "off"),
 		read: func(p Place) (State, error) {
 			t, err := kernel.Flowtables.Read()
 			if err != nil || len(t.Devices) == 0 {
 				return "off", err
 			}
+
 			if want := flowtableOf(p, "on").Devices; !slices.Equal(t.Devices, want) {
 				return "", fmt.Errorf("read flowtable at %s: it is of %v, want %v", p.Node, t.Devices, want)
 			}
+
 			if t.Hardware {
 				return "hardware", nil
 			}
+
 			return "on", nil
 		},
 		apply: func(p Place, s State) error {

@@ -16,9 +16,12 @@ func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
 	return &kernelKnob[[]string]{
 		declared: ofRouter(factor.Declaration{
-			Name: "governor", Unit: "performance, schedutil, ...", Doc: "what decides on the clock of the " +
+			Name: "governor",
+			Unit: "performance, schedutil, ...",
+			Doc: "what decides on the clock of the " +
 				"router's CPUs (cpufreq), by the kernel's names",
-			Without: without("", "with the default governor")}),
+			Without: without("", "with the default governor"),
+		}),
 		spelling: spelling[[]string]{
 			parse: func(text string) ([]string, error) {
 				list, differ := strings.CutPrefix(text, eachDomain)
@@ -26,6 +29,7 @@ func Governor() Knob {
 				if len(names) == 0 || !differ && len(names) > 1 || slices.ContainsFunc(names, notAGovernor) {
 					return nil, wrong
 				}
+
 				return names, nil
 			},
 			spell: func(names []string) State {
@@ -47,6 +51,7 @@ func Governor() Knob {
 				return check.Not("%v", err).
 					Hinted("take a router that is a machine of its own, with a clock that its kernel sets")
 			}
+
 			offered, err := kernel.GovernorsOffered()
 			for _, name := range names {
 				if err == nil && !slices.Contains(offered, name) {
@@ -54,6 +59,7 @@ func Governor() Knob {
 						strings.Join(offered, ", "))
 				}
 			}
+
 			return answer(err)
 		},
 	}

@@ -16,7 +16,9 @@ var errGROFlush = want("off, or a time up to 1s, such as 20us")
 // where GRO is on (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
-	k := ofPorts(ofRouter(factor.Declaration{Name: name, Unit: "off, or a time such as 20us, up to 1s",
+	k := ofPorts(ofRouter(factor.Declaration{
+		Name:    name,
+		Unit:    "off, or a time such as 20us, up to 1s",
 		Doc:     "how long the router keeps received packets for GRO to merge, where that is on; or off",
 		Without: without("off", "without waiting for GRO"),
 	}), spelling[time.Duration]{
@@ -39,6 +41,7 @@ func GROFlushTimeout() Knob {
 		if err != nil {
 			return 0, err
 		}
+
 		ns, err := strconv.ParseInt(text, 10, 64)
 		return time.Duration(ns), err
 	}, func(dev string, d time.Duration) error {

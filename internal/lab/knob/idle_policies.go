@@ -11,11 +11,14 @@ import (
 // policy for every packet. It needs no ESP.
 func IdlePolicies() Knob {
 	return &kernelKnob[int]{
-		declared: ofRouter(factor.Declaration{Policy: true,
-			Name: "idle_policies", Unit: "policies, 0 to 10000",
+		declared: ofRouter(factor.Declaration{
+			Policy:  true,
+			Name:    "idle_policies",
+			Unit:    "policies, 0 to 10000",
 			Doc:     "IPsec policies per direction that the traffic does not match",
 			Without: without("0", "without idle policies"),
-			Long:    func(level string) string { return level + " idle policies" }}),
+			Long:    func(level string) string { return level + " idle policies" },
+		}),
 		spelling: numbers(0, 10_000),
 		read:     func(Place) (int, error) { return kernel.IdlePolicies() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdlePolicies(n) },

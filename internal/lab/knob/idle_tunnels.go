@@ -9,11 +9,14 @@ import (
 // IdleTunnels are N WireGuard tunnels of the kernel, up, with peers and routes that no traffic matches.
 func IdleTunnels() Knob {
 	return &kernelKnob[int]{
-		declared: ofRouter(factor.Declaration{Policy: true,
-			Name: "idle_tunnels", Unit: "tunnels, 0 to 64",
+		declared: ofRouter(factor.Declaration{
+			Policy:  true,
+			Name:    "idle_tunnels",
+			Unit:    "tunnels, 0 to 64",
 			Doc:     "WireGuard tunnels of the router, up, that the traffic does not match",
 			Without: without("0", "without idle tunnels"),
-			Long:    func(level string) string { return level + " idle tunnels" }}),
+			Long:    func(level string) string { return level + " idle tunnels" },
+		}),
 		spelling: numbers(0, 64),
 		read:     func(Place) (int, error) { return kernel.IdleTunnels() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdleTunnels(n) },

@@ -16,8 +16,12 @@ const (
 // IPForward sets whether a node forwards packets: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob {
 	return &kernelKnob[State]{
-		declared: ofRouter(factor.Declaration{Policy: true,
-			Name: "ip_forward", Unit: "on, off, ipv4, ipv6", Doc: "whether the router forwards at all"}),
+		declared: ofRouter(factor.Declaration{
+			Policy: true,
+			Name:   "ip_forward",
+			Unit:   "on, off, ipv4, ipv6",
+			Doc:    "whether the router forwards at all",
+		}),
 		spelling: words("on", "off", "ipv4", "ipv6"),
 		read:     readForwarding,
 		apply:    applyForwarding,
@@ -30,13 +34,16 @@ func readForwarding(Place) (State, error) {
 	if err != nil {
 		return "", err
 	}
+
 	v6, err := kernel.ReadSysctl(forwardIPv6)
 	if errors.Is(err, kernel.ErrAbsent) {
 		v6, err = "0", nil // a kernel without IPv6
 	}
+
 	if err != nil {
 		return "", err
 	}
+
 	return Forwarding(v4 != "0", v6 != "0"), nil
 }
 
@@ -59,9 +66,11 @@ func ForwardingBits(state string) (v4, v6 string) {
 	if state == "on" || state == "ipv4" {
 		v4 = "1"
 	}
+
 	if state == "on" || state == "ipv6" {
 		v6 = "1"
 	}
+
 	return v4, v6
 }
 
@@ -70,10 +79,12 @@ func applyForwarding(_ Place, s State) error {
 	if err := kernel.WriteSysctl(forwardIPv4, v4); err != nil {
 		return err
 	}
+
 	err := kernel.WriteSysctl(forwardIPv6, v6)
 	if errors.Is(err, kernel.ErrAbsent) && v6 == "0" {
 		return nil
 	}
+
 	return err
 }
 

@@ -12,7 +12,9 @@ import (
 // they differ between its interrupts it is "each 0 0-1", in the order of their numbers. Virtual links have
 // no interrupts: only the ports of a guest do.
 func IRQAffinity() Knob {
-	return cpuSets(factor.Declaration{Name: "irq_affinity", Unit: "CPUs such as 0-1",
+	return cpuSets(factor.Declaration{
+		Name:    "irq_affinity",
+		Unit:    "CPUs such as 0-1",
 		Doc:     "CPUs that serve the interrupts of the virtual router's ports",
 		Without: without("", "with interrupts where they were"),
 	}, parseAffinity, eachInterrupt, parseCPUList, spellCPUs, kernel.IRQAffinity)
@@ -25,9 +27,11 @@ func parseAffinity(text string) ([]*big.Int, error) {
 	if each, ok := strings.CutPrefix(text, eachInterrupt); ok {
 		lists = strings.Fields(each)
 	}
+
 	sets, err := parseEach(lists, parseCPUList)
 	if err != nil {
 		return nil, want("CPUs such as 0-1,3")
 	}
+
 	return sets, nil
 }

@@ -14,8 +14,12 @@ const minMTU, maxMTU = 1280, 65535
 // LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
 func LinkMTU() Knob {
 	return ofPorts(declared{factor.Declaration{
-		Name: "link_mtu", Unit: "bytes, 1280 to 65535", Doc: "MTU of the underlay's links, in bytes",
-		Target: factor.EveryNode, Follow: []factor.Name{factor.MTU}, Rank: 6,
+		Name:    "link_mtu",
+		Unit:    "bytes, 1280 to 65535",
+		Doc:     "MTU of the underlay's links, in bytes",
+		Target:  factor.EveryNode,
+		Follow:  []factor.Name{factor.MTU},
+		Rank:    6,
 		Without: without("", "with the default link MTU"),
 		Long:    func(level string) string { return "link MTU " + level },
 		Placed:  factor.Placed,

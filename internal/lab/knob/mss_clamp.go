@@ -13,10 +13,13 @@ func MSSClamp() Knob {
 	const least, most = 536, 9000
 	wrong := want("off, pmtu, or bytes from %d to %d", least, most)
 	return ofTable(ofRouter(factor.Declaration{
-		Name: "mss_clamp", Unit: "off, pmtu, or bytes, 536 to 9000",
+		Name: "mss_clamp",
+		Unit: "off, pmtu, or bytes, 536 to 9000",
 		Doc: "to what the router lowers the segment size that TCP's ends tell each other: what the route's " +
 			"MTU carries, or so many bytes",
-		Without: without("off", "without MSS clamping"), Needs: factor.NeedsForwarding}),
+		Without: without("off", "without MSS clamping"),
+		Needs:   factor.NeedsForwarding,
+	}),
 		spelling[int]{
 			parse: func(text string) (int, error) {
 				switch text {
@@ -25,10 +28,12 @@ func MSSClamp() Knob {
 				case "pmtu":
 					return kernel.ClampToPMTU, nil
 				}
+
 				size, err := strconv.Atoi(text)
 				if err != nil || size < least || size > most {
 					return 0, wrong
 				}
+
 				return size, nil
 			},
 			spell: func(size int) State {

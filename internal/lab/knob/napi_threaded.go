@@ -8,8 +8,11 @@ import (
 
 // NAPIThreaded receives in kernel threads, which the scheduler can move, not in softirqs: "on" or "off".
 func NAPIThreaded() Knob {
-	k := ofPorts(ofRouter(factor.Declaration{Name: "napi_threaded", Unit: "on, off", Doc: "whether the " +
-		"router receives in kernel threads instead of softirqs, from its ports and its tunnel",
+	k := ofPorts(ofRouter(factor.Declaration{
+		Name: "napi_threaded",
+		Unit: "on, off",
+		Doc: "whether the " +
+			"router receives in kernel threads instead of softirqs, from its ports and its tunnel",
 		Without: without("off", "received in softirqs"),
 	}), words("on", "off"), func(dev string) (State, error) {
 		value, err := kernel.Attribute(dev, "threaded")

@@ -39,12 +39,18 @@ func applyNAT(p Place, s State) error {
 	if err != nil {
 		return fmt.Errorf("set nat %s at %s: inside: %w", s, p.Node, err)
 	}
+
 	outside, err := addresses(p.Outside)
 	if err != nil {
 		return fmt.Errorf("set nat %s at %s: outside: %w", s, p.Node, err)
 	}
-	return kernel.SetNAT(kernel.NAT{Mode: kernel.NATMode(s), WAN: cmp.Or(p.Port, p.WAN), Inside: inside,
-		Outside: outside})
+
+	return kernel.SetNAT(kernel.NAT{
+		Mode:    kernel.NATMode(s),
+		WAN:     cmp.Or(p.Port, p.WAN),
+		Inside:  inside,
+		Outside: outside,
+	})
 }
 
 // addresses reads addresses that may carry the length of their network.
@@ -56,6 +62,7 @@ func addresses(list []string) ([]netip.Addr, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, a.Unmap())
 	}
 	return out, nil

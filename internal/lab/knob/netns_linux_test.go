@@ -21,6 +21,7 @@ func inNamespace(t *testing.T, f func(t *testing.T, p Place)) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -33,9 +34,13 @@ func inNamespace(t *testing.T, f func(t *testing.T, p Place)) {
 			must(t, kernel.Up(names[0]))
 			must(t, kernel.Up(names[1]))
 		}
+
 		f(t, Place{
-			Node: "router", Ports: []string{"lan", "wan"}, WAN: "wan",
-			Inside: []string{"198.18.0.2", "2001:2::2"}, Outside: []string{"198.18.1.1", "2001:2:0:1::1"},
+			Node:    "router",
+			Ports:   []string{"lan", "wan"},
+			WAN:     "wan",
+			Inside:  []string{"198.18.0.2", "2001:2::2"},
+			Outside: []string{"198.18.1.1", "2001:2:0:1::1"},
 		})
 	}()
 	<-done
@@ -93,6 +98,7 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 		if len(list) == 0 && k.Name() != WAN().Name() { // of a provider nothing is read back
 			t.Errorf("knob %s has no levels to test", k.Name())
 		}
+
 		for _, level := range list {
 			text, may := strings.CutPrefix(level, "?")
 			t.Run(k.Name()+"/"+text, func(t *testing.T) {
@@ -100,19 +106,24 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 					!strings.Contains(string(m), "4294967295") {
 					t.Skip("skip: packet steering cannot be set in a user namespace")
 				}
+
 				if k.Name() == "cpus" && runtime.NumCPU() < 2 {
 					t.Skip("skip: needs two CPUs")
 				}
+
 				inNamespace(t, func(t *testing.T, p Place) {
 					want, err := k.Parse(text)
 					must(t, err)
-					if a := k.Check(ctx, p, want); a.State != check.Yes {
+					a := k.Check(ctx, p, want)
+					if a.State != check.Yes {
 						if !may {
 							t.Errorf("check says %v: %s, want yes", a.State, a.Reason)
 						}
+
 						t.Logf("%v: %s", a.State, a.Reason)
 						return
 					}
+
 					testLevel(t, ctx, k, p, want)
 				})
 			})
@@ -127,12 +138,14 @@ func testLevel(t *testing.T, ctx context.Context, k Knob, p Place, want State) {
 	if again, err := k.Parse(string(before)); err != nil || again != before {
 		t.Errorf("what was read, %q, parses to %q (%v)", before, again, err)
 	}
+
 	must(t, k.Apply(ctx, p, want))
 	got, err := k.Read(ctx, p, want)
 	must(t, err)
 	if !k.Same(want, got) {
 		t.Errorf("read back %q, want %q", got, want)
 	}
+
 	must(t, k.Apply(ctx, p, want)) // once more does no harm
 	must(t, k.Apply(ctx, p, before))
 	after, err := k.Read(ctx, p, want)
@@ -149,14 +162,17 @@ func TestKnobsCheckWhatTheKernelLacks(t *testing.T) {
 			Sysctl():  "net.ipv4.no_such_setting=1",
 			Offload(): "no-such-offload=on",
 		} {
-			if a := k.Check(ctx, p, s); a.State != check.No || a.Reason == "" {
+			a := k.Check(ctx, p, s)
+			if a.State != check.No || a.Reason == "" {
 				t.Errorf("%s %s: check says %v (%q), want no with a reason", k.Name(), s, a.State, a.Reason)
 			}
 		}
+
 		p.Ports = []string{"absent"}
 		if a := LinkMTU().Check(ctx, p, "1400"); a.State != check.No {
 			t.Errorf("check on a device that is not there says %v, want no", a.State)
 		}
+
 		if err := LinkMTU().Apply(ctx, p, "1400"); !errors.Is(err, kernel.ErrAbsent) {
 			t.Errorf("applying to it gives %v, want ErrAbsent", err)
 		}

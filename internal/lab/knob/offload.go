@@ -18,9 +18,11 @@ import (
 func Offload() Knob {
 	s := verbatim(parseOffload)
 	s.same = sameOffload
-	k := ofPorts(ofRouter(factor.Declaration{Name: "offload",
-		Unit: "wire, super, or features such as gro=on udp-gro=on",
-		Doc:  "what a node does to many packets at once, in the words of ethtool(8)", Rank: 20,
+	k := ofPorts(ofRouter(factor.Declaration{
+		Name:    "offload",
+		Unit:    "wire, super, or features such as gro=on udp-gro=on",
+		Doc:     "what a node does to many packets at once, in the words of ethtool(8)",
+		Rank:    20,
 		Without: without("wire", "with packets as on a wire"),
 	}), s, readOffload, applyOffload)
 	k.check = checkOffload
@@ -54,6 +56,7 @@ func parseOffload(text string) (State, error) {
 	if text == "super" || text == "wire" {
 		return State(text), nil
 	}
+
 	wrong := want("super, wire or a list such as tso=on gro=off")
 	set := map[string]bool{}
 	for field := range strings.FieldsSeq(text) {
@@ -61,20 +64,26 @@ func parseOffload(text string) (State, error) {
 		if !ok || !featureLike(name) || value != "on" && value != "off" {
 			return "", wrong
 		}
+
 		names := shortFeatures()[name]
 		if names == nil {
 			names = []string{name}
 		}
+
 		for _, n := range names {
-			if _, twice := set[n]; twice {
+			_, twice := set[n]
+			if twice {
 				return "", wrong
 			}
+
 			set[n] = value == "on"
 		}
 	}
+
 	if len(set) == 0 {
 		return "", wrong
 	}
+
 	return spellFeatures(set), nil
 }
 
@@ -97,16 +106,19 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 		for n, on := range superFeatures() {
 			on = on && s == "super"
 			// "super" leaves out what a driver cannot do; what it cannot leave off "wire" has, to be refused.
-			if _, known := has[n]; known && (!fixed[n] || has[n] && !on) {
+			_, known := has[n]
+			if known && (!fixed[n] || has[n] && !on) {
 				want[n] = on
 			}
 		}
 		return want
 	}
+
 	for field := range strings.FieldsSeq(string(s)) {
 		name, value, _ := strings.Cut(field, "=")
 		want[name] = value == "on"
 	}
+
 	return want
 }
 
@@ -130,12 +142,15 @@ func OffloadState(has, fixed map[string]bool) State {
 			return s
 		}
 	}
+
 	now := map[string]bool{}
 	for n := range superFeatures() {
-		if on, known := has[n]; known && !fixed[n] {
+		on, known := has[n]
+		if known && !fixed[n] {
 			now[n] = on
 		}
 	}
+
 	return spellFeatures(now)
 }
 
@@ -153,15 +168,18 @@ func applyOffload(dev string, s State) error {
 	if err != nil {
 		return err
 	}
+
 	if err := kernel.SetFeatures(dev, OffloadFeatures(s, has, fixed)); err != nil || s != "super" ||
 		!fixed[kernel.UDPSegmentation] {
 		return err
 	}
+
 	// Only trying tells whether the other end of a tap takes it.
 	err = kernel.SetFeatures(dev, map[string]bool{kernel.UDPSegmentation: true})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return nil
 	}
+
 	return err
 }
 
@@ -170,7 +188,8 @@ func applyOffload(dev string, s State) error {
 func sameOffload(want, got State) bool {
 	has := OffloadFeatures(got, superFeatures(), nil)
 	for n, on := range OffloadFeatures(want, has, nil) {
-		if now, known := has[n]; known && now != on {
+		now, known := has[n]
+		if known && now != on {
 			return false
 		}
 	}
@@ -182,6 +201,7 @@ func checkOffload(p Place, s State) check.Answer {
 	if err != nil {
 		return answer(err)
 	}
+
 	want := OffloadFeatures(s, has, fixed)
 	for _, n := range slices.Sorted(maps.Keys(want)) {
 		now, known := has[n]
@@ -189,5 +209,6 @@ func checkOffload(p Place, s State) check.Answer {
 			return answer(fmt.Errorf("%s of %s: %w", n, p.Port, kernel.ErrUnsupported))
 		}
 	}
+
 	return check.OK()
 }

@@ -187,7 +187,8 @@ func TestSame(t *testing.T) {
 		{Shape(), "off", "50M", false},
 	}
 	for _, tt := range tests {
-		if got := tt.knob.Same(tt.want, tt.got); got != tt.same {
+		got := tt.knob.Same(tt.want, tt.got)
+		if got != tt.same {
 			t.Errorf("%s: Same(%q, %q) is %v, want %v", tt.knob.Name(), tt.want, tt.got, got, tt.same)
 		}
 	}
@@ -199,6 +200,7 @@ func TestNamesDiffer(t *testing.T) {
 		if seen[k.Name()] || strings.TrimSpace(k.Name()) == "" {
 			t.Errorf("name %q is empty or there twice", k.Name())
 		}
+
 		seen[k.Name()] = true
 	}
 }
@@ -215,10 +217,12 @@ func FuzzParse(f *testing.F) {
 			f.Add(i, text)
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, i int, text string) {
 		if i < 0 || i >= len(All()) {
 			return
 		}
+
 		k := All()[i]
 		s, err := k.Parse(text)
 		if err != nil {
@@ -227,10 +231,12 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
+
 		again, err := k.Parse(string(s))
 		if err != nil || again != s {
 			t.Errorf("%s: %q gives %q, which gives %q (%v)", k.Name(), text, s, again, err)
 		}
+
 		if !k.Same(s, s) {
 			t.Errorf("%s: %q differs from itself", k.Name(), s)
 		}
@@ -253,7 +259,8 @@ func TestHints(t *testing.T) {
 		{Queue(), "quux", ""},
 	} {
 		_, err := tt.knob.Parse(tt.text)
-		if got := check.HintOf(err); err == nil || got != tt.want {
+		got := check.HintOf(err)
+		if err == nil || got != tt.want {
 			t.Errorf("%s %q: got %v with hint %q, want %q", tt.knob.Name(), tt.text, err, got, tt.want)
 		}
 	}

@@ -75,14 +75,17 @@ func (p Permission) Sysctl(name, node string) error {
 	if err != nil || p == OfGuest {
 		return err
 	}
+
 	plain := dotted(path)
 	if p == OfNamespace && strings.HasPrefix(path, "/proc/sys/net/") || slices.Contains(p.names(), plain) ||
 		p != OfNamespace && slices.Contains(sysctlNames(machineSysctls), plain) {
 		return nil
 	}
+
 	if p == OfNamespace {
 		return ofMachine(name, node)
 	}
+
 	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: the machine is not the lab's, "+
 		"and allow_sysctl of the lab file does not name it", name, node)},
 		"a plan may come from anybody; if you want it set there, write allow_sysctl: ["+plain+"] into "+
@@ -112,6 +115,7 @@ func sysctlNames(table string) (names []string) {
 			prefix = p
 			continue
 		}
+
 		names = append(names, prefix+"."+word)
 	}
 	return names
@@ -127,6 +131,7 @@ func Permit(names []string) (Permission, error) {
 			return "", check.WithHint(fmt.Errorf("%q is no kernel setting", check.Plain(name)),
 				"its name as sysctl(8) writes it, such as kernel.timer_migration")
 		}
+
 		plain = append(plain, dotted(path))
 	}
 	return Permission(strings.Join(plain, ",")), nil

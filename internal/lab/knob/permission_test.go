@@ -25,6 +25,7 @@ func TestMachineSysctls(t *testing.T) {
 			t.Errorf("%q: want a refusal", name)
 		}
 	}
+
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net/ipv4/tcp_rmem", "net.core.netdev_budget",
 		"net.netfilter.nf_conntrack_max", "net.isr.dispatch", "net.inet.tcp.cc.algorithm"} {
 		if err := Permission("").Sysctl(name, "router"); err != nil {
@@ -39,6 +40,7 @@ func TestPermit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, want := range map[string]bool{"kernel.timer_migration": true, "kernel/timer_migration": true,
 		"dev.cpu.0.freq": true, "net/ipv4/conf/eth0.5/rp_filter": true, "net.ipv4.tcp_rmem": true,
 		"kernel.core_pattern": false, "net.ipv4.conf.eth0.rp_filter": false} {
@@ -46,6 +48,7 @@ func TestPermit(t *testing.T) {
 			t.Errorf("%s: got %v, want allowed: %v", name, err, want)
 		}
 	}
+
 	for _, name := range []string{string(OfGuest), string(OfNamespace), "", "*", "kernel.a,kernel.b",
 		"kernel.*",
 		"kernel.x'; reboot", "kernel.a b", "../etc/passwd", "net/../kernel/core_pattern"} {
@@ -61,6 +64,7 @@ func TestMachineSysctlsAreNames(t *testing.T) {
 	if len(names) < 100 {
 		t.Fatalf("got %d names", len(names))
 	}
+
 	for _, name := range names {
 		if !strings.HasPrefix(name, "net.") || strings.Contains(name, "..") {
 			t.Errorf("%q is none of the network", name)

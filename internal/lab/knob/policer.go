@@ -9,10 +9,14 @@ import (
 // above a rate such as "50M"; "off" is without. It is the action police behind a filter that takes
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
-	k := ofPorts(ofRouter(factor.Declaration{Policy: true,
-		Name: "policer", Unit: "off, or bit/s", Rank: 17,
+	k := ofPorts(ofRouter(factor.Declaration{
+		Policy:  true,
+		Name:    "policer",
+		Unit:    "off, or bit/s",
+		Rank:    17,
 		Doc:     "rate above which the router drops what comes from the near side; or off",
-		Without: without("off", "without policer"), Needs: factor.NeedsDirection,
+		Without: without("off", "without policer"),
+		Needs:   factor.NeedsDirection,
 	}), spelling[uint64]{parse: parseLimit, spell: spellLimit}, kernel.Policer,
 		func(dev string, rate uint64) error { return kernel.SetPolicer(dev, rate, burstOf(rate)) })
 	k.check = k.onProbeLink

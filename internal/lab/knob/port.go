@@ -24,9 +24,11 @@ func (k *kernelKnob[T]) Parse(text string) (State, error) {
 	if !k.perPort || !eachNamed(text) {
 		return k.canonical(k.Name(), text)
 	}
+
 	if k.pick != nil { // only one port is read, so that only one could be put back
 		return "", refuse(k.Name(), text, want("one value; name the port as in %s@router.lan", k.Name()))
 	}
+
 	each := map[string]State{}
 	for part := range strings.SplitSeq(text, ";") {
 		dev, value, ok := strings.Cut(part, ":")
@@ -34,12 +36,15 @@ func (k *kernelKnob[T]) Parse(text string) (State, error) {
 		if !ok || !deviceLike(dev) || each[dev] != "" {
 			return "", refuse(k.Name(), text, want("each device once, as in eth0: VALUE; eth1: VALUE"))
 		}
+
 		s, err := k.canonical(k.Name(), strings.TrimSpace(value))
 		if err != nil {
 			return "", err
 		}
+
 		each[dev] = s
 	}
+
 	return join(each), nil
 }
 
@@ -61,6 +66,7 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 	if err != nil {
 		return "", err
 	}
+
 	wanted := k.parts(want)
 	each := map[string]State{}
 	for _, dev := range devs {
@@ -69,8 +75,10 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 		if err != nil {
 			return "", conclude(err)
 		}
+
 		each[dev] = k.spell(v)
 	}
+
 	return OfAll(each), nil
 }
 
@@ -79,10 +87,12 @@ func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	if k.readFor == nil || want == "" {
 		return k.read(p)
 	}
+
 	w, err := k.value(k.Name(), want)
 	if err != nil {
 		return w, err
 	}
+
 	return k.readFor(p, w)
 }
 
@@ -92,32 +102,38 @@ func (k *kernelKnob[T]) Apply(_ context.Context, p Place, s State) error {
 	if err != nil {
 		return err
 	}
+
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		p.Port = dev
 		v, err := k.value(k.Name(), each[dev])
 		if err == nil {
 			err = conclude(k.apply(p, v))
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 func (k *kernelKnob[T]) Same(want, got State) bool {
-	w, g := k.parts(want), k.parts(got)
+	w := k.parts(want)
+	g := k.parts(got)
 	devs := g
 	if g[""] != "" {
 		devs = w
 	} else if w[""] == "" && len(w) != len(g) {
 		return false
 	}
+
 	for dev := range devs {
 		if !k.alike(of(w, dev), of(g, dev)) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -126,15 +142,19 @@ func (k *kernelKnob[T]) Check(_ context.Context, p Place, s State) check.Answer 
 	if err != nil && k.pick != nil {
 		return check.Not("%v", err)
 	}
+
 	if err != nil {
 		return check.CouldNotTell("%v", err)
 	}
+
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		p.Port = dev
-		if a := k.checkOf(p, each[dev]); a.State != check.Yes {
+		a := k.checkOf(p, each[dev])
+		if a.State != check.Yes {
 			return a
 		}
 	}
+
 	return check.OK()
 }
 
@@ -145,17 +165,21 @@ func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 		if err == nil && k.trying {
 			err = k.apply(p, now)
 		}
+
 		if err != nil {
 			return answer(err)
 		}
 	}
+
 	if k.check == nil || s == k.always {
 		return check.OK()
 	}
+
 	v, err := k.value(k.Name(), s)
 	if err != nil {
 		return check.Not("%v", err)
 	}
+
 	return k.check(p, v)
 }
 
@@ -169,9 +193,12 @@ func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	case k.pick == nil:
 		return nil, errors.New("set " + k.Name() + ": no port named at " + p.Node)
 	}
-	if picked := k.pick(p); picked != "" {
+
+	picked := k.pick(p)
+	if picked != "" {
 		return []string{picked}, nil
 	}
+
 	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
 }
 
@@ -215,11 +242,13 @@ func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 	if !ok {
 		return each, nil
 	}
+
 	delete(each, "")
 	devs, err := devices()
 	for _, dev := range devs {
 		each[dev] = all
 	}
+
 	return each, err
 }
 
@@ -228,11 +257,13 @@ func parts(s State) map[string]State {
 	if !eachNamed(string(s)) {
 		return map[string]State{"": s}
 	}
+
 	each := map[string]State{}
 	for part := range strings.SplitSeq(string(s), "; ") {
 		dev, value, _ := strings.Cut(part, ": ")
 		each[dev] = State(value)
 	}
+
 	return each
 }
 

@@ -23,11 +23,14 @@ import (
 // by it, "parent 1:10 pfifo limit 1000", and "default" is what the kernel gives a class by itself; several of
 // a device are separated by commas. What was found has its handle in front.
 func Queue() Knob {
-	k := ofPorts(ofRouter(factor.Declaration{Policy: true,
-		Name: "queue",
-		Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
+	k := ofPorts(ofRouter(factor.Declaration{
+		Policy:  true,
+		Name:    "queue",
+		Unit:    "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k",
+		Rank:    15,
 		Doc:     "queueing discipline of the router's ports, with its parameters",
-		Without: without("", "with the default queue"), Plain: qdisc.Plain,
+		Without: without("", "with the default queue"),
+		Plain:   qdisc.Plain,
 	}), spelling[[]qdisc.Queue]{
 		parse: qdisc.Parse,
 		spell: func(all []qdisc.Queue) State { return State(qdisc.Spell(all)) },
@@ -54,6 +57,7 @@ func readQueues(p Place, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		all = append(all, q)
 	}
 	return all, nil
@@ -64,8 +68,10 @@ func checkQueues(p Place, all []qdisc.Queue) check.Answer {
 		if q.Kind == qdisc.DefaultLeaf {
 			continue
 		}
+
 		q.Handle, q.Parent = 0, 0 // it is tried as the root of a link made for the purpose
-		if a := checkQueue(p.Port, q); a.State != check.Yes {
+		a := checkQueue(p.Port, q)
+		if a.State != check.Yes {
 			return a
 		}
 	}
@@ -80,10 +86,12 @@ func checkQueue(dev string, q qdisc.Queue) check.Answer {
 		}
 		return answer(err)
 	}
+
 	err := kernel.OnProbeLink(func(dev string) error { return kernel.SetRootQueue(dev, q) })
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return check.Not("the kernel has no %s", q.Kind).
 			Hinted("load the module sch_%s, or take a kernel that has it", q.Kind)
 	}
+
 	return answer(err)
 }

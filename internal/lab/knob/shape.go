@@ -17,11 +17,15 @@ const over = "over " // precedes the queue that a port without a shaper has
 // such as "50M" by an htb of one class, with fq_codel as its queue; "off" is without. What is read where
 // there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
-	k := ofPorts(ofRouter(factor.Declaration{Policy: true,
-		Name: "shape", Unit: "off, or bit/s", Rank: 16,
+	k := ofPorts(ofRouter(factor.Declaration{
+		Policy:  true,
+		Name:    "shape",
+		Unit:    "off, or bit/s",
+		Rank:    16,
 		Refuses: shapeRefuses,
 		Doc:     "rate of the router's shaper towards the far side: htb with fq_codel; or off",
-		Without: without("off", "without shaper"), Needs: factor.NeedsDirection,
+		Without: without("off", "without shaper"),
+		Needs:   factor.NeedsDirection,
 	}), spelling[shape]{parse: parseShape, spell: spellShape, same: sameShape}, readShape, applyShape)
 	k.check = func(p Place, s shape) check.Answer {
 		if s.rate == 0 {
@@ -44,6 +48,7 @@ func parseShape(text string) (s shape, err error) {
 		s.instead, err = qdisc.ParseOne(queue)
 		return s, err
 	}
+
 	s.rate, err = parseLimit(text)
 	return s, err
 }
@@ -68,10 +73,12 @@ func parseLimit(text string) (uint64, error) {
 	if text == "off" {
 		return 0, nil
 	}
+
 	rate, err := qdisc.Parameter{Quantity: qdisc.BitsPerSecond, Required: true}.Parse(text)
 	if err != nil {
 		return 0, check.WithHint(want("off or a rate such as 50M"), check.HintOf(err))
 	}
+
 	return rate, nil
 }
 
@@ -90,10 +97,13 @@ func readShape(dev string) (s shape, err error) {
 	if err != nil {
 		return s, err
 	}
+
 	// Of another burst it is somebody else's, which would not come back.
-	if own := burstOf(rate); rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
+	own := burstOf(rate)
+	if rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil
 	}
+
 	q, err := kernel.QueueAt(dev, qdisc.Queue{})
 	return shape{instead: q}, err
 }
@@ -102,6 +112,7 @@ func applyShape(dev string, s shape) error {
 	if s.rate > 0 {
 		return kernel.SetShaper(dev, s.rate, burstOf(s.rate))
 	}
+
 	if s.instead.Kind == "" {
 		return kernel.ClearShaper(dev)
 	}
@@ -116,15 +127,18 @@ func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 			shaped = append(shaped, portsAt(s, place, s.FarPorts)...)
 		}
 	}
+
 	for place := range factor.Name("queue").Each(cell) {
 		queued = append(queued, portsAt(s, place, s.Ports)...)
 	}
+
 	for _, p := range shaped {
 		if slices.Contains(queued, p) {
 			return fmt.Sprintf("a shaper has a queue of its own in the place of that of %s.%s", p.Node,
 				p.Port)
 		}
 	}
+
 	return ""
 }
 
@@ -133,12 +147,15 @@ func portsAt(s factor.Shape, place string, of func(node string) []factor.Port) [
 	if node, port, placed := strings.Cut(place, "."); placed {
 		return []factor.Port{{Node: node, Port: port}}
 	}
+
 	if place != "" {
 		return of(place)
 	}
+
 	var out []factor.Port
 	for _, r := range s.Routers {
 		out = append(out, of(r)...)
 	}
+
 	return out
 }

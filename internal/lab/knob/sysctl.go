@@ -14,8 +14,12 @@ import (
 // Sysctl is the family of kernel settings: its State is "NAME=value", with the name as sysctl(8) writes it.
 func Sysctl() Knob {
 	return &sysctl{declared{factor.Declaration{
-		Name: "sysctl:", Unit: "as sysctl(8) has it", Doc: "a kernel setting, by its name",
-		Target: factor.EveryNode, Without: without("default", "with the default"), Placed: factor.Placed,
+		Name:    "sysctl:",
+		Unit:    "as sysctl(8) has it",
+		Doc:     "a kernel setting, by its name",
+		Target:  factor.EveryNode,
+		Without: without("default", "with the default"),
+		Placed:  factor.Placed,
 	}}}
 }
 
@@ -28,14 +32,17 @@ func (*sysctl) Parse(text string) (State, error) {
 	if !ok || value == "" || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return "", refuse("sysctl", text, want("NAME=value, such as net.ipv4.tcp_ecn=1"))
 	}
+
 	path, err := kernel.SysctlPath(name)
 	if err != nil {
 		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
+
 	name = dotted(path)
 	if !strings.ContainsAny(name, "./") {
 		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
+
 	return State(name + "=" + value), nil
 }
 
@@ -55,14 +62,17 @@ func (k *sysctl) Read(_ context.Context, p Place, want State) (State, error) {
 	if err := k.Allowed(p, want); err != nil {
 		return "", err
 	}
+
 	name, _, _ := strings.Cut(string(want), "=")
 	value, err := kernel.ReadSysctl(name)
 	if err != nil {
 		return "", absent(err)
 	}
+
 	if value == "" {
 		return "", fmt.Errorf("read sysctl %s: it is empty, which could not be restored", name)
 	}
+
 	return State(name + "=" + value), nil
 }
 
@@ -70,10 +80,12 @@ func (k *sysctl) Apply(_ context.Context, p Place, s State) error {
 	if err := k.Allowed(p, s); err != nil {
 		return err
 	}
+
 	name, value, ok := strings.Cut(string(s), "=")
 	if !ok {
 		return refuse("sysctl", string(s), want("NAME=value"))
 	}
+
 	return absent(kernel.WriteSysctl(name, value))
 }
 
@@ -81,14 +93,17 @@ func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	if err := k.Allowed(p, s); err != nil {
 		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	}
+
 	name, _, _ := strings.Cut(string(s), "=")
 	if _, err := kernel.ReadSysctl(name); err != nil {
 		return answer(err)
 	}
+
 	a := answer(kernel.SysctlWritable(name))
 	if a.State == check.No && a.Hint != "" {
 		a.Hint = check.HintOf(ofMachine(name, p.Node))
 	}
+
 	return a
 }
 

@@ -19,7 +19,9 @@ func TestSysctlLeavesTheMachineAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, ctx := Sysctl(), context.Background()
+
+	k := Sysctl()
+	ctx := context.Background()
 	pattern := State("kernel.core_pattern=" + strings.TrimSpace(string(is)))
 	namespace := Place{Node: "router", Sysctls: OfNamespace}
 	machine := Place{Node: "server", OwnKernel: true}
@@ -48,20 +50,26 @@ func TestSysctlLeavesTheMachineAlone(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := k.Read(ctx, tt.place, tt.state)
-			if refused := err != nil; refused != tt.refused {
+			refused := err != nil
+			if refused != tt.refused {
 				t.Errorf("read: got %v, want refused: %v", err, tt.refused)
 			}
+
 			if !tt.refused {
 				return
 			}
+
 			if err := k.Apply(ctx, tt.place, tt.state); err == nil {
 				t.Error("apply: got no error, want a refusal")
 			}
-			if a := k.Check(ctx, tt.place, tt.state); a.State != check.No {
+
+			a := k.Check(ctx, tt.place, tt.state)
+			if a.State != check.No {
 				t.Errorf("check: got %+v, want no", a)
 			}
 		})
 	}
+
 	if _, err := k.Read(ctx, Place{Node: "router"}, pattern); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("got %v, want that it matches %v", err, host.ErrUnsupported)
 	}

@@ -33,6 +33,7 @@ func newNode(t *testing.T) node {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Errorf("unshare network namespace: %v", err)
 		}
+
 		tid <- unix.Gettid()
 		for f := range n.calls {
 			f()
@@ -70,6 +71,7 @@ func newRoute(t *testing.T) route {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
 	}
+
 	r := route{newNode(t), newNode(t), newNode(t)}
 	link := func(a, b node, nameA, nameB, addrA, addrB, behindA, behindB string) {
 		a.do(t, func() error {
@@ -80,6 +82,7 @@ func newRoute(t *testing.T) route {
 				if err := kernel.Up(dev); err != nil {
 					return err
 				}
+
 				if err := kernel.AddAddress(dev, netip.MustParsePrefix(addr)); err != nil || behind == "" {
 					return err
 				}
@@ -96,12 +99,18 @@ func newRoute(t *testing.T) route {
 	if !r.outward(t, arrives).IsValid() {
 		t.Fatal("no datagram crosses the router")
 	}
+
 	return r
 }
 
 func (r route) place() Place {
-	return Place{Node: "router", Ports: []string{"lan", "wan"}, WAN: "wan",
-		Inside: []string{"198.18.0.2"}, Outside: []string{"198.18.1.1/24"}}
+	return Place{
+		Node:    "router",
+		Ports:   []string{"lan", "wan"},
+		WAN:     "wan",
+		Inside:  []string{"198.18.0.2"},
+		Outside: []string{"198.18.1.1/24"},
+	}
 }
 
 // outward returns who the server sees a datagram of the client's come from, and inward who the client sees
@@ -141,18 +150,21 @@ func datagram(t *testing.T, from, to node, listen, target string, patience time.
 			net.UDPAddrFromAddrPort(netip.MustParseAddrPort(target))); err != nil {
 			t.Fatal(err)
 		}
+
 		must(t, in.SetReadDeadline(time.Now().Add(stays)))
 		if _, source, err := in.ReadFrom(make([]byte, 10)); err == nil {
 			return source.(*net.UDPAddr).AddrPort().Addr().Unmap()
 		}
 	}
+
 	return netip.Addr{}
 }
 
 func TestNATTranslates(t *testing.T) {
 	r := newRoute(t)
-	client, wan, server := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("198.18.1.1"),
-		netip.MustParseAddr("198.18.1.2")
+	client := netip.MustParseAddr("198.18.0.2")
+	wan := netip.MustParseAddr("198.18.1.1")
+	server := netip.MustParseAddr("198.18.1.2")
 	tests := []struct {
 		mode          State
 		outward, port netip.Addr // who the server sees; who the client sees through the forward
@@ -167,10 +179,12 @@ func TestNATTranslates(t *testing.T) {
 		if got := r.outward(t, arrives); got != tt.outward {
 			t.Errorf("nat %s: the server sees %v, want %v", tt.mode, got, tt.outward)
 		}
+
 		patience := arrives
 		if !tt.port.IsValid() {
 			patience = stays
 		}
+
 		if got := r.inward(t, patience); got != tt.port {
 			t.Errorf("nat %s: the client sees %v through the forward, want %v", tt.mode, got, tt.port)
 		}
@@ -201,12 +215,14 @@ func TestLinkMTUForgetsNarrowPaths(t *testing.T) {
 				return true
 			}
 		}
+
 		return false
 	}
 	r.router.set(t, LinkMTU(), Place{Port: "wan"}, "1400")
 	if !refused(arrives) {
 		t.Fatal("packets of 1500 bytes into a path of 1400: the client goes on, want it told")
 	}
+
 	r.router.set(t, LinkMTU(), Place{Port: "wan"}, "1500")
 	r.client.set(t, LinkMTU(), Place{Port: "near"}, "1500")
 	if refused(stays) {
@@ -222,7 +238,8 @@ func TestNATGoesByThePort(t *testing.T) {
 	place.Port, place.WAN = "wan", "wan0"
 	r.router.set(t, NAT(), place, "masquerade")
 	want := netip.MustParseAddr("198.18.1.1")
-	if got := r.outward(t, arrives); got != want {
+	got := r.outward(t, arrives)
+	if got != want {
 		t.Errorf("nat masquerade on wan: the server sees %v, want %v", got, want)
 	}
 }
@@ -239,15 +256,18 @@ func TestNATTranslatesBehindATag(t *testing.T) {
 		t.Logf("%v: %s", a.State, a.Reason)
 		return
 	}
+
 	r.router.set(t, VLAN(), Place{Port: "wan"}, "10")
 	r.server.set(t, VLAN(), Place{Port: "far"}, "10")
 	place := r.place()
 	place.Port = VLANDevice("wan", "10")
 	r.router.set(t, NAT(), place, "masquerade")
-	wan, server := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")
+	wan := netip.MustParseAddr("198.18.1.1")
+	server := netip.MustParseAddr("198.18.1.2")
 	if got := r.outward(t, arrives); got != wan {
 		t.Errorf("nat masquerade: the server sees %v, want %v", got, wan)
 	}
+
 	r.router.set(t, NAT(), place, "forward")
 	if got := r.inward(t, arrives); got != server {
 		t.Errorf("nat forward: the client sees %v, want %v", got, server)
@@ -274,6 +294,7 @@ func TestOffloadDecidesPacketSize(t *testing.T) {
 			r.server: {"far"}} {
 			n.set(t, Offload(), Place{Ports: devs}, s)
 		}
+
 		before := r.router.counters(t, "lan")
 		transfer(t, r, 8<<20)
 		after := r.router.counters(t, "lan")
@@ -297,6 +318,7 @@ func transfer(t *testing.T, r route, bytes int64) {
 			received <- -1
 			return
 		}
+
 		n, _ := io.Copy(io.Discard, c)
 		c.Close()
 		received <- n
@@ -312,6 +334,7 @@ func transfer(t *testing.T, r route, bytes int64) {
 			t.Fatal(err)
 		}
 	}
+
 	c.Close()
 	if n := <-received; n != bytes {
 		t.Fatalf("%d bytes arrived, want %d", n, bytes)
@@ -348,13 +371,16 @@ func TestMSSClampLowersSegments(t *testing.T) {
 	if got := told("1000"); got != plain-(1460-1000) {
 		t.Errorf("clamped to 1000: segments of %d, want %d less than %d", got, 1460-1000, plain)
 	}
+
 	if got := told("9000"); got != plain {
 		t.Errorf("clamped to 9000: got %d, want %d, which is less", got, plain)
 	}
+
 	r.router.do(t, func() error { return kernel.SetMTU("lan", 1300) })
 	if got := told("pmtu"); got != plain-200 {
 		t.Errorf("clamped to the path's MTU: got %d, want 200 less than %d", got, plain)
 	}
+
 	r.router.do(t, func() error { return kernel.SetMTU("lan", 1500) })
 	if got := told("off"); got != plain {
 		t.Errorf("put back: got %d, want %d", got, plain)
@@ -384,10 +410,12 @@ func TestGROFlushTimeoutMergesPackets(t *testing.T) {
 			_, _ = out.Write(make([]byte, 1000)) // nobody listens, which the server may say
 			time.Sleep(200 * time.Microsecond)
 		}
+
 		time.Sleep(stays)
 		return r.router.counters(t, "wan").TxPackets - before.TxPackets
 	}
-	if at, waiting := leaving("off"), leaving("20ms"); at == 0 || waiting > at/2 {
+	at, waiting := leaving("off"), leaving("20ms")
+	if at == 0 || waiting > at/2 {
 		t.Errorf("of %d datagrams the router makes %d packets, and %d where it waits for others; want less "+
 			"than half of that", datagrams, at, waiting)
 	}

@@ -43,6 +43,7 @@ func (e *End) State() State {
 	if e == nil {
 		return NoEnd
 	}
+
 	slices.SortFunc(e.Inner, netip.Prefix.Compare)
 	slices.SortFunc(e.Allowed, netip.Prefix.Compare)
 	text, _ := json.Marshal(e) // of numbers and texts
@@ -55,6 +56,7 @@ func ParseEnd(text string) (*End, error) {
 	if text == string(NoEnd) {
 		return nil, nil
 	}
+
 	var e End
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.DisallowUnknownFields()
@@ -64,6 +66,7 @@ func ParseEnd(text string) (*End, error) {
 	for _, via := range e.Behind {
 		zone += via.Zone()
 	}
+
 	switch whole := e.Endpoint.IsValid() && len(e.Allowed) > 0; {
 	case err != nil:
 	case wrong != nil || len(key) != 0 && len(key) != 32 || whole != (len(key) > 0),
@@ -72,8 +75,10 @@ func ParseEnd(text string) (*End, error) {
 	case zone != "" || string(e.State()) != text:
 		err = want("it in its canonical form, without zones")
 	}
+
 	if err != nil {
 		return nil, refuse("tunnel_end", text, err)
 	}
+
 	return &e, nil
 }

@@ -16,10 +16,12 @@ func TestParseEnd(t *testing.T) {
 		if e, err := ParseEnd(text); err != nil || string(e.State()) != text {
 			t.Errorf("%s: got %s, %v", text, e.State(), err)
 		}
+
 		if s, err := TunnelEnd().Parse(text); err != nil || string(s) != text {
 			t.Errorf("%s as a setting: got %s, %v", text, s, err)
 		}
 	}
+
 	for _, change := range [][2]string{{"51821,", "-1,"}, {"51821,", "65536,"}, {"1420", "1420.5"},
 		{"{", " {"},
 		{"198.19.1.2/24", "x; /y"}, {"198.19.1.2/24", "fe80::1%lan/64"}, {"198.19.65.2/32", "198.19.65.2"},

@@ -8,7 +8,9 @@ import (
 // TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
 func TxQueueLen() Knob {
 	return ofPorts(ofRouter(factor.Declaration{
-		Name: "txqueuelen", Unit: "packets", Doc: "length of the devices' transmit queue, in packets",
+		Name:    "txqueuelen",
+		Unit:    "packets",
+		Doc:     "length of the devices' transmit queue, in packets",
 		Without: without("", "with the default txqueuelen"),
 	}), numbers(0, 1_000_000), kernel.TxQueueLen, kernel.SetTxQueueLen)
 }

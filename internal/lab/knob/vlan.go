@@ -10,7 +10,8 @@ import (
 
 // VLANDevice is the device that has a port's addresses in state s of the knob vlan: the port, or PORT.ID.
 func VLANDevice(port string, s State) string {
-	if id := of(parts(s), port); id != "" && id != "off" {
+	id := of(parts(s), port)
+	if id != "" && id != "off" {
 		return port + "." + string(id)
 	}
 	return port
@@ -19,10 +20,14 @@ func VLANDevice(port string, s State) string {
 // VLAN puts a tag (IEEE 802.1Q) on a link: "off" or 1 to 4094. It must be set on both ends. The port's
 // addresses and routes move to the device PORT.ID.
 func VLAN() Knob {
-	k := ofPorts(declared{factor.Declaration{Policy: true,
-		Name: "vlan", Unit: "off, or a tag from 1 to 4094",
-		Doc: "802.1Q tag on the links, or off", Target: factor.EveryNode,
-		Without: without("", "without VLAN tag"), Placed: factor.Placed,
+	k := ofPorts(declared{factor.Declaration{
+		Policy:  true,
+		Name:    "vlan",
+		Unit:    "off, or a tag from 1 to 4094",
+		Doc:     "802.1Q tag on the links, or off",
+		Target:  factor.EveryNode,
+		Without: without("", "without VLAN tag"),
+		Placed:  factor.Placed,
 	}}, spelling[int]{
 		parse: func(text string) (int, error) {
 			n, err := strconv.Atoi(text)

@@ -115,10 +115,14 @@ func SessionDevice(port string, n int) string {
 // when they end: there is nothing to read or to put back. All other nodes forget what they know of the path's
 // MTU, before and after.
 func WAN() Knob {
-	return &wanKnob{declared{factor.Declaration{Policy: true, Name: string(factor.WAN),
+	return &wanKnob{declared{factor.Declaration{
+		Policy: true,
+		Name:   string(factor.WAN),
 		Doc: "how the router gets its WAN from the provider beyond: addresses set by hand, DHCP, or a " +
 			"PPPoE session, through which its traffic then goes",
-		Levels: Accesses(), Target: factor.WANLink, Refuses: factor.NoWAN,
+		Levels:  Accesses(),
+		Target:  factor.WANLink,
+		Refuses: factor.NoWAN,
 		Value: func(level string) string {
 			if level == Static {
 				return ""
@@ -153,12 +157,15 @@ func checkAccess(p Place, s State) check.Answer {
 	if s != PPPoE || p.Port == "" {
 		return check.OK()
 	}
+
 	if err := kernel.ProbePPPoE(); err != nil {
 		return answer(err)
 	}
+
 	if _, err := FindPPPD(); err != nil {
 		return check.Not("%v", err).Hinted("install the package ppp")
 	}
+
 	return check.OK()
 }
 
@@ -166,10 +173,12 @@ func (*wanKnob) Companions(p Place, s State) []Companion {
 	if s == Static || p.Port == "" {
 		return nil
 	}
+
 	verb := VerbServe
 	if p.Port == p.WAN {
 		verb = VerbJoin
 	}
+
 	return []Companion{{Verb: verb, Task: Access{Kind: string(s), Device: p.Port}}}
 }
 
@@ -183,6 +192,7 @@ func FindPPPD() (p PPPD, err error) {
 			p.Program = file
 		}
 	}
+
 	for _, folder := range []string{"/usr/lib/pppd/*", "/usr/lib64/pppd/*", "/usr/lib/*/pppd/*"} {
 		for _, name := range []string{"pppoe.so", "rp-pppoe.so"} {
 			found, _ := filepath.Glob(filepath.Join(folder, name)) // the pattern is right
@@ -191,9 +201,11 @@ func FindPPPD() (p PPPD, err error) {
 			}
 		}
 	}
+
 	if p.Program == "" || p.Plugin == "" {
 		return p, errors.Join(errNoPPPD, host.ErrUnsupported)
 	}
+
 	return p, nil
 }
 

@@ -73,13 +73,16 @@ func ParseCode(text string) (host.Secret, error) {
 		return host.Secret{}, fmt.Errorf("%w: it has %d characters, not %d", ErrCode, len(plain), codeLetter+
 			checkSize)
 	}
+
 	// What the last byte holds beyond its two bits is zero.
 	b, err := letters().DecodeString(plain[:codeLetter] + "00")
 	if err != nil || len(b) != codeBytes {
 		return host.Secret{}, fmt.Errorf("%w: it has a character that no code has", ErrCode)
 	}
+
 	if checksum(b) != plain[codeLetter:] {
 		return host.Secret{}, fmt.Errorf("%w: a character is mistyped", ErrCode)
 	}
+
 	return host.SecretFrom(b), nil
 }

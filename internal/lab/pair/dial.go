@@ -35,11 +35,13 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 		return nil, check.WithHint(fmt.Errorf("reach the peer at %s: %w", address, host.Cause(err)),
 			"start chokepoint peer on the other machine; a firewall there must let its ports in")
 	}
+
 	v, err := meet(ctx, raw, address, code)
 	if err != nil {
 		raw.Close()
 		return nil, err
 	}
+
 	return v, nil
 }
 
@@ -73,6 +75,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 			return nil, err
 		}
 	}
+
 	c := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// Nobody has vouched for the peer's certificate: the code does, for this very connection.
@@ -85,28 +88,35 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, unanswered(err)
 	}
+
 	ours, err := proof(code, c, controller)
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := c.Write(hello{version, ours}.bytes()); err != nil {
 		return nil, unanswered(err)
 	}
+
 	a, err := readAnswer(c)
 	if err != nil {
 		return nil, unanswered(err)
 	}
+
 	if a.verdict != accepted {
 		return nil, check.WithHint(refusal{address, a}, hints[a.verdict])
 	}
+
 	theirs, err := proof(code, c, peer)
 	if err != nil {
 		return nil, err
 	}
+
 	if !hmac.Equal(a.proof, theirs) {
 		return nil, check.WithHint(fmt.Errorf("the machine at %s does not know the code", address),
 			"somebody else may be answering there")
 	}
+
 	return visit(c, raw, code)
 }
 
@@ -116,11 +126,17 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	return &Visit{ReadWriteCloser: host.Steady{Deadlined: c, Silence: Silence, Unread: unread},
-		Local: addrOf(raw.LocalAddr()), Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
+
+	return &Visit{
+		ReadWriteCloser: host.Steady{Deadlined: c, Silence: Silence, Unread: unread},
+		Local:           addrOf(raw.LocalAddr()),
+		Remote:          addrOf(raw.RemoteAddr()),
+		Data:            host.SecretFrom(key),
+	}, nil
 }
 
 func addrOf(a net.Addr) netip.AddrPort {

@@ -63,6 +63,7 @@ func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind the code to the connection: %w", err)
 	}
+
 	var sum []byte
 	err = code.Use(func(key []byte) error {
 		m := hmac.New(sha256.New, key)
@@ -104,6 +105,7 @@ func (a answer) bytes() []byte {
 	if a.verdict == accepted {
 		return append(b, a.proof...)
 	}
+
 	reason := a.reason[:min(len(a.reason), maxReason)]
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(reason))), reason...)
 }
@@ -126,9 +128,11 @@ func readAnswer(r io.Reader) (answer, error) {
 	} else {
 		err = errProtocol
 	}
+
 	if err != nil {
 		return answer{}, err
 	}
+
 	return a, nil
 }
 
@@ -152,8 +156,12 @@ const unread = 30 * time.Second // how long what was said may wait to be taken
 func watched(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		// Silence finds it out later
-		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second,
-			Interval: 5 * time.Second, Count: 4})
+		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
+			Enable:   true,
+			Idle:     10 * time.Second,
+			Interval: 5 * time.Second,
+			Count:    4,
+		})
 	}
 }
 
@@ -163,12 +171,17 @@ func certificate() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key for the connection: %w", err)
 	}
+
 	// No time is meant: the clocks of two machines need not agree.
-	template := x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0),
-		NotAfter: time.Unix(1<<33, 0)}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Unix(0, 0),
+		NotAfter:     time.Unix(1<<33, 0),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a certificate for the connection: %w", err)
 	}
+
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

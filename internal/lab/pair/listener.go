@@ -76,8 +76,12 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 		ln.Close()
 		return err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
-		SessionTicketsDisabled: true}
+
+	config := &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{cert},
+		SessionTicketsDisabled: true,
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	context.AfterFunc(ctx, func() { ln.Close() })
@@ -94,6 +98,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			if err == nil {
 				raw.Close()
 			}
+
 			if errors.Is(context.Cause(ctx), ErrIdle) {
 				return ErrIdle
 			}
@@ -104,6 +109,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			_ = host.Pause(ctx, 50*time.Millisecond)
 			continue
 		}
+
 		from := addrOf(raw.RemoteAddr())
 		proving, drop := context.WithCancelCause(ctx)
 		g := &pending{prefixOf(from.Addr()), drop}
@@ -113,6 +119,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			d.tell(from, "refused: too many connections that have proved nothing")
 			continue
 		}
+
 		all.Go(func() {
 			defer raw.Close()
 			defer drop(nil)
@@ -123,12 +130,14 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 				d.refused(proving, g, from, err)
 				return
 			}
+
 			d.leave(g)
 			idle.Stop()
 			d.host(ctx, from, v, serve)
 			if d.Once {
 				cancel(nil)
 			}
+
 			idle.Reset(patience)
 		})
 	}
@@ -142,6 +151,7 @@ func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrP
 	case errors.Is(ended, errEvicted):
 		d.tell(from, "refused: "+errEvicted.Error())
 	}
+
 	_ = host.Pause(proving, restTime)
 	d.leave(g)
 }
@@ -154,10 +164,12 @@ func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serv
 	if !d.Once {
 		d.free()
 	}
+
 	why := ""
 	if err != nil && ctx.Err() == nil {
 		why = ": " + err.Error()
 	}
+
 	d.tell(from, "the run has ended"+why)
 }
 
@@ -165,6 +177,7 @@ func (d *Listener) tell(from netip.AddrPort, what string) {
 	if d.Tell == nil {
 		return
 	}
+
 	d.told.Lock()
 	defer d.told.Unlock()
 	d.Tell(from, what)
@@ -178,21 +191,25 @@ func (d *Listener) enter(g *pending) bool {
 	for _, other := range d.waiting {
 		has[other.prefix]++
 	}
+
 	most := g.prefix
 	if has[most] < maxPendingEach {
 		if len(d.waiting) < maxPending {
 			d.waiting = append(d.waiting, g)
 			return true
 		}
+
 		for _, other := range d.waiting {
 			if has[other.prefix] > has[most] {
 				most = other.prefix
 			}
 		}
 	}
+
 	if d.inside != "" {
 		return false
 	}
+
 	i := slices.IndexFunc(d.waiting, func(other *pending) bool { return other.prefix == most })
 	d.waiting[i].drop(errEvicted)
 	d.waiting = append(slices.Delete(d.waiting, i, i+1), g)
@@ -212,6 +229,7 @@ func (d *Listener) take(who string) (by string, ok bool) {
 	if d.inside != "" {
 		return d.inside, false
 	}
+
 	d.inside = who
 	return "", true
 }
@@ -228,19 +246,23 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
+
 	watched(raw)
 	c := tls.Server(raw, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, impatient(err, limit)
 	}
+
 	b := make([]byte, helloSize)
 	if _, err := io.ReadFull(c, b); err != nil {
 		return nil, impatient(err, limit)
 	}
+
 	h, err := parseHello(b)
 	if err != nil {
 		return nil, err
 	}
+
 	refuse := func(v verdict, reason string) (*Visit, error) {
 		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused whether it hears it or not
 		_ = c.Close()
@@ -250,22 +272,27 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 		return refuse(otherVersion, fmt.Sprintf("its version of the pair protocol is %d, ours is %d",
 			h.version, version))
 	}
+
 	theirs, err := proof(d.Code, c, controller)
 	if err != nil {
 		return nil, err
 	}
+
 	if !hmac.Equal(h.proof, theirs) {
 		return refuse(wrongCode, "wrong code")
 	}
+
 	who := addrOf(raw.RemoteAddr()).String()
 	if by, ok := d.take(who); !ok {
 		return refuse(busy, "another run is being served, of "+by)
 	}
+
 	v, err := d.accept(c, raw)
 	if err != nil {
 		d.free()
 		return nil, impatient(err, limit)
 	}
+
 	return v, nil
 }
 
@@ -274,9 +301,11 @@ func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := c.Write(answer{verdict: accepted, proof: ours}.bytes()); err != nil {
 		return nil, err
 	}
+
 	return visit(c, raw, d.Code)
 }
 

@@ -105,6 +105,7 @@ func TestBothEndsMeet(t *testing.T) {
 		t.Errorf("visit: got remote %s and a key of %d bytes, want %s and %d", v.Remote, len(bytesOf(v.Data)),
 			h.address, proofSize)
 	}
+
 	v.Close()
 	h.told(t, "the run has ended")
 	again, err := dial(t, h.address, code)
@@ -154,6 +155,7 @@ func TestRefusals(t *testing.T) {
 			if err != nil {
 				t.Fatalf("afterwards, who knows the code: %v", err)
 			}
+
 			says(t, v, "still here")
 			v.Close()
 			h.told(t, "the run has ended")
@@ -217,6 +219,7 @@ func TestProofIsOfOneConnection(t *testing.T) {
 		if err != nil {
 			return
 		}
+
 		c := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{cert}})
 		b := make([]byte, helloSize)
 		io.ReadFull(c, b)
@@ -226,9 +229,11 @@ func TestProofIsOfOneConnection(t *testing.T) {
 	}()
 	_, err := dial(t, between.Addr().String(), code)
 	expect.Error(t, "dial somebody who does not know the code", err, "does not know the code")
-	if a := overTLS(t, h.address, <-heard); a.verdict != wrongCode {
+	a := overTLS(t, h.address, <-heard)
+	if a.verdict != wrongCode {
 		t.Errorf("a proof of another connection: got verdict %d, want %d", a.verdict, wrongCode)
 	}
+
 	h.told(t, "refused: wrong code")
 }
 
@@ -247,6 +252,7 @@ func TestSecondControllerIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after the first has left: %v", err)
 	}
+
 	second.Close()
 }
 
@@ -284,9 +290,11 @@ func TestListenerClosesAfterOneVisit(t *testing.T) {
 			v.Close()
 			t.Fatal("a second visit: got in, want that nobody listens")
 		}
+
 		if strings.Contains(err.Error(), "nobody") || strings.Contains(err.Error(), "refused") {
 			return
 		}
+
 		if time.Now().After(deadline) {
 			t.Fatalf("a second visit: got %v, want that nobody listens", err)
 		}
@@ -303,6 +311,7 @@ func TestNobodyThere(t *testing.T) {
 			if err != nil {
 				return
 			}
+
 			c.Write([]byte("220 mail.example ESMTP\r\n"))
 			c.Close()
 		}
@@ -323,6 +332,7 @@ func TestCode(t *testing.T) {
 		t.Errorf("text: got %d characters, %d hyphens, want seven groups of four", len(text),
 			strings.Count(text, "-"))
 	}
+
 	for _, form := range []string{text, strings.ToLower(text), strings.ReplaceAll(text, "-", " ") + "\r\n",
 		strings.ReplaceAll(strings.ReplaceAll(text, "0", "o"), "1", "l")} {
 		got, err := ParseCode(form)
@@ -330,9 +340,11 @@ func TestCode(t *testing.T) {
 			t.Errorf("a form of the code: got %v, want it to be read as the same", err)
 		}
 	}
+
 	if got := fmt.Sprint(code, &code); strings.Contains(got, text) {
 		t.Error("the code prints itself")
 	}
+
 	if bytes.Equal(bytesOf(NewCode()), bytesOf(code)) {
 		t.Error("two codes are the same")
 	}
@@ -349,6 +361,7 @@ func TestMistypedCode(t *testing.T) {
 			if typed == text {
 				continue
 			}
+
 			if err == nil {
 				missed++
 			} else if !errors.Is(err, ErrCode) || strings.Contains(err.Error(), typed) {
@@ -356,9 +369,11 @@ func TestMistypedCode(t *testing.T) {
 			}
 		}
 	}
+
 	if missed > 10 { // 868 changes, each unseen once in 1024
 		t.Errorf("mistyped characters that were not found: got %d, want about 1", missed)
 	}
+
 	for _, text := range []string{"", "0", strings.Repeat("U", 28), strings.Repeat("0", 29),
 		strings.Repeat("é", 14)} {
 		if got, err := ParseCode(text); !errors.Is(err, ErrCode) || !got.Empty() {
@@ -413,6 +428,7 @@ func FuzzParseCode(f *testing.F) {
 			}
 			return
 		}
+
 		again, err := ParseCode(Text(code))
 		if err != nil || !bytes.Equal(bytesOf(again), bytesOf(code)) {
 			t.Errorf("a code that was read cannot be written and read again: %v", err)

@@ -20,6 +20,7 @@ func flood(t *testing.T, h *house) {
 			if err != nil {
 				t.Fatalf("unauthenticated client of prefix %d: %v", prefix, err)
 			}
+
 			t.Cleanup(func() { c.Close() })
 		}
 	}
@@ -45,6 +46,7 @@ func TestPendingKeepsNobodyOut(t *testing.T) {
 		if err != nil {
 			t.Fatalf("a controller of %s: %v", prefix, err)
 		}
+
 		says(t, v, "in at once")
 		flood(t, h)
 		h.told(t, "refused: too many connections that have proved nothing")
@@ -57,9 +59,12 @@ func TestPendingKeepsNobodyOut(t *testing.T) {
 					maxPendingEach)
 			}
 		}
-		if n := len(h.waiting); n > maxPending {
+
+		n := len(h.waiting)
+		if n > maxPending {
 			t.Errorf("unauthenticated clients at once: got %d, want %d at most", n, maxPending)
 		}
+
 		h.Listener.mu.Unlock()
 		says(t, v, "undisturbed")
 		v.Close()
@@ -90,19 +95,24 @@ func TestFloodKeepsNobodyOut(t *testing.T) {
 				if err != nil {
 					continue // the end, or its ports are used up for the moment
 				}
+
 				if i%2 == 0 {
 					_, _ = c.Write([]byte("GET / HTTP/1.0\r\n\r\n")) // the listener may be quicker
 				}
+
 				if err := c.(*net.TCPConn).SetLinger(0); err != nil {
 					t.Error(err)
 				}
+
 				if last != nil {
 					last.Close()
 				}
+
 				last = c
 			}
 		})
 	}
+
 	h.told(t, "refused: too many have proved nothing; another took the place")
 	for range 3 {
 		v, err := dial(t, h.address, code)
@@ -153,14 +163,18 @@ func TestPlaces(t *testing.T) {
 			for i, prefix := range c.places {
 				d.waiting = append(d.waiting, &pending{prefix, func(error) { left = i }})
 			}
+
 			g := &pending{prefix: prefixOf(netip.MustParseAddr(c.comes))}
 			entered := d.enter(g)
 			if entered != (c.leaves != -2) || left != max(c.leaves, -1) {
 				t.Errorf("entered: %t, in place %d; want %d", entered, left, c.leaves)
 			}
-			if want := min(len(c.places)+1, maxPending); entered && c.leaves == -1 && len(d.waiting) != want {
+
+			want := min(len(c.places)+1, maxPending)
+			if entered && c.leaves == -1 && len(d.waiting) != want {
 				t.Errorf("pending: got %d, want %d", len(d.waiting), want)
 			}
+
 			if entered && d.waiting[len(d.waiting)-1] != g {
 				t.Error("who came is not the last")
 			}

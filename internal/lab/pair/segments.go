@@ -13,10 +13,12 @@ const defaultMSS = 536
 // large packets silently, which the run is to find out.
 func smallSegments(_, _ string, c syscall.RawConn) error {
 	var err error
-	if e := c.Control(func(fd uintptr) {
+	e := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, defaultMSS)
-	}); e != nil {
+	})
+	if e != nil {
 		return e
 	}
+
 	return err
 }

@@ -21,11 +21,13 @@ func TestControlSendsSmallSegments(t *testing.T) {
 		raw, err := c.(*net.TCPConn).SyscallConn()
 		must(t, err)
 		size := 0
-		if e := raw.Control(func(fd uintptr) {
+		e := raw.Control(func(fd uintptr) {
 			size, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
-		}); e != nil || err != nil {
+		})
+		if e != nil || err != nil {
 			t.Fatal(e, err)
 		}
+
 		if size > defaultMSS {
 			t.Errorf("the %s end sends segments of %d bytes, want at most %d", end, size, defaultMSS)
 		}

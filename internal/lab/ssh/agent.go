@@ -37,15 +37,18 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	case c.System != Linux || c.Arch != "mips":
 		return "", fmt.Errorf("%w: there is no agent for %s on %s", host.ErrUnsupported, c.System, c.Arch)
 	}
+
 	// The byte behind "\177ELF" and the class shows the order of bytes (elf(5), EI_DATA).
 	order, err := c.Run(ctx, "hexdump -s 5 -n 1 -e '1/1 \"%d\"' /bin/sh 2>/dev/null || "+
 		"od -An -tu1 -j5 -N1 /bin/sh\n")
 	if err != nil {
 		return "", fmt.Errorf("ask for its order of bytes: %w", err)
 	}
+
 	if strings.TrimSpace(order) == "1" {
 		return "mipsel", nil
 	}
+
 	return "mips", nil
 }
 
@@ -65,13 +68,16 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 	for _, word := range role {
 		command += " " + host.Quote(word)
 	}
+
 	if !c.Root && c.Sudo {
 		command = "sudo -n " + command
 	}
+
 	child, err := c.Open("exec " + command)
 	if err != nil {
 		return nil, err
 	}
+
 	a := host.Connect(child)
 	within, cancel := host.Within(ctx, runTime)
 	defer cancel()
@@ -79,6 +85,7 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 		a.Close()
 		return nil, fmt.Errorf("start the agent: %w: %s", err, c.words())
 	}
+
 	return a, nil
 }
 
@@ -100,6 +107,7 @@ func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err e
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
 	}
+
 	ctx, cancel := host.Within(ctx, runTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { p.shell.Kill() })()
@@ -122,6 +130,7 @@ exit 0
 `, places, skipped); err != nil {
 		return p, err
 	}
+
 	for lines := bufio.NewScanner(io.LimitReader(p.shell, maxHello)); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		if len(words) == 3 && words[0] == "chokepoint-dir" && ownFolder(words[2]) {
@@ -130,6 +139,7 @@ exit 0
 			return p, err
 		}
 	}
+
 	return p, cmp.Or(context.Cause(ctx), errNoPlace)
 }
 
@@ -166,25 +176,31 @@ func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+
 	var why error
 	for skipped := 0; ; {
 		p, err := c.findPlace(ctx, skipped)
 		if err != nil {
 			return p, cmp.Or(c.lost(ctx), why, err)
 		}
+
 		skipped = p.number
 		if _, err = f.Seek(0, io.SeekStart); err == nil {
 			_, err = c.do(ctx, putTime, fmt.Sprintf(`exec /bin/sh -c 'umask 077; cat >%[1]s && `+
 				`[ $(wc -c <%[1]s) = %[2]d ] && chmod 700 %[1]s && exec %[1]s version >/dev/null'`, p.file(),
 				info.Size()), f)
 		}
+
 		if err == nil {
 			return p, nil
 		}
+
 		p.leave()
-		if lost := c.lost(ctx); lost != nil {
+		lost := c.lost(ctx)
+		if lost != nil {
 			return p, lost
 		}
+
 		why = fmt.Errorf("%w: it does not run in %s: %w", host.ErrUnsupported, p.dir, err)
 	}
 }

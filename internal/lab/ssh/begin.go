@@ -43,6 +43,7 @@ func (a *afterBegin) Read(p []byte) (int, error) {
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return 0, err
 		}
+
 		a.begun = strings.TrimSpace(string(line)) == begins
 		if a.skipped += len(line); a.skipped > maxHello {
 			return 0, errors.New("its login shell says more than any does")

@@ -21,13 +21,16 @@ func CopyConfig(file, dir string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
+
 	text, err := host.ReadTrusted(file)
 	if err == nil {
 		_, err = included(string(text), 0)
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("read ssh's configuration: %w", err)
 	}
+
 	name := filepath.Join(dir, ownConfig)
 	return name, os.WriteFile(name, text, 0o600)
 }
@@ -41,6 +44,7 @@ func ConfigCommands(file string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ssh's configuration: %w", err)
 	}
+
 	whole, err := included(string(text), 0)
 	var commands []string
 	for line := range strings.Lines(whole) {
@@ -50,6 +54,7 @@ func ConfigCommands(file string) ([]string, error) {
 			commands = append(commands, check.Plain(strings.TrimSpace(line)))
 		}
 	}
+
 	return commands, err
 }
 
@@ -61,34 +66,41 @@ func included(text string, depth int) (whole string, err error) {
 	if depth > maxIncluded {
 		return "", fmt.Errorf("it includes others more than %d deep", maxIncluded)
 	}
+
 	whole = text + "\n"
 	for line := range strings.Lines(text) {
 		keyword, rest := directive(line)
 		if keyword != "include" {
 			continue
 		}
+
 		if strings.ContainsAny(rest, "%$\"'\\") {
 			return "", check.WithHint(fmt.Errorf("who can change what it includes cannot be told: %s",
 				check.Plain(strings.TrimSpace(line))), "write out the path, without quotes and variables")
 		}
+
 		for _, pattern := range strings.Fields(rest) {
 			files, err := filepath.Glob(ofUser(pattern))
 			if err != nil {
 				return "", fmt.Errorf("it includes %s: %w", check.Plain(pattern), err)
 			}
+
 			for _, file := range files {
 				text, err := host.ReadTrusted(file)
 				if err != nil {
 					return "", fmt.Errorf("it includes %s: %w", check.Plain(file), err)
 				}
+
 				more, err := included(string(text), depth+1)
 				if err != nil {
 					return "", err
 				}
+
 				whole += more
 			}
 		}
 	}
+
 	return whole, nil
 }
 
@@ -99,6 +111,7 @@ func directive(line string) (keyword, rest string) {
 	if i < 0 || line[0] == '#' {
 		return "", ""
 	}
+
 	rest = strings.TrimLeft(line[i:], " \t")
 	rest = strings.TrimLeft(strings.TrimPrefix(rest, "="), " \t")
 	return strings.ToLower(strings.Trim(line[:i], "\"")), rest
@@ -110,8 +123,10 @@ func ofUser(pattern string) string {
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
 		return filepath.Join(home, rest)
 	}
+
 	if filepath.IsAbs(pattern) {
 		return pattern
 	}
+
 	return filepath.Join(home, ".ssh", pattern)
 }

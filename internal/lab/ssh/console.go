@@ -31,6 +31,7 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+
 	c.carry(master)
 	c.held = make(chan struct{})
 	go func() {
@@ -44,9 +45,11 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 		if c.Facts = parseResource(out); c.System == RouterOS { // whatever it calls its exit code
 			return nil
 		}
+
 		err = errors.Join(fmt.Errorf("the machine says %q of itself", check.Plain(out[:min(len(out), 80)])),
 			err)
 	}
+
 	master.Kill()
 	<-c.held
 	_ = master.Wait() // it is killed
@@ -61,14 +64,17 @@ func (c *Connection) awaitSocket(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
+
 		select {
 		case <-c.held:
 			return errors.New("the connection has ended")
 		default:
 		}
+
 		if time.Since(begun) > patience {
 			return fmt.Errorf("no connection after %s: %w", patience, err)
 		}
+
 		if err := host.Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
@@ -82,9 +88,12 @@ func parseResource(text string) (f Facts) {
 		name, value, _ := strings.Cut(line, ":")
 		values[strings.TrimSpace(name)] = check.Plain(strings.TrimSpace(value))
 	}
+
 	if values["platform"] == "MikroTik" && values["version"] != "" {
-		f.System, f.Arch = RouterOS, values["architecture-name"]
+		f.System = RouterOS
+		f.Arch = values["architecture-name"]
 	}
+
 	return f
 }
 

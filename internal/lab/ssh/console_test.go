@@ -16,12 +16,15 @@ func TestParseResource(t *testing.T) {
 	for file, arch := range map[string]string{"1": "mipsbe", "2": "mipsbe", "3": "x86_64", "4": "arm64"} {
 		b, err := os.ReadFile("testdata/ntc-templates/system_resource_print_" + file + ".raw")
 		must(t, err)
-		if got := parseResource(string(b)); got != (Facts{System: RouterOS, Arch: arch}) {
+		got := parseResource(string(b))
+		if got != (Facts{System: RouterOS, Arch: arch}) {
 			t.Errorf("%s: got %+v, want %s", file, got, arch)
 		}
 	}
+
 	for _, text := range []string{"", "platform: MikroTik", "version: 7.20", "bad command name"} {
-		if got := parseResource(text); got != (Facts{}) {
+		got := parseResource(text)
+		if got != (Facts{}) {
 			t.Errorf("%q: got %+v, want nothing", text, got)
 		}
 	}
@@ -30,10 +33,12 @@ func TestParseResource(t *testing.T) {
 func FuzzParseResource(f *testing.F) {
 	f.Add("platform: MikroTik\nversion: 7.20\narchitecture-name: arm64\x1b[2J")
 	f.Fuzz(func(t *testing.T, text string) {
-		if got := parseResource(text); got.System != RouterOS && got != (Facts{}) ||
+		got := parseResource(text)
+		if got.System != RouterOS && got != (Facts{}) ||
 			strings.ContainsAny(got.Arch, "\x1b\n") {
 			t.Errorf("%q: got %+v", text, got)
 		}
+
 		onConsole(text)
 	})
 }
@@ -48,7 +53,8 @@ func TestOnConsole(t *testing.T) {
 		"chokepoint-hello\nLinux\nx86_64\n0\nnone\n":     false,
 		"exec: bad command name, says a motd (line one)": false,
 	} {
-		if got := onConsole(said); got != want {
+		got := onConsole(said)
+		if got != want {
 			t.Errorf("%q: got %v, want %v", said, got, want)
 		}
 	}
@@ -90,11 +96,13 @@ func dialConsole(t *testing.T, dir string, here bool) {
 	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(fakeSSH), 0o700))
 	resource, err := filepath.Abs(filepath.Join("testdata", "ntc-templates", "system_resource_print_4.raw"))
 	must(t, err)
-	work, places := t.TempDir(), filepath.Join(bin, "places")
+	work := t.TempDir()
+	places := filepath.Join(bin, "places")
 	t.Chdir(work)
 	if !here {
 		work = dir
 	}
+
 	t.Setenv("PLACES", places)
 	t.Setenv("RESOURCE", resource)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -103,11 +111,13 @@ func dialConsole(t *testing.T, dir string, here bool) {
 	if c.System != RouterOS || c.Arch != "arm64" {
 		t.Errorf("got %+v, want RouterOS on arm64", c.Facts)
 	}
+
 	const line = `:put "it's $x" ; /x {y}`
 	out, err := host.Run(t.Context(), c.Commands(), host.Command{Path: line})
 	if err != nil || string(out) != line+"\n" {
 		t.Errorf("a command arrives as %q, %v, want %q", out, err, line)
 	}
+
 	for _, shell := range []host.Command{{Path: "sh", Args: []string{"-c", "id"}},
 		{Path: "x", Env: []string{"A=1"}}} {
 		if p, err := c.Commands().Start(t.Context(), shell); err == nil {
@@ -115,12 +125,15 @@ func dialConsole(t *testing.T, dir string, here bool) {
 			t.Errorf("%v was started: %q", shell, b)
 		}
 	}
+
 	begun := time.Now()
 	if err := c.Close(); err != nil || time.Since(begun) > 3*time.Second {
 		t.Errorf("close: %v after %v", err, time.Since(begun))
 	}
+
 	b, err := os.ReadFile(places)
-	if want := strings.Repeat(work+"\n", 4); err != nil || string(b) != want {
+	want := strings.Repeat(work+"\n", 4)
+	if err != nil || string(b) != want {
 		t.Errorf("ssh ran in\n%s%v, want\n%s", b, err, want)
 	}
 }

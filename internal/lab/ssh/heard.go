@@ -40,6 +40,7 @@ func (a *allowance) exceeded(n int) bool {
 	if a.since.IsZero() {
 		a.since = time.Now()
 	}
+
 	a.came += int64(n)
 	return a.came > a.atOnce+int64(time.Since(a.since).Seconds()*float64(a.perTime))
 }
@@ -57,14 +58,19 @@ type heard struct {
 
 // hear begins to read a pipe; flood is called once when more comes than is allowed.
 func hear(out, in *os.File, flood func()) *heard {
-	h := &heard{out: out, in: in, done: make(chan struct{}),
-		allowed: allowance{atOnce: heardAtOnce, perTime: heardPerTime}}
+	h := &heard{
+		out:     out,
+		in:      in,
+		done:    make(chan struct{}),
+		allowed: allowance{atOnce: heardAtOnce, perTime: heardPerTime},
+	}
 	go func() {
 		defer close(h.done)
 		raw, err := out.SyscallConn()
 		if err != nil {
 			return
 		}
+
 		_ = raw.Read(func(fd uintptr) bool { // until it is closed
 			if h.take(int(fd)) {
 				flood()
@@ -84,10 +90,12 @@ func (h *heard) take(fd int) (flood bool) {
 		if n <= 0 || err != nil {
 			return false
 		}
+
 		h.end.Add(buf[:n], keptHeard)
 		flood = h.allowed.exceeded(n) && !h.flooded
 		h.flooded = h.flooded || flood
 	}
+
 	return flood
 }
 
@@ -96,6 +104,7 @@ func (h *heard) text() string {
 	if raw, err := h.out.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { h.take(int(fd)) })
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return string(h.end.Bytes())
@@ -106,6 +115,7 @@ func (h *heard) close() error {
 	if h.in != nil {
 		err = errors.Join(err, h.in.Close())
 	}
+
 	<-h.done
 	return err
 }
@@ -116,18 +126,22 @@ func (c *Connection) hearAll() (err error) {
 	if err := os.Remove(c.logFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	if err := syscall.Mkfifo(c.logFile(), 0o600); err != nil {
 		return fmt.Errorf("make %s: %w", c.logFile(), err)
 	}
+
 	// Opened for both, it is there before ssh is, and stays when one of them ends.
 	log, err := os.OpenFile(c.logFile(), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
+
 	out, in, err := os.Pipe()
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
+
 	c.log, c.machine = hear(log, nil, c.hangUp), hear(out, in, c.hangUp)
 	return nil
 }
@@ -157,6 +171,7 @@ func (c *Connection) flood() error {
 	if c.flooded {
 		return fmt.Errorf("%w: %w", host.ErrUnreachable, errFlood)
 	}
+
 	return nil
 }
 
@@ -165,13 +180,15 @@ func (c *Connection) said() string { return inOneLine(lastLines(c.machine.text()
 
 // words are the end of what ssh has said, and of what was said on standard error.
 func (c *Connection) words() string {
-	own, said := inOneLine(lastLines(c.log.text())), c.said()
+	own := inOneLine(lastLines(c.log.text()))
+	said := c.said()
 	switch {
 	case own == "":
 		return said
 	case said == "":
 		return own
 	}
+
 	return own + "; on standard error: " + said
 }
 
@@ -181,10 +198,13 @@ func lastLines(text string) string {
 	if len(text) <= most {
 		return text
 	}
+
 	text = text[len(text)-most:]
-	if _, whole, _ := strings.Cut(text, "\n"); whole != "" {
+	_, whole, _ := strings.Cut(text, "\n")
+	if whole != "" {
 		return whole
 	}
+
 	return text
 }
 

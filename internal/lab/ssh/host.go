@@ -31,16 +31,20 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	if len(c.Files) > 0 {
 		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, m.Name(), host.ErrUnsupported)
 	}
+
 	words := []string{"exec"}
 	if !m.c.Root && m.c.Sudo {
 		words = append(words, "sudo", "-n")
 	}
+
 	if len(c.Env) > 0 {
 		words = append(words, "env")
 	}
+
 	for _, w := range slices.Concat(c.Env, []string{c.Path}, c.Args) {
 		words = append(words, host.Quote(w))
 	}
+
 	return m.session(ctx, commandLine(words), c.Stdin)
 }
 
@@ -49,11 +53,13 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 	if err := m.c.flood(); err != nil {
 		return nil, err
 	}
+
 	args, dir := m.c.args("-oControlMaster=no", m.c.marked(line))
 	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: dir, Stdin: stdin, Args: args})
 	if err != nil {
 		return nil, err
 	}
+
 	b := &process{Process: p, c: m.c}
 	b.out = m.c.own(&metered{p.Stdout(), b, allowance{atOnce: printedAtOnce, perTime: printedPerTime}})
 	b.err = &metered{p.Stderr(), b, allowance{atOnce: heardAtOnce, perTime: heardPerTime}}
@@ -68,6 +74,7 @@ func commandLine(words []string) string {
 	if !strings.ContainsAny(line, "!\n") {
 		return line
 	}
+
 	octal := strings.NewReplacer(`\`, `\0134`, "'", `\0047`, "!", `\0041`, "\n", `\0012`).Replace(line)
 	return `exec /bin/sh -c 'eval "$(printf %b "$1")"' sh '` + octal + "'"
 }
@@ -104,11 +111,14 @@ const sshFailed = 255
 
 func (p *process) Wait() (host.Usage, error) {
 	u, err := p.Process.Wait()
-	if flood := p.c.flood(); flood != nil {
+	flood := p.c.flood()
+	if flood != nil {
 		return u, flood
 	}
+
 	if code, ok := host.ExitCode(err); ok && code == sshFailed {
 		err = errors.Join(host.ErrUnreachable, err)
 	}
+
 	return u, err
 }

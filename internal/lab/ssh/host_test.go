@@ -27,11 +27,15 @@ func TestCommandLine(t *testing.T) {
 		{quoted("printf", "<%s>", plain), "<" + plain + ">"},
 	} {
 		for _, shell := range [][]string{{"sh"}, {"tcsh", "-f"}} {
-			out, err := host.Run(t.Context(), host.Local(), host.Command{Path: shell[0],
-				Args: append(shell[1:], "-c", tt.line), Stdin: strings.NewReader("input!\n")})
+			out, err := host.Run(t.Context(), host.Local(), host.Command{
+				Path:  shell[0],
+				Args:  append(shell[1:], "-c", tt.line),
+				Stdin: strings.NewReader("input!\n"),
+			})
 			if errors.Is(err, host.ErrUnsupported) {
 				t.Skip("skip: no tcsh here")
 			}
+
 			if err != nil || string(out) != tt.want {
 				t.Errorf("%s -c %s: got %q, %v, want %q", shell[0], tt.line, out, err, tt.want)
 			}

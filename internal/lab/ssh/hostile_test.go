@@ -64,13 +64,17 @@ func TestAFloodEndsTheConnection(t *testing.T) {
 						}
 					}
 				}
-				if kept := len(c.log.text()) + len(c.machine.text()); kept > 2*keptHeard {
+
+				kept := len(c.log.text()) + len(c.machine.text())
+				if kept > 2*keptHeard {
 					t.Errorf("%d bytes are kept, want at most %d", kept, 2*keptHeard)
 				}
+
 				if closeErr := c.Close(); closeErr != nil {
 					t.Error(closeErr)
 				}
 			}
+
 			long := err != nil && strings.Contains(err.Error(), "it prints more than")
 			switch {
 			case hostile == "session" && !long:
@@ -97,7 +101,8 @@ func TestASilentMachineIsGivenUp(t *testing.T) {
 	begun := time.Now()
 	_, err = c.do(t.Context(), within, "true", strings.NewReader(""))
 	expect.Error(t, "a session that says nothing", err, host.ErrUnreachable)
-	if took := time.Since(begun); took > 8*time.Second {
+	took := time.Since(begun)
+	if took > 8*time.Second {
 		t.Errorf("it was waited for %v, as long as somebody has its output open", took)
 	}
 }

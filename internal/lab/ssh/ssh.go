@@ -44,16 +44,20 @@ func Parse(text string) (d Destination, err error) {
 	if !ok {
 		return wrong("it does not begin with %s", Scheme)
 	}
+
 	rest = strings.TrimSuffix(rest, "/")
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+	i := strings.LastIndexByte(rest, '@')
+	if i >= 0 {
 		if d.User, rest = rest[:i], rest[i+1:]; strings.ContainsRune(d.User, ':') {
 			text = Scheme + "USER:…@" + rest // it must not be shown
 			return wrong("a password does not belong there; ssh asks its agent, or use a key")
 		}
+
 		if !wordLike(d.User) {
 			return wrong("%q is no user", d.User)
 		}
 	}
+
 	d.Host = rest
 	switch inner, after, bracketed := strings.Cut(strings.TrimPrefix(rest, "["), "]"); {
 	case strings.HasPrefix(rest, "[") && bracketed:
@@ -65,15 +69,18 @@ func Parse(text string) (d Destination, err error) {
 			rest = ":" + port
 		}
 	}
+
 	if rest != "" {
 		port, ok := strings.CutPrefix(rest, ":")
 		if d.Port, err = strconv.Atoi(port); !ok || err != nil || d.Port < 1 || d.Port > 65535 {
 			return wrong("%q is no port", strings.TrimPrefix(rest, ":"))
 		}
 	}
+
 	if !wordLike(strings.ReplaceAll(d.Host, ":", "")) {
 		return wrong("%q is no host", d.Host)
 	}
+
 	return d, nil
 }
 
@@ -90,12 +97,15 @@ func (d Destination) String() string {
 	if strings.ContainsRune(text, ':') {
 		text = "[" + text + "]"
 	}
+
 	if d.User != "" {
 		text = d.User + "@" + text
 	}
+
 	if d.Port > 0 {
 		text += ":" + strconv.Itoa(d.Port)
 	}
+
 	return Scheme + text
 }
 
@@ -165,12 +175,14 @@ func dialWithin(ctx context.Context, d Destination, o Options, within time.Durat
 	if err := c.hearAll(); err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, within, check.WithHint(fmt.Errorf("%w: no answer within %s",
 		host.ErrUnreachable, within), "does "+c.byHand()+" show a prompt?"))
 	defer cancel()
 	if err := c.dial(ctx); err != nil {
 		return nil, errors.Join(err, c.log.close(), c.machine.close())
 	}
+
 	return c, nil
 }
 
@@ -179,6 +191,7 @@ func (c *Connection) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	c.carry(master)
 	defer context.AfterFunc(ctx, func() { master.Kill() })()
 	_, err = io.WriteString(master, hello)
@@ -187,18 +200,23 @@ func (c *Connection) dial(ctx context.Context) error {
 	if err = errors.Join(err, wrong); err == nil {
 		return nil
 	}
+
 	master.Close()
 	if ctx.Err() == nil && onConsole(heard.String()+c.said()) {
 		if err = c.dialConsole(ctx); err == nil {
 			return nil
 		}
 	}
+
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if flood := c.flood(); flood != nil {
+
+	flood := c.flood()
+	if flood != nil {
 		return flood
 	}
+
 	return c.explain(err)
 }
 
@@ -215,10 +233,12 @@ func (c *Connection) listen(r *bufio.Reader) error {
 			return errors.New("it ended before it ran a script: that user has no POSIX shell there, or ssh " +
 				"no connection")
 		}
+
 		text := strings.TrimSpace(line)
 		if text == "chokepoint-ready" {
 			break
 		}
+
 		switch {
 		case begun:
 			lines = append(lines, check.Plain(text))
@@ -228,14 +248,21 @@ func (c *Connection) listen(r *bufio.Reader) error {
 			before.WriteString(line)
 		}
 	}
+
 	if len(lines) != 5 {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
+
 	c.prints = before.String() != "\n" // which is hello's own
-	c.System, c.Arch, c.Root, c.Sudo = lines[0], lines[1], lines[2] == "0", lines[3] == "sudo"
-	if f := strings.Fields(lines[4]); len(f) == 5 { // the word, remote address and port, local ones
+	c.System = lines[0]
+	c.Arch = lines[1]
+	c.Root = lines[2] == "0"
+	c.Sudo = lines[3] == "sudo"
+	f := strings.Fields(lines[4])
+	if len(f) == 5 { // the word, remote address and port, local ones
 		c.Remote, c.Local = addr(f[1]), addr(f[3])
 	}
+
 	return nil
 }
 
@@ -300,6 +327,7 @@ func (c *Connection) explain(err error) error {
 	if len(own) >= keptHeard { // its beginning is gone, and may have been the machine's
 		own = ""
 	}
+
 	var said []string // whole lines of ssh alone
 	for line := range strings.Lines(own) {
 		line = strings.TrimSpace(line)
@@ -307,14 +335,18 @@ func (c *Connection) explain(err error) error {
 			break
 		}
 	}
+
 	for _, d := range diagnoses {
 		if slices.ContainsFunc(said, d.line.MatchString) {
 			return check.WithHint(errors.New(c.words()), d.hint(c, strings.Join(said, " ")))
 		}
 	}
-	if words := c.words(); words != "" {
+
+	words := c.words()
+	if words != "" {
 		err = fmt.Errorf("%w (ssh: %s)", err, words)
 	}
+
 	return err
 }
 
@@ -336,9 +368,11 @@ func forget(said string) string {
 	command := "ssh-keygen -R " + host.Quote(keptAs(said, hasChanged))
 	_, place, _ := strings.Cut(said[max(strings.LastIndex(said, " key in "), 0):], " key in ")
 	place, _, _ = strings.Cut(place, " ") // FILE:LINE
-	if i := strings.LastIndexByte(place, ':'); i > 0 {
+	i := strings.LastIndexByte(place, ':')
+	if i > 0 {
 		command += " -f " + host.Quote(place[:i])
 	}
+
 	return command
 }
 
@@ -353,11 +387,13 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {
 		return nil, err
 	}
+
 	args, dir := c.args(how, command)
 	child, err := host.Spawn{Program: "ssh", Args: args, Stderr: c.machine.in, Bound: true, Dir: dir}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
 		err = check.WithHint(err, "install openssh-client (Debian, Ubuntu)")
 	}
+
 	return child, err
 }
 
@@ -375,10 +411,13 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	if c.options.AcceptNew {
 		keys = "accept-new"
 	}
+
 	socket := filepath.Join(c.options.Dir, c.options.Name)
 	if len(socket) > maxSocket || strings.ContainsAny(socket, "%$") || !filepath.IsAbs(socket) {
-		socket, dir = c.options.Name, c.options.Dir
+		socket = c.options.Name
+		dir = c.options.Dir
 	}
+
 	args = []string{how, "-T", "-S", socket, "-E", socket + ".log"}
 	for _, o := range []string{"BatchMode=yes", "StrictHostKeyChecking=" + keys, "LogLevel=ERROR",
 		"ConnectTimeout=15", fmt.Sprintf("ServerAliveInterval=%d", aliveEvery/time.Second),
@@ -387,14 +426,17 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 		"PermitLocalCommand=no"} {
 		args = append(args, "-o", o)
 	}
+
 	if c.options.Identity != "" {
 		args = append(args, "-o", "IdentitiesOnly=yes")
 	}
+
 	way := c.way(c.options.Copy)
 	args = append(append(args, way[:len(way)-1]...), "--", way[len(way)-1])
 	if command != "" {
 		args = append(args, command)
 	}
+
 	return args, dir
 }
 
@@ -437,6 +479,7 @@ func (c *Connection) do(ctx context.Context, within time.Duration, command strin
 		readErr = fmt.Errorf("it prints more than %d kB", maxHello>>10)
 		child.Kill()
 	}
+
 	err = child.Wait()
 	switch {
 	case ctx.Err() != nil:
@@ -446,6 +489,7 @@ func (c *Connection) do(ctx context.Context, within time.Duration, command strin
 	case err != nil:
 		return string(out), fmt.Errorf("%w: %s", err, c.words())
 	}
+
 	return string(out), errors.Join(sendErr, readErr)
 }
 
@@ -466,9 +510,12 @@ func (c *Connection) Close() error {
 		c.master.Kill()
 		<-c.held
 	}
+
 	err := c.master.Close()
-	if _, exited := host.ExitCode(err); exited { // of what ended with its input, or with the network
+	_, exited := host.ExitCode(err)
+	if exited { // of what ended with its input, or with the network
 		err = nil
 	}
+
 	return errors.Join(err, c.log.close(), c.machine.close())
 }

@@ -20,10 +20,12 @@ func TestParse(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
 		}
+
 		if again, err := Parse(got.String()); err != nil || again != got {
 			t.Errorf("%s: its own text %s gives %+v, %v", text, got, again, err)
 		}
 	}
+
 	for _, text := range []string{"", "pc2", "ssh://", "ssh://-oProxyCommand=x", "ssh://me@-x",
 		"ssh://-l@pc2", "ssh://pc2:0", "ssh://pc2:70000", "ssh://pc2:x", "ssh://me:secret@pc2", "ssh://a b", "ssh://pc2/dir",
 		"ssh://[2001:db8::7", "ssh://$(id)", "ssh://pc2\n", "ssh://pc2:22:33", "ssh://;id", "ssh://me@"} {
@@ -42,8 +44,10 @@ func TestParse(t *testing.T) {
 // unconnected is a connection of which no ssh was started.
 func unconnected(t *testing.T, dir string) *Connection {
 	t.Helper()
-	c := &Connection{Destination: Destination{User: "me", Host: "pc2", Port: 2222},
-		options: Options{Dir: dir, Name: "router", Config: "/c d", Jump: "gate"}}
+	c := &Connection{
+		Destination: Destination{User: "me", Host: "pc2", Port: 2222},
+		options:     Options{Dir: dir, Name: "router", Config: "/c d", Jump: "gate"},
+	}
 	must(t, c.hearAll())
 	t.Cleanup(func() {
 		must(t, errors.Join(c.log.close(), c.machine.close()))
@@ -79,6 +83,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: the hint is %q, want %q in it", said, check.HintOf(err), hint)
 		}
 	}
+
 	c := unconnected(t, t.TempDir())
 	wrote(t, c, "out of luck\r\n", "")
 	if err := c.explain(errors.New("ended")); err.Error() != "ended (ssh: out of luck)" {
@@ -104,16 +109,19 @@ func TestExplainToldByTheMachine(t *testing.T) {
 			t.Errorf("%q and %q: the hint is %q, want none", tt.own, tt.machine, check.HintOf(err))
 		}
 	}
+
 	c := unconnected(t, t.TempDir())
 	wrote(t, c, "me@pc2: Permission denied (none\n"+trap, trap)
-	if hint := check.HintOf(c.explain(errors.New("ended"))); !strings.HasPrefix(hint, "try ssh") {
+	hint := check.HintOf(c.explain(errors.New("ended")))
+	if !strings.HasPrefix(hint, "try ssh") {
 		t.Errorf("methods that end a line: the hint is %q", hint)
 	}
 }
 
 // TestSaid: of much the last whole lines are shown, of a long last line its end.
 func TestSaid(t *testing.T) {
-	long, denied := strings.Repeat("x", 700), "me@pc2: Permission denied (publickey)."
+	long := strings.Repeat("x", 700)
+	denied := "me@pc2: Permission denied (publickey)."
 	for log, want := range map[string]string{
 		"":                                 "",
 		denied + "\n":                      denied,
@@ -125,7 +133,8 @@ func TestSaid(t *testing.T) {
 	} {
 		c := unconnected(t, t.TempDir())
 		wrote(t, c, "", log)
-		if got := c.said(); got != want {
+		got := c.said()
+		if got != want {
 			t.Errorf("%.20q … %.20q: got %q, want %q", log, log[max(0, len(log)-20):], got, want)
 		}
 	}

@@ -31,24 +31,34 @@ func Agentless(ctx context.Context, by Router) host.Agent {
 		if err := s.Recv(&r); err != nil || r.Clear != nil {
 			return ended(err)
 		}
+
 		if r.Probe {
 			return s.Send(offer{Answer: by.Check(ctx)})
 		}
+
 		public, err := by.Open(ctx, Spec{Device: r.Device, MTU: r.MTU, Port: r.Port}, r.Inner)
 		if err != nil {
 			return conclude(err)
 		}
+
 		configure := func(ctx context.Context, _ []byte, c connect) error {
 			return by.Connect(ctx, c.Public, c.Endpoint, c.Allowed)
 		}
 		read := func() (status, error) {
 			c, handshake, err := by.Read(ctx)
-			return status{Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets,
-				ReceivedPackets: c.RxPackets, Handshake: handshake, MTU: r.MTU}, err
+			return status{
+				Sent:            c.TxBytes,
+				Received:        c.RxBytes,
+				SentPackets:     c.TxPackets,
+				ReceivedPackets: c.RxPackets,
+				Handshake:       handshake,
+				MTU:             r.MTU,
+			}, err
 		}
 		if err := meet(ctx, s, public, configure); err != nil {
 			return ended(err)
 		}
+
 		return ended(report(ctx, s, read, func(to netip.Addr) error { return by.Send(ctx, to) }))
 	}
 	return host.Inside(ctx, map[string]host.Handler{host.Verb(host.FamilyTunnel, nameKernel): serve})

@@ -37,6 +37,7 @@ func (e agentlessEnd) step(name string) error {
 	if e.i == 1 && strings.HasPrefix(name, e.fail) && e.fail != "" {
 		return errors.New("it is broken")
 	}
+
 	return nil
 }
 
@@ -64,10 +65,12 @@ func (e agentlessEnd) Connect(_ context.Context, public string, at netip.AddrPor
 func (e agentlessEnd) Read(context.Context) (c kernel.LinkCounters, handshake int64, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.TxPackets, c.RxPackets = e.sent[e.i], e.sent[1-e.i]
+	c.TxPackets = e.sent[e.i]
+	c.RxPackets = e.sent[1-e.i]
 	if e.fail == "read" && e.i == 1 {
 		err = errors.New("it is broken")
 	}
+
 	return c, 0, err
 }
 
@@ -77,6 +80,7 @@ func (e agentlessEnd) Send(context.Context, netip.Addr) error {
 	if !e.dead {
 		e.sent[e.i]++
 	}
+
 	return nil
 }
 
@@ -94,17 +98,25 @@ func TestAgentless(t *testing.T) {
 		for i, node := range []string{"near", "far"} {
 			address := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 			inner := netip.AddrFrom4([4]byte{198, 19, 1, byte(i + 1)})
-			ends[i] = End{Node: node, Agent: agentlessEnd{e, i}.held(t), Outer: address, Agentless: true,
-				Inner: []netip.Prefix{netip.PrefixFrom(inner, 24)}}
+			ends[i] = End{
+				Node:      node,
+				Agent:     agentlessEnd{e, i}.held(t),
+				Outer:     address,
+				Agentless: true,
+				Inner:     []netip.Prefix{netip.PrefixFrom(inner, 24)},
+			}
 		}
+
 		var kind Tunnel = WireGuardKernel()
 		if tt.kind == nameAuto {
 			kind = WireGuard()
 		}
+
 		ctx, cancel := context.WithCancelCause(t.Context())
 		if e.dead {
 			time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("it is late")) })
 		}
+
 		p, err := kind.Up(ctx, ends[0], ends[1], Spec{Device: "tun3", Port: 51823})
 		expect.Error(t, fmt.Sprintf("%+v", tt), err, tt.want)
 		if err == nil {
@@ -112,14 +124,18 @@ func TestAgentless(t *testing.T) {
 			if p.MTU() != DefaultMTU || err != nil || c.Implementation != "kernel" {
 				t.Errorf("%+v: mtu %d, counters %+v, %v", tt, p.MTU(), c, err)
 			}
-			if got := strings.Join(e.told[1], ", "); !strings.HasSuffix(got, "open tun3 198.19.1.2/24, "+
+
+			got := strings.Join(e.told[1], ", ")
+			if !strings.HasSuffix(got, "open tun3 198.19.1.2/24, "+
 				"connect near 192.0.2.1:51823 198.19.1.1/32") {
 				t.Errorf("%+v: the far end was told %s", tt, got)
 			}
+
 			if err := p.Down(t.Context()); err != nil {
 				t.Errorf("%+v: down: %v", tt, err)
 			}
 		}
+
 		cancel(nil)
 		for _, e := range ends {
 			if err := e.Agent.Close(); err != nil { // its handlers have returned
@@ -133,7 +149,8 @@ func TestAgentless(t *testing.T) {
 func TestAgentlessCheck(t *testing.T) {
 	for _, fail := range []string{"", "check"} {
 		e := &both{fail: fail}
-		near, far := agentlessEnd{e, 0}.held(t), agentlessEnd{e, 1}.held(t)
+		near := agentlessEnd{e, 0}.held(t)
+		far := agentlessEnd{e, 1}.held(t)
 		for _, kind := range []Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()} {
 			a := kind.Check(t.Context(), End{Node: "near", Agent: near, Agentless: true},
 				End{Node: "far", Agent: far, Agentless: true})
@@ -144,6 +161,7 @@ func TestAgentlessCheck(t *testing.T) {
 				t.Errorf("fails at %q: %s: got %v (%s)", fail, kind.Name(), a.State, a.Reason)
 			}
 		}
+
 		if err := errors.Join(near.Close(), far.Close()); err != nil {
 			t.Error(err)
 		}
@@ -169,15 +187,27 @@ func TestAgentlessAloneHasNoPresharedKey(t *testing.T) {
 		in := func(last byte) []netip.Prefix {
 			return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 1, last}), 24)}
 		}
-		_, err := WireGuardKernel().Up(t.Context(), End{Node: "near", Agent: near, Inner: in(1),
-			Outer: netip.MustParseAddr("192.0.2.1")}, End{Node: "far", Agent: far, Inner: in(2),
-			Agentless: agentless, Outer: netip.MustParseAddr("192.0.2.2")}, Spec{})
+		_, err := WireGuardKernel().Up(t.Context(), End{
+			Node:  "near",
+			Agent: near,
+			Inner: in(1),
+			Outer: netip.MustParseAddr("192.0.2.1"),
+		}, End{
+			Node:      "far",
+			Agent:     far,
+			Inner:     in(2),
+			Agentless: agentless,
+			Outer:     netip.MustParseAddr("192.0.2.2"),
+		}, Spec{})
 		if err == nil || !strings.Contains(err.Error(), "near: that is all") {
 			t.Fatal(err)
 		}
-		if none := string(<-got) == string(make([]byte, presharedSize)); none != agentless {
+
+		none := string(<-got) == string(make([]byte, presharedSize))
+		if none != agentless {
 			t.Errorf("agentless %t: no preshared key: %t", agentless, none)
 		}
+
 		if err := errors.Join(near.Close(), far.Close()); err != nil {
 			t.Error(err)
 		}

@@ -60,9 +60,11 @@ func (k esp) open(r request) (side, error) {
 	if k.deviceless {
 		return e, nil
 	}
+
 	if err := unused(r.Device); err != nil {
 		return nil, err
 	}
+
 	e.device = r.Device
 	return e, kernel.AddXfrm(r.Device, uint32(r.Port), r.MTU)
 }
@@ -84,39 +86,52 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	if err := kernel.AddESP(set); err != nil {
 		return err
 	}
+
 	set.Out.Key, set.In.Key = nil, nil
 	e.set, e.connect = set, c
 	if !e.kind.deviceless {
 		return address(e.request)
 	}
+
 	dev, err := kernel.RouteDevice(set.Remote)
 	if err != nil {
 		return err
 	}
+
 	e.device = dev
 	for _, p := range e.request.Inner {
 		if err := kernel.AddAddress(loopback, alone(p)); err != nil {
 			return err
 		}
 	}
+
 	for _, to := range c.Allowed {
 		if err := kernel.AddRouteFrom(to, dev, innerLike(to, e.request.Inner), e.request.MTU); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // set returns what an end gives the kernel, of two associations.
 func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
-	set := kernel.ESP{ID: uint32(r.Port), Cipher: k.cipher, Local: r.Outer, Remote: c.Endpoint.Addr(),
-		Out: there, In: back}
+	set := kernel.ESP{
+		ID:     uint32(r.Port),
+		Cipher: k.cipher,
+		Local:  r.Outer,
+		Remote: c.Endpoint.Addr(),
+		Out:    there,
+		In:     back,
+	}
 	if !r.Near {
 		set.Out, set.In = back, there
 	}
+
 	if k.deviceless {
 		set.Behind = c.Allowed
 	}
+
 	return set
 }
 
@@ -128,13 +143,16 @@ func (k esp) clear(r request, c connect) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
+
 	e.set = k.set(r, c, there, back)
 	if !k.deviceless {
 		return errors.Join(kernel.RemoveESP(e.set), removeDevice(r.Device))
 	}
+
 	if e.device, err = kernel.RouteDevice(e.set.Remote); err != nil {
 		return err
 	}
+
 	_ = e.close() // which finds half of it gone
 	return nil
 }
@@ -142,14 +160,18 @@ func (k esp) clear(r request, c connect) error {
 // association is the direction from the near end to the far one, or back. The port, which tunnels laid side
 // by side have each of their own, stands for the tunnel: no other one between the same nodes has its SPIs.
 func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
-	spi, direction := uint32(port)<<1, "there"
+	spi := uint32(port) << 1
+	direction := "there"
 	if !there {
-		spi, direction = spi|1, "back"
+		spi = spi | 1
+		direction = "back"
 	}
+
 	key, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" "+direction, k.cipher.KeySize())
 	if err != nil {
 		return kernel.ESPAssociation{}, fmt.Errorf("derive keys of %s: %w", k.name, err)
 	}
+
 	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
 }
 
@@ -159,18 +181,28 @@ func (e *espSide) read() (status, error) {
 	if err != nil {
 		return status{}, err
 	}
-	now := status{Sent: a.SentBytes, Received: a.ReceivedBytes, Handshake: -1, MTU: e.request.MTU,
-		Device: e.device, Counted: fmt.Sprintf("association %#x", e.set.Out.SPI)}
+
+	now := status{
+		Sent:      a.SentBytes,
+		Received:  a.ReceivedBytes,
+		Handshake: -1,
+		MTU:       e.request.MTU,
+		Device:    e.device,
+		Counted:   fmt.Sprintf("association %#x", e.set.Out.SPI),
+	}
 	if !e.kind.deviceless {
 		if now, err = deviceStatus(e.device); err != nil {
 			return status{}, err
 		}
 	}
-	now.SentPackets, now.ReceivedPackets = a.Sent, a.Received
+
+	now.SentPackets = a.Sent
+	now.ReceivedPackets = a.Received
 	if a.Forged+a.Replayed > 0 {
 		now.Complaint = fmt.Sprintf("%d packets missed the integrity check, %d were outside the replay "+
 			"window", a.Forged, a.Replayed)
 	}
+
 	return now, nil
 }
 
@@ -180,16 +212,20 @@ func (e *espSide) close() error {
 		for _, to := range e.connect.Allowed {
 			errs = append(errs, kernel.DelRoute(to, netip.Addr{}, e.device))
 		}
+
 		for _, p := range e.request.Inner {
 			errs = append(errs, kernel.DelAddress(loopback, alone(p)))
 		}
 	}
+
 	if e.set.ID != 0 {
 		errs = append(errs, kernel.RemoveESP(e.set))
 	}
+
 	if !e.kind.deviceless {
 		errs = append(errs, kernel.DeleteLink(e.device), gone(e.device))
 	}
+
 	return errors.Join(errs...)
 }
 

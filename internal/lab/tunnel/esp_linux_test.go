@@ -35,7 +35,8 @@ func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 // a key, and the SPIs are not reserved ones.
 func TestESPAssociationsAreTheirOwn(t *testing.T) {
 	secret := bytes.Repeat([]byte{7}, presharedSize)
-	spis, keys := map[uint32]bool{}, map[string]bool{}
+	spis := map[uint32]bool{}
+	keys := map[string]bool{}
 	for _, k := range espKinds() {
 		k := k.(kind).nodeSide.(esp)
 		for _, there := range []bool{true, false} {
@@ -45,13 +46,16 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 				!bytes.Equal(a.Key, again.Key) {
 				t.Errorf("%s: the other end derives another key (%v)", k.name, err)
 			}
+
 			if len(a.Key) != k.cipher.KeySize() || keys[string(a.Key[:16])] ||
 				bytes.Contains(a.Key, secret[:4]) {
 				t.Errorf("%s: a key has %d bytes, or is another's, or the secret", k.name, len(a.Key))
 			}
+
 			keys[string(a.Key[:16])] = true
 		}
 	}
+
 	for port := range 8 {
 		for _, there := range []bool{true, false} {
 			a, err := ESP().(kind).nodeSide.(esp).association(secret, DefaultPort+port, there)
@@ -59,6 +63,7 @@ func TestESPAssociationsAreTheirOwn(t *testing.T) {
 			if a.SPI < 256 || spis[a.SPI] {
 				t.Errorf("port %d: SPI %#x is reserved or another's", DefaultPort+port, a.SPI)
 			}
+
 			spis[a.SPI] = true
 		}
 	}
@@ -71,9 +76,11 @@ func TestESPWithoutKernelIsUnsupported(t *testing.T) {
 		if c.State == check.Yes {
 			continue
 		}
+
 		if c.State != check.No || c.Reason == "" || c.Hint == "" {
 			t.Errorf("%s: check says %+v, want no with reason and hint", k.Name(), c)
 		}
+
 		if _, err := k.Up(context.Background(), a, b, Spec{}); !errors.Is(err, host.ErrUnsupported) {
 			t.Errorf("%s: laying it gives %v, want ErrUnsupported", k.Name(), err)
 		}
@@ -100,7 +107,8 @@ func TestESPSeals(t *testing.T) {
 		float64(after.Sent-inside.Sent)/size)
 	// 1394 bytes of payload in 1514 of frame without check sequence; a connection's beginning, end and
 	// window updates are some packets more.
-	if want := 1514.0 / 1394; got < want || got > want*1.02 {
+	want := 1514.0 / 1394
+	if got < want || got > want*1.02 {
 		t.Errorf("%.4f bytes cross the link per byte of data, want %.4f", got, want)
 	}
 }
@@ -114,6 +122,7 @@ func TestESPTunnelKeepsItsSecret(t *testing.T) {
 		must(t, err)
 		keys = append(keys, k.Key)
 	}
+
 	for _, key := range keys {
 		for _, form := range forms(key) {
 			if strings.Contains(text, form) {

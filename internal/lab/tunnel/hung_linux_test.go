@@ -47,6 +47,7 @@ func (e *stickySide) read() (status, error) {
 		<-e.kind.ends
 	default:
 	}
+
 	e.n++
 	return status{ReceivedPackets: e.n, MTU: e.mtu, Handshake: -1}, nil
 }
@@ -56,7 +57,8 @@ func (e *stickySide) read() (status, error) {
 func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 	t.Parallel() // it waits
 	const killedAfter = time.Second
-	near, far := newSticky("sticky-near"), newSticky("sticky-far")
+	near := newSticky("sticky-near")
+	far := newSticky("sticky-far")
 	lay := func() (Path, error) { return laySticky(t, near, far, killedAfter) }
 	p, err := lay()
 	must(t, err)
@@ -66,16 +68,20 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 	if _, err := p.Counters(t.Context(), false); err == nil {
 		t.Fatal("counters of an end that hangs: got nil, want an error")
 	}
+
 	if err := p.Down(t.Context()); err != nil {
 		t.Errorf("down: %v", err)
 	}
+
 	if near.clean.Load() != 1 || far.clean.Load() != 0 {
 		t.Errorf("cleared: near %d times, far %d, want only the one that hung", near.clean.Load(),
 			far.clean.Load())
 	}
+
 	if p, err = lay(); err != nil {
 		t.Fatalf("laid anew: %v", err)
 	}
+
 	if err := p.Down(t.Context()); err != nil {
 		t.Errorf("down: %v", err)
 	}
@@ -85,17 +91,20 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 func TestABusyNodeMayTakeItsTime(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	t.Parallel() // it waits
-	near, far := newSticky("busy-near"), newSticky("busy-far")
+	near := newSticky("busy-near")
+	far := newSticky("busy-far")
 	p, err := laySticky(t, near, far, time.Second)
 	must(t, err)
 	near.slow.Store(int64(answerTime + answerTime/10))
 	if _, err := p.Counters(t.Context(), true); err != nil {
 		t.Errorf("under load: got %v, want the late answer", err)
 	}
+
 	near.slow.Store(0)
 	if _, err := p.Counters(t.Context(), false); err != nil {
 		t.Errorf("after the load: got %v, want that the tunnel stands", err)
 	}
+
 	near.hangs <- struct{}{}
 	load, ends := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer ends()
@@ -110,8 +119,15 @@ func laySticky(t *testing.T, near, far *sticky, killedAfter time.Duration) (Path
 	p := &path{spec: Spec{Device: "cphung0", MTU: 1400}, traits: traits{mute: true}}
 	for i, k := range []*sticky{near, far} {
 		address := netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)})
-		p.ends[i] = &end{kind: k.kind, End: End{Node: k.kind, Agent: k.serve(t, killedAfter),
-			Outer: address, Inner: []netip.Prefix{netip.PrefixFrom(address, 32)}}}
+		p.ends[i] = &end{
+			kind: k.kind,
+			End: End{
+				Node:  k.kind,
+				Agent: k.serve(t, killedAfter),
+				Outer: address,
+				Inner: []netip.Prefix{netip.PrefixFrom(address, 32)},
+			},
+		}
 	}
 	return up(t.Context(), p)
 }

@@ -51,12 +51,14 @@ func testLengths(r lengthsRequest) ([]map[int]int, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	at := &unix.SockaddrLinklayer{Protocol: everything << 8, Ifindex: wan.Index}
 	if err := errors.Join(unix.Bind(fd, at),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
 			new(unix.NsecToTimeval(int64(patience))))); err != nil {
 		return nil, err
 	}
+
 	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(r.From, 0)),
 		net.UDPAddrFromAddrPort(netip.AddrPortFrom(r.To, 9)))
 	if err != nil {
@@ -67,6 +69,7 @@ func testLengths(r lengthsRequest) ([]map[int]int, error) {
 	if r.To.Is6() {
 		header = overhead.IPv6Header + overhead.UDPHeader
 	}
+
 	var out []map[int]int
 	b := make([]byte, 1<<16)
 	for i, size := range r.Sizes {
@@ -77,20 +80,25 @@ func testLengths(r lengthsRequest) ([]map[int]int, error) {
 			for try := 0; try < 10 && errors.Is(err, unix.ECONNREFUSED); try++ {
 				_, err = c.Write(make([]byte, size-header))
 			}
+
 			if err != nil {
 				return nil, fmt.Errorf("send %d bytes: %w", size, err)
 			}
+
 			for n := 1; n > 0; {
 				if n, err = leaving(fd, b); err != nil {
 					return nil, err
 				}
+
 				if seen[n]++; n == r.Awaited[i] {
 					break
 				}
 			}
 		}
+
 		out = append(out, seen)
 	}
+
 	return out, nil
 }
 
@@ -106,6 +114,7 @@ func leaving(fd int, b []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		}
+
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
 			return n, nil
 		}
@@ -138,21 +147,27 @@ func TestLengths(t *testing.T) {
 				t.Parallel()
 				near, far := newPair(t)
 				a, b := ends(near, far, outer)
-				if c := tun.Check(t.Context(), a, b); c.State != check.Yes {
+				c := tun.Check(t.Context(), a, b)
+				if c.State != check.Yes {
 					t.Skip("skip: " + c.Reason)
 				}
+
 				inIP(t, near, far, "link", "set", "wan", "mtu", "9200")
 				formula, ok := overhead.Named(tun.Name())
 				if !ok {
 					t.Fatal("no formula is known")
 				}
+
 				formula.OuterIP = v
 				for _, mtu := range innerMTUs {
 					inner, other := a, b
 					if mtu < 1280 { // which IPv6 does not take
-						inner.Inner, inner.Routes = a.Inner[:1], a.Routes[:1]
-						other.Inner, other.Routes = b.Inner[:1], b.Routes[:1]
+						inner.Inner = a.Inner[:1]
+						inner.Routes = a.Routes[:1]
+						other.Inner = b.Inner[:1]
+						other.Routes = b.Routes[:1]
 					}
+
 					p, err := tun.Up(t.Context(), inner, other, Spec{Device: "wg7", MTU: mtu})
 					must(t, err)
 					formula.MTU = mtu
@@ -185,15 +200,18 @@ func TestLengthsOfPlainTunnels(t *testing.T) {
 			a, b := ends(near, far, outerAddresses[tt.v])
 			inIP(t, near, far, "link", "set", "wan", "mtu", "9200")
 			for i, n := range []*testNode{near, far} {
-				local, remote := outerAddresses[tt.v][i], outerAddresses[tt.v][1-i]
+				local := outerAddresses[tt.v][i]
+				remote := outerAddresses[tt.v][1-i]
 				words := strings.Fields(fmt.Sprintf(tt.link, local, remote))
 				out, err := ipIn(n, append([]string{"link", "add", "wg7", "type"}, words...)...)
 				if err != nil {
 					t.Skipf("skip: this kernel has it not: %s", out)
 				}
+
 				addresses := [][]netip.Prefix{a.Inner, b.Inner}[i][:1]
 				ask0[bool](t, n, "test/address", addressRequest{"wg7", addresses})
 			}
+
 			formula, _ := overhead.Named(tt.name)
 			formula.OuterIP = tt.v
 			for _, mtu := range innerMTUs {
@@ -217,9 +235,11 @@ func TestLengthsOfStack(t *testing.T) {
 		if err != nil {
 			t.Skipf("skip: this kernel has it not: %s", out)
 		}
+
 		ask0[bool](t, n, "test/address", addressRequest{"vx",
 			[]netip.Prefix{netip.PrefixFrom([]End{a, b}[i].Outer, 24)}})
 	}
+
 	formula, _ := overhead.Stacked("wireguard+vxlan", overhead.V4)
 	for _, mtu := range []int{1280, 1420, 9000} {
 		p, err := WireGuardUserspace().Up(t.Context(), a, b, Spec{Device: "wg7", MTU: mtu})
@@ -249,7 +269,8 @@ func TestLengthsInsideWireGuard(t *testing.T) {
 				carrier := Spec{Device: "wg7", MTU: formula.Via.MTU}
 				p, err := WireGuardUserspace().Up(t.Context(), a, b, carrier)
 				must(t, err)
-				local, remote := a.Inner[0].Addr(), b.Inner[0].Addr()
+				local := a.Inner[0].Addr()
+				remote := b.Inner[0].Addr()
 				for i, n := range []*testNode{near, far} {
 					words := []string{"link", "add", "in7", "mtu", fmt.Sprint(formula.MTU), "type"}
 					words = append(words, strings.Fields(fmt.Sprintf(link, local, remote))...)
@@ -258,12 +279,14 @@ func TestLengthsInsideWireGuard(t *testing.T) {
 					if err != nil {
 						t.Skipf("skip: this kernel has it not: %s", out)
 					}
+
 					end := []*End{&a, &b}[i]
 					end.Inner = []netip.Prefix{
 						netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), 24),
 					}
 					ask0[bool](t, n, "test/address", addressRequest{"in7", end.Inner})
 				}
+
 				lengthsAgree(t, near, a, b, formula, formula.MTU)
 				must(t, p.Down(context.Background()))
 			})
@@ -293,11 +316,13 @@ func TestLengthsOfESP(t *testing.T) {
 					ask0[bool](t, n, "test/address", addressRequest{"lo",
 						[][]netip.Prefix{a.Inner, b.Inner}[i]})
 				}
+
 				words := strings.Fields("xfrm state add src 198.18.0.1 dst 198.18.0.2 proto esp spi 0x1234 " +
 					"mode tunnel " + tt.algorithm)
 				if strings.HasSuffix(name, "natt") {
 					words = append(words, "encap", "espinudp", "4500", "4500", "0.0.0.0")
 				}
+
 				policy := strings.Fields("xfrm policy add src 198.18.9.1/32 dst 198.18.9.2/32 dir out tmpl " +
 					"src 198.18.0.1 dst 198.18.0.2 proto esp mode tunnel")
 				for _, w := range [][]string{words, policy, {"route", "add", "198.18.9.2/32", "dev", "wan",
@@ -306,6 +331,7 @@ func TestLengthsOfESP(t *testing.T) {
 						t.Skipf("skip: this kernel has it not: %s", out)
 					}
 				}
+
 				formula, _ := overhead.Named(name)
 				for _, mtu := range innerMTUs {
 					lengthsAgree(t, near, a, b, formula, mtu)
@@ -319,16 +345,20 @@ func TestLengthsOfESP(t *testing.T) {
 func lengthsAgree(t *testing.T, near *testNode, a, b End, formula overhead.Tunnel, mtu int) {
 	t.Helper()
 	for i := range a.Inner {
-		sizes, outer := lengthSizes(mtu), []int{}
+		sizes := lengthSizes(mtu)
+		outer := []int{}
 		for _, size := range sizes {
 			outer = append(outer, formula.Outer(size))
 		}
-		from, to := a.Inner[i].Addr(), b.Inner[i].Addr()
+
+		from := a.Inner[i].Addr()
+		to := b.Inner[i].Addr()
 		// By the first, neighbours are found.
 		ask0[[]map[int]int](t, near, "test/lengths", lengthsRequest{from, to, sizes[:1], outer[:1]})
 		got := ask0[[]map[int]int](t, near, "test/lengths", lengthsRequest{from, to, sizes, outer})
 		for j, size := range sizes {
-			if want := outer[j]; got[j][want] < copies {
+			want := outer[j]
+			if got[j][want] < copies {
 				t.Errorf("mtu %d, %d packets of %d bytes to %s: packets outside by length are %v, "+
 					"want of %d", mtu, copies, size, to, got[j], want)
 			}

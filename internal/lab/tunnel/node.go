@@ -97,12 +97,15 @@ func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	if err := s.Recv(&r); err != nil {
 		return ended(err)
 	}
+
 	if r.Probe {
 		return s.Send(offer{Answer: k.probe(ctx, r)})
 	}
+
 	if r.Clear != nil {
 		return clearEnd(ctx, k, r)
 	}
+
 	owned, err := own(r.Device)
 	if err != nil {
 		return conclude(err)
@@ -116,6 +119,7 @@ func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	if err := meet(ctx, s, e.public(), e.configure); err != nil {
 		return ended(err)
 	}
+
 	return ended(report(ctx, s, e.read, sendDatagram))
 }
 
@@ -126,6 +130,7 @@ func clearEnd(ctx context.Context, k nodeSide, r request) error {
 		if err == nil {
 			return errors.Join(k.clear(r, *r.Clear), owned.Close())
 		}
+
 		if err := host.Pause(ctx, pollEvery); err != nil {
 			return err
 		}
@@ -157,23 +162,28 @@ func meet(ctx context.Context, s host.Session, public string,
 	if err := s.Send(offer{Public: public, Answer: check.OK()}); err != nil {
 		return err
 	}
+
 	carrier, ok := s.(host.SecretSession)
 	if !ok {
 		return errors.New("receive preshared key: the session cannot carry a secret")
 	}
+
 	secret, err := carrier.RecvSecret()
 	if err != nil {
 		return err
 	}
+
 	return secret.Use(func(b []byte) error {
 		defer clear(b)
 		if len(b) != presharedSize {
 			return fmt.Errorf("receive preshared key: %d bytes, want %d", len(b), presharedSize)
 		}
+
 		var c connect
 		if err := s.Recv(&c); err != nil {
 			return err
 		}
+
 		return configure(ctx, b, c)
 	})
 }
@@ -186,13 +196,16 @@ func report(ctx context.Context, s host.Session, read func() (status, error),
 		if err != nil {
 			return err
 		}
+
 		if err := s.Send(now); err != nil {
 			return err
 		}
+
 		var a ask
 		if err := s.Recv(&a); err != nil {
 			return err
 		}
+
 		for _, to := range a.Prove {
 			if err := send(to); err != nil {
 				return err
@@ -206,16 +219,19 @@ func address(r request) error {
 	if err := kernel.Up(r.Device); err != nil {
 		return err
 	}
+
 	for _, p := range r.Inner {
 		if err := kernel.AddAddress(r.Device, p); err != nil {
 			return err
 		}
 	}
+
 	for _, p := range r.Routes {
 		if err := kernel.AddRoute(p, netip.Addr{}, r.Device); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -225,9 +241,16 @@ func deviceStatus(dev string) (status, error) {
 	if err != nil {
 		return status{}, err
 	}
+
 	mtu, err := kernel.MTU(dev)
-	return status{Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets,
-		ReceivedPackets: c.RxPackets, Handshake: -1, MTU: mtu}, err
+	return status{
+		Sent:            c.TxBytes,
+		Received:        c.RxBytes,
+		SentPackets:     c.TxPackets,
+		ReceivedPackets: c.RxPackets,
+		Handshake:       -1,
+		MTU:             mtu,
+	}, err
 }
 
 // kernelAnswer is that to a probe of what a kernel may lack.

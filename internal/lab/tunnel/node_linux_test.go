@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		apart.SideBySide(4)
 		os.Exit(m.Run())
 	}
+
 	if err := serveNode(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -74,17 +75,21 @@ func testAddress(r addressRequest) (bool, error) {
 	for _, f := range []string{"all", "default"} {
 		_ = kernel.WriteSysctl("net.ipv6.conf."+f+".accept_dad", "0")
 	}
+
 	if err := kernel.LoopbackUp(); err != nil {
 		return false, err
 	}
+
 	if err := kernel.Up(r.Device); err != nil {
 		return false, err
 	}
+
 	for _, a := range r.Addresses {
 		if err := kernel.AddAddress(r.Device, a); err != nil {
 			return false, err
 		}
 	}
+
 	return true, nil
 }
 
@@ -98,10 +103,12 @@ func testDiscard(_ context.Context, s host.Session, at netip.Addr) error {
 	if err := s.Send(l.Addr().String()); err != nil {
 		return err
 	}
+
 	err = l.(*net.TCPListener).SetDeadline(time.Now().Add(5 * time.Second))
 	if err != nil {
 		return err
 	}
+
 	c, err := l.Accept()
 	if err != nil {
 		return err
@@ -110,10 +117,12 @@ func testDiscard(_ context.Context, s host.Session, at netip.Addr) error {
 	if err := c.SetDeadline(time.Now().Add(8 * time.Second)); err != nil {
 		return err
 	}
+
 	n, err := io.Copy(io.Discard, c)
 	if err != nil {
 		return err
 	}
+
 	return s.Send(n)
 }
 
@@ -131,6 +140,7 @@ func testSend(r sendRequest) (bool, error) {
 	if err := c.SetDeadline(time.Now().Add(8 * time.Second)); err != nil {
 		return false, err
 	}
+
 	_, err = c.Write(make([]byte, r.Bytes))
 	return err == nil, err
 }
@@ -167,9 +177,11 @@ func newNode(t *testing.T, name string) *testNode {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
 	}
+
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skip("skip: needs /dev/net/tun")
 	}
+
 	cmd := exec.Command("/proc/self/exe")
 	// The race detector would let every node sleep for a second at its end.
 	cmd.Env = append(os.Environ(), asNode+"=1", "GORACE=atexit_sleep_ms=0")
@@ -217,6 +229,7 @@ func ask0[Out any](t *testing.T, n host.Agent, verb string, in any) Out {
 	if err := n.Invoke(ctx, verb, in, &out); err != nil {
 		t.Fatalf("%s: %v", verb, err)
 	}
+
 	return out
 }
 
@@ -224,14 +237,17 @@ func ask0[Out any](t *testing.T, n host.Agent, verb string, in any) Out {
 func newPair(t *testing.T) (near, far *testNode) {
 	t.Helper()
 	near, far = newNode(t, "near"), newNode(t, "far")
-	must(t, kernel.AddVeth(kernel.VethEnd{Name: "wan", PID: near.pid}, kernel.VethEnd{Name: "wan",
-		PID: far.pid}, 1))
+	must(t, kernel.AddVeth(kernel.VethEnd{Name: "wan", PID: near.pid}, kernel.VethEnd{
+		Name: "wan",
+		PID:  far.pid,
+	}, 1))
 	for i, n := range []*testNode{near, far} {
 		ask0[bool](t, n, "test/address", addressRequest{"wan", []netip.Prefix{
 			netip.MustParsePrefix(fmt.Sprintf("198.18.0.%d/24", i+1)),
 			netip.MustParsePrefix(fmt.Sprintf("2001:2::%d/64", i+1)),
 		}})
 	}
+
 	return near, far
 }
 
@@ -243,12 +259,22 @@ func ends(near, far *testNode, outer [2]string) (End, End) {
 		}
 		return out
 	}
-	return End{Node: "near", Agent: near.Agent, Outer: netip.MustParseAddr(outer[0]),
-			Inner: prefixes("198.18.9.1/30", "2001:2:0:9::1/64"), Routes: prefixes("198.18.8.0/24",
-				"2001:2:0:8::/64")},
-		End{Node: "far", Agent: far.Agent, Outer: netip.MustParseAddr(outer[1]),
-			Inner: prefixes("198.18.9.2/30", "2001:2:0:9::2/64"), Routes: prefixes("198.18.7.0/24",
-				"2001:2:0:7::/64")}
+	return End{
+			Node:  "near",
+			Agent: near.Agent,
+			Outer: netip.MustParseAddr(outer[0]),
+			Inner: prefixes("198.18.9.1/30", "2001:2:0:9::1/64"),
+			Routes: prefixes("198.18.8.0/24",
+				"2001:2:0:8::/64"),
+		},
+		End{
+			Node:  "far",
+			Agent: far.Agent,
+			Outer: netip.MustParseAddr(outer[1]),
+			Inner: prefixes("198.18.9.2/30", "2001:2:0:9::2/64"),
+			Routes: prefixes("198.18.7.0/24",
+				"2001:2:0:7::/64"),
+		}
 }
 
 // newEnds is a new pair with the ends of a tunnel over it.
@@ -267,9 +293,12 @@ func newEndsFor(t *testing.T, kind Tunnel) (near, far *testNode, a, b End) {
 	if strings.HasPrefix(kind.Name(), nameOpenVPN) {
 		lacks = "no openvpn here: "
 	}
-	if c := kind.Check(t.Context(), a, b); c.State != check.Yes {
+
+	c := kind.Check(t.Context(), a, b)
+	if c.State != check.Yes {
 		t.Skip("skip: " + lacks + c.Reason)
 	}
+
 	return near, far, a, b
 }
 
@@ -353,6 +382,7 @@ func (r recorded) SendSecret(s host.Secret) error {
 	if err != nil {
 		return err
 	}
+
 	return r.Session.(host.SecretSession).SendSecret(s)
 }
 

@@ -45,9 +45,12 @@ func openVPNKinds() []Tunnel {
 // certificate, of which the other end is told the fingerprint; the secret that both are given seals the
 // control channel (tls-crypt).
 func openVPNKind(name, cipher string, tcp bool) Tunnel {
-	return kind{openVPN{name, cipher, tcp}, traits{fitted: true, serverFirst: true,
+	return kind{openVPN{name, cipher, tcp}, traits{
+		fitted:      true,
+		serverFirst: true,
 		connectTime: acceptTime + openVPNTime + answerTime,
-		remark:      "in userspace: data-channel offload is switched off"}}
+		remark:      "in userspace: data-channel offload is switched off",
+	}}
 }
 
 type openVPN struct {
@@ -75,22 +78,28 @@ func newIdentity() (identity, error) {
 		return identity{}, fmt.Errorf("make private key: %w", err)
 	}
 	defer clear(private)
-	template := x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "chokepoint"},
-		NotBefore: time.Unix(0, 0), // a node's clock may be anywhere
-		NotAfter:  time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "chokepoint"},
+		NotBefore:    time.Unix(0, 0), // a node's clock may be anywhere
+		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+	}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
 	if err != nil {
 		return identity{}, fmt.Errorf("make certificate: %w", err)
 	}
+
 	packed, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		return identity{}, fmt.Errorf("encode private key: %w", err)
 	}
 	defer clear(packed)
 	sum := sha256.Sum256(certificate)
-	return identity{fingerprint: spellFingerprint(sum[:]),
+	return identity{
+		fingerprint: spellFingerprint(sum[:]),
 		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
-		key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: packed})}, nil
+		key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: packed}),
+	}, nil
 }
 
 func spellFingerprint(sum []byte) string {
@@ -121,6 +130,7 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	for i := 0; i < len(raw); i += 16 {
 		b = append(hex.AppendEncode(b, raw[i:i+16]), '\n')
 	}
+
 	return append(b, "-----END OpenVPN Static key V1-----\n"...), nil
 }
 
@@ -138,11 +148,13 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 		line("management-client-auth") // which is how a client gets its routes without a file
 		line("auth-user-pass-optional")
 	}
+
 	if r.Near && k.tcp {
 		line("nobind")
 	} else {
 		line("local %s\nlport %d", r.Outer, r.Port)
 	}
+
 	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
 	line("mssfix 0")                      // and no fragment, which 2.6 refuses to be told as "fragment 0"
 	line("ifconfig-noexec\nroute-noexec") // addresses and routes are ours to set
@@ -158,6 +170,7 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 		b = append(b, part.text...)
 		line("</%s>", part.name)
 	}
+
 	return b
 }
 
@@ -181,6 +194,7 @@ func clientRoutes(allowed []netip.Prefix) string {
 			fmt.Fprintf(&b, "iroute-ipv6 %s\n", p)
 			continue
 		}
+
 		fmt.Fprintf(&b, "iroute %s %s\n", p.Addr(), net.IP(net.CIDRMask(p.Bits(), 32)))
 	}
 	return b.String()

@@ -19,16 +19,20 @@ func TestIdentity(t *testing.T) {
 	if err := c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature); err != nil {
 		t.Errorf("its own signature: %v", err)
 	}
+
 	if c.Version != 3 || c.Subject.CommonName != "chokepoint" || c.Issuer.CommonName != "chokepoint" {
 		t.Errorf("version %d of %s by %s", c.Version, c.Subject, c.Issuer)
 	}
+
 	if c.NotBefore.Unix() != 0 || c.NotAfter.Before(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("valid from %v to %v", c.NotBefore, c.NotAfter)
 	}
+
 	sum := sha256.Sum256(c.Raw)
 	if me.fingerprint != spellFingerprint(sum[:]) {
 		t.Errorf("fingerprint %s is not the certificate's", me.fingerprint)
 	}
+
 	block, _ = pem.Decode(me.key)
 	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	must(t, err)

@@ -32,6 +32,7 @@ func TestOpenVPNFragmentsOutside(t *testing.T) {
 		for _, n := range parts {
 			want[n] += copies
 		}
+
 		full := lengthsRequest{a.Inner[0].Addr(), b.Inner[0].Addr(), []int{mtu}, parts[len(parts)-1:]}
 		ask0[[]map[int]int](t, near, "test/lengths", full) // by the first, neighbours are found
 		got := ask0[[]map[int]int](t, near, "test/lengths", full)[0]
@@ -40,6 +41,7 @@ func TestOpenVPNFragmentsOutside(t *testing.T) {
 			t.Errorf("mtu %d, %d full packets: packets outside by length are %v, want %v", mtu, copies,
 				got, want)
 		}
+
 		must(t, p.Down(context.Background()))
 	}
 }
@@ -54,10 +56,12 @@ func TestOpenVPNDiesWithItsNode(t *testing.T) {
 		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.pid))
 		must(t, err)
 		spaces = append(spaces, space)
-		if got := programsIn(space); got != 1 {
+		got := programsIn(space)
+		if got != 1 {
 			t.Errorf("%d openvpn run at %s, want one", got, n.name)
 		}
 	}
+
 	near.kill()
 	far.kill()
 	expect.Soon(t, 5*time.Second, "openvpn after its node was killed", 0, func() int {
@@ -76,6 +80,7 @@ func programsIn(space string) int {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -95,6 +100,7 @@ func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 	if !strings.Contains(args, "openvpn\x00--config\x00stdin\x00") {
 		t.Errorf("arguments are %q, want those of openvpn among them", args)
 	}
+
 	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(secret)
 	must(t, err)
 	text += args
@@ -103,6 +109,7 @@ func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 			t.Errorf("a secret is in what was said, as %d characters", len(form))
 		}
 	}
+
 	if strings.Contains(text, "PRIVATE") {
 		t.Error("a private key is in what was said")
 	}
@@ -111,14 +118,17 @@ func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 func TestOpenVPNConfiguration(t *testing.T) {
 	me, err := newIdentity()
 	must(t, err)
-	if b, rest := pem.Decode(me.key); b == nil || b.Type != "PRIVATE KEY" || len(rest) > 0 {
+	b, rest := pem.Decode(me.key)
+	if b == nil || b.Type != "PRIVATE KEY" || len(rest) > 0 {
 		t.Error("the key is not in PEM")
 	}
+
 	control, err := OpenVPN().(kind).nodeSide.(openVPN).controlKey(bytes.Repeat([]byte{7}, presharedSize))
 	must(t, err)
 	if got := bytes.Count(control, []byte("\n")); got != 18 {
 		t.Errorf("the control channel's key has %d lines, want 18", got)
 	}
+
 	tests := []struct {
 		name  string
 		near  bool
@@ -142,8 +152,13 @@ func TestOpenVPNConfiguration(t *testing.T) {
 	}
 	for _, tt := range tests {
 		k := openVPNKinds()[tt.kind].(kind).nodeSide.(openVPN)
-		r := request{Device: "tun3", MTU: 6000, Port: 51823, Outer: netip.MustParseAddr(tt.outer),
-			Near: tt.near}
+		r := request{
+			Device: "tun3",
+			MTU:    6000,
+			Port:   51823,
+			Outer:  netip.MustParseAddr(tt.outer),
+			Near:   tt.near,
+		}
 		c := connect{Public: me.fingerprint, Endpoint: netip.MustParseAddrPort("198.18.0.9:51823")}
 		got := k.configuration(r, c, me, control)
 		lines := strings.Split(string(got), "\n")
@@ -151,20 +166,24 @@ func TestOpenVPNConfiguration(t *testing.T) {
 		for _, l := range lines {
 			has[l] = true
 		}
+
 		for _, w := range append(tt.want, "dev tun3", "peer-fingerprint "+me.fingerprint, "</tls-crypt>") {
 			if !has[w] {
 				t.Errorf("%s: the line %q is missing", tt.name, w)
 			}
 		}
+
 		for _, w := range tt.not {
 			if has[w] {
 				t.Errorf("%s: the line %q is there, want it not", tt.name, w)
 			}
 		}
+
 		if cap(got) != configSize {
 			t.Errorf("%s: the configuration outgrew its room of %d bytes", tt.name, configSize)
 		}
 	}
+
 	me.clear()
 	if bytes.Contains(me.key, []byte("PRIVATE")) {
 		t.Error("the private key is there after it was overwritten")
@@ -185,7 +204,8 @@ func TestClientRoutes(t *testing.T) {
 	})
 	want := "iroute 198.18.9.1 255.255.255.255\niroute 198.18.7.0 255.255.255.0\niroute-ipv6 " +
 		"2001:2:0:7::/64\n"
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -200,19 +220,23 @@ func TestOpenVPNConversation(t *testing.T) {
 			">STATE:1795247728,WAIT,,,,,,", ">STATE:1795247728,AUTH,,,,,,",
 			">STATE:1795247728,CONNECTED,SUCCESS,,198.18.0.2,51823,198.18.0.1,51823",
 		} {
-			if answer := c.hear(line, start); answer != "" || c.connected() {
+			answer := c.hear(line, start)
+			if answer != "" || c.connected() {
 				t.Errorf("%s: answered %q, connected %v, want neither", line, answer, c.connected())
 			}
 		}
+
 		c.hear(">LOG:1795247728,,Data Channel: cipher 'AES-256-GCM', peer-id: 0", start)
 		if !c.connected() || c.cipher != "AES-256-GCM" || !c.since.Equal(start) {
 			t.Errorf("got %+v, want it connected with AES-256-GCM", c)
 		}
+
 		c.hear(">LOG:1795247728,W,WARNING: something", start)
 		c.hear(">STATE:1795247730,RECONNECTING,tls-error,,,,,", start)
 		if c.connected() || c.words() != ": it says: WARNING: something" {
 			t.Errorf("got %+v, want it unconnected with a complaint", c)
 		}
+
 		expect.Same(t, "after a restart", "hold release\n", c.hear(">HOLD:Waiting for hold release:1", start))
 	})
 	t.Run("server", func(t *testing.T) {
@@ -221,24 +245,30 @@ func TestOpenVPNConversation(t *testing.T) {
 		if !c.ready || c.connected() {
 			t.Errorf("got %+v, want it listening and not connected", c)
 		}
+
 		want := "client-auth 0 1\niroute 198.18.9.1 255.255.255.255\nEND\n"
 		if got := c.hear(">CLIENT:CONNECT,0,1", start); got != want {
 			t.Errorf("answered %q, want %q", got, want)
 		}
+
 		if got := c.hear(">CLIENT:REAUTH,0,2", start); got != "client-auth-nt 0 2\n" {
 			t.Errorf("answered %q to a renewal", got)
 		}
+
 		if got := c.hear(">CLIENT:ESTABLISHED,0", start); got != "status 3\n" {
 			t.Errorf("answered %q, want a question", got)
 		}
+
 		for line := range strings.Lines("TITLE\tOpenVPN " +
 			"2.6.14\nCLIENT_LIST\tchokepoint\t198.18.0.1:51823\t\t\t1386\t1389\t2026-11-21 " +
 			"07:55:28\t1795247728\tUNDEF\t0\t0\tCHACHA20-POLY1305\nGLOBAL_STATS\tdco_enabled\t0\nEND\n") {
 			c.hear(strings.TrimSuffix(line, "\n"), start)
 		}
+
 		if !c.connected() || c.cipher != "CHACHA20-POLY1305" || c.offloaded {
 			t.Errorf("got %+v, want it connected with ChaCha20", c)
 		}
+
 		c.hear("GLOBAL_STATS\tdco_enabled\t1", start)
 		c.hear(">CLIENT:DISCONNECT,0", start)
 		if c.connected() || !c.offloaded {
@@ -260,7 +290,8 @@ func TestCheckVersion(t *testing.T) {
 		{"something else", check.Unknown},
 	}
 	for _, tt := range tests {
-		if got := checkVersion(tt.text); got.State != tt.want {
+		got := checkVersion(tt.text)
+		if got.State != tt.want {
 			t.Errorf("%q: got %+v, want %v", tt.text, got, tt.want)
 		}
 	}
@@ -279,6 +310,7 @@ func FuzzOpenVPNConversation(f *testing.F) {
 		if answer != "" && !strings.HasSuffix(answer, "\n") {
 			t.Errorf("%q: answered %q, want whole lines", line, answer)
 		}
+
 		if strings.Count(answer, "\n") > 2 {
 			t.Errorf("%q: answered %q, want one command", line, answer)
 		}

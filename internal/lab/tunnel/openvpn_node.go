@@ -30,6 +30,7 @@ func (k openVPN) open(r request) (side, error) {
 	if err := unused(r.Device); err != nil {
 		return nil, err
 	}
+
 	me, err := newIdentity()
 	return &openVPNSide{kind: k, request: r, me: me}, err
 }
@@ -46,6 +47,7 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 	if c.Public, err = parseFingerprint(c.Public); err != nil {
 		return err
 	}
+
 	control, err := e.kind.controlKey(secret)
 	if err != nil {
 		return err
@@ -57,12 +59,15 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 	if err != nil {
 		return err
 	}
+
 	if err := e.process.wait(ctx); err != nil {
 		return err
 	}
+
 	if err := errors.Join(kernel.SetMTU(e.request.Device, e.request.MTU), setQueue(e.request)); err != nil {
 		return err
 	}
+
 	return address(e.request)
 }
 
@@ -95,6 +100,7 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	if err != nil {
 		return nil, err
 	}
+
 	in, err := pipeOf(config)
 	if err != nil {
 		return nil, fmt.Errorf("configure openvpn: %w", err)
@@ -106,11 +112,16 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	}
 	defer m.close()
 	p := &openVPNProcess{kind: k, state: t}
-	p.process, err = host.Local().Start(ctx, host.Command{Path: program, Args: []string{"--config", "stdin"},
-		Stdin: in, Files: []*os.File{m.name}})
+	p.process, err = host.Local().Start(ctx, host.Command{
+		Path:  program,
+		Args:  []string{"--config", "stdin"},
+		Stdin: in,
+		Files: []*os.File{m.name},
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	p.said = []<-chan struct{}{host.Lines(p.process.Stdout(), p.print), host.Lines(p.process.Stderr(),
 		p.print)}
 	if p.control, err = m.accept(p.said[0]); err != nil {
@@ -119,8 +130,10 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 		if p.words != "" {
 			err = fmt.Errorf("%w: it says: %s", err, p.words)
 		}
+
 		return nil, err
 	}
+
 	p.say(opening)
 	p.over = host.Lines(p.control, p.hear)
 	return p, nil
@@ -131,15 +144,18 @@ func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
 	}
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
+
 	_, err = w.Write(text)
 	if err = errors.Join(err, w.Close()); err != nil {
 		r.Close()
 		return nil, err
 	}
+
 	return r, nil
 }
 
@@ -178,6 +194,7 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 		case time.Now().After(deadline):
 			return fmt.Errorf("connect openvpn: not within %v%s", openVPNTime, t.words())
 		}
+
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -197,10 +214,12 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 		return status{}, fmt.Errorf("openvpn ended%s", t.words())
 	default:
 	}
+
 	now, err := deviceStatus(dev)
 	if err != nil {
 		return status{}, err
 	}
+
 	now.Complaint = t.complaint
 	switch {
 	case !t.connected():
@@ -210,6 +229,7 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 	case t.offloaded:
 		return status{}, errors.New("openvpn has offloaded its data channel, which was switched off")
 	}
+
 	now.Handshake = max(0, int64(time.Since(t.since)))
 	return now, nil
 }
@@ -220,10 +240,12 @@ func (p *openVPNProcess) end() error {
 		p.control.Close()
 		<-p.over
 	}
+
 	err := p.process.Kill()
 	for _, done := range p.said {
 		<-done
 	}
+
 	_, _ = p.process.Wait() // killed
 	return err
 }
@@ -248,22 +270,28 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	if err != nil {
 		return check.Not("openvpn is not installed").Hinted("install the package openvpn, 2.6 or newer")
 	}
+
 	// It ends with 1 after it has told its version.
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
 	if _, known := host.ExitCode(err); !known {
 		return check.CouldNotTell("%v", err)
 	}
-	if a := checkVersion(string(out)); a.State != check.Yes {
+
+	a := checkVersion(string(out))
+	if a.State != check.Yes {
 		return a
 	}
+
 	out, err = host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--show-ciphers"}})
 	if _, known := host.ExitCode(err); !known {
 		return check.CouldNotTell("%v", err)
 	}
+
 	if !strings.Contains(string(out), k.cipher) {
 		return check.Not("this openvpn has no %s",
 			k.cipher).Hinted("its cryptographic library lacks it: take another cipher")
 	}
+
 	return probeUserspaceDevice()
 }
 
@@ -272,18 +300,22 @@ func checkVersion(text string) check.Answer {
 	var major, minor int
 	told := false
 	for line := range strings.Lines(text) {
-		if n, _ := fmt.Sscanf(line, "OpenVPN %d.%d", &major, &minor); n == 2 {
+		n, _ := fmt.Sscanf(line, "OpenVPN %d.%d", &major, &minor)
+		if n == 2 {
 			told = true
 			break
 		}
 	}
+
 	if !told {
 		return check.CouldNotTell("openvpn does not tell its version")
 	}
+
 	if major < 2 || major == 2 && minor < 6 {
 		return check.Not("openvpn is of version %d.%d, and 2.6 is needed", major,
 			minor).Hinted("install OpenVPN 2.6 or newer")
 	}
+
 	return check.OK()
 }
 
@@ -312,10 +344,12 @@ func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 		if err := m.listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			return nil, err
 		}
+
 		c, err := m.listener.AcceptUnix()
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return c, err
 		}
+
 		select {
 		case <-silent:
 			return nil, errors.New("it ended")
@@ -337,14 +371,17 @@ func listenControl() (*controlSocket, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	name, err := openName(file)
 	if gone := os.Remove(file); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
+
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
+
 	return &controlSocket{l, name}, nil
 }
 
@@ -407,6 +444,7 @@ func (t *management) hearLog(rest string, now time.Time) {
 		cipher, _, _ := strings.Cut(after, "'")
 		t.found(cipher, now)
 	}
+
 	if strings.ContainsAny(flags, "FNW") {
 		t.complaint = text
 	}

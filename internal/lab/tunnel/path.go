@@ -79,7 +79,8 @@ type traits struct {
 // Check asks both nodes.
 func (k kind) Check(ctx context.Context, near, far End) check.Answer {
 	for _, e := range []End{near, far} {
-		if a := probeEnd(ctx, k.Name(), e); a.State != check.Yes {
+		a := probeEnd(ctx, k.Name(), e)
+		if a.State != check.Yes {
 			return a
 		}
 	}
@@ -91,8 +92,11 @@ func (k kind) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	if s.MTU == 0 && k.fitted {
 		s.MTU = fitMTU(k.Name(), near.Outer.Is6())
 	}
-	return up(ctx, &path{spec: s, traits: k.traits,
-		ends: [2]*end{{End: near, kind: k.Name()}, {End: far, kind: k.Name()}}})
+	return up(ctx, &path{
+		spec:   s,
+		traits: k.traits,
+		ends:   [2]*end{{End: near, kind: k.Name()}, {End: far, kind: k.Name()}},
+	})
 }
 
 func (k kind) Serve(ctx context.Context, s host.Session) error { return serve(ctx, s, k) }
@@ -107,25 +111,30 @@ func probeEnd(ctx context.Context, name string, e End) check.Answer {
 	case err != nil:
 		return check.CouldNotTell("%s: %v", e.Node, err)
 	}
+
 	if o.Answer.State != check.Yes && o.Answer.Reason != "" {
 		o.Answer.Reason = e.Node + ": " + o.Answer.Reason
 	}
+
 	return o.Answer
 }
 
 func up(ctx context.Context, p *path) (Path, error) {
-	near, far := p.ends[0], p.ends[1]
+	near := p.ends[0]
+	far := p.ends[1]
 	p.spec.MTU = cmp.Or(p.spec.MTU, DefaultMTU)
 	p.spec.Port = cmp.Or(p.spec.Port, DefaultPort)
 	p.spec.Device = cmp.Or(p.spec.Device, DefaultDevice)
 	if err := plausible(near.End, far.End, p.spec); err != nil {
 		return nil, fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err)
 	}
+
 	if err := p.lay(ctx); err != nil {
 		// What was laid must not outlive the caller's patience.
 		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
 			far.Node, err), p.Down(context.WithoutCancel(ctx)))
 	}
+
 	return p, nil
 }
 
@@ -143,26 +152,32 @@ func plausible(near, far End, s Spec) error {
 	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
 		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
 	}
+
 	if s.MTU < 576 || s.MTU > 65535-80 {
 		return fmt.Errorf("mtu %d, want 576 to %d", s.MTU, 65535-80)
 	}
+
 	ends := []End{near, far}
 	for i, e := range ends {
 		if len(e.Inner) == 0 {
 			return fmt.Errorf("%s has no inner address", e.Node)
 		}
+
 		for _, r := range e.Routes {
-			if other := ends[1-i]; r.Contains(other.Outer) {
+			other := ends[1-i]
+			if r.Contains(other.Outer) {
 				return fmt.Errorf("route %s of %s leads to %s's outer address into the tunnel itself", r,
 					e.Node, other.Node)
 			}
 		}
+
 		for _, p := range e.Inner {
 			if p.Addr().Is6() && s.MTU < 1280 {
 				return fmt.Errorf("mtu %d with IPv6 inside, which needs 1280 (RFC 8200)", s.MTU)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -172,9 +187,11 @@ func (p *path) lay(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", e.Node, err)
 		}
 	}
+
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	preshared := host.NewSecret(presharedSize)
 	if p.agentless() { // nothing but zeros is none: the router would be told in a command, and keep it
 		preshared = host.SecretFrom(make([]byte, presharedSize))
@@ -184,16 +201,19 @@ func (p *path) lay(ctx context.Context) error {
 	if p.serverFirst {
 		slices.Reverse(order[:])
 	}
+
 	for i, e := range order {
 		if err := p.connect(e, order[1-i], preshared); err != nil {
 			return fmt.Errorf("%s: %w", e.Node, err)
 		}
 	}
+
 	for i, e := range p.ends {
 		if err := p.prove(ctx, e, p.ends[1-i]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -202,11 +222,14 @@ func (p *path) open(ctx context.Context, e *end) (err error) {
 	if err != nil {
 		return err
 	}
+
 	var o offer
 	if err := e.receive(&o, e.patience()); err != nil {
 		return err
 	}
-	e.public, e.opened = o.Public, true
+
+	e.public = o.Public
+	e.opened = true
 	return nil
 }
 
@@ -215,21 +238,26 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	if !ok {
 		return errors.New("its session cannot carry a secret")
 	}
+
 	if err := carrier.SendSecret(preshared); err != nil {
 		return err
 	}
+
 	if err := e.session.Send(p.connection(e, peer)); err != nil {
 		return err
 	}
+
 	var s status
 	if err := e.receive(&s, cmp.Or(p.connectTime, e.patience())); err != nil {
 		return err
 	}
+
 	p.mtu = s.MTU
 	e.device = cmp.Or(s.Device, p.spec.Device)
 	if s.MTU != p.spec.MTU {
 		return fmt.Errorf("device %s has mtu %d, want %d", p.spec.Device, s.MTU, p.spec.MTU)
 	}
+
 	return nil
 }
 
@@ -239,13 +267,24 @@ func (p *path) connection(e, peer *end) connect {
 	for _, in := range peer.Inner {
 		allowed = append(allowed, alone(in))
 	}
-	return connect{Public: peer.public, Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)),
-		Allowed: append(allowed, e.Routes...)}
+	return connect{
+		Public:   peer.public,
+		Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)),
+		Allowed:  append(allowed, e.Routes...),
+	}
 }
 
 func (p *path) request(e *end) request {
-	return request{Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Queue: p.spec.Queue,
-		Inner: e.Inner, Routes: e.Routes, Outer: e.Outer, Near: e == p.ends[0]}
+	return request{
+		Device: p.spec.Device,
+		MTU:    p.spec.MTU,
+		Port:   p.spec.Port,
+		Queue:  p.spec.Queue,
+		Inner:  e.Inner,
+		Routes: e.Routes,
+		Outer:  e.Outer,
+		Near:   e == p.ends[0],
+	}
 }
 
 // prove sends datagrams from one end until they are counted at the other.
@@ -254,29 +293,35 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 	if p.agentless() {
 		most = 3 * proof // each look at the router is a command there
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
 	defer cancel()
 	before, err := to.inquire(ask{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", to.Node, err)
 	}
+
 	var targets []netip.Addr
 	for _, in := range to.Inner {
 		targets = append(targets, in.Addr())
 	}
+
 	for {
 		sent, err := from.inquire(ask{Prove: targets})
 		if err != nil {
 			return fmt.Errorf("%s: %w", from.Node, err)
 		}
+
 		got, err := to.inquire(ask{})
 		if err != nil {
 			return fmt.Errorf("%s: %w", to.Node, err)
 		}
+
 		if got.ReceivedPackets > before.ReceivedPackets && (p.mute || sent.Handshake >= 0 &&
 			got.Handshake >= 0) {
 			return nil
 		}
+
 		if err := host.Pause(ctx, pollEvery); err != nil {
 			return fmt.Errorf("prove the path from %s to %s: %w: %s; %s", from.Node, to.Node, err,
 				sent.words(from.Node, p.mute), got.words(to.Node, p.mute))
@@ -291,11 +336,13 @@ func (s status) words(node string, mute bool) string {
 	if !mute {
 		handshake = map[bool]string{true: "handshake done, ", false: "no handshake, "}[s.Handshake >= 0]
 	}
+
 	text := fmt.Sprintf("%s: %s%d packets sent, %d received", node, handshake, s.SentPackets,
 		s.ReceivedPackets)
 	if s.Complaint != "" {
 		text += ", says: " + s.Complaint
 	}
+
 	return text
 }
 
@@ -304,10 +351,12 @@ func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].
 
 // Implementation is the kind that was resolved to: "wireguard-userspace", or in words where the ends differ.
 func (p *path) Implementation() string {
-	near, far := p.ends[0], p.ends[1]
+	near := p.ends[0]
+	far := p.ends[1]
 	if near.kind == far.kind {
 		return near.kind
 	}
+
 	return fmt.Sprintf("%s (%s %s, %s %s)", nameAuto, near.Node, near.implementation(), far.Node,
 		far.implementation())
 }
@@ -317,6 +366,7 @@ func (e *end) implementation() string {
 	if strings.HasPrefix(e.kind, nameOpenVPN) {
 		return "userspace"
 	}
+
 	if word, ok := strings.CutPrefix(e.kind, nameAuto+"-"); ok {
 		return word
 	}
@@ -335,16 +385,24 @@ func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	if p.down {
 		return Counters{}, fmt.Errorf("read counters of %s: the tunnel is down", p.Implementation())
 	}
+
 	if ctx.Err() != nil {
 		return Counters{}, context.Cause(ctx)
 	}
+
 	near := p.ends[0]
 	s, err := near.inquireWithin(within, ask{})
 	if err != nil {
 		return Counters{}, fmt.Errorf("read counters of %s at %s: %w", near.kind, near.Node, err)
 	}
-	return Counters{Sent: s.Sent, Received: s.Received, Handshake: s.Handshake,
-		Implementation: near.implementation(), Counted: cmp.Or(s.Counted, near.device)}, nil
+
+	return Counters{
+		Sent:           s.Sent,
+		Received:       s.Received,
+		Handshake:      s.Handshake,
+		Implementation: near.implementation(),
+		Counted:        cmp.Or(s.Counted, near.device),
+	}, nil
 }
 
 // Down ends both sessions and returns when the nodes have undone theirs, or ctx ends, before they have.
@@ -354,6 +412,7 @@ func (p *path) Down(ctx context.Context) error {
 	if p.down {
 		return nil
 	}
+
 	p.down = true
 	within, cancel := withinTime(ctx, answerTime)
 	defer cancel()
@@ -362,14 +421,17 @@ func (p *path) Down(ctx context.Context) error {
 		if e.session == nil {
 			continue
 		}
+
 		err := e.finish(within)
 		if e.hung || e.failed && e.opened {
 			err = p.clear(ctx, e, p.ends[1-i])
 		}
+
 		if err != nil {
 			errs = append(errs, fmt.Errorf("take down %s at %s: %w", e.kind, e.Node, err))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -377,12 +439,14 @@ func (p *path) Down(ctx context.Context) error {
 func (p *path) clear(ctx context.Context, e, peer *end) error {
 	ctx, cancel := withinTime(ctx, killTime)
 	defer cancel()
-	r, c := p.request(e), p.connection(e, peer)
+	r := p.request(e)
+	c := p.connection(e, peer)
 	r.Clear = &c
 	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, e.kind), r, nil)
 	if errors.Is(err, host.ErrUnreachable) {
 		return nil // the node is gone, and all of it
 	}
+
 	return err
 }
 
@@ -394,6 +458,7 @@ func (e *end) finish(ctx context.Context) error {
 	if e.failed || s.Finish() != nil {
 		return nil
 	}
+
 	for {
 		var last status
 		err := host.Await(ctx, s, &last)
@@ -401,9 +466,12 @@ func (e *end) finish(ctx context.Context) error {
 			e.hung = true
 			return err
 		}
-		if _, told := errors.AsType[*host.RemoteError](err); told {
+
+		_, told := errors.AsType[*host.RemoteError](err)
+		if told {
 			return err // of its undoing
 		}
+
 		if err != nil {
 			return nil
 		}
@@ -424,6 +492,7 @@ func (e *end) inquireWithin(ctx context.Context, a ask) (status, error) {
 	if err := e.session.Send(a); err != nil {
 		return status{}, fmt.Errorf("%w: %v", host.ErrUnreachable, err)
 	}
+
 	var got status
 	err := e.receiveWithin(ctx, &got)
 	return got, err

@@ -37,9 +37,11 @@ func openUserspaceDevice(r request) (device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make tunnel device %s: %w", r.Device, err)
 	}
+
 	if err := setQueue(r); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
+
 	d := &userspaceDevice{name: r.Device}
 	// The library's own logger writes to standard output, which carries the agent's protocol.
 	d.wg = wg.NewDevice(t, conn.NewDefaultBind(), &wg.Logger{Verbosef: wg.DiscardLogf, Errorf: d.complain})
@@ -76,17 +78,21 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	if err := d.set(b); err != nil {
 		return err
 	}
+
 	allowed := fmt.Appendf(nil, "public_key=%s\nupdate_only=true\nreplace_allowed_ips=true\n",
 		hex.EncodeToString(w.Peer[:]))
 	for _, p := range w.Allowed {
 		allowed = fmt.Appendf(allowed, "allowed_ip=%s\n", p.Masked())
 	}
+
 	if err := d.set(allowed); err != nil {
 		return err
 	}
+
 	if err := d.wg.Up(); err != nil {
 		return fmt.Errorf("bring up userspace device %s at udp port %d: %w", d.name, w.Port, err)
 	}
+
 	return nil
 }
 
@@ -96,9 +102,11 @@ func (d *userspaceDevice) set(config []byte) error {
 	if refused, ok := errors.AsType[*wg.IPCError](err); ok {
 		return fmt.Errorf("configure userspace device %s: refused with code %d", d.name, refused.ErrorCode())
 	}
+
 	if err != nil {
 		return fmt.Errorf("configure userspace device %s: refused", d.name)
 	}
+
 	return nil
 }
 
@@ -110,6 +118,7 @@ func (d *userspaceDevice) handshake() (time.Time, error) {
 	if err := d.wg.IpcGetOperation(&b); err != nil {
 		return time.Time{}, fmt.Errorf("read userspace device %s: no answer", d.name)
 	}
+
 	return lastHandshake(b.Bytes()), nil
 }
 
@@ -125,9 +134,11 @@ func lastHandshake(answer []byte) time.Time {
 			nsec, _ = strconv.ParseInt(string(value), 10, 64)
 		}
 	}
+
 	if sec == 0 && nsec == 0 {
 		return time.Time{}
 	}
+
 	return time.Unix(sec, nsec)
 }
 
@@ -141,18 +152,22 @@ func probeUserspaceDevice() check.Answer {
 		return check.Not("there is no /dev/net/tun").Hinted("load the module tun, or make the device: " +
 			"mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
 	}
+
 	t, err := tun.CreateTUN(fmt.Sprintf("cptun%d", os.Getpid()), DefaultMTU)
 	if errors.Is(err, fs.ErrPermission) {
 		return check.Not("make a TUN device: %v", err).
 			Hinted("run as root, or where user namespaces and /dev/net/tun are allowed")
 	}
+
 	if err != nil {
 		return check.CouldNotTell("make a TUN device: %v", err)
 	}
+
 	// The listener for the device's state may have closed its own pipe first, at either end.
 	if err := t.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return check.CouldNotTell("close a TUN device: %v", err)
 	}
+
 	return check.OK()
 }
 

@@ -84,15 +84,18 @@ func (w wireguard) open(r request) (side, error) {
 	if err := unused(r.Device); err != nil {
 		return nil, err
 	}
+
 	e := &wireguardSide{request: r}
 	var err error
 	if e.own, err = newKey(&e.private); err == nil {
 		e.device, err = w.device(r)
 	}
+
 	if err != nil {
 		e.private.Clear()
 		return nil, err
 	}
+
 	return e, nil
 }
 
@@ -100,16 +103,23 @@ func (e *wireguardSide) public() string { return spellPublic(e.own) }
 
 func (e *wireguardSide) configure(_ context.Context, secret []byte, c connect) (err error) {
 	defer e.private.Clear()
-	w := kernel.WireGuard{Private: e.private, Port: e.request.Port, Preshared: kernel.Key(secret),
-		Endpoint: c.Endpoint, Allowed: c.Allowed}
+	w := kernel.WireGuard{
+		Private:   e.private,
+		Port:      e.request.Port,
+		Preshared: kernel.Key(secret),
+		Endpoint:  c.Endpoint,
+		Allowed:   c.Allowed,
+	}
 	defer w.Private.Clear()
 	defer w.Preshared.Clear()
 	if w.Peer, err = parsePublic(c.Public); err != nil {
 		return err
 	}
+
 	if err := e.device.configure(w); err != nil {
 		return err
 	}
+
 	return address(e.request)
 }
 
@@ -118,13 +128,16 @@ func (e *wireguardSide) read() (status, error) {
 	if err != nil {
 		return status{}, err
 	}
+
 	last, err := e.handshake()
 	if err != nil {
 		return status{}, err
 	}
+
 	if !last.IsZero() {
 		now.Handshake = max(0, int64(time.Since(last)))
 	}
+
 	now.Complaint = e.complaint()
 	return now, nil
 }
@@ -144,6 +157,7 @@ func newKey(private *kernel.Key) (kernel.Key, error) {
 	if err != nil {
 		return kernel.Key{}, errors.New("make private key: no X25519 here")
 	}
+
 	return kernel.Key(k.PublicKey().Bytes()), nil
 }
 
@@ -195,17 +209,23 @@ func (auto) Check(ctx context.Context, near, far End) check.Answer {
 		if kernel.State == check.Yes {
 			continue
 		}
+
 		if e.Agentless { // it has no other
 			return kernel
 		}
-		if a := probeEnd(ctx, nameUserspace, e); a.State != check.Yes {
+
+		a := probeEnd(ctx, nameUserspace, e)
+		if a.State != check.Yes {
 			return a
 		}
+
 		why = append(why, kernel.Reason)
 	}
+
 	if len(why) == 0 {
 		return check.OKBecause("kernel implementation")
 	}
+
 	return check.OKBecause("userspace implementation; not the kernel's, because %s", strings.Join(why, "; "))
 }
 

@@ -28,17 +28,21 @@ func TestTunnelsComeUpCarryAndGo(t *testing.T) {
 				near, far := newPair(t)
 				a, b := ends(near, far, outer)
 				ctx := context.Background()
-				if c := tun.Check(ctx, a, b); c.State != check.Yes {
+				c := tun.Check(ctx, a, b)
+				if c.State != check.Yes {
 					k, _ := tun.(kind)
 					_, kernels := k.nodeSide.(esp)
 					_, program := k.nodeSide.(openVPN)
-					if lacks := kernels || program || tun.Name() == nameKernel; !lacks ||
+					lacks := kernels || program || tun.Name() == nameKernel
+					if !lacks ||
 						c.State != check.No || c.Reason == "" || c.Hint == "" {
 						t.Errorf("check says %+v, want yes, or no with reason and hint for what is the "+
 							"kernel's or a program's", c)
 					}
+
 					return
 				}
+
 				comeUpCarryAndGo(t, tun, near, far, a, b)
 			})
 		}
@@ -56,20 +60,25 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 		if p.MTU() != 1400 || ask0[int](t, near, "test/mtu", "wg7") != 1400 {
 			t.Errorf("mtu is %d, want 1400 at both ends", p.MTU())
 		}
+
 		carries(t, p, near, far)
 		if _, err := tun.Up(ctx, a, b, Spec{Device: "wg7", Port: 51001}); err == nil ||
 			!strings.Contains(err.Error(), "exists already") {
 			t.Errorf("laying it twice gives %v, want that the device exists already", err)
 		}
+
 		carries(t, p, near, far)
 		for range 2 {
 			must(t, p.Down(ctx))
 		}
+
 		if _, err := p.Counters(ctx, false); err == nil {
 			t.Error("counters of a tunnel that is down are read, want an error")
 		}
+
 		wantNoDevice(t, near, far)
-		if said := near.stderr.String() + far.stderr.String(); said != "" {
+		said := near.stderr.String() + far.stderr.String()
+		if said != "" {
 			t.Errorf("the nodes said %q, want silence", said)
 		}
 	}
@@ -83,6 +92,7 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	if !p.(*path).mute && (before.Handshake < 0 || before.Handshake > int64(time.Minute)) {
 		t.Errorf("last handshake was %v ago, want less than a minute", time.Duration(before.Handshake))
 	}
+
 	const size = 2 << 20
 	transfer(t, near, far, "198.18.9.2", size)
 	transfer(t, far, near, "2001:2:0:9::1", size)
@@ -94,11 +104,14 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 			t.Errorf("%d bytes %s are counted for %d of data", moved, name, size)
 		}
 	}
+
 	if p.Devices()[0] != "wg7" || after.Implementation == "" {
 		t.Errorf("devices are %v, implementation %q", p.Devices(), after.Implementation)
 	}
+
 	for _, behind := range []string{"198.18.8.1", "2001:2:0:8::1"} {
-		if dev := ask0[string](t, near, "test/route", netip.MustParseAddr(behind)); dev != "wg7" {
+		dev := ask0[string](t, near, "test/route", netip.MustParseAddr(behind))
+		if dev != "wg7" {
 			t.Errorf("what lies behind the far end, %s, is reached by %s, want wg7", behind, dev)
 		}
 	}
@@ -130,9 +143,12 @@ func TestTunnelsStandBesideEachOther(t *testing.T) {
 
 func TestImplausibleTunnelsAreRefused(t *testing.T) {
 	end := func(outer, inner, route string) End {
-		return End{Node: "node at " + outer, Outer: netip.MustParseAddr(outer),
+		return End{
+			Node:   "node at " + outer,
+			Outer:  netip.MustParseAddr(outer),
 			Inner:  []netip.Prefix{netip.MustParsePrefix(inner)},
-			Routes: []netip.Prefix{netip.MustParsePrefix(route)}}
+			Routes: []netip.Prefix{netip.MustParsePrefix(route)},
+		}
 	}
 	good := end("198.18.0.1", "198.18.9.1/30", "198.18.8.0/24")
 	tests := []struct {
@@ -163,6 +179,7 @@ func FuzzParsePublic(f *testing.F) {
 		if err != nil && k != (kernel.Key{}) {
 			t.Error("an error comes with a key, want none")
 		}
+
 		if err == nil {
 			if again, err := parsePublic(spellPublic(k)); err != nil || again != k {
 				t.Errorf("a key does not survive its spelling: %v", err)
@@ -191,6 +208,7 @@ func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
 	if WireGuardKernel().Check(context.Background(), a, b).State == check.Yes {
 		want = nameKernel
 	}
+
 	if got != want || p.MTU() != DefaultMTU {
 		t.Errorf("resolved to %q with mtu %d, want %q with %d", got, p.MTU(), want, DefaultMTU)
 	}
@@ -201,17 +219,21 @@ func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
 func TestQueueOfATunnelInUserspace(t *testing.T) {
 	near, far, a, b := newEnds(t)
 	for _, kind := range []Tunnel{WireGuardUserspace(), OpenVPN()} {
-		if c := kind.Check(context.Background(), a, b); c.State != check.Yes {
+		c := kind.Check(context.Background(), a, b)
+		if c.State != check.Yes {
 			t.Logf("%s: not here: %s", kind.Name(), c.Reason)
 			continue
 		}
+
 		p, err := kind.Up(context.Background(), a, b, Spec{Device: "wg7", Queue: 7})
 		must(t, err)
 		for _, node := range []host.Agent{near, far} {
-			if got := ask0[int](t, node, "test/queue", "wg7"); got != 7 {
+			got := ask0[int](t, node, "test/queue", "wg7")
+			if got != 7 {
 				t.Errorf("%s: the device holds %d packets, want 7", kind.Name(), got)
 			}
 		}
+
 		must(t, p.Down(context.Background()))
 	}
 }
@@ -223,10 +245,12 @@ func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
 	for _, e := range p.(*path).ends {
 		must(t, e.session.Close()) // as when the controller dies
 	}
+
 	for _, n := range []*testNode{near, far} {
 		expect.Soon(t, 5*time.Second, "devices after the sessions ended", []string{"lo", "wan"},
 			func() []string { return ask0[[]string](t, n, "test/devices", struct{}{}) })
 	}
+
 	must(t, p.Down(context.Background()))
 }
 
@@ -238,9 +262,11 @@ func TestTunnelWithADeadNodeEndsSoon(t *testing.T) {
 	if _, err := p.Counters(context.Background(), false); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("counters at a dead node give %v, want ErrUnreachable", err)
 	}
+
 	start := time.Now()
 	must(t, p.Down(context.Background()))
-	if took := time.Since(start); took > 2*time.Second {
+	took := time.Since(start)
+	if took > 2*time.Second {
 		t.Errorf("taking down took %v, want it soon", took)
 	}
 }
@@ -254,6 +280,7 @@ func TestTunnelThatCarriesNothingIsAnError(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no handshake") {
 		t.Errorf("laying it gives %v, want a deadline that names the state", err)
 	}
+
 	wantNoDevice(t, near, far)
 }
 
@@ -262,6 +289,7 @@ func TestKernelTunnelWithoutKernelIsUnsupported(t *testing.T) {
 	if WireGuardKernel().Check(context.Background(), a, b).State == check.Yes {
 		t.Skip("skip: this kernel has WireGuard")
 	}
+
 	if _, err := WireGuardKernel().Up(context.Background(), a, b, Spec{}); !errors.Is(err,
 		host.ErrUnsupported) {
 		t.Errorf("laying it gives %v, want ErrUnsupported", err)
@@ -284,7 +312,8 @@ func recordedLaying(t *testing.T, kind Tunnel, near, far *testNode, a, b End, st
 	secret []byte) {
 	t.Helper()
 	log := &recording{}
-	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
+	a.Agent = recorder{near, log}
+	b.Agent = recorder{far, log}
 	p, err := kind.Up(t.Context(), a, b, Spec{})
 	must(t, err)
 	_, err = p.Counters(t.Context(), false)
@@ -297,10 +326,12 @@ func recordedLaying(t *testing.T, kind Tunnel, near, far *testNode, a, b End, st
 		log.secrets[1]) {
 		t.Fatalf("%d secrets were sent, want the same one to both ends", len(log.secrets))
 	}
+
 	text = log.text.String() + near.stderr.String() + far.stderr.String()
 	if !strings.Contains(text, "198.18.9.2/30") {
 		t.Fatalf("the recording is %q, want the messages in it", text)
 	}
+
 	return text, log.secrets[0]
 }
 
@@ -342,7 +373,8 @@ func TestNodeKeepsItsPrivateKey(t *testing.T) {
 	var peer kernel.Key
 	public, err := newKey(&peer)
 	must(t, err)
-	k, log := &keeper{}, &recording{}
+	k := &keeper{}
+	log := &recording{}
 	e := &wireguardSide{device: k}
 	e.own, err = newKey(&e.private)
 	must(t, err)
@@ -351,12 +383,15 @@ func TestNodeKeepsItsPrivateKey(t *testing.T) {
 	if err == nil || err.Error() != "configured" {
 		t.Fatalf("meeting gives %v, want what the device said", err)
 	}
+
 	if k.w.Private == (kernel.Key{}) || k.w.Peer != public || k.w.Preshared == (kernel.Key{}) {
 		t.Error("the device was not given all keys")
 	}
+
 	if e.private != (kernel.Key{}) {
 		t.Error("the private key was not overwritten")
 	}
+
 	log.add(k.w)
 	log.add(fmt.Sprintf("%v %+v %#v %s %x %d", k.w, k.w, k.w, k.w.Private, k.w.Private, k.w.Private))
 	for _, form := range forms(k.w.Private[:]) {

@@ -53,16 +53,19 @@ func (a apt) prepare() error {
 			return err
 		}
 	}
+
 	var status strings.Builder
 	for _, name := range present {
 		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nMaintainer: none\nArchitecture: "+
 			"%s\nMulti-Arch: foreign\nVersion: 9999:1\nDescription: declared, not installed\n\n", name,
 			a.machine.arch)
 	}
+
 	err := writeAll(a.dir, map[string]string{"status": status.String(), "apt.conf": a.config()})
 	if err != nil {
 		return err
 	}
+
 	return a.copySources()
 }
 
@@ -116,6 +119,7 @@ func (a apt) exists(ctx context.Context) error {
 			return check.WithHint(fmt.Errorf("take packages of the distribution: %w: this machine has no "+
 				"%s, so it is not like Debian", host.ErrUnsupported, program), ownKernel)
 		}
+
 		if err != nil {
 			return err
 		}
@@ -127,17 +131,21 @@ const lockTime = time.Minute // how long apt-get may still work for a build that
 
 // run starts apt-get or apt-cache on the private root.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
-	command := host.Command{Path: program,
+	command := host.Command{
+		Path: program,
 		Args: append([]string{"-c", filepath.Join(a.dir, "apt.conf"), "-q"}, args...),
-		Env:  []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"}}
+		Env:  []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
+	}
 	for began := time.Now(); ; {
 		out, err := host.Run(ctx, host.Local(), command)
 		if err == nil {
 			return string(out), nil
 		}
+
 		if !strings.Contains(err.Error(), "Could not get lock") || time.Since(began) > lockTime {
 			return string(out), &oneLine{err}
 		}
+
 		if err := host.Pause(ctx, 200*time.Millisecond); err != nil {
 			return "", fmt.Errorf("run %s: %w", program, err)
 		}
@@ -192,11 +200,13 @@ func parsePolicy(out string) []string {
 		if n, ok := strings.CutSuffix(line, ":"); ok && !strings.HasPrefix(line, " ") {
 			name = n
 		}
+
 		version, ok := strings.CutPrefix(line, "  Candidate: ")
 		if ok && name != "" && version != "(none)" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
@@ -221,6 +231,7 @@ func parseSimulation(out string) []aptItem {
 		if !ok || !closed || len(f) < 3 || f[0] != "Inst" || open < 0 || !strings.HasSuffix(origin, "]") {
 			continue
 		}
+
 		name, _, _ := strings.Cut(f[1], ":")
 		item := aptItem{name, version, origin[open+1 : len(origin)-1]}
 		if item.Name != "" && item.Version != "" && item.Arch != "" && !strings.ContainsAny(item.file(),
@@ -228,6 +239,7 @@ func parseSimulation(out string) []aptItem {
 			items = append(items, item)
 		}
 	}
+
 	slices.SortFunc(items, func(a, b aptItem) int { return strings.Compare(a.file(), b.file()) })
 	return slices.Compact(items)
 }
@@ -238,6 +250,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	for _, i := range items {
 		want = append(want, i.Name+"="+i.Version)
 	}
+
 	failed := func(err error) error {
 		if ctx.Err() != nil {
 			return err
@@ -251,6 +264,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	if err != nil {
 		return nil, failed(err)
 	}
+
 	sums := parseURIs(out)
 	for fetched := false; ; fetched = true {
 		var files, missing []string
@@ -262,6 +276,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 				missing = append(missing, i.file())
 			}
 		}
+
 		switch {
 		case len(missing) == 0:
 			return files, nil
@@ -269,6 +284,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 			return nil, failed(fmt.Errorf("%s: not as the package lists have it",
 				strings.Join(missing, ", ")))
 		}
+
 		a.say("downloading %d packages", len(missing))
 		if err := a.fetch(ctx, "Dir::Cache::archives", "cache/archives", want...); err != nil {
 			return nil, failed(err)
@@ -284,6 +300,7 @@ func parseURIs(out string) map[string]string {
 		if len(f) != 4 || !strings.HasPrefix(f[0], "'") {
 			continue
 		}
+
 		if sum, ok := strings.CutPrefix(f[3], "SHA256:"); ok {
 			sums[f[1]] = sum
 		}
@@ -302,12 +319,14 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 		_, err := a.run(ctx, "apt-get", args...)
 		return err
 	}
+
 	left, _ := filepath.Glob(lentDirs + "*")
 	for _, dir := range left {
 		if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > listsAge {
 			_ = os.RemoveAll(dir) // of a build that was killed
 		}
 	}
+
 	lent, err := os.MkdirTemp(filepath.Split(lentDirs))
 	if err != nil {
 		return err
@@ -317,6 +336,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	if err := errors.Join(os.Chmod(lent, 0o755), moveFiles(own, lent)); err != nil {
 		return err
 	}
+
 	_, err = a.run(ctx, "apt-get", append([]string{"-o", option + "=" + lent}, args...)...)
 	return errors.Join(err, moveFiles(lent, own))
 }
@@ -327,22 +347,28 @@ func moveFiles(from, to string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		if !e.Type().IsRegular() || e.Name() == "lock" {
 			continue
 		}
-		old, name := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+
+		old := filepath.Join(from, e.Name())
+		name := filepath.Join(to, e.Name())
 		if os.Rename(old, name) == nil {
 			continue
 		}
+
 		b, err := os.ReadFile(old)
 		if err == nil {
 			err = errors.Join(os.WriteFile(name, b, 0o644), os.Remove(old))
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -365,10 +391,12 @@ func (a apt) sourceFiles() map[string]string {
 		if ext != ".list" && ext != ".sources" {
 			continue // apt ignores it too
 		}
+
 		if b, err := os.ReadFile(name); err == nil {
 			found[filepath.Base(name)] = rewriteSources(string(b), ext == ".sources", a.machine.arch)
 		}
 	}
+
 	return found
 }
 
@@ -382,10 +410,12 @@ func (a apt) copySources() error {
 		return check.WithHint(fmt.Errorf("take packages of the distribution: %w: %s names no sources",
 			host.ErrUnsupported, a.etc), ownKernel)
 	}
+
 	dir := filepath.Join(a.dir, "sources")
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}
+
 	return writeAll(dir, files)
 }
 
@@ -406,12 +436,15 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 			line = rewriteLine(line)
 			dropping = line == ""
 		}
+
 		if dropping {
 			continue
 		}
+
 		// Comments too: they cost nothing.
 		b.WriteString(ubuntuServers(line, arch))
 	}
+
 	return b.String()
 }
 
@@ -421,11 +454,13 @@ func rewriteLine(line string) string {
 	if len(kind) == 0 || kind[0] != "deb" {
 		return ""
 	}
+
 	before, rest, ok := strings.Cut(line, "[")
 	options, after, closed := strings.Cut(rest, "]")
 	if !ok || !closed || strings.TrimSpace(before) != "deb" {
 		return line
 	}
+
 	var kept []string
 	for _, o := range strings.Fields(options) {
 		if !strings.HasPrefix(o, "arch=") && !strings.HasPrefix(o, "arch+=") &&
@@ -433,9 +468,11 @@ func rewriteLine(line string) string {
 			kept = append(kept, o)
 		}
 	}
+
 	if len(kept) == 0 {
 		return "deb " + strings.TrimLeft(after, " \t")
 	}
+
 	return "deb [" + strings.Join(kept, " ") + "]" + after
 }
 
@@ -445,6 +482,7 @@ func ubuntuServers(line, arch string) string {
 	if arch == "amd64" {
 		return strings.ReplaceAll(line, ports, main)
 	}
+
 	words := strings.SplitAfter(line, " ")
 	for i, w := range words {
 		scheme, rest, ok := strings.Cut(w, "://")
@@ -455,5 +493,6 @@ func ubuntuServers(line, arch string) string {
 			words[i] = scheme + "://ports.ubuntu.com/ubuntu-ports" + after
 		}
 	}
+
 	return strings.Join(words, "")
 }

@@ -56,9 +56,11 @@ Conf libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [amd64])
 		{"libxtables12", "1:1.8.9-2", "amd64"}, {"old", "2.0", "all"},
 	}
 	got := parseSimulation(out)
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Fatalf("packages (-want +got):\n%s", diff)
 	}
+
 	expect.Same(t, "archive", "libxtables12_1%3a1.8.9-2_amd64.deb", got[2].file())
 }
 
@@ -73,7 +75,8 @@ func TestParseURIs(t *testing.T) {
 // TestDownloadChecksTheCache: an archive that was changed since, its size as it was, is not unpacked but
 // fetched again; what cannot be had as the lists have it is an error. apt-get is a script here.
 func TestDownloadChecksTheCache(t *testing.T) {
-	bin, dir := t.TempDir(), t.TempDir()
+	bin := t.TempDir()
+	dir := t.TempDir()
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	a := apt{dir: dir, say: t.Logf}
 	item := aptItem{"x", "1", "all"}
@@ -97,15 +100,18 @@ case "$*" in *--print-uris*) echo "'http://x/' %s 4 SHA256:%x";; *) printf %s >"
 		if tt.cached != "" {
 			must(t, os.WriteFile(archive, []byte(tt.cached), 0o600))
 		}
+
 		files, err := a.download(t.Context(), []aptItem{item})
 		if tt.want == "" {
 			expect.Error(t, fmt.Sprintf("%+v", tt), err, errOutdated)
 			continue
 		}
+
 		if err != nil || len(files) != 1 {
 			t.Errorf("%+v: got %q, %v, want the archive", tt, files, err)
 			continue
 		}
+
 		if b, err := os.ReadFile(files[0]); err != nil || string(b) != tt.want {
 			t.Errorf("%+v: got %q, %v", tt, b, err)
 		}
@@ -118,7 +124,9 @@ func TestAptKeepsItsSandbox(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: only root has rights to give up")
 	}
-	bin, dir := t.TempDir(), t.TempDir()
+
+	bin := t.TempDir()
+	dir := t.TempDir()
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	script := `#!/bin/sh
 echo "$@" >` + dir + `/said
@@ -134,6 +142,7 @@ for a in "$@"; do case "$a" in Dir::State::lists=*) stat -c %a "${a#*=}" >` + di
 		"Dir::State::lists="+lentDirs) {
 		t.Errorf("got %q, mode %q, %v, want a public folder", said, mode, errors.Join(err1, err2))
 	}
+
 	for _, text := range []string{string(said), a.config()} {
 		if strings.Contains(strings.ToLower(text), "apt::sandbox") {
 			t.Errorf("got %s, want the sandbox left as apt has it", text)
@@ -150,6 +159,7 @@ func FuzzAptOutput(f *testing.F) {
 				t.Fatalf("package: got %+v", i)
 			}
 		}
+
 		for _, name := range parsePolicy(out) {
 			if name == "" {
 				t.Fatal("candidate: got an empty name")
@@ -208,9 +218,11 @@ func FuzzRewriteSources(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, deb822 bool) {
 		for _, arch := range []string{"amd64", "arm64"} {
 			once := rewriteSources(text, deb822, arch)
-			if twice := rewriteSources(once, deb822, arch); twice != once {
+			twice := rewriteSources(once, deb822, arch)
+			if twice != once {
 				t.Fatalf("%s: rewritten twice: got %q, want %q", arch, twice, once)
 			}
+
 			if strings.Count(once, "trusted=yes") > strings.Count(text, "trusted=yes") {
 				t.Fatalf("%s: got %q, which trusts more than %q", arch, once, text)
 			}

@@ -25,17 +25,21 @@ func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the image cache: %w", err)
 	}
+
 	for told := false; ; told = true {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { f.Close() }, nil
 		}
+
 		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
 			if !told {
 				r.say("waiting for another build")
 			}
+
 			err = host.Pause(ctx, 100*time.Millisecond)
 		}
+
 		if err != nil {
 			f.Close()
 			return nil, fmt.Errorf("lock the image cache: %w", err)
@@ -49,6 +53,7 @@ func writeSynced(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
 }
@@ -78,6 +83,7 @@ func keyOf(values ...any) string {
 	if err != nil {
 		panic("encode a key: " + err.Error()) // all of it is text and numbers
 	}
+
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
@@ -93,6 +99,7 @@ func fileSum(name string) (string, error) {
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err
 	}
+
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
@@ -109,10 +116,12 @@ func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 			case skip(d) || !d.Type().IsRegular():
 				return nil
 			}
+
 			info, err := d.Info()
 			if err == nil {
 				files = append(files, strings.TrimPrefix(p, root), info.Size(), info.ModTime().UnixNano())
 			}
+
 			return err
 		})
 		if err != nil {
@@ -132,12 +141,14 @@ func (r Recipe) forgetOld(now time.Time) {
 	if err != nil {
 		return
 	}
+
 	for _, e := range entries {
 		kind, _, _ := strings.Cut(e.Name(), "-")
 		info, err := e.Info()
 		if err != nil {
 			continue
 		}
+
 		if kind+"-" == workFolder || slices.Contains([]string{"base", "image", "agent"}, kind) &&
 			now.Sub(info.ModTime()) > keep {
 			_ = os.RemoveAll(filepath.Join(r.Cache, e.Name()))

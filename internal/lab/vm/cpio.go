@@ -60,9 +60,11 @@ func (a archive) pack(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	if err := a.write(z); err != nil {
 		return err
 	}
+
 	return z.Close()
 }
 
@@ -83,10 +85,12 @@ func (e entry) write(w io.Writer, inode int) error {
 		return fmt.Errorf("write %s to the image: %d bytes do not fit, or the name is not relative", e.name,
 			len(e.data))
 	}
+
 	links := 1
 	if e.mode == modeFolder {
 		links = 2
 	}
+
 	pad := func(n int) []byte { return make([]byte, -n&3) } // up to a multiple of four
 	var b bytes.Buffer
 	// magic; inode, mode, uid, gid, nlink, mtime, size; device of the file and of the node, major and
@@ -101,5 +105,6 @@ func (e entry) write(w io.Writer, inode int) error {
 			return err
 		}
 	}
+
 	return nil
 }

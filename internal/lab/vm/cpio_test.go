@@ -21,30 +21,36 @@ func readArchive(t *testing.T, b []byte) []entry {
 		if at+n > len(b) {
 			t.Fatalf("archive ends at %d, wanted %d more at %d", len(b), n, at)
 		}
+
 		at += n
 		return b[at-n : at]
 	}
 	align := func() {
 		for at%4 != 0 {
-			if c := take(1); c[0] != 0 {
+			c := take(1)
+			if c[0] != 0 {
 				t.Fatalf("padding at %d: got %d, want 0", at-1, c[0])
 			}
 		}
 	}
 	for {
-		if magic := string(take(6)); magic != "070701" {
+		magic := string(take(6))
+		if magic != "070701" {
 			t.Fatalf("magic at %d: got %q", at-6, magic)
 		}
+
 		var field [13]int
 		for i := range field {
 			n, err := strconv.ParseUint(string(take(8)), 16, 32)
 			must(t, err)
 			field[i] = int(n)
 		}
+
 		name := take(field[11])
 		if name[len(name)-1] != 0 {
 			t.Fatalf("name %q does not end with NUL", name)
 		}
+
 		align()
 		data := bytes.Clone(take(field[6]))
 		align()
@@ -55,12 +61,15 @@ func readArchive(t *testing.T, b []byte) []entry {
 			}
 			return found
 		}
+
 		if field[2] != 0 || field[3] != 0 || field[5] != 0 {
 			t.Errorf("%s: uid, gid, mtime: got %d, %d, %d, want 0", text, field[2], field[3], field[5])
 		}
+
 		if field[0] != len(found)+1 {
 			t.Errorf("%s: inode %d, want %d", text, field[0], len(found)+1)
 		}
+
 		found = append(found, entry{text, uint32(field[1]), data})
 	}
 }
@@ -78,6 +87,7 @@ func sampleArchive(order []int) archive {
 	for _, i := range order {
 		put[i]()
 	}
+
 	return a
 }
 
@@ -117,6 +127,7 @@ func TestArchiveBytesAreTheSame(t *testing.T) {
 		if first == nil {
 			first = b.Bytes()
 		}
+
 		if !bytes.Equal(first, b.Bytes()) {
 			t.Fatal("the same files in another order: got other bytes")
 		}

@@ -55,13 +55,16 @@ func ParseLogin(text string) (Login, error) {
 	if !named {
 		user = "root"
 	}
+
 	if method != LoginSSH && method != LoginSerial {
 		return Login{}, fmt.Errorf("login %q: no such method", text)
 	}
+
 	if user == "" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user,
 		func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return Login{}, fmt.Errorf("login %q: no user's name", text)
 	}
+
 	return Login{Method: method, User: user}, nil
 }
 
@@ -125,10 +128,12 @@ func OpenDisk(file string) (Disk, error) {
 	if err != nil {
 		return Disk{}, fmt.Errorf("read disk image: %w", err)
 	}
+
 	f, format, err := openDisk(path, file)
 	if err != nil {
 		return Disk{}, err
 	}
+
 	return Disk{File: path, Format: format}, f.Close()
 }
 
@@ -147,18 +152,22 @@ func openDisk(path, name string) (f *os.File, format string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("read disk image: %w", err)
 	}
+
 	if !info.Mode().IsRegular() {
 		return nil, "", errNoDisk(name, "not a file", "name a file, .qcow2 or .img")
 	}
+
 	head := make([]byte, 512)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, "", fmt.Errorf("read disk image: %w", err)
 	}
+
 	format, text, hint := checkHead(head[:n])
 	if text != "" {
 		return nil, "", errNoDisk(name, text, hint)
 	}
+
 	return f, format, nil
 }
 
@@ -190,17 +199,21 @@ func checkHead(head []byte) (format, wrong, hint string) {
 			return "", o.what, o.hint
 		}
 	}
+
 	if len(head) < 512 {
 		return "", "it is shorter than a disk's first sector", "name a file, .qcow2 or .img"
 	}
+
 	if bytes.HasPrefix(head, []byte("QFI\xfb")) {
 		wrong, hint = checkQCOW2(head)
 		return "qcow2", wrong, hint
 	}
+
 	if head[510] != 0x55 || head[511] != 0xaa {
 		return "", "neither qcow2 nor a disk with a boot sector",
 			"name the image of a whole disk, not of a partition or an installer"
 	}
+
 	return "raw", "", ""
 }
 
@@ -213,6 +226,7 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 	if version >= 3 {
 		incompatible = binary.BigEndian.Uint64(head[72:])
 	}
+
 	const dirty, corrupt, externalData = 1, 2, 4
 	switch {
 	case version < 2 || version > 3:
@@ -226,6 +240,7 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 	case incompatible&(dirty|corrupt) != 0:
 		return "it was not closed properly", "is it in use? else: qemu-img check -r all"
 	}
+
 	return "", ""
 }
 
@@ -238,10 +253,12 @@ func (d *Disk) Identify() error {
 		d.Sum = fmt.Sprintf("%d bytes, changed %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339))
 		return nil
 	}
+
 	sum, err := fileSum(d.File)
 	if err != nil {
 		return fmt.Errorf("read disk image: %w", err)
 	}
+
 	d.Sum = "sha256:" + sum
 	return nil
 }
@@ -260,6 +277,7 @@ func (d *Disk) BootByUEFI() error {
 		return check.WithHint(fmt.Errorf("boot by UEFI: %w: no firmware is installed", host.ErrUnsupported),
 			"install ovmf (Debian, Ubuntu)")
 	}
+
 	d.Firmware = firmwares[i]
 	return nil
 }

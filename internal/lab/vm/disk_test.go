@@ -20,6 +20,7 @@ func qcow2Head(change func(head []byte)) []byte {
 	if change != nil {
 		change(head)
 	}
+
 	return head
 }
 
@@ -64,6 +65,7 @@ func TestOpenDisk(t *testing.T) {
 				}
 				return
 			}
+
 			expect.Error(t, "disk", err, tt.want)
 			expect.Hint(t, "disk", err, tt.hint)
 			if d.File != "" || d.Format != "" {
@@ -86,6 +88,7 @@ func TestDiskIsCheckedAsItIsOpened(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the same: got %v", err)
 	}
+
 	f.Close()
 	for want, content := range map[string][]byte{"it was raw, and is qcow2 now": qcow2Head(nil),
 		"difference to another file": qcow2Head(func(h []byte) { h[15] = 104 }), "shorter than": nil} {
@@ -93,6 +96,7 @@ func TestDiskIsCheckedAsItIsOpened(t *testing.T) {
 		_, err := d.Open()
 		expect.Error(t, "an image", err, want)
 	}
+
 	must(t, errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)))
 	_, err = d.Open()
 	expect.Error(t, "pipe", err, "not a file")
@@ -138,9 +142,11 @@ func FuzzParseLogin(f *testing.F) {
 		if err != nil && l != (Login{}) {
 			t.Errorf("ParseLogin(%q): got %+v with an error", text, l)
 		}
+
 		if err != nil {
 			return
 		}
+
 		if again, err := ParseLogin(l.String()); err != nil || again != l {
 			t.Errorf("ParseLogin(%q): got %+v, %v, want %+v again", l, again, err, l)
 		}
@@ -161,8 +167,14 @@ func FuzzCheckHead(f *testing.F) {
 // TestForeignArgs: the image is opened for reading only, and the guest's ssh is the only thing that its
 // management NIC leads to.
 func TestForeignArgs(t *testing.T) {
-	g := NewForeignGuest(Disk{File: "/a,b/disk.qcow2", Format: "qcow2", Management: ManagementAddr(0),
-		FileFD: 4, AgentFD: 5, TerminalFD: 6})
+	g := NewForeignGuest(Disk{
+		File:       "/a,b/disk.qcow2",
+		Format:     "qcow2",
+		Management: ManagementAddr(0),
+		FileFD:     4,
+		AgentFD:    5,
+		TerminalFD: 6,
+	})
 	words := strings.Join(g.Args("router", nil, nil, "/c,d"), " ")
 	for _, want := range []string{
 		"-add-fd fd=4,set=1", "snapshot=on,format=qcow2,file=/dev/fdset/1",
@@ -175,6 +187,7 @@ func TestForeignArgs(t *testing.T) {
 			t.Errorf("arguments: got %s, want %q in them", words, want)
 		}
 	}
+
 	for _, not := range []string{"-kernel", "-initrd", "-append", "-bios", "/a"} {
 		if strings.Contains(words, not) {
 			t.Errorf("arguments: got %s, want no %s", words, not)

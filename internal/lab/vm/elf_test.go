@@ -24,8 +24,12 @@ func madeELF(t testing.TB, kind elf.Type, machine elf.Machine, interp string, se
 	for i := range sections {
 		names += sections[i].name + "\x00"
 	}
-	sections = append(sections, elfSection{name: ".shstrtab", kind: elf.SHT_STRTAB,
-		data: []byte(names + ".shstrtab\x00")})
+
+	sections = append(sections, elfSection{
+		name: ".shstrtab",
+		kind: elf.SHT_STRTAB,
+		data: []byte(names + ".shstrtab\x00"),
+	})
 	names += ".shstrtab\x00"
 	var body bytes.Buffer
 	body.Write(make([]byte, head+program))
@@ -37,6 +41,7 @@ func madeELF(t testing.TB, kind elf.Type, machine elf.Machine, interp string, se
 		at[i] = body.Len()
 		body.Write(s.data)
 	}
+
 	body.Write(make([]byte, -body.Len()&7))
 	table := body.Len()
 	put := func(v any) []byte {
@@ -46,23 +51,39 @@ func madeELF(t testing.TB, kind elf.Type, machine elf.Machine, interp string, se
 	}
 	body.Write(put(elf.Section64{}))
 	for i, s := range sections {
-		body.Write(put(elf.Section64{Name: uint32(strings.Index(names, "\x00"+s.name+"\x00") + 1),
-			Type: uint32(s.kind), Link: s.link, Off: uint64(at[i]), Size: uint64(len(s.data))}))
+		body.Write(put(elf.Section64{
+			Name: uint32(strings.Index(names, "\x00"+s.name+"\x00") + 1),
+			Type: uint32(s.kind),
+			Link: s.link,
+			Off:  uint64(at[i]),
+			Size: uint64(len(s.data)),
+		}))
 	}
+
 	file := body.Bytes()
 	h := elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB),
 			byte(elf.EV_CURRENT)},
-		Type: uint16(kind), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: head,
-		Shoff: uint64(table), Shentsize: section, Shnum: uint16(len(sections) + 1),
-		Shstrndx: uint16(len(sections)),
-		Phoff:    head, Phentsize: program,
+		Type:      uint16(kind),
+		Machine:   uint16(machine),
+		Version:   uint32(elf.EV_CURRENT),
+		Ehsize:    head,
+		Shoff:     uint64(table),
+		Shentsize: section,
+		Shnum:     uint16(len(sections) + 1),
+		Shstrndx:  uint16(len(sections)),
+		Phoff:     head,
+		Phentsize: program,
 	}
 	if interp != "" {
 		h.Phnum = 1
-		copy(file[head:], put(elf.Prog64{Type: uint32(elf.PT_INTERP), Off: uint64(interpAt),
-			Filesz: uint64(len(interp))}))
+		copy(file[head:], put(elf.Prog64{
+			Type:   uint32(elf.PT_INTERP),
+			Off:    uint64(interpAt),
+			Filesz: uint64(len(interp)),
+		}))
 	}
+
 	copy(file, put(h))
 	return file
 }
@@ -70,8 +91,11 @@ func madeELF(t testing.TB, kind elf.Type, machine elf.Machine, interp string, se
 // madeModule is a kernel module with nothing but what it says of itself.
 func madeModule(t testing.TB, machine elf.Machine, fields ...string) []byte {
 	t.Helper()
-	return madeELF(t, elf.ET_REL, machine, "", elfSection{name: ".modinfo", kind: elf.SHT_PROGBITS,
-		data: []byte(strings.Join(fields, "\x00") + "\x00")})
+	return madeELF(t, elf.ET_REL, machine, "", elfSection{
+		name: ".modinfo",
+		kind: elf.SHT_PROGBITS,
+		data: []byte(strings.Join(fields, "\x00") + "\x00"),
+	})
 }
 
 // madeProgram is a static executable; text tells it from others.
@@ -83,12 +107,14 @@ func madeProgram(t testing.TB, machine elf.Machine, text string) []byte {
 // madeBinary is a program or library that needs libraries.
 func madeBinary(t testing.TB, machine elf.Machine, interp string, libraries ...string) []byte {
 	t.Helper()
-	texts, dynamic := "\x00", bytes.Buffer{}
+	texts := "\x00"
+	dynamic := bytes.Buffer{}
 	for _, lib := range libraries {
 		tag := []uint64{uint64(elf.DT_NEEDED), uint64(len(texts))}
 		must(t, binary.Write(&dynamic, binary.LittleEndian, tag))
 		texts += lib + "\x00"
 	}
+
 	dynamic.Write(make([]byte, 16))
 	return madeELF(t, elf.ET_DYN, machine, interp,
 		elfSection{name: ".dynstr", kind: elf.SHT_STRTAB, data: []byte(texts)},

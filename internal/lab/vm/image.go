@@ -61,22 +61,27 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	if _, err := machineOf(r.Arch); err != nil {
 		return Image{}, err
 	}
+
 	if err := r.checkFiles(); err != nil {
 		return Image{}, err
 	}
+
 	program, err := fileSum(r.Program)
 	if err != nil {
 		return Image{}, fmt.Errorf("read the guest's program: %w", err)
 	}
+
 	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
 		return Image{}, check.WithHint(fmt.Errorf("create the image cache: %w", err),
 			"name a folder that can be written to, by XDG_CACHE_HOME")
 	}
+
 	if in, ok := r.knownInputs(time.Now()); ok {
 		if img, ok := r.cached(in, program); ok {
 			return img, nil
 		}
 	}
+
 	unlock, err := r.lock(ctx)
 	if err != nil {
 		return Image{}, err
@@ -86,18 +91,22 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
+
 	if img, ok := r.cached(in, program); ok {
 		return img, nil // another build made it meanwhile
 	}
+
 	if err := r.buildImage(in, program); err != nil {
 		return Image{}, err
 	}
+
 	r.forgetOld(time.Now())
 	img, ok := r.cached(in, program)
 	if !ok {
 		return Image{}, fmt.Errorf("build the image: it is not in the cache %s, where it was just put",
 			r.Cache)
 	}
+
 	return img, nil
 }
 
@@ -107,10 +116,12 @@ func (r Recipe) checkFiles() error {
 		return check.WithHint(fmt.Errorf("build an image with the modules of %s: their kernel is missing",
 			r.Modules), "name it by --kernel")
 	}
+
 	for what, path := range map[string]string{"kernel": r.Kernel, "kernel's modules": r.Modules} {
 		if path == "" {
 			continue
 		}
+
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
@@ -169,19 +180,23 @@ func readJSON[T any](file string) (v T, err error) {
 
 // cached returns the image if it is whole. Folders get their names last, so what has one is.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
-	base, dir := r.baseDir(in), r.imageDir(in, program)
+	base := r.baseDir(in)
+	dir := r.imageDir(in, program)
 	img, err := readJSON[Image](filepath.Join(dir, imageFile))
 	if err != nil {
 		return Image{}, false
 	}
+
 	img.Kernel, img.Initrd = filepath.Join(base, kernelFile), filepath.Join(dir, initrdFile)
 	if !whole(img.Kernel, img.Initrd) {
 		return Image{}, false
 	}
+
 	now := time.Now()
 	for _, d := range []string{base, dir} {
 		_ = os.Chtimes(d, now, now) // forgetOld keeps what is in use
 	}
+
 	return img, true
 }
 
@@ -196,18 +211,22 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 		if err != nil {
 			return inputs{}, err
 		}
+
 		base := r.baseDir(in)
 		if whole(filepath.Join(base, kernelFile), filepath.Join(base, initrdFile),
 			filepath.Join(base, imageFile)) {
 			return in, nil
 		}
+
 		err = r.buildBase(ctx, in)
 		if err == nil {
 			return in, nil
 		}
+
 		if again || !errors.Is(err, errOutdated) || ctx.Err() != nil {
 			return inputs{}, err
 		}
+
 		_ = os.Remove(r.resolvedFile()) // so that the distribution is asked again
 		_ = os.Remove(r.apt().stamp())
 	}
@@ -219,6 +238,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	if err != nil {
 		return err
 	}
+
 	work, err := os.MkdirTemp(r.Cache, workFolder)
 	if err != nil {
 		return err
@@ -228,12 +248,15 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	if err := r.unpack(ctx, in.Packages, tree.dir); err != nil {
 		return err
 	}
-	kernel, modules := r.Kernel, r.Modules
+
+	kernel := r.Kernel
+	modules := r.Modules
 	if kernel == "" {
 		if kernel, modules, err = tree.kernel(); err != nil {
 			return err
 		}
 	}
+
 	a := archive{}
 	addSkeleton(a)
 	r.say("choosing the kernel's modules")
@@ -241,22 +264,27 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	if err != nil {
 		return err
 	}
+
 	if err := tree.addUserland(a); err != nil {
 		return err
 	}
+
 	out := filepath.Join(work, "base")
 	if err := os.Mkdir(out, 0o700); err != nil {
 		return err
 	}
+
 	boot, err := os.ReadFile(kernel)
 	if err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
 	}
+
 	r.say("packing %d files, %d MB", len(a), a.size()/1e6)
 	var packed bytes.Buffer
 	if err := a.pack(&packed); err != nil {
 		return err
 	}
+
 	img := Image{Arch: r.Arch, Release: release, Key: r.key(in), Packages: in.names()}
 	return finish(out, r.baseDir(in), img, map[string][]byte{kernelFile: boot, initrdFile: packed.Bytes()})
 }
@@ -268,17 +296,22 @@ func (r Recipe) buildImage(in inputs, program string) error {
 	if err != nil {
 		return fmt.Errorf("read the image's base: %w", err)
 	}
+
 	initrd, err := os.ReadFile(filepath.Join(base, initrdFile))
 	if err != nil {
 		return fmt.Errorf("read the image's base: %w", err)
 	}
+
 	binary, err := os.ReadFile(r.Program)
 	if err != nil {
 		return fmt.Errorf("read the guest's program: %w", err)
 	}
-	if sum := sha256.Sum256(binary); hex.EncodeToString(sum[:]) != program {
+
+	sum := sha256.Sum256(binary)
+	if hex.EncodeToString(sum[:]) != program {
 		return fmt.Errorf("read the guest's program: %s was changed meanwhile", r.Program)
 	}
+
 	r.say("packing the guest's program, %d MB", len(binary)/1e6)
 	a := archive{}
 	a.add("init", modeProgram, binary)
@@ -286,6 +319,7 @@ func (r Recipe) buildImage(in inputs, program string) error {
 	if err := a.pack(packed); err != nil {
 		return err
 	}
+
 	work, err := os.MkdirTemp(r.Cache, workFolder)
 	if err != nil {
 		return err
@@ -301,16 +335,19 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
+
 	files[imageFile] = b
 	for file, data := range files {
 		if err := writeSynced(filepath.Join(work, file), data); err != nil {
 			return err
 		}
 	}
+
 	// What is there was not taken for whole.
 	if err := os.RemoveAll(name); err != nil {
 		return err
 	}
+
 	return os.Rename(work, name)
 }
 
@@ -319,22 +356,29 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || len(items) == 0 {
 		return err
 	}
+
 	a := r.apt()
 	if err := a.prepare(); err != nil {
 		return err
 	}
+
 	files, err := a.download(ctx, items)
 	if err != nil {
 		return err
 	}
+
 	r.say("unpacking %d packages", len(files))
 	for _, f := range files {
-		_, err := host.Run(ctx, host.Local(), host.Command{Path: "dpkg-deb", Args: []string{"--extract", f,
-			dir}})
+		_, err := host.Run(ctx, host.Local(), host.Command{
+			Path: "dpkg-deb",
+			Args: []string{"--extract", f,
+				dir},
+		})
 		if err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(f), err)
 		}
 	}
+
 	a.prune(files)
 	return nil
 }
@@ -344,15 +388,18 @@ func (r root) kernel() (kernel, modules string, err error) {
 	// MIPS has vmlinux, an ELF file; the others vmlinuz.
 	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
 		"lib/modules/*/vmlinuz"} {
-		if found, _ := fs.Glob(os.DirFS(r.dir), pattern); len(found) == 1 { // the patterns are well formed
+		found, _ := fs.Glob(os.DirFS(r.dir), pattern)
+		if len(found) == 1 { // the patterns are well formed
 			kernel = filepath.Join(r.dir, found[0])
 			break
 		}
 	}
+
 	if kernel == "" {
 		return "", "", check.WithHint(errors.New("find the kernel in its package: it is not in boot, or "+
 			"there are several"), ownKernel)
 	}
+
 	_, release, _ := strings.Cut(filepath.Base(kernel), "-")
 	release = cmp.Or(release, filepath.Base(filepath.Dir(kernel)))
 	for _, lib := range []string{"usr/lib/modules", "lib/modules"} {
@@ -361,6 +408,7 @@ func (r root) kernel() (kernel, modules string, err error) {
 			return kernel, dir, nil
 		}
 	}
+
 	return "", "", check.WithHint(fmt.Errorf("find the modules of kernel %s in its packages: there are none",
 		release), ownKernel)
 }
@@ -370,26 +418,32 @@ func addModules(ctx context.Context, a archive, dir string, m machine) (string, 
 	if dir == "" {
 		return "", nil // everything is part of the kernel
 	}
+
 	tree, err := openModules(dir, m)
 	if err != nil {
 		return "", err
 	}
+
 	chosen, err := tree.choose(ctx, wantedModule)
 	if err != nil {
 		return "", err
 	}
+
 	if len(chosen) == 0 {
 		return "", check.WithHint(fmt.Errorf("read the kernel's modules: %s has none", dir),
 			"name the folder …/lib/modules/RELEASE")
 	}
+
 	release, err := releaseOf(chosen)
 	if err != nil {
 		return "", err
 	}
+
 	place := path.Join("lib/modules", release)
 	for _, m := range sortedModules(chosen) {
 		a.add(path.Join(place, m.place()), modeFile, m.data)
 	}
+
 	dep, alias := moduleLists(chosen)
 	a.text(path.Join(place, "modules.dep"), dep)
 	a.text(path.Join(place, "modules.alias"), alias)
@@ -398,6 +452,7 @@ func addModules(ctx context.Context, a archive, dir string, m machine) (string, 
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read the kernel's modules: %w", err)
 	}
+
 	a.add(path.Join(place, "modules.builtin"), modeFile, builtin)
 	return release, nil
 }

@@ -25,8 +25,12 @@ func ownRecipe(t testing.TB) Recipe {
 	write(t, filepath.Join(dir, "vmlinuz"), []byte("a kernel"))
 	write(t, filepath.Join(dir, "agent"), madeProgram(t, elf.EM_X86_64, "one"))
 	return Recipe{
-		Arch: "amd64", Kernel: filepath.Join(dir, "vmlinuz"), Modules: madeTree(t),
-		Program: filepath.Join(dir, "agent"), Cache: filepath.Join(dir, "cache"), aptDir: filepath.Join(dir,
+		Arch:    "amd64",
+		Kernel:  filepath.Join(dir, "vmlinuz"),
+		Modules: madeTree(t),
+		Program: filepath.Join(dir, "agent"),
+		Cache:   filepath.Join(dir, "cache"),
+		aptDir: filepath.Join(dir,
 			"no-apt"),
 	}
 }
@@ -48,9 +52,11 @@ func TestOwnKernel(t *testing.T) {
 	if img.Release != "6.1.0-9-test" || img.Arch != "amd64" || img.Packages != nil {
 		t.Errorf("image: got %+v, want release 6.1.0-9-test for amd64 without packages", img)
 	}
+
 	if kernel, err := os.ReadFile(img.Kernel); err != nil || string(kernel) != "a kernel" {
 		t.Errorf("kernel: got %q, %v", kernel, err)
 	}
+
 	place := "lib/modules/6.1.0-9-test/"
 	for name, want := range map[string]entry{
 		"init":                    {"init", modeProgram, madeProgram(t, elf.EM_X86_64, "one")},
@@ -62,18 +68,23 @@ func TestOwnKernel(t *testing.T) {
 		place + "kernel/net/ipv6/ip6_udp_tunnel.ko": {place + "kernel/net/ipv6/ip6_udp_tunnel.ko", modeFile,
 			madeModule(t, elf.EM_X86_64, "depends=", someVermagic)},
 	} {
-		if got := files[name]; got.mode != want.mode || !bytes.Equal(got.data, want.data) {
+		got := files[name]
+		if got.mode != want.mode || !bytes.Equal(got.data, want.data) {
 			t.Errorf("%s: got mode %o, %q; want %o, %q", name, got.mode, got.data, want.mode, want.data)
 		}
 	}
+
 	if _, ok := files[place+"kernel/fs/nfs/nfs.ko"]; ok {
 		t.Error("nfs.ko: got it, want only what a router needs")
 	}
+
 	if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "openvpn") }) {
 		t.Errorf("steps: got %q, want a word that the image lacks openvpn", said)
 	}
+
 	said = nil
-	if again, _, _ := build(t, r); again.Key != img.Key || len(said) > 0 {
+	again, _, _ := build(t, r)
+	if again.Key != img.Key || len(said) > 0 {
 		t.Errorf("second build: got key %s after %q, want %s at once", again.Key, said, img.Key)
 	}
 }
@@ -121,7 +132,9 @@ func TestKeyFollowsEachInput(t *testing.T) {
 			if before.Key == after.Key || before.Initrd == after.Initrd {
 				t.Errorf("key: got %s before and after", before.Key)
 			}
-			if kernelOnly := strings.HasPrefix(name, "kernel"); bytes.Equal(first, second) != kernelOnly {
+
+			kernelOnly := strings.HasPrefix(name, "kernel")
+			if bytes.Equal(first, second) != kernelOnly {
 				t.Errorf("initrd: got the same bytes: %v, want %v", !kernelOnly, kernelOnly)
 			}
 		})
@@ -140,7 +153,8 @@ func TestKeyFollowsPackagesAndArchitecture(t *testing.T) {
 		"own kernel":   Recipe{Arch: "amd64"}.key(inputs{Packages: items, tree: "1234"}),
 	}
 	for name, key := range keys {
-		if same := name == "same"; (key == base) != same {
+		same := name == "same"
+		if (key == base) != same {
 			t.Errorf("%s: got key %s for base %s", name, key, base)
 		}
 	}
@@ -159,12 +173,14 @@ func TestBuildsAtOnce(t *testing.T) {
 			}
 		})
 	}
+
 	group.Wait()
 	for _, img := range images {
 		if img.Key != images[0].Key || img.Key == "" {
 			t.Errorf("keys: got %q and %q", img.Key, images[0].Key)
 		}
 	}
+
 	checkCache(t, r, "image-", 1)
 	checkCache(t, r, "base-", 1)
 	checkCache(t, r, workFolder, 0)
@@ -209,6 +225,7 @@ func TestDamagedCache(t *testing.T) {
 				t.Errorf("image after the damage: got key %s, same bytes %v; want %s", again.Key,
 					bytes.Equal(first, second), img.Key)
 			}
+
 			// A new image clears up what is left.
 			write(t, r.Program, madeProgram(t, elf.EM_X86_64, "two"))
 			build(t, r)
@@ -225,7 +242,8 @@ func TestForgetOld(t *testing.T) {
 	r.forgetOld(time.Now().Add(keep + time.Hour))
 	checkCache(t, r, "image-", 0)
 	checkCache(t, r, "base-", 0)
-	if again, _, _ := build(t, r); again.Key != img.Key {
+	again, _, _ := build(t, r)
+	if again.Key != img.Key {
 		t.Errorf("key of the image made again: got %s, want %s", again.Key, img.Key)
 	}
 }
@@ -239,6 +257,7 @@ func TestInterruptedBuild(t *testing.T) {
 	if img, err := r.Image(ctx); !errors.Is(err, context.Canceled) || img.Key != "" {
 		t.Errorf("build that was cancelled while it waited: got %+v, %v", img, err)
 	}
+
 	unlock()
 	checkCache(t, r, "image-", 0)
 	r.Say = nil
@@ -279,6 +298,7 @@ func TestRefusedRecipes(t *testing.T) {
 			if img.Key != "" {
 				t.Errorf("got %+v, want none", img)
 			}
+
 			if tt.hint != "" {
 				expect.Hint(t, "image", err, tt.hint)
 			}
@@ -290,6 +310,7 @@ func TestNoNetwork(t *testing.T) {
 	if (apt{}).exists(t.Context()) != nil {
 		t.Skip("skip: this machine has no apt-get")
 	}
+
 	r := ownRecipe(t)
 	r.Kernel, r.Modules = "", ""
 	// Port 9 of this machine, where nothing listens.
@@ -301,17 +322,23 @@ func TestNoNetwork(t *testing.T) {
 	if strings.Contains(err.Error(), "\n") || errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("error: got %q, want one line that is not conclusive", err)
 	}
+
 	// What was found out before serves on.
-	old := resolved{Request: r.requestKey(), Until: time.Now().Add(-time.Hour),
-		Inputs: inputs{Packages: []aptItem{{"dash", "1", "amd64"}}}}
+	old := resolved{
+		Request: r.requestKey(),
+		Until:   time.Now().Add(-time.Hour),
+		Inputs:  inputs{Packages: []aptItem{{"dash", "1", "amd64"}}},
+	}
 	remember(t, r, old)
 	in, err := r.findInputs(t.Context())
 	if err != nil || len(in.Packages) != 1 {
 		t.Errorf("packages of the last time: got %v, %v; want dash", in, err)
 	}
+
 	if _, ok := r.knownInputs(time.Now()); !ok {
 		t.Error("after that: got another look at the network, want an hour's rest")
 	}
+
 	os.Remove(r.resolvedFile())
 	if _, ok := r.knownInputs(time.Now()); ok {
 		t.Error("after forgetting: got inputs")

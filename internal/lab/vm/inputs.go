@@ -38,6 +38,7 @@ func (r Recipe) apt() apt {
 	if err != nil {
 		dir = r.Cache
 	}
+
 	return apt{filepath.Join(dir, "apt-"+r.Arch), cmp.Or(r.aptDir, "/etc/apt"), m, r.say}
 }
 
@@ -59,6 +60,7 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	if !ok || now.After(known.Until) || known.Until.After(now.Add(listsAge)) {
 		return inputs{}, false
 	}
+
 	in, err := r.withTree(known.Inputs)
 	return in, err == nil
 }
@@ -70,6 +72,7 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	if in, ok := r.knownInputs(now); ok {
 		return in, nil
 	}
+
 	known := resolved{Request: r.requestKey(), Until: now.Add(listsAge)}
 	items, err := r.findPackages(ctx)
 	old, isOld := r.remembered()
@@ -86,13 +89,16 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	default:
 		return inputs{}, err
 	}
+
 	b, err := json.Marshal(known)
 	if err != nil {
 		return inputs{}, err
 	}
+
 	if err := writeWhole(r.resolvedFile(), b); err != nil {
 		return inputs{}, err
 	}
+
 	return r.withTree(known.Inputs)
 }
 
@@ -103,14 +109,17 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	if err == nil {
 		err = a.prepare()
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	var stale error
 	fresh := a.listsAreFresh(time.Now())
 	if !fresh {
 		stale = a.update(ctx)
 	}
+
 	items, err := r.resolvePackages(ctx, a)
 	if err != nil && fresh && ctx.Err() == nil {
 		// The lists may be those of another day's mirror.
@@ -118,9 +127,11 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 			items, err = r.resolvePackages(ctx, a)
 		}
 	}
+
 	if err != nil && stale != nil {
 		return nil, stale // its cause
 	}
+
 	return items, err
 }
 
@@ -129,13 +140,16 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	if r.Kernel == "" {
 		ask = append(ask, a.machine.kernels...)
 	}
+
 	for _, p := range programs {
 		ask = append(ask, p.Packages...)
 	}
+
 	have, err := a.candidates(ctx, ask...)
 	if err != nil {
 		return nil, err
 	}
+
 	isHere := func(name string) bool { return slices.Contains(have, name) }
 	var want []string
 	if r.Kernel == "" {
@@ -144,8 +158,10 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 			return nil, check.WithHint(fmt.Errorf("find a kernel package: %w: this distribution has none of "+
 				"%s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel)
 		}
+
 		want = append(want, a.machine.kernels[k])
 	}
+
 	for _, p := range programs {
 		i := slices.IndexFunc(p.Packages, isHere)
 		if i < 0 {
@@ -153,16 +169,20 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 				strings.Join(p.Files, ", "))
 			continue
 		}
+
 		want = append(want, p.Packages[i])
 	}
+
 	if len(want) == 0 {
 		return nil, fmt.Errorf("find packages: %w: this distribution has none for %s", host.ErrUnsupported,
 			r.Arch)
 	}
+
 	items, err := a.resolve(ctx, want)
 	if err != nil {
 		return nil, err
 	}
+
 	return r.withExtraModules(ctx, a, want, items)
 }
 
@@ -174,10 +194,12 @@ func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, item
 		if !ok || strings.HasPrefix(release, "extra-") {
 			continue
 		}
+
 		have, err := a.candidates(ctx, "linux-modules-extra-"+release)
 		if err != nil || len(have) == 0 {
 			return items, err
 		}
+
 		return a.resolve(ctx, append(want, have[0]))
 	}
 	return items, nil
@@ -188,18 +210,22 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	if r.Kernel == "" {
 		return in, nil
 	}
+
 	paths := []string{r.Kernel}
 	if r.Modules != "" {
 		paths = append(paths, r.Modules)
 	}
+
 	var err error
 	for i, p := range paths { // a link to them, such as /vmlinuz, says nothing of their time
 		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
 			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}
 	}
+
 	if in.tree, err = treesKey(func(fs.DirEntry) bool { return false }, paths...); err != nil {
 		return inputs{}, fmt.Errorf("read the kernel and its modules: %w", err)
 	}
+
 	return in, nil
 }

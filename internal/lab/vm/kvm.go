@@ -32,12 +32,15 @@ const (
 // that is switched off, a CPU whose state KVM refuses).
 func TryKVM(ctx context.Context) check.Answer {
 	arch := NativeArch()
-	if a := CheckKVM(arch); a.State != check.Yes {
+	a := CheckKVM(arch)
+	if a.State != check.Yes {
 		return a
 	}
+
 	if arch != "amd64" {
 		return check.CouldNotTell("/dev/kvm can be opened; no guest was tried on %s", arch)
 	}
+
 	return trySector(ctx, "kvm", bootLimit)
 }
 
@@ -55,13 +58,17 @@ func trySector(ctx context.Context, accel string, limit time.Duration) check.Ans
 	if err := os.WriteFile(disk, sector, 0o600); err != nil {
 		return check.CouldNotTell("%v", err)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	g := Guest{Image: Image{Arch: "amd64"}}
-	_, err = host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"-accel", accel,
-		"-nodefaults", "-no-user-config", "-display", "none", "-m", "16", "-net", "none",
-		"-sandbox", Sandbox, "-device", "isa-debug-exit,iobase=0xf4,iosize=0x4",
-		"-drive", "if=floppy,format=raw,readonly=on,file=" + comma(disk)}})
+	_, err = host.Run(ctx, host.Local(), host.Command{
+		Path: g.Program(),
+		Args: []string{"-accel", accel,
+			"-nodefaults", "-no-user-config", "-display", "none", "-m", "16", "-net", "none",
+			"-sandbox", Sandbox, "-device", "isa-debug-exit,iobase=0xf4,iosize=0x4",
+			"-drive", "if=floppy,format=raw,readonly=on,file=" + comma(disk)},
+	})
 	code, ended := host.ExitCode(err)
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
@@ -72,5 +79,6 @@ func trySector(ctx context.Context, accel string, limit time.Duration) check.Ans
 	case ctx.Err() != nil:
 		return check.Not("/dev/kvm is there, but a guest of one sector did not run within %s", limit)
 	}
+
 	return check.Not("/dev/kvm is there, but a guest of one sector did not run: %v", err)
 }

@@ -15,9 +15,11 @@ func TestSectorRuns(t *testing.T) {
 	if a := trySector(t.Context(), "tcg", time.Minute); a.State != check.Yes {
 		t.Errorf("in emulation: got %v (%s), want yes", a.State, a.Reason)
 	}
+
 	if a := trySector(t.Context(), "nonsense", time.Minute); a.State != check.No {
 		t.Errorf("without an accelerator: got %v (%s), want no", a.State, a.Reason)
 	}
+
 	if a := trySector(t.Context(), "tcg", time.Nanosecond); a.State != check.No {
 		t.Errorf("without time: got %v (%s), want no", a.State, a.Reason)
 	}

@@ -113,6 +113,7 @@ func checkMacho(path string, m machine) error {
 	if f.Type != macho.TypeExec || f.Cpu != cpu {
 		return fmt.Errorf("read the agent's program %s: it is for %v, not for %s", path, f.Cpu, m.arch)
 	}
+
 	return nil
 }
 
@@ -122,9 +123,11 @@ func checkProgram(path, arch string) error {
 	if err != nil {
 		return err
 	}
+
 	if m.goos == "darwin" {
 		return checkMacho(path, m)
 	}
+
 	e, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("read the guest's program %s: %w", path, err)
@@ -133,15 +136,18 @@ func checkProgram(path, arch string) error {
 	if e.Type != elf.ET_EXEC && e.Type != elf.ET_DYN {
 		return fmt.Errorf("read the guest's program %s: not an executable", path)
 	}
+
 	if !m.runs(e) {
 		return fmt.Errorf("read the guest's program %s: it is for %v, not for %s", path, e.Machine, arch)
 	}
+
 	for _, p := range e.Progs {
 		if p.Type == elf.PT_INTERP {
 			return check.WithHint(fmt.Errorf("read the guest's program %s: it needs shared libraries", path),
 				"build it with CGO_ENABLED=0")
 		}
 	}
+
 	return nil
 }
 
@@ -153,6 +159,7 @@ func CheckKernel(file, arch string) error {
 	if err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
 	}
+
 	has := func(at int, magic string) bool {
 		return at <= len(head) && bytes.HasPrefix(head[at:], []byte(magic))
 	}
@@ -165,9 +172,11 @@ func CheckKernel(file, arch string) error {
 	case "mipsel":
 		ok = has(0, "\x7fELF")
 	}
+
 	if !ok {
 		return fmt.Errorf("read the kernel: %s is no kernel for %s", file, arch)
 	}
+
 	return nil
 }
 

@@ -31,6 +31,7 @@ func TestCheckKernel(t *testing.T) {
 			}
 		})
 	}
+
 	if err := CheckKernel(t.TempDir(), "amd64"); err == nil {
 		t.Error("a folder was taken for a kernel")
 	}

@@ -50,25 +50,30 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		if err != nil {
 			return err
 		}
+
 		base, suffix, ok := strings.Cut(d.Name(), ".ko")
 		// "build" and "source" are links to the kernel's headers.
 		if !ok || !d.Type().IsRegular() || !slices.Contains(compressions, suffix) {
 			return nil
 		}
+
 		rel, err := filepath.Rel(dir, p)
 		if err != nil {
 			return err
 		}
+
 		name := normalName(base)
 		// Of one name that of updates/ or extra/ is newer, as for depmod; kernel/ sorts between them.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
+
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's modules: %w", err)
 	}
+
 	return t, nil
 }
 
@@ -81,6 +86,7 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 			queue = append(queue, name)
 		}
 	}
+
 	slices.Sort(queue)
 	chosen := map[string]*module{}
 	for ; len(queue) > 0; queue = queue[1:] {
@@ -89,20 +95,25 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 		if !ok || chosen[name] != nil {
 			continue
 		}
+
 		data, err := readCompressed(ctx, filepath.Join(t.dir, filepath.FromSlash(p)))
 		if err != nil {
 			return nil, err
 		}
+
 		f, info, err := readModinfo(data)
 		if err != nil {
 			return nil, fmt.Errorf("read module %s: %w", p, err)
 		}
+
 		if !t.machine.runs(f) {
 			return nil, fmt.Errorf("read module %s: it is for %v, not for %s", p, f.Machine, t.machine.arch)
 		}
+
 		chosen[name] = &module{name: name, path: p, data: data, modinfo: info}
 		queue = append(append(queue, info.depends...), info.soft...)
 	}
+
 	return chosen, nil
 }
 
@@ -116,6 +127,7 @@ func dependencies(chosen map[string]*module, name string) []*module {
 			if seen[d] || chosen[d] == nil {
 				continue
 			}
+
 			seen[d] = true
 			visit(chosen[d])
 			done = append(done, chosen[d])
@@ -134,6 +146,7 @@ func moduleLists(chosen map[string]*module) (dep, alias string) {
 		for _, d := range dependencies(chosen, m.name) {
 			deps.WriteString(" " + d.place())
 		}
+
 		deps.WriteString("\n")
 		for _, a := range m.aliases {
 			aliases.WriteString("alias " + a + " " + m.name + "\n")
@@ -160,7 +173,8 @@ func releaseOf(chosen map[string]*module) (string, error) {
 			return "", fmt.Errorf("read the kernel's modules: %s is for %s, %s for %s", from, release,
 				m.path, r)
 		default:
-			release, from = r, m.path
+			release = r
+			from = m.path
 		}
 	}
 	return release, nil
@@ -180,14 +194,17 @@ func readModinfo(file []byte) (*elf.File, modinfo, error) {
 	if err != nil {
 		return nil, modinfo{}, err
 	}
+
 	s := f.Section(".modinfo")
 	if s == nil || s.Type != elf.SHT_PROGBITS {
 		return nil, modinfo{}, fmt.Errorf("no section .modinfo: not a kernel module")
 	}
+
 	b, err := s.Data()
 	if err != nil {
 		return nil, modinfo{}, err
 	}
+
 	return f, parseModinfo(string(b)), nil
 }
 
@@ -235,6 +252,7 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	switch filepath.Ext(name) {
 	case ".gz":
 		var z *gzip.Reader
@@ -248,16 +266,21 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 			z.Close()
 		}
 	case ".xz":
-		b, err = host.Run(ctx, host.Local(), host.Command{Path: "xz", Args: []string{"-dc"},
-			Stdin: bytes.NewReader(b)})
+		b, err = host.Run(ctx, host.Local(), host.Command{
+			Path:  "xz",
+			Args:  []string{"-dc"},
+			Stdin: bytes.NewReader(b),
+		})
 		if errors.Is(err, host.ErrUnsupported) {
 			err = check.WithHint(err,
 				"install xz (package xz-utils), or give modules that are not compressed")
 		}
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}
+
 	return b, nil
 }
 

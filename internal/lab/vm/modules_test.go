@@ -51,8 +51,10 @@ func madeTree(t testing.TB) string {
 			must(t, err)
 			data = z.EncodeAll(data, nil)
 		}
+
 		write(t, filepath.Join(dir, path), data)
 	}
+
 	write(t, filepath.Join(dir, "modules.builtin"), []byte("kernel/lib/libcrc32c.ko\n"))
 	return dir
 }
@@ -88,6 +90,7 @@ alias net-sch-cake sch_cake
 	if got, err := releaseOf(chosen); err != nil || got != "6.1.0-9-test" {
 		t.Errorf("release: got %q, %v; want 6.1.0-9-test", got, err)
 	}
+
 	expect.Same(t, "boot list", "sch_cake\nwireguard\n", bootList(chosen))
 }
 
@@ -99,6 +102,7 @@ func TestDependencyOrder(t *testing.T) {
 		"e": {"d"}, "x": {"y"}, "y": {"x", "builtin"}} {
 		chosen[name] = &module{name: name, path: name + ".ko", modinfo: modinfo{depends: depends}}
 	}
+
 	loaded := map[string]bool{}
 	list := dependencies(chosen, "a")
 	for _, m := range slices.Backward(list) {
@@ -107,12 +111,16 @@ func TestDependencyOrder(t *testing.T) {
 				t.Errorf("%s is loaded before %s, which it needs", m.name, d)
 			}
 		}
+
 		loaded[m.name] = true
 	}
+
 	if len(list) != 4 || loaded["a"] {
 		t.Errorf("dependencies of a: got %v, want b, c, d, e", loaded)
 	}
-	if got := dependencies(chosen, "x"); len(got) != 1 || got[0].name != "y" {
+
+	got := dependencies(chosen, "x")
+	if len(got) != 1 || got[0].name != "y" {
 		t.Errorf("dependencies in a circle: got %v, want y", got)
 	}
 }
@@ -151,8 +159,12 @@ func TestParseModinfo(t *testing.T) {
 	got := parseModinfo("license=GPL\x00alias=crypto-gcm\x00alias=with " +
 		"blank\x00alias=\x00depends=gf128mul,ghash-generic\x00softdep=pre: a-b post: c\x00vermagic=6.1 " +
 		"SMP\x00garbage\x00")
-	want := modinfo{depends: []string{"gf128mul", "ghash_generic"}, soft: []string{"a_b", "c"},
-		aliases: []string{"crypto-gcm"}, release: "6.1"}
+	want := modinfo{
+		depends: []string{"gf128mul", "ghash_generic"},
+		soft:    []string{"a_b", "c"},
+		aliases: []string{"crypto-gcm"},
+		release: "6.1",
+	}
 	expect.Same(t, "modinfo", want, got, cmp.AllowUnexported(modinfo{}))
 }
 
@@ -168,11 +180,13 @@ func FuzzModinfo(f *testing.F) {
 			}
 			return
 		}
+
 		for _, name := range append(info.depends, info.soft...) {
 			if name == "" || strings.ContainsAny(name, "/\n-") {
 				t.Fatalf("name of a module: got %q", name)
 			}
 		}
+
 		for _, a := range info.aliases {
 			if len(strings.Fields(a)) != 1 {
 				t.Fatalf("alias: got %q, want one word", a)

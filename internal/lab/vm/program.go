@@ -32,37 +32,46 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 	if err != nil {
 		return "", err
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
+
 	released := agentName + "-" + m.goos + "-" + strings.TrimPrefix(arch, m.goos+"-")
 	path, unfit := besideProgram(filepath.Dir(self), arch, released, agentName)
 	if path != "" {
 		return path, nil
 	}
+
 	none := errors.New("no source tree of this program's to build it from")
 	if source != "" {
 		built, err := buildProgram(ctx, m, source, cache, say)
 		if err == nil {
 			return built, nil
 		}
+
 		if !errors.Is(err, host.ErrUnsupported) {
 			return "", fmt.Errorf("build the guest's program for %s: %w", arch, err)
 		}
+
 		none = err
 	}
+
 	// By this name it is there even if its file was replaced meanwhile.
 	if checkProgram("/proc/self/exe", arch) == nil {
 		return "/proc/self/exe", nil
 	}
+
 	softFloat := ""
 	if m.goarch == "mipsle" { // the CPUs of MIPS routers have no floating point unit
 		softFloat = " GOMIPS=softfloat"
 	}
+
 	if unfit == nil {
 		unfit = fmt.Errorf("there is no %s in %s", released, filepath.Dir(self))
 	}
+
 	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: %w, and %w", arch, unfit, none),
 		fmt.Sprintf("put %s there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
 			released, m.goos, m.goarch, softFloat, released, agentSource))
@@ -78,6 +87,7 @@ func besideProgram(folder, arch string, names ...string) (path string, unfit err
 			f.Close()
 			err = checkProgram(path, arch)
 		}
+
 		switch {
 		case err == nil:
 			return path, nil
@@ -109,9 +119,11 @@ func SourceTree(dir string) string {
 			}
 			return dir
 		}
+
 		if dir == filepath.Dir(dir) {
 			return ""
 		}
+
 		dir = filepath.Dir(dir)
 	}
 }
@@ -128,6 +140,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
 		parts = append(parts, filepath.Join(source, part))
 	}
+
 	var key string
 	var err error
 	for _, part := range parts {
@@ -135,33 +148,41 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 			err = host.TrustedTree(part, notBuilt)
 		}
 	}
+
 	if err == nil {
 		key, err = treesKey(notBuilt, parts...)
 	}
+
 	if err == nil {
 		err = os.MkdirAll(cache, 0o700)
 	}
+
 	if err != nil {
 		return "", err
 	}
+
 	built := filepath.Join(cache, "agent-"+m.arch+"-"+key)
 	if checkProgram(built, m.arch) == nil {
 		return built, nil
 	}
+
 	work, err := os.CreateTemp(cache, "agent-new-")
 	if err != nil {
 		return "", err
 	}
+
 	work.Close()
 	defer os.Remove(work.Name()) // not there any more if all went well
 	out, err := filepath.Abs(work.Name())
 	if err != nil {
 		return "", err
 	}
+
 	say("building the guest's program for " + m.arch +
 		" from its sources; the first time takes a minute or two")
 	_, err = host.Run(ctx, host.Local(), host.Command{
-		Path: "go", Args: []string{"build", "-C", source, "-buildvcs=false", "-ldflags=-s -w", "-o", out,
+		Path: "go",
+		Args: []string{"build", "-C", source, "-buildvcs=false", "-ldflags=-s -w", "-o", out,
 			"./" + agentSource},
 		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0",
 			"GOWORK=off"},
@@ -169,5 +190,6 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	if err != nil {
 		return "", err
 	}
+
 	return built, os.Rename(work.Name(), built)
 }

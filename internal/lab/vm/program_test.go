@@ -20,6 +20,7 @@ func TestGuestProgramFromSource(t *testing.T) {
 	if arch == "" {
 		t.Skip("skip: no guest has this machine's architecture")
 	}
+
 	cache := filepath.Join(t.TempDir(), "cache")
 	var said []string
 	say := func(text string) { said = append(said, text) }
@@ -28,17 +29,22 @@ func TestGuestProgramFromSource(t *testing.T) {
 	if err := checkProgram(built, arch); err != nil || filepath.Dir(built) != cache {
 		t.Errorf("program: got %s, %v; want one in %s", built, err, cache)
 	}
+
 	began := time.Now()
 	again, err := GuestProgram(t.Context(), arch, cache, ownTree(t), say)
 	if err != nil || again != built {
 		t.Errorf("second time: got %s, %v; want %s", again, err, built)
 	}
-	if spent := time.Since(began); spent > 2*time.Second {
+
+	spent := time.Since(began)
+	if spent > 2*time.Second {
 		t.Errorf("second time: took %v, want it from the cache", spent)
 	}
+
 	if len(said) != 1 {
 		t.Errorf("said: got %q, want one word, about the first time", said)
 	}
+
 	if left, err := filepath.Glob(filepath.Join(cache, "agent-new-*")); err != nil || left != nil {
 		t.Errorf("left over: %q, %v", left, err)
 	}
@@ -55,14 +61,17 @@ func TestGuestProgramElsewhere(t *testing.T) {
 			}
 			continue
 		}
+
 		named := arch
 		if !strings.Contains(arch, "-") {
 			named = "linux-" + arch
 		}
+
 		if expect.Hint(t, arch, err, "chokepoint-agent-"+named); got != "" {
 			t.Errorf("%s: got %q, want none", arch, got)
 		}
 	}
+
 	if _, err := GuestProgram(t.Context(), "sparc", t.TempDir(), "", nil); err == nil {
 		t.Error("sparc: got no error")
 	}
@@ -96,7 +105,8 @@ func TestOwnSource(t *testing.T) {
 	theirs := t.TempDir()
 	write(t, filepath.Join(theirs, "go.mod"), []byte("module "+modulePath+"\n"))
 	t.Chdir(theirs)
-	if got := OwnSource(); got != want && got != "" { // "" of one that was built with -trimpath
+	got := OwnSource()
+	if got != want && got != "" { // "" of one that was built with -trimpath
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -109,6 +119,7 @@ func TestTheirSource(t *testing.T) {
 		"internal/x/x_test.go": "package x\n", "internal/x/testdata/y": ""} {
 		write(t, filepath.Join(dir, name), []byte(text))
 	}
+
 	build := func() error {
 		_, err := GuestProgram(t.Context(), "arm64", t.TempDir(), dir, func(string) {})
 		return err
@@ -122,6 +133,7 @@ func TestTheirSource(t *testing.T) {
 		expect.Error(t, name, build(), "others can change "+path)
 		must(t, os.Chmod(path, info.Mode()))
 	}
+
 	must(t, os.Symlink("/proc/self/cwd/go.mod", filepath.Join(dir, "internal/x/z.go")))
 	if err := build(); err == nil {
 		t.Error("a tree without a program: got no error")
@@ -145,9 +157,11 @@ func TestUnfitProgramBeside(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, path, unfit, want)
 		}
 	}
+
 	if path, _ := besideProgram(dir, "amd64", "dynamic", "static"); path != filepath.Join(dir, "static") {
 		t.Errorf("got %q, want the static one", path)
 	}
+
 	if path, unfit := besideProgram(dir, "amd64", "none"); path != "" || unfit != nil {
 		t.Errorf("none there: got %q, %v", path, unfit)
 	}

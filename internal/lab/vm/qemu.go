@@ -52,13 +52,33 @@ type board struct {
 }
 
 var boards = map[string]board{
-	"amd64": {program: "qemu-system-x86_64", machine: []string{"-M", "q35"}, model: "qemu64", cpus: 1,
-		console: "ttyS0", cmdline: []string{"tsc=reliable", "no_timer_check"}},
-	"arm64": {program: "qemu-system-aarch64", machine: []string{"-M", "virt,gic-version=3"},
-		model: "cortex-a53", cpus: 2, console: "ttyAMA0"},
+	"amd64": {
+		program: "qemu-system-x86_64",
+		machine: []string{"-M", "q35"},
+		model:   "qemu64",
+		cpus:    1,
+		console: "ttyS0",
+		cmdline: []string{"tsc=reliable", "no_timer_check"},
+	},
+	"arm64": {
+		program: "qemu-system-aarch64",
+		machine: []string{"-M", "virt,gic-version=3"},
+		model:   "cortex-a53",
+		cpus:    2,
+		console: "ttyAMA0",
+	},
 	// Two devices on one of the board's two PCI interrupt lines stall under load, so there is no third port.
-	"mipsel": {program: "qemu-system-mipsel", machine: []string{"-M", "malta"}, model: "24Kf", cpus: 1,
-		most: 1, console: "ttyS0", slots: []string{"0x12", "0x14"}, serial: true, single: true},
+	"mipsel": {
+		program: "qemu-system-mipsel",
+		machine: []string{"-M", "malta"},
+		model:   "24Kf",
+		cpus:    1,
+		most:    1,
+		console: "ttyS0",
+		slots:   []string{"0x12", "0x14"},
+		serial:  true,
+		single:  true,
+	},
 }
 
 // Sandbox are the words of QEMU's option -sandbox: no system calls to start a program, to gain rights, or to
@@ -96,11 +116,13 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	} else if g.VCPUs() > 1 {
 		accel = "tcg,thread=multi"
 	}
+
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
 	mitigations := "off" // which cost an emulated CPU time, and protect nothing
 	if g.KVM {
 		mitigations = "auto"
 	}
+
 	// For time at boot, addresses are not randomised and the kernel's own tests of ciphers do not run.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "nokaslr",
 		"mitigations=" + cmp.Or(g.Mitigations, mitigations), "cryptomgr.notests"}, b.cmdline...)
@@ -113,18 +135,22 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+
 			PortName, "-device", "virtio-rng-pci,romfile=")
 	}
+
 	if g.Disk != nil {
 		a = append(a, g.Disk.args()...)
 	} else {
 		a = append(a, "-kernel", g.Kernel, "-initrd", g.Initrd, "-append", strings.Join(words, " "))
 	}
+
 	for i, fd := range taps {
 		device := fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, macs[i])
 		if b.slots != nil {
 			device += ",addr=" + b.slots[i]
 		}
+
 		a = append(a, "-netdev", fmt.Sprintf("tap,id=n%d,fd=%d", i, fd), "-device", device)
 	}
+
 	return a
 }
 
@@ -170,10 +196,12 @@ func (g Guest) String() string {
 	if g.KVM {
 		accel = "KVM"
 	}
+
 	what := "QEMU guest"
 	if g.Disk != nil {
 		what = "QEMU guest from disk image " + filepath.Base(g.Disk.File)
 	}
+
 	return fmt.Sprintf("%s, %s, %s, CPU %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel,
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
@@ -190,6 +218,7 @@ func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	case err != nil:
 		return check.CouldNotTell("%v", err)
 	}
+
 	return check.OKBecause("%s", version)
 }
 
@@ -210,10 +239,12 @@ func CheckKVM(arch string) check.Answer {
 	if arch != NativeArch() {
 		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())
 	}
+
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
 		return check.Not("open /dev/kvm: %v", err)
 	}
+
 	f.Close()
 	return check.OK()
 }

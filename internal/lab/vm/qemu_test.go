@@ -30,6 +30,7 @@ func TestVCPUs(t *testing.T) {
 			t.Errorf("%s, --cpus %d, KVM %v: got %d vCPUs, want %d", tt.arch, tt.cpus, tt.kvm, got,
 				tt.want)
 		}
+
 		if got := g.Fragile(); got != tt.fragile {
 			t.Errorf("%s, --cpus %d, KVM %v: fragile: got %v, want %v", tt.arch, tt.cpus, tt.kvm, got,
 				tt.fragile)

@@ -20,10 +20,13 @@ import (
 // network and half a minute.
 func TestRealImages(t *testing.T) {
 	apart.Long(t, "downloads packages")
-	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: "apt-get",
-		Args: []string{"--version"}}); errors.Is(err, host.ErrUnsupported) {
+	if _, err := host.Run(t.Context(), host.Local(), host.Command{
+		Path: "apt-get",
+		Args: []string{"--version"},
+	}); errors.Is(err, host.ErrUnsupported) {
 		t.Skip("skip: this machine has no apt-get")
 	}
+
 	for _, arch := range Arches() {
 		t.Run(arch, func(t *testing.T) { checkRealImage(t, arch) })
 	}
@@ -31,9 +34,11 @@ func TestRealImages(t *testing.T) {
 
 func checkRealImage(t *testing.T, arch string) {
 	cache := t.TempDir()
-	if dir := os.Getenv("CHOKEPOINT_VM_CACHE"); dir != "" {
+	dir := os.Getenv("CHOKEPOINT_VM_CACHE")
+	if dir != "" {
 		cache = dir
 	}
+
 	began := time.Now()
 	step := func(what string) {
 		t.Logf("%s: %.2f s", what, time.Since(began).Seconds())
@@ -48,14 +53,17 @@ func checkRealImage(t *testing.T, arch string) {
 	step("first build")
 	again, err := r.Image(t.Context())
 	must(t, err)
-	if spent := time.Since(began); spent > time.Second {
+	spent := time.Since(began)
+	if spent > time.Second {
 		t.Errorf("second build: took %v, want it from the cache", spent)
 	}
+
 	step("second build")
 	if again.Initrd != first.Initrd || again.Kernel != first.Kernel {
 		t.Errorf("second build: got %s and %s, want %s and %s", again.Kernel, again.Initrd, first.Kernel,
 			first.Initrd)
 	}
+
 	data, err := os.ReadFile(first.Initrd)
 	must(t, err)
 	files := readInitrd(t, data)
@@ -63,6 +71,7 @@ func checkRealImage(t *testing.T, arch string) {
 	for _, e := range files {
 		size += len(e.data)
 	}
+
 	t.Logf("release %s, key %s: initrd %d bytes, unpacked %d, %d files, %d packages", first.Release,
 		first.Key, len(data), size, len(files), len(first.Packages))
 	checkContents(t, arch, first.Release, files)
@@ -76,6 +85,7 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 	if !strings.Contains(release, ".") {
 		t.Errorf("kernel's release: got %q", release)
 	}
+
 	for _, want := range []string{"init", "bin/sh", "bin/modprobe", "sbin", "bin/openvpn", "bin/ip", "bin/tc",
 		"bin/nft", "bin/ethtool", "bin/conntrack", "bin/tcpdump", "bin/wg", "bin/iperf3", "bin/ls",
 		"etc/protocols", "etc/chokepoint/modules", "proc", "sys", "dev"} {
@@ -83,15 +93,18 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 			t.Errorf("image: %s is missing", want)
 		}
 	}
+
 	for name, e := range files {
 		if e.mode != modeProgram {
 			continue
 		}
+
 		f, err := elf.NewFile(bytes.NewReader(e.data))
 		if err != nil || !m.runs(f) {
 			t.Errorf("image: %s is no program for %s: %v", name, arch, err)
 			continue
 		}
+
 		libraries, _ := f.ImportedLibraries()
 		for _, lib := range libraries {
 			if _, ok := files["lib/"+lib]; !ok {
@@ -99,6 +112,7 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 			}
 		}
 	}
+
 	place := "lib/modules/" + release + "/"
 	for line := range strings.Lines(string(files[place+"modules.dep"].data)) {
 		for _, f := range strings.Fields(strings.Replace(line, ":", " ", 1)) {
@@ -107,6 +121,7 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 			}
 		}
 	}
+
 	builtin := normalName(string(files[place+"modules.builtin"].data))
 	var modules []string
 	for name := range files {
@@ -114,6 +129,7 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 			modules = append(modules, normalName(base[strings.LastIndex(base, "/")+1:]))
 		}
 	}
+
 	t.Logf("%d modules, %d of them at boot", len(modules),
 		strings.Count(string(files["etc/chokepoint/modules"].data), "\n"))
 	for _, want := range []string{"virtio_net", "virtio_pci", "wireguard", "esp4", "esp6", "xfrm_interface",
@@ -123,6 +139,7 @@ func checkContents(t *testing.T, arch, release string, files map[string]entry) {
 			t.Errorf("image: module %s is missing", want)
 		}
 	}
+
 	for _, name := range bootModules {
 		if name = normalName(name); !slices.Contains(modules, name) && !strings.Contains(builtin, "/"+name+
 			".ko") {
@@ -146,5 +163,6 @@ func readInitrd(t *testing.T, data []byte) map[string]entry {
 			files[e.name] = e
 		}
 	}
+
 	return files
 }

@@ -65,7 +65,8 @@ type root struct {
 // and /usr/lib/x are tried: packages ship one or the other, which a system has linked to each other.
 func (r root) follow(p string) (string, bool) {
 	for range 16 { // links to links
-		full, info := "", fs.FileInfo(nil)
+		full := ""
+		info := fs.FileInfo(nil)
 		for _, candidate := range []string{p, path.Join("usr", p), strings.TrimPrefix(p, "usr/")} {
 			full = filepath.Join(r.dir, filepath.FromSlash(candidate))
 			if i, err := os.Lstat(full); err == nil {
@@ -73,6 +74,7 @@ func (r root) follow(p string) (string, bool) {
 				break
 			}
 		}
+
 		switch {
 		case info == nil:
 			return "", false
@@ -81,13 +83,16 @@ func (r root) follow(p string) (string, bool) {
 		case info.Mode()&fs.ModeSymlink == 0:
 			return "", false
 		}
+
 		to, err := os.Readlink(full)
 		if err != nil {
 			return "", false
 		}
+
 		if !path.IsAbs(to) {
 			to = path.Join("/", path.Dir(p), to)
 		}
+
 		p = strings.TrimPrefix(path.Clean(to), "/")
 	}
 	return "", false
@@ -123,35 +128,44 @@ func (r root) addUserland(a archive) error {
 				}
 				continue
 			}
+
 			full, ok := r.find(name, programFolders)
 			if !ok {
 				continue // its package may be absent, which was said
 			}
+
 			more, err := r.addBinary(a, "bin/"+name, full)
 			if err != nil {
 				return err
 			}
+
 			needed = append(needed, more...)
 		}
 	}
+
 	if _, ok := r.find(unwinder, libraryFolders); ok && len(needed) > 0 {
 		needed = append(needed, unwinder)
 	}
+
 	for ; len(needed) > 0; needed = needed[1:] {
 		name := needed[0]
 		if _, ok := a["lib/"+name]; ok {
 			continue
 		}
+
 		full, ok := r.find(name, libraryFolders)
 		if !ok {
 			return fmt.Errorf("build the image: no package has the library %s", name)
 		}
+
 		more, err := r.addBinary(a, "lib/"+name, full)
 		if err != nil {
 			return err
 		}
+
 		needed = append(needed, more...)
 	}
+
 	r.addApplets(a)
 	return nil
 }
@@ -160,9 +174,11 @@ func (r root) addApplets(a archive) {
 	if _, ok := a["bin/dash"]; ok {
 		a.link("bin/sh", "dash")
 	}
+
 	if _, ok := a["bin/busybox"]; !ok {
 		return
 	}
+
 	for _, name := range applets {
 		if _, ok := a["bin/"+name]; !ok {
 			a.link("bin/"+name, "busybox")
@@ -181,27 +197,34 @@ func (r root) addBinary(a archive, name, full string) (needed []string, err erro
 	if err != nil {
 		return nil, err
 	}
+
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
+
 	if !r.machine.runs(f) {
 		return nil, fmt.Errorf("it is for %v, not for %s", f.Machine, r.machine.arch)
 	}
+
 	a.add(name, modeProgram, data)
 	if needed, err = f.ImportedLibraries(); err != nil && !errors.Is(err, elf.ErrNoSymbols) {
 		return nil, err
 	}
+
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_INTERP || p.Filesz > 4096 {
 			continue
 		}
+
 		linker, err := io.ReadAll(p.Open())
 		if err != nil {
 			return nil, err
 		}
+
 		needed = append(needed, path.Base(strings.TrimRight(string(linker), "\x00")))
 	}
+
 	return needed, nil
 }
 
@@ -212,19 +235,23 @@ func (r root) addFiles(a archive, pattern string) error {
 		if err != nil {
 			return err
 		}
+
 		for _, name := range found {
 			full := filepath.Join(r.dir, name)
 			info, err := os.Lstat(full)
 			if err != nil {
 				return err
 			}
+
 			if !info.Mode().IsRegular() {
 				continue
 			}
+
 			data, err := os.ReadFile(full)
 			if err != nil {
 				return err
 			}
+
 			// usr/lib is a link to lib in the image.
 			dir := strings.TrimPrefix(path.Dir(name), "usr/")
 			a.add(path.Join(dir, filepath.Base(full)), modeFile, data)
@@ -239,6 +266,7 @@ func addSkeleton(a archive) {
 		"usr", "var"} {
 		a.folder(dir)
 	}
+
 	for _, l := range [][2]string{
 		{"sbin", "bin"}, {"lib64", "lib"}, {"usr/bin", "../bin"}, {"usr/sbin", "../bin"},
 		{"usr/lib", "../lib"}, {"usr/lib64", "../lib"}, {"var/run", "../run"}, {"var/tmp", "../tmp"},
@@ -247,6 +275,7 @@ func addSkeleton(a archive) {
 	} {
 		a.link(l[0], l[1])
 	}
+
 	for _, f := range etcFiles {
 		a.text(f[0], f[1])
 	}

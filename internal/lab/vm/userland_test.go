@@ -44,6 +44,7 @@ func unpackedPackages(t testing.TB) root {
 	for name, data := range binaries {
 		write(t, filepath.Join(dir, name), data)
 	}
+
 	write(t, filepath.Join(dir, "usr/lib/tc/normal.dist"), []byte("1 2 3\n"))
 	write(t, filepath.Join(dir, "etc/protocols"), []byte("tcp 6\n"))
 	link(t, "libmnl.so.0.2.0", filepath.Join(dir, "lib/x86_64-linux-gnu/libmnl.so.0"))
@@ -53,7 +54,8 @@ func unpackedPackages(t testing.TB) root {
 }
 
 func TestUserland(t *testing.T) {
-	r, a := unpackedPackages(t), archive{}
+	r := unpackedPackages(t)
+	a := archive{}
 	addSkeleton(a)
 	must(t, r.addUserland(a))
 	got := map[string]string{}
@@ -67,6 +69,7 @@ func TestUserland(t *testing.T) {
 			got[name] = string(e.data)
 		}
 	}
+
 	want := map[string]string{
 		"bin/dash": "program", "bin/busybox": "program", "bin/tc": "program",
 		"bin/sh": "-> dash", "bin/ls": "-> busybox", "bin/modprobe": "-> ../init",
@@ -101,6 +104,7 @@ func TestFollow(t *testing.T) {
 	} {
 		link(t, to, filepath.Join(r.dir, name))
 	}
+
 	for name, want := range map[string]string{
 		"lib/file": "usr/lib/file", "usr/lib/other": "lib/other", "lib/link": "usr/lib/file",
 		"usr/lib/up":   "lib/other",

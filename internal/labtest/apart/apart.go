@@ -54,10 +54,12 @@ func Process(t testing.TB) bool {
 	if os.Getenv(processVariable) == t.Name() {
 		return true
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatalf("find the test program: %v", err)
 	}
+
 	only := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 	cmd := exec.CommandContext(t.Context(), self, "-test.v", "-test.run="+only)
 	cmd.Env = append(os.Environ(), processVariable+"="+t.Name())
@@ -65,5 +67,6 @@ func Process(t testing.TB) bool {
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
 		t.Fatalf("%s in a process of its own: got %v, want it passed:\n%s", t.Name(), err, out)
 	}
+
 	return false
 }

@@ -15,6 +15,7 @@ func Network(t testing.TB, f func(ctx context.Context) error) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
 	}
+
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread is thrown away
@@ -22,6 +23,7 @@ func Network(t testing.TB, f func(ctx context.Context) error) {
 		if err == nil {
 			err = f(t.Context())
 		}
+
 		done <- err
 	}()
 	if err := <-done; err != nil {

@@ -16,9 +16,11 @@ func TestLimited(t *testing.T) {
 	if !Process(t) {
 		return
 	}
+
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Max: unix.RLIM_INFINITY}); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(t.TempDir(), "file"), []byte("text"), 0o600); err == nil {
 		t.Error("write a file: got nil, want that it is too large")
 	}
@@ -31,6 +33,7 @@ func TestLimitsLeaveTheTestLogAlone(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("got %v, want that the log could be written:\n%s", err, out)
 	}
+
 	text, err := os.ReadFile(log)
 	if err != nil || !strings.Contains(string(text), "getenv "+processVariable) {
 		t.Errorf("the log: got %q, %v, want it whole", text, err)
@@ -46,6 +49,7 @@ func TestAFailureInItsProcessFailsTheTest(t *testing.T) {
 		}
 		return
 	}
+
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), planted+"=1")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "a planted fault") {
@@ -67,6 +71,7 @@ func TestNeeds(t *testing.T) {
 	if Needs(&s, "sh"); s.reason != "" {
 		t.Errorf("got %q, want a shell found", s.reason)
 	}
+
 	if Needs(&s, "sh", "no-such-program"); s.reason != "skip: no no-such-program here" {
 		t.Errorf("got %q, want the missing program", s.reason)
 	}

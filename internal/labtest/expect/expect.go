@@ -16,7 +16,8 @@ import (
 // Same wants two equal values; two numbers that are none are equal.
 func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, append(options, cmpopts.EquateNaNs())...); diff != "" {
+	diff := cmp.Diff(want, got, append(options, cmpopts.EquateNaNs())...)
+	if diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -46,10 +47,12 @@ func Hint(t testing.TB, what string, err error, text string) {
 // Soon wants what read returns to be a value before long; nothing and none are the same.
 func Soon[T any](t testing.TB, within time.Duration, what string, want T, read func() T) {
 	t.Helper()
-	deadline, got := time.Now().Add(within), read()
+	deadline := time.Now().Add(within)
+	got := read()
 	for !cmp.Equal(want, got, cmpopts.EquateEmpty()) && time.Now().Before(deadline) {
 		time.Sleep(5 * time.Millisecond)
 		got = read()
 	}
+
 	Same(t, what, want, got, cmpopts.EquateEmpty())
 }

@@ -20,9 +20,11 @@ func Factors(changes ...string) record.Factors {
 	for i := 0; i+1 < len(changes); i += 2 {
 		f[changes[i]] = changes[i+1]
 	}
+
 	if f["tunnel"] != "none" && f["mtu"] == "" {
 		f["mtu"] = "1420"
 	}
+
 	if f["protocol"] == "udp" {
 		delete(f, "congestion")
 		f["rate"] = "flat"
@@ -30,6 +32,7 @@ func Factors(changes ...string) record.Factors {
 			f["packet_size"] = "64"
 		}
 	}
+
 	return f
 }
 
@@ -96,11 +99,14 @@ func InLab(run *record.Run, lab string) {
 	if !found {
 		facts = [2]record.NodeFacts{shared, shared}
 	}
-	if _, guests := record.GuestArch(lab); guests {
+
+	_, guests := record.GuestArch(lab)
+	if guests {
 		router := own
 		router.CPUs = record.CPUsEmulated
 		facts[1] = router
 	}
+
 	run.Lab = lab
 	run.Nodes = nil
 	for _, name := range []string{"client", "router", "server", record.HostNode} {
@@ -108,6 +114,7 @@ func InLab(run *record.Run, lab string) {
 		if name == "router" {
 			n = facts[1]
 		}
+
 		n.Name = name
 		run.Nodes = append(run.Nodes, n)
 	}
@@ -116,14 +123,23 @@ func InLab(run *record.Run, lab string) {
 // Forward returns the topology of a router between client and server.
 func Forward() record.Topology {
 	return record.Topology{
-		Name: "forward", Near: "client", Far: "server", Tunnel: [2]string{"client", "router"},
+		Name:    "forward",
+		Near:    "client",
+		Far:     "server",
+		Tunnel:  [2]string{"client", "router"},
 		Routers: []string{"router"},
 		Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
 		Links: []record.TopoLink{
-			{Name: "lan", Ends: [2]record.TopoPort{{Node: "client", Port: "lan"},
-				{Node: "router", Port: "lan"}}},
-			{Name: "wan", Ends: [2]record.TopoPort{{Node: "router", Port: "wan"},
-				{Node: "server", Port: "wan"}}},
+			{
+				Name: "lan",
+				Ends: [2]record.TopoPort{{Node: "client", Port: "lan"},
+					{Node: "router", Port: "lan"}},
+			},
+			{
+				Name: "wan",
+				Ends: [2]record.TopoPort{{Node: "router", Port: "wan"},
+					{Node: "server", Port: "wan"}},
+			},
 		},
 	}
 }
@@ -132,12 +148,21 @@ func Forward() record.Topology {
 // and 15 that were not done.
 func ShortFlows() *record.ShortFlows {
 	s := &record.ShortFlows{
-		RateHz: 500, Started: 1000, Completed: 980, Failed: 5, Unfinished: 15, Carried: 20, Asked: 7,
-		Confirmed: 7,
-		Connect:   []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
-		Late:      []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
-		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {FromBytes: 100e3, Started: 90,
-			Times: []record.TimeCount{{FromNs: 50e6, Flows: 80}}}, {FromBytes: 10e6}},
+		RateHz:     500,
+		Started:    1000,
+		Completed:  980,
+		Failed:     5,
+		Unfinished: 15,
+		Carried:    20,
+		Asked:      7,
+		Confirmed:  7,
+		Connect:    []record.TimeCount{{FromNs: 1000, Flows: 600}, {FromNs: 3000, Flows: 380}},
+		Late:       []record.TimeCount{{FromNs: 0, Flows: 980}, {FromNs: 77, Flows: 20}},
+		Classes: []record.FlowClass{{FromBytes: 0, Started: 910}, {
+			FromBytes: 100e3,
+			Started:   90,
+			Times:     []record.TimeCount{{FromNs: 50e6, Flows: 80}},
+		}, {FromBytes: 10e6}},
 	}
 	for i := range int64(9) {
 		s.Classes[0].Times = append(s.Classes[0].Times, record.TimeCount{FromNs: (i + 1) * 1e6, Flows: 100})

@@ -78,6 +78,7 @@ var parameters = func() map[string]string {
 		menu, names, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		out[menu] = names
 	}
+
 	return out
 }()
 
@@ -101,19 +102,24 @@ func tables(text string) map[string][]Row {
 			out[menu] = []Row{}
 			continue
 		}
+
 		row := Row{}
 		for property := range strings.SplitSeq(line, "|") {
 			name, value, _ := strings.Cut(property, "=")
 			row[name] = value
 		}
+
 		out[menu] = append(out[menu], row)
 	}
+
 	return out
 }
 
 // New is a router with two ports in use, lan and wan.
 func New() *Device {
-	d := &Device{Each: 2 * time.Second, Tables: tables(`/interface
+	d := &Device{
+		Each: 2 * time.Second,
+		Tables: tables(`/interface
 name=lan|type=ether|mtu=1500|actual-mtu=1500|running=true
 name=wan|type=ether|mtu=1500|actual-mtu=1500|running=true
 name=odd "$name\|type=ether|mtu=1500|running=false
@@ -123,7 +129,7 @@ name=office|type=wg|mtu=1420|actual-mtu=1420|running=true
 name=office|mtu=1420|listen-port=13231|private-key=` + WireGuardSecret + `|public-key=b2ZmaWNl
 /interface/wireguard/peers
 interface=office|public-key=cGVlcjA=|preshared-key=` + WireGuardSecret +
-		`|allowed-address=10.255.255.2/32|rx=5427|tx=1472|last-handshake=1m23s
+			`|allowed-address=10.255.255.2/32|rx=5427|tx=1472|last-handshake=1m23s
 interface=office|public-key=cGVlcjE=|disabled=true|rx=0|tx=0
 interface=office|public-key=cGVlcjI=|rx=0|tx=740
 /system/device-mode
@@ -168,7 +174,8 @@ dst-address=0.0.0.0/0|immediate-gw=198.51.100.254%wan|active=true
 dst-address=192.0.2.0/24|immediate-gw=lan|active=true|local-address=192.0.2.1%lan
 dst-address=192.0.2.0/25|immediate-gw=bridge|active=false
 /ipv6/address
-/ipv6/route`)}
+/ipv6/route`),
+	}
 	for _, menu := range slices.Sorted(maps.Keys(d.Tables)) {
 		for _, row := range d.Tables[menu] {
 			d.last++
@@ -188,14 +195,17 @@ func (d *Device) Config() map[string][]Row {
 			if row["timeout"] != "" {
 				continue
 			}
+
 			row = maps.Clone(row)
 			delete(row, ".id")
 			if row["disabled"] == "no" {
 				delete(row, "disabled")
 			}
+
 			out[menu] = append(out[menu], row)
 		}
 	}
+
 	return out
 }
 
@@ -215,6 +225,7 @@ func (d *Device) Pass(t time.Duration) {
 				if due < next {
 					next, run = due, nil
 				}
+
 				if due == next {
 					run = append(run, e["on-event"])
 					runs, _ := strconv.Atoi(e["run-count"])
@@ -222,6 +233,7 @@ func (d *Device) Pass(t time.Duration) {
 				}
 			}
 		}
+
 		d.uptime = max(d.uptime, next)
 		for menu := range d.Tables {
 			d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row Row) bool {
@@ -229,10 +241,12 @@ func (d *Device) Pass(t time.Duration) {
 				return err == nil && expires <= d.uptime
 			})
 		}
+
 		d.mu.Unlock()
 		for _, event := range run {
 			d.background(event)
 		}
+
 		if next >= end && len(run) == 0 {
 			return
 		}
@@ -259,12 +273,14 @@ func (d *Device) Reboot() {
 			return row["timeout"] != ""
 		})
 	}
+
 	for _, e := range d.Tables["/system/scheduler"] {
 		e["run-count"], e["due"] = "0", (1000 * time.Hour).String()
 		if e["start-time"] == "startup" && e["interval"] == "0s" {
 			run = append(run, e["on-event"])
 		}
 	}
+
 	d.uptime = 0
 	d.mu.Unlock()
 	for _, event := range run {
@@ -286,6 +302,7 @@ func (d *Device) Start(ctx context.Context, c host.Command) (host.Process, error
 	if len(c.Args) > 0 {
 		return nil, host.ErrUnsupported
 	}
+
 	d.Pass(d.Each)
 	p := &session{done: make(chan struct{})}
 	var w *io.PipeWriter
@@ -297,6 +314,7 @@ func (d *Device) Start(ctx context.Context, c host.Command) (host.Process, error
 		if err := r.block(c.Path, &scope{}); err != nil {
 			fmt.Fprintln(w, err)
 		}
+
 		w.Close()
 	}()
 	context.AfterFunc(ctx, func() { w.Close() })
@@ -324,6 +342,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 				if name == "disabled" || name == "dynamic" {
 					have = map[bool]string{true: "yes", false: "no"}[have == "yes" || have == "true"]
 				}
+
 				if name != "proplist" && have != v {
 					return true
 				}
@@ -337,13 +356,16 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		if one {
 			return d.Tables[menu]
 		}
+
 		if len(bare) == 0 {
 			r.fail("expected item id (line 1 column %d)", r.at)
 		}
+
 		ids, isList := bare[0].([]any)
 		if !isList {
 			ids = []any{bare[0]}
 		}
+
 		return slices.DeleteFunc(slices.Clone(d.Tables[menu]), func(row Row) bool {
 			named := row["name"] != "" && slices.Contains(ids, any(row["name"]))
 			return !named && !slices.Contains(ids, any(row[".id"]))
@@ -364,15 +386,18 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 			}
 		}
 	}
+
 	if verb != "find" && verb != "print" && verb != "get" && modes[menu] != "" &&
 		d.Tables["/system/device-mode"][0][modes[menu]] == "no" {
 		r.fail("failure: not allowed by device-mode")
 	}
+
 	switch verb {
 	case "ping":
 		if d.Pinged != nil {
 			d.Pinged(values["address"])
 		}
+
 		fmt.Fprintf(r.out, "  SEQ HOST                                     SIZE TTL TIME       STATUS\n"+
 			"    0 %s timeout\n    sent=1 received=0 packet-loss=100%%\n", values["address"])
 	case "find":
@@ -385,35 +410,44 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		if menu == "/interface" && slices.Contains(bare, any("stats")) {
 			d.moved += 1000
 		}
+
 		out := []any{}
 		for _, row := range matching() {
 			fields := map[string]any{}
 			for name, v := range row {
 				fields[name] = printed(v)
 			}
+
 			if menu == "/interface" && slices.Contains(bare, any("stats")) {
 				for _, c := range []string{"rx-byte", "rx-packet", "tx-byte", "tx-packet"} {
 					fields[c] = d.moved
 				}
+
 				if d.Counters != nil {
 					for c, n := range d.Counters(row["name"]) {
 						fields[c] = n
 					}
 				}
 			}
+
 			if menu == "/interface/wireguard/peers" && d.Moved != nil {
 				for name, v := range d.Moved(row["public-key"]) {
 					fields[name] = printed(v)
 				}
 			}
-			if list := strings.Split(values["proplist"], ","); list[0] != "" {
+
+			list := strings.Split(values["proplist"], ",")
+			if list[0] != "" {
 				maps.DeleteFunc(fields, func(name string, _ any) bool { return !slices.Contains(list, name) })
 			}
+
 			out = append(out, fields)
 		}
+
 		if one {
 			return out[0]
 		}
+
 		return out
 	case "get":
 		return only()[text(bare[len(bare)-1])]
@@ -425,6 +459,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		}) {
 			r.fail("failure: already have such name")
 		}
+
 		d.last++
 		row[".id"] = fmt.Sprintf("*%X", d.last)
 		if menu == "/interface/wireguard" { // it makes the keys itself
@@ -435,20 +470,24 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 				"name": row["name"], "type": "wg", "mtu": row["mtu"], "actual-mtu": row["mtu"],
 				"running": "true"})
 		}
+
 		if d.Changed != nil {
 			d.Changed(menu, row, false)
 		}
+
 		for _, of := range [...][2]string{{"timeout", "expires"}, {"interval", "due"}} {
 			if t, err := time.ParseDuration(row[of[0]]); err == nil {
 				row[of[1]] = (d.uptime + t).String()
 			}
 		}
+
 		at := slices.IndexFunc(d.Tables[menu], func(have Row) bool {
 			return have[".id"] == values["place-before"]
 		})
 		if at < 0 {
 			at = len(d.Tables[menu])
 		}
+
 		d.Tables[menu] = slices.Insert(d.Tables[menu], at, row)
 	case "set":
 		for _, row := range chosen() {
@@ -461,10 +500,12 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 				d.Tables["/interface"] = slices.DeleteFunc(d.Tables["/interface"],
 					func(i Row) bool { return i[".id"] == row[".id"] })
 			}
+
 			if d.Changed != nil {
 				d.Changed(menu, row, true)
 			}
 		}
+
 		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row Row) bool {
 			return slices.ContainsFunc(gone, func(g Row) bool { return g[".id"] == row[".id"] })
 		})
@@ -479,6 +520,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 	default:
 		r.fail("bad command name %s (line 1 column %d)", verb, r.at)
 	}
+
 	return nil
 }
 
@@ -487,6 +529,7 @@ func printed(v string) any {
 	if n, err := strconv.ParseUint(v, 10, 64); err == nil {
 		return n
 	}
+
 	switch v {
 	case "yes", "true":
 		return true

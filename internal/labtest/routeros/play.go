@@ -40,6 +40,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 	if err != nil {
 		return err
 	}
+
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
 	defer l.Close()
@@ -49,6 +50,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 			if err != nil {
 				return
 			}
+
 			sessions.Go(func() { d.session(ctx, c) })
 		}
 	})
@@ -63,6 +65,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 		if state, err = json.Marshal(d.Config()); err == nil {
 			err = write("configured", string(state))
 		}
+
 		select {
 		case <-ctx.Done():
 			return err
@@ -70,6 +73,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 			d.Pass(tick)
 		}
 	}
+
 	return err
 }
 
@@ -84,6 +88,7 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	if err != nil {
 		return
 	}
+
 	line = strings.TrimSuffix(line, "\x00")
 	if line == "/system/resource/print" { // as it is shown to people
 		for name, value := range d.Tables["/system/resource"][0] {
@@ -91,10 +96,12 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 		}
 		return
 	}
+
 	p, err := d.Start(ctx, host.Command{Path: line})
 	if err != nil {
 		return
 	}
+
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		_, _ = io.Copy(io.Discard, in) // until the client is gone
@@ -117,6 +124,7 @@ func Console(dir, line string, out io.Writer) error {
 	if _, err := io.WriteString(c, line+"\x00"); err != nil {
 		return err
 	}
+
 	_, err = io.Copy(out, c)
 	return err
 }
@@ -135,5 +143,6 @@ func portCounters(device string) map[string]uint64 {
 			}
 		}
 	}
+
 	return out
 }

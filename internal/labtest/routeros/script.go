@@ -28,6 +28,7 @@ func (s *scope) declare(name string, v any) {
 	if s.vars == nil {
 		s.vars = map[string]any{}
 	}
+
 	s.vars[name] = v
 }
 
@@ -52,11 +53,13 @@ func (r *running) fail(format string, args ...any) {
 // block runs a script in a scope of its own.
 func (r *running) block(src string, around *scope) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		if p != nil {
 			e, ok := p.(consoleError)
 			if !ok {
 				panic(p)
 			}
+
 			err = e
 		}
 	}()
@@ -104,16 +107,20 @@ func (r *running) word(also string) string {
 	for r.at < len(r.src) && strings.IndexByte(wordBytes+also, r.src[r.at]) >= 0 {
 		r.at++
 	}
+
 	if from == r.at {
 		r.fail("syntax error (line 1 column %d) at %.40q", r.at+1, r.src[r.at:])
 	}
+
 	return r.src[from:r.at]
 }
 
 // braced returns what stands between { and }.
 func (r *running) braced() string {
 	r.want("{")
-	from, depth, quoted := r.at, 1, false
+	from := r.at
+	depth := 1
+	quoted := false
 	for ; r.at < len(r.src); r.at++ {
 		switch c := r.src[r.at]; {
 		case quoted && c == '\\':
@@ -129,6 +136,7 @@ func (r *running) braced() string {
 			}
 		}
 	}
+
 	r.fail("expected closing brace (line 1 column %d)", r.at)
 	return ""
 }
@@ -138,9 +146,11 @@ func (r *running) statements(s *scope) {
 		for r.at < len(r.src) && strings.IndexByte(" \t\n;", r.src[r.at]) >= 0 {
 			r.at++
 		}
+
 		if r.at == len(r.src) {
 			return
 		}
+
 		r.statement(s)
 		if r.blanks(); r.at < len(r.src) && r.src[r.at] != ';' && r.src[r.at] != '\n' {
 			r.fail("expected end of command (line 1 column %d) at %.40q", r.at+1, r.src[r.at:])
@@ -154,6 +164,7 @@ func (r *running) condition(s *scope) bool {
 	if !ok {
 		r.fail("conditional not boolean: %v", v)
 	}
+
 	return b
 }
 
@@ -163,10 +174,12 @@ func (r *running) statement(s *scope) {
 		r.fail("interrupted")
 	default:
 	}
+
 	if !strings.HasPrefix(r.src[r.at:], ":") {
 		r.command(s)
 		return
 	}
+
 	r.at++
 	switch name := r.word(""); name {
 	case "put":
@@ -180,6 +193,7 @@ func (r *running) statement(s *scope) {
 		if held == nil {
 			r.fail("syntax error: variable %s is not declared", name)
 		}
+
 		held.vars[name] = r.primary(s)
 	case "error":
 		r.fail("%s", text(r.primary(s)))
@@ -194,6 +208,7 @@ func (r *running) statement(s *scope) {
 		if err != nil {
 			r.fail("invalid time")
 		}
+
 		if !r.inside {
 			select { // the next statement looks whether it was interrupted
 			case <-r.stopped:
@@ -201,16 +216,19 @@ func (r *running) statement(s *scope) {
 			}
 			return
 		}
+
 		r.d.mu.Lock()
 		r.d.uptime += t
 		r.d.mu.Unlock()
 	case "if":
 		ok := r.condition(s)
 		r.want("do=")
-		then, other := r.braced(), ""
+		then := r.braced()
+		other := ""
 		if r.has("else=") {
 			other = r.braced()
 		}
+
 		if ok {
 			r.do(then, s)
 		} else {
@@ -226,6 +244,7 @@ func (r *running) statement(s *scope) {
 			if !ok {
 				return
 			}
+
 			r.do(body, s)
 		}
 	case "for":
@@ -253,7 +272,8 @@ func (r *running) statement(s *scope) {
 		err := r.block(body, s)
 		switch {
 		case r.has("on-error="):
-			if other := r.braced(); err != nil {
+			other := r.braced()
+			if err != nil {
 				r.do(other, s)
 			}
 		case err != nil:
@@ -293,6 +313,7 @@ func (r *running) primary(s *scope) any {
 	if r.at == len(r.src) {
 		r.fail("expected a value")
 	}
+
 	switch r.src[r.at] {
 	case '"':
 		return r.quoted()
@@ -303,11 +324,13 @@ func (r *running) primary(s *scope) any {
 			r.src[r.at]|0x20 <= 'z') {
 			r.at++
 		}
+
 		name := r.src[from:r.at]
 		held := s.holding(name)
 		if held == nil {
 			r.fail("syntax error: variable %s is not declared", name)
 		}
+
 		return held.vars[name]
 	case '[':
 		r.at++
@@ -320,6 +343,7 @@ func (r *running) primary(s *scope) any {
 		r.want(")")
 		return v
 	}
+
 	switch w := r.word("/"); {
 	case w == "true" || w == "false":
 		return w == "true"
@@ -352,14 +376,17 @@ func (r *running) quoted() string {
 				if err != nil {
 					r.fail("syntax error: unknown escape")
 				}
+
 				e = byte(n)
 				r.at++
 			}
+
 			b.WriteByte(e)
 		default:
 			b.WriteByte(c)
 		}
 	}
+
 	r.fail("expected closing quote")
 	return ""
 }
@@ -396,9 +423,11 @@ func (r *running) substitution(s *scope) any {
 	if !r.has(":") {
 		return r.command(s)
 	}
+
 	switch name := r.word(""); name {
 	case "len":
-		if v := r.primary(s); v != nil {
+		v := r.primary(s)
+		if v != nil {
 			if list, ok := v.([]any); ok {
 				return int64(len(list))
 			}
@@ -409,7 +438,8 @@ func (r *running) substitution(s *scope) any {
 		return text(r.primary(s))
 	case "pick":
 		t := text(r.primary(s))
-		from, to := r.number(r.primary(s)), r.number(r.primary(s))
+		from := r.number(r.primary(s))
+		to := r.number(r.primary(s))
 		return t[min(int(from), len(t)):min(int(to), len(t))]
 	case "timestamp":
 		return "now"
@@ -424,6 +454,7 @@ func (r *running) substitution(s *scope) any {
 		if err != nil {
 			r.fail("%v", err)
 		}
+
 		return string(b)
 	default:
 		r.fail("bad command name %s (line 1 column %d)", name, r.at)
@@ -437,13 +468,17 @@ func (r *running) command(s *scope) any {
 	if !r.has("/") {
 		r.fail("bad command name %s (line 1 column %d)", r.word("/"), from+1)
 	}
+
 	r.at--
 	path := r.word("/")
 	cut := strings.LastIndexByte(path, '/')
-	menu, verb := path[:cut], path[cut+1:]
-	if _, known := parameters[menu]; !known {
+	menu := path[:cut]
+	verb := path[cut+1:]
+	_, known := parameters[menu]
+	if !known {
 		r.fail("bad command name %s (line 1 column %d)", menu, r.at)
 	}
+
 	var bare []any
 	values := map[string]string{}
 	for {
@@ -451,24 +486,30 @@ func (r *running) command(s *scope) any {
 		if r.at == len(r.src) || strings.IndexByte(";\n]})", r.src[r.at]) >= 0 {
 			break
 		}
+
 		if strings.IndexByte(`"$[(`, r.src[r.at]) >= 0 {
 			bare = append(bare, r.primary(s))
 			continue
 		}
+
 		name := r.word("")
 		if r.at < len(r.src) && r.src[r.at] == '=' {
 			r.at++
 			values[name] = text(r.primary(s))
 			continue
 		}
+
 		bare = append(bare, name)
 	}
+
 	d := r.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if bad := map[bool]string{false: d.Broken, true: d.Stuck}[r.inside]; bad != "" &&
+	bad := map[bool]string{false: d.Broken, true: d.Stuck}[r.inside]
+	if bad != "" &&
 		strings.Contains(r.src[from:r.at], bad) {
 		r.fail("failure: %s is broken", bad)
 	}
+
 	return r.run(menu, verb, bare, values, s)
 }

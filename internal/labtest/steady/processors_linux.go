@@ -12,12 +12,14 @@ func allowed() []int {
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return nil
 	}
+
 	var out []int
 	for i := 0; len(out) < set.Count(); i++ {
 		if set.IsSet(i) {
 			out = append(out, i)
 		}
 	}
+
 	return out
 }
 

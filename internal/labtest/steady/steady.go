@@ -75,6 +75,7 @@ func Run(t testing.TB, body func(t *Trial)) {
 	if os.Getenv("CHOKEPOINT_LONG") != "" {
 		needed = 1
 	}
+
 	run(t, watchCPUs, needed, body)
 }
 
@@ -94,15 +95,18 @@ func run(t testing.TB, watch func() (stop func() time.Duration), needed int, bod
 		if stalled < stallTime {
 			needed--
 		}
+
 		if needed == 0 || t.Failed() {
 			t.Error(found)
 			return
 		}
+
 		t.Log(found)
 		if n == trials {
 			t.Skip("skip: a vCPU was stalled too often in", n, "trials")
 			return
 		}
+
 		time.Sleep(pause)
 	}
 }
@@ -140,12 +144,15 @@ func watchCPUs() (stop func() time.Duration) {
 					return
 				default:
 				}
+
 				sleep(nap)
 				now := time.Now()
-				late[i], before = max(late[i], now.Sub(before)-nap), now
+				late[i] = max(late[i], now.Sub(before)-nap)
+				before = now
 			}
 		})
 	}
+
 	ready.Wait()
 	return func() time.Duration {
 		close(done)
@@ -153,6 +160,7 @@ func watchCPUs() (stop func() time.Duration) {
 		if len(late) == 0 {
 			return 0
 		}
+
 		return slices.Max(late)
 	}
 }

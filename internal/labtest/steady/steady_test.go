@@ -80,7 +80,9 @@ func TestTimesOfAStalledMachineAreTakenAgain(t *testing.T) {
 					"and skipped if it is late for ever",
 					times, cleaned, len(l.errors), l.skipped, tt.times, tt.errors)
 			}
-			if spoilt := min(tt.late, times) - len(l.errors); len(l.logs) != spoilt {
+
+			spoilt := min(tt.late, times) - len(l.errors)
+			if len(l.logs) != spoilt {
 				t.Errorf("said %q, want what was wrong with the %d trials that do not count", l.logs, spoilt)
 			}
 		})
@@ -119,7 +121,9 @@ func TestATrialMaySeeTheStillnessItself(t *testing.T) {
 func TestOtherFaultsCountAtOnce(t *testing.T) {
 	for _, fatal := range []bool{false, true} {
 		var l listener
-		times, stopped, cleaned := 0, 0, 0
+		times := 0
+		stopped := 0
+		cleaned := 0
 		body := func(t *Trial) {
 			times++
 			t.Cleanup(func() { cleaned++ })
@@ -127,6 +131,7 @@ func TestOtherFaultsCountAtOnce(t *testing.T) {
 			if fatal {
 				t.Fatal("wrong")
 			}
+
 			t.Error("wrong")
 		}
 		ended := make(chan struct{})
@@ -153,7 +158,9 @@ func TestSeesAMachineStandStill(t *testing.T) {
 		"kill -STOP $PPID; sleep .2; kill -CONT $PPID").CombinedOutput(); err != nil {
 		t.Fatalf("hold this process up: %v: %s", err, out)
 	}
-	if still := stop(); still < held-10*time.Millisecond {
+
+	still := stop()
+	if still < held-10*time.Millisecond {
 		t.Errorf("saw the CPUs stalled for %v, want %v", still, held)
 	}
 }

@@ -118,10 +118,12 @@ func (l Load) variants() []variant {
 	case len(l.Receive) > 0:
 		of = l.Receive[0]
 	}
+
 	sizes := l.Sizes
 	if sizes == nil {
 		sizes = []int{l.PacketSize}
 	}
+
 	largest := l.constant(l.frame(of))
 	var out []variant
 	for _, n := range sizes {
@@ -131,6 +133,7 @@ func (l Load) variants() []variant {
 		out = append(out, variant{n, b[:l.headers()],
 			uint32(fold(uint64(l.constant(b)) + uint64(^uint16(largest))))})
 	}
+
 	return out
 }
 
@@ -139,7 +142,8 @@ func (l Load) frame(t Tuple) []byte {
 	b := make([]byte, ethernet+l.PacketSize)
 	copy(b, l.Next)
 	copy(b[6:], l.Source)
-	ip, payload := b[ethernet:], b[l.headers():]
+	ip := b[ethernet:]
+	payload := b[l.headers():]
 	if l.IP == 6 {
 		binary.BigEndian.PutUint16(b[12:], 0x86dd)
 		ip[0], ip[1], ip[6], ip[7] = 6<<4|byte(l.DSCP>>2), byte(l.DSCP<<6), 17, 64
@@ -154,6 +158,7 @@ func (l Load) frame(t Tuple) []byte {
 		copy(ip[16:], t.To.Addr().AsSlice())
 		binary.NativeEndian.PutUint16(ip[10:], ^fold(sum(ip[:20])))
 	}
+
 	header := b[l.headers()-udp:]
 	binary.BigEndian.PutUint16(header, t.From.Port())
 	binary.BigEndian.PutUint16(header[2:], t.To.Port())
@@ -162,6 +167,7 @@ func (l Load) frame(t Tuple) []byte {
 	for i := Header; i < len(payload); i++ {
 		payload[i] = byte(i)
 	}
+
 	return b
 }
 
@@ -172,6 +178,7 @@ func (l Load) constant(frame []byte) uint32 {
 	if l.IP == 6 {
 		addresses = frame[ethernet+8 : ethernet+40]
 	}
+
 	datagram := frame[l.headers()-udp:]
 	pseudo := append([]byte{0, 17}, datagram[4:6]...)
 	return uint32(fold(sum(addresses) + sum(pseudo) + sum(datagram)))
@@ -183,9 +190,11 @@ func sum(b []byte) uint64 {
 	for ; len(b) > 1; b = b[2:] {
 		s += uint64(binary.NativeEndian.Uint16(b))
 	}
+
 	if len(b) > 0 {
 		s += uint64(binary.NativeEndian.Uint16([]byte{b[0], 0}))
 	}
+
 	return s
 }
 
@@ -204,6 +213,7 @@ func DelayBucket(i int) int64 {
 	if i < 64 {
 		return int64(i)
 	}
+
 	octave := i/32 - 1
 	return int64(i-octave*32) << octave
 }
@@ -230,6 +240,7 @@ func paceOf(pps float64) pace {
 	if pps <= 0 {
 		return pace{burst: stampEvery, stamp: stampEvery, batch: flatBatch}
 	}
+
 	p := pace{debt: maxDebt, stamp: stampEvery}
 	p.burst = uint32(min(max(pps/burstRate, 1), maxBurst))
 	p.batch = p.burst
@@ -239,6 +250,7 @@ func paceOf(pps float64) pace {
 	if pps <= stampRate {
 		p.stamp = 1
 	}
+
 	return p
 }
 

@@ -96,10 +96,12 @@ func specification() (*ebpf.CollectionSpec, error) {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		name = "frames_bpfeb.o"
 	}
+
 	b, err := compiled.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
+
 	return ebpf.LoadCollectionSpecFromReader(bytes.NewReader(b))
 }
 
@@ -110,58 +112,82 @@ func Open(l Load, device int) (*Frames, error) {
 		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send),
 			len(l.Receive), MaxFlows)
 	}
-	if n := len(l.Sizes); n > MaxSizes {
+
+	n := len(l.Sizes)
+	if n > MaxSizes {
 		return nil, fmt.Errorf("load frames of %d sizes: want at most %d", n, MaxSizes)
 	}
+
 	spec, err := specification()
 	if err != nil {
 		return nil, err
 	}
+
 	f := &Frames{load: l, pace: paceOf(l.PPS)}
 	f.start()
 	if err := errors.Join(spec.Variables["config"].Set(f.config()),
 		spec.Variables["sending"].Set(&f.state)); err != nil {
 		return nil, fmt.Errorf("fill the variables of a BPF program: %w", err)
 	}
+
 	arrived := spec.Maps["arrived"]
 	arrived.MaxEntries = uint32(max(len(l.Receive), 1))
 	spec.Maps["seen"].MaxEntries = arrived.MaxEntries
 	for i, t := range l.Receive {
-		arrived.Contents = append(arrived.Contents, ebpf.MapKV{Key: uint32(i),
-			Value: &arrivals{Ports: ports(t)}})
+		arrived.Contents = append(arrived.Contents, ebpf.MapKV{
+			Key:   uint32(i),
+			Value: &arrivals{Ports: ports(t)},
+		})
 	}
+
 	if device != 0 && len(l.Send) > 0 {
 		spec.Maps["port"].Contents = []ebpf.MapKV{{Key: uint32(0), Value: uint32(device)}}
 	}
+
 	if err := spec.LoadAndAssign(&f.loaded, nil); err != nil {
 		return nil, fmt.Errorf("load BPF program frames: %w", reason(err))
 	}
+
 	return f, nil
 }
 
 func (f *Frames) config() config {
-	l, p := f.load, f.pace
-	c := config{Gap: p.gap, Debt: p.debt, Part: p.part, Burst: p.burst, Stamp: p.stamp,
-		Out: uint32(len(l.Send)), In: uint32(len(l.Receive)), IP: uint8(l.IP), Base: uint16(l.Base)}
+	l := f.load
+	p := f.pace
+	c := config{
+		Gap:   p.gap,
+		Debt:  p.debt,
+		Part:  p.part,
+		Burst: p.burst,
+		Stamp: p.stamp,
+		Out:   uint32(len(l.Send)),
+		In:    uint32(len(l.Receive)),
+		IP:    uint8(l.IP),
+		Base:  uint16(l.Base),
+	}
 	binary.BigEndian.PutUint32(c.Tag[:], l.Tag)
 	if l.Shared {
 		c.Shared = 1
 	}
+
 	for k, v := range l.variants() {
 		c.Sums[k], c.Cut[k], c.Payload[k] = v.sum, uint16(l.PacketSize-v.size), uint16(v.size-l.overhead())
 		copy(c.Lengths[k][:], v.head[ethernet+2:])
 		if l.IP == 6 {
 			copy(c.Lengths[k][:], v.head[ethernet+4:])
 		}
+
 		copy(c.Checks[k][:], v.head[ethernet+10:])
 		copy(c.UDP[k][:], v.head[l.headers()-udp+4:])
 		c.Sizes++
 	}
+
 	if len(l.Receive) > 0 {
 		c.Sink = 1
 		copy(c.From[:], l.Receive[0].From.Addr().AsSlice())
 		copy(c.To[:], l.Receive[0].To.Addr().AsSlice())
 	}
+
 	return c
 }
 
@@ -175,11 +201,13 @@ func (f *Frames) start() {
 			f.first = b
 			copy(s.Head[:], b)
 		}
+
 		at := f.load.headers() - udp - 2 // where a word begins that ends with, or holds, the ports
 		if f.load.IP == 6 {
 			at = 48
 			copy(s.Flows[i].Tail[:], b[56:])
 		}
+
 		copy(s.Flows[i].Word[:], b[at:])
 		s.Flows[i].Sum = f.load.constant(b)
 	}
@@ -208,6 +236,7 @@ func (f *Frames) Schedule(t Timeline) error {
 	if err := f.enter(); err != nil {
 		return fmt.Errorf("enter the timeline in a BPF map: %w", err)
 	}
+
 	return nil
 }
 
@@ -227,6 +256,7 @@ func (f *Frames) Send() error {
 			return fmt.Errorf("send BPF test-run frames: %w", reason(err))
 		}
 	}
+
 	return nil
 }
 
@@ -245,6 +275,7 @@ func (f *Frames) Stop() {
 		if thread == 0 {
 			return
 		}
+
 		unix.Tgkill(os.Getpid(), int(thread), unix.SIGURG)
 		time.Sleep(200 * time.Microsecond)
 	}
@@ -271,14 +302,21 @@ func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
 		repeat, duration, ctxIn, ctxOut  uint32
 		ctxInAt, ctxOutAt                uint64
 		flags, cpu, batch, _             uint32
-	}{program: uint32(p.FD()), sizeIn: uint32(len(frame)), in: uint64(uintptr(unsafe.Pointer(data))),
-		repeat: times, flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, batch: batch}
+	}{
+		program: uint32(p.FD()),
+		sizeIn:  uint32(len(frame)),
+		in:      uint64(uintptr(unsafe.Pointer(data))),
+		repeat:  times,
+		flags:   unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+		batch:   batch,
+	}
 	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&attr)),
 		unsafe.Sizeof(attr))
 	runtime.KeepAlive(p)
 	if errno != 0 {
 		return errno
 	}
+
 	return nil
 }
 
@@ -288,10 +326,12 @@ func (f *Frames) Sent() (Sent, error) {
 	if err != nil {
 		return Sent{}, err
 	}
+
 	out := Sent{Began: s.Began, Late: int64(s.Late)}
 	for i := range f.load.Send {
 		out.Flows = append(out.Flows, [phases]uint32(s.Flows[i].Seq[:phases]))
 	}
+
 	return out, nil
 }
 
@@ -303,12 +343,26 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 		if err := f.loaded.Arrived.Lookup(uint32(i), &a); err != nil {
 			return nil, fmt.Errorf("read what arrived from a BPF map: %w", err)
 		}
+
 		if len(f.load.Sizes) < 2 {
 			a.Bytes = a.Received * int64(f.load.PacketSize-f.load.overhead())
 		}
-		out = append(out, Arrived{Next: a.Next, Received: a.Received, Lost: a.Lost, Duplicates: a.Duplicates,
-			Reordered: a.Reordered, Ancient: a.Ancient, Strange: a.Strange, Wrong: a.Wrong, All: a.All,
-			First: a.First, Last: a.Last, Contended: a.Contended, Bytes: a.Bytes})
+
+		out = append(out, Arrived{
+			Next:       a.Next,
+			Received:   a.Received,
+			Lost:       a.Lost,
+			Duplicates: a.Duplicates,
+			Reordered:  a.Reordered,
+			Ancient:    a.Ancient,
+			Strange:    a.Strange,
+			Wrong:      a.Wrong,
+			All:        a.All,
+			First:      a.First,
+			Last:       a.Last,
+			Contended:  a.Contended,
+			Bytes:      a.Bytes,
+		})
 	}
 	return out, nil
 }
@@ -345,6 +399,7 @@ func Pass(device int) (link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p, err := ebpf.NewProgram(spec.Programs["pass"])
 	if err != nil {
 		return nil, fmt.Errorf("load BPF program pass: %w", reason(err))
@@ -365,6 +420,7 @@ func Probe() (live, err error) {
 	if live := testRun(f.loaded.Program, f.first, 1, 1); live != nil {
 		return reason(fmt.Errorf("send BPF test-run frames: %w", live)), nil
 	}
+
 	return nil, nil
 }
 

@@ -20,9 +20,11 @@ func open(t *testing.T, l Load) *Frames {
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("skip: needs root to load BPF programs")
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -39,6 +41,7 @@ func run(t *testing.T, f *Frames, frame []byte) (verdict uint32, out []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return verdict, options.DataOut
 }
 
@@ -55,6 +58,7 @@ func arrived(t *testing.T, f *Frames) []Arrived {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return got
 }
 
@@ -72,10 +76,15 @@ func openPath(t *testing.T, l Load) *path {
 	p := &path{Load: l, sender: open(t, l), sink: receiver(t, l), writer: NewWriter(l)}
 	now := uint64(clock(t))
 	s := &p.sender.state
-	s.Begin, s.Start, s.End, s.Stop, s.Next = now, now, 1<<62, 1<<62, now
+	s.Begin = now
+	s.Start = now
+	s.End = 1 << 62
+	s.Stop = 1 << 62
+	s.Next = now
 	if err := p.sender.enter(); err != nil {
 		t.Fatal(err)
 	}
+
 	p.written = make([]byte, p.writer.Size())
 	p.writer.Begin(p.written)
 	return p
@@ -87,22 +96,31 @@ func (p *path) send(t *testing.T, i int, page []byte) {
 	t.Helper()
 	_, b := run(t, p.sender, page)
 	at := p.headers()
-	d := Datagram{Flow: i % 2, Phase: Window, Seq: uint32(i / 2),
-		Stamp: int64(binary.BigEndian.Uint64(b[at+8:]))}
+	d := Datagram{
+		Flow:  i % 2,
+		Phase: Window,
+		Seq:   uint32(i / 2),
+		Stamp: int64(binary.BigEndian.Uint64(b[at+8:])),
+	}
 	if d.Stamp > 0 {
 		p.stamped++
 	}
+
 	want := numbered(p.Load, d)
 	copy(want[at-2:at], b[at-2:])
 	if diff := cmp.Diff(want, b); diff != "" {
 		t.Fatalf("IPv%d, frame %d (-want +got):\n%s", p.IP, i, diff)
 	}
+
 	if n := add(b[at-udp:], pseudo(b, p.IP)); n != 0xffff {
 		t.Fatalf("IPv%d, frame %d: sum of UDP %#x, want 0xffff", p.IP, i, n)
 	}
-	if verdict, _ := run(t, p.sink, b); verdict != 1 {
+
+	verdict, _ := run(t, p.sink, b)
+	if verdict != 1 {
 		t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", p.IP, i, verdict)
 	}
+
 	n := p.writer.Put(p.written, d.Flow, d.Phase, d.Seq, d.Stamp)
 	if diff := cmp.Diff(b, p.written[:n]); diff != "" {
 		t.Fatalf("IPv%d, frame %d: what is written for a socket differs (-program +writer):\n%s",
@@ -134,15 +152,33 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 		{"in order", span(0, 100), Arrived{Next: 100, Received: 100}},
 		{"lost", join(span(0, 10), span(13, 20)), Arrived{Next: 20, Received: 17, Lost: 3}},
 		{"lost at the beginning", span(5, 10), Arrived{Next: 10, Received: 5, Lost: 5}},
-		{"late", join(span(0, 10), span(12, 20), []uint32{10, 11}), Arrived{Next: 20, Received: 20,
-			Reordered: 2}},
+		{"late", join(span(0, 10), span(12, 20), []uint32{10, 11}), Arrived{
+			Next:      20,
+			Received:  20,
+			Reordered: 2,
+		}},
 		{"twice", join(span(0, 10), []uint32{3, 9, 9}), Arrived{Next: 10, Received: 10, Duplicates: 3}},
-		{"late twice", join(span(0, 10), []uint32{12, 10, 10}), Arrived{Next: 13, Received: 12, Lost: 1,
-			Reordered: 1, Duplicates: 1}},
-		{"a long gap", join(span(0, 40), []uint32{3 * memory, 3*memory - 1, 7}), Arrived{Next: 3*memory + 1,
-			Received: 42, Lost: 3*memory - 41, Reordered: 1, Ancient: 1}},
-		{"as old as can be told", []uint32{memory - 1, 0, 0}, Arrived{Next: memory, Received: 2,
-			Lost: memory - 2, Reordered: 1, Duplicates: 1}},
+		{"late twice", join(span(0, 10), []uint32{12, 10, 10}), Arrived{
+			Next:       13,
+			Received:   12,
+			Lost:       1,
+			Reordered:  1,
+			Duplicates: 1,
+		}},
+		{"a long gap", join(span(0, 40), []uint32{3 * memory, 3*memory - 1, 7}), Arrived{
+			Next:      3*memory + 1,
+			Received:  42,
+			Lost:      3*memory - 41,
+			Reordered: 1,
+			Ancient:   1,
+		}},
+		{"as old as can be told", []uint32{memory - 1, 0, 0}, Arrived{
+			Next:       memory,
+			Received:   2,
+			Lost:       memory - 2,
+			Reordered:  1,
+			Duplicates: 1,
+		}},
 		{"older", []uint32{memory, 0}, Arrived{Next: memory + 1, Received: 1, Lost: memory, Ancient: 1}},
 		{"damaged", []uint32{0, 1 << 31, 1}, Arrived{Next: 2, Received: 2, Strange: 1}},
 	}
@@ -150,7 +186,8 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 		for _, shared := range []bool{false, true} {
 			for _, tt := range tests {
 				l, tuple := testLoad(ip)
-				l.Send, l.Shared = []Tuple{tuple}, shared
+				l.Send = []Tuple{tuple}
+				l.Shared = shared
 				f := receiver(t, l)
 				for _, n := range tt.seqs {
 					verdict, _ := run(t, f, numbered(l, Datagram{Phase: Window, Seq: n}))
@@ -158,11 +195,14 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 						t.Fatalf("IPv%d, %s: verdict %d on number %d, want drop (1)", ip, tt.name, verdict, n)
 					}
 				}
+
 				tt.want.All = int64(len(tt.seqs))
 				tt.want.Bytes = tt.want.Received * int64(l.PacketSize-l.overhead())
-				if diff := cmp.Diff([]Arrived{tt.want}, arrived(t, f)); diff != "" {
+				diff := cmp.Diff([]Arrived{tt.want}, arrived(t, f))
+				if diff != "" {
 					t.Errorf("IPv%d, shared %v, %s (-want +got):\n%s", ip, shared, tt.name, diff)
 				}
+
 				f.Close()
 			}
 		}
@@ -177,9 +217,16 @@ func TestNumbersGoOnBeyond32Bits(t *testing.T) {
 	for n := range uint64(9) {
 		run(t, f, numbered(l, Datagram{Phase: Window, Seq: uint32(n << 29)}))
 	}
-	want := []Arrived{{Next: 1<<32 + 1, Received: 9, Lost: 1<<32 + 1 - 9, All: 9,
-		Bytes: 9 * int64(l.PacketSize-l.overhead())}}
-	if diff := cmp.Diff(want, arrived(t, f)); diff != "" {
+
+	want := []Arrived{{
+		Next:     1<<32 + 1,
+		Received: 9,
+		Lost:     1<<32 + 1 - 9,
+		All:      9,
+		Bytes:    9 * int64(l.PacketSize-l.overhead()),
+	}}
+	diff := cmp.Diff(want, arrived(t, f))
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -207,17 +254,21 @@ func TestThirdPartyFramesPass(t *testing.T) {
 			"a fragment, if IPv4": spoil(map[int]int{4: 21, 6: 12}[ip], 3),
 			"too short":           whole()[:at+10],
 		} {
-			if verdict, _ := run(t, f, b); verdict != 2 {
+			verdict, _ := run(t, f, b)
+			if verdict != 2 {
 				t.Errorf("IPv%d, %s: verdict %d, want pass (2)", ip, name, verdict)
 			}
 		}
+
 		if verdict, _ := run(t, f, append(spoil(ethernet+map[int]int{4: 3, 6: 5}[ip], 200),
 			make([]byte, 200)...)); verdict != 1 {
 			t.Errorf("IPv%d, another length: verdict %d, want drop (1)", ip, verdict)
 		}
+
 		run(t, f, numbered(l, Datagram{Phase: Warmup}))
 		run(t, f, numbered(l, Datagram{Phase: Cooldown}))
-		if diff := cmp.Diff([]Arrived{{Wrong: 1, All: 2}}, arrived(t, f)); diff != "" {
+		diff := cmp.Diff([]Arrived{{Wrong: 1, All: 2}}, arrived(t, f))
+		if diff != "" {
 			t.Errorf("IPv%d (-want +got):\n%s", ip, diff)
 		}
 	}
@@ -235,24 +286,30 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 			for i := range frames {
 				p.send(t, i, bytes.Repeat([]byte{0xa5}, l.PacketSize+ethernet))
 			}
-			if want := (frames + stampEvery - 1) / stampEvery; p.stamped != want {
+
+			want := (frames + stampEvery - 1) / stampEvery
+			if p.stamped != want {
 				t.Errorf("IPv%d: %d frames with a time, want %d", ip, p.stamped, want)
 			}
+
 			for i, a := range arrived(t, p.sink) {
 				if a.Received != frames/2 || a.Lost != 0 || a.Next != frames/2 {
 					t.Errorf("IPv%d, flow %d: got %+v, want %d received", ip, i, a, frames/2)
 				}
 			}
+
 			sent, err := p.sender.Sent()
 			if err != nil || sent.Flows[1][Window] != frames/2 ||
 				sent.Began[Window] < int64(p.sender.state.Begin) {
 				t.Errorf("IPv%d: sent %+v, %v, want %d of each flow", ip, sent, err, frames/2)
 			}
+
 			delays, early, err := p.sink.Delays()
 			n := int64(0)
 			for _, d := range delays {
 				n += d
 			}
+
 			if err != nil || early != 0 || n != int64(p.stamped) {
 				t.Errorf("IPv%d: %d delays and %d early, %v, want %d", ip, n, early, err, p.stamped)
 			}
@@ -276,8 +333,10 @@ func TestFramesOfSeveralSizes(t *testing.T) {
 			p.send(t, i, slices.Clone(p.sender.first))
 			want[i%2] += int64(l.SizeOf(i%2, uint32(i/2)) - l.overhead())
 		}
+
 		other := l
-		other.Sizes, other.PacketSize = nil, small+1
+		other.Sizes = nil
+		other.PacketSize = small + 1
 		run(t, p.sink, numbered(other, Datagram{Phase: Window, Seq: frames}))
 		for i, a := range arrived(t, p.sink) {
 			if a.Received != frames/2 || a.Bytes != want[i] || a.Wrong != int64(1-i) {
@@ -292,11 +351,13 @@ func TestFramesOfSeveralSizes(t *testing.T) {
 func TestNoFrameIsDueUntilScheduled(t *testing.T) {
 	const drop = 1
 	l, tuple := testLoad(4)
-	l.Send, l.PPS = []Tuple{tuple}, 1000
+	l.Send = []Tuple{tuple}
+	l.PPS = 1000
 	f := open(t, l)
 	if runs, err := f.Runs(); runs || err != nil {
 		t.Errorf("before: runs %v, %v", runs, err)
 	}
+
 	frame := make([]byte, l.PacketSize+ethernet)
 	verdict, _ := run(t, f, frame)
 	runs, err := f.Runs()
@@ -304,10 +365,12 @@ func TestNoFrameIsDueUntilScheduled(t *testing.T) {
 		t.Errorf("before the timeline: verdict %d, runs %v, %v; want the frame dropped, and to be told",
 			verdict, runs, err)
 	}
+
 	now := clock(t)
 	if err := f.Schedule(Timeline{Begin: now, Start: now, End: 1 << 62, Stop: 1 << 62}); err != nil {
 		t.Fatal(err)
 	}
+
 	verdict, _ = run(t, f, frame) // for a device that there is not
 	sent, err := f.Sent()
 	if verdict == drop || err != nil || sent.Flows[0][Window] != 1 {
@@ -338,7 +401,8 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 		var sent Sent
 		for try := range int64(20) {
 			l, tuple := testLoad(4)
-			l.Send, l.PPS = []Tuple{tuple}, 1000
+			l.Send = []Tuple{tuple}
+			l.PPS = 1000
 			f := open(t, l)
 			now := clock(t) + ms(20*(1+try)) // by when all is entered
 			s := &f.state
@@ -348,23 +412,28 @@ func TestLateFramesBelongToTheirPhase(t *testing.T) {
 			if tt.slack > 0 {
 				s.Begin = s.Next
 			}
+
 			if err := f.enter(); err != nil {
 				t.Fatal(err)
 			}
+
 			time.Sleep(time.Duration(now - clock(t)))
 			run(t, f, make([]byte, l.PacketSize+ethernet))
 			var err error
 			if sent, err = f.Sent(); err != nil {
 				t.Fatal(err)
 			}
+
 			if slices.Max(sent.Began[:]) < now+ms(4) {
 				break
 			} // else the thread was held up, and more than the case's debt is owed
 		}
+
 		var want [phases]uint32
 		if tt.phase != none {
 			want[tt.phase] = 1
 		}
+
 		if sent.Flows[0] != want || sent.Late < tt.least || sent.Late > tt.most {
 			t.Errorf("%s: sent %v, late by %d ns, want %v, late by %d to %d", name, sent.Flows[0], sent.Late,
 				want, tt.least, tt.most)
@@ -378,5 +447,6 @@ func clock(t *testing.T) int64 {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		t.Fatal(err)
 	}
+
 	return ts.Nano()
 }

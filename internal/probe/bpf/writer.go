@@ -22,6 +22,7 @@ func NewWriter(l Load) *Writer {
 		if i == 0 {
 			w.whole = b
 		}
+
 		w.ports = append(w.ports, ports(t))
 		w.sums = append(w.sums, l.constant(b))
 	}
@@ -41,6 +42,7 @@ func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	if len(w.sizes) > 1 {
 		copy(b, size.head)
 	}
+
 	header := b[w.udp:]
 	copy(header, w.ports[flow][:])
 	payload := header[udp:]
@@ -51,6 +53,7 @@ func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	if check == 0 {
 		check = 0xffff // zero means none (RFC 768)
 	}
+
 	binary.NativeEndian.PutUint16(header[6:], check)
 	return ethernet + size.size
 }
@@ -74,8 +77,12 @@ func ReadDatagram(payload []byte, tag uint32) (d Datagram, ok bool) {
 	if len(payload) < Header || binary.BigEndian.Uint32(payload) != tag {
 		return Datagram{}, false
 	}
+
 	mark := binary.BigEndian.Uint16(payload[16:])
-	return Datagram{Flow: int(mark & 0x3fff), Phase: int(mark >> 14),
+	return Datagram{
+		Flow:  int(mark & 0x3fff),
+		Phase: int(mark >> 14),
 		Seq:   binary.BigEndian.Uint32(payload[4:]),
-		Stamp: int64(binary.BigEndian.Uint64(payload[8:]))}, true
+		Stamp: int64(binary.BigEndian.Uint64(payload[8:])),
+	}, true
 }

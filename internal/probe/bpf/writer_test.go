@@ -25,14 +25,17 @@ func TestWriterWritesWholeFrames(t *testing.T) {
 			} {
 				w.Put(b, want.Flow, want.Phase, want.Seq, want.Stamp)
 				at := l.headers()
-				if n := add(b[at-udp:], pseudo(b, ip)); n != 0xffff {
+				n := add(b[at-udp:], pseudo(b, ip))
+				if n != 0xffff {
 					t.Errorf("IPv%d, %d bytes more, frame %d: sum of UDP %#x, want 0xffff", ip, more, i, n)
 				}
+
 				got, ok := ReadDatagram(b[at:], l.Tag)
 				if diff := cmp.Diff(want, got); !ok || diff != "" {
 					t.Errorf("IPv%d, %d bytes more, frame %d: read %v (-want +got):\n%s", ip, more, i, ok,
 						diff)
 				}
+
 				whole := numbered(l, want)
 				copy(whole[at-2:], b[at-2:at])
 				if diff := cmp.Diff(whole, b); diff != "" {
@@ -63,6 +66,7 @@ func FuzzReadDatagram(f *testing.F) {
 		if !ok && d != (Datagram{}) {
 			t.Errorf("got %+v beside a refusal, want nothing", d)
 		}
+
 		if ok && (len(b) < Header || d.Flow >= 1<<14 || d.Phase > 3) {
 			t.Errorf("got %+v of %d bytes", d, len(b))
 		}

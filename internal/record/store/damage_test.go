@@ -26,7 +26,8 @@ import (
 
 // A run whose head has a flipped bit hides no other run.
 func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("good")))
 	must(t, s.CreateRun(ctx, sampleRun(formatRun)))
 	_, err := s.db.ExecContext(ctx, `DROP TRIGGER runs_fixed; UPDATE runs SET head = substr(head, 1, 200) ||
@@ -36,24 +37,29 @@ func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
 	if err != nil || len(heads) != 2 {
 		t.Errorf("list: got %+v, %v, want both runs", heads, err)
 	}
+
 	if run, err := s.Find(ctx, "good"); err != nil || run.ID != "good" {
 		t.Errorf("find the other run: %v", err)
 	}
+
 	if _, err := s.Find(ctx, formatRun); err == nil || !strings.Contains(err.Error(), formatRun) {
 		t.Errorf("find the damaged run: %v, want an error that names it", err)
 	}
+
 	must(t, s.Remove(ctx, formatRun))
 	must(t, s.Verify(ctx))
 }
 
 // Ids of a foreign store do not become paths.
 func TestForeignIDs(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("good")))
 	for _, id := range []string{"../../x", "a/b", "", "-rf", "A", "\x1b[2J", strings.Repeat("a", 65)} {
 		if err := s.CreateRun(ctx, sampleRun(id)); err == nil {
 			t.Errorf("a run %q was stored", id)
 		}
+
 		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, stored_ns+1, started_ns, plan, lab, head
 			FROM runs WHERE id = 'good'`, id)
 		must(t, err)
@@ -61,9 +67,11 @@ func TestForeignIDs(t *testing.T) {
 			t.Errorf("a run %q was found", id)
 		}
 	}
+
 	if run, err := s.Find(ctx, "latest"); err != nil || run.ID != "good" {
 		t.Errorf("latest: %q, %v, want the only one whose id is good", run.ID, err)
 	}
+
 	heads, err := s.Runs(ctx)
 	must(t, err)
 	for _, h := range heads {
@@ -71,6 +79,7 @@ func TestForeignIDs(t *testing.T) {
 			t.Errorf("run %q: damaged %q", h.ID, h.Damaged)
 		}
 	}
+
 	// A head that is another run's.
 	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', stored_ns, started_ns, plan, lab, head FROM runs
 		WHERE id = 'good'`)
@@ -92,10 +101,12 @@ func TestFlippedBits(t *testing.T) {
 		must(t, s.AppendTrial(ctx, sampleTrial(id, 1)))
 		must(t, s.AppendTrial(ctx, sampleTrial(id, 2)))
 	}
+
 	must(t, s.Close())
 	whole, err := os.ReadFile(path)
 	must(t, err)
-	r, wrong := rand.New(rand.NewPCG(18, 18)), 0
+	r := rand.New(rand.NewPCG(18, 18))
+	wrong := 0
 	for range 150 {
 		data := append([]byte(nil), whole...)
 		data[r.IntN(len(data))] ^= 1 << r.IntN(8)
@@ -104,6 +115,7 @@ func TestFlippedBits(t *testing.T) {
 		if err != nil {
 			continue // in the part that says what the file is
 		}
+
 		for i := range 3 {
 			id := fmt.Sprint("r", i)
 			trials, err := s.Trials(ctx, id)
@@ -113,8 +125,10 @@ func TestFlippedBits(t *testing.T) {
 				}
 			}
 		}
+
 		must(t, s.Close())
 	}
+
 	if wrong > 0 {
 		t.Errorf("%d trials were read wrongly", wrong)
 	}
@@ -146,7 +160,8 @@ func TestLostStore(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, s := t.Context(), newStore(t)
+			ctx := t.Context()
+			s := newStore(t)
 			must(t, s.CreateRun(ctx, sampleRun("r1")))
 			k := &Keeper{Store: s, Run: "r1"}
 			must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
@@ -156,9 +171,11 @@ func TestLostStore(t *testing.T) {
 			if err == nil {
 				t.Error("the store took a trial")
 			}
+
 			if err := k.Settle(ctx, 0); err == nil {
 				t.Error("the store has every trial")
 			}
+
 			wantTrials(t, k, 2)
 		})
 	}
@@ -166,7 +183,8 @@ func TestLostStore(t *testing.T) {
 
 // Lost after the last trial it is noticed at the run's end.
 func TestStoreLostAtTheEnd(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	k := &Keeper{Store: s, Run: "r1"}
 	must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
@@ -174,6 +192,7 @@ func TestStoreLostAtTheEnd(t *testing.T) {
 	if err := k.Settle(ctx, 0); !errors.As(err, new(*LostError)) {
 		t.Errorf("settle: got %v, want a LostError", err)
 	}
+
 	wantTrials(t, k, 1)
 }
 
@@ -183,18 +202,22 @@ func wantTrials(t *testing.T, k *Keeper, n int) {
 	for i := range n {
 		want = append(want, sampleTrial(k.Run, i+1))
 	}
+
 	for trial, err := range k.Trials(t.Context()) {
 		must(t, err)
 		got = append(got, trial)
 	}
-	if d := cmp.Diff(got, want, same); d != "" {
+
+	d := cmp.Diff(got, want, same)
+	if d != "" {
 		t.Errorf("trials differ (-got +want):\n%s", d)
 	}
 }
 
 // A store that another program has locked costs no trial.
 func TestLockedStore(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	other, err := Open(ctx, s.path)
 	must(t, err)
@@ -208,9 +231,11 @@ func TestLockedStore(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		must(t, k.AppendTrial(ctx, sampleTrial("r1", i)))
 	}
+
 	if err := k.Settle(ctx, 0); err == nil {
 		t.Error("all is stored in a locked store")
 	}
+
 	hurried, cancel := context.WithCancel(ctx)
 	cancel()
 	began := time.Now()
@@ -218,6 +243,7 @@ func TestLockedStore(t *testing.T) {
 		t.Errorf("settle that is cancelled: got %v after %v, want at once that it is locked", err,
 			time.Since(began))
 	}
+
 	wantTrials(t, k, 3)
 	released := make(chan error)
 	go func() {
@@ -227,15 +253,18 @@ func TestLockedStore(t *testing.T) {
 	}()
 	must(t, k.Settle(ctx, 10*time.Second))
 	must(t, <-released)
-	if d := cmp.Diff(waits, []int{1, 2, 3, 0}); d != "" {
+	d := cmp.Diff(waits, []int{1, 2, 3, 0})
+	if d != "" {
 		t.Errorf("trials told to wait differ (-got +want):\n%s", d)
 	}
+
 	_, err = other.db.ExecContext(ctx, `BEGIN IMMEDIATE`)
 	must(t, err)
 	end := func() error { return s.EndRun(ctx, "r1", record.RunDone, "", sampleStart) }
 	if err := Patiently(ctx, 0, end); err == nil {
 		t.Error("a locked store took the end of a run")
 	}
+
 	go func() {
 		time.Sleep(300 * time.Millisecond)
 		_, err := other.db.Exec(`ROLLBACK`)
@@ -253,7 +282,8 @@ func TestLockedStore(t *testing.T) {
 
 // On a full disk what was measured is still there, and the store stays whole.
 func TestFullDisk(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	k := &Keeper{Store: s, Run: "r1"}
 	must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
@@ -265,14 +295,17 @@ func TestFullDisk(t *testing.T) {
 			break
 		}
 	}
+
 	if err == nil || !strings.Contains(err.Error(), "full") {
 		t.Errorf("got %v, want that it is full", err)
 	}
+
 	wantTrials(t, k, n)
 	must(t, s.Verify(ctx))
 	for i := 0; err == nil || i == 0; i++ { // until what is deleted takes one more page than there is
 		err = s.Remove(ctx, fmt.Sprintf("none-%d", i))
 	}
+
 	if check.HintOf(err) == "" {
 		t.Errorf("delete: got %v without a hint", err)
 	}
@@ -280,7 +313,8 @@ func TestFullDisk(t *testing.T) {
 
 // Of many trials memory holds the last, and what it no longer holds is let go.
 func TestMemoryHoldsTheLastTrials(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	k := &Keeper{Store: s, Run: "r1"}
 	large := func(index int) record.Trial {
@@ -297,29 +331,35 @@ func TestMemoryHoldsTheLastTrials(t *testing.T) {
 			first = weak.Make(k.trials[0])
 		}
 	}
+
 	runtime.GC()
 	if first.Value() != nil || k.bytes > keptBytes || len(k.trials) == 0 {
 		t.Errorf("memory holds %d trials of %d bytes, the first among them: %v; want the last, of %d at most",
 			len(k.trials), k.bytes, first.Value() != nil, keptBytes)
 	}
-	if got := k.Count(ctx); got != 4 {
+
+	got := k.Count(ctx)
+	if got != 4 {
 		t.Errorf("count: got %d, want 4", got)
 	}
 }
 
 // All trials of a run are counted: those that memory no longer holds, and those of before a resume.
 func TestCount(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	k := &Keeper{Store: s, Run: "r1"}
 	for i := 2; i < 6; i++ {
 		must(t, k.AppendTrial(ctx, sampleTrial("r1", i)))
 	}
+
 	k.trials = k.trials[2:] // as if they were large
 	if got := k.Count(ctx); got != 5 {
 		t.Errorf("count: got %d, want 5", got)
 	}
+
 	wantTrials(t, k, 5)
 	p, err := s.pack(sampleTrial("r1", 6))
 	must(t, err)
@@ -327,6 +367,7 @@ func TestCount(t *testing.T) {
 	if got := k.Count(ctx); got != 6 {
 		t.Errorf("count with one that waits: got %d, want 6", got)
 	}
+
 	must(t, s.Close())
 	if got := k.Count(ctx); got != 3 {
 		t.Errorf("count without the store: got %d, want 3", got)
@@ -365,16 +406,22 @@ func TestUnwritable(t *testing.T) {
 					must(t, os.RemoveAll(path+end))
 					must(t, os.WriteFile(path+end, data, 0o400))
 				}
+
 				want = 1
 			}
+
 			out, err := readOnlyChild(t, dir, path)
 			if errors.Is(err, fs.ErrPermission) {
 				t.Skip("skip: no directory can be mounted read-only here")
 			}
-			if got := fmt.Sprintf("1 runs, %d trials\n", want); err != nil || out != got {
+
+			got := fmt.Sprintf("1 runs, %d trials\n", want)
+			if err != nil || out != got {
 				t.Errorf("got %q, %v, want %q", out, err, got)
 			}
-			if left, _ := os.ReadDir(dir); len(left) > 2 {
+
+			left, _ := os.ReadDir(dir)
+			if len(left) > 2 {
 				t.Errorf("left in the directory: %v", left)
 			}
 		})
@@ -383,27 +430,32 @@ func TestUnwritable(t *testing.T) {
 
 // Removal takes a whole run and nothing else.
 func TestRemove(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	for _, id := range []string{"r1", "r2"} {
 		must(t, s.CreateRun(ctx, sampleRun(id)))
 		must(t, s.AppendTrial(ctx, sampleTrial(id, 1)))
 		must(t, s.AddNote(ctx, id, formatNote))
 		must(t, s.EndRun(ctx, id, record.RunDone, "", sampleStart))
 	}
+
 	must(t, s.Remove(ctx, "r1"))
 	must(t, s.Verify(ctx))
 	heads, err := s.Runs(ctx)
 	if err != nil || len(heads) != 1 || heads[0].ID != "r2" || heads[0].Trials != 1 {
 		t.Errorf("left: %+v, %v, want r2 alone", heads, err)
 	}
+
 	for _, table := range []string{"runs", "run_notes", "run_ends", "trials"} {
 		if _, err := s.db.ExecContext(ctx, "DELETE FROM "+table); err == nil {
 			t.Errorf("delete from %s: got no error", table)
 		}
 	}
+
 	if err := s.CreateRun(ctx, sampleRun("r1")); !errors.As(err, new(*DuplicateError)) {
 		t.Errorf("a deleted id again: got %v, want a DuplicateError", err)
 	}
+
 	if ids, err := s.Removed(ctx); err != nil || len(ids) != 1 || ids[0] != "r1" {
 		t.Errorf("removed: %v, %v", ids, err)
 	}

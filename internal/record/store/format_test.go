@@ -32,6 +32,7 @@ func TestFormat(t *testing.T) {
 	if _, err := os.Stat(sample); *update && errors.Is(err, fs.ErrNotExist) {
 		writeSample(t, sample)
 	}
+
 	data, err := os.ReadFile(sample)
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "runs.db")
@@ -49,6 +50,7 @@ func TestFormat(t *testing.T) {
 	if d := cmp.Diff(got, want, same); d != "" {
 		t.Errorf("run differs (-got +want):\n%s", d)
 	}
+
 	trials, err := s.Trials(t.Context(), formatRun)
 	must(t, err)
 	wantTrials := []record.Trial{sampleTrial(formatRun, 1), sampleTrial(formatRun, 2)}
@@ -66,12 +68,14 @@ func TestFormat(t *testing.T) {
 	if after > before {
 		t.Errorf("compacted from %d bytes to %d", before, after)
 	}
+
 	must(t, s.Verify(t.Context()))
 	trials, err = s.Trials(t.Context(), formatRun)
 	must(t, err)
 	if d := cmp.Diff(trials, wantTrials, same); d != "" {
 		t.Errorf("compacted trials differ (-got +want):\n%s", d)
 	}
+
 	if _, err := s.db.ExecContext(t.Context(), `UPDATE trials SET body = 'x'`); err == nil {
 		t.Error("compacted: a change was accepted")
 	}
@@ -101,6 +105,7 @@ func TestOtherVersions(t *testing.T) {
 					check.HintOf(err))
 			}
 		}
+
 		after, err := os.ReadFile(s.path)
 		must(t, err)
 		if !bytes.Equal(before, after) {

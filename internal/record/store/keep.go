@@ -37,12 +37,14 @@ func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	if err != nil {
 		return err
 	}
+
 	k.trials = append(k.trials, p)
 	k.bytes += len(p.body) + len(p.series)
 	err = k.flush(ctx)
 	if locked(err) {
 		return nil
 	}
+
 	return roomHint(err, roomToRun)
 }
 
@@ -75,6 +77,7 @@ func repeat(ctx context.Context, patience, pause time.Duration, f func() error) 
 		if !locked(err) || time.Now().After(end) {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return err
@@ -85,28 +88,35 @@ func repeat(ctx context.Context, patience, pause time.Duration, f func() error) 
 
 // flush stores what waits, up to the first that cannot be stored.
 func (k *Keeper) flush(ctx context.Context) error {
-	n, err := 0, error(nil)
+	n := 0
+	err := error(nil)
 	for _, t := range k.trials {
 		if !t.stored && err == nil {
 			err = k.Store.insert(ctx, t)
-			if _, again := errors.AsType[*DuplicateError](err); again { // it could not be read back then
+			_, again := errors.AsType[*DuplicateError](err)
+			if again { // it could not be read back then
 				err = k.Store.confirm(ctx, t)
 			}
+
 			t.stored = err == nil
 		}
+
 		if !t.stored {
 			n++
 		}
 	}
+
 	if n != k.waiting && k.Waits != nil {
 		k.Waits(n, err)
 	}
+
 	k.waiting = n
 	for len(k.trials) > 0 && k.bytes > keptBytes && k.trials[0].stored {
 		k.bytes -= len(k.trials[0].body) + len(k.trials[0].series)
 		k.trials[0] = nil // which the slice's array would keep
 		k.trials = k.trials[1:]
 	}
+
 	return err
 }
 
@@ -120,6 +130,7 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		return fmt.Errorf("not stored, and shown from memory: %s: %w", unit.Count(k.waiting, "trial"),
 			roomHint(err, roomToRun))
 	}
+
 	has, err := k.stored(ctx)
 	missing := 0
 	for _, t := range k.trials {
@@ -127,16 +138,23 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 			missing++
 		}
 	}
+
 	if err == nil && missing > 0 {
 		err = errors.New("they are not there any more")
 	}
+
 	if err == nil && len(k.trials) > 0 {
 		err = k.Store.confirm(ctx, k.trials[len(k.trials)-1])
 	}
+
 	if err != nil {
-		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
-			Path: k.Store.path, Err: err}
+		return &LostError{
+			What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
+			Path: k.Store.path,
+			Err:  err,
+		}
 	}
+
 	return nil
 }
 
@@ -162,6 +180,7 @@ func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
 	for _, e := range entries {
 		has[e.Trial] = true
 	}
+
 	return has, err
 }
 
@@ -173,24 +192,30 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 		for _, t := range k.trials {
 			mine[t.ID] = t
 		}
+
 		entries, err := k.Store.Index(ctx, k.Run)
 		if err != nil && len(mine) == 0 {
 			yield(record.Trial{}, err)
 		}
+
 		for _, e := range entries {
 			t, err := k.Store.Trial(ctx, k.Run, e.Trial)
-			if p := mine[e.Trial]; err != nil && p != nil {
+			p := mine[e.Trial]
+			if err != nil && p != nil {
 				t, err = k.Store.unpack(p)
 			}
+
 			delete(mine, e.Trial)
 			if !yield(t, err) {
 				return
 			}
 		}
+
 		for _, p := range k.trials {
 			if mine[p.ID] == nil {
 				continue
 			}
+
 			if t, err := k.Store.unpack(p); !yield(t, err) {
 				return
 			}

@@ -27,15 +27,19 @@ func TestMain(m *testing.M) {
 		if err := writeForever(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
+
 		os.Exit(1)
 	}
+
 	if path := os.Getenv(readOnlyEnv); path != "" {
 		if err := readMounted(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+
 		os.Exit(0)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -53,6 +57,7 @@ func readOnlyChild(t *testing.T, dir, path string) (string, error) {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 	}
+
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	return string(out), err
@@ -66,10 +71,12 @@ func readMounted(path string) error {
 		if flags&syscall.MS_PRIVATE != 0 {
 			target = "/"
 		}
+
 		if err := syscall.Mount(dir, target, "", flags, ""); err != nil {
 			return err
 		}
 	}
+
 	ctx := context.Background()
 	s, err := OpenReadOnly(ctx, path)
 	if err != nil {
@@ -80,6 +87,7 @@ func readMounted(path string) error {
 	if err != nil {
 		return err
 	}
+
 	trials, err := s.Trials(ctx, formatRun)
 	fmt.Printf("%d runs, %d trials\n", len(heads), len(trials))
 	return err
@@ -93,17 +101,21 @@ func writeForever(path string) error {
 	if err != nil {
 		return err
 	}
+
 	done, err := s.Index(ctx, "killed")
 	if err != nil {
 		return err
 	}
+
 	for i := len(done) + 1; i <= len(done)+2000; i++ {
 		fmt.Printf("try %d\n", i)
 		if err := s.AppendTrial(ctx, sampleTrial("killed", i)); err != nil {
 			return err
 		}
+
 		fmt.Printf("stored %d\n", i)
 	}
+
 	return fmt.Errorf("nobody killed the writer")
 }
 
@@ -124,21 +136,26 @@ func TestKill9(t *testing.T) {
 		if round >= 4 {
 			after = 1 + r.IntN(3)
 		}
+
 		delay := time.Duration(r.Int64N(int64(4 * time.Millisecond)))
 		confirmed = max(confirmed, killWriter(t, path, confirmed+after, after == 0, delay))
 		open := Open
 		if round%2 == 1 {
 			open = OpenReadOnly // list and show come first after a crash, too
 		}
+
 		got := checkKilled(t, path, open, confirmed)
 		if got > confirmed {
 			unconfirmed++
 		}
+
 		confirmed = got
 	}
+
 	if confirmed < 16 {
 		t.Errorf("only %d trials were ever stored: the kills came too early to prove anything", confirmed)
 	}
+
 	t.Logf("%d trials survived 20 kills; %d kills fell between a commit and its confirmation", confirmed,
 		unconfirmed)
 }
@@ -158,14 +175,17 @@ func killWriter(t *testing.T, path string, upTo int, atOnce bool, delay time.Dur
 	for !atOnce && last < upTo && lines.Scan() {
 		last = max(last, confirmation(lines.Text()))
 	}
+
 	time.Sleep(delay)
 	must(t, cmd.Process.Kill())
 	for lines.Scan() {
 		last = max(last, confirmation(lines.Text()))
 	}
+
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
 		t.Fatalf("the writer ended by itself: %v", err)
 	}
+
 	return last
 }
 
@@ -174,10 +194,12 @@ func confirmation(line string) int {
 	if !ok {
 		return 0
 	}
+
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 0
 	}
+
 	return n
 }
 
@@ -193,17 +215,23 @@ func checkKilled(t *testing.T, path string, open func(context.Context, string) (
 	if verdict != "ok" {
 		t.Fatalf("integrity check: %s", verdict)
 	}
+
 	trials, err := s.Trials(t.Context(), "killed")
 	must(t, err)
-	if n := len(trials); n < confirmed || n > confirmed+1 {
+	n := len(trials)
+	if n < confirmed || n > confirmed+1 {
 		t.Fatalf("%d trials stored, %d confirmed", n, confirmed)
 	}
+
 	want := make([]record.Trial, len(trials))
 	for i := range want {
 		want[i] = sampleTrial("killed", i+1)
 	}
-	if d := cmp.Diff(trials, want, same); d != "" {
+
+	d := cmp.Diff(trials, want, same)
+	if d != "" {
 		t.Fatalf("stored trials differ (-got +want):\n%s", d)
 	}
+
 	return len(trials)
 }

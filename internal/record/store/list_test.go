@@ -34,13 +34,17 @@ func TestListOfThousandRuns(t *testing.T) {
 		heads, err := s.Runs(t.Context())
 		must(t, err)
 		must(t, s.Close())
-		if d := processTime(t) - before; i == 0 || d < took {
+		d := processTime(t) - before
+		if i == 0 || d < took {
 			took = d
 		}
-		if h := heads[0]; len(heads) != 1001 || h.ID != "run-1000" || h.Trials != 29 || h.Status != "done" {
+
+		h := heads[0]
+		if len(heads) != 1001 || h.ID != "run-1000" || h.Trials != 29 || h.Status != "done" {
 			t.Fatalf("%d runs, first %+v", len(heads), h)
 		}
 	}
+
 	t.Logf("a list of 1,001 runs with 29 trials each: %v of CPU time", took)
 	if took > 50*time.Millisecond && !raceDetector {
 		t.Errorf("a list of 1,001 runs took %v of CPU time, want 50 ms at most", took)

@@ -49,13 +49,16 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 			_, err = s.db.ExecContext(ctx, statement)
 		}
 	}
+
 	if err == nil {
 		after, err = s.size()
 	}
+
 	if err != nil {
 		return 0, 0, roomHint(fmt.Errorf("compact store %s: %w", s.path, err), "it needs as much room as "+
 			"the store has content, beside it and in $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp")
 	}
+
 	return before, after, nil
 }
 

@@ -54,11 +54,13 @@ func (n Note) addTo(run *record.Run, own int) {
 		run.Caveats = slices.DeleteFunc(run.Caveats,
 			func(c record.Caveat) bool { return c.Kind == "imported" })
 	}
+
 	if n.ForgetFacts != "" {
 		of := func(e record.Environment) bool { return e.Node == n.ForgetFacts }
 		left := slices.DeleteFunc(run.Environments[own:], of)
 		run.Environments = append(run.Environments[:own], left...)
 	}
+
 	run.Caveats = append(run.Caveats, n.Caveats...)
 	run.Skipped = append(run.Skipped, n.Skipped...)
 	run.Environments = append(run.Environments, n.Environments...)
@@ -99,10 +101,13 @@ func (e *AmbiguousError) Error() string {
 
 // Hint lists the candidates, the newest eight at most.
 func (e *AmbiguousError) Hint() string {
-	list, more := e.Candidates, ""
+	list := e.Candidates
+	more := ""
 	if len(list) > 8 {
-		list, more = list[:8], " …"
+		list = list[:8]
+		more = " …"
 	}
+
 	return "one of: " + strings.Join(list, ", ") + more
 }
 
@@ -125,10 +130,12 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	if !validID.MatchString(run.ID) {
 		return fmt.Errorf("store run %q: %w", run.ID, errID)
 	}
+
 	body, err := s.packJSON(run)
 	if err != nil {
 		return fmt.Errorf("store run %s: %v", run.ID, err)
 	}
+
 	res, err := s.db.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, head)
 		SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE ?1 NOT IN (SELECT run FROM removed) ON CONFLICT DO NOTHING`,
 		run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), run.Design.Name, run.Lab, body)
@@ -150,6 +157,7 @@ func (s *Store) added(res sql.Result, err error, what string) error {
 	if err != nil {
 		return fmt.Errorf("store %s in %s: %w", what, s.path, err)
 	}
+
 	if n, err := res.RowsAffected(); err == nil && n == 0 {
 		return &DuplicateError{What: what}
 	}
@@ -162,6 +170,7 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	if err != nil {
 		return fmt.Errorf("store note on run %s: %v", runID, err)
 	}
+
 	res, err := s.db.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES (?, ?)`, runID, body)
 	return s.added(res, err, "note on run "+runID)
 }
@@ -184,6 +193,7 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 		if !validID.MatchString(h.ID) {
 			h.Damaged = errID.Error()
 		}
+
 		return h, err
 	}, `SELECT r.id, r.started_ns, r.plan, r.lab, coalesce(e.status, ?), coalesce(e.reason, ''),
 			coalesce(t.count - t.repeated, 0), max(0, coalesce(t.failed - t.repeated, 0))
@@ -214,21 +224,25 @@ func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var match []string
 	for _, id := range ids {
 		if id == name && validID.MatchString(id) {
 			return id, nil
 		}
+
 		if validID.MatchString(id) && (name == "latest" || name != "" && strings.HasPrefix(id, name)) {
 			match = append(match, id)
 		}
 	}
+
 	switch {
 	case len(match) == 0:
 		return "", &NotFoundError{Name: name}
 	case len(match) > 1 && name != "latest":
 		return "", &AmbiguousError{Prefix: name, Candidates: match}
 	}
+
 	return match[0], nil
 }
 
@@ -247,44 +261,54 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	if err := s.db.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = ?`, id).Scan(&body); err != nil {
 		return record.Run{}, fmt.Errorf("read run %s in %s: %w", id, s.path, err)
 	}
+
 	var run record.Run
 	err := s.unpackJSON(body, &run)
 	if err == nil && run.ID != id {
 		err = errors.New("it holds another run")
 	}
+
 	if err != nil {
 		err = fmt.Errorf("read run %s in %s: it is damaged: %w", id, s.path, err)
 		return record.Run{}, check.WithHint(err,
 			"the other runs can be read; chokepoint delete "+id+" removes this one")
 	}
+
 	own := len(run.Environments)
 	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
 		var n Note // an import is large: one after the other
 		if err := r.Scan(&body); err != nil {
 			return none, err
 		}
+
 		if err := s.unpackJSON(body, &n); err != nil {
 			return none, err
 		}
+
 		n.addTo(&run, own)
 		return none, nil
 	}, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
 	}
+
 	// The last end counts; without one the run is running, or was killed: only the caller can tell, by
 	// asking whether its owner lives.
 	var ended int64
-	run.Status, run.Reason, run.Ended = record.RunRunning, "", time.Time{}
+	run.Status = record.RunRunning
+	run.Reason = ""
+	run.Ended = time.Time{}
 	err = s.db.QueryRowContext(ctx,
 		`SELECT status, reason, ended_ns FROM run_ends WHERE run = ? ORDER BY seq DESC LIMIT 1`,
 		run.ID).Scan(&run.Status, &run.Reason, &ended)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return record.Run{}, fmt.Errorf("read end of run %s in %s: %w", run.ID, s.path, err)
 	}
+
 	if run.Status != record.RunRunning {
 		run.Ended = time.Unix(0, ended).UTC()
 	}
+
 	return run, nil
 }
 
@@ -301,8 +325,10 @@ func query[T any](ctx context.Context, s *Store, scan func(*sql.Rows) (T, error)
 		if err != nil {
 			return list, err
 		}
+
 		list = append(list, x)
 	}
+
 	return list, rows.Err()
 }
 

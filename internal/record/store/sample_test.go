@@ -28,27 +28,42 @@ func sampleRun(id string) record.Run {
 		},
 		Kernel: "6.1.0-18-amd64",
 		Design: record.Design{
-			Procedure: record.Procedure{Method: record.Method{Duration: 2 * time.Second,
-				Warmup: 300 * time.Millisecond,
-				Runs:   3, Order: "blocks", Seed: 7}, Measure: record.Measure{LatencyIdle: "block",
-				LatencyLoaded: true,
-				ProbeInterval: 5 * time.Millisecond, Telemetry: true}},
+			Procedure: record.Procedure{
+				Method: record.Method{
+					Duration: 2 * time.Second,
+					Warmup:   300 * time.Millisecond,
+					Runs:     3,
+					Order:    "blocks",
+					Seed:     7,
+				},
+				Measure: record.Measure{
+					LatencyIdle:   "block",
+					LatencyLoaded: true,
+					ProbeInterval: 5 * time.Millisecond,
+					Telemetry:     true,
+				},
+			},
 			Name:    "quick",
 			Source:  "built-in",
 			Text:    "name: quick\n",
 			Factors: []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}}},
 		},
 		Topologies: []record.Topology{{
-			Name: "forward", Near: "client", Far: "server",
-			Tunnel: [2]string{"client", "router"}, Routers: []string{"router"},
-			Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
+			Name:    "forward",
+			Near:    "client",
+			Far:     "server",
+			Tunnel:  [2]string{"client", "router"},
+			Routers: []string{"router"},
+			Nodes:   []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}, {Name: "server"}},
 			Links: []record.TopoLink{
 				{Name: "lan", Ends: ports("client", "lan", "router", "lan")},
 				{Name: "wan", Ends: ports("router", "wan", "server", "wan")}},
 		}},
-		Environments: []record.Environment{{Node: "host",
+		Environments: []record.Environment{{
+			Node:    "host",
 			Facts:   map[string]string{"kernel": "6.1.0-18-amd64", "cpu_model": "Example CPU", "cores": "4"},
-			Missing: map[string]string{"governor": "no cpufreq in this machine"}}},
+			Missing: map[string]string{"governor": "no cpufreq in this machine"},
+		}},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s"}},
 	}
 }
@@ -79,8 +94,11 @@ func sampleTrial(run string, index int) record.Trial {
 		Origin:  origin,
 		Ended:   origin + 2_600_000_000,
 		Window:  record.Window{Begin: origin, Start: origin + 3e8, End: origin + 2_300_000_000},
-		Traffic: &record.Traffic{Engine: "native", Raw: fmt.Appendf(nil, `{"row": %q}`, row.ID),
-			Flows: []record.Flow{sampleFlow(r, origin)}},
+		Traffic: &record.Traffic{
+			Engine: "native",
+			Raw:    fmt.Appendf(nil, `{"row": %q}`, row.ID),
+			Flows:  []record.Flow{sampleFlow(r, origin)},
+		},
 		Loaded: &record.Latency{IntervalNs: 5e6, Size: 64, Stamps: "kernel"},
 		Nodes: map[string]record.NodeData{"host": {Samples: []record.Samples{
 			{Probe: "cpu", Scope: record.ScopeHost, Table: sampleCPU(r, origin)},
@@ -91,18 +109,28 @@ func sampleTrial(run string, index int) record.Trial {
 		if i == 50 {
 			rtt = -1
 		}
+
 		t.Loaded.RTT = append(t.Loaded.RTT, rtt)
 		t.Loaded.SentAt = append(t.Loaded.SentAt, origin+int64(i)*5e6)
 	}
+
 	return t
 }
 
 func sampleFlow(r *rand.Rand, origin int64) record.Flow {
-	f := record.Flow{Direction: record.Up, Local: "198.18.1.2:40000", Remote: "198.18.2.2:5201",
-		Sent:     record.NewTable("bytes", "packets"),
-		Received: record.NewTable("bytes", "packets"),
-		TCP: &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: new(r.Int64N(50)),
-			Series: record.NewTable("rtt_ns", "cwnd_segments")}}
+	f := record.Flow{
+		Direction: record.Up,
+		Local:     "198.18.1.2:40000",
+		Remote:    "198.18.2.2:5201",
+		Sent:      record.NewTable("bytes", "packets"),
+		Received:  record.NewTable("bytes", "packets"),
+		TCP: &record.TCP{
+			Congestion:  "cubic",
+			MSS:         1448,
+			Retransmits: new(r.Int64N(50)),
+			Series:      record.NewTable("rtt_ns", "cwnd_segments"),
+		},
+	}
 	sum := 0.0
 	for i := range 23 {
 		sum += 70e6 + math.Round(r.NormFloat64()*1e6)
@@ -111,6 +139,7 @@ func sampleFlow(r *rand.Rand, origin int64) record.Flow {
 		f.Received.Append(at+9_000, sum, math.Floor(sum/1448))
 		f.TCP.Series.Append(at, math.Round(9e5+r.NormFloat64()*1e4), 80)
 	}
+
 	f.SentBytes, f.ReceivedBytes = int64(sum+1e5), int64(sum)
 	return f
 }
@@ -122,7 +151,9 @@ func sampleCPU(r *rand.Rand, origin int64) *record.Table {
 		for j := range v {
 			v[j] += math.Round(r.Float64()*5) * 1e7
 		}
+
 		t.Append(origin+int64(i)*1e8, v[:]...)
 	}
+
 	return t
 }

@@ -100,12 +100,14 @@ func checkVersion(ctx context.Context, q interface {
 	if err := q.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&has); err != nil {
 		return fmt.Errorf("read schema of store %s: %w", path, err)
 	}
+
 	switch has {
 	case schemaVersion:
 		return nil
 	case 0:
 		return ErrNone
 	}
+
 	return &VersionError{Path: path, Has: has}
 }
 
@@ -115,6 +117,7 @@ func (s *Store) createSchema(ctx context.Context) error {
 		if err := checkVersion(ctx, tx, s.path); err != ErrNone {
 			return err
 		}
+
 		_, err := tx.ExecContext(ctx, schema+fmt.Sprintf(`PRAGMA user_version = %d`, schemaVersion))
 		return err
 	})

@@ -44,9 +44,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
+
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
 	}
+
 	// SQLite would create the file readable by everyone; the files that it puts beside it take the mode of
 	// this one. A file that is there is left to SQLite: closing it here would drop the locks that this
 	// process holds on it (sqlite.org/howtocorrupt.html §2.2).
@@ -54,14 +56,17 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err == nil {
 		err = f.Close()
 	}
+
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+
 	s, err := open(ctx, path, modeWrite)
 	if err != nil && cmp.Or(unix.Access(path, unix.W_OK), unix.Access(filepath.Dir(path), unix.W_OK)) != nil {
 		err = check.WithHint(err, filepath.Dir(path)+
 			" cannot be written to: list, show and report can read it")
 	}
+
 	return s, err
 }
 
@@ -72,6 +77,7 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
+
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
@@ -79,16 +85,19 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+
 	s, err := open(ctx, path, modeRead)
 	if err == nil || !unwritable(err) {
 		return s, err
 	}
+
 	// SQLite wants to write beside a file in write-ahead mode even to read it. Where that is not possible,
 	// nobody writes to it: without a log it is all there is, else a copy is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
 		return open(ctx, path, modeFrozen)
 	}
+
 	return openCopy(ctx, path)
 }
 
@@ -120,9 +129,11 @@ func openCopy(ctx context.Context, path string) (s *Store, err error) {
 			return nil, fmt.Errorf("copy store %s to read it: %w", path, err)
 		}
 	}
+
 	if s, err = Open(ctx, file); err == nil {
 		s.path = path
 	}
+
 	return s, err
 }
 
@@ -136,6 +147,7 @@ func copyFile(to, from string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
 }
@@ -146,25 +158,31 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
+
 	db.SetMaxOpenConns(1) // one writer
 	s := &Store{path: path, db: db}
 	if err = ping(ctx, db); err == nil {
 		s.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window),
 			zstd.WithLowerEncoderMem(true))
 	}
+
 	if err == nil {
 		s.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlob))
 	}
+
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
+
 	err = checkVersion(ctx, db, path)
 	if errors.Is(err, ErrNone) && mode == modeWrite {
 		err = s.createSchema(ctx)
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+
 	return s, nil
 }
 
@@ -198,6 +216,7 @@ func dsn(path, mode string) string {
 		mode = modeRead
 		q.Set("immutable", "1")
 	}
+
 	q.Set("mode", mode)
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", patience.Milliseconds()))
 	q.Add("_pragma", "foreign_keys(1)")
@@ -206,6 +225,7 @@ func dsn(path, mode string) string {
 		q.Add("_pragma", "synchronous(full)")
 		q.Set("_txlock", "immediate")
 	}
+
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
@@ -221,9 +241,11 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
+
 	if err := f(tx); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
+
 	return tx.Commit()
 }
 
@@ -235,6 +257,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err == nil && verdict != "ok" {
 		err = errors.New(verdict)
 	}
+
 	if err == nil {
 		_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
 			var table, parent string
@@ -242,23 +265,29 @@ func (s *Store) Verify(ctx context.Context) error {
 			if err := r.Scan(&table, &row, &parent, &key); err != nil {
 				return nil, err
 			}
+
 			return nil, fmt.Errorf("a row of %s refers to no row of %s", table, parent)
 		}, `PRAGMA foreign_key_check`)
 	}
+
 	if err != nil {
 		return fmt.Errorf("verify store %s: %w", s.path, err)
 	}
+
 	ids, err := s.ids(ctx)
 	for _, id := range ids {
 		if err == nil {
 			_, err = s.run(ctx, id)
 		}
+
 		if err == nil {
 			_, err = s.Trials(ctx, id)
 		}
 	}
+
 	if err != nil {
 		return fmt.Errorf("verify store: %w", err)
 	}
+
 	return nil
 }

@@ -26,6 +26,7 @@ func newStore(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -38,26 +39,31 @@ func must(t *testing.T, err error) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	run := sampleRun("20261121-153012-0001")
 	must(t, s.CreateRun(ctx, run))
 	var want []record.Trial
 	for _, i := range []int{3, 1, 2, 12} {
 		must(t, s.AppendTrial(ctx, sampleTrial(run.ID, i)))
 	}
+
 	for _, i := range []int{1, 2, 3, 12} {
 		want = append(want, sampleTrial(run.ID, i))
 	}
+
 	gotRun, err := s.Find(ctx, run.ID)
 	must(t, err)
 	if d := cmp.Diff(gotRun, run, same); d != "" {
 		t.Errorf("run differs (-got +want):\n%s", d)
 	}
+
 	got, err := s.Trials(ctx, run.ID)
 	must(t, err)
 	if d := cmp.Diff(got, want, same); d != "" {
 		t.Errorf("trials differ (-got +want):\n%s", d)
 	}
+
 	index, err := s.Index(ctx, run.ID)
 	must(t, err)
 	if len(index) != 4 || index[0] != (Entry{Trial: "b1-r01.1", Row: "b1-r01", Attempt: 1, Status: "ok"}) {
@@ -67,18 +73,30 @@ func TestRoundTrip(t *testing.T) {
 
 // TestForeignIsKept: what another program's file held comes back byte by byte.
 func TestForeignIsKept(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
-	run, trial := sampleRun("20261121-153012-0001"), sampleTrial("20261121-153012-0001", 1)
-	trial.Foreign = &record.Foreign{Tool: "flent", Series: &record.Table{Names: []string{"a"},
-		T: []int64{0, 1}, V: [][]float64{{.1, .2}}}, Raw: []byte(`{"raw_values": {"a": [{"t": 0.30000000000000004}]}}`)}
+	ctx := t.Context()
+	s := newStore(t)
+	run := sampleRun("20261121-153012-0001")
+	trial := sampleTrial("20261121-153012-0001", 1)
+	trial.Foreign = &record.Foreign{
+		Tool: "flent",
+		Series: &record.Table{
+			Names: []string{"a"},
+			T:     []int64{0, 1},
+			V:     [][]float64{{.1, .2}},
+		},
+		Raw: []byte(`{"raw_values": {"a": [{"t": 0.30000000000000004}]}}`),
+	}
 	must(t, s.CreateRun(ctx, run))
 	must(t, s.AppendTrial(ctx, trial))
 	got, err := s.Trial(ctx, run.ID, trial.ID)
 	must(t, err)
-	if d := cmp.Diff(got, trial, same); d != "" {
+	d := cmp.Diff(got, trial, same)
+	if d != "" {
 		t.Errorf("trial differs (-got +want):\n%s", d)
 	}
-	if light := got.Light(); light.Foreign.Raw != nil || light.Foreign.Series != nil {
+
+	light := got.Light()
+	if light.Foreign.Raw != nil || light.Foreign.Series != nil {
 		t.Error("a light trial has what grows with its length")
 	}
 }
@@ -89,14 +107,16 @@ func TestDirectoryAndFileArePrivate(t *testing.T) {
 		s.path + "-wal": 0o600} {
 		info, err := os.Stat(path)
 		must(t, err)
-		if got := info.Mode().Perm(); got != want {
+		got := info.Mode().Perm()
+		if got != want {
 			t.Errorf("mode of %s = %o, want %o", filepath.Base(path), got, want)
 		}
 	}
 }
 
 func TestDuplicatesAreRefused(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	again := sampleTrial("r1", 1)
@@ -111,6 +131,7 @@ func TestDuplicatesAreRefused(t *testing.T) {
 			t.Errorf("%s twice: error %v, want a DuplicateError", name, err)
 		}
 	}
+
 	must(t, s.AppendTrial(ctx, second))
 	got, err := s.Trials(ctx, "r1")
 	must(t, err)
@@ -120,17 +141,20 @@ func TestDuplicatesAreRefused(t *testing.T) {
 }
 
 func TestTrialOfUnknownRunIsRefused(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	if err := s.AppendTrial(ctx, sampleTrial("nobody", 1)); err == nil {
 		t.Error("a trial of an unknown run was stored")
 	}
+
 	if err := s.EndRun(ctx, "nobody", record.RunDone, "", sampleStart); err == nil {
 		t.Error("the end of an unknown run was stored")
 	}
 }
 
 func TestNothingCanBeChanged(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "k", Text: "t"}}}))
@@ -140,6 +164,7 @@ func TestNothingCanBeChanged(t *testing.T) {
 		if column == "" {
 			column = "body"
 		}
+
 		for _, q := range []string{"DELETE FROM " + table, "UPDATE " + table + " SET " + column + " = 'x'"} {
 			if _, err := s.db.ExecContext(ctx, q); err == nil || !strings.Contains(err.Error(),
 				"append-only") {
@@ -150,7 +175,8 @@ func TestNothingCanBeChanged(t *testing.T) {
 }
 
 func TestRunStateAndNotes(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	find := func() record.Run {
 		t.Helper()
@@ -161,33 +187,43 @@ func TestRunStateAndNotes(t *testing.T) {
 	if got := find(); got.Status != record.RunRunning || !got.Ended.IsZero() {
 		t.Errorf("new run: %s, ended %v", got.Status, got.Ended)
 	}
+
 	end := sampleStart.Add(time.Minute)
 	must(t, s.EndRun(ctx, "r1", record.RunInterrupted, "Ctrl-C", end))
 	if got := find(); got.Status != record.RunInterrupted || got.Reason != "Ctrl-C" || !got.Ended.Equal(end) {
 		t.Errorf("interrupted run: %s %q %v", got.Status, got.Reason, got.Ended)
 	}
+
 	must(t, s.EndRun(ctx, "r1", record.RunRunning, "resumed", end.Add(time.Hour)))
 	if got := find(); got.Status != record.RunRunning || !got.Ended.IsZero() {
 		t.Errorf("resumed run: %s, ended %v", got.Status, got.Ended)
 	}
+
 	must(t, s.EndRun(ctx, "r1", record.RunDone, "", end.Add(2*time.Hour)))
-	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "a", Text: "1"}},
-		Skipped: []record.Skipped{{Factors: record.Factors{"queue": "cake"}, Reason: "no module"}}}))
-	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "b", Text: "2"}},
-		Environments: []record.Environment{{Node: "router"}}}))
+	must(t, s.AddNote(ctx, "r1", Note{
+		Caveats: []record.Caveat{{Kind: "a", Text: "1"}},
+		Skipped: []record.Skipped{{Factors: record.Factors{"queue": "cake"}, Reason: "no module"}},
+	}))
+	must(t, s.AddNote(ctx, "r1", Note{
+		Caveats:      []record.Caveat{{Kind: "b", Text: "2"}},
+		Environments: []record.Environment{{Node: "router"}},
+	}))
 	got := find()
 	if got.Status != record.RunDone || len(got.Environments) != 2 || len(got.Skipped) != 1 {
 		t.Errorf("noted run: %s, %d environments, %d skipped", got.Status, len(got.Environments),
 			len(got.Skipped))
 	}
-	if d := cmp.Diff(got.Caveats, []record.Caveat{{Kind: "a", Text: "1"}, {Kind: "b", Text: "2"}}); d != "" {
+
+	d := cmp.Diff(got.Caveats, []record.Caveat{{Kind: "a", Text: "1"}, {Kind: "b", Text: "2"}})
+	if d != "" {
 		t.Errorf("caveats differ (-got +want):\n%s", d)
 	}
 }
 
 // TestInventoriesAfterTheRun belong to the nodes' environments, and those of a resumed run count.
 func TestInventoriesAfterTheRun(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	run := sampleRun("r1")
 	run.Environments = []record.Environment{{Node: "router", Inventory: record.NoInventory("before")}}
 	must(t, s.CreateRun(ctx, run))
@@ -197,7 +233,8 @@ func TestInventoriesAfterTheRun(t *testing.T) {
 		must(t, s.AddNote(ctx, "r1", Note{}))
 		got, err := s.Find(ctx, "r1")
 		must(t, err)
-		if e := got.Environments[0]; len(got.Environments) != 1 || e.Inventory.Lacks("taps") != "before" ||
+		e := got.Environments[0]
+		if len(got.Environments) != 1 || e.Inventory.Lacks("taps") != "before" ||
 			e.InventoryAfter.Lacks("taps") != why {
 			t.Errorf("after %s: %+v", why, got.Environments)
 		}
@@ -207,16 +244,27 @@ func TestInventoriesAfterTheRun(t *testing.T) {
 // TestASecondImportReplacesTheFirst, and a note that only forgets takes it back; what the run itself has told
 // of the node stays.
 func TestASecondImportReplacesTheFirst(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	run := sampleRun("r1")
 	own := record.Environment{Node: "router", Facts: map[string]string{"path_ipv4:mtu": "1500"}}
-	run.Environments, run.Imports, run.Caveats = []record.Environment{own}, nil, nil
+	run.Environments = []record.Environment{own}
+	run.Imports = nil
+	run.Caveats = nil
 	must(t, s.CreateRun(ctx, run))
 	imported := func(file string) {
-		must(t, s.AddNote(ctx, "r1", Note{ForgetSamples: "router", Imports: []record.Import{{Node: "router",
-			File: file}}, Caveats: []record.Caveat{{Kind: "imported", Text: file}}}))
-		must(t, s.AddNote(ctx, "r1", Note{ForgetFacts: "router",
-			Environments: []record.Environment{{Node: "router", Facts: map[string]string{"file": file}}}}))
+		must(t, s.AddNote(ctx, "r1", Note{
+			ForgetSamples: "router",
+			Imports: []record.Import{{
+				Node: "router",
+				File: file,
+			}},
+			Caveats: []record.Caveat{{Kind: "imported", Text: file}},
+		}))
+		must(t, s.AddNote(ctx, "r1", Note{
+			ForgetFacts:  "router",
+			Environments: []record.Environment{{Node: "router", Facts: map[string]string{"file": file}}},
+		}))
 	}
 	imported("a")
 	imported("b")
@@ -227,24 +275,29 @@ func TestASecondImportReplacesTheFirst(t *testing.T) {
 		t.Errorf("after two imports: got %v, %v, %v, want the second", got.Imports, got.Caveats,
 			got.Environments)
 	}
+
 	must(t, s.AddNote(ctx, "r1", Note{ForgetSamples: "router", ForgetFacts: "router"}))
 	got, err = s.Find(ctx, "r1")
 	must(t, err)
-	if d := cmp.Diff(got, run, same); d != "" {
+	d := cmp.Diff(got, run, same)
+	if d != "" {
 		t.Errorf("after it was taken back (-got +want):\n%s", d)
 	}
 }
 
 func TestFindAndRuns(t *testing.T) {
-	ctx, s := t.Context(), newStore(t)
+	ctx := t.Context()
+	s := newStore(t)
 	if _, err := s.Find(ctx, "latest"); !errors.As(err, new(*NotFoundError)) {
 		t.Errorf("latest of nothing: %v", err)
 	}
+
 	for i, id := range []string{"20261121-100000-00aa", "20261121-100000-00ab", "20261122-100000-00aa"} {
 		run := sampleRun(id)
 		run.Started = sampleStart.Add(time.Duration(i) * time.Hour)
 		must(t, s.CreateRun(ctx, run))
 	}
+
 	failed := sampleTrial("20261121-100000-00ab", 1)
 	failed.Status = record.TrialFailed
 	must(t, s.AppendTrial(ctx, failed))
@@ -252,8 +305,9 @@ func TestFindAndRuns(t *testing.T) {
 	// A row that was tried three times, at last with success, is one trial that did not fail.
 	for attempt, status := range []string{record.TrialFailed, record.TrialFailed, record.TrialOK} {
 		again := sampleTrial("20261121-100000-00ab", 3)
-		again.ID, again.Attempt, again.Status = fmt.Sprintf("%s.%d", again.Row.ID, attempt+1), attempt+1,
-			status
+		again.ID = fmt.Sprintf("%s.%d", again.Row.ID, attempt+1)
+		again.Attempt = attempt + 1
+		again.Status = status
 		must(t, s.AppendTrial(ctx, again))
 	}
 
@@ -276,16 +330,20 @@ func TestFindAndRuns(t *testing.T) {
 			t.Errorf("find %q: error %v, want a NotFoundError", c.name, err)
 		}
 	}
+
 	heads, err := s.Runs(ctx)
 	must(t, err)
 	var ids []string
 	for _, h := range heads {
 		ids = append(ids, h.ID)
 	}
-	if d := cmp.Diff(ids, []string{"20261122-100000-00aa", "20261121-100000-00ab",
-		"20261121-100000-00aa"}); d != "" {
+
+	d := cmp.Diff(ids, []string{"20261122-100000-00aa", "20261121-100000-00ab",
+		"20261121-100000-00aa"})
+	if d != "" {
 		t.Errorf("order differs (-got +want):\n%s", d)
 	}
+
 	if heads[1].Trials != 3 || heads[1].Failed != 1 || heads[0].Trials != 0 {
 		t.Errorf("counts = %d/%d and %d", heads[1].Trials, heads[1].Failed, heads[0].Trials)
 	}
@@ -297,7 +355,8 @@ func TestImportedRunIsTheNewest(t *testing.T) {
 	s, err := Open(ctx, filepath.Join(t.TempDir(), "runs.db"))
 	must(t, err)
 	defer s.Close()
-	own, old := sampleRun("20261121-100000-00ab"), sampleRun("20261122-100000-00aa")
+	own := sampleRun("20261121-100000-00ab")
+	old := sampleRun("20261122-100000-00aa")
 	own.Started = sampleStart
 	old.Started, old.ImportedAt = sampleStart.Add(-1000*time.Hour), sampleStart.Add(time.Hour)
 	must(t, s.CreateRun(ctx, own))
@@ -305,6 +364,7 @@ func TestImportedRunIsTheNewest(t *testing.T) {
 	if got, err := s.Find(ctx, "latest"); err != nil || got.ID != old.ID {
 		t.Errorf("latest is %q, %v, want the imported %s", got.ID, err, old.ID)
 	}
+
 	heads, err := s.Runs(ctx)
 	must(t, err)
 	if len(heads) != 2 || heads[0].ID != old.ID || !heads[0].Started.Equal(old.Started) {
@@ -318,14 +378,17 @@ func TestReadOnly(t *testing.T) {
 	if _, err := OpenReadOnly(ctx, filepath.Join(dir, "none", "runs.db")); !errors.Is(err, ErrNone) {
 		t.Errorf("missing store: %v, want ErrNone", err)
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("a reader created the directory")
 	}
+
 	empty := filepath.Join(dir, "empty.db")
 	must(t, os.WriteFile(empty, nil, 0o600))
 	if _, err := OpenReadOnly(ctx, empty); !errors.Is(err, ErrNone) {
 		t.Errorf("empty file: %v, want ErrNone", err)
 	}
+
 	text := filepath.Join(dir, "text.db")
 	must(t, os.WriteFile(text, []byte(strings.Repeat("not a database\n", 100)), 0o600))
 	if _, err := OpenReadOnly(ctx, text); err == nil || errors.Is(err, ErrNone) {
@@ -343,6 +406,7 @@ func TestReadOnly(t *testing.T) {
 	if len(got) != 1 {
 		t.Errorf("reader sees %d trials, want 1", len(got))
 	}
+
 	if err := r.AppendTrial(ctx, sampleTrial("r1", 2)); err == nil {
 		t.Error("a reader could write")
 	}
@@ -379,9 +443,11 @@ func TestConcurrentOpen(t *testing.T) {
 			if err == nil {
 				err = s.Close()
 			}
+
 			errs <- err
 		}()
 	}
+
 	for range 8 {
 		if err := <-errs; err != nil {
 			t.Error(err)
@@ -391,9 +457,11 @@ func TestConcurrentOpen(t *testing.T) {
 
 func TestNewID(t *testing.T) {
 	at := time.Date(2026, 11, 21, 16, 30, 12, 0, time.FixedZone("", 3600))
-	if got, want := NewID(at, 0x4f2a), "20261121-153012-4f2a"; got != want {
+	got, want := NewID(at, 0x4f2a), "20261121-153012-4f2a"
+	if got != want {
 		t.Errorf("NewID = %q, want %q", got, want)
 	}
+
 	if NewID(at, 0xffff) >= NewID(at.Add(time.Second), 0) {
 		t.Error("ids do not sort by time")
 	}

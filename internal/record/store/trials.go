@@ -46,9 +46,11 @@ func (s *Store) pack(t record.Trial) (*packed, error) {
 		p.series = s.enc.EncodeAll(series, nil)
 		p.body, err = s.packJSON(bare)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %v", p.what(), err)
 	}
+
 	return p, nil
 }
 
@@ -84,6 +86,7 @@ func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	if err == nil && !(bytes.Equal(body, p.body) && bytes.Equal(series, p.series)) {
 		err = errors.New("it differs from what was written")
 	}
+
 	return err
 }
 
@@ -105,6 +108,7 @@ func (s *Store) Trials(ctx context.Context, runID string) (trials []record.Trial
 		if err != nil {
 			return nil, err
 		}
+
 		trials = append(trials, t)
 	}
 	return trials, nil
@@ -143,9 +147,11 @@ func (s *Store) Trial(ctx context.Context, runID, id string) (record.Trial, erro
 	if err == nil {
 		t, err = s.unpack(p)
 	}
+
 	if err != nil {
 		return record.Trial{}, fmt.Errorf("read %s in %s: %w", p.what(), s.path, err)
 	}
+
 	return t, nil
 }
 
@@ -154,15 +160,19 @@ func (s *Store) unpack(p *packed) (t record.Trial, err error) {
 	if err := s.unpackJSON(p.body, &t); err != nil {
 		return record.Trial{}, err
 	}
+
 	if t.Run != p.Run || t.ID != p.ID {
 		return record.Trial{}, errors.New("it holds another trial")
 	}
+
 	series, err := s.dec.DecodeAll(p.series, nil)
 	if err == nil {
 		err = t.Join(series)
 	}
+
 	if err != nil {
 		return record.Trial{}, fmt.Errorf("series: %w", err)
 	}
+
 	return t, nil
 }

@@ -46,22 +46,29 @@ func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 // Parts returns what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes
 // are the agent's own work.
 func Parts() agent.Parts {
-	p := agent.Parts{Knobs: Knobs(), Handlers: watch.Handlers(probe.Root{}),
-		Isolated: map[string]host.Handler{}}
+	p := agent.Parts{
+		Knobs:    Knobs(),
+		Handlers: watch.Handlers(probe.Root{}),
+		Isolated: map[string]host.Handler{},
+	}
 	for _, t := range Tunnels() {
 		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
 	}
+
 	maps.Copy(p.Isolated, isp.Handlers())
 	maps.Copy(p.Isolated, ciphers.Handlers())
 	for _, e := range Engines() {
 		p.Isolated[host.Verb(host.FamilyTraffic, e.Name())] = e.Serve
 	}
+
 	for _, l := range Probers() {
 		p.Isolated[host.Verb(host.FamilyTraffic, l.Name())] = l.Serve
 	}
+
 	for _, name := range needLinux() {
 		p.Handlers[host.Verb(host.FamilyTraffic, name)] = PortableOnly
 	}
+
 	return p
 }
 

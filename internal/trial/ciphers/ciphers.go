@@ -81,16 +81,21 @@ func measure(ctx context.Context, q Request, hire func(Request) (worker, error))
 		if err == nil && w.close != nil {
 			defer w.close()
 		}
+
 		if err == nil {
 			err = w.do() // its first time is not measured
 		}
+
 		if err != nil {
 			return Done{}, err
 		}
+
 		workers[i] = w
 	}
+
 	var stop atomic.Bool
-	counts, errs := make([]int64, q.Threads), make([]error, q.Threads)
+	counts := make([]int64, q.Threads)
+	errs := make([]error, q.Threads)
 	var all sync.WaitGroup
 	start := host.Monotonic()
 	for i, w := range workers {
@@ -100,9 +105,11 @@ func measure(ctx context.Context, q Request, hire func(Request) (worker, error))
 				errs[i] = w.do()
 				n++
 			}
+
 			counts[i] = n
 		})
 	}
+
 	paused := host.Pause(ctx, time.Duration(q.Ns))
 	stop.Store(true)
 	all.Wait()
@@ -110,5 +117,6 @@ func measure(ctx context.Context, q Request, hire func(Request) (worker, error))
 	for _, n := range counts {
 		d.Count += n
 	}
+
 	return d, errors.Join(append(errs, paused)...)
 }

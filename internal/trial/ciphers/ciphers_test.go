@@ -32,15 +32,25 @@ func TestGo(t *testing.T) {
 		{"ed25519", "verify"}}
 	for _, o := range append(keys, offered...) {
 		const long = 30 * time.Millisecond
-		d, err := ask(t, VerbGo, Request{Algorithm: o.algorithm, Operation: o.operation, Block: 1420,
-			Threads: 2, Ns: int64(long)})
+		d, err := ask(t, VerbGo, Request{
+			Algorithm: o.algorithm,
+			Operation: o.operation,
+			Block:     1420,
+			Threads:   2,
+			Ns:        int64(long),
+		})
 		if err != nil || d.Count < 2 || d.Ns < int64(long) {
 			t.Errorf("%s %s: got %+v, %v, want two operations or more in %s", o.algorithm, o.operation, d,
 				err, long)
 		}
 	}
-	if _, err := ask(t, VerbGo, Request{Algorithm: "x448", Operation: "derive", Threads: 1,
-		Ns: 1}); !errors.Is(err, host.ErrUnsupported) {
+
+	if _, err := ask(t, VerbGo, Request{
+		Algorithm: "x448",
+		Operation: "derive",
+		Threads:   1,
+		Ns:        1,
+	}); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("x448: got %v, want %v", err, host.ErrUnsupported)
 	}
 }
@@ -57,20 +67,24 @@ func TestGoIsTheAlgorithm(t *testing.T) {
 			t.Errorf("%s: got %x, %v, want %s", tt.algorithm, w.result(), err, tt.want)
 		}
 	}
+
 	for _, algorithm := range []string{"aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"} {
 		w, err := goWorker(Request{Algorithm: algorithm, Operation: "decrypt", Block: 1420})
 		if err != nil || w.do() != nil || !bytes.Equal(w.result(), filler(1420)) {
 			t.Errorf("%s: opened something else than was sealed (%v)", algorithm, err)
 		}
 	}
+
 	w, err := goWorker(Request{Algorithm: "aes-256-cbc", Operation: "encrypt", Block: 1420})
 	if err != nil || w.do() != nil || len(w.result()) != 1424 {
 		t.Fatalf("aes-256-cbc: got %d bytes, %v, want 1424: whole blocks", len(w.result()), err)
 	}
+
 	b, err := aes.NewCipher(filler(32))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	first := make([]byte, aes.BlockSize) // the first block and the vector are the same: their sum is 0
 	b.Encrypt(first, first)
 	if !bytes.Equal(w.result()[:aes.BlockSize], first) {
@@ -82,8 +96,13 @@ func TestGoIsTheAlgorithm(t *testing.T) {
 // says so.
 func TestKernel(t *testing.T) {
 	for _, o := range offered {
-		d, err := ask(t, VerbKernel, Request{Algorithm: o.algorithm, Operation: o.operation, Block: 1420,
-			Threads: 2, Ns: int64(20 * time.Millisecond)})
+		d, err := ask(t, VerbKernel, Request{
+			Algorithm: o.algorithm,
+			Operation: o.operation,
+			Block:     1420,
+			Threads:   2,
+			Ns:        int64(20 * time.Millisecond),
+		})
 		switch {
 		case errors.Is(err, host.ErrUnsupported):
 			t.Logf("%s: %v", o.algorithm, err)
@@ -91,8 +110,13 @@ func TestKernel(t *testing.T) {
 			t.Errorf("%s %s: got %+v, %v, want two operations or more", o.algorithm, o.operation, d, err)
 		}
 	}
-	if _, err := ask(t, VerbKernel, Request{Algorithm: "ed448", Operation: "sign", Threads: 1,
-		Ns: 1}); !errors.Is(err, host.ErrUnsupported) {
+
+	if _, err := ask(t, VerbKernel, Request{
+		Algorithm: "ed448",
+		Operation: "sign",
+		Threads:   1,
+		Ns:        1,
+	}); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("ed448: got %v, want %v", err, host.ErrUnsupported)
 	}
 }

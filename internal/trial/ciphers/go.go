@@ -45,7 +45,8 @@ func keyBytes(algorithm string) int {
 
 // goWorker works with Go's libraries.
 func goWorker(q Request) (worker, error) {
-	key, data := filler(keyBytes(q.Algorithm)), filler(q.Block)
+	key := filler(keyBytes(q.Algorithm))
+	data := filler(q.Block)
 	switch q.Algorithm {
 	case "aes-128-cbc", "aes-256-cbc":
 		return goCBC(q, key)
@@ -54,10 +55,12 @@ func goWorker(q Request) (worker, error) {
 		if err != nil {
 			return worker{}, err
 		}
+
 		a, err := cipher.NewGCM(b)
 		if err != nil {
 			return worker{}, err
 		}
+
 		return goAEAD(q, a, data)
 	case "chacha20-poly1305":
 		a, err := chacha20poly1305.New(key)
@@ -84,6 +87,7 @@ func goWorker(q Request) (worker, error) {
 	case "ed25519":
 		return goSignature(q, ed25519.NewKeyFromSeed(key))
 	}
+
 	return worker{}, fmt.Errorf("%w: Go's libraries have it not", host.ErrUnsupported)
 }
 
@@ -97,23 +101,29 @@ func goCBC(q Request, key []byte) (worker, error) {
 	if err != nil {
 		return worker{}, err
 	}
-	from, to, iv := filler(padded(q.Block)), make([]byte, padded(q.Block)), filler(aes.BlockSize)
+
+	from := filler(padded(q.Block))
+	to := make([]byte, padded(q.Block))
+	iv := filler(aes.BlockSize)
 	do := func() error { cipher.NewCBCEncrypter(b, iv).CryptBlocks(to, from); return nil }
 	if q.Operation == "decrypt" {
 		do = func() error { cipher.NewCBCDecrypter(b, iv).CryptBlocks(to, from); return nil }
 	}
+
 	return worker{do: do, result: func() []byte { return to }}, nil
 }
 
 // goAEAD seals or opens the same packet again and again.
 func goAEAD(q Request, a cipher.AEAD, data []byte) (worker, error) {
-	nonce, beside := filler(a.NonceSize()), filler(besideBytes)
+	nonce := filler(a.NonceSize())
+	beside := filler(besideBytes)
 	to := make([]byte, 0, len(data)+a.Overhead())
 	do := func() error { to = a.Seal(to[:0], nonce, data, beside); return nil }
 	if q.Operation == "decrypt" {
 		sealed := a.Seal(nil, nonce, data, beside)
 		do = func() (err error) { to, err = a.Open(to[:0], nonce, sealed, beside); return err }
 	}
+
 	return worker{do: do, result: func() []byte { return to }}, nil
 }
 
@@ -121,9 +131,12 @@ func goSignature(q Request, own ed25519.PrivateKey) (worker, error) {
 	message := filler(32)
 	signed := ed25519.Sign(own, message)
 	if q.Operation == "sign" {
-		return worker{do: func() error { signed = ed25519.Sign(own, message); return nil },
-			result: func() []byte { return bytes.Clone(signed) }}, nil
+		return worker{
+			do:     func() error { signed = ed25519.Sign(own, message); return nil },
+			result: func() []byte { return bytes.Clone(signed) },
+		}, nil
 	}
+
 	public := own.Public().(ed25519.PublicKey)
 	return worker{do: func() error {
 		if !ed25519.Verify(public, message, signed) {

@@ -34,23 +34,28 @@ func kernelWorker(q Request) (w worker, err error) {
 	if !ok {
 		return worker{}, fmt.Errorf("%w: the kernel offers it to no program", host.ErrUnsupported)
 	}
+
 	fd, err := kernelSocket(name, q)
 	if err != nil {
 		return worker{}, err
 	}
+
 	w = kernelOperation(fd, name[0], q)
 	w.close = func() { unix.Close(fd) }
 	same, err := goWorker(q)
 	if err == nil {
 		err = errors.Join(same.do(), w.do())
 	}
+
 	if err == nil && !bytes.Equal(w.result(), same.result()) {
 		err = errors.New("the kernel's result is not that of Go's libraries")
 	}
+
 	if err != nil {
 		w.close()
 		return worker{}, fmt.Errorf("%s through AF_ALG: %w", name[1], err)
 	}
+
 	return w, nil
 }
 
@@ -72,23 +77,27 @@ func kernelSocket(name [2]string, q Request) (int, error) {
 	if err := unix.Bind(of, &unix.SockaddrALG{Type: name[0], Name: name[1]}); err != nil {
 		return 0, lacks("the kernel has no "+name[1], err)
 	}
+
 	if name[0] != "hash" {
 		key := string(filler(keyBytes(q.Algorithm)))
 		if err := unix.SetsockoptString(of, unix.SOL_ALG, unix.ALG_SET_KEY, key); err != nil {
 			return 0, fmt.Errorf("set the key of %s: %w", name[1], err)
 		}
 	}
+
 	if name[0] == "aead" { // the size is the option's length
 		if _, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(of), unix.SOL_ALG,
 			unix.ALG_SET_AEAD_AUTHSIZE, 0, tagBytes, 0); e != 0 {
 			return 0, fmt.Errorf("set the tag's size of %s: %w", name[1], e)
 		}
 	}
+
 	// Accept of package unix refuses addresses of a family that it does not know.
 	fd, _, e := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(of), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if e != 0 {
 		return 0, fmt.Errorf("open %s: %w", name[1], e)
 	}
+
 	return int(fd), nil
 }
 
@@ -102,6 +111,7 @@ func kernelOperation(fd int, kind string, q Request) worker {
 	if decrypt {
 		direction = unix.ALG_OP_DECRYPT
 	}
+
 	switch kind {
 	case "hash":
 		data, out = filler(q.Block), make([]byte, 64) // the longest
@@ -109,28 +119,34 @@ func kernelOperation(fd int, kind string, q Request) worker {
 		data, out = filler(padded(q.Block)), make([]byte, padded(q.Block))
 		control = append(control32(unix.ALG_SET_OP, direction), controlIV(filler(16))...)
 	case "aead":
-		beside, packet := filler(besideBytes), filler(q.Block)
+		beside := filler(besideBytes)
+		packet := filler(q.Block)
 		size := besideBytes + q.Block + tagBytes
 		if decrypt {
 			sealed, err := goWorker(Request{Algorithm: q.Algorithm, Operation: "encrypt", Block: q.Block})
 			if err == nil && sealed.do() == nil {
 				packet = sealed.result()
 			}
+
 			size -= tagBytes
 		}
+
 		data, out, skip = append(beside, packet...), make([]byte, size), besideBytes
 		control = append(control32(unix.ALG_SET_OP, direction), controlIV(filler(nonceBytes))...)
 		control = append(control, control32(unix.ALG_SET_AEAD_ASSOCLEN, besideBytes)...)
 	}
+
 	got := 0
 	do := func() error {
 		n, err := unix.SendmsgN(fd, data, control, nil, 0)
 		if err == nil && n != len(data) {
 			err = io.ErrShortWrite
 		}
+
 		if err == nil {
 			got, err = unix.Read(fd, out)
 		}
+
 		return err
 	}
 	return worker{do: do, result: func() []byte { return out[min(skip, got):got] }}
@@ -160,6 +176,7 @@ func controlMessage(kind, size int) []byte {
 	} else {
 		binary.NativeEndian.PutUint32(b, uint32(unix.CmsgLen(size)))
 	}
+
 	binary.NativeEndian.PutUint32(b[level:], unix.SOL_ALG)
 	binary.NativeEndian.PutUint32(b[level+4:], uint32(kind))
 	return b

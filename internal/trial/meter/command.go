@@ -16,13 +16,16 @@ func (m *Meter) command(ctx context.Context) error {
 	if err := host.TrustedCommand(m.spec.words); err != nil {
 		return err
 	}
+
 	p, err := host.Local().Start(ctx, host.Command{Path: m.spec.words[0], Args: m.spec.words[1:]})
 	if err != nil {
 		return err
 	}
+
 	var said atomic.Value // the last line on standard error
 	talk := host.Lines(p.Stderr(), func(line string) { said.Store(line) })
-	lines, stop := make(chan string), make(chan struct{})
+	lines := make(chan string)
+	stop := make(chan struct{})
 	end := host.Lines(p.Stdout(), func(line string) {
 		select {
 		case lines <- line:
@@ -47,6 +50,7 @@ func (m *Meter) command(ctx context.Context) error {
 		}
 		break
 	}
+
 	close(stop)
 	_ = p.Kill() // what has ended is not there any more
 	_, failed := p.Wait()
@@ -55,15 +59,19 @@ func (m *Meter) command(ctx context.Context) error {
 	if err != nil || told && failed == nil {
 		return err
 	}
+
 	what := "it printed no watts"
 	if told {
 		what = "it ended"
 	}
+
 	if line, ok := said.Load().(string); ok {
 		return errors.New(what + "; it says " + quoted(line))
 	}
+
 	if failed != nil {
 		what += ": " + failed.Error()
 	}
+
 	return errors.New(what)
 }

@@ -55,6 +55,7 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("power meter: %w", hinted(err))
 	}
+
 	if s.scheme == command {
 		err := host.TrustedCommand(s.words)
 		absent := errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
@@ -62,11 +63,18 @@ func Open(m record.Meter, node string) (*Meter, error) {
 			return nil, fmt.Errorf("power meter: %w", err)
 		}
 	}
-	x := &Meter{meter: m, spec: s, node: node, silence: usualSilence,
-		first: make(chan struct{})}
+
+	x := &Meter{
+		meter:   m,
+		spec:    s,
+		node:    node,
+		silence: usualSilence,
+		first:   make(chan struct{}),
+	}
 	if x.password, err = s.password(); err != nil {
 		return nil, fmt.Errorf("power meter: %w", err)
 	}
+
 	return x, nil
 }
 
@@ -125,6 +133,7 @@ func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 		if err := once(ctx); err != nil && ctx.Err() == nil {
 			m.take(host.Monotonic(), "", err)
 		}
+
 		_ = host.Pause(ctx, every)
 	}
 }
@@ -135,13 +144,16 @@ func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, err
 		began := host.Monotonic()
 		within, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
 		text, err := ask(within)
-		if cause := context.Cause(within); err != nil && cause != nil {
+		cause := context.Cause(within)
+		if err != nil && cause != nil {
 			err = cause
 		}
+
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
+
 		m.take(began+(host.Monotonic()-began)/2, text, err)
 		_ = host.Pause(ctx, every-time.Duration(host.Monotonic()-began))
 	}
@@ -153,6 +165,7 @@ func (m *Meter) take(at int64, text string, err error) {
 	if err == nil {
 		w, err = watts(text)
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.at)
@@ -165,6 +178,7 @@ func (m *Meter) take(at int64, text string, err error) {
 		if n >= maxReadings {
 			m.at, m.watts = m.at[n/2:], m.watts[n/2:]
 		}
+
 		m.at, m.watts = append(m.at, at), append(m.watts, w)
 		select {
 		case <-m.first:
@@ -183,11 +197,13 @@ func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 		return context.Cause(ctx)
 	case <-time.After(wait):
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failed != nil {
 		return m.failed
 	}
+
 	return fmt.Errorf("no reading within %s", wait)
 }
 
@@ -196,12 +212,21 @@ func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s = record.Samples{Probe: record.MeterProbe, Scope: record.ScopeNode, Metrics: []record.Metric{{
-		Name: "power_w", Unit: "W", Scope: record.ScopeNode, Doc: m.words()}}}
+	s = record.Samples{
+		Probe: record.MeterProbe,
+		Scope: record.ScopeNode,
+		Metrics: []record.Metric{{
+			Name:  "power_w",
+			Unit:  "W",
+			Scope: record.ScopeNode,
+			Doc:   m.words(),
+		}},
+	}
 	before := 0
 	for before+1 < len(m.at) && m.at[before+1] < from {
 		before++
 	}
+
 	m.at, m.watts = m.at[before:], m.watts[before:]
 	table := record.NewTable("power_w")
 	for i, at := range m.at {
@@ -209,18 +234,23 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 			table.Append(at, m.watts[i])
 		}
 	}
+
 	last := int64(math.MinInt64)
-	if n := len(table.T); n > 0 {
+	n := len(table.T)
+	if n > 0 {
 		last = table.T[n-1]
 	}
+
 	if m.failed != nil && m.failedAt > last {
 		failing = m.failed
 	}
+
 	if last < from {
 		why := cmp.Or(failing, errors.New("it told nothing"))
 		s.Unavailable = "the meter gave no reading: " + check.Plain(why.Error())
 		return s, failing
 	}
+
 	s.Table = table
 	return s, failing
 }
@@ -233,5 +263,6 @@ func (m *Meter) words() string {
 	if len(m.at) > 0 {
 		text += ", in steps of " + strconv.FormatFloat(math.Pow10(-m.decimals), 'f', -1, 64) + " W"
 	}
+
 	return text
 }

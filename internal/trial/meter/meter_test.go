@@ -24,10 +24,12 @@ func TestParse(t *testing.T) {
 		if want.At == "" {
 			want.At = text
 		}
+
 		if got, err := Parse(text); err != nil || got != want {
 			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, want)
 		}
 	}
+
 	for text, want := range map[string]string{
 		"":                              "no meter",
 		"192.0.2.5":                     "no meter",
@@ -53,6 +55,7 @@ func TestParse(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || check.HintOf(err) != Hint {
 			t.Errorf("%q: got %v with hint %q, want %s with a hint", text, err, check.HintOf(err), want)
 		}
+
 		if err != nil && strings.Contains(strings.ToLower(err.Error()), "s3cret") {
 			t.Errorf("%q: got %v, want no password in it", text, err)
 		}
@@ -64,6 +67,7 @@ func TestOpenWithoutPassword(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for at, want := range map[string]string{
 		"shelly://a?password_env=CHOKEPOINT_TEST_NOT_SET": "no variable CHOKEPOINT_TEST_NOT_SET",
 		"shelly://a?password_file=/nonexistent":           "no such file",
@@ -82,6 +86,7 @@ func FuzzParse(f *testing.F) {
 		"typed:idle=1"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		m, err := Parse(text)
 		if err == nil && (m.TypedIn() != strings.HasPrefix(m.At, "typed:") ||
@@ -103,6 +108,7 @@ func FuzzFieldOf(f *testing.F) {
 			}
 			return
 		}
+
 		if w, err := watts(text); err == nil && !(w >= 0 && w <= maxWatts) || math.IsNaN(w) {
 			t.Errorf("%q: got %v W", text, w)
 		}
@@ -116,6 +122,7 @@ func open(t *testing.T, at string) *Meter {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return m
 }
 
@@ -126,6 +133,7 @@ func script(t *testing.T, text string) *Meter {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m := open(t, "command:sh "+file)
 	m.silence = 300 * time.Millisecond
 	return m
@@ -151,12 +159,14 @@ func TestCommands(t *testing.T) {
 			if !strings.Contains(test.why, "300ms") {
 				m.silence = time.Minute
 			}
+
 			s := await(t, m, run(t, m), test.why)
 			if s.Table != nil || !strings.Contains(s.Unavailable, test.why) {
 				t.Errorf("got %+v, want no reading, and %q", s, test.why)
 			}
 		})
 	}
+
 	m := open(t, "command:chokepoint-no-such-program")
 	await(t, m, run(t, m), "not installed")
 }
@@ -171,6 +181,7 @@ func TestCommandDies(t *testing.T) {
 	if s.Table == nil || len(s.Table.T) != 5 || s.Table.V[0][4] != 5.5 {
 		t.Errorf("got %+v, want five readings of 5.5 W", s)
 	}
+
 	if s.Metrics[0].Doc != "power of router by "+m.meter.At+", as often as it prints, in steps of 0.1 W" {
 		t.Errorf("said of it: %q", s.Metrics[0].Doc)
 	}
@@ -183,11 +194,13 @@ func TestSamplesKeepTheOneBefore(t *testing.T) {
 		m.take(i*1e9, "5", nil)
 		m.take(i*1e9+1, "900", nil) // sooner after than any meter measures
 	}
+
 	s, failing := m.Samples(4.5e9, 7e9)
 	if failing != nil || len(s.Table.T) != 4 || s.Table.T[0] != 4e9 || s.Table.T[3] != 7e9 ||
 		s.Table.V[0][3] != 5 {
 		t.Errorf("got %+v, %v, want those of 4 to 7 s", s.Table, failing)
 	}
+
 	if s, _ = m.Samples(0, 9e9); s.Table.T[0] != 4e9 {
 		t.Errorf("got %v, want nothing before 4 s any more", s.Table.T)
 	}

@@ -26,12 +26,17 @@ type plug struct {
 }
 
 func newPlug(s spec, password host.Secret) *plug {
-	return &plug{spec: s, password: password, client: &http.Client{
-		// It is a device at hand: no proxy knows it, and it has nothing to refer us to.
-		Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		}}}
+	return &plug{
+		spec:     s,
+		password: password,
+		client: &http.Client{
+			// It is a device at hand: no proxy knows it, and it has nothing to refer us to.
+			Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			},
+		},
+	}
 }
 
 // read asks for the power now.
@@ -43,12 +48,16 @@ func (p *plug) read(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		text, err := fieldOf(data, "StatusSNS.ENERGY.Power", n)
-		if _, refused := fieldOf(data, "WARNING", 0); err != nil && refused == nil {
+		_, refused := fieldOf(data, "WARNING", 0)
+		if err != nil && refused == nil {
 			err = errors.New("it wants a password, or another one")
 		}
+
 		return text, err
 	}
+
 	if p.gen == 0 {
 		// Every Shelly tells what it is without a password; gen is there from the second generation on
 		// (shelly-api-docs.shelly.cloud/gen1/#shelly, …/gen2/ComponentsAndServices/Shelly).
@@ -56,14 +65,18 @@ func (p *plug) read(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		text, err := fieldOf(data, "gen", 0)
-		if _, first := fieldOf(data, "type", 0); err != nil && first != nil {
+		_, first := fieldOf(data, "type", 0)
+		if err != nil && first != nil {
 			return "", errors.New("it is no Shelly")
 		}
+
 		if p.gen = 1; err == nil {
 			p.gen, _ = strconv.Atoi(text)
 		}
 	}
+
 	if p.gen >= 2 { // …/gen2/ComponentsAndServices/Switch#status
 		data, err := p.get(ctx, "/rpc/Switch.GetStatus", url.Values{"id": {strconv.Itoa(n)}})
 		if err != nil {
@@ -71,13 +84,16 @@ func (p *plug) read(ctx context.Context) (string, error) {
 		}
 		return fieldOf(data, "apower", 0)
 	}
+
 	data, err := p.get(ctx, "/meter/"+strconv.Itoa(n), nil) // …/gen1/#shelly-plug-plugs-meter-0
 	if err != nil {
 		return "", err
 	}
+
 	if valid, err := fieldOf(data, "is_valid", 0); err == nil && valid == "false" {
 		return "", errors.New("it says that what it measured is not valid")
 	}
+
 	return fieldOf(data, "power", 0)
 }
 
@@ -87,10 +103,12 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 		query.Set("user", p.user())
 		_ = p.password.Use(func(b []byte) error { query.Set("password", string(b)); return nil })
 	}
+
 	data, status, challenge, err := p.once(ctx, path, query, "")
 	if err == nil && status == http.StatusUnauthorized && !p.password.Empty() {
 		data, status, _, err = p.once(ctx, path, query, p.answer(challenge, path, query))
 	}
+
 	switch {
 	case err != nil:
 		return nil, err
@@ -99,6 +117,7 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 	case status != http.StatusOK:
 		return nil, fmt.Errorf("it answers %d %s", status, http.StatusText(status))
 	}
+
 	return data, nil
 }
 
@@ -112,13 +131,16 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	if err != nil {
 		return nil, 0, "", errors.New("its address cannot be asked")
 	}
+
 	if authorization != "" {
 		q.Header.Set("Authorization", authorization)
 	}
+
 	answer, err := p.client.Do(q)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return nil, 0, "", wrapped.Err // without the address, which may have the password
 	}
+
 	if err != nil {
 		return nil, 0, "", err
 	}
@@ -127,6 +149,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	if err == nil && len(data) > maxBytes {
 		err = errTooLong
 	}
+
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
 }
 
@@ -142,11 +165,13 @@ func (p *plug) answer(challenge, path string, query url.Values) (authorization s
 			authorization = q.Header.Get("Authorization")
 			return nil
 		}
+
 		asked := map[string]string{}
 		for part := range strings.SplitSeq(rest, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 			asked[strings.ToLower(name)] = strings.NewReplacer(`"`, "", `\`, "").Replace(value)
 		}
+
 		uri := (&url.URL{Path: path, RawQuery: query.Encode()}).RequestURI()
 		var fresh [8]byte
 		_, _ = rand.Read(fresh[:]) // never fails

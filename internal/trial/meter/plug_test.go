@@ -95,6 +95,7 @@ func TestPlugs(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
+
 			if (err != nil) != test.fails || !test.fails && got != test.want ||
 				!strings.Contains(got, test.want) {
 				t.Errorf("got %q, %v, want %q", got, err, test.want)
@@ -111,6 +112,7 @@ func TestPlugPasswords(t *testing.T) {
 	if err := os.WriteFile(file, []byte(secret+"\nsecond line\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	hash := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 	field := func(header, name string) string {
 		m := regexp.MustCompile(name + `="?([^",]*)"?`).FindStringSubmatch(header)
@@ -127,6 +129,7 @@ func TestPlugPasswords(t *testing.T) {
 			field(h, " nonce") == "60dc2c69" && len(field(h, "cnonce")) > 8 && field(h, "response") == want {
 			return true
 		}
+
 		w.Header().Set("WWW-Authenticate",
 			`Digest qop="auth", realm="shellyplusplugs-a8032ab12345", nonce="60dc2c69", algorithm=SHA-256`)
 		w.WriteHeader(http.StatusUnauthorized)
@@ -160,6 +163,7 @@ func TestPlugPasswords(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %s", at, got, err, want)
 		}
 	}
+
 	for _, at := range []string{"tasmota://HOST", "shelly://HOST", "shelly://HOST/1",
 		"shelly://you@HOST/1?password_env=PLUG_PASSWORD"} {
 		got, err := ask(t, at, server)
@@ -168,6 +172,7 @@ func TestPlugPasswords(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want that it wants a password", at, got, err)
 		}
 	}
+
 	s.Close()
 	_, err := ask(t, "tasmota://HOST?password_env=PLUG_PASSWORD", server)
 	if err == nil || strings.Contains(err.Error(), "s3cret") {
@@ -208,12 +213,14 @@ func TestPollJoinsReadingsInTime(t *testing.T) {
 	if err := m.Ready(t.Context(), 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
+
 	got, failing := m.Samples(from, host.Monotonic())
 	if failing != nil || got.Table == nil || len(got.Table.T) != 1 || got.Table.V[0][0] != 4.25 ||
 		got.Table.T[0] < from || got.Table.T[0] > host.Monotonic() ||
 		!strings.HasSuffix(got.Metrics[0].Doc, "asked once a second, in steps of 0.01 W") {
 		t.Errorf("the first reading: got %+v, %v, want 4.25 W after %d", got, failing, from)
 	}
+
 	await(t, m, from, "no answer within 2s")
 	later := host.Monotonic()
 	s.CloseClientConnections()
@@ -251,6 +258,7 @@ func await(t *testing.T, m *Meter, from int64, why string) record.Samples {
 			return s
 		}
 	}
+
 	t.Fatalf("failure of the meter: got %v, want %q", failing, why)
 	return record.Samples{}
 }

@@ -39,6 +39,7 @@ func Parse(text string) (record.Meter, error) {
 	if rest, ok := strings.CutPrefix(m.At, typed+":"); ok {
 		return m, hinted(readTyped(&m, rest))
 	}
+
 	_, err := parse(m.At)
 	return m, hinted(err)
 }
@@ -55,20 +56,25 @@ func parse(text string) (s spec, err error) {
 	if s.scheme = scheme; !ok || strings.ContainsFunc(text, check.Steers) || strings.Contains(text, "\n") {
 		return s, errors.New("it is no meter")
 	}
+
 	if s.scheme == command {
 		if s.words = strings.Fields(rest); len(s.words) == 0 {
 			return s, errors.New("the command has no program")
 		}
 		return s, nil
 	}
+
 	u, err := url.Parse(text)
 	if err != nil {
 		return s, errors.New("its address cannot be read")
 	}
-	if _, secret := u.User.Password(); secret {
+
+	_, secret := u.User.Password()
+	if secret {
 		return s, errors.New("a password does not belong there; name where it stands: " +
 			"?password_env=VARIABLE or ?password_file=/FILE")
 	}
+
 	s.host, s.user = u.Host, u.User.Username()
 	path := strings.TrimPrefix(u.Path, "/")
 	switch s.scheme {
@@ -76,18 +82,21 @@ func parse(text string) (s spec, err error) {
 		if path != "" {
 			s.channel, err = strconv.Atoi(path)
 		}
+
 		if err != nil || s.channel < 0 || s.channel > 99 {
 			return s, errors.New("what follows its host is no number of a socket")
 		}
 	default:
 		return s, errors.New("it is no kind of meter")
 	}
+
 	query, err := url.ParseQuery(u.RawQuery)
 	known := err == nil
 	for name, values := range query {
 		known = known && (name == "password_env" || name == "password_file") && len(values) == 1 &&
 			values[0] != ""
 	}
+
 	s.passwordEnv, s.passwordFile = query.Get("password_env"), query.Get("password_file")
 	switch {
 	case s.host == "" || u.Hostname() == "":
@@ -97,6 +106,7 @@ func parse(text string) (s spec, err error) {
 	case s.passwordFile != "" && !strings.HasPrefix(s.passwordFile, "/"):
 		return s, errors.New("password_file must begin with /")
 	}
+
 	return s, nil
 }
 
@@ -109,6 +119,7 @@ func readTyped(m *record.Meter, text string) error {
 		if !ok || *into > 0 || err != nil || w == 0 {
 			return errors.New("what was typed in is no power in watts, idle or loaded, each once")
 		}
+
 		*into = w
 	}
 	return nil

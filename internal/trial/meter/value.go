@@ -40,12 +40,14 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 	if len(data) > maxBytes {
 		return "", errTooLong
 	}
+
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var at any
 	if err := d.Decode(&at); err != nil {
 		return "", fmt.Errorf("%s is no JSON", quoted(string(data)))
 	}
+
 	missing := fmt.Errorf("it has no field %s", path)
 	for name := range strings.SplitSeq(path, ".") {
 		switch in := at.(type) {
@@ -56,14 +58,17 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 			if err != nil || i < 0 || i >= len(in) {
 				return "", missing
 			}
+
 			at = in[i]
 		default:
 			return "", missing
 		}
 	}
+
 	if list, ok := at.([]any); ok && channel < len(list) {
 		at = list[channel]
 	}
+
 	switch v := at.(type) {
 	case json.Number:
 		return v.String(), nil
@@ -72,6 +77,7 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 	case bool:
 		return strconv.FormatBool(v), nil
 	}
+
 	return "", missing
 }
 

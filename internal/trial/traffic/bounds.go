@@ -62,12 +62,16 @@ func (q Request) check() error {
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(l.Sizes, func(n int) bool { return n < 1 || n > largestPacket }); i >= 0 {
+
+	i := slices.IndexFunc(l.Sizes, func(n int) bool { return n < 1 || n > largestPacket })
+	if i >= 0 {
 		return fmt.Errorf("packet size %d: want 1 to %d", l.Sizes[i], largestPacket)
 	}
+
 	if l.Interval > 0 && l.Interval < minInterval {
 		return fmt.Errorf("interval %v: want 0, or %v or more", l.Interval, minInterval)
 	}
+
 	return nil
 }
 
@@ -76,9 +80,11 @@ func checkWindow(w record.Window, l record.Load) error {
 	if w.Begin < 0 || w.Start < w.Begin || w.End < w.Start || w.Stop < w.End {
 		return fmt.Errorf("timeline %+v: its times are not in order", w)
 	}
+
 	length := time.Duration(w.Stop - w.Begin)
 	if length > longestLoad || l.Interval > 0 && length/l.Interval > maxIntervals {
 		return fmt.Errorf("timeline of %v with a value each %v: it is too long", length, l.Interval)
 	}
+
 	return nil
 }

@@ -12,6 +12,7 @@ func BucketOf(ns int64, octave int) int {
 	if ns < 1<<linear {
 		return int(ns >> bucketFinest)
 	}
+
 	e := bits.Len64(uint64(ns)) - 1
 	return (e-linear+1)<<octave + int(ns>>(e-octave))&(1<<octave-1)
 }
@@ -21,6 +22,7 @@ func BucketEdge(i, octave int) int64 {
 	if i < 1<<octave {
 		return int64(i) << bucketFinest
 	}
+
 	e := i>>octave - 1 + bucketFinest
 	return (1<<octave | int64(i&(1<<octave-1))) << e
 }
@@ -34,5 +36,6 @@ func (b *Buckets) See(ns int64, octave int) {
 	for len(*b) <= i {
 		*b = append(*b, 0)
 	}
+
 	(*b)[i]++
 }

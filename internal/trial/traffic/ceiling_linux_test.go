@@ -17,20 +17,27 @@ func TestLoopbackTakesNoLongList(t *testing.T) {
 func TestLoopbackCeilings(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	kinds := append(slices.DeleteFunc(ceiling.UsualKinds(), ceiling.Kind.Frames),
-		ceiling.Kind{Protocol: "udp", Streams: 2,
-			PacketSize: 1000},
+		ceiling.Kind{
+			Protocol:   "udp",
+			Streams:    2,
+			PacketSize: 1000,
+		},
 		ceiling.Kind{Protocol: "udp", Streams: 2, IMIX: true}, ceiling.KindOf("requests",
-			record.Load{Protocol: "tcp",
-				Streams: 4}, record.Link{}),
+			record.Load{
+				Protocol: "tcp",
+				Streams:  4,
+			}, record.Link{}),
 		ceiling.KindOf("native", record.Load{Protocol: "udp", PacketSize: 512, UDPMode: record.UDPCount},
 			record.Link{}))
 	got, err := ceiling.Loopback(t.Context(), node(t), kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(got) != len(kinds) {
 		t.Fatalf("got %d ceilings, want %d", len(got), len(kinds))
 	}
+
 	for i, c := range got {
 		k := kinds[i]
 		unit := map[string]string{"tcp": "bit/s", "udp": "pps", "flowstcp": "flows/s",
@@ -42,6 +49,7 @@ func TestLoopbackCeilings(t *testing.T) {
 			c.ResponseSize != k.ResponseSize {
 			t.Errorf("ceiling %+v, want some %s of %v", c, unit, k)
 		}
+
 		t.Logf("%+v", c)
 	}
 }

@@ -17,14 +17,17 @@ func CheckFlows(q Request) check.Answer {
 	need := flows + hellosAtOnce // whose sockets are open twice
 	var controls []string
 	if q.Load.Protocol == "tcp" { // while connections are made each is open twice
-		controls, need = Congestions(q.Load), 2*flows
+		controls = Congestions(q.Load)
+		need = 2 * flows
 	}
+
 	a := CheckDescriptors(fmt.Sprintf("%d flows", flows), need+2*64)
 	for _, cc := range controls {
 		if a.State == check.Yes {
 			a = checkCongestion(cc)
 		}
 	}
+
 	return a
 }
 
@@ -34,10 +37,12 @@ func CheckDescriptors(what string, need int) check.Answer {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return check.CouldNotTell("read the limit of open files: %v", err)
 	}
+
 	if limit.Cur < uint64(need) {
 		return check.Not("%s need %d open files, and %d are allowed", what, need, limit.Cur).
 			Hinted("raise the limit, see ulimit -n")
 	}
+
 	return check.OK()
 }
 

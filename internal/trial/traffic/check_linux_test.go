@@ -21,10 +21,12 @@ func TestCheckAsksTheNodes(t *testing.T) {
 	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
 		t.Errorf("%s: %+v, want yes", load.Congestion, a)
 	}
+
 	load.Congestion = "nonesuch"
 	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.No || a.Hint == "" {
 		t.Errorf("congestion control nonesuch: %+v, want no with a hint", a)
 	}
+
 	if _, err := (stream.Native{}).Offer(t.Context(), near, far, load,
 		newStopwatch(time.Second)); err == nil {
 		t.Error("offered load with congestion control nonesuch")
@@ -61,7 +63,8 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 		{"unsupported", fmt.Errorf("here: %w", host.ErrUnsupported), check.No},
 		{"some failure", fmt.Errorf("out of order"), check.Unknown},
 	} {
-		if a := (stream.Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want ||
+		a := (stream.Native{}).Check(t.Context(), near, answering(t, tc.err), load)
+		if a.State != tc.want ||
 			a.Reason == "" {
 			t.Errorf("%s: got %+v, want %v with a reason", tc.name, a, tc.want)
 		}
@@ -83,8 +86,13 @@ func TestNodesCheckLoadsThemselves(t *testing.T) {
 		{"traffic/icmp", echo, "no room"}, {"traffic/echo", udp, "want echo"}, {"traffic/native", none, "want tcp or udp"},
 		{"traffic/native", echo, "protocol"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		err := near.Agent.Invoke(ctx, tc.verb, traffic.Request{Side: "near", Addr: loopback4, Peer: loopback4,
-			Port: 9, Load: tc.load}, nil)
+		err := near.Agent.Invoke(ctx, tc.verb, traffic.Request{
+			Side: "near",
+			Addr: loopback4,
+			Peer: loopback4,
+			Port: 9,
+			Load: tc.load,
+		}, nil)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s of %s: got %v, want %q", tc.verb, tc.load.Protocol, err, tc.want)
@@ -103,7 +111,8 @@ func TestTCPUnauthenticatedClientsAreDropped(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(2, record.Up, "near")
 	load.Port = freePort(t)
-	done, stopped := make(chan struct{}), make(chan int)
+	done := make(chan struct{})
+	stopped := make(chan int)
 	go func() {
 		met := 0
 		defer func() { stopped <- met }()
@@ -113,10 +122,12 @@ func TestTCPUnauthenticatedClientsAreDropped(t *testing.T) {
 				return
 			case <-time.After(100 * time.Microsecond):
 			}
+
 			c, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: load.Port})
 			if err != nil {
 				continue
 			}
+
 			met++
 			c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 			defer c.Close()
@@ -128,9 +139,11 @@ func TestTCPUnauthenticatedClientsAreDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(got.Flows) != 2 || got.Flows[0].ReceivedBytes == 0 {
 		t.Errorf("flows %+v", got.Flows)
 	}
+
 	t.Logf("%d other clients came", met)
 }
 

@@ -22,6 +22,7 @@ func SleepUntil(at int64, stop *atomic.Bool) {
 		if now >= at {
 			return
 		}
+
 		sleepUntil(min(at, now+int64(glance)))
 	}
 }

@@ -66,6 +66,7 @@ func Watch(fds []int, events uint32) (poll int, err error) {
 	if poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("open an epoll: %w", err)
 	}
+
 	for i, fd := range fds {
 		e := unix.EpollEvent{Events: events, Fd: int32(i)}
 		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
@@ -109,11 +110,14 @@ func peakMemory() int64 {
 	if err != nil {
 		return 0
 	}
+
 	_, rest, _ := strings.Cut(string(b), "\nVmHWM:")
-	if f := strings.Fields(rest); len(f) > 1 && f[1] == "kB" {
+	f := strings.Fields(rest)
+	if len(f) > 1 && f[1] == "kB" {
 		n, _ := strconv.ParseInt(f[0], 10, 64)
 		return n << 10
 	}
+
 	return 0
 }
 
@@ -122,23 +126,28 @@ func PinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
 	}
+
 	var set unix.CPUSet
 	for _, c := range cpus {
 		set.Set(c)
 	}
+
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return fmt.Errorf("pin the engine to cores %v: %w", cpus, err)
 	}
+
 	for _, t := range tasks {
 		tid, err := strconv.Atoi(t.Name())
 		if err != nil {
 			continue
 		}
+
 		if err := unix.SchedSetaffinity(tid, &set); err != nil && err != unix.ESRCH {
 			return fmt.Errorf("pin the engine to cores %v: %w", cpus, err)
 		}
 	}
+
 	return nil
 }
 
@@ -148,12 +157,14 @@ func AllowedCPUs() []int {
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return nil
 	}
+
 	var cpus []int
 	for i := 0; len(cpus) < set.Count(); i++ {
 		if set.IsSet(i) {
 			cpus = append(cpus, i)
 		}
 	}
+
 	return cpus
 }
 

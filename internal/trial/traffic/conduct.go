@@ -107,11 +107,20 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	near, far End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	r := &conduct{verb: host.Verb(host.FamilyTraffic, name), load: load, conductor: c, cancel: cancel,
-		last: map[string]Progress{}}
+	r := &conduct{
+		verb:      host.Verb(host.FamilyTraffic, name),
+		load:      load,
+		conductor: c,
+		cancel:    cancel,
+		last:      map[string]Progress{},
+	}
 	for i, end := range []End{near, far} {
-		r.endpoints[i] = &endpoint{side: sides[i], end: end, said: make(chan Message, 2),
-			done: make(chan struct{})}
+		r.endpoints[i] = &endpoint{
+			side: sides[i],
+			end:  end,
+			said: make(chan Message, 2),
+			done: make(chan struct{}),
+		}
 	}
 	defer func() {
 		for _, p := range r.endpoints {
@@ -125,14 +134,19 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 		if parent.Err() != nil {
 			return results, parent.Err()
 		}
-		if cause := context.Cause(ctx); cause != nil {
+
+		cause := context.Cause(ctx)
+		if cause != nil {
 			err = cause // what failed first; the other end was only abandoned for it
 		}
+
 		return results, err
 	}
+
 	for i, p := range r.endpoints {
 		results[i] = p.result
 	}
+
 	return results, nil
 }
 
@@ -140,42 +154,53 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 var sides = [2]string{"near", "far"}
 
 func (r *conduct) run(ctx context.Context) error {
-	opener, listener, port := r.endpoints[0], r.endpoints[1], r.load.Port
+	opener := r.endpoints[0]
+	listener := r.endpoints[1]
+	port := r.load.Port
 	if r.load.Opener == "far" && listener.end.ThirdParty == "" {
 		opener, listener = listener, opener
 	}
+
 	ours := []*endpoint{opener}
 	if listener.end.ThirdParty == "" {
 		ours = append(ours, listener)
 		if err := r.open(ctx, listener, opener.end, true, port); err != nil {
 			return err
 		}
+
 		m, err := await(ctx, listener, "listening")
 		if err != nil {
 			return err
 		}
+
 		port = m.Listening
 	}
+
 	if err := r.open(ctx, opener, listener.end, false, port); err != nil {
 		return err
 	}
+
 	for _, p := range ours {
 		if _, err := await(ctx, p, "ready"); err != nil {
 			return err
 		}
 	}
+
 	w, err := r.conductor.Ready(ctx)
 	if err != nil {
 		return err
 	}
+
 	for _, p := range ours {
 		if err := p.session.Send(shiftWindow(w, p.end.Offset)); err != nil {
 			return r.fault(p, fmt.Errorf("send the timeline: %w", err))
 		}
+
 		if err := p.session.Finish(); err != nil {
 			return r.fault(p, fmt.Errorf("finish: %w", err))
 		}
 	}
+
 	limit := time.Duration(w.Stop-w.Begin) + overtime
 	for _, p := range ours {
 		select {
@@ -185,28 +210,40 @@ func (r *conduct) run(ctx context.Context) error {
 		case <-time.After(limit):
 			return r.fault(p, fmt.Errorf("no result within %v", limit))
 		}
+
 		if p.err != nil {
 			return r.fault(p, p.err)
 		}
 	}
+
 	return nil
 }
 
 func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool, port int) error {
 	octx, cancel := context.WithTimeout(ctx, SetUp)
 	defer cancel()
-	q := Request{Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
-		CPUs: p.end.CPUs, Load: r.load}
+	q := Request{
+		Side:   p.side,
+		Listen: listen,
+		Addr:   p.end.Addr,
+		Peer:   other.Target,
+		Port:   port,
+		CPUs:   p.end.CPUs,
+		Load:   r.load,
+	}
 	if listen {
 		q.From = p.end.Hears
 	}
+
 	for i, a := range p.end.Beside {
 		q.Beside = append(q.Beside, Path{a, other.Beside[i]})
 	}
+
 	s, err := p.end.Agent.Open(octx, r.verb, q)
 	if err != nil {
 		return fmt.Errorf("open %s at %s end: %w", r.verb, p.side, err)
 	}
+
 	p.session = s
 	// A blocked Recv ends only with its session.
 	stop := context.AfterFunc(ctx, func() { s.Close() })
@@ -232,9 +269,11 @@ func (r *conduct) read(p *endpoint) error {
 			}
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		switch {
 		case m.Listening > 0, m.Ready:
 			select {
@@ -247,6 +286,7 @@ func (r *conduct) read(p *endpoint) error {
 			if size += len(m.Result); size > maxResult {
 				return fmt.Errorf("its result has more than %d MiB", maxResult>>20)
 			}
+
 			p.result = append(p.result, m.Result)
 		}
 	}
@@ -261,6 +301,7 @@ func (r *conduct) progress(p *endpoint, one Progress) {
 		sum.ReceivedBps += l.ReceivedBps
 		sum.ReceivedPPS += l.ReceivedPPS
 	}
+
 	r.mu.Unlock()
 	r.conductor.Progress(sum)
 }

@@ -16,11 +16,13 @@ func SetCongestion(fd int, want string) (string, error) {
 	if want != "" {
 		refused = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, want)
 	}
+
 	got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 	if err != nil || want != "" && got != want {
 		return "", fmt.Errorf("congestion control is %q after setting %q: %w", got, want,
 			cmp.Or(refused, err))
 	}
+
 	return got, nil
 }
 

@@ -29,14 +29,17 @@ func MakeConnections(ctx context.Context, q Part, keys []FlowKey) (conns []*net.
 	} else {
 		port, err = q.Port, dialFlows(ctx, q.Request, keys, conns)
 	}
+
 	if err == nil {
 		return conns, port, nil
 	}
+
 	for _, c := range conns {
 		if c != nil {
 			c.Close()
 		}
 	}
+
 	return nil, port, err
 }
 
@@ -46,12 +49,14 @@ func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPC
 		if err != nil {
 			return err
 		}
+
 		conns[i] = c.(*net.TCPConn)
 		stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 		err = Identify(c, q.Load.Tag, i)
 		if stop(); err == nil {
 			err = c.SetDeadline(time.Time{})
 		}
+
 		if err != nil {
 			return fmt.Errorf("identify stream %d to %v: %w", i+1, c.RemoteAddr(), err)
 		}
@@ -62,14 +67,18 @@ func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPC
 // Dial makes a connection on the path of a flow.
 func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	path := q.PathOf(k)
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
-		Control: tune(q, CongestionOf(q.Load, k)), KeepAlive: -1}
+	d := net.Dialer{
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
+		Control:   tune(q, CongestionOf(q.Load, k)),
+		KeepAlive: -1,
+	}
 	d.SetMultipathTCP(false)
 	target := netip.AddrPortFrom(path.Peer, uint16(q.Port)).String()
 	c, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", target, host.Cause(err))
 	}
+
 	return c, nil
 }
 
@@ -78,13 +87,16 @@ func Identify(c net.Conn, tag string, flow int) error {
 	if _, err := c.Write(Preamble(tag, flow)); err != nil {
 		return host.Cause(err)
 	}
+
 	b := make([]byte, WelcomeSize)
 	if _, err := io.ReadFull(c, b); err != nil {
 		return host.Cause(err)
 	}
+
 	if string(b) != string(Welcome(tag)) {
 		return errors.New("somebody else is listening there")
 	}
+
 	return nil
 }
 
@@ -94,12 +106,15 @@ func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, e
 	if err == nil {
 		err = q.Listening(port)
 	}
+
 	if err != nil {
 		CloseListeners(listeners)
 		return port, err
 	}
+
 	var mu sync.Mutex
-	missing, full := len(conns), make(chan struct{})
+	missing := len(conns)
+	full := make(chan struct{})
 	a := Accept(listeners, q.Load.Tag, len(conns), len(conns)+MaxPending, func(flow int, c *net.TCPConn) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -120,6 +135,7 @@ func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, e
 	case <-ctx.Done():
 		err = fmt.Errorf("wait for %d connections on %v port %d: %w", len(conns), q.Addr, port, ctx.Err())
 	}
+
 	a.Close()
 	return port, err
 }
@@ -135,8 +151,10 @@ func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port i
 		if err != nil {
 			return listeners, port, fmt.Errorf("listen on %v: %w", at, host.Cause(err))
 		}
+
 		listeners, port = append(listeners, ln), ln.Addr().(*net.TCPAddr).Port
 	}
+
 	return listeners, port, nil
 }
 
@@ -168,8 +186,13 @@ type Acceptor struct {
 // goroutine of its own. At most so many may be pending.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
-	a := &Acceptor{Listeners: listeners, first: Preamble(tag, 0), flows: flows, admit: admit,
-		pending: pendingConns{most: pending}}
+	a := &Acceptor{
+		Listeners: listeners,
+		first:     Preamble(tag, 0),
+		flows:     flows,
+		admit:     admit,
+		pending:   pendingConns{most: pending},
+	}
 	for _, ln := range listeners {
 		a.busy.Go(func() {
 			for {
@@ -177,12 +200,14 @@ func Accept(listeners []net.Listener, tag string, flows, pending int,
 				if err != nil {
 					return
 				}
+
 				a.mu.Lock()
 				if a.closed {
 					a.mu.Unlock()
 					c.Close()
 					return
 				}
+
 				a.pending.add(c)
 				a.mu.Unlock()
 				a.busy.Go(func() { a.identify(c.(*net.TCPConn)) })
@@ -205,6 +230,7 @@ func (a *Acceptor) identify(c *net.TCPConn) {
 		c.Close()
 		return
 	}
+
 	a.admit(flow, c)
 }
 
@@ -216,6 +242,7 @@ func (a *Acceptor) Close() {
 	for _, c := range a.pending.conns {
 		c.Close()
 	}
+
 	a.mu.Unlock()
 	a.busy.Wait()
 }
@@ -233,15 +260,18 @@ func (w *pendingConns) add(c net.Conn) {
 	if len(w.conns) <= w.most {
 		return
 	}
+
 	host := func(c net.Conn) string {
 		a, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 		return a
 	}
-	from, most := map[string]int{}, 0
+	from := map[string]int{}
+	most := 0
 	for _, c := range w.conns {
 		from[host(c)]++
 		most = max(most, from[host(c)])
 	}
+
 	i := slices.IndexFunc(w.conns, func(c net.Conn) bool { return from[host(c)] == most })
 	w.conns[i].Close()
 	w.conns = slices.Delete(w.conns, i, i+1)
@@ -249,7 +279,8 @@ func (w *pendingConns) add(c net.Conn) {
 
 // remove forgets a connection that has shown the preamble, or is gone.
 func (w *pendingConns) remove(c net.Conn) {
-	if i := slices.Index(w.conns, c); i >= 0 {
+	i := slices.Index(w.conns, c)
+	if i >= 0 {
 		w.conns = slices.Delete(w.conns, i, i+1)
 	}
 }

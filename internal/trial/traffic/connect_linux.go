@@ -29,14 +29,17 @@ func TuneTCP(fd int, load record.Load, congestion string) error {
 			return fmt.Errorf("set congestion control %s: %w", congestion, err)
 		}
 	}
+
 	if load.MSS > 0 {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, load.MSS); err != nil {
 			return fmt.Errorf("set segment size %d: %w", load.MSS, err)
 		}
 	}
+
 	if err := sizeBuffers(fd, load.Buffer, load.Buffer); err != nil {
 		return err
 	}
+
 	return MarkDSCP(fd, load)
 }
 
@@ -48,7 +51,9 @@ func sizeBuffers(fd, send, receive int) error {
 		if b.size == 0 {
 			continue
 		}
-		if got := bigBuffer(&Socket{FD: fd}, b.force, b.option, b.size/2); got < b.size/2*2 {
+
+		got := bigBuffer(&Socket{FD: fd}, b.force, b.option, b.size/2)
+		if got < b.size/2*2 {
 			return fmt.Errorf("set socket buffers of %d bytes: the kernel gives %d at most", b.size, got)
 		}
 	}
@@ -66,13 +71,16 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 				fds = append(fds, fd)
 			}
 		}
+
 		c.Close() // the flow has a descriptor of its own
 	}
+
 	if err != nil {
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
 	}
+
 	return fds, port, err
 }
 
@@ -92,5 +100,6 @@ func TakeOver(c syscall.Conn, blocks bool) (int, error) {
 		}
 		return -1, fmt.Errorf("take over a socket: %w", err)
 	}
+
 	return fd, nil
 }

@@ -103,6 +103,7 @@ func (l *Endpoint) Close() {
 			f.Close()
 		}
 	}
+
 	l.Flows = nil
 	if l.Release != nil {
 		l.Release()
@@ -131,6 +132,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	if l.Begin != nil {
 		l.Begin(ctx, w)
 	}
+
 	p := newPhases(w)
 	flows := l.Flows // may outlive close in the watcher of a cancelled context
 	m := newMeter(flows, time.Duration(l.Request.Load.Interval))
@@ -143,6 +145,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 			if e, ok := c.(threadOwner); ok {
 				tid = e.Thread()
 			}
+
 			tids[i].Store(int64(tid))
 			if errs[i] = c.Run(p); errs[i] != nil {
 				p.Abandoned.Store(true)
@@ -150,6 +153,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 			}
 		})
 	}
+
 	// A cancelled context stops the threads; so does the end of the run.
 	end := context.AfterFunc(ctx, func() {
 		p.Abandoned.Store(true)
@@ -170,6 +174,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	case <-finished:
 	case <-time.After(l.drain(p)):
 	}
+
 	unblock(flows, AtOnce)
 	<-finished
 	p.Abandoned.Store(true)
@@ -179,21 +184,25 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+
 	for i, err := range errs {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.Workers[i].Name(), err)
 		}
 	}
+
 	r := l.report(m)
 	if l.Finish != nil {
 		if err := l.Finish(r); err != nil {
 			return nil, err
 		}
 	}
+
 	parts := []any{r}
 	for i := range r.Flows {
 		parts = append(parts, &r.Flows[i])
 	}
+
 	return parts, nil
 }
 
@@ -217,17 +226,28 @@ func unblock(flows []Flow, how Urgency) {
 
 // look gives a view of what arrives: each call, what did since the one before.
 func (l *Endpoint) look() func() (Progress, bool) {
-	at, bytes, packets := Monotonic(), int64(0), int64(0)
+	at := Monotonic()
+	bytes := int64(0)
+	packets := int64(0)
 	return func() (Progress, bool) {
-		now, b, n := Monotonic(), int64(0), int64(0)
+		now := Monotonic()
+		b := int64(0)
+		n := int64(0)
 		for _, f := range l.Flows {
 			fb, fn := f.Received()
-			b, n = b+fb, n+fn
+			b = b + fb
+			n = n + fn
 		}
+
 		seconds := float64(now-at) / 1e9
-		g := Progress{At: now, ReceivedBps: 8 * float64(b-bytes) / seconds,
-			ReceivedPPS: float64(n-packets) / seconds}
-		at, bytes, packets = now, b, n
+		g := Progress{
+			At:          now,
+			ReceivedBps: 8 * float64(b-bytes) / seconds,
+			ReceivedPPS: float64(n-packets) / seconds,
+		}
+		at = now
+		bytes = b
+		packets = n
 		return g, true
 	}
 }
@@ -242,6 +262,7 @@ func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress,
 			return
 		case <-tick.C:
 		}
+
 		if g, ok := look(); ok && say(g) != nil {
 			return // the run's end will find out why
 		}
@@ -259,12 +280,15 @@ func (l *Endpoint) report(m *meter) *EndReport {
 				notes[k] = max(notes[k], v) // of each socket
 				continue
 			}
+
 			notes[k] += v
 		}
 	}
+
 	for k, v := range notes {
 		r.Details[k] = strconv.FormatInt(v, 10)
 	}
+
 	r.Details["mode"] = l.Mode()
 	r.Details["timer_scheduling"] = m.scheduling
 	return r
@@ -305,8 +329,13 @@ func (f *ByteFlow) Received() (bytes, packets int64) {
 
 // Report covers the window.
 func (f *ByteFlow) Report() FlowReport {
-	return FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Bytes: f.bytes[1] - f.bytes[0],
-		Ns: f.at[1] - f.at[0]}
+	return FlowReport{
+		Sends: f.Sends,
+		Addr:  f.Addr,
+		Table: f.Table,
+		Bytes: f.bytes[1] - f.bytes[0],
+		Ns:    f.at[1] - f.at[0],
+	}
 }
 
 // Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.

@@ -22,13 +22,20 @@ func TestOnlyABurstMayBeginLate(t *testing.T) {
 		{"a burst nearly as long", 0, 99 * ms, 600 * ms, 250 * ms, 250 * ms},
 	}
 	for _, tt := range tests {
-		w := record.Window{Begin: 5, Start: 5 + tt.warmup, End: 5 + tt.warmup + tt.lasts, Stop: 5 +
-			tt.warmup + tt.lasts + tt.drain}
+		w := record.Window{
+			Begin: 5,
+			Start: 5 + tt.warmup,
+			End:   5 + tt.warmup + tt.lasts,
+			Stop: 5 +
+				tt.warmup + tt.lasts + tt.drain,
+		}
 		p := newPhases(w)
-		if got := p.Senders - p.End; got != tt.senders {
+		got := p.Senders - p.End
+		if got != tt.senders {
 			t.Errorf("%s: senders stop %v after the end, want %v", tt.name, time.Duration(got),
 				time.Duration(tt.senders))
 		}
+
 		if p.Slack != tt.slack {
 			t.Errorf("%s: slack %v, want %v", tt.name, time.Duration(p.Slack), time.Duration(tt.slack))
 		}
@@ -41,14 +48,17 @@ func TestDealGivesEachFlowOnce(t *testing.T) {
 		for i := range flows {
 			flows[i] = 10 + i
 		}
+
 		var all []int
 		shares := Deal(flows, 4)
 		for _, h := range shares {
 			if len(h) == 0 || len(h) > (n+3)/4 {
 				t.Errorf("%d flows: a share of %d", n, len(h))
 			}
+
 			all = append(all, h...)
 		}
+
 		slices.Sort(all)
 		if !slices.Equal(all, flows) || len(shares) > 4 {
 			t.Errorf("%d flows: got %v", n, shares)

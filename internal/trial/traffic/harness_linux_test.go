@@ -29,10 +29,13 @@ func TestMain(m *testing.M) {
 	for i := 0; i < 40 && (sockets() > 0 || remains() != ""); i++ {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if n, stacks := sockets(), remains(); n > 0 || stacks != "" {
+
+	n, stacks := sockets(), remains()
+	if n > 0 || stacks != "" {
 		println("left behind:", n, "sockets\n", stacks)
 		code = 1
 	}
+
 	os.Exit(code)
 }
 
@@ -41,10 +44,12 @@ func sockets() int {
 	n := 0
 	files, _ := filepath.Glob("/proc/self/fd/*")
 	for _, f := range files {
-		if to, _ := os.Readlink(f); strings.HasPrefix(to, "socket:") {
+		to, _ := os.Readlink(f)
+		if strings.HasPrefix(to, "socket:") {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -58,6 +63,7 @@ func remains() string {
 			ours = append(ours, s)
 		}
 	}
+
 	return strings.Join(ours, "\n\n")
 }
 
@@ -142,6 +148,7 @@ func carried(t testing.TB, e traffic.Engine, near, far traffic.End, load record.
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return got
 }
 
@@ -153,6 +160,7 @@ func probed(t testing.TB, p traffic.Prober, near, far traffic.End, load record.L
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return got
 }
 
@@ -173,7 +181,8 @@ func wantPromptEnd(t *testing.T, within time.Duration, run func(ctx context.Cont
 	time.AfterFunc(300*time.Millisecond, cancel)
 	began := time.Now()
 	err := run(ctx)
-	if took := time.Since(began); !errors.Is(err, context.Canceled) || took > within {
+	took := time.Since(began)
+	if !errors.Is(err, context.Canceled) || took > within {
 		t.Errorf("got %v after %v, want %v within %v", err, took, context.Canceled, within)
 	}
 }
@@ -190,6 +199,7 @@ func offered(t testing.TB, near, far traffic.End, load record.Load, clock *stopw
 		if err == nil {
 			return got
 		}
+
 		if t.Logf("try %d: %v", n, err); n == tries {
 			t.Fatal("the ends had no time in any of them")
 		}
@@ -198,8 +208,14 @@ func offered(t testing.TB, near, far traffic.End, load record.Load, clock *stopw
 
 func tcpLoad(streams int, direction, opener string) record.Load {
 	return record.Load{
-		Protocol: "tcp", Direction: direction, Streams: streams, IP: 4, Opener: opener,
-		Interval: 20 * time.Millisecond, Tag: "tag of " + direction + opener, Congestion: congestion(),
+		Protocol:   "tcp",
+		Direction:  direction,
+		Streams:    streams,
+		IP:         4,
+		Opener:     opener,
+		Interval:   20 * time.Millisecond,
+		Tag:        "tag of " + direction + opener,
+		Congestion: congestion(),
 	}
 }
 
@@ -208,6 +224,7 @@ func wantError(t *testing.T, err error, words ...string) {
 	if err == nil {
 		t.Fatalf("got no error, want one with %q", words)
 	}
+
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("error %q lacks %q", err, w)

@@ -39,28 +39,35 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 				errs[last-first] = err
 				break
 			}
+
 			ended, err := admit(i, c)
 			ends = append(ends, ended)
 			if err != nil {
 				errs[last-first] = err
 				break
 			}
+
 			saying.Go(func() { errs[i-first] = sayHello(ctx, c, q, i) })
 		}
+
 		saying.Wait()
 		for _, ended := range ends {
 			ended()
 		}
+
 		if err := cmp.Or(errs...); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // sayHello says hello for a flow until it is welcomed.
 func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
-	tag, cookie, refusals := helloHash(q.Load), uint64(0), 0
+	tag := helloHash(q.Load)
+	cookie := uint64(0)
+	refusals := 0
 	for b := make([]byte, 64); ctx.Err() == nil && refusals < maxRefusals; {
 		Datagram{Tag: tag, Flow: uint16(flow), Phase: PhaseHello}.WithCookie(cookie).Put(b)
 		_, err := c.Write(b[:DatagramHeader])
@@ -72,14 +79,17 @@ func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 			if !ok || d.Tag != tag || int(d.Flow) != flow {
 				continue
 			}
+
 			if d.Phase == PhaseWelcome {
 				return c.SetReadDeadline(time.Time{})
 			}
+
 			if d.Phase == PhaseChallenge && d.Cookie() != cookie {
 				cookie = d.Cookie()
 				break
 			}
 		}
+
 		switch {
 		case err == nil, TimedOut(err):
 			continue
@@ -88,11 +98,14 @@ func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 		case !errors.Is(err, syscall.ENOBUFS):
 			return fmt.Errorf("say hello to %v: %w", c.RemoteAddr(), host.Cause(err))
 		}
+
 		host.Pause(ctx, helloInterval)
 	}
+
 	if refusals == maxRefusals {
 		return fmt.Errorf("say hello to %v: %w", c.RemoteAddr(), syscall.ECONNREFUSED)
 	}
+
 	return fmt.Errorf("say hello to %v: no answer within %v", c.RemoteAddr(), Patience)
 }
 
@@ -131,8 +144,15 @@ func AnswerHellos(ctx context.Context, q Part, flows int,
 	admit Admit) (*HelloServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	h := &HelloServer{part: q, cookies: host.NewCookies(), tag: helloHash(q.Load), admit: admit,
-		from: make([]netip.AddrPort, flows), missing: flows, full: make(chan error, 1)}
+	h := &HelloServer{
+		part:    q,
+		cookies: host.NewCookies(),
+		tag:     helloHash(q.Load),
+		admit:   admit,
+		from:    make([]netip.AddrPort, flows),
+		missing: flows,
+		full:    make(chan error, 1),
+	}
 	err := h.listen(ctx)
 	if err == nil {
 		select {
@@ -141,9 +161,11 @@ func AnswerHellos(ctx context.Context, q Part, flows int,
 			err = fmt.Errorf("wait for %d flows on udp %v: %w", flows, h.Listeners[0].LocalAddr(), ctx.Err())
 		}
 	}
+
 	if err != nil {
 		h.Close()
 	}
+
 	return h, err
 }
 
@@ -154,12 +176,15 @@ func (h *HelloServer) listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		h.Listeners = append(h.Listeners, c)
 		port = c.LocalAddr().(*net.UDPAddr).Port
 	}
+
 	for _, c := range h.Listeners {
 		h.answering.Go(func() { h.answer(c, true) })
 	}
+
 	return h.part.Listening(port)
 }
 
@@ -170,6 +195,7 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 		if TimedOut(err) || errors.Is(err, net.ErrClosed) {
 			return
 		}
+
 		flow, answer := h.check(b[:max(n, 0)], from)
 		if answer != nil && (flow < 0 || h.take(flow, from, c, listener)) {
 			c.WriteToUDPAddrPort(answer, from)
@@ -185,10 +211,13 @@ func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []b
 		!h.part.Hears(from.Addr()) {
 		return -1, nil // a stray
 	}
-	if cookie := h.cookies.Of(from); d.Cookie() != cookie {
+
+	cookie := h.cookies.Of(from)
+	if d.Cookie() != cookie {
 		Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseChallenge}.WithCookie(cookie).Put(b)
 		return -1, b[:DatagramHeader]
 	}
+
 	Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseWelcome}.Put(b)
 	return int(d.Flow), b[:DatagramHeader]
 }
@@ -200,20 +229,24 @@ func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, liste
 	if h.from[flow].IsValid() || !listener || h.over {
 		return h.from[flow] == from
 	}
+
 	own, err := h.admit(flow, from, at)
 	if err != nil {
 		h.over = true
 		h.full <- err
 		return false
 	}
+
 	h.from[flow] = from
 	if own != nil {
 		h.own = append(h.own, own)
 		h.answering.Go(func() { h.answer(own, false) })
 	}
+
 	if h.missing--; h.missing == 0 {
 		h.full <- nil
 	}
+
 	return true
 }
 
@@ -224,11 +257,13 @@ func (h *HelloServer) Stop() {
 	for _, c := range h.own {
 		c.Close()
 	}
+
 	h.own = nil
 	h.mu.Unlock()
 	for _, c := range h.Listeners {
 		c.SetReadDeadline(time.Unix(1, 0))
 	}
+
 	h.answering.Wait()
 }
 
@@ -253,18 +288,22 @@ func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind udp %v: %w", at, host.Cause(err))
 	}
+
 	return c.(*net.UDPConn), nil
 }
 
 // dialUDP opens a socket for the datagrams of a path, which are not fragmented, to a port of its other end.
 func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(path.Peer, uint16(port)).String()
-	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
-		Control: unfragmented}
+	d := net.Dialer{
+		LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
+		Control:   unfragmented,
+	}
 	c, err := d.DialContext(ctx, udpNetwork(path.Addr), to)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", to, host.Cause(err))
 	}
+
 	return c.(*net.UDPConn), nil
 }
 
@@ -283,9 +322,11 @@ func unfragmented(network, _ string, c syscall.RawConn) error {
 	if network == "udp6" {
 		ip = 6
 	}
+
 	if err := control(c, func(fd int) error { return DontFragment(fd, ip) }); err != nil {
 		return fmt.Errorf("forbid fragments: %w", err)
 	}
+
 	return nil
 }
 

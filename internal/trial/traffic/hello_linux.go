@@ -35,19 +35,23 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 	if err := Control(listener, sharePort); err != nil {
 		return nil, -1, err
 	}
+
 	c, err = listenUDP(ctx, listener.LocalAddr().(*net.UDPAddr).AddrPort())
 	if err != nil {
 		return nil, -1, err
 	}
+
 	fd, err = TakeOver(c, false)
 	if err == nil {
 		_, sa := Sockaddr(from)
 		if err = unix.Connect(fd, sa); err == nil {
 			return c, fd, nil
 		}
+
 		unix.Close(fd)
 		err = fmt.Errorf("connect to %v: %w", from, err)
 	}
+
 	c.Close()
 	return nil, -1, err
 }
@@ -60,13 +64,16 @@ type SharedSockets map[*net.UDPConn]*Socket
 
 // Of takes over a descriptor of a listener, once.
 func (m SharedSockets) Of(listener *net.UDPConn) (*Socket, error) {
-	if s := m[listener]; s != nil {
+	s := m[listener]
+	if s != nil {
 		return s, nil
 	}
+
 	fd, err := TakeOver(listener, false)
 	if err != nil {
 		return nil, err
 	}
+
 	m[listener] = &Socket{FD: fd}
 	return m[listener], nil
 }

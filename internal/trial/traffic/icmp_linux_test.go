@@ -18,14 +18,18 @@ import (
 // needPing skips where an ordinary user gets no socket for ICMP.
 func needPing(t *testing.T, at netip.Addr) {
 	t.Helper()
-	domain, protocol := unix.AF_INET, unix.IPPROTO_ICMP
+	domain := unix.AF_INET
+	protocol := unix.IPPROTO_ICMP
 	if at.Is6() {
-		domain, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
+		domain = unix.AF_INET6
+		protocol = unix.IPPROTO_ICMPV6
 	}
+
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM, protocol)
 	if err != nil && os.Geteuid() != 0 {
 		t.Skip("skip: ordinary users may not ping here: " + err.Error())
 	}
+
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -38,6 +42,7 @@ func TestICMPEveryFamily(t *testing.T) {
 			if at.Is6() {
 				load.IP = 6
 			}
+
 			needPing(t, at)
 			steady.Run(t, func(t *steady.Trial) {
 				near, far := ends(t, at)
@@ -72,21 +77,26 @@ func TestEchoExponential(t *testing.T) {
 	got := probed(t, latency.Echo{}, near, far, load, clock)
 	due := latency.NewSchedule(clock.timeline, int64(load.Interval), load.Spacing,
 		uint64(traffic.TagHash(traffic.TagProbe, load.Tag)))
-	if n := len(got.RTT) + int(got.SkippedSlots); n != due.N-due.First || got.Spacing != record.Exponential {
+	n := len(got.RTT) + int(got.SkippedSlots)
+	if n != due.N-due.First || got.Spacing != record.Exponential {
 		t.Errorf("%d probes and skipped slots, spacing %q, want %d, exponential", n, got.Spacing,
 			due.N-due.First)
 	}
+
 	for i, at := range got.SentAt {
-		if planned := at - got.Late[i]; !slices.Contains(due.Times, planned) {
+		planned := at - got.Late[i]
+		if !slices.Contains(due.Times, planned) {
 			t.Errorf("probe %d was due at %d, which is not on the schedule", i, planned)
 		}
 	}
+
 	for side, u := range got.Ends {
 		if u.Node == "" || u.UserNs+u.SystemNs <= 0 || len(u.ThreadsNs) != 1 || len(u.ThreadCPUs) != 1 ||
 			u.ThreadCPUs[0] < 0 {
 			t.Errorf("cost of the %s end: %+v, want its node, CPU time, thread and core", side, u)
 		}
 	}
+
 	if len(got.Ends) != 2 {
 		t.Errorf("cost of %d ends, want 2", len(got.Ends))
 	}

@@ -14,7 +14,8 @@ import (
 // needIperf3 skips where the adapter's peer is not installed.
 func needIperf3(t *testing.T, near, far traffic.End, load record.Load) {
 	t.Helper()
-	if a := (iperf3.Engine{}).Check(t.Context(), near, far, load); a.State != check.Yes {
+	a := (iperf3.Engine{}).Check(t.Context(), near, far, load)
+	if a.State != check.Yes {
 		t.Skip("skip: iperf3 is not installed")
 	}
 }
@@ -28,26 +29,33 @@ func TestIperf3EveryOpenerAndDirection(t *testing.T) {
 			t.Parallel() // each sleeps most of its time in iperf3's own set-up
 			near, far := ends(t, loopback4)
 			load := tcpLoad(2, tc.direction, tc.opener)
-			load.Protocol, load.Duration = tc.protocol, time.Second
+			load.Protocol = tc.protocol
+			load.Duration = time.Second
 			if tc.protocol == "udp" {
 				load.PacketSize, load.RateBps = 300, 8e6
 			}
+
 			needIperf3(t, near, far, load)
 			got := carried(t, iperf3.Engine{}, near, far, load, newStopwatch(time.Second))
-			if want := len(traffic.FlowsOf(load)); len(got.Flows) != want {
+			want := len(traffic.FlowsOf(load))
+			if len(got.Flows) != want {
 				t.Fatalf("got %d flows, want %d", len(got.Flows), want)
 			}
+
 			for _, f := range got.Flows {
 				if f.ReceivedBytes <= 0 || f.ReceiverNs < 5e8 || tc.direction != record.Both &&
 					f.Direction != tc.direction {
 					t.Errorf("flow %+v", f)
 				}
+
 				if f.Packets != nil && (f.Packets.Sent == 0 || f.Packets.Sent != f.Packets.Received+
 					f.Packets.Lost) {
 					t.Errorf("accounts %+v", f.Packets)
 				}
 			}
-			if u := got.Ends["near"]; u.UserNs+u.SystemNs <= 0 {
+
+			u := got.Ends["near"]
+			if u.UserNs+u.SystemNs <= 0 {
 				t.Errorf("usage of near end: %+v, want some", u)
 			}
 		})

@@ -20,10 +20,13 @@ func TestDelayIsNoLoss(t *testing.T) {
 	clock := newStopwatch(200 * time.Millisecond)
 	clock.drain = 2 * time.Second
 	got := carried(t, stream.Native{}, near, far, load, clock)
-	if p := got.Flows[0].Packets; p.Lost != 0 || p.Received == 0 {
+	p := got.Flows[0].Packets
+	if p.Lost != 0 || p.Received == 0 {
 		t.Errorf("udp: %+v, want nothing lost", p)
 	}
-	if late := time.Duration(traffic.Monotonic() - clock.timeline.End); late > time.Second {
+
+	late := time.Duration(traffic.Monotonic() - clock.timeline.End)
+	if late > time.Second {
 		t.Errorf("udp: it took %v after the window, want it to end with the end of the stream", late)
 	}
 }
@@ -31,8 +34,15 @@ func TestDelayIsNoLoss(t *testing.T) {
 func TestDelayedProbesAreAwaited(t *testing.T) {
 	const delay = 80 * time.Millisecond
 	near, far := ends(t, loopback4)
-	load := record.Load{Protocol: "echo", Streams: 1, IP: 4, Opener: "near", PacketSize: 100, Tag: "late",
-		Interval: 5 * time.Millisecond}
+	load := record.Load{
+		Protocol:   "echo",
+		Streams:    1,
+		IP:         4,
+		Opener:     "near",
+		PacketSize: 100,
+		Tag:        "late",
+		Interval:   5 * time.Millisecond,
+	}
 	(&udpRelay{delay: delay}).through(t, &far, &load)
 	clock := newStopwatch(300 * time.Millisecond)
 	clock.drain = 2 * time.Second
@@ -42,7 +52,9 @@ func TestDelayedProbesAreAwaited(t *testing.T) {
 			t.Errorf("probe %d: round trip %v, want more than %v", i, time.Duration(rtt), 2*delay)
 		}
 	}
-	if late := time.Duration(traffic.Monotonic() - clock.timeline.End); late > time.Second {
+
+	late := time.Duration(traffic.Monotonic() - clock.timeline.End)
+	if late > time.Second {
 		t.Errorf("it took %v after the window, want it to end with the last answer", late)
 	}
 }

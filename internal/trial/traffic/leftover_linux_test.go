@@ -25,6 +25,7 @@ func workers() string {
 			ours = append(ours, s)
 		}
 	}
+
 	return strings.Join(ours, "\n\n")
 }
 
@@ -38,9 +39,11 @@ func descriptors(t *testing.T) map[string]int {
 		if err != nil {
 			continue // the one that lists them
 		}
+
 		kind, _, _ := strings.Cut(to, ":[")
 		kinds[kind]++
 	}
+
 	return kinds
 }
 
@@ -67,6 +70,7 @@ func TestNothingOutlivesALoad(t *testing.T) {
 				if _, _, err := near.Agent.Clock(t.Context()); err != nil { // both are there
 					t.Fatal(err)
 				}
+
 				before := descriptors(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -75,10 +79,12 @@ func TestNothingOutlivesALoad(t *testing.T) {
 					time.AfterFunc(150*time.Millisecond, cancel)
 					length = time.Minute
 				}
+
 				_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(length))
 				if (err != nil) != abandoned {
 					t.Fatalf("offer: %v", err)
 				}
+
 				var left string
 				var open map[string]int
 				for range 60 {
@@ -87,8 +93,10 @@ func TestNothingOutlivesALoad(t *testing.T) {
 						open["pipe"] <= before["pipe"] && open["anon_inode"] <= before["anon_inode"] {
 						return
 					}
+
 					time.Sleep(20 * time.Millisecond)
 				}
+
 				t.Errorf("open before %v, after %v; still at work:\n%s", before, open, left)
 			})
 		}

@@ -29,7 +29,8 @@ func Congestions(load record.Load) []string {
 
 // CongestionOf is the control of one stream, "" for the system's default.
 func CongestionOf(load record.Load, k FlowKey) string {
-	if all := Congestions(load); len(all) > 0 {
+	all := Congestions(load)
+	if len(all) > 0 {
 		return all[(k.Stream-1)%len(all)]
 	}
 	return ""
@@ -41,6 +42,7 @@ func CheckLoad(load record.Load) check.Answer {
 	if load.Protocol == "udp" {
 		most = maxUDPFlows
 	}
+
 	switch n := len(FlowsOf(load)); {
 	case load.Protocol != "tcp" && load.Protocol != "udp":
 		return check.Not("protocol %q: want tcp or udp", load.Protocol)
@@ -53,7 +55,9 @@ func CheckLoad(load record.Load) check.Answer {
 	case load.Protocol == "tcp":
 		return check.OK()
 	}
-	smallest, sizes := PacketOverhead(load.IP)+DatagramHeader, load.PacketSizes()
+
+	smallest := PacketOverhead(load.IP) + DatagramHeader
+	sizes := load.PacketSizes()
 	switch least, largest := slices.Min(sizes), slices.Max(sizes); {
 	case least < smallest:
 		return check.Not("%d-byte IPv%d packets have no room for the %d-byte header that counts them: the "+
@@ -65,6 +69,7 @@ func CheckLoad(load record.Load) check.Answer {
 	case len(load.Sizes) > 0 && Counts(load):
 		return check.Not("packets of several sizes are told apart one by one, which count mode does not do")
 	}
+
 	return check.OK()
 }
 
@@ -75,20 +80,24 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, checked che
 	if checked.State != check.Yes {
 		return checked
 	}
+
 	best := check.OK()
 	for i, end := range ends {
 		if end.ThirdParty != "" {
 			return check.Not("the %s end is a third party's %s server, which it cannot use", sides[i],
 				end.ThirdParty)
 		}
+
 		a, _ := AskEnd(ctx, engine, load, sides[i], end)
 		if a.State == check.No {
 			return a
 		}
+
 		if best.State == check.Yes && (a.State == check.Unknown || best.Reason == "") {
 			best = a
 		}
 	}
+
 	return best
 }
 

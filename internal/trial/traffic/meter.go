@@ -57,6 +57,7 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 			}
 			return
 		}
+
 		m.tick(p, due, tids)
 		due = m.next(p, due)
 	}
@@ -69,19 +70,24 @@ func (m *meter) next(p *Phases, due int64) int64 {
 	if due == p.End {
 		n = p.Start + ((p.End-p.Start)/m.interval+1)*m.interval
 	}
-	if late := Monotonic() - n; late > 0 {
+
+	late := Monotonic() - n
+	if late > 0 {
 		n += late / m.interval * m.interval
 	}
+
 	for _, e := range []int64{p.Start, p.End} {
 		if due < e && n > e {
 			n = e
 		}
 	}
+
 	return n
 }
 
 func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
-	at, e := Monotonic(), NoEdge
+	at := Monotonic()
+	e := NoEdge
 	switch due {
 	case p.Start:
 		e, m.start = StartEdge, TakeMark(tids)
@@ -90,10 +96,12 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 		e, m.end = EndEdge, TakeMark(tids)
 		m.end.late = at - due
 	}
+
 	m.lateMax = max(m.lateMax, at-due)
 	for _, f := range m.flows {
 		f.Sample(Monotonic(), e)
 	}
+
 	if e == EndEdge {
 		m.end.Place(tids)
 	}
@@ -105,10 +113,12 @@ func TakeMark(tids []atomic.Int64) Mark {
 	k.user, k.system = processCPU()
 	for i := range tids {
 		k.cores[i] = -1
-		if tid := tids[i].Load(); tid != 0 {
+		tid := tids[i].Load()
+		if tid != 0 {
 			k.threads[i] = threadCPU(int(tid))
 		}
 	}
+
 	return k
 }
 
@@ -116,7 +126,8 @@ func TakeMark(tids []atomic.Int64) Mark {
 // timed is over.
 func (k *Mark) Place(tids []atomic.Int64) {
 	for i := range tids {
-		if tid := tids[i].Load(); tid != 0 {
+		tid := tids[i].Load()
+		if tid != 0 {
 			k.cores[i] = lastCPU(int(tid))
 		}
 	}
@@ -124,15 +135,22 @@ func (k *Mark) Place(tids []atomic.Int64) {
 
 // UsageBetween returns what the process used from one mark to another.
 func UsageBetween(start, end Mark) record.EndUsage {
-	u := record.EndUsage{UserNs: end.user - start.user, SystemNs: end.system - start.system,
-		CPUs: AllowedCPUs(), MemoryBytes: peakMemory(), EdgeLateNs: max(start.late, end.late)}
+	u := record.EndUsage{
+		UserNs:      end.user - start.user,
+		SystemNs:    end.system - start.system,
+		CPUs:        AllowedCPUs(),
+		MemoryBytes: peakMemory(),
+		EdgeLateNs:  max(start.late, end.late),
+	}
 	u.NUMANodes = numaNodes(u.CPUs)
 	if !tellsThreads {
 		return u
 	}
+
 	for i := range end.threads {
 		u.ThreadsNs = append(u.ThreadsNs, max(0, end.threads[i]-start.threads[i]))
 	}
+
 	u.ThreadCPUs = end.cores
 	return u
 }
@@ -146,6 +164,7 @@ func numaNodes(cpus []int) []int {
 		if err != nil {
 			continue
 		}
+
 		if slices.ContainsFunc(cpus, func(cpu int) bool {
 			_, err := os.Stat(filepath.Join(dir, "cpu"+strconv.Itoa(cpu)))
 			return err == nil
@@ -153,6 +172,7 @@ func numaNodes(cpus []int) []int {
 			nodes = append(nodes, n)
 		}
 	}
+
 	slices.Sort(nodes)
 	return nodes
 }
@@ -172,9 +192,11 @@ func cpuOf(stat string) int {
 	if len(fields) < 37 {
 		return -1
 	}
+
 	n, err := strconv.Atoi(fields[36])
 	if err != nil || n < 0 {
 		return -1
 	}
+
 	return n
 }

@@ -17,14 +17,17 @@ func TestTCPEveryOpenerAndDirection(t *testing.T) {
 		clock := newStopwatch(150 * time.Millisecond)
 		load := tcpLoad(2, direction, opener)
 		got := carried(t, stream.Native{}, near, far, load, clock)
-		if want := len(traffic.FlowsOf(load)); len(got.Flows) != want {
+		want := len(traffic.FlowsOf(load))
+		if len(got.Flows) != want {
 			t.Fatalf("got %d flows, want %d", len(got.Flows), want)
 		}
+
 		moved := map[string]int64{}
 		for _, f := range got.Flows {
 			checkTCPFlow(t, f, clock.timeline)
 			moved[f.Direction] += f.ReceivedBytes
 		}
+
 		// A single stream may starve on a busy machine.
 		for d, n := range moved {
 			if n <= 0 {
@@ -51,32 +54,39 @@ func sentBy(sent *record.Table, at int64) float64 {
 func checkTCPFlow(t *testing.T, f record.Flow, w record.Window) {
 	t.Helper()
 	for name, ns := range map[string]int64{"sender": f.SenderNs, "receiver": f.ReceiverNs} {
-		if d := ns - (w.End - w.Start); d < -int64(edgeTolerance) || d > int64(edgeTolerance) {
+		d := ns - (w.End - w.Start)
+		if d < -int64(edgeTolerance) || d > int64(edgeTolerance) {
 			t.Errorf("%s's window is %v off the plan", name, time.Duration(d))
 		}
 	}
+
 	if f.TCP == nil || f.TCP.Congestion != congestion() || f.TCP.MSS <= 0 || f.SentBytes > 0 &&
 		f.TCP.BusyNs <= 0 {
 		t.Errorf("TCP = %+v, want %s with a segment size and busy time", f.TCP, congestion())
 	}
+
 	for name, table := range map[string]*record.Table{"sent": f.Sent, "received": f.Received,
 		"tcp_info": f.TCP.Series} {
 		if table == nil || len(table.T) < 3 {
 			t.Fatalf("%s series is too short: %v", name, table)
 		}
+
 		col := table.V[0]
 		if name == "tcp_info" {
 			col = table.Column("bytes_acked")
 		}
+
 		for i := range col {
 			if i > 0 && (col[i] < col[i-1] || table.T[i] <= table.T[i-1]) {
 				t.Fatalf("%s series falls at %d", name, i)
 			}
 		}
 	}
+
 	last := len(f.Received.T) - 1
 	total := f.Received.V[0][last]
-	if sent := sentBy(f.Sent, f.Received.T[last]); sent > total+64<<20 || f.ReceivedBytes > int64(total) {
+	sent := sentBy(f.Sent, f.Received.T[last])
+	if sent > total+64<<20 || f.ReceivedBytes > int64(total) {
 		t.Errorf("sent %v, received %v in all, window %v: does not fit together", sent, total,
 			f.ReceivedBytes)
 	}
@@ -102,6 +112,7 @@ func TestProgressIsReported(t *testing.T) {
 		clock); err != nil {
 		t.Fatal(err)
 	}
+
 	if len(clock.progress) == 0 || clock.progress[len(clock.progress)-1].ReceivedBps <= 0 {
 		t.Errorf("progress %+v, want a rate", clock.progress)
 	}
@@ -146,7 +157,8 @@ func TestOneSideDies(t *testing.T) {
 			began := time.Now()
 			_, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(20*time.Second))
 			wantError(t, err, "end (")
-			if d := time.Since(began); d > 3*time.Second {
+			d := time.Since(began)
+			if d > 3*time.Second {
 				t.Errorf("noticed after %v", d)
 			}
 		})

@@ -26,6 +26,7 @@ func NewPace(bps, payload float64) Pace {
 	if bps <= 0 {
 		return Pace{Forever: true}
 	}
+
 	p := Pace{perNs: bps / 8 / payload / 1e9}
 	p.burst = min(max(int64(p.perNs*float64(burstTime)), 1), MaxBurst)
 	return p
@@ -38,15 +39,19 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	if p.Forever {
 		return sendBatchMax, 0
 	}
+
 	ready := int64(float64(now-p.start)*p.perNs) - p.taken
-	if debt := int64(p.perNs * float64(MaxDebt)); ready > max(debt, p.burst) {
+	debt := int64(p.perNs * float64(MaxDebt))
+	if ready > max(debt, p.burst) {
 		p.taken += ready - max(debt, p.burst)
 		ready = max(debt, p.burst)
 	}
+
 	if ready >= p.burst {
 		p.most = max(p.most, ready)
 		return int(min(ready, MaxBurst)), 0
 	}
+
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 

@@ -27,16 +27,20 @@ func TestALateSenderSaysHowMuchItSendsAtOnce(t *testing.T) {
 				now = wake
 				continue
 			}
+
 			p.Took(n)
 			sent += n
 		}
+
 		if got := float64(p.Most() * payload); got > 3*payload {
 			t.Errorf("%s: %g bytes at once before it was late", name, got)
 		}
+
 		now += int64(tt.late)
 		for n, _ := p.Due(now); n > 0; n, _ = p.Due(now) {
 			p.Took(n)
 		}
+
 		if got := float64(p.Most() * payload); got > tt.want*1.05+payload || got < tt.want*.9-3*payload {
 			t.Errorf("%s: %g bytes at once, want about %g", name, got, tt.want)
 		}

@@ -25,12 +25,15 @@ func (p Pattern) word(i uint64) uint64 {
 func (p Pattern) Fill(b []byte, at uint64) {
 	for len(b) > 0 && at%8 != 0 {
 		b[0] = byte(p.word(at/8) >> (8 * (at % 8)))
-		b, at = b[1:], at+1
+		b = b[1:]
+		at = at + 1
 	}
+
 	i := at / 8
 	for ; len(b) >= 8; b, i = b[8:], i+1 {
 		binary.LittleEndian.PutUint64(b, p.word(i))
 	}
+
 	for j := range b {
 		b[j] = byte(p.word(i) >> (8 * j))
 	}
@@ -43,19 +46,25 @@ func (p Pattern) Mismatches(b []byte, at uint64) int64 {
 		if b[0] != byte(p.word(at/8)>>(8*(at%8))) {
 			n++
 		}
-		b, at = b[1:], at+1
+
+		b = b[1:]
+		at = at + 1
 	}
+
 	i := at / 8
 	for ; len(b) >= 8; b, i = b[8:], i+1 {
-		if d := binary.LittleEndian.Uint64(b) ^ p.word(i); d != 0 {
+		d := binary.LittleEndian.Uint64(b) ^ p.word(i)
+		if d != 0 {
 			n += int64(8 - zeroBytes(d))
 		}
 	}
+
 	for j := range b {
 		if b[j] != byte(p.word(i)>>(8*j)) {
 			n++
 		}
 	}
+
 	return n
 }
 

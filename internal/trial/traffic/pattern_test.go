@@ -18,9 +18,12 @@ func TestPatternIsTheSameInAnyPieces(t *testing.T) {
 		if !bytes.Equal(piece, whole[at:at+n]) {
 			t.Fatalf("bytes %d to %d differ from the whole's", at, at+n)
 		}
-		if bad := p.Mismatches(whole[at:at+n], uint64(at)); bad != 0 {
+
+		bad := p.Mismatches(whole[at:at+n], uint64(at))
+		if bad != 0 {
 			t.Fatalf("bytes %d to %d: %d mismatches in sound bytes", at, at+n, bad)
 		}
+
 		at += n
 	}
 }
@@ -29,7 +32,8 @@ func TestPatternCountsEveryChangedByte(t *testing.T) {
 	p := NewPattern("tag", 0)
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
-		at, b := uint64(r.IntN(1000)), make([]byte, 1+r.IntN(200))
+		at := uint64(r.IntN(1000))
+		b := make([]byte, 1+r.IntN(200))
 		p.Fill(b, at)
 		want := int64(0)
 		for i := range b {
@@ -38,14 +42,17 @@ func TestPatternCountsEveryChangedByte(t *testing.T) {
 				want++
 			}
 		}
-		if got := p.Mismatches(b, at); got != want {
+
+		got := p.Mismatches(b, at)
+		if got != want {
 			t.Fatalf("%d bytes at %d: %d mismatches, want %d", len(b), at, got, want)
 		}
 	}
 }
 
 func TestPatternDependsOnPlaceAndFlow(t *testing.T) {
-	p, b := NewPattern("tag", 0), make([]byte, 4096)
+	p := NewPattern("tag", 0)
+	b := make([]byte, 4096)
 	p.Fill(b, 0)
 	for name, bad := range map[string]int64{
 		"moved by a word": p.Mismatches(b, 8),
@@ -61,7 +68,8 @@ func TestPatternDependsOnPlaceAndFlow(t *testing.T) {
 }
 
 func BenchmarkPatternCheck(b *testing.B) {
-	p, buf := NewPattern("tag", 0), make([]byte, 64<<10)
+	p := NewPattern("tag", 0)
+	buf := make([]byte, 64<<10)
 	p.Fill(buf, 3)
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {
@@ -72,7 +80,8 @@ func BenchmarkPatternCheck(b *testing.B) {
 }
 
 func BenchmarkPatternFill(b *testing.B) {
-	p, buf := NewPattern("tag", 0), make([]byte, 64<<10)
+	p := NewPattern("tag", 0)
+	buf := make([]byte, 64<<10)
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {
 		p.Fill(buf, 0)

@@ -23,6 +23,7 @@ func hold(t *testing.T, from string, port, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { c.Close() })
 	}
 }
@@ -45,13 +46,16 @@ func TestPendingConnsKeepNobodyOut(t *testing.T) {
 		defer c.Close()
 		w.add(c)
 	}
+
 	got := map[string]int{}
 	for _, c := range w.conns {
 		got[c.RemoteAddr().(*net.TCPAddr).IP.String()]++
 	}
+
 	if got["127.0.0.1"] != 1 || got["127.0.0.2"] != 1 || got["127.0.0.3"] != 1 {
 		t.Errorf("waiting: got %v, want one from each address", got)
 	}
+
 	w.remove(w.conns[1])
 	if len(w.conns) != 2 {
 		t.Errorf("waiting after one has left: got %d, want 2", len(w.conns))
@@ -61,8 +65,16 @@ func TestPendingConnsKeepNobodyOut(t *testing.T) {
 // TestSilentConnectionsKeepNobodyOut: connections that say nothing, more than may wait, do not keep a load
 // from being met.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
-	q := Request{Addr: loopback, Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4,
-		Tag: "mine"}}
+	q := Request{
+		Addr: loopback,
+		Load: record.Load{
+			Protocol:  "tcp",
+			Direction: record.Up,
+			Streams:   1,
+			IP:        4,
+			Tag:       "mine",
+		},
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	met := make(chan error, 1)
@@ -77,6 +89,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 			for _, fd := range mine {
 				unix.Close(fd)
 			}
+
 			met <- err
 		}()
 		return nil
@@ -84,9 +97,11 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	if err != nil || len(fds) != 1 {
 		t.Errorf("flows: got %d, %v, want one", len(fds), err)
 	}
+
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
+
 	if err := <-met; err != nil {
 		t.Errorf("the load's own connection: %v", err)
 	}

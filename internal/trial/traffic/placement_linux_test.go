@@ -12,12 +12,15 @@ func TestCPUOf(t *testing.T) {
 	if got := cpuOf(line); got != 6 {
 		t.Errorf("got core %d, want 6", got)
 	}
+
 	for _, bad := range []string{"", "1 (x) S 2", ") S" +
 		" x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x"} {
-		if got := cpuOf(bad); got != -1 {
+		got := cpuOf(bad)
+		if got != -1 {
 			t.Errorf("%q: got core %d, want -1", bad, got)
 		}
 	}
+
 	if got := lastCPU(os.Getpid()); got < 0 {
 		t.Errorf("of this thread: got %d", got)
 	}

@@ -31,9 +31,11 @@ func mixedEnds(t testing.TB, at netip.Addr, portable string) (near, far traffic.
 	if portable != "far" {
 		near.Agent = serving(t, portableHandlers())
 	}
+
 	if portable != "near" {
 		far.Agent = serving(t, portableHandlers())
 	}
+
 	return near, far
 }
 
@@ -60,6 +62,7 @@ func TestPortableTCP(t *testing.T) {
 				checkPortableFlow(t, f, portable)
 				moved += f.ReceivedBytes
 			}
+
 			if moved == 0 {
 				t.Errorf("%d streams: nothing arrived", streams)
 			}
@@ -75,13 +78,17 @@ func checkPortableFlow(t *testing.T, f record.Flow, portable string) {
 		t.Errorf("stream %d %s: verified %d, corrupt %d of %v", f.Stream, f.Direction, f.Verified, f.Corrupt,
 			total)
 	}
+
 	// What was sent and has not been received is in the buffers of the sockets.
-	if sent := sentBy(f.Sent, f.Received.T[last]); sent > total+64<<20 {
+	sent := sentBy(f.Sent, f.Received.T[last])
+	if sent > total+64<<20 {
 		t.Errorf("stream %d %s: sent %v, received %v: does not fit together", f.Stream, f.Direction, sent,
 			total)
 	}
+
 	sender := map[string]string{record.Up: "near", record.Down: "far"}[f.Direction]
-	if told := f.TCP != nil; told != (sender != portable && portable != "both") {
+	told := f.TCP != nil
+	if told != (sender != portable && portable != "both") {
 		t.Errorf("stream %d %s: TCP of the sender: %v, portable end: %s", f.Stream, f.Direction, f.TCP,
 			portable)
 	}
@@ -108,6 +115,7 @@ func TestPortableTCPIsPaced(t *testing.T) {
 	for _, f := range got.Flows {
 		sum += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
 	}
+
 	if sum > 1.1*load.RateBps || sum < load.RateBps/2 {
 		t.Errorf("received %.1f Mbit/s, want 80 at most and not far less", sum/1e6)
 	}
@@ -133,9 +141,11 @@ func TestPortableRefusesWhatItHasNot(t *testing.T) {
 		if a.State == 0 {
 			t.Errorf("%s: got a yes, want a no", tt.want)
 		}
+
 		if wantError(t, errors.New(a.Reason), tt.want); tt.want != "nobody" { // which no end has
 			wantError(t, errors.New(a.Reason), "server: its system is Linux: the portable engine has")
 		}
+
 		_, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(50*time.Millisecond))
 		wantError(t, err, tt.want)
 	}
@@ -159,6 +169,7 @@ func TestPortableHearsOnlyItsLoad(t *testing.T) {
 	if err != nil || got.Flows[0].ReceivedBytes <= 0 {
 		t.Fatalf("got %v, want a load in spite of others", err)
 	}
+
 	for range 2 {
 		if err := <-others; err != nil {
 			t.Error(err)
@@ -193,6 +204,7 @@ func intrude(port int, say []byte) error {
 		if len(b) > 0 || errors.As(err, &timeout) && timeout.Timeout() {
 			return fmt.Errorf("another heard %q, %v; want to be hung up on", b, err)
 		}
+
 		return nil
 	}
 }
@@ -207,6 +219,7 @@ func TestPortableEndsWhenCancelled(t *testing.T) {
 		if protocol == "udp" {
 			load.Congestion = ""
 		}
+
 		wantPromptEnd(t, 5*time.Second, func(ctx context.Context) error {
 			_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(time.Minute))
 			return err
@@ -228,6 +241,7 @@ func TestPortableUDP(t *testing.T) {
 					f.Corrupt)
 			}
 		}
+
 		checkRate(t, got, 4000)
 		// What a portable receiver's buffer had no room for it does not know, and so it says nothing.
 		receiver := map[string]string{record.Up: "far", record.Down: "near"}[direction]
@@ -258,14 +272,17 @@ func TestPortableEcho(t *testing.T) {
 					if at.Is6() {
 						load.IP = 6
 					}
+
 					steady.Run(t, func(t *steady.Trial) {
 						near, far := mixedEnds(t, at, portable)
 						got := probed(t, latency.Echo{}, near, far, load, newStopwatch(100*time.Millisecond))
-						if n := len(got.RTT) + int(got.SkippedSlots); n != 50 || got.Stamps != "user" ||
+						n := len(got.RTT) + int(got.SkippedSlots)
+						if n != 50 || got.Stamps != "user" ||
 							len(got.Caveats) == 0 {
 							t.Errorf("%d probes with %s stamps and %v, want 50, user's, and a caveat", n,
 								got.Stamps, got.Caveats)
 						}
+
 						for i, rtt := range got.RTT {
 							if rtt < 0 || rtt != got.UserRTT[i] {
 								t.Timedf("probe %d: %d, by the process %d; want an answer", i, rtt,

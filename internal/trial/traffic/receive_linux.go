@@ -16,6 +16,7 @@ func NewReceiver(fds []int, b *Batch) (*Receiver, error) {
 	if len(fds) == 1 {
 		return r, nil
 	}
+
 	var err error
 	r.poll, err = Watch(fds, unix.EPOLLIN)
 	r.events = make([]unix.EpollEvent, min(len(fds), 1024))
@@ -35,17 +36,21 @@ func (r *Receiver) Look(enter func(n int)) (took int, more bool, err error) {
 		took, err = r.drain(r.fds[0], enter)
 		return took, took == ReceiveBatch, err
 	}
+
 	n, err := EpollWait(r.poll, r.events, 0)
 	if err != nil && err != unix.EINTR {
 		return 0, false, err
 	}
+
 	for _, e := range r.events[:max(n, 0)] {
 		k, err := r.drain(r.fds[e.Fd], enter)
 		if err != nil {
 			return took, false, err
 		}
+
 		took += k
 	}
+
 	return took, n == len(r.events), nil
 }
 
@@ -54,8 +59,10 @@ func (r *Receiver) drain(fd int, enter func(n int)) (int, error) {
 	if n > 0 {
 		enter(n)
 	}
+
 	if err == nil || Again(err) || err == unix.ECONNREFUSED {
 		return n, nil
 	}
+
 	return n, err
 }

@@ -30,6 +30,7 @@ func freePort(t testing.TB) int {
 		if err != nil {
 			continue
 		}
+
 		udp.Close()
 		tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err == nil {
@@ -37,6 +38,7 @@ func freePort(t testing.TB) int {
 			return port
 		}
 	}
+
 	t.Fatal("find a free port on loopback: none in 100 tries")
 	return 0
 }
@@ -65,6 +67,7 @@ func (r *udpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *u
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	front.SetReadBuffer(4 << 20)
 	r.front, r.back = front, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: load.Port}
 	r.wait.Go(r.serve)
@@ -75,6 +78,7 @@ func (r *udpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *u
 		for _, c := range r.conns {
 			c.Close()
 		}
+
 		r.mu.Unlock()
 		r.wait.Wait()
 	})
@@ -90,21 +94,25 @@ func (r *udpRelay) serve() {
 		if err != nil {
 			return
 		}
+
 		way := ways[from]
 		if way == nil {
 			if way, err = net.DialUDP("udp", nil, r.back); err != nil {
 				return
 			}
+
 			ways[from] = way
 			r.mu.Lock()
 			r.conns = append(r.conns, way)
 			r.mu.Unlock()
 			r.wait.Go(func() { r.backwards(way, from) })
 		}
+
 		if r.delay == 0 {
 			held = r.harm(way, b[:n], held)
 			continue
 		}
+
 		late := bytes.Clone(b[:n])
 		time.AfterFunc(r.delay, func() { way.Write(late) })
 	}
@@ -118,9 +126,11 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 		if held != nil {
 			way.Write(held)
 		}
+
 		way.Write(b)
 		return nil
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
@@ -133,15 +143,18 @@ func (r *udpRelay) harm(way *net.UDPConn, b, held []byte) []byte {
 	case r.seen%21 == 0 && held == nil && !r.loses:
 		return append([]byte(nil), b...)
 	}
+
 	way.Write(b)
 	if r.seen%15 == 1 && !r.loses {
 		r.duplicated++
 		way.Write(b)
 	}
+
 	if held != nil {
 		r.reversed++
 		way.Write(held)
 	}
+
 	return nil
 }
 
@@ -155,26 +168,33 @@ func (r *udpRelay) wrong(t *steady.Trial, got *record.Traffic) func(format strin
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var here uint32
 	err = raw.Control(func(fd uintptr) { here = (&traffic.Socket{FD: int(fd)}).SocketDrops() })
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	unseen := -r.seen
 	for _, f := range got.Flows {
-		if p := f.Packets; p.Sent != p.Received+p.Lost {
+		p := f.Packets
+		if p.Sent != p.Received+p.Lost {
 			t.Errorf("stream %d: %d packets sent, %d received, %d lost", f.Stream, p.Sent, p.Received, p.Lost)
 		}
+
 		unseen += f.Packets.Sent
 	}
+
 	if unseen < 0 || unseen > int64(here) {
 		t.Errorf("%d packets were sent and not seen by the relay, whose socket had no room for %d", unseen,
 			here)
 	}
+
 	far := got.Details["far.socket_drops"]
 	if here == 0 && far == "0" {
 		return t.Errorf
 	}
+
 	return func(format string, args ...any) {
 		t.Helper()
 		t.Timedf("the relay had no room for %d packets, the receiver for %s: %s", here, far,
@@ -189,10 +209,12 @@ func (r *udpRelay) backwards(way *net.UDPConn, to netip.AddrPort) {
 		if err != nil {
 			return
 		}
+
 		if r.delay == 0 {
 			r.front.WriteToUDPAddrPort(b[:n], to)
 			continue
 		}
+
 		late := bytes.Clone(b[:n])
 		time.AfterFunc(r.delay, func() { r.front.WriteToUDPAddrPort(late, to) })
 	}
@@ -219,6 +241,7 @@ func (r *tcpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *t
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.back = netip.AddrPortFrom(loopback4, uint16(load.Port)).String()
 	r.wait.Go(func() {
 		for n := 0; ; n++ {
@@ -226,6 +249,7 @@ func (r *tcpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *t
 			if err != nil {
 				return
 			}
+
 			r.keep(c)
 			r.wait.Go(func() { r.pass(c, n) })
 		}
@@ -236,6 +260,7 @@ func (r *tcpRelay) through(t testing.TB, far *traffic.End, load *record.Load) *t
 		for _, c := range r.conns {
 			c.Close()
 		}
+
 		r.mu.Unlock()
 		r.wait.Wait()
 	})
@@ -257,8 +282,10 @@ func (r *tcpRelay) pass(c *net.TCPConn, n int) {
 			c.SetLinger(0)
 			return
 		}
+
 		time.Sleep(wait)
 	}
+
 	there, err := net.Dial("tcp", r.back)
 	if err != nil {
 		return
@@ -267,10 +294,12 @@ func (r *tcpRelay) pass(c *net.TCPConn, n int) {
 	r.keep(there)
 	r.wait.Go(func() {
 		io.CopyN(there, c, int64(r.harmAt))
-		if b := make([]byte, 1); r.harmAt > 0 {
+		b := make([]byte, 1)
+		if r.harmAt > 0 {
 			io.ReadFull(c, b)
 			there.Write([]byte{b[0] ^ 0x40})
 		}
+
 		io.Copy(there, c)
 		there.(*net.TCPConn).CloseWrite()
 	})
@@ -286,5 +315,6 @@ func newTCPSink(t testing.TB, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { ln.Close() })
 }

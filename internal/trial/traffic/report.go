@@ -57,7 +57,9 @@ func (r *EndReport) shift(d int64) {
 			f.TCP.Series.Shift(d)
 		}
 	}
-	if a := r.Responsiveness; a != nil {
+
+	a := r.Responsiveness
+	if a != nil {
 		for _, times := range [][]int64{a.ForeignAt, a.LoadedAt} {
 			for i := range times {
 				times[i] += d
@@ -74,10 +76,12 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 	if checked.State != check.Yes {
 		return nil, reports, fmt.Errorf("offer %s load: %s", load.Protocol, checked.Reason)
 	}
+
 	raw, err := Conduct(ctx, engine, load, c, near, far)
 	if err != nil {
 		return nil, reports, err
 	}
+
 	for i, end := range []End{near, far} {
 		r := &reports[i]
 		r.Flows = make([]FlowReport, len(raw[i])-1)
@@ -86,13 +90,16 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 			if n > 0 {
 				into = &r.Flows[n-1]
 			}
+
 			if err := json.Unmarshal(part, into); err != nil {
 				return nil, reports, fmt.Errorf("read the result of %s: %w", end.Node, err)
 			}
 		}
+
 		r.shift(-end.Offset)
 		r.Usage.Node = end.Node
 	}
+
 	t, err := join(engine, load, reports)
 	return t, reports, err
 }
@@ -100,32 +107,54 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 // join closes the accounts of all flows.
 func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffic, error) {
 	keys := FlowsOf(load)
-	t := &record.Traffic{Engine: engine, Load: load, Details: map[string]string{},
-		Ends: map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage}}
+	t := &record.Traffic{
+		Engine:  engine,
+		Load:    load,
+		Details: map[string]string{},
+		Ends:    map[string]record.EndUsage{"near": reports[0].Usage, "far": reports[1].Usage},
+	}
 	for i, side := range sides {
 		if len(reports[i].Flows) != len(keys) {
 			return nil, fmt.Errorf("join %s load: %s end reported %d flows of %d", load.Protocol, side,
 				len(reports[i].Flows), len(keys))
 		}
+
 		for k, v := range reports[i].Details {
 			t.Details[side+"."+k] = v
 		}
 	}
+
 	for i, k := range keys {
-		s, r := &reports[0].Flows[i], &reports[1].Flows[i]
+		s := &reports[0].Flows[i]
+		r := &reports[1].Flows[i]
 		if !k.Sends("near") {
 			s, r = r, s
 		}
-		f := record.Flow{Stream: k.Stream, Direction: k.Direction, Local: s.Addr, Remote: r.Addr,
-			SentBytes: s.Bytes, ReceivedBytes: r.Bytes, SenderNs: s.Ns, ReceiverNs: r.Ns, TCP: s.TCP,
-			Sent: s.Table, Received: r.Table, Verified: r.Verified, Corrupt: r.Corrupt}
+
+		f := record.Flow{
+			Stream:        k.Stream,
+			Direction:     k.Direction,
+			Local:         s.Addr,
+			Remote:        r.Addr,
+			SentBytes:     s.Bytes,
+			ReceivedBytes: r.Bytes,
+			SenderNs:      s.Ns,
+			ReceiverNs:    r.Ns,
+			TCP:           s.TCP,
+			Sent:          s.Table,
+			Received:      r.Table,
+			Verified:      r.Verified,
+			Corrupt:       r.Corrupt,
+		}
 		if load.Protocol == "udp" {
 			if err := joinPackets(&f, s, r, load); err != nil {
 				return nil, err
 			}
 		}
+
 		t.Flows = append(t.Flows, f)
 	}
+
 	if load.RateBps > 0 {
 		rate := 0.0
 		for _, f := range t.Flows {
@@ -133,8 +162,10 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 				rate += 8e9 * float64(f.SentBytes) / float64(f.SenderNs)
 			}
 		}
+
 		t.RateError = new(rate/load.RateBps - 1) // of what was offered; nil flat out
 	}
+
 	addCaveats(t)
 	return t, nil
 }
@@ -146,14 +177,17 @@ func addCaveats(t *record.Traffic) {
 	}
 	for _, side := range sides {
 		// What a receiver's own socket buffer had no room for was carried by the path.
-		if n := t.Details[side+".socket_drops"]; n != "" && n != "0" {
+		n := t.Details[side+".socket_drops"]
+		if n != "" && n != "0" {
 			say("receiver-drops", "%s packets were lost in the %s receiver's own socket buffer: the tester, "+
 				"not the path", n, side)
 		}
 	}
+
 	if t.Load.Protocol != "udp" {
 		return
 	}
+
 	t.Details["udp_mode"] = UDPMode(t.Load)
 	for _, side := range losers(t) {
 		if t.Details[side+".socket_drops"] == "" {
@@ -161,16 +195,20 @@ func addCaveats(t *record.Traffic) {
 				"for: what is counted as lost may have been lost there", side)
 		}
 	}
+
 	for _, side := range sides {
 		// Datagrams are counted by those that send and receive them, at whatever time the CPU time is read.
-		if late := time.Duration(t.Ends[side].EdgeLateNs); late > record.SendersMargin {
+		late := time.Duration(t.Ends[side].EdgeLateNs)
+		if late > record.SendersMargin {
 			say("late-edge", "the %s end read its CPU time %v late at an edge of the window", side,
 				late.Round(time.Millisecond))
 		}
 	}
+
 	if Counts(t.Load) {
 		say("count-mode", "datagrams were counted by length: their order, duplicates and delays are unknown")
 	}
+
 	for _, side := range sides {
 		// What crosses a virtual network as one large packet is no packet of a wire.
 		if t.Details[side+".gso_uncut"] == "true" {
@@ -197,22 +235,28 @@ func losers(t *record.Traffic) (out []string) {
 // sender's count gives it.
 func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 	p := &r.Packets
-	p.Sent, p.Unsent, p.Size = s.Sent, s.Unsent, load.PacketSize
-	if tail := s.Sent - r.Highest; r.Announced < 0 {
+	p.Sent = s.Sent
+	p.Unsent = s.Unsent
+	p.Size = load.PacketSize
+	tail := s.Sent - r.Highest
+	if r.Announced < 0 {
 		p.Lost += tail
 		if tail > 0 && !Counts(load) {
 			g := gaps{}
 			for _, b := range p.Gaps {
 				g[b.Length] = b
 			}
+
 			g.add(tail)
 			p.Gaps = g.List()
 		}
 	}
+
 	if p.Sent != p.Received+p.Lost || p.Lost < 0 {
 		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
 			f.Stream, f.Direction, p.Sent, p.Received, p.Lost)
 	}
+
 	// The packets of the window may arrive spread over more time than they were sent in (a queue that
 	// drains), never over less: silence at an edge is loss and not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
@@ -240,16 +284,20 @@ func Measured(t *record.Traffic) error {
 			return fault(side, "read its counts", late, 0)
 		}
 	}
+
 	for i := range t.Flows {
 		f := &t.Flows[i]
-		if late := window - time.Duration(f.SenderNs); f.Packets != nil && late > 0 && 2*late >= window {
+		late := window - time.Duration(f.SenderNs)
+		if f.Packets != nil && late > 0 && 2*late >= window {
 			side := "near"
 			if f.Direction == record.Down {
 				side = "far"
 			}
+
 			waited, _ := time.ParseDuration(t.Details[side+".waited_ns"] + "ns")
 			return fault(side, fmt.Sprintf("began to send stream %d", f.Stream), late, waited)
 		}
 	}
+
 	return nil
 }

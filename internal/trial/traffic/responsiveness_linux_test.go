@@ -18,15 +18,18 @@ func TestResponsivenessEveryOpenerAndDirection(t *testing.T) {
 			clock := newStopwatch(400 * time.Millisecond)
 			load := tcpLoad(2, direction, opener)
 			got := carried(t, responsiveness.Engine{}, near, far, load, clock)
-			if want := len(traffic.FlowsOf(load)); len(got.Flows) != want || got.Engine != "responsiveness" {
+			want := len(traffic.FlowsOf(load))
+			if len(got.Flows) != want || got.Engine != "responsiveness" {
 				t.Errorf("%d flows of engine %q, want %d of responsiveness", len(got.Flows), got.Engine, want)
 			}
+
 			for _, f := range got.Flows {
 				if f.ReceivedBytes < 1<<20 || f.SentBytes < 1<<20 || f.ReceiverNs <= 0 {
 					t.Timedf("flow %d %s: sent %d, received %d", f.Stream, f.Direction, f.SentBytes,
 						f.ReceivedBytes)
 				}
 			}
+
 			checkResponsiveness(t, got.Responsiveness, clock.timeline)
 		})
 	})
@@ -37,6 +40,7 @@ func checkResponsiveness(t *steady.Trial, r *record.Responsiveness, w record.Win
 	if r == nil {
 		t.Fatal("no request was made")
 	}
+
 	// Three quarters of 400 ms, at every 25 ms.
 	if len(r.ForeignAt) != 12 || len(r.Connect) != 12 || len(r.Exchange) != 12 ||
 		len(r.LoadedAt) != len(r.Loaded) || len(r.Loaded)+int(r.Skipped) < 11 {
@@ -45,12 +49,14 @@ func checkResponsiveness(t *steady.Trial, r *record.Responsiveness, w record.Win
 			len(r.ForeignAt), len(r.Connect), len(r.Exchange), len(r.LoadedAt), len(r.Loaded), r.Skipped)
 		return
 	}
+
 	for i, ns := range r.Loaded {
 		if ns <= 0 || r.LoadedAt[i] < w.Start || r.LoadedAt[i] > w.End {
 			t.Timedf("loaded request %d took %d ns from %d on, want it answered, in %+v", i, ns,
 				r.LoadedAt[i], w)
 		}
 	}
+
 	for i := range r.Connect {
 		if r.Connect[i] <= 0 || r.Exchange[i] <= 0 {
 			t.Timedf("foreign connection %d: handshake %d ns, exchange %d ns, want both", i, r.Connect[i],
@@ -69,10 +75,12 @@ func TestResponsivenessRefusesWhatItIsNot(t *testing.T) {
 	} {
 		load := tcpLoad(1, record.Up, "near")
 		change(&load)
-		if a := (responsiveness.Engine{}).Check(t.Context(), traffic.End{}, traffic.End{},
-			load); a.State != check.No || a.Reason == "" {
+		a := (responsiveness.Engine{}).Check(t.Context(), traffic.End{}, traffic.End{},
+			load)
+		if a.State != check.No || a.Reason == "" {
 			t.Errorf("%+v: got %v, want a no with its reason", load, a)
 		}
+
 		if _, err := (responsiveness.Engine{}).Offer(t.Context(), traffic.End{}, traffic.End{}, load,
 			newStopwatch(0)); err == nil {
 			t.Errorf("%+v was offered", load)

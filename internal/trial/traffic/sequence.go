@@ -50,6 +50,7 @@ func (s *Sequence) See(n uint64) bool {
 			s.Strange++
 			return false
 		}
+
 		s.Lost += int64(n - s.Next)
 		s.reach(n / 64)
 		s.Next = n + 1
@@ -63,6 +64,7 @@ func (s *Sequence) See(n uint64) bool {
 		s.Reordered++
 		s.Lost--
 	}
+
 	s.seen[n/64%uint64(len(s.seen))] |= 1 << (n % 64)
 	s.Received++
 	return true
@@ -75,6 +77,7 @@ func (s *Sequence) See32(n uint32) {
 		s.Strange++
 		return
 	}
+
 	s.See(uint64(whole))
 }
 
@@ -87,10 +90,12 @@ func (s *Sequence) reach(word uint64) {
 			s.entered = word + 1
 			return
 		}
+
 		i := s.entered % words
 		if s.entered >= words {
 			s.retire(s.seen[i], 64)
 		}
+
 		s.seen[i] = 0
 		done++
 	}
@@ -99,14 +104,18 @@ func (s *Sequence) reach(word uint64) {
 // retire enters the first n numbers of a word into the gaps.
 func (s *Sequence) retire(word uint64, n int) {
 	for n > 0 {
-		if lost := min(bits.TrailingZeros64(word), n); lost > 0 {
+		lost := min(bits.TrailingZeros64(word), n)
+		if lost > 0 {
 			s.run += int64(lost)
-			word, n = word>>lost, n-lost
+			word = word >> lost
+			n = n - lost
 			continue
 		}
+
 		seen := min(bits.TrailingZeros64(^word), n)
 		s.endGap()
-		word, n = word>>seen, n-seen
+		word = word >> seen
+		n = n - seen
 	}
 }
 
@@ -123,24 +132,32 @@ func (s *Sequence) Finish(total uint64) bool {
 	if s.Next > total {
 		return false
 	}
+
 	s.Lost += int64(total - s.Next)
 	s.Next = total
 	if total == 0 {
 		return true
 	}
+
 	s.reach((total - 1) / 64)
 	words := uint64(len(s.seen))
 	for w := s.entered - min(s.entered, words); w < s.entered; w++ {
 		s.retire(s.seen[w%words], int(min(64, total-64*w)))
 	}
+
 	s.endGap()
 	return true
 }
 
 // Packets returns what was counted.
 func (s *Sequence) Packets() record.Packets {
-	return record.Packets{Received: s.Received, Lost: s.Lost, Duplicates: &s.Duplicates,
-		Reordered: &s.Reordered, Gaps: s.Gaps.List()}
+	return record.Packets{
+		Received:   s.Received,
+		Lost:       s.Lost,
+		Duplicates: &s.Duplicates,
+		Reordered:  &s.Reordered,
+		Gaps:       s.Gaps.List(),
+	}
 }
 
 // gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept as they are; longer ones
@@ -153,11 +170,13 @@ func (g *gaps) add(length int64) {
 	if *g == nil {
 		*g = gaps{}
 	}
+
 	at := length
 	if length > exactGap {
 		drop := bits.Len64(uint64(length)) - 7
 		at = length >> drop << drop
 	}
+
 	b := (*g)[at]
 	(*g)[at] = record.Gap{Length: at, Gaps: b.Gaps + 1, Packets: b.Packets + length}
 }

@@ -17,6 +17,7 @@ func TestGapsMatchModel(t *testing.T) {
 			to := from + r.IntN(total-from)
 			in = slices.DeleteFunc(in, func(n uint64) bool { return int(n) >= from && int(n) < to })
 		}
+
 		s := NewSequence(1024)
 		seen := make([]bool, total)
 		for _, n := range in {
@@ -26,32 +27,43 @@ func TestGapsMatchModel(t *testing.T) {
 				seen[n] = true
 			}
 		}
+
 		if !s.Finish(uint64(total)) {
 			t.Fatalf("seed %d: does not finish", seed)
 		}
-		want, run, lost := map[int64]int64{}, int64(0), int64(0)
+
+		want := map[int64]int64{}
+		run := int64(0)
+		lost := int64(0)
 		for _, ok := range append(seen, true) {
 			if !ok {
 				run++
 				lost++
 				continue
 			}
+
 			if run > 0 {
 				want[gapBucket(run)]++
 			}
+
 			run = 0
 		}
-		got, packets := map[int64]int64{}, int64(0)
+
+		got := map[int64]int64{}
+		packets := int64(0)
 		for _, g := range s.Gaps.List() {
 			got[g.Length] = g.Gaps
 			packets += g.Packets
 		}
+
 		if packets != s.Lost || lost != s.Lost {
 			t.Fatalf("seed %d: gaps hold %d packets, %d were lost, want %d", seed, packets, s.Lost, lost)
 		}
+
 		if len(got) != len(want) {
 			t.Fatalf("seed %d: got %v, want %v", seed, got, want)
 		}
+
 		for length, n := range want {
 			if got[length] != n {
 				t.Fatalf("seed %d: %d gaps of %d, want %d", seed, got[length], length, n)
@@ -65,10 +77,12 @@ func gapBucket(n int64) int64 {
 	if n <= exactGap {
 		return n
 	}
+
 	unit := int64(1)
 	for n/unit >= 128 {
 		unit *= 2
 	}
+
 	return n / unit * unit
 }
 
@@ -83,7 +97,9 @@ func TestSequenceLeaps(t *testing.T) {
 	for _, g := range s.Gaps.List() {
 		packets += g.Packets
 	}
-	if want := int64(1<<31 - 1 + 1 + 7); s.Lost != want || packets != want || s.Received != 3 {
+
+	want := int64(1<<31 - 1 + 1 + 7)
+	if s.Lost != want || packets != want || s.Received != 3 {
 		t.Errorf("received %d, lost %d, in gaps %d; want 3, %d, %d", s.Received, s.Lost, packets, want, want)
 	}
 }
@@ -100,12 +116,14 @@ func arrivals(r *rand.Rand, n int) []uint64 {
 			out = append(out, uint64(i))
 		}
 	}
+
 	for i := range out {
 		if r.IntN(10) == 0 {
 			j := min(len(out)-1, i+r.IntN(50))
 			out[i], out[j] = out[j], out[i]
 		}
 	}
+
 	return out
 }
 
@@ -118,13 +136,16 @@ func model(in []uint64, total int) (received, lost, duplicates, reordered int64)
 			duplicates++
 			continue
 		}
+
 		seen[n] = true
 		received++
 		if int64(n) < highest {
 			reordered++
 		}
+
 		highest = max(highest, int64(n))
 	}
+
 	return received, int64(total) - received, duplicates, reordered
 }
 
@@ -137,9 +158,11 @@ func TestSequenceMatchesModel(t *testing.T) {
 		for _, n := range in {
 			s.See(n)
 		}
+
 		if !s.Finish(uint64(total)) {
 			t.Fatalf("seed %d: numbers beyond %d", seed, total)
 		}
+
 		received, lost, duplicates, reordered := model(in, total)
 		if s.Received != received || s.Lost != lost || s.Duplicates != duplicates ||
 			s.Reordered != reordered {
@@ -160,12 +183,23 @@ func TestSequenceEdges(t *testing.T) {
 		{name: "nothing arrives", total: 7, lost: 7},
 		{name: "tail is missing", in: []uint64{0, 1}, total: 5, received: 2, lost: 3},
 		{name: "head is missing", in: []uint64{3}, total: 4, received: 1, lost: 3},
-		{name: "a gap larger than the memory", in: []uint64{0, sequenceMemory + 5, 1, 5, 70, 0},
+		{
+			name:     "a gap larger than the memory",
+			in:       []uint64{0, sequenceMemory + 5, 1, 5, 70, 0},
 			total:    sequenceMemory + 6,
-			received: 3, lost: sequenceMemory + 3, late: 1, old: 3},
-		{name: "around the ring", in: []uint64{sequenceMemory - 1, sequenceMemory, sequenceMemory - 1},
+			received: 3,
+			lost:     sequenceMemory + 3,
+			late:     1,
+			old:      3,
+		},
+		{
+			name:     "around the ring",
+			in:       []uint64{sequenceMemory - 1, sequenceMemory, sequenceMemory - 1},
 			total:    sequenceMemory + 1,
-			received: 2, lost: sequenceMemory - 1, dup: 1},
+			received: 2,
+			lost:     sequenceMemory - 1,
+			dup:      1,
+		},
 		{name: "a damaged number", in: []uint64{0, 1 << 50, 1}, total: 2, received: 2, nonsense: 1},
 		{name: "more than were sent", in: []uint64{9}, total: 4, received: 1, lost: 9, contradicts: true},
 	} {
@@ -174,14 +208,18 @@ func TestSequenceEdges(t *testing.T) {
 			for _, n := range tc.in {
 				s.See(n)
 			}
+
 			if ok := s.Finish(tc.total); ok == tc.contradicts {
 				t.Errorf("finish = %v", ok)
 			}
+
 			got := [...]int64{s.Received, s.Lost, s.Duplicates, s.Reordered, s.Ancient, s.Strange}
-			if want := [...]int64{tc.received, tc.lost, tc.dup, tc.late, tc.old, tc.nonsense}; got != want {
+			want := [...]int64{tc.received, tc.lost, tc.dup, tc.late, tc.old, tc.nonsense}
+			if got != want {
 				t.Errorf("received, lost, duplicates, reordered, ancient, strange: got %v, want %v", got,
 					want)
 			}
+
 			if !tc.contradicts && s.Received+s.Lost != int64(tc.total) {
 				t.Errorf("received %d + lost %d is not %d", s.Received, s.Lost, tc.total)
 			}
@@ -198,10 +236,13 @@ func FuzzSequence(f *testing.F) {
 			at += uint64(int64(int8(b))) // may wrap below zero: a damaged number
 			s.See(at)
 		}
+
 		if s.Received+s.Lost != int64(s.Next) || s.Lost < 0 {
 			t.Errorf("received %d + lost %d, highest %d", s.Received, s.Lost, s.Next)
 		}
-		if n := s.Received + s.Duplicates + s.Ancient + s.Strange; n != int64(len(steps)) {
+
+		n := s.Received + s.Duplicates + s.Ancient + s.Strange
+		if n != int64(len(steps)) {
 			t.Errorf("%d arrivals accounted for, want %d", n, len(steps))
 		}
 	})
@@ -220,8 +261,10 @@ func BenchmarkSequenceDisorder(b *testing.B) {
 	base := uint64(0)
 	for i := 0; b.Loop(); i++ {
 		if i == len(in) {
-			i, base = 0, base+1<<16
+			i = 0
+			base = base + 1<<16
 		}
+
 		s.See(base + in[i])
 	}
 }
@@ -232,10 +275,12 @@ func TestShortNumbersGoOnBeyond32Bits(t *testing.T) {
 	for _, n := range []uint32{0, 1 << 30, 2 << 30, 3 << 30, 1<<32 - 1, 1, 0} {
 		s.See32(n)
 	}
+
 	if s.Next != 1<<32+2 || s.Received != 7 || s.Reordered != 1 || s.Lost != 1<<32+2-7 || s.Strange != 0 {
 		t.Errorf("got next %d, received %d, reordered %d, lost %d, strange %d", s.Next, s.Received,
 			s.Reordered, s.Lost, s.Strange)
 	}
+
 	first := NewSequence(sequenceMemory)
 	first.See32(1<<32 - 1) // before the first
 	if first.Strange != 1 || first.Received != 0 {

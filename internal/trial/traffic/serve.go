@@ -33,14 +33,17 @@ type Connector func(ctx context.Context, q Part) (Running, error)
 func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	return func(ctx context.Context, q Part) (Running, error) {
 		// What has no room for its header would be a fault of a thread's, which ends the whole program.
-		if a := CheckLoad(q.Load); a.State != check.Yes {
+		a := CheckLoad(q.Load)
+		if a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
 		}
+
 		l := &Endpoint{Part: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
 		if err := connect(ctx, l); err != nil {
 			l.Close()
 			return nil, err
 		}
+
 		return l, nil
 	}
 }
@@ -53,6 +56,7 @@ func LetGo(s host.Session, within time.Duration) {
 	s.Finish()
 	for host.Await(ctx, s, nil) == nil {
 	}
+
 	s.Close()
 }
 
@@ -72,12 +76,15 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 	if err := q.check(); err != nil {
 		return err
 	}
+
 	if q.Check {
 		return s.Send(checked(q))
 	}
+
 	if err := PinProcess(q.CPUs); err != nil { // children inherit it
 		return err
 	}
+
 	r, err := connect(ctx, Part{q, func(port int) error { return s.Send(Message{Listening: port}) }})
 	if err != nil {
 		return err
@@ -86,25 +93,31 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 	if err := s.Send(Message{Ready: true}); err != nil {
 		return err
 	}
+
 	var w record.Window
 	if err := s.Recv(&w); err != nil {
 		return err
 	}
+
 	if err := checkWindow(w, q.Load); err != nil {
 		return err
 	}
+
 	parts, err := r.Run(ctx, w, func(p Progress) error { return s.Send(Message{Progress: &p}) })
 	if err != nil {
 		return err
 	}
+
 	for _, part := range parts {
 		b, err := json.Marshal(part)
 		if err != nil {
 			return fmt.Errorf("encode the result: %w", err)
 		}
+
 		if err := s.Send(Message{Result: b}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -22,13 +22,15 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 				func(l *record.Load) { l.FlowSize, l.Verify = "exponential 30000", true },
 				func(l *record.Load) { l.FlowSize, l.ConnectionRate = "websearch", 200 },
 				func(l *record.Load) {
-					l.FlowSize, l.ConnectionRate, l.Spacing = "3000", 300,
-						record.Isochronous
+					l.FlowSize = "3000"
+					l.ConnectionRate = 300
+					l.Spacing = record.Isochronous
 				},
 			}
 			if opener == "far" {
 				changes = changes[1:3]
 			}
+
 			for _, change := range changes {
 				load := tcpLoad(2, direction, opener)
 				change(&load)
@@ -42,6 +44,7 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 							// nothing
 							window = time.Second
 						}
+
 						got := carried(t, shortflow.Flows{}, near, far, load, newStopwatch(window))
 						checkFlowAccounts(t, got, load, window.Seconds())
 					})
@@ -57,10 +60,14 @@ func checkFlowAccounts(t *steady.Trial, got *record.Traffic, load record.Load, s
 	if s == nil || s.Failed != 0 || s.Started != s.Completed+s.Unfinished {
 		t.Fatalf("got %+v, want flows, all completed or under way", s)
 	}
+
 	if s.Started < 20 || s.Completed < 20 {
 		t.Timedf("got %+v, want many flows", s)
 	}
-	begun, took, connected := int64(0), int64(0), int64(0)
+
+	begun := int64(0)
+	took := int64(0)
+	connected := int64(0)
 	for _, c := range s.Classes {
 		begun += c.Started
 		for _, n := range c.Times {
@@ -70,38 +77,48 @@ func checkFlowAccounts(t *steady.Trial, got *record.Traffic, load record.Load, s
 			}
 		}
 	}
+
 	for _, n := range s.Connect {
 		connected += n.Flows
 	}
+
 	if begun != s.Started || took != s.Completed || s.Asked != s.Confirmed || s.Asked < s.Completed {
 		t.Errorf("classes: %d begun and %d completed of %d and %d; %d bytes asked for, %d confirmed", begun,
 			took, s.Started, s.Completed, s.Asked, s.Confirmed)
 	}
+
 	if !s.Kept && (connected < s.Completed || connected > s.Started) {
 		t.Errorf("%d handshakes, want at least %d and at most %d", connected, s.Completed, s.Started)
 	}
+
 	wantFlows := load.Streams
 	if load.Direction == record.Both {
 		wantFlows *= 2
 	}
+
 	if len(got.Flows) != wantFlows {
 		t.Errorf("%d flows in the record, want %d", len(got.Flows), wantFlows)
 	}
+
 	for _, f := range got.Flows {
 		if f.Corrupt != 0 {
 			t.Errorf("stream %d %s: %d bytes are corrupt", f.Stream, f.Direction, f.Corrupt)
 		}
+
 		if f.SentBytes <= 0 || f.ReceivedBytes <= 0 || f.ReceiverNs <= 0 || load.Verify && f.Verified <= 0 {
 			t.Timedf("stream %d %s: sent %d, received %d in %d ns, verified %d", f.Stream, f.Direction,
 				f.SentBytes, f.ReceivedBytes, f.ReceiverNs, f.Verified)
 		}
 	}
+
 	if load.ConnectionRate > 0 {
 		want := load.ConnectionRate * seconds
-		if n := float64(s.Started); n < want/2 || n > want*2 {
+		n := float64(s.Started)
+		if n < want/2 || n > want*2 {
 			t.Timedf("%v flows were begun, want about %v", n, want)
 		}
 	}
+
 	for side, u := range got.Ends {
 		if u.UserNs+u.SystemNs <= 0 {
 			t.Errorf("%s: no CPU time", side)
@@ -113,9 +130,13 @@ func checkFlowAccounts(t *steady.Trial, got *record.Traffic, load record.Load, s
 func TestFlowsBegunAtARateAreThatMany(t *testing.T) {
 	near, far := ends(t, loopback6)
 	load := tcpLoad(3, record.Up, "near")
-	load.IP, load.FlowSize, load.ConnectionRate, load.Spacing = 6, "100", 1000, record.Isochronous
+	load.IP = 6
+	load.FlowSize = "100"
+	load.ConnectionRate = 1000
+	load.Spacing = record.Isochronous
 	got := carried(t, shortflow.Flows{}, near, far, load, newStopwatch(500*time.Millisecond))
-	if s := got.ShortFlows; s.Started < 499 || s.Started > 501 || s.RateHz != 1000 {
+	s := got.ShortFlows
+	if s.Started < 499 || s.Started > 501 || s.RateHz != 1000 {
 		t.Errorf("%d flows begun in half a second at %v Hz, want 500", s.Started, s.RateHz)
 	}
 }
@@ -128,7 +149,9 @@ func TestFlowsKeepArrivingWhileThePathStalls(t *testing.T) {
 func flowsKeepArriving(t *steady.Trial) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
-	load.FlowSize, load.ConnectionRate, load.Spacing = "100", 200, record.Isochronous
+	load.FlowSize = "100"
+	load.ConnectionRate = 200
+	load.Spacing = record.Isochronous
 	clock := newStopwatch(time.Second)
 	relay := tcpRelay{rule: func(int) (time.Duration, bool) {
 		clock.mu.Lock()
@@ -137,6 +160,7 @@ func flowsKeepArriving(t *steady.Trial) {
 		if clock.timeline.Start > 0 && in > 3e8 && in < 7e8 {
 			return time.Duration(7e8 - in), true
 		}
+
 		return 0, true
 	}}
 	relay.through(t, &far, &load)
@@ -148,10 +172,12 @@ func flowsKeepArriving(t *steady.Trial) {
 			slow += n.Flows
 		}
 	}
+
 	// Of the 80 flows that begin in 400 ms, those of the first 300 wait for 100 or more.
 	if s.Failed != 0 {
 		t.Errorf("%d flows failed: %+v", s.Failed, s)
 	}
+
 	if s.Started < 199 || s.Started > 201 || slow < 50 || slow > 90 {
 		t.Timedf("%d flows begun, %d of them slow, want 200 and about 60: %+v", s.Started, slow, s)
 	}
@@ -169,6 +195,7 @@ func TestFlowsThatAreCutOffFail(t *testing.T) {
 	for _, n := range s.Failures {
 		failures += n
 	}
+
 	if s.Started != s.Completed+s.Failed+s.Unfinished || s.Failed < 3 || failures != s.Failed ||
 		s.Failed > r.cut.Load() || s.Completed < 2*s.Failed {
 		t.Errorf("%d connections were cut: got %+v, want a quarter of the flows to fail", r.cut.Load(), s)
@@ -188,7 +215,9 @@ func TestRequestsEveryOpener(t *testing.T) {
 func requestsOpenedBy(t *steady.Trial, opener string, verify bool) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(3, record.Both, opener)
-	load.RequestSize, load.ResponseSize, load.Verify = 200, 3000, verify
+	load.RequestSize = 200
+	load.ResponseSize = 3000
+	load.Verify = verify
 	got := carried(t, shortflow.Requests{}, near, far, load, newStopwatch(300*time.Millisecond))
 	checkFlowAccounts(t, got, load, .3)
 	s := got.ShortFlows
@@ -196,15 +225,20 @@ func requestsOpenedBy(t *steady.Trial, opener string, verify bool) {
 		t.Errorf("%d bytes in %d requests, %d unfinished, want 3200 in each and at most 3", s.Asked,
 			s.Completed, s.Unfinished)
 	}
-	asked, answered := record.Up, record.Down
+
+	asked := record.Up
+	answered := record.Down
 	if opener == "far" {
 		asked, answered = answered, asked
 	}
+
 	bytes := map[string]int64{}
 	for _, f := range got.Flows {
 		bytes[f.Direction] += f.ReceivedBytes
 	}
-	if ratio := float64(bytes[answered]) / float64(bytes[asked]); ratio < 14 || ratio > 16 {
+
+	ratio := float64(bytes[answered]) / float64(bytes[asked])
+	if ratio < 14 || ratio > 16 {
 		t.Timedf("%d bytes %s and %d %s, want 15 times as many", bytes[asked], asked, bytes[answered],
 			answered)
 	}
@@ -229,10 +263,12 @@ func TestFlowsRefuseWhatTheyAreNot(t *testing.T) {
 	} {
 		load := test.load
 		test.change(&load)
-		if a := test.engine.Check(t.Context(), traffic.End{}, traffic.End{}, load); a.State != check.No ||
+		a := test.engine.Check(t.Context(), traffic.End{}, traffic.End{}, load)
+		if a.State != check.No ||
 			a.Reason == "" {
 			t.Errorf("%s: got %v, want a no with its reason", test.name, a)
 		}
+
 		if _, err := test.engine.Offer(t.Context(), traffic.End{}, traffic.End{}, load,
 			newStopwatch(0)); err == nil {
 			t.Errorf("%s was offered", test.name)
@@ -257,6 +293,7 @@ func flowsRefuseUnauthenticated(t *steady.Trial) {
 			if err != nil {
 				continue
 			}
+
 			says := [][]byte{append(traffic.Preamble("another", 0), make([]byte, 24)...), make([]byte, 1000),
 				{}}[i%3]
 			c.Write(says)
@@ -272,6 +309,7 @@ func flowsRefuseUnauthenticated(t *steady.Trial) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkFlowAccounts(t, got, load, .4)
 	met := 0
 	for n := range answers {
@@ -280,6 +318,7 @@ func flowsRefuseUnauthenticated(t *steady.Trial) {
 			t.Errorf("another client got %d bytes, want none", n)
 		}
 	}
+
 	if met < 3 {
 		t.Errorf("%d other clients came, want more", met)
 	}

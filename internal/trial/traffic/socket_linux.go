@@ -37,6 +37,7 @@ func (s *Socket) Close() {
 	if s.Closed {
 		return
 	}
+
 	s.Closed = true
 	unix.SetsockoptLinger(s.FD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	unix.Close(s.FD)
@@ -60,7 +61,8 @@ func (s *Socket) Local() string {
 }
 
 func Sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
-	if ip := a.Addr().Unmap(); ip.Is4() {
+	ip := a.Addr().Unmap()
+	if ip.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
 	}
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
@@ -69,12 +71,14 @@ func Sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
 // NewRawAddr is an address as a message names it.
 func NewRawAddr(a netip.AddrPort) *RawAddr {
 	p := &RawAddr{}
-	if ip := a.Addr().Unmap(); ip.Is4() {
+	ip := a.Addr().Unmap()
+	if ip.Is4() {
 		raw := (*unix.RawSockaddrInet4)(unsafe.Pointer(&p.Raw))
 		raw.Family, raw.Addr, p.Length = unix.AF_INET, ip.As4(), unix.SizeofSockaddrInet4
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&raw.Port))[:], a.Port())
 		return p
 	}
+
 	p.Raw.Family, p.Raw.Addr, p.Length = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&p.Raw.Port))[:], a.Port())
 	return p
@@ -96,9 +100,11 @@ func Connect(fd int, to netip.AddrPort, ip int) error {
 	if err := unix.Connect(fd, sa); err != nil {
 		return fmt.Errorf("connect to %v: %w", to, err)
 	}
+
 	if err := DontFragment(fd, ip); err != nil {
 		return fmt.Errorf("forbid fragments to %v: %w", to, err)
 	}
+
 	return nil
 }
 
@@ -125,13 +131,18 @@ func MarkDSCP(fd int, load record.Load) error {
 	if load.DSCP == 0 {
 		return nil
 	}
-	level, option := unix.IPPROTO_IP, unix.IP_TOS
+
+	level := unix.IPPROTO_IP
+	option := unix.IP_TOS
 	if load.IP == 6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+		level = unix.IPPROTO_IPV6
+		option = unix.IPV6_TCLASS
 	}
+
 	if err := unix.SetsockoptInt(fd, level, option, load.DSCP<<2); err != nil {
 		return fmt.Errorf("set DSCP %d: %w", load.DSCP, err)
 	}
+
 	return nil
 }
 
@@ -142,6 +153,7 @@ func SetPacing(fd int, bytesPerSecond uint64) error {
 	if word == 4 {
 		b = binary.NativeEndian.AppendUint32(nil, uint32(min(bytesPerSecond, math.MaxUint32)))
 	}
+
 	return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, string(b))
 }
 
@@ -181,6 +193,7 @@ func (s *Socket) SocketDrops() uint32 {
 	if errno != 0 {
 		return 0
 	}
+
 	return v[drops]
 }
 
@@ -203,8 +216,15 @@ type Batch struct {
 }
 
 func NewBatch(n, room, control int) *Batch {
-	b := &Batch{buffer: make([]byte, n*room), room: room, control: make([]byte, n*control), each: control,
-		used: n, vectors: make([]unix.Iovec, n), messages: make([]mmsghdr, n)}
+	b := &Batch{
+		buffer:   make([]byte, n*room),
+		room:     room,
+		control:  make([]byte, n*control),
+		each:     control,
+		used:     n,
+		vectors:  make([]unix.Iovec, n),
+		messages: make([]mmsghdr, n),
+	}
 	for i := range b.messages {
 		b.vectors[i].Base = &b.buffer[i*room]
 		b.vectors[i].SetLen(room)
@@ -232,12 +252,15 @@ func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h := &b.messages[i].header
 	h.Name, h.Namelen = nil, 0
 	if to != nil {
-		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.Raw)), to.Length
+		h.Name = (*byte)(unsafe.Pointer(&to.Raw))
+		h.Namelen = to.Length
 	}
+
 	h.Control = nil
 	if len(control) > 0 {
 		h.Control = &control[0]
 	}
+
 	h.SetControllen(len(control))
 }
 
@@ -256,6 +279,7 @@ func (b *Batch) SendGSO(fd, i, j int) error {
 	if errno != 0 {
 		return errno
 	}
+
 	return nil
 }
 
@@ -267,6 +291,7 @@ func (b *Batch) Receive(fd int) (int, error) {
 			b.messages[i].header.SetControllen(b.each)
 		}
 	}
+
 	n, err := Returned(unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)),
 		unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0))
@@ -285,10 +310,12 @@ func (b *Batch) Stamp(i int) int64 {
 	if b.each == 0 || have < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
 		return 0
 	}
+
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&b.control[i*b.each]))
 	if h.Level != unix.SOL_SOCKET || h.Type != ScmTimestampNS {
 		return 0
 	}
+
 	return (*unix.Timespec)(unsafe.Pointer(&b.control[i*b.each+unix.CmsgLen(0)])).Nano()
 }
 

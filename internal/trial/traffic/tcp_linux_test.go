@@ -25,26 +25,34 @@ func manyStreamsShareThreads(t *steady.Trial) {
 	if len(got.Flows) != 2*traffic.OwnThreads {
 		t.Fatalf("got %d flows, want %d", len(got.Flows), 2*traffic.OwnThreads)
 	}
-	moved, served := int64(0), 0
+
+	moved := int64(0)
+	served := 0
 	for _, f := range got.Flows {
 		if f.Corrupt != 0 || f.Verified < f.ReceivedBytes {
 			t.Errorf("stream %d %s: verified %d, corrupt %d of %d", f.Stream, f.Direction, f.Verified,
 				f.Corrupt, f.ReceivedBytes)
 		}
+
 		moved += f.ReceivedBytes
 		if f.Received.V[0][len(f.Received.T)-1] > 0 {
 			served++
 		}
 	}
+
 	if moved == 0 || served < traffic.OwnThreads {
 		t.Timedf("%d bytes, %d of %d streams served", moved, served, len(got.Flows))
 	}
+
 	for _, side := range []string{"near", "far"} {
-		if u := got.Ends[side]; len(u.ThreadsNs) > 2*len(traffic.AllowedCPUs()) || u.MemoryBytes <= 0 {
+		u := got.Ends[side]
+		if len(u.ThreadsNs) > 2*len(traffic.AllowedCPUs()) || u.MemoryBytes <= 0 {
 			t.Errorf("%s end: %d threads for %d streams, %d bytes of memory", side, len(u.ThreadsNs),
 				len(got.Flows), u.MemoryBytes)
 		}
-		if mode := got.Details[side+".mode"]; !strings.Contains(mode, "shared by streams") {
+
+		mode := got.Details[side+".mode"]
+		if !strings.Contains(mode, "shared by streams") {
 			t.Errorf("%s mode %q does not say that threads are shared", side, mode)
 		}
 	}
@@ -64,6 +72,7 @@ func tcpIsPaced(t *steady.Trial) {
 	for _, f := range got.Flows {
 		sum += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
 	}
+
 	if sum > 1.05*load.RateBps || sum < load.RateBps/2 {
 		t.Timedf("received %.1f Mbit/s, want 80 at most and not far less", sum/1e6)
 	}
@@ -75,10 +84,12 @@ func TestTCPStreamsTakeControlsInTurn(t *testing.T) {
 	load.Congestion = "reno+" + congestion() // an ordinary user may have no other
 	got := carried(t, stream.Native{}, near, far, load, newStopwatch(50*time.Millisecond))
 	for _, f := range got.Flows {
-		if want := []string{congestion(), "reno"}[f.Stream%2]; f.TCP.Congestion != want {
+		want := []string{congestion(), "reno"}[f.Stream%2]
+		if f.TCP.Congestion != want {
 			t.Errorf("stream %d %s has %s, want %s", f.Stream, f.Direction, f.TCP.Congestion, want)
 		}
 	}
+
 	if want := strings.Join(slices.Compact([]string{"reno", congestion()}),
 		"+"); got.Details["near.congestion"] != want {
 		t.Errorf("details say %q, want %q", got.Details["near.congestion"], want)
@@ -89,12 +100,16 @@ func TestTCPStreamsTakeControlsInTurn(t *testing.T) {
 func TestTCPSettingsReachTheSocket(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := tcpLoad(1, record.Up, "near")
-	load.MSS, load.Buffer, load.DSCP = 1000, 100_000, 46
+	load.MSS = 1000
+	load.Buffer = 100_000
+	load.DSCP = 46
 	got := carried(t, stream.Native{}, near, far, load, newStopwatch(50*time.Millisecond))
 	// Time stamps take 12 bytes of each segment.
-	if mss := got.Flows[0].TCP.MSS; mss != 1000 && mss != 988 {
+	mss := got.Flows[0].TCP.MSS
+	if mss != 1000 && mss != 988 {
 		t.Errorf("segments of %d bytes, want 1000 with options", mss)
 	}
+
 	for _, key := range []string{"near.sndbuf_bytes", "far.rcvbuf_bytes"} {
 		if got.Details[key] != "100000" {
 			t.Errorf("%s = %s, want 100000", key, got.Details[key])
@@ -104,20 +119,28 @@ func TestTCPSettingsReachTheSocket(t *testing.T) {
 
 func TestDSCPIsSet(t *testing.T) {
 	for _, ip := range []int{4, 6} {
-		domain, level, option := unix.AF_INET, unix.IPPROTO_IP, unix.IP_TOS
+		domain := unix.AF_INET
+		level := unix.IPPROTO_IP
+		option := unix.IP_TOS
 		if ip == 6 {
-			domain, level, option = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+			domain = unix.AF_INET6
+			level = unix.IPPROTO_IPV6
+			option = unix.IPV6_TCLASS
 		}
+
 		fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := traffic.MarkDSCP(fd, record.Load{IP: ip, DSCP: 46}); err != nil {
 			t.Errorf("IPv%d: %v", ip, err)
 		}
+
 		if got, err := unix.GetsockoptInt(fd, level, option); got != 46<<2 || err != nil {
 			t.Errorf("IPv%d: traffic class %#x (%v), want %#x", ip, got, err, 46<<2)
 		}
+
 		unix.Close(fd)
 	}
 }

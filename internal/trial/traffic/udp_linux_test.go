@@ -15,8 +15,14 @@ import (
 
 func udpLoad(streams int, direction, opener string, size int, pps float64) record.Load {
 	l := record.Load{
-		Protocol: "udp", Direction: direction, Streams: streams, IP: 4, Opener: opener, PacketSize: size,
-		Interval: 20 * time.Millisecond, Tag: "tag of " + direction + opener,
+		Protocol:   "udp",
+		Direction:  direction,
+		Streams:    streams,
+		IP:         4,
+		Opener:     opener,
+		PacketSize: size,
+		Interval:   20 * time.Millisecond,
+		Tag:        "tag of " + direction + opener,
 	}
 	l.RateBps = pps * 8 * float64(size-traffic.PacketOverhead(4))
 	return l
@@ -37,6 +43,7 @@ func TestUDPEveryOpenerAndDirection(t *testing.T) {
 				}
 			}
 		}
+
 		checkRate(t, got, 20000)
 	})
 }
@@ -44,11 +51,13 @@ func TestUDPEveryOpenerAndDirection(t *testing.T) {
 // checkRate: what a busy machine did not send of a rate is counted as unsent.
 func checkRate(t *testing.T, got *record.Traffic, pps float64) {
 	t.Helper()
-	total, want := int64(0), 0.0
+	total := int64(0)
+	want := 0.0
 	for _, f := range got.Flows {
 		total += f.Packets.Sent + f.Packets.Unsent
 		want += pps / float64(len(got.Flows)) * float64(f.SenderNs) / 1e9
 	}
+
 	if float64(total) < want*0.95 || float64(total) > want*1.2 {
 		t.Errorf("sent and unsent packets: %d in all, want about %v", total, want)
 	}
@@ -60,9 +69,12 @@ func checkAccounts(t *testing.T, f record.Flow) {
 	if p == nil || p.Sent == 0 || p.Sent != p.Received+p.Lost {
 		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost above 0", f.Stream, f.Direction, p)
 	}
-	if want := p.Received * int64(p.Size-traffic.PacketOverhead(4)); f.ReceivedBytes != want {
+
+	want := p.Received * int64(p.Size-traffic.PacketOverhead(4))
+	if f.ReceivedBytes != want {
 		t.Errorf("received %d bytes, want %d", f.ReceivedBytes, want)
 	}
+
 	if f.ReceiverNs < f.SenderNs || f.SenderNs <= 0 {
 		t.Errorf("windows: sender %d, receiver %d ns", f.SenderNs, f.ReceiverNs)
 	}
@@ -79,10 +91,12 @@ func TestUDPFlatOut(t *testing.T) {
 			if p.Sent != p.Received+p.Lost || p.Unsent != 0 {
 				t.Errorf("accounts %+v", p)
 			}
+
 			if p.Received < 1000 {
 				t.Timedf("accounts %+v", p)
 			}
 		}
+
 		t.Logf("%+v %+v %v", *got.Flows[0].Packets, *got.Flows[1].Packets, got.Details)
 	})
 }
@@ -103,14 +117,23 @@ func countThroughRelay(t *steady.Trial, near, far traffic.End) {
 	relay.mu.Lock()
 	defer relay.mu.Unlock()
 	want := record.Packets{
-		Sent: relay.seen, Received: relay.seen - relay.lost, Lost: relay.lost, Unsent: p.Unsent,
-		Duplicates: &relay.duplicated, Reordered: &relay.reversed, Size: 300,
-		Gaps: []record.Gap{{Length: 1, Gaps: relay.lost, Packets: relay.lost}}, Delay: p.Delay,
+		Sent:       relay.seen,
+		Received:   relay.seen - relay.lost,
+		Lost:       relay.lost,
+		Unsent:     p.Unsent,
+		Duplicates: &relay.duplicated,
+		Reordered:  &relay.reversed,
+		Size:       300,
+		Gaps:       []record.Gap{{Length: 1, Gaps: relay.lost, Packets: relay.lost}},
+		Delay:      p.Delay,
 	}
-	if n := packetsIn(p.Delay); n != p.Received+*p.Duplicates {
+	n := packetsIn(p.Delay)
+	if n != p.Received+*p.Duplicates {
 		t.Errorf("delays of %d packets, want those of all %d that came", n, p.Received+*p.Duplicates)
 	}
-	if diff := cmp.Diff(want, p); diff != "" || relay.lost == 0 || relay.duplicated == 0 ||
+
+	diff := cmp.Diff(want, p)
+	if diff != "" || relay.lost == 0 || relay.duplicated == 0 ||
 		relay.reversed == 0 {
 		relay.wrong(t, got)("accounts differ from what the relay did (-want +got):\n%s", diff)
 	}
@@ -133,7 +156,9 @@ func TestUDPStraysDoNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, stopped := make(chan struct{}), make(chan struct{})
+
+	done := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		b := make([]byte, 72)
@@ -154,15 +179,18 @@ func TestUDPStraysDoNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := got.Flows[0].Packets; p.Lost != 0 || p.Sent != p.Received {
+
+	p := got.Flows[0].Packets
+	if p.Lost != 0 || p.Sent != p.Received {
 		t.Errorf("accounts %+v, want no loss", p)
 	}
 }
 
 func TestTooBigPacketIsAnError(t *testing.T) {
-	if a := (stream.Native{}).Check(t.Context(), traffic.End{}, traffic.End{},
+	a := (stream.Native{}).Check(t.Context(), traffic.End{}, traffic.End{},
 		udpLoad(1, record.Up, "near", 43,
-			0)); a.State.String() != "no" {
+			0))
+	if a.State.String() != "no" {
 		t.Errorf("43-byte packets: %+v, want no", a)
 	}
 }

@@ -28,22 +28,28 @@ func mixLoad(streams int, direction, opener string, ip int, pps float64) record.
 // checkMix: all packets came, and the bytes are those of the flow's first datagrams.
 func checkMix(t *steady.Trial, f record.Flow, flow int) {
 	t.Helper()
-	p, ip := f.Packets, 4
+	p := f.Packets
+	ip := 4
 	if strings.Contains(f.Local, "[") {
 		ip = 6
 	}
+
 	if p == nil || p.Sent != p.Received+p.Lost || p.Size != 0 {
 		t.Fatalf("stream %d %s: accounts %+v, want sent = received + lost, of no one size", f.Stream,
 			f.Direction, p)
 	}
+
 	if p.Sent == 0 || p.Lost != 0 { // what a sender that was held up sent when the receiver had gone
 		t.Timedf("stream %d %s: accounts %+v, want all sent received", f.Stream, f.Direction, p)
 		return
 	}
-	want, sizes := int64(0), factor.IMIXSizes(strconv.Itoa(ip))
+
+	want := int64(0)
+	sizes := factor.IMIXSizes(strconv.Itoa(ip))
 	for n := range int(p.Sent) {
 		want += int64(sizes[(flow+n)%len(sizes)] - traffic.PacketOverhead(ip))
 	}
+
 	if f.SentBytes != want || f.ReceivedBytes != want {
 		t.Errorf("stream %d %s: %d bytes sent and %d received, want the %d of %d datagrams",
 			f.Stream, f.Direction, f.SentBytes, f.ReceivedBytes, want, p.Sent)
@@ -60,6 +66,7 @@ func TestUDPMixEveryOpenerAndDirection(t *testing.T) {
 				for i, f := range got.Flows {
 					checkMix(t, f, i)
 				}
+
 				mode := got.Details["near.mode"] + got.Details["far.mode"]
 				if !strings.Contains(mode, "send by sendmmsg") || strings.Contains(mode, "batches") {
 					t.Errorf("mode %q, want datagrams sent one by one", mode)
@@ -82,13 +89,19 @@ func udpMixManyFlows(t *steady.Trial) {
 		var packets, unsent, bytes int64
 		for i, f := range got.Flows {
 			checkMix(t, f, i)
-			packets, unsent, bytes = packets+f.Packets.Sent, unsent+f.Packets.Unsent, bytes+f.SentBytes
+			packets = packets + f.Packets.Sent
+			unsent = unsent + f.Packets.Unsent
+			bytes = bytes + f.SentBytes
 		}
-		if mean := float64(bytes) / float64(packets); math.Abs(mean/traffic.MeanPayload(load)-1) > .01 {
+
+		mean := float64(bytes) / float64(packets)
+		if math.Abs(mean/traffic.MeanPayload(load)-1) > .01 {
 			t.Errorf("%s opens: %v bytes in the mean, want %v", opener, mean, traffic.MeanPayload(load))
 		}
+
 		// What a busy machine did not send is counted as unsent.
-		if total := packets + unsent; total < 4500 || total > 6000 {
+		total := packets + unsent
+		if total < 4500 || total > 6000 {
 			t.Timedf("%s opens: %d packets sent or unsent, want the 5000 that the rate makes", opener, total)
 		}
 	}
@@ -128,6 +141,7 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 		relay.wrong(t, got)("accounts %+v; the relay saw %d, lost %d, doubled %d and held back %d", p,
 			relay.seen, relay.lost, relay.duplicated, relay.reversed)
 	}
+
 	if f.SentBytes != relay.seenBytes || f.ReceivedBytes != relay.seenBytes-relay.lostBytes ||
 		relay.lostBytes == 0 || relay.duplicated == 0 {
 		relay.wrong(t, got)("%d bytes sent and %d received; the relay saw %d and lost %d", f.SentBytes,
@@ -136,12 +150,18 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 }
 
 func TestIPerf3MixesNoSizes(t *testing.T) {
-	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4,
-		Sizes: factor.IMIXSizes("4")}
+	load := record.Load{
+		Protocol:  "udp",
+		Direction: record.Up,
+		Streams:   1,
+		IP:        4,
+		Sizes:     factor.IMIXSizes("4"),
+	}
 	near, far := ends(t, loopback4)
 	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
 		t.Errorf("native: got %+v, want yes", a)
 	}
+
 	a := iperf3.Engine{}.Check(t.Context(), traffic.End{}, traffic.End{}, load)
 	if a.State != check.No || !strings.Contains(a.Reason, "several sizes") {
 		t.Errorf("iperf3: got %+v, want a no that says why", a)

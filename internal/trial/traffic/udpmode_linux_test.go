@@ -25,36 +25,46 @@ func countModeClaimsNoOrder(t *steady.Trial, gso string, at int) {
 	if at == 6 {
 		addr = loopback6
 	}
+
 	near, far := ends(t, addr)
 	load := udpLoad(2, record.Both, "near", 200, 0)
-	load.IP, load.UDPMode, load.GSO = at, record.UDPCount, gso
+	load.IP = at
+	load.UDPMode = record.UDPCount
+	load.GSO = gso
 	got := offered(t, near, far, load, newStopwatch(150*time.Millisecond))
 	for _, f := range got.Flows {
 		p := f.Packets
 		if p.Sent != p.Received+p.Lost {
 			t.Errorf("GSO %q, IPv%d: accounts %+v", gso, at, p)
 		}
+
 		if p.Received < 100 {
 			t.Timedf("GSO %q, IPv%d: accounts %+v", gso, at, p)
 		}
+
 		if p.Duplicates != nil || p.Reordered != nil || p.Gaps != nil || p.Delay != nil {
 			t.Errorf("GSO %q: count mode claims %+v", gso, p)
 		}
 	}
+
 	mode := got.Details["near.mode"]
 	for _, word := range []string{"count mode", "UDP_GRO"} {
 		if !strings.Contains(mode, word) {
 			t.Errorf("mode %q lacks %q", mode, word)
 		}
 	}
-	if byOne := strings.Contains(mode, "sendmmsg"); byOne != (gso == record.GSOOff) {
+
+	byOne := strings.Contains(mode, "sendmmsg")
+	if byOne != (gso == record.GSOOff) {
 		t.Errorf("GSO %q: mode %q", gso, mode)
 	}
+
 	// The loopback device takes batches whole; then they are no packets.
 	kinds := map[string]bool{}
 	for _, c := range got.Caveats {
 		kinds[c.Kind] = true
 	}
+
 	if !kinds["count-mode"] || kinds["super-packets"] != (got.Details["near.gso_uncut"] == "true") {
 		t.Errorf("caveats %v with uncut batches %s", got.Caveats, got.Details["near.gso_uncut"])
 	}
@@ -64,7 +74,8 @@ func countModeClaimsNoOrder(t *steady.Trial, gso string, at int) {
 func TestUDPVerifiedIsExact(t *testing.T) {
 	near, far := ends(t, loopback4)
 	load := udpLoad(1, record.Up, "near", 200, 2000)
-	load.UDPMode, load.Verify = record.UDPCount, true
+	load.UDPMode = record.UDPCount
+	load.Verify = true
 	got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
 	f := got.Flows[0]
 	if f.Packets.Reordered == nil || f.Verified == 0 || f.Corrupt != 0 ||
@@ -87,14 +98,18 @@ func TestUDPCountModeAgreesWithExact(t *testing.T) {
 				if p.Lost != 0 {
 					t.Errorf("%s: %+v, want nothing lost", mode, p)
 				}
+
 				if p.Received == 0 {
 					t.Timedf("%s: %+v, want packets", mode, p)
 				}
 			}
+
 			if got.RateError == nil {
 				t.Fatalf("%s: no rate error", mode)
 			}
-			if e := *got.RateError; e > 0.05 || e < -0.5 {
+
+			e := *got.RateError
+			if e > 0.05 || e < -0.5 {
 				t.Timedf("%s: rate error %v, want no more than asked for", mode, e)
 			}
 		})
@@ -116,8 +131,11 @@ func udpCountModeFindsEveryLoss(t *steady.Trial) {
 		if p.Sent != p.Received+p.Lost {
 			t.Errorf("stream %d: %+v", f.Stream, p)
 		}
-		sent, lost = sent+p.Sent, lost+p.Lost
+
+		sent = sent + p.Sent
+		lost = lost + p.Lost
 	}
+
 	relay.mu.Lock()
 	defer relay.mu.Unlock()
 	if sent != relay.seen || lost != relay.lost || lost == 0 {
@@ -138,28 +156,35 @@ func TestUDPManyFlows(t *testing.T) {
 				clock.drain = time.Second
 				got := offered(t, near, far, load, clock)
 				var all record.Packets
-				silent, late := 0, int64(0)
+				silent := 0
+				late := int64(0)
 				for _, f := range got.Flows {
 					p := f.Packets
 					if p.Sent != p.Received+p.Lost {
 						t.Errorf("%s, %s opens: stream %d %s: %+v", mode, opener, f.Stream, f.Direction, p)
 					}
+
 					if p.Received == 0 {
 						silent++
 					}
+
 					if p.Reordered != nil {
 						late += *p.Reordered
 					}
+
 					all.Sent, all.Lost = all.Sent+p.Sent, all.Lost+p.Lost
 				}
+
 				// Flat out, a busy machine need not get round to all in so short a time.
 				if rate > 0 && (silent > 0 || all.Lost > 0) || late > 0 || silent == len(got.Flows) {
 					t.Errorf("%s, %s opens, %v pps: %d of %d flows silent, %d of %d packets lost, %d "+
 						"reordered; %v",
 						mode, opener, rate, silent, len(got.Flows), all.Lost, all.Sent, late, got.Details)
 				}
+
 				for _, side := range []string{"near", "far"} {
-					if n := len(got.Ends[side].ThreadsNs); n > 2*len(traffic.AllowedCPUs()) {
+					n := len(got.Ends[side].ThreadsNs)
+					if n > 2*len(traffic.AllowedCPUs()) {
 						t.Errorf("%s end: %d threads for 200 flows", side, n)
 					}
 				}
@@ -178,11 +203,13 @@ func TestUDPDelaysAreAboveTheLowest(t *testing.T) {
 	if d == nil || d.Stamps != "kernel" || packetsIn(d) != p.Received {
 		t.Fatalf("delays %+v of %d packets", d, p.Received)
 	}
+
 	for i, c := range d.Counts {
 		if c.Packets <= 0 || c.AboveNs < 0 || i > 0 && c.AboveNs < d.Counts[i-1].AboveNs {
 			t.Errorf("bucket %d is %+v after %+v", i, c, d.Counts[max(i-1, 0)])
 		}
 	}
+
 	if d.Counts[0].AboveNs != 0 {
 		t.Errorf("lowest bucket begins %d ns above the lowest delay", d.Counts[0].AboveNs)
 	}

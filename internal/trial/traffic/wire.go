@@ -42,6 +42,7 @@ func FlowsOf(load record.Load) []FlowKey {
 		if load.Direction != d && load.Direction != record.Both {
 			continue
 		}
+
 		for i := range min(load.Streams, maxUDPFlows+1) {
 			keys = append(keys, FlowKey{Stream: i + 1, Direction: d})
 		}
@@ -93,9 +94,13 @@ func ReadDatagram(b []byte) (d Datagram, ok bool) {
 	if len(b) < DatagramHeader {
 		return Datagram{}, false
 	}
-	return Datagram{Tag: binary.BigEndian.Uint32(b), Flow: binary.BigEndian.Uint16(b[4:]), Phase: Phase(b[6]),
-		Seq:  uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
-		Tick: binary.BigEndian.Uint32(b[12:])}, true
+	return Datagram{
+		Tag:   binary.BigEndian.Uint32(b),
+		Flow:  binary.BigEndian.Uint16(b[4:]),
+		Phase: Phase(b[6]),
+		Seq:   uint64(b[7])<<32 | uint64(binary.BigEndian.Uint32(b[8:])),
+		Tick:  binary.BigEndian.Uint32(b[12:]),
+	}, true
 }
 
 // WithCookie is the datagram with a cookie in the place of its number and time, which hellos and their
@@ -158,6 +163,7 @@ func ReadPreamble(b, first []byte, flows int) (int, bool) {
 	if len(b) != PreambleSize || !bytes.Equal(b[:16], first[:16]) {
 		return 0, false
 	}
+
 	i := binary.BigEndian.Uint32(b[16:])
 	return int(i), i < uint32(flows)
 }

@@ -13,9 +13,11 @@ import (
 func TestFlowsOf(t *testing.T) {
 	got := FlowsOf(record.Load{Direction: record.Both, Streams: 2})
 	want := []FlowKey{{1, record.Up}, {2, record.Up}, {1, record.Down}, {2, record.Down}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("flows differ (-want +got):\n%s", diff)
 	}
+
 	if !want[0].Sends("near") || want[0].Sends("far") || want[2].Sends("near") || !want[2].Sends("far") {
 		t.Error("up is sent by near, down by far")
 	}
@@ -25,6 +27,7 @@ func TestPreambleIsOfOneTrial(t *testing.T) {
 	if i, ok := ReadPreamble(Preamble("a", 3), Preamble("a", 0), 4); !ok || i != 3 {
 		t.Errorf("own preamble: got %d, %v", i, ok)
 	}
+
 	for name, b := range map[string][]byte{
 		"another tag":   Preamble("b", 3),
 		"too many":      Preamble("a", 4),
@@ -47,6 +50,7 @@ func FuzzDatagram(f *testing.F) {
 			}
 			return
 		}
+
 		again := make([]byte, DatagramHeader)
 		d.Put(again)
 		back, _ := ReadDatagram(again)
@@ -68,22 +72,27 @@ func FuzzPreamble(f *testing.F) {
 func TestPace(t *testing.T) {
 	p := NewPace(8*1000*100, 100) // 1000 packets per second
 	p.Begin(0)
-	sent, now := int64(0), int64(0)
+	sent := int64(0)
+	now := int64(0)
 	for now < 1e9 {
 		n, wake := p.Due(now)
 		if n == 0 {
 			if wake <= now {
 				t.Fatalf("at %d: asked to wake at %d", now, wake)
 			}
+
 			now = wake
 			continue
 		}
+
 		p.Took(n)
 		sent += int64(n)
 	}
+
 	if sent != 999 && sent != 1000 {
 		t.Errorf("sent %d packets in a second, want 1000", sent)
 	}
+
 	// A stall of 100 ms is made good for MaxDebt only; the rest is unsent.
 	n, total := 1, 0
 	for n > 0 {
@@ -91,13 +100,18 @@ func TestPace(t *testing.T) {
 		p.Took(n)
 		total += n
 	}
+
 	if total != 10 {
 		t.Errorf("sent %d packets after a stall, want 10", total)
 	}
-	if got := p.Unsent(sent+10, 1.1e9); got < 89 || got > 91 {
+
+	got := p.Unsent(sent+10, 1.1e9)
+	if got < 89 || got > 91 {
 		t.Errorf("unsent %d, want 90", got)
 	}
-	if flat := NewPace(0, 100); flat.Unsent(3, 1e9) != 0 {
+
+	flat := NewPace(0, 100)
+	if flat.Unsent(3, 1e9) != 0 {
 		t.Error("flat out owes nothing")
 	}
 }
@@ -105,7 +119,8 @@ func TestPace(t *testing.T) {
 // TestCountlessStreams: what is asked for is bounded before it takes memory.
 func TestCountlessStreams(t *testing.T) {
 	l := record.Load{Protocol: "udp", Direction: record.Both, Streams: math.MaxInt, IP: 4, PacketSize: 100}
-	if a := CheckLoad(l); a.State != check.No {
+	a := CheckLoad(l)
+	if a.State != check.No {
 		t.Errorf("got %+v, want no", a)
 	}
 }

@@ -21,6 +21,7 @@ func settled(t testing.TB, p probe.Probe) (probe.Sampler, []float64) {
 	if err != nil {
 		t.Fatalf("open %s: %v", p.Name, err)
 	}
+
 	t.Cleanup(func() { s.Close() })
 	for range 10 {
 		row := make([]float64, len(s.Columns()))
@@ -28,17 +29,20 @@ func settled(t testing.TB, p probe.Probe) (probe.Sampler, []float64) {
 		if err == nil {
 			return s, row
 		}
+
 		if !errors.Is(err, probe.ErrColumns) {
 			t.Fatalf("sample %s: %v", p.Name, err)
 		}
 	}
+
 	t.Fatalf("%s: columns do not settle", p.Name)
 	return nil, nil
 }
 
 func TestFastSourcesAreTheFive(t *testing.T) {
 	for i, name := range []string{"cpu", "softirq", "softnet", "netdev", "qdisc"} {
-		if p := probe.All(probe.Root{})[i]; p.Name != name || p.Slow {
+		p := probe.All(probe.Root{})[i]
+		if p.Name != name || p.Slow {
 			t.Errorf("probe %d: got %s (slow %v), want %s, fast", i, p.Name, p.Slow, name)
 		}
 	}
@@ -73,6 +77,7 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		cost := (threadTime() - before) / samples
 		total += cost
 		t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", p.Name, float64(cost)/1e3,
@@ -81,6 +86,7 @@ func TestCostOfTheFastSourcesAtTenHertz(t *testing.T) {
 			t.Errorf("%s: got a cost of %d ns, want more than 0", p.Name, cost)
 		}
 	}
+
 	t.Logf("%-8s %6.1f µs per sample, %.3f %% of a core at 10 Hz", "all", float64(total)/1e3,
 		float64(total)*10/1e9*100)
 }
@@ -107,6 +113,7 @@ func TestCostOfAWholeWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	total := 0.0
 	for _, c := range rest.Cost {
 		share := float64(c.CPUNs) / over * 100
@@ -117,6 +124,7 @@ func TestCostOfAWholeWatch(t *testing.T) {
 			t.Errorf("%s: got %+v for %d samples", c.Probe, c, n)
 		}
 	}
+
 	t.Logf("%-9s %.3f %% of a core; %d stalls", "all", total, len(rest.Stalls))
 	if reads["cpu"] < 3*reads["memory"] {
 		t.Errorf("reads of a fast and a slow source: got %d and %d, want 10 Hz and 1 Hz", reads["cpu"],

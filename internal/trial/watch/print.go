@@ -30,6 +30,7 @@ func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Dura
 	if every <= 0 {
 		return fmt.Errorf("print samples: interval %v is not above 0", every)
 	}
+
 	var open []*source
 	defer func() {
 		for _, s := range open {
@@ -44,23 +45,28 @@ func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Dura
 			b = appendUnavailable(b, host.Monotonic(), p, err)
 			continue
 		}
+
 		s := &source{probe: p, sampler: sampler}
 		s.describe()
 		open = append(open, s)
 	}
+
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for n := 0; ; n++ {
 		for _, s := range open {
 			b = s.appendSample(b)
 		}
+
 		if _, err := w.Write(b); err != nil {
 			return fmt.Errorf("print samples: %w", err)
 		}
+
 		b = b[:0]
 		if n+1 == count {
 			return nil
 		}
+
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -74,22 +80,27 @@ func (src *source) appendSample(b []byte) []byte {
 	if err := src.sample(); err != nil {
 		return appendUnavailable(b, at, src.probe, err)
 	}
+
 	b = append(appendHead(b, at, src.probe), `,"values":{`...)
 	for i, name := range src.columns {
 		if i > 0 {
 			b = append(b, ',')
 		}
+
 		b = append(appendJSON(b, name), ':')
-		if v := src.row[i]; v == v {
+		v := src.row[i]
+		if v == v {
 			b = strconv.AppendFloat(b, v, 'f', -1, 64)
 		} else {
 			b = append(b, "null"...)
 		}
 	}
+
 	b = append(b, '}')
 	if l, ok := src.sampler.(probe.Liner); ok {
 		b = appendJSON(append(b, `,"log":`...), append([]record.LogLine{}, l.Lines()...))
 	}
+
 	return append(b, "}\n"...)
 }
 
@@ -145,9 +156,11 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 		if len(line) == 0 {
 			continue
 		}
+
 		if cut != nil {
 			return nil, cut
 		}
+
 		err := p.line(number == 1, line)
 		switch {
 		case err != nil && number > 1 && !json.Valid(line): // or the prompt after what was pasted
@@ -156,6 +169,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 			return nil, &LineError{number, err.Error()}
 		}
 	}
+
 	p.out.Cut = cut != nil
 	switch err := in.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
@@ -165,6 +179,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 	case p.lines == 0:
 		return nil, &LineError{1, "there is nothing"}
 	}
+
 	return &p.out, nil
 }
 
@@ -195,18 +210,23 @@ func (p *printing) line(first bool, text []byte) error {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return fmt.Errorf("not what chokepoint-agent probe --json prints: %w", check.JSONWords(err))
 	}
+
 	p.lines++
 	if first {
 		if l.Format != printFormat {
 			return fmt.Errorf("its format is %q, want %s, which chokepoint-agent probe --json prints",
 				l.Format, printFormat)
 		}
-		p.out.At, p.out.Realtime = l.At, l.Realtime
+
+		p.out.At = l.At
+		p.out.Realtime = l.Realtime
 		return nil
 	}
+
 	if l.Probe == "" || l.Scope == "" || (l.Values == nil) == (l.Unavailable == "") {
 		return errors.New("no sample of a probe")
 	}
+
 	p.out.Log = append(p.out.Log, l.Log...)
 	i, known := p.index[l.Probe]
 	if !known {
@@ -215,6 +235,7 @@ func (p *printing) line(first bool, text []byte) error {
 		p.out.Samples = append(p.out.Samples, record.Samples{Probe: l.Probe, Scope: l.Scope})
 		p.column = append(p.column, map[string]int{})
 	}
+
 	s := &p.out.Samples[i]
 	if l.Values == nil {
 		if s.Table == nil {
@@ -222,40 +243,52 @@ func (p *printing) line(first bool, text []byte) error {
 		}
 		return nil
 	}
+
 	if p.out.Values += len(l.Values); p.keep != nil && !p.keep(l.Probe, l.At) {
 		return nil
 	}
+
 	return p.sample(s, p.column[i], l)
 }
 
 // sample appends a line to the table of a probe.
 func (p *printing) sample(s *record.Samples, columns map[string]int, l printedLine) error {
 	if s.Table == nil {
-		s.Table, s.Unavailable = record.NewTable(), ""
+		s.Table = record.NewTable()
+		s.Unavailable = ""
 	}
+
 	t := s.Table
-	if n := len(t.T); n > 0 && l.At < t.T[n-1] {
+	n := len(t.T)
+	if n > 0 && l.At < t.T[n-1] {
 		return fmt.Errorf("the samples of %s go back in time", l.Probe)
 	}
+
 	for name := range l.Values {
 		if _, ok := columns[name]; ok {
 			continue
 		}
+
 		columns[name] = len(t.Names)
 		t.Names = append(t.Names, name)
 		t.V = append(t.V, slices.Repeat([]float64{math.NaN()}, len(t.T)))
 		p.values += len(t.T)
 	}
+
 	if p.values += len(t.Names); p.values > maxValues {
 		return fmt.Errorf("more than %d values", maxValues)
 	}
+
 	t.T = append(t.T, l.At)
 	for i, name := range t.Names {
 		v := math.NaN()
-		if x := l.Values[name]; x != nil {
+		x := l.Values[name]
+		if x != nil {
 			v = *x
 		}
+
 		t.V[i] = append(t.V[i], v)
 	}
+
 	return nil
 }

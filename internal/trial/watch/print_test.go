@@ -28,6 +28,7 @@ func TestPrintIsLineDelimitedJSON(t *testing.T) {
 		time.Millisecond, 2); err != nil {
 		t.Fatal(err)
 	}
+
 	var kinds []string
 	for _, l := range bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n")) {
 		var v struct {
@@ -37,22 +38,28 @@ func TestPrintIsLineDelimitedJSON(t *testing.T) {
 		if err := json.Unmarshal(l, &v); err != nil {
 			t.Fatalf("line %s: %v", l, err)
 		}
+
 		kinds = append(kinds, v.Format+v.Probe+"/"+v.Scope)
 		if v.Probe == "pressure" && v.Unavailable == "" {
 			t.Errorf("pressure: got no reason in %s", l)
 		}
+
 		if v.Probe != "cpu" {
 			continue
 		}
+
 		if got := v.Values["cpu0/user_ns"]; got == nil || *got != 1e7 {
 			t.Errorf("cpu0/user_ns: got %v, want 1e7 in %s", got, l)
 		}
+
 		if got, ok := v.Values["procs_running"]; got != nil || !ok {
 			t.Errorf("procs_running: got %v, want null", got)
 		}
 	}
+
 	want := []string{"chokepoint-probe/1/", "pressure/host", "cpu/host", "cpu/host"}
-	if d := cmp.Diff(kinds, want); d != "" {
+	d := cmp.Diff(kinds, want)
+	if d != "" {
 		t.Errorf("lines (-got +want):\n%s", d)
 	}
 }
@@ -63,13 +70,16 @@ func TestReadPrintedOfThisMachine(t *testing.T) {
 	if err := Print(t.Context(), &b, list, 20*time.Millisecond, 4); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := ReadPrinted(strings.NewReader(b.String()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got.At <= 0 || got.Realtime <= 0 || got.Cut || len(got.Samples) != 2 {
 		t.Fatalf("got %+v, want both clocks and two probes", got)
 	}
+
 	for i, s := range got.Samples {
 		if s.Probe != list[i].Name || s.Scope != list[i].Scope || len(s.Table.T) != 4 ||
 			s.Table.T[0] < got.At {
@@ -77,7 +87,9 @@ func TestReadPrintedOfThisMachine(t *testing.T) {
 				s.Table.T, got.At, list[i].Name)
 		}
 	}
-	if v := got.Samples[0].Table.Column("cpu0/idle_ns"); len(v) != 4 || v[3] < v[0] {
+
+	v := got.Samples[0].Table.Column("cpu0/idle_ns")
+	if len(v) != 4 || v[3] < v[0] {
 		t.Errorf("cpu0/idle_ns: got %v, want a counter", v)
 	}
 }
@@ -94,17 +106,45 @@ func TestReadPrinted(t *testing.T) {
 {"at_ns":21,"probe":"wireguard","scope":"node","values":{"peers":0}}
 {"at_ns":30,"probe":"cpu","scope":"host","val`
 	got, err := ReadPrinted(strings.NewReader(text), nil)
-	want := &Printed{At: 5, Realtime: 17e17, Cut: true, Values: 5,
-		Log: []record.LogLine{{At: 9, Severity: 4, Text: "link down"}},
+	want := &Printed{
+		At:       5,
+		Realtime: 17e17,
+		Cut:      true,
+		Values:   5,
+		Log:      []record.LogLine{{At: 9, Severity: 4, Text: "link down"}},
 		Samples: []record.Samples{
-			{Probe: "cpu", Scope: "host", Table: &record.Table{Names: []string{"cpu0/idle_ns",
-				"cpu1/idle_ns"}, T: []int64{10, 20}, V: [][]float64{{1, nan}, {nan, 7}}}},
-			{Probe: "wireguard", Scope: "node", Table: &record.Table{Names: []string{"peers"}, T: []int64{21},
-				V: [][]float64{{0}}}},
-			{Probe: "kernellog", Scope: "host", Table: &record.Table{Names: []string{"lines"}, T: []int64{12},
-				V: [][]float64{{1}}}},
-		}}
-	if d := cmp.Diff(got, want, cmpopts.EquateNaNs()); d != "" || err != nil {
+			{
+				Probe: "cpu",
+				Scope: "host",
+				Table: &record.Table{
+					Names: []string{"cpu0/idle_ns",
+						"cpu1/idle_ns"},
+					T: []int64{10, 20},
+					V: [][]float64{{1, nan}, {nan, 7}},
+				},
+			},
+			{
+				Probe: "wireguard",
+				Scope: "node",
+				Table: &record.Table{
+					Names: []string{"peers"},
+					T:     []int64{21},
+					V:     [][]float64{{0}},
+				},
+			},
+			{
+				Probe: "kernellog",
+				Scope: "host",
+				Table: &record.Table{
+					Names: []string{"lines"},
+					T:     []int64{12},
+					V:     [][]float64{{1}},
+				},
+			},
+		},
+	}
+	d := cmp.Diff(got, want, cmpopts.EquateNaNs())
+	if d != "" || err != nil {
 		t.Errorf("got error %v and (-got +want):\n%s", err, d)
 	}
 }
@@ -116,6 +156,7 @@ func TestReadPrintedKeepsWhatIsAskedFor(t *testing.T) {
 		text += fmt.Sprintf(`{"at_ns":%d,"probe":"cpu","scope":"host","values":{"a":1,"b":2}}`+"\n", at)
 		text += fmt.Sprintf(`{"at_ns":%d,"probe":"netdev","scope":"node","values":{"lan/rx_bytes":1}}`+"\n", at)
 	}
+
 	got, err := ReadPrinted(strings.NewReader(text),
 		func(probe string, at int64) bool { return probe == "cpu" && at%4 == 0 })
 	if err != nil || got.Values != 30 || len(got.Samples) != 2 || got.Samples[1].Table != nil ||
@@ -173,13 +214,16 @@ func FuzzReadPrinted(f *testing.F) {
 		if (err != nil) != (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
+
 		if err != nil {
 			return
 		}
+
 		for _, s := range got.Samples {
 			if s.Table == nil {
 				continue
 			}
+
 			if _, err := s.Table.AppendBinary(nil); err != nil || len(s.Table.V) != len(s.Table.Names) {
 				t.Errorf("%s: %d columns of %d names, %v", s.Probe, len(s.Table.V), len(s.Table.Names), err)
 			}

@@ -75,19 +75,23 @@ func openSampling(list []probe.Probe, r Request) (*sampling, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s := &sampling{options: r.Options, live: func([]float64) {}, step: r.FastNs, wait: wait}
 	if len(r.Probes) > maxProbes {
 		s.close()
 		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), maxProbes)
 	}
+
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name == name })
 		if i < 0 {
 			s.close()
 			return nil, fmt.Errorf("watch %q: no such probe", name)
 		}
+
 		s.add(list[i], r)
 	}
+
 	return s, nil
 }
 
@@ -96,11 +100,13 @@ func (s *sampling) add(p probe.Probe, r Request) {
 	if p.Slow {
 		src.every = r.SlowNs
 	}
+
 	if p.Rare {
 		src.every = rareFactor * r.SlowNs
 	} else if p.Slow {
 		src.levels = !slices.ContainsFunc(p.Stems, func(m record.Metric) bool { return m.Counter })
 	}
+
 	s.sources = append(s.sources, src)
 	s.try(src)
 }
@@ -114,6 +120,7 @@ func (s *sampling) try(src *source) {
 		src.reason = err.Error()
 		return
 	}
+
 	src.sampler, src.reason = sampler, ""
 	src.describe()
 	if c, ok := sampler.(probe.Cored); ok {
@@ -129,6 +136,7 @@ func (s *sampling) retry(now int64) {
 		if src.sampler != nil || now < src.again {
 			continue
 		}
+
 		before := threadTime()
 		s.try(src)
 		src.due, src.again = now, src.worth(now, threadTime()-before)
@@ -141,6 +149,7 @@ func (src *source) worth(now, cost int64) int64 {
 	if src.tried == 0 || cost < src.tried {
 		src.tried = cost
 	}
+
 	if src.tried <= cheapTry {
 		return now
 	}
@@ -158,6 +167,7 @@ func (s *sampling) close() {
 			src.sampler.Close()
 		}
 	}
+
 	s.wait.Close()
 }
 
@@ -168,19 +178,23 @@ func (s *sampling) loop() {
 	for _, src := range s.sources {
 		src.due = s.start
 	}
+
 	var between asleep
-	liveDue, trimDue := s.start, s.start
+	liveDue := s.start
+	trimDue := s.start
 	cores := make([]float64, 0, 64)
 	for {
 		next, marked, liveEvery, stop := s.plan()
 		if stop {
 			return
 		}
+
 		s.wait.until(next)
 		now := host.Monotonic()
 		if now < next {
 			continue // woken: the plan has changed
 		}
+
 		release := lockThread()
 		waking, before := between.over()
 		s.stalled(next, now)
@@ -190,10 +204,12 @@ func (s *sampling) loop() {
 			s.live(cores)
 			liveDue = now + liveEvery
 		}
+
 		if now >= trimDue {
 			s.trim(now)
 			trimDue = now + defaultSlowNs
 		}
+
 		s.book(now, waking+max(between.begin()-before-read, 0))
 		release()
 	}
@@ -233,11 +249,14 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 			next = min(next, src.due)
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.marks) > 0 && s.marks[0] <= next {
-		next, marked = s.marks[0], true
+		next = s.marks[0]
+		marked = true
 	}
+
 	s.due = next
 	return next, marked, s.liveEvery, s.stopping
 }
@@ -252,6 +271,7 @@ func (s *sampling) catchUp() {
 		if late <= stallNs {
 			return
 		}
+
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -265,10 +285,12 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		if src.sampler == nil || src.due > now && (!marked || src.levels && s.lastMark()) {
 			continue
 		}
+
 		if !marked && src.probe.Slow && mark-now <= src.every/2 {
 			src.due = mark // which is soon enough
 			continue
 		}
+
 		at := host.Monotonic()
 		ok := s.read(src)
 		after := threadTime()
@@ -278,14 +300,17 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		if ok {
 			s.keep(src, at, cost)
 		}
+
 		src.due = s.next(src, at, cost)
 	}
+
 	if marked {
 		s.mu.Lock()
 		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
 		s.mu.Unlock()
 		s.retry(now) // after the reads, which the mark is about
 	}
+
 	return read
 }
 
@@ -304,6 +329,7 @@ func (s *sampling) nextMark() int64 {
 	if len(s.marks) == 0 {
 		return math.MaxInt64
 	}
+
 	return s.marks[0]
 }
 
@@ -315,10 +341,12 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 	if len(src.costs) == steadyCosts {
 		src.costs = slices.Delete(src.costs, 0, 1)
 	}
+
 	src.costs = append(src.costs, cost)
 	if src.probe.Slow && len(src.costs) > 1 {
 		every = max(every, int64(float64(slices.Min(src.costs))/slowShare))
 	}
+
 	return s.start + ((at+every-step-s.start)/step+1)*step
 }
 
@@ -328,6 +356,7 @@ func (src *source) sample() (err error) {
 		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
 			return err
 		}
+
 		src.describe()
 	}
 	return err
@@ -349,7 +378,8 @@ func (s *sampling) keep(src *source, at, cost int64) {
 	src.kept.add(at, cost, src.columns, src.row)
 	if l, ok := src.sampler.(probe.Liner); ok {
 		s.log = append(s.log, l.Lines()...)
-		if extra := len(s.log) - keptLines; extra > 0 {
+		extra := len(s.log) - keptLines
+		if extra > 0 {
 			s.log = slices.Delete(s.log, 0, extra)
 		}
 	}
@@ -365,11 +395,13 @@ func (s *sampling) stalled(due, now int64) {
 	if now-due <= stallNs {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.stalls) == keptStalls {
 		s.stalls = slices.Delete(s.stalls, 0, 1)
 	}
+
 	s.stalls = append(s.stalls, record.Stall{At: now, LateNs: now - due})
 }
 
@@ -396,9 +428,11 @@ func (s *sampling) schedule(at []int64) error {
 		s.mu.Unlock()
 		return fmt.Errorf("watch: more than %d times to read at", maxMarks)
 	}
+
 	for _, t := range at {
 		s.marks = append(s.marks, max(t, now))
 	}
+
 	slices.Sort(s.marks)
 	s.mu.Unlock()
 	s.wait.wake()
@@ -427,10 +461,12 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 		if cost.Reads > 0 { // also when there was nothing to be had
 			d.Cost = append(d.Cost, cost)
 		}
+
 		if err := send(samples); err != nil {
 			return record.NodeData{}, err
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, loop := s.overhead.cut(from, to)
@@ -441,17 +477,20 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 			d.Log = append(d.Log, l)
 		}
 	}
+
 	for _, st := range s.stalls {
 		// A stall lasts from when the sample was due until it was taken.
 		if st.At >= from && st.At-st.LateNs <= to {
 			d.Stalls = append(d.Stalls, st)
 		}
 	}
+
 	s.log = slices.DeleteFunc(s.log, func(l record.LogLine) bool { return l.At < from })
 	s.stalls = slices.DeleteFunc(s.stalls, func(st record.Stall) bool { return st.At < from })
 	for _, kept := range s.all() {
 		kept.forget(from)
 	}
+
 	return d, nil
 }
 
@@ -459,10 +498,12 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 	metrics := src.probe.Metrics()
 	out := record.Samples{Probe: src.probe.Name, Scope: src.probe.Scope}
 	s.mu.Lock()
-	view, reason := src.kept.snapshot(), src.reason
+	view := src.kept.snapshot()
+	reason := src.reason
 	if d, ok := src.sampler.(probe.Declarer); ok {
 		metrics = slices.Concat(metrics, d.Declared())
 	}
+
 	s.mu.Unlock()
 	table, cost := view.cut(from, to)
 	cost.Probe = out.Probe
@@ -474,5 +515,6 @@ func (s *sampling) cut(src *source, from, to int64) (record.Samples, record.Cost
 	default:
 		out.Unavailable = cmp.Or(reason, "no sample was taken in that time")
 	}
+
 	return out, cost
 }

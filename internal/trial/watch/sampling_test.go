@@ -22,8 +22,12 @@ func tree(t *testing.T, files map[string]string) probe.Root {
 	for name, text := range files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	return probe.Root{Proc: filepath.Join(dir, "proc"), Sys: filepath.Join(dir, "sys"),
-		Dev: filepath.Join(dir, "dev")}
+
+	return probe.Root{
+		Proc: filepath.Join(dir, "proc"),
+		Sys:  filepath.Join(dir, "sys"),
+		Dev:  filepath.Join(dir, "dev"),
+	}
 }
 
 func write(t *testing.T, path, text string) {
@@ -31,6 +35,7 @@ func write(t *testing.T, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -50,14 +55,17 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 			if err := s.schedule([]int64{host.Monotonic()}); err != nil {
 				t.Fatal(err)
 			}
+
 			_, err := s.collect(0, host.Monotonic(), func(r record.Samples) error { got = r; return nil })
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if done(got) {
 				return got
 			}
 		}
+
 		t.Fatalf("conntrack: got %+v", got)
 		return got
 	}
@@ -66,7 +74,8 @@ func TestWatchFindsASourceThatAppears(t *testing.T) {
 	})
 	write(t, filepath.Join(root.Proc, "sys/net/netfilter/nf_conntrack_count"), "12\n")
 	got := collect(func(r record.Samples) bool { return r.Table != nil })
-	if v := got.Table.Column("entries"); len(v) == 0 || v[0] != 12 || got.Unavailable != "" {
+	v := got.Table.Column("entries")
+	if len(v) == 0 || v[0] != 12 || got.Unavailable != "" {
 		t.Errorf("after it has appeared: got %v entries, reason %q; want 12 and none", v, got.Unavailable)
 	}
 }
@@ -95,7 +104,9 @@ func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
 			for _, cost := range tt.costs {
 				got = s.next(src, 50e9, cost)
 			}
-			if want := 50e9 + tt.want*1e9; got != want {
+
+			want := 50e9 + tt.want*1e9
+			if got != want {
 				t.Errorf("due: got %d, want %d", got, want)
 			}
 		})
@@ -104,8 +115,14 @@ func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
 
 // TestWatchKeepsNoTrialThatWasCollected: over hundreds of trials as much is held as over the first few.
 func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
-	s := &sampling{sources: []*source{{probe: probe.Probe{Name: "x"}, columns: []string{"a", "b"},
-		row: make([]float64, 2)}}, due: math.MaxInt64} // no loop that could be late
+	s := &sampling{
+		sources: []*source{{
+			probe:   probe.Probe{Name: "x"},
+			columns: []string{"a", "b"},
+			row:     make([]float64, 2),
+		}},
+		due: math.MaxInt64,
+	} // no loop that could be late
 	held := func() (n int) {
 		for _, kept := range s.all() {
 			n += len(kept.blocks)
@@ -120,6 +137,7 @@ func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
 			s.keep(s.sources[0], at, 1000)
 			s.book(at, 1000)
 		}
+
 		s.log = append(s.log, record.LogLine{At: from})
 		s.stalls = append(s.stalls, record.Stall{At: from})
 		rows := 0
@@ -128,11 +146,14 @@ func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
 		if err != nil || rows < 10 {
 			t.Fatalf("trial %d: got %d samples, %v, want 10 and the one before", trial, rows, err)
 		}
+
 		if trial < 20 {
 			most = max(most, held())
 		}
 	}
-	if got := held(); got > most {
+
+	got := held()
+	if got > most {
 		t.Errorf("after 600 trials: got %d blocks, lines and stalls, want no more than the %d of the first "+
 			"20", got, most)
 	}
@@ -148,23 +169,29 @@ func TestADearAbsentSourceIsTriedSeldom(t *testing.T) {
 	}
 	tries := map[string]int{}
 	absent := func(name string, cost int64) *source {
-		return &source{probe: probe.Probe{Name: name, Source: func(probe.Options) (probe.Sampler, error) {
-			tries[name]++
-			burn(cost)
-			return nil, errors.New("not here")
-		}}}
+		return &source{probe: probe.Probe{
+			Name: name,
+			Source: func(probe.Options) (probe.Sampler, error) {
+				tries[name]++
+				burn(cost)
+				return nil, errors.New("not here")
+			},
+		}}
 	}
 	defer lockThread()()
 	s := &sampling{sources: []*source{absent("dear", 2e6), absent("cheap", 0)}}
 	for mark := range int64(marks) {
 		s.retry(mark * 1e9)
 	}
+
 	if tries["dear"] != 1 { // 2 ms ÷ tryShare is 20 s
 		t.Errorf("dear: got %d tries in %d s, want 1", tries["dear"], marks)
 	}
+
 	if tries["cheap"] != marks {
 		t.Errorf("cheap: got %d tries at %d marks, want one at each", tries["cheap"], marks)
 	}
+
 	s.retry(100e9) // in time for another look
 	if tries["dear"] != 2 {
 		t.Errorf("dear, much later: got %d tries, want 2", tries["dear"])
@@ -177,8 +204,12 @@ func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
 	reads := map[string]int{}
 	p := func(name string, metrics ...record.Metric) probe.Probe {
 		read := func() error { reads[name]++; return nil }
-		return probe.Probe{Name: name, Slow: true, Stems: metrics,
-			Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(read), nil }}
+		return probe.Probe{
+			Name:   name,
+			Slow:   true,
+			Stems:  metrics,
+			Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(read), nil },
+		}
 	}
 	list := []probe.Probe{p("levels", record.Metric{Name: "n"}),
 		p("both", record.Metric{Name: "m"}, record.Metric{Name: "n", Counter: true})}
@@ -188,13 +219,16 @@ func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
 		for _, src := range s.sources {
 			src.due = start + 3600e9
 		}
+
 		s.marks = []int64{start, start + 2e9}
 		s.tick(start, true)
 		for _, src := range s.sources {
 			src.due = start + 3600e9
 		}
+
 		s.tick(start+2e9, true)
 	}
+
 	if reads["levels"] != 5 || reads["both"] != 10 {
 		t.Errorf("reads in five windows: got %v, want 5 of levels and 10 of both", reads)
 	}

@@ -38,14 +38,20 @@ func (s *series) add(at, cost int64, columns []string, row []float64) {
 }
 
 func (s *series) current(columns []string) *block {
-	if n := len(s.blocks); n > 0 {
+	n := len(s.blocks)
+	if n > 0 {
 		b := &s.blocks[n-1]
 		if len(b.at) < blockRows && sameList(b.columns, columns) {
 			return b
 		}
 	}
-	s.blocks = append(s.blocks, block{columns: columns, at: make([]int64, 0, blockRows),
-		cost: make([]int64, 0, blockRows), values: make([]float64, 0, blockRows*len(columns))})
+
+	s.blocks = append(s.blocks, block{
+		columns: columns,
+		at:      make([]int64, 0, blockRows),
+		cost:    make([]int64, 0, blockRows),
+		values:  make([]float64, 0, blockRows*len(columns)),
+	})
 	return &s.blocks[len(s.blocks)-1]
 }
 
@@ -72,6 +78,7 @@ func trimSeries(all []*series, now int64) {
 		s.forget(now - keptNs)
 		total += s.size()
 	}
+
 	for total > keptValues {
 		var oldest *series
 		for _, s := range all {
@@ -79,9 +86,11 @@ func trimSeries(all []*series, now int64) {
 				oldest = s
 			}
 		}
+
 		if oldest == nil {
 			return
 		}
+
 		total -= cap(oldest.blocks[0].values)
 		oldest.blocks = slices.Delete(oldest.blocks, 0, 1)
 	}
@@ -102,6 +111,7 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 		if b.last() < from || b.first() > to {
 			continue
 		}
+
 		for _, c := range b.columns {
 			if _, ok := index[c]; !ok {
 				index[c] = len(columns)
@@ -109,7 +119,9 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 			}
 		}
 	}
-	t, cost := record.NewTable(columns...), record.Cost{}
+
+	t := record.NewTable(columns...)
+	cost := record.Cost{}
 	var each []int64
 	row := make([]float64, len(columns))
 	for _, b := range s.blocks {
@@ -117,42 +129,53 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 			if at < from || at > to {
 				continue
 			}
+
 			for i := range row {
 				row[i] = math.NaN()
 			}
+
 			for j, c := range b.columns {
 				row[index[c]] = b.values[r*len(b.columns)+j]
 			}
+
 			if len(t.T) > 0 {
 				cost.Reads++
 				cost.CPUNs += b.cost[r]
 				each = append(each, b.cost[r])
 			}
+
 			t.Append(at, row...)
 		}
 	}
+
 	if n := len(t.T); n > 0 {
 		cost.OverNs = t.T[n-1] - t.T[0]
 	}
+
 	if n := len(each); n > 0 {
 		slices.Sort(each)
 		cost.MedianNs = each[n/2]
 	}
+
 	return t, cost
 }
 
 // widen moves from and to outwards to the nearest rows.
 func (s *series) widen(from, to int64) (int64, int64) {
-	before, after, found := from, to, false
+	before := from
+	after := to
+	found := false
 	for _, b := range s.blocks {
 		for _, at := range b.at {
 			if at < from {
 				before = at
 			}
+
 			if at > to && !found {
 				after, found = at, true
 			}
 		}
 	}
+
 	return before, after
 }

@@ -14,6 +14,7 @@ func rows(s *series, columns []string, at ...int64) {
 		for i := range row {
 			row[i] = float64(t)
 		}
+
 		s.add(t, 10, columns, row)
 	}
 }
@@ -35,17 +36,22 @@ func TestCutTakesTheEdgesAndBothSetsOfColumns(t *testing.T) {
 	}
 	for _, tt := range tests {
 		table, cost := s.cut(tt.from, tt.to)
-		if d := cmp.Diff(table.T, tt.want); d != "" {
+		d := cmp.Diff(table.T, tt.want)
+		if d != "" {
 			t.Errorf("%s: times (-got +want):\n%s", tt.name, d)
 		}
-		if n := int64(len(tt.want)) - 1; cost.Reads != n || cost.CPUNs != 10*n {
+
+		n := int64(len(tt.want)) - 1
+		if cost.Reads != n || cost.CPUNs != 10*n {
 			t.Errorf("%s: cost: got %+v, want %d reads", tt.name, cost, n)
 		}
 	}
+
 	table, _ := s.cut(30, 40)
 	if d := cmp.Diff(table.Names, []string{"a", "b"}); d != "" {
 		t.Errorf("columns (-got +want):\n%s", d)
 	}
+
 	nan := math.NaN()
 	if d := cmp.Diff(table.V, [][]float64{{20, 30, 40, 50}, {nan, nan, 40, 50}},
 		cmpopts.EquateNaNs()); d != "" {
@@ -55,7 +61,8 @@ func TestCutTakesTheEdgesAndBothSetsOfColumns(t *testing.T) {
 
 func TestCutOfNothingIsEmpty(t *testing.T) {
 	var s series
-	if table, cost := s.cut(0, 100); len(table.T) != 0 || cost.Reads != 0 {
+	table, cost := s.cut(0, 100)
+	if len(table.T) != 0 || cost.Reads != 0 {
 		t.Errorf("got %d rows, %+v", len(table.T), cost)
 	}
 }
@@ -67,7 +74,8 @@ func TestSnapshotStaysWhileRowsAreAdded(t *testing.T) {
 	view := s.snapshot()
 	rows(&s, columns, 3)
 	s.forget(100)
-	if table, _ := view.cut(0, 10); len(table.T) != 2 {
+	table, _ := view.cut(0, 10)
+	if len(table.T) != 2 {
 		t.Errorf("got %d rows, want the 2 of before", len(table.T))
 	}
 }
@@ -81,14 +89,19 @@ func TestSeriesStayWithinTheirBounds(t *testing.T) {
 		if i > blockRows {
 			young.add(i, 1, wide[:10], row[:10])
 		}
+
 		trimSeries([]*series{&old, &young}, i)
 	}
-	if n := old.size() + young.size(); n > keptValues+blockRows*len(wide) {
+
+	n := old.size() + young.size()
+	if n > keptValues+blockRows*len(wide) {
 		t.Errorf("kept %d values, want at most about %d", n, keptValues)
 	}
+
 	if old.blocks[len(old.blocks)-1].last() != 3*blockRows*10-1 {
 		t.Error("the youngest row is gone")
 	}
+
 	rows(&old, wide, keptNs*3)
 	trimSeries([]*series{&old, &young}, keptNs*3)
 	if len(young.blocks) != 0 || len(old.blocks) != 1 {

@@ -94,6 +94,7 @@ func Serve(list []probe.Probe) host.Handler {
 		if err := session.Recv(&r); err != nil {
 			return err
 		}
+
 		s, err := openSampling(list, r.withDefaults())
 		if err != nil {
 			return err
@@ -113,6 +114,7 @@ func Serve(list []probe.Probe) host.Handler {
 		if err := out.send(answer{Ready: true}); err != nil {
 			return err
 		}
+
 		return s.obey(session, &out)
 	}
 }
@@ -125,9 +127,11 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		switch c.Op {
 		case opSchedule:
 			if err := s.schedule(c.At); err != nil {
@@ -139,6 +143,7 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 			if c.EveryNs > 0 {
 				s.liveEvery = min(max(c.EveryNs, minNs), maxNs)
 			}
+
 			s.mu.Unlock()
 		case opCollect:
 			rest, err := s.collect(c.From, c.To, func(samples record.Samples) error {
@@ -147,6 +152,7 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 			if err == nil {
 				err = out.send(answer{ID: c.ID, Rest: &rest})
 			}
+
 			if err != nil {
 				return err
 			}
@@ -175,6 +181,7 @@ func (o *outbox) offer(cores []float64) {
 	if len(cores) == 0 {
 		return
 	}
+
 	select {
 	case o.live <- slices.Clone(cores):
 	default:

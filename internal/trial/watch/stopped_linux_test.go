@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asNode) == "" {
 		os.Exit(m.Run())
 	}
+
 	host.Serve(context.Background(), stdio{os.Stdin, os.Stdout},
 		map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe()})})
 }
@@ -35,18 +36,22 @@ func TestMain(m *testing.M) {
 func TestAStoppedProcessIsAStallOfItsTime(t *testing.T) {
 	const stopped = 1500 * time.Millisecond
 	node := exec.Command(os.Args[0])
-	node.Env, node.Stderr = append(os.Environ(), asNode+"=1"), os.Stderr
+	node.Env = append(os.Environ(), asNode+"=1")
+	node.Stderr = os.Stderr
 	in, err := node.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := node.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	agent := host.Connect(stdio{out, in})
 	defer func() { agent.Close(); in.Close(); node.Wait() }()
 	w, err := Start(t.Context(), agent, "n", []string{"counting"}, Options{})
@@ -64,15 +69,18 @@ func TestAStoppedProcessIsAStallOfItsTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		longest := int64(0)
 		for _, s := range d.Stalls {
 			if s.At-s.LateNs <= to {
 				longest = max(longest, s.LateNs)
 			}
 		}
+
 		if longest < int64(stopped)*8/10 {
 			t.Errorf("stalls: got %v, want one of %v that began by %d", d.Stalls, stopped, to)
 		}
+
 		time.Sleep(100 * time.Millisecond)
 	}
 }

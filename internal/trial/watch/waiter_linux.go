@@ -30,12 +30,14 @@ func newWaiter() (*waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make timerfd: %w", err)
 	}
+
 	w := &waiter{timer: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
 	w.look = w.over // made once, as each would be on the heap
 	if w.conn, err = w.timer.SyscallConn(); err != nil {
 		w.timer.Close()
 		return nil, fmt.Errorf("wait for timerfd: %w", err)
 	}
+
 	return w, nil
 }
 
@@ -55,6 +57,7 @@ func (w *waiter) over(uintptr) bool {
 	if now >= w.at || w.woken.Swap(false) {
 		return true
 	}
+
 	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
 	return w.woken.Swap(false) // meanwhile, and what that set is lost
 }
@@ -75,7 +78,8 @@ func (w *waiter) Close() error { return w.timer.Close() }
 // makeRoom gives the sampler a processor of Go's scheduler: what else the process does is not to keep it
 // waiting for one.
 func makeRoom() {
-	if n := runtime.NumCPU() + 1; runtime.GOMAXPROCS(0) < n {
+	n := runtime.NumCPU() + 1
+	if runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
 }
@@ -95,9 +99,11 @@ func threadID() int {
 // threadTime is the CPU time of the calling thread, in nanoseconds.
 func threadTime() int64 {
 	var t unix.Timespec
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID,
-		uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID,
+		uintptr(unsafe.Pointer(&t)), 0)
+	if errno != 0 {
 		return 0
 	}
+
 	return t.Nano()
 }

@@ -18,6 +18,7 @@ func aWaiter(t testing.TB) *waiter {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { w.Close() })
 	return w
 }
@@ -28,7 +29,8 @@ func TestASleepEndsAtItsTime(t *testing.T) {
 		for _, ns := range []int64{-1e6, 0, 1e5, 1e6, 15e6, 30e6} {
 			at := host.Monotonic() + ns
 			w.until(at)
-			if late := host.Monotonic() - at; late < 0 {
+			late := host.Monotonic() - at
+			if late < 0 {
 				t.Fatalf("a sleep of %d ns: ended %d ns early", ns, -late)
 			} else if ns > 0 && late > 5e6 {
 				t.Timedf("a sleep of %d ns: ended %d ns late", ns, late)
@@ -46,9 +48,11 @@ func TestAWakeEndsASleepWithoutEnd(t *testing.T) {
 			for range i % 200 {
 				host.Monotonic()
 			}
+
 			if i%100 == 0 {
 				time.Sleep(time.Millisecond)
 			}
+
 			w.wake()
 		})
 		w.until(math.MaxInt64)
@@ -67,6 +71,7 @@ func TestASleeperHoldsNoProcessor(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		state = stateOf("(*waiter).until")
 	}
+
 	w.wake()
 	sleeping.Wait()
 	if state != "IO wait" {
@@ -90,7 +95,8 @@ func stateOf(function string) string {
 
 func TestASleepDoesNotAllocate(t *testing.T) {
 	w := aWaiter(t)
-	if got := testing.AllocsPerRun(100, func() { w.until(host.Monotonic() + 1e5) }); got != 0 {
+	got := testing.AllocsPerRun(100, func() { w.until(host.Monotonic() + 1e5) })
+	if got != 0 {
 		t.Errorf("got %v allocations per sleep, want 0", got)
 	}
 }
@@ -102,14 +108,17 @@ func TestTheCostOfASleepIsBooked(t *testing.T) {
 	start := a.begin()
 	for threadTime() < start+2e6 {
 	}
+
 	if cost, now := a.over(); cost != maxWaking || now < start+2e6 {
 		t.Errorf("a sleep in which something else ran: got %d ns, want %d", cost, int64(maxWaking))
 	}
+
 	a.begin()
 	a.thread = -1
 	if cost, _ := a.over(); cost != maxWaking {
 		t.Errorf("on another thread: got %d ns, want those of the sleep before", cost)
 	}
+
 	a.begin()
 	if cost, _ := a.over(); cost < 0 || cost >= maxWaking {
 		t.Errorf("no sleep: got %d ns, want next to none", cost)

@@ -42,6 +42,7 @@ func opened(t testing.TB, list []probe.Probe, r Request) *sampling {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(s.close)
 	return s
 }
@@ -68,6 +69,7 @@ func (s *countingSampler) Sample(dst []float64) error {
 		s.columns = []string{"n", "more"}
 		return probe.ErrColumns
 	}
+
 	dst[0] = s.n
 	return nil
 }
@@ -76,15 +78,24 @@ func (s *countingSampler) Sample(dst []float64) error {
 var countable = []record.Metric{{Name: "n", Unit: "count", Counter: true}}
 
 func countingProbe() probe.Probe {
-	return probe.Probe{Name: "counting", Scope: record.ScopeNode, Stems: countable,
+	return probe.Probe{
+		Name:  "counting",
+		Scope: record.ScopeNode,
+		Stems: countable,
 		Source: func(probe.Options) (probe.Sampler, error) {
 			return &countingSampler{columns: []string{"n"}}, nil
-		}}
+		},
+	}
 }
 
 func absentProbe() probe.Probe {
-	return probe.Probe{Name: "absent", Scope: record.ScopeHost, Slow: true, Stems: countable,
-		Source: func(probe.Options) (probe.Sampler, error) { return nil, errors.New("not on this machine") }}
+	return probe.Probe{
+		Name:   "absent",
+		Scope:  record.ScopeHost,
+		Slow:   true,
+		Stems:  countable,
+		Source: func(probe.Options) (probe.Sampler, error) { return nil, errors.New("not on this machine") },
+	}
 }
 
 // named is one of the machine's own probes.
@@ -110,33 +121,44 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got := sampleNames(d); !slices.Equal(got, []string{"counting/node", "absent/host not on this machine",
 		"cpu/host"}) {
 		t.Fatalf("samples: got %q", got)
 	}
+
 	table := d.Samples[0].Table
-	if n := len(table.T); n < 4 || n > 30 {
+	n := len(table.T)
+	if n < 4 || n > 30 {
 		t.Errorf("samples at 50 Hz in 300 ms of a busy machine: got %d", n)
 	}
+
 	if d := cmp.Diff(table.Names, []string{"n", "more"}); d != "" {
 		t.Errorf("columns (-got +want):\n%s", d)
 	}
-	if early := table.Column("more"); early[0] == early[0] {
+
+	early := table.Column("more")
+	if early[0] == early[0] {
 		t.Errorf("column of later: got %v at first, want none", early[0])
 	}
+
 	costs := map[string]record.Cost{}
 	for _, c := range d.Cost {
 		costs[c.Probe] = c
 	}
+
 	if got := slices.Sorted(maps.Keys(costs)); !slices.Equal(got, []string{"counting", "cpu", "sampler"}) {
 		t.Errorf("costs: got %q", got)
 	}
+
 	if c := costs["cpu"]; c.Reads != int64(len(d.Samples[2].Table.T))-1 || c.OverNs <= 0 {
 		t.Errorf("cost of cpu: got %+v for %d samples", c, len(d.Samples[2].Table.T))
 	}
+
 	if got := w.Live(); len(got) == 0 {
 		t.Error("live: got no core")
 	}
+
 	if d.Clock.BoundBefore <= 0 || d.Clock.BoundAfter <= 0 {
 		t.Errorf("clock: got %+v, want bounds", d.Clock)
 	}
@@ -158,8 +180,10 @@ func marksSampleEverything(t *steady.Trial) {
 	defer cancel()
 	agent := agentOf(t, map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe(),
 		named(probe.Root{}, "memory")})})
-	w, err := Start(ctx, agent, "n", []string{"counting", "memory"}, Options{Fast: time.Hour,
-		Slow: time.Hour})
+	w, err := Start(ctx, agent, "n", []string{"counting", "memory"}, Options{
+		Fast: time.Hour,
+		Slow: time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,21 +194,26 @@ func marksSampleEverything(t *steady.Trial) {
 	if err := w.Schedule(marks...); err != nil {
 		t.Fatal(err)
 	}
+
 	var times []int64
 	for end := now + 5e9; len(times) < 4 && host.Monotonic() < end; time.Sleep(20 * time.Millisecond) {
 		d, err := w.Collect(ctx, 0, host.Monotonic())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		times = d.Samples[1].Table.T // the last to be read at a mark
-		if first := d.Samples[0].Table.T; len(times) == 4 && len(first) != 4 {
+		first := d.Samples[0].Table.T
+		if len(times) == 4 && len(first) != 4 {
 			t.Errorf("got %d and %d samples, want both probes at each mark", len(first), len(times))
 		}
 	}
+
 	if len(times) != 4 {
 		t.Timedf("samples: got %d, want one at the start and three marks", len(times))
 		return
 	}
+
 	if times[0] >= now || times[1] < now || times[2] < marks[1]-1e6 || times[3] < marks[0]-1e6 {
 		t.Timedf("times after the marks were set: got %v, want after %v", times, marks)
 	}
@@ -201,12 +230,17 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) {
 		if marked {
 			return nil
 		}
+
 		marked = true
 		defer time.Sleep(2 * stallNs)
 		return s.schedule([]int64{host.Monotonic() + 1e6})
 	}
-	slow := probe.Probe{Name: "slow", Scope: record.ScopeNode, Stems: countable,
-		Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(during), nil }}
+	slow := probe.Probe{
+		Name:   "slow",
+		Scope:  record.ScopeNode,
+		Stems:  countable,
+		Source: func(probe.Options) (probe.Sampler, error) { return samplerFunc(during), nil },
+	}
 	s = opened(t, []probe.Probe{slow}, Request{FastNs: int64(time.Hour)})
 	loop(t, s)
 	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
@@ -214,6 +248,7 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if len(d.Stalls) > 0 {
 			if d.Stalls[0].LateNs < stallNs {
 				t.Errorf("stall: got %d ns late, want at least %d", d.Stalls[0].LateNs, int64(stallNs))
@@ -221,6 +256,7 @@ func TestASamplerThatComesLateIsAStall(t *testing.T) {
 			return
 		}
 	}
+
 	t.Error("got no stall, want the mark that fell due during a read")
 }
 
@@ -245,10 +281,12 @@ func TestCollectEndsWithTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	agent.Close()
 	if _, err := w.Collect(context.Background(), 0, 1); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("collect: got %v, want unreachable", err)
 	}
+
 	w.Close()
 	if err := w.Schedule(1); err == nil {
 		t.Error("schedule: got no error")
@@ -260,12 +298,19 @@ func TestACollectionIsBounded(t *testing.T) {
 	c := &collection{done: make(chan struct{})}
 	w := &Watcher{node: "n", waiting: map[int]*collection{1: c}}
 	for range 1000 {
-		w.take(answer{ID: 1, Samples: &record.Samples{Table: &record.Table{Names: []string{"x"},
-			T: make([]int64, 1<<16)}}})
+		w.take(answer{
+			ID: 1,
+			Samples: &record.Samples{Table: &record.Table{
+				Names: []string{"x"},
+				T:     make([]int64, 1<<16),
+			}},
+		})
 	}
+
 	if c.err == nil || !strings.Contains(c.err.Error(), "more than 256 MiB") || c.data.Samples != nil {
 		t.Errorf("got %d parts, %v, want that they are too many", len(c.data.Samples), c.err)
 	}
+
 	<-c.done
 }
 
@@ -275,9 +320,11 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if e.Node != "router" || e.Facts["os"] == "" || e.Facts["agent_arch"] == "" {
 		t.Errorf("got %+v, want a node with its facts", e)
 	}
+
 	for name, reason := range e.Missing {
 		if reason == "" || e.Facts[name] != "" {
 			t.Errorf("%s: got reason %q and fact %q, want one of them", name, reason, e.Facts[name])
@@ -290,18 +337,22 @@ func TestEnvironment(t *testing.T) {
 func TestRequestsAreWithinBounds(t *testing.T) {
 	for _, tt := range [][2]int64{{0, defaultFastNs}, {1, minNs}, {-5, defaultFastNs}, {1 << 62, maxNs},
 		{20e6, 20e6}} {
-		if got := (Request{FastNs: tt[0]}).withDefaults().FastNs; got != tt[1] {
+		got := (Request{FastNs: tt[0]}).withDefaults().FastNs
+		if got != tt[1] {
 			t.Errorf("interval %d: got %d, want %d", tt[0], got, tt[1])
 		}
 	}
+
 	s := opened(t, nil, Request{})
 	if err := s.schedule(make([]int64, maxMarks)); err != nil {
 		t.Errorf("%d times: got %v, want nil", maxMarks, err)
 	}
+
 	many := Request{Probes: slices.Repeat([]string{"cpu"}, maxProbes+1)}
 	if _, err := openSampling(probe.All(probe.Root{}), many); err == nil {
 		t.Errorf("%d probes: got nil, want an error", len(many.Probes))
 	}
+
 	if err := s.schedule([]int64{0}); err == nil {
 		t.Error("one time more: got nil, want an error")
 	}

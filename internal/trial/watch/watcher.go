@@ -57,11 +57,17 @@ func Start(ctx context.Context, agent host.Agent, node string, probes []string, 
 	if _, _, err := w.sync(ctx); err != nil {
 		return nil, err
 	}
+
 	session, err := agent.Open(ctx, Verb, Request{
-		Probes: probes, FastNs: int64(opts.Fast), SlowNs: int64(opts.Slow), Options: opts.Options})
+		Probes:  probes,
+		FastNs:  int64(opts.Fast),
+		SlowNs:  int64(opts.Slow),
+		Options: opts.Options,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("watch node %s: %w", node, err)
 	}
+
 	w.session = session
 	stop := context.AfterFunc(ctx, func() { session.Close() })
 	var first answer
@@ -69,10 +75,12 @@ func Start(ctx context.Context, agent host.Agent, node string, probes []string, 
 	if !stop() { // cancelled meanwhile
 		err = context.Cause(ctx)
 	}
+
 	if err != nil {
 		session.Close()
 		return nil, fmt.Errorf("watch node %s: %w", node, noEOF(err))
 	}
+
 	w.reader.Go(w.read)
 	if opts.Live > 0 {
 		if err := w.send(command{Op: opLive, EveryNs: int64(opts.Live)}); err != nil {
@@ -80,6 +88,7 @@ func Start(ctx context.Context, agent host.Agent, node string, probes []string, 
 			return nil, err
 		}
 	}
+
 	return w, nil
 }
 
@@ -96,9 +105,11 @@ func (w *Watcher) send(c command) error {
 	if w.ended != nil {
 		return w.ended
 	}
+
 	if err := w.session.Send(c); err != nil {
 		return fmt.Errorf("watch node %s: send %s: %w", w.node, c.Op, err)
 	}
+
 	return nil
 }
 
@@ -113,10 +124,12 @@ func (w *Watcher) read() {
 				c.err = w.ended
 				close(c.done)
 			}
+
 			clear(w.waiting)
 			w.mu.Unlock()
 			return
 		}
+
 		w.take(a)
 		w.mu.Unlock()
 	}
@@ -126,10 +139,12 @@ func (w *Watcher) take(a answer) {
 	if len(a.Live) > 0 {
 		w.cores = a.Live
 	}
+
 	c := w.waiting[a.ID]
 	if c == nil {
 		return // given up
 	}
+
 	if a.Samples != nil {
 		if c.size += sizeOf(a.Samples); c.size > maxCollected {
 			c.err = fmt.Errorf("collect samples of node %s: they have more than %d MiB", w.node,
@@ -139,10 +154,14 @@ func (w *Watcher) take(a answer) {
 			delete(w.waiting, a.ID)
 			return
 		}
+
 		c.data.Samples = append(c.data.Samples, *a.Samples)
 	}
+
 	if a.Rest != nil {
-		c.data.Cost, c.data.Log, c.data.Stalls = a.Rest.Cost, a.Rest.Log, a.Rest.Stalls
+		c.data.Cost = a.Rest.Cost
+		c.data.Log = a.Rest.Log
+		c.data.Stalls = a.Rest.Stalls
 		close(c.done)
 		delete(w.waiting, a.ID)
 	}
@@ -155,15 +174,18 @@ const maxCollected = 16 * 8 * keptValues
 // sizeOf returns what samples take, about.
 func sizeOf(s *record.Samples) int {
 	n := 256
-	if t := s.Table; t != nil {
+	t := s.Table
+	if t != nil {
 		n += 8 * len(t.T) * (len(t.Names) + 1)
 		for _, name := range t.Names {
 			n += len(name) + 64
 		}
 	}
+
 	for _, m := range s.Metrics {
 		n += len(m.Name) + len(m.Doc) + 64
 	}
+
 	return n
 }
 
@@ -173,9 +195,11 @@ func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err err
 	if err != nil {
 		return before, after, fmt.Errorf("relate clock of node %s: %w", w.node, err)
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, w.clock = w.clock, clockReading{offset, bound}
+	before = w.clock
+	w.clock = clockReading{offset, bound}
 	return before, w.clock, nil
 }
 
@@ -189,6 +213,7 @@ func (w *Watcher) Schedule(at ...int64) error {
 	for i, t := range at {
 		node[i] = t + offset
 	}
+
 	return w.send(command{Op: opSchedule, At: node})
 }
 
@@ -207,6 +232,7 @@ func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData,
 	if err != nil {
 		return record.NodeData{}, err
 	}
+
 	offset := before.offset + (after.offset-before.offset)/2
 	c := &collection{done: make(chan struct{})}
 	w.mu.Lock()
@@ -218,18 +244,25 @@ func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData,
 		w.abandon(id)
 		return record.NodeData{}, err
 	}
+
 	select {
 	case <-c.done:
 	case <-ctx.Done():
 		w.abandon(id)
 		return record.NodeData{}, fmt.Errorf("collect samples of node %s: %w", w.node, context.Cause(ctx))
 	}
+
 	if c.err != nil {
 		return record.NodeData{}, c.err
 	}
+
 	shift(&c.data, -offset)
-	c.data.Clock = record.Clock{OffsetBefore: before.offset, BoundBefore: before.bound,
-		OffsetAfter: after.offset, BoundAfter: after.bound}
+	c.data.Clock = record.Clock{
+		OffsetBefore: before.offset,
+		BoundBefore:  before.bound,
+		OffsetAfter:  after.offset,
+		BoundAfter:   after.bound,
+	}
 	return c.data, nil
 }
 
@@ -243,9 +276,11 @@ func shift(d *record.NodeData, by int64) {
 	for i := range d.Samples {
 		d.Samples[i].Table.Shift(by)
 	}
+
 	for i := range d.Log {
 		d.Log[i].At += by
 	}
+
 	for i := range d.Stalls {
 		d.Stalls[i].At += by
 	}

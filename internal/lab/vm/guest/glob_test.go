@@ -41,7 +41,8 @@ func TestMatches(t *testing.T) {
 		{"*a*b*c", "xxaxxbxxcx", false},
 	}
 	for _, tt := range tests {
-		if got := matches(tt.pattern, tt.text); got != tt.want {
+		got := matches(tt.pattern, tt.text)
+		if got != tt.want {
 			t.Errorf("%q covers %q: got %v, want %v", tt.pattern, tt.text, got, tt.want)
 		}
 	}
@@ -71,12 +72,14 @@ func FuzzMatches(f *testing.F) {
 			pattern == normal(pattern) {
 			t.Fatalf("%q covers %q, but the quick look ruled it out", pattern, text)
 		}
+
 		for _, s := range []string{pattern, text} {
 			if strings.ContainsAny(s, "/[]\\^!") || strings.ContainsFunc(s,
 				func(r rune) bool { return r > '~' }) {
 				return
 			}
 		}
+
 		want, err := path.Match(pattern, text)
 		if err != nil || got != want {
 			t.Fatalf("%q covers %q: got %v, want %v (%v)", pattern, text, got, want, err)

@@ -54,7 +54,8 @@ const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // where the programs of an i
 // parameter finds NAME=VALUE on the kernel's command line; the last one counts, as in the kernel.
 func parameter(cmdline, name string) (value string, ok bool) {
 	for word := range strings.FieldsSeq(cmdline) {
-		if v, has := strings.CutPrefix(word, name+"="); has {
+		v, has := strings.CutPrefix(word, name+"=")
+		if has {
 			value, ok = v, true
 		}
 	}

@@ -24,7 +24,8 @@ func TestRole(t *testing.T) {
 		{"", 1, ""},
 	}
 	for _, tt := range tests {
-		if got := role(tt.name, tt.pid); got != tt.want {
+		got := role(tt.name, tt.pid)
+		if got != tt.want {
 			t.Errorf("role of %q, process %d: got %q, want %q", tt.name, tt.pid, got, tt.want)
 		}
 	}
@@ -52,6 +53,7 @@ func TestSerialDevice(t *testing.T) {
 	if got, err := serialDevice("ttyAMA1"); err != nil || got != "/dev/ttyAMA1" {
 		t.Errorf("ttyAMA1: got %q, %v; want /dev/ttyAMA1", got, err)
 	}
+
 	for _, name := range []string{"", "sda", "tty/../sda", "/dev/ttyS1"} {
 		if got, err := serialDevice(name); err == nil || got != "" {
 			t.Errorf("%q: got %q, %v; want an error", name, got, err)

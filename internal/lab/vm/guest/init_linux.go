@@ -29,9 +29,11 @@ func Init(signals <-chan os.Signal, agentArgs []string) error {
 	if err == nil {
 		err = g.live()
 	}
+
 	if err != nil {
 		g.say("%s", oneLine(err))
 	}
+
 	return g.powerOff()
 }
 
@@ -58,20 +60,25 @@ func (g *guest) boot() error {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
+
 	if err := mountAll(); err != nil {
 		return err
 	}
+
 	if f, err := os.OpenFile("/dev/console", os.O_WRONLY|unix.O_NOCTTY, 0); err == nil {
 		g.console = f
 	}
+
 	// Ctrl-Alt-Del becomes a SIGINT for us instead of a reset.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
 		return fmt.Errorf("take over ctrl-alt-del: %w", err)
 	}
+
 	g.began = host.Monotonic()
 	if err := g.loadList(); err != nil {
 		return err
 	}
+
 	g.modules = host.Monotonic() - g.began
 	return g.findPort()
 }
@@ -82,12 +89,15 @@ func (g *guest) loadList() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return fmt.Errorf("load modules: %w", err)
 	}
+
 	if err := loadModules(moduleList(string(list))); err != nil {
 		g.say("modules: %s", oneLine(err))
 	}
+
 	return nil
 }
 
@@ -97,19 +107,24 @@ func (g *guest) findPort() error {
 	if err != nil {
 		return fmt.Errorf("find the agent's port: %w", err)
 	}
+
 	if name, ok := parameter(string(cmdline), portName); ok {
 		device, err := serialDevice(name)
 		if err != nil {
 			return err
 		}
+
 		g.open = func() (*os.File, error) { return openSerial(device) }
 		return nil
 	}
+
 	for deadline := time.Now().Add(portTime); ; time.Sleep(5 * time.Millisecond) {
-		if device := virtioPort("/sys/class/virtio-ports", portName); device != "" {
+		device := virtioPort("/sys/class/virtio-ports", portName)
+		if device != "" {
 			g.open = func() (*os.File, error) { return os.OpenFile(device, os.O_RDWR, 0) }
 			return nil
 		}
+
 		if time.Now().After(deadline) {
 			return fmt.Errorf("find the agent's port: no virtio port is named %s, and no kernel parameter "+
 				"names a serial line", portName)
@@ -127,6 +142,7 @@ func (g *guest) live() error {
 			if s != syscall.SIGCHLD {
 				return nil
 			}
+
 			if g.reap() {
 				again.Reset(pause)
 			}
@@ -135,11 +151,13 @@ func (g *guest) live() error {
 			if err != nil {
 				again.Reset(pause)
 			}
+
 			// Each news once: a controller may stay away for long.
 			news := fmt.Sprintf("ready: kernel %d ms, modules %d ms", g.began/1e6, g.modules/1e6)
 			if err != nil {
 				news = oneLine(err)
 			}
+
 			if news != said {
 				g.say("%s", news)
 				said = news
@@ -158,10 +176,12 @@ func (g *guest) startAgent() error {
 	if err := connected(port); err != nil {
 		return err
 	}
+
 	agent, err := host.Spawn{Args: g.agentArgs, Conn: port, Stderr: g.console}.Start()
 	if err != nil {
 		return err
 	}
+
 	g.agent = agent
 	return nil
 }
@@ -183,18 +203,22 @@ func (g *guest) reap() (agent bool) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
+
 		if err != nil || pid <= 0 {
 			return agent
 		}
+
 		if g.agent == nil || pid != g.agent.Pid() {
 			continue
 		}
+
 		switch {
 		case status.Signaled():
 			g.say("agent ended: %s", status.Signal())
 		case status != 0:
 			g.say("agent ended: exit status %d", status.ExitStatus())
 		}
+
 		g.agent.Wait() // it was collected; this frees what is kept of it
 		g.agent, agent = nil, true
 	}
@@ -222,8 +246,12 @@ var mounts = []mount{
 	{where: "/proc", kind: "proc", flags: strict},
 	{where: "/sys", kind: "sysfs", flags: strict},
 	{where: "/dev", kind: "devtmpfs", options: "mode=755", flags: unix.MS_NOSUID},
-	{where: "/dev/pts", kind: "devpts", options: "mode=620,ptmxmode=666",
-		flags: unix.MS_NOSUID | unix.MS_NOEXEC},
+	{
+		where:   "/dev/pts",
+		kind:    "devpts",
+		options: "mode=620,ptmxmode=666",
+		flags:   unix.MS_NOSUID | unix.MS_NOEXEC,
+	},
 	{where: "/dev/shm", kind: "tmpfs", options: "mode=1777", flags: unix.MS_NOSUID | unix.MS_NODEV},
 	{where: "/run", kind: "tmpfs", options: "mode=755", flags: unix.MS_NOSUID | unix.MS_NODEV},
 	{where: "/tmp", kind: "tmpfs", options: "mode=1777", flags: unix.MS_NOSUID | unix.MS_NODEV},
@@ -241,6 +269,7 @@ func mountAll() error {
 		} else if err := os.MkdirAll(m.where, 0o755); err != nil {
 			return fmt.Errorf("mount %s: %w", m.where, err)
 		}
+
 		err := unix.Mount(m.kind, m.where, m.kind, m.flags, m.options)
 		if err != nil && !errors.Is(err, unix.EBUSY) && !m.optional {
 			return fmt.Errorf("mount %s: %w", m.where, err)
@@ -257,18 +286,22 @@ func openSerial(device string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open serial line %s: %w", device, err)
 	}
+
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err == nil {
 		makeRaw(t)
 		err = unix.IoctlSetTermios(fd, unix.TCSETSF, t)
 	}
+
 	if err == nil {
 		err = unix.SetNonblock(fd, false)
 	}
+
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("set up serial line %s: %w", device, err)
 	}
+
 	return os.NewFile(uintptr(fd), device), nil
 }
 
@@ -281,5 +314,6 @@ func makeRaw(t *unix.Termios) {
 	t.Cflag &^= unix.CSIZE | unix.PARENB | unix.CRTSCTS | unix.CBAUD
 	t.Cflag |= unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
-	t.Ispeed, t.Ospeed = unix.B115200, unix.B115200
+	t.Ispeed = unix.B115200
+	t.Ospeed = unix.B115200
 }

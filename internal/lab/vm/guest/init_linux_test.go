@@ -26,8 +26,10 @@ func TestMain(m *testing.M) {
 		if _, err := io.ReadFull(os.Stdin, b[:]); err != nil {
 			os.Exit(99)
 		}
+
 		os.Exit(int(b[0]))
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -53,15 +55,18 @@ func TestSerialLineIsBinaryClean(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i)
 	}
+
 	for name, ends := range map[string][2]*os.File{"out": {near, far}, "in": {far, near}} {
 		if _, err := ends[0].Write(all); err != nil {
 			t.Fatal(err)
 		}
+
 		got := make([]byte, len(all))
 		if _, err := io.ReadFull(ends[1], got); err != nil || !bytes.Equal(got, all) {
 			t.Errorf("%s: got %q (%v), want all bytes", name, got, err)
 		}
 	}
+
 	term, err := unix.IoctlGetTermios(int(near.Fd()), unix.TCGETS)
 	must(t, err)
 	if term.Cflag&unix.CBAUD != unix.B115200 || term.Cflag&unix.CSIZE != unix.CS8 ||
@@ -74,6 +79,7 @@ func TestSerialLineMissing(t *testing.T) {
 	if f, err := openSerial(filepath.Join(t.TempDir(), "ttyS9")); err == nil || f != nil {
 		t.Errorf("no such line: got %v, %v; want an error", f, err)
 	}
+
 	if f, err := openSerial("/dev/null"); err == nil || f != nil {
 		t.Errorf("no line at all: got %v, %v; want an error", f, err)
 	}
@@ -92,8 +98,12 @@ func TestAgentIsKeptRunning(t *testing.T) {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, initSignals...)
 	defer signal.Stop(signals)
-	g := &guest{signals: signals, agentArgs: []string{agentRole}, console: console,
-		open: func() (*os.File, error) { return openSerial(device) }}
+	g := &guest{
+		signals:   signals,
+		agentArgs: []string{agentRole},
+		console:   console,
+		open:      func() (*os.File, error) { return openSerial(device) },
+	}
 	lived := make(chan error, 1)
 	go func() { lived <- g.live() }()
 
@@ -111,14 +121,17 @@ func TestAgentIsKeptRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	hello()
 	signals <- syscall.SIGTERM
 	if err := <-lived; err != nil {
 		t.Errorf("first process: got %v, want nil when it is told to end", err)
 	}
+
 	if err := g.agent.Kill(); err != nil {
 		t.Error(err)
 	}
+
 	g.agent.Wait()
 	said, err := os.ReadFile(console.Name())
 	must(t, err)
@@ -136,15 +149,20 @@ func TestPortIsMissing(t *testing.T) {
 	defer console.Close()
 	signals := make(chan os.Signal, 64)
 	tries := make(chan bool)
-	g := &guest{signals: signals, console: console, open: func() (*os.File, error) {
-		tries <- true
-		return nil, os.ErrPermission
-	}}
+	g := &guest{
+		signals: signals,
+		console: console,
+		open: func() (*os.File, error) {
+			tries <- true
+			return nil, os.ErrPermission
+		},
+	}
 	lived := make(chan error, 1)
 	go func() { lived <- g.live() }()
 	for range 3 {
 		<-tries
 	}
+
 	go func() {
 		for range tries {
 		}
@@ -153,10 +171,12 @@ func TestPortIsMissing(t *testing.T) {
 	if err := <-lived; err != nil {
 		t.Errorf("first process: got %v, want nil when it is told to end", err)
 	}
+
 	close(tries)
 	said, err := os.ReadFile(console.Name())
 	must(t, err)
-	if n := strings.Count(string(said), "start the agent: permission denied"); n != 1 ||
+	n := strings.Count(string(said), "start the agent: permission denied")
+	if n != 1 ||
 		strings.Contains(string(said), "ready") {
 		t.Errorf("console: got %q, want the reason once", said)
 	}

@@ -19,6 +19,7 @@ func Modprobe(args []string, messages io.Writer) bool {
 	if err == nil {
 		err = loadModules(names)
 	}
+
 	switch {
 	case err == nil:
 		return true
@@ -27,6 +28,7 @@ func Modprobe(args []string, messages io.Writer) bool {
 	case !errors.Is(err, errUnknown):
 		note(err)
 	}
+
 	return false
 }
 
@@ -36,10 +38,12 @@ func loadModules(names []string) error {
 	if err := unix.Uname(&u); err != nil {
 		return fmt.Errorf("read the kernel's release: %w", err)
 	}
+
 	m, err := openModules(filepath.Join("/lib/modules", unix.ByteSliceToString(u.Release[:])), insert)
 	if err != nil {
 		return err
 	}
+
 	return m.wantAll(names)
 }
 
@@ -49,6 +53,7 @@ func insert(file string) error {
 	if err == nil && strings.TrimSpace(string(state)) == "live" {
 		return unix.EEXIST
 	}
+
 	f, err := os.Open(file)
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ func openModules(root string, load func(file string) error) (*modules, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m.files = parseDependencies(text)
 	return m, nil
 }
@@ -52,6 +53,7 @@ func parseDependencies(text string) map[string][]string {
 		if !ok || len(files) != 1 {
 			continue
 		}
+
 		name := moduleName(files[0])
 		files = append(files, strings.Fields(rest)...)
 		if name != "" && !slices.ContainsFunc(files, func(f string) bool { return !filepath.IsLocal(f) }) {
@@ -79,6 +81,7 @@ func parseAliases(text, name string) []string {
 		if !ok || !mayMatch(rest, name) {
 			continue
 		}
+
 		f := strings.Fields(rest)
 		if len(f) == 2 && matches(normal(f[0]), name) && !slices.Contains(found, normal(f[1])) {
 			found = append(found, normal(f[1]))
@@ -93,6 +96,7 @@ func mayMatch(pattern, name string) bool {
 		if i == len(pattern) {
 			return false
 		}
+
 		switch c := pattern[i]; c {
 		case '*', '?', '[', '\\':
 			return true
@@ -135,10 +139,12 @@ func (m *modules) want(asked string) error {
 	if files, ok := m.files[name]; ok {
 		return m.one(files)
 	}
+
 	aliases, err := readList(filepath.Join(m.root, "modules.alias"))
 	if err != nil {
 		return err
 	}
+
 	some := false
 	var failed []error
 	for _, module := range parseAliases(aliases, name) {
@@ -146,15 +152,18 @@ func (m *modules) want(asked string) error {
 		if !ok {
 			continue // not in this image
 		}
+
 		if err := m.one(files); err != nil {
 			failed = append(failed, err)
 		} else {
 			some = true
 		}
 	}
+
 	if some {
 		return nil
 	}
+
 	own, err := readList(filepath.Join(m.root, "modules.builtin"))
 	switch {
 	case err != nil:
@@ -164,6 +173,7 @@ func (m *modules) want(asked string) error {
 	case len(failed) > 0:
 		return errors.Join(failed...)
 	}
+
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
@@ -173,9 +183,11 @@ func (m *modules) one(files []string) error {
 		if m.loaded[file] {
 			continue
 		}
+
 		if err := m.load(filepath.Join(m.root, file)); err != nil && !errors.Is(err, syscall.EEXIST) {
 			return fmt.Errorf("load %s: %w", moduleName(file), err)
 		}
+
 		m.loaded[file] = true
 	}
 	return nil
@@ -200,9 +212,11 @@ func parseRequest(args []string) (names []string, quiet bool, err error) {
 			names = append(names, a)
 		}
 	}
+
 	if len(names) == 0 {
 		return nil, false, errors.New("no module's name")
 	}
+
 	return names, quiet, nil
 }
 
@@ -221,6 +235,7 @@ func normal(text string) string {
 			b[i] = '_'
 		}
 	}
+
 	return string(b)
 }
 

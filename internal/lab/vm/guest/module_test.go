@@ -47,11 +47,13 @@ func someModules(t *testing.T, refuse map[string]error) (*modules, *[]string) {
 		"modules.builtin": builtin} {
 		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
 	}
+
 	var log []string
 	m, err := openModules(root, func(file string) error {
 		if !strings.HasPrefix(file, root+"/kernel/") {
 			t.Errorf("file: got %s, want it below %s/kernel", file, root)
 		}
+
 		log = append(log, moduleName(file))
 		return refuse[moduleName(file)]
 	})
@@ -124,10 +126,12 @@ func TestParseRequest(t *testing.T) {
 		"-a tun veth":        {"tun", "veth"},
 	} {
 		got, quiet, err := parseRequest(strings.Fields(args))
-		if diff := cmp.Diff(want, got); diff != "" || err != nil || quiet != strings.HasPrefix(args, "-q") {
+		diff := cmp.Diff(want, got)
+		if diff != "" || err != nil || quiet != strings.HasPrefix(args, "-q") {
 			t.Errorf("modprobe %s: %v, quiet %v (-want +got):\n%s", args, err, quiet, diff)
 		}
 	}
+
 	for _, args := range []string{"", "-q --", "-r tun", "nf_conntrack hashsize=1"} {
 		if got, _, err := parseRequest(strings.Fields(args)); err == nil || got != nil {
 			t.Errorf("modprobe %s: got %v, want an error and nothing else", args, got)
@@ -144,6 +148,7 @@ func FuzzParseDependencies(f *testing.F) {
 			if name == "" || name != normal(name) || len(files) == 0 {
 				t.Fatalf("module %q: got %q, want a name and a file", name, files)
 			}
+
 			for _, file := range files {
 				if !filepath.IsLocal(file) {
 					t.Fatalf("module %q: got file %q, want it below the list's folder", name, file)
@@ -163,8 +168,10 @@ func FuzzParseAliases(f *testing.F) {
 				module) {
 				t.Fatalf("alias %q: got module %q, want one of the list, once", name, module)
 			}
+
 			seen[module] = true
 		}
+
 		builtIn(text, normal(name))
 	})
 }

@@ -54,9 +54,11 @@ func KindOf(engine string, l record.Load, over record.Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
 	}
+
 	if over.MTU <= usualMTU {
 		over.MTU = 0
 	}
+
 	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), maxSockets), Link: over}
 	switch {
 	case engine == flowsEngine:
@@ -70,12 +72,15 @@ func KindOf(engine string, l record.Load, over record.Link) Kind {
 	case l.Protocol == "udp":
 		k.PacketSize, k.IMIX = l.PacketSize, len(l.Sizes) > 0
 		if engine == framesEngine {
-			k.Engine, k.Link = engine, record.Link{}
+			k.Engine = engine
+			k.Link = record.Link{}
 		}
+
 		if l.UDPMode == record.UDPCount {
 			k.UDPMode = l.UDPMode
 		}
 	}
+
 	return k
 }
 
@@ -92,6 +97,7 @@ func (k Kind) Over(way string) string {
 	if k.Streams != 1 {
 		streams = fmt.Sprintf("%d streams", k.Streams)
 	}
+
 	text := []string{strings.TrimRight(cmp.Or(k.Engine, k.Protocol)+" "+way, " ")}
 	switch {
 	case k.Engine == flowsEngine:
@@ -110,18 +116,23 @@ func (k Kind) Over(way string) string {
 	default:
 		text = append(text, fmt.Sprintf("%d-byte packets", k.PacketSize))
 	}
+
 	if k.Protocol == "udp" && k.Streams != 1 {
 		text = append(text, streams)
 	}
+
 	if k.UDPMode != "" {
 		text = append(text, k.UDPMode+" mode")
 	}
+
 	if k.Offload != "" && k.Offload != asOnAWire {
 		text = append(text, k.Offload)
 	}
+
 	if k.MTU > 0 && k.Protocol != "udp" {
 		text = append(text, fmt.Sprintf("MTU %d", k.MTU))
 	}
+
 	return strings.Join(text, ", ")
 }
 
@@ -152,8 +163,10 @@ const (
 
 // classes of traffic: those of sockets, then frames.
 var classes = [...]Kind{
-	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: flowsEngine,
-		Protocol: "tcp"}, {Engine: requestsEngine, Protocol: "tcp"},
+	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {
+		Engine:   flowsEngine,
+		Protocol: "tcp",
+	}, {Engine: requestsEngine, Protocol: "tcp"},
 	{Engine: framesEngine, Protocol: "udp"},
 	{Engine: framesEngine, Protocol: "udp", IMIX: true},
 }
@@ -168,6 +181,7 @@ func Few(all []Kind) []Kind {
 		k.Streams = 0
 		most[k] = max(most[k], streams)
 	}
+
 	var out []Kind
 	for _, class := range classes {
 		of := map[string][]Kind{}
@@ -175,21 +189,26 @@ func Few(all []Kind) []Kind {
 			if k.Engine != class.Engine || k.Protocol != class.Protocol || k.IMIX != class.IMIX {
 				continue
 			}
+
 			if k.PacketSize > 0 || k.IMIX {
 				k.Streams = 0
 				k.Streams = most[k]
 			}
+
 			how := k.Offload + " " + k.UDPMode
 			if k.Protocol == "tcp" {
 				how += fmt.Sprintf(" %6d", k.MTU)
 			}
+
 			of[how] = append(of[how], k)
 		}
+
 		for _, how := range slices.Sorted(maps.Keys(of)) {
 			slices.SortFunc(of[how], Kind.compare)
 			out = append(out, spread(slices.Compact(of[how]))...)
 		}
 	}
+
 	return out
 }
 
@@ -205,10 +224,12 @@ func spread(kinds []Kind) []Kind {
 	if len(kinds) <= maxKinds {
 		return kinds
 	}
+
 	out := make([]Kind, maxKinds)
 	for i := range out {
 		out[i] = kinds[i*(len(kinds)-1)/(maxKinds-1)]
 	}
+
 	return out
 }
 
@@ -217,19 +238,24 @@ func spread(kinds []Kind) []Kind {
 // device takes large packets whole, as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
 	// somebody else's, who would keep this machine busy
-	if most := 2 * (len(classes) - 1) * maxKinds; len(kinds) > most {
+	most := 2 * (len(classes) - 1) * maxKinds
+	if len(kinds) > most {
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
 			len(kinds), most)
 	}
-	if i := slices.IndexFunc(kinds, Kind.Frames); i >= 0 {
+
+	i := slices.IndexFunc(kinds, Kind.Frames)
+	if i >= 0 {
 		return nil, fmt.Errorf("measure the tester's ceiling (%v) over the loopback device: it needs a link",
 			kinds[i])
 	}
+
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	end := traffic.End{Node: "loopback", Agent: agent, Addr: at, Target: at}
 	if offset, _, err := agent.Clock(ctx); err == nil {
 		end.Offset = offset
 	}
+
 	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
@@ -244,27 +270,42 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	error) {
 	var found []record.Ceiling
 	for _, k := range kinds {
-		l := record.Load{Protocol: k.Protocol, Streams: k.Streams, PacketSize: k.PacketSize,
-			UDPMode: k.UDPMode, FlowSize: k.FlowSize, RequestSize: k.RequestSize,
-			ResponseSize: k.ResponseSize, Direction: record.Up, Opener: "near", IP: 4, Warmup: ceilingWarmup,
-			Duration: ceilingWindow, Interval: traffic.DefaultInterval,
-			Tag: fmt.Sprintf("ceiling %v %d", k, host.Monotonic())}
+		l := record.Load{
+			Protocol:     k.Protocol,
+			Streams:      k.Streams,
+			PacketSize:   k.PacketSize,
+			UDPMode:      k.UDPMode,
+			FlowSize:     k.FlowSize,
+			RequestSize:  k.RequestSize,
+			ResponseSize: k.ResponseSize,
+			Direction:    record.Up,
+			Opener:       "near",
+			IP:           4,
+			Warmup:       ceilingWarmup,
+			Duration:     ceilingWindow,
+			Interval:     traffic.DefaultInterval,
+			Tag:          fmt.Sprintf("ceiling %v %d", k, host.Monotonic()),
+		}
 		if k.IMIX {
 			l.Sizes = factor.IMIXSizes("4")
 		}
+
 		var e traffic.Engine = stream.Native{}
 		switch k.Engine {
 		case flowsEngine:
 			e = shortflow.Flows{}
 		case requestsEngine:
-			e, l.Direction = shortflow.Requests{}, record.Both
+			e = shortflow.Requests{}
+			l.Direction = record.Both
 		case framesEngine:
 			e = frames.XDP{Fallback: stream.Native{}}
 		}
+
 		c, err := look(ctx, e, near, far, k, l)
 		if err != nil {
 			return found, fmt.Errorf("measure the tester's ceiling (%v): %w", k, err)
 		}
+
 		c.Kind = k.Over(way)
 		found = append(found, c)
 	}
@@ -284,49 +325,62 @@ func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 		if err != nil {
 			return record.Ceiling{}, err
 		}
+
 		c := ceiling(k, t)
 		if late = traffic.Measured(t); late != nil || c.Value <= 0 {
 			silent++
 			continue
 		}
+
 		said = append(said, c)
 	}
+
 	switch {
 	case len(said) == 0 && late != nil:
 		return record.Ceiling{}, late
 	case len(said) == 0:
 		return record.Ceiling{}, fmt.Errorf("nothing arrived in any of three windows of %v", ceilingWindow)
 	}
+
 	slices.SortFunc(said, func(a, b record.Ceiling) int { return cmp.Compare(a.Value, b.Value) })
 	middle := said[(len(said)-1)/2]
 	if silent > 0 {
 		middle.Note += fmt.Sprintf("; windows that said nothing: %d", silent)
 	}
+
 	return middle, nil
 }
 
 // ceiling adds up what arrived.
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
-	c := record.Ceiling{Unit: "bit/s", Note: "sender and receiver on this machine, " + t.Details["near.mode"],
-		TrafficKind: record.TrafficKind(k)}
-	if s := t.ShortFlows; s != nil {
+	c := record.Ceiling{
+		Unit:        "bit/s",
+		Note:        "sender and receiver on this machine, " + t.Details["near.mode"],
+		TrafficKind: record.TrafficKind(k),
+	}
+	s := t.ShortFlows
+	if s != nil {
 		c.Unit = record.UnitFlows
 		if s.Kept {
 			c.Unit = "requests/s"
 		}
+
 		c.Value = float64(s.Completed+s.Carried) / ceilingWindow.Seconds()
 		return c
 	}
+
 	for _, f := range t.Flows {
 		if f.Packets != nil && f.ReceiverNs > 0 {
 			c.Unit = "pps"
 			c.Value += float64(f.Packets.Received) / (float64(f.ReceiverNs) / 1e9)
 		}
 	}
+
 	if c.Unit == "bit/s" {
 		up, down, _ := t.Goodput() // 0: nothing was counted
 		c.Value = up + down
 	}
+
 	return c
 }
 

@@ -24,25 +24,36 @@ func TestKindsOfLoads(t *testing.T) {
 	} {
 		all = append(all, KindOf("native", l, wired))
 	}
+
 	for _, size := range []int{1500, 128, 256, 512, 1024, 1280} {
 		all = append(all, KindOf("iperf3", record.Load{Protocol: "udp", PacketSize: size}, wired))
 	}
+
 	for _, streams := range []int{1, 3} {
-		all = append(all, KindOf("native", record.Load{Protocol: "udp", Streams: streams,
-			Sizes: factor.IMIXSizes("6")},
+		all = append(all, KindOf("native", record.Load{
+			Protocol: "udp",
+			Streams:  streams,
+			Sizes:    factor.IMIXSizes("6"),
+		},
 			wired))
 	}
+
 	for _, l := range []record.Load{{PacketSize: 46, Streams: 3}, {PacketSize: 1500}, {PacketSize: 46}} {
 		l.Protocol = "udp"
 		all = append(all, KindOf("xdp", l, wired))
 	}
+
 	for _, l := range []record.Load{{FlowSize: "websearch"}, {Streams: 8}, {Streams: 8, FlowSize: "10000"},
 		{ConnectionRate: 5}} {
 		l.Protocol = "tcp"
 		all = append(all, KindOf("flows", l, wired))
 	}
-	all = append(all, KindOf("requests", record.Load{Protocol: "tcp", Direction: record.Both,
-		ResponseSize: 7}, wired))
+
+	all = append(all, KindOf("requests", record.Load{
+		Protocol:     "tcp",
+		Direction:    record.Both,
+		ResponseSize: 7,
+	}, wired))
 	flows := func(streams int, size string) Kind {
 		return Kind{Engine: "flows", Protocol: "tcp", Streams: streams, FlowSize: size, Link: wired}
 	}
@@ -50,14 +61,21 @@ func TestKindsOfLoads(t *testing.T) {
 	want := []Kind{tcp(1), tcp(4), tcp(64), udp(2, 64), udp(1, 256), udp(1, 1024), udp(1, 1500), mix,
 		flows(8, "10000"), flows(64, "10000"), flows(1, "websearch"),
 		{Engine: "requests", Protocol: "tcp", Streams: 1, RequestSize: 100, ResponseSize: 7, Link: wired},
-		{Engine: "xdp", Protocol: "udp", Streams: 3, PacketSize: 46}, {Engine: "xdp", Protocol: "udp",
-			Streams: 1, PacketSize: 1500}}
-	if diff := cmp.Diff(want, Few(all)); diff != "" {
+		{Engine: "xdp", Protocol: "udp", Streams: 3, PacketSize: 46}, {
+			Engine:     "xdp",
+			Protocol:   "udp",
+			Streams:    1,
+			PacketSize: 1500,
+		}}
+	diff := cmp.Diff(want, Few(all))
+	if diff != "" {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
+
 	if got := Few(nil); got != nil {
 		t.Errorf("of no load: %v", got)
 	}
+
 	names := []string{"tcp loopback, 1 stream", "tcp loopback, 4 streams", "tcp loopback, 64 streams",
 		"udp loopback, 64-byte packets, 2 streams",
 		"udp loopback, 256-byte packets", "udp loopback, 1024-byte packets",
@@ -67,7 +85,8 @@ func TestKindsOfLoads(t *testing.T) {
 		"requests loopback, 100 and 7 bytes, 1 stream", "xdp loopback, 64-byte frames, 3 streams",
 		"xdp loopback, 1518-byte frames"}
 	for i, name := range names {
-		if got := want[i].Over("loopback"); got != name {
+		got := want[i].Over("loopback")
+		if got != name {
 			t.Errorf("kind %d: %q, want %q", i, got, name)
 		}
 	}
@@ -80,16 +99,22 @@ func TestKindsOfLinks(t *testing.T) {
 		{Offload: "wire"}, {Offload: "wire", MTU: 1500}} {
 		for _, l := range []record.Load{{Protocol: "tcp"}, {Protocol: "udp", PacketSize: 64},
 			{Protocol: "udp", PacketSize: 9000},
-			{Protocol: "udp", PacketSize: 64, UDPMode: record.UDPCount}, {Protocol: "udp", PacketSize: 64,
-				UDPMode: record.UDPExact}} {
+			{Protocol: "udp", PacketSize: 64, UDPMode: record.UDPCount}, {
+				Protocol:   "udp",
+				PacketSize: 64,
+				UDPMode:    record.UDPExact,
+			}} {
 			all = append(all, KindOf("native", l, over))
 		}
+
 		all = append(all, KindOf("xdp", record.Load{Protocol: "udp", PacketSize: 46}, over))
 	}
+
 	var got []string
 	for _, k := range Few(all) {
 		got = append(got, fmt.Sprintf("%s/%d", k.Over("direct"), k.MTU))
 	}
+
 	want := []string{
 		"tcp direct, 1 stream, super/0", "tcp direct, 1 stream/0", "tcp direct, 1 stream, MTU 9000/9000",
 		"udp direct, 64-byte packets, super/0", "udp direct, 9000-byte packets, super/9000",
@@ -98,7 +123,8 @@ func TestKindsOfLinks(t *testing.T) {
 		"udp direct, 64-byte packets, count mode/0",
 		"xdp direct, 64-byte frames/0",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
 }

@@ -23,11 +23,14 @@ func (w *windows) Offer(context.Context, traffic.End, traffic.End, record.Load,
 	traffic.Conductor) (*record.Traffic, error) {
 	n := w.bytes[w.taken]
 	w.taken++
-	t := &record.Traffic{Load: record.Load{Protocol: "tcp", Duration: time.Second},
-		Flows: []record.Flow{{ReceiverNs: 1e9, ReceivedBytes: max(n, -n)}}}
+	t := &record.Traffic{
+		Load:  record.Load{Protocol: "tcp", Duration: time.Second},
+		Flows: []record.Flow{{ReceiverNs: 1e9, ReceivedBytes: max(n, -n)}},
+	}
 	if n < 0 {
 		t.Ends = map[string]record.EndUsage{"far": {EdgeLateNs: int64(time.Second / 2)}}
 	}
+
 	return t, nil
 }
 
@@ -45,8 +48,10 @@ func TestMedianOfSeveralWindows(t *testing.T) {
 		{bytes: []int64{0, 1000, -9000, 2000, 1500}, want: 12000, note: "said nothing: 2"},
 		{bytes: []int64{0, 0, 1000, 2000, 0}, want: 8000, note: "said nothing: 3"},
 		{bytes: []int64{-9000, 0, 0}, err: "nothing arrived in any of three windows"},
-		{bytes: []int64{0, -9000, -9000},
-			err: "the far end read its counts 500ms late at an edge of the window of 1s"},
+		{
+			bytes: []int64{0, -9000, -9000},
+			err:   "the far end read its counts 500ms late at an edge of the window of 1s",
+		},
 	} {
 		e := &windows{bytes: tt.bytes}
 		c, err := look(t.Context(), e, traffic.End{}, traffic.End{}, Kind{Protocol: "tcp", Streams: 1},
@@ -57,6 +62,7 @@ func TestMedianOfSeveralWindows(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil || c.Value != tt.want || strings.Contains(c.Note, "windows") != (tt.note != "") ||
 			!strings.Contains(c.Note, tt.note) || e.taken != len(tt.bytes) {
 			t.Errorf("%v: got %+v and %v of %d windows, want %g bit/s of all and the note %q", tt.bytes, c,

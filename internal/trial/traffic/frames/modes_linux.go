@@ -54,6 +54,7 @@ func (w frameModes) choose(modes []string, want string) choice {
 		if want != "" && mode != want {
 			continue
 		}
+
 		why := w[mode]
 		switch {
 		case why == "":
@@ -64,9 +65,11 @@ func (w frameModes) choose(modes []string, want string) choice {
 			names += ", " + modeNames[mode]
 		default:
 			tell()
-			names, last = modeNames[mode], why
+			names = modeNames[mode]
+			last = why
 		}
 	}
+
 	tell()
 	return c
 }
@@ -82,9 +85,13 @@ const engineFellBack = "engine-fell-back"
 func fellBack(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
-		if why := details[side+".fell_back"]; why != "" {
-			caveats = append(caveats, record.Caveat{Kind: engineFellBack, Text: fmt.Sprintf("the %s end: %s",
-				side, why)})
+		why := details[side+".fell_back"]
+		if why != "" {
+			caveats = append(caveats, record.Caveat{
+				Kind: engineFellBack,
+				Text: fmt.Sprintf("the %s end: %s",
+					side, why),
+			})
 		}
 	}
 	return caveats
@@ -96,20 +103,25 @@ func checkXDP(q traffic.Request) check.Answer {
 	if err != nil {
 		return check.CouldNotTell("%v", err)
 	}
+
 	var why []string
 	for _, c := range []choice{w.sender(q.Load), w.sink(q.Load)} {
 		if c.mode == "" && (q.Load.Frames != "" || q.Load.Sink != "") {
 			return check.Not("%s", c.instead())
 		}
+
 		why = append(why, c.why...)
 	}
+
 	if len(why) == 0 {
 		return check.OK()
 	}
+
 	a := check.OKBecause("%s", strings.Join(why, "; "))
 	if w[record.FramesLive] == mayNotLoad {
 		a = a.Hinted("run as root for more: a user's own namespace does not give this right")
 	}
+
 	return a
 }
 
@@ -130,11 +142,13 @@ func surveyRights() (frameModes, error) {
 	case live != nil:
 		w[record.FramesLive] = live.Error()
 	}
+
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		w[record.FramesPacket] = fmt.Sprintf("open a socket: %v", err)
 		return w, nil
 	}
+
 	unix.Close(fd)
 	return w, nil
 }
@@ -145,6 +159,7 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 	if err != nil {
 		return w, err
 	}
+
 	refuse := func(why string, modes ...string) {
 		for _, mode := range modes {
 			if w[mode] == "" {
@@ -157,12 +172,14 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 			append(slices.Clone(sendModes), record.SinkDriver)...)
 		return w, nil
 	}
+
 	// Many cards lose their link for seconds when a program is attached, and with it whatever else goes
 	// that way, such as the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)
 	}
+
 	if w[record.SinkDriver] == "" {
 		f, err := bpf.Pass(hop.Index)
 		if err != nil {
@@ -172,5 +189,6 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 			f.Close()
 		}
 	}
+
 	return w, nil
 }

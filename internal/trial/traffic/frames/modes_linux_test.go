@@ -37,10 +37,12 @@ func TestTheBestModeIsChosen(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := tt.modes.sender(record.Load{Frames: tt.want})
-		if diff := cmp.Diff(tt.got, got, cmp.AllowUnexported(choice{})); diff != "" {
+		diff := cmp.Diff(tt.got, got, cmp.AllowUnexported(choice{}))
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
+
 	if got := refused("driver").sink(record.Load{}); got.mode != record.SinkSockets ||
 		got.instead() != "not counted in the driver: no driver" {
 		t.Errorf("no sink in the driver: got %+v, want sockets with the reason", got)
@@ -52,13 +54,15 @@ func TestUnknownModesAreRefused(t *testing.T) {
 	if a := checkFrames(load); a.State != check.Yes {
 		t.Fatalf("got %+v, want yes", a)
 	}
+
 	for _, change := range []func(*record.Load){
 		func(l *record.Load) { l.Frames = "pigeon" },
 		func(l *record.Load) { l.Sink = "pigeon" },
 	} {
 		l := load
 		change(&l)
-		if a := checkFrames(l); a.State != check.No || !strings.Contains(a.Reason, "pigeon") {
+		a := checkFrames(l)
+		if a.State != check.No || !strings.Contains(a.Reason, "pigeon") {
 			t.Errorf("%+v: got %+v, want no with the name", l, a)
 		}
 	}
@@ -68,9 +72,12 @@ func TestUnknownModesAreRefused(t *testing.T) {
 func TestCaveatsTellTheLesserMode(t *testing.T) {
 	got := fellBack(map[string]string{"near.fell_back": "AF_PACKET (not BPF test-run frames: why)",
 		"far.mode": "xdp: counted in the driver"})
-	want := []record.Caveat{{Kind: "engine-fell-back",
-		Text: "the near end: AF_PACKET (not BPF test-run frames: why)"}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	want := []record.Caveat{{
+		Kind: "engine-fell-back",
+		Text: "the near end: AF_PACKET (not BPF test-run frames: why)",
+	}}
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

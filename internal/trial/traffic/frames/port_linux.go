@@ -69,20 +69,33 @@ type xdpFlow struct {
 func newXDPPort(l *traffic.Endpoint) *xdpPort {
 	q := l.Request
 	p := &xdpPort{request: q}
-	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash(traffic.TagFrames, q.Load.Tag),
-		PacketSize: slices.Max(q.Load.PacketSizes()), Sizes: q.Load.Sizes, DSCP: q.Load.DSCP,
-		PPS: ratePPS(q.Load)}
+	p.load = bpf.Load{
+		IP:         q.Load.IP,
+		Tag:        traffic.TagHash(traffic.TagFrames, q.Load.Tag),
+		PacketSize: slices.Max(q.Load.PacketSizes()),
+		Sizes:      q.Load.Sizes,
+		DSCP:       q.Load.DSCP,
+		PPS:        ratePPS(q.Load),
+	}
 	for i, k := range l.Keys {
-		f := &xdpFlow{port: p, sends: k.Sends(q.Side), first: i == 0, mean: traffic.MeanPayload(q.Load),
-			perNs: p.load.PPS / float64(q.Load.Streams) / 1e9, table: record.NewTable("bytes", "packets")}
+		f := &xdpFlow{
+			port:  p,
+			sends: k.Sends(q.Side),
+			first: i == 0,
+			mean:  traffic.MeanPayload(q.Load),
+			perNs: p.load.PPS / float64(q.Load.Streams) / 1e9,
+			table: record.NewTable("bytes", "packets"),
+		}
 		of := &p.counting
 		if f.sends {
 			of = &p.sending
 		}
+
 		f.index = len(*of)
 		*of = append(*of, f)
 		l.Flows = append(l.Flows, f)
 	}
+
 	p.sent = make([][3]int64, len(p.sending))
 	p.arrived = make([]bpf.Arrived, len(p.counting))
 	return p
@@ -93,34 +106,42 @@ func (p *xdpPort) start(l *traffic.Endpoint) error {
 	for _, f := range p.sending {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: f.local, To: f.remote})
 	}
+
 	for _, f := range p.counting {
 		p.load.Receive = append(p.load.Receive, bpf.Tuple{From: f.remote, To: f.local})
 	}
+
 	var err error
 	if p.hop, err = kernel.NextHop(l.Flows[0].(*xdpFlow).remote.Addr()); err == nil {
 		err = p.choose()
 	}
+
 	if err == nil {
 		err = p.open()
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if p.tx != nil {
 		l.Workers = append(l.Workers, newTxSender(p, p.sending))
 	}
+
 	for _, s := range p.senders {
 		l.Workers = append(l.Workers, s)
 		for i := range s.share.Send {
 			p.sending[s.share.Base+i].thread = s
 		}
 	}
+
 	switch p.sink.mode {
 	case record.SinkDriver:
 		l.Workers = append(l.Workers, xdpSink{func() (int64, error) { return arrivedOf(p.frames) }})
 	case record.SinkSockets:
 		l.Workers = append(l.Workers, newFrameReader(p.counting, p.load.Tag))
 	}
+
 	p.describe(l)
 	l.Finish = p.finish
 	return nil
@@ -132,20 +153,24 @@ func (p *xdpPort) choose() error {
 	if err != nil {
 		return err
 	}
+
 	if len(p.sending) > 0 {
 		if p.sender = w.sender(p.request.Load); p.sender.mode == "" {
 			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead())
 		}
+
 		if len(p.hop.MAC) != 6 {
 			return fmt.Errorf("send frames by %s: the layer-2 address of %v is not known", p.hop.Device,
 				p.hop.Addr)
 		}
 	}
+
 	if len(p.counting) > 0 {
 		if p.sink = w.sink(p.request.Load); p.sink.mode == "" {
 			return fmt.Errorf("count frames at %s: %s", p.hop.Device, p.sink.instead())
 		}
 	}
+
 	return nil
 }
 
@@ -158,6 +183,7 @@ func (p *xdpPort) open() error {
 	if p.sink.mode != record.SinkDriver {
 		kernels.Receive = nil
 	}
+
 	switch {
 	case p.sender.mode == record.FramesPacket:
 		if p.tx, err = openPacket(p.hop.Index, bpf.NewWriter(p.load)); err != nil {
@@ -165,33 +191,42 @@ func (p *xdpPort) open() error {
 		}
 	case p.sender.mode == record.FramesLive:
 		p.senders = p.shares()
-		kernels.Send, kernels.PPS = p.senders[0].share.Send, p.senders[0].share.PPS
+		kernels.Send = p.senders[0].share.Send
+		kernels.PPS = p.senders[0].share.PPS
 	}
+
 	if len(kernels.Send)+len(kernels.Receive) == 0 {
 		return nil
 	}
+
 	if p.frames, err = bpf.Open(kernels, p.hop.Index); err != nil {
 		return err
 	}
+
 	for i, s := range p.senders {
 		if s.frames = p.frames; i == 0 {
 			continue
 		}
+
 		if s.frames, err = bpf.Open(s.share, p.hop.Index); err != nil {
 			return err
 		}
 	}
+
 	if err := p.frames.Attach(p.hop.Index); err != nil {
 		return err
 	}
+
 	for _, s := range p.senders {
 		s.enter()
 	}
+
 	for _, s := range p.senders {
 		if err := s.awaitRunning(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -201,12 +236,14 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 	if p.frames != nil {
 		l.Details["attached"] = "XDP program in the driver of " + p.hop.Device + ", gone with the load"
 	}
+
 	var parts, lesser []string
 	say := func(c choice, what string) {
 		if c.instead() != "" {
 			what += " (" + c.instead() + ")"
 			lesser = append(lesser, what)
 		}
+
 		parts = append(parts, what)
 	}
 	if p.sender.mode != "" {
@@ -220,6 +257,7 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 			l.Details["core"] = cores
 		}
 	}
+
 	if p.sink.mode != "" {
 		l.Details["counted_by"] = p.sink.mode
 		what := modeNames[p.sink.mode]
@@ -227,11 +265,14 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 			what += ", polled each " + traffic.ReceivePoll.String() +
 				": what the receiver's stack had no time for is lost too, and no delay is known"
 		}
+
 		say(p.sink, what)
 	}
+
 	if len(lesser) > 0 {
 		l.Details["fell_back"] = strings.Join(lesser, "; ")
 	}
+
 	mode := "xdp: " + strings.Join(parts, "; ")
 	l.Mode = func() string { return mode }
 }
@@ -245,19 +286,23 @@ func (xdpSink) Name() string { return "the sink of frames" }
 
 func (s xdpSink) Run(ph *traffic.Phases) error {
 	traffic.SleepUntil(min(ph.Senders, ph.Stop), &ph.Abandoned)
-	before, last := int64(-1), ph.Senders
+	before := int64(-1)
+	last := ph.Senders
 	for {
 		n, err := s.arrived()
 		if err != nil {
 			return err
 		}
+
 		if n != before {
 			before, last = n, max(last, traffic.Monotonic())
 		}
+
 		// Only after a look: who woke late saw nothing of the time in between.
 		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
+
 		traffic.SleepUntil(min(ph.Stop, traffic.Monotonic()+int64(xdpDrain)/3), &ph.Abandoned)
 	}
 }
@@ -287,12 +332,14 @@ func (p *xdpPort) refresh() {
 			return
 		}
 	}
+
 	if p.sink.mode == record.SinkDriver {
 		a, err := p.frames.Arrived()
 		if err != nil {
 			p.err = err
 			return
 		}
+
 		p.arrived = a
 	}
 }
@@ -313,9 +360,11 @@ func (c sendPhases) window() int64 {
 			break
 		}
 	}
+
 	if end == 0 || c.began[bpf.Window] == 0 {
 		return 0
 	}
+
 	return end - c.began[bpf.Window]
 }
 
@@ -339,9 +388,11 @@ func (f *xdpFlow) packets() int64 {
 	if f.bySocket() {
 		return f.moved.Load()
 	}
+
 	if !f.sends {
 		return f.port.arrived[f.index].All
 	}
+
 	s := f.port.sent[f.index]
 	return s[bpf.Warmup] + s[bpf.Window] + s[bpf.Cooldown]
 }
@@ -354,12 +405,14 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 			if err != nil {
 				f.port.err = err
 			}
+
 			f.port.device[e-traffic.StartEdge] = c
 			if f.port.sink.mode == record.SinkSockets {
 				f.port.dropped[e-traffic.StartEdge] = f.port.socketDrops()
 			}
 		}
 	}
+
 	n := f.packets()
 	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
 }
@@ -386,6 +439,7 @@ func (f *xdpFlow) bytesOf(n int64) int64 {
 	for seq := n / cycle * cycle; seq < n; seq++ {
 		sum += int64(f.payload(uint32(seq % cycle)))
 	}
+
 	return sum
 }
 
@@ -400,36 +454,48 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	if f.first {
 		p.refresh()
 	}
+
 	r := traffic.FlowReport{Sends: f.sends, Addr: f.local.String(), Table: f.table}
 	if f.sends {
 		r.Sent = f.window
 		if p.tx == nil {
 			r.Sent = p.sent[f.index][bpf.Window]
 		}
+
 		r.Bytes = f.bytesOf(r.Sent)
 		r.Ns = f.sendPhases().window()
 		if p.tx != nil {
 			r.Unsent = f.unsent(r.Sent, r.Ns)
 			return r
 		}
+
 		// What was due within the window, however late it left.
 		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
 		if r.Ns > 0 && r.Unsent <= r.Sent {
 			r.Ns = p.atLeastDue(r.Ns)
 		}
+
 		return r
 	}
+
 	if f.bySocket() {
 		f.sequence.Finish(f.sequence.Next) // the tail only the sender knows
 		r.Packets, r.Highest, r.Announced = f.sequence.Packets(), int64(f.sequence.Next), -1
-		r.Bytes, r.Ns = f.bytes, f.till-f.from
+		r.Bytes = f.bytes
+		r.Ns = f.till - f.from
 		return r
 	}
+
 	a := p.arrived[f.index]
-	r.Packets = record.Packets{Received: a.Received, Lost: a.Lost, Duplicates: &a.Duplicates,
-		Reordered: &a.Reordered}
+	r.Packets = record.Packets{
+		Received:   a.Received,
+		Lost:       a.Lost,
+		Duplicates: &a.Duplicates,
+		Reordered:  &a.Reordered,
+	}
 	r.Bytes, r.Ns = a.Bytes, p.atLeastDue(a.Last-a.First)
-	r.Highest, r.Announced = int64(a.Next), -1
+	r.Highest = int64(a.Next)
+	r.Announced = -1
 	return r
 }
 
@@ -446,13 +512,15 @@ func (p *xdpPort) atLeastDue(ns int64) int64 {
 }
 
 func (f *xdpFlow) notes() map[string]int64 {
-	p, notes := f.port, map[string]int64{}
+	p := f.port
+	notes := map[string]int64{}
 	switch {
 	case f.sends:
 		notes["frames_sent"] = f.packets() // in all phases
 		if f.index > 0 {
 			break
 		}
+
 		notes["device_drops"] = int64(p.device[1].TxDropped - p.device[0].TxDropped)
 		for _, s := range p.senders {
 			notes["waited_ns"] = max(notes["waited_ns"], s.waited)
@@ -478,6 +546,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 		notes["ancient_packets"] = a.Ancient
 		notes["contended_packets"] = a.Contended
 	}
+
 	return notes
 }
 
@@ -488,6 +557,7 @@ func (p *xdpPort) socketDrops() (n int64) {
 		if f.socket != last { // at the listener all share one
 			n += int64(f.socket.SocketDrops())
 		}
+
 		last = f.socket
 	}
 	return n
@@ -504,14 +574,17 @@ func (p *xdpPort) close() {
 	for _, s := range p.senders {
 		s.leave()
 	}
+
 	if p.frames != nil {
 		p.frames.Close()
 	}
+
 	for _, s := range p.senders {
 		if s.frames != nil && s.frames != p.frames {
 			s.frames.Close()
 		}
 	}
+
 	if p.tx != nil {
 		p.tx.Close()
 	}
@@ -522,27 +595,33 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	if p.err != nil {
 		return p.err
 	}
+
 	if len(p.senders) > 0 {
 		if err := p.checkTaken(); err != nil {
 			return err
 		}
 	}
+
 	r.Boot = bootID()
 	if p.sink.mode != record.SinkDriver {
 		return nil
 	}
+
 	counts, early, err := p.frames.Delays()
 	if err != nil {
 		return err
 	}
+
 	if early > 0 {
 		return nil // another clock
 	}
+
 	for i, n := range counts {
 		if n > 0 {
 			r.Delays = append(r.Delays, record.DelayCounts{FromNs: bpf.DelayBucket(i), Packets: n})
 		}
 	}
+
 	return nil
 }
 
@@ -552,12 +631,15 @@ func (p *xdpPort) checkTaken() error {
 	for _, s := range p.sent {
 		sent += s[bpf.Warmup] + s[bpf.Window] + s[bpf.Cooldown]
 	}
+
 	for _, s := range p.senders {
 		taken = max(taken, s.taken) // each saw what all did
 	}
+
 	if sent > 1000 && taken < sent/100 {
 		return fmt.Errorf("send frames by %s: of %d sent it let out %d: whatever it leads to takes no "+
 			"frames (it needs an XDP program or GRO)", p.hop.Device, sent, taken)
 	}
+
 	return nil
 }

@@ -12,8 +12,10 @@ import (
 // it has seen that nothing comes any more.
 func TestSinkThatWokeLateLooksFirst(t *testing.T) {
 	now := traffic.Monotonic()
-	ph := &traffic.Phases{Window: record.Window{Stop: now + int64(time.Minute)},
-		Senders: now - int64(time.Second)}
+	ph := &traffic.Phases{
+		Window:  record.Window{Stop: now + int64(time.Minute)},
+		Senders: now - int64(time.Second),
+	}
 	var looks, n int64
 	sink := xdpSink{func() (int64, error) {
 		looks++

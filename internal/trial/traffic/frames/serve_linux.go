@@ -22,20 +22,24 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	if err := s.Recv(&q); err != nil {
 		return err
 	}
+
 	switch {
 	case q.Survey:
 		hop, err := kernel.NextHop(q.Peer)
 		if err != nil {
 			return err
 		}
+
 		w, err := surveyDevice(hop)
 		if err != nil {
 			return err
 		}
+
 		return s.Send(w)
 	case q.Neighbor != "":
 		return keepReady(s, q.Neighbor)
 	}
+
 	return traffic.ServeRequest(ctx, s, q, checkXDP, traffic.Endpoints(connect))
 }
 
@@ -45,6 +49,7 @@ func connect(ctx context.Context, l *traffic.Endpoint) error {
 	if err := shakeHands(ctx, l); err != nil {
 		return err
 	}
+
 	return p.start(l)
 }
 
@@ -55,6 +60,7 @@ func keepReady(s host.Session, device string) error {
 	if err != nil {
 		return err
 	}
+
 	if kind == "veth" {
 		f, err := bpf.Pass(index)
 		if err != nil {
@@ -62,11 +68,14 @@ func keepReady(s host.Session, device string) error {
 		}
 		defer f.Close()
 	}
+
 	if err := s.Send(traffic.Message{Ready: true}); err != nil {
 		return err
 	}
+
 	for s.Recv(nil) == nil {
 	}
+
 	return nil
 }
 
@@ -82,11 +91,13 @@ func pinThread(core int) error {
 	if core < 0 {
 		return nil // not known
 	}
+
 	var set unix.CPUSet
 	set.Set(core)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("pin the sender to core %d: %w", core, err)
 	}
+
 	return nil
 }
 
@@ -97,15 +108,19 @@ func shakeHands(ctx context.Context, l *traffic.Endpoint) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {
 			f := l.Flows[i].(*xdpFlow)
-			f.socket, f.local, f.remote = &traffic.Socket{FD: fd}, at, to
+			f.socket = &traffic.Socket{FD: fd}
+			f.local = at
+			f.remote = to
 			return nil
 		})
 	}
+
 	shared := traffic.SharedSockets{}
 	h, err := traffic.AnswerHellos(ctx, l.Part, len(l.Keys),
 		func(i int, from netip.AddrPort, at *net.UDPConn) (_ *net.UDPConn, err error) {
 			f := l.Flows[i].(*xdpFlow)
-			f.local, f.remote = at.LocalAddr().(*net.UDPAddr).AddrPort(), from
+			f.local = at.LocalAddr().(*net.UDPAddr).AddrPort()
+			f.remote = from
 			f.socket, err = shared.Of(at)
 			return nil, err
 		})

@@ -37,8 +37,15 @@ type txSender struct {
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
 	payload := flows[0].mean
-	return &txSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows, seq: make([]uint32,
-		len(flows)), pace: traffic.NewPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
+	return &txSender{
+		xdpPort: p,
+		writer:  bpf.NewWriter(p.load),
+		flows:   flows,
+		seq: make([]uint32,
+			len(flows)),
+		pace:  traffic.NewPace(p.load.PPS*8*payload, payload),
+		stamp: bpf.StampEvery(p.load.PPS),
+	}
 }
 
 func (s *txSender) Name() string { return "the sender of frames" }
@@ -51,6 +58,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 		s.late = min(max(0, now-ph.Begin), ph.Slack)
 		s.last = ph.End + s.late // a burst has none
 	}
+
 	s.pace.Begin(now)
 	s.phase, s.began[bpf.Warmup] = bpf.Warmup, now
 	for !ph.Abandoned.Load() && s.advance(ph, traffic.Monotonic()) {
@@ -58,6 +66,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 			return err
 		}
 	}
+
 	return s.settle(ph)
 }
 
@@ -72,10 +81,12 @@ func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	case now >= ph.Start+s.late:
 		phase = bpf.Window
 	}
+
 	if phase != s.phase {
 		s.began[phase], s.phase = now, phase
 		clear(s.seq)
 	}
+
 	return phase <= bpf.Cooldown
 }
 
@@ -88,24 +99,29 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	} else {
 		n = 0 // that has to leave first
 	}
+
 	for ; made < n; made++ {
 		b := s.tx.slot()
 		if b == nil {
 			break
 		}
+
 		s.tx.queue(s.make(b))
 	}
+
 	s.pace.Took(made)
 	for i := range min(made, len(s.flows)) { // whose turn it was
 		f := s.flows[(s.turn-1-i+len(s.flows))%len(s.flows)]
 		f.moved.Store(f.total)
 	}
+
 	before := s.tx.queued()
 	switch {
 	case before > 0:
 		if err := s.tx.push(); err != nil {
 			return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
 		}
+
 		if s.tx.queued() == before {
 			traffic.Nap(txNap)
 		}
@@ -114,6 +130,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	case made == 0:
 		traffic.Nap(txNap)
 	}
+
 	return nil
 }
 
@@ -131,17 +148,20 @@ func (s *txSender) make(b []byte) int {
 	if s.until == 0 {
 		s.until, stamp = s.stamp, traffic.Monotonic()
 	}
+
 	s.until--
 	i := s.turn
 	if s.turn++; s.turn == len(s.flows) {
 		s.turn = 0
 	}
+
 	length := s.writer.Put(b, i, s.phase, s.seq[i], stamp)
 	s.seq[i]++
 	s.flows[i].total++
 	if s.phase == bpf.Window {
 		s.flows[i].window++
 	}
+
 	return length
 }
 
@@ -152,9 +172,11 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 			return fmt.Errorf("send frames by %s: %d of them did not leave within %v of the end",
 				s.hop.Device, s.tx.queued(), txSettle)
 		}
+
 		if err := s.tx.push(); err != nil {
 			return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
 		}
+
 		traffic.Nap(txNap)
 	}
 	return nil
@@ -178,14 +200,17 @@ func openPacket(device int, w *bpf.Writer) (*packetSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a socket of AF_PACKET: %w", err)
 	}
+
 	p := &packetSocket{Socket: traffic.Socket{FD: fd}, batch: traffic.NewBatch(txSlots, w.Size(), 0)}
 	if err := p.open(device); err != nil {
 		p.Close()
 		return nil, err
 	}
+
 	for i := range txSlots {
 		w.Begin(p.batch.At(i))
 	}
+
 	return p, nil
 }
 
@@ -193,16 +218,20 @@ func (p *packetSocket) open(device int) error {
 	if err := unix.SetsockoptInt(p.FD, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 		return fmt.Errorf("pass the queueing discipline by AF_PACKET: %w", err)
 	}
+
 	if err := unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_SNDBUF, txRoom); err != nil {
 		return fmt.Errorf("bound what AF_PACKET has under way: %w", err)
 	}
+
 	if err := traffic.Bound(p.FD); err != nil {
 		return fmt.Errorf("bound the calls of AF_PACKET: %w", err)
 	}
+
 	// Protocol 0: it receives nothing.
 	if err := unix.Bind(p.FD, &unix.SockaddrLinklayer{Ifindex: device}); err != nil {
 		return fmt.Errorf("bind AF_PACKET to device %d: %w", device, err)
 	}
+
 	return nil
 }
 
@@ -226,9 +255,11 @@ func (p *packetSocket) push() error {
 	if p.head += n; p.head == p.tail {
 		p.head, p.tail = 0, 0
 	}
+
 	if err == nil || traffic.Again(err) || errors.Is(err, unix.ENOBUFS) {
 		return nil
 	}
+
 	return err
 }
 
@@ -248,13 +279,16 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 	r := &frameReader{flows: flows, tag: tag, batch: traffic.NewBatch(traffic.ReceiveBatch, bpf.Header, 0)}
 	for _, f := range flows {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(len(flows)))
-		if n := len(r.fds); n == 0 || r.fds[n-1] != f.socket.FD { // at the listener all share one
+		n := len(r.fds)
+		if n == 0 || r.fds[n-1] != f.socket.FD { // at the listener all share one
 			r.fds = append(r.fds, f.socket.FD)
 		}
 	}
+
 	for _, fd := range r.fds {
 		traffic.UDPRoom(&traffic.Socket{FD: fd}, len(r.fds))
 	}
+
 	return r
 }
 
@@ -274,15 +308,19 @@ func (r *frameReader) Run(ph *traffic.Phases) error {
 		if err != nil {
 			return fmt.Errorf("receive frames: %w", err)
 		}
+
 		if n > 0 {
 			last = max(last, traffic.Monotonic())
 			continue
 		}
+
 		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
+
 		traffic.Nap(traffic.ReceivePoll)
 	}
+
 	return nil
 }
 
@@ -304,18 +342,22 @@ func (r *frameReader) take(i int, now int64) {
 		}
 		return
 	}
+
 	f := r.flows[d.Flow]
 	if r.batch.Length(i) != f.payload(d.Seq) {
 		f.wrong++
 		return
 	}
+
 	f.moved.Add(1)
 	if d.Phase != bpf.Window {
 		return
 	}
+
 	if f.from == 0 {
 		f.from = now
 	}
+
 	f.till = now
 	before := f.sequence.Received
 	if f.sequence.See32(d.Seq); f.sequence.Received > before {

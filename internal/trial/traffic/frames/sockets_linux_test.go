@@ -37,40 +37,62 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	at := listener.LocalAddr().(*net.UDPAddr).AddrPort()
 	fd, err := traffic.TakeOver(listener, false)
 	listener.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	socket := &traffic.Socket{FD: fd}
 	t.Cleanup(socket.Close)
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &xdpPort{hop: kernel.Hop{Device: "lo"},
-		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, Sizes: sizes, PPS: pps,
-			Source: make([]byte, 6), Next: make([]byte, 6)}}
+
+	p := &xdpPort{
+		hop: kernel.Hop{Device: "lo"},
+		load: bpf.Load{
+			IP:         6,
+			Tag:        0x01020304,
+			PacketSize: size,
+			Sizes:      sizes,
+			PPS:        pps,
+			Source:     make([]byte, 6),
+			Next:       make([]byte, 6),
+		},
+	}
 	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, load: p.load}
 	mean := traffic.MeanPayload(record.Load{IP: 6, PacketSize: size, Sizes: sizes})
 	l := &socketLoad{}
 	for i := range flows {
-		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(netip.IPv6Loopback(),
-			uint16(30000+i)),
-			To: at})
-		f := &xdpFlow{port: p, sends: true, index: i, mean: mean,
-			perNs: pps / float64(flows) / 1e9}
+		p.load.Send = append(p.load.Send, bpf.Tuple{
+			From: netip.AddrPortFrom(netip.IPv6Loopback(),
+				uint16(30000+i)),
+			To: at,
+		})
+		f := &xdpFlow{
+			port:  p,
+			sends: true,
+			index: i,
+			mean:  mean,
+			perNs: pps / float64(flows) / 1e9,
+		}
 		g := &xdpFlow{port: q, index: i, mean: mean, socket: socket}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
+
 	p.tx, err = openPacket(lo.Index, bpf.NewWriter(p.load))
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("skip: needs root to send frames by a socket")
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	q.counting = l.got
 	l.sender, l.reader = newTxSender(p, l.sent), newFrameReader(l.got, p.load.Tag)
 	return l
@@ -94,6 +116,7 @@ func (l *socketLoad) run(ph *traffic.Phases) (send, receive error) {
 	if ph.End-ph.Start > int64(time.Second) { // to be stopped
 		later = ph
 	}
+
 	work.Go(func() { traffic.OwnThread(); send = l.sender.Run(ph) })
 	work.Go(func() { traffic.OwnThread(); receive = l.reader.Run(later) })
 	work.Wait()
@@ -117,23 +140,30 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 				if send != nil || receive != nil {
 					t.Fatalf("run: %v, %v", send, receive)
 				}
-				drops, lost := l.got[0].port.socketDrops(), int64(0)
+
+				drops := l.got[0].port.socketDrops()
+				lost := int64(0)
 				for i, f := range l.sent {
-					s, r := f.Report(), l.got[i].Report()
+					s := f.Report()
+					r := l.got[i].Report()
 					lost += s.Sent - r.Received
 					if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || *r.Duplicates != 0 {
 						t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
 							r.Received, r.Lost, r.Highest, *r.Duplicates)
 					}
+
 					if lost == 0 && s.Bytes != r.Bytes || r.Bytes == 0 {
 						t.Errorf("flow %d: sent %d bytes of payload, received %d", i, s.Bytes, r.Bytes)
 					}
+
 					all := f.packets() - l.got[i].packets()
 					if tt.pps == 0 {
 						continue
 					}
+
 					pps := tt.pps / float64(tt.flows)
-					want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*traffic.MaxDebt.Seconds())
+					want := int64(pps * float64(s.Ns) / 1e9)
+					debt := int64(pps * traffic.MaxDebt.Seconds())
 					if lost != 0 || all != 0 || *r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
 						s.Sent > want+debt+traffic.MaxBurst {
 						t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, "+
@@ -141,10 +171,13 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 							i, s.Sent, s.Unsent, r.Received, all, want)
 					}
 				}
+
 				if lost > drops {
 					t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
 				}
-				if n := l.got[0].wrong; n != 0 {
+
+				n := l.got[0].wrong
+				if n != 0 {
 					t.Errorf("got %d stray datagrams, want none", n)
 				}
 			})
@@ -174,12 +207,15 @@ func TestASocketCountsNoStrays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	ph := timeline(time.Millisecond)
 	if err := l.reader.Run(ph); err != nil {
 		t.Fatal(err)
 	}
+
 	f := l.got[0]
-	if r := f.Report(); f.packets() != 1 || r.Received != 1 || r.Lost != 0 || f.wrong != 5 {
+	r := f.Report()
+	if f.packets() != 1 || r.Received != 1 || r.Lost != 0 || f.wrong != 5 {
 		t.Errorf("counted %d, received %d, lost %d, strays %d; want 1, 1, 0, 5", f.packets(), r.Received,
 			r.Lost, f.wrong)
 	}
@@ -193,11 +229,14 @@ func TestASocketLeavesNothing(t *testing.T) {
 	time.AfterFunc(60*time.Millisecond, func() { ph.Abandoned.Store(true) })
 	began := time.Now()
 	l.run(ph)
-	if d := time.Since(began); d > time.Second {
+	d := time.Since(began)
+	if d > time.Second {
 		t.Errorf("ended after %v, want soon", d)
 	}
+
 	l.sender.tx.Close()
-	if n := sockets(); n != before+1 { // the receiver's
+	n := sockets()
+	if n != before+1 { // the receiver's
 		t.Errorf("%d sockets are open, want the receiver's and the %d of before", n, before)
 	}
 }
@@ -206,7 +245,8 @@ func TestASocketLeavesNothing(t *testing.T) {
 func sockets() (n int) {
 	files, _ := filepath.Glob("/proc/self/fd/*")
 	for _, f := range files {
-		if to, _ := os.Readlink(f); strings.HasPrefix(to, "socket:") {
+		to, _ := os.Readlink(f)
+		if strings.HasPrefix(to, "socket:") {
 			n++
 		}
 	}
@@ -221,6 +261,7 @@ func TestASocketTellsThatItsDeviceIsGone(t *testing.T) {
 	if err == nil {
 		tx.Close()
 	}
+
 	if err == nil || !strings.Contains(err.Error(), "device 1073741824") {
 		t.Errorf("got %v, want an error that names the device", err)
 	}
@@ -242,7 +283,8 @@ func TestWindowAsTheSenderSawIt(t *testing.T) {
 		{"no end", sendPhases{began: [...]int64{10, 20, 0, 0}}, 0},
 		{"nothing", sendPhases{}, 0},
 	} {
-		if got := tt.saw.window(); got != tt.lasts {
+		got := tt.saw.window()
+		if got != tt.lasts {
 			t.Errorf("%s: got %d, want %d", tt.name, got, tt.lasts)
 		}
 	}

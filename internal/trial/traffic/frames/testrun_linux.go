@@ -52,26 +52,34 @@ func (p *xdpPort) shares() []*xdpSender {
 			cpus = cpus[:min(half, len(cpus))]
 		}
 	}
+
 	if p.request.Side == "near" {
 		slices.Reverse(cpus)
 	}
+
 	flows := len(p.load.Send)
 	threads := max(1, min(p.hop.RxQueues, len(cpus), flows))
 	burst, _ := bpf.BurstOf(p.load.PPS / float64(threads))
 	var list []*xdpSender
 	for i := range threads {
 		s := &xdpSender{xdpPort: p, share: p.load, core: -1}
-		from, to := i*flows/threads, (i+1)*flows/threads
-		s.share.Send, s.share.Base, s.share.Receive = p.load.Send[from:to], from, nil
+		from := i * flows / threads
+		to := (i + 1) * flows / threads
+		s.share.Send = p.load.Send[from:to]
+		s.share.Base = from
+		s.share.Receive = nil
 		s.share.PPS = p.load.PPS * float64(to-from) / float64(flows)
 		if p.load.PPS > 0 {
 			s.wait = int64(float64(i*burst) / p.load.PPS * 1e9)
 		}
+
 		if i < len(cpus) {
 			s.core = cpus[i]
 		}
+
 		list = append(list, s)
 	}
+
 	return list
 }
 
@@ -92,6 +100,7 @@ func (s *xdpSender) enter() {
 			s.done <- err
 			return
 		}
+
 		err := s.frames.Send()
 		s.ended, s.waited = traffic.Monotonic(), runDelay(tid)
 		s.done <- err
@@ -109,6 +118,7 @@ func (s *xdpSender) awaitRunning() error {
 			return cmp.Or(err, errors.New("send frames: the thread ended before the load"))
 		default:
 		}
+
 		if runs, err := s.frames.Runs(); runs || err != nil {
 			return err
 		}
@@ -133,17 +143,25 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	if err != nil {
 		return err
 	}
+
 	s.begin = ph.Begin + s.wait
 	waited := runDelay(s.tid)
-	if err := s.frames.Schedule(bpf.Timeline{Begin: s.begin, Start: ph.Start, End: ph.End, Stop: ph.Senders,
-		Slack: ph.Slack}); err != nil {
+	if err := s.frames.Schedule(bpf.Timeline{
+		Begin: s.begin,
+		Start: ph.Start,
+		End:   ph.End,
+		Stop:  ph.Senders,
+		Slack: ph.Slack,
+	}); err != nil {
 		return err
 	}
+
 	if s.polite {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, s.tid, 0); err != nil {
 			return fmt.Errorf("give the sender of frames its priority back: %w", err)
 		}
 	}
+
 	err = <-s.done
 	s.done <- err // for leave
 	s.waited -= waited
@@ -160,6 +178,7 @@ func runDelay(tid int) int64 {
 	if err != nil || len(f) < 2 {
 		return 0
 	}
+
 	ns, _ := strconv.ParseInt(f[1], 10, 64)
 	return ns
 }
@@ -170,15 +189,18 @@ func (s *xdpSender) refresh() error {
 	if err != nil {
 		return err
 	}
+
 	for i := range now.Flows {
 		for phase := range now.Flows[i] {
 			var before uint32
 			if i < len(s.last.Flows) {
 				before = s.last.Flows[i][phase]
 			}
+
 			s.sent[s.share.Base+i][phase] += int64(now.Flows[i][phase] - before) // modulo 2^32
 		}
 	}
+
 	s.last = now
 	return nil
 }
@@ -190,9 +212,11 @@ func describeSenders(list []*xdpSender) (what, cores string) {
 	if len(list) > 1 {
 		threads = fmt.Sprintf("%d threads", len(list))
 	}
+
 	for _, s := range list {
 		cores += " " + strconv.Itoa(s.core)
 	}
+
 	return fmt.Sprintf("BPF test-run frames from %s, bursts of %d, one frame in %d with its time", threads,
 		burst, stamped), cores[1:]
 }

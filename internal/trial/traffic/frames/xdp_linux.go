@@ -36,7 +36,8 @@ const maxFramePacket = 1500
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	checked := checkFrames(load)
 	if checked.State == check.Yes {
-		if why := x.refusal(ctx, near, far, load); why != "" {
+		why := x.refusal(ctx, near, far, load)
+		if why != "" {
 			if x.Fallback == nil || load.Frames+load.Sink != "" {
 				return check.Not("%s", why)
 			}
@@ -50,7 +51,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 // pair has not, nor an agent of another system.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
-		if a, has := traffic.AskEnd(ctx, x.Name(), load, "", end); !has {
+		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
+		if !has {
 			return a.Reason
 		}
 	}
@@ -64,10 +66,12 @@ func (XDP) Asked() []traffic.Asked {
 	for _, load.Frames = range sendModes {
 		asked = append(asked, traffic.Asked{Way: modeNames[load.Frames], Load: load})
 	}
+
 	load.Frames = ""
 	for _, load.Sink = range sinkModes {
 		asked = append(asked, traffic.Asked{Way: modeNames[load.Sink], Load: load})
 	}
+
 	return asked
 }
 
@@ -75,7 +79,8 @@ func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
 // checkFrames checks what depends on no machine.
 func checkFrames(load record.Load) check.Answer {
-	least, sizes := traffic.PacketOverhead(load.IP)+bpf.Header, load.PacketSizes()
+	least := traffic.PacketOverhead(load.IP) + bpf.Header
+	sizes := load.PacketSizes()
 	switch {
 	case load.Protocol != "udp":
 		return check.Not("protocol %s: its frames carry udp", load.Protocol)
@@ -97,28 +102,35 @@ func checkFrames(load record.Load) check.Answer {
 	case load.Sink != "" && !slices.Contains(sinkModes, load.Sink):
 		return check.Not("frames counted by %q: want %s", load.Sink, strings.Join(sinkModes, ", "))
 	}
+
 	return traffic.CheckLoad(load)
 }
 
 // Offer runs the load and joins what both ends counted.
 func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	conductor traffic.Conductor) (*record.Traffic, error) {
-	if a := checkFrames(load); a.State != check.Yes {
+	a := checkFrames(load)
+	if a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load: %s", load.Protocol, a.Reason)
 	}
-	if why := x.refusal(ctx, near, far, load); why != "" && load.Frames+load.Sink == "" {
+
+	why := x.refusal(ctx, near, far, load)
+	if why != "" && load.Frames+load.Sink == "" {
 		return x.fallBack(ctx, near, far, load, conductor, why)
 	}
+
 	next := map[string]*traffic.Neighbor{} // that BPF test-run frames enter, by the end that sends
 	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
 		if load.Direction != record.Both && !(traffic.FlowKey{Direction: load.Direction}).Sends(side) {
 			continue
 		}
+
 		var w frameModes
 		q := traffic.Request{Survey: true, Addr: pair[0].Addr, Peer: pair[1].Target, Load: load}
 		if err := pair[0].Agent.Invoke(ctx, x.verb(), q, &w); err != nil {
 			return nil, fmt.Errorf("look at how %s can send frames: %w", pair[0].Node, err)
 		}
+
 		switch c := w.sender(load); {
 		case c.mode == "" && load.Frames+load.Sink != "":
 			return nil, fmt.Errorf("send frames at %s: %s", pair[0].Node, c.instead())
@@ -128,6 +140,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 			next[side] = pair[0].Next // the other end prepares its own
 		}
 	}
+
 	for _, n := range next {
 		letGo, err := x.prepare(ctx, n)
 		if err != nil {
@@ -135,26 +148,31 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		}
 		defer letGo()
 	}
+
 	t, reports, err := traffic.Offer(ctx, x.Name(), near, far, load, conductor, check.OK())
 	if err != nil {
 		return nil, err
 	}
+
 	for side, n := range next {
 		t.Details[side+".neighbor"] = fmt.Sprintf("%s.%s made ready to take frames: an XDP program that "+
 			"lets everything pass, gone with the load", n.Node, n.Device)
 	}
+
 	for i, f := range t.Flows {
 		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
 			".counted_by"] == record.SinkDriver {
 			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
 		}
 	}
+
 	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
 	for i, direction := range []string{record.Down, record.Up} { // delays that one clock told
 		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
 			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
 		}
 	}
+
 	return t, nil
 }
 
@@ -164,16 +182,21 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	if x.Fallback == nil {
 		return nil, fmt.Errorf("send frames: %s", why)
 	}
+
 	t, err := x.Fallback.Offer(ctx, near, far, load, c)
 	if err != nil {
 		return nil, err
 	}
+
 	t.Engine = x.Name()
 	for _, side := range []string{"near", "far"} {
 		t.Details[side+".mode"] = "no frames; " + t.Details[side+".mode"]
 	}
-	t.Caveats = append(t.Caveats, record.Caveat{Kind: engineFellBack,
-		Text: "the load was offered by sendmmsg and received by sockets: " + why})
+
+	t.Caveats = append(t.Caveats, record.Caveat{
+		Kind: engineFellBack,
+		Text: "the load was offered by sendmmsg and received by sockets: " + why,
+	})
 	return t, nil
 }
 
@@ -187,10 +210,12 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 	if err != nil {
 		return nil, err
 	}
+
 	if err := host.Await(octx, s, &traffic.Message{}); err != nil {
 		s.Close()
 		return nil, err
 	}
+
 	return func() { traffic.LetGo(s, traffic.Patience) }, nil
 }
 

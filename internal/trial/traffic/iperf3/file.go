@@ -44,34 +44,49 @@ func (r *iperf3Report) file() (*File, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
+
 	load, err := r.load()
 	if err != nil {
 		return nil, err
 	}
+
 	other := r
 	if s := r.Server; s != nil && s.check() == nil && len(s.End.Streams) == len(r.End.Streams) {
 		other = s
 	}
+
 	t, err := joinReports(load, r, other, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	f := &File{Traffic: t, Title: r.Title, Extra: r.Extra, Alone: other == r}
 	if s := r.Start.Timestamp.Seconds; s > 0 && s < 1<<33 {
 		f.Began = time.Unix(int64(s), 0).UTC()
 	}
+
 	if f.Alone {
 		err = r.keepOwn(t, load.Opener == "near")
 	}
+
 	return f, err
 }
 
 // load returns the load that iperf3 was asked for.
 func (r *iperf3Report) load() (record.Load, error) {
 	s := r.Start.TestStart
-	l := record.Load{Protocol: strings.ToLower(s.Protocol), Direction: record.Up, Streams: s.Streams, IP: 4,
-		DSCP: max(s.TOS, 0) >> 2 & 63, Warmup: seconds(math.Ceil(s.Omit)), Duration: seconds(s.Duration),
-		Interval: seconds(s.Interval), Opener: "near", Congestion: r.End.Congestion}
+	l := record.Load{
+		Protocol:   strings.ToLower(s.Protocol),
+		Direction:  record.Up,
+		Streams:    s.Streams,
+		IP:         4,
+		DSCP:       max(s.TOS, 0) >> 2 & 63,
+		Warmup:     seconds(math.Ceil(s.Omit)),
+		Duration:   seconds(s.Duration),
+		Interval:   seconds(s.Interval),
+		Opener:     "near",
+		Congestion: r.End.Congestion,
+	}
 	flows := len(r.End.Streams)
 	switch {
 	case flows > 2*maxStreams:
@@ -85,23 +100,28 @@ func (r *iperf3Report) load() (record.Load, error) {
 	case s.Reverse != 0:
 		l.Direction = record.Down
 	}
+
 	for _, c := range r.Start.Connected {
 		if a, err := netip.ParseAddr(c.RemoteHost); err == nil && a.Is6() && !a.Is4In6() {
 			l.IP = 6
 		}
 	}
+
 	if r.Start.Accepted != nil {
 		l.Opener = "far" // in the words of joinReports: who wrote is far
 		if l.Protocol == "udp" {
 			return l, errServers
 		}
 	}
+
 	if l.Protocol == "udp" && s.Block > 0 {
 		l.PacketSize = min(max(s.Block, 0), math.MaxUint16) + traffic.PacketOverhead(l.IP)
 	}
+
 	if s.Rate > 0 && s.Rate < 1e15 {
 		l.RateBps = s.Rate * float64(flows)
 	}
+
 	return l, nil
 }
 
@@ -119,6 +139,7 @@ func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 		if near {
 			f.Local, f.Remote = r.bothNames(f.Local)
 		}
+
 		if (f.Direction == record.Up) == near { // the writer sends
 			f.Received = nil
 			if f.ReceivedBytes == 0 && f.SentBytes > 0 && !near {
@@ -126,9 +147,11 @@ func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 			}
 			continue
 		}
+
 		if f.Sent = nil; near {
 			f.Local, f.Remote = f.Remote, f.Local
 		}
+
 		if f.TCP != nil {
 			f.TCP.Series = nil
 		}

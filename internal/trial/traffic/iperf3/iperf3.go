@@ -39,9 +39,11 @@ func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Lo
 }
 
 func checkIperf3(load record.Load) check.Answer {
-	if a := traffic.CheckLoad(load); a.State != check.Yes {
+	a := traffic.CheckLoad(load)
+	if a.State != check.Yes {
 		return a
 	}
+
 	switch {
 	case load.Verify:
 		return check.Not("iperf3 does not check the content")
@@ -58,6 +60,7 @@ func checkIperf3(load record.Load) check.Answer {
 	case load.Streams > maxStreams:
 		return check.Not("%d streams: iperf3 allows %d", load.Streams, maxStreams)
 	}
+
 	return check.OK()
 }
 
@@ -72,34 +75,47 @@ type iperf3Output struct {
 // the other. What such a server counted is known by what it tells the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
-	if a := checkIperf3(load); a.State != check.Yes {
+	a := checkIperf3(load)
+	if a.State != check.Yes {
 		return nil, fmt.Errorf("offer %s load by iperf3: %s", load.Protocol, a.Reason)
 	}
+
 	raw, err := traffic.Conduct(ctx, e.Name(), load, c, near, far)
 	if err != nil {
 		return nil, err
 	}
+
 	var out [2]iperf3Output
 	ends := map[string]record.EndUsage{}
 	for i, end := range []traffic.End{near, far} {
 		if end.ThirdParty != "" {
 			continue
 		}
+
 		if err := json.Unmarshal(raw[i][0], &out[i]); err != nil {
 			return nil, fmt.Errorf("read the result of %s: %w", end.Node, err)
 		}
+
 		out[i].Started -= end.Offset
-		ends[[]string{"near", "far"}[i]] = record.EndUsage{Node: end.Node, UserNs: out[i].Usage.UserNs,
-			SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
+		ends[[]string{"near", "far"}[i]] = record.EndUsage{
+			Node:     end.Node,
+			UserNs:   out[i].Usage.UserNs,
+			SystemNs: out[i].Usage.SystemNs,
+			CPUs:     end.CPUs,
+		}
 	}
-	client, server := out[0], out[1]
+
+	client := out[0]
+	server := out[1]
 	if load.Opener == "far" && far.ThirdParty == "" {
 		client, server = server, client
 	}
+
 	t, err := joinIperf3(load, client.JSON, server.JSON, client.Started)
 	if err != nil {
 		return nil, err
 	}
+
 	t.Ends = ends
 	return t, nil
 }
@@ -111,28 +127,37 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 	if err != nil {
 		return nil, fmt.Errorf("client's: %w", err)
 	}
-	sr, raw := cr, map[string]json.RawMessage{"client": client}
+
+	sr := cr
+	raw := map[string]json.RawMessage{"client": client}
 	if server != nil {
 		raw["server"] = server
 		if sr, err = readIperf3(server); err != nil {
 			return nil, fmt.Errorf("server's: %w", err)
 		}
 	}
+
 	t, err := joinReports(load, cr, sr, started)
 	if err != nil {
 		return nil, err
 	}
+
 	if server == nil {
 		if err := cr.keepOwn(t, true); err != nil {
 			return nil, err
 		}
-		t.Caveats = append(t.Caveats, record.Caveat{Kind: "third-party",
+
+		t.Caveats = append(t.Caveats, record.Caveat{
+			Kind: "third-party",
 			Text: "the far end is a third party's iperf3: its counts are what it told, and of its machine " +
-				"nothing is known"})
+				"nothing is known",
+		})
 	}
+
 	if t.Raw, err = json.Marshal(raw); err != nil {
 		return nil, fmt.Errorf("keep iperf3 output: %w", err)
 	}
+
 	return t, nil
 }
 
@@ -140,18 +165,27 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record.Traffic, error) {
 	base := started + int64(wholeSeconds(load.Warmup))*int64(time.Second)
 	flows, err := iperf3Flows(cr, sr, load.Opener == "far", load.PacketSize, base)
-	if want := len(traffic.FlowsOf(load)); err == nil && len(flows) != want {
+	want := len(traffic.FlowsOf(load))
+	if err == nil && len(flows) != want {
 		err = fmt.Errorf("join iperf3 output: %d streams, want %d", len(flows), want)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	t := &record.Traffic{
-		Engine: "iperf3", Version: strings.TrimPrefix(cr.Start.Version, "iperf "), Load: load, Flows: flows,
+		Engine:  "iperf3",
+		Version: strings.TrimPrefix(cr.Start.Version, "iperf "),
+		Load:    load,
+		Flows:   flows,
 		Details: map[string]string{"mode": "iperf3 " + load.Protocol, "congestion": cr.End.Congestion},
 		Caveats: []record.Caveat{
-			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its " +
-				"connections' start, warm-up omitted by itself"},
+			{
+				Kind: "engine-window",
+				Text: "iperf3 sets its own window: whole seconds, from its " +
+					"connections' start, warm-up omitted by itself",
+			},
 			{Kind: "engine-usage", Text: "the CPU time of iperf3 is that of its whole run"},
 		},
 	}
@@ -161,10 +195,14 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 			t.Details[name] = strconv.FormatInt(bytes, 10)
 		}
 	}
+
 	if load.Protocol == "udp" {
-		t.Caveats = append(t.Caveats, record.Caveat{Kind: "engine-accounts",
-			Text: "iperf3 gives packets sent and lost; those received are the difference and not a count"})
+		t.Caveats = append(t.Caveats, record.Caveat{
+			Kind: "engine-accounts",
+			Text: "iperf3 gives packets sent and lost; those received are the difference and not a count",
+		})
 	}
+
 	return t, nil
 }
 
@@ -178,37 +216,47 @@ func iperf3Arguments(q traffic.Request) []string {
 		return []string{"-s", "-1", "-J", "-B", q.Addr.String(), "-p", port, "-i",
 			iperf3Seconds(q.Load.Interval)}
 	}
+
 	l := q.Load
 	args := []string{"-c", q.Peer.String(), "-B", q.Addr.String(), "-p", port, "-J",
 		"-" + strconv.Itoa(l.IP), "-P", strconv.Itoa(l.Streams),
 		"-t", strconv.Itoa(max(wholeSeconds(l.Duration), 1)), "-i", iperf3Seconds(l.Interval)}
-	if w := wholeSeconds(l.Warmup); w > 0 {
+	w := wholeSeconds(l.Warmup)
+	if w > 0 {
 		args = append(args, "-O", strconv.Itoa(w))
 	}
+
 	rate := strconv.FormatFloat(l.RateBps/float64(max(len(traffic.FlowsOf(l)), 1)), 'f', 0, 64)
 	if l.Direction == record.Both {
 		args = append(args, "--bidir")
 	} else if !(traffic.FlowKey{Direction: l.Direction}).Sends(q.Side) {
 		args = append(args, "-R")
 	}
+
 	if l.DSCP > 0 {
 		args = append(args, "--dscp", strconv.Itoa(l.DSCP))
 	}
+
 	if l.Protocol == "udp" {
 		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-traffic.PacketOverhead(l.IP)), "-b", rate)
 	}
+
 	if l.Congestion != "" {
 		args = append(args, "-C", l.Congestion)
 	}
+
 	if l.MSS > 0 {
 		args = append(args, "-M", strconv.Itoa(l.MSS))
 	}
+
 	if l.RateBps > 0 {
 		args = append(args, "--fq-rate", rate)
 	}
+
 	if l.Buffer > 0 {
 		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it
 	}
+
 	return args
 }
 

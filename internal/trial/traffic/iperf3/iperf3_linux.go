@@ -31,11 +31,13 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	c := &child{request: q.Request}
 	if !q.Listen {
-		if a := installedIperf3(ctx); a.State == check.No {
+		a := installedIperf3(ctx)
+		if a.State == check.No {
 			return nil, fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)
 		}
 		return c, nil
 	}
+
 	if q.Port == 0 {
 		port, release, err := holdPort(q.Addr)
 		if err != nil {
@@ -44,17 +46,21 @@ func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 		defer release()
 		c.request.Port = port
 	}
+
 	err := c.start(ctx)
 	if err == nil {
 		err = c.awaitListening(ctx, c.request.Port)
 	}
+
 	if err == nil {
 		err = q.Listening(c.request.Port)
 	}
+
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -66,6 +72,7 @@ func holdPort(addr netip.Addr) (port int, release func(), err error) {
 	if err != nil {
 		return 0, nil, err
 	}
+
 	s := &traffic.Socket{FD: fd}
 	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, at))
 	bound, failed := netip.ParseAddrPort(s.Local())
@@ -73,6 +80,7 @@ func holdPort(addr netip.Addr) (port int, release func(), err error) {
 		s.Close()
 		return 0, nil, err
 	}
+
 	return int(bound.Port()), s.Close, nil
 }
 
@@ -83,9 +91,11 @@ func installedIperf3(ctx context.Context) check.Answer {
 	if errors.Is(err, host.ErrUnsupported) {
 		return check.Not("iperf3 is not installed").Hinted("apt-get install iperf3, or use the native engine")
 	}
+
 	if err != nil {
 		return check.CouldNotTell("%v", err)
 	}
+
 	first, _, _ := strings.Cut(string(out), "\n")
 	return check.OKBecause("%s", first)
 }
@@ -110,6 +120,7 @@ func (c *child) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	c.process, c.started, c.done = p, traffic.Monotonic(), make(chan struct{})
 	talked := make(chan struct{})
 	go func() {
@@ -149,10 +160,12 @@ func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progres
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+
 		if err := c.start(ctx); err != nil {
 			return nil, err
 		}
 	}
+
 	limit := time.Duration(w.Stop-traffic.Monotonic()) + slack
 	select {
 	case <-c.done:
@@ -161,6 +174,7 @@ func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progres
 	case <-time.After(limit):
 		return nil, fmt.Errorf("iperf3 did not end within %v", limit)
 	}
+
 	out, err := c.outcome()
 	return []any{out}, err
 }
@@ -186,6 +200,7 @@ func (c *child) awaitListening(ctx context.Context, port int) error {
 				return nil
 			}
 		}
+
 		select {
 		case <-c.done:
 			_, err := c.outcome()
@@ -209,5 +224,6 @@ func listens(table []byte, port int) bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -28,10 +28,12 @@ func TestAHeldPortIsKept(t *testing.T) {
 		if !errors.Is(bound, unix.EADDRINUSE) {
 			t.Errorf("%s: another socket binds the port: %v", addr, bound)
 		}
+
 		ln, err := net.ListenTCP("tcp", at)
 		if err != nil {
 			t.Fatalf("%s: a server cannot listen: %v", addr, err)
 		}
+
 		ln.Close()
 	}
 }
@@ -41,7 +43,8 @@ func TestListens(t *testing.T) {
    0: 0100007F:14B3 00000000:0000 0A 00000000:00000000 00:00000000
    1: 0100007F:14B4 0100007F:9999 01 00000000:00000000 00:00000000`
 	for port, want := range map[int]bool{0x14B3: true, 0x14B4: false, 0x9999: false, 1: false} {
-		if got := listens([]byte(table), port); got != want {
+		got := listens([]byte(table), port)
+		if got != want {
 			t.Errorf("port %d: listening %v, want %v", port, got, want)
 		}
 	}

@@ -152,9 +152,11 @@ func (r *iperf3Report) check() error {
 	if r.Error != "" {
 		return &FailedError{r.Error}
 	}
+
 	if len(r.End.Streams) == 0 {
 		return errors.New("read iperf3 output: no stream in it")
 	}
+
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
 			s.Lost = nil // of one interval it is below 0 where late packets arrive that were taken for lost
@@ -163,6 +165,7 @@ func (r *iperf3Report) check() error {
 			}
 		}
 	}
+
 	for n, s := range r.End.Streams {
 		for _, total := range []*iperf3Counts{s.Sender, s.Receiver, s.UDP} {
 			if err := total.plausible(); err != nil {
@@ -170,6 +173,7 @@ func (r *iperf3Report) check() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -187,6 +191,7 @@ func (c *iperf3Counts) plausible() error {
 	if c == nil {
 		return nil
 	}
+
 	for _, v := range []struct {
 		name     string
 		is, most float64
@@ -197,16 +202,20 @@ func (c *iperf3Counts) plausible() error {
 			return fmt.Errorf("%s are %g, which cannot be", v.name, v.is)
 		}
 	}
+
 	packets := orZero(c.Packets)
 	slack := edgeShare*packets + edgePackets
 	for name, count := range map[string]*float64{"lost_packets": c.Lost, "out_of_order": c.OutOfOrder} {
-		if v := orZero(count); !(v >= -slack && v <= packets+slack) {
+		v := orZero(count)
+		if !(v >= -slack && v <= packets+slack) {
 			return fmt.Errorf("%s are %g of %g packets, which cannot be", name, v, packets)
 		}
 	}
+
 	if c.End < c.Start-1 { // where the warm-up ends it may by its jitter
 		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
 	}
+
 	return nil
 }
 
@@ -217,6 +226,7 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 		return nil, fmt.Errorf("join iperf3 output: the client has %d streams, the server %d",
 			len(client.End.Streams), len(server.End.Streams))
 	}
+
 	var flows []record.Flow
 	count := map[string]int{}
 	for i, s := range client.End.Streams {
@@ -224,33 +234,43 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 		if s.UDP != nil {
 			total = s.UDP
 		}
+
 		if total == nil || s.UDP == nil && s.Receiver == nil {
 			return nil, fmt.Errorf("join iperf3 output: stream %d has no totals", i+1)
 		}
+
 		clientSends := client.Start.TestStart.Reverse == 0
 		if total.Sender != nil {
 			clientSends = *total.Sender
 		}
+
 		f := record.Flow{Direction: record.Up}
 		if clientSends == clientFar {
 			f.Direction = record.Down
 		}
+
 		count[f.Direction]++
 		f.Stream = count[f.Direction]
 		other := server.End.Streams[i].Sender
 		if s.UDP != nil {
 			other = server.End.Streams[i].UDP
 		}
+
 		if other == nil {
 			return nil, fmt.Errorf("join iperf3 output: stream %d has no totals of the server", i+1)
 		}
-		sends, receives := iperf3Side{client, total.Socket}, iperf3Side{server, other.Socket}
+
+		sends := iperf3Side{client, total.Socket}
+		receives := iperf3Side{server, other.Socket}
 		if !clientSends {
 			sends, receives = receives, sends
 		}
+
 		f.Local, f.Remote = sends.name(), receives.name()
-		f.TCP = &record.TCP{Congestion: sends.End.Congestion,
-			Series: record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits")}
+		f.TCP = &record.TCP{
+			Congestion: sends.End.Congestion,
+			Series:     record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits"),
+		}
 		f.Sent = sends.series(base, f.TCP.Series)
 		f.Received = receives.series(base, nil)
 		var err error
@@ -260,11 +280,14 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 		} else {
 			err = tcpTotals(&f, s.Sender, s.Receiver, sends, receives)
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("join iperf3 output: stream %d: %w", i+1, err)
 		}
+
 		flows = append(flows, f)
 	}
+
 	return flows, nil
 }
 
@@ -274,18 +297,21 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	if sent.Bytes == nil || received.Bytes == nil {
 		return errors.New("how many bytes were sent or received is unknown")
 	}
+
 	f.SentBytes, f.ReceivedBytes = wholeNumber(*sent.Bytes), wholeNumber(*received.Bytes)
 	f.SenderNs, f.ReceiverNs = sends.length(sent), receives.length(received)
 	f.TCP.Retransmits = wholeCount(sent.Retransmits)
 	for _, r := range []iperf3Side{sends, receives} { // a server may not know it
 		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
 	}
+
 	for _, s := range sends.End.Streams {
 		// Only the file of the side that sends knows the round trip.
 		if s.Sender != nil && s.Sender.Socket == sends.socket {
 			f.TCP.MinRTTNs = wholeNumber(scaled(s.Sender.MinRTT, 1000))
 		}
 	}
+
 	return nil
 }
 
@@ -300,6 +326,7 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	if !clientSends {
 		sent, received = server, client
 	}
+
 	f.SenderNs, f.ReceiverNs = sends.length(sent), receives.length(received)
 	switch {
 	case sent.Bytes == nil || sent.Packets == nil:
@@ -307,16 +334,19 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	case client.Lost == nil:
 		return errors.New("how many packets were lost is unknown")
 	}
+
 	p.Sent = wholeNumber(*sent.Packets)
 	p.Lost = min(wholeNumber(*client.Lost), p.Sent)
 	if client.OutOfOrder != nil {
 		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // duplicates it does not count
 	}
+
 	p.Received = p.Sent - p.Lost
 	f.SentBytes = wholeNumber(*sent.Bytes)
 	if p.Sent > 0 {
 		f.ReceivedBytes = wholeNumber(*sent.Bytes * (float64(p.Received) / float64(p.Sent)))
 	}
+
 	return nil
 }
 
@@ -340,15 +370,19 @@ func (s iperf3Side) name() string {
 func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	t.Append(base, 0, 0)
-	bytes, packets, retransmits := 0.0, 0.0, 0.0
+	bytes := 0.0
+	packets := 0.0
+	retransmits := 0.0
 	for _, i := range side.Intervals {
 		for _, s := range i.Streams {
 			if s.Socket != side.socket || s.Omitted {
 				continue
 			}
+
 			if s.Bytes == nil { // from here on the sum is unknown
 				return t
 			}
+
 			at := base + nanoseconds(s.End)
 			bytes, packets = bytes+*s.Bytes, packets+orZero(s.Packets)-orZero(s.Lost)
 			retransmits += scaled(s.Retransmits, 1)
@@ -358,6 +392,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 			}
 		}
 	}
+
 	return t
 }
 

@@ -21,6 +21,7 @@ func iperf3Files(t testing.TB, name string) (client, server []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		*to = b
 	}
 	return client, server
@@ -42,16 +43,23 @@ func TestIperf3Goldens(t *testing.T) {
 		{"udp-bidir", "udp", record.Both, "far", 1},
 	} {
 		t.Run(tc.name+" "+tc.opener, func(t *testing.T) {
-			load := record.Load{Protocol: tc.protocol, Direction: tc.direction, Opener: tc.opener,
-				Streams: tc.streams, IP: 4}
+			load := record.Load{
+				Protocol:  tc.protocol,
+				Direction: tc.direction,
+				Opener:    tc.opener,
+				Streams:   tc.streams,
+				IP:        4,
+			}
 			if tc.protocol == "udp" {
 				load.PacketSize = 200
 			}
+
 			client, server := iperf3Files(t, tc.name)
 			got, err := joinIperf3(load, client, server, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var b strings.Builder
 			for _, f := range got.Flows {
 				fmt.Fprintf(&b, "%s %d %s>%s sent %d in %d received %d in %d", f.Direction, f.Stream, f.Local,
@@ -61,6 +69,7 @@ func TestIperf3Goldens(t *testing.T) {
 					fmt.Fprintf(&b, " %s retransmits %d min_rtt %d mss %d info %d", f.TCP.Congestion,
 						*f.TCP.Retransmits, f.TCP.MinRTTNs, f.TCP.MSS, len(f.TCP.Series.T))
 				}
+
 				if f.Packets != nil {
 					p := f.Packets
 					fmt.Fprintf(&b, " packets {Sent:%d Unsent:%d Received:%d Lost:%d Reordered:%d Size:%d}",
@@ -69,16 +78,21 @@ func TestIperf3Goldens(t *testing.T) {
 						t.Errorf("%d duplicates, which iperf3 does not count", *p.Duplicates)
 					}
 				}
+
 				fmt.Fprintf(&b, " intervals %d %d\n", len(f.Sent.T), len(f.Received.T))
 			}
+
 			golden := "testdata/" + tc.name + "." + tc.opener + ".golden"
 			want, err := os.ReadFile(golden)
 			if err != nil {
 				t.Fatalf("%v; got:\n%s", err, b.String())
 			}
-			if diff := cmp.Diff(string(want), b.String()); diff != "" {
+
+			diff := cmp.Diff(string(want), b.String())
+			if diff != "" {
 				t.Errorf("flows differ (-want +got):\n%s", diff)
 			}
+
 			if got.Version != "3.12" || len(got.Raw) == 0 || len(got.Caveats) == 0 {
 				t.Errorf("version %q, %d raw bytes, caveats %v", got.Version, len(got.Raw), got.Caveats)
 			}
@@ -92,6 +106,7 @@ func TestIperf3Failures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	load := record.Load{Protocol: "tcp", Direction: record.Up, Opener: "near", Streams: 2, IP: 4}
 	for name, tc := range map[string]struct {
 		client, server []byte
@@ -120,16 +135,19 @@ func TestImpossibleIperf3OutputFails(t *testing.T) {
 		if err := json.Unmarshal(b, &doc); err != nil {
 			t.Fatal(err)
 		}
+
 		stream := doc["end"].(map[string]any)["streams"].([]any)[0].(map[string]any)
 		if part == "interval" {
 			interval := doc["intervals"].([]any)[1].(map[string]any)
 			stream = map[string]any{part: interval["streams"].([]any)[0]}
 		}
+
 		stream[part].(map[string]any)[key] = to
 		b, err := json.Marshal(doc)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return b
 	}
 	for name, tc := range map[string]struct {
@@ -158,20 +176,35 @@ func TestImpossibleIperf3OutputFails(t *testing.T) {
 }
 
 func TestIperf3Arguments(t *testing.T) {
-	q := traffic.Request{Side: "near", Addr: netip.MustParseAddr("127.0.0.1"),
+	q := traffic.Request{
+		Side: "near",
+		Addr: netip.MustParseAddr("127.0.0.1"),
 		Peer: netip.MustParseAddr("127.0.0.1"),
-		Port: 5201, Load: record.Load{
-			Protocol: "udp", Direction: record.Both, Streams: 2, IP: 4, PacketSize: 200, RateBps: 4e6,
-			Opener: "near",
-			Warmup: 1500e6, Duration: 2100e6, Interval: 100e6,
-		}}
+		Port: 5201,
+		Load: record.Load{
+			Protocol:   "udp",
+			Direction:  record.Both,
+			Streams:    2,
+			IP:         4,
+			PacketSize: 200,
+			RateBps:    4e6,
+			Opener:     "near",
+			Warmup:     1500e6,
+			Duration:   2100e6,
+			Interval:   100e6,
+		},
+	}
 	got := strings.Join(iperf3Arguments(q), " ")
 	want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -O 2 --bidir -u -l 172 -b 1000000"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	q.Load.Protocol, q.Load.Direction, q.Load.Congestion, q.Load.MSS, q.Load.Warmup = "tcp", record.Down,
-		"reno", 1200, 0
+
+	q.Load.Protocol = "tcp"
+	q.Load.Direction = record.Down
+	q.Load.Congestion = "reno"
+	q.Load.MSS = 1200
+	q.Load.Warmup = 0
 	got = strings.Join(iperf3Arguments(q), " ")
 	if want := "-c 127.0.0.1 -B 127.0.0.1 -p 5201 -J -4 -P 2 -t 3 -i 0.10 -R -C reno -M 1200 --fq-rate " +
 		"2000000"; got != want {
@@ -180,17 +213,27 @@ func TestIperf3Arguments(t *testing.T) {
 }
 
 func TestIperf3MarksAndSizesWhatItSends(t *testing.T) {
-	q := traffic.Request{Side: "near", Load: record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1,
-		IP:   4,
-		DSCP: 46, Buffer: 1 << 20}}
+	q := traffic.Request{
+		Side: "near",
+		Load: record.Load{
+			Protocol:  "tcp",
+			Direction: record.Up,
+			Streams:   1,
+			IP:        4,
+			DSCP:      46,
+			Buffer:    1 << 20,
+		},
+	}
 	got := strings.Join(iperf3Arguments(q), " ")
 	for _, want := range []string{"--dscp 46", "-w 524288"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("arguments %q lack %q", got, want)
 		}
 	}
+
 	q.Load.Congestion = "cubic+reno"
-	if a := checkIperf3(q.Load); a.State.String() != "no" {
+	a := checkIperf3(q.Load)
+	if a.State.String() != "no" {
 		t.Errorf("two congestion controls: got %v, want no", a)
 	}
 }
@@ -200,6 +243,7 @@ func FuzzIperf3(f *testing.F) {
 		client, server := iperf3Files(f, name)
 		f.Add(client, server)
 	}
+
 	f.Fuzz(func(t *testing.T, client, server []byte) {
 		for _, opener := range []string{"near", "far"} {
 			load := record.Load{Protocol: "tcp", Direction: record.Both, Opener: opener, Streams: 1, IP: 4}
@@ -207,14 +251,18 @@ func FuzzIperf3(f *testing.F) {
 			if err != nil && got != nil {
 				t.Errorf("both a result and %v", err)
 			}
+
 			if err != nil {
 				continue
 			}
+
 			for _, fl := range got.Flows {
 				if fl.ReceivedBytes < 0 || fl.SentBytes < 0 || fl.SenderNs < 0 || fl.ReceiverNs < 0 {
 					t.Errorf("negative counts: %+v", fl)
 				}
-				if p := fl.Packets; p != nil && p.Sent != p.Received+p.Lost {
+
+				p := fl.Packets
+				if p != nil && p.Sent != p.Received+p.Lost {
 					t.Errorf("accounts: %+v", p)
 				}
 			}

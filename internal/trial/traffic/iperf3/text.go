@@ -35,8 +35,10 @@ func ReadPrinted(text []byte) []Printed {
 		if p.test != nil {
 			p.test.to = end
 		}
+
 		at = end
 	}
+
 	p.finish()
 	return p.out
 }
@@ -108,15 +110,19 @@ type printedReader struct {
 func (p *printedReader) begin(at int) *printedTest {
 	p.finish()
 	p.test = &printedTest{from: at, report: p.before, began: p.time}
-	p.before, p.time, p.far = iperf3Report{}, time.Time{}, false
+	p.before = iperf3Report{}
+	p.time = time.Time{}
+	p.far = false
 	return p.test
 }
 
 func (p *printedReader) finish() {
-	if t := p.test; t != nil {
+	t := p.test
+	if t != nil {
 		file, err := t.file()
 		p.out = append(p.out, Printed{From: t.from, To: t.to, File: file, Err: err})
 	}
+
 	p.test = nil
 }
 
@@ -141,6 +147,7 @@ func (p *printedReader) line(l string, at int) {
 		if p.test == nil || len(p.test.ends) > 0 {
 			p.begin(at)
 		}
+
 		p.test.datagrams = strings.Contains(l, "Datagrams")
 		p.test.totals = p.test.totals || len(p.test.rows) > 0
 	case isRow:
@@ -167,9 +174,12 @@ func (p *printedReader) row(r printedRow, at int) {
 	if t == nil || len(t.ends) > 0 && r.side == "" && !(t.totals && r.udp) {
 		t = p.begin(at)
 	}
+
 	if r.Packets != nil && !r.udp && !t.datagrams {
-		r.Retransmits, r.Packets = r.Packets, nil
+		r.Retransmits = r.Packets
+		r.Packets = nil
 	}
+
 	t.iperf2 = t.iperf2 || r.iperf2
 	if t.totals || r.side != "" {
 		t.ends = append(t.ends, r)
@@ -184,6 +194,7 @@ func (p *printedReader) detail(l string) {
 	if p.test != nil {
 		r = &p.test.report
 	}
+
 	var m []string
 	is := func(line *regexp.Regexp) bool {
 		m = line.FindStringSubmatch(l)
@@ -230,6 +241,7 @@ func parseRow(l string) (r printedRow, ok bool) {
 	if m == nil {
 		return r, false
 	}
+
 	r.Socket, _ = strconv.Atoi(m[1])
 	r.sum = m[1] == "SUM"
 	r.iperf2 = len(m[3])-strings.IndexByte(m[3], '.') != len(".00")
@@ -239,28 +251,35 @@ func parseRow(l string) (r printedRow, ok bool) {
 	if m[9] == "Bytes" {
 		r.rate = printedNumber(m[7]) * 8 * math.Pow(1024, float64(strings.Index(" KMGT", m[8])))
 	}
+
 	fields := strings.Fields(m[10])
-	if n := len(fields) - 1; n >= 0 {
+	n := len(fields) - 1
+	if n >= 0 {
 		switch fields[n] {
 		case "sender", "receiver":
-			r.side, fields = fields[n], fields[:n]
+			r.side = fields[n]
+			fields = fields[:n]
 		case "(omitted)":
-			r.Omitted, fields = true, fields[:n]
+			r.Omitted = true
+			fields = fields[:n]
 		}
 	}
+
 	switch {
 	case len(fields) > 2 && fields[1] == "ms": // of the jitter
 		lost, packets, _ := strings.Cut(fields[2], "/")
 		r.udp, r.Lost, r.Packets = true, count(lost), count(packets)
 	case len(fields) > 2 && strings.HasSuffix(fields[2], "Bytes"):
 		r.Retransmits = count(fields[0])
-		if c := count(fields[1]); c != nil {
+		c := count(fields[1])
+		if c != nil {
 			scale := max(strings.IndexByte(" KMGT", fields[2][0]), 0)
 			r.Cwnd = new(*c * math.Pow(1024, float64(scale)))
 		}
 	case len(fields) == 1:
 		r.Packets = count(fields[0]) // or retransmits, as the table's head says
 	}
+
 	return r, true
 }
 
@@ -275,7 +294,8 @@ func printedNumber(s string) float64 {
 
 // count is a figure that may be unknown: absent, "Unknown", or -1.
 func count(s string) *float64 {
-	if v := printedNumber(s); v >= 0 {
+	v := printedNumber(s)
+	if v >= 0 {
 		return &v
 	}
 	return nil
@@ -298,6 +318,7 @@ func (t *printedTest) file() (*File, error) {
 	case t.iperf2:
 		return nil, errIperf2
 	}
+
 	var missing []factor.Name
 	ends, sums := split(t.ends)
 	rows, _ := split(t.rows)
@@ -312,22 +333,27 @@ func (t *printedTest) file() (*File, error) {
 			return nil, err
 		}
 	}
+
 	sends, known := t.sends(rows, ends)
 	if !known {
 		missing = append(missing, factor.Direction)
 	}
+
 	r := &t.report
 	if len(r.Start.Connected) == 0 {
 		missing = append(missing, factor.IP)
 	}
+
 	if t.server {
 		r.Start.Accepted = &struct{}{}
 	}
+
 	start := &r.Start.TestStart
 	start.Protocol = cmp.Or(start.Protocol, "TCP")
 	if slices.ContainsFunc(ends, func(row printedRow) bool { return row.udp }) {
 		start.Protocol = "UDP"
 	}
+
 	for _, row := range rows {
 		c := row.iperf3Counts
 		c.Bytes = row.bytes(row.End - row.Start)
@@ -338,17 +364,23 @@ func (t *printedTest) file() (*File, error) {
 			start.Interval = math.Round((row.End-row.Start)*10) / 10
 		}
 	}
+
 	for _, row := range ends {
 		start.Duration = max(start.Duration, math.Round(row.End))
 	}
+
 	if err := t.addStreams(ends, sends); err != nil {
 		return nil, err
 	}
+
 	file, err := r.file()
 	if err != nil {
 		return nil, err
 	}
-	file.Began, file.Printed, file.Missing = t.began, true, missing
+
+	file.Began = t.began
+	file.Printed = true
+	file.Missing = missing
 	return file, nil
 }
 
@@ -374,6 +406,7 @@ func checkSums(ends, sums []printedRow) error {
 				total += row.rate
 			}
 		}
+
 		if math.Abs(total-sum.rate) > .02*sum.rate+1 {
 			return check.WithHint(fmt.Errorf("its streams make %s, and its [SUM] is %s: streams are missing",
 				unit.Bitrate(total), unit.Bitrate(sum.rate)), "import all that iperf3 printed")
@@ -388,10 +421,12 @@ func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	if ends[0].role != "" {
 		return true, true
 	}
+
 	sides := map[string]bool{}
 	for _, row := range ends {
 		sides[row.side] = true
 	}
+
 	counted := slices.ContainsFunc(rows, func(row printedRow) bool { return row.Retransmits != nil })
 	switch {
 	case t.server:
@@ -401,6 +436,7 @@ func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	case counted && sides["sender"] && sides["receiver"]: // only a client has both
 		return true, true
 	}
+
 	return true, false
 }
 
@@ -413,17 +449,20 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 		if first < i {
 			continue
 		}
+
 		var side [2]*iperf3Counts // sender, receiver
 		for _, other := range ends {
 			if !row.sameStream(other) {
 				continue
 			}
+
 			c := other.iperf3Counts
 			c.Bytes = other.bytes(float64(iperf3Side{r, c.Socket}.length(&c)) / 1e9)
 			c.Sender = new(sends)
 			if other.role != "" {
 				both, c.Sender = true, new(other.role == "T")
 			}
+
 			switch {
 			case other.side == "receiver":
 				side[1] = &c
@@ -433,6 +472,7 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 				side[0], side[1] = &c, &c
 			}
 		}
+
 		if t.server { // which has only what it counted itself
 			zero := 0.0
 			for k, c := range side {
@@ -443,23 +483,29 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 				}
 			}
 		}
+
 		if side[0] == nil || side[1] == nil {
 			return errPrinted
 		}
+
 		total := iperf3Totals{Sender: side[0], Receiver: side[1]}
 		if r.Start.TestStart.Protocol == "UDP" {
 			total.UDP = new(*side[0])
 			total.UDP.Lost = side[1].Lost
 		}
+
 		r.End.Streams = append(r.End.Streams, total)
 	}
+
 	s := &r.Start.TestStart
 	s.Streams = len(r.End.Streams)
 	if both {
-		s.Streams, s.Bidir = s.Streams/2, 1
+		s.Streams = s.Streams / 2
+		s.Bidir = 1
 	} else if sends == t.server {
 		s.Reverse = 1
 	}
+
 	return nil
 }
 

@@ -16,6 +16,7 @@ func printed(t testing.TB, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(b)
 }
 
@@ -57,42 +58,55 @@ func TestPrinted(t *testing.T) {
 				t.Errorf("%s, %s: got %+v, want one test", tt.name, form, all)
 				continue
 			}
+
 			f := all[0].File
 			load := f.Traffic.Load
 			if load.Direction != tt.direction || load.Protocol != tt.protocol || load.Streams != tt.streams {
 				t.Errorf("%s, %s: got the load %+v", tt.name, form, load)
 			}
+
 			for d, v := range rates(f.Traffic) {
-				if want := tt.rates[d] * 1e6; math.Abs(v-want) > 1e-3*want {
+				want := tt.rates[d] * 1e6
+				if math.Abs(v-want) > 1e-3*want {
 					t.Errorf("%s, %s: got %g bit/s %s, want %g", tt.name, form, v, d, want)
 				}
 			}
-			again, lost := int64(0), int64(0)
+
+			again := int64(0)
+			lost := int64(0)
 			for _, flow := range f.Traffic.Flows {
 				if flow.TCP != nil {
 					again += *flow.TCP.Retransmits
 				}
+
 				if flow.Packets != nil {
 					lost += flow.Packets.Lost
 				}
 			}
+
 			if again != tt.retransmits || lost != tt.lost {
 				t.Errorf("%s, %s: got %d retransmits, %d lost packets", tt.name, form, again, lost)
 			}
+
 			if len(f.Missing) > 0 {
 				t.Errorf("%s, %s: got %v as missing", tt.name, form, f.Missing)
 			}
 		}
 	}
+
 	f := ReadPrinted([]byte(printed(t, "verbose")))[0].File
 	if f.Traffic.Version != "3.12" || f.Traffic.Load.Congestion != "bbr" || f.Began.Unix() != 1795862961 {
 		t.Errorf("got version %q, congestion control %q, began %v", f.Traffic.Version,
 			f.Traffic.Load.Congestion, f.Began)
 	}
-	if title := ReadPrinted([]byte(printed(t, "title")))[0].File.Title; title != "a title" {
+
+	title := ReadPrinted([]byte(printed(t, "title")))[0].File.Title
+	if title != "a title" {
 		t.Errorf("got the title %q", title)
 	}
-	if warm := ReadPrinted([]byte(printed(t, "tcp-3")))[0].File.Traffic.Load.Warmup; warm.Seconds() != 1 {
+
+	warm := ReadPrinted([]byte(printed(t, "tcp-3")))[0].File.Traffic.Load.Warmup
+	if warm.Seconds() != 1 {
 		t.Errorf("got a warm-up of %v, want 1s", warm)
 	}
 }
@@ -111,6 +125,7 @@ func TestPrintedByServer(t *testing.T) {
 				rates(p.File.Traffic)[record.Up]/1e6)
 		}
 	}
+
 	const want = "up×1 48.9 up×3 148.5 refused refused refused refused refused up×1 49.3 up×1 49.4 up×1 50.3 "
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -120,7 +135,8 @@ func TestPrintedByServer(t *testing.T) {
 // TestPrintedParts: what was cut, edited or printed by another program is refused, and what is unknown is
 // missing.
 func TestPrintedParts(t *testing.T) {
-	three, reverse := printed(t, "tcp-3"), printed(t, "tcp-reverse")
+	three := printed(t, "tcp-3")
+	reverse := printed(t, "tcp-reverse")
 	grep := func(text string, keep func(line string) bool) string {
 		out := ""
 		for line := range strings.Lines(text) {
@@ -161,6 +177,7 @@ func TestPrintedParts(t *testing.T) {
 			t.Errorf("%s: got %+v, want one test with %q", tt.name, all, tt.want)
 		}
 	}
+
 	for _, tt := range []struct{ name, text, missing string }{
 		{"totals alone", grep(reverse, func(l string) bool {
 			return strings.Contains(l, "sender") || strings.Contains(l, "receiver")
@@ -172,17 +189,22 @@ func TestPrintedParts(t *testing.T) {
 		if len(all) != 1 || all[0].Err != nil {
 			t.Fatalf("%s: got %+v, want one test", tt.name, all)
 		}
-		if got := fmt.Sprint(all[0].File.Missing); got != tt.missing {
+
+		got := fmt.Sprint(all[0].File.Missing)
+		if got != tt.missing {
 			t.Errorf("%s: got %s as missing, want %s", tt.name, got, tt.missing)
 		}
 	}
+
 	all := ReadPrinted([]byte(strings.ReplaceAll(reverse, "50.3 Mbits/sec    2 ", "50.3 Mbits/sec      ")))
 	if len(all) != 1 || all[0].Err != nil || all[0].File.Traffic.Flows[0].TCP.Retransmits != nil {
 		t.Errorf("retransmits that are not there: got %+v", all)
 	}
+
 	if n := len(ReadPrinted([]byte(three + three + reverse))); n != 3 {
 		t.Errorf("three tests: got %d", n)
 	}
+
 	headless := without(three, "Connecting", "local", "iperf Done")
 	if n := len(ReadPrinted([]byte(headless + headless))); n != 2 {
 		t.Errorf("two tests without their first and last lines: got %d", n)

@@ -26,13 +26,16 @@ func TestThirdPartyCountsAreThoseOfBoth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got, err := joinIperf3(load, client, nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if len(got.Flows) != len(want.Flows) {
 				t.Fatalf("flows: got %d, want %d", len(got.Flows), len(want.Flows))
 			}
+
 			for i, w := range want.Flows {
 				g := got.Flows[i]
 				if g.Direction != w.Direction || g.SentBytes != w.SentBytes ||
@@ -40,12 +43,16 @@ func TestThirdPartyCountsAreThoseOfBoth(t *testing.T) {
 					t.Errorf("flow %d: got %s, %d sent, %d received; want %s, %d, %d", i,
 						g.Direction, g.SentBytes, g.ReceivedBytes, w.Direction, w.SentBytes, w.ReceivedBytes)
 				}
-				if diff := cmp.Diff(w.Packets, g.Packets); diff != "" {
+
+				diff := cmp.Diff(w.Packets, g.Packets)
+				if diff != "" {
 					t.Errorf("flow %d: packets (-want +got):\n%s", i, diff)
 				}
+
 				if g.Local != w.Local || g.Remote != w.Remote {
 					t.Errorf("flow %d: got %s to %s, want %s to %s", i, g.Local, g.Remote, w.Local, w.Remote)
 				}
+
 				up := g.Direction == record.Up
 				if (g.Received == nil) != up || (g.Sent == nil) == up {
 					t.Errorf("flow %d %s: series of sender %v, of receiver %v; want only that of the "+

@@ -45,6 +45,7 @@ func complete(load *record.Load) error {
 	if load.PacketSize == 0 {
 		load.PacketSize = traffic.PacketOverhead(load.IP) + echoPayload
 	}
+
 	switch smallest := traffic.PacketOverhead(load.IP) + echoHeader; {
 	case load.Protocol != "echo":
 		return fmt.Errorf("probe latency: protocol %q: want echo", load.Protocol)
@@ -74,40 +75,49 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	if err := complete(&load); err != nil {
 		return nil, err
 	}
+
 	raw, err := traffic.Conduct(ctx, name, load, c, near, far)
 	if err != nil {
 		return nil, err
 	}
-	ends, sides := [2]traffic.End{near, far}, [2]string{"near", "far"}
+
+	ends := [2]traffic.End{near, far}
+	sides := [2]string{"near", "far"}
 	if load.Opener == "far" {
 		slices.Reverse(raw[:])
 		slices.Reverse(ends[:])
 		slices.Reverse(sides[:])
 	}
+
 	l := &record.Latency{}
 	for _, part := range raw[0] {
 		var p record.Latency
 		if err := json.Unmarshal(part, &p); err != nil {
 			return nil, fmt.Errorf("read the result of the probe on %s: %w", ends[0].Node, err)
 		}
+
 		l = joinParts(l, &p)
 	}
+
 	var answered echoReport
 	if len(raw[1]) > 0 { // a router's kernel reports nothing
 		if err := json.Unmarshal(raw[1][0], &answered); err != nil {
 			return nil, fmt.Errorf("read the result of the echo: %w", err)
 		}
 	}
+
 	l.Probe = name
 	for i := range l.SentAt {
 		l.SentAt[i] -= ends[0].Offset
 	}
+
 	usage := l.Ends[sides[0]]
 	usage.Node = ends[0].Node
 	l.Ends = map[string]record.EndUsage{sides[0]: usage}
 	if answered.Scheduling == "" { // the kernel answered
 		return l, nil
 	}
+
 	l.Details["echoed"] = strconv.FormatInt(answered.Echoed, 10)
 	l.Details["echo.scheduling"] = answered.Scheduling
 	answered.Usage.Node = ends[1].Node
@@ -124,11 +134,13 @@ func serveEcho(ctx context.Context, s host.Session, open openEcho,
 		if err := complete(&q.Load); err != nil {
 			return nil, err
 		}
+
 		// Threads that only sleep must not keep goroutines from running.
 		traffic.MakeRoom(4)
 		if !q.Listen {
 			return probe(ctx, q.Request)
 		}
+
 		e := &echoer{tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag)}
 		var err error
 		e.hellos, err = traffic.AnswerHellos(ctx, q, 1,
@@ -140,6 +152,7 @@ func serveEcho(ctx context.Context, s host.Session, open openEcho,
 			e.Close()
 			return nil, err
 		}
+
 		return e, nil
 	})
 }
@@ -171,7 +184,8 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
 	e.hellos.Stop()
 	tids := make([]atomic.Int64, 1)
-	measured, done := make(chan struct{}), make(chan struct{})
+	measured := make(chan struct{})
+	done := make(chan struct{})
 	scheduling := ""
 	go func() {
 		defer close(done)
@@ -192,13 +206,18 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 	case <-time.After(time.Duration(w.Stop - traffic.Monotonic())):
 	case <-ctx.Done():
 	}
+
 	e.stop.Store(true)
 	<-done
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return []any{echoReport{Echoed: e.echoed, Scheduling: scheduling,
-		Usage: traffic.UsageBetween(begin, end)}}, nil
+
+	return []any{echoReport{
+		Echoed:     e.echoed,
+		Scheduling: scheduling,
+		Usage:      traffic.UsageBetween(begin, end),
+	}}, nil
 }
 
 // serve answers probes until the prober says that it has ended.
@@ -224,6 +243,7 @@ func (e *echoer) echo(b []byte, arrived int64) {
 	if arrived != 0 {
 		residence = max(time.Now().UnixNano()-arrived, 1)
 	}
+
 	binary.BigEndian.PutUint64(b[traffic.DatagramHeader:], uint64(residence))
 	if e.socket.reply(b) == nil {
 		e.echoed++
@@ -250,8 +270,11 @@ func parts(l *record.Latency) (list []any) {
 	for i := 0; i == 0 || i < len(l.RTT); i += partProbes {
 		j := min(i+partProbes, len(l.RTT))
 		part := *l
-		part.RTT, part.UserRTT, part.SentAt = l.RTT[i:j], l.UserRTT[i:j], l.SentAt[i:j]
-		part.Late, part.EchoNs = l.Late[i:j], l.EchoNs[i:j]
+		part.RTT = l.RTT[i:j]
+		part.UserRTT = l.UserRTT[i:j]
+		part.SentAt = l.SentAt[i:j]
+		part.Late = l.Late[i:j]
+		part.EchoNs = l.EchoNs[i:j]
 		list = append(list, part)
 	}
 	return list

@@ -28,6 +28,7 @@ func openStamped(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, 
 	if err != nil {
 		return nil, err
 	}
+
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	return &stampedEcho{newStampedSocket(fd, size), at, prober}, nil
 }

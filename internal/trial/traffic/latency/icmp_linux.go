@@ -43,12 +43,15 @@ func checksum(b []byte) uint16 {
 	for ; len(b) >= 2; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1])
 	}
+
 	if len(b) == 1 {
 		sum += uint32(b[0]) << 8
 	}
+
 	for sum>>16 != 0 {
 		sum = sum&0xffff + sum>>16
 	}
+
 	return ^uint16(sum)
 }
 
@@ -58,19 +61,24 @@ func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 		if len(b) < traffic.Ipv4Header {
 			return nil, false
 		}
+
 		header := int(b[0]&0xf) * 4
 		if header < traffic.Ipv4Header || header > len(b) {
 			return nil, false
 		}
+
 		b = b[header:]
 	}
+
 	want := byte(icmpEchoReply)
 	if ip == 6 {
 		want = icmpv6EchoReply
 	}
+
 	if len(b) < icmpHeader || b[0] != want || b[1] != 0 {
 		return nil, false
 	}
+
 	return b[icmpHeader:], true
 }
 
@@ -94,24 +102,30 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	if q.Listen {
 		return kernelEcho{}, q.Listening(1) // ICMP has no port; any number says that this end is there
 	}
+
 	if err := complete(&q.Load); err != nil {
 		return nil, err
 	}
+
 	traffic.MakeRoom(4)
 	fd, raw, err := openICMP(q.Request)
 	if err != nil {
 		return nil, err
 	}
+
 	around := icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag))
 	p := newStampedProber(fd, q.Request, around)
-	p.kernel, p.back = true, traffic.PhaseProbe // a kernel returns what it got
+	p.kernel = true
+	p.back = traffic.PhaseProbe // a kernel returns what it got
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
 	}
+
 	if err != nil {
 		p.Close()
 		return nil, fmt.Errorf("ping %v: %w", q.Peer, err)
 	}
+
 	return p.ready(), nil
 }
 
@@ -123,6 +137,7 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 	if q.Load.IP == 6 {
 		protocol = unix.IPPROTO_ICMPV6
 	}
+
 	fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		var rawErr error
@@ -132,12 +147,15 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 				rawErr), "an ordinary user needs a group in net.ipv4.ping_group_range; or take the plan's "+
 				"measure.probe: echo")
 		}
+
 		raw = true
 	}
+
 	if err := unix.Bind(fd, sa); err != nil {
 		unix.Close(fd)
 		return -1, false, fmt.Errorf("bind icmp %v: %w", q.Addr, err)
 	}
+
 	return fd, raw, nil
 }
 
@@ -148,12 +166,14 @@ func icmpFraming(ip int, raw bool, tag uint32) framing {
 	if raw {
 		f.room = 60 // the longest IPv4 header, for a packet that is no answer
 	}
+
 	f.seal = func(b []byte, seq uint64) {
 		clear(b[:icmpHeader])
 		b[0] = icmpEchoRequest
 		if ip == 6 {
 			b[0] = icmpv6EchoRequest
 		}
+
 		binary.BigEndian.PutUint16(b[4:], uint16(tag))
 		binary.BigEndian.PutUint16(b[6:], uint16(seq))
 		if raw && ip == 4 {
@@ -175,20 +195,25 @@ func (p *stampedProber) awaitKernel(ctx context.Context) error {
 		if _, err := unix.Write(p.FD, b); err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}
+
 		for {
 			n, _, err := p.stampedSocket.receive(0) // at most receiveTimeout
 			if err != nil {
 				break
 			}
+
 			payload, ok := p.open(p.buffer[:n])
-			if d, isOurs := traffic.ReadDatagram(payload); ok && isOurs && d.Tag == p.tag &&
+			d, isOurs := traffic.ReadDatagram(payload)
+			if ok && isOurs && d.Tag == p.tag &&
 				d.Phase == traffic.PhaseHello {
 				return nil
 			}
 		}
 	}
+
 	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+
 	return fmt.Errorf("no answer within %v", traffic.Patience)
 }

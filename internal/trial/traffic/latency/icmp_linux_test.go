@@ -10,6 +10,7 @@ func TestChecksum(t *testing.T) {
 	if got := checksum([]byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7}); got != ^uint16(0xddf2) {
 		t.Errorf("got %#x, want %#x", got, ^uint16(0xddf2))
 	}
+
 	b := []byte{icmpEchoRequest, 0, 0, 0, 1, 2, 3, 4, 5}
 	sum := checksum(b)
 	b[2], b[3] = byte(sum>>8), byte(sum)
@@ -58,6 +59,7 @@ func FuzzICMPPayload(f *testing.F) {
 		if v6 {
 			ip = 6
 		}
+
 		payload, ok := icmpPayload(b, ip, raw)
 		if !ok && payload != nil || !bytes.HasSuffix(b, payload) {
 			t.Errorf("%x: got %x, %v", b, payload, ok)

@@ -38,6 +38,7 @@ func (e *portableEcho) receive() (b []byte, arrived int64) {
 	if err != nil || from != e.prober {
 		return nil, 0
 	}
+
 	return e.buffer[:n], 0
 }
 
@@ -58,15 +59,18 @@ func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running,
 	p := &portableProber{}
 	one := []traffic.FlowKey{{Stream: 1}}
 	err := traffic.SayHello(ctx, q, one, func(_ int, c *net.UDPConn) (func(), error) {
-		p.prober, p.conn = newProber(q, c.Write), c
+		p.prober = newProber(q, c.Write)
+		p.conn = c
 		return func() {}, nil
 	})
 	if err == nil {
 		return p, nil
 	}
+
 	if p.conn != nil {
 		p.Close()
 	}
+
 	return nil, err
 }
 

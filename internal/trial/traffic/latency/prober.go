@@ -61,9 +61,15 @@ type answer struct {
 }
 
 func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
-	return &prober{load: q.Load, side: q.Side, tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag),
-		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), back: traffic.PhaseEcho,
-		scheduling: "normal", write: write}
+	return &prober{
+		load:       q.Load,
+		side:       q.Side,
+		tag:        traffic.TagHash(traffic.TagProbe, q.Load.Tag),
+		payload:    q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
+		back:       traffic.PhaseEcho,
+		scheduling: "normal",
+		write:      write,
+	}
 }
 
 // run probes along the timeline by two goroutines of the system's.
@@ -72,6 +78,7 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Prog
 	if err := few(w, p.load.Interval); err != nil {
 		return err
 	}
+
 	p.window, p.due = w, NewSchedule(w, int64(p.load.Interval), p.load.Spacing, uint64(p.tag))
 	p.sent, p.answers = make([]atomic.Int64, p.due.N), make([]answer, p.due.N)
 	p.taken = make([]int32, 0, p.due.N)
@@ -102,6 +109,7 @@ func (p *prober) sendEnd() {
 	if p.kernel {
 		return
 	}
+
 	b := make([]byte, p.payload)
 	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseCooldown}.Put(b)
 	for range 3 {
@@ -117,30 +125,37 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 		if i == p.due.First {
 			p.begin = traffic.TakeMark(tids)
 		}
+
 		traffic.SleepUntil(p.due.at(i), &p.stop)
 		if p.stop.Load() {
 			break
 		}
+
 		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
 		// other.
 		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
 			if i >= p.due.First {
 				p.skipped++
 			}
+
 			i++
 		}
+
 		traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseProbe, Seq: uint64(i)}.Put(b[p.head:])
 		if p.seal != nil {
 			p.seal(b, uint64(i))
 		}
+
 		p.sent[i].Store(traffic.Monotonic())
 		if _, err := p.write(b); err != nil {
 			p.failed++
 			continue
 		}
+
 		p.emitted.Add(1)
 		p.taken = append(p.taken, int32(i))
 	}
+
 	p.end = traffic.TakeMark(tids)
 	p.end.Place(tids)
 }
@@ -160,6 +175,7 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 			return nil, nil // a raw socket hears what others get
 		}
 	}
+
 	d, ok := traffic.ReadDatagram(b)
 	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.back || d.Seq >= uint64(len(p.answers)) {
 		// what is left of the hello has another tag
@@ -169,6 +185,7 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 		}
 		return nil, nil
 	}
+
 	a := &p.answers[d.Seq]
 	if a.at != 0 {
 		if int(d.Seq) >= p.due.First {
@@ -176,6 +193,7 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 		}
 		return nil, nil
 	}
+
 	p.answered++
 	a.at = at
 	p.newest.Store(at - p.sent[d.Seq].Load())
@@ -194,45 +212,63 @@ func (p *prober) network(a *answer) int64 {
 // report lists the probes of the window with their answers. The kernel's stamps are used if every answered
 // probe has them: the two kinds never mix, because they measure different things.
 func (p *prober) report() *record.Latency {
-	l := &record.Latency{IntervalNs: int64(p.load.Interval), Size: p.load.PacketSize, Stamps: "kernel",
-		Spacing: cmp.Or(p.load.Spacing, record.Isochronous), Duplicates: p.duplicates,
-		SkippedSlots: p.skipped, Details: map[string]string{"probe.scheduling": p.scheduling,
+	l := &record.Latency{
+		IntervalNs:   int64(p.load.Interval),
+		Size:         p.load.PacketSize,
+		Stamps:       "kernel",
+		Spacing:      cmp.Or(p.load.Spacing, record.Isochronous),
+		Duplicates:   p.duplicates,
+		SkippedSlots: p.skipped,
+		Details: map[string]string{"probe.scheduling": p.scheduling,
 			"strays": strconv.FormatInt(p.strays, 10)},
-		Ends: map[string]record.EndUsage{p.side: traffic.UsageBetween(p.begin, p.end)}}
+		Ends: map[string]record.EndUsage{p.side: traffic.UsageBetween(p.begin, p.end)},
+	}
 	unstamped := 0
 	for i := p.due.First; i < len(p.answers); i++ {
-		if a := &p.answers[i]; a.at != 0 && p.network(a) == 0 {
+		a := &p.answers[i]
+		if a.at != 0 && p.network(a) == 0 {
 			unstamped++
 		}
 	}
+
 	if p.failed > 0 {
 		l.Details["sends_refused"] = strconv.FormatInt(p.failed, 10)
 	}
+
 	if unstamped > 0 {
 		l.Stamps = "user"
 		l.Details["unstamped"] = strconv.Itoa(unstamped)
-		l.Caveats = append(l.Caveats, record.Caveat{Kind: "user-stamps",
-			Text: "latency includes the tester's own wake-ups: the kernel did not stamp every probe"})
+		l.Caveats = append(l.Caveats, record.Caveat{
+			Kind: "user-stamps",
+			Text: "latency includes the tester's own wake-ups: the kernel did not stamp every probe",
+		})
 	}
+
 	l.Includes = includes(l.Stamps, p.kernel)
 	for i := p.due.First; i < len(p.sent); i++ {
-		sent, a := p.sent[i].Load(), &p.answers[i]
+		sent := p.sent[i].Load()
+		a := &p.answers[i]
 		if sent == 0 {
 			continue
 		}
-		user, rtt := int64(-1), int64(-1)
+
+		user := int64(-1)
+		rtt := int64(-1)
 		if a.at != 0 {
 			user = max(a.at-sent, 1)
 			rtt = user
 		}
+
 		if a.at != 0 && unstamped == 0 {
 			rtt = p.network(a)
 		}
+
 		l.RTT = append(l.RTT, rtt)
 		l.UserRTT = append(l.UserRTT, user)
 		l.SentAt = append(l.SentAt, sent)
 		l.Late = append(l.Late, sent-p.due.at(i))
 		l.EchoNs = append(l.EchoNs, max(a.residence, 0))
 	}
+
 	return l
 }

@@ -23,9 +23,11 @@ func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error
 	if err == nil {
 		return p.ready(), nil
 	}
+
 	if p != nil {
 		p.Close()
 	}
+
 	return nil, err
 }
 
@@ -54,6 +56,7 @@ func (p *stampedProber) Run(ctx context.Context, w record.Window, say func(traff
 	if err := p.run(ctx, w, say, p.send, p.receive); err != nil {
 		return nil, err
 	}
+
 	p.join()
 	return parts(p.report()), nil
 }
@@ -73,17 +76,21 @@ func (p *stampedProber) receive() {
 		n, control, err := p.stampedSocket.receive(0) // at most receiveTimeout
 		at := traffic.Monotonic()
 		if err == nil {
-			if b, a := p.enter(p.buffer[:n], at); a != nil {
+			b, a := p.enter(p.buffer[:n], at)
+			if a != nil {
 				a.rx = readStamps(control).at
 				a.residence = int64(binary.BigEndian.Uint64(b[traffic.DatagramHeader:]))
 			}
 		}
+
 		for {
 			_, control, err := p.stampedSocket.receive(unix.MSG_ERRQUEUE | unix.MSG_DONTWAIT)
 			if err != nil {
 				break
 			}
-			if s := readStamps(control); s.tx && s.who == stampEntersQueue {
+
+			s := readStamps(control)
+			if s.tx && s.who == stampEntersQueue {
 				p.queued = append(p.queued, s)
 			}
 		}
@@ -97,7 +104,9 @@ func (p *stampedProber) join() {
 		if p.failed > 0 || int(s.id) >= len(p.taken) {
 			continue
 		}
-		if a := &p.answers[p.taken[s.id]]; a.tx == 0 {
+
+		a := &p.answers[p.taken[s.id]]
+		if a.tx == 0 {
 			a.tx = s.at
 		}
 	}

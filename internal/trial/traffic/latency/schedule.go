@@ -10,7 +10,8 @@ import (
 
 // few refuses more probes than a trial may ask for.
 func few(w record.Window, interval time.Duration) error {
-	if n := (w.End - w.Begin) / int64(interval); n > maxProbes {
+	n := (w.End - w.Begin) / int64(interval)
+	if n > maxProbes {
 		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", interval,
 			time.Duration(w.End-w.Begin), n, maxProbes)
 	}
@@ -35,17 +36,21 @@ func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) s
 		s.N = s.First + int((w.End-w.Start+interval-1)/interval)
 		return s
 	}
+
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for t := w.Begin; ; {
 		t += int64(rng.ExpFloat64() * float64(interval))
 		if t >= w.End {
 			break
 		}
+
 		if t < w.Start {
 			s.First++
 		}
+
 		s.Times = append(s.Times, t)
 	}
+
 	s.N = len(s.Times)
 	return s
 }

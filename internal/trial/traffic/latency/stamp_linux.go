@@ -53,6 +53,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	if errno != 0 {
 		return 0, nil, errno
 	}
+
 	return int(r), s.control[:s.header.Controllen], nil
 }
 
@@ -90,6 +91,7 @@ func readStamps(control []byte) (s stamps) {
 		if err != nil {
 			return s
 		}
+
 		control = rest
 		switch {
 		case h.Level == unix.SOL_SOCKET && (h.Type == scmTimestamping || h.Type == traffic.ScmTimestampNS):
@@ -101,7 +103,9 @@ func readStamps(control []byte) (s stamps) {
 			h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_RECVERR:
 			if len(data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})) {
 				e := (*unix.SockExtendedErr)(unsafe.Pointer(&data[0]))
-				s.tx, s.id, s.who = e.Origin == originTimestamp, e.Data, e.Info
+				s.tx = e.Origin == originTimestamp
+				s.id = e.Data
+				s.who = e.Info
 			}
 		}
 	}

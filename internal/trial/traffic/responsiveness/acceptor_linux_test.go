@@ -21,6 +21,7 @@ func hold(t *testing.T, from string, port, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { c.Close() })
 	}
 }
@@ -47,13 +48,16 @@ func TestAcceptorAnswersOnlyTheLoadsClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		c.SetDeadline(time.Now().Add(2 * time.Second))
 		c.Write(test.says)
 		b := make([]byte, 2*traffic.WelcomeSize)
 		n, _ := c.Read(b)
-		if got := string(b[:n]) == string(traffic.Welcome("mine")); got != test.answered || !got && n > 0 {
+		got := string(b[:n]) == string(traffic.Welcome("mine"))
+		if got != test.answered || !got && n > 0 {
 			t.Errorf("%s: got %d bytes, want an answer: %v", test.name, n, test.answered)
 		}
+
 		c.Close()
 	}
 }

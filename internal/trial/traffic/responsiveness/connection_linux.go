@@ -68,12 +68,14 @@ func readFrame(b []byte) (frame, bool) {
 	if len(b) < frameHeader {
 		return frame{}, false
 	}
+
 	f := frame{frameKind(b[0]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}
 	ok := f.kind == frameBulk && f.length <= bulkSize || (f.kind == frameRequest ||
 		f.kind == frameResponse) && f.length == 0
 	if !ok {
 		return frame{}, false
 	}
+
 	return f, true
 }
 
@@ -104,6 +106,7 @@ func (f *requestFlow) Run(p *traffic.Phases) error {
 	if err != nil {
 		f.Unblock(traffic.AtOnce)
 	}
+
 	reader.Wait()
 	return cmp.Or(err, readErr)
 }
@@ -112,15 +115,18 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 	b := make([]byte, frameHeader+bulkSize)
 	small := make([]byte, frameHeader)
 	length := unsentFirst / 2
-	adapted, counted := traffic.Monotonic(), int64(0)
+	adapted := traffic.Monotonic()
+	counted := int64(0)
 	for !p.Over(p.Senders) {
-		if now := traffic.Monotonic(); now-adapted >= int64(adaptEvery) {
+		now := traffic.Monotonic()
+		if now-adapted >= int64(adaptEvery) {
 			n := f.Count.Load()
 			var unsent int
 			unsent, length = unsentFor(n-counted, now-adapted)
 			unix.SetsockoptInt(f.FD, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
 			adapted, counted = now, n
 		}
+
 		if !f.Sends {
 			select {
 			case x := <-f.outbox:
@@ -128,11 +134,13 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 			case <-f.quit:
 				return nil
 			}
+
 			if err := f.write(p, small); err != nil {
 				return err
 			}
 			continue
 		}
+
 		select {
 		case x := <-f.outbox:
 			x.put(small)
@@ -146,6 +154,7 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -155,15 +164,18 @@ func (f *requestFlow) write(p *traffic.Phases, b []byte) error {
 		if err == unix.EINTR {
 			continue
 		}
+
 		if err != nil {
 			if p.Over(p.Senders) {
 				return nil
 			}
 			return fmt.Errorf("send: %w", err)
 		}
+
 		if f.Sends {
 			f.Count.Add(int64(n))
 		}
+
 		b = b[n:]
 	}
 	return nil
@@ -195,6 +207,7 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 				f.answered(x.id)
 			}
 		}
+
 		if err := f.discard(int(x.length)); err != nil {
 			if p.Over(p.End) {
 				return nil
@@ -212,6 +225,7 @@ func (f *requestFlow) take(b []byte) error {
 		if err != nil {
 			return err
 		}
+
 		b = b[n:]
 	}
 	return nil
@@ -224,6 +238,7 @@ func (f *requestFlow) discard(n int) error {
 		if err != nil {
 			return err
 		}
+
 		n -= got
 	}
 	return nil
@@ -254,5 +269,6 @@ func (f *requestFlow) Unblock(how traffic.Urgency) {
 		f.Shutdown(unix.SHUT_RDWR)
 		return
 	}
+
 	f.Shutdown(unix.SHUT_WR)
 }

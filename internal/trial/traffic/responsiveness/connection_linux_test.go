@@ -10,7 +10,8 @@ func TestUnsentFollowsTheRate(t *testing.T) {
 		unsent, length int
 	}{{0, 4096, 2048}, {1e6, 4096, 2048}, {100e6, 25000, 12500}, {500e6, 125000, 16384},
 		{10e9, 262144, 16384}} {
-		if unsent, length := unsentFor(test.bps/8/10, 1e8); unsent != test.unsent || length != test.length {
+		unsent, length := unsentFor(test.bps/8/10, 1e8)
+		if unsent != test.unsent || length != test.length {
 			t.Errorf("%d bit/s: %d bytes unsent in frames of %d, want %d and %d", test.bps, unsent, length,
 				test.unsent, test.length)
 		}
@@ -29,10 +30,12 @@ func FuzzReadFrame(f *testing.F) {
 		if !ok && got != (frame{}) || ok && got.length > bulkSize {
 			t.Fatalf("%x: got %+v, %v", b, got, ok)
 		}
+
 		if ok {
 			again := make([]byte, frameHeader)
 			got.put(again)
-			if back, _ := readFrame(again); back != got {
+			back, _ := readFrame(again)
+			if back != got {
 				t.Errorf("%+v comes back as %+v", got, back)
 			}
 		}

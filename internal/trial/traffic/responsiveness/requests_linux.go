@@ -33,9 +33,19 @@ type requester struct {
 }
 
 func newRequester(q traffic.Request, flows []traffic.Flow) *requester {
-	r := &requester{request: q, foreign: make(chan struct{}, maxForeign), cancel: func() {},
-		pending: map[*requestFlow]bool{}, seen: record.Responsiveness{ForeignAt: []int64{},
-			Connect: []int64{}, Exchange: []int64{}, LoadedAt: []int64{}, Loaded: []int64{}}}
+	r := &requester{
+		request: q,
+		foreign: make(chan struct{}, maxForeign),
+		cancel:  func() {},
+		pending: map[*requestFlow]bool{},
+		seen: record.Responsiveness{
+			ForeignAt: []int64{},
+			Connect:   []int64{},
+			Exchange:  []int64{},
+			LoadedAt:  []int64{},
+			Loaded:    []int64{},
+		},
+	}
 	for _, f := range flows {
 		f := f.(*requestFlow)
 		f.answered = func(id uint64) { r.answer(f, id) }
@@ -66,10 +76,12 @@ func (r *requester) each(do func(int), shift time.Duration) {
 		if due >= r.until {
 			return
 		}
+
 		traffic.SleepUntil(due, &r.stop)
 		if r.stop.Load() {
 			return
 		}
+
 		do(i)
 	}
 }
@@ -82,6 +94,7 @@ func (r *requester) goForeign(ctx context.Context) {
 		r.note(traffic.Monotonic(), -1, -1)
 		return
 	}
+
 	r.busy.Go(func() {
 		defer func() { <-r.foreign }()
 		at := traffic.Monotonic()
@@ -104,6 +117,7 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 	if err != nil {
 		return -1, -1
 	}
+
 	connected := traffic.Monotonic()
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
@@ -112,6 +126,7 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 	if traffic.Identify(c, r.request.Load.Tag, len(r.flows)) != nil {
 		return connected - at, -1
 	}
+
 	return connected - at, traffic.Monotonic() - asked
 }
 
@@ -125,15 +140,18 @@ func (r *requester) askLoaded(i int) {
 		if r.pending[f] {
 			continue
 		}
+
 		select {
 		case f.outbox <- frame{kind: frameRequest, id: uint64(len(r.seen.Loaded))}:
 		default:
 			continue
 		}
+
 		r.pending[f] = true
 		r.seen.LoadedAt, r.seen.Loaded = append(r.seen.LoadedAt, at), append(r.seen.Loaded, -1)
 		return
 	}
+
 	r.seen.Skipped++
 }
 
@@ -161,18 +179,23 @@ func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*a
 		traffic.CloseListeners(listeners)
 		return nil, err
 	}
+
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	return &answering{cancel: cancel, Acceptor: traffic.Accept(listeners, q.Load.Tag, number+1, 2*maxForeign,
-		func(i int, c *net.TCPConn) {
-			defer c.Close()
-			defer context.AfterFunc(ctx, func() { c.Close() })()
-			if i != number {
-				return
-			}
-			if _, err := c.Write(traffic.Welcome(q.Load.Tag)); err == nil {
-				io.Copy(io.Discard, io.LimitReader(c, 1)) // until the client leaves
-			}
-		})}, nil
+	return &answering{
+		cancel: cancel,
+		Acceptor: traffic.Accept(listeners, q.Load.Tag, number+1, 2*maxForeign,
+			func(i int, c *net.TCPConn) {
+				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
+				if i != number {
+					return
+				}
+
+				if _, err := c.Write(traffic.Welcome(q.Load.Tag)); err == nil {
+					io.Copy(io.Discard, io.LimitReader(c, 1)) // until the client leaves
+				}
+			}),
+	}, nil
 }
 
 // close ends the connections that are answered too.

@@ -58,6 +58,7 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	if err != nil {
 		return nil, err
 	}
+
 	t.Responsiveness = cmp.Or(reports[0].Responsiveness, reports[1].Responsiveness)
 	return t, nil
 }
@@ -79,32 +80,46 @@ func connect(ctx context.Context, l *traffic.Endpoint) error {
 	if err != nil {
 		return err
 	}
+
 	for i, fd := range fds {
-		f := &requestFlow{Socket: traffic.Socket{FD: fd}, outbox: make(chan frame, outboxRoom),
-			quit: make(chan struct{}), ByteFlow: traffic.ByteFlow{Key: l.Keys[i],
-				Sends: l.Keys[i].Sends(q.Side), Table: record.NewTable("bytes")}}
+		f := &requestFlow{
+			Socket: traffic.Socket{FD: fd},
+			outbox: make(chan frame, outboxRoom),
+			quit:   make(chan struct{}),
+			ByteFlow: traffic.ByteFlow{
+				Key:   l.Keys[i],
+				Sends: l.Keys[i].Sends(q.Side),
+				Table: record.NewTable("bytes"),
+			},
+		}
 		f.Addr = f.Local()
 		l.Flows, l.Workers = append(l.Flows, f), append(l.Workers, f)
 		control, failed := traffic.SetCongestion(fd, traffic.CongestionOf(q.Load, f.Key))
 		if failed == nil {
 			failed = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentFirst)
 		}
+
 		if failed != nil {
 			err = fmt.Errorf("prepare %s: %w", f.Name(), failed)
 		}
+
 		l.UsesCongestion(control)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if q.Listen {
 		a, err := answerForeign(ctx, q, port, len(l.Keys))
 		if err != nil {
 			return err
 		}
+
 		l.Release = a.close
 		return nil
 	}
+
 	r := newRequester(q, l.Flows)
 	l.Begin = r.begin
 	l.Finish = func(report *traffic.EndReport) error {

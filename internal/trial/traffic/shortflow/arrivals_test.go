@@ -20,6 +20,7 @@ func TestArrivalsOfSeveralThreads(t *testing.T) {
 				all = append(all, d.next)
 			}
 		}
+
 		slices.Sort(all)
 		want := rate * seconds
 		squares := 0.0
@@ -27,6 +28,7 @@ func TestArrivalsOfSeveralThreads(t *testing.T) {
 			gap := float64(at-all[i]) * rate / 1e9 // 1 in the mean
 			squares += (gap - 1) * (gap - 1)
 		}
+
 		deviation := math.Sqrt(squares / float64(len(all)))
 		if spacing == record.Isochronous {
 			if float64(len(all)) != want || deviation > 1e-4 || all[0] != begin {
@@ -35,11 +37,13 @@ func TestArrivalsOfSeveralThreads(t *testing.T) {
 			}
 			continue
 		}
+
 		// A Poisson process: counts deviate by their root, gaps by their mean.
 		if math.Abs(float64(len(all))-want) > 4*math.Sqrt(want) || math.Abs(deviation-1) > .03 {
 			t.Errorf("exponential: %d, gaps deviate by %v, want %v and 1", len(all), deviation, want)
 		}
 	}
+
 	if newArrivals(record.Load{}, 0, 1) != nil {
 		t.Error("without a rate there are no arrivals")
 	}

@@ -25,8 +25,13 @@ func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control str
 	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
 	}
-	return &dialer{from: traffic.NewRawAddr(netip.AddrPortFrom(from, 0)), to: traffic.NewRawAddr(to),
-		family: family, load: load, control: control}
+	return &dialer{
+		from:    traffic.NewRawAddr(netip.AddrPortFrom(from, 0)),
+		to:      traffic.NewRawAddr(to),
+		family:  family,
+		load:    load,
+		control: control,
+	}
 }
 
 // dial begins a connection. The kernel chooses the port when it knows the destination
@@ -37,31 +42,37 @@ func (d *dialer) dial() (int, error) {
 	if errno != 0 {
 		return -1, errno
 	}
+
 	fd := int(r)
 	if err := d.prepare(fd); err != nil {
 		closeFlow(fd)
 		return -1, err
 	}
+
 	_, _, errno = unix.RawSyscall(unix.SYS_CONNECT, r, uintptr(unsafe.Pointer(&d.to.Raw)),
 		uintptr(d.to.Length))
 	if errno != 0 && errno != unix.EINPROGRESS {
 		closeFlow(fd)
 		return -1, errno
 	}
+
 	return fd, nil
 }
 
 func (d *dialer) prepare(fd int) error {
 	setFlag(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) // before Linux 4.2 a port is taken at once
-	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&d.from.Raw)),
-		uintptr(d.from.Length)); errno != 0 {
+	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&d.from.Raw)),
+		uintptr(d.from.Length))
+	if errno != 0 {
 		return errno
 	}
+
 	if d.control != "" || d.load.MSS > 0 || d.load.Buffer > 0 || d.load.DSCP > 0 {
 		if err := traffic.TuneTCP(fd, d.load, d.control); err != nil {
 			return err
 		}
 	}
+
 	setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
 	return nil
 }
@@ -81,9 +92,11 @@ func pendingError(fd int) error {
 	if errno != 0 {
 		return errno
 	}
+
 	if code != 0 {
 		return unix.Errno(code)
 	}
+
 	return nil
 }
 
@@ -118,11 +131,13 @@ func newAlarm(poll int) (*alarm, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: noSlot}
 	if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
+
 	return &alarm{fd: fd}, nil
 }
 
@@ -130,6 +145,7 @@ func (a *alarm) set(due int64) {
 	if due == a.due {
 		return
 	}
+
 	a.due = due
 	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(due)}, nil)
 }

@@ -94,20 +94,24 @@ func (a *client) Run(p *traffic.Phases) error {
 			a.idle = append(a.idle, idleStream{s, p.Begin})
 		}
 	}
+
 	for _, s := range a.streams {
 		if s.kept == nil {
 			continue
 		}
+
 		if s.kept.slot, err = a.table.add(s.kept.fd, s.kept); err != nil {
 			return fmt.Errorf("watch stream %d: %w", s.gives.Key.Stream, err)
 		}
 	}
+
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
 	for !p.Over(p.Senders) && a.err == nil {
 		if err := a.round(p); err != nil {
 			return err
 		}
 	}
+
 	a.leave(p)
 	return a.err
 }
@@ -122,19 +126,24 @@ func (a *client) round(p *traffic.Phases) error {
 	case next < traffic.Monotonic()+int64(traffic.CallTimeout):
 		a.alarm.set(next)
 	}
+
 	again, events, err := a.table.wait(wait)
 	if err != nil {
 		return err
 	}
+
 	for _, c := range again {
 		c.again = false
 		a.serve(c)
 	}
+
 	for i := range events {
-		if c := a.table.of(&events[i]); c != nil {
+		c := a.table.of(&events[i])
+		if c != nil {
 			a.serve(c)
 		}
 	}
+
 	return nil
 }
 
@@ -147,6 +156,7 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 	if now >= p.End {
 		return never
 	}
+
 	if a.due != nil {
 		for n := 0; n < maxAdmitted && a.due.next <= now && a.due.next < p.End &&
 			a.table.used < a.open; n++ {
@@ -155,11 +165,13 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 			a.due.advance()
 			now = traffic.Monotonic()
 		}
+
 		if a.table.used >= a.open {
 			return never
 		}
 		return a.due.next
 	}
+
 	next = never
 	waiting := a.idle[:0]
 	ready := a.idle
@@ -169,22 +181,29 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 			waiting, next = append(waiting, s), min(next, s.from)
 			continue
 		}
+
 		a.begin(s.stream, now, now)
 		now = traffic.Monotonic()
 	}
+
 	// What has failed at once waits behind.
 	a.idle = append(waiting, a.idle...)
 	if len(a.idle) > len(waiting) {
 		next = min(next, now+failurePause)
 	}
+
 	return next
 }
 
 // begin starts a flow.
 func (a *client) begin(s *clientStream, intended, now int64) {
 	c := a.fresh(s)
-	c.stream, c.intended, c.called, c.number = s, intended, now, a.number
-	c.gives, c.takes = s.gives, s.takes
+	c.stream = s
+	c.intended = intended
+	c.called = now
+	c.number = a.number
+	c.gives = s.gives
+	c.takes = s.takes
 	c.give, c.take = a.sizesOf(s)
 	c.size = c.give + c.take
 	a.number++
@@ -198,6 +217,7 @@ func (a *client) begin(s *clientStream, intended, now int64) {
 		a.serve(c)
 		return
 	}
+
 	copy(c.put(traffic.PreambleSize+flowHeaderSize), s.preamble)
 	q.put(c.out[traffic.PreambleSize:])
 	c.expect(traffic.WelcomeSize + answerSize)
@@ -206,6 +226,7 @@ func (a *client) begin(s *clientStream, intended, now int64) {
 	if c.fd, err = s.dial.dial(); err == nil {
 		c.slot, err = a.table.add(c.fd, c)
 	}
+
 	if err != nil {
 		a.failed(c, err)
 	}
@@ -228,6 +249,7 @@ func (a *client) fresh(s *clientStream) *clientConn {
 		*c = clientConn{flowConn: flowConn{fd: c.fd}, slot: c.slot}
 		return c
 	}
+
 	c := a.table.room()
 	*c = clientConn{flowConn: flowConn{fd: -1}, slot: noSlot}
 	return c
@@ -238,6 +260,7 @@ func (a *client) serve(c *clientConn) {
 	if c.again || c.fd < 0 || c.state == stateIdle {
 		return
 	}
+
 	more, err := a.move(c)
 	switch {
 	case err != nil:
@@ -256,31 +279,39 @@ func (a *client) move(c *clientConn) (more bool, err error) {
 		if err := pendingError(c.fd); err != nil {
 			return false, err
 		}
+
 		now := traffic.Monotonic()
 		a.tally.connected(c.intended, now, now-c.called)
 		c.state = stateHead
 	}
+
 	if more, err = c.push(a.buffers); err != nil {
 		return false, err
 	}
+
 	if c.state == stateHead {
 		full, err := c.head()
 		if err != nil || !full {
 			return more, err
 		}
+
 		if err := a.answered(c); err != nil {
 			return false, err
 		}
+
 		c.state = statePayload
 	}
+
 	if c.state == statePayload {
 		rest, err := c.pull(a.buffers)
 		if err != nil || rest || c.took < c.take {
 			return more || rest, err
 		}
+
 		a.tally.complete(c.intended, traffic.Monotonic(), c.size, c.gave+c.took)
 		c.state = stateLeaving
 	}
+
 	return false, a.awaitClose(c)
 }
 
@@ -293,9 +324,11 @@ func (a *client) answered(c *clientConn) error {
 			return errAnswer
 		}
 	}
+
 	if readAnswer(b) != uint64(c.give) || c.gave != c.give {
 		return errAnswer
 	}
+
 	return nil
 }
 
@@ -308,8 +341,10 @@ func (a *client) awaitClose(c *clientConn) error {
 		} else if err == nil {
 			return nil
 		}
+
 		closeFlow(c.fd)
 	}
+
 	a.release(c, traffic.Monotonic())
 	return nil
 }
@@ -319,13 +354,16 @@ func (a *client) release(c *clientConn, from int64) {
 	if a.due == nil {
 		a.idle = append(a.idle, idleStream{c.stream, from})
 	}
+
 	if a.kept {
 		c.state = stateIdle
 		return
 	}
+
 	if c.slot != noSlot {
 		a.table.remove(c.slot)
 	}
+
 	c.fd = -1
 	a.table.spare = append(a.table.spare, c)
 }
@@ -335,11 +373,13 @@ func (a *client) failed(c *clientConn, err error) {
 	if c.state != stateLeaving {
 		a.tally.fail(c.intended, now, failureWords(err))
 	}
+
 	if a.kept {
 		a.err = fmt.Errorf("stream %d: %s", c.stream.gives.Key.Stream, failureWords(err))
 	} else if c.fd >= 0 {
 		abortFlow(c.fd)
 	}
+
 	a.release(c, now+failurePause)
 }
 
@@ -361,19 +401,24 @@ func (a *client) leave(p *traffic.Phases) {
 		if c == nil {
 			continue
 		}
+
 		if c.state != stateLeaving && c.state != stateIdle {
 			a.tally.abandon(c.intended)
 		}
+
 		if c.state == stateConnecting {
 			a.tally.unconnected(c.intended)
 		}
+
 		if !a.kept {
 			abortFlow(c.fd)
 		}
 	}
+
 	if a.due == nil {
 		return
 	}
+
 	for a.due.next < p.End {
 		a.tally.begin(a.due.next, a.sizes.draw(a.rng))
 		a.tally.abandon(a.due.next)

@@ -57,6 +57,7 @@ func newFlowBuffers(q traffic.Request) *flowBuffers {
 	if b.verify {
 		b.verified = make([]byte, flowPiece)
 	}
+
 	return b
 }
 
@@ -87,7 +88,10 @@ func (c *flowConn) put(n int) []byte {
 }
 
 // expect waits for a head of n bytes.
-func (c *flowConn) expect(n int) { c.in, c.got = c.heads[1][:n], 0 }
+func (c *flowConn) expect(n int) {
+	c.in = c.heads[1][:n]
+	c.got = 0
+}
 
 // push sends what the kernel takes, up to a turn; more says that the turn ended it.
 func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
@@ -95,12 +99,14 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 		if moved >= flowTurn {
 			return true, nil
 		}
+
 		n := 0
 		if len(c.out) > 0 {
 			flags := 0
 			if c.give > c.gave {
 				flags = unix.MSG_MORE
 			}
+
 			if n, err = sendFlow(c.fd, c.out, flags); err == nil {
 				c.out = c.out[n:]
 			}
@@ -110,17 +116,20 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 				piece = b.verified[:len(piece)]
 				c.gives.pattern.Fill(piece, flowPosition(c.number)+uint64(c.gave))
 			}
+
 			if n, err = sendFlow(c.fd, piece, 0); err == nil {
 				c.gave += int64(n)
 				c.gives.Count.Add(int64(n))
 			}
 		}
+
 		switch {
 		case err == unix.EAGAIN:
 			return false, nil
 		case err != nil && err != unix.EINTR:
 			return false, err
 		}
+
 		moved += int64(n)
 	}
 	return false, nil
@@ -149,6 +158,7 @@ func (c *flowConn) head() (bool, error) {
 		if n == 0 {
 			return false, err
 		}
+
 		c.got += n
 	}
 	return true, nil
@@ -160,21 +170,27 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 		if moved >= flowTurn {
 			return true, nil
 		}
-		room, flags := b.nothing, unix.MSG_TRUNC
+
+		room := b.nothing
+		flags := unix.MSG_TRUNC
 		if b.verify {
-			room, flags = b.verified, 0
+			room = b.verified
+			flags = 0
 		}
+
 		room = room[:min(c.take-c.took, int64(len(room)))]
 		n, err := c.receive(room, flags)
 		if n == 0 {
 			return false, err
 		}
+
 		if b.verify {
 			wrong := c.takes.pattern.Mismatches(room[:n], flowPosition(c.number)+uint64(c.took))
 			c.wrong += wrong
 			c.takes.corrupt.Add(wrong)
 			c.takes.verified.Add(int64(n) - wrong)
 		}
+
 		c.took += int64(n)
 		c.takes.Count.Add(int64(n))
 		moved += int64(n)
@@ -213,20 +229,27 @@ func newFlowTable[C any]() (*flowTable[C], error) {
 // add watches a connection, which is told of once whenever it gets ready.
 func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	slot := int32(len(t.slots))
-	if n := len(t.free); n > 0 {
-		slot, t.free = t.free[n-1], t.free[:n-1]
+	n := len(t.free)
+	if n > 0 {
+		slot = t.free[n-1]
+		t.free = t.free[:n-1]
 	} else {
 		t.slots = append(t.slots, tableSlot[C]{})
 	}
+
 	s := &t.slots[slot]
 	s.conn = c
-	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff,
-		Fd: slot, Pad: s.turn}
+	e := unix.EpollEvent{
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff,
+		Fd:     slot,
+		Pad:    s.turn,
+	}
 	t.used++
 	if err := unix.EpollCtl(t.poll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
 		t.remove(slot)
 		return noSlot, err
 	}
+
 	return slot, nil
 }
 
@@ -236,7 +259,9 @@ func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.Epo
 	if err != nil && err != unix.EINTR {
 		return nil, nil, fmt.Errorf("wait for connections: %w", err)
 	}
-	again, t.again = t.again, nil
+
+	again = t.again
+	t.again = nil
 	return again, t.events[:max(n, 0)], nil
 }
 
@@ -247,6 +272,7 @@ func (t *flowTable[C]) room() *C {
 	if n == 0 {
 		return new(C)
 	}
+
 	c := t.spare[n-1]
 	t.spare = t.spare[:n-1]
 	return c

@@ -29,7 +29,8 @@ func (Requests) Serve(ctx context.Context, s host.Session) error {
 
 // checkFlows answers for this node.
 func checkFlows(q traffic.Request) check.Answer {
-	if a := traffic.CheckFlows(q); a.State != check.Yes || q.Load.ConnectionRate <= 0 {
+	a := traffic.CheckFlows(q)
+	if a.State != check.Yes || q.Load.ConnectionRate <= 0 {
 		return a
 	}
 	return traffic.CheckDescriptors("flows begun at a rate", maxOpenFlows+traffic.MaxPending+64)
@@ -49,6 +50,7 @@ func (e *flowEnd) close() {
 	for _, fd := range e.held {
 		abortFlow(fd)
 	}
+
 	e.held = nil
 }
 
@@ -64,7 +66,8 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 // load whether they lead there, and leaves the listeners open.
 func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
-	q, keys := l.Request, l.Keys
+	q := l.Request
+	keys := l.Keys
 	e.part, l.Mode, l.Release = l.Part, e.String, e.close
 	l.Finish = func(r *traffic.EndReport) error {
 		if !q.Listen {
@@ -73,21 +76,32 @@ func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 		return nil
 	}
 	for i, k := range keys {
-		f := &streamEnd{pattern: traffic.NewPattern(q.Load.Tag, i), control: traffic.CongestionOf(q.Load, k),
-			over: &e.over, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),
-				Addr: q.PathOf(k).Addr.String(), Table: record.NewTable("bytes")}}
+		f := &streamEnd{
+			pattern: traffic.NewPattern(q.Load.Tag, i),
+			control: traffic.CongestionOf(q.Load, k),
+			over:    &e.over,
+			ByteFlow: traffic.ByteFlow{
+				Key:   k,
+				Sends: k.Sends(q.Side),
+				Addr:  q.PathOf(k).Addr.String(),
+				Table: record.NewTable("bytes"),
+			},
+		}
 		e.streams, l.Flows = append(e.streams, f), append(l.Flows, f)
 	}
+
 	first := keys[:min(len(q.Paths()), q.Load.Streams)]
 	if e.kept {
 		first = keys[:q.Load.Streams]
 	}
+
 	err := e.open(ctx, first)
 	if err == nil && q.Listen {
 		e.startServers(l)
 	} else if err == nil {
 		err = e.startClients(l)
 	}
+
 	l.Details["threads"] = fmt.Sprint(len(l.Workers))
 	return err
 }
@@ -110,18 +124,22 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 	if err != nil {
 		return err
 	}
+
 	for _, fd := range fds {
 		if !e.kept {
 			abortFlow(fd) // it was only to find out
 			continue
 		}
+
 		setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
 		e.held = append(e.held, fd)
 		err = errors.Join(err, unix.SetNonblock(fd, true))
 	}
+
 	if e.kept || !e.part.Listen {
 		return err
 	}
+
 	q := e.part.Request
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)
@@ -133,8 +151,10 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 				e.held = append(e.held, fd)
 			}
 		}
+
 		l.Close()
 	}
+
 	return err
 }
 
@@ -152,11 +172,13 @@ func (e *flowEnd) startServers(l *traffic.Endpoint) {
 		}
 		return
 	}
+
 	var all []keptConn
 	for i, fd := range e.held {
 		gives, takes := e.pair(i)
 		all = append(all, keptConn{fd, gives, takes})
 	}
+
 	for _, share := range traffic.Deal(all, len(traffic.AllowedCPUs())) {
 		serve(server{kept: share})
 	}
@@ -164,10 +186,12 @@ func (e *flowEnd) startServers(l *traffic.Endpoint) {
 
 // pair are the halves of a stream that carries requests, as this end sees them.
 func (e *flowEnd) pair(i int) (gives, takes *streamEnd) {
-	up, down := e.streams[i], e.streams[i+e.part.Load.Streams]
+	up := e.streams[i]
+	down := e.streams[i+e.part.Load.Streams]
 	if up.Sends {
 		return up, down
 	}
+
 	return down, up
 }
 
@@ -178,10 +202,12 @@ func (e *flowEnd) startClients(l *traffic.Endpoint) error {
 	if err != nil {
 		return err
 	}
+
 	usual, err := traffic.TryCongestion("")
 	if err != nil {
 		return err
 	}
+
 	var streams []*clientStream
 	for i, f := range e.streams {
 		s := &clientStream{preamble: traffic.Preamble(q.Load.Tag, i)}
@@ -196,24 +222,36 @@ func (e *flowEnd) startClients(l *traffic.Endpoint) error {
 		default:
 			s.takes = f
 		}
-		path, control := q.PathOf(f.Key), f.control
+
+		path := q.PathOf(f.Key)
+		control := f.control
 		if control == usual {
 			control = ""
 		}
+
 		s.dial = newDialer(path.Addr, netip.AddrPortFrom(path.Peer, uint16(q.Port)), q.Load, control)
 		streams = append(streams, s)
 	}
+
 	shares := traffic.Deal(streams, len(traffic.AllowedCPUs()))
 	for i, share := range shares {
-		a := &client{request: q, streams: share, sizes: sizes, kept: e.kept,
+		a := &client{
+			request: q,
+			streams: share,
+			sizes:   sizes,
+			kept:    e.kept,
 			open:    max(maxOpenFlows/len(shares), 1),
-			buffers: newFlowBuffers(q), welcome: traffic.Welcome(q.Load.Tag),
+			buffers: newFlowBuffers(q),
+			welcome: traffic.Welcome(q.Load.Tag),
 			rng: rand.New(rand.NewPCG(uint64(traffic.TagHash(traffic.TagSchedule, q.Load.Tag)),
-				uint64(i)<<32))}
+				uint64(i)<<32)),
+		}
 		if !e.kept {
 			a.due = newArrivals(q.Load, i, len(shares))
 		}
+
 		e.clients, l.Workers = append(e.clients, a), append(l.Workers, a)
 	}
+
 	return nil
 }

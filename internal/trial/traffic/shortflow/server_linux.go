@@ -61,6 +61,7 @@ func (a *server) Run(p *traffic.Phases) error {
 			return fmt.Errorf("watch for connections: %w", err)
 		}
 	}
+
 	for _, k := range a.kept {
 		c := &serverConn{flowConn: flowConn{fd: k.fd, gives: k.gives, takes: k.takes}}
 		c.expect(flowHeaderSize)
@@ -75,6 +76,7 @@ func (a *server) Run(p *traffic.Phases) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -83,28 +85,34 @@ func (a *server) round(p *traffic.Phases) error {
 	if len(a.table.again) > 0 {
 		wait = 0
 	}
+
 	again, events, err := a.table.wait(wait)
 	if err != nil {
 		return err
 	}
+
 	for _, c := range again {
 		c.again = false
 		if err := a.serve(p, c); err != nil {
 			return err
 		}
 	}
+
 	for i := range events {
 		e := &events[i]
 		if e.Fd == noSlot {
 			a.admit(a.listeners[e.Pad])
 			continue
 		}
-		if c := a.table.of(e); c != nil {
+
+		c := a.table.of(e)
+		if c != nil {
 			if err := a.serve(p, c); err != nil {
 				return err
 			}
 		}
 	}
+
 	a.sweep()
 	return nil
 }
@@ -121,6 +129,7 @@ func (a *server) admit(listener int) {
 			}
 			return
 		}
+
 		c := a.table.room()
 		*c = serverConn{flowConn: flowConn{fd: fd, fresh: true}, pending: true}
 		c.expect(traffic.PreambleSize + flowHeaderSize)
@@ -128,6 +137,7 @@ func (a *server) admit(listener int) {
 			abortFlow(fd)
 			continue
 		}
+
 		a.pending = append(a.pending, pendingRef{c.slot, a.table.slots[c.slot].turn, traffic.Monotonic()})
 	}
 }
@@ -141,6 +151,7 @@ func (a *server) sweep() {
 	if now < a.swept+sweepEvery && len(a.pending) < 2*maxOpenFlows {
 		return
 	}
+
 	a.swept = now
 	still := a.pending[:0]
 	for _, s := range a.pending {
@@ -148,6 +159,7 @@ func (a *server) sweep() {
 			still = append(still, s)
 		}
 	}
+
 	a.pending = still
 	tooMany := len(still) - maxOpenFlows - traffic.MaxPending
 	gone := 0
@@ -155,15 +167,18 @@ func (a *server) sweep() {
 		if now-s.since <= int64(traffic.PreambleTimeout) && i >= tooMany {
 			break
 		}
+
 		a.dismiss(a.pendingConn(s))
 		gone++
 	}
+
 	a.pending = still[:copy(still, still[gone:])]
 }
 
 // pendingConn is the connection of one who has not introduced himself, or nil.
 func (a *server) pendingConn(s pendingRef) *serverConn {
-	if at := a.table.slots[s.slot]; at.turn == s.turn && at.conn != nil && at.conn.pending {
+	at := a.table.slots[s.slot]
+	if at.turn == s.turn && at.conn != nil && at.conn.pending {
 		return at.conn
 	}
 	return nil
@@ -175,6 +190,7 @@ func (a *server) dismiss(c *serverConn) {
 	} else { // whose descriptor is closed with the end
 		unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_DEL, c.fd, &unix.EpollEvent{})
 	}
+
 	a.forget(c)
 }
 
@@ -190,6 +206,7 @@ func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	if c.again || c.fd < 0 {
 		return nil
 	}
+
 	more, err := a.move(c)
 	switch {
 	case err != nil && len(a.kept) > 0 && !p.Over(p.End):
@@ -200,6 +217,7 @@ func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 		c.again = true
 		a.table.again = append(a.table.again, c)
 	}
+
 	return nil
 }
 
@@ -214,25 +232,31 @@ func (a *server) move(c *serverConn) (more bool, err error) {
 				if err != nil || !full {
 					return false, err
 				}
+
 				if err := a.heard(c); err != nil {
 					return false, err
 				}
 			}
+
 			more, err := c.pull(a.buffers)
 			if err != nil || more || c.took < c.take {
 				return more, err
 			}
+
 			a.answer(c)
 		}
+
 		more, err := c.push(a.buffers)
 		if err != nil || more || len(c.out) > 0 || c.gave < c.give {
 			return more, err
 		}
+
 		if len(a.kept) == 0 {
 			closeFlow(c.fd)
 			a.forget(c)
 			return false, nil
 		}
+
 		c.giving = false
 		c.expect(flowHeaderSize)
 	}
@@ -246,6 +270,7 @@ func (a *server) heard(c *serverConn) error {
 		if !known {
 			return errNotOurs
 		}
+
 		b = b[traffic.PreambleSize:]
 		l := a.streams[i]
 		c.pending = false
@@ -254,14 +279,17 @@ func (a *server) heard(c *serverConn) error {
 		} else {
 			c.takes = l
 		}
+
 		if a.several {
 			unix.SetsockoptString(c.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, l.control)
 		}
 	}
+
 	q, ok := readFlowHeader(b)
 	if !ok || q.gives > 0 && c.takes == nil || q.wants > 0 && c.gives == nil {
 		return errNotOurs
 	}
+
 	c.number, c.give, c.gave, c.take, c.took, c.wrong = q.number, int64(q.wants), 0, int64(q.gives), 0, 0
 	return nil
 }
@@ -276,13 +304,15 @@ func (a *server) answer(c *serverConn) {
 		copy(b, a.welcome)
 		b = b[traffic.WelcomeSize:]
 	}
+
 	putAnswer(b, uint64(c.took), uint64(c.wrong))
 }
 
 // leave drops what has not ended.
 func (a *server) leave() {
 	for i := range a.table.slots {
-		if c := a.table.slots[i].conn; c != nil && len(a.kept) == 0 {
+		c := a.table.slots[i].conn
+		if c != nil && len(a.kept) == 0 {
 			abortFlow(c.fd)
 		}
 	}

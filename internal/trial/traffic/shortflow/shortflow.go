@@ -61,6 +61,7 @@ func (Flows) checkLoad(load record.Load) check.Answer {
 	if _, err := ParseFlowSizes(FlowSizeOf(load)); err != nil {
 		return check.Not("flow size %v", err)
 	}
+
 	if !(load.ConnectionRate >= 0 && load.ConnectionRate <= maxConnectionRate) {
 		return check.Not("%g connections a second: want up to %g", load.ConnectionRate,
 			float64(maxConnectionRate))
@@ -73,6 +74,7 @@ func (Requests) checkLoad(load record.Load) check.Answer {
 		return check.Not("direction %s: requests go one way and responses the other, so want both",
 			load.Direction)
 	}
+
 	for _, size := range []int{load.RequestSize, load.ResponseSize} {
 		if size < 0 || size > maxMessage {
 			return check.Not("a message of %d bytes: want up to %d", size, maxMessage)
@@ -119,6 +121,7 @@ func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record
 	if err != nil {
 		return nil, err
 	}
+
 	t.ShortFlows = cmp.Or(reports[0].ShortFlows, reports[1].ShortFlows)
 	return t, checkShortFlows(t.ShortFlows)
 }
@@ -157,11 +160,13 @@ func readFlowHeader(b []byte) (a flowHeader, ok bool) {
 	if len(b) != flowHeaderSize {
 		return flowHeader{}, false
 	}
+
 	a = flowHeader{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]),
 		binary.BigEndian.Uint64(b[16:])}
 	if a.gives > maxFlowBytes || a.wants > maxFlowBytes {
 		return flowHeader{}, false
 	}
+
 	return a, true
 }
 
@@ -182,21 +187,32 @@ func (Flows) Factors() []factor.Declaration {
 		func(e string) bool { return e == (Flows{}).Name() })
 	return []factor.Declaration{
 		{
-			Name: "flow_size", Unit: "bytes, exponential MEAN, websearch, datamining", Kind: factor.Load,
-			Base: true, Default: "10000", Dependent: true,
-			Doc:   "payload of each short flow, or the distribution from which it is drawn",
-			Parse: FlowSizeLevel, Applies: flows, Conflict: flowConflict,
+			Name:      "flow_size",
+			Unit:      "bytes, exponential MEAN, websearch, datamining",
+			Kind:      factor.Load,
+			Base:      true,
+			Default:   "10000",
+			Dependent: true,
+			Doc:       "payload of each short flow, or the distribution from which it is drawn",
+			Parse:     FlowSizeLevel,
+			Applies:   flows,
+			Conflict:  flowConflict,
 		},
 		{
-			Name: "connection_rate", Unit: "flows/s", Kind: factor.Load, Applies: flows,
-			Parse: factor.ConnectionRateLevel,
+			Name:    "connection_rate",
+			Unit:    "flows/s",
+			Kind:    factor.Load,
+			Applies: flows,
+			Parse:   factor.ConnectionRateLevel,
 			Doc: "short flows that are begun each second, however slow the answers; each stream begins the " +
 				"next when one has ended if not given",
 		},
 		{
-			Name: "arrivals", Kind: factor.Load, Levels: []string{record.Exponential, record.Isochronous},
-			Parse: factor.Choice(record.Exponential, record.Isochronous),
-			Doc:   "times between flows that are begun at a rate; exponential if not given",
+			Name:   "arrivals",
+			Kind:   factor.Load,
+			Levels: []string{record.Exponential, record.Isochronous},
+			Parse:  factor.Choice(record.Exponential, record.Isochronous),
+			Doc:    "times between flows that are begun at a rate; exponential if not given",
 			Applies: factor.Beside(factor.ConnectionRate, "connection_rate is not given",
 				func(rate string) bool { return rate != "" }),
 		},
@@ -209,19 +225,32 @@ func (Requests) Factors() []factor.Declaration {
 		func(e string) bool { return e == (Requests{}).Name() })
 	return []factor.Declaration{
 		{
-			Name: "request_size", Unit: "bytes", Doc: "payload of each request", Kind: factor.Load,
-			Base:    true,
-			Default: "100", Parse: factor.Whole(1, maxMessage), Applies: requests, Dependent: true,
+			Name:      "request_size",
+			Unit:      "bytes",
+			Doc:       "payload of each request",
+			Kind:      factor.Load,
+			Base:      true,
+			Default:   "100",
+			Parse:     factor.Whole(1, maxMessage),
+			Applies:   requests,
+			Dependent: true,
 			Conflict: func(c factor.Cell) string {
-				if reason := flowConflict(c); reason != "" || factor.Direction.Is(c, factor.Both) {
+				reason := flowConflict(c)
+				if reason != "" || factor.Direction.Is(c, factor.Both) {
 					return reason
 				}
 				return "requests go one way and responses the other: write direction: both"
 			},
 		},
 		{
-			Name: "response_size", Unit: "bytes", Doc: "payload of each response", Kind: factor.Load,
-			Base: true, Default: "1000", Parse: factor.Whole(1, maxMessage), Applies: requests,
+			Name:      "response_size",
+			Unit:      "bytes",
+			Doc:       "payload of each response",
+			Kind:      factor.Load,
+			Base:      true,
+			Default:   "1000",
+			Parse:     factor.Whole(1, maxMessage),
+			Applies:   requests,
 			Dependent: true,
 		},
 	}

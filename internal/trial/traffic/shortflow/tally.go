@@ -49,6 +49,7 @@ func (t *flowTally) connected(intended, at, took int64) {
 	if !t.within(intended) {
 		return
 	}
+
 	t.connect.see(took)
 	if at-intended > int64(connectionDue) {
 		t.unconnected(intended)
@@ -112,6 +113,7 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 		for why, n := range t.Failures {
 			sum.Failures[why] += n
 		}
+
 		sum.connect.add(&t.connect)
 		sum.late.add(&t.late)
 		for i := range sum.took {
@@ -119,11 +121,16 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 			sum.took[i].add(&t.took[i])
 		}
 	}
+
 	sum.Connect, sum.Late = sum.connect.list(), sum.late.list()
 	for i, from := range flowClasses {
-		sum.Classes = append(sum.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i],
-			Times: sum.took[i].list()})
+		sum.Classes = append(sum.Classes, record.FlowClass{
+			FromBytes: from,
+			Started:   sum.begun[i],
+			Times:     sum.took[i].list(),
+		})
 	}
+
 	return &sum.ShortFlows
 }
 
@@ -138,6 +145,7 @@ func (t *times) add(o *times) {
 	for len(t.Buckets) < len(o.Buckets) {
 		t.Buckets = append(t.Buckets, 0)
 	}
+
 	for i, n := range o.Buckets {
 		t.Buckets[i] += n
 	}

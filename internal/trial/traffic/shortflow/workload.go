@@ -52,13 +52,16 @@ func ParseFlowSizes(text string) (FlowSizes, error) {
 	case "datamining":
 		return FlowSizes{points: dataMining[:]}, nil
 	}
+
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 1 || n > maxFlowBytes || strconv.FormatInt(n, 10) != number {
 		return FlowSizes{}, fmt.Errorf("%q is not %s", text, flowSizeForms)
 	}
+
 	if exponential {
 		return FlowSizes{mean: float64(n)}, nil
 	}
+
 	return FlowSizes{fixed: n}, nil
 }
 
@@ -78,18 +81,22 @@ func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	case s.mean > 0:
 		return min(int64(rng.ExpFloat64()*s.mean)+1, maxFlowBytes)
 	}
+
 	at := rng.Float64()
 	for i, p := range s.points {
 		if at >= p.share {
 			continue
 		}
+
 		if i == 0 {
 			return p.packets * flowPacket
 		}
+
 		before := s.points[i-1]
 		share := (at - before.share) / (p.share - before.share)
 		return int64((float64(before.packets) + share*float64(p.packets-before.packets)) * flowPacket)
 	}
+
 	return s.points[len(s.points)-1].packets * flowPacket
 }
 
@@ -129,6 +136,7 @@ func (d *flowArrivals) advance() {
 		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))
 		return
 	}
+
 	d.next = d.origin + int64(float64(d.count*d.threads+d.thread)*d.every)
 	d.count++
 }
@@ -138,9 +146,11 @@ func newArrivals(load record.Load, thread, threads int) *flowArrivals {
 	if load.ConnectionRate <= 0 {
 		return nil
 	}
+
 	d := &flowArrivals{every: 1e9 / load.ConnectionRate, thread: int64(thread), threads: int64(threads)}
 	if load.Spacing != record.Isochronous {
 		d.rng = rand.New(rand.NewPCG(uint64(traffic.TagHash(traffic.TagSchedule, load.Tag)), uint64(thread)))
 	}
+
 	return d
 }

@@ -29,6 +29,7 @@ func TestFlowSizesFollowTheirDistribution(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		rng := rand.New(rand.NewPCG(1, 2))
 		const n = 200_000
 		sum, below := 0.0, 0
@@ -37,14 +38,17 @@ func TestFlowSizesFollowTheirDistribution(t *testing.T) {
 			if v < test.least || v > test.top {
 				t.Fatalf("%s: got %d, want %d to %d", test.text, v, test.least, test.top)
 			}
+
 			if sum += float64(v); v < test.below {
 				below++
 			}
 		}
+
 		if got := float64(below) / n; math.Abs(got-test.share) > .01 {
 			t.Errorf("%s: %.3f of the flows are below %d bytes, want %.3f", test.text, got, test.below,
 				test.share)
 		}
+
 		if got := sum / n; test.mean > 0 && math.Abs(got/test.mean-1) > .02 {
 			t.Errorf("%s: mean %.0f, want %.0f", test.text, got, test.mean)
 		}
@@ -56,19 +60,23 @@ func FuzzParseFlowSizes(f *testing.F) {
 		"1e3", "-1", "99999999999"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := ParseFlowSizes(text)
 		if level, levelErr := FlowSizeLevel(text); (levelErr == nil) != (err == nil) || err == nil &&
 			level != text {
 			t.Errorf("%q: level %q, %v", text, level, levelErr)
 		}
+
 		if err != nil {
 			if s.fixed != 0 || s.mean != 0 || s.points != nil {
 				t.Errorf("%q: got %+v with an error", text, s)
 			}
 			return
 		}
-		if v := s.draw(rand.New(rand.NewPCG(1, 1))); v < 1 || v > maxFlowBytes {
+
+		v := s.draw(rand.New(rand.NewPCG(1, 1)))
+		if v < 1 || v > maxFlowBytes {
 			t.Errorf("%q: drew %d", text, v)
 		}
 	})
@@ -87,6 +95,7 @@ func FuzzReadAsk(f *testing.F) {
 			}
 			return
 		}
+
 		again := make([]byte, flowHeaderSize)
 		a.put(again)
 		if string(again) != string(b) || a.gives > maxFlowBytes || a.wants > maxFlowBytes {
@@ -102,7 +111,8 @@ func TestTimesKeepASixtyFourth(t *testing.T) {
 		bucket := traffic.BucketOf(v, timesOctave)
 		edge := traffic.BucketEdge(bucket, timesOctave)
 		again := traffic.BucketOf(edge, timesOctave)
-		if width := max(v/64, 64); edge > v || v-edge > width || again != bucket {
+		width := max(v/64, 64)
+		if edge > v || v-edge > width || again != bucket {
 			t.Fatalf("%d is in the bucket from %d", v, edge)
 		}
 	}
@@ -126,18 +136,22 @@ func TestTallyCountsEachFlowOnce(t *testing.T) {
 			tally.complete(f.intended, f.end, 10, 10)
 		}
 	}
+
 	s := joinTallies([]*flowTally{tally, newFlowTally(w)}, record.Load{}, false)
 	if s.Started != 5 || s.Completed != 1 || s.Failed != 1 || s.Unfinished != 3 || s.Carried != 1 ||
 		s.Asked != 10 || s.Failures["x"] != 1 {
 		t.Errorf("got %+v, want 5 started, 1 completed, 1 failed, 3 unfinished, 1 carried", s)
 	}
+
 	if err := checkShortFlows(s); err != nil {
 		t.Error(err)
 	}
+
 	s.Unfinished--
 	if checkShortFlows(s) == nil {
 		t.Error("a flow was lost, and nobody noticed")
 	}
+
 	s.Unfinished++
 	s.Confirmed++
 	if checkShortFlows(s) == nil {
@@ -153,10 +167,13 @@ func TestTallyKnowsTardyConnections(t *testing.T) {
 		{900, 1090}, {-50, 500}, {1000, 1300}} {
 		tally.connected(c.intended*ms, c.at*ms, (c.at-c.intended)*ms)
 	}
+
 	for _, intended := range []int64{500, 800, 801, -1} {
 		tally.unconnected(intended * ms)
 	}
-	if s := joinTallies([]*flowTally{tally}, record.Load{}, false); s.Tardy != 4 || s.DueNs != 200*ms {
+
+	s := joinTallies([]*flowTally{tally}, record.Load{}, false)
+	if s.Tardy != 4 || s.DueNs != 200*ms {
 		t.Errorf("got %d tardy after %d ns, want 4: those of 100, 700, 500 and 800 ms", s.Tardy, s.DueNs)
 	}
 }

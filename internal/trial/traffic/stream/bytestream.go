@@ -21,8 +21,11 @@ type byteStream struct {
 }
 
 func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
-	return byteStream{pattern: traffic.NewPattern(q.Load.Tag, i), verify: q.Load.Verify,
-		ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side), Table: record.NewTable("bytes")}}
+	return byteStream{
+		pattern:  traffic.NewPattern(q.Load.Tag, i),
+		verify:   q.Load.Verify,
+		ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side), Table: record.NewTable("bytes")},
+	}
 }
 
 // send gives the kernel bytes until the senders' stop.
@@ -39,14 +42,17 @@ func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) err
 // its own clock.
 func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (int, error)) (over bool,
 	err error) {
-	b, at := f.buffer, f.Count.Load()
+	b := f.buffer
+	at := f.Count.Load()
 	if !f.verify { // the same again and again
 		b = b[at%int64(len(b)):]
 	}
+
 	b = f.held.share(b[:min(len(b), limit)])
 	if f.verify {
 		f.pattern.Fill(b, uint64(at))
 	}
+
 	n, err := give(b)
 	f.Count.Add(int64(max(n, 0)))
 	f.held.wait(p, n)
@@ -56,6 +62,7 @@ func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (i
 	case p.Over(p.End):
 		return true, nil
 	}
+
 	return false, fmt.Errorf("send: %w", host.Cause(err))
 }
 
@@ -64,6 +71,7 @@ func (f *byteStream) received(b []byte) {
 	if f.verify {
 		f.corrupt += f.pattern.Mismatches(b, uint64(f.Count.Load()))
 	}
+
 	f.Count.Add(int64(len(b)))
 }
 
@@ -83,7 +91,8 @@ func ended(p *traffic.Phases, err error) error {
 func (f *byteStream) Report() traffic.FlowReport {
 	r := f.ByteFlow.Report()
 	if f.verify && !f.Sends {
-		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
+		r.Verified = f.Count.Load() - f.corrupt
+		r.Corrupt = f.corrupt
 	}
 	return r
 }

@@ -31,6 +31,7 @@ func (d *delays) see(sent uint32, received int64) {
 	if !d.has {
 		d.first, d.has = difference, true
 	}
+
 	v := int64(int32(difference-d.first)) << tickBits
 	d.lowest = min(d.lowest, v)
 	if v < 0 {
@@ -45,6 +46,7 @@ func (d *delays) variation(stamps string) *record.DelayVariation {
 	if !d.has {
 		return nil
 	}
+
 	out := &record.DelayVariation{Stamps: stamps}
 	add := func(ns, packets int64) {
 		if packets > 0 {
@@ -54,8 +56,10 @@ func (d *delays) variation(stamps string) *record.DelayVariation {
 	for i := len(d.below) - 1; i >= 0; i-- {
 		add(-traffic.BucketEdge(i+1, delayOctave), d.below[i])
 	}
+
 	for i, n := range d.above {
 		add(traffic.BucketEdge(i, delayOctave), n)
 	}
+
 	return out
 }

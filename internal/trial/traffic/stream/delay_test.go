@@ -23,11 +23,13 @@ func TestDelaysMatchModel(t *testing.T) {
 			d.see(sendTick(at), at+delay+apart)
 			plain = append(plain, delay)
 		}
+
 		got := d.variation("kernel")
 		lowest := slices.Min(plain)
 		for i := range plain {
 			plain[i] -= lowest
 		}
+
 		n := int64(0)
 		for i, c := range got.Counts {
 			n += c.Packets
@@ -35,22 +37,27 @@ func TestDelaysMatchModel(t *testing.T) {
 				t.Fatalf("seed %d: buckets out of order: %+v", seed, got.Counts)
 			}
 		}
+
 		if n != int64(len(plain)) {
 			t.Fatalf("seed %d: %d packets, want %d", seed, n, len(plain))
 		}
+
 		slices.Sort(plain)
 		// Any quantile is found to a bucket's width.
 		for _, q := range []float64{0, .5, .9, .99, 1} {
 			want := plain[int(q*float64(len(plain)-1))]
-			rank, found := int64(q*float64(len(plain)-1)), int64(0)
+			rank := int64(q * float64(len(plain)-1))
+			found := int64(0)
 			for _, c := range got.Counts {
 				found = c.AboveNs
 				if rank -= c.Packets; rank < 0 {
 					break
 				}
 			}
+
 			// Near the first delay a bucket is fine; twice as far, twice as wide.
-			if off := max(found-want, want-found); off > 128+max(want, plain[len(plain)-1])/8 {
+			off := max(found-want, want-found)
+			if off > 128+max(want, plain[len(plain)-1])/8 {
 				t.Errorf("seed %d: quantile %v is %d, want %d", seed, q, found, want)
 			}
 		}
@@ -59,12 +66,15 @@ func TestDelaysMatchModel(t *testing.T) {
 
 func TestDelayBucketsMeet(t *testing.T) {
 	for i := range 400 {
-		lo, hi := traffic.BucketEdge(i, delayOctave), traffic.BucketEdge(i+1, delayOctave)
+		lo := traffic.BucketEdge(i, delayOctave)
+		hi := traffic.BucketEdge(i+1, delayOctave)
 		bucket := func(ns int64) int { return traffic.BucketOf(ns, delayOctave) }
 		if bucket(lo) != i || bucket(hi-1) != i || bucket(hi) != i+1 {
 			t.Fatalf("bucket %d: [%d, %d) holds %d, %d, %d", i, lo, hi, bucket(lo), bucket(hi-1), bucket(hi))
 		}
-		if w := hi - lo; w != 64 && w > hi/16 {
+
+		w := hi - lo
+		if w != 64 && w > hi/16 {
 			t.Errorf("bucket %d is %d wide at %d", i, w, lo)
 		}
 	}

@@ -18,5 +18,6 @@ func connect(ctx context.Context, l *traffic.Endpoint) error {
 	if l.Request.Load.Protocol == "udp" {
 		return connectUDP(ctx, l)
 	}
+
 	return connectTCP(ctx, l)
 }

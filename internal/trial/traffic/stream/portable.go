@@ -24,7 +24,9 @@ const maxPortable = 64
 
 // checkPortable answers for a node that is to have the flows of a load.
 func checkPortable(q traffic.Request) check.Answer {
-	l, held, system := q.Load, q.Load.Limits(q.Side), unit.System(runtime.GOOS)
+	l := q.Load
+	held := q.Load.Limits(q.Side)
+	system := unit.System(runtime.GOOS)
 	for _, lacking := range []struct {
 		asked bool
 		what  string
@@ -41,23 +43,28 @@ func checkPortable(q traffic.Request) check.Answer {
 			return check.Not("its system is %s: the portable engine has %s", system, lacking.what)
 		}
 	}
+
 	for _, name := range traffic.Congestions(l) {
 		if _, err := traffic.TryCongestion(name); err != nil {
 			return check.Not("its system is %s: congestion control %s: %v", system, name, err)
 		}
 	}
+
 	return check.OK()
 }
 
 func connectPortable(ctx context.Context, l *traffic.Endpoint) error {
-	if a := checkPortable(l.Request); a.State != check.Yes {
+	a := checkPortable(l.Request)
+	if a.State != check.Yes {
 		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
 	}
+
 	// On Linux, where tests have it, threads that only sleep must not keep goroutines from running.
 	traffic.MakeRoom(len(l.Keys) + 4)
 	l.Flows = make([]traffic.Flow, len(l.Keys))
 	if l.Request.Load.Protocol == "udp" {
 		return connectPortableUDP(ctx, l)
 	}
+
 	return connectPortableTCP(ctx, l)
 }

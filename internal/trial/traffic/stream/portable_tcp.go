@@ -27,6 +27,7 @@ func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 	if err != nil {
 		return err
 	}
+
 	for i, c := range conns {
 		f := &portableTCP{newByteStream(q, i, l.Keys[i]), c}
 		f.Addr = c.LocalAddr().String()
@@ -34,9 +35,11 @@ func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 		l.Workers = append(l.Workers, f)
 		f.buffer = make([]byte, portableChunk)
 		f.pattern.Fill(f.buffer, 0)
-		if rate := q.Load.RateBps; rate > 0 && f.Sends { // each stream has an equal share
+		rate := q.Load.RateBps
+		if rate > 0 && f.Sends { // each stream has an equal share
 			f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(l.Keys))}
 		}
+
 		failed := traffic.Control(c, func(fd int) error {
 			name, err := traffic.SetCongestion(fd, traffic.CongestionOf(q.Load, l.Keys[i]))
 			l.UsesCongestion(name)
@@ -46,6 +49,7 @@ func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 			err = fmt.Errorf("set the congestion control of %s: %w", f.Name(), failed)
 		}
 	}
+
 	l.Mode = func() string { return "portable: a goroutine for each stream" }
 	return err
 }
@@ -55,6 +59,7 @@ func (f *portableTCP) Run(p *traffic.Phases) error {
 	if !f.Sends {
 		return f.receive(p)
 	}
+
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
 	return f.send(p, f.conn.Write)
 }

@@ -38,6 +38,7 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 		flows[i].open(q, i, k, len(l.Keys))
 		l.Flows[i] = flows[i]
 	}
+
 	l.Mode = func() string {
 		return "portable: udp, exact mode, a system call for each datagram, its time that of the program"
 	}
@@ -49,16 +50,19 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 				flows[i].conn, flows[i].to = at, from
 				return nil, nil
 			})
-		l.EndSetup, l.Release = h.Stop, h.Close
+		l.EndSetup = h.Stop
+		l.Release = h.Close
 	} else {
 		err = traffic.SayHello(ctx, q, l.Keys, func(i int, c *net.UDPConn) (func(), error) {
 			flows[i].conn = c
 			return func() {}, nil
 		})
 	}
+
 	if err != nil {
 		return err
 	}
+
 	received := map[*net.UDPConn][]*udpCount{}
 	for _, f := range flows {
 		f.Addr = f.conn.LocalAddr().String()
@@ -68,6 +72,7 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 			received[f.conn] = append(received[f.conn], &f.udpCount)
 			continue
 		}
+
 		s := newUDPSource([]*udpCount{&f.udpCount}, q, len(flows), traffic.MaxBurst)
 		b := make([]byte, f.payload)
 		f.pattern.Fill(b, 0)
@@ -76,9 +81,11 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 		}
 		l.Workers = append(l.Workers, s)
 	}
+
 	for c, of := range received {
 		l.Workers = append(l.Workers, &portableSink{newUDPArrivals(of, len(flows)), c})
 	}
+
 	return nil
 }
 
@@ -111,9 +118,11 @@ func (f *portableUDP) give(b []byte) (int, error) {
 	} else {
 		_, err = f.conn.Write(b)
 	}
+
 	if err != nil {
 		return 0, host.Cause(err)
 	}
+
 	return 1, nil
 }
 
@@ -125,21 +134,25 @@ type portableSink struct {
 
 // Run reads until the senders have ended their streams, or until the planned stop.
 func (k *portableSink) Run(p *traffic.Phases) error {
-	b, look := make([]byte, 1<<16), int64(0)
+	b := make([]byte, 1<<16)
+	look := int64(0)
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
 		if now >= look {
 			if now >= p.Stop || k.complete(now) {
 				return nil
 			}
+
 			k.conn.SetReadDeadline(time.Now().Add(portableWait))
 			look = now + int64(portableLook)
 		}
+
 		n, _, err := k.conn.ReadFromUDPAddrPort(b)
 		switch {
 		case err == nil:
 			d, ok := traffic.ReadDatagram(b[:n])
-			if f := k.flowOf(d, ok); f != nil {
+			f := k.flowOf(d, ok)
+			if f != nil {
 				f.take(b, n, d, traffic.Monotonic(), 0)
 				f.tell()
 			}
@@ -149,5 +162,6 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 			return fmt.Errorf("receive: %w", host.Cause(err))
 		}
 	}
+
 	return nil
 }

@@ -72,6 +72,7 @@ func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	default:
 		f.buffer = shared.trunc
 	}
+
 	if f.Sends {
 		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
 			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes",
@@ -84,9 +85,11 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 	if err := traffic.Bound(f.FD); err != nil {
 		return fmt.Errorf("bound the calls of %s: %w", f.Name(), err)
 	}
+
 	if !f.Sends {
 		return f.receive(p)
 	}
+
 	give := f.write
 	if f.mode.splice {
 		g, err := newSplicer()
@@ -96,6 +99,7 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 		defer g.close()
 		give = func(b []byte) (int, error) { return g.splice(p, f.FD, b) }
 	}
+
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
 	return f.send(p, give)
 }
@@ -111,15 +115,19 @@ func (f *tcpFlow) receive(p *traffic.Phases) error {
 		if f.mode.polled && patient < tcpPolls {
 			flags = unix.MSG_DONTWAIT
 		}
+
 		before := f.Count.Load()
 		over, err := f.take(p, flags)
 		if over || err != nil {
 			return err
 		}
+
 		patient++
-		if got := f.Count.Load() - before; got > 0 {
+		got := f.Count.Load() - before
+		if got > 0 {
 			patient = 0
 		}
+
 		if f.mode.polled {
 			traffic.Nap(tcpPoll)
 		}
@@ -138,6 +146,7 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
 	}
+
 	n, err := traffic.Receive(f.FD, f.held.share(f.buffer), flags)
 	switch {
 	case n > 0:
@@ -149,6 +158,7 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	case traffic.Again(err):
 		return false, nil
 	}
+
 	return true, ended(p, err)
 }
 
@@ -167,14 +177,17 @@ func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
 	if err != nil {
 		info = &unix.TCPInfo{}
 	}
+
 	if f.Sends {
 		n = sentBytes(info, n)
 		f.appendSeries(at, info)
 	}
+
 	f.Note(at, n, e)
 	if e != traffic.NoEdge {
 		f.info[e-traffic.StartEdge] = *info
 	}
+
 	if e == traffic.EndEdge {
 		f.sndbuf, f.rcvbuf = f.Option(unix.SOL_SOCKET, unix.SO_SNDBUF), f.Option(unix.SOL_SOCKET,
 			unix.SO_RCVBUF)
@@ -196,6 +209,7 @@ func (f *tcpFlow) appendSeries(at int64, i *unix.TCPInfo) {
 	if !appLimited(i) {
 		rate = 8 * float64(i.Delivery_rate)
 	}
+
 	f.series.Append(at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd),
 		float64(i.Total_retrans), us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
@@ -209,6 +223,7 @@ func appLimited(i *unix.TCPInfo) bool {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
 		return bits&1 != 0
 	}
+
 	return bits&0x80 != 0
 }
 
@@ -225,9 +240,15 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 		r.Notes = map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
 		return r
 	}
+
 	r.Notes = map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
-	s, e := &f.info[0], &f.info[1]
-	r.TCP = &record.TCP{Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
+	s := &f.info[0]
+	e := &f.info[1]
+	r.TCP = &record.TCP{
+		Congestion:    f.congestion,
+		MSS:           int(e.Snd_mss),
+		MinRTTNs:      minRTT(e),
+		Series:        f.series,
 		Retransmits:   new(int64(e.Total_retrans) - int64(s.Total_retrans)),
 		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
@@ -236,7 +257,8 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 		Options:       optionsOf(e),
 		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce),
 		ReordSeen:     int64(e.Reord_seen) - int64(s.Reord_seen),
-		DsackDups:     int64(e.Dsack_dups) - int64(s.Dsack_dups)}
+		DsackDups:     int64(e.Dsack_dups) - int64(s.Dsack_dups),
+	}
 	return r
 }
 
@@ -247,6 +269,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	if err != nil {
 		return err
 	}
+
 	cores := len(traffic.AllowedCPUs())
 	mode := tcpMode{verify: q.Load.Verify, pool: len(l.Keys) > traffic.OwnThreads}.
 		with(featuresTo(q.Peer), q.Peer, threadsPerStream*len(l.Keys) <= cores)
@@ -258,6 +281,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 			err = failed
 			continue
 		}
+
 		f.prepare(shared)
 		l.Flows[i] = f
 		l.UsesCongestion(f.congestion)
@@ -270,6 +294,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 			pooled[0] = append(pooled[0], f)
 		}
 	}
+
 	holdBack(l)
 	for w, of := range pooled {
 		for _, share := range traffic.Deal(of, cores) {
@@ -280,6 +305,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 			}
 		}
 	}
+
 	l.Mode = mode.String
 	return err
 }
@@ -292,12 +318,14 @@ func holdBack(l *traffic.Endpoint) {
 		if sends {
 			rate = held.WriteRateBps
 		}
+
 		var flows []*tcpFlow
 		for _, f := range l.Flows {
 			if f, ok := f.(*tcpFlow); ok && f != nil && f.Sends == sends {
 				flows = append(flows, f)
 			}
 		}
+
 		for _, f := range flows {
 			if rate > 0 {
 				f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(flows))}
@@ -317,10 +345,12 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 			err = fmt.Errorf("pace at %.0f bytes per second: %w", bytes, err)
 		}
 	}
+
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
+
 	return f, nil
 }
 
@@ -339,16 +369,20 @@ func (c *tcpPool) Name() string {
 }
 
 func (c *tcpPool) Run(p *traffic.Phases) error {
-	ready, fds := uint32(unix.EPOLLIN), make([]int, len(c.flows))
+	ready := uint32(unix.EPOLLIN)
+	fds := make([]int, len(c.flows))
 	if c.sends {
 		ready = unix.EPOLLOUT
 	}
+
 	for i, f := range c.flows {
 		if err := unix.SetNonblock(f.FD, true); err != nil {
 			return fmt.Errorf("stream %d: %w", f.Key.Stream, err)
 		}
+
 		fds[i] = f.FD
 	}
+
 	poll, err := traffic.Watch(fds, ready)
 	if err != nil {
 		return err
@@ -361,9 +395,11 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 			f.buffer = b
 		}
 	}
+
 	if c.sends {
 		traffic.SleepUntil(p.Begin, &p.Abandoned)
 	}
+
 	return c.serve(p, poll)
 }
 
@@ -375,17 +411,20 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("wait for the streams: %w", err)
 		}
+
 		for _, e := range events[:max(n, 0)] {
 			f := c.flows[e.Fd]
 			over, err := f.turn(p)
 			if err != nil {
 				return fmt.Errorf("stream %d: %w", f.Key.Stream, err)
 			}
+
 			if over {
 				c.open--
 				unix.EpollCtl(poll, unix.EPOLL_CTL_DEL, f.FD, nil)
 			}
 		}
+
 		if !c.sends && n > 0 && c.flows[0].mode.polled {
 			traffic.Nap(tcpPoll)
 		}

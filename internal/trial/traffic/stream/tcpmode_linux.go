@@ -37,10 +37,12 @@ func featuresTo(to netip.Addr) map[string]bool {
 	if err != nil {
 		return nil
 	}
+
 	features, err := kernel.Features(dev)
 	if err != nil {
 		return nil
 	}
+
 	return features
 }
 
@@ -51,6 +53,7 @@ func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMod
 	if to.Is6() {
 		segments = "tx-tcp6-segmentation"
 	}
+
 	whole, known := features[segments]
 	w.splice = known && !whole && !w.verify && !w.pool && calm
 	joins, known := features["rx-gro"]
@@ -69,13 +72,16 @@ func (w tcpMode) String() string {
 	case w.pool:
 		send = "write 256 KiB in turn"
 	}
+
 	if w.polled {
 		take += fmt.Sprintf(", polled after %v", tcpPoll)
 	}
+
 	threads := "a thread per stream"
 	if w.pool {
 		threads = "threads shared by streams"
 	}
+
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
@@ -88,6 +94,7 @@ func newSplicer() (*splicer, error) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
+
 	// Without the right to a large pipe its usual size must do.
 	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
 	return &splicer{in: p[1], out: p[0]}, nil
@@ -108,6 +115,7 @@ func (g *splicer) splice(p *traffic.Phases, fd int, b []byte) (int, error) {
 	if errno != 0 {
 		return 0, errno
 	}
+
 	sent := 0
 	for sent < int(piped) {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(g.out), 0, uintptr(fd), 0,
@@ -115,10 +123,13 @@ func (g *splicer) splice(p *traffic.Phases, fd int, b []byte) (int, error) {
 		if traffic.Again(errno) && !p.Over(p.Senders) {
 			continue
 		}
+
 		if errno != 0 {
 			return sent, errno
 		}
+
 		sent += int(n)
 	}
+
 	return sent, nil
 }

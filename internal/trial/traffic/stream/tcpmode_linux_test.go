@@ -42,7 +42,8 @@ func TestTCPModeFollowsTheDevice(t *testing.T) {
 		{"unknown", tcpMode{}, nil, "198.18.0.1", false, tcpMode{}},
 	}
 	for _, tt := range tests {
-		if got := tt.mode.with(tt.features, netip.MustParseAddr(tt.to), !tt.shared); got != tt.want {
+		got := tt.mode.with(tt.features, netip.MustParseAddr(tt.to), !tt.shared)
+		if got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -57,19 +58,32 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				// Content tells whether pages were given away that changed.
 				q := traffic.Request{Load: record.Load{Tag: "modes"}}
 				buffers := newTCPBuffers(q)
-				sender := &tcpFlow{Socket: traffic.Socket{FD: fds[0]}, mode: mode, byteStream: byteStream{
-					ByteFlow: traffic.ByteFlow{Sends: true, Table: record.NewTable("bytes")}}}
+				sender := &tcpFlow{
+					Socket: traffic.Socket{FD: fds[0]},
+					mode:   mode,
+					byteStream: byteStream{
+						ByteFlow: traffic.ByteFlow{Sends: true, Table: record.NewTable("bytes")}},
+				}
 				sender.prepare(buffers)
-				receiver := &tcpFlow{Socket: traffic.Socket{FD: fds[1]}, mode: mode,
-					byteStream: byteStream{verify: true}}
+				receiver := &tcpFlow{
+					Socket:     traffic.Socket{FD: fds[1]},
+					mode:       mode,
+					byteStream: byteStream{verify: true},
+				}
 				receiver.prepare(buffers)
 				receiver.pattern = traffic.NewPattern("modes", 0)
 				now := traffic.Monotonic()
-				p := &traffic.Phases{Window: record.Window{Begin: now, Start: now, End: now +
-					int64(50*time.Millisecond), Stop: now + int64(time.Second)}}
+				p := &traffic.Phases{Window: record.Window{
+					Begin: now,
+					Start: now,
+					End: now +
+						int64(50*time.Millisecond),
+					Stop: now + int64(time.Second),
+				}}
 				p.Senders = p.End
 				sent := make(chan error, 1)
 				go func() {
@@ -84,28 +98,38 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 					if err == unix.EINTR {
 						continue
 					}
+
 					if n <= 0 || err != nil {
 						break
 					}
+
 					for i := 0; i < n; {
 						at := (got + int64(i)) % writeSize
 						m := min(n-i, int(writeSize-at))
-						if bad := receiver.pattern.Mismatches(b[i:i+m], uint64(at)); bad > 0 {
+						bad := receiver.pattern.Mismatches(b[i:i+m], uint64(at))
+						if bad > 0 {
 							t.Fatalf("%d wrong bytes near %d", bad, got)
 						}
+
 						i += m
 					}
+
 					got += int64(n)
 				}
+
 				if err := <-sent; err != nil {
 					t.Fatal(err)
 				}
-				if want := sender.Count.Load(); got != want {
+
+				want := sender.Count.Load()
+				if got != want {
 					t.Errorf("received %d bytes of %d sent", got, want)
 				}
+
 				if got == 0 {
 					t.Timedf("nothing was sent")
 				}
+
 				sender.Close()
 				receiver.Close()
 			})
@@ -119,7 +143,8 @@ func TestReorderingIsCountedInTheWindow(t *testing.T) {
 	f.Sends = true
 	f.info[0] = unix.TCPInfo{Reord_seen: 3, Dsack_dups: 7}
 	f.info[1] = unix.TCPInfo{Reord_seen: 45, Dsack_dups: 9}
-	if got := f.Report().TCP; got.ReordSeen != 42 || got.DsackDups != 2 {
+	got := f.Report().TCP
+	if got.ReordSeen != 42 || got.DsackDups != 2 {
 		t.Errorf("got %d times overtaken and %d segments twice, want 42 and 2", got.ReordSeen, got.DsackDups)
 	}
 }

@@ -40,6 +40,7 @@ func (t *throttle) wait(p *traffic.Phases, moved int) {
 	if t == nil || moved <= 0 || p.Over(p.End) {
 		return
 	}
+
 	now := traffic.Monotonic()
 	t.due = max(t.due, now-int64(throttleDebt)) + int64(float64(moved)/t.perNs)
 	if t.due > now {

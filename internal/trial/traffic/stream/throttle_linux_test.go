@@ -15,14 +15,17 @@ func TestThrottleSleepsForWhatItMoved(t *testing.T) {
 	held := &throttle{perNs: 1e6 / 1e9, due: traffic.Monotonic()}
 	begin := held.due
 	held.wait(p, 10_000)
-	if took := time.Duration(traffic.Monotonic() - begin); took < 10*time.Millisecond {
+	took := time.Duration(traffic.Monotonic() - begin)
+	if took < 10*time.Millisecond {
 		t.Errorf("10 kB at 1 MB/s: got %v, want 10ms or more", took)
 	}
+
 	p.End = traffic.Monotonic()
 	due := held.due
 	if held.wait(p, 1e9); held.due != due {
 		t.Error("beyond the window: got a later time, want none")
 	}
+
 	(*throttle)(nil).wait(p, 1e9)
 }
 
@@ -36,7 +39,8 @@ func TestThrottleShares(t *testing.T) {
 		{(&throttle{perNs: 1e6 / 1e9}).of(3), 15000}, {&throttle{perNs: 1e12 / 1e9}, len(b)},
 		{(*throttle)(nil).of(3), len(b)},
 	} {
-		if got := len(tt.held.share(b)); got != tt.want {
+		got := len(tt.held.share(b))
+		if got != tt.want {
 			t.Errorf("share of %+v: got %d bytes, want %d", tt.held, got, tt.want)
 		}
 	}

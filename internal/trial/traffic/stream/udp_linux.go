@@ -31,6 +31,7 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 		if err != nil {
 			return err
 		}
+
 		l.EndSetup = func() {
 			h.Close()
 			for _, f := range l.Flows {
@@ -42,6 +43,7 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 	}); err != nil {
 		return err
 	}
+
 	l.Workers = u.workers()
 	l.Mode = u.mode
 	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
@@ -69,10 +71,12 @@ func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.
 		}
 		return own, u.newFlow(&traffic.Socket{FD: fd}, i, from, nil)
 	}
+
 	s, err := u.shared.Of(at)
 	if err != nil {
 		return nil, err
 	}
+
 	return nil, u.newFlow(s, i, from, traffic.NewRawAddr(from))
 }
 
@@ -87,19 +91,23 @@ func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traf
 	if to != nil {
 		sockets = 1
 	}
+
 	u.rcvbuf, u.sndbuf = traffic.UDPRoom(s, sockets)
 	f.ample = u.rcvbuf >= ampleRoom
 	if err := traffic.MarkDSCP(s.FD, q.Load); err != nil {
 		return err
 	}
+
 	if !f.Sends || q.Load.GSO == record.GSOOff || len(q.Load.Sizes) > 0 {
 		return nil
 	}
+
 	t, known := u.gso[peer.Addr()]
 	if !known {
 		t = gsoBy(featuresTo(peer.Addr()), peer.Addr(), f.payload, f.count)
 		u.gso[peer.Addr()] = t
 	}
+
 	f.gso = t.begin(s.FD, f.payload)
 	return nil
 }
@@ -111,6 +119,7 @@ func (u *udpEnd) workers() []traffic.Worker {
 	if len(u.Keys) <= traffic.OwnThreads {
 		parts = len(u.Keys)
 	}
+
 	var senders, receivers []*udpFlow
 	shared := map[*traffic.Socket][]*udpFlow{}
 	for _, f := range u.Flows {
@@ -126,16 +135,20 @@ func (u *udpEnd) workers() []traffic.Worker {
 			shared[f.Socket] = append(shared[f.Socket], f)
 		}
 	}
+
 	var workers []traffic.Worker
 	for _, share := range traffic.Deal(senders, parts) {
 		workers = append(workers, newUDPSender(share, u.Request, len(u.Keys)))
 	}
+
 	for _, share := range traffic.Deal(receivers, parts) {
 		workers = append(workers, newUDPSink(share, len(u.Keys)))
 	}
+
 	for _, flows := range shared {
 		workers = append(workers, newUDPSink(flows, len(u.Keys)))
 	}
+
 	return workers
 }
 
@@ -161,6 +174,7 @@ func (u *udpEnd) mode() string {
 			send = "send by sendmmsg"
 		}
 	}
+
 	parts := slices.DeleteFunc([]string{send, receive}, func(part string) bool { return part == "" })
 	return fmt.Sprintf("udp, %s mode: %s", traffic.UDPMode(u.Request.Load), strings.Join(parts, "; "))
 }
@@ -189,11 +203,13 @@ func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso
 	if to.Is6() {
 		sums = "tx-checksum-ipv6"
 	}
+
 	whole, known := features["tx-udp-segmentation"]
 	n := min(maxGSOSegments, (1<<16-256)/payload)
 	if !features["tx-checksum-ip-generic"] && !features[sums] || !known || whole && !count || n < 2 {
 		return gso{}
 	}
+
 	return gso{most: n, whole: whole}
 }
 

@@ -88,7 +88,10 @@ func (f *udpCount) Report() traffic.FlowReport {
 		}
 		return r
 	}
-	r.Bytes, r.Verified, r.Corrupt = f.arrived, f.verified, f.corrupt
+
+	r.Bytes = f.arrived
+	r.Verified = f.verified
+	r.Corrupt = f.corrupt
 	r.Notes = map[string]int64{"stray_packets": f.wrong + f.sequence.Strange,
 		"ancient_packets": f.sequence.Ancient}
 	if f.count {
@@ -96,18 +99,22 @@ func (f *udpCount) Report() traffic.FlowReport {
 		r.Received, r.Highest, r.Announced = f.sequence.Received, f.sequence.Received, -1
 		return r
 	}
+
 	r.Announced = f.announced
 	if f.announced >= 0 && !f.sequence.Finish(uint64(f.announced)) {
 		r.Announced = -1 // contradicts what arrived; the sender's count will show it
 	}
+
 	if r.Announced < 0 {
 		f.sequence.Finish(f.sequence.Next)
 	}
+
 	r.Packets, r.Highest = f.sequence.Packets(), int64(f.sequence.Next)
 	stamps := "kernel"
 	if f.unstamped > 0 {
 		stamps = "user"
 	}
+
 	r.Delay = f.delays.variation(stamps)
 	return r
 }
@@ -122,14 +129,17 @@ func (f *udpCount) tell() {
 // all where they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock; 0 if
 // that did not say.
 func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
-	many, each := 1, f.sizes.of(d.Seq)
+	many := 1
+	each := f.sizes.of(d.Seq)
 	if f.count {
 		many = length / each
 	}
+
 	if many == 0 || length != many*each {
 		f.wrong++
 		return
 	}
+
 	f.moved += int64(many)
 	f.movedBytes += int64(length)
 	switch d.Phase {
@@ -137,19 +147,23 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 		if f.from == 0 {
 			f.from = now
 		}
+
 		f.till = now
 		if f.count {
 			f.sequence.Received += int64(many)
 			f.arrived += int64(length)
 			return
 		}
+
 		if f.sequence.See(d.Seq) {
 			f.arrived += int64(length)
 		}
+
 		if stamp == 0 {
 			f.unstamped++
 			stamp = time.Now().UnixNano()
 		}
+
 		f.delays.see(d.Tick, stamp)
 	case traffic.PhaseCooldown:
 		f.announced = int64(d.Seq)
@@ -157,6 +171,7 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 			f.endSeen = now
 		}
 	}
+
 	if f.verify {
 		bad := f.pattern.Mismatches(b[traffic.DatagramHeader:length],
 			traffic.DatagramPosition(d.Phase, d.Seq))
@@ -172,6 +187,7 @@ func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) [
 	if f.verify {
 		f.pattern.Fill(b[traffic.DatagramHeader:], traffic.DatagramPosition(phase, seq))
 	}
+
 	return b
 }
 
@@ -200,6 +216,7 @@ func sizesOf(load record.Load, flow int) sizes {
 		s.cycle[i] = all[(flow+i)%len(all)] - traffic.PacketOverhead(load.IP)
 		s.ahead[i+1] = s.ahead[i] + int64(s.cycle[i])
 	}
+
 	return s
 }
 

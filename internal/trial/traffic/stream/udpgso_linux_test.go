@@ -33,7 +33,8 @@ func TestGSONeedsChecksumsOfTheDevice(t *testing.T) {
 		{"unknown", nil, "198.18.0.1", 36, true, gso{}},
 	}
 	for _, tt := range tests {
-		if got := gsoBy(tt.features, netip.MustParseAddr(tt.to), tt.payload, tt.count); got != tt.want {
+		got := gsoBy(tt.features, netip.MustParseAddr(tt.to), tt.payload, tt.count)
+		if got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

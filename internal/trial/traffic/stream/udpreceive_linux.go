@@ -31,22 +31,26 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 // prepare chooses what the sockets tell of a datagram. Its time is the kernel's; batches that were joined
 // have none for each.
 func (k *udpSink) prepare() error {
-	room, control := traffic.DatagramHeader, 0
+	room := traffic.DatagramHeader
+	control := 0
 	one := k.flows[0]
 	if one.verify {
 		room = one.payload
 	}
+
 	for _, fd := range k.fds {
 		if one.count {
 			// A kernel before 5.0 joins no datagrams; all the same are counted.
 			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 			continue
 		}
+
 		control = traffic.StampRoom()
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 			return fmt.Errorf("ask for time stamps: %w", err)
 		}
 	}
+
 	k.batch = traffic.NewBatch(traffic.ReceiveBatch, room, control)
 	return nil
 }
@@ -55,6 +59,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
+
 	r, err := traffic.NewReceiver(k.fds, k.batch)
 	if err != nil {
 		return err
@@ -69,21 +74,27 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 		if late == 0 && now >= p.Stop { // which may be long ago, if this thread was held up
 			late = now + int64(traffic.BacklogTime)
 		}
+
 		if late > 0 && now >= late {
 			return nil
 		}
+
 		_, more, err := r.Look(enter)
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
+
 		if more {
 			continue
 		}
+
 		if now = traffic.Monotonic(); now >= p.Stop || k.complete(now) {
 			return nil
 		}
+
 		traffic.Nap(k.pause(p))
 	}
+
 	return nil
 }
 
@@ -108,10 +119,12 @@ func (k *udpSink) enterBatch(n int) {
 		if f == nil {
 			continue
 		}
+
 		f.take(k.batch.At(i), length, d, now, k.batch.Stamp(i))
 		if len(k.flows) > 1 {
 			f.tell()
 		}
 	}
+
 	k.flows[0].tell()
 }

@@ -40,6 +40,7 @@ func (s *udpSender) Run(p *traffic.Phases) error {
 	for i := range sendBatch {
 		one.pattern.Fill(s.batch.At(i), 0)
 	}
+
 	return s.udpSource.Run(p)
 }
 
@@ -57,19 +58,26 @@ func (s *udpSender) mark() {
 	if !one.count {
 		return
 	}
+
 	ttl := map[traffic.Phase]int{traffic.PhaseWarmup: ttlWarmup, traffic.PhaseWindow: ttlWindow,
 		traffic.PhaseCooldown: ttlCooldown}[s.phase]
 	six := one.size-one.payload == traffic.PacketOverhead(6)
-	level, option, control := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_TTL
+	level := unix.IPPROTO_IP
+	option := unix.IP_TTL
+	control := unix.IP_TTL
 	if six {
-		level, option, control = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_HOPLIMIT
+		level = unix.IPPROTO_IPV6
+		option = unix.IPV6_UNICAST_HOPS
+		control = unix.IPV6_HOPLIMIT
 	}
+
 	if one.to == nil {
 		for _, f := range s.flows {
 			unix.SetsockoptInt(f.FD, level, option, ttl)
 		}
 		return
 	}
+
 	s.ttl = make([]byte, unix.CmsgSpace(4))
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&s.ttl[0]))
 	h.Level, h.Type = int32(level), int32(control)
@@ -85,6 +93,7 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 		s.fill(f, n, seq)
 		return s.batch.Send(f.FD, 0, n)
 	}
+
 	n = min(n, f.gso.most)
 	s.fill(f, n, seq)
 	err := s.batch.SendGSO(f.FD, 0, n)
@@ -96,11 +105,13 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 			f.gso.most = oldGSOSegments
 			return 0, nil
 		}
+
 		// This route cannot (no checksum offload, a policy, too small an MTU): one by one then.
 		f.gso = gso{}
 		unix.SetsockoptInt(f.FD, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil
 	}
+
 	return 0, err
 }
 
@@ -115,6 +126,7 @@ func (s *udpSender) fill(f *udpFlow, n int, seq uint64) {
 		if f.verify {
 			f.pattern.Fill(b[traffic.DatagramHeader:], traffic.DatagramPosition(s.phase, seq+uint64(i)))
 		}
+
 		s.batch.Address(i, f.to, s.ttl)
 	}
 }

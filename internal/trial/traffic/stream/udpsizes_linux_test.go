@@ -15,12 +15,15 @@ func TestSizesAddUp(t *testing.T) {
 	for _, load := range []record.Load{{IP: 4, PacketSize: 500}, {IP: 6, Sizes: factor.IMIXSizes("6")},
 		{IP: 4, Sizes: []int{100, 1500, 60, 60, 60}}} {
 		for flow := range 20 {
-			s, sum := sizesOf(load, flow), int64(0)
+			s := sizesOf(load, flow)
+			sum := int64(0)
 			for n := range uint64(40) {
-				if got := s.bytes(n); got != sum {
+				got := s.bytes(n)
+				if got != sum {
 					t.Fatalf("sizes %v of flow %d: %d bytes before datagram %d, want %d", load.PacketSizes(),
 						flow, got, n, sum)
 				}
+
 				sum += int64(s.of(n))
 			}
 		}
@@ -35,9 +38,12 @@ func TestFlowsBeginAtDifferentSizes(t *testing.T) {
 		s := sizesOf(load, flow)
 		got = append(got, s.of(0)+28, s.of(1)+28)
 	}
-	if diff := cmp.Diff([]int{100, 1500, 1500, 60, 60, 100, 100, 1500}, got); diff != "" {
+
+	diff := cmp.Diff([]int{100, 1500, 1500, 60, 60, 100, 100, 1500}, got)
+	if diff != "" {
 		t.Errorf("sizes of the first two datagrams of four flows (-want +got):\n%s", diff)
 	}
+
 	if got, want := traffic.MeanPayload(load), float64(100+1500+60)/3-28; got != want {
 		t.Errorf("mean payload %v, want %v", got, want)
 	}

@@ -33,9 +33,14 @@ type udpSource struct {
 // newUDPSource sends flows, which have an equal part of the rate of all.
 func newUDPSource(flows []*udpCount, q traffic.Request, all, batch int) *udpSource {
 	payload := traffic.MeanPayload(q.Load)
-	return &udpSource{flows: flows, batch: batch, phase: traffic.PhaseWarmup, mark: func() {},
+	return &udpSource{
+		flows:  flows,
+		batch:  batch,
+		phase:  traffic.PhaseWarmup,
+		mark:   func() {},
 		length: payload + float64(traffic.PacketOverhead(q.Load.IP)),
-		pace:   traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), payload)}
+		pace:   traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), payload),
+	}
 }
 
 func (s *udpSource) Name() string { return flowNames(s.flows) }
@@ -73,6 +78,7 @@ func (s *udpSource) Run(p *traffic.Phases) error {
 			}
 		}
 	}
+
 	s.account()
 	s.sendEnd()
 	return nil
@@ -81,18 +87,24 @@ func (s *udpSource) Run(p *traffic.Phases) error {
 // advance moves to the phase that the time calls for.
 func (s *udpSource) advance(now int64) {
 	if s.phase == traffic.PhaseWarmup && now >= s.phases.Start {
-		s.phase, s.from = traffic.PhaseWindow, now
+		s.phase = traffic.PhaseWindow
+		s.from = now
 		s.pace.Most()
 		for _, f := range s.flows {
 			f.seq, f.from = 0, now
 		}
+
 		s.mark()
 	}
+
 	if s.phase == traffic.PhaseWindow && now >= s.phases.End {
-		s.phase, s.till = traffic.PhaseCooldown, now
+		s.phase = traffic.PhaseCooldown
+		s.till = now
 		for _, f := range s.flows {
-			f.sent, f.till = int64(f.seq), now
+			f.sent = int64(f.seq)
+			f.till = now
 		}
+
 		s.mark()
 	}
 }
@@ -110,12 +122,14 @@ func (s *udpSource) account() {
 	for _, f := range s.flows {
 		total += f.sent
 	}
+
 	missing := s.pace.Unsent(total, s.till-s.from)
 	each := (total + missing + int64(len(s.flows)) - 1) / int64(len(s.flows))
 	for _, f := range s.flows {
 		f.unsent = min(missing, max(0, each-f.sent))
 		missing -= f.unsent
 	}
+
 	s.flows[0].unsent += missing
 	s.flows[0].burst = int64(float64(s.pace.Most()) * s.length)
 }
@@ -126,6 +140,7 @@ func (s *udpSource) emit(n int) error {
 	if s.pace.Forever || len(s.flows) == 1 {
 		return s.emitOf(s.next(), n)
 	}
+
 	for range n {
 		if err := s.emitOf(s.next(), 1); err != nil {
 			return err
@@ -176,11 +191,13 @@ func (s *udpSource) sendEnd() {
 			if s.phases.Abandoned.Load() {
 				return
 			}
+
 			if n, err := s.give(i, 1, uint64(f.sent)); err == nil {
 				f.packets.Add(int64(n))
 				f.Count.Add(int64(n * f.sizes.of(uint64(f.sent))))
 			}
 		}
+
 		traffic.SleepUntil(traffic.Monotonic()+int64(endInterval), &s.phases.Abandoned)
 	}
 }
@@ -218,6 +235,7 @@ func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
 		return a.byFlow[d.Flow]
 	}
+
 	switch d.Phase {
 	case traffic.PhaseHello, traffic.PhaseWelcome, traffic.PhaseChallenge:
 	default:
