@@ -164,8 +164,8 @@ install_tools() {
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-matplotlib
 }
 
-# judge TESTS… runs go test, counts, and refuses a skip that is not on a list. The status of go test counts too.
-judge() {
+# tally TESTS… runs go test, counts, and refuses a skip that is not on a list. The status of go test counts too.
+tally() {
 	local status=(0 0)
 	"$@" -json | "$GATE" ${LOGS:+-logs} "$TOP/.ci/allowed-skips" ${ALSO_ALLOWED:+"$ALSO_ALLOWED"} \
 		2>&1 >>"$STAGE_COUNTS" || status=("${PIPESTATUS[@]}")
@@ -182,7 +182,7 @@ tests() {
 	export GOFLAGS=$README_GOFLAGS
 	mapfile -t lines < <(commands README.md | grep -E '^go (-C [a-z]+ )?test ')
 	((${#lines[@]} == ${#MODULES[@]})) || fail "the README's test commands: ${lines[*]}"
-	for line in "${lines[@]}"; do judge as_root $line || status=1; done
+	for line in "${lines[@]}"; do tally as_root $line || status=1; done
 	note "the README's tests took $((SECONDS - began)) s"
 	((SECONDS - began <= 600)) || fail "the README's tests took more than ten minutes"
 	[[ -z $(git status --porcelain) ]] || fail "tests change the tree: $(git status --porcelain)"
@@ -195,7 +195,7 @@ tests_long() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_LONG=1 CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
 	as_root "$PROGRAM" vm build
-	judge both as_root go test -p 1 -timeout 0 ./...
+	tally both as_root go test -p 1 -timeout 0 ./...
 }
 
 # Nightly only: the README's test commands on a bare machine, played by a root of its own: Debian's smallest system
@@ -210,7 +210,7 @@ tests_bare() {
 	as_root cp -a "$SOURCE/." "$root/chokepoint"
 	export ALSO_ALLOWED="$TOP/.ci/allowed-skips-bare"
 	for module in "${MODULES[@]}"; do
-		judge in_bare "$root" "$go" go -C "$module" test ./... || status=1
+		tally in_bare "$root" "$go" go -C "$module" test ./... || status=1
 	done
 	return "$status"
 }
@@ -249,7 +249,7 @@ tests_as_user() {
 		'cmd/*_test.go' 'internal/*_test.go')
 	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -vx TestMain | sort -u | paste -sd '|')
 	ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" \
-		judge as_user go test -vet=off -run "^($names)\$" -skip "$(later "$USER_LATER")" \
+		tally as_user go test -vet=off -run "^($names)\$" -skip "$(later "$USER_LATER")" \
 		$(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
 }
 
@@ -258,7 +258,7 @@ RACED=(./internal/lab/... ./internal/trial/... ./internal/registry/... ./interna
 	./internal/labtest/... ./cmd/chokepoint-agent)
 race() {
 	unset CHOKEPOINT_LONG
-	CGO_ENABLED=1 judge as_root go test -race -vet=off -p 1 -timeout 20m "${RACED[@]}"
+	CGO_ENABLED=1 tally as_root go test -race -vet=off -p 1 -timeout 20m "${RACED[@]}"
 }
 
 # Nightly only: a router under load for long; drift, throttling and leaks. Then
@@ -294,7 +294,7 @@ sizes() {
 	done
 }
 
-# grown FILE judges what sizes printed of the processes that lived for two minutes
+# grown FILE checks what sizes printed of the processes that lived for two minutes
 # or longer: the most memory and the least descriptors of their second minute
 # and of their last, which leaves out 15 s in which the run makes its report. More
 # than 5 % is a failure; so are fewer than four such processes.
@@ -436,7 +436,7 @@ document() {
 
 # suite FOLDER FLAGS… runs a suite of bench, which go test alone skips, and shows
 # what it logs.
-suite() { LOGS=1 judge as_root go -C bench test -vet=off -timeout 0 "./$@"; }
+suite() { LOGS=1 tally as_root go -C bench test -vet=off -timeout 0 "./$@"; }
 
 secrets() { suite secrets -planted -run TestSecrets; }
 

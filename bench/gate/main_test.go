@@ -86,13 +86,13 @@ func TestReadAllowedRefuses(t *testing.T) {
 	}
 }
 
-// TestStageFails runs the function check of .ci/stages.sh: it fails if go test or this program fails.
+// TestStageFails runs the function tally of .ci/stages.sh: it fails if go test or this program fails.
 func TestStageFails(t *testing.T) {
 	for _, tt := range []struct {
 		tests, gate string
 		passes      bool
 	}{{"true", "true", true}, {"false", "true", false}, {"true", "false", false}} {
-		script := `set -euo pipefail; . ../../.ci/stages.sh; STAGE_COUNTS=/dev/null GATE=$1; check "$2"`
+		script := `set -euo pipefail; . ../../.ci/stages.sh; STAGE_COUNTS=/dev/null GATE=$1; tally "$2"`
 		said, err := exec.Command("bash", "-c", script, "bash", tt.gate, tt.tests).CombinedOutput()
 		if (err == nil) != tt.passes {
 			t.Errorf("%+v: got %v\n%s", tt, err, said)

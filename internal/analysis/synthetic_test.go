@@ -15,7 +15,6 @@ const second = int64(1e9)
 var (
 	declaredFactors = quick.Catalogue
 	designOf        = quick.Design
-	forward         = quick.Forward
 	inLab           = quick.InLab
 	quickFactors    = quick.Factors
 	syntheticRun    = quick.Run
