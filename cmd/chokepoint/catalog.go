@@ -120,7 +120,7 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 }
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
-	// A study may give a power in a year of which it gives nothing else.
+	// A study may give a power for a year without any other figure.
 	ofPower := func(w catalogue.Power) string { return w.Device }
 	names := distinct(append(c.Names(), each(c.Powers, ofPower)...))
 	for _, n := range names {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// furtherCodes lists the exit codes of each command besides 0, 1, 2 and 130, which every command has.
+// furtherCodes lists the exit codes of each command beyond 0, 1, 2 and 130, which every command has.
 var furtherCodes = map[string][]int{
 	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
 	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},

@@ -27,7 +27,7 @@ type foreignOptions struct {
 	sets []string // NAME=LEVEL
 }
 
-// importForeign makes a run of files, one of which may be open already. It reads all before it stores
+// importForeign makes a run of files; one may be open already. It reads all before it stores
 // anything and refuses the same content twice. Failed tests are left out and noted; a run of failed tests
 // alone is not made.
 func (p *program) importForeign(ctx context.Context, files []string, opened *input, o foreignOptions) error {

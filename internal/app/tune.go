@@ -493,7 +493,7 @@ func (t *tuner) possible(ctx context.Context) error {
 	return nil
 }
 
-// skip takes the cells from the arms of which one was skipped.
+// skip takes the cells from each arm that has a skipped one.
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {

@@ -258,7 +258,7 @@ func (r *row) fail(format string, args ...any) {
 	}
 }
 
-// value is a number in units of which scale make one of ours; nil where there is none.
+// value returns a number divided by scale, which converts it to our unit; nil where there is none.
 func (r *row) value(column string, scale float64) *float64 {
 	text := r.text(column)
 	if text == "" {

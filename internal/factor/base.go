@@ -481,8 +481,7 @@ func Further() []Declaration {
 	}
 }
 
-// choice completes the declaration of a factor with a closed set of levels, of which the first is the
-// default.
+// choice completes the declaration of a factor with a closed set of levels; the first is the default.
 func choice(levels []string, d Declaration) Declaration {
 	d.Base, d.Levels = true, levels
 	if len(levels) > 0 {

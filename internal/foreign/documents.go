@@ -56,7 +56,7 @@ func documents(text []byte) ([]document, error) {
 	}
 }
 
-// maxBraces bounds the braces in prose, each of which is read on from to the end of the text.
+// maxBraces bounds the braces in prose: from each one the text is read to its end.
 const maxBraces = 20
 
 // damaged returns the error of a damaged document at the place where the damage shows.

@@ -162,7 +162,7 @@ func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// begin makes the lab, of which no machine is reached yet.
+// begin makes the lab before any of its machines is reached.
 func (o Remote) begin() (*Lab, *remote, error) {
 	t, err := TopologyNamed("forward")
 	if err != nil {

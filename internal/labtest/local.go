@@ -192,7 +192,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
-// WantReach is Reach of packets of which all but that of size beyond must come back.
+// WantReach is Reach of packets that must all come back but the one of size beyond.
 func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
 	t.Helper()
 	got := Reach(t, l, slot, ip, beyond, sizes...)

@@ -83,7 +83,7 @@ func (l Link) Frame(l3 int) int {
 }
 
 // Fragments returns the L3 lengths of the packets that an IP packet becomes on a link with the given MTU:
-// itself, or fragments of which all but the last carry a multiple of 8 bytes (RFC 791 §3.2, RFC 8200 §4.5).
+// itself, or fragments; all but the last carry a multiple of 8 bytes (RFC 791 §3.2, RFC 8200 §4.5).
 func Fragments(v IP, l3, mtu int) []int {
 	header := v.Header()
 	if l3 <= mtu {

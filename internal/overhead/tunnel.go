@@ -310,7 +310,7 @@ func (p Path) BestMTU(least, headers int) (best int) {
 }
 
 // TunnelMTU is the inner MTU that a kind of tunnel takes by itself: what fits over the version of IP outside
-// (4 or 6), but for WireGuard, of which wg-quick(8) leaves room for IPv6 in any case.
+// (4 or 6). For WireGuard wg-quick(8) always leaves room for IPv6.
 func TunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := Named(kind)
 	if !ok || t.Kind == WireGuard {

@@ -80,7 +80,7 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
 }
 
-// checkSteps refuses an experiment of which a step, or the untouched cell, is not in the plan.
+// checkSteps refuses an experiment that has a step, or an untouched cell, which the plan lacks.
 func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 	e := p.Design.Experiment
 	if e == nil {

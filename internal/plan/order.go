@@ -216,7 +216,7 @@ func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 	begins := rng.IntN(2)
 	out := make([]factor.Cell, 0, all)
 	for taken := [2]int{}; len(out) < all; {
-		// The kind of which the greater share is left, and if the shares are equal the one that began.
+		// The kind with the greater share left; if the shares are equal, the one that began.
 		left := func(k int) int { return (len(kinds[k]) - taken[k]) * max(len(kinds[1-k]), 1) }
 		kind := begins
 		if left(1-begins) > left(begins) {

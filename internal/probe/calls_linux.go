@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// pread reads a file of the kernel by a raw call, of which Go's scheduler is told nothing: what it does at
+// pread reads a file of the kernel by a raw call, without notice to Go's scheduler: what it does at
 // each call, and its monitor meanwhile, cost as much as a source.
 func pread(fd int, b []byte, offset int64) (int, error) {
 	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in an order of its own

@@ -30,7 +30,7 @@ var pauseNames = map[string]int{
 	"RxPause": rx, "TxPause": tx,
 }
 
-// driverWords choose among a driver's counters, of which there may be thousands: what was lost, refused or
+// driverWords choose among a driver's counters, which may be thousands: what was lost, refused or
 // late, and how packets are spread over queues.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}

@@ -24,7 +24,7 @@ type Inventory struct {
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// NoInventory is one of which nothing is known.
+// NoInventory returns an inventory that knows nothing.
 func NoInventory(why string) *Inventory { return &Inventory{Missing: map[string]string{"all": why}} }
 
 // Lacks returns why a part is not known, "" if it is.

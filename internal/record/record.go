@@ -353,7 +353,7 @@ type Flow struct {
 	Corrupt       int64    `json:"corrupt_bytes,omitempty"`
 }
 
-// Packets counts the datagrams of the measured window, each of which says whether it belongs to it, so that
+// Packets counts the datagrams of the measured window. Each carries whether it belongs to the window, so that
 // the counts are exact: Sent = Received + Lost. What a way of counting cannot see is absent.
 type Packets struct {
 	Sent   int64 `json:"sent"`

@@ -156,7 +156,7 @@ func (g guard) source(at netip.Addr) netip.Addr {
 	return g.remote
 }
 
-// congestion refuses controls, of which there may be several, that the kernel would load a module for.
+// congestion refuses each control for which the kernel would load a module.
 func congestion(name string) error {
 	if name == "" {
 		return nil

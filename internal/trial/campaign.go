@@ -421,7 +421,7 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
-// stallTries bounds the attempts at a row of which an end, whose machine was stalled, counted nothing of
+// stallTries bounds the attempts at a row in which an end, whose machine was stalled, counted nothing of
 // use. What fails otherwise is likely to fail again.
 const stallTries = 3
 

@@ -87,7 +87,7 @@ func pathIP(cell record.Factors) int {
 	return cmp.Or(factor.OuterIP.Number(cell), 4)
 }
 
-// natPlace is a path of which it is known whether addresses are translated there.
+// natPlace is a path on which address translation was looked for.
 type natPlace struct {
 	labPlace
 	ip int

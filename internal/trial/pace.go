@@ -34,7 +34,7 @@ func (p *pace) kindOf(r record.Row) pacedKind {
 		p.plan.Design.Searches(r.Assignment)}
 }
 
-// begin says which rows are left, of which the first begins.
+// begin sets the rows that are left; the first of them begins.
 func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
 
 // end says that the row under way has ended.

@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// discoveredPath describes the path between two machines over one version of IP, of which nothing is known
+// discoveredPath describes the path between two machines over one version of IP, when nothing is known of it
 // beforehand.
 type discoveredPath struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"

@@ -325,7 +325,7 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	d.load.Tag = l.Tag("survey")
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, d)
 	if err != nil {
-		return untold(ctx, err)
+		return failedCheck(ctx, err)
 	}
 
 	if slices.Equal(w.unwatched, l.Topology.Routers) {
@@ -339,14 +339,14 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
 	if err != nil {
-		return untold(ctx, err)
+		return failedCheck(ctx, err)
 	}
 
 	return crossed(ctx, got, func() ([]record.CounterDelta, error) { return w.moved(ctx, before, "check") })
 }
 
-// untold is the answer of a check that went wrong.
-func untold(ctx context.Context, err error) (check.Answer, error) {
+// failedCheck returns the answer of a check that failed itself.
+func failedCheck(ctx context.Context, err error) (check.Answer, error) {
 	return check.CouldNotTell("%v", err), context.Cause(ctx)
 }
 
@@ -354,7 +354,7 @@ func untold(ctx context.Context, err error) (check.Answer, error) {
 // device that was named.
 func uncountable(ctx context.Context, err error) (check.Answer, error) {
 	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
-		return untold(ctx, err)
+		return failedCheck(ctx, err)
 	}
 	return passedBy(err), nil
 }
@@ -374,7 +374,7 @@ func crossed(ctx context.Context, got agent.Reached,
 	for deadline := time.Now().Add(countTime); ; {
 		moved, err := look()
 		if err != nil {
-			return untold(ctx, err)
+			return failedCheck(ctx, err)
 		}
 
 		missing := uncounted(moved, got)
@@ -386,7 +386,7 @@ func crossed(ctx context.Context, got agent.Reached,
 		}
 
 		if err := host.Pause(ctx, countTime/50); err != nil {
-			return untold(ctx, err)
+			return failedCheck(ctx, err)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // wayNodes lists the nodes that the load's packets pass.
@@ -276,14 +276,8 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 		}
 
 		set = true
-		form := rateForm.FindStringSubmatch(level)
-		if form != nil {
-			level = form[1]
-		}
-
-		if rate, err := unit.ParseBitrate(level); err == nil {
-			bps = float64(rate)
-		}
+		q, _ := qdisc.ParseOne(level)
+		bps = cmp.Or(q.RateBps(), factor.Bitrate(level), bps)
 	}
 
 	d := o.found(at)

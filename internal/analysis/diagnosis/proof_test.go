@@ -246,8 +246,8 @@ func TestTestsOfACell(t *testing.T) {
 		{"shaper", factor.Cell{"shape@router.wan": "50M"}, "shape@router.wan 42500k 35000k 25000k 400000k " +
 			"51200000k fix off"},
 		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k " +
-			"limit 256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k tbf rate " +
-			"400000k burst 1048576 limit 256k tbf rate 51200000k burst 8388608 limit 256k fix " + longQueue},
+			"limit 256k tbf rate 35M burst 128k limit 256k tbf rate 25M burst 128k limit 256k tbf rate " +
+			"400M burst 1m limit 256k tbf rate 51200M burst 8m limit 256k fix " + longQueue},
 		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
 			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% " +
 				"link_rate=12000M+loss=1% link_rate=1536000M+loss=1% fix loss=1%"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -101,7 +102,7 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 		none = w.Level
 	}
 
-	if none == "" && rateForm.MatchString(level) {
+	if _, rated := ratedQueue(level); none == "" && rated {
 		none = longQueue
 	}
 
@@ -158,7 +159,8 @@ func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)
 
 // scaledFault returns a level with its amount scaled by share, of the factor fault that of one part.
 func scaledFault(level, name string, share float64) (string, bool) {
-	if !hasFault(level, name) {
+	found := faultForm(name).FindStringSubmatchIndex(level)
+	if found == nil {
 		return scaledLevel(level, share, 1000)
 	}
 
@@ -167,23 +169,28 @@ func scaledFault(level, name string, share float64) (string, bool) {
 		thousand = 1024
 	}
 
-	return scaledPart(level, faultForm(name), share, thousand)
+	scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
+	return level[:found[2]] + scaled + level[found[3]:], ok
 }
 
-var (
-	amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
-	rateForm   = regexp.MustCompile(`\brate ([0-9.]+[kKmMgG]?)(?:bit)?\b`)
-	burstForm  = regexp.MustCompile(`\bburst ([0-9.]+[kKmMgG]?)\b`)
-)
+var amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
+
+// ratedQueue returns the queue of a level that holds the traffic to a rate.
+func ratedQueue(level string) (qdisc.Queue, bool) {
+	q, err := qdisc.ParseOne(level)
+	return q, err == nil && q.Values["rate"] > 0
+}
 
 // scaledLevel scales a level that is one amount, such as "50M" or "80%", or a queue that has a rate. thousand
 // is the step between its unit prefixes.
 func scaledLevel(level string, share, thousand float64) (string, bool) {
-	if level, ok := scaledPart(level, rateForm, share, thousand); ok {
-		if share > 1 { // otherwise the bucket is too small for the rate
-			level, _ = scaledPart(level, burstForm, min(share, maxBurstFactor), 1024)
+	if q, ok := ratedQueue(level); ok {
+		q = q.With("rate", uint64(q.RateBps()*share)/8*8)
+		burst := float64(q.Values["burst"])
+		if burst > 0 && share > 1 { // otherwise the bucket is too small for the rate
+			q = q.With("burst", uint64(burst*min(share, maxBurstFactor)))
 		}
-		return level, true
+		return q.String(), true
 	}
 
 	found := amountForm.FindStringSubmatch(level)
@@ -212,18 +219,6 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 
 // maxBurstFactor bounds the factor by which a token bucket is raised: the kernel accepts no more.
 const maxBurstFactor = 64
-
-// scaledPart returns a level with the amount that form matches scaled by share, or the level unchanged where
-// nothing matches.
-func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (string, bool) {
-	found := form.FindStringSubmatchIndex(level)
-	if found == nil {
-		return level, false
-	}
-
-	scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
-	return level[:found[2]] + scaled + level[found[3]:], ok
-}
 
 // sweeps lists by kind the experiments that the ends can run without access to the nodes in between: smaller
 // segments at any rate, more flows, larger windows.

@@ -1,4 +1,4 @@
-// Package evidence holds what is said of results besides their numbers: grades, reasons to doubt, findings.
+// Package evidence holds what qualifies the numbers of a result: grades, reasons to doubt, findings.
 package evidence
 
 // Grades of a cell or trial.

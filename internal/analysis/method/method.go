@@ -158,7 +158,7 @@ func Presets() []Preset {
 	}
 }
 
-// seconds is a goal of one-second trials, of which half may exceed the loss.
+// seconds is a goal of one-second trials; half of them may exceed the loss.
 func seconds(name string, loss float64, sum time.Duration, width float64) record.Goal {
 	return record.Goal{
 		Name:            name,

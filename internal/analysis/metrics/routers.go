@@ -122,7 +122,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
 }
 
-// ipsecCounters are the counters that the kernels of the routers have, each of which stands for a drop.
+// ipsecCounters lists counters of the routers' kernels that each stand for a drop.
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {

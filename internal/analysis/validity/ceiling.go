@@ -376,7 +376,7 @@ func TesterMetric(f record.Factors) string {
 }
 
 // ControlOf says whether a cell is the control of another: the same load through the same tunnel with nothing
-// between the ends. What needs a router, the other may have besides.
+// between the ends. The other may also have what needs a router.
 func ControlOf(control, cell record.Factors) bool {
 	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
 		return false

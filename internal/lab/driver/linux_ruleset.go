@@ -183,7 +183,7 @@ func (r *rulesetReader) rule(line string, handle int64) {
 	r.Rules = append(r.Rules, f)
 }
 
-// statements are the words of a rule, of which those before at have been read.
+// statements are the words of a rule; those before at have been read.
 type statements struct {
 	*probe.FoundRule
 	words []string

@@ -86,7 +86,7 @@ type source struct {
 	read               func(s bsdSample) values
 }
 
-// seriesOf are the series of sources, as probes have them, or as what a system has besides.
+// seriesOf returns the series of sources: those of probes, and those that only this system has.
 func seriesOf(sources []source, samples []taken, offset int64, why string,
 	besides ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {

@@ -141,7 +141,7 @@ type Spawn struct {
 	As         *User      // whose rights it has; nil = ours
 }
 
-// User is a user, and groups besides that of the same number.
+// User is a user, with further groups than the one of the same number.
 type User struct {
 	ID     uint32
 	Groups []uint32

@@ -6,22 +6,22 @@ import (
 	"io"
 )
 
-// Overhear is a host of which keep is told what each command has printed on standard output, and each file
-// that was read, as the command cat: at most most bytes of it; whole says whether that is all.
-func Overhear(h Host, most int, keep func(c Command, printed []byte, whole bool)) Host {
-	return overheard{h, most, keep}
+// Overhear wraps h and calls keep with up to limit bytes of each command's standard output, and of each file
+// that is read, as of the command cat; whole reports whether that is all.
+func Overhear(h Host, limit int, keep func(c Command, printed []byte, whole bool)) Host {
+	return overheard{h, limit, keep}
 }
 
 type overheard struct {
 	Host
-	most int
-	keep func(c Command, printed []byte, whole bool)
+	limit int
+	keep  func(c Command, printed []byte, whole bool)
 }
 
 func (o overheard) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	b, err := o.Host.ReadFile(ctx, path)
 	if err == nil {
-		o.keep(Command{Path: "cat", Args: []string{path}}, b[:min(len(b), o.most)], len(b) <= o.most)
+		o.keep(Command{Path: "cat", Args: []string{path}}, b[:min(len(b), o.limit)], len(b) <= o.limit)
 	}
 	return b, err
 }
@@ -47,7 +47,7 @@ func (p *overheardProcess) Stdout() io.Reader { return io.TeeReader(p.Process.St
 
 // Write takes what was read.
 func (p *overheardProcess) Write(b []byte) (int, error) {
-	take := min(len(b), p.of.most-p.printed.Len())
+	take := min(len(b), p.of.limit-p.printed.Len())
 	p.cut = p.cut || take < len(b)
 	p.printed.Write(b[:take])
 	return len(b), nil

@@ -3,7 +3,7 @@ package host
 // Tail keeps the end of a text. It is not safe for concurrent use.
 type Tail struct{ b []byte }
 
-// Add appends to the text, of which the last keep bytes stay.
+// Add appends to the text and keeps its last keep bytes.
 func (t *Tail) Add(b []byte, keep int) {
 	b = b[max(0, len(b)-keep):]
 	stays := t.b[max(0, len(t.b)+len(b)-keep):]

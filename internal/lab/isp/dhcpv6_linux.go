@@ -59,7 +59,7 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	return addr, network, ok
 }
 
-// grant holds what becomes of a subscriber by an answer: invalid are those of which there is no word.
+// grant holds what becomes of a subscriber by an answer: invalid are those that the answer leaves out.
 type grant struct {
 	addr     netip.Addr
 	network  netip.Prefix

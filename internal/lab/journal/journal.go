@@ -543,7 +543,7 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	}
 }
 
-// parseLine reads one line, of which exactly one part is set.
+// parseLine reads one line, which has exactly one part.
 func parseLine(b []byte) (line, error) {
 	sum, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok || !bytes.Equal(sum, fmt.Appendf(nil, "%08x", crc32.ChecksumIEEE(text))) {

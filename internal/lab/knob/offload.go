@@ -99,7 +99,7 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures returns what a state demands of a device with these features, some of which are fixed.
+// OffloadFeatures returns what a state demands of a device with these features; some are fixed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {

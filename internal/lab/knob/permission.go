@@ -107,7 +107,7 @@ func (p Permission) names() []string {
 	return strings.Split(string(p), ",")
 }
 
-// sysctlNames are the full names of a table of them, each line of which begins with "PREFIX:".
+// sysctlNames returns the full names of a table whose lines begin with "PREFIX:".
 func sysctlNames(table string) (names []string) {
 	prefix := ""
 	for _, word := range strings.Fields(table) {

@@ -110,7 +110,7 @@ func (a answer) bytes() []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(reason))), reason...)
 }
 
-// readAnswer reads one, of which nothing is believed yet.
+// readAnswer reads an answer, which is not trusted yet.
 func readAnswer(r io.Reader) (answer, error) {
 	var err error
 	read := func(n int) []byte {

@@ -19,7 +19,7 @@ import (
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
 	"armv7l": "arm", "armv6l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
-// Linux is the System of a machine of which an agent can do all that it does.
+// Linux is the System of a machine on which an agent has all its abilities.
 const Linux = "Linux"
 
 // systems holds the names that uname -s gives to the systems of agents, and what stands before the

@@ -71,7 +71,7 @@ type identity struct {
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity makes a key and a certificate signed by itself, of which only the fingerprint counts.
+// newIdentity makes a key and a self-signed certificate, identified by its fingerprint alone.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -173,7 +173,7 @@ func (a apt) update(ctx context.Context) error {
 	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
 }
 
-// stamp is the file that tells when the lists were fetched, and of which sources.
+// stamp is the file that records when the lists were fetched, and from where.
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {

@@ -29,7 +29,7 @@ type Guest struct {
 	KVM      bool   `json:"kvm,omitempty"`
 	// of its kernel against faults of CPUs: "auto", "off"; "" = auto with KVM, where speeds count, else off
 	Mitigations string `json:"mitigations,omitempty"`
-	// a foreign image, booted instead of Image, of which only the architecture counts
+	// a foreign image, booted instead of Image; Image gives the architecture alone
 	Disk *Disk `json:"disk,omitempty"`
 }
 

@@ -14,7 +14,7 @@ type Writer struct {
 	sizes []variant
 }
 
-// NewWriter is for the flows that a load sends, of which it has some.
+// NewWriter makes a writer for some of the flows that a load sends.
 func NewWriter(l Load) *Writer {
 	w := &Writer{udp: l.headers() - udp, sizes: l.variants()}
 	for i, t := range l.Send {

@@ -116,7 +116,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// openCopy reads a copy, of which no name is left.
+// openCopy reads a copy that has no name any more.
 func openCopy(ctx context.Context, path string) (s *Store, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-store-")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // Engines are the load generators whose ends need no Linux.
 func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}} }
 
-// Probers are the latency probes, of which the same holds.
+// Probers are the latency probes without a kernel's help.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}} }
 
 // needLinux are the activities that an end elsewhere has not.

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// command runs the command once, each line of which is a reading: so it may print once, or go on. One that is
-// silent for too long is killed.
+// command runs the command once. Each line of its output is a reading: it may print once, or go on. It is
+// killed if it is silent for too long.
 func (m *Meter) command(ctx context.Context) error {
 	if err := host.TrustedCommand(m.spec.words); err != nil {
 		return err

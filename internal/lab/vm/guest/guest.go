@@ -94,5 +94,5 @@ func moduleList(text string) []string {
 	return names
 }
 
-// oneLine is an error for a console or a log, of which each line is an entry.
+// oneLine returns an error as one line, for a console or a log whose entries are lines.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

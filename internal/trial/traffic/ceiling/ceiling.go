@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Names of the engines whose ceilings are measured besides native's.
+// Names of the engines whose ceilings are measured beside native's.
 var (
 	flowsEngine    = shortflow.Flows{}.Name()
 	requestsEngine = shortflow.Requests{}.Name()

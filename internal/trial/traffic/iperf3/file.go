@@ -25,7 +25,7 @@ type File struct {
 	Alone bool
 	// Printed: it is what iperf3 prints without --json, with rates of three digits.
 	Printed bool
-	// Missing are factors of which the file says nothing.
+	// Missing are factors that the file does not record.
 	Missing []factor.Name
 }
 
