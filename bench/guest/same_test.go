@@ -55,8 +55,8 @@ const sameLeast = 40
 
 // Bounds of the pooled rate of "different".
 const (
-	mostDifferent      = .05
-	mostDifferentBound = .08
+	maxDifferent      = .05
+	maxDifferentBound = .08
 )
 
 // tally holds what one run of two identical cells gave.
@@ -229,11 +229,11 @@ func tallyOf(c campaign) (tally, error) {
 	holm := statistics.Holm(p)
 	adjusted, _ := statistics.FamilyTest(family)
 	for i, d := range different {
-		if d && holm[i] <= mostDifferent {
+		if d && holm[i] <= maxDifferent {
 			t.Holm++
 		}
 
-		if d && adjusted[i] <= mostDifferent {
+		if d && adjusted[i] <= maxDifferent {
 			t.Family++
 		}
 	}
@@ -307,7 +307,7 @@ func checkSame(out io.Writer, all []tally) error {
 
 	for _, rate := range []struct{ got, bound float64 }{{raw, bound}, {holm, holmBound},
 		{family, familyBound}} {
-		if rate.got > mostDifferent || rate.bound > mostDifferentBound {
+		if rate.got > maxDifferent || rate.bound > maxDifferentBound {
 			return fmt.Errorf("of two cells that are the same %.2f %% (at most %.2f %%) are called different",
 				100*rate.got, 100*rate.bound)
 		}
@@ -365,7 +365,7 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 
 	p[7] = c.PValue
 	got := statistics.Holm(p)[7]
-	if c.Verdict != "different" || got > mostDifferent {
+	if c.Verdict != "different" || got > maxDifferent {
 		t.Errorf("a tenth more: got %q and p = %.3f after Holm, want different", c.Verdict, got)
 	}
 

@@ -112,9 +112,9 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
-// leastUsed is the utilisation from which on it says what gain to expect: farther away what a packet costs is
-// another, as larger ones are formed (GSO, GRO).
-const leastUsed = .3
+// minUtilisation is the lowest utilisation that predicts a gain: farther from the limit a packet costs something
+// else, as larger ones are formed (GSO, GRO).
+const minUtilisation = .3
 
 // rates are the classes that say what a link carries.
 var rates = []string{diagnosis.LinkRate, diagnosis.Shaper, diagnosis.Policer}
@@ -166,7 +166,7 @@ func (c *Cell) predict() {
 					break
 				}
 
-				if s.Choke || s.Utilisation == nil || *s.Utilisation < leastUsed || !s.Spent() ||
+				if s.Choke || s.Utilisation == nil || *s.Utilisation < minUtilisation || !s.Spent() ||
 					s.Link() && slices.Contains(rates, causes[i].Class) {
 					continue
 				}
@@ -176,7 +176,7 @@ func (c *Cell) predict() {
 			}
 
 			r := c.Ceiling.TesterRatio
-			if r >= leastUsed && r < 1 {
+			if r >= minUtilisation && r < 1 {
 				p.Predict(1/r, "what the tester reaches alone")
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// mostlyNumbers reports whether a text looks like columns of numbers; some may be damaged.
-func mostlyNumbers(text []byte) bool {
+// looksNumeric reports whether a text looks like columns of numbers; some may be damaged.
+func looksNumeric(text []byte) bool {
 	numbers, others := 0, 0
 	for _, l := range linesOf(text, 4096) {
 		if strings.HasPrefix(l, "#") {

@@ -248,7 +248,7 @@ func detect(text []byte) string {
 		}
 	}
 
-	if mostlyNumbers(text[:min(len(text), 64<<10)]) || summary(text) != nil {
+	if looksNumeric(text[:min(len(text), 64<<10)]) || summary(text) != nil {
 		return "ministat"
 	}
 
