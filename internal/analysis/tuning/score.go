@@ -36,7 +36,7 @@ const (
 	Helps      = "helps"
 	Harms      = "harms"
 	NoMatter   = "no difference that matters"
-	CannotTell = "cannot tell"
+	CannotTell = statistics.CannotTell
 	Unsafe     = "beyond the safety budget"
 	Impossible = "cannot be made here"
 )

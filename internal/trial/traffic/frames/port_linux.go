@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -602,7 +603,7 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 		}
 	}
 
-	r.Boot = bootID()
+	r.Boot = host.BootID()
 	if p.sink.mode != record.SinkDriver {
 		return nil
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -77,12 +75,6 @@ func keepReady(s host.Session, device string) error {
 	}
 
 	return nil
-}
-
-// bootID names the clock of this machine: it is another after each boot.
-func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
 }
 
 // pinThread keeps the calling thread on one core: frames of one flow that were sent on two could overtake
