@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -29,14 +30,7 @@ func watchedRun(t *testing.T, d app.Dirs, ahead time.Duration) (printed string) 
 	run := s.Run()
 	run.Lab = record.LabPair
 	run.Status = record.RunDone
-	run.Topologies = []record.Topology{{
-		Name:    "forward",
-		Near:    "client",
-		Far:     "server",
-		Routers: []string{"router"},
-		Nodes: []record.TopoNode{{Name: "client"},
-			{Name: "router", Router: true}, {Name: "server"}},
-	}}
+	run.Topologies = []record.Topology{quick.Forward()}
 	st, err := store.Open(t.Context(), d.StoreFile())
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -178,14 +179,7 @@ func TestMemoryOfLongRuns(t *testing.T) {
 	pair.ID = "20260109-030405-bbbb"
 	pair.Lab = record.LabPair
 	pair.Status = record.RunDone
-	pair.Topologies = []record.Topology{{
-		Name:    "forward",
-		Near:    "client",
-		Far:     "server",
-		Routers: []string{"router"},
-		Nodes: []record.TopoNode{{Name: "client"},
-			{Name: "router", Router: true}, {Name: "server"}},
-	}}
+	pair.Topologies = []record.Topology{quick.Forward()}
 	pair.Started = pair.Started.Add(-24 * time.Hour)
 	soakRun(t, d, pair, windows, "router")
 	watched := filepath.Join(data, "watched.jsonl")

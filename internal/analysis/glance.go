@@ -147,7 +147,7 @@ var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagn
 	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
 	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
 
-// candidate has the rules check the node as the router of a path of which nothing else is known.
+// candidate has the rules check the node as the router of a path that is otherwise unknown.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
 	top := record.Topology{
 		Name:    "forward",

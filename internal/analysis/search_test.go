@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -73,7 +74,7 @@ func searchRun(t *testing.T, m record.Method, capacity, greatest float64) (recor
 }
 
 func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
-	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
+	run, trials := searchRun(t, quick.SearchMethod(), 123456, 1e6)
 	d := Derive(run, trials)
 	if len(d.Searches) != 1 || len(d.Trials) != len(trials) || d.Searching.Preset != "quick" {
 		t.Fatalf("got %d searches and %d trials", len(d.Searches), len(d.Trials))
@@ -119,7 +120,7 @@ func TestOutcomeOfASearchIsReadFromItsTrials(t *testing.T) {
 
 // A result that is irregular is no number of its cell.
 func TestIrregularSearchesHaveNoMetric(t *testing.T) {
-	run, trials := searchRun(t, searchMethod(), 2e6, 1e6)
+	run, trials := searchRun(t, quick.SearchMethod(), 2e6, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
 	_, has := c.Metrics[metrics.ThroughputNDR]
@@ -146,7 +147,7 @@ func TestIrregularSearchesHaveNoMetric(t *testing.T) {
 }
 
 func TestASearchKeepsTheLimitsWithWhichItBegan(t *testing.T) {
-	m := searchMethod()
+	m := quick.SearchMethod()
 	_, trials := searchRun(t, m, 123456, 1e6)
 	known := []*record.Trial{&trials[0], &trials[1]}
 	next, more, err := search.NextOfSearch(m, record.UnitPackets, 5e5, 1, known, nil)
@@ -157,7 +158,7 @@ func TestASearchKeepsTheLimitsWithWhichItBegan(t *testing.T) {
 }
 
 func TestTestsOfRFC2544AreRead(t *testing.T) {
-	m := searchMethod()
+	m := quick.SearchMethod()
 	m.Search.Latency = &record.Test{Duration: time.Second, Repeats: 2}
 	m.Search.FrameLoss = &record.Test{Duration: time.Second, Repeats: 2}
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 2}
@@ -187,7 +188,7 @@ func TestTestsOfRFC2544AreRead(t *testing.T) {
 // Implied and corrected buffer time of RFC 9004: 60,000 frames at 1 Mpps, of which 40 % are forwarded
 // meanwhile.
 func TestBufferTimeIsCorrected(t *testing.T) {
-	m := searchMethod()
+	m := quick.SearchMethod()
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
 	at := func(d time.Duration, lost int64) *validity.Graded {
 		sent := int64(1e6 * d.Seconds())
@@ -224,7 +225,7 @@ func TestBufferTimeIsCorrected(t *testing.T) {
 }
 
 func TestDeviationsFromRFC2544(t *testing.T) {
-	m := searchMethod()
+	m := quick.SearchMethod()
 	m.Search.Latency = &record.Test{Duration: time.Second, Repeats: 1}
 	m.Search.BackToBack = &record.Test{Duration: time.Second, Repeats: 1}
 	run := record.Run{Design: record.Design{Procedure: record.Procedure{Method: m}}}
@@ -263,7 +264,7 @@ func TestDeviationsFromRFC2544(t *testing.T) {
 
 // A generator that falls short is not the path's loss: the result is the tester's, and says so.
 func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
-	run, trials := searchRun(t, searchMethod(), 123456, 1e6)
+	run, trials := searchRun(t, quick.SearchMethod(), 123456, 1e6)
 	if got := Derive(run, trials); got.Searches[0].Results[0].UnsentShare != 0 ||
 		got.Cells[0].Grade == evidence.GradeFailed {
 		t.Errorf("lost in transit: got %+v", got.Searches[0].Results[0])
@@ -290,7 +291,7 @@ func TestSearchThatFoundTheTesterSaysSo(t *testing.T) {
 // A search that found nothing has trials all the same: its cell has the numbers of the least load, and no
 // throughput.
 func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
-	run, trials := searchRun(t, searchMethod(), 500, 1e6)
+	run, trials := searchRun(t, quick.SearchMethod(), 500, 1e6)
 	d := Derive(run, trials)
 	c := d.Cells[0]
 	r := d.Searches[0].Results[0]
@@ -308,7 +309,7 @@ func TestSearchWithoutALowerBoundShowsTheLeastLoad(t *testing.T) {
 
 // Where delay, not loss, makes the upper bound, what was unsent says nothing.
 func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
-	m := searchMethod()
+	m := quick.SearchMethod()
 	for i := range m.Search.Goals {
 		m.Search.Goals[i].MaxDelay = time.Millisecond // and no trial has a delay
 	}
@@ -325,21 +326,6 @@ func TestUnsentFramesOfALowLossTrialSayNothing(t *testing.T) {
 	}
 }
 
-func searchMethod() record.Method {
-	p, _ := method.PresetNamed("quick")
-	return record.Method{
-		Warmup:   200 * time.Millisecond,
-		Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{
-			Preset:      p.Name,
-			Goals:       p.Goals,
-			MinPPS:      1000,
-			Warmup:      p.Warmup,
-			CountPauses: p.Overhead,
-		},
-	}
-}
-
 func counted(flows ...record.Packets) *record.Traffic {
 	t := &record.Traffic{Load: record.Load{Protocol: "udp"}}
 	for _, p := range flows {
@@ -352,7 +338,7 @@ func counted(flows ...record.Packets) *record.Traffic {
 // bucket, and then the search has found how large that is.
 func TestASearchSaysThatItsOwnBurstsWereLost(t *testing.T) {
 	for burst, doubted := range map[string]bool{"200000": true, "20000": false} {
-		run, trials := searchRun(t, searchMethod(), 123456, 1e6)
+		run, trials := searchRun(t, quick.SearchMethod(), 123456, 1e6)
 		run.Design.Cells[0]["policer"] = "300M" // of the trials, too
 		for i := range trials {
 			trials[i].Traffic.Details = map[string]string{"near.burst_most_bytes": burst}

@@ -16,10 +16,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
@@ -95,18 +93,9 @@ func runEndSoak() error {
 		return err
 	}
 
-	x := &execution{
-		App:        &App{Dirs: d},
-		plan:       plan.New(run.Design),
-		run:        run,
-		store:      st,
-		keeper:     keeper,
-		report:     out,
-		reportPath: place,
-		campaign:   &trial.Campaign{Run: run},
-		began:      true,
-		sink:       progress.Quiet(os.Stderr),
-	}
+	x := presenting(d, run, st, keeper, out, place)
+	x.began = true
+	x.sink = progress.Quiet(os.Stderr)
 	stored := peakOf()
 	debug.FreeOSMemory() // of what made the trials up
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {

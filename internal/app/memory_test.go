@@ -74,16 +74,7 @@ func TestResultOfALostStore(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		x := &execution{
-			App:        &App{Dirs: d},
-			plan:       plan.New(run.Design),
-			run:        run,
-			store:      st,
-			keeper:     keeper,
-			report:     out,
-			reportPath: place,
-			campaign:   &trial.Campaign{Run: run},
-		}
+		x := presenting(d, run, st, keeper, out, place)
 		x.run.Status, x.run.Reason = record.RunFailed, lost.Error()
 		err = x.present(ctx)
 		if x.result == nil {
@@ -101,5 +92,20 @@ func TestResultOfALostStore(t *testing.T) {
 		if wrote != writable || !writable && err == nil {
 			t.Errorf("wrote a report: %v, error %v; writable: %v", wrote, err, writable)
 		}
+	}
+}
+
+// presenting returns the execution of a run that has ended and has its report to write.
+func presenting(d Dirs, run record.Run, st *store.Store, keeper *store.Keeper, out *userfile.File,
+	place string) *execution {
+	return &execution{
+		App:        &App{Dirs: d},
+		plan:       plan.New(run.Design),
+		run:        run,
+		store:      st,
+		keeper:     keeper,
+		report:     out,
+		reportPath: place,
+		campaign:   &trial.Campaign{Run: run},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -28,21 +29,6 @@ func TestPayloadBitsOfAMix(t *testing.T) {
 	trial.Row.Factors["ip"] = "6"
 	if got, want := PayloadBits(trial), 8*(4170.0/12-48); math.Abs(got-want) > 1e-9 {
 		t.Errorf("IPv6: got %v bits, want %v", got, want)
-	}
-}
-
-func searchMethod() record.Method {
-	p, _ := method.PresetNamed("quick")
-	return record.Method{
-		Warmup:   200 * time.Millisecond,
-		Cooldown: 300 * time.Millisecond,
-		Search: &record.Search{
-			Preset:      p.Name,
-			Goals:       p.Goals,
-			MinPPS:      1000,
-			Warmup:      p.Warmup,
-			CountPauses: p.Overhead,
-		},
 	}
 }
 
@@ -88,7 +74,7 @@ func TestLossOfASearchTrial(t *testing.T) {
 			}},
 			Traffic: c.traffic,
 		}
-		got := SearchTrial(searchMethod(), trial, nil)
+		got := SearchTrial(quick.SearchMethod(), trial, nil)
 		want := method.Trial{
 			TrialInput: record.TrialInput{Load: 1000, Duration: time.Second},
 			Effective:  1500 * time.Millisecond,

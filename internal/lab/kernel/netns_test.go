@@ -3,37 +3,23 @@
 package kernel
 
 import (
+	"context"
 	"net"
 	"net/netip"
-	"os"
 	"reflect"
 	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
-// inNamespace runs f on a thread of its own in a fresh network namespace; the thread ends with f, and the
-// namespace with it.
+// inNamespace runs f in a network namespace that ends with f.
 func inNamespace(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("skip: needs root to make a network namespace")
-	}
-
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread is thrown away
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Errorf("unshare network namespace: %v", err)
-			return
-		}
-
-		f(t)
-	}()
-	<-done
+	apart.Network(t, func(context.Context) error { f(t); return nil })
 }
 
 func must(t *testing.T, err error) {

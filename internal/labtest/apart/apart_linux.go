@@ -16,17 +16,18 @@ func Network(t testing.TB, f func(ctx context.Context) error) {
 		t.Skip("skip: needs root to make a network namespace")
 	}
 
-	done := make(chan error)
+	done := make(chan struct{})
 	go func() {
+		defer close(done)      // also if f ends the test
 		runtime.LockOSThread() // never unlocked: the thread is thrown away
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			err = f(t.Context())
 		}
 
-		done <- err
+		if err != nil {
+			t.Error(err)
+		}
 	}()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	<-done
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -168,4 +169,20 @@ func ShortFlows() *record.ShortFlows {
 		s.Classes[0].Times = append(s.Classes[0].Times, record.TimeCount{FromNs: (i + 1) * 1e6, Flows: 100})
 	}
 	return s
+}
+
+// SearchMethod returns the method of a short search for a rate of packets, by the preset quick.
+func SearchMethod() record.Method {
+	p, _ := method.PresetNamed("quick")
+	return record.Method{
+		Warmup:   200 * time.Millisecond,
+		Cooldown: 300 * time.Millisecond,
+		Search: &record.Search{
+			Preset:      p.Name,
+			Goals:       p.Goals,
+			MinPPS:      1000,
+			Warmup:      p.Warmup,
+			CountPauses: p.Overhead,
+		},
+	}
 }
