@@ -1,5 +1,5 @@
-// Package oracle compares what the program computes and writes with golang.org/x/perf, of which benchstat is
-// made. It stands here because the program itself must not require that module.
+// Package oracle compares what the program computes and writes with golang.org/x/perf, the module of
+// benchstat. It stands here because the program itself must not require that module.
 package oracle
 
 import (

@@ -50,7 +50,7 @@ type Goal struct {
 	Expansion int `json:"expansion"`
 }
 
-// TrialInput is what a search asks of its next trial: a load and a duration, no more.
+// TrialInput holds the load and the duration that a search asks of its next trial.
 type TrialInput struct {
 	Load     float64       `json:"load"`             // intended, of one interface, per second
 	Duration time.Duration `json:"duration_ns"`      // intended, of the traffic that counts

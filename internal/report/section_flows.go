@@ -69,7 +69,7 @@ func requestTable(v *view) Table {
 		Columns: columns("Requests", "#Completed|per second",
 			"#Response after|p50 · p99", "#Response after|p99.9"),
 		Caption: "One request at a time on each " +
-			"connection, all of which stay open. " + rateIntervals(v, cells, requestRate),
+			"connection; all connections stay open. " + rateIntervals(v, cells, requestRate),
 	}
 	for _, c := range cells {
 		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, requestRate), v.pair(c, "request"),

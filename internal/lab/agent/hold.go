@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbHold has a machine that lives on hold addresses and routes until the session ends: those by which the
-// path through a tunnel is told from the plain one. The node side runs in a process of its own, which lets go
+// VerbHold makes a machine hold addresses and routes until the session ends: those that separate the path
+// through a tunnel from the plain one. The node side runs in a process of its own, which lets go
 // of them when its agent is gone, however that came.
 const VerbHold = "path/hold"
 

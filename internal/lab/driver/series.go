@@ -88,7 +88,7 @@ type source struct {
 
 // seriesOf returns the series of sources: those of probes, and those that only this system has.
 func seriesOf(sources []source, samples []taken, offset int64, why string,
-	besides ...record.Metric) (out []record.Samples) {
+	further ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {
 		i := slices.IndexFunc(sources, func(x source) bool { return x.probe == p.Name })
 		if i < 0 {
@@ -97,7 +97,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 
 		s := series(p, samples, offset, cmp.Or(why, sources[i].absent))
 		if s.Table != nil {
-			s.Metrics = slices.DeleteFunc(slices.Concat(s.Metrics, besides), func(m record.Metric) bool {
+			s.Metrics = slices.DeleteFunc(slices.Concat(s.Metrics, further), func(m record.Metric) bool {
 				return !slices.ContainsFunc(s.Table.Names, func(name string) bool {
 					return path.Base(name) == m.Name
 				})

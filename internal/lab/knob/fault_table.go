@@ -149,7 +149,7 @@ func Faults() []Fault {
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
-			Doc: "the port's MTU, of which nobody is told: the ICMP errors of the node are dropped",
+			Doc: "the port's MTU, without notice to senders: the ICMP errors of the node are dropped",
 		},
 		{
 			Name:  "rules",

@@ -183,7 +183,7 @@ func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 	return k.check(p, v)
 }
 
-// devices are those that are read and set. A node's setting keeps the port of its place, whatever that is.
+// devices returns the devices to read and set. A node's setting keeps the port of its place, whatever it is.
 func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	switch {
 	case p.Port != "", !k.perPort:
