@@ -112,8 +112,8 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
-// minUtilisation is the lowest utilisation that predicts a gain: farther from the limit a packet costs something
-// else, as larger ones are formed (GSO, GRO).
+// minUtilisation is the lowest utilisation that predicts a gain: farther from the limit a packet costs
+// something else, as larger ones are formed (GSO, GRO).
 const minUtilisation = .3
 
 // rates are the classes that say what a link carries.
