@@ -343,13 +343,13 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  173_500,
+	"analysis":  173_600,
 	"app":       29_100,
 	"bundle":    7_600,
 	"catalogue": 3_100,
 	"cipher":    2_800,
 	"check":     1_700,
-	"cmd":       49_700,
+	"cmd":       49_800,
 	"factor":    9_000,
 	"foreign":   23_500,
 	"lab":       238_600,
@@ -360,7 +360,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    17_100,
 	"registry":  3_200,
-	"report":    67_800,
+	"report":    73_600,
 	"trial":     139_400,
 	"unit":      1_300,
 	"userfile":  2_200,

@@ -100,12 +100,7 @@ func (p *program) result(r *app.Result, err error) error {
 		return err
 	}
 
-	text := p.laidOut(r.Document, report.Text)
-	if r.Report != "" {
-		text += "\nReport: " + r.Report + "\n"
-	}
-
-	return errors.Join(err, p.coloured(r.Document, text), r.Outcome)
+	return errors.Join(err, p.coloured(r.Document, p.oneScreen(r.Document, r.Report)), r.Outcome)
 }
 
 // commandLine returns the command that repeats the run: as typed, with the seed that was drawn.

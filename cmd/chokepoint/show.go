@@ -3,18 +3,25 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newShowCommand(p *program) *cobra.Command {
-	return addJSON(&cobra.Command{
-		Use:   "show RUN [--json]",
+	var full bool
+	cmd := addJSON(&cobra.Command{
+		Use:   "show RUN [--full] [--json]",
 		Short: "Show the results of a stored run",
-		Long: `Show the results of a stored run: every cell with its intervals, its grade and the
-reasons to doubt it. RUN is an id, a unique prefix, or latest.
+		Long: `Show the results of a stored run on one screen: the rates, what held them back and
+what to change, the latency under load, and what limits the numbers. RUN is an id, a
+unique prefix, or latest.
 
---json prints the document that docs/reference/json.md describes. Everything derived is
-recomputed from the measurements.`,
+--full prints every cell with its intervals, its grade and the reasons to doubt it, the
+evidence for each bottleneck, and all comparisons. --json prints the document that
+docs/reference/json.md describes. Everything derived is recomputed from the
+measurements.`,
 		Args:              exactArgs("RUN"),
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -23,16 +30,37 @@ recomputed from the measurements.`,
 				return err
 			}
 
-			if !p.json {
+			if p.json {
+				content, err := report.JSON(doc)
+				if err != nil {
+					return err
+				}
+
+				return p.print(string(content))
+			}
+
+			if full {
 				return p.print(p.laidOut(doc, report.Text))
 			}
 
-			content, err := report.JSON(doc)
-			if err != nil {
-				return err
+			file := p.Dirs.ReportFile(doc.Run.ID)
+			if !userfile.Exists(file) {
+				file = ""
 			}
 
-			return p.print(string(content))
+			return p.print(p.oneScreen(doc, file))
 		},
 	}, "print one JSON document")
+	cmd.Flags().BoolVar(&full, "full", false, "print every number, caveat and piece of evidence")
+	return cmd
+}
+
+// oneScreen lays a run out on one screen, with its page, if there is one, and the commands that show more.
+func (p *program) oneScreen(doc *analysis.Document, file string) string {
+	text := p.laidOut(doc, report.Screen)
+	if file != "" {
+		text += "Report   " + check.Plain(file) + "\n"
+	}
+
+	return text + "More     chokepoint show " + doc.Run.ID + " --full · chokepoint diagnose\n"
 }

@@ -355,7 +355,13 @@ func (d *Document) with(c *Cell) string {
 		return "without a tunnel"
 	}
 
-	words := "through " + d.Catalogue.Of(string(factor.Tunnel)).Words(kind)
+	return "through " + d.TunnelWords(c)
+}
+
+// TunnelWords names a cell's tunnel, and how it was made where that is known: "WireGuard (userspace)".
+func (d *Document) TunnelWords(c *Cell) string {
+	kind := factor.Tunnel.Of(c.Factors)
+	words := d.Catalogue.Of(string(factor.Tunnel)).Words(kind)
 	r := factor.Tunnel.Of(c.Resolved)
 	if r != "" && r != kind {
 		r = strings.TrimPrefix(strings.TrimPrefix(r, kind+"-"), kind+" ")

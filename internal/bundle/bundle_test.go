@@ -523,9 +523,8 @@ func TestCaveatsKeepTheirContent(t *testing.T) {
 				"priority, socket buffers limited by rmem_max and wmem_max, no BPF"},
 		{"lab-note", "real machines, reached over ssh; what is set on them is put back",
 			"real machines, reached over ssh; what is set on them is put back"},
-		{"few-runs", "with fewer than 6 runs per cell the smallest and the largest value are shown, not an " +
-			"interval", "with fewer than 6 runs per cell the smallest and the largest value are shown, not an " +
-			"interval"},
+		{"few-runs", "fewer than 6 runs: no confidence intervals",
+			"fewer than 6 runs: no confidence intervals"},
 		{"emulated", "an emulated router's absolute speed means nothing; its ratios, counters and reactions do",
 			"an emulated router's absolute speed means nothing; its ratios, counters and reactions do"},
 		{"lab-note", "a guest of annas-laptop, user anna, /srv/annas/disk.img, 10.1.2.3, enx00e04c680001",

@@ -7,65 +7,15 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Markdown writes a block to paste into a forum: the result in words, the table with every caveat below it,
 // the path as a picture of characters, and the command that made it.
 func Markdown(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
-	h := headOf(v)
 	m := &markdown{}
-	m.line("**chokepoint " + escape(h.Title) + "**" + around(" — ", escape(h.Lead), ""))
-	m.gap()
-	m.points(h.Points)
-	m.gap()
-	if len(h.Verdict) > 0 {
-		m.line(diagnosisTitle + ":")
-		m.gap()
-		m.items(h.Verdict)
-	}
-
-	m.items(h.Alerts)
-	m.items(pathLines(v))
-	tables := resultTables(v)
-	for _, t := range slices.Concat(tables, v.openTables()) {
-		m.table(t)
-	}
-
-	m.items(searchWords(v))
-	m.items(scalingLines(v))
-	m.items(soakLines(v))
-	m.items(cipherLines(v))
-	for _, t := range briefTables(v) {
-		m.table(t)
-	}
-
-	quote := func(s string) string { return "`" + strings.ReplaceAll(s, "`", "'") + "`" }
-	for _, t := range thresholdItems(v, quote, escape) {
-		m.line("- **" + t.Kind + "**: " + t.Text)
-	}
-
-	m.gap()
-	m.points(comparisonLines(v))
-	m.gap()
-	m.items(findingItems(v))
-	m.items(h.Caveats)
-	m.items(trialNotes(v, tables...))
-	skipped := skippedLines(v)
-	for i := range v.Skipped {
-		skipped[i] = "not measured: " + skipped[i]
-	}
-
-	m.points(skipped)
-	m.gap()
-	for _, p := range v.pictures() {
-		m.line(escape(p.Title + ": " + p.Caption))
-		m.gap()
-		m.fence(p.Text)
-	}
-
-	facts := each(h.Meta, func(f Fact) string {
+	m.sections(fullSections(v, resultTables(v)))
+	facts := each(headOf(v).Meta, func(f Fact) string {
 		return strings.ToLower(f.Name[:1]) + f.Name[1:] + " " + escape(f.Value)
 	})
 	if d.Run.Version != "" {
@@ -76,71 +26,59 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}
 
-	facts = append(facts, "observing cost "+unit.Percent(d.Observing.CoreRatio)+" of one core")
 	m.line("Measured: " + strings.Join(facts, "; ") + ".")
 	m.gap()
 	m.fence([]string{d.Run.Command})
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// Brief writes the result for a post: one table, or one for each library of ciphers, and at most five lines.
+// Brief writes what Screen shows for a post, with the run, the machine and the day that the numbers are of.
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
-	h := headOf(v)
 	m := &markdown{}
-	m.line("**chokepoint " + escape(h.Title) + "**" + around(" — ", escape(h.Lead), ""))
-	m.gap()
-	if len(v.Searches) > 0 { // the result is what was found, not what its last trial carried
-		t := searchTable(v)
-		t.Caption = ""
-		m.table(t)
-	} else {
-		for _, full := range resultTables(v) {
-			m.table(briefTable(full))
-		}
-	}
-
-	lines := slices.Concat(each(h.Alerts, func(a Item) string { return a.Text }),
-		each(h.Verdict, func(x Item) string { return x.Kind + ": " + x.Text }), h.Points)
-	m.points(append(lines[:min(len(lines), 4)], strings.Join(v.footWords(v.all), "; ")))
+	m.sections(screenSections(v, false))
+	m.points([]string{strings.Join(v.footWords(v.all), "; ")})
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
-}
-
-// briefTable leaves out of a table of results what a post has no room for. The kinds of reasons stand beside
-// the validity, and the resolved level beside its name.
-func briefTable(full Table) (t Table) {
-	t.Of = full.Of
-	for range full.Rows {
-		t.row()
-	}
-
-	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
-	for i, c := range full.Columns {
-		if !slices.Contains(shown, c.Head) {
-			continue
-		}
-
-		t.Columns = append(t.Columns, Column{Head: c.Head, Numeric: c.Numeric})
-		for k, r := range full.Rows {
-			cell := TableCell{Text: r.Cells[i].Text}
-			switch c.Head {
-			case "Rate", "What was measured":
-				cell.Sub = r.Cells[i].Sub
-				cell.Num = r.Cells[i].Num
-			case "Validity":
-				cell.Sub = reasonWords(r.Cell)
-			}
-
-			t.Rows[k].Cells = append(t.Rows[k].Cells, cell)
-		}
-	}
-
-	return t
 }
 
 type markdown struct{ paragraphs }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
+
+// sections writes sections one below the other, the first as a title with its text.
+func (m *markdown) sections(all []Section) {
+	for _, s := range all {
+		if s.Title != "" {
+			m.line("**" + escape(s.Title) + "**")
+			m.gap()
+		}
+
+		for _, b := range s.Blocks {
+			switch b := b.(type) {
+			case Prose:
+				for _, text := range b.Text {
+					m.line(escape(text))
+					m.gap()
+				}
+			case Facts:
+				for _, f := range b.Items {
+					m.line("- **" + escape(f.Name) + "**: " + escape(joined(". ", f.Value+bracket(f.Aside),
+						joined("; ", f.lines()...))))
+				}
+			case List:
+				m.items(b.Items)
+			case Table:
+				m.table(b)
+			case Figure:
+				m.line(escape(b.Title + ": " + b.Caption))
+				m.gap()
+				m.fence(b.Text)
+			}
+		}
+
+		m.gap()
+	}
+}
 
 func (m *markdown) points(texts []string) {
 	for _, text := range texts {
@@ -173,7 +111,15 @@ func (m *markdown) table(t Table) {
 		return "---"
 	}))
 	for _, r := range t.Rows {
-		m.row(each(r.Cells, markdownCell))
+		cells := r.Cells
+		switch {
+		case len(cells) == 1: // the names of the rows below say it
+			continue
+		case r.Name != "":
+			cells = append([]TableCell{{Text: r.Name}}, cells[1:]...)
+		}
+
+		m.row(each(cells, markdownCell))
 	}
 
 	m.gap()
@@ -228,7 +174,8 @@ func (m *markdown) items(items []Item) {
 }
 
 func (m *markdown) item(it Item) {
-	m.line("- **" + escape(it.Kind) + "**: " + escape(it.Text+bracket(strings.Join(it.Evidence, "; "))))
+	text := it.Text + bracket(strings.Join(it.Evidence, "; "))
+	m.line("- " + around("**", escape(it.Kind), "**: ") + escape(text))
 }
 
 // escape keeps text from being read as Markdown or HTML.

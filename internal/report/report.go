@@ -30,14 +30,19 @@ type Prose struct{ Text []string }
 // Points holds sentences, one below the other.
 type Points struct{ Text []string }
 
-// Facts holds a short list of names with their values.
+// Facts holds a short list of names with their values. Names that run in are headings.
 type Facts struct {
 	Title string
+	RunIn bool
 	Items []Fact
 }
 
-// Fact names a value, or the reason why it is missing.
-type Fact struct{ Name, Value, Missing string }
+// Fact names a value, or the reason why it is missing. Aside stands at the right of the value.
+type Fact struct {
+	Name, Value, Missing string
+	Aside                string
+	Below                string // lines that belong to it
+}
 
 // given returns facts of a list of names with their values, without those that have none.
 func given(texts ...string) (out []Fact) {
@@ -99,10 +104,13 @@ type Column struct {
 	Sub     string // second line: unit, layer
 	Numeric bool
 	Keep    bool // on one line
+	Drop    int  // where there is no room: those of 1 first; 0: never
 }
 
-// TableRow holds the cells of one line, and below it the notes that belong to it alone.
+// TableRow holds the cells of one line, and below it the notes that belong to it alone. A row of one cell is
+// the heading of those below it.
 type TableRow struct {
+	Name  string // in full, where the first cell leaves out what rows above say
 	Cells []TableCell
 	Tone  Tone
 	Notes []Item

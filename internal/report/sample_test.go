@@ -53,7 +53,13 @@ func sweepDocument() *analysis.Document {
 				f["mtu"] = "1420"
 			}
 
-			plans = append(plans, cellPlan{f, tunnel + ", " + streams + " streams", bps, 0, 0, 11e3, 2e6, 9e6,
+			words := map[string]string{"none": "no tunnel"}[tunnel]
+			if words == "" {
+				words = tunnel
+			}
+
+			words += " · TCP · " + streams + " streams"
+			plans = append(plans, cellPlan{f, words, bps, 0, 0, 11e3, 2e6, 9e6,
 				20, .93, "Good", .02})
 		}
 	}

@@ -155,7 +155,7 @@ func TestLibrariesAreApart(t *testing.T) {
 	}
 
 	out, err := Brief(d)
-	n := strings.Count(string(out), "| What was measured |")
+	n := strings.Count(string(out), "| range |")
 	if err != nil || n != 3 {
 		t.Errorf("a post has %d tables (%v), want 3:\n%s", n, err, out)
 	}

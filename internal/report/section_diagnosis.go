@@ -95,9 +95,27 @@ func (f finding) proposal() string {
 // smallShare bounds the share of a loss or a delay that the sentence leaves out.
 const smallShare = .05
 
-// outlook words how much of the loss and of the delay the place of a known cause explains, the greatest gain
-// from its removal, and what to change.
+// outlook adds to shares the greatest gain from the removal of a known cause, and what to change.
 func (f finding) outlook() string {
+	if !f.Named() {
+		return ""
+	}
+
+	c := f.Causes[0]
+	out := f.shares()
+	if c.GainAtMost > 1 {
+		out += "; gain at most " + unit.Times(c.GainAtMost)
+	}
+
+	if len(c.Remedies) > 0 {
+		out += "; to change: " + c.Remedies[0].Do
+	}
+
+	return out
+}
+
+// shares words how much of the loss and of the delay the place of a known cause explains.
+func (f finding) shares() string {
 	if !f.Named() {
 		return ""
 	}
@@ -111,14 +129,6 @@ func (f finding) outlook() string {
 
 	if waited >= smallShare {
 		out += "; " + unit.Percent(waited) + " of the added RTT passed there"
-	}
-
-	if c.GainAtMost > 1 {
-		out += "; gain at most " + unit.Times(c.GainAtMost)
-	}
-
-	if len(c.Remedies) > 0 {
-		out += "; to change: " + c.Remedies[0].Do
 	}
 
 	return out

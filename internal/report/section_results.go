@@ -31,10 +31,15 @@ func resultSection(v *view, s *Section) {
 
 // resultTables returns one table, or one for each library that did the work of ciphers and one for all other
 // cells: their figures say nothing about each other.
-func resultTables(v *view) (out []Table) {
+func resultTables(v *view) []Table {
+	return v.byLibrary(func(cells []*analysis.Cell) Table { return resultTable(v, cells) })
+}
+
+// byLibrary makes a table of the cells of each library, and one of all other cells.
+func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 	for _, library := range append([]string{""}, cipher.Libraries()...) {
 		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
-		t := resultTable(v, cells)
+		t := table(cells)
 		if len(cells) < len(v.all) {
 			t.Of = cmp.Or(libraryWords(library), "Traffic")
 			if len(out) > 0 {
@@ -150,12 +155,21 @@ func testerCell(c *analysis.Cell) TableCell {
 func (t *Table) dropEmpty() {
 	for i := len(t.Columns) - 1; i > 0; i-- {
 		if !slices.ContainsFunc(t.Rows, func(r TableRow) bool {
-			return r.Cells[i].Text != none.Text && r.Cells[i].Text != "" || r.Cells[i].Sub != ""
+			return len(r.Cells) > i && (r.Cells[i].Text != none.Text && r.Cells[i].Text != "" ||
+				r.Cells[i].Sub != "")
 		}) {
-			t.Columns = slices.Delete(t.Columns, i, i+1)
-			for k := range t.Rows {
-				t.Rows[k].Cells = slices.Delete(t.Rows[k].Cells, i, i+1)
-			}
+			t.delete(i)
+		}
+	}
+}
+
+// delete takes out a column.
+func (t *Table) delete(i int) {
+	t.Columns = slices.Delete(slices.Clone(t.Columns), i, i+1)
+	t.Rows = slices.Clone(t.Rows)
+	for k, r := range t.Rows {
+		if len(r.Cells) > i {
+			t.Rows[k].Cells = slices.Delete(slices.Clone(r.Cells), i, i+1)
 		}
 	}
 }

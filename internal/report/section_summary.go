@@ -73,6 +73,9 @@ func extent(v *view) string {
 	return unit.Count(len(v.Cells), "cell") + " × " + runs
 }
 
+// cpuNoise drops what vendors add to the names of their CPUs.
+var cpuNoise = strings.NewReplacer("(R)", "", "(TM)", "", " Processor", "", " CPU", "")
+
 // machine describes the carrier of the lab, from its fingerprint, or both ends where each node is a machine.
 func machine(all []record.Environment) string {
 	carried := slices.ContainsFunc(all, func(e record.Environment) bool { return e.Node == "host" })
@@ -83,7 +86,8 @@ func machine(all []record.Environment) string {
 		}
 
 		system := unit.System(e.Facts["os"]) + " "
-		text := joined(", ", e.Facts["cpu_model"], around("", e.Facts["cores"], " cores"),
+		cpu := cpuNoise.Replace(e.Facts["cpu_model"])
+		text := joined(", ", cpu, around("", e.Facts["cpu_cores"], " cores"),
 			around(system, strings.TrimPrefix(e.Facts["kernel"], system), ""))
 		if carried || len(all) == 1 {
 			return text
@@ -99,6 +103,8 @@ func machine(all []record.Environment) string {
 func firmware(all []record.Environment) string {
 	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }
+
+const alertNotReached = "not reached"
 
 func alerts(v *view) []Item {
 	var out []Item
@@ -117,7 +123,7 @@ func alerts(v *view) []Item {
 	}
 	add("missed", Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
 		len(v.Thresholds)))
-	add("not reached", Bad, graded(evidence.GradeNotReached), "cell was", "cells were", " not reached.")
+	add(alertNotReached, Bad, graded(evidence.GradeNotReached), "cell was", "cells were", " not reached.")
 	add("failed", Bad, graded(evidence.GradeFailed), "cell has", "cells have",
 		" no number; the reasons stand in the table.")
 	add("suspect", Doubt, graded(evidence.GradeSuspect), "cell is", "cells are",

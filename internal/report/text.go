@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -11,92 +12,66 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Text lays the result out for a terminal of the given width: words, the picture of each path, the table with
-// every caveat, what was missed and what was not measured. Colour only repeats what words say.
+// Text lays the whole result out for a terminal of the given width: what Screen shows, with every number,
+// caveat and piece of evidence. Colour only repeats what words say.
 func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
-	h := headOf(v)
 	t := &terminal{width: max(width, 40), colour: colour}
-	if len(v.Ways) > 0 { // what lies between two machines comes first
-		for range v.Ways {
-			t.wrap("", "", h.Lead, bold)
-			h.Lead, h.Points = h.Points[0], h.Points[1:]
-		}
-
-		t.gap()
-	}
-
-	t.line(t.paint(bold, printable(h.Title)))
-	t.wrap("", "", runWords(v), dim)
-	t.gap()
-	if h.Lead != "" {
-		t.wrap("", "", h.Lead, bold)
-	}
-
-	for _, p := range h.Points {
-		t.wrap("· ", "  ", p, "")
-	}
-
-	t.gap()
-	t.list(diagnosisTitle, h.Verdict)
-	for _, p := range v.pictures() {
-		if widest(p.Text)+2 <= t.width {
-			t.wrap("", "", p.Title+": "+p.Caption, dim)
-			for _, l := range p.Text {
-				t.line("  " + l)
-			}
-
-			t.gap()
-		}
-	}
-
-	t.list(FoundTitle, foundItems(v, false))
-	t.list("What both ends tell", pathLines(v))
-	tables := resultTables(v)
-	t.tables(append(each(tables, terminalTable), v.openTables()...))
-	if v.Searching != nil {
-		t.list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
-	}
-
-	t.list("Scaling", scalingLines(v))
-	t.list("Soak", soakLines(v))
-	t.list("Ciphers", cipherLines(v))
-	t.tables(briefTables(v))
-	plain := func(s string) string { return s }
-	t.list("Requirements", thresholdItems(v, plain, plain))
-	t.list("Comparisons", items("", Plain, comparisonLines(v)...))
-	t.list("Findings", findingItems(v))
-	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, tables...)...))
-	t.list("Not measured", items("", Quiet, skippedLines(v)...))
-	if len(v.Run.ImportedFrom) > 0 { // which nothing of ours observed
-		return t.b.String()
-	}
-
-	t.wrap("", "", "Observing cost "+unit.Percent(d.Observing.CoreRatio)+" of one core ("+
-		unit.Percent(d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
-		"five fast sources "+unit.Percent(d.Observing.FastRatio)+".", dim)
+	t.sections(fullSections(v, each(resultTables(v), terminalTable)))
 	return t.b.String()
 }
 
-func runWords(v *view) string {
-	where := "lab " + v.Run.Lab
-	if len(v.Ways) > 0 {
-		where = "two machines"
-		for _, n := range v.Nodes {
-			if n.Driven != "" && slices.ContainsFunc(v.Topologies, func(t record.Topology) bool {
-				return slices.Contains(t.Routers, n.Name)
-			}) {
-				where = "real machines"
-			}
+// fullSections returns all that a form without pages shows, in the order of the screen. The tables are those
+// of the results.
+func fullSections(v *view, tables []Table) []Section {
+	h := headOf(v)
+	title := runWords(v)
+	if v.Run.Status == record.RunDone {
+		title += " · " + record.RunDone
+	}
+
+	out := []Section{headSection(v, title)}
+	add := func(title string, blocks ...Block) {
+		if len(blocks) > 0 {
+			out = append(out, Section{Title: title, Blocks: blocks})
 		}
 	}
-
-	from := v.Run.ImportedFrom
-	if len(from) > 0 {
-		where = "measured by " + strings.Join(from, ", ")
+	list := func(title string, items []Item) {
+		if len(items) > 0 {
+			add(title, List{Items: items})
+		}
+	}
+	plain := func(s string) string { return s }
+	list("Requirements", thresholdItems(v, plain, plain))
+	for _, t := range slices.Concat(tables, v.openTables(), briefTables(v)) {
+		add("", t)
 	}
 
-	return joined(", ", "run "+v.Run.ID, where, extent(v), v.Run.Status)
+	list("Bottleneck", h.Verdict)
+	if v.Searching != nil {
+		list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
+	}
+
+	list("Latency", findingItems(v))
+	list("In words", items("", Plain, v.words(h)...))
+	list("Comparisons", items("", Plain, comparisonLines(v)...))
+	list("Scaling", scalingLines(v))
+	list("Soak", soakLines(v))
+	list("Ciphers", cipherLines(v))
+	list("Caution", slices.Concat(h.Alerts, h.Caveats, trialNotes(v, resultTables(v)...)))
+	list("Not measured", items("", Quiet, skippedLines(v)...))
+	for _, p := range v.pictures() {
+		add("", p)
+	}
+
+	list(FoundTitle, foundItems(v, false))
+	if len(v.Run.ImportedFrom) == 0 { // which nothing of ours observed
+		add("", Prose{Text: []string{"Observing cost " + unit.Percent(v.Observing.CoreRatio) +
+			" of one core (" + unit.Percent(v.Observing.ChargedRatio) + " with the interrupts that were " +
+			"charged to it); the five fast sources " + unit.Percent(v.Observing.FastRatio) + "."}})
+	}
+
+	return out
 }
 
 // paragraphs collects text with an empty line between its parts.
@@ -173,6 +148,139 @@ func widest(lines []string) int {
 	return n
 }
 
+// words returns the summary without what the head says of the path.
+func (v *view) words(h head) []string {
+	ways := each(v.Ways, func(w analysis.Way) string { return w.Words() })
+	return filter(append([]string{h.Lead}, h.Points...), func(text string) bool {
+		return text != "" && !slices.Contains(ways, text)
+	})
+}
+
+// sections prints sections one below the other.
+func (t *terminal) sections(all []Section) {
+	for _, s := range all {
+		t.wrap("", "", s.Title, bold)
+		for _, b := range s.Blocks {
+			switch b := b.(type) {
+			case Prose:
+				for _, text := range b.Text {
+					t.wrap(t.indent(s), t.indent(s), text, "")
+				}
+			case Facts:
+				t.facts(b)
+			case List:
+				for _, it := range b.Items {
+					t.item("  ", it)
+				}
+			case Table:
+				t.table(b)
+			case Figure:
+				t.picture(b)
+			}
+		}
+
+		t.gap()
+	}
+}
+
+// indent returns what stands before the lines of a section that has a title, but for the head of the whole.
+func (t *terminal) indent(s Section) string {
+	if s.Title == "" || t.b.Len() <= len(t.paint(bold, s.Title))+1 {
+		return ""
+	}
+	return "  "
+}
+
+// picture prints a drawing of characters, if there is room for it.
+func (t *terminal) picture(f Figure) {
+	if widest(f.Text)+2 > t.width {
+		return
+	}
+
+	t.wrap("", "", f.Title+": "+f.Caption, dim)
+	for _, l := range f.Text {
+		t.line("  " + l)
+	}
+}
+
+// Widths of the columns of facts.
+const (
+	minName   = 12
+	maxName   = 23
+	minBeside = 60 // of a terminal in which names stand beside their values
+)
+
+// lines returns what stands below a value.
+func (f Fact) lines() []string {
+	return strings.FieldsFunc(f.Below, func(r rune) bool { return r == '\n' })
+}
+
+// facts prints names beside their values, with what stands at the right; in a narrow terminal above them.
+func (t *terminal) facts(f Facts) {
+	aside := widest(each(f.Items, func(i Fact) string { return i.Aside }))
+	if t.width < minBeside {
+		indent := "  "
+		if f.RunIn {
+			indent = ""
+		}
+
+		for _, i := range f.Items {
+			t.wrap(indent, indent, i.Name+bracket(i.Aside), bold)
+			for _, text := range append([]string{i.Value}, i.lines()...) {
+				t.wrap(indent+"  ", indent+"    ", text, "")
+			}
+		}
+		return
+	}
+
+	var best []string
+	widestName := widest(each(f.Items, func(i Fact) string { return i.Name }))
+	for room := min(widestName, maxName); room >= min(widestName, minName); room-- {
+		lines := f.columns(room, t.width-room-aside-6, aside)
+		if best == nil || len(lines) < len(best) {
+			best = lines
+		}
+	}
+
+	for _, line := range best {
+		if f.RunIn {
+			line = t.paint(bold, line[2:2+widestName]) + line[2+widestName:]
+		}
+
+		t.line(line)
+	}
+}
+
+// columns lays names, values and what stands at their right out in columns of the given widths.
+func (f Facts) columns(room, wide, aside int) []string {
+	var out []string
+	at := func(lines []string, n int) string {
+		if n < len(lines) {
+			return lines[n]
+		}
+		return ""
+	}
+	for _, i := range f.Items {
+		names := breakLines(i.Name, room)
+		lines := breakLines(i.Value, wide)
+		for _, text := range i.lines() {
+			lines = append(lines, breakLines(text, wide)...)
+		}
+
+		for n := range max(len(names), len(lines)) {
+			right := ""
+			if n == 0 {
+				right = i.Aside
+			}
+
+			out = append(out, fmt.Sprintf("  %-*s  %-*s  %*s", room, at(names, n), wide, at(lines, n), aside,
+				right))
+		}
+	}
+
+	return out
+}
+
 func (t *terminal) list(title string, items []Item) {
 	if len(items) == 0 {
 		return
@@ -191,8 +299,12 @@ func (t *terminal) item(indent string, it Item) {
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
 }
 
-// minLabel bounds the room in which the name of a cell can be read.
-const minLabel = 14
+// minLabel bounds the room in which the name of a cell can be read, goodLabel that which it gets while there
+// are columns to drop.
+const (
+	minLabel  = 14
+	goodLabel = 20
+)
 
 // terminalTable joins the columns of the result table until they fit into 80 characters.
 func terminalTable(full Table) Table {
@@ -254,12 +366,7 @@ func (t *terminal) tables(all []Table) {
 // enough; else a paragraph per row.
 func (t *terminal) table(tab Table) {
 	t.wrap("", "", tab.Of, bold)
-	widths := columnWidths(tab)
-	room := t.width
-	for _, w := range widths[1:] {
-		room -= w + 2
-	}
-
+	widths, room := t.fit(&tab)
 	if room >= minLabel {
 		widths[0] = min(widths[0], room)
 		t.columns(tab, widths)
@@ -279,12 +386,38 @@ func (t *terminal) table(tab Table) {
 	t.wrap("", "", tab.Caption, dim)
 }
 
+// fit drops the columns for which there is no room, and returns the widths and the room for the first column.
+func (t *terminal) fit(tab *Table) (widths []int, room int) {
+	for {
+		widths = columnWidths(*tab)
+		room = t.width
+		for _, w := range widths[1:] {
+			room -= w + 2
+		}
+
+		drop := -1
+		for i, c := range tab.Columns {
+			if c.Drop > 0 && (drop < 0 || c.Drop < tab.Columns[drop].Drop) {
+				drop = i
+			}
+		}
+
+		if drop < 0 || room >= min(widths[0], goodLabel) {
+			return widths, room
+		}
+
+		tab.delete(drop)
+	}
+}
+
 func columnWidths(tab Table) []int {
 	var widths []int
 	for i, c := range tab.Columns {
 		texts := []string{c.Head, c.Sub}
 		for _, r := range tab.Rows {
-			texts = append(texts, upperLine(r.Cells[i]), r.Cells[i].Pre+r.Cells[i].Sub)
+			if len(r.Cells) > 1 {
+				texts = append(texts, upperLine(r.Cells[i]), r.Cells[i].Pre+r.Cells[i].Sub)
+			}
 		}
 
 		widths = append(widths, widest(texts))
@@ -304,9 +437,21 @@ func (t *terminal) columns(tab Table, widths []int) {
 	head := func(c Column) TableCell { return TableCell{Text: c.Head} }
 	sub := func(c Column) TableCell { return TableCell{Text: c.Sub} }
 	t.row(tab, widths, each(tab.Columns, head), bold)
-	t.row(tab, widths, each(tab.Columns, sub), dim)
+	t.below(tab, widths, each(tab.Columns, sub))
 	for _, r := range tab.Rows {
-		label := breakLines(upperLine(r.Cells[0]), widths[0])
+		if len(r.Cells) == 1 {
+			t.wrap("", "", r.Cells[0].Text, "")
+			continue
+		}
+
+		label := []string{upperLine(r.Cells[0])} // may be aligned by spaces
+		if utf8.RuneCountInString(label[0]) > widths[0] {
+			indent := strings.Repeat(" ", min(len(label[0])-len(strings.TrimLeft(label[0], " ")), 4))
+			label = each(breakLines(label[0], widths[0]-len(indent)), func(s string) string {
+				return indent + s
+			})
+		}
+
 		label = append(label, breakLines(r.Cells[0].Pre+r.Cells[0].Sub, widths[0])...)
 		for len(label) < 2 {
 			label = append(label, "")
@@ -320,7 +465,7 @@ func (t *terminal) columns(tab Table, widths []int) {
 		}
 
 		t.row(tab, widths, upper, "")
-		t.row(tab, widths, lower, dim)
+		t.below(tab, widths, lower)
 		for _, line := range label[2:] {
 			t.line(t.paint(dim, line))
 		}
@@ -328,6 +473,13 @@ func (t *terminal) columns(tab Table, widths []int) {
 		for _, n := range r.Notes {
 			t.item("  ", n)
 		}
+	}
+}
+
+// below prints the second line of a row, if it says anything.
+func (t *terminal) below(tab Table, widths []int, cells []TableCell) {
+	if slices.ContainsFunc(cells, func(c TableCell) bool { return c.Text != "" }) {
+		t.row(tab, widths, cells, dim)
 	}
 }
 
@@ -349,7 +501,11 @@ func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) 
 
 func (t *terminal) stacked(tab Table) {
 	for _, r := range tab.Rows {
-		t.wrap("", "  ", upperLine(r.Cells[0]), bold)
+		if len(r.Cells) == 1 { // the names of the rows below say it
+			continue
+		}
+
+		t.wrap("", "  ", cmp.Or(r.Name, upperLine(r.Cells[0])), bold)
 		var parts []string
 		for i, c := range r.Cells[1:] {
 			if c.Text != none.Text && c.Text != "" {

@@ -296,15 +296,16 @@ func TestChartsStandAlone(t *testing.T) {
 	}
 }
 
-// TestBriefKeepsWhatQualifies: the one table of a post has the reasons beside the validity, and says of a
-// tunnel that it is in userspace.
+// TestBriefKeepsWhatQualifies: the one table of a post marks what is suspect, with the reason below, and says
+// of a tunnel that it is in userspace.
 func TestBriefKeepsWhatQualifies(t *testing.T) {
 	d := smallDocument()
 	d.Cells[0].Grade = evidence.GradeSuspect
 	d.Cells[0].Reasons = []evidence.Reason{{Kind: evidence.ReasonBackgroundLoad, Text: "x"}}
-	d.Cells[1].Resolved = map[string]string{"tunnel": "wireguard-go (userspace)"}
+	d.Cells[1].Resolved = map[string]string{"tunnel": "wireguard-userspace"}
 	out := string(must(Brief(d)))
-	for _, want := range []string{"| suspect · background-load |", "wireguard-go (userspace)"} {
+	for _, want := range []string{"**! suspect, background-load**: ", "| ! |",
+		"| WireGuard (userspace) TCP"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("got no %q:\n%s", want, out)
 		}
@@ -325,7 +326,7 @@ func TestBriefIsBrief(t *testing.T) {
 		}
 	}
 
-	if lines != 5 || len(out) > 3000 || !strings.Contains(string(out), d.Run.ID) {
+	if lines != 7 || len(out) > 3000 || !strings.Contains(string(out), d.Run.ID) {
 		t.Errorf("%d lines, %d bytes:\n%s", lines, len(out), out)
 	}
 }
@@ -350,10 +351,12 @@ func TestEnvironmentStandsOnce(t *testing.T) {
 	var got []string
 	for _, b := range fold.Blocks {
 		f, _ := b.(Facts)
-		got = append(got, f.Title+": "+fmt.Sprint(f.Items))
+		for _, i := range f.Items {
+			got = append(got, f.Title+": "+i.Name+" "+i.Value+i.Missing)
+		}
 	}
 
-	want := []string{"All nodes: [{kernel 6.1 }]", "client, server: [{forward 0 }]", "router: [{forward 1 }]"}
+	want := []string{"All nodes: kernel 6.1", "client, server: forward 0", "router: forward 1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

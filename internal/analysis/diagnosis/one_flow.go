@@ -15,7 +15,7 @@ var oneFlow = Rule{
 		means: one machine runs all roles of the lab, and carries a single TCP connection: its \
 			cores are busy for at least 55 % of the window, none of them all the time, TCP always has \
 			data and waits for no window or buffer, and queueing adds less than half a millisecond
-		any: measure with several streams, or use a separate machine for each role (peer)
+		any: measure with several streams, or use a machine for each role (peer)
 	`,
 	Check: func(o *Observation) Candidate {
 		if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {

@@ -14,7 +14,7 @@ var sharedCPU = Rule{
 	Text: `
 		label: the cores that all roles share are saturated
 		means: one machine runs all roles of the lab, and its cores are saturated
-		any: use a machine with more cores, or a separate machine for each role (peer)
+		any: use more cores, or a machine for each role (peer)
 	`,
 	Check: func(o *Observation) Candidate {
 		near := o.Run.Near()

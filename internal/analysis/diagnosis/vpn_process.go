@@ -15,7 +15,7 @@ var vpnProcess = Rule{
 		label: the VPN process is CPU-bound
 		means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
 			busiest core is saturated
-		any: use the in-kernel implementation of the tunnel
+		any: use the kernel's implementation of the tunnel
 			$ modprobe wireguard
 			risk: none known; needs Linux 5.6 or a module
 			plan: tunnel=wireguard-kernel

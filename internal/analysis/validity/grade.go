@@ -246,8 +246,8 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	tested := run.Tested()
 	sends := len(cells) == 0 || slices.ContainsFunc(cells, factor.Sends)
 	if sends && tested.CPUs == record.CPUsShared {
-		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
-			"machine doing all three, not a router alone")
+		add("shared-cores", "client, router and server share this machine's cores: numbers are of one "+
+			"machine in all three roles, not of a router")
 	}
 
 	told := map[string]bool{}
@@ -271,8 +271,8 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	}
 
 	if slices.ContainsFunc(runs, func(n int) bool { return n > 0 && n < statistics.MinInterval }) {
-		add("few-runs", fmt.Sprintf("with fewer than %d runs per cell the smallest and the largest value "+
-			"are shown, not an interval", statistics.MinInterval))
+		add("few-runs", fmt.Sprintf("fewer than %d runs: no confidence intervals",
+			statistics.MinInterval))
 	}
 
 	if slices.ContainsFunc(cells, func(f record.Factors) bool { return factor.Offload.Is(f, "super") }) {

@@ -1,0 +1,716 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Screen lays the result out on one screen of a terminal: the rates, what held them back and what to change,
+// what the load does to latency, and what limits the numbers. Text has the rest.
+func Screen(d *analysis.Document, width int, colour bool) string {
+	v := newView(d)
+	text := ""
+	for _, dense := range []bool{false, true} {
+		t := &terminal{width: max(width, 40), colour: colour}
+		t.sections(screenSections(v, dense))
+		text = strings.TrimRight(t.b.String(), "\n") + "\n"
+		if strings.Count(text, "\n") <= screenLines {
+			break
+		}
+	}
+
+	return text
+}
+
+// screenLines bounds the lines of a screen, to which a command adds where the page is and what shows more.
+const screenLines = 38
+
+// screenSections returns the sections of the one screen. The first has no markup but its title. Dense ones
+// give a fix on the line of its cause.
+func screenSections(v *view, dense bool) []Section {
+	h := headOf(v)
+	out := []Section{headSection(v, runWords(v))}
+	add := func(title string, blocks ...Block) {
+		if len(blocks) > 0 {
+			out = append(out, Section{Title: title, Blocks: blocks})
+		}
+	}
+	if missed(v) > 0 {
+		add("Requirements", List{Items: missedItems(v)})
+	}
+
+	add("", screenTables(v)...)
+	if facts := bottleneckFacts(v, dense); len(facts.Items) > 0 {
+		add("Bottleneck", facts)
+	}
+
+	if items := cipherLines(v); len(items) > 0 {
+		add("Ciphers", List{Items: items})
+	}
+
+	rest := Facts{RunIn: true}
+	rest.say("Latency", v.worstAdded())
+	rest.say("Caution", cautionLines(v, h)...)
+	rest.say("Skipped", skippedCounts(v)...)
+	if len(rest.Items) > 0 {
+		add("", rest)
+	}
+
+	return out
+}
+
+// say adds lines under a name, if there are any.
+func (f *Facts) say(name string, lines ...string) {
+	lines = once(nil, lines...)
+	if len(lines) > 0 {
+		f.Items = append(f.Items, Fact{Name: name, Value: lines[0], Below: strings.Join(lines[1:], "\n")})
+	}
+}
+
+// headSection says which run it is, and of which machines.
+func headSection(v *view, title string) Section {
+	s := Section{Title: title}
+	words := sentences(machine(v.Environment), around("router: ", firmware(v.Environment), ""))
+	for _, c := range v.Caveats {
+		if slices.Contains(scopes, c.Kind) {
+			words = joined(" ", words, sentences(c.Text))
+		}
+	}
+
+	if words != "" {
+		s.Blocks = append(s.Blocks, Prose{Text: []string{words}})
+	}
+
+	for _, w := range v.Ways {
+		s.Blocks = append(s.Blocks, Prose{Text: []string{w.Words()}})
+	}
+
+	if items := pathLines(v); len(items) > 0 {
+		s.Blocks = append(s.Blocks, List{Items: items})
+	}
+
+	return s
+}
+
+// scopes are the caveats that say what was measured at all; they stand in the head.
+var scopes = []string{"shared-cores", "emulated"}
+
+// sentences begins each text with a capital and ends it with a full stop.
+func sentences(texts ...string) string {
+	return joined(" ", each(texts, func(s string) string {
+		return around("", upperFirst(strings.TrimRight(s, ".")), ".")
+	})...)
+}
+
+// runWords identifies the run on one line.
+func runWords(v *view) string {
+	where := around("lab ", v.Run.Lab, "")
+	switch {
+	case len(v.Run.ImportedFrom) > 0:
+		where = "measured by " + strings.Join(v.Run.ImportedFrom, ", ")
+	case len(v.Ways) > 0:
+		where = "two machines"
+		for _, n := range v.Nodes {
+			if n.Driven != "" && slices.ContainsFunc(v.Topologies, func(t record.Topology) bool {
+				return slices.Contains(t.Routers, n.Name)
+			}) {
+				where = "real machines"
+			}
+		}
+	}
+
+	took := ""
+	if v.Run.Ended.After(v.Run.Started) {
+		took = v.Run.Ended.Sub(v.Run.Started).Round(time.Second).String()
+	}
+
+	unfinished := v.Run.Status
+	if unfinished == record.RunDone {
+		unfinished = ""
+	}
+
+	return joined(" · ", v.Run.Plan, around("run ", v.Run.ID, ""), where, took, extent(v), unfinished)
+}
+
+// missedItems lists the requirements that were missed.
+func missedItems(v *view) []Item {
+	plain := func(s string) string { return s }
+	return filter(thresholdItems(v, plain, plain), func(it Item) bool { return it.Tone == Bad })
+}
+
+// screenTables returns the result: what was searched for, or what was measured.
+func screenTables(v *view) (out []Block) {
+	tables := v.openTables()
+	marks, notes := v.marks()
+	if len(tables) == 0 {
+		tables = v.byLibrary(func(cells []*analysis.Cell) Table { return v.screenTable(cells, marks) })
+	}
+
+	for _, t := range tables {
+		t.Caption = ""
+		out = append(out, t)
+	}
+
+	if len(notes) > 0 {
+		out = append(out, List{Items: notes})
+	}
+
+	for _, t := range briefTables(v) {
+		t.Caption = ""
+		out = append(out, t)
+	}
+
+	return out
+}
+
+// Lengths of the words of a group that stand before its first row, and of the label of a row alone.
+const (
+	maxShort = 4
+	maxLabel = 22
+)
+
+// maxReasons bounds the reasons that stand below the table.
+const maxReasons = 4
+
+// screenTable makes one line per cell, in groups.
+func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]string) Table {
+	rates := distinct(cells, func(c *analysis.Cell) string { return rateOf(c) })
+	head := "rate"
+	if len(rates) == 1 && rates[0] == goodput {
+		head = goodputWord
+	}
+
+	t := Table{
+		ID: "screen-table",
+		Columns: columns("", "#"+head, "#"+rangeHead(v, cells), "#of plain", "#loss", "#RTT idle→load",
+			"#core", "#power", "#cycles", ""),
+	}
+	for place, i := range []int{8, 7, 6, 3, 5, 4} {
+		t.Columns[i].Drop = place + 1
+	}
+
+	for _, g := range v.groups(cells) {
+		indent := "  "
+		switch n := utf8.RuneCountInString(g.head + g.rows[0].label); {
+		case g.head == "":
+			indent = ""
+		case utf8.RuneCountInString(g.head) <= maxShort || len(g.rows) == 1 && n < maxLabel:
+			indent = g.head + " "
+		default:
+			t.Rows = append(t.Rows, TableRow{Cells: []TableCell{{Text: g.head}}})
+		}
+
+		for _, r := range g.rows {
+			c := r.cell
+			label := strings.TrimRight(indent+r.label, " ")
+			indent = strings.Repeat(" ", utf8.RuneCountInString(indent))
+
+			busiest, _ := core(c)
+			rate := rateCell(v, c)
+			if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
+				rate = TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+			}
+
+			row := t.row(label, TableCell{Text: rate.Text, Num: rate.Num, Tone: rate.Tone}, rate.Sub,
+				v.plainRatio(c), v.lossText(c), v.rttText(c), v.short(c, busiest), v.short(c, powerLoaded),
+				v.short(c, metrics.CyclesPerByte), TableCell{Text: marks[c], Tone: Doubt})
+			row.Name = strings.TrimSpace(g.head + " " + r.full)
+			row.Cell = c
+		}
+	}
+
+	t.dropEmpty()
+	return t
+}
+
+const goodputWord = "goodput"
+
+// short shows a cell's median, and nothing where it has none.
+func (v *view) short(c *analysis.Cell, metric string) string {
+	if !has(c, metric) {
+		return ""
+	}
+	return v.text(metric, c.Metrics[metric].Median)
+}
+
+// rangeHead names what stands beside the rates, and of how many runs it is unless the head says so.
+func rangeHead(v *view, cells []*analysis.Cell) string {
+	low, high := 0, 0
+	kind := ""
+	for _, c := range cells {
+		x, ok := c.Metrics[rateOf(c)]
+		if !ok || !hasInterval(x) {
+			continue
+		}
+
+		low, high = cmp.Or(min(cmp.Or(low, x.N), x.N), x.N), max(high, x.N)
+		kind = "interval"
+		if x.Interval == statistics.IntervalRange {
+			kind = "range"
+		}
+	}
+
+	switch {
+	case kind == "":
+		return "interval"
+	case low == high && every(v.all, func(c *analysis.Cell) bool { return c.Runs == low }):
+		return kind
+	case low == high:
+		return fmt.Sprintf("%s (n=%d)", kind, low)
+	}
+
+	return fmt.Sprintf("%s (n=%d–%d)", kind, low, high)
+}
+
+// plainRatio shows the rate as a share of the same without a tunnel, a filter or what else a factor adds.
+func (v *view) plainRatio(c *analysis.Cell) string {
+	for _, k := range v.Comparisons {
+		if k.Metric == rateOf(c) && k.Factors.Key() == c.Factors.Key() &&
+			strings.HasPrefix(k.Name, "of the same without ") {
+			return ratioText(k.Ratio, k)
+		}
+	}
+	return ""
+}
+
+// lossText shows the loss of UDP, if there is any.
+func (v *view) lossText(c *analysis.Cell) string {
+	if !packets(c) || c.Metrics[lossRatio].Median == 0 {
+		return ""
+	}
+	return v.short(c, lossRatio)
+}
+
+// rttText shows the median round trip of the idle path and the one under load, in one unit.
+func (v *view) rttText(c *analysis.Cell) string {
+	idle, load := c.Metrics[idleP50].Median, c.Metrics[loadedP50].Median
+	if idle == 0 || load == 0 {
+		return cmp.Or(v.short(c, loadedP50), v.short(c, idleP50))
+	}
+
+	s := unit.ScaleOf(v.unitOf(loadedP50), load)
+	return unit.Significant(idle/s.Div, 2) + "→" + s.Text(load)
+}
+
+// marks gives each cell that is not valid a mark, and explains the marks: one note for cells with the same
+// reasons.
+func (v *view) marks() (marks map[*analysis.Cell]string, notes []Item) {
+	marks = map[*analysis.Cell]string{}
+	var shared []sharedNote
+	for i, c := range v.all {
+		for _, r := range c.Reasons {
+			item := reasonItem(c.Grade, r)
+			k := slices.IndexFunc(shared, func(n sharedNote) bool {
+				return n.item.Kind == item.Kind && likeText(n.texts[0], item.Text)
+			})
+			if k < 0 {
+				k = len(shared)
+				shared = append(shared, sharedNote{item: item})
+			}
+
+			shared[k].add(i, item)
+		}
+	}
+
+	for k := range shared {
+		sign := "!"
+		if len(shared) > 1 {
+			sign += mark(k)
+		}
+
+		for _, i := range shared[k].rows {
+			marks[v.all[i]] = joined(" ", marks[v.all[i]], sign)
+		}
+
+		if k == maxReasons {
+			notes = append(notes, Item{Text: "more reasons: --full", Tone: Quiet})
+		}
+
+		if k < maxReasons {
+			item := shared[k].merged()
+			item.Evidence = nil
+			item.Kind = sign + " " + v.all[shared[k].rows[0]].Grade + ", " + item.Kind
+			notes = append(notes, item)
+		}
+	}
+
+	return marks, notes
+}
+
+// group holds cells that differ only in what their lines say.
+type group struct {
+	head string
+	rows []groupRow
+}
+
+// groupRow is a line: a cell with the words in which it differs from the group's others, in full and without
+// those that the line above has too.
+type groupRow struct {
+	cell        *analysis.Cell
+	words       []string
+	full, label string
+}
+
+// groups puts the cells that share a tunnel, a protocol and settings together, in the order of the plan.
+func (v *view) groups(cells []*analysis.Cell) []group {
+	var out []group
+	for _, c := range cells {
+		first, words := v.headAndRest(c)
+		head := strings.Join(first, " ")
+		i := slices.IndexFunc(out, func(g group) bool { return g.head == head })
+		if i < 0 {
+			i = len(out)
+			out = append(out, group{head: head})
+		}
+
+		out[i].rows = append(out[i].rows, groupRow{cell: c, words: words, full: strings.Join(words, " ")})
+	}
+
+	for i := range out {
+		out[i].order()
+	}
+
+	return out
+}
+
+// order sorts the rows of a group by their words, each in the order in which it occurs first, aligns the
+// words, and leaves out of each row what repeats the row above.
+func (g *group) order() {
+	places := []map[string]int{}
+	for _, r := range g.rows {
+		for k, w := range r.words {
+			if k == len(places) {
+				places = append(places, map[string]int{})
+			}
+
+			if _, seen := places[k][w]; !seen {
+				places[k][w] = len(places[k])
+			}
+		}
+	}
+
+	slices.SortStableFunc(g.rows, func(a, b groupRow) int {
+		for k := range min(len(a.words), len(b.words)) {
+			if d := places[k][a.words[k]] - places[k][b.words[k]]; d != 0 {
+				return d
+			}
+		}
+		return 0
+	})
+	var above []string
+	for i := range g.rows {
+		r := &g.rows[i]
+		same := true
+		for k, w := range r.words {
+			room := 0
+			for other := range places[k] {
+				room = max(room, utf8.RuneCountInString(other))
+			}
+
+			same = same && k < len(above) && above[k] == w && k < len(r.words)-1
+			if same {
+				w = ""
+			}
+
+			r.label += fmt.Sprintf("%-*s  ", room, w)
+		}
+
+		r.label = strings.TrimRight(r.label, " ")
+		above = r.words
+	}
+}
+
+// headAndRest divides the words of a cell's label: those of its group, and those that vary within groups.
+func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
+	left := strings.Split(c.Label, " · ")
+	var tunnel, protocol, first, direction []string
+	for _, name := range v.sorted(c.Factors) {
+		d := v.Catalogue.Of(name)
+		level := c.Factors[name]
+		i := slices.Index(left, d.Label(level))
+		if i < 0 {
+			continue
+		}
+
+		word := left[i]
+		left = slices.Delete(left, i, i+1)
+		switch {
+		case factor.Name(name) == factor.Tunnel:
+			if level != factor.NoTunnel {
+				tunnel = []string{v.TunnelWords(c)}
+			}
+		case factor.Name(name) == factor.Direction:
+			direction = []string{word}
+		case factor.Name(name) == factor.Protocol:
+			protocol = []string{word}
+		case v.sweeps(name):
+			rest = append(rest, word)
+		default:
+			first = append(first, word)
+		}
+	}
+
+	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
+}
+
+// sweeps reports whether two or more levels of a factor were set, and not only on and off.
+func (v *view) sweeps(name string) bool {
+	set := filter(levels(v.all, name), func(level string) bool { return !ordinary(level) })
+	return len(set) > 1
+}
+
+// bottleneckFacts names the cause of each group of cells, how sure it is, and what to change.
+func bottleneckFacts(v *view, dense bool) Facts {
+	var facts Facts
+	for _, f := range v.found() {
+		fact := Fact{
+			Name:  v.cellsWords(f),
+			Value: f.Verdict.Text + f.shares(),
+			Aside: f.sureWords(),
+			Below: f.fixes(),
+		}
+		if dense {
+			fact.Value = joined("; ", fact.Value, fact.Below)
+			fact.Below = ""
+		}
+
+		facts.Items = append(facts.Items, fact)
+	}
+	return facts
+}
+
+// sureWords gives the lowest and the highest probability of a cause, or what an experiment found.
+func (f finding) sureWords() string {
+	if !f.Named() {
+		return ""
+	}
+
+	switch by := f.Causes[0].Proved; by {
+	case "", diagnosis.Refuted:
+		if by != "" {
+			return by
+		}
+	default:
+		return by
+	}
+
+	low, high := whole(f.Verdict.Confidence[0]), whole(f.Verdict.Confidence[1])
+	if low == high {
+		return high
+	}
+
+	return strings.TrimSuffix(low, " %") + "–" + high
+}
+
+// fixes says what to change, and how to test a cause that is not sure.
+func (f finding) fixes() string {
+	if !f.Named() {
+		return ""
+	}
+
+	var fix, test string
+	c := f.Causes[0]
+	if len(c.Remedies) > 0 {
+		fix = "fix: " + c.Remedies[0].Do
+		if c.GainAtMost > 1 {
+			fix += " (gain ≤ " + unit.Times(c.GainAtMost) + ")"
+		}
+	}
+
+	if c.Proved == "" && f.proposal() != "" {
+		test = "test: diagnose --prove"
+	}
+
+	return joined("; ", fix, test)
+}
+
+// cellWords holds the words of a cell's label, in their order.
+type cellWords struct {
+	key   string
+	words []string
+}
+
+// cellsWords names the cells of a finding by the fewest words that describe them and no others.
+func (v *view) cellsWords(f finding) string {
+	wanted := map[string]bool{} // false once a name covers it
+	for _, k := range f.Cells {
+		wanted[k.Key()] = true
+	}
+
+	var words []cellWords
+	var all []string
+	for _, c := range v.cells(loaded) {
+		w := cellWords{key: c.Factors.Key()}
+		if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
+			w.words = []string{"no tunnel"}
+		}
+
+		head, rest := v.headAndRest(c)
+		w.words = slices.Concat(w.words, head, rest)
+		words = append(words, w)
+		all = once(all, w.words...)
+	}
+
+	if len(wanted) == len(words) && len(words) > 1 {
+		return "all cells"
+	}
+
+	var names []string
+	for left := len(wanted); left > 0; {
+		name, covered := cover(words, all, wanted)
+		if len(covered) == 0 { // no words set them apart: whole labels do
+			return strings.Join(f.Labels, "; ")
+		}
+
+		names = append(names, strings.Join(inOrder(name, words), ", "))
+		left -= len(covered)
+		for _, key := range covered {
+			wanted[key] = false
+		}
+	}
+
+	return strings.Join(names, "; ")
+}
+
+// inOrder sorts words as the labels have them.
+func inOrder(chosen []string, all []cellWords) []string {
+	for _, c := range all {
+		in := filter(c.words, func(w string) bool { return slices.Contains(chosen, w) })
+		if len(in) == len(chosen) {
+			return in
+		}
+	}
+	return chosen
+}
+
+// maxWords bounds the words that name a set of cells.
+const maxWords = 3
+
+// cover finds the fewest words whose cells are all among those that are wanted, and of equally few the ones
+// with most cells.
+func cover(words []cellWords, all []string, wanted map[string]bool) (name, covered []string) {
+	var try func(from int, chosen []string)
+	try = func(from int, chosen []string) {
+		if len(chosen) > 0 {
+			keys, only := cellsOf(words, chosen, wanted)
+			if only && (len(keys) > len(covered) || len(keys) == len(covered) && len(chosen) < len(name)) {
+				name, covered = slices.Clone(chosen), keys
+			}
+		}
+
+		if len(chosen) == maxWords {
+			return
+		}
+
+		for i := from; i < len(all); i++ {
+			try(i+1, append(chosen, all[i]))
+		}
+	}
+	try(0, nil)
+	return name, covered
+}
+
+// cellsOf returns the wanted cells that have all of the words and no name yet, and whether no cell of another
+// finding has the words.
+func cellsOf(all []cellWords, chosen []string, wanted map[string]bool) (keys []string, only bool) {
+	for _, c := range all {
+		if slices.ContainsFunc(chosen, func(w string) bool { return !slices.Contains(c.words, w) }) {
+			continue
+		}
+
+		nameless, ok := wanted[c.key]
+		if !ok {
+			return nil, false
+		}
+
+		if nameless {
+			keys = append(keys, c.key)
+		}
+	}
+
+	return keys, true
+}
+
+// worstAdded says what TCP adds to the round trip of its own path, where that is most.
+func (v *view) worstAdded() string {
+	var worst analysis.LoadedPath
+	for _, p := range v.UnderLoad {
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			w, ok := p.Directions[direction]
+			if ok && w.AddedNs != nil && !w.AddedInNoise &&
+				(worst.AddedNs == nil || *w.AddedNs > *worst.AddedNs) {
+				worst = w
+			}
+		}
+	}
+
+	if worst.AddedNs == nil {
+		return ""
+	}
+
+	where := v.label(worst.Cell)
+	if c := v.cell[worst.Cell.Key()]; c != nil {
+		head, rest := v.headAndRest(c)
+		where = strings.Join(slices.Concat(without(head, "TCP"), rest), " ")
+	}
+
+	return where + ": +" + v.text(rttAdded, *worst.AddedNs) +
+		around(" (bufferbloat grade ", worst.Grade, ")")
+}
+
+// changes are settings of a plan that end a caveat.
+var changes = map[string]string{
+	"few-runs":             "--set method.runs=6",
+	"interval-not-reached": "--set method.max_runs=20",
+	"super-packets":        "--set matrix.offload=wire",
+	"incomplete":           "chokepoint resume",
+	"time-spent":           "chokepoint resume",
+}
+
+// cautionLines lists what limits the numbers, with what to do about it. What no user can change, and what the
+// head says, is left out.
+func cautionLines(v *view, h head) []string {
+	var out []string
+	for _, it := range h.Alerts {
+		if !slices.Contains(inNotes, it.Kind) {
+			out = append(out, strings.TrimRight(it.Text, "."))
+		}
+	}
+
+	for _, c := range v.Caveats {
+		if !slices.Contains(scopes, c.Kind) && c.Kind != "unchecked" {
+			out = append(out, joined(": ", c.Text, changes[c.Kind]))
+		}
+	}
+
+	return append(out, around("of some cells (--full): ", strings.Join(distinct(slices.Concat(each(v.all,
+		func(c *analysis.Cell) []record.Caveat { return c.Caveats })...), caveatKind), ", "), ""))
+}
+
+// inNotes are the alerts about cells that bear a mark on the screen.
+var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached}
+
+// skippedCounts counts the cells that were not measured by their reason.
+func skippedCounts(v *view) []string {
+	count := map[string]int{}
+	for _, k := range v.Skipped {
+		count[k.Reason]++
+	}
+
+	return append(distinct(v.Skipped, func(k record.Skipped) string {
+		return unit.Count(count[k.Reason], "cell") + ": " + k.Reason
+	}), v.Run.Cuts...)
+}
