@@ -13,8 +13,8 @@ import (
 func TestReferenceListsEveryCause(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Causes\n" + written + `
-What can hold traffic back, by the fixed word of the document. *Two ends* says whether the class can be told
-without telemetry of the router. A class whose source of data is missing is listed as not examined, never as ruled out.
+The classes of limits, by their fixed name in the document. *Two ends*: whether the class can be recognised
+without telemetry of the router. A class whose data source is missing is listed as not examined, never as ruled out.
 
 | class | what it is | when it is named | two ends |
 |---|---|---|---|

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -160,10 +162,10 @@ func TestReferenceListsEveryFactor(t *testing.T) {
 	v := registry.Vocabulary()
 	var b strings.Builder
 	b.WriteString("# Factors\n" + written + `
-What the parts matrix, include and exclude of a [plan](plan-keys.md) may vary. *As found*: without a level
-nothing is changed. ` + "`@PLACE`" + ` puts a factor at a node or a node's port, such as ` +
+The factors that matrix, include and exclude of a [plan](plan-keys.md) may name. *As found*: without a level
+nothing is changed. ` + "`@PLACE`" + ` applies a factor at a node or a node's port, such as ` +
 		"`queue@router.wan`" + `; how
-places and factors work together stands in [write a plan](../howto/write-a-plan.md#factors-and-places).
+places and factors work together: [write a plan](../howto/write-a-plan.md#factors-and-places).
 `)
 	tables := map[factor.Kind]*strings.Builder{}
 	for _, name := range v.Names() {
@@ -230,9 +232,9 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 func TestReferenceListsEveryMetric(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n" + written + `
-The numbers of the document and of ` + "`require`" +
-		`. A name ends in its unit. Scope: of a flow, of the path from near to
-far, of one node, or of the host that carries all nodes. How they are made: [rates](../method/rates.md),
+The metrics of the document and of ` + "`require`" +
+		`. A name ends in its unit. Scope: a flow, the path from near to far, one
+node, or the host that carries all nodes. How they are computed: [rates](../method/rates.md),
 [latency](../method/latency.md), [flows](../method/flows.md), [search](../method/search.md).
 
 | metric | in words | unit | better | scope | meaning |
@@ -251,24 +253,66 @@ far, of one node, or of the host that carries all nodes. How they are made: [rat
 	holdPage(t, "docs/reference/metrics.md", b.String())
 }
 
-// TestReferenceListsEverySource: the probes of a node, with the stems of their columns.
+// TestReferenceListsEverySource: the probes of a node, with the stems of their columns. Columns that differ
+// in nothing else share a row.
 func TestReferenceListsEverySource(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Telemetry sources\n" + written + `
 What an agent can read on its node, by source. The names are the stems of columns in a run's samples and
-in the output of ` + "`chokepoint-agent probe --json`" + `, behind the label of a core, a device or a queue: ` +
+in the output of ` + "`chokepoint-agent probe --json`" + `, after the label of a core, a device or a queue: ` +
 		"`cpu0/softirq_ns`" + `.
-What needs a word stands in [telemetry](../method/telemetry.md), as does [what it
-costs](../method/telemetry.md#what-observing-costs).
+The method: [telemetry](../method/telemetry.md), and [what it costs](../method/telemetry.md#what-observing-costs).
 `)
 	for _, p := range node.Probes() {
 		fmt.Fprintf(&b, "\n## %s\n\n| column | unit | scope | meaning |\n|---|---|---|---|\n", p.Name)
-		for _, m := range p.Metrics() {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Scope, m.Doc)
+		list := p.Metrics()
+		for len(list) > 0 {
+			first := list[0]
+			names := "`" + first.Name + "`"
+			list = list[1:]
+			for len(list) > 0 && alike(list[0], first) {
+				names += " `" + list[0].Name + "`"
+				list = list[1:]
+			}
+
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", names, first.Unit, first.Scope, first.Doc)
 		}
 	}
 
 	holdPage(t, "docs/reference/telemetry.md", b.String())
+}
+
+// alike reports whether two metrics of a probe differ only in their names.
+func alike(a, b record.Metric) bool {
+	return a.Unit == b.Unit && a.Scope == b.Scope && a.Doc == b.Doc
+}
+
+// TestReferenceListsEveryPlan: the built-in plans with their times, as plan list prints them.
+func TestReferenceListsEveryPlan(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Times of the built-in plans\n" + written + `
+What ` + "`chokepoint plan list`" + ` estimates. The time includes set-up, but not the boot of guests. Trials include
+the idle measurements and the checks of paths; a search counts as one trial, whose length depends on what it
+finds. ` + "`--budget D`" + ` shortens a plan; ` + "`chokepoint plan show NAME`" + ` prints it.
+
+| plan | time | cells | runs of each | trials | measures |
+|---|---:|---:|---:|---:|---|
+`)
+	for _, name := range plan.BuiltIns() {
+		p, err := plan.ReadBuiltIn(name, registry.Vocabulary(), nil)
+		if err != nil {
+			t.Errorf("read plan %s: %v", name, err)
+			continue
+		}
+
+		d := p.Design
+		about, _, _ := strings.Cut(strings.Join(strings.Fields(d.Description), " "), ". ")
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %d | %s |\n", name,
+			unit.Seconds(p.Estimate(app.RowOverhead).Round(time.Second)), len(p.Cells()), d.Method.Runs,
+			len(p.Rows()), strings.TrimSuffix(about, "."))
+	}
+
+	holdPage(t, "docs/reference/plan-times.md", b.String())
 }
 
 // TestReferenceListsEveryPreset: the goals of each, by the names of RFC 9971.
