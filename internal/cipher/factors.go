@@ -71,8 +71,8 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Levels:  Libraries(),
 			Rank:    15,
 			Short:   itself,
-			Doc: "what does the cipher's work: the installed openssl, Go's libraries in the agent, or the " +
-				"kernel's crypto through AF_ALG",
+			Doc: "implementation of the cipher: the installed openssl, Go's libraries in the agent, or " +
+				"the kernel's crypto through AF_ALG",
 			Parse: factor.Choice(Libraries()...),
 		},
 		{
@@ -85,12 +85,11 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Parse:   factor.Choice(Names()...),
 		},
 		{
-			Name:   "operation",
-			Levels: operations,
-			Rank:   17,
-			Short:  itself,
-			Doc: "what is done with the algorithm: by default encrypt, hash, derive (a shared key) or " +
-				"sign",
+			Name:     "operation",
+			Levels:   operations,
+			Rank:     17,
+			Short:    itself,
+			Doc:      "operation of the algorithm: by default encrypt, hash, derive (a shared key) or sign",
 			Parse:    factor.Choice(operations...),
 			Conflict: operationConflict,
 			Derive: func(c factor.Cell) string {
@@ -103,8 +102,8 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Levels: []string{ModeEVP, ModeAEAD},
 			Rank:   18,
 			Short:  itself,
-			Doc: "AEADs as a stream of data, as published tables have it (openssl speed -evp), or as " +
-				"packets with a nonce and a tag each (-aead); by default packets in blocks that one can have",
+			Doc: "AEADs as a stream of data, as in published tables (openssl speed -evp), or as packets " +
+				"with a nonce and a tag each (-aead); by default packets, if the block size permits",
 			Parse:    factor.Choice(ModeEVP, ModeAEAD),
 			Applies:  where("is no AEAD", func(a Algorithm) bool { return a.AEAD }),
 			Conflict: modeConflict,
@@ -120,7 +119,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Unit:    "bytes",
 			Default: fmt.Sprint(Packet),
 			Rank:    19,
-			Doc:     "what the cipher or hash works on at once",
+			Doc:     "bytes that the cipher or hash processes in one call",
 			Parse:   factor.Whole(1, MaxBlock),
 			Applies: where("works on no blocks", Algorithm.Blocks),
 			Short:   func(level string) string { return level + " B blocks" },
@@ -130,7 +129,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Unit:    "count, all",
 			Default: "1",
 			Rank:    23,
-			Doc:     "how many work at once; all is one for each CPU of the node",
+			Doc:     "number of threads; all is one for each CPU of the node",
 			Parse:   factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
 			Short: func(level string) string {
 				if level == "1" {
@@ -143,8 +142,8 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Name: "node",
 			Unit: "name",
 			Rank: 24,
-			Doc: "the node whose ciphers are measured: by default the first router, or the near end where " +
-				"there is none",
+			Doc: "the node whose ciphers are measured: by default the first router, or the near end if " +
+				"there is no router",
 			Parse:   factor.Formed(nodeForm, "the name of a node, such as router"),
 			Refuses: noNode,
 			Derive:  func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) },

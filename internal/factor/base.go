@@ -211,7 +211,7 @@ func Base(o Options) []Declaration {
 		},
 		{
 			Name:      "tunnels",
-			Doc:       "tunnels side by side, over which the streams are spread; 1 if not given",
+			Doc:       "number of parallel tunnels, over which the streams are spread; 1 if not given",
 			Kind:      Path,
 			Parse:     Whole(1, int64(max(o.MaxTunnels, 1))),
 			Applies:   tunnelled,
@@ -239,7 +239,7 @@ func Base(o Options) []Declaration {
 			Conflict: natConflict,
 			Target:   FirstOfWAN,
 			Applies:  sending,
-			Doc:      "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
+			Doc:      "address translation of IPv4 on the router; IPv6 is never translated (no NAT66)",
 			Value:    insteadOf(Off, "", itself),
 			Without:  &Without{Off, "of the same without address translation"},
 			Rank:     7,
@@ -248,7 +248,7 @@ func Base(o Options) []Declaration {
 		}),
 		choice([]string{"wire", "super"}, Declaration{
 			Name:    "offload",
-			Doc:     "virtual links: packets of up to 64 KiB, or as on a wire",
+			Doc:     "packets on virtual links: as on a wire, or of up to 64 KiB (super)",
 			Kind:    Path,
 			Target:  EveryNode,
 			Applies: sending,
@@ -279,7 +279,7 @@ func Base(o Options) []Declaration {
 		},
 		choice([]string{Up, Down, Both}, Declaration{
 			Name:    "direction",
-			Doc:     "where the data goes; up is client to server",
+			Doc:     "direction of the data; up is from client to server",
 			Kind:    Load,
 			Rank:    13,
 			Leading: true,
@@ -328,7 +328,7 @@ func Base(o Options) []Declaration {
 		{
 			Name:      "rate",
 			Unit:      "bit/s",
-			Doc:       "UDP payload of all streams together, or flat out",
+			Doc:       "rate of UDP payload, all streams together; flat is as fast as possible",
 			Kind:      Load,
 			Base:      true,
 			Default:   Flat,
@@ -341,8 +341,8 @@ func Base(o Options) []Declaration {
 			Name:    "udp_mode",
 			Kind:    Load,
 			Applies: udp,
-			Doc: "datagrams one by one with order and delay, or " +
-				"counted by length at the highest rate; exact if not given",
+			Doc: "datagrams received one by one with order and delay, or counted by length at the " +
+				"highest rate; exact if not given",
 			Levels: []string{UDPExact, UDPCount},
 			Parse:  Choice(UDPExact, UDPCount),
 		},
@@ -350,15 +350,15 @@ func Base(o Options) []Declaration {
 			Name:    "udp_gso",
 			Kind:    Load,
 			Applies: udp,
-			Doc: "whether the sender may give the kernel a batch " +
-				"of datagrams in one write (UDP GSO); auto if not given",
+			Doc: "whether the sender may pass a batch of datagrams to the kernel in one write (UDP " +
+				"GSO); auto if not given",
 			Levels: []string{"auto", Off},
 			Parse:  Choice("auto", Off),
 		},
 		choice(o.Congestions, Declaration{
 			Name: "congestion",
-			Doc: "TCP congestion control: these, or another that the kernel offers; streams take several, " +
-				"joined by +, in turn",
+			Doc: "TCP congestion control: these, or another that the kernel offers; several, joined by " +
+				"+, are assigned to the streams in turn",
 			Kind:      Load,
 			Applies:   tcp,
 			Parse:     severalOf(Formed(congestionForm, "the name of a congestion control, such as cubic")),
@@ -370,14 +370,14 @@ func Base(o Options) []Declaration {
 			Unit:    "bit/s",
 			Kind:    Load,
 			Applies: tcp,
-			Doc:     "TCP payload of all streams together, at which the kernel paces them",
+			Doc:     "rate of TCP payload, all streams together, to which the kernel paces them",
 			Parse:   rateOr("a bit rate such as 300M, or a share such as 90% of found"),
 		},
 		{
 			Name:    "mss",
 			Tunable: true,
 			Unit:    "bytes",
-			Doc:     "TCP segment size asked for; from the path's MTU if not given",
+			Doc:     "requested TCP segment size; from the path's MTU if not given",
 			Kind:    Load,
 			Parse:   Whole(minSegment, maxSegment),
 			Applies: tcp,
@@ -389,11 +389,12 @@ func Base(o Options) []Declaration {
 			Kind:    Load,
 			Parse:   Whole(minBuffer, maxBuffer),
 			Applies: tcp,
-			Doc:     "buffers of each TCP socket, both ways; tuned by the kernel if not given",
+			Doc: "size of each TCP socket's send and receive buffer; tuned by the kernel if not " +
+				"given",
 		},
 		{
 			Name:    "ecn",
-			Doc:     "whether both ends ask for explicit congestion notification",
+			Doc:     "whether both ends request explicit congestion notification",
 			Kind:    Load,
 			Levels:  []string{On, Off},
 			Parse:   Choice(On, Off),
@@ -407,7 +408,8 @@ func Base(o Options) []Declaration {
 			Name: "engine",
 			Kind: Activity,
 			Rank: 22,
-			Doc:  "load generator, or cipher: no load, but how fast one node's ciphers are",
+			Doc: "load generator; with cipher, no load is sent and the speed of one node's ciphers is " +
+				"measured",
 		})}
 }
 
@@ -416,10 +418,9 @@ func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
 	return []Declaration{
 		{
-			Name: "vcpus",
-			Unit: "CPUs",
-			Doc: "vCPUs that each virtual router is booted with; as the lab " +
-				"says if not given",
+			Name:   "vcpus",
+			Unit:   "CPUs",
+			Doc:    "vCPUs of each virtual router at boot; the lab's number if not given",
 			Kind:   Path,
 			Hard:   true,
 			Scales: true,
@@ -428,10 +429,9 @@ func Further() []Declaration {
 			Short:  counted("vCPU"),
 		},
 		{
-			Name: "memory",
-			Unit: "MB",
-			Doc: "memory that each virtual router is booted with; as the lab says " +
-				"if not given",
+			Name:  "memory",
+			Unit:  "MB",
+			Doc:   "memory of each virtual router at boot; the lab's size if not given",
 			Kind:  Path,
 			Hard:  true,
 			Parse: Whole(MinMemory, MaxMemory),
@@ -440,10 +440,9 @@ func Further() []Declaration {
 		},
 		{
 			Name: "mitigations",
-			Doc: "what the kernel of each virtual router does against faults of CPUs " +
-				"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in " +
-				"emulation " +
-				"if not given",
+			Doc: "mitigations of CPU vulnerabilities (Spectre and others) in the kernel of each virtual " +
+				"router: those that it selects, or none; if not given, auto with KVM and off in " +
+				"emulation",
 			Kind:    Path,
 			Hard:    true,
 			Levels:  []string{"auto", Off},
@@ -453,11 +452,10 @@ func Further() []Declaration {
 		},
 		{
 			Name: "firmware",
-			Unit: "words of its version",
-			Doc: "system of a real router, as it tells its " +
-				"version: before the first trial of a level that it does not tell, the user's step " +
-				"installs " +
-				"it; as found if not given",
+			Unit: "words of its version string",
+			Doc: "system of a real router, by its version string: if the router reports another " +
+				"version, the user's step installs the firmware before the first trial of that level; " +
+				"as found if not given",
 			Kind:  Path,
 			Hard:  true,
 			Parse: firmwareLevel,
@@ -465,17 +463,18 @@ func Further() []Declaration {
 		},
 		{
 			Name:    "dscp",
-			Doc:     "differentiated services code point of what is sent",
+			Doc:     "differentiated services code point of the packets sent",
 			Kind:    Load,
 			Parse:   Whole(0, 63),
 			Applies: sending,
 		},
 		{
-			Name:    "copy",
-			Kind:    Load,
-			Levels:  copies,
-			Parse:   Choice(copies...),
-			Doc:     "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
+			Name:   "copy",
+			Kind:   Load,
+			Levels: copies,
+			Parse:  Choice(copies...),
+			Doc: "changes nothing: cells that differ only in it show the noise of the method itself " +
+				"(A/A)",
 			Without: &Without{"a", "of the same, measured beside it"},
 		},
 	}

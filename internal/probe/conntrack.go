@@ -81,8 +81,8 @@ func parseOne(name string) func(b []byte, want map[string]int, dst []float64) er
 func conntrack(root Root) Probe {
 	const why = "connection tracking is not in use on this kernel (nf_conntrack is not loaded)"
 	metrics := append([]record.Metric{level(conntrackStems[0], "count", "connections tracked now"),
-		level(conntrackStems[1], "count", "most connections that can be tracked")},
-		counters("count", "of connection tracking in this network namespace, all cores together",
+		level(conntrackStems[1], "count", "maximum number of tracked connections")},
+		counters("count", "connection tracking statistic of this network namespace, all cores together",
 			conntrackStems[2:]...)...)
 	var parts []namedFile
 	for _, name := range conntrackNames[:2] {

@@ -47,7 +47,7 @@ func cpufreq(root Root) Probe {
 			level("limit_hz", "Hz",
 				"highest clock allowed now; falls when the firmware or the user limits it "+
 					"(scaling_max_freq)"),
-			level("hardware_limit_hz", "Hz", "highest clock that the hardware has (cpuinfo_max_freq)"),
+			level("hardware_limit_hz", "Hz", "highest clock of the hardware (cpuinfo_max_freq)"),
 			counter("transitions", "count", "changes of the clock (stats/total_trans)"),
 			counter("time_ns", "ns",
 				"time spent at the clock named in the label, \"policy0@1800000000\" in Hz "+

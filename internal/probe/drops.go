@@ -24,9 +24,8 @@ func drops(root Root) Probe {
 		Slow:  true,
 		Stems: []record.Metric{
 			counter("skb_drops", "count",
-				"packets that the kernel dropped since the watch began, in all or for one reason "+
-					"(NO_SOCKET, "+
-					"NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
+				"packets that the kernel dropped since observation began, in total or for one reason "+
+					"(NO_SOCKET, NETFILTER_DROP, QDISC_DROP …, see include/net/dropreason.h)"),
 		},
 		Source: func(o Options) (Sampler, error) {
 			if !o.Trace {

@@ -30,8 +30,7 @@ func filterRules(root Root) Probe {
 		Rare:  true,
 		Stems: []record.Metric{
 			level("filter_rules", "count", "rules of the packet filter in this network namespace "+
-				"(nftables), "+
-				"of the version of IP with more"),
+				"(nftables), for the IP version that has more"),
 		},
 		Source: func(Options) (Sampler, error) {
 			if _, err := os.Stat(root.proc("net/netfilter")); err != nil {

@@ -73,8 +73,9 @@ func flows(root Root) Probe {
 				"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
 					"the cost"),
 			level("flows_offloaded", "count",
-				"of these, connections that a flow table carries past the rules (OFFLOAD)"),
-			level("flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
+				"of these, connections in a flow table, which bypass the rules (OFFLOAD)"),
+			level("flows_offloaded_hw", "count", "of these, connections forwarded in hardware "+
+				"(HW_OFFLOAD)"),
 		},
 		Source: func(Options) (Sampler, error) {
 			// Asking loads connection tracking, so it is asked only where it is loaded.

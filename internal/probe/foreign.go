@@ -110,9 +110,9 @@ func foreign(root Root) Probe {
 		Rare:  true,
 		Stems: []record.Metric{
 			counter("foreign_cpu_ns", "ns",
-				"CPU time since the watch began of user processes that are not the lab's"),
-			counter("lab_cpu_ns", "ns", "CPU time since the watch began of the lab's own processes"),
-			level("foreign_processes", "count", "user processes that are not the lab's"),
+				"CPU time of user processes outside the lab, since observation began"),
+			counter("lab_cpu_ns", "ns", "CPU time of the lab's own processes, since observation began"),
+			level("foreign_processes", "count", "user processes outside the lab"),
 		},
 		Source: func(o Options) (Sampler, error) { return openForeign(root, o.Own) },
 	}

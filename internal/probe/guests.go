@@ -22,9 +22,8 @@ func guests(root Root) Probe {
 		Slow:  true,
 		Stems: []record.Metric{
 			counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
-			counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running "+
-				"(cpu.stat "+
-				"of its cgroup)"),
+			counter("guest_throttled_ns", "ns", "time for which a CPU quota stopped a vCPU (cpu.stat of "+
+				"its cgroup)"),
 		},
 		Empty:  "no virtual machine of the lab runs",
 		Source: func(o Options) (Sampler, error) { return openGuests(root, o.Own) },

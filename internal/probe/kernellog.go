@@ -85,9 +85,9 @@ func kernellog(root Root) Probe {
 		Scope: record.ScopeHost,
 		Slow:  true,
 		Stems: []record.Metric{
-			counter("lines", "count", "lines that the kernel logged since the watch began"),
-			counter("warnings", "count", "of these, with severity 4 (warning) or worse"),
-			counter("errors", "count", "of these, with severity 3 (error) or worse"),
+			counter("lines", "count", "lines that the kernel logged since observation began"),
+			counter("warnings", "count", "of these, lines with severity 4 (warning) or worse"),
+			counter("errors", "count", "of these, lines with severity 3 (error) or worse"),
 			counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were "+
 				"read"),
 		},

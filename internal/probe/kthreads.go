@@ -27,10 +27,9 @@ func kthreads(root Root) Probe {
 		Slow:  true,
 		Rare:  true,
 		Stems: []record.Metric{
-			counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a "+
-				"kind: "+
-				"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
-				"interrupts)"),
+			counter("kthread_cpu_ns", "ns", "CPU time of kernel threads of one kind, since observation "+
+				"began: softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq "+
+				"(threaded interrupts)"),
 		},
 		Source: func(Options) (Sampler, error) {
 			s := &kthreadsSampler{

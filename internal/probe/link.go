@@ -22,9 +22,10 @@ func link(root Root) Probe {
 		Scope: record.ScopeNode,
 		Slow:  true,
 		Stems: []record.Metric{
-			counter(carrierChanges, "count", "times the link came or went, from /sys/class/net"),
+			counter(carrierChanges, "count", "times the link went up or down, from /sys/class/net"),
 			level(operUp, "ratio",
-				"1 = operationally up, 0 = not, from /sys/class/net; absent where the driver does not say"),
+				"1 = operationally up, 0 = not, from /sys/class/net; absent if the driver does not "+
+					"report it"),
 		},
 		Source: func(Options) (Sampler, error) {
 			d, err := openDevices(root)

@@ -9,16 +9,16 @@ var memoryNames = [...]struct {
 	vmstat     bool
 	doc        string
 }{
-	{"MemTotal", "total_bytes", false, "memory that the kernel manages"},
+	{"MemTotal", "total_bytes", false, "total memory"},
 	{"MemFree", "free_bytes", false, "unused"},
-	{"MemAvailable", "available_bytes", false, "what programs could get without swapping"},
+	{"MemAvailable", "available_bytes", false, "memory available to programs without swapping"},
 	{"Buffers", "buffers_bytes", false, "cache of block devices"},
 	{"Cached", "cached_bytes", false, "cache of files"},
 	{"Slab", "slab_bytes", false, "kernel objects, among them queued packets"},
-	{"SUnreclaim", "slab_unreclaimable_bytes", false, "part of the slab that cannot be given back"},
+	{"SUnreclaim", "slab_unreclaimable_bytes", false, "part of the slab that cannot be reclaimed"},
 	{"SwapTotal", "swap_total_bytes", false, "swap space"},
 	{"SwapFree", "swap_free_bytes", false, "unused swap space"},
-	{"oom_kill", "oom_kills", true, "processes killed for want of memory"},
+	{"oom_kill", "oom_kills", true, "processes killed because memory ran out"},
 	{"pgmajfault", "major_faults", true, "page faults that had to read a disk"},
 	{"allocstall_normal", "direct_reclaims", true, "allocations that had to free memory themselves"},
 }

@@ -11,7 +11,8 @@ import (
 // netdevMetrics are the columns of /proc/net/dev in the kernel's order (net/core/net-procfs.c,
 // dev_seq_printf_stats), named as in rtnl_link_stats64. rx_dropped includes rx_missed_errors, rx_frame_errors
 // includes length, overrun and CRC errors, tx_carrier_errors includes aborted, window and heartbeat errors.
-var netdevMetrics = counters("count", "of the device, from /proc/net/dev; includes what its driver adds up",
+var netdevMetrics = counters("count", "counter of the device, from /proc/net/dev, which sums some of "+
+	"the driver's counters",
 	"rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "rx_fifo_errors", "rx_frame_errors", "rx_compressed",
 	"rx_multicast", "tx_bytes", "tx_packets", "tx_errors", "tx_dropped", "tx_fifo_errors", "tx_collisions",
 	"tx_carrier_errors", "tx_compressed")

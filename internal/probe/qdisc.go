@@ -15,8 +15,8 @@ var qdiscStems = [...]record.Metric{
 	counter("bytes", "bytes", "sent by the queue"),
 	counter("packets", "count", "sent by the queue; a GSO packet counts its segments"),
 	counter("drops", "count", "dropped by the queue"),
-	counter("overlimits", "count", "times the queue held back because of its rate"),
-	counter("requeues", "count", "times the driver gave a packet back"),
+	counter("overlimits", "count", "times the queue was throttled by its rate"),
+	counter("requeues", "count", "times the driver returned a packet"),
 	level("backlog_bytes", "bytes", "waiting now"),
 	level("qlen_packets", "count", "waiting now"),
 }

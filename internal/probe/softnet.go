@@ -20,7 +20,7 @@ var softnetStems = [...]struct {
 }{
 	{"processed", 0, true, "packets processed by the core's NAPI and backlog"},
 	{"dropped", 1, true, "packets dropped because the backlog was longer than netdev_max_backlog"},
-	{"time_squeeze", 2, true, "times that net_rx_action left work behind: budget or time ran out"},
+	{"time_squeeze", 2, true, "times that net_rx_action ran out of budget or time with packets left"},
 	{"received_rps", 9, true, "wake-ups by another core's receive packet steering"},
 	{"flow_limit", 10, true, "packets dropped by the backlog's flow limit"},
 	{"backlog", 11, false, "packets waiting in the backlog"},

@@ -16,16 +16,17 @@ func thermal(root Root) Probe {
 			level("temperature_c", "°C",
 				"of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
 			level("cooling_state", "count",
-				"how hard a cooling device works now, of cooling_limit (\"cooling0.type\"); a CPU that "+
-					"cools is throttled"),
-			level("cooling_limit", "count", "hardest that the cooling device can work"),
+				"present state of a cooling device, up to cooling_limit (\"cooling0.type\"); a CPU as "+
+					"cooling device is throttled"),
+			level("cooling_limit", "count", "highest state of the cooling device"),
 			counter("core_throttles", "count",
 				"times the x86 core was slowed for heat (thermal_throttle/core_throttle_count)"),
 			counter("package_throttles", "count",
-				"times its package was (thermal_throttle/package_throttle_count)"),
-			counter("core_throttled_ns", "ns", "time for which the core was (core_throttle_total_time_ms)"),
+				"times its package was slowed for heat (thermal_throttle/package_throttle_count)"),
+			counter("core_throttled_ns", "ns", "time for which the core was slowed for heat "+
+				"(core_throttle_total_time_ms)"),
 			counter("package_throttled_ns", "ns",
-				"time for which its package was (package_throttle_total_time_ms)"),
+				"time for which its package was slowed for heat (package_throttle_total_time_ms)"),
 		},
 		Source: func(Options) (Sampler, error) {
 			// What there is of Documentation/driver-api/thermal/sysfs-api.rst,

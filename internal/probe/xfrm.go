@@ -18,7 +18,7 @@ var xfrmNames = strings.Fields(`
 `)
 
 func xfrm(root Root) Probe {
-	metrics := counters("count", "packets that IPsec has dropped for this reason, see the kernel's "+
+	metrics := counters("count", "packets that IPsec dropped for this reason, see the kernel's "+
 		"xfrm_proc document", xfrmNames...)
 	return namedProbe("xfrm", record.ScopeNode, metrics, xfrmNames, []namedFile{{root.proc("net/xfrm_stat"),
 		parsePairs, "the kernel has no IPsec, or counts nothing about it (CONFIG_XFRM_STATISTICS)", 1}})

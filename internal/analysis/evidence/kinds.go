@@ -76,33 +76,30 @@ func reasons() []Kind {
 		{
 			Name: ReasonTesterLimited,
 			Of:   OfTrial,
-			Means: "the generator could not send more than 1 % of " +
-				"the packets that the rate asked for; or more than 1 % of those sent were lost in the " +
-				"receiver's own socket buffers; or a sender that came late sent more at once than a " +
-				"policer's " +
-				"bucket holds, and packets were lost at a rate that it lets pass; or, where the generator " +
-				"has " +
-				"a machine of its own, one of its threads or a core of its machine was busy for 98 % of " +
-				"the " +
-				"window; or, of a cell whose tester and router have CPUs of their own, the tester alone is " +
-				"less than 1.2 times as fast",
-			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more",
+			Means: "the tester was the limit. One of these: more than 1 % of the requested packets " +
+				"could not be sent; more than 1 % of the packets sent were lost in the receiver's socket " +
+				"buffers; a late sender sent more at once than a policer's bucket holds, and packets " +
+				"were lost at a rate that the policer passes; on a generator with its own machine, a " +
+				"thread or a core was busy for 98 % of the window; on machines with separate CPUs, the " +
+				"tester alone is less than 1.2 times as fast",
+			Do: "use a lower rate, more streams or a faster tester: the path may carry more",
 		},
 		{
 			Name:    ReasonNotInTunnel,
 			Of:      OfTrial,
 			Content: true,
-			Means: "the counters of the tunnel's devices, in the direction of the data, or of the router's " +
-				"did not move, or show less than 90 % of the window's payload between its start and the " +
-				"load's end, or than 80 % in the whole load; or nothing proves the path",
-			Do: "look for a second route between the ends that bypasses the tunnel or the router",
+			Means: "the counters of the tunnel's devices or of the router, in the direction of the data, " +
+				"did not increase, show less than 90 % of the window's payload between the window's " +
+				"start and the load's end, or show less than 80 % of the payload of the whole load; or " +
+				"no counter proves the path",
+			Do: "look for a second route between the endpoints that bypasses the tunnel or the router",
 		},
 		{
 			Name:    ReasonWrongMTU,
 			Of:      OfTrial,
 			Content: true,
-			Means: "the path carries packets of another size than the factors say, or TCP's segments had " +
-				"become smaller by the window's end",
+			Means: "the largest packet that the path carries differs from the one that the factors " +
+				"imply, or TCP's segments had become smaller by the window's end",
 			Do: "set the MTU of the link or tunnel, or the factor, to the same value",
 		},
 		{
@@ -116,66 +113,58 @@ func reasons() []Kind {
 			Of:      OfTrial,
 			Content: true,
 			Means:   "sent ≠ received + lost for a stream, or a stream or flow is missing",
-			Do:      "repeat it; if it stays, report the run as an error of the load generator",
+			Do:      "repeat it; if it recurs, report it as a bug of the load generator",
 		},
 		{
-			Name: ReasonNothingArrived,
-			Of:   OfTrial,
-			Means: "no payload arrived in the window, or none " +
-				"through one of several tunnels",
-			Do: "see what drops it; a path that carries nothing at this " +
-				"load is not told from a broken one",
+			Name:  ReasonNothingArrived,
+			Of:    OfTrial,
+			Means: "no payload arrived in the window, or none through one of several tunnels",
+			Do: "find out what drops it; a path that carries nothing at this load looks the same as a " +
+				"broken one",
 		},
 		{
 			Name:    ReasonCorrupt,
 			Of:      OfTrial,
 			Content: true,
-			Means: "checked bytes differ from those that " +
-				"were sent, or none was checked where all should have been",
-			Do: "test memory, network cards " +
-				"and their offloads: something on the path changes data",
+			Means: "checked bytes differ from those that were sent, or content that should have been " +
+				"checked was not",
+			Do: "test memory, network cards and their offloads: something on the path changes data",
 		},
 		{
 			Name: ReasonThrottled,
 			Of:   OfTrial,
-			Means: "a core's clock or a cooling device says that heat or " +
-				"power held the machine back in the window",
-			Do: "cool the machine, or measure for so long " +
-				"that the slower state is the one you get",
+			Means: "a core's clock or a cooling device shows that heat or a power limit slowed the " +
+				"machine down in the window",
+			Do: "cool the machine, or measure so long that the slower state is the one you get",
 		},
 		{
 			Name:   ReasonBackgroundLoad,
 			Of:     OfTrial,
 			Chance: true,
-			Means: "processes that are not the lab's " +
-				"used more than 10 % of one core, or a hypervisor took more than 5 % of all",
-			Do: "stop what else runs there, and repeat",
+			Means: "processes outside the lab used more than 10 % of one core, or a hypervisor took more " +
+				"than 5 % of all CPU time",
+			Do: "stop the other programs, and repeat",
 		},
 		{
 			Name:   ReasonSamplerStalled,
 			Of:     OfTrial,
 			Chance: true,
-			Means: "the 10 Hz sampler came a second " +
-				"late or more in the window, samples of so long a time are missing, or the node's clock " +
-				"was " +
-				"behind by as much afterwards",
-			Do: "the node had no time for it: read its CPU figures with " +
-				"care",
+			Means: "the 10 Hz sampler was late by a second or more in the window, samples of a second or " +
+				"more are missing, or the node's clock lagged by as much afterwards",
+			Do: "the node had no CPU time for the sampler: read its CPU figures with care",
 		},
 		{
 			Name:   ReasonEngineStalled,
 			Of:     OfTrial,
 			Chance: true,
-			Means: "an end of the load took no note of " +
-				"its counts for a second or more of the window",
-			Do: "keep other work off that machine, and " +
-				"repeat",
+			Means:  "an end of the load recorded no counts for a second or more of the window",
+			Do:     "stop other work on that machine, and repeat",
 		},
 		{
 			Name:  ReasonKernelLog,
 			Of:    OfTrial,
 			Means: "the kernel logged an error during the trial",
-			Do:    "read the line; repeat once its cause is gone",
+			Do:    "read the line; repeat once its cause is removed",
 		},
 		{
 			Name:  ReasonLinkFlap,
@@ -187,36 +176,33 @@ func reasons() []Kind {
 			Name:   ReasonDrift,
 			Of:     OfTrial,
 			Chance: true,
-			Means: "the last third of the window differs from " +
-				"the first by at least 10 % and beyond chance (Mann–Whitney, p ≤ 0.0025)",
+			Means: "the last third of the window differs from the first by 10 % or more, and by more " +
+				"than chance (Mann–Whitney, p ≤ 0.0025)",
 			Do: "warm up longer, or measure longer",
 		},
 		{
 			Name:   ReasonLateProbe,
 			Of:     OfTrial,
 			Chance: true,
-			Means: "the latency probe sent one in a " +
-				"hundred of its packets too late (5 ms with user stamps; 20 ms or its interval with kernel " +
-				"stamps), or skipped a fifth of its slots",
-			Do: "trust the latency only as far as that: the " +
-				"tester had no time for it",
+			Means: "the latency probe sent 1 % of its packets too late (5 ms with user timestamps; 20 ms " +
+				"or its interval with kernel timestamps), or skipped a fifth of its slots",
+			Do: "the tester had no CPU time for the probe: the latency is only as exact as that",
 		},
 		{
 			Name:   ReasonLateEdge,
 			Of:     OfTrial,
 			Chance: true,
-			Means: "of TCP: an end read what it had carried " +
-				"more than 20 ms and more than 1 % of the window late, at an edge of the window. Half a " +
-				"window late or more, the trial has no number: it failed, and is tried again at once, " +
-				"twice " +
-				"at most. So is one of UDP with a stream that began to be sent so late",
+			Means: "TCP: at an edge of the window, an end read its byte count late, by more than 20 ms " +
+				"and more than 1 % of the window. If it is half a window late or more, the trial fails " +
+				"and is retried at once, twice at most. The same holds for UDP if a stream started so " +
+				"late",
 			Do: "use longer windows, or a tester with more time",
 		},
 		{
 			Name:  ReasonFailedTrials,
 			Of:    OfCell,
 			Means: "some of the cell's trials failed",
-			Do:    "read the failures among the trials; resume the run to try them again",
+			Do:    "read the reasons of the failed trials; resume the run to retry them",
 		},
 		{
 			Name:  ReasonRunEnded,
@@ -234,37 +220,36 @@ func reasons() []Kind {
 func caveats() []Kind {
 	all := []Kind{
 		{
-			Name: "after-change",
-			Of:   OfTrial,
-			Means: "the trial was made after the run had been resumed with " +
-				"something else than it began with",
-			Do: "do not compare it with those before",
+			Name:  "after-change",
+			Of:    OfTrial,
+			Means: "the run was resumed with something changed, and the trial was made after that",
+			Do:    "do not compare it with the trials before",
 		},
 		{
 			Name: "another-boot",
 			Of:   OfTrial,
-			Means: "the virtual router, of a lab that stood before the " +
-				"run, was booted anew before the trial: it is another router",
+			Means: "the lab existed before the run, and its virtual router was rebooted before this " +
+				"trial",
 			Do: "run it again",
 		},
 		{
 			Name: "another-run",
 			Of:   OfRun,
-			Means: "another run went on on the same machine when this one " +
-				"began: each measured the other's load",
+			Means: "another run was in progress on this machine when this one began: each measured the " +
+				"other's load",
 			Do: "repeat it alone",
 		},
 		{
 			Name: "at-the-bound",
 			Of:   OfCell,
-			Means: "rate, latency and CPU figures are those of one trial " +
-				"of each search, at the bound that it found",
+			Means: "rate, latency and CPU figures are from one trial of each search, at the bound that " +
+				"it found",
 		},
 		{
 			Name: "clock-moved",
 			Of:   OfCell,
-			Means: "the clock of the CPU whose cipher was measured was " +
-				"another one, by more than 5 %, in some trials than in others",
+			Means: "the clock of the CPU whose cipher was measured differed between trials by more than " +
+				"5 %",
 			Do: "cool the machine, or fix its clock (governor), and repeat",
 		},
 		{
@@ -277,248 +262,264 @@ func caveats() []Kind {
 		{
 			Name: "several-pings",
 			Of:   OfTrial,
-			Means: "another program timed round trips to several hosts, or of " +
-				"several kinds: those of the worst are shown, and the medians of all are listed",
-			Do: "see which host the others have in common with it",
+			Means: "another program measured round trips to several hosts, or of several kinds: the " +
+				"worst are shown, and the medians of all are listed",
+			Do: "check which host is affected",
 		},
 		{
 			Name:  "unreadable",
 			Of:    OfRun,
-			Means: "trials that the store lists could not be read from it",
-			Do:    "find out what has damaged the file: the disk, or another program",
+			Means: "some trials that the store lists could not be read",
+			Do:    "find out what damaged the file: the disk, or another program",
 		},
-		{Name: "cut", Of: OfRun, Means: "--budget left this out"},
+		{
+			Name:  "cut",
+			Of:    OfRun,
+			Means: "--budget left this out",
+		},
 		{
 			Name: "time-spent",
 			Of:   OfRun,
-			Means: "the time of --budget ended before the last trials: cells " +
-				"may have different numbers of trials",
+			Means: "the time of --budget ended before the last trials, so cells may have different " +
+				"numbers of trials",
 			Do: "give a longer --budget, or chokepoint resume RUN",
 		},
 		{
 			Name: "emulated",
 			Of:   OfRun,
-			Means: "the router's CPUs are emulated: its absolute speed means " +
-				"nothing; its " +
-				"ratios, counters and reactions do",
+			Means: "the router's CPUs are emulated: its absolute speed means nothing, but its ratios, " +
+				"counters and reactions are meaningful",
 			Do: "use KVM, or real hardware, for absolute numbers",
 		},
-		{Name: "engine-accounts", Of: OfTrial, Means: "the engine's own counts are differences, not counts"},
+		{
+			Name:  "engine-accounts",
+			Of:    OfTrial,
+			Means: "the engine's counts are differences of other counts",
+		},
 		{
 			Name: "engine-fell-back",
 			Of:   OfTrial,
-			Means: "what the engine is for did not work here; a " +
-				"lesser mode was used",
-			Do: "read why; chokepoint doctor says what the machine can do",
+			Means: "the engine's preferred mode did not work here, and a slower or less exact one was " +
+				"used",
+			Do: "read the reason; chokepoint doctor shows what the machine can do",
 		},
 		{
 			Name:  "engine-usage",
 			Of:    OfTrial,
-			Means: "the engine's CPU time is that of its whole run, not of the window",
+			Means: "the engine's CPU time covers its whole run, not only the window",
 		},
 		{
-			Name: "engine-window",
-			Of:   OfTrial,
-			Means: "the engine sets its own window: whole seconds, from " +
-				"its connections' start",
+			Name:  "engine-window",
+			Of:    OfTrial,
+			Means: "the engine defines its own window: whole seconds from the start of its connections",
 		},
 		{
 			Name:  "evidence-incomplete",
 			Of:    OfTrial,
-			Means: "counters of the path could not be read afterwards",
+			Means: "some counters of the path could not be read after the load",
 		},
 		{
 			Name: "few-runs",
 			Of:   OfRun,
-			Means: "fewer than six runs per cell: there is a range, not a " +
-				"confidence interval, and no verdict",
+			Means: "fewer than six runs per cell: there is a range, but no confidence interval and no " +
+				"verdict",
 			Do: "set method.runs to six or more",
 		},
 		{
 			Name: "firmware-in-turn",
 			Of:   OfRun,
-			Means: "firmware was installed on the router between trials, " +
-				"one after the other: its cells are not interleaved, and the last one is still there",
-			Do: "expect no less of a difference than the first firmware shows against itself",
+			Means: "firmware was installed on the router between trials, so cells of different firmwares " +
+				"are not interleaved; the last one is still installed",
+			Do: "take a difference seriously only if it exceeds that of two measurements of the same " +
+				"firmware",
 		},
 		{
 			Name: "foreign",
 			Of:   OfRun,
-			Means: "another program measured this: what trials of chokepoint have " +
-				"and its results have not is listed",
-			Do: "compare it with results of the same program, " +
-				"or measure by chokepoint where what is missing matters",
+			Means: "another program measured this; what the results lack compared with trials of " +
+				"chokepoint is listed",
+			Do: "compare it with results of the same program, or measure with chokepoint if the missing " +
+				"parts matter",
 		},
 		{
 			Name: "imported",
 			Of:   OfRun,
-			Means: "what a node did comes from a file that its own probe wrote, " +
-				"its clock related to the run's by the traffic",
+			Means: "a node's telemetry comes from a file that its own probe wrote; its clock was aligned " +
+				"with the run's by the traffic",
 		},
 		{
 			Name:  "incomplete",
 			Of:    OfRun,
-			Means: "the run has not ended by itself: cells may lack runs",
+			Means: "the run did not finish: cells may have fewer runs",
 			Do:    "resume it",
 		},
 		{
 			Name:  "irregular-search",
 			Of:    OfCell,
 			Means: "a goal of a search has no regular result (RFC 9971)",
-			Do:    "allow the search more time, or a greater range of loads",
+			Do:    "allow the search more time, or a wider range of loads",
 		},
 		{
 			Name: "left-out",
 			Of:   OfRun,
-			Means: "a part of an imported file gave no number and is no trial: " +
-				"a test that failed, or a value that was not known",
-			Do: "measure that test again, if it is missing",
+			Means: "part of an imported file gave no number and became no trial: a failed test, or an " +
+				"unknown value",
+			Do: "measure that test again, if it is needed",
 		},
 		{
-			Name: "management-interface",
-			Of:   OfRun,
-			Means: "settings change the device by which a machine " +
-				"itself is reached",
-			Do: "reach it by a port that is not measured",
+			Name:  "management-interface",
+			Of:    OfRun,
+			Means: "settings change the device through which chokepoint reaches a machine",
+			Do:    "reach it through a port that is not measured",
 		},
 		{
-			Name: "lab-note",
-			Of:   OfRun,
-			Means: "what the lab says of itself, such as what an ordinary " +
-				"user loses",
+			Name:  "lab-note",
+			Of:    OfRun,
+			Means: "a note of the lab, such as what is unavailable to an ordinary user",
 		},
-		{Name: "late-edge", Of: OfTrial, Means: "an end read its CPU time late at an edge of the window"},
+		{
+			Name:  "late-edge",
+			Of:    OfTrial,
+			Means: "an end read its CPU time late at an edge of the window",
+		},
 		{
 			Name: "interval-not-reached",
 			Of:   OfCell,
-			Means: "an adaptive run reached its greatest number of " +
-				"runs before the interval was as narrow as the plan asks",
+			Means: "an adaptive run reached its maximum number of runs before the interval was as narrow " +
+				"as requested",
 			Do: "allow more runs, or a wider interval",
 		},
 		{
-			Name: "meter-failed",
-			Of:   OfTrial,
-			Means: "the power meter gave no readings at the end of the " +
-				"trial, for the reason given",
-			Do: "see that it can be read; the trial's other numbers stand",
+			Name:  "meter-failed",
+			Of:    OfTrial,
+			Means: "the power meter gave no readings at the end of the trial, for the reason given",
+			Do:    "check that the meter can be read; the trial's other numbers are valid",
 		},
 		{
-			Name: "no-datagrams",
-			Of:   OfRun,
-			Means: "no UDP gets through between the machines: latency is " +
-				"not measured",
-			Do: "open the port in the firewall between them",
+			Name:  "no-datagrams",
+			Of:    OfRun,
+			Means: "no UDP gets through between the machines: latency is not measured",
+			Do:    "open the port in the firewall between them",
 		},
 		{
 			Name:  "no-tester-ceiling",
 			Of:    OfRun,
-			Means: "what the tester alone can do was not measured, with the reason",
+			Means: "the maximum rate of the tester alone was not measured, for the reason given",
 		},
 		{
 			Name: "other-boots",
 			Of:   OfRun,
-			Means: "a virtual router, of a lab that stood before the run, was " +
-				"booted anew in its middle: trials of another boot than most are set aside as failed",
-			Do: "run it again; a lab that the run makes by itself has the same router at every boot",
+			Means: "the lab existed before the run, and its virtual router was rebooted during the run; " +
+				"trials of the less frequent boot count as failed",
+			Do: "run it again; in a lab that the run starts, all trials count",
 		},
-		{Name: "partly-missing", Of: OfCell, Means: "a metric is known in some of the trials only"},
+		{
+			Name:  "partly-missing",
+			Of:    OfCell,
+			Means: "a metric is known in only some of the trials",
+		},
 		{
 			Name:  "peer-version",
 			Of:    OfRun,
-			Means: "the peer is another version of chokepoint",
-			Do:    "use the same one",
+			Means: "the peer runs another version of chokepoint",
+			Do:    "use the same version",
 		},
 		{
 			Name: "power-metered",
 			Of:   OfRun,
-			Means: "power is what a meter told from outside: whose, how " +
-				"often and in which steps",
-			Do: "measure for ten readings or more, with a warm-up of two at " +
-				"least: what a plug says is up to a second old",
+			Means: "power was read from an external meter: its type, how often it was read, and in which " +
+				"steps",
+			Do: "measure for ten readings or more, with a warm-up of two readings or more: a plug's " +
+				"reading is up to a second old",
 		},
 		{
-			Name: "power-typed-in",
-			Of:   OfRun,
-			Means: "power was read by hand and typed in: it is the same " +
-				"for every cell, whatever was sent",
-			Do: "name a meter that can be read",
+			Name:  "power-typed-in",
+			Of:    OfRun,
+			Means: "power was read by hand and typed in, so it is the same for every cell",
+			Do:    "name a meter that can be read",
 		},
 		{
 			Name: "receiver-drops",
 			Of:   OfTrial,
-			Means: "packets were lost in the receiver's own socket " +
-				"buffer: the tester's loss, not the path's",
+			Means: "packets were lost in the receiver's own socket buffer: the tester lost them, not the " +
+				"path",
 		},
-		{Name: "repeated", Of: OfCell, Means: "trials failed and were repeated with success"},
+		{
+			Name:  "repeated",
+			Of:    OfCell,
+			Means: "trials failed and were repeated successfully",
+		},
 		{
 			Name:  "resumed-changed",
 			Of:    OfRun,
-			Means: "the run was resumed with something else than it began with",
+			Means: "something had changed when the run was resumed",
 		},
 		{
 			Name: "router-not-watched",
 			Of:   OfTrial,
-			Means: "a router has no agent: its counters are " +
-				"missing, and that traffic passed it is not proven by them",
+			Means: "a router has no agent, so its counters are missing and do not prove that traffic " +
+				"passed it",
 		},
 		{
 			Name:  "router-unwatched",
 			Of:    OfRun,
-			Means: "what the router between the machines did is missing",
+			Means: "there is no telemetry of the router between the machines",
 			Do:    "run chokepoint-agent probe there and import its file",
 		},
 		{
 			Name: "shared-cores",
 			Of:   OfRun,
-			Means: "tester and router share this machine's CPUs: numbers " +
-				"describe the machine doing both",
+			Means: "tester and router share this machine's CPUs: the numbers describe a machine that " +
+				"does both",
 			Do: "use two machines, or compare ratios only",
 		},
 		{
 			Name: "super-packets",
 			Of:   OfRun,
-			Means: "packets of up to 64 KiB cross the virtual links: " +
-				"packet counts and header efficiency do not describe a wire",
+			Means: "packets of up to 64 KiB cross the virtual links: packet counts and header efficiency " +
+				"do not apply to a wire",
 			Do: "set offload=wire",
 		},
 		{
 			Name:  "third-party",
 			Of:    OfRun,
-			Means: "the far end is somebody else's iperf3: of its machine nothing is known",
+			Means: "the far end is an iperf3 server: nothing is known about its machine",
 		},
-		{Name: "tunnel-not-set", Of: OfTrial, Means: "a setting could not be made on a tunnel's device"},
+		{
+			Name:  "tunnel-not-set",
+			Of:    OfTrial,
+			Means: "a setting could not be applied to a tunnel's device",
+		},
 		{
 			Name: "unchecked",
 			Of:   OfRun,
-			Means: "checks of the gate that trials gave no means for, and why: " +
-				"valid does not say that they would have passed",
-			Do: "measure where the sources that are named exist, if it matters",
+			Means: "some checks could not be made, for the reasons given: valid does not mean that they " +
+				"would have passed",
+			Do: "if it matters, measure where the named sources exist",
 		},
 		{
 			Name: "unknown-drops",
 			Of:   OfTrial,
-			Means: "the receiver's system does not tell what its socket " +
-				"buffer had no room for: losses may be the tester's",
-			Do: "receive at an end with Linux",
+			Means: "the receiver's system does not report drops in its socket buffer: losses may be the " +
+				"tester's",
+			Do: "use a receiver with Linux",
 		},
 		{Name: "unverified", Of: OfCell, Means: "the content of this path was not verified"},
 		{
-			Name: "user-stamps",
-			Of:   OfTrial,
-			Means: "the kernel did not stamp every probe: latency includes " +
-				"the tester's own wake-ups",
+			Name:  "user-stamps",
+			Of:    OfTrial,
+			Means: "the kernel did not timestamp every probe: latency includes the tester's own wake-ups",
 		},
 		{
-			Name: "userspace-tunnel",
-			Of:   OfTrial,
-			Means: "the kernel lacks this tunnel: the userspace " +
-				"implementation was measured",
-			Do: "load the kernel's module to measure that",
+			Name:  "userspace-tunnel",
+			Of:    OfTrial,
+			Means: "the kernel lacks this tunnel, so the userspace implementation was measured",
+			Do:    "load the kernel's module to measure the kernel's",
 		},
 		{
 			Name:  "virtual-cards",
 			Of:    OfRun,
-			Means: "an end has no network card of hardware: offload=wire does not hold",
+			Means: "an end has no physical network card, so offload=wire does not apply",
 		},
 	}
 	for i := range all {
@@ -533,11 +534,9 @@ func findings() []Kind {
 			Name:  FindingBufferbloat,
 			Class: ClassFinding,
 			Of:    OfCell,
-			Means: "the load adds to the median " +
-				"round trip: below 5 ms A+, 30 A (no finding), 60 B, 200 C, 400 D, else F (DSLReports' " +
-				"grades, as LibreQoS keeps them)",
-			Do: "put a queue such as cake or fq_codel before the " +
-				"bottleneck, with a rate just below it",
+			Means: "the load adds to the median round trip: below 5 ms A+, 30 ms A (no finding), 60 ms " +
+				"B, 200 ms C, 400 ms D, else F (DSLReports' grades, as LibreQoS uses them)",
+			Do: "put a queue such as cake or fq_codel before the bottleneck, with a rate just below it",
 		},
 	}
 }

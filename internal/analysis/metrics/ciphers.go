@@ -20,7 +20,7 @@ func cipherMetrics() []record.Metric {
 	}
 	return []record.Metric{
 		m(CipherRate, "cipher rate", "bit/s", higher,
-			"what the node's cipher or hash worked on per second, all threads together"),
+			"data that the node's cipher or hash processed per second, all threads together"),
 		m(CipherOps, "operations", "op/s", higher,
 			"keys derived, signatures made or verified per second, all threads together"),
 		m(CyclesPerByte, "cycles per byte", "cycles", lower,

@@ -53,17 +53,18 @@ func trafficMetrics() []record.Metric {
 		ofPath(delayVariation, "delay variation (p99)", "ns", lower, "one-way delay of UDP packets "+
 			"above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
 		ofPath(longestGap, "longest loss gap", "count", lower,
-			"most UDP packets of a flow that were lost in a row"),
-		ofPath(oneWayP50, "one-way delay (p50)", "ns", lower, "one-way delay of sampled packets of the load "+
-			"itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both times"),
-		ofPath(oneWayP99, "one-way delay (p99)", "ns", lower, "one-way delay of sampled packets of "+
-			"the load itself, p99, rounded down by at most 3 %; where p50 is"),
-		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", higher, "payload bits that "+
-			"arrived per second of CPU time, of all cores of the machine that carries the nodes"),
+			"largest number of consecutive UDP packets of a flow that were lost"),
+		ofPath(oneWayP50, "one-way delay (p50)", "ns", lower, "one-way delay of sampled packets of the "+
+			"load itself, p50, rounded down by at most 3 %; engine xdp, if one clock gives both times"),
+		ofPath(oneWayP99, "one-way delay (p99)", "ns", lower, "one-way delay of sampled packets of the "+
+			"load itself, p99, rounded down by at most 3 %; under the same condition as p50"),
+		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", higher, "payload bits that arrived per "+
+			"second of CPU time, all cores of the machine that carries the nodes"),
 		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", higher,
-			"the same per second of CPU time of the routers' own cores, all routers together"),
+			"payload bits that arrived per second of CPU time of the routers' own cores, all routers "+
+				"together"),
 		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", higher,
-			"goodput_bps ÷ power_loaded_w: bits per joule, so that its inverse is the energy per bit"),
+			"goodput_bps ÷ power_loaded_w: bits per joule; its inverse is the energy per bit"),
 		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput inside the window: "+
 			"1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
@@ -84,7 +85,7 @@ func searchMetrics() []record.Metric {
 		ofPath(ConnectionsPDR, "connection rate with some loss", "flows/s", higher,
 			of+"that allows some loss, of new TCP connections that failed or were late"),
 		ofPath(SearchSeconds, "time of the search", "s", lower,
-			"how long the search took, from its first trial's start to its last trial's end"),
+			"duration of the search, from its first trial's start to its last trial's end"),
 	}
 }
 
@@ -93,7 +94,8 @@ func tcpMetrics() []record.Metric {
 		return declared(record.ScopeFlow, name, label, unit, better, doc)
 	}
 	return []record.Metric{
-		flow(Retransmits, "retransmits", "count", lower, "TCP segments sent again in the window, all flows"),
+		flow(Retransmits, "retransmits", "count", lower, "TCP segments retransmitted in the window, all "+
+			"flows"),
 		flow(RTTTCP, "TCP's round trip", "ns", lower,
 			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
 		flow(MinRTTTCP, "TCP's smallest round trip", "ns", lower,
@@ -101,11 +103,11 @@ func tcpMetrics() []record.Metric {
 		flow(BusyRatio, "time with data to send", "ratio", "", "share of the window in which TCP had data "+
 			"to send (chronographs, Linux commit 05b055e8), mean over flows"),
 		flow(RwndLimited, "time limited by the receive window", "ratio", lower,
-			"share of the window in which the receiver's window held TCP back"),
+			"share of the window in which the receive window limited TCP"),
 		flow(SndbufLimited, "time limited by the send buffer", "ratio", lower,
-			"share of the window in which the send buffer held TCP back"),
+			"share of the window in which the send buffer limited TCP"),
 		flow(NetworkLimited, "time limited by the network", "ratio", "", "busy - rwnd limited - sndbuf "+
-			"limited: share in which the network or congestion control held TCP back"),
+			"limited: share in which the network or congestion control limited TCP"),
 	}
 }
 
@@ -127,9 +129,9 @@ func latencyMetrics() []record.Metric {
 			"latency probes without an answer ÷ those sent, beside the load"),
 		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", lower, "the same on the idle path"),
 		ofPath(ProbeLate, "lateness of probes (p99)", "ns", lower,
-			"how late the probe was sent, 99th percentile: its own timer error"),
+			"how late probes were sent, 99th percentile: the timer error of the tester"),
 		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", lower,
-			"how far the gap between two probes was from the planned one, 99th percentile"),
+			"error of the gap between two probes, 99th percentile"),
 		ofPath(Responsiveness, "responsiveness", "rpm", higher, "round trips per minute under load: "+
 			"the mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
 		ofPath(foreignRPM, "responsiveness of new connections", "rpm", higher,
@@ -142,7 +144,7 @@ func latencyMetrics() []record.Metric {
 
 func loadMetrics() []record.Metric {
 	var all []record.Metric
-	const end = "of the machine that is this end of the path, where each end has one of its own"
+	const end = "of this end's machine, if each end has its own"
 	for _, who := range []struct{ prefix, scope, doc string }{
 		{record.HostNode, record.ScopeHost, "of the machine that carries all nodes, shared by all roles"},
 		{"router", record.ScopeNode, "of the router's own cores"},
@@ -162,11 +164,12 @@ func loadMetrics() []record.Metric {
 		m(StealRatio, "CPU time stolen", "ratio", lower,
 			"share of the window that a hypervisor took away, mean of all cores")
 		m(ForeignRatio, "CPU time of others", "ratio", lower,
-			"CPU time of processes that do not belong to the lab ÷ the window, in cores")
+			"CPU time of processes outside the lab ÷ the window, in cores")
 		m(powerWatts, "power", "W", lower, "mean power in the window")
 		m(Temperature, "temperature", "°C", lower, "highest temperature in the window")
-		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short samples "+
-			"at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
+		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short "+
+			"samples on each core in turn: it falls when a core is clocked down or loses time that no "+
+			"counter shows")
 	}
 
 	const source = "by the run's meter, else by the router's own sensors, else by those of the machine " +
@@ -206,8 +209,8 @@ func dropMetrics() []record.Metric {
 		count(Fragments, "IP fragments", record.ScopeNode, "IP fragments that the routers made"),
 		count(ConntrackUsed, "tracked connections", record.ScopeNode,
 			"connections tracked by the routers, largest value"),
-		count(conntrackDrops, "conntrack drops", record.ScopeNode, "packets that connection tracking of the "+
-			"routers dropped, mostly because its table was full"),
+		count(conntrackDrops, "conntrack drops", record.ScopeNode, "packets that connection tracking of "+
+			"the routers dropped, usually because its table was full"),
 		offloaded,
 		count(IPsecDrops, "IPsec drops", record.ScopeNode,
 			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat)"),
@@ -220,11 +223,12 @@ func dropMetrics() []record.Metric {
 // importedMetrics declares the metrics that only other programs report.
 func importedMetrics() []record.Metric {
 	return []record.Metric{
-		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, as a "+
-			"tool of the responsiveness draft summed it up"),
+		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, "+
+			"as a tool of the responsiveness draft reports it"),
 		ofPath(RequestLoaded, "request under load", "ns", lower,
-			"time of a request under load, as such a tool summed it up"),
-		ofPath(Number, "number", "count", "", "a number of a column; its file does not say of what"),
+			"time of a request under load, as such a tool reports it"),
+		ofPath(Number, "number", "count", "", "a number from a column whose meaning the file does not "+
+			"state"),
 	}
 }
 
@@ -394,8 +398,8 @@ var flowSizes = [...]struct{ name, words string }{
 }
 
 func flowMetrics() []record.Metric {
-	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", higher, "short flows, each on "+
-		"a TCP connection of its own, that were completed in the window, per second; engine flows")}
+	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", higher, "short flows, each on its "+
+		"own TCP connection, that were completed in the window, per second; engine flows")}
 	times := func(label, doc string, name func(percentile) string, levels []percentile) {
 		for _, q := range levels {
 			all = append(all, ofPath(name(q), label+" ("+q.Name+")", "ns", lower,
@@ -417,12 +421,12 @@ func flowMetrics() []record.Metric {
 
 	all = append(all,
 		ofPath(FlowFailed, "failed flows", "ratio", lower,
-			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),
+			"flows that were refused, reset or wrongly answered ÷ flows due to start in the window"),
 		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
-			"flows that were not done by the window's end ÷ those to start in it"),
+			"flows that were not complete by the window's end ÷ flows due to start in it"),
 		ofPath(flowLate, "lateness of flows (p99)", "ns", lower,
-			"how much later than intended a flow was begun, 99th percentile: for want of time or of open "+
-				"connections; where they are begun at a rate"),
+			"how much later than intended a flow was started, 99th percentile: no time, or no free "+
+				"connection; if flows start at a rate"),
 		ofPath(RequestRate, "request rate", "requests/s", higher, "requests whose response was "+
 			"complete in the window, per second, of all connections; engine requests"))
 	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+

@@ -19,7 +19,7 @@ func ConntrackMax() Knob {
 		declared: ofRouter(factor.Declaration{
 			Name:    "conntrack_max",
 			Unit:    "connections",
-			Doc:     "connections that the router tracks at most",
+			Doc:     "maximum number of connections that the router tracks",
 			Without: without("", "with the default conntrack_max"),
 		}),
 		spelling: numbers(1, math.MaxInt32),

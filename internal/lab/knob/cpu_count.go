@@ -16,7 +16,7 @@ func CPUCount() Knob {
 			Unit:   "CPUs",
 			Placed: factor.OnHost,
 			Scales: true,
-			Doc:    "CPUs that the virtual router works with, of those that its lab gave it",
+			Doc:    "number of the virtual router's CPUs that are online",
 		}),
 		spelling: numbers(1, 64),
 		read: func(Place) (int, error) {

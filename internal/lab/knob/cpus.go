@@ -19,9 +19,10 @@ const maxCPU = 1023
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
 	return cpuSets(factor.Declaration{
-		Name:     "cpus",
-		Unit:     "off, or cores such as 0-1,3",
-		Doc:      "cores: of the router's receive work (packet steering), or of an endpoint's engine",
+		Name: "cpus",
+		Unit: "off, or cores such as 0-1,3",
+		Doc: "cores that do the router's receive work (packet steering), or run an endpoint's " +
+			"engine",
 		Without:  without("off", "without pinning"),
 		PinsEnds: true,
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)

@@ -85,7 +85,7 @@ func Faults() []Fault {
 			at:    onPort,
 			parse: rate,
 			parts: queued("rate"),
-			Doc:   "what leaves by the port is held to a rate, with a short queue before it",
+			Doc:   "limits the rate at which the port sends, with a short queue before it",
 		},
 		{
 			Name:  "loss",
@@ -94,7 +94,7 @@ func Faults() []Fault {
 			parse: percent,
 			parts: queued("loss"),
 			wire:  true,
-			Doc:   "this share of the packets that leave by the port is dropped at random",
+			Doc:   "drops this share of the packets that the port sends, at random",
 		},
 		{
 			Name:  "delay",
@@ -103,7 +103,7 @@ func Faults() []Fault {
 			parse: time,
 			parts: queued("delay"),
 			wire:  true,
-			Doc:   "what leaves by the port leaves so much later",
+			Doc:   "delays the packets that the port sends by this time",
 		},
 		{
 			Name:  "reorder",
@@ -112,8 +112,8 @@ func Faults() []Fault {
 			parse: percent,
 			parts: queued("reorder"),
 			wire:  true,
-			Doc: "this share of the packets that leave by the port overtakes the others, which are delayed " +
-				"by 5ms or by what delay says",
+			Doc: "lets this share of the packets that the port sends overtake the others, which are " +
+				"delayed by 5ms or the level of delay",
 		},
 		{
 			Name:  "tiny_queue",
@@ -122,7 +122,7 @@ func Faults() []Fault {
 			parse: numbers(1, 10_000).canonical,
 			parts: queued("limit"),
 			wire:  true,
-			Doc:   "so few packets may wait to leave by the port",
+			Doc:   "limits the port's send queue to this number of packets",
 		},
 		{
 			Name:  "policer",
@@ -130,7 +130,7 @@ func Faults() []Fault {
 			at:    onPort,
 			parse: rate,
 			parts: setsTo("policer"),
-			Doc:   "what arrives at the port above the rate is dropped",
+			Doc:   "drops packets that arrive at the port above the rate",
 		},
 		{
 			Name:  "irq_pinned",
@@ -149,7 +149,7 @@ func Faults() []Fault {
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
-			Doc: "the port's MTU, without notice to senders: the ICMP errors of the node are dropped",
+			Doc: "sets the port's MTU without notice to senders: the node's ICMP errors are dropped",
 		},
 		{
 			Name:  "rules",
@@ -157,7 +157,7 @@ func Faults() []Fault {
 			at:    onPassing,
 			parse: numbers(1, 20_000).canonical,
 			parts: setsTo("firewall"),
-			Doc:   "firewall rules that each forwarded packet is compared with",
+			Doc:   "firewall rules that each forwarded packet is matched against",
 		},
 		{
 			Name:  "log_flood",
@@ -165,7 +165,7 @@ func Faults() []Fault {
 			at:    onPassing,
 			parse: on,
 			parts: func(State) []setting { return []setting{{Knob: "firewall", State: "0 log"}} },
-			Doc:   "each forwarded packet is written to the kernel's log",
+			Doc:   "logs each forwarded packet to the kernel's log",
 		},
 		{
 			Name:  "conntrack_max",
@@ -175,7 +175,7 @@ func Faults() []Fault {
 			parts: func(level State) []setting {
 				return append(setsTo("conntrack_max")(level), setting{Knob: "firewall", State: "0 stateful"})
 			},
-			Doc: "a firewall tracks connections, and so few of them at most",
+			Doc: "adds a stateful firewall that tracks at most this number of connections",
 		},
 		{
 			Name:  "backlog",
@@ -183,7 +183,7 @@ func Faults() []Fault {
 			at:    onNode,
 			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_max_backlog"),
-			Doc:   "so few packets may wait for a core that they are steered to",
+			Doc:   "limits the packets that may wait for a core (netdev_max_backlog)",
 		},
 		{
 			Name:  "budget",
@@ -191,7 +191,7 @@ func Faults() []Fault {
 			at:    onNode,
 			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_budget"),
-			Doc:   "so few packets are taken from devices before the CPU turns to something else",
+			Doc:   "limits the packets that a core takes from devices in one round (netdev_budget)",
 		},
 		{
 			Name:  "cpu_hog",
@@ -202,7 +202,7 @@ func Faults() []Fault {
 				n, _ := strconv.Atoi(string(level))
 				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
 			},
-			Doc: "so many processes that do nothing but use a core",
+			Doc: "runs this number of processes that each use a core",
 		},
 		{
 			Name:       "cross_traffic",
@@ -210,8 +210,8 @@ func Faults() []Fault {
 			at:         onNode,
 			parse:      rate,
 			companions: crossTraffic,
-			Doc: "the node sends datagrams to the other end of the path, at a rate that gives way to " +
-				"nothing",
+			Doc: "sends datagrams from the node to the other end of the path, without congestion " +
+				"control",
 		},
 		{
 			Name:  "cpu_quota",
@@ -219,7 +219,7 @@ func Faults() []Fault {
 			at:    onHost,
 			parse: percentOfCore,
 			parts: setsTo("cpu_quota"),
-			Doc:   "each CPU of the virtual routers gets this share of a core",
+			Doc:   "gives each CPU of the virtual routers this share of a core",
 		},
 		{
 			Name:  "cpu_tightening",
@@ -233,51 +233,52 @@ func Faults() []Fault {
 			companions: func(p Place, level State) []Companion {
 				return []Companion{{Verb: verbTighten, Task: tightening{Lab: p.Lab, Steps: level}}}
 			},
-			Doc: "as cpu_quota, one share after the other, each for two seconds from when the routers get " +
-				"busy: as a machine slows down that gets hot",
+			Doc: "as cpu_quota, with one share after the other for two seconds each, from when the " +
+				"routers are busy: as a machine that gets hot slows down",
 		},
 		{
 			Name:  "slow_reader",
 			Unit:  "bit/s",
 			at:    atEnds,
 			parse: rate,
-			Doc:   "the application that receives takes so much at most, of all streams together",
+			Doc:   "limits the rate at which the receiving application reads, all streams together",
 		},
 		{
 			Name:  "slow_writer",
 			Unit:  "bit/s",
 			at:    atEnds,
 			parse: rate,
-			Doc:   "the application that sends has so much to send at most, of all streams together",
+			Doc:   "limits the rate at which the sending application writes, all streams together",
 		},
 		{
 			Name:  "receive_buffer",
 			Unit:  "bytes",
 			at:    atEnds,
 			parse: bytes,
-			Doc:   "each socket's receive buffer",
+			Doc:   "size of each socket's receive buffer",
 		},
-		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "each socket's send buffer"},
+		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "size of each socket's send " +
+			"buffer"},
 		{
 			Name:  "tunnel_mtu",
 			Unit:  "bytes",
 			at:    onPath,
 			parse: numbers(minMTU, maxMTU).canonical,
-			Doc:   "the tunnel's MTU, whatever the link below carries",
+			Doc:   "sets the tunnel's MTU, whatever the underlying link carries",
 		},
 		{
 			Name:  "tunnel_queue",
 			Unit:  "packets",
 			at:    onPath,
 			parse: numbers(1, 10_000).canonical,
-			Doc:   "the device of a tunnel in userspace holds so few packets for its process",
+			Doc:   "limits the packets that a userspace tunnel's device holds for its process",
 		},
 		{
 			Name:  "bypass",
 			Unit:  "on",
 			at:    onPath,
 			parse: on,
-			Doc:   "the traffic goes past the tunnel, which is up and idle",
+			Doc:   "routes the traffic past the tunnel, which is up and idle",
 		},
 	}
 }

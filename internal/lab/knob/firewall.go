@@ -25,8 +25,8 @@ func Firewall() Knob {
 		Name:   "firewall",
 		Unit:   "off, or rules, 0 to 20000, and words",
 		Rank:   18,
-		Doc: "rules that each " +
-			"forwarded packet is compared with: in a list, set or map, stateful, logging",
+		Doc: "rules that each forwarded packet is matched against: in a list, set or map, stateful, " +
+			"logging",
 		Without: without("", "without firewall rules"),
 		Long:    firewallPhrase,
 		Needs:   factor.NeedsForwarding,

@@ -19,8 +19,8 @@ func Flowtable() Knob {
 			Name: "flowtable",
 			Unit: "on, hardware, off",
 			Rank: 19,
-			Doc: "whether known connections skip the router's forwarding path (nftables' flow table, in " +
-				"software or in the devices' hardware)",
+			Doc: "whether established connections bypass the router's forwarding path (nftables' flow " +
+				"table, in software or in the devices' hardware)",
 			Without: without("off", "without flow table"),
 			Needs:   factor.NeedsForwarding,
 		}),

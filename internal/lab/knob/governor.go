@@ -16,10 +16,9 @@ func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
 	return &kernelKnob[[]string]{
 		declared: ofRouter(factor.Declaration{
-			Name: "governor",
-			Unit: "performance, schedutil, ...",
-			Doc: "what decides on the clock of the " +
-				"router's CPUs (cpufreq), by the kernel's names",
+			Name:    "governor",
+			Unit:    "performance, schedutil, ...",
+			Doc:     "governor of the clock of the router's CPUs (cpufreq), by the kernel's names",
 			Without: without("", "with the default governor"),
 		}),
 		spelling: spelling[[]string]{

@@ -19,7 +19,7 @@ func GROFlushTimeout() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Name:    name,
 		Unit:    "off, or a time such as 20us, up to 1s",
-		Doc:     "how long the router keeps received packets for GRO to merge, where that is on; or off",
+		Doc:     "how long the router holds received packets for GRO to merge, if GRO is on; or off",
 		Without: without("off", "without waiting for GRO"),
 	}), spelling[time.Duration]{
 		parse: func(text string) (time.Duration, error) {

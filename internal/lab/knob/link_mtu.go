@@ -16,7 +16,7 @@ func LinkMTU() Knob {
 	return ofPorts(declared{factor.Declaration{
 		Name:    "link_mtu",
 		Unit:    "bytes, 1280 to 65535",
-		Doc:     "MTU of the underlay's links, in bytes",
+		Doc:     "MTU of the underlying links, in bytes",
 		Target:  factor.EveryNode,
 		Follow:  []factor.Name{factor.MTU},
 		Rank:    6,

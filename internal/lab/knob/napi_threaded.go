@@ -11,8 +11,8 @@ func NAPIThreaded() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Name: "napi_threaded",
 		Unit: "on, off",
-		Doc: "whether the " +
-			"router receives in kernel threads instead of softirqs, from its ports and its tunnel",
+		Doc: "whether the router receives in kernel threads instead of softirqs, on its ports and its " +
+			"tunnel",
 		Without: without("off", "received in softirqs"),
 	}), words("on", "off"), func(dev string) (State, error) {
 		value, err := kernel.Attribute(dev, "threaded")

@@ -118,8 +118,8 @@ func WAN() Knob {
 	return &wanKnob{declared{factor.Declaration{
 		Policy: true,
 		Name:   string(factor.WAN),
-		Doc: "how the router gets its WAN from the provider beyond: addresses set by hand, DHCP, or a " +
-			"PPPoE session, through which its traffic then goes",
+		Doc: "how the router gets its WAN from the provider: addresses set by hand, DHCP, or a PPPoE " +
+			"session, which then carries its traffic",
 		Levels:  Accesses(),
 		Target:  factor.WANLink,
 		Refuses: factor.NoWAN,

@@ -204,15 +204,16 @@ func (Flows) Factors() []factor.Declaration {
 			Kind:    factor.Load,
 			Applies: flows,
 			Parse:   factor.ConnectionRateLevel,
-			Doc: "short flows that are begun each second, however slow the answers; each stream begins the " +
-				"next when one has ended if not given",
+			Doc: "short flows started per second, however slow the answers; if not given, each stream " +
+				"starts the next when one has ended",
 		},
 		{
 			Name:   "arrivals",
 			Kind:   factor.Load,
 			Levels: []string{record.Exponential, record.Isochronous},
 			Parse:  factor.Choice(record.Exponential, record.Isochronous),
-			Doc:    "times between flows that are begun at a rate; exponential if not given",
+			Doc: "distribution of the times between flows that start at a rate; exponential if not " +
+				"given",
 			Applies: factor.Beside(factor.ConnectionRate, "connection_rate is not given",
 				func(rate string) bool { return rate != "" }),
 		},
