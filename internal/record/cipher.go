@@ -6,17 +6,17 @@ func (a Assignment) OfCell() bool { return a.Kind == RowLoad || a.Kind == RowCip
 // Cipher is the speed of a cipher, hash or key on a node.
 type Cipher struct {
 	Node      string `json:"node"`
-	Watched   string `json:"watched"` // the node whose samples tell of its CPUs
+	Watched   string `json:"watched"` // the node whose samples describe its CPUs
 	Library   string `json:"library"`
 	Version   string `json:"version"` // of the library
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
-	Mode      string `json:"mode,omitempty"`        // of an AEAD: "evp" or "aead"
-	Block     int    `json:"block_bytes,omitempty"` // 0: it does not matter
+	Mode      string `json:"mode,omitempty"`        // for an AEAD: "evp" or "aead"
+	Block     int    `json:"block_bytes,omitempty"` // 0: not applicable
 	Threads   int    `json:"threads"`
 	CPUs      int    `json:"cpus"` // of the node
 	// bytes per second of all threads, or operations where there is no block
 	Rate float64 `json:"rate"`
-	// cycles of a round of the loop that probe clock times; 0 = not known
+	// cycles per round of the loop of probe clock; 0 = unknown
 	LoopCycles float64 `json:"loop_cycles,omitempty"`
 }

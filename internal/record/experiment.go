@@ -5,18 +5,18 @@ import "slices"
 // Experiment holds what a plan of steps puts to the test: that one resource holds the traffic back. A factor
 // takes steps of the resource away, or adds some, between untouched windows.
 type Experiment struct {
-	Run    string `json:"run,omitempty"` // whose finding it is
-	Class  string `json:"class"`         // of the finding, such as "shaper"
+	Run    string `json:"run,omitempty"` // run with the finding
+	Class  string `json:"class"`         // class of the finding, such as "shaper"
 	Factor string `json:"factor"`        // with its place
-	// Steps may be none where Fix alone, which takes the limit away, is put to the test.
+	// Steps may be empty if only Fix, which removes the limit, is tested.
 	Steps []SweepStep `json:"steps"`
 	// Expect is the elasticity of the rate, Δ ln rate ÷ Δ ln resource, if the finding is right.
 	Expect float64 `json:"expect"`
-	Fix    string  `json:"fix,omitempty"` // level that takes the limit away
+	Fix    string  `json:"fix,omitempty"` // level that removes the limit
 	Why    string  `json:"why,omitempty"`
 }
 
-// SweepStep is a level, and what it leaves of the resource: 0.9 = 90 %.
+// SweepStep is a level, and the share of the resource that it leaves: 0.9 = 90 %.
 type SweepStep struct {
 	Level    string  `json:"level"`
 	Resource float64 `json:"resource"`

@@ -9,18 +9,18 @@ import (
 )
 
 // Inventory lists what a node had in the path of packets: its devices with their queues, its packet filter,
-// and who else reads packets. A part that could not be read is absent, with the reason in Missing.
+// and other readers of packets. A part that could not be read is absent, with the reason in Missing.
 type Inventory struct {
-	Devices   []NetDevice   `json:"devices,omitempty"` // that are up, without the loopback device
+	Devices   []NetDevice   `json:"devices,omitempty"` // devices that are up, except the loopback device
 	Filter    *PacketFilter `json:"filter,omitempty"`
 	Taps      []Tap         `json:"taps,omitempty"`
 	NFQueues  []NFQueue     `json:"nfqueues,omitempty"`
 	Conntrack *Conntrack    `json:"conntrack,omitempty"`
 	XFRM      *XFRMStates   `json:"xfrm,omitempty"`
-	// BridgeFilter: the packet filter of IPv4 also sees what a bridge forwards (bridge-nf-call-iptables).
+	// BridgeFilter reports that the IPv4 packet filter also sees bridged packets (bridge-nf-call-iptables).
 	BridgeFilter *bool `json:"bridge_filter,omitempty"`
-	// Missing holds the reason for each part that is not known: "devices", "filter", "iptables", "taps",
-	// "nfqueues", "conntrack", "xfrm", "bridge_filter", or "all".
+	// Missing holds the reason for each unknown part: "devices", "filter", "iptables", "taps", "nfqueues",
+	// "conntrack", "xfrm", "bridge_filter", or "all".
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
@@ -48,10 +48,10 @@ const (
 // NetDevice describes one network device with its queueing disciplines, classes and filters.
 type NetDevice struct {
 	Name      string        `json:"name"`
-	Port      string        `json:"port,omitempty"`   // that it is in the topology
+	Port      string        `json:"port,omitempty"`   // its port in the topology
 	Kind      string        `json:"kind,omitempty"`   // "physical", "bridge", "bond", "vlan", "ifb", "veth" …
 	Master    string        `json:"master,omitempty"` // bridge or bond of which it is a port
-	Lower     string        `json:"lower,omitempty"`  // device that carries it
+	Lower     string        `json:"lower,omitempty"`  // underlying device
 	MTU       int           `json:"mtu,omitempty"`
 	SpeedMbps float64       `json:"speed_mbps,omitempty"`
 	Queues    []QueueFacts  `json:"queues"`
@@ -59,7 +59,7 @@ type NetDevice struct {
 	Missing   string        `json:"missing,omitempty"` // why the lists are not complete
 }
 
-// Tap counts packet sockets (AF_PACKET) of one kind: each gets a copy of what it listens to.
+// Tap counts packet sockets (AF_PACKET) of one kind; each gets a copy of every matching packet.
 type Tap struct {
 	Device   string `json:"device,omitempty"` // "" = all
 	Type     string `json:"type"`             // "raw" or "dgram"
@@ -67,7 +67,7 @@ type Tap struct {
 	Sockets  int    `json:"sockets"`
 }
 
-// NFQueue is a queue by which the packet filter gives packets to a program (NFQUEUE).
+// NFQueue is a queue through which the packet filter passes packets to a program (NFQUEUE).
 type NFQueue struct {
 	Number      int   `json:"number"`
 	Waiting     int64 `json:"waiting"`
@@ -85,27 +85,27 @@ type Conntrack struct {
 type XFRMStates struct {
 	States   int `json:"states"`
 	Replayed int `json:"with_replay_window"`
-	// the smallest of the replay windows, in packets; 0 = none has one
+	// the smallest replay window, in packets; 0 = there is none
 	MinWindow int `json:"min_window,omitempty"`
 }
 
 // MaxFilterRules bounds how many rules PacketFilter lists.
 const MaxFilterRules = 64
 
-// PacketFilter describes nftables, as far as it costs packets or decides about them.
+// PacketFilter describes the parts of nftables that cost time for packets or decide about them.
 type PacketFilter struct {
 	Chains     []FilterChain `json:"chains,omitempty"`      // at a hook
-	MoreChains int           `json:"more_chains,omitempty"` // at hooks, not looked at
-	// Rules that do more than accept, those first that established connections pass; at most MaxFilterRules.
+	MoreChains int           `json:"more_chains,omitempty"` // chains at hooks that were not read
+	// Rules that do more than accept, first those that established connections pass; at most MaxFilterRules.
 	Rules      []FilterRule     `json:"rules,omitempty"`
-	MoreRules  int              `json:"more_rules,omitempty"` // of that kind, not listed
+	MoreRules  int              `json:"more_rules,omitempty"` // further rules of that kind, not listed
 	Flowtables []FoundFlowtable `json:"flowtables,omitempty"`
 	// LegacyEntries counts the entries of each table of iptables-legacy beyond its policies: "filter" for
-	// IPv4, "ip6 filter" for IPv6. What they do is not read.
+	// IPv4, "ip6 filter" for IPv6. Their actions are not read.
 	LegacyEntries map[string]int `json:"iptables_legacy,omitempty"`
 }
 
-// FilterChain is a chain at a hook. Rules counts the rules that its packets may reach, by jumps too.
+// FilterChain is a chain at a hook. Rules counts the rules that its packets may reach, including by jumps.
 type FilterChain struct {
 	Family   string `json:"family"` // "ip", "ip6", "inet", "bridge", "netdev", "arp"
 	Table    string `json:"table"`
@@ -143,13 +143,13 @@ type FilterRule struct {
 	Chain  string   `json:"chain"`
 	Handle int64    `json:"handle"`
 	Own    bool     `json:"own,omitempty"`   // made by chokepoint
-	Hooks  []string `json:"hooks,omitempty"` // whose packets may reach it
-	// NewOnly: a rule before it accepts the packets of established connections.
+	Hooks  []string `json:"hooks,omitempty"` // hooks whose packets may reach it
+	// NewOnly reports that an earlier rule accepts the packets of established connections.
 	NewOnly bool       `json:"new_only,omitempty"`
 	Kinds   []string   `json:"kinds"`
 	Text    string     `json:"text"`
 	Limit   *RateLimit `json:"limit,omitempty"`
-	Packets *int64     `json:"packets,omitempty"` // absent where it has no counter
+	Packets *int64     `json:"packets,omitempty"` // absent without a counter
 	Bytes   *int64     `json:"bytes,omitempty"`
 }
 
@@ -158,7 +158,7 @@ type RateLimit struct {
 	Rate  float64 `json:"rate"` // per second
 	Unit  string  `json:"unit"` // "packets" or "bytes"
 	Burst float64 `json:"burst,omitempty"`
-	Over  bool    `json:"over,omitempty"` // the rule is about what exceeds it, else about what is within
+	Over  bool    `json:"over,omitempty"` // the rule applies to traffic above the limit, else to the rest
 }
 
 // FoundFlowtable is a flowtable of the packet filter.
@@ -207,18 +207,18 @@ func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 
 // QueueFacts describes one queueing discipline or class. Handle and Parent are those of tc(8).
 type QueueFacts struct {
-	Class        bool    `json:"class,omitempty"` // a class of Parent, which holds no packets itself
+	Class        bool    `json:"class,omitempty"` // class of Parent, which queues no packets itself
 	Kind         string  `json:"kind"`
-	Handle       string  `json:"handle"`                  // "8001:", of a class "1:10", "0:" of a default
+	Handle       string  `json:"handle"`                  // "8001:"; of a class "1:10"; of a default "0:"
 	Parent       string  `json:"parent"`                  // "root", "ingress", "clsact" or a handle
-	RateBps      float64 `json:"rate_bps,omitempty"`      // to which it holds the traffic; of a class guaranteed
-	CeilBps      float64 `json:"ceil_bps,omitempty"`      // of a class, at most
-	FlowRateBps  float64 `json:"flow_rate_bps,omitempty"` // of each flow, at most
-	BurstBytes   float64 `json:"burst_bytes,omitempty"`   // that pass at once
+	RateBps      float64 `json:"rate_bps,omitempty"`      // rate limit; for a class, the guaranteed rate
+	CeilBps      float64 `json:"ceil_bps,omitempty"`      // maximum rate of a class
+	FlowRateBps  float64 `json:"flow_rate_bps,omitempty"` // maximum rate of each flow
+	BurstBytes   float64 `json:"burst_bytes,omitempty"`   // bytes that may pass at once
 	LimitBytes   float64 `json:"limit_bytes,omitempty"`   // that may wait
 	LimitPackets float64 `json:"limit_packets,omitempty"` // that may wait
 	Level        string  `json:"level,omitempty"`         // its kind and parameters, as the factor queue has them
-	Missing      string  `json:"missing,omitempty"`       // why its parameters are not known in full
+	Missing      string  `json:"missing,omitempty"`       // why its parameters are not completely known
 }
 
 // Words describes the discipline or class as the factor queue does, or by its kind and rates where its
@@ -250,7 +250,7 @@ func (f QueueFilter) Words() string {
 	return text
 }
 
-// QueueFilter is a filter of traffic control that does something with the packets it matches.
+// QueueFilter is a filter of traffic control with an action on the packets that it matches.
 type QueueFilter struct {
 	Parent  string  `json:"parent"`
 	Kind    string  `json:"kind"`               // "u32", "matchall", "flower" …

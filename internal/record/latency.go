@@ -17,14 +17,14 @@ type Latency struct {
 	Size       int    `json:"size"` // IP length
 	// "kernel" (server residence subtracted) or "user" (includes tester)
 	Stamps       string  `json:"stamps"`
-	Includes     string  `json:"includes,omitempty"` // from where to where a round trip was timed
+	Includes     string  `json:"includes,omitempty"` // between which points a round trip was timed
 	RTT          []int64 `json:"rtt_ns"`             // see Stamps
 	UserRTT      []int64 `json:"user_ns"`            // as seen by the process, for comparison
 	SentAt       []int64 `json:"sent_at_ns"`
 	Late         []int64 `json:"late_ns"` // send time - scheduled time: the probe's own timer error
 	Duplicates   int64   `json:"duplicates"`
 	EchoNs       []int64 `json:"echo_ns,omitempty"` // residence in the echo process
-	SkippedSlots int64   `json:"skipped_slots"`     // slots the probe was too late for
+	SkippedSlots int64   `json:"skipped_slots"`     // slots for which the probe was too late
 
 	Ends map[string]EndUsage `json:"ends,omitempty"` // "near", "far": the probe's own processes
 
@@ -32,14 +32,14 @@ type Latency struct {
 	Caveats []Caveat          `json:"caveats,omitempty"`
 }
 
-// Responsiveness holds what requests saw that were made in the window while TCP loaded the path
-// (draft-ietf-ippm-responsiveness): foreign ones on a connection of their own, loaded ones on a connection
-// that carries the load, behind what is queued there. Times are the process's; -1 = not answered.
+// Responsiveness holds the times of requests in the window while TCP loaded the path
+// (draft-ietf-ippm-responsiveness): foreign ones on a separate connection, loaded ones on a connection that
+// carries the load, behind the data queued there. Times are the process's; -1 = not answered.
 type Responsiveness struct {
-	ForeignAt []int64 `json:"foreign_at_ns"` // when each foreign connection was begun
+	ForeignAt []int64 `json:"foreign_at_ns"` // when each foreign connection was started
 	Connect   []int64 `json:"connect_ns"`    // TCP handshake
 	Exchange  []int64 `json:"exchange_ns"`   // request to response on that connection
-	LoadedAt  []int64 `json:"loaded_at_ns"`  // when each loaded request was given to its sender
+	LoadedAt  []int64 `json:"loaded_at_ns"`  // when each loaded request was passed to its sender
 	Loaded    []int64 `json:"loaded_ns"`     // from then to its response
-	Skipped   int64   `json:"skipped"`       // loaded requests not made: the one before was still under way
+	Skipped   int64   `json:"skipped"`       // loaded requests not made: the previous one was in progress
 }

@@ -14,29 +14,29 @@ type Load struct {
 	Streams    int    `json:"streams"`
 	IP         int    `json:"ip"`                    // 4 or 6
 	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP and echo
-	// UDP, in the place of packet_size: IP lengths that each flow repeats in this order, the n-th flow
-	// beginning with the n-th
+	// UDP, instead of packet_size: IP lengths that each flow repeats in this order, the n-th flow starting
+	// with the n-th
 	Sizes []int `json:"packet_sizes,omitempty"`
 	// all streams together, payload bits, in equal shares; 0 = flat out
 	RateBps float64 `json:"rate_bps,omitempty"`
-	// of each stream; several joined by "+" are taken in turn
+	// of each stream; several joined by "+" are assigned in turn
 	Congestion string `json:"congestion,omitempty"`
 	MSS        int    `json:"mss,omitempty"`
 	DSCP       int    `json:"dscp,omitempty"` // 0 to 63
-	// of each TCP socket, both ways; 0 = the kernel tunes it
+	// send and receive buffer of each TCP socket; 0 = tuned by the kernel
 	Buffer  int    `json:"buffer_bytes,omitempty"`
-	Tunnels int    `json:"tunnels,omitempty"` // stream n takes the (n-1 modulo Tunnels)-th; 0 = one way
+	Tunnels int    `json:"tunnels,omitempty"` // stream n uses tunnel (n-1) mod Tunnels; 0 = no tunnels
 	Opener  string `json:"opener"`            // "near" or "far": who connects
 	Port    int    `json:"port"`              // first port of the listening side
 	Verify  bool   `json:"verify,omitempty"`
 	UDPMode string `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
-	GSO     string `json:"udp_gso,omitempty"`  // "off": UDP datagrams are given to the kernel one by one
-	// engine xdp: how they are sent, and not otherwise; "" = the best way that works
+	GSO     string `json:"udp_gso,omitempty"`  // "off": UDP datagrams are passed to the kernel one by one
+	// engine xdp: the only permitted transmit mode; "" = the best mode that works
 	Frames   string        `json:"frames,omitempty"`
-	Sink     string        `json:"sink,omitempty"` // engine xdp: where they are counted, likewise
+	Sink     string        `json:"sink,omitempty"` // engine xdp: the only permitted receive mode, likewise
 	Warmup   time.Duration `json:"warmup_ns"`
 	Duration time.Duration `json:"duration_ns"`
-	Interval time.Duration `json:"interval_ns"` // of the series; for echo: between probes
+	Interval time.Duration `json:"interval_ns"` // of the series; for echo, between probes
 	// of probes: Isochronous (also if empty) or Exponential; of flows: Exponential (also if empty) or
 	// Isochronous
 	Spacing string `json:"spacing,omitempty"`
@@ -44,17 +44,17 @@ type Load struct {
 
 	// Of the engines flows and requests.
 	FlowSize string `json:"flow_size,omitempty"` // as the factor flow_size
-	// new connections a second, spaced by Spacing; 0 = the next when one has ended
+	// new connections per second, spaced by Spacing; 0 = each starts when the previous one has ended
 	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
 	RequestSize    int     `json:"request_size,omitempty"`  // bytes
 	ResponseSize   int     `json:"response_size,omitempty"` // bytes
 
-	// What the ends' applications are held to, of TCP of the native engine.
+	// Limits of the ends' applications, for TCP of the native engine.
 	Near EndLimits `json:"near,omitzero"`
 	Far  EndLimits `json:"far,omitzero"`
 }
 
-// EndLimits slow down the application at an end on purpose; 0 = no limit. Rates are of all streams
+// EndLimits deliberately slow down the application at an end; 0 = no limit. Rates are of all streams
 // together, buffers of each socket.
 type EndLimits struct {
 	ReadRateBps   float64 `json:"read_rate_bps,omitempty"`

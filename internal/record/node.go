@@ -52,16 +52,16 @@ const DrivenByAgent = "agent"
 // kind its lab was.
 type NodeFacts struct {
 	Name string `json:"name"`
-	// Driven is by what the node is set and watched: DrivenByAgent, the name of a driver, or "" for
+	// Driven names what configures and observes the node: DrivenByAgent, the name of a driver, or "" for
 	// nothing, for the reason Unreachable.
 	Driven      string `json:"driven,omitempty"`
 	Unreachable string `json:"unreachable,omitempty"`
-	Fixed       string `json:"fixed,omitempty"` // why nothing is changed there; "" = settings are made
+	Fixed       string `json:"fixed,omitempty"` // why no settings are changed there; "" = they are
 	OwnKernel   bool   `json:"own_kernel,omitempty"`
-	CPUs        string `json:"cpus,omitempty"`  // "" = not known
-	Clock       string `json:"clock,omitempty"` // "" = it cannot be read
-	// Kernel names, of a machine that shares its kernel with other nodes, such as a container, the first of
-	// them: they share their cores. "" = it shares it with none, or that is not known.
+	CPUs        string `json:"cpus,omitempty"`  // "" = unknown
+	Clock       string `json:"clock,omitempty"` // "" = unreadable
+	// Kernel names the first of the nodes that share this node's kernel and cores, such as containers; "" =
+	// none, or unknown.
 	Kernel string `json:"kernel,omitempty"`
 }
 

@@ -22,7 +22,7 @@ const Format = "chokepoint/1"
 // Factors are the settings of one cell.
 type Factors = factor.Cell
 
-// Method says how each row is measured and how often.
+// Method describes how each row is measured and how often.
 type Method struct {
 	Duration time.Duration `json:"duration_ns"` // measured window
 	Warmup   time.Duration `json:"warmup_ns"`   // load before it, excluded
@@ -32,9 +32,9 @@ type Method struct {
 	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
 	Seed     uint64        `json:"seed,string"`       // drawn, stored and printed unless given
 	Idle     time.Duration `json:"idle_ns,omitempty"` // length of an idle-latency measurement
-	// that all windows of a cell take together, where Runs follows from it
+	// total time of all windows of a cell; Runs follows from it
 	Soak   time.Duration `json:"soak_ns,omitempty"`
-	Search *Search       `json:"search,omitempty"` // looks for a rate; Duration is then not used
+	Search *Search       `json:"search,omitempty"` // searches for a rate; Duration is then unused
 }
 
 // Adaptive stops a cell once the interval of its goodput median is narrow.
@@ -44,18 +44,18 @@ type Adaptive struct {
 	Width float64 `json:"width"` // full interval width ÷ median, 0.02 = 2 %
 }
 
-// Measure says what is watched beside the load.
+// Measure selects what is measured beside the load.
 type Measure struct {
 	// "block" (once per path and block), "trial" (before each) or "off"
 	LatencyIdle   string `json:"latency_idle"`
 	LatencyLoaded bool   `json:"latency_loaded"` // probe beside the load
-	// what measures latency: "echo" (UDP, also if absent) or "icmp"
+	// latency probe: "echo" (UDP, also if absent) or "icmp"
 	Probe         string        `json:"probe,omitempty"`
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
 	// "isochronous" (also if absent) or "exponential", see Load.Spacing
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
 	Verify       bool   `json:"verify"` // one short verified-content trial per run and path
-	// VerifyAll: the content of every load is checked as well
+	// also check the content of every load
 	VerifyAll bool `json:"verify_all,omitempty"`
 	Telemetry bool `json:"telemetry"` // probes on the nodes
 }
@@ -69,7 +69,7 @@ type Requirement struct {
 	Where  Factors `json:"where,omitempty"`
 }
 
-// Step is something a human must do; When is "start", "block" or "end".
+// Step is something that a person must do; When is "start", "block" or "end".
 type Step struct {
 	When   string `json:"when"`
 	Prompt string `json:"prompt"`
@@ -81,7 +81,7 @@ type Procedure struct {
 	Measure Measure  `json:"measure"`
 	Set     []string `json:"set,omitempty"`
 	Cuts    []string `json:"cuts,omitempty"` // what --budget cut, in words
-	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
+	// Loads lists the factors of the cells that describe the traffic; all others identify the path.
 	Loads []string `json:"loads,omitempty"`
 }
 
@@ -94,9 +94,9 @@ type Design struct {
 	Text        string `json:"text"`   // the plan as read
 	Procedure
 	Factors []FactorLevels `json:"factors"` // in the order written
-	// what is run, in the order listed, after skips and cuts
+	// cells that are run, in the order listed, after skips and cuts
 	Cells []Factors `json:"cells,omitempty"`
-	// what the plan calls levels: factor → level → label
+	// the plan's labels: factor → level → label
 	Labels       map[string]map[string]string `json:"labels,omitempty"`
 	Hard         []string                     `json:"hard,omitempty"` // factors that are hard to change, outermost first
 	Baseline     Factors                      `json:"baseline"`       // the named baseline: factors that identify it
@@ -117,11 +117,11 @@ type FactorLevels struct {
 	Levels []string `json:"levels"`
 }
 
-// Skipped is a cell that is not run, with the reason.
+// Skipped is a cell that was not run, with the reason.
 type Skipped struct {
 	Factors Factors `json:"factors"`
 	Reason  string  `json:"reason"`
-	Hint    string  `json:"hint,omitempty"` // what would make it possible
+	Hint    string  `json:"hint,omitempty"` // how to make it possible
 }
 
 // Row kinds.
@@ -165,7 +165,7 @@ type (
 	TopoPort = factor.Port
 )
 
-// Caveat qualifies the thing it is attached to and must reach the page.
+// Caveat qualifies what it is attached to, and must appear on the page.
 type Caveat struct {
 	Kind string `json:"kind"` // stable word, such as "few-runs"
 	Text string `json:"text"`
@@ -182,13 +182,13 @@ const (
 // Metric declares a quantity once: unit in the name, direction, scope.
 type Metric struct {
 	Name string `json:"name"` // goodput_bps, rtt_idle_p50_ns …
-	// in a sentence: "idle round trip (p50)"; values are said by their unit
+	// words for a sentence: "idle round trip (p50)"
 	Label   string `json:"label,omitempty"`
 	Unit    string `json:"unit"` // bit/s, pps, ns, ratio, count, bytes, Hz, W, °C
 	Better  string `json:"better,omitempty"`
 	Scope   string `json:"scope"`
-	Counter bool   `json:"counter,omitempty"` // only ever grows; show its rate
-	Doc     string `json:"doc,omitempty"`     // what it means, with source
+	Counter bool   `json:"counter,omitempty"` // never decreases; show its rate
+	Doc     string `json:"doc,omitempty"`     // meaning, with source
 }
 
 // Better directions of a Metric.
@@ -208,14 +208,14 @@ type TrialHead struct {
 	ID       string            `json:"id"` // "<row>.<attempt>"
 	Started  time.Time         `json:"started"`
 	Failure  *Failure          `json:"failure,omitempty"`
-	Search   *SearchTrial      `json:"search,omitempty"` // of a trial that a search asked for
+	Search   *SearchTrial      `json:"search,omitempty"` // for a trial of a search
 	Phases   []Phase           `json:"phases"`
 	Resolved map[string]string `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace
 	Path     *PathEvidence     `json:"path,omitempty"`
 	Caveats  []Caveat          `json:"caveats,omitempty"`
 }
 
-// Trial is everything one execution of a row left behind, as received.
+// Trial is everything that one execution of a row recorded, as received.
 type Trial struct {
 	TrialHead
 	Run     string   `json:"run"`
@@ -226,19 +226,19 @@ type Trial struct {
 	Status  string   `json:"status"`
 	Window  Window   `json:"window"`
 	Traffic *Traffic `json:"traffic,omitempty"`
-	Cipher  *Cipher  `json:"cipher,omitempty"` // of a row of that kind
+	Cipher  *Cipher  `json:"cipher,omitempty"` // for a row of that kind
 	Idle    *Latency `json:"idle,omitempty"`
 	Loaded  *Latency `json:"loaded,omitempty"`
-	Hops    []*Hop   `json:"hops,omitempty"` // of a path between machines
-	// Boots lists those of the routers that the run has not booted itself: guests of a lab that stood before.
-	// Two boots are two routers.
+	Hops    []*Hop   `json:"hops,omitempty"` // for a path between machines
+	// Boots lists the boots of routers that the run did not boot itself: guests of a lab that existed before.
+	// A rebooted router counts as another router.
 	Boots   map[string]string   `json:"boots,omitempty"`
 	Nodes   map[string]NodeData `json:"nodes,omitempty"`
-	Meter   *Samples            `json:"meter,omitempty"` // what the run's meter told
+	Meter   *Samples            `json:"meter,omitempty"` // readings of the run's meter
 	Foreign *Foreign            `json:"foreign,omitempty"`
 }
 
-// Failure says in which phase a trial failed and why.
+// Failure gives the phase in which a trial failed, and the reason.
 type Failure struct {
 	Phase string `json:"phase"`
 	Error string `json:"error"`
@@ -263,8 +263,8 @@ type Phase struct {
 	End   int64  `json:"end_ns"`
 }
 
-// Window is the timeline of the load: it starts at Begin, counts from Start to End, and what was sent by
-// then is waited for until Stop at the latest.
+// Window is the timeline of the load: it starts at Begin, counts from Start to End, and waits until Stop at
+// the latest for data sent by End.
 type Window struct {
 	Begin int64 `json:"begin_ns"`
 	Start int64 `json:"start_ns"`
@@ -278,15 +278,15 @@ func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
 // Holds reports whether a time is in the window, its edges included.
 func (w Window) Holds(at int64) bool { return at >= w.Start && at <= w.End }
 
-// PathEvidence is the proof that traffic took the intended way.
+// PathEvidence is the proof that traffic took the intended path.
 type PathEvidence struct {
 	Tunnel       string         `json:"tunnel"`
 	PathMTU      int            `json:"path_mtu"`
 	WantMTU      int            `json:"want_mtu"`
 	BytesOffered int64          `json:"bytes_offered"` // payload bytes sent by the check
 	Counters     []CounterDelta `json:"counters"`
-	// CountedFrom is when the counters of "window" had been read, just before it began. Absent where
-	// only counters of the whole load were read, as of a router without an agent.
+	// CountedFrom is when the counters of "window" had been read, just before it began. Absent if only
+	// counters of the whole load were read, as on a router without an agent.
 	CountedFrom int64             `json:"counted_from_ns,omitempty"`
 	Details     map[string]string `json:"details,omitempty"`
 }
@@ -324,9 +324,9 @@ type Traffic struct {
 	Flows   []Flow              `json:"flows"`
 	Ends    map[string]EndUsage `json:"ends"` // "near", "far"
 	Raw     []byte              `json:"raw,omitempty"`
-	Details map[string]string   `json:"details,omitempty"` // what was really used: cc, buffers, mode
+	Details map[string]string   `json:"details,omitempty"` // actual congestion control, buffers, mode
 	Caveats []Caveat            `json:"caveats,omitempty"`
-	// RateError is the rate that was sent, by that of the load, minus one; absent flat out.
+	// RateError is the rate sent ÷ the rate of the load, minus one; absent at full rate.
 	RateError *float64 `json:"rate_error_ratio,omitempty"`
 	OneWay    []OneWay `json:"one_way,omitempty"`
 
@@ -354,39 +354,39 @@ type Flow struct {
 }
 
 // Packets counts the datagrams of the measured window. Each carries whether it belongs to the window, so that
-// the counts are exact: Sent = Received + Lost. What a way of counting cannot see is absent.
+// the counts are exact: Sent = Received + Lost. What the counting mode cannot see is absent.
 type Packets struct {
 	Sent   int64 `json:"sent"`
 	Unsent int64 `json:"unsent"` // intended by the rate but not sent
-	// UnsentUnknown: the engine does not count Unsent, which is 0.
+	// the engine does not count Unsent, which is 0
 	UnsentUnknown bool   `json:"unsent_unknown,omitempty"`
-	Received      int64  `json:"received"`             // without duplicates, where they can be told
+	Received      int64  `json:"received"`             // without duplicates, if they can be recognised
 	Lost          int64  `json:"lost"`                 // counted from gaps and the missing tail
 	Duplicates    *int64 `json:"duplicates,omitempty"` // absent where datagrams are counted by length
-	// arrived after a higher number (RFC 4737); absent likewise
+	// arrived after a higher number (RFC 4737); absent if datagrams are counted by length
 	Reordered *int64          `json:"reordered,omitempty"`
 	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets, by length
 	Delay     *DelayVariation `json:"delay_variation,omitempty"`
-	// IP length of each; absent where the load's packet_sizes tell
+	// IP length of each; absent with packet_sizes
 	Size int `json:"size,omitempty"`
 }
 
-// Gap says how often runs of so many lost packets occurred. Above 1024 the length is rounded down to seven
-// binary digits; Packets is their exact sum.
+// Gap counts runs of lost packets of one length. Above 1024 the length is rounded down to seven binary
+// digits; Packets is the exact sum.
 type Gap struct {
 	Length  int64 `json:"length"`
 	Gaps    int64 `json:"gaps"`
 	Packets int64 `json:"packets"`
 }
 
-// DelayVariation is the distribution of one-way delays above the lowest of the window (RFC 5481, section
-// 4.2: PDV). Datagrams that were given to the kernel together share a send time.
+// DelayVariation is the distribution of one-way delays above the lowest of the window (RFC 5481, section 4.2:
+// PDV). Datagrams that were passed to the kernel together share a send time.
 type DelayVariation struct {
 	Stamps string       `json:"stamps"` // of the arrivals: "kernel" or "user"
 	Counts []DelayCount `json:"counts"`
 }
 
-// DelayCount is a bucket: packets that came at least so much later than the quickest. Buckets are 64 ns
+// DelayCount is a bucket: packets that took at least this much longer than the fastest. Buckets are 64 ns
 // wide, or a sixteenth of the delay.
 type DelayCount struct {
 	AboveNs int64 `json:"above_ns"`
@@ -398,13 +398,13 @@ type TCP struct {
 	Congestion    string `json:"congestion"`
 	MSS           int    `json:"mss"`
 	Retransmits   *int64 `json:"retransmits,omitempty"` // segments, in the window; nil is unknown
-	BusyNs        int64  `json:"busy_ns"`               // METHODS: chronographs, in the window
+	BusyNs        int64  `json:"busy_ns"`               // from the kernel's chronographs, in the window
 	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
 	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`
 	MinRTTNs      int64  `json:"min_rtt_ns"`
-	ECN           bool   `json:"ecn,omitempty"`          // both ends agreed to it
+	ECN           bool   `json:"ecn,omitempty"`          // both ends agreed to use it
 	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments that arrived marked, in the window
-	ReordSeen     int64  `json:"reord_seen,omitempty"`   // times that data was seen to overtake in the window
+	ReordSeen     int64  `json:"reord_seen,omitempty"`   // reorderings seen in the window
 	DsackDups     int64  `json:"dsack_dups,omitempty"`   // segments that arrived twice, in the window
 	// Options lists what both ends agreed on: "timestamps", "sack", "wscale"; nil is unknown.
 	Options []string `json:"options,omitzero"`
@@ -416,15 +416,15 @@ type EndUsage struct {
 	Node      string  `json:"node"`
 	UserNs    int64   `json:"user_ns"`
 	SystemNs  int64   `json:"system_ns"`
-	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system of each thread that carries streams
+	ThreadsNs []int64 `json:"threads_ns,omitempty"` // user+system time of each thread that carries streams
 	CPUs      []int   `json:"cpus,omitempty"`       // allowed cores
 	// MemoryBytes is the peak resident size of the process, without the kernel's socket buffers.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-	NUMANodes   []int `json:"numa_nodes,omitempty"` // to which those belong
+	NUMANodes   []int `json:"numa_nodes,omitempty"` // NUMA nodes of these cores
 	// ThreadCPUs are the cores on which the streams' threads were at the window's end; -1 = unknown.
 	ThreadCPUs []int `json:"thread_cpus,omitempty"`
-	// EdgeLateNs gives how late this was read at an edge of the window, at most, and with it what the streams
-	// of TCP had carried.
+	// EdgeLateNs is the maximum delay with which this, and the byte counts of TCP streams, were read at an
+	// edge of the window.
 	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
 
@@ -446,8 +446,8 @@ type Clock struct {
 	BoundAfter   int64 `json:"bound_after_ns"`
 }
 
-// Samples is the series of one probe: fast sources at 10 Hz, slow at 1 Hz, plus one sample at each edge of
-// the window; of a slow source that tells levels alone, at its beginning only.
+// Samples is the series of one probe: fast sources at 10 Hz, slow ones at 1 Hz, plus one sample at each edge
+// of the window. A slow source without counters is sampled only at the beginning.
 type Samples struct {
 	Probe       string   `json:"probe"`
 	Scope       string   `json:"scope"`
@@ -462,13 +462,13 @@ type Cost struct {
 	Probe  string `json:"probe"`
 	Reads  int64  `json:"reads"`
 	CPUNs  int64  `json:"cpu_ns"`  // thread CPU time of the reads
-	OverNs int64  `json:"over_ns"` // length of the time it was watched
-	// MedianNs is the median of the reads. Far below CPUNs ÷ Reads where the kernel charged the sampler
-	// with interrupts that it served meanwhile.
+	OverNs int64  `json:"over_ns"` // length of the observation
+	// MedianNs is the median of the reads. It is far below CPUNs ÷ Reads if the kernel charged the sampler
+	// for interrupts.
 	MedianNs int64 `json:"median_ns,omitempty"`
 }
 
-// Stall is a sampler that came late: a finding, not an error.
+// Stall is a late sampler: a finding, not an error.
 type Stall struct {
 	At     int64 `json:"at_ns"`
 	LateNs int64 `json:"late_ns"`
@@ -487,13 +487,13 @@ type Environment struct {
 	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
-	// Inventory was read before the run set anything there; absent of a node that is no Linux.
+	// Inventory was read before the run changed anything there; absent if the node is not Linux.
 	Inventory *Inventory `json:"inventory,omitempty"`
-	// InventoryAfter was read after the last trial, with what that trial had set.
+	// InventoryAfter was read after the last trial, while its settings applied.
 	InventoryAfter *Inventory `json:"inventory_after,omitempty"`
 }
 
-// Ceiling is the rate of the tester alone, without a router between.
+// Ceiling is the rate of the tester alone, without a router.
 type Ceiling struct {
 	Kind  string  `json:"kind"` // "tcp direct, 4 streams", "udp loopback, 64-byte packets" …
 	Value float64 `json:"value"`
@@ -517,7 +517,7 @@ type TrafficKind struct {
 	Link
 	UDPMode    string `json:"udp_mode,omitempty"`    // "count"; absent = exact
 	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
-	// packets of the mix imix, in the place of packet_size
+	// packets of the mix imix, instead of packet_size
 	IMIX         bool   `json:"imix,omitempty"`
 	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
 	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
@@ -545,31 +545,31 @@ func (d *Design) Watts() (float64, error) {
 	return w, nil
 }
 
-// ShortFlows holds what the end that opens the connections saw of many flows, each on a TCP connection of its
-// own, or of requests on connections that stay open. What began in the window is counted once: Started =
+// ShortFlows holds the measurements of the opener for many flows, each on its own TCP connection, or for
+// requests on persistent connections. Each flow that started in the window is counted once: Started =
 // Completed + Failed + Unfinished. Times of a flow run from its intended start.
 type ShortFlows struct {
 	Kept bool `json:"kept,omitempty"` // connections stay open: requests with their responses
-	// of new connections, as asked for; absent where each stream goes on by itself
+	// requested rate of new connections; absent if each stream continues by itself
 	RateHz     float64 `json:"rate_hz,omitempty"`
 	Started    int64   `json:"started"`    // intended to start in the window
 	Completed  int64   `json:"completed"`  // of these, by the window's end
 	Failed     int64   `json:"failed"`     // refused, reset, wrongly answered
-	Unfinished int64   `json:"unfinished"` // under way, or still to be begun, at the window's end
-	// not connected within DueNs of the intended start, though the window left that time
+	Unfinished int64   `json:"unfinished"` // in progress, or not yet started, at the window's end
+	// not connected within DueNs of the intended start, although the window left that time
 	Tardy     int64            `json:"tardy,omitempty"`
 	DueNs     int64            `json:"due_ns,omitempty"`
-	Carried   int64            `json:"carried"`            // begun before the window, completed in it
+	Carried   int64            `json:"carried"`            // started before the window, completed in it
 	Failures  map[string]int64 `json:"failures,omitempty"` // of those failed, by what happened
-	Asked     int64            `json:"asked_bytes"`        // payload of those completed, as asked for
-	Confirmed int64            `json:"confirmed_bytes"`    // of these, counted by who received it
+	Asked     int64            `json:"asked_bytes"`        // requested payload of the completed flows
+	Confirmed int64            `json:"confirmed_bytes"`    // of these, bytes counted by the receiver
 	// TCP handshakes of those started, from the call to the answer
 	Connect []TimeCount `json:"connect"`
-	Late    []TimeCount `json:"late"`    // how long after its intended time each was begun
+	Late    []TimeCount `json:"late"`    // how late each was started
 	Classes []FlowClass `json:"classes"` // in ascending order of size
 }
 
-// FlowClass are the flows of a range of sizes.
+// FlowClass holds the flows of a range of sizes.
 type FlowClass struct {
 	FromBytes int64       `json:"from_bytes"` // up to the next class
 	Started   int64       `json:"started"`
@@ -582,14 +582,14 @@ type TimeCount struct {
 	Flows  int64 `json:"flows"`
 }
 
-// OneWay gives how long packets of the load itself were on their way, in one direction: those that carry the
-// time they were sent. It exists only where one clock tells both times.
+// OneWay holds the one-way delays of packets of the load itself, in one direction: those that carry their
+// send time. It exists only if one clock gives both times.
 type OneWay struct {
 	Direction string        `json:"direction"`
 	Counts    []DelayCounts `json:"counts"` // in ascending order
 }
 
-// DelayCounts counts the packets that took at least FromNs, and less than the next.
+// DelayCounts counts the packets that took at least FromNs, and less than the next bucket's.
 type DelayCounts struct {
 	FromNs  int64 `json:"from_ns"`
 	Packets int64 `json:"packets"`

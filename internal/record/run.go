@@ -15,12 +15,12 @@ const (
 	RunFailed      = "failed"
 )
 
-// GuestSize sizes each virtual router of a lab; a zero value leaves it to the lab.
+// GuestSize is the size of each virtual router of a lab; zero values are the lab's defaults.
 type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
 	Model    string `json:"cpu_model,omitempty"` // in QEMU's words
-	// of its kernel against faults of CPUs: "auto" or "off"
+	// CPU vulnerability mitigations of its kernel: "auto" or "off"
 	Mitigations string `json:"mitigations,omitempty"`
 }
 
@@ -32,39 +32,39 @@ type RunHead struct {
 	Status     string    `json:"status"`
 	Reason     string    `json:"reason,omitempty"`      // of an interruption or failure
 	Lab        string    `json:"lab"`                   // "local", …
-	LabNote    string    `json:"lab_note,omitempty"`    // e.g. what an ordinary user loses
-	Meter      *Meter    `json:"meter,omitempty"`       // of the power that a device draws
+	LabNote    string    `json:"lab_note,omitempty"`    // e.g. what is unavailable to an ordinary user
+	Meter      *Meter    `json:"meter,omitempty"`       // reads the power that a device draws
 	Command    string    `json:"command"`               // the exact command that made it, seed included
 	Version    string    `json:"version"`               // of the program
 	BinaryHash string    `json:"binary_hash,omitempty"` // sha256 of the executable, for resume
-	// ImportedFrom are the programs, with their versions, that measured what was imported as this run.
+	// ImportedFrom lists the programs, with versions, whose results were imported as this run.
 	ImportedFrom []string `json:"imported_from,omitempty"`
 }
 
 // Run is a campaign without its trials, stored before the first of them.
 type Run struct {
 	RunHead
-	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // of the virtual routers, where it was given
-	Image        *DiskImage    `json:"image,omitempty"`      // that the user gave for the routers
-	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // that the user gave for the routers
-	Queues       int           `json:"queues,omitempty"`     // of each virtual link, where more than one
-	Driver       string        `json:"driver,omitempty"`     // by which routers are driven, "" = agents
+	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // size of the virtual routers, if given
+	Image        *DiskImage    `json:"image,omitempty"`      // of the routers, given by the user
+	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // of the routers, given by the user
+	Queues       int           `json:"queues,omitempty"`     // queues of each virtual link, if more than one
+	Driver       string        `json:"driver,omitempty"`     // driver of the routers, "" = agents
 	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
 	Machines     *Machines     `json:"machines,omitempty"`   // of a lab of real machines
-	Attached     string        `json:"attached,omitempty"`   // the lab of lab up that it used, "" = its own
+	Attached     string        `json:"attached,omitempty"`   // lab of lab up that it used, "" = its own
 	Kernel       string        `json:"kernel"`               // of the machine that carries the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
-	Nodes        []NodeFacts   `json:"nodes,omitempty"` // what each can, see Run.Node
+	Nodes        []NodeFacts   `json:"nodes,omitempty"` // properties of each node, see Run.Node
 	Environments []Environment `json:"environments"`
 	Ceilings     []Ceiling     `json:"ceilings"`          // the tester's own
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
-	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts
-	// ImportedAt is when another program's results were imported as this run; Started and Ended are of the
-	// measurement, as far as its files say.
+	Imports      []Import      `json:"imports,omitempty"` // the last one of a node counts
+	// ImportedAt is when another program's results were imported as this run; Started and Ended are those of
+	// the measurement, if its files have them.
 	ImportedAt  time.Time `json:"imported,omitzero"`
-	Experiments []string  `json:"experiments,omitempty"` // runs that put its findings to the test
+	Experiments []string  `json:"experiments,omitempty"` // runs that test its findings
 }
 
 // Import holds what a node that nothing of the run reached saw by itself while the run went on, added to the
@@ -72,8 +72,8 @@ type Run struct {
 type Import struct {
 	Node string `json:"node"`
 	File string `json:"file"` // its name
-	// Offset is the node's clock minus the controller's, within ±Bound, and Match how well the bytes that
-	// the node counted then agree with those of the run's traffic: their correlation, at most 1.
+	// Offset is the node's clock minus the controller's, within ±Bound. Match is the correlation between the
+	// bytes that the node counted and the run's traffic, at most 1.
 	Offset  int64     `json:"offset_ns"`
 	Bound   int64     `json:"bound_ns"`
 	Match   float64   `json:"match"`
@@ -81,8 +81,8 @@ type Import struct {
 	Log     []LogLine `json:"log,omitempty"`
 }
 
-// DiskImage is a disk image of the user's that the routers of a lab boot, and how to log in to it. Paths
-// only: what they name is never recorded.
+// DiskImage is a user's disk image that the routers of a lab boot, and how to log in to it. It holds paths
+// only; the contents of the files are never recorded.
 type DiskImage struct {
 	File     string `json:"file"`
 	Login    string `json:"login,omitempty"`    // METHOD:USER, "" = ssh:root
@@ -91,14 +91,14 @@ type DiskImage struct {
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel is a kernel of the user's that the routers of a lab boot: its file and the folder of its
-// modules, "" if it needs none.
+// OwnKernel is a user's kernel that the routers of a lab boot: its file and the folder of its modules, "" if
+// it needs none.
 type OwnKernel struct {
 	File    string `json:"file"`
 	Modules string `json:"modules,omitempty"`
 }
 
-// Event is one line of a run's story, as printed by run --json.
+// Event is one step of a run, as printed by run --json.
 type Event struct {
 	Time time.Time `json:"time"`
 	// run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
@@ -116,10 +116,10 @@ type Event struct {
 	Cores  []float64     `json:"cores,omitempty"` // busy share per core of node host, 0…1
 	Left   time.Duration `json:"left_ns,omitempty"`
 	Status string        `json:"status,omitempty"`
-	// Cause names the limit of the trial that ended, as far as it shows in that trial alone.
+	// Cause names the limit of the trial that ended, judged from that trial alone.
 	Cause      string  `json:"cause,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"` // of Cause
-	// Data is the design: of run-started as the plan has it, and of the phase "plan" as the run has it, where
-	// the lab has changed it.
+	// Data is the design: with run-started the plan's, and with the phase "plan" the run's, if the lab has
+	// changed it.
 	Data json.RawMessage `json:"data,omitempty"`
 }

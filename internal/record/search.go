@@ -6,26 +6,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Search looks for the highest rate that meets its goals, by RFC 9971. A row then yields as many trials as
-// it takes.
+// Search defines a search for the highest rate that meets its goals, by RFC 9971. A row then yields as many
+// trials as it takes.
 type Search struct {
-	Preset string  `json:"preset"` // whose goals these are, before what the plan changed
+	Preset string  `json:"preset"` // preset of the goals, before the plan's changes
 	Goals  []Goal  `json:"goals"`
-	MinPPS float64 `json:"min_pps"`           // least load of one interface
-	MaxPPS float64 `json:"max_pps,omitempty"` // greatest; 0 = what the tester alone can do
-	MinBps float64 `json:"min_bps"`           // the same of paced TCP
+	MinPPS float64 `json:"min_pps"`           // lowest load of one interface
+	MaxPPS float64 `json:"max_pps,omitempty"` // highest; 0 = the tester's own maximum
+	MinBps float64 `json:"min_bps"`           // the same for paced TCP
 	MaxBps float64 `json:"max_bps,omitempty"`
-	MinHz  float64 `json:"min_connections_hz,omitempty"` // the same of new connections
+	MinHz  float64 `json:"min_connections_hz,omitempty"` // the same for new connections
 	MaxHz  float64 `json:"max_connections_hz,omitempty"`
-	// Knob is a setting, with its place, that takes the loads as its levels, such as the rate of a shaper,
-	// while TCP goes as fast as it can; "" = the load generator is paced.
+	// Knob is a setting, with its place, whose levels are the loads, such as the rate of a shaper, while TCP
+	// runs at full rate; "" = the load generator is paced.
 	Knob    string        `json:"knob,omitempty"`
 	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
 	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
-	// CountPauses makes warm-up and pause of each trial part of its effective duration.
+	// CountPauses includes warm-up and pause of each trial in its effective duration.
 	CountPauses bool `json:"count_pauses,omitempty"`
-	// Further tests of RFC 2544, at the rate found for the first goal or at the greatest load; nil = not
-	// done.
+	// Further tests of RFC 2544, at the rate found for the first goal or at the highest load; nil = not run.
 	Latency    *Test `json:"latency,omitempty"`
 	FrameLoss  *Test `json:"frame_loss,omitempty"`
 	BackToBack *Test `json:"back_to_back,omitempty"`
@@ -41,7 +40,7 @@ type Goal struct {
 	ExceedRatio     float64       `json:"exceed_ratio"`
 	Width           float64       `json:"width"` // (upper - lower) ÷ upper bound, at most
 	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
-	// MaxDelay makes a trial high-loss also when the load adds more delay; 0 = no bound.
+	// MaxDelay also makes a trial high-loss if the load adds more delay; 0 = no bound.
 	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
 	// Coarser counts the coarser targets that precede the goal, each with a shorter duration sum and twice
 	// the width.
@@ -54,12 +53,12 @@ type Goal struct {
 type TrialInput struct {
 	Load     float64       `json:"load"`             // intended, of one interface, per second
 	Duration time.Duration `json:"duration_ns"`      // intended, of the traffic that counts
-	Warmup   bool          `json:"warmup,omitempty"` // only warms up: no result of the search
+	Warmup   bool          `json:"warmup,omitempty"` // warm-up only: not a result of the search
 }
 
 // Test is one of RFC 2544's tests after the throughput.
 type Test struct {
-	Duration time.Duration `json:"duration_ns"` // of each trial; of back-to-back, of the longest burst
+	Duration time.Duration `json:"duration_ns"` // of each trial; for back-to-back, of the longest burst
 	Repeats  int           `json:"repeats"`
 }
 
@@ -81,12 +80,12 @@ type SearchLimits struct {
 	Interfaces int `json:"interfaces"`
 }
 
-// SearchTrial holds what a search asked of a trial, and the limits it kept.
+// SearchTrial holds what a search requested of a trial, and the limits that it observed.
 type SearchTrial struct {
 	SearchLimits
 	TrialInput
 	Test   string `json:"test"`
-	Number int    `json:"number"` // from 1, of those of its search that ended well
+	Number int    `json:"number"` // from 1, among the successful trials of its search
 }
 
 // Units of a search's loads.
