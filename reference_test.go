@@ -293,7 +293,7 @@ func TestReferenceListsEveryPlan(t *testing.T) {
 	b.WriteString("# Times of the built-in plans\n" + written + `
 What ` + "`chokepoint plan list`" + ` estimates. The time includes set-up, but not the boot of guests. Trials include
 the idle measurements and the checks of paths; a search counts as one trial, whose length depends on what it
-finds. ` + "`--budget D`" + ` shortens a plan; ` + "`chokepoint plan show NAME`" + ` prints it.
+finds. A plan can be [fitted into a given time](../howto/write-a-plan.md#change-a-plan-from-the-command-line).
 
 | plan | time | cells | runs of each | trials | measures |
 |---|---:|---:|---:|---:|---|
