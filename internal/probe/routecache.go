@@ -11,14 +11,14 @@ var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_b
 func routecache(root Root) Probe {
 	var metrics []record.Metric
 	for i, doc := range []string{
-		"packets received whose route was looked up, with those refused",
+		"packets received whose route was looked up, including refused ones",
 		"multicast packets received whose route was looked up",
-		"packets received for which there is no route",
+		"packets received without a route",
 		"broadcast packets received",
-		"packets received whose destination no packet may have here",
-		"packets received whose source no packet may have here, among them those that rp_filter refuses",
-		"packets of the machine itself whose route was looked up",
-		"multicast packets of the machine itself whose route was looked up",
+		"packets received with an invalid (martian) destination",
+		"packets received with an invalid (martian) source, including those that rp_filter refuses",
+		"the machine's own packets whose route was looked up",
+		"the machine's own multicast packets whose route was looked up",
 	} {
 		metrics = append(metrics, counter(routecacheNames[i], "count",
 			doc+", of IPv4, all CPUs and network namespaces together (/proc/net/stat/rt_cache)"))

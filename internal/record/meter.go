@@ -3,13 +3,13 @@ package record
 // MeterProbe is the probe's name in Trial.Meter.
 const MeterProbe = "meter"
 
-// Meter tells from outside how much power a device draws while the trials of a run go on.
+// Meter is an external meter of the power that a device draws during the trials of a run.
 type Meter struct {
-	// At says where it is read, as typed; it holds no password.
+	// At is the address of the meter, as typed; it contains no password.
 	At string `json:"at"`
-	// Node is whose power it is; "" = of the device under test, or of the machine that carries it.
+	// Node is the node whose power it reads; "" = the device under test, or the machine that carries it.
 	Node string `json:"node,omitempty"`
-	// IdleW and LoadedW are watts that were typed in. Such a meter is not read.
+	// IdleW and LoadedW are watts that were typed in; then no meter is read.
 	IdleW   float64 `json:"idle_w,omitempty"`
 	LoadedW float64 `json:"loaded_w,omitempty"`
 }

@@ -28,8 +28,8 @@ var clockDown = Rule{
 			risk: more heat; lost on reboot
 		routeros: set the CPU frequency to its maximum
 			$ /system routerboard settings set cpu-frequency=auto
-			risk: more heat; needs a reboot, and routerboard in the device-mode, which takes its \
-			button or a power cycle
+			risk: more heat; needs a reboot, and routerboard permitted in device-mode, which needs \
+			the button or a power cycle
 		freebsd: stop powerd, or set it to hiadaptive
 			$ sysrc powerd_flags='-a hiadaptive'
 			$ service powerd restart

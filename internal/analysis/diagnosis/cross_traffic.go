@@ -6,9 +6,9 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 var crossTraffic = Rule{
 	Class: CrossTraffic,
 	Text: `
-		label: other traffic takes a part of the limit
+		label: other traffic uses part of the limit
 		means: a queue throttles, and more than a tenth of what it sends is not the load's
-		any: find out whose it is, and share the limit fairly or measure without it
+		any: find its source, and share the limit fairly or measure without it
 			$ tcpdump -n -c 200 -i DEV
 			$ conntrack -L
 	`,

@@ -13,10 +13,10 @@ var healthy = Rule{
 	Quiet: true,
 	Text: `
 		label: nothing limits this load
-		means: a load with a set rate got 99 % of it, without loss (less than 0.3 % of its packets \
+		means: a load with a set rate reached 99 % of it, without loss (less than 0.3 % of its packets \
 			lost or retransmitted, less than 2 % of the probes lost) and with little delay (less than \
-			15 ms above the idle RTT, or above the minimum RTT where that was not measured); or 95 % \
-			of the connections begun at a set rate completed, and less than 1 % failed
+			15 ms above the idle RTT, or above the minimum RTT if there is no idle RTT); or 95 % \
+			of the connections started at a set rate completed, and less than 1 % failed
 	`,
 	Check: func(o *Observation) Candidate {
 		rate := o.load().RateBps

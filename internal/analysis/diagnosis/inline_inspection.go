@@ -14,10 +14,10 @@ var inlineInspection = Rule{
 	Wasteful: true,
 	ToTester: true,
 	Text: `
-		label: a program of the router's own looks at each packet
+		label: a program on the router inspects each packet
 		means: a packet socket for all protocols, NFQUEUE or a log group was found on the router, \
 			processes use at least 0.1 of a core beside forwarding, and a core is full
-		linux: find the program, and let it see samples, or flows by a filter in the kernel
+		linux: find the program, and let it inspect samples, or only flows that a kernel filter selects
 			$ ss -0 -p
 			$ cat /proc/net/netfilter/nfnetlink_queue
 			risk: it sees less

@@ -14,11 +14,11 @@ var reversePath = Rule{
 	Class:    ReversePath,
 	ToTester: true,
 	Text: `
-		label: the way of the acknowledgements is saturated
-		means: a queue on the way back throttles at least one packet in four and has packets \
-			waiting in it for most of the window, or sends what it is set to, while none on the way of \
-			the data does; or half of the acknowledgements die; or the added RTT passes in a queue on \
-			the way back
+		label: the reverse path, which carries the acknowledgements, is saturated
+		means: a queue on the reverse path throttles at least one packet in four and has packets \
+			waiting in it for most of the window, or sends at its configured rate, while no queue of \
+			the data does; or half of the acknowledgements are dropped; or the added RTT arises in a \
+			queue on the reverse path
 		linux: raise the rate of the queue, or let CAKE thin out acknowledgements
 			$ tc qdisc change dev DEV root cake ack-filter
 			risk: above the link rate, delay grows
@@ -27,7 +27,7 @@ var reversePath = Rule{
 			$ uci commit sqm
 			$ service sqm restart
 			risk: above the link rate, delay grows
-		any: ask for a line with a faster way back: TCP needs about 2 % of its rate there
+		any: use a line with a faster reverse direction: TCP needs about 2 % of its rate there
 	`,
 	Check: func(o *Observation) Candidate {
 		died := o.acksDie()

@@ -13,7 +13,7 @@ var ruleDrop = Rule{
 	ToTester: true,
 	Text: `
 		label: a rule or filter drops packets
-		means: at least half of the packets that the ends miss die in one node, by its kernel's \
+		means: at least half of the missing packets are dropped in one node, by its kernel's \
 			drop reasons, by the counters of its ports or by those of its IP layer, and neither a \
 			queue nor a table nor the CPU dropped them
 		linux: find the rule whose counter grows under load, and raise its limit or remove it

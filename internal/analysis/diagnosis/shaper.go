@@ -8,7 +8,7 @@ var shaper = Rule{
 	Text: `
 		label: a shaper limits the rate
 		means: a queue with classes, or one with AQM, throttles at least one packet in four; it \
-			carries the rate that it is set to or, where that is not known, packets wait in it
+			sends at its configured rate or, if that is unknown, packets wait in it
 		linux: raise the shaper's rate if the link behind it can carry more
 			$ tc -s qdisc show
 			$ tc -s class show dev DEV

@@ -10,7 +10,7 @@ var smallQueue = Rule{
 		label: a queue is too small
 		means: a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds \
 			little delay; or it throttles, and drops packets while its output stays a fifth below the \
-			rate that it is set to; or it dropped packets while the load began, and the congestion \
+			configured rate; or it dropped packets when the load started, and the congestion \
 			window has not recovered yet
 		linux: use a longer queue, preferably one with AQM
 			$ tc qdisc replace dev DEV root fq_codel

@@ -10,7 +10,7 @@ import (
 var tcpInTCP = Rule{
 	Class: TCPInTCP,
 	Text: `
-		label: the tunnel's own TCP loses packets and stalls what it carries
+		label: the tunnel's own TCP loses packets and stalls the traffic inside
 		means: the tunnel runs over TCP, and its end retransmits at least 0.3 % of the segments, \
 			not counting the load's
 		any: run the tunnel over UDP: OpenVPN's proto udp, or WireGuard

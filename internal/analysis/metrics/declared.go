@@ -409,11 +409,11 @@ func flowMetrics() []record.Metric {
 	flow := func(what string) func(percentile) string {
 		return func(q percentile) string { return FlowTime(what, q) }
 	}
-	times("TCP handshake", "TCP handshake of the flows begun in the window, from the call to its answer, "+
-		"PERCENTILE", flow("connect"), flowPercentiles)
-	times("flow completion", "flow completion time, from a flow's intended start to the last byte of the "+
-		"answer, PERCENTILE of those to start in the window; what failed or was not done by its end "+
-		"counts as slower than all others", flow("completion"), flowPercentiles)
+	times("TCP handshake", "TCP handshake of the flows started in the window, from the call to its "+
+		"answer, PERCENTILE", flow("connect"), flowPercentiles)
+	times("flow completion", "flow completion time, from a flow's intended start to the last byte of "+
+		"the answer, PERCENTILE of the flows due to start in the window; failed and unfinished flows "+
+		"count as slower than all others", flow("completion"), flowPercentiles)
 	for _, s := range flowSizes {
 		times("completion of "+s.name+" flows", "the same of flows "+s.words+", PERCENTILE",
 			flow("completion_"+s.name), flowPercentiles)
