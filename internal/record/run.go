@@ -33,7 +33,7 @@ type RunHead struct {
 	Reason     string    `json:"reason,omitempty"`      // of an interruption or failure
 	Lab        string    `json:"lab"`                   // "local", …
 	LabNote    string    `json:"lab_note,omitempty"`    // e.g. what is unavailable to an ordinary user
-	Meter      *Meter    `json:"meter,omitempty"`       // reads the power that a device draws
+	Meter      *Meter    `json:"meter,omitempty"`       // external power meter
 	Command    string    `json:"command"`               // the exact command that made it, seed included
 	Version    string    `json:"version"`               // of the program
 	BinaryHash string    `json:"binary_hash,omitempty"` // sha256 of the executable, for resume
@@ -52,7 +52,7 @@ type Run struct {
 	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
 	Machines     *Machines     `json:"machines,omitempty"`   // of a lab of real machines
 	Attached     string        `json:"attached,omitempty"`   // lab of lab up that it used, "" = its own
-	Kernel       string        `json:"kernel"`               // of the machine that carries the lab
+	Kernel       string        `json:"kernel"`               // kernel of the machine that carries the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
 	Nodes        []NodeFacts   `json:"nodes,omitempty"` // properties of each node, see Run.Node

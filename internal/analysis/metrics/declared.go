@@ -158,7 +158,8 @@ func loadMetrics() []record.Metric {
 		}
 		m(CPURatio, "CPU load", "ratio", lower,
 			"share of the window in which cores were busy, mean of all cores")
-		m(busiestCore, "busiest core", "ratio", lower, "the same of the busiest core")
+		m(busiestCore, "busiest core", "ratio", lower, "share of the window in which the busiest core "+
+			"was busy")
 		m(softirqCore, "softirq load of a core", "ratio", lower,
 			"share of the window in softirqs, of the core with most")
 		m(StealRatio, "CPU time stolen", "ratio", lower,
@@ -425,8 +426,8 @@ func flowMetrics() []record.Metric {
 		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not complete by the window's end ÷ flows due to start in it"),
 		ofPath(flowLate, "lateness of flows (p99)", "ns", lower,
-			"how much later than intended a flow was started, 99th percentile: no time, or no free "+
-				"connection; if flows start at a rate"),
+			"how late flows started, 99th percentile, if they start at a rate: the tester had no time, "+
+				"or no free connection"),
 		ofPath(RequestRate, "request rate", "requests/s", higher, "requests whose response was "+
 			"complete in the window, per second, of all connections; engine requests"))
 	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+
