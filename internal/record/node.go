@@ -86,8 +86,8 @@ func (r *Run) KernelOf(node string) (sharing []string) {
 	return sharing
 }
 
-// NearShares reports whether the near end has its cores with others: those kernel of the machine that carries
-// the lab, or, by one kernel, those of the device under test.
+// NearShares reports whether the near end has its cores with others: those of the machine that carries the
+// lab, or, by one kernel, those of the device under test.
 func (r *Run) NearShares() bool {
 	near := r.Near()
 	return near.CPUs == CPUsShared || near.Kernel != "" && near.Kernel == r.Tested().Kernel
