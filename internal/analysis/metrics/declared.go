@@ -196,7 +196,7 @@ func dropMetrics() []record.Metric {
 		return declared(scope, name, label, "count", lower, doc+", in the window")
 	}
 	offloaded := count(FlowsOffloaded, "offloaded connections", record.ScopeNode,
-		"connections that a flow table of the routers carried past their rules, largest value")
+		"connections in a flow table of the routers, which bypass the rules, largest value")
 	offloaded.Better = ""
 	return []record.Metric{
 		count(softnetDrops, "backlog drops", record.ScopeHost,
