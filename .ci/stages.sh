@@ -609,7 +609,7 @@ screenshots() {
 	mkdir -p "$WORK/shots"
 	as_root env TALLEST=12000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
 		"$WORK/shots" "$WORK/as_root.json"
-	as_root "$PROGRAM" catalog build "$WORK/site"
+	as_root "$PROGRAM" catalog build --output "$WORK/site"
 	local page
 	for page in index effects; do
 		as_root .ci/screenshots.sh "$WORK/site/$page.html" "$WORK/shots/$page"

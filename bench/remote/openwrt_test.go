@@ -125,7 +125,7 @@ func conforms(t *testing.T, b *bed, works []string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	cmd := b.command(ctx, slices.Concat([]string{"lab", "conform", "--json", "--bundle",
+	cmd := b.command(ctx, slices.Concat([]string{"lab", "conform", "--json", "--output",
 		b.At("tmp/bundle.json")}, b.aboard("openwrt"))...)
 	var talk strings.Builder
 	cmd.Stderr = &talk

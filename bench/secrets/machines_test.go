@@ -88,9 +88,9 @@ func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 	keep(t, keys, map[string]string{"lab.yaml": "client: local\nrouter: ssh://router\n" +
 		"server: ssh://server\nssh_config: config\n"})
 	file := filepath.Join(keys, "lab.yaml")
-	try(program("run", plan, "--json", "--report", p.At("report.html"), "--lab", file)...)
+	try(program("run", plan, "--json", "--output", p.At("report.html"), "--lab", file)...)
 	p.inUse(t)
-	try(program("lab", "conform", "--driver", "linux", "--lab", file, "--bundle",
+	try(program("lab", "conform", "--driver", "linux", "--lab", file, "--output",
 		p.At("state/bundle.json"))...)
 
 	for _, args := range [][]string{{"lab", "restore", "--json"}, {"show", "latest"},

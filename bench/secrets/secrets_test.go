@@ -90,7 +90,7 @@ func (p *place) takeEveryPath(t *testing.T, ctx context.Context) {
 		return said
 	}
 	plan := p.At("secrets.yaml")
-	try("run", plan, "--json", "--report", p.At("report.html"))
+	try("run", plan, "--json", "--output", p.At("report.html"))
 	var lab struct{ ID string }
 	if err := json.Unmarshal([]byte(try("lab", "up", "--json")), &lab); err != nil {
 		t.Fatalf("lab up: %v", err)

@@ -36,7 +36,7 @@ func addBundles(cmd *cobra.Command, dir *string) {
 func newCatalogAddCommand(p *program) *cobra.Command {
 	var device, firmware, note, out string
 	cmd := &cobra.Command{
-		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output PLACE]",
+		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output FILE]",
 		Short: "Make a file of a run to share with others",
 		Long: `Make a bundle of a run: one file that others can add to their own. Its results then
 appear beside the published ones. It contains the run's numbers, but no name of a host,
@@ -69,8 +69,8 @@ share it.`,
 	f.StringVar(&device, "device", "", "`NAME` of the device, as in the catalogue if it is there")
 	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
 	f.StringVar(&note, "note", "", "one line of `TEXT` for others")
-	f.StringVarP(&out, "output", "o", "", "write to this file or folder `PLACE`; - is standard\n"+
-		"output (default: keep it beside the runs)")
+	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep\nit beside "+
+		"the runs)")
 	return cmd
 }
 

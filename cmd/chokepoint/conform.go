@@ -19,9 +19,9 @@ import (
 
 func newLabConformCommand(p *program) *cobra.Command {
 	o := labOptions{alone: true}
-	var bundle string
+	var file string
 	cmd := &cobra.Command{
-		Use:   "conform [--lab KIND | --image FILE | --router URL …] [--bundle FILE]",
+		Use:   "conform [--lab KIND | --image FILE | --router URL …] [--output FILE]",
 		Short: "Try everything on a router that a run may need",
 		Long: `Try everything on a router that a run may need. Each setting is applied, read back and
 undone; counters are read; samples are taken. The router is that of --lab, a disk image
@@ -29,30 +29,30 @@ undone; counters are read; samples are taken. The router is that of --lab, a dis
 ports are the devices of its default route and of the route to this machine. All
 settings are restored. Do not use this on a router that others use.
 
---bundle writes the results as JSON, so that others can see what the router can do,
+--output writes the results as JSON, so that others can see what the router can do,
 with the output of a driver's commands that read something. It contains no addresses,
 no host names and no keys.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.image.File != "" && !cmd.Flags().Changed("lab") {
 				o.kind = record.LabVM
 			}
-			return p.conform(cmd.Context(), o, bundle)
+			return p.conform(cmd.Context(), o, file)
 		},
 	}
 	o.addFlags(cmd.Flags())
 	addMachines(cmd, &o.machines)
-	cmd.Flags().StringVar(&bundle, "bundle", "", "write the results to this `FILE`")
+	addOutput(cmd, &file, "write the results to this `FILE`, too")
 	return addJSON(cmd, "print one JSON object per item tried")
 }
 
-func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err error) {
+func (p *program) conform(ctx context.Context, o labOptions, file string) (err error) {
 	if err := o.settle(); err != nil {
 		return err
 	}
 
 	var out *userfile.File
-	if bundle != "" {
-		if out, err = userfile.Create(bundle); err != nil {
+	if file != "" {
+		if out, err = userfile.Create(file); err != nil {
 			return err
 		}
 		defer closing(&err, out.Abort)

@@ -155,7 +155,7 @@ func TestNearestFlag(t *testing.T) {
 		{"run", "sede", "seed"},
 		{"run", "buget", "budget"},
 		{"run", "bugdet", "budget"},
-		{"run", "repotr", "report"},
+		{"run", "otuput", "output"},
 		{"run", "budg", "budget"},
 		{"report", "fromat", "format"},
 		{"delete", "kep", "keep"},

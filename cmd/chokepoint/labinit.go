@@ -28,22 +28,23 @@ const labFile = "lab.yaml"
 
 func newLabInitCommand(p *program) *cobra.Command {
 	var m record.Machines
+	var file string
 	cmd := &cobra.Command{
-		Use:   "init [FILE] [--client MACHINE] [--router MACHINE] [--server MACHINE]",
+		Use:   "init [--output FILE] [--client MACHINE] [--router MACHINE] [--server MACHINE]",
 		Short: "Write a lab file of real machines, with their addresses and devices",
-		Long: `Write a lab file of real machines, lab.yaml unless FILE is given: a client, a server and
-the router between. It asks for the machines that the flags do not name. It connects to
-them, finds the addresses and devices that face each other, writes them down, and
-checks the lab as lab check does.`,
-		Args: optionalArg,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file := append(args, labFile)[0]
+		Long: `Write a lab file of real machines: a client, a server and the router between. It asks
+for the machines that the flags do not name. It connects to them, finds the addresses
+and devices that face each other, writes them down, and checks the lab as lab check
+does.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file = cmp.Or(file, labFile)
 			if !isLabFile(file) {
 				return app.Usage("its name ends in .yaml", "lab file %q", file)
 			}
 			return labInit(cmd.Context(), file, m, p)
 		},
 	}
+	addOutput(cmd, &file, "write to this `FILE` (default "+labFile+")")
 	addMachineFlags(cmd.Flags(), &m)
 	return cmd
 }

@@ -8,24 +8,32 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newManCommand(p *program) *cobra.Command {
-	return &cobra.Command{
-		Use:   "man DIR",
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "man --output DIR",
 		Short: "Write a manual page for each command to a folder",
 		Long: `Write a manual page for each command to a folder, such as /usr/local/share/man/man1.
 chokepoint completion makes the completions for shells.`,
-		Args: exactArgs("DIR"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("write manual pages to %s: %v", args[0], check.Underlying(err))
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return app.Usage("name a folder, such as --output man1", "man wants --output")
 			}
-			return manPages(p, cmd.Root(), args[0])
+
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return fmt.Errorf("write manual pages to %s: %v", dir, check.Underlying(err))
+			}
+
+			return manPages(p, cmd.Root(), dir)
 		},
 	}
+	addOutput(cmd, &dir, "write the pages to this folder `DIR`")
+	return cmd
 }
 
 // manPages writes the pages of a command and of all its subcommands, and prints their paths.

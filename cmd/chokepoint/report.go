@@ -27,7 +27,7 @@ type reportOptions struct {
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use:   "report RUN [--format FORMAT] [--chart NAME] [--report FILE]",
+		Use:   "report RUN [--format FORMAT] [--chart NAME] [--output FILE]",
 		Short: "Write the report of a stored run",
 		Long: `Write the report of a stored run. RUN is an id, a unique prefix, or latest.
 
@@ -58,7 +58,7 @@ the trial's name before .flent.gz if there are several.`,
 	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats[:7])+
 		",\n"+list(formats[7:])+"; default: from the\nname of the file")
 	o.add(cmd)
-	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
+	addOutput(cmd, &o.file, "write to this `FILE`; - is standard output")
 	return cmd
 }
 
@@ -84,6 +84,11 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	return known("--format %q is not known", o.format, "formats", formats...)
 }
 
+// addOutput gives a command the flag of where its result goes, which has the same name in every command.
+func addOutput(cmd *cobra.Command, file *string, usage string) {
+	cmd.Flags().StringVarP(file, "output", "o", "", usage)
+}
+
 // htmlFile refuses a name for an HTML file that has another extension.
 func htmlFile(file string) error {
 	switch strings.ToLower(filepath.Ext(file)) {
@@ -94,13 +99,13 @@ func htmlFile(file string) error {
 }
 
 func unknownFile(file, hint string) error {
-	return app.Usage(hint, "--report %s: no format of a report has %s", file, filepath.Ext(file))
+	return app.Usage(hint, "--output %s: no format of a report has %s", file, filepath.Ext(file))
 
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
 	if o.format == flentFormat && p.OutTTY && o.file == standard {
-		return app.Usage("add --report FILE, or send it to a file", "%s is not for a terminal", o.format)
+		return app.Usage("add --output FILE, or send it to a file", "%s is not for a terminal", o.format)
 	}
 
 	doc, err := p.Dirs.Document(ctx, name)

@@ -27,7 +27,7 @@ func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--meter METER] [--report FILE] [--prove] [--json] [--quiet]",
+			"LAB] [--peer HOST] [--meter METER] [--output FILE] [--prove] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, with --peer path. The
 lab consists of namespaces of this machine and is removed afterwards. Every finished
@@ -60,8 +60,7 @@ whatever lies between. It is measured as found, and nothing is changed.`,
 
 // addRunOutput adds the flags for the results of a run.
 func addRunOutput(cmd *cobra.Command, report *string) {
-	cmd.Flags().StringVar(report, "report", "",
-		"write the HTML report to this `FILE` instead of the run's directory")
+	addOutput(cmd, report, "write the HTML report to this `FILE` instead of the run's directory")
 	addJSON(cmd, "print one JSON object per event, and the document of show --json last")
 	cmd.Flags().Bool("quiet", false, "show no progress, only warnings, errors and the result")
 }

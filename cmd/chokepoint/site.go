@@ -23,16 +23,19 @@ import (
 )
 
 func newCatalogBuildCommand(p *program) *cobra.Command {
-	var bundles string
+	var bundles, dir string
 	cmd := &cobra.Command{
-		Use:   "build DIR [--bundles DIR]",
+		Use:   "build --output DIR [--bundles DIR]",
 		Short: "Write the catalogue as a static site",
 		Long: `Write the published results and your bundles as a static site: an index, a page for
 each device and run, pages that compare devices, effects of factors, sources. It needs
-no server and no network. DIR is new, empty, or an existing site, whose pages are
+no server and no network. The folder is new, empty, or an existing site, whose pages are
 replaced.`,
-		Args: exactArgs("DIR"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return app.Usage("name a folder, such as --output site", "catalog build wants --output")
+			}
+
 			studies, own, err := p.collected(bundles)
 			if err != nil {
 				return err
@@ -43,7 +46,7 @@ replaced.`,
 				return err
 			}
 
-			index, err := writeSite(args[0], pages)
+			index, err := writeSite(dir, pages)
 			if err != nil {
 				return err
 			}
@@ -51,6 +54,7 @@ replaced.`,
 			return p.print(index + "\n")
 		},
 	}
+	addOutput(cmd, &dir, "write the site to this folder `DIR`")
 	addBundles(cmd, &bundles)
 	return cmd
 }
