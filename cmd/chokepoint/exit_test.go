@@ -153,10 +153,10 @@ func TestNearestFlag(t *testing.T) {
 	root := newRoot(&program{})
 	for _, tt := range []struct{ command, name, want string }{
 		{"run", "sede", "seed"},
-		{"run", "buget", "budget"},
-		{"run", "bugdet", "budget"},
+		{"run", "stirct", "strict"},
+		{"run", "mteer", "meter"},
 		{"run", "otuput", "output"},
-		{"run", "budg", "budget"},
+		{"run", "stric", "strict"},
 		{"report", "fromat", "format"},
 		{"delete", "kep", "keep"},
 		{"limits", "tunel", "tunnel"},

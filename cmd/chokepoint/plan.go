@@ -96,7 +96,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
 	show func(context.Context, *plan.Plan) error) *cobra.Command {
 	var o planOptions
-	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]"
+	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--for D] [--strict] [--json]"
 	cmd.Args = optionalArg
 	cmd.ValidArgsFunction = completePlans
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

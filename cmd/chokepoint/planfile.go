@@ -25,13 +25,13 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 		"`PATH=VALUE`,\nsuch as method.duration=5s or matrix.streams=1,4; may be repeated")
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` (default: random)")
-	flags.DurationVar(&o.Budget, "budget", 0, "shorten the plan to this time `D`, such as 10m: "+
+	flags.DurationVar(&o.Budget, "for", 0, "shorten the plan to this time `D`, such as 10m: "+
 		"first\nrepetitions, to six if there are more, then windows,\nto "+plan.MinWindow.String()+
 		" if they are longer, then the cells listed last")
 	flags.BoolVar(&o.Strict, "strict", false,
 		"with the plan rfc2544: use the standard's own times, hours\nfor each frame size")
 	// pflag shows a zero duration as a default that means something.
-	flags.Lookup("budget").DefValue = "0"
+	flags.Lookup("for").DefValue = "0"
 }
 
 // validate takes the plan's name from the arguments and checks the flags before any file is opened.
@@ -46,8 +46,8 @@ func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 		o.Sets = append(o.Sets, "method.seed="+o.seed)
 	}
 
-	if flags.Changed("budget") && o.Budget <= 0 {
-		return app.Usage("give it with a unit, such as 90s or 10m", "--budget %s is not a time to fit into",
+	if flags.Changed("for") && o.Budget <= 0 {
+		return app.Usage("give it with a unit, such as 90s or 10m", "--for %s is not a time to fit into",
 			o.Budget)
 	}
 
@@ -58,7 +58,7 @@ func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// until returns when the time of --budget has passed that begins now; zero: there is none.
+// until returns when the time of --for has passed that begins now; zero: there is none.
 func (o *planOptions) until() time.Time {
 	if o.Budget == 0 {
 		return time.Time{}

@@ -30,7 +30,7 @@ const (
 func newTuneCommand(p *program) *cobra.Command {
 	var o tuneOptions
 	cmd := &cobra.Command{
-		Use: "tune [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] " +
+		Use: "tune [PLAN] [--set PATH=VALUE]… [--seed N] [--for D] [--lab KIND] [--attach LAB] " +
 			"[--peer HOST] [--router ssh://HOST] [--try CHANGE]… [--only] [--max-added-delay D] " +
 			"[--max-loss PERCENT] [--keep] [--dry-run] [--json] [--quiet]",
 		Short: "Find router settings that help, and prove that they do",

@@ -255,7 +255,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 
 		takes := a.takes(t.plan, doc)
 		if !a.until.IsZero() && time.Now().Add(takes).After(a.until) {
-			a.note("experiment %d of %d left out, about %s: the time of --budget does not suffice: %s", i+1,
+			a.note("experiment %d of %d left out, about %s: the time of --for does not suffice: %s", i+1,
 				len(tests), about(takes), t.of.Text)
 			continue
 		}

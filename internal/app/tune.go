@@ -81,7 +81,7 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 	shortest.Cells = shortest.Cells[:1]
 	shortest.Method.Duration = min(shortest.Method.Duration, plan.MinWindow)
 	takes := fixed + plan.New(shortest).Estimate(RowOverhead)*rows(1)/runs
-	return Usage("give a longer --budget, or a shorter method.duration",
+	return Usage("give a longer --for, or a shorter method.duration",
 		"tune within %s: one cell as found, with one change, and once more with what "+
 			"is kept take about %s", unit.Seconds(budget), about(takes))
 }
@@ -435,7 +435,7 @@ func (t *tuner) rounds(ctx context.Context) error {
 	}
 }
 
-// inTime reports whether --budget has time for a round and for what must follow it.
+// inTime reports whether --for has time for a round and for what must follow it.
 func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	if t.until.IsZero() {
 		return true

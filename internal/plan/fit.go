@@ -151,7 +151,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 			Text: fmt.Sprintf("one cell with %s and windows of %s takes %s and does not fit into %s",
 				unit.Count(runs, "repetition"), short(least), unit.Seconds(budget-spare),
 				unit.Seconds(budget)),
-			HintText: "give a longer --budget, or a shorter method.duration",
+			HintText: "give a longer --for, or a shorter method.duration",
 		}
 	}
 
@@ -173,7 +173,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 
 	d.Skipped = slices.Clone(d.Skipped)
 	for _, c := range d.Cells[cells:] {
-		d.Skipped = append(d.Skipped, record.Skipped{Factors: c, Reason: "cut by --budget"})
+		d.Skipped = append(d.Skipped, record.Skipped{Factors: c, Reason: "cut by --for"})
 	}
 
 	d.Cells = d.Cells[:cells:cells]
@@ -201,5 +201,5 @@ func (p *Plan) missed(window, overhead time.Duration) string {
 
 	keeps := (p.Estimate(overhead) + time.Minute - 1).Truncate(time.Minute)
 	missed := strings.Join(what, ", and ")
-	return fmt.Sprintf(": they miss %s; --budget %s would show it", missed, short(keeps))
+	return fmt.Sprintf(": they miss %s; --for %s would show it", missed, short(keeps))
 }

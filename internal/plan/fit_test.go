@@ -77,7 +77,7 @@ func TestFit(t *testing.T) {
 		var skipped []string
 		for _, sk := range p.Skipped() {
 			skipped = append(skipped, sk.Factors["streams"])
-			if sk.Reason != "cut by --budget" {
+			if sk.Reason != "cut by --for" {
 				t.Errorf("%s: skipped: got reason %q", tc.name, sk.Reason)
 			}
 		}
@@ -235,7 +235,7 @@ func TestFitSaysWhatIsMissed(t *testing.T) {
 				return
 			}
 
-			_, named, _ := strings.Cut(cuts, "--budget ")
+			_, named, _ := strings.Cut(cuts, "--for ")
 			budget, err := time.ParseDuration(strings.Fields(named)[0])
 			if err != nil {
 				t.Fatal(err)

@@ -80,7 +80,7 @@ type Procedure struct {
 	Method  Method   `json:"method"`
 	Measure Measure  `json:"measure"`
 	Set     []string `json:"set,omitempty"`
-	Cuts    []string `json:"cuts,omitempty"` // what --budget cut, in words
+	Cuts    []string `json:"cuts,omitempty"` // what --for cut, in words
 	// Loads lists the factors of the cells that describe the traffic; all others identify the path.
 	Loads []string `json:"loads,omitempty"`
 }

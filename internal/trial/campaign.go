@@ -410,7 +410,7 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	left := record.Caveat{
 		Kind: "time-spent",
-		Text: fmt.Sprintf("the time of --budget was spent before the last %s", unit.Count(len(rows),
+		Text: fmt.Sprintf("the time of --for was spent before the last %s", unit.Count(len(rows),
 			"trial")),
 	}
 	c.tell(record.Event{Event: "lab", Text: left.Text})

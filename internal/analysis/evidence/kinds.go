@@ -275,14 +275,14 @@ func caveats() []Kind {
 		{
 			Name:  "cut",
 			Of:    OfRun,
-			Means: "--budget left this out",
+			Means: "--for left this out",
 		},
 		{
 			Name: "time-spent",
 			Of:   OfRun,
-			Means: "the time of --budget ended before the last trials, so cells may have different " +
+			Means: "the time of --for ended before the last trials, so cells may have different " +
 				"numbers of trials",
-			Do: "give a longer --budget, or chokepoint resume RUN",
+			Do: "give a longer --for, or chokepoint resume RUN",
 		},
 		{
 			Name: "emulated",

@@ -126,7 +126,7 @@ func (s *Search) checks() *Round {
 }
 
 // noTime says why a change that a lab can make is not tried.
-const noTime = "the time of --budget does not suffice"
+const noTime = "the time of --for does not suffice"
 
 // Shorten leaves out what Next names last, for want of time: of changes the one that is listed last, of what
 // checks the kept ones what is not needed to propose them. What was not checked is not proposed.

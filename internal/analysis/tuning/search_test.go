@@ -353,7 +353,7 @@ func TestSearchEndsInTime(t *testing.T) {
 			}
 		}
 
-		if sets < 4 && (len(s.Kept) > 0 || !strings.Contains(r.Text(), "a longer --budget")) {
+		if sets < 4 && (len(s.Kept) > 0 || !strings.Contains(r.Text(), "a longer --for")) {
 			t.Errorf("%d sets: kept %s, said %s, want nothing, for want of time", sets, s.Kept, r.Text())
 		}
 	}

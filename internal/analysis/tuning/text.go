@@ -27,7 +27,7 @@ func (r *Result) Text() string {
 		fmt.Fprintf(&b, "\nThe search was %s: nothing is proposed.\n", r.Ended)
 		return b.String()
 	case len(r.Kept) == 0 && slices.ContainsFunc(r.Tried, func(j Scored) bool { return j.Why == noTime }):
-		b.WriteString("\nNothing is proposed: a longer --budget would try and check more.\n")
+		b.WriteString("\nNothing is proposed: a longer --for would try and check more.\n")
 		return b.String()
 	case len(r.Kept) == 0:
 		b.WriteString("\nNothing is proposed: no change helps by more than " +
