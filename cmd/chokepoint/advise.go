@@ -24,7 +24,7 @@ func newAdviseCommand(p *program) *cobra.Command {
 	n := model.Need{}
 	var wan, bundles string
 	cmd := &cobra.Command{
-		Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
+		Use: "advise --line RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
 			"[--bundles DIR] [--json]",
 		Short: "List which published routers are fast enough for a line",
 		Long: `List which routers of the catalogue are fast enough for a line. The verdict comes from
@@ -35,10 +35,10 @@ best does not reach 80 %. Each router has a list of what was not measured.`,
 			rate, err := unit.ParseBitrate(wan)
 			switch {
 			case wan == "":
-				return app.Usage("give the rate of the line, such as --wan 1G", "advise wants --wan")
+				return app.Usage("give the rate of the line, such as --line 1G", "advise wants --line")
 			case err != nil || rate < 1e6 || rate > 1e12:
 				return app.Usage("give bits per second with M or G, such as 300M",
-					"--wan %q is not a rate from 1M to 1000G", wan)
+					"--line %q is not a rate from 1M to 1000G", wan)
 			}
 
 			err = cmp.Or(between("", "users", n.Users, 1, 100000), asksForZero(cmd, "mtu"),
@@ -63,7 +63,7 @@ best does not reach 80 %. Each router has a list of what was not measured.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&wan, "wan", "", "`RATE` of the line, such as 1G")
+	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
 	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")

@@ -69,14 +69,14 @@ func (o limitsOptions) headers() int {
 func newLimitsCommand(p *program) *cobra.Command {
 	var o limitsOptions
 	cmd := &cobra.Command{
-		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--link RATE] [--json]",
+		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--line RATE] [--json]",
 		Short: "Compute the share of a line rate that is left after headers",
 		Long: `Compute, without measuring, the share of a line rate that is left after headers: the
 maximum TCP goodput, the packet rates and goodput of UDP, the effect of other MTUs, and
 the parts of a packet. + joins tunnels in tunnels: wireguard+gre is WireGuard in GRE.
 No router can be faster; run measures how close yours gets.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.pppoe && !cmd.Flags().Changed("link-mtu") {
+			if o.pppoe && !cmd.Flags().Changed("line-mtu") {
 				o.linkMTU = pppoeMTU
 			}
 
@@ -99,12 +99,12 @@ No router can be faster; run measures how close yours gets.`,
 	completeOne(cmd, "tunnel", tunnelNames())
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\nfits "+
 		"without fragments)")
-	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")
-	f.IntVar(&o.linkMTU, "link-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the\n"+
+	f.StringVar(&o.link, "line", "1G", "`RATE` of the line, an Ethernet link, such as 2.5G")
+	f.IntVar(&o.linkMTU, "line-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the\n"+
 		"default is 1492")
 	f.IntVar(&o.vlans, "vlans", 0, "`NUMBER` of VLAN tags on the link")
 	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session with an MTU of 1492, or with\n"+
-		"--link-mtu 1500 one as in RFC 4638")
+		"--line-mtu 1500 one as in RFC 4638")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
 	f.BoolVar(&o.stamps, "timestamps", true, "TCP has timestamps, 12 bytes in each segment")
@@ -123,14 +123,14 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
 			"--tunnel %q: a stream is not joined to others", o.tunnel)
 	case err != nil || rate <= 0:
-		return app.Usage("give bits per second with k, M or G, such as 300M", "--link %q is not a rate",
+		return app.Usage("give bits per second with k, M or G, such as 300M", "--line %q is not a rate",
 			o.link)
 	case rate > maxLink:
-		return app.Usage("no line is as fast", "--link %s is more than %s", o.link, unit.Bitrate(maxLink))
+		return app.Usage("no line is as fast", "--line %s is more than %s", o.link, unit.Bitrate(maxLink))
 	case o.ip != 4 && o.ip != 6 || o.outerIP != 4 && o.outerIP != 6:
 		return app.Usage("", "--ip and --outer-ip are 4 or 6")
 	case given("mtu") && o.tunnel == factor.NoTunnel:
-		return app.Usage("name one with --tunnel, or use --link-mtu",
+		return app.Usage("name one with --tunnel, or use --line-mtu",
 			"--mtu is the tunnel's, and there is no tunnel")
 	case given("outer-ip") && o.tunnel == factor.NoTunnel:
 		return app.Usage("name one with --tunnel, or use --ip",
@@ -139,7 +139,7 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 		err = between("", "mtu", o.mtu, 576, maxPacket)
 	}
 
-	return cmp.Or(err, between("", "link-mtu", o.linkMTU, 576, maxPacket),
+	return cmp.Or(err, between("", "line-mtu", o.linkMTU, 576, maxPacket),
 		between("", "vlans", o.vlans, 0, 2))
 }
 
