@@ -59,6 +59,10 @@ func (o *pictureOptions) validate(format string) error {
 func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
 	switch {
 	case slices.Contains(pictureFormats, o.format):
+		err := known("run "+d.Run.ID+" has no chart %q", o.chart, "its charts", report.Charts(d)...)
+		if err != nil {
+			return nil, err
+		}
 		return report.Chart(d, o.chart, o.format, o.pixels)
 	case o.brief:
 		return report.Brief(d)

@@ -119,7 +119,7 @@ func only(doc *analysis.Document, words string) error {
 		return false
 	})
 	if len(doc.Cells) == 0 {
-		return app.Hinted("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
+		return app.Usage("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
 			words, doc.Run.ID)
 	}
 

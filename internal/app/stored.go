@@ -59,16 +59,26 @@ func reckon(living []string, run string, status *string) {
 	}
 }
 
-// OpenStore opens the runs for reading, where one is named: that there is none is an error.
+// OpenStore opens the runs for reading, where one is named: that there is none is an ErrUsage.
 func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
-		return nil, check.WithHint(err, "chokepoint run makes one; runs are looked for in "+d.Data)
+		return nil, Usage("chokepoint run makes one; runs are looked for in "+d.Data, "%w", err)
 	}
 	return st, err
 }
 
-// WithRun calls f with the run of a name: an id, a unique prefix of one, or latest.
+// unknownRun marks the error of a name by which no run, or more than one, is known as an ErrUsage.
+func unknownRun(err error) error {
+	_, missing := errors.AsType[*store.NotFoundError](err)
+	_, several := errors.AsType[*store.AmbiguousError](err)
+	if missing || several {
+		return Mark(ErrUsage, err)
+	}
+	return err
+}
+
+// WithRun calls f with the run of a name, as store.Resolve knows it. An unknown name is an ErrUsage.
 func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, record.Run) error) error {
 	st, err := d.OpenStore(ctx)
 	if err != nil {
@@ -76,6 +86,7 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	}
 
 	run, err := st.Find(ctx, name)
+	err = unknownRun(err)
 	var living []string
 	if err == nil && run.Status == record.RunRunning {
 		living, err = journal.Living(d.Journals())

@@ -291,6 +291,12 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 // thousand cells would take half a gigabyte.
 const dense, maxDense, maxPixels = 2, 8e6, 30e6
 
+// Charts returns the names of a document's charts, the default first.
+func Charts(d *analysis.Document) []string {
+	names, _ := sheets(newView(d))
+	return names
+}
+
 // Chart writes one chart as a file of its own, "svg" or "png"; "" is the first. Its title, legend, units,
 // validity, run, machine and date are in it.
 func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error) {
