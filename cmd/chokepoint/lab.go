@@ -216,7 +216,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 
 	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })
 	if !slices.Contains(names, node) {
-		return app.Usage("nodes: "+list(names), "lab %s has no node %q", i.ID, node)
+		return app.Usage(check.Choice(node, "nodes", names), "lab %s has no node %q", i.ID, node)
 	}
 
 	l, err := lab.Attach(p.Dirs.Labs(), i.ID, registry.LabParts(), nil)

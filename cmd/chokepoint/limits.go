@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -29,6 +30,15 @@ func tunnelNames() []string {
 	}
 
 	return names
+}
+
+// tunnelHint helps with the name of a tunnel that limits does not know.
+func tunnelHint(name string) string {
+	spoken := map[string]string{"ipsec": "esp", "wg": "wireguard", "ovpn": "openvpn"}
+	if word, ok := spoken[strings.ToLower(name)]; ok {
+		return "did you mean " + word + "?"
+	}
+	return check.Choice(name, "tunnels", tunnelNames())
 }
 
 // usualMTUs lists MTUs that people set to be safe. The output shows what each costs.
@@ -117,8 +127,7 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
 	switch {
 	case o.unknownTunnel() != "":
-		return app.Usage("tunnels: "+
-			list(tunnelNames()), "--tunnel %q is not known here", o.unknownTunnel())
+		return app.Usage(tunnelHint(o.unknownTunnel()), "--tunnel %q is not known here", o.unknownTunnel())
 	case o.tunnel != factor.NoTunnel && !stacks:
 		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
 			"--tunnel %q: a stream is not joined to others", o.tunnel)

@@ -64,7 +64,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	p, parseErr := netip.ParsePrefix(o.address)
 	switch {
 	case !slices.Contains(knob.Accesses(), o.kind):
-		return wrong("", "--isp %q: want one of %s", o.kind, list(knob.Accesses()))
+		return wrong(check.Choice(o.kind, "kinds", knob.Accesses()), "--isp %q: want one of %s", o.kind,
+			list(knob.Accesses()))
 	case o.device == "":
 		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")

@@ -84,8 +84,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := plan.BuiltIn(args[0])
 			if !ok {
-				return app.Usage("built-in plans: "+
-					list(plan.BuiltIns()), "there is no built-in plan %s", args[0])
+				return known("there is no built-in plan %s", args[0], "built-in plans", plan.BuiltIns()...)
 			}
 			return p.print(string(data))
 		},

@@ -305,12 +305,31 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	}
 
 	hint := helpHint(cmd)
-	near := cmd.SuggestionsFor(args[0])
-	if len(near) > 0 {
-		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, " or "))
+	near := nearestCommand(cmd, args[0])
+	if near != "" {
+		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), near)
 	}
 
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
+}
+
+// nearestCommand returns the command of a group that was probably meant: one that differs by at most two
+// letters, that starts like name, or that does what a command of that name did. It returns "" if there is
+// none.
+func nearestCommand(group *cobra.Command, name string) string {
+	var names []string
+	for _, c := range group.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+
+	near := check.Nearest(name, names)
+	if near == "" {
+		near = strings.Join(group.SuggestionsFor(name), " or ")
+	}
+
+	return near
 }
 
 // newHelp returns cobra's help command, but an unknown topic is an error.
@@ -346,12 +365,12 @@ func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd
 // noArgs wants no word.
 func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
 
-// known refuses a word, unless it is empty or on the list that all names.
-func known(text, word, all string, words ...string) error {
+// known refuses a word, unless it is empty or on the list that noun names, and finds the one that was meant.
+func known(text, word, noun string, words ...string) error {
 	if word == "" || slices.Contains(words, word) {
 		return nil
 	}
-	return app.Usage(all+": "+list(words), text, word)
+	return app.Usage(check.Choice(word, noun, words), text, word)
 }
 
 // between refuses a flag's number that is out of bounds.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -25,7 +24,16 @@ func GuestArch(kind string) (string, error) {
 		return arch, nil
 	}
 
-	return "", Usage("labs: local, vm, vm:"+strings.Join(vm.Arches(), ", vm:"), "lab %q is not known", kind)
+	return "", Usage(check.Choice(kind, "labs", LabKinds()), "lab %q is not known", kind)
+}
+
+// LabKinds lists the kinds of lab that --lab names.
+func LabKinds() []string {
+	kinds := []string{record.LabLocal, record.LabVM}
+	for _, arch := range vm.Arches() {
+		kinds = append(kinds, record.LabVM+":"+arch)
+	}
+	return kinds
 }
 
 // OpenDisk checks a user's disk image and the files of its login.

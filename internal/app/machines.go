@@ -233,5 +233,5 @@ func KnownDriver(name string) error {
 		return nil
 	}
 
-	return Usage("drivers: "+strings.Join(names, ", "), "driver %q is not known", name)
+	return Usage(check.Choice(name, "drivers", names), "driver %q is not known", name)
 }

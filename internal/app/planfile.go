@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
@@ -46,7 +46,7 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	data, err := userfile.Read(name, maxPlanBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, Usage("built-in plans: "+strings.Join(plan.BuiltIns(), ", "),
+		return nil, Usage(check.Choice(name, "built-in plans", plan.BuiltIns()),
 			"read plan %s: no such file, and no built-in plan has this name", name)
 	case err != nil:
 		return nil, Mark(ErrUsage, fmt.Errorf("read plan %s: %v", name, err))

@@ -166,7 +166,7 @@ func Read(text []byte, name string) ([]Result, error) {
 		return results, err
 	}
 
-	return nil, fileError("formats: "+strings.Join(Formats(), ", "), "format %q is not known", name)
+	return nil, fileError(check.Choice(name, "formats", Formats()), "format %q is not known", name)
 }
 
 // fileError returns the error of a file as a whole.
