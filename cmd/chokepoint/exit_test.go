@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
@@ -172,6 +173,23 @@ func TestNearestFlag(t *testing.T) {
 			t.Errorf("%s --%s: got %q, want %q", tt.command, tt.name, got, tt.want)
 		}
 	}
+}
+
+// TestFlagValuesHaveWords: a value that cannot be read is refused in our words, whatever the flag's type.
+func TestFlagValuesHaveWords(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			kind := f.Value.Type()
+			if flagValues[kind].what == "" && !strings.HasPrefix(kind, "string") {
+				t.Errorf("%s --%s: got no words for the type %s, want some", cmd.CommandPath(), f.Name, kind)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot(&program{}))
 }
 
 func TestFurtherCodesNameCommands(t *testing.T) {

@@ -260,9 +260,6 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// parser matches the part of a number parser's error that users need not see.
-var parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
-
 // flagError puts a wrong flag into words, and finds the one that was meant.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := helpHint(cmd)
@@ -272,7 +269,44 @@ func flagError(cmd *cobra.Command, err error) error {
 			hint = "did you mean --" + near + "?"
 		}
 	}
-	return app.Usage(hint, "%s", parser.ReplaceAllString(err.Error(), ""))
+
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return wrongValue(wrong.GetFlag(), wrong.GetValue())
+	}
+
+	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return app.Usage(usageOf(bare.GetFlag()), "--%s wants a value", bare.GetFlag().Name)
+	}
+
+	return app.Usage(hint, "%s", err.Error())
+}
+
+// flagValues describes the values of a flag of each type that parses them, with an example.
+var flagValues = map[string]struct{ what, example string }{
+	"bool":     {"true nor false", "true"},
+	"int":      {"a whole number", "4"},
+	"float64":  {"a number", "0.5"},
+	"duration": {"a time with its unit", "90s"},
+	"uint64":   {"a whole number", "4"},
+	"intSlice": {"a list of whole numbers", "4"},
+}
+
+// wrongValue refuses a value that a flag's type cannot be, with what it is instead.
+func wrongValue(f *pflag.Flag, value string) error {
+	want := flagValues[f.Value.Type()]
+	is := "is not"
+	if f.Value.Type() == "bool" {
+		is = "is neither"
+	}
+
+	hint := "write it like --" + f.Name + "=" + want.example + "; " + usageOf(f)
+	return app.Usage(hint, "--%s %q %s %s", f.Name, value, is, want.what)
+}
+
+// usageOf returns a flag with the name of its value and what it does, on one line.
+func usageOf(f *pflag.Flag) string {
+	name, usage := pflag.UnquoteUsage(f)
+	return strings.TrimSpace("--"+f.Name+" "+name) + ": " + strings.Join(strings.Fields(usage), " ")
 }
 
 // nearestFlag returns the flag that was probably meant: one that starts like name, or differs by at most two
