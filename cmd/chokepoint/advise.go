@@ -24,8 +24,7 @@ func newAdviseCommand(p *program) *cobra.Command {
 	n := model.Need{}
 	var wan, bundles string
 	cmd := &cobra.Command{
-		Use: "advise --line RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
-			"[--bundles DIR] [--json]",
+		Use:   "advise --line RATE",
 		Short: "List which published routers are fast enough for a line",
 		Long: `List which routers of the catalogue are fast enough for a line. The verdict comes from
 published results or, if a router has none, from a model, which is marked. Enough: the

@@ -36,7 +36,7 @@ func addBundles(cmd *cobra.Command, dir *string) {
 func newCatalogAddCommand(p *program) *cobra.Command {
 	var device, firmware, note, out string
 	cmd := &cobra.Command{
-		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output FILE]",
+		Use:   "add RUN --device NAME",
 		Short: "Make a file of a run to share with others",
 		Long: `Make a bundle of a run: one file that others can add to their own. Its results then
 appear beside the published ones. It contains the run's numbers, but no name of a host,

@@ -38,7 +38,7 @@ that others gave you, in one folder.`,
 
 func newCatalogSourcesCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "sources [--json]",
+		Use:   "sources",
 		Short: "List the studies, their addresses, and the licence of their data",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
@@ -77,7 +77,7 @@ func speedRow(s catalogue.Speed) []string {
 func newCatalogDevicesCommand(p *program) *cobra.Command {
 	var source, bundles string
 	cmd := &cobra.Command{
-		Use:   "devices [--source ID] [--bundles DIR] [--json]",
+		Use:   "devices",
 		Short: "List the devices of the catalogue",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := p.joined(cmd.Context(), bundles, "")
@@ -157,8 +157,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 	var f catalogue.Filter
 	var beside, against, bundles string
 	cmd := &cobra.Command{
-		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] " +
-			"[--ip VERSION] [--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
+		Use:   "results",
 		Short: "List published rates, compare two devices, or compare your own run",
 		Long: `List published rates with how each was measured. A row is one rate that a study
 printed, of one real device under the conditions that the study states, or one cell of
@@ -432,7 +431,7 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 	var rows bool
 	var run string
 	cmd := &cobra.Command{
-		Use:   "errors [--run RUN] [--rows] [--json]",
+		Use:   "errors",
 		Short: "Show the errors of predict's models on the catalogue or a run",
 		Long: `Show the errors of the models of predict. Each model estimates every published rate
 from all the others, or with --run every cell of your own run from its other cells.

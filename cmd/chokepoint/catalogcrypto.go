@@ -20,7 +20,7 @@ import (
 
 func newCatalogCryptoCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
-		Use:   "crypto [--device NAME] [--beside RUN | --bundles DIR] [--json]",
+		Use:   "crypto",
 		Short: "List published speeds of ciphers, hashes and keys, and what suits a CPU",
 		Long: `List published speeds of ciphers, hashes and keys on one core, and what suits a CPU.
 Bundles are included. With --beside, it lists only results that a cell of your run also
@@ -183,7 +183,7 @@ func spanText(low, high float64, n int) string {
 
 func newCatalogPowerCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
-		Use:   "power [--device NAME] [--beside RUN | --bundles DIR] [--json]",
+		Use:   "power",
 		Short: "List the published power of devices",
 		Long: `List the published power of devices. Bundles are included. With --beside, the power of
 your run under load, from its meter or the condition watts, is shown beside published

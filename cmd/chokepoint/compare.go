@@ -24,7 +24,7 @@ func newCompareCommand(p *program) *cobra.Command {
 	var failOnRegression, suspectToo bool
 	var junit string
 	cmd := &cobra.Command{
-		Use:   "compare RUN RUN [--json] [--junit FILE] [--fail-on-regression [--suspect-too]]",
+		Use:   "compare RUN RUN",
 		Short: "Compare two stored runs, made at different times",
 		Long: `Compare two stored runs, the second with the first: rates, loss, retransmits and
 latency of each cell that both measured, and everything else that differs between

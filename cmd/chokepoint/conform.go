@@ -21,7 +21,7 @@ func newLabConformCommand(p *program) *cobra.Command {
 	o := labOptions{alone: true}
 	var file string
 	cmd := &cobra.Command{
-		Use:   "conform [--lab KIND | --image FILE | --router URL …] [--output FILE]",
+		Use:   "conform",
 		Short: "Try everything on a router that a run may need",
 		Long: `Try everything on a router that a run may need. Each setting is applied, read back and
 undone; counters are read; samples are taken. The router is that of --lab, a disk image

@@ -44,7 +44,7 @@ var firstAnswer = [...]string{"aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"}
 func newCryptoCommand(p *program) *cobra.Command {
 	var o cryptoOptions
 	cmd := &cobra.Command{
-		Use:   "crypto [--on MACHINE | --attach LAB --node NODE] [--full] [--output FILE] [--json] [--quiet]",
+		Use:   "crypto",
 		Short: "Measure a CPU's ciphers, and recommend a cipher and a VPN",
 		Long: `Measure how fast a machine's ciphers are, with the installed openssl and with Go's
 libraries, and recommend a cipher and a VPN for the CPU. Within a minute it measures

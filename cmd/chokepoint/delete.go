@@ -13,7 +13,7 @@ import (
 func newDeleteCommand(p *program) *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
-		Use:   "delete [RUN…] [--keep N] [--json]",
+		Use:   "delete [RUN…]",
 		Short: "Delete stored runs",
 		Long: `Delete runs from the store, with their directories and reports. Later runs reuse the
 space; chokepoint gc returns it to the file system. A run in progress is never deleted.`,
@@ -60,7 +60,7 @@ type deleted struct {
 
 func newGCCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "gc [--json]",
+		Use:   "gc",
 		Short: "Return the space of deleted runs to the file system",
 		Long: `Rewrite the store without the space of deleted runs. This needs free space of up to
 twice the size of its content: beside the store, and in the directory for temporary

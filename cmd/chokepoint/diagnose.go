@@ -20,7 +20,7 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 	var cell, class, codeFile string
 	var prove, dry bool
 	cmd := &cobra.Command{
-		Use:   "diagnose [RUN] [--cell LABEL] [--prove [--cause CLASS] [--dry-run]] [--json]",
+		Use:   "diagnose [RUN]",
 		Short: "Show what limited the traffic of a run",
 		Long: `Show what limited the traffic of a stored run, cell by cell: the cause, the evidence,
 the causes that were ruled out and by which number, the confidence, what to change, and

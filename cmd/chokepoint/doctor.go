@@ -16,7 +16,7 @@ import (
 
 func newDoctorCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "doctor [--json]",
+		Use:   "doctor",
 		Short: "Show what this machine can do, and how fast the tester itself is",
 		Long: `Show what this machine can do (yes, no, or could not tell, with the reason): guests,
 tunnels, settings, engines, telemetry. Also show how fast the tester is without a

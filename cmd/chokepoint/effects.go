@@ -22,7 +22,7 @@ import (
 func newEffectsCommand(p *program) *cobra.Command {
 	var source string
 	cmd := &cobra.Command{
-		Use:   "effects (RUN | --source ID) [--json]",
+		Use:   "effects (RUN | --source ID)",
 		Short: "Show what each factor does to the rate, and which interact",
 		Long: `Show the factor by which each level of a factor changes the rate, as the geometric mean
 over the settings of the other factors that have all its levels. Also show which two

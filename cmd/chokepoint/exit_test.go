@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +137,38 @@ func TestEveryCommandIsComplete(t *testing.T) {
 		}
 	}
 	visit(newRoot(p))
+}
+
+// TestUsageLinesAreWhole: a usage line names no flag that the command lacks, and ends in [flags] if and only
+// if there are flags that it does not name.
+func TestUsageLinesAreWhole(t *testing.T) {
+	named := regexp.MustCompile(`--[a-z-]+`)
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		line := cmd.UseLine()
+		flags := named.FindAllString(line, -1)
+		left := 0
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && f.Name != "help" && !slices.Contains(flags, "--"+f.Name) {
+				left++
+			}
+		})
+		got := strings.HasSuffix(line, " [flags]")
+		if got != (left > 0) && !cmd.HasSubCommands() {
+			t.Errorf("%q: got [flags] %v, want %v: %d flags are not named", line, got, left > 0, left)
+		}
+
+		for _, flag := range flags {
+			if cmd.LocalFlags().Lookup(flag[2:]) == nil {
+				t.Errorf("%q: got %s, want flags of the command alone", line, flag)
+			}
+		}
+
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot(&program{}))
 }
 
 // TestHelpNamesDirty: commands that may leave a lab changed say so.

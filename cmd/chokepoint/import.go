@@ -24,8 +24,7 @@ func newImportCommand(p *program) *cobra.Command {
 	var undo, clockWrong bool
 	var o foreignOptions
 	cmd := &cobra.Command{
-		Use: "import FILE… [--from FORMAT] [--set FACTOR=LEVEL]… | import FILE [--into RUN]\n" +
-			"       [--clock-wrong] | import --undo [--into RUN]",
+		Use:   "import (FILE… | --undo)",
 		Short: "Import results of other programs, or add a router's recording to a run",
 		Long: `Make a stored run from results of other programs, to show, compare and report them. The
 format of a FILE is detected from its content. Results with the same conditions are

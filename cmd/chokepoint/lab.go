@@ -38,7 +38,7 @@ lab up makes one that stays, for run --attach and for inspection.`,
 func newLabUpCommand(p *program) *cobra.Command {
 	var o labOptions
 	cmd := &cobra.Command{
-		Use:   "up [TOPOLOGY] [--lab KIND] [--json]",
+		Use:   "up [TOPOLOGY]",
 		Short: "Start a lab that stays up until lab down",
 		Long: "Start a lab that stays up until lab down, and print its id and addresses.\n" +
 			"TOPOLOGY is one of: " + list(topologyNames()) + ".\nThe first is the default.",
@@ -130,7 +130,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 
 func newLabListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "list [--json]",
+		Use:   "list",
 		Short: "List the labs of this machine",
 		RunE: func(*cobra.Command, []string) error {
 			labs, err := lab.List(p.Dirs.Labs())
@@ -291,7 +291,7 @@ func newLabDownCommand(p *program) *cobra.Command {
 
 func newLabRestoreCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "restore [--json]",
+		Use:   "restore",
 		Short: "Undo what killed runs have left behind",
 		Long: `Undo what killed runs have left behind: their labs, and settings in labs that stay up.
 Labs whose owner is alive are never touched.`,
@@ -333,7 +333,7 @@ type checkedLab struct {
 func newLabCheckCommand(p *program) *cobra.Command {
 	o := labOptions{queues: 1}
 	cmd := &cobra.Command{
-		Use:   "check [--lab KIND] [--json]",
+		Use:   "check",
 		Short: "Bring every topology up and down, and report whether it works here",
 		Long: `Bring every topology up and down, and report whether it works here. A lab of real
 machines, named by --lab FILE or the flags, is checked as follows: whether each machine

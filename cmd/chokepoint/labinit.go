@@ -30,7 +30,7 @@ func newLabInitCommand(p *program) *cobra.Command {
 	var m record.Machines
 	var file string
 	cmd := &cobra.Command{
-		Use:   "init [--output FILE] [--client MACHINE] [--router MACHINE] [--server MACHINE]",
+		Use:   "init",
 		Short: "Write a lab file of real machines, with their addresses and devices",
 		Long: `Write a lab file of real machines: a client, a server and the router between. It asks
 for the machines that the flags do not name. It connects to them, finds the addresses

@@ -79,7 +79,7 @@ func (o limitsOptions) headers() int {
 func newLimitsCommand(p *program) *cobra.Command {
 	var o limitsOptions
 	cmd := &cobra.Command{
-		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--line RATE] [--json]",
+		Use:   "limits",
 		Short: "Compute the share of a line rate that is left after headers",
 		Long: `Compute, without measuring, the share of a line rate that is left after headers: the
 maximum TCP goodput, the packet rates and goodput of UDP, the effect of other MTUs, and

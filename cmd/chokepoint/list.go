@@ -21,7 +21,7 @@ type listed struct {
 
 func newListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "list [--json]",
+		Use:   "list",
 		Short: "List the stored runs, newest first",
 		Long: `List the stored runs, the most recently stored first. If there are none, it prints
 nothing. For an imported run, PLAN is the program that measured it and its file, and

@@ -44,8 +44,7 @@ type peerOptions struct {
 func newPeerCommand(p *program) *cobra.Command {
 	var o peerOptions
 	cmd := &cobra.Command{
-		Use: "peer [--port N] [--data-ports A-B] [--bind ADDRESS] [--for D] [--once] [--code-file " +
-			"FILE] [--kernel-log] [--isp KIND --isp-port DEVICE]",
+		Use:   "peer",
 		Short: "Serve as the far end of a run on another machine",
 		Long: `Serve as the far end of a run on another machine: chokepoint run --peer measures what
 lies between the two. peer prints this machine's addresses and a code, which is new

@@ -43,7 +43,7 @@ type listedPlan struct {
 
 func newPlanListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "list [--json]",
+		Use:   "list",
 		Short: "List the built-in plans with their times; the first is the default",
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
@@ -95,7 +95,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
 	show func(context.Context, *plan.Plan) error) *cobra.Command {
 	var o planOptions
-	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--for D] [--strict] [--json]"
+	cmd.Use += " [PLAN]"
 	cmd.Args = optionalArg
 	cmd.ValidArgsFunction = completePlans
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -154,7 +154,6 @@ treats the check as its run, and ends.`,
 		doc.Rows = nil
 		return p.document(doc, planHead(pl))
 	})
-	cmd.Use += " [--lab KIND | --attach LAB | --peer HOST]"
 	addTarget(cmd, &o, &to, "list what would be skipped in this `LAB`, started by lab up",
 		"list what would be skipped with `HOST`, which runs chokepoint peer")
 	f := cmd.Flags()

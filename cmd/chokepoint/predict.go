@@ -23,9 +23,7 @@ func newPredictCommand(p *program) *cobra.Command {
 	var run, bundles, cipher string
 	var clock int
 	cmd := &cobra.Command{
-		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--direction WAY] [--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] " +
-			"[--cipher NAME] [--bundles DIR] [--json]",
+		Use:   "predict (--device NAME | --run RUN)",
 		Short: "Predict a rate that was not measured, with the prediction's error",
 		Long: `Predict a rate that was not measured, from published results of a device or from the
 cells of your own run. Measured results come first, then models that use the device's

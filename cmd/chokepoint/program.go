@@ -213,6 +213,7 @@ func finish(p *program, cmd *cobra.Command) {
 	}
 
 	cmd.DisableFlagsInUseLine = true
+	cmd.Use = useOf(cmd)
 	cmd.SuggestionsMinimumDistance = 2
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -238,6 +239,28 @@ func finish(p *program, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		finish(p, sub)
 	}
+}
+
+// flagInUse matches a flag that a usage line names.
+var flagInUse = regexp.MustCompile(`--([a-z-]+)`)
+
+// useOf returns the usage line of a command: its arguments, the flags without which it does nothing, and
+// [flags] for all others that it has.
+func useOf(cmd *cobra.Command) string {
+	var named []string
+	for _, m := range flagInUse.FindAllStringSubmatch(cmd.Use, -1) {
+		named = append(named, m[1])
+	}
+
+	more := false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		more = more || !f.Hidden && f.Name != "help" && !slices.Contains(named, f.Name)
+	})
+	if more {
+		return cmd.Use + " [flags]"
+	}
+
+	return cmd.Use
 }
 
 // nothingEmpty refuses an empty word in the place of a name, which most often comes of a variable that is

@@ -27,7 +27,7 @@ type reportOptions struct {
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use:   "report RUN [--format FORMAT] [--chart NAME] [--output FILE]",
+		Use:   "report RUN",
 		Short: "Write the report of a stored run",
 		Long: `Write the report of a stored run. RUN is an id, a unique prefix, or latest.
 

@@ -9,8 +9,7 @@ import (
 func newResumeCommand(p *program) *cobra.Command {
 	var o app.ResumeOptions
 	cmd := &cobra.Command{
-		Use: "resume [RUN] [--attach LAB] [--peer HOST] [--accept-new] [--force] [--output FILE] " +
-			"[--json] [--quiet]",
+		Use:   "resume [RUN]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: `Run the trials that a killed or interrupted run has not finished, in the same order.
 Failed trials are retried. Without RUN it continues the latest unfinished run. First it

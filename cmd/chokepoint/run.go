@@ -26,8 +26,7 @@ type runOptions struct {
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--for D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--meter METER] [--output FILE] [--prove] [--json] [--quiet]",
+		Use:   "run [PLAN]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, with --peer path. The
 lab consists of namespaces of this machine and is removed afterwards. Every finished

@@ -12,7 +12,7 @@ import (
 func newShowCommand(p *program) *cobra.Command {
 	var full bool
 	cmd := addJSON(&cobra.Command{
-		Use:   "show RUN [--full] [--json]",
+		Use:   "show RUN",
 		Short: "Show the results of a stored run",
 		Long: `Show the results of a stored run on one screen: the rates, what held them back and
 what to change, the latency under load, and what limits the numbers. RUN is an id, a

@@ -25,7 +25,7 @@ import (
 func newCatalogBuildCommand(p *program) *cobra.Command {
 	var bundles, dir string
 	cmd := &cobra.Command{
-		Use:   "build --output DIR [--bundles DIR]",
+		Use:   "build --output DIR",
 		Short: "Write the catalogue as a static site",
 		Long: `Write the published results and your bundles as a static site: an index, a page for
 each device and run, pages that compare devices, effects of factors, sources. It needs

@@ -30,9 +30,7 @@ const (
 func newTuneCommand(p *program) *cobra.Command {
 	var o tuneOptions
 	cmd := &cobra.Command{
-		Use: "tune [PLAN] [--set PATH=VALUE]… [--seed N] [--for D] [--lab KIND] [--attach LAB] " +
-			"[--peer HOST] [--router ssh://HOST] [--try CHANGE]… [--only] [--max-added-delay D] " +
-			"[--max-loss PERCENT] [--keep] [--dry-run] [--json] [--quiet]",
+		Use:   "tune [PLAN]",
 		Short: "Find router settings that help, and prove that they do",
 		Long: `Measure a plan as it is, name what limits the traffic, and try changes: each change
 alone and all at once, in blocks that alternate with the router as found; then the

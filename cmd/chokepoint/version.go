@@ -8,7 +8,7 @@ import (
 
 func newVersionCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use:   "version [--json]",
+		Use:   "version",
 		Short: "Print the version of chokepoint",
 		RunE: func(*cobra.Command, []string) error {
 			return p.document(app.ReadVersion(), app.ReadVersion().String()+"\n")

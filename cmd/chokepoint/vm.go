@@ -21,7 +21,7 @@ func newVMBuildCommand(p *program) *cobra.Command {
 	arch := vm.NativeArch()
 	kernel := record.OwnKernel{}
 	cmd := &cobra.Command{
-		Use:   "build [--arch ARCH] [--kernel FILE [--modules DIR]] [--json]",
+		Use:   "build",
 		Short: "Build the image that --lab vm boots",
 		Long: `Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or your
 own, its modules, this program as init and agent, and a few tools for interactive use.

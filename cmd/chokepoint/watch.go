@@ -31,7 +31,7 @@ const (
 func newWatchCommand(p *program) *cobra.Command {
 	var o watchOptions
 	cmd := &cobra.Command{
-		Use:   "watch MACHINE [--interval D] [--for D] [--json]",
+		Use:   "watch MACHINE",
 		Short: "Show what a router does while traffic flows, and what may limit it",
 		Long: `Show what a machine does while any traffic flows through it: its cores and their
 softirqs, packets and drops of its devices, clock, temperature and power, and a
