@@ -415,7 +415,7 @@ func describe(t *testing.T, page func(first string) *strings.Builder, program st
 	}
 
 	for _, sub := range subs {
-		if len(words) > 0 || sub != "help" && sub != "completion" && sub != "version" {
+		if len(words) > 0 || sub != "help" && sub != "completion" {
 			describe(t, page, program, append(slices.Clone(words), sub)...)
 		}
 	}

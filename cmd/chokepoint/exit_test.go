@@ -277,7 +277,7 @@ func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
 
 // TestWhereRunsAreIsSaid once, by each command that looks there.
 func TestWhereRunsAreIsSaid(t *testing.T) {
-	for command, want := range map[string]int{"list": 1, "version": 0} {
+	for command, want := range map[string]int{"list": 1, "help": 0} {
 		var out, messages bytes.Buffer
 		dir := t.TempDir()
 		p := &program{

@@ -188,7 +188,7 @@ var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogComma
 	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newGCCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
 	newWatchCommand, newCryptoCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
-	newEffectsCommand, newVMCommand, newVersionCommand, newManCommand}
+	newEffectsCommand, newVMCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
@@ -198,7 +198,7 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 
 // homeless lists the commands that use none of the program's directories. plan check, which may make a lab,
 // prepares them itself.
-var homeless = []string{"x", "version", "help", "plan", "peer", "completion", "man"}
+var homeless = []string{"x", "help", "plan", "peer", "completion", "man"}
 
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
 // command's own code is noted.
@@ -363,7 +363,10 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 
 	hint := helpHint(cmd)
 	near := nearestCommand(cmd, args[0])
-	if near != "" {
+	switch {
+	case cmd.Flags().Lookup(args[0]) != nil:
+		hint = fmt.Sprintf("did you mean %s --%s?", cmd.CommandPath(), args[0])
+	case near != "":
 		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), near)
 	}
 

@@ -11,9 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"runtime"
-	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -25,7 +22,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // App holds where runs are kept, and the functions by which runs reach their user. Only Dirs must be set.
@@ -163,71 +159,6 @@ func (a *App) unhurried(parent context.Context) (ctx context.Context, stop func(
 	}()
 	return ctx, func() { cancel(); <-ended }
 }
-
-// Version holds what the toolchain wrote into the program.
-type Version struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Time     string `json:"time,omitempty"` // of the revision
-	Modified bool   `json:"modified"`       // built with changes that were not committed
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
-
-// ReadVersion returns the version of this program.
-func ReadVersion() Version {
-	v := Version{
-		Version:  "(devel)",
-		Go:       runtime.Version(),
-		Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH),
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-
-	if info.Main.Version != "" {
-		v.Version = info.Main.Version
-	}
-
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Revision = s.Value
-		case "vcs.time":
-			v.Time = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		}
-	}
-
-	return v
-}
-
-// String returns one line: "chokepoint v1.2.3 (1a2b3c4, modified) go1.26 linux/amd64".
-func (v Version) String() string {
-	in := short(v.Revision)
-	if v.Modified {
-		in = strings.TrimPrefix(in+", modified", ", ")
-	}
-
-	if in != "" {
-		in = " (" + in + ")"
-	}
-
-	return "chokepoint " + v.Version + in + " " + v.Go + " " + v.Platform
-}
-
-// RunVersion returns the program's version as runs keep it.
-func RunVersion() string { return strings.TrimPrefix(ReadVersion().String(), "chokepoint ") }
-
-// source returns a version without its last word, the system that it was built for.
-func source(version string) string {
-	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
-}
-
-// short returns the beginning of a hash.
-func short(hash string) string { return hash[:min(12, len(hash))] }
 
 // binaryHash returns a hash of the program, by which resume recognises another build.
 func binaryHash() string {
