@@ -377,7 +377,7 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 	routers.WriteString(head("Commands of the catalogue", "All others: [commands](commands.md)."))
 	labs.WriteString(head("Commands of labs", "All others: [commands](commands.md)."))
 	describe(t, func(first string) *strings.Builder {
-		if slices.Contains([]string{"doctor", "lab", "peer", "vm", "watch"}, first) {
+		if slices.Contains([]string{"doctor", "lab", "peer", "watch"}, first) {
 			return &labs
 		}
 

@@ -194,7 +194,7 @@ tests() {
 tests_long() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_LONG=1 CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
-	as_root "$PROGRAM" vm build
+	as_root "$PROGRAM" lab image
 	tally both as_root go test -p 1 -timeout 0 ./...
 }
 
@@ -454,7 +454,7 @@ same_image() {
 	local cache="$XDG_CACHE_HOME/chokepoint/vm" sums=() i
 	for i in 1 2; do
 		as_root rm -rf "$cache"/base-* "$cache"/image-*
-		as_root "$PROGRAM" vm build --json >"$WORK/image.json"
+		as_root "$PROGRAM" lab image --json >"$WORK/image.json"
 		sums+=("$(as_root cat "$cache"/base-*/kernel "$cache"/image-*/initrd | sha256sum)")
 	done
 	note "the image, built twice: ${sums[0]}"
@@ -511,7 +511,7 @@ foreign() {
 pppoe() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
-	as_root "$PROGRAM" vm build
+	as_root "$PROGRAM" lab image
 	local release kernel="$WORK/kernel"
 	mkdir -p "$kernel"
 	release=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: linux-image-\([0-9].*\)/\1/p')

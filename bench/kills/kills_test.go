@@ -217,7 +217,7 @@ func (s *suite) summary(t *testing.T, struck int) {
 func (s *suite) buildImage(t *testing.T) time.Duration {
 	arch, _ := record.GuestArch(*kind)
 	began := time.Now()
-	if _, ok := s.say(t, "vm", "build", "--arch", cmp.Or(arch, "amd64")); !ok {
+	if _, ok := s.say(t, "lab", "image", "--arch", cmp.Or(arch, "amd64")); !ok {
 		t.FailNow()
 	}
 

@@ -31,7 +31,8 @@ func newLabCommand(p *program) *cobra.Command {
 lab up makes one that stays, for run --attach and for inspection.`,
 	}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
-		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p))
+		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p),
+		newLabImageCommand(p))
 	return cmd
 }
 

@@ -188,7 +188,7 @@ var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogComma
 	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newGCCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
 	newWatchCommand, newCryptoCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
-	newEffectsCommand, newVMCommand, newManCommand}
+	newEffectsCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {

@@ -252,7 +252,7 @@ func Guest(t testing.TB) *vm.Guest {
 
 	cache := GuestCache(t)
 	if _, err := os.Stat(cache); err != nil {
-		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
+		t.Skip("skip: no image of a guest here; chokepoint lab image makes it")
 	}
 
 	say := func(text string) { t.Log(text) }

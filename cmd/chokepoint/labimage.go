@@ -11,17 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-func newVMCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm COMMAND", Short: "Build the image of the virtual router"}
-	cmd.AddCommand(newVMBuildCommand(p))
-	return cmd
-}
-
-func newVMBuildCommand(p *program) *cobra.Command {
+func newLabImageCommand(p *program) *cobra.Command {
 	arch := vm.NativeArch()
 	kernel := record.OwnKernel{}
 	cmd := &cobra.Command{
-		Use:   "build",
+		Use:   "image",
 		Short: "Build the image that --lab vm boots",
 		Long: `Build the image of a virtual router: the distribution's kernel (Debian, Ubuntu) or your
 own, its modules, this program as init and agent, and a few tools for interactive use.
