@@ -12,20 +12,36 @@ import (
 
 func newDeleteCommand(p *program) *cobra.Command {
 	var keep int
+	var compact bool
 	cmd := &cobra.Command{
-		Use:   "delete [RUN…]",
-		Short: "Delete stored runs",
-		Long: `Delete runs from the store, with their directories and reports. Later runs reuse the
-space; chokepoint gc returns it to the file system. A run in progress is never deleted.`,
+		Use:        "delete (RUN… | --keep N | --compact)",
+		Short:      "Delete stored runs, and return their space to the file system",
+		SuggestFor: []string{"gc", "remove"},
+		Long: `Delete runs from the store, with their directories and reports, and return their space
+to the file system. A run in progress is never deleted.
+
+Returning the space rewrites the store, which needs free space of up to twice the size
+of its content: beside the store, and in the directory for temporary files, which is
+$SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. While a run is in progress it is left out
+with a note. Later runs reuse the space, or --compact returns it then.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("keep")
+			asked := 0
+			for _, way := range []bool{len(args) > 0, given, compact} {
+				if way {
+					asked++
+				}
+			}
+
 			switch {
-			case given == (len(args) > 0):
-				return app.Usage("usage: "+cmd.UseLine(), "delete: want either RUN… or --keep N")
+			case asked != 1:
+				return app.Usage("usage: "+cmd.UseLine(), "delete: want one of RUN…, --keep N and --compact")
 			case given && keep < 0:
 				return app.Usage("--keep 0 deletes all runs", "--keep %d: it is below 0", keep)
+			case compact:
+				return returnSpace(cmd.Context(), p)
 			}
 
 			if !given {
@@ -36,7 +52,21 @@ space; chokepoint gc returns it to the file system. A run in progress is never d
 		},
 	}
 	cmd.Flags().IntVar(&keep, "keep", 0, "delete all but the newest `N`")
-	return addJSON(cmd, "print the ids of the deleted runs as a JSON object")
+	cmd.Flags().BoolVar(&compact, "compact", false, "only return the space of runs that were deleted before")
+	return addJSON(cmd, "print the ids of the deleted runs, and the store's size before and after, as "+
+		"a JSON object")
+}
+
+// deleted holds the output of delete --json.
+type deleted struct {
+	Deleted []string `json:"deleted"`
+	*compacted
+}
+
+// compacted holds the size of the store before its space was returned, and after.
+type compacted struct {
+	Before int64 `json:"before_bytes"`
+	After  int64 `json:"after_bytes"`
 }
 
 func deleteRuns(ctx context.Context, names []string, keep int, p *program) error {
@@ -50,36 +80,38 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 		text += "deleted run " + app.ShownID(id) + "\n"
 	}
 
-	return errors.Join(err, p.line(deleted{append([]string{}, removed...)}, text))
+	out := deleted{Deleted: append([]string{}, removed...)}
+	if len(removed) > 0 && err == nil {
+		size, failed := compactStore(ctx, p)
+		switch {
+		case ctx.Err() != nil:
+			err = failed
+		case failed != nil:
+			p.note("%v; chokepoint delete --compact does it later", failed)
+		default:
+			out.compacted = size
+			text += size.text(p)
+		}
+	}
+
+	return errors.Join(err, p.line(out, text))
 }
 
-// deleted holds the output of delete --json.
-type deleted struct {
-	Deleted []string `json:"deleted"`
-}
-
-func newGCCommand(p *program) *cobra.Command {
-	return addJSON(&cobra.Command{
-		Use:   "gc",
-		Short: "Return the space of deleted runs to the file system",
-		Long: `Rewrite the store without the space of deleted runs. This needs free space of up to
-twice the size of its content: beside the store, and in the directory for temporary
-files, which is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may be in progress.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
-	}, "print the store's size in bytes, before and after, as a JSON object")
-}
-
-// collected holds the output of gc --json.
-type collected struct {
-	Before int64 `json:"before_bytes"`
-	After  int64 `json:"after_bytes"`
-}
-
-func collect(ctx context.Context, p *program) error {
-	before, after, err := p.Dirs.Compact(ctx)
+// returnSpace returns the space of runs that were deleted before.
+func returnSpace(ctx context.Context, p *program) error {
+	size, err := compactStore(ctx, p)
 	if err != nil {
 		return err
 	}
-	return p.line(collected{before, after}, fmt.Sprintf("%s: %.1f MB, was %.1f MB\n", p.Dirs.StoreFile(),
-		float64(after)/1e6, float64(before)/1e6))
+	return p.line(deleted{[]string{}, size}, size.text(p))
+}
+
+func compactStore(ctx context.Context, p *program) (*compacted, error) {
+	before, after, err := p.Dirs.Compact(ctx)
+	return &compacted{before, after}, err
+}
+
+func (c *compacted) text(p *program) string {
+	return fmt.Sprintf("%s: %.1f MB, was %.1f MB\n", p.Dirs.StoreFile(), float64(c.After)/1e6,
+		float64(c.Before)/1e6)
 }

@@ -185,7 +185,7 @@ RUN is a run's id, a unique prefix of one, or latest.`,
 
 // commands lists the constructors of all commands in the order of the help.
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
-	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newGCCommand, newPlanCommand,
+	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
 	newWatchCommand, newCryptoCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
 	newEffectsCommand, newManCommand}

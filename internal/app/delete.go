@@ -141,7 +141,7 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 
 	if len(alive) > 0 {
 		return 0, 0, Hinted("wait for it, or stop it with Ctrl-C",
-			"gc: run %s is going on, and would be disturbed", alive[0])
+			"the space of deleted runs is not returned: run %s is going on, and would be disturbed", alive[0])
 	}
 
 	st, err := d.openToChange(ctx)
