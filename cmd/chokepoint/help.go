@@ -36,14 +36,13 @@ func helpText(cmd *cobra.Command) string {
 	if len(subs) > 0 {
 		b.WriteString("\nCOMMANDS\n")
 		width := 0
+		subs = without(subs, func(c *cobra.Command) bool { return c.Hidden })
 		for _, c := range subs {
 			width = max(width, len(c.Name()))
 		}
 
 		for _, c := range subs {
-			if !c.Hidden {
-				b.printf("  %-*s  %s\n", width, c.Name(), c.Short)
-			}
+			b.printf("  %-*s  %s\n", width, c.Name(), c.Short)
 		}
 	}
 

@@ -16,8 +16,9 @@ import (
 func newManCommand(p *program) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "man --output DIR",
-		Short: "Write a manual page for each command to a folder",
+		Use:    "man --output DIR",
+		Hidden: true, // it is for packagers
+		Short:  "Write a manual page for each command to a folder",
 		Long: `Write a manual page for each command to a folder, such as /usr/local/share/man/man1.
 chokepoint completion makes the completions for shells.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -169,6 +169,7 @@ RUN is a run's id, a unique prefix of one, or latest.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
+	root.CompletionOptions.HiddenDefaultCmd = true // it is for packagers, as man is
 	root.SetFlagErrorFunc(flagError)
 	for _, make := range commands {
 		root.AddCommand(make(p))
