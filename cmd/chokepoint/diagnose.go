@@ -60,7 +60,7 @@ plans of these runs instead; you can run each by hand.`,
 			var failed error
 			switch {
 			case dry:
-				return p.dryRun(cmd.Context(), doc, class)
+				return p.experiments(cmd.Context(), doc, class)
 			case prove:
 				doc, failed = p.Prove(cmd.Context(), doc, app.ProveOptions{Class: class, CodeFile: codeFile})
 			}
@@ -127,8 +127,8 @@ func only(doc *analysis.Document, words string) error {
 	return nil
 }
 
-// dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.
-func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class string) error {
+// experiments prints the plans of the experiments on the findings of a run, each as a file of its own.
+func (p *program) experiments(ctx context.Context, doc *analysis.Document, class string) error {
 	experiments, err := p.Experiments(ctx, doc, app.ProveOptions{Class: class})
 	if err != nil {
 		return err

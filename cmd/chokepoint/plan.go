@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"regexp"
@@ -23,12 +22,11 @@ import (
 func newPlanCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "List, check and expand plans",
+		Short: "List and check plans",
 		Long: `A plan defines what to compare. It is a YAML file or one of the built-in plans. Of
 these commands only check with a lab touches a machine.`,
 	}
-	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
-		newPlanExpandCommand(p))
+	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p))
 	return cmd
 }
 
@@ -91,29 +89,6 @@ func newPlanShowCommand(p *program) *cobra.Command {
 	}
 }
 
-// newPlanViewCommand makes a command that reads a plan and shows it.
-func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
-	show func(context.Context, *plan.Plan) error) *cobra.Command {
-	var o planOptions
-	cmd.Use += " [PLAN]"
-	cmd.Args = optionalArg
-	cmd.ValidArgsFunction = completePlans
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.validate(cmd.Flags(), args); err != nil {
-			return err
-		}
-
-		pl, err := o.ReadFitting(*other)
-		if err != nil {
-			return err
-		}
-
-		return show(cmd.Context(), pl)
-	}
-	o.addFlags(cmd)
-	return addJSON(cmd, "print one JSON document")
-}
-
 // completePlans completes the names of built-in plans, and files.
 func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -123,58 +98,64 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 }
 
 func newPlanCheckCommand(p *program) *cobra.Command {
-	var o labOptions
+	var o planOptions
+	var on labOptions
 	var to app.RunOptions
-	var cmd *cobra.Command
-	cmd = newPlanViewCommand(&cobra.Command{
-		Use:   "check",
+	cmd := &cobra.Command{
+		Use:   "check [PLAN]",
 		Short: "Read a plan and print a summary, or all its errors",
 		Long: `Read a plan and print a summary, or all its errors. With --lab or any other lab flag of
 run, it brings the labs up and down again, and lists the cells that would be skipped
 there and what would make them possible. It runs no trial. Without a name it reads the
 default plan of run: quick, and with --peer path. A peer that was started with --once
-treats the check as its run, and ends.`,
-	}, &to.Peer, func(ctx context.Context, pl *plan.Plan) error {
-		asked := false
-		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		new(labOptions).addFlags(f)
-		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
-		err := cmp.Or(o.settle(), to.Peer.Check())
-		if err == nil && (asked || to != (app.RunOptions{})) {
-			head := record.Run{RunHead: record.RunHead{ID: "plan-" + app.NewID()}, Design: pl.Design}
-			o.describe(&head)
-			pl, err = p.Skips(ctx, pl, head, to)
-		}
+treats the check as its run, and ends. chokepoint run --dry-run lists the trials.`,
+		Args:              optionalArg,
+		ValidArgsFunction: completePlans,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.validate(cmd.Flags(), args); err != nil {
+				return err
+			}
 
-		if err != nil {
-			return err
-		}
+			pl, err := o.ReadFitting(to.Peer)
+			if err == nil {
+				err = cmp.Or(on.settle(), to.Peer.Check())
+			}
 
-		doc := expandPlan(pl)
-		doc.Rows = nil
-		return p.document(doc, planHead(pl))
-	})
-	addTarget(cmd, &o, &to, "list what would be skipped in this `LAB`, started by lab up",
+			if err == nil && (labAsked(cmd) || to != (app.RunOptions{})) {
+				head := record.Run{RunHead: record.RunHead{ID: "plan-" + app.NewID()}, Design: pl.Design}
+				on.describe(&head)
+				pl, err = p.Skips(cmd.Context(), pl, head, to)
+			}
+
+			if err != nil {
+				return err
+			}
+
+			doc := expandPlan(pl)
+			doc.Rows = nil
+			return p.document(doc, planHead(pl))
+		},
+	}
+	o.addFlags(cmd)
+	addTarget(cmd, &on, &to, "list what would be skipped in this `LAB`, started by lab up",
 		"list what would be skipped with `HOST`, which runs chokepoint peer")
 	f := cmd.Flags()
 	f.Lookup("lab").Usage = "list what would be skipped in this `KIND` of lab: local, vm, " +
 		"vm:ARCH, or a lab file"
 	f.Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
-	return cmd
+	return addJSON(cmd, "print one JSON document")
 }
 
-func newPlanExpandCommand(p *program) *cobra.Command {
-	return newPlanViewCommand(&cobra.Command{
-		Use:   "expand",
-		Short: "Print the trials of a plan in their order, and the estimated time",
-		Long: `Print the trials of a plan in their order, and the estimated time. With the same seed,
-run executes the same trials in the same order.`,
-	}, &app.Peer{}, func(_ context.Context, pl *plan.Plan) error {
-		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
-	})
+// labAsked reports whether a flag of labOptions is given.
+func labAsked(cmd *cobra.Command) bool {
+	asked := false
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(labOptions).addFlags(all)
+	all.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
+	return asked
 }
 
-// expanded holds the output of plan check --json and plan expand --json.
+// expanded holds the output of plan check --json and run --dry-run --json.
 type expanded struct {
 	Format   string           `json:"format"`
 	Design   record.Design    `json:"design"`
@@ -183,7 +164,7 @@ type expanded struct {
 	Estimate int64            `json:"estimated_ns"`
 	Cells    []record.Factors `json:"cells"`
 	Skipped  []record.Skipped `json:"skipped"`
-	Rows     []record.Row     `json:"rows,omitempty"` // of expand
+	Rows     []record.Row     `json:"rows,omitempty"` // of run
 }
 
 func expandPlan(p *plan.Plan) expanded {
@@ -268,6 +249,11 @@ func planHead(p *plan.Plan) string {
 	}
 
 	return b.String()
+}
+
+// dryRun prints the trials of a plan in their order, and the time they take.
+func (p *program) dryRun(pl *plan.Plan) error {
+	return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 }
 
 // rowTable shows the rows in their order, with a column for each factor that varies; a dash is a factor

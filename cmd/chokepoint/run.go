@@ -21,6 +21,7 @@ type runOptions struct {
 	lab   labOptions
 	meter string
 	prove bool
+	dry   bool
 }
 
 func newRunCommand(p *program) *cobra.Command {
@@ -31,7 +32,8 @@ func newRunCommand(p *program) *cobra.Command {
 		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, with --peer path. The
 lab consists of namespaces of this machine and is removed afterwards. Every finished
 trial is stored before the next begins. The first Ctrl-C stops the load, restores all
-settings and keeps the finished trials; the second stops waiting.
+settings and keeps the finished trials; the second stops waiting. With the same seed,
+the trials are the same and in the same order.
 
 With --peer the lab is this machine, another one that runs chokepoint peer, and
 whatever lies between. It is measured as found, and nothing is changed.`,
@@ -49,6 +51,9 @@ whatever lies between. It is measured as found, and nothing is changed.`,
 		"which runs chokepoint peer")
 	f := cmd.Flags()
 	f.BoolVar(&o.prove, "prove", false, proveUsage)
+	f.BoolVar(&o.dry, "dry-run", false, "print the trials in their order and the time they take, and run "+
+		"none")
+	cmd.MarkFlagsMutuallyExclusive("prove", "dry-run")
 	f.StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
 		"carries it, from `METER`: shelly://HOST, tasmota://HOST, "+
 		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
@@ -77,6 +82,10 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 
 	o.lab.condition(&pl.Design)
+	if o.dry {
+		return p.dryRun(pl)
+	}
+
 	head := p.NewRun(pl)
 	o.lab.describe(&head)
 	result, err := p.Run(ctx, pl, head, o.RunOptions)

@@ -135,7 +135,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 		case changed: // what is left out of the plan need not be there
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
-			failed = r.note(r.fail(x.at, "chokepoint plan expand prints the cells",
+			failed = r.note(r.fail(x.at, "chokepoint run --dry-run prints the cells",
 				"this entry of exclude matches nothing"))
 		}
 	}
@@ -143,7 +143,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
 		return holds(c, p.Design.Baseline)
 	}) {
-		failed = r.note(r.fail(r.baseline, "chokepoint plan expand prints the cells",
+		failed = r.note(r.fail(r.baseline, "chokepoint run --dry-run prints the cells",
 			"no cell has the baseline's levels"))
 	}
 

@@ -176,7 +176,7 @@ func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
 		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !c.Has(w.req.Where) })
 		if len(cells) == 0 {
-			r.note(r.fail(w.at, "chokepoint plan expand prints the cells",
+			r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells",
 				"no cell matches the threshold %q", w.req.Text))
 			continue
 		}
@@ -189,7 +189,7 @@ func (r *reader) checkWhere(p *Plan) {
 		if !slices.ContainsFunc(cells, func(c factor.Cell) bool {
 			return r.v.Absent(w.req.Metric, p.Design, c) == ""
 		}) {
-			r.note(r.fail(w.at, "chokepoint plan expand prints the cells",
+			r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells",
 				"no cell can meet the threshold %q: %s", w.req.Text, why))
 		}
 	}
