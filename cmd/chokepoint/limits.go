@@ -34,9 +34,9 @@ func tunnelNames() []string {
 
 // tunnelHint helps with the name of a tunnel that limits does not know.
 func tunnelHint(name string) string {
-	spoken := map[string]string{"ipsec": "esp", "wg": "wireguard", "ovpn": "openvpn"}
-	if word, ok := spoken[strings.ToLower(name)]; ok {
-		return "did you mean " + word + "?"
+	spoken := factor.Spoken(name)
+	if spoken != "" {
+		return "did you mean " + spoken + "?"
 	}
 	return check.Choice(name, "tunnels", tunnelNames())
 }

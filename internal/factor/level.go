@@ -178,6 +178,19 @@ func RateText(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
+// Spoken returns the level for what people call a tunnel, or "" if they call none so.
+func Spoken(name string) string {
+	switch strings.ToLower(name) {
+	case "ipsec":
+		return "esp"
+	case "wg":
+		return "wireguard"
+	case "ovpn":
+		return "openvpn"
+	}
+	return ""
+}
+
 // Kindred returns the candidates that share the most words with text, which are parted by underscores; a few
 // at most, in their order, and none where no word is shared.
 func Kindred(text string, candidates []string) []string {

@@ -246,11 +246,36 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 
 	hint := check.HintOf(err)
 	near := check.Nearest(text, f.Levels)
-	if hint == "" && near != "" {
+	spoken := factor.Spoken(text)
+	switch {
+	case hint != "":
+	case near != "":
 		hint = "did you mean " + near + "?"
+	case slices.Contains(f.Levels, spoken):
+		hint = "did you mean " + spoken + "?"
+	default:
+		hint = r.otherFactor(f.Name, text)
 	}
 
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)
+}
+
+// otherFactor returns the hint that a level is one of another factor, whose name differs by a letter or two,
+// or "".
+func (r *reader) otherFactor(name, text string) string {
+	others := slices.DeleteFunc(slices.Clone(r.v.Names()), func(other string) bool { return other == name })
+	near := check.Nearest(name, others)
+	other, ok := r.v.Lookup(near)
+	if !ok {
+		return ""
+	}
+
+	if _, err := other.Parse(text); err != nil {
+		return ""
+	}
+
+	levels := strings.Join(other.Levels, ", ")
+	return fmt.Sprintf("did you mean the factor %s? Its levels are %s", near, levels)
 }
 
 // size counts the combinations. It may stop above maxCells.
