@@ -53,7 +53,7 @@ func newCatalogSourcesCommand(p *program) *cobra.Command {
 	}, "print one JSON object per row")
 }
 
-// cipherAdvice returns the advice of crypto for each device.
+// cipherAdvice returns the advice on ciphers and VPNs for each device.
 func cipherAdvice(c *catalogue.Catalogue) string {
 	var b builder
 	for _, d := range c.Devices {

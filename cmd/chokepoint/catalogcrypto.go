@@ -157,8 +157,8 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 
 	if len(pairs) == 0 {
 		return app.Hinted("a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 "+
-			"is; the plan crypto has such cells", "no cell of run %s is comparable with any of %s", d.Run.ID,
-			unit.Count(len(speeds), "published speed"))
+			"is; the plan crypto-full has such cells", "no cell of run %s is comparable with any of %s",
+			d.Run.ID, unit.Count(len(speeds), "published speed"))
 	}
 
 	err := printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",

@@ -18,7 +18,7 @@ import (
 )
 
 func newLabConformCommand(p *program) *cobra.Command {
-	o := labOptions{alone: true}
+	var o labOptions
 	var file string
 	cmd := &cobra.Command{
 		Use:   "conform",
@@ -36,6 +36,8 @@ no host names and no keys.`,
 			if o.image.File != "" && !cmd.Flags().Changed("lab") {
 				o.kind = record.LabVM
 			}
+
+			o.alone = o.machines.Router.At != record.LocalMachine
 			return p.conform(cmd.Context(), o, file)
 		},
 	}

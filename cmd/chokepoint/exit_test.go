@@ -174,7 +174,7 @@ func TestUsageLinesAreWhole(t *testing.T) {
 // TestHelpNamesDirty: commands that may leave a lab changed say so.
 func TestHelpNamesDirty(t *testing.T) {
 	root := newRoot(&program{})
-	for _, path := range []string{"run", "resume", "tune", "diagnose", "crypto", "lab conform", "lab init"} {
+	for _, path := range []string{"run", "resume", "tune", "diagnose", "lab conform", "lab init"} {
 		cmd, _, err := root.Find(strings.Fields(path))
 		if err != nil || !strings.Contains(helpText(cmd), "\n    5  the lab could not be left as it was") {
 			t.Errorf("%s: %v; its help does not name exit status 5", path, err)

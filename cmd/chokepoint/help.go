@@ -15,7 +15,6 @@ var furtherCodes = map[string][]int{
 	"chokepoint tune":        {codeFailed, codeDirty},
 	"chokepoint diagnose":    {codeDirty},
 	"chokepoint compare":     {codeThreshold},
-	"chokepoint crypto":      {codeFailed, codeDirty},
 	"chokepoint doctor":      {codeDirty},
 	"chokepoint lab init":    {codeDirty},
 	"chokepoint lab conform": {codeDirty},

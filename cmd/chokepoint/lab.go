@@ -25,8 +25,9 @@ import (
 
 func newLabCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "lab",
-		Short: "Bring testbeds up and down, inspect and restore them",
+		Use:        "lab",
+		SuggestFor: []string{"vm"},
+		Short:      "Bring testbeds up and down, inspect and restore them",
 		Long: `A lab is client, router and server as namespaces of this machine. run makes its own.
 lab up makes one that stays, for run --attach and for inspection.`,
 	}

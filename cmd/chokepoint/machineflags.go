@@ -59,7 +59,7 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 // checkMachines refuses machines that cannot be meant, in the words of the flags; alone: a router will do.
 func checkMachines(m record.Machines, alone bool) error {
 	_, err := app.WrongMachines(m, flagOf)
-	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
+	alone = alone && m.Router.At != "" && m.Client == m.Server
 	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
 		err = app.Usage("name both: --client local "+
 			"--server ssh://HOST, and the router between, if it can be reached",

@@ -124,6 +124,16 @@ func without[T any](items []T, drop func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(items), drop)
 }
 
+// distinct keeps the first of each.
+func distinct[T comparable](list []T) (out []T) {
+	for _, v := range list {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // paragraph puts lines below an empty one, and returns "" for none.
 func paragraph(lines []string) string {
 	if len(lines) == 0 {
@@ -210,3 +220,18 @@ func (s streams) screen() (width int, moves, colours bool) {
 	moves = name != "" && name != "dumb"
 	return width, moves, moves && os.Getenv("NO_COLOR") == ""
 }
+
+// trimmed returns text without trailing blanks on its lines.
+func trimmed(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return b.String()
+}
+
+// chartWidth is the length of the longest bar, in characters.
+const chartWidth = 40
+
+// bar draws a bar as long as its share of the longest.
+func bar(share float64) string { return strings.Repeat("█", max(1, int(chartWidth*share+0.5))) }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -188,7 +189,7 @@ RUN is a run's id, a unique prefix of one, or latest.`,
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
 	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
-	newWatchCommand, newCryptoCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
+	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
 	newEffectsCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
@@ -311,8 +312,6 @@ var flagValues = map[string]struct{ what, example string }{
 	"int":      {"a whole number", "4"},
 	"float64":  {"a number", "0.5"},
 	"duration": {"a time with its unit", "90s"},
-	"uint64":   {"a whole number", "4"},
-	"intSlice": {"a list of whole numbers", "4"},
 }
 
 // wrongValue refuses a value that a flag's type cannot be, with what it is instead.
@@ -364,7 +363,10 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 
 	hint := helpHint(cmd)
 	near := nearestCommand(cmd, args[0])
+	_, isPlan := plan.BuiltIn(args[0])
 	switch {
+	case isPlan && !cmd.HasParent():
+		hint = fmt.Sprintf("did you mean %s run %s?", cmd.CommandPath(), args[0])
 	case cmd.Flags().Lookup(args[0]) != nil:
 		hint = fmt.Sprintf("did you mean %s --%s?", cmd.CommandPath(), args[0])
 	case near != "":

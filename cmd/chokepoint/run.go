@@ -11,7 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/cipher"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
@@ -22,6 +27,8 @@ type runOptions struct {
 	meter string
 	prove bool
 	dry   bool
+	// anywhere: no lab, machine or peer is named
+	anywhere bool
 }
 
 func newRunCommand(p *program) *cobra.Command {
@@ -36,13 +43,19 @@ settings and keeps the finished trials; the second stops waiting. With the same 
 the trials are the same and in the same order.
 
 With --peer the lab is this machine, another one that runs chokepoint peer, and
-whatever lies between. It is measured as found, and nothing is changed.`,
+whatever lies between. It is measured as found, and nothing is changed.
+
+A plan of the router's ciphers alone needs no client and no server: --router names the
+router. The plans crypto and crypto-full need no lab either: unless one is named they
+measure this machine as it is, and recommend a cipher and a VPN.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), htmlFile(o.Report)); err != nil {
 				return err
 			}
+
+			o.anywhere = !labAsked(cmd) && o.lab.machines == record.Machines{} && o.Attach+o.Peer.At == ""
 			return runRun(cmd.Context(), o, p)
 		},
 	}
@@ -76,6 +89,13 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		return err
 	}
 
+	if routerAlone(pl) {
+		o.lab.alone = true
+		if o.anywhere && pl.Design.Source == plan.BuiltInSource {
+			o.lab.machines.Router.At = record.LocalMachine
+		}
+	}
+
 	err = cmp.Or(o.lab.readFile(), o.Peer.Check(), o.lab.readMeter(o.meter), o.lab.check(), o.lab.absolute())
 	if err != nil {
 		return err
@@ -99,6 +119,24 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 
 	failed := p.ProveResult(ctx, result, app.ProveOptions{CodeFile: o.Peer.CodeFile, Until: o.Until})
 	return errors.Join(err, failed, p.coloured(result.Document, p.laidOut(result.Document, report.Diagnosis)))
+}
+
+// routerAlone reports whether a plan measures the router's ciphers and nothing else, and sets nothing:
+// neither ends nor a lab are needed.
+func routerAlone(pl *plan.Plan) bool {
+	for _, c := range pl.Cells() {
+		if !factor.Engine.Is(c, factor.CipherEngine) || !cipher.NodeFactor.Is(c, "router") {
+			return false
+		}
+
+		for name := range c {
+			d, known := registry.Catalogue().Lookup(name)
+			if known && d.Kind == factor.Setting {
+				return false
+			}
+		}
+	}
+	return len(pl.Cells()) > 0
 }
 
 // result prints the result of a run, and returns everything that is wrong with it; err comes from the run.

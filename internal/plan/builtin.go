@@ -10,7 +10,8 @@ var builtIns embed.FS
 
 // builtInNames lists the built-in plans in the order in which they are shown. The first is the default.
 var builtInNames = [...]string{"quick", PathPlan, "blackbox", "wireguard", "queues", "firewall", "forwarding",
-	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak", "crypto"}
+	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak", "crypto",
+	"crypto-full"}
 
 // PathPlan is the default plan for the path between two machines.
 const PathPlan = "path"

@@ -17,7 +17,7 @@ func TestBuiltInsParse(t *testing.T) {
 		"quick": 10, "path": 16, "blackbox": 23, "wireguard": 11, "queues": 14, "firewall": 24,
 		"forwarding": 12, "openvpn": 36,
 		"site-to-site": 8, "to-router": 12, "latency": 7,
-		"rfc2544": 7, "ramp": 12, "soak": 1, "crypto": 106,
+		"rfc2544": 7, "ramp": 12, "soak": 1, "crypto": 6, "crypto-full": 106,
 	}
 	for _, name := range plan.BuiltIns() {
 		p, err := plan.ReadBuiltIn(name, words(), nil)
