@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,8 +32,8 @@ The tables also contain bundles: runs of yours that catalog add has prepared, an
 that others gave you, in one folder.`,
 	}
 	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
-		newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
-		newCatalogCryptoCommand(p), newCatalogPowerCommand(p), newCatalogSourcesCommand(p))
+		newCatalogResultsCommand(p), newCatalogCryptoCommand(p), newCatalogPowerCommand(p),
+		newCatalogSourcesCommand(p))
 	return cmd
 }
 
@@ -427,43 +428,28 @@ func (p *program) withNote(err error, text string) error {
 	return p.print(text)
 }
 
-func newCatalogErrorsCommand(p *program) *cobra.Command {
-	var rows bool
-	var run string
-	cmd := &cobra.Command{
-		Use:   "errors",
-		Short: "Show the errors of predict's models on the catalogue or a run",
-		Long: `Show the errors of the models of predict. Each model estimates every published rate
-from all the others, or with --run every cell of your own run from its other cells.
-Refused counts the questions for which a model does not apply.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := catalogue.Published()
-			if err != nil {
-				return err
-			}
-
-			results := c.Results
-			of := model.OfPublished
-			if run != "" {
-				d, err := p.Dirs.Document(cmd.Context(), run)
-				if err != nil {
-					return err
-				}
-
-				if results, of = resultsOf(d), model.OfOwn; len(results) == 0 {
-					return fmt.Errorf("run %s has no rate of a path: there is nothing to predict", d.Run.ID)
-				}
-			}
-
-			scores := model.LeaveOneOut(c, results, of)
-			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+
-				suspectText(results))
-		},
+// modelErrors prints the errors of predict's models on the published rates, or on the cells of a run.
+func (p *program) modelErrors(ctx context.Context, run string, rows bool) error {
+	c, err := catalogue.Published()
+	if err != nil {
+		return err
 	}
-	cmd.Flags().BoolVar(&rows, "rows", false, "also list every estimate")
-	cmd.Flags().StringVar(&run, "run", "", "use the cells of the stored `RUN`")
-	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	return addJSON(cmd, "print one JSON document, with every rate")
+
+	results := c.Results
+	of := model.OfPublished
+	if run != "" {
+		d, err := p.Dirs.Document(ctx, run)
+		if err != nil {
+			return err
+		}
+
+		if results, of = resultsOf(d), model.OfOwn; len(results) == 0 {
+			return fmt.Errorf("run %s has no rate of a path: there is nothing to predict", d.Run.ID)
+		}
+	}
+
+	scores := model.LeaveOneOut(c, results, of)
+	return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+suspectText(results))
 }
 
 func errorsText(scores []model.Errors, rows bool) string {

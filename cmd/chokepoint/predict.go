@@ -22,20 +22,32 @@ func newPredictCommand(p *program) *cobra.Command {
 	var q catalogue.Result
 	var run, bundles, cipher string
 	var clock int
+	var ofModels, rows bool
 	cmd := &cobra.Command{
-		Use:   "predict (--device NAME | --run RUN)",
+		Use:   "predict (--device NAME | --run RUN | --errors)",
 		Short: "Predict a rate that was not measured, with the prediction's error",
 		Long: `Predict a rate that was not measured, from published results of a device or from the
 cells of your own run. Measured results come first, then models that use the device's
 own results, then models that use other devices. Each model shows its data and
 assumptions, or why it refuses. The range comes from the model's errors on published
-results that it was not given (catalog errors), or is wider if the model's own interval
+results that it was not given (--errors), or is wider if the model's own interval
 or those of the cells are. The published power of the device is shown below; no model
 predicts power.
 
 With --cipher, predict the speed of a cipher, hash or key on one core of a device: as
-published, and with --clock at another clock.`,
+published, and with --clock at another clock.
+
+With --errors, show how far off the models are: each estimates every published rate
+from all the others, or with --run every cell of your own run from its other cells.
+Refused counts the questions for which a model does not apply.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case ofModels:
+				return p.modelErrors(cmd.Context(), run, rows)
+			case rows:
+				return app.Usage("add --errors", "--rows is of --errors")
+			}
+
 			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"),
@@ -51,7 +63,7 @@ published, and with --clock at another clock.`,
 				return err
 			case (q.Device == "") == (run == ""):
 				return app.Usage("chokepoint catalog devices lists the devices",
-					"predict wants either --device or --run")
+					"predict wants either --device or --run, or --errors")
 			case q.Packet != 0 && q.Protocol != "udp":
 				return app.Usage("add --protocol udp, or use --mtu", "--packet-size is of UDP")
 			case cipher != "":
@@ -109,12 +121,20 @@ published, and with --clock at another clock.`,
 	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ` (default: any)")
 	f.StringVar(&cipher, "cipher", "", "predict the speed of the algorithm `NAME`, such as aes-128-gcm, "+
 		"instead of a rate")
-	for _, name := range []string{"run", "tunnel", "protocol", "ip", "direction", "streams", "mtu",
-		"packet-size"} {
+	f.BoolVar(&ofModels, "errors", false, "show the errors of the models instead of a prediction")
+	f.BoolVar(&rows, "rows", false, "with --errors: also list every estimate")
+	for _, name := range []string{"tunnel", "protocol", "ip", "direction", "streams", "mtu", "packet-size"} {
 		cmd.MarkFlagsMutuallyExclusive("cipher", name)
+		cmd.MarkFlagsMutuallyExclusive("errors", name)
 	}
 
+	cmd.MarkFlagsMutuallyExclusive("cipher", "run")
+
 	addBundles(cmd, &bundles)
+	for _, name := range []string{"device", "cipher", "clock", "bundles"} {
+		cmd.MarkFlagsMutuallyExclusive("errors", name)
+	}
+
 	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
 	cmd.MarkFlagsMutuallyExclusive("device", "run")
 	return addJSON(cmd, "print one JSON document")
