@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -116,9 +117,15 @@ func orDash(n int, unit string) string {
 
 // knownSource and knownDevice refuse a name that the catalogue lacks. An empty name passes.
 func knownSource(c *catalogue.Catalogue, id string) error {
-	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
-	return known("--source %q is not in the catalogue", id, "studies", ids...)
+	return known("--source %q is not in the catalogue", id, "studies", sourceIDs(c)...)
 }
+
+func sourceIDs(c *catalogue.Catalogue) []string {
+	return each(c.Sources, func(s catalogue.Source) string { return s.ID })
+}
+
+// catalogTunnels lists the tunnels of published results.
+var catalogTunnels = []string{factor.NoTunnel, "wireguard", "openvpn"}
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	// A study may give a power for a year without any other figure.
@@ -136,7 +143,7 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 // knownLevels checks the filters of results. An empty word or 0 is no filter.
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 	return cmp.Or(
-		known("--tunnel %q is not in the catalogue", tunnel, "tunnels", "none", "wireguard", "openvpn"),
+		known("--tunnel %q is not in the catalogue", tunnel, "tunnels", catalogTunnels...),
 		known("--protocol %q is not in the catalogue", protocol, "protocols", "tcp", "udp"),
 		known("--ip %q is no version of IP", ip, "versions", "4", "6"),
 		between("", "streams", cmp.Or(streams, 1), 1, 1000),

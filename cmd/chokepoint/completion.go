@@ -7,8 +7,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
 // completeRuns completes up to n arguments that name runs.
@@ -30,7 +38,86 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 
 // completeOne completes a flag with one of some words.
 func completeOne(cmd *cobra.Command, flag string, words []string) {
-	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc(flag, fixed(words))
+}
+
+func fixed(words []string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// completeFlags completes the flags of a command that mean the same in every one. A flag that has its own
+// completion keeps it.
+func completeFlags(p *program, cmd *cobra.Command) {
+	causes := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
+	devices := p.completeCatalogue(func(c *catalogue.Catalogue) []string { return c.Names() })
+	labels := func(d *analysis.Document) []string {
+		return each(d.Cells, func(c analysis.Cell) string { return c.Label })
+	}
+	versions := fixed([]string{"4", "6"})
+	for flag, complete := range map[string]cobra.CompletionFunc{
+		"format":    fixed(formats),
+		"chart":     p.completeOfRun(report.Charts),
+		"cell":      p.completeOfRun(labels),
+		"device":    devices,
+		"against":   devices,
+		"source":    p.completeCatalogue(sourceIDs),
+		"tunnel":    fixed(catalogTunnels),
+		"protocol":  fixed([]string{"tcp", "udp"}),
+		"direction": fixed([]string{factor.Up, factor.Down, factor.Both}),
+		"ip":        versions,
+		"outer-ip":  versions,
+		"cause":     fixed(causes),
+		"driver":    fixed(app.Drivers()),
+		"arch":      fixed(vm.Arches()),
+		"isp":       fixed(knob.Accesses()),
+		"attach":    p.completeLabs,
+		"into":      completeRuns(p, 1000),
+		"lab":       cobra.FixedCompletions(app.LabKinds(), cobra.ShellCompDirectiveDefault), // or a lab file
+	} {
+		if cmd.LocalFlags().Lookup(flag) != nil {
+			cmd.RegisterFlagCompletionFunc(flag, complete)
+		}
+	}
+}
+
+// completeCatalogue completes a flag with names of the catalogue and of the bundles beside the runs.
+func (p *program) completeCatalogue(names func(*catalogue.Catalogue) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		c, _, err := p.joined(cmd.Context(), "", "")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names(c), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeOfRun completes a flag with names in the document of the run that the command line names, or of the
+// newest.
+func (p *program) completeOfRun(names func(*analysis.Document) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		doc, err := p.Dirs.Document(cmd.Context(), append(args, "latest")[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names(doc), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeLabs completes the name of a lab that is up.
+func (p *program) completeLabs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	labs, err := lab.List(p.Dirs.Labs())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+
+	var up []string
+	for _, i := range labs {
+		if i.Detached && i.Alive() {
+			up = append(up, i.ID+"\t"+i.Topology.Name)
+		}
+	}
+
+	return up, cobra.ShellCompDirectiveNoFileComp
 }
 
 // runNames lists everything that RUN can be, each with its plan.

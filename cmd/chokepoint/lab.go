@@ -207,6 +207,7 @@ and output. The exit code is the command's own.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "lab", "", "the `LAB`, if more than one is up")
+	cmd.RegisterFlagCompletionFunc("lab", p.completeLabs)
 	return cmd
 }
 
@@ -272,9 +273,10 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 
 func newLabDownCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use:   "down [LAB]",
-		Short: "Stop a lab that lab up has started",
-		Args:  optionalArg,
+		Use:               "down [LAB]",
+		Short:             "Stop a lab that lab up has started",
+		Args:              optionalArg,
+		ValidArgsFunction: p.completeLabs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			i, err := findLab(p.Dirs, append(args, "")[0])
 			if err != nil {

@@ -217,6 +217,7 @@ func finish(p *program, cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true
 	cmd.Use = useOf(cmd)
 	cmd.SuggestionsMinimumDistance = 2
+	completeFlags(p, cmd)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := nothingEmpty(cmd, args); err != nil {

@@ -222,13 +222,17 @@ func deviceLike(name string) bool {
 	})
 }
 
-// KnownDriver refuses the name of a driver that there is not; "" passes.
-func KnownDriver(name string) error {
-	var names []string
+// Drivers lists the names of the drivers.
+func Drivers() (names []string) {
 	for _, d := range driver.All() {
 		names = append(names, d.Name())
 	}
+	return names
+}
 
+// KnownDriver refuses the name of a driver that there is not; "" passes.
+func KnownDriver(name string) error {
+	names := Drivers()
 	if name == "" || slices.Contains(names, name) {
 		return nil
 	}
