@@ -89,8 +89,13 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 
 	if x.attach != "" {
 		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {
-			return nil, refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
+			err = refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
 				" --attach LAB", "%v", err)
+			if o.Attach != "" { // it was named now
+				err = Mark(ErrUsage, err)
+			}
+
+			return nil, err
 		}
 	}
 
