@@ -171,7 +171,7 @@ func ruledLab(ctx context.Context, program rig.Program, x instance) (id string, 
 	}
 
 	down = func() { _, _ = program.Say(context.WithoutCancel(ctx), "lab", "down", id) }
-	_, err = program.Say(ctx, "lab", "exec", "router", "--lab", id, "--", "nft",
+	_, err = program.Say(ctx, "lab", "exec", "router", "--attach", id, "--", "nft",
 		"add table inet x; add chain inet x c { type filter hook forward priority 0; }; "+x.Level)
 	if err != nil {
 		down()

@@ -484,7 +484,7 @@ func (b *bench) state(ctx context.Context) (string, error) {
 	all := ""
 	for _, n := range b.topology.Nodes {
 		node := n.Name
-		said, err := b.program.Say(ctx, "lab", "exec", node, "--lab", b.lab, "--", "sh", "-c",
+		said, err := b.program.Say(ctx, "lab", "exec", node, "--attach", b.lab, "--", "sh", "-c",
 			"tc qdisc show | sed 's/qdisc \\([a-z_]*\\) [0-9a-f]*:/\\1/'; tc filter show dev lan ingress; nft list ruleset; ip -o link show | "+
 				"sed -E 's/.*: ([a-z0-9]+)[:@].* (mtu [0-9]*).*/\\1 \\2/'; ip route show; "+
 				"ip -o addr show scope global | awk '{ print $2, $4 }'; "+
@@ -508,7 +508,7 @@ func (b *bench) sh(ctx context.Context, node string, p planting, text string) er
 }
 
 func (b *bench) command(ctx context.Context, node string, p planting, text string) *exec.Cmd {
-	return b.program.Command(ctx, slices.Concat([]string{"lab", "exec", node, "--lab", b.lab, "--", "env"},
+	return b.program.Command(ctx, slices.Concat([]string{"lab", "exec", node, "--attach", b.lab, "--", "env"},
 		p.vars(node), []string{"sh", "-ec", text})...)
 }
 

@@ -358,7 +358,7 @@ func (c *scene) lookInto() (all inventory) {
 			look = []string{"sh", "-c", lookInGuest}
 		}
 
-		said, ok := c.say(c.T, append([]string{"lab", "exec", n, "--lab", c.lab, "--"}, look...)...)
+		said, ok := c.say(c.T, append([]string{"lab", "exec", n, "--attach", c.lab, "--"}, look...)...)
 		if !ok {
 			c.FailNow()
 		}

@@ -171,6 +171,57 @@ func TestUsageLinesAreWhole(t *testing.T) {
 	visit(newRoot(&program{}))
 }
 
+// TestOneNameForOneThing: a flag has the same letter and the same kind of value in every command that has it,
+// and no command calls by another name what has one.
+func TestOneNameForOneThing(t *testing.T) {
+	several := map[string][]string{
+		"keep":   {"N", ""},                      // newest runs, or the changes that helped
+		"output": {"FILE", "DIR"},                // of several files
+		"set":    {"PATH=VALUE", "FACTOR=LEVEL"}, // of a plan, or of results that have none
+	}
+	taken := map[string]string{
+		"report": "output", "bundle": "output", "file": "output",
+		"budget": "for", "seconds": "for", "timeout": "for",
+		"wan": "line", "link": "line",
+		"on": "router", "machine": "router",
+		"repeat": "set method.runs",
+	}
+	values := map[string]string{}
+	letters := map[string]string{}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			value, _ := pflag.UnquoteUsage(f)
+			if f.Value.Type() == "bool" {
+				value = ""
+			}
+
+			name := cmd.CommandPath() + " --" + f.Name
+			before, ok := values[f.Name]
+			if ok && before != value && !slices.Contains(several[f.Name], value) {
+				t.Errorf("%s: got value %q, want %q as elsewhere", name, value, before)
+			}
+
+			if letter, ok := letters[f.Name]; ok && letter != f.Shorthand {
+				t.Errorf("%s: got -%s, want -%s as elsewhere", name, f.Shorthand, letter)
+			}
+
+			if taken[f.Name] != "" {
+				t.Errorf("%s: want --%s", name, taken[f.Name])
+			}
+
+			values[f.Name] = value
+			letters[f.Name] = f.Shorthand
+		})
+		for _, sub := range cmd.Commands() {
+			if !sub.Hidden || sub.Name() == "man" {
+				visit(sub)
+			}
+		}
+	}
+	visit(newRoot(&program{}))
+}
+
 // TestHelpNamesDirty: commands that may leave a lab changed say so.
 func TestHelpNamesDirty(t *testing.T) {
 	root := newRoot(&program{})

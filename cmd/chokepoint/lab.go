@@ -193,7 +193,7 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 func newLabExecCommand(p *program) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "exec NODE [--lab LAB] -- COMMAND…",
+		Use:   "exec NODE [--attach LAB] -- COMMAND…",
 		Short: "Run a command on a node of a lab",
 		Long: `Run a command on a node of a lab that is up, with this command's standard input
 and output. The exit code is the command's own.`,
@@ -206,8 +206,7 @@ and output. The exit code is the command's own.`,
 			return labExec(cmd.Context(), name, args[0], args[1:], p)
 		},
 	}
-	cmd.Flags().StringVar(&name, "lab", "", "the `LAB`, if more than one is up")
-	cmd.RegisterFlagCompletionFunc("lab", p.completeLabs)
+	cmd.Flags().StringVar(&name, "attach", "", "use this `LAB`, if more than one is up")
 	return cmd
 }
 
