@@ -1,5 +1,13 @@
 package record
 
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
 // LocalMachine stands for the machine on which the controller runs.
 const LocalMachine = "local"
 
@@ -39,7 +47,32 @@ type Machines struct {
 	AcceptNew   bool      `json:"accept_new,omitempty"` // unknown host keys are trusted and stored
 	Meter       *Meter    `json:"-"`                    // which a run has by itself
 	LinkSpeed   string    `json:"-"`                    // of the slowest link, such as 1G, likewise
+	Device      string    `json:"-"`                    // the router's name in the head of a run, likewise
+	Notes       *[]string `json:"-"`                    // of the head of a run; nil: none
 	// Firmware is the command on the controller's machine that installs firmware on the router, with the
 	// level of the factor as last argument; nil: it is installed by hand.
 	Firmware *[]string `json:"firmware,omitempty"`
+}
+
+// FoundDevice describes the router under test by its fingerprint, see DeviceOf. It returns "" unless the
+// router is a real machine that the run reached. A system that the run replaces itself is left out.
+func (r *Run) FoundDevice() string {
+	if r.Machines == nil || r.Machines.Router.At == "" {
+		return ""
+	}
+
+	facts := r.Facts(r.Tested().Name)
+	if slices.ContainsFunc(r.Design.Cells, factor.Firmware.In) {
+		return facts["product"]
+	}
+
+	return DeviceOf(facts)
+}
+
+// DeviceOf describes a machine by the facts of its fingerprint: model, distribution and release, as far as
+// they are known.
+func DeviceOf(facts map[string]string) string {
+	release := cmp.Or(facts["distribution_release"], facts["distribution_version"])
+	system := strings.TrimSpace(facts["distribution"] + " " + release)
+	return strings.Trim(facts["product"]+", "+system, ", ")
 }

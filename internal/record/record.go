@@ -92,6 +92,9 @@ type Design struct {
 	Description string `json:"description"`
 	Source      string `json:"source"` // file name or "built-in"
 	Text        string `json:"text"`   // the plan as read
+	// Device and Notes go to the head of each run of the plan.
+	Device string   `json:"device,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
 	Procedure
 	Factors []FactorLevels `json:"factors"` // in the order written
 	// cells that are run, in the order listed, after skips and cuts
@@ -115,6 +118,17 @@ type Design struct {
 type FactorLevels struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
+}
+
+// Varied returns the factors of the matrix that have more than one level, in the order written.
+func (d *Design) Varied() []FactorLevels {
+	var varied []FactorLevels
+	for _, f := range d.Factors {
+		if len(f.Levels) > 1 {
+			varied = append(varied, f)
+		}
+	}
+	return varied
 }
 
 // Skipped is a cell that was not run, with the reason.

@@ -27,6 +27,9 @@ type GuestSize struct {
 // RunHead identifies a run.
 type RunHead struct {
 	ID         string    `json:"id"`
+	Name       string    `json:"name,omitempty"`   // that a person gave it, unique in a store
+	Device     string    `json:"device,omitempty"` // under test, in a person's words or by its fingerprint
+	Notes      []string  `json:"notes,omitempty"`  // of whoever made the run
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`
 	Status     string    `json:"status"`
@@ -39,6 +42,22 @@ type RunHead struct {
 	BinaryHash string    `json:"binary_hash,omitempty"` // sha256 of the executable, for resume
 	// ImportedFrom lists the programs, with versions, whose results were imported as this run.
 	ImportedFrom []string `json:"imported_from,omitempty"`
+}
+
+// Bounds of what a person says of a run: the bytes of the device's name and of a note, and the notes.
+const (
+	MaxDevice = 100
+	MaxNote   = 400
+	MaxNotes  = 50
+)
+
+// Headline is the one number that a list shows of a run.
+type Headline struct {
+	Metric string  `json:"metric"`
+	Value  float64 `json:"value"` // the cell's median, in the metric's unit
+	Unit   string  `json:"unit"`
+	Cell   string  `json:"cell"` // label of the cell that has it
+	Grade  string  `json:"grade"`
 }
 
 // Run is a campaign without its trials, stored before the first of them.

@@ -60,8 +60,8 @@ func TestForeignIDs(t *testing.T) {
 			t.Errorf("a run %q was stored", id)
 		}
 
-		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, stored_ns+1, started_ns, plan, lab, head
-			FROM runs WHERE id = 'good'`, id)
+		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, stored_ns+1, started_ns, plan, lab, line,
+			head FROM runs WHERE id = 'good'`, id)
 		must(t, err)
 		if _, err := s.Find(ctx, id); err == nil {
 			t.Errorf("a run %q was found", id)
@@ -81,8 +81,8 @@ func TestForeignIDs(t *testing.T) {
 	}
 
 	// A head that is another run's.
-	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', stored_ns, started_ns, plan, lab, head FROM runs
-		WHERE id = 'good'`)
+	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', stored_ns, started_ns, plan, lab, line, head
+		FROM runs WHERE id = 'good'`)
 	must(t, err)
 	if _, err := s.Find(ctx, "other"); err == nil {
 		t.Error("the head of another run was taken")
@@ -437,6 +437,7 @@ func TestRemove(t *testing.T) {
 		must(t, s.AppendTrial(ctx, sampleTrial(id, 1)))
 		must(t, s.AddNote(ctx, id, formatNote))
 		must(t, s.EndRun(ctx, id, record.RunDone, "", sampleStart))
+		must(t, s.SetName(ctx, id, "of-"+id))
 	}
 
 	must(t, s.Remove(ctx, "r1"))
@@ -446,7 +447,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("left: %+v, %v, want r2 alone", heads, err)
 	}
 
-	for _, table := range []string{"runs", "run_notes", "run_ends", "trials"} {
+	for _, table := range []string{"runs", "run_notes", "run_ends", "run_labels", "trials"} {
 		if _, err := s.db.ExecContext(ctx, "DELETE FROM "+table); err == nil {
 			t.Errorf("delete from %s: got no error", table)
 		}

@@ -45,10 +45,28 @@ func TestFormat(t *testing.T) {
 	want := sampleRun(formatRun)
 	want.Status, want.Ended = record.RunDone, sampleStart.Add(time.Minute)
 	want.Caveats = formatNote.Caveats
+	want.Name = "stock"
 	got, err := s.Find(t.Context(), "latest")
 	must(t, err)
 	if d := cmp.Diff(got, want, same); d != "" {
 		t.Errorf("run differs (-got +want):\n%s", d)
+	}
+
+	heads, err := s.Runs(t.Context())
+	must(t, err)
+	wantHead := Head{
+		ID:       formatRun,
+		Name:     "stock",
+		Started:  sampleStart,
+		Plan:     "quick",
+		Lab:      "local",
+		Line:     Line{Device: want.Device, Notes: want.Notes, Varied: want.Design.Factors},
+		Status:   record.RunDone,
+		Trials:   2,
+		Headline: sampleHeadline(),
+	}
+	if d := cmp.Diff(heads, []Head{wantHead}, same); d != "" {
+		t.Errorf("list differs (-got +want):\n%s", d)
 	}
 
 	trials, err := s.Trials(t.Context(), formatRun)
@@ -86,6 +104,7 @@ func TestOtherVersions(t *testing.T) {
 	for version, want := range map[int]struct{ err, hint string }{
 		1:                 {"never released", "move that file away"},
 		2:                 {"never released", "move that file away"},
+		3:                 {"never released", "move that file away"},
 		schemaVersion + 1: {fmt.Sprintf("version %d", schemaVersion+1), "newer chokepoint"},
 	} {
 		s := newStore(t)
@@ -124,5 +143,8 @@ func writeSample(t *testing.T, path string) {
 	must(t, s.AddNote(ctx, formatRun, formatNote))
 	must(t, s.AppendTrial(ctx, sampleTrial(formatRun, 2)))
 	must(t, s.EndRun(ctx, formatRun, record.RunDone, "", sampleStart.Add(time.Minute)))
+	must(t, s.SetName(ctx, formatRun, "first"))
+	must(t, s.SetName(ctx, formatRun, "stock"))
+	must(t, s.SetHeadline(ctx, formatRun, sampleHeadline()))
 	must(t, s.Close())
 }

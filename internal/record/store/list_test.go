@@ -15,10 +15,14 @@ func TestListOfThousandRuns(t *testing.T) {
 	must(t, err)
 	must(t, s.CreateRun(t.Context(), sampleRun("template")))
 	must(t, s.AppendTrial(t.Context(), sampleTrial("template", 1)))
+	must(t, s.SetName(t.Context(), "template", "first"))
+	must(t, s.SetHeadline(t.Context(), "template", sampleHeadline()))
 	must(t, s.inTx(t.Context(), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), `
 			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
-			INSERT INTO runs SELECT 'run-' || i, stored_ns + i, started_ns, plan, lab, head FROM n, runs;
+			INSERT INTO runs SELECT 'run-' || i, stored_ns + i, started_ns, plan, lab, line, head FROM n, runs;
+			INSERT INTO run_labels (run, kind, text) SELECT r.id, l.kind, l.text || iif(l.kind = 'name', r.id, '')
+				FROM run_labels l, runs r WHERE r.id <> 'template';
 			INSERT INTO run_ends (run, status, reason, ended_ns) SELECT id, 'done', '', started_ns FROM runs;
 			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 29)
 			INSERT INTO trials SELECT r.id, 'b1-r' || i || '.1', 'b1-r' || i, 1, i, t.cell, 1, t.status,
@@ -40,7 +44,8 @@ func TestListOfThousandRuns(t *testing.T) {
 		}
 
 		h := heads[0]
-		if len(heads) != 1001 || h.ID != "run-1000" || h.Trials != 29 || h.Status != "done" {
+		if len(heads) != 1001 || h.ID != "run-1000" || h.Trials != 29 || h.Status != "done" ||
+			h.Name != "firstrun-1000" || h.Headline == nil || len(h.Varied) != 1 || h.Device == "" {
 			t.Fatalf("%d runs, first %+v", len(heads), h)
 		}
 	}

@@ -15,7 +15,7 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES (?, ?) ON CONFLICT DO NOTHING`, runID,
 			time.Now().UnixNano())
 		for _, from := range []string{"trials WHERE run", "run_notes WHERE run", "run_ends WHERE run",
-			"runs WHERE id"} {
+			"run_labels WHERE run", "runs WHERE id"} {
 			if err == nil {
 				_, err = tx.ExecContext(ctx, "DELETE FROM "+from+" = ?", runID)
 			}

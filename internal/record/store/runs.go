@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -19,14 +18,24 @@ import (
 // Head describes a run in a list.
 type Head struct {
 	ID      string    `json:"id"`
+	Name    string    `json:"name,omitempty"`
 	Started time.Time `json:"started"`
 	Plan    string    `json:"plan"`
 	Lab     string    `json:"lab"`
-	Status  string    `json:"status"`
-	Reason  string    `json:"reason,omitempty"`
-	Trials  int       `json:"trials"`            // rows of the plan with a trial, repeated or not
-	Failed  int       `json:"failed"`            // rows whose last trial failed
-	Damaged string    `json:"damaged,omitempty"` // why the run cannot be read
+	Line
+	Status   string           `json:"status"`
+	Reason   string           `json:"reason,omitempty"`
+	Trials   int              `json:"trials"` // rows of the plan with a trial, repeated or not
+	Failed   int              `json:"failed"` // rows whose last trial failed
+	Headline *record.Headline `json:"headline,omitempty"`
+	Damaged  string           `json:"damaged,omitempty"` // why the run cannot be read
+}
+
+// Line holds what a list shows of a run that is known when it begins.
+type Line struct {
+	Device string                `json:"device,omitempty"`
+	Notes  []string              `json:"notes,omitempty"`
+	Varied []record.FactorLevels `json:"varied,omitempty"` // factors of the plan with several levels
 }
 
 // Note adds to a run after its head was stored. Reading a run adds its notes to the head,
@@ -79,38 +88,6 @@ type DuplicateError struct{ What string }
 
 func (e *DuplicateError) Error() string { return "store " + e.What + ": it is already stored" }
 
-// NotFoundError reports an id or prefix that no run has.
-type NotFoundError struct{ Name string }
-
-func (e *NotFoundError) Error() string { return fmt.Sprintf("find run %q: no such run", e.Name) }
-
-// Hint says where ids come from.
-func (e *NotFoundError) Hint() string {
-	return "chokepoint list shows the runs; RUN is an id, a unique prefix or latest"
-}
-
-// AmbiguousError reports a prefix of several runs.
-type AmbiguousError struct {
-	Prefix     string
-	Candidates []string // newest first
-}
-
-func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("find run %q: %d runs begin so", e.Prefix, len(e.Candidates))
-}
-
-// Hint lists the candidates, the newest eight at most.
-func (e *AmbiguousError) Hint() string {
-	list := e.Candidates
-	more := ""
-	if len(list) > 8 {
-		list = list[:8]
-		more = " …"
-	}
-
-	return "one of: " + strings.Join(list, ", ") + more
-}
-
 // NewID names a run: its time in UTC, to sort by, and four hex digits of random so that two runs of one
 // second differ.
 func NewID(now time.Time, random uint16) string {
@@ -125,10 +102,16 @@ func stored(run *record.Run) time.Time {
 	return run.Started
 }
 
-// CreateRun stores the head of a run. An id that exists is a *DuplicateError.
+// CreateRun stores the head of a run, with its name if it has one. An id that exists is a *DuplicateError, a
+// name that another run has a *NameTakenError.
 func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	if !validID.MatchString(run.ID) {
 		return fmt.Errorf("store run %q: %w", run.ID, errID)
+	}
+
+	line, err := json.Marshal(Line{Device: run.Device, Notes: run.Notes, Varied: run.Design.Varied()})
+	if err != nil {
+		return fmt.Errorf("store run %s: %v", run.ID, err)
 	}
 
 	body, err := s.packJSON(run)
@@ -136,10 +119,32 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 		return fmt.Errorf("store run %s: %v", run.ID, err)
 	}
 
-	res, err := s.db.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, head)
-		SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE ?1 NOT IN (SELECT run FROM removed) ON CONFLICT DO NOTHING`,
-		run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), run.Design.Name, run.Lab, body)
-	return s.added(res, err, "run "+run.ID)
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, line, head)
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ?1 NOT IN (SELECT run FROM removed)
+			ON CONFLICT DO NOTHING`, run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), run.Design.Name,
+			run.Lab, string(line), body)
+		if err != nil {
+			return err
+		}
+
+		if err := s.added(res, nil, "run "+run.ID); err != nil || run.Name == "" {
+			return err
+		}
+
+		return setName(ctx, tx, run.ID, run.Name)
+	})
+	return s.storing("run "+run.ID, err)
+}
+
+// storing adds to an error of a transaction what was to be stored, unless the error says so itself.
+func (s *Store) storing(what string, err error) error {
+	_, duplicate := errors.AsType[*DuplicateError](err)
+	_, taken := errors.AsType[*NameTakenError](err)
+	if err == nil || duplicate || taken {
+		return err
+	}
+	return fmt.Errorf("store %s in %s: %w", what, s.path, err)
 }
 
 func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
@@ -155,7 +160,7 @@ var errID = errors.New("an id is up to 64 small letters, digits and hyphens")
 // added turns the result of an insertion into an error.
 func (s *Store) added(res sql.Result, err error, what string) error {
 	if err != nil {
-		return fmt.Errorf("store %s in %s: %w", what, s.path, err)
+		return s.storing(what, err)
 	}
 
 	if n, err := res.RowsAffected(); err == nil && n == 0 {
@@ -188,71 +193,35 @@ func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when t
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 	heads, err := query(ctx, s, func(r *sql.Rows) (h Head, err error) {
 		var started int64
-		err = r.Scan(&h.ID, &started, &h.Plan, &h.Lab, &h.Status, &h.Reason, &h.Trials, &h.Failed)
+		var line, headline string
+		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Lab, &line, &h.Status, &h.Reason, &h.Trials,
+			&h.Failed, &headline)
 		h.Started = time.Unix(0, started).UTC()
 		if !validID.MatchString(h.ID) {
 			h.Damaged = errID.Error()
 		}
 
+		for text, into := range map[string]any{line: &h.Line, headline: &h.Headline} {
+			if jsonErr := json.Unmarshal([]byte(text), into); jsonErr != nil && text != "" {
+				h.Damaged = jsonErr.Error()
+			}
+		}
+
 		return h, err
-	}, `SELECT r.id, r.started_ns, r.plan, r.lab, coalesce(e.status, ?), coalesce(e.reason, ''),
-			coalesce(t.count - t.repeated, 0), max(0, coalesce(t.failed - t.repeated, 0))
+	}, `SELECT r.id, coalesce(n.text, ''), r.started_ns, r.plan, r.lab, r.line, coalesce(e.status, ?1),
+			coalesce(e.reason, ''), coalesce(t.count - t.repeated, 0),
+			max(0, coalesce(t.failed - t.repeated, 0)), coalesce(b.text, '')
 		FROM runs r
 		LEFT JOIN (SELECT run, status, reason, max(seq) FROM run_ends GROUP BY run) e ON e.run = r.id
+		LEFT JOIN (SELECT run, text, max(seq) FROM run_labels WHERE kind = ?3 GROUP BY run) n ON n.run = r.id
+		LEFT JOIN (SELECT run, text, max(seq) FROM run_labels WHERE kind = ?4 GROUP BY run) b ON b.run = r.id
 		LEFT JOIN (SELECT run, count(*) AS count, count(*) FILTER (WHERE attempt > 1) AS repeated,
-			count(*) FILTER (WHERE status <> ?) AS failed FROM trials GROUP BY run) t ON t.run = r.id
-		ORDER BY r.stored_ns DESC, r.id DESC`, record.RunRunning, record.TrialOK)
+			count(*) FILTER (WHERE status <> ?2) AS failed FROM trials GROUP BY run) t ON t.run = r.id
+		ORDER BY r.stored_ns DESC, r.id DESC`, record.RunRunning, record.TrialOK, labelName, labelHeadline)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}
 	return heads, nil
-}
-
-// Find returns the run with this id, with this unique prefix, or the newest ("latest"). The error is a
-// *NotFoundError or an *AmbiguousError.
-func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
-	id, err := s.Resolve(ctx, name)
-	if err != nil {
-		return record.Run{}, err
-	}
-	return s.run(ctx, id)
-}
-
-// Resolve returns the id of the run that Find would return.
-func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
-	ids, err := s.ids(ctx)
-	if err != nil {
-		return "", err
-	}
-
-	var match []string
-	for _, id := range ids {
-		if id == name && validID.MatchString(id) {
-			return id, nil
-		}
-
-		if validID.MatchString(id) && (name == "latest" || name != "" && strings.HasPrefix(id, name)) {
-			match = append(match, id)
-		}
-	}
-
-	switch {
-	case len(match) == 0:
-		return "", &NotFoundError{Name: name}
-	case len(match) > 1 && name != "latest":
-		return "", &AmbiguousError{Prefix: name, Candidates: match}
-	}
-
-	return match[0], nil
-}
-
-// ids lists the runs' ids, newest first.
-func (s *Store) ids(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s, scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
-	if err != nil {
-		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
-	}
-	return ids, nil
 }
 
 // run reads a head and adds its notes and its end.
@@ -290,6 +259,11 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	}, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
+	}
+
+	run.Name, err = s.label(ctx, id, labelName)
+	if err != nil {
+		return record.Run{}, fmt.Errorf("read name of run %s in %s: %w", id, s.path, err)
 	}
 
 	// The last end counts; without one the run is running, or was killed: only the caller can tell, by

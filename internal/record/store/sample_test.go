@@ -19,6 +19,8 @@ func sampleRun(id string) record.Run {
 	return record.Run{
 		RunHead: record.RunHead{
 			ID:         id,
+			Device:     "Example R1, openwrt 24.10.0",
+			Notes:      []string{"fan off"},
 			Started:    sampleStart,
 			Status:     record.RunRunning,
 			Lab:        "local",
@@ -65,6 +67,16 @@ func sampleRun(id string) record.Run {
 			Missing: map[string]string{"governor": "no cpufreq in this machine"},
 		}},
 		Ceilings: []record.Ceiling{{Kind: "tcp loopback", Value: 21.4e9, Unit: "bit/s"}},
+	}
+}
+
+func sampleHeadline() *record.Headline {
+	return &record.Headline{
+		Metric: "goodput_bps",
+		Value:  5.6e9,
+		Unit:   "bit/s",
+		Cell:   "no tunnel",
+		Grade:  "valid",
 	}
 }
 

@@ -6,10 +6,11 @@ import (
 	"fmt"
 )
 
-// schemaVersion stands in the file's user_version. Versions 1 and 2 were never released.
-const schemaVersion = 3
+// schemaVersion stands in the file's user_version. Versions 1 to 3 were never released.
+const schemaVersion = 4
 
-// schema has the head of a run and what was learnt about it later (notes), how it ended, and its trials.
+// schema has the head of a run and what was learnt about it later (notes), how it ended, what a list shows of
+// it (line and labels), and its trials.
 const schema = `
 CREATE TABLE runs (
 	id         TEXT PRIMARY KEY,
@@ -17,6 +18,7 @@ CREATE TABLE runs (
 	started_ns INTEGER NOT NULL,
 	plan       TEXT NOT NULL,
 	lab        TEXT NOT NULL,
+	line       TEXT NOT NULL,         -- store.Line as JSON
 	head       BLOB NOT NULL          -- zstd of record.Run as JSON
 ) WITHOUT ROWID;
 CREATE TABLE run_notes (
@@ -33,6 +35,13 @@ CREATE TABLE run_ends (
 	ended_ns INTEGER NOT NULL
 );
 CREATE INDEX run_ends_run ON run_ends(run, seq);
+CREATE TABLE run_labels (             -- the last of a kind counts
+	seq  INTEGER PRIMARY KEY,
+	run  TEXT NOT NULL REFERENCES runs(id),
+	kind TEXT NOT NULL,               -- name, or headline: record.Headline as JSON
+	text TEXT NOT NULL                -- empty: none any more
+);
+CREATE INDEX run_labels_run ON run_labels(run, kind, seq);
 CREATE TABLE trials (
 	run        TEXT NOT NULL REFERENCES runs(id),
 	id         TEXT NOT NULL,
@@ -56,6 +65,8 @@ CREATE TABLE removed (                    -- runs whose rows may be deleted
 CREATE TRIGGER runs_fixed      BEFORE UPDATE ON runs      BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_notes_fixed BEFORE UPDATE ON run_notes BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_ends_fixed  BEFORE UPDATE ON run_ends  BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER run_labels_fixed BEFORE UPDATE ON run_labels
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER trials_fixed    BEFORE UPDATE ON trials    BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER removed_fixed   BEFORE UPDATE ON removed   BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER removed_kept    BEFORE DELETE ON removed   BEGIN SELECT RAISE(ABORT, 'append-only'); END;
@@ -64,6 +75,8 @@ CREATE TRIGGER runs_kept BEFORE DELETE ON runs WHEN OLD.id NOT IN (SELECT run FR
 CREATE TRIGGER run_notes_kept BEFORE DELETE ON run_notes WHEN OLD.run NOT IN (SELECT run FROM removed)
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_ends_kept BEFORE DELETE ON run_ends WHEN OLD.run NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER run_labels_kept BEFORE DELETE ON run_labels WHEN OLD.run NOT IN (SELECT run FROM removed)
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER trials_kept BEFORE DELETE ON trials WHEN OLD.run NOT IN (SELECT run FROM removed)
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;

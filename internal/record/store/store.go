@@ -1,6 +1,7 @@
 // Package store keeps runs and their finished trials in one SQLite file. It answers what was recorded,
 // exactly as it was received, and refuses to change anything: rows are only ever added, until a whole run is
-// removed, and triggers in the file hold everyone else to the same rule. Nothing derived is kept here.
+// removed, and triggers in the file hold everyone else to the same rule. Of what is derived a run's headline
+// alone is kept here, because a list of a thousand runs cannot derive it.
 package store
 
 import (

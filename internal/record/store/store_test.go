@@ -159,8 +159,9 @@ func TestNothingCanBeChanged(t *testing.T) {
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "k", Text: "t"}}}))
 	must(t, s.EndRun(ctx, "r1", record.RunDone, "", sampleStart))
-	for _, table := range []string{"runs", "run_notes", "run_ends", "trials"} {
-		column := map[string]string{"runs": "head", "run_ends": "status"}[table]
+	must(t, s.SetName(ctx, "r1", "one"))
+	for _, table := range []string{"runs", "run_notes", "run_ends", "run_labels", "trials"} {
+		column := map[string]string{"runs": "head", "run_ends": "status", "run_labels": "text"}[table]
 		if column == "" {
 			column = "body"
 		}
