@@ -86,9 +86,15 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		machine("client", &m.Client),
 		machine("router", &m.Router),
 		machine("server", &m.Server),
+		r.line("device", record.MaxDevice, &m.Device),
+		{"notes", func(n *yaml.Node) error {
+			notes, err := r.notes(n)
+			m.Notes = &notes
+			return err
+		}},
 		r.count("data_port", 1, maxPort, &m.Port),
 		{"allow_sysctl", func(n *yaml.Node) error {
-			names, err := r.words(n, "allow_sysctl", "name fewer")
+			names, err := r.words(n, "allow_sysctl", maxMachineText, maxWords, "name fewer")
 			m.AllowSysctl = &names
 			return err
 		}},
@@ -157,7 +163,7 @@ const maxWords = 50
 func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	var command []string
 	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) (err error) {
-		command, err = r.words(n, "command", "write a script of it")
+		command, err = r.words(n, "command", maxMachineText, maxWords, "write a script of it")
 		return err
 	}}})
 	if err == nil && len(command) == 0 {
@@ -169,16 +175,16 @@ func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	return err
 }
 
-// words reads a list of at most maxWords texts; fewer is the hint where it has more.
-func (r *reader) words(n *yaml.Node, key, fewer string) (words []string, err error) {
+// words reads a list of texts, up to most of up to long bytes; fewer is the hint where it has more.
+func (r *reader) words(n *yaml.Node, key string, long, most int, fewer string) (words []string, err error) {
 	err = r.list(n, key, func(i int, item *yaml.Node) error {
 		var word string
-		if err := r.text(key, maxMachineText, &word).read(item); err != nil {
+		if err := r.text(key, long, &word).read(item); err != nil {
 			return err
 		}
 
-		if i >= maxWords {
-			return r.fail(item, fewer, "%s has more than %d words", key, maxWords)
+		if i >= most {
+			return r.fail(item, fewer, "%s has more than %d entries", key, most)
 		}
 
 		words = append(words, word)
@@ -215,6 +221,14 @@ func MachinesText(m record.Machines) string {
 	machine("client", m.Client)
 	machine("router", m.Router)
 	machine("server", m.Server)
+	if m.Device != "" {
+		fmt.Fprintf(&b, "device: %q\n", m.Device)
+	}
+
+	if m.Notes != nil {
+		fmt.Fprintf(&b, "notes: %s\n", wordsText(*m.Notes))
+	}
+
 	if m.Port > 0 {
 		fmt.Fprintf(&b, "data_port: %d\n", m.Port)
 	}

@@ -46,6 +46,8 @@ func TestReadMachines(t *testing.T) {
 		Server:      record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"},
 		Port:        20500,
 		LinkSpeed:   "1G",
+		Device:      "GL.iNet MT6000, \"OpenWrt\" 24.10",
+		Notes:       &[]string{"fan off", "on the desk: 21 °C"},
 		SSHConfig:   "my config",
 		Meter:       &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
 		AllowSysctl: &[]string{"kernel.timer_migration", "net/ipv4/conf/eth0.5/rp_filter"},

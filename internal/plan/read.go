@@ -122,6 +122,8 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	fields := []field{
 		r.name(&d.Name),
 		r.text("description", 4000, &d.Description),
+		r.line("device", record.MaxDevice, &d.Device),
+		{"notes", func(n *yaml.Node) (err error) { d.Notes, err = r.notes(n); return err }},
 		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
 		r.combination("matrix", &m.full),
 		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
@@ -144,6 +146,27 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	}
 
 	return r.object(root, wholePlan, fields)
+}
+
+// notes reads the notes of a run, each as one line.
+func (r *reader) notes(n *yaml.Node) ([]string, error) {
+	notes, err := r.words(n, "notes", record.MaxNote, record.MaxNotes, "write fewer")
+	for i, text := range notes {
+		notes[i] = oneLine(text)
+	}
+	return notes, err
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// line reads a text as one line.
+func (r *reader) line(what string, limit int, into *string) field {
+	of := r.text(what, limit, into)
+	return field{what, func(n *yaml.Node) error {
+		err := of.read(n)
+		*into = oneLine(*into)
+		return err
+	}}
 }
 
 func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {

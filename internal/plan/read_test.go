@@ -56,8 +56,8 @@ var badFiles = []struct{ name, text, want, hint string }{
 		"write sysctl:NAME, such as sysctl:net.core.rmem_max"},
 	{"unknown key", "matirx: {ip: 4}\n", `1:1: the plan has no key "matirx"`, "did you mean matrix?"},
 	{"unrelated key", "zzzzzzzz: 1\n", `1:1: the plan has no key "zzzzzzzz"`,
-		"keys: name, description, method, matrix, include, exclude, baseline, measure, require, " +
-			"conditions, steps, experiment"},
+		"keys: name, description, device, notes, method, matrix, include, exclude, baseline, measure, " +
+			"require, conditions, steps, experiment"},
 	{"factor at the top", "streams: 4\n", `1:1: the plan has no key "streams"`,
 		"streams is a factor and belongs under matrix"},
 	{"baseline", "baseline: none\n", `1:11: baseline must be a map of keys, not a single value`, ""},
@@ -417,5 +417,26 @@ func TestBaseline(t *testing.T) {
 	p = read(t, "matrix: {tunnel: [wireguard, none], nat: [masquerade, off]}\n")
 	if diff := cmp.Diff(plainCell, p.Design.Baseline); diff != "" {
 		t.Errorf("default (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeviceAndNotes: a plan says which router is under test, and what is to be kept with each run.
+func TestDeviceAndNotes(t *testing.T) {
+	p := read(t, "device: \"Box\\t1\"\nnotes: [fan off, \"at\\n21 °C\"]\nmatrix: {streams: [1, 2]}\n")
+	got := append([]string{p.Design.Device}, p.Design.Notes...)
+	if !slices.Equal(got, []string{"Box 1", "fan off", "at 21 °C"}) {
+		t.Errorf("device and notes: got %q", got)
+	}
+
+	for text, want := range map[string]string{
+		"device: [a]\n":       "device must be a single value",
+		"device: \"a\\eb\"\n": "device holds a control character",
+		"notes: one\n":        "notes must be a list",
+		"notes: [" + strings.Repeat("a, ", 51) + "a]\n": "notes has more than 50 entries",
+	} {
+		_, err := plan.Read("p.yaml", []byte(text+"matrix: {streams: [1, 2]}\n"), words(), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q in it", text, err, want)
+		}
 	}
 }
