@@ -340,6 +340,11 @@ func changes(a, b *Document) []Change {
 		}
 	}
 
+	first, second := a.Run.Device, b.Run.Device
+	if first != "" && second != "" { // a fingerprint's are among the facts
+		add("environment", "device", first, second, !a.foundDevice() || !b.foundDevice())
+	}
+
 	one, two := a.Run.Meter, b.Run.Meter
 	if one != nil && two != nil {
 		add("environment", "meter", one.At, two.At, false)
@@ -354,6 +359,13 @@ func changes(a, b *Document) []Change {
 	}
 
 	return out
+}
+
+// foundDevice reports whether the device of a run is named by a fingerprint, whose facts are compared anyway.
+func (d *Document) foundDevice() bool {
+	return slices.ContainsFunc(d.Environment, func(e record.Environment) bool {
+		return d.Run.Device == e.Facts["product"] || d.Run.Device == record.DeviceOf(e.Facts)
+	})
 }
 
 // planFacts names and words what a plan says of how a run was measured.
