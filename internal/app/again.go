@@ -75,6 +75,7 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 func (a again) head(pl *plan.Plan) record.Run {
 	run := a.NewRun(pl)
 	on := a.on
+	run.Device = on.Device
 	run.Lab = on.Lab
 	run.Driver = on.Driver
 	run.Meter = on.Meter

@@ -70,6 +70,8 @@ func (a *App) NewRun(pl *plan.Plan) record.Run {
 	run := record.Run{
 		RunHead: record.RunHead{
 			ID:         NewID(),
+			Device:     pl.Design.Device,
+			Notes:      pl.Design.Notes,
 			Started:    time.Now().UTC(),
 			Status:     record.RunRunning,
 			Version:    RunVersion(),

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -68,6 +70,7 @@ func TestWholeRun(t *testing.T) {
 	for i := range docs {
 		head := a.NewRun(pl)
 		head.Lab = record.LabLocal
+		head.Name = fmt.Sprint("run-", i)
 		docs[i], err = a.Run(ctx, pl, head, RunOptions{})
 		if err != nil || docs[i].Outcome != nil {
 			t.Fatalf("run: got %v, outcome %v", err, docs[i].Outcome)
@@ -90,6 +93,17 @@ func TestWholeRun(t *testing.T) {
 	heads, err := a.Dirs.Runs(ctx)
 	if err != nil || len(heads) != len(docs) || heads[0].Status != record.RunDone {
 		t.Errorf("runs: got %+v, %v, want two that are done", heads, err)
+	}
+
+	best := heads[0].Headline
+	if heads[0].Name != "run-1" || best == nil || best.Metric != "goodput_bps" || best.Value <= 0 {
+		t.Errorf("list: got name %q, headline %+v, want run-1 with a goodput", heads[0].Name, best)
+	}
+
+	again := a.NewRun(pl)
+	again.Lab, again.Name = record.LabLocal, "run-0"
+	if r, err := a.Run(ctx, pl, again, RunOptions{}); r != nil || !errors.Is(err, ErrUsage) {
+		t.Errorf("a name that a run has: got %v, want an ErrUsage", err)
 	}
 
 	c, _, err := a.Compare(ctx, docs[0].Document.Run.ID, "latest")

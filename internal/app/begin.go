@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -54,6 +55,7 @@ func (x *execution) begin(ctx context.Context) error {
 		}
 	}
 
+	c.Run.Device = cmp.Or(c.Run.Device, c.Run.FoundDevice())
 	err := store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
 	if err != nil {
 		return err

@@ -2,8 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // Compare compares two stored runs, the second with the first, and returns their documents as well.
@@ -22,4 +26,50 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 	}
 
 	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
+}
+
+// Pair returns the ids of a run and of the latest other run of its plan, the older of the two first. Runs that
+// go on, have no trial or cannot be read do not count. Without a name the run is the latest that counts. If no
+// other run has its plan, the error is an ErrUsage.
+func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
+	st, err := d.OpenStore(ctx)
+	if err != nil {
+		return "", "", err
+	}
+
+	id := ""
+	if name != "" {
+		id, err = st.Resolve(ctx, name)
+	}
+
+	if err = errors.Join(unknownRun(err), st.Close()); err != nil {
+		return "", "", err
+	}
+
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return "", "", err
+	}
+
+	runs = slices.DeleteFunc(runs, func(h store.Head) bool {
+		counts := h.Damaged == "" && h.Trials > 0 && h.Status != record.RunRunning
+		return !counts && h.ID != id
+	})
+	at := slices.IndexFunc(runs, func(h store.Head) bool { return id == "" || h.ID == id })
+	if at < 0 {
+		return "", "", Usage("chokepoint list shows the runs", "compare: no run has a result")
+	}
+
+	run := runs[at]
+	same := func(h store.Head) bool { return h.Plan == run.Plan }
+	if i := slices.IndexFunc(runs[:at], same); i >= 0 {
+		return run.ID, runs[i].ID, nil
+	}
+
+	if i := slices.IndexFunc(runs[at+1:], same); i >= 0 {
+		return runs[at+1+i].ID, run.ID, nil
+	}
+
+	return "", "", Usage("name two runs: chokepoint compare RUN RUN; chokepoint list shows them",
+		"compare: run %s is the only one of plan %s", run.ID, run.Plan)
 }

@@ -190,7 +190,7 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 }
 
 // damage changes the beginning of the head that is stored of a run: behind its id, two times, the names of
-// its plan and lab.
+// its plan and lab, and its line.
 func damage(t *testing.T, file, run string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -205,9 +205,9 @@ func damage(t *testing.T, file, run string) {
 		}
 
 		rest = rest[at+len(run):]
-		head := rest[8+8+len("samplelocal"):]
-		if bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
-			head[0] ^= 1
+		begins := bytes.Index(rest[:min(500, len(rest))], []byte("\x28\xb5\x2f\xfd")) // zstd
+		if begins >= 0 && bytes.HasPrefix(rest[8+8:], []byte("samplelocal")) {
+			rest[begins] ^= 1
 			break
 		}
 	}

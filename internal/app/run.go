@@ -285,7 +285,11 @@ func (x *execution) open(ctx context.Context) (err error) {
 	}
 
 	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
-	return nil
+	if x.before != nil || x.run.Name == "" {
+		return nil
+	}
+
+	return Mark(ErrUsage, x.store.Taken(ctx, x.run.Name))
 }
 
 // refuseLeftovers notes killed runs whose changes were not undone, and refuses to measure in a lab that has
@@ -521,6 +525,11 @@ func (x *execution) present(ctx context.Context) error {
 
 	if lost == nil {
 		lost = proofsOf(ctx, x.store, run, doc) // of a run that was resumed
+	}
+
+	if lost == nil {
+		lost = store.Patiently(ctx, settleTime,
+			func() error { return x.store.SetHeadline(ctx, run.ID, doc.Headline()) })
 	}
 
 	x.result = &Result{Document: doc, Outcome: outcome(doc)}

@@ -145,6 +145,48 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 	return nil
 }
 
+// NoteHeadline derives the document of a stored run and stores its headline.
+func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
+	doc, err := d.Document(ctx, run)
+	if err != nil {
+		return err
+	}
+
+	st, err := store.Open(ctx, d.StoreFile())
+	if err != nil {
+		return err
+	}
+
+	return errors.Join(st.SetHeadline(ctx, doc.Run.ID, doc.Headline()), st.Close())
+}
+
+// Rename gives a run another name, "" for none, and returns the run's id. A name that no run may have, or that
+// another run has, is an ErrUsage.
+func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err error) {
+	st, err := d.openToChange(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	id, err = st.Resolve(ctx, run)
+	if err != nil {
+		return "", unknownRun(err)
+	}
+
+	if name != "" {
+		if err := store.CheckName(name); err != nil {
+			return "", Mark(ErrUsage, err)
+		}
+	}
+
+	err = st.SetName(ctx, id, name)
+	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
+		err = Mark(ErrUsage, err)
+	}
+
+	return id, err
+}
+
 // derive derives the document of a stored run.
 func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Document, error) {
 	entries, err := st.Index(ctx, run.ID)

@@ -136,3 +136,88 @@ func TestListOfThousandKilledRuns(t *testing.T) {
 		t.Errorf("1,000 killed runs: took %v of CPU time, want a second at most", took)
 	}
 }
+
+// TestPair: of the runs of a plan that have results the latest two are compared, or a named one with the
+// latest other one.
+func TestPair(t *testing.T) {
+	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
+	if _, _, err := d.Pair(t.Context(), ""); !errors.Is(err, store.ErrNone) {
+		t.Errorf("without a store: got %v, want ErrNone", err)
+	}
+
+	var ids []string
+	for _, name := range []string{"good", "slow", "failed", "killed"} {
+		if err := labtest.WriteSample(t.Context(), d.StoreFile(), name); err != nil {
+			t.Fatal(err)
+		}
+
+		ids = append(ids, labtest.Samples[name].ID)
+	}
+
+	st, err := store.Open(t.Context(), d.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	other := labtest.Samples["good"].Run()
+	other.ID = "20260120-000000-0000"
+	other.Started = other.Started.AddDate(0, 1, 0)
+	other.Design.Name = "other"
+	err = errors.Join(st.CreateRun(t.Context(), other), st.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, tc := range []struct{ name, older, newer string }{
+		{"", ids[2], ids[3]}, // the other one has no trial
+		{ids[3], ids[2], ids[3]}, {ids[0], ids[0], ids[3]}, {"latest~1", ids[2], ids[3]},
+	} {
+		older, newer, err := d.Pair(t.Context(), tc.name)
+		if err != nil || older != tc.older || newer != tc.newer {
+			t.Errorf("%q: got %s and %s, %v, want %s and %s", tc.name, older, newer, err, tc.older, tc.newer)
+		}
+	}
+
+	for name, want := range map[string]string{other.ID: "is the only one of plan other", "nobody": "no such run"} {
+		_, _, err := d.Pair(t.Context(), name)
+		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", name, err, want)
+		}
+	}
+}
+
+// TestRename: a name that cannot be is a wrong request, and the run keeps the one that it has.
+func TestRename(t *testing.T) {
+	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
+	for _, name := range []string{"good", "slow"} {
+		if err := labtest.WriteSample(t.Context(), d.StoreFile(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	good := labtest.Samples["good"].ID
+	id, err := d.Rename(t.Context(), "latest~1", "before")
+	if err != nil || id != good {
+		t.Errorf("got %s, %v, want %s", id, err, good)
+	}
+
+	for _, tc := range [][2]string{{"latest", "before"}, {"latest", "a b"}, {"latest", "latest"}, {"nobody", "x"}} {
+		_, err := d.Rename(t.Context(), tc[0], tc[1])
+		if !errors.Is(err, ErrUsage) {
+			t.Errorf("rename %s %q: got %v, want an ErrUsage", tc[0], tc[1], err)
+		}
+	}
+
+	doc, err := d.Document(t.Context(), "before")
+	if err != nil || doc.Run.ID != good || doc.Run.Name != "before" {
+		t.Errorf("the document: %v, want that of %s, called before", err, good)
+	}
+
+	if _, err := d.Rename(t.Context(), "before", ""); err != nil {
+		t.Error(err)
+	}
+
+	if _, err := d.Document(t.Context(), "before"); !errors.Is(err, ErrUsage) {
+		t.Errorf("a name that is taken away: got %v, want an ErrUsage", err)
+	}
+}
