@@ -106,7 +106,7 @@ func isFree(path string) bool {
 
 func containerKind(key string) yaml.Kind {
 	switch key {
-	case "include", "exclude", "require", "steps":
+	case "include", "exclude", "require", "steps", "notes":
 		return yaml.SequenceNode
 	}
 	return yaml.MappingNode
