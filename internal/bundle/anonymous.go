@@ -50,8 +50,12 @@ var identities = [...]struct {
 	{regexp.MustCompile(`[A-Za-z0-9+/_-]{32,}`), "a key"},
 }
 
+// makers replaces names of makers of routers that have the form of a host's name.
+var makers = strings.NewReplacer("GL.iNet", "GL iNet")
+
 // identity says what in a text may tell of its author; "" for nothing.
 func identity(text string) string {
+	text = makers.Replace(text)
 	for _, i := range identities {
 		if i.form.MatchString(text) {
 			return i.words

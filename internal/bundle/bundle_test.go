@@ -177,6 +177,25 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
+// TestMakersAreNoHosts: a maker whose name looks like a host's is given away, what only looks like it is not.
+func TestMakersAreNoHosts(t *testing.T) {
+	d := document()
+	d.Environment[0].Facts["product"] = "GL.iNet GL-MT6000"
+	b, err := New("GL.iNet MT6000, OpenWrt 24.10", "", "", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	got := b.Document.Environment[0].Facts["product"]
+	if got != "GL.iNet GL-MT6000" {
+		t.Errorf("product: got %q", got)
+	}
+
+	if _, err := New("GL.iNet of gl.inet.example", "", "", document()); err == nil {
+		t.Error("the name of a host was given away")
+	}
+}
+
 // TestFiguresStay: the numbers that a cause rests on are given away, without the words of the run, the parts
 // of its nodes and what is not known to tell of nobody.
 func TestFiguresStay(t *testing.T) {
