@@ -35,7 +35,8 @@ func headOf(v *view) head {
 		Verdict: v.verdictItems(),
 		Paths:   v.paths(),
 		Alerts:  alerts(v),
-		Meta: given("Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,
+		Meta: given("Name", v.Run.Name, "Device", v.Run.Device, "Notes", strings.Join(v.Run.Notes, "; "),
+			"Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,
 			"Measured by", strings.Join(v.Run.ImportedFrom, ", "), "Machine", machine(v.Environment),
 			"Firmware", firmware(v.Environment), "Measured", extent(v), "Status", v.Run.Status),
 	}
