@@ -182,8 +182,8 @@ func scriptCondition(name string) (bool, error) {
 	return false, fmt.Errorf("unknown condition %q", name)
 }
 
-// releaseCommand implements "release": it puts an agent for other machines beside the script's program, as a
-// release does.
+// releaseCommand implements "release": it puts an agent for other machines where packages have it, as the
+// script's program finds it.
 func releaseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: release")
@@ -194,7 +194,7 @@ func releaseCommand(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // releasedAgent returns a static program that is the agent for this architecture. A test program that cgo has
-// linked dynamically is none: for that one an agent is built, once, beside the program of the scripts.
+// linked dynamically is none: for that one an agent is built, once, where packages have it.
 var releasedAgent = sync.OnceValues(func() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -210,7 +210,12 @@ var releasedAgent = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 
-	agent := filepath.Join(filepath.Dir(program), "chokepoint-agent-linux-"+runtime.GOARCH)
+	agents := filepath.Join(filepath.Dir(program), "../lib/chokepoint")
+	if err := os.MkdirAll(agents, 0o755); err != nil {
+		return "", err
+	}
+
+	agent := filepath.Join(agents, "chokepoint-agent-linux-"+runtime.GOARCH)
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", agent, module+"/cmd/chokepoint-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

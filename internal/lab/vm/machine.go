@@ -38,14 +38,17 @@ var machines = []machine{
 
 // foreign are machines that only agents are made for.
 var foreign = []machine{
+	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil}, // ARMv6 and newer
+	{"mips", "linux", "mips", elf.EM_MIPS, binary.BigEndian, elf.ELFCLASS32, nil},
+	{"riscv64", "linux", "riscv64", elf.EM_RISCV, binary.LittleEndian, elf.ELFCLASS64, nil},
 	{arch: "freebsd-amd64", goos: "freebsd", goarch: "amd64", elf: elf.EM_X86_64},
 	{arch: "freebsd-arm64", goos: "freebsd", goarch: "arm64", elf: elf.EM_AARCH64},
 	{arch: "darwin-amd64", goos: "darwin", goarch: "amd64"},
 	{arch: "darwin-arm64", goos: "darwin", goarch: "arm64"},
 }
 
-// AgentArches are the machines that agents are made for: the architectures of guests, and others with the
-// name of their system before.
+// AgentArches are the machines that agents are made for: the architectures of guests and of other machines
+// with Linux, and those of other systems with the system's name before.
 func AgentArches() []string {
 	names := Arches()
 	for _, m := range foreign {

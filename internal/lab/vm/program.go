@@ -18,14 +18,15 @@ const (
 	modulePath  = "github.com/chokepoint-lab/chokepoint"
 	agentSource = "cmd/chokepoint-agent"
 	agentName   = "chokepoint-agent"
+	agentFolder = "../lib/chokepoint" // of installed agents, from the folder of the program
 )
 
 // GuestProgram finds the program that is the guest's init and agent, or another machine's agent (see
 // AgentArches), or makes it: chokepoint-agent-SYSTEM-ARCH or a fitting chokepoint-agent beside this
-// executable, as a release has them; else one that is built from source, a tree of this module such as
-// OwnSource, and kept in the cache; else, for the machine's own architecture, this executable itself. What
-// others can change is neither used nor built: it runs as root, here and on other machines. say is told of
-// what takes time.
+// executable; else chokepoint-agent-SYSTEM-ARCH in ../lib/chokepoint, where packages have them; else one that
+// is built from source, a tree of this module such as OwnSource, and kept in the cache; else, for the
+// machine's own architecture, this executable itself. What others can change is neither used nor built: it
+// runs as root, here and on other machines. say is told of what takes time.
 func GuestProgram(ctx context.Context, arch, cache, source string, say func(text string)) (path string,
 	err error) {
 	m, err := targetOf(arch)
@@ -39,7 +40,9 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 	}
 
 	released := agentName + "-" + m.goos + "-" + strings.TrimPrefix(arch, m.goos+"-")
-	path, unfit := besideProgram(filepath.Dir(self), arch, released, agentName)
+	beside := filepath.Dir(self)
+	installed := filepath.Join(agentFolder, released)
+	path, unfit := fittingProgram(beside, arch, released, agentName, installed)
 	if path != "" {
 		return path, nil
 	}
@@ -63,23 +66,26 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 		return "/proc/self/exe", nil
 	}
 
-	softFloat := ""
-	if m.goarch == "mipsle" { // the CPUs of MIPS routers have no floating point unit
-		softFloat = " GOMIPS=softfloat"
+	variant := "" // of the oldest CPUs of routers: those of MIPS have no floating point unit
+	switch m.goarch {
+	case "arm":
+		variant = " GOARM=6"
+	case "mips", "mipsle":
+		variant = " GOMIPS=softfloat"
 	}
 
 	if unfit == nil {
-		unfit = fmt.Errorf("there is no %s in %s", released, filepath.Dir(self))
+		unfit = fmt.Errorf("there is no %s in %s or %s", released, beside, filepath.Join(beside, agentFolder))
 	}
 
 	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: %w, and %w", arch, unfit, none),
-		fmt.Sprintf("put %s there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
-			released, m.goos, m.goarch, softFloat, released, agentSource))
+		fmt.Sprintf("packages have it; or put %s there, made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
+			released, m.goos, m.goarch, variant, released, agentSource))
 }
 
-// besideProgram finds the first of some programs in a folder that a machine can start. unfit is why the first
-// one that is there is none, nil if none is there.
-func besideProgram(folder, arch string, names ...string) (path string, unfit error) {
+// fittingProgram finds the first of some programs that a machine can start; their names start from a folder.
+// unfit is why the first one that is there is none, nil if none is there.
+func fittingProgram(folder, arch string, names ...string) (path string, unfit error) {
 	for _, name := range names {
 		path := filepath.Join(folder, name)
 		f, err := host.OpenTrusted(path)
@@ -184,8 +190,8 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 		Path: "go",
 		Args: []string{"build", "-C", source, "-buildvcs=false", "-ldflags=-s -w", "-o", out,
 			"./" + agentSource},
-		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0",
-			"GOWORK=off"},
+		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOARM=6", "GOMIPS=softfloat",
+			"CGO_ENABLED=0", "GOWORK=off"},
 	})
 	if err != nil {
 		return "", err

@@ -150,7 +150,7 @@ func TestUnfitProgramBeside(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(dir, "theirs"), 0o777))
 	for name, want := range map[string]string{"dynamic": "needs shared libraries",
 		"theirs": "others can change"} {
-		path, unfit := besideProgram(dir, "amd64", name, "none")
+		path, unfit := fittingProgram(dir, "amd64", name, "none")
 		if path != "" || unfit == nil ||
 			!strings.Contains(unfit.Error(), name+" is there, but cannot be used") ||
 			!strings.Contains(unfit.Error(), want) {
@@ -158,11 +158,18 @@ func TestUnfitProgramBeside(t *testing.T) {
 		}
 	}
 
-	if path, _ := besideProgram(dir, "amd64", "dynamic", "static"); path != filepath.Join(dir, "static") {
+	if path, _ := fittingProgram(dir, "amd64", "dynamic", "static"); path != filepath.Join(dir, "static") {
 		t.Errorf("got %q, want the static one", path)
 	}
 
-	if path, unfit := besideProgram(dir, "amd64", "none"); path != "" || unfit != nil {
+	bin := filepath.Join(dir, "bin")
+	installed := filepath.Join(dir, "lib/chokepoint/agent")
+	write(t, installed, madeProgram(t, elf.EM_X86_64, ""))
+	if path, _ := fittingProgram(bin, "amd64", "none", agentFolder+"/agent"); path != installed {
+		t.Errorf("an installed one: got %q, want %q", path, installed)
+	}
+
+	if path, unfit := fittingProgram(dir, "amd64", "none"); path != "" || unfit != nil {
 		t.Errorf("none there: got %q, %v", path, unfit)
 	}
 }
