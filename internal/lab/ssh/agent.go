@@ -17,7 +17,7 @@ import (
 // arches holds the names that uname -m gives to the architectures of agents. It leaves out the order of bytes
 // of MIPS.
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
-	"armv7l": "arm", "armv6l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
+	"armv5tel": "arm", "armv6l": "arm", "armv7l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
 // Linux is the System of a machine on which an agent has all its abilities.
 const Linux = "Linux"

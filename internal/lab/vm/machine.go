@@ -38,7 +38,7 @@ var machines = []machine{
 
 // foreign are machines that only agents are made for.
 var foreign = []machine{
-	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil}, // ARMv6 and newer
+	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil},
 	{"mips", "linux", "mips", elf.EM_MIPS, binary.BigEndian, elf.ELFCLASS32, nil},
 	{"riscv64", "linux", "riscv64", elf.EM_RISCV, binary.LittleEndian, elf.ELFCLASS64, nil},
 	{arch: "freebsd-amd64", goos: "freebsd", goarch: "amd64", elf: elf.EM_X86_64},

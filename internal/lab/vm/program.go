@@ -69,7 +69,7 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 	variant := "" // of the oldest CPUs of routers: those of MIPS have no floating point unit
 	switch m.goarch {
 	case "arm":
-		variant = " GOARM=6"
+		variant = " GOARM=5"
 	case "mips", "mipsle":
 		variant = " GOMIPS=softfloat"
 	}
@@ -79,7 +79,8 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 	}
 
 	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: %w, and %w", arch, unfit, none),
-		fmt.Sprintf("packages have it; or put %s there, made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
+		fmt.Sprintf("packages have it; or put %s there, made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build "+
+			"-o %s ./%s",
 			released, m.goos, m.goarch, variant, released, agentSource))
 }
 
@@ -190,7 +191,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 		Path: "go",
 		Args: []string{"build", "-C", source, "-buildvcs=false", "-ldflags=-s -w", "-o", out,
 			"./" + agentSource},
-		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOARM=6", "GOMIPS=softfloat",
+		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOARM=5", "GOMIPS=softfloat",
 			"CGO_ENABLED=0", "GOWORK=off"},
 	})
 	if err != nil {
