@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // target is a system that the agent is built for.
@@ -73,6 +76,26 @@ func TestAgentCarriesNoHeavyDependency(t *testing.T) {
 				t.Errorf("dependencies: got %s, want none of %v", dep, notInAgent)
 			}
 		})
+	}
+}
+
+// TestAgentsOfEveryTargetAreFound: the program looks for an agent of each target, as packages have them.
+func TestAgentsOfEveryTargetAreFound(t *testing.T) {
+	want := vm.AgentArches()
+	var got []string
+	for _, to := range agentTargets {
+		name := unit.Arch(to.arch)
+		if to.os != "linux" {
+			name = to.os + "-" + name
+		}
+
+		got = append(got, name)
+	}
+
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("targets of agents: got %q, want those that the program looks for, %q", got, want)
 	}
 }
 

@@ -31,7 +31,7 @@ var layers = [][]string{
 	9: {"app"},
 
 	10: {"bench/rig"},
-	11: {"cmd/*", "bench/*"},
+	11: {"cmd/*", "bench/*", "dist"},
 }
 
 // laterStages lists, for a room, those that it may not import in any layer: a lab and a probe do not know the
@@ -142,7 +142,8 @@ var homes = []home{
 	// The userspace implementation is a library that runs in the tunnel's own child process.
 	{"golang.zx2c4.com/wireguard", []string{"lab/kernel", "lab/tunnel"}},
 	// Programs of bench/ drive the built binary and the peers from outside, as a user does.
-	{"os/exec", []string{"lab/host", "labtest/apart", "bench/*"}},
+	// dist builds the release with go and git.
+	{"os/exec", []string{"lab/host", "labtest/apart", "bench/*", "dist"}},
 	{"database/sql", []string{"record/store"}},
 	{"modernc.org", []string{"record/store"}},
 	{"github.com/klauspost/compress", []string{"record/store", "lab/vm"}},
@@ -156,8 +157,12 @@ var homes = []home{
 	{"golang.org/x/image", []string{"report"}},
 	{"golang.org/x/net", []string{"lab/isp"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
-	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
+	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*", "dist"}},
+	{"github.com/goreleaser/nfpm", []string{"dist"}},
+	{"github.com/CycloneDX", []string{"dist"}},
+	{"github.com/google/licensecheck", []string{"dist"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
+	{"github.com/santhosh-tekuri/jsonschema", nil},
 	{"github.com/google/go-cmp", []string{"labtest", "labtest/expect"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest", "labtest/apart", "labtest/expect", "labtest/steady"}},

@@ -167,7 +167,7 @@ func readTree(fsys fs.FS) (*tree, error) {
 
 		if d.IsDir() {
 			hidden := strings.HasPrefix(d.Name(), ".") && p != "." && p != ".ci"
-			if hidden || p == "dist" || p == "testdata/layers" {
+			if hidden || p == "dist/out" || p == "testdata/layers" {
 				return fs.SkipDir
 			}
 			return nil

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"debug/buildinfo"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// madeRelease is a release of small files, from this test's program, in a folder of its own. at is the time
+// of its files, which must not matter.
+func madeRelease(t *testing.T, at time.Time) (*release, binary) {
+	t.Helper()
+	dir := t.TempDir()
+	r := &release{
+		source:  "..",
+		work:    filepath.Join(dir, "work"),
+		output:  filepath.Join(dir, "out"),
+		version: "0.0.0-20261130154822-8b667f55abcd",
+		time:    time.Date(2026, 11, 30, 15, 48, 22, 0, time.UTC),
+	}
+	must(t, os.Mkdir(r.work, 0o755))
+	must(t, os.Mkdir(r.output, 0o755))
+	self, err := os.Executable()
+	must(t, err)
+	b := binary{
+		name:   programName,
+		target: target{"linux", "amd64"},
+		path:   r.path("chokepoint"),
+	}
+	b.info, err = buildinfo.ReadFile(self)
+	must(t, err)
+	agent := b
+	agent.name, agent.target, agent.path = agentName, target{"linux", "mipsle"}, r.path("agent-linux-mipsel")
+	r.built = []binary{agent, b}
+	for _, name := range []string{b.path, agent.path, r.path(thirdParty)} {
+		must(t, os.WriteFile(name, []byte(filepath.Base(name)), 0o600))
+		must(t, os.Chtimes(name, at, at))
+	}
+
+	return r, b
+}
+
+// TestPackagesAreReproducible: the same files give the same packages, whatever their folder and times.
+func TestPackagesAreReproducible(t *testing.T) {
+	var sums []string
+	for _, at := range []time.Time{time.Unix(1e9, 0), time.Now()} {
+		r, b := madeRelease(t, at)
+		must(t, r.pack(b))
+		must(t, r.pack(r.built[0]))
+		must(t, r.writeSums())
+		text, err := os.ReadFile(filepath.Join(r.output, "SHA256SUMS"))
+		must(t, err)
+		sums = append(sums, string(text))
+		for _, ending := range []string{".deb", ".rpm", ".apk", "_openwrt-mipsel.ipk",
+			"-linux-amd64.tar.gz"} {
+			if !slices.ContainsFunc(r.published, func(name string) bool {
+				return strings.HasSuffix(name, ending)
+			}) {
+				t.Errorf("packages: got %q, want one that ends in %s", r.published, ending)
+			}
+		}
+	}
+
+	if sums[0] != sums[1] {
+		t.Errorf("checksums differ:\n%s\n%s", sums[0], sums[1])
+	}
+}
+
+// TestTarball: names, modes and owners are the package's own.
+func TestTarball(t *testing.T) {
+	r, b := madeRelease(t, time.Now())
+	must(t, r.tarball("chokepoint-1", r.files(b, r.path(thirdParty))))
+	packed, err := os.Open(filepath.Join(r.output, "chokepoint-1.tar.gz"))
+	must(t, err)
+	defer packed.Close()
+	modes := contents(t, packed)
+	for name, mode := range map[string]int64{"bin/chokepoint": 0o755,
+		"lib/chokepoint/agent-linux-mipsel":          0o755,
+		"lib/systemd/system/chokepoint-peer.service": 0o644, "share/doc/chokepoint/THIRD-PARTY": 0o644} {
+		if got, ok := modes["chokepoint-1/"+name]; !ok || got != mode {
+			t.Errorf("%s: got mode %o, there: %v; want %o", name, got, ok, mode)
+		}
+	}
+}
+
+// contents returns the modes of the files in a compressed tar archive.
+func contents(t *testing.T, packed io.Reader) map[string]int64 {
+	t.Helper()
+	unzipped, err := gzip.NewReader(packed)
+	must(t, err)
+	archive := tar.NewReader(unzipped)
+	modes := map[string]int64{}
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return modes
+		}
+
+		must(t, err)
+		modes[h.Name] = h.Mode
+	}
+}
+
+func TestPackageVersion(t *testing.T) {
+	for _, tt := range []struct{ version, deb, apk string }{
+		{"1.2.3", "1.2.3", "1.2.3"},
+		{"1.2.3-rc.1", "1.2.3~rc.1", "1.2.3_rc1"},
+		{"0.0.0-20261130154822-8b667f55abcd", "0.0.0~20261130154822.8b667f55abcd", "0.0.0_pre20261130154822"},
+		{"1.2.4-0.20261130154822-8b667f55abcd", "1.2.4~0.20261130154822.8b667f55abcd", "1.2.4_pre20261130154822"},
+		{"1.2.3-later", "1.2.3~later", ""},
+	} {
+		got, err := packageVersion("deb", tt.version)
+		if err != nil || got != tt.deb {
+			t.Errorf("%s for deb: got %q, %v; want %q", tt.version, got, err, tt.deb)
+		}
+
+		got, err = packageVersion("apk", tt.version)
+		if got != tt.apk || (err == nil) != (tt.apk != "") {
+			t.Errorf("%s for apk: got %q, %v; want %q", tt.version, got, err, tt.apk)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	got, err := choose("agents", "linux/mipsle,linux/arm,linux/arm", agentTargets())
+	want := []target{{"linux", "mipsle"}, {"linux", "arm"}}
+	if err != nil || !slices.Equal(got, want) || got[0].name() != "linux-mipsel" {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+
+	if _, err := choose("programs", "linux/mipsle", programTargets()); err == nil {
+		t.Error("a program for mipsle: got no error")
+	}
+}
+
+// TestLicences: what a module's licence files say is passed on, and a module without any is refused.
+func TestLicences(t *testing.T) {
+	ours, err := os.ReadFile("../LICENSE")
+	must(t, err)
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a/testdata"), 0o755))
+	if _, _, err := licencesIn(dir); err == nil {
+		t.Error("without a licence: got no error")
+	}
+
+	for name, text := range map[string]string{"LICENSE": string(ours), "a/NOTICE.txt": "by us",
+		"license.go": "x", "a/testdata/COPYING": "not ours", "a/LICENSE-2": string(ours)} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+
+	text, ids, err := licencesIn(dir)
+	if err != nil || !slices.Equal(ids, []string{"Apache-2.0"}) {
+		t.Errorf("identifiers: got %q, %v; want Apache-2.0", ids, err)
+	}
+
+	if !strings.Contains(text, "--- a/NOTICE.txt\n\nby us\n") || strings.Contains(text, "not ours") ||
+		strings.Count(text, "END OF TERMS") != 1 {
+		t.Errorf("text: got %s", text)
+	}
+}
+
+// TestThirdParty: the text of each dependency's licence is passed on, and of Go's.
+func TestThirdParty(t *testing.T) {
+	r, b := madeRelease(t, time.Now())
+	must(t, r.writeLicences(t.Context()))
+	text, err := os.ReadFile(r.path(thirdParty))
+	must(t, err)
+	sections := strings.Split(string(text), "\n"+strings.Repeat("=", 78)+"\n")
+	for i, m := range modules(b) {
+		if name, body := sections[1+2*i], sections[2+2*i]; !strings.HasPrefix(name, m+" (") ||
+			!strings.Contains(body, "opyright") {
+			t.Errorf("%s: got %s\n%s", m, name, body)
+		}
+	}
+
+	if ids := r.licences["github.com/goreleaser/nfpm/v2@v2.45.2"]; !slices.Equal(ids, []string{"MIT"}) {
+		t.Errorf("nfpm: got %q, want MIT", ids)
+	}
+}
+
+// TestBillOfMaterials holds a bill to the schema of CycloneDX, from the module whose types it uses.
+func TestBillOfMaterials(t *testing.T) {
+	r, b := madeRelease(t, time.Now())
+	r.licences = map[string][]string{}
+	for _, m := range modules(b) {
+		r.licences[m] = []string{"MIT"}
+	}
+
+	path := r.path("bill")
+	must(t, r.writeBill(path, b))
+	text, err := os.ReadFile(path)
+	must(t, err)
+	listed, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/CycloneDX/cyclonedx-go").Output()
+	must(t, err)
+	const at = "http://cyclonedx.org/schema/"
+	compiler := jsonschema.NewCompiler()
+	for name, file := range map[string]string{"bom-1.6.schema.json": "bom-1.6.schema.json",
+		"spdx.schema.json": "spdx.schema.json", "jsf-0.82.schema.json": "jsf-0.82.schemax.json"} {
+		text, err := os.Open(filepath.Join(strings.TrimSpace(string(listed)), "schema", file))
+		must(t, err)
+		defer text.Close()
+		schema, err := jsonschema.UnmarshalJSON(text)
+		must(t, err)
+		must(t, compiler.AddResource(at+name, schema))
+	}
+
+	compiled, err := compiler.Compile(at + "bom-1.6.schema.json")
+	must(t, err)
+	bill, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	must(t, err)
+	if err := compiled.Validate(bill); err != nil {
+		t.Errorf("the schema: %v", err)
+	}
+
+	broken, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"bomFormat": "CycloneDX"}`))
+	must(t, err)
+	if compiled.Validate(broken) == nil {
+		t.Error("a bill without a version: got no error of the schema")
+	}
+
+	for _, want := range []string{`"pkg:golang/std@1.`, `"pkg:golang/github.com/goreleaser/nfpm/v2@v2.`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the bill: got %s, want %s in it", text, want)
+		}
+	}
+}
+
+// TestWrongArchitecture: the package of the agent refuses a router of another architecture.
+func TestWrongArchitecture(t *testing.T) {
+	check, err := os.ReadFile("files/check-arch.sh")
+	must(t, err)
+	root := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
+	for arch, ok := range map[string]bool{"mips_24kc": true, "mipsel_24kc": false, "mips64_octeonplus": false,
+		"": true} {
+		release := filepath.Join(root, "etc/openwrt_release")
+		must(t, os.WriteFile(release, []byte("DISTRIB_ARCH='"+arch+"'\n"), 0o644))
+		text := strings.ReplaceAll(string(check), "@ARCH@", openWrt(target{"linux", "mips"}))
+		script := exec.Command("sh", "-c", text)
+		script.Env = append(os.Environ(), "IPKG_INSTROOT="+root)
+		out, err := script.CombinedOutput()
+		if (err == nil) != ok {
+			t.Errorf("%q: got %v, %s; want it accepted: %v", arch, err, out, ok)
+		}
+	}
+}

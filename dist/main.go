@@ -1,0 +1,196 @@
+// Command dist makes the packages of a release: a tarball for each system, a deb, an rpm and an apk of the
+// program for Linux, an ipk of the agent for OpenWrt, a bill of materials for each, and their checksums. The
+// same commit and the same release of Go give the same bytes in any folder of any machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "dist: error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	f := flag.NewFlagSet("dist", flag.ContinueOnError)
+	output := f.String("output", "out", "write the packages to this `FOLDER`, from dist/")
+	programNames := f.String("programs", "", "package the program for these systems only, `OS/ARCH,…` as Go "+
+		"names them")
+	agentNames := f.String("agents", "", "build the agent for these systems only, `OS/ARCH,…`")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+
+	if f.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q: see go -C dist run . -help", f.Arg(0))
+	}
+
+	programs, err := choose("programs", *programNames, programTargets())
+	if err != nil {
+		return err
+	}
+
+	agents, err := choose("agents", *agentNames, agentTargets())
+	if err != nil {
+		return err
+	}
+
+	work, err := os.MkdirTemp("", "chokepoint-dist-")
+	if err != nil {
+		return fmt.Errorf("make a folder for what is built: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	r, err := newRelease(ctx, "..", work, *output)
+	if err != nil {
+		return err
+	}
+
+	return r.make(ctx, programs, agents)
+}
+
+// target is a system and an architecture, as Go names them.
+type target struct{ os, arch string }
+
+func (t target) String() string { return t.os + "/" + t.arch }
+
+// name is the target in names of files, with the architecture as Debian and the program call it.
+func (t target) name() string {
+	return t.os + "-" + strings.Replace(t.arch, "mipsle", "mipsel", 1)
+}
+
+// programTargets are the systems that the program is packaged for.
+func programTargets() []target {
+	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "riscv64"}, {"darwin", "amd64"},
+		{"darwin", "arm64"}, {"freebsd", "amd64"}, {"freebsd", "arm64"}}
+}
+
+// agentTargets are the systems that the agent is built for.
+func agentTargets() []target {
+	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "arm"}, {"linux", "mips"},
+		{"linux", "mipsle"}, {"linux", "riscv64"}, {"darwin", "amd64"}, {"darwin", "arm64"},
+		{"freebsd", "amd64"}, {"freebsd", "arm64"}}
+}
+
+// choose returns those targets that a flag names, all if it names none.
+func choose(flag, names string, all []target) ([]target, error) {
+	if names == "" {
+		return all, nil
+	}
+
+	var chosen []target
+	for name := range strings.SplitSeq(names, ",") {
+		system, arch, _ := strings.Cut(name, "/")
+		t := target{system, arch}
+		if !slices.Contains(all, t) {
+			return nil, fmt.Errorf("-%s %s: choose from %v", flag, name, all)
+		}
+
+		if !slices.Contains(chosen, t) {
+			chosen = append(chosen, t)
+		}
+	}
+
+	return chosen, nil
+}
+
+// make builds the program and the agent for some targets, and then the packages.
+func (r *release) make(ctx context.Context, programs, agents []target) error {
+	for _, t := range agents {
+		if err := r.build(ctx, agentName, t); err != nil {
+			return err
+		}
+	}
+
+	for _, t := range programs {
+		if err := r.build(ctx, programName, t); err != nil {
+			return err
+		}
+	}
+
+	if err := r.writePages(ctx); err != nil {
+		return err
+	}
+
+	if err := r.writeLicences(ctx); err != nil {
+		return err
+	}
+
+	for _, b := range r.built {
+		if err := r.pack(b); err != nil {
+			return fmt.Errorf("pack %s for %s: %w", b.name, b.target, err)
+		}
+	}
+
+	return r.writeSums()
+}
+
+// pack makes the packages of one program.
+func (r *release) pack(b binary) error {
+	bill := r.path(b.name + "-" + b.target.name() + ".cdx.json")
+	if err := r.writeBill(bill, b); err != nil {
+		return err
+	}
+
+	artifact := fmt.Sprintf("%s-%s-%s", b.name, r.version, b.target.name())
+	if err := r.publish(artifact+".cdx.json", bill); err != nil {
+		return err
+	}
+
+	if b.name == agentName {
+		if b.target.os != "linux" {
+			return nil
+		}
+		return r.packAgent(b, bill)
+	}
+
+	files := r.files(b, bill)
+	if err := r.tarball(artifact, files); err != nil {
+		return err
+	}
+
+	if b.target.os != "linux" {
+		return nil
+	}
+
+	return r.packProgram(b, files)
+}
+
+// files lists what belongs to the program on a system. Linux can drive and boot machines of every kind, so it
+// has every agent.
+func (r *release) files(b binary, bill string) []file {
+	all := []file{{"bin/" + programName, b.path, 0o755}}
+	for _, other := range r.built {
+		if other.name == agentName && (b.target.os == "linux" || other.target == b.target) {
+			all = append(all, file{"lib/chokepoint/" + filepath.Base(other.path), other.path, 0o755})
+		}
+	}
+
+	const service = "chokepoint-peer.service"
+	if b.target.os == "linux" {
+		all = append(all, file{"lib/systemd/system/" + service, filepath.Join("files", service), 0o644})
+	}
+
+	const docs = "share/doc/chokepoint/"
+	return append(append(all, r.pages...),
+		file{docs + "README.md", filepath.Join(r.source, "README.md"), 0o644},
+		file{docs + "LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
+		file{docs + thirdParty, r.path(thirdParty), 0o644},
+		file{docs + "sbom.cdx.json", bill, 0o644})
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/goreleaser/nfpm/v2"
+	"github.com/goreleaser/nfpm/v2/apk"
+	"github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	"github.com/goreleaser/nfpm/v2/ipk"
+	"github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// format is one kind of package.
+type format struct {
+	name     string
+	packager nfpm.Packager
+}
+
+// packProgram makes a package of the program for each kind of Linux distribution.
+func (r *release) packProgram(b binary, content []file) error {
+	for _, f := range []format{{"deb", deb.Default}, {"rpm", rpm.DefaultRPM}, {"apk", apk.Default}} {
+		info, err := r.info(f.name, b)
+		if err != nil {
+			return err
+		}
+
+		info.Description = "measures routers and names their bottleneck\n" +
+			"Builds a testbed of namespaces, virtual machines or real machines over ssh,\n" +
+			"sends traffic through the router in it, and reports rates, latency and what\n" +
+			"limits them. Contains the agents for routers of other architectures."
+		info.Suggests = []string{"iperf3", "openssl", "openvpn", "qemu-system-x86"}
+		switch f.name {
+		case "deb":
+			info.Recommends = []string{"openssh-client"}
+		case "rpm":
+			info.Recommends = []string{"openssh-clients"}
+		}
+
+		if f.name != "apk" { // Alpine has no systemd
+			info.Scripts = nfpm.Scripts{
+				PostInstall: "files/reload.sh",
+				PreRemove:   "files/stop.sh",
+				PostRemove:  "files/reload.sh",
+			}
+		}
+
+		for _, at := range content {
+			if place := placeIn(f.name, at.name); place != "" {
+				info.Contents = append(info.Contents, r.content(place, at))
+			}
+		}
+
+		if f.name == "deb" {
+			info.Contents = append(info.Contents, &files.Content{
+				Source:      "LICENSE",
+				Destination: "/usr/share/doc/chokepoint/copyright",
+				Type:        files.TypeSymlink,
+				FileInfo:    &files.ContentFileInfo{MTime: r.time},
+			})
+		}
+
+		info = nfpm.WithDefaults(info)
+		if err := r.write(f, f.packager.ConventionalFileName(info), info); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// placeIn is where a file belongs in a kind of package, "" if nowhere.
+func placeIn(format, name string) string {
+	switch {
+	case format == "apk" && strings.HasPrefix(name, "lib/systemd/"):
+		return ""
+	case format == "deb" && strings.HasPrefix(name, "share/zsh/"):
+		return "/usr/" + strings.Replace(name, "site-functions", "vendor-completions", 1)
+	}
+	return "/usr/" + name
+}
+
+// packAgent makes a package of the agent for OpenWrt. It fits every machine of an architecture, and OpenWrt
+// has many names for these, so the package itself looks whether it is on the right one.
+func (r *release) packAgent(b binary, bill string) error {
+	info, err := r.info("ipk", b)
+	if err != nil {
+		return err
+	}
+
+	check, err := os.ReadFile("files/check-arch.sh")
+	if err != nil {
+		return fmt.Errorf("read the script of the package: %w", err)
+	}
+
+	name := openWrt(b.target)
+	script := r.path("check-" + name + ".sh")
+	text := strings.ReplaceAll(string(check), "@ARCH@", name)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		return fmt.Errorf("write the script of the package: %w", err)
+	}
+
+	info.Arch = "all"
+	info.Section = "net"
+	info.Description = "samples a router's CPU, queues and drops for chokepoint"
+	info.Scripts = nfpm.Scripts{PreInstall: script}
+	const docs = "/usr/share/doc/chokepoint-agent/"
+	info.Contents = files.Contents{
+		r.content("/usr/bin/"+agentName, file{from: b.path, mode: 0o755}),
+		r.content(docs+"LICENSE", file{from: r.source + "/LICENSE", mode: 0o644}),
+		r.content(docs+thirdParty, file{from: r.path(thirdParty), mode: 0o644}),
+		r.content(docs+"sbom.cdx.json", file{from: bill, mode: 0o644}),
+	}
+	file := fmt.Sprintf("%s_%s_openwrt-%s.ipk", b.name, info.Version, name)
+	return r.write(format{"ipk", ipk.Default}, file, nfpm.WithDefaults(info))
+}
+
+// openWrt is what OpenWrt's names of an architecture begin with.
+func openWrt(t target) string {
+	switch t.arch {
+	case "amd64":
+		return "x86_64"
+	case "arm64":
+		return "aarch64"
+	case "mipsle":
+		return "mipsel"
+	}
+	return t.arch
+}
+
+// info describes a package as far as all have it in common.
+func (r *release) info(format string, b binary) (*nfpm.Info, error) {
+	version, err := packageVersion(format, r.version)
+	if err != nil {
+		return nil, err
+	}
+
+	return &nfpm.Info{
+		Name:          b.name,
+		Arch:          b.target.arch,
+		Platform:      "linux",
+		Version:       version,
+		VersionSchema: "none",
+		Section:       "net",
+		Priority:      "optional",
+		Maintainer:    "The chokepoint authors <chokepoint-lab@users.noreply.github.com>",
+		Homepage:      "https://github.com/chokepoint-lab/chokepoint",
+		License:       "Apache-2.0",
+		MTime:         r.time,
+		Overridables: nfpm.Overridables{
+			Umask: 0o022,
+			Deb:   nfpm.Deb{Compression: "zstd"},
+			RPM:   nfpm.RPM{Compression: "zstd", BuildHost: "localhost"},
+		},
+	}, nil
+}
+
+// content places a file in a package.
+func (r *release) content(place string, f file) *files.Content {
+	return &files.Content{
+		Source:      f.from,
+		Destination: place,
+		Type:        files.TypeFile,
+		FileInfo:    &files.ContentFileInfo{Mode: f.mode, MTime: r.time},
+	}
+}
+
+// write makes one package.
+func (r *release) write(f format, name string, info *nfpm.Info) error {
+	packed, err := os.Create(r.path(name))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+
+	err = errors.Join(f.packager.Package(info, packed), packed.Close())
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+
+	return r.publish(name, packed.Name())
+}
+
+var (
+	pseudoVersion = regexp.MustCompile(`(^|\.)([0-9]{14})-[0-9a-f]{12}$`)
+	preVersion    = regexp.MustCompile(`^(alpha|beta|rc)\.?([0-9]*)$`)
+)
+
+// packageVersion writes a version of Go's so that package managers order it: early ones before the release.
+func packageVersion(format, version string) (string, error) {
+	number, before, early := strings.Cut(version, "-")
+	if !early {
+		return number, nil
+	}
+
+	if format != "apk" {
+		return number + "~" + strings.ReplaceAll(before, "-", "."), nil
+	}
+
+	// apk knows a few words alone: https://wiki.alpinelinux.org/wiki/Package_policies
+	if commit := pseudoVersion.FindStringSubmatch(before); commit != nil {
+		return number + "_pre" + commit[2], nil
+	}
+
+	if word := preVersion.FindStringSubmatch(before); word != nil {
+		return number + "_" + word[1] + word[2], nil
+	}
+
+	return "", fmt.Errorf("version %s cannot be written for apk: use alpha, beta or rc and a number", version)
+}

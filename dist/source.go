@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	programName = "chokepoint"
+	agentName   = "chokepoint-agent"
+)
+
+// release holds what its packages have in common.
+type release struct {
+	source  string // root of the source tree
+	work    string // folder of what is made on the way
+	output  string // folder of the packages
+	version string // of the program, such as 1.2.3, without "v"
+	time    time.Time
+
+	host      binary // the program for this machine, which prints its own pages
+	built     []binary
+	pages     []file
+	published []string            // names of files in output
+	licences  map[string][]string // SPDX identifiers of each module
+}
+
+// binary is a program that was built.
+type binary struct {
+	name   string
+	target target
+	path   string
+	info   *debug.BuildInfo
+}
+
+// newRelease reads the version and time of the commit that is checked out, and builds the program for this
+// machine.
+func newRelease(ctx context.Context, source, work, output string) (*release, error) {
+	changed, err := command(ctx, source, nil, "git", "status", "--porcelain")
+	if err != nil {
+		return nil, err
+	}
+
+	if len(changed) > 0 {
+		return nil, fmt.Errorf("the source has changes, so no commit describes it: commit or stash them\n%s",
+			changed)
+	}
+
+	stamp, err := command(ctx, source, nil, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return nil, err
+	}
+
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(stamp)), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("read the time of the commit: %w", err)
+	}
+
+	r := &release{
+		source: source,
+		work:   work,
+		output: output,
+		time:   time.Unix(seconds, 0).UTC(),
+	}
+	r.host, err = r.compile(ctx, programName, target{runtime.GOOS, runtime.GOARCH}, "host")
+	if err != nil {
+		return nil, err
+	}
+
+	r.version = strings.TrimPrefix(r.host.info.Main.Version, "v")
+	if r.version == "" || r.version == "(devel)" {
+		return nil, errors.New("read the version of the program: go build has noted none; is git there?")
+	}
+
+	return r, os.MkdirAll(output, 0o755)
+}
+
+// path is that of a file on the way to a package.
+func (r *release) path(name string) string { return filepath.Join(r.work, name) }
+
+// build makes a program for a target, and keeps it.
+func (r *release) build(ctx context.Context, name string, t target) error {
+	b, err := r.compile(ctx, name, t, name+"-"+t.name())
+	if err != nil {
+		return err
+	}
+
+	if b.info.Main.Version != r.host.info.Main.Version {
+		return fmt.Errorf("build %s for %s: the source has changed meanwhile: leave it alone", name, t)
+	}
+
+	r.built = append(r.built, b)
+	return nil
+}
+
+// compile builds a program without a trace of this machine. The commit, its time and the version are in what
+// go build notes itself.
+func (r *release) compile(ctx context.Context, name string, t target, file string) (binary, error) {
+	b := binary{
+		name:   name,
+		target: t,
+		path:   r.path(file),
+	}
+	fmt.Fprintf(os.Stderr, "building %s for %s\n", name, t)
+	_, err := command(ctx, r.source, t.environment(), "go", "build", "-trimpath", "-buildvcs=true",
+		"-ldflags=-s -w -buildid=", "-o", b.path, "./cmd/"+name)
+	if err != nil {
+		return b, err
+	}
+
+	b.info, err = buildinfo.ReadFile(b.path)
+	if err != nil {
+		return b, fmt.Errorf("read what %s is made of: %w", b.path, err)
+	}
+
+	return b, nil
+}
+
+// environment fixes what would otherwise depend on the settings of this machine's user. Each architecture is
+// the oldest that routers and testers have.
+func (t target) environment() []string {
+	return []string{"GOOS=" + t.os, "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOARM=5",
+		"GOMIPS=softfloat", "GORISCV64=rva20u64", "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off",
+		"GOFIPS140=off"}
+}
+
+// command runs a program in a folder and returns its output.
+func command(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	var messages bytes.Buffer
+	cmd.Stderr = &messages
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, messages.Bytes())
+	}
+
+	return out, nil
+}

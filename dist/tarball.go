@@ -1,0 +1,120 @@
+package main
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// file is one file of a package. Its name starts from the prefix: /usr in packages, any folder where a
+// tarball is unpacked.
+type file struct {
+	name string
+	from string // the file with its content
+	mode fs.FileMode
+}
+
+// tarball writes files to a tarball below a folder of its own name.
+func (r *release) tarball(name string, files []file) error {
+	packed := r.path(name + ".tar.gz")
+	out, err := os.Create(packed)
+	if err != nil {
+		return err
+	}
+
+	err = errors.Join(writeTar(out, name, files, r.time), out.Close())
+	if err != nil {
+		return fmt.Errorf("write %s: %w", packed, err)
+	}
+
+	return r.publish(name+".tar.gz", packed)
+}
+
+// writeTar writes a compressed archive of files below a folder: sorted, of root, and of one time.
+func writeTar(out io.Writer, folder string, files []file, at time.Time) error {
+	zipped, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+
+	archive := tar.NewWriter(zipped)
+	byName := func(a, b file) int { return cmp.Compare(a.name, b.name) }
+	for _, f := range slices.SortedFunc(slices.Values(files), byName) {
+		if err := addFile(archive, folder, f, at); err != nil {
+			return err
+		}
+	}
+
+	if err := archive.Close(); err != nil {
+		return err
+	}
+
+	return zipped.Close()
+}
+
+func addFile(archive *tar.Writer, folder string, f file, at time.Time) error {
+	content, err := os.ReadFile(f.from)
+	if err != nil {
+		return err
+	}
+
+	err = archive.WriteHeader(&tar.Header{
+		Name:    folder + "/" + f.name,
+		Size:    int64(len(content)),
+		Mode:    int64(f.mode),
+		Uname:   "root",
+		Gname:   "root",
+		ModTime: at,
+		Format:  tar.FormatUSTAR,
+	})
+	if err != nil {
+		return err
+	}
+
+	_, err = archive.Write(content)
+	return err
+}
+
+// publish copies a file to the output.
+func (r *release) publish(name, from string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", name, err)
+	}
+
+	if err := os.WriteFile(filepath.Join(r.output, name), content, 0o644); err != nil {
+		return fmt.Errorf("publish %s: %w", name, err)
+	}
+
+	r.published = append(r.published, name)
+	return nil
+}
+
+// writeSums writes the checksums of what was published, as sha256sum -c reads them.
+func (r *release) writeSums() error {
+	var sums strings.Builder
+	for _, name := range slices.Sorted(slices.Values(r.published)) {
+		content, err := os.ReadFile(filepath.Join(r.output, name))
+		if err != nil {
+			return fmt.Errorf("read %s for its checksum: %w", name, err)
+		}
+
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), name)
+	}
+
+	if err := os.WriteFile(filepath.Join(r.output, "SHA256SUMS"), []byte(sums.String()), 0o644); err != nil {
+		return fmt.Errorf("write the checksums: %w", err)
+	}
+
+	return nil
+}
