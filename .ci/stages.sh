@@ -4,18 +4,18 @@
 
 PROGRAM="${WORK:-}/bin/chokepoint"
 GATE="${WORK:-}/bin/gate"
-MODULES=(. bench)
+MODULES=(. bench dist)
 
-# both COMMAND… runs a command in the folder of each Go module, also if it fails in the first.
-both() {
+# in_modules COMMAND… runs a command in the folder of each Go module, also if it fails in another.
+in_modules() {
 	local module status=0
 	for module in "${MODULES[@]}"; do (cd "$module" && "$@") || status=$?; done
 	return "$status"
 }
 
 modules() {
-	both go mod download
-	both go mod verify
+	in_modules go mod download
+	in_modules go mod verify
 	chmod -R a+rX "$GOMODCACHE"
 	snapshot "$WORK/machine"
 }
@@ -28,7 +28,7 @@ format() {
 
 vet() {
 	local f
-	both go vet ./...
+	in_modules go vet ./...
 	for f in .ci/run .ci/nightly .ci/*.sh; do bash -n "$f"; done
 }
 
@@ -36,10 +36,10 @@ vet() {
 lint() {
 	mkdir -p "$WORK/bin"
 	go -C bench build -o "$WORK/bin/staticcheck" honnef.co/go/tools/cmd/staticcheck
-	both "$WORK/bin/staticcheck" ./...
+	in_modules "$WORK/bin/staticcheck" ./...
 }
 
-tidy() { both go mod tidy -diff; }
+tidy() { in_modules go mod tidy -diff; }
 
 # Both read the whole source and wait for the other's idle core.
 lint_vulnerabilities() {
@@ -103,7 +103,7 @@ scan() {
 }
 
 generate() {
-	both go generate ./...
+	in_modules go generate ./...
 	git diff --exit-code || fail "go generate changes the tree"
 	[[ -z $(git status --porcelain) ]] || fail "go generate adds files: $(git status --porcelain)"
 }
@@ -181,7 +181,7 @@ tests() {
 	unset CHOKEPOINT_LONG
 	export GOFLAGS=$README_GOFLAGS
 	mapfile -t lines < <(commands README.md | grep -E '^go (-C [a-z]+ )?test ')
-	((${#lines[@]} == ${#MODULES[@]})) || fail "the README's test commands: ${lines[*]}"
+	((${#lines[@]} == 2)) || fail "the README's test commands: ${lines[*]}"
 	for line in "${lines[@]}"; do tally as_root $line || status=1; done
 	note "the README's tests took $((SECONDS - began)) s"
 	((SECONDS - began <= 600)) || fail "the README's tests took more than ten minutes"
@@ -195,7 +195,7 @@ tests_long() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_LONG=1 CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
 	as_root "$PROGRAM" lab image
-	tally both as_root go test -p 1 -timeout 0 ./...
+	tally in_modules as_root go test -p 1 -timeout 0 ./...
 }
 
 # Nightly only: the README's test commands on a bare machine, played by a root of its own: Debian's smallest system
@@ -204,15 +204,20 @@ tests_bare() {
 	local root="$WORK/bare" go module status=0
 	go=$(go env GOROOT)
 	unset CHOKEPOINT_LONG
-	install_packages debootstrap=debootstrap
-	as_root debootstrap --variant=minbase --include=ca-certificates bookworm "$root" >/dev/null
-	as_root mkdir -p "$root/usr/local/go" "$root/modules" "$root/chokepoint"
+	bare_root "$root"
 	as_root cp -a "$SOURCE/." "$root/chokepoint"
 	export ALSO_ALLOWED="$TOP/.ci/allowed-skips-bare"
 	for module in "${MODULES[@]}"; do
 		tally in_bare "$root" "$go" go -C "$module" test ./... || status=1
 	done
 	return "$status"
+}
+
+# bare_root ROOT makes such a root, with a folder for what is tried there.
+bare_root() {
+	install_packages debootstrap=debootstrap
+	as_root debootstrap --variant=minbase --include=ca-certificates bookworm "$1" >/dev/null
+	as_root mkdir -p "$1/usr/local/go" "$1/modules" "$1/chokepoint"
 }
 
 # in_bare ROOT GO COMMAND… runs a command in such a root.
@@ -336,7 +341,7 @@ fuzz() {
 			n=$((n + 1))
 			[[ $pkg != */internal/foreign ]] || foreign=$((foreign + $(sed -n 's/.*execs: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)))
 		done
-	done < <(both go list -f '{{.ImportPath}} {{.Dir}}' ./...)
+	done < <(in_modules go list -f '{{.ImportPath}} {{.Dir}}' ./...)
 	((n > 0)) || fail "no fuzz target found"
 	note "$n fuzz targets, ${FUZZ_TIME:-3m} each; $foreign executions of the readers of other programs' files"
 	[[ -n ${FUZZ_TIME:-} ]] || ((foreign >= 10000000)) || fail "10 million executions of these are wanted"
@@ -371,8 +376,49 @@ cross_build() {
 	done
 }
 
+# The packages for this architecture, made twice. The deb is installed in a root of Debian's smallest system, runs the
+# default plan there, and is removed: nothing is left, and what the run leaves is in the user's home.
+packages() {
+	local root="$WORK/root" go arch
+	go=$(go env GOROOT) arch=$(go env GOARCH)
+	tally go -C dist test -vet=off ./...
+	packages_twice -programs "linux/$arch" -agents "linux/$arch,linux/mipsle"
+	bare_root "$root"
+	as_root cp "$WORK/packages/one/"chokepoint_*.deb "$root/chokepoint/chokepoint.deb"
+	files_in "$root" >"$WORK/root.before"
+	in_bare "$root" "$go" dpkg -i chokepoint.deb
+	in_bare "$root" "$go" dpkg -L chokepoint
+	[[ -x $root/usr/lib/chokepoint/chokepoint-agent-linux-mipsel ]] || fail "no agent for mipsel in the deb"
+	in_bare "$root" "$go" env HOME=/chokepoint chokepoint run quick --set method.runs=1 --set method.duration=1s
+	in_bare "$root" "$go" dpkg -P chokepoint
+	files_in "$root" >"$WORK/root.after"
+	diff -u "$WORK/root.before" "$WORK/root.after" || fail "the removed package has left something"
+}
+
+# packages_twice FLAGS… makes packages from two clones in two folders, and compares their checksums.
+packages_twice() {
+	local try
+	for try in one two; do
+		fresh_clone "$WORK/packages-$try/source"
+		go -C "$WORK/packages-$try/source/dist" run . -output "$WORK/packages/$try" "$@"
+		(cd "$WORK/packages/$try" && sha256sum -c SHA256SUMS)
+	done
+	diff "$WORK"/packages/{one,two}/SHA256SUMS || fail "the packages, made twice from the same commit, differ"
+	note "$(wc -l <"$WORK/packages/one/SHA256SUMS") files, made twice, are the same"
+}
+
+# Nightly only: the packages for all systems.
+all_packages() { GOCACHE="$WORK/packages-cache" packages_twice; }
+
+# files_in ROOT prints a root's files with owners, modes and contents, except those in which dpkg keeps account of
+# what it did.
+files_in() {
+	(cd "$1" && as_root find . -xdev \( -path ./chokepoint -o -path './var/lib/dpkg/status*' -o -path ./var/log/dpkg.log \) \
+		-prune -o -printf '%p %y %u %m %l\n' -type f -fprint0 "$WORK/contents" && as_root xargs -0 sha256sum <"$WORK/contents") | sort
+}
+
 # Nightly only: that each benchmark runs.
-benchmarks() { both as_root go test -run '^$' -bench . -benchtime 1x ./...; }
+benchmarks() { in_modules as_root go test -run '^$' -bench . -benchtime 1x ./...; }
 
 # Every command line of the documents: the blocks marked "sh", as they stand. Two documents run at a time, the
 # longest first; one alone whose windows are shorter than a second, which a busy machine spoils.
