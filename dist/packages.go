@@ -49,6 +49,15 @@ func (r *release) packProgram(b binary, content []file) error {
 			}
 		}
 
+		// rpm removes the directories that a package names, no others.
+		for _, own := range []string{"/usr/lib/chokepoint", "/usr/share/doc/chokepoint"} {
+			info.Contents = append(info.Contents, &files.Content{
+				Destination: own,
+				Type:        files.TypeDir,
+				FileInfo:    &files.ContentFileInfo{Mode: 0o755, MTime: r.time},
+			})
+		}
+
 		for _, at := range content {
 			if place := placeIn(f.name, at.name); place != "" {
 				info.Contents = append(info.Contents, r.content(place, at))
