@@ -36,6 +36,8 @@ func madeRelease(t *testing.T, at time.Time) (*release, binary) {
 		output:  filepath.Join(dir, "out"),
 		version: "0.0.0-20261130154822-8b667f55abcd",
 		time:    time.Date(2026, 11, 30, 15, 48, 22, 0, time.UTC),
+
+		licences: map[string][]string{},
 	}
 	must(t, os.Mkdir(r.work, 0o755))
 	must(t, os.Mkdir(r.output, 0o755))
@@ -51,7 +53,7 @@ func madeRelease(t *testing.T, at time.Time) (*release, binary) {
 	agent := b
 	agent.name, agent.target, agent.path = agentName, target{"linux", "mipsle"}, r.path("agent-linux-mipsel")
 	r.built = []binary{agent, b}
-	for _, name := range []string{b.path, agent.path, r.path(thirdParty)} {
+	for _, name := range []string{b.path, agent.path, r.path(thirdParty), r.path(agentThirdParty)} {
 		must(t, os.WriteFile(name, []byte(filepath.Base(name)), 0o600))
 		must(t, os.Chtimes(name, at, at))
 	}
@@ -181,7 +183,7 @@ func TestLicences(t *testing.T) {
 // TestThirdParty: the text of each dependency's licence is passed on, and of Go's.
 func TestThirdParty(t *testing.T) {
 	r, b := madeRelease(t, time.Now())
-	must(t, r.writeLicences(t.Context()))
+	must(t, r.writeLicences(t.Context(), thirdParty, b))
 	text, err := os.ReadFile(r.path(thirdParty))
 	must(t, err)
 	sections := strings.Split(string(text), "\n"+strings.Repeat("=", 78)+"\n")
@@ -200,7 +202,6 @@ func TestThirdParty(t *testing.T) {
 // TestBillOfMaterials holds a bill to the schema of CycloneDX, from the module whose types it uses.
 func TestBillOfMaterials(t *testing.T) {
 	r, b := madeRelease(t, time.Now())
-	r.licences = map[string][]string{}
 	for _, m := range modules(b) {
 		r.licences[m] = []string{"MIT"}
 	}

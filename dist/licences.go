@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	thirdParty = "THIRD-PARTY"
-	std        = "std" // the module that Go's own packages count as
+	thirdParty      = "THIRD-PARTY"
+	agentThirdParty = "THIRD-PARTY-agent"
+	std             = "std" // the module that Go's own packages count as
 )
 
 // licenceFile matches the names of files that state a licence or must be passed on with one.
@@ -51,17 +52,16 @@ func identity(m *debug.Module) string {
 	return m.Path + "@" + m.Version
 }
 
-// writeLicences collects the licences of everything that is in the binaries.
-func (r *release) writeLicences(ctx context.Context) error {
-	folders, err := r.folders(ctx, modules(r.built...))
+// writeLicences collects the licences of everything that is in some binaries in a file.
+func (r *release) writeLicences(ctx context.Context, file string, built ...binary) error {
+	folders, err := r.folders(ctx, modules(built...))
 	if err != nil {
 		return err
 	}
 
 	var all strings.Builder
 	all.WriteString("chokepoint contains these modules, each under its own licence.\n")
-	r.licences = map[string][]string{}
-	for _, m := range modules(r.built...) {
+	for _, m := range modules(built...) {
 		text, ids, err := licencesIn(folders[m])
 		if err != nil {
 			return fmt.Errorf("collect the licences of %s: %w", m, err)
@@ -72,7 +72,7 @@ func (r *release) writeLicences(ctx context.Context) error {
 		fmt.Fprintf(&all, "\n%s\n%s (%s)\n%s\n%s", line, m, strings.Join(ids, ", "), line, text)
 	}
 
-	if err := os.WriteFile(r.path(thirdParty), []byte(all.String()), 0o644); err != nil {
+	if err := os.WriteFile(r.path(file), []byte(all.String()), 0o644); err != nil {
 		return fmt.Errorf("write the licences: %w", err)
 	}
 

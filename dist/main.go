@@ -128,7 +128,11 @@ func (r *release) make(ctx context.Context, programs, agents []target) error {
 		return err
 	}
 
-	if err := r.writeLicences(ctx); err != nil {
+	if err := r.writeLicences(ctx, agentThirdParty, r.built[:len(agents)]...); err != nil {
+		return err
+	}
+
+	if err := r.writeLicences(ctx, thirdParty, r.built...); err != nil {
 		return err
 	}
 

@@ -121,7 +121,7 @@ func (r *release) packAgent(b binary, bill string) error {
 	info.Contents = files.Contents{
 		r.content("/usr/bin/"+agentName, file{from: b.path, mode: 0o755}),
 		r.content(docs+"LICENSE", file{from: r.source + "/LICENSE", mode: 0o644}),
-		r.content(docs+thirdParty, file{from: r.path(thirdParty), mode: 0o644}),
+		r.content(docs+thirdParty, file{from: r.path(agentThirdParty), mode: 0o644}),
 		r.content(docs+"sbom.cdx.json", file{from: bill, mode: 0o644}),
 	}
 	file := fmt.Sprintf("%s_%s_openwrt-%s.ipk", b.name, info.Version, name)

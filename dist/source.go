@@ -72,6 +72,8 @@ func newRelease(ctx context.Context, source, work, output string) (*release, err
 		work:   work,
 		output: output,
 		time:   time.Unix(seconds, 0).UTC(),
+
+		licences: map[string][]string{},
 	}
 	r.host, err = r.compile(ctx, programName, target{runtime.GOOS, runtime.GOARCH}, "host")
 	if err != nil {
