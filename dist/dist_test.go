@@ -68,12 +68,15 @@ func TestPackagesAreReproducible(t *testing.T) {
 		r, b := madeRelease(t, at)
 		must(t, r.pack(b))
 		must(t, r.pack(r.built[0]))
+		elsewhere := r.built[0]
+		elsewhere.target = target{"darwin", "arm64"}
+		must(t, r.pack(elsewhere))
 		must(t, r.writeSums())
 		text, err := os.ReadFile(filepath.Join(r.output, "SHA256SUMS"))
 		must(t, err)
 		sums = append(sums, string(text))
 		for _, ending := range []string{".deb", ".rpm", ".apk", "_openwrt-mipsel.ipk",
-			"-linux-amd64.tar.gz"} {
+			"-linux-amd64.tar.gz", "-darwin-arm64.tar.gz"} {
 			if !slices.ContainsFunc(r.published, func(name string) bool {
 				return strings.HasSuffix(name, ending)
 			}) {

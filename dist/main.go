@@ -1,6 +1,6 @@
-// Command dist makes the packages of a release: a tarball for each system, a deb, an rpm and an apk of the
-// program for Linux, an ipk of the agent for OpenWrt, a bill of materials for each, and their checksums. The
-// same commit and the same release of Go give the same bytes in any folder of any machine.
+// Command dist makes the packages of a release: of the program, which needs Linux, a tarball, a deb, an rpm and
+// an apk; of the agent a tarball for FreeBSD and macOS and an ipk for OpenWrt; a bill of materials for each, and
+// their checksums. The same commit and the same release of Go give the same bytes in any folder of any machine.
 package main
 
 import (
@@ -77,8 +77,7 @@ func (t target) name() string {
 
 // programTargets are the systems that the program is packaged for.
 func programTargets() []target {
-	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "riscv64"}, {"darwin", "amd64"},
-		{"darwin", "arm64"}, {"freebsd", "amd64"}, {"freebsd", "arm64"}}
+	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "riscv64"}}
 }
 
 // agentTargets are the systems that the agent is built for.
@@ -157,11 +156,11 @@ func (r *release) pack(b binary) error {
 		return err
 	}
 
-	if b.name == agentName {
-		if b.target.os != "linux" {
-			return nil
-		}
-		return r.packAgent(b, bill)
+	switch {
+	case b.name == agentName && b.target.os == "linux":
+		return r.packAgent(b, r.agentFiles(b, bill))
+	case b.name == agentName:
+		return r.tarball(artifact, r.agentFiles(b, bill))
 	}
 
 	files := r.files(b, bill)
@@ -169,30 +168,33 @@ func (r *release) pack(b binary) error {
 		return err
 	}
 
-	if b.target.os != "linux" {
-		return nil
-	}
-
 	return r.packProgram(b, files)
 }
 
-// files lists what belongs to the program on a system. Linux can drive and boot machines of every kind, so it
-// has every agent.
+// agentFiles lists what belongs to the agent alone.
+func (r *release) agentFiles(b binary, bill string) []file {
+	const docs = "share/doc/chokepoint-agent/"
+	return []file{
+		{"bin/" + agentName, b.path, 0o755},
+		{docs + "LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
+		{docs + thirdParty, r.path(agentThirdParty), 0o644},
+		{docs + "sbom.cdx.json", bill, 0o644},
+	}
+}
+
+// files lists what belongs to the program. It drives and boots machines of every kind, so it has every agent.
 func (r *release) files(b binary, bill string) []file {
 	all := []file{{"bin/" + programName, b.path, 0o755}}
 	for _, other := range r.built {
-		if other.name == agentName && (b.target.os == "linux" || other.target == b.target) {
+		if other.name == agentName {
 			all = append(all, file{"lib/chokepoint/" + filepath.Base(other.path), other.path, 0o755})
 		}
 	}
 
 	const service = "chokepoint-peer.service"
-	if b.target.os == "linux" {
-		all = append(all, file{"lib/systemd/system/" + service, filepath.Join("files", service), 0o644})
-	}
-
 	const docs = "share/doc/chokepoint/"
 	return append(append(all, r.pages...),
+		file{"lib/systemd/system/" + service, filepath.Join("files", service), 0o644},
 		file{docs + "README.md", filepath.Join(r.source, "README.md"), 0o644},
 		file{docs + "LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
 		file{docs + thirdParty, r.path(thirdParty), 0o644},

@@ -95,7 +95,7 @@ func placeIn(format, name string) string {
 
 // packAgent makes a package of the agent for OpenWrt. It fits every machine of an architecture, and OpenWrt
 // has many names for these, so the package itself looks whether it is on the right one.
-func (r *release) packAgent(b binary, bill string) error {
+func (r *release) packAgent(b binary, content []file) error {
 	info, err := r.info("ipk", b)
 	if err != nil {
 		return err
@@ -117,13 +117,10 @@ func (r *release) packAgent(b binary, bill string) error {
 	info.Section = "net"
 	info.Description = "samples a router's CPU, queues and drops for chokepoint"
 	info.Scripts = nfpm.Scripts{PreInstall: script}
-	const docs = "/usr/share/doc/chokepoint-agent/"
-	info.Contents = files.Contents{
-		r.content("/usr/bin/"+agentName, file{from: b.path, mode: 0o755}),
-		r.content(docs+"LICENSE", file{from: r.source + "/LICENSE", mode: 0o644}),
-		r.content(docs+thirdParty, file{from: r.path(agentThirdParty), mode: 0o644}),
-		r.content(docs+"sbom.cdx.json", file{from: bill, mode: 0o644}),
+	for _, f := range content {
+		info.Contents = append(info.Contents, r.content("/usr/"+f.name, f))
 	}
+
 	file := fmt.Sprintf("%s_%s_openwrt-%s.ipk", b.name, info.Version, name)
 	return r.write(format{"ipk", ipk.Default}, file, nfpm.WithDefaults(info))
 }
