@@ -44,7 +44,7 @@ func (v *view) estimate(c *analysis.Cell, metric string) estimate {
 	x := c.Metrics[metric]
 	return estimate{
 		Class:   v.class(c.Factors),
-		Title:   c.Label + "\n" + v.sentence(metric, x),
+		Title:   c.Label + "\n" + v.numbersOf(metric, x),
 		Text:    v.text(metric, x.Median),
 		Median:  x.Median,
 		Low:     x.Low,
@@ -68,8 +68,10 @@ type bar struct {
 const (
 	narrowBelow = 600.0 // the width from which names stand beside what is drawn
 
-	barHeight = 15
-	barGap    = 5
+	labelRoom = 15 // above a bar, for the number at its median
+	barHeight = 13
+	barGap    = 6
+	barStep   = labelRoom + barHeight + barGap
 	groupGap  = 16
 	axisRoom  = 34
 	// what the round trips take of a wide drawing, and of a narrow one, where they are numbers alone
@@ -110,16 +112,15 @@ func (b bars) delays() (low, high float64) {
 func (b bars) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 4 + axisRoom}
 	narrow := width < narrowBelow
-	left, valueRoom := 0.0, 0.0
+	left := 0.0
 	for _, g := range b.Groups {
 		left = max(left, textWidth(g.Name, 13))
-		c.h += float64(len(g.Bars))*(barHeight+barGap) - barGap + groupGap
+		c.h += float64(len(g.Bars))*barStep - barGap + groupGap
 		if narrow && g.Name != "" {
 			c.h += 19
 		}
 	}
 
-	b.each(func(x bar) { valueRoom = max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14) })
 	low, high := b.delays()
 	right := width
 	switch {
@@ -136,10 +137,10 @@ func (b bars) Draw(width float64) *canvas {
 	}
 
 	marks := axisFrom0(b.top(), numbers)
-	x := linear{0, marks[len(marks)-1], left, right - min(valueRoom, right*0.4)}
+	x := linear{0, marks[len(marks)-1], left, right - 12}
 	d := delayAxis{narrow: narrow, right: width}
 	if high > 0 {
-		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 66} // with room at its ends
+		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 12} // with room at its ends
 	}
 
 	b.axis(c, x, marks)
@@ -151,7 +152,7 @@ func (b bars) Draw(width float64) *canvas {
 			y += 19
 		}
 
-		middle := y + float64(len(g.Bars))*(barHeight+barGap)/2 - barGap/2
+		middle := y + float64(len(g.Bars))*barStep/2 - barGap/2
 		if !narrow {
 			c.text("t", "end", left-12, middle+4.5, shorten(g.Name, 13, left-12))
 		}
@@ -159,9 +160,9 @@ func (b bars) Draw(width float64) *canvas {
 		for _, one := range g.Bars {
 			c.open(one.Title)
 			one.draw(c, x, y)
-			d.draw(c, one, y+barHeight/2.0)
+			d.draw(c, one, y)
 			c.close()
-			y += barHeight + barGap
+			y += barStep
 		}
 
 		y += groupGap - barGap
@@ -192,43 +193,41 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 	c.text("ax", "start", x.from, base+31, name)
 }
 
+// draw stacks the number on the mark of its median: beside the bar, it could be taken for a whisker's end.
 func (b bar) draw(c *canvas, x linear, y float64) {
-	middle := y + barHeight/2.0
+	top := y + labelRoom
+	middle := top + barHeight/2.0
 	if b.Failed != "" {
 		c.text("t bad", "start", x.from+6, middle+4.5, b.Failed)
 		return
 	}
 
-	c.bar(b.Class, b.Doubt, x.from, y, x.at(b.Median)-x.from, barHeight)
-	end := b.Median
+	at := x.at(b.Median)
+	c.bar(b.Class, b.Doubt, x.from, top, at-x.from, barHeight)
 	if b.Whisker {
 		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
-		end = max(end, b.High)
 	}
 
 	for _, r := range b.Runs {
 		c.circle("run", x.at(r), middle, 2)
-		end = max(end, r)
 	}
 
-	at := x.at(end) + 8
-	for _, m := range []struct {
-		class string
-		v     float64
-	}{{"limit", b.Limit}, {"ceiling", b.Ceiling}} {
-		if m.v <= 0 {
-			continue
-		}
-
-		c.line(m.class, x.at(m.v), y-2, x.at(m.v), y+barHeight+2)
-		// The number stands beside its bar unless it would cross the mark.
-		p := x.at(m.v)
-		if p > at-8 && p < at+textWidth(b.Text, 12.5)+8 {
-			at = p + 8
-		}
+	if b.Limit > 0 {
+		c.line("limit", x.at(b.Limit), top-2, x.at(b.Limit), top+barHeight+2)
 	}
 
-	c.text("v", "start", at, middle+4.5, b.Text)
+	if b.Ceiling > 0 {
+		c.line("ceiling", x.at(b.Ceiling), top-2, x.at(b.Ceiling), top+barHeight+2)
+	}
+
+	c.line("median", at, top-2, at, top+barHeight)
+	c.over(at, top-4, x.from, x.to+12, b.Text)
+}
+
+// over centres a number over its mark, as far as there is room from left to right.
+func (c *canvas) over(at, y, left, right float64, number string) {
+	half := textWidth(number, 12.5) / 2
+	c.text("v", "middle", min(max(at, left+half), right-half), y, number)
 }
 
 // delayAxis draws the right part of the bars: round trips on a logarithmic axis, idle and under load.
@@ -282,11 +281,12 @@ func delayTicks(low, high float64) []float64 {
 	return few
 }
 
-func (d delayAxis) draw(c *canvas, b bar, y float64) {
+func (d delayAxis) draw(c *canvas, b bar, top float64) {
 	if d.of.high == 0 || b.Loaded <= 0 {
 		return
 	}
 
+	y := top + labelRoom + barHeight/2.0
 	text := unit.Nanoseconds(b.Loaded)
 	if d.narrow {
 		c.text("ax", "end", d.right, y+4.5, text)
@@ -309,5 +309,5 @@ func (d delayAxis) draw(c *canvas, b bar, y float64) {
 	}
 
 	c.circle("point "+b.Class, d.of.at(b.Loaded), y, 4.5)
-	c.text("v", "end", d.right, y+4.5, text)
+	c.over(d.of.at(b.Loaded), top+labelRoom-4, d.of.from, d.right, text)
 }

@@ -34,7 +34,7 @@ func (f forest) Draw(width float64) *canvas {
 
 	left = min(left, width*0.45)
 	if narrow {
-		step, left = 62, 1
+		step, left = 72, 1
 	}
 
 	right = min(right, width*0.45)
@@ -76,7 +76,7 @@ func (f forest) Draw(width float64) *canvas {
 
 		if narrow { // the lines leave out the names, which have the whole width
 			for _, m := range marks {
-				c.line(ratioLine(m), x.at(m), y+31, x.at(m), y+53)
+				c.line(ratioLine(m), x.at(m), y+45, x.at(m), y+63)
 			}
 		}
 
@@ -109,7 +109,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	if narrow {
 		c.text("t", "start", 7, y+13, shorten(r.Name, 13, c.w-7))
 		c.text("ax", "start", 7, y+27, shorten(r.Sub, 11.5, c.w-7))
-		middle = y + 42
+		middle = y + 54
 	} else {
 		c.text("t", "end", left-12, middle-2, shorten(r.Name, 13, left-12))
 		c.text("ax", "end", left-12, middle+13, shorten(r.Sub, 11.5, left-12))
@@ -125,14 +125,11 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	}
 
 	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Median), middle, 4.5)
-	// An interval that has no room beside its ratio stands below it.
-	if ratio, interval, ok := strings.Cut(r.Text, " ("); ok && textWidth(r.Text, 12.5) > c.w-x.to-12 {
-		c.text("v", "start", x.to+10, middle-2, ratio)
-		c.text("ax", "start", x.to+10, middle+12, "("+interval)
-		return
+	ratio, interval, ok := strings.Cut(r.Text, " (")
+	c.over(x.at(r.Median), middle-8, left, c.w, ratio)
+	if ok {
+		c.text("ax", "start", x.to+10, middle+4.5, strings.TrimSuffix(interval, ")"))
 	}
-
-	c.text("v", "start", x.to+10, middle+4.5, r.Text)
 }
 
 // ratioTick prints a ratio in per cent, or from twice on as times, like the numbers beside it.

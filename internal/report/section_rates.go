@@ -75,7 +75,7 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 		Table:   v.numbers(s.ID+"-numbers", cells, metric),
 		Title:   title,
 		Cells:   cells,
-		Caption: "Bar: median over runs. Dots: every single run." + whiskerWords(whiskers) +
+		Caption: "Bar and number: median over runs. Dots: every single run." + whiskerWords(whiskers) +
 			ceilingWords(cells, ceilings),
 	})
 }
@@ -156,7 +156,7 @@ func (v *view) bar(c *analysis.Cell, metric string) bar {
 	b.Loaded = c.Metrics[loadedP50].Median
 	b.Loaded99 = c.Metrics[loadedP99].Median
 	if b.Loaded > 0 {
-		b.Title += "\n" + v.sentence(loadedP50, c.Metrics[loadedP50])
+		b.Title += "\n" + v.numbersOf(loadedP50, c.Metrics[loadedP50])
 	}
 
 	if metric == goodput {

@@ -79,21 +79,26 @@ func (v *view) spread(metric string, x statistics.Value) string {
 	return s.Number(x.Low) + "–" + s.Number(x.High)
 }
 
-// sentence prints a value in full: name, median, interval, number of trials.
+// sentence prints a value in full: name, median, interval, number of trials, definition.
 func (v *view) sentence(metric string, x statistics.Value) string {
-	s := unit.ScaleOf(v.unitOf(metric), x.Median)
-	text := metrics.Label(metric) + ": median " + s.Text(x.Median)
-	if hasInterval(x) {
-		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
-	}
-
-	text += ", n = " + fmt.Sprint(x.N)
+	text := v.numbersOf(metric, x)
 	doc := v.metric[metric].Doc
 	if doc != "" && len(v.Run.ImportedFrom) == 0 { // which says how we count
 		text += ". " + upperFirst(doc)
 	}
 
 	return text
+}
+
+// numbersOf prints the same without the definition.
+func (v *view) numbersOf(metric string, x statistics.Value) string {
+	s := unit.ScaleOf(v.unitOf(metric), x.Median)
+	text := metrics.Label(metric) + ": median " + s.Text(x.Median)
+	if hasInterval(x) {
+		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
+	}
+
+	return text + ", n = " + fmt.Sprint(x.N)
 }
 
 func hasInterval(x statistics.Value) bool {
