@@ -38,7 +38,16 @@ func HTML(d *analysis.Document) ([]byte, error) {
 		return nil, fmt.Errorf("parse report template: %v", err)
 	}
 
-	page, err := laidOut(t, pageScript, map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v)})
+	h := headOf(v)
+	isBad := func(item Item) bool { return item.Tone == Bad }
+	page, err := laidOut(t, pageScript, map[string]any{
+		"Doc":      d,
+		"Head":     h,
+		"Alerts":   filter(h.Alerts, isBad),
+		"Doubts":   filter(h.Alerts, func(item Item) bool { return !isBad(item) }),
+		"Opening":  openingOf(v),
+		"Sections": sections(v),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
 	}
@@ -73,10 +82,11 @@ type pageCell struct {
 	Table       Table
 	Cell        TableCell
 	Class, Head string
+	Heads       bool // its row
 }
 
 func cellOf(t Table, i int, c TableCell) pageCell {
-	p := pageCell{Table: t, Cell: c}
+	p := pageCell{Table: t, Cell: c, Heads: i == 0}
 	var classes []string
 	if t.Columns[i].Numeric {
 		classes = append(classes, "num")
@@ -100,7 +110,7 @@ func cellOf(t Table, i int, c TableCell) pageCell {
 
 type savedFile struct {
 	Name string
-	URL  template.URL
+	Href template.HTMLAttr // without the escapes that base64 does not need
 }
 
 func pageFunctions(v *view) template.FuncMap {
@@ -125,12 +135,12 @@ func drawn(d Drawing, where string) template.HTML {
 
 func saved(id string, s sheet) savedFile {
 	c := s.compose(s.Natural)
-	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
-		base64.StdEncoding.EncodeToString([]byte(c.file(c.pixels()))))}
+	return savedFile{slug(id), template.HTMLAttr(`href="data:image/svg+xml;base64,` +
+		base64.StdEncoding.EncodeToString([]byte(c.file(c.pixels()))) + `"`)}
 }
 
 var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,
-	"picture": 660}
+	"picture": 660, "half": 500, "phone": narrowWidth, "bar": 88}
 
 // mark returns the letter of a note: a, b, … z, then numbers.
 func mark(i int) string {

@@ -35,7 +35,8 @@ document.querySelectorAll("a.save").forEach(function (a) {
 
   function addRow(body, cell, r) {
     var row = body.insertRow(), name = data.Names[r[0]], missing = r.length === 2;
-    var first = put(row, "td", name[0], "");
+    var first = put(row, "th", name[0], "");
+    first.scope = "row";
     first.title = name[3];
     put(first, "span", name[1], "sub");
     ["median", "low", "high"].forEach(function (stat, k) {
@@ -56,6 +57,7 @@ document.querySelectorAll("a.save").forEach(function (a) {
     details.addEventListener("toggle", function () {
       var part = empty.cloneNode(true), table = part.querySelector("table"), of = data.Tables[i];
       table.removeAttribute("id");
+      table.setAttribute("aria-label", details.firstChild.textContent);
       of.Rows.forEach(function (r) { addRow(table.tBodies[0], of.Cell, r); });
       details.append(part);
     }, {once: true});

@@ -150,6 +150,7 @@ type Figure struct {
 	Cells              []*analysis.Cell // that it shows; nil: all
 	Path               bool             // a picture of a path, which shows no numbers of cells
 	Text               []string         // the same as lines of characters
+	Unsaved            bool             // it is not offered as a file
 }
 
 // Panels shows small figures of the same kind side by side, each of one cell.

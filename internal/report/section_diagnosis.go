@@ -56,23 +56,29 @@ func (f finding) sure() string {
 		return ""
 	}
 
-	each := f.Verdict.Confidence
-	proved := ""
-	switch by := f.Causes[0].Proved; by {
-	case "":
-		proved = f.proposal()
-	case diagnosis.Refuted: // how probable it looked before says nothing any more
-		return ", refuted by experiment"
-	default:
-		proved = "; " + by + " by experiment"
+	if f.Causes[0].Proved == "" {
+		return ", " + f.certainty() + f.proposal()
+	}
+	return ", " + f.certainty()
+}
+
+// certainty words the same without the experiment that is proposed.
+func (f finding) certainty() string {
+	if !f.Named() {
+		return ""
 	}
 
-	low, high := whole(each[0]), whole(each[1])
+	proved := f.Causes[0].Proved
+	if proved == diagnosis.Refuted { // how probable it looked before says nothing any more
+		return "refuted by experiment"
+	}
+
+	low, high := whole(f.Verdict.Confidence[0]), whole(f.Verdict.Confidence[1])
 	if low != high {
-		return ", " + low + " to " + high + " sure" + proved
+		high = low + " to " + high
 	}
 
-	return ", " + whole(each[1]) + " sure" + proved
+	return high + " sure" + around("; ", proved, " by experiment")
 }
 
 // wellSure bounds the confidence below which a verdict proposes its experiment.
@@ -187,27 +193,31 @@ func (v *view) verdictItems() []Item {
 	return out
 }
 
-// paths draws the use of the path, one picture for each verdict.
-func (v *view) paths() []Figure {
-	var out []Figure
-	for i, f := range v.found() {
-		if len(f.Path) > 0 {
-			out = append(out, Figure{
-				ID:    fmt.Sprintf("use-%d", i+1),
-				Draw:  stages(f.Path),
-				Title: "Use of the path: " + f.Cell.Label,
-			})
-		}
+// picture draws the use of the path of the i-th finding: of the first, every part; the words beside the others
+// have all of theirs.
+func (f finding) picture(i int) []Block {
+	if len(f.Path) == 0 {
+		return nil
 	}
-	return out
+	var draw Drawing = strip(f.Path)
+	if i == 0 {
+		draw = stages(f.Path)
+	}
+
+	return []Block{Figure{
+		ID:      fmt.Sprintf("use-%d", i+1),
+		Draw:    draw,
+		Title:   "Use of the path: " + f.Cell.Label,
+		Unsaved: true,
+	}}
 }
 
 // diagnosisSection: what held the traffic back, and what would change it?
 func diagnosisSection(v *view, s *Section) {
 	for i, f := range v.found() {
-		title := upperFirst(f.Verdict.Text) + bracket(f.who()+f.sure())
-		if i > 0 { // the head of the page has its sentence
-			s.add(Fold{Title: title, Blocks: []Block{List{Items: v.details(f)}}})
+		title := upperFirst(f.Verdict.Text) + bracket(v.which(f.Labels, len(f.Labels))+f.sure())
+		if i > 0 { // the first screen has its sentence
+			s.add(Fold{Title: title, Blocks: append(f.picture(i), List{Items: v.details(f)})})
 			continue
 		}
 
@@ -216,7 +226,7 @@ func diagnosisSection(v *view, s *Section) {
 			switch it.Kind {
 			case kindRuledOut, kindAccounts:
 				folded = append(folded, it)
-			case kindPath: // the page begins with its picture
+			case kindPath: // the picture below has it
 			default:
 				shown = append(shown, it)
 			}
@@ -233,6 +243,10 @@ func diagnosisSection(v *view, s *Section) {
 				Caption: "Packets of the window as they are on the wire; a queue's time is its mean " +
 					"backlog ÷ its rate.",
 			})
+		}
+
+		if len(f.Path) > 0 {
+			s.add(Fold{Title: "Use of every part of the path", Blocks: f.picture(i)})
 		}
 
 		if len(folded) > 0 {

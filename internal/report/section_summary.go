@@ -18,7 +18,6 @@ type head struct {
 	Lead    string // what was measured
 	Points  []string
 	Verdict []Item // what held the traffic back
-	Paths   []Figure
 	Meta    []Fact
 	Alerts  []Item // what makes the whole run less than it should be
 	Caveats []Item
@@ -33,7 +32,6 @@ func headOf(v *view) head {
 	h := head{
 		Title:   v.Run.Plan,
 		Verdict: v.verdictItems(),
-		Paths:   v.paths(),
 		Alerts:  alerts(v),
 		Meta: given("Name", v.Run.Name, "Device", v.Run.Device, "Notes", strings.Join(v.Run.Notes, "; "),
 			"Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,

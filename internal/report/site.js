@@ -4,11 +4,13 @@ document.querySelectorAll("table.sorted").forEach(function (table) {
     var n = row.cells[i].querySelector("[data-value]");
     return n ? Number(n.dataset.value) : row.cells[i].textContent.trim();
   }
-  table.querySelectorAll("th").forEach(function (head, i) {
-    var down = true;
-    head.tabIndex = 0;
-    head.title = "sort";
-    function sort() {
+  table.querySelectorAll("thead th").forEach(function (head, i) {
+    var down = true, button = document.createElement("button");
+    button.type = "button";
+    button.title = "sort";
+    button.append.apply(button, head.childNodes);
+    head.append(button);
+    button.onclick = function () {
       var rows = Array.from(body.rows), sign = down ? -1 : 1;
       rows.sort(function (a, b) {
         var x = key(a, i), y = key(b, i), n = typeof x === "number", m = typeof y === "number";
@@ -16,11 +18,9 @@ document.querySelectorAll("table.sorted").forEach(function (table) {
         return n ? sign * (x - y) : -sign * x.localeCompare(y);
       });
       rows.forEach(function (r) { body.append(r); });
-      table.querySelectorAll("th").forEach(function (h) { h.removeAttribute("aria-sort"); });
+      table.querySelectorAll("thead th").forEach(function (h) { h.removeAttribute("aria-sort"); });
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       down = !down;
-    }
-    head.onclick = sort;
-    head.onkeydown = function (e) { if (e.key === "Enter") { sort(); } };
+    };
   });
 });

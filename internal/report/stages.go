@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -253,16 +255,111 @@ func (s stages) strip(k *canvas, x, y, wide float64) {
 	}
 }
 
+// top returns the choke point, or else the stage that was used most.
+func (s stages) top() diagnosis.Stage {
+	weight := func(x diagnosis.Stage) float64 {
+		switch {
+		case x.Choke:
+			return math.Inf(1)
+		case x.Utilisation == nil:
+			return -1
+		}
+		return *x.Utilisation
+	}
+	return slices.MaxFunc(s, func(a, b diagnosis.Stage) int { return cmp.Compare(weight(a), weight(b)) })
+}
+
+// strip draws the same path low enough for the first screen: the top stage of each node.
+type strip stages
+
+// Sizes of the strip.
+const (
+	stripHigh = 58.0
+	stripNode = 100.0 // that a node would like to have
+)
+
+// Draw puts the nodes side by side, also on a phone.
+func (s strip) Draw(width float64) *canvas {
+	path, shared := stages(s).groups()
+	nodes := float64(len(filter(path, func(g stages) bool { return !g[0].Link() })))
+	links := float64(len(path)) - nodes
+	gap := min(max((width-4-stripNode*nodes)/max(links, 1), 10), 64)
+	wide := (width - 4 - gap*links) / max(nodes, 1)
+	k := &canvas{w: width, h: stripHigh + 4}
+	x := 2.0
+	for _, g := range path {
+		if !g[0].Link() {
+			g.drawSmall(k, x, 2, wide)
+			x += wide
+			continue
+		}
+
+		k.open(stageWords(g[0]) + bracket(g[0].Why))
+		k.line(linkClass(g[0]), x, stripHigh/2, x+gap, stripHigh/2)
+		if g[0].Utilisation != nil || g[0].Choke {
+			k.h = stripHigh + 20
+			k.text(textClass("ax", g[0]), "middle", x+gap/2, stripHigh+15,
+				shorten(chokeSign(g[0])+linkText(g[0]), 11.5, gap+wide-8))
+		}
+
+		k.close()
+		x += gap
+	}
+
+	if len(shared) > 0 {
+		one := shared.top()
+		one.Label += ", shared by all nodes"
+		k.box(marked(one.Choke, "node", " choke"), 2, k.h+4, width-4, stageRow, 6)
+		drawStage(k, one, 12, k.h+6, width-24)
+		k.h += stageRow + 6
+	}
+
+	return k.labelled(stages(s).aria())
+}
+
+// drawSmall draws a node with its top stage in three lines.
+func (s stages) drawSmall(k *canvas, x, y, wide float64) {
+	top := s.top()
+	choked := top.Choke
+	left := x + 6
+	room := wide - 12
+	k.open(stageWords(top) + bracket(top.Why))
+	defer k.close()
+	k.box(marked(choked, "node", " choke"), x, y, wide, stripHigh-2, 6)
+	k.text("v", "start", left, y+15, shorten(s.name(), 12.5, room))
+	if !choked && top.Utilisation == nil {
+		return
+	}
+
+	number := short(top)
+	if top.Utilisation == nil {
+		number = "choke point"
+	}
+
+	k.text(textClass("ax", top), "start", left, y+29, shorten(chokeSign(top)+top.Label, 11.5, room))
+	k.text(textClass("v", top), "start", left, y+43, shorten(number, 12.5, room))
+	if top.Utilisation != nil {
+		k.rect("track", left, y+47, room, 4)
+		k.rect("fill "+fillClass(top), left, y+47, room*min(max(*top.Utilisation, 0), 1), 4)
+	}
+}
+
+// chokeSign marks a choke point for readers who do not see its colour.
+func chokeSign(x diagnosis.Stage) string { return marked(x.Choke, "", "▶ ") }
+
+func fillClass(x diagnosis.Stage) string {
+	if x.Choke {
+		return "choke"
+	}
+	return "free"
+}
+
 // drawStage draws a label, a number and a bar.
 func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.open(stageWords(x) + bracket(x.Why))
 	defer k.close()
 	number := short(x)
-	label := x.Label
-	if x.Choke {
-		label = "▶ " + label
-	}
-
+	label := chokeSign(x) + x.Label
 	if x.Choke && x.Utilisation == nil { // its number is none of a share
 		k.text("ax choke-word", "start", left, y+13, shorten(label, 11.5, wide))
 		k.text("ax", "start", left, y+27, shorten(x.Why, 11.5, wide))
@@ -273,12 +370,7 @@ func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.text(textClass("ax", x), "start", left, y+13, shorten(label, 11.5, room))
 	k.text(textClass("v", x), "end", left+wide, y+13, number)
 	k.rect("track", left, y+19, wide, 6)
-	class := "fill free"
-	if x.Choke {
-		class = "fill choke"
-	}
-
 	if x.Utilisation != nil {
-		k.rect(class, left, y+19, wide*min(max(*x.Utilisation, 0), 1), 6)
+		k.rect("fill "+fillClass(x), left, y+19, wide*min(max(*x.Utilisation, 0), 1), 6)
 	}
 }

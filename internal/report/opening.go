@@ -1,0 +1,330 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// opening holds the page's first screen: the rates, what limits them, and the path with its choke point. Each
+// number is on it once; the sections below have all others.
+type opening struct {
+	Rates  rates
+	Limits []limit
+	Path   *Figure
+}
+
+// Bounds of the first screen. A phone has room for fewer: the page hides the others there.
+const (
+	maxRates, phoneRates = 12, 10
+	maxLimits            = 5
+	phoneLines, lineWide = 13, 335 // of the limits on a phone
+)
+
+// rates holds the rate of each cell, in groups of one colour.
+type rates struct {
+	Axis   string // what the bars' column reaches
+	Spread string // heads the intervals; "" without any
+	Delays bool   // some rows have round trips
+	Doubt  bool   // some rows are suspect
+	Groups []rateGroup
+	Cells  int // all that have a rate; more than are shown: only the fastest of each group is
+	Shown  int
+}
+
+type rateGroup struct {
+	Name, Class string
+	Rows        []rateRow
+}
+
+type rateRow struct {
+	Name, Key    string
+	Rate         TableCell
+	Spread       string
+	Bar          Drawing // nil: its rate is not on the bars' axis
+	Idle, Loaded TableCell
+	Doubt        bool
+	Desk         bool // a phone has no room for it
+
+	cell *analysis.Cell
+}
+
+// limit says what held cells back, how sure that is, and what to change.
+type limit struct {
+	Who, Text, Sure, Fix string
+
+	Desk bool // a phone has no room for it
+}
+
+func openingOf(v *view) opening {
+	o := opening{Rates: v.rates(), Limits: each(v.found(), v.limit), Path: v.openingPath()}
+	lines := 0
+	for i := range o.Limits {
+		lines += o.Limits[i].lines()
+		o.Limits[i].Desk = i > 0 && lines > phoneLines
+	}
+
+	return o
+}
+
+// lines counts the lines that a limit takes on a phone.
+func (l limit) lines() int {
+	fits := func(line string) bool { return textWidth(line, 13) <= lineWide }
+	return len(broken(l.Who+": "+l.Text+" · "+l.Sure, fits)) + len(broken(around("Fix ", l.Fix, ""), fits))
+}
+
+// Shown returns the limits of the first screen.
+func (o opening) Shown() []limit { return o.Limits[:min(len(o.Limits), maxLimits)] }
+
+// Left counts the limits that a desk leaves to the section below.
+func (o opening) Left() int { return len(o.Limits) - len(o.Shown()) }
+
+// LeftOnPhone counts those that a phone does.
+func (o opening) LeftOnPhone() int {
+	return o.Left() + len(filter(o.Shown(), func(l limit) bool { return l.Desk }))
+}
+
+// limit shortens a finding to the words of the first screen.
+func (v *view) limit(f finding) limit {
+	l := limit{Who: v.which(f.Labels, 3), Text: f.Verdict.Text, Sure: f.certainty()}
+	if f.Named() && len(f.Causes[0].Remedies) > 0 {
+		l.Fix = f.Causes[0].Remedies[0].Do
+	}
+	return l
+}
+
+// labelSeparator joins the words of a cell's label.
+const labelSeparator = " · "
+
+func cellLabel(c *analysis.Cell) string { return c.Label }
+
+func labelWords(label string) []string { return strings.Split(label, labelSeparator) }
+
+// sharedLabelWords returns the words that all labels have.
+func sharedLabelWords(labels []string) []string {
+	return filter(labelWords(labels[0]), func(word string) bool {
+		has := func(label string) bool { return slices.Contains(labelWords(label), word) }
+		return len(filter(labels, has)) == len(labels)
+	})
+}
+
+// unsharedLabelWords returns what remains of a label without some words; the label where nothing does.
+func unsharedLabelWords(label string, shared []string) string {
+	return cmp.Or(strings.Join(without(labelWords(label), shared...), labelSeparator), label)
+}
+
+// which names cells by the words that their labels share, and, where other cells share these too, by what
+// remains of up to maxRest labels.
+func (v *view) which(labels []string, maxRest int) string {
+	shared := sharedLabelWords(labels)
+	others := filter(each(v.cells(loaded), cellLabel), func(l string) bool {
+		return !slices.Contains(labels, l) && len(without(shared, labelWords(l)...)) == 0
+	})
+	rest := each(labels, func(l string) string { return unsharedLabelWords(l, shared) })
+	switch {
+	case len(labels) == 1:
+		return labels[0]
+	case len(others) == 0 && len(shared) == 0:
+		return "all cells"
+	case slices.Contains(labels, strings.Join(shared, labelSeparator)): // the name of one of them alone
+		shared, rest = nil, labels
+	case len(others) == 0:
+		return strings.Join(shared, labelSeparator)
+	}
+
+	more := ""
+	if len(rest) > maxRest {
+		more = fmt.Sprintf(" and %d more", len(rest)-maxRest)
+		rest = rest[:maxRest]
+	}
+
+	return joined(": ", strings.Join(shared, labelSeparator), strings.Join(rest, "; ")+more)
+}
+
+// rates groups the cells by the levels that have colours on the whole page.
+func (v *view) rates() rates {
+	cells := v.cells(func(c *analysis.Cell) bool {
+		return loaded(c) || enciphered(c) || has(c, metrics.Number)
+	})
+	out := rates{Cells: len(cells), Spread: v.spreadHead(cells)}
+	var all []string // also "", of cells that lack the factor
+	for _, c := range cells {
+		index(&all, c.Factors[v.line])
+	}
+
+	for _, level := range all {
+		alike := filter(cells, func(c *analysis.Cell) bool { return c.Factors[v.line] == level })
+		shared := sharedLabelWords(each(alike, cellLabel))
+		g := rateGroup{Name: strings.Join(shared, labelSeparator), Class: v.colour(v.line, level)}
+		if len(alike) == 1 { // the group's name would be that of its only row
+			g.Name, shared = v.setWords(alike[0].Factors, []string{v.line}), nil
+		}
+
+		for _, c := range alike {
+			g.Rows = append(g.Rows, v.rateRow(c, unsharedLabelWords(c.Label, shared)))
+		}
+
+		out.Groups = append(out.Groups, g)
+	}
+
+	out.shorten()
+	out.addBars(v)
+	return out
+}
+
+// spreadHead names the intervals of the cells' rates, where all are of one kind.
+func (v *view) spreadHead(cells []*analysis.Cell) string {
+	kinds := distinct(cells, func(c *analysis.Cell) string {
+		x := c.Metrics[rateMetric(c)]
+		if !hasInterval(x) {
+			return ""
+		}
+		return fmt.Sprintf("%s (n = %d)", upperFirst(intervalName(x)), x.N)
+	})
+	if len(kinds) > 1 {
+		return "Interval"
+	}
+	return strings.Join(kinds, "")
+}
+
+// rateMetric returns the metric that rateCell shows.
+func rateMetric(c *analysis.Cell) string {
+	if has(c, metrics.Number) {
+		return metrics.Number
+	}
+	return rateOf(c)
+}
+
+func (v *view) rateRow(c *analysis.Cell, name string) rateRow {
+	metric := rateMetric(c)
+	r := rateRow{
+		Name:   name,
+		Key:    c.Factors.Key(),
+		Rate:   ofRow(v.cellOf(c, metric)),
+		Spread: v.spread(metric, c.Metrics[metric]),
+		Idle:   ofRow(v.cellOf(c, idleP50)),
+		Loaded: ofRow(v.cellOf(c, loadedP50)),
+		Doubt:  c.Grade == evidence.GradeSuspect,
+		cell:   c,
+	}
+	if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
+		r.Rate = TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+	}
+	return r
+}
+
+// ofRow leaves it to the row to say which cell the number is of.
+func ofRow(c TableCell) TableCell {
+	if c.Num != nil {
+		n := *c.Num
+		n.Cell = ""
+		c.Num = &n
+	}
+	return c
+}
+
+// shorten keeps the fastest row of each group and metric where all are too many for a screen.
+func (r *rates) shorten() {
+	if r.Cells > maxRates && len(r.Groups) > 1 {
+		for i := range r.Groups {
+			g := &r.Groups[i]
+			g.Rows = filter(g.Rows, func(a rateRow) bool {
+				return !slices.ContainsFunc(g.Rows, func(b rateRow) bool {
+					metric := rateMetric(a.cell)
+					return metric == rateMetric(b.cell) &&
+						b.cell.Metrics[metric].Median > a.cell.Metrics[metric].Median
+				})
+			})
+		}
+	}
+
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		g.Rows = g.Rows[:min(len(g.Rows), maxRates-r.Shown)]
+		for k := range g.Rows {
+			g.Rows[k].Desk = r.Shown >= phoneRates
+			r.Shown++
+		}
+	}
+
+	r.Groups = filter(r.Groups, func(g rateGroup) bool { return len(g.Rows) > 0 })
+}
+
+// Left reports whether cells are missing among the rows.
+func (r rates) Left() bool { return r.Shown < r.Cells }
+
+// each visits the rows.
+func (r *rates) each(visit func(*rateRow)) {
+	for i := range r.Groups {
+		for k := range r.Groups[i].Rows {
+			visit(&r.Groups[i].Rows[k])
+		}
+	}
+}
+
+// addBars draws the metric of the first row: those of other metrics would seem to compare with it.
+func (r *rates) addBars(v *view) {
+	metric, top := "", 0.0
+	r.each(func(row *rateRow) {
+		metric = cmp.Or(metric, rateMetric(row.cell))
+		r.Doubt = r.Doubt || row.Doubt
+		r.Delays = r.Delays || row.Loaded.Num != nil
+		x := row.cell.Metrics[metric]
+		if rateMetric(row.cell) == metric {
+			top = max(top, x.Median, x.High)
+		}
+	})
+	if top == 0 {
+		return
+	}
+
+	marks := axisFrom0(top, 3)
+	top = marks[len(marks)-1]
+	s := unit.ScaleOf(v.unitOf(metric), top)
+	r.Axis = "0 to " + joined(" ", tickText(s, top), s.Unit)
+	r.each(func(row *rateRow) {
+		if rateMetric(row.cell) == metric && has(row.cell, metric) {
+			row.Bar = rateBar{v.estimate(row.cell, metric), top}
+		}
+	})
+}
+
+// rateBar draws a median with its interval on an axis from zero to top.
+type rateBar struct {
+	estimate
+	top float64
+}
+
+// Draw marks the median, which the table beside it prints.
+func (b rateBar) Draw(width float64) *canvas {
+	const middle = 7
+	c := &canvas{w: width, h: 2 * middle}
+	x := linear{0, b.top, 0, width}
+	c.bar(b.Class, b.Doubt, 0, middle-3.5, x.at(b.Median), 7)
+	if b.Whisker {
+		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
+	}
+
+	c.line("median", x.at(b.Median), 1, x.at(b.Median), 2*middle-1)
+	return c
+}
+
+// openingPath draws the path of the first finding small, or else the first path under test.
+func (v *view) openingPath() *Figure {
+	for _, f := range v.found() {
+		if len(f.Path) > 0 {
+			return &Figure{Title: f.Cell.Label, Draw: strip(f.Path)}
+		}
+	}
+
+	for _, p := range v.pictures() {
+		return &p
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestOpening: the first screen has each rate once, its bottleneck with the fix, and the choke point of the
+// path.
+func TestOpening(t *testing.T) {
+	page, err := HTML(sampleDocument())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, screen, _ := strings.Cut(string(page), `<div class="opening">`)
+	screen, _, _ = strings.Cut(screen, "<nav")
+	d := sampleDocument()
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		shown := fmt.Sprintf(`<tr data-cell="%s"><th scope="row">`, c.Factors.Key())
+		if n := strings.Count(screen, shown); n != 1 {
+			t.Errorf("the rate of %s stands there %d times, want once", c.Label, n)
+		}
+	}
+
+	for _, want := range []string{`id="rates"`, `id="bottleneck"`, `id="path"`,
+		"<i>Fix</i> spread received packets", "86 % sure", "▶ wan", "0 to 15 Gbit/s", ">Range (n = 3)<"} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("the first screen lacks %q", want)
+		}
+	}
+
+	if strings.Contains(screen, "was busy for 97 %") {
+		t.Error("the first screen repeats evidence, which the section has")
+	}
+}
+
+// TestOpeningHasRoomForEveryPlan: of many cells the first screen has the fastest of each group, and of many
+// findings the first.
+func TestOpeningHasRoomForEveryPlan(t *testing.T) {
+	r := newView(sweepDocument()).rates()
+	var names []string
+	r.each(func(row *rateRow) { names = append(names, row.cell.Label) })
+	want := []string{"none, 8 streams", "UDP 64-byte packets", "UDP 55-byte packets", "wireguard, 8 streams"}
+	for _, name := range names {
+		if !slices.Contains(want, name) {
+			t.Errorf("%s is not the fastest of its group", name)
+		}
+	}
+
+	if !r.Left() || r.Cells != 13 || r.Shown != len(names) || len(names) < 3 {
+		t.Errorf("%d of %d cells are shown (%q), want fewer and the number", r.Shown, r.Cells, names)
+	}
+
+	o := opening{Rates: newView(labelled("cell", 40)).rates(), Limits: make([]limit, 7)}
+	o.Limits[3].Desk, o.Limits[4].Desk = true, true
+	desk := 0
+	o.Rates.each(func(row *rateRow) {
+		if !row.Desk {
+			desk++
+		}
+	})
+	got := []int{o.Rates.Shown, desk, len(o.Shown()), o.Left(), o.LeftOnPhone()}
+	if !slices.Equal(got, []int{maxRates, phoneRates, maxLimits, 2, 4}) {
+		t.Errorf("rows, those of a phone, limits, those that are left, on a phone: %v", got)
+	}
+
+	empty := newView(&analysis.Document{})
+	if o := openingOf(empty); len(o.Rates.Groups) > 0 || o.Path != nil || len(o.Limits) > 0 {
+		t.Errorf("a run without cells has %+v", o)
+	}
+}
+
+// TestWhich: cells are named by what they share, or one by one.
+func TestWhich(t *testing.T) {
+	d := &analysis.Document{}
+	all := []string{"plain · TCP · up", "plain · TCP · down", "plain · UDP · up", "tunnel · TCP · up",
+		"tunnel · TCP · down", "plain · TCP · up · NAT"}
+	for i, label := range all {
+		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{
+			Label:   label,
+			Factors: record.Factors{"n": fmt.Sprint(i)},
+		}})
+	}
+
+	v := newView(d)
+	for _, tt := range []struct {
+		labels []string
+		want   string
+	}{
+		{all[:1], "plain · TCP · up"},
+		{all[3:5], "tunnel · TCP"},
+		{all[:2], "plain · TCP: up; down"},
+		{[]string{all[0], all[5]}, "plain · TCP · up; plain · TCP · up · NAT"},
+		{[]string{all[0], all[1], all[5]}, "plain · TCP"},
+		{all, "all cells"},
+		{all[:4], "plain · TCP · up; plain · TCP · down; plain · UDP · up and 1 more"},
+	} {
+		if got := v.which(tt.labels, 3); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.labels, got, tt.want)
+		}
+	}
+}
+
+// TestStrip: the small picture has the top part of each node, marks the choke point once, by a sign and by
+// colour, and is as wide and as low as asked for.
+func TestStrip(t *testing.T) {
+	d := sampleDocument()
+	at := slices.IndexFunc(d.Cells, func(c analysis.Cell) bool {
+		return c.Diagnosis.Class == "softirq-one-core"
+	})
+	for _, width := range []float64{widths["half"], narrowWidth} {
+		k := strip(d.Cells[at].Diagnosis.Path).Draw(width)
+		svg := k.svg("", "")
+		for _, want := range []string{">97 %<", ">34 %<", ">41 %<", ">98 %<", "▶ busiest core<",
+			"fill choke", `role="img" aria-label="Use of the path: client`} {
+			if !strings.Contains(svg, want) {
+				t.Errorf("the strip of %v px lacks %s", width, want)
+			}
+		}
+
+		if strings.Contains(svg, ">12 %<") || strings.Count(svg, "▶") != 1 || k.w != width || k.h > 160 {
+			t.Errorf("the strip of %v px has another part, %d marks, or %v × %v px", width,
+				strings.Count(svg, "▶"), k.w, k.h)
+		}
+	}
+}
