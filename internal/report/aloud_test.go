@@ -91,7 +91,7 @@ func unreadable(t *testing.T, page []byte) (faults []string) {
 		}
 	})
 	if headings != 1 || links != 1 {
-		faults = append(faults, fmt.Sprintf("%d main headings, %d links past the navigation", headings, links))
+		faults = append(faults, fmt.Sprintf("%d main headings, %d links past the contents", headings, links))
 	}
 
 	return faults

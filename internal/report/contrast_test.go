@@ -38,7 +38,7 @@ func contrast(t *testing.T, a, b string) float64 {
 func TestContrast(t *testing.T) {
 	p := palette()
 	for theme, name := range []string{"light", "dark"} {
-		for _, ground := range []string{"ground", "surface"} {
+		for _, ground := range []string{"ground", "surface", "sunken"} {
 			for _, text := range []string{"ink", "soft", "link", "good", "doubt", "bad"} {
 				got := contrast(t, p[text][theme], p[ground][theme])
 				if got < 4.5 {

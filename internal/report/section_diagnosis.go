@@ -193,8 +193,8 @@ func (v *view) verdictItems() []Item {
 	return out
 }
 
-// picture draws the use of the path of the i-th finding: of the first, every part; the words beside the others
-// have all of theirs.
+// picture draws the use of the path of the i-th finding: of the first, every part; beside the others, words
+// have these.
 func (f finding) picture(i int) []Block {
 	if len(f.Path) == 0 {
 		return nil
