@@ -157,7 +157,7 @@ first_command() {
 }
 
 install_tools() {
-	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl flent=flent irtt=irtt ping=iputils-ping python3=python3
+	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl flent=flent irtt=irtt ping=iputils-ping python3=python3 npm=npm
 	[[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || as_root apt-get install -q -y fonts-dejavu-core
 	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl flent irtt ping
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
@@ -651,14 +651,19 @@ openwrt() {
 	suite remote -binary "$PROGRAM" -openwrt "$root" -run 'TestOpenWrt$'
 }
 
+# The report and pages of the catalogue in a browser; axe-core looks for what keeps people from reading them.
+AXE_CORE=axe-core@4.14.1
 screenshots() {
 	mkdir -p "$WORK/shots"
-	as_root env TALLEST=12000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
-		"$WORK/shots" "$WORK/as_root.json"
+	npm install --prefix "$WORK/axe" --cache "$WORK/npm" --ignore-scripts --no-audit --no-fund "$AXE_CORE"
+	export AXE="$WORK/axe/node_modules/axe-core/axe.min.js"
+	suite pagecheck -axe "$AXE" -run TestPlantedBarriers
+	as_root env AXE="$AXE" FIRST=rates,bottleneck,path TALLEST=12000 .ci/screenshots.sh \
+		"$(find "$WORK/root-home/data" -name report.html | head -n 1)" "$WORK/shots" "$WORK/as_root.json"
 	as_root "$PROGRAM" catalog build --output "$WORK/site"
 	local page
-	for page in index effects; do
-		as_root .ci/screenshots.sh "$WORK/site/$page.html" "$WORK/shots/$page"
+	for page in index effects compare-wireguard device-bpi-r4; do
+		as_root env AXE="$AXE" .ci/screenshots.sh "$WORK/site/$page.html" "$WORK/shots/$page"
 	done
 }
 

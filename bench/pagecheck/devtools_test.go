@@ -139,12 +139,12 @@ func (b *browser) read() (m message) {
 
 // show opens an address in a window of this width and theme.
 func (b *browser) show(url string, width int, theme string) {
-	scale := 1
+	scale, height := 1, 800
 	if width < 600 {
-		scale = 2 // telephones have dense screens, and the picture can be read
+		scale, height = 2, 844 // telephones have dense screens, and the picture can be read
 	}
 
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900,
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height,
 		"deviceScaleFactor": scale, "mobile": false}, nil)
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
 		{"name": "prefers-color-scheme", "value": theme}}}, nil)
@@ -167,13 +167,17 @@ func (b *browser) open() {
 	}
 }
 
-// evaluate runs an expression in the page.
+// evaluate runs an expression in the page and waits for what it promises.
 func (b *browser) evaluate(expression string, out any) {
 	var r struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails *struct{ Text string }
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r)
+	b.call("Runtime.evaluate", map[string]any{
+		"expression":    expression,
+		"returnByValue": true,
+		"awaitPromise":  true,
+	}, &r)
 	if r.ExceptionDetails != nil {
 		b.t.Fatalf("evaluate in the page: %s", r.ExceptionDetails.Text)
 	}
@@ -181,9 +185,9 @@ func (b *browser) evaluate(expression string, out any) {
 	must(b.t, json.Unmarshal(r.Result.Value, out))
 }
 
-// screenshot is the whole page as PNG.
-func (b *browser) screenshot() []byte {
+// screenshot is the whole page as PNG, or its first screen.
+func (b *browser) screenshot(whole bool) []byte {
 	var r struct{ Data []byte }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &r)
+	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": whole}, &r)
 	return r.Data
 }

@@ -19,7 +19,8 @@ type layout struct {
 	Scroll  int      `json:"scroll"`
 	Height  int      `json:"height"`
 	Dark    bool     `json:"dark"`
-	Over    []string `json:"over"` // elements that stick out of the window
+	Over    []string `json:"over"`  // elements that stick out of the window
+	Below   []string `json:"below"` // elements that the first screen does not hold
 	Numbers []shown  `json:"numbers"`
 }
 
@@ -28,20 +29,28 @@ type shown struct {
 	Cell, Metric, Stat, Value, Text string
 }
 
-// probe runs in the page. Boxes that scroll by themselves may hold what is wider than the window.
-const probe = `(() => {
+// probe runs in the page, with the identifiers of what the first screen must hold. Boxes that scroll by
+// themselves may hold what is wider than the window.
+const probe = `((wanted) => {
   const over = [];
   for (const e of document.querySelectorAll("body *")) {
     if (e.closest(".scroll, pre, svg")) continue;
     const r = e.getBoundingClientRect();
     if (r.width > 0 && r.right > innerWidth + 0.5) over.push(e.tagName + "." + e.className + " to " + r.right);
   }
+  const below = [];
+  for (const id of wanted) {
+    const e = document.getElementById(id), r = e && e.getBoundingClientRect();
+    if (!r || r.height < 20) below.push("nothing has the identifier " + id);
+    else if (r.top < 0 || r.bottom > innerHeight || r.right > innerWidth)
+      below.push(id + " ends at " + r.right + ", " + r.bottom + " in " + innerWidth + " × " + innerHeight);
+  }
   const ground = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
   return {inner: innerWidth, scroll: document.documentElement.scrollWidth,
-    height: document.documentElement.scrollHeight, dark: ground[0] < 100, over: over.slice(0, 8),
-    numbers: [...document.querySelectorAll("[data-value]")].map(e => ({Cell: e.dataset.cell, Metric: e.dataset.metric,
+    height: document.documentElement.scrollHeight, dark: ground[0] < 100, over: over.slice(0, 8), below,
+    numbers: [...document.querySelectorAll("[data-value]")].map(e => ({Cell: e.closest("[data-cell]").dataset.cell, Metric: e.dataset.metric,
       Stat: e.dataset.stat, Value: e.dataset.value, Text: e.textContent}))};
-})()`
+})`
 
 // fits says what is wrong with the page's layout.
 func (l layout) fits(width int, theme string, tallest int) (faults []string) {
@@ -60,6 +69,10 @@ func (l layout) fits(width int, theme string, tallest int) (faults []string) {
 
 	for _, o := range l.Over {
 		faults = append(faults, "sticks out: "+o)
+	}
+
+	for _, b := range l.Below {
+		faults = append(faults, "first screen: "+b)
 	}
 
 	if l.Dark != (theme == "dark") {
@@ -239,7 +252,8 @@ func TestFits(t *testing.T) {
 		"wide": {Inner: 390, Scroll: 412}, "window": {Inner: 500, Scroll: 390},
 		"tall":    {Inner: 390, Scroll: 390, Height: 12001},
 		"dark":    {Inner: 390, Scroll: 390, Dark: true},
-		"element": {Inner: 390, Scroll: 390, Over: []string{"TABLE to 400"}}} {
+		"element": {Inner: 390, Scroll: 390, Over: []string{"TABLE to 400"}},
+		"below":   {Inner: 390, Scroll: 390, Below: []string{"path ends at 390, 900"}}} {
 		if len(bad.fits(390, "light", 12000)) != 1 {
 			t.Errorf("%s: faults %v, want one", name, bad.fits(390, "light", 12000))
 		}

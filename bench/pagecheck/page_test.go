@@ -1,11 +1,13 @@
 // Package pagecheck looks at a report the way its readers do: it opens the page in headless Chromium at the
 // width of a telephone and of a desk, light and dark, keeps a picture of each, and demands that nothing
-// overflows, that nothing is fetched, and that every number shown equals the document.
+// overflows, that the first screen holds what it should, that nothing is fetched, that every number shown
+// equals the document, and that axe-core objects to nothing.
 package pagecheck
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/url"
@@ -30,6 +32,8 @@ var (
 	pictures = flag.String("pictures", "", "folder for its pictures")
 	tallest  = flag.Int("tallest", 0, "most pixels of height that a page may have on a telephone; 0: any")
 	numbers  = flag.String("document", "", "output of show --json of the same run")
+	first    = flag.String("first", "", "identifiers of what the first screen must hold, separated by commas")
+	axe      = flag.String("axe", "", "axe.min.js of axe-core; without it accessibility is not checked")
 )
 
 // TestReport looks at a report; .ci/screenshots.sh names it.
@@ -38,9 +42,64 @@ func TestReport(t *testing.T) {
 		t.Skip("skip: -page names no report, the stage screenshots has one")
 	}
 
-	for _, fault := range faults(t, cmp.Or(os.Getenv("CHROMIUM"), "chromium"), *page, *pictures, *numbers) {
+	c := check{page: *page, pictures: *pictures, document: *numbers, axe: readAxe(t)}
+	if *first != "" {
+		c.first = strings.Split(*first, ",")
+	}
+
+	for _, fault := range c.faults(t, cmp.Or(os.Getenv("CHROMIUM"), "chromium")) {
 		t.Error(fault)
 	}
+}
+
+// readAxe returns the source of axe-core, "" where none is named.
+func readAxe(t *testing.T) string {
+	if *axe == "" {
+		return ""
+	}
+
+	source, err := os.ReadFile(*axe)
+	must(t, err)
+	return string(source)
+}
+
+// TestPlantedBarriers gives axe-core a report, in which it must find nothing, and the same report with one
+// barrier of each kind that the check is for, of which it must find each; .ci/screenshots.sh names it.
+func TestPlantedBarriers(t *testing.T) {
+	source := readAxe(t)
+	if source == "" {
+		t.Skip("skip: -axe names no axe.min.js, the stage screenshots has one")
+	}
+
+	page, err := report.HTML(onePlan())
+	must(t, err)
+	dir := t.TempDir()
+	look := func(page string) string {
+		path := filepath.Join(dir, "r.html")
+		must(t, os.WriteFile(path, []byte(page), 0o644))
+		c := check{page: path, pictures: dir, axe: source}
+		return strings.Join(c.faults(t, cmp.Or(os.Getenv("CHROMIUM"), "chromium")), "\n")
+	}
+	if got := look(string(page)); got != "" {
+		t.Errorf("barriers in a good report: %s", got)
+	}
+
+	bad := `<p style="color:#ccc;background:#eee">faint</p><img src="data:,"/><button></button>` +
+		`<table><tr><th scope="high">?</th></tr></table><input type="text"/><h2>two</h2><h4>four</h4>`
+	found := look(strings.Replace(unstyled(string(page)), "</main>", bad+"</main>", 1))
+	for _, want := range []string{"color-contrast", "image-alt", "button-name", "label", "scope-attr-valid",
+		"heading-order"} {
+		for _, theme := range []string{"light", "dark"} {
+			if !strings.Contains(found, "1280-"+theme+": axe-core: "+want) {
+				t.Errorf("found %s\nwant %s (%s) among them", found, want, theme)
+			}
+		}
+	}
+}
+
+// unstyled lets a page have styles that are not its own, which its policy forbids.
+func unstyled(page string) string {
+	return regexp.MustCompile(`style-src [^;"]*`).ReplaceAllString(page, "style-src 'unsafe-inline'")
 }
 
 // TestPlantedFaults gives a real browser a real report, which must pass, and the same report with one fault
@@ -51,8 +110,46 @@ func TestPlantedFaults(t *testing.T) {
 		t.Skip("skip: chromium is not installed")
 	}
 
-	f := record.Factors{"tunnel": "none", "streams": "1"}
-	d := &analysis.Document{
+	d := onePlan()
+	f := d.Cells[0].Factors
+	good, err := report.HTML(d)
+	must(t, err)
+	document, err := report.JSON(d)
+	must(t, err)
+	if found := planted(t, program, string(good), document, "rates"); len(found) > 0 {
+		t.Errorf("faults of a good report: %q", found)
+	}
+
+	bad := unstyled(string(good))
+	for _, r := range [][2]string{
+		{">5.81 Gbit/s</span>", ">5.82 Gbit/s</span>"},
+		{"(prefers-color-scheme:dark)", "(prefers-color-scheme:none)"},
+		{"</main>", `<p style="width:2000px">wide</p><img src="missing.png"/>` +
+			`<style>#rates{padding-top:900px}</style></main>`},
+		{"img-src data:", "img-src *"}, // the page's own policy would stop the request
+	} {
+		next := strings.Replace(bad, r[0], r[1], 1)
+		if next == bad {
+			t.Fatalf("fault %q was not planted", r[1])
+		}
+
+		bad = next
+	}
+
+	found := strings.Join(planted(t, program, bad, document, "rates", "nowhere"), "\n")
+	for _, want := range []string{"390-light: " + f.Key() + "|goodput_bps", `reads "5.82 Gbit/s"`,
+		"390-dark: the ground is not dark", "390-light: the page is 2", "px wide in a window of 390",
+		"1280-dark: sticks out: P.", "390-light: first screen: rates ends at ",
+		"1280-light: first screen: rates ends at ", "first screen: nothing has the identifier nowhere", "the page fetched file://"} {
+		if !strings.Contains(found, want) {
+			t.Errorf("faults %s\nwant %q among them", found, want)
+		}
+	}
+}
+
+// onePlan returns a document with one cell.
+func onePlan() *analysis.Document {
+	return &analysis.Document{
 		Format: record.Format,
 		Run: analysis.RunHead{
 			RunHead: record.RunHead{ID: "r1", Status: record.RunDone},
@@ -60,7 +157,7 @@ func TestPlantedFaults(t *testing.T) {
 		},
 		Cells: []analysis.Cell{{
 			Cell: metrics.Cell{
-				Factors: f,
+				Factors: record.Factors{"tunnel": "none", "streams": "1"},
 				Label:   "no tunnel, 1 stream",
 				Grade:   evidence.GradeValid,
 				Metrics: map[string]statistics.Value{"goodput_bps": {
@@ -77,51 +174,24 @@ func TestPlantedFaults(t *testing.T) {
 			Runs: 3,
 		}},
 	}
-	good, err := report.HTML(d)
-	must(t, err)
-	document, err := report.JSON(d)
-	must(t, err)
-	if found := planted(t, program, string(good), document); len(found) > 0 {
-		t.Errorf("faults of a good report: %q", found)
-	}
-
-	// The page's policy would forbid styles that are not its own.
-	bad := regexp.MustCompile(`style-src [^;"]*`).ReplaceAllString(string(good), "style-src 'unsafe-inline'")
-	for _, r := range [][2]string{
-		{">5.81 Gbit/s</span>", ">5.82 Gbit/s</span>"},
-		{"(prefers-color-scheme:dark)", "(prefers-color-scheme:none)"},
-		{"</main>", `<p style="width:2000px">wide</p><img src="missing.png"/></main>`},
-		{"img-src data:", "img-src *"}, // the page's own policy would stop the request
-	} {
-		next := strings.Replace(bad, r[0], r[1], 1)
-		if next == bad {
-			t.Fatalf("fault %q was not planted", r[1])
-		}
-
-		bad = next
-	}
-
-	found := strings.Join(planted(t, program, bad, document), "\n")
-	for _, want := range []string{"390-light: " + f.Key() + "|goodput_bps", `reads "5.82 Gbit/s"`,
-		"390-dark: the ground is not dark", "390-light: the page is 2", "px wide in a window of 390",
-		"1280-dark: sticks out: P.", "the page fetched file://"} {
-		if !strings.Contains(found, want) {
-			t.Errorf("faults %s\nwant %q among them", found, want)
-		}
-	}
 }
 
-// planted runs the whole check on a page and demands its four pictures.
-func planted(t *testing.T, program, page string, document []byte) []string {
+// planted runs the whole check on a page and demands its eight pictures.
+func planted(t *testing.T, program, page string, document []byte, first ...string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "r.html"), []byte(page), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "r.json"), document, 0o644))
-	found := faults(t, program, filepath.Join(dir, "r.html"), filepath.Join(dir, "shots"),
-		filepath.Join(dir, "r.json"))
-	shots, err := filepath.Glob(filepath.Join(dir, "shots", "*.png"))
-	if err != nil || len(shots) != 4 {
-		t.Errorf("%d pictures, %v, want 4", len(shots), err)
+	c := check{
+		page:     filepath.Join(dir, "r.html"),
+		pictures: filepath.Join(dir, "shots"),
+		document: filepath.Join(dir, "r.json"),
+		first:    first,
+	}
+	found := c.faults(t, program)
+	shots, err := filepath.Glob(filepath.Join(c.pictures, "*.png"))
+	if err != nil || len(shots) != 8 {
+		t.Errorf("%d pictures, %v, want 8", len(shots), err)
 	}
 
 	return found
@@ -134,18 +204,26 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// check says what is looked at, and what for.
+type check struct {
+	page, pictures string
+	document       string   // "": its numbers are not compared
+	first          []string // identifiers of what the first screen must hold
+	axe            string   // source of axe-core, or ""
+}
+
 // faults says what is wrong with a page.
-func faults(t *testing.T, program, page, dir, document string) (found []string) {
-	page, err := filepath.Abs(page)
+func (c check) faults(t *testing.T, program string) (found []string) {
+	page, err := filepath.Abs(c.page)
 	must(t, err)
 	_, err = os.Stat(page)
 	must(t, err)
 	var want map[string]float64
-	if document != "" {
-		want = readNumbers(t, document)
+	if c.document != "" {
+		want = readNumbers(t, c.document)
 	}
 
-	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.MkdirAll(c.pictures, 0o755))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	b := startBrowser(ctx, t, program)
@@ -153,7 +231,7 @@ func faults(t *testing.T, program, page, dir, document string) (found []string) 
 	address := (&url.URL{Scheme: "file", Path: page}).String()
 	for _, width := range []int{390, 1280} {
 		for _, theme := range []string{"light", "dark"} {
-			found = append(found, b.look(address, dir, width, theme, want)...)
+			found = append(found, c.look(b, address, width, theme, want)...)
 		}
 	}
 
@@ -166,17 +244,20 @@ func faults(t *testing.T, program, page, dir, document string) (found []string) 
 	return found
 }
 
-// look opens the page once, keeps its picture and returns what is wrong.
-func (b *browser) look(address, dir string, width int, theme string,
+// look opens the page once, keeps pictures of it and of its first screen, and returns what is wrong.
+func (c check) look(b *browser, address string, width int, theme string,
 	want map[string]float64) (found []string) {
 	b.show(address, width, theme)
-	var l, opened layout
-	b.evaluate(probe, &l)
 	name := fmt.Sprintf("%d-%s", width, theme)
-	file := filepath.Join(dir, name+".png")
-	must(b.t, os.WriteFile(file, b.screenshot(), 0o644))
+	file := filepath.Join(c.pictures, name)
+	must(b.t, os.WriteFile(file+"-first.png", b.screenshot(false), 0o644))
+	must(b.t, os.WriteFile(file+".png", b.screenshot(true), 0o644))
+	wanted, err := json.Marshal(append([]string{}, c.first...))
+	must(b.t, err)
+	var l, opened layout
+	b.evaluate(probe+"("+string(wanted)+")", &l)
 	b.open()
-	b.evaluate(probe, &opened)
+	b.evaluate(probe+"([])", &opened)
 	wrong := l.fits(width, theme, *tallest)
 	checked := "not compared with a document"
 	for _, fault := range opened.fits(width, theme, 0) {
@@ -188,10 +269,34 @@ func (b *browser) look(address, dir string, width int, theme string,
 		checked = fmt.Sprintf("%d numbers compared with %d of the document", len(opened.Numbers), len(want))
 	}
 
-	fmt.Fprintf(b.t.Output(), "%s: page %d px wide in %d, %d high, %s, %d faults\n", file, l.Scroll, l.Inner,
-		l.Height, checked, len(wrong))
+	barriers := "accessibility not checked"
+	if c.axe != "" {
+		all := b.barriers(c.axe)
+		wrong = append(wrong, all...)
+		barriers = fmt.Sprintf("%d barriers", len(all))
+	}
+
+	fmt.Fprintf(b.t.Output(), "%s.png: page %d px wide in %d, %d high, %s, %s, %d faults\n", file, l.Scroll,
+		l.Inner, l.Height, checked, barriers, len(wrong))
 	for _, w := range wrong {
 		found = append(found, name+": "+w)
+	}
+
+	return found
+}
+
+// rules runs axe-core on the page with everything opened.
+const rules = `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations
+  .map(v => v.id + " (" + v.impact + "), " + v.nodes.length + " times: " + v.help + ": " + v.nodes.slice(0, 3)
+    .map(n => n.html.slice(0, 200) + " [" + n.failureSummary.replace(/\s+/g, " ") + "]").join("; ")))`
+
+// barriers returns what axe-core objects to, however serious: headings that leave out a level are moderate.
+func (b *browser) barriers(source string) (found []string) {
+	var ok bool
+	b.evaluate(source+";true", &ok)
+	b.evaluate(rules, &found)
+	for i := range found {
+		found[i] = "axe-core: " + found[i]
 	}
 
 	return found
