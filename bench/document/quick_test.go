@@ -160,6 +160,9 @@ func checkValue(t *testing.T, c cell, name string, bounds [2]float64) {
 // external matches what a page loads from elsewhere. A link that a reader may follow is none of it.
 var external = regexp.MustCompile(`(?i)(src|srcset|data|poster)\s*=\s*["']?\s*(https?:)?//|<link[^>]+href\s*=\s*["']?\s*(https?:)?//|@import|url\(\s*["']?\s*(https?:)?//`)
 
+// maxReport bounds the bytes of the page.
+const maxReport = 500_000
+
 // checkReport checks that the page works offline and holds run, cells and reasons.
 func checkReport(t *testing.T, d document) {
 	page, err := os.ReadFile(*report)
@@ -168,6 +171,10 @@ func checkReport(t *testing.T, d document) {
 	}
 
 	fmt.Fprintf(t.Output(), "note: report of %d bytes\n", len(page))
+	if len(page) > maxReport {
+		t.Errorf("the report has %d bytes, at most %d are allowed", len(page), maxReport)
+	}
+
 	m := external.Find(page)
 	if m != nil {
 		t.Errorf("the report loads something from elsewhere: %q", m)
