@@ -40,12 +40,13 @@ func HTML(d *analysis.Document) ([]byte, error) {
 
 	h := headOf(v)
 	isBad := func(item Item) bool { return item.Tone == Bad }
+	alerts := filter(h.Alerts, isBad)
 	page, err := laidOut(t, pageScript, map[string]any{
 		"Doc":      d,
 		"Head":     h,
-		"Alerts":   filter(h.Alerts, isBad),
+		"Alerts":   alerts,
 		"Doubts":   filter(h.Alerts, func(item Item) bool { return !isBad(item) }),
-		"Opening":  openingOf(v),
+		"Opening":  openingOf(v, len(alerts)),
 		"Sections": sections(v),
 	})
 	if err != nil {

@@ -24,7 +24,9 @@ type opening struct {
 const (
 	maxRates, phoneRates = 12, 10
 	maxLimits            = 5
-	phoneLines, lineWide = 13, 335 // of the limits on a phone
+	// of the limits on a phone, and of what stands before them and takes more than a line for each row
+	phoneLines          = 14
+	limitWide, nameWide = 335, 160
 )
 
 // rates holds the rate of each cell, in groups of one colour.
@@ -62,9 +64,11 @@ type limit struct {
 	Desk bool // a phone has no room for it
 }
 
-func openingOf(v *view) opening {
+// openingOf returns the first screen of a page that begins with a number of alerts.
+func openingOf(v *view, alerts int) opening {
 	o := opening{Rates: v.rates(), Limits: each(v.found(), v.limit), Path: v.openingPath()}
-	lines := 0
+	lines := 2*alerts - phoneRates
+	o.Rates.each(func(r *rateRow) { lines += len(phoneText(r.Name, nameWide)) })
 	for i := range o.Limits {
 		lines += o.Limits[i].lines()
 		o.Limits[i].Desk = i > 0 && lines > phoneLines
@@ -75,8 +79,13 @@ func openingOf(v *view) opening {
 
 // lines counts the lines that a limit takes on a phone.
 func (l limit) lines() int {
-	fits := func(line string) bool { return textWidth(line, 13) <= lineWide }
-	return len(broken(l.Who+": "+l.Text+" · "+l.Sure, fits)) + len(broken(around("Fix ", l.Fix, ""), fits))
+	return len(phoneText(l.Who+": "+l.Text+" · "+l.Sure, limitWide)) +
+		len(phoneText(around("Fix ", l.Fix, ""), limitWide))
+}
+
+// phoneText breaks a text into lines of a width, in the size of the first screen.
+func phoneText(text string, width float64) []string {
+	return broken(text, func(line string) bool { return textWidth(line, 13) <= width })
 }
 
 // Shown returns the limits of the first screen.
@@ -229,23 +238,15 @@ func ofRow(c TableCell) TableCell {
 	return c
 }
 
-// shorten keeps the fastest row of each group and metric where all are too many for a screen.
+// shorten keeps as many of the fastest rows of each group and metric as a screen has room for.
 func (r *rates) shorten() {
-	if r.Cells > maxRates && len(r.Groups) > 1 {
-		for i := range r.Groups {
-			g := &r.Groups[i]
-			g.Rows = filter(g.Rows, func(a rateRow) bool {
-				return !slices.ContainsFunc(g.Rows, func(b rateRow) bool {
-					metric := rateMetric(a.cell)
-					return metric == rateMetric(b.cell) &&
-						b.cell.Metrics[metric].Median > a.cell.Metrics[metric].Median
-				})
-			})
-		}
+	most := maxRates
+	for ; most > 1 && r.fastest(most) > maxRates; most-- {
 	}
 
 	for i := range r.Groups {
 		g := &r.Groups[i]
+		g.Rows = filter(g.Rows, func(row rateRow) bool { return g.rank(row) < most })
 		g.Rows = g.Rows[:min(len(g.Rows), maxRates-r.Shown)]
 		for k := range g.Rows {
 			g.Rows[k].Desk = r.Shown >= phoneRates
@@ -254,6 +255,23 @@ func (r *rates) shorten() {
 	}
 
 	r.Groups = filter(r.Groups, func(g rateGroup) bool { return len(g.Rows) > 0 })
+}
+
+// fastest counts the rows that are among the most fastest of their group and metric.
+func (r *rates) fastest(most int) (n int) {
+	for _, g := range r.Groups {
+		n += len(filter(g.Rows, func(row rateRow) bool { return g.rank(row) < most }))
+	}
+	return n
+}
+
+// rank counts the rows of the group that are faster, by the same metric.
+func (g rateGroup) rank(row rateRow) int {
+	metric := rateMetric(row.cell)
+	return len(filter(g.Rows, func(other rateRow) bool {
+		return metric == rateMetric(other.cell) &&
+			other.cell.Metrics[metric].Median > row.cell.Metrics[metric].Median
+	}))
 }
 
 // Left reports whether cells are missing among the rows.
