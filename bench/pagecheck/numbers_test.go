@@ -48,8 +48,9 @@ const probe = `((wanted) => {
   const ground = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
   return {inner: innerWidth, scroll: document.documentElement.scrollWidth,
     height: document.documentElement.scrollHeight, dark: ground[0] < 100, over: over.slice(0, 8), below,
-    numbers: [...document.querySelectorAll("[data-value]")].map(e => ({Cell: e.closest("[data-cell]").dataset.cell, Metric: e.dataset.metric,
-      Stat: e.dataset.stat, Value: e.dataset.value, Text: e.textContent}))};
+    numbers: [...document.querySelectorAll("[data-value]")].map(e => ({
+      Cell: e.closest("[data-cell]").dataset.cell, Metric: e.dataset.metric, Stat: e.dataset.stat,
+      Value: e.dataset.value, Text: e.textContent}))};
 })`
 
 // fits says what is wrong with the page's layout.
