@@ -343,6 +343,16 @@ func TestThresholds(t *testing.T) {
 			Value:  .01,
 			Where:  where("protocol", "udp"),
 		}, []bool{true}, ""},
+		{"valid", record.Requirement{
+			Metric: record.Validity,
+			Op:     "=",
+			Where:  where("nat", "masquerade"),
+		}, []bool{true}, ""},
+		{"skipped is not valid", record.Requirement{
+			Metric: record.Validity,
+			Op:     "=",
+			Where:  where("tunnel", "openvpn"),
+		}, []bool{false}, "not installed"},
 		{"missing metric", record.Requirement{
 			Metric: "host_power_w",
 			Op:     "<",

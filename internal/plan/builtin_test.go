@@ -170,6 +170,12 @@ func TestCompletePlanIsComplete(t *testing.T) {
 			Value:  20e6,
 			Where:  map[string]string{"tunnel": "wireguard"},
 		},
+		{
+			Text:   "validity = valid where protocol=tcp",
+			Metric: "validity",
+			Op:     "=",
+			Where:  map[string]string{"protocol": "tcp"},
+		},
 	}
 	if diff := cmp.Diff(wantRequire, d.Requirements); diff != "" {
 		t.Errorf("require (-want +got):\n%s", diff)

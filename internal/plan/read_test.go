@@ -175,6 +175,12 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"threshold without cell", "matrix: {ip: 4}\nrequire:\n  - goodput > 5M where ip=6\n",
 		`3:5: no cell matches the threshold "goodput > 5M where ip=6"`,
 		"chokepoint run --dry-run prints the cells"},
+	{"validity", "require: {validity: suspect}\n", `1:21: validity: "suspect" cannot be required`,
+		"write validity: valid, or as an entry of the list validity = valid where nat=off"},
+	{"validity in words", "require: [validity = good]\n", `1:11: validity: "good" cannot be required`, ""},
+	{"validity where", "matrix: {ip: 4}\nrequire: [\"validity = valid where ip=6\"]\n",
+		`2:11: no cell matches the threshold "validity = valid where ip=6"`, ""},
+	{"requirement key", "require: {validty: valid}\n", `1:11: require has no key "validty"`, ""},
 	{"conditions", "conditions: [a]\n", "1:13: conditions must be a map of keys, not a list", ""},
 	{"watts", "conditions: {watts: a lot}\n", `1:21: condition watts: "a lot" is not a power in watts`,
 		"write, for example, watts: 6.1"},
@@ -380,6 +386,32 @@ func TestRequire(t *testing.T) {
 		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.text, diff)
 		}
+	}
+}
+
+// TestRequireValidity: a plan may require valid cells, in each form of YAML that comes to mind, and by --set.
+func TestRequireValidity(t *testing.T) {
+	want := []record.Requirement{{Text: "validity = valid", Metric: record.Validity, Op: "="}}
+	for _, text := range []string{"require: {validity: valid}\n", "require:\n  - validity: valid\n",
+		"require: [validity = valid]\n"} {
+		p := read(t, "matrix: {ip: 4}\n"+text)
+		if diff := cmp.Diff(want, p.Design.Requirements); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+
+	p, err := plan.Read("p.yaml", []byte("matrix: {ip: 4}\n"), words(), []string{"require.validity=valid"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(want, p.Design.Requirements); diff != "" {
+		t.Errorf("--set (-want +got):\n%s", diff)
+	}
+
+	p = read(t, "matrix: {ip: [4, 6]}\nrequire: [goodput > 1M, validity = valid where ip=6]\n")
+	if got := p.Design.Requirements[1].Where["ip"]; got != "6" {
+		t.Errorf("where ip=%s, want 6", got)
 	}
 }
 

@@ -20,20 +20,39 @@ type placedRequirement struct {
 
 var (
 	requireForm = regexp.MustCompile(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
-	metricUnits = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c", "_rpm", "_per_s"}
+	// validityForm is "validity = valid", with conditions.
+	validityForm = regexp.MustCompile(`^validity *= *(\S+)(?: +where +(\S.*))?$`)
+	metricUnits  = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c", "_rpm", "_per_s"}
 )
 
-const requireHint = "write, for example, goodput >= 300M where nat=masquerade, streams=1"
+const (
+	requireHint  = "write, for example, goodput >= 300M where nat=masquerade, streams=1"
+	validityHint = "write validity: valid, or as an entry of the list validity = valid where nat=off"
+)
 
+// require reads the thresholds: a list, or {validity: valid} alone.
 func (r *reader) require(n *yaml.Node, d *record.Design) error {
+	if n.Kind == yaml.MappingNode {
+		return r.requireValid(n, d)
+	}
+
 	return r.list(n, "require", func(_ int, item *yaml.Node) error {
+		if item.Kind == yaml.MappingNode {
+			return r.requireValid(item, d)
+		}
+
 		text, err := r.scalar(item, "a threshold")
 		if err != nil {
 			return err
 		}
 
 		text = strings.TrimSpace(text)
-		found := requireForm.FindStringSubmatch(text)
+		found := validityForm.FindStringSubmatch(text)
+		if found != nil {
+			return r.addValidity(item, d, text, found[1], found[2])
+		}
+
+		found = requireForm.FindStringSubmatch(text)
 		if found == nil {
 			return r.fail(item, requireHint, "%q is not a threshold", text)
 		}
@@ -50,14 +69,36 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 			return r.fail(item, thresholds[i].hint, "%q is no value of %s", found[3], req.Metric)
 		}
 
-		if req.Where, err = r.conditionsOf(item, found[4]); err != nil {
-			return err
-		}
-
-		d.Requirements = append(d.Requirements, req)
-		r.where = append(r.where, placedRequirement{item, req})
-		return nil
+		return r.addRequirement(item, d, req, found[4])
 	})
+}
+
+// requireValid reads {validity: valid}.
+func (r *reader) requireValid(n *yaml.Node, d *record.Design) error {
+	return r.object(n, "require", []field{
+		r.scalarOf(record.Validity, func(n *yaml.Node, level string) error {
+			return r.addValidity(n, d, record.Validity+" = "+level, level, "")
+		}),
+	})
+}
+
+// addValidity adds the requirement that cells be valid, the only grade that can be required.
+func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where string) error {
+	if level != "valid" {
+		return r.fail(n, validityHint, "validity: %q cannot be required", level)
+	}
+	return r.addRequirement(n, d, record.Requirement{Text: text, Metric: record.Validity, Op: "="}, where)
+}
+
+func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requirement, where string) error {
+	var err error
+	if req.Where, err = r.conditionsOf(n, where); err != nil {
+		return err
+	}
+
+	d.Requirements = append(d.Requirements, req)
+	r.where = append(r.where, placedRequirement{n, req})
+	return nil
 }
 
 // metric resolves a short name to the full one.
@@ -181,7 +222,7 @@ func (r *reader) checkWhere(p *Plan) {
 			continue
 		}
 
-		if r.v.Absent == nil {
+		if r.v.Absent == nil || w.req.Metric == record.Validity {
 			continue
 		}
 

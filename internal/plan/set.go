@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -78,7 +79,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		}
 
 		if isNull(child) { // new, or left empty in the file
-			r.replace(child, &yaml.Node{Kind: containerKind(key), Tag: "!!map"}, origin)
+			r.replace(child, &yaml.Node{Kind: containerKind(key, tail), Tag: "!!map"}, origin)
 		}
 
 		n, rest, done = child, tail, strings.TrimPrefix(done+"."+key, ".")
@@ -104,7 +105,12 @@ func isFree(path string) bool {
 	return path == "matrix" || path == "conditions" || path == "baseline"
 }
 
-func containerKind(key string) yaml.Kind {
+// containerKind returns the form of a new part of the plan, below which tail is set.
+func containerKind(key, tail string) yaml.Kind {
+	if key == "require" && tail == record.Validity {
+		return yaml.MappingNode
+	}
+
 	switch key {
 	case "include", "exclude", "require", "steps", "notes":
 		return yaml.SequenceNode

@@ -60,7 +60,11 @@ type Measure struct {
 	Telemetry bool `json:"telemetry"` // probes on the nodes
 }
 
-// Requirement is a threshold: Metric Op Value, in cells that match Where.
+// Validity stands in place of the metric in a requirement that a cell be valid.
+const Validity = "validity"
+
+// Requirement is a threshold: Metric Op Value, in cells that match Where. For Validity it is that they be
+// valid, and has no Value.
 type Requirement struct {
 	Text   string  `json:"text"` // as written
 	Metric string  `json:"metric"`

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,7 +59,10 @@ func thresholdTable(v *view) Table {
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 
-		if r.Value != 0 || r.Met {
+		switch {
+		case r.Metric == record.Validity:
+			row.Cells[3] = TableCell{Text: cmp.Or(r.Validity, none.Text)}
+		case r.Value != 0 || r.Met:
 			row.Cells[3] = TableCell{Text: v.text(r.Metric, r.Value)}
 		}
 	}

@@ -11,12 +11,14 @@ import (
 type Threshold struct {
 	Requirement string         `json:"requirement"`
 	Factors     record.Factors `json:"factors,omitempty"`
-	Metric      string         `json:"metric,omitempty"`
-	Op          string         `json:"op,omitempty"`    // >=, >, <=, <
-	Limit       float64        `json:"limit,omitempty"` // in the metric's unit
+	Metric      string         `json:"metric,omitempty"` // or "validity"
+	Op          string         `json:"op,omitempty"`     // >=, >, <=, <; of validity =
+	Limit       float64        `json:"limit,omitempty"`  // in the metric's unit
 	Met         bool           `json:"met"`
 	Reason      string         `json:"reason,omitempty"` // e.g. "the cell failed", "no cell matches"
 	Value       float64        `json:"value,omitempty"`
+	// Validity is the grade of the cell; absent where there is no cell.
+	Validity string `json:"validity,omitempty"`
 }
 
 // Thresholds checks every requirement in every cell that it speaks of. What was skipped, failed or not
@@ -50,9 +52,11 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 	return Threshold{Requirement: r.Text, Factors: f, Metric: r.Metric, Op: r.Op, Limit: r.Value, Reason: why}
 }
 
-// check compares a cell's median. A suspect cell is compared too: doubts are shown beside it.
+// check compares a cell's median. A suspect cell is compared too: doubts are shown beside it. Where validity
+// is required, only a valid cell passes.
 func check(r record.Requirement, c *metrics.Cell) Threshold {
 	t := unmet(r, c.Factors, "")
+	t.Validity = c.Grade
 	switch c.Grade {
 	case evidence.GradeFailed:
 		t.Reason = "the cell failed"
@@ -63,6 +67,14 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 	if t.Reason != "" {
 		if len(c.Reasons) > 0 {
 			t.Reason += ": " + c.Reasons[0].Text
+		}
+		return t
+	}
+
+	if r.Metric == record.Validity {
+		t.Met = c.Grade == evidence.GradeValid
+		if !t.Met {
+			t.Reason = "the cell is " + c.Grade + reasonsOf(c)
 		}
 		return t
 	}
@@ -87,6 +99,15 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 	}
 
 	return t
+}
+
+// reasonsOf lists the reasons of a cell: ": background-load: other processes …; …".
+func reasonsOf(c *metrics.Cell) string {
+	text := ""
+	for i, r := range c.Reasons {
+		text += []string{": ", "; "}[min(i, 1)] + r.Kind + ": " + r.Text
+	}
+	return text
 }
 
 // matches compares levels as text; a factor that a cell lacks is at its default, for which the words of
