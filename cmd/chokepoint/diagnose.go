@@ -69,7 +69,8 @@ plans of these runs instead; you can run each by hand.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
+	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order,\n"+
+		"or the cell with this id")
 	f.BoolVar(&prove, "prove", false, proveUsage)
 	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` in each cell, "+
 		"found or not,\nsuch as receive-window")
@@ -83,6 +84,7 @@ plans of these runs instead; you can run each by hand.`,
 // diagnosed is one line of diagnose --json.
 type diagnosed struct {
 	Run       string               `json:"run"`
+	ID        string               `json:"id"`
 	Factors   record.Factors       `json:"factors"`
 	Label     string               `json:"label"`
 	Diagnosis *diagnosis.Diagnosis `json:"diagnosis"`
@@ -99,18 +101,22 @@ func (p *program) diagnoses(doc *analysis.Document) error {
 			continue
 		}
 
-		if err := printLine(p.Out, diagnosed{doc.Run.ID, c.Factors, c.Label, c.Diagnosis}); err != nil {
+		if err := printLine(p.Out, diagnosed{doc.Run.ID, c.ID, c.Factors, c.Label, c.Diagnosis}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// only leaves the cells of a document whose label has all of the words.
+// only leaves the cells of a document whose label has all of the words, or the one with this id.
 func only(doc *analysis.Document, words string) error {
 	var labels []string
 	doc.Cells = slices.DeleteFunc(doc.Cells, func(c analysis.Cell) bool {
 		labels = append(labels, c.Label)
+		if c.ID == words {
+			return false
+		}
+
 		for w := range strings.FieldsSeq(words) {
 			if !strings.Contains(strings.ToLower(c.Label), strings.ToLower(w)) {
 				return true

@@ -122,6 +122,7 @@ func (x *Derivation) Document() *Document {
 
 	for _, g := range cells {
 		c := &g.cell
+		c.ID = g.factors.ID()
 		c.Factors = g.factors
 		c.Blocks = g.blocks()
 		c.Findings = []evidence.Finding{}

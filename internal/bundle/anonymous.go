@@ -357,6 +357,7 @@ func declared[V any](all map[string]V) map[string]V {
 func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
 	out := analysis.Cell{
 		Cell: metrics.Cell{
+			ID:      c.Factors.ID(),
 			Factors: c.Factors.Clone(),
 			Grade:   grade(c.Grade),
 			Reasons: reasons(c.Reasons),

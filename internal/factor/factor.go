@@ -7,6 +7,8 @@
 package factor
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"iter"
 	"maps"
 	"slices"
@@ -27,6 +29,16 @@ func (c Cell) Key() string {
 		pairs[i] = n + "=" + c[n]
 	}
 	return strings.Join(pairs, " ")
+}
+
+// idBytes is the length of an id: with a thousand cells, two share one in a run in two million.
+const idBytes = 5
+
+// ID is Key as ten hexadecimal digits, the first of its SHA-256, for scripts: cells of the same factors have
+// the same in every run and version.
+func (c Cell) ID() string {
+	sum := sha256.Sum256([]byte(c.Key()))
+	return hex.EncodeToString(sum[:idBytes])
 }
 
 // Has reports whether the cell has all of these levels.

@@ -176,6 +176,19 @@ func TestTypedLevels(t *testing.T) {
 	}
 }
 
+// TestIDIsStable: scripts keep ids, so that another version has to give the same.
+func TestIDIsStable(t *testing.T) {
+	c := Cell{"tunnel": "none", "streams": "4"}
+	if got := c.ID(); got != "508be4289c" {
+		t.Errorf("got %s, want 508be4289c", got)
+	}
+
+	c["streams"] = "8"
+	if got := c.ID(); got == "508be4289c" {
+		t.Error("two cells have one id")
+	}
+}
+
 // TestSortAndPosition: people's order is that of the ranks, then of the names; settings are made in the
 // catalogue's.
 func TestSortAndPosition(t *testing.T) {

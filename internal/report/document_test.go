@@ -254,6 +254,7 @@ func valueOf(r *rand.Rand, median, wobble float64, n int) statistics.Value {
 func (p cellPlan) cell(r *rand.Rand, n int) analysis.Cell {
 	c := analysis.Cell{
 		Cell: metrics.Cell{
+			ID:      p.factors.ID(),
 			Factors: p.factors,
 			Label:   p.label,
 			Grade:   evidence.GradeValid,

@@ -246,6 +246,7 @@ func interruptedDocument() *analysis.Document {
 	d.UnderLoad = nil
 	for i := range d.Cells {
 		d.Cells[i] = analysis.Cell{Cell: metrics.Cell{
+			ID:      d.Cells[i].ID,
 			Factors: d.Cells[i].Factors,
 			Label:   d.Cells[i].Label,
 			Grade:   evidence.GradeNotReached,

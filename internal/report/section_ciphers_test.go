@@ -52,6 +52,7 @@ func cipherDocument() *analysis.Document {
 
 		d.Cells = append(d.Cells, analysis.Cell{
 			Cell: metrics.Cell{
+				ID:      f.ID(),
 				Factors: f,
 				Label:   algorithm + " " + block,
 				Metrics: m,
