@@ -85,6 +85,7 @@ func TestScripts(t *testing.T) {
 			"measured": measuredCommand,
 			"release":  releaseCommand,
 			"until":    untilCommand,
+			"valid":    validCommand,
 		},
 	})
 }

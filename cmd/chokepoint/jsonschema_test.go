@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+// schemas holds what the documents and events of --json are compared with.
+type schemas struct{ show, event *jsonschema.Schema }
+
+// loadSchemas reads the schemas of docs/reference. They allow further fields, as readers must; here none may
+// be there that is not declared.
+func loadSchemas() (s schemas, err error) {
+	if s.show, err = loadSchema("show.schema.json"); err != nil {
+		return s, err
+	}
+
+	s.event, err = loadSchema("events.schema.json")
+	return s, err
+}
+
+func loadSchema(name string) (*jsonschema.Schema, error) {
+	text, err := os.ReadFile(filepath.Join("../../docs/reference", name))
+	if err != nil {
+		return nil, err
+	}
+
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+
+	for _, def := range doc.(map[string]any)["$defs"].(map[string]any) {
+		form := def.(map[string]any)
+		if form["properties"] != nil {
+			form["additionalProperties"] = false
+		}
+	}
+
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(name, doc); err != nil {
+		return nil, err
+	}
+
+	return c.Compile(name)
+}
+
+// check validates each of the JSON values in a text: events, which have the key event, and documents.
+func (s schemas) check(text string) (documents, events int, err error) {
+	d := json.NewDecoder(strings.NewReader(text))
+	for {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); errors.Is(err, io.EOF) {
+			return documents, events, nil
+		} else if err != nil {
+			return documents, events, err
+		}
+
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			return documents, events, err
+		}
+
+		schema := s.show
+		object, _ := value.(map[string]any)
+		if _, ok := object["event"]; ok {
+			schema = s.event
+			events++
+		} else {
+			documents++
+		}
+
+		if err := schema.Validate(value); err != nil {
+			return documents, events, fmt.Errorf("%w of %.300s", err, raw)
+		}
+	}
+}
+
+// validCommand implements "valid FILE": the JSON values in a file, or stdout, are as the schemas say.
+func validCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: valid FILE")
+	}
+
+	s, err := loadSchemas()
+	ts.Check(err)
+	documents, events, err := s.check(ts.ReadFile(args[0]))
+	ts.Check(err)
+	if documents+events == 0 {
+		ts.Fatalf("%s: no JSON", args[0])
+	}
+
+	ts.Logf("valid: %d documents and %d events", documents, events)
+}
+
+// TestSchemasRefuse: what a document or an event must not be is refused.
+func TestSchemasRefuse(t *testing.T) {
+	s, err := loadSchemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, wrong := range map[string]string{
+		"no document":       `{}`,
+		"unknown event":     `{"time": "2026-01-02T03:04:05Z", "event": "tea-break"}`,
+		"event at no time":  `{"event": "warning"}`,
+		"event at any time": `{"time": "yesterday", "event": "warning"}`,
+		"rate in words":     `{"time": "2026-01-02T03:04:05Z", "event": "rate", "rate_bps": "fast"}`,
+		"unknown field":     `{"time": "2026-01-02T03:04:05Z", "event": "rate", "rate_mbps": 5}`,
+	} {
+		if _, _, err := s.check(wrong); err == nil {
+			t.Errorf("%s: %s is valid", name, wrong)
+		}
+	}
+
+	right := `{"time": "2026-01-02T03:04:05.5Z", "event": "rate", "rate_bps": 5}`
+	if _, _, err := s.check(right); err != nil {
+		t.Errorf("%s: %v", right, err)
+	}
+}
+
+// TestDocumentsAreValid: every sample run, and not a document in which one thing is wrong.
+func TestDocumentsAreValid(t *testing.T) {
+	s, err := loadSchemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name := range labtest.Samples {
+		text := sampleJSON(t, name)
+		if _, _, err := s.check(text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	text := sampleJSON(t, "before")
+	for _, wrong := range [][2]string{
+		{`"format": "chokepoint/1"`, `"format": "chokepoint/0"`},
+		{`"grade": "suspect"`, `"grade": 3`},
+		{`"id": "20260107-030405-ffff"`, `"name": "20260107-030405-ffff"`},
+		{`"median": `, `"median": "fast", "was": `},
+		{`"cells": [`, `"cells": [null, `},
+	} {
+		planted := strings.Replace(text, wrong[0], wrong[1], 1)
+		if planted == text {
+			t.Errorf("the document lacks %s", wrong[0])
+		}
+
+		if _, _, err := s.check(planted); err == nil {
+			t.Errorf("a document with %s is valid", wrong[1])
+		}
+	}
+}
+
+// sampleJSON is what show --json prints of a sample run.
+func sampleJSON(t *testing.T, name string) string {
+	t.Helper()
+	d := app.Dirs{Data: t.TempDir()}
+	if err := labtest.WriteSample(t.Context(), d.StoreFile(), name); err != nil {
+		t.Fatal(err)
+	}
+
+	doc, err := d.Document(t.Context(), "latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	text, err := report.JSON(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return string(text)
+}
