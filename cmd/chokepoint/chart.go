@@ -66,6 +66,8 @@ func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
 		return report.Chart(d, o.chart, o.format, o.pixels)
 	case o.brief:
 		return report.Brief(d)
+	case o.format == junitFormat:
+		return report.JUnit(d, o.strict)
 	}
 	return layouts[o.format](d)
 }

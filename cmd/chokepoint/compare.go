@@ -39,13 +39,13 @@ fewer than six runs on either side get no verdict.`,
 			}
 
 			labels := labelsOf(docs[:]...)
-			if suspectToo && !failOnRegression {
+			if suspectToo && !failOnRegression && junit == "" {
 				return app.Usage("add --fail-on-regression",
-					"--suspect-too changes what --fail-on-regression counts")
+					"--suspect-too changes what --fail-on-regression and --junit count")
 			}
 
 			if junit != "" {
-				content, err := report.ComparisonJUnit(c, labels)
+				content, err := report.ComparisonJUnit(c, labels, suspectToo)
 				if err == nil {
 					err = userfile.Put(userfile.Create, junit, content)
 				}
@@ -73,12 +73,13 @@ fewer than six runs on either side get no verdict.`,
 		},
 	}
 	addJSON(cmd, "print one JSON document")
-	cmd.Flags().StringVar(&junit, "junit", "", "write cells that got worse to this `FILE` (JUnit XML)")
+	cmd.Flags().StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML):\n"+
+		"worse fails; suspect, or without a verdict, is skipped")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
 			"a cell that is suspect in either run does not count")
 	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false,
-		"with --fail-on-regression: suspect cells count, too")
+		"with --fail-on-regression or --junit: suspect cells count, too")
 	return cmd
 }
 

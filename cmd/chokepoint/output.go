@@ -188,8 +188,8 @@ const fileWidth = 100
 
 // layouts lay a document out for a file, by the format.
 var layouts = map[string]func(*analysis.Document) ([]byte, error){
-	"html": report.HTML, "md": report.Markdown, "csv": report.CSV, "json": report.JSON,
-	"ministat": report.Ministat, "junit": report.JUnit, "wg-bench": report.WGBench,
+	"html": report.HTML, "md": report.Markdown, "csv": report.CSV, "csv-long": report.CSVLong,
+	"json": report.JSON, "ministat": report.Ministat, "wg-bench": report.WGBench,
 	"benchstat":   func(d *analysis.Document) ([]byte, error) { return report.Benchstat(d), nil },
 	"openmetrics": func(d *analysis.Document) ([]byte, error) { return report.OpenMetrics(d), nil },
 	"text": func(d *analysis.Document) ([]byte, error) {

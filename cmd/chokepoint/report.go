@@ -13,14 +13,17 @@ import (
 )
 
 // formats lists the formats of a report, the default first.
-var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "benchstat", "ministat",
-	"openmetrics", "junit", "wg-bench", flentFormat}
+var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "csv-long", "benchstat", "ministat",
+	"openmetrics", junitFormat, "wg-bench", flentFormat}
+
+const junitFormat = "junit"
 
 // standard names standard output or input in place of a file.
 const standard = "-"
 
 type reportOptions struct {
 	format, file string
+	strict       bool
 	pictureOptions
 }
 
@@ -37,9 +40,11 @@ standard output. svg and png are a single chart to post alone, with title, legen
 validity, run, machine and date. svg goes to standard output, png to a file beside the
 report.
 
-Other formats are for other programs and go to standard output. benchstat and ministat
-compare runs, openmetrics is for Prometheus, junit reports missed requirements to CI,
-and wg-bench is a row for the tables of that name. flent writes a data file for each
+Other formats are for other programs and go to standard output. csv has a row for each
+cell, csv-long for each trial and metric. benchstat and ministat compare runs,
+openmetrics is for Prometheus, and wg-bench is a row for the tables of that name. junit
+reports validity and requirements to CI: a suspect cell is skipped with its reason, or
+fails with --strict. flent writes a data file for each
 trial, which flent opens and plots. These files are beside the report, or at FILE with
 the trial's name before .flent.gz if there are several.`,
 		Args:              exactArgs("RUN"),
@@ -52,12 +57,17 @@ the trial's name before .flent.gz if there are several.`,
 			if err := o.pictureOptions.validate(o.format); err != nil {
 				return err
 			}
+
+			if o.strict && o.format != junitFormat {
+				return app.Usage("add --format junit", "--strict is for junit")
+			}
 			return writeReport(cmd.Context(), args[0], o, p)
 		},
 	}
 	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats[:7])+
 		",\n"+list(formats[7:])+"; default: from the\nname of the file")
 	o.add(cmd)
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "with junit: a suspect cell fails")
 	addOutput(cmd, &o.file, "write to this `FILE`; - is standard output")
 	return cmd
 }

@@ -24,13 +24,12 @@ func JSON(d *analysis.Document) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// CSV writes one line per trial and metric: the trial, its factors, the metric with its unit, and the value
-// in base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
-// run included, and the programs that measured an imported run. Behind it stand grade, number of trials,
-// median and interval that the cell has for the metric. A trial without any number has one line, so that it
-// is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no exponent, and
-// no text is taken for a formula.
-func CSV(d *analysis.Document) ([]byte, error) {
+// CSVLong writes one line per trial and metric: the trial, its cell's id, its factors, the metric with its
+// unit, and the value in base units, or why there is none. Reasons and caveats stand as their kinds, those of
+// the cell and of the run included, and the programs that measured an imported run. Behind it stand grade,
+// number of trials, median and interval that the cell has for the metric. A trial without any number has one
+// line, so that it is not lost.
+func CSVLong(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
 	for i := range v.Trials {
@@ -38,26 +37,40 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	}
 
 	factors := v.sorted(all)
-	out := bytes.NewBufferString("\uFEFF")
-	w := csv.NewWriter(out)
-	w.UseCRLF = true // RFC 4180
-	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats", "imported_from"}
+	head := []string{"run", "trial", "cell", "block", "index", "kind", "grade", "reasons", "caveats",
+		"imported_from"}
 	lines := [][]string{slices.Concat(head, factors, []string{"metric", "unit", "value", "missing",
 		"cell_grade", "cell_n", "cell_median", "cell_low", "cell_high", "cell_interval"})}
 	for i := range d.Trials {
 		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
 	}
 
+	return v.table(lines)
+}
+
+// table writes lines as CSV that spreadsheets open as it is: it begins with the mark of UTF-8.
+func (v *view) table(lines [][]string) ([]byte, error) {
+	out := bytes.NewBufferString("\uFEFF")
+	w := csv.NewWriter(out)
+	w.UseCRLF = true // RFC 4180
 	if err := w.WriteAll(lines); err != nil {
-		return nil, fmt.Errorf("write CSV of run %s: %v", d.Run.ID, err)
+		return nil, fmt.Errorf("write CSV of run %s: %v", v.Run.ID, err)
 	}
 
 	return out.Bytes(), nil
 }
 
+// asText marks what a spreadsheet would take for a formula as text.
+func asText(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
-	stem := []string{v.Run.ID, t.ID, strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind, t.Grade,
-		reasonKinds(t), v.caveatKinds(t), strings.Join(v.Run.ImportedFrom, ", ")}
+	stem := []string{v.Run.ID, t.ID, t.Factors.ID(), strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind,
+		t.Grade, reasonKinds(t), v.caveatKinds(t), strings.Join(v.Run.ImportedFrom, ", ")}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}
@@ -73,13 +86,7 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 			number = decimal(*value)
 		}
 
-		line := append(slices.Clone(stem), metric, unit, "", missing)
-		for i, text := range line {
-			if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-				line[i] = "'" + text // which spreadsheets take for text
-			}
-		}
-
+		line := each(append(slices.Clone(stem), metric, unit, "", missing), asText)
 		line[len(line)-2] = number
 		lines = append(lines, append(line, v.cellColumns(t, metric)...))
 	})
@@ -145,5 +152,10 @@ func (v *view) caveatKinds(t *analysis.TrialView) string {
 		all = slices.Concat(all, c.Caveats)
 	}
 
+	return v.kindsWith(all)
+}
+
+// kindsWith lists the kinds of caveats, and of those of the run.
+func (v *view) kindsWith(all []record.Caveat) string {
 	return strings.Join(distinct(slices.Concat(all, v.Caveats), caveatKind), " ")
 }

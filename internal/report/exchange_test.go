@@ -51,10 +51,11 @@ func TestForeignIsSaid(t *testing.T) {
 		"benchstat":        {Benchstat(d), true},
 		"ministat":         {must(Ministat(d)), true},
 		"openmetrics":      {OpenMetrics(d), true},
-		"junit":            {must(JUnit(d)), true},
-		"junit of compare": {must(ComparisonJUnit(comparison, nil)), false},
+		"junit":            {must(JUnit(d, false)), true},
+		"junit of compare": {must(ComparisonJUnit(comparison, nil, false)), false},
 		"wg-bench":         {must(WGBench(d)), false},
 		"csv":              {must(CSV(d)), false},
+		"csv-long":         {must(CSVLong(d)), false},
 		"md":               {must(Markdown(d)), true},
 		"html":             {must(HTML(d)), true},
 		"json":             {must(JSON(d)), true},
@@ -79,7 +80,7 @@ func TestForeignIsSaid(t *testing.T) {
 		}
 	}
 
-	text, err := JUnit(d)
+	text, err := JUnit(d, false)
 	s := readJUnit(t, text, err)
 	if len(s.Properties) != 2 {
 		t.Errorf("junit: got the properties %+v", s.Properties)
@@ -253,6 +254,8 @@ func TestMinistat(t *testing.T) {
 var sampleLine = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)\{[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\n"])*"` +
 	`(?:,[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\n"])*")*\} (-?[0-9][-+.0-9e]*)$`)
 
+var idLabel = regexp.MustCompile(`,id="[0-9a-f]{10}",`)
+
 func TestOpenMetrics(t *testing.T) {
 	for name, d := range samples() {
 		text := string(OpenMetrics(d))
@@ -288,7 +291,7 @@ func TestOpenMetrics(t *testing.T) {
 					counts++
 				}
 
-				if !strings.Contains(line, `,grade="`) {
+				if !strings.Contains(line, `,validity="`) || !idLabel.MatchString(line) {
 					t.Errorf("%s: no validity: %s", name, line)
 				}
 			}
@@ -343,7 +346,7 @@ func readJUnit(t *testing.T, text []byte, err error) (s junitSuite) {
 
 func TestJUnit(t *testing.T) {
 	for name, d := range samples() {
-		text, err := JUnit(d)
+		text, err := JUnit(d, false)
 		s := readJUnit(t, text, err)
 		missed, lost := 0, 0
 		for _, x := range d.Thresholds {
@@ -382,7 +385,7 @@ func TestJUnit(t *testing.T) {
 		}
 	}
 
-	text, err := JUnit(interruptedDocument())
+	text, err := JUnit(interruptedDocument(), false)
 	s := readJUnit(t, text, err)
 	want := "not reached: the run was interrupted (Ctrl-C)"
 	for _, c := range s.Cases[:3] {
@@ -391,19 +394,99 @@ func TestJUnit(t *testing.T) {
 		}
 	}
 
+	text, err = JUnit(damagedDocument(), true)
+	s = readJUnit(t, text, err)
+	suspect := 0
+	for _, c := range s.Cases {
+		if c.Skipped != nil && strings.Contains(c.Skipped.Message, "suspect") {
+			t.Errorf("strict: %s is skipped: %s", c.Name, c.Skipped.Message)
+		}
+
+		if c.Class == "cell" && c.Failure != nil && strings.HasPrefix(c.Failure.Message, "suspect: ") {
+			suspect++
+		}
+	}
+
+	if suspect == 0 {
+		t.Error("strict: no suspect cell fails")
+	}
+
 	a := record.Factors{"tunnel": "none"}
 	b := record.Factors{"tunnel": "wireguard"}
-	text, err = ComparisonJUnit(&analysis.RunComparison{
-		Regressions: []analysis.Regression{
-			{Factors: a, Text: hostile}, {Factors: a, Text: "slower", Suspect: true}},
-		Comparisons: []comparison.Comparison{{Factors: a}, {Factors: b, Verdict: statistics.TooFew()},
-			{Factors: b, Verdict: statistics.TooFew()}},
-	},
-		map[string]string{a.Key(): "none", b.Key(): "wireguard"})
-	s = readJUnit(t, text, err)
-	if s.Tests != 2 || s.Failures != 1 || s.Skipped != 1 ||
-		!strings.HasSuffix(s.Cases[0].Failure.Message, "; slower (suspect)") {
-		t.Errorf("comparison: got %+v", s)
+	doubted := record.Factors{"tunnel": "openvpn"}
+	compared := &analysis.RunComparison{
+		Regressions: []analysis.Regression{{Factors: a, Text: hostile},
+			{Factors: doubted, Text: "slower", Suspect: true}},
+		Comparisons: []comparison.Comparison{{Factors: a, Metric: goodput, Ratio: .5},
+			{Factors: b, Verdict: statistics.TooFew()}, {Factors: b, Verdict: statistics.TooFew()}},
+	}
+	labels := map[string]string{a.Key(): "none", b.Key(): "wireguard", doubted.Key(): "openvpn"}
+	for strict, want := range map[bool][3]int{false: {3, 1, 2}, true: {3, 2, 1}} {
+		text, err = ComparisonJUnit(compared, labels, strict)
+		s = readJUnit(t, text, err)
+		if got := [3]int{s.Tests, s.Failures, s.Skipped}; got != want {
+			t.Errorf("comparison, strict %v: got %d tests, failures and skipped, want %d", strict, got, want)
+		}
+
+		if got := propertyOf(s.Cases[0], goodput+"_ratio"); got != "0.5" {
+			t.Errorf("comparison: got the ratio %q, want 0.5", got)
+		}
+
+		if got := propertyOf(s.Cases[1], "id"); got != doubted.ID() {
+			t.Errorf("comparison: got the id %q, want %q", got, doubted.ID())
+		}
+	}
+}
+
+// propertyOf returns the value of a test's property, "" if it has none of the name.
+func propertyOf(c junitCase, name string) string {
+	for _, p := range c.Properties {
+		if p.Name == name {
+			return p.Value
+		}
+	}
+	return ""
+}
+
+// TestJUnitHasTheNumbers: the properties of a cell's test, and of a requirement's, are what the document has.
+func TestJUnitHasTheNumbers(t *testing.T) {
+	d := sampleDocument()
+	d.Thresholds = append(d.Thresholds, comparison.Threshold{
+		Requirement: "validity = valid",
+		Factors:     d.Cells[0].Factors,
+		Metric:      record.Validity,
+		Op:          "=",
+		Validity:    evidence.GradeSuspect,
+		Reason:      "the cell is suspect",
+	})
+	text, err := JUnit(d, false)
+	s := readJUnit(t, text, err)
+	for i, c := range d.Cells {
+		got := s.Cases[i]
+		if propertyOf(got, "id") != c.Factors.ID() || propertyOf(got, "validity") != c.Grade {
+			t.Errorf("%s: got %+v", c.Label, got.Properties)
+		}
+
+		x := c.Metrics[goodput]
+		want := []string{decimal(x.Median), "bit/s", decimal(x.Low), decimal(x.High), strconv.Itoa(x.N)}
+		for k, name := range []string{"median", "unit", "low", "high", "n"} {
+			if value := propertyOf(got, goodput+"_"+name); value != want[k] {
+				t.Errorf("%s: %s is %q, want %q", c.Label, name, value, want[k])
+			}
+		}
+	}
+
+	first := s.Cases[len(d.Cells)]
+	limit := d.Thresholds[0]
+	if propertyOf(first, "metric") != limit.Metric ||
+		propertyOf(first, "limit") != limit.Op+" "+decimal(limit.Limit) || propertyOf(first, "unit") == "" {
+		t.Errorf("requirement: got %+v of %+v", first.Properties, limit)
+	}
+
+	valid := s.Cases[len(d.Cells)+len(d.Thresholds)-1]
+	if valid.Failure == nil || valid.Failure.Message != "the cell is suspect" ||
+		propertyOf(valid, "limit") != "" {
+		t.Errorf("validity: got %+v", valid)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -33,20 +34,24 @@ type (
 		Value string `xml:"value,attr"`
 	}
 	junitCase struct {
-		Class   string       `xml:"classname,attr"`
-		Name    string       `xml:"name,attr"`
-		Failure *junitReason `xml:"failure"`
-		Error   *junitReason `xml:"error"`
-		Skipped *junitReason `xml:"skipped"`
-		Out     string       `xml:"system-out,omitempty"`
+		Class      string          `xml:"classname,attr"`
+		Name       string          `xml:"name,attr"`
+		Properties []junitProperty `xml:"properties>property,omitempty"`
+		Failure    *junitReason    `xml:"failure"`
+		Error      *junitReason    `xml:"error"`
+		Skipped    *junitReason    `xml:"skipped"`
+		Out        string          `xml:"system-out,omitempty"`
 	}
 	junitReason struct {
 		Message string `xml:"message,attr"`
 	}
 )
 
-func (s *junitSuite) tell(name, value string) {
-	s.Properties = append(s.Properties, junitProperty{name, printable(value)})
+// property adds a property that is not empty.
+func property(list *[]junitProperty, name, value string) {
+	if value != "" {
+		*list = append(*list, junitProperty{name, printable(value)})
+	}
 }
 
 func (s *junitSuite) add(c junitCase) {
@@ -73,9 +78,12 @@ func (s *junitSuite) encode() ([]byte, error) {
 
 // JUnit writes the run for a CI: a test for each cell, which is an error where it has no number, and for each
 // requirement in each cell that it names, which fails where it is missed. Cells that were skipped or not
-// reached are skipped, with the reason; so are a suspect cell and a requirement met in one: neither passes.
-// The output of a cell's test is its result, with interval, number of trials and validity.
-func JUnit(d *analysis.Document) ([]byte, error) {
+// reached are skipped, with the reason; so are a suspect cell and a requirement met in one, which fail if
+// strict. The properties of a cell's test are its id, its validity and of each key metric median, unit,
+// bounds of the interval and number of trials, by the names of the columns of CSV; those of a requirement's
+// test are the value that was compared, its limit, unit, interval and number of trials. The output is the
+// result in words.
+func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 	v := newView(d)
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
 	if !d.Run.Ended.IsZero() {
@@ -83,97 +91,162 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 	}
 
 	if len(d.Run.ImportedFrom) > 0 {
-		s.tell("measured_by", v.measuredBy())
+		property(&s.Properties, "measured_by", v.measuredBy())
 	}
 
 	for _, w := range ForeignWords(d) {
-		s.tell("foreign", w)
+		property(&s.Properties, "foreign", w)
 	}
 
+	shown := v.keyMetrics()
 	for _, c := range v.all {
-		t := junitCase{Class: "cell", Name: printable(c.Label), Out: v.resultWords(c)}
-		why := "no trial has a number"
-		for _, r := range c.Reasons {
-			why = r.Text
-		}
-
-		switch {
-		case c.Grade == evidence.GradeNotReached:
-			t.Skipped = &junitReason{printable(c.Grade + ": " + why)}
-		case c.Runs == 0:
-			t.Error = &junitReason{printable(why)}
-		case c.Grade != evidence.GradeValid:
-			t.Skipped = &junitReason{gradeWords(c)}
-		}
-
-		s.add(t)
+		s.add(v.cellCase(c, shown, strict))
 	}
 
 	for _, x := range d.Thresholds {
-		t := junitCase{Class: "requirement", Name: printable(x.Requirement)}
-		c := v.cell[x.Factors.Key()]
-		if c != nil {
-			t.Out = v.valueWords(c, x.Metric)
-		}
-
-		if c != nil && len(x.Factors) > 0 {
-			t.Name += printable(", " + c.Label)
-		}
-
-		doubt := c != nil && c.Grade == evidence.GradeSuspect
-		switch {
-		case !x.Met:
-			t.Failure = &junitReason{printable(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))}
-			if doubt {
-				t.Failure.Message += "; the cell is " + gradeWords(c)
-			}
-		case doubt:
-			t.Skipped = &junitReason{"met, but the cell is " + gradeWords(c)}
-		}
-
-		s.add(t)
+		s.add(v.requirementCase(x, strict))
 	}
 
 	for _, x := range d.Skipped {
-		s.add(junitCase{
+		t := junitCase{
 			Class:   "cell",
 			Name:    printable(v.setWords(x.Factors, v.sorted(x.Factors))),
 			Skipped: &junitReason{printable(x.Reason)},
-		})
+		}
+		property(&t.Properties, "id", x.Factors.ID())
+		s.add(t)
 	}
 
 	return s.encode()
 }
 
+// cellCase is the test of a cell's validity.
+func (v *view) cellCase(c *analysis.Cell, shown []string, strict bool) junitCase {
+	t := junitCase{Class: "cell", Name: printable(c.Label), Out: v.resultWords(c)}
+	v.tellCell(&t, c)
+	for _, m := range shown {
+		v.tellNumbers(&t, c, m, m+"_")
+	}
+
+	why := "no trial has a number"
+	for _, r := range c.Reasons {
+		why = r.Text
+	}
+
+	switch {
+	case c.Grade == evidence.GradeNotReached:
+		t.Skipped = &junitReason{printable(c.Grade + ": " + why)}
+	case c.Runs == 0:
+		t.Error = &junitReason{printable(why)}
+	case c.Grade != evidence.GradeValid:
+		t.doubt(gradeReasons(c), strict)
+	}
+
+	return t
+}
+
+// requirementCase is the test of a requirement in a cell.
+func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
+	t := junitCase{Class: "requirement", Name: printable(x.Requirement)}
+	c := v.cell[x.Factors.Key()]
+	if c != nil && len(x.Factors) > 0 {
+		t.Name += printable(", " + c.Label)
+	}
+
+	if c != nil {
+		t.Out = v.valueWords(c, x.Metric)
+		v.tellCell(&t, c)
+		property(&t.Properties, "metric", x.Metric)
+		v.tellNumbers(&t, c, x.Metric, "")
+	}
+
+	if x.Metric != record.Validity {
+		property(&t.Properties, "limit", x.Op+" "+decimal(x.Limit))
+	}
+
+	doubt := c != nil && c.Grade == evidence.GradeSuspect
+	switch {
+	case !x.Met:
+		t.Failure = &junitReason{printable(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))}
+		if doubt && x.Metric != record.Validity {
+			t.Failure.Message += "; the cell is " + gradeReasons(c)
+		}
+	case doubt:
+		t.doubt("met, but the cell is "+gradeReasons(c), strict)
+	}
+
+	return t
+}
+
+// doubt skips a test, which fails if strict.
+func (t *junitCase) doubt(why string, strict bool) {
+	if strict {
+		t.Failure = &junitReason{why}
+	} else {
+		t.Skipped = &junitReason{why}
+	}
+}
+
+// tellCell adds which cell a test is about, and how valid that is.
+func (v *view) tellCell(t *junitCase, c *analysis.Cell) {
+	property(&t.Properties, "id", c.ID)
+	property(&t.Properties, "validity", c.Grade)
+	property(&t.Properties, "reasons", strings.Join(distinct(c.Reasons, reasonKind), " "))
+}
+
+// tellNumbers adds what a cell has of a metric, each name with a prefix.
+func (v *view) tellNumbers(t *junitCase, c *analysis.Cell, metric, prefix string) {
+	median, low, high, n := cellNumbers(c, metric)
+	if n == "" {
+		return
+	}
+
+	property(&t.Properties, prefix+"median", median)
+	property(&t.Properties, prefix+"unit", v.unitOf(metric))
+	property(&t.Properties, prefix+"low", low)
+	property(&t.Properties, prefix+"high", high)
+	property(&t.Properties, prefix+"n", n)
+}
+
+// gradeReasons returns the grade of a cell with its reasons: "suspect: background-load: other processes …".
+func gradeReasons(c *analysis.Cell) string {
+	reasons := distinct(c.Reasons, func(r evidence.Reason) string { return r.Kind + ": " + r.Text })
+	return printable(c.Grade + around(": ", strings.Join(reasons, "; "), ""))
+}
+
 // ComparisonJUnit writes the comparison of two runs for a CI: a test for each cell that was compared, which
-// fails where the second run is worse, or has lost it, and is skipped where it is suspect in one of the runs
-// or no comparison of it has a verdict. Its output is the comparisons. labels names the cells by key.
-func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byte, error) {
+// fails where the second run is worse, or has lost it, and is skipped where it is suspect in one of the runs,
+// unless strict, or no comparison of it has a verdict. The properties are the id of the cell and of each
+// comparison the ratio, or with _difference the difference, of second to first run with its bounds. The
+// output is the comparisons in words. labels names the cells by key.
+func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {
-		from := strings.Join(run.ImportedFrom, ", ")
-		if from != "" {
-			s.tell("measured_by of "+string(rune('A'+i)), from)
-		}
+		property(&s.Properties, "measured_by of "+string(rune('A'+i)), strings.Join(run.ImportedFrom, ", "))
 	}
 
 	worse := map[string][]string{}
+	doubted := map[string][]string{}
+	cells := map[string]record.Factors{}
 	var keys []string
 	for _, r := range c.Regressions {
 		key := r.Factors.Key()
-		text := r.Text
-		if r.Suspect {
-			text += " (suspect)"
+		if r.Suspect && !strict {
+			doubted[key] = append(doubted[key], "suspect in one of the runs: "+r.Text)
+		} else {
+			worse[key] = append(worse[key], r.Text)
 		}
 
-		worse[key] = append(worse[key], text)
 		keys = once(keys, key)
+		cells[key] = r.Factors
 	}
 
 	compared := map[string][]comparison.Comparison{}
 	for _, x := range c.Comparisons {
 		key := x.Factors.Key()
-		keys, compared[key] = once(keys, key), append(compared[key], x)
+		keys = once(keys, key)
+		cells[key] = x.Factors
+		compared[key] = append(compared[key], x)
 	}
 
 	for _, key := range keys {
@@ -182,17 +255,37 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byt
 			Name:  printable(labels[key]),
 			Out:   printable(strings.Join(each(compared[key], comparedWords), "\n")),
 		}
-		texts := worse[key]
-		if len(texts) > 0 {
-			t.Failure = &junitReason{printable(strings.Join(texts, "; "))}
-		} else if why := notCompared(compared[key]); why != "" {
-			t.Skipped = &junitReason{why}
+		property(&t.Properties, "id", cells[key].ID())
+		for _, x := range compared[key] {
+			tellCompared(&t, x)
+		}
+
+		why := cmp.Or(strings.Join(doubted[key], "; "), notCompared(compared[key], strict))
+		if len(worse[key]) > 0 {
+			t.Failure = &junitReason{printable(strings.Join(worse[key], "; "))}
+		} else if why != "" {
+			t.Skipped = &junitReason{printable(why)}
 		}
 
 		s.add(t)
 	}
 
 	return s.encode()
+}
+
+// tellCompared adds a comparison's numbers, the validity of both sides and the verdict.
+func tellCompared(t *junitCase, x comparison.Comparison) {
+	name := x.Metric + "_ratio"
+	if x.Difference {
+		name = x.Metric + "_difference"
+	}
+
+	property(&t.Properties, name, decimal(x.Ratio))
+	property(&t.Properties, name+"_low", decimal(x.Low))
+	property(&t.Properties, name+"_high", decimal(x.High))
+	property(&t.Properties, name+"_n", strconv.Itoa(x.N))
+	property(&t.Properties, name+"_verdict", x.Verdict)
+	property(&t.Properties, name+"_validity", joined(", ", x.GradeA, x.GradeB))
 }
 
 // comparedWords describes a comparison of two runs in a line.
@@ -212,7 +305,7 @@ func comparedWords(x comparison.Comparison) string {
 }
 
 // notCompared returns why a cell that is not worse has no verdict; "" where it has one.
-func notCompared(all []comparison.Comparison) string {
+func notCompared(all []comparison.Comparison, strict bool) string {
 	few := len(all) > 0
 	suspect := false
 	for _, x := range all {
@@ -223,7 +316,7 @@ func notCompared(all []comparison.Comparison) string {
 	switch {
 	case few:
 		return statistics.TooFew()
-	case suspect:
+	case suspect && !strict:
 		return "suspect in one of the runs"
 	}
 

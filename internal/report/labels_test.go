@@ -91,7 +91,7 @@ func FuzzLabels(f *testing.F) {
 			}
 		}
 
-		table := csv.NewReader(strings.NewReader(strings.TrimPrefix(string(must(CSV(d))), "\uFEFF")))
+		table := csv.NewReader(strings.NewReader(strings.TrimPrefix(string(must(CSVLong(d))), "\uFEFF")))
 		if rows, err := table.ReadAll(); err != nil || len(rows) != n+1 {
 			t.Errorf("CSV: %d rows of %d trials, %v", len(rows), n, err)
 		}

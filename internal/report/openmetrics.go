@@ -16,9 +16,10 @@ import (
 
 // OpenMetrics writes the run as OpenMetrics text 1.0 for a gateway of Prometheus: for each metric and cell
 // the median with the bounds of its interval, by the label "stat"; the number of trials behind it, in trials;
-// and whether the cell is valid, in cell_valid. Times are in seconds, rates in bits or packets per second, by
-// the suffix. Each sample has the grade of its cell. The label "measured_by" names what measured an imported
-// run, and the help what it lacks.
+// and whether the cell is valid, in cell_valid. Names end in their unit: times are in seconds, rates in bits
+// or packets per second, shares are ratios of 1. All are gauges, because a median counts nothing up. Each
+// sample has id and label of its cell, in "validity" its grade, and its factors. The label "measured_by"
+// names what measured an imported run, and the help what it lacks.
 func OpenMetrics(d *analysis.Document) []byte {
 	v := newView(d)
 	x := &exposition{}
@@ -48,7 +49,8 @@ func OpenMetrics(d *analysis.Document) []byte {
 			}
 		}
 
-		x.family(name, unit, cmp.Or(m.Label, m.Name)+" in "+unit+help, lines)
+		x.family(name, unit, cmp.Or(m.Label, m.Name)+around(" in ", openWords(unit), "")+
+			": median and bounds of the interval over the trials of a cell"+help, lines)
 	}
 
 	x.family("chokepoint_trials", "", "trials that a metric of a cell is of"+help, counts)
@@ -70,27 +72,31 @@ func OpenMetrics(d *analysis.Document) []byte {
 }
 
 // openName returns a metric's name and unit by the conventions of OpenMetrics, and the factor that converts
-// our values.
+// our values. What is counted has no unit.
 func openName(m record.Metric) (name, unit string, scale float64) {
-	name = labelName(m.Name)
-	unit = m.Unit
-	scale = 1
+	name = "chokepoint_" + labelName(m.Name)
 	for _, u := range [...]struct {
-		ours, suffix, unit string
-		scale              float64
-	}{{"ns", "_ns", "seconds", 1e-9}, {"s", "_s", "seconds", 1}, {"W", "_w", "watts", 1},
-		{"°C", "_c", "celsius", 1}, {"Hz", "_hz", "hertz", 1}} {
-		if m.Unit == u.ours {
-			return "chokepoint_" + strings.TrimSuffix(name, u.suffix) + "_" + u.unit, u.unit, u.scale
+		suffix, unit string
+		scale        float64
+	}{{"_ns", "seconds", 1e-9}, {"_bps", "bits_per_second", 1}, {"_pps", "packets_per_second", 1},
+		{"_per_s", "per_second", 1}, {"_s", "seconds", 1}, {"_w", "watts", 1}, {"_c", "celsius", 1},
+		{"_hz", "hertz", 1}, {"_ratio", "ratio", 1}, {"_bytes", "bytes", 1},
+		{"_rpm", "round_trips_per_minute", 1}} {
+		stem, ok := strings.CutSuffix(name, u.suffix)
+		if ok {
+			return stem + "_" + u.unit, u.unit, u.scale
 		}
 	}
 
-	return "chokepoint_" + name, unit, scale
+	return name, "", 1
 }
+
+// openWords writes a unit as people read it.
+func openWords(unit string) string { return strings.ReplaceAll(unit, "_", " ") }
 
 // openLabels returns the labels of a cell.
 func (v *view) openLabels(c *analysis.Cell) [][2]string {
-	labels := [][2]string{{"run", v.Run.ID}, {"cell", c.Label}, {"grade", c.Grade}}
+	labels := [][2]string{{"run", v.Run.ID}, {"id", c.ID}, {"cell", c.Label}, {"validity", c.Grade}}
 	if len(v.Run.ImportedFrom) > 0 {
 		labels = append(labels, [2]string{"measured_by", v.measuredBy()})
 	}
@@ -107,14 +113,14 @@ type exposition struct{ b bytes.Buffer }
 
 var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
 
-// family writes the samples of a gauge, if there are any. A unit is declared where the name ends with it.
+// family writes the samples of a gauge, if there are any. Its name ends with its unit, if it has one.
 func (x *exposition) family(name, unit, help string, samples []string) {
 	if len(samples) == 0 {
 		return
 	}
 
 	fmt.Fprintf(&x.b, "# TYPE %s gauge\n", name)
-	if strings.HasSuffix(name, "_"+unit) {
+	if unit != "" {
 		fmt.Fprintf(&x.b, "# UNIT %s %s\n", name, unit)
 	}
 
@@ -134,7 +140,7 @@ var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 // labelName writes a name in the letters that OpenMetrics allows; "f_" keeps factors apart from our own.
 func labelName(name string) string {
 	name = notInLabels.ReplaceAllString(name, "_")
-	if slices.Contains([]string{"run", "cell", "stat", "measured_by", "grade", "interval", "metric",
+	if slices.Contains([]string{"run", "id", "cell", "stat", "measured_by", "validity", "interval", "metric",
 		"reasons"}, name) {
 		return "f_" + name
 	}

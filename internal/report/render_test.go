@@ -31,7 +31,7 @@ func brief(form string) bool { return form == "screen.txt" || form == "brief.md"
 // renderers are all forms to print a document.
 func renderers() map[string]func(*analysis.Document) ([]byte, error) {
 	return map[string]func(*analysis.Document) ([]byte, error){
-		"html": HTML, "md": Markdown, "csv": CSV, "json": JSON,
+		"html": HTML, "md": Markdown, "cells.csv": CSV, "long.csv": CSVLong, "json": JSON,
 		"80.txt":  func(d *analysis.Document) ([]byte, error) { return []byte(Text(d, 80, false)), nil },
 		"200.txt": func(d *analysis.Document) ([]byte, error) { return []byte(Text(d, 200, false)), nil },
 		"120.txt": func(d *analysis.Document) ([]byte, error) { return []byte(Text(d, 120, true)), nil },
@@ -41,6 +41,8 @@ func renderers() map[string]func(*analysis.Document) ([]byte, error) {
 		"brief.md": Brief,
 	}
 }
+
+func isCSV(ext string) bool { return strings.HasSuffix(ext, "csv") }
 
 func TestGolden(t *testing.T) {
 	for name, d := range samples() {
@@ -60,7 +62,7 @@ func TestGolden(t *testing.T) {
 					t.Error("the same document gave other bytes")
 				}
 
-				data := ext == "csv" || ext == "html"
+				data := isCSV(ext) || ext == "html"
 				if ext == "json" || data != (name == "small") {
 					return // the goldens of the small document hold the form of the large ones
 				}
@@ -109,7 +111,7 @@ func squeeze(s string) string {
 func TestNothingIsDropped(t *testing.T) {
 	for name, d := range samples() {
 		for ext, render := range renderers() {
-			if ext == "csv" || ext == "120.txt" || ext == "80.txt" || brief(ext) {
+			if isCSV(ext) || ext == "120.txt" || ext == "80.txt" || brief(ext) {
 				continue // CSV has their kinds, below; on a narrow screen labels break over lines
 			}
 
@@ -212,27 +214,97 @@ func sayings(d *analysis.Document) []string {
 	return append(out, d.Run.Cuts...)
 }
 
-func TestCSV(t *testing.T) {
-	d := damagedDocument()
-	out, err := CSV(d)
+// readCSV returns the lines of a table below its head, and the place of each column.
+func readCSV(t *testing.T, text []byte, err error) (column map[string]int, lines [][]string) {
+	t.Helper()
+	if err == nil {
+		lines, err = csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\uFEFF")))).ReadAll()
+	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	lines, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	column := map[string]int{}
+	column = map[string]int{}
 	for i, name := range lines[0] {
+		if _, twice := column[name]; twice {
+			t.Errorf("two columns are called %s", name)
+		}
+
 		column[name] = i
 	}
 
+	return column, lines[1:]
+}
+
+// TestCSVOfCells: a line for each cell, with every number as the document has it.
+func TestCSVOfCells(t *testing.T) {
+	numbers := 0
+	for name, d := range samples() {
+		text, err := CSV(d)
+		column, lines := readCSV(t, text, err)
+		if len(lines) != len(d.Cells) {
+			t.Fatalf("%s: got %d lines, want %d", name, len(lines), len(d.Cells))
+		}
+
+		for i, line := range lines {
+			c := d.Cells[i]
+			at := func(name string) string { return strings.TrimPrefix(line[column[name]], "'") }
+			head := []string{at("cell"), at("label"), at("grade"), at("trials")}
+			want := []string{c.Factors.ID(), printable(c.Label), c.Grade, strconv.Itoa(c.Runs)}
+			if diff := cmp.Diff(want, head); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+
+			for factor, level := range c.Factors {
+				if at(factor) != printable(level) {
+					t.Errorf("%s: %s is %q, want %q", name, factor, at(factor), level)
+				}
+			}
+
+			for _, r := range c.Reasons {
+				if !slices.Contains(strings.Fields(at("reasons")), r.Kind) {
+					t.Errorf("%s: %s: reasons %q lack %s", name, c.Label, at("reasons"), r.Kind)
+				}
+			}
+
+			if c.Diagnosis != nil && at("bottleneck") != c.Diagnosis.Class {
+				t.Errorf("%s: bottleneck %q, want %s", name, at("bottleneck"), c.Diagnosis.Class)
+			}
+
+			for _, m := range []string{goodput, packetRate, lossRatio, idleP50, loadedP99, hostCore} {
+				x, ok := c.Metrics[m]
+				if _, shown := column[m+"_median"]; !shown {
+					if ok {
+						t.Errorf("%s: no column of %s", name, m)
+					}
+					continue
+				}
+
+				median, _ := strconv.ParseFloat(at(m+"_median"), 64)
+				if (at(m+"_n") != "") != ok || median != x.Median ||
+					(at(m+"_low") != "") != (ok && hasInterval(x)) {
+					t.Errorf("%s: %s of %s: got %q, want %+v", name, m, c.Label, line, x)
+				}
+
+				numbers++
+			}
+		}
+	}
+
+	if numbers < 100 {
+		t.Errorf("only %d numbers were compared", numbers)
+	}
+}
+
+func TestCSVLong(t *testing.T) {
+	d := damagedDocument()
+	text, err := CSVLong(d)
+	column, lines := readCSV(t, text, err)
 	values := map[string]string{}
 	seen := map[string]bool{}
 	kinds := ""
-	for _, l := range lines[1:] {
+	for _, l := range lines {
 		for i := range d.Cells {
 			c := &d.Cells[i]
 			x, ok := c.Metrics[l[column["metric"]]]
@@ -242,8 +314,9 @@ func TestCSV(t *testing.T) {
 				continue
 			}
 
-			if l[column["cell_grade"]] != c.Grade || l[column["cell_n"]] != strconv.Itoa(x.N) ||
-				l[column["cell_interval"]] != x.Interval || (l[column["cell_low"]] != "") != hasInterval(x) {
+			if l[column["cell"]] != c.Factors.ID() || l[column["cell_grade"]] != c.Grade ||
+				l[column["cell_n"]] != strconv.Itoa(x.N) || l[column["cell_interval"]] != x.Interval ||
+				(l[column["cell_low"]] != "") != hasInterval(x) {
 				t.Errorf("what the cell has of %s: %q, want %s, %+v", l[column["metric"]], l, c.Grade, x)
 			}
 		}
@@ -329,7 +402,7 @@ func TestCSVOpensInASpreadsheet(t *testing.T) {
 	d := damagedDocument()
 	d.Trials[0].Missing = map[string]string{"a": "=1+1", "b": "+x", "c": "a-b"}
 	d.Trials[0].Metrics = map[string]float64{"goodput_bps": 1.5e21, "clock_offset_ns": -3}
-	out, err := CSV(d)
+	out, err := CSVLong(d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -223,6 +223,7 @@ const (
 	lossRatio   = "loss_ratio"
 	retransmits = "retransmits"
 	idleP50     = "rtt_idle_p50_ns"
+	idleP99     = "rtt_idle_p99_ns"
 	loadedP50   = "rtt_loaded_p50_ns"
 	loadedP99   = "rtt_loaded_p99_ns"
 	rttAdded    = "rtt_added_p50_ns"

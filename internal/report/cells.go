@@ -1,0 +1,93 @@
+package report
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// keyMetrics returns the metrics that scripts read of a cell, in this order: rates, losses, latency, load and
+// power. Only those that one of the cells has a number of are returned; csv-long and JSON have all others.
+func (v *view) keyMetrics() []string {
+	return filter([]string{
+		goodput, metrics.GoodputUp, metrics.GoodputDown, packetRate,
+		metrics.ThroughputNDR, metrics.ThroughputPDR, metrics.ThroughputDelay, metrics.ThroughputPaced,
+		metrics.ConnectionsNDR, metrics.ConnectionsPDR, flowRate, requestRate,
+		metrics.CipherRate, metrics.CipherOps, metrics.Number,
+		lossRatio, retransmits, metrics.FlowFailed,
+		idleP50, idleP99, loadedP50, loadedP99, rttAdded, responsiveness,
+		routerCore, hostCore, powerIdle, powerLoaded, perWatt, metrics.CyclesPerByte, metrics.CyclesPerOp,
+	}, func(m string) bool { return with(v.all, m) })
+}
+
+// CSV writes one line per cell: its id, label and factors, its grade with the kinds of its reasons and
+// caveats, those of the run included, the number of its trials, what limited it with the confidence (0…1),
+// and of each key metric median, bounds of the interval and number of trials, in base units as the metric's
+// name says. Bounds are empty where there is no interval.
+func CSV(d *analysis.Document) ([]byte, error) {
+	v := newView(d)
+	all := record.Factors{}
+	for _, c := range v.all {
+		maps.Copy(all, c.Factors)
+	}
+
+	factors := v.sorted(all)
+	shown := v.keyMetrics()
+	head := slices.Concat([]string{"run", "cell", "label"}, factors, []string{"grade", "reasons", "caveats",
+		"imported_from", "trials", "failed", "bottleneck", "confidence"})
+	for _, m := range shown {
+		head = append(head, m+"_median", m+"_low", m+"_high", m+"_n")
+	}
+
+	lines := [][]string{head}
+	for _, c := range v.all {
+		lines = append(lines, v.cellLine(c, factors, shown))
+	}
+
+	return v.table(lines)
+}
+
+func (v *view) cellLine(c *analysis.Cell, factors, shown []string) []string {
+	line := []string{v.Run.ID, c.ID, c.Label}
+	for _, name := range factors {
+		line = append(line, c.Factors[name])
+	}
+
+	limit, confidence := "", ""
+	if c.Diagnosis != nil {
+		limit = c.Diagnosis.Class
+		confidence = decimal(c.Diagnosis.Confidence)
+	}
+
+	line = append(line, c.Grade, strings.Join(distinct(c.Reasons, reasonKind), " "), v.kindsWith(c.Caveats),
+		strings.Join(v.Run.ImportedFrom, ", "), strconv.Itoa(c.Runs), strconv.Itoa(c.Failed), limit,
+		confidence)
+	line = each(line, func(text string) string { return asText(printable(text)) })
+	for _, m := range shown {
+		median, low, high, n := cellNumbers(c, m)
+		line = append(line, median, low, high, n)
+	}
+
+	return line
+}
+
+// cellNumbers writes median, bounds of the interval and number of trials that a cell has for a metric, "" for
+// what it lacks.
+func cellNumbers(c *analysis.Cell, metric string) (median, low, high, n string) {
+	x, ok := c.Metrics[metric]
+	if !ok {
+		return "", "", "", ""
+	}
+
+	if hasInterval(x) {
+		low = decimal(x.Low)
+		high = decimal(x.High)
+	}
+
+	return decimal(x.Median), low, high, strconv.Itoa(x.N)
+}
