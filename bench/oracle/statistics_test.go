@@ -1,5 +1,6 @@
 // Package oracle compares what the program computes and writes with golang.org/x/perf, the module of
-// benchstat. It stands here because the program itself must not require that module.
+// benchstat, and with Prometheus' parser. It stands here because the program itself must not require these
+// modules.
 package oracle
 
 import (

@@ -1,0 +1,90 @@
+package oracle
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+// TestOpenMetrics: Prometheus' own parser finds in what report writes every median with the labels of its
+// cell, and its linter nothing to say but that rates are in bits, which is how networks count them.
+func TestOpenMetrics(t *testing.T) {
+	for name, run := range labtest.Samples {
+		d := analysis.Derive(run.Run(), run.Trials())
+		text := report.OpenMetrics(d)
+		for _, problem := range lint(t, text) {
+			if problem.Text != `use base unit "bytes" instead of "bits"` {
+				t.Errorf("%s: %s: %s", name, problem.Metric, problem.Text)
+			}
+		}
+
+		p := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := p.TextToMetricFamilies(bytes.NewReader(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+
+		// sample returns the median of a cell, or the one sample of a family without medians.
+		sample := func(family, id string) (value float64, labels map[string]string) {
+			for _, m := range families[family].GetMetric() {
+				labels := map[string]string{}
+				for _, l := range m.GetLabel() {
+					labels[l.GetName()] = l.GetValue()
+				}
+
+				stat, several := labels["stat"]
+				if labels["id"] == id && (stat == "median" || !several) {
+					return m.GetGauge().GetValue(), labels
+				}
+			}
+			return 0, nil
+		}
+		for _, c := range d.Cells {
+			x, measured := c.Metrics["goodput_bps"]
+			got, labels := sample("chokepoint_goodput_bits_per_second", c.ID)
+			if (labels != nil) != measured || got != x.Median {
+				t.Errorf("%s: %s: got %v %v, want %v", name, c.Label, got, labels, x.Median)
+			}
+
+			if measured && (labels["validity"] != c.Grade || labels["tunnel"] != c.Factors["tunnel"]) {
+				t.Errorf("%s: %s: got the labels %v", name, c.Label, labels)
+			}
+
+			got, labels = sample("chokepoint_cell_valid", c.ID)
+			if labels == nil || (got == 1) != (c.Grade == "valid") {
+				t.Errorf("%s: %s is %s, got %v %v", name, c.Label, c.Grade, got, labels)
+			}
+		}
+	}
+}
+
+// TestOpenMetricsCanFail: the linter knows a wrong name, and the parser a wrong line.
+func TestOpenMetricsCanFail(t *testing.T) {
+	found := lint(t, []byte("# HELP chokepoint_rtt_ns rtt\n# TYPE chokepoint_rtt_ns gauge\nchokepoint_rtt_ns 1\n"))
+	if len(found) == 0 {
+		t.Error("the linter passes a name that ends in ns")
+	}
+
+	p := expfmt.NewTextParser(model.LegacyValidation)
+	if _, err := p.TextToMetricFamilies(strings.NewReader("chokepoint_trials{cell=\"a} 1\n")); err == nil {
+		t.Error("the parser passes a label without its end")
+	}
+}
+
+func lint(t *testing.T, text []byte) []promlint.Problem {
+	t.Helper()
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return problems
+}
