@@ -86,6 +86,7 @@ func TestScripts(t *testing.T) {
 			"release":  releaseCommand,
 			"until":    untilCommand,
 			"valid":    validCommand,
+			"job":      jobCommand,
 		},
 	})
 }
