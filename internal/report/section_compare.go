@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,10 +58,11 @@ func thresholdTable(v *view) Table {
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 
-		switch {
-		case r.Metric == record.Validity:
-			row.Cells[3] = TableCell{Text: cmp.Or(r.Validity, none.Text)}
-		case r.Value != 0 || r.Met:
+		if r.Metric == record.Validity {
+			continue // the outcome is the grade
+		}
+
+		if r.Value != 0 || r.Met {
 			row.Cells[3] = TableCell{Text: v.text(r.Metric, r.Value)}
 		}
 	}
