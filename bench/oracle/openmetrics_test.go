@@ -68,7 +68,8 @@ func TestOpenMetrics(t *testing.T) {
 
 // TestOpenMetricsCanFail: the linter knows a wrong name, and the parser a wrong line.
 func TestOpenMetricsCanFail(t *testing.T) {
-	found := lint(t, []byte("# HELP chokepoint_rtt_ns rtt\n# TYPE chokepoint_rtt_ns gauge\nchokepoint_rtt_ns 1\n"))
+	const wrong = "# HELP chokepoint_rtt_ns rtt\n# TYPE chokepoint_rtt_ns gauge\nchokepoint_rtt_ns 1\n"
+	found := lint(t, []byte(wrong))
 	if len(found) == 0 {
 		t.Error("the linter passes a name that ends in ns")
 	}

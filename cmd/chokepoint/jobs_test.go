@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +53,7 @@ type ci struct {
 	ts         *testscript.TestScript
 	kept, room string
 	planted    bool // something makes the router slower
+	install    bool // as the job does, by compiling this tree
 }
 
 // jobCommand implements "job github|gitlab push|change": it runs the job of docs/howto/ci.md in a checkout
@@ -64,6 +64,8 @@ func jobCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 
 	c := ci{ts: ts, kept: ts.MkAbs("kept-by-" + args[0]), planted: neg}
+	_, err := os.Stat(c.kept)
+	c.install = os.IsNotExist(err) && apart.Wanted()
 	ts.Check(os.MkdirAll(c.kept, 0o700))
 	room, err := os.MkdirTemp(ts.Getenv("WORK"), "checkout-")
 	ts.Check(err)
@@ -250,33 +252,43 @@ func (c ci) variables(all map[string]string) {
 	}
 }
 
-// install are the lines of a job that install chokepoint.
-const install = "git clone --depth 1 https://github.com/chokepoint-lab/chokepoint\n" +
+// installation are the lines of a job that install chokepoint.
+const installation = "git clone --depth 1 https://github.com/chokepoint-lab/chokepoint\n" +
 	"go -C chokepoint install ./cmd/chokepoint"
 
-// shell runs lines of a job. A minute of compiling is spent only where long tests are asked for, on a clone
-// of this tree; elsewhere the program is the one under test.
+// shell runs lines of a job. Where long tests are asked for, the first job of a server installs chokepoint
+// from a clone of this tree; all others use the program under test.
 func (c ci) shell(script string) error {
-	if !apart.Wanted() {
-		script = strings.Replace(script, install, ":", 1)
-		if slices.Contains(strings.Split(install, "\n"), script) {
-			return nil
-		}
-	} else if strings.Contains(script, "git clone") {
+	switch {
+	case c.install:
 		top, err := filepath.Abs("../..")
 		c.ts.Check(err)
 		bin := filepath.Join(c.room, "bin")
-		c.ts.Setenv("GOBIN", bin)
-		c.ts.Setenv("GIT_CONFIG_COUNT", "2")
-		c.ts.Setenv("GIT_CONFIG_KEY_0", "url.file://"+top+".insteadOf")
-		c.ts.Setenv("GIT_CONFIG_VALUE_0", "https://github.com/chokepoint-lab/chokepoint")
-		c.ts.Setenv("GIT_CONFIG_KEY_1", "safe.directory")
-		c.ts.Setenv("GIT_CONFIG_VALUE_1", "*")
-		c.ts.Setenv("PATH", bin+string(filepath.ListSeparator)+c.ts.Getenv("PATH"))
-	}
+		for name, value := range map[string]string{
+			"GOBIN":              bin,
+			"PATH":               bin + string(filepath.ListSeparator) + c.ts.Getenv("PATH"),
+			"GIT_CONFIG_COUNT":   "2",
+			"GIT_CONFIG_KEY_0":   "url.file://" + top + ".insteadOf",
+			"GIT_CONFIG_VALUE_0": "https://github.com/chokepoint-lab/chokepoint",
+			"GIT_CONFIG_KEY_1":   "safe.directory",
+			"GIT_CONFIG_VALUE_1": "*",
+		} {
+			c.ts.Setenv(name, value)
+		}
 
-	if strings.Contains(script, "git clone") && !apart.Wanted() {
-		return fmt.Errorf("chokepoint is not installed by %q: %q", install, script)
+		// The script's HOME has no modules.
+		for _, name := range []string{"GOMODCACHE", "GOCACHE", "GOPROXY", "GOSUMDB"} {
+			value, err := exec.Command("go", "env", name).Output()
+			c.ts.Check(err)
+			c.ts.Setenv(name, strings.TrimSpace(string(value)))
+		}
+	case slices.Contains(strings.Split(installation, "\n"), script): // a step of its own
+		return nil
+	default:
+		script = strings.Replace(script, installation, ":", 1)
+		if strings.Contains(script, "git clone") {
+			c.ts.Fatalf("chokepoint is not installed by %q: %q", installation, script)
+		}
 	}
 
 	return c.ts.Exec("sh", "-e", "-c", script)

@@ -76,7 +76,7 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 // requireValid reads {validity: valid}.
 func (r *reader) requireValid(n *yaml.Node, d *record.Design) error {
 	return r.object(n, "require", []field{
-		r.scalarOf(record.Validity, func(n *yaml.Node, level string) error {
+		r.scalarOf("validity", func(n *yaml.Node, level string) error {
 			return r.addValidity(n, d, record.Validity+" = "+level, level, "")
 		}),
 	})

@@ -21,7 +21,8 @@ func TestValidityRequirement(t *testing.T) {
 		Reason:      "the cell is suspect: throttled: hot",
 	}}
 	text := strings.Join(strings.Fields(Text(d, 200, false)), " ")
-	want := "missed: validity = valid in " + printable(d.Cells[0].Label) + ": the cell is suspect: throttled: hot"
+	want := "missed: validity = valid in " + printable(d.Cells[0].Label) +
+		": the cell is suspect: throttled: hot"
 	if !strings.Contains(text, want) {
 		t.Errorf("got no %q: %s", want, text)
 	}
