@@ -2,9 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,23 +17,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newEffectsCommand(p *program) *cobra.Command {
 	var source string
+	var labels []string
 	cmd := &cobra.Command{
-		Use:   "effects (RUN | --source ID)",
+		Use:   "effects (RUN… | --source ID)",
 		Short: "Show what each factor does to the rate, and which interact",
 		Long: `Show the factor by which each level of a factor changes the rate, as the geometric mean
 over the settings of the other factors that have all its levels. Also show which two
 factors interact: the effect of one depends on the level of the other. The data is a
-stored run or a published study. With fewer than six blocks there is no verdict, so
-there is none for the single values of a study. Each kind of load is separate. So are
-the speeds of ciphers, for each library and each purpose: encryption, hashes, or one
-use of keys.`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeRuns(p, 1),
+stored run, several runs, or a published study. With fewer than six blocks there is no
+verdict, so there is none for the single values of a study. Each kind of load is
+separate. So are the speeds of ciphers, for each library and each purpose: encryption,
+hashes, or one use of keys.
+
+Several runs are joined, so that what was changed by hand between them is a factor too:
+the conditions and the facts of the router in which they differ, such as its clock, or
+with --label what you name, with a level for each run. Runs with equal levels add
+blocks. A ratio between runs also contains whatever else changed between them, so each
+run counts once there. The interaction of such a factor with one that varied within the
+runs uses all blocks.`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
 				return app.Usage("chokepoint list shows the runs, chokepoint catalog sources the studies",
@@ -51,13 +61,8 @@ use of keys.`,
 			var e model.Effects
 			if source != "" {
 				e = analysis.PublishedEffects(c, source)
-			} else {
-				d, err := p.Dirs.Document(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-
-				e = analysis.Effects(d, math.MaxInt)
+			} else if e, err = p.effectsOfRuns(cmd.Context(), args, labels); err != nil {
+				return err
 			}
 
 			text := ""
@@ -65,7 +70,7 @@ use of keys.`,
 				text += effectsText(part)
 			}
 
-			if err := p.document(e, strings.TrimPrefix(text, "\n")); err != nil {
+			if err := p.document(e, strings.TrimPrefix(text+runsText(e), "\n")); err != nil {
 				return err
 			}
 
@@ -77,7 +82,88 @@ use of keys.`,
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "use the study `ID` of the catalogue")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "what was set by hand: `FACTOR=LEVEL,LEVEL…` with a\n"+
+		"level for each RUN; repeatable")
+	cmd.MarkFlagsMutuallyExclusive("source", "label")
 	return addJSON(cmd, "print one JSON document")
+}
+
+// effectsOfRuns computes the effects of one run, or of several together.
+func (p *program) effectsOfRuns(ctx context.Context, names, labels []string) (e model.Effects, err error) {
+	byHand := map[string][]string{}
+	for _, label := range labels {
+		name, levels, ok := strings.Cut(label, "=")
+		all := strings.Split(levels, ",")
+		switch {
+		case !ok || name == "" || slices.Contains(all, ""):
+			return e, app.Usage("write it as clock=auto,1400, with a level for each run",
+				"--label %q is not FACTOR=LEVEL,LEVEL…", label)
+		case byHand[name] != nil:
+			return e, app.Usage("name each factor once", "--label %s is given twice", name)
+		case len(all) != len(names):
+			return e, app.Usage("the levels are in the order of the runs", "--label %s has %s for %s", name,
+				unit.Count(len(all), "level"), unit.Count(len(names), "run"))
+		}
+
+		byHand[name] = all
+	}
+
+	var docs []*analysis.Document
+	for _, name := range names {
+		d, err := p.Dirs.Document(ctx, name)
+		if err != nil {
+			return e, err
+		}
+
+		same := func(other *analysis.Document) bool { return other.Run.ID == d.Run.ID }
+		if slices.ContainsFunc(docs, same) {
+			return e, app.Usage("name each run once; chokepoint list shows them",
+				"%s is run %s, which is named twice", name, d.Run.ID)
+		}
+
+		docs = append(docs, d)
+	}
+
+	if len(docs) == 1 && len(labels) == 0 {
+		return analysis.Effects(docs[0]), nil
+	}
+
+	e, err = analysis.EffectsOfRuns(docs, byHand)
+	if err != nil {
+		err = check.WithHint(fmt.Errorf("join runs: %w", err), "name what was the same in each whole run")
+	}
+
+	return e, err
+}
+
+// runsText lists the runs behind effects with what was set by hand, and what else differs between them.
+func runsText(e model.Effects) string {
+	var lines []string
+	for _, r := range e.Runs {
+		var levels []string
+		for _, name := range slices.Sorted(maps.Keys(r.Levels)) {
+			levels = append(levels, name+" "+r.Levels[name])
+		}
+
+		lines = append(lines, "run "+r.Run+": "+cmp.Or(list(levels), "nothing is known to be set by hand"))
+	}
+
+	text := paragraph(lines)
+	var names []string
+	for _, part := range e.Parts() {
+		for _, x := range part.Main {
+			if x.Between && !slices.Contains(names, x.Factor) {
+				names = append(names, x.Factor)
+			}
+		}
+	}
+
+	if len(names) > 0 {
+		text += "\n" + list(names) + ": differs between runs only, so each run counts once, and the ratio " +
+			"contains whatever else changed\n"
+	}
+
+	return text + paragraph(each(e.Differs, func(s string) string { return "also differs: " + s }))
 }
 
 // effectsText lays out the effects of one part, each of its paragraphs below an empty line.

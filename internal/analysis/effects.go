@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,30 +39,73 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
-// observe returns the rate of each cell of one work by block, out of the document's values, and the names of
-// the factors in the order of people. A cell without a value is left out.
-func observe(d *Document, values map[string]map[string]map[int]float64, w work) (out []model.Observation,
-	names []string) {
+// observe returns the rate of each cell of one work by block, and the names of the factors in the order of
+// people. A cell without a value is left out. A cell that several runs measured at the same levels has the
+// blocks of all of them.
+func observe(runs []runOfEffects, w work) (out []model.Observation, names []string) {
 	metric := cmp.Or(w.metric, metrics.Goodput)
 	all := record.Factors{}
-	for _, c := range d.Cells { // in the order of the design
-		byBlock := values[c.Factors.Key()][metric]
-		if byBlock != nil && workOf(c.Factors) == w {
-			out = append(out, model.Observation{Levels: c.Factors, ByBlock: byBlock})
-			maps.Copy(all, c.Factors)
+	type place struct{ at, runs int }
+	places := map[string]place{}
+	for i, r := range runs {
+		for _, c := range r.Cells { // in the order of the design
+			byBlock := r.values[c.Factors.Key()][metric]
+			if byBlock == nil || workOf(c.Factors) != w {
+				continue
+			}
+
+			f := maps.Clone(c.Factors)
+			maps.Copy(f, r.levels)
+			p, seen := places[f.Key()]
+			if !seen {
+				p.at = len(out)
+				o := model.Observation{Levels: f, ByBlock: map[int]float64{}}
+				if len(runs) > 1 {
+					o.Runs = map[int]int{}
+				}
+
+				out = append(out, o)
+			}
+
+			o := out[p.at]
+			for block, rate := range byBlock {
+				id := p.runs*blocksOfRun + block
+				o.ByBlock[id] = rate
+				if o.Runs != nil {
+					o.Runs[id] = i
+				}
+			}
+
+			p.runs++
+			places[f.Key()] = p
+			maps.Copy(all, f)
 		}
 	}
 
 	names = all.Names()
-	d.Catalogue.Sort(names)
+	if len(runs) > 0 {
+		runs[0].Catalogue.Sort(names)
+	}
+
 	return out, names
+}
+
+// blocksOfRun is more than a run has blocks, so that those of the second run of a cell follow those of the
+// first.
+const blocksOfRun = 1 << 20
+
+// runOfEffects is a run with the values of its cells, and the levels of what was set by hand for all of it.
+type runOfEffects struct {
+	*Document
+	values map[string]map[string]map[int]float64 // cell → metric → block
+	levels record.Factors
 }
 
 // EffectsOf returns the effects that every reading of a run computes; nil where fewer than two factors have
 // any.
 func EffectsOf(d *Document) *model.Effects {
 	const maxContrasts = 200_000 // two levels, or two by two, in each cell
-	e := Effects(d, maxContrasts)
+	e := effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, maxContrasts)
 	if e.Several() {
 		return &e
 	}
@@ -70,21 +114,27 @@ func EffectsOf(d *Document) *model.Effects {
 }
 
 // Effects returns the effects of a run's factors on what each kind of load carried, and on what its ciphers
-// did, where there are not more contrasts than the bound.
-func Effects(d *Document, bound int) model.Effects {
-	all := model.FindEffects(nil, nil)
-	values := numbers(d)
-	var seen []work
-	for _, c := range d.Cells {
-		w := workOf(c.Factors)
-		if slices.Contains(seen, w) {
-			continue
-		}
+// did.
+func Effects(d *Document) model.Effects {
+	return effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, math.MaxInt)
+}
 
-		seen = append(seen, w)
-		observations, names := observe(d, values, w)
-		if contrasts(observations, names) <= bound {
-			add(&all, w, factor.Sends(c.Factors), model.FindEffects(observations, names))
+// effectsOf computes the effects of all kinds of work that do not have more contrasts than the bound.
+func effectsOf(runs []runOfEffects, bound int) model.Effects {
+	all := model.FindEffects(nil, nil)
+	var seen []work
+	for _, r := range runs {
+		for _, c := range r.Cells {
+			w := workOf(c.Factors)
+			if slices.Contains(seen, w) {
+				continue
+			}
+
+			seen = append(seen, w)
+			observations, names := observe(runs, w)
+			if contrasts(observations, names) <= bound {
+				add(&all, w, factor.Sends(c.Factors), model.FindEffects(observations, names))
+			}
 		}
 	}
 

@@ -106,7 +106,7 @@ func TestLoadsOfOneKindAreCompared(t *testing.T) {
 		}
 
 		var parts []string
-		e := Effects(d, math.MaxInt)
+		e := Effects(d)
 		for _, part := range e.Parts() {
 			for _, x := range part.Main {
 				parts = append(parts, part.Of+"|"+part.Metric+"|"+x.Factor)

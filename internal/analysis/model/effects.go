@@ -18,6 +18,8 @@ import (
 type Observation struct {
 	Levels  map[string]string
 	ByBlock map[int]float64
+	// Runs holds the run of each block, where the observations are of several runs; else nil.
+	Runs map[int]int
 }
 
 // Observe makes observations of published rates, and names their factors.
@@ -31,7 +33,7 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 			continue
 		}
 
-		o := Observation{map[string]string{}, map[int]float64{0: *r.GoodputBps}}
+		o := Observation{Levels: map[string]string{}, ByBlock: map[int]float64{0: *r.GoodputBps}}
 		for _, at := range attributes {
 			level := at.of(r)
 			if level != "" {
@@ -54,8 +56,11 @@ type Effect struct {
 	Settings int      `json:"settings"` // of the other factors
 	// Apart: no setting has all levels, this one is over those that have both. Another level of the factor
 	// may be over other settings.
-	Apart   bool    `json:"settings_apart,omitempty"`
-	Blocks  int     `json:"blocks"`
+	Apart  bool `json:"settings_apart,omitempty"`
+	Blocks int  `json:"blocks"` // with Between: runs, or runs that are compared with each other
+	// Between: the levels were measured in different runs, so whatever else changed between these is part of
+	// the ratio, and each run counts once, however many blocks it has.
+	Between bool    `json:"between_runs,omitempty"`
 	PValue  float64 `json:"p_value,omitempty"` // adjusted for all effects and interactions
 	Verdict string  `json:"verdict"`
 
@@ -99,6 +104,16 @@ type Effects struct {
 	// Ciphers holds the effects on what engine cipher measured in the same run, each library and purpose by
 	// itself.
 	Ciphers []Effects `json:"ciphers,omitempty"`
+	// Runs lists the runs, where the effects are of several, with what was set by hand for each.
+	Runs []EffectRun `json:"runs,omitempty"`
+	// Differs lists what else differs between the runs: each is part of an effect between runs.
+	Differs []string `json:"also_differs,omitempty"`
+}
+
+// EffectRun is one of several runs whose effects were computed together.
+type EffectRun struct {
+	Run    string            `json:"run"`
+	Levels map[string]string `json:"levels,omitempty"` // of the factors that are constant in each run
 }
 
 // Parts are the effects on the goodput of TCP, those of each other kind of load and of each part of the
@@ -326,16 +341,26 @@ func having(settings []map[string]Observation, cells []string) []map[string]Obse
 }
 
 // contrast is Σ sign × ln rate of cells by block, in the mean over the settings that have all of the cells.
+// A run changes the rates of all its cells alike, which cancels where the signs of its cells add up to zero.
+// Where they do not, the contrast is between runs.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) (logs map[int]float64,
-	n int) {
+	n int, between bool) {
 	sum := map[int]float64{}
 	settled := map[int]int{}
+	weights := map[int]map[int]float64{} // by block, the sum of the signs of each run
 	for _, there := range having(settings, cells) {
 		n++
 		for block := range there[cells[0]].ByBlock {
 			v := 0.0
 			for i, c := range cells {
 				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf where it has none
+				if run, of := there[c].Runs[block]; of {
+					if weights[block] == nil {
+						weights[block] = map[int]float64{}
+					}
+
+					weights[block][run] += signs[i]
+				}
 			}
 
 			if !math.IsInf(v, 0) && !math.IsNaN(v) {
@@ -352,7 +377,43 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 		}
 	}
 
-	return logs, n
+	if joined := byRuns(logs, weights); joined != nil {
+		return joined, n, true
+	}
+
+	return logs, n, false
+}
+
+// byRuns joins the blocks in which the same runs stand against each other, by their median; nil where the
+// runs cancel.
+func byRuns(logs map[int]float64, weights map[int]map[int]float64) map[int]float64 {
+	var runs []string
+	values := map[string][]float64{}
+	for _, block := range slices.Sorted(maps.Keys(logs)) {
+		of := ""
+		for _, run := range slices.Sorted(maps.Keys(weights[block])) {
+			if weights[block][run] != 0 {
+				of += cell(strconv.Itoa(run), "")
+			}
+		}
+
+		if of != "" && values[of] == nil {
+			runs = append(runs, of)
+		}
+
+		values[of] = append(values[of], logs[block])
+	}
+
+	if len(runs) == 0 {
+		return nil
+	}
+
+	out := map[int]float64{}
+	for i, of := range runs {
+		out[i] = statistics.Median(values[of])
+	}
+
+	return out
 }
 
 // ratioOf logarithms by block, of which there must be one.
@@ -376,7 +437,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 
 	for i, level := range levels {
 		for _, against := range levels[:i] {
-			logs, n := contrast(settings, []string{level, against}, 1, -1)
+			logs, n, between := contrast(settings, []string{level, against}, 1, -1)
 			if len(logs) > 0 {
 				out = append(out, Effect{
 					Factor:   name,
@@ -386,6 +447,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 					Settings: n,
 					Apart:    len(shared) == 0 && len(levels) > 2,
 					Blocks:   len(logs),
+					Between:  between,
 					logs:     logs,
 				})
 				break
@@ -405,13 +467,13 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 				for _, beside := range others[:k] {
 					four := []string{cell(level, at), cell(against, at), cell(level, beside),
 						cell(against, beside)}
-					logs, n := contrast(settings, four, 1, -1, -1, 1)
+					logs, n, between := contrast(settings, four, 1, -1, -1, 1)
 					if len(logs) == 0 {
 						continue
 					}
 
-					here, _ := contrast(settings, four, 1, -1, 0, 0)
-					there, _ := contrast(settings, four, 0, 0, 1, -1)
+					here, _, _ := contrast(settings, four, 1, -1, 0, 0)
+					there, _, _ := contrast(settings, four, 0, 0, 1, -1)
 					out = append(out, Interaction{
 						Effect: Effect{
 							Factor:   name,
@@ -420,6 +482,7 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 							Ratio:    ratioOf(logs),
 							Settings: n,
 							Blocks:   len(logs),
+							Between:  between,
 							logs:     logs,
 						},
 						With:         with,
@@ -471,7 +534,7 @@ func (m matrix) chart(cells []string, names ...string) Chart {
 	}
 
 	for _, levels := range combinations {
-		logs, n := contrast(settings, []string{cell(levels...)}, 1)
+		logs, n, _ := contrast(settings, []string{cell(levels...)}, 1)
 		if n == len(settings) && len(logs) > 0 {
 			out.Bars = append(out.Bars, Bar{levels, ratioOf(logs).Value})
 		}

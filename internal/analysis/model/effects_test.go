@@ -81,8 +81,8 @@ func TestLevelsOverTheSameSettings(t *testing.T) {
 	// no setting has all three levels: each ratio is of its own, and says so
 	var apart []Observation
 	for i, at := range []string{"a1", "b1", "b2", "c2"} {
-		apart = append(apart, Observation{map[string]string{"x": at[:1], "y": at[1:]},
-			map[int]float64{0: float64(i+1) * 100}})
+		apart = append(apart, Observation{Levels: map[string]string{"x": at[:1], "y": at[1:]},
+			ByBlock: map[int]float64{0: float64(i+1) * 100}})
 	}
 
 	for _, x := range FindEffects(apart, []string{"x", "y"}).Main {
@@ -98,8 +98,10 @@ func made(blocks int, noise float64) (out []Observation) {
 	for _, x := range []string{"a", "b"} {
 		for _, y := range []string{"c", "d"} {
 			for _, z := range []string{"e", "f"} {
-				o := Observation{map[string]string{"x": x, "y": y, "z": z, "w": x + "!", "v": "always"},
-					map[int]float64{}}
+				o := Observation{
+					Levels:  map[string]string{"x": x, "y": y, "z": z, "w": x + "!", "v": "always"},
+					ByBlock: map[int]float64{},
+				}
 				for block := range blocks {
 					rate := 1e6 * float64(block+1) // blocks differ; pairs do not
 					if x == "b" || z == "f" {

@@ -1,0 +1,155 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// handFacts are the facts of a router that people change between runs, with the name of the factor that each
+// makes of itself. A later one counts only where no earlier one of the same names differs.
+var handFacts = [...]struct{ fact, factor string }{
+	{"cpu_frequency_set", "clock"}, // of RouterOS
+	{"governor", "governor"},
+	{"product", "device"},
+	{"firmware", "firmware"},
+	{"kernel", "kernel"},
+}
+
+// EffectsOfRuns returns the effects of factors over several runs. What was changed by hand between them is a
+// factor like those that the runs varied: its levels are those that labels gives, by factor one for each run
+// in their order, or without labels the conditions and the facts of the router in which the runs differ. Runs
+// with the same levels add blocks.
+//
+// Runs are made at different times. A ratio within runs, such as that of two queues, and so the interaction
+// of a queue with a clock, does not depend on that. A ratio between runs does: there each run counts once.
+//
+// Labels must have a level for each run, and none may name a factor that varies within a run.
+func EffectsOfRuns(docs []*Document, labels map[string][]string) (model.Effects, error) {
+	for _, name := range keys(labels) {
+		if len(labels[name]) != len(docs) {
+			return model.Effects{}, fmt.Errorf("%s has %d levels for %d runs", name, len(labels[name]),
+				len(docs))
+		}
+
+		for _, d := range docs {
+			if levels := d.levelsOf(name); len(levels) > 1 {
+				return model.Effects{}, fmt.Errorf("%s varies within run %s: %s", name, d.Run.ID,
+					strings.Join(levels, ", "))
+			}
+		}
+	}
+
+	var used []string
+	if len(labels) == 0 {
+		labels, used = byHand(docs)
+	}
+
+	var runs []runOfEffects
+	for i, d := range docs {
+		levels := record.Factors{}
+		for name, all := range labels {
+			levels[name] = all[i]
+		}
+
+		runs = append(runs, runOfEffects{Document: d, values: numbers(d), levels: levels})
+	}
+
+	e := effectsOf(runs, math.MaxInt)
+	for _, r := range runs {
+		e.Runs = append(e.Runs, model.EffectRun{Run: r.Run.ID, Levels: r.levels})
+	}
+
+	e.Differs = otherChanges(docs, used)
+	return e, nil
+}
+
+// levelsOf lists the levels that a factor has in the cells of a run.
+func (d *Document) levelsOf(name string) (levels []string) {
+	for i := range d.Cells {
+		if level, ok := d.Cells[i].Factors[name]; ok {
+			levels = once(levels, level)
+		}
+	}
+	return levels
+}
+
+// byHand returns the levels of what all runs record, in which they differ and that none of them varied:
+// conditions and facts of the tested router. The changes that it used are named as those of a comparison.
+func byHand(docs []*Document) (labels map[string][]string, used []string) {
+	labels = map[string][]string{}
+	add := func(name string, change string, of func(*Document) string) {
+		var levels []string
+		for _, d := range docs {
+			level := of(d)
+			if level == "" || len(d.levelsOf(name)) > 0 {
+				return
+			}
+
+			levels = append(levels, level)
+		}
+
+		if labels[name] == nil && len(slices.Compact(slices.Sorted(slices.Values(levels)))) > 1 {
+			labels[name] = levels
+			used = append(used, change)
+		}
+	}
+	for _, d := range docs {
+		for _, name := range keys(d.Conditions) {
+			add(name, name, func(d *Document) string { return d.Conditions[name] })
+		}
+	}
+
+	for _, f := range handFacts {
+		if f.fact == "kernel" && labels["firmware"] != nil { // which names it
+			continue
+		}
+
+		for _, node := range docs[0].routers() {
+			add(f.factor, f.fact+" on "+node, func(d *Document) string { return d.fact(node, f.fact) })
+		}
+	}
+
+	return labels, used
+}
+
+// routers lists the nodes under test.
+func (d *Document) routers() (names []string) {
+	for _, t := range d.Topologies {
+		for _, n := range t.Nodes {
+			if n.Router {
+				names = once(names, n.Name)
+			}
+		}
+	}
+	return names
+}
+
+// fact returns what a run knew of a node, or "".
+func (d *Document) fact(node, name string) string {
+	for _, e := range d.Environment {
+		if e.Node == node {
+			return e.Facts[name]
+		}
+	}
+	return ""
+}
+
+// otherChanges lists what differs between the first run and the others, except for the changes named.
+func otherChanges(docs []*Document, used []string) (out []string) {
+	for _, d := range docs[1:] {
+		rest := slices.DeleteFunc(changes(docs[0], d), func(c Change) bool {
+			return slices.ContainsFunc(used, func(name string) bool {
+				return c.Name == name || strings.HasPrefix(c.Name, name+", ")
+			})
+		})
+		for _, text := range causesOf(rest) {
+			out = once(out, text)
+		}
+	}
+	return out
+}
