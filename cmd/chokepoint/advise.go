@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -28,8 +29,10 @@ func newAdviseCommand(p *program) *cobra.Command {
 		Short: "List which published routers are fast enough for a line",
 		Long: `List which routers of the catalogue are fast enough for a line. The verdict comes from
 published results or, if a router has none, from a model, which is marked. Enough: the
-worst comparable result reaches 95 % of the TCP goodput of the line; not enough: the
-best does not reach 80 %. Each router has a list of what was not measured.`,
+worst comparable result reaches 95 % of the TCP goodput of the line; enough if: it does
+with a setting of the router that is named, such as its clock or queue; not enough: the
+best does not reach 80 %. Unknown is what nobody measured. The power per year is that of
+the published draws with --busy hours a day at full load.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
@@ -40,8 +43,12 @@ best does not reach 80 %. Each router has a list of what was not measured.`,
 					"--line %q is not a rate from 1M to 1000G", wan)
 			}
 
+			if n.Tunnel == ipsecName {
+				n.Tunnel = "esp"
+			}
+
 			err = cmp.Or(between("", "users", n.Users, 1, 100000), asksForZero(cmd, "mtu"),
-				knownLevels(n.Tunnel, "", "", 0, n.MTU))
+				knownLevels(n.Tunnel, "", "", 0, n.MTU), checkPower(n.BusyHours, n.Price))
 			if err != nil {
 				return err
 			}
@@ -52,6 +59,7 @@ best does not reach 80 %. Each router has a list of what was not measured.`,
 			}
 
 			n.WANBps = float64(rate)
+			n.OnlyMTU = n.MTU > 0
 			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
 			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
 			for i := range d.Devices {
@@ -63,11 +71,25 @@ best does not reach 80 %. Each router has a list of what was not measured.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
-	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
-	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one)")
+	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+list(catalogTunnels)+",\nor ipsec, which is "+
+		"esp")
+	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one, and\nothers as settings)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
+	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the power per year")
+	f.Float64Var(&n.Price, "price", 0, "`PRICE` of a kWh, for the cost of a year's power")
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON document")
+}
+
+// checkPower refuses hours and prices that cannot be.
+func checkPower(hours, price float64) error {
+	switch {
+	case !(hours >= 0 && hours <= 24):
+		return app.Usage("a day has 24 hours", "--busy %g is not from 0 to 24", hours)
+	case !(price >= 0 && price <= 1e6):
+		return app.Usage("give the price of one kWh, such as 0.3", "--price %g is not from 0 to 1000000", price)
+	}
+	return nil
 }
 
 func adviceText(d adviceDocument) string {
@@ -94,23 +116,46 @@ func adviceText(d adviceDocument) string {
 			power = "; draws " + a.Watts
 		}
 
-		rows.add("  "+a.Device, a.Why+power)
-		if a.Uncounted != "" {
-			rows.add("", "  "+a.Uncounted)
+		lines := []string{a.Why + power}
+		for _, s := range a.If {
+			lines = append(lines, "enough if: "+settingWords(s))
 		}
 
-		missing := without(a.Missing, func(m string) bool {
-			return slices.Contains(common, m)
-		})
+		if a.Nearest != nil {
+			lines = append(lines, "nearly enough if: "+settingWords(*a.Nearest))
+		}
+
+		if a.Year != nil {
+			lines = append(lines, a.Year.Text()+" ("+a.Year.Basis+")")
+		}
+
+		if a.Uncounted != "" {
+			lines = append(lines, a.Uncounted)
+		}
+
+		missing := without(a.Missing, func(m string) bool { return slices.Contains(common, m) })
 		if len(missing) > 0 {
-			rows.add("", "  not measured: "+list(missing))
+			lines = append(lines, "unknown: "+list(missing))
+		}
+
+		for i, line := range lines {
+			if i == 0 {
+				rows.add("  "+a.Device, line)
+			} else {
+				rows.add("", "  "+line)
+			}
 		}
 	}
 
 	b.WriteString(table(rows, 0))
 	if len(common) > 0 {
-		b.printf("\nnot measured of any: %s\n", list(common))
+		b.printf("\nunknown of all: %s\n", list(common))
 	}
 
 	return b.String()
+}
+
+// settingWords describes a setting with the worst rate that it was measured at.
+func settingWords(s model.Settings) string {
+	return fmt.Sprintf("%s (%s or more, %s of the need)", s.Words, unit.Bitrate(s.LowBps), unit.Percent(s.Share))
 }

@@ -125,7 +125,7 @@ func sourceIDs(c *catalogue.Catalogue) []string {
 }
 
 // catalogTunnels lists the tunnels of published results.
-var catalogTunnels = []string{factor.NoTunnel, "wireguard", "openvpn"}
+var catalogTunnels = []string{factor.NoTunnel, "wireguard", "openvpn", "esp"}
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	// A study may give a power for a year without any other figure.
@@ -139,6 +139,9 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 
 	return known(flag+" %q is not in the catalogue", name, "devices", names...)
 }
+
+// ipsecName is what people call the tunnel esp.
+const ipsecName = "ipsec"
 
 // knownLevels checks the filters of results. An empty word or 0 is no filter.
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
@@ -213,7 +216,7 @@ of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 	fl := cmd.Flags()
 	addDevice(cmd, &f.Device)
 	fl.StringVar(&f.Source, "source", "", "only results of the study `ID`")
-	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: none, wireguard, openvpn")
+	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: "+list(catalogTunnels))
 	fl.StringVar(&f.Protocol, "protocol", "", "only those of the protocol `NAME`: tcp or udp")
 	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
 	fl.IntVar(&f.Streams, "streams", 0, "only those with `N` streams")

@@ -108,8 +108,8 @@ Refused counts the questions for which a model does not apply.`,
 	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
 	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn; with --run\n"+
-		"the default is that of all its cells")
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+list(catalogTunnels)+"; with\n"+
+		"--run the default is that of all its cells")
 	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME`: tcp or udp; with --run the default\n"+
 		"is that of all its cells")
 	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6 (default: either)")

@@ -315,7 +315,7 @@ type Own struct {
 const RunDevice = "run"
 
 // families are the tunnels that studies call by one name.
-var families = [...]string{"wireguard", "openvpn"}
+var families = [...]string{"wireguard", "openvpn", "esp"}
 
 // Results are the rates of a run's cells, but for those without a router.
 func Results(d *analysis.Document) []Own {

@@ -340,7 +340,7 @@ func (c *Catalogue) addResult(r *row) {
 		Statistic:   r.text("statistic"),
 		Runs:        r.whole("runs"),
 		Condition:   r.text("condition"),
-		Tunnel:      r.among("tunnel", "none", "wireguard", "openvpn"),
+		Tunnel:      r.among("tunnel", "none", "wireguard", "openvpn", "esp"),
 		Protocol:    r.among("proto", "tcp", "udp"),
 		IP:          r.among("ip", "", "4", "6"),
 		Direction:   r.among("direction", "", "up", "down", "in", "out"),

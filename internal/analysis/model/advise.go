@@ -15,12 +15,17 @@ type Need struct {
 	WANBps float64 `json:"wan_bps"` // line rate
 	Tunnel string  `json:"tunnel"`
 	MTU    int     `json:"mtu"`
-	Users  int     `json:"users"` // who load it at once
+	// OnlyMTU says that no other MTU would do. Else another one is a setting that may make a router enough.
+	OnlyMTU   bool    `json:"only_mtu,omitempty"`
+	Users     int     `json:"users"`                   // who load it at once
+	BusyHours float64 `json:"busy_hours"`              // a day at full load
+	Price     float64 `json:"price_per_kwh,omitempty"` // 0: not asked for
 }
 
 // Verdicts of advice, best first.
 const (
 	Enough     = "enough"
+	EnoughIf   = "enough if"
 	Borderline = "borderline"
 	NotEnough  = "not enough"
 	CannotTell = "cannot tell"
@@ -40,11 +45,35 @@ type Advice struct {
 	ByModel string  `json:"by_model,omitempty"` // the model, where nothing was measured
 	LowBps  float64 `json:"low_bps,omitempty"`
 	HighBps float64 `json:"high_bps,omitempty"` // absent where the range has no high end
-	Watts   string  `json:"watts,omitempty"`
-	Why     string  `json:"why"`
+	// If lists the settings with which it is enough. Each reaches enough in all that was measured, and the
+	// device with another setting does not.
+	If []Settings `json:"enough_if,omitempty"`
+	// Nearest is the setting that comes nearest to enough, if several were measured and none suffices.
+	Nearest *Settings `json:"nearest_if,omitempty"`
+	Watts   string    `json:"watts,omitempty"`
+	Year    *Year     `json:"power_per_year,omitempty"` // absent where its power was not published
+	Why     string    `json:"why"`
 	// Uncounted says of how many results of the device nothing is concluded, and why.
 	Uncounted string   `json:"not_counted,omitempty"`
 	Missing   []string `json:"not_measured"`
+}
+
+// Settings are levels of what an owner can set, and the worst rate that was measured with them.
+type Settings struct {
+	Words  string  `json:"words"` // "clock at 1400 MHz and queue fq-codel"
+	LowBps float64 `json:"low_bps"`
+	Share  float64 `json:"share"` // of what is needed
+}
+
+// Year is what a router takes in a year, with so many hours a day at full load and the others in normal
+// operation.
+type Year struct {
+	LowKWh   float64 `json:"low_kwh"`
+	HighKWh  float64 `json:"high_kwh"`
+	LowCost  float64 `json:"low_cost,omitempty"` // by the price asked for
+	HighCost float64 `json:"high_cost,omitempty"`
+	// Basis says which published draws it rests on, and what was assumed where one is missing.
+	Basis string `json:"basis"`
 }
 
 // GoodputBps returns the goodput that is needed: what the line carries of full TCP packets through the
@@ -69,7 +98,7 @@ func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 		out = append(out, advise(c, d, n, scores))
 	}
 
-	rank := []string{Enough, Borderline, NotEnough, CannotTell}
+	rank := []string{Enough, EnoughIf, Borderline, NotEnough, CannotTell}
 	slices.SortStableFunc(out, func(a, b Advice) int {
 		return cmp.Or(cmp.Compare(slices.Index(rank, a.Verdict), slices.Index(rank, b.Verdict)),
 			cmp.Compare(a.ByModel, b.ByModel), -cmp.Compare(a.HighBps, b.HighBps))
@@ -79,17 +108,25 @@ func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 
 func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors) Advice {
 	need := n.GoodputBps()
-	a := Advice{Device: d.Name, Verdict: CannotTell, Watts: watts(c, d.Name)}
+	a := Advice{
+		Device:  d.Name,
+		Verdict: CannotTell,
+		Watts:   watts(c, d.Name),
+		Year:    yearOf(c, d.Name, n),
+	}
 	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
 		return r.GoodputBps == nil || BeyondLink(c, r)
 	})
 	streams := suited(rows, n.Users)
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
-		return r.Streams != streams || n.MTU > 0 && r.MTU > 0 && r.MTU != n.MTU
+		return r.Streams != streams || n.OnlyMTU && n.otherMTU(r)
 	})
-	a.Missing = unmeasured(rows, n, a.Watts)
-	if len(rows) == 0 {
+	usual := slices.DeleteFunc(slices.Clone(rows), n.otherMTU)
+	a.Missing = unmeasured(usual, n, a.Watts)
+	if len(usual) > 0 {
+		a.measured(usual, need)
+	} else {
 		a.model(c, catalogue.Result{
 			Device:   d.Name,
 			Tunnel:   n.Tunnel,
@@ -97,9 +134,19 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 			Streams:  streams,
 			MTU:      n.MTU,
 		}, need, scores)
-		return a
 	}
 
+	if a.Verdict != Enough {
+		a.settings(rows, n)
+	}
+
+	return a
+}
+
+func (n Need) otherMTU(r catalogue.Result) bool { return n.MTU > 0 && r.MTU > 0 && r.MTU != n.MTU }
+
+// measured checks a device by its own results.
+func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
 	worst := slices.MinFunc(rows, byRate)
 	best := slices.MaxFunc(rows, byRate)
@@ -111,11 +158,9 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 		a.Why += fmt.Sprintf(" (%s) to %s (%s)", setting(worst), unit.Bitrate(a.HighBps), setting(best))
 	}
 
-	if streams > 0 {
-		a.Why += " with " + unit.Count(streams, "stream")
+	if worst.Streams > 0 {
+		a.Why += " with " + unit.Count(worst.Streams, "stream")
 	}
-
-	return a
 }
 
 // check compares a range with what is needed: its low end must be enough for the one verdict, its high end
@@ -205,7 +250,12 @@ func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 			out = append(out, name)
 		}
 	}
-	if len(rows) > 0 {
+	switch {
+	case len(rows) == 0 && n.Tunnel == "none":
+		out = append(out, "its rate")
+	case len(rows) == 0:
+		out = append(out, "its rate through "+n.Tunnel)
+	default:
 		open("IPv6", func(r catalogue.Result) bool { return r.IP == "6" })
 		open("both directions", func(r catalogue.Result) bool { return r.Direction == "down" })
 		if n.Tunnel != "none" {

@@ -804,7 +804,7 @@ func TestAdvise(t *testing.T) {
 	// 1 Gbit/s carries 901 Mbit/s through WireGuard: docs/method/ceilings.md
 	near(t, "needed", Need{WANBps: 1e9, Tunnel: "wireguard", MTU: 1420}.GoodputBps(), 901e6, .001)
 	// a quicker line never turns a device to the better
-	rank := map[string]int{Enough: 0, CannotTell: 1, Borderline: 1, NotEnough: 2}
+	rank := map[string]int{Enough: 0, EnoughIf: 1, CannotTell: 2, Borderline: 2, NotEnough: 3}
 	last := map[string]int{}
 	for _, wan := range []float64{1e7, 1e8, 3e8, 5e8, 1e9, 2.5e9, 1e10} {
 		for _, a := range Advise(c, Need{WANBps: wan, Tunnel: "wireguard", MTU: 1420, Users: 4}, scores) {

@@ -1,0 +1,200 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// knobs returns the levels of what an owner can set on a router, in words: "" is not stated, or usual.
+func (n Need) knobs(r catalogue.Result) (out [4]string) {
+	switch r.Clock {
+	case "":
+	case "auto":
+		out[0] = "automatic clock"
+	default:
+		out[0] = "clock at " + r.Clock + " MHz"
+	}
+
+	if r.Queue != "" {
+		out[1] = "queue " + r.Queue
+	}
+
+	for part := range strings.SplitSeq(r.Condition, ", ") { // other parts are about the testbed
+		if strings.Contains(part, "offload") {
+			out[2] = part
+		}
+	}
+
+	if n.otherMTU(r) {
+		out[3] = fmt.Sprintf("MTU %d", r.MTU)
+	}
+
+	return out
+}
+
+// settingGroup holds the results with the same settings.
+type settingGroup struct {
+	knobs  [4]string
+	lowBps float64
+	where  []string // the paths that were measured: version of IP and direction
+}
+
+func (g settingGroup) words() string {
+	words := slices.DeleteFunc(slices.Clone(g.knobs[:]), func(w string) bool { return w == "" })
+	return cmp.Or(strings.Join(words, " and "), "the usual MTU")
+}
+
+// settings looks for the settings with which a device is enough, where it is not with all of them. A setting
+// counts only if it was measured on every path, of those that the device was measured on: with some it may
+// be slower in the direction that nobody tried.
+func (a *Advice) settings(rows []catalogue.Result, n Need) {
+	var groups []settingGroup
+	var paths []string
+	for _, r := range rows {
+		knobs := n.knobs(r)
+		i := slices.IndexFunc(groups, func(g settingGroup) bool { return g.knobs == knobs })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, settingGroup{knobs: knobs, lowBps: *r.GoodputBps})
+		}
+
+		g := &groups[i]
+		g.lowBps = min(g.lowBps, *r.GoodputBps)
+		path := pathWords(r)
+		if !slices.Contains(g.where, path) {
+			g.where = append(g.where, path)
+		}
+
+		if !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+
+	usual := slices.ContainsFunc(rows, func(r catalogue.Result) bool { return !n.otherMTU(r) })
+	if len(groups) < 2 && usual || len(groups) == 0 {
+		return
+	}
+
+	need := n.GoodputBps()
+	var nearest *Settings
+	for _, g := range groups {
+		s := Settings{Words: g.words(), LowBps: g.lowBps, Share: g.lowBps / need}
+		var open []string
+		for _, path := range paths {
+			if !slices.Contains(g.where, path) {
+				open = append(open, path)
+			}
+		}
+
+		switch {
+		case len(open) > 0 && s.Share >= enoughShare:
+			a.Missing = append(a.Missing, strings.Join(open, " and ")+" with "+s.Words)
+		case len(open) > 0:
+		case s.Share >= enoughShare:
+			a.If = append(a.If, s)
+		case s.Share >= borderlineShare && (nearest == nil || s.Share > nearest.Share):
+			nearest = &s
+		}
+	}
+
+	if len(a.If) == 0 {
+		a.Nearest = nearest
+		return
+	}
+
+	a.Verdict = EnoughIf
+	if !usual {
+		a.ByModel = ""
+		a.LowBps = a.If[0].LowBps
+		a.HighBps = 0
+		a.Why = "measured with no other MTU"
+	}
+}
+
+// pathWords names the version of IP and the direction of a result, as far as it states them.
+func pathWords(r catalogue.Result) string {
+	var words []string
+	if r.IP != "" {
+		words = append(words, "IPv"+r.IP)
+	}
+
+	if r.Direction != "" {
+		words = append(words, direction(r.Direction))
+	}
+
+	return strings.Join(words, " ")
+}
+
+// Loads of the published draws: of a router at work without much to do, and idle.
+var calmLoads = []string{"normal", "idle"}
+
+// yearOf sums the published draws of a device over a year; nil where none is given.
+func yearOf(c *catalogue.Catalogue, device string, n Need) *Year {
+	var calm, busy []catalogue.Power
+	for _, p := range c.Powers {
+		switch {
+		case p.Device != device || p.Low == nil:
+		case slices.Contains(calmLoads, p.Load):
+			calm = append(calm, p)
+		default:
+			busy = append(busy, p)
+		}
+	}
+
+	hours := n.BusyHours
+	basis := fmt.Sprintf("%g h a day at full load, else in normal operation", hours)
+	switch {
+	case len(calm)+len(busy) == 0:
+		return nil
+	case len(calm) == 0:
+		hours = 24
+		basis = "always at full load: its draw in normal operation is unknown"
+	case len(busy) == 0:
+		hours = 0
+		basis = "always in normal operation: its draw at full load is unknown"
+	}
+
+	calmLow, calmHigh := drawOf(calm)
+	busyLow, busyHigh := drawOf(busy)
+	kWh := func(calm, busy float64) float64 { return (calm*(24-hours) + busy*hours) * 365 / 1000 }
+	y := &Year{LowKWh: kWh(calmLow, busyLow), HighKWh: kWh(calmHigh, busyHigh), Basis: basis}
+	y.LowCost = y.LowKWh * n.Price
+	y.HighCost = y.HighKWh * n.Price
+	return y
+}
+
+// drawOf returns the least and the most watts of some draws; 0 of none.
+func drawOf(all []catalogue.Power) (low, high float64) {
+	for i, p := range all {
+		if i == 0 {
+			low = *p.Low
+		}
+
+		low = min(low, *p.Low)
+		high = max(high, *p.High)
+	}
+	return low, high
+}
+
+// Text says what a router takes in a year: "124 to 140 kWh a year", with the cost where a price was given.
+func (y Year) Text() string {
+	text := spanWords(y.LowKWh, y.HighKWh) + " kWh a year"
+	if y.HighCost > 0 {
+		text += ", which cost " + spanWords(y.LowCost, y.HighCost)
+	}
+	return text
+}
+
+func spanWords(low, high float64) string {
+	from := unit.Significant(low, 3)
+	to := unit.Significant(high, 3)
+	if from == to {
+		return from
+	}
+	return from + " to " + to
+}
