@@ -170,6 +170,8 @@ func (x *Derivation) Document() *Document {
 		d.Cells = append(d.Cells, g.cell)
 	}
 
+	addShares(run.Design.Catalogue, &run.Design, d.Cells, d.Comparisons)
+
 	d.Paths = paths(d, varyingFactors(run.Design.Catalogue, cells))
 	d.oneCause()
 	d.addSearches(run, cells)
@@ -190,6 +192,7 @@ func (x *Derivation) Document() *Document {
 	d.Proof = proofOf(run, cells)
 	d.Effects = EffectsOf(d)
 	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(run, d)
+	d.Uses = UsesOf(d)
 	return d
 }
 

@@ -34,7 +34,9 @@ type Document struct {
 	Nodes   []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
 	Metrics []record.Metric    `json:"metrics"` // declarations of every metric that occurs
 	// Verdicts names what held the traffic back, once for all cells with the same finding.
-	Verdicts  []Verdict    `json:"verdicts"`
+	Verdicts []Verdict `json:"verdicts"`
+	// Uses says what the results mean for usual uses of a router.
+	Uses      []UseCase    `json:"uses"`
 	Cells     []Cell       `json:"cells"`
 	Searches  []SearchView `json:"searches,omitempty"` // one per row whose rate was looked for
 	Searching *Searching   `json:"searching,omitempty"`
@@ -79,7 +81,12 @@ func (d *Document) Emulated() bool {
 type Cell struct {
 	metrics.Cell
 
-	Ceiling     CellCeiling        `json:"ceiling"`
+	Ceiling CellCeiling `json:"ceiling"`
+	// OfBaseline is the rate as a share of the baseline's.
+	OfBaseline *Share `json:"of_baseline,omitempty"`
+	// OfDefaultMTU is the rate as a share of that with the default MTU, where several were measured.
+	OfDefaultMTU *Share `json:"of_default_mtu,omitempty"`
+
 	Consistency *Consistency       `json:"consistency,omitempty"`
 	Findings    []evidence.Finding `json:"findings"`
 	// GeneratorShare is the load generator's part of the CPU time of a machine that also carries the router.

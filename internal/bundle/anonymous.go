@@ -132,6 +132,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 		Environment: environments(d.Environment),
 		Topologies:  []record.Topology{},
 		Nodes:       []record.NodeFacts{},
+		Uses:        []analysis.UseCase{},
 		Cells:       []analysis.Cell{},
 		Trials:      []analysis.TrialView{},
 		Skipped:     []record.Skipped{},

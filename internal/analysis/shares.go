@@ -1,0 +1,127 @@
+package analysis
+
+import (
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Share is the rate of a cell as a share of that of another one.
+type Share struct {
+	Ratio float64        `json:"ratio"` // the median over the blocks that both have
+	Of    string         `json:"of"`    // the "same without tunnel", the "default MTU 1420"
+	Cell  record.Factors `json:"cell"`  // that it is a share of
+}
+
+// addShares says of each cell what share of its baseline it carried, and of the same cell with the default
+// MTU. The baseline has the levels that the plan names as such, or else no tunnel, or else differs in one
+// factor.
+func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []comparison.Comparison) {
+	of := map[string][]comparison.Comparison{}
+	for _, k := range all {
+		of[k.Factors.Key()] = append(of[k.Factors.Key()], k)
+	}
+
+	alike := map[string][]*Cell{} // but for the MTU
+	for i := range cells {
+		key := factor.MTU.With(cells[i].Factors, "").Key()
+		alike[key] = append(alike[key], &cells[i])
+	}
+
+	for i := range cells {
+		cell := &cells[i]
+		rank := 0
+		for _, k := range of[cell.Factors.Key()] {
+			switch r := baselineRank(c, design, k); {
+			case k.Metric != metrics.RateOf(cell.Factors):
+			case ofMTU(k.Factors, k.Against):
+				cell.OfDefaultMTU = shareOf(k)
+			case r > rank:
+				rank = r
+				cell.OfBaseline = shareOf(k)
+			}
+		}
+
+		others := alike[factor.MTU.With(cell.Factors, "").Key()]
+		if len(others) > 1 && factor.MTU.In(cell.Factors) {
+			cell.OfDefaultMTU = shareOfMTU(c.Of(string(factor.MTU)), cell, others)
+		}
+	}
+}
+
+func shareOf(k comparison.Comparison) *Share {
+	return &Share{k.Ratio, strings.TrimPrefix(k.Name, "of the "), k.Against}
+}
+
+// baselineRank orders the cells that one is compared with, the best baseline highest; 0 is none. Another load
+// is no baseline: what four streams carry against one is no cost of anything.
+func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Comparison) int {
+	for _, name := range keys(k.Factors, k.Against) {
+		if k.Factors[name] != k.Against[name] && c.Of(name).Kind == factor.Load &&
+			name != string(factor.PacketSize) { // which follows from the MTU
+			return 0
+		}
+	}
+
+	tunnel := c.Of(string(factor.Tunnel)).Without
+	switch {
+	case len(design.Baseline) > 0 && k.Against.Key() != design.Baseline.Key() && holds(k.Against, design.Baseline):
+		return 4
+	case tunnel != nil && k.Name == tunnel.Words:
+		return 3
+	case k.Against.Key() != design.Baseline.Key():
+		return 2
+	}
+	return 1
+}
+
+// holds reports whether a cell has all of some levels.
+func holds(f, levels record.Factors) bool {
+	for name, level := range levels {
+		if !factor.Same(f[name], level) {
+			return false
+		}
+	}
+	return true
+}
+
+// ofMTU reports whether two cells differ in the MTU of a link, and else in what follows from that at most.
+func ofMTU(a, b record.Factors) bool {
+	link := false
+	for _, name := range keys(a, b) {
+		plain, _ := factor.Split(name)
+		switch {
+		case a[name] == b[name]:
+		case plain == string(factor.LinkMTU):
+			link = true
+		case plain != string(factor.MTU) && plain != string(factor.PacketSize):
+			return false
+		}
+	}
+	return link
+}
+
+// shareOfMTU compares a cell with the one of others that has the MTU which the tunnel takes by itself, block
+// by block; nil if there is none.
+func shareOfMTU(mtu factor.Declaration, cell *Cell, others []*Cell) *Share {
+	if mtu.Derive == nil {
+		return nil
+	}
+
+	metric := metrics.RateOf(cell.Factors)
+	level := mtu.Derive(factor.MTU.With(cell.Factors, ""))
+	for _, other := range others {
+		if !factor.MTU.Is(other.Factors, level) {
+			continue
+		}
+
+		k, _ := comparison.ComparePaired(metric, other.Blocks[metric], cell.Blocks[metric])
+		if k.Ratio > 0 && !k.Difference {
+			return &Share{k.Ratio, "default " + mtu.Words(level), other.Factors}
+		}
+	}
+	return nil
+}
