@@ -14,7 +14,7 @@ import (
 
 // formats lists the formats of a report, the default first.
 var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "csv-long", "benchstat", "ministat",
-	"openmetrics", junitFormat, "wg-bench", flentFormat}
+	"openmetrics", junitFormat, "wg-bench", flentFormat, articleFormat}
 
 const junitFormat = "junit"
 
@@ -46,7 +46,12 @@ openmetrics is for Prometheus, and wg-bench is a row for the tables of that name
 reports validity and requirements to CI: a suspect cell is skipped with its reason, or
 fails with --strict. flent writes a data file for each
 trial, which flent opens and plots. These files are beside the report, or at FILE with
-the trial's name before .flent.gz if there are several.`,
+the trial's name before .flent.gz if there are several.
+
+article is a folder that can be published: a Markdown text with topology, method,
+hardware, results, the bottleneck, a verdict for each use and the limits of the study,
+and its charts as SVG and PNG. It is beside the report, or at FILE. An older article
+there is replaced.`,
 		Args:              exactArgs("RUN"),
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,8 +128,11 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return err
 	}
 
-	if o.format == flentFormat {
+	switch o.format {
+	case flentFormat:
 		return p.writeFlent(ctx, doc, o.file)
+	case articleFormat:
+		return p.writeArticle(doc, o.file)
 	}
 
 	name, spare := "report.html", ".html"

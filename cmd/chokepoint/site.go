@@ -46,7 +46,7 @@ replaced.`,
 				return err
 			}
 
-			index, err := writeSite(dir, pages)
+			index, err := siteFolder().write(dir, pages)
 			if err != nil {
 				return err
 			}
@@ -82,51 +82,71 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 	return c
 }
 
-// siteMark names the file that marks a directory as a site of ours and lists its pages.
-const siteMark, siteFormat = ".chokepoint-site", "chokepoint-site/1"
+// folder is a kind of folder that chokepoint writes as a whole and may write again. A file marks it and lists
+// what belongs to it.
+type folder struct {
+	mark, format string // name and first line of that file
+	what         string // "site"
+	files        *regexp.Regexp
+}
 
-// maxSiteMark bounds that file.
-const maxSiteMark = 1 << 20
+// siteFolder is the folder of a site's pages.
+func siteFolder() folder {
+	return folder{
+		mark:   ".chokepoint-site",
+		format: "chokepoint-site/1",
+		what:   "site",
+		files:  regexp.MustCompile(`^[a-z0-9-]+\.html$`),
+	}
+}
 
-var pageName = regexp.MustCompile(`^[a-z0-9-]+\.html$`)
+// maxFolderMark bounds the file that marks a folder.
+const maxFolderMark = 1 << 20
 
-// writeSite writes the pages into a folder and returns the path of the index. Each page takes its place when
-// it is whole; pages that are no more are removed last. No file is touched that is not of a site of ours.
-func writeSite(dir string, pages []report.File) (index string, err error) {
+// write writes files into a folder and returns the path of the first. Each takes its place when it is whole;
+// those that are no more are removed last. No file is touched that is not of a folder of this kind.
+func (k folder) write(dir string, files []report.File) (first string, err error) {
 	real, err := userfile.Resolve(dir)
 	if err != nil {
 		return "", err
 	}
 
-	old, err := pagesOf(dir, real)
+	old, err := k.filesOf(dir, real)
 	if err != nil {
 		return "", err
 	}
 
-	var names []string
-	for _, page := range pages {
-		names = append(names, page.Name)
-		if !slices.Contains(old, page.Name) && userfile.Exists(filepath.Join(real, page.Name)) {
-			return "", errNoSite(dir, "it holds "+page.Name+", which is not of a site of chokepoint")
+	var names, below []string
+	for _, f := range files {
+		names = append(names, f.Name)
+		if sub := filepath.Dir(f.Name); sub != "." && !slices.Contains(below, sub) {
+			below = append(below, sub)
+		}
+
+		if !slices.Contains(old, f.Name) && userfile.Exists(filepath.Join(real, f.Name)) {
+			return "", k.foreign(dir, fmt.Sprintf("it holds %s, which is not of %s of chokepoint", f.Name, k.a()))
 		}
 	}
 
-	if err := os.Mkdir(real, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", app.Hinted("name a folder in one that exists", "make directory %s: %w", dir,
-			check.Underlying(err))
+	for _, sub := range slices.Concat([]string{""}, below) {
+		at := filepath.Join(real, sub)
+		if err := os.Mkdir(at, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", app.Hinted("name a folder in one that exists", "make directory %s: %w",
+				filepath.Join(dir, sub), check.Underlying(err))
+		}
 	}
 
 	put := func(name string, content []byte) error {
 		return userfile.Put(userfile.Create, filepath.Join(real, name), content)
 	}
 	mark := func(names []string) error {
-		return put(siteMark, []byte(siteFormat+"\n"+strings.Join(names, "\n")+"\n"))
+		return put(k.mark, []byte(k.format+"\n"+strings.Join(names, "\n")+"\n"))
 	}
 	gone := slices.DeleteFunc(old, func(name string) bool { return slices.Contains(names, name) })
 	err = mark(slices.Concat(names, gone)) // what is written now is known, if it ends here
-	for _, page := range pages {
+	for _, f := range files {
 		if err == nil {
-			err = put(page.Name, page.Content)
+			err = put(f.Name, f.Content)
 		}
 	}
 
@@ -142,11 +162,11 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 		err = mark(names)
 	}
 
-	return filepath.Join(dir, pages[0].Name), err
+	return filepath.Join(dir, files[0].Name), err
 }
 
-// pagesOf returns the pages that a directory's mark lists, or none if it is new or empty.
-func pagesOf(dir, real string) ([]string, error) {
+// filesOf returns the files that a folder's mark lists, or none if it is new or empty.
+func (k folder) filesOf(dir, real string) ([]string, error) {
 	entries, err := os.ReadDir(real)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
 		return nil, nil
@@ -156,21 +176,29 @@ func pagesOf(dir, real string) ([]string, error) {
 		return nil, app.Usage("", "write %s: %w", dir, check.Underlying(err))
 	}
 
-	text, err := userfile.Read(filepath.Join(real, siteMark), maxSiteMark)
+	text, err := userfile.Read(filepath.Join(real, k.mark), maxFolderMark)
 	lines := strings.Fields(string(text))
-	if err != nil || len(lines) == 0 || lines[0] != siteFormat {
-		return nil, errNoSite(dir, "it is not empty, and no site of chokepoint")
+	if err != nil || len(lines) == 0 || lines[0] != k.format {
+		return nil, k.foreign(dir, "it is not empty, and no "+k.what+" of chokepoint")
 	}
 
 	for _, name := range lines[1:] {
-		if !pageName.MatchString(name) {
-			return nil, errNoSite(dir, fmt.Sprintf("%s names %q, which is no page", siteMark, name))
+		if !k.files.MatchString(name) {
+			return nil, k.foreign(dir, fmt.Sprintf("%s names %q, which is no file of %s", k.mark, name, k.a()))
 		}
 	}
 
 	return lines[1:], nil
 }
 
-func errNoSite(dir, why string) error {
+// a names one of the kind.
+func (k folder) a() string {
+	if strings.ContainsRune("aeiou", rune(k.what[0])) {
+		return "an " + k.what
+	}
+	return "a " + k.what
+}
+
+func (k folder) foreign(dir, why string) error {
 	return app.Usage("name a folder that is new or empty", "write %s: %s", dir, why)
 }

@@ -225,7 +225,7 @@ func (r *raster) write(set map[string]string, s shape) error {
 		Face: face,
 		Dot:  rasterx.ToFixedP(r.px(s.x), r.py(s.y)),
 	}
-	text := printable(s.text)
+	text := strings.ReplaceAll(printable(s.text), "▶", "►") // the font has only the latter
 	switch s.anchor {
 	case "middle":
 		d.Dot.X -= d.MeasureString(text) / 2

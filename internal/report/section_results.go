@@ -60,7 +60,8 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		Cards:   true,
 		Caption: resultCaption(v, cells),
 		Columns: columns(
-			"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
+			"What was measured", "#Rate|"+rateHead(cells), "#% of baseline", "#% against the default MTU",
+			lostHead(cells), "#RTT idle|p50 · p99",
 			"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
 			"#Power|loaded · idle", "#Goodput per W", "#Cycles|"+cycleHead(cells), "#Clock", "Validity"),
 	}
@@ -85,8 +86,8 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 			power, efficiency = v.twoLines(c, powerLoaded, "idle ", powerIdle), v.cellOf(c, perWatt)
 		}
 
-		row := t.row(v.nameCell(c, uneven), rateCell(v, c), lost, v.pair(c, "rtt_idle"),
-			v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
+		row := t.row(v.nameCell(c, uneven), rateCell(v, c), v.shareCell(c.OfBaseline),
+			v.shareCell(c.OfDefaultMTU), lost, v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
 			v.cellOf(c, cycles), v.cellOf(c, metrics.CipherClock), gradeCell(c))
 		row.Cell = c
 		if c.Grade == evidence.GradeFailed {
@@ -97,6 +98,16 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	t.addNotes(cells)
 	t.dropEmpty()
 	return t
+}
+
+// shareCell shows a rate as a share of another cell's, over what that differs in.
+func (v *view) shareCell(s *analysis.Share) TableCell {
+	if s == nil {
+		return none
+	}
+
+	of := strings.TrimPrefix(strings.TrimPrefix(s.Of, "same "), "default ")
+	return TableCell{Text: unit.Percent(s.Ratio), Sub: of, Long: "of " + v.label(s.Cell) + ", paired by block"}
 }
 
 // twoLines shows a cell's median of a metric over that of another one, which pre names.

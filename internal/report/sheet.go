@@ -312,10 +312,14 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 			"its charts: "+strings.Join(names, ", "))
 	}
 
+	return s.drawn(d.Run.ID, name, format, size)
+}
+
+// drawn returns the sheet as a file, "svg" or "png"; run and name are for errors.
+func (s sheet) drawn(run, name, format string, size Size) ([]byte, error) {
 	c, pixels, unit, err := s.lay(size)
 	if err != nil {
-		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, d.Run.ID, err),
-			check.HintOf(err))
+		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, run, err), check.HintOf(err))
 	}
 
 	if format != "png" {
@@ -329,13 +333,13 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 
 	n := pixels.Width * pixels.Height
 	if n > maxPixels {
-		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name,
-			d.Run.ID, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
+		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name, run,
+			n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}
 
 	data, err := paint(c, pixels, unit)
 	if err != nil {
-		return nil, fmt.Errorf("paint chart %s of run %s: %v", name, d.Run.ID, err)
+		return nil, fmt.Errorf("paint chart %s of run %s: %v", name, run, err)
 	}
 
 	return data, nil

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"regexp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+// articleFormat is a folder with a text and its pictures.
+const articleFormat = "article"
+
+// articleFolder is the folder of an article.
+func articleFolder() folder {
+	return folder{
+		mark:   ".chokepoint-article",
+		format: "chokepoint-article/1",
+		what:   "article",
+		files:  regexp.MustCompile(`^(article\.md|charts/[a-z0-9-]+\.(svg|png))$`),
+	}
+}
+
+// writeArticle writes an article into a folder, by default beside the run's report, and prints the name of
+// its text.
+func (p *program) writeArticle(doc *analysis.Document, dir string) error {
+	if dir == standard {
+		return app.Usage("name a folder", "an article is a folder, which standard output cannot hold")
+	}
+
+	dir, _, err := p.Dirs.Place(doc.Run.ID, dir, articleFormat)
+	if err != nil {
+		return err
+	}
+
+	files, err := report.Article(doc)
+	if err != nil {
+		return err
+	}
+
+	text, err := articleFolder().write(dir, files)
+	if err != nil {
+		return err
+	}
+
+	return p.print(text + "\n")
+}

@@ -1,0 +1,412 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// ArticleText names the text in the folder of an article. Its pictures are in a folder beside it.
+const (
+	ArticleText = "article.md"
+	chartFolder = "charts/"
+)
+
+// article collects the text of a run's article and its pictures.
+type article struct {
+	markdown
+	v        *view
+	pictures []File
+	err      error
+}
+
+// Article lays a run out as a folder that can be published as it is: one text in Markdown, and its pictures,
+// each as SVG, which the text shows, and as PNG. The text comes first.
+func Article(d *analysis.Document) ([]File, error) {
+	a := &article{v: newView(d)}
+	for _, part := range []struct {
+		title string
+		write func(*article)
+	}{
+		{"Summary", (*article).summary},
+		{"Topology", (*article).topology},
+		{"Hardware and software", (*article).hardware},
+		{"Method", (*article).method},
+		{"Results", (*article).results},
+		{diagnosisTitle, (*article).bottleneck},
+		{"Verdict by use", (*article).uses},
+		{"Limits of this study", (*article).limits},
+		{"How to repeat it", (*article).repeat},
+	} {
+		a.heading("## ", part.title)
+		part.write(a)
+		a.gap()
+	}
+
+	if a.err != nil {
+		return nil, a.err
+	}
+
+	title := "# " + escape(joined(": ", a.v.Run.Plan, a.v.subject())) + "\n\n"
+	text := File{ArticleText, []byte(title + strings.TrimSpace(a.b.String()) + "\n")}
+	return append([]File{text}, a.pictures...), nil
+}
+
+// subject names what was tested: the product, or else the processor of the first router.
+func (v *view) subject() string {
+	for _, t := range v.Topologies {
+		for _, n := range t.Nodes {
+			i := slices.IndexFunc(v.Environment, func(e record.Environment) bool { return e.Node == n.Name })
+			if n.Router && i >= 0 {
+				return cmp.Or(v.Environment[i].Facts["product"], v.Environment[i].Facts["cpu_model"])
+			}
+		}
+	}
+	return ""
+}
+
+func (a *article) heading(level, title string) {
+	a.gap()
+	a.line(level + escape(title))
+	a.gap()
+}
+
+func (a *article) paragraph(text string) {
+	if text != "" {
+		a.line(escape(text))
+		a.gap()
+	}
+}
+
+// summary answers what was found, and what held the traffic back.
+func (a *article) summary() {
+	h := headOf(a.v)
+	a.paragraph(h.Lead)
+	a.items(h.Alerts)
+	a.points(h.Points)
+	a.gap()
+	for _, x := range h.Verdict {
+		x.Evidence = nil // in the section on it
+		a.item(x)
+	}
+
+	a.gap()
+	a.paragraph(strings.Join(each(h.Meta, func(f Fact) string { return f.Name + ": " + f.Value }), "; "))
+}
+
+func (a *article) topology() {
+	for _, f := range a.v.pictures() {
+		a.picture(f)
+	}
+
+	a.items(foundItems(a.v, true))
+}
+
+// machineFacts are the facts of a node that readers compare, by the heads of their columns.
+var machineFacts = [...]struct {
+	head string
+	of   func(map[string]string) string
+}{
+	{"Product", fact("product")},
+	{"Processor", fact("cpu_model")},
+	{"Threads", fact("cpu_threads")},
+	{"Memory", func(facts map[string]string) string {
+		bytes := numberOf(facts["memory_bytes"])
+		if bytes == 0 {
+			return ""
+		}
+		return rateText("bytes", bytes)
+	}},
+	{"System", func(facts map[string]string) string {
+		return joined(" ", cmp.Or(facts["distribution"], facts["os"]), facts["distribution_version"])
+	}},
+	{"Kernel", fact("kernel")},
+	{"Firmware", fact("firmware")},
+	{"Governor", fact("governor")},
+	{"Clock setting", fact("cpu_frequency_set")},
+	{"Hypervisor", fact("hypervisor")},
+}
+
+func fact(name string) func(map[string]string) string {
+	return func(facts map[string]string) string { return facts[name] }
+}
+
+// hardware makes a row for each machine: nodes that are alike share one.
+func (a *article) hardware() {
+	t := Table{Columns: columns("Nodes")}
+	for _, m := range machineFacts {
+		t.Columns = append(t.Columns, Column{Head: m.head})
+	}
+
+	for _, e := range a.v.Environment {
+		row := TableRow{Cells: []TableCell{{Text: e.Node}}}
+		for _, m := range machineFacts {
+			cell := none
+			if text := m.of(e.Facts); text != "" {
+				cell = TableCell{Text: text}
+			}
+
+			row.Cells = append(row.Cells, cell)
+		}
+
+		alike := func(r TableRow) bool {
+			return slices.EqualFunc(r.Cells[1:], row.Cells[1:], func(x, y TableCell) bool { return x.Text == y.Text })
+		}
+		if i := slices.IndexFunc(t.Rows, alike); i >= 0 {
+			t.Rows[i].Cells[0].Text += ", " + e.Node
+		} else {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+
+	if len(t.Rows) == 0 {
+		a.paragraph("Nothing of the machines was recorded.")
+		return
+	}
+
+	t.dropEmpty()
+	a.table(t)
+	for _, n := range a.v.Nodes {
+		if n.Driven == "" && n.Unreachable != "" {
+			a.item(Item{Kind: n.Name, Text: "not watched: " + n.Unreachable})
+		}
+	}
+
+	a.gap()
+	if m := a.v.Run.Meter; m != nil {
+		a.paragraph("Power was read from " + m.At + ".")
+	}
+}
+
+func (a *article) method() {
+	s := Section{}
+	methodSection(a.v, &s)
+	a.blocks(filter(s.Blocks, func(b Block) bool { return b.kind() != Fold{}.kind() }))
+	if len(a.v.Tester) > 0 {
+		a.blocks([]Block{testerFacts(a.v)})
+	}
+}
+
+// resultParts are the sections of the page that have charts and tables of results.
+var resultParts = []string{"search", "goodput", "packets", "dependence", "scaling", "latency", "soak", "ciphers",
+	"comparisons", "effects", "findings", "requirements", "two-ends"}
+
+func (a *article) results() {
+	for _, t := range append(resultTables(a.v), flowTables(a.v)...) {
+		a.table(t)
+	}
+
+	for _, s := range sections(a.v) {
+		if !slices.Contains(resultParts, s.ID) {
+			continue
+		}
+
+		a.heading("### ", s.Title)
+		a.paragraph(s.Lead)
+		a.blocks(s.Blocks)
+		if s.ID == "comparisons" {
+			a.points(comparisonLines(a.v))
+		}
+	}
+}
+
+// bottleneck writes what was found of each group of cells, with its numbers. What was ruled out has no room.
+func (a *article) bottleneck() {
+	all := a.v.found()
+	if len(all) == 0 {
+		a.paragraph("No load was measured of which a limit could be named.")
+		return
+	}
+
+	pictures := a.v.paths()
+	for _, f := range all {
+		a.heading("### ", upperFirst(f.Verdict.Text)+bracket(f.who()+f.sure()))
+		if len(f.Labels) > 2 {
+			a.paragraph("Cells: " + strings.Join(f.Labels, "; ") + ".")
+		}
+
+		a.items(filter(a.v.details(f), func(it Item) bool {
+			return !slices.Contains([]string{kindRuledOut, kindAccounts, kindPath}, it.Kind)
+		}))
+		if len(f.Path) > 0 {
+			picture := pictures[0]
+			pictures = pictures[1:]
+			picture.Cells = []*analysis.Cell{f.Cell}
+			a.picture(picture)
+		}
+	}
+
+	s := Section{}
+	diagnosisSection(a.v, &s)
+	a.blocks(filter(s.Blocks, func(b Block) bool { return b.kind() == Figure{}.kind() }))
+	a.paragraph("What was ruled out, each by a number, is printed by chokepoint diagnose.")
+}
+
+// uses writes what the results mean for usual uses, and the rule of each verdict.
+func (a *article) uses() {
+	t := Table{Columns: columns("Use", "Verdict", "Because")}
+	for _, u := range a.v.Uses {
+		because := none
+		if u.Because != "" {
+			because = TableCell{Text: u.Because}
+		}
+
+		t.row(u.Use, u.Verdict, because)
+	}
+
+	if len(t.Rows) == 0 {
+		a.paragraph("Nothing was measured that a verdict could rest on.")
+		return
+	}
+
+	kinds := distinct(a.v.Caveats, caveatKind)
+	if len(kinds) > 0 {
+		a.paragraph("The limits of the study hold for the verdicts too: " + strings.Join(kinds, ", ") + ".")
+	}
+
+	a.table(t)
+	a.line("The rules:")
+	a.gap()
+	for _, u := range a.v.Uses {
+		a.item(Item{Kind: u.Use, Text: u.Rule})
+	}
+
+	a.gap()
+}
+
+// limits lists what keeps the results from meaning more than they do.
+func (a *article) limits() {
+	a.items(headOf(a.v).Caveats)
+	a.items(trialNotes(a.v, resultTables(a.v)...))
+	n := a.v.intervalsOf(a.v.all, goodput, packetRate)
+	if n != "" {
+		a.points([]string{"Intervals: " + n + "."})
+	}
+
+	if v := a.v; len(v.varying(v.all)) > 0 {
+		a.points([]string{"What was not varied may change the results: " + v.constantWords() + "."})
+	}
+
+	a.points(each(filter(a.v.Uses, func(u analysis.UseCase) bool { return !u.Measured() }),
+		func(u analysis.UseCase) string { return "Not measured: " + u.Use + "." }))
+	a.points(each(skippedLines(a.v), func(text string) string { return "Not measured: " + text }))
+	if len(a.v.Run.ImportedFrom) == 0 {
+		a.points([]string{"Observing took " + unit.Percent(a.v.Observing.CoreRatio) + " of one core."})
+	}
+
+	a.gap()
+}
+
+// constantWords names the levels that all cells of a run share.
+func (v *view) constantWords() string {
+	varying := v.varying(v.all)
+	var words []string
+	for _, name := range v.sorted(v.all[0].Factors) {
+		level := v.all[0].Factors[name]
+		if !slices.Contains(varying, name) && level != "" {
+			words = append(words, name+" "+level)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// repeat gives the command, and what the plan varied.
+func (a *article) repeat() {
+	v := a.v
+	t := Table{Columns: columns("Factor", "Levels")}
+	for _, name := range v.varying(v.all) {
+		t.row(TableCell{Text: name, Sub: v.Catalogue.Of(name).Doc}, strings.Join(levels(v.all, name), ", "))
+	}
+
+	if len(t.Rows) > 0 {
+		a.paragraph(fmt.Sprintf("Plan %s, %s of these factors:", v.Run.Plan, unit.Count(len(v.all), "cell")))
+		a.table(t)
+	}
+
+	if len(v.Run.ImportedFrom) > 0 {
+		a.paragraph("The results were measured by " + v.measuredBy() + " and imported by:")
+	} else {
+		a.paragraph(joined(" ", "The seed, and so the order of the trials, is in the command. Version of "+
+			"chokepoint:", v.Run.Version))
+	}
+
+	a.fence([]string{v.Run.Command})
+	a.paragraph("All numbers are in the run itself, as chokepoint report --format json and csv write them.")
+}
+
+// blocks writes blocks of the page as far as a text has room: no panels, and no numbers behind charts.
+func (a *article) blocks(blocks []Block) {
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case Prose:
+			for _, text := range b.Text {
+				a.paragraph(text)
+			}
+		case Points:
+			a.points(b.Text)
+		case Facts:
+			a.title(b.Title)
+			for _, f := range b.Items {
+				a.item(Item{Kind: f.Name, Text: f.Value + f.Missing})
+			}
+		case List:
+			a.title(b.Title)
+			a.items(b.Items)
+		case Table:
+			if !b.Folded {
+				a.table(b)
+			}
+		case Figure:
+			a.picture(b)
+		case Fold:
+			if !slices.ContainsFunc(b.Blocks, func(in Block) bool { return in.kind() == Figure{}.kind() }) {
+				a.title(b.Title)
+			}
+
+			a.blocks(b.Blocks)
+		}
+
+		a.gap()
+	}
+}
+
+// title writes the title of a list.
+func (a *article) title(text string) {
+	if text != "" {
+		a.gap()
+		a.line("**" + escape(text) + "**")
+		a.gap()
+	}
+}
+
+// picture draws a figure as two files, and shows the one. What it shows is in its alternative text too.
+func (a *article) picture(f Figure) {
+	s := a.v.figureSheet(f)
+	name := chartFolder + shortSlug(strings.TrimSuffix(f.ID, "-bars"))
+	taken := func(p File) bool { return p.Name == name+".svg" }
+	for stem, i := name, 2; slices.ContainsFunc(a.pictures, taken); i++ {
+		name = fmt.Sprintf("%s-%d", stem, i)
+	}
+
+	for _, format := range []string{"svg", "png"} {
+		content, err := s.drawn(a.v.Run.ID, name, format, Size{})
+		if err != nil {
+			a.err = err
+			return
+		}
+
+		a.pictures = append(a.pictures, File{name + "." + format, content})
+	}
+
+	alt := joined(". ", s.Title, s.Draw.Draw(s.Natural).label)
+	a.gap()
+	a.line("![" + escape(alt) + "](" + name + ".svg)")
+	a.gap()
+	a.line(joined(" ", escape(f.Caption), "([PNG]("+name+".png))"))
+	a.gap()
+}

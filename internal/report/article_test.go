@@ -1,0 +1,102 @@
+package report
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+// articleDocument is the sample with what an article shows besides the page.
+func articleDocument() *analysis.Document {
+	d := sampleDocument()
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		if c.Factors["tunnel"] == "wireguard" {
+			c.OfBaseline = &analysis.Share{Ratio: .181, Of: "same without tunnel", Cell: d.Cells[0].Factors}
+			c.OfDefaultMTU = &analysis.Share{Ratio: .9, Of: "default MTU 1420", Cell: d.Cells[4].Factors}
+		}
+	}
+
+	d.Uses = []analysis.UseCase{
+		{Use: "Internet line", Verdict: "enough for lines up to 1.11 Gbit/s", Because: "one cell: 1.05 Gbit/s",
+			Rule: "the slowest cell"},
+		{Use: "Many users", Verdict: "not measured", Rule: "the fastest cell"},
+	}
+	return d
+}
+
+var imageForm = regexp.MustCompile(`!\[([^]]+)\]\((charts/[a-z0-9-]+)\.svg\)`)
+
+// TestArticle: the text has each part, shows each picture with words in its place, and refers to no file that
+// is not in the folder.
+func TestArticle(t *testing.T) {
+	files, err := Article(articleDocument())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	text := string(files[0].Content)
+	for _, want := range []string{"# quick", "\n## Summary\n", "\n## Topology\n", "\n## Hardware and software\n",
+		"\n## Method\n", "\n## Results\n", "\n## What held the traffic back\n", "\n## Verdict by use\n",
+		"\n## Limits of this study\n", "\n## How to repeat it\n", "% of baseline", "18.1 % · without tunnel",
+		"% against the default MTU", "90.0 % · MTU 1420",
+		"| Internet line | enough for lines up to 1.11 Gbit/s | one cell: 1.05 Gbit/s |",
+		"- Not measured: Many users.", "shared-cores", "Seed", "8812739501134",
+		"chokepoint run quick --set method.seed=8812739501134"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q", want)
+		}
+	}
+
+	names := map[string][]byte{}
+	for _, f := range files {
+		names[f.Name] = f.Content
+	}
+
+	images := imageForm.FindAllStringSubmatch(text, -1)
+	if len(images) < 4 || len(files) != 1+2*len(images) {
+		t.Errorf("%d pictures in the text, %d files", len(images), len(files))
+	}
+
+	for _, m := range images {
+		if len(m[1]) < 10 {
+			t.Errorf("%s: words in place of the picture: %q", m[2], m[1])
+		}
+
+		if !bytes.HasPrefix(names[m[2]+".svg"], []byte("<svg ")) ||
+			!bytes.HasPrefix(names[m[2]+".png"], []byte("\x89PNG")) {
+			t.Errorf("%s: no picture in both forms", m[2])
+		}
+	}
+
+	again, err := Article(articleDocument())
+	if err != nil || !bytes.Equal(files[0].Content, again[0].Content) {
+		t.Errorf("a second text of the same document differs: %v", err)
+	}
+}
+
+// TestArticleOfAnyDocument: a run without results, or with text of others in it, makes an article too, and
+// nothing in it is taken for markup.
+func TestArticleOfAnyDocument(t *testing.T) {
+	for name, d := range samples() {
+		files, err := Article(d)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+
+		text := string(files[0].Content)
+		if strings.Contains(text, "<script>") || strings.Contains(text, "\x1b") {
+			t.Errorf("%s: markup of others in the text", name)
+		}
+
+		for _, c := range d.Caveats {
+			if !strings.Contains(text, escape(c.Text)) {
+				t.Errorf("%s: the caveat %s is missing", name, c.Kind)
+			}
+		}
+	}
+}
