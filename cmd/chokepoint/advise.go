@@ -71,8 +71,8 @@ the published draws with --busy hours a day at full load.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
-	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+list(catalogTunnels)+",\nor ipsec, which is "+
-		"esp")
+	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+list(catalogTunnels)+",\n"+
+		"or ipsec, which is esp")
 	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one, and\nothers as settings)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
 	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the power per year")
@@ -87,7 +87,8 @@ func checkPower(hours, price float64) error {
 	case !(hours >= 0 && hours <= 24):
 		return app.Usage("a day has 24 hours", "--busy %g is not from 0 to 24", hours)
 	case !(price >= 0 && price <= 1e6):
-		return app.Usage("give the price of one kWh, such as 0.3", "--price %g is not from 0 to 1000000", price)
+		return app.Usage("give the price of one kWh, such as 0.3", "--price %g is not from 0 to 1000000",
+			price)
 	}
 	return nil
 }
@@ -157,5 +158,6 @@ func adviceText(d adviceDocument) string {
 
 // settingWords describes a setting with the worst rate that it was measured at.
 func settingWords(s model.Settings) string {
-	return fmt.Sprintf("%s (%s or more, %s of the need)", s.Words, unit.Bitrate(s.LowBps), unit.Percent(s.Share))
+	return fmt.Sprintf("%s (%s or more, %s of the need)", s.Words, unit.Bitrate(s.LowBps),
+		unit.Percent(s.Share))
 }

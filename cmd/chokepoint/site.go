@@ -124,7 +124,8 @@ func (k folder) write(dir string, files []report.File) (first string, err error)
 		}
 
 		if !slices.Contains(old, f.Name) && userfile.Exists(filepath.Join(real, f.Name)) {
-			return "", k.foreign(dir, fmt.Sprintf("it holds %s, which is not of %s of chokepoint", f.Name, k.a()))
+			return "", k.foreign(dir, fmt.Sprintf("it holds %s, which is not of %s of chokepoint", f.Name,
+				k.a()))
 		}
 	}
 
@@ -184,7 +185,8 @@ func (k folder) filesOf(dir, real string) ([]string, error) {
 
 	for _, name := range lines[1:] {
 		if !k.files.MatchString(name) {
-			return nil, k.foreign(dir, fmt.Sprintf("%s names %q, which is no file of %s", k.mark, name, k.a()))
+			return nil, k.foreign(dir, fmt.Sprintf("%s names %q, which is no file of %s", k.mark, name,
+				k.a()))
 		}
 	}
 

@@ -67,12 +67,13 @@ func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Compa
 	}
 
 	tunnel := c.Of(string(factor.Tunnel)).Without
+	whole := k.Against.Key() == design.Baseline.Key() // it may differ in several factors
 	switch {
-	case len(design.Baseline) > 0 && k.Against.Key() != design.Baseline.Key() && holds(k.Against, design.Baseline):
+	case !whole && len(design.Baseline) > 0 && holds(k.Against, design.Baseline):
 		return 4
 	case tunnel != nil && k.Name == tunnel.Words:
 		return 3
-	case k.Against.Key() != design.Baseline.Key():
+	case !whole:
 		return 2
 	}
 	return 1

@@ -45,7 +45,8 @@ func UsesOf(d *Document) []UseCase {
 		d.lineUse("Internet line behind NAT", "TCP with address translation, without a tunnel", translated),
 		d.lineUse("Internet line, IPv6", "TCP over IPv6, without a tunnel", six),
 	}
-	return append(append(out, d.tunnelUses()...), d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
+	out = append(out, d.tunnelUses()...)
+	return append(out, d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
 }
 
 // tunnelUses has one use for each kind of tunnel, or one that was not measured.
@@ -142,8 +143,8 @@ func (d *Document) latencyUse() UseCase {
 	u := UseCase{
 		Use:     "Games and calls while the line is full",
 		Verdict: notMeasured,
-		Rule: "the bufferbloat grade of the path and direction to which TCP adds most: A+ and A are good, B " +
-			"is fair, the rest poor",
+		Rule: "the bufferbloat grade of the path and direction to which TCP adds most: A+ and A are good, " +
+			"B is fair, the rest poor",
 	}
 	most := -1.0
 	for _, p := range d.UnderLoad {

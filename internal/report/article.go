@@ -154,9 +154,8 @@ func (a *article) hardware() {
 			row.Cells = append(row.Cells, cell)
 		}
 
-		alike := func(r TableRow) bool {
-			return slices.EqualFunc(r.Cells[1:], row.Cells[1:], func(x, y TableCell) bool { return x.Text == y.Text })
-		}
+		same := func(x, y TableCell) bool { return x.Text == y.Text }
+		alike := func(r TableRow) bool { return slices.EqualFunc(r.Cells[1:], row.Cells[1:], same) }
 		if i := slices.IndexFunc(t.Rows, alike); i >= 0 {
 			t.Rows[i].Cells[0].Text += ", " + e.Node
 		} else {
@@ -193,8 +192,8 @@ func (a *article) method() {
 }
 
 // resultParts are the sections of the page that have charts and tables of results.
-var resultParts = []string{"search", "goodput", "packets", "dependence", "scaling", "latency", "soak", "ciphers",
-	"comparisons", "effects", "findings", "requirements", "two-ends"}
+var resultParts = [...]string{"search", "goodput", "packets", "dependence", "scaling", "latency", "soak",
+	"ciphers", "comparisons", "effects", "findings", "requirements", "two-ends"}
 
 func (a *article) results() {
 	for _, t := range append(resultTables(a.v), flowTables(a.v)...) {
@@ -202,7 +201,7 @@ func (a *article) results() {
 	}
 
 	for _, s := range sections(a.v) {
-		if !slices.Contains(resultParts, s.ID) {
+		if !slices.Contains(resultParts[:], s.ID) {
 			continue
 		}
 

@@ -39,8 +39,8 @@ func TestArticle(t *testing.T) {
 	}
 
 	text := string(files[0].Content)
-	for _, want := range []string{"# quick", "\n## Summary\n", "\n## Topology\n", "\n## Hardware and software\n",
-		"\n## Method\n", "\n## Results\n", "\n## What held the traffic back\n", "\n## Verdict by use\n",
+	for _, want := range []string{"# quick", "\n## Summary\n", "\n## Topology\n",
+		"\n## Hardware and software\n", "\n## Method\n", "\n## Results\n", "\n## What held the traffic back\n", "\n## Verdict by use\n",
 		"\n## Limits of this study\n", "\n## How to repeat it\n", "% of baseline", "18.1 % · without tunnel",
 		"% against the default MTU", "90.0 % · MTU 1420",
 		"| Internet line | enough for lines up to 1.11 Gbit/s | one cell: 1.05 Gbit/s |",

@@ -87,8 +87,9 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		}
 
 		row := t.row(v.nameCell(c, uneven), rateCell(v, c), v.shareCell(c.OfBaseline),
-			v.shareCell(c.OfDefaultMTU), lost, v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
-			v.cellOf(c, cycles), v.cellOf(c, metrics.CipherClock), gradeCell(c))
+			v.shareCell(c.OfDefaultMTU), lost, v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"),
+			v.cellOf(c, busiest), testerCell(c), power, efficiency, v.cellOf(c, cycles),
+			v.cellOf(c, metrics.CipherClock), gradeCell(c))
 		row.Cell = c
 		if c.Grade == evidence.GradeFailed {
 			row.Tone = Bad
@@ -107,7 +108,11 @@ func (v *view) shareCell(s *analysis.Share) TableCell {
 	}
 
 	of := strings.TrimPrefix(strings.TrimPrefix(s.Of, "same "), "default ")
-	return TableCell{Text: unit.Percent(s.Ratio), Sub: of, Long: "of " + v.label(s.Cell) + ", paired by block"}
+	return TableCell{
+		Text: unit.Percent(s.Ratio),
+		Sub:  of,
+		Long: "of " + v.label(s.Cell) + ", paired by block",
+	}
 }
 
 // twoLines shows a cell's median of a metric over that of another one, which pre names.

@@ -319,7 +319,8 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 func (s sheet) drawn(run, name, format string, size Size) ([]byte, error) {
 	c, pixels, unit, err := s.lay(size)
 	if err != nil {
-		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, run, err), check.HintOf(err))
+		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, run, err),
+			check.HintOf(err))
 	}
 
 	if format != "png" {

@@ -86,8 +86,8 @@ func TestPowerPerYear(t *testing.T) {
 	}
 }
 
-// TestAdviseForIPsec: nobody published a rate of IPsec, so it is bounded: by the cipher on one core, or by what
-// a device forwards in plain past its policies.
+// TestAdviseForIPsec: nobody published a rate of IPsec, so it is bounded: by the cipher on one core, or by
+// what a device forwards in plain past its policies.
 func TestAdviseForIPsec(t *testing.T) {
 	c := published(t)
 	n := Need{WANBps: 1e9, Tunnel: "esp", MTU: FittingMTU("esp"), Users: 1}
