@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -104,17 +105,69 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 		}
 	}
 
-	for _, f := range handFacts {
-		if f.fact == "kernel" && labels["firmware"] != nil { // which names it
-			continue
+	for _, node := range docs[0].routers() {
+		for _, f := range handFacts {
+			if f.fact == "kernel" && labels["firmware"] != nil { // which names it
+				continue
+			}
+
+			add(f.factor, f.fact+" on "+node, func(d *Document) string { return d.fact(node, f.fact) })
 		}
 
-		for _, node := range docs[0].routers() {
-			add(f.factor, f.fact+" on "+node, func(d *Document) string { return d.fact(node, f.fact) })
+		if slices.ContainsFunc(docs, (*Document).setsQueues) {
+			continue // what was found before is none that the traffic met
+		}
+
+		first := docs[0].queuesOf(node)
+		for _, name := range keys(first) {
+			device := strings.TrimPrefix(name, "queues of ")
+			device = strings.TrimSuffix(strings.TrimPrefix(device, "device:"), ":queue")
+			add("queue of "+device, name+" on "+node, func(d *Document) string {
+				return d.queuesOf(node)[name]
+			})
 		}
 	}
 
 	return labels, used
+}
+
+// setsQueues reports whether a run sets queues itself.
+func (d *Document) setsQueues() bool {
+	return slices.ContainsFunc(d.Cells, func(c Cell) bool {
+		return slices.ContainsFunc(c.Factors.Names(), func(name string) bool {
+			plain, _ := factor.Split(name)
+			return plain == string(factor.Queue)
+		})
+	})
+}
+
+// queuesOf returns the queues that a run found on a node, by the name of the fact: of a driver, or of the
+// inventory that an agent makes.
+func (d *Document) queuesOf(node string) map[string]string {
+	out := map[string]string{}
+	for _, e := range d.Environment {
+		if e.Node != node {
+			continue
+		}
+
+		for name, queue := range e.Facts {
+			if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":queue") {
+				out[name] = queue
+			}
+		}
+
+		if e.Inventory == nil {
+			continue
+		}
+
+		none := func(string) bool { return false }
+		for name, text := range inventoryFacts(e.Inventory, none)["devices"] {
+			if strings.HasPrefix(name, "queues of ") {
+				out[name] = text
+			}
+		}
+	}
+	return out
 }
 
 // routers lists the nodes under test.

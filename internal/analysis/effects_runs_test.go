@@ -137,6 +137,45 @@ func TestRunsRepeatWhatIsSetByHand(t *testing.T) {
 	}
 }
 
+// TestQueueByHand: a queue that was set by hand is a factor as well, as a router with RouterOS and as Linux
+// tell it; in a run that sets queues itself, what was found before is none.
+func TestQueueByHand(t *testing.T) {
+	run := func(id, queue string, rate float64, agent bool, cells ...record.Factors) *Document {
+		run, trials := sharesRun(cells, slices.Repeat([]float64{rate}, len(cells)))
+		run.ID = id
+		e := record.Environment{Node: "router", Facts: map[string]string{"device:wan:queue": queue}}
+		if agent {
+			e.Facts = nil
+			e.Inventory = &record.Inventory{Devices: []record.NetDevice{{
+				Name:   "wan",
+				Queues: []record.QueueFacts{{Kind: queue, Handle: "1:", Parent: "root", Level: queue}},
+			}}}
+		}
+
+		run.Environments = []record.Environment{e}
+		return Derive(run, trials)
+	}
+	for _, agent := range []bool{false, true} {
+		e, err := EffectsOfRuns([]*Document{run("a", "pfifo", 4e8, agent, quickFactors()),
+			run("b", "fq_codel", 8e8, agent, quickFactors())}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if len(e.Main) != 1 || e.Main[0].Factor != "queue of wan" || !e.Main[0].Between ||
+			math.Abs(e.Main[0].Ratio.Value-2) > .1 || len(e.Differs) > 0 {
+			t.Errorf("agent %v: %+v, differs: %q", agent, e.Main, e.Differs)
+		}
+	}
+
+	own := quickFactors("queue@router.wan", "cake")
+	e, err := EffectsOfRuns([]*Document{run("a", "pfifo", 4e8, false, own),
+		run("b", "fq_codel", 8e8, false, own)}, nil)
+	if err != nil || len(e.Main) > 0 {
+		t.Errorf("runs that set the queue: %v, %+v", err, e.Main)
+	}
+}
+
 // TestLabelsOfRunsAreChecked: a label has a level for each run, and is not what a run itself varied.
 func TestLabelsOfRunsAreChecked(t *testing.T) {
 	docs := []*Document{handRun(t, "a", "auto", 1, 1, 1), handRun(t, "b", "1400", 1, 2, 1)}

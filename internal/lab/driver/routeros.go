@@ -82,6 +82,13 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 		addFact(facts, "device:"+check.Plain(i["name"])+":type", i["type"])
 	}
 
+	for _, i := range list("/queue/interface/print as-value") {
+		name := "device:" + check.Plain(i["interface"])
+		if facts[name+":type"] != "" { // else it does not run
+			addFact(facts, name+":queue", i["queue"])
+		}
+	}
+
 	return facts, wrong
 }
 

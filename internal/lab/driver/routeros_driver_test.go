@@ -151,8 +151,9 @@ func TestRouterOSFacts(t *testing.T) {
 		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824",
 		"device_mode": "advanced", "device_mode:scheduler": "yes", "device_mode:routerboard": "no",
 		"device_mode:flagged": "no", "cpu_frequency_set": "1400MHz",
-		"device:lan:mtu": "1500", "device:lan:type": "ether", "device:wan:mtu": "1500",
-		"device:wan:type": "ether", "device:bridge:mtu": "1500", "device:bridge:type": "bridge",
+		"device:lan:mtu": "1500", "device:lan:type": "ether", "device:lan:queue": "only-hardware-queue",
+		"device:wan:mtu": "1500", "device:wan:type": "ether", "device:wan:queue": "ethernet-default",
+		"device:bridge:mtu": "1500", "device:bridge:type": "bridge", "device:bridge:queue": "no-queue",
 		"device:office:mtu": "1420", "device:office:type": "wg"}
 	must(t, err)
 	same(t, want, got, "facts")
