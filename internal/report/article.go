@@ -89,7 +89,10 @@ func (a *article) summary() {
 	a.paragraph(h.Lead)
 	a.items(h.Alerts)
 	a.points(h.Points)
-	a.gap()
+	if len(h.Verdict) > 0 {
+		a.title(diagnosisTitle + ":")
+	}
+
 	for _, x := range h.Verdict {
 		x.Evidence = nil // in the section on it
 		a.item(x)
