@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
@@ -33,6 +34,27 @@ type limit struct {
 	count       func(on overhead.Path, size int) int
 	up, down    []bool
 	mtu         int // of the path, where it was found out; 0 = as the factors say
+}
+
+// aboveCeiling fires when more arrived than the path can carry: something was not measured as meant. A
+// verifying trial is too short for a shaper's burst.
+func aboveCeiling(s trialCheck) []evidence.Reason {
+	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
+		return nil
+	}
+
+	// A bucket that was full at the window's start lets its content through at once.
+	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
+	ratio := rate / s.ceil.Bps
+	if ratio > gateCeiling {
+		return because(evidence.ReasonAboveCeiling, at{
+			Metric: metrics.Goodput,
+			Value:  new(s.m.Values[metrics.Goodput]),
+		}, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
+			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
+	}
+
+	return nil
 }
 
 // CeilingOf computes a cell's ceiling: the lowest of the rates on its path that are real or stated, those of

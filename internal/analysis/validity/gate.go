@@ -200,27 +200,6 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// aboveCeiling fires when more arrived than the path can carry: something was not measured as meant. A
-// verifying trial is too short for a shaper's burst.
-func aboveCeiling(s trialCheck) []evidence.Reason {
-	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
-		return nil
-	}
-
-	// A bucket that was full at the window's start lets its content through at once.
-	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
-	ratio := rate / s.ceil.Bps
-	if ratio > gateCeiling {
-		return because(evidence.ReasonAboveCeiling, at{
-			Metric: metrics.Goodput,
-			Value:  new(s.m.Values[metrics.Goodput]),
-		}, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
-			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
-	}
-
-	return nil
-}
-
 // accounting fires when packets or flows do not add up.
 func accounting(s trialCheck) []evidence.Reason {
 	tr := s.t.Traffic
