@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// site is a setting at a node, made by the node's agent or by its driver.
+// site is a setting at a node, applied through the node's agent or driver.
 type site struct {
 	l    *Lab
 	n    *Node
@@ -25,14 +25,14 @@ type site struct {
 	want knob.State
 }
 
-// turn has the node's agent check, or set for good, a state.
+// turn asks the node's agent to check a state, or to set it permanently.
 func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobReply, err error) {
 	t.Place = x.p
 	err = x.n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, x.k.Name()), t, &held)
 	return held, err
 }
 
-// check asks the node whether it can make the setting. Whether a driver's takes the value is only known once
+// check asks the node whether it can make the setting. Whether a driver accepts the value is only known once
 // it is applied.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
@@ -62,8 +62,8 @@ func (x site) check(ctx context.Context) check.Answer {
 	return check.OK()
 }
 
-// on are the settings that the driver is asked for, in its words: on a machine of its own, which has other
-// devices as well, one for each device under test.
+// on splits the setting into what the driver is asked to apply: on a real machine, which also has other
+// devices, one setting per device under test.
 func (x site) on(value string) (out []record.Setting, err error) {
 	s := x.s
 	s.Port = x.p.Port
@@ -85,8 +85,8 @@ func (x site) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-// each asks the driver for what a value would take the place of. One who is asked about a value may say how
-// else to come by that.
+// each asks the driver for the state that a value would replace. If the driver cannot read it, the error may
+// suggest another source.
 func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	list, err := x.on(value)
 	if err != nil {
@@ -106,8 +106,8 @@ func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	return knob.OfAll(each), nil
 }
 
-// now reads what a state would take the place of. An agent's session that ends before the word to go on
-// changes nothing.
+// now reads the state that another would replace. An agent's session that ends before the go-ahead changes
+// nothing.
 func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
 		return x.each(ctx, string(want))
@@ -125,7 +125,7 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	return held.State, err
 }
 
-// put applies a value on the node as it is now: it may have been renewed.
+// put applies a value through the node's current connection: it may have been renewed.
 func (x site) put(ctx context.Context, value knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -148,7 +148,7 @@ func (x site) put(ctx context.Context, value knob.State) error {
 	return err
 }
 
-// keep makes the setting for good, and reads it back.
+// keep makes the setting permanently, and reads it back.
 func (x site) keep(ctx context.Context) (err error) {
 	var held agent.KnobReply
 	if !x.n.HasDriver() {
@@ -164,8 +164,8 @@ func (x site) keep(ctx context.Context) (err error) {
 	return err
 }
 
-// back puts back what was there before, unless that is still there: what could not be changed may not be
-// writable at all.
+// back restores the previous state, unless it still holds: what could not be changed may not be writable at
+// all.
 func (x site) back(ctx context.Context, before knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -180,8 +180,8 @@ func (x site) back(ctx context.Context, before knob.State) error {
 	return x.put(ctx, before)
 }
 
-// applyByDriver applies a setting by the node's driver: read, guard, journal, apply, read back. What a failed
-// attempt may have changed is undone.
+// applyByDriver applies a setting by the node's driver: read, guard, journal, apply, read back. It undoes
+// whatever a failed attempt may have changed.
 func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	before, err := x.now(ctx, x.want)
 	if err != nil {
@@ -213,14 +213,14 @@ func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	return x.l.failed(ctx, t, err)
 }
 
-// guarded is the driver that leaves a guard on a machine of its own, should the contact be lost.
+// guarded returns the driver that leaves a guard on a real machine, in case the connection is lost.
 func (x site) guarded() (driver.Guarded, bool) {
 	by, ok := x.n.Driver.(driver.Guarded)
 	return by, ok && x.n.Facts.OwnMachine()
 }
 
-// startGuard leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
-// One that is not as it should be is dismissed, since nobody would keep in touch with it.
+// startGuard leaves a guard with nothing to undo on the node, and journals it, so that restore can dismiss
+// it. A guard in an unexpected state is dismissed, since nobody would keep in touch with it.
 func (x site) startGuard(ctx context.Context) error {
 	by, ok := x.guarded()
 	if !ok || x.n.guard.name != "" {
@@ -259,7 +259,7 @@ func (x site) startGuard(ctx context.Context) error {
 	return errors.Join(err, left)
 }
 
-// arm has the node's guard undo what is set there, and what is to be set.
+// arm makes the node's guard undo what is set there and what next will set.
 func (x site) arm(ctx context.Context, next *applied) error {
 	by, ok := x.guarded()
 	if !ok {
@@ -277,7 +277,7 @@ func (x site) arm(ctx context.Context, next *applied) error {
 	return err
 }
 
-// dismiss ends the node's guard, if it has one, and removes what those before it have left.
+// dismiss ends the node's guard, if it has one, and removes what earlier guards left.
 func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok {
@@ -302,7 +302,7 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	return err
 }
 
-// guardGone returns an error if the node's guard is not there any more.
+// guardGone returns an error if the node's guard is no longer there.
 func (n *Node) guardGone(ctx context.Context) error {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok || n.guard.name == "" {

@@ -15,7 +15,7 @@ import (
 )
 
 // agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's
-// driver, in force for as long as the tunnel is: they are journalled and guarded like all others.
+// driver, which hold as long as the tunnel does and are journalled and guarded like all others.
 type agentlessEnd struct {
 	l      *Lab
 	n      *Node
@@ -23,10 +23,11 @@ type agentlessEnd struct {
 	device string
 	state  knob.End
 	agent  host.Agent // see hold
-	stop   func()     // stops what it does for the tunnel, as nobody waits for it any more
+	stop   func()     // stops its work for the tunnel, once nobody waits for it
 }
 
-// agentlessEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
+// agentlessEnd returns the end that a node's driver makes for a kind of tunnel in a slot, or nil if it makes
+// none.
 func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	by, ok := n.Driver.(driver.Tunneling)
 	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
@@ -56,7 +57,7 @@ func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	return e.agent
 }
 
-// release undoes what was made, if there is such an end.
+// release undoes the settings of the end; a nil end has none.
 func (e *agentlessEnd) release(ctx context.Context) error {
 	if e == nil {
 		return nil
@@ -70,7 +71,8 @@ func (e *agentlessEnd) release(ctx context.Context) error {
 	return errors.Join(err, e.l.undo(ctx, ours))
 }
 
-// byHand returns the owner's commands for an end on a node, in a slot; "" where no driver knows any.
+// byHand returns the commands with which the owner sets up an end on a node, in a slot; "" if no driver knows
+// any.
 func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	end := slices.Index(l.Topology.Tunnel[:], n.Name)
 	if by, ok := n.Driver.(driver.ByHand); ok {
@@ -89,7 +91,7 @@ func (e *agentlessEnd) setting(value knob.State) site {
 	}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
 }
 
-// set makes the end as it is to be now.
+// set makes the settings of the end in its present state.
 func (e *agentlessEnd) set(ctx context.Context) error {
 	t, err := e.setting(e.state.State()).applyByDriver(ctx)
 	if t != nil {

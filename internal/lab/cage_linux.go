@@ -11,22 +11,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// cage confines QEMU, and a guest that has broken into it: it opens
-// nothing by itself but is given descriptors, filters its own system calls, and has the rights of a user
-// that owns nothing.
+// cage confines QEMU, and a guest that has broken into it: it receives descriptors instead of opening files,
+// filters its own system calls, and has the rights of a user that owns nothing.
 type cage struct {
-	words   []string // of its command line
+	words   []string // from its command line
 	files   []*os.File
 	console string
 	as      *host.User
 	root    string // why QEMU keeps root's rights, or ""
 }
 
-// cagedUser is of no distribution, and neither of dynamic users nor of containers: see systemd's table of
-// UIDs and GIDs.
+// cagedUser is a UID that no distribution assigns and that is in neither the range for dynamic users nor the
+// one for containers: see systemd's table of UIDs and GIDs.
 const cagedUser = 65533
 
-// newCage opens the guest's files, which are QEMU's descriptors from next on.
+// newCage opens the guest's files, which become QEMU's descriptors from next on.
 func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	c := &cage{}
 	c.as, c.root = userFor(g.KVM)
@@ -37,7 +36,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		}
 
 		c.files = append(c.files, f)
-		if c.as != nil { // opening it once more by its descriptor asks for rights; its folder is ours alone
+		if c.as != nil { // reopening it through its descriptor needs rights; only we can enter its directory
 			if err := f.Chmod(mode); err != nil {
 				return "", err
 			}
@@ -61,7 +60,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return nil, err
 	}
 
-	// A QEMU that was built without the filter does not know the option.
+	// A QEMU built without the filter does not know the option.
 	sandbox := []string{"-sandbox", vm.Sandbox}
 	if _, err := host.Run(context.Background(), host.Local(), host.Command{
 		Path: g.Program(),
@@ -73,8 +72,8 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor is whose rights QEMU gets; nil = ours, and if those are root's, why. An ordinary user has none to
-// give up, nor is another mapped in its user namespace.
+// userFor returns the user whose rights QEMU gets. nil means ours; root then explains why those are root's.
+// An ordinary user has no rights to drop, and no other user is mapped in its user namespace.
 func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {
@@ -93,8 +92,8 @@ func userFor(kvm bool) (u *host.User, root string) {
 	return userOfKVM(device.Mode, device.Gid)
 }
 
-// userOfKVM returns a user who owns nothing and may use a /dev/kvm of this mode and group. The group root,
-// which may read much of a machine's, is given to nobody.
+// userOfKVM returns a user who owns nothing and may use a /dev/kvm of this mode and group. QEMU never gets
+// the group root, which can read much of the machine.
 func userOfKVM(mode, group uint32) (u *host.User, root string) {
 	u = &host.User{ID: cagedUser}
 	switch {

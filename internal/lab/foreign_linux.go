@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// A disk image of the user's may start a whole distribution.
+// A user's disk image may start a whole distribution.
 const (
 	diskBootTime = 4 * time.Minute
 	diskKVMTime  = time.Minute
@@ -38,7 +38,8 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	return kvmTime, bootTime
 }
 
-// refusedLogin is a guest that has booted but lets nobody in, or no agent: booting it again changes nothing.
+// refusedLogin means that a guest has booted but refuses the login or the agent: booting it again changes
+// nothing.
 type refusedLogin struct{ error }
 
 func (r *refusedLogin) Unwrap() error { return r.error }
@@ -50,19 +51,19 @@ func errLogin(text, hint string) error { return &refusedLogin{check.WithHint(err
 //go:embed foreign.sh
 var startScript string
 
-// foreign is a guest that has an agent only once somebody has logged in and started it.
+// foreign is a guest that gets an agent only after a login.
 type foreign struct {
 	login    vm.Login
-	dir      string // the lab's
+	dir      string // the lab's directory
 	files    []*os.File
 	terminal *os.File // our end of the serial console, or nil
 }
 
-// enterForeign prepares what QEMU needs for a disk: the agent's program, and the other end of the serial
-// console if that is how to log in. They are the descriptors from next on.
+// enterForeign prepares what QEMU needs for a disk: the agent's program and, for a login by serial console,
+// the console's other end. They become descriptors from next on.
 func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	f := &foreign{login: d.Login, dir: dir}
-	// QEMU's forwarding to ssh listens in this namespace, which nobody else is in.
+	// QEMU's forwarding to ssh listens in this namespace, where no other process runs.
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	return f, nil
 }
 
-// started closes what is QEMU's now.
+// started closes our copies of the descriptors that QEMU now has.
 func (f *foreign) started() {
 	if f == nil {
 		return
@@ -126,7 +127,7 @@ func (f *foreign) leave() {
 	}
 }
 
-// connect logs in, starts the agent and meets it on QEMU's line.
+// connect logs in, starts the agent and connects to it over QEMU's line.
 func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -135,7 +136,7 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 	go func() {
 		var err error
 		if far, err = host.ConnectLine(ctx, child); err != nil {
-			cancel(err) // also when QEMU has ended: then nobody will let us in
+			cancel(err) // also when QEMU has ended: then no login can succeed
 		}
 
 		ended <- err
@@ -176,8 +177,7 @@ func (f *foreign) start(ctx context.Context) error {
 	return nil
 }
 
-// startBySerial leaves the shell as it is; what is said on the console later is read, for QEMU waits for
-// its reader.
+// startBySerial leaves the shell running and keeps reading the console, because QEMU blocks without a reader.
 func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	password, err := f.password()
 	if err != nil {
@@ -216,7 +216,7 @@ func (f *foreign) password() (string, error) {
 	return text, err
 }
 
-// A guest that boots refuses connections for a while.
+// A booting guest refuses connections for a while.
 const sshAgain = 500 * time.Millisecond
 
 func (f *foreign) startBySSH(ctx context.Context, shell string) error {
@@ -240,7 +240,7 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 		case strings.Contains(err.Error(), "Permission denied"):
 			return errLogin(strings.TrimSpace(err.Error()),
 				"--image-key FILE names a private key, --image-password FILE a file that holds a password")
-		case !known || code != 255: // 255 is ssh's own
+		case !known || code != 255: // 255 is ssh's own exit code
 			return errLogin(strings.TrimSpace(err.Error()), "the guide says what an image needs")
 		}
 
@@ -252,8 +252,8 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 	}
 }
 
-// ssh is the user's program with none of the user's settings: the guest is a fresh one each time, and its
-// address leads to no other machine.
+// ssh runs the user's ssh program with none of the user's settings: each guest is new, and its address leads
+// to no other machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
 	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
 		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",
@@ -262,7 +262,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 		Path: "ssh",
 		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User},
 	}
-	// Of the user's keys the guest, which need not be trusted, sees none but the one that is named.
+	// The guest need not be trusted, so it sees only the one named key of the user's.
 	options = append(options, "IdentitiesOnly=yes", "IdentityAgent=none")
 	if f.login.Key != "" {
 		c.Args = append(c.Args, "-i", f.login.Key)
@@ -274,7 +274,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	if f.login.Password == "" {
 		options = append(options, "BatchMode=yes")
 	} else {
-		// ssh asks a program for the password. That one reads the user's file.
+		// ssh runs a program to get the password. This one reads the user's file.
 		ask := filepath.Join(f.dir, "askpass")
 		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+host.Quote(f.login.Password)+"\n"),
 			0o700); err != nil {
@@ -293,7 +293,8 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	return c, nil
 }
 
-// describeForeign removes the agent's file, which runs on without it, and reads what the guest is.
+// describeForeign removes the agent's file, which keeps running without it, and reads which system the guest
+// runs.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
 	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
 	out, err := host.Run(ctx, agent.NewHost("the guest", far), host.Command{

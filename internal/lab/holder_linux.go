@@ -32,11 +32,11 @@ const (
 	AnchorRole = "lab-anchor"
 )
 
-// holderAnswer is the one line on its standard output.
+// holderAnswer is the single line that the holder writes to its standard output.
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	// Refused: the kernel made no namespaces, or only ones without power.
+	// Refused: the kernel refused namespaces, or made them without privileges.
 	Refused bool `json:"refused,omitempty"`
 }
 
@@ -50,8 +50,7 @@ func answer(to io.Writer, err error) error {
 	return errors.Join(err, json.NewEncoder(to).Encode(a))
 }
 
-// HolderMain is the holder's life. It returns when its controller hangs up; a detached holder waits to be
-// killed.
+// HolderMain runs the holder. It returns when its controller hangs up; a detached holder waits to be killed.
 func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	in := bufio.NewReader(stdin)
 	var o Local
@@ -59,11 +58,11 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("read lab request: %w", err)
 	}
 
-	// A guest may take minutes to boot: we leave as soon as nobody waits for it.
+	// A guest may take minutes to boot: leave as soon as nobody waits for it.
 	hungUp := make(chan error, 1)
 	held := make(chan error, 1)
 	go func() {
-		_, err := in.Peek(1) // also says when the controller has more to say
+		_, err := in.Peek(1) // also returns when the controller sends more
 		hungUp <- err
 	}()
 	var anchors []*host.Child
@@ -74,23 +73,23 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	}()
 	select {
 	case <-hungUp:
-		return nil // the kernel kills what there is in our PID namespace
+		return nil // the kernel kills whatever runs in our PID namespace
 	case err := <-held:
 		if err = answer(stdout, err); err != nil {
 			return err
 		}
 	}
-	// Their pipes must stay open for as long as we live: an anchor leaves when its input ends, and a
-	// collected file is closed.
+	// Their pipes must stay open as long as the holder lives: an anchor leaves when its input ends, and a
+	// garbage-collected file is closed.
 	defer runtime.KeepAlive(anchors)
-	// The controller says more to a lab that stays once it has written down who we are: one that nobody knows
-	// of must not.
+	// The controller of a lab that stays sends more once it has recorded who we are: a lab that nobody knows
+	// of must not stay.
 	for err := <-hungUp; err == nil && o.Detached; {
 		time.Sleep(time.Hour) // until killed by lab down
 	}
 
 	io.Copy(io.Discard, in) // until the controller hangs up or dies
-	return nil              // the kernel kills what is left in our PID namespace
+	return nil              // the kernel kills whatever is left in our PID namespace
 }
 
 func readLine(r *bufio.Reader, v any) error {
@@ -136,7 +135,7 @@ func (o Local) hold() ([]*host.Child, error) {
 		}
 	}
 
-	asked := make([]any, len(plan)) // all machines boot at the same time
+	asked := make([]any, len(plan)) // all guests boot at the same time
 	guests := 0
 	for i, l := range plan {
 		asked[i] = l
@@ -170,7 +169,7 @@ func (o Local) hold() ([]*host.Child, error) {
 // cabling joins the nodes of a lab in the holder's namespace: two namespaces by a veth pair, a namespace
 // and a machine by a tap, two machines by two taps in a bridge.
 type cabling struct {
-	pids    map[string]int // of the namespaces; a node without is a machine
+	pids    map[string]int // of the namespaces; a node without a PID is a machine
 	queues  int
 	taps    map[record.TopoPort]*os.File // the machines' ports
 	bridges int
@@ -204,7 +203,7 @@ func (c *cabling) join(link record.TopoLink) error {
 	return kernel.AddBridge(name, name+"a", name+"b")
 }
 
-// tap makes a machine's port, whose other end is a device of the namespace of pid, or of our own.
+// tap makes a machine's port. Its other end is a device in the namespace of pid, or in our own.
 func (c *cabling) tap(machine record.TopoPort, dev string, pid int) (err error) {
 	if c.taps[machine], err = kernel.AddTap(dev); err != nil || pid == 0 {
 		return err
@@ -212,7 +211,7 @@ func (c *cabling) tap(machine record.TopoPort, dev string, pid int) (err error) 
 	return kernel.MoveLink(dev, pid)
 }
 
-// of are a machine's taps in the order of its ports.
+// of returns a machine's taps in the order of its ports.
 func (c *cabling) of(l agent.Layout) []*os.File {
 	files := make([]*os.File, len(l.Ports))
 	for i, port := range l.Ports {
@@ -221,7 +220,7 @@ func (c *cabling) of(l agent.Layout) []*os.File {
 	return files
 }
 
-// close leaves the taps to the machines.
+// close closes the taps, which the machines have by now.
 func (c *cabling) close() {
 	for _, f := range c.taps {
 		f.Close()
@@ -244,7 +243,7 @@ func mountOwn() error {
 }
 
 // startAnchor makes the node's socket and the process that serves it. The socket's address goes through the
-// open directory, because a path may be longer than the 108 bytes that unix(7) allows.
+// open directory, because a path may exceed the 108 bytes that unix(7) allows.
 func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -271,7 +270,7 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 	return anchor, nil
 }
 
-// settled waits for a process' word that what it was asked for stands.
+// settled waits until a process reports that what it was asked to set up is ready.
 func settled(p *host.Child) error {
 	var a holderAnswer
 	if err := json.NewDecoder(p).Decode(&a); errors.Is(err, io.EOF) {
@@ -292,8 +291,8 @@ func settled(p *host.Child) error {
 	return err
 }
 
-// AnchorMain is the life of a node's first process: it sets the node up and then starts an agent, started
-// with agentArgs, for each connection.
+// AnchorMain runs a node's first process: it sets the node up and then starts an agent, with agentArgs, for
+// each connection.
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
 	var l agent.Layout
 	return carry(node, stdin, stdout, &l, func() error {
@@ -304,8 +303,8 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	}, func(_ context.Context, c *net.UnixConn) error { return startAgent(c, agentArgs) })
 }
 
-// carry is the life of a process that carries a node: it reads what that must be, makes it so, says that it
-// stands, and serves the node's socket, which is descriptor 3, until the holder hangs up.
+// carry runs a process that carries a node: it reads a description into what, sets that up, reports that it
+// is ready, and serves the node's socket, descriptor 3, until the holder hangs up.
 func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func() error,
 	attend func(context.Context, *net.UnixConn) error) error {
 	listener := os.NewFile(3, "listener")
@@ -335,7 +334,7 @@ func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func(
 	return serveNode(ctx, ln.(*net.UnixListener), attend)
 }
 
-// serveNode lives as long as its listener: a connection that cannot be served is closed and said on
+// serveNode lives as long as its listener: a connection that cannot be served is closed and reported on
 // standard error, since the node, and what other agents have set in it, would end with this process.
 func serveNode(ctx context.Context, ln *net.UnixListener,
 	attend func(context.Context, *net.UnixConn) error) error {
@@ -356,10 +355,10 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 	}
 }
 
-// breath keeps an error that lasts, such as too many open files, from taking a whole core.
+// breath keeps a persistent error, such as too many open files, from using up a core.
 const breath = 10 * time.Millisecond
 
-// startAgent starts an agent on the connection, which is then its own.
+// startAgent starts an agent that takes over the connection.
 func startAgent(c *net.UnixConn, args []string) error {
 	f, err := c.File()
 	c.Close()
@@ -367,8 +366,8 @@ func startAgent(c *net.UnixConn, args []string) error {
 		return fmt.Errorf("accept: %w", err)
 	}
 	defer f.Close()
-	// The pollable, non-blocking mode is a property of the open file and would reach the agent; it wants
-	// its standard input blocking or not as its own runtime decides, which it detects.
+	// Non-blocking mode is a property of the open file and would reach the agent, whose runtime detects and
+	// chooses the mode of its standard input.
 	agent, err := host.Spawn{Args: args, Conn: f}.Start()
 	if err != nil {
 		return err
@@ -378,8 +377,8 @@ func startAgent(c *net.UnixConn, args []string) error {
 	return nil
 }
 
-// mountNode gives this mount namespace a /sys that shows its network namespace: it shows that of whoever
-// mounted it.
+// mountNode gives this mount namespace a /sys that shows its network namespace: a /sys shows that of the
+// process that mounted it.
 func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -393,7 +392,7 @@ func mountNode() error {
 	return nil
 }
 
-// socketOf is the socket of a node below an open lab directory.
+// socketOf returns the path of a node's socket below an open lab directory.
 func socketOf(dir *os.File, node string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(node)+".sock")
 }

@@ -1,5 +1,5 @@
-// Package lab is a live testbed and its undoing: nodes by role joined by links, an agent or a router's own
-// command line on each, tunnels and settings that are put back. It measures nothing.
+// Package lab brings up live testbeds and undoes them: nodes by role joined by links, an agent or a router's
+// own command line on each, tunnels and settings that are put back. It measures nothing.
 package lab
 
 import (
@@ -17,20 +17,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parts holds the controller sides of the registry, with which labs are made.
+// Parts holds the controller sides of the registry, from which labs are made.
 type Parts struct {
 	Knobs   []knob.Knob
 	Tunnels []tunnel.Tunnel
 }
 
-// Lab is a testbed that is up. It is used by one campaign at a time; its methods are not safe for
-// concurrent use, except Node.
+// Lab is a testbed that is up. One campaign uses it at a time; its methods are not safe for concurrent use,
+// except Node.
 type Lab struct {
 	ID       string
-	Kind     string // as record.Run.Lab has it; whoever asks what a node can asks the node
+	Kind     string // as in record.Run.Lab; ask a node, not the lab, what a node can do
 	Topology record.Topology
-	Note     string // what this kind of lab loses here, in words
-	Holder   int    // process whose descendants are the lab, 0 if they are our own
+	Note     string // what this kind of lab cannot do here, in words
+	Holder   int    // process whose descendants make up the lab, 0 if they are our own
 
 	parts   Parts
 	plan    addressPlan
@@ -41,43 +41,43 @@ type Lab struct {
 
 	settings []*applied // in the order applied
 	tunnels  map[string]*laid
-	wanted   []string // keys of the tunnels that were wanted last; none for the plain path
-	left     error    // what tunnels given up on have left
-	clock    int      // ages the tunnels
+	wanted   []string // keys of the tunnels last wanted; none for the plain path
+	left     error    // what tunnels that were given up have left
+	clock    int      // dates the tunnels' last use
 	dead     bool     // see PathDead
 
 	supply
 }
 
-// supply holds what a kind of lab supplies; all but dial may be left out.
+// supply holds what a kind of lab provides; all but dial are optional.
 type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
 	down    func(ctx context.Context) error // ends what Up began
 	network *network                        // nil: the lab's own, with the addresses of the plan
-	carried bool                            // by a machine that is the node HostNode
-	dir     string                          // what it keeps on this machine, "" if nothing
-	owned   bool                            // all that was changed goes with down
-	// regularly has something done every now and then, until it fails or the lab goes down.
+	carried bool                            // by a machine, the node HostNode
+	dir     string                          // its directory on this machine, "" if none
+	owned   bool                            // down also removes every change
+	// regularly runs a function from time to time, until it fails or the lab goes down.
 	regularly func(func(context.Context) error)
-	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
-	// until the function that it returns is called; nil: they do, or there can be no tunnel. An end that is
-	// agentless, nil if none is, is told its routes.
+	// lead makes the nodes route a tunnel's slot apart from the plain path until the returned function is
+	// called, where the network is not the lab's own. nil: routing needs no help, or there can be no tunnel.
+	// It tells agentless, an end without an agent or nil, its routes.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
-	// again finds the path between the ends anew, and the devices that face it; nil: they are known.
+	// again finds the path between the ends, and the devices that face it, anew; nil: they are known.
 	again func(ctx context.Context) error
-	// leave ends what is to end while the nodes can still be reached; nil: nothing.
+	// leave ends what must end while the nodes can still be reached; nil: nothing.
 	leave func(ctx context.Context) error
-	// devices names the ports' devices, by node and port, where they have names of their own.
+	// devices maps node and port to the device's name, where devices have names of their own.
 	devices map[string]map[string]string
 
-	// contact holds where the data goes if that is only where the far end is reached itself, and it has other
-	// addresses.
+	// contact is the address of the data if that is merely the one at which the far end is reached and the
+	// far end has others.
 	contact netip.Addr
-	// management are the devices by which the nodes themselves are reached, where these are known.
+	// management names the devices by which the nodes themselves are reached, where known.
 	management map[string]string
 
-	// Of nodes that are guests: how much longer than another one may take to be there again, facts about
-	// what they run on, what is said of one that hangs, and a way to keep what their consoles said.
+	// For nodes that are guests: how much longer than others they may take to return, facts about the machine
+	// below them, what to report about one that hangs, and how to keep what their consoles printed.
 	patience time.Duration
 	facts    func(ctx context.Context) map[string]string
 	words    func(node string) string
@@ -106,8 +106,8 @@ func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	return l.facts(ctx)
 }
 
-// What a trial may take beyond its own times, also where guests that are emulated on a busy machine are
-// slow; those that hang are noticed long before.
+// A trial may take this much longer than its own times, even where emulated guests on a busy machine are
+// slow. Guests that hang are noticed long before.
 const (
 	UsualSlack = 20 * time.Second
 	guestSlack = 60 * time.Second
@@ -138,7 +138,7 @@ func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// Nodes names the lab's nodes, near to far, then the machine that carries them, if there is one.
+// Nodes lists the lab's nodes, near to far, then the machine that carries them, if any.
 func (l *Lab) Nodes() []string {
 	var names []string
 	for _, n := range l.Topology.Nodes {
@@ -174,7 +174,7 @@ func (l *Lab) Close(ctx context.Context) error {
 
 	l.mu.Lock()
 	for name, n := range l.nodes {
-		if len(l.settings) == 0 { // else it has something to undo
+		if len(l.settings) == 0 { // otherwise it has something to undo
 			err = errors.Join(err, n.dismiss(ctx, l.journal))
 		}
 
@@ -199,12 +199,12 @@ func (l *Lab) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrDirty means that something could not be put back; what is left is in the error's text, and `lab
-// restore` tries again.
+// ErrDirty means that something could not be put back. The error's text lists what is left; `lab restore`
+// tries again.
 var ErrDirty = errors.New("left dirty")
 
-// dirtied names the operation that left something, and marks err as ErrDirty once, however deep it comes
-// from.
+// dirtied names the operation that left something, and marks err as ErrDirty once, however deeply it is
+// wrapped.
 func dirtied(operation string, err error) error {
 	if errors.Is(err, ErrDirty) {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -212,16 +212,16 @@ func dirtied(operation string, err error) error {
 	return fmt.Errorf("%s: %w: %w", operation, ErrDirty, err)
 }
 
-// NoTopology means that the labs at hand do not have a shape, or not with such routers.
+// NoTopology means that the available labs lack a topology, or cannot build it with such routers.
 type NoTopology struct{ Topology, Reason string }
 
 const noGuests = "its routers are not booted for the run, and so in no other way: lab vm boots them"
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
 
-// Assemble makes a lab of nodes that stand already: it brings nothing up and takes nothing down, but puts
-// settings and tunnels back at Close. Every node of the topology must be there, with an agent or with a
-// driver and a host; the node HostNode is optional. j may be nil: then nothing is written down for restore.
+// Assemble makes a lab of existing nodes: it brings nothing up and takes nothing down, but puts settings and
+// tunnels back at Close. Every node of the topology must be there, with an agent or with a driver and a host;
+// the node HostNode is optional. If j is nil, nothing is journalled for restore.
 func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journal.Journal) (*Lab, error) {
 	l := newLab(id, "assembled", t, parts, j)
 	l.carried = true
@@ -246,7 +246,7 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 	return l, nil
 }
 
-// Ends are the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
+// Ends returns the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
 // their addresses.
 func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
 	x, err := l.planTunnel(ctx, TunnelSpec{Kind: kind}, slot)

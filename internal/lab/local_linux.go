@@ -31,7 +31,7 @@ import (
 // upTime bounds how long a local lab takes to come up; it takes 20 ms.
 const upTime = 10 * time.Second
 
-// Local describes a local lab to be made: namespaces of this machine. It is what the lab's holder is told.
+// Local describes a local lab to make, of namespaces of this machine. The lab's holder receives it.
 type Local struct {
 	ID       string           `json:"id"`
 	Topology record.Topology  `json:"topology"`
@@ -40,11 +40,11 @@ type Local struct {
 	Detached bool             `json:"detached"`         // stays up until Down
 	Guest    *vm.Guest        `json:"guest,omitempty"`  // what the routers are; nil = namespaces
 	Driver   string           `json:"driver,omitempty"` // sets and watches the routers; "" = agents
-	Queues   int              `json:"queues,omitempty"` // to send and to receive, of each veth; 0 = 1
+	Queues   int              `json:"queues,omitempty"` // to send and to receive, per veth; 0 = 1
 	Parts    Parts            `json:"-"`
 }
 
-// Info describes a local lab in its directory: everything but where that is.
+// Info describes a local lab in a file of its directory, without the directory itself.
 type Info struct {
 	Local
 	Pid     int       `json:"pid"`
@@ -98,7 +98,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 
 	l := o.lab()
 	if o.Detached {
-		held.Close() // its file says that it is up
+		held.Close() // its file shows that the lab is up
 		return l, nil
 	}
 
@@ -113,9 +113,9 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir makes dir in above and holds it against sweeping for as long as the file is open. Whoever has
-// just taken down the last lab may be removing the empty folder above meanwhile, and a restore may sweep
-// dir before it is held.
+// makeDir makes dir in above and protects it from sweeping as long as the file is open. Meanwhile whoever has
+// just taken down the last lab may remove the empty directory above, and a restore may sweep dir before it is
+// locked.
 func makeDir(above, dir string) (held *os.File, err error) {
 	for end := time.Now().Add(time.Second); ; {
 		if err = os.MkdirAll(above, 0o700); err == nil {
@@ -132,7 +132,7 @@ func makeDir(above, dir string) (held *os.File, err error) {
 	}
 }
 
-// holdDir locks a directory, with unix.LOCK_NB only if nobody else has it.
+// holdDir locks a directory; with unix.LOCK_NB it fails if somebody else holds the lock.
 func holdDir(dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -166,7 +166,7 @@ func agentlessNote(who, by string) string {
 		": settings and counters are those that it knows, sampled once a second"
 }
 
-// lab is the lab that stands.
+// lab returns the lab, which is up.
 func (o Local) lab() *Lab {
 	l := newLab(o.ID, KindOf(o.Guest), o.Topology, o.Parts, o.Journal)
 	l.carried, l.dir, l.dial = true, o.dir(), o.dial
@@ -193,7 +193,7 @@ func (o Local) lab() *Lab {
 	return l
 }
 
-// dial connects to a node, which starts an agent there, or reaches what a driver commands it by.
+// dial connects to a node: it starts an agent there, or reaches the host that takes the driver's commands.
 func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	n = &Node{Name: node, Facts: record.NodeFacts{CPUs: record.CPUsShared, Clock: record.ClockSame}}
 	if node == HostNode {
@@ -231,7 +231,7 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// startHolder starts the lab's first process and waits, no longer than patience, until all stands.
+// startHolder starts the lab's first process and waits, no longer than patience, until everything is up.
 func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.Child, error) {
 	path := filepath.Join(o.dir(), "holder.log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -260,7 +260,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	defer cancel()
 	wanted := context.AfterFunc(within, func() { child.Kill() })
 	err = begin(child, o)
-	inTime := wanted() // else it is being killed, whatever it answered
+	inTime := wanted() // otherwise it is being killed, whatever it answered
 	if err == nil && inTime {
 		return child, nil
 	}
@@ -278,7 +278,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	b, _ := os.ReadFile(path)
 	if len(b) > 0 {
 		last := lastSaid(string(b))
-		// What a process answered it has logged, too, behind its name.
+		// A process also logs its answer, after its name.
 		_, text, _ := strings.Cut(last, ": ")
 		if text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
@@ -292,8 +292,8 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	return nil, err
 }
 
-// lastSaid returns the end of a log: of a fault of the program what the fault was, and not the registers
-// behind the stacks of its threads.
+// lastSaid returns the end of a log; after a crash of the program, the cause instead of the registers below
+// the stacks of its threads.
 func lastSaid(log string) (last string) {
 	for line := range strings.Lines(check.Plain(log)) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -307,7 +307,7 @@ func lastSaid(log string) (last string) {
 	return last
 }
 
-// saying quotes the consoles of a lab's guests, which tell how far each came.
+// saying quotes the consoles of a lab's guests, which show how far each got.
 func (o Local) saying() (said string) {
 	if o.Guest == nil {
 		return ""
@@ -319,7 +319,7 @@ func (o Local) saying() (said string) {
 	return said
 }
 
-// begin asks a holder to build a lab, and waits until all stands.
+// begin asks a holder to build a lab, and waits until everything is up.
 func begin(child *host.Child, o Local) error {
 	err := json.NewEncoder(child).Encode(o)
 	if err == nil {
@@ -333,7 +333,8 @@ func begin(child *host.Child, o Local) error {
 	return nil
 }
 
-// refused is an error of making namespaces or the mounts in them, not of what is then built there.
+// refused is an error of making namespaces or mounts in them, as opposed to an error of what is built there
+// afterwards.
 type refused struct{ error }
 
 func (r *refused) Unwrap() error { return r.error }
@@ -356,8 +357,8 @@ func writeJSON(path string, v any) error {
 	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
-// Attach connects to a detached lab. With a journal it is for a campaign, and only one may have the lab at
-// a time; without, for looking into it.
+// Attach connects to a detached lab: with a journal for a campaign, and only one may have the lab at a time;
+// without one for looking into it.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	i, err := Standing(dir, id)
 	if err != nil {
@@ -380,7 +381,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	return l, nil
 }
 
-// Standing is the lab of that name that is up.
+// Standing returns the lab of that name that is up.
 func Standing(dir, id string) (*Info, error) {
 	i, err := living(dir, id)
 	if err == nil && i == nil {
@@ -390,7 +391,7 @@ func Standing(dir, id string) (*Info, error) {
 	return i, err
 }
 
-// Describe writes down what a run that attaches to the lab stands on.
+// Describe records in run the lab to which it attaches.
 func (i *Info) Describe(run *record.Run) {
 	run.Attached, run.Lab, run.Driver, run.Queues = i.ID, KindOf(i.Guest), i.Driver, 0
 	run.GuestSize = nil
@@ -452,7 +453,7 @@ func List(dir string) ([]Info, error) {
 	return out, nil
 }
 
-// living is the lab of that name, nil if none is up.
+// living returns the lab of that name, or nil if none is up.
 func living(dir, id string) (*Info, error) {
 	labs, err := List(dir)
 	for _, i := range labs {
@@ -463,13 +464,13 @@ func living(dir, id string) (*Info, error) {
 	return nil, err
 }
 
-// Alive reports whether the lab's holder is the process it was.
+// Alive reports whether the lab's holder is still the same process.
 func (i Info) Alive() bool {
 	return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born && isHolder(i.Pid)
 }
 
-// isHolder reports whether a process is a lab's holder and this user's: files can name any number. One that
-// is ending has no command line any more.
+// isHolder reports whether a process is a lab's holder and this user's: a file may contain any number. A
+// process that is ending has no command line.
 func isHolder(pid int) bool {
 	words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	facts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -479,13 +480,14 @@ func isHolder(pid int) bool {
 		(len(words) == 0 || strings.HasSuffix(string(words), "\x00"+HolderRole+"\x00"))
 }
 
-// Down ends a lab: its holder is killed, and with it all inside.
+// Down ends a lab by killing its holder, and thereby everything inside.
 func Down(dir string, i Info) error {
 	if !journal.ValidID(i.ID) {
 		return fmt.Errorf("take down lab %q: no lab has such a name", i.ID)
 	}
 
-	// A number may be given to another process once its own has ended; a descriptor stays that of one.
+	// The kernel may reuse the number of a process that has ended, but a descriptor keeps referring to the
+	// same process.
 	if fd, err := unix.PidfdOpen(i.Pid, 0); err == nil {
 		defer unix.Close(fd)
 		if i.Alive() {
@@ -515,8 +517,8 @@ func Down(dir string, i Info) error {
 	return nil
 }
 
-// bornAt is a process' start time in clock ticks since boot, which together with its number identifies it
-// (proc(5), stat field 22); 0 if there is no such process or it is only waiting to be reaped.
+// bornAt returns a process's start time in clock ticks since boot, which identifies it together with its
+// number (proc(5), stat field 22); 0 if there is no such process or it is a zombie.
 func bornAt(pid int) uint64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -533,23 +535,23 @@ func bornAt(pid int) uint64 {
 	return t
 }
 
-// Locals lends local labs by topology and size of the guests; it makes each at first use and owns them all.
-// Attached, where it is set, is the only lab lent, and is not ours to take down.
+// Locals provides local labs by topology and size of the guests; it makes each at first use and owns them
+// all. Attached, where set, is the only lab that it provides, and not ours to take down.
 type Locals struct {
 	Owner    string // prefix of the labs' ids: the run
 	Dir      string
 	Journal  *journal.Journal
 	Parts    Parts
 	Guest    *vm.Guest // what the routers are; nil = namespaces
-	Driver   string    // by which the routers are set and watched; "" = agents
+	Driver   string    // driver that sets and watches the routers; "" = agents
 	Queues   int       // transmit and receive queues of each virtual link; 0 = 1
 	Attached *Lab
-	Keep     string // directory that the consoles of guests are kept in, "" = nowhere
+	Keep     string // directory for the consoles of guests, "" = nowhere
 
 	labs map[string]*Lab
 }
 
-// For returns the lab of a topology whose guests have this size, where it is not that of all.
+// For returns the lab of a topology whose guests have this size, where it differs from the common one.
 func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
 	guest := o.Guest
 	key := topology
@@ -613,7 +615,7 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 	return l, nil
 }
 
-// Close puts every lab back and ends those that were made here.
+// Close restores every lab and ends those that were made here.
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
 	for _, key := range slices.Sorted(maps.Keys(o.labs)) {

@@ -27,22 +27,22 @@ import (
 // guest's agent, and lets any number of controllers share that agent. Its argument is the node's name.
 const MachineRole = "lab-machine"
 
-// A guest's boot is bounded. It takes 3 to 8 seconds under emulation, and less than two with KVM, where
-// that works; a machine with much else to do takes minutes.
+// Bounds on a guest's boot. It takes 3 to 8 seconds under emulation, and less than two with KVM, where that
+// works; on a busy machine it takes minutes.
 const (
 	bootTime = 150 * time.Second
 	kvmTime  = 10 * time.Second
 )
 
-// machineRequest is the first line on its standard input.
+// machineRequest is the first line on the process's standard input.
 type machineRequest struct {
 	Guest   vm.Guest     `json:"guest"`
-	Number  int          `json:"number"` // among the lab's guests
+	Number  int          `json:"number"` // index among the lab's guests
 	Console string       `json:"console"`
 	Layout  agent.Layout `json:"layout"`
 }
 
-// MachineMain is that process' life. Descriptor 3 is the node's socket, those from 4 on are the taps of the
+// MachineMain runs that process. Descriptor 3 is the node's socket; those from 4 on are the taps of the
 // guest's ports in the layout's order.
 func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	m := machine{node: node}
@@ -53,7 +53,7 @@ func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	})
 }
 
-// machine is a node that is a guest. When that ends, its taps stay: whoever connects next finds a fresh
+// machine is a node that is a guest. When the guest ends, its taps stay: the next connection finds a fresh
 // guest on them.
 type machine struct {
 	node string
@@ -66,20 +66,20 @@ type machine struct {
 	why   string     // KVM is not tried again, see bootedAs
 }
 
-// running is a guest that was booted; it may have ended since.
+// running is a guest that has booted; it may have ended since.
 type running struct {
 	child *host.Child
 	far   host.Agent
-	words func() string // the last it has said, as of the first call
-	as    bootedAs      // but for KVM
-	hung  atomic.Bool   // it was ended because it hung
+	words func() string // the last lines of its console, at the first call
+	as    bootedAs      // without the reason against KVM
+	hung  atomic.Bool   // ended because it hung
 	ended chan struct{} // closed when QEMU has ended
 }
 
 // begin boots the first guest.
 func (m *machine) begin() error {
 	m.q.Layout.Names = map[string]string{}
-	m.q.Layout.Interrupts = "0" // one processor, the same at every boot
+	m.q.Layout.Interrupts = "0" // one processor, the same at each boot
 	for i, port := range m.q.Layout.Ports {
 		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
 		unix.CloseOnExec(4 + i)
@@ -90,9 +90,8 @@ func (m *machine) begin() error {
 	return m.boot()
 }
 
-// attend serves a controller: by the guest that runs, or by a fresh one if that has ended or does not
-// answer. What the controller asks of a guest that ends, then or later, is refused with the last words of
-// the console.
+// attend serves a controller by the running guest, or by a fresh one if that has ended or does not answer.
+// Requests to a guest that ends are refused with the last words of its console.
 func (m *machine) attend(ctx context.Context, c net.Conn) {
 	g, err := m.living(ctx)
 	if err != nil {
@@ -128,7 +127,7 @@ func (m *machine) epitaph(g *running) error {
 	return fmt.Errorf("guest %s %s: %w; its console%s", m.node, how, host.ErrUnreachable, g.words())
 }
 
-// living is the guest that runs, a fresh one if need be.
+// living returns the running guest, booting one if necessary.
 func (m *machine) living(ctx context.Context) (*running, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,17 +143,17 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// A guest that has not answered within wakeTime × wakeTries hangs; it is asked every wakeEvery, and by
-// whoever connects. It is asked again because a serial line may lose a question, and a guest that is
-// emulated on a busy machine may be slow.
+// A guest that has not answered within wakeTime × wakeTries hangs; it is asked every wakeEvery, and at each
+// new connection. It is asked repeatedly because a serial line may lose a question, and an emulated guest on
+// a busy machine may be slow.
 const (
 	wakeEvery = 5 * time.Second
 	wakeTime  = 5 * time.Second
 	wakeTries = 2
 )
 
-// guard ends a guest that hangs, so that whoever waits for it is told, and bounds what it writes on its
-// console.
+// guard ends a guest that hangs, so that whoever waits for it learns of it, and bounds the size of its
+// console's file.
 func (m *machine) guard(g *running) {
 	for {
 		select {
@@ -163,7 +162,8 @@ func (m *machine) guard(g *running) {
 		case <-time.After(wakeEvery):
 		}
 
-		// What cannot be cut is quoted at the end of the guest, which is read in bounds, too.
+		// If the file cannot be cut, the end of the guest is reported anyway, and quoting it reads a bounded
+		// part.
 		_ = errors.Join(cutConsole(m.q.Console), cutConsole(m.q.Console+".qemu"))
 		if look(context.Background(), g.far) == errHangs {
 			g.words()
@@ -173,10 +173,10 @@ func (m *machine) guard(g *running) {
 	}
 }
 
-// errHangs means that a guest is there and does not answer.
+// errHangs means that a guest is there but does not answer.
 var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
 
-// look asks whether a guest answers: the error is errHangs if it does not, and ErrUnreachable if it has
+// look asks whether a guest answers. It returns errHangs if the guest does not, and ErrUnreachable if it has
 // ended.
 func look(ctx context.Context, far host.Agent) error {
 	for range wakeTries {
@@ -196,13 +196,13 @@ func (m *machine) kill() {
 		return
 	}
 
-	m.guest.words() // before another writes there
+	m.guest.words() // before the next guest writes there
 	m.guest.child.Kill()
 	m.guest.far.Close() // waits for QEMU's end
 	m.guest = nil
 }
 
-// boot boots a guest on the taps and makes it what the layout says.
+// boot boots a guest on the taps and arranges it as the layout says.
 func (m *machine) boot() error {
 	may := vm.CheckKVM(m.q.Guest.Image.Arch)
 	if m.why != "" {
@@ -230,7 +230,7 @@ func (m *machine) boot() error {
 	return nil
 }
 
-// bootBest boots with KVM where that may work, and by emulation where it may not, or does not.
+// bootBest boots with KVM where possible, else by emulation.
 func bootBest(may check.Answer, kvm, emulated time.Duration,
 	start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
@@ -334,7 +334,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	return r, nil
 }
 
-// meet waits for the guest's agent, or puts one inside a foreign guest, and has it make the guest what the
+// meet waits for the guest's agent, or installs one in a foreign guest, and makes it arrange the guest as the
 // layout says.
 func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (err error) {
 	if inside == nil {
@@ -349,8 +349,8 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as.Arranged)
 }
 
-// coreFor chooses a core for the n-th guest of a lab, counted from 1 and from the last: the first has most
-// of a machine's interrupts.
+// coreFor chooses a core for the n-th guest of a lab, counted from 1, starting with the last core: the first
+// serves most of a machine's interrupts.
 func coreFor(n int) (int, error) {
 	var ours unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &ours); err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Management is the device by which a node is reached, "" where that is not known, or none is.
+// Management returns the device by which a node is reached, or "" if it is unknown or there is none.
 func (l *Lab) Management(node string) string { return l.management[node] }
 
-// Contact is the far end's address that the data goes to only because it is reached there itself; not valid
-// where that was named, or found otherwise, or is the only one.
+// Contact returns the far end's address to which the data goes only because the far end is reached there. It
+// is not valid if the address was named, found otherwise, or the only one.
 func (l *Lab) Contact() netip.Addr { return l.contact }
 
-// OnManagement is the device by which a node is reached, if a setting is about it, about what is below it, or
-// of the firewall; else "".
+// OnManagement returns the device by which a node is reached, if a setting affects it, a device below it, or
+// the firewall; else "".
 func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil || n.given(s) {
@@ -36,7 +36,7 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 		devices = []string{x.p.Port}
 	}
 
-	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN of it
+	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN on it
 	if knob.OfPorts(x.k) && slices.ContainsFunc(devices, above) || x.k.Name() == firewall {
 		return by
 	}
@@ -44,5 +44,5 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	return ""
 }
 
-// firewall is the knob that is of the whole node, and so of what it is reached by.
+// firewall is a knob of the whole node, and therefore of its management device.
 const firewall = "firewall"

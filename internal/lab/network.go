@@ -9,19 +9,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// network holds a lab's ends where the network between them is not its own: others send there
-// too, addresses and ports are found and not chosen, and what crosses it must be explored.
+// network holds a lab's ends where the network between them is not the lab's own: others use it too,
+// addresses and ports are discovered instead of chosen, and the path must be explored.
 type network struct {
-	ends map[int][2]Meeting // where the near and the far node are, by version of IP
-	// outer are the addresses by which the two ends of a tunnel reach each other.
+	ends map[int][2]Meeting // the near and the far node's addresses, by version of IP
+	// outer holds the addresses at which the two ends of a tunnel reach each other.
 	outer    map[int][2]netip.Addr
-	why      map[int]string // there is no path over another
+	why      map[int]string // why there is no path over another version
 	farOpens int            // the version over which the far node may open connections to the near one
-	mutual   bool           // it may over each
+	mutual   bool           // it may over either version
 	ports    DataPorts
-	tag      func(name string) string // what tells the packets of that name from others'
-	lost     error                    // why a node that is gone could not be met again
-	// reachable looks whether a third party's program is there; nil: the far node has an agent
+	tag      func(name string) string // what distinguishes the packets of that name from others'
+	lost     error                    // why a lost node could not be reached again
+	// reachable checks whether a third-party program is there; nil: the far node has an agent
 	reachable func(ctx context.Context) error
 }
 
@@ -50,7 +50,7 @@ type Meeting struct {
 	Target netip.Addr // where the other end finds it
 }
 
-// DataPorts are the ports of the listening ends, at either machine.
+// DataPorts are the listening ports of either machine.
 type DataPorts struct{ Load, Echo, Check int }
 
 // OwnNetwork reports whether the network between the ends is the lab's own.
@@ -77,7 +77,7 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	return ends[end], nil
 }
 
-// outer is the address by which an end of a tunnel is reached by the other.
+// outer returns the address at which the other end of a tunnel reaches this one.
 func (l *Lab) outer(end, ip int) (netip.Addr, error) {
 	if l.network == nil {
 		return l.plan.outer(end, ip), nil
@@ -97,12 +97,12 @@ func (l *Lab) FarMayOpen(ip int) bool {
 	return l.network == nil || l.network.mutual || l.network.farOpens == ip
 }
 
-// Mutual reports whether either end may open connections over both versions of IP, because both are agents
-// of ours.
+// Mutual reports whether either end may open connections over both versions of IP, because both run our
+// agents.
 func (l *Lab) Mutual() bool { return l.network == nil || l.network.mutual }
 
-// Lost returns why the far node, or another machine, whose connection is gone could not be met again by the
-// last Reconnect; nil where all are there, and where they are of the lab's own.
+// Lost returns why the last Reconnect could not reach the far node, or another machine whose connection was
+// lost; nil if all nodes are there or belong to the lab itself.
 func (l *Lab) Lost() error {
 	if l.network == nil {
 		return nil
@@ -111,7 +111,7 @@ func (l *Lab) Lost() error {
 }
 
 // Translated lists the ends whose addresses are translated on the path, over a version of IP: "near", "far",
-// "near far" or "none"; "" where that cannot be told.
+// "near far" or "none"; "" if that is unknown.
 func (l *Lab) Translated(ip int) string {
 	if l.network == nil {
 		return ""
@@ -121,7 +121,7 @@ func (l *Lab) Translated(ip int) string {
 	ends := l.network.ends[ip]
 	near := ends[0]
 	far := ends[1]
-	// Only over the version of the control connection has each end told how it sees the other.
+	// Each end has learnt how it looks to the other only over the version of the control connection.
 	told := l.network.farOpens == ip
 	if near.Addr != near.Target || !told && near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")
@@ -138,10 +138,10 @@ func (l *Lab) Translated(ip int) string {
 	return strings.Join(out, " ")
 }
 
-// public is an address that only a translation leads to from a private one (RFC 1918, RFC 4193).
+// public reports whether a private address reaches this one only through translation (RFC 1918, RFC 4193).
 func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
-// DataPorts returns the ports that others have left; ok is false for a lab whose network is its own.
+// DataPorts returns the ports that are open to the data; ok is false for a lab that owns its network.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	if l.network == nil {
 		return DataPorts{}, false
@@ -149,8 +149,8 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	return l.network.ports, true
 }
 
-// Tag returns the text that tells the packets of a trial from others. Where others may send packets too it
-// can be told only by those who have the run's key, and must not be shown.
+// Tag returns the text that distinguishes the packets of a trial from others. Where others may send packets
+// too, only those who have the run's key can compute it, and it must not be shown.
 func (l *Lab) Tag(name string) string {
 	if l.network == nil {
 		return name
@@ -158,11 +158,11 @@ func (l *Lab) Tag(name string) string {
 	return l.network.tag(name)
 }
 
-// Address is the near (0) or far (1) node's address on the path of a slot.
+// Address returns the near (0) or far (1) node's address on the path of a slot.
 func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
 
-// ForwardAddress is the address by which the far side reaches the near node through a port forward: the
-// address of the near side's router that faces the far side.
+// ForwardAddress returns the address at which the far side reaches the near node through a port forward: that
+// of the near side's router which faces the far side.
 func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
@@ -189,7 +189,7 @@ func (l *Lab) Addresses() map[string][]netip.Addr {
 	return out
 }
 
-// Neighbor is the device at the other end of a node's first link, and the node that it belongs to.
+// Neighbor returns the device at the other end of a node's first link, with its node.
 func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
 	i, e, ok := l.plan.linkOf(node, "")
 	if !ok {

@@ -14,41 +14,41 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// HostNode is the node that stands for the machine which carries the lab.
+// HostNode stands for the machine which carries the lab.
 const HostNode = record.HostNode
 
-// Node is one machine of a lab, as its kind of lab supplies it: what it is and can stands here, so that
-// nobody else asks what kind of lab it belongs to. It is set and watched by an agent, by a driver, or by
+// Node is one machine of a lab, as its kind of lab provides it. It describes what the machine is and can do,
+// so that nobody needs to ask for the kind of lab. It is set and watched by an agent, by a driver, or by
 // nothing.
 type Node struct {
 	Name  string
-	Facts record.NodeFacts // Describe completes them
+	Facts record.NodeFacts // Describe completes it
 
 	Agent  host.Agent    // see HasAgent
 	Driver driver.Driver // see HasDriver
-	Host   host.Host     // takes the driver's commands
-	Reader host.Host     // takes those of them that only read, see Reads; nil: Host does
-	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
-	// Unagented explains why a driver drives it, where an agent was tried first.
+	Host   host.Host     // executes the driver's commands
+	Reader host.Host     // executes read-only commands, see Reads; nil: Host does
+	line   host.Agent    // connection behind Host, which Close ends; nil if none
+	// Unagented explains why a driver is used, where an agent was tried first.
 	Unagented string
-	// Rights describes the rights of what sets it: RightsOfRoot, or others; "" = not known.
+	// Rights describes the rights of the agent or driver: RightsOfRoot, or others; "" = unknown.
 	Rights string
 	// Sysctls permits kernel settings there.
 	Sysctls knob.Permission
-	guard   guard   // the one that its driver has left there
-	past    []guard // those that were found gone
+	guard   guard   // left there by its driver
+	past    []guard // guards found missing
 
-	boot    string           // of its kernel, where it has told that
-	Version string           // of the chokepoint whose agent it is, where that is not ours
-	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does
-	Trace   bool             // tracepoints of its kernel may be switched: it is the lab's alone, and bears it
-	Given   []record.Setting // settings that hold as it is, without node and port
+	boot    string           // of its kernel, where known
+	Version string           // version of the agent's chokepoint, if it differs from ours
+	Serves  string           // third-party engine that terminates traffic there, "" if none
+	Trace   bool             // tracepoints may be switched: its kernel is the lab's alone, and can take it
+	Given   []record.Setting // settings that hold by default, without node and port
 }
 
-// guard describes one that a driver has left on a node; without a name there is none.
+// guard describes a guard that a driver left on a node; without a name there is none.
 type guard struct {
 	name string
-	seq  int // in the journal
+	seq  int // journal entry
 }
 
 // Rights of a node.
@@ -64,7 +64,7 @@ func (n *Node) HasAgent() bool { return n.Agent != nil }
 // HasDriver reports whether the node is set and watched by a driver.
 func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
 
-// Reads is the host that takes the driver's commands which change nothing.
+// Reads returns the host for those of the driver's commands that change nothing.
 func (n *Node) Reads() host.Host {
 	if n.Reader != nil {
 		return n.Reader
@@ -72,7 +72,7 @@ func (n *Node) Reads() host.Host {
 	return n.Host
 }
 
-// AgentFor returns the node's agent, or an error that says what it would be needed for.
+// AgentFor returns the node's agent, or an error that names the purpose for which one is needed.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	if n.Agent == nil {
 		return nil, fmt.Errorf("node %s has no agent to %s", n.Name, purpose)
@@ -80,7 +80,7 @@ func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	return n.Agent, nil
 }
 
-// Command runs a program on the node, by agent.VerbExec: the session's messages are agent.ExecOutput.
+// Command runs a program on the node by agent.VerbExec: the session's messages are agent.ExecOutput.
 func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error) {
 	c := n.connection()
 	if c == nil {
@@ -89,7 +89,7 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
-// Describe returns the node's facts, with its name, and by what it is set and watched, or why by nothing.
+// Describe returns the node's facts, with its name and what sets and watches it, or why nothing does.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts
 	f.Name = n.Name
@@ -105,8 +105,8 @@ func (n *Node) Describe() record.NodeFacts {
 	return f
 }
 
-// Boot names the boot of the node's kernel, which no other kernel and no later boot has; "" where it is not
-// known.
+// Boot identifies the current boot of the node's kernel, unlike any other kernel or later boot; "" if
+// unknown.
 func (n *Node) Boot(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -115,7 +115,7 @@ func (n *Node) Boot(ctx context.Context) string {
 		return n.boot
 	case c != nil:
 		var f agent.Faced
-		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f) // of a peer, or of another version: not known
+		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f) // a peer, or another version: unknown
 		boot, _, _ := strings.Cut(f.Machine, " ")
 		return boot
 	case n.HasDriver() && n.Driver.Name() == driver.Linux{}.Name():
@@ -126,7 +126,7 @@ func (n *Node) Boot(ctx context.Context) string {
 	return ""
 }
 
-// given reports whether a setting holds there as it is.
+// given reports whether a setting holds there by default.
 func (n *Node) given(s record.Setting) bool {
 	return slices.Contains(n.Given, record.Setting{Knob: s.Knob, Value: s.Value})
 }
@@ -174,8 +174,8 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	return out, nil
 }
 
-// NamePorts has what a node saw speak of its ports, and of what is below them, by their own names, as
-// everywhere else, where its devices have others.
+// NamePorts renames devices in a node's data to the names of the ports, also devices below them, where the
+// node's devices have names of their own.
 func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {
 		return
@@ -197,10 +197,11 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	}
 }
 
-// belongs reports whether a text follows the name of a device, and is not the rest of another one's.
+// belongs reports whether rest, the text after a device's name, ends that name instead of continuing another
+// device's.
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
-// connection returns the agent that the node is reached by, nil if by nothing that can be lost.
+// connection returns the agent through which the node is reached; nil if no connection can be lost.
 func (n *Node) connection() host.Agent {
 	if n.Agent != nil {
 		return n.Agent

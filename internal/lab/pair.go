@@ -21,9 +21,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Pair describes a lab of two machines with whatever lies between them: this one is the near node, the one
-// on which chokepoint peer waits the far one. The topology's router stands for what lies between, which
-// nobody reaches. Nothing is changed on any.
+// Pair describes a lab of two machines with whatever lies between them: this one is the near node, the one on
+// which chokepoint peer waits the far one. The topology's router stands for the path between, which nobody
+// reaches. Nothing is changed on either machine.
 type Pair struct {
 	ID      string
 	Address string // "host:port" of the peer
@@ -31,29 +31,28 @@ type Pair struct {
 	Parts   Parts
 }
 
-// ThirdParty describes the lab of this machine and somebody else's, on which iperf3 -s waits and nothing of
-// ours runs.
+// ThirdParty describes a lab of this machine and a third party's, which runs iperf3 -s and nothing of ours.
 type ThirdParty struct {
 	ID      string
 	Address string // "host:port" of the server
 	Parts   Parts
 }
 
-// VerbAbout is answered by a peer, with About.
+// VerbAbout is the verb to which a peer answers with About.
 const VerbAbout = "pair/about"
 
-// VerbCeilings is answered by a peer with what it can do alone of the kinds of traffic that it is given, as
-// a list of record.Ceiling.
+// VerbCeilings is the verb to which a peer answers with what it can do alone for the given kinds of traffic,
+// as a list of record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
 // About describes a peer and the connection, as the peer sees it.
 type About struct {
-	Local     netip.Addr   `json:"local"`  // where it was reached
-	Remote    netip.Addr   `json:"remote"` // from where
+	Local     netip.Addr   `json:"local"`  // address at which it was reached
+	Remote    netip.Addr   `json:"remote"` // address of the controller
 	Addresses []netip.Addr `json:"addresses"`
 	Ports     [2]int       `json:"ports"` // first and last of its data ports
 	Version   string       `json:"version"`
-	Boot      string       `json:"boot,omitempty"` // of its kernel
+	Boot      string       `json:"boot,omitempty"` // boot of its kernel
 }
 
 // MinDataPorts is the number of data ports that a peer must have.
@@ -65,7 +64,7 @@ const (
 		"import adds"
 )
 
-// untouched is a node of such a lab: a machine of its own, left as it is. What crosses a real wire are real
+// untouched returns a node of such a lab: a real machine, left as it is. Packets on a real wire are real
 // packets.
 func untouched(name, clock string) *Node {
 	return &Node{
@@ -75,7 +74,7 @@ func untouched(name, clock string) *Node {
 	}
 }
 
-// newPair returns such a lab, whose far node is met by far.
+// newPair returns such a lab; far connects to its far node.
 func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab,
 	error) {
 	t, err := TopologyNamed("forward")
@@ -103,7 +102,7 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 	return l, nil
 }
 
-// Up meets the peer. On error nothing is left.
+// Up connects to the peer. On error nothing is left.
 func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	stop := func() {}
 	l, err := newPair(o.ID, o.Parts, "two machines and what lies between them, which is not changed; "+
@@ -111,7 +110,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
 			n, leave, err := o.meet(ctx, far)
-			if stop = leave; err == nil { // else it stays known what there was
+			if stop = leave; err == nil { // otherwise keep what was known
 				l.network = n
 			}
 
@@ -126,8 +125,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-// meet connects to the peer, also again after the connection was lost. stop ends the exchange that keeps
-// the connection alive.
+// meet connects to the peer, also after the connection was lost. stop ends the keepalive exchange.
 func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err error) {
 	stop = func() {}
 	v, err := pair.Dial(ctx, o.Address, o.Code)
@@ -147,14 +145,14 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	first := p.about.Ports[0]
 	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
 		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
-	n.farOpens = versionOf(v.Remote.Addr()) // a peer opens connections to where its controller came from
+	n.farOpens = versionOf(v.Remote.Addr()) // a peer connects to the address its controller came from
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var exchange sync.WaitGroup
 	exchange.Go(func() { host.KeepAlive(alive, far.Agent, pair.Silence/4) })
 	return n, func() { cancel(); exchange.Wait() }, nil
 }
 
-// Up finds the third party's addresses. Nobody is asked yet.
+// Up finds the third party's addresses. It contacts nobody yet.
 func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	name, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -194,7 +192,7 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-// ownAgent starts an agent of this machine, which may set the kernel settings that are permitted there.
+// ownAgent starts an agent of this machine, which may set the permitted kernel settings.
 func ownAgent(sysctls knob.Permission) (host.Agent, error) {
 	child, err := host.Spawn{Args: agent.Arguments(agent.Role, sysctls)}.Start()
 	if err != nil {
@@ -209,31 +207,31 @@ type peering struct {
 	about About
 }
 
-// tag can be told only by those who have the run's key.
+// tag can be computed only by those who have the run's key.
 func (p *peering) tag(name string) string {
 	text := ""
-	_ = p.visit.Data.Use(func(key []byte) error { // has no error of its own
+	_ = p.visit.Data.Use(func(key []byte) error { // never fails by itself
 		text = tagBy(key, name)
 		return nil
 	})
 	return text
 }
 
-// tagBy returns a text that only those who have the key can tell.
+// tagBy returns a text that only those who have the key can compute.
 func tagBy(key []byte, name string) string {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(name))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Peers lends the one lab of two machines that Up makes.
+// Peers provides the one lab of two machines that Up makes.
 type Peers struct {
 	Up func(ctx context.Context) (*Lab, error)
 
 	lab *Lab
 }
 
-// For returns the lab, meeting the peer at first use.
+// For returns the lab, connecting to the peer at first use.
 func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize) (_ *Lab, err error) {
 	if size != (record.GuestSize{}) {
 		return nil, &NoTopology{topology, noGuests}
@@ -273,8 +271,8 @@ func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
 }
 
-// endsOf finds where both machines are over a version of IP. Over the one of the connection they have met;
-// over the other the peer is looked for by its name, or by the addresses that it says it has.
+// endsOf finds the addresses of both machines for a version of IP. For that of the connection they are known;
+// for the other it looks for the peer by its name, or by the addresses that it reports.
 func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
 	at := p.visit.Remote.Addr()
 	if versionOf(at) == ip {
@@ -302,7 +300,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	}
 
 	far := Meeting{Addr: target, Target: target}
-	if !slices.Contains(p.about.Addresses, target) { // behind a translation
+	if !slices.Contains(p.about.Addresses, target) { // behind address translation
 		far.Addr = netip.IPv4Unspecified()
 		if ip == 6 {
 			far.Addr = netip.IPv6Unspecified()
@@ -312,7 +310,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	return [2]Meeting{{Addr: near, Target: near}, far}, nil
 }
 
-// sourceTo is the address from which this machine would send to a target.
+// sourceTo returns the address from which this machine would send to a target.
 func sourceTo(target netip.Addr) (netip.Addr, error) {
 	w, err := kernel.WayTo(target)
 	if err != nil || !w.Source.IsValid() {
@@ -332,10 +330,10 @@ func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: found[0], Target: found[0]}}, err
 }
 
-// addressesOf lists the addresses of a name over a version of IP that data can be sent to; an address is its
-// own name.
+// addressesOf lists the addresses of a name, for a version of IP, to which data can be sent. An address
+// resolves to itself.
 func addressesOf(ctx context.Context, name string, ip int) (out []netip.Addr) {
-	found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // none is none
+	found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // an error means none
 	for _, a := range found {
 		if usable(a) {
 			out = append(out, a.Unmap())
@@ -365,12 +363,12 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 	return out, nil
 }
 
-// elsewhere are addresses that nobody has (RFC 5737, RFC 3849).
+// elsewhere holds addresses that nobody has (RFC 5737, RFC 3849).
 var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
 
-// OwnAddresses lists the addresses by which others may reach this machine: first those that it uses towards
-// the world, those of the loopback device last.
+// OwnAddresses lists the addresses by which others may reach this machine, first those used towards the
+// Internet, last those of the loopback device.
 func OwnAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -15,33 +15,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// laid is a tunnel that is up, in its slot.
+// laid is a tunnel in its slot, up.
 type laid struct {
 	tunnel.Path
 	slot   int
 	used   int
-	burden bool // not to be up while other paths are measured
+	burden bool // must be down while other paths are measured
 	follow []Followed
-	leave  func(context.Context) error // what lead has set
+	leave  func(context.Context) error // undoes what lead set
 }
 
-// Path is a way between the near and the far node: the plain one (slot 0) or one through a tunnel, or
-// through several side by side.
+// Path is a path between the near and the far node: the plain one (slot 0), one through a tunnel, or one
+// through several tunnels side by side.
 type Path struct {
 	Slot     int
 	Tunnel   tunnel.Path // nil on the plain path
 	Resolved string      // the tunnel's implementation: "none", "wireguard-userspace", …
 	Beside   []Subpath   // the other tunnels, if there are several
-	Settings []Followed  // of nodes, as they hold on the tunnels' devices
+	Settings []Followed  // of nodes, as applied to the tunnels' devices
 }
 
-// Subpath is one of the ways that a path consists of.
+// Subpath is one of the parallel paths that make up a Path.
 type Subpath struct {
 	Slot   int
 	Tunnel tunnel.Path // nil on the plain path
 }
 
-// Subpaths are all the ways of the path, its own first.
+// Subpaths returns all subpaths, the path's own first.
 func (p Path) Subpaths() []Subpath { return append([]Subpath{{p.Slot, p.Tunnel}}, p.Beside...) }
 
 // TunnelSpec identifies a tunnel among those that are up.
@@ -50,10 +50,10 @@ type TunnelSpec struct {
 	MTU   int    // inner; 0 = the kind's default
 	Outer int    // version of IP outside; 0 = 4
 	Count int    // tunnels side by side; 0 = 1
-	Queue int    // packets that each end's device holds for its process; 0 = the kind's default
+	Queue int    // packets that each end's device queues for its process; 0 = the kind's default
 }
 
-// key identifies one of the tunnels of this sort.
+// key identifies the index-th of the tunnels side by side.
 func (s TunnelSpec) key(index int) string {
 	return fmt.Sprintf("%s mtu %d over IPv%d, queue %d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), s.Queue,
 		index)
@@ -78,8 +78,8 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	return a
 }
 
-// Path returns the way that a row wants, laying its tunnels unless they are up. Those that burden other
-// paths are taken down when another is wanted.
+// Path returns the path that a row needs, laying its tunnels unless they are up. Tunnels that burden other
+// paths are taken down when another path is needed.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	l.wanted = nil
 	follow := l.following()
@@ -126,7 +126,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	return p, nil
 }
 
-// stand returns the tunnel of a key, laid now unless it is up.
+// stand returns the tunnel of a key, laying it unless it is up.
 func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec, follow []record.Setting) (*laid, error) {
 	t := l.tunnels[key]
 	if t == nil {
@@ -163,7 +163,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	}
 
 	leave := func(ctx context.Context) error { return errors.Join(x.agentless.release(ctx), unlead(ctx)) }
-	if x.agentless != nil { // it may take long for an answer
+	if x.agentless != nil { // an answer may take long
 		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
 
@@ -193,11 +193,11 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
 func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
-// kept bounds the tunnels that stay up for rows to come: an end of one may be a process.
+// kept bounds the tunnels that stay up for later rows: an end may be a whole process.
 const kept = 4
 
-// freeSlot finds a slot, taking down the tunnel that was not used for longest if there are more than are
-// wanted now or kept.
+// freeSlot finds a slot. It takes down the least recently used tunnel if there are more than are wanted now
+// or kept.
 func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 	used := map[int]bool{}
 	oldest := ""
@@ -232,7 +232,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-// plannedTunnel is a tunnel to be laid in a slot. An end that no agent holds is to be released.
+// plannedTunnel is a tunnel to lay in a slot. An end without an agent must be released.
 type plannedTunnel struct {
 	kind      tunnel.Tunnel
 	ends      [2]tunnel.End
@@ -291,9 +291,9 @@ func (l *Lab) planTunnel(ctx context.Context, s TunnelSpec, slot int) (x planned
 	return x, nil
 }
 
-// AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory for fragments. A load of
-// which a router drops fragments, such as of a tunnel's packets larger than the link's MTU, fills it with
-// packets that will never be whole; until they time out, nothing that comes in fragments arrives.
+// AwaitReassembly waits until earlier traffic no longer fills the nodes' memory for fragments. A load whose
+// fragments a router drops, such as tunnel packets larger than the link's MTU, fills it with packets that
+// never become whole; until they time out, no fragmented packet arrives.
 func (l *Lab) AwaitReassembly(ctx context.Context) error {
 	end := time.Now().Add(fragmentTime)
 	for _, node := range l.Topology.Nodes {
@@ -302,7 +302,7 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 			return err
 		}
 
-		if n.Facts.OwnMachine() { // others use its memory too
+		if n.Facts.OwnMachine() { // others use its memory, too
 			continue
 		}
 
@@ -323,11 +323,11 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 }
 
 const (
-	fragmentTime  = 65 * time.Second // more than the kernel keeps any, which is 60 s of IPv6
-	fragmentsLeft = 0.1              // of the memory for them may still be used
+	fragmentTime  = 65 * time.Second // longer than the kernel keeps any: 60 s for IPv6
+	fragmentsLeft = 0.1              // share of that memory that may still be used
 )
 
-// Ports lists the ports of a node, on which the lab's links end.
+// Ports lists the ports of a node, at which the lab's links end.
 func (l *Lab) Ports(node string) (ports []string) {
 	for _, p := range l.Topology.Ports(node) {
 		ports = append(ports, p.Port)

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// remotes are the labs of real machines of an owner who is gone.
+// remotes holds the labs of real machines whose owner is gone.
 type remotes struct {
 	dir    string
 	agents Program
@@ -24,7 +24,7 @@ type remotes struct {
 	labs   map[string]*Lab // reached again
 }
 
-// machines returns the machines of a lab, nil if it had none.
+// machines returns the machines of a lab, or nil if it had none.
 func (o *remotes) machines(id string) *record.Machines {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindMachines && e.Lab == id {
@@ -36,8 +36,8 @@ func (o *remotes) machines(id string) *record.Machines {
 
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
-// putBack has a machine hold again what it held before. Its own agent or guard has done so when it lost the
-// contact, unless it was killed. What of it is put back is told also beside an error.
+// putBack makes a machine hold again what it held before. Its own agent or guard has done so when it lost the
+// connection, unless it was killed. The text reports what was put back, even beside an error.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
 	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
 	what := "put back " + e.Knob + at
@@ -91,11 +91,11 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	return text, err
 }
 
-// restoreTime bounds how long a machine takes to put back one setting, with connecting to it: others wait,
-// and the lock of all restoring is held.
+// restoreTime bounds how long a machine takes to put back one setting, including the connection: meanwhile
+// others wait for the lock of all restoring.
 const restoreTime = 3 * time.Minute
 
-// guards lists the guards that the owner has left where a setting is.
+// guards lists the guards that the owner left where a setting was made.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
@@ -105,8 +105,8 @@ func (o *remotes) guards(of journal.Entry) (names []string) {
 	return names
 }
 
-// dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
-// back: it would undo what others set from now on.
+// dismiss ends the guard that an owner's driver left on a machine, once the driver's settings are put back:
+// it would undo what others set from now on.
 func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
@@ -123,7 +123,7 @@ func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 	return nil
 }
 
-// node reaches the machine of an entry again, by what has set it.
+// node reaches the machine of an entry again, through the agent or driver that made the setting.
 func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	if !o.have(e.Lab) {
 		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
@@ -152,8 +152,8 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 	return r.machine(e.Node)
 }
 
-// lab reaches the machines of a lab again, each when it is asked for, the router by what has set it. Nothing
-// is journalled: what is done here puts back what is.
+// lab reaches the machines of a lab again, each at first use, the router through the agent or driver that set
+// it. Nothing is journalled: restoring puts back what the journal already lists.
 func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
@@ -172,7 +172,7 @@ func (o *remotes) lab(id string) (*Lab, error) {
 	}
 
 	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
-	machines.AcceptNew = false                            // that was said of the run, when it began
+	machines.AcceptNew = false                            // it applied to the run when it began
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
@@ -193,28 +193,28 @@ func (o *remotes) close(ctx context.Context) (err error) {
 	return err
 }
 
-// errOthers means that a setting is neither as an owner who is gone made it nor as it was before: somebody
-// has changed it since, and it was left alone.
+// errOthers means that a setting holds neither the owner's value nor the previous one: somebody has changed
+// it since, and it was left alone.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
-// leftover is a setting that an owner who is gone has left on a real machine, which is reached again.
+// leftover is a setting that an owner, now gone, left on a real machine, which is reached again.
 type leftover struct {
 	site
 	e journal.Entry
-	// earlier are the owner's changes before this one, of the same knob there.
+	// earlier holds the owner's previous changes of the same knob there.
 	earlier []journal.Entry
 }
 
-// Of a device, what it holds when it is looked at again.
+// What a device turns out to hold.
 const (
-	stateBefore = iota // this change was undone, or those before it
-	stateSet           // the change
+	stateBefore = iota // the state before this change or earlier ones
+	stateSet           // the state after the change
 	stateOther         // neither
-	states             // how many there are
+	states             // number of states
 )
 
-// putBack compares what a machine holds with what it was before and with what the owner had made of it, by
-// device. It touches nothing but what is still as the owner made it.
+// putBack compares, per device, what a machine holds with the states before and after the owner's change. It
+// touches only what is still as the owner made it.
 func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	now, err := b.now(ctx, b.want)
 	if err != nil {
@@ -281,7 +281,7 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	return text, cmp.Or(err, changed)
 }
 
-// says is a state with the name of its knob, which that of a family bears itself.
+// says returns a state with the name of its knob, which that of a family already contains.
 func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
@@ -289,7 +289,7 @@ func (b leftover) says(state string) string {
 	return b.k.Name() + "=" + check.Plain(state)
 }
 
-// compare finds which of these a device's state is.
+// compare finds which of these states a device holds.
 func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
@@ -305,7 +305,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 		return stateSet, nil
 	}
 
-	for _, e := range b.earlier { // it is undone, and they are: each says whether it is
+	for _, e := range b.earlier { // it was undone, and so were they: each confirms it
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)
 			if err != nil {
@@ -321,7 +321,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	return stateOther, nil
 }
 
-// devices lists the devices of the setting, one without a name where it is the node's.
+// devices lists the devices of the setting; a setting of the whole node has one without a name.
 func (b leftover) devices() []string {
 	switch {
 	case !knob.OfPorts(b.k):
@@ -341,7 +341,7 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
 }
 
-// differs names a difference, and how it is put back by hand.
+// differs reports a difference, and how to put the setting back by hand.
 func (b leftover) differs(dev string, held, before knob.State) error {
 	ours, err := b.each(b.e.After)
 	if err != nil {

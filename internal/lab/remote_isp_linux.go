@@ -14,12 +14,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// provided is the server's work as the router's provider, in a process of its own, which undoes it when its
-// agent is gone.
+// provided is the server's service as the router's provider, in a process of its own, which undoes it when
+// its agent is gone.
 type provided struct {
 	session host.Session
 	ended   chan struct{}
-	why     error // once it has ended
+	why     error // set once it has ended
 }
 
 func (r *remote) provide(ctx context.Context, n *Node) error {
@@ -68,11 +68,11 @@ func (r *remote) endProviding(ctx context.Context) error {
 	return errors.Join(err, p.session.Close())
 }
 
-// routerTime bounds how long a router takes to get its WAN: it may have to boot, and asks only every now and
-// then.
+// routerTime bounds how long a router takes to bring up its WAN: it may have to boot, and asks only from time
+// to time.
 const routerTime = 90 * time.Second
 
-// awaitRouter waits until packets of the client come back from the server as the router's provider.
+// awaitRouter waits until packets of the client return from the server, the router's provider.
 func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	p := r.provided
 	if p == nil {
@@ -103,7 +103,7 @@ func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	}
 }
 
-// returns tries whether a packet of the client comes back from an address of the server.
+// returns checks whether a packet of the client returns from an address of the server.
 func (r *remote) returns(ctx context.Context, l *Lab, at netip.Addr) error {
 	const size, tries = 100, 3
 	var ends [2]host.Agent

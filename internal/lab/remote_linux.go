@@ -25,9 +25,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Remote describes a lab of real machines, each reached over ssh or the one that we run on: a client and a
-// server with a router between, or with whatever lies between where no router is named. Agents are put on
-// them and leave nothing; what is set is set on machines that live on.
+// Remote describes a lab of real machines, each reached over ssh or this one itself: a client and a server
+// with a router between them, or with whatever lies between where no router is named. Agents are installed
+// there and leave nothing behind; settings are made on machines that live on.
 type Remote struct {
 	ID       string
 	Machines record.Machines
@@ -37,26 +37,26 @@ type Remote struct {
 	Program  Program
 }
 
-// remotePort is the first of three data ports, unless another is named.
+// remotePort is the default for the first of three data ports.
 const remotePort = 20100
 
 const remoteNote = "real machines, reached over ssh; what is set on them is put back"
 
-// remote is such a lab that is up.
+// remote is such a lab, up.
 type remote struct {
 	Remote
 	regularly func(func(context.Context) error)
 	held      *os.File
-	config    string          // copy of the configuration of ssh
+	config    string          // copy of the ssh configuration
 	sysctls   knob.Permission // of all machines
 	key       [32]byte        // of the data
 	conns     map[string]io.Closer
-	stop      func() // what is done regularly
+	stop      func() // ends the regular work
 	keepers   sync.WaitGroup
-	provided  *provided // nil: the router has its WAN from elsewhere
+	provided  *provided // nil: the router gets its WAN from elsewhere
 }
 
-// machine is the one of a node.
+// machine returns the machine of a node.
 func (o *Remote) machine(node string) record.Machine {
 	return map[string]record.Machine{"client": o.Machines.Client, "router": o.Machines.Router,
 		"server": o.Machines.Server}[node]
@@ -66,8 +66,8 @@ func (o *Remote) firstPort() int { return cmp.Or(o.Machines.Port, remotePort) }
 
 func (o *Remote) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up reaches the machines and finds the path between them; of a router alone, its ports. On error nothing is
-// left.
+// Up reaches the machines and finds the path between them; with a router alone, its ports. On error nothing
+// is left.
 func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	l, r, err := o.begin()
 	if err != nil {
@@ -77,7 +77,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
-		if seq > 0 && len(l.settings) == 0 && err == nil { // else restore must know where the machines are
+		if seq > 0 && len(l.settings) == 0 && err == nil { // else restore must find the machines
 			err = o.Journal.Done(seq)
 		}
 		return err
@@ -87,7 +87,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	// Before anything is changed there.
+	// Journalled before anything changes there.
 	seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindMachines, Lab: o.ID, Machines: &o.Machines})
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	return l, nil
 }
 
-// free fails where another controller has set something on one of the lab's machines.
+// free fails if another controller has set something on one of the lab's machines.
 func (l *Lab) free(ctx context.Context) error {
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
@@ -131,7 +131,7 @@ func (l *Lab) free(ctx context.Context) error {
 	return nil
 }
 
-// free fails where another controller has set something on the node; guards of these names are our own.
+// free fails if another controller has set something on the node. Guards with the names own are ours.
 func (n *Node) free(ctx context.Context, own ...string) error {
 	by, ok := n.Driver.(driver.Guarded)
 	switch {
@@ -143,7 +143,7 @@ func (n *Node) free(ctx context.Context, own ...string) error {
 	return nil
 }
 
-// Reach reaches the router alone, to look into it. On error nothing is left.
+// Reach connects to the router alone, to examine it. On error nothing is left.
 func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	l, _, err := o.begin()
 	if err != nil {
@@ -199,7 +199,8 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	return l, r, nil
 }
 
-// dial puts an agent on a node's machine, or starts one on this. The server's may play the router's provider.
+// dial installs an agent on a node's machine, or starts one on this machine. The server's may act as the
+// router's provider.
 func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 	if n, err = r.meet(ctx, node); err == nil && node == "server" && r.Machines.Server.ISP != "" {
 		if err = r.provide(ctx, n); err != nil {
@@ -290,7 +291,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// suited is the driver that was named, nil if none was, or the first that can drive a machine.
+// suited returns the named driver, or the first that can drive the machine if named is nil.
 func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Driver, error) {
 	candidates := driver.All()
 	if named != nil {
@@ -346,7 +347,7 @@ func (r *remote) down(context.Context) error {
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
 }
 
-// tag can be told only by those who have the run's key.
+// tag can be computed only by those who have the run's key.
 func (r *remote) tag(name string) string {
 	return tagBy(r.key[:], name)
 }
@@ -433,14 +434,14 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 type surveyed struct {
 	r       *remote
 	l       *Lab
-	own     map[string]agent.Faced // of nodes that can be asked: their addresses
+	own     map[string]agent.Faced // addresses of the nodes that can be asked
 	devices map[string]map[string]string
-	// crossings are the ways by which data crosses the router, by version of IP.
+	// crossings describes how data crosses the router, by version of IP.
 	crossings map[int]crossing
 	contact   netip.Addr // see supply
 }
 
-// ask has a node say how packets to some addresses leave it.
+// ask asks a node how it routes packets to some addresses.
 func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f agent.Faced, err error) {
 	n, err := x.l.Node(ctx, node)
 	if err != nil {
@@ -466,8 +467,8 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 	return f, nil
 }
 
-// ends finds where the data goes over a version of IP: to the server's address that was named, or to the one
-// that the client reaches by way of the router, or else to the one that it was reached at over ssh.
+// ends chooses the addresses of the data for a version of IP: the named address of the server, or the one
+// that the client reaches through the router, or else the one at which ssh reached it.
 func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error) {
 	t := x.l.Topology
 	near := t.Near
@@ -486,7 +487,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
 		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
 	})
-	if chosen < 0 { // the router is not known, or the client's way leads elsewhere: that is found out later
+	if chosen < 0 { // the router is unknown, or the client's path leads elsewhere: that is found out later
 		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
 	}
 
@@ -525,7 +526,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	return [2]Meeting{{source, source}, {target, target}}, nil
 }
 
-// targets are the server's addresses that the data may go to, the likeliest first.
+// targets lists the server's addresses to which the data may go, the likeliest first.
 func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 	m := x.r.Machines.Server
 	if m.Address != "" {

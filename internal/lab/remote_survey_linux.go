@@ -21,7 +21,7 @@ func rightsOf(root, sudo bool) string {
 	return NoRights
 }
 
-// distinct refuses one machine under two names.
+// distinct refuses the same machine under two names.
 func (x *surveyed) distinct() error {
 	is := map[string]string{}
 	for _, n := range x.l.Topology.Nodes {
@@ -68,8 +68,8 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 	return nil
 }
 
-// alone finds the ports of a router without ends: the LAN is where it is reached from, the WAN where packets
-// to anywhere else, such as the networks of RFC 5737 and 3849, leave it. One that is not known is the other.
+// alone finds the ports of a router without ends: the LAN faces the controller, the WAN the default route,
+// such as to the networks of RFC 5737 and 3849. If one is unknown, it is the other device.
 func (x *surveyed) alone(ctx context.Context, router string) error {
 	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
 	if err != nil {
@@ -91,7 +91,7 @@ func (x *surveyed) alone(ctx context.Context, router string) error {
 	return nil
 }
 
-// faces notes the device of a node's port. The first version of IP that has a path decides.
+// faces records the device of a node's port. The first version of IP that has a path decides.
 func (x *surveyed) faces(node, port, device string) {
 	if x.devices[node] == nil {
 		x.devices[node] = map[string]string{}

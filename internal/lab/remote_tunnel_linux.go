@@ -12,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// crossing describes how data of a version of IP crosses the router: the client's and the server's ways to
-// each other, the server's address, and the router's ways to both.
+// crossing describes how data of a version of IP crosses the router: the client's and the server's routes to
+// each other, the server's address, and the router's routes to both.
 type crossing struct {
 	near, far     kernel.Way
 	target        netip.Addr
 	toNear, toFar kernel.Way
 }
 
-// lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
-// ways: the client's leads into the tunnel. It goes on until what it returns is called. Those of a router
-// without an agent are part of its end of the tunnel.
+// lead gives the server the address behind a tunnel's slot, and the server and the router the routes: the
+// client's leads into the tunnel. They hold until the returned function is called. Routes of a router without
+// an agent are part of its end of the tunnel.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
 	leave func(context.Context) error, err error) {
 	server := x.l.Topology.Far

@@ -14,11 +14,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// answerTime bounds how long a node or a tunnel takes to answer that it is there.
+// answerTime bounds how long a node or a tunnel takes to answer a check.
 const answerTime = 5 * time.Second
 
-// ReconnectTime bounds Reconnect. A guest may take longer than a namespace: to see that it hangs, and to boot
-// another. A peer serves our broken connection until it finds that out.
+// ReconnectTime bounds Reconnect. A guest may take longer than a namespace, to be found hanging and to boot
+// again. A peer serves our broken connection until it notices.
 func (l *Lab) ReconnectTime() time.Duration {
 	if l.network != nil {
 		return renewTime + pair.Silence
@@ -28,11 +28,11 @@ func (l *Lab) ReconnectTime() time.Duration {
 
 const renewTime = 20 * time.Second
 
-// Reconnect makes the lab usable again after something in it has failed. Nodes whose agents are gone get new
-// ones, guests that have ended or hang are booted anew, and what was set there is taken as unknown: the next
-// Reconcile puts it back. The tunnel that was wanted last, tunnels that ended on such nodes and those whose
-// counters cannot be read are taken down; the next Path lays them again. Reconnect reports whether a node has
-// a new agent, and in which state it has found those that did not answer.
+// Reconnect makes the lab usable again after a failure. Nodes whose agents are gone get new ones, guests that
+// have ended or hang are booted anew, and their settings count as unknown: the next Reconcile restores them.
+// The last wanted tunnel, tunnels that ended on such nodes and those whose counters cannot be read are taken
+// down; the next Path lays them again. Reconnect reports whether a node has a new agent, and the state of
+// those that did not answer.
 func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	renewed, found := l.reconnect(ctx)
 	l.dead = false
@@ -41,8 +41,8 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 			t.stuck, t.undo = true, t.again
 		}
 
-		// What the machine does to a guest it did to the one that is gone. Its own agent lives, and with it
-		// the way back.
+		// What the machine did to a guest applied to the one that is gone. The machine's own agent lives, and
+		// with it the means to undo it.
 		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, func(name string) bool {
 			return l.nodes[name].Facts.Guest()
 		}) {
@@ -61,14 +61,15 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	return len(renewed) > 0, found
 }
 
-// Boots names the boot of each router that the lab has not booted itself: of guests of a lab that stood
-// before. Another boot is another router, since nobody knows what was on the one that is gone.
+// Boots identifies the boot of each router that the lab has not booted itself, such as guests of a lab that
+// was up before. After another boot it counts as another router, since the state of the previous one is
+// unknown.
 func (l *Lab) Boots(ctx context.Context) map[string]string {
 	boots := map[string]string{}
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || l.owned || !n.Facts.Guest() {
-			continue // whoever uses the node is told
+			continue // its next use reports the error
 		}
 
 		boot := n.Boot(ctx)
@@ -79,12 +80,12 @@ func (l *Lab) Boots(ctx context.Context) map[string]string {
 	return boots
 }
 
-// PathDead notes that no packet came through the path. The next Reconnect boots routers that are guests anew:
+// PathDead records that no packet came through the path. The next Reconnect reboots routers that are guests:
 // an emulated network device may have stopped while the agent, whose line is another device, still answers.
 func (l *Lab) PathDead() { l.dead = true }
 
-// Clear takes down what was laid and set, as Close does, and keeps the lab: nothing of it is on the routers
-// any more but their agents.
+// Clear takes down tunnels and settings as Close does, but keeps the lab: afterwards only the agents are left
+// on the routers.
 func (l *Lab) Clear(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	l.wanted = nil
@@ -105,10 +106,11 @@ func (l *Lab) Clear(ctx context.Context) error {
 	return err
 }
 
-// Rediscover is Reconnect after a router may have become another one: of a network that is not the lab's own,
-// it finds the path and the devices that face it anew. Nothing is set or laid meanwhile, see Clear.
+// Rediscover is Reconnect for a router that may have become another one: where the network is not the lab's
+// own, it finds the path, and the devices that face it, anew. Call Clear first, so that nothing is set or
+// laid meanwhile.
 func (l *Lab) Rediscover(ctx context.Context) error {
-	_, _ = l.Reconnect(ctx) // what was found gone was to be expected
+	_, _ = l.Reconnect(ctx) // losses were to be expected
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
@@ -127,7 +129,7 @@ func (l *Lab) Rediscover(ctx context.Context) error {
 	return l.again(ctx)
 }
 
-// renew dials the nodes whose agents are gone.
+// reconnect dials the nodes whose agents are gone.
 func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +171,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		}
 
 		if err != nil {
-			continue // it stays as it is: every use of it says that it is gone
+			continue // it stays as it is: every use reports that it is gone
 		}
 
 		l.inherit(ctx, fresh, n)
@@ -181,9 +183,8 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	return names, found
 }
 
-// inherit keeps in touch, by a node's new connection, with the guard that was left there through the old one:
-// it is ours, and while it is there no other can be. What one that is gone may have left is removed at the
-// end.
+// inherit keeps in touch, through a node's new connection, with the guard left there through the old one: it
+// is ours, and excludes others. What a guard that is gone may have left is removed at the end.
 func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	by, ok := fresh.Driver.(driver.Guarded)
 	if !ok {
@@ -204,8 +205,8 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard.name) })
 }
 
-// gone returns why a node's agent is of no use any more. A process that is only slow still holds what was set
-// through it; a guest that does not answer, now that nothing loads it, hangs.
+// gone returns why a node's agent is no longer usable. A process that is merely slow still holds its
+// settings; a guest that does not answer although nothing loads it hangs.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -226,7 +227,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
 		said := l.words(n.Name)
-		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // what it is worth shows in the next trial
+		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // the next trial shows whether it helped
 		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)
 	case err == nil || errors.Is(err, host.ErrUnreachable):
 		return err
@@ -245,13 +246,12 @@ func tells(ctx context.Context, t *laid) bool {
 	return err == nil
 }
 
-// goneWithIt reports whether everything that is still set was set in the lab itself, not on the machine
-// that carried it.
+// goneWithIt reports whether everything still set was set inside the lab, not on the machine that carried it.
 func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
 }
 
-// forget marks as undone what was set in a lab that is gone.
+// forget marks the settings of a lab that is gone as undone.
 func (l *Lab) forget() error {
 	var err error
 	for _, t := range l.settings {
@@ -262,15 +262,15 @@ func (l *Lab) forget() error {
 	return err
 }
 
-// verbEnds is answered by the process that runs a guest, not by the guest: once that has ended, with the
-// error that says how.
+// verbEnds is served by the process that runs a guest, not by the guest: it answers, with an error that
+// describes how, once the guest has ended.
 var verbEnds = host.Verb("guest", "ends")
 
-// verbKill is answered by that process, too: it ends the guest, and whoever connects next finds a fresh one.
+// verbKill is served by that process, too: it ends the guest, and the next connection finds a fresh one.
 var verbKill = host.Verb("guest", "kill")
 
-// Guard returns when a router that is a guest has ended, or was ended because it hung, and says so with the
-// last words of its console. It returns nil when ctx ends first, or when there is nothing to guard.
+// Guard returns an error with the last words of its console when a router that is a guest has ended, or was
+// ended because it hung. It returns nil when ctx ends first, or when there is nothing to guard.
 func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -280,7 +280,7 @@ func (l *Lab) Guard(ctx context.Context) error {
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || !n.Facts.Guest() || n.connection() == nil {
-			continue // whoever uses the node is told
+			continue // its next use reports the error
 		}
 
 		all.Go(func() {
@@ -303,7 +303,7 @@ func ended(ctx context.Context, a host.Agent) error {
 	}
 
 	if ctx.Err() != nil || !errors.Is(err, host.ErrUnreachable) {
-		return nil // nobody there who could tell
+		return nil // nobody there can report it
 	}
 
 	return err

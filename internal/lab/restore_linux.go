@@ -26,23 +26,22 @@ import (
 // Restored lists what Restore did.
 type Restored struct {
 	Undone []string `json:"undone"` // in words
-	Living []string `json:"living"` // owners that live: their labs were left alone
-	Held   []string `json:"held"`   // labs in use that have settings of killed runs: left alone, too
+	Living []string `json:"living"` // owners still alive: their labs were left alone
+	Held   []string `json:"held"`   // labs in use that have settings of killed runs: also left alone
 }
 
 // Program finds the agent's program for an architecture.
 type Program func(ctx context.Context, arch string) (path string, err error)
 
-// Restore finishes the undoing of owners that are gone: their labs are taken down, and settings that they
-// left in detached labs are put back. It never touches a lab whose owner lives, nor a detached lab itself.
-// What it could not undo, and every journal that it cannot trust, stays as it is. Labs are looked for in
-// labDirs: where they are made now, and where this user may have made them before. Real machines are asked
-// through agents of the program.
+// Restore finishes the undoing for owners that are gone: it takes down their labs, and puts back settings
+// that they left in detached labs. It never touches a lab whose owner lives, nor a detached lab itself. What
+// it cannot undo, and every journal that it cannot trust, stays. It searches labDirs: where labs are made
+// now, and where this user may have made them before. It reaches real machines through agents of the program.
 func Restore(ctx context.Context, journalDir string, agents Program, labDirs ...string) (Restored, error) {
 	return restore(ctx, journalDir, agents, labDirs, nil)
 }
 
-// RestoreOwner is Restore of what one owner has left.
+// RestoreOwner is Restore for what one owner has left.
 func RestoreOwner(ctx context.Context, owner, journalDir string, agents Program, labDirs ...string) (Restored,
 	error) {
 	return restore(ctx, journalDir, agents, labDirs, func(name string) bool { return name == owner })
@@ -57,7 +56,7 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	}
 
 	var stale []*journal.Stale
-	swept := labDirs[:1:1] // and where somebody was who is gone
+	swept := labDirs[:1:1] // and where an owner was who is gone
 	if err == nil {
 		stale, out.Living, err = journal.FindStale(journalDir, wanted)
 	}
@@ -91,8 +90,8 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	return out, nil
 }
 
-// outOfReach returns the error that an owner's labs are in a directory that a journal alone cannot make this
-// program use.
+// outOfReach returns the error for labs of an owner that lie in a directory which a journal alone cannot make
+// this program use.
 func outOfReach(s *journal.Stale) error {
 	err := fmt.Errorf("owner %s: its labs are in %q, which is not where this user's are now", s.Owner, s.Labs)
 	hint := "restore from where it was started, a login or a job"
@@ -103,12 +102,12 @@ func outOfReach(s *journal.Stale) error {
 	return check.WithHint(err, hint)
 }
 
-// restore undoes what is in one journal. What is undone is noted there at once: another attempt must not put
-// back what others may have changed since. That it cannot be noted does not matter once nothing is left.
+// restore undoes the entries of one journal. It records each undoing at once: another attempt must not revert
+// what others may have changed since. Failing to record it does not matter once nothing is left.
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
-	// Guards when all is put back that they may undo, and last where the machines are.
+	// Guards once everything they might undo is put back, and last the locations of the machines.
 	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2}
 	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
 		return cmp.Compare(order[a.Kind], order[b.Kind])
@@ -119,11 +118,11 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
-			continue // goes with its lab, which is taken down next
+			continue // ends with its lab, which is taken down next
 		}
 
 		if e.Kind == journal.KindMachines && failed {
-			continue // another attempt must know where they are
+			continue // another attempt must know their location
 		}
 
 		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
@@ -133,7 +132,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		text := ""
 		undoErr := error(nil)
 		switch {
-		case e.Kind == journal.KindMachines: // what was set there is undone, or the lab's entries stay
+		case e.Kind == journal.KindMachines: // its settings are undone, or the lab's entries stay
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
 		case e.Kind == journal.KindGuard:
 			undoErr = machines.dismiss(ctx, e)
@@ -180,7 +179,7 @@ func owns(s *journal.Stale, id string) bool {
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-// undoEntry undoes one entry, and describes what it has undone, "" with an error.
+// undoEntry undoes one entry and describes what it undid; "" with an error.
 func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string, err error) {
 	defer func() {
 		if err != nil {
@@ -190,7 +189,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {
-			i.Pid = 0 // another process' by now
+			i.Pid = 0 // by now another process has it
 		}
 		return "took down lab " + e.Lab, Down(labDir, i)
 	}
@@ -209,14 +208,14 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 		}
 		defer lock.Close()
 		return "put back " + what, i.putBack(ctx, e)
-	case e.Node == HostNode: // what this machine was set to outlives the lab
+	case e.Node == HostNode: // a setting of this machine outlives the lab
 		return "put back " + what, Local{ID: e.Lab, Dir: labDir}.putBack(ctx, e)
 	}
 
 	return "forgot " + what + ": the lab is gone", nil
 }
 
-// putBack applies the state before through a fresh agent.
+// putBack applies the previous state through a fresh agent.
 func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	known := slices.ContainsFunc(o.Topology.Nodes, func(n record.TopoNode) bool { return n.Name == e.Node })
 	if !known && e.Node != HostNode {
@@ -229,7 +228,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	}
 
 	wanted := ""
-	if e.Node == HostNode { // whose agent is in the machine's own namespaces
+	if e.Node == HostNode { // whose agent runs in the machine's own namespaces
 		wanted = o.dir()
 		if !slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
 			return k.Name() == e.Knob && k.Factor().Placed&factor.OnHost != 0
@@ -279,10 +278,10 @@ func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 	return t, nil
 }
 
-// sweep removes the directories of labs that died with their owners, and of labs whose start was killed
-// before it could be journalled. One that is starting, or whose owner lives, is held.
+// sweep removes the directories of labs that died with their owners, and of labs killed at their start before
+// they were journalled. The directory of a lab that is starting, or whose owner lives, is locked.
 func sweep(labDir string) (out []string, err error) {
-	if isHolder(1) { // this is a node of a lab, from which no lab is seen to live
+	if isHolder(1) { // inside a node of a lab no lab looks alive
 		return nil, nil
 	}
 
@@ -296,7 +295,7 @@ func sweep(labDir string) (out []string, err error) {
 
 	for _, e := range entries {
 		if !e.IsDir() || !journal.ValidID(e.Name()) {
-			continue // none of ours
+			continue // not ours
 		}
 
 		swept, err := sweepOne(labDir, e.Name())
@@ -323,7 +322,7 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 		return false, err
 	}
 	defer held.Close()
-	i, err := living(labDir, id) // only now does it stay as it is
+	i, err := living(labDir, id) // only now its state is stable
 	if err != nil || i != nil {
 		return false, err
 	}

@@ -18,36 +18,36 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// applied is a setting in force, with what undoes it.
+// applied is a setting in force, with the function that undoes it.
 type applied struct {
 	setting record.Setting
 	seq     int
 	undo    func(ctx context.Context) error
-	again   func(ctx context.Context) error // undoes it where undo has failed; nil: undo does
-	stuck   bool                            // undo has failed: what holds there is not known
-	guarded []record.Setting                // what the node's guard undoes it by
-	// ofTunnel: it is part of a tunnel's end, and is undone with the tunnel.
+	again   func(ctx context.Context) error // undoes it after undo has failed; nil: undo does
+	stuck   bool                            // undo has failed: the state there is unknown
+	guarded []record.Setting                // settings by which the node's guard undoes it
+	// ofTunnel: it belongs to a tunnel's end, and is undone with the tunnel.
 	ofTunnel bool
 }
 
-// sameAs reports whether both are of one knob and node: then the later one's "before" is what the earlier
-// one made. Those of tunnels are of one tunnel.
+// sameAs reports whether both have the same knob and node, so that the later one's previous state is what the
+// earlier one made. Settings of tunnels must belong to the same tunnel.
 func (t *applied) sameAs(o *applied) bool {
 	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node &&
 		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
-// Reconcile makes exactly the wanted settings hold: what is in force and not wanted is undone, last first;
-// what is wanted and not in force is applied in the order given; the rest is left alone. A setting that was
-// applied before one which must be undone is undone and applied again only if both are of the same knob and
-// node, so that undoing restores what each found. What could not be undone stays to be undone by the next
-// call, and until that succeeds every call fails: nothing is to be measured under it.
+// Reconcile makes exactly the wanted settings hold: it undoes what is in force but not wanted, last first,
+// applies what is wanted but not in force in the given order, and leaves the rest alone. A setting applied
+// before one that must be undone is itself undone and applied again only if both have the same knob and node,
+// so that undoing restores what each found. What cannot be undone is left to the next call, and until that
+// succeeds every call fails: nothing may be measured under it.
 func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
 		n, err := l.Node(ctx, s.Node)
 		return err == nil && n.given(s)
 	})
-	// The first unwanted one, and every later one at the same knob and node: their "before" is what the
+	// The first unwanted one, and every later one at the same knob and node: its previous state is what the
 	// unwanted one made.
 	var drop []*applied
 	for i, t := range l.settings {
@@ -79,7 +79,7 @@ func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	return nil
 }
 
-// StopIdleLoad undoes the settings in force that have processes at work, see knob.Accompanied.
+// StopIdleLoad undoes the settings in force that keep processes busy, see knob.Accompanied.
 func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	var keep []record.Setting
 	for _, t := range l.settings {
@@ -110,8 +110,8 @@ func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	return l.Reconcile(ctx, keep)
 }
 
-// undo undoes settings, last first, and forgets those that it has undone. One that is under a later one
-// which could not be undone must wait for that.
+// undo undoes settings, last first, and forgets those that it has undone. One below a later setting that
+// could not be undone must wait.
 func (l *Lab) undo(ctx context.Context, drop []*applied) error {
 	var failed error
 	var left []*applied
@@ -156,7 +156,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 }
 
 // resolve finds the knob of a setting, its canonical state and its place. A knob family such as "sysctl:"
-// carries the rest of the name in its state.
+// keeps the rest of the name in its state.
 func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 	k, member := knobNamed(l.parts.Knobs, s.Knob)
 	if k == nil {
@@ -176,14 +176,14 @@ func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
 
-	if limited, ok := k.(knob.Limited); ok && err == nil { // of an agentless node nobody else asks
+	if limited, ok := k.(knob.Limited); ok && err == nil { // nobody else asks an agentless node
 		err = limited.Allowed(x.p, x.want)
 	}
 
 	return x, err
 }
 
-// knobNamed finds the knob of a name, nil if there is none; of a family also which member it is.
+// knobNamed finds a knob by name, nil if there is none; for a family it also returns the member.
 func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
 	for _, k := range all {
 		if k.Name() == name {
@@ -240,7 +240,7 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 	return p
 }
 
-// Device is the device of a node's port, or of a VLAN of it: a lab of our own names it like the port.
+// Device returns the device of a node's port, or of a VLAN of it: labs of our own name it like the port.
 func (l *Lab) Device(node, port string) string {
 	base, rest, tagged := strings.Cut(port, ".")
 	dev, named := l.devices[node][base]
@@ -254,8 +254,8 @@ func (l *Lab) Device(node, port string) string {
 	return dev
 }
 
-// apply applies one setting, journalled before it happens. With an error it returns the setting if it could
-// not be undone either.
+// apply applies one setting, journalling it first. With an error it returns the setting if it could not be
+// undone either.
 func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {
@@ -281,8 +281,8 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 
-	// Asked to stop, the node is told that this is all: it undoes what it may have done, says so, and is
-	// waited for, though not for ever.
+	// When stopped, it tells the node that no more follows: the node undoes what it may have done and reports
+	// that, and the wait for it is bounded.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
@@ -299,7 +299,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		t.again = func(ctx context.Context) error { return x.put(ctx, before) }
 		t.seq, err = x.remember(x.k.Name(), before)
 	} else {
-		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
+		t.undo = func(context.Context) error { return nil } // nothing changes before the go-ahead
 		defer session.Close()
 	}
 
@@ -309,7 +309,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		}
 	}
 
-	close(answered) // undoing has a time of its own
+	close(answered) // undoing has its own time limit
 	if !stop() {
 		err = context.Cause(ctx)
 	}
@@ -321,7 +321,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	return l.failed(ctx, t, err)
 }
 
-// failed undoes a setting that was not applied for err. It returns the setting if that fails, too.
+// failed undoes a setting whose application failed with err. It returns the setting if undoing fails, too.
 func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, error) {
 	if undoErr := l.unwind(ctx, t); undoErr != nil {
 		return t, errors.Join(err, undoErr)
@@ -329,15 +329,15 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// unwindTime bounds how long a node takes to undo one setting; an agentless one has programs to start, and a
+// unwindTime bounds how long a node takes to undo one setting. An agentless node has to start programs, and a
 // small router's firewall takes seconds to load.
 const (
 	unwindTime          = 5 * time.Second
 	agentlessUnwindTime = 30 * time.Second
 )
 
-// unwind undoes a setting although ctx may be cancelled: that is when it is undone. What could not be keeps
-// its journal entry, for restore.
+// unwind undoes a setting although ctx may be cancelled: that is the usual reason for undoing. What cannot be
+// undone keeps its journal entry, for restore.
 func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	limit := unwindTime
 	if t.guarded != nil {
@@ -375,7 +375,7 @@ func (x site) remember(knob string, before knob.State) (int, error) {
 	})
 }
 
-// driverOf names what drives a node, "" for an agent.
+// driverOf returns the name of the driver that sets a node, "" for an agent.
 func driverOf(n *Node) string {
 	if n.HasDriver() {
 		return n.Driver.Name()
@@ -383,8 +383,8 @@ func driverOf(n *Node) string {
 	return ""
 }
 
-// finish ends a knob's session and waits until the node has put it back, which it has done before it
-// reports any other error than that it could not.
+// finish ends a knob's session and waits until the node has put the setting back. The node has done so before
+// it reports any error other than a failure to do so.
 func finish(ctx context.Context, s host.Session) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
@@ -399,8 +399,8 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 }
 
-// leftBy returns the error if the end of a session means that something is left: nothing by its ordinary end,
-// and by an error of the node that says nothing else.
+// leftBy returns an error if the end of a session means that something is left. Nothing is left after an
+// ordinary end, nor after a node's error that does not mention it.
 func leftBy(err error) error {
 	_, ended := errors.AsType[*host.RemoteError](err)
 	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {
@@ -409,14 +409,14 @@ func leftBy(err error) error {
 	return err
 }
 
-// Followed is a setting of all of a node's ports, as it holds on the device of a tunnel that ends there.
+// Followed is a setting of all of a node's ports, as applied to the device of a tunnel that ends there.
 type Followed struct {
 	record.Setting
-	Cannot string // why the device has not got it, "" if it has
+	Cannot string // why the device lacks it, "" if it has it
 }
 
-// following are the settings in force that the devices of tunnels follow. They are part of a tunnel's
-// identity: a device is made with them and never changed, so that nothing need be put back.
+// following returns the settings in force that the devices of tunnels follow. They are part of a tunnel's
+// identity: a device is made with them and never changed, so that nothing needs to be put back.
 func (l *Lab) following() []record.Setting {
 	var out []record.Setting
 	for _, t := range l.settings {
@@ -442,8 +442,8 @@ func wordsOf(list []record.Setting) string {
 	return text
 }
 
-// follow makes the settings hold on the devices of a tunnel that was laid just now. A device that cannot
-// have one goes without, and that is noted.
+// follow applies the settings to the devices of a tunnel just laid. A device that cannot have one goes
+// without, and that is recorded.
 func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) error {
 	for _, s := range settings {
 		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]

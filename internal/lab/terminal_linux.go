@@ -13,18 +13,19 @@ import (
 	"time"
 )
 
-// terminal is a serial console that is logged in to by what it shows, as a human would.
+// terminal is a serial console, at which it logs in by reading what is shown, as a human would.
 type terminal struct {
 	conn interface {
 		io.ReadWriter
 		SetReadDeadline(t time.Time) error
 	}
-	said  []byte        // since the last line that was typed
-	quiet time.Duration // after which what is shown is taken for all; 0 = quietTime
+	said  []byte        // since the last line typed
+	quiet time.Duration // silence after which the output counts as complete; 0 = quietTime
 }
 
-// quietTime is the silence of a console before a line at its end is taken for a prompt. nudgeAfter
-// such silences Enter is pressed: the prompt may be covered by a message, or wait for that.
+// quietTime is how long a console must be silent before a line at its end counts as a prompt. After
+// nudgeAfter such silences Enter is pressed: a message may hide the prompt, or the console may wait for
+// Enter.
 const (
 	quietTime  = 500 * time.Millisecond
 	nudgeAfter = 6
@@ -33,7 +34,7 @@ const (
 // maxShown bounds what a console may show before the next line is typed, in bytes.
 const maxShown = 1 << 20
 
-// control are the sequences by which a program colours and moves.
+// control matches the sequences by which a program sets colours and moves the cursor.
 var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
 // shown returns the console's text since the last line typed, as a human sees it.
@@ -130,19 +131,19 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 	}
 }
 
-// endsAsPrompt reports whether a line may be that of a shell.
+// endsAsPrompt reports whether a line may be the prompt of a shell.
 func endsAsPrompt(line string) bool {
 	return line != "" && strings.ContainsAny(line[len(line)-1:], "#$>%")
 }
 
-// Marks around what a command says, which differ from the command's echo.
+// Marks around a command's output, which differ from the command's echo.
 const (
 	beginMark = "chokepoint-begin"
 	endMark   = "chokepoint-end "
 )
 
-// run has a shell run a script, and returns what it said. The script is typed line by line, because small
-// systems' shells take no long ones.
+// run makes a shell run a script, and returns its output. The script is typed line by line, because the
+// shells of small systems accept no long ones.
 func (t *terminal) run(ctx context.Context, shell, script string) (said string, err error) {
 	if err := t.enter("stty -echo 2>/dev/null; PS1= PS2= b=chokepoint"); err != nil {
 		return "", err

@@ -16,17 +16,17 @@ func Topologies() []record.Topology {
 	return []record.Topology{
 		chain("forward", "client lan router wan server", "client", "router"),
 		chain("to-router", "client lan router", "client", "router"),
-		// To the router by a peer between: it holds the tunnel's near end, where the client's kernel, or the
-		// client, could not.
+		// To the router, with a peer between: it holds the tunnel's near end where the client, or its kernel,
+		// cannot.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
-		// The control: what tester and tunnel do with no router between.
+		// The control: what tester and tunnel do without a router.
 		chain("direct", "client lan server", "client", "server"),
 	}
 }
 
-// chain is a shape of nodes in a row, near to far, with the links between them, of which each has the name
-// of its ports and may add a letter; near and far are the ends of a tunnel.
+// chain returns a topology of nodes in a row, near to far, with the links between them. row alternates nodes
+// and links; each link names its ports and may add a letter. near and far are the ends of a tunnel.
 func chain(name, row, near, far string) record.Topology {
 	f := strings.Fields(row)
 	t := record.Topology{Name: name, Near: f[0], Far: f[len(f)-1], Tunnel: [2]string{near, far}}
@@ -60,9 +60,9 @@ func TopologyNamed(name string) (record.Topology, error) {
 	return all[i], nil
 }
 
-// A lab carries the plain path and up to Slots-1 tunnels at the same time. The paths are told apart by
-// their addresses, so that nothing need be rerouted from one trial to the next: slot 0 is the plain path,
-// each other slot has a far (and, site to site, a near) address of its own behind its tunnel.
+// A lab carries the plain path and up to Slots-1 tunnels at the same time. Addresses tell the paths apart, so
+// that nothing needs rerouting between trials: slot 0 is the plain path, each other slot has a far (and, site
+// to site, a near) address of its own behind its tunnel.
 const Slots = 17
 
 // Addresses of the plan, from the blocks set aside for benchmarking: 198.18.0.0/15 (RFC 2544 §C.2.2) and
@@ -77,12 +77,12 @@ func (addressPlan) tunnel(slot, end int) []netip.Prefix {
 	return both(19, slot, 0x100+slot, end, 24, 64)
 }
 
-// behind returns the host addresses that only a slot's path leads to, at the near (0) or far (1) node.
+// behind returns the host addresses that only a slot's path reaches, at the near (0) or far (1) node.
 func (addressPlan) behind(slot, end int) []netip.Prefix {
 	return both(19, 64+slot, 0x200+slot, end, 32, 128)
 }
 
-// both are an end's addresses of IPv4, in a subnet of 198.block, and of IPv6.
+// both returns an end's IPv4 address, in a subnet of 198.block, and its IPv6 address.
 func both(block byte, subnet4, subnet6, end, bits4, bits6 int) []netip.Prefix {
 	return []netip.Prefix{
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, block, byte(subnet4), byte(end + 1)}), bits4),
@@ -91,7 +91,7 @@ func both(block byte, subnet4, subnet6, end, bits4, bits6 int) []netip.Prefix {
 	}
 }
 
-// family picks the IPv4 or IPv6 one of a pair.
+// family returns the IPv4 or IPv6 address of a pair.
 func family(pair []netip.Prefix, ip int) netip.Addr {
 	if ip == 6 {
 		return pair[1].Addr()
@@ -99,7 +99,7 @@ func family(pair []netip.Prefix, ip int) netip.Addr {
 	return pair[0].Addr()
 }
 
-// node is the near (0) or far (1) one.
+// node returns the near (0) or far (1) node.
 func (p addressPlan) node(end int) string { return [2]string{p.topology.Near, p.topology.Far}[end] }
 
 // linkOf finds the link and end of a node's port.
@@ -114,7 +114,7 @@ func (p addressPlan) linkOf(node, port string) (link, end int, ok bool) {
 	return 0, 0, false
 }
 
-// endAddress is the address of the near (0) or far (1) node on a slot's path.
+// endAddress returns the address of the near (0) or far (1) node on a slot's path.
 func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	switch {
 	case slot == 0:
@@ -126,7 +126,7 @@ func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	return family(p.tunnel(slot, end), ip) // the tunnel ends on the node itself
 }
 
-// outer is the underlay address of a tunnel's near (0) or far (1) end: the one on the link that the two
+// outer returns the underlay address of a tunnel's near (0) or far (1) end: the one on the link that the two
 // ends share.
 func (p addressPlan) outer(end, ip int) netip.Addr {
 	for i, l := range p.topology.Links {
@@ -139,8 +139,8 @@ func (p addressPlan) outer(end, ip int) netip.Addr {
 	return netip.Addr{}
 }
 
-// layouts computes every node's layout of a topology. Routing is by hop count along the chain of nodes,
-// near to far: what lies behind is reached through the neighbour on that side.
+// layouts computes every node's layout of a topology. Routing is by hop count along the chain of nodes, near
+// to far: networks behind a neighbour are reached through it.
 func layouts(t record.Topology) []agent.Layout {
 	p := addressPlan{t}
 	out := make([]agent.Layout, len(t.Nodes))
@@ -158,9 +158,9 @@ func layouts(t record.Topology) []agent.Layout {
 				}
 
 				l.Ports = append(l.Ports, end.Port)
-				// The device was made before the settings above, and its own count as well (duplicate
-				// detection is off only if both say so). Without them a node's link-local address, from which
-				// neighbours are asked for, is of no use for the first one to two seconds.
+				// The device was made before the settings above, and its own also count (duplicate detection
+				// is off only if both disable it). Without them a node's link-local address, which neighbour
+				// discovery uses, is unusable for the first one to two seconds.
 				l.Sysctls = append(l.Sysctls, [2]string{"net.ipv6.conf." + end.Port + ".accept_dad", "0"},
 					[2]string{"net.ipv6.conf." + end.Port + ".accept_ra", "0"})
 				add(end.Port, p.link(li, e))
@@ -181,7 +181,7 @@ func layouts(t record.Topology) []agent.Layout {
 	return out
 }
 
-// baseSysctls are set in every node before its links come up. IPv6 addresses must not wait for duplicate
+// baseSysctls apply to every node before its links come up. IPv6 addresses must not wait for duplicate
 // detection (the first second of every lab would lose its packets), and path MTU caches must not outlive a
 // trial.
 func baseSysctls(router bool) [][2]string {
@@ -193,8 +193,8 @@ func baseSysctls(router bool) [][2]string {
 	return s
 }
 
-// routesOver lists what node i reaches over its end e of link li: every link further on in that direction,
-// and the end node's path addresses, unless a tunnel of its own leads there.
+// routesOver lists what node i reaches over its end e of link li: every further link in that direction, and
+// the end node's path addresses, unless a tunnel of its own leads there.
 func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	via := p.link(li, 1-e)
 	add := func(to []netip.Prefix) {
@@ -220,13 +220,13 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 			add(p.behind(slot, side))
 		}
 
-		// The way back to the inner addresses of a tunnel that ends on the near node: its router knows them
-		// by the tunnel device, the nodes behind the router send to the router.
+		// The return route to the inner addresses of a tunnel that ends on the near node: its router knows
+		// them by the tunnel device, the nodes behind the router send to the router.
 		if e == 1 && !p.hasBehind(0) && i > p.index(tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}
 
-		// And likewise to a tunnel that ends on the far node.
+		// Likewise for a tunnel that ends on the far node.
 		if e == 0 && !p.hasBehind(1) && i < p.index(tunnel[0]) {
 			add(p.tunnel(slot, 1))
 		}
@@ -235,8 +235,7 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	return out
 }
 
-// hasBehind reports whether the near (0) or far (1) node has addresses that lie behind a tunnel which ends
-// elsewhere.
+// hasBehind reports whether the near (0) or far (1) node has addresses behind a tunnel which ends elsewhere.
 func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
 
 // leadsPlainly reports whether node i reaches the path addresses of a side over plain links: it is at or

@@ -22,11 +22,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootedAs holds what a machine process writes down of the guest that it has booted, where that is not known
+// bootedAs holds what a machine process records of the guest that it has booted, where that is not known
 // before.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
-	Why string `json:"why,omitempty"` // why not KVM, although it was tried
+	Why string `json:"why,omitempty"` // why KVM failed, if it was tried
 	// why QEMU has root's rights
 	Root string `json:"root,omitempty"`
 	agent.Arranged
@@ -36,7 +36,7 @@ type bootedAs struct {
 	Release string `json:"release,omitempty"`
 }
 
-// of completes what is known of a guest.
+// of adds what is known of a guest.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
@@ -69,7 +69,7 @@ func KindOf(guest *vm.Guest) string {
 	return record.LabVM + ":" + guest.Image.Arch
 }
 
-// guestNodes are the nodes that are guests, in the order of the topology's.
+// guestNodes lists the nodes that are guests, in the order of the topology.
 func (o Local) guestNodes() (names []string) {
 	for _, n := range o.Topology.Nodes {
 		if n.Router {
@@ -82,7 +82,7 @@ func (o Local) guestNodes() (names []string) {
 // bootedAs reads how a node was booted.
 func (o Local) bootedAs(node string) (b bootedAs) {
 	if text, err := os.ReadFile(bootedFile(o.dir(), node)); err == nil {
-		json.Unmarshal(text, &b) // of another version: it tells nothing
+		json.Unmarshal(text, &b) // of another version: nothing is known
 	}
 	return b
 }
@@ -179,7 +179,7 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 // consoleLines bounds the lines of a guest's console that are quoted.
 const consoleLines = 6
 
-// A guest's console is one file for all guests that a node has had; a mark comes before what each has said.
+// A guest's console is one file for all guests that a node has had; a mark precedes each guest's output.
 const consoleMark = "=== a guest is booted ==="
 
 func markConsole(console string) error {
@@ -192,13 +192,13 @@ func markConsole(console string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Bounds of a console's file. A guest that writes without end is cut while it runs, see machine.guard.
+// Bounds on a console's file. A guest that writes without end has it cut while it runs, see machine.guard.
 const (
 	maxConsole  = 4 << 20
 	keptConsole = 256 << 10
 )
 
-// cutConsole leaves the end of a console's file that has become too long. Whoever writes there appends.
+// cutConsole keeps only the end of a console's file that has become too long. Writers append to it.
 func cutConsole(console string) error {
 	f, err := os.OpenFile(console, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -223,7 +223,7 @@ func cutConsole(console string) error {
 	return err
 }
 
-// readConsole reads a console's file, of a long one the end.
+// readConsole reads a console's file, or the end of a long one.
 func readConsole(console string) ([]byte, error) {
 	f, err := os.Open(console)
 	if err != nil {
@@ -242,7 +242,7 @@ func readConsole(console string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConsole))
 }
 
-// lastWords quotes what QEMU complained of and the end of the guest's console.
+// lastWords quotes QEMU's errors and the end of the guest's console.
 func lastWords(console string) string {
 	complaint, _ := readConsole(console + ".qemu")
 	said, _ := readConsole(console)
@@ -254,7 +254,7 @@ func lastWords(console string) string {
 	return quoteConsole(slices.Concat(printable(complaint), printable(said)))
 }
 
-// printable are the lines of a console that say something.
+// printable returns the lines of a console that contain text.
 func printable(b []byte) []string {
 	var lines []string
 	for l := range strings.Lines(check.Plain(string(b))) {
@@ -265,7 +265,7 @@ func printable(b []byte) []string {
 	return lines
 }
 
-// alarms begin what a kernel says of its own fault. Pages of registers may follow.
+// alarms are the prefixes of a kernel's fault messages. Pages of registers may follow.
 var alarms = []string{"Kernel panic", "BUG:", "Oops:", "Out of memory", "watchdog:", "rcu: INFO",
 	"general protection fault"}
 
@@ -291,10 +291,10 @@ func quoteConsole(lines []string) string {
 	return ": " + strings.Join(append(quoted, lines[tail:]...), " | ")
 }
 
-// consoleOf is the file of a guest's console in the lab's directory.
+// consoleOf returns the file of a guest's console in the lab's directory.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
-// replace writes a file for this user alone. What is in its place goes, and is not followed if it is a link.
+// replace writes a file for this user alone. It replaces what is in its place, without following a link.
 func replace(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -309,8 +309,8 @@ func replace(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// keepConsoles copies the consoles of a lab's guests, which go with the lab, to TOPOLOGY-NODE.console in a
-// directory.
+// keepConsoles copies the consoles of a lab's guests, which vanish with the lab, to TOPOLOGY-NODE.console in
+// a directory.
 func (o Local) keepConsoles(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keep consoles of lab %s: %w", o.ID, err)

@@ -1,6 +1,6 @@
-// Package agent is the node's side of every family: it dispatches verbs to the node sides, holds what they
-// change for as long as their sessions live, and gives tunnels and traffic ends processes of their own, so
-// that their CPU can be told apart and their garbage collector stalls nobody.
+// Package agent implements the node's side of every family: it dispatches verbs to the node sides, holds
+// their changes for as long as their sessions live, and gives tunnels and traffic ends processes of their
+// own, so that their CPU time can be measured separately and their garbage collector stalls nobody.
 package agent
 
 import (
@@ -26,13 +26,13 @@ import (
 type Parts struct {
 	Knobs    []knob.Knob
 	Handlers map[string]host.Handler // served in the agent itself
-	Isolated map[string]host.Handler // served in a child process each
+	Isolated map[string]host.Handler // each served in a child process
 	Sysctls  knob.Permission         // to set kernel settings; a guest's agent has it by its role
 }
 
-// Roles are the first argument with which the program is started as an agent, as an agent's child, as a
-// guest's agent on a line, see host.ConnectLine, as the agent of a machine of its own that was put there, and
-// as that one's guard.
+// Roles are the first argument of the program when it is started as an agent, as an agent's child, as a
+// guest's agent on a line (see host.ConnectLine), as the agent installed on a real machine, and as that one's
+// guard.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
@@ -41,8 +41,7 @@ const (
 	GuardRole   = "agent-guard"
 )
 
-// Arguments returns those with which the program is started in a role, with a permission to set kernel
-// settings.
+// Arguments returns the program's arguments for a role, with a permission for kernel settings.
 func Arguments(role string, sysctls knob.Permission) []string {
 	if sysctls == "" {
 		return []string{role}
@@ -50,8 +49,8 @@ func Arguments(role string, sysctls knob.Permission) []string {
 	return []string{role, string(sysctls)}
 }
 
-// Started returns what Arguments returned, read again; role is "" where args name none. Nobody is permitted
-// everything by them: that is for a guest's agent.
+// Started parses what Arguments returned; role is "" where args name none. Arguments never permit everything:
+// that is for a guest's agent.
 func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	roles := []string{Role, ChildRole, LineRole, MachineRole, GuardRole}
 	if len(args) == 0 || !slices.Contains(roles, args[0]) {
@@ -71,19 +70,19 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	return args[0], sysctls, nil
 }
 
-// Silence bounds how long the agent of a machine of its own may hear nothing before it undoes what it did and
-// leaves: so long at most a change outlives the contact.
+// Silence bounds how long the agent of a real machine may hear nothing before it undoes its changes and
+// leaves, and thus how long a change outlives the connection.
 const Silence = 45 * time.Second
 
-// unread bounds how long what it said may wait to be taken.
+// unread bounds how long its output may wait for a reader.
 const unread = 30 * time.Second
 
-// Main serves the parts on a connection until it ends. The child role serves isolated verbs itself; the
-// agent passes them on to a child.
+// Main serves the parts on a connection until it ends. The child role serves isolated verbs itself; the agent
+// passes them on to a child.
 //
-// It catches SIGPIPE: the runtime ends a program by it that writes to a broken standard output, and what
-// the handlers changed for a controller that is gone would stay. A caught signal is the default again in
-// the programs that we start, an ignored one is not.
+// It catches SIGPIPE: otherwise the runtime would kill a program that writes to a broken standard output, and
+// the handlers' changes would outlive their controller. Programs that we start have the default again for a
+// caught signal, but not for an ignored one.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var guarded *guard
@@ -110,11 +109,11 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 	return host.Serve(ctx, conn, handlers(role, p, guarded))
 }
 
-// ownFolder begins the name of the folder that an agent was put into.
+// ownFolder is the prefix of an installed agent's directory.
 const ownFolder = "chokepoint-"
 
-// removeOwnFile removes the program that runs, and its folder, if that was made for it: nothing stays on a
-// machine however the program ends.
+// removeOwnFile removes the running program's file, and its directory if that was made for it: nothing stays
+// on a machine however the program ends.
 func removeOwnFile() error {
 	file, err := os.Executable()
 	if err != nil || !strings.HasPrefix(filepath.Base(filepath.Dir(file)), ownFolder) {
@@ -123,7 +122,7 @@ func removeOwnFile() error {
 	return errors.Join(os.Remove(file), os.Remove(filepath.Dir(file)))
 }
 
-// Handlers are all verbs of an agent in a role.
+// Handlers returns all verbs of an agent in a role.
 func Handlers(role string, p Parts) map[string]host.Handler { return handlers(role, p, nil) }
 
 func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
@@ -133,7 +132,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	free := none
 	machine := new(alone)
 	switch {
-	case role == MachineRole && guarded != nil: // which others may reach, too
+	case role == MachineRole && guarded != nil: // others may reach it, too
 		may = guarded.take
 		free = guarded.free
 	case role == MachineRole:
@@ -186,7 +185,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	return handlers
 }
 
-// after is a handler that serves only where it may.
+// after wraps a handler to serve only if may permits it.
 func after(may func(context.Context) error, h host.Handler) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		if err := may(ctx); err != nil {
@@ -196,20 +195,20 @@ func after(may func(context.Context) error, h host.Handler) host.Handler {
 	}
 }
 
-// asking is the handler of a verb that answers with nothing, or refuses.
+// asking wraps a function that answers with nothing or refuses.
 func asking(f func(context.Context) error) host.Handler {
 	return host.Answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
 		return none, f(ctx)
 	})
 }
 
-// VerbFree fails where another controller has set something on the machine, or is about to.
+// VerbFree fails if another controller has set something on the machine, or is about to.
 const VerbFree = "node/free"
 
 // VerbPowerOff ends a guest. Only a guest's agent has it.
 const VerbPowerOff = "vm/poweroff"
 
-// powerOff answers before it acts: nothing can be said after.
+// powerOff answers before it acts, because it cannot answer afterwards.
 func powerOff(_ context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
@@ -236,7 +235,7 @@ func inChild(verb string) host.Handler {
 		}
 
 		child := host.Connect(process)
-		defer child.Close() // hangs up: the child undoes and leaves
+		defer child.Close() // hangs up: the child undoes its changes and leaves
 		// A child that does not leave by itself must not hold up the agent.
 		defer context.AfterFunc(ctx, func() { child.Close() })()
 		far, err := child.Open(ctx, verb, first)

@@ -20,19 +20,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Whoever sets something on a machine says so first and then looks whether somebody else does, so that of
-// two at most one goes on. An agent's guard says so by an abstract socket of its network namespace, whose
-// name is this, its process and something random: it is gone with the process (unix(7)). A driver, which can
-// only leave programs of the machine behind, has a guard with a folder, see package driver, whose script
-// looks for these sockets. What is not root's or this user's says nothing: else any user of the machine could
-// keep others off.
+// Whoever sets something on a machine announces itself first and then looks for others, so that at most one
+// of two goes on. An agent's guard announces itself by an abstract socket of its network namespace, whose
+// name contains this prefix, its process and something random: it vanishes with the process (unix(7)). A
+// driver, which can only leave programs of the machine behind, has a guard with a directory, see package
+// driver, whose script looks for these sockets. Only root's and this user's count: otherwise any user of the
+// machine could keep others off.
 const aloneName = "@chokepoint-agent-machine-"
 
-// guardFolders holds where a driver's guard may have its folder.
+// guardFolders lists where a driver's guard may have its directory.
 const guardFolders = "/run /tmp /dev/shm /var/tmp"
 
-// aloneWait gives how long another one is waited for: the agent of a controller that was killed undoes what
-// it did, and leaves.
+// aloneWait is how long to wait for another controller's agent: if its controller was killed, it undoes its
+// changes and leaves.
 const aloneWait = 3 * time.Second
 
 // alone takes a machine for one controller that sets something there, until this process ends.
@@ -65,7 +65,7 @@ func (a *alone) take(ctx context.Context) error {
 	})
 }
 
-// free says whether another controller has the machine, and takes nothing.
+// free reports, by an error, whether another controller has the machine, and takes nothing.
 func (a *alone) free(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,8 +78,8 @@ func (a *alone) free(ctx context.Context) error {
 
 var errTaken = errors.New("another controller has set something on this machine")
 
-// waitAlone tries until the machine is nobody else's, or for aloneWait. Two who try at once pause for
-// different times.
+// waitAlone retries until the machine is free, for at most aloneWait. Two who try at once pause for different
+// times.
 func waitAlone(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(aloneWait); ; {
 		err := try()
@@ -120,7 +120,7 @@ func others(own string) error {
 	}
 
 	net, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces has one
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces has only one
 		return fmt.Errorf("look for other controllers: %w", err)
 	}
 
@@ -152,8 +152,8 @@ func trusted(path string) bool {
 	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
 }
 
-// holds reports whether a process that is trusted has the socket of that inode. Of root's another user sees
-// no more than what it is.
+// holds reports whether a trusted process has the socket of that inode. Another user can see of root's
+// process only its kind.
 func holds(pid, inode string) bool {
 	dir := "/proc/" + pid
 	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {
@@ -175,7 +175,7 @@ func holds(pid, inode string) bool {
 	return false
 }
 
-// guards reports whether a folder is that of a guard that is at work in a network namespace.
+// guards reports whether a directory belongs to a guard that is at work in a network namespace.
 func guards(dir, net string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !trusted(dir) {

@@ -4,7 +4,8 @@ package agent
 
 import "context"
 
-// alone takes a machine for one controller that sets something there. Elsewhere than on Linux nothing is set.
+// alone takes a machine for one controller that sets something there. Nothing is set on systems other than
+// Linux.
 type alone struct{}
 
 func (*alone) take(context.Context) error { return nil }

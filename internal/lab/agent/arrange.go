@@ -17,15 +17,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbArrange makes a node what a Layout says. It is the making of the node, not a setting: it outlives its
-// session, and ends with the node.
+// VerbArrange arranges a node as a Layout says. Unlike a setting, this outlives its session, and ends with
+// the node.
 const VerbArrange = "lab/arrange"
 
-// Layout holds what one node of a lab must look like: plain data.
+// Layout describes what one node of a lab must look like, as plain data.
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
-	// Names gives ports names by hardware address, first of all, where devices got theirs from the kernel.
+	// Names maps hardware addresses to names for ports, applied first, where the kernel named the devices.
 	Names     map[string]string `json:"names,omitempty"`
 	Ports     []string          `json:"ports"`
 	Addresses []PortAddress     `json:"addresses"`
@@ -35,7 +35,7 @@ type Layout struct {
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
-// Arranged holds what a node then was found to be: the processors that serve each port's interrupts, if any.
+// Arranged holds what the node reports afterwards: the processors that serve each port's interrupts, if any.
 type Arranged struct {
 	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
@@ -46,7 +46,7 @@ type PortAddress struct {
 	Address netip.Prefix `json:"address"`
 }
 
-// Route leads to a network by way of a neighbour on a device.
+// Route leads to a network through a neighbour on a device.
 type Route struct {
 	To  netip.Prefix `json:"to"`
 	Via netip.Addr   `json:"via"`
@@ -62,8 +62,8 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 	return Arranged{pinned}, err
 }
 
-// pin has the ports' interrupts served where the layout says, and reads that back. The kernel's own choice,
-// and with it what the machine forwards, differs from boot to boot. A board that cannot is left alone.
+// pin assigns the ports' interrupts as the layout says, and reads that back. The kernel's own choice differs
+// from boot to boot, and with it the machine's forwarding rate. A board that cannot do it is left alone.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
@@ -91,7 +91,7 @@ func pin(l Layout) (map[string]string, error) {
 	return out, nil
 }
 
-// Arrange makes the namespace of this process what the layout says. What is so already is no error.
+// Arrange arranges the namespace of this process as the layout says. What already holds is no error.
 func Arrange(ctx context.Context, l Layout) error {
 	if err := setHostname(l.Node); err != nil {
 		return fmt.Errorf("name the node %s: %w", l.Node, err)
@@ -137,10 +137,10 @@ func Arrange(ctx context.Context, l Layout) error {
 	return nil
 }
 
-// rename names devices by their hardware addresses. Names may be swapped, so each device that has another
-// name yet gets one first that nobody else has.
+// rename names devices by their hardware addresses. Names may be swapped, so each device with a wrong name
+// first gets a temporary one.
 func rename(ctx context.Context, names map[string]string) error {
-	aside := map[string]string{} // its name for the moment → the one wanted
+	aside := map[string]string{} // temporary name → wanted name
 	for i, text := range slices.Sorted(maps.Keys(names)) {
 		mac, err := net.ParseMAC(text)
 		if err != nil {

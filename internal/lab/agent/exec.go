@@ -18,7 +18,7 @@ type Exec struct {
 	Args []string `json:"args"`
 }
 
-// ExecOutput holds what the node says: parts of the output, and at the end how the command ended.
+// ExecOutput holds what the node answers: parts of the output, and finally how the command ended.
 type ExecOutput struct {
 	Out  []byte `json:"out,omitempty"`
 	Err  []byte `json:"err,omitempty"`
@@ -53,7 +53,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	both.Go(func() { pump(p.Stdout(), s, func(b []byte) any { return ExecOutput{Out: b} }) })
 	both.Go(func() { pump(p.Stderr(), s, func(b []byte) any { return ExecOutput{Err: b} }) })
 	both.Wait()
-	feed.Close() // the command needs no more; waiting waits for its input, too
+	feed.Close() // the command needs no more input, which waiting waits for, too
 	_, err = p.Wait()
 	code, known := host.ExitCode(err)
 	if !known {
@@ -73,8 +73,8 @@ func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 	}
 }
 
-// NewHost is the machine of an agent as one that takes commands: they go through VerbExec, and files are
-// read and written by cat. It is what a driver commands.
+// NewHost returns an agent's machine as a host for a driver's commands: they go through VerbExec, and files
+// are read and written by cat.
 func NewHost(name string, a host.Agent) host.Host { return remote{name, a} }
 
 type remote struct {
@@ -159,7 +159,7 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 			return exitError(*m.Exit)
 		}
 
-		// Who does not read does not want it.
+		// A caller that does not read does not want it.
 		_, _ = out.Write(m.Out)
 		_, _ = said.Write(m.Err)
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Facing asks a node how packets to some addresses leave it.
+// Facing asks a node how it routes packets to some addresses.
 type Facing struct {
 	To []netip.Addr `json:"to"`
 }
 
-// Faced is a node's answer: the ways in the order asked, one without a device where no route leads there,
-// and the node's own addresses, without those of its loopback device and of one link alone.
+// Faced is a node's answer: the routes in the order asked, without a device where there is none, and the
+// node's own addresses, except loopback and link-local ones.
 type Faced struct {
 	Ways []kernel.Way `json:"ways"`
 	Own  []netip.Addr `json:"own"`
-	// Machine tells the node's network stack from any other: by the kernel's boot_id and the namespace; ""
-	// where the system has neither.
+	// Machine identifies the node's network stack by the kernel's boot_id and the namespace; "" where the
+	// system has neither.
 	Machine string `json:"machine,omitempty"`
 }
 

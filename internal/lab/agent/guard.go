@@ -10,21 +10,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// guard is a process in which the agent of a machine of its own has its settings held, from the first one on:
-// when the agent is gone, however it ended, the guard puts everything back and leaves. It is the guard that
-// has the machine for one controller, see alone, so that nobody else has it before that is done.
+// guard is a process that holds the settings of a real machine's agent, from the first one on: when the agent
+// is gone, however it ended, the guard puts everything back and leaves. The guard takes the machine for one
+// controller, see alone, so that nobody else has it before that is done.
 type guard struct {
-	sysctls knob.Permission // of the agent
+	sysctls knob.Permission // permission of the agent
 
 	mu      sync.Mutex
-	child   host.Agent // nil: nothing was set yet
+	child   host.Agent // nil: nothing has been set yet
 	process *host.Child
 }
 
-// verbTake is answered by a guard, once the machine is its own.
+// verbTake is answered by a guard once it has the machine.
 var verbTake = host.Verb("guard", "take")
 
-// reach starts the process, anew where it has ended.
+// reach starts the process, or restarts it if it has ended.
 func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -47,7 +47,7 @@ func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 	return x.child, nil
 }
 
-// take has the guard take the machine, unless another controller has.
+// take makes the guard take the machine, unless another controller has it.
 func (x *guard) take(ctx context.Context) error {
 	child, err := x.reach(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (x *guard) take(ctx context.Context) error {
 	return child.Invoke(ctx, verbTake, struct{}{}, nil)
 }
 
-// free says whether another controller has the machine, and starts no guard.
+// free reports, by an error, whether another controller has the machine, and starts no guard.
 func (x *guard) free(ctx context.Context) error {
 	x.mu.Lock()
 	child := x.child

@@ -9,11 +9,11 @@ import (
 )
 
 // VerbHold makes a machine hold addresses and routes until the session ends: those that separate the path
-// through a tunnel from the plain one. The node side runs in a process of its own, which lets go
-// of them when its agent is gone, however that came.
+// through a tunnel from the plain one. The node side runs in a process of its own, which releases them when
+// its agent is gone, however that happened.
 const VerbHold = "path/hold"
 
-// Hold holds what is to be held. What the machine has already is left alone, then and afterwards.
+// Hold lists what to hold. What the machine already has is left alone, then and afterwards.
 type Hold struct {
 	Addresses []PortAddress `json:"addresses,omitempty"`
 	Routes    []Route       `json:"routes,omitempty"`

@@ -10,15 +10,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// KnobRequest is the first message of a knob session. With Restore set, the state is applied for good and the
-// session ends: it finishes another session's undoing. Otherwise the node answers with the KnobReply state it
-// found, waits for the word to go on (the controller journals meanwhile), applies Want, answers with what
-// it reads back, and puts the place back when the session ends in whatever way.
+// KnobRequest is the first message of a knob session. With Restore set, the state is applied permanently and
+// the session ends: it finishes another session's undoing. Otherwise the node answers with a KnobReply that
+// holds the state it found, waits for the go-ahead (the controller journals meanwhile), applies Want, answers
+// with what it reads back, and restores the place whenever and however the session ends.
 type KnobRequest struct {
 	Place   knob.Place `json:"place"`
 	Want    knob.State `json:"want"`
 	Restore bool       `json:"restore,omitempty"`
-	Check   bool       `json:"check,omitempty"` // only ask whether it can be done
+	Check   bool       `json:"check,omitempty"` // only ask whether it is possible
 }
 
 // KnobReply is the node's answer at each step of a knob session.
@@ -27,10 +27,9 @@ type KnobReply struct {
 	Answer *check.Answer `json:"answer,omitempty"`
 }
 
-// holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change, and
-// what of it may be changed was decided when the agent was started, whatever a controller or a journal says
-// now. Before anything is set, may is asked. A guard, where there is one, holds the
-// setting.
+// holdKnob serves a knob. Only the agent of a guest or of a real machine has a kernel of its own to change,
+// and what may be changed was decided when the agent was started, whatever a controller or a journal claims
+// now. may is asked before anything is set. A guard, if there is one, holds the setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {
@@ -81,10 +80,10 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 
 	var proceed struct{}
 	if err := s.Recv(&proceed); err != nil {
-		return host.Quiet(err) // nothing was changed yet
+		return host.Quiet(err) // nothing has changed yet
 	}
 
-	// The undoing must happen although ctx is cancelled: that is when.
+	// Undo even though ctx is cancelled, which is the usual reason for undoing.
 	undo := context.WithoutCancel(ctx)
 	defer func() {
 		err = host.Quiet(err)

@@ -11,8 +11,8 @@ import (
 
 func setHostname(name string) error { return unix.Sethostname([]byte(name)) }
 
-// guestInit returns how a guest's first process, our parent, is told to power off; another must not be
-// signalled.
+// guestInit returns a function that asks a guest's first process, our parent, to power off; no other process
+// may be signalled.
 func guestInit() (tell func() error, err error) {
 	if os.Getppid() != 1 {
 		return nil, fmt.Errorf("power off: %w: not started by a guest's first process", host.ErrUnsupported)
@@ -25,11 +25,11 @@ func guestInit() (tell func() error, err error) {
 	}, nil
 }
 
-// separate says that isolated verbs are served in processes of their own.
+// separate: isolated verbs are served in processes of their own.
 const separate = true
 
-// unfragmented is the option of a socket whose packets are not to be fragmented, here or on the way (ip(7),
-// IP_PMTUDISC_PROBE: DF is set and the cached path MTU ignored, so that each size is really tried).
+// unfragmented returns the option of a socket whose packets must not be fragmented, locally or on the path
+// (ip(7), IP_PMTUDISC_PROBE: it sets DF and ignores the cached path MTU, so that each size is really tried).
 func unfragmented(ip6 bool) (level, name, value int) {
 	if ip6 {
 		return unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE

@@ -42,21 +42,21 @@ func tellCounters(_ context.Context, devices []string) (out map[string]kernel.Li
 	return out, nil
 }
 
-// tellReassembly answers how much of the memory for fragments is used.
+// tellReassembly answers with the used share of the memory for fragments.
 func tellReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
 // EchoAt asks a node to return datagrams to an address, until the session ends. It answers once it listens.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag has only the datagrams of a Reach with the same tag returned, and of those only what holds the
-	// cookie of its sender; others are told that. "" is for a network of our own.
+	// Tag limits the echo to datagrams of a Reach with the same tag that contain the cookie of their sender;
+	// others are sent the cookie. "" is for a network of our own.
 	Tag string `json:"tag,omitempty"`
-	// From is the only address that is answered; the zero value is any.
+	// From is the only address that gets answers; the zero value allows any.
 	From netip.Addr `json:"from,omitzero"`
 }
 
-// A tagged datagram begins with the number of its try, the mark of its tag and the echo's cookie for its
+// A tagged datagram begins with the number of the attempt, the mark of its tag and the echo's cookie for its
 // sender, see host.Cookies.
 const (
 	markSize   = 8
@@ -69,19 +69,19 @@ func markOf(tag string) []byte {
 	return h[:markSize]
 }
 
-// marked reports whether a datagram shows the tag.
+// marked reports whether a datagram carries the tag.
 func marked(b []byte, tag string) bool {
 	return tag == "" || len(b) >= taggedSize && bytes.Equal(b[1:1+markSize], markOf(tag))
 }
 
 func cookieOf(b []byte) uint64 { return binary.BigEndian.Uint64(b[cookieAt:]) }
 
-// tagged is the head of a datagram.
+// tagged returns the head of a datagram.
 func tagged(try int, tag string, cookie uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{byte(try)}, markOf(tag)...), cookie)
 }
 
-// listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the way.
+// listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the path.
 func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	network := "udp4"
 	if at.Addr().Is6() {
@@ -125,7 +125,7 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return nil // closed: the session ended
+			return nil // closed: the session has ended
 		}
 
 		if !marked(buf[:n], at.Tag) || at.From.IsValid() && from.Addr().Unmap() != at.From.Unmap() {
@@ -137,13 +137,13 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 			n = len(binary.BigEndian.AppendUint64(buf[:cookieAt], cookie))
 		}
 
-		c.WriteToUDPAddrPort(buf[:n], from) // too large for the way back: the opener will miss it
+		c.WriteToUDPAddrPort(buf[:n], from) // too large for the return path: the sender will miss it
 	}
 }
 
 // Reach asks a node to send one datagram of each size (IP length) to an echo, unfragmented, and to wait for
-// its return. Beyond is a size that should not pass; it is tried once. Without any size it tells the device
-// alone.
+// its return. Beyond is a size that should not pass; it is tried once. Without sizes it returns only the
+// device.
 type Reach struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
@@ -151,20 +151,20 @@ type Reach struct {
 	Sizes  []int      `json:"sizes"`
 	Beyond int        `json:"beyond,omitempty"`
 	Tag    string     `json:"tag,omitempty"` // see EchoAt; each size must have room for it
-	// of each of Sizes; 0 = patience enough for a tunnel to shake hands
+	// of each of Sizes; 0 = enough for a tunnel's handshake
 	Tries int `json:"tries,omitempty"`
 }
 
-// Reached says which sizes made the round trip; Bytes is the payload of those that did, one way.
+// Reached lists the sizes that made the round trip; Bytes is their payload, one way.
 type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
 	Note  string `json:"note,omitempty"` // the last error, such as "message too long"
-	// Device is the one that leads to the echo, where no size was asked for; "" = not known.
+	// Device leads to the echo, if no size was asked for; "" = unknown.
 	Device string `json:"device,omitempty"`
 }
 
-// Bounds of what is asked for, which may come from somebody else's controller.
+// Bounds on a request, which may come from somebody else's controller.
 const (
 	maxSizes   = 64
 	largestIPv = 40 + 1<<16 - 1 // of either version
@@ -228,15 +228,15 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	return out, nil
 }
 
-// A datagram is tried so often, and waited for so long each time: the first one may meet an unresolved
-// neighbour or a tunnel that has not shaken hands, and one in a tunnel over TCP waits until what the tunnel
-// lost is sent again, a second or more if it was lost twice.
+// Attempts per datagram, and the wait for each: the first one may meet an unresolved neighbour or a tunnel
+// before its handshake, and one in a tunnel over TCP waits until the tunnel retransmits what it lost, a
+// second or more if that was lost twice.
 const (
 	patience = 30
 	wait     = 100 * time.Millisecond
 )
 
-// headers returns how much of a packet is no payload.
+// headers returns the size of a packet's headers in bytes.
 func (r Reach) headers() int {
 	if r.To.Is6() {
 		return 40 + 8
@@ -244,7 +244,7 @@ func (r Reach) headers() int {
 	return 20 + 8
 }
 
-// roundTrip sends a datagram until one comes back, and returns its payload.
+// roundTrip sends a datagram until one returns, and reports its payload.
 func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, error) {
 	if size < r.headers() {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
@@ -265,7 +265,7 @@ func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, er
 	return len(payload), err
 }
 
-// askCookie has the echo tell the cookie without which it returns nothing.
+// askCookie asks the echo for the cookie without which it returns nothing.
 func askCookie(c *net.UDPConn, r Reach) (uint64, error) {
 	b, err := exchange(c, r, tagged(0, r.Tag, 0), cmp.Or(r.Tries, patience),
 		func(b []byte) bool { return len(b) == taggedSize && cookieOf(b) != 0 })
@@ -275,7 +275,7 @@ func askCookie(c *net.UDPConn, r Reach) (uint64, error) {
 	return cookieOf(b), nil
 }
 
-// exchange sends a payload until an answer comes that is the one, and returns that.
+// exchange sends a payload until an answer satisfies theOne, and returns that answer.
 func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b []byte) bool) ([]byte,
 	error) {
 	to := netip.AddrPortFrom(r.To, uint16(r.Port))
@@ -315,8 +315,8 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 	return nil, last
 }
 
-// FindRoute asks a node which routers lie between it and an echo: datagrams whose time to live ends on the
-// way (RFC 1812 §4.3.2.7) name them.
+// FindRoute asks a node which routers lie between it and an echo: they identify themselves when a datagram's
+// time to live ends there (RFC 1812 §4.3.2.7).
 type FindRoute struct {
 	From netip.Addr `json:"from"`
 	To   netip.Addr `json:"to"`
@@ -325,13 +325,13 @@ type FindRoute struct {
 }
 
 // FoundRoute holds what a node found: how many routers forward a datagram, known only if one came back, and
-// who they are, the nearest first. A router that does not name itself is the zero address.
+// their addresses, the nearest first. A router that does not identify itself has the zero address.
 type FoundRoute struct {
 	Reached bool         `json:"reached"`
 	Routers []netip.Addr `json:"routers"`
 }
 
-// Bounds of the search: routers on the way, and tries of each.
+// Bounds on the search: routers on the path, and attempts for each.
 const (
 	maxRouters = 24
 	routeTries = 3

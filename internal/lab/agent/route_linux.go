@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProbe is a datagram socket that keeps ICMP errors (ip(7), IP_RECVERR), for ordinary users, too.
+// routeProbe is a datagram socket that keeps ICMP errors (ip(7), IP_RECVERR), which ordinary users may do,
+// too.
 type routeProbe struct {
 	fd int
 	v6 bool
@@ -80,7 +81,7 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 		}
 
 		found.Routers = append(found.Routers, by)
-		if silent > 8 { // nobody answers any more
+		if silent > 8 { // no answers any more
 			break
 		}
 	}
@@ -92,7 +93,8 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 	return found, ctx.Err()
 }
 
-// try sends datagrams with a time to live and says who ended one, or that the echo did return one.
+// try sends datagrams with a time to live and returns the router that ended one, or reports that the echo
+// returned one.
 func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
 	level := unix.IPPROTO_IP
 	name := unix.IP_TTL
@@ -105,10 +107,10 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
 	}
 
-	// The number of the try tells this try's echo from a late one. What the echo returns is its cookie.
+	// The number of the attempt distinguishes its echo from a late one. The echo returns its cookie.
 	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
-		unix.Write(p.fd, datagram) // an error of an earlier one may come instead
+		unix.Write(p.fd, datagram) // an earlier datagram's error may come instead
 		until := time.Now().Add(2 * wait)
 		for time.Now().Before(until) && ctx.Err() == nil {
 			ready := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
@@ -131,8 +133,8 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	return netip.Addr{}, false, nil
 }
 
-// ended takes an ICMP error from the socket: whose it is, if it says that the time to live has ended. The
-// error's head is sock_extended_err, behind it the sender's address (linux/errqueue.h).
+// ended takes an ICMP error from the socket and returns its sender if the time to live has ended. The error
+// begins with sock_extended_err, followed by the sender's address (linux/errqueue.h).
 func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	b := make([]byte, 256)
 	control := make([]byte, 512)
@@ -155,7 +157,7 @@ func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// timeExceeded reads a sock_extended_err with the address behind it.
+// timeExceeded parses a sock_extended_err and the address after it.
 func timeExceeded(b []byte) (netip.Addr, bool) {
 	const head = 16
 	if len(b) < head+8 {

@@ -17,14 +17,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FreeBSD drives FreeBSD from 14 on, and so OPNsense, by ifconfig, sysctl, pfctl and netstat. It sets the
-// running system alone, which a reboot, and on OPNsense an applied configuration, puts back; it touches no
-// file of the configuration.
+// FreeBSD drives FreeBSD from 14 on, and thus OPNsense, by ifconfig, sysctl, pfctl and netstat. It sets only
+// the running system, which a reboot restores (on OPNsense also applying the configuration); it touches no
+// configuration file.
 type FreeBSD struct {
 	Sysctls knob.Permission // to set kernel settings
 }
 
-// oldestFreeBSD is the release whose commands are known.
+// oldestFreeBSD is the oldest release whose commands are supported.
 const oldestFreeBSD = 14
 
 // Name implements Driver.
@@ -51,13 +51,13 @@ func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// told is the beginning of what a router says, fit to be shown.
+// told returns the beginning of a router's output, made printable.
 func told(text string) string {
 	const most = 200
 	return strings.Join(strings.Fields(check.Plain(text[:min(len(text), most)])), " ")
 }
 
-// bsdFacts are commands that tell facts.
+// bsdFacts are commands that print facts.
 var bsdFacts = []struct{ name, command string }{
 	{"distribution", "command -v opnsense-version >/dev/null && echo opnsense || echo freebsd"},
 	{"distribution_version", "opnsense-version 2>/dev/null || freebsd-version -u"},
@@ -117,7 +117,7 @@ sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ 
 }
 
 // bsdByHand lists the owner's commands for settings that the driver leaves alone: FreeBSD makes them at boot,
-// or by its configuration.
+// or from its configuration.
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
@@ -166,7 +166,7 @@ func (x FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return settings{x.settingOf, bsdDevices}.apply(ctx, h, s)
 }
 
-// bsdDevices are a port's device, or the Ethernet devices that are up and not stacked on others.
+// bsdDevices returns a port's device, or the Ethernet devices that are up and not stacked on others.
 func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -212,8 +212,8 @@ func parseBSDForwarding(text string) (string, error) {
 	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
 }
 
-// bsdFeatures are the capabilities of devices (ifconfig(8)) and their words, by Linux's names; checksums
-// first, without which a device has no segmentation.
+// bsdFeatures lists capabilities of devices (ifconfig(8)) and their words, by Linux's names; checksums first,
+// which segmentation requires.
 var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-checksum", "RXCSUM", "rxcsum"}, {"rx-checksum-ipv6", "RXCSUM_IPV6", "rxcsum6"},
 	{"tx-checksum-ipv4", "TXCSUM", "txcsum"}, {"tx-checksum-ipv6", "TXCSUM_IPV6", "txcsum6"},
@@ -221,7 +221,7 @@ var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-lro", "LRO", "lro"},
 }
 
-// parseCapabilities reads from ifconfig -m which features a device has, and which of them are on.
+// parseCapabilities parses ifconfig -m into the features that a device has, and whether each is on.
 func parseCapabilities(text string) map[string]bool {
 	of := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -257,7 +257,7 @@ func readBSDFeatures(ctx context.Context, h host.Host, dev string) (map[string]b
 	return parseCapabilities(out), err
 }
 
-// readBSDOffload names every feature, so that all are put back: drivers change some together.
+// readBSDOffload reads every feature, so that all are restored: drivers change some together.
 func readBSDOffload(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	has, err := readBSDFeatures(ctx, h, dev)
 	if err != nil || len(has) == 0 {
@@ -313,17 +313,17 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 	return linkCounters(h, devices, parseNetstat(out))
 }
 
-// netstatDevices prints the devices' counters. Its JSON has two values of one name, those of Idrop and Drop
+// netstatDevices prints the devices' counters. Its JSON would have two values of one name, for Idrop and Drop
 // (FreeBSD's usr.bin/netstat/if.c, intpr).
 const netstatDevices = "netstat -ibdnW"
 
-// bsdColumns are the columns of netstat -i, with their names in probe netdev.
+// bsdColumns maps the columns of netstat -i to their names in probe netdev.
 var bsdColumns = map[string]string{"Ibytes": "rx_bytes", "Ipkts": "rx_packets", "Ierrs": "rx_errors",
 	"Idrop": "rx_dropped", "Obytes": "tx_bytes", "Opkts": "tx_packets", "Oerrs": "tx_errors",
 	"Drop": "tx_dropped", "Coll": "tx_collisions"}
 
-// parseNetstat reads from netstat -i the row of each device itself, whose network is "<Link#N>": the columns
-// of the heading by their places from the right, since an address may be missing. "-" is no value.
+// parseNetstat reads each device's own row of netstat -i, whose network is "<Link#N>". It finds the columns
+// of the heading by their position from the right, since an address may be missing. "-" means no value.
 func parseNetstat(text string) map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	var heading []string
@@ -338,7 +338,7 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 			continue
 		}
 
-		name := strings.TrimSuffix(words[0], "*") // one that is down
+		name := strings.TrimSuffix(words[0], "*") // a device that is down
 		if !deviceLike(name) {
 			continue
 		}
@@ -365,11 +365,11 @@ func deviceLike(name string) bool {
 	})
 }
 
-// bsdWays prints the routes to its arguments, each behind a line that names it, and all addresses.
+// bsdWays prints the routes to its arguments, each after a line with the address, and all addresses.
 const bsdWays = `for a in "$@"; do echo "to $a"; f=-inet; case $a in *:*) f=-inet6;; esac
 route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 
-// Ways implements Routing. route(8) does not tell from which address packets leave.
+// Ways implements Routing. route(8) does not report the source address of packets.
 func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
 	return askWays(ctx, h, bsdWays, to)
 }
@@ -377,6 +377,6 @@ func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel
 // bsdAddress reads an address that may have a scope, "fe80::1%igc0", or a length, "192.0.2.2/24".
 func bsdAddress(text string) netip.Addr {
 	text, _, _ = strings.Cut(text, "/")
-	a, _ := netip.ParseAddr(text) // what is none is not valid
+	a, _ := netip.ParseAddr(text) // anything else yields an invalid address
 	return a.WithZone("")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdLookForOthers refuses a router on which another guard of this user than those of $own is at work.
+// bsdLookForOthers refuses a router on which this user runs a guard other than those of $own.
 const bsdLookForOthers = `for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
 case " $own " in *" $g "*) continue;; esac
 [ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
@@ -18,11 +18,11 @@ case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
 rm -rf "$g"; done
 `
 
-// bsdGuardScript starts a guard and prints its folder. The guard counts its own sleeps of two seconds, which
-// no change of the clock shortens (sleep(1) waits on the system's uptime): kern.boottime moves with the clock
-// (time(9)), and there is no /proc. Where the router starves it, it fires later. The folder may outlive a
-// reboot, which has undone everything: it counts as long as its process lives. What the guard runs is the
-// script undo beside it, which is whole or not there at all.
+// bsdGuardScript starts a guard and prints its directory. The guard counts its own sleeps of two seconds,
+// which changing the clock does not shorten (sleep(1) waits on the system's uptime): kern.boottime moves with
+// the clock (time(9)), and there is no /proc. If the router starves it, it fires later. The directory may
+// outlive a reboot, which has undone everything: it counts only while its process lives. The guard runs the
+// script undo beside it, which is either complete or absent.
 const bsdGuardScript = `umask 077; own=
 ` + bsdLookForOthers + `for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -40,7 +40,7 @@ end
 sh "$d/guard" "$d" "$1" </dev/null >/dev/null 2>&1 &
 echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 
-// bsdTouchScript fails where there is no guard any more.
+// bsdTouchScript fails if the guard is no longer there.
 const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
 
 // Free implements Guarded.

@@ -15,21 +15,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// bsdPowerd prints the command line of powerd(8), which sets the clock by the load.
+// bsdPowerd prints the command line of powerd(8), which adjusts the clock to the load.
 const bsdPowerd = `for p in $(pgrep -x powerd); do ps -o args= -p "$p"; done`
 
-// The states of a clock are powerd's command line, its highest or lowest level with nobody to change it, or
-// another such level in MHz. powerd with -v stays in the foreground, and -P names a file to be written.
+// The states of a clock are powerd's command line, its highest or lowest level with nothing to change it, or
+// another fixed level in MHz. powerd with -v stays in the foreground, and -P names a file that it writes.
 var (
 	powerdState = regexp.MustCompile(`^powerd( -([abn] ?(max|maximum|min|minimum|adp|adaptive|hadp|` +
 		`hiadaptive)|[imMpr] ?[0-9]{1,6}|s ?(sysctl|devd|apm)|N))*$`)
 	fixedState = regexp.MustCompile(`^fixed [0-9]{1,6}$`)
 )
 
-// sameLevel is the difference in MHz below which cpufreq(4) takes two clocks for one (CPUFREQ_CMP).
+// sameLevel is the difference in MHz below which cpufreq(4) treats two clocks as one (CPUFREQ_CMP).
 const sameLevel = 25
 
-// parseBSDLevels reads MHz, highest first, of "2200/45000 1600/28000", MHz and mW (cpufreq(4)).
+// parseBSDLevels parses the MHz, highest first, of "2200/45000 1600/28000", MHz and mW (cpufreq(4)).
 func parseBSDLevels(text string) (levels []int) {
 	for _, level := range strings.Fields(text) {
 		mhz, _, _ := strings.Cut(level, "/")
@@ -42,7 +42,7 @@ func parseBSDLevels(text string) (levels []int) {
 	return levels
 }
 
-// readBSDLevels reads the levels that can be set, the one that is, and powerd's command lines.
+// readBSDLevels reads the available levels, the current one, and powerd's command lines.
 func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []string, err error) {
 	out, err := shell(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
 	if err != nil {
@@ -73,7 +73,7 @@ func readBSDGovernor(ctx context.Context, h host.Host, _, _ string) (string, err
 	return bsdGovernor(levels, told)
 }
 
-// bsdGovernor is the state by the level that is set and, behind it, powerd's command lines.
+// bsdGovernor returns the state for the current level and, after it in lines, powerd's command lines.
 func bsdGovernor(levels []int, lines []string) (string, error) {
 	words := strings.Fields(strings.Join(lines[1:], " ; "))
 	if len(words) > 0 {
@@ -99,8 +99,8 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 	return fmt.Sprintf("fixed %d", mhz), nil
 }
 
-// bsdClockScript ends powerd, which then sets the clock once more, and sets the clock to $1 MHz, or starts it
-// with $2…, with the priority of any process: a guard has a higher one.
+// bsdClockScript ends powerd, which then sets the clock once more. It then sets the clock to $1 MHz, or
+// starts powerd with $2…, at normal priority: a guard has a higher one.
 const bsdClockScript = `for p in $(pgrep -x powerd); do kill "$p"; n=0
 while kill -0 "$p" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; done
 mhz=$1; shift; [ -z "$mhz" ] || exec sysctl "dev.cpu.0.freq=$mhz"
@@ -113,7 +113,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	case powerdState.MatchString(value):
 		return change(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
 	case fixedState.MatchString(value):
-		mhz, _ = strconv.Atoi(words[1]) // which it is
+		mhz, _ = strconv.Atoi(words[1]) // the current level
 	case value == "performance" || value == "powersave":
 		levels, _, err := readBSDLevels(ctx, h)
 		if err != nil {
@@ -137,7 +137,8 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// pfLimits are pf's limit of states and from where on to where their timeouts shrink (pf.conf(5), adaptive).
+// pfLimits holds pf's limit of states, and where their timeouts start and finish shrinking (pf.conf(5),
+// adaptive).
 type pfLimits struct{ states, start, end int }
 
 // usual reports whether the timeouts are those that pfctl sets with a limit: from 60 % on, to 120 %
@@ -186,7 +187,7 @@ func readPFStates(ctx context.Context, h host.Host, _, _ string) (string, error)
 	return strconv.Itoa(l.states), err
 }
 
-// applyPFStates merges the one option into pf's, and leaves timeouts that somebody has chosen as they are.
+// applyPFStates merges the one option into pf's, and leaves timeouts that somebody has chosen alone.
 func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -206,7 +207,7 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	return lacking(changeBy(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
-// pfAnchor holds our rules, where the main rule set has a place for such.
+// pfAnchor holds our rules, if the main rule set has a place for it.
 const pfAnchor = "cp/rules"
 
 const readAnchor = `rules=$(pfctl -sr) || exit 1
@@ -214,8 +215,8 @@ case $rules in *'anchor "cp/*"'*) ;; *) echo 'the rule set of pf has no anchor "
 'in /etc/pf.conf, and pfctl -f /etc/pf.conf; the rule set that OPNsense makes takes none' >&2; exit 69;; esac
 pfctl -a ` + pfAnchor + ` -sr 2>/dev/null; true`
 
-// parsePFRules reads our rules from what pfctl prints of the anchor, in the words of knob.Firewall: packets
-// of known states pass ahead of all rules of pf.
+// parsePFRules parses our rules from pfctl's output for the anchor, in the words of knob.Firewall: packets of
+// known states pass before any rule of pf.
 func parsePFRules(text string) (string, error) {
 	v4 := strings.Count("\n"+text, "\nblock drop quick inet from ")
 	v6 := strings.Count("\n"+text, "\nblock drop quick inet6 from ")
@@ -236,14 +237,14 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	}
 
 	script := `pfctl -q -a ` + pfAnchor + ` -F rules`
-	if input != "" { // not optimized: pfctl would make a table of the list
+	if input != "" { // not optimized: pfctl would turn the list into a table
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
 
 	return lacking(changeBy(ctx, h, input, script))
 }
 
-// pfRules is the anchor's content for a state, "" for none. No packet bears its addresses.
+// pfRules returns the anchor's content for a state, "" for none. No packet has its addresses.
 func pfRules(value string) (string, error) {
 	f, err := knob.ParseFirewall(value)
 	switch {
@@ -266,11 +267,11 @@ func pfRules(value string) (string, error) {
 	return rules, nil
 }
 
-// bsdIdle knows our idle policies in what setkey -DP prints (FreeBSD's lib/libipsec/pfkey_dump.c): they are
-// between the networks of kernel.SetIdlePolicies, each the end of its own tunnel, and the request bears our
-// number. With an argument it prints how each is deleted; else how many policies there are (by the sequence
-// number of the first), were printed, and have selectors of ours but are not; then ours, out and in of IPv4
-// and of IPv6.
+// bsdIdle finds our idle policies in the output of setkey -DP (FreeBSD's lib/libipsec/pfkey_dump.c): they
+// join the networks of kernel.SetIdlePolicies, each is the end of its own tunnel, and the request carries our
+// number. With an argument it prints how each is deleted. Otherwise it prints how many policies there are (by
+// the sequence number of the first), how many were printed, and how many have selectors of ours but are not
+// ours; then ours, out and in, of IPv4 and of IPv6.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }
@@ -290,8 +291,8 @@ END { if (bad) print bad
 else if (!list) print all+0, seen+0, clash+0, n["out", 0]+0, n["in", 0]+0, n["out", 1]+0, n["in", 1]+0 }'; }
 `
 
-// bsdSetIdle deletes ours and no other, as many at a time as are printed, and adds $2 anew. Of what fails
-// setkey tells nothing but in its output: it is seen when the policies are counted.
+// bsdSetIdle deletes our policies and no other, as many at a time as are printed, and adds $2 new ones.
+// setkey reports failures only in its output, so they are found by counting the policies.
 const bsdSetIdle = bsdIdle + `i=0; while [ $i -lt 99 ]; do i=$((i+1)); old=$(idle list)
 case $old in spddelete*) printf '%s\n' "$old" | setkey -c >/dev/null;; *) break;; esac; done
 awk -v n="$2" -v mark=$mark 'function add(a, b, size) {

@@ -14,16 +14,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdClock prints the time of day, and when the system booted by it. Their difference is the time since boot,
-// whatever the clock is set to, since the kernel sets both (time(9)). date(1) of FreeBSD 14.0 knows whole
-// seconds only; a file's time has vfs.timestamp_precision.
+// bsdClock prints the time of day, and the boot time on that clock. Their difference is the time since boot,
+// whatever the clock is set to, since the kernel sets both (time(9)). date(1) of FreeBSD 14.0 has a
+// resolution of whole seconds; a file's time has vfs.timestamp_precision.
 const bsdClock = ownPath + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
 `
 
-// bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of
-// commands behind their names. Temperatures come with every fifth, as their sensors are slow; so does a clock
-// that the processor chooses, which the kernel measures for a millisecond with interrupts off
-// (cpu_est_clockrate): it has one level alone. Where a driver sets the clock, the kernel knows it.
+// bsdSampler takes one sample: the clock, the process's CPU time (times), and the outputs of commands after
+// their names. Temperatures come with every fifth, as their sensors are slow. So does a clock that the
+// processor chooses, recognised by its single level: the kernel measures it for a millisecond with interrupts
+// off (cpu_est_clockrate). If a driver sets the clock, the kernel knows it.
 const bsdSampler = bsdClock + `case $(sysctl -n dev.cpu.0.freq_levels 2>/dev/null) in
 *' '*) freq="dev.cpu.0.freq dev.cpu.0.freq_levels";; *) freq=;; esac
 sample() { clock
@@ -36,8 +36,8 @@ echo "==> pf <=="; pfctl -si; pfctl -sm
 echo "==> threads <=="; ps -H -o tdname= -o time= -p 0 | grep tqg_; } 2>/dev/null
 `
 
-// bsdPlace makes a folder that nobody can foretell, in memory: below it a file system of its own, which a
-// FreeBSD need not have anywhere. Without one it is where it is.
+// bsdPlace makes a directory in memory with an unpredictable name, on a file system of its own where
+// possible, as FreeBSD need not have one in memory. Otherwise it stays on disk.
 const bsdPlace = `umask 077; leave() { umount -f "$d" 2>/dev/null; rm -rf "$d"; }
 for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-watch-XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -96,7 +96,7 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 	return at - since, err
 }
 
-// seconds reads a decimal number of them as nanoseconds.
+// bsdSeconds parses decimal seconds into nanoseconds.
 func bsdSeconds(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	s, err := strconv.ParseUint(whole, 10, 33)
@@ -108,8 +108,8 @@ func bsdSeconds(text string) (int64, error) {
 	return int64(s)*1e9 + int64(ns), nil
 }
 
-// parseBSDSamples reads what sample wrote, again and again. One whose writer was interrupted is left out, as
-// is one amid which the clock was set: its time of booting is another than before.
+// parseBSDSamples parses what sample wrote repeatedly. It leaves out a sample whose writer was interrupted,
+// and one during which the clock was set: its boot time differs from the one before.
 func parseBSDSamples(text string) (out []snapshot) {
 	before := ""
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
@@ -126,7 +126,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 		}
 
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
-		if lines[2] == "-" { // of who hands over the samples
+		if lines[2] == "-" { // of the process that hands over the samples
 			s.cpu = -1
 		}
 
@@ -154,15 +154,15 @@ func parseTimes(line string) (sum int64) {
 	return sum
 }
 
-// bsdSample is a snapshot whose outputs have been taken apart.
+// bsdSample is a snapshot with parsed outputs.
 type bsdSample struct {
 	sysctl  map[string]string
 	text    func(name string) string
-	threads map[string]int64 // the CPU time of kernel threads by their names, in ns
+	threads map[string]int64 // CPU time of kernel threads by name, in ns
 }
 
-// bsdSources are FreeBSD's. Its cores have no softirqs: the thread that moves the packets of a core's queues
-// is counted as such, else the packets' work would be that of any other part of the kernel.
+// bsdSources are FreeBSD's. Its cores have no softirqs: the thread that serves the queues of a core counts as
+// such, otherwise their work would look like that of any other part of the kernel.
 var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
 		"if_io_tqg_N, and system_ns that of the rest", "sysctl tells no kern.cp_times", readCPTimes},
@@ -181,7 +181,7 @@ var bsdSources = []source{
 		readWGThreads},
 }
 
-// bsdSeries makes the series that probes have out of samples.
+// bsdSeries turns samples into the series of the probes.
 func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	all := make([]taken, len(samples))
 	for i, s := range samples {
@@ -228,11 +228,11 @@ func parseThreads(text string) map[string]int64 {
 	return out
 }
 
-// maxCores bounds what a router may say of cores.
+// maxCores bounds the cores that a router may report.
 const maxCores = 1024
 
 // readCPTimes reads five counters of statistics ticks for each core: user, nice, sys, intr and idle
-// (sys/sys/resource.h). A core that was never there has none but zeroes.
+// (sys/sys/resource.h). A core that never existed has only zeroes.
 func readCPTimes(s bsdSample) values {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
@@ -242,7 +242,7 @@ func readCPTimes(s bsdSample) values {
 	}
 
 	out := values{}
-	all := true // of the cores have such a thread
+	all := true // cores that have such a thread
 	for i := 0; i < len(words); i += 5 {
 		core := map[string]float64{}
 		there := false
@@ -281,7 +281,7 @@ func readCPTimes(s bsdSample) values {
 }
 
 // readNetisr adds up the protocols of each core's workstream: "WSID CPU Name Len WMark Disp'd HDisp'd QDrops
-// Queued Handled", the first two left out where they are those of the line above.
+// Queued Handled", without the first two if they repeat the line above.
 func readNetisr(s bsdSample) values {
 	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
 	out := values{}
@@ -332,7 +332,7 @@ func readBSDDevices(s bsdSample) values {
 	return out
 }
 
-// readPFInfo reads pfctl -si and -sm; "memory" counts packets for which there was no room for a state
+// readPFInfo parses pfctl -si and -sm; "memory" counts packets for which there was no room for a state
 // (pf(4), PFRES_MEMORY).
 func readPFInfo(s bsdSample) values {
 	out := values{}
@@ -372,7 +372,8 @@ func readBSDFreq(s bsdSample) values {
 	return out
 }
 
-// bsdSensor is a sensor's short name, of "dev.cpu.0", "hw.acpi.thermal.tz0", "dev.amdtemp.0.core0.sensor0".
+// bsdSensor returns a sensor's short name for "dev.cpu.0", "hw.acpi.thermal.tz0",
+// "dev.amdtemp.0.core0.sensor0".
 func bsdSensor(sysctl string) string {
 	return strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", "amdtemp", "amd",
 		"sensor", "s", ".", "").Replace(sysctl)

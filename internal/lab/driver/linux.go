@@ -20,8 +20,8 @@ import (
 )
 
 // Linux drives a Linux system by its POSIX shell: /proc and /sys by cat, queues by tc, firewall and address
-// translation by nft, offloads by ethtool. What a system lacks a program for it lacks. Devices under test
-// are its Ethernet devices that are not stacked on others; the one named "wan" faces the far side.
+// translation by nft, offloads by ethtool. A feature whose program is missing counts as missing. Devices
+// under test are its Ethernet devices that are not stacked on others; the one named "wan" faces the far side.
 type Linux struct {
 	Sysctls knob.Permission // to set kernel settings
 }
@@ -42,7 +42,7 @@ func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// tellSystem prints what the system's release says, and the kernel's.
+// tellSystem prints the system's release files, and the kernel's release.
 const tellSystem = `for f in /etc/os-release /etc/openwrt_release; do
 [ ! -r $f ] || head -n 100 $f; echo; done; echo "KERNEL=$(uname -r)"; echo "MACHINE=$(uname -m)"`
 
@@ -72,10 +72,11 @@ func parseSystem(text string) map[string]string {
 	return facts
 }
 
-// unavailable is a script's exit code for what the system lacks (EX_UNAVAILABLE); the shell's is 127.
+// unavailable is a script's exit code for a feature that the system lacks (EX_UNAVAILABLE); the shell's is
+// 127.
 const unavailable = 69
 
-// lacks returns an error that means conclusively that the router lacks something.
+// lacks returns an error meaning that the router conclusively lacks something.
 func lacks(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{host.ErrUnsupported}, args...)...)
 }
@@ -83,16 +84,16 @@ func lacks(format string, args ...any) error {
 // answerTime bounds the answer to one question: a saturated router answers late.
 const answerTime = 2 * time.Minute
 
-// inTime is a context of one question to a router.
+// inTime returns a context for one question to a router.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("%w: no answer within %s",
 		host.ErrUnreachable, answerTime))
 }
 
-// ownPath has a shell find the commands of administrators for users whose path lacks them.
+// ownPath lets a shell find administrators' commands for users whose PATH lacks them.
 const ownPath = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
 
-// shell runs a script with arguments $1… on the router and returns what it printed.
+// shell runs a script with arguments $1… on the router and returns its output.
 func shell(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
 	return feed(ctx, h, "", script, args...)
 }
@@ -118,13 +119,13 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 // setting reads and applies one knob in its canonical states: of a device, or of the node (dev "").
 type setting struct {
 	ofDevice bool
-	// read reads what a value would take the place of, or with "" all of the setting.
+	// read reads the state that a value would replace, or with "" the whole setting.
 	read  func(ctx context.Context, h host.Host, dev, want string) (string, error)
 	apply func(ctx context.Context, h host.Host, dev, value string) error
 }
 
-// scripted is a setting whose scripts are given a device as $1, "" where it is the node's: read prints what
-// parse understands, and apply is given the value as $2.
+// scripted returns a setting made by scripts, which get a device as $1, "" for a setting of the node: read
+// prints what parse understands, and apply gets the value as $2.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -148,7 +149,7 @@ func linuxSettings() map[string]setting {
 	inSysfs := func(name string) setting {
 		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
-	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
+	// By netlink, since sysfs requires privileges on the machine even in a network namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
 	nat := scripted(false, listTable+"list ip "+natTable, parseNAT, "")
@@ -169,7 +170,7 @@ func linuxSettings() map[string]setting {
 	}
 }
 
-// threads sets threaded NAPI of a device, on the devices that the script devices prints.
+// threads sets threaded NAPI of a device, for the devices that the script devices prints.
 func threads(devices string) setting {
 	return scripted(true, devices+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) || exit 69
 case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
@@ -178,7 +179,7 @@ case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
 for d in $(devices); do echo $v | cat >"/sys/class/net/$d/threaded" || exit 1; done`)
 }
 
-// eachDomain does something for each clock domain, in the order of their numbers.
+// eachDomain runs commands for each clock domain, in numerical order.
 const eachDomain = `n=0; i=0; while [ $i -lt 1024 ]; do
 f=/sys/devices/system/cpu/cpufreq/policy$i/scaling_governor; i=$((i+1)); [ -e $f ] || continue; n=$((n+1))
 `
@@ -193,7 +194,7 @@ func parseGovernors(text string) (string, error) {
 	return string(state), err
 }
 
-// inFile is a setting that a file of the kernel holds.
+// inFile returns a setting that is held in a file of the kernel.
 func inFile(ofDevice bool, path func(dev string) string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -206,7 +207,7 @@ func inFile(ofDevice bool, path func(dev string) string) setting {
 	}
 }
 
-// sysctlOf is a kernel setting, whose states have its name before the value.
+// sysctlOf returns a kernel setting, whose states contain its name before the value.
 func sysctlOf(name string, value setting) setting {
 	return setting{
 		read: func(ctx context.Context, h host.Host, _, _ string) (string, error) {
@@ -219,7 +220,7 @@ func sysctlOf(name string, value setting) setting {
 	}
 }
 
-// settingOf finds a knob's setting.
+// settingOf returns a knob's setting.
 func (x Linux) settingOf(name string) (setting, error) {
 	if l, ok := linuxSettings()[name]; ok {
 		return l, nil
@@ -255,14 +256,14 @@ func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 }
 
 // settings reads and applies the settings of a system. of finds one by its knob; devices lists those that a
-// setting of a port, or of all ports, is about.
+// setting of a port, or of all ports, applies to.
 type settings struct {
 	of      func(knob string) (setting, error)
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
 }
 
-// find returns a setting by its knob, the devices that it is about ("" or a port of a node's setting), and
-// what the value says of each.
+// find returns a setting by its knob, the devices to which it applies ("" or a port for a node's setting),
+// and each one's part of the value.
 func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l setting, devices []string,
 	each map[string]knob.State, err error) {
 	l, err = x.of(s.Knob)
@@ -313,7 +314,7 @@ func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) erro
 	return nil
 }
 
-// devicesOf are the devices that a setting of a port, or of all, is about, sorted.
+// devicesOf lists the devices to which a setting of a port, or of all, applies, sorted.
 func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -386,18 +387,19 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// summaries are the names by which ethtool lists features that the kernel calls otherwise.
+// summaries maps ethtool's names of features to the kernel's where they differ.
 var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-receive-offload": "rx-lro",
 	"generic-segmentation-offload": "tx-generic-segmentation"}
 
-// featuresOf are a device's offloads, and those that cannot be changed.
+// featuresOf returns a device's offloads, and those that cannot be changed.
 func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[string]bool, err error) {
 	out, err := shell(ctx, h, `ethtool -k "$1"`, dev)
 	has, fixed = parseFeatures(out)
 	return has, fixed, err
 }
 
-// parseFeatures reads what ethtool -k prints: "name: on", and behind that "[fixed]" or "[requested on]".
+// parseFeatures parses the output of ethtool -k: "name: on", optionally followed by "[fixed]" or "[requested
+// on]".
 func parseFeatures(text string) (has, fixed map[string]bool) {
 	has = map[string]bool{}
 	fixed = map[string]bool{}
@@ -450,8 +452,8 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, args...)
 }
 
-// featuresToChange names the features that a device does not have as wanted; where commands are written down
-// all that can change, since they may be others then.
+// featuresToChange lists the features of a device that differ from what is wanted. Where commands are only
+// written down it lists all that can change, since their states may differ by then.
 func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []string, err error) {
 	_, later := h.(*written)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -483,7 +485,7 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	return linkCounters(h, devices, all)
 }
 
-// linkCounters picks devices' counters by the names of probe netdev.
+// linkCounters selects devices' counters, by the names of probe netdev.
 func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}

@@ -15,11 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// lookForOthers refuses a router on which another controller has set something, or is about to: a folder of
-// a guard that is at work, or the abstract socket of an agent, see package agent; in this network namespace,
-// where the router is one. $d is our own folder, which is made first: of two who do so at once at most one
-// goes on; $own are more. What is not this user's says nothing, as anybody can make it. A folder whose
-// process was killed, or did not outlive a reboot as the folder did, is removed: nobody else would.
+// lookForOthers refuses a router on which another controller has set something, or is about to. It looks for
+// the directory of a guard at work, or the abstract socket of an agent, see package agent; in this network
+// namespace, if the router is one. $d is our own directory, which is made first: of two who do so at once at
+// most one continues. $own lists more of ours. What another user owns is ignored, as anybody can make it. A
+// directory whose process was killed, or ended with a reboot that the directory outlived, is removed: nobody
+// else would.
 const lookForOthers = `
 refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
 n=$(readlink /proc/self/ns/net)
@@ -36,9 +37,9 @@ p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socke
 refuse "agent is process $p"; done
 `
 
-// guardScript starts a guard and prints its folder. It counts the seconds since boot, which no change of the
-// clock moves; the settings are of the running kernel, so that a reboot undoes them as well. What it runs is
-// the script beside it, which is whole or not there at all.
+// guardScript starts a guard and prints its directory. It counts the seconds since boot, which changing the
+// clock does not affect; the settings belong to the running kernel, so that a reboot undoes them as well. It
+// runs the script beside it, which is either complete or absent.
 const guardScript = `umask 077; own=
 read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
@@ -52,11 +53,11 @@ read up rest </proc/uptime; read at <"$d/touched"
 rm -rf "$d"; done ) </dev/null >/dev/null 2>&1 &
 echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 
-// armScript puts the script of its input in place of the one before.
+// armScript replaces the guard's script with its input.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript fails where there is no guard any more. Where there is no room, the time is written over the
-// one before, which is no longer than it.
+// touchScript fails if the guard is no longer there. On a full disk it overwrites the previous time, which is
+// no longer than the new one.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
 { echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
@@ -149,7 +150,7 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 	return nil
 }
 
-// undoing is the script that applies settings, the last first. It goes on after errors.
+// undoing returns the script that applies settings, the last first. It goes on after errors.
 func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for _, s := range slices.Backward(undo) {
@@ -160,15 +161,15 @@ func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) 
 	return w.text.String(), nil
 }
 
-// written is a host on which nothing is changed: the commands that would are written down, as a shell's
-// script or, of RouterOS, as statements of its console.
+// written is a host on which nothing changes: commands that would change something are written down, as a
+// shell script or, for RouterOS, as statements of its console.
 type written struct {
 	host.Host
 	text       strings.Builder
 	statements []string
 }
 
-// WriteFile writes down that a file of the kernel would be written.
+// WriteFile writes down a write to a file of the kernel.
 func (w *written) WriteFile(_ context.Context, path string, data []byte) error {
 	w.add(string(data), `cat >"$1"`, path)
 	return nil
@@ -185,12 +186,12 @@ func (w *written) add(input, script string, args ...string) {
 	w.text.WriteString("\n")
 }
 
-// change is shell for what changes the router. On a host where changes are written down it is.
+// change is shell for commands that change the router. On a host that writes changes down it does so.
 func change(ctx context.Context, h host.Host, script string, args ...string) error {
 	return changeBy(ctx, h, "", script, args...)
 }
 
-// changeBy is change by a script with an input.
+// changeBy is change for a script with an input.
 func changeBy(ctx context.Context, h host.Host, input, script string, args ...string) error {
 	if w, ok := h.(*written); ok {
 		w.add(input, script, args...)

@@ -12,12 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// maxRuleset bounds how much of the packet filter's text is read, in bytes.
+// maxRuleset bounds the bytes read of the packet filter's text.
 const maxRuleset = 1 << 20
 
-// printInventory prints parts, each behind its name. In the place of what cannot be read stands "missing"
-// with the reason. Of IPsec's associations, which ip(8) prints with their keys, only windows leave the
-// router.
+// printInventory prints parts, each after its name, or "missing" with the reason for a part that cannot be
+// read. ip(8) prints IPsec's associations with their keys, so only the windows leave the router.
 var printInventory = `part() { echo "part $1"; }
 missing() { echo "missing $*"; }
 file() { part "$1"; shift; cat "$@" 2>&1 || missing "$1 cannot be read"; }
@@ -61,7 +60,7 @@ func (Linux) Inventory(ctx context.Context, h host.Host) (*record.Inventory, err
 	return parseInventory(check.Plain(out)), nil
 }
 
-// parseInventory reads what printInventory prints.
+// parseInventory parses the output of printInventory.
 func parseInventory(text string) *record.Inventory {
 	v := &record.Inventory{Missing: map[string]string{}}
 	parts := map[string]string{}
@@ -121,7 +120,7 @@ func parseInventory(text string) *record.Inventory {
 				v.Filter.LegacyEntries = map[string]int{}
 			}
 
-			n, _ := strconv.Atoi(f[3]) // what is no number is none
+			n, _ := strconv.Atoi(f[3]) // 0 if it is not a number
 			v.Filter.LegacyEntries[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
 		}
 	}
@@ -151,7 +150,7 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 		}
 
 		d := record.NetDevice{Name: f[0], Kind: f[1], Master: f[2], Lower: f[3]}
-		d.MTU, _ = strconv.Atoi(f[4]) // what is no number is not known
+		d.MTU, _ = strconv.Atoi(f[4]) // 0 if unknown
 		if speed, err := strconv.ParseFloat(f[5], 64); err == nil && speed > 0 {
 			d.SpeedMbps = speed
 		}
@@ -165,8 +164,7 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 	return out
 }
 
-// parseWindows reads a line "state N" for each association and "window N" for its larger window, if it has
-// one.
+// parseWindows reads a line "state N" for each association and "window N" for its larger window, if any.
 func parseWindows(text string) *record.XFRMStates {
 	x := &record.XFRMStates{}
 	for line := range strings.Lines(text) {

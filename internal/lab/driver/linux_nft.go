@@ -12,20 +12,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// The tables are those of kernel.FirewallRules, SetNAT and MSSClamp, so that either finds the other's.
+// The tables match those of kernel.FirewallRules, SetNAT and MSSClamp, so that either side finds the other's.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"
 	mssTable      = kernel.TablePrefix + "mss"
 )
 
-// listTable prints a table, or nothing if there is none; another failure of nft is one.
+// listTable prints a table, or nothing if there is none. Any other failure of nft is a failure.
 const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
 list() { out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && return
 case $out in *"No such file"*) return 0;; esac; printf '%s\n' "$out" >&2; exit 1; }
 `
 
-// ofFamilies reads a state from a table that IPv4 and IPv6 both have.
+// ofFamilies reads a state from a table that both IPv4 and IPv6 have.
 func ofFamilies(table string, parse func(text string) (string, error),
 	apply func(ctx context.Context, h host.Host, dev, value string) error) setting {
 	script := listTable + "list ip " + table + "; echo ip6; list ip6 " + table
@@ -47,7 +47,7 @@ func ofFamilies(table string, parse func(text string) (string, error),
 	return x
 }
 
-// parseFirewall reads our rules from what nft prints of their table, in the words of knob.Firewall.
+// parseFirewall parses our rules from nft's output for their table, in the words of knob.Firewall.
 func parseFirewall(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		return "off", nil
@@ -82,7 +82,7 @@ func parseFirewall(text string) (string, error) {
 	return string(parsed), err
 }
 
-// replaceTable has nft read a table from its input, in place of the one before, in one transaction.
+// replaceTable makes nft replace a table with its input, in one transaction.
 func replaceTable(ctx context.Context, h host.Host, family, table, body string) error {
 	input := fmt.Sprintf("add table %s %s\ndelete table %s %s\n", family, table, family, table)
 	if body != "" {
@@ -93,7 +93,7 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
-	// Package kernel marks a firewall that logs by a chain of that name, a word that nft keeps for itself.
+	// Package kernel marks a firewall that logs by a chain of that name, which nft reserves as a word.
 	if err == nil && f.Log {
 		err = lacks("driver linux makes no firewall that logs")
 	}
@@ -109,7 +109,7 @@ func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 
 var families = [...]string{"ip", "ip6"}
 
-// firewallRules is the table of a firewall, "" for none. No packet bears its addresses.
+// firewallRules returns the table of a firewall, "" for none. No packet has its addresses.
 func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
 	if !f.On {
 		return ""
@@ -169,7 +169,8 @@ func parseNAT(text string) (string, error) {
 	return string(kernel.NATOff), nil
 }
 
-// applyNAT translates what leaves by the port, or else by the one named wan.
+// applyNAT translates the addresses of packets that leave by the port, or by the one named wan if there is no
+// port.
 func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	switch kernel.NATMode(value) {
 	case kernel.NATOff:
@@ -182,7 +183,7 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	return lacks("driver linux forwards no ports")
 }
 
-// parseMSSClamp reads what kernel.MSSClamp notes in the name of a chain.
+// parseMSSClamp reads what kernel.MSSClamp encodes in the name of a chain.
 func parseMSSClamp(text string) (string, error) {
 	_, name, ok := strings.Cut(text, "chain to_")
 	size, _, _ := strings.Cut(name, " ")

@@ -15,13 +15,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// deviceQueues lists the default queues of devices, which take no parameter.
+// deviceQueues lists the default queues of devices, which take no parameters.
 var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
-// Kinds of queues that tc prints in a form that can be set again; not so htb with its classes and netem.
+// Kinds of queues whose output from tc can be used to set them again; not htb with its classes, nor netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
 
-// queueOf reads a queue from what tc prints of it.
+// queueOf parses a queue from tc's output.
 func queueOf(kind string, words []string) (qdisc.Queue, error) {
 	if !spoken(kind) {
 		return qdisc.Queue{}, fmt.Errorf("driver linux does not speak of queue %s", kind)
@@ -36,12 +36,12 @@ func queueOf(kind string, words []string) (qdisc.Queue, error) {
 	return all[0], nil
 }
 
-// spoken reports whether tc prints queues of a kind in a form that can be set again.
+// spoken reports whether tc's output for a kind of queue can be used to set it again.
 func spoken(kind string) bool {
 	return slices.Contains(spokenQueues, kind) || slices.Contains(deviceQueues, kind)
 }
 
-// queueWords keeps of what tc prints the parameters that we know, with our units.
+// queueWords keeps the known parameters of tc's output, with our units.
 func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	for word, value := range pairs(words) {
 		for _, p := range parameters {
@@ -63,7 +63,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	return out
 }
 
-// pairs yields each word with the next one, "" behind the last.
+// pairs yields each word with the next one, "" after the last.
 func pairs(words []string) iter.Seq2[string, string] {
 	return func(yield func(word, next string) bool) {
 		for i, w := range words {
@@ -94,8 +94,8 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	return nil
 }
 
-// applyOneQueue sets a root queue or that of a class, or puts back what a device or a class has by itself.
-// One whose kind allows it is changed in place, where it is there; else the one before makes room for it.
+// applyOneQueue sets a device's root queue or that of a class, or restores its default. A queue of the same
+// kind is changed in place if the kind allows it; otherwise it is replaced.
 func applyOneQueue(ctx context.Context, h host.Host, dev string, q qdisc.Queue) error {
 	where := "root"
 	parent := ""
@@ -133,8 +133,8 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	return lacking(change(ctx, h, script, args...))
 }
 
-// lacking marks as unsupported the error of a kernel without the queueing discipline, pf or sysctl, or of a
-// device without what a setting takes, such as queues for mq.
+// lacking marks the error as unsupported if the kernel lacks the queueing discipline, pf or sysctl, or the
+// device lacks what a setting needs, such as queues for mq.
 func lacking(err error) error {
 	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
 	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
@@ -165,7 +165,7 @@ func parseQueues(text string) (devices []record.NetDevice) {
 	return devices
 }
 
-// readQueue reads what a value would take the place of; with "" the root queue, without its handle.
+// readQueue reads what a value would replace; with "" the root queue, without its handle.
 func readQueue(ctx context.Context, h host.Host, dev, want string) (string, error) {
 	out, err := shell(ctx, h, printQueues, dev)
 	if err != nil {
@@ -176,7 +176,7 @@ func readQueue(ctx context.Context, h host.Host, dev, want string) (string, erro
 	return standing(tree, want)
 }
 
-// standing is readQueue of what tc prints of a device.
+// standing is readQueue on tc's output for a device.
 func standing(tree, want string) (string, error) {
 	wanted := []qdisc.Queue{{}}
 	if want != "" {
@@ -206,8 +206,8 @@ func standing(tree, want string) (string, error) {
 	return qdisc.Spell(wanted), nil
 }
 
-// parseTree reads the queues and classes that tc -r -d prints of a device, and behind the line "filters" its
-// filters.
+// parseTree parses the queues and classes in the output of tc -r -d for a device, and its filters after the
+// line "filters".
 func parseTree(text string) (all []kernel.Discipline, filters []kernel.TrafficFilter) {
 	queues, rest, _ := strings.Cut("\n"+text, "\nfilters\n")
 	for line := range strings.Lines(queues) {
@@ -231,7 +231,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			d.Parent = qdisc.HandleIngress
 		default:
 			if strings.HasPrefix(parent, ":") {
-				d.Parent = 1 // of the kernel's default, whose handle is 0
+				d.Parent = 1 // a default queue of the kernel, whose handle is 0
 				break
 			}
 
@@ -267,7 +267,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "linklayer" && next != "ethernet" && next != "unaware",
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
-			if d.Kind == "tbf" { // also changed in place it would lose that
+			if d.Kind == "tbf" { // even a change in place would lose it
 				d.Queue = qdisc.Queue{}
 			}
 		}
@@ -276,7 +276,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 	return d
 }
 
-// rateOf is the rate, in bits per second, behind a word.
+// rateOf returns the rate, in bits per second, after a word.
 func rateOf(words []string, name string) uint64 {
 	for word, next := range pairs(words) {
 		if word == name {
@@ -294,7 +294,7 @@ func rateText(text string) uint64 {
 	return uint64(rate)
 }
 
-// curveOf is the larger rate of a service curve of hfsc, "ul m1 0bit d 0us m2 10Mbit".
+// curveOf returns the larger rate of a service curve of hfsc, "ul m1 0bit d 0us m2 10Mbit".
 func curveOf(words []string, name string) uint64 {
 	i := slices.Index(words, name)
 	if i < 0 || i+6 >= len(words) || words[i+1] != "m1" || words[i+5] != "m2" {
@@ -303,8 +303,8 @@ func curveOf(words []string, name string) uint64 {
 	return max(rateText(words[i+2]), rateText(words[i+6]))
 }
 
-// parseFilters reads what tc filter show prints of the root, and behind lines "parent ingress" and "parent
-// egress" of clsact.
+// parseFilters parses the output of tc filter show for the root and, after the lines "parent ingress" and
+// "parent egress", for clsact.
 func parseFilters(text string) (filters []kernel.TrafficFilter) {
 	parent := uint32(0)
 	var f *kernel.TrafficFilter
@@ -324,7 +324,7 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 			continue
 		}
 
-		preference := "" // whose next word is the filter's kind
+		preference := "" // the filter's kind follows the preference
 		for w, next := range pairs(words) {
 			switch {
 			case w == "parent" && next != "":

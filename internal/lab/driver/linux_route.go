@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// waysScript prints the routes to its arguments, each behind a line that names it, and all addresses.
+// waysScript prints the routes to its arguments, each after a line with the address, and all addresses.
 const waysScript = `for a in "$@"; do echo "to $a"; ip route get "$a" 2>/dev/null; done
 echo addresses; ip addr show`
 
@@ -20,8 +20,8 @@ func (Linux) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.W
 	return askWays(ctx, h, waysScript, to)
 }
 
-// askWays runs a script for the ways to some addresses, and reads the router's own from what follows the line
-// "addresses".
+// askWays runs a script for the routes to some addresses, and parses the router's own addresses after the
+// line "addresses".
 func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) ([]kernel.Way, []netip.Addr,
 	error) {
 	var args []string
@@ -38,7 +38,7 @@ func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) (
 	return parseWays(routes, len(to)), ownAddresses(addresses), nil
 }
 
-// ownAddresses reads those of ip addr or ifconfig that others can reach, "inet 198.51.100.2/24 …".
+// ownAddresses parses those addresses of ip addr or ifconfig that others can reach, "inet 198.51.100.2/24 …".
 func ownAddresses(text string) (own []netip.Addr) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -54,8 +54,8 @@ func ownAddresses(text string) (own []netip.Addr) {
 	return own
 }
 
-// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", or route
-// get of FreeBSD, "gateway: 192.0.2.1" and "interface: igc0", behind a line "to ADDRESS".
+// parseWays parses the output of ip route get, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", or of
+// route get on FreeBSD, "gateway: 192.0.2.1" and "interface: igc0", after a line "to ADDRESS".
 func parseWays(routes string, to int) []kernel.Way {
 	ways := make([]kernel.Way, to)
 	at := -1
@@ -77,7 +77,7 @@ func parseWays(routes string, to int) []kernel.Way {
 					ways[at].Device = next
 				}
 			case "via", "gateway:":
-				ways[at].Via = bsdAddress(next) // not valid: "link#2", on the link itself
+				ways[at].Via = bsdAddress(next) // invalid for "link#2", a directly connected network
 			case "src":
 				ways[at].Source = bsdAddress(next)
 			}

@@ -10,14 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// priorities are the names that nft(8) prints for those of chains; in family bridge they are others.
+// priorities maps the names that nft(8) prints for priorities of chains; in family bridge they differ.
 var (
 	priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50,
 		"srcnat": 100}
 	bridgePriorities = map[string]int{"dstnat": -300, "filter": -200, "out": 100, "srcnat": 300}
 )
 
-// maxRule bounds how long a rule over several lines may get, in bytes.
+// maxRule bounds the length of a rule over several lines, in bytes.
 const maxRule = 8 << 10
 
 var (
@@ -27,16 +27,16 @@ var (
 	handleEnd = regexp.MustCompile(` # handle (\d+)$`)
 )
 
-// rulesetReader reads what nft -a list ruleset prints, line by line.
+// rulesetReader parses the output of nft -a list ruleset, line by line.
 type rulesetReader struct {
 	probe.Ruleset
 	family, table string
 	chain         string
-	object        bool // inside a set, map or object with a name
+	object        bool // inside a named set, map or object
 	flowtable     bool
 }
 
-// parseRuleset reads what nft -a list ruleset prints.
+// parseRuleset parses the output of nft -a list ruleset.
 func parseRuleset(text string) (probe.Ruleset, error) {
 	var r rulesetReader
 	whole := ""
@@ -47,7 +47,7 @@ func parseRuleset(text string) (probe.Ruleset, error) {
 			return probe.Ruleset{}, errors.New("nft: " + line)
 		}
 
-		// A rule may have the elements of a set over several lines.
+		// The elements of a set in a rule may span several lines.
 		if whole = strings.TrimSpace(whole + " " + line); r.chain != "" && len(whole) < maxRule &&
 			strings.Count(whole, "{") > strings.Count(whole, "}") {
 			continue
@@ -64,7 +64,7 @@ func (r *rulesetReader) line(line string) {
 	var handle int64
 	m := handleEnd.FindStringSubmatch(line)
 	if m != nil {
-		handle, _ = strconv.ParseInt(m[1], 10, 64) // digits; one beyond all bounds is none
+		handle, _ = strconv.ParseInt(m[1], 10, 64) // digits; 0 if they overflow
 		line = strings.TrimSuffix(line, m[0])
 	}
 
@@ -101,7 +101,7 @@ func (r *rulesetReader) line(line string) {
 	}
 }
 
-// inObject reads a line of a set, map, object with a name, or flowtable.
+// inObject parses a line of a set, map, named object or flowtable.
 func (r *rulesetReader) inObject(line string, words []string) {
 	if r.flowtable {
 		t := &r.Flowtables[len(r.Flowtables)-1]
@@ -143,7 +143,7 @@ func (r *rulesetReader) hook(words []string) {
 		case "priority":
 			known, ok := names[next]
 			if !ok {
-				known, _ = strconv.Atoi(next) // a name that is not known counts as 0
+				known, _ = strconv.Atoi(next) // an unknown name counts as 0
 			}
 
 			c.Priority = known
@@ -156,7 +156,7 @@ func (r *rulesetReader) hook(words []string) {
 	r.Chains = append(r.Chains, c)
 }
 
-// rule reads a rule without its handle. What stands in quotes, such as comments, is not looked at.
+// rule parses a rule without its handle. It ignores quoted text, such as comments.
 func (r *rulesetReader) rule(line string, handle int64) {
 	f := probe.FoundRule{FilterRule: record.FilterRule{
 		Family: r.family,
@@ -183,14 +183,14 @@ func (r *rulesetReader) rule(line string, handle int64) {
 	r.Rules = append(r.Rules, f)
 }
 
-// statements are the words of a rule; those before at have been read.
+// statements holds the words of a rule; those before at have been read.
 type statements struct {
 	*probe.FoundRule
 	words []string
 	at    int
 }
 
-// next returns the next word, "" behind the last.
+// next returns the next word, "" after the last.
 func (s *statements) next() string {
 	if s.at >= len(s.words) {
 		return ""
@@ -224,7 +224,7 @@ func (s *statements) number() uint64 {
 	return n
 }
 
-// amount reads "2 mbytes", or "2 mbytes/second" with what stands behind the stroke.
+// amount parses "2 mbytes", or "2 mbytes/second" with the unit after the slash.
 func (s *statements) amount() (v uint64, per string, bytes bool) {
 	number, per, _ := strings.Cut(s.next(), "/")
 	v, err := strconv.ParseUint(number, 10, 32)
@@ -249,7 +249,7 @@ func (s *statements) amount() (v uint64, per string, bytes bool) {
 	return v, per, false
 }
 
-// block skips to behind the brace that closes one which has just been read, and returns what is between.
+// block skips past the brace that closes the one just read, and returns the words between.
 func (s *statements) block() []string {
 	from := s.at
 	depth := 1
@@ -267,7 +267,7 @@ func (s *statements) block() []string {
 	return s.words[from : s.at-1]
 }
 
-// read reads the statements. A word that is not known belongs to a condition.
+// read reads the statements. An unknown word counts as part of a condition.
 func (s *statements) read() {
 	for s.at < len(s.words) {
 		switch {
@@ -314,7 +314,7 @@ func (s *statements) read() {
 	}
 }
 
-// states reads what stands behind "ct state".
+// states reads what follows "ct state".
 func (s *statements) states() {
 	switch {
 	case s.takes("vmap", "{"):
@@ -350,12 +350,12 @@ func (s *statements) states() {
 	s.InStates(bits)
 }
 
-// limit reads what stands behind "limit rate": "over 2 mbytes/second burst 10 kbytes".
+// limit reads what follows "limit rate": "over 2 mbytes/second burst 10 kbytes".
 func (s *statements) limit() {
 	over := s.takes("over")
 	rate, per, bytes := s.amount()
 	unit := "packets"
-	burst := uint64(5) // which older versions of nft(8) do not print
+	burst := uint64(5) // default, which older versions of nft(8) do not print
 	if bytes {
 		unit, burst = "bytes", 0
 	}
@@ -368,7 +368,7 @@ func (s *statements) limit() {
 		"week": 604_800}[per], unit, burst, over)
 }
 
-// option reads what stands behind "tcp option": "maxseg size set rt mtu", or a condition.
+// option reads what follows "tcp option": "maxseg size set rt mtu", or a condition.
 func (s *statements) option() {
 	name := s.next()
 	s.takes("size")
@@ -398,7 +398,7 @@ func (s *statements) statement(word string) {
 		}
 
 		s.Verdict, s.at = word, len(s.words)
-		number, _, _ = strings.Cut(number, "-") // of several the first
+		number, _, _ = strings.Cut(number, "-") // the first of several
 		s.Do(record.RuleQueue, "queue num "+number)
 	case "log":
 		s.Do(record.RuleLog, word)
@@ -410,13 +410,13 @@ func (s *statements) statement(word string) {
 		s.Do(record.RuleNoTrack, word)
 	case "dup", "fwd":
 		s.Do(record.RuleCopy, word)
-		s.Conditions++ // the words behind it
+		s.Conditions++ // the words after it
 	case "masquerade", "snat", "dnat", "redirect", "tproxy", "synproxy":
 		s.Verdict, s.at = word, len(s.words)
 	case "add", "update", "meter":
 		set := s.next()
 		for s.at < len(s.words) && !s.takes("{") {
-			s.next() // of a meter its size
+			s.next() // the size of a meter
 		}
 
 		inner := statements{words: s.block(), FoundRule: &probe.FoundRule{}}

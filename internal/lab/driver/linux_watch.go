@@ -22,8 +22,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The files below /proc that are sampled, and the probes that read them here afterwards: the series are
-// those that the same probes record on a node with an agent.
+// The sampled files below /proc, and the probes that parse them here afterwards: the series are the same as
+// on a node with an agent.
 var (
 	sampledFiles = []string{"stat", "softirqs", "meminfo", "net/softnet_stat", "net/dev", "net/snmp",
 		"net/snmp6",
@@ -31,10 +31,10 @@ var (
 	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
 )
 
-// sampler is one program that stays, since to start programs is what costs a small router most. For each line
-// of its input, which names files below /proc, it appends a sample to the file to: "@", each file that is
-// there below its name, and ".", which tells that nothing is missing. Files are read whole by the separator
-// RS; mawk alone reads lines, since it is made interactive: it would wait for 4 KiB of input.
+// sampler is one program that stays, since starting programs costs a small router most. For each line of its
+// input, which lists files below /proc, it appends a sample to the file to: "@", each existing file after its
+// name, and ".", which marks the sample as complete. It reads whole files by the separator RS; mawk reads
+// lines, since it must be interactive: otherwise it would wait for 4 KiB of input.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
 for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
 while ((getline s <f) > 0) { print head s >>to; head = "" }
@@ -44,14 +44,14 @@ print "." >>to; close(to); RS = "\n" }
 files="` + strings.Join(sampledFiles, " ") + `"
 `
 
-// ownShell goes on as the first shell that can wait by itself, as BusyBox' and bash can and dash cannot: by
-// reading from a pipe of which it holds both ends. Where there is none, each sample starts sleep.
+// ownShell continues in the first shell that can wait by itself, by reading from a pipe of which it holds
+// both ends; BusyBox's shell and bash can, dash cannot. Without such a shell, each sample starts sleep.
 const ownShell = `nap="read -t $1 x"
 for s in sh "busybox sh" bash ""; do echo | $s -c "exec <>/proc/self/fd/0; $nap" 2>/dev/null && break; done
 [ -n "$s" ] || { s=sh; nap="sleep $1"; }
 export nap; exec $s -c `
 
-// placeScript makes a folder in memory.
+// placeScript makes a directory in memory.
 const placeScript = `command -v awk >/dev/null || { echo "there is no awk" >&2; exit 69; }
 leave() { rm -rf "$d"; }
 for t in /dev/shm /run /tmp /var/tmp; do
@@ -59,11 +59,10 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 `
 
-// loopScript takes the samples. It keeps the samples in the folder and ends when that vanishes. It holds two
-// files of $2 samples, the last 5 to 10 minutes at one a second. The session stays: it counts the lines of
-// its input, and removes the folder when that ends. A controller that was killed so leaves nothing. Where
-// the contact is lost and the session does not see it, the loop ends when the count is the same for $3
-// samples.
+// loopScript takes the samples. It keeps them in the directory, in two files of $2 samples, the last 5 to 10
+// minutes at one a second, and ends when the directory vanishes. The session stays: it counts the lines of
+// its input, and removes the directory when its input ends, so that a killed controller leaves nothing. If
+// the connection is lost unnoticed, the loop ends when the count has not changed for $3 samples.
 const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"
 loop() { n=0; still=0; was=
 while [ -d "$d" ] && [ $still -lt "$3" ]; do
@@ -75,30 +74,30 @@ if [ "$is" = "$was" ]; then still=$((still+1)); else still=0; was=$is; fi
 $nap; done; leave; }
 `
 
-// sessionScript stays for as long as its input.
+// sessionScript stays until its input ends.
 const sessionScript = `echo "$d $!"; n=0
 while read -r line && [ -d "$d" ]; do n=$((n+1)); echo $n >"$d/kept"; done; leave`
 
-// watchScript starts the loop, and the sampler that it tells when. Neither outlives the other.
+// watchScript starts the loop, and the sampler, which the loop triggers. Neither outlives the other.
 const watchScript = `lines="-W interactive"; echo | awk $lines 1 >/dev/null 2>&1 || lines=
 take() { echo "uptime self/stat $me/stat $files"; }
 : | { exec <>/proc/self/fd/0; read me rest </proc/self/stat; loop "$@"; } 2>/dev/null |
 awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
 `
 
-// fetchScript hands over what there is, with a sample of now at its end, which says nothing of the process.
-// The loop may begin a new file between any two commands: each file gets a name that the loop does not know,
-// and one that has just become the older one is looked for there.
+// fetchScript returns all samples, and a current one at the end without the process's CPU time. The loop may
+// begin a new file between any two commands: each file is given a name that the loop does not know, and one
+// that has just become the older one is looked for there.
 const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 mv -f "$1/older" "$1/first" 2>/dev/null
 mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/null
 for f in "$1/first" "$1/last"; do [ ! -f "$f" ] || cat "$f"; rm -f "$f"; done; take; echo @`
 
 const (
-	beginTime    = 30 * time.Second // a full router starts programs late
+	beginTime    = 30 * time.Second // a saturated router starts programs slowly
 	keptSamples  = 300
 	maxColumns   = 8 << 10 // of one probe
-	uptimeStepNs = 10e6    // what /proc/uptime resolves
+	uptimeStepNs = 10e6    // resolution of /proc/uptime
 )
 
 // Watch implements Sampling.
@@ -119,9 +118,9 @@ func linuxSampling() sampled {
 	}
 }
 
-// sampled describes the sampling by a system's shell: the scripts that start and keep, fetch from (of the
-// folder $1) and end (that, and the process $2) the sampling process, the time since boot with what that
-// resolves, and what becomes of the samples.
+// sampled describes sampling by a system's shell: the scripts that start the sampling process, keep it, fetch
+// its samples (from the directory $1) and end it (that, and the process $2), the time since boot with its
+// resolution, and the conversion of the samples.
 type sampled struct {
 	start, fetch, finish string
 	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
@@ -131,7 +130,7 @@ type sampled struct {
 
 func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
 	w := &shellWatch{sampled: x, host: h}
-	seconds := max(1, int64(every/time.Second)) // a sleep of fractions is no POSIX
+	seconds := max(1, int64(every/time.Second)) // POSIX has no fractional sleep
 	err := w.begin(ctx, x.start, strconv.FormatInt(seconds, 10), strconv.Itoa(keptSamples),
 		strconv.FormatInt(max(2, int64((Silence-5*time.Second)/time.Second)/seconds), 10))
 	if err == nil {
@@ -153,19 +152,19 @@ type shellWatch struct {
 	host     host.Host
 	dir, pid string
 
-	session     host.Process    // which stays for as long as its input
-	input       [2]*os.File     // a pipe of the kernel's, which takes what is written, whoever reads it
-	ended, said <-chan struct{} // its outputs have
+	session     host.Process    // which stays until its input ends
+	input       [2]*os.File     // a kernel pipe, which accepts writes even without a reader
+	ended, said <-chan struct{} // its outputs have ended
 	once        sync.Once       // ends it
 	why         error           // see end
 
 	mu      sync.Mutex
-	related // by the router's time since boot
+	related // to the router's time since boot
 	samples []snapshot
-	peers   []taken // of peersScript
+	peers   []taken // from peersScript
 }
 
-// begin starts the session and hears where it keeps the samples.
+// begin starts the session and reads where it keeps the samples.
 func (w *shellWatch) begin(ctx context.Context, script string, args ...string) error {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -232,7 +231,7 @@ func (w *shellWatch) Keep(context.Context) error {
 	return err
 }
 
-// end ends the session, which has a time to end by itself, and returns how it has ended.
+// end gives the session time to end by itself, ends it otherwise, and returns how it ended.
 func (w *shellWatch) end(patience time.Duration) error {
 	w.once.Do(func() {
 		w.input[1].Close()
@@ -243,7 +242,7 @@ func (w *shellWatch) end(patience time.Duration) error {
 		}
 
 		if patience == 0 {
-			_ = w.session.Kill() // what has ended is not there any more
+			_ = w.session.Kill() // one that has ended is gone
 		}
 
 		<-w.ended
@@ -254,18 +253,18 @@ func (w *shellWatch) end(patience time.Duration) error {
 	return w.why
 }
 
-// snapshot is one sample as it came: texts by their names, of Linux those of files below /proc.
+// snapshot is one unparsed sample: texts by name, on Linux of files below /proc.
 type snapshot struct {
 	at    int64 // the router's time since boot
-	cpu   int64 // what the process and its children have used, in ns; -1: it is not the process's
+	cpu   int64 // CPU time of the process and its children, in ns; -1: taken outside the process
 	files map[string][]byte
 }
 
 func (s snapshot) when() int64 { return s.at }
 
-// peersScript prints of each of WireGuard's peers the device, its number there, the seconds since the last
-// handshake, and bytes received and sent, out of nine fields of wg(8)'s dump. The lines of devices, which
-// have their private keys, and all other fields stay on the router.
+// peersScript prints, for each of WireGuard's peers, the device, the peer's index, the seconds since the last
+// handshake, and bytes received and sent, from nine fields of wg(8)'s dump. The lines of devices, which
+// contain their private keys, and all other fields stay on the router.
 const peersScript = `PATH=$PATH:/usr/bin:/usr/local/bin; now=$(date +%s)
 wg show all dump 2>/dev/null | awk -F '\t' -v now="$now" 'NF == 9 {
 print $1, n[$1]++, ($6 > 0 ? now - $6 : "-"), $7, $8 }'; true`
@@ -278,14 +277,14 @@ func (w *shellWatch) meet(ctx context.Context) error {
 		return err
 	}
 
-	peers, _ := shell(ctx, w.host, peersScript) // what is not told has no value
+	peers, _ := shell(ctx, w.host, peersScript) // what is missing has no value
 	w.peers = append(w.peers, taken{host.Monotonic() + w.offset,
 		map[string]values{wireguardProbe: readPeers(peers)}})
 	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
 	return nil
 }
 
-// readPeers reads what peersScript prints as probe wireguard has it.
+// readPeers parses the output of peersScript into the columns of probe wireguard.
 func readPeers(text string) values {
 	out := values{}
 	for line := range strings.Lines(text) {
@@ -360,7 +359,8 @@ func (w *shellWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// parseSamples reads what sampler wrote. A sample without an end, whose writer was interrupted, is left out.
+// parseSamples parses what sampler wrote. It leaves out a sample without an end, whose writer was
+// interrupted.
 func parseSamples(text string) []snapshot {
 	var out []snapshot
 	for part := range strings.SplitSeq("\n"+text, "\n@\n") {
@@ -393,14 +393,14 @@ func parseCPUTime(stat string) int64 {
 	words := strings.Fields(rest)
 	sum := int64(0)
 	for i := 11; i < 15 && i < len(words); i++ {
-		n, _ := strconv.ParseInt(words[i], 10, 64) // what is no number counts nothing
+		n, _ := strconv.ParseInt(words[i], 10, 64) // 0 if it is not a number
 		sum += n
 	}
 
 	return sum * 10e6
 }
 
-// replay lets the probes read the samples, one after the other, as if they ran on the router.
+// replay lets the probes read the samples one by one, as if they ran on the router.
 func replay(ctx context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-samples-")
 	if err != nil {
@@ -467,7 +467,7 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 	return d, nil
 }
 
-// take reads a probe once. Columns that change at every reading are given up.
+// take reads a probe once. It drops columns that change at every reading.
 func take(sampler probe.Sampler) (values, error) {
 	err := probe.ErrColumns
 	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {

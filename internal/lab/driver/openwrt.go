@@ -16,15 +16,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenWrt drives OpenWrt and what is made of it, such as Turris OS. What is the running kernel's is driver
-// linux's. What OpenWrt's own services would overwrite is set through them, by uci without a commit: such a
-// change lies in /tmp/.uci, in memory, where fw4 and the init scripts see it, and a reboot forgets it.
+// OpenWrt drives OpenWrt and derived systems, such as Turris OS. Driver linux handles the running kernel.
+// What OpenWrt's own services would overwrite is set through them, by uci without a commit: such a change
+// lies in /tmp/.uci, in memory, where fw4 and the init scripts see it, and a reboot drops it.
 type OpenWrt struct{ Linux }
 
 // Name implements Driver.
 func (OpenWrt) Name() string { return "openwrt" }
 
-// isOpenWrt prints how sure that is. Derived systems keep the file of the release, whatever they are called.
+// isOpenWrt prints how certain it is. Derived systems keep the release file, whatever their name.
 const isOpenWrt = `[ -f /etc/openwrt_release ] || grep -qE '^ID="?(openwrt|turrisos)"?$' /etc/os-release 2>/dev/null ||
 { echo other; exit 0; }
 command -v uci >/dev/null && echo openwrt || echo "without uci"`
@@ -44,7 +44,7 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// setting finds what OpenWrt has of its own, or else what Linux has.
+// setting returns OpenWrt's own setting, or else that of Linux.
 func (x OpenWrt) setting(name string) (setting, error) {
 	switch name {
 	case "queue":
@@ -67,8 +67,8 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	return l, err
 }
 
-// openWrtByHand lists the owner's commands for settings that the driver does not make. Packages of 25.12 and
-// later are added by apk, those of earlier releases by opkg.
+// openWrtByHand lists the owner's commands for settings that the driver does not make. Releases from 25.12 on
+// install packages with apk, earlier ones with opkg.
 var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",
@@ -84,7 +84,7 @@ var openWrtByHand = map[string]string{
 }
 
 // adviseByHand adds the owner's commands to the error of a setting that the driver does not make. No package
-// helps where the driver itself has no words for a queue, or forwards no ports.
+// helps if the driver itself has no words for a queue, or forwards no ports.
 func adviseByHand(s record.Setting, err error) error {
 	step := openWrtByHand[s.Knob]
 	kind, _, _ := strings.Cut(s.Value, " ")
@@ -109,7 +109,7 @@ func (x OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (strin
 	return text, adviseByHand(s, err)
 }
 
-// Inventory implements Inventorying. What SQM has made on a device is SQM's to change.
+// Inventory implements Inventorying. A device that SQM has set up is left to SQM.
 func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, error) {
 	q, err := Linux{}.Inventory(ctx, h)
 	if err != nil {
@@ -138,8 +138,8 @@ func (x OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return adviseByHand(s, settings{x.setting, devicesOf}.apply(ctx, h, s))
 }
 
-// nothingStaged fails where somebody's changes wait for a commit: ours could not be told from them, and would
-// make them hold.
+// nothingStaged fails if somebody's changes await a commit: ours would be mixed with them, and would put them
+// into effect.
 const nothingStaged = `[ -z "$(uci -q changes network; uci -q changes firewall)" ] || {
 echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1; }`
 
@@ -155,7 +155,7 @@ func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []rec
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// tellFacts prints the board as ubus describes it, the settings of services, and then what tellSystem does.
+// tellFacts prints the board as ubus describes it and the settings of services, and then runs tellSystem.
 const tellFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
 for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
 firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
@@ -172,18 +172,18 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	return parseFacts(out), nil
 }
 
-// What a router may say of itself: bytes of each fact, and facts.
+// Bounds on a router's facts: bytes of each, and their number.
 const maxFact, maxFacts = 200, 100
 
-// addFact takes over what a router says of itself, if it says something.
+// addFact adds a fact of a router unless it is empty.
 func addFact(facts map[string]string, name, value string) {
 	if value = check.Plain(strings.TrimSpace(value)); len(facts) < maxFacts && value != "" {
 		facts[name] = strings.ToValidUTF8(value[:min(len(value), maxFact)], "")
 	}
 }
 
-// parseFacts reads what tellFacts prints: the answer of procd's system board on a line, then "name=value".
-// The router's name is left out.
+// parseFacts parses the output of tellFacts: the answer of procd's system board on a line, then "name=value".
+// It leaves out the router's name.
 func parseFacts(text string) map[string]string {
 	first, rest, _ := strings.Cut(text, "\n")
 	facts := parseSystem(rest)
@@ -201,7 +201,7 @@ func parseFacts(text string) map[string]string {
 		Release               struct{ Version, Revision, Target string }
 	}
 	if json.Unmarshal([]byte(first), &board) != nil {
-		return facts // ubus has said nothing, or nothing that can be read
+		return facts // ubus printed nothing, or nothing valid
 	}
 
 	for name, value := range map[string]string{"kernel": board.Kernel, "product": board.Model,

@@ -10,11 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// stage makes options of uci hold without a commit (libuci's delta.c), if now does not print what is wanted
-// when what was staged of them before is reverted: so the state that was found is put back without a trace.
-// An option without a value cannot be staged: direct sets what is wanted otherwise. It is refused while
-// other changes than ours are staged, which would come to hold too. Where /tmp is full, uci says nothing of
-// what it does not keep.
+// stage puts options of uci into effect without a commit (libuci's delta.c). It first reverts what was staged
+// for them, and stages only if now does not print the wanted state then: so the original state is restored
+// without a trace. An option without a value cannot be staged: direct then sets what is wanted. stage refuses
+// while others' changes are staged, which would take effect, too. If /tmp is full, uci does not report what
+// it drops.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -34,7 +34,7 @@ for o; do uci -q revert "${o%%=*}"; done; reload
 echo "OpenWrt does not take $want" >&2; exit $failed; }
 `
 
-// byFirewall begins the scripts of settings that fw4 makes. fw4 renders its rules from uci, has nft check
+// byFirewall begins the scripts of settings that fw4 makes. fw4 renders its rules from uci, makes nft check
 // them, and replaces its table in one transaction; other tables stay (firewall4's sbin/fw4).
 const byFirewall = `command -v fw4 >/dev/null && command -v nft >/dev/null || {
 echo "it has no fw4" >&2; exit 69; }
@@ -42,8 +42,8 @@ reload() { fw4 reload >&2; }
 check() { fw4 check >&2; }
 `
 
-// offloading prints the flow table that fw4 has made, and uses: fw4 falls back to software without a word
-// where the devices refuse (fw4.uc, resolve_hw_offload_devices), so that its options tell nothing.
+// offloading prints the flow table that fw4 has made and uses: fw4 silently falls back to software if the
+// devices refuse (fw4.uc, resolve_hw_offload_devices), so that its options prove nothing.
 const offloading = byFirewall + `now() { t=$(nft list flowtable inet fw4 ft 2>&1) || case $t in *"No such file"*) t=;;
 *) echo "$t" >&2; return 1;; esac
 case "$(nft list chain inet fw4 forward 2>/dev/null)" in *"@ft"*) ;; *) t=;; esac
@@ -55,19 +55,19 @@ const offload = `case $2 in off) sw=0 hw=0;; on) sw=1 hw=0;; hardware) sw=1 hw=1
 *) echo "no flow offload is called $2" >&2; exit 1;; esac
 stage "$2" "firewall.@defaults[0].flow_offloading=$sw" "firewall.@defaults[0].flow_offloading_hw=$hw"`
 
-// masquerading prints how fw4 translates the addresses of what leaves into a zone.
+// masquerading prints how fw4 translates the addresses of packets that leave into a zone.
 const masquerading = byFirewall + `now() { case "$(nft list chain inet fw4 "srcnat_$zone" 2>/dev/null)" in
 *masquerade*) echo masquerade;; *) echo off;; esac; }
 `
 
-// zoneOf is the zone of fw4 that a device belongs to, "" for none.
+// zoneOf returns the zone of fw4 to which a device belongs, "" for none.
 func zoneOf(ctx context.Context, h host.Host, port string) (string, error) {
 	out, err := shell(ctx, h, `command -v fw4 >/dev/null || exit 0; fw4 -q device "$1" 2>/dev/null; true`,
 		cmp.Or(port, "wan"))
 	return strings.TrimSpace(out), err
 }
 
-// readMasquerading reads the translation of a zone, or driver linux's where the device is in none.
+// readMasquerading reads the translation of a zone, or uses driver linux if the device is in none.
 func readMasquerading(ctx context.Context, h host.Host, port, _ string) (string, error) {
 	switch zone, err := zoneOf(ctx, h, port); {
 	case err != nil:
@@ -100,15 +100,15 @@ until [ "$(uci -q get "firewall.@zone[$i].name")" = "$zone" ]; do i=$((i+1))
 stage "$2" "firewall.@zone[$i].masq=$3"`, zone, value, bit)
 }
 
-// lowest finds the devices that lie below one and have none below them, such as the one behind the ports of a
-// switch: a bridge and its ports have no packets of their own.
+// lowest finds the devices below one that have none below themselves, such as the one behind the ports of a
+// switch: a bridge and its ports receive no packets of their own.
 const lowest = `dev=$1
 below() { for l in /sys/class/net/"$1"/lower_*; do [ -e "$l" ] || { echo "$1"; return; }; below "${l##*/lower_}"; done; }
 devices() { below "$dev" | sort -u; }
 `
 
 // steering finds the receive queues of the lowest devices, where OpenWrt steers packets. now prints their
-// masks, once if they are the same, in digits alone.
+// masks, digits only, once if they are all the same.
 const steering = lowest + `queues() { for d in $(devices); do for q in "/sys/class/net/$d/queues"/rx-[0-9] "/sys/class/net/$d/queues"/rx-[0-9][0-9]
 do [ ! -f "$q/rps_cpus" ] || echo "$q/rps_cpus"; done; done; }
 plain() { tr -d , | sed 's/^0*//;s/^$/0/'; }
@@ -126,10 +126,10 @@ func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, erro
 	return string(state), err
 }
 
-// applySteering has OpenWrt's service steer packets on no CPU, or on all (packet-steering.uc with 0 and 2):
-// it does so again whenever an interface changes, and would overwrite anything else. Devices that it leaves
-// alone, or all where it is disabled or there is but one CPU, are steered directly; so is what was found that
-// is none of the service's states.
+// applySteering makes OpenWrt's service steer packets to no CPU, or to all (packet-steering.uc with 0 and 2):
+// the service repeats that whenever an interface changes, and would overwrite anything else. Devices that the
+// service ignores are steered directly, and all of them if it is disabled or there is only one CPU; so are
+// original states that the service does not have.
 func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	masks, err := knob.MasksOfCPUs(knob.State(value))
 	if err != nil {
@@ -151,10 +151,10 @@ case $want in 0) v=0;; "$all") v=2;; *) v=;; esac
 stage "$want" "network.@globals[0].packet_steering=$v"`, dev, strings.Join(masks, "\n"))
 }
 
-// sqmQueue is the state of a device that SQM shapes, in both directions; sqm-scripts keep a file of it.
+// sqmQueue is the state of a device that SQM shapes, in both directions; sqm-scripts keep a file about it.
 const sqmQueue = "sqm"
 
-// readSQM reads SQM as a whole, where that shapes the device.
+// readSQM reads SQM as a whole, if it shapes the device.
 func readSQM(ctx context.Context, h host.Host, dev, want string) (string, error) {
 	out, err := shell(ctx, h, `[ ! -f "/var/run/sqm/$1.state" ] || echo sqm`, dev)
 	state := strings.TrimSpace(out)
@@ -165,7 +165,7 @@ func readSQM(ctx context.Context, h host.Host, dev, want string) (string, error)
 	return readQueue(ctx, h, dev, want)
 }
 
-// applySQM ends SQM on a device before it sets another queue there, and starts it again to put it back.
+// applySQM stops SQM on a device before it sets another queue there, and restarts it to restore.
 func applySQM(ctx context.Context, h host.Host, dev, value string) error {
 	if value == sqmQueue {
 		return change(ctx, h, `[ -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh start "$1"

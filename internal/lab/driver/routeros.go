@@ -19,9 +19,9 @@ import (
 )
 
 // RouterOS drives MikroTik RouterOS from 7.17 on by its console: each command is one line of its scripting
-// language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting), on a host that hands it over
-// as it is: ssh.Connection.Commands. A change there is kept at once, also over a
-// reboot: it carries our mark, and what undoes it waits on the router (see Guard).
+// language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting), on a host that passes it on
+// unchanged: ssh.Connection.Commands. Changes there persist at once, even over a reboot: each carries our
+// mark, and its undoing waits on the router (see Guard).
 type RouterOS struct{}
 
 // Name implements Driver.
@@ -47,7 +47,7 @@ func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// rosFacts are the names of what menus tell.
+// rosFacts maps menus and their properties to names of facts.
 var rosFacts = map[string]map[string]string{
 	"/system/resource": {"version": "distribution_version", "board-name": "product", "cpu": "cpu_model",
 		"cpu-count": "cpu_threads", "architecture-name": "machine", "total-memory": "memory_bytes"},
@@ -56,7 +56,7 @@ var rosFacts = map[string]map[string]string{
 	"/system/routerboard/settings": {"cpu-frequency": "cpu_frequency_set"},
 }
 
-// Facts implements Describing. What a menu does not tell, which a virtual router may not have, is left out.
+// Facts implements Describing. It leaves out what a menu lacks, as on a virtual router.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
 	var wrong error
@@ -93,17 +93,17 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 }
 
 // sinceVersion reports whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values
-// are read by :serialize with json.no-string-conversion, which 7.17 brought.
+// are read by :serialize with json.no-string-conversion, which came with 7.17.
 func sinceVersion(text string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(strings.TrimSpace(text), "%d.%d", &major, &minor)
 	return n == 2 && (major > 7 || major == 7 && minor >= 17)
 }
 
-// consoleDone ends what a command printed: the console has no dependable exit code, and stops at an error.
+// consoleDone ends a command's output: the console has no reliable exit code, and stops at an error.
 const consoleDone = "chokepoint-done"
 
-// console runs statements and returns what they printed. The error is what the console said.
+// console runs statements and returns their output. The error is the console's message.
 func console(ctx context.Context, h host.Host, statements ...string) (string, error) {
 	line := strings.Join(slices.Concat(statements, []string{":put " + quoteROS(consoleDone)}), "; ")
 	ctx, cancel := inTime(ctx)
@@ -121,7 +121,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	case errors.Is(err, host.ErrUnreachable):
 		return "", fmt.Errorf("the console does not answer: %w", host.ErrUnreachable)
 	case errors.Is(err, host.ErrUnsupported), errors.Is(err, fs.ErrNotExist),
-		exited && (code == 126 || code == 127): // a shell's
+		exited && (code == 126 || code == 127): // of a shell
 		return "", lacks("it takes no command of RouterOS")
 	case !exited:
 		return "", err
@@ -130,7 +130,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	return "", refused(text)
 }
 
-// refused is the error of what the console said in place of an answer.
+// refused returns the error for a message of the console in place of an answer.
 func refused(text string) error {
 	said := strings.Join(strings.Fields(check.Plain(text[max(0, len(text)-300):])), " ")
 	err := fmt.Errorf("the console says %q", said)
@@ -153,7 +153,7 @@ func refused(text string) error {
 	return err
 }
 
-// quoteROS is a word as the console reads it: in double quotes, where \, " and $ are special.
+// quoteROS quotes a word for the console: in double quotes, where \, " and $ are special.
 func quoteROS(word string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -175,7 +175,7 @@ func quoteROS(word string) string {
 	return b.String()
 }
 
-// find is the expression for the items of a menu that have these values, given in pairs. A flag is compared
+// find returns the expression for the items of a menu with these values, given in pairs. A flag is compared
 // with a word, as it equals no text.
 func find(menu string, pairs ...string) string {
 	out := "[" + menu + "/find where"
@@ -191,23 +191,24 @@ func find(menu string, pairs ...string) string {
 	return out + "]"
 }
 
-// item holds the properties of one entry of a menu: texts by their names, flags as "true" and "false".
+// item holds the properties of one entry of a menu: texts by name, flags as "true" and "false".
 type item map[string]string
 
 func (i item) yes(name string) bool { return i[name] == "true" || i[name] == "yes" }
 
-// number is a whole one; what is absent has none.
+// number returns an integer; ok is false if it is absent.
 func (i item) number(name string) (uint64, bool) {
 	n, err := strconv.ParseUint(strings.TrimSuffix(i[name], "%"), 10, 64)
 	return n, err == nil
 }
 
-// toJSON is the expression that prints what a menu's print gives, such as "/interface/print stats as-value".
+// toJSON returns the expression that prints the result of a menu's print, such as "/interface/print stats
+// as-value".
 func toJSON(print string) string {
 	return ":put [:serialize to=json options=json.no-string-conversion value=[" + print + "]]"
 }
 
-// items reads what a menu's print gives.
+// items reads the result of a menu's print.
 func items(ctx context.Context, h host.Host, print string) ([]item, error) {
 	out, err := console(ctx, h, toJSON(print))
 	if err != nil {
@@ -216,7 +217,7 @@ func items(ctx context.Context, h host.Host, print string) ([]item, error) {
 	return parseItems(out)
 }
 
-// first is the only item, or the settings of a menu that has no list.
+// first returns the only item, or the settings of a menu without a list.
 func first(ctx context.Context, h host.Host, print string) (item, error) {
 	all, err := items(ctx, h, print)
 	if err == nil && len(all) == 0 {
@@ -230,10 +231,10 @@ func first(ctx context.Context, h host.Host, print string) (item, error) {
 	return all[0], nil
 }
 
-// unwrapped undoes the line breaks that a terminal would put into a long line.
+// unwrapped removes the line breaks that a terminal would put into a long line.
 var unwrapped = strings.NewReplacer("\r", "", "\n", "")
 
-// parseItems reads the JSON of :serialize: a list of objects, or the one of a menu without a list.
+// parseItems parses the JSON of :serialize: a list of objects, or one object for a menu without a list.
 func parseItems(text string) ([]item, error) {
 	text = strings.TrimSpace(unwrapped.Replace(text))
 	if text == "" {
@@ -273,7 +274,7 @@ func parseItems(text string) ([]item, error) {
 	return out, nil
 }
 
-// jsonWord is a value as a text. The console writes some whole numbers as 2048.000000.
+// jsonWord returns a value as text. The console writes some integers as 2048.000000.
 func jsonWord(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -354,7 +355,7 @@ func rosSettings(s record.Setting) map[string]setting {
 	}
 }
 
-// rosByHand lists the owner's commands for knobs that RouterOS has no equal of.
+// rosByHand lists the owner's commands for knobs that RouterOS has no equivalent of.
 var rosByHand = map[string]string{
 	"conntrack_max": "RouterOS sets its limit by the size of its memory",
 	"cpus":          "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",
@@ -370,7 +371,7 @@ func (RouterOS) WithoutNAT() string {
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := rosSetting(s).read(ctx, h, s)
-	if err == nil && s.Value != "" { // whoever asks wants to set it
+	if err == nil && s.Value != "" { // the caller wants to set it
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}
@@ -393,7 +394,7 @@ func rosSetting(s record.Setting) settings {
 	}, rosDevices}
 }
 
-// changeROS runs statements that change the router. On a host where changes are written down they are.
+// changeROS runs statements that change the router. On a host that writes changes down it does so.
 func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 	if w, ok := h.(*written); ok {
 		w.statements = append(w.statements, statements...)
@@ -404,7 +405,7 @@ func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 	return err
 }
 
-// rosDevices are the devices that a setting of a port, or of all, is about, sorted.
+// rosDevices lists the devices to which a setting of a port, or of all, applies, sorted.
 func rosDevices(ctx context.Context, h host.Host, port string) (out []string, err error) {
 	if port != "" {
 		return []string{port}, nil
@@ -423,7 +424,7 @@ func rosDevices(ctx context.Context, h host.Host, port string) (out []string, er
 	return out, err
 }
 
-// counted are the counters of an interface by their names there, and as probe netdev calls them.
+// counted maps the counters of an interface to their names in probe netdev.
 var counted = [...][2]string{{"rx-byte", "rx_bytes"}, {"rx-packet", "rx_packets"}, {"rx-error", "rx_errors"},
 	{"rx-drop", "rx_dropped"}, {"tx-byte", "tx_bytes"}, {"tx-packet", "tx_packets"},
 	{"tx-error", "tx_errors"}, {"tx-drop", "tx_dropped"}}

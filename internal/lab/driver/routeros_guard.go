@@ -16,30 +16,31 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A guard on RouterOS is a script that undoes the settings, and two entries of the scheduler under its name:
-// one looks every few seconds whether somebody has kept in touch, the other runs the script after a reboot,
-// since an entry with an interval is not started then (manual, Scheduler). Keeping in touch is an address
-// with a timeout in an address list that no rule uses: such a one is only in memory and gone after a reboot
-// (manual, Address lists), so that it counts by the router's own time and writes nothing to its flash.
+// A guard on RouterOS consists of a script that undoes the settings, and two entries of the scheduler under
+// its name: one checks every few seconds whether somebody has kept in touch, the other runs the script after
+// a reboot, since an entry with an interval is not started then (manual, Scheduler). Keeping in touch means
+// adding an address with a timeout to an address list that no rule uses: such an address is only in memory
+// and gone after a reboot (manual, Address lists), so that it counts by the router's own time and writes
+// nothing to its flash.
 const (
 	guardPrefix = rosMark + "-guard-"
-	guardBoot   = "-boot" // behind the name of the second entry
+	guardBoot   = "-boot" // suffix of the second entry's name
 	guardPolicy = "read,write,policy,test"
 	guardEvery  = 5 * time.Second
-	guardArmed  = "armed" // the comment of an entry that has not fired
+	guardArmed  = "armed" // comment of an entry that has not fired
 	guardAgain  = time.Minute
 )
 
 const scheduler, scripts, lists = "/system/scheduler", "/system/script", "/ip/firewall/address-list"
 
-// newGuard names a guard: something random, and the silence in seconds that it bears.
+// newGuard names a guard by something random and the silence in seconds.
 func newGuard(silence time.Duration) string {
 	var nonce [6]byte
 	rand.Read(nonce[:]) // never fails
 	return guardPrefix + hex.EncodeToString(nonce[:]) + "-" + seconds(silence)
 }
 
-// guardSilence reads the silence from a guard's name; ok is false of a name that newGuard does not give.
+// guardSilence parses the silence in a guard's name; ok is false if newGuard did not make the name.
 func guardSilence(name string) (time.Duration, bool) {
 	rest, ok := strings.CutPrefix(name, guardPrefix)
 	nonce, silence, cut := strings.Cut(rest, "-")
@@ -49,8 +50,8 @@ func guardSilence(name string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, ok
 }
 
-// keepAddress puts an address into a list for a time. It is another each time, as an entry with a timeout
-// need not be one that can be changed.
+// keepAddress adds an address to a list for a time, each time another one, as an entry with a timeout may not
+// be changeable.
 func keepAddress(list string, keep time.Duration) string {
 	var b [3]byte
 	rand.Read(b[:]) // never fails
@@ -58,11 +59,11 @@ func keepAddress(list string, keep time.Duration) string {
 		b[2], seconds(keep))
 }
 
-// kept is the condition that an address is still in a list.
+// kept returns the condition that an address is still in a list.
 func kept(list string) string { return "[:len " + find(lists, "list", list) + "]" }
 
-// rosUndo undoes settings, the last first, and goes on after errors. Only when all is undone does the
-// guard remove itself; else it tries again later.
+// rosUndo undoes settings, the last first, and goes on after errors. The guard removes itself only when
+// everything is undone; otherwise it tries again later.
 func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Setting) (string, error) {
 	entry := find(scheduler, "name", name)
 	lines := []string{":local cpDone true", scheduler + "/set " + entry + " comment=undoing"}
@@ -81,14 +82,14 @@ func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Settin
 	return strings.Join(lines, "\n"), nil
 }
 
-// guardRemoval removes a guard, first what starts it.
+// guardRemoval returns the statements that remove a guard, its triggers first.
 func guardRemoval(name string) []string {
 	return []string{scheduler + "/remove " + find(scheduler, "name", name),
 		scheduler + "/remove " + find(scheduler, "name", name+guardBoot),
 		lists + "/remove " + find(lists, "list", name), scripts + "/remove " + find(scripts, "name", name)}
 }
 
-// Guard implements Guarded. It is armed once the scheduler has run it, and has the script that it was given.
+// Guard implements Guarded. The guard is armed once the scheduler has run it and it has the script given.
 func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
 	isNew := name == ""
@@ -146,7 +147,7 @@ func (RouterOS) Free(ctx context.Context, h host.Host, own ...string) error {
 	return nil
 }
 
-// otherGuards refuses a router on which another guard than our own is armed.
+// otherGuards refuses a router on which a guard other than our own is armed.
 func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	armed, err := items(ctx, h, scheduler+"/print as-value")
 	if err != nil {
@@ -164,7 +165,7 @@ func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	return nil
 }
 
-// removeUnarmed removes what is left of a guard that never was armed.
+// removeUnarmed removes what is left of a guard that was never armed.
 func removeUnarmed(ctx context.Context, h host.Host) error {
 	left, err := items(ctx, h, scripts+"/print as-value")
 	var remove []string
@@ -185,7 +186,7 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
 	run := scripts + "/run " + quoteROS(name)
 	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
-	// At a boot its devices may come up later, which the script's own repetition waits for, too.
+	// At a boot its devices may come up late; the script's own repetition waits for that, too.
 	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
 		"do={" + run + "}}"
 	entry := scheduler + "/add policy=" + guardPolicy + " name="
@@ -198,7 +199,8 @@ func startGuard(ctx context.Context, h host.Host, name, script string, silence t
 	return err
 }
 
-// verifyGuard waits until the scheduler has run the guard's entry, and compares what the router holds.
+// verifyGuard waits until the scheduler has run the guard's entry, and compares the router's script with
+// ours.
 func verifyGuard(ctx context.Context, h host.Host, name, script string) error {
 	held, err := first(ctx, h, scripts+"/print detail as-value where name="+quoteROS(name))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restrictions implements Restricted, by device-mode, which takes a button or a power cycle to change
-// (manual, Device-mode).
+// Restrictions implements Restricted by device-mode, which only a button or a power cycle can change (manual,
+// Device-mode).
 func (RouterOS) Restrictions(facts map[string]string) string {
 	text := fmt.Sprintf("device-mode %s, cpu-frequency %s", cmp.Or(facts["device_mode"], "not told"),
 		cmp.Or(facts["cpu_frequency_set"], "not told"))
@@ -41,7 +41,7 @@ func allowROS(features string) string {
 		"button, or cut its power; it then reboots"
 }
 
-// mayGuard fails where no guard can be left. A router that does not tell may find that out by trying.
+// mayGuard fails if no guard can be left. If a router does not reveal it, trying will.
 func mayGuard(ctx context.Context, h host.Host) error {
 	mode, _ := first(ctx, h, "/system/device-mode/print as-value")
 	if !mode.yes("flagged") && (mode["scheduler"] == "" || mode.yes("scheduler")) {
@@ -52,8 +52,8 @@ func mayGuard(ctx context.Context, h host.Host) error {
 	return lacks("%s", RouterOS{}.Restrictions(facts))
 }
 
-// clockByHand explains why the clock is not set, and which commands set it. It is a setting of
-// the boot loader (manual, RouterBOARD), so that no guard's undo would be in time.
+// clockByHand explains why the driver does not set the clock, and which commands do. It is a setting of the
+// boot loader (manual, RouterBOARD), so that no guard could undo it in time.
 func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	facts, err := RouterOS{}.Facts(ctx, h)
 	now := facts["cpu_frequency_set"]

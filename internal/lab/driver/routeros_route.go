@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// maxRoutes bounds the active routes that are fetched; a router with a full table of the Internet has more.
+// maxRoutes bounds the active routes that are fetched; a router with a full Internet table has more.
 const maxRoutes = 10_000
 
-// Ways implements Routing, by the active routes of table main.
+// Ways implements Routing by the active routes of table main.
 func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr,
 	err error) {
 	var routes []item
@@ -57,8 +57,8 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 	return items(ctx, h, menu+"/print detail as-value where active")
 }
 
-// parseROSWays finds the longest prefix for each address, and of those the least distance. The gateway that
-// a route leads to in the end is "198.51.100.1%ether1", or "ether1" on a network of the router's own.
+// parseROSWays finds the longest prefix for each address and, among those, the least distance. A route's
+// immediate gateway is "198.51.100.1%ether1", or "ether1" on a connected network.
 func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 	ways := make([]kernel.Way, len(to))
 	for at, a := range to {
@@ -70,7 +70,7 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 				continue
 			}
 
-			text, _, _ := strings.Cut(r["dst-address"], "%") // of link-local networks
+			text, _, _ := strings.Cut(r["dst-address"], "%") // for link-local networks
 			p, err := netip.ParsePrefix(text)
 			distance, _ := r.number("distance")
 			if err != nil || !p.Contains(a.Unmap()) || p.Bits() < best ||
@@ -83,7 +83,7 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 			ways[at] = parseGateway(r["immediate-gw"])
 			source, _, _ := strings.Cut(r["local-address"], "%")
 			if ways[at].Source, err = netip.ParseAddr(source); err != nil {
-				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // mostly none
+				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // usually absent
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func parseGateway(text string) (w kernel.Way) {
 	}
 
 	w.Device = check.Plain(device)
-	w.Via, _ = netip.ParseAddr(via) // not valid on a network of the router's own
+	w.Via, _ = netip.ParseAddr(via) // invalid on a connected network
 	if a, err := netip.ParseAddr(w.Device); err == nil {
 		return kernel.Way{Via: a}
 	}
@@ -107,7 +107,7 @@ func parseGateway(text string) (w kernel.Way) {
 	return w
 }
 
-// parseOwn are the addresses of the router that others can reach.
+// parseOwn returns the addresses of the router that others can reach.
 func parseOwn(addresses []item) (own []netip.Addr) {
 	for _, i := range addresses {
 		p, err := netip.ParsePrefix(i["address"])

@@ -26,7 +26,7 @@ func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	}
 
 	n, known := i.number("mtu")
-	if !known || n == 0 { // how the console prints "auto"
+	if !known || n == 0 { // 0: the console prints "auto"
 		return "", lacks("the MTU of %s follows its ports (auto); set a number by hand, which then "+
 			"can be put back", dev)
 	}
@@ -66,15 +66,15 @@ func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error
 	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
 }
 
-// rosQueue holds RouterOS' names of a queue and its parameters; it lacks those without a name. The parameters
-// of a type are called after its kind: fq-codel-limit.
+// rosQueue holds RouterOS's names of a queue and its parameters; it lacks those without a name. The
+// parameters of a type are prefixed with its kind: fq-codel-limit.
 type rosQueue struct {
 	kind       string
 	parameters map[string]string
 }
 
-// rosQueues lists RouterOS' queues by the names of tc(8). A port without a software queue leaves it to the
-// ring of its device, and mq-pfifo is one queue for each of these rings.
+// rosQueues lists RouterOS's queues by the names of tc(8). A port without a software queue leaves queueing to
+// its device's ring, and mq-pfifo is one queue for each of these rings.
 func rosQueues() map[string]rosQueue {
 	same := func(names ...string) map[string]string {
 		out := map[string]string{}
@@ -141,8 +141,8 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	return none, lacks("driver routeros does not speak of queue %s", t["kind"])
 }
 
-// queueWord is a parameter with RouterOS' text of its value, in the words of tc(8); nothing where that is
-// the kernel's default.
+// queueWord returns a parameter with RouterOS's text of its value in the words of tc(8), or nothing for the
+// kernel's default.
 func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	switch {
 	case p.Name == "ack-filter" && text == "aggressive":
@@ -171,7 +171,7 @@ func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	return []string{p.Name, strconv.FormatUint(n, 10)}, err
 }
 
-// parseROSNumber reads a number that may have a unit: 10240, 32.0MiB, 50M, 100.0Mbps.
+// parseROSNumber parses a number with an optional unit: 10240, 32.0MiB, 50M, 100.0Mbps.
 func parseROSNumber(text string) (uint64, error) {
 	number := strings.TrimSuffix(text, "B")
 	scale := 1.0
@@ -231,7 +231,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 	return out, nil
 }
 
-// rosQueueOf reads the type of a device's queue, the type before we set one, and all types.
+// rosQueueOf reads the type of a device's queue, its type before we set one, and all types.
 func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original string, types []item,
 	err error) {
 	i, err := first(ctx, h, "/queue/interface/print as-value where interface="+quoteROS(dev))
@@ -244,8 +244,8 @@ func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original str
 	return now, original, types, err
 }
 
-// ownQueue begins the name of the queue type that we make for a device; what it had before follows, so that
-// this is found again after a reboot, and by others.
+// ownQueue returns the prefix for the name of the queue type that we make for a device. The previous type
+// follows, so that others can find it, too, and after a reboot.
 func ownQueue(dev string) string { return rosMark + ":" + dev + ":" }
 
 func readROSQueue(ctx context.Context, h host.Host, dev, _ string) (string, error) {
@@ -285,14 +285,14 @@ func applyROSQueue(ctx context.Context, h host.Host, dev, value string) error {
 		"} else={/queue/type/set "+own+" "+arguments+"}", set+name)
 }
 
-// rosFamilies are the two versions of IP, whose menus are alike. The addresses are some that no packet
-// bears, as kernel.FirewallRules has them.
+// rosFamilies are the two versions of IP, whose menus are alike. No packet has the addresses, as in
+// kernel.FirewallRules.
 var rosFamilies = [...]struct{ menu, address string }{
 	{"/ip/firewall", `("240.0." . ($cpRule / 256) . "." . ($cpRule % 256))`},
 	{"/ipv6/firewall", `("2001:db8:0:0:" . ($cpRule / 1000) . ":" . ($cpRule % 1000) . "::")`},
 }
 
-// rosChain is the filter's chain with our rules; others' chains stay as they are.
+// rosChain is the filter's chain with our rules; others' chains are left alone.
 const rosChain = rosMark
 
 // Comments of our rules, and the name of our list.
@@ -326,8 +326,8 @@ func readROSFirewall(ctx context.Context, h host.Host, _, _ string) (string, err
 	return parseROSFirewall(out)
 }
 
-// parseROSFirewall reads six counts for each version of IP: of jumps, rules, sets, exceptions of known
-// connections, logging rules, and of addresses in the set.
+// parseROSFirewall parses six counts for each version of IP: jumps, rules, sets, exceptions for known
+// connections, logging rules, and addresses in the set.
 func parseROSFirewall(text string) (string, error) {
 	words := strings.Fields(text)
 	if len(words) != 12 {
@@ -420,7 +420,7 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// onTop adds a rule ahead of all others of its chain, but for those that RouterOS makes itself.
+// onTop adds a rule before all others of its chain, except those that RouterOS makes itself.
 func onTop(menu, chain, rule string) string {
 	add := menu + "/add chain=" + chain + " " + rule
 	return ":do {:local cpTop " + find(menu, "chain", chain, "dynamic", "no") +
@@ -466,12 +466,12 @@ func applyROSNAT(ctx context.Context, h host.Host, port, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// fastTracking are rules that have connections skip filter, tracking and simple queues.
+// fastTracking finds rules that make connections skip filter, tracking and simple queues.
 func fastTracking(menu, disabled string) string {
 	return find(menu, "action", "fasttrack-connection", "disabled", disabled, "dynamic", "no")
 }
 
-// readFastTrack reads FastTrack as what a flow table is elsewhere.
+// readFastTrack reads FastTrack as the equivalent of a flow table.
 func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
 	if err != nil {
@@ -482,8 +482,8 @@ func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error
 	return onOff(n > 0), err
 }
 
-// applyFastTrack disables the router's own rules and marks them, so that they are found when they are to be
-// enabled again; where there are none, one is added. Connections that are tracked stay so until they end.
+// applyFastTrack disables the router's own rules and marks them, so that they are found when they must be
+// enabled again; if there are none, one is added. Connections already tracked stay so until they end.
 func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	if _, err := knob.Flowtable().Parse(value); err != nil {
 		return err
@@ -517,7 +517,7 @@ func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// seconds is a duration in the console's words.
+// seconds formats a duration for the console.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64(d/time.Second)), 10) + "s"
 }

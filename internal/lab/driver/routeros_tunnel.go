@@ -16,7 +16,7 @@ import (
 )
 
 // An end of a tunnel is a WireGuard interface with a peer, addresses and routes (manual, WireGuard), all with
-// the same comment. No print is without names of what it is to tell: it would tell keys.
+// the same comment. Each print lists the properties that it wants, because it would otherwise print keys.
 const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/peers"
 
 // endName names a tunnel's device on the router, and endMark is the comment of all that belongs to it.
@@ -41,8 +41,8 @@ func readROSEnd(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	return string(e.State()), err
 }
 
-// parseROSEnd reads what the router has of an end: interface, peer, and of each version of IP addresses and
-// routes.
+// parseROSEnd parses the router's items of an end: interface, peer, and addresses and routes of each version
+// of IP.
 func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	if len(all[0]) == 0 {
 		return nil, nil
@@ -77,7 +77,7 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	return e, err
 }
 
-// applyROSEnd removes what hangs on the interface, and makes it anew; the interface stays, with its key.
+// applyROSEnd removes what depends on the interface, and makes it anew; the interface stays, with its key.
 func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 	e, err := knob.ParseEnd(value)
 	if err != nil {
@@ -132,7 +132,7 @@ func (RouterOS) TunnelKey(ctx context.Context, h host.Host, device string) (stri
 	return i["public-key"], err
 }
 
-// TunnelMoved implements Tunneling. A peer that nothing was received from has shaken no hands.
+// TunnelMoved implements Tunneling. A peer from which nothing was received has made no handshake.
 func (RouterOS) TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters,
 	handshake int64, err error) {
 	all, err := RouterOS{}.Counters(ctx, h, []string{endName(device)})

@@ -16,35 +16,35 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterOS runs no process of ours, and appending to what it keeps would cost more with each sample. So a
-// loop of the console in one session prints a sample each second, which waits here until it is asked for. It
-// goes on for as long as an address is in a list of its name (see keepAddress): a controller that was killed
-// leaves nothing for long.
+// RouterOS runs no process of ours, and appending to stored data would cost more with each sample. So a loop
+// of the console in one session prints a sample each second, which is buffered here until it is fetched. The
+// loop runs as long as an address is in a list of its name (see keepAddress): a killed controller leaves
+// nothing for long.
 const (
 	watchPrefix = rosMark + "-watch-"
-	watchKept   = 2 * time.Minute // longer than Silence: a full router takes commands late
+	watchKept   = 2 * time.Minute // longer than Silence: a saturated router accepts commands late
 	sampleMark  = "chokepoint-sample "
 	partMark    = "chokepoint-part"
 	maxSample   = 1 << 20         // bytes of one
 	maxLine     = 4 << 20         // bytes of a line
-	maxSamples  = 2 * keptSamples // are held for those who ask
-	clockDrift  = 1e9             // in ns, by which a router's clock may go otherwise between two readings
+	maxSamples  = 2 * keptSamples // are kept for the next Collect
+	clockDrift  = 1e9             // how far a router's clock may deviate between two readings, in ns
 )
 
-// rosSample lists the menus that a sample prints behind the time, in this order.
+// rosSample lists the menus that a sample prints after the time, in this order.
 func rosSample() [4]string {
 	return [...]string{"/system/resource/print as-value", "/system/resource/cpu/print as-value",
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe names the series that explains why there is no record.Cost. WireGuard's peers are read at both
-// ends of a trial alone, since a router may have thousands.
+// costProbe names the series that explains why there is no record.Cost. WireGuard's peers are read only at
+// both ends of a trial, since a router may have thousands.
 const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
 // readClock prints the router's clock, in nanoseconds.
 const readClock = `[:tonsec [:timestamp]]`
 
-// rosWatch is the controller's side: what the loop prints waits here until it is asked for.
+// rosWatch is the controller's side: it buffers the loop's output until it is fetched.
 type rosWatch struct {
 	host host.Host
 	list string // addresses in it keep the loop going
@@ -55,11 +55,11 @@ type rosWatch struct {
 	why, killed error // see over
 
 	mu      sync.Mutex
-	related // by the router's clock
+	related // to the router's clock
 	samples []taken
-	peers   []taken            // WireGuard's, read at both ends of a trial alone
-	busy    map[string]float64 // what each core has worked so far, by column
-	trouble error              // of the last sample that could not be read
+	peers   []taken            // WireGuard's, read only at both ends of a trial
+	busy    map[string]float64 // how long each core has worked so far, by column
+	trouble error              // from the last sample that could not be read
 }
 
 // Watch implements Sampling.
@@ -90,7 +90,7 @@ func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 	return w, nil
 }
 
-// meet relates the router's clock to ours, has the loop go on, and then reads WireGuard's peers.
+// meet relates the router's clock to ours, keeps the loop going, and then reads WireGuard's peers.
 func (w *rosWatch) meet(ctx context.Context) error {
 	now, err := relate(func() (at, step int64, err error) {
 		out, err := console(ctx, w.host, ":put "+readClock, keepAddress(w.list, watchKept))
@@ -104,7 +104,7 @@ func (w *rosWatch) meet(ctx context.Context) error {
 	}
 
 	at := now.offset + host.Monotonic()
-	peers, _ := items(ctx, w.host, peersPrint) // what is not told has no value
+	peers, _ := items(ctx, w.host, peersPrint) // what is missing has no value
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.related = now
@@ -119,7 +119,7 @@ func (w *rosWatch) Keep(ctx context.Context) error {
 		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
 	}
 
-	// A command that fails now may be taken the next time.
+	// A command that fails now may work the next time.
 	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
@@ -134,7 +134,7 @@ func (w *rosWatch) running() error {
 	}
 }
 
-// over ends the loop, and returns how it has ended.
+// over ends the loop, and returns how it ended.
 func (w *rosWatch) over() error {
 	w.once.Do(func() {
 		w.killed = w.loop.Kill()
@@ -145,7 +145,7 @@ func (w *rosWatch) over() error {
 	return w.why
 }
 
-// add takes a sample, or why there is none.
+// add records a sample, or the reason why there is none.
 func (w *rosWatch) add(s taken, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,7 +163,7 @@ func (w *rosWatch) add(s taken, err error) {
 		w.busy = map[string]float64{}
 	}
 
-	// The shares of the time since the sample before become what was worked since the first.
+	// Turns shares of the time since the previous sample into the work since the first.
 	for name, percent := range s.probes["cpu"] {
 		w.busy[name] += percent / 100 * float64(since)
 		s.probes["cpu"][name] = w.busy[name]
@@ -173,9 +173,9 @@ func (w *rosWatch) add(s taken, err error) {
 	w.samples = w.samples[max(0, len(w.samples)-maxSamples):]
 }
 
-// await waits for a sample later than a time of the router's.
+// await waits for a sample later than a time on the router's clock.
 func (w *rosWatch) await(ctx context.Context, at int64) error {
-	const patience = 30 * time.Second // a full router answers late
+	const patience = 30 * time.Second // a saturated router answers late
 	for begun := host.Monotonic(); ; {
 		w.mu.Lock()
 		n := len(w.samples)
@@ -236,7 +236,7 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 // Close implements Watch.
 func (w *rosWatch) Close(ctx context.Context) error {
 	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
-	_ = w.over() // it is killed
+	_ = w.over() // it was killed
 	if err = errors.Join(err, w.killed); err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
@@ -244,7 +244,7 @@ func (w *rosWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// rosLines takes the lines of the loop and hands over each sample.
+// rosLines returns a function that takes the lines of the loop and passes each sample to add.
 func rosLines(add func(taken, error)) func(line string) {
 	var partial strings.Builder
 	return func(line string) {
@@ -264,10 +264,10 @@ func rosLines(add func(taken, error)) func(line string) {
 	}
 }
 
-// peersPrint prints what WireGuard's peers have moved, without their keys.
+// peersPrint prints the counters of WireGuard's peers, without their keys.
 const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake"
 
-// rosPeers are the peers' counters as probe wireguard has them.
+// rosPeers returns the peers' counters in the columns of probe wireguard.
 func rosPeers(peers []item) values {
 	out := values{}
 	n := map[string]int{}
@@ -284,7 +284,7 @@ func rosPeers(peers []item) values {
 	return out
 }
 
-// parseROSSample reads what the loop prints for one sample.
+// parseROSSample parses the loop's output for one sample.
 func parseROSSample(text string) (s taken, err error) {
 	parts := strings.Split(text, partMark+"\n")
 	first, ours := strings.CutPrefix(strings.TrimSpace(parts[0]), sampleMark)
@@ -373,7 +373,7 @@ var ofPeers = source{wireguardProbe, "of the peer, read before the first trial a
 
 const notTold = "the router does not tell it"
 
-// rosTables makes the series of samples as the probes record them, or says why there are none.
+// rosTables converts samples to the series that the probes record, or gives the reason why there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
 	counter := func(name, unit string) record.Metric {
 		return record.Metric{Name: name, Unit: unit, Counter: true}

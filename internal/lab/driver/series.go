@@ -15,10 +15,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// related holds what relates a router's clock to ours: its time is our CLOCK_MONOTONIC + offset, ± bound.
+// related relates a router's clock to ours: its time is our CLOCK_MONOTONIC + offset, ± bound.
 type related struct{ offset, bound int64 }
 
-// relate reads a router's clock, which resolves step, between two readings of ours.
+// relate reads a router's clock, whose resolution is step, between two readings of ours.
 func relate(read func() (at, step int64, err error)) (related, error) {
 	before := host.Monotonic()
 	at, step, err := read()
@@ -31,7 +31,7 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 	return related{at + step/2 - (before + half), half + max(step/2, 1)}, nil
 }
 
-// until returns the clock of what was sampled between two readings of it, and the offset to go by.
+// until returns the clock for what was sampled between two readings of it, and the offset to apply.
 func (r related) until(later related) (c record.Clock, offset int64) {
 	c = record.Clock{
 		OffsetBefore: r.offset,
@@ -60,10 +60,10 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	return all[min(first, last):last]
 }
 
-// values holds what one sample has of a probe's columns.
+// values holds one sample's values of a probe's columns.
 type values map[string]float64
 
-// put adds a number; what is none has no value.
+// put adds a number; other text adds nothing.
 func (x values) put(column, text string, scale float64) {
 	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err == nil && n >= 0 && !math.IsInf(n, 0) {
@@ -79,14 +79,14 @@ type taken struct {
 
 func (s taken) when() int64 { return s.at }
 
-// source is a probe whose series a system has: what its columns mean there, why there may be none, and how a
-// sample is read, of FreeBSD.
+// source describes a probe whose series a system has: what its columns mean there, why there may be none,
+// and, for FreeBSD, how a sample is read.
 type source struct {
 	probe, doc, absent string
 	read               func(s bsdSample) values
 }
 
-// seriesOf returns the series of sources: those of probes, and those that only this system has.
+// seriesOf returns the series of sources: those of probes, and those specific to this system.
 func seriesOf(sources []source, samples []taken, offset int64, why string,
 	further ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {
@@ -112,7 +112,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 	return out
 }
 
-// series makes a probe's series of samples, or says why there is none.
+// series turns samples into a probe's series, or gives the reason why there is none.
 func series(p probe.Probe, samples []taken, offset int64, why string) record.Samples {
 	out := record.Samples{Probe: p.Name, Scope: p.Scope}
 	if out.Table = tableOf(p.Name, samples, offset); out.Table != nil {
@@ -123,8 +123,8 @@ func series(p probe.Probe, samples []taken, offset int64, why string) record.Sam
 	return out
 }
 
-// tableOf has no value where a sample lacks a column; it is nil where no sample has any. A router chooses how
-// many columns there are; what is too many is left out.
+// tableOf has no value where a sample lacks a column; it returns nil if no sample has any. The router
+// determines how many columns there are; columns beyond the limit are dropped.
 func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	columns := map[string]bool{}
 	for _, s := range samples {

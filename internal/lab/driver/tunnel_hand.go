@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// byHandWireGuard returns the owner's commands for an end of a WireGuard tunnel, "" of other kinds. No
-// command shows the private key, which the router makes itself.
+// byHandWireGuard returns the owner's commands for an end of a WireGuard tunnel, "" for other kinds. No
+// command shows the private key, which the router generates itself.
 func byHandWireGuard(kind string, own, other netip.Prefix, steps string) string {
 	if !strings.HasPrefix(kind, "wireguard") {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ReadByCommand reads a file of a machine that takes commands alone, by cat. A file that is not there, or
-// that may not be read, is an error of package fs.
+// ReadByCommand reads a file of a machine that accepts only commands, by cat. A missing or unreadable file is
+// an error of package fs.
 func ReadByCommand(ctx context.Context, h Host, path string) ([]byte, error) {
 	b, err := Run(ctx, h, Command{Path: "cat", Args: []string{path}})
 	return b, fileError("open", path, err)
@@ -24,7 +24,7 @@ func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error
 	return fileError("write", path, err)
 }
 
-// fileError knows what cat and a shell say of a file that is not there, or that may not be touched.
+// fileError recognises the messages of cat and the shell for a file that is missing or inaccessible.
 func fileError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -41,10 +41,10 @@ func fileError(op, path string, err error) error {
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
-// Quote is a word of a command line as the POSIX shell reads it.
+// Quote quotes a word for the POSIX shell.
 func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// ShellWord is a word of a command line to be pasted: quoted where a shell would read it as anything else.
+// ShellWord returns a word of a command line for pasting, quoted only where a shell requires it.
 func ShellWord(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

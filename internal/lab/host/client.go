@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Connect returns the controller's view of an agent at the other end of rwc, which it owns. One goroutine
-// reads until the connection ends.
+// Connect returns the controller's view of an agent at the other end of rwc, which it takes over. One
+// goroutine reads until the connection ends.
 func Connect(rwc io.ReadWriteCloser) Agent {
 	a := newClient(rwc)
 	go a.read()
@@ -35,14 +35,14 @@ func newClient(rwc io.ReadWriteCloser) *client {
 type client struct {
 	link  *link
 	began int64
-	done  chan struct{} // closed when the reader has ended
-	met   chan struct{} // closed when an agent has heardHello, see ConnectLine
+	done  chan struct{} // closed once the reader has ended
+	met   chan struct{} // closed once an agent has said hello, see ConnectLine
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
 	next     uint32
 	err      error // why the connection ended
-	node     int64 // when the agent began that heardHello last, 0 if none has
+	node     int64 // start time of the agent that said hello last, 0 if none has
 }
 
 func (a *client) read() {
@@ -63,7 +63,7 @@ func (a *client) read() {
 		s := a.sessions[f.session]
 		a.mu.Unlock()
 		if s == nil {
-			continue // of a session that we closed
+			continue // from a session that we closed
 		}
 
 		a.deliver(s, f)
@@ -191,7 +191,7 @@ func drain(s Session) error {
 	}
 }
 
-// Clock relates the clocks by the quickest of several exchanges: the node read its clock within that
+// Clock relates the clocks by the fastest of several exchanges: the node read its clock within that
 // exchange's round trip, so half of it bounds the error (RFC 5905 §8, without the drift terms).
 func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	return relateClocks(Monotonic, func() (node int64, err error) {
@@ -200,9 +200,9 @@ func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	})
 }
 
-// relateClocks exchanges at least five times. A machine that is stalled now and then can spoil all of
-// these, which shows in that no two of them took about as long: then it goes on until the two quickest do,
-// or for a while.
+// relateClocks makes at least five exchanges. A machine that stalls now and then can spoil all of these,
+// which shows in that no two of them took about as long: then it continues until the two fastest do, for a
+// bounded time.
 func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64,
 	err error) {
 	const (
@@ -241,7 +241,7 @@ func (a *client) Close() error {
 	return err
 }
 
-// Inside returns an agent that is served by this very process until it is closed or ctx ends.
+// Inside returns an agent that this process serves until it is closed or ctx ends.
 func Inside(ctx context.Context, handlers map[string]Handler) Agent {
 	near, far := net.Pipe()
 	a := &inside{Agent: Connect(near), served: make(chan error, 1)}
@@ -254,7 +254,7 @@ type inside struct {
 	served chan error
 }
 
-// Close waits until every handler has undone what it did.
+// Close waits until every handler has undone its changes.
 func (a *inside) Close() error {
 	err := errors.Join(a.Agent.Close(), <-a.served)
 	a.served <- nil // for a second Close

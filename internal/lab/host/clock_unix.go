@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic reads CLOCK_MONOTONIC in nanoseconds: the clock of every time in a trial. Processes of one
-// machine share it, also across namespaces.
+// Monotonic reads CLOCK_MONOTONIC in nanoseconds, the clock for every time in a trial. Processes of one
+// machine share it, even across namespaces.
 func Monotonic() int64 { return origin.at + int64(time.Since(origin.read)) }
 
-// origin ties Go's monotonic clock, which is CLOCK_MONOTONIC without its zero and needs no call of the
-// kernel, to that zero.
+// origin relates Go's monotonic clock, which is CLOCK_MONOTONIC with another zero and needs no system call,
+// to CLOCK_MONOTONIC.
 var origin = tie()
 
 type tied struct {
 	read time.Time
-	at   int64 // CLOCK_MONOTONIC when read was read
+	at   int64 // CLOCK_MONOTONIC at the time read
 }
 
-// tie takes the reading that was interrupted least.
+// tie keeps the reading with the shortest interruption.
 func tie() (best tied) {
 	least := int64(1) << 62
 	for range 8 {

@@ -8,9 +8,9 @@ import (
 	"net/netip"
 )
 
-// Cookies hold what a listener on UDP has an opener return before it sends more than it was sent: whoever
-// writes a false source address never sees them. They are made of that address and a secret of the
-// listener's, so that nothing is kept of those who never return one (RFC 4987 §3.6 does so for TCP).
+// Cookies are what a UDP listener requires from a sender before it sends more than it received: whoever
+// forges a source address never sees them. They are computed from that address and a secret of the
+// listener's, so that no state is kept for those who never return one (as RFC 4987 §3.6 does for TCP).
 type Cookies struct{ key [sha256.Size]byte }
 
 // NewCookies makes the cookies of one listener.
@@ -20,7 +20,7 @@ func NewCookies() *Cookies {
 	return c
 }
 
-// Of is the cookie of an address and port; it is never 0, which is none.
+// Of returns the cookie of an address and port; it is never 0, which means none.
 func (c *Cookies) Of(from netip.AddrPort) uint64 {
 	m := hmac.New(sha256.New, c.key[:])
 	b, _ := from.MarshalBinary() // never fails

@@ -23,14 +23,14 @@ const (
 type frameKind byte
 
 const (
-	frameOpen   frameKind = iota + 1 // controller → node: {verb}; then the first data frame
+	frameOpen   frameKind = iota + 1 // controller → node: {verb}; the first data frame follows
 	frameData                        // a JSON value
 	frameSecret                      // raw bytes of a Secret
 	frameFinish                      // controller → node: no more input
 	frameClose                       // controller → node: abandon
 	frameEnd                         // node → controller: handler returned nil
 	frameError                       // node → controller: wireError
-	frameHello                       // both, session 0: when the sender began, see ConnectLine
+	frameHello                       // both, session 0: when the sender started, see ConnectLine
 )
 
 type frame struct {
@@ -49,7 +49,7 @@ type wireError struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// ErrVersion is a frame of a protocol version that this program does not speak.
+// ErrVersion means a frame of a protocol version that this program does not support.
 var ErrVersion = errors.New("agent protocol version differs")
 
 // ErrUnknownVerb is the typed answer to a verb that the node lacks.
@@ -58,17 +58,17 @@ var ErrUnknownVerb = errors.New("unknown verb")
 // ErrNotUndone is the typed answer of a node that could not put back what it changed.
 var ErrNotUndone = errors.New("not put back")
 
-// typed are the errors that keep their type on the way, by the code of a wireError. The first that matches
-// counts: that something was not put back outweighs why it was to be.
+// typed lists the errors that keep their type across the connection, by the code of a wireError. The first
+// match counts: a failure to restore outweighs the reason for restoring.
 var typed = []struct {
 	code string
 	err  error
 }{
 	{"not-undone", ErrNotUndone}, {"unknown-verb", ErrUnknownVerb}, {"unsupported", ErrUnsupported},
-	{"unreachable", ErrUnreachable}, // of what a gateway leads to
+	{"unreachable", ErrUnreachable}, // for what is behind a gateway
 }
 
-const codeError = "error" // of any other
+const codeError = "error" // for any other
 
 // RemoteError is an error that happened on the node. It matches ErrUnsupported, ErrUnknownVerb,
 // ErrUnreachable and ErrNotUndone by its code.
@@ -76,7 +76,7 @@ type RemoteError struct{ Code, Text, HintText string }
 
 func (e *RemoteError) Error() string { return e.Text }
 
-// Hint is the next step for the user, if the node knew one.
+// Hint returns the next step for the user, if the node knew one.
 func (e *RemoteError) Hint() string { return e.HintText }
 
 // Is maps the code to the package's sentinels.

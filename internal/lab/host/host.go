@@ -1,5 +1,5 @@
-// Package host is a machine we command: its files, its processes and its agent sessions. It knows nothing
-// of what is measured or changed there. It is also the only home of os/exec.
+// Package host represents a machine that we command: its files, its processes and its agent sessions. It does
+// not know what is measured or changed there. It is the only home of os/exec.
 package host
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// ErrUnsupported means conclusively impossible on that machine.
+// ErrUnsupported means that something is conclusively impossible on that machine.
 var ErrUnsupported = errors.New("unsupported")
 
 // ErrUnreachable means that the machine or its agent does not answer.
@@ -22,13 +22,13 @@ type Command struct {
 	Args  []string // without the program's name
 	Env   []string
 	Stdin io.Reader
-	// Files are the program's descriptors from 3 on, and Dir is where it begins. Only a host that is this
-	// machine takes any.
+	// Files are the program's descriptors from 3 on, and Dir is its working directory. Only a host that is
+	// this machine accepts them.
 	Files []*os.File
 	Dir   string
 }
 
-// Process is a started command. Wait may be called once; Kill is idempotent and kills the process' whole
+// Process is a started command. Wait may be called once; Kill is idempotent and kills the process's whole
 // group.
 type Process interface {
 	Stdout() io.Reader
@@ -37,13 +37,13 @@ type Process interface {
 	Kill() error
 }
 
-// Usage holds what a process cost, from wait4(2).
+// Usage holds a process's resource usage, from wait4(2).
 type Usage struct {
 	UserNs   int64 `json:"user_ns"`
 	SystemNs int64 `json:"system_ns"`
 }
 
-// Host is a machine we command. Implementations are safe for concurrent use. A cancelled ctx kills what
+// Host is a machine that we command. Implementations are safe for concurrent use. Cancelling ctx kills what
 // Start started.
 type Host interface {
 	Name() string
@@ -54,7 +54,7 @@ type Host interface {
 
 // Agent is the controller's view of a resident agent. It is safe for concurrent use; sessions of one agent
 // are multiplexed over one connection. Verbs are "family/entry", see Verb. Closing the agent ends every
-// session, and with it every effect that lives in one.
+// session, and thus undoes every effect that a session holds.
 type Agent interface {
 	// Invoke opens verb with in, and decodes the one answer into out (which may be nil).
 	Invoke(ctx context.Context, verb string, in, out any) error
@@ -66,16 +66,16 @@ type Agent interface {
 	Close() error
 }
 
-// Session is one conversation, seen from either end. Send and Recv may be used by one goroutine each.
-// Values are JSON.
+// Session is one conversation, seen from either end. Send and Recv may be used by one goroutine each. Values
+// are JSON.
 //
-// At the controller: Finish says that no more will be sent; the node drains, sends its results, and Recv
+// At the controller: Finish announces that no more will be sent; the node drains, sends its results, and Recv
 // returns io.EOF once its handler has returned nil, or the handler's error. Close abandons: the node's
 // context is cancelled and its effects are undone.
 //
-// At the node: Recv returns io.EOF after the controller's Finish; after its Close, or when the connection
-// is lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close do nothing
-// there: the handler returns instead.
+// At the node: Recv returns io.EOF after the controller's Finish; after its Close, or when the connection is
+// lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close do nothing there:
+// the handler returns instead.
 type Session interface {
 	Send(v any) error
 	Recv(v any) error
@@ -83,17 +83,16 @@ type Session interface {
 	Close() error
 }
 
-// SecretSession holds what a Session also implements when it can carry secrets: only the frame codec reads
-// them.
+// SecretSession is implemented by sessions that can carry secrets: only the frame codec reads them.
 type SecretSession interface {
 	SendSecret(s Secret) error
 	RecvSecret() (Secret, error)
 }
 
-// ErrAbandoned reports to a node's Recv that the controller is gone.
+// ErrAbandoned is what a node's Recv returns when the controller is gone.
 var ErrAbandoned = errors.New("session abandoned by the controller")
 
-// Quiet drops the errors of a node's session by which it is meant to end.
+// Quiet drops the errors with which a node's session normally ends.
 func Quiet(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, ErrAbandoned) {
 		return nil
@@ -101,7 +100,7 @@ func Quiet(err error) error {
 	return err
 }
 
-// Cause drops the wrapping of net's errors, which repeats addresses.
+// Cause removes the wrapping of net's errors, which repeats addresses.
 func Cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -109,7 +108,7 @@ func Cause(err error) error {
 	return err
 }
 
-// Handler is the node side of a verb. It must return soon after ctx is cancelled, having undone what it did.
+// Handler is the node side of a verb. It must undo its changes and return soon after ctx is cancelled.
 type Handler func(ctx context.Context, s Session) error
 
 // Verb joins a family and an entry's name: "traffic/native".
@@ -124,7 +123,7 @@ const (
 	FamilyCipher  = "cipher"
 )
 
-// Spawn starts this program again in another role, or another program that is to be a child of a lab's,
+// Spawn starts this program again in another role, or another program as a child of a lab's process,
 // optionally as the first process of new namespaces. Its standard input and output are a connection to us
 // unless Conn is given.
 type Spawn struct {
@@ -135,13 +134,13 @@ type Spawn struct {
 	Files      []*os.File // from descriptor 3 on
 	Conn       *os.File   // standard input and output instead of pipes
 	Stderr     *os.File   // nil = ours
-	Dir        string     // in which it begins; "" = ours
-	Bound      bool       // it is killed as soon as we end, however that comes
-	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
+	Dir        string     // working directory; "" = ours
+	Bound      bool       // it is killed as soon as we end, for whatever reason
+	Core       int        // the only core that it runs on, 1 = the first; 0 = any
 	As         *User      // whose rights it has; nil = ours
 }
 
-// User is a user, with further groups than the one of the same number.
+// User is a user, with groups beyond the one of the same number.
 type User struct {
 	ID     uint32
 	Groups []uint32

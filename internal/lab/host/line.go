@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// A line is a connection that outlives the programs at its ends: a guest's port, a serial line. What
-// arrives there may begin amidst a frame that was meant for somebody else, bytes may be lost or changed on
-// the way, and the end of the program at the other end cannot be seen. So both ends skip what is no whole
-// frame, and say hello with the time at which they began: a hello of another than before ends the sessions
-// of the one before.
+// A line is a connection that outlives the programs at its ends: a guest's port, a serial line. Reading may
+// begin in the middle of a frame for somebody else, bytes may be lost or changed on the way, and the end of
+// the other program goes unnoticed. So both ends skip everything that is not a whole frame, and send a hello
+// with their start time: a hello with a new time ends the sessions of the previous program.
 
-// helloAgain gives how long a controller waits for the answer to its hello.
+// helloAgain is how long a controller waits for the answer to its hello.
 const helloAgain = 250 * time.Millisecond
 
-// ConnectLine is Connect over a line. It waits until an agent has answered, which may still be booting, for
-// as long as ctx lives; what fails closes rwc.
+// ConnectLine is Connect over a line. It waits as long as ctx lives for an answer from an agent, which may
+// still be booting. On failure it closes rwc.
 //
-// A session that has lost a frame to the line waits for ever: bound what you ask for by a deadline.
+// A session that has lost a frame to the line waits forever: use a deadline for every request.
 func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	a := newClient(&resync{ReadWriteCloser: rwc})
-	// An answer to a controller before us must not be taken for one to us.
+	// An answer to a previous controller must not be mistaken for one to us.
 	a.next = uint32(a.began)
 	go a.read()
 	stop := context.AfterFunc(ctx, func() { rwc.Close() })
@@ -40,7 +39,7 @@ func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	return a, nil
 }
 
-// sayHello says hello until it is answered or the connection ends.
+// sayHello sends hellos until one is answered or the connection ends.
 func (a *client) sayHello() error {
 	b, err := encode(a.began)
 	if err != nil {
@@ -64,9 +63,9 @@ func (a *client) sayHello() error {
 	}
 }
 
-// heardHello takes note of a new agent at the other end. The first one serves what was asked for before it
-// came; any other knows nothing of the sessions that the one before was serving. Those opened in between
-// end as well: their owners close them, which tells the new one to drop them.
+// heardHello notes a new agent at the other end. The first one serves what was requested before it came; any
+// other knows nothing of the sessions that the previous one was serving. Sessions opened in between end as
+// well: their owners close them, which makes the new agent drop them.
 func (a *client) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
@@ -92,7 +91,7 @@ func (a *client) heardHello(f frame) {
 	}
 }
 
-// ServeLine is Serve over a line. The sessions of a controller end when another one says hello.
+// ServeLine is Serve over a line. The sessions of a controller end when another one sends a hello.
 func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	s := newServer(&resync{ReadWriteCloser: rwc}, verbs(handlers))
 	s.sayHello()
@@ -101,7 +100,7 @@ func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]
 
 func (s *server) sayHello() {
 	b, _ := encode(s.began)
-	s.link.write(frame{frameHello, 0, b}) // a dead link shows itself to the reader
+	s.link.write(frame{frameHello, 0, b}) // the reader notices a dead link
 }
 
 // heardHello answers a controller.

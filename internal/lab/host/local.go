@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Local is this machine, or rather the namespaces of this process.
+// Local returns this machine, seen from the namespaces of this process.
 func Local() Host { return local{} }
 
 type local struct{}
@@ -29,8 +29,8 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// Start runs the command in a session of its own, so that a Ctrl-C meant for the controller does not reach
-// it and Kill can end its whole group.
+// Start runs the command in a session of its own, so that a Ctrl-C for the controller does not reach it and
+// Kill can end its whole group.
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
@@ -91,7 +91,7 @@ func (p *localProcess) Kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waited {
-		return nil // the number may belong to another process by now
+		return nil // another process may have the number by now
 	}
 
 	endReading(p.out)
@@ -104,22 +104,22 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// drainTime bounds how long the output of a killed process can still be read. Another process may hold the
-// pipe open, such as the ssh that carries the sessions of others.
+// drainTime bounds how long the output of a killed process is still read. Another process may hold the pipe
+// open, such as an ssh that carries others' sessions.
 const drainTime = time.Second
 
-// endReading ends the reading of a killed process' output.
+// endReading ends the reading of a killed process's output.
 func endReading(r io.Reader) {
 	if f, ok := r.(interface{ SetReadDeadline(time.Time) error }); ok {
-		_ = f.SetReadDeadline(time.Now().Add(drainTime)) // a closed pipe has ended
+		_ = f.SetReadDeadline(time.Now().Add(drainTime)) // fails on a closed pipe, whose reading has ended
 	}
 }
 
-// ExitCode tells the exit code of a process from the error of its Wait: ok is false if the error says
-// something else. A process that a signal ended has 128 and the signal's number, as in a shell.
+// ExitCode returns the exit code of a process from the error of its Wait; ok is false for any other error. A
+// process that a signal ended has 128 plus the signal's number, as in a shell.
 func ExitCode(err error) (code int, ok bool) {
 	var e *exec.ExitError
-	var other interface{ ExitCode() int } // of hosts that are not this machine
+	var other interface{ ExitCode() int } // for hosts that are not this machine
 	switch {
 	case err == nil:
 		return 0, true
@@ -139,7 +139,7 @@ func ExitCode(err error) (code int, ok bool) {
 // maxOutput bounds the bytes that Run reads of a command's output.
 const maxOutput = 64 << 20
 
-// bounded reads a process' output, and ends a process that prints more than that.
+// bounded reads a process's output, and ends a process that prints more than maxOutput.
 func bounded(p Process, r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxOutput+1))
 	if len(b) > maxOutput {
@@ -149,11 +149,11 @@ func bounded(p Process, r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// keptErrors gives how much of a command's standard error Run keeps: its end.
+// keptErrors is how much of the end of a command's standard error Run keeps, in bytes.
 const keptErrors = 4 << 10
 
-// drained reads a process' standard error, of which it keeps the end, and ends a process that prints more
-// than Run reads.
+// drained reads a process's standard error, keeps its end, and ends a process that prints more than Run
+// reads.
 func drained(p Process) []byte {
 	var end Tail
 	buf := make([]byte, 32<<10)
@@ -170,7 +170,7 @@ func drained(p Process) []byte {
 	}
 }
 
-// named is the command's program in a few words: the path of a router's command may be a long script.
+// named returns the command's program in a few words: the path of a router's command may be a long script.
 func (c Command) named() string {
 	const most = 80
 	if len(c.Path) > most {
@@ -179,8 +179,8 @@ func (c Command) named() string {
 	return c.Path
 }
 
-// Run starts the command, waits for it and returns what it printed on standard output, of at most 64 MB; the
-// error carries the end of its standard error.
+// Run starts the command, waits for it and returns its standard output, at most 64 MB; the error contains the
+// end of its standard error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	p, err := h.Start(ctx, c)
 	if err != nil {
@@ -216,16 +216,16 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	return out, nil
 }
 
-// longestLine is the longest line in bytes that Lines hands on whole.
+// longestLine is the longest line in bytes that Lines passes on whole.
 const longestLine = 64 << 10
 
-// Lines hands each line of r to f, without its end, until r ends; done is closed then. Of a line of more than
-// 64 KiB it hands on the beginning.
+// Lines passes each line of r to f, without its line ending, until r ends; then done is closed. It passes on
+// only the beginning of a line longer than 64 KiB.
 func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
 	return LongLines(r, longestLine, f)
 }
 
-// LongLines is Lines for lines of so many bytes.
+// LongLines is Lines for lines of up to longest bytes.
 func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struct{}) {
 	end := make(chan struct{})
 	go func() {
@@ -251,10 +251,10 @@ func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struc
 	return end
 }
 
-// BootIDFile holds the name that Linux gives each boot of a kernel.
+// BootIDFile holds the identifier of a boot of Linux.
 const BootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// BootID names this boot of the machine's kernel, "" where that is not known.
+// BootID identifies this boot of the machine's kernel, "" if unknown.
 func BootID() string {
 	boot, _ := os.ReadFile(BootIDFile)
 	return strings.TrimSpace(string(boot))

@@ -7,7 +7,7 @@ import (
 )
 
 // Overhear wraps h and calls keep with up to limit bytes of each command's standard output, and of each file
-// that is read, as of the command cat; whole reports whether that is all.
+// read, as for the command cat; whole reports whether that is everything.
 func Overhear(h Host, limit int, keep func(c Command, printed []byte, whole bool)) Host {
 	return overheard{h, limit, keep}
 }
@@ -45,7 +45,7 @@ type overheardProcess struct {
 
 func (p *overheardProcess) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p) }
 
-// Write takes what was read.
+// Write records what was read.
 func (p *overheardProcess) Write(b []byte) (int, error) {
 	take := min(len(b), p.of.limit-p.printed.Len())
 	p.cut = p.cut || take < len(b)

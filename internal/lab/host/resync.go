@@ -7,19 +7,19 @@ import (
 	"io"
 )
 
-// resync makes a connection of a line, see ConnectLine: reading it yields whole frames only. What is not
-// part of one is skipped, and a frame with a damaged payload is dropped.
+// resync filters a connection over a line, see ConnectLine: reading it yields only whole frames. It skips
+// everything else, and drops a frame with a damaged payload.
 type resync struct {
 	io.ReadWriteCloser
 
-	// Owned by the one reader.
-	buf   []byte // arrived and not yet checked, after what is whole
-	whole int    // length of the frame at the beginning of buf that was checked good
-	seen  int    // how much of an incomplete frame holds no other's header
+	// Only the one reader uses these.
+	buf   []byte // arrived but not checked, after the whole frame
+	whole int    // length of the valid frame at the beginning of buf
+	seen  int    // how much of an incomplete frame contains no other's header
 	err   error
 }
 
-// readAhead gives how much is asked of the line at once.
+// readAhead is how many bytes are read from the line at once.
 const readAhead = 64 << 10
 
 func (r *resync) Read(p []byte) (int, error) {
@@ -40,7 +40,7 @@ func (r *resync) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill takes what the line has.
+// fill reads what the line has.
 func (r *resync) fill() {
 	have := len(r.buf)
 	if cap(r.buf)-have < readAhead {
@@ -87,9 +87,9 @@ func (r *resync) skip(n int) {
 	}
 }
 
-// broken reports whether another frame begins within the incomplete one, of which bytes were lost then; it
-// skips to that. JSON has no control characters, so no payload of ours looks like a header, and a random
-// secret does once in 2^56 places.
+// broken reports whether another frame begins within the incomplete one, which then has lost bytes; it skips
+// to that. JSON has no control characters, so no payload of ours looks like a header, and a random secret
+// does once in 2^56 places.
 func (r *resync) broken() bool {
 	from := max(headerSize, r.seen)
 	if from > len(r.buf) {

@@ -7,10 +7,10 @@ import (
 )
 
 // Secret is a key or code that must never be printed, logged or stored. Every printing path redacts it; it
-// crosses to a node only by SecretSession, and is read only inside Use. The zero value is "no secret".
+// reaches a node only through SecretSession, and is read only inside Use. The zero value is "no secret".
 type Secret struct {
-	// The bytes, behind a function: of a Secret in an unexported field fmt calls no method but prints what
-	// it holds, through a pointer too.
+	// The bytes, behind a function: fmt does not call methods of a Secret in an unexported field but prints
+	// its contents, even through a pointer.
 	bytes func() []byte
 }
 
@@ -29,7 +29,7 @@ func SecretFrom(b []byte) Secret { return Secret{func() []byte { return b }} }
 // Empty reports whether there is no secret.
 func (s Secret) Empty() bool { return len(s.read()) == 0 }
 
-// Use hands the bytes to f, which must not keep them.
+// Use passes the bytes to f, which must not keep them.
 func (s Secret) Use(f func(b []byte) error) error { return f(s.read()) }
 
 func (s Secret) read() []byte {

@@ -14,15 +14,15 @@ import (
 
 const verbClock = "clock"
 
-// Serve is the node's end of Connect: it runs a handler for each session that the controller opens, until
-// the connection ends or ctx is cancelled. Then every handler's context is cancelled, and Serve returns
-// when all have undone what they did. It returns nil when the controller hung up or ctx ended, and an error
-// when what it read cannot be understood.
+// Serve is the node's end of Connect: it runs a handler for each session that the controller opens, until the
+// connection ends or ctx is cancelled. Then every handler's context is cancelled, and Serve returns when all
+// have undone their changes. It returns nil when the controller hung up or ctx ended, and an error for input
+// that it cannot parse.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	return newServer(rwc, verbs(handlers)).serve(ctx)
 }
 
-// verbs finds a handler by its verb; nil means that it is unknown.
+// verbs returns a function that finds a handler by its verb; nil means that it is unknown.
 func verbs(handlers map[string]Handler) func(verb string) Handler {
 	return func(verb string) Handler {
 		if verb == verbClock {
@@ -53,8 +53,8 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// hungUp tells a controller that is gone from a damaged connection. A reset is one that died with our
-// answers unread, a deadline one that has fallen silent.
+// hungUp distinguishes a controller that is gone from a damaged connection. A reset means that it died with
+// our answers unread, a deadline that it has fallen silent.
 func hungUp(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
@@ -71,14 +71,14 @@ type server struct {
 	began   int64
 	running sync.WaitGroup
 
-	controller int64 // when the controller began that heardHello last; the reader's
+	controller int64 // start time of the controller that said hello last; used by the reader
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
-	open     int // handlers that run, or have their end to tell
+	open     int // handlers that run, or have yet to report their end
 }
 
-// maxSessions bounds the sessions that one controller may have open; ours have some dozens.
+// maxSessions bounds the sessions that one controller may have open; ours open some dozens.
 const maxSessions = 1024
 
 func (s *server) read(ctx context.Context) error {
@@ -97,7 +97,7 @@ func (s *server) read(ctx context.Context) error {
 	}
 }
 
-// handle fails where no controller of ours is at the other end.
+// handle fails if the other end is not one of our controllers.
 func (s *server) handle(ctx context.Context, f frame) error {
 	switch f.kind {
 	case frameOpen:
@@ -111,7 +111,7 @@ func (s *server) handle(ctx context.Context, f frame) error {
 	v := s.sessions[f.session]
 	s.mu.Unlock()
 	if v == nil {
-		return nil // of a session that has ended
+		return nil // from a session that has ended
 	}
 
 	switch f.kind {
@@ -176,20 +176,20 @@ func (s *server) begin(ctx context.Context, f frame) error {
 	return nil
 }
 
-// guarded runs a handler such that a fault in it ends its session and nobody else's; what it changed it has
-// undone on the way.
+// guarded runs a handler so that a panic in it ends its session and nobody else's; its deferred functions
+// have undone its changes.
 func guarded(ctx context.Context, verb string, h Handler, s Session) (err error) {
 	defer func() {
 		fault := recover()
 		if fault != nil {
-			debug.PrintStack() // for whoever looks for the fault
+			debug.PrintStack() // for debugging
 			err = fmt.Errorf("%s: a fault of the program: %v", verb, fault)
 		}
 	}()
 	return h(ctx, s)
 }
 
-// end tells the controller how a handler ended; a lost link needs no telling.
+// end reports to the controller how a handler ended, unless the link is lost.
 func (s *server) end(id uint32, err error) {
 	if err == nil {
 		s.link.write(frame{frameEnd, id, nil})
@@ -211,7 +211,7 @@ func (s *server) abandonAll() {
 
 func tellClock(_ context.Context, s Session) error { return s.Send(Monotonic()) }
 
-// Asked is a handler that is given what the session begins with.
+// Asked returns a handler that receives the first message of its session.
 func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
 	return func(ctx context.Context, s Session) error {
 		var q Q
@@ -222,7 +222,7 @@ func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
 	}
 }
 
-// Answering is the handler of a verb that answers one question.
+// Answering returns the handler of a verb that answers one question.
 func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handler {
 	return Asked(func(ctx context.Context, s Session, q Q) error {
 		a, err := answer(ctx, q)
@@ -233,8 +233,8 @@ func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handl
 	})
 }
 
-// Vetted has check see what a session begins with before the handler does: it returns what the handler gets
-// in its place, or why the session is refused.
+// Vetted makes check inspect the first message of a session before the handler sees it: check returns what
+// the handler receives instead, or why the session is refused.
 func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	return func(ctx context.Context, s Session) error {
 		own, ok := s.(*session)
@@ -262,7 +262,7 @@ func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	}
 }
 
-// AtOnce serves no more than n sessions of all handlers together at a time; further ones are refused.
+// AtOnce limits all handlers together to n sessions at a time; further ones are refused.
 func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	places := make(chan struct{}, n)
 	out := make(map[string]Handler, len(handlers))
@@ -281,12 +281,12 @@ func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	return out
 }
 
-// Gateway serves a controller on conn by passing every session that it opens on to far, the clock's too, so
-// that several controllers share an agent which can be reached by one connection only. It returns when conn
-// ends or ctx is cancelled, which abandons this controller's sessions and nobody else's; far stays open,
-// and undoes in its own time. If far is lost, the controller's sessions end with ErrUnreachable, also those
-// that it opens later; explain, unless it is nil, words that and every other error of far. Verbs of own are
-// served here instead of by far.
+// Gateway serves a controller on conn by passing every session that it opens, and its clock exchanges, on to
+// far, so that several controllers share an agent which can be reached by only one connection. It returns
+// when conn ends or ctx is cancelled, which abandons this controller's sessions and nobody else's; far stays
+// open, and undoes in its own time. If far is lost, the controller's sessions end with ErrUnreachable,
+// including those that it opens later; explain, unless nil, rewords that and every other error of far. Verbs
+// in own are served here instead of by far.
 func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler,
 	explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
@@ -304,7 +304,7 @@ func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[st
 	}).serve(ctx)
 }
 
-// Refuse serves a controller on conn by refusing all that it asks for with err, until it hangs up or ctx is
+// Refuse serves a controller on conn by refusing every request with err, until it hangs up or ctx is
 // cancelled.
 func Refuse(ctx context.Context, conn io.ReadWriteCloser, err error) error {
 	return newServer(conn, func(string) Handler {

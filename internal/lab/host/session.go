@@ -16,9 +16,9 @@ import (
 type link struct {
 	rwc io.ReadWriteCloser
 	wmu sync.Mutex
-	buf []byte // under wmu
+	buf []byte // protected by wmu
 
-	queued atomic.Int64 // in the inboxes of all sessions
+	queued atomic.Int64 // bytes in the inboxes of all sessions
 }
 
 func (l *link) write(f frame) error {
@@ -27,14 +27,13 @@ func (l *link) write(f frame) error {
 	l.buf = appendFrame(l.buf[:0], f)
 	_, err := l.rwc.Write(l.buf)
 	if cap(l.buf) > 1<<20 {
-		l.buf = nil // one large answer must not be kept for good
+		l.buf = nil // do not keep a large buffer for good
 	}
 
 	return inWords(err)
 }
 
-// inWords replaces the several errors of reads and writes on a connection whose other end is gone by one that
-// people understand.
+// inWords replaces the various errors of a connection whose other end is gone by one that people understand.
 func inWords(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
 		return errors.New("connection closed")
@@ -47,13 +46,13 @@ type inbox struct {
 	mu     sync.Mutex
 	cond   sync.Cond
 	items  []frame
-	queued int           // bytes of them, with what each costs
-	all    *atomic.Int64 // the same of all sessions of the connection
+	queued int           // bytes of the items, with their overhead
+	all    *atomic.Int64 // the same for all sessions of the connection
 	end    error         // delivered after the items; io.EOF, ErrAbandoned, …
 }
 
-// maxQueued is what may wait in all inboxes of a connection: several messages of a result, more than any
-// reader of ours is late.
+// maxQueued bounds what may wait in all inboxes of a connection: several messages of a result, more than any
+// reader of ours falls behind.
 const (
 	maxQueued = 8 * maxPayload
 	frameCost = 64 // of the smallest
@@ -67,7 +66,7 @@ func newInbox(all *atomic.Int64) *inbox {
 	return b
 }
 
-// put fails where nobody reads what comes.
+// put fails if nobody reads the inbox.
 func (b *inbox) put(f frame) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +74,7 @@ func (b *inbox) put(f frame) error {
 		return nil
 	}
 
-	if b.all.Load()+int64(len(f.payload)+frameCost) > maxQueued { // one goroutine puts
+	if b.all.Load()+int64(len(f.payload)+frameCost) > maxQueued { // only one goroutine calls put
 		return errFull
 	}
 
@@ -90,7 +89,7 @@ func (b *inbox) count(n int) {
 	b.all.Add(int64(n))
 }
 
-// finish makes get return err after what is queued; abandon drops the queue.
+// finish makes get return err after the queued items; abandon drops the queue.
 func (b *inbox) finish(err error, abandon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,12 +121,12 @@ func (b *inbox) get() (frame, error) {
 	return f, nil
 }
 
-// putBack makes f the next to be got.
+// putBack makes f the next frame that get returns.
 func (b *inbox) putBack(f frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(b.end, ErrAbandoned) {
-		return // and so was f
+		return // and so is f
 	}
 
 	b.items = append([]frame{f}, b.items...)
@@ -250,8 +249,8 @@ func Relay(near, far Session) error {
 	}
 }
 
-// Await is Recv that ctx can end, with ctx's cause. It does so by closing the session, which is of no more
-// use then: an answer that comes later would be taken for the next one's.
+// Await is Recv that also ends with ctx, with its cause. It then closes the session, which is unusable
+// afterwards: a late answer would be mistaken for the next one.
 func Await(ctx context.Context, s Session, v any) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	err := s.Recv(v)
@@ -262,7 +261,7 @@ func Await(ctx context.Context, s Session, v any) error {
 	return err
 }
 
-// Beyond is a context that ends some time after another has.
+// Beyond returns a context that ends some time after another.
 func Beyond(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// Settle makes of this process what it would be whoever started it. A program calls it first.
+// Settle gives this process a known state, whoever started it. A program calls it first.
 //
-// A fault of the program, or of Go's runtime, ends it by SIGABRT: the runtime's own exit code, 2, would say
-// that nothing was touched. Programs are looked for in absolute directories alone.
+// A panic of the program, or of Go's runtime, ends it by SIGABRT: the runtime's own exit code, 2, would mean
+// that nothing was touched. Programs are searched only in absolute directories.
 func Settle() {
 	debug.SetTraceback("crash")
 	os.Setenv("PATH", absolute(os.Getenv("PATH")))
 	resetLimits()
 }
 
-// usualPath holds where programs are looked for if no place is left.
+// usualPath is where programs are searched if no directory is left.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// absolute is a search path without what depends on the directory that a user happens to be in.
+// absolute removes the elements of a search path that depend on the working directory.
 func absolute(path string) string {
 	dirs := slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return !filepath.IsAbs(dir) })
 	if len(dirs) == 0 {

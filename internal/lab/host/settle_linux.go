@@ -9,8 +9,8 @@ import (
 )
 
 // resetLimits gives all threads the usual scheduling class, and lifts the soft limits that a caller may have
-// set. What is not allowed stays. No memory of ours, which holds keys, is written to disk
-// or handed to a program: where core_pattern is a pipe a limit of 0 is not obeyed, and one of 1 is (core(5)).
+// set. What is not permitted stays. Our memory, which holds keys, is neither dumped to disk nor passed to a
+// program: if core_pattern is a pipe, the kernel ignores a limit of 0 but respects 1 (core(5)).
 func resetLimits() {
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 	for _, limit := range []int{unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS,
@@ -22,11 +22,11 @@ func resetLimits() {
 		}
 	}
 
-	for usualClass() { // a thread that was made meanwhile has the class of the one that made it
+	for usualClass() { // a thread created meanwhile has the class of its creator
 	}
 }
 
-// usualClass gives each thread the usual scheduling class, and says whether one had another.
+// usualClass gives each thread the usual scheduling class, and reports whether one had another.
 func usualClass() (changed bool) {
 	const other = 0 // SCHED_OTHER
 	threads, _ := os.ReadDir("/proc/self/task")

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a process made by Spawn. Reading and writing it speaks to its standard output and input; Close
-// hangs up, which every role takes as the order to leave, and waits for it.
+// Child is a process made by Spawn. Reading and writing use its standard output and input; Close hangs up,
+// which tells every role to leave, and waits for it.
 type Child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -24,13 +24,13 @@ type Child struct {
 
 	once  sync.Once
 	err   error
-	ended chan struct{} // closed when it was waited for
+	ended chan struct{} // closed once the process was waited for
 }
 
-// Start runs the program. Its own session keeps a Ctrl-C of the terminal away.
+// Start runs the program, in its own session so that a Ctrl-C at the terminal does not reach it.
 func (s Spawn) Start() (*Child, error) {
-	// The path in /proc is the very program that runs now, also when the file was replaced or removed, as
-	// "go run" does.
+	// The path in /proc is the program that runs now, even if its file was replaced or removed, as "go run"
+	// does.
 	cmd := exec.Command(cmp.Or(s.Program, "/proc/self/exe"), s.Args...)
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
@@ -77,8 +77,8 @@ func (s Spawn) Start() (*Child, error) {
 	return c, nil
 }
 
-// start starts the child's process. One that is bound to us is so to the thread which starts it, and one
-// inherits that thread's cores: such a child has a thread of its own here, for as long as it lives.
+// start starts the child's process. Its bond to us is one to the thread which starts it, and its cores are
+// that thread's: such a child gets its own thread here, for its whole life.
 func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()
@@ -86,7 +86,7 @@ func (s Spawn) start(c *Child) error {
 
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with this
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		if s.Core > 0 {
 			var set unix.CPUSet
 			set.Set(s.Core - 1)
@@ -105,20 +105,21 @@ func (s Spawn) start(c *Child) error {
 	return <-started
 }
 
-// Pid is the process' number in our PID namespace.
+// Pid returns the process's number in our PID namespace.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
 func (c *Child) Read(b []byte) (int, error) { return c.out.Read(b) }
 
 func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 
-// HangUp ends the process' standard input, and nothing else.
+// HangUp ends only the process's standard input.
 func (c *Child) HangUp() error { return c.in.Close() }
 
-// patience bounds how long a process may take to undo what it did.
+// patience bounds how long a process may take to undo its changes.
 const patience = 5 * time.Second
 
-// Close hangs up and waits for the process to leave; one that does not leave is killed, which is an error.
+// Close hangs up and waits for the process to leave. A process that does not leave is killed, which is an
+// error.
 func (c *Child) Close() error {
 	if c.in != nil {
 		c.in.Close()
@@ -129,7 +130,7 @@ func (c *Child) Close() error {
 	return c.Wait()
 }
 
-// Wait waits for a process that is meant to end by itself, such as one whose Conn hangs up.
+// Wait waits for a process that ends by itself, such as one whose Conn hangs up.
 func (c *Child) Wait() error {
 	c.once.Do(func() {
 		c.err = c.cmd.Wait()
@@ -142,7 +143,7 @@ func (c *Child) Wait() error {
 func (c *Child) Kill() error {
 	endReading(c.out)
 	if f, ok := c.in.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = f.SetWriteDeadline(time.Now()) // a closed pipe has ended
+		_ = f.SetWriteDeadline(time.Now()) // fails on a closed pipe, whose writing has ended
 	}
 
 	err := c.cmd.Process.Kill()

@@ -10,7 +10,7 @@ import (
 // Child is a process made by Spawn.
 type Child struct{}
 
-// Start answers that this system has no namespaces.
+// Start fails, because this system has no namespaces.
 func (s Spawn) Start() (*Child, error) {
 	return nil, fmt.Errorf("start %s: %w on %s", s.Args[0], ErrUnsupported, runtime.GOOS)
 }

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// standard are the standard input and output as one connection.
+// standard joins standard input and output to one connection.
 type standard struct{ in, out *os.File }
 
-// Standard are the standard input and output as a connection whose reads and writes can be given up.
+// Standard returns standard input and output as a connection with deadlines.
 func Standard() (Deadlined, error) {
 	var files [2]*os.File
 	for fd := range files {
-		if err := unix.SetNonblock(fd, true); err != nil { // else the runtime does not wait for it itself
+		if err := unix.SetNonblock(fd, true); err != nil { // otherwise the runtime does not poll it
 			return nil, fmt.Errorf("take standard input and output for a connection: %w", err)
 		}
 

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Deadlined is a connection whose reads and writes can be given up.
+// Deadlined is a connection with deadlines for reads and writes.
 type Deadlined interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
 }
 
-// Steady is a connection that ends when the other end says nothing for the time Silence, or leaves what was
-// said unread for the time Unread: it is dead, stopped or out of reach. Whoever has nothing to say speaks
-// all the same, see KeepAlive.
+// Steady is a connection that ends when the other end sends nothing for the time Silence, or does not read
+// for the time Unread: it is dead, stopped or unreachable. An idle end sends something regularly, see
+// KeepAlive.
 type Steady struct {
 	Deadlined
 	Silence, Unread time.Duration
 }
 
-// Read is os.ErrDeadlineExceeded once the other end is taken for dead.
+// Read fails with os.ErrDeadlineExceeded once the other end counts as dead.
 func (s Steady) Read(b []byte) (int, error) {
 	if err := s.SetReadDeadline(time.Now().Add(s.Silence)); err != nil {
 		return 0, err
@@ -37,8 +37,8 @@ func (s Steady) Write(b []byte) (int, error) {
 	return s.Deadlined.Write(b)
 }
 
-// KeepAlive has the agent at the other end answer every now and then, so that neither end falls silent, until
-// ctx ends or the agent is gone. Its errors are those of whoever uses the agent next.
+// KeepAlive makes the agent at the other end answer regularly, so that neither end falls silent, until ctx
+// ends or the agent is gone. It leaves errors to the agent's next user.
 func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -55,12 +55,12 @@ func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	}
 }
 
-// Within bounds how long an answer is waited for.
+// Within bounds the wait for an answer.
 func Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %s", ErrUnreachable, d))
 }
 
-// Answers asks an agent for a sign of life, by one exchange: Clock takes many.
+// Answers checks that an agent responds, by one exchange: Clock takes many.
 func Answers(ctx context.Context, a Agent) error {
 	var now int64
 	return a.Invoke(ctx, verbClock, struct{}{}, &now)

@@ -17,25 +17,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// TrustedDir returns an error if another user can change a directory or one above it, as sshd looks at them:
-// each must be this user's or root's, and nobody else may write there, except where everybody may and removes
-// only what is his own (the sticky bit): there a link is refused, too. In the user namespace of a lab the
-// owner of / is root, and has a number that others have, too.
+// TrustedDir returns an error if another user can change a directory or one above it, by the rules of sshd:
+// each must belong to this user or root, and nobody else may write there, except in directories with the
+// sticky bit, where everybody may write but remove only their own files; a link there is refused. In the user
+// namespace of a lab the owner of / is root, with a number that other users have, too.
 func TrustedDir(dir string) error {
 	_, err := lookAlong(dir, Owned)
 	return err
 }
 
-// OpenTrusted opens a file that names commands, or is one. Nobody but this user, root and, for root, the user
-// who called sudo can change it or put another in its place: the file that is returned is the one that was
-// looked at.
+// OpenTrusted opens a file that contains commands, or is one. Only this user, root and, for root, the user
+// who called sudo can change or replace it: the returned file is the one that was checked.
 func OpenTrusted(file string) (*os.File, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
 	}
 
-	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for who writes
+	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for a writer
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +65,7 @@ func OpenTrusted(file string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// maxTrusted bounds what a file that is read whole may hold.
+// maxTrusted bounds the size of a file that is read whole.
 const maxTrusted = 1 << 20
 
 // ReadTrusted reads a file that OpenTrusted opens.
@@ -85,7 +84,7 @@ func ReadTrusted(file string) ([]byte, error) {
 }
 
 // TrustedCommand returns an error if others can change a program, which is looked up as a shell does, or a
-// file that its arguments name, such as the script of an interpreter. The error is ErrUnsupported where the
+// file named by its arguments, such as the script of an interpreter. The error is ErrUnsupported if the
 // program is not installed.
 func TrustedCommand(words []string) error {
 	path, err := exec.LookPath(words[0])
@@ -123,11 +122,10 @@ func TrustedCommand(words []string) error {
 	return nil
 }
 
-// maxPassword bounds what a file of a password may hold, in bytes.
+// maxPassword bounds the size of a password file, in bytes.
 const maxPassword = 4 << 10
 
-// Password reads the first line of a file that nobody but its owner can read, for whoever asks for a
-// password.
+// Password reads the first line of a file that only its owner can read.
 func Password(file string) (Secret, error) {
 	f, err := OpenTrusted(file)
 	if err != nil {
@@ -162,7 +160,8 @@ func Password(file string) (Secret, error) {
 	return SecretFrom(line), nil
 }
 
-// TrustedTree returns an error if others can change a directory or what is below it, but for what skip says.
+// TrustedTree returns an error if others can change a directory or anything below it, except what skip
+// selects.
 func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	mine := func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) }
 	if _, err := lookAlong(root, mine); err != nil {
@@ -178,7 +177,7 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 			return nil
 		}
 
-		if d.Type()&fs.ModeSymlink != 0 { // what it leads to
+		if d.Type()&fs.ModeSymlink != 0 { // its target
 			_, err := lookAlong(path, mine)
 			return err
 		}
@@ -192,8 +191,8 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	})
 }
 
-// lookAlong refuses an element of an absolute path that others can change; mine reports whether one is not
-// another user's. It returns the last element that exists, without links.
+// lookAlong refuses an absolute path with an element that others can change; mine reports whether an element
+// belongs to no other user. It returns the last existing element, with links resolved.
 func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err error) {
 	shared := false // the element before is a directory for everybody
 	_, err = Walk(path, func(at string, info fs.FileInfo) error {
@@ -216,15 +215,15 @@ func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err 
 	return last, err
 }
 
-// openToOthers says whether the mode lets another user write.
+// openToOthers reports whether the mode lets another user write.
 func openToOthers(info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
 	owner := info.Sys().(*syscall.Stat_t)
 	return mode&0o002 != 0 || mode&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
 }
 
-// ownGroup says whether a group is its user's alone, as many distributions give one to each: it has the
-// user's number or name, and no other member in /etc/group. Groups of a directory service are not looked at.
+// ownGroup reports whether a group belongs to its user alone, as in many distributions: it has the user's
+// number or name, and no other member in /etc/group. Groups of a directory service are not considered.
 func ownGroup(uid, gid uint32) bool {
 	name := ""
 	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
@@ -246,20 +245,21 @@ func groupOf(groups, user string, uid, gid uint32) bool {
 	return own
 }
 
-// Owned says whether something is this user's or root's.
+// Owned reports whether a file belongs to this user or root.
 func Owned(info fs.FileInfo) bool {
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	return int(owner) == os.Geteuid() || owner == 0 || owner == OwnerOf("/")
 }
 
-// ofCaller says whether something belongs to the user who has become root by sudo: it is his command line.
+// ofCaller reports whether a file belongs to the user who has become root by sudo: the command line is that
+// user's, too.
 func ofCaller(info fs.FileInfo) bool {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
 }
 
-// Walk shows see each element of an absolute path from the top, links and what they lead to among them, as
-// far as they exist, and returns the path without links that it came to. The first error ends it.
+// Walk calls see for each element of an absolute path from the top, including links and their targets, as far
+// as they exist, and returns the path reached, with links resolved. It stops at the first error.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
 	const maxLinks = 40 // as the kernel's
 	at := "/"
@@ -303,7 +303,7 @@ func Walk(path string, see func(at string, info fs.FileInfo) error) (real string
 		}
 
 		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
-			at = next // what a process has open, such as pipe:[1234]
+			at = next // an open file of a process, such as pipe:[1234]
 			continue
 		}
 
@@ -322,7 +322,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// OwnerOf is root where it cannot be read.
+// OwnerOf returns root if the owner is unreadable.
 func OwnerOf(path string) uint32 {
 	var info syscall.Stat_t
 	if syscall.Stat(path, &info) != nil {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Undoing is a stack of what undoes what a handler did, the last first.
+// Undoing is a stack of functions that undo a handler's changes, last first.
 type Undoing []func() error
 
-// Add puts f on the stack, before what it undoes is done.
+// Add pushes f before the change that it undoes is made.
 func (u *Undoing) Add(f func() error) { *u = append(*u, f) }
 
-// Run undoes everything, and joins what could not be undone to err as ErrNotUndone.
+// Run undoes everything, and joins failures to err as ErrNotUndone.
 func (u Undoing) Run(err *error) {
 	for _, f := range slices.Backward(u) {
 		if undoErr := f(); undoErr != nil {

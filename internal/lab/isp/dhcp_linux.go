@@ -17,13 +17,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// leaseTime is so long that no trial sees a renewal of it.
+// leaseTime is so long that no trial sees a renewal.
 const leaseTime = 12 * time.Hour
 
 // maxLeases bounds the subscribers that get an address.
 const maxLeases = 64
 
-// leases gives each hardware address the first address of the network that is free.
+// leases assigns each hardware address the first free address of the network.
 type leases struct {
 	own netip.Prefix
 	of  map[string]netip.Addr
@@ -46,7 +46,7 @@ func (l *leases) take(mac string) (netip.Addr, bool) {
 	return a, ok
 }
 
-// answer is the answer to a subscriber's message, nil for none (RFC 2131 §4.3).
+// answer returns the answer to a subscriber's message, nil for none (RFC 2131 §4.3).
 func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 	kind := dhcpv4.MessageTypeNone
 	switch m.MessageType() {
@@ -56,7 +56,7 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 		kind = dhcpv4.MessageTypeAck
 		id := m.ServerIdentifier()
 		if id != nil && !id.Equal(l.own.Addr().AsSlice()) {
-			return nil, netip.Addr{}, nil // it took another's offer
+			return nil, netip.Addr{}, nil // it accepted another server's offer
 		}
 	default:
 		return nil, netip.Addr{}, nil
@@ -117,7 +117,7 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	}), nil
 }
 
-// receive hands what arrives on a socket to take, until the function that it returns closes the socket.
+// receive passes what arrives on a socket to take, until the returned function closes the socket.
 func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	take func(b []byte, from netip.AddrPort)) (ended func() error) {
 	done := make(chan struct{})
@@ -145,8 +145,8 @@ func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	}
 }
 
-// joinDHCP gives up the device's IPv4 addresses for the one that is offered, and has its routes by way of a
-// neighbour lead to the provider.
+// joinDHCP replaces the device's IPv4 addresses by the one offered, and redirects its routes through a
+// neighbour to the provider.
 func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
@@ -193,7 +193,7 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 
 	keep, end := context.WithCancel(ctx)
 	over := make(chan struct{})
-	go func() { // RFC 2131 §4.4.5: half of the time
+	go func() { // RFC 2131 §4.4.5: after half the lease time
 		defer close(over)
 		for host.Pause(keep, lease.ACK.IPAddressLeaseTime(leaseTime)/2) == nil {
 			var err error
@@ -207,8 +207,8 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 	return nil
 }
 
-// ask gets a lease, or one again. The socket, which sees every packet of the device, is closed at once: no
-// packet of a trial is to pass it.
+// ask obtains or renews a lease. The socket, which sees every packet of the device, is closed at once, so
+// that no packet of a trial passes through it.
 func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient4.Lease, err error) {
 	c, err := nclient4.New(dev, nclient4.WithTimeout(joinTime/10), nclient4.WithRetry(10))
 	if err != nil {
@@ -224,7 +224,7 @@ func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient
 	return c.Request(ctx)
 }
 
-// told is the address and the router of an acknowledgement.
+// told returns the address and the router of an acknowledgement.
 func told(m *dhcpv4.DHCPv4) (got netip.Prefix, gateway netip.Addr, err error) {
 	a, ok := netip.AddrFromSlice(m.YourIPAddr.To4())
 	ones, _ := m.SubnetMask().Size()

@@ -18,7 +18,7 @@ import (
 // maxDUID bounds the length of a subscriber's identifier (RFC 8415 §11.1).
 const maxDUID = 130
 
-// delegation is the n-th network, from 1, of those that subscribers are delegated out of a block.
+// delegation returns the n-th network, from 1, of those delegated to subscribers out of a block.
 func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
 	a := block.Masked().Addr().As16()
 	high := binary.BigEndian.Uint64(a[:8])
@@ -27,14 +27,15 @@ func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
 	return p, block.Contains(p.Addr())
 }
 
-// bindings gives each subscriber an address of the link and a network of its own, always the same.
+// bindings assigns each subscriber an address of the link and a network of its own, always the same.
 type bindings struct {
 	block, link netip.Prefix
 	own         dhcpv6.DUID
-	of          map[string]int // by the subscriber's DUID; by "" for the only one, whichever it has
+	of          map[string]int // by the subscriber's DUID; by "" for the only one, whatever its DUID
 }
 
-// bindings returns those of a link of the provider's, which has a DUID by its port (RFC 8415 §11.4).
+// bindings returns the bindings of a link of the provider, which derives its DUID from its port (RFC 8415
+// §11.4).
 func (p *provider) bindings(port net.HardwareAddr, link netip.Prefix) *bindings {
 	return &bindings{
 		block: p.IPv6,
@@ -59,14 +60,14 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	return addr, network, ok
 }
 
-// grant holds what becomes of a subscriber by an answer: invalid are those that the answer leaves out.
+// grant holds what an answer assigns to a subscriber: invalid where it assigns none.
 type grant struct {
 	addr     netip.Addr
 	network  netip.Prefix
 	returned bool
 }
 
-// answer is the answer to a subscriber's message, nil for none (RFC 8415 §16, §18.3).
+// answer returns the answer to a subscriber's message, nil for none (RFC 8415 §16, §18.3).
 func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	client := m.Options.ClientID()
 	server := m.Options.ServerID()
@@ -88,7 +89,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	}
 
 	if named != (server != nil) || named && !server.Equal(b.own) {
-		return nil, g // it took another's offer, or is none of a subscriber's
+		return nil, g // it accepted another's offer, or is not from a subscriber
 	}
 
 	r = &dhcpv6.Message{MessageType: kind, TransactionID: m.TransactionID}
@@ -126,7 +127,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 		if kind == dhcpv6.MessageTypeReply {
 			dhcpv6.WithRapidCommit(r)
 		} else {
-			r.AddOption(dhcpv6.OptPreference(255)) // nobody else is to be waited for (§18.2.1)
+			r.AddOption(dhcpv6.OptPreference(255)) // no need to wait for other servers (§18.2.1)
 		}
 		fallthrough
 	default:
@@ -138,7 +139,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 
 func status(code iana.StatusCode) dhcpv6.Option { return &dhcpv6.OptStatusCode{StatusCode: code} }
 
-// confirm says whether addresses are still those of the link (§18.3.3).
+// confirm reports whether addresses still belong to the link (§18.3.3).
 func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
 	any := false
 	here := iana.StatusSuccess
@@ -159,7 +160,8 @@ func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
 	return r
 }
 
-// give answers what a subscriber asks for: one address and one network. What else it wants to keep is over.
+// give answers a subscriber's request with one address and one network. It ends anything else that the
+// subscriber wants to keep.
 func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 	const t1, t2 = leaseTime / 2, leaseTime * 4 / 5
 	keeps := m.MessageType == dhcpv6.MessageTypeRenew || m.MessageType == dhcpv6.MessageTypeRebind
@@ -214,8 +216,8 @@ func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 	return g
 }
 
-// serveDHCPv6 serves until it is ended. Networks that were delegated are reached by way of the subscriber's
-// link-local address meanwhile.
+// serveDHCPv6 serves until it is ended. Meanwhile delegated networks are routed to the subscriber's
+// link-local address.
 func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() error, err error) {
 	conn, err := server6.NewIPv6UDPConn(i.Name, &net.UDPAddr{
 		IP:   net.IPv6unspecified,
@@ -261,7 +263,7 @@ func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() erro
 	}, nil
 }
 
-// route has a subscriber's network be reached by way of it, and no longer by way of another.
+// route routes a subscriber's network through the subscriber, and no longer through another.
 func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.Addr, dev string) error {
 	old, known := routes[g.network]
 	if !g.network.IsValid() || known && old == via && !g.returned {

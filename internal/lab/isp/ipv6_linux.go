@@ -20,12 +20,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// linkLocal is the address that the provider's routers are known by on the link.
+// linkLocal is the address of the provider's routers on the link.
 var linkLocal = netip.MustParsePrefix("fe80::1/64")
 
 // serveIPv6 makes the port that of an IPv6 provider: an address of the link, router advertisements and
-// DHCPv6. By PPPoE it has the address alone: the links are the sessions, see overSession. A machine on which
-// that cannot be, or would cost something else, gives host.ErrUnsupported.
+// DHCPv6. With PPPoE the port has only the address: the links are the sessions, see overSession. A machine
+// that cannot do so, or only at the price of something else, gives host.ErrUnsupported.
 func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	i, err := macOf(p.Device)
 	own := []netip.Prefix{linkLocal, p.Link()}
@@ -66,7 +66,7 @@ func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 }
 
 // overSession serves IPv6 on the device of the n-th session, once both ends want it (RFC 5072). Its link has
-// a network of its own, the n-th after the port's. What it has goes with the device, but for what undo does.
+// a network of its own, the n-th after the port's. Everything ends with the device, except what undo undoes.
 func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
 	undo *host.Undoing) error {
 	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
@@ -95,7 +95,7 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 	return p.serveLink(ctx, i, b, undo)
 }
 
-// serveLink has a link's subscribers find the provider, and what they get of it.
+// serveLink announces the provider to a link's subscribers, and assigns them addresses.
 func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings, undo *host.Undoing) error {
 	ended, err := p.serveDHCPv6(i, b)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings,
 	return nil
 }
 
-// ipv6Setting is one of the kernel's of a device.
+// ipv6Setting returns the path and value of a kernel setting of a device.
 func ipv6Setting(dev, name string) (path, value string, err error) {
 	path = "net/ipv6/conf/" + dev + "/" + name
 	if value, err = kernel.ReadSysctl(path); errors.Is(err, kernel.ErrAbsent) {
@@ -128,8 +128,8 @@ func speaksIPv6(dev string) error {
 	return err
 }
 
-// beRouter has the kernel answer neighbours as a router does: who hears otherwise drops its default route
-// (RFC 4861 §7.2.5). Nothing is forwarded by that as long as it is not on for all devices (ip6_forward). But
+// beRouter makes the kernel answer neighbours as a router does: otherwise they drop their default route (RFC
+// 4861 §7.2.5). That alone forwards nothing as long as it is not on for all devices (ip6_forward). But
 // switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra is
 // 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
 func beRouter(dev string, undo *host.Undoing) error {
@@ -153,7 +153,7 @@ func beRouter(dev string, undo *host.Undoing) error {
 			return err
 		}
 
-		if accepts == "1" { // with 0 a daemon has set the route, which the kernel lets be
+		if accepts == "1" { // with 0 a daemon has set the route, which the kernel keeps
 			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
 				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
 		}
@@ -167,7 +167,7 @@ func beRouter(dev string, undo *host.Undoing) error {
 	return kernel.WriteSysctl(forwarding, "1")
 }
 
-// How often a router advertises itself, and for how long that holds (RFC 4861 §6.2.1, §10).
+// How often a router advertises itself, and for how long that is valid (RFC 4861 §6.2.1, §10).
 const (
 	routerLifetime  = 30 * time.Minute
 	maxInterval     = 10 * time.Minute
@@ -182,8 +182,8 @@ var (
 	allRouters = &net.IPAddr{IP: net.IPv6linklocalallrouters}
 )
 
-// advertise tells the link that there is a router, and which network this is, until ctx ends; and then that
-// there is none any more.
+// advertise announces the router and the network to the link until ctx ends, and finally that the router is
+// gone.
 func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.Prefix) (ended func() error,
 	err error) {
 	var lc net.ListenConfig
@@ -255,14 +255,14 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 			from = allNodes
 		}
 
-		_, _ = c.WriteTo(text, nil, from) // who hears nothing asks again
+		_, _ = c.WriteTo(text, nil, from) // a subscriber that hears nothing asks again
 	}
 }
 
-// hopLimit tells that no router has passed a packet on (RFC 4861 §6.1).
+// hopLimit proves that no router has forwarded a packet (RFC 4861 §6.1).
 const hopLimit = 255
 
-// solicits says whether an ICMPv6 message is a valid router solicitation (RFC 4861 §6.1.1).
+// solicits reports whether an ICMPv6 message is a valid router solicitation (RFC 4861 §6.1.1).
 func solicits(m []byte) bool {
 	if len(m) < 8 || m[0] != byte(ipv6.ICMPTypeRouterSolicitation) || m[1] != 0 {
 		return false
@@ -279,14 +279,14 @@ func solicits(m []byte) bool {
 	return len(m) == 0
 }
 
-// advertisement is a router advertisement (RFC 4861 §4.2): addresses are to be had by DHCPv6, and of the
-// link's network without; the provider serves DNS, as far as it does. With a lifetime of 0 all that is over.
-// A session has no address of the link layer. The kernel puts the checksum in (RFC 3542 §3.1).
+// advertisement returns a router advertisement (RFC 4861 §4.2): addresses come from DHCPv6, those of the
+// link's network also without; the provider serves DNS, as far as it does. A lifetime of 0 withdraws
+// everything. A session has no link-layer address. The kernel fills in the checksum (RFC 3542 §3.1).
 func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
 	const (
 		managed, other      = 0x80, 0x40
 		onLink, autonomous  = 0x80, 0x40
-		source, prefix, dns = 1, 3, 25 // the last one: RFC 8106 §5.1
+		source, prefix, dns = 1, 3, 25 // dns: RFC 8106 §5.1
 	)
 	holds := uint32(leaseTime / time.Second)
 	if lifetime == 0 {
@@ -296,7 +296,7 @@ func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Durati
 	be := binary.BigEndian
 	m := []byte{byte(ipv6.ICMPTypeRouterAdvertisement), 0, 0, 0, 64, managed | other}
 	m = be.AppendUint16(m, uint16(lifetime/time.Second))
-	m = be.AppendUint64(m, 0) // times of neighbour discovery: as it likes
+	m = be.AppendUint64(m, 0) // timers of neighbour discovery: unspecified
 	if mac != nil {
 		m = append(append(m, source, 1), mac...)
 	}

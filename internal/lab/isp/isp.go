@@ -1,6 +1,6 @@
 // Package isp plays an access provider on one port of a machine, and joins one as its subscriber: by DHCP
-// (RFC 2131) or PPPoE (RFC 2516). Both halves are handlers of a process of its own, and undo what they did
-// when their session ends, however that comes.
+// (RFC 2131) or PPPoE (RFC 2516). Both sides are handlers in a process of their own, and undo their changes
+// when their session ends, for whatever reason.
 package isp
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Event holds what a provider tells while it serves; the first one, without a text, says that it does.
+// Event is a message from a provider while it serves; the first one, without a text, means that it has
+// started.
 type Event struct {
 	Text string `json:"text,omitempty"`
 }
@@ -21,7 +22,7 @@ func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{knob.VerbServe: host.Asked(serve), knob.VerbJoin: host.Asked(join)}
 }
 
-// held returns when the session ends, or with an error when one comes before.
+// held returns when the session ends, or with the first error before that.
 func held(ctx context.Context, s host.Session, failed <-chan error) error {
 	over := make(chan error, 1)
 	go func() { over <- s.Recv(nil) }()
@@ -35,7 +36,7 @@ func held(ctx context.Context, s host.Session, failed <-chan error) error {
 	}
 }
 
-// nth is the n-th address, from 1, that subscribers get of a provider's network.
+// nth returns the n-th address, from 1, that a provider's network assigns to subscribers.
 func nth(provider netip.Prefix, n int) (netip.Addr, bool) {
 	a := provider.Masked().Addr()
 	for i := 0; i < n; {

@@ -23,16 +23,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions lists those of every session: nothing is compressed, as by providers, and nothing of the machine
-// is changed but the session's device.
+// pppOptions lists the options of every session: nothing is compressed, as with providers, and nothing of the
+// machine changes but the session's device.
 var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// mostWords gives how many lines are kept of what a daemon says, the first and the last.
+// mostWords is how many lines are kept of a daemon's output, the first and the last.
 const mostWords = 4
 
-// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last
-// words.
+// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last returns its last
+// lines.
 func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string,
 	err error) {
 	process, err := host.Local().Start(ctx, host.Command{
@@ -60,7 +60,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 		defer close(over)
 		<-out
 		<-errs
-		_, _ = process.Wait() // its words say why
+		_, _ = process.Wait() // its output explains why
 	}()
 	return over, func() string {
 		mu.Lock()
@@ -69,7 +69,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	}, nil
 }
 
-// joinPPPoE has a session carry what went out of the device by way of a neighbour.
+// joinPPPoE makes a session carry what left the device through a neighbour.
 func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	daemon, err := knob.FindPPPD()
 	if err != nil {
@@ -117,7 +117,7 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 	return nil
 }
 
-// others are the addresses of IPv6 that the other end of a link has: the first or the second of its network.
+// others returns the IPv6 addresses of a link's other end: the first or the second of its network.
 func others(own []netip.Prefix) (out []netip.Addr) {
 	for _, p := range own {
 		if a, ok := nth(p, 1); ok && p.Addr().Is6() {
@@ -127,7 +127,7 @@ func others(own []netip.Prefix) (out []netip.Addr) {
 	return out
 }
 
-// leave ends a subscriber's daemon, and tells the provider, which would wait for a minute otherwise.
+// leave ends a subscriber's daemon, and informs the provider, which would otherwise wait for a minute.
 func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) error {
 	sessions := sessionsOn(dev)
 	end()
@@ -142,15 +142,15 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 	}
 	defer unix.Close(fd)
 	for _, s := range sessions {
-		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // it notices by itself, if later
+		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // otherwise the provider notices later
 	}
 
 	return nil
 }
 
-// sessionsOn reads the kernel's list (drivers/net/ppp/pppoe.c): number, address of the other end, device.
+// sessionsOn parses the kernel's list (drivers/net/ppp/pppoe.c): number, address of the other end, device.
 func sessionsOn(dev string) (out []subscriber) {
-	text, _ := os.ReadFile("/proc/net/pppoe") // without it nobody is told
+	text, _ := os.ReadFile("/proc/net/pppoe") // without it nobody is informed
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[2] != dev {
@@ -160,7 +160,7 @@ func sessionsOn(dev string) (out []subscriber) {
 		id, err := strconv.ParseUint(f[0], 16, 16)
 		mac, macErr := net.ParseMAC(f[1])
 		if err == nil && macErr == nil {
-			var b [2]byte // it is kept, and printed, in the order of bytes of the network
+			var b [2]byte // kept and printed in network byte order
 			binary.NativeEndian.PutUint16(b[:], uint16(id))
 			out = append(out, subscriber{id: binary.BigEndian.Uint16(b[:]), mac: mac})
 		}
@@ -190,7 +190,7 @@ func openDiscovery(dev string) (int, error) {
 	return fd, nil
 }
 
-// servePPPoE is an access concentrator: the discovery stage here, each session by a daemon of its own.
+// servePPPoE runs an access concentrator: the discovery stage here, each session in a daemon of its own.
 func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err error) {
 	daemon, err := knob.FindPPPD()
 	if err == nil {
@@ -227,7 +227,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // sessions see this thread's files, see withSecrets; it ends with this
+		runtime.LockOSThread() // for withSecrets; the thread ends with this goroutine
 		if err := p.withSecrets(); err != nil {
 			p.fail(err)
 			return
@@ -238,7 +238,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	return func() error { <-done; return unix.Close(fd) }, nil
 }
 
-// sessions are the running daemons of a concentrator.
+// sessions holds the running daemons of a concentrator.
 type sessions struct {
 	p      *provider
 	daemon knob.PPPD
@@ -247,7 +247,7 @@ type sessions struct {
 	all    sync.WaitGroup
 }
 
-const listenMs = 100 // between two looks at whether it is to end
+const listenMs = 100 // between two checks for the end
 
 func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	buf := make([]byte, 2048)
@@ -292,8 +292,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	r.all.Wait()
 }
 
-// begin starts a session's daemon. Where the provider has routes to what lies behind the subscriber, they
-// lead into the first session.
+// begin starts a session's daemon. If the provider has routes to networks behind the subscriber, they lead
+// into the first session.
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
@@ -366,7 +366,7 @@ func (r *sessions) begin(s *subscriber) {
 	})
 }
 
-// withSecrets gives the daemons that this thread starts a view of /etc/ppp of their own, in memory, with the
+// withSecrets gives the daemons that this thread starts their own view of /etc/ppp, in memory, with the
 // subscriber's password: pppd reads it from nowhere else.
 func (p *provider) withSecrets() error {
 	if p.User == "" {
@@ -399,7 +399,7 @@ func (p *provider) withSecrets() error {
 	return nil
 }
 
-// pppWord is a word of pppd's secrets files (pppd(8), AUTHENTICATION).
+// pppWord quotes a word for pppd's secrets files (pppd(8), AUTHENTICATION).
 func pppWord(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "").Replace(text) + `"`
 }

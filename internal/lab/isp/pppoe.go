@@ -34,7 +34,7 @@ const (
 	etherDiscovery = 0x8863
 	etherHead      = 14
 	pppoeHead      = 6
-	// pppoeBytes holds what a session takes of a frame's payload: its head, and the PPP protocol.
+	// pppoeBytes is the overhead of a session in a frame's payload: its header, and the PPP protocol.
 	pppoeBytes = pppoeHead + 2
 )
 
@@ -51,7 +51,7 @@ type tag struct {
 	value []byte
 }
 
-// find is the value of the first tag of a kind.
+// find returns the value of the first tag of a kind.
 func (d discovery) find(kind uint16) ([]byte, bool) {
 	for _, t := range d.tags {
 		if t.kind == kind {
@@ -95,7 +95,7 @@ func parseDiscovery(frame []byte) (d discovery, err error) {
 	return d, nil
 }
 
-// frame is the packet as it is sent.
+// frame returns the packet as a frame to send.
 func (d discovery) frame() []byte {
 	var tags []byte
 	for _, t := range d.tags {
@@ -112,8 +112,8 @@ func (d discovery) frame() []byte {
 	return append(out, tags...)
 }
 
-// concentrator answers subscribers' discovery packets. It keeps nothing of one until that has shown that it
-// hears what is sent to its address.
+// concentrator answers subscribers' discovery packets. It keeps no state for a subscriber until that has
+// shown that it receives packets sent to its address.
 type concentrator struct {
 	mac      net.HardwareAddr
 	key      []byte // of cookies
@@ -121,7 +121,7 @@ type concentrator struct {
 	sessions map[uint16]*subscriber
 }
 
-// subscriber is one with a session.
+// subscriber is a subscriber with a session.
 type subscriber struct {
 	id      uint16
 	mac     net.HardwareAddr
@@ -129,19 +129,19 @@ type subscriber struct {
 	end     func()
 }
 
-// maxSubscribers bounds the sessions: a port has one router on it, or a few.
+// maxSubscribers bounds the sessions: a port serves one router, or a few.
 const maxSubscribers = 8
 
-// usualPayload is a session's without RFC 4638.
+// usualPayload is a session's maximum without RFC 4638.
 const usualPayload = 1500 - pppoeBytes
 
-// hear takes a frame and gives the answer, nil for none; a session that begins, and one that is to end. Who
-// asks for another session gets none while the old one ends, and asks again (RFC 2516 §8).
+// hear processes a frame and returns the answer, nil for none, a session that begins, and one that ends. A
+// subscriber that asks for another session gets none while the old one ends, and asks again (RFC 2516 §8).
 func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscriber) {
 	d, err := parseDiscovery(frame)
 	own := err == nil && bytes.Equal(d.to, c.mac)
 	switch {
-	case err != nil || d.from[0]&1 != 0: // nobody has a multicast address
+	case err != nil || d.from[0]&1 != 0: // a multicast address is no sender
 		return nil, nil, nil
 	case d.code == codePADI && d.session == 0:
 		a := c.answer(d, codePADO, 0)
@@ -153,7 +153,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 			return nil, nil, nil
 		}
 
-		for _, s := range c.sessions { // it has begun anew
+		for _, s := range c.sessions { // it has restarted
 			if bytes.Equal(s.mac, d.from) {
 				ends = s
 			}
@@ -180,13 +180,13 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 	return nil, nil, nil
 }
 
-// gone takes a session away that has ended, and gives the packet that tells the subscriber.
+// gone removes a session that has ended, and returns the packet that informs the subscriber.
 func (c *concentrator) gone(s *subscriber) []byte {
 	delete(c.sessions, s.id)
 	return terminate(c.mac, s.mac, s.id)
 }
 
-// free is a session's number that is not in use; 0 and 0xffff are none.
+// free returns an unused session number; 0 and 0xffff are reserved.
 func (c *concentrator) free() uint16 {
 	id := uint16(1)
 	for c.sessions[id] != nil {
@@ -195,7 +195,7 @@ func (c *concentrator) free() uint16 {
 	return id
 }
 
-// answer repeats what a subscriber is to recognise it by.
+// answer repeats the tags by which a subscriber recognises it.
 func (c *concentrator) answer(d discovery, code byte, session uint16) discovery {
 	a := discovery{to: d.from, from: c.mac, code: code, session: session}
 	service, _ := d.find(tagServiceName)
@@ -224,7 +224,7 @@ func (c *concentrator) cookie(of net.HardwareAddr) []byte {
 	return m.Sum(nil)[:16]
 }
 
-// terminate is the packet that ends a session.
+// terminate returns the packet that ends a session.
 func terminate(from, to net.HardwareAddr, session uint16) []byte {
 	return discovery{to: to, from: from, code: codePADT, session: session}.frame()
 }

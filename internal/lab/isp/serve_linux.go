@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// serve is the provider's side.
+// serve runs the provider's side.
 func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	var password []byte
 	if a.User != "" {
@@ -56,7 +56,7 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 		return err
 	}
 
-	if len(a.Addresses) > 0 { // what else the port has is none of the subscribers' business
+	if len(a.Addresses) > 0 { // the port's other networks do not concern the subscribers
 		has = a.Addresses
 	}
 
@@ -151,7 +151,7 @@ type provider struct {
 	say      chan string
 }
 
-// tell drops what nobody takes: it must not hold up what is served.
+// tell reports an event, unless nobody takes it: that must not delay the service.
 func (p *provider) tell(format string, args ...any) {
 	select {
 	case p.say <- fmt.Sprintf(format, args...):
@@ -166,7 +166,7 @@ func (p *provider) fail(err error) {
 	}
 }
 
-// start serves until ctx ends; what it returns waits for that.
+// start serves until ctx ends; the returned function waits for that.
 func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	switch p.Kind {
 	case knob.DHCP:
@@ -177,10 +177,10 @@ func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// joinTime bounds how long it may take to be given an address, by an emulated provider too.
+// joinTime bounds how long it may take to get an address, even from an emulated provider.
 const joinTime = 30 * time.Second
 
-// join is the subscriber's side.
+// join runs the subscriber's side.
 func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	if err := a.Check(); err != nil {
 		return err
@@ -215,7 +215,7 @@ func await(ctx context.Context, dev string, gone <-chan struct{}, such func(neti
 	defer cancel()
 	for {
 		if i, err := net.InterfaceByName(dev); err == nil {
-			has, _ := i.Addrs() // it is not there any more, or not yet
+			has, _ := i.Addrs() // it is gone, or not there yet
 			if slices.ContainsFunc(has, func(a net.Addr) bool {
 				p, err := netip.ParsePrefix(a.String())
 				return err == nil && such(p.Addr())

@@ -1,9 +1,9 @@
-// Package journal remembers what was changed and how to undo it, so that a machine can be put back after
-// the program was killed. It undoes nothing itself, and no entry holds a secret.
+// Package journal records what was changed and how to undo it, so that a machine can be put back after the
+// program was killed. It undoes nothing itself, and no entry holds a secret.
 //
 // A journal is a file of lines, each the CRC-32 of its JSON in hexadecimal, a space, and the JSON. The first
-// says who wrote it and where. Its owner holds an exclusive lock on it from before it has its name until it
-// dies; nobody else ever holds more than a shared one, and that for a moment.
+// line identifies its owner and machine. The owner holds an exclusive lock on it from before it gets its name
+// until the owner dies; others only ever hold a shared lock, for a moment.
 package journal
 
 import (
@@ -34,14 +34,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// version of the format. A journal of another one is left to the program that wrote it.
+// version of the format. A journal of another version is left to the program that wrote it.
 const version = 2
 
 // Kinds of an Entry.
 const (
 	KindLab     = "lab"     // a lab was brought up: its holder
-	KindSetting = "setting" // a knob was turned: the state before
-	// KindMachines: a lab of real machines was begun: where they are. It holds nothing to undo.
+	KindSetting = "setting" // a knob was set: the state before
+	// KindMachines: a lab of real machines was begun: where they are. There is nothing to undo.
 	KindMachines = "machines"
 	// KindGuard: a driver has left a guard on a machine, which undoes settings there until it is dismissed.
 	KindGuard = "guard"
@@ -52,26 +52,26 @@ type Entry struct {
 	Seq    int             `json:"seq"`
 	Kind   string          `json:"kind"`
 	Lab    string          `json:"lab"`
-	Pid    int             `json:"pid,omitempty"`    // of a lab: its holder
+	Pid    int             `json:"pid,omitempty"`    // holder of a lab
 	Born   uint64          `json:"born,omitempty"`   // start time of that process, in clock ticks since boot
-	Node   string          `json:"node,omitempty"`   // of a setting, or of a guard
-	Driver string          `json:"driver,omitempty"` // that set it, "" = an agent
+	Node   string          `json:"node,omitempty"`   // of a setting or guard
+	Driver string          `json:"driver,omitempty"` // that made the setting, "" = an agent
 	Knob   string          `json:"knob,omitempty"`
 	Place  json.RawMessage `json:"place,omitempty"`
 	Before string          `json:"before,omitempty"` // canonical state to apply again
 	After  string          `json:"after,omitempty"`
 	Guard  string          `json:"guard,omitempty"` // its name there
-	// Machines lists those of a lab of real ones.
+	// Machines describes a lab of real machines.
 	Machines *record.Machines `json:"machines,omitempty"`
 }
 
-// head is the first line: whose journal it is, and on which machine, up since when.
+// head is the first line: the journal's owner, machine and boot.
 type head struct {
 	Version int    `json:"journal"`
 	Owner   string `json:"owner"`
 	Host    string `json:"host"`
 	Boot    string `json:"boot"`           // the kernel's boot_id, "" if it has none
-	Labs    string `json:"labs,omitempty"` // the runtime directory of the owner's labs
+	Labs    string `json:"labs,omitempty"` // runtime directory of the owner's labs
 }
 
 type line struct {
@@ -85,13 +85,13 @@ func headOf(owner, labs string) head {
 	return head{version, owner, name, host.BootID(), labs}
 }
 
-// ids are the names of owners and labs: they are parts of paths.
+// ids matches the names of owners and labs, which become parts of paths.
 var ids = regexp.MustCompile(`^[a-z0-9-]+$`)
 
 // ValidID reports whether a name can be an owner's or a lab's.
 func ValidID(name string) bool { return ids.MatchString(name) }
 
-// file is a journal that is written to.
+// file is a journal open for writing.
 type file struct {
 	path string
 	f    interface {
@@ -100,12 +100,12 @@ type file struct {
 		Truncate(size int64) error
 		Sync() error
 	}
-	size   int64 // of whole lines
-	broken error // the file ends in half a line, which could not be taken back
+	size   int64 // of the complete lines
+	broken error // the file ends in an incomplete line that could not be removed
 }
 
-// write appends a line and has it on stable storage when it returns nil. Of one that is not there for sure,
-// because the disk is full or fails, nothing stays.
+// write appends a line and returns nil once it is on stable storage. If that is uncertain, because the disk
+// is full or fails, it removes the line again.
 func (w *file) write(l line) error {
 	if w.broken != nil {
 		return w.broken
@@ -144,7 +144,7 @@ func encode(l line) ([]byte, error) {
 	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(b), b), nil
 }
 
-// Journal is the open journal of one owner. It is safe for concurrent use. A nil one remembers nothing.
+// Journal is the open journal of one owner. It is safe for concurrent use. A nil Journal records nothing.
 type Journal struct {
 	mu   sync.Mutex
 	file file
@@ -152,11 +152,11 @@ type Journal struct {
 	open map[int]bool
 }
 
-// fresh begins the name of a journal that is not in place yet.
+// fresh is the prefix of a journal that is not in place yet.
 const fresh = ".new-"
 
-// Create starts the journal in dir of an owner who keeps labs in the directory of that name, "" where that
-// is plain. One that is there already is fs.ErrExist.
+// Create starts the journal in dir of an owner who keeps labs in the directory labs, "" if that follows from
+// the user. An existing one is fs.ErrExist.
 func Create(dir, owner, labs string) (*Journal, error) {
 	if !ValidID(owner) {
 		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
@@ -169,7 +169,7 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	path := filepath.Join(dir, owner+".jsonl")
 	var j *Journal
 	var err error
-	for range 100 { // a restore may take it for left behind before it is locked
+	for range 100 { // before it is locked, a restore may consider it abandoned
 		if j, err = create(path, headOf(owner, labs)); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -182,7 +182,7 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	return j, nil
 }
 
-// create writes the head under another name, and gives the file its own once it is locked and on disk.
+// create writes the head under a temporary name, and renames the file once it is locked and on disk.
 func create(path string, h head) (j *Journal, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), fresh+h.Owner+"-*") // mode 0600
 	if err != nil {
@@ -193,7 +193,7 @@ func create(path string, h head) (j *Journal, err error) {
 			f.Close()
 		}
 	}()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others look for a moment at most
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others lock it only for a moment
 	j = &Journal{file: file{path: path, f: f}, open: map[int]bool{}}
 	if err == nil {
 		err = j.file.write(line{Head: &h})
@@ -219,8 +219,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Add writes e to stable storage and returns its number for Done, which is never 0. The change may be made
-// only after Add has returned nil.
+// Add writes e to stable storage and returns its number for Done, which is never 0. Make the change only
+// after Add has returned nil.
 func (j *Journal) Add(e Entry) (int, error) {
 	if j == nil {
 		return 0, nil
@@ -242,7 +242,7 @@ func (j *Journal) Add(e Entry) (int, error) {
 	return e.Seq, nil
 }
 
-// Done says that the change was undone; 0 is one that was not written.
+// Done records that a change was undone; 0 means one that was not journalled.
 func (j *Journal) Done(seq int) error {
 	if j == nil || seq == 0 {
 		return nil
@@ -254,7 +254,8 @@ func (j *Journal) Done(seq int) error {
 	return j.file.write(line{Undone: seq})
 }
 
-// Close removes the journal if every change was undone; else it stays for restore, and Close says so.
+// Close removes the journal if every change was undone. Otherwise it leaves the journal for restore, and
+// returns an error.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -270,13 +271,13 @@ func (j *Journal) Close() error {
 type Stale struct {
 	Owner    string
 	Entries  []Entry // not undone, in the order of undoing: last change first
-	Rebooted bool    // the machine has started anew since: what was changed in its kernel is gone
-	Labs     string  // the directory of the owner's labs, "" if it did not say
+	Rebooted bool    // the machine has rebooted since: changes in its kernel are gone
+	Labs     string  // directory of the owner's labs, "" if not recorded
 	file     file
 }
 
-// Lock waits until nobody else restores from the journals in dir, and keeps others from it until the file
-// is closed. A directory that is missing has nobody: the file is nil.
+// Lock waits until nobody else restores from the journals in dir, and excludes others until the file is
+// closed. If the directory is missing, the file is nil.
 func Lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := openOwn(dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -305,10 +306,10 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 	}
 }
 
-// Living names the owners in dir that live.
+// Living lists the owners in dir that are alive.
 func Living(dir string) (living []string, err error) {
 	err = each(dir, func(owner, _ string) error {
-		if Lives(dir, owner) { // what a journal that is no good says is for restore to tell
+		if Lives(dir, owner) { // restore reports journals that are damaged
 			living = append(living, owner)
 		}
 		return nil
@@ -316,7 +317,7 @@ func Living(dir string) (living []string, err error) {
 	return living, err
 }
 
-// Lives reports whether one owner lives.
+// Lives reports whether an owner is alive.
 func Lives(dir, owner string) bool {
 	f, err := openOwn(filepath.Join(dir, owner+".jsonl"), unix.O_RDONLY)
 	if err != nil {
@@ -326,10 +327,10 @@ func Lives(dir, owner string) bool {
 	return locked(f)
 }
 
-// FindStale returns the journals in dir whose owners are gone, and the names of the owners that live. A
-// torn last line, as a kill leaves it, belongs to a change that was never made and is ignored; a journal
-// with any other fault is an error, beside which the others are still returned. Only those of wanted owners
-// are looked at, nil = all. Who undoes what they say must have Lock.
+// FindStale returns the journals in dir whose owners are gone, and the names of the living owners. It ignores
+// a torn last line, as a kill leaves it: that change was never made. A journal with any other fault causes an
+// error, beside which the others are still returned. It considers only owners selected by wanted, nil = all.
+// The caller must hold Lock to undo the entries.
 func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, living []string, err error) {
 	var faults []error
 	err = each(dir, func(owner, path string) error {
@@ -383,8 +384,8 @@ func each(dir string, f func(owner, path string) error) error {
 	return nil
 }
 
-// openOwn opens a file or directory that is this user's alone: no link, nothing that others may write to,
-// and nothing that makes the reader wait.
+// openOwn opens a file or directory that belongs to this user alone: it refuses a link, anything that others
+// may write to, and anything that makes the reader wait.
 func openOwn(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -416,7 +417,7 @@ func openOwn(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// locked reports whether an owner has the file. The lock that this takes is gone when the file is closed.
+// locked reports whether an owner holds the file. Closing the file releases the lock that this takes.
 func locked(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil }
 
 func read(owner, path string) (s *Stale, lives bool, err error) {
@@ -432,7 +433,7 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 
 	_, gone := os.Lstat(path)
 	if err == nil && !lives {
-		err = gone // removed by its owner while it was opened here
+		err = gone // its owner removed it while it was opened here
 	}
 
 	if err != nil || lives {
@@ -470,11 +471,11 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 	return s, false, nil
 }
 
-// maxLine bounds what is read of one line.
+// maxLine bounds the length of a line.
 const maxLine = 1 << 20
 
-// parse reads a journal: its head, what is not undone, last first, and how long its whole lines are. Where
-// machines are stays as long as something there is not undone. It refuses everything that Create, Add and
+// parse reads a journal: its head, the entries not undone, last first, and the size of its complete lines. An
+// entry for machines stays as long as another there is not undone. It refuses everything that Create, Add and
 // Done do not write.
 func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
@@ -530,7 +531,7 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 			if is {
 				ended[l.Undone] = e
 				delete(open, l.Undone)
-			} else if _, is := ended[l.Undone]; !is { // that machines are done with is said again
+			} else if _, is := ended[l.Undone]; !is { // the end of machines may be recorded twice
 				err = fmt.Errorf("change %d was undone that was not made", l.Undone)
 			}
 		}
@@ -571,7 +572,7 @@ func parseLine(b []byte) (line, error) {
 	return l, nil
 }
 
-// check refuses an entry that would lead out of the labs' own directories, or says nothing to undo.
+// check refuses an entry that would lead outside the labs' own directories, or contains nothing to undo.
 func (e Entry) check() error {
 	nothing := e.Node+e.Driver+e.Knob+e.Before+e.After+e.Guard == "" && len(e.Place) == 0
 	process := e.Pid != 0 || e.Born != 0
@@ -592,10 +593,10 @@ func (e Entry) check() error {
 	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))
 }
 
-// Done says that a change was undone, so that another attempt leaves it alone.
+// Done records that a change was undone, so that another attempt leaves it alone.
 func (s *Stale) Done(seq int) error { return s.file.write(line{Undone: seq}) }
 
-// Path is the journal's file.
+// Path returns the journal's file.
 func (s *Stale) Path() string { return s.file.path }
 
 // Remove deletes the journal after everything in it was undone.
@@ -604,13 +605,13 @@ func (s *Stale) Remove() error { return errors.Join(os.Remove(s.file.path), s.fi
 // Release leaves the journal for a later attempt.
 func (s *Stale) Release() error { return s.file.f.Close() }
 
-// Sweep removes journals from dir that never got their names, because their owners were killed.
+// Sweep removes journals from dir that never got their names because their owners were killed.
 func Sweep(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, fresh+"*"))
 	for _, path := range left {
 		f, openErr := openOwn(path, unix.O_RDONLY)
 		if openErr != nil {
-			continue // in place by now, or none of ours
+			continue // in place by now, or not ours
 		}
 
 		if !locked(f) {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// divertTable is a routing table of our own, and the priority of the rule that asks it before the main one.
+// divertTable is our own routing table, and the priority of the rule that consults it before the main one.
 const divertTable = 1018
 
-// Divert has routes by way of a neighbour on one device lead out of another, a point-to-point one, as long as
-// that is there; and packets to some addresses besides. The routes themselves stay as they are.
+// Divert redirects routes through neighbours on one device to another, point-to-point device while that
+// exists, and packets to some more addresses. The routes themselves stay unchanged.
 func Divert(from, to string, besides ...netip.Addr) (err error) {
 	defer func() {
 		if err != nil {
@@ -65,7 +65,7 @@ func divertRule(family int) *netlink.Rule {
 	return r
 }
 
-// EndDivert undoes it; the routes of a device that is gone went with that.
+// EndDivert undoes Divert; the routes of a device that is gone vanished with it.
 func EndDivert() error {
 	var err error
 	for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -83,12 +83,12 @@ func EndDivert() error {
 	return explain(err, "end the diverting of routes")
 }
 
-// DefaultDevices lists the devices of default routes of any table, over IPv4 and IPv6.
+// DefaultDevices lists the devices of default routes in any table, for IPv4 and IPv6.
 func DefaultDevices() ([]string, error) {
 	return defaultDevices(func(netlink.Route) bool { return true })
 }
 
-// AdvertisedDevices lists the devices of IPv6 default routes that a router has advertised.
+// AdvertisedDevices lists the devices of IPv6 default routes that a router advertised.
 func AdvertisedDevices() ([]string, error) {
 	return defaultDevices(func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_RA })
 }
@@ -117,7 +117,7 @@ func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 	return out, explain(err, "find the default routes")
 }
 
-// Neighbourly lists the routes by way of a neighbour on a device.
+// Neighbourly lists the routes through a neighbour on a device.
 func Neighbourly(dev string) (out []Via, err error) {
 	routes, err := routesOf(dev, unix.AF_INET)
 	for _, r := range routes {
@@ -128,7 +128,7 @@ func Neighbourly(dev string) (out []Via, err error) {
 	return out, explain(err, "list routes of %s", dev)
 }
 
-// ProbePPPoE asks whether the kernel speaks PPPoE, which may load it.
+// ProbePPPoE asks whether the kernel supports PPPoE, which may load its module.
 func ProbePPPoE() error {
 	const pppox, pppoe = 24, 0 // linux/if_pppox.h: AF_PPPOX, PX_PROTO_OE
 	fd, err := unix.Socket(pppox, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, pppoe)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inOrder takes steps until one is an error.
+// inOrder runs steps until one fails.
 func inOrder(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -17,7 +17,7 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// explain adds the operation, and turns what the kernel says for "I have no such thing" into ErrUnsupported.
+// explain adds the operation, and turns the kernel's errors for a missing feature into ErrUnsupported.
 func explain(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -33,7 +33,7 @@ func explain(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// lacks returns an error that means conclusively that the kernel lacks something.
+// lacks returns an error meaning that the kernel conclusively lacks something.
 func lacks(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...)
 }
@@ -41,7 +41,7 @@ func lacks(format string, args ...any) error {
 // explained is explain for a deferred call.
 func explained(err *error, format string, args ...any) { *err = explain(*err, format, args...) }
 
-// bare leaves out the path, which repeats the device.
+// bare removes the path, which repeats the device.
 func bare(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err

@@ -29,15 +29,15 @@ func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{s.RxBytes, s.RxPackets, s.RxDropped, s.TxBytes, s.TxPackets, s.TxDropped}, nil
 }
 
-// NICStats reads the counters that drivers have of their own. Package ethtool asks for the names at every
-// reading, into a buffer of a megabyte; who samples them asks once.
+// NICStats reads the drivers' own counters. Package ethtool asks for the names at every reading, into a
+// buffer of a megabyte; a sampler asks for them once.
 type NICStats struct {
 	fd    int
 	names map[string][]string // of the devices read so far
 	reply nicStats
 }
 
-// maxStats bounds a driver's counters. The kernel writes all that it has, whatever there is room for.
+// maxStats bounds a driver's counters. The kernel writes all of them, however small the buffer is.
 const maxStats = 1 << 15
 
 const (
@@ -65,7 +65,7 @@ func OpenNICStats() (*NICStats, error) {
 	return &NICStats{fd: fd, names: map[string][]string{}}, nil
 }
 
-// Read returns the driver's names and their values, valid until the next reading. Names may repeat.
+// Read returns the driver's names and values, valid until the next call. Names may repeat.
 func (n *NICStats) Read(dev string) (names []string, values []uint64, err error) {
 	names, known := n.names[dev]
 	if !known {
@@ -122,7 +122,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 		_    [16]byte
 	}{data: what}
 	copy(request.name[:unix.IFNAMSIZ-1], dev)
-	// Raw, as it is over at once: telling Go's scheduler of it costs a small machine more than the reading.
+	// Raw, as it returns at once: informing Go's scheduler costs a small machine more than the reading.
 	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(n.fd), unix.SIOCETHTOOL,
 		uintptr(unsafe.Pointer(&request)))
 	if e != 0 {
@@ -132,7 +132,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 	return nil
 }
 
-// absence makes of "no such device" what it is here.
+// absence translates "no such device" to its meaning here.
 func absence(err error) error {
 	if errors.Is(err, unix.ENODEV) {
 		return ErrAbsent
@@ -143,7 +143,7 @@ func absence(err error) error {
 // Close closes the socket.
 func (n *NICStats) Close() error { return unix.Close(n.fd) }
 
-// PauseFrames reads what a device has agreed on about pause frames; virtual devices answer ErrUnsupported.
+// PauseFrames reads a device's negotiated pause frames; virtual devices return ErrUnsupported.
 func PauseFrames(dev string) (Pause, error) {
 	p, err := askEthtool(dev, (*ethtool.Ethtool).GetPause)
 	return Pause{p.Autoneg != 0, p.RxPause != 0, p.TxPause != 0}, explain(err, "read pause frames of %s", dev)
@@ -171,8 +171,8 @@ func growStack() byte {
 	return room[len(room)-1]
 }
 
-// rxQueues counts the receive queues of a device that are in use. A driver that does not say uses all that it
-// has.
+// rxQueues returns the number of a device's receive queues in use. A driver that does not report it uses all
+// that it has.
 func rxQueues(a *netlink.LinkAttrs) int {
 	c, err := askEthtool(a.Name, (*ethtool.Ethtool).GetChannels)
 	n := int(c.RxCount + c.CombinedCount)
@@ -183,14 +183,14 @@ func rxQueues(a *netlink.LinkAttrs) int {
 	return a.NumRxQueues
 }
 
-// Features reads a device's offloads by the kernel's names, such as tx-tcp-segmentation and rx-gro.
+// Features reads a device's offloads, by the kernel's names, such as tx-tcp-segmentation and rx-gro.
 func Features(dev string) (map[string]bool, error) {
 	f, err := askEthtool(dev, (*ethtool.Ethtool).Features)
 	return f, explain(err, "read offloads of %s", dev)
 }
 
-// FixedFeatures are the offloads that this device does not let change. What a tap does not segment now
-// counts as one, see UDPSegmentation.
+// FixedFeatures returns the offloads that cannot be changed on this device. An offload that a tap does not
+// have now counts as fixed, see UDPSegmentation.
 func FixedFeatures(dev string) (map[string]bool, error) {
 	f, err := askEthtool(dev, (*ethtool.Ethtool).FeaturesWithState)
 	driver := ""
@@ -199,7 +199,7 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	}
 
 	if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
-		err = nil // a device that does not tell its driver is no tap
+		err = nil // a device that does not report its driver is no tap
 	}
 
 	if err != nil {
@@ -220,8 +220,8 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	return fixed, nil
 }
 
-// SetFeatures sets offloads by the kernel's names and reads them back: the kernel says yes to what it then
-// does not do.
+// SetFeatures sets offloads by the kernel's names and reads them back: the kernel may accept a change and not
+// make it.
 func SetFeatures(dev string, want map[string]bool) error {
 	known, err := Features(dev)
 	if err != nil {

@@ -61,7 +61,7 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	return got, filterError(err)
 }
 
-// Empty chains that no packet sees; their presence says that the first rule is the stateful one, and that
+// Empty chains that no packet sees; their presence means that the first rule is the stateful one, and that
 // the last one logs.
 const statefulMark, logMark = "stateful", "log"
 
@@ -103,7 +103,7 @@ func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
 	return nil
 }
 
-// addList is "ip saddr ADDRESS drop", n times.
+// addList adds "ip saddr ADDRESS drop", n times.
 func (f filter) addList(c *nftables.Chain, n int) error {
 	family := c.Table.Family
 	drop := &expr.Verdict{Kind: expr.VerdictDrop}
@@ -119,7 +119,7 @@ func (f filter) addList(c *nftables.Chain, n int) error {
 	return nil
 }
 
-// addLookup is "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as every verdict.
+// addLookup adds "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as every verdict.
 func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 	t := c.Table
 	s := &nftables.Set{Table: t, Name: sourcesSet, KeyType: nftables.TypeIPAddr}
@@ -165,7 +165,7 @@ func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 	return nil
 }
 
-// knownConnection is "ct state established,related accept".
+// knownConnection returns "ct state established,related accept".
 func knownConnection() []expr.Any {
 	known := expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
 	return []expr.Any{
@@ -230,8 +230,8 @@ func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 		list[0].Flags&nftables.FlowtableFlagsHWOffload != 0}, nil
 }
 
-// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it. Where
-// it is tried, devices are asked only where hardware is wanted.
+// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or nothing. A trial
+// run asks devices only if hardware offload is wanted.
 func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	if !hooked && !want.Hardware {
 		want.Devices = nil
@@ -257,8 +257,8 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	return f.add()
 }
 
-// Silence holds whether our rules drop the ICMP errors that the machine sends of packets that do not reach or
-// do not fit.
+// Silence holds whether our rules drop the machine's ICMP errors for packets that are undeliverable or too
+// big.
 var Silence = Table[bool]{"silence", filter.silent, equal[bool], filter.addSilence}
 
 func (f filter) silent(family nftables.TableFamily) (bool, error) {
@@ -266,8 +266,8 @@ func (f filter) silent(family nftables.TableFamily) (bool, error) {
 	return t != nil, err
 }
 
-// addSilence is "icmp type destination-unreachable drop" (RFC 792) and "icmpv6 type packet-too-big drop"
-// (RFC 4443) for what the machine itself sends.
+// addSilence adds "icmp type destination-unreachable drop" (RFC 792) and "icmpv6 type packet-too-big drop"
+// (RFC 4443) for packets that the machine itself sends.
 func (f filter) addSilence(table string, hooked, _ bool) error {
 	for _, family := range families() {
 		kind := byte(unix.IPPROTO_ICMP)

@@ -18,7 +18,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// idleName begins the name of each idle tunnel's device.
+// idleName is the prefix of each idle tunnel's device name.
 const idleName = "cpidle"
 
 // IdleTunnels counts our idle WireGuard tunnels. Each must be a device that is up and has its peer.
@@ -74,8 +74,8 @@ func times(n int, do func(i int) error) error {
 	return nil
 }
 
-// removeIdleTunnels deletes the group of devices at once: one by one, each would wait until no core can be
-// using it.
+// removeIdleTunnels deletes the whole group of devices at once: one by one, each deletion would wait until no
+// core can be using the device.
 func removeIdleTunnels() error {
 	names, err := idleDevices()
 	if err != nil || len(names) == 0 {
@@ -89,9 +89,9 @@ func removeIdleTunnels() error {
 	return err
 }
 
-// addIdleTunnel makes one tunnel to a network of 240.0.0.0/4 (RFC 1112 §4, reserved) and one of
-// 2001:db8::/32 (RFC 3849, documentation), with routes, by a peer that nobody is, at 192.0.2.0/24 (RFC
-// 5737, documentation). It has no keepalive, so that it never sends.
+// addIdleTunnel makes one tunnel to a network of 240.0.0.0/4 (RFC 1112 §4, reserved) and one of 2001:db8::/32
+// (RFC 3849, documentation), with routes, through a nonexistent peer at 192.0.2.0/24 (RFC 5737,
+// documentation). It has no keepalive, so that it never sends.
 func addIdleTunnel(i int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -124,8 +124,7 @@ func addIdleTunnel(i int) error {
 // devices.
 const idleMark = 0x63_70_69 // "cpi"
 
-// IdlePolicies counts the IPsec policies of ours that are loaded, per direction and version of IP; all must
-// have the same number.
+// IdlePolicies counts our loaded IPsec policies, per direction and version of IP; all counts must be equal.
 func IdlePolicies() (int, error) {
 	list, err := idlePolicies()
 	if err != nil {
@@ -169,8 +168,8 @@ func idlePolicies() ([]netlink.XfrmPolicy, error) {
 	return ours, nil
 }
 
-// SetIdlePolicies replaces our idle policies by n per direction and version of IP, and counts them back.
-// They are those of n tunnels between networks that no packet comes from or goes to; there are no security
+// SetIdlePolicies replaces our idle policies by n per direction and version of IP, and counts them back. They
+// belong to n tunnels between networks that no packet comes from or goes to; there are no security
 // associations.
 func SetIdlePolicies(n int) error {
 	err := replaced(n, equal, removeIdlePolicies, func() error { return times(n, addIdlePolicies) },
@@ -193,9 +192,9 @@ func removeIdlePolicies() error {
 	return nil
 }
 
-// addIdlePolicies makes the policies of one tunnel: between networks of 240.0.0.0/4 (RFC 1112 §4,
-// reserved), and of 2001:db8::/32 (RFC 3849, documentation), none of which ends in zeros from its fifth
-// byte on: the library reads that as IPv4.
+// addIdlePolicies makes the policies of one tunnel: between networks of 240.0.0.0/4 (RFC 1112 §4, reserved),
+// and of 2001:db8::/32 (RFC 3849, documentation). None may end in zeros from its fifth byte on: the library
+// reads that as IPv4.
 func addIdlePolicies(i int) error {
 	v4 := func(first uint32) *net.IPNet {
 		ip := binary.BigEndian.AppendUint32(nil, first+uint32(i)<<8)

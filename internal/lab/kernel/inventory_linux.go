@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links lists the devices of the namespace in the order of their making.
+// Links lists the devices of the namespace in the order of their creation.
 func Links() ([]Link, error) {
 	list, err := dump(netlink.LinkList)
 	if err != nil {
@@ -98,7 +98,7 @@ func DumpSet(family uint8, table, set string) ([][]byte, error) {
 }
 
 // LegacyEntries counts the entries of a table of iptables-legacy beyond the policies of its chains. The ends
-// of chains that its owner has made count as entries.
+// of user-defined chains count as entries.
 func LegacyEntries(ipv6 bool, table string) (int, error) {
 	family := unix.AF_INET
 	level := unix.SOL_IP
@@ -135,8 +135,8 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 	return max(0, int(info.entries)-policies), nil
 }
 
-// ReplayWindows lists the replay window of each IPsec association in packets, 0 of one without. Of the
-// messages, which hold keys, nothing else is read.
+// ReplayWindows lists the replay window of each IPsec association in packets, 0 if it has none. It reads
+// nothing else of the messages, which contain keys.
 func ReplayWindows() ([]int, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,

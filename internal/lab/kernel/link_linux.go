@@ -14,13 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddVeth makes a virtual link whose ends lie in the named namespaces from the first moment on: no third
-// namespace ever sees them. queues is the number of transmit and receive queues of each end; below 1 means
-// 1.
+// AddVeth makes a virtual link whose ends lie in the given namespaces from the start: no third namespace ever
+// sees them. queues is the number of transmit and receive queues of each end; below 1 means 1.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
-	// A namespace of our own is named by this very thread: it need not be the process' main one, and /proc
-	// may not be there.
+	// Refer to our own namespace by this thread: it need not be the process's main one, and /proc may be
+	// missing.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	queues = max(queues, 1)
@@ -49,7 +48,7 @@ func Up(dev string) error { return withLink(dev, "set up", netlink.LinkSetUp) }
 // Down takes a device down.
 func Down(dev string) error { return withLink(dev, "set down", netlink.LinkSetDown) }
 
-// IsUp reports whether a device was set up, which says nothing of its carrier.
+// IsUp reports whether a device was set up, whether or not it has a carrier.
 func IsUp(dev string) (bool, error) {
 	return attribute(dev, "state", func(a *netlink.LinkAttrs) bool { return a.Flags&net.FlagUp != 0 })
 }
@@ -57,14 +56,14 @@ func IsUp(dev string) (bool, error) {
 // LoopbackUp sets the loopback device up.
 func LoopbackUp() error { return Up("lo") }
 
-// DeleteLink deletes a device; one that is already gone is no error.
+// DeleteLink deletes a device. It is no error if it is already gone.
 func DeleteLink(dev string) error {
 	err := withLink(dev, "delete", netlink.LinkDel)
 	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
 }
 
-// SetMTU sets the largest packet of a device, in bytes of layer 3, and of the device with a tag that
-// SetVLAN made on it: the kernel narrows that with its port, but does not widen it again.
+// SetMTU sets the largest packet of a device, in bytes of layer 3, and of the tagged device that SetVLAN made
+// on it: the kernel narrows that with its port, but does not widen it again.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {
@@ -80,12 +79,12 @@ func SetMTU(dev string, mtu int) error {
 	})
 }
 
-// MTU is the largest packet of a device, in bytes of layer 3.
+// MTU returns the largest packet of a device, in bytes of layer 3.
 func MTU(dev string) (int, error) {
 	return attribute(dev, "mtu", func(a *netlink.LinkAttrs) int { return a.MTU })
 }
 
-// attribute reads what the kernel says of a device.
+// attribute reads an attribute of a device.
 func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -94,7 +93,7 @@ func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T,
 	return of(l.Attrs()), nil
 }
 
-// SetTxQueueLen sets the length that queueing disciplines take as default, in packets.
+// SetTxQueueLen sets the default length of queueing disciplines, in packets.
 func SetTxQueueLen(dev string, packets int) error {
 	return withLink(dev, fmt.Sprintf("set txqueuelen %d of", packets), func(l netlink.Link) error {
 		return netlink.LinkSetTxQLen(l, packets)
@@ -111,7 +110,7 @@ func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
-// Identity is a device's index and kind, such as "veth" or "device", which is any without a name of its own.
+// Identity returns a device's index and kind, such as "veth"; a kind without a name is "device".
 func Identity(dev string) (index int, kind string, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -120,7 +119,7 @@ func Identity(dev string) (index int, kind string, err error) {
 	return l.Attrs().Index, l.Type(), nil
 }
 
-// Exists reports whether there is a device of that name.
+// Exists reports whether a device of that name exists.
 func Exists(dev string) (bool, error) {
 	_, err := find(dev)
 	if errors.Is(err, ErrAbsent) {
@@ -129,7 +128,7 @@ func Exists(dev string) (bool, error) {
 	return err == nil, explain(err, "look for device %s", dev)
 }
 
-// Devices lists the names of all devices in the order of their making.
+// Devices lists the names of all devices in the order of their creation.
 func Devices() ([]string, error) {
 	links, err := dump(netlink.LinkList)
 	var names []string
@@ -148,8 +147,8 @@ func withLink(dev, verb string, do func(netlink.Link) error) error {
 	return explain(err, "%s %s", verb, dev)
 }
 
-// DeviceOf is the name of the device with a hardware address. Devices made on top of another share its
-// address; the one that was made first counts.
+// DeviceOf returns the name of the device with a hardware address. Devices on top of another share its
+// address; the first one created counts.
 func DeviceOf(mac net.HardwareAddr) (string, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -171,8 +170,8 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 	return first.Name, nil
 }
 
-// Rename gives a device another name. Most kernels refuse that while it is up, so it goes down for the
-// moment, which drops its IPv6 addresses and its routes.
+// Rename renames a device. Most kernels refuse that while it is up, so it goes down briefly, which drops its
+// IPv6 addresses and its routes.
 func Rename(dev, name string) error {
 	return withLink(dev, "rename to "+name, func(l netlink.Link) error {
 		named := func() error { return netlink.LinkSetName(l, name) }
@@ -184,9 +183,9 @@ func Rename(dev, name string) error {
 	})
 }
 
-// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn,
-// as drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
-// CPUs contend for one queue. It needs the /sys of the namespace; only root may.
+// SpreadQueues assigns each transmit queue of a multi-queue virtual link its own CPUs, in turn, as drivers of
+// NICs do (XPS, Documentation/networking/scaling.rst). Otherwise a hash of the flow chooses, and CPUs contend
+// for one queue. It needs the /sys of the namespace, and root.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {
@@ -224,8 +223,8 @@ func SpreadQueues(dev string) error {
 	return nil
 }
 
-// AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives for as
-// long as the file is open somewhere. The file carries the virtio header (IFF_VNET_HDR) with each packet.
+// AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives as long
+// as the file is open somewhere. Each packet in the file has the virtio header (IFF_VNET_HDR).
 func AddTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -246,7 +245,7 @@ func AddTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-// MoveLink puts a device into the network namespace of a process. It keeps its name and loses its addresses.
+// MoveLink moves a device to the network namespace of a process. It keeps its name and loses its addresses.
 func MoveLink(dev string, pid int) error {
 	return withLink(dev, fmt.Sprintf("move to the namespace of %d", pid), func(l netlink.Link) error {
 		return netlink.LinkSetNsPid(l, pid)
@@ -257,7 +256,7 @@ func MoveLink(dev string, pid int) error {
 func AddBridge(name string, ports ...string) error {
 	at := netlink.NewLinkAttrs()
 	at.Name = name
-	bridge := &netlink.Bridge{LinkAttrs: at} // is given its index
+	bridge := &netlink.Bridge{LinkAttrs: at} // receives its index
 	err := netlink.LinkAdd(bridge)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = lacks("the kernel has no bridges")

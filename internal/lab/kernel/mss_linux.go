@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mssMark begins the name of an empty chain that no packet sees: it says what the size is.
+// mssMark is the prefix of an empty chain that no packet sees and whose name contains the size.
 const mssMark = "to_"
 
-// MSSClamp holds to what size the router lowers that of TCP's segments: 0 is not at all, ClampToPMTU to what
-// the route's MTU carries.
+// MSSClamp holds the size to which the router lowers the MSS of TCP: 0 means not at all, ClampToPMTU what the
+// route's MTU carries.
 var MSSClamp = Table[int]{"mss", filter.mssClamp, equal[int], filter.addMSSClamp}
 
 func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
@@ -35,7 +35,7 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 }
 
 // addMSSClamp adds the rule that nft(8) makes of "tcp flags syn / syn,rst tcp option maxseg size set rt mtu",
-// or of a size that is lower than what the segment says.
+// or one with a size, for segments that announce more.
 func (f filter) addMSSClamp(table string, hooked bool, size int) error {
 	const maxseg = unix.TCP_MAXSEG // also the option's kind (RFC 9293, section 3.2)
 	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_TCP}),

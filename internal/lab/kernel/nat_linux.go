@@ -15,7 +15,7 @@ import (
 
 const natTable = "nat"
 
-// ReadNAT reads which translation of ours is in place.
+// ReadNAT reads which translation of ours is active.
 func ReadNAT() (NATMode, error) {
 	mode := NATOff
 	err := onFilter(func(f filter) error {
@@ -39,8 +39,8 @@ func ReadNAT() (NATMode, error) {
 	return mode, nil
 }
 
-// SetNAT replaces our translation. Connections that the former one knew are forgotten where they use the
-// forwarded ports; others go on as they began.
+// SetNAT replaces our translation. It deletes the tracked connections of the previous one that use the
+// forwarded ports; others continue as they began.
 func SetNAT(n NAT) error {
 	return explain(onFilter(func(f filter) error {
 		return inOrder(func() error { return f.remove(natTable) },
@@ -48,8 +48,8 @@ func SetNAT(n NAT) error {
 	}), "set nat %s", n.Mode)
 }
 
-// ProbeNAT makes a translation for a port that does not exist, and deletes it again: it says what a kernel
-// has without touching a packet.
+// ProbeNAT makes a translation for a port that does not exist, and deletes it again: it tests the kernel
+// without touching a packet.
 func ProbeNAT(mode NATMode) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return f.addNAT(table, NAT{mode, "chokepoint-none", []netip.Addr{netip.IPv4Unspecified()}, nil})
@@ -129,22 +129,22 @@ func (f filter) forward(t *nftables.Table, n NAT) {
 	}
 }
 
-// deviceName is a name as comparisons want it: padded with zeros.
+// deviceName returns a name in the form of comparisons: padded with zeros.
 func deviceName(dev string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, dev)
 	return b
 }
 
-// forwarded picks the connections to the ports of a forward.
+// forwarded selects the connections to the ports of a forward.
 type forwarded struct{}
 
 func (forwarded) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {
 	return c.Forward.DstPort >= ForwardedFirst && c.Forward.DstPort <= ForwardedLast
 }
 
-// forgetConnections deletes what connection tracking knows of our ports, so that no translation outlives
-// its rule. A kernel without this interface forgets by itself in time.
+// forgetConnections deletes tracked connections to our ports, so that no translation outlives its rule. A
+// kernel without this interface expires them in time.
 func forgetConnections() error {
 	reportDetails()
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {

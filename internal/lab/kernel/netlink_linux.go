@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// reportDetails makes the library ask for the kernel's own words in errors. It is a switch of the library,
-// set once and never changed.
+// reportDetails makes the library request the kernel's own error messages. It is a switch of the library, set
+// once and never changed.
 var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
 
-// dumps bounds how often a listing is repeated when the kernel says that what it lists changed meanwhile
-// (NLM_F_DUMP_INTR, EINTR).
+// dumps bounds how often a listing is repeated when the kernel reports a change meanwhile (NLM_F_DUMP_INTR,
+// EINTR).
 const dumps = 5
 
 func dump[T any](list func() (T, error)) (T, error) {
@@ -32,7 +32,7 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
-// pick finds the one that is meant among what is listed; the zero value if there is none.
+// pick returns the listed item that meant selects; the zero value if there is none.
 func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {
 	all, err := dump(list)
 	i := slices.IndexFunc(all, meant)
@@ -53,9 +53,9 @@ func find(dev string) (netlink.Link, error) {
 	return l, err
 }
 
-// replaced removes what was there of ours, adds what is wanted, and reads it back: it is there whole, or
-// nothing of it is. Where nothing is wanted, what is read back is another process's, and stays: the agent of
-// a controller that was killed still puts a setting back while the next one sets it anew.
+// replaced removes our previous state, adds the wanted one, and reads it back: it is complete, or absent. If
+// nothing is wanted, what is read back belongs to another process, and stays: the agent of a killed
+// controller may still restore a setting while the next one sets it anew.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
 	err := inOrder(remove, add, func() error {
 		got, err := read()

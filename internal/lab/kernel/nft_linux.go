@@ -17,17 +17,17 @@ func families() []nftables.TableFamily {
 	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 }
 
-// Table is one of our tables of the packet filter, of which both versions of IP have the same. The zero value
-// of T is none.
+// Table is one of our tables of the packet filter, identical for both versions of IP. The zero value of T
+// means no table.
 type Table[T any] struct {
 	name string
 	read func(f filter, family nftables.TableFamily) (T, error)
 	same func(a, b T) bool
-	// add makes the tables of that name, whose chains see packets if they are hooked.
+	// add makes the tables of that name, whose chains see packets only if hooked.
 	add func(f filter, table string, hooked bool, want T) error
 }
 
-// Read reads what is in place. Something else than what Set makes is an error.
+// Read reads the present state. Anything that Set does not make is an error.
 func (t Table[T]) Read() (v4 T, err error) {
 	var none, v6 T
 	f, err := openFilter()
@@ -50,7 +50,7 @@ func (t Table[T]) Read() (v4 T, err error) {
 	return v4, nil
 }
 
-// Set replaces what is there, and reads it back: it is there whole, or nothing of it is.
+// Set replaces the present state, and reads it back: it is complete, or absent.
 func (t Table[T]) Set(want T) error {
 	var nothing T
 	return explain(onFilter(func(f filter) error {
@@ -63,14 +63,14 @@ func (t Table[T]) Set(want T) error {
 	}), "set %s", t.name)
 }
 
-// Probe makes such a table that no packet sees, and deletes it again: it says what a kernel has.
+// Probe makes such a table that no packet sees, and deletes it again, to test the kernel.
 func (t Table[T]) Probe(like T) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return t.add(f, table, false, like)
 	}), "probe %s", t.name)
 }
 
-// filter is one transaction after the other to the packet filter.
+// filter makes transactions of the packet filter.
 type filter struct{ conn *nftables.Conn }
 
 func openFilter() (filter, error) {
@@ -87,7 +87,7 @@ func onFilter(steps func(f filter) error) error {
 	return steps(f)
 }
 
-// probeFilter adds a table that no packet sees, and deletes it again: it says what a kernel has.
+// probeFilter adds a table that no packet sees, and deletes it again, to test the kernel.
 func probeFilter(add func(f filter, table string) error) error {
 	return onFilter(func(f filter) error {
 		return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
@@ -96,7 +96,7 @@ func probeFilter(add func(f filter, table string) error) error {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
-// add is flush for what is new: there "no such file" means that the kernel lacks a kind of chain or of
+// add is flush for additions: there "no such file" means that the kernel lacks a kind of chain or of
 // expression.
 func (f filter) add() error {
 	err := f.flush()
@@ -116,7 +116,7 @@ func (f filter) newChain(t *nftables.Table, name string) *nftables.Chain {
 	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t})
 }
 
-// filterChain is a chain of our rules, which sees the packets at a hook if it is hooked.
+// filterChain returns a chain for our rules, which sees the packets at a hook if hooked.
 func (f filter) filterChain(t *nftables.Table, name string, at *nftables.ChainHook,
 	hooked bool) *nftables.Chain {
 	if !hooked {
@@ -135,10 +135,10 @@ func (f filter) newRule(c *nftables.Chain, e ...expr.Any) {
 	f.conn.AddRule(&nftables.Rule{Table: c.Table, Chain: c, Exprs: e})
 }
 
-// equals compares what was loaded.
+// equals compares the loaded value.
 func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 
-// table finds one of our tables; nil if there is none.
+// table returns one of our tables, nil if it does not exist.
 func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
 	t, err := pick(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) },
 		func(t *nftables.Table) bool { return t.Name == TablePrefix+name && t.Family == family })
@@ -183,7 +183,7 @@ func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 	return c != nil, filterError(err)
 }
 
-// filterError names the kernels that have no packet filter of this kind.
+// filterError recognises kernels that lack such a packet filter.
 func filterError(err error) error {
 	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) ||
 		errors.Is(err, syscall.EINVAL) {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Qdisc is a queueing discipline, or a class, as a dump tells it: struct tcmsg and the attributes of
-// linux/rtnetlink.h and gen_stats.h. Kind, Options and App lie in the datagram that it was read from.
+// Qdisc is a queueing discipline, or a class, from a dump: struct tcmsg and the attributes of
+// linux/rtnetlink.h and gen_stats.h. Kind, Options and App refer to the datagram that it was read from.
 type Qdisc struct {
 	Index          int32
 	Handle, Parent uint32
@@ -17,15 +17,15 @@ type Qdisc struct {
 	QdiscCounters
 }
 
-// QdiscCounters are since it was made, but for Backlog and Queue: bytes and packets waiting now.
+// QdiscCounters count since the discipline was made, except Backlog and Queue: bytes and packets waiting now.
 type QdiscCounters struct{ Bytes, Packets, Drops, Overlimits, Requeues, Backlog, Queue uint64 }
 
-// ErrNetlink is about an answer of the kernel that is not as linux/netlink.h says.
+// ErrNetlink means an answer of the kernel that violates linux/netlink.h.
 var ErrNetlink = errors.New("malformed netlink answer")
 
 var errShort = errors.New("shorter than the kernel's own structure")
 
-// What comes before a message's body, and what rtnetlink puts before attributes.
+// Sizes of the header of a message, and of rtnetlink's header before attributes.
 const (
 	NetlinkHeader   = 16
 	TrafficHeader   = 20
@@ -35,8 +35,8 @@ const (
 )
 
 // EachMessage calls do with each message of one datagram of a dump; done reports that the dump has ended. A
-// refusal is a syscall.Errno. Native byte order, as netlink has. Neither it nor EachAttribute nor ReadQdisc
-// allocates: they serve what is read ten times a second.
+// refusal is a syscall.Errno. It uses native byte order, as netlink does. EachMessage, EachAttribute and
+// ReadQdisc do not allocate: they run ten times a second.
 func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
@@ -69,7 +69,7 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, 
 	return false, nil
 }
 
-// EachAttribute walks netlink attributes until do says no, or they are broken.
+// EachAttribute walks netlink attributes until do returns false, or they are malformed.
 func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	const flags = 0xc000 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
 	for len(b) >= attributeHeader {
@@ -84,7 +84,7 @@ func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	return true
 }
 
-// ReadQdisc reads the body of an RTM_NEWQDISC or RTM_NEWTCLASS.
+// ReadQdisc parses the body of an RTM_NEWQDISC or RTM_NEWTCLASS.
 func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 	const kind, options, stats2, stab = 1, 2, 7, 8 // TCA_*
 	const basic, queue, app, packets64 = 1, 3, 4, 8
@@ -110,7 +110,7 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 		}
 		return true
 	})
-	// The packets in 64 bits, of kernels from 5.5 on, come after those in 32.
+	// 64-bit packet counts, from kernel 5.5 on, follow the 32-bit ones.
 	ok = ok && EachAttribute(stats, func(at uint16, v []byte) bool {
 		switch {
 		case at == basic && len(v) >= 12: // struct gnet_stats_basic

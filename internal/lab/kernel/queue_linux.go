@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// QueueAt reads the queue that want would take the place of, such that setting it again restores the device:
-// the root, or that of want's class. What could not be put back is an error that matches ErrUnsupported,
-// unless setting want leaves it as it is.
+// QueueAt reads the queue that want would replace, such that setting it again restores the device: the root,
+// or that of want's class. If it could not be restored, the error matches ErrUnsupported, unless setting want
+// leaves it unchanged.
 func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)
@@ -52,8 +52,7 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	return now, cmp.Or(unread, err)
 }
 
-// Disciplines reads the queues and classes of a device, and those of its filters that do something with the
-// packets they match.
+// Disciplines reads the queues and classes of a device, and its filters that act on the packets they match.
 func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err error) {
 	qdiscs, err := Qdiscs(dev)
 	classes, err2 := readClasses(dev)
@@ -75,7 +74,7 @@ func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
 	return all
 }
 
-// atParent finds the queue of a class, or with 0 the root.
+// atParent returns the queue of a class, or with 0 the root.
 func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	if parent == 0 {
 		parent = qdisc.HandleRoot
@@ -90,8 +89,8 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 }
 
 // SetRootQueue replaces a device's root queueing discipline, or the queue of want's class; packets waiting in
-// the former one are lost. One whose kind allows it is changed in place. Where the kernel's default is
-// wanted, the default itself is put back. An error leaves the device with its default.
+// the old one are lost. A queue of the same kind is changed in place if the kind allows it. If want is the
+// kernel's default, the default itself is restored. An error leaves the device with its default.
 func SetRootQueue(dev string, want qdisc.Queue) error {
 	list, err := Qdiscs(dev)
 	if err != nil {
@@ -143,7 +142,7 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	return explain(err, "set queue %s of %s", want.Kind, dev)
 }
 
-// changeQueue gives a queue other parameters; those that want does not name stay.
+// changeQueue changes the parameters of a queue; those that want does not name stay.
 func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
 	options, err := encodeQueue(want)
 	if err != nil {
@@ -172,8 +171,7 @@ func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
-// OnProbeLink tries something on a virtual link made for the purpose and deleted again, so that nothing in
-// use is touched.
+// OnProbeLink tries something on a temporary virtual link, so that nothing in use is touched.
 func OnProbeLink(try func(dev string) error) error {
 	a := fmt.Sprintf("cpa%d", os.Getpid())
 	b := fmt.Sprintf("cpb%d", os.Getpid())
@@ -201,7 +199,7 @@ func sameQueue(want, got qdisc.Queue) bool {
 func clearRoot(dev string) error {
 	list, err := Qdiscs(dev)
 	q, _ := atParent(list, 0)
-	if err != nil || q.Handle == 0 { // 0: is the default, which nobody can delete
+	if err != nil || q.Handle == 0 { // 0: the default, which cannot be deleted
 		return err
 	}
 
@@ -257,19 +255,19 @@ func readClasses(dev string) ([]Qdisc, error) {
 	return list, explain(err, "read classes of %s", dev)
 }
 
-// filtersAt counts the filters of a queueing discipline.
+// filtersAt returns the number of filters of a queueing discipline.
 func filtersAt(dev string, handle uint32) (int, error) {
 	messages, err := dumpFilters(dev, handle)
 	return len(messages), err
 }
 
-// trafficFilters reads the filters that do something: of a device's queues, and of what arrives and leaves by
-// clsact.
+// trafficFilters reads the filters that act on packets: those of a device's queues, and those of clsact for
+// incoming and outgoing packets.
 func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error) {
 	var parents []uint32
 	for _, q := range qdiscs {
 		switch {
-		case q.Parent == qdisc.HandleIngress: // of ingress and of clsact, which have parents of their own
+		case q.Parent == qdisc.HandleIngress: // of ingress and clsact, which have their own parents
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
 		case q.Handle != 0:
 			parents = append(parents, q.Handle)
@@ -314,7 +312,7 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
 		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
 	})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // no class takes filters there
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // no class accepts filters there
 		err = nil
 	}
 
@@ -345,7 +343,7 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 			return nil, ErrNetlink
 		}
 
-		if q.Index == index { // kernels differ in whether they filter by device
+		if q.Index == index { // not every kernel filters by device
 			list = append(list, q)
 		}
 	}
@@ -353,11 +351,11 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	return list, nil
 }
 
-// A shaper is an htb with one class, and fq_codel as the queue of that.
+// A shaper is an htb with one class, whose queue is fq_codel.
 const leafHandle = 10 << 16
 
-// Shaper reads the rate in bits per second and the burst in bytes of the shaper that is a device's root
-// queue, if it is as SetShaper makes it; 0 if another queue is.
+// Shaper reads the rate in bits per second and the burst in bytes of the shaper in a device's root queue, if
+// SetShaper made it; 0 if another queue is there.
 func Shaper(dev string) (rate, burst uint64, err error) {
 	defer explained(&err, "read shaper of %s", dev)
 	list, err := Qdiscs(dev)
@@ -393,7 +391,7 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 	return v["rate"], v["burst"], err
 }
 
-// SetShaper makes a shaper of a device's root queue; packets waiting there are lost. The rate is in bits
+// SetShaper replaces a device's root queue by a shaper; packets waiting there are lost. The rate is in bits
 // per second, the burst in bytes. An error leaves the device with its default.
 func SetShaper(dev string, rate, burst uint64) error {
 	want := qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": rate, "burst": burst}}
@@ -409,7 +407,7 @@ func SetShaper(dev string, rate, burst uint64) error {
 	return explain(err, "set shaper of %s", dev)
 }
 
-// ClearShaper puts a device's default queue in the place of a shaper.
+// ClearShaper replaces a shaper by the device's default queue.
 func ClearShaper(dev string) error {
 	rate, _, err := Shaper(dev)
 	if err == nil && rate > 0 {
@@ -418,7 +416,8 @@ func ClearShaper(dev string) error {
 	return explain(err, "delete shaper of %s", dev)
 }
 
-// Policer reads the rate in bits per second above which a device drops what arrives; 0 without our policer.
+// Policer reads the rate in bits per second above which a device drops incoming packets; 0 without our
+// policer.
 func Policer(dev string) (rate uint64, err error) {
 	defer explained(&err, "read policer of %s", dev)
 	l, err := find(dev)
@@ -448,8 +447,8 @@ func Policer(dev string) (rate uint64, err error) {
 	return 0, nil
 }
 
-// SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is
-// used up. Rate 0 takes the policer away. A device on which someone else works at that place is left alone.
+// SetPolicer drops incoming packets of a device above the rate, in bits per second, once a burst of bytes is
+// used up. Rate 0 removes the policer. A device with somebody else's filters there is left alone.
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := Policer(dev)
 	if err == nil && now > 0 {
@@ -477,7 +476,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 
 	p := netlink.NewPoliceAction()
 	p.Rate, p.Burst = narrow(rate/8), narrow(burst)
-	p.Mtu = 64 << 10 // of the segments that arrive as one
+	p.Mtu = 64 << 10 // of merged segments (GRO)
 	p.ExceedAction = netlink.TC_POLICE_SHOT
 	err = netlink.FilterAdd(&netlink.MatchAll{
 		Actions: []netlink.Action{p},

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Discipline is a queueing discipline or class as found, with what it holds the traffic to. Rates are in bits
+// Discipline is a queueing discipline or class as found, with the rates that it enforces. Rates are in bits
 // per second; 0 = none.
 type Discipline struct {
 	Class                           bool
@@ -19,23 +19,23 @@ type Discipline struct {
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           qdisc.Queue // to be set again; of no kind where that is impossible
-	Why                             string      // what of it could not be restored
+	Queue                           qdisc.Queue // to set it again; without a kind if that is impossible
+	Why                             string      // what could not be restored
 }
 
-// TrafficFilter is a filter with what it does to the packets that it matches.
+// TrafficFilter is a filter with its effect on the packets that it matches.
 type TrafficFilter struct {
 	Parent       uint32
 	Kind, Action string
 	To           string // device, or class
-	Rate         uint64 // bits per second, of a policer
+	Rate         uint64 // bits per second, for a policer
 }
 
-// InPlace reports whether a queue of this kind is changed without making it anew: what is not named stays as
-// it is, with the handle, what lies below it, and the packets that wait.
+// InPlace reports whether a queue of this kind can be changed in place: unnamed parameters stay, as do the
+// handle, what lies below it, and the waiting packets.
 func InPlace(kind string) bool { return slices.Contains([]string{"tbf", "cake", "fq"}, kind) }
 
-// Describe reads a queueing discipline or class of a dump.
+// Describe decodes a queueing discipline or class of a dump.
 func Describe(q Qdisc, class bool) Discipline {
 	d := Discipline{Class: class, Kind: string(q.Kind), Handle: q.Handle, Parent: q.Parent}
 	if class {
@@ -59,7 +59,7 @@ func Describe(q Qdisc, class bool) Discipline {
 		switch rate := found[fqMaxRate]; {
 		case d.Kind == "fq" && len(rate) >= 4 && word(rate, 0) != unlimited:
 			d.FlowRate = 8 * word(rate, 0)
-		case d.Kind == "tbf": // also of one with a peak rate, which has no level
+		case d.Kind == "tbf": // even with a peak rate, which has no level
 			d.Rate = rateIn(found[1], found[4], 0)
 		}
 	}
@@ -69,7 +69,7 @@ func Describe(q Qdisc, class bool) Discipline {
 
 const unlimited = 0xffffffff
 
-// describeClass reads the rates of an htb's or hfsc's class.
+// describeClass decodes the rates of a class of htb or hfsc.
 func (d *Discipline) describeClass(options []byte) {
 	found, err := attributes(options)
 	if err != nil {
@@ -92,14 +92,14 @@ func (d *Discipline) describeClass(options []byte) {
 			return 0
 		}
 		d.Rate, d.Ceil = max(curve(1), curve(2)), curve(3)
-	case "drr", "ets", "qfq": // hold nothing to a rate
+	case "drr", "ets", "qfq": // enforce no rate
 	default:
 		d.Why = fmt.Sprintf("classes of queue kind %s are not read", d.Kind)
 	}
 }
 
-// rateIn is the rate, in bits per second, of the struct tc_ratespec behind that number of words, or of the
-// wide attribute that overrules it.
+// rateIn returns the rate, in bits per second, of the struct tc_ratespec after that number of words, or of
+// the wide attribute that overrides it.
 func rateIn(params, wide []byte, words int) uint64 {
 	switch {
 	case len(wide) >= 8:
@@ -110,11 +110,11 @@ func rateIn(params, wide []byte, words int) uint64 {
 	return 0
 }
 
-// Attributes of linux/pkt_sched.h that no parameter of ours stands for.
+// Attributes of linux/pkt_sched.h without a parameter of ours.
 const fqMaxRate = 7
 
-// ordinary are the values that such attributes have in a queue whose owner has not set them; those of which
-// there are none come only where he has.
+// ordinary lists the values of such attributes in a queue whose owner has not set them; an attribute without
+// values appears only if the owner has set it.
 func ordinary() map[string]map[uint16][]uint64 {
 	return map[string]map[uint16][]uint64{
 		"fq": {fqMaxRate: {unlimited}, 8: {10}, 9: {40_000}, 10: {1023}, 13: {10_000}, 14: {10_000_000},
@@ -126,7 +126,7 @@ func ordinary() map[string]map[uint16][]uint64 {
 	}
 }
 
-// unrestorable reports what a queue has that no parameter of ours would put back.
+// unrestorable returns an error for options of a queue that none of our parameters would restore.
 func unrestorable(q Qdisc) error {
 	kind := string(q.Kind)
 	if q.Stab {
@@ -170,10 +170,9 @@ func unrestorable(q Qdisc) error {
 	return nil
 }
 
-// Standing returns the queue that want would take the place of, such that setting it again restores the
-// device: the root, or that of want's class. all are the device's queues and classes, and filtered reports
-// whether one of them has filters. The error is what could not be put back, unless setting want leaves it as
-// it is.
+// Standing returns the queue that want would replace, such that setting it again restores the device: the
+// root, or that of want's class. all are the device's queues and classes, and filtered reports whether one of
+// them has filters. The error lists what could not be restored, unless setting want leaves it unchanged.
 func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (qdisc.Queue, error) {
 	parent := cmp.Or(want.Parent, uint32(qdisc.HandleRoot))
 	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
@@ -199,8 +198,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 
 	for _, o := range all {
 		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
-		// The limit of a tbf is that of the FIFO below it, which has one of its own where its owner has put
-		// it there.
+		// The limit of a tbf is that of the FIFO below it, which has its own only if the owner put it there.
 		if below && !o.Class && (!inPlace || strings.HasSuffix(o.Kind, "fifo")) {
 			why = "the " + o.Kind + " below it"
 		}
@@ -221,7 +219,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 	return q, nil
 }
 
-// ownHTB reports whether a queue is the htb of one class that SetRootQueue makes.
+// ownHTB reports whether a queue is the single-class htb that SetRootQueue makes.
 func ownHTB(q Qdisc, classes []Qdisc) bool {
 	if string(q.Kind) != "htb" || q.Handle != rootHandle || len(classes) != 1 {
 		return false
@@ -236,15 +234,15 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
 
 // attributesOf returns the attributes of linux/pkt_cls.h in which a kind of filter keeps its actions, its
-// class, and the policer of filters that were made in the old way (0 = has none).
+// class, and the policer of old-style filters (0 = none).
 func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
 	at, ok := map[string][3]uint16{"u32": {7, 1, 6}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1, 2},
 		"basic": {3, 1, 4}, "bpf": {1, 3, 2}}[kind]
 	return at[0], at[1], at[2], ok
 }
 
-// readFilter reads the body of an RTM_NEWTFILTER, and the index of the device that it sends packets to. ok is
-// false of one that is only a part of another, such as a hash table of u32.
+// readFilter parses the body of an RTM_NEWTFILTER, and the index of the device to which it sends packets. ok
+// is false for a mere part of another filter, such as a hash table of u32.
 func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 	const kindAt, optionsAt = 1, 2
 	if len(b) < TrafficHeader {
@@ -287,12 +285,12 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 
 const policerParams = 1 // TCA_POLICE_TBF
 
-// police reads a struct tc_police: index, action, limit, burst, mtu, then a struct tc_ratespec.
+// police decodes a struct tc_police: index, action, limit, burst, mtu, then a struct tc_ratespec.
 func (f *TrafficFilter) police(options map[uint16][]byte) {
 	f.Action, f.Rate = "police", rateIn(options[policerParams], options[8], 5)
 }
 
-// readAction reads one action of a filter, and the index of the device that it sends packets to.
+// readAction parses one action of a filter, and the index of the device to which it sends packets.
 func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	const kindAt, optionsAt, paramsAt = 1, 2, 2
 	const redirect, drop = 1, 2 // TCA_EGRESS_REDIR, TC_ACT_SHOT
@@ -307,7 +305,7 @@ func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	}
 
 	switch kind, params := string(bytes.TrimRight(found[kindAt], "\x00")), options[paramsAt]; {
-	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five words of all actions, what, to whom
+	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five common words, what, to whom
 		f.Action = "mirror"
 		what := word(params, 5)
 		if what == redirect || what == 3 {

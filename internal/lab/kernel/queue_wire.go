@@ -8,10 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// tick is the unit of buffer sizes that travel as time: 64 ns, PSCHED_SHIFT of net/pkt_sched.h.
+// tick is the unit of buffer sizes encoded as time: 64 ns, PSCHED_SHIFT of net/pkt_sched.h.
 const tick = 64
 
-// ethernet is TC_LINKLAYER_ETHERNET: with it the kernel wants no rate table.
+// ethernet is TC_LINKLAYER_ETHERNET, with which the kernel needs no rate table.
 const ethernet = 1
 
 func appendAttribute(b []byte, kind uint16, value []byte) []byte {
@@ -48,12 +48,13 @@ func attributes(b []byte) (map[uint16][]byte, error) {
 
 func narrow(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) }
 
-// rateSpec is struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
+// rateSpec appends a struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per
+// second.
 func rateSpec(b []byte, bytesPerSecond uint64) []byte {
 	return words(append(b, 0, ethernet, 0, 0, 0, 0, 0, 0), narrow(bytesPerSecond))
 }
 
-// ticks returns the time that a number of bytes takes at a rate.
+// ticks returns how long a number of bytes takes at a rate.
 func ticks(bytes, bytesPerSecond uint64) uint32 {
 	if bytesPerSecond == 0 {
 		return 0
@@ -65,8 +66,8 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 	return uint64(math.Ceil(float64(t) * tick * float64(bytesPerSecond) / 1e9))
 }
 
-// encodeTBF writes struct tc_tbf_qopt, without a peak rate, and the attributes beside it: 1 PARMS, 4 RATE64,
-// 6 BURST in bytes, which spares the detour through ticks.
+// encodeTBF encodes struct tc_tbf_qopt, without a peak rate, and the attributes beside it: 1 PARMS, 4 RATE64,
+// 6 BURST in bytes, which avoids the detour through ticks.
 func encodeTBF(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0)
@@ -97,8 +98,8 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }
 
-// rated finds a structure of at least that size that begins with a rate, and the rate in bytes per second,
-// which a wide attribute may overrule.
+// rated returns a structure of at least that size that begins with a rate, and the rate in bytes per second,
+// which a wide attribute may override.
 func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) {
 	found, err := attributes(b)
 	if err != nil {
@@ -120,19 +121,19 @@ func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) 
 // htbDefault is the one class of our htb.
 const htbDefault = 1
 
-// encodeHTB writes struct tc_htb_glob in attribute 2: version 3, quantum = rate / 10, and the class for
-// what no filter claims.
+// encodeHTB encodes struct tc_htb_glob in attribute 2: version 3, quantum = rate / 10, and the class for
+// packets that no filter claims.
 func encodeHTB([]qdisc.Parameter, map[string]uint64) []byte {
 	return appendAttribute(nil, 2, words(nil, 3, 10, htbDefault, 0, 0))
 }
 
-// encodeHTBClass writes struct tc_htb_opt in attribute 1, and 6 RATE64 and 7 CEIL64. The ceiling is the
-// rate: there is nobody to borrow from.
+// encodeHTBClass encodes struct tc_htb_opt in attribute 1, and 6 RATE64 and 7 CEIL64. The ceiling equals the
+// rate: there is no class to borrow from.
 func encodeHTBClass(v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	buffer := ticks(v["burst"], rate)
-	// The quantum only matters between classes; given so that the kernel does not complain that the rate
-	// makes too large a one.
+	// The quantum matters only between classes; it is set so that the kernel does not warn of one too large
+	// for the rate.
 	b := appendAttribute(nil, 1, words(rateSpec(rateSpec(nil, rate), rate), buffer, buffer, 60_000, 0, 0))
 	if rate > math.MaxUint32 {
 		b = appendWide(appendWide(b, 6, rate), 7, rate)
@@ -149,13 +150,13 @@ func decodeHTBClass(b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": ticksToBytes(uint32(word(p, 6)), rate)}, nil
 }
 
-// encodeSFQ writes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows; zero
+// encodeSFQ encodes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows; zero
 // leaves one to the kernel.
 func encodeSFQ(all []qdisc.Parameter, v map[string]uint64) []byte {
 	return words(encodeWords(all, v), 0, 0)
 }
 
-// probability is a share of one million in the kernel's form.
+// probability converts a share of one million to the kernel's form.
 func probability(perMillion uint64) uint32 {
 	return uint32(math.Round(min(float64(perMillion)/1e6, 1) * math.MaxUint32))
 }
@@ -164,10 +165,9 @@ func perMillion(probability uint64) uint64 {
 	return uint64(math.Round(float64(probability) / math.MaxUint32 * 1e6))
 }
 
-// encodeNetem writes struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter), followed by
+// encodeNetem encodes struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter), followed by
 // attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), 10 LATENCY64 and 11
-// JITTER64 in ns, which overrule the ticks of the struct. With a gap of 1 every packet may be the one that
-// overtakes.
+// JITTER64 in ns, which override the ticks of the struct. With a gap of 1 every packet may overtake.
 func encodeNetem(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	gap := uint32(min(v["reorder"], 1))
 	b := words(nil, narrow(v["delay"]*1000/tick), narrow(v["limit"]), probability(v["loss"]), gap,

@@ -23,7 +23,7 @@ type vcpu struct {
 	pid, tid int
 }
 
-// vcpus finds those of the guests of the lab whose files lie in dir.
+// vcpus finds the vCPUs of the lab's guests whose files are in dir.
 func vcpus(dir string) ([]vcpu, error) {
 	guests, err := Guests(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
-// GuestCPUTime reads the CPU time that the busiest vCPU of a lab's guests has used so far.
+// GuestCPUTime reads the CPU time used so far by the busiest vCPU of a lab's guests.
 func GuestCPUTime(dir string) (time.Duration, error) {
 	list, err := vcpus(dir)
 	var most time.Duration
@@ -62,8 +62,8 @@ func GuestCPUTime(dir string) (time.Duration, error) {
 	return most, explain(err, "read CPU time of the guests")
 }
 
-// Guests finds the processes of QEMU that have a file below dir open, as those of the lab with this directory
-// have the guest's console, and names each one's guest. Their command lines name no file of the lab's.
+// Guests finds the processes of QEMU that have a file below dir open, such as the console of a guest in the
+// lab with this directory, and the name of each one's guest. Their command lines contain no file of the lab.
 func Guests(dir string) (map[int]string, error) {
 	names, err := filepath.Glob("/proc/[1-9]*/comm")
 	if err != nil {
@@ -116,7 +116,7 @@ func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 // hierarchy finds the machine's cgroups that limit vCPUs.
 type hierarchy struct {
 	cgroupMount
-	lab string // begins the names of our cgroups of a lab
+	lab string // prefix of our cgroups of a lab
 }
 
 func openHierarchy(dir string) (hierarchy, error) {
@@ -149,14 +149,14 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 	return h.at(path)
 }
 
-// ours reports whether a cgroup's directory is one that SetCPUQuota has made for this lab: one for each guest
-// with one for each vCPU below it.
+// ours reports whether SetCPUQuota made a cgroup's directory for this lab: one for each guest with one for
+// each vCPU below it.
 func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), h.lab)
 }
 
-// CPUQuota reads the quota of the vCPUs of a lab's guests; where there are none, or nothing that could
-// limit them, there is none. dir is the directory that has the lab's files.
+// CPUQuota reads the quota of the vCPUs of a lab's guests; 0 if there are none, or nothing that could limit
+// them. dir is the directory of the lab's files.
 func CPUQuota(dir string) (_ Quota, err error) {
 	defer func() {
 		if errors.Is(err, ErrUnsupported) {
@@ -213,14 +213,14 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 			return 0, err
 		}
 
-		times[i] = uint64(max(n, 0)) // -1 is without
+		times[i] = uint64(max(n, 0)) // -1 means no limit
 	}
 
 	return quotaOf(times[0], times[1]), nil
 }
 
-// ThrottleFile names the file that counts for how long a thread's quota held it back, "throttled_time" in
-// nanoseconds or "throttled_usec"; "" where there is none.
+// ThrottleFile returns the file that counts how long a thread's quota held it back, "throttled_time" in
+// nanoseconds or "throttled_usec"; "" if there is none.
 func ThrottleFile(pid, tid int) string {
 	h, err := openHierarchy("")
 	if err != nil {
@@ -235,8 +235,8 @@ func ThrottleFile(pid, tid int) string {
 	return filepath.Join(dir, "cpu.stat")
 }
 
-// SetCPUQuota puts each vCPU of a lab's guests into a cgroup of its own with a quota; 0 puts them back to
-// where QEMU was started, and removes the cgroups, also those of guests that have ended.
+// SetCPUQuota puts each vCPU of a lab's guests into a cgroup of its own with a quota; 0 moves them back to
+// where QEMU was started, and removes the cgroups, including those of guests that have ended.
 func SetCPUQuota(dir string, q Quota) error {
 	h, err := openHierarchy(dir)
 	if errors.Is(err, ErrUnsupported) && q == 0 {
@@ -294,8 +294,8 @@ func ProbeCPUQuota(dir string) error {
 }
 
 // above returns the cgroup below which those of a guest are made. In version 1 that is where QEMU was
-// started. In version 2 a cgroup that has processes gives no controller to those below it, so that it is the
-// nearest above which does, or the root, which may always begin to, and here did if began.
+// started. In version 2 a cgroup with processes cannot delegate controllers, so it is the nearest ancestor
+// that does, or the root, which always can; began reports that the root has just begun to.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
@@ -326,11 +326,11 @@ func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	return dir, true, nil
 }
 
-// begun ends the name of a cgroup that is the first to be limited below its parent, so that the parent's
-// controller is put back with it.
+// begun is the suffix of the first cgroup to be limited below its parent, so that the parent's controller is
+// restored with it.
 const begun = ".first"
 
-// stop takes the controller from what is below a cgroup. The kernel refuses while somebody else limits there.
+// stop disables the controller below a cgroup. The kernel refuses while somebody else uses it there.
 func (h hierarchy) stop(dir string) { put(dir, "cgroup.subtree_control", "-cpu") }
 
 func put(dir, file, text string) error {
@@ -369,8 +369,8 @@ func (h hierarchy) limit(dir string, q Quota) error {
 	return nil
 }
 
-// limitOne moves a vCPU to a cgroup of its own. In version 1 a thread is as good as a process; in version 2
-// QEMU moves to the guest's cgroup, too, whose children are threaded.
+// limitOne moves a vCPU to a cgroup of its own. In version 1 a thread can be moved like a process; in version
+// 2 QEMU moves to the guest's cgroup, too, whose children are threaded.
 func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
 	if err := os.MkdirAll(own, 0o755); err != nil {
@@ -406,7 +406,7 @@ func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	return nil
 }
 
-// release puts the guests that are in our cgroups back, and removes these.
+// release moves the guests in our cgroups back, and removes these.
 func (h hierarchy) release(dir string) error {
 	list, err := vcpus(dir)
 	if err != nil {
@@ -435,7 +435,7 @@ func (h hierarchy) release(dir string) error {
 	var left error
 	err = filepath.WalkDir(h.point, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil // went meanwhile
+			return nil // vanished meanwhile
 		}
 
 		if strings.HasPrefix(d.Name(), h.lab) {
@@ -450,8 +450,8 @@ func (h hierarchy) release(dir string) error {
 	return errors.Join(err, left)
 }
 
-// putBack moves a vCPU, in version 2 with all of its QEMU, to where that was started: where QEMU's parent
-// still is.
+// putBack moves a vCPU, in version 2 with all of its QEMU, back to where that was started: where QEMU's
+// parent still is.
 func (h hierarchy) putBack(p vcpu, now string) error {
 	if !h.unified {
 		return put(filepath.Dir(filepath.Dir(now)), "tasks", strconv.Itoa(p.tid))
@@ -477,10 +477,10 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
 }
 
-// groupTime bounds how long a thread that was killed takes to leave.
+// groupTime bounds how long a killed thread takes to leave.
 const groupTime = 3 * time.Second
 
-// removeGroup removes a cgroup and those below it, once nobody is in them.
+// removeGroup removes a cgroup and those below it, once they are empty.
 func removeGroup(dir string) error {
 	below, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -511,8 +511,8 @@ func removeGroup(dir string) error {
 	}
 }
 
-// Bounds of the kernel's bandwidth control (sched(7)): a quota of less than a millisecond is refused. A
-// period of ten keeps the pauses short that a guest makes when its time is used up.
+// Bounds on the kernel's bandwidth control (sched(7)): a quota of less than a millisecond is refused. A
+// period of ten keeps a guest's pauses short when its quota is used up.
 const (
 	minQuota    = 1_000  // µs
 	quotaPeriod = 10_000 // µs
@@ -527,7 +527,7 @@ func (q Quota) times() (quota, period uint64) {
 	return minQuota, uint64(math.Round(minQuota * 1e4 / float64(q)))
 }
 
-// quotaOf returns the quota that times stand for.
+// quotaOf returns the quota for such times.
 func quotaOf(quota, period uint64) Quota {
 	if period == 0 {
 		return 0
@@ -535,7 +535,7 @@ func quotaOf(quota, period uint64) Quota {
 	return Quota(math.Round(float64(quota) * 1e4 / float64(period)))
 }
 
-// parseMax reads cpu.max: a quota or "max", and the period.
+// parseMax parses cpu.max: a quota or "max", and the period.
 func parseMax(text string) (Quota, error) {
 	f := strings.Fields(text)
 	if len(f) == 2 && f[0] == "max" {
@@ -555,8 +555,8 @@ func parseMax(text string) (Quota, error) {
 	return quotaOf(quota, period), nil
 }
 
-// vcpuOf is the number of the vCPU whose thread has this name. QEMU calls them "CPU 0/TCG" and "CPU 0/KVM",
-// or "ALL CPUs/TCG" where one thread does the work of all.
+// vcpuOf returns the number of the vCPU whose thread has this name. QEMU calls them "CPU 0/TCG" and "CPU
+// 0/KVM", or "ALL CPUs/TCG" if one thread runs all.
 func vcpuOf(comm string) (int, bool) {
 	if strings.HasPrefix(comm, "ALL CPUs/") {
 		return 0, true
@@ -568,7 +568,7 @@ func vcpuOf(comm string) (int, bool) {
 	return int(n), ok && named && err == nil
 }
 
-// guestOf names the guest that a QEMU with this command line (words that end in NUL) runs.
+// guestOf returns the guest of a QEMU with this command line (words that end in NUL).
 func guestOf(line string) (guest string, ok bool) {
 	words := strings.Split(line, "\x00")
 	i := slices.Index(words, "-name")
@@ -579,8 +579,8 @@ func guestOf(line string) (guest string, ok bool) {
 	return guest, guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
 }
 
-// cgroupPath finds in the text of /proc/PID/cgroup where the process is in the hierarchy that has a
-// controller; "" names the unified one.
+// cgroupPath finds, in the text of /proc/PID/cgroup, the process's place in the hierarchy of a controller; ""
+// is the unified one.
 func cgroupPath(text, controller string) (string, error) {
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -598,8 +598,8 @@ type cgroupMount struct {
 	root, point string
 }
 
-// cpuMount finds in the text of /proc/self/mountinfo the hierarchy that has the controller cpu: one of
-// version 1, or else the unified one.
+// cpuMount finds, in the text of /proc/self/mountinfo, the hierarchy with the controller cpu: one of version
+// 1, or else the unified one.
 func cpuMount(mountinfo string) (cgroupMount, error) {
 	var found cgroupMount
 	for line := range strings.Lines(mountinfo) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddAddress gives a device an address; an IPv6 one is usable at once, without duplicate address detection.
-// An address that is there already is no error.
+// AddAddress gives a device an address; an IPv6 address is usable at once, without duplicate address
+// detection. It is no error if the device has it already.
 func AddAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "add address "+p.String()+" to", func(l netlink.Link) error {
 		a := &netlink.Addr{IPNet: ipNet(p)}
@@ -22,14 +22,14 @@ func AddAddress(dev string, p netip.Prefix) error {
 	})
 }
 
-// DelAddress takes an address from a device; one that is gone is no error.
+// DelAddress removes an address from a device. It is no error if it is gone.
 func DelAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "delete address "+p.String()+" of", func(l netlink.Link) error {
 		return ignore(netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(p)}), unix.EADDRNOTAVAIL)
 	})
 }
 
-// Addresses lists a device's addresses without link-local ones.
+// Addresses lists a device's addresses except link-local ones.
 func Addresses(dev string) ([]netip.Prefix, error) {
 	l, err := find(dev)
 	var list []netlink.Addr
@@ -48,8 +48,8 @@ func Addresses(dev string) ([]netip.Prefix, error) {
 	return out, explain(err, "list addresses of %s", dev)
 }
 
-// AddRoute adds a route to dst by way of via, a neighbour on dev. An invalid via means that dst is on the
-// link itself; an empty dev lets the kernel choose the one that via is on. A route that is there is replaced.
+// AddRoute adds a route to dst through via, a neighbour on dev. An invalid via means that dst is on the link
+// itself; with an empty dev the kernel chooses the device on which via is. It replaces an existing route.
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -58,8 +58,8 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "add route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
-// AddRouteFrom adds a route to dst, on the link of dev itself, for packets of at most mtu bytes; those of
-// this node come from src unless they are told otherwise. DelRoute deletes it.
+// AddRouteFrom adds a route to dst, directly on the link of dev, for packets of at most mtu bytes; this node
+// sends them from src by default. DelRoute deletes it.
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	r, err := route(dst, netip.Addr{}, dev)
 	if err == nil {
@@ -73,7 +73,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return explain(err, "add route to %s from %s dev %s", dst, orLink(src), dev)
 }
 
-// DelRoute deletes what AddRoute added; one that is gone is no error, nor is a device that is gone.
+// DelRoute deletes what AddRoute added. It is no error if the route or its device is gone.
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -84,7 +84,7 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
-// routesOf lists the routes by way of a device.
+// routesOf lists the routes through a device.
 func routesOf(dev string, family int) ([]netlink.Route, error) {
 	l, err := find(dev)
 	if err != nil {
@@ -93,7 +93,7 @@ func routesOf(dev string, family int) ([]netlink.Route, error) {
 	return dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, family) })
 }
 
-// ForgetPathMTUs6 drops what was learnt of paths over IPv6 (RFC 8201), as ip -6 route flush cache does.
+// ForgetPathMTUs6 drops the learnt path MTUs of IPv6 (RFC 8201), as ip -6 route flush cache does.
 func ForgetPathMTUs6() error {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
@@ -129,7 +129,7 @@ func WayTo(to netip.Addr) (Way, error) {
 	return w, nil
 }
 
-// routeTo is the route that packets to an address take, and its device.
+// routeTo returns the route that packets to an address take, and its device.
 func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 	reportDetails()
 	routes, err := netlink.RouteGet(to.AsSlice())
@@ -146,7 +146,7 @@ func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 }
 
 // NextHop looks up the first neighbour on the path to an address. Its layer-2 address is known only while the
-// kernel remembers it: after packets were exchanged.
+// kernel remembers it, after packets were exchanged.
 func NextHop(to netip.Addr) (Hop, error) {
 	r, l, err := routeTo(to)
 	if err != nil {
@@ -214,7 +214,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// prefixOf is the other way round; what is no network becomes an invalid one.
+// prefixOf converts back; anything that is not a network becomes an invalid prefix.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	ip, _ := netip.AddrFromSlice(n.IP)
 	bits, _ := n.Mask.Size()

@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Shared describes who else uses a device's link, "" if nobody does: a bridge or bond that it belongs to, the
-// ports of a bridge, or the default route, which leads out of the device or of one that lies on it. What is
-// served on a shared link reaches others.
+// Shared describes who else uses a device's link, "" if nobody does: a bridge or bond to which it belongs,
+// the ports of a bridge, or the default route, if that leaves by the device or one stacked on it. A service
+// on a shared link reaches others.
 func Shared(dev string) (by string, err error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -26,11 +26,11 @@ func Shared(dev string) (by string, err error) {
 		return "", err
 	}
 
-	pppoe, _ := os.ReadFile("/proc/net/pppoe") // missing without such a session
+	pppoe, _ := os.ReadFile("/proc/net/pppoe") // absent if there is no session
 	return sharedBy(links, leads, string(pppoe), dev), nil
 }
 
-// overOneLink are the kinds of device whose frames go out of the one below as they are.
+// overOneLink lists the kinds of device whose frames leave unchanged by the one below.
 var overOneLink = [...]string{"macvlan", "macvtap", "ipvlan", "ipvtap"}
 
 func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
@@ -79,7 +79,7 @@ func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
 	return ""
 }
 
-// portsOf are the names of the devices that belong to one.
+// portsOf lists the names of a device's ports.
 func portsOf(links []netlink.Link, master int) (names []string) {
 	for _, l := range links {
 		if l.Attrs().MasterIndex == master {
@@ -89,7 +89,7 @@ func portsOf(links []netlink.Link, master int) (names []string) {
 	return names
 }
 
-// leadsOver describes that the default route leads out of a device, or of one that lies on it.
+// leadsOver describes whether the default route leaves by a device, or one stacked on it.
 func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink.Link,
 	seen map[int]bool) string {
 	a := below.Attrs()
@@ -101,7 +101,8 @@ func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink
 	for _, l := range links {
 		up := l.Attrs()
 		session := l.Type() == "ppp" && slices.Contains(strings.Fields(pppoe), a.Name)
-		// The other end of a veth pair is its parent, too; that of another namespace has an index there.
+		// The other end of a veth pair is also its parent; in another namespace it has an index of that
+		// namespace.
 		above := up.ParentIndex == a.Index && up.NetNsID < 0 && l.Type() != "veth"
 		if seen[up.Index] || !above && !session && up.Index != a.MasterIndex {
 			continue

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ReadSysctl reads a kernel setting; white space between the values of one setting becomes single spaces.
+// ReadSysctl reads a kernel setting; white space between its values becomes single spaces.
 func ReadSysctl(name string) (string, error) {
 	path, err := SysctlPath(name)
 	if err != nil {
@@ -32,7 +32,7 @@ func WriteSysctl(name, value string) error {
 	})
 }
 
-// SysctlWritable reports whether a kernel setting exists and may be written by this process: some belong to
+// SysctlWritable returns an error unless this process may write an existing kernel setting: some belong to
 // the whole machine and are read-only in a namespace.
 func SysctlWritable(name string) error { return onSysctl(name, func(*os.File) error { return nil }) }
 
@@ -60,10 +60,10 @@ func sysctlError(verb, name string, err error) error {
 	return fmt.Errorf("%s kernel setting %s: %w", verb, name, bare(err))
 }
 
-// Reassembly returns the share of the memory for fragments, 0…1, that a network namespace uses for packets of
-// which some are missing; of IPv4 or IPv6, whichever is more, and 0 where the kernel does not tell. Above 1
-// it takes none that is new until others are whole or have timed out (net/ipv4/inet_fragment.c,
-// inet_frag_create; after 30 s, of IPv6 60).
+// Reassembly returns the share of the memory for fragments, 0…1, that a network namespace uses for incomplete
+// packets; that of IPv4 or IPv6, whichever is larger, and 0 if the kernel does not report it. Above 1 it
+// accepts no new packet until others are complete or have timed out (net/ipv4/inet_fragment.c,
+// inet_frag_create; after 30 s, for IPv6 60).
 func Reassembly() (used float64) {
 	for file, limit := range map[string]string{"sockstat": "net.ipv4.ipfrag_high_thresh",
 		"sockstat6": "net.ipv6.ip6frag_high_thresh"} {

@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// Words are files of the kernel that hold one word each: of a device, or, where dev is "", of the machine.
+// Words represents kernel files that contain one word each: of a device or, if dev is "", of the machine.
 type Words struct {
 	what  string
 	files func(dev string) ([]string, error)
 }
 
-// RPS holds the masks of the CPUs that receive packet steering gives a device's packets to, one per receive
-// queue, as the kernel writes them: hexadecimal words of 32 bits with commas, "0" for off. It needs the
-// /sys of the namespace.
+// RPS holds, for each receive queue of a device, the mask of the CPUs to which receive packet steering
+// distributes its packets, as the kernel writes it: hexadecimal words of 32 bits with commas, "0" for off. It
+// needs the /sys of the namespace.
 var RPS = Words{"packet steering", rpsFiles}
 
-// IRQAffinity holds, for each interrupt of a device in the order of their numbers, the CPUs that it may be
-// served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is ErrUnsupported.
+// IRQAffinity holds, for each interrupt of a device in numerical order, the CPUs that may serve it, as the
+// kernel writes them: "0-1,3". For a device without interrupts, such as a veth, it returns ErrUnsupported.
 var IRQAffinity = Words{"interrupt affinity", affinityFiles}
 
-// Governors holds what decides on the clock, for each domain of CPUs that share one
-// (Documentation/admin-guide/pm/cpufreq.rst). A machine whose kernel does not set the clock is
+// Governors holds the clock governor of each domain of CPUs that share a clock
+// (Documentation/admin-guide/pm/cpufreq.rst). If the kernel does not set the machine's clock, it returns
 // ErrUnsupported.
 var Governors = Words{"clock governor", func(string) ([]string, error) {
 	return clockFiles(cpuDir, "scaling_governor")
@@ -41,7 +41,7 @@ func (w Words) Read(dev string) ([]string, error) {
 	return words, explain(err, "read %s of %s", w.what, cmp.Or(dev, "the machine"))
 }
 
-// Set writes them; a single one is meant for all files.
+// Set writes them; a single one goes to all files.
 func (w Words) Set(dev string, words []string) error {
 	files, err := w.files(dev)
 	return explain(writeEach(files, words, err), "set %s of %s", w.what, cmp.Or(dev, "the machine"))
@@ -62,7 +62,7 @@ func rpsFiles(dev string) ([]string, error) {
 	return files, err
 }
 
-// deviceDir returns a device's folder in /sys.
+// deviceDir returns a device's directory in /sys.
 func deviceDir(dev string) (string, error) {
 	if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/*?[") {
 		return "", fmt.Errorf("device name %q", dev)
@@ -95,7 +95,7 @@ func readEach(files []string, err error) ([]string, error) {
 	return words, nil
 }
 
-// writeEach writes a word into each file; a single one is meant for all.
+// writeEach writes a word into each file; a single one goes to all.
 func writeEach(files, words []string, err error) error {
 	if len(words) == 1 {
 		words = slices.Repeat(words, len(files))
@@ -118,8 +118,7 @@ func writeEach(files, words []string, err error) error {
 	return nil
 }
 
-// affinityFiles lists the files of a device's interrupts. A virtio device has the interrupts of the PCI
-// device that it sits on.
+// affinityFiles lists the files of a device's interrupts. A virtio device uses those of its PCI device.
 func affinityFiles(dev string) ([]string, error) {
 	dir, err := deviceDir(dev)
 	if err != nil {
@@ -150,7 +149,7 @@ func affinityFiles(dev string) ([]string, error) {
 		var files []string
 		for _, n := range numbers {
 			file := fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n)
-			if _, err := os.Stat(file); err == nil { // what no driver asked for has none
+			if _, err := os.Stat(file); err == nil { // an interrupt without a driver has none
 				files = append(files, file)
 			}
 		}
@@ -163,8 +162,8 @@ func affinityFiles(dev string) ([]string, error) {
 	return nil, lacks("it has no interrupts")
 }
 
-// Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace.
-// One that this kernel lacks is ErrUnsupported.
+// Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace. A
+// setting that this kernel lacks is ErrUnsupported.
 func Attribute(dev, name string) (string, error) {
 	dir, err := deviceDir(dev)
 	var b []byte
@@ -193,7 +192,7 @@ func lacking(err error, name string) error {
 
 const cpuDir = "/sys/devices/system/cpu"
 
-// OnlineCPUs counts the CPUs that the machine works with, and all that it has.
+// OnlineCPUs counts the online CPUs of the machine, and all CPUs.
 func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
@@ -211,7 +210,7 @@ func OnlineCPUs() (online, has int, err error) {
 	return online, has, nil
 }
 
-// SetOnlineCPUs takes all but the first n CPUs offline, or back. It is of the whole machine.
+// SetOnlineCPUs takes all but the first n CPUs offline, and the others online, for the whole machine.
 func SetOnlineCPUs(n int) error {
 	_, has, err := OnlineCPUs()
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Key is a WireGuard key. It is never printed, not even a public one: the two cannot be told apart by
-// looking.
+// Key is a WireGuard key. It is never printed, not even if public: public and private keys look alike.
 type Key [32]byte
 
 // Format prints a placeholder, whatever the verb.
@@ -27,7 +26,7 @@ type WireGuard struct {
 	Peer      Key // the peer's public key
 	Preshared Key
 	Endpoint  netip.AddrPort // the peer's outer address
-	Allowed   []netip.Prefix // what the peer may send and be sent
+	Allowed   []netip.Prefix // addresses that the peer may use
 }
 
 // WireGuardStats are the counters of a device's one peer. Handshake is the time of the last one, zero if
@@ -37,8 +36,8 @@ type WireGuardStats struct {
 	Handshake      time.Time
 }
 
-// WireGuardPeer is one peer of one of the kernel's devices. Index is its place in the kernel's list: a peer
-// is named by it, never by its key.
+// WireGuardPeer is one peer of one of the kernel's devices. Index is its place in the kernel's list, which
+// identifies a peer instead of its key.
 type WireGuardPeer struct {
 	Device string
 	Index  int
@@ -56,7 +55,7 @@ const (
 	ESPChaCha20Poly1305                  // RFC 7634
 )
 
-// KeySize is the length in bytes of one direction's keys: the cipher's own, its salt or nonce (RFC 4106
+// KeySize returns the length in bytes of one direction's keys: the cipher's own, its salt or nonce (RFC 4106
 // §8.1, RFC 7634 §2), the integrity key.
 func (c ESPCipher) KeySize() int {
 	switch c {
@@ -68,7 +67,7 @@ func (c ESPCipher) KeySize() int {
 	return 32 + 4
 }
 
-// ESPKey is one direction's keys, one after the other. It is never printed.
+// ESPKey holds one direction's keys, concatenated. It is never printed.
 type ESPKey []byte
 
 // Format prints a placeholder, whatever the verb.
@@ -78,17 +77,17 @@ func (ESPKey) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[key]")) }
 func (ESPKey) MarshalText() ([]byte, error) { return []byte("[key]"), nil }
 
 // ESP is one end of an ESP tunnel (RFC 4303, tunnel mode) that carries both versions of IP: two security
-// associations, and the policies that lead through them what a device made by AddXfrm with the same ID
-// sends and takes, or, without a device, all packets to and from what is Behind the other end.
+// associations, and the policies that direct packets through them: those of a device made by AddXfrm with the
+// same ID, or, without a device, all packets to and from the networks Behind the other end.
 type ESP struct {
-	ID            uint32 // of the tunnel, and of its device; never 0
+	ID            uint32 // of the tunnel and its device; never 0
 	Cipher        ESPCipher
 	Local, Remote netip.Addr // outer addresses
 	Out, In       ESPAssociation
 	Behind        []netip.Prefix // empty: there is a device
 }
 
-// device is the ID by which associations and policies belong to a device; 0 is that of no device.
+// device returns the ID that ties associations and policies to a device; 0 means no device.
 func (e ESP) device() uint32 {
 	if len(e.Behind) > 0 {
 		return 0
@@ -102,9 +101,9 @@ type ESPAssociation struct {
 	Key ESPKey
 }
 
-// ESPStats counts what the associations of one end have sealed and opened, and what they refused.
+// ESPStats counts packets that the associations of one end have sealed, opened and refused.
 type ESPStats struct {
 	Sent, Received           uint64 // packets
 	SentBytes, ReceivedBytes uint64 // of the packets inside, with their headers
-	Replayed, Forged         uint64 // packets: outside the window, integrity check missed
+	Replayed, Forged         uint64 // packets: outside the window, failed integrity check
 }

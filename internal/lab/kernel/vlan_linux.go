@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VLANDevice is the name of the device that carries a tag on a port.
+// VLANDevice returns the name of the device for a tag on a port.
 func VLANDevice(dev string, id int) string { return fmt.Sprintf("%s.%d", dev, id) }
 
-// VLAN is the tag (IEEE 802.1Q) that SetVLAN put on a port; 0 = none.
+// VLAN returns the tag (IEEE 802.1Q) that SetVLAN put on a port; 0 = none.
 func VLAN(dev string) (int, error) {
 	tag, err := vlanOn(dev)
 	if err != nil || tag == nil {
@@ -76,8 +76,8 @@ func vlanOn(dev string) (*netlink.Vlan, error) {
 	return tag, err
 }
 
-// moveAddresses moves addresses and the routes that somebody set; those that the kernel makes of addresses
-// follow by themselves.
+// moveAddresses moves addresses and manually set routes; the kernel recreates those that follow from
+// addresses.
 func moveAddresses(from, to string) error {
 	addresses, err := Addresses(from)
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"net/netip"
 )
 
-// RouteDevice is the device by which packets to an address leave.
+// RouteDevice returns the device by which packets to an address leave.
 func RouteDevice(to netip.Addr) (string, error) {
 	w, err := WayTo(to)
 	return w.Device, err
 }
 
-// wayBySocket looks up the route to an address by a socket that is connected to it and sends nothing: their
-// source, and the device that has that address. The neighbour is not known.
+// wayBySocket looks up the route to an address by a connected socket that sends nothing: it yields the source
+// address and its device, but not the neighbour.
 func wayBySocket(to netip.Addr) (w Way, err error) {
-	const discard = 9 // a port is needed, and means nothing
+	const discard = 9 // an arbitrary port, since one is required
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
 	if err != nil {
 		return w, fmt.Errorf("find the way to %s: %w", to, err)

@@ -29,7 +29,7 @@ func ProbeWireGuard() error {
 	return DeleteLink(dev)
 }
 
-// ConfigureWireGuard sets a kernel device's keys and its one peer.
+// ConfigureWireGuard sets a kernel device's keys and its only peer.
 func ConfigureWireGuard(dev string, w WireGuard) error {
 	c, err := wgctrl.New()
 	if err != nil {
@@ -59,7 +59,7 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 	return explain(err, "configure wireguard device %s", dev)
 }
 
-// ReadWireGuard reads the counters of a kernel device, of all its peers together.
+// ReadWireGuard reads the counters of a kernel device, summed over its peers.
 func ReadWireGuard(dev string) (WireGuardStats, error) {
 	r, err := OpenWireGuard()
 	if err != nil {
@@ -83,7 +83,7 @@ func ReadWireGuard(dev string) (WireGuardStats, error) {
 	return s, err
 }
 
-// WireGuardReader reads the kernel's devices of a network namespace again and again.
+// WireGuardReader repeatedly reads the kernel's devices of a network namespace.
 type WireGuardReader struct{ c *wgctrl.Client }
 
 // OpenWireGuard opens a reader.
@@ -104,7 +104,7 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 	for _, name := range devices {
 		d, err := r.c.Device(name)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it has gone meanwhile
+			continue // vanished meanwhile
 		}
 
 		if err != nil {
@@ -117,7 +117,7 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 			clear(p.PresharedKey[:])
 			peer := WireGuardPeer{Device: name, Index: i}
 			peer.Sent, peer.Received = uint64(max(p.TransmitBytes, 0)), uint64(max(p.ReceiveBytes, 0))
-			// The library gives the epoch, not the zero time, for "never".
+			// For "never" the library returns the epoch, not the zero time.
 			if p.LastHandshakeTime.After(time.Unix(0, 0)) {
 				peer.Handshake = p.LastHandshakeTime
 			}

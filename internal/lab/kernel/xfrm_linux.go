@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replayWindow bounds, in packets, how far a packet may be overtaken (RFC 4303 §3.4.3 asks for 32 at least,
-// and takes 64 as default).
+// replayWindow bounds, in packets, how far a packet may be overtaken (RFC 4303 §3.4.3 requires at least 32;
+// its default is 64).
 const replayWindow = 64
 
 // AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose packets take the policies with
@@ -27,8 +27,8 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: at, Ifid: id}), "add xfrm interface %s", dev)
 }
 
-// ProbeESP makes two associations and their policies for the outside version of IP, with a device if it is
-// to be routed by one, and deletes all again. No packet takes them.
+// ProbeESP makes two associations and their policies for the outer version of IP, with a device if the tunnel
+// is to be routed, and deletes everything again. No packet uses them.
 func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	// Addresses for documentation: RFC 5737, RFC 3849.
 	local := netip.MustParseAddr("192.0.2.1")
@@ -38,7 +38,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	}
 
 	id := 1<<30 | uint32(os.Getpid())
-	// AES refuses no key, and HMAC only one that is too short.
+	// AES accepts any key, and HMAC refuses only short ones.
 	key := make(ESPKey, c.KeySize())
 	e := ESP{
 		ID:     id,
@@ -83,7 +83,7 @@ func AddESP(e ESP) error {
 	return nil
 }
 
-// RemoveESP undoes AddESP; what is gone already is no error.
+// RemoveESP undoes AddESP. It is no error if something is already gone.
 func RemoveESP(e ESP) error { return undo(e.steps()) }
 
 type espStep struct{ add, del func() error }
@@ -131,8 +131,8 @@ func ReadESP(e ESP) (ESPStats, error) {
 	}, nil
 }
 
-// associate adds one direction. The library cannot: it cannot say that an association carries both
-// versions of IP (XFRM_STATE_AF_UNSPEC).
+// associate adds one direction. The library cannot express that an association carries both versions of IP
+// (XFRM_STATE_AF_UNSPEC).
 func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	if len(a.Key) != e.Cipher.KeySize() || e.ID == 0 {
 		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI,
@@ -160,7 +160,7 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 		req.AddData(algorithm)
 	}
 
-	// struct xfrm_replay_state_esn; the window holds the numbers of RFC 4304.
+	// struct xfrm_replay_state_esn; the window holds the sequence numbers of RFC 4304.
 	const words = replayWindow / 32
 	esn := make([]byte, 24+4*words)
 	binary.NativeEndian.PutUint32(esn, words)
@@ -172,14 +172,14 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	}
 
 	_, err := req.Execute(unix.NETLINK_XFRM, 0)
-	if errors.Is(err, unix.ENOENT) { // of the algorithm
+	if errors.Is(err, unix.ENOENT) { // for a missing algorithm
 		err = fmt.Errorf("%w (%w)", ErrUnsupported, err)
 	}
 
 	return explain(err, "add association %#x from %s to %s", a.SPI, from, to)
 }
 
-// algorithms are the cipher's attributes, by the kernel's names.
+// algorithms returns the cipher's attributes, by the kernel's names.
 func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	const icv = 128 // bits
 	if c == ESPAESCBC256SHA256 {
@@ -205,7 +205,7 @@ func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_AEAD, aead.Serialize())}
 }
 
-// state names an association to the library. Of its values, which hold keys, none is kept or printed.
+// state identifies an association for the library. It neither keeps nor prints the key.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
 	return &netlink.XfrmState{
 		Dst:   to.AsSlice(),
@@ -233,9 +233,9 @@ func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, erro
 	return s.Statistics, nil
 }
 
-// policies lead packets of both versions through the associations: what is sent to the other end, what
-// comes from there for this node, and what this node forwards from there. With a device that is all that
-// the device sends and takes.
+// policies direct packets of both versions through the associations: packets to the other end, packets from
+// there for this node, and packets from there that this node forwards. With a device they cover everything
+// that the device sends and receives.
 func (e ESP) policies() []*netlink.XfrmPolicy {
 	behind := e.Behind
 	if len(behind) == 0 {
@@ -260,7 +260,7 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 	return out
 }
 
-// tunnelPolicies lead packets between two networks through the tunnel between two addresses, for each
+// tunnelPolicies direct packets between two networks through the tunnel between two addresses, for each
 // direction.
 func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (out []*netlink.XfrmPolicy) {
 	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {

@@ -11,9 +11,9 @@ import (
 
 const conntrackMax = "net.netfilter.nf_conntrack_max"
 
-// ConntrackMax bounds the connections that a node tracks; packets of further ones
-// are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
-// kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
+// ConntrackMax bounds the connections that a node tracks; packets of further ones are dropped. It matters
+// only if something requires tracking, such as nat or a stateful firewall. In most kernels it belongs to the
+// whole machine, so that only a node with its own kernel has it.
 func ConntrackMax() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

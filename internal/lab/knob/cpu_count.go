@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// CPUCount sets how many of its CPUs a guest works with, the first ones; its kernel takes the others offline.
-// It takes effect at once, without another boot. A guest has as many as the lab was made with.
+// CPUCount sets how many of its CPUs a guest uses, the first ones; its kernel takes the others offline. It
+// takes effect at once, without a reboot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

@@ -14,9 +14,9 @@ import (
 
 const maxCPU = 1023
 
-// CPUs are the CPUs that a router's packets are worked on after they arrive (receive packet
-// steering): "off" for those they arrive on, or a list such as "0-1,3". Where a device's receive queues
-// differ it is "masks 1 2", one hexadecimal mask per queue.
+// CPUs selects the CPUs that process a router's packets after they arrive (receive packet steering): "off"
+// for those they arrive on, or a list such as "0-1,3". If a device's receive queues differ it is "masks 1 2",
+// one hexadecimal mask per queue.
 func CPUs() Knob {
 	return cpuSets(factor.Declaration{
 		Name: "cpus",
@@ -28,8 +28,8 @@ func CPUs() Knob {
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)
 }
 
-// cpuSets is a knob of sets of CPUs that a device has several of. parse reads a state; each begins that of
-// sets that differ; parseOne and spellOne are of the texts that the kernel has of one set.
+// cpuSets returns a knob for a device with several sets of CPUs. parse parses a state; each is the prefix for
+// sets that differ; parseOne and spellOne convert the kernel's text of one set.
 func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), each string,
 	parseOne func(text string) (*big.Int, error), spellOne func(set *big.Int) string,
 	words kernel.Words) Knob {
@@ -51,11 +51,11 @@ func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), 
 	}, func(dev string, sets []*big.Int) error {
 		return words.Set(dev, mapped(sets, spellOne))
 	})
-	k.trying = true // the kernel refuses on the write, not on the opening
+	k.trying = true // the kernel refuses the write, not the opening
 	return k
 }
 
-// CPUsOfMasks is the state of a device whose receive queues have these masks, as the kernel writes them.
+// CPUsOfMasks returns the state of a device whose receive queues have these masks, as the kernel writes them.
 func CPUsOfMasks(masks []string) (State, error) {
 	sets, err := parseEach(masks, parseMask)
 	if err != nil {
@@ -64,7 +64,7 @@ func CPUsOfMasks(masks []string) (State, error) {
 	return spellEach(sets, eachQueue, spellMask), nil
 }
 
-// MasksOfCPUs are the masks of a state: one that is meant for every queue, or one for each.
+// MasksOfCPUs returns the masks of a state: one for all queues, or one for each.
 func MasksOfCPUs(s State) ([]string, error) {
 	sets, err := parseCPUs(string(s))
 	return mapped(sets, spellMask), err
@@ -108,7 +108,7 @@ func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*bi
 	return sets, nil
 }
 
-// spellEach is the state of sets of CPUs: the one set, or each behind a word.
+// spellEach returns the state of sets of CPUs: the only set, or each after a word.
 func spellEach(sets []*big.Int, word string, spell func(set *big.Int) string) State {
 	if slices.ContainsFunc(sets, func(s *big.Int) bool { return s.Cmp(sets[0]) != 0 }) {
 		return State(word + strings.Join(mapped(sets, spell), " "))
@@ -164,7 +164,7 @@ func spellCPUs(set *big.Int) string {
 	return strings.Join(list, ",")
 }
 
-// parseMask reads the kernel's bitmap: hexadecimal words of 32 bits, the highest first, with commas between.
+// parseMask parses the kernel's bitmap: hexadecimal words of 32 bits, the highest first, separated by commas.
 func parseMask(text string) (*big.Int, error) {
 	words := strings.Split(text, ",")
 	set := new(big.Int)

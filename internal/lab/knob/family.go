@@ -1,5 +1,6 @@
-// Package knob changes settings of a node: one file per setting, each read, applied and read back. It does
-// not decide when, nor remember what was: the node side of a session does (package agent), and the journal.
+// Package knob changes settings of a node: one file per setting, each read, applied and read back. When to
+// change them, and remembering the previous state, is up to the node side of a session (package agent) and
+// the journal.
 package knob
 
 import (
@@ -14,9 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Place names the place of a setting: in the namespace or machine of the process that calls. Port is a
-// device's name, empty for node-wide settings; Ports lists the node's devices under test, for settings of all
-// of them.
+// Place is the place of a setting, in the namespace or machine of the calling process. Port is a device's
+// name, empty for node-wide settings; Ports lists the node's devices under test, for settings of all of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
@@ -25,28 +25,30 @@ type Place struct {
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
-	// Collector is an address that reports of the node's traffic may go to.
+	// Collector is an address to which reports about the node's traffic may go.
 	Collector string `json:"collector,omitempty"`
-	// OwnKernel: the node is a machine of its own within the lab, and so is what is set of a whole machine.
+	// OwnKernel: the node is a machine of its own within the lab, so that machine-wide settings belong to it
+	// alone.
 	OwnKernel bool `json:"own_kernel,omitempty"`
-	// Sysctls says which kernel settings may be set. The node decides by itself, whatever it is asked.
+	// Sysctls permits kernel settings. The node decides by itself, whatever it is asked.
 	Sysctls Permission `json:"sysctls,omitempty"`
-	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries it.
+	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries the
+	// lab.
 	Lab string `json:"lab,omitempty"`
 }
 
-// State is a setting's value in canonical text. It holds no secret.
+// State is a setting's value as canonical text. It contains no secret.
 type State string
 
-// Language is the pure part of a knob, which works on any OS. Name is the factor's name; a knob whose name
-// ends in ":" is a family, such as "sysctl:", whose State is "<rest of the name>=<value>".
+// Language is the pure part of a knob, available on any OS. Name is the factor's name; a knob whose name ends
+// in ":" is a family, such as "sysctl:", whose State is "<rest of the name>=<value>".
 type Language interface {
 	Name() string
-	// Factor declares the factor of that name. Parse and Param are the knob's.
+	// Factor declares the factor of that name. Parse and Param come from the knob.
 	Factor() factor.Declaration
-	// Parse gives a canonical State or an error that says what is allowed.
+	// Parse returns a canonical State or an error that lists what is allowed.
 	Parse(text string) (State, error)
-	// Same reports whether what was read back is what was asked for, if in another form (rounded rates).
+	// Same reports whether what was read back is what was requested, perhaps in another form (rounded rates).
 	Same(want, got State) bool
 }
 
@@ -56,11 +58,11 @@ type Knob interface {
 	// Read returns the present state of what want would set, such that applying it again restores the place.
 	Read(ctx context.Context, p Place, want State) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
-	// Check answers whether the state can be set at the place, which a kernel may lack the means for.
+	// Check answers whether the state can be set at the place, for which a kernel may lack the means.
 	Check(ctx context.Context, p Place, s State) check.Answer
 }
 
-// declared is the part of a knob that says what its factor is.
+// declared is the part of a knob that declares its factor.
 type declared struct{ about factor.Declaration }
 
 func (d *declared) Name() string               { return d.about.Name }
@@ -75,7 +77,7 @@ func ofRouter(d factor.Declaration) declared {
 	return declared{d}
 }
 
-// without phrases how a level is compared with a baseline.
+// without describes how a level is compared with a baseline.
 func without(level, words string) *factor.Without {
 	return &factor.Without{Level: level, Words: "of the same " + words}
 }
@@ -109,32 +111,32 @@ func Factors(knobs []Knob) []factor.Declaration {
 	return out
 }
 
-// Limited is implemented by knobs that do not do at every place what they can say.
+// Limited is implemented by knobs that may not set every state at every place.
 type Limited interface {
 	Allowed(p Place, s State) error
 }
 
-// OnTunnels is implemented by knobs whose setting of all ports is also that of the devices of tunnels.
+// OnTunnels is implemented by knobs whose setting of all ports also applies to the devices of tunnels.
 type OnTunnels interface{ OnTunnels() bool }
 
-// kernelKnob reads and sets values of type T in a kernel: of a node, or, perPort, of Place.Port, or if that
-// is empty of all of Place.Ports or the one that is picked. Where they differ the state is a list, "eth0:
-// 1500; eth1: 9000". Its functions deal with one, whose device is Place.Port.
+// kernelKnob reads and sets values of type T in a kernel: of a node, or, perPort, of Place.Port or, if that
+// is empty, of all Place.Ports or of the picked one. If ports differ, the state is a list, "eth0: 1500; eth1:
+// 9000". Its functions handle one device, Place.Port.
 type kernelKnob[T any] struct {
 	declared
 	spelling[T]
 	perPort bool
 	read    func(p Place) (T, error)
-	readFor func(p Place, want T) (T, error) // nil: read, whatever is wanted
+	readFor func(p Place, want T) (T, error) // nil: read, whatever want is
 	apply   func(p Place, v T) error
-	check   func(p Place, v T) check.Answer // nil: nothing can lack
-	trying  bool                            // whether it can be set shows only when it is: what there is
-	always  State                           // what every place can; "" = nothing
-	pick    func(p Place) string            // of the one port where none is named
-	tunnels bool                            // the setting of all ports is also that of tunnels' devices
+	check   func(p Place, v T) check.Answer // nil: always possible
+	trying  bool                            // only setting it shows whether it works: these exist
+	always  State                           // possible at every place; "" = none
+	pick    func(p Place) string            // the port if none is named
+	tunnels bool                            // the setting of all ports also applies to tunnels' devices
 }
 
-// ofPorts is a knob of devices by functions of package kernel.
+// ofPorts returns a knob of devices, made from functions of package kernel.
 func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, error),
 	apply func(dev string, v T) error) *kernelKnob[T] {
 	return &kernelKnob[T]{
@@ -146,7 +148,7 @@ func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, err
 	}
 }
 
-// ofTable is a knob of what a table of ours in the packet filter holds.
+// ofTable returns a knob for one of our tables in the packet filter.
 func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKnob[T] {
 	var none T
 	return &kernelKnob[T]{
@@ -159,24 +161,25 @@ func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKno
 	}
 }
 
-// onProbeLink is a check by setting the value on a virtual link made for the purpose.
+// onProbeLink checks a value by setting it on a temporary virtual link.
 func (k *kernelKnob[T]) onProbeLink(_ Place, v T) check.Answer {
 	return answer(kernel.OnProbeLink(func(dev string) error { return k.apply(Place{Port: dev}, v) }))
 }
 
 // spelling converts a knob's values of type T to states and back.
 type spelling[T any] struct {
-	parse func(text string) (T, error) // an error is one of want
+	parse func(text string) (T, error) // an error comes from want
 	spell func(v T) State
-	// bound limits what may be asked for, nil: all. What was there before is put back whatever it is.
+	// bound limits what may be requested, nil: anything. The previous value is restored even if it exceeds
+	// this.
 	bound func(v T) error
-	same  func(want, got T) bool // of values with other states, nil: they differ
+	same  func(want, got T) bool // for values with several states, nil: compare states
 }
 
-// want returns an error that says what a text may be.
+// want returns an error that describes valid texts.
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
-// near adds to an error which word was probably meant.
+// near adds to an error the word that was probably meant.
 func near(text string, words []string, err error) error {
 	n := check.Nearest(text, words)
 	if n != "" {
@@ -189,7 +192,7 @@ func refuse(name, text string, err error) error {
 	return fmt.Errorf("parse %s %q: %w", name, text, err)
 }
 
-// value reads the text of a state.
+// value parses the text of a state.
 func (s spelling[T]) value(name string, text State) (T, error) {
 	v, err := s.parse(string(text))
 	if err != nil {
@@ -198,7 +201,7 @@ func (s spelling[T]) value(name string, text State) (T, error) {
 	return v, err
 }
 
-// canonical reads what may be asked for.
+// canonical parses what may be requested.
 func (s spelling[T]) canonical(name, text string) (State, error) {
 	v, err := s.value(name, State(text))
 	if err == nil && s.bound != nil {
@@ -224,7 +227,7 @@ func (s spelling[T]) alike(want, got State) bool {
 	return err1 == nil && err2 == nil && s.same(w, g)
 }
 
-// numbers are whole and within bounds.
+// numbers are integers within bounds.
 func numbers(least, most int) spelling[int] {
 	wrong := want("a number from %d to %d", least, most)
 	return spelling[int]{
@@ -245,7 +248,7 @@ func numbers(least, most int) spelling[int] {
 	}
 }
 
-// words are states in themselves.
+// words are their own states.
 func words(list ...string) spelling[State] {
 	last := len(list) - 1
 	wrong := want("%s or %s", strings.Join(list[:last], ", "), list[last])

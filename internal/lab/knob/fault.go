@@ -13,15 +13,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// noFault is the level of a cell without any.
+// noFault is the level of a cell without a fault.
 const noFault = "none"
 
-// asFound precedes the settings that were there before a fault, as JSON: the state that puts them back.
+// asFound precedes the settings that held before a fault, as JSON: the state that restores them.
 const asFound = "found "
 
-// FaultPlant makes the faults of a table, several joined by "+": "loss=1%+cpu_hog=2". Each stands for
-// settings of other knobs, which do the work, for processes beside the node's agent, or for what the load
-// generator is held to.
+// FaultPlant plants the faults of a table, several joined by "+": "loss=1%+cpu_hog=2". Each consists of
+// settings of other knobs, which do the work, of processes beside the node's agent, or of limits on the load
+// generator.
 func FaultPlant() Knob {
 	return &faultKnob{declared{factor.Declaration{
 		Policy:    true,
@@ -46,14 +46,14 @@ type planted struct {
 	level State
 }
 
-// setting is a fault's setting of a knob; Port "" is every port that it is about, or the node.
+// setting is a fault's setting of a knob; Port "" means every port of the place, or the node.
 type setting struct {
 	Knob  string `json:"knob"`
 	Port  string `json:"port,omitempty"`
 	State State  `json:"state"`
 }
 
-// key identifies a setting: of a family each member is one.
+// key identifies a setting: each member of a family is a setting of its own.
 func (s setting) key() string {
 	if strings.HasSuffix(s.Knob, ":") {
 		member, _, _ := strings.Cut(string(s.State), "=")
@@ -107,7 +107,7 @@ func spellFaults(list []planted) State {
 	return State(strings.Join(parts, "+"))
 }
 
-// nodeFaults is the part of a level that a node does: the rest concerns the load generator.
+// nodeFaults returns the part of a level that a node implements: the rest concerns the load generator.
 func nodeFaults(level string) string {
 	list, err := parseFaults(level)
 	if err != nil {
@@ -142,7 +142,7 @@ func (k *faultKnob) Parse(text string) (State, error) {
 	return spellFaults(list), nil
 }
 
-// settingsOf are the settings of a state, those of one knob joined, in the order in which they are made.
+// settingsOf returns the settings of a state, those of one knob joined, in the order in which they are made.
 func settingsOf(s State) (out []setting, err error) {
 	text, found := strings.CutPrefix(string(s), asFound)
 	if found {
@@ -193,7 +193,7 @@ func settingsOfFaults(text string) (out []setting, err error) {
 	return out, err
 }
 
-// joined is one setting for two faults of the same knob.
+// joined returns one setting for two faults of the same knob.
 func joined(knob string, a, b State) (State, error) {
 	switch {
 	case a == b:
@@ -209,7 +209,7 @@ func joined(knob string, a, b State) (State, error) {
 	return "", fmt.Errorf("two faults want %s to be %s and %s", knob, a, b)
 }
 
-// faultPart is a knob that faults make use of.
+// faultPart returns a knob that faults use.
 func faultPart(name string) (Knob, error) {
 	for _, k := range append(All(), silence()) {
 		_, itself := k.(*faultKnob)
@@ -227,7 +227,7 @@ type placed struct {
 	at   Place
 }
 
-// inPlace are the settings of a state at a place, those of ports with each port.
+// inPlace returns the settings of a state at a place, those of ports once per port.
 func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
@@ -262,13 +262,13 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	return out, nil
 }
 
-// ports lists the ports that a setting is made at.
+// ports lists the ports at which a setting is made.
 func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	ports := p.Ports
 	switch {
 	case p.Port != "":
 		ports = []string{p.Port}
-	case part == "link_mtu" && p.WAN != "": // a narrow link beyond, not before
+	case part == "link_mtu" && p.WAN != "": // a narrow link behind the router, not before it
 		ports = []string{p.WAN}
 	}
 
@@ -279,7 +279,7 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	return ports, nil
 }
 
-// Read reads the present state of all that want would set, in the order that undoes it.
+// Read reads the present state of everything that want would set, in the order that undoes it.
 func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
 	list, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {
@@ -351,11 +351,11 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// Allowed keeps faults where they belong: of the machine that carries the lab only its CPUs' time is taken.
+// Allowed keeps faults where they belong: on the machine that carries the lab they only take CPU time.
 func (k *faultKnob) Allowed(p Place, s State) error {
 	list, err := parseFaults(string(s))
 	if strings.HasPrefix(string(s), asFound) {
-		return nil // was allowed when it was planted
+		return nil // it was allowed when it was planted
 	}
 
 	for _, f := range list {
@@ -368,14 +368,14 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	return err
 }
 
-// Companion is work that goes on in a process beside a node's agent for as long as a setting holds: the verb
-// that does it, and what to do. It answers once it has begun.
+// Companion is work in a process beside a node's agent for as long as a setting holds: the verb that does it,
+// and its request. The process answers once it has begun.
 type Companion struct {
 	Verb string
 	Task any
 }
 
-// Accompanied is implemented by knobs some of whose states need companions.
+// Accompanied is implemented by knobs with states that need companions.
 type Accompanied interface {
 	Companions(p Place, s State) []Companion
 }
@@ -383,7 +383,7 @@ type Accompanied interface {
 func (k *faultKnob) Companions(p Place, s State) []Companion {
 	list, err := parseFaults(string(s))
 	if err != nil {
-		return nil // what was found has none
+		return nil // the state found has none
 	}
 
 	var out []Companion
@@ -396,7 +396,7 @@ func (k *faultKnob) Companions(p Place, s State) []Companion {
 	return out
 }
 
-// Companions are the node sides of the verbs of companions.
+// Companions returns the node sides of the companions' verbs.
 func Companions() map[string]host.Handler {
 	return map[string]host.Handler{verbHog: hog, verbTighten: host.Asked(tighten),
 		verbCross: host.Asked(cross)}

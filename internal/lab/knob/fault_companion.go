@@ -13,7 +13,7 @@ import (
 
 const verbHog, verbTighten = "fault/cpu_hog", "fault/cpu_tightening"
 
-// hog uses a core until it is told to leave.
+// hog uses a core until told to leave.
 func hog(ctx context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
@@ -43,13 +43,13 @@ type tightening struct {
 const (
 	tighteningStep = 2 * time.Second
 	tighteningLook = 100 * time.Millisecond
-	// busyShare of what a quota allows is used under load; calmLooks without end it.
+	// If load uses busyShare of the quota, the guests are busy; after calmLooks without that they are idle.
 	busyShare = 0.5
 	calmLooks = 5
 )
 
-// tighten takes the steps from when the guests get busy, and begins anew once they were idle: so every trial
-// sees all of them.
+// tighten takes the steps once the guests get busy, and starts over once they have been idle, so that every
+// trial sees all steps.
 func tighten(ctx context.Context, s host.Session, t tightening) error {
 	var steps []kernel.Quota
 	for part := range strings.SplitSeq(string(t.Steps), ",") {

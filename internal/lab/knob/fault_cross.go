@@ -13,17 +13,18 @@ import (
 
 const verbCross = "fault/cross_traffic"
 
-// crossing is traffic beside the load: datagrams that nobody waits for, at a rate that gives way to nothing.
+// crossing is traffic beside the load: datagrams at a constant rate without congestion control, which nobody
+// waits for.
 type crossing struct {
 	RateBps uint64   `json:"rate_bps"` // of IP packets
-	To      []string `json:"to"`       // the first address that is not the node's own
+	To      []string `json:"to"`       // the first address that does not belong to the node
 	Port    uint16   `json:"port"`
 }
 
 // Such a datagram goes to the port of the discard service (RFC 863).
 const (
 	crossPort  = 9
-	crossSize  = 1200 // of the packet, with its headers
+	crossSize  = 1200 // packet size with headers
 	crossEvery = time.Millisecond
 )
 
@@ -39,7 +40,7 @@ func crossTraffic(p Place, level State) []Companion {
 	}}
 }
 
-// cross sends until it is told to leave.
+// cross sends until told to leave.
 func cross(ctx context.Context, s host.Session, q crossing) error {
 	to, err := q.target()
 	if err != nil {
@@ -59,7 +60,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	begun := time.Now()
 	sent := 0.0
 	for host.Pause(ctx, crossEvery) == nil {
-		// What a full queue refuses is lost, as on any path.
+		// Packets that a full queue refuses are lost, as on any path.
 		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
 			_, _ = c.WriteToUDPAddrPort(payload, to)
 			sent += crossSize
@@ -69,7 +70,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	return nil
 }
 
-// target is the other end of the path.
+// target returns the other end of the path.
 func (q crossing) target() (netip.AddrPort, error) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

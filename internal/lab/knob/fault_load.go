@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FaultLimits returns the limits that a level of the factor fault sets to the load generator at an end.
+// FaultLimits returns the limits that a level of the factor fault imposes on the load generator at an end.
 func FaultLimits(level string) (l record.EndLimits, err error) {
 	list, err := parseFaults(level)
 	for _, f := range list {
@@ -27,15 +27,14 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultyPath holds the faults of a path: the tunnel's MTU, the packets that its
-// devices hold, and the largest packet that gets through a router, 0 as they were, and whether the traffic
-// goes past the tunnel.
+// FaultyPath holds the faults of a path: the tunnel's MTU, the queue of its devices in packets, and the
+// largest packet that passes a router (0 = unchanged), and whether the traffic bypasses the tunnel.
 type FaultyPath struct {
 	TunnelMTU, TunnelQueue, Hole int
 	Bypass                       bool
 }
 
-// PathFaults reads what a level of the factor fault makes of the path.
+// PathFaults returns the path's part of a level of the factor fault.
 func PathFaults(level string) (p FaultyPath) {
 	list, _ := parseFaults(level)
 	for _, f := range list {

@@ -12,14 +12,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Fault is one thing that can be made wrong.
+// Fault is a fault that can be planted.
 type Fault struct {
 	Name, Unit, Doc string
 
 	at         faultPlace
-	wire       bool // it counts packets, and so must they be as on a wire
+	wire       bool // it counts packets, which must be as on a wire
 	parse      func(name, level string) (State, error)
-	parts      func(level State) []setting // of the knobs that plant it
+	parts      func(level State) []setting // settings of the knobs that plant it
 	companions func(p Place, level State) []Companion
 }
 
@@ -45,7 +45,7 @@ func (f Fault) Where() string {
 		onFarPort: "port, or node: towards the far side"}[f.at]
 }
 
-// misplaced explains what is wrong with a place, "" if nothing is.
+// misplaced explains why a place does not fit, "" if it does.
 func (f Fault) misplaced(carrier, port bool) string {
 	switch {
 	case f.at == onHost && !carrier:
@@ -66,7 +66,7 @@ func faultNames() []string {
 	return out
 }
 
-// Faults lists what can be planted, in the order of the canonical spelling, in which it is made.
+// Faults lists the faults in their canonical order, in which they are planted.
 func Faults() []Fault {
 	rate := bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 }, "a rate such as 50M")
 	bytes := quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
@@ -311,7 +311,7 @@ func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, 
 		func(v uint64) bool { return v >= least && v <= most }, wanted)
 }
 
-// setsTo plants a fault by the setting of a knob.
+// setsTo plants a fault through a knob's setting.
 func setsTo(knob string) func(State) []setting {
 	return func(level State) []setting { return []setting{{Knob: knob, State: level}} }
 }
@@ -322,14 +322,14 @@ func ofKernel(name string) func(State) []setting {
 	}
 }
 
-// queued plants a fault by a word of the port's queue.
+// queued plants a fault through a word of the port's queue.
 func queued(word string) func(State) []setting {
 	return func(level State) []setting {
 		return []setting{{Knob: "queue", State: State(word) + " " + level}}
 	}
 }
 
-// The queue of a fault: 30 ms before a link's rate, but no less than one packet of 64 KiB.
+// The queue of a fault: 30 ms at the link's rate, but at least one packet of 64 KiB.
 const (
 	linkQueue   = 0.030
 	minLink     = 64 << 10
@@ -340,8 +340,8 @@ const (
 	roomOfDelay = 10_000
 )
 
-// faultQueue makes a queueing discipline of the words of faults: netem where packets are lost or delayed,
-// else a token bucket where there is a rate.
+// faultQueue turns the words of faults into a queueing discipline: netem if packets are lost or delayed, else
+// a token bucket if there is a rate.
 func faultQueue(words State) State {
 	v := map[string]string{}
 	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
@@ -371,7 +371,7 @@ func faultQueue(words State) State {
 	}
 
 	rate, _ := parseLimit(v["rate"])
-	// A fast link's timer is late: half a millisecond hides that, and has room for whole GSO packets.
+	// On a fast link the timer is late: half a millisecond hides that, and fits whole GSO packets.
 	burst := qdisc.Parameter{Quantity: qdisc.Bytes}.Spell(qdisc.Bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
@@ -404,9 +404,9 @@ func parseTightening(name, level string) (State, error) {
 	return State(strings.Join(out, ",")), nil
 }
 
-// faultRefuses explains why a cell's faults cannot be where they are, or not beside its other settings.
+// faultRefuses explains why a cell's faults cannot be where they are, or not with its other settings.
 func faultRefuses(s factor.Shape, cell factor.Cell) string {
-	used := map[string]string{} // knob and place → who makes it
+	used := map[string]string{} // knob and place → fault that sets it
 	for place, level := range factor.Name("fault").Each(cell) {
 		list, err := parseFaults(level)
 		if err != nil {
@@ -443,7 +443,7 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// apart reports whether two places have no port in common; an empty node or port is all of them.
+// apart reports whether two places have no port in common; an empty node or port means all.
 func apart(a, b string) bool {
 	node, port, _ := strings.Cut(a, ".")
 	n, p, _ := strings.Cut(b, ".")
@@ -480,7 +480,7 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 	return f.misplaced(node == factor.Host, port)
 }
 
-// silence is a part of the fault pmtu_hole: the node tells nobody that a packet does not fit.
+// silence is a part of the fault pmtu_hole: the node does not report packets that are too big.
 func silence() Knob {
 	return ofTable(declared{factor.Declaration{Name: "silence"}}, spelling[bool]{
 		parse: func(text string) (bool, error) {

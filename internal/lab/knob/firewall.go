@@ -10,8 +10,8 @@ import (
 
 var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log")
 
-// Firewall is a chain of N rules that every forwarded packet runs through and none matches: "off" or "N",
-// and behind the number, in this order,
+// Firewall is a chain of N rules that every forwarded packet passes and none matches: "off" or "N",
+// optionally followed, in this order, by
 //
 //	in a set   one rule looks the packet up in a set of N
 //	in a map   one rule takes its verdict from a map of N
@@ -33,7 +33,7 @@ func Firewall() Knob {
 	}), spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
-// firewallPhrase spells a level for a sentence.
+// firewallPhrase describes a level within a sentence.
 func firewallPhrase(level string) string {
 	number, rest, _ := strings.Cut(level, " ")
 	if _, err := strconv.Atoi(number); err != nil {
@@ -42,7 +42,7 @@ func firewallPhrase(level string) string {
 	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
 
-// ParseFirewall reads a state.
+// ParseFirewall parses a state.
 func ParseFirewall(text string) (kernel.Firewall, error) {
 	number, rest, _ := strings.Cut(strings.Join(strings.Fields(text), " "), " ")
 	n, err := strconv.Atoi(number)

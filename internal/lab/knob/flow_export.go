@@ -17,9 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// FlowExport accounts for the traffic of a port, as a router that reports its flows does: "off", or the
-// program "softflowd". It counts every packet of the place's port, or else of the port that faces the far
-// side, and sends what it has counted, as NetFlow 9, to the far node's discard port: nobody listens there.
+// FlowExport accounts for the traffic of a port, as a router that exports flows does: "off", or the program
+// "softflowd". It counts every packet of the place's port, or else of the port that faces the far side, and
+// exports NetFlow 9 to the far node's discard port, where nobody listens.
 func FlowExport() Knob {
 	return flowExport{&kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
@@ -50,14 +50,14 @@ func FlowExport() Knob {
 
 const (
 	softflowd   = "softflowd"
-	exportDir   = "chokepoint-flow-"          // what the folder of its socket begins with
-	exportJail  = "/var/run/softflowd/chroot" // where Debian's build locks itself in
+	exportDir   = "chokepoint-flow-"          // prefix of its socket's directory
+	exportJail  = "/var/run/softflowd/chroot" // where Debian's build confines itself (chroot)
 	discardPort = "9"                         // RFC 863
-	exportTime  = 10 * time.Second            // it may take to begin, or to end
-	exportPause = 20 * time.Millisecond       // between two looks at it
+	exportTime  = 10 * time.Second            // it may take this long to start or end
+	exportPause = 20 * time.Millisecond       // between two checks
 )
 
-type flowExport struct{ *kernelKnob[State] } // at one port, and needs to know where to send to
+type flowExport struct{ *kernelKnob[State] } // of one port; it needs to know the destination
 
 func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
 	ports, err := k.devices(p)
@@ -109,9 +109,9 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// startExport starts softflowd, which leaves for the background, and waits until it tells its statistics.
+// startExport starts softflowd, which daemonises, and waits until it answers with its statistics.
 func startExport(ctx context.Context, p Place) error {
-	if p.OwnKernel { // where nobody else has made it
+	if p.OwnKernel { // unless it exists already
 		if err := os.MkdirAll(exportJail, 0o755); err != nil {
 			return fmt.Errorf("start softflowd: %w", err)
 		}
@@ -147,7 +147,7 @@ func startExport(ctx context.Context, p Place) error {
 	}
 }
 
-// exporters finds what this knob started for a device in this network namespace: PID and socket's folder.
+// exporters finds what this knob started for a device in this network namespace: PID and socket directory.
 func exporters(dev string) (map[int]string, error) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -183,7 +183,8 @@ func exporters(dev string) (map[int]string, error) {
 	return out, nil
 }
 
-// exportsFrom reads a command line, words that end in NUL: whether it is of a device, its socket's folder.
+// exportsFrom parses a command line, words that end in NUL: whether it is for a device, and its socket's
+// directory.
 func exportsFrom(line, dev string) (dir string, ok bool) {
 	words := strings.Split(line, "\x00")
 	if filepath.Base(words[0]) != softflowd {
@@ -233,7 +234,7 @@ func stopExport(ctx context.Context, dev string) error {
 	return nil
 }
 
-// gone waits a second for a process to end. One that waits to be collected has no command line any more.
+// gone waits up to a second for a process to end. A zombie has no command line.
 func gone(ctx context.Context, pid int) bool {
 	for range 50 {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

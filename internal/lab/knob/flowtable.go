@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Flowtable lets the connections that a router forwards skip its forwarding path, and with it the packet
-// filter, once they are known: "on", in software; "hardware", where the devices carry them; or "off". It is
-// nftables' flow table between the node's ports, with one rule that adds every TCP and UDP connection to it.
+// Flowtable lets the known connections that a router forwards skip its forwarding path, and with it the
+// packet filter: "on", in software; "hardware", in the devices; or "off". It is nftables' flow table between
+// the node's ports, with one rule that adds every TCP and UDP connection to it.
 func Flowtable() Knob {
 	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{

@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Governor decides on the clock of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
-// "performance", "schedutil" or another that its kernel offers. Where the clock domains differ it is "each
-// schedutil performance", in the order of their numbers.
+// Governor sets the clock governor of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
+// "performance", "schedutil" or another that its kernel offers. If the clock domains differ it is "each
+// schedutil performance", in numerical order.
 func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
 	return &kernelKnob[[]string]{
@@ -67,7 +67,7 @@ func Governor() Knob {
 // eachDomain begins a state of clock domains that differ.
 const eachDomain = "each "
 
-// notAGovernor reports whether the kernel takes no such name (CPUFREQ_NAME_LEN is 16).
+// notAGovernor reports whether the kernel would refuse the name (CPUFREQ_NAME_LEN is 16).
 func notAGovernor(name string) bool {
 	return name == strings.TrimSpace(eachDomain) || len(name) > 15 ||
 		strings.Trim(name, "_abcdefghijklmnopqrstuvwxyz") != ""

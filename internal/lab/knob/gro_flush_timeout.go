@@ -11,9 +11,9 @@ import (
 
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
 
-// GROFlushTimeout sets how long a device keeps packets that arrived for others of their flow to be merged
-// with (generic receive offload): "off" for the end of each poll, or a time such as "20us". It has an effect
-// where GRO is on (Documentation/networking/napi.rst).
+// GROFlushTimeout sets how long a device holds received packets to merge them with others of their flow
+// (generic receive offload): "off" for until the end of each poll, or a time such as "20us". It works only
+// while GRO is on (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
 	k := ofPorts(ofRouter(factor.Declaration{
@@ -47,7 +47,7 @@ func GROFlushTimeout() Knob {
 	}, func(dev string, d time.Duration) error {
 		return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
 	})
-	// The kernel asks for privileges on the machine, also in a network namespace, and only on the write.
+	// Even in a network namespace the kernel requires privileges on the machine, and only when writing.
 	k.trying = true
 	return k
 }

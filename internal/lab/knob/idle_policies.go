@@ -6,9 +6,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IdlePolicies are N IPsec policies that the traffic does not match, for each direction (out, in, forward)
-// and each version of IP, as N tunnels between other networks would have. The kernel then looks for a
-// policy for every packet. It needs no ESP.
+// IdlePolicies loads N IPsec policies that the traffic does not match, for each direction (out, in, forward)
+// and each version of IP, as N tunnels between other networks would. The kernel then looks up a policy for
+// every packet. It needs no ESP.
 func IdlePolicies() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

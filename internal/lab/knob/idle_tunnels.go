@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IdleTunnels are N WireGuard tunnels of the kernel, up, with peers and routes that no traffic matches.
+// IdleTunnels sets up N WireGuard tunnels of the kernel, with peers and routes that no traffic matches.
 func IdleTunnels() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

@@ -8,9 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IRQAffinity are the CPUs that a device's interrupts may be served on, such as "0" or "0-1". Where
-// they differ between its interrupts it is "each 0 0-1", in the order of their numbers. Virtual links have
-// no interrupts: only the ports of a guest do.
+// IRQAffinity selects the CPUs that may serve a device's interrupts, such as "0" or "0-1". If they differ
+// between its interrupts it is "each 0 0-1", in numerical order. Virtual links have no interrupts, but the
+// ports of a guest do.
 func IRQAffinity() Knob {
 	return cpuSets(factor.Declaration{
 		Name:    "irq_affinity",

@@ -11,7 +11,7 @@ import (
 // The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel drops the device's IPv6 addresses for good.
 const minMTU, maxMTU = 1280, 65535
 
-// LinkMTU is the largest packet of the underlay's devices, in bytes of IP.
+// LinkMTU sets the largest packet of the underlay's devices, in bytes of IP.
 func LinkMTU() Knob {
 	return ofPorts(declared{factor.Declaration{
 		Name:    "link_mtu",
@@ -31,9 +31,9 @@ func LinkMTU() Knob {
 	})
 }
 
-// forgetPathMTUs drops what the node was told of narrower links on the path (RFC 1191, RFC 8201), which it
-// would go by for ten minutes after they are wide again: behind a tunnel its own devices do not change. A
-// kernel that keeps this setting for itself is left to forget in time.
+// forgetPathMTUs drops the node's learnt path MTUs (RFC 1191, RFC 8201), which it would use for ten minutes
+// after the links are wide again: behind a tunnel its own devices do not change. If a kernel does not permit
+// this, they expire.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {

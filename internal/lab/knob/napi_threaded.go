@@ -6,7 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAPIThreaded receives in kernel threads, which the scheduler can move, not in softirqs: "on" or "off".
+// NAPIThreaded makes kernel threads, which the scheduler can move, receive packets instead of softirqs: "on"
+// or "off".
 func NAPIThreaded() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Name: "napi_threaded",
@@ -26,8 +27,8 @@ func NAPIThreaded() Knob {
 	k.check = func(p Place, s State) check.Answer {
 		value, err := kernel.Attribute(p.Port, "threaded")
 		if err == nil && (value == "1") != (s == "on") {
-			// Writing what is there is the only question that the kernel answers: it refuses on the write,
-			// not on the opening. It does so for a veth while its rx-gro is off.
+			// Writing the present value is the only way to ask the kernel: it refuses the write, not the
+			// opening. It refuses for a veth while its rx-gro is off.
 			err = kernel.SetAttribute(p.Port, "threaded", value)
 		}
 		return answer(err)

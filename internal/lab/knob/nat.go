@@ -12,9 +12,9 @@ import (
 )
 
 // NAT is a router's address translation at its WAN port: "off"; "masquerade", for connections from inside;
-// "forward", for connections from outside to the router's WAN address, ports 20000 to 20999. It is of IPv4:
-// IPv6 passes as it is (NAT66 is off). Where the WAN port has a tag, the place's Port must name the device
-// with the tag (VLANDevice): rules go by it.
+// "forward", for connections from outside to the router's WAN address, ports 20000 to 20999. It translates
+// only IPv4; IPv6 passes unchanged (no NAT66). If the WAN port has a tag, the place's Port must name the
+// tagged device (VLANDevice), which the rules use.
 func NAT() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "nat", Doc: "address translation on the router"}},
@@ -53,7 +53,7 @@ func applyNAT(p Place, s State) error {
 	})
 }
 
-// addresses reads addresses that may carry the length of their network.
+// addresses parses addresses that may have a prefix length.
 func addresses(list []string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, text := range list {

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Offload sets what a device does to many packets at once. "super" lets 64 KiB super-packets cross; with
-// "wire" every packet on the link has the size it would have on a cable. Anything else is a list of the
+// Offload sets how a device merges and segments packets. "super" lets 64 KiB super-packets pass; with "wire"
+// every packet on the link has the size that it would have on a cable. Anything else is a list of the
 // kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
 	s := verbatim(parseOffload)
@@ -29,8 +29,8 @@ func Offload() Knob {
 	return k
 }
 
-// superFeatures lists the features that "super" decides on; "wire" turns all off. mangleid is of tso, mostly
-// off by default.
+// superFeatures lists the features that "super" sets; "wire" turns all off. mangleid belongs to tso, and is
+// mostly off by default.
 func superFeatures() map[string]bool {
 	return map[string]bool{"tx-generic-segmentation": true, "tx-tcp-segmentation": true,
 		"tx-tcp6-segmentation": true, "tx-tcp-ecn-segmentation": true, "tx-tcp-mangleid-segmentation": true,
@@ -38,14 +38,14 @@ func superFeatures() map[string]bool {
 		"rx-udp-gro-forwarding": false, "rx-lro": false}
 }
 
-// shortFeatures are ethtool's words for the kernel's.
+// shortFeatures maps ethtool's words to the kernel's.
 func shortFeatures() map[string][]string {
 	return map[string][]string{
 		"tso": {"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation"},
 		"gso": {"tx-generic-segmentation"},
 		"gro": {"rx-gro"},
 		"lro": {"rx-lro"},
-		// Forwarded UDP is joined, too (UDP GRO forwarding).
+		// Forwarded UDP is merged, too (UDP GRO forwarding).
 		"udp-gro": {"rx-udp-gro-forwarding"},
 		"uso":     {kernel.UDPSegmentation},
 		"sg":      {"tx-scatter-gather"},
@@ -99,13 +99,14 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures returns what a state demands of a device with these features; some are fixed.
+// OffloadFeatures returns what a state requires of a device with these features; some are fixed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
 		for n, on := range superFeatures() {
 			on = on && s == "super"
-			// "super" leaves out what a driver cannot do; what it cannot leave off "wire" has, to be refused.
+			// "super" leaves out what a driver lacks; "wire" keeps what it cannot turn off, and is then
+			// refused.
 			_, known := has[n]
 			if known && (!fixed[n] || has[n] && !on) {
 				want[n] = on
@@ -122,7 +123,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	return want
 }
 
-// features reads a device's features, and which of them are fixed.
+// features reads a device's features, and whether they are fixed.
 func features(dev string) (has, fixed map[string]bool, err error) {
 	if has, err = kernel.Features(dev); err == nil {
 		fixed, err = kernel.FixedFeatures(dev)
@@ -135,7 +136,7 @@ func readOffload(dev string) (State, error) {
 	return OffloadState(has, fixed), err
 }
 
-// OffloadState is the state of a device with these features.
+// OffloadState returns the state of a device with these features.
 func OffloadState(has, fixed map[string]bool) State {
 	for _, s := range []State{"super", "wire"} {
 		if satisfied(OffloadFeatures(s, has, fixed), has) {
@@ -174,7 +175,7 @@ func applyOffload(dev string, s State) error {
 		return err
 	}
 
-	// Only trying tells whether the other end of a tap takes it.
+	// Only trying shows whether the other end of a tap accepts it.
 	err = kernel.SetFeatures(dev, map[string]bool{kernel.UDPSegmentation: true})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return nil
@@ -183,8 +184,8 @@ func applyOffload(dev string, s State) error {
 	return err
 }
 
-// sameOffload lets a list be part of what is read, and what is read a list where a word was asked for:
-// features that nobody named are not asked about.
+// sameOffload accepts a list that is part of what was read, and any list where a word was requested: other
+// features are not compared.
 func sameOffload(want, got State) bool {
 	has := OffloadFeatures(got, superFeatures(), nil)
 	for n, on := range OffloadFeatures(want, has, nil) {

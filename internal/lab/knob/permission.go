@@ -9,22 +9,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Permission decides which kernel settings of a node may be set. Plans are written by others and run as root:
-// the zero value permits only those of machineSysctls. Any other text adds names, separated by commas.
+// Permission determines which kernel settings of a node may be set. Plans are written by others and run as
+// root: the zero value permits only those of machineSysctls. Any other text adds names, separated by commas.
 type Permission string
 
 const (
-	// OfNamespace permits all of net.*, which a network namespace of ours keeps to itself.
+	// OfNamespace permits all of net.*, which our network namespaces do not share.
 	OfNamespace Permission = "net"
 	// OfGuest permits all kernel settings: the whole machine is the lab's.
 	OfGuest Permission = "all"
 )
 
-// machineSysctls are the kernel settings of Linux and FreeBSD that may be set on a machine which is not the
-// lab's. They decide how many packets move how fast, and are restored by writing back what was read. Settings
+// machineSysctls lists the kernel settings of Linux and FreeBSD that may be set on a machine which is not the
+// lab's. They affect how fast packets are processed, and writing back the old value restores them. Settings
 // that open the machine to others (rp_filter, route_localnet, accept_redirects, ip_unprivileged_port_start,
-// bridge-nf-call-iptables), that hold secrets (tcp_fastopen_key, stable_secret), that act when written
-// (route.flush) or that forget something when written (disable_ipv6) are missing on purpose.
+// bridge-nf-call-iptables), that contain secrets (tcp_fastopen_key, stable_secret), that act when written
+// (route.flush) or that lose something when written (disable_ipv6) are omitted on purpose.
 const machineSysctls = `
 net.core: busy_poll busy_read default_qdisc dev_weight dev_weight_rx_bias dev_weight_tx_bias flow_limit_cpu_bitmap
 	flow_limit_table_len gro_normal_batch high_order_alloc_disable max_skb_frags netdev_budget
@@ -69,7 +69,7 @@ net.inet.udp: maxdgram recvspace
 `
 
 // Sysctl returns an error if a kernel setting of a node may not be set. Names of the same file are the same
-// setting, however they are spelled.
+// setting, whatever their spelling.
 func (p Permission) Sysctl(name, node string) error {
 	path, err := kernel.SysctlPath(name)
 	if err != nil || p == OfGuest {
@@ -92,7 +92,7 @@ func (p Permission) Sysctl(name, node string) error {
 			"the lab file")
 }
 
-// ofMachine is the refusal of a kernel setting of the machine that carries a lab.
+// ofMachine returns the error that refuses a kernel setting of the machine that carries a lab.
 func ofMachine(name, node string) error {
 	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole "+
 		"machine, which a lab leaves alone", name, node)},
@@ -122,7 +122,7 @@ func sysctlNames(table string) (names []string) {
 }
 
 // Permit returns the permission of a machine whose owner adds names of kernel settings, or an error that
-// says which is none.
+// lists invalid ones.
 func Permit(names []string) (Permission, error) {
 	var plain []string
 	for _, name := range names {
@@ -137,13 +137,13 @@ func Permit(names []string) (Permission, error) {
 	return Permission(strings.Join(plain, ",")), nil
 }
 
-// notInName refuses what no name has and a shell could read otherwise.
+// notInName selects characters that no name contains and a shell might interpret.
 func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 		strings.ContainsRune("._-/%", r))
 }
 
-// dotted is the spelling with dots of a setting's file, where no part has one itself.
+// dotted returns the spelling of a setting's file with dots, unless a part contains a dot.
 func dotted(path string) string {
 	name := strings.TrimPrefix(path, "/proc/sys/")
 	if strings.Contains(name, ".") {

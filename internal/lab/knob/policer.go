@@ -5,8 +5,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Policer drops what arrives at the place's port, or else at the router's first port that is not its WAN,
-// above a rate such as "50M"; "off" is without. It is the action police behind a filter that takes
+// Policer drops packets that arrive at the place's port, or else at the router's first port other than its
+// WAN, above a rate such as "50M"; "off" removes it. It is the action police behind a filter that matches
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{

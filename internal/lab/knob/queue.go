@@ -18,10 +18,10 @@ import (
 //	tbf rate 300M burst 128k limit 256k
 //	cake bandwidth 300M besteffort nat
 //
-// htb has one class that everything goes through. The canonical spelling has a fixed order, and names what
-// has a default that does not depend on the device. The queue of a class that the router has already is named
-// by it, "parent 1:10 pfifo limit 1000", and "default" is what the kernel gives a class by itself; several of
-// a device are separated by commas. What was found has its handle in front.
+// htb has one class for all traffic. The canonical spelling has a fixed order, and includes parameters whose
+// default does not depend on the device. The queue of one of the router's own classes names that class,
+// "parent 1:10 pfifo limit 1000", and "default" is what the kernel gives a class initially; several queues of
+// a device are separated by commas. A queue as found begins with its handle.
 func Queue() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -50,7 +50,7 @@ func Queue() Knob {
 	return k
 }
 
-// readQueues reads what each of the wanted queues would take the place of.
+// readQueues reads what each of the wanted queues would replace.
 func readQueues(p Place, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 	for _, w := range want {
 		q, err := kernel.QueueAt(p.Port, w)
@@ -69,7 +69,7 @@ func checkQueues(p Place, all []qdisc.Queue) check.Answer {
 			continue
 		}
 
-		q.Handle, q.Parent = 0, 0 // it is tried as the root of a link made for the purpose
+		q.Handle, q.Parent = 0, 0 // tried as the root of a temporary link
 		a := checkQueue(p.Port, q)
 		if a.State != check.Yes {
 			return a

@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-const over = "over " // precedes the queue that a port without a shaper has
+const over = "over " // precedes the queue of a port without a shaper
 
-// Shape is a router's shaper: what leaves by the place's port, or else by its WAN port, is held to a rate
-// such as "50M" by an htb of one class, with fq_codel as its queue; "off" is without. What is read where
-// there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
+// Shape is a router's shaper: an htb of one class, with fq_codel as its queue, limits what leaves by the
+// place's port, or else by its WAN port, to a rate such as "50M"; "off" removes it. Without a shaper the
+// state read is "over QUEUE", with the queue in the words of Queue, and restores that.
 func Shape() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -60,7 +60,7 @@ func spellShape(s shape) State {
 	return spellLimit(s.rate)
 }
 
-// sameShape compares what was asked for: without a shaper any queue will do, unless one is named.
+// sameShape compares what was requested: without a shaper any queue will do, unless one is named.
 func sameShape(want, got shape) bool {
 	if want.rate > 0 || got.instead.Kind == "" {
 		return false
@@ -68,7 +68,7 @@ func sameShape(want, got shape) bool {
 	return want.instead.Kind == "" || qdisc.Same(want.instead, got.instead)
 }
 
-// parseLimit reads "off" or a rate.
+// parseLimit parses "off" or a rate.
 func parseLimit(text string) (uint64, error) {
 	if text == "off" {
 		return 0, nil
@@ -89,7 +89,7 @@ func spellLimit(rate uint64) State {
 	return State(qdisc.SpellScaled(rate, qdisc.RateScales(), ""))
 }
 
-// burstOf is two milliseconds of a rate, but enough for a few 64 KiB packets of segmentation offload.
+// burstOf returns two milliseconds at a rate, but at least a few 64 KiB packets of segmentation offload.
 func burstOf(rate uint64) uint64 { return qdisc.Bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (s shape, err error) {
@@ -98,7 +98,7 @@ func readShape(dev string) (s shape, err error) {
 		return s, err
 	}
 
-	// Of another burst it is somebody else's, which would not come back.
+	// With another burst it is somebody else's, which would not be restored.
 	own := burstOf(rate)
 	if rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil
@@ -119,7 +119,7 @@ func applyShape(dev string, s shape) error {
 	return kernel.SetRootQueue(dev, s.instead)
 }
 
-// shapeRefuses: a shaper takes the place of its port's queue.
+// shapeRefuses: a shaper replaces its port's queue.
 func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	var shaped, queued []factor.Port
 	for place, level := range factor.Name("shape").Each(cell) {
@@ -142,7 +142,8 @@ func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// portsAt are the ports that a factor is set on at a place: that port, or those of that node or each router.
+// portsAt returns the ports to which a factor at a place applies: that port, or those of that node or each
+// router.
 func portsAt(s factor.Shape, place string, of func(node string) []factor.Port) []factor.Port {
 	if node, port, placed := strings.Cut(place, "."); placed {
 		return []factor.Port{{Node: node, Port: port}}

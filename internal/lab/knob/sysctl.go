@@ -48,8 +48,8 @@ func (*sysctl) Parse(text string) (State, error) {
 
 func (*sysctl) Same(want, got State) bool { return want == got }
 
-// Allowed keeps a plan, which others may have written and root runs, off what is not the lab's: nothing is
-// set on the machine that carries a lab, and on other nodes what the place permits.
+// Allowed protects what is not the lab's from a plan that others may have written and root runs: nothing is
+// set on the machine that carries a lab, and on other nodes only what the place permits.
 func (*sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
 	if p.Lab != "" || p.Node == factor.Host {
@@ -107,7 +107,7 @@ func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	return a
 }
 
-// absent makes a setting that does not exist here a conclusive answer.
+// absent makes a missing setting a conclusive answer.
 func absent(err error) error {
 	if errors.Is(err, kernel.ErrAbsent) {
 		return impossible{err}

@@ -11,23 +11,23 @@ import (
 )
 
 // End is an end of a WireGuard tunnel on a router without an agent, whose device is named by Place.Port. It
-// holds no secret: the router makes the private key, and there is no preshared one.
+// contains no secret: the router generates the private key, and there is no preshared one.
 type End struct {
 	Port   uint16                      `json:"port"` // UDP
 	MTU    uint16                      `json:"mtu"`
 	Inner  []netip.Prefix              `json:"inner"`            // addresses of the device
-	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // routes that only the tunnel's path takes
-	// Of the other end, once it is known: its public key in base64, and what it may send and be sent.
+	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // routes that only the tunnel's path uses
+	// About the other end, once known: its public key in base64, and the addresses that it may use.
 	Key      string         `json:"key,omitempty"`
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
 	Allowed  []netip.Prefix `json:"allowed,omitempty"`
 }
 
-// NoEnd is the state of a device that there is not.
+// NoEnd is the state of a device that does not exist.
 const NoEnd State = "none"
 
-// TunnelEnd is the knob of these ends, of which there is but the language: a lab lays tunnels by it where a
-// driver makes it, and no agent does.
+// TunnelEnd is the knob for these ends. It has only the language: a lab uses it to lay tunnels where a driver
+// makes the end, and no agent does.
 func TunnelEnd() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "tunnel_end"}},
@@ -38,7 +38,7 @@ func TunnelEnd() Knob {
 	}
 }
 
-// State is the canonical text of an end, of none the text NoEnd. It sorts what is listed.
+// State returns the canonical text of an end, NoEnd for nil. It sorts lists.
 func (e *End) State() State {
 	if e == nil {
 		return NoEnd
@@ -46,12 +46,12 @@ func (e *End) State() State {
 
 	slices.SortFunc(e.Inner, netip.Prefix.Compare)
 	slices.SortFunc(e.Allowed, netip.Prefix.Compare)
-	text, _ := json.Marshal(e) // of numbers and texts
+	text, _ := json.Marshal(e) // numbers and texts only
 	return State(text)
 }
 
-// ParseEnd reads a canonical state and no other text, nil of NoEnd. What it returns is of plain addresses and
-// numbers, whoever wrote the text.
+// ParseEnd parses a canonical state and no other text, nil for NoEnd. The result contains only plain
+// addresses and numbers, whoever wrote the text.
 func ParseEnd(text string) (*End, error) {
 	if text == string(NoEnd) {
 		return nil, nil

@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// TxQueueLen is the length that a device's queueing disciplines take as their default, in packets.
+// TxQueueLen sets the default length of a device's queueing disciplines, in packets.
 func TxQueueLen() Knob {
 	return ofPorts(ofRouter(factor.Declaration{
 		Name:    "txqueuelen",

@@ -18,7 +18,7 @@ func All() []Knob {
 		CPUQuota(), FaultPlant()}
 }
 
-// answer turns the outcome of a trial into one of the three answers.
+// answer turns the outcome of an attempt into one of the three answers.
 func answer(err error) check.Answer {
 	switch {
 	case err == nil:
@@ -31,7 +31,7 @@ func answer(err error) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// impossible is a conclusive refusal of the kernel: the controller sees it as host.ErrUnsupported.
+// impossible is a conclusive refusal by the kernel: the controller sees it as host.ErrUnsupported.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }
@@ -43,7 +43,7 @@ func conclude(err error) error {
 	return err
 }
 
-// itsOwn refuses a setting of a whole machine at a node that is only part of one.
+// itsOwn refuses a machine-wide setting at a node that is only part of a machine.
 func itsOwn(name string, p Place) error {
 	if p.OwnKernel {
 		return nil

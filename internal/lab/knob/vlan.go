@@ -8,7 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VLANDevice is the device that has a port's addresses in state s of the knob vlan: the port, or PORT.ID.
+// VLANDevice returns the device that has a port's addresses in state s of the knob vlan: the port, or
+// PORT.ID.
 func VLANDevice(port string, s State) string {
 	id := of(parts(s), port)
 	if id != "" && id != "off" {
@@ -46,7 +47,7 @@ func VLAN() Knob {
 	k.always = "off"
 	k.check = func(_ Place, id int) check.Answer {
 		return answer(kernel.OnProbeLink(func(dev string) error {
-			if err := kernel.Up(dev); err != nil { // or its tagged device cannot come up
+			if err := kernel.Up(dev); err != nil { // otherwise its tagged device cannot come up
 				return err
 			}
 			return kernel.SetVLAN(dev, id)

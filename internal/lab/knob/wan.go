@@ -16,9 +16,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Kinds of access that a provider gives, see package isp.
+// Kinds of access that a provider offers, see package isp.
 const (
-	Static = factor.StaticWAN // the subscriber is told its address by hand
+	Static = factor.StaticWAN // the subscriber's address is configured by hand
 	DHCP   = "dhcp"           // RFC 2131
 	PPPoE  = factor.PPPoE     // RFC 2516
 )
@@ -32,20 +32,20 @@ const (
 	VerbJoin  = "isp/join"
 )
 
-// Access describes what is offered, or joined, at a port. The provider has its addresses there, or is given
-// them for the time; subscribers get the first others of its network.
+// Access describes what is offered, or joined, at a port. The provider has its addresses there, or gets them
+// temporarily; subscribers get the other addresses of its network, from the first on.
 type Access struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
-	// Addresses are held on the device while it is served; with none it has its own.
+	// Addresses are held on the device while serving; if empty it has its own.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// IPv6 is a block of networks, with DHCP and PPPoE: the first /56 has those of the links, which are
-	// advertised there, and each subscriber is delegated another /56 (RFC 8415 §6.3). None: only IPv4.
+	// IPv6 is a block of networks, with DHCP and PPPoE: the first /56 contains those of the links, which are
+	// advertised there, and each subscriber is delegated another /56 (RFC 8415 §6.3). If invalid: only IPv4.
 	IPv6 netip.Prefix `json:"ipv6,omitzero"`
-	// User is whom a subscriber by PPPoE must say it is, by PAP or CHAP with the password that follows as a
-	// secret; "" asks nobody.
+	// User is the name with which a PPPoE subscriber must authenticate, by PAP or CHAP with the password that
+	// follows as a secret; "" requires none.
 	User string `json:"user,omitempty"`
-	// Force serves also where the machine's default route leads out of the device.
+	// Force serves even if the machine's default route leads out of the device.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -66,10 +66,10 @@ func (a Access) Check() error {
 	return nil
 }
 
-// DelegatedBits is the length of the prefix that a subscriber is delegated (RIPE-690 §4.2.3).
+// DelegatedBits is the length of the prefix delegated to a subscriber (RIPE-690 §4.2.3).
 const DelegatedBits = 56
 
-// Link is the provider's address over IPv6, with the network of the port's link; invalid if there is none.
+// Link returns the provider's IPv6 address, with the network of the port's link; invalid if there is none.
 func (a Access) Link() netip.Prefix {
 	if !a.IPv6.IsValid() {
 		return netip.Prefix{}
@@ -77,12 +77,12 @@ func (a Access) Link() netip.Prefix {
 	return netip.PrefixFrom(a.IPv6.Addr().Next(), 64)
 }
 
-// ProviderAddress is the address of a provider on a port of its own, unless another is chosen, from the block
-// set aside for benchmarking (RFC 2544).
+// ProviderAddress is the default address of a provider on a port of its own, from the block set aside for
+// benchmarking (RFC 2544).
 const ProviderAddress = "198.18.64.1/24"
 
-// Provider is the access of a kind that is offered on a port of its own; with DHCP and PPPoE also over
-// IPv6, with a block of networks that is set aside for benchmarking (RFC 5180).
+// Provider returns a kind of access offered on a port of its own; DHCP and PPPoE also over IPv6, with a block
+// of networks set aside for benchmarking (RFC 5180).
 func Provider(kind, device string) Access {
 	a := Access{Kind: kind, Device: device, Addresses: []netip.Prefix{netip.MustParsePrefix(ProviderAddress)}}
 	if kind != Static {
@@ -91,7 +91,7 @@ func Provider(kind, device string) Access {
 	return a
 }
 
-// Own are the provider's addresses of its own port, over IPv4 first.
+// Own returns the provider's addresses on its own port, IPv4 first.
 func (a Access) Own() (out []netip.Addr) {
 	for _, p := range append(slices.Clone(a.Addresses), a.Link()) {
 		if p.IsValid() {
@@ -101,7 +101,7 @@ func (a Access) Own() (out []netip.Addr) {
 	return out
 }
 
-// SessionDevice is the name of the device of a port's n-th PPPoE session, within IFNAMSIZ.
+// SessionDevice returns the device name of a port's n-th PPPoE session, within IFNAMSIZ.
 func SessionDevice(port string, n int) string {
 	name := "ppp-" + port
 	if n > 1 {
@@ -111,9 +111,9 @@ func SessionDevice(port string, n int) string {
 }
 
 // WAN sets how the first router gets its WAN from the node beyond, which plays the provider. It is set at
-// both ends of that link, first at the provider. Both do their part in processes of their own, which undo it
-// when they end: there is nothing to read or to put back. All other nodes forget what they know of the path's
-// MTU, before and after.
+// both ends of that link, first at the provider. Both run in processes of their own, which undo their changes
+// when they end: there is nothing to read or to restore. All other nodes forget the path's MTU, before and
+// after.
 func WAN() Knob {
 	return &wanKnob{declared{factor.Declaration{
 		Policy: true,
@@ -150,7 +150,7 @@ func (*wanKnob) Apply(context.Context, Place, State) error              { return
 func (*wanKnob) OwnLinks() bool                                         { return true }
 func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
 
-// OwnLinks is implemented by knobs that work only at the links of a network that is the lab's own.
+// OwnLinks is implemented by knobs that work only on links of a network that belongs to the lab.
 type OwnLinks interface{ OwnLinks() bool }
 
 func checkAccess(p Place, s State) check.Answer {
@@ -182,10 +182,10 @@ func (*wanKnob) Companions(p Place, s State) []Companion {
 	return []Companion{{Verb: verb, Task: Access{Kind: string(s), Device: p.Port}}}
 }
 
-// PPPD is the PPP daemon and its plugin for PPPoE, with which a session's packets stay in the kernel.
+// PPPD is the PPP daemon and its plugin for PPPoE, which keeps a session's packets in the kernel.
 type PPPD struct{ Program, Plugin string }
 
-// FindPPPD looks for them where distributions put them.
+// FindPPPD looks for them where distributions install them.
 func FindPPPD() (p PPPD, err error) {
 	for _, file := range []string{"/usr/sbin/pppd", "/sbin/pppd", "/usr/bin/pppd", "/bin/pppd"} {
 		if info, err := os.Stat(file); p.Program == "" && err == nil && info.Mode().IsRegular() {
@@ -195,7 +195,7 @@ func FindPPPD() (p PPPD, err error) {
 
 	for _, folder := range []string{"/usr/lib/pppd/*", "/usr/lib64/pppd/*", "/usr/lib/*/pppd/*"} {
 		for _, name := range []string{"pppoe.so", "rp-pppoe.so"} {
-			found, _ := filepath.Glob(filepath.Join(folder, name)) // the pattern is right
+			found, _ := filepath.Glob(filepath.Join(folder, name)) // the pattern is valid
 			if p.Plugin == "" && len(found) > 0 {
 				p.Plugin = found[0]
 			}

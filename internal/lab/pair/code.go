@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// A code is 130 random bits in Crockford's alphabet, which has no letters that look alike, with ten bits of
-// check: 28 characters in groups of four.
+// A code consists of 130 random bits in Crockford's alphabet, which has no letters that look alike, and ten
+// check bits: 28 characters in groups of four.
 const (
-	codeBytes  = 17 // of which the last holds two bits
+	codeBytes  = 17 // the last one holds two bits
 	codeLetter = 26 // characters that carry the bits
 	checkSize  = 2  // characters of the check
 	codeGroup  = 4
@@ -29,7 +29,7 @@ func letters() *base32.Encoding { return base32.NewEncoding(alphabet).WithPaddin
 // ErrCode means that a text is no code, or was mistyped.
 var ErrCode = errors.New("not a code")
 
-// NewCode draws a code. Its bytes are what was drawn, see Text.
+// NewCode draws a code. Its bytes are the random ones, see Text.
 func NewCode() host.Secret {
 	b := make([]byte, codeBytes)
 	rand.Read(b) // never fails since Go 1.24
@@ -37,10 +37,11 @@ func NewCode() host.Secret {
 	return host.SecretFrom(b)
 }
 
-// Text is the code as people type it: the one place where it leaves its type, for its maker's screen or file.
+// Text returns the code as people type it: the only place where it leaves its type, for its creator's screen
+// or file.
 func Text(code host.Secret) string {
 	var text string
-	_ = code.Use(func(b []byte) error { // has no error of its own
+	_ = code.Use(func(b []byte) error { // never fails by itself
 		text = letters().EncodeToString(b)[:codeLetter] + checksum(b)
 		return nil
 	})
@@ -48,14 +49,14 @@ func Text(code host.Secret) string {
 	return string(bytes.Join(groups, []byte("-")))
 }
 
-// checksum is computed over what was drawn.
+// checksum is computed over the random bytes.
 func checksum(b []byte) string {
 	h := sha256.Sum256(append([]byte("chokepoint code "), b...))
 	return letters().EncodeToString(h[:])[:checkSize]
 }
 
-// ParseCode reads what Text wrote, forgiving case, spaces, hyphens, and the letters that Crockford's
-// alphabet lacks because they look like digits. An error never holds any of the text.
+// ParseCode parses what Text wrote, tolerating case, spaces, hyphens, and the letters that Crockford's
+// alphabet lacks because they look like digits. An error never contains any of the text.
 func ParseCode(text string) (host.Secret, error) {
 	plain := strings.Map(func(r rune) rune {
 		switch r {
@@ -74,7 +75,7 @@ func ParseCode(text string) (host.Secret, error) {
 			checkSize)
 	}
 
-	// What the last byte holds beyond its two bits is zero.
+	// The last byte is zero beyond its two bits.
 	b, err := letters().DecodeString(plain[:codeLetter] + "00")
 	if err != nil || len(b) != codeBytes {
 		return host.Secret{}, fmt.Errorf("%w: it has a character that no code has", ErrCode)

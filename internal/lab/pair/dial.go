@@ -17,15 +17,15 @@ import (
 
 const meetTime = 10 * time.Second // how long connecting and proving may take
 
-// Visit is a connection whose both ends have proved the code.
+// Visit is a connection on which both ends have proved the code.
 type Visit struct {
 	io.ReadWriteCloser
 	Local, Remote netip.AddrPort // as this end sees them
-	// Data is the key of the run's data sockets: both ends have it, and nobody else.
+	// Data is the key of the run's data sockets, known only to both ends.
 	Data host.Secret
 }
 
-// Dial meets the peer at "host:port".
+// Dial connects to the peer at "host:port".
 func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime)
 	defer cancel()
@@ -45,11 +45,11 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 	return v, nil
 }
 
-// ErrBusy is why a peer refuses who knows the code: it serves somebody else, or has not found out yet that a
-// connection is broken.
+// ErrBusy means that a peer refuses a controller that knows the code: it serves another one, or has not
+// noticed yet that a connection is broken.
 var ErrBusy = errors.New("the peer is busy")
 
-// refusal is a peer's answer to who is not let in.
+// refusal is a peer's answer when it refuses a controller.
 type refusal struct {
 	address string
 	answer
@@ -61,7 +61,7 @@ func (r refusal) Error() string {
 
 func (r refusal) Is(target error) bool { return target == ErrBusy && r.verdict == busy }
 
-// hints holds what to do about a peer's refusal.
+// hints holds the next steps after a peer's refusal.
 var hints = map[verdict]string{
 	wrongCode:    "type the code that chokepoint peer shows there; it is another one each time",
 	busy:         "wait until that run is over",
@@ -120,7 +120,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 	return visit(c, raw, code)
 }
 
-// visit returns what both ends have once both have proved.
+// visit returns the visit once both ends have proved the code.
 func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	key, err := proof(code, c, data)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package pair is how two machines meet before their agents speak: a one-time code that a person carries
-// over, an encrypted connection, and the proof of both ends that they know the code. It knows nothing of
-// labs and measures nothing. It is the only home of crypto/tls, which the small agent does not carry.
+// Package pair connects two machines before their agents talk: by a one-time code that a person carries over,
+// an encrypted connection, and both ends' proof that they know the code. It knows nothing of labs and
+// measures nothing. It is the only home of crypto/tls, which the small agent does not include.
 package pair
 
 import (
@@ -25,11 +25,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Inside TLS 1.3, whose certificate is made for the occasion and proves nothing, the controller says hello:
-// 15 bytes of name, one of version, and its proof of the code. The peer answers with a verdict of one byte,
-// and its own proof or, refusing, a text of two bytes length. A proof is HMAC-SHA256 of the role and of
-// what TLS exports for this connection alone (RFC 8446 §7.5, RFC 9266 uses it likewise), by the code. So it
-// is of no use on another connection, and who stands between two connections has none for either.
+// Inside TLS 1.3, whose certificate is made for the occasion and proves nothing, the controller sends a
+// hello: 15 bytes of name, one of version, and its proof of the code. The peer answers with a verdict of one
+// byte, and its own proof or, to refuse, a text with a length of two bytes. A proof is the HMAC-SHA256, keyed
+// by the code, of the role and of what TLS exports for this connection alone (RFC 8446 §7.5; RFC 9266 uses it
+// likewise). So it is useless on another connection, and a man in the middle of two connections has none for
+// either.
 const (
 	magic     = "chokepoint-pair"
 	version   = 2
@@ -44,7 +45,7 @@ type role string
 const (
 	controller role = "controller"
 	peer       role = "peer"
-	data       role = "data" // of whom the key of a run's data sockets is
+	data       role = "data" // owner of the key of a run's data sockets
 )
 
 type verdict byte
@@ -56,7 +57,7 @@ const (
 	otherVersion
 )
 
-// proof returns what a role proves the code by on one connection.
+// proof returns a role's proof of the code for one connection.
 func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	state := c.ConnectionState()
 	bound, err := state.ExportKeyingMaterial(binding, nil, sha256.Size)
@@ -75,7 +76,7 @@ func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	return sum, err
 }
 
-// hello holds what a controller says first.
+// hello is a controller's first message.
 type hello struct {
 	version byte
 	proof   []byte
@@ -85,7 +86,7 @@ func (h hello) bytes() []byte { return append(append([]byte(magic), h.version), 
 
 var errProtocol = errors.New("does not speak the pair protocol")
 
-// parseHello reads a whole hello.
+// parseHello parses a whole hello.
 func parseHello(b []byte) (hello, error) {
 	if len(b) != helloSize || !bytes.HasPrefix(b, []byte(magic)) {
 		return hello{}, errProtocol
@@ -93,11 +94,11 @@ func parseHello(b []byte) (hello, error) {
 	return hello{b[len(magic)], bytes.Clone(b[len(magic)+1:])}, nil
 }
 
-// answer holds what the peer says to it.
+// answer is the peer's answer to it.
 type answer struct {
 	verdict verdict
-	proof   []byte // of an accepting peer
-	reason  string // of a refusing one
+	proof   []byte // if it accepts
+	reason  string // if it refuses
 }
 
 func (a answer) bytes() []byte {
@@ -136,7 +137,7 @@ func readAnswer(r io.Reader) (answer, error) {
 	return a, nil
 }
 
-// printable keeps an unauthenticated client's text from steering a terminal.
+// printable keeps an unauthenticated client's text from controlling a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -146,16 +147,16 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Silence bounds how long either end may say nothing before the other takes it for dead: whoever has nothing
-// to say speaks all the same, see host.KeepAlive.
+// Silence bounds how long either end may send nothing before the other considers it dead: an idle end sends
+// something regularly, see host.KeepAlive.
 const Silence = 45 * time.Second
 
-const unread = 30 * time.Second // how long what was said may wait to be taken
+const unread = 30 * time.Second // how long sent data may wait to be read
 
-// watched has the kernel find out that the other machine is gone.
+// watched makes the kernel detect that the other machine is gone.
 func watched(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
-		// Silence finds it out later
+		// otherwise Silence detects it later
 		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
 			Enable:   true,
 			Idle:     10 * time.Second,
@@ -165,14 +166,15 @@ func watched(c net.Conn) {
 	}
 }
 
-// certificate is made for one listener and signed by itself: TLS wants one, but the code proves who is there.
+// certificate makes a self-signed certificate for one listener: TLS requires one, but the code proves
+// identity.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key for the connection: %w", err)
 	}
 
-	// No time is meant: the clocks of two machines need not agree.
+	// Always valid: the clocks of two machines need not agree.
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotBefore:    time.Unix(0, 0),

@@ -18,11 +18,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds of what unauthenticated clients can take: so many may be pending at once, in all and from one
-// prefix, and so long. Whoever failed keeps the place for a while, so that one who tries again and again
-// costs no CPU that a run has need of. While no run is served, a client that finds no place gets that of
-// another, the longest waiting of its own prefix if that has its share, else of the prefix that has most:
-// unauthenticated clients that hold on to theirs keep no controller out.
+// Bounds on what unauthenticated clients can use: how many may be pending at once, in total and from one
+// prefix, and how long. A client that failed keeps its place for a while, so that repeated attempts take no
+// CPU time that a run needs. While no run is served, a client that finds no place takes another's: the
+// longest waiting one of its own prefix if that has its share, else of the prefix with the most. Thus
+// unauthenticated clients that hold on to their places keep no controller out.
 const (
 	maxPending     = 64
 	maxPendingEach = 8
@@ -32,43 +32,44 @@ const (
 
 const forEver = 100 * 365 * 24 * time.Hour
 
-// errEvicted is why a connection is dropped for another.
+// errEvicted means that a connection was dropped in favour of another.
 var errEvicted = errors.New("too many have proved nothing; another took the place")
 
-// pending is a connection whose client is proving that it knows the code, or has failed to a while ago.
+// pending is a connection whose client is proving that it knows the code, or recently failed to.
 type pending struct {
 	prefix netip.Prefix
 	drop   context.CancelCauseFunc // ends it
 }
 
-// prefixOf returns what one machine or site has at least: an address, or 64 bits of IPv6, in which each
-// machine has as many addresses as it likes (RFC 4291 §2.5.4).
+// prefixOf returns the smallest prefix that one machine or site has: an address, or 64 bits of IPv6, in which
+// each machine has as many addresses as it likes (RFC 4291 §2.5.4).
 func prefixOf(a netip.Addr) netip.Prefix {
-	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // of the zero address, of tests' pipes: the zero prefix
+	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // for the zero address of tests' pipes: the zero prefix
 	return prefix
 }
 
-// ErrIdle is why a listener closed for which nobody came.
+// ErrIdle means that a listener closed because nobody came.
 var ErrIdle = errors.New("nobody came")
 
-// Listener lets controllers in that know the code, one at a time.
+// Listener admits controllers that know the code, one at a time.
 type Listener struct {
 	Code host.Secret
-	Idle time.Duration // without a visit after which it closes; 0 = never
-	Once bool          // it closes after the first visit
-	// Tell is told who came, was refused and left, by one goroutine at a time; nil: nobody is told.
+	Idle time.Duration // closes after this time without a visit; 0 = never
+	Once bool          // closes after the first visit
+	// Tell is called, by one goroutine at a time, for each controller that came, was refused or left; nil:
+	// not called.
 	Tell func(from netip.AddrPort, what string)
 
-	prove time.Duration // proveTime, unless a test is in a hurry
+	prove time.Duration // proveTime, or shorter in tests
 
 	told    sync.Mutex
 	mu      sync.Mutex
-	waiting []*pending // in the order in which they came
-	inside  string     // who is being served, "" = nobody
+	waiting []*pending // in order of arrival
+	inside  string     // whom it serves, "" = nobody
 }
 
-// Serve lets controllers in until ctx ends or nobody comes, and returns when all have left; serve lives as
-// long as one's visit. It closes ln.
+// Serve admits controllers until ctx ends or nobody comes, and returns when all have left; serve runs for the
+// length of a visit. It closes ln.
 func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
 	v *Visit) error) error {
 	cert, err := certificate()
@@ -105,7 +106,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("wait for a run: %w", err)
-		case err != nil: // too many files, or a client who left while coming in
+		case err != nil: // too many files, or a client that left while connecting
 			_ = host.Pause(ctx, 50*time.Millisecond)
 			continue
 		}
@@ -143,7 +144,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 	}
 }
 
-// refused tells of who did not prove the code, and has his place rest unless another has it.
+// refused reports a client that did not prove the code, and keeps its place blocked unless another took it.
 func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrPort, why error) {
 	switch ended := context.Cause(proving); {
 	case ended == nil:
@@ -156,7 +157,7 @@ func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrP
 	d.leave(g)
 }
 
-// host serves the one who is inside.
+// host serves the controller inside.
 func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context,
 	v *Visit) error) {
 	d.tell(from, "a run has begun")
@@ -183,7 +184,7 @@ func (d *Listener) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-// enter finds a connection a place, if need be and may be another's.
+// enter finds a place for a connection, if necessary and permitted another's.
 func (d *Listener) enter(g *pending) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -222,7 +223,7 @@ func (d *Listener) leave(g *pending) {
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *pending) bool { return other == g })
 }
 
-// take reserves the one place inside.
+// take reserves the only place inside.
 func (d *Listener) take(who string) (by string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,7 +241,7 @@ func (d *Listener) free() {
 	d.inside = ""
 }
 
-// admit has a client prove the code within its time. With an error, nobody is inside who was not before.
+// admit lets a client prove the code within its time. With an error, nobody new is inside.
 func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
 	limit := cmp.Or(d.prove, proveTime)
 	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {
@@ -264,7 +265,7 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 	}
 
 	refuse := func(v verdict, reason string) (*Visit, error) {
-		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused whether it hears it or not
+		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused whether it receives this or not
 		_ = c.Close()
 		return nil, errors.New(reason)
 	}
@@ -309,7 +310,7 @@ func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	return visit(c, raw, d.Code)
 }
 
-// impatient words the errors of clients that are no controllers.
+// impatient rewords the errors of clients that are not controllers.
 func impatient(err error, limit time.Duration) error {
 	var alert tls.RecordHeaderError
 	switch {

@@ -9,8 +9,8 @@ import (
 // defaultMSS is the segment size that every host accepts (RFC 9293, section 3.7.1).
 const defaultMSS = 536
 
-// smallSegments keeps both ends of a connection to small segments: control gets through where the path drops
-// large packets silently, which the run is to find out.
+// smallSegments limits both ends of a connection to small segments: control traffic passes even if the path
+// silently drops large packets, which the run must find out.
 func smallSegments(_, _ string, c syscall.RawConn) error {
 	var err error
 	e := c.Control(func(fd uintptr) {

@@ -14,20 +14,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// arches holds the names that uname -m gives to the architectures of agents. It leaves out the order of bytes
-// of MIPS.
+// arches maps the output of uname -m to the architectures of agents. It leaves out the byte order of MIPS.
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
 	"armv5tel": "arm", "armv6l": "arm", "armv7l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
 // Linux is the System of a machine on which an agent has all its abilities.
 const Linux = "Linux"
 
-// systems holds the names that uname -s gives to the systems of agents, and what stands before the
-// architecture for each.
+// systems maps the output of uname -s to the prefix of an agent's architecture.
 var systems = map[string]string{Linux: "", "FreeBSD": "freebsd-", "Darwin": "darwin-"}
 
-// AgentArch is the architecture of the agent that runs on the machine, such as arm64, or freebsd-arm64 where
-// that is not Linux, or why there is none.
+// AgentArch returns the architecture of the agent for the machine, such as arm64, or freebsd-arm64 if it does
+// not run Linux; an error explains why there is none.
 func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	before, known := systems[c.System]
 	arch := arches[c.Arch]
@@ -38,7 +36,7 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: there is no agent for %s on %s", host.ErrUnsupported, c.System, c.Arch)
 	}
 
-	// The byte behind "\177ELF" and the class shows the order of bytes (elf(5), EI_DATA).
+	// The byte after "\177ELF" and the class is the byte order (elf(5), EI_DATA).
 	order, err := c.Run(ctx, "hexdump -s 5 -n 1 -e '1/1 \"%d\"' /bin/sh 2>/dev/null || "+
 		"od -An -tu1 -j5 -N1 /bin/sh\n")
 	if err != nil {
@@ -52,12 +50,12 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	return "mips", nil
 }
 
-// places holds where the agent may be put: first what is in memory, which a router has more of.
+// places lists where the agent may be installed: first places in memory, of which a router has more.
 const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 
-// StartAgent puts a program there and starts it as an agent in a role, with the role's arguments, as root if
-// that can be. The role is one that removes its own file. The error is host.ErrUnsupported where the machine
-// runs no program of ours.
+// StartAgent installs a program there and starts it as an agent in a role, with the role's arguments, as root
+// if possible. In that role it removes its own file. The error is host.ErrUnsupported if the machine cannot
+// run our programs.
 func (c *Connection) StartAgent(ctx context.Context, program string, role ...string) (host.Agent, error) {
 	at, err := c.put(ctx, program)
 	if err != nil {
@@ -89,20 +87,20 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 	return a, nil
 }
 
-// place is a folder of ours from which the machine runs a program. A shell there removes it as soon as nobody
-// holds it any more, however that came.
+// place is a directory of ours from which the machine runs a program. A shell there removes it as soon as
+// nobody holds it any more, for whatever reason.
 type place struct {
 	dir    string
-	number int // among places
+	number int // index in places
 	shell  *session
 }
 
 func (p place) file() string { return p.dir + "/agent" }
 
-// leave has the folder removed.
-func (p place) leave() { _ = p.shell.Close() } // its connection is gone, and so is what it held
+// leave has the directory removed.
+func (p place) leave() { _ = p.shell.Close() } // the connection is gone, and so is what it held
 
-// findPlace makes a folder in the first place that runs a program, behind those that are skipped.
+// findPlace makes a directory in the first place that runs a program, after those skipped.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
@@ -146,14 +144,14 @@ exit 0
 var errNoPlace = fmt.Errorf("%w: no folder of the machine takes a program that can be run",
 	host.ErrUnsupported)
 
-// ownFolder tells what can be a folder that findPlace made: other names are not put into commands.
+// ownFolder reports whether findPlace may have made a directory: other names are not put into commands.
 func ownFolder(dir string) bool {
 	return strings.HasPrefix(dir, "/") && strings.HasPrefix(path.Base(dir), "chokepoint-") &&
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// lost says that the connection is not there any more, nil if it is. That a program did not run is no word on
-// the machine then.
+// lost returns an error if the connection is gone. Then a program that did not run proves nothing about the
+// machine.
 func (c *Connection) lost(ctx context.Context) error {
 	_, err := c.Run(ctx, "exit 0\n")
 	switch {
@@ -165,7 +163,7 @@ func (c *Connection) lost(ctx context.Context) error {
 	return nil
 }
 
-// put copies the program into the first place that takes it and from which it runs.
+// put copies the program to the first place that accepts and runs it.
 func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	f, err := os.Open(program)
 	if err != nil {

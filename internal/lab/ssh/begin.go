@@ -10,11 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// begins is the line before what a command prints where the login shell prints something of its own, from a
-// .bashrc that does not ask whether anybody is there.
+// begins is a line before the output of commands, if the login shell prints something of its own, from a
+// .bashrc that does not check for an interactive shell.
 const begins = "chokepoint-begins"
 
-// marked is a command line that prints that line first, where it must.
+// marked returns a command line that prints that line first if necessary.
 func (c *Connection) marked(line string) string {
 	if !c.prints {
 		return line
@@ -22,7 +22,7 @@ func (c *Connection) marked(line string) string {
 	return "echo; echo " + begins + "; " + line
 }
 
-// own returns what a command printed, without what the login shell did.
+// own returns a command's output, without that of the login shell.
 func (c *Connection) own(r io.Reader) io.Reader {
 	if !c.prints {
 		return r
@@ -30,7 +30,7 @@ func (c *Connection) own(r io.Reader) io.Reader {
 	return &afterBegin{from: bufio.NewReader(r)}
 }
 
-// afterBegin reads what comes after the line. It skips at most maxHello before that.
+// afterBegin reads what follows the line. It skips at most maxHello before that.
 type afterBegin struct {
 	from    *bufio.Reader
 	begun   bool
@@ -52,7 +52,7 @@ func (a *afterBegin) Read(p []byte) (int, error) {
 	return a.from.Read(p)
 }
 
-// session is a command of Open's.
+// session is a command started by Open.
 type session struct {
 	*host.Child
 	of  *Connection

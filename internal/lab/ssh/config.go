@@ -14,9 +14,9 @@ import (
 // ownConfig is the copy of a configuration that ssh reads.
 const ownConfig = "ssh_config"
 
-// CopyConfig copies a configuration of ssh to a folder of ours, so that it stays as it was looked at, and
+// CopyConfig copies an ssh configuration to our own directory, so that it stays as it was checked, and
 // returns the copy's path. It returns an error if others can change the configuration or what it includes: it
-// may name commands. "" is the user's own, which ssh looks at itself.
+// may contain commands. "" is the user's own, which ssh checks itself.
 func CopyConfig(file, dir string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -35,10 +35,10 @@ func CopyConfig(file, dir string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// runs are the keywords of a configuration behind which a command or library stands, see ssh_config(5).
+// runs lists the keywords of a configuration that are followed by a command or library, see ssh_config(5).
 var runs = [...]string{"proxycommand", "knownhostscommand", "pkcs11provider", "securitykeyprovider"}
 
-// ConfigCommands are the lines of a configuration, and of what it includes, by which ssh starts programs.
+// ConfigCommands returns the lines of a configuration, and of what it includes, that make ssh start programs.
 func ConfigCommands(file string) ([]string, error) {
 	text, err := host.ReadTrusted(file)
 	if err != nil {
@@ -58,10 +58,10 @@ func ConfigCommands(file string) ([]string, error) {
 	return commands, err
 }
 
-// maxIncluded bounds how deep configurations may include others, as in ssh (readconf.c, READCONF_MAX_DEPTH).
+// maxIncluded bounds the nesting of included configurations, as in ssh (readconf.c, READCONF_MAX_DEPTH).
 const maxIncluded = 16
 
-// included is a configuration with what it includes behind it.
+// included returns a configuration followed by what it includes.
 func included(text string, depth int) (whole string, err error) {
 	if depth > maxIncluded {
 		return "", fmt.Errorf("it includes others more than %d deep", maxIncluded)
@@ -104,7 +104,7 @@ func included(text string, depth int) (whole string, err error) {
 	return whole, nil
 }
 
-// directive is the keyword of a line, in lower case, and what follows it.
+// directive splits a line into its keyword, in lower case, and the rest.
 func directive(line string) (keyword, rest string) {
 	line = strings.TrimSpace(line)
 	i := strings.IndexAny(line, " \t=")
@@ -117,9 +117,9 @@ func directive(line string) (keyword, rest string) {
 	return strings.ToLower(strings.Trim(line[:i], "\"")), rest
 }
 
-// ofUser is the path of what a user's configuration includes.
+// ofUser returns the path of a file that a user's configuration includes.
 func ofUser(pattern string) string {
-	home, _ := os.UserHomeDir() // then ssh finds nothing there either
+	home, _ := os.UserHomeDir() // then ssh finds nothing there, either
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
 		return filepath.Join(home, rest)
 	}

@@ -15,17 +15,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// RouterOS is the System of a machine whose sessions run commands of RouterOS' console, in place of a shell.
+// RouterOS is the System of a machine whose sessions run commands of RouterOS's console, instead of a shell.
 const RouterOS = "RouterOS"
 
-// unknownCommand gives how that console answers to a command that it does not have.
+// unknownCommand matches that console's answer to a command that it does not have.
 var unknownCommand = regexp.MustCompile(
 	`(bad command name|expected (command name|end of command)|syntax error).*\(line \d+ column \d+\)`)
 
 func onConsole(said string) bool { return unknownCommand.MatchString(said) }
 
-// dialConsole connects anew, without a session of its own: one of the console's would have to run a command
-// for ever. Then the machine is asked what it is.
+// dialConsole connects anew, without a session of its own: a console session would have to run a command
+// forever. Then it asks the machine for its facts.
 func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	master, err := c.start("-MN", "")
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	if err = c.awaitSocket(ctx); err == nil {
 		var out string
 		out, err = c.do(ctx, runTime, "/system/resource/print", strings.NewReader(""))
-		if c.Facts = parseResource(out); c.System == RouterOS { // whatever it calls its exit code
+		if c.Facts = parseResource(out); c.System == RouterOS { // whatever its exit code is
 			return nil
 		}
 
@@ -52,7 +52,7 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 
 	master.Kill()
 	<-c.held
-	_ = master.Wait() // it is killed
+	_ = master.Wait() // it was killed
 	return err
 }
 
@@ -81,7 +81,7 @@ func (c *Connection) awaitSocket(ctx context.Context) error {
 	}
 }
 
-// parseResource reads what /system/resource/print says: a line "name: value" for each property.
+// parseResource parses the output of /system/resource/print: a line "name: value" for each property.
 func parseResource(text string) (f Facts) {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -97,8 +97,8 @@ func parseResource(text string) (f Facts) {
 	return f
 }
 
-// Commands is the machine as one that takes commands of its own console, each in a session of the
-// connection: a command's path is the line that is handed over, and it has no arguments. It has no files.
+// Commands returns the machine as a host for commands of its own console, each in a session of the
+// connection: a command's path is the line to run, and it has no arguments. It has no files.
 func (c *Connection) Commands() host.Host { return consoled{machine{c}} }
 
 type consoled struct{ machine }

@@ -13,17 +13,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds of what is written on standard error: how much of its end is kept, and how much may come.
+// Bounds on standard error: how much of its end is kept, and how much may come.
 const (
 	keptHeard    = 4 << 10
 	heardAtOnce  = 8 << 20
-	heardPerTime = 64 << 10 // a second, for as long as the connection stays
+	heardPerTime = 64 << 10 // per second, for as long as the connection stays
 )
 
-// Bounds of what a command may print.
+// Bounds on the output of a command.
 const (
 	printedAtOnce  = 256 << 20
-	printedPerTime = 4 << 20 // a second, for as long as the command runs
+	printedPerTime = 4 << 20 // per second, for as long as the command runs
 )
 
 var errFlood = errors.New("the machine sends more than anything useful would be, and was hung up on")
@@ -35,7 +35,7 @@ type allowance struct {
 	came            int64
 }
 
-// exceeded counts so many bytes more.
+// exceeded adds n bytes and reports whether that exceeds the allowance.
 func (a *allowance) exceeded(n int) bool {
 	if a.since.IsZero() {
 		a.since = time.Now()
@@ -47,7 +47,7 @@ func (a *allowance) exceeded(n int) bool {
 
 // heard keeps the end of what processes write into a pipe. It is safe for concurrent use.
 type heard struct {
-	out, in *os.File // what is read, and where processes write; nil where they open it themselves
+	out, in *os.File // where we read, and where processes write; nil if they open it themselves
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -56,7 +56,7 @@ type heard struct {
 	flooded bool
 }
 
-// hear begins to read a pipe; flood is called once when more comes than is allowed.
+// hear starts to read a pipe; flood is called once when more comes than is allowed.
 func hear(out, in *os.File, flood func()) *heard {
 	h := &heard{
 		out:     out,
@@ -81,7 +81,7 @@ func hear(out, in *os.File, flood func()) *heard {
 	return h
 }
 
-// take reads what is in the pipe, and tells whether it was too much for the first time.
+// take reads what is in the pipe, and reports whether that exceeded the allowance for the first time.
 func (h *heard) take(fd int) (flood bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +99,7 @@ func (h *heard) take(fd int) (flood bool) {
 	return flood
 }
 
-// text is the end of what was written so far, also by processes that have just ended.
+// text returns the end of what was written so far, including by processes that have just ended.
 func (h *heard) text() string {
 	if raw, err := h.out.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { h.take(int(fd)) })
@@ -120,8 +120,8 @@ func (h *heard) close() error {
 	return err
 }
 
-// hearAll begins to hear the connection: ssh's own log, which is a pipe with a name, and apart from that what
-// the machine, or a program on the way to it, writes on standard error.
+// hearAll starts to read from the connection: ssh's own log, which is a named pipe, and separately what the
+// machine, or a program on the way to it, writes to standard error.
 func (c *Connection) hearAll() (err error) {
 	if err := os.Remove(c.logFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -131,7 +131,7 @@ func (c *Connection) hearAll() (err error) {
 		return fmt.Errorf("make %s: %w", c.logFile(), err)
 	}
 
-	// Opened for both, it is there before ssh is, and stays when one of them ends.
+	// Opened for both, it exists before ssh does, and stays when one side ends.
 	log, err := os.OpenFile(c.logFile(), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (c *Connection) carry(master *host.Child) {
 	}
 }
 
-// flood is an error once the machine was hung up on.
+// flood returns an error once the connection was ended because too much came.
 func (c *Connection) flood() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,10 +175,11 @@ func (c *Connection) flood() error {
 	return nil
 }
 
-// said is the end of what the machine, or a program on the way to it, wrote on standard error, in one line.
+// said returns the end of what the machine, or a program on the way to it, wrote to standard error, in one
+// line.
 func (c *Connection) said() string { return inOneLine(lastLines(c.machine.text())) }
 
-// words are the end of what ssh has said, and of what was said on standard error.
+// words returns the end of ssh's log, and of standard error.
 func (c *Connection) words() string {
 	own := inOneLine(lastLines(c.log.text()))
 	said := c.said()
@@ -192,7 +193,7 @@ func (c *Connection) words() string {
 	return own + "; on standard error: " + said
 }
 
-// lastLines is the end of a text from a whole line on, where it has one.
+// lastLines returns the end of a text, from the beginning of a line if possible.
 func lastLines(text string) string {
 	const most = 600
 	if len(text) <= most {
@@ -208,7 +209,7 @@ func lastLines(text string) string {
 	return text
 }
 
-// inOneLine leaves out the frame of ssh's gravest warning.
+// inOneLine joins lines, without the frame of ssh's gravest warning.
 func inOneLine(text string) string {
 	var words []string
 	for word := range strings.FieldsSeq(check.Plain(text)) {

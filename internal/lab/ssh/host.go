@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Shell is the machine as one that takes commands, as root if that can be: each is a session of the
+// Shell returns the machine as a host for commands, run as root if possible: each is a session of the
 // connection.
 func (c *Connection) Shell() host.Host { return machine{c} }
 
@@ -48,7 +48,7 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	return m.session(ctx, commandLine(words), c.Stdin)
 }
 
-// session runs a command line of the machine's.
+// session runs a command line on the machine.
 func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
 	if err := m.c.flood(); err != nil {
 		return nil, err
@@ -66,9 +66,9 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 	return b, nil
 }
 
-// commandLine joins words as every login shell reads them, also csh, which OPNsense hands root's commands to:
-// a newline ends its quoted words, and "!" stands for an earlier command within them (tcsh(1)). A line with
-// either is written in octal, for the POSIX shell to read.
+// commandLine joins words so that every login shell reads them alike, even csh, to which OPNsense passes
+// root's commands: a newline ends its quoted words, and "!" refers to an earlier command within them
+// (tcsh(1)). A line with either is written in octal, for the POSIX shell to decode.
 func commandLine(words []string) string {
 	line := strings.Join(words, " ")
 	if !strings.ContainsAny(line, "!\n") {
@@ -79,8 +79,7 @@ func commandLine(words []string) string {
 	return `exec /bin/sh -c 'eval "$(printf %b "$1")"' sh '` + octal + "'"
 }
 
-// process is a command of the machine. Killed here, it gets no signal there, but the end of its input and
-// output.
+// process is a command on the machine. Killing it here sends no signal there, but ends its input and output.
 type process struct {
 	host.Process
 	c        *Connection
@@ -90,7 +89,7 @@ type process struct {
 func (p *process) Stdout() io.Reader { return p.out }
 func (p *process) Stderr() io.Reader { return p.err }
 
-// metered is an output of a command. When more comes than is allowed, the connection is ended.
+// metered is an output of a command. When more comes than is allowed, the connection ends.
 type metered struct {
 	from    io.Reader
 	of      *process
@@ -106,7 +105,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sshFailed is the exit code of ssh where not the command has failed but the connection.
+// sshFailed is ssh's exit code if the connection failed rather than the command.
 const sshFailed = 255
 
 func (p *process) Wait() (host.Usage, error) {

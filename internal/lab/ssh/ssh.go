@@ -1,5 +1,5 @@
 // Package ssh reaches other machines by the user's own OpenSSH client: with its configuration, agents,
-// hardware keys and jump hosts, over one connection to each machine that all sessions share. It puts
+// hardware keys and jump hosts, over one connection to each machine that all sessions share. It installs
 // chokepoint's agent there and starts it. It knows nothing of labs.
 package ssh
 
@@ -23,18 +23,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Scheme marks a machine that is reached so.
+// Scheme marks a machine that is reached by ssh.
 const Scheme = "ssh://"
 
-// Destination is a machine as the user names it. Host may be a name of the user's ssh configuration.
+// Destination is a machine as named by the user. Host may be a name of the user's ssh configuration.
 type Destination struct {
 	User string
 	Host string
-	Port int // 0 = the one of the configuration
+	Port int // 0 = that of the configuration
 }
 
-// Parse reads "ssh://[USER@]HOST[:PORT]". Nothing in it can be taken for an option of ssh, and a password
-// has no place: command lines are stored.
+// Parse parses "ssh://[USER@]HOST[:PORT]". Nothing in it can be mistaken for an option of ssh, and there is
+// no place for a password: command lines are stored.
 func Parse(text string) (d Destination, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
 	wrong := func(format string, args ...any) (Destination, error) {
@@ -84,7 +84,7 @@ func Parse(text string) (d Destination, err error) {
 	return d, nil
 }
 
-// wordLike returns what users and hosts are made of.
+// wordLike reports whether a text has the form of a user or host.
 func wordLike(text string) bool {
 	return text != "" && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -109,46 +109,47 @@ func (d Destination) String() string {
 	return Scheme + text
 }
 
-// Options say how machines are reached.
+// Options determine how machines are reached.
 type Options struct {
-	Dir       string // of ours alone: the connection's socket and what ssh says
+	Dir       string // ours alone: for the connection's socket and ssh's log
 	Name      string // of the files there
-	Config    string // file instead of the user's configuration, "" = that; only in what the user is told
-	Copy      string // what CopyConfig made of it
-	Identity  string // file of the private key, "" = what ssh does by itself
-	Jump      string // machines on the way, as after ssh's option -J; "" = the configuration's
-	AcceptNew bool   // the host key of a machine that is not known is taken and remembered
+	Config    string // file instead of the user's configuration, "" = that; only shown to the user
+	Copy      string // copy made by CopyConfig
+	Identity  string // file of the private key, "" = ssh's default
+	Jump      string // machines on the way, as for ssh's option -J; "" = the configuration's
+	AcceptNew bool   // accept and remember the host key of an unknown machine
 }
 
-// Facts holds what a machine says of itself, and of the connection.
+// Facts holds what a machine reports about itself and the connection.
 type Facts struct {
 	System string // as uname -s: "Linux", "FreeBSD", "Darwin"; or RouterOS
-	Arch   string // as uname -m, or RouterOS' architecture-name
+	Arch   string // as uname -m, or RouterOS's architecture-name
 	Root   bool   // the user is root
-	Sudo   bool   // or becomes it without a question
-	// Local holds where the machine was reached, Remote from where; not valid where its sshd does not say.
+	Sudo   bool   // or can become root without a password
+	// Local is the address at which the machine was reached, Remote ours; invalid if its sshd does not report
+	// them.
 	Local, Remote netip.Addr
 }
 
-// Connection is one to a machine. It is not safe for concurrent use, but for Close.
+// Connection is a connection to a machine. It is not safe for concurrent use, except Close.
 type Connection struct {
 	Destination
 	Facts
 
 	options Options
 	master  *host.Child
-	held    chan struct{} // closed when a master without a session has ended; nil of one with a session
+	held    chan struct{} // closed when a master without a session has ended; nil with a session
 	prints  bool          // the login shell prints something before each command, see begins
 
-	log     *heard // what ssh itself says
-	machine *heard // what the machine, or a program on the way to it, writes on standard error
+	log     *heard // ssh's own log
+	machine *heard // standard error of the machine, or of a program on the way to it
 
 	mu      sync.Mutex
-	flooded bool // it was hung up on
+	flooded bool // it was ended because too much came
 }
 
-// hello prints what the machine is and then waits: the connection stays for as long as its input does. A
-// login shell's own words come before the first line.
+// hello prints the machine's facts and then waits: the connection stays as long as its input does. A login
+// shell's own output comes before the first line.
 const hello = `echo; echo chokepoint-hello
 uname -s; uname -m; id -u
 if sudo -n true >/dev/null 2>&1; then echo sudo; else echo none; fi
@@ -159,7 +160,7 @@ exec cat >/dev/null
 // dialTime bounds how long a machine may take from the first packet to its answers.
 const dialTime = time.Minute
 
-// Dial connects. It asks nothing of the user: what it would have to ask is an error that says what to do.
+// Dial connects. It asks the user nothing: instead of a question it returns an error with the next step.
 func Dial(ctx context.Context, d Destination, o Options) (*Connection, error) {
 	return dialWithin(ctx, d, o, dialTime)
 }
@@ -220,13 +221,13 @@ func (c *Connection) dial(ctx context.Context) error {
 	return c.explain(err)
 }
 
-// maxHello bounds what a login shell may say.
+// maxHello bounds the output of a login shell.
 const maxHello = 256 << 10
 
 // listen reads the answers to hello.
 func (c *Connection) listen(r *bufio.Reader) error {
 	var lines []string
-	var before strings.Builder // the line with the mark
+	var before strings.Builder // the line with the marker
 	for begun := false; ; {
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -253,7 +254,7 @@ func (c *Connection) listen(r *bufio.Reader) error {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
 
-	c.prints = before.String() != "\n" // which is hello's own
+	c.prints = before.String() != "\n" // which belongs to hello
 	c.System = lines[0]
 	c.Arch = lines[1]
 	c.Root = lines[2] == "0"
@@ -266,13 +267,13 @@ func (c *Connection) listen(r *bufio.Reader) error {
 	return nil
 }
 
-// addr is not valid where the text is none.
+// addr is invalid if the text is not an address.
 func addr(text string) netip.Addr {
 	a, _ := netip.ParseAddr(text)
 	return a.Unmap().WithZone("")
 }
 
-// byHand is the command by which the user would connect.
+// byHand returns the command with which the user would connect.
 func (c *Connection) byHand() string {
 	words := []string{"ssh"}
 	for _, w := range c.way(c.options.Config) {
@@ -281,7 +282,8 @@ func (c *Connection) byHand() string {
 	return strings.Join(words, " ")
 }
 
-// diagnoses are lines of ssh's own log, each whole: a line that is part of another may be the machine's.
+// diagnoses are lines of ssh's own log, each complete: a line that is part of another may come from the
+// machine.
 var diagnoses = []struct {
 	line *regexp.Regexp
 	hint func(c *Connection, said string) string
@@ -316,19 +318,19 @@ var diagnoses = []struct {
 	}},
 }
 
-// quotes matches lines of ssh's log in which it repeats what the machine has sent. What follows may be the
-// machine's, too: ssh writes its newlines as they are.
+// quotes matches lines of ssh's log that repeat what the machine has sent. What follows may also come from
+// the machine: ssh writes its newlines unchanged.
 var quotes = regexp.MustCompile(
 	`^(Received disconnect from|Unable to negotiate with|Bad remote protocol version|\S+: Permission denied \()`)
 
-// explain says what to do about what ssh said. What the machine has written is quoted, and explains nothing.
+// explain adds what to do about ssh's message. It quotes what the machine has written, without relying on it.
 func (c *Connection) explain(err error) error {
 	own := c.log.text()
-	if len(own) >= keptHeard { // its beginning is gone, and may have been the machine's
+	if len(own) >= keptHeard { // its beginning is lost, and may have come from the machine
 		own = ""
 	}
 
-	var said []string // whole lines of ssh alone
+	var said []string // complete lines from ssh alone
 	for line := range strings.Lines(own) {
 		line = strings.TrimSpace(line)
 		if said = append(said, line); quotes.MatchString(line) {
@@ -350,20 +352,20 @@ func (c *Connection) explain(err error) error {
 	return err
 }
 
-// What ssh says behind the name under which it keeps a host key (sshconnect.c, check_host_key): that is the
-// HostKeyAlias or else the HostName, of whichever machine on the way.
+// The parts of ssh's messages after the name under which it keeps a host key (sshconnect.c, check_host_key):
+// that is the HostKeyAlias or else the HostName, of any machine on the way.
 const (
 	hasChanged = " has changed and you have requested"
 	notKnown   = " and you have requested strict checking"
 )
 
-// keptAs is the name before one of those, "" where ssh does not say that.
+// keptAs returns the name before one of those, "" if ssh's log lacks it.
 func keptAs(said, then string) string {
 	end := max(strings.Index(said, then), 0)
 	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
 }
 
-// forget is the command that removes a key which has changed from the file that ssh names.
+// forget returns the command that removes a changed key from the file that ssh names.
 func forget(said string) string {
 	command := "ssh-keygen -R " + host.Quote(keptAs(said, hasChanged))
 	_, place, _ := strings.Cut(said[max(strings.LastIndex(said, " key in "), 0):], " key in ")
@@ -382,7 +384,7 @@ const (
 	aliveTries = 3
 )
 
-// start starts ssh with a command of the machine's. Bound: it goes with this program however that ends.
+// start starts ssh with a command for the machine. Bound: it ends with this program, however that ends.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {
 		return nil, err
@@ -397,15 +399,15 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 	return child, err
 }
 
-// logFile is the pipe with a name that ssh's own log goes to.
+// logFile returns the named pipe for ssh's own log.
 func (c *Connection) logFile() string { return filepath.Join(c.options.Dir, c.options.Name+".log") }
 
-// maxSocket bounds how long a socket's path may be: systems have room for 104 bytes or more (unix(4),
-// unix(7)), of which ssh takes 18 while it makes one.
+// maxSocket bounds the length of a socket's path: systems have room for at least 104 bytes (unix(4),
+// unix(7)), and ssh takes 18 while it makes one.
 const maxSocket = 104 - 18
 
-// args returns those of ssh, and where it runs: here, "", where relative paths of the user's configuration
-// are from; but beside a socket whose path is too long, or would be expanded.
+// args returns ssh's arguments and its working directory: the current one, "", from which relative paths in
+// the user's configuration start, or that of the socket if its path is too long, or would be expanded.
 func (c *Connection) args(how, command string) (args []string, dir string) {
 	keys := "yes"
 	if c.options.AcceptNew {
@@ -440,7 +442,7 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way returns how a user would connect, too: options, with a configuration, and last the destination.
+// way returns how a user would connect, too: options, with a configuration, and finally the destination.
 func (c *Connection) way(config string) (words []string) {
 	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
@@ -451,8 +453,8 @@ func (c *Connection) way(config string) (words []string) {
 	return append(words, strings.TrimPrefix(c.User+"@", "@")+c.Host)
 }
 
-// Open starts a command there in a session of the connection. The command is one that every login shell, csh
-// too, reads alike: words, and text in single quotes.
+// Open starts a command there in a session of the connection. The command must mean the same to every login
+// shell, including csh: words, and text in single quotes.
 func (c *Connection) Open(command string) (*session, error) {
 	child, err := c.start("-oControlMaster=no", c.marked(command))
 	if err != nil {
@@ -461,7 +463,7 @@ func (c *Connection) Open(command string) (*session, error) {
 	return &session{child, c, c.own(child)}, nil
 }
 
-// do runs a command there with an input, and returns what it prints.
+// do runs a command there with an input, and returns its output.
 func (c *Connection) do(ctx context.Context, within time.Duration, command string, in io.Reader) (string,
 	error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w: no answer of %s within %s",
@@ -493,18 +495,18 @@ func (c *Connection) do(ctx context.Context, within time.Duration, command strin
 	return string(out), errors.Join(sendErr, readErr)
 }
 
-// Bounds of what is asked of a machine: a script, and the copying of a program to it.
+// Bounds on operations on a machine: a script, and copying a program to it.
 const (
 	runTime = time.Minute
 	putTime = 10 * time.Minute
 )
 
-// Run runs a script there by the POSIX shell, and returns what it prints.
+// Run runs a script there with the POSIX shell, and returns its output.
 func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 	return c.do(ctx, runTime, "exec /bin/sh -s", strings.NewReader(script))
 }
 
-// Close ends the connection, and with it all sessions.
+// Close ends the connection, and thereby all sessions.
 func (c *Connection) Close() error {
 	if c.held != nil { // it does not end with its input
 		c.master.Kill()
@@ -513,7 +515,7 @@ func (c *Connection) Close() error {
 
 	err := c.master.Close()
 	_, exited := host.ExitCode(err)
-	if exited { // of what ended with its input, or with the network
+	if exited { // its input ended, or the network failed
 		err = nil
 	}
 

@@ -10,21 +10,22 @@ import (
 )
 
 // Router makes an end of a WireGuard tunnel on a router without an agent, which has the protocol in its
-// kernel and makes the private key itself. Whoever supplies it undoes what was made, once the path is down.
+// kernel and generates the private key itself. The caller that provides it undoes the changes once the path
+// is down.
 type Router struct {
 	Check func(ctx context.Context) check.Answer
 	// Open makes a device with these addresses and returns its public key.
 	Open func(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
-	// Connect names the peer: its public key, outer address, and what it may send and be sent.
+	// Connect sets the peer: its public key, outer address, and the addresses that it may use.
 	Connect func(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
-	// Read gives what the device carried, and the age of the last handshake in ns, -1 = none.
+	// Read returns the device's counters, and the age of the last handshake in ns, -1 = none.
 	Read func(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
 	// Send sends a packet to an address of the other end.
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Agentless returns an agent in this process that holds such an end, until it is closed. Of all verbs it
-// knows the one of the tunnel's kind.
+// Agentless returns an agent in this process that holds such an end, until it is closed. It knows only the
+// verb of the tunnel's kind.
 func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request

@@ -12,12 +12,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with an XFRM interface, sealed
-// with AES-GCM-128. There is no key exchange: the keys of both directions are derived from one secret that
-// both ends are given, and live as long as the tunnel.
+// ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with an XFRM interface, sealed with
+// AES-GCM-128. There is no key exchange: the keys of both directions are derived from one secret that both
+// ends receive, and live as long as the tunnel.
 func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
-// espKinds are ESP with each cipher, and without a device, policy-based: the kernel compares every packet
+// espKinds lists ESP with each cipher, and without a device, policy-based: the kernel compares every packet
 // with the policies.
 func espKinds() []Tunnel {
 	return []Tunnel{ESP(), espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
@@ -26,7 +26,7 @@ func espKinds() []Tunnel {
 		espKind("esp-policy", kernel.ESPAESGCM128, true)}
 }
 
-// espKind burdens: while any policy is loaded, the kernel looks for one for every packet.
+// espKind is a burden: while any policy is loaded, the kernel looks one up for every packet.
 func espKind(name string, cipher kernel.ESPCipher, deviceless bool) Tunnel {
 	return kind{esp{name, cipher, deviceless}, traits{fitted: true, mute: true, burdens: true}}
 }
@@ -45,14 +45,14 @@ func (k esp) probe(_ context.Context, r request) check.Answer {
 			"the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
 }
 
-// espSide is one end: the device, its associations and its policies; of a policy-based tunnel the
-// associations, and routes out of the device that the other end is reached by, with the tunnel's MTU.
+// espSide is one end: the device, its associations and its policies. A policy-based tunnel has the
+// associations, and routes out of the device that leads to the other end, with the tunnel's MTU.
 type espSide struct {
 	kind    esp
 	request request
 	connect connect
 	set     kernel.ESP // without keys; ID 0 = not set up
-	device  string     // of its own, or the one that its packets leave by
+	device  string     // its own, or the one by which its packets leave
 }
 
 func (k esp) open(r request) (side, error) {
@@ -114,7 +114,7 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	return nil
 }
 
-// set returns what an end gives the kernel, of two associations.
+// set returns the kernel's configuration of an end, for two associations.
 func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
 	set := kernel.ESP{
 		ID:     uint32(r.Port),
@@ -135,7 +135,7 @@ func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel
 	return set
 }
 
-// clear undoes as far as anything is there.
+// clear undoes whatever is there.
 func (k esp) clear(r request, c connect) error {
 	e := espSide{kind: k, request: r, connect: c}
 	there, err := k.association(nil, r.Port, true)
@@ -157,8 +157,8 @@ func (k esp) clear(r request, c connect) error {
 	return nil
 }
 
-// association is the direction from the near end to the far one, or back. The port, which tunnels laid side
-// by side have each of their own, stands for the tunnel: no other one between the same nodes has its SPIs.
+// association returns the direction from the near end to the far one, or back. The port, different for each
+// of the tunnels side by side, identifies the tunnel: no other tunnel between the same nodes has its SPIs.
 func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
 	spi := uint32(port) << 1
 	direction := "there"
@@ -175,7 +175,8 @@ func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssocia
 	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
 }
 
-// read gives the device's bytes, and packets sealed and opened: clear text is not carried by the tunnel.
+// read returns the device's bytes, and packets sealed and opened: clear text does not count as carried by the
+// tunnel.
 func (e *espSide) read() (status, error) {
 	a, err := kernel.ReadESP(e.set)
 	if err != nil {
@@ -229,11 +230,11 @@ func (e *espSide) close() error {
 	return errors.Join(errs...)
 }
 
-const loopback = "lo" // carries the inner addresses of a tunnel that has no device
+const loopback = "lo" // has the inner addresses of a tunnel without a device
 
 func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
 
-// innerLike is the inner address of a destination's version of IP.
+// innerLike returns the inner address for a destination's version of IP.
 func innerLike(to netip.Prefix, inner []netip.Prefix) netip.Addr {
 	for _, p := range inner {
 		if p.Addr().Is4() == to.Addr().Is4() {

@@ -1,5 +1,5 @@
-// Package tunnel lays paths that carry traffic between two nodes: one file per kind. Keys are made on the
-// nodes and never leave them, except public ones; what both must share travels as host.Secret.
+// Package tunnel lays paths that carry traffic between two nodes: one file per kind. The nodes generate keys
+// that never leave them, except public ones; what both must share travels as host.Secret.
 package tunnel
 
 import (
@@ -16,48 +16,49 @@ type End struct {
 	Agent     host.Agent
 	Outer     netip.Addr     // underlay address
 	Inner     []netip.Prefix // addresses of the tunnel device
-	Routes    []netip.Prefix // what lies behind the other end
-	Agentless bool           // Agent is one that Agentless returns
+	Routes    []netip.Prefix // networks behind the other end
+	Agentless bool           // Agent comes from Agentless
 }
 
-// Spec says what is wanted of a tunnel.
+// Spec describes the wanted tunnel.
 type Spec struct {
 	Device string // name of the device on both ends
 	MTU    int    // inner; 0 = the kind's default
 	Port   int    // outer UDP port of both ends
-	Queue  int    // packets that each end's device holds for its process; 0 = the kind's default
+	Queue  int    // packets that each end's device queues for its process; 0 = the kind's default
 }
 
 // Tunnel is a kind of tunnel.
 type Tunnel interface {
 	Name() string
 	Check(ctx context.Context, near, far End) check.Answer
-	// Up lays the tunnel and returns once it carries packets. The path is taken down by Down, or by the end
-	// of either agent.
+	// Up lays the tunnel and returns once it carries packets. Down takes the path down, as does the end of
+	// either agent.
 	Up(ctx context.Context, near, far End, s Spec) (Path, error)
 	// Serve is the node side: it holds one end of the tunnel until its session ends.
 	Serve(ctx context.Context, s host.Session) error
 }
 
-// Burden is implemented by kinds of tunnel whose presence alone costs packets that do not take them: they
-// are not to be up while others are measured.
+// Burden is implemented by kinds of tunnel that slow down packets outside them: they must be down while
+// others are measured.
 type Burden interface{ Burdens() bool }
 
 // Path is a tunnel that is up.
 type Path interface {
 	MTU() int
-	// Devices are near's and far's: the tunnel's, or if it has none those by which its packets leave.
+	// Devices returns near's and far's: the tunnel's or, if it has none, those by which its packets leave.
 	Devices() []string
-	// Counters, under load, waits for as long as ctx lives, for a node that may be too busy to answer.
+	// Counters reads the counters. Under load it waits as long as ctx lives, because a node may be too busy
+	// to answer.
 	Counters(ctx context.Context, underLoad bool) (Counters, error)
 	// Down is idempotent.
 	Down(ctx context.Context) error
 }
 
-// Counters are the tunnel's own, at the near end.
+// Counters holds the tunnel's own counters, at the near end.
 type Counters struct {
 	Sent, Received uint64 // bytes of carried packets
 	Handshake      int64  // age of the last handshake in ns, -1 = none
 	Implementation string // "kernel", "userspace"
-	Counted        string // what counted: a device, or an association in words
+	Counted        string // what was counted: a device, or an association in words
 }

@@ -14,26 +14,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The exchange with a node: request → offer; then the preshared key as a secret and connect → status;
-// then any number of ask → status. No message has a place for a secret.
+// The exchange with a node: request → offer; then the preshared key as a secret and connect → status; then
+// any number of ask → status. No message has a field for a secret.
 
-// request is the first message: make a device with these addresses, or only say whether it could be made.
+// request is the first message: make a device with these addresses, or only report whether that is possible.
 type request struct {
 	Probe  bool           `json:"probe,omitempty"`
 	Device string         `json:"device,omitempty"`
 	MTU    int            `json:"mtu,omitempty"`
 	Port   int            `json:"port,omitempty"`
-	Queue  int            `json:"queue,omitempty"` // packets that the device holds; 0 = as made
+	Queue  int            `json:"queue,omitempty"` // queue of the device in packets; 0 = the default
 	Inner  []netip.Prefix `json:"inner,omitempty"`
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	Outer  netip.Addr     `json:"outer,omitzero"` // of this end
-	Near   bool           `json:"near,omitempty"` // this is the near end
-	// Clear: remove what an end that was connected so and is no more has left. One that hangs is waited for:
-	// the agent kills it.
+	Near   bool           `json:"near,omitempty"` // whether this is the near end
+	// Clear: remove what a previously connected end has left. Waits for an end that hangs: its agent kills
+	// it.
 	Clear *connect `json:"clear,omitempty"`
 }
 
-// setQueue bounds what a TUN device holds for its process, where that is asked for.
+// setQueue sets the queue of a TUN device for its process, if requested.
 func setQueue(r request) error {
 	if r.Queue == 0 {
 		return nil
@@ -47,20 +47,20 @@ type offer struct {
 	Answer check.Answer `json:"answer"`
 }
 
-// connect names the peer: its public key, its outer address, and what it may send and be sent.
+// connect describes the peer: its public key, its outer address, and the addresses that it may use.
 type connect struct {
 	Public   string         `json:"public"`
 	Endpoint netip.AddrPort `json:"endpoint"`
 	Allowed  []netip.Prefix `json:"allowed"`
 }
 
-// ask wants the status; before it, a datagram to each address in Prove.
+// ask requests the status; before it, a datagram to each address in Prove.
 type ask struct {
 	Prove []netip.Addr `json:"prove,omitempty"`
 }
 
-// status is of the tunnel's device: bytes and packets of what it carried, the age of the last handshake in
-// ns or -1, and the implementation's last complaint. A tunnel without device says by which one its packets
+// status describes the tunnel's device: bytes and packets carried, the age of the last handshake in ns or -1,
+// and the implementation's last complaint. For a tunnel without device it names the one by which its packets
 // leave, and what counts them.
 type status struct {
 	Sent            uint64 `json:"sent"`
@@ -74,7 +74,7 @@ type status struct {
 	Counted         string `json:"counted,omitempty"`
 }
 
-// nodeSide holds what a kind of tunnel does on a node: it says whether it could, and makes one end.
+// nodeSide is a kind of tunnel's part on a node: it reports whether it is possible, and makes one end.
 type nodeSide interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
@@ -82,16 +82,16 @@ type nodeSide interface {
 	clear(r request, c connect) error // removes what a killed one has left
 }
 
-// side is one end on its node. configure sets it up, and neither it nor read keeps a secret; close undoes
-// everything, however far it came.
+// side is one end on its node. configure sets it up; neither it nor read keeps a secret. close undoes
+// everything, however far it got.
 type side interface {
-	public() string // what the other end is told: a key, a fingerprint, or nothing
+	public() string // for the other end: a key, a fingerprint, or nothing
 	configure(ctx context.Context, secret []byte, c connect) error
 	read() (status, error)
 	close() error
 }
 
-// serve holds one end: it lives as long as the session.
+// serve holds one end as long as the session lives.
 func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
@@ -137,7 +137,7 @@ func clearEnd(ctx context.Context, k nodeSide, r request) error {
 	}
 }
 
-// removeDevice deletes a device that is still there.
+// removeDevice deletes a device if it exists.
 func removeDevice(dev string) error {
 	there, err := kernel.Exists(dev)
 	if err != nil || !there {
@@ -146,7 +146,7 @@ func removeDevice(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// unused says that a node has no such device yet.
+// unused returns an error if a node has such a device already.
 func unused(device string) error {
 	there, err := kernel.Exists(device)
 	if err == nil && there {
@@ -155,8 +155,8 @@ func unused(device string) error {
 	return err
 }
 
-// meet tells the other end what is public, hears of it and the secret, and sets this end up. The secret is
-// overwritten before it returns; what an implementation keeps lives as long as its device.
+// meet sends the public part to the other end, receives its public part and the secret, and sets this end up.
+// The secret is overwritten before it returns; what an implementation keeps lives as long as its device.
 func meet(ctx context.Context, s host.Session, public string,
 	configure func(ctx context.Context, secret []byte, c connect) error) error {
 	if err := s.Send(offer{Public: public, Answer: check.OK()}); err != nil {
@@ -188,7 +188,7 @@ func meet(ctx context.Context, s host.Session, public string,
 	})
 }
 
-// report tells the state, and again after each question.
+// report sends the status, and again after each request.
 func report(ctx context.Context, s host.Session, read func() (status, error),
 	send func(to netip.Addr) error) error {
 	for ctx.Err() == nil {
@@ -235,7 +235,7 @@ func address(r request) error {
 	return nil
 }
 
-// deviceStatus returns what the kernel counts of a tunnel's device, without a handshake.
+// deviceStatus returns the kernel's counters of a tunnel's device, without a handshake.
 func deviceStatus(dev string) (status, error) {
 	c, err := kernel.Counters(dev)
 	if err != nil {
@@ -253,7 +253,7 @@ func deviceStatus(dev string) (status, error) {
 	}, err
 }
 
-// kernelAnswer is that to a probe of what a kernel may lack.
+// kernelAnswer answers a probe for something that a kernel may lack.
 func kernelAnswer(err error, lacks, hint string) check.Answer {
 	switch {
 	case err == nil:
@@ -266,7 +266,7 @@ func kernelAnswer(err error, lacks, hint string) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// sendDatagram sends one to the discard port (RFC 863) of the other end.
+// sendDatagram sends a datagram to the discard port (RFC 863) of the other end.
 func sendDatagram(to netip.Addr) error {
 	const discard = 9
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
@@ -274,14 +274,14 @@ func sendDatagram(to netip.Addr) error {
 		return fmt.Errorf("send a datagram through the tunnel to %s: %w", to, err)
 	}
 	defer c.Close()
-	// An answer of "port unreachable" to an earlier one is a proof too.
+	// A "port unreachable" in answer to an earlier one is proof, too.
 	_, _ = c.Write([]byte("chokepoint"))
 	return nil
 }
 
-const goneTime = 2 * time.Second // how long a closed device may take to disappear
+const goneTime = 2 * time.Second // how long a closed device may take to vanish
 
-// gone waits until a device has disappeared, and deletes it if it does not.
+// gone waits until a device has vanished, and deletes it if it does not.
 func gone(dev string) error {
 	for deadline := time.Now().Add(goneTime); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if there, err := kernel.Exists(dev); err != nil || !there {
@@ -291,10 +291,10 @@ func gone(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// ended makes the ordinary ends of a session no error.
+// ended turns the normal ends of a session into nil.
 func ended(err error) error { return conclude(host.Quiet(err)) }
 
-// conclude lets the controller tell "this kernel cannot" from other errors.
+// conclude lets the controller distinguish "this kernel cannot" from other errors.
 func conclude(err error) error {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)

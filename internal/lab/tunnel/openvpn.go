@@ -24,17 +24,17 @@ const (
 	cipherChaCha20  = "CHACHA20-POLY1305"
 )
 
-const nameOpenVPN = "openvpn" // begins the names of the kinds
+const nameOpenVPN = "openvpn" // prefix of the kinds' names
 
-// openVPNTime bounds how long a started end may take to connect: for a TLS handshake on an emulated machine.
+// openVPNTime bounds how long a started end may take to connect: a TLS handshake on an emulated machine.
 const openVPNTime = 20 * time.Second
 
-// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace: its data-channel
-// offload is off. The far end is the server, the near end its client. Nothing is fragmented or clamped by
-// OpenVPN itself (mssfix 0, no fragment): with a large inner MTU the packets outside are IP fragments.
+// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace, with its
+// data-channel offload off. The far end is the server, the near end its client. OpenVPN itself neither
+// fragments nor clamps (mssfix 0, no fragment): with a large inner MTU the outer packets are IP fragments.
 func OpenVPN() Tunnel { return openVPNKind(nameOpenVPN, cipherAES256GCM, false) }
 
-// openVPNKinds are OpenVPN over each transport, with each cipher.
+// openVPNKinds lists OpenVPN over each transport, with each cipher.
 func openVPNKinds() []Tunnel {
 	return []Tunnel{OpenVPN(), openVPNKind(nameOpenVPN+"-chacha20-poly1305", cipherChaCha20, false),
 		openVPNKind(nameOpenVPN+"-tcp", cipherAES256GCM, true),
@@ -42,8 +42,8 @@ func openVPNKinds() []Tunnel {
 }
 
 // openVPNKind starts a server at the far end and a client at the near one. Each makes a key and a
-// certificate, of which the other end is told the fingerprint; the secret that both are given seals the
-// control channel (tls-crypt).
+// certificate, whose fingerprint the other end receives; the secret that both receive seals the control
+// channel (tls-crypt).
 func openVPNKind(name, cipher string, tcp bool) Tunnel {
 	return kind{openVPN{name, cipher, tcp}, traits{
 		fitted:      true,
@@ -63,7 +63,7 @@ func (k openVPN) Name() string { return k.name }
 
 // identity is an end's certificate with its private key, as OpenVPN reads them.
 type identity struct {
-	fingerprint string // SHA-256 of the certificate: what the other end trusts
+	fingerprint string // SHA-256 of the certificate, which the other end trusts
 	certificate []byte // PEM
 	key         []byte // PEM; overwritten by clear
 }
@@ -71,7 +71,7 @@ type identity struct {
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity makes a key and a self-signed certificate, identified by its fingerprint alone.
+// newIdentity makes a key and a self-signed certificate, identified only by its fingerprint.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -81,7 +81,7 @@ func newIdentity() (identity, error) {
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "chokepoint"},
-		NotBefore:    time.Unix(0, 0), // a node's clock may be anywhere
+		NotBefore:    time.Unix(0, 0), // a node's clock may be arbitrarily wrong
 		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
@@ -106,7 +106,7 @@ func spellFingerprint(sum []byte) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
-// parseFingerprint refuses what is not one: it becomes a line of the other end's configuration.
+// parseFingerprint refuses anything else, since it becomes a line of the other end's configuration.
 func parseFingerprint(text string) (string, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(b) != sha256.Size || spellFingerprint(b) != text {
@@ -115,10 +115,11 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize holds what tls-crypt takes: two keys of 64 bytes, two for HMAC; it uses their first halves.
+// controlKeySize is the size of a tls-crypt key: two keys of 64 bytes, two for HMAC; OpenVPN uses their first
+// halves.
 const controlKeySize = 256
 
-// controlKey spells the key that seals the control channel, from what both ends share.
+// controlKey formats the key that seals the control channel, derived from the shared secret.
 func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	raw, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" control channel", controlKeySize)
 	if err != nil {
@@ -134,9 +135,9 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	return append(b, "-----END OpenVPN Static key V1-----\n"...), nil
 }
 
-const configSize = 4096 // the room for a configuration: that of the smallest pipe
+const configSize = 4096 // maximum size of a configuration: the capacity of the smallest pipe
 
-// configuration returns what openvpn reads from its standard input. The caller overwrites it.
+// configuration returns openvpn's standard input. The caller overwrites it.
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
 	b := make([]byte, 0, configSize)
 	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }
@@ -145,7 +146,7 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 		line("client\nremote %s %d\nconnect-retry 1 1", c.Endpoint.Addr(), c.Endpoint.Port())
 	} else {
 		line("mode server\ntls-server\ndh none\ntopology subnet")
-		line("management-client-auth") // which is how a client gets its routes without a file
+		line("management-client-auth") // which gives a client its routes without a file
 		line("auth-user-pass-optional")
 	}
 
@@ -156,11 +157,11 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 	}
 
 	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
-	line("mssfix 0")                      // and no fragment, which 2.6 refuses to be told as "fragment 0"
-	line("ifconfig-noexec\nroute-noexec") // addresses and routes are ours to set
-	line("ping-restart 0")                // a tunnel may be idle for as long as others are measured
+	line("mssfix 0")                      // and no fragment: 2.6 rejects "fragment 0"
+	line("ifconfig-noexec\nroute-noexec") // we set addresses and routes
+	line("ping-restart 0")                // a tunnel may idle while others are measured
 	line("management %s unix", managementPath)
-	line("management-client") // the program ends when we hang up, or die
+	line("management-client") // the program ends when we hang up or die
 	line("management-hold\nverb 3\nsuppress-timestamps")
 	for _, part := range []struct {
 		name string
@@ -185,7 +186,7 @@ func (k openVPN) protocol(r request) string {
 	return "tcp" + version + "-server"
 }
 
-// clientRoutes tells a server what lies behind its client, in the lines of a client's configuration.
+// clientRoutes lists for a server the networks behind its client, in the lines of a client's configuration.
 func clientRoutes(allowed []netip.Prefix) string {
 	var b strings.Builder
 	for _, p := range allowed {

@@ -35,13 +35,13 @@ func (k openVPN) open(r request) (side, error) {
 	return &openVPNSide{kind: k, request: r, me: me}, err
 }
 
-// clear: openvpn ends with what started it, and its device with it.
+// clear: openvpn ends with the process that started it, and its device with it.
 func (k openVPN) clear(r request, _ connect) error { return gone(r.Device) }
 
 func (e *openVPNSide) public() string { return e.me.fingerprint }
 
-// configure starts openvpn and returns once its tunnel is there. Keys are overwritten before it returns;
-// what openvpn keeps lives as long as its process.
+// configure starts openvpn and returns once its tunnel is up. It overwrites the keys before it returns; what
+// openvpn keeps lives as long as its process.
 func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (err error) {
 	defer e.me.clear()
 	if c.Public, err = parseFingerprint(c.Public); err != nil {
@@ -81,7 +81,7 @@ func (e *openVPNSide) close() error {
 	return errors.Join(e.process.end(), gone(e.request.Device))
 }
 
-// openVPNProcess is a running openvpn and what it says.
+// openVPNProcess is a running openvpn and its output.
 type openVPNProcess struct {
 	kind    openVPN
 	process host.Process
@@ -91,10 +91,10 @@ type openVPNProcess struct {
 
 	mu    sync.Mutex
 	state management
-	words string // last line of its output: before it speaks to us, it prints
+	words string // last line of its output, which it prints before it connects to us
 }
 
-// start runs openvpn with a configuration that it reads from a pipe, and waits until it speaks to us.
+// start runs openvpn with a configuration that it reads from a pipe, and waits until it connects to us.
 func (k openVPN) start(ctx context.Context, config []byte, t management) (*openVPNProcess, error) {
 	program, err := findOpenVPN()
 	if err != nil {
@@ -139,7 +139,7 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	return p, nil
 }
 
-// pipeOf is a file that holds a text, and no disk does: the text fits the pipe.
+// pipeOf returns a file with a text that is on no disk: the text fits the pipe.
 func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
@@ -174,7 +174,7 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say is called by one at a time: by start, then by what hears. A program that is gone has hung up.
+// say has one caller at a time: first start, then the reader. A program that is gone has hung up.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
 // now returns what is known of the tunnel.
@@ -184,7 +184,7 @@ func (p *openVPNProcess) now() management {
 	return p.state
 }
 
-// wait returns when the server listens, or the client has a data channel.
+// wait returns once the server listens, or the client has a data channel.
 func (p *openVPNProcess) wait(ctx context.Context) error {
 	for deadline := time.Now().Add(openVPNTime); ; {
 		t := p.now()
@@ -206,7 +206,7 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 	}
 }
 
-// read gives the device's counters, and that the data channel is what was asked for.
+// read returns the device's counters, and verifies the data channel.
 func (p *openVPNProcess) read(dev string) (status, error) {
 	t := p.now()
 	select {
@@ -234,7 +234,7 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 	return now, nil
 }
 
-// end kills openvpn, whose device goes with it: it has nothing to undo.
+// end kills openvpn, whose device vanishes with it: there is nothing to undo.
 func (p *openVPNProcess) end() error {
 	if p.control != nil {
 		p.control.Close()
@@ -250,7 +250,7 @@ func (p *openVPNProcess) end() error {
 	return err
 }
 
-// sbins holds where openvpn is, and where an ordinary user does not look.
+// sbins lists directories that may contain openvpn but are not in an ordinary user's path.
 var sbins = [...]string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
 
 // findOpenVPN returns the path of the program.
@@ -264,14 +264,14 @@ func findOpenVPN() (string, error) {
 	return "", fmt.Errorf("find openvpn: %w: not installed", host.ErrUnsupported)
 }
 
-// probe looks for a version that can do it, the cipher, and TUN devices.
+// probe checks for a sufficient version, the cipher, and TUN devices.
 func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	program, err := findOpenVPN()
 	if err != nil {
 		return check.Not("openvpn is not installed").Hinted("install the package openvpn, 2.6 or newer")
 	}
 
-	// It ends with 1 after it has told its version.
+	// It exits with 1 after printing its version.
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
 	if _, known := host.ExitCode(err); !known {
 		return check.CouldNotTell("%v", err)
@@ -295,7 +295,7 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	return probeUserspaceDevice()
 }
 
-// checkVersion wants 2.6: both sides trust certificates by fingerprint, and offload can be switched off.
+// checkVersion requires 2.6: both sides trust certificates by fingerprint, and offload can be switched off.
 func checkVersion(text string) check.Answer {
 	var major, minor int
 	told := false
@@ -319,18 +319,18 @@ func checkVersion(text string) check.Answer {
 	return check.OK()
 }
 
-// acceptTime bounds how long openvpn may take to speak to us: a busy emulated machine needs seconds to start
-// it.
+// acceptTime bounds how long openvpn may take to connect to us: a busy emulated machine needs seconds to
+// start it.
 const acceptTime = 15 * time.Second
 
-// controlSocket holds what openvpn connects to, by a name that only it has: the file is gone before it
-// starts.
+// controlSocket is the socket to which openvpn connects, by a name that only openvpn has: the file is gone
+// before it starts.
 type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath holds where openvpn finds the socket: its first descriptor beyond the usual three.
+// managementPath is where openvpn finds the socket: its first descriptor beyond the standard three.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {
@@ -338,7 +338,7 @@ func (m *controlSocket) close() {
 	m.name.Close()
 }
 
-// accept waits for openvpn; one that has closed its output will not come.
+// accept waits for openvpn; one that has closed its output will not connect.
 func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	for deadline := time.Now().Add(acceptTime); time.Now().Before(deadline); {
 		if err := m.listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
@@ -385,24 +385,24 @@ func listenControl() (*controlSocket, error) {
 	return &controlSocket{l, name}, nil
 }
 
-// management holds what openvpn has said there: hear takes a line, and gives what to answer, "" = nothing.
+// management holds what openvpn has reported there: hear takes a line, and returns the answer, "" = none.
 type management struct {
 	server  bool
-	allowed []netip.Prefix // what lies behind the server's client
+	allowed []netip.Prefix // networks behind the server's client
 
 	ready     bool      // initialised: the server listens, the client is connected
 	cipher    string    // of the data channel, "" before there is one
-	since     time.Time // when the data channel was there
+	since     time.Time // time at which the data channel was up
 	offloaded bool      // data-channel offload is in use
 	complaint string    // the last warning or error
 }
 
-const opening = "state on\nlog on\nhold release\n" // what is said first: what we want to hear, and then go
+const opening = "state on\nlog on\nhold release\n" // our first commands: subscribe to events, then proceed
 
-// connected reports whether the data channel stands.
+// connected reports whether the data channel is up.
 func (t *management) connected() bool { return t.ready && t.cipher != "" }
 
-// words returns what openvpn said last that may explain a failure.
+// words returns openvpn's last messages, which may explain a failure.
 func (t *management) words() string {
 	if t.complaint == "" {
 		return ""
@@ -436,7 +436,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 	return ""
 }
 
-// hearLog takes "time,flags,text".
+// hearLog parses "time,flags,text".
 func (t *management) hearLog(rest string, now time.Time) {
 	_, rest, _ = strings.Cut(rest, ",")
 	flags, text, _ := strings.Cut(rest, ",")
@@ -450,14 +450,14 @@ func (t *management) hearLog(rest string, now time.Time) {
 	}
 }
 
-// found notes the data channel's cipher.
+// found records the data channel's cipher.
 func (t *management) found(cipher string, now time.Time) {
 	if t.cipher != cipher {
 		t.cipher, t.since = cipher, now
 	}
 }
 
-// hearClient takes what happens to a server's client. Its certificate has been verified before we are asked.
+// hearClient handles an event of a server's client. openvpn has verified its certificate before.
 func (t *management) hearClient(rest string) (answer string) {
 	fields := strings.Split(rest, ",")
 	switch {
@@ -466,7 +466,7 @@ func (t *management) hearClient(rest string) (answer string) {
 	case fields[0] == "REAUTH" && len(fields) == 3:
 		return "client-auth-nt " + fields[1] + " " + fields[2] + "\n"
 	case fields[0] == "ESTABLISHED":
-		return "status 3\n" // which names the cipher
+		return "status 3\n" // which contains the cipher
 	case fields[0] == "DISCONNECT":
 		t.cipher = ""
 	}

@@ -19,14 +19,14 @@ import (
 // proof bounds how long a first packet may take in each direction: WireGuard repeats a lost initiation after
 // 5 s (REKEY_TIMEOUT), so one may be lost.
 const proof = 8 * time.Second
-const pollEvery = 5 * time.Millisecond // how often the proof is asked for
-const answerTime = 5 * time.Second     // how long a node may take for an answer, and to undo
-const presharedSize = 32               // the length in bytes of what both ends share
-// killTime gives how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
+const pollEvery = 5 * time.Millisecond // interval between attempts at the proof
+const answerTime = 5 * time.Second     // how long a node may take to answer, and to undo
+const presharedSize = 32               // length of the shared secret in bytes
+// killTime is how long it takes to get rid of an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
-// agentlessTime is answerTime of an end that no agent holds: each answer takes a slow router several
-// commands, and the first one a guard, whose start the router's scheduler has to prove.
+// agentlessTime is answerTime for an end without an agent: each answer takes a slow router several commands,
+// and the first one also starts a guard, which the router's scheduler must prove.
 const agentlessTime = 90 * time.Second
 
 // end is one node of a path with the session that holds its device.
@@ -35,13 +35,13 @@ type end struct {
 	kind    string // implementation
 	session host.Session
 	public  string
-	device  string // its own, or the one that its packets leave by
-	failed  bool   // the node has said so, and undone what it did
+	device  string // its own, or the one by which its packets leave
+	failed  bool   // the node has reported failure, and undone its changes
 	opened  bool   // its device was made
-	hung    bool   // it gave no answer in time
+	hung    bool   // it did not answer in time
 }
 
-// patience returns how long the end may take for an answer.
+// patience returns how long the end may take to answer.
 func (e *end) patience() time.Duration {
 	if e.Agentless {
 		return agentlessTime
@@ -53,23 +53,23 @@ func (e *end) patience() time.Duration {
 type path struct {
 	spec Spec
 	traits
-	mu   sync.Mutex // sessions take one conversation at a time
+	mu   sync.Mutex // sessions allow one exchange at a time
 	ends [2]*end
 	down bool
 	mtu  int
 }
 
-// kind is a kind of tunnel whose ends are alike.
+// kind is a kind of tunnel whose two ends are alike.
 type kind struct {
 	nodeSide
 	traits
 }
 
 type traits struct {
-	fitted  bool   // its default MTU is what an Ethernet underlay has room for
-	mute    bool   // it knows no handshake
+	fitted  bool   // its default MTU is what fits an Ethernet underlay
+	mute    bool   // it has no handshake
 	burdens bool   // see Burden
-	remark  string // to a yes
+	remark  string // appended to a yes
 	// serverFirst: the far end listens, and must do so before the near one connects.
 	serverFirst bool
 	// connectTime bounds how long an end may take to connect; 0 = answerTime.
@@ -130,7 +130,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	}
 
 	if err := p.lay(ctx); err != nil {
-		// What was laid must not outlive the caller's patience.
+		// What was laid must not remain after the caller gives up.
 		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
 			far.Node, err), p.Down(context.WithoutCancel(ctx)))
 	}
@@ -138,7 +138,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	return p, nil
 }
 
-// fitMTU returns what a kind of tunnel has room for on an Ethernet underlay of 1500 bytes.
+// fitMTU returns the largest inner MTU of a kind of tunnel on an Ethernet underlay of 1500 bytes.
 func fitMTU(kind string, outer6 bool) int {
 	t, _ := overhead.Named(kind)
 	if t.OuterIP = overhead.V4; outer6 {
@@ -147,7 +147,7 @@ func fitMTU(kind string, outer6 bool) int {
 	return t.FitMTU(1500)
 }
 
-// plausible refuses what would fail late or in silence.
+// plausible refuses what would fail late or silently.
 func plausible(near, far End, s Spec) error {
 	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
 		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
@@ -193,7 +193,7 @@ func (p *path) lay(ctx context.Context) error {
 	}
 
 	preshared := host.NewSecret(presharedSize)
-	if p.agentless() { // nothing but zeros is none: the router would be told in a command, and keep it
+	if p.agentless() { // all zeros means none: the router would receive it in a command, and keep it
 		preshared = host.SecretFrom(make([]byte, presharedSize))
 	}
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
@@ -261,7 +261,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	return nil
 }
 
-// connection returns what an end is told of the other.
+// connection returns the message for an end about its peer.
 func (p *path) connection(e, peer *end) connect {
 	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
 	for _, in := range peer.Inner {
@@ -291,7 +291,7 @@ func (p *path) request(e *end) request {
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
-		most = 3 * proof // each look at the router is a command there
+		most = 3 * proof // each look at the router runs a command there
 	}
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
@@ -349,7 +349,7 @@ func (s status) words(node string, mute bool) string {
 func (p *path) MTU() int          { return p.mtu }
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
-// Implementation is the kind that was resolved to: "wireguard-userspace", or in words where the ends differ.
+// Implementation returns the resolved kind: "wireguard-userspace", or words if the ends differ.
 func (p *path) Implementation() string {
 	near := p.ends[0]
 	far := p.ends[1]
@@ -361,7 +361,7 @@ func (p *path) Implementation() string {
 		far.implementation())
 }
 
-// implementation is the last word of a WireGuard's name; others are the kernel's, but for OpenVPN.
+// implementation returns the last word of a WireGuard's name; other kinds are the kernel's, except OpenVPN.
 func (e *end) implementation() string {
 	if strings.HasPrefix(e.kind, nameOpenVPN) {
 		return "userspace"
@@ -373,7 +373,8 @@ func (e *end) implementation() string {
 	return "kernel"
 }
 
-// Counters reads the near end's. No answer in time ends the tunnel: its session would hear nothing else.
+// Counters reads the near end's counters. If no answer comes in time the tunnel ends: its session could
+// receive nothing else.
 func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	within, cancel := withinTime(context.Background(), answerTime)
 	if underLoad {
@@ -405,7 +406,7 @@ func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	}, nil
 }
 
-// Down ends both sessions and returns when the nodes have undone theirs, or ctx ends, before they have.
+// Down ends both sessions and returns when the nodes have undone their changes, or earlier if ctx ends.
 func (p *path) Down(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -435,7 +436,7 @@ func (p *path) Down(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// clear is rid of an end whose process hung, and was or is being killed, or ended without a word.
+// clear gets rid of an end whose process hung, and was or is being killed, or ended silently.
 func (p *path) clear(ctx context.Context, e, peer *end) error {
 	ctx, cancel := withinTime(ctx, killTime)
 	defer cancel()
@@ -444,14 +445,14 @@ func (p *path) clear(ctx context.Context, e, peer *end) error {
 	r.Clear = &c
 	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, e.kind), r, nil)
 	if errors.Is(err, host.ErrUnreachable) {
-		return nil // the node is gone, and all of it
+		return nil // the node is gone, with everything on it
 	}
 
 	return err
 }
 
 // finish waits for the node's handler to return. A node that is gone has taken its device with it, one that
-// had failed has said so before, and one that was abandoned is undoing by itself.
+// failed has reported that before, and one that was abandoned undoes by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()
@@ -498,15 +499,15 @@ func (e *end) inquireWithin(ctx context.Context, a ask) (status, error) {
 	return got, err
 }
 
-// receive is Recv within the time that a node has for an answer, or d.
+// receive is Recv within the time that a node has to answer, or d.
 func (e *end) receive(v any, d time.Duration) error {
 	ctx, cancel := withinTime(context.Background(), d)
 	defer cancel()
 	return e.receiveWithin(ctx, v)
 }
 
-// receiveWithin is given no caller's ctx, which may end at any time: a session left in the middle of an
-// exchange would be of no more use, not even to wait for the node's undoing.
+// receiveWithin must not get a caller's ctx, which may end at any time: a session left in the middle of an
+// exchange is no longer usable, not even to wait for the node's undoing.
 func (e *end) receiveWithin(ctx context.Context, v any) error {
 	err := host.Await(ctx, e.session, v)
 	e.hung = e.hung || err != nil && ctx.Err() != nil

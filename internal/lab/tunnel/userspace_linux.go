@@ -23,13 +23,13 @@ import (
 )
 
 // userspaceDevice is golang.zx2c4.com/wireguard in this process, with the offloads of its TUN device (virtio
-// headers) and of its socket (UDP GSO and GRO), both of which it takes by itself where the kernel has them.
+// headers) and of its socket (UDP GSO and GRO), both of which it uses if the kernel has them.
 type userspaceDevice struct {
 	name string
 	wg   *wg.Device
 
 	mu   sync.Mutex
-	last string // complaint
+	last string // last complaint
 }
 
 func openUserspaceDevice(r request) (device, error) {
@@ -48,7 +48,8 @@ func openUserspaceDevice(r request) (device, error) {
 	return d, nil
 }
 
-// complain keeps the library's last error. It names peers by the ends of public keys, prints no other key.
+// complain keeps the library's last error. It identifies peers by the ends of public keys, and prints no
+// other key.
 func (d *userspaceDevice) complain(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +62,7 @@ func (d *userspaceDevice) complaint() string {
 	return d.last
 }
 
-// configure speaks the library's protocol (wireguard.com/xplatform) from a buffer that it overwrites.
+// configure uses the library's protocol (wireguard.com/xplatform) from a buffer that it overwrites.
 func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	b := make([]byte, 0, 4096) // never grown: a copy left behind could not be overwritten
 	key := func(name string, k *kernel.Key) {
@@ -96,7 +97,7 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	return nil
 }
 
-// set hides what the library says of a line, but for the error's number: it might say the line.
+// set hides the library's message about a line, except the error's number: it might quote the line.
 func (d *userspaceDevice) set(config []byte) error {
 	err := d.wg.IpcSetOperation(bytes.NewReader(config))
 	if refused, ok := errors.AsType[*wg.IPCError](err); ok {
@@ -113,7 +114,7 @@ func (d *userspaceDevice) set(config []byte) error {
 func (d *userspaceDevice) handshake() (time.Time, error) {
 	var b bytes.Buffer
 	b.Grow(4096)
-	// The answer holds every key.
+	// The answer contains every key.
 	defer func() { clear(b.Bytes()[:b.Cap()]) }()
 	if err := d.wg.IpcGetOperation(&b); err != nil {
 		return time.Time{}, fmt.Errorf("read userspace device %s: no answer", d.name)
@@ -171,8 +172,8 @@ func probeUserspaceDevice() check.Answer {
 	return check.OK()
 }
 
-// own holds an end of a tunnel for this process: an abstract name (unix(7)), which is the network namespace's
-// and goes with the process, however it ends.
+// own claims an end of a tunnel for this process: an abstract name (unix(7)), which belongs to the network
+// namespace and vanishes with the process, however it ends.
 func own(device string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@chokepoint-"+device)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -181,7 +182,8 @@ func own(device string) (io.Closer, error) {
 	return l, err
 }
 
-// openName opens a socket's name, by which it can be connected to after the name is gone (open(2), O_PATH).
+// openName opens a socket's name, through which one can connect even after the name is gone (open(2),
+// O_PATH).
 func openName(file string) (*os.File, error) {
 	fd, err := unix.Open(file, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

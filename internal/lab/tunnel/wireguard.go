@@ -21,8 +21,8 @@ func All() []Tunnel {
 		openVPNKinds())
 }
 
-// Defaults of a WireGuard tunnel: the MTU that wg-quick(8) takes on an Ethernet underlay of 1500 bytes,
-// which fits IPv6 outside, and its port.
+// Defaults of a WireGuard tunnel: the MTU that wg-quick(8) uses on an Ethernet underlay of 1500 bytes, which
+// leaves room for outer IPv6, and its port.
 const (
 	DefaultMTU    = 1420
 	DefaultPort   = 51820
@@ -36,7 +36,7 @@ const (
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard takes the kernel's implementation on each end that has it, else the userspace one, its peer.
+// WireGuard uses the kernel's implementation on each end that has it, else the userspace one.
 func WireGuard() Tunnel { return auto{} }
 
 // WireGuardKernel is the kernel's implementation.
@@ -45,12 +45,12 @@ func WireGuardKernel() Tunnel {
 }
 
 // WireGuardUserspace is golang.zx2c4.com/wireguard with the offloads of its TUN device and its socket. Its
-// Serve wants a process of its own, so that its CPU time can be told apart.
+// Serve needs a process of its own, so that its CPU time can be measured separately.
 func WireGuardUserspace() Tunnel {
 	return kind{nodeSide: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
-// wireguard is one implementation: how a node opens a device, and how it finds out whether it could. The ends
+// wireguard is one implementation: how a node opens a device, and how it finds out whether it can. The ends
 // exchange public keys through the controller, which gives both a preshared key.
 type wireguard struct {
 	name     string
@@ -62,10 +62,11 @@ func (w wireguard) Name() string                                { return w.name 
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
 func (w wireguard) clear(r request, _ connect) error            { return removeDevice(r.Device) }
 
-// device is an implementation's on this node. It exists, with its MTU, once opened; configure sets it up.
+// device is an implementation's device on this node. It exists, with its MTU, once opened; configure sets it
+// up.
 type device interface {
 	configure(w kernel.WireGuard) error
-	// handshake is the time of the last one, zero if there was none.
+	// handshake returns the time of the last handshake, zero if there was none.
 	handshake() (time.Time, error)
 	complaint() string
 	close() error
@@ -147,7 +148,7 @@ func (e *wireguardSide) close() error {
 	return errors.Join(e.device.close(), gone(e.request.Device))
 }
 
-// newKey makes a private key in place and returns the public one.
+// newKey generates a private key in place and returns the public one.
 func newKey(private *kernel.Key) (kernel.Key, error) {
 	rand.Read(private[:]) // never fails since Go 1.24
 	// Clamping, RFC 7748 §5; WireGuard's tools store keys in this form.
@@ -240,7 +241,7 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve is for a node that is asked for either, which the controller side does not: it names one.
+// Serve serves a request for either, which our controller never makes: it names one.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	if probeKernelDevice().State == check.Yes {
 		return WireGuardKernel().Serve(ctx, s)

@@ -17,7 +17,7 @@ import (
 const ownKernel = "give a kernel and its modules: --kernel FILE --modules DIR"
 
 // apt is a private root of the package manager: lists and packages of one architecture, from the machine's
-// own sources, without touching the machine. Needs no privilege.
+// own sources, without touching the machine. It needs no privileges.
 type apt struct {
 	dir     string // cache/apt-ARCH
 	etc     string // the machine's configuration
@@ -25,28 +25,28 @@ type apt struct {
 	say     func(format string, args ...any)
 }
 
-// aptItem is a package that the request leads to.
+// aptItem is a package that the request resolves to.
 type aptItem struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Arch    string `json:"arch"` // or "all"
 }
 
-// file is its name among the downloaded archives.
+// file returns its name among the downloaded archives.
 func (i aptItem) file() string {
 	return fmt.Sprintf("%s_%s_%s.deb", i.Name, strings.ReplaceAll(i.Version, ":", "%3a"), i.Arch)
 }
 
-// present are packages that others ask for only because of their installation scripts, none of which is
-// ever run. Declared as installed, they and what they lead to (half of the download) stay away.
+// present lists packages that others require only for their installation scripts, none of which is ever run.
+// Declared as installed, they and their dependencies (half of the download) are not fetched.
 var present = []string{"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils",
 	"dpkg", "dracut", "init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base",
 	"linux-firmware", "linux-initramfs-tool", "login", "lsb-base", "passwd", "perl", "perl-base",
 	"sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf", "udev", "usrmerge", "util-linux",
 	"wireless-regdb"}
 
-// prepare writes the configuration. It is read after the machine's own, whose proxies and pins hold, but
-// whose hooks would clean up the machine's cache.
+// prepare writes the configuration. It is read after the machine's own, whose proxies and pins stay in force,
+// but whose hooks would clean the machine's cache.
 func (a apt) prepare() error {
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "sources"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o700); err != nil {
@@ -111,7 +111,7 @@ Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";
 `, a.machine.arch, a.dir)
 }
 
-// exists makes sure that there is a package manager.
+// exists returns an error if there is no package manager.
 func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
@@ -127,7 +127,7 @@ func (a apt) exists(ctx context.Context) error {
 	return nil
 }
 
-const lockTime = time.Minute // how long apt-get may still work for a build that was killed
+const lockTime = time.Minute // how long apt-get may continue for a build that was killed
 
 // run starts apt-get or apt-cache on the private root.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
@@ -152,15 +152,15 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 	}
 }
 
-type oneLine struct{ error } // an error that carries what a program said in many
+type oneLine struct{ error } // an error that contains a program's output of several lines
 
 func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e *oneLine) Unwrap() error { return e.error }
 
-const listsAge = 24 * time.Hour // how old the lists may be
+const listsAge = 24 * time.Hour // maximum age of the lists
 
-// update fetches the lists. A source that does not answer is no error as long as the others have what is
-// wanted, so only the caller can check the error.
+// update fetches the lists. A source that does not answer is no error if the others have the packages, so
+// that only the caller can judge the error.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
 	if err := a.fetch(ctx, "Dir::State::lists", "state/lists", "update"); err != nil {
@@ -173,7 +173,7 @@ func (a apt) update(ctx context.Context) error {
 	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
 }
 
-// stamp is the file that records when the lists were fetched, and from where.
+// stamp returns the file that records when the lists were fetched, and from where.
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {
@@ -244,7 +244,7 @@ func parseSimulation(out string) []aptItem {
 	return slices.Compact(items)
 }
 
-// download fetches the packages that are not there yet, or not as the signed lists have them.
+// download fetches the packages that are missing, or differ from the signed lists.
 func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	want := []string{"--download-only", "install"}
 	for _, i := range items {
@@ -258,7 +258,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 		return check.WithHint(fmt.Errorf("download packages: %w: %w", errOutdated, err),
 			"check the network, or "+ownKernel)
 	}
-	// For an empty directory apt-get tells the hash of each.
+	// For an empty directory apt-get prints each package's hash.
 	out, err := a.run(ctx, "apt-get", append([]string{"-o", "Dir::Cache::archives=" + a.dir + "/none",
 		"--print-uris"}, want...)...)
 	if err != nil {
@@ -272,7 +272,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 			file := filepath.Join(a.dir, "cache/archives", i.file())
 			files = append(files, file)
 			if sum, err := fileSum(file); err != nil || sum != sums[i.file()] {
-				_ = os.Remove(file) // apt-get itself looks at its size only
+				_ = os.Remove(file) // apt-get itself checks only its size
 				missing = append(missing, i.file())
 			}
 		}
@@ -308,12 +308,12 @@ func parseURIs(out string) map[string]string {
 	return sums
 }
 
-// lentDirs lists those of fetch.
+// lentDirs is the prefix of fetch's directories.
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
-// fetch has apt-get take something from the network into one of its directories. As root it leaves that to a
-// user of its own, who can reach no directory of root's. So what the directory holds is in a public one for
-// as long as it takes, where nobody else can write.
+// fetch makes apt-get download something into one of its directories. Run as root, apt-get uses a user of its
+// own for that, who can enter no directory of root's. So the directory's contents are meanwhile in a public
+// one, where nobody else can write.
 func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
 	if os.Geteuid() != 0 {
 		_, err := a.run(ctx, "apt-get", args...)
@@ -323,7 +323,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	left, _ := filepath.Glob(lentDirs + "*")
 	for _, dir := range left {
 		if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > listsAge {
-			_ = os.RemoveAll(dir) // of a build that was killed
+			_ = os.RemoveAll(dir) // from a build that was killed
 		}
 	}
 
@@ -341,7 +341,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	return errors.Join(err, moveFiles(lent, own))
 }
 
-// moveFiles moves the files of a folder into another, which may be of another file system.
+// moveFiles moves the files of a directory into another, which may be on another file system.
 func moveFiles(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -372,17 +372,18 @@ func moveFiles(from, to string) error {
 	return nil
 }
 
-// prune drops archives that are of no use any more.
+// prune deletes archives that are no longer needed.
 func (a apt) prune(files []string) {
 	old, _ := filepath.Glob(filepath.Join(a.dir, "cache/archives", "*.deb"))
 	for _, f := range old {
 		if !slices.Contains(files, f) {
-			_ = os.Remove(f) // it costs space, no more
+			_ = os.Remove(f) // it only costs space
 		}
 	}
 }
 
-// sourceFiles reads the machine's package sources, by name, those that this user may read: they may do.
+// sourceFiles reads the machine's package sources, by name, as far as this user may read them: they may
+// suffice.
 func (a apt) sourceFiles() map[string]string {
 	found := map[string]string{}
 	names, _ := filepath.Glob(filepath.Join(a.etc, "sources.list.d", "*"))
@@ -400,10 +401,10 @@ func (a apt) sourceFiles() map[string]string {
 	return found
 }
 
-// sourcesKey is a hash over them: lists of other sources are of no use.
+// sourcesKey returns a hash over them: lists of other sources are useless.
 func (a apt) sourcesKey() string { return keyOf(a.sourceFiles()) }
 
-// copySources puts the sources into the private root, in place of those of the time before.
+// copySources copies the sources into the private root, replacing the previous ones.
 func (a apt) copySources() error {
 	files := a.sourceFiles()
 	if len(files) == 0 {
@@ -419,8 +420,8 @@ func (a apt) copySources() error {
 	return writeAll(dir, files)
 }
 
-// rewriteSources makes a file of sources serve the guest's architecture: an entry's limit to others goes,
-// sources of source code go, and Ubuntu's servers are exchanged, which differ by architecture.
+// rewriteSources adapts a file of sources to the guest's architecture: it removes an entry's limit to others
+// and sources of source code, and replaces Ubuntu's servers, which differ by architecture.
 func rewriteSources(text string, deb822 bool, arch string) string {
 	var b strings.Builder
 	dropping := false // the continuation lines of a field that was dropped
@@ -441,7 +442,7 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 			continue
 		}
 
-		// Comments too: they cost nothing.
+		// Comments, too: they cost nothing.
 		b.WriteString(ubuntuServers(line, arch))
 	}
 
@@ -476,7 +477,7 @@ func rewriteLine(line string) string {
 	return "deb [" + strings.Join(kept, " ") + "]" + after
 }
 
-// ubuntuServers: amd64 lies on archive.ubuntu.com, everything else on ports.ubuntu.com.
+// ubuntuServers replaces the server: archive.ubuntu.com has amd64, ports.ubuntu.com everything else.
 func ubuntuServers(line, arch string) string {
 	const ports, main = "ports.ubuntu.com/ubuntu-ports", "archive.ubuntu.com/ubuntu"
 	if arch == "amd64" {
@@ -487,7 +488,7 @@ func ubuntuServers(line, arch string) string {
 	for i, w := range words {
 		scheme, rest, ok := strings.Cut(w, "://")
 		server, after, below := strings.Cut(rest, "/ubuntu")
-		// Also de.archive.ubuntu.com and security.ubuntu.com.
+		// Also matches de.archive.ubuntu.com and security.ubuntu.com.
 		if ok && below && (strings.HasSuffix(server, "archive.ubuntu.com") ||
 			server == "security.ubuntu.com") {
 			words[i] = scheme + "://ports.ubuntu.com/ubuntu-ports" + after

@@ -14,20 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// machine is an architecture that a guest can have, or a system and an architecture of an agent's machine.
+// machine is an architecture for guests, or a system and an architecture for agents.
 type machine struct {
-	arch    string // as Debian calls it; behind the system's name where that is not Linux
+	arch    string // Debian's name; after the system's name unless that is Linux
 	goos    string
 	goarch  string
 	elf     elf.Machine
 	order   binary.ByteOrder
 	class   elf.Class
-	kernels []string // packages, the first that the distribution has
+	kernels []string // packages; the first that the distribution has is used
 }
 
 // machines are in the order in which they are offered.
 var machines = []machine{
-	// The cloud kernel has virtio's drivers only and a quarter of the size; linux-image-virtual is Ubuntu's.
+	// The cloud kernel has only virtio's drivers and a quarter of the size; linux-image-virtual is Ubuntu's.
 	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
 		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
 	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{
@@ -36,7 +36,7 @@ var machines = []machine{
 		"linux-image-4kc-malta"}},
 }
 
-// foreign are machines that only agents are made for.
+// foreign lists machines that only agents are made for.
 var foreign = []machine{
 	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil},
 	{"mips", "linux", "mips", elf.EM_MIPS, binary.BigEndian, elf.ELFCLASS32, nil},
@@ -57,7 +57,7 @@ func AgentArches() []string {
 	return names
 }
 
-// Arches are the architectures of guests, the usual one first.
+// Arches lists the architectures of guests, the usual one first.
 func Arches() []string {
 	var names []string
 	for _, m := range machines {
@@ -66,7 +66,7 @@ func Arches() []string {
 	return names
 }
 
-// NativeArch is this machine's own architecture, or "" if no guest has it.
+// NativeArch returns this machine's own architecture, or "" if no guest has it.
 func NativeArch() string {
 	for _, m := range machines {
 		if m.goarch == runtime.GOARCH {
@@ -86,7 +86,7 @@ func machineOf(arch string) (machine, error) {
 		"choose one of "+strings.Join(Arches(), ", "))
 }
 
-// targetOf is a machine that agents are made for.
+// targetOf returns a machine that agents are made for.
 func targetOf(arch string) (machine, error) {
 	for _, m := range foreign {
 		if m.arch == arch {
@@ -98,14 +98,14 @@ func targetOf(arch string) (machine, error) {
 
 // runs reports whether an ELF file is for this machine.
 func (m machine) runs(f *elf.File) bool {
-	if m.goos == "freebsd" { // whose kernel goes by the mark of the system, see elf(3) there
+	if m.goos == "freebsd" { // whose kernel requires the system's mark, see elf(3) there
 		return f.Machine == m.elf && f.OSABI == elf.ELFOSABI_FREEBSD
 	}
 	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order &&
 		(f.OSABI == elf.ELFOSABI_NONE || f.OSABI == elf.ELFOSABI_LINUX)
 }
 
-// checkMacho makes sure that a file is a program for macOS.
+// checkMacho returns an error unless a file is a program for macOS.
 func checkMacho(path string, m machine) error {
 	f, err := macho.Open(path)
 	if err != nil {
@@ -120,7 +120,8 @@ func checkMacho(path string, m machine) error {
 	return nil
 }
 
-// checkProgram makes sure that a machine can start the program by itself: a static executable for arch.
+// checkProgram returns an error unless a machine can start the program on its own: a static executable for
+// arch.
 func checkProgram(path, arch string) error {
 	m, err := targetOf(arch)
 	if err != nil {
@@ -154,7 +155,7 @@ func checkProgram(path, arch string) error {
 	return nil
 }
 
-// CheckKernel refuses a file that QEMU could not boot as a kernel on arch: amd64 wants the header of
+// CheckKernel refuses a file that QEMU could not boot as a kernel on arch: amd64 needs the header of
 // Documentation/arch/x86/boot.rst, arm64 that of Documentation/arch/arm64/booting.rst, plain, compressed or
 // as an EFI program, and mipsel an ELF file.
 func CheckKernel(file, arch string) error {
@@ -183,7 +184,7 @@ func CheckKernel(file, arch string) error {
 	return nil
 }
 
-// headOf reads the first bytes of a file, fewer of a shorter one.
+// headOf reads the first bytes of a file, fewer if it is shorter.
 func headOf(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

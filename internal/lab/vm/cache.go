@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// lock waits until no other build of this user works on the cache. The kernel frees it with the process.
+// lock waits until no other build of this user works on the cache. The kernel releases it with the process.
 func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(r.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// writeSynced writes a file that survives a loss of power once it is there.
+// writeSynced writes a file that survives a loss of power once the call returns.
 func writeSynced(name string, data []byte) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -58,7 +58,7 @@ func writeSynced(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// writeWhole replaces a file at once or not at all.
+// writeWhole replaces a file completely or not at all.
 func writeWhole(name string, data []byte) error {
 	part := name + ".part"
 	if err := writeSynced(part, data); err != nil {
@@ -67,7 +67,7 @@ func writeWhole(name string, data []byte) error {
 	return os.Rename(part, name)
 }
 
-// whole reports whether the files are there and not empty.
+// whole reports whether the files exist and are not empty.
 func whole(names ...string) bool {
 	for _, name := range names {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
@@ -77,18 +77,18 @@ func whole(names ...string) bool {
 	return true
 }
 
-// keyOf is a short hash over values, for a name.
+// keyOf returns a short hash over values, for a name.
 func keyOf(values ...any) string {
 	b, err := json.Marshal(values)
 	if err != nil {
-		panic("encode a key: " + err.Error()) // all of it is text and numbers
+		panic("encode a key: " + err.Error()) // it consists of text and numbers
 	}
 
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 
-// fileSum is the SHA-256 of a file.
+// fileSum returns the SHA-256 of a file.
 func fileSum(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -103,7 +103,8 @@ func fileSum(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// treesKey is a short hash over names, sizes and times of files at and below paths, but for those to skip.
+// treesKey returns a short hash over names, sizes and times of files at and below paths, except those to
+// skip.
 func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	var files []any
 	for _, root := range paths {
@@ -131,11 +132,11 @@ func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	return keyOf(files...), nil
 }
 
-const keep = 30 * 24 * time.Hour // how long something stays in the cache that nobody uses
-const workFolder = ".work-"      // begins the names of folders that are not whole yet
+const keep = 30 * 24 * time.Hour // how long something unused stays in the cache
+const workFolder = ".work-"      // prefix of directories that are not complete yet
 
-// forgetOld clears the cache of what was not used for long, and of what interrupted builds have left; the
-// caller has the lock. It is no matter if something cannot be removed.
+// forgetOld removes from the cache what was not used for long, and what interrupted builds have left; the
+// caller holds the lock. Failures to remove something do not matter.
 func (r Recipe) forgetOld(now time.Time) {
 	entries, err := os.ReadDir(r.Cache)
 	if err != nil {

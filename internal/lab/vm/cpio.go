@@ -27,9 +27,9 @@ type entry struct {
 	data []byte
 }
 
-type archive map[string]entry // collects the files of an initramfs by name
+type archive map[string]entry // the files of an initramfs, by name
 
-// add puts a file into the archive, in place of one of the same name, and the folders above it.
+// add puts a file into the archive, replacing one of the same name, and the directories above it.
 func (a archive) add(name string, mode uint32, data []byte) {
 	a[name] = entry{name, mode, data}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -43,7 +43,7 @@ func (a archive) text(name, text string) { a.add(name, modeFile, []byte(text)) }
 func (a archive) link(name, to string)   { a.add(name, modeLink, []byte(to)) }
 func (a archive) folder(name string)     { a.add(name, modeFolder, nil) }
 
-// size is the number of bytes of all contents.
+// size returns the number of bytes of all contents.
 func (a archive) size() int64 {
 	n := int64(0)
 	for _, e := range a {
@@ -52,8 +52,8 @@ func (a archive) size() int64 {
 	return n
 }
 
-// pack writes the archive as one gzip member. The same archive makes the same bytes: the names are sorted,
-// and there are no times, no owners and no inode numbers of this machine. Gzip's fastest level, because an
+// pack writes the archive as one gzip member. Equal archives give equal bytes: the names are sorted, and
+// there are no times, owners or inode numbers of this machine. It uses gzip's fastest level, because an
 // emulated guest unpacks all levels equally slowly.
 func (a archive) pack(w io.Writer) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
@@ -69,8 +69,8 @@ func (a archive) pack(w io.Writer) error {
 }
 
 // write writes the archive in the "newc" format, see the kernel's
-// Documentation/driver-api/early-userspace/buffer-format.rst. Sorted names put a folder before what is in
-// it, as the kernel needs it.
+// Documentation/driver-api/early-userspace/buffer-format.rst. Sorting puts a directory before its contents,
+// as the kernel needs it.
 func (a archive) write(w io.Writer) error {
 	for i, name := range slices.Sorted(maps.Keys(a)) {
 		if err := a[name].write(w, i+1); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Disk is a disk image that the user has brought. A guest boots from it, and what it writes goes to a file
-// without a name that ends with it: the image itself is only read.
+// Disk is a user's disk image. A guest boots from it, and its writes go to an unnamed file that vanishes with
+// it: the image itself is only read.
 type Disk struct {
 	File     string `json:"file"`
 	Format   string `json:"format"`             // qcow2 or raw
@@ -28,19 +28,19 @@ type Disk struct {
 	Login    Login  `json:"login"`
 	Agent    string `json:"agent"` // file of the program that is started in the guest
 
-	// Of one start of QEMU.
-	Management net.HardwareAddr `json:"-"` // of the NIC on which the guest is logged in to
+	// For one start of QEMU.
+	Management net.HardwareAddr `json:"-"` // of the NIC for logging in to the guest
 	FileFD     int              `json:"-"` // descriptor of File
 	AgentFD    int              `json:"-"` // descriptor of Agent
-	TerminalFD int              `json:"-"` // descriptor of a socket that is the serial console; 0 = a file
+	TerminalFD int              `json:"-"` // descriptor of a socket used as the serial console; 0 = a file
 }
 
-// Login says how the agent gets into a foreign guest.
+// Login describes how the agent gets into a foreign guest.
 type Login struct {
 	Method   string `json:"method"` // LoginSSH or LoginSerial
 	User     string `json:"user"`
 	Key      string `json:"key,omitempty"`      // file of a private key
-	Password string `json:"password,omitempty"` // file that holds it
+	Password string `json:"password,omitempty"` // file that contains it
 }
 
 // Methods to log in.
@@ -49,7 +49,7 @@ const (
 	LoginSerial = "serial"
 )
 
-// ParseLogin reads METHOD or METHOD:USER; the user is root if there is none.
+// ParseLogin parses METHOD or METHOD:USER; the user defaults to root.
 func ParseLogin(text string) (Login, error) {
 	method, user, named := strings.Cut(text, ":")
 	if !named {
@@ -74,25 +74,26 @@ func (l Login) String() string { return l.Method + ":" + l.User }
 // AgentDisk is the serial number of the read-only disk that holds the agent's program.
 const AgentDisk = "chokepoint"
 
-// ssh of the guest, as it is seen from the namespace that QEMU lives in.
+// ssh of the guest, as seen from QEMU's namespace.
 const (
 	SSHAddress = "127.0.0.1"
 	SSHPort    = 2222 // which needs no privilege
 )
 
-// ManagementAddr is the address of the management NIC of the n-th guest of a lab; no port has it.
+// ManagementAddr returns the hardware address of the management NIC of the n-th guest of a lab; no port has
+// it.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
-// diskModel, of emulated guests, is the oldest CPU that all distributions run on; QEMU's usual one is older.
+// diskModel, for emulated guests, is the oldest CPU that all distributions support; QEMU's default is older.
 const diskModel = "Nehalem"
 
-// NewForeignGuest is a guest that boots a disk. It is given the memory that a full distribution wants.
+// NewForeignGuest returns a guest that boots a disk, with the memory that a full distribution needs.
 func NewForeignGuest(d Disk) Guest {
 	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024}
 }
 
-// args is QEMU's command line for the disk. The management NIC comes first: many images set up only their
-// first one. It leads to nowhere but to the guest's ssh from the namespace of QEMU.
+// args returns QEMU's options for the disk. The management NIC comes first: many images set up only their
+// first one. It leads only to the guest's ssh from the namespace of QEMU.
 func (d Disk) args() []string {
 	var a []string
 	if d.Firmware != "" {
@@ -107,7 +108,7 @@ func (d Disk) args() []string {
 		"virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
 }
 
-// console is the device behind the guest's first serial line. All that is said there is appended to the file.
+// console returns the device behind the guest's first serial line. All its output is appended to the file.
 func (d *Disk) console(file string) string {
 	if d == nil || d.TerminalFD == 0 {
 		return "file,id=console,append=on,path=" + comma(file)
@@ -115,14 +116,14 @@ func (d *Disk) console(file string) string {
 	return fmt.Sprintf("socket,id=console,fd=%d,logappend=on,logfile=%s", d.TerminalFD, comma(file))
 }
 
-// errNoDisk is a file that QEMU should not be given as a disk.
+// errNoDisk returns the error for a file that QEMU should not get as a disk.
 func errNoDisk(file, text, hint string) error {
 	return check.WithHint(fmt.Errorf("read disk image %s: %s", file, text), hint)
 }
 
 const convert = "qemu-img convert -O qcow2 makes one of its own"
 
-// OpenDisk looks at an image, and refuses what would not boot or would read other files of this machine.
+// OpenDisk examines an image, and refuses one that would not boot or would read other files of this machine.
 func OpenDisk(file string) (Disk, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -137,9 +138,9 @@ func OpenDisk(file string) (Disk, error) {
 	return Disk{File: path, Format: format}, f.Close()
 }
 
-// openDisk opens an image and checks the very file that it opened. name is how it was typed.
+// openDisk opens an image and checks the file that it opened. name is as the user typed it.
 func openDisk(path, name string) (f *os.File, format string, err error) {
-	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
+	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait on a pipe
 	if err != nil {
 		return nil, "", check.WithHint(fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img")
 	}
@@ -171,7 +172,7 @@ func openDisk(path, name string) (f *os.File, format string, err error) {
 	return f, format, nil
 }
 
-// Open opens the image for QEMU. What has taken the checked one's place by now is checked once more.
+// Open opens the image for QEMU and checks it again, in case it was replaced.
 func (d Disk) Open() (*os.File, error) {
 	f, format, err := openDisk(d.File, d.File)
 	if err == nil && format != d.Format {
@@ -181,7 +182,7 @@ func (d Disk) Open() (*os.File, error) {
 	return f, err
 }
 
-// others are beginnings of files that are meant as disk images and are something else.
+// others lists beginnings of files that are mistaken for disk images.
 var others = []struct {
 	magic, what, hint string
 }{{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
@@ -192,7 +193,7 @@ var others = []struct {
 	{"<<< ", "it is a VDI image", convert}, {"vhdxfile", "it is a VHDX image", convert},
 	{"conectix", "it is a VHD image", convert}, {"QED\x00", "it is a QED image", convert}}
 
-// checkHead tells the format by the first sector, or what is wrong.
+// checkHead determines the format from the first sector, or what is wrong.
 func checkHead(head []byte) (format, wrong, hint string) {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.magic)) {
@@ -217,7 +218,7 @@ func checkHead(head []byte) (format, wrong, hint string) {
 	return "raw", "", ""
 }
 
-// checkQCOW2 reads the header, see docs/interop/qcow2.txt of QEMU.
+// checkQCOW2 checks the header, see docs/interop/qcow2.txt of QEMU.
 func checkQCOW2(head []byte) (wrong, hint string) {
 	version := binary.BigEndian.Uint32(head[4:])
 	backing := binary.BigEndian.Uint64(head[8:])
@@ -246,7 +247,8 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 
 const hashMost = 8 << 30 // up to which size an image is hashed: some seconds
 
-// Identify notes what identifies the image's content: its hash, or if very large size and time of change.
+// Identify records what identifies the image's content: its hash, or for a very large one size and time of
+// change.
 func (d *Disk) Identify() error {
 	info, err := os.Stat(d.File)
 	if err == nil && info.Size() > hashMost {
@@ -263,10 +265,10 @@ func (d *Disk) Identify() error {
 	return nil
 }
 
-// String names the image for a reader.
+// String returns the image's name for people.
 func (d Disk) String() string { return filepath.Base(d.File) + " " + d.Sum }
 
-// firmwares holds where distributions put a UEFI firmware that is one file.
+// firmwares lists where distributions install a UEFI firmware in a single file.
 var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd",
 	"/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
 

@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-const imageFormat = 1 // changes when the same inputs make another image
+const imageFormat = 1 // changes when the same inputs give another image
 
 // Image describes the files that QEMU boots.
 type Image struct {
@@ -33,14 +33,14 @@ type Image struct {
 	Packages []string `json:"packages,omitempty"` // name=version, sorted
 }
 
-// Recipe says what to build an image from.
+// Recipe describes what to build an image from.
 type Recipe struct {
 	Arch string // amd64, arm64 or mipsel, see Arches
-	// Kernel and Modules are the user's own kernel file and its folder of modules (…/lib/modules/RELEASE,
-	// or "" if it needs none). Without a kernel, the distribution's package is taken.
+	// Kernel and Modules are the user's own kernel file and its directory of modules (…/lib/modules/RELEASE,
+	// or "" if it needs none). Without a kernel, the distribution's package is used.
 	Kernel, Modules string
 	Program         string // the guest's program, for linux on Arch; see GuestProgram
-	Cache           string // folder; made for this user alone
+	Cache           string // directory; for this user alone
 	Say             func(text string)
 
 	aptDir string // the machine's apt configuration; "" is /etc/apt
@@ -52,8 +52,8 @@ func (r Recipe) say(format string, args ...any) {
 	}
 }
 
-// Image builds the image, or finds it in the cache if its inputs are the same as before. Builds at the same
-// time wait for each other; one that is interrupted leaves nothing that a later one would take for an image.
+// Image builds the image, or finds it in the cache if its inputs are the same as before. Concurrent builds
+// wait for each other; an interrupted one leaves nothing that a later one would mistake for an image.
 //
 // The image has two parts. The base is the kernel, its modules and the programs for a human; it is made once
 // per set of packages. The other part is the guest's own program, which is packed anew whenever it changes.
@@ -93,7 +93,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	}
 
 	if img, ok := r.cached(in, program); ok {
-		return img, nil // another build made it meanwhile
+		return img, nil // another build has made it meanwhile
 	}
 
 	if err := r.buildImage(in, program); err != nil {
@@ -137,7 +137,7 @@ func (r Recipe) checkFiles() error {
 
 // inputs holds what the base is made from.
 type inputs struct {
-	Packages []aptItem `json:"packages"` // with the kernel's, unless it is the user's own
+	Packages []aptItem `json:"packages"` // including the kernel's, unless it is the user's own
 	tree     string    // hash over the user's own kernel and modules
 }
 
@@ -149,7 +149,7 @@ func (in inputs) names() []string {
 	return names
 }
 
-// key is a hash over the inputs and everything that this program decides.
+// key returns a hash over the inputs and everything that this program decides.
 func (r Recipe) key(in inputs) string {
 	return keyOf(imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders, notRouted,
 		moduleNames, bootModules, etcFiles)
@@ -163,7 +163,7 @@ func (r Recipe) imageDir(in inputs, program string) string {
 	return filepath.Join(r.Cache, "image-"+r.Arch+"-"+keyOf(r.key(in), program))
 }
 
-// Files of a base's and an image's folder.
+// Files in the directories of a base and an image.
 const (
 	kernelFile = "kernel"
 	initrdFile = "initrd"
@@ -178,7 +178,8 @@ func readJSON[T any](file string) (v T, err error) {
 	return v, err
 }
 
-// cached returns the image if it is whole. Folders get their names last, so what has one is.
+// cached returns the image if it is complete. Directories get their names last, so one with a name is
+// complete.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base := r.baseDir(in)
 	dir := r.imageDir(in, program)
@@ -200,11 +201,11 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	return img, true
 }
 
-// errOutdated means that what the lists promise cannot be had any more.
+// errOutdated means that packages in the lists are no longer available.
 var errOutdated = errors.New("the package lists may be outdated")
 
-// prepareBase makes sure that the base is in the cache. If a package cannot be had, the lists are asked
-// once more: a mirror drops what was superseded.
+// prepareBase ensures that the base is in the cache. If a package is unavailable, it fetches the lists once
+// more: a mirror drops superseded packages.
 func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 	for again := false; ; again = true {
 		in, err := r.findInputs(ctx)
@@ -232,7 +233,7 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 	}
 }
 
-// buildBase makes a base's folder: the kernel, and the archive of everything but the guest's own program.
+// buildBase makes a base's directory: the kernel, and the archive of everything but the guest's own program.
 func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	m, err := machineOf(r.Arch)
 	if err != nil {
@@ -329,7 +330,7 @@ func (r Recipe) buildImage(in inputs, program string) error {
 	return finish(work, r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
 }
 
-// finish writes a folder's files and then gives it its name.
+// finish writes a directory's files and then gives it its name.
 func finish(work, name string, img Image, files map[string][]byte) error {
 	b, err := json.MarshalIndent(img, "", "\t")
 	if err != nil {
@@ -343,7 +344,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 		}
 	}
 
-	// What is there was not taken for whole.
+	// An existing one is not complete.
 	if err := os.RemoveAll(name); err != nil {
 		return err
 	}
@@ -351,7 +352,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 	return os.Rename(work, name)
 }
 
-// unpack puts the contents of packages into a folder. None of their scripts is run.
+// unpack unpacks packages into a directory. None of their scripts is run.
 func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || len(items) == 0 {
 		return err

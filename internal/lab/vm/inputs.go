@@ -16,9 +16,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved holds what was found out about the distribution's packages, not to be asked again within a day.
+// resolved holds what was found out about the distribution's packages, valid for a day.
 type resolved struct {
-	Request string    `json:"request"` // hash over sources and wishes
+	Request string    `json:"request"` // hash over sources and requested packages
 	Until   time.Time `json:"until"`
 	Inputs  inputs    `json:"inputs"`
 }
@@ -31,7 +31,7 @@ func (r Recipe) resolvedFile() string {
 	return filepath.Join(r.Cache, name)
 }
 
-// apt is the private root of this architecture.
+// apt returns the private root for this architecture.
 func (r Recipe) apt() apt {
 	m, _ := machineOf(r.Arch) // checked by Image
 	dir, err := filepath.Abs(r.Cache)
@@ -42,19 +42,19 @@ func (r Recipe) apt() apt {
 	return apt{filepath.Join(dir, "apt-"+r.Arch), cmp.Or(r.aptDir, "/etc/apt"), m, r.say}
 }
 
-// requestKey is a hash over what is asked of the distribution.
+// requestKey returns a hash over the request to the distribution.
 func (r Recipe) requestKey() string {
 	a := r.apt()
 	return keyOf(imageFormat, a.sourcesKey(), a.machine.kernels, programs, present, r.Kernel != "")
 }
 
-// remembered reads what was resolved, however old, if the same was asked.
+// remembered reads the last resolution, however old, if the request was the same.
 func (r Recipe) remembered() (resolved, bool) {
 	known, err := readJSON[resolved](r.resolvedFile())
 	return known, err == nil && known.Request == r.requestKey()
 }
 
-// knownInputs returns the inputs if nothing need be asked.
+// knownInputs returns the inputs if no request is necessary.
 func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	known, ok := r.remembered()
 	if !ok || now.After(known.Until) || known.Until.After(now.Add(listsAge)) {
@@ -65,8 +65,8 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	return in, err == nil
 }
 
-// findInputs asks the distribution. What it said the last time serves for an hour more if it does not
-// answer; a user's own kernel can do without.
+// findInputs asks the distribution. If that does not answer, the last answer is used for another hour; a
+// user's own kernel can do without.
 func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	now := time.Now()
 	if in, ok := r.knownInputs(now); ok {
@@ -122,7 +122,7 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 
 	items, err := r.resolvePackages(ctx, a)
 	if err != nil && fresh && ctx.Err() == nil {
-		// The lists may be those of another day's mirror.
+		// The lists may come from another day's mirror.
 		if stale = a.update(ctx); stale == nil {
 			items, err = r.resolvePackages(ctx, a)
 		}
@@ -186,7 +186,8 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	return r.withExtraModules(ctx, a, want, items)
 }
 
-// withExtraModules adds Ubuntu's package of what its kernel for virtual machines leaves out, such as queues.
+// withExtraModules adds Ubuntu's package of modules that its kernel for virtual machines leaves out, such as
+// queues.
 func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem,
 	error) {
 	for _, i := range items {
@@ -217,7 +218,7 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	}
 
 	var err error
-	for i, p := range paths { // a link to them, such as /vmlinuz, says nothing of their time
+	for i, p := range paths { // a link to them, such as /vmlinuz, has another time
 		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
 			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// exitSector is a guest of its own: it writes 0x10 to the port of QEMU's isa-debug-exit, which ends QEMU with
+// exitSector is a guest by itself: it writes 0x10 to the port of QEMU's isa-debug-exit, which ends QEMU with
 // exit status 0x10<<1|1 (hw/misc/debugexit.c).
 var exitSector = []byte{
 	0xb0, 0x10, // mov al, 0x10
@@ -27,9 +27,8 @@ const (
 )
 
 // TryKVM reports whether hardware virtualisation runs a guest: it boots one of a single sector, within two
-// seconds. CheckKVM looks at the device alone, which may be there where guests do not run (nested
-// virtualisation
-// that is switched off, a CPU whose state KVM refuses).
+// seconds. CheckKVM checks only for the device, which may exist where guests do not run (nested
+// virtualisation that is switched off, a CPU whose state KVM refuses).
 func TryKVM(ctx context.Context) check.Answer {
 	arch := NativeArch()
 	a := CheckKVM(arch)
@@ -44,7 +43,7 @@ func TryKVM(ctx context.Context) check.Answer {
 	return trySector(ctx, "kvm", bootLimit)
 }
 
-// trySector boots exitSector with an accelerator of QEMU's.
+// trySector boots exitSector with a QEMU accelerator.
 func trySector(ctx context.Context, accel string, limit time.Duration) check.Answer {
 	dir, err := os.MkdirTemp("", "chokepoint-kvm-")
 	if err != nil {

@@ -25,19 +25,19 @@ import (
 // module is a file of the kernel's tree of modules.
 type module struct {
 	name string // normal form
-	path string // below the tree, as its package has it: kernel/net/tls/tls.ko.xz
+	path string // below the tree, as in its package: kernel/net/tls/tls.ko.xz
 	data []byte // uncompressed
 	modinfo
 }
 
-// place returns where the image has it, uncompressed.
+// place returns its path in the image, uncompressed.
 func (m *module) place() string {
 	base, _, _ := strings.Cut(path.Base(m.path), ".ko")
 	return path.Join(path.Dir(m.path), base+".ko")
 }
 
-// moduleTree is the folder /lib/modules/RELEASE of a kernel. Modules are read when they are needed: a
-// distribution has thousands, we take hundreds.
+// moduleTree is the directory /lib/modules/RELEASE of a kernel. Modules are read when needed: a distribution
+// has thousands, we use hundreds.
 type moduleTree struct {
 	dir     string
 	machine machine
@@ -63,7 +63,7 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		}
 
 		name := normalName(base)
-		// Of one name that of updates/ or extra/ is newer, as for depmod; kernel/ sorts between them.
+		// Of equal names that of updates/ or extra/ is newer, as for depmod; kernel/ sorts between them.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
@@ -77,7 +77,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 	return t, nil
 }
 
-// choose reads the wanted modules and all that they depend on, by name. What has no file is in the kernel.
+// choose reads the wanted modules and all their dependencies, by name. A module without a file is built into
+// the kernel.
 func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module,
 	error) {
 	var queue []string
@@ -117,7 +118,8 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	return chosen, nil
 }
 
-// dependencies must be loaded before a module, the deepest last: each is before all that it depends on.
+// dependencies returns the modules that must be loaded before a module, the deepest last: each precedes all
+// that it depends on.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -161,8 +163,8 @@ func sortedModules(chosen map[string]*module) []*module {
 		func(a, b *module) int { return strings.Compare(a.place(), b.place()) })
 }
 
-// releaseOf is the release that all modules were built for: the kernel looks for them in a folder of that
-// name. dir's name is not asked; a user may have renamed it.
+// releaseOf returns the release that all modules were built for: the kernel looks for them in a directory of
+// that name. dir's name does not count; a user may have renamed it.
 func releaseOf(chosen map[string]*module) (string, error) {
 	release, from := "", ""
 	for _, m := range sortedModules(chosen) {
@@ -180,11 +182,11 @@ func releaseOf(chosen map[string]*module) (string, error) {
 	return release, nil
 }
 
-// modinfo holds what a kernel module says of itself, in its section .modinfo.
+// modinfo holds a kernel module's section .modinfo.
 type modinfo struct {
 	depends []string // modules whose symbols it uses
 	soft    []string // modules that it works better with, loaded before or after
-	aliases []string // patterns of what the kernel may ask for it by
+	aliases []string // patterns by which the kernel may request it
 	release string   // of the kernel: the first word of "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
 }
 
@@ -219,7 +221,7 @@ func parseModinfo(section string) modinfo {
 		case "softdep":
 			m.soft = append(m.soft, moduleNamesIn(strings.Fields(value))...)
 		case "alias":
-			// The lists have a line per alias, and words are parted by blanks.
+			// The lists have a line per alias, and words are separated by blanks.
 			if value != "" && !strings.ContainsAny(value, " \t\r\n") {
 				m.aliases = append(m.aliases, value)
 			}
@@ -230,7 +232,7 @@ func parseModinfo(section string) modinfo {
 	return m
 }
 
-// moduleNamesIn drops what is no name: "pre:" and "post:" of a softdep, and the field of no dependency.
+// moduleNamesIn drops everything but names: "pre:" and "post:" of a softdep, and an empty field.
 func moduleNamesIn(fields []string) []string {
 	var names []string
 	for _, f := range fields {
@@ -241,12 +243,13 @@ func moduleNamesIn(fields []string) []string {
 	return names
 }
 
-// normalName is the one form of a module's name: the kernel takes "-" and "_" for the same.
+// normalName returns the normal form of a module's name: the kernel treats "-" and "_" alike.
 func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-var compressions = []string{"", ".gz", ".xz", ".zst"} // what may follow a module's ".ko"
+var compressions = []string{"", ".gz", ".xz", ".zst"} // possible suffixes after ".ko"
 
-// readCompressed reads a file, unpacked by its name. Not every guest's kernel can unpack modules itself.
+// readCompressed reads a file, decompressed according to its name. Not every guest's kernel can decompress
+// modules itself.
 func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -284,16 +287,16 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
-// moduleFolders are taken whole: a router's network path and what it may call.
+// moduleFolders are included whole: a router's network path and what it may use.
 var moduleFolders = []string{
 	"kernel/net/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/virtio/",
 	"kernel/drivers/net/bonding/", "kernel/drivers/net/ipvlan/", "kernel/drivers/net/ppp/",
 	"kernel/drivers/net/team/", "kernel/drivers/net/vxlan/", "kernel/drivers/net/wireguard/",
-	// What is not part of the kernel, but of its package's user: flow accounting, for example.
+	// Not part of the kernel, but of its package's user: flow accounting, for example.
 	"updates/", "extra/",
 }
 
-// notRouted are parts of those that no router between Ethernet links uses: other media, file systems.
+// notRouted lists parts of those that no router between Ethernet links uses: other media, file systems.
 var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/",
 	"kernel/net/ax25/", "kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/",
 	"kernel/net/can/", "kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/",
@@ -302,19 +305,19 @@ var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/ap
 	"kernel/net/rxrpc/", "kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/",
 	"kernel/net/x25/", "kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/"}
 
-// moduleNames are taken wherever they are.
+// moduleNames are included wherever they are.
 var moduleNames = []string{"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun",
 	"tap", "veth", "ifb", "dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon",
 	"vmxnet3", "e1000", "e1000e"}
 
-// wantedModule decides for the image.
+// wantedModule decides which modules the image contains.
 func wantedModule(name, path string) bool {
 	has := func(folders []string) bool {
 		return slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(path, f) })
 	}
 	switch {
 	case slices.Contains(moduleNames, name), !strings.Contains(path, "/"):
-		return true // a tree without folders, such as OpenWrt's, was chosen by its maker
+		return true // a tree without directories, such as OpenWrt's, was selected by its maker
 	case strings.HasPrefix(path, "kernel/arch/"):
 		return strings.Contains(path, "/crypto/") || strings.Contains(path, "/lib/")
 	case strings.HasPrefix(name, "test_"), strings.HasSuffix(name, "_kunit"), name == "tcrypt":
@@ -323,21 +326,22 @@ func wantedModule(name, path string) bool {
 	return has(moduleFolders) && !has(notRouted)
 }
 
-// bootModules are loaded at boot, in this order, by one process: calling modprobe for each when it is first
-// used costs 35 to 80 ms under emulation. First what the guest is reached by. Nothing is here that changes
-// the path of a packet by being loaded. Names that a kernel does not have as modules are left out.
+// bootModules are loaded at boot, in this order, by one process: calling modprobe for each at first use costs
+// 35 to 80 ms under emulation. Those for reaching the guest come first. Loading none of these changes the
+// path of a packet. Names that are no modules of a kernel are skipped.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
-	// Links. Not ifb and dummy, which make some themselves, nor 8021q, which enters a filter into each.
+	// Links. Not ifb and dummy, which make some themselves, nor 8021q, which adds a filter to each.
 	"veth", "tun", "bridge",
-	// Queues, and what steers to them.
+	// Queues, and what directs packets to them.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",
 	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
 	// Firewall, address translation, flow offload.
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
 	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
 	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
-	// The CPU's own implementations come first: those that it lacks do not load, and the generic serves.
+	// The CPU's own implementations come first: those for another CPU fail to load, and the generic one is
+	// used.
 	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
 	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
 	// IPsec: without these the kernel "is unable to initialize cryptographic operations".
@@ -345,11 +349,11 @@ var bootModules = []string{
 	"sha512_generic", "aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
 	"chacha_generic", "poly1305_generic", "chacha20poly1305", "xfrm_user", "xfrm_algo", "esp4", "esp6",
 	"xfrm_interface", "wireguard",
-	// What probes ask.
+	// Needed by probes.
 	"inet_diag", "tcp_diag", "udp_diag",
 }
 
-// bootList is the text of the guest's list of modules to load.
+// bootList returns the text of the guest's list of modules to load.
 func bootList(chosen map[string]*module) string {
 	var b strings.Builder
 	for _, name := range bootModules {

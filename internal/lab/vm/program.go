@@ -61,7 +61,7 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 		none = err
 	}
 
-	// By this name it is there even if its file was replaced meanwhile.
+	// It exists under this name even if its file was replaced meanwhile.
 	if checkProgram("/proc/self/exe", arch) == nil {
 		return "/proc/self/exe", nil
 	}
@@ -105,8 +105,8 @@ func fittingProgram(folder, arch string, names ...string) (path string, unfit er
 	return "", unfit
 }
 
-// OwnSource is the source tree that this program was built from, as the compiler has noted where it was, ""
-// if it has not (-trimpath), or the tree is not there any more.
+// OwnSource returns the source tree that this program was built from, as recorded by the compiler, "" if it
+// was not recorded (-trimpath) or the tree is gone.
 func OwnSource() string {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -115,7 +115,7 @@ func OwnSource() string {
 	return SourceTree(filepath.Dir(file))
 }
 
-// SourceTree is the folder of this module that holds dir, "" if none does.
+// SourceTree returns the directory of this module that contains dir, "" if none does.
 func SourceTree(dir string) string {
 	for {
 		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -135,15 +135,15 @@ func SourceTree(dir string) string {
 	}
 }
 
-// notBuilt are the parts of a source tree that become no part of a program.
+// notBuilt selects the parts of a source tree that become no part of a program.
 func notBuilt(d fs.DirEntry) bool {
 	return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
 }
 
-// buildProgram builds the agent from its sources, unless the cache has one of the very same.
+// buildProgram builds the agent from its sources, unless the cache has a build of exactly these.
 func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
 	error) {
-	var parts []string // whatever may become part of the agent
+	var parts []string // everything that may become part of the agent
 	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
 		parts = append(parts, filepath.Join(source, part))
 	}
@@ -179,7 +179,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	}
 
 	work.Close()
-	defer os.Remove(work.Name()) // not there any more if all went well
+	defer os.Remove(work.Name()) // gone if all went well
 	out, err := filepath.Abs(work.Name())
 	if err != nil {
 		return "", err

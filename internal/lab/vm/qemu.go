@@ -15,37 +15,38 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// PortName is of the virtio port that the guest's agent serves; our end is QEMU's standard input and output.
+// PortName names the virtio port that the guest's agent serves; our end is QEMU's standard input and output.
 const PortName = "chokepoint.agent"
 
-// Guest is a virtual machine to be run. The zero values of its sizes are those of a usual router.
+// Guest is a virtual machine to run. The zero values of its sizes mean those of a usual router.
 type Guest struct {
 	Image    Image  `json:"image"`
-	Kernel   string `json:"kernel"` // file, as in Image, whose own do not travel
+	Kernel   string `json:"kernel"` // file, as in Image, whose own are not transmitted
 	Initrd   string `json:"initrd"`
 	CPUs     int    `json:"cpus,omitempty"`      // 0 = see VCPUs
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
 	Model    string `json:"model,omitempty"`     // of the vCPUs; "" = see board
 	KVM      bool   `json:"kvm,omitempty"`
-	// of its kernel against faults of CPUs: "auto", "off"; "" = auto with KVM, where speeds count, else off
+	// of its kernel against CPU vulnerabilities: "auto", "off"; "" = auto with KVM, where speed matters, else
+	// off
 	Mitigations string `json:"mitigations,omitempty"`
-	// a foreign image, booted instead of Image; Image gives the architecture alone
+	// a foreign image, booted instead of Image; Image then only gives the architecture
 	Disk *Disk `json:"disk,omitempty"`
 }
 
-// NewGuest is a guest of an image.
+// NewGuest returns a guest for an image.
 func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
 
-// board gives how QEMU is told to make a machine of an architecture. CPU models are the ones that are
-// quickest under emulation: vector instructions cost more there than they save.
+// board describes QEMU's machine for an architecture. The CPU models are the fastest under emulation: vector
+// instructions cost more there than they save.
 type board struct {
 	program string
 	machine []string
 	model   string
-	cpus    int      // of an emulated guest, unless it is told otherwise
+	cpus    int      // for an emulated guest, unless specified
 	most    int      // vCPUs that the board can have; 0 = any number
 	console string   // the kernel's name of the first serial line
-	cmdline []string // further words for the kernel
+	cmdline []string // additional kernel parameters
 	slots   []string // PCI addresses of the ports; nil = any
 	serial  bool     // the agent's line is the second UART
 	single  bool     // see SingleCore
@@ -81,29 +82,29 @@ var boards = map[string]board{
 	},
 }
 
-// Sandbox are the words of QEMU's option -sandbox: no system calls to start a program, to gain rights, or to
-// take more of the machine than it is given.
+// Sandbox is the value of QEMU's option -sandbox: no system calls to start a program, to gain rights, or to
+// use more resources than it is given.
 const Sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
-// Program is the emulator of the guest's architecture.
+// Program returns the emulator for the guest's architecture.
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
-// SingleCore reports whether the emulator must have one core of the machine for all its threads. QEMU
-// changes the interrupts that wait at a MIPS CPU from two threads without a lock (CP0_Cause, in
-// target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores one is lost or left over within
-// a minute, and the guest hangs, at times with "irq 23: nobody cared".
+// SingleCore reports whether the emulator must run all its threads on one core of the machine. QEMU changes
+// the pending interrupts of a MIPS CPU from two threads without a lock (CP0_Cause, in
+// target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores one is lost or left pending
+// within a minute, and the guest hangs, at times with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
 // MaxCPUs returns how many vCPUs a guest of an architecture can have, 0 = any.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
-// HardwareAddr is the locally administered address of the i-th port of the n-th guest of a lab.
+// HardwareAddr returns the locally administered address of the i-th port of the n-th guest of a lab.
 func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
 
-// Args is QEMU's command line. taps are the descriptors of the ports' taps in QEMU's process, in the order of
-// macs; console is the file that its console is appended to. Standard input and output are the agent's line.
+// Args returns QEMU's command line. taps are the descriptors of the ports' taps in QEMU's process, in the
+// order of macs; its console is appended to the file console. Standard input and output are the agent's line.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
@@ -123,7 +124,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		mitigations = "auto"
 	}
 
-	// For time at boot, addresses are not randomised and the kernel's own tests of ciphers do not run.
+	// To boot faster, addresses are not randomised and the kernel's own tests of ciphers do not run.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "nokaslr",
 		"mitigations=" + cmp.Or(g.Mitigations, mitigations), "cryptomgr.notests"}, b.cmdline...)
 	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",
@@ -154,7 +155,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// VCPUs returns how many the guest has: two with KVM, and one where several do not bear emulation.
+// VCPUs returns the guest's number of vCPUs: two with KVM, and one where several do not work under emulation.
 func (g Guest) VCPUs() int {
 	b := boards[g.Image.Arch]
 	switch {
@@ -166,17 +167,17 @@ func (g Guest) VCPUs() int {
 	return cmp.Or(g.CPUs, b.cpus)
 }
 
-// Fragile reports whether the guest may hang or crash for no reason of its own. A kernel patches code that
-// its other vCPUs run (static keys, as sockets' time stamps and nftables' hooks have them, and tracepoints:
-// text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2 may go on running
-// what was there before: of three guests of two vCPUs on a busy machine none lasted 10,000 switches
-// (docs/measured). One thread for two vCPUs has each wait for the other, which a queue's delays show.
+// Fragile reports whether the guest may hang or crash through no fault of its own. A kernel patches code that
+// its other vCPUs run (static keys, used by sockets' time stamps and nftables' hooks, and tracepoints:
+// text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2 may continue to run
+// the old code: of three guests with two vCPUs on a busy machine none survived 10,000 switches
+// (docs/measured). With one thread for two vCPUs, each waits for the other, which shows in a queue's delays.
 func (g Guest) Fragile() bool { return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1 }
 
-// Memory is the guest's, in MB.
+// Memory returns the guest's memory, in MB.
 func (g Guest) Memory() int { return cmp.Or(g.MemoryMB, 320) }
 
-// CPUModel is the model of the guest's vCPUs.
+// CPUModel returns the model of the guest's vCPUs.
 func (g Guest) CPUModel() string {
 	switch {
 	case g.KVM:
@@ -187,10 +188,10 @@ func (g Guest) CPUModel() string {
 	return cmp.Or(g.Model, boards[g.Image.Arch].model)
 }
 
-// comma doubles the commas of a value, as QEMU wants them.
+// comma doubles the commas of a value, as QEMU requires.
 func comma(text string) string { return strings.ReplaceAll(text, ",", ",,") }
 
-// String says in words what the guest is.
+// String describes the guest in words.
 func (g Guest) String() string {
 	accel := "emulated"
 	if g.KVM {
@@ -206,7 +207,7 @@ func (g Guest) String() string {
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
 
-// CheckEmulator says whether the emulator of an architecture is there, and which version it is.
+// CheckEmulator reports whether the emulator for an architecture exists, and its version.
 func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
@@ -222,7 +223,7 @@ func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	return check.OKBecause("%s", version)
 }
 
-// Package is the distribution's package that has the emulator.
+// Package returns the distribution's package that contains the emulator.
 func (g Guest) Package() string {
 	switch g.Image.Arch {
 	case "arm64":
@@ -233,8 +234,8 @@ func (g Guest) Package() string {
 	return "qemu-system-x86"
 }
 
-// CheckKVM says whether this machine may try hardware virtualisation for a guest. That it works is only
-// known once a guest has booted with it.
+// CheckKVM reports whether this machine may try hardware virtualisation for a guest. Only booting a guest
+// shows that it works.
 func CheckKVM(arch string) check.Answer {
 	if arch != NativeArch() {
 		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())

@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// program holds what the image has for a human, and openssl, openvpn, pppd and softflowd, which chokepoint
-// itself starts.
+// program lists what the image contains for people, and openssl, openvpn, pppd and softflowd, which
+// chokepoint itself starts.
 type program struct {
-	Packages []string // the first that the distribution has
+	Packages []string // the first that the distribution has is used
 	Files    []string // programs, by name; a pattern with a slash: other files
 }
 
 var programs = []program{
-	// The shell is dash: Debian's busybox shell prefers its own ip. busybox has a few applets behind it.
+	// The shell is dash: Debian's busybox shell prefers its own ip. busybox provides only a few applets.
 	{[]string{"dash"}, []string{"dash"}}, {[]string{"busybox", "busybox-static"}, []string{"busybox"}},
 	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
@@ -33,8 +33,8 @@ var programs = []program{
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
 
-// applets are links to busybox, where no program of that name is. Not those that start other programs by
-// name and would prefer applets again, nor those that end the machine without telling its init.
+// applets are links to busybox, where no program of that name exists. Left out are applets that start other
+// programs by name and would prefer applets again, and those that end the machine without involving its init.
 var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
 	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
 	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",
@@ -43,7 +43,7 @@ var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", 
 	"stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty",
 	"umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat"}
 
-// etcFiles make users and groups known to the programs that ask.
+// etcFiles define users and groups for the programs that look them up.
 var etcFiles = [][2]string{
 	{"etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
 	{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
@@ -55,16 +55,16 @@ var etcFiles = [][2]string{
 // unwinder is in no program's list of libraries: glibc opens it to unwind a cancelled thread's stack.
 const unwinder = "libgcc_s.so.1"
 
-// root is a folder into which packages were unpacked.
+// root is a directory with unpacked packages.
 type root struct {
 	dir     string
 	machine machine
 }
 
-// follow resolves a path below the root as if it were "/", and returns the file's real place. Both /lib/x
-// and /usr/lib/x are tried: packages ship one or the other, which a system has linked to each other.
+// follow resolves a path below the root as if that were "/", and returns the file's real path. It tries both
+// /lib/x and /usr/lib/x: packages ship one or the other, which a system has linked to each other.
 func (r root) follow(p string) (string, bool) {
-	for range 16 { // links to links
+	for range 16 { // bound on links to links
 		full := ""
 		info := fs.FileInfo(nil)
 		for _, candidate := range []string{p, path.Join("usr", p), strings.TrimPrefix(p, "usr/")} {
@@ -98,10 +98,10 @@ func (r root) follow(p string) (string, bool) {
 	return "", false
 }
 
-// find returns the first of the folders that has the name. A folder may be a pattern.
+// find returns the first of the directories that contains the name. A directory may be a pattern.
 func (r root) find(name string, folders []string) (string, bool) {
 	for _, folder := range folders {
-		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // only a pattern that is wrong is an error
+		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // only an invalid pattern is an error
 		for _, d := range dirs {
 			if full, ok := r.follow(path.Join(d, name)); ok {
 				return full, true
@@ -116,8 +116,8 @@ var (
 	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
 )
 
-// addUserland copies the programs of the unpacked packages with the libraries that they need, all to /bin
-// and to /lib, the dynamic linker's last resort; the other folders are links.
+// addUserland copies the programs of the unpacked packages with the libraries that they need, all to /bin and
+// to /lib, the dynamic linker's last resort; the other directories are links.
 func (r root) addUserland(a archive) error {
 	var needed []string
 	for _, p := range programs {
@@ -131,7 +131,7 @@ func (r root) addUserland(a archive) error {
 
 			full, ok := r.find(name, programFolders)
 			if !ok {
-				continue // its package may be absent, which was said
+				continue // its package may be absent, which was reported
 			}
 
 			more, err := r.addBinary(a, "bin/"+name, full)
@@ -228,7 +228,7 @@ func (r root) addBinary(a archive, name, full string) (needed []string, err erro
 	return needed, nil
 }
 
-// addFiles copies files that match a pattern, to where their package has them.
+// addFiles copies files that match a pattern to their package's paths.
 func (r root) addFiles(a archive, pattern string) error {
 	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
 		found, err := fs.Glob(os.DirFS(r.dir), p)
@@ -260,7 +260,7 @@ func (r root) addFiles(a archive, pattern string) error {
 	return nil
 }
 
-// addSkeleton makes the folders to mount on, and links every usual path of programs and libraries to one.
+// addSkeleton makes the mount points, and links every usual path of programs and libraries to a single one.
 func addSkeleton(a archive) {
 	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint",
 		"usr", "var"} {
@@ -270,7 +270,7 @@ func addSkeleton(a archive) {
 	for _, l := range [][2]string{
 		{"sbin", "bin"}, {"lib64", "lib"}, {"usr/bin", "../bin"}, {"usr/sbin", "../bin"},
 		{"usr/lib", "../lib"}, {"usr/lib64", "../lib"}, {"var/run", "../run"}, {"var/tmp", "../tmp"},
-		// The kernel calls /sbin/modprobe; the program knows itself by name.
+		// The kernel calls /sbin/modprobe; the program recognises its role by its name.
 		{"bin/modprobe", "../init"}, {"bin/chokepoint-agent", "../init"},
 	} {
 		a.link(l[0], l[1])

@@ -1,6 +1,6 @@
-// Package guest is what the first processes of a virtual machine do when the program itself is its
-// userland: it is the init that the kernel starts, the modprobe that the kernel calls, and what starts the
-// agent on the machine's port. It knows nothing of QEMU, of images, or of what the agent does.
+// Package guest implements the first processes of a virtual machine whose only userland is the program
+// itself: the init that the kernel starts, the modprobe that the kernel calls, and the start of the agent on
+// the machine's port. It knows nothing of QEMU, of images, or of the agent's work.
 package guest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Serve is the life of a program that a guest's kernel, or its user, starts by name: as the first process or
-// as modprobe. It reports whether this is one, and the exit code. agentRole makes the program an agent.
+// Serve runs a program that a guest's kernel, or its user, started by name: as the first process or as
+// modprobe. It reports whether this is one, and the exit code. agentRole makes the program an agent.
 func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	switch role(argv[0], os.Getpid()) {
 	case "init":
@@ -30,11 +30,12 @@ func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	return 0, false
 }
 
-// initSignals lists those that Init must be told of.
+// initSignals lists the signals that Init handles.
 var initSignals = []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
 
-// role is "init", "modprobe" or "", by the name that the program was started with. The name alone makes no
-// init: in a container the first process has number 1 as well, and a user may start /init a second time.
+// role returns "init", "modprobe" or "", by the name under which the program was started. The name alone
+// makes no init: in a container the first process has number 1 as well, and a user may start /init a second
+// time.
 func role(name string, pid int) string {
 	base := filepath.Base(name)
 	if base == "init" && pid == 1 || base == "modprobe" {
@@ -49,7 +50,7 @@ const (
 	portName    = "chokepoint.agent"       // of the virtio port, and the kernel's parameter
 )
 
-const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // where the programs of an image lie
+const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // where an image keeps its programs
 
 // parameter finds NAME=VALUE on the kernel's command line; the last one counts, as in the kernel.
 func parameter(cmdline, name string) (value string, ok bool) {
@@ -62,7 +63,8 @@ func parameter(cmdline, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// serialDevice is the device file of a serial line of the kernel's command line: ttyS1 or so, no path.
+// serialDevice returns the device file of a serial line on the kernel's command line: a name such as ttyS1,
+// no path.
 func serialDevice(name string) (string, error) {
 	if !strings.HasPrefix(name, "tty") || strings.ContainsAny(name, "/.") {
 		return "", fmt.Errorf("kernel parameter %s=%s: want a serial line such as ttyS1", portName, name)
@@ -82,7 +84,7 @@ func virtioPort(class, name string) string {
 	return ""
 }
 
-// moduleList reads which modules are loaded at boot: one name per line; "#" begins a comment.
+// moduleList parses the list of modules to load at boot: one name per line; "#" begins a comment.
 func moduleList(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -94,5 +96,5 @@ func moduleList(text string) []string {
 	return names
 }
 
-// oneLine returns an error as one line, for a console or a log whose entries are lines.
+// oneLine returns an error as one line, for a console or a line-based log.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -11,12 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Init answers that this system's guests have an init of their own.
+// Init fails: this system's guests have their own init.
 func Init(<-chan os.Signal, []string) error {
 	return fmt.Errorf("be a guest's first process: %w on %s", host.ErrUnsupported, runtime.GOOS)
 }
 
-// Modprobe says that this system has none.
+// Modprobe reports that this system has none.
 func Modprobe(_ []string, messages io.Writer) bool {
 	fmt.Fprintf(messages, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
 	return false

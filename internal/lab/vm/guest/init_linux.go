@@ -15,14 +15,14 @@ import (
 
 const (
 	portTime = 2 * time.Second        // a port appears after its driver was loaded
-	pause    = 200 * time.Millisecond // before an agent that ended is started again
+	pause    = 200 * time.Millisecond // before an ended agent is restarted
 )
 
-// Init is the life of a guest's first process. It makes the machine usable, loads the modules of the
-// image's list, and keeps an agent running, which is this program with agentArgs, on the machine's port:
-// the virtio port named chokepoint.agent or the serial line that the kernel's parameter chokepoint.agent
-// names. It reaps whoever ends. On a signal to terminate, or on an error, it powers the machine off; it
-// returns only if that fails. signals delivers initSignals, and has room for several.
+// Init runs a guest's first process. It makes the machine usable, loads the modules of the image's list, and
+// keeps an agent running, which is this program with agentArgs, on the machine's port: the virtio port named
+// chokepoint.agent or the serial line named by the kernel's parameter chokepoint.agent. It reaps ended
+// processes. On a signal to terminate, or on an error, it powers the machine off; it returns only if that
+// fails. signals delivers initSignals, and has room for several.
 func Init(signals <-chan os.Signal, agentArgs []string) error {
 	g := &guest{signals: signals, agentArgs: agentArgs, console: os.Stderr}
 	err := g.boot()
@@ -37,7 +37,7 @@ func Init(signals <-chan os.Signal, agentArgs []string) error {
 	return g.powerOff()
 }
 
-// guest is the first process' knowledge. One goroutine has it.
+// guest is the first process's state. Only one goroutine uses it.
 type guest struct {
 	signals   <-chan os.Signal
 	agentArgs []string
@@ -45,7 +45,7 @@ type guest struct {
 	open      func() (*os.File, error) // the agent's port
 	agent     *host.Child              // nil while none runs
 
-	began, modules int64 // since the kernel's start, and what loading took, in ns
+	began, modules int64 // since the kernel's start, and the time for loading modules, in ns
 }
 
 // say writes a line to the console.
@@ -83,7 +83,8 @@ func (g *guest) boot() error {
 	return g.findPort()
 }
 
-// loadList loads the modules of the image's list. One that does not load, for another CPU, is told of.
+// loadList loads the modules of the image's list. It reports one that does not load, such as one for another
+// CPU.
 func (g *guest) loadList() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +102,7 @@ func (g *guest) loadList() error {
 	return nil
 }
 
-// findPort decides how the agent is reached.
+// findPort determines how to reach the agent.
 func (g *guest) findPort() error {
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -132,7 +133,7 @@ func (g *guest) findPort() error {
 	}
 }
 
-// live keeps an agent running until it is told to end the machine.
+// live keeps an agent running until asked to end the machine.
 func (g *guest) live() error {
 	again := time.NewTimer(0)
 	said := ""
@@ -152,7 +153,7 @@ func (g *guest) live() error {
 				again.Reset(pause)
 			}
 
-			// Each news once: a controller may stay away for long.
+			// Report each change once: a controller may stay away for long.
 			news := fmt.Sprintf("ready: kernel %d ms, modules %d ms", g.began/1e6, g.modules/1e6)
 			if err != nil {
 				news = oneLine(err)
@@ -166,7 +167,7 @@ func (g *guest) live() error {
 	}
 }
 
-// startAgent gives the port to a new agent; we must not keep it open, for it opens once only.
+// startAgent passes the port to a new agent; we must not keep it open, because it can be opened only once.
 func (g *guest) startAgent() error {
 	port, err := g.open()
 	if err != nil {
@@ -186,7 +187,7 @@ func (g *guest) startAgent() error {
 	return nil
 }
 
-// connected reports an error while nobody is at the port's other end: an agent would end at once.
+// connected returns an error while nobody is at the port's other end: an agent would end at once.
 func connected(port *os.File) error {
 	fds := []unix.PollFd{{Fd: int32(port.Fd()), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLHUP != 0 {
@@ -195,7 +196,7 @@ func connected(port *os.File) error {
 	return nil
 }
 
-// reap collects all that have ended, and reports whether the agent is one.
+// reap collects all processes that have ended, and reports whether the agent is among them.
 func (g *guest) reap() (agent bool) {
 	for {
 		var status unix.WaitStatus
@@ -219,12 +220,12 @@ func (g *guest) reap() (agent bool) {
 			g.say("agent ended: exit status %d", status.ExitStatus())
 		}
 
-		g.agent.Wait() // it was collected; this frees what is kept of it
+		g.agent.Wait() // already collected; this releases its resources
 		g.agent, agent = nil, true
 	}
 }
 
-// powerOff ends the machine. What was last written to the console and to the port gets out first.
+// powerOff ends the machine. It first flushes the console and the port.
 func (g *guest) powerOff() error {
 	g.say("power off")
 	unix.Sync()
@@ -237,7 +238,7 @@ func (g *guest) powerOff() error {
 type mount struct {
 	where, kind, options string
 	flags                uintptr
-	optional             bool // only where the kernel has it
+	optional             bool // only if the kernel has it
 }
 
 const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -259,7 +260,7 @@ var mounts = []mount{
 	{where: "/sys/fs/cgroup", kind: "cgroup2", flags: strict, optional: true},
 }
 
-// mountAll mounts what a guest needs. The kernel may have mounted /dev.
+// mountAll mounts what a guest needs. The kernel may already have mounted /dev.
 func mountAll() error {
 	for _, m := range mounts {
 		if m.optional {
@@ -278,8 +279,8 @@ func mountAll() error {
 	return nil
 }
 
-// openSerial opens a serial line for frames: nothing is changed, echoed or held back, at 115200 bit/s, 8
-// bits, no parity. The modem's lines are not looked at, and what came before is dropped.
+// openSerial opens a serial line for frames: raw and without flow control, at 115200 bit/s, 8 bits, no
+// parity. It ignores the modem's lines and drops pending input.
 func openSerial(device string) (*os.File, error) {
 	// Without O_NONBLOCK opening would wait for a carrier.
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -305,7 +306,7 @@ func openSerial(device string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), device), nil
 }
 
-// makeRaw is cfmakeraw(3) with the speed; a read returns what there is.
+// makeRaw is cfmakeraw(3) with the speed; a read returns what is available.
 func makeRaw(t *unix.Termios) {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL |
 		unix.IXON | unix.IXOFF

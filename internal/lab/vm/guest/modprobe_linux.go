@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modprobe loads the modules that args name, for the kernel, to which nobody listens, or for a user, and
-// reports whether all of them are there. Only what went wrong is printed; if that is to be quiet, a module
-// that exists and does not load is noted in the kernel's log instead.
+// Modprobe loads the modules that args name, for the kernel, where nobody reads the output, or for a user,
+// and reports whether all of them are loaded. It prints only failures. In quiet mode, it reports an existing
+// module that does not load in the kernel's log instead.
 func Modprobe(args []string, messages io.Writer) bool {
 	names, quiet, err := parseRequest(args)
 	if err == nil {
@@ -32,7 +32,7 @@ func Modprobe(args []string, messages io.Writer) bool {
 	return false
 }
 
-// loadModules loads modules of the running kernel, with what they depend on.
+// loadModules loads modules of the running kernel, with their dependencies.
 func loadModules(names []string) error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -47,7 +47,8 @@ func loadModules(names []string) error {
 	return m.wantAll(names)
 }
 
-// insert hands a file to the kernel, which would read all of it before it says that the module is there.
+// insert passes a file to the kernel, which would read all of it before it reports that the module is already
+// loaded.
 func insert(file string) error {
 	state, err := os.ReadFile("/sys/module/" + moduleName(file) + "/initstate")
 	if err == nil && strings.TrimSpace(string(state)) == "live" {
@@ -66,7 +67,7 @@ func insert(file string) error {
 func note(err error) {
 	f, openErr := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
 	if openErr != nil {
-		return // there is no better place to say so
+		return // there is no better place to report it
 	}
 	defer f.Close()
 	fmt.Fprintf(f, "<4>chokepoint: modprobe: %s\n", oneLine(err))

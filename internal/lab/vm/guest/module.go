@@ -14,16 +14,16 @@ import (
 
 var errUnknown = errors.New("no such module") // no module has the name or the alias
 
-// modules loads kernel modules with what they depend on. Root is the folder where the lists of depmod(8)
-// and the modules are; load hands one file to the kernel.
+// modules loads kernel modules with their dependencies. Root is the directory with the lists of depmod(8) and
+// the modules; load passes one file to the kernel.
 type modules struct {
 	root   string // /lib/modules/RELEASE
 	load   func(file string) error
-	files  map[string][]string // by normal name: its file, and what it depends on
-	loaded map[string]bool     // files that need no loading any more
+	files  map[string][]string // by normal name: its file, and its dependencies
+	loaded map[string]bool     // files that need not be loaded again
 }
 
-// openModules reads the list of modules. Without one there are none.
+// openModules reads the list of modules. If it is missing there are none.
 func openModules(root string, load func(file string) error) (*modules, error) {
 	m := &modules{root: root, load: load, loaded: map[string]bool{}}
 	text, err := readList(filepath.Join(root, "modules.dep"))
@@ -43,8 +43,8 @@ func readList(file string) (string, error) {
 	return string(b), nil
 }
 
-// parseDependencies reads modules.dep, by name the files of its lines "file: dependency …", which are below
-// the list's folder. What is not such a line, or leads out of the folder, is skipped.
+// parseDependencies parses modules.dep into the files of its lines "file: dependency …", by name, below the
+// list's directory. It skips malformed lines, and those that lead out of the directory.
 func parseDependencies(text string) map[string][]string {
 	all := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -63,7 +63,7 @@ func parseDependencies(text string) map[string][]string {
 	return all
 }
 
-// moduleName is the normal name of a module's file: what comes before ".ko".
+// moduleName returns the normal name of a module's file: the part before ".ko".
 func moduleName(file string) string {
 	name, _, ok := strings.Cut(path.Base(file), ".ko")
 	if !ok {
@@ -72,7 +72,7 @@ func moduleName(file string) string {
 	return normal(name)
 }
 
-// parseAliases finds what modules.alias ("alias PATTERN MODULE") names for a normal name, each once.
+// parseAliases returns the modules in modules.alias ("alias PATTERN MODULE") for a normal name, each once.
 func parseAliases(text, name string) []string {
 	var found []string
 	for line := range strings.Lines(text) {
@@ -90,7 +90,7 @@ func parseAliases(text, name string) []string {
 	return found
 }
 
-// mayMatch compares the first bytes of a pattern, up to the first that may stand for another.
+// mayMatch compares the literal prefix of a pattern.
 func mayMatch(pattern, name string) bool {
 	for i := range len(name) {
 		if i == len(pattern) {
@@ -104,7 +104,7 @@ func mayMatch(pattern, name string) bool {
 			if name[i] != '_' {
 				return false
 			}
-		case '/', 0: // which matches does not tell apart
+		case '/', 0: // which matches treats alike
 			if name[i] != '/' && name[i] != 0 {
 				return false
 			}
@@ -117,12 +117,12 @@ func mayMatch(pattern, name string) bool {
 	return true
 }
 
-// builtIn reports whether modules.builtin lists a module of that name: one that is part of the kernel.
+// builtIn reports whether modules.builtin lists a module of that name: one built into the kernel.
 func builtIn(text, name string) bool {
 	return slices.ContainsFunc(strings.Fields(text), func(f string) bool { return moduleName(f) == name })
 }
 
-// wantAll loads all names and tells of each that cannot be.
+// wantAll loads all names and reports each that cannot be loaded.
 func (m *modules) wantAll(names []string) error {
 	var failed []error
 	for _, name := range names {
@@ -131,9 +131,9 @@ func (m *modules) wantAll(names []string) error {
 	return errors.Join(failed...)
 }
 
-// want loads what a name stands for: the module itself, or else all modules that have it as an alias, of
-// which one must load. Several drivers offer one algorithm, and the first may be for another CPU. What is
-// part of the kernel is there already.
+// want loads what a name refers to: the module itself, or else all modules that have it as an alias, one of
+// which must load. Several drivers offer one algorithm, and the first may be for another CPU. What is built
+// into the kernel is there already.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
 	if files, ok := m.files[name]; ok {
@@ -177,7 +177,7 @@ func (m *modules) want(asked string) error {
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
-// one loads a module after what it depends on, which stands behind it, the deepest last.
+// one loads a module after its dependencies, which follow it in the list, the deepest last.
 func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {
@@ -193,8 +193,8 @@ func (m *modules) one(files []string) error {
 	return nil
 }
 
-// parseRequest reads the arguments of modprobe that load something; the kernel's are "-q -- ALIAS". quiet
-// says that an unknown name is no error to print. Module parameters are not among them.
+// parseRequest parses the arguments of modprobe that load something; the kernel's are "-q -- ALIAS". quiet
+// means that an unknown name is not reported. Module parameters are not supported.
 func parseRequest(args []string) (names []string, quiet bool, err error) {
 	flags := true
 	for _, a := range args {
@@ -221,7 +221,7 @@ func parseRequest(args []string) (names []string, quiet bool, err error) {
 }
 
 // normal makes a module's name or an alias comparable: "-" and "_" are the same, except in a pattern's
-// brackets, where "-" is a range (as kmod does).
+// brackets, where "-" is a range (as in kmod).
 func normal(text string) string {
 	b := []byte(text)
 	inside := false
@@ -239,12 +239,12 @@ func normal(text string) string {
 	return string(b)
 }
 
-// asPath makes a pattern of fnmatch(3) one of path.Match, where "/" is special and "!" negates nothing.
+// asPath converts a pattern of fnmatch(3) for path.Match, where "/" is special and "!" does not negate.
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
-// matches reports whether a shell pattern covers the whole of a text. One that is not well formed, such as an
-// open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told apart,
-// nor are a slash and NUL.
+// matches reports whether a shell pattern covers the whole of a text. A malformed pattern, such as one with
+// an open bracket, covers nothing: the kernel's build makes none. Invalid UTF-8 bytes are treated alike, as
+// are a slash and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
