@@ -20,13 +20,13 @@ import (
 type group struct {
 	factors              record.Factors
 	trials, idle, verify []*validity.Graded
-	found                []*validity.Graded // of each search the trial that stands for it
+	found                []*validity.Graded // per search, the trial that represents it
 	search               []*SearchView
 	cell                 Cell
 }
 
-// good are the trials that have numbers; a repeated row counts once, with its last good attempt, and one
-// that was searched with the trial that stands for it.
+// good returns the trials with numbers. A repeated row counts once, with its last good attempt, and a search
+// with the trial that represents it.
 func (g *group) good() []*validity.Graded {
 	if len(g.search) > 0 {
 		return g.found
@@ -50,7 +50,7 @@ func (g *group) blocks() map[string]map[int]float64 {
 	return out
 }
 
-// valuesOf are the values of a metric, of those trials that have one.
+// valuesOf returns the values of a metric, from those trials that have one.
 func valuesOf(trials []*validity.Graded, metric string) []float64 {
 	var values []float64
 	for _, j := range trials {
@@ -112,8 +112,8 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 	return out
 }
 
-// skippedCells lists the skipped cells of the design and of the lab, without those that have a trial: a run
-// that is resumed may be able to do what it could not at first.
+// skippedCells lists the skipped cells of the design and of the lab, except those with a trial: a resumed run
+// may be able to do what it could not at first.
 func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 	measured := map[string]bool{}
 	for _, j := range trials {
@@ -179,12 +179,12 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	g.addWideInterval(run)
 }
 
-// addWideInterval says of a cell that took all the runs an adaptive plan allows that its interval of the
-// rate, by which the campaign decides, is still too wide.
+// addWideInterval adds a finding if a cell has used all the runs that an adaptive plan allows and the
+// interval of its rate, by which the campaign decides, is still too wide.
 func (g *group) addWideInterval(run *record.Run) {
 	a := run.Design.Method.Adaptive
 	v, ok := g.cell.Metrics[metrics.RateOf(g.factors)]
-	done := map[string]bool{} // what failed took its turn as well
+	done := map[string]bool{} // failed attempts count as well
 	for _, j := range g.trials {
 		done[j.Trial.Row.ID] = true
 	}
@@ -213,7 +213,7 @@ func (g *group) addCeiling(run *record.Run) {
 }
 
 // addTester compares the cell with what the tester can do alone: in a tunnel, with the control cell that has
-// the same tunnel and no router, and with nothing where the plan has none.
+// the same tunnel and no router, or with nothing if the plan has none.
 func (g *group) addTester(run *record.Run, all []*group) {
 	c := &g.cell
 	metric := validity.TesterMetric(g.factors)
@@ -250,7 +250,7 @@ func (g *group) addTester(run *record.Run, all []*group) {
 }
 
 // labels gives every cell a short name made of the factors that vary in the run, so that a chart's legend
-// is not a wall of equal words. No label is empty.
+// does not repeat the same words. No label is empty.
 func labels(c *factor.Catalogue, cells []*group) {
 	varying := varyingFactors(c, cells)
 	count := map[string]int{}
@@ -260,7 +260,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 
 	for _, g := range cells {
-		if count[g.cell.Label] > 1 { // cannot be told apart: say everything
+		if count[g.cell.Label] > 1 { // indistinguishable: name all factors
 			g.cell.Label = labelOf(c, g.factors, nil)
 		}
 
@@ -268,7 +268,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 }
 
-// Labels are the short names of cells.
+// Labels returns the short names of cells.
 func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	all := make([]*group, len(cells))
 	for i, f := range cells {
@@ -284,8 +284,8 @@ func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	return out
 }
 
-// varyingFactors are the factors with more than one level among the cells with a load, or among the others;
-// having none counts as a level, except for dependent factors.
+// varyingFactors returns the factors with more than one level among the cells with a load, or among the
+// others; the absence of a factor counts as a level, except for dependent factors.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	varying := map[string]bool{}
 	names := record.Factors{}
@@ -315,9 +315,9 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	return varying
 }
 
-// labelOf says those factors of a cell that are to be shown, nil for all: the leading ones in the order of
-// people, by their bare level, then the others by name, but for those that are off or that another one says.
-// Without any it says the leading ones, except the lab's shape.
+// labelOf names the factors of a cell selected by show, nil for all: first the leading ones, by their bare
+// level, then the others by name, except those that are off or implied by another. If none remains it names
+// the leading ones, without the lab's shape.
 func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
 	shown := func(name string) bool { return show == nil || show[name] }
 	names := f.Names()

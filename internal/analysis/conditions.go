@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// watched are the conditions that every trial records by itself, with the smallest difference of the medians
-// of two runs that can matter: in the metric's unit, or with ratio as a share.
+// watched lists the conditions that every trial records by itself, with the smallest relevant difference of
+// the medians of two runs: in the metric's unit, or with ratio as a share.
 var watched = [...]struct {
 	stem  string
 	least float64
@@ -26,8 +26,8 @@ var watched = [...]struct {
 	{"loop_rate_hz", .02, true, func(x float64) string { return metrics.Say("host_loop_rate_hz", x) }},
 }
 
-// watchedChanges are the recorded conditions in which two runs differ by more than each varies: what else
-// ran, how warm it was, how fast the cores were. Each is a candidate cause of every difference.
+// watchedChanges returns the recorded conditions in which two runs differ by more than each varies: other
+// load, temperature, clock. Each is a candidate cause of every difference.
 func watchedChanges(a, b *Document) []Change {
 	var out []Change
 	for _, node := range []string{record.HostNode, "router", "client", "server"} {
@@ -57,7 +57,7 @@ func watchedChanges(a, b *Document) []Change {
 
 func outside(v float64, sorted []float64) bool { return v < sorted[0] || v > sorted[len(sorted)-1] }
 
-// ofTrials are the values of a metric in the trials of a run's cells, sorted.
+// ofTrials returns the values of a metric in the trials of a run's cells, sorted.
 func ofTrials(d *Document, metric string) []float64 {
 	var out []float64
 	for _, t := range d.Trials {
@@ -80,7 +80,7 @@ func rangeOf(sorted []float64, say func(float64) string) string {
 	return fmt.Sprintf("%s to %s, median %s", low, high, say(sorted[len(sorted)/2]))
 }
 
-// addSides puts the two values beside each ratio, and how far they can be trusted.
+// addSides adds to each ratio both values and their grades.
 func (c *RunComparison) addSides(a, b *Document) {
 	first := a.byKey()
 	second := b.byKey()
@@ -106,8 +106,8 @@ func (c *RunComparison) addSides(a, b *Document) {
 	}
 }
 
-// gradeIdle is the grade of the idle measurements of a cell's path; what is said of its loads says nothing of
-// them.
+// gradeIdle returns the grade of the idle measurements of a cell's path, on which doubts about its loads have
+// no bearing.
 func (d *Document) gradeIdle(f record.Factors) (grade string) {
 	path := d.Run.Path(f).Key()
 	for i := range d.Trials {

@@ -21,27 +21,27 @@ import (
 type CipherNode struct {
 	Node     string            `json:"node"`
 	CPU      ciphers.CPU       `json:"cpu"`
-	Versions map[string]string `json:"versions"` // library → which one
+	Versions map[string]string `json:"versions"` // library → version
 	Advice   []ciphers.Advice  `json:"advice"`
 	Shares   []CipherShare     `json:"shares,omitempty"`
 }
 
-// measuredNode is one with the results of its cells.
+// measuredNode is a node with the results of its cells.
 type measuredNode struct {
 	CipherNode
 	results []ciphers.Result
-	watched string // the node whose samples tell of its CPUs
+	watched string // the node whose samples cover its CPUs
 }
 
-// CipherShare estimates the share of a cell's CPU time that its tunnel's cipher alone takes: what the tunnel
+// CipherShare estimates the share of a cell's CPU time that the cipher of its tunnel takes: what the tunnel
 // carried ÷ what one core encrypts ÷ the cores that were busy.
 type CipherShare struct {
 	Factors   record.Factors `json:"factors"` // of the cell
 	Label     string         `json:"label"`
-	Node      string         `json:"node"` // whose CPUs
+	Node      string         `json:"node"` // owner of the CPUs
 	Algorithm string         `json:"algorithm"`
-	Library   string         `json:"library"`     // by which that was measured
-	Block     int            `json:"block_bytes"` // likewise
+	Library   string         `json:"library"`     // that measured CoreBps
+	Block     int            `json:"block_bytes"` // size measured by it
 	CoreBps   float64        `json:"core_bps"`    // of one core
 	Busy      float64        `json:"busy_cores"`
 	Ends      int            `json:"ends"` // of the tunnel on these CPUs
@@ -49,7 +49,7 @@ type CipherShare struct {
 	Text      string         `json:"text"`
 }
 
-// cipherNodes joins what was measured of each node's ciphers, and holds the tunnels of the run against it.
+// cipherNodes collects the results of each node's ciphers, and compares the run's tunnels with them.
 func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 	var nodes []*measuredNode
 	for _, g := range cells {
@@ -112,7 +112,7 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 	return out
 }
 
-// shareOf is the share of a cell's tunnel, if it ends on the node's CPUs.
+// shareOf returns the share for a cell's tunnel, if that ends on the node's CPUs.
 func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok bool) {
 	algorithm, libraries := cipherOf(g)
 	top := metrics.TopologyOf(run, g.factors)
@@ -126,7 +126,7 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	if n.watched == record.HostNode {
 		metric = record.HostNode + "_" + metrics.CPURatio
 	} else if len(top.Routers) == 0 || top.Routers[0] != n.Node {
-		return s, false // whose load no metric tells
+		return s, false // no metric covers its load
 	}
 
 	for _, end := range top.Tunnel {
@@ -157,8 +157,9 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	return s, true
 }
 
-// cipherOf is the AEAD of a cell's tunnel, and what does its work or is nearest to that: the kernel's tunnels
-// use ciphers of its own, which a program sees with a system call for each block. "" where there is none.
+// cipherOf returns the AEAD of a cell's tunnel, and the libraries that implement it or come closest: the
+// kernel's tunnels use its own ciphers, which a program reaches with a system call for each block. It returns
+// "" if there is none.
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)
 	libraries = []string{cipher.OpenSSL, cipher.Kernel}
@@ -188,7 +189,8 @@ func sizeOf(g *group) int {
 	return metrics.PathOf(g.factors, true).MTU()
 }
 
-// nearest is the result of one thread encrypting packets nearest in size, of the first library that has one.
+// nearest returns the result of one thread encrypting packets nearest in size, from the first library that
+// has one.
 func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (best ciphers.Result,
 	ok bool) {
 	for _, library := range libraries {
@@ -201,7 +203,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 
 			far := math.Abs(float64(r.Block - size))
 			if r.Mode == cipher.ModeEVP {
-				far += .5 // of the same size, packets count
+				far += .5 // of the same size, prefer packets
 			}
 
 			if far < least {
@@ -218,7 +220,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 	return best, ok
 }
 
-// noteShare adds to the causes that are a tunnel's CPU time how much of that its cipher is.
+// noteShare adds, to causes about a tunnel's CPU time, the share of its cipher.
 func (c *Cell) noteShare(s CipherShare) {
 	if c.Diagnosis == nil {
 		return
@@ -239,7 +241,7 @@ func (c *Cell) noteShare(s CipherShare) {
 	}
 }
 
-// cipherWords are the advice on the cipher and on the VPN, of the first library that has one.
+// cipherWords returns the advice on the cipher and on the VPN, from the first library that has one.
 func cipherWords(d *Document) (out []string) {
 	for _, n := range d.Ciphers {
 		for _, kind := range []string{ciphers.AdviceCipher, ciphers.AdviceVPN} {
@@ -254,7 +256,7 @@ func cipherWords(d *Document) (out []string) {
 	return out
 }
 
-// clockCaveat says that the clock was another one in some of the cell's trials than in others.
+// clockCaveat adds a caveat if the clock in some of the cell's trials differed from that in others.
 func (g *group) clockCaveat() {
 	v, ok := g.cell.Metrics[metrics.CipherClock]
 	if !ok || len(v.Values) == 0 {

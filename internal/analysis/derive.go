@@ -15,8 +15,8 @@ import (
 )
 
 // Derive computes the document of a run from what was stored: the numbers of each trial, the validity gate,
-// cells, comparisons, thresholds, what observing cost, and the summary. Nothing derived is ever stored, so
-// an old run gains what a newer version knows to compute.
+// cells, comparisons, thresholds, the cost of observing, and the summary. Derived data is never stored, so an
+// old run benefits from what a newer version can compute.
 func Derive(run record.Run, trials []record.Trial) *Document {
 	d := Begin(run, len(trials))
 	for _, t := range trials {
@@ -25,8 +25,8 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	return d.Document()
 }
 
-// Derivation is the making of a document, trial by trial: of each it keeps what does not grow with the
-// trial's length.
+// Derivation builds a document, trial by trial: of each it keeps only what does not grow with the trial's
+// length.
 type Derivation struct {
 	run    record.Run
 	points int // of a chart
@@ -34,13 +34,13 @@ type Derivation struct {
 	charts map[*validity.Graded]*Series
 	memory map[*validity.Graded]map[string]memoryUse
 	causes map[*validity.Graded]examined
-	idle   map[string]map[int]map[string]float64 // by path and block: what was measured without a load
+	idle   map[string]map[int]map[string]float64 // by path and block: measurements without a load
 
 	sampled []TrialSamples
 }
 
-// Begin starts the document of a run of so many trials. They are added in any order; what is said of causes
-// knows the idle measurements of a path that were added before its loads, as a run makes them.
+// Begin starts the document of a run of so many trials. They are added in any order; diagnosis uses the idle
+// measurements of a path that were added before its loads, as a run makes them.
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{
 		run:    run,
@@ -196,8 +196,7 @@ func (x *Derivation) Document() *Document {
 	return d
 }
 
-// nodes are the facts of every node of the topologies, and of the machine that carries them where there is
-// one.
+// nodes returns the facts of every node of the topologies, and of the machine that carries them, if any.
 func nodes(run *record.Run) []record.NodeFacts {
 	out := []record.NodeFacts{}
 	for _, t := range run.Topologies {
@@ -226,7 +225,7 @@ func head(run *record.Run) RunHead {
 	}
 }
 
-// addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.
+// addResolved keeps what all trials agree on, such as the kind of WireGuard, and reports disagreement.
 func (g *group) addResolved() {
 	g.cell.Resolved = map[string]string{}
 	for _, j := range g.good() {
@@ -241,7 +240,7 @@ func (g *group) addResolved() {
 	}
 }
 
-// view is a trial as shown. A failed one has no number.
+// view returns a trial as shown. A failed one has no number.
 func view(j *validity.Graded, series *Series) TrialView {
 	t := j.Trial
 	v := TrialView{
@@ -296,7 +295,7 @@ func declared(all []record.Metric, d *Document) []record.Metric {
 	return orEmpty(pick(all, used))
 }
 
-// pick are the declarations of the metrics that are used, each once.
+// pick returns the declarations of the metrics used, each once.
 func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 	var out []record.Metric
 	for _, m := range declared {
@@ -312,7 +311,7 @@ func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 // softnet_stat, net/dev and queues.
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
-// observing sums what watching cost over all trials.
+// observing sums the cost of observing over all trials.
 func observing(trials []*validity.Graded) Observing {
 	o := Observing{Probes: map[string]float64{}}
 	type key struct{ node, probe string }
@@ -323,7 +322,7 @@ func observing(trials []*validity.Graded) Observing {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]
-				own := c.CPUNs // all that is known of a driver's process
+				own := c.CPUNs // all that is known about a driver's process
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}
@@ -360,10 +359,10 @@ func observing(trials []*validity.Graded) Observing {
 	return o
 }
 
-// actsAsRouter opens the description of a plan whose router is a namespace of this machine.
+// actsAsRouter begins the description of a plan whose router is a namespace of this machine.
 const actsAsRouter = "this machine acting as a router"
 
-// description is the plan's, with the subject that the run had.
+// description returns the plan's description, with the actual subject of the run.
 func description(run *record.Run) string {
 	text := run.Design.Description
 	tested := run.Tested()

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Observe joins a checked trial of a load with what it is held against.
+// Observe joins a graded trial of a load with the data that diagnosis compares it with.
 func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
@@ -29,12 +29,12 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	}
 }
 
-// pathOf names the path of a trial, of each boot of its router another.
+// pathOf names the path of a trial; each boot of its router makes another path.
 func (x *Derivation) pathOf(j *validity.Graded) string {
 	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
 }
 
-// keepIdle notes what was measured of an idle path.
+// keepIdle records the measurements of an idle path.
 func (x *Derivation) keepIdle(j *validity.Graded) {
 	path := x.pathOf(j)
 	if x.idle[path] == nil {
@@ -64,8 +64,8 @@ type examined struct {
 	ledger     *diagnosis.Ledger
 }
 
-// Candidates returns those of a trial that was added, by its ID, and its goodput; nil where nothing is said
-// of it.
+// Candidates returns the candidates of a trial that was added, by its ID, and its goodput; nil if it has
+// none.
 func (x *Derivation) Candidates(trial string) (all []diagnosis.Candidate, bps float64) {
 	for j, of := range x.causes {
 		if j.Trial.ID == trial {
@@ -86,7 +86,7 @@ func examine(o *diagnosis.Observation) examined {
 // diagnosable reports whether a trial is one of a load, with numbers.
 func diagnosable(j *validity.Graded) bool {
 	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil &&
-		j.Trial.Foreign == nil // of which nothing was watched
+		j.Trial.Foreign == nil // nothing was watched
 }
 
 // failedOnPath reports whether a trial failed because of what the path did to packets: that has a cause,
@@ -97,7 +97,7 @@ func failedOnPath(j *validity.Graded) bool {
 		f.Phase == record.PhaseVerify
 }
 
-// diagnose joins what was said of the trials that count.
+// diagnose joins the candidates of the trials that count.
 func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 	g.cell.GeneratorShare = generatorShare(run, &g.cell)
 	var trials [][]diagnosis.Candidate
@@ -154,7 +154,7 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 	return all[(len(all)-1)/2].ledger
 }
 
-// systemOf is the system of the device under test, as remedies call it; "" where it is not known.
+// systemOf returns the system of the device under test, as remedies name it; "" if unknown.
 func systemOf(run *record.Run) string {
 	tested := run.Tested()
 	if tested.Driven != record.DrivenByAgent {
@@ -174,7 +174,7 @@ func systemOf(run *record.Run) string {
 	return system
 }
 
-// withoutLoss leaves out remedies that would take away what was found on the device under test.
+// withoutLoss omits remedies that would remove what was found on the device under test.
 func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	tested := run.Tested()
 	lost := slices.ContainsFunc(run.Environments, func(e record.Environment) bool {
@@ -186,8 +186,8 @@ func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	})
 }
 
-// remediesFor returns the remedies that the system understands: its own, then those of what it is made of.
-// Of a system that is not known, all. Those for another kind of tunnel than the cell has are left out.
+// remediesFor returns the remedies for a system: its own, then those of the system that it derives from; all
+// if the system is unknown. It omits those for another kind of tunnel than the cell's.
 func remediesFor(system, tunnel string, all []diagnosis.Remedy) []diagnosis.Remedy {
 	var own, general []diagnosis.Remedy
 	for _, r := range all {

@@ -1,6 +1,6 @@
 // Package analysis turns stored trials into the document of a run: numbers with intervals, grades,
 // comparisons and words. It is pure: no files, no network, no clock, no unseeded randomness, and the same
-// input gives the same document. Data walks straight: this package joins what metrics, search, validity and
+// input gives the same document. Data flows one way: this package joins what metrics, search, validity and
 // comparison compute, and none of them calls back.
 package analysis
 
@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Document is everything that is shown of a run: the output of show --json, and all that the report is
-// drawn from. Nothing that prints recomputes.
+// Document is everything shown of a run: the output of show --json, from which the report is drawn. Printing
+// recomputes nothing.
 type Document struct {
 	Format      string               `json:"format"` // record.Format
 	Run         RunHead              `json:"run"`
@@ -29,29 +29,29 @@ type Document struct {
 	Topologies  []record.Topology    `json:"topologies"`
 	// Ways describes what lies between two machines, by version of IP; absent for labs of our own.
 	Ways []Way `json:"ways,omitempty"`
-	// Paths holds what both ends alone show about each path that was probed as by plan blackbox.
+	// Paths holds what both ends alone reveal about each path that was probed as by plan blackbox.
 	Paths   []diagnosis.Path   `json:"paths,omitempty"`
-	Nodes   []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
+	Nodes   []record.NodeFacts `json:"nodes"`   // of the topologies, with their properties
 	Metrics []record.Metric    `json:"metrics"` // declarations of every metric that occurs
 	// Verdicts names what held the traffic back, once for all cells with the same finding.
 	Verdicts []Verdict `json:"verdicts"`
 	// Uses says what the results mean for usual uses of a router.
 	Uses      []UseCase    `json:"uses"`
 	Cells     []Cell       `json:"cells"`
-	Searches  []SearchView `json:"searches,omitempty"` // one per row whose rate was looked for
+	Searches  []SearchView `json:"searches,omitempty"` // one per row that searched for a rate
 	Searching *Searching   `json:"searching,omitempty"`
-	// Proof holds the outcome for the finding that the run puts to the test, if it is an experiment.
+	// Proof holds the outcome for the finding that the run tests, if it is an experiment.
 	Proof *diagnosis.Proof `json:"proof,omitempty"`
-	// Proofs holds those of findings of this run that are not among the causes (any more).
+	// Proofs holds the outcomes for findings of this run that are not (or no longer) among the causes.
 	Proofs []diagnosis.Proof `json:"proofs,omitempty"`
 	// Ciphers holds the results of the cells of engine cipher, by node.
 	Ciphers []CipherNode `json:"ciphers,omitempty"`
 	Scaling []Scaling    `json:"scaling,omitempty"` // with streams, tunnels or CPUs
 	Soaks   []Soak       `json:"soaks,omitempty"`
-	// what TCP does to the latency of each path
+	// how TCP affects the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`
-	// Effects holds the effect of each factor on the goodput, of a run in which two or more vary.
+	// Effects holds the effect of each factor on the goodput, if two or more vary.
 	Effects    *model.Effects         `json:"effects,omitempty"`
 	Thresholds []comparison.Threshold `json:"thresholds,omitempty"`
 	Trials     []TrialView            `json:"trials"`
@@ -64,7 +64,7 @@ type Document struct {
 	Sampled   []TrialSamples    `json:"-"` // of the trials of cells, for comparisons with other runs
 }
 
-// RunHead identifies a run and says how it was measured.
+// RunHead identifies a run and how it was measured.
 type RunHead struct {
 	record.RunHead
 	Plan        string `json:"plan"`
@@ -72,7 +72,7 @@ type RunHead struct {
 	record.Procedure
 }
 
-// Emulated reports whether a router of the run was emulated: no number of it is that of a device.
+// Emulated reports whether a router of the run was emulated: then none of its numbers are those of a device.
 func (d *Document) Emulated() bool {
 	return slices.ContainsFunc(d.Caveats, func(c record.Caveat) bool { return c.Kind == "emulated" })
 }
@@ -98,51 +98,50 @@ type Cell struct {
 	Failed         int                  `json:"failed"` // trials without
 
 	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded": all probes of all trials
-	// Segments are the parts of a path between machines, near to far, where its routers answered probes.
+	// Segments lists the parts of a path between machines, near to far, whose routers answered probes.
 	Segments []Segment `json:"segments,omitempty"`
 }
 
-// Distribution is all round trips of a cell in one histogram, and what they are made of. The percentiles
-// among the metrics are exact, from the single times that are stored; this is for other programs, and to be
-// merged.
+// Distribution holds all round trips of a cell in one histogram, and how they were timed. The percentiles
+// among the metrics are exact, from the stored single times; this is for other programs, and for merging.
 type Distribution struct {
 	Probe    string   `json:"probe"`              // "echo" (UDP) or "icmp"
 	Stamps   []string `json:"stamps"`             // "kernel", "user", or both, in different trials
-	Includes []string `json:"includes,omitempty"` // from where to where a round trip was timed
+	Includes []string `json:"includes,omitempty"` // endpoints between which a round trip was timed
 	Spacing  string   `json:"spacing"`
 	Sent     int64    `json:"sent"`
 	Lost     int64    `json:"lost"`
-	Beyond   int64    `json:"beyond"` // answered, but outside of the histogram
+	Beyond   int64    `json:"beyond"` // answered, but outside the histogram's range
 	// HdrHistogram, encoding V2 compressed, base64: ns, 1 to 10¹¹, three digits
 	HDR string `json:"hdr"`
 }
 
 // UnderLoad describes the latency of one path under TCP, by the direction of the data. Grade rates the mean
-// of what up and down add, where both were measured.
+// delay added by up and down, if both were measured.
 type UnderLoad struct {
 	Factors    record.Factors        `json:"factors"` // of its cells, without the direction
 	Label      string                `json:"label"`
 	Directions map[string]LoadedPath `json:"directions"` // "up", "down", "both"
 	AddedNs    float64               `json:"added_ns,omitempty"`
-	// AddedInNoise says that in neither direction the load added more than the idle path varies by itself.
+	// AddedInNoise reports that in neither direction the load added more than the idle path's own variation.
 	AddedInNoise bool   `json:"added_in_noise,omitempty"`
 	Grade        string `json:"grade,omitempty"`
 }
 
-// LoadedPath is the latency of a path that is loaded in one direction, or in both at once.
+// LoadedPath describes the latency of a path loaded in one direction, or in both at once.
 type LoadedPath struct {
 	Cell    record.Factors `json:"cell"`
 	AddedNs *float64       `json:"added_ns,omitempty"` // rtt_added_p50_ns
-	// AddedInNoise says that AddedNs is no more than the round trip of the idle path varies by itself.
+	// AddedInNoise reports that AddedNs does not exceed the idle path's own variation.
 	AddedInNoise bool     `json:"added_in_noise,omitempty"`
 	Grade        string   `json:"grade,omitempty"` // of bufferbloat
 	RPM          *float64 `json:"rpm,omitempty"`   // responsiveness_rpm
 	Band         string   `json:"band,omitempty"`  // "poor", "fair", "good", "excellent"
 	Confidence   string   `json:"confidence,omitempty"`
-	Why          string   `json:"why,omitempty"` // there is no rpm
+	Why          string   `json:"why,omitempty"` // why there is no rpm
 }
 
-// CellCeiling holds the bounds that the result can be compared with.
+// CellCeiling holds the bounds with which the result is compared.
 type CellCeiling struct {
 	Kind  string  `json:"kind"`            // "none: virtual link", "tbf 300M on router/wan", "nic 1G" …
 	Bps   float64 `json:"bps,omitempty"`   // goodput ceiling; 0 = none
@@ -153,13 +152,13 @@ type CellCeiling struct {
 	TesterKind       string  `json:"tester_kind,omitempty"`
 }
 
-// Consistency says how even the throughput was inside the windows.
+// Consistency rates how even the throughput was inside the windows.
 type Consistency struct {
 	Word  string  `json:"word"`  // "Very good", "Good", "Fair", "Poor"
 	Ratio float64 `json:"ratio"` // the statistic, defined in docs/method/validity.md
 }
 
-// Searching describes how all searches of a run were made, as RFC 9971 asks of a report.
+// Searching describes how all searches of a run were made, as RFC 9971 requires of a report.
 type Searching struct {
 	Preset     string        `json:"preset"`
 	Goals      []record.Goal `json:"goals"`
@@ -173,12 +172,12 @@ type SearchView struct {
 	Block   int            `json:"block"`
 	Factors record.Factors `json:"factors"`
 	Label   string         `json:"label"`
-	Ended   bool           `json:"ended"`         // else results are those of the trials so far
-	Why     string         `json:"why,omitempty"` // it did not
+	Ended   bool           `json:"ended"`         // otherwise the results are preliminary
+	Why     string         `json:"why,omitempty"` // reason why it did not end
 	record.SearchLimits
 	Results []SearchResult `json:"results"` // one per goal, in their order
 	Steps   []SearchStep   `json:"steps"`
-	Trials  int            `json:"trials"` // of the search for the rate, with one that only warmed up
+	Trials  int            `json:"trials"` // of the search for the rate, including warm-up trials
 	Failed  int            `json:"failed"` // which have no result
 	Seconds float64        `json:"seconds"`
 	// EffectiveSeconds is the sum of the trials' effective durations.
@@ -188,16 +187,16 @@ type SearchView struct {
 	BackToBack       []BackToBack `json:"back_to_back,omitempty"`
 }
 
-// SearchResult adds to the outcome for one goal what follows from the trials behind it.
+// SearchResult adds, to the outcome for one goal, what follows from its trials.
 type SearchResult struct {
 	method.Result
 	// ThroughputBps is the conditional throughput of all interfaces in bits of payload.
 	ThroughputBps *float64 `json:"conditional_throughput_bps,omitempty"`
-	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent:
-	// above one half the tester was found, not the path.
+	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent: above
+	// one half, the limit found is the tester's, not the path's.
 	UnsentShare float64 `json:"unsent_share"`
-	// Bursts are trials at the upper bound that missed too many, in which the sender sent more at once than
-	// a policer's bucket holds.
+	// Bursts counts trials at the upper bound that lost too many frames and in which the sender sent more at
+	// once than a policer's bucket holds.
 	Bursts int `json:"burst_trials,omitempty"`
 }
 
@@ -208,7 +207,7 @@ type SearchStep struct {
 	Load      float64 `json:"load"`
 	Seconds   float64 `json:"seconds"` // intended
 	LossRatio float64 `json:"loss_ratio"`
-	AddedNs   float64 `json:"added_p99_ns,omitempty"` // where a goal bounds it
+	AddedNs   float64 `json:"added_p99_ns,omitempty"` // if a goal bounds it
 	Warmup    bool    `json:"warmup,omitempty"`
 }
 
@@ -229,16 +228,15 @@ type FrameLoss struct {
 }
 
 // BackToBack is the longest burst that was forwarded whole, over the repeats (RFC 2544, section 26.4), and
-// what it says of the buffer (RFC 9004).
+// the implied buffer (RFC 9004).
 type BackToBack struct {
 	Frames *statistics.Value `json:"frames,omitempty"` // absent: none was forwarded whole
-	// longer ones were not; else the buffer may be greater
+	// longer bursts were not; otherwise the buffer may be larger
 	Limited bool `json:"limited"`
-	// Rate counts the packets that were really sent per second: the greatest load, or what the tester
-	// reached.
+	// Rate is the number of packets actually sent per second: the greatest load, or what the tester reached.
 	Rate float64 `json:"rate_pps,omitempty"`
-	// BufferSeconds is frames ÷ Rate; CorrectedSeconds leaves out what was forwarded meanwhile: × (1 -
-	// throughput ÷ Rate), 0 where the tester sends no faster than that.
+	// BufferSeconds is frames ÷ Rate; CorrectedSeconds subtracts what was forwarded meanwhile: × (1 -
+	// throughput ÷ Rate), 0 if the tester sends no faster than that.
 	BufferSeconds    float64  `json:"implied_buffer_s,omitempty"`
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
 }
@@ -252,14 +250,14 @@ type TrialView struct {
 	Seconds float64           `json:"seconds"` // whole trial
 	Grade   string            `json:"grade"`
 	Reasons []evidence.Reason `json:"reasons"`
-	// Unchecked are the checks that this trial gave no means for.
+	// Unchecked lists the checks for which this trial lacked data.
 	Unchecked []evidence.Unchecked `json:"unchecked,omitempty"`
 	Metrics   map[string]float64   `json:"metrics,omitempty"`
 	Missing   map[string]string    `json:"missing,omitempty"`
 	Series    *Series              `json:"series,omitempty"`
 }
 
-// Series holds the data of one trial's charts. Times are seconds since the window's start; a null has no
+// Series holds the data of one trial's charts. Times are seconds since the window's start; null means no
 // value.
 type Series struct {
 	T       []float64             `json:"t_s"`
@@ -276,13 +274,13 @@ type RTTPoint struct {
 	NS float64 `json:"ns"`
 }
 
-// QuantileLevels are the levels of Series.Quantile; levels beyond what the number of probes carries are
-// left out at the end.
+// QuantileLevels are the levels of Series.Quantile; levels that the number of probes cannot support are
+// omitted at the end.
 var QuantileLevels = []float64{0, .01, .05, .1, .25, .5, .75, .9, .95, .99, .999, .9999}
 
-// Observing holds the cost of watching, by the program's own accounting: the median of each source's reads,
-// times their number. The thread time that the kernel charged also holds interrupts served and time stolen
-// by a hypervisor while a sampler happened to run; ChargedRatio is that larger figure.
+// Observing holds the cost of observing, by the program's own accounting: the median of each source's reads,
+// times their number. The thread time charged by the kernel also includes interrupts served and time stolen
+// by a hypervisor while a sampler ran; ChargedRatio is that larger figure.
 type Observing struct {
 	CoreRatio    float64 `json:"core_ratio"`    // all probes of all nodes, share of one core
 	ChargedRatio float64 `json:"charged_ratio"` // the same as charged by the kernel

@@ -12,33 +12,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Glance shows what a node does just now, whatever traffic flows there. What was not sampled is absent.
+// Glance shows what a node is doing at present, whatever traffic flows there. What was not sampled is absent.
 type Glance struct {
 	Node    string         `json:"node"`
-	Seconds float64        `json:"seconds"` // that it is about
+	Seconds float64        `json:"seconds"` // duration that it covers
 	Cores   []CoreGlance   `json:"cores"`
-	Devices []DeviceGlance `json:"devices"` // through which packets went
+	Devices []DeviceGlance `json:"devices"` // that carried packets
 	// ClockHz comes from the fastest policy of cores, TemperatureC from the hottest sensor, PowerW from the
-	// source of power that a trial goes by.
+	// power source that trials use.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
-	// ObservingRatio is the cost of observing, as a share of one core; nil where the machine does not report
-	// it.
+	// ObservingRatio is the cost of observing, as a share of one core; nil if the machine does not report it.
 	ObservingRatio *float64 `json:"observing_ratio,omitempty"`
-	// Candidate names what may hold traffic back there; nil: nothing that the node's own samples show.
+	// Candidate is a likely limit of traffic there; nil if the node's own samples show none.
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 
-// CoreGlance shows one core: the share of the time in which it worked, and that on softirqs and interrupts.
+// CoreGlance shows one core: the share of the time in which it was busy, and in which it served softirqs and
+// interrupts.
 type CoreGlance struct {
 	Name    string  `json:"name"`
 	Busy    float64 `json:"busy_ratio"`
 	Softirq float64 `json:"softirq_ratio"`
 }
 
-// DeviceGlance shows one network device. Drops are those of the device and of its queues; QueueBytes waited
-// in its longest queue, on average.
+// DeviceGlance shows one network device. Drops are those of the device and of its queues; QueueBytes is the
+// average backlog of its longest queue.
 type DeviceGlance struct {
 	Name   string  `json:"name"`
 	RxBps  float64 `json:"rx_bps"`
@@ -50,14 +50,14 @@ type DeviceGlance struct {
 	QueueBytes float64 `json:"queue_bytes"`
 }
 
-// GlanceCause is a candidate for what holds traffic back.
+// GlanceCause is a candidate for the limit.
 type GlanceCause struct {
 	Class      string  `json:"class"`
 	Text       string  `json:"text"`
-	Confidence float64 `json:"confidence"` // 0…1, as the rules give it from the node alone
+	Confidence float64 `json:"confidence"` // 0…1, by the rules, from the node alone
 }
 
-// LookAt is a glance at a node from what was sampled there, from and to in the samples' own time.
+// LookAt returns a glance at a node from its samples; from and to are in the samples' own time.
 func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance {
 	g := &Glance{
 		Node:    node.Name,
@@ -67,7 +67,7 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	}
 	for _, c := range metrics.CoresOf(data) {
 		if busy, ok := c.Busy(from, to); ok {
-			softirq, _ := c.Softirq(from, to) // absent where the kernel does not count it
+			softirq, _ := c.Softirq(from, to) // absent if the kernel does not count it
 			g.Cores = append(g.Cores, CoreGlance{c.Name, busy, softirq})
 		}
 	}
@@ -99,7 +99,7 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	return g
 }
 
-// devices lists the devices through which packets went, the busiest first.
+// devices lists the devices that carried packets, the busiest first.
 func (g *Glance) devices(data record.NodeData, from, to int64) {
 	of := map[string]*DeviceGlance{}
 	add := func(probe, stem string, scale float64, into func(*DeviceGlance) *float64) {
@@ -142,12 +142,12 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 	})
 }
 
-// ofNode are the causes that a node's own samples show, without anything of the load.
+// ofNode lists the causes that a node's own samples show, without data about the load.
 var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.OtherLoad,
 	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
 	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
 
-// candidate has the rules check the node as the router of a path that is otherwise unknown.
+// candidate applies the rules to the node as the router of an otherwise unknown path.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
 	top := record.Topology{
 		Name:    "forward",

@@ -15,26 +15,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Carriage relates an import to a run by what the run's trials carried. They are added one by one: those of
-// a run of a day are many and long.
+// Carriage relates an import to a run by the traffic of the run's trials. They are added one by one: a run of
+// a day has many long ones.
 type Carriage struct{ trials []carried }
 
-// carried holds what one trial's flows carried, and its time by the controller's clock.
+// carried holds the traffic of one trial's flows, and the trial's time by the controller's clock.
 type carried struct {
 	origin, ended int64
 	started       time.Time
 	bytes         statistics.Curve
 }
 
-// Add takes a trial in any order; nothing of it is kept.
+// Add adds a trial, in any order, without keeping it.
 func (c *Carriage) Add(t record.Trial) {
 	c.trials = append(c.trials, carried{t.Origin, t.Ended, t.Started, carriedIn(t)})
 }
 
-// Trials returns how many were added.
+// Trials returns how many trials were added.
 func (c *Carriage) Trials() int { return len(c.trials) }
 
-// Wall is the controller's wall clock (Unix time, ns) when its monotonic one was 0; 0 = no trial tells.
+// Wall returns the controller's wall clock (Unix time, ns) when its monotonic one was 0; 0 if no trial
+// recorded it.
 func (c *Carriage) Wall() int64 {
 	if len(c.trials) == 0 {
 		return 0
@@ -42,10 +43,10 @@ func (c *Carriage) Wall() int64 {
 	return c.trials[0].started.UnixNano() - c.trials[0].origin
 }
 
-// Align finds the offset of a machine's clock at which the bytes that its network devices received
-// (netdev, by that clock) agree best with those that the trials' flows carried. wall is the offset that the
-// wall clocks tell, 0 if they do not. Unless the machine's is wrong, they agree within ClocksAgree: other
-// runs of the same plan look alike, and only the time tells them apart.
+// Align finds the offset of a machine's clock at which the bytes that its network devices received (netdev,
+// by that clock) agree best with those that the trials' flows carried. wall is the offset by the wall clocks,
+// 0 if unknown. Unless wrong says that the machine's is wrong, the result must lie within ClocksAgree of it:
+// other runs of the same plan look alike, and only the time distinguishes them.
 func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statistics.Aligned, error) {
 	carried := c.curve()
 	if len(carried.T) == 0 {
@@ -80,9 +81,9 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 	return a, err
 }
 
-// Thinner tells which samples of a long import to keep, by source and time of the controller's clock, later
-// ones of a source after earlier ones: those during trials, least of each trial's length apart, and one on
-// either side.
+// Thinner returns a function that decides which samples of a long import to keep, by source and time of the
+// controller's clock, in order of time per source: those during trials, spaced according to each trial's
+// length, and one on either side.
 func (c *Carriage) Thinner() func(source string, at int64) bool {
 	trials := slices.Clone(c.trials)
 	slices.SortFunc(trials, func(a, b carried) int { return cmp.Compare(a.ended, b.ended) })
@@ -105,16 +106,16 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 	}
 }
 
-// thinRows is the smallest number of samples of a source that a trial keeps, if it has them, where an import
-// is thinned.
+// thinRows is the minimum number of samples of a source kept for a trial, if it has them, when an import is
+// thinned.
 const thinRows = 32
 
 func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
 
-// ClocksAgree bounds the error of the wall clock of a machine whose own record of a run is imported.
+// ClocksAgree bounds the error of the wall clock of a machine whose own recording of a run is imported.
 const ClocksAgree = 2 * time.Minute
 
-// AheadWords says how far a clock is ahead of the run's, in ns.
+// AheadWords describes how far a clock is ahead of the run's, in ns.
 func AheadWords(ns int64) string {
 	word := "ahead"
 	if ns < 0 {
@@ -129,7 +130,7 @@ func AheadWords(ns int64) string {
 	return time.Duration(ns).Round(round).String() + " " + word
 }
 
-// curve adds up what all trials carried, as one counter.
+// curve sums the traffic of all trials as one counter.
 func (c *Carriage) curve() statistics.Curve {
 	trials := slices.Clone(c.trials)
 	slices.SortStableFunc(trials, func(a, b carried) int { return cmp.Compare(a.origin, b.origin) })
@@ -151,8 +152,8 @@ func (c *Carriage) curve() statistics.Curve {
 	return out
 }
 
-// carriedIn adds up what the flows of a trial carried, at the times of the one with the most samples and
-// where others begin and end: many flows are counted at as many times.
+// carriedIn sums the traffic of a trial's flows, at the sampling times of the flow with the most samples and
+// at the begins and ends of the others, because many flows have as many sets of times.
 func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out
@@ -183,8 +184,8 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 	return out
 }
 
-// receivedOf adds up what all devices but loopback received. A counter that goes back or that comes later
-// adds nothing then.
+// receivedOf sums what all devices except loopback received. A counter that goes back, or appears later, adds
+// nothing at that point.
 func receivedOf(netdev *record.Table) statistics.Curve {
 	if netdev == nil {
 		return statistics.Curve{}
@@ -210,14 +211,15 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 	return out
 }
 
-// withImports adds to a trial what was seen elsewhere while it ran. What the trial refers to stays as it is.
+// withImports adds to a trial what was recorded elsewhere while it ran, without modifying what the trial
+// refers to.
 func withImports(run *record.Run, t record.Trial) record.Trial {
 	if len(run.Imports) == 0 {
 		return t
 	}
 
 	t.Nodes = maps.Clone(t.Nodes)
-	if t.Nodes == nil { // without telemetry of its own
+	if t.Nodes == nil { // no telemetry of its own
 		t.Nodes = map[string]record.NodeData{}
 	}
 
@@ -233,8 +235,8 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 	return t
 }
 
-// during cuts out of an import what lies between two times, with the samples next to them; ok is false where
-// none does.
+// during cuts from an import what lies between two times, with the adjacent samples; ok is false if there is
+// nothing.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	d.Clock = record.Clock{
 		OffsetBefore: im.Offset,
@@ -275,7 +277,7 @@ func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	return d, ok
 }
 
-// merged joins what is known of the same node from several sources.
+// merged joins the facts about the same node from several sources.
 func merged(environments []record.Environment) []record.Environment {
 	var out []record.Environment
 	for _, e := range environments {
@@ -297,13 +299,13 @@ func merged(environments []record.Environment) []record.Environment {
 			maps.Copy(o.Missing, from.Missing)
 		}
 
-		delete(o.Missing, "all else") // the later one says what is missing
+		delete(o.Missing, "all else") // the later one lists what is missing
 		out[i] = o
 	}
 	return out
 }
 
-// Covered counts the trials that an import has samples of.
+// Covered counts the trials for which an import has samples.
 func (c *Carriage) Covered(im record.Import) int {
 	n := 0
 	for _, t := range c.trials {

@@ -38,10 +38,11 @@ func Brief(run *record.Run, t record.Trial) (e record.Event) {
 	return e
 }
 
-// Interim holds what a running campaign decides by: the rates of its trials so far, and its searches.
+// Interim holds the data on which a running campaign bases its decisions: the rates of its trials so far, and
+// its searches.
 type Interim struct {
 	run    *record.Run
-	trials []record.Trial       // of a plan that searches, without their series
+	trials []record.Trial       // of a plan with searches, without their series
 	rates  map[string][]float64 // cell → rate in each trial that ended well
 }
 
@@ -50,7 +51,7 @@ func NewInterim(run *record.Run) *Interim {
 	return &Interim{run: run, rates: map[string][]float64{}}
 }
 
-// Add takes over a finished trial.
+// Add adds a finished trial.
 func (x *Interim) Add(t *record.Trial) {
 	if x.run.Design.Method.Search != nil {
 		x.trials = append(x.trials, t.Light())
@@ -62,12 +63,12 @@ func (x *Interim) Add(t *record.Trial) {
 	case t.Cipher != nil:
 		x.rates[cell] = append(x.rates[cell], t.Cipher.Rate)
 	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
-		up, down, _ := t.Traffic.Goodput() // 0: it counted none
+		up, down, _ := t.Traffic.Goodput() // zero if it counted none
 		x.rates[cell] = append(x.rates[cell], up+down)
 	}
 }
 
-// Narrow reports whether the interval of a cell's rate is as narrow as the design wants it.
+// Narrow reports whether the interval of a cell's rate is as narrow as the design requires.
 func (x *Interim) Narrow(cell string) bool {
 	a := x.run.Design.Method.Adaptive
 	return a != nil && statistics.Narrow(x.rates[cell], a.Width, a.Min)
@@ -113,12 +114,12 @@ func (x *Interim) idleOf(row record.Row) *record.Latency {
 }
 
 // ShareOf returns the load, in payload bits per second, of a cell that takes a share of another's rate: of
-// the median that its searches found so far or, without a search, of its goodput. A share of the latter is
-// below what the path carries only as far as the generator, flat out, was not slower than the path.
+// the median that its searches found so far or, without a search, of its goodput. A share of the goodput is
+// below the path's capacity only if the generator, at full rate, was no slower than the path.
 func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 	of := found.Of.Key()
 	var rates []float64
-	rows := map[string]bool{} // searched ones
+	rows := map[string]bool{} // with a search
 	for i := range x.trials {
 		t := &x.trials[i]
 		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != of || rows[t.Row.ID] {

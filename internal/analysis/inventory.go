@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// inventoryFacts puts the inventory of a node in words by name, for each of its parts that is known. Left out
-// are counters, handles and what chokepoint has made itself, which differ from run to run, and devices that
-// are listed elsewhere.
+// inventoryFacts describes each known part of a node's inventory in words, by name. It omits counters,
+// handles and what chokepoint made itself, which differ from run to run, and devices that are listed
+// elsewhere.
 func inventoryFacts(v *record.Inventory, listed func(device string) bool) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	add := func(part, name, text string) {
@@ -111,7 +111,7 @@ func joined[T any](all []T, words func(T) string) string {
 	return strings.Join(out, "; ")
 }
 
-// addInventories adds to the facts of a node what its inventories in two runs hold. What one run has not is
+// addInventories adds the contents of a node's inventories in two runs to its facts. What one run lacks is
 // "none", and a part that only one run could read is unknown in the other.
 func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	if a == nil || b == nil {
@@ -121,7 +121,7 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	has := func(v *record.Inventory, device string) bool {
 		return slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Name == device })
 	}
-	listed := func(device string) bool { // among the facts, since one run alone has it
+	listed := func(device string) bool { // listed among the facts, as only one run has it
 		name := "device:" + device + ":mtu"
 		return has(a, device) != has(b, device) && left[name]+right[name] != ""
 	}

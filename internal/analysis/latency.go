@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// summariseLatency makes the percentiles of a cell. Where every measurement carries a percentile by itself
-// it is treated like any metric: the median of the trials with its interval. Where only all probes together
-// do, it is the pooled percentile, with the range of the trials that carry it or else the order-statistic
-// interval of the pool (Level is then set, and holds as far as probes are independent), and says "pooled".
+// summariseLatency computes the percentiles of a cell. If every measurement supports a percentile by itself,
+// it is treated like any metric: the median of the trials with its interval. If only all probes together do,
+// it is the pooled percentile, marked "pooled", with the range of the trials that support it or else the
+// order-statistic interval of the pool (Level is then set, and valid as far as probes are independent).
 func (g *group) summariseLatency(good []*validity.Graded) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
@@ -39,7 +39,7 @@ func (g *group) summariseLatency(good []*validity.Graded) {
 	g.cell.Segments = g.segments(good)
 }
 
-// probed are the trials in which a probe ran, whether it was answered or not.
+// probed returns the trials in which a probe ran, answered or not.
 func probed(trials []*validity.Graded, kind string) []*validity.Graded {
 	return slices.DeleteFunc(slices.Clone(trials), func(j *validity.Graded) bool {
 		_, ran := j.Metrics.RTTs[kind]
@@ -92,8 +92,8 @@ func (g *group) addPercentiles(kind string, ran []*validity.Graded, why string) 
 	}
 }
 
-// addAdded computes what the load adds to the median round trip of each trial: against the idle measurement
-// of its own block, else the path's.
+// addAdded computes the delay that the load adds to the median round trip of each trial: relative to the idle
+// measurement of its own block, else the path's.
 func (g *group) addAdded() {
 	blocks := g.blocks()[metrics.RTTIdle]
 	median := statistics.Median(slices.Collect(maps.Values(blocks)))
@@ -116,8 +116,8 @@ func (g *group) addAdded() {
 }
 
 // AddedInNoise reports whether the load added less to the median round trip than can be measured: the
-// interval reaches down to nothing, or the median lies within what the idle path varies by from one probe to
-// the next (p90 - p50), divided by the root of the number of trials, or from one trial to the next.
+// interval includes zero, or the median is within the idle path's variation from one probe to the next (p90 -
+// p50), divided by the root of the number of trials, or from one trial to the next.
 func (c *Cell) AddedInNoise() bool {
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok {
@@ -138,7 +138,7 @@ func (c *Cell) AddedInNoise() bool {
 	return added.Median <= noise
 }
 
-// Range of the histograms, in nanoseconds. What lies outside is counted, and not forced into the last bucket.
+// Range of the histograms, in nanoseconds. Values outside are counted, but not put into the last bucket.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9
@@ -162,7 +162,7 @@ func (g *group) addDistribution(kind string, ran []*validity.Graded) {
 	}
 }
 
-// distribution joins what several measurements saw.
+// distribution joins several measurements.
 func distribution(all []*record.Latency) (Distribution, bool) {
 	if len(all) == 0 {
 		return Distribution{}, false
@@ -196,7 +196,7 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 	return d, true
 }
 
-// once adds a text that is not there yet.
+// once appends a text that is not there yet.
 func once(list []string, text string) []string {
 	if text == "" || slices.Contains(list, text) {
 		return list
@@ -243,7 +243,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	return out
 }
 
-// loadedPath is a cell's line; false for a cell that says nothing about a path full of TCP.
+// loadedPath returns a cell's line; ok is false if the cell reveals nothing about a path full of TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	p := LoadedPath{Cell: g.factors}
 	if factor.Protocol.Is(g.factors, factor.UDP) || factor.Engine.Is(g.factors, "flows", "requests") {
@@ -263,7 +263,7 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
-		c := j.Metrics.Confidence // none of what another program measured
+		c := j.Metrics.Confidence // none for another program's results
 		if c != "" && (p.Confidence == "" || slices.Index(order, c) < slices.Index(order, p.Confidence)) {
 			p.Confidence = c // that of the least certain trial
 		}

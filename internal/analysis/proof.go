@@ -26,7 +26,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		byBlock := g.cell.Blocks[metric]
 		if e.Untouched(g.factors) {
 			untouched = g.factors
-			for _, j := range g.trials { // also where the path let nothing through
+			for _, j := range g.trials { // even if the path let nothing through
 				f := j.Trial.Failure
 				if f != nil && slices.Contains(ofTraffic, f.Phase) {
 					rates.Untouched[j.Trial.Row.Block] = append(rates.Untouched[j.Trial.Row.Block], 0)
@@ -46,7 +46,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	return p
 }
 
-// answers is the metric that a finding is about: the rate, or the round trip of a class of delay.
+// answers returns the metric of a finding: the rate or, for a class of delay, the round trip.
 func answers(cells []*group, class string) string {
 	rule, _ := diagnosis.RuleOf(class)
 	if !rule.Delay {
@@ -64,11 +64,11 @@ func answers(cells []*group, class string) string {
 	return metrics.RTTLoaded
 }
 
-// ofTraffic are the phases of a trial in which packets must pass.
+// ofTraffic lists the phases of a trial in which packets must pass.
 var ofTraffic = []string{record.PhaseVerify, record.PhaseWarmup, record.PhaseWindow}
 
-// TestsOf are the experiments that put a class to the test, whether it was found or not, in the cell of a
-// trial; none of a trial without a load that was measured.
+// TestsOf returns the experiments that test a class, whether it was found or not, in the cell of a trial;
+// none for a trial without a measured load.
 func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experiment {
 	j := validity.GradeTrial(run, &t)
 	if !diagnosable(j) {
@@ -77,7 +77,7 @@ func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experime
 	return diagnosis.Tests(Observe(run, j), class)
 }
 
-// AddProofs puts what experiments said beside the causes that they test.
+// AddProofs adds the outcomes of experiments to the causes that they test.
 func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 	for _, p := range proofs {
 		c := d.causeOf(p.Cell, p.Class)
@@ -95,7 +95,7 @@ func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 	}
 }
 
-// causeOf is a cause of a cell, nil if it is not among them.
+// causeOf returns a cause of a cell, nil if it is not among them.
 func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	for i := range d.Cells {
 		c := &d.Cells[i]
@@ -112,23 +112,23 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
-// minUtilisation is the lowest utilisation that predicts a gain: farther from the limit a packet costs
-// something else, as larger ones are formed (GSO, GRO).
+// minUtilisation is the lowest utilisation that predicts a gain: farther from the limit a packet has another
+// cost, as larger ones are formed (GSO, GRO).
 const minUtilisation = .3
 
-// rates are the classes that say what a link carries.
+// rates lists the classes that determine what a link carries.
 var rates = []string{diagnosis.LinkRate, diagnosis.Shaper, diagnosis.Policer}
 
-// predict notes beside each gain that was measured what was known of it before: the finding's own bound, the
-// slack of what other experiments found not to limit, what the tester reaches, and how much of each other
-// part of the path is used where the rate costs as much without the limit.
+// predict adds, to each measured gain, the bounds known before: the finding's own bound, the slack found by
+// experiments on what does not limit, what the tester reaches, and the utilisation of each other part of the
+// path if the rate costs as much without the limit.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return
 	}
 
 	causes := c.Diagnosis.Causes
-	// Beside a load of others, a core that is full is not full with the traffic.
+	// With other load, a full core is not full of traffic.
 	busy := slices.ContainsFunc(causes, func(x diagnosis.Cause) bool {
 		return x.Class == diagnosis.OtherLoad
 	})
@@ -140,7 +140,7 @@ func (c *Cell) predict() {
 				continue
 			}
 
-			if p.Headroom > 0 { // measured: better than any bound
+			if p.Headroom > 0 { // measured, and thus better than any bound
 				p.Predict(p.Headroom, "the next limit, met when "+p.Factor+" was raised")
 				continue
 			}
@@ -149,7 +149,7 @@ func (c *Cell) predict() {
 				continue
 			}
 
-			if diagnosis.OfCPU(causes[i].Class) { // others only know what the tester reaches
+			if diagnosis.OfCPU(causes[i].Class) { // otherwise only what the tester reaches is known
 				p.Predict(causes[i].GainAtMost, "the finding")
 			}
 

@@ -16,22 +16,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// RunComparison is two runs side by side: b against a. Runs made at different times are not paired, so
-// everything that changed between them is a candidate cause of every difference.
+// RunComparison compares two runs: b against a. Runs made at different times are not paired, so everything
+// that changed between them is a candidate cause of every difference.
 type RunComparison struct {
 	Format      string                  `json:"format"`
 	A           RunHead                 `json:"a"`
 	B           RunHead                 `json:"b"`
 	Summary     []string                `json:"summary"`
 	Comparisons []comparison.Comparison `json:"comparisons"` // ratio b ÷ a
-	Regressions []Regression            `json:"regressions"` // what is worse in b, or lost
+	Regressions []Regression            `json:"regressions"` // what is worse in b, or missing there
 	Changes     []Change                `json:"changes"`     // what differs between the runs
 	OnlyA       []record.Factors        `json:"only_a,omitempty"`
 	OnlyB       []record.Factors        `json:"only_b,omitempty"`
 	Metrics     []record.Metric         `json:"metrics"`
 }
 
-// Change is one thing that differs between two runs. Cause says whether it can explain a difference of
+// Change is one thing that differs between two runs. Cause reports whether it can explain a difference of
 // results.
 type Change struct {
 	Kind  string `json:"kind"` // "environment", "condition", "setting", "counter", "version", "plan", "lab"
@@ -41,12 +41,13 @@ type Change struct {
 	Cause bool   `json:"cause"`
 }
 
-// Regression is a cell that is worse in the second run, or has no number there where the first had one.
+// Regression is a cell that is worse in the second run, or has no number there although it had one in the
+// first.
 type Regression struct {
 	Factors record.Factors `json:"factors"`
-	Metric  string         `json:"metric,omitempty"` // absent: the cell as a whole
+	Metric  string         `json:"metric,omitempty"` // absent: the whole cell
 	Text    string         `json:"text"`
-	// Suspect says that one of the two numbers is in doubt: what is worse may not be what is measured.
+	// Suspect reports that one of the two numbers is in doubt: the loss may not be what is measured.
 	Suspect bool `json:"suspect,omitempty"`
 }
 
@@ -108,8 +109,8 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost are the numbers that a cell had in the first run and has not in the second. Without a number a cell
-// is no more than it was with one: in doubt, if that was.
+// lost returns the numbers that a cell had in the first run and lacks in the second. The loss is in doubt if
+// the first number was.
 func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 	doubt := a.Grade == evidence.GradeSuspect || b != nil && b.Grade == evidence.GradeSuspect
 	switch {
@@ -156,7 +157,7 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 	return out
 }
 
-// worse are the comparisons that found a difference for the worse.
+// worse returns the comparisons that found a difference for the worse.
 func worse(c *RunComparison) []Regression {
 	better := map[string]string{}
 	for _, m := range c.Metrics {
@@ -182,7 +183,7 @@ func worse(c *RunComparison) []Regression {
 	return out
 }
 
-// timesWords say a ratio before what it is of: "50.0 % of", or from twice on "2.33 times".
+// timesWords writes a ratio before its noun: "50.0 % of", or from twice on "2.33 times".
 func timesWords(ratio float64) string {
 	if times, ok := strings.CutPrefix(unit.Ratio(ratio), "×"); ok {
 		return times + " times"
@@ -190,7 +191,7 @@ func timesWords(ratio float64) string {
 	return unit.Ratio(ratio) + " of"
 }
 
-// numbers are the values of a run's metrics: cell or path → metric → block.
+// numbers returns the values of a run's metrics: cell or path → metric → block.
 func numbers(d *Document) map[string]map[string]map[int]float64 {
 	out := map[string]map[string]map[int]float64{}
 	for _, t := range d.Trials {
@@ -215,8 +216,7 @@ func numbers(d *Document) map[string]map[string]map[int]float64 {
 	return out
 }
 
-// runWords says in words what a comparison of runs found: each metric that was compared, then what differs
-// beside the results.
+// runWords describes what a comparison of runs found: each metric that was compared, then other differences.
 func runWords(c *RunComparison) []string {
 	if len(c.Comparisons) == 0 {
 		return []string{"The two runs have no cell in common that both measured."}
@@ -242,7 +242,7 @@ type verdictCount struct {
 	counts  string
 }
 
-// verdictCounts joins the metrics on which the same was found, those with a difference first.
+// verdictCounts groups metrics with the same findings, those with a difference first.
 func verdictCounts(all []comparison.Comparison) []verdictCount {
 	var out []verdictCount
 	for _, m := range comparison.ComparedMetrics {
@@ -280,8 +280,8 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 	return append(different, same...)
 }
 
-// causeWords says what can explain a difference of results. Chance is named only where no difference was
-// found, and never as the explanation of one that was.
+// causeWords lists what can explain a difference of results. It names chance only if no difference was found,
+// never as the explanation of one.
 func causeWords(c *RunComparison) string {
 	causes := causesOf(c.Changes)
 	found := slices.ContainsFunc(c.Comparisons, func(x comparison.Comparison) bool {
@@ -317,7 +317,7 @@ func changes(a, b *Document) []Change {
 	add("lab", "lab", a.Run.Lab, b.Run.Lab, true)
 	add("lab", "note", a.Run.LabNote, b.Run.LabNote, true)
 	add("version", "chokepoint", a.Run.Version, b.Run.Version, true)
-	if a.Run.Version == b.Run.Version { // of another version it is another one anyway
+	if a.Run.Version == b.Run.Version { // another version differs anyway
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
 
@@ -386,7 +386,7 @@ func planFacts(d *Document) [][2]string {
 	}
 }
 
-// nodeFacts says what each node of a run is.
+// nodeFacts describes each node of a run.
 func nodeFacts(d *Document) map[string]string {
 	out := map[string]string{}
 	for _, n := range d.Nodes {
@@ -428,7 +428,7 @@ func environmentChanges(a, b []record.Environment) []Change {
 
 	for _, node := range keys(left, right) {
 		if left[node] == nil || right[node] == nil {
-			continue // said at once
+			continue // reported at once
 		}
 
 		for _, name := range keys(left[node], right[node]) {
@@ -460,10 +460,10 @@ func known(facts map[string]string, name string) string {
 	return "unknown"
 }
 
-// volatileFacts change from boot to boot or run to run by themselves.
+// volatileFacts change by themselves from boot to boot or run to run.
 var volatileFacts = map[string]bool{"boot_id": true, "uptime": true, "hostname": true, "time": true}
 
-// resolved lists what each factor was resolved to anywhere in a run.
+// resolved lists everything that each factor was resolved to in a run.
 func resolved(d *Document) map[string]string {
 	values := map[string][]string{}
 	for i := range d.Cells {
@@ -493,7 +493,7 @@ func causesOf(list []Change) []string {
 	return out
 }
 
-// keys are the keys of several maps, sorted.
+// keys returns the keys of several maps, sorted.
 func keys[V any](all ...map[string]V) []string {
 	var names []string
 	for _, m := range all {
@@ -504,7 +504,7 @@ func keys[V any](all ...map[string]V) []string {
 	return slices.Compact(names)
 }
 
-// verified words which content a plan checks.
+// verified describes which content a plan checks.
 func verified(m record.Measure) string {
 	if m.VerifyAll {
 		return "all"

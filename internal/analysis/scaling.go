@@ -15,11 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// scalingPoints is the fewest levels that a fit of three parameters is given.
+// scalingPoints is the minimum number of levels for a fit of three parameters.
 const scalingPoints = 6
 
-// Scaling describes how goodput grows with the number of something, by the Universal Scalability Law
-// (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+// Scaling describes how goodput grows with a number, such as that of streams, by the Universal Scalability
+// Law (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	Factor  string                    `json:"factor"`
 	Label   string                    `json:"label"` // the other factors that vary

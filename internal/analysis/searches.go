@@ -14,14 +14,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// readSearches reads the searches of all cells, and names in each cell the trials that stand for them.
+// readSearches reads the searches of all cells, and sets in each cell the trials that represent them.
 func readSearches(run *record.Run, cells []*group) {
 	if run.Design.Method.Search == nil {
 		return
 	}
 
 	for _, g := range cells {
-		var rows [][]*validity.Graded // the trials of each that a search asked for, in run order
+		var rows [][]*validity.Graded // per search, its trials in run order
 		for _, j := range g.trials {
 			if j.Trial.Search == nil {
 				continue
@@ -49,7 +49,7 @@ func readSearches(run *record.Run, cells []*group) {
 	}
 }
 
-// idleOf is the latency of the idle path that was measured in a block.
+// idleOf returns the latency of the idle path in a block.
 func (g *group) idleOf(block int) *record.Latency {
 	var found *record.Latency
 	for _, j := range validity.LastGood(g.idle) {
@@ -60,15 +60,15 @@ func (g *group) idleOf(block int) *record.Latency {
 	return found
 }
 
-// reading reads one search into the document.
+// reading converts one search for the document.
 type reading struct {
 	run     *record.Run
 	trials  []*validity.Graded
-	counted []*validity.Graded // those of the search for the rate that ended well, without one that warmed up
+	counted []*validity.Graded // trials of the search for the rate that ended well, except warm-up trials
 	idle    *record.Latency
 }
 
-// search reads the outcome of one search, and the trial that stands for it.
+// search reads the outcome of one search, and the trial that represents it.
 func (r *reading) search() (*SearchView, *validity.Graded) {
 	first := r.trials[0].Trial
 	m := r.run.Design.Method
@@ -142,8 +142,8 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 	return s, stands
 }
 
-// testersAt returns the tester's part in the trials at a load that missed too many: the share of the missing
-// frames that were never sent, and in how many of them its own bursts overfilled a policer's bucket.
+// testersAt returns the tester's part in the trials at a load that lost too many frames: the share of the
+// missing frames that were never sent, and in how many trials its own bursts overfilled a policer's bucket.
 func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64
 	for _, j := range r.counted {
@@ -161,7 +161,7 @@ func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	return float64(unsent) / float64(max(unsent+lost, 1)), bursts
 }
 
-// ending says whether the search has ended, or why not.
+// ending records whether the search has ended, or why not.
 func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
 	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {
@@ -182,8 +182,8 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 	}
 }
 
-// standsFor is the trial whose other numbers a search is shown with: the last full-length one at the lower
-// bound of the first goal that has one, or else the last at the least load that was tried.
+// standsFor returns the trial that supplies a search's other numbers: the last full-length one at the lower
+// bound of the first goal that has one, or else the last at the least load tried.
 func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
@@ -205,7 +205,7 @@ func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	return least
 }
 
-// addSearch sets the metrics of a search on the trial that stands for it. An irregular result is no metric.
+// addSearch sets the metrics of a search on the trial that represents it. An irregular result is no metric.
 func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
 	m.Set(metrics.SearchSeconds, s.Seconds)
 	for i, g := range goals {
@@ -250,8 +250,8 @@ func (g *group) caveat(kind, text string) {
 	g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// addIrregular tells of a cell's searches that have no regular result, and that other numbers are those at
-// the found rate.
+// addIrregular reports a cell's searches without a regular result, and that other numbers are those at the
+// found rate.
 func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return
@@ -294,7 +294,7 @@ func (g *group) addIrregular() {
 	}
 }
 
-// addSearches puts the searches into the document, with the names of their cells.
+// addSearches adds the searches to the document, with the names of their cells.
 func (d *Document) addSearches(run *record.Run, cells []*group) {
 	s := run.Design.Method.Search
 	if s == nil {

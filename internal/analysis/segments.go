@@ -16,17 +16,17 @@ import (
 // Segment is a part of the path between two machines, up to a router or to the far end, and the latency that
 // a load adds there. Both directions of the segment count, and the router's time to answer.
 type Segment struct {
-	Hop  int    `json:"hop"`            // number of the router that it ends at; 0 = the far end
-	Addr string `json:"addr,omitempty"` // that router's
-	// Median round trips from the near end to its end: medians of the trials'.
+	Hop  int    `json:"hop"`            // number of the router at its end; 0 = the far end
+	Addr string `json:"addr,omitempty"` // of that router
+	// Median round trips from the near end to the segment's end: medians over the trials.
 	IdleNs   float64 `json:"idle_ns"`
 	LoadedNs float64 `json:"loaded_ns"`
-	// AddedNs is the delay that the load adds to the round trip to its end, less that to the end of the one
-	// before; it is negative where a router took longer to answer than to forward.
+	// AddedNs is the delay that the load adds to the round trip to its end, minus that to the end of the
+	// previous segment; it is negative if a router took longer to answer than to forward.
 	AddedNs float64 `json:"added_ns"`
 }
 
-// minProbes are the answers from which a median is told of a hop.
+// minProbes is the minimum number of answers for a hop's median.
 const minProbes = 5
 
 // segments returns the segments of a cell whose hops were probed, idle and loaded.
@@ -86,7 +86,7 @@ func (g *group) segments(good []*validity.Graded) (out []Segment) {
 // minAdded is the smallest added delay, in ns, whose segments are reported.
 const minAdded = 1e6
 
-// addSegments says where the load adds latency.
+// addSegments reports where the load adds latency.
 func (g *group) addSegments() {
 	all := g.cell.Segments
 	if len(all) == 0 {

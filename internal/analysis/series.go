@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// quantiles returns the values at QuantileLevels of sorted values, as far as their number carries them.
+// quantiles returns the values at QuantileLevels of sorted values, as far as their number supports them.
 func quantiles(sorted []float64) []float64 {
 	var out []float64
 	for _, q := range QuantileLevels {
@@ -23,18 +23,18 @@ func quantiles(sorted []float64) []float64 {
 	return out
 }
 
-// Chart sizes: a trial's series is thinned to at most this many points, one of very many trials to fewer, so
-// that a document of a day stays small.
+// Chart sizes: a trial's series is thinned to at most this many points, or fewer in a run of very many
+// trials, so that a document of a day stays small.
 const (
 	chartPoints   = 300
 	manyTrials    = 100
 	minPoints     = 60
 	chartStep     = int64(100e6) // ns
-	chartRTTBins  = 150          // each gives its smallest and its largest value
+	chartRTTBins  = 150          // each with its smallest and its largest value
 	coreSmoothing = int64(500e6) // ns: one 100 ms sample of a core is mostly tick noise
 )
 
-// chart makes what the charts of one trial need: from the begin of the load to its stop.
+// chart computes the data for the charts of one trial: from the begin of the load to its end.
 func chart(t *record.Trial, rtts map[string][]float64, points int) *Series {
 	from := t.Window.Start
 	if t.Window.Begin != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Thresholds of a soak. A trend is told where chance explains it with less than soakLevel (Kendall's test,
+// Thresholds of a soak. A trend is reported if chance explains it with less than soakLevel (Kendall's test,
 // two-sided) and it is large enough to matter.
 const (
 	soakWindows = 6
@@ -32,7 +32,7 @@ type Soak struct {
 	Hours     float64        `json:"hours"` // from the start of the first to the end of the last
 	Metric    string         `json:"metric"`
 	Throttled int            `json:"throttled"` // windows in which heat or power held a machine back
-	// Unwatched windows have no source that tells of heat or power; Why is the reason of the last.
+	// Unwatched counts windows without a source about heat or power; Why is the reason of the last.
 	Unwatched    int      `json:"heat_unwatched,omitempty"`
 	UnwatchedWhy string   `json:"heat_unwatched_why,omitempty"`
 	Failed       int      `json:"failed"`
@@ -60,7 +60,7 @@ const (
 	TrendLeak  = "leak"
 )
 
-// soaks reads the cells of a run whose plan asks for a soak.
+// soaks reads the cells of a run whose plan contains a soak.
 func soaks(run *record.Run, cells []*group, memory map[*validity.Graded]map[string]memoryUse) []Soak {
 	if run.Design.Method.Soak <= 0 {
 		return nil
@@ -114,7 +114,7 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 
-	// of is the quantity of a window, or why it lacks it.
+	// of returns the quantity of a window, or why it is missing.
 	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
 		values := make([]float64, len(good))
 		why := ""
@@ -147,10 +147,11 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	return s
 }
 
-// noSuchProbe is the reason of a node that does not read memory: it has the host's, which is watched there.
+// noSuchProbe is the reason of a node that does not read memory: it shares the host's, which is watched
+// there.
 const noSuchProbe = "probe memory did not run"
 
-// memoryUse holds what a node's programs used in a window, or why that is unknown.
+// memoryUse holds the memory that a node's programs used in a window, or why that is unknown.
 type memoryUse struct {
 	bytes   float64
 	missing string
@@ -164,7 +165,7 @@ func memoryOf(t *record.Trial) map[string]memoryUse {
 	return out
 }
 
-// memoryUsed is the mean of what programs could not get, in a window.
+// memoryUsed returns the mean memory that was unavailable to programs, in a window.
 func memoryUsed(t *record.Trial, node string) memoryUse {
 	table, why := metrics.SamplesOf(t.Nodes[node], "memory")
 	if table == nil {
@@ -189,7 +190,7 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 	return memoryUse{bytes: total - available}
 }
 
-// along fits the trend and checks it.
+// along fits the trend and tests it.
 func (t Trend) along(hours, values []float64, length float64) Trend {
 	t.First, t.Last = values[0], values[len(values)-1]
 	t.PerHour, t.PValue = statistics.TheilSen(hours, values), statistics.Kendall(values)

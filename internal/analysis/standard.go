@@ -62,7 +62,7 @@ func lossesOf(m record.Method, trials []*validity.Graded) []float64 {
 	return out
 }
 
-// summaryOf summarises a metric of some trials; nil where none has it.
+// summaryOf summarises a metric of some trials; nil if none has it.
 func summaryOf(trials []*validity.Graded, metric string) *statistics.Value {
 	values := valuesOf(trials, metric)
 	if len(values) == 0 {
@@ -136,7 +136,7 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Graded,
 	return out
 }
 
-// sentRate returns the rate at which packets were really sent, of the busiest direction.
+// sentRate returns the rate at which packets were actually sent in the busiest direction.
 func sentRate(t *record.Traffic) float64 {
 	if t == nil {
 		return 0
@@ -154,7 +154,7 @@ func sentRate(t *record.Traffic) float64 {
 	return most
 }
 
-// searchNotes say what the numbers of a search mean: what RFC 9971 asks a report to state.
+// searchNotes explains the numbers of a search, as RFC 9971 requires of a report.
 func searchNotes(run *record.Run) []string {
 	m := run.Design.Method
 	notes := []string{
@@ -206,7 +206,7 @@ func searchNotes(run *record.Run) []string {
 	return notes
 }
 
-// mixed says that packets of some cell have several sizes.
+// mixed reports whether some cell has packets of several sizes.
 func mixed(run *record.Run) bool {
 	return slices.ContainsFunc(run.Design.Cells,
 		func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })

@@ -15,10 +15,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// summary says in words what the run found, most important first.
+// summary describes in words what the run found, most important first.
 func summary(run *record.Run, d *Document) []string {
 	var out []string
-	for _, w := range d.Ways { // what was measured is nowhere else said
+	for _, w := range d.Ways { // imported results appear nowhere else
 		out = append(out, w.Words())
 	}
 
@@ -31,7 +31,7 @@ func summary(run *record.Run, d *Document) []string {
 	return out
 }
 
-// opening is the first sentence of the plan's description.
+// opening returns the first sentence of the plan's description.
 func opening(run *record.Run) string {
 	text, _, _ := strings.Cut(strings.Join(strings.Fields(description(run)), " "), ". ")
 	return sentence(capital(cmp.Or(text, "Plan "+run.Design.Name)))
@@ -55,7 +55,7 @@ func fastest(d *Document) []string {
 		}
 
 		where := capital(d.with(c)) + " the"
-		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // which nobody told
+		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // whether there was one is unknown
 			where = "The"
 		}
 
@@ -71,7 +71,7 @@ func fastest(d *Document) []string {
 	return out
 }
 
-// most returns the first cell whose median of a metric is the greatest, nil if none has the metric.
+// most returns the first cell with the greatest median of a metric, nil if none has the metric.
 func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
 	for i := range d.Cells {
 		x, ok := d.Cells[i].Metrics[metric]
@@ -83,7 +83,7 @@ func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
 	return best, v
 }
 
-// spread words an interval: "range 1.2 to 1.3 Gbit/s, n = 3".
+// spread describes an interval: "range 1.2 to 1.3 Gbit/s, n = 3".
 func spread(v statistics.Value, format func(float64) string) string {
 	switch v.Interval {
 	case statistics.IntervalSingle:
@@ -95,7 +95,7 @@ func spread(v statistics.Value, format func(float64) string) string {
 	return fmt.Sprintf("range %s to %s, n = %d", format(v.Low), format(v.High), v.N)
 }
 
-// tunnelCost names what is left of the goodput inside a tunnel.
+// tunnelCost describes how much of the goodput remains inside a tunnel.
 func tunnelCost(d *Document) []string {
 	var ratios []float64
 	tunnel := d.Catalogue.Of(string(factor.Tunnel))
@@ -119,7 +119,7 @@ func tunnelCost(d *Document) []string {
 		len(ratios))}
 }
 
-// smallPackets names the highest packet rate.
+// smallPackets reports the highest packet rate.
 func smallPackets(d *Document) []string {
 	best, v := d.most(metrics.PacketRate)
 	if best == nil {
@@ -140,7 +140,7 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
-// latencyWords says how far load raises the round trip: of the cell in which it does so most.
+// latencyWords describes how far load raises the round trip, for the cell in which it does so most.
 func latencyWords(d *Document) []string {
 	worst, added := d.most(metrics.RTTAdded)
 	if worst == nil {
@@ -158,7 +158,7 @@ func latencyWords(d *Document) []string {
 		worst.addedWords(), metrics.Bufferbloat(added.Median))}
 }
 
-// responsivenessWords names the directions of each path whose responsiveness was measured.
+// responsivenessWords describes the responsiveness of each path, by direction.
 func responsivenessWords(d *Document) []string {
 	var out []string
 	for _, p := range d.UnderLoad {
@@ -184,8 +184,8 @@ func responsivenessWords(d *Document) []string {
 	return out
 }
 
-// importedWords are the numbers of an imported run that no column of the results shows: goodput by direction
-// and times of requests, of a few cells.
+// importedWords describes numbers of an imported run that no column of the results shows: goodput by
+// direction and times of requests, for a few cells.
 func importedWords(d *Document) (out []string) {
 	if len(d.Run.ImportedFrom) == 0 {
 		return nil
@@ -211,12 +211,12 @@ func importedWords(d *Document) (out []string) {
 	return out
 }
 
-// maxImportedWords bounds the cells of an imported run that the summary has a sentence for.
+// maxImportedWords bounds the cells of an imported run that have a sentence in the summary.
 const maxImportedWords = 8
 
 func bitrate(bps float64) string { return unit.Bitrate(bps).String() }
 
-// addedWords says what the load adds to the median round trip.
+// addedWords describes the delay that the load adds to the median round trip.
 func (c *Cell) addedWords() string {
 	if c.AddedInNoise() {
 		return "no added latency is measurable"
@@ -243,7 +243,7 @@ func thresholdWords(d *Document) []string {
 		len(d.Thresholds))}
 }
 
-// doubts counts cells that are not plainly valid, and those that the run did not reach.
+// doubts counts cells that are not valid, and those that the run did not reach.
 func doubts(d *Document) []string {
 	graded := map[string]int{}
 	kinds := map[string]bool{}
@@ -296,14 +296,14 @@ func capital(s string) string {
 	return strings.ToUpper(s[:size]) + s[size:]
 }
 
-// addFindings adds what can be said of a cell without a diagnosis.
+// addFindings adds findings for a cell without a diagnosis.
 func (g *group) addFindings() {
 	g.addSegments()
 	c := &g.cell
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok || c.AddedInNoise() || factor.Protocol.Is(g.factors, factor.UDP) ||
 		strings.HasPrefix(metrics.Bufferbloat(added.Median), "A") {
-		return // what is not wrong is no finding
+		return // nothing is wrong
 	}
 
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
@@ -317,8 +317,8 @@ func (g *group) addFindings() {
 		}))
 }
 
-// fastestCells are, of each kind of tunnel, the TCP cell with the highest goodput; without any, the UDP cell
-// with the most packets.
+// fastestCells returns, for each kind of tunnel, the TCP cell with the highest goodput; if there is none, the
+// UDP cell with the most packets.
 func (d *Document) fastestCells() []*Cell {
 	var out []*Cell
 	at := map[string]int{} // kind → index of its best
@@ -348,7 +348,7 @@ func (d *Document) fastestCells() []*Cell {
 	return out
 }
 
-// with says what carried a cell: "through WireGuard (userspace)".
+// with describes what carried a cell: "through WireGuard (userspace)".
 func (d *Document) with(c *Cell) string {
 	kind := factor.Tunnel.Of(c.Factors)
 	if kind == factor.NoTunnel || kind == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SeriesName identifies a series of samples. The labels of a counter, such as cores, are added up.
+// SeriesName identifies a series of samples. The labels of a counter, such as cores, are summed.
 type SeriesName struct{ Node, Probe, Label, Stem string }
 
 func (n SeriesName) compare(o SeriesName) int {
@@ -25,22 +25,22 @@ func (n SeriesName) words() string {
 	return strings.TrimPrefix(n.Label+"/"+n.Stem, "/") + " on " + n.Node
 }
 
-// Sampled sums up a series in the window of one trial: of a level its smallest and its largest reading, of a
-// counter its rate per second.
+// Sampled summarises a series in the window of one trial: a level by its smallest and its largest reading, a
+// counter by its rate per second.
 type Sampled struct {
 	Low, High float64
 	Counter   bool
 	Unit      string
 }
 
-// TrialSamples holds what a trial's nodes were sampled for.
+// TrialSamples holds the summaries of a trial's series.
 type TrialSamples struct {
 	Cell   string // key of its factors
 	Rate   float64
 	Series map[SeriesName]Sampled
 }
 
-// samplesOf sums up what the nodes of a trial were sampled for, of the series that are declared.
+// samplesOf summarises the declared series of a trial's nodes.
 func samplesOf(t *record.Trial, rate float64) TrialSamples {
 	out := TrialSamples{Cell: t.Row.Factors.Key(), Rate: rate, Series: map[SeriesName]Sampled{}}
 	for node, data := range t.Nodes {
@@ -81,8 +81,8 @@ func (t *TrialSamples) add(name SeriesName, m record.Metric, c statistics.Curve,
 	}
 }
 
-// wandering are the levels that differ from one minute to the next on a testbed that nobody touches. Every
-// other level is taken for a setting where it has one value in each trial of both runs.
+// wandering lists the levels that change from minute to minute on an untouched testbed. Any other level
+// counts as a setting if it has one value in each trial of both runs.
 var wandering = [...]string{
 	"loop_rate_hz", "loop_rate_best_hz", "entries", "flows_tracked", "flows_offloaded",
 	"flows_offloaded_hw", "flows_new", "flows_old", "flows_unresponsive", "foreign_processes",
@@ -92,14 +92,13 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the factor by which a series that moves by itself must differ to be shown: less is no news
-// beside results that differ.
+// otherwise is the factor by which a series that varies by itself must differ to be shown: less is
+// insignificant beside results that differ.
 const otherwise = 1.5
 
-// sampledChanges compares what the nodes were sampled for in the cells that both runs have: settings by their
-// difference, which can explain one of the results; counters by their rate, and by their rate per bit that
-// was carried, which follows from a setting or from what was not recorded, and is shown without being taken
-// for a cause.
+// sampledChanges compares the series of the cells that both runs have: settings by their difference, which
+// can explain one of the results; counters by their rate, and by their rate per bit carried, which follows
+// from a setting or from something unrecorded, and is shown without counting as a cause.
 func sampledChanges(a, b *Document) []Change {
 	left := byCell(a.Sampled)
 	right := byCell(b.Sampled)
@@ -142,7 +141,7 @@ func byCell(all []TrialSamples) map[string][]TrialSamples {
 	return out
 }
 
-// seriesOf are the series of all trials.
+// seriesOf returns the series of all trials.
 func seriesOf(sides ...[]TrialSamples) map[SeriesName]bool {
 	names := map[SeriesName]bool{}
 	for _, trials := range sides {
@@ -161,12 +160,12 @@ type rangePair struct {
 	a, b seriesRange
 }
 
-// seriesRange is a series in all trials of one run; n = 0: the run has none.
+// seriesRange is a series in all trials of one run; n = 0: the run lacks it.
 type seriesRange struct {
 	Sampled
 	n      int
 	absent bool // in some trial in which the probe was sampled
-	still  bool // in each trial it held one value
+	still  bool // constant within each trial
 }
 
 func pairOf(name SeriesName, a, b []TrialSamples) *rangePair {
@@ -189,8 +188,8 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 	return r
 }
 
-// sampledProbe reports whether a trial has other levels of the same probe at the same node. Of a counter
-// readings before and after a window tell; a level needs one within, which a short window may lack.
+// sampledProbe reports whether a trial has other levels of the same probe at the same node. Readings before
+// and after a window suffice for a counter; a level needs one within, which a short window may lack.
 func sampledProbe(name SeriesName, t TrialSamples) bool {
 	for other, s := range t.Series {
 		if other.Node == name.Node && other.Probe == name.Probe && !s.Counter {
@@ -200,14 +199,14 @@ func sampledProbe(name SeriesName, t TrialSamples) bool {
 	return false
 }
 
-// setting reports whether the series is of something that is set.
+// setting reports whether the series represents a setting.
 func (p *rangePair) setting() bool {
 	return !p.a.Counter && !p.b.Counter && p.a.still && p.b.still &&
 		!slices.Contains(wandering[:], p.name.Stem)
 }
 
-// differs reports whether no reading of the one run lies among those of the other. What only one of them has
-// differs, if both sampled the probe and the one has it in all trials.
+// differs reports whether no reading of one run lies among those of the other. A series that only one run has
+// differs if both sampled the probe and that run has it in all trials.
 func (p *rangePair) differs() bool {
 	switch {
 	case p.a.n > 0 && p.b.n > 0:
@@ -220,7 +219,7 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs by more than trials alike do, and otherwise than the rate of the
+// apart reports whether the series differs by more than similar trials do, and not just like the rate of the
 // load.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
@@ -260,7 +259,7 @@ func (p *rangePair) joined(other *rangePair) *rangePair {
 	return p
 }
 
-// words are the readings of one side.
+// words describes the readings of one side.
 func (r seriesRange) words() string {
 	if r.n == 0 {
 		return "none"
@@ -280,7 +279,7 @@ func (r seriesRange) words() string {
 	return say(r.High) + per
 }
 
-// changesOf words what was found.
+// changesOf describes the differences found.
 func changesOf(kind string, found map[SeriesName]*rangePair, cause bool) []Change {
 	var out []Change
 	for _, name := range slices.SortedFunc(maps.Keys(found), SeriesName.compare) {

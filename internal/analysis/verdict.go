@@ -11,15 +11,14 @@ import (
 // Verdict holds the finding of one cell, or of several with the same finding.
 type Verdict struct {
 	Class      string           `json:"class"`
-	Text       string           `json:"text"` // one sentence; the class's label where those of the cells differ
+	Text       string           `json:"text"` // one sentence; the class's label if the cells' differ
 	Cells      []record.Factors `json:"cells"`
 	Labels     []string         `json:"labels"`     // of the cells
-	Shown      int              `json:"shown"`      // index of the cell that it was surest of
+	Shown      int              `json:"shown"`      // index of the cell with the highest confidence
 	Confidence [2]float64       `json:"confidence"` // lowest and highest of the cells
 }
 
-// Verdicts joins the cells of which the same was found, those of most cells first, what is
-// not known last.
+// Verdicts groups the cells with the same finding, the largest group first, unknown causes last.
 func Verdicts(cells []Cell) []Verdict {
 	type key struct{ class, node, element string }
 	out := []Verdict{}
@@ -74,8 +73,8 @@ func Verdicts(cells []Cell) []Verdict {
 	return out
 }
 
-// generatorShare is the load generator's part of the CPU time of a machine that also carries the router; 0
-// where it is not known.
+// generatorShare returns the load generator's part of the CPU time of a machine that also carries the router;
+// 0 if unknown.
 func generatorShare(run *record.Run, c *Cell) float64 {
 	own, okOwn := c.Metrics[metrics.EngineCPU]
 	rate, okRate := c.Metrics[metrics.Goodput]

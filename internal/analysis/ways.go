@@ -12,18 +12,18 @@ import (
 // Way describes the path between two machines over a version of IP.
 type Way struct {
 	IP   int    `json:"ip"`
-	Near string `json:"near"` // its own address
-	Far  string `json:"far"`  // where the near end finds it
-	// Hops counts the routers that forward a packet; absent where that is unknown.
+	Near string `json:"near"` // the near end's own address
+	Far  string `json:"far"`  // where the near end finds the far end
+	// Hops counts the routers that forward a packet; absent if unknown.
 	Hops    *int     `json:"hops,omitempty"`
-	Routers []string `json:"routers,omitempty"` // nearest first; "?" does not name itself
-	// NAT says whose address is translated on the way: "near", "far", "near far" or "none"; absent where it
-	// cannot be told.
+	Routers []string `json:"routers,omitempty"` // nearest first; "?" does not identify itself
+	// NAT lists whose addresses are translated on the path: "near", "far", "near far" or "none"; absent if
+	// unknown.
 	NAT string `json:"nat,omitempty"`
-	MTU int    `json:"mtu,omitempty"` // of packets that make the round trip whole; absent where not known
+	MTU int    `json:"mtu,omitempty"` // of packets that make the round trip unfragmented; absent if unknown
 }
 
-// ways reads the facts about what lies between two machines that trial/pathdiscovery stores.
+// ways reads the facts about the path between two machines that trial/pathdiscovery stores.
 func ways(run *record.Run) []Way {
 	var out []Way
 	for _, e := range run.Environments {
@@ -51,7 +51,7 @@ func ways(run *record.Run) []Way {
 	return out
 }
 
-// Between says what lies between the ends: "1 router (192.168.1.1), NAT, MTU 1500".
+// Between describes the path between the ends: "1 router (192.168.1.1), NAT, MTU 1500".
 func (w Way) Between() string {
 	parts := []string{w.Passes()}
 	if len(w.Routers) > 0 {
@@ -70,7 +70,7 @@ func (w Way) Between() string {
 	return strings.Join(parts, ", ")
 }
 
-// Passes says how many routers the way has.
+// Passes describes how many routers the path has.
 func (w Way) Passes() string {
 	switch {
 	case w.Hops == nil:
@@ -81,7 +81,7 @@ func (w Way) Passes() string {
 	return unit.Count(*w.Hops, "router")
 }
 
-// Translates says whether addresses are translated on the way, "" where that is not known.
+// Translates describes whether addresses are translated on the path, "" if unknown.
 func (w Way) Translates() string {
 	switch w.NAT {
 	case "":
@@ -96,5 +96,5 @@ func (w Way) Translates() string {
 	return "NAT"
 }
 
-// Words is the way in one line, from end to end.
+// Words describes the path in one line, from end to end.
 func (w Way) Words() string { return w.Near + " → " + w.Between() + " → " + w.Far }

@@ -11,18 +11,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// DoubtEmulated is the doubt in what an emulated CPU does.
+// DoubtEmulated is the doubt about the speed of an emulated CPU.
 const DoubtEmulated = "emulated"
 
-// MaxClock is the range of clocks, as a share of their median, beyond which a figure is doubted.
+// MaxClock is the range of clocks, as a share of their median, beyond which a figure is in doubt.
 const MaxClock = 0.05
 
-// Advice is a conclusion in words, with the figures that it rests on.
+// Advice is a conclusion in words, with the figures that support it.
 type Advice struct {
 	Kind    string `json:"kind"`
 	Library string `json:"library"`
 	Text    string `json:"text"`
-	Cipher  string `json:"cipher,omitempty"` // that it names
+	Cipher  string `json:"cipher,omitempty"` // that it recommends
 }
 
 // Kinds of advice.
@@ -33,12 +33,12 @@ const (
 	AdviceKeys     = "keys"
 )
 
-// alike is the ratio from which on one speed is more than another for somebody who chooses a cipher.
+// alike is the ratio from which one speed is relevantly higher than another for choosing a cipher.
 const alike = 1.1
 
 const chacha = "chacha20-poly1305"
 
-// cipherWords are the names that people and configurations know.
+// cipherWords maps ciphers to the names that people and configurations use.
 var cipherWords = map[string]string{chacha: "ChaCha20-Poly1305", "aes-128-gcm": "AES-128-GCM",
 	"aes-256-gcm": "AES-256-GCM", "aes-128-cbc": "AES-128-CBC", "aes-256-cbc": "AES-256-CBC",
 	"x25519": "X25519", "x448": "X448", "ed25519": "Ed25519", "ed448": "Ed448"}
@@ -46,7 +46,7 @@ var cipherWords = map[string]string{chacha: "ChaCha20-Poly1305", "aes-128-gcm": 
 // speed is a rate with its interval.
 type speed struct {
 	median, low, high float64
-	n                 int // repetitions that the interval rests on; published: as many as it takes
+	n                 int // repetitions behind the interval; unlimited if published
 	doubts            []string
 }
 
@@ -63,7 +63,7 @@ func speedOf(r Result) speed {
 	return s
 }
 
-// after is the speed of doing two things to each byte, one after the other.
+// after returns the speed of doing two things to each byte, one after the other.
 func (s speed) after(t speed) speed {
 	both := func(a, b float64) float64 { return 1 / (1/a + 1/b) }
 	return speed{both(s.median, t.median), both(s.low, t.low), both(s.high, t.high), min(s.n, t.n),
@@ -80,8 +80,8 @@ const (
 	secondFaster
 )
 
-// compare says which of two speeds is higher. One is where the intervals of both are disjoint and their ratio
-// is alike or more; they are alike where every ratio within the intervals is less than that.
+// compare reports which of two speeds is higher. One is if the intervals are disjoint and the ratio is alike
+// or more; the speeds are alike if every ratio within the intervals is less than that.
 func compare(a, b speed) int {
 	switch least, most := a.low/b.high, a.high/b.low; {
 	case min(a.n, b.n) < statistics.MinInterval:
@@ -96,7 +96,7 @@ func compare(a, b speed) int {
 	return cannotTell
 }
 
-// doubted are the words for what makes figures doubtful, to be put behind what rests on them.
+// doubted describes what makes figures doubtful, to append to conclusions from them.
 func doubted(speeds ...speed) string {
 	var kinds []string
 	for _, s := range speeds {
@@ -111,8 +111,8 @@ func doubted(speeds ...speed) string {
 	return " In doubt: " + strings.Join(slices.Compact(kinds), ", ") + "."
 }
 
-// Advise says which cipher and which VPN suit a CPU: by the speed of one thread at encrypting the block
-// nearest to a packet that was measured, of one library, in one mode.
+// Advise recommends a cipher and a VPN for a CPU: by the speed of one thread at encrypting the measured block
+// nearest to a packet, of one library, in one mode.
 func Advise(results []Result) []Advice {
 	out := []Advice{}
 	var all []finding
@@ -134,7 +134,8 @@ type finding struct {
 	speeds  []speed
 }
 
-// reconciled has one word on the VPN where the libraries do not find the same, for no VPN uses them all.
+// reconciled replaces contradictory advice from the libraries on the VPN by one sentence, since no VPN uses
+// them all.
 func reconciled(all []Advice, found []finding) (out []Advice) {
 	var words []string
 	var speeds []speed
@@ -244,7 +245,7 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 	return append(out, adviseKeys(library, find)...), found
 }
 
-// adviseKeys compares what a handshake takes.
+// adviseKeys compares the cost of a handshake's operations.
 func adviseKeys(library string, find func(string, string) (speed, bool)) (out []Advice) {
 	for _, p := range []struct{ short, long, operation, word string }{
 		{"x25519", "x448", cipher.Derive, "shared keys"}, {"ed25519", "ed448", cipher.Sign, "signatures"},
@@ -272,7 +273,7 @@ func adviseKeys(library string, find func(string, string) (speed, bool)) (out []
 	return out
 }
 
-// AdviseHardware says what the CPU's instructions explain.
+// AdviseHardware describes what the CPU's instructions explain.
 func AdviseHardware(cpu CPU) []Advice {
 	for _, f := range cpu.Features {
 		if f.Name != features[0].Name {
@@ -289,8 +290,8 @@ func AdviseHardware(cpu CPU) []Advice {
 	return nil
 }
 
-// comparable is the block and mode in which a library's AEADs are compared: the block nearest to a packet
-// of WireGuard's, as a packet where both were measured so.
+// comparable returns the block and mode in which a library's AEADs are compared: the block nearest to a
+// packet of WireGuard's, as a packet if both were measured so.
 func comparable(library string, results []Result) (block int, mode string) {
 	distance := math.MaxInt
 	for _, r := range results {
@@ -315,7 +316,7 @@ func comparable(library string, results []Result) (block int, mode string) {
 	return block, mode
 }
 
-// goodput words bytes per second as a line rate.
+// goodput formats bytes per second as a line rate.
 func goodput(rate float64) string { return unit.Bitrate(8 * rate).String() }
 
 func times(ratio float64) string { return unit.Significant(ratio, 2) + " times" }

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 )
 
-// OfPublished are published speeds of one core as results of openssl -evp with one repetition. Left out are
-// those that no figure is given for, of algorithms that are not known, and of other modes.
+// OfPublished converts published speeds of one core to results of openssl -evp with one repetition. It omits
+// speeds without a figure, of unknown algorithms, and of other modes.
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	for _, s := range speeds {
 		if c, ok := CellOfPublished(s); ok && s.Value != nil && s.Mode == "" {
@@ -27,8 +27,8 @@ func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	return out
 }
 
-// CellOfPublished is the cell that measures what a published speed is of: openssl -evp on one core. ok is
-// false of an algorithm that is not known.
+// CellOfPublished returns the cell that measures the same as a published speed: openssl -evp on one core. ok
+// is false for an unknown algorithm.
 func CellOfPublished(s catalogue.Speed) (c cipher.Cell, ok bool) {
 	a, ok := cipher.Named(s.Algorithm)
 	c = cipher.Cell{
@@ -55,25 +55,25 @@ type Result struct {
 	Unit      string           `json:"unit"`
 	Rate      statistics.Value `json:"rate"`
 	Doubts    []Doubt          `json:"doubts"`
-	Published bool             `json:"-"` // a figure without an interval, of many repetitions or of one
+	Published bool             `json:"-"` // a figure without an interval, from one or more repetitions
 }
 
-// Doubt says why a figure may not be that of the CPU.
+// Doubt explains why a figure may not be that of the CPU.
 type Doubt struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
 }
 
-// CPU is the node's.
+// CPU describes the node's CPU.
 type CPU struct {
 	Model    string    `json:"model,omitempty"`
 	Threads  int       `json:"threads"`
 	Features []Feature `json:"features"`
-	// ClockFrom says where the clock is known from, or why it is not.
+	// ClockFrom names the source of the clock, or explains why it is unknown.
 	ClockFrom string `json:"clock_from"`
 }
 
-// CPUOf reads the facts of a node's environment about its CPU, but for its clock.
+// CPUOf reads the facts about a node's CPU from its environment, except its clock.
 func CPUOf(facts map[string]string) CPU {
 	return CPU{
 		Model:     facts["cpu_model"],
@@ -89,8 +89,8 @@ type Feature struct {
 	Flags []string `json:"flags"`
 }
 
-// features are the flags of Linux on x86 (arch/x86/include/asm/cpufeatures.h), arm and arm64
-// (Documentation/arch/arm64/elf_hwcaps.rst), and riscv64's extensions, by what they are good for.
+// features groups the flags of Linux on x86 (arch/x86/include/asm/cpufeatures.h), arm and arm64
+// (Documentation/arch/arm64/elf_hwcaps.rst), and riscv64's extensions, by their purpose.
 var features = [...]Feature{
 	{"AES", []string{"aes", "vaes", "zkne", "zknd"}},
 	{"carry-less multiplication (GCM)", []string{"pclmulqdq", "vpclmulqdq", "pmull", "zbc"}},
@@ -99,7 +99,7 @@ var features = [...]Feature{
 	{"long arithmetic", []string{"bmi2", "adx"}},
 }
 
-// Features sorts the flags of a CPU.
+// Features groups the flags of a CPU.
 func Features(flags []string) []Feature {
 	var out []Feature
 	for _, f := range features {

@@ -1,5 +1,5 @@
-// Package comparison holds results against each other and against what a plan requires: cells of one run
-// paired by block, cells of two runs, and thresholds.
+// Package comparison compares results with each other and with what a plan requires: cells of one run paired
+// by block, cells of two runs, and thresholds.
 package comparison
 
 import (
@@ -35,16 +35,16 @@ var comparedMetrics = [...]struct {
 	{metric: metrics.CipherOps},
 }
 
-// pair is a cell with the cell it is compared with.
+// pair is a cell with the cell that it is compared with.
 type pair struct {
 	cell, against *metrics.Cell
 	name          string
 	baseline      bool // the plan's own
 }
 
-// pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
-// baseline level, or the plan's own baseline. Of a setting, or of the size of a guest, that no cell has at
-// its baseline level, that is the level listed first. Loads of different kinds are no pair.
+// pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its baseline
+// level, or the plan's own baseline. For a setting, or the size of a guest, that no cell has at its baseline
+// level, the baseline is the level listed first. Loads of different kinds are not paired.
 func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	var pairs []pair
 	c := design.Catalogue
@@ -74,10 +74,10 @@ func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	return pairs
 }
 
-// baselineOf returns what levels of a factor are compared with; nil: with nothing.
+// baselineOf returns the baseline for the levels of a factor; nil: none.
 func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
-	// What a plan may vary of the machines has no level that stands for "without it" either.
+	// What a plan may vary about the machines has no level that means "without it", either.
 	optional := d.Kind == factor.Path && d.Without == nil && !d.Base
 	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *metrics.Cell) bool {
 		return d.AtBaseline(g.Factors[name])
@@ -94,8 +94,8 @@ func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *fac
 	return d.Without
 }
 
-// named finds the plan's own baseline: the cell that it names in full, for cells of the same protocol, or
-// the cell that differs in the named factors.
+// named finds the plan's own baseline: the cell that it identifies completely, for cells of the same
+// protocol, or the cell that differs in the named factors.
 func named(c *factor.Catalogue, groups []*metrics.Cell, f, baseline record.Factors) (_ *metrics.Cell,
 	name string, whole bool) {
 	if len(baseline) == 0 {
@@ -123,8 +123,8 @@ func describe(f record.Factors) string {
 	return strings.Join(parts, ", ")
 }
 
-// find looks for the cell that equals f except that want holds, and except for factors that follow from
-// those in want.
+// find returns the cell that equals f except that want holds, and except for factors that follow from those
+// in want.
 func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *metrics.Cell {
 	free := map[string]bool{}
 	for name := range want {
@@ -147,7 +147,7 @@ func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *
 		return true
 	}
 	i := slices.IndexFunc(groups, match)
-	// Packets that fill the path are larger where it is: the size follows.
+	// Packets that fill the path are larger if it allows: the size follows.
 	if i < 0 && fillsPath(f) {
 		free[string(factor.PacketSize)] = true
 		i = slices.IndexFunc(groups, func(g *metrics.Cell) bool { return fillsPath(g.Factors) && match(g) })
@@ -164,7 +164,7 @@ func fillsPath(f record.Factors) bool {
 	return factor.PacketSize.Is(f, strconv.Itoa(metrics.PathOf(f, true).MTU()))
 }
 
-// comparePairs compares on one metric, block by block, and returns the logs of the ratios beside.
+// comparePairs compares pairs on one metric, block by block, and also returns the logs of the ratios.
 func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
 	for _, p := range pairs {
 		logs := logRatios(p.cell.Blocks[metric], p.against.Blocks[metric])
@@ -183,8 +183,8 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 }
 
 // ComparePaired compares one metric of two cells of a run, b with a, by block: the ratio, or the difference
-// where one of the values is not above zero. The verdict is that of this comparison alone; by holds the
-// numbers by block, for FamilyTest.
+// if one of the values is not above zero. The verdict is for this comparison alone; by holds the numbers by
+// block, for FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
 	ratio := true
@@ -236,7 +236,7 @@ func testPairs(out []Comparison, family []map[int]float64) {
 	}
 }
 
-// logRatios are ln(a ÷ b) of the blocks in which both have a number above 0.
+// logRatios returns ln(a ÷ b) for the blocks in which both have a number above 0.
 func logRatios(a, b map[int]float64) map[int]float64 {
 	out := map[int]float64{}
 	for block, x := range a {
@@ -247,7 +247,7 @@ func logRatios(a, b map[int]float64) map[int]float64 {
 	return out
 }
 
-// ratioOf is the median of paired ratios with its interval.
+// ratioOf returns the median of paired ratios with its interval.
 func ratioOf(logs []float64) Comparison {
 	v := statistics.Summarise(logs)
 	c := Comparison{Spread: v.Spread, Ratio: math.Exp(v.Median)}
@@ -255,8 +255,8 @@ func ratioOf(logs []float64) Comparison {
 	return c
 }
 
-// conclude sets the verdict of a comparison that was tested together with others, and says why it is no more
-// than that: what n pairs, or runs, leave possible.
+// conclude sets the verdict of a comparison that was tested together with others, and explains a weak one:
+// what n pairs, or runs, leave possible.
 func (c *Comparison) conclude(tested int) {
 	none := 1.0
 	if c.Difference {
@@ -279,7 +279,7 @@ func (c *Comparison) conclude(tested int) {
 	}
 }
 
-// excluded words the differences that lie outside the interval.
+// excluded describes the differences that lie outside the interval.
 func (c *Comparison) excluded() string {
 	if c.Difference {
 		return fmt.Sprintf("differences below %s and above %s", metrics.Say(c.Metric, c.Low),
@@ -315,7 +315,7 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 			case p.baseline && !m.baseline, m.ofPath && paths[key]:
 				continue
 			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
-				continue // its packet rate says the same
+				continue // its packet rate is equivalent
 			}
 
 			paths[key] = true
@@ -330,23 +330,24 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 	return out
 }
 
-// Comparison is a cell against another one, on paired blocks.
+// Comparison compares a cell with another one, on paired blocks.
 type Comparison struct {
 	Metric  string         `json:"metric"`
 	Factors record.Factors `json:"factors"`
 	Against record.Factors `json:"against"`
 	Name    string         `json:"name"` // "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
-	// of two runs: zeros leave no ratio; ratio, low and high are the difference instead, in the metric's unit
+	// of two runs, if zeros leave no ratio: ratio, low and high are the difference instead, in the metric's
+	// unit
 	Difference bool `json:"difference,omitempty"`
 	statistics.Spread
-	PValue      float64  `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
+	PValue      float64  `json:"p_value,omitempty"` // by Wilcoxon or Mann-Whitney, see Test
 	Test        string   `json:"test,omitempty"`
 	Verdict     string   `json:"verdict"`       // "different", "same within ±x %", "cannot tell", "confounded"
-	Why         string   `json:"why,omitempty"` // the verdict is no more than that; what the data exclude
+	Why         string   `json:"why,omitempty"` // why the verdict is weak; what the data exclude
 	Confounders []string `json:"confounders,omitempty"`
 
-	// of two runs: the medians of both, and how far they can be trusted
+	// of two runs: both medians, and their grades
 	A      *float64 `json:"a,omitempty"`
 	B      *float64 `json:"b,omitempty"`
 	GradeA string   `json:"grade_a,omitempty"`

@@ -21,8 +21,8 @@ type Threshold struct {
 	Validity string `json:"validity,omitempty"`
 }
 
-// Thresholds checks every requirement in every cell that it speaks of. What was skipped, failed or not
-// measured misses, with the reason: a requirement that nobody checked is not met.
+// Thresholds checks every requirement in every cell to which it applies. A cell that was skipped, failed or
+// not measured misses, with the reason: an unchecked requirement is not met.
 func Thresholds(required []record.Requirement, cells []*metrics.Cell, skipped []record.Skipped) []Threshold {
 	var out []Threshold
 	for _, r := range required {

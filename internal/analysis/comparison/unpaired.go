@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ComparedMetrics lists the metrics on which two runs are compared: what a network does for its users. A CPU
-// that is busier may be busy with more packets. One that is vital is missed where only the second run lacks
-// it; percentiles far out also need enough probes.
+// ComparedMetrics lists the metrics on which two runs are compared: what a network does for its users. A
+// busier CPU may be busy with more packets. The absence of a vital one only in the second run is a
+// regression; extreme percentiles also need enough probes.
 var ComparedMetrics = [...]struct {
 	Name          string
 	ofPath, Vital bool
@@ -39,7 +39,7 @@ var ComparedMetrics = [...]struct {
 	{Name: metrics.Number},
 }
 
-// OfPath says that a metric is of an idle path: whatever load stood on it, its numbers are the same.
+// OfPath reports whether a metric belongs to an idle path: its numbers are the same for every load on it.
 func OfPath(metric string) bool {
 	for _, m := range ComparedMetrics {
 		if m.Name == metric {
@@ -49,7 +49,7 @@ func OfPath(metric string) bool {
 	return false
 }
 
-// Run is one of two runs: its values by cell or path, metric and block, and which path a cell has there.
+// Run is one of two runs: its values by cell or path, metric and block, and the path of each cell.
 type Run struct {
 	Values map[string]map[string]map[int]float64
 	Path   func(record.Factors) record.Factors
@@ -73,7 +73,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			y := second.Values[keyOfSecond][m.Name]
 			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
 				factor.Protocol.Is(f, factor.UDP) {
-				continue // the packet rate of UDP says the same
+				continue // the packet rate of UDP is equivalent
 			}
 
 			seen[key] = true
@@ -111,7 +111,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 }
 
 // unpaired estimates how b differs from a, and returns the values on the scale that it used: logarithms, or
-// as they are where a zero leaves no ratio.
+// unchanged if a zero leaves no ratio.
 func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
 	c := Comparison{Spread: statistics.Spread{
 		N:        min(len(a), len(b)),

@@ -28,7 +28,7 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 }
 
 // buffers returns the socket buffer sizes of the sender and the receiver as their kernels report them; 0 =
-// not known.
+// unknown.
 func (o *Observation) buffers() (send, receive float64) {
 	read := func(key string) float64 {
 		v, _ := strconv.ParseFloat(o.Trial.Traffic.Details[key], 64)
@@ -50,7 +50,7 @@ func (o *Observation) inFlight() (bytes, rtt float64) {
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
 }
 
-// zeroWindows counts how often per second the receiver advertised a zero window; ok is false where nothing
+// zeroWindows returns how often per second the receiver advertised a zero window; ok is false if nothing
 // counted it.
 func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 	_, receiver := o.Ends()

@@ -20,8 +20,8 @@ type Cell struct {
 	Seconds float64 // of the window
 }
 
-// Path describes what lies between two ends as these alone can see it: the class of limit, by direction, and
-// its numbers.
+// Path describes what lies between two ends as far as the ends alone can see it: the class of limit, by
+// direction, and its numbers.
 type Path struct {
 	Factors    record.Factors  `json:"factors"` // of its cells, without the loads
 	Label      string          `json:"label"`
@@ -39,8 +39,8 @@ type PathDirection struct {
 	Numbers []Fact `json:"numbers"`
 }
 
-// Blackbox diagnoses a path from its cells. It returns nil where these hold no full sweep: at least TCP, and
-// UDP flat out with two packet sizes.
+// Blackbox diagnoses a path from its cells. It returns nil without a full sweep: at least TCP, and UDP at
+// full rate with two packet sizes.
 func Blackbox(cells []Cell) *Path {
 	var p Path
 	for _, direction := range []string{record.Up, record.Down} {
@@ -71,20 +71,20 @@ func Blackbox(cells []Cell) *Path {
 	return &p
 }
 
-// sweep holds the cells of one direction by what they test.
+// sweep holds the cells of one direction by purpose.
 type sweep struct {
 	one, many, short *Cell   // TCP: one stream, several, small segments
-	flat             []*Cell // UDP flat out, one stream, by size
-	spread           *Cell   // UDP flat out, several streams
+	flat             []*Cell // UDP at full rate, one stream, by size
+	spread           *Cell   // UDP at full rate, several streams
 	low, half        *Cell   // UDP at a low rate, and at half of the rate found
 	opened           *Cell   // short flows started at a rate
 	bursts           *Cell   // the same, each as long as TCP's initial window
-	limited          []*Cell // of flat: those that exceeded the path
+	limited          []*Cell // those of flat that exceeded the path
 	packets, bytes   float64 // how far the limit counts packets, and bytes
 	uncounted        string  // why neither is known
 	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
 	idleNs           float64
-	probedNs, tcpNs  float64 // that TCP adds to the RTT of probes, and to its own
+	probedNs, tcpNs  float64 // added by TCP to the RTT of probes, and to its own
 }
 
 // A flat load exceeds the path if this share of it is lost, or if it keeps a queue filled for this long.
@@ -171,8 +171,8 @@ func (s *sweep) measure() {
 		return
 	}
 
-	// Where the sender did not get above the limit, its rate is only a lower bound of what passes.
-	// Δ ln packets per second ÷ Δ ln size
+	// If the sender did not exceed the limit, its rate is only a lower bound of what passes. Δ ln packets per
+	// second ÷ Δ ln size
 	slope := math.Log(large.pps()/small.pps()) /
 		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
 	if small.exceeds() && (large.exceeds() || slope > -.3) || large.exceeds() && slope < -.3 {
@@ -180,7 +180,7 @@ func (s *sweep) measure() {
 	}
 }
 
-// sizes returns the cells with the smallest and the largest packets that were sent flat out.
+// sizes returns the cells with the smallest and the largest packets at full rate.
 func (s *sweep) sizes() (small, large *Cell) { return s.flat[0], s.flat[len(s.flat)-1] }
 
 // value returns the median of a metric; false for a nil cell.
@@ -193,7 +193,7 @@ func (c *Cell) value(metric string) (float64, bool) {
 	return v.Median, ok
 }
 
-// or returns the median of a metric, or other where there is none.
+// or returns the median of a metric, or other if there is none.
 func (c *Cell) or(metric string, other float64) float64 {
 	if v, ok := c.value(metric); ok {
 		return v
@@ -204,7 +204,7 @@ func (c *Cell) or(metric string, other float64) float64 {
 func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
 
 // pps returns the packets that arrived per second, bps their bits with the Ethernet header, and goodput those
-// of the payload: 0 where they were not measured.
+// of the payload: 0 if unmeasured.
 func (c *Cell) pps() float64 { return c.or(metrics.PacketRate, 0) }
 
 func (c *Cell) bps() float64 { return c.pps() * 8 * (c.size() + ethernetHeader) }
@@ -228,7 +228,7 @@ func (c *Cell) again() float64 {
 	return c.or(metrics.Retransmits, 0) / (c.goodput() / 8 / 1448 * max(c.Seconds, 1e-3))
 }
 
-// tcp returns the higher goodput of the TCP cells with full segments, udp the highest of UDP flat out.
+// tcp returns the highest goodput of the TCP cells with full segments, udp the highest of UDP at full rate.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
 func (s *sweep) udp() float64 { return greatest(s.flat, (*Cell).goodput) }

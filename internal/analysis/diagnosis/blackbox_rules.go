@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Classes of limit that two ends can tell apart but that no single trial shows, or that name no place.
+// Classes of limit that two ends can distinguish but that no single trial shows, or that name no place.
 const (
 	perPacket      = "per-packet-limit"
 	perByte        = "per-byte-limit"
@@ -83,7 +83,7 @@ func checkOneCore(s *sweep) Candidate {
 }
 
 // waits returns how far the queue in front of a per-byte limit is full. Probes do not see a flow's own queue,
-// but TCP's RTT also grows where the ends have no time.
+// but TCP's RTT also grows if the ends are short of time.
 func (s *sweep) waits() (float64, Fact) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
@@ -117,7 +117,7 @@ func checkPerByte(s *sweep) Candidate {
 }
 
 // checkPerFlow checks a per-byte limit that each flow has to itself: several streams of TCP carry more than
-// one, and more than one flow of UDP that is flat out.
+// one, and more than one flow of UDP at full rate.
 func checkPerFlow(s *sweep) Candidate {
 	one := s.one.goodput()
 	several := s.many.goodput()
@@ -317,8 +317,8 @@ func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
 
-// perFlow returns how far each flow has its own limit, rather than all sharing one: by the ratio of several
-// flows to one, or, where that is not known, by what one has in flight.
+// perFlow returns how far each flow has its own limit, instead of sharing one: by the ratio of several flows
+// to one or, if that is unknown, by the bytes of one in flight.
 func (s *sweep) perFlow() float64 {
 	one, many := s.one.goodput(), s.many.goodput()
 	if one > 0 && many > 0 {
@@ -371,8 +371,8 @@ func checkSender(s *sweep) Candidate {
 		text("the sending application writes only %b", s.one.goodput())
 }
 
-// received returns the highest goodput that an application received: TCP's where there is any, since packets
-// of UDP that are only counted may cost less than any application's.
+// received returns the highest goodput that an application received: TCP's if there is any, since UDP packets
+// that are only counted may cost less than any application's.
 func (s *sweep) received() float64 {
 	tcp := s.tcp()
 	if tcp > 0 {

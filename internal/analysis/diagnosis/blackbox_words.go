@@ -19,7 +19,7 @@ func bytesText(n float64) string {
 	return strings.Replace(unit.ScaleOf("bytes", n).Text(n), "bytes", "B", 1)
 }
 
-// numbers lists what is known of one direction whatever its class.
+// numbers lists facts about one direction, whatever its class.
 func (s *sweep) numbers() (out factList) {
 	add := func(metric string, value float64, text string, args ...any) {
 		out = append(out, seen(metric, value, text, args...))

@@ -5,8 +5,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/factor"
 // belowLimit is the share of a rate at which the queue in front of it drains.
 const belowLimit = .8
 
-// bufferbloat describes a queue in which packets wait long: the rate is fine, the delay is the
-// trouble.
+// bufferbloat describes a queue in which packets wait long: the rate is fine, the delay is the problem.
 var bufferbloat = Rule{
 	Class: Bufferbloat,
 	Ends:  true,

@@ -28,7 +28,8 @@ var checksumErrors = Rule{
 	},
 }
 
-// lostTo checks a cause of loss that a counter of the node counts, by its share of what the ends miss.
+// lostTo checks a cause of loss with a counter of its own on the node, by its share of the packets that the
+// ends miss.
 func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	missed, why := o.missed()
 	if why != "" {

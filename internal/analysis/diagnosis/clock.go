@@ -16,7 +16,7 @@ func tested(o *Observation) (best, why string) {
 	return best, why
 }
 
-// throttledFact returns for how much of the window a vCPU of the node did not get to run.
+// throttledFact reports for how much of the window a vCPU of the node was not allowed to run.
 func throttledFact(node string, share float64) Fact {
 	return fact("guest_throttled_ns", node, "vcpu", share,
 		"a vCPU was kept from running for %h of the window")

@@ -18,7 +18,7 @@ type Rule struct {
 	Class string // the stable word of the document, such as "softirq-one-core"
 	Text  string // see words
 	Words
-	// Ends is set if two ends alone, without telemetry of the router, can tell the class.
+	// Ends is set if two ends alone, without telemetry of the router, can recognise the class.
 	Ends bool
 	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
 	Quiet bool
@@ -27,29 +27,29 @@ type Rule struct {
 	Wasteful bool
 	// OfFailed is set if the rule also reads failed trials: these have no number, but a cause.
 	OfFailed bool
-	// ToTester is set if what the tester reaches alone bounds the gain, where the candidate sets no bound.
+	// ToTester is set if what the tester reaches alone bounds the gain, unless the candidate sets a bound.
 	ToTester bool
 	// Delay is set if packets wait too long, so that an experiment is measured by its RTT.
 	Delay bool
 	Check func(*Observation) Candidate
 	// Experiments returns what would refute the cause, experiments from the tester's side first. Each step
-	// states how much of the resource it leaves. Rates below the present one are no steps: every path carries
-	// them. Classes about CPU time have those of cpuSteps, too.
+	// states how much of the resource it leaves. Rates below the present one are not used: every path carries
+	// them. Classes about CPU time add those of cpuSteps.
 	Experiments func(*Observation) []Experiment
 }
 
-// Candidate is the result of one rule for one trial: a cause, and what speaks for and against it.
+// Candidate is the result of one rule for one trial: a cause, and the evidence for and against it.
 type Candidate struct {
 	Cause
 	// Terms holds the conditions of the class, from which Score is computed; without them Score is set.
 	Terms []Term
-	// Score is the logarithm of the odds that this class limited the traffic, against no known class; NaN
-	// where it was not examined.
+	// Score is the logarithm of the odds that this class limited the traffic, against no known class; NaN if
+	// it was not examined.
 	Score       float64
 	NotExamined string // why not: what is missing
 	// Undecided gives the reason why the class is not ruled out, however low its score.
 	Undecided string
-	// Elsewhere words where the limit is, for a cause that no class knows.
+	// Elsewhere describes the place of the limit, for a cause that matches no class.
 	Elsewhere string
 	Against   *Fact // the number that rules it out, if one does
 }
@@ -86,7 +86,7 @@ type Diagnosis struct {
 	Class      string  `json:"class"` // of the first cause, or "unknown"
 	Text       string  `json:"text"`  // one sentence
 	Confidence float64 `json:"confidence"`
-	// Node and Element locate the limit, whether its class is known or not; "" = not known.
+	// Node and Element locate the limit, whether its class is known or not; "" = unknown.
 	Node    string  `json:"node,omitempty"`
 	Element string  `json:"element,omitempty"`
 	Causes  []Cause `json:"causes"` // most probable first, those above MinShown
@@ -107,13 +107,13 @@ type Cause struct {
 	Element    string  `json:"element,omitempty"`
 	Text       string  `json:"text"`       // as worded in the verdict
 	Confidence float64 `json:"confidence"` // probability
-	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = not known.
+	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = unknown.
 	GainAtMost  float64      `json:"gain_at_most,omitempty"`
 	Facts       []Fact       `json:"facts"`
 	Experiments []Experiment `json:"experiments,omitempty"`
-	Remedies    []Remedy     `json:"remedies,omitempty"` // that are still to be done
+	Remedies    []Remedy     `json:"remedies,omitempty"` // not yet applied
 	// Proofs holds what experiments found about the cause, and Proved their joint verdict: "confirmed",
-	// "refuted", "not refuted" or "undecided"; absent where there was none.
+	// "refuted", "not refuted" or "undecided"; absent if there was none.
 	Proofs []Proof `json:"proofs,omitempty"`
 	Proved string  `json:"proved,omitempty"`
 }
@@ -202,8 +202,8 @@ func examine(o *Observation) []Candidate {
 }
 
 // Conclude joins the candidates of a cell's trials: each class gets the median of its scores, and the text of
-// the trial nearest to it. Rates holds the trials' goodput: a wide spread is noted beside the verdict, and
-// where nothing else explains it the cell is unstable.
+// the trial nearest to it. Rates holds the trials' goodput: a wide spread is noted with the verdict, and if
+// nothing else explains it the cell is unstable.
 func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
@@ -258,7 +258,7 @@ func conclude(checked []Candidate) *Diagnosis {
 		switch {
 		case j.Score > 0 && (j.Confidence >= MinShown || j.Score >= contributes):
 			r, _ := RuleOf(j.Class)
-			if j.Remedies == nil { // from the ends alone
+			if j.Remedies == nil { // seen from the ends alone
 				j.Remedies = r.Remedies
 			}
 
@@ -343,8 +343,8 @@ func weigh(all []Candidate) (unknown float64) {
 	return math.Exp(-highest) / sum
 }
 
-// given wraps a check that needs input from the trial: where read gives a reason why it is missing, the rule
-// is not examined.
+// given wraps a check that needs input from the trial: if read gives a reason why it is missing, the rule is
+// not examined.
 func given[T any](read func(*Observation) (of T, why string),
 	check func(*Observation, T) Candidate) func(*Observation) Candidate {
 	return func(o *Observation) Candidate {

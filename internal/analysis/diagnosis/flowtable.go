@@ -11,9 +11,9 @@ import (
 // FlowtableFactor names the factor whose remedies let connections skip the packet filter.
 const FlowtableFactor = "flowtable"
 
-// FlowtableLoss returns what a flowtable would disable on a node: rules of its owner's that limit, drop, log
-// or count forwarded packets. A packet filter that could not be read may have such rules on a machine that is
-// not a lab's own. "" = it disables nothing.
+// FlowtableLoss returns what a flowtable would disable on a node: the owner's rules that limit, drop, log or
+// count forwarded packets. On a machine that does not belong to a lab, an unreadable packet filter may have
+// such rules. "" = it disables nothing.
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	unread := "it may take away rules of the owner of " + n.Name + ": "
 	for _, part := range []string{"filter", "iptables"} {

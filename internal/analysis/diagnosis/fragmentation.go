@@ -38,7 +38,7 @@ var fragmentation = Rule{
 
 		made, maker, _ := o.maxOnPath(created)
 		if made > fragments/4 {
-			at = maker // not where they are put together
+			at = maker // not where they are reassembled
 		}
 
 		got := o.goodput()

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// groPathology describes GRO by fragment lists that keeps a rate low while nothing is full.
+// groPathology describes GRO by fragment lists, which keeps the rate low while nothing is full.
 var groPathology = Rule{
 	Class: GROPathology,
 	Text: `

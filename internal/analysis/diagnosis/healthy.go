@@ -84,8 +84,8 @@ func (o *Observation) allConnections() Candidate {
 		text("nothing holds this load back: every connection completes at the requested rate")
 }
 
-// connected returns the shares of the flows due in the window that completed by its end, and that failed. How
-// many are due varies where they start at random.
+// connected returns the shares of the flows due in the window that completed by its end, and that failed. If
+// flows start at random, the number due varies.
 func (o *Observation) connected() (done, failed float64) {
 	flows := o.Trial.Traffic.ShortFlows
 	if flows == nil || flows.Started == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wayNodes lists the nodes that the load's packets pass.
+// wayNodes lists the nodes on the path of the load's packets.
 func (o *Observation) wayNodes() (out []string) {
 	for _, h := range o.hops() {
 		for _, node := range []string{h.out.Node, h.in.Node} {
@@ -25,10 +25,10 @@ func (o *Observation) wayNodes() (out []string) {
 	return out
 }
 
-// hop is a link of the load's way: the port by which its data leave a node, and the port where they arrive.
+// hop is a link on the load's path: the port by which its data leave a node, and the port where they arrive.
 type hop struct{ out, in place }
 
-// hops lists the links that the load's data pass, in order; with both directions, up comes first.
+// hops lists the links on the path of the load's data, in order; with both directions, up comes first.
 func (o *Observation) hops() []hop {
 	t := o.Topology()
 	if t == nil {
@@ -63,33 +63,33 @@ func reversed(hops []hop) (back []hop) {
 type queue struct {
 	place
 	kind       string  // of the root, "" where the samples lack it
-	managed    bool    // it is a shaper's or keeps its delay short, rather than one FIFO
+	managed    bool    // a shaper's, or one that keeps its delay short, instead of a single FIFO
 	packets    float64 // in the window, sent
 	drops      float64
 	early      float64 // drops before the window, while the load began
 	refused    float64 // what the device behind it dropped, then and in the window
 	overlimits float64 // ÷ packets: how often it throttled
-	rateBps    float64 // that the port sent, frames
-	setBps     float64 // to which it limits the port; 0 = none, or not known
+	rateBps    float64 // frame rate of the port
+	setBps     float64 // rate to which it limits the port; 0 = none, or unknown
 	owned      bool    // the rate was found there, not set by the plan
-	waited     float64 // share of the window's samples with packets in it; 1 where nothing sampled it
-	fifos      bool    // it has classes, and each has a FIFO
+	waited     float64 // share of the window's samples with packets in it; 1 if nothing sampled it
+	fifos      bool    // it has classes with a FIFO each
 	polices    bool    // its filters also drop what exceeds a rate
 	full       bool    // a sample saw it nine tenths full, where its limit is known
 }
 
 // idle rates from 0 to 1 how surely a throttling queue does not limit the load: the kernel counts an
 // overlimit for each packet that waits for a token, even far below the rate. A queue is idle from a fifth
-// below its configured rate, unless packets wait in it all the time. Where that rate is not known, it is idle
-// if it drops nothing and is mostly empty.
+// below its configured rate, unless packets wait in it all the time. If that rate is unknown, it is idle if
+// it drops nothing and is mostly empty.
 func (q queue) idle() float64 {
 	switch {
 	case q.setBps > 0:
 		used := q.rateBps / q.setBps
 		idle := degree(used, .93, .8)
 		if used < 1 && (q.managed || q.drops == 0) {
-			// A queue that is never empty gets all its shaper lets pass. One that is busy for a part of the
-			// time holds packets for that part.
+			// A queue that is never empty gets everything that its shaper lets pass. One that is busy part of
+			// the time holds packets for that part.
 			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
 
@@ -100,8 +100,8 @@ func (q queue) idle() float64 {
 	return degree(q.waited, .8, .4)
 }
 
-// holds counts the overlimits per packet with which the queue may have limited the load. Uncounted ones, as
-// with fq, show in a port that sends at the rate its queue is set to.
+// holds returns the overlimits per packet with which the queue may have limited the load. Uncounted ones, as
+// with fq, show in a port that sends at the queue's configured rate.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)
@@ -119,7 +119,7 @@ func (q queue) holds() float64 {
 // throttles requires that the queue throttles often enough to limit the load.
 func (q queue) throttles() Term { return requires("throttles", q.holds(), .03, .25) }
 
-// atRate contradicts another cause of lost packets where a queue throttles at its rate: it then drops the
+// atRate contradicts another cause of lost packets if a queue throttles at its rate: it then drops the
 // excess.
 func (q queue) atRate() Term { return contradicts("throttles", q.holds(), .02, .2) }
 
@@ -134,7 +134,7 @@ func (q queue) String() string {
 // lost returns the share of its packets that the queue dropped.
 func (q queue) lost() float64 { return ratio(q.drops, q.packets+q.drops) }
 
-// queues returns the queues in which packets wait on some hops, from port to port; why gives the reason where
+// queues returns the queues in which packets wait on some hops, from port to port; why gives the reason if
 // one has no counters.
 func (o *Observation) queues(hops []hop) (all []queue, why string) {
 	for _, at := range o.queuePlaces(hops) {
@@ -148,8 +148,8 @@ func (o *Observation) queues(hops []hop) (all []queue, why string) {
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
 }
 
-// filters returns the filters of some hops that may drop packets before these are queued, with what they
-// passed and dropped.
+// filters returns the filters of some hops that may drop packets before they are queued, with counts of
+// passed and dropped packets.
 func (o *Observation) filters(hops []hop) (all []queue) {
 	add := func(at place) {
 		from := place{at.Node, at.Element + "@ingress"}
@@ -412,8 +412,8 @@ func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) 
 	return sum, why == ""
 }
 
-// maxOnPath finds the node of the load's way at which one of several sums of protocol counters grew most;
-// known is false where no node reports the first of them.
+// maxOnPath finds the node on the load's path at which one of several sums of protocol counters grew most;
+// known is false if no node reports the first of them.
 func (o *Observation) maxOnPath(sums ...[]string) (highest float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {

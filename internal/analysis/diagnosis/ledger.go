@@ -11,18 +11,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ledger accounts for the packets of one trial and for what delayed them, stage by stage.
+// Ledger accounts for the packets of one trial and for their delay, stage by stage.
 type Ledger struct {
-	Data []Account `json:"data"`           // in the order in which the load's data meet them
-	Acks []Account `json:"acks,omitempty"` // in that of TCP's acknowledgements; of a load in one direction
+	Data []Account `json:"data"`           // in the order in which the load's data pass them
+	Acks []Account `json:"acks,omitempty"` // the same for TCP's acknowledgements; of a load in one direction
 	// MissedPackets holds the lower and the upper bound of the packets that the ends miss. One counts
 	// retransmitted segments, some of them lost before the window, or lost datagrams; the other counts
-	// packets that left the sender and did not reach the receiver, some of them still in flight. Absent where
+	// packets that left the sender and did not reach the receiver, some of them still in flight. Absent if
 	// nothing counted them.
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
 	DiedPackets   float64   `json:"died_packets"` // of the data, in all stages
-	// RestPackets counts packets that are missed and died nowhere that is counted; negative: more died than
-	// the ends miss.
+	// RestPackets counts missed packets whose death no counter explains; negative: more died than the ends
+	// miss.
 	RestPackets float64 `json:"rest_packets"`
 	// RestWhere names the stage at which at least half of the rest vanishes or appears between two counters.
 	RestWhere string `json:"rest_where,omitempty"`
@@ -30,19 +30,19 @@ type Ledger struct {
 	// AddedNs is TCP's mean RTT in the window above its minimum, or the median one-way delay of datagrams.
 	AddedNs  *float64 `json:"added_rtt_ns,omitempty"`
 	WaitedNs float64  `json:"waited_ns"` // in all queues, of the data and of the acknowledgements
-	// WaitedWhere names the busy core for which packets waited, where queues do not explain the added RTT;
-	// "" where no core of the way was busy.
+	// WaitedWhere names the busy core for which packets waited, if queues do not explain the added RTT; "" if
+	// no core on the path was busy.
 	WaitedWhere string `json:"waited_where,omitempty"`
 
 	Work   []Work  `json:"work,omitempty"`
 	Sender *Sender `json:"sender,omitempty"` // of TCP
 }
 
-// Account counts at one stage of the way the packets that came in, left and died, and times how long they
-// waited. In and Out count segments as they are on the wire, also where the kernel has merged them.
+// Account counts, at one stage of the path, the packets that came in, left and died, and times how long they
+// waited. In and Out count segments as on the wire, even if the kernel has merged them.
 type Account struct {
 	Node     string   `json:"node"`
-	Element  string   `json:"element"` // device, or "ip" for what lies between the ports
+	Element  string   `json:"element"` // device, or "ip" for what is between the ports
 	Stage    string   `json:"stage"`   // one of the Stage… constants
 	In       *float64 `json:"in_packets,omitempty"`
 	Out      *float64 `json:"out_packets,omitempty"`
@@ -63,7 +63,7 @@ type Death struct {
 const (
 	StageFilter = "filter" // of traffic control, on arrival or before the queue
 	StageIP     = "ip"     // the network stack and packet filter of a node
-	StageQueue  = "queue"  // of a device by which packets leave
+	StageQueue  = "queue"  // of the device by which packets leave
 	StageLink   = "link"   // from port to port
 	StageSocket = "socket" // of the receiver
 )
@@ -100,8 +100,7 @@ func (a *Account) dies(packets float64, by string) {
 }
 
 // SharesAt returns how much of the packets that the ends miss died at a node or one of its elements, and how
-// much of the added RTT passed in its queues: from 0 to 1, 0 where that is not known. A rule drops in the
-// network stack.
+// much of the added RTT passed in its queues: from 0 to 1, 0 if unknown. A rule drops in the network stack.
 func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	if l == nil || node == "" {
 		return 0, 0
@@ -131,7 +130,7 @@ func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	return min(ratio(died, missed), 1), min(ratio(waited, added), 1)
 }
 
-// Ledger returns the accounts of the trial, nil where its way is not known. It makes them once.
+// Ledger returns the accounts of the trial, nil if its path is unknown. It computes them once.
 func (o *Observation) Ledger() *Ledger {
 	if o.ledger == nil && len(o.hops()) > 0 && o.Trial.Traffic != nil {
 		o.ledger = o.makeLedger()
@@ -199,7 +198,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 	return out
 }
 
-// split tells the accounts of the node that packets leave from those of the next.
+// split separates the accounts of the node that packets leave from those of the next.
 func split(all []Account, node string) (leaving, arriving []Account) {
 	for _, a := range all {
 		if a.Node == node {
@@ -252,7 +251,7 @@ func leftLast(stages []Account) *float64 {
 	return nil
 }
 
-// deadliest finds the stage at which most packets die; ok is false where none does.
+// deadliest finds the stage at which most packets die; ok is false if none does.
 func deadliest(stages []Account) (worst Account, ok bool) {
 	for _, a := range stages {
 		if a.DiedPackets() > worst.DiedPackets() {
@@ -323,7 +322,7 @@ var dropCounters = []struct{ probe, stems, by string }{
 	{"snmp", "IpExtInNoRoutes Ip6InNoRoutes IpInAddrErrors Ip6InAddrErrors", byRoute},
 }
 
-// socketCounters lists those of the receiver above its network stack.
+// socketCounters lists the receiver's counters above its network stack.
 var socketCounters = []struct{ stems, by string }{
 	{"TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors IpExtInCsumErrors", "wrong checksums"},
 	{"UdpRcvbufErrors Udp6RcvbufErrors TcpExtTCPRcvQDrop TcpExtTCPBacklogDrop TcpExtTCPZeroWindowDrop " +
@@ -369,7 +368,7 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 }
 
 // diesBetween compares the deaths in a router with what it received by one port and did not queue at the
-// other. Its counters may count merged packets: together they stand for the missing segments.
+// other. Its counters may count merged packets, which together stand for the missing segments.
 func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -391,7 +390,7 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 		}
 
 		scale := min(max(missing/counted, 1), limit)
-		if counted > missing+noise { // a part of them went the other way
+		if counted > missing+noise { // some of them went the other way
 			scale = missing / counted
 			if missing < noise {
 				scale = 0
@@ -452,7 +451,7 @@ var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"
 	"PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM", "NO_SOCKET", "TCP_INVALID_SEQUENCE", "TCP_OLD_DATA",
 	"SKB_CONSUMED", "IP_INHDR", "IP_INNOROUTES", "NOT_SPECIFIED"}
 
-// diesOnLink adds the packets that left one port and did not arrive at the next, where both count the same.
+// diesOnLink adds the packets that left one port and did not arrive at the next, if both count the same.
 func (o *Observation) diesOnLink(a *Account, h hop) {
 	faulty := o.total(h.in, "netdev", "rx_errors")
 	a.dies(faulty, "the receiving device, as damaged")
@@ -496,7 +495,7 @@ func (o *Observation) receive(l *Ledger) {
 // of the sent ones, since segments in merged packets are estimated, or five.
 func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
-// balancePackets compares what died with what the ends miss.
+// balancePackets compares the packets that died with those that the ends miss.
 func (o *Observation) balancePackets(l *Ledger) {
 	for _, a := range l.Data {
 		l.DiedPackets += a.DiedPackets()
@@ -530,14 +529,14 @@ func (o *Observation) balancePackets(l *Ledger) {
 	}
 }
 
-// endsMiss counts the packets that the sender sent in the window and the receiver did not get, less those
-// that wait in a queue.
+// endsMiss counts the packets that the sender sent in the window and the receiver did not get, minus those
+// waiting in a queue.
 func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	first := l.Data[0]
 	last := l.Data[len(l.Data)-2]
 	sent := first.In
 	if sent == nil || first.Out != nil && *first.Out > *sent {
-		sent = first.Out // UDP counts no datagram that its own queue refused
+		sent = first.Out // UDP does not count datagrams that its own queue refused
 	}
 
 	if o.load().Direction == record.Both || sent == nil || last.In == nil {

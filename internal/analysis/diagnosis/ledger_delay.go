@@ -78,7 +78,7 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
-// busyCore names the busiest core of the way, "" where none was busy for most of the window.
+// busyCore names the busiest core on the path, "" if none was busy for most of the window.
 func (o *Observation) busyCore() (where string) {
 	share := .8
 	for _, node := range append(o.wayNodes(), record.HostNode) {
@@ -116,7 +116,7 @@ func (o *Observation) senderLedger() *Sender {
 }
 
 // waits returns the account of a queue in which at least half of the added RTT passed, and whether packets of
-// data waited there rather than acknowledgements; ok is false where there is none.
+// data waited there rather than acknowledgements; ok is false if there is none.
 func (l *Ledger) waits() (a Account, data, ok bool) {
 	if l == nil || l.AddedNs == nil {
 		return a, false, false

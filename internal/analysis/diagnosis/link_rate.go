@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// linkRate describes a link that carries no more.
+// linkRate describes a link that is full.
 var linkRate = Rule{
 	Class:    LinkRate,
 	Ends:     true,
@@ -29,7 +29,7 @@ var linkRate = Rule{
 		q, held, why := o.held()
 		got := o.goodput()
 		share := ratio(got, o.Line.Value)
-		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop, a link queues
+		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop; a link queues
 		switch {
 		case share > 0 && !polices && (why != "" || q.holds() < .03):
 			return place{Element: o.Line.Kind}.candidate(requires("throttles", share, .8, .95).by(

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// losing returns the queue of the load's way that dropped the largest share of its packets, of those that
+// losing returns the queue on the load's path that dropped the largest share of its packets, among those that
 // keep accepts.
 func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	all, why := o.queues(o.hops())
@@ -35,8 +35,8 @@ func (q queue) fifo() bool {
 // noFIFO lists queues that choose what they drop, and "other" for several queues of unknown kinds.
 var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
-// overflowedEarly returns the FIFO of the load's way that dropped most packets before the window, and how
-// many retransmitted segments no queue is known to have dropped.
+// overflowedEarly returns the FIFO on the load's path that dropped most packets before the window, and how
+// many retransmitted segments no known queue dropped.
 func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	unexplained = o.value(metrics.Retransmits)
 	all, _ := o.queues(o.hops())
@@ -135,8 +135,8 @@ func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	return counted
 }
 
-// fullest returns the busy share of the busiest core on which packets may have to wait, the router's or that
-// of the machine that carries the lab.
+// fullest returns the busy share of the busiest core for which packets may wait, the router's or that of the
+// machine that carries the lab.
 func (o *Observation) fullest() (busy float64) {
 	for _, node := range append([]string{record.HostNode}, o.Routers()...) {
 		s, _ := o.systemAt(node)
@@ -146,8 +146,9 @@ func (o *Observation) fullest() (busy float64) {
 }
 
 // reorderSigns returns how often data arrived out of order, as counted by both ends, per packet of the load;
-// how often segments were retransmitted that had arrived, per retransmitted segment; and how often the sender
-// saw from acknowledgements that data was late and not lost. A kernel before 4.19 does not count the last.
+// how often segments were retransmitted although they had arrived, per retransmitted segment; and how often
+// the sender saw from acknowledgements that data was late rather than lost. A kernel before 4.19 does not
+// count the last.
 func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
 	packets := o.goodput() / 8 * o.Trial.Window.Seconds() / 1448

@@ -28,7 +28,7 @@ func ownSystem(o *Observation) (system, string) {
 	return systemOf(o)
 }
 
-// ports lists a node's devices that are links of the topology and that probe netdev counts.
+// ports lists a node's devices that are links of the topology and are counted by probe netdev.
 func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")
 	var out []string
@@ -41,12 +41,12 @@ func (o *Observation) ports(node string) []string {
 	return out
 }
 
-// absent is the score of a class that is ruled out for sure.
+// absent is the score of a class that is conclusively ruled out.
 const absent = -20.0
 
 // system describes the CPUs that carry a router, and how they spent the window.
 type system struct {
-	Node  string // whose samples these are: the router, or the host that all roles share
+	Node  string // source of the samples: the router, or the host that all roles share
 	Cores []Core // by name; never empty
 	// All cores together, in cores.
 	Busy, User, Kernel, Unclassified float64
@@ -99,10 +99,10 @@ func (o *Observation) systemAt(node string) (system, string) {
 // at returns a place among its cores.
 func (s system) at(element string) place { return place{s.Node, element} }
 
-// spreadGain bounds the gain from spreading what the busiest core does over all.
+// spreadGain bounds the gain from spreading the busiest core's work over all cores.
 func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy) }
 
-// meanFact returns for how much of the window the cores were busy together.
+// meanFact reports for how much of the window the cores were busy together.
 func (s system) meanFact() Fact {
 	return s.at("cpu").fact("host_cpu_ratio", s.mean(),
 		"all cores together were busy for %h of the window")
@@ -142,7 +142,7 @@ func (s system) full() Term {
 	return requires("full-core", s.Full.Busy, .70, .93).by(s.coreFact())
 }
 
-// satisfied contradicts every limit of capacity where the load got all it asked for.
+// satisfied contradicts every limit of capacity if the load got all it asked for.
 func (o *Observation) satisfied() Term {
 	load := o.load()
 	switch got := o.goodput(); {
@@ -158,7 +158,7 @@ func (o *Observation) satisfied() Term {
 	return contradicts("satisfied", 0)
 }
 
-// coreFact returns the busiest core as evidence, against the least busy where there are several.
+// coreFact returns the busiest core as evidence, against the least busy if there are several.
 func (s system) coreFact() Fact {
 	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, "%s %s was busy for %h of the window",
 		s.of(), s.Full, s.Full.Busy)
@@ -209,7 +209,7 @@ func (o *Observation) isPort(node, device string) bool {
 	})
 }
 
-// tunnel returns the tunnel that the load really went through, "" for none.
+// tunnel returns the tunnel that the load actually used, "" for none.
 func (o *Observation) tunnel() string {
 	name := cmp.Or(o.Trial.Resolved["tunnel"], o.Factor(factor.Tunnel))
 	if name == factor.NoTunnel {
@@ -226,7 +226,7 @@ func (o *Observation) cpuTime(node, stem string) (float64, string) {
 
 // throttled returns the share of the window, from a part of it on, in which the most throttled vCPU had to
 // wait for its quota, or in which a guest's vCPUs did not run although they had work and the machine had
-// time; ok is false where no vCPU of the node is known.
+// time; ok is false if no vCPU of the node is known.
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {

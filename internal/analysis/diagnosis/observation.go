@@ -32,7 +32,7 @@ func (c Column) ends() (first, last float64) {
 	return first, last
 }
 
-// Observation holds one trial of a load as rules see it, with what it is compared against.
+// Observation holds one trial of a load as rules see it, with its references.
 type Observation struct {
 	Run     *record.Run
 	Trial   *record.Trial
@@ -44,7 +44,7 @@ type Observation struct {
 	ledger  *Ledger            // see Ledger
 }
 
-// Limit is a rate to compare against; 0 = not known.
+// Limit is a rate to compare with; 0 = unknown.
 type Limit struct {
 	Kind   string // in words: "tbf 300M on router/wan"
 	Metric string // the metric it bounds: goodput_bps, flows_per_s …
@@ -60,7 +60,7 @@ func (o *Observation) Metric(name string) (float64, bool) {
 // value returns a number of the trial, 0 where it has none.
 func (o *Observation) value(name string) float64 { return o.Metrics.Values[name] }
 
-// goodput returns what arrived in bit/s, 0 where that was not measured.
+// goodput returns what arrived in bit/s, 0 if unmeasured.
 func (o *Observation) goodput() float64 { return o.value(metrics.Goodput) }
 
 // idle returns a metric of the idle path: from the trial itself, else from measurements of the path.
@@ -77,7 +77,7 @@ func (o *Observation) idle(name string) (float64, bool) {
 func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
 
 func (o *Observation) load() record.Load {
-	if o.Trial.Traffic == nil { // of a trial that failed
+	if o.Trial.Traffic == nil { // in a trial that failed
 		return record.Load{Direction: o.Factor(factor.Direction)}
 	}
 	return o.Trial.Traffic.Load
@@ -149,7 +149,7 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	return columns, ""
 }
 
-// columnAt returns the series of one label at a place, an empty one where there is none.
+// columnAt returns the series of one label at a place, an empty one if there is none.
 func (o *Observation) columnAt(at place, probe, stem string) (found Column) {
 	columns, _ := o.Columns(at.Node, probe, stem)
 	for _, c := range columns {
@@ -184,8 +184,8 @@ func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End)
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// sum returns how far counters at a place grew, all together; without an element it sums all labels of the
-// node. why gives the reason if none covers the window.
+// sum returns how far counters at a place grew, summed; without an element it sums all labels of the node.
+// why gives the reason if none covers the window.
 func (o *Observation) sum(at place, probe string, stems ...string) (sum float64, why string) {
 	covered := false
 	for _, stem := range stems {
@@ -204,7 +204,7 @@ func (o *Observation) sum(at place, probe string, stems ...string) (sum float64,
 	return sum, why
 }
 
-// total is like sum, 0 where there is none.
+// total is like sum, but 0 if there is none.
 func (o *Observation) total(at place, probe string, stems ...string) float64 {
 	sum, _ := o.sum(at, probe, stems...)
 	return sum
@@ -271,16 +271,17 @@ func (o *Observation) Cores(node string) (out []Core) {
 	return out
 }
 
-// Shared reports whether all roles share this machine's cores, so that a busy core belongs to no role alone.
+// Shared reports whether all roles share this machine's cores, so that a busy core belongs to no role in
+// particular.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
-// Fact is a number, with its words, that speaks for or against a candidate.
+// Fact is a number, in words, that is evidence for or against a candidate.
 type Fact = evidence.Evidence
 
 // factList holds the facts that support a candidate.
 type factList = []Fact
 
-// fact returns an observation that supports a candidate. Without further values its text words the value.
+// fact returns an observation that supports a candidate. Without further values its text contains the value.
 func fact(metric, node, element string, value float64, text string, args ...any) Fact {
 	if len(args) == 0 && strings.Contains(text, "%") {
 		args = []any{value}
@@ -294,7 +295,7 @@ func fact(metric, node, element string, value float64, text string, args ...any)
 	}
 }
 
-// against adds the value that a fact is compared with.
+// against adds the value with which a fact is compared.
 func against(e Fact, baseline float64) Fact {
 	e.Baseline = &baseline
 	return e
@@ -305,7 +306,7 @@ func delayFact(lowest, added float64, text string, args ...any) Fact {
 	return against(seen("rtt_loaded_p50_ns", lowest+added, text, args...), lowest)
 }
 
-// excluded returns the candidate of a class that is ruled out for sure, by a fact if there is one.
+// excluded returns the candidate of a class that is conclusively ruled out, by a fact if there is one.
 func excluded(by ...Fact) Candidate {
 	j := Candidate{Score: absent}.facts(by...)
 	if len(by) > 0 {
@@ -314,5 +315,5 @@ func excluded(by ...Fact) Candidate {
 	return j
 }
 
-// missing returns a candidate that could not be made.
+// missing returns a candidate that could not be examined.
 func missing(why string) Candidate { return Candidate{NotExamined: why} }

@@ -40,7 +40,7 @@ var otherLoad = Rule{
 		}
 
 		best := missing("the topology has no router")
-		for _, node := range slices.Backward(nodes) { // of two equal ones, the router counts
+		for _, node := range slices.Backward(nodes) { // on a tie, the router counts
 			best = likelier(best, o.otherLoadAt(node))
 		}
 

@@ -24,7 +24,7 @@ func (r ownersRule) String() string {
 func (r ownersRule) element() string { return say("rule %d", r.Handle) }
 
 // ownersRule finds the rule of a router's owner that dropped most packets in the run, by the counters before
-// and after it; where no dropping rule has a counter, the only one there is, else a chain that drops what no
+// and after it; if no dropping rule has a counter, the only dropping rule, else a chain that drops what no
 // rule accepts.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	e := o.environment(node)
@@ -76,7 +76,7 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	return found, false
 }
 
-// environment returns a node as it was found, one without an inventory where it was not read.
+// environment returns a node as it was found, or one without an inventory if it was not read.
 func (o *Observation) environment(node string) (found record.Environment) {
 	for _, e := range slices.Backward(o.Run.Environments) {
 		if e.Node == node {
@@ -86,7 +86,7 @@ func (o *Observation) environment(node string) (found record.Environment) {
 	return found
 }
 
-// filterAt returns what a node's packet filter is, nil where that was not read.
+// filterAt returns a node's packet filter, nil if it was not read.
 func (o *Observation) filterAt(node string) *record.PacketFilter {
 	v := o.environment(node).Inventory
 	if v.Lacks("filter") != "" || v.Lacks("iptables") != "" {
@@ -95,13 +95,13 @@ func (o *Observation) filterAt(node string) *record.PacketFilter {
 	return v.Filter
 }
 
-// noRule reports whether the packet filter of a node was read and has no rule of its owner's.
+// noRule reports whether the packet filter of a node was read and has no rule of its owner.
 func (o *Observation) noRule(node string) bool {
 	f := o.filterAt(node)
 	return f != nil && !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool { return !c.Own })
 }
 
-// rulesOnWay counts the rules that a forwarded packet may meet; known is false where they were not read.
+// rulesOnWay counts the rules that a forwarded packet may meet; known is false if they were not read.
 func (o *Observation) rulesOnWay(node string) (rules float64, known bool) {
 	f := o.filterAt(node)
 	if f == nil || f.MoreChains > 0 {

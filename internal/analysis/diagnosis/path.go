@@ -13,18 +13,18 @@ import (
 // Stage is a part of the path, in the order in which packets from the near end pass it, with the utilisation
 // of its capacity.
 type Stage struct {
-	Node    string `json:"node,omitempty"`    // absent of a link
-	Element string `json:"element,omitempty"` // of the node: a core, a device; of a link, its name
+	Node    string `json:"node,omitempty"`    // absent for a link
+	Element string `json:"element,omitempty"` // part of the node: a core, a device; for a link, its name
 	Label   string `json:"label"`
-	// Utilisation is a share of Of; absent where it is not known, for the reason Why.
+	// Utilisation is a share of Of; absent if unknown, for the reason Why.
 	Utilisation *float64 `json:"utilisation,omitempty"`
 	Of          string   `json:"of,omitempty"`
 	Why         string   `json:"why,omitempty"`
 	Choke       bool     `json:"choke,omitempty"` // the place of the first cause
 }
 
-// Spent reports whether the stage's utilisation grows with the rate and ends it at 1: a core's time, the rate
-// of a link. The cores of a machine that carries others are spent together: the work moves between them.
+// Spent reports whether the stage's utilisation grows with the rate and caps it at 1: a core's time, the rate
+// of a link. The cores of a machine that carries others are spent together, since work moves between them.
 func (s Stage) Spent() bool {
 	switch s.Label {
 	case sending, receiving, allCores:
@@ -38,17 +38,17 @@ func (s Stage) Spent() bool {
 // Link reports whether the stage joins two nodes.
 func (s Stage) Link() bool { return s.Node == "" }
 
-// stageAt returns a stage whose share of something is used.
+// stageAt returns a stage with a partly used resource.
 func stageAt(at place, label string, share float64, of string) Stage {
 	return Stage{Node: at.Node, Element: at.Element, Label: label, Utilisation: &share, Of: of}
 }
 
-// unknownStage returns a stage whose utilisation is not known.
+// unknownStage returns a stage whose utilisation is unknown.
 func unknownStage(at place, label, why string) Stage {
 	return Stage{Node: at.Node, Element: at.Element, Label: label, Why: why}
 }
 
-// Path lists the stages of the trial: both ends, the links, and of each router its cores, its tables and the
+// Path lists the stages of the trial: both ends, the links, and for each router its cores, its tables and the
 // queues of its ports. The cores of the machine that carries them come last.
 func (o *Observation) Path() []Stage {
 	t := o.Topology()
@@ -68,7 +68,7 @@ func (o *Observation) Path() []Stage {
 	return out
 }
 
-// linkStage returns how much of a link's rate was used, where the path's limit is stated for that link or for
+// linkStage returns how much of a link's rate was used, if the path's limit is stated for that link or for
 // all.
 func (o *Observation) linkStage(l record.TopoLink) Stage {
 	at := place{Element: l.Name}
@@ -132,7 +132,7 @@ const (
 	receiving = "receiver"
 )
 
-// coreStages returns the busiest core of a node, and what softirqs took of one.
+// coreStages returns the busiest core of a node, and the share that softirqs took of one.
 func (o *Observation) coreStages(node string) []Stage {
 	s, why := o.systemAt(node)
 	if why != "" {
@@ -223,7 +223,7 @@ func (d *Diagnosis) Place(trials [][]Stage) {
 	}
 }
 
-// mark marks the stage of a cause, or adds one where none of the measured ones matches.
+// mark marks the stage of a cause, or adds one if none of the measured stages matches.
 func (d *Diagnosis) mark(c Cause) {
 	if c.Node == "" && c.Element == "" {
 		return // the path as a whole, or nowhere on it

@@ -122,7 +122,7 @@ func (o *Observation) swallows() Candidate {
 	return j
 }
 
-// narrow returns the port by which a node's packets of the load leave, "" if it has none on the way.
+// narrow returns the port by which a node's packets of the load leave, "" if it has none on the path.
 func (o *Observation) narrow(node string) string {
 	for _, h := range o.hops() {
 		if h.out.Node == node {

@@ -2,7 +2,7 @@ package diagnosis
 
 import "slices"
 
-// policer describes a policer, which drops what exceeds a rate instead of queueing it.
+// policer describes a policer, which drops packets above a rate instead of queueing them.
 var policer = Rule{
 	Class:    Policer,
 	Ends:     true,
@@ -51,7 +51,7 @@ var policer = Rule{
 				"the ingress filter on %s dropped %.0f packets", q, q.drops))
 		case len(filters) > 0:
 			dropped = dropped.by(seen("drops", 0, "no ingress filter on the path dropped a packet"))
-		case lossy < .8: // much loss does not speak against a policer
+		case lossy < .8: // much loss does not contradict a policer
 			dropped = dropped.by(lost)
 		}
 
@@ -60,7 +60,7 @@ var policer = Rule{
 	},
 }
 
-// blind reports whether no router of the way has samples.
+// blind reports whether no router on the path has samples.
 func (o *Observation) blind() bool {
 	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
 		return len(o.Trial.Nodes[node].Samples) > 0

@@ -17,7 +17,7 @@ const (
 	Confirmed = "confirmed"
 	Refuted   = "refuted"
 	Undecided = "undecided"
-	// NotRefuted is the best verdict of an experiment in which the rate should not move: other limits pass
+	// NotRefuted is the best verdict of an experiment in which the rate should not change: other limits pass
 	// it, too.
 	NotRefuted = "not refuted"
 )
@@ -27,23 +27,23 @@ type Proof struct {
 	record.Experiment
 	By     string      `json:"by"`     // the run of the experiment
 	Cell   factor.Cell `json:"cell"`   // untouched
-	Metric string      `json:"metric"` // that responds: goodput, or an RTT for a finding about delay
+	Metric string      `json:"metric"` // measured response: goodput, or an RTT for a finding about delay
 	// Elasticity is Δ ln rate ÷ Δ ln resource over all steps, with its interval.
 	Elasticity statistics.Line `json:"elasticity"`
 	Untouched  float64         `json:"untouched"` // median rate
 	Answers    []Answer        `json:"answers"`
-	// Knee is the share of the resource below which it begins to limit: 1 where it already limits; 0 where
-	// the smallest step did not reach it. What is above it is slack, and 1 ÷ Knee bounds the gain from
-	// removing another limit.
+	// Knee is the share of the resource below which it begins to limit: 1 if it already limits; 0 if the
+	// smallest step did not reach it. The part above it is slack, and 1 ÷ Knee bounds the gain from removing
+	// another limit.
 	Knee float64 `json:"knee,omitempty"`
-	// Headroom is rate ÷ rate untouched where the resource was raised and the rate did not follow all the way
-	// because it met the next limit; 0 where it did not.
+	// Headroom is rate ÷ rate untouched if the resource was raised and the rate followed only part of the way
+	// because it met the next limit; 0 otherwise.
 	Headroom float64 `json:"headroom,omitempty"`
-	// Gain is the measured one, with the limit removed: rate then ÷ rate untouched.
+	// Gain is the measured gain with the limit removed: rate then ÷ rate untouched.
 	Gain *statistics.Value `json:"gain,omitempty"`
 	// Delay is the RTT with the cause removed ÷ untouched, for a finding about delay.
 	Delay *statistics.Value `json:"delay,omitempty"`
-	// Predicted is the finding's upper bound of that gain, and what sets it; 0 = not known.
+	// Predicted is the finding's upper bound of that gain, and what sets it; 0 = unknown.
 	Predicted   float64 `json:"predicted,omitempty"`
 	PredictedBy string  `json:"predicted_by,omitempty"`
 	Verdict     string  `json:"verdict"`
@@ -86,7 +86,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 
 	fixed := ratiosOf(d.Of[e.Fix], base)
 	switch {
-	case metric != metrics.Goodput: // an RTT, which only removing the cause shortens for sure
+	case metric != metrics.Goodput: // an RTT, which only removing the cause reliably shortens
 		p.checkFix(fixed)
 	case p.opens(d, base):
 		p.Verdict = Confirmed
@@ -120,7 +120,7 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 		}
 	}
 
-	relative := map[int][]statistics.Point{} // to the untouched windows, by block
+	relative := map[int][]statistics.Point{} // relative to the untouched windows, by block
 	for _, step := range p.Steps {
 		ratios := ratiosOf(d.Of[step.Level], base)
 		if len(ratios) == 0 {
@@ -166,9 +166,9 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 // traffic through.
 const minDead = 6
 
-// checkDead decides where no untouched window has a rate. Traffic that flows with a step in at least two
-// blocks refutes, if by the finding it must not help: one with less of the resource, or one that should not
-// move the rate.
+// checkDead decides if no untouched window has a rate. Traffic that flows with a step in at least two blocks
+// refutes, if according to the finding the step must not help: one with less of the resource, or one that
+// should not change the rate.
 func (p *Proof) checkDead(d Steps) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
@@ -236,7 +236,7 @@ func (p *Proof) falls() bool {
 // nextMet is the share of a raised resource below which a rate has met another limit.
 const nextMet = .8
 
-// minGain is the minimum rise of the rate where a limit is removed, and fall of a delay.
+// minGain is the minimum rise of the rate, or fall of a delay, if a limit is removed.
 const minGain = 1.1
 
 // checkFix decides by how far the rate rises, or the delay falls, with the alleged limit removed.
@@ -282,8 +282,8 @@ func (p *Proof) opens(d Steps, base map[int]float64) bool {
 // frees reports whether the rate rises with the limit removed.
 func (p *Proof) frees() bool { return p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > minGain }
 
-// check compares the elasticity with the expected one. Where the rate should not move, a rate that moves
-// refutes; one that does not is no more than expected, with other limits as well.
+// check compares the elasticity with the expected one. If the rate should not change, a changing rate
+// refutes; a constant one is no more than expected, with other limits as well.
 func (p *Proof) check(slack bool) {
 	l := p.Elasticity
 	what := "the rate follows it"
@@ -299,7 +299,7 @@ func (p *Proof) check(slack bool) {
 	case moves && l.Low > below && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
 	case moves && p.frees():
-		// What sets the rate free when removed is a limit, however unsteady the steps are.
+		// A limit is what frees the rate when removed, however unsteady the steps are.
 		p.Verdict, what = Confirmed, "the steps leave it open, but without it the rate rises"
 	case moves && l.High < below:
 		p.Verdict, what = Refuted, "the rate does not follow it"
@@ -347,8 +347,8 @@ func (p *Proof) Predict(gain float64, by string) {
 }
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and so is one that
-// confirms, if the rate had to move in it. Experiments in which it should not move can only refute. What sets
-// the rate free when removed is a limit, whatever steps of something else show.
+// confirms, if the rate had to change in it. Experiments in which it should not change can only refute. What
+// frees the rate when removed is a limit, whatever steps of something else show.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	for _, p := range proofs {
@@ -417,8 +417,8 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests lists the experiments that test a cause, each factor once: steps of what the plan states, those of
-// the rule, then those that the ends can run. Those from the tester's side come first.
+// Tests lists the experiments that test a cause, each factor once: steps of levels in the plan, those of the
+// rule, then those that the ends can run. Those from the tester's side come first.
 func Tests(o *Observation, class string) (out []Experiment) {
 	all := o.statedTests(class)
 	r, _ := RuleOf(class)

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// LossIsOf names a cause, found elsewhere on the same path, for what was taken for random loss.
+// LossIsOf attributes loss that was diagnosed as random to a cause found elsewhere on the same path.
 func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	if !d.Named() || d.Class != RandomLoss {
 		return

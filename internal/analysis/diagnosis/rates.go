@@ -52,7 +52,7 @@ func (q queue) setFact() Fact {
 		q.setBps, q.rateBps/q.setBps), q.setBps)
 }
 
-// gainToTester bounds a gain by what the tester reaches alone; 0 = not known.
+// gainToTester bounds a gain by what the tester reaches alone; 0 = unknown.
 func (o *Observation) gainToTester() float64 {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || got <= 0 || o.Tester.Value <= got {

@@ -10,17 +10,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Words holds what is said about a class.
+// Words holds the texts about a class.
 type Words struct {
 	Label    string // for a sentence: "one core of the router is saturated by softirq"
 	Means    string // when the rule fires, with the thresholds
 	Remedies []Remedy
 }
 
-// words reads the label of a class, when its rule fires, and what helps. A line such as "linux: lengthen the
+// words parses the label of a class, when its rule fires, and what helps. A line such as "linux: lengthen the
 // queue" names the system, or any, and begins a remedy. The following lines hold its commands, each after
 // "$", its risk, the factor and level that express it in a plan, the kind of tunnel that it is for, and the
-// condition under which it is to be done. A line that ends with a backslash goes on in the next.
+// condition under which it applies. A line that ends with a backslash continues on the next.
 func words(text string) (w Words) {
 	last := &Remedy{}
 	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
@@ -52,7 +52,7 @@ func words(text string) (w Words) {
 
 var continued = regexp.MustCompile(`\\\n\s*`)
 
-// conditions report whether a remedy is still to be done, given the state that the trial shows.
+// conditions report whether a remedy still applies, given the state in the trial.
 var conditions = map[string]func(*Observation) bool{
 	"not offloaded": func(o *Observation) bool { // no flowtable of a router carries connections
 		return !slices.ContainsFunc(o.Routers(), func(node string) bool {
@@ -79,7 +79,7 @@ var conditions = map[string]func(*Observation) bool{
 	"rate is not set":   func(o *Observation) bool { return !rateIsSet(o) },
 }
 
-// remedies returns those of a rule's remedies that are still to be done in the trial's state.
+// remedies returns those of a rule's remedies that still apply in the trial's state.
 func (o *Observation) remedies(all []Remedy) []Remedy {
 	return slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
 		when := conditions[r.When]
@@ -125,8 +125,8 @@ func tunnelTooLarge(o *Observation) bool {
 	})
 }
 
-// windowAtCeiling reports whether the receiver's buffer has grown to the kernel's maximum, or this is not
-// known.
+// windowAtCeiling reports whether the receiver's buffer has grown to the kernel's maximum, or that is
+// unknown.
 func windowAtCeiling(o *Observation) bool {
 	_, receiver := o.Ends()
 	_, buffer := o.buffers()
@@ -142,7 +142,7 @@ func windowAtCeiling(o *Observation) bool {
 // maxUnscaled is the largest window in bytes without the window scale option (RFC 7323).
 const maxUnscaled = 65535
 
-// windowUnscaled reports whether less is in flight than an unscaled window takes, though the buffer has room
+// windowUnscaled reports whether less is in flight than an unscaled window allows, though the buffer has room
 // for twice as much.
 func windowUnscaled(o *Observation) bool {
 	bytes, _ := o.inFlight()

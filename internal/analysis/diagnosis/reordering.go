@@ -47,8 +47,8 @@ var reordering = Rule{
 			return missing("the ends' protocol counters were not read")
 		}
 
-		// A lost segment makes the following ones wait out of order for an RTT: reordering shows where this
-		// happens more often than losses can explain.
+		// A lost segment makes the following ones wait out of order for an RTT: more of these than losses can
+		// explain indicate reordering.
 		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
 		j := o.delaying().candidate(requires("out-of-order", share, .03, .15).by(late),
 			contradicts("lossy", loss, .003, .02),
@@ -68,8 +68,8 @@ var reordering = Rule{
 	Experiments: streamSteps(0, "reordering slows each connection down: more of them carry more"),
 }
 
-// delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate, or else the
-// devices among which a node spreads them: nowhere else are they reordered.
+// delaying returns the port on the load's path whose queue keeps packets waiting, not for a rate, or else the
+// devices among which a node spreads them: they are reordered nowhere else.
 func (o *Observation) delaying() place {
 	at := place{}
 	longest := 0.0

@@ -1,7 +1,7 @@
 package diagnosis
 
-// lateCounters count what IPsec drops because later packets arrived before it. With extended sequence numbers
-// what is older than the window is taken for a packet of the next 2^32, and fails the integrity check
+// lateCounters count packets that IPsec drops because later ones arrived before them. With extended sequence
+// numbers a packet older than the window is treated as one of the next 2^32, and fails the integrity check
 // (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303, appendix A2.2).
 var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
 

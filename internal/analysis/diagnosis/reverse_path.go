@@ -55,7 +55,8 @@ var reversePath = Rule{
 	},
 }
 
-// acksDie checks a way back on which most acknowledgements die: TCP learns late, or never, that data arrived.
+// acksDie checks a return path on which most acknowledgements die: TCP learns late, or never, that data
+// arrived.
 func (o *Observation) acksDie() Candidate {
 	l := o.Ledger()
 	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
@@ -67,7 +68,7 @@ func (o *Observation) acksDie() Candidate {
 	died := worst.DiedPackets()
 	share := ratio(died, sent)
 	got := l.Acks[len(l.Acks)-1].In
-	if got != nil { // those that arrived did not die
+	if got != nil { // those that arrived survived
 		share = min(share, 1-ratio(*got, sent))
 	}
 
@@ -82,7 +83,7 @@ func (o *Observation) acksDie() Candidate {
 		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element)
 }
 
-// acksHeld returns the queue on the way of the acknowledgements that throttles most.
+// acksHeld returns the queue on the acknowledgements' path that throttles most.
 func (o *Observation) acksHeld() (q queue, why string) {
 	d := o.load().Direction
 	if !o.IsTCP() || d == record.Both {

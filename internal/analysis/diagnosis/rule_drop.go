@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// ruleDrop describes packets that die by a rule or filter, and not in a queue.
+// ruleDrop describes packets dropped by a rule or filter, and not in a queue.
 var ruleDrop = Rule{
 	Class:    RuleDrop,
 	Wasteful: true,
@@ -85,13 +85,13 @@ var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "
 // miss.
 type deaths struct {
 	place
-	metric, reason  string // reason: the kernel's, "" where it gives none
-	by              string // Death.By of most
+	metric, reason  string // reason: the kernel's, "" if it gives none
+	by              string // Death.By of most of them
 	packets, missed float64
 	sent            float64 // by the load's sender
 }
 
-// String says how many died, and where.
+// String describes how many died, and where.
 func (d deaths) String() string {
 	return say("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets, d.missed),
 		d.missed, d.Node)
@@ -102,7 +102,7 @@ func (d deaths) died() Fact {
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 
-// diesInside returns terms for how far the deaths in a router are the load's loss.
+// diesInside returns terms for how far the deaths in a router explain the load's loss.
 func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
@@ -115,7 +115,7 @@ func (o *Observation) diesInside() []Term {
 	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
 }
 
-// died finds the node of the load's way in whose network stack most packets died that no other class covers.
+// died finds the node on the load's path in whose network stack most packets died that no other class covers.
 func (o *Observation) died() (worst deaths, why string) {
 	l := o.Ledger()
 	if l == nil || l.MissedPackets == nil {

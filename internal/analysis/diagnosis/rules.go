@@ -7,7 +7,7 @@ import (
 
 // Classes of limits that other packages name.
 const (
-	Unknown = "unknown" // no rule: the answer where none fits
+	Unknown = "unknown" // no rule: the answer if none fits
 	Healthy = "healthy"
 	Tester  = "tester-limited"
 )

@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// sendBuffer describes a send buffer that holds less than an RTT takes.
+// sendBuffer describes a send buffer that holds less than an RTT requires.
 var sendBuffer = Rule{
 	Class:    SendBuffer,
 	Ends:     true,

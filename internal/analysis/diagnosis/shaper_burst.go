@@ -2,8 +2,8 @@ package diagnosis
 
 import "slices"
 
-// shaperBurst describes a shaper that passes less than it is set to, with packets waiting and
-// cores idle: its burst is used up before its timer runs again (tc-tbf(8), burst).
+// shaperBurst describes a shaper that passes less than it is set to, with packets waiting and cores idle: its
+// burst is used up before its timer runs again (tc-tbf(8), burst).
 var shaperBurst = Rule{
 	Class: ShaperBurst,
 	Text: `
@@ -20,7 +20,7 @@ var shaperBurst = Rule{
 	},
 }
 
-// shaperCPU is like shaperBurst for a full core, which moves no more.
+// shaperCPU is like shaperBurst, but for a full core.
 var shaperCPU = Rule{
 	Class: ShaperCPU,
 	Text: `
@@ -35,7 +35,7 @@ var shaperCPU = Rule{
 	},
 }
 
-// belowRate checks the queue that always has packets and passes the least of its configured rate.
+// belowRate checks the queue that always holds packets and passes the smallest share of its configured rate.
 func (o *Observation) belowRate(cores Term, because string) Candidate {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {

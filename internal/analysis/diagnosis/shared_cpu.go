@@ -46,7 +46,7 @@ var sharedCPU = Rule{
 	},
 }
 
-// knownUser contradicts that shared cores are full by themselves where one user of them is known: a tunnel's
+// knownUser contradicts that shared cores are generally full if one user of them is known: a tunnel's
 // process, connection setup, work outside the lab.
 func (o *Observation) knownUser(s system) Term {
 	other, _, _ := o.otherWork(s)

@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// slowSender describes an application that has no more to send.
+// slowSender describes an application that has nothing more to send.
 var slowSender = Rule{
 	Class:    SlowSender,
 	Ends:     true,
@@ -39,7 +39,7 @@ var slowSender = Rule{
 }
 
 // starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles
-// share its threads wait for one. Those that ask for less than their share get it, so one that hardly runs
+// share its threads wait for one. Threads that ask for less than their share get it, so one that hardly runs
 // does not wait for a core.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {

@@ -29,8 +29,8 @@ const spreading = `
 		risk: with IPsec VTI it cost 55 % of the rate (netbenches)
 `
 
-// cpuSteps returns steps that take a part of a guest's CPU away: goodput then falls in proportion where the
-// CPU limits.
+// cpuSteps returns steps that take away a part of a guest's CPU: goodput then falls in proportion if the CPU
+// limits.
 func cpuSteps(o *Observation) []Experiment {
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {

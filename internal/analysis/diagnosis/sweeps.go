@@ -23,12 +23,12 @@ const (
 	FromRouter = "router"
 )
 
-// stepShares lists the steps of what can be taken away, as the share left. Large ones stand out of the noise
-// of a window, and the smallest share finds slack of up to a half.
+// stepShares lists the steps for what can be taken away, as the share left. Large ones exceed the noise of a
+// window, and the smallest share finds slack of up to a half.
 var stepShares = []float64{.85, .7, .5}
 
-// raised lists the steps that raise what a plan states, so far that the rate meets the next limit, near by or
-// far away.
+// raised lists the steps that raise a level of the plan, so far that the rate meets the next limit, near or
+// far.
 var raised = []float64{8, 1024}
 
 // Kinds of limit that respond to the same steps.
@@ -50,7 +50,8 @@ var kindOf = map[string]string{
 	RandomLoss: byFlow,
 }
 
-// OfCPU reports whether a class is about CPU time, so that its finding knows how much CPU time would be free.
+// OfCPU reports whether a class is about CPU time, so that its finding includes how much CPU time would
+// become free.
 func OfCPU(class string) bool { return kindOf[class] == byPacket }
 
 // planted lists, by class, the faults and knobs whose level sets the amount of a resource.
@@ -58,7 +59,7 @@ var planted = map[string][]string{
 	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
 	Policer:        {"policer"},
 	SlowReader:     {"slow_reader"},
-	SlowSender:     {"slow_writer"}, // below the rate it asks for, every path carries the load
+	SlowSender:     {"slow_writer"}, // below its requested rate, every path carries the load
 	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
 	SendBuffer:     {"send_buffer", "socket_buffer"},
 	SmallQueue:     {"tiny_queue"},
@@ -93,7 +94,7 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 	return out
 }
 
-// statedTest scales what a level of the cell sets, or takes it away where it cannot be scaled.
+// statedTest scales the resource that a level of the cell sets, or removes the level if it cannot be scaled.
 func (o *Observation) statedTest(name, wanted string) Experiment {
 	level := o.Trial.Row.Factors[name]
 	none := ""
@@ -123,14 +124,14 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	}
 
 	shares := stepShares
-	if wanted != "cpu_quota" { // of which there is no more than all
+	if wanted != "cpu_quota" { // which cannot exceed the whole
 		shares = slices.Concat(stepShares, raised)
 	}
 
 	for _, share := range shares {
 		amount := share
 		if wanted == "rules" {
-			amount = 1 / share // the more there are, the fewer packets
+			amount = 1 / share // the larger the amount, the fewer packets
 		}
 
 		if scaled, ok := scaledFault(level, wanted, amount); ok {
@@ -157,7 +158,7 @@ func withoutFault(level, name, none string) string {
 // faultForm matches the part of that name in a level of the factor fault, and its amount.
 func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)` + name + `=([^+]*)`) }
 
-// scaledFault returns a level with its amount scaled by share, of the factor fault that of one part.
+// scaledFault returns a level with its amount scaled by share, for the factor fault that of one part.
 func scaledFault(level, name string, share float64) (string, bool) {
 	found := faultForm(name).FindStringSubmatchIndex(level)
 	if found == nil {
@@ -175,7 +176,7 @@ func scaledFault(level, name string, share float64) (string, bool) {
 
 var amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
 
-// ratedQueue returns the queue of a level that holds the traffic to a rate.
+// ratedQueue returns the queue of a level that limits the traffic to a rate.
 func ratedQueue(level string) (qdisc.Queue, bool) {
 	q, err := qdisc.ParseOne(level)
 	return q, err == nil && q.Values["rate"] > 0

@@ -2,8 +2,8 @@ package diagnosis
 
 import "slices"
 
-// atCapacity lists the classes in which a CPU moves no more, belowCapacity those in which a load is held
-// below what the CPUs could move: where one of the latter is seen, a full CPU is not the reason.
+// atCapacity lists the classes in which a CPU can do no more, belowCapacity those in which a load is held
+// below the CPUs' capacity: if one of the latter is present, a full CPU is not the reason.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}
@@ -15,11 +15,12 @@ var (
 var atAnyRate = []string{Healthy, Tester, Bufferbloat, RandomLoss, Reordering, PMTUBlackHole, ConntrackFull,
 	TunnelBypassed}
 
-// inGuest lists the classes about full cores of a guest, which may be full because they do not get to run.
+// inGuest lists the classes about full cores of a guest, which may be full because they are not allowed to
+// run.
 var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
 
-// behindTester lists the classes in which the router has no more to give: where the tester itself gives no
-// more, that was not observed.
+// behindTester lists the classes in which the router is at its maximum: if the tester is at its own, that was
+// not observed.
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
@@ -31,7 +32,7 @@ var symptoms = []struct{ of, classes []string }{
 	{[]string{RuleList, LogFlood, Thermal, ConnectionRate, SmallSegments, InlineInspection, ShaperCPU},
 		[]string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow, OtherLoad}},
 	// A full core or process forwards all it can: congestion control, on which these act, is not the limit. A
-	// process loses what does not fit into its socket buffer.
+	// process drops what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
 	{[]string{VPNProcess}, []string{WireguardQueue}},
 	// A CPU does not have to move dropped packets.

@@ -10,17 +10,17 @@ import (
 
 // Term is one condition of a class, and how far a trial meets it: 0 = not at all, 1 = fully.
 type Term struct {
-	Name string // within its class, as the table of weights has it
+	Name string // within its class, as in the table of weights
 	Kind TermKind
 	Met  float64
-	By   *Fact // evidence, shown where the term decides against the class
+	By   *Fact // evidence, shown if the term decides against the class
 }
 
 // TermKind describes how a term affects the score of its class.
 type TermKind int
 
-// A required term subtracts its weight from the score where it is not met, a contradicting one where it is; a
-// supporting one adds it where it is met.
+// A required term subtracts its weight from the score if it is not met, a contradicting one if it is; a
+// supporting one adds it if it is met.
 const (
 	Requires TermKind = iota
 	Supports
@@ -39,8 +39,8 @@ func contradicts(name string, x float64, bounds ...float64) Term {
 	return term(Contradicts, name, x, bounds)
 }
 
-// term returns a term that is met as far as x is from the first bound to the second; without bounds it is met
-// to the degree x.
+// term returns a term that is met as far as x is on the way from the first bound to the second; without
+// bounds it is met to the degree x.
 func term(kind TermKind, name string, x float64, bounds []float64) Term {
 	if len(bounds) == 2 {
 		x = degree(x, bounds[0], bounds[1])
@@ -128,7 +128,7 @@ func (w Weights) Of(class string, t Term) float64 {
 }
 
 // Prior returns the weight of a term before any trial is seen. With aboveBase it is added to that of the
-// base: a class without what it requires is less likely than an unknown one.
+// base: a class that lacks what it requires is less likely than an unknown one.
 func Prior(t Term) (weight float64, aboveBase bool) {
 	switch {
 	case t.Name == Base:
@@ -151,8 +151,8 @@ func (w Weights) Score(class string, terms []Term) float64 {
 	return score
 }
 
-// rate computes a candidate's score from its terms, and records what speaks most against it. A term that is
-// nearly met rules nothing out.
+// rate computes a candidate's score from its terms, and records the strongest evidence against it. A term
+// that is nearly met rules nothing out.
 func (j *Candidate) rate(w Weights) {
 	if j.NotExamined != "" {
 		j.Score = math.NaN()
@@ -207,7 +207,7 @@ func (j Candidate) at(p place) Candidate {
 	return j
 }
 
-// text words the cause.
+// text sets the sentence about the cause.
 func (j Candidate) text(sentence string, values ...any) Candidate {
 	j.Text = say(sentence, values...)
 	return j

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
-// unstable describes a result that varies from one moment, or one trial, to the next. acrossTrials
-// adds what several trials show together.
+// unstable describes a result that varies from one moment, or one trial, to the next. acrossTrials adds what
+// several trials together show.
 var unstable = Rule{
 	Class: Unstable,
 	Ends:  true,
@@ -68,7 +68,7 @@ func (j *Candidate) instead(t Term, text string) {
 	j.Text, j.NotExamined = text, ""
 }
 
-// lostWhenIdle contradicts causes that need a load where packets are lost without one.
+// lostWhenIdle contradicts causes that need a load if packets are lost without one.
 func (o *Observation) lostWhenIdle() Term {
 	lost, _ := o.idle(metrics.ProbeLossIdle)
 	return contradicts("idle-loss", lost, .01, .05)
@@ -81,8 +81,8 @@ const minTrials = 6
 // caution is the spread of the trials from which it is worth mentioning.
 const caution = .1
 
-// acrossTrials adds to the candidates of single trials how far their rates lie apart, and returns that as a
-// caution beside the verdict; ok is false where they lie close together.
+// acrossTrials adds to the candidates of single trials the spread of their rates, and returns it as a caution
+// beside the verdict; ok is false if it is small.
 func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	apart := spread(rates)
 	if apart < caution {
@@ -105,7 +105,7 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 }
 
 // leaveToCauses lowers the score of an unstable path below that of a cause with evidence: it is the answer
-// only where no cause has any.
+// only if no cause has any.
 func leaveToCauses(all []Candidate) {
 	highest := 0.0
 	for _, j := range all {

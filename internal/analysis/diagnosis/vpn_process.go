@@ -7,8 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// vpnProcess describes a tunnel whose packets pass through a process that has all the CPU time it
-// can get.
+// vpnProcess describes a tunnel whose packets pass through a process that uses all the CPU time it can get.
 var vpnProcess = Rule{
 	Class: VPNProcess,
 	Text: `
@@ -51,7 +50,7 @@ var vpnProcess = Rule{
 	},
 }
 
-// tunnelEnd returns the node that carries the tunnel's near end, or its far end where that is a router.
+// tunnelEnd returns the node that carries the tunnel's near end, or its far end if that is a router.
 func (o *Observation) tunnelEnd() string {
 	t := o.Topology()
 	if t == nil {
@@ -65,9 +64,9 @@ func (o *Observation) tunnelEnd() string {
 	return t.Tunnel[0]
 }
 
-// tunnelProcesses returns the time the tunnel's own processes took, in cores. On shared cores it is the time
-// of the lab's processes without the load generator; otherwise that of the router's processes. A process that
-// only computes is no tunnel's: a tunnel spends as long in system calls.
+// tunnelProcesses returns the CPU time of the tunnel's own processes, in cores. On shared cores it is the
+// time of the lab's processes without the load generator; otherwise that of the router's processes. A process
+// that only computes is not a tunnel's: a tunnel spends as long in system calls.
 func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
 		return min(s.User, s.Kernel) + s.Kernel, ""

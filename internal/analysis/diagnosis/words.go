@@ -28,7 +28,7 @@ func say(sentence string, values ...any) string {
 	return fmt.Sprintf(sentence, words...)
 }
 
-// number is a value in a sentence.
+// number is a value within a sentence.
 type number float64
 
 // Format writes the value by the verbs of say.
@@ -58,10 +58,10 @@ func (n number) Format(to fmt.State, verb rune) {
 	io.WriteString(to, text)
 }
 
-// String names a core in a sentence: "core 0" for cpu0.
+// String names a core within a sentence: "core 0" for cpu0.
 func (c Core) String() string { return "core " + strings.TrimPrefix(c.Name, "cpu") }
 
-// seen returns a fact about the load, by what its ends measured.
+// seen returns a fact about the load, as measured by its ends.
 func seen(metric string, value float64, text string, args ...any) Fact {
 	return fact(metric, "", "", value, text, args...)
 }

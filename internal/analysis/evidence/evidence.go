@@ -5,25 +5,25 @@ package evidence
 const (
 	GradeValid      = "valid"
 	GradeSuspect    = "suspect"     // has numbers, with reasons to doubt them
-	GradeFailed     = "failed"      // has none
+	GradeFailed     = "failed"      // has no numbers
 	GradeNotReached = "not reached" // a cell without a trial: the run ended before it
 )
 
-// Evidence is one observation: what a reason or finding stands on. What does not apply is empty.
+// Evidence is one observation: the basis of a reason or finding. What does not apply is empty.
 type Evidence struct {
 	Metric string `json:"metric,omitempty"` // a metric, or a column of a probe
 	Node   string `json:"node,omitempty"`   // where it was seen
-	// the part of the node: a core, a device, a thread, a stream …
+	// part of the node: a core, a device, a thread, a stream …
 	Element string   `json:"element,omitempty"`
 	Value   *float64 `json:"value,omitempty"` // in the metric's unit
 	Low     *float64 `json:"low,omitempty"`   // the value's interval
 	High    *float64 `json:"high,omitempty"`
 	// Baseline is the value's reference: the same metric idle, without the tunnel, or its limit.
 	Baseline *float64 `json:"baseline,omitempty"`
-	Text     string   `json:"text,omitempty"` // in words, where they are more than those of what it stands for
+	Text     string   `json:"text,omitempty"` // in words, if they add to those of the reason or finding
 }
 
-// Reason says why a cell or trial is not plainly valid. Kind is one of Kinds.
+// Reason explains why a cell or trial is suspect. Kind is one of Kinds.
 type Reason struct {
 	Kind  string     `json:"kind"`
 	Text  string     `json:"text"`
@@ -31,9 +31,9 @@ type Reason struct {
 	Facts []Evidence `json:"facts,omitempty"`
 }
 
-// Unchecked is a check of a trial that could not be made: nothing says whether its reason applies.
+// Unchecked is a check of a trial that could not be made: whether its reason applies is unknown.
 type Unchecked struct {
-	Kind string `json:"kind"` // of the reason
+	Kind string `json:"kind"` // kind of the reason
 	Text string `json:"text"` // why it could not be made
 }
 
@@ -46,7 +46,7 @@ type Finding struct {
 	Facts      []Evidence `json:"facts,omitempty"`
 }
 
-// NewFinding makes a finding that stands on facts.
+// NewFinding returns a finding based on facts.
 func NewFinding(kind, text string, facts ...Evidence) Finding {
 	f := Finding{Kind: kind, Text: text, Facts: facts}
 	for _, e := range facts {

@@ -4,28 +4,28 @@ import "slices"
 
 // Classes of kinds.
 const (
-	ClassReason  = "reason"  // to doubt a trial or cell: it makes it suspect
-	ClassCaveat  = "caveat"  // to be known beside the number: it makes nothing suspect
+	ClassReason  = "reason"  // doubts a trial or cell: makes it suspect
+	ClassCaveat  = "caveat"  // qualifies a number: makes nothing suspect
 	ClassFinding = "finding" // what was found
 )
 
-// Of what a kind is said.
+// What a kind qualifies.
 const (
 	OfTrial = "trial"
 	OfCell  = "cell"
 	OfRun   = "run"
 )
 
-// Kind declares one thing that can be said of results.
+// Kind declares one kind of remark about results.
 type Kind struct {
 	Name      string // the stable word of the document
 	Class, Of string
-	Means     string // what it means; of a reason: when it fires
+	Means     string // what it means; for a reason: when it fires
 	Do        string // what to do about it; "" = nothing
-	// Chance marks a reason that blames chance as well as the set-up: it makes a cell suspect only where it
-	// touches a quarter of its trials. The median does not move with fewer.
+	// Chance marks a reason that may be due to chance as well as to the set-up: it makes a cell suspect only
+	// if it affects a quarter of its trials, as the median does not change with fewer.
 	Chance  bool
-	Content bool // Content marks a reason that a verifying trial casts on the cells of its path.
+	Content bool // Content marks a reason that a verifying trial passes on to the cells of its path.
 }
 
 // Reasons to doubt a trial or cell.
@@ -56,12 +56,12 @@ const (
 	FindingSegments    = "latency-segments"
 )
 
-// Kinds declares everything that is said of results beside their numbers, in one place: reasons in the
-// order of the gate, then caveats and findings by name. The reference is written from it, and a test holds
-// the code to use no other.
+// Kinds declares every kind of remark about results, in one place: reasons in the order of the gate, then
+// caveats and findings by name. The reference is generated from it, and a test ensures that the code uses no
+// other.
 func Kinds() []Kind { return slices.Concat(reasons(), caveats(), findings()) }
 
-// KindOf is the declaration of a kind; of one that a newer version wrote, its name alone.
+// KindOf returns the declaration of a kind; for one written by a newer version, only its name.
 func KindOf(name string) Kind {
 	for _, k := range Kinds() {
 		if k.Name == name {

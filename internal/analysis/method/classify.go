@@ -18,13 +18,13 @@ const (
 	Upper     Bound = "upper"
 )
 
-// Sums are seconds of effective duration at one load, by class of trial: full (as long as the goal's final
-// duration, at least) or short, high-loss or low-loss.
+// Sums are seconds of effective duration at one load, by class of trial: full (at least as long as the goal's
+// final duration) or short, high-loss or low-loss.
 type Sums struct {
 	FullHigh, FullLow, ShortHigh, ShortLow float64
 }
 
-// sumsOf adds up the trials of one load.
+// sumsOf sums the trials of one load.
 func sumsOf(g record.Goal, trials []Trial) Sums {
 	var s Sums
 	for _, t := range trials {
@@ -44,8 +44,8 @@ func sumsOf(g record.Goal, trials []Trial) Sums {
 	return s
 }
 
-// Estimate holds the quantities from which a load is classified, in seconds and ratios, by their names in
-// RFC 9971, "Load Classification Logic".
+// Estimate holds the quantities from which a load is classified, in seconds and ratios, by their names in RFC
+// 9971, "Load Classification Logic".
 type Estimate struct {
 	EffectiveHigh, EffectiveFull, EffectiveWhole, PessimisticHigh float64
 	Optimistic, Pessimistic                                       float64 // exceed ratios
@@ -76,12 +76,12 @@ func estimate(g record.Goal, s Sums) Estimate {
 	return e
 }
 
-// classify says what the trials of one load make of it.
+// classify returns the class of a load from its trials.
 func classify(g record.Goal, trials []Trial) Bound { return estimate(g, sumsOf(g, trials)).Bound }
 
-// throughput is the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
-// the load times what is forwarded at the quantile of loss that the exceed ratio names. Time missing from
-// the goal's duration sum counts as lost. ok is false where no trial is full-length.
+// throughput returns the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
+// the load times the share forwarded at the quantile of loss given by the exceed ratio. Time missing from the
+// goal's duration sum counts as lost. ok is false if no trial is full-length.
 func throughput(g record.Goal, load float64, trials []Trial) (rate float64, ok bool) {
 	var full []Trial
 	whole := 0.0
@@ -121,7 +121,7 @@ type Point struct {
 	Trials []Trial
 }
 
-// Points sorts the trials of a search by load, without those that only warm up.
+// Points groups the trials of a search by load, without warm-up trials.
 func Points(trials []Trial) []Point {
 	var out []Point
 	for _, t := range trials {

@@ -2,7 +2,7 @@ package method
 
 import "math"
 
-// grid holds the loads that a search may try: even steps of the logarithm, so that all goals try the same
+// grid holds the loads that a search may try, at equal steps of the logarithm, so that all goals try the same
 // ones and share their trials, and so that widths add and halve exactly. Index 0 is the least load, top the
 // greatest.
 type grid struct {
@@ -11,8 +11,8 @@ type grid struct {
 	top      int
 }
 
-// fineness is the share of a goal's width that a whole number of steps must reach, at least; more would
-// make the search narrower than asked.
+// fineness is the minimum share of a goal's width that a whole number of steps must reach; less would make
+// the search narrower than asked.
 const fineness = 0.99
 
 func newGrid(c Config) grid {
@@ -34,7 +34,7 @@ func newGrid(c Config) grid {
 
 func logWidth(width float64) float64 { return -math.Log1p(-width) }
 
-// fits says that every goal's width is nearly a whole number of steps.
+// fits reports whether every goal's width is nearly a whole number of steps.
 func (c Config) fits(step float64) bool {
 	for _, g := range c.Goals {
 		w := logWidth(g.Width)
@@ -45,7 +45,7 @@ func (c Config) fits(step float64) bool {
 	return true
 }
 
-// load is the load of an index; those below 0 and above the top are the limits.
+// load returns the load of an index; indexes below 0 and above the top give the limits.
 func (g grid) load(i int) float64 {
 	switch {
 	case i <= 0:
@@ -56,7 +56,7 @@ func (g grid) load(i int) float64 {
 	return g.max * math.Exp(-float64(g.top-i)*g.step)
 }
 
-// below is the largest index whose load is not above x.
+// below returns the largest index whose load is not above x.
 func (g grid) below(x float64) int {
 	switch {
 	case x <= g.min:
@@ -69,11 +69,11 @@ func (g grid) below(x float64) int {
 	return max(i, 0)
 }
 
-// steps is a width in whole steps, at least one.
+// steps returns a width in whole steps, at least one.
 func (g grid) steps(width float64) int { return max(int(math.Floor(logWidth(width)/g.step)), 1) }
 
 // middle splits the interval between two indexes. One part is a power of two of the width, so that further
-// halving ends at the width exactly; the split that is most even is taken, the smaller part below. An
+// halving ends at exactly the width; of these the most even split is chosen, with the smaller part below. An
 // interval of less than two widths is split by half the width while that is whole.
 func middle(low, high, width int) int {
 	span := high - low

@@ -15,14 +15,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Trial is one finished trial of a search: its input, load and duration, and what of its output decides.
+// Trial is one finished trial of a search: its input, load and duration, and the deciding part of its output.
 type Trial struct {
 	record.TrialInput
 	// Effective is the trial's part in sums of durations; 0 means Duration (RFC 9971, "Trial Effective
 	// Duration").
 	Effective time.Duration
-	Loss      float64 // trial loss ratio, 0…1; what was not sent is lost
-	// Delay is the delay that the load added, if HasDelay. Only goals with MaxDelay look at it, and to them
+	Loss      float64 // trial loss ratio, 0…1; unsent frames count as lost
+	// Delay is the delay that the load added, if HasDelay. Only goals with MaxDelay consider it, and for them
 	// a trial without one is high-loss: it proves nothing.
 	Delay    time.Duration
 	HasDelay bool
@@ -35,7 +35,7 @@ func (t Trial) seconds() float64 {
 	return t.Duration.Seconds()
 }
 
-// checkGoal says what RFC 9971 or this implementation does not allow.
+// checkGoal returns an error for what RFC 9971 or this implementation does not allow.
 func checkGoal(g record.Goal) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("check goal %s: "+format, append([]any{g.Name}, args...)...)
@@ -69,8 +69,8 @@ func checkGoal(g record.Goal) error {
 	return nil
 }
 
-// lossOf is the loss ratio of a trial as the goal sees it: all is lost of one that breaks the delay
-// objective.
+// lossOf returns the loss ratio of a trial for the goal: one that violates the delay objective lost
+// everything.
 func lossOf(g record.Goal, t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1
@@ -81,13 +81,13 @@ func lossOf(g record.Goal, t Trial) float64 {
 // Config is the input of a controller (RFC 9971, "Controller Input").
 type Config struct {
 	Goals   []record.Goal
-	Min     float64       // load of one interface, per second; no trial has less
-	Max     float64       // nor more
+	Min     float64       // minimum load of one interface, per second
+	Max     float64       // maximum
 	Warmup  time.Duration // one trial at Max that does not count; 0 = none
 	MaxTime time.Duration // of all trials' effective durations; 0 = no limit
 }
 
-// Check says what cannot be searched.
+// Check returns an error if the configuration cannot be searched.
 func (c Config) Check() error {
 	switch {
 	case len(c.Goals) == 0:
@@ -124,11 +124,11 @@ type Preset struct {
 	Name, Doc string
 	Goals     []record.Goal
 	Warmup    time.Duration
-	// Overhead says that the pauses of a trial count in its effective duration, as FD.io CSIT has it.
+	// Overhead: the pauses of a trial count in its effective duration, as in FD.io CSIT.
 	Overhead bool
 }
 
-// Presets lists all, the fastest first.
+// Presets lists all presets, the fastest first.
 func Presets() []Preset {
 	ndr := func(sum time.Duration, width float64) record.Goal { return seconds("ndr", 0, sum, width) }
 	pdr := func(sum time.Duration, width float64) record.Goal { return seconds("pdr", 0.005, sum, width) }
@@ -158,7 +158,7 @@ func Presets() []Preset {
 	}
 }
 
-// seconds is a goal of one-second trials; half of them may exceed the loss.
+// seconds returns a goal of one-second trials; half of them may exceed the loss.
 func seconds(name string, loss float64, sum time.Duration, width float64) record.Goal {
 	return record.Goal{
 		Name:            name,
@@ -173,7 +173,7 @@ func seconds(name string, loss float64, sum time.Duration, width float64) record
 	}
 }
 
-// PresetNames are the names of all.
+// PresetNames lists the names of all presets.
 func PresetNames() []string {
 	var names []string
 	for _, p := range Presets() {

@@ -40,17 +40,17 @@ type search struct {
 	grid    grid
 	history []Trial
 
-	at    map[int][]Trial // index of load → trials that count
+	at    map[int][]Trial // index of load → counting trials
 	used  int
 	spent time.Duration
-	next  *record.TrialInput // asked for, but not in the history
+	next  *record.TrialInput // requested, but not in the history
 	err   error
 }
 
-// measure asks for one trial. ok is false where the replay ends.
+// measure requests one trial. ok is false if the replay ends.
 func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok bool) {
 	if s.c.MaxTime > 0 && s.spent >= s.c.MaxTime {
-		return Trial{}, false // given up: no next step either
+		return Trial{}, false // gave up: no next step, either
 	}
 
 	step := record.TrialInput{Load: s.grid.load(index), Duration: d, Warmup: warmup}
@@ -75,8 +75,8 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	return t, true
 }
 
-// run plays the whole search: initial trials, then whichever trial the goals' selectors want most, until
-// none wants one.
+// run runs the whole search: initial trials, then whichever trial the goals' selectors want most, until none
+// wants one.
 func (s *search) run() {
 	selectors := s.selectors()
 	low, high, ok := s.initial(selectors)
@@ -111,9 +111,9 @@ func (s *search) run() {
 	}
 }
 
-// initial looks for a good place to start: at the greatest load, then at the rate forwarded there, then at
-// the rate forwarded at that, or one width above where that had no loss to speak of. Rates are taken as if
-// every frame above them were lost. It returns the two loads between which to start.
+// initial finds a good place to start: at the greatest load, then at the rate forwarded there, then at the
+// rate forwarded at that, or one width above if its loss was negligible. It computes rates as if every frame
+// above them were lost. It returns the two loads between which to start.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	ratio := math.Inf(1)
 	duration := time.Duration(0)
@@ -167,15 +167,16 @@ func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	return min(first, second), max(first, second), true
 }
 
-// forwarded is the load that would have had the given loss ratio if all above what was forwarded were lost.
+// forwarded returns the load that would have had the given loss ratio if everything above the forwarded rate
+// were lost.
 func forwarded(t Trial, ratio float64) float64 { return t.Load * (1 - t.Loss) / (1 - ratio) }
 
 // none is the index of a bound that does not exist.
 const none = -1
 
-// place moves a load away from the bounds between which it is to lie, so that it is at least a width from
-// either, or from the limits where there is no bound; a limit itself may be taken. far is false where no
-// load between is far enough.
+// place moves a load away from the bounds between which it must lie, so that it is at least a width from
+// either, or from the limits if there is no bound; a limit itself is allowed. far is false if no load between
+// is far enough.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	least := 0
 	greatest := s.grid.top
@@ -225,7 +226,7 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	return index, true
 }
 
-// bounds are the relevant bounds of a target, as indexes or none.
+// bounds returns the relevant bounds of a target, as indexes or none.
 func (s *search) bounds(g record.Goal) (low, high int) {
 	low, high = none, none
 	for i, trials := range s.at {
@@ -243,14 +244,14 @@ func (s *search) bounds(g record.Goal) (low, high int) {
 	return low, high
 }
 
-// target is a goal, or a coarser form of it that leads there: fewer seconds and a greater width.
+// target is a goal, or a coarser form of it on the way there: fewer seconds and a greater width.
 type target struct {
 	goal  record.Goal // with the target's durations
 	width int         // in steps of the grid
 }
 
-// targets are the chain of a goal, coarsest first: each has twice the width of the next, and duration sums
-// fall geometrically to one initial trial.
+// targets returns the chain of a goal, coarsest first: each has twice the width of the next, and duration
+// sums fall geometrically to one initial trial.
 func (s *search) targets(g record.Goal) []target {
 	width := s.grid.steps(g.Width)
 	chain := make([]target, g.Coarser+1)
@@ -280,11 +281,11 @@ type candidate struct {
 	index    int
 	duration time.Duration
 	width    int
-	grow     growth // of the step when the load has become such a bound
+	grow     growth // of the step if the load becomes such a bound
 }
 
-// growth says which outcome means that an external search has not found what it looks for, so that its next
-// step is to be wider.
+// growth is the outcome which means that an external search has not succeeded yet, so that its next step must
+// be wider.
 type growth int
 
 const (
@@ -293,8 +294,8 @@ const (
 	ifUpper
 )
 
-// before says which of two is measured first: the smaller load, which may spare the greater one; then the
-// longer trial, which may spare the shorter.
+// before reports whether c is measured before d: the smaller load first, which may make the greater one
+// unnecessary; then the longer trial, which may make the shorter one unnecessary.
 func (c candidate) before(d candidate) bool {
 	if c.index != d.index {
 		return c.index < d.index
@@ -311,10 +312,10 @@ type selector struct {
 	s       *search
 	targets []target
 	current int
-	low     int // where the current target starts: bounds of the one before, or none
+	low     int // start of the current target: bounds of the previous one, or none
 	high    int
-	shared  *int // step of all external searches, so that goals do not interleave theirs
-	step    int  // of this one's own
+	shared  *int // step of all external searches, so that goals do not interleave
+	step    int  // of this selector
 	lo, hi  int  // relevant bounds now
 }
 
@@ -351,8 +352,8 @@ func (x *selector) limit(width int) {
 
 func (x *selector) reach() int { return max(x.step, *x.shared) }
 
-// nominate finds the load that brings the goal forward, moving on to the next target where the current one
-// is reached. ok is false once the goal is.
+// nominate finds the load that advances the goal, moving on to the next target when the current one is
+// reached. ok is false once the goal is.
 func (x *selector) nominate() (c candidate, ok bool) {
 	for {
 		x.lo, x.hi = x.s.bounds(x.target().goal)
@@ -373,7 +374,7 @@ func (x *selector) nominate() (c candidate, ok bool) {
 	}
 }
 
-// worth says whether a trial at a load can improve a bound that is not yet good enough.
+// worth reports whether a trial at a load can improve a bound that is not yet good enough.
 func (x *selector) worth(index int) bool {
 	if x.lo != none && x.lo >= index || x.hi != none && x.hi <= index {
 		return false
@@ -381,7 +382,7 @@ func (x *selector) worth(index int) bool {
 	return x.lo == none || x.hi == none || x.hi-x.lo > x.target().width
 }
 
-// halve splits the interval that the target before has left, where one split is enough.
+// halve splits the interval that the previous target left, if one split is enough.
 func (x *selector) halve() (candidate, bool) {
 	w := x.target().width
 	if x.low == none || x.high == none || x.high-x.low <= w || x.high-x.low > 2*w {
@@ -390,7 +391,7 @@ func (x *selector) halve() (candidate, bool) {
 	return x.refine(middle(x.low, x.high, w))
 }
 
-// refineLow and refineHigh try again, for longer, the bounds that the target before has left.
+// refineLow and refineHigh measure again, for longer, the bounds that the previous target left.
 func (x *selector) refineLow() (candidate, bool)  { return x.refine(x.low) }
 func (x *selector) refineHigh() (candidate, bool) { return x.refine(x.high) }
 
@@ -428,8 +429,8 @@ func (x *selector) extend(index int, grow growth) (candidate, bool) {
 	return candidate{index: index, width: x.reach(), grow: grow}, true
 }
 
-// bisect splits the interval of the bounds. Where a bound came from another goal's trials and lies far from
-// where this target started, a step from the near bound is taken instead, as an external search would.
+// bisect splits the interval of the bounds. If a bound came from another goal's trials and is far from where
+// this target started, it takes a step from the near bound instead, as an external search would.
 func (x *selector) bisect() (candidate, bool) {
 	w := x.target().width
 	if x.lo == none || x.hi == none || x.hi-x.lo <= w {
@@ -458,7 +459,7 @@ func (x *selector) bisect() (candidate, bool) {
 	return candidate{index: mid, width: width}, true
 }
 
-// won is told that its candidate was measured.
+// won is called when its candidate was measured.
 func (x *selector) won(c candidate) {
 	x.lo, x.hi = x.s.bounds(x.target().goal)
 	if c.grow == ifLower && x.lo == c.index || c.grow == ifUpper && x.hi == c.index {

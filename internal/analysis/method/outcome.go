@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Result holds the outcome of a search for one goal (RFC 9971, "Goal Result"). One with Irregular does not
-// satisfy all that its goal asks, and must be shown as such.
+// Result holds the outcome of a search for one goal (RFC 9971, "Goal Result"). A result with Irregular does
+// not meet its whole goal, and must be shown as such.
 type Result struct {
 	Goal        string   `json:"goal"`
 	Irregular   string   `json:"irregular,omitempty"` // why
@@ -22,14 +22,14 @@ type Result struct {
 // Outcome is the controller's output: one result per goal, in their order.
 type Outcome struct {
 	Results []Result
-	Trials  int           // with those that only warm up
+	Trials  int           // including warm-up trials
 	Time    time.Duration // effective durations of all trials
 }
 
-// slack forgives the rounding of loads when a width is checked.
+// slack tolerates the rounding of loads when a width is checked.
 const slack = 1e-9
 
-// Outcome reads what trials have found. It does not depend on how their loads were chosen.
+// Outcome evaluates trials. It does not depend on how their loads were chosen.
 func (c Config) Outcome(trials []Trial) Outcome {
 	var o Outcome
 	for _, t := range trials {

@@ -8,13 +8,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Device is a simulated device under test, which lets a search be checked without a machine: it forwards up
-// to a capacity that varies from trial to trial, and loses a share of the frames of rare seconds whatever
-// the load.
+// Device is a simulated device under test, for checking a search without a machine: it forwards up to a
+// capacity that varies from trial to trial, and loses a share of the frames of rare seconds whatever the
+// load.
 type Device struct {
 	Capacity float64 // frames per second
 	Jitter   float64 // standard deviation of the capacity ÷ capacity, per trial
-	Bursts   float64 // share of seconds in which a burst of loss falls
+	Bursts   float64 // share of seconds with a burst of loss
 	Burst    float64 // loss ratio of such a second
 }
 
@@ -34,8 +34,8 @@ func (d Device) Measure(s record.TrialInput, r *rand.Rand) Trial {
 	return Trial{TrialInput: s, Loss: max(1-arrived/sent, 0)}
 }
 
-// Simulate runs a whole search on a device. overhead is what each trial takes beyond its duration, and
-// counts in its effective duration if counted.
+// Simulate runs a whole search on a device. overhead is the time that each trial takes beyond its duration;
+// counted includes it in its effective duration.
 func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted bool) (trials []Trial,
 	took time.Duration, err error) {
 	for {

@@ -7,12 +7,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// LatencyShares are the shares of the found rate at which latency is measured, the rate itself last: 10, 50
-// and 90 % are those of FD.io CSIT, and RFC 2544 asks for the rate itself.
+// LatencyShares returns the shares of the found rate at which latency is measured, the rate itself last: 10,
+// 50 and 90 % are those of FD.io CSIT, and RFC 2544 requires the rate itself.
 func LatencyShares() []float64 { return []float64{0.1, 0.5, 0.9, 1} }
 
-// LossStep is the share of the greatest load by which the test of frame loss goes down from trial to trial
-// (RFC 2544, section 26.3: 10 % or less).
+// LossStep is the share of the greatest load by which the frame loss test descends from trial to trial (RFC
+// 2544, section 26.3: 10 % or less).
 const LossStep = 1.0 / lossSteps
 
 const lossSteps = 10
@@ -29,8 +29,8 @@ func Latency(rate float64, duration time.Duration, repeats int, history []Trial)
 	return record.TrialInput{Load: rate * shares[n%len(shares)], Duration: duration}, true
 }
 
-// FrameLoss returns the next trial of RFC 2544's test of frame loss (section 26.3): from the greatest load
-// down in steps, until two in a row have lost nothing. One repeat after the other starts anew.
+// FrameLoss returns the next trial of RFC 2544's frame loss test (section 26.3): from the greatest load down
+// in steps, until two in a row have lost nothing. Each repeat starts over.
 func FrameLoss(greatest float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput,
 	bool) {
 	step, clean := 0, 0
@@ -53,8 +53,8 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 	return record.TrialInput{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
 }
 
-// Bursts are searched down to shortestBurst, until one that was forwarded whole and one that was not differ
-// by burstWidth.
+// Bursts are searched down to shortestBurst, until a burst forwarded whole and one that was not differ by
+// burstWidth.
 const (
 	shortestBurst = time.Millisecond
 	burstWidth    = 1.1
@@ -79,13 +79,13 @@ func BackToBack(greatest float64, longest time.Duration, repeats int, history []
 }
 
 // Burst holds the result of one repeat: the trial with the longest burst that was forwarded whole, and
-// whether a longer one was tried and was not.
+// whether a longer one failed.
 type Burst struct {
-	Index   int // of the trial in the history; -1 where no burst was forwarded whole
+	Index   int // of the trial in the history; -1 if no burst was forwarded whole
 	Limited bool
 }
 
-// Bursts reads the repeats that have ended, and returns the trials of one that has not.
+// Bursts reads the completed repeats, and returns the trials of an incomplete one.
 func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial) {
 	from := 0
 	for i := range history {
@@ -114,7 +114,7 @@ func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial
 	return ended, history[from:]
 }
 
-// burstBounds are the longest burst that was forwarded whole, or the shortest there is, and the shortest
+// burstBounds returns the longest burst that was forwarded whole, or the shortest possible, and the shortest
 // that was not.
 func burstBounds(trials []Trial) (low, high time.Duration, begun bool) {
 	low = shortestBurst

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Absent says why a metric cannot exist in a cell of a design, whatever happens there; "" if it can.
+// Absent explains why a metric cannot exist in a cell of a design, whatever happens there; "" if it can.
 func Absent(metric string, d record.Design, cell factor.Cell) string {
 	among := func(all []record.Metric) bool {
 		return slices.ContainsFunc(all, func(m record.Metric) bool { return m.Name == metric })

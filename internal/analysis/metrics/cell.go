@@ -6,13 +6,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Cell holds the numbers of all trials of one combination of factors, and how far they can be trusted.
+// Cell holds the numbers of all trials of one combination of factors, with their grades.
 type Cell struct {
 	// ID is the same for the same factors in every run and version: the first ten hexadecimal digits of the
 	// SHA-256 of "name=level" pairs, sorted by name and joined with spaces.
 	ID      string                      `json:"id"`
 	Factors record.Factors              `json:"factors"`
-	Label   string                      `json:"label"` // short, of the factors that vary
+	Label   string                      `json:"label"` // short, with the factors that vary
 	Grade   string                      `json:"grade"`
 	Reasons []evidence.Reason           `json:"reasons"`
 	Metrics map[string]statistics.Value `json:"metrics"`

@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Names of what is measured of a node's ciphers.
+// Names of the metrics of a node's ciphers.
 const (
 	CipherRate    = "cipher_rate_bps"
 	CipherOps     = "cipher_operations_per_s"
@@ -31,7 +31,7 @@ func cipherMetrics() []record.Metric {
 	}
 }
 
-// cipherRateOf is the metric that says how fast a cell of a cipher is: by its block, 0 without one.
+// cipherRateOf returns the metric for a cipher's speed: by its block, 0 without one.
 func cipherRateOf(block int) string {
 	if block > 0 {
 		return CipherRate
@@ -39,8 +39,8 @@ func cipherRateOf(block int) string {
 	return CipherOps
 }
 
-// ClockOf is the highest clock of a node's CPUs between two times, and where it is known from: of cpufreq, or
-// of the loop that probe clock times, a round of which takes so many cycles; 0 Hz where neither tells.
+// ClockOf returns the highest clock of a node's CPUs between two times, and its source: cpufreq, or the loop
+// that probe clock times, a round of which takes so many cycles; 0 Hz if neither reports it.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
 	if hz = MostOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
 		return hz, cipher.ClockTold
@@ -57,7 +57,7 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	return 0, cipher.ClockUnknown
 }
 
-// MostOf is the largest value of a probe's stem between two times, over all labels; 0 where there is none.
+// MostOf returns the largest value of a probe's stem between two times, over all labels; 0 if there is none.
 func MostOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
 	for _, c := range SeriesOf(n, probe, stem) {
 		if v, ok := c.Curve.Largest(from, to); ok {

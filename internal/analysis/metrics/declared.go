@@ -1,5 +1,5 @@
-// Package metrics declares every quantity that is computed of a trial, computes them from what one trial left
-// behind, and holds those of a cell.
+// Package metrics declares every quantity that is computed for a trial, computes them from one trial's
+// record, and holds those of a cell.
 package metrics
 
 import (
@@ -21,7 +21,7 @@ func Metrics() []record.Metric {
 
 const higher, lower = record.Higher, record.Lower
 
-// declared is a metric's declaration; one that nobody would call better has no direction.
+// declared returns a metric's declaration; a metric without a better side has no direction.
 func declared(scope, name, label, unit, better, doc string) record.Metric {
 	return record.Metric{Name: name, Label: label, Unit: unit, Better: better, Scope: scope, Doc: doc}
 }
@@ -233,8 +233,8 @@ func importedMetrics() []record.Metric {
 	}
 }
 
-// RateOf is the metric that says how much a cell carried: packets of UDP, payload of all else; of a cell of a
-// cipher how fast that was.
+// RateOf returns the metric for how much a cell carried: packets for UDP, payload for other traffic; for a
+// cipher's cell, its speed.
 func RateOf(f record.Factors) string {
 	if !factor.Sends(f) {
 		return cipherRateOf(cipher.BlockFactor.Number(f))
@@ -246,8 +246,8 @@ func RateOf(f record.Factors) string {
 	return Goodput
 }
 
-// LoadOf names the kind of a cell's load, "" for streams of TCP. Rates of different kinds say nothing about
-// each other, and are never compared.
+// LoadOf names the kind of a cell's load, "" for streams of TCP. Rates of different kinds are unrelated, and
+// never compared.
 func LoadOf(f record.Factors) string {
 	switch {
 	case !factor.Sends(f):
@@ -262,7 +262,7 @@ func LoadOf(f record.Factors) string {
 	return ""
 }
 
-// Of is a metric's declaration; one that is not declared is called by its name, and has no unit.
+// Of returns a metric's declaration; an undeclared one is labelled by its name, and has no unit.
 func Of(name string) record.Metric {
 	if m, ok := byName()[name]; ok {
 		return m
@@ -278,10 +278,10 @@ var byName = sync.OnceValue(func() map[string]record.Metric {
 	return out
 })
 
-// Label returns the name of a metric in a sentence.
+// Label returns the name of a metric within a sentence.
 func Label(name string) string { return Of(name).Label }
 
-// Say says a value of a metric in words, by the unit of its declaration: "26.9 ms".
+// Say formats a value of a metric with the unit of its declaration: "26.9 ms".
 func Say(name string, value float64) string {
 	m := Of(name)
 	if m.Unit != "" {
@@ -290,7 +290,7 @@ func Say(name string, value float64) string {
 	return unit.Significant(value, 3)
 }
 
-// Names of the metrics that other files compute or ask for.
+// Names of the metrics that other files compute or use.
 const (
 	Goodput          = "goodput_bps"
 	GoodputUp        = "goodput_up_bps"
@@ -376,7 +376,7 @@ const (
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
 
-// endStems lists what can slow the ends of a path without anyone's doing, where each is a machine.
+// endStems lists what may slow the ends of a path by itself, if each is a machine.
 var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
 // percentile is a quantile with its name in metrics.
@@ -390,10 +390,10 @@ var Percentiles = [...]percentile{{"p50", .5}, {"p90", .9}, {"p99", .99}, {"p999
 // RTT names a percentile of the round trips of a kind, "idle" or "loaded".
 func RTT(kind string, q percentile) string { return "rtt_" + kind + "_" + q.Name + "_ns" }
 
-// flowPercentiles are told of flows and of handshakes; requests have p99.9 as well.
+// flowPercentiles are reported for flows and for handshakes; requests have p99.9 as well.
 var flowPercentiles = Percentiles[:3]
 
-// flowSizes name the classes of flows by their least size.
+// flowSizes names the classes of flows by their minimum size.
 var flowSizes = [...]struct{ name, words string }{
 	{"small", "below 100 kB"}, {"medium", "of 100 kB or more, below 10 MB"}, {"large", "of 10 MB or more"},
 }

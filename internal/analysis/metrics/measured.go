@@ -9,16 +9,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Measured collects the numbers of one trial, and why others are missing. The two never hold the same name.
+// Measured collects the numbers of one trial, and the reasons why others are missing. No name has both.
 type Measured struct {
 	Values  map[string]float64
 	Missing map[string]string
 	RTTs    map[string][]float64 // "idle", "loaded": answered probes, sorted
-	// ClockFrom says where the clock of a cipher's CPU is known from.
+	// ClockFrom names the source of the clock of a cipher's CPU.
 	ClockFrom string
 	// Confidence grades Responsiveness, where there is one.
 	Confidence string
-	busy       float64 // busy cores of the host in the window, all together; 0 = unknown
+	busy       float64 // busy cores of the host in the window, summed; 0 = unknown
 	routers    float64 // the same of the routers' own cores
 }
 
@@ -147,7 +147,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 	m.setUnless(m.Missing[UnsentRatio], UnsentRatio, float64(sum.Unsent)/intended)
 }
 
-// addPacketDelays is for flows whose packets were looked at one by one.
+// addPacketDelays handles flows whose packets were timed one by one.
 func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	var all []bucket
 	packets := int64(0)
@@ -206,11 +206,11 @@ func (m *Measured) addOneWay(tr *record.Traffic) {
 	}
 }
 
-// bucket counts what took at least a time, and less than that of the next.
+// bucket counts times from fromNs up to the next bucket.
 type bucket struct{ fromNs, n int64 }
 
-// quantileOf is the least time of the bucket in which the quantile of so many is; false if it is among those
-// that have no time.
+// quantileOf returns the lower bound of the bucket that contains the quantile of so many; ok is false if that
+// has no time.
 func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	rank := int64(math.Ceil(level * float64(of)))
@@ -223,8 +223,8 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	return 0, false
 }
 
-// kernelTick bounds, in ns, how much a time that the kernel counts in jiffies may exceed the real one: a
-// tick of the slowest clock that Linux has, 100 Hz.
+// kernelTick bounds, in ns, how much a time that the kernel counts in jiffies may exceed the real one: a tick
+// of Linux's slowest clock, 100 Hz.
 const kernelTick = int64(10e6)
 
 func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
@@ -265,7 +265,7 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 		}
 
 		for k, v := range f.TCP.Series.Column("rtt_ns") {
-			if v > 0 && w.Holds(f.TCP.Series.T[k]) { // NaN is not
+			if v > 0 && w.Holds(f.TCP.Series.T[k]) { // false for NaN
 				rtts = append(rtts, v)
 			}
 		}
@@ -298,8 +298,8 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	m.Set(NetworkLimited, math.Max(busy-rwnd-sndbuf, 0))
 }
 
-// chronographs reports whether an engine reads them: TCP that has too little to send is busy for less than
-// the jiffies in which the kernel counts.
+// chronographs reports whether an engine reads them: TCP with too little to send is busy for less than the
+// jiffies in which the kernel counts.
 func chronographs(tr *record.Traffic) bool {
 	return slices.ContainsFunc(tr.Flows, func(f record.Flow) bool {
 		return f.TCP != nil && f.TCP.Series.Column("busy_ns") != nil
@@ -402,7 +402,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 	m.addRouters(t, p)
 }
 
-// addEnds computes endStems of both ends of the path, each a machine of its own.
+// addEnds computes endStems for both ends of the path, each a machine of its own.
 func (m *Measured) addEnds(t *record.Trial, p place) {
 	for _, end := range p.ends {
 		one := NewMeasured()
@@ -413,7 +413,7 @@ func (m *Measured) addEnds(t *record.Trial, p place) {
 	}
 }
 
-// addEfficiency relates goodput to what it cost.
+// addEfficiency relates goodput to its cost.
 func (m *Measured) addEfficiency(p place) {
 	rate, ok := m.Values[Goodput]
 	if !ok {

@@ -24,7 +24,7 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	}
 
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
-		// Outside the tunnel its packets still have its size.
+		// Outside the tunnel its packets keep their size.
 		p.Link.MTU = min(mtu, p.Link.MTU)
 		p.Tunnel = overhead.Tunnel{}
 	}
@@ -32,7 +32,7 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	return p
 }
 
-// IPOf is the version of IP that a factor names; 4 if it names none.
+// IPOf returns the version of IP that a factor selects; 4 by default.
 func IPOf(f record.Factors, name factor.Name) overhead.IP {
 	if name.Is(f, "6") {
 		return overhead.V6
@@ -40,13 +40,13 @@ func IPOf(f record.Factors, name factor.Name) overhead.IP {
 	return overhead.V4
 }
 
-// PayloadShare is payload ÷ bytes, on a path and at a layer, of the cell's usual IP packets: full segments
-// with time stamps for TCP, the given sizes for UDP. It is 0 if the path does not carry them.
+// PayloadShare returns payload ÷ bytes, on a path and at a layer, for the cell's usual IP packets: full
+// segments with time stamps for TCP, the given sizes for UDP. It is 0 if the path does not carry them.
 func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
 	return PayloadShareBy(f, HeadersOf(f), func(size int) int { return on.Bytes(size, at) })
 }
 
-// PayloadShareBy is PayloadShare of what is counted of an inner packet of a size, with headers of a length.
+// PayloadShareBy is PayloadShare for what is counted of an inner packet of a size, with headers of a length.
 func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
 	sizes := []int{PathOf(f, true).MTU()}
 	given := f.PacketSizes()
@@ -68,7 +68,7 @@ func PayloadShareBy(f record.Factors, headers int, count func(size int) int) flo
 	return float64(payload) / float64(bytes)
 }
 
-// HeadersOf is the length of the IP and transport headers of a cell's packets: of TCP with time stamps.
+// HeadersOf returns the length of the IP and transport headers of a cell's packets; TCP has time stamps.
 func HeadersOf(f record.Factors) int {
 	return IPOf(f, factor.IP).Headers(factor.Protocol.Is(f, factor.UDP))
 }

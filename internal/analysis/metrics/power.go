@@ -7,13 +7,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meterSlack is for how long a reading of a meter holds at an edge of a stretch, in ns: plugs measure about
-// once a second, and are asked as often.
+// meterSlack is how long a meter's reading remains valid at an edge of an interval, in ns: plugs measure
+// about once a second, and are queried as often.
 const meterSlack = int64(1.5e9)
 
-// addDrawn tells the power without and with load, each by the source of the run that knows most: its meter,
-// which sees the whole device, else the sensors of the router, else those of the machine that carries all
-// nodes, else what was typed in. Sources are not mixed where the run has a meter.
+// addDrawn computes the power without and with load, each from the run's best source: its meter, which sees
+// the whole device, else the sensors of the router, else those of the machine that carries all nodes, else
+// the user's figures. If the run has a meter, sources are not mixed.
 func (m *Measured) addDrawn(t *record.Trial, p place) {
 	idle := t.Window
 	measured := t.Row.Kind == record.RowIdle
@@ -66,7 +66,7 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 	}
 }
 
-// drawn is the mean power of a stretch of a trial, or why it is not known.
+// drawn returns the mean power in an interval of a trial, or why it is unknown.
 func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why string) {
 	if p.meter != nil {
 		return metered(t.Meter, w)
@@ -91,7 +91,7 @@ func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why strin
 	return watts, why
 }
 
-// metered is the mean of a meter's readings in a stretch, which they must cover.
+// metered returns the mean of a meter's readings in an interval, which they must cover.
 func metered(s *record.Samples, w record.Window) (watts float64, why string) {
 	if s == nil {
 		return 0, "the meter was not read"

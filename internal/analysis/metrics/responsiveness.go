@@ -12,7 +12,7 @@ import (
 const (
 	rpmInterval = int64(1e9) // ID
 	rpmAverages = 4          // MAD: intervals of a moving average, and averages that must agree
-	RpmTrim     = .95        // TMP: the share that the trimmed mean keeps, of the smallest
+	RpmTrim     = .95        // TMP: the share of the smallest values that the trimmed mean keeps
 	rpmSpread   = .05        // SDT: of the averages' standard deviation ÷ the last one
 )
 
@@ -23,7 +23,7 @@ const (
 	ConfidenceHigh   = "high"
 )
 
-// ResponsivenessBand words round trips per minute, by the draft's bands: they stand for 200 ms, 60 ms and
+// ResponsivenessBand rates round trips per minute by the draft's bands, which correspond to 200 ms, 60 ms and
 // 10 ms.
 func ResponsivenessBand(rpm float64) string {
 	switch {
@@ -37,7 +37,7 @@ func ResponsivenessBand(rpm float64) string {
 	return "excellent"
 }
 
-// addResponsiveness computes round trips per minute, where the engine asked for them.
+// addResponsiveness computes round trips per minute, if the engine measured them.
 func (m *Measured) addResponsiveness(t *record.Trial) {
 	r := t.Traffic.Responsiveness
 	if r == nil {
@@ -57,9 +57,9 @@ func (m *Measured) addResponsiveness(t *record.Trial) {
 	m.Confidence = RPMConfidence(t)
 }
 
-// roundTrips are the two halves of the responsiveness, from the requests that were made from one time up to
-// another. Requests without an answer count as infinitely slow: they are the first that the trimmed mean
-// leaves out, and where they are more than it may, there is no figure.
+// roundTrips returns the two parts of the responsiveness, from the requests made in a period. Requests
+// without an answer count as infinitely slow: the trimmed mean drops them first, and if they are more than it
+// may drop, there is no figure.
 func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
 	connect, ok1 := statistics.TrimmedMean(between(r.ForeignAt, r.Connect, from, to), RpmTrim)
 	exchange, ok2 := statistics.TrimmedMean(between(r.ForeignAt, r.Exchange, from, to), RpmTrim)
@@ -72,7 +72,7 @@ func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float
 	return minute / ((connect + exchange) / 2), minute / behind, true
 }
 
-// between are the values of the requests that were made in a stretch.
+// between returns the values of the requests made in an interval.
 func between(at, ns []int64, from, to int64) []float64 {
 	var out []float64
 	for i := range min(len(at), len(ns)) {
@@ -120,8 +120,8 @@ func RPMConfidence(t *record.Trial) string {
 	return ConfidenceMedium
 }
 
-// settled says whether the last four moving averages agree. The average of an early interval is over as
-// many as there are.
+// settled reports whether the last four moving averages agree. The average of an early interval covers as
+// many intervals as there are.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false

@@ -12,12 +12,12 @@ import (
 // place describes where a trial ran, as far as its metrics depend on it.
 type place struct {
 	routers []string            // devices under test, near to far
-	own     bool                // their work has cores of its own
+	own     bool                // their work runs on cores of its own
 	why     string              // why not
-	apart   bool                // there is no machine that carries all nodes
+	apart   bool                // no machine carries all nodes
 	ends    []string            // the nodes that send and receive, near to far
-	kernels map[string][]string // of nodes that share a kernel: which these are
-	watts   float64             // mean power under load as typed in, 0 if it was not
+	kernels map[string][]string // node → the nodes that share its kernel
+	watts   float64             // mean power under load as typed in, 0 if none
 	meter   *record.Meter
 }
 
@@ -25,7 +25,7 @@ type place struct {
 // but the router's work.
 func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
-	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
+	p.watts, _ = run.Design.Watts() // a plan with an invalid power was refused
 	t := TopologyOf(run, f)
 	if t != nil {
 		p.routers = t.Routers
@@ -79,8 +79,8 @@ func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 	return nil
 }
 
-// addRouters computes what the routers' own counters say. Counters of a namespace are its own also where
-// the cores are shared.
+// addRouters computes metrics from the routers' own counters. Those of a namespace are its own even if the
+// cores are shared.
 func (m *Measured) addRouters(t *record.Trial, p place) {
 	cpu := prefixed("router", machineStems...)
 	if !p.own {
@@ -169,13 +169,13 @@ func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func
 	m.setUnless(missing, metric, sum)
 }
 
-// ownRoot leaves out the loopback device and queues below a root queue, whose drops the root counts too.
+// ownRoot omits the loopback device and queues below a root queue, whose drops the root counts, too.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
-// unlabelled keeps what is counted over everything.
+// unlabelled selects totals.
 func unlabelled(label string) bool { return label == "" }
 
-// largestOfRouters adds up each router's largest value in the window, of those that have one.
+// largestOfRouters sums each router's largest value in the window, over those that have one.
 func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
 	sum := 0.0
 	found := false

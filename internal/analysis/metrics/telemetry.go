@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SamplesOf returns a probe's samples of a node, or why there are none.
+// SamplesOf returns a probe's samples on a node, or why there are none.
 func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 	for i := range n.Samples {
 		s := &n.Samples[i]
@@ -60,14 +60,14 @@ func ColumnsOf(t *record.Table, stem string) []column {
 	return out
 }
 
-// SeriesOf returns the series of a stem of a probe on a node, none where it took no sample.
+// SeriesOf returns the series of a stem of a probe on a node, none if it took no sample.
 func SeriesOf(n record.NodeData, probe, stem string) []column {
 	table, _ := SamplesOf(n, probe)
 	return ColumnsOf(table, stem)
 }
 
-// grown sums how far the counters of some stems grew in the window, over the labels that keep accepts; why
-// is set where nothing could be counted.
+// grown sums how far the counters of some stems grew in the window, over the labels that keep accepts; why is
+// set if nothing could be counted.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
 	stems ...string) (sum float64, why string) {
 	table, why := SamplesOf(n, probe)
@@ -106,9 +106,9 @@ type core struct {
 	busyNs, all, softirq, steal statistics.Curve
 }
 
-// busyStates are the states in which a core works for somebody here. Steal is not one: it is time that the
-// hypervisor gave to others. Guest time is already part of user time (proc_stat(5)). Some routers do not tell
-// what kind of work it was: unclassified_ns.
+// busyStates lists the states in which a core works for this machine. Steal is not one: the hypervisor gave
+// that time to others. Guest time is already part of user time (proc_stat(5)). Some routers do not report the
+// kind of work: unclassified_ns.
 var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns"}
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
@@ -180,14 +180,14 @@ func CoresOf(n record.NodeData) []core {
 	return cores
 }
 
-// Busy is the share of a stretch in which the core worked.
+// Busy returns the share of an interval in which the core was busy.
 func (c core) Busy(from, to int64) (float64, bool) { return c.share(c.busyNs, from, to) }
 
-// Softirq is the share of a stretch in which the core worked on softirqs.
+// Softirq returns the share of an interval in which the core served softirqs.
 func (c core) Softirq(from, to int64) (float64, bool) { return c.share(c.softirq, from, to) }
 
-// share is the growth of one state ÷ the growth of all. Time by /proc/stat may step back by a tick; a share
-// below zero is none.
+// share returns the growth of one state ÷ the growth of all. Time from /proc/stat may step back by a tick; a
+// share below zero counts as 0.
 func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	if len(state.T) < 2 || !c.all.Covers(from, to, (to-from)/5) {
 		return 0, false
@@ -201,7 +201,7 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
 }
 
-// addMachine computes machineStems of a node under a prefix: "host" or "router".
+// addMachine computes a node's machineStems with a prefix: "host" or "router".
 func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	m.AddCPU(prefix, n, w)
 	m.AddForeign(prefix, n, w, sharing...)
@@ -211,7 +211,7 @@ func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window,
 	m.addLoopRate(prefix, n, w)
 }
 
-// AddCPU computes the load of a node's cores under a prefix: "host" or "router".
+// AddCPU computes the load of a node's cores with a prefix: "host" or "router".
 func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 	names := prefixed(prefix, CPURatio, busiestCore, softirqCore, StealRatio)
 	cores := CoresOf(n)
@@ -254,8 +254,8 @@ func prefixed(prefix string, stems ...string) []string {
 	return out
 }
 
-// AddForeign computes the CPU time of processes that are not the lab's. Where nodes share a kernel, each sees
-// the processes of the others as foreign: theirs are left out.
+// AddForeign computes the CPU time of processes that do not belong to the lab. If nodes share a kernel, each
+// sees the processes of the others as foreign: their time is subtracted.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
 	for _, other := range sharing {
@@ -268,8 +268,8 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 
-// PowerOf is the mean power in watts of a stretch by the source that covers most: the energy counters of
-// processor packages, else those of sensors, else power readings; or why none is known.
+// PowerOf returns the mean power in watts in an interval from the source that covers most: the energy
+// counters of processor packages, else those of sensors, else power readings; or why it is unknown.
 func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {
@@ -302,9 +302,9 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	return watts, why
 }
 
-// energyColumns picks energy counters such that nothing counts twice: of RAPL the platform ("psys") if
-// there is one, else each package once. Subdomains, with two colons ("intel-rapl:0:0.core"), are part of
-// their package, and intel-rapl-mmio shows the packages of intel-rapl again
+// energyColumns picks energy counters so that nothing counts twice: from RAPL the platform ("psys") if there
+// is one, else each package once. Subdomains, with two colons ("intel-rapl:0:0.core"), are part of their
+// package, and intel-rapl-mmio repeats the packages of intel-rapl
 // (Documentation/power/powercap/powercap.rst).
 func energyColumns(t *record.Table) (packages, sensors []column) {
 	seen := map[string]bool{}
@@ -341,7 +341,8 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
-// addLoopRate is the median over all samples of any core: the samples are short, and some meet an interrupt.
+// addLoopRate computes the median over all samples of any core: the samples are short, and some meet an
+// interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	table, why := SamplesOf(n, "clock")
 	var rates []float64

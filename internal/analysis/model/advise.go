@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Need describes what a router is wanted for.
+// Need describes what a router is needed for.
 type Need struct {
 	WANBps float64 `json:"wan_bps"` // line rate
 	Tunnel string  `json:"tunnel"`
@@ -31,8 +31,8 @@ const (
 	CannotTell = "cannot tell"
 )
 
-// A device is enough from enoughShare of the goodput that the line carries on: the rest is what two
-// measurements differ by. Below borderlineShare it is not.
+// A device suffices from enoughShare of the line's goodput on, since two measurements may differ by the rest.
+// Below borderlineShare it does not.
 const (
 	enoughShare     = .95
 	borderlineShare = .8
@@ -42,7 +42,7 @@ const (
 type Advice struct {
 	Device  string  `json:"device"`
 	Verdict string  `json:"verdict"`
-	ByModel string  `json:"by_model,omitempty"` // the model, where nothing was measured
+	ByModel string  `json:"by_model,omitempty"` // the model, if nothing was measured
 	LowBps  float64 `json:"low_bps,omitempty"`
 	HighBps float64 `json:"high_bps,omitempty"` // absent where the range has no high end
 	// If lists the settings with which it is enough. Each reaches enough in all that was measured, and the
@@ -82,7 +82,7 @@ func (n Need) GoodputBps() float64 {
 	return lineCeiling(n.WANBps, catalogue.Result{Tunnel: n.Tunnel, Protocol: "tcp", MTU: n.MTU})
 }
 
-// FittingMTU is the inner MTU that a tunnel takes by itself over Ethernet.
+// FittingMTU returns the default inner MTU of a tunnel over Ethernet.
 func FittingMTU(tunnel string) int {
 	if _, ok := overhead.Named(tunnel); !ok {
 		return 1500
@@ -90,8 +90,8 @@ func FittingMTU(tunnel string) int {
 	return overhead.TunnelMTU(tunnel, 4, 1500)
 }
 
-// Advise checks every device of the catalogue, the best first: by measured results, where there are any,
-// else by the models.
+// Advise checks every device of the catalogue, the best first: by measured results, if there are any, else by
+// the models.
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	var out []Advice
 	for _, d := range c.Devices {
@@ -163,20 +163,20 @@ func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	}
 }
 
-// check compares a range with what is needed: its low end must be enough for the one verdict, its high end
-// too little for the other.
+// check compares a range with the need: its low end must suffice for one verdict, its high end must fall
+// short for the other.
 func (a *Advice) check(need float64) {
 	switch {
 	case a.LowBps >= enoughShare*need:
 		a.Verdict = Enough
-	case a.HighBps > 0 && a.HighBps < borderlineShare*need: // 0: the range has no high end
+	case a.HighBps > 0 && a.HighBps < borderlineShare*need: // 0: the range has no upper end
 		a.Verdict = NotEnough
 	default:
 		a.Verdict = Borderline
 	}
 }
 
-// model asks the models where no result answers.
+// model asks the models if no result answers.
 func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64, scores []Errors) {
 	p := Predict(c, c.Results, q, scores)
 	switch {
@@ -204,8 +204,8 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	}
 }
 
-// suited is the number of streams of the results that count: the largest that is no more than the users,
-// else the smallest; 0 where no result states it.
+// suited returns the number of streams of the results that count: the largest that does not exceed the users,
+// else the smallest; 0 if no result states it.
 func suited(rows []catalogue.Result, users int) int {
 	best := 0
 	for _, r := range rows {
@@ -219,7 +219,7 @@ func suited(rows []catalogue.Result, users int) int {
 	return best
 }
 
-// setting words how a result was made.
+// setting describes the conditions of a result.
 func setting(r catalogue.Result) string {
 	if r.IP == "" {
 		return r.Conditions()
@@ -227,7 +227,7 @@ func setting(r catalogue.Result) string {
 	return "IPv" + r.IP + ", " + r.Conditions()
 }
 
-// watts are all published draws of a device.
+// watts lists all published power figures of a device.
 func watts(c *catalogue.Catalogue, device string) string {
 	var all catalogue.Power
 	for _, p := range c.Powers {

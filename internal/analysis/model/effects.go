@@ -22,7 +22,7 @@ type Observation struct {
 	Runs map[int]int
 }
 
-// Observe makes observations of published rates, and names their factors.
+// Observe converts published rates to observations, and names their factors.
 func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	for _, at := range attributes {
 		names = append(names, at.name)
@@ -46,8 +46,8 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	return out, names
 }
 
-// Effect holds the ratio of the rate at one level of a factor to that at another: the geometric mean over
-// all settings of the other factors at which every level of the factor was measured.
+// Effect is the ratio of the rate at one level of a factor to that at another: the geometric mean over all
+// settings of the other factors at which every level of the factor was measured.
 type Effect struct {
 	Factor   string   `json:"factor"`
 	Level    string   `json:"level"`
@@ -67,7 +67,7 @@ type Effect struct {
 	logs map[int]float64 // by block
 }
 
-// Interaction holds the ratio of the effect of one factor at a level of another factor to that at a further
+// Interaction is the ratio of the effect of one factor at a level of another factor to that at a further
 // level.
 type Interaction struct {
 	Effect
@@ -78,15 +78,15 @@ type Interaction struct {
 	EffectBeside Interval `json:"effect_beside"`
 }
 
-// Chart is the rate by the levels of one factor or two.
+// Chart shows the rate by the levels of one factor or two.
 type Chart struct {
 	Factors  []string `json:"factors"`
 	Settings int      `json:"settings"`     // of the other factors
-	At       string   `json:"at,omitempty"` // the levels that these have there, in words
+	At       string   `json:"at,omitempty"` // their levels there, in words
 	Bars     []Bar    `json:"bars"`
 }
 
-// Bar is a rate: the geometric mean over the settings of the other factors that all bars share.
+// Bar shows a rate: the geometric mean over the settings of the other factors that all bars share.
 type Bar struct {
 	Levels []string `json:"levels"`
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
@@ -95,13 +95,13 @@ type Bar struct {
 // Effects holds the effects of all factors, and for each two factors the strongest of their interactions.
 type Effects struct {
 	Of           string        `json:"of,omitempty"`     // kind of load, or library and operations of ciphers
-	Metric       string        `json:"metric,omitempty"` // whose effects they are, if not goodput_bps
+	Metric       string        `json:"metric,omitempty"` // metric of the effects, if not goodput_bps
 	Main         []Effect      `json:"effects"`
 	Interactions []Interaction `json:"interactions"` // the strongest first
 	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
-	// Loads holds the effects on other loads than streams of TCP, each kind by itself.
+	// Loads holds the effects on loads other than TCP streams, each kind by itself.
 	Loads []Effects `json:"loads,omitempty"`
-	// Ciphers holds the effects on what engine cipher measured in the same run, each library and purpose by
+	// Ciphers holds the effects on the results of engine cipher in the same run, each library and purpose by
 	// itself.
 	Ciphers []Effects `json:"ciphers,omitempty"`
 	// Runs lists the runs, where the effects are of several, with what was set by hand for each.
@@ -116,17 +116,17 @@ type EffectRun struct {
 	Levels map[string]string `json:"levels,omitempty"` // of the factors that are constant in each run
 }
 
-// Parts are the effects on the goodput of TCP, those of each other kind of load and of each part of the
-// ciphers.
+// Parts returns the effects on the goodput of TCP, then those on each other kind of load and on each part of
+// the ciphers.
 func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Loads, e.Ciphers) }
 
 // FindEffects computes the effects of the factors named, in that order, and their interactions. The effects
-// of a factor are against its first level, or the first that was measured at the same settings. A block
-// counts where all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
-// effects cannot be told apart.
+// of a factor are relative to its first level, or the first that was measured at the same settings. A block
+// counts if all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
+// effects cannot be separated.
 //
 // A verdict rests on an exact test of all together and on the interval, by the rule of every comparison:
-// there is none on fewer than six blocks.
+// fewer than six blocks give none.
 func FindEffects(observations []Observation, names []string) Effects {
 	m := matrix{observations}
 	names = m.merge(names)
@@ -166,7 +166,7 @@ func FindEffects(observations []Observation, names []string) Effects {
 
 const maxCharts = 3
 
-// Several says whether the effects of more than one factor can be told.
+// Several reports whether the effects of more than one factor are known.
 func (e *Effects) Several() bool {
 	return slices.ContainsFunc(e.Parts(), func(part Effects) bool {
 		return slices.ContainsFunc(part.Main, func(x Effect) bool { return x.Factor != part.Main[0].Factor })
@@ -176,7 +176,7 @@ func (e *Effects) Several() bool {
 // Found reports whether there is an effect.
 func (e *Effect) Found() bool { return e.Verdict == statistics.Different }
 
-// Text says in words what both factors together do.
+// Text describes what both factors together do.
 func (x Interaction) Text() string {
 	times := func(i Interval) string {
 		if i.Level == 0 {
@@ -196,7 +196,7 @@ func (x Interaction) Text() string {
 		x.Against, times(x.EffectAt), x.With, x.At, times(x.EffectBeside), x.With, x.Beside)
 }
 
-// bySize sorts the strongest first.
+// bySize orders effects from the strongest to the weakest.
 func bySize(a, b Effect) int {
 	return cmp.Compare(math.Abs(math.Log(b.Ratio.Value)), math.Abs(math.Log(a.Ratio.Value)))
 }
@@ -213,7 +213,7 @@ func strongest(all []Interaction) []Interaction {
 	})
 }
 
-// check tests all as one family and words the verdicts.
+// check tests all effects as one family and sets the verdicts.
 func check(all []*Effect) {
 	family := make([]map[int]float64, len(all))
 	for i, e := range all {
@@ -230,8 +230,8 @@ func check(all []*Effect) {
 // matrix holds all observations.
 type matrix struct{ all []Observation }
 
-// merge makes one factor of two of which the one has a single level at each level of the other, and drops
-// factors that never change; it returns the names of those that are left.
+// merge joins two factors if one has a single level at each level of the other, and drops factors that never
+// change; it returns the remaining names.
 func (m *matrix) merge(names []string) []string {
 	all := slices.Clone(m.all)
 	for i := range all {
@@ -239,7 +239,7 @@ func (m *matrix) merge(names []string) []string {
 	}
 
 	m.all = all
-	follows := func(a, b string) bool { // b has one level at each of a
+	follows := func(a, b string) bool { // b has a single level at each level of a
 		at := map[string]string{}
 		return !slices.ContainsFunc(all, func(o Observation) bool {
 			level, seen := at[o.Levels[a]]
@@ -249,7 +249,7 @@ func (m *matrix) merge(names []string) []string {
 	}
 	var left []string
 	for _, name := range names {
-		if follows("", name) { // there is no factor of that name: its level never changes
+		if follows("", name) { // no factor has that name: its level never changes
 			for _, o := range all {
 				delete(o.Levels, name)
 			}
@@ -280,7 +280,7 @@ func (m *matrix) merge(names []string) []string {
 	return left
 }
 
-// levels of a factor: numbers by size, else in order of appearance.
+// levels returns the levels of a factor: numbers by size, else in order of appearance.
 func (m matrix) levels(name string) (levels []string) {
 	for _, o := range m.all {
 		if level, ok := o.Levels[name]; ok && !slices.Contains(levels, level) {
@@ -302,10 +302,10 @@ func (m matrix) levels(name string) (levels []string) {
 	return levels
 }
 
-// cell is a key of levels.
+// cell returns a key of levels.
 func cell(levels ...string) string { return strings.Join(levels, "\x00") }
 
-// settings are the observations that are alike in all factors but those named, by the levels of these.
+// settings groups the observations that agree in all factors but those named, by the levels of these.
 func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	index := map[string]int{}
 	for _, o := range m.all {
@@ -333,7 +333,7 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	return out
 }
 
-// having are the settings that have a rate in each of the cells.
+// having returns the settings that have a rate in each of the cells.
 func having(settings []map[string]Observation, cells []string) []map[string]Observation {
 	return slices.DeleteFunc(slices.Clone(settings), func(there map[string]Observation) bool {
 		return slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 })
@@ -416,7 +416,7 @@ func byRuns(logs map[int]float64, weights map[int]map[int]float64) map[int]float
 	return out
 }
 
-// ratioOf logarithms by block, of which there must be one.
+// ratioOf converts logarithms by block, at least one, to a ratio with its interval.
 func ratioOf(logs map[int]float64) Interval {
 	v := statistics.Summarise(statistics.ByBlock(logs))
 	if v.Level == 0 {
@@ -425,8 +425,8 @@ func ratioOf(logs map[int]float64) Interval {
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
 
-// mainEffects are over the settings that have all levels of the factor, so that its levels can be compared
-// with each other; where there is no such setting, each level is over those that have it and another one.
+// mainEffects covers the settings that have all levels of the factor, so that its levels can be compared with
+// each other; if there is no such setting, each level covers those that have it and another one.
 func (m matrix) mainEffects(name string) (out []Effect) {
 	levels := m.levels(name)
 	settings := m.settings(name)
@@ -458,7 +458,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 	return out
 }
 
-// interactions of two factors: of each two levels of the one with each two of the other.
+// interactions returns the interactions of two factors: of each two levels of one with each two of the other.
 func (m matrix) interactions(name, with string) (out []Interaction) {
 	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
 	for i, level := range levels {
@@ -498,7 +498,7 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 	return out
 }
 
-// at says in words what levels the other factors have in some settings: "streams 1, 4; ip 4".
+// at lists the levels of the other factors in some settings: "streams 1, 4; ip 4".
 func (m matrix) at(settings []map[string]Observation, in string, names []string) string {
 	levels := map[string][]string{}
 	for _, there := range settings {
@@ -517,7 +517,7 @@ func (m matrix) at(settings []map[string]Observation, in string, names []string)
 	return strings.Join(words, "; ")
 }
 
-// chart has a bar for each combination of levels of the factors, of the settings that have all cells.
+// chart has a bar for each combination of levels of the factors, over the settings that have all cells.
 func (m matrix) chart(cells []string, names ...string) Chart {
 	settings := having(m.settings(names...), cells)
 	out := Chart{Factors: names, Settings: len(settings), At: m.at(settings, cells[0], names)}

@@ -14,11 +14,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// gathered are the estimates of several sweeps, with what they say; the first reason where none has one.
+// gathered holds the estimates of several sweeps and their bases, or the first reason if there is none.
 type gathered struct {
 	rates     []float64
 	basis     []string
-	spreads   []float64 // of the results behind them
+	spreads   []float64 // of the underlying results
 	few       bool      // one of these spreads is the range of too few runs for an interval
 	low, high float64   // of the models' own intervals, the widest; 0: there is none
 	reason    error
@@ -26,7 +26,7 @@ type gathered struct {
 
 func (g *gathered) add(bps float64, text string, err error) {
 	if err != nil {
-		// that a device cannot be is more telling than that a sweep is short
+		// that a device is impossible says more than that a sweep is short
 		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
 			g.reason = err
 		}
@@ -53,7 +53,7 @@ func (g *gathered) estimate(none error, model string, assumes ...string) (Estima
 	}, nil
 }
 
-// spans notes a model's own interval, whose high end may be +Inf.
+// spans records a model's own interval, whose high end may be +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
@@ -62,7 +62,7 @@ func (g *gathered) spans(low, high float64) {
 	g.high = max(g.high, high)
 }
 
-// rests notes the results that an estimate rests on.
+// rests records the results on which an estimate is based.
 func (g *gathered) rests(sweep []catalogue.Result) {
 	for _, r := range sweep {
 		g.spreads = append(g.spreads, r.Spread)
@@ -70,7 +70,7 @@ func (g *gathered) rests(sweep []catalogue.Result) {
 	}
 }
 
-// from names the results of a sweep.
+// from describes the results of a sweep.
 func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun string) string {
 	var levels []string
 	for _, r := range sweep {
@@ -79,7 +79,7 @@ func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun strin
 	return fmt.Sprintf("%s, %s %s: ", origin(sweep), strings.Join(levels, ", "), noun)
 }
 
-// origin names where a sweep comes from, and the conditions that all of it shares.
+// origin names the source of a sweep, and the conditions common to all of it.
 func origin(sweep []catalogue.Result) string {
 	text := sweep[0].Source
 	words := sweep[0].Conditions()
@@ -90,7 +90,7 @@ func origin(sweep []catalogue.Result) string {
 	return text
 }
 
-// within is the share by which the rates of a sweep may be off.
+// within returns the share by which the rates of a sweep may be off.
 func within(sweep []catalogue.Result) float64 {
 	share := RepeatedWithin
 	for _, r := range sweep {
@@ -126,7 +126,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 
 		packet, payload, outside := packetOf(q)
-		if len(sizes) > 0 && q.Packet > 0 { // as the sweep counts
+		if len(sizes) > 0 && q.Packet > 0 { // as counted in the sweep
 			payload = packet - sizes[0].Packet + sizes[0].Payload
 		}
 
@@ -150,7 +150,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 			g.rests(sweep)
 			text = from(sweep, level, "bytes") + cost.Text()
 			switch {
-			case low == high: // of two sizes there is no interval
+			case low == high: // two sizes give no interval
 			case math.IsInf(high, 1):
 				text += fmt.Sprintf("; 95 %% of one more: %s or more", unit.Bitrate(low))
 			default:
@@ -211,8 +211,8 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		"the streams' ends take nothing from the router")
 }
 
-// capacity is the best rate of a device through a tunnel that its link did not bound: what else limits only
-// takes from it. What hardware forwards tells nothing of the processor.
+// capacity returns the best rate of a device through a tunnel that its link did not bound: other limits only
+// reduce it. A rate forwarded in hardware reveals nothing about the processor.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(catalogue.Result{
@@ -232,8 +232,8 @@ func (w world) capacity(device string, q catalogue.Result) (best catalogue.Resul
 	return best, ok
 }
 
-// calibrated is an estimate from other devices: what each reached per unit of something, the geometric mean
-// of these, times the units of the device asked for.
+// calibrated returns an estimate from other devices: what each reached per unit of something, as the
+// geometric mean, times the units of the device in question.
 func calibrated(model string, units float64, per []float64, basis, assumes []string) Estimate {
 	sum := 0.0
 	for _, p := range per {
@@ -248,7 +248,7 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 	}
 }
 
-// byOwnClock is an estimate from rates of the device itself at two clocks or more.
+// byOwnClock returns an estimate from rates of the device itself at two clocks or more.
 func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 	var g gathered
 	for _, sweep := range w.sweeps(q, "clock") {
@@ -269,7 +269,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 			continue
 		}
 
-		logs := 0.0 // of the rates, moved to the clock asked for
+		logs := 0.0 // of the rates, moved to the clock in question
 		for _, p := range points {
 			logs += math.Log(p.GoodputBps) + e*math.Log(mhz/p.MHz)
 		}
@@ -282,7 +282,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		"the rate goes on to move with the clock as between those measured")
 }
 
-// askedClock is the clock of a question in MHz; 0 where it names none.
+// askedClock returns the clock of a question in MHz; 0 if it names none.
 func askedClock(q catalogue.Result) float64 {
 	mhz, err := strconv.ParseFloat(q.Clock, 64)
 	if err != nil || !(mhz > 0) {
@@ -291,8 +291,8 @@ func askedClock(q catalogue.Result) float64 {
 	return mhz
 }
 
-// overclock returns the clock that is asked for ÷ the published one of the device; 1 where the question
-// names none, or none is published.
+// overclock returns the clock of the question ÷ the device's published one; 1 if the question names none, or
+// none is published.
 func (w world) overclock(q catalogue.Result) float64 {
 	d, _ := w.Device(q.Device)
 	mhz := askedClock(q)
@@ -303,11 +303,11 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
-// otherClock reports whether a result has another clock than the question: one that states none is of the
-// published clock of its device.
+// otherClock reports whether a result has another clock than the question: a result without a clock has the
+// published one of its device.
 func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
 
-// noSweep says why no result suits a question in all but one attribute.
+// noSweep explains why no result suits a question in all but one attribute.
 func (w world) noSweep(q catalogue.Result, swept string) error {
 	usual := q
 	usual.Clock = ""
@@ -392,8 +392,8 @@ func encrypting(d catalogue.Device, tunnel string) int {
 	return d.Cores
 }
 
-// stages of a device, with the cipher as fast as in the largest block; ok is false if it has no speed of the
-// cipher, or it is not known how many of its cores encrypt.
+// stages returns the stages of a device, with the cipher as fast as in the largest block; ok is false if it
+// has no speed for the cipher, or the number of its cores that encrypt is unknown.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
 	cores := encrypting(d, q.Tunnel)
 	block := -1
@@ -413,7 +413,7 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
 	}
 
-	if strings.EqualFold(d.Name, q.Device) { // as many cycles at the clock that is asked for
+	if strings.EqualFold(d.Name, q.Device) { // as many cycles, at the clock in question
 		by := w.overclock(q)
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
@@ -496,7 +496,7 @@ func forwarding(ns float64) string {
 	return unit.Nanoseconds(ns)
 }
 
-// atMost is the smaller of what the link and the fastest cipher allow.
+// atMost returns the smaller of what the link and the fastest cipher allow.
 func (w world) atMost(q catalogue.Result) (bps float64, by string) {
 	d, known := w.Device(q.Device)
 	if !known {

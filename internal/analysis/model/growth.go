@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Scaling is the law fitted to so many levels.
+// Scaling is the law fitted to a number of levels.
 type Scaling struct {
 	statistics.Scaling
 	N int `json:"n"` // levels
@@ -18,7 +18,7 @@ type Scaling struct {
 	lowest, highest float64
 }
 
-// scalingLevels is the fewest levels that the law is fitted to: it has three parameters.
+// scalingLevels is the minimum number of levels for fitting the law, which has three parameters.
 const scalingLevels = 3
 
 // FitScaling fits the law to rates at three levels or more. It assumes that the same thing limits at all of
@@ -49,7 +49,7 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 	return s, nil
 }
 
-// At predicts the rate of n.
+// At predicts the rate for n.
 func (s Scaling) At(n float64) (float64, error) {
 	if n < 1 || n > s.highest*reach || n*reach < s.lowest {
 		return 0, fmt.Errorf("%g is more than a factor of %d outside of the measured %g to %g", n, reach,
@@ -58,7 +58,7 @@ func (s Scaling) At(n float64) (float64, error) {
 	return s.Scaling.At(n), nil
 }
 
-// Text says it in words.
+// Text describes the fit.
 func (s Scaling) Text() string {
 	text := fmt.Sprintf("one carries %s; %s of the work is serial, and each costs each other one %s",
 		unit.Bitrate(s.SingleBps), unit.Percent(s.Contention), unit.Percent(s.Coherence))
@@ -74,7 +74,7 @@ type Clocked struct {
 	GoodputBps float64
 }
 
-// Elasticity returns how a rate moves with the clock of one device: Δ ln rate ÷ Δ ln clock, by least
+// Elasticity returns how a rate changes with the clock of one device: Δ ln rate ÷ Δ ln clock, by least
 // squares. At 1 the processor limits, at 0 something else does.
 func Elasticity(points []Clocked) (float64, error) {
 	n := float64(len(points))
@@ -103,14 +103,14 @@ func Elasticity(points []Clocked) (float64, error) {
 	return product / square, nil
 }
 
-// Stages holds the cost of the stages that a packet through a tunnel passes one after the other.
+// Stages holds the cost of the stages that a packet through a tunnel passes in sequence.
 type Stages struct {
-	Forward float64 // ns to forward one packet; 0: not measured, taken as free
+	Forward float64 // ns to forward one packet; 0: not measured, assumed free
 	Cipher  float64 // bytes per second of all cores that encrypt
 }
 
-// TunnelRate is the rate of tunnelled packets if the stages do nothing else and waste nothing:
-// payload ÷ (packets outside × forward + bytes ÷ cipher). No device of these stages is faster.
+// TunnelRate returns the rate of tunnelled packets if the stages do nothing else and waste nothing: payload ÷
+// (outer packets × forward + bytes ÷ cipher). No device with these stages is faster.
 func (s Stages) TunnelRate(packet, payload, fragments int) (float64, error) {
 	if !(s.Cipher > 0) {
 		return 0, errors.New("the speed of the cipher is not known")

@@ -13,13 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// axis is an attribute with a number, along which a device's own results are interpolated.
+// axis is a numeric attribute, along which a device's own results are interpolated.
 type axis struct {
 	name  string
 	level func(catalogue.Result) int
 }
 
-// sizeAxis is the size that a question names, or would name: the packet's for UDP, else the MTU.
+// sizeAxis returns the size that a question names, or would name: the packet's for UDP, else the MTU.
 func sizeAxis(q catalogue.Result) axis {
 	if q.Protocol == "udp" && q.MTU == 0 {
 		return axis{"packet", func(r catalogue.Result) int { return r.Packet }}
@@ -38,8 +38,8 @@ func namedAxes(q catalogue.Result) []axis {
 
 var errNoAxis = errors.New("no MTU, packet size or number of streams is named")
 
-// ownSweeps returns the device's own results that suit q in all but the axes that it names. Rates that the
-// link cannot carry, and packets that become another number of fragments, are left out.
+// ownSweeps returns the device's own results that suit q in all but the axes that it names. It omits rates
+// that the link cannot carry, and packets with another number of fragments.
 func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
 	var names []string
 	for _, a := range namedAxes(q) {
@@ -81,13 +81,14 @@ func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 		"the same thing limits between the neighbours as at them")
 }
 
-// between is an interpolated rate and the results that it lies between.
+// between is an interpolated rate with the results around it.
 type between struct {
 	bps  float64
 	rows []catalogue.Result
 }
 
-// text names the results: "filogic: 520 Mbit/s at mtu 1280, streams 4; 595 Mbit/s at mtu 1400, streams 4".
+// text describes the results: "filogic: 520 Mbit/s at mtu 1280, streams 4; 595 Mbit/s at mtu 1400, streams
+// 4".
 func (b between) text() string {
 	if len(b.rows) == 0 {
 		return ""
@@ -104,8 +105,8 @@ func (b between) text() string {
 	return origin(b.rows) + ": " + strings.Join(each, "; ")
 }
 
-// interpolate follows one axis where the sweep has the question's level of the other one. Else it follows
-// both, one after the other, through the nearest result from which both can be followed.
+// interpolate follows one axis if the sweep has the question's level of the other one. Otherwise it follows
+// both in turn, through the nearest result from which both can be followed.
 func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	axes := namedAxes(q)
 	if len(axes) == 1 {
@@ -179,7 +180,7 @@ func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error
 	return between{float64(payloadAs(low[0], q)) * 8e9 / time, rows}, nil
 }
 
-// around returns the results at the nearest level on each side, which are the same where one has the level.
+// around returns the results at the nearest level on each side, which are the same if one has the level.
 func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.Result) {
 	for _, r := range sweep {
 		is := a.level(r)
@@ -202,20 +203,20 @@ func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.
 	return low, high
 }
 
-// sizeOf is a result as a point of a sweep of sizes, with another rate.
+// sizeOf returns a result as a point of a sweep of sizes, with another rate.
 func sizeOf(r catalogue.Result, bps float64) Size {
 	packet, payload, _ := packetOf(r)
 	return Size{packet, payload, bps}
 }
 
-// payloadAs is the payload of the question's packet, counted as that of a result.
+// payloadAs returns the payload of the question's packet, counted as in a result.
 func payloadAs(r, q catalogue.Result) int {
 	packet, payload, _ := packetOf(r)
 	asked, _, _ := packetOf(q)
 	return asked - packet + payload
 }
 
-// nearestFirst sorts results by how many times their levels are those of the question, or the reverse.
+// nearestFirst sorts results by the ratio of their levels to those of the question.
 func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Result {
 	distance := func(r catalogue.Result) float64 {
 		sum := 0.0
@@ -231,8 +232,8 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 	return out
 }
 
-// byNearest takes the device's own nearest result where none lie on both sides, up to a factor of reach away
-// on each axis. A packet takes as long as there, and more or fewer streams carry as much.
+// byNearest uses the device's own nearest result if none lie on both sides, up to a factor of reach away on
+// each axis. It assumes that a packet takes as long as there, and that more or fewer streams carry as much.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis

@@ -1,6 +1,6 @@
 // Package model predicts the rate of a router that was not measured from rates that were: by the size of
-// packets, by the number of streams, by cores and their clock, and by the speed of a cipher. Each model says
-// what it assumes, refuses where that does not hold, and is scored on published results that it was not
+// packets, by the number of streams, by cores and their clock, and by the speed of a cipher. Each model
+// states its assumptions, refuses where they do not hold, and is scored on published results that it was not
 // shown. The formulas are those of docs/method/models.md.
 package model
 
@@ -17,11 +17,11 @@ import (
 // Size is a point of a sweep: the rate of packets of one length.
 type Size struct {
 	Packet     int     `json:"packet_bytes"`  // inner IP packet
-	Payload    int     `json:"payload_bytes"` // what the rate counts of it
+	Payload    int     `json:"payload_bytes"` // part of it that the rate counts
 	GoodputBps float64 `json:"goodput_bps"`
 }
 
-// time of one packet in ns.
+// time returns the time of one packet in ns.
 func (s Size) time() float64 { return float64(s.Payload) * 8 / s.GoodputBps * 1e9 }
 
 // Interval is an estimate with its interval; without one Level is 0 and Low and High are the value.
@@ -32,42 +32,41 @@ type Interval struct {
 	Level float64 `json:"level"`
 }
 
-// PacketCost holds the cost of a packet: time = PerPacket + PerByte × bytes. Neither is below zero.
+// PacketCost is the cost of a packet: time = PerPacket + PerByte × bytes. Neither is negative.
 type PacketCost struct {
 	PerPacket Interval `json:"per_packet_ns"`
 	PerByte   Interval `json:"per_byte_ns"`
-	Bound     string   `json:"bound"` // what takes two thirds of the time of a mean packet or more
+	Bound     string   `json:"bound"` // what takes at least two thirds of the time of a mean packet
 	N         int      `json:"n"`     // sizes
 
 	smallest, largest int
 	mean, spread      float64 // of the sizes: x̄ and Σ(x - x̄)²
-	deviation         float64 // standard error of a packet's time, ns; 0 where there is no more than a line
+	deviation         float64 // standard error of a packet's time, ns; 0 if there is no more than a line
 }
 
-// What a device is bound by.
+// What limits a device.
 const (
 	BoundPackets = "packets"
 	BoundBytes   = "bytes"
 	BoundBoth    = "packets and bytes"
 )
 
-// By what share a rate must lie outside of what any cost of packets and bytes gives before it is called
-// impossible: what a rate of five runs or more, and one of fewer, may be off by, unless its interval says
-// more.
+// The share by which a rate must lie outside everything that a cost of packets and bytes can give before it
+// counts as impossible: the possible error of a rate from five runs or more, and from fewer, unless its
+// interval is wider.
 const (
 	RepeatedWithin = .02
 	OnceWithin     = .05
 )
 
-// ErrImpossible is a sweep that no device can produce whose packets cost a fixed time and a time per byte.
+// ErrImpossible means a sweep that no device with a fixed time per packet and a time per byte can produce.
 var ErrImpossible = errors.New("no fixed cost of packets and bytes gives these rates")
 
 // FitPacketCost fits a sweep by least squares, with 95 % intervals from three sizes on. It refuses, with
-// ErrImpossible, rates that move more with the size than packets and bytes together can explain, give or take
-// the share by which a rate may be off.
+// ErrImpossible, rates that depend more on the size than packets and bytes together can explain, with within
+// as the tolerance of a rate.
 //
-// It assumes that the same thing limits at every size, and that a packet stays one: neither the link nor
-// fragments.
+// It assumes that the same thing limits at every size, and that this is neither the link nor fragmentation.
 func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	s := slices.Clone(sweep)
 	slices.SortFunc(s, func(a, b Size) int { return cmp.Compare(a.Packet, b.Packet) })
@@ -105,7 +104,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 
 	b := product / c.spread
 	a := meanTime - b*c.mean
-	freeA, freeB := a, b // as they are without a limit
+	freeA, freeB := a, b // without bounds
 	switch {
 	case b < 0:
 		a, b = meanTime, 0
@@ -142,13 +141,13 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	return c, nil
 }
 
-// interval cuts the interval of the free estimate at zero, and extends it to the value.
+// interval cuts the interval of the unbounded estimate at zero, and extends it to the value.
 func interval(value, free, half float64) Interval {
 	return Interval{value, min(value, max(0, free-half)), max(value, free+half), .95}
 }
 
-// possible looks at the extremes: from a larger to a smaller packet the rate falls at most in proportion to
-// the payload, if bytes cost nothing, and least if packets cost nothing.
+// possible checks the extremes: from a larger to a smaller packet the rate falls at most in proportion to the
+// payload, if bytes cost nothing, and least if packets cost nothing.
 func possible(sorted []Size, within float64) error {
 	worst, said := within, ""
 	for i, small := range sorted {
@@ -183,7 +182,7 @@ func possible(sorted []Size, within float64) error {
 const reach = 2
 
 // At predicts the rate of packets of a length with such a payload, with the 95 % interval of one more
-// measurement; high is +Inf where the interval has no end, and both are the rate where there is no interval.
+// measurement; high is +Inf if the interval is unbounded, and both are the rate if there is no interval.
 func (c PacketCost) At(packet, payload int) (bps, low, high float64, err error) {
 	if packet*reach < c.smallest || packet > c.largest*reach {
 		return 0, 0, 0, fmt.Errorf("%d bytes is more than a factor of %d outside of the measured %d to %d",
@@ -206,7 +205,7 @@ func (c PacketCost) At(packet, payload int) (bps, low, high float64, err error) 
 	return bps, bits / (time + half), high, nil
 }
 
-// Text says it in words.
+// Text describes the cost.
 func (c PacketCost) Text() string {
 	text := fmt.Sprintf("a packet costs %s and %s a byte: bound by %s", unit.Nanoseconds(c.PerPacket.Value),
 		unit.Significant(c.PerByte.Value, 3)+" ns", c.Bound)
@@ -221,8 +220,8 @@ func (c PacketCost) Text() string {
 // studentQuantiles are t(0.975) for 1 to 10 degrees of freedom.
 var studentQuantiles = [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
 
-// student is the 97.5 % quantile of Student's t; beyond the table by the expansion of Cornish and Fisher
-// (Abramowitz and Stegun, 26.7.5), good to 0.01 % there.
+// student returns the 97.5 % quantile of Student's t; beyond the table by the expansion of Cornish and Fisher
+// (Abramowitz and Stegun, 26.7.5), accurate to 0.01 % there.
 func student(freedom int) float64 {
 	if freedom <= len(studentQuantiles) {
 		return studentQuantiles[freedom-1]

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// The models, best first: those that know the device itself come before those that know others.
+// The models, best first: those based on the device itself come before those based on others.
 const (
 	ByNeighbours = "own neighbours"
 	ByPackets    = "packet cost"
@@ -26,22 +26,22 @@ const (
 type Estimate struct {
 	Model      string  `json:"model"`
 	GoodputBps float64 `json:"goodput_bps"`
-	// Low and High are by the model's measured errors, or wider where its own interval is or those of the
-	// results that it rests on; both are 0 if there is none of these, and High alone where the model's own
+	// Low and High follow from the model's measured errors, or are wider if its own interval or those of the
+	// underlying results are; both are 0 if there is none of these, and High alone if the model's own
 	// interval has no upper end and neither link nor cipher bounds it.
 	Low     float64  `json:"low_bps"`
 	High    float64  `json:"high_bps,omitempty"`
 	Basis   []string `json:"basis"`       // what it was fitted to, and the result of the fit
 	Assumes []string `json:"assumptions"` // what must hold
-	// OtherDevices marks an estimate from what other devices reach.
+	// OtherDevices marks an estimate from the results of other devices.
 	OtherDevices bool `json:"other_devices,omitempty"`
 
-	spread    float64 // half the interval of what it rests on ÷ its rate, the median; 0: there is none
-	few       bool    // of some of that there are too few runs for an interval: it is their range
-	low, high float64 // of the model's own interval, bit/s; 0: there is none, +Inf: it has no such end
+	spread    float64 // median of half the interval of the underlying results ÷ their rate; 0: there is none
+	few       bool    // some have too few runs for an interval: it is their range
+	low, high float64 // of the model's own interval, bit/s; 0: there is none, +Inf: it has no upper end
 }
 
-// widen makes the range hold what the model and the results that it rests on say of themselves.
+// widen extends the range to the intervals of the model and of the underlying results.
 func (e *Estimate) widen() {
 	if e.spread == 0 && e.low == 0 {
 		return
@@ -68,7 +68,7 @@ func (e *Estimate) widen() {
 	}
 }
 
-// From names the model, and says where it rests on other devices.
+// From names the model, and whether it is based on other devices.
 func (e Estimate) From() string {
 	if e.OtherDevices {
 		return e.Model + ", from other devices"
@@ -76,8 +76,8 @@ func (e Estimate) From() string {
 	return e.Model
 }
 
-// Range words the range of the estimate: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or "" if
-// there is none.
+// Range describes the range of the estimate: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or ""
+// if there is none.
 func (e Estimate) Range() string {
 	switch {
 	case e.High > 0:
@@ -88,20 +88,19 @@ func (e Estimate) Range() string {
 	return ""
 }
 
-// Refusal says why a model has no answer.
+// Refusal explains why a model has no answer.
 type Refusal struct {
 	Model  string `json:"model"`
 	Reason string `json:"reason"`
 }
 
-// world holds what the models see: devices, speeds, and the rows that may be used.
+// world is the models' input: devices, speeds, and the rows that they may use.
 type world struct {
 	*catalogue.Catalogue
 	rows []catalogue.Result
 }
 
-// models are tried in this order. A question is a result without a rate; what it leaves empty may be
-// anything.
+// models are tried in this order. A question is a result without a rate; empty attributes may be anything.
 var models = []struct {
 	name     string
 	estimate func(world, catalogue.Result) (Estimate, error)
@@ -114,10 +113,10 @@ var models = []struct {
 	{ByClock, world.byClock},
 }
 
-// Answer is a result that differs from a question in nothing that both state.
+// Answer is a result that contradicts a question in no attribute that both state.
 type Answer struct {
 	catalogue.Result
-	Unstated   []string `json:"not_stated,omitempty"` // of what was asked
+	Unstated   []string `json:"not_stated,omitempty"` // attributes of the question
 	Impossible bool     `json:"impossible,omitempty"` // the link cannot carry it
 }
 
@@ -127,19 +126,19 @@ type Prediction struct {
 	Measured  []Answer         `json:"measured"`
 	Estimates []Estimate       `json:"estimates"` // the best first
 	Refused   []Refusal        `json:"refused,omitempty"`
-	// AtMostBps bounds the rate by link and ciphers, whatever the rest; 0: not known.
+	// AtMostBps bounds the rate by link and ciphers, whatever the rest; 0: unknown.
 	AtMostBps float64  `json:"at_most_bps,omitempty"`
 	AtMost    string   `json:"at_most,omitempty"` // by what
 	Errors    []Errors `json:"errors"`            // of the models that answered
-	Rates     int      `json:"rates"`             // that the models were shown
-	Suspect   int      `json:"suspect,omitempty"` // of these, and so what they are asked for
-	// Uncounted says how many own results of the device they were not shown, and why.
+	Rates     int      `json:"rates"`             // results given to the models
+	Suspect   int      `json:"suspect,omitempty"` // of these, and therefore of the basis
+	// Uncounted reports how many of the device's own results were withheld from the models, and why.
 	Uncounted string            `json:"not_counted,omitempty"`
-	Powers    []catalogue.Power `json:"powers"` // what the device was published to draw
+	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
 }
 
-// Predict answers a question from results: those that were measured, and each model's estimate with the
-// range of its errors on the catalogue.
+// Predict answers a question from results: with the measured ones, and each model's estimate with the range
+// of its errors on the catalogue.
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
 	w := world{c, rows}
@@ -198,7 +197,7 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 	return p
 }
 
-// attributes lists by name what must agree in results that are compared.
+// attributes lists by name what must agree between compared results.
 var attributes = []struct {
 	name string
 	of   func(catalogue.Result) string
@@ -219,7 +218,7 @@ var attributes = []struct {
 	{"firewall", func(r catalogue.Result) string { return r.Firewall }},
 }
 
-// direction returns a direction as a plan names it: what a study calls in comes down.
+// direction returns a direction as a plan names it: in a study, "in" comes down.
 func direction(word string) string { return directions.Replace(word) }
 
 var directions = strings.NewReplacer("in", "down", "out", "up")
@@ -231,7 +230,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// Words say what a result states of its attributes: "device BPI-R4, tunnel none, protocol tcp, streams 4".
+// Words lists the stated attributes of a result: "device BPI-R4, tunnel none, protocol tcp, streams 4".
 func Words(r catalogue.Result) string {
 	var words []string
 	for _, at := range attributes {
@@ -243,8 +242,8 @@ func Words(r catalogue.Result) string {
 	return strings.Join(words, ", ")
 }
 
-// Differs are the attributes that both results state and in which they differ, and those that only the one
-// or only the other states.
+// Differs returns the attributes that both results state and in which they differ, and those that only one of
+// them states.
 func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 	for _, at := range attributes {
 		switch x, y := at.of(a), at.of(b); {
@@ -271,7 +270,7 @@ func (w world) answers(q catalogue.Result) []Answer {
 	return out
 }
 
-// sweeps are the results that suit a question in all but the swept attributes, in groups that are alike in
+// sweeps returns the results that suit a question in all but the swept attributes, in groups that agree in
 // all others.
 func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result {
 	var keys []string
@@ -312,8 +311,8 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	return out
 }
 
-// packetOf is the inner packet of a result: its length, its payload and the number of packets outside. A
-// length that agrees with the packet rate only as payload is taken as that.
+// packetOf returns the inner packet of a result: its length, its payload and the number of outer packets. A
+// length that agrees with the packet rate only as payload counts as payload.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	t, _ := overhead.Named(r.Tunnel)
 	switch {
@@ -321,7 +320,7 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 		packet = r.Packet
 	case r.MTU > 0:
 		packet = r.MTU
-	case r.Tunnel == "none" || t.Kind == overhead.OpenVPNUDP: // whose tun-mtu is 1500 by default
+	case r.Tunnel == "none" || t.Kind == overhead.OpenVPNUDP: // whose tun-mtu defaults to 1500
 		packet = 1500
 	default:
 		packet = overhead.TunnelMTU(r.Tunnel, 4, 1500)
@@ -344,10 +343,10 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
 }
 
-// linkShare is from what share of a port's ceiling on the port is taken to be the limit.
+// linkShare is the share of a port's ceiling from which the port counts as the limit.
 const linkShare = .95
 
-// lineCeiling is the goodput that a line carries of a result's packets.
+// lineCeiling returns the goodput that a line carries with a result's packets.
 func lineCeiling(bps float64, r catalogue.Result) float64 {
 	t, _ := overhead.Named(r.Tunnel)
 	t.MTU = r.MTU
@@ -356,7 +355,7 @@ func lineCeiling(bps float64, r catalogue.Result) float64 {
 	return path.PacketRate(bps, packet, overhead.LayerWire) * float64(payload) * 8
 }
 
-// portCeiling is the goodput that the link of a result's device carries; 0: not known.
+// portCeiling returns the goodput that the link of a result's device carries; 0: unknown.
 func (w world) portCeiling(r catalogue.Result) float64 {
 	d, _ := w.Device(r.Device)
 	return lineCeiling(d.PortBps(), r)
@@ -372,7 +371,7 @@ func BeyondLink(c *catalogue.Catalogue, r catalogue.Result) bool {
 	return r.GoodputBps != nil && world{Catalogue: c}.beyondPort(r)
 }
 
-// beyondPort is a rate that the link cannot carry.
+// beyondPort reports whether a rate exceeds what the link can carry.
 func (w world) beyondPort(r catalogue.Result) bool {
 	ceiling := w.portCeiling(r)
 	return ceiling > 0 && *r.GoodputBps > ceiling*(1+OnceWithin)

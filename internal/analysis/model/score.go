@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Score is one published result that a model was not shown.
+// Score compares one published result with the estimate of a model that was not shown it.
 type Score struct {
 	Row          int     `json:"row,omitempty"` // of the catalogue
 	Of           string  `json:"of"`            // device, tunnel, …
@@ -56,8 +56,8 @@ const (
 	OfOwn       = "own cell"
 )
 
-// LeaveOneOut shows each model the results without one at a time and asks for that one. The models that know
-// only other devices are not shown the device itself in any case.
+// LeaveOneOut shows each model the results without one at a time and asks for that one. Models based on other
+// devices never see the device itself.
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
 	for _, m := range models {
@@ -103,8 +103,8 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 	return out
 }
 
-// Scored are the scores by which a prediction from results of one's own is checked: those on these results
-// where a model had three estimates or more of them, else those on the published ones.
+// Scored returns the scores for checking a prediction from one's own results: those on these results if a
+// model has three estimates or more for them, else those on the published ones.
 func Scored(own, published []Errors) []Errors {
 	out := slices.Clone(published)
 	for i := range out {
@@ -115,11 +115,11 @@ func Scored(own, published []Errors) []Errors {
 	return out
 }
 
-// errorBounds bounds the classes in which absolute errors are counted.
+// errorBounds separates the classes for counting absolute errors.
 var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
-// Within counts the estimates that are off by no more than 5, 10, 25, 50 and 100 %, and last those that are
-// off by more than that.
+// Within counts the estimates with an error up to 5, 10, 25, 50 and 100 %, and finally those with a larger
+// one.
 func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	for _, s := range e.Scores {
 		if s.Refused != "" {
@@ -159,7 +159,7 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible names the results that no device can have produced: rates above what its link carries, and
+// Impossible lists the results that no device can have produced: rates above what its link carries, and
 // sweeps of MTU or packet size that no cost of packets and bytes gives.
 func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
 	var said []string

@@ -12,18 +12,18 @@ import (
 type SpeedPrediction struct {
 	Device    string            `json:"device"`
 	Algorithm string            `json:"algorithm"`
-	ClockMHz  float64           `json:"clock_mhz,omitempty"` // that is asked for
+	ClockMHz  float64           `json:"clock_mhz,omitempty"` // clock in question
 	Measured  []catalogue.Speed `json:"measured"`
-	// Scaled holds the measured speeds at the clock that is asked for, if a byte or an operation takes as
-	// many cycles there. No error is known of it: no study measured one device at two clocks.
+	// Scaled holds the measured speeds at the clock in question, if a byte or an operation takes as many
+	// cycles there. Its error is unknown: no study measured one device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
-	// Uncounted says how many own speeds of it are not among those measured, and why.
+	// Uncounted reports how many of its own speeds are not among the measured ones, and why.
 	Uncounted string `json:"not_counted,omitempty"`
 }
 
-// PredictSpeed answers from the published speeds of the device itself. Those of other devices tell nothing: a
-// core that has instructions for a cipher takes a small part of the cycles of one that has not.
+// PredictSpeed answers from the published speeds of the device itself. Those of other devices do not help: a
+// core with instructions for a cipher needs a small part of the cycles of one without.
 func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64) SpeedPrediction {
 	d, _ := c.Device(device)
 	p := SpeedPrediction{
@@ -39,7 +39,7 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 		}
 	}
 
-	by := mhz / float64(d.ClockMHz) // +Inf where the clock is not known
+	by := mhz / float64(d.ClockMHz) // +Inf if the clock is unknown
 	switch {
 	case len(p.Measured) == 0:
 		p.Refused = refusedSpeed(c, algorithm)
@@ -59,7 +59,7 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 	return p
 }
 
-// refusedSpeed says why the speeds of other devices do not stand in.
+// refusedSpeed explains why the speeds of other devices are not used.
 func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
 	least := math.Inf(1)
 	most := 0.0

@@ -1,5 +1,5 @@
-// Package search reads a search for a rate from its trials and says what the next one is: it joins the
-// formulas of package method with what trials left behind.
+// Package search reads a search for a rate from its trials and determines the next one: it applies the
+// formulas of package method to records of trials.
 package search
 
 import (
@@ -13,20 +13,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SevereUnsent is the share of the frames asked for that may be missing without being counted as lost:
-// below it the generator's own timing at the edges of the window decides, not its speed (RFC 9971,
-// "Measurer": severe deviations of the offered from the intended load are turned into loss).
+// SevereUnsent is the share of the requested frames that may be missing without being counted as lost: below
+// it the generator's own timing at the edges of the window decides, not its speed (RFC 9971, "Measurer":
+// severe deviations of the offered from the intended load are turned into loss).
 const SevereUnsent = 0.001
 
 // PacedShortfall bounds the share of its rate that paced TCP may miss in a low-loss trial: the kernel's
 // pacing and TCP's own start take some.
 const PacedShortfall = 0.05
 
-// ShapedShortfall is the same of TCP behind a rate that a setting makes: that counts headers, too, of which a
-// tunnel adds more.
+// ShapedShortfall is the same for TCP behind a rate set by a setting, which also counts headers: a tunnel
+// adds more of them.
 const ShapedShortfall = 0.15
 
-// SearchConfig is a search's input for its controller. greatest is the load to use where the plan names none.
+// SearchConfig returns a search's input for its controller. greatest is the default for the greatest load.
 func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
 	switch unit {
@@ -53,8 +53,8 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	return c
 }
 
-// SearchTrial is a trial as the search's controller sees it. idle is the latency of the same path without
-// load, for goals that bound what load adds; it may be nil.
+// SearchTrial returns a trial as the search's controller sees it. idle is the latency of the same path
+// without load, for goals that bound the added delay; it may be nil.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
 	out := method.Trial{TrialInput: s.TrialInput, Loss: 1}
@@ -74,7 +74,7 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	if counted && asked > 0 {
 		missing := sum.Unsent
 		slack := int64(SevereUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
-		if missing <= slack || s.Test == record.TestBackToBack { // a burst is what was sent of it
+		if missing <= slack || s.Test == record.TestBackToBack { // a burst counts as what was sent of it
 			asked = sum.Sent
 			missing = 0
 		}
@@ -93,23 +93,22 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	return out
 }
 
-// shortfall is the share of a paced rate that did not arrive.
+// shortfall returns the share of a paced rate that did not arrive.
 func shortfall(t *record.Trial) float64 {
 	if t.Traffic == nil {
 		return 1
 	}
 
-	up, down, _ := t.Traffic.Goodput() // what is not known did not arrive
+	up, down, _ := t.Traffic.Goodput() // unknown counts as not arrived
 	return min(max(1-(up+down)/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
-// GrowingBacklog bounds the share of the flows due in a window that may not be completed in it, before the
-// difference is one that the path did not carry: those under way at both edges of the window are not always
-// as many.
+// GrowingBacklog bounds the share of the flows due in a window that may be incomplete at its end without
+// counting as not carried: the numbers under way at both edges of the window differ.
 const GrowingBacklog = 0.05
 
-// lostConnections is the share of the flows that failed, or were not connected in time; or of those that
-// were not carried, where the backlog grew.
+// lostConnections returns the share of the flows that failed, or were not connected in time; or of those that
+// were not carried, if the backlog grew.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
@@ -125,8 +124,8 @@ func lostConnections(t *record.Trial) float64 {
 	return lost
 }
 
-// addedP99 returns what the load adds to the median round trip of the idle path in the 99th percentile, where
-// the probes carry it.
+// addedP99 returns the 99th percentile under load minus the median round trip of the idle path, if there are
+// enough probes.
 func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {
 		return 0, false
@@ -141,7 +140,7 @@ func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	return time.Duration(max(statistics.QuantileSorted(during, .99)-statistics.MedianSorted(before), 0)), true
 }
 
-// PacketsOf adds up the flows; ok is false where one did not count packets.
+// PacketsOf sums the flows; ok is false if one did not count packets.
 func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	if tr == nil || len(tr.Flows) == 0 {
 		return sum, false
@@ -161,7 +160,7 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	return sum, true
 }
 
-// LimitsOf is the input that the search of a trial had for its controller.
+// LimitsOf returns the input with which the search of a trial began.
 func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	c := SearchConfig(m.Search, t.Unit, t.Max)
 	c.Min = t.Min
@@ -170,8 +169,8 @@ func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 }
 
 // FoundRate returns the result of a search for its first goal, from its trials: the conditional throughput,
-// as bits of payload per second of all interfaces. ok is false where it has found no lower bound; of an
-// irregular result that has one, it is as good.
+// in bits of payload per second over all interfaces. ok is false without a lower bound; an irregular result
+// with one is as good.
 func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
 	first := trials[0]
 	r := LimitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]
@@ -183,7 +182,7 @@ func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (b
 	return bps, bps > 0
 }
 
-// history are the trials of a search that ended well and belong to a test.
+// history returns the trials of a search that ended well and belong to a test.
 func history(m record.Method, trials []*record.Trial, test string, idle *record.Latency) []method.Trial {
 	var out []method.Trial
 	for _, t := range trials {
@@ -194,10 +193,10 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 	return out
 }
 
-// NextOfSearch returns what the search of a row asks of its next trial, from those that it has had, in
-// order; failed ones count for nothing. more is false once it has ended. greatest is the tester's own
-// ceiling, where the plan gives no greatest load, and interfaces how many are loaded at once. A search that
-// has begun keeps the limits with which it began.
+// NextOfSearch returns the next trial of a row's search, from its previous ones, in order; failed ones do not
+// count. more is false once it has ended. greatest is the tester's own ceiling, if the plan gives no greatest
+// load, and interfaces how many are loaded at once. A search that has begun keeps the limits with which it
+// began.
 func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
 	idle *record.Latency) (next record.SearchTrial, more bool, err error) {
 	next = record.SearchTrial{
@@ -258,7 +257,7 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	return record.SearchTrial{}, false, nil
 }
 
-// PayloadBits are the bits of payload in one unit of load: in a packet, in the mean where sizes differ, or
+// PayloadBits returns the bits of payload in one unit of load: in a packet, as the mean if sizes differ, or
 // one.
 func PayloadBits(t *record.Trial) float64 {
 	switch t.Search.Unit {

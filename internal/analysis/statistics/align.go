@@ -16,19 +16,19 @@ type Aligned struct {
 
 // Limits of an alignment.
 const (
-	minMatch    = 0.8  // below, it may be other traffic: that of another run matches by up to 0.76
-	rivalMatch  = 0.05 // another offset that matches so nearly as well is as likely
+	minMatch    = 0.8  // a lower match may be other traffic: that of another run matches by up to 0.76
+	rivalMatch  = 0.05 // another offset whose match is this close is as likely
 	coarseMost  = 2000 // intervals of the run in the first pass
 	coarseSteps = 4e6  // a quarter of the intervals times the offsets of that pass
 	finestSteps = 50   // of an interval
-	// wallWithin bounds the error of a wall clock that decides between offsets that match alike.
+	// wallWithin bounds the error of a wall clock that decides between offsets with similar matches.
 	wallWithin = int64(10e9)
 )
 
-// Align finds the offset of a counter's clock at which it agrees best with another one: their rates over
-// each interval of the former's samples are correlated (Pearson). wall is the offset that the wall clocks
-// tell, 0 if they do not: it decides between offsets that match alike, and no other is looked for than those
-// within that of it; 0 = any, where the machine's wall clock is not to be believed.
+// Align finds the offset of a counter's clock at which it agrees best with another one: their rates over each
+// interval of the former's samples are correlated (Pearson). wall is the offset by the wall clocks, 0 if
+// unknown: it decides between offsets with similar matches. Only offsets within that distance of it are
+// considered; 0 = any, if the machine's wall clock is unreliable.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {
@@ -42,7 +42,7 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 
 	long := carried.T[len(carried.T)-1] - carried.T[0]
 	width := long / coarseMost
-	if within > 0 { // fewer offsets can be looked at more closely
+	if within > 0 { // fewer offsets allow a closer look
 		width = min(width, int64(math.Sqrt(float64(within)*float64(long)/coarseSteps)))
 	}
 
@@ -82,7 +82,7 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	return choose(tops, wall)
 }
 
-// choose takes the best of some offsets, if it is the only good one.
+// choose returns the best of some offsets, if it is the only good one.
 func choose(tops []Aligned, wall int64) (Aligned, error) {
 	sort.SliceStable(tops, func(a, b int) bool { return tops[a].Match > tops[b].Match })
 	if len(tops) == 0 || !(tops[0].Match >= minMatch) {
@@ -97,7 +97,7 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	near := slices.DeleteFunc(slices.Clone(tops), func(a Aligned) bool {
 		return !(a.Match >= best.Match-rivalMatch)
 	})
-	// How far they are from what the wall clocks tell.
+	// Distance from the offset by the wall clocks.
 	far := func(a Aligned) int64 { return max(a.Offset-wall, wall-a.Offset) }
 	sort.Slice(near, func(a, b int) bool { return far(near[a]) < far(near[b]) })
 	if wall == 0 || far(near[0]) > wallWithin || far(near[0]) > far(near[1])/2 {
@@ -107,7 +107,7 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	return near[0], nil
 }
 
-// NoMatchError says that the traffic of a machine tells not when it was.
+// NoMatchError means that the traffic of a machine does not show when it was recorded.
 type NoMatchError struct {
 	Many bool // it fits at several times
 }
@@ -120,7 +120,7 @@ func (e *NoMatchError) Error() string {
 	return "relate its clock to the run's: the traffic that its devices received is not the run's"
 }
 
-// Hint says what makes the difference.
+// Hint returns what would decide.
 func (e *NoMatchError) Hint() string {
 	if e.Many {
 		return "start the probe before the run and stop it after: the whole of it fits once only"
@@ -128,7 +128,7 @@ func (e *NoMatchError) Hint() string {
 	return "the probe must watch netdev on a machine that the run's traffic crossed, while the run went on"
 }
 
-// peaks are the highest match and those nearly as high, each parted from the next by a dip.
+// peaks returns the highest match and those nearly as high, separated by dips.
 func peaks(all []Aligned) []Aligned {
 	best := 0
 	for i, a := range all {
@@ -140,7 +140,7 @@ func peaks(all []Aligned) []Aligned {
 	tops := []Aligned{all[best]}
 	for _, step := range []int{-1, 1} {
 		lowest := all[best].Match
-		highest := -1 // since the last peak; of a peak that is being climbed
+		highest := -1 // since the last peak, or of one still being climbed
 		for i := best + step; i >= 0 && i < len(all); i += step {
 			m := all[i].Match
 			switch {
@@ -180,17 +180,17 @@ func newIntervals(c Curve) intervals {
 	return r
 }
 
-// of is the rate of the interval that ends with a sample.
+// of returns the rate of the interval that ends with a sample.
 func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1)) }
 
-// agree is the correlation with the rates of another counter, whose clock is d behind. Where that one has
-// no points its rate is zero.
+// agree returns the correlation with the rates of another counter, whose clock is d behind. Where that has no
+// points its rate is zero.
 func (r intervals) agree(other Curve, d int64) float64 {
 	from := other.T[0] + d
 	to := other.T[len(other.T)-1] + d
 	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)
 	k := 0
-	at := func(t int64) float64 { // as curve.at, of times that only grow
+	at := func(t int64) float64 { // like curve.at, for ascending times
 		for k < len(other.T) && other.T[k] < t {
 			k++
 		}
@@ -223,7 +223,7 @@ func (r intervals) agree(other Curve, d int64) float64 {
 	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
 }
 
-// thinned keeps points that are at least a time apart.
+// thinned keeps points at a minimum distance in time.
 func thinned(c Curve, apart int64) Curve {
 	var out Curve
 	for i, t := range c.T {
@@ -235,7 +235,7 @@ func thinned(c Curve, apart int64) Curve {
 	return out
 }
 
-// Text says how well two clocks are related.
+// Text describes how well two clocks are related.
 func (a Aligned) Text() string {
 	return fmt.Sprintf("within ±%d ms, by the traffic itself (correlation %.2f)", (a.Bound+999_999)/1e6,
 		a.Match)

@@ -47,20 +47,20 @@ func (c Curve) At(t int64) float64 {
 	return c.V[i-1] + share*(c.V[i]-c.V[i-1])
 }
 
-// Covers says whether points reach from a to b, give or take slack.
+// Covers reports whether points reach from a to b, with a tolerance of slack.
 func (c Curve) Covers(a, b, slack int64) bool {
 	n := len(c.T)
 	return n >= 2 && c.T[0] <= a+slack && c.T[n-1] >= b-slack
 }
 
-// Moved returns how far a counter grew from a to b; ok is false if the samples do not reach over the stretch
-// or the counter went backwards.
+// Moved returns how far a counter grew from a to b; ok is false if the samples do not cover the interval or
+// the counter went backwards.
 func (c Curve) Moved(a, b int64) (float64, bool) {
 	if b <= a || !c.Covers(a, b, (b-a)/5) {
 		return 0, false
 	}
 
-	// Where the samples end inside the stretch, the rate is that of the part they cover.
+	// If the samples end inside the interval, the rate is that of the part they cover.
 	first := max(a, c.T[0])
 	last := min(b, c.T[len(c.T)-1])
 	d := c.At(last) - c.At(first)
@@ -71,7 +71,7 @@ func (c Curve) Moved(a, b int64) (float64, bool) {
 	return d * float64(b-a) / float64(last-first), true
 }
 
-// Rates returns the summed rate of the curves, per second, in equal bins of a stretch. It walks each curve
+// Rates returns the summed rate of the curves, per second, in equal bins of an interval. It walks each curve
 // once.
 func Rates(curves []Curve, from, to int64, bins int) []float64 {
 	out := make([]float64, bins)
@@ -93,7 +93,7 @@ func Rates(curves []Curve, from, to int64, bins int) []float64 {
 	return out
 }
 
-// Mean is the mean of the readings of a stretch; that of equal ones is exact.
+// Mean returns the mean of the readings in an interval; that of equal ones is exact.
 func (c Curve) Mean(from, to int64) (float64, bool) {
 	first := 0.0
 	sum := 0.0
@@ -114,7 +114,7 @@ func (c Curve) Mean(from, to int64) (float64, bool) {
 	return first + sum/float64(max(n, 1)), n > 0
 }
 
-// Largest is the largest reading of a stretch.
+// Largest returns the largest reading in an interval.
 func (c Curve) Largest(from, to int64) (float64, bool) {
 	most, found := 0.0, false
 	for i, t := range c.T {

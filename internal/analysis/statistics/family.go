@@ -8,8 +8,8 @@ import (
 	"sort"
 )
 
-// Holm adjusts p-values for being the outcomes of one family of tests (Holm, 1979): the chance that any
-// true null is rejected stays at the level.
+// Holm adjusts the p-values of one family of tests (Holm, 1979): the chance that any true null is rejected
+// stays at the level.
 func Holm(p []float64) []float64 {
 	order := upTo(len(p))
 	sort.SliceStable(order, func(a, b int) bool { return p[order[a]] < p[order[b]] })
@@ -26,15 +26,15 @@ func Holm(p []float64) []float64 {
 // enumerable is the largest number of blocks whose sign patterns are all tried: 2¹² = 4096.
 const enumerable = 12
 
-// FamilyTest returns the p-values of a family of paired comparisons, adjusted for their number, and the
-// name of the test. Each map holds one difference per block.
+// FamilyTest returns the p-values of a family of paired comparisons, adjusted for their number, and the name
+// of the test. Each map holds one difference per block.
 //
-// One comparison alone is Wilcoxon's exact signed-rank test. Several on up to twelve blocks are the
-// step-down maximum test of Westfall and Young (1993, algorithm 2.8) with every pattern of swapped blocks
-// tried, on Fisher's and Pitman's statistic |Σd| ÷ √Σd². It is exact, knows what comparisons share, and can
-// reject at six blocks, where Holm's correction of two tests already could not; ranks would not do here,
-// because with few blocks pure noise reaches the largest rank sum as easily as a real difference. Beyond
-// twelve blocks Holm's correction of the signed-rank tests has the power.
+// One comparison alone is Wilcoxon's exact signed-rank test. Several on up to twelve blocks are the step-down
+// maximum test of Westfall and Young (1993, algorithm 2.8) with every pattern of swapped blocks tried, on
+// Fisher's and Pitman's statistic |Σd| ÷ √Σd². It is exact, accounts for what comparisons share, and can
+// reject at six blocks, which Holm's correction of two tests could not; ranks would not do here, because with
+// few blocks pure noise reaches the largest rank sum as easily as a real difference. Beyond twelve blocks
+// Holm's correction of the signed-rank tests has enough power.
 func FamilyTest(family []map[int]float64) (p []float64, name string) {
 	blocks := BlocksOf(family)
 	if len(family) == 1 || len(blocks) > enumerable {
@@ -52,12 +52,12 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 		observed[i] = math.Abs(Total(scores[i]))
 	}
 
-	// By symmetry the last block's sign can stay.
+	// By symmetry the last block's sign can stay fixed.
 	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
 }
 
-// TestFamily is FamilyTest for those of a family that have MinInterval blocks or more: p is 0 for the others,
-// and tested counts those that were.
+// TestFamily is FamilyTest for the members of a family with at least MinInterval blocks: p is 0 for the
+// others, and tested counts those that were.
 func TestFamily(family []map[int]float64) (p []float64, tested int, name string) {
 	p = make([]float64, len(family))
 	var enough []map[int]float64
@@ -85,8 +85,8 @@ const divisions = 20000
 // name of the test. Each map holds the values of a metric by block of its run, at least MinInterval of them.
 //
 // It is the same step-down maximum test, with every division of all blocks between the runs tried, on the
-// difference of the means; where there are too many divisions Holm's correction of Mann–Whitney tests has
-// the power.
+// difference of the means; if there are too many divisions it uses Holm's correction of Mann–Whitney tests,
+// which then has enough power.
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	blocksA := BlocksOf(a)
 	blocksB := BlocksOf(b)
@@ -121,7 +121,7 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 
 	free := all
 	if 2*n == all {
-		free-- // by symmetry the last block can stay
+		free-- // by symmetry the last block can stay fixed
 	}
 
 	var patterns []int
@@ -152,7 +152,7 @@ func BlocksOf(family []map[int]float64) []int {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// ByBlock are values in the order of their blocks.
+// ByBlock returns values in the order of their blocks.
 func ByBlock(f map[int]float64) []float64 { return InOrder(f, BlocksOf([]map[int]float64{f})) }
 
 func InOrder(f map[int]float64, blocks []int) []float64 {
@@ -165,8 +165,8 @@ func InOrder(f map[int]float64, blocks []int) []float64 {
 	return out
 }
 
-// standardScores are the differences of a comparison by block, scaled so that their sum has variance 1 when
-// signs are random; 0 where a block is missing.
+// standardScores returns the differences of a comparison by block, scaled so that their sum has variance 1
+// under random signs; 0 if a block is missing.
 func standardScores(f map[int]float64, blocks []int) []float64 {
 	scores := make([]float64, len(blocks))
 	squares := 0.0
@@ -195,7 +195,7 @@ func Total(v []float64) float64 {
 }
 
 // stepDown counts, for each comparison from the strongest, the sign patterns in which the largest statistic
-// of it and the weaker ones is as large.
+// among it and the weaker ones is as large.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	order := upTo(len(observed))
 	sort.SliceStable(order, func(a, b int) bool { return observed[order[a]] > observed[order[b]] })

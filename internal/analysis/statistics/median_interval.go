@@ -1,6 +1,6 @@
-// Package statistics is the mathematics of analysis: medians and quantiles with intervals, rank and
-// permutation tests with families, trends, evenness, curves of counters and the law of scaling. It knows
-// nothing of records.
+// Package statistics contains the mathematics of analysis: medians and quantiles with intervals, rank and
+// permutation tests with families, trends, evenness, curves of counters and the law of scaling. It does not
+// know records.
 package statistics
 
 import (
@@ -32,7 +32,7 @@ const (
 	IntervalPooled = "pooled"          // percentile over all probes of all trials
 )
 
-// Pooled is a percentile over all probes of n trials.
+// Pooled returns a percentile over all probes of n trials.
 func Pooled(pool []float64, level float64, each []float64, n int) Value {
 	v := Value{
 		Spread: Spread{N: n, Interval: IntervalPooled},
@@ -55,7 +55,7 @@ func Pooled(pool []float64, level float64, each []float64, n int) Value {
 	return v
 }
 
-// quantileRanks are the ranks of the order statistics that enclose the q-quantile of n values with 95 %
+// quantileRanks returns the ranks of the order statistics that enclose the q-quantile of n values with 95 %
 // confidence, by the binomial distribution of the number of values below it.
 func quantileRanks(n int, q float64) (low, high int) {
 	low, high = 1, n
@@ -75,8 +75,8 @@ func quantileRanks(n int, q float64) (low, high int) {
 	return min(low, n), min(max(high, low), n)
 }
 
-// TrimmedMean is the mean of the smallest share, of at least one value; false if there is none or one of
-// them is infinite.
+// TrimmedMean returns the mean of the smallest share of the values, at least one; ok is false if there is
+// none or one of them is infinite.
 func TrimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -88,15 +88,15 @@ func TrimmedMean(values []float64, share float64) (float64, bool) {
 	return mean, !math.IsInf(mean, 1)
 }
 
-// Level is the confidence aimed at by every interval; the achieved level of an order-statistic interval is
-// at least this.
+// Level is the target confidence of every interval; the achieved level of an order-statistic interval is at
+// least this.
 const Level = 0.95
 
 // MinInterval is the smallest number of values for which a two-sided 95 % order-statistic interval of the
 // median exists: 2·0.5⁶ = 3.1 % ≤ 5 %.
 const MinInterval = 6
 
-// Median is the middle value, or the mean of the two middle ones; NaN of none.
+// Median returns the middle value, or the mean of the two middle ones; NaN for none.
 func Median(values []float64) float64 {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -114,8 +114,8 @@ func MedianSorted(s []float64) float64 {
 	return s[n/2-1]/2 + s[n/2]/2
 }
 
-// QuantileSorted is the q-quantile of sorted values: the smallest value with at least the share q of all
-// values at or below it (type 1 of Hyndman and Fan, 1996): always a value that was seen.
+// QuantileSorted returns the q-quantile of sorted values: the smallest value with at least the share q of all
+// values at or below it (type 1 of Hyndman and Fan, 1996), always an observed value.
 func QuantileSorted(s []float64, q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -125,8 +125,8 @@ func QuantileSorted(s []float64, q float64) float64 {
 	return s[min(max(i, 0), len(s)-1)]
 }
 
-// Carries says whether n independent values carry their q-quantile: whether a two-sided 95 %
-// order-statistic interval of it exists at all, which needs qⁿ ≤ 2.5 % (and the same of 1-q). It is 6
+// Carries reports whether n independent values support their q-quantile: whether a two-sided 95 %
+// order-statistic interval of it exists at all, which needs qⁿ ≤ 2.5 % (and the same for 1-q). It takes 6
 // values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
@@ -156,7 +156,7 @@ func MedianInterval(n int) (low, high int, level float64, ok bool) {
 	return low, n + 1 - low, 1 - 2*tail, true
 }
 
-// binomialHalf is the probability of k heads in n fair throws.
+// binomialHalf returns the probability of k heads in n fair throws.
 func binomialHalf(n, k int) float64 { return math.Exp(logChoose(n, k) - float64(n)*math.Ln2) }
 
 func logChoose(n, k int) float64 {
@@ -166,8 +166,8 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// Summarise makes a Value of one number per trial: the median with its order-statistic interval for six or
-// more, with the range below. It must not be called without values.
+// Summarise returns a Value for one number per trial: the median with its order-statistic interval for six or
+// more, with the range for fewer. It must not be called without values.
 func Summarise(values []float64) Value {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -193,9 +193,9 @@ func Summarise(values []float64) Value {
 	return v
 }
 
-// Narrow is the rule of adaptive stopping: at least min values (never fewer than six) and an interval of
-// the median whose full width is at most width times the median. Stopping on width, unlike stopping on a
-// p-value, leaves the coverage nearly as it was; the tests hold it to that.
+// Narrow is the rule of adaptive stopping: at least min values (never fewer than six) and an interval of the
+// median whose full width is at most width times the median. Stopping on width, unlike stopping on a p-value,
+// hardly changes the coverage, which the tests verify.
 func Narrow(values []float64, width float64, min int) bool {
 	if len(values) < max(min, MinInterval) {
 		return false

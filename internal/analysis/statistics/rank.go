@@ -8,12 +8,12 @@ import (
 )
 
 // exactRanks is the largest sample for which rank tests enumerate the exact distribution; beyond it the
-// normal approximation is good to three digits.
+// normal approximation is accurate to three digits.
 const exactRanks = 60
 
-// SignedRank is the two-sided p-value of Wilcoxon's signed-rank test that the differences are symmetric
-// about zero. Zeros are dropped and ties share their mean rank; the distribution is exact for the ranks at
-// hand (Lehmann, Nonparametrics, ch. 3). It is 1 without a difference.
+// SignedRank returns the two-sided p-value of Wilcoxon's signed-rank test that the differences are symmetric
+// about zero. It drops zeros, and ties share their mean rank; the distribution is exact for the given ranks
+// (Lehmann, Nonparametrics, ch. 3). It is 1 without a difference.
 func SignedRank(differences []float64) float64 {
 	differences = slices.DeleteFunc(slices.Clone(differences), func(d float64) bool { return d == 0 })
 	abs := make([]float64, len(differences))
@@ -97,9 +97,8 @@ func twoSided(share []float64, at int) float64 {
 	return math.Min(1, 2*math.Min(low, high))
 }
 
-// MannWhitney is the two-sided p-value of the Mann–Whitney U test that two independent samples have one
-// distribution; exact for the ties at hand up to 60 values, the normal approximation with tie correction
-// beyond.
+// MannWhitney returns the two-sided p-value of the Mann–Whitney U test that two independent samples have one
+// distribution; exact, with ties, up to 60 values, the normal approximation with tie correction beyond.
 func MannWhitney(a, b []float64) float64 {
 	n := len(a)
 	m := len(b)
@@ -163,8 +162,9 @@ func mannWhitneyNormal(ranks []int, n, sum int) float64 {
 	return math.Erfc(math.Max(z, 0) / math.Sqrt2)
 }
 
-// Shift is the Hodges–Lehmann estimate of how far b lies above a, the median of all differences, with the
-// interval that inverts the Mann–Whitney test. ok is false if the samples are too small for a 95 % interval.
+// Shift returns the Hodges–Lehmann estimate of how far b lies above a, the median of all differences, with
+// the interval that inverts the Mann–Whitney test. ok is false if the samples are too small for a 95 %
+// interval.
 func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 	var d []float64
 	for _, x := range a {
@@ -189,7 +189,7 @@ func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 	return shift, d[c-1], d[len(d)-c], 1 - 2*tail, true
 }
 
-// rankSumShare is the null distribution of U for n and m values without ties.
+// rankSumShare returns the null distribution of U for n and m values without ties.
 func rankSumShare(n, m int) []float64 {
 	// The generating function is the Gaussian binomial coefficient: multiply by (1 - x^(m+i)) and divide by
 	// (1 - x^i), i = 1 … n.
@@ -213,7 +213,8 @@ func rankSumShare(n, m int) []float64 {
 	return share
 }
 
-// TheilSen is the median of the slopes of all pairs (Sen, 1968): it does not move with single outliers.
+// TheilSen returns the median of the slopes of all pairs (Sen, 1968), which is robust against single
+// outliers.
 func TheilSen(x, y []float64) float64 {
 	var slopes []float64
 	for i := range x {
@@ -231,8 +232,8 @@ func TheilSen(x, y []float64) float64 {
 	return Median(slopes)
 }
 
-// Kendall is the two-sided p-value of Mann and Kendall's test for a trend in equally spaced values: the
-// normal approximation with correction for continuity and ties, good from about six values on.
+// Kendall returns the two-sided p-value of Mann and Kendall's test for a trend in equally spaced values: the
+// normal approximation with correction for continuity and ties, accurate from about six values on.
 func Kendall(y []float64) float64 {
 	n := float64(len(y))
 	s := 0.0

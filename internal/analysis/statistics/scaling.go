@@ -8,12 +8,12 @@ type ScalingPoint struct {
 	GoodputBps float64 `json:"goodput_bps"`
 }
 
-// Scaling is the Universal Scalability Law (Gunther, 2007) of streams, tunnels or cores:
-// X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+// Scaling is the Universal Scalability Law (Gunther, 2007) for streams, tunnels or cores: X(N) = single × N ÷
+// (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	SingleBps  float64 `json:"single_bps"` // X(1)
 	Contention float64 `json:"contention"` // share that only one can do at a time
-	Coherence  float64 `json:"coherence"`  // what each costs each other one
+	Coherence  float64 `json:"coherence"`  // cost of each to each other one
 }
 
 // At returns X(n).
@@ -21,7 +21,7 @@ func (s Scaling) At(n float64) float64 {
 	return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1))
 }
 
-// Peak returns the number at which X is largest; ok is false where it never falls.
+// Peak returns the number at which X is largest; ok is false if X never falls.
 func (s Scaling) Peak() (n float64, ok bool) {
 	if s.Coherence <= 0 || s.Contention >= 1 {
 		return 0, false
@@ -29,8 +29,8 @@ func (s Scaling) Peak() (n float64, ok bool) {
 	return max(math.Sqrt((1-s.Contention)/s.Coherence), 1), true
 }
 
-// FitScaling fits the law by least squares of relative errors in N ÷ X, in which it is linear. Contention and
-// coherence are kept from being negative. ok is false where nothing fits.
+// FitScaling fits the law by least squares of relative errors in N ÷ X, in which it is linear, with
+// nonnegative contention and coherence. ok is false if nothing fits.
 func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	best := math.Inf(1)
 	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
@@ -45,8 +45,8 @@ func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	return s, ok
 }
 
-// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1); b and c are zero where
-// they are not used.
+// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1); b and c are zero if
+// unused.
 func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum float64, ok bool) {
 	var m [3][4]float64
 	row := func(n float64) [3]float64 {

@@ -18,12 +18,12 @@ type Line struct {
 	N     int     `json:"n"`     // points
 }
 
-// slopePermutations are drawn at random, beside the order that was seen.
+// slopePermutations are drawn at random, in addition to the observed order.
 const slopePermutations = 3999
 
 // BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares).
-// The interval needs no distribution: it holds the slopes that the permutation test does not refuse, in
-// which the steps of a block change places. ok is false where no step differs from another in its block.
+// The interval assumes no distribution: it contains the slopes that a permutation test, which permutes the
+// steps within each block, does not reject. ok is false if no step differs from another in its block.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0
@@ -52,10 +52,10 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	}
 
 	line.Slope = sxy / sxx
-	// A permutation p refuses no slope b for which |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)|: those between (A-Aₚ)/(B-Bₚ)
+	// A permutation p rejects no slope b for which |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)|: those between (A-Aₚ)/(B-Bₚ)
 	// and (A+Aₚ)/(B+Bₚ), with A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx.
 	low := []float64{math.Inf(-1)}
-	high := []float64{math.Inf(1)} // of the order that was seen: all
+	high := []float64{math.Inf(1)} // for the observed order: all
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range slopePermutations {
 		a, b := 0.0, 0.0
@@ -67,7 +67,7 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 		}
 
 		from := math.Inf(-1)
-		to := math.Inf(1) // of an order that changes no step, or turns all
+		to := math.Inf(1) // for an order that changes no step, or reverses all
 		same, turned := sxx-b, sxx+b
 		if min(same, turned) > 1e-12*sxx {
 			from = (sxy - a) / same
@@ -88,12 +88,12 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// minFall is the fall of a response's logarithm at the smallest step from which on it has bent before.
+// minFall is the fall of a response's logarithm at the smallest step from which on it counts as bent.
 const minFall = .07
 
-// Knee fits a response that stays until the resource has fallen to a share k of what there is, and then falls
-// with it: y = min(0, x - ln k), of points with x < 0. ok is false where the response never bends, so that
-// the knee lies below the smallest step.
+// Knee fits a response that stays until the resource has fallen to a share k, and then falls with it: y =
+// min(0, x - ln k), for points with x < 0. ok is false if the response never bends, so that the knee lies
+// below the smallest step.
 func Knee(points []Point) (k float64, ok bool) {
 	least := 0.0
 	for _, p := range points {

@@ -2,8 +2,8 @@ package statistics
 
 import "fmt"
 
-// SmallestRelevant is the smallest relative difference that anyone should care about: two results whose
-// ratio lies within ±2 % are called the same.
+// SmallestRelevant is the smallest relative difference that matters to anyone: two results whose ratio lies
+// within ±2 % count as the same.
 const SmallestRelevant = 0.02
 
 // Verdicts of a comparison.
@@ -17,8 +17,9 @@ const (
 // TooFew is the verdict on fewer than MinInterval pairs of blocks, or runs on either side.
 func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
 
-// VerdictOfRatio words a ratio of n pairs, with its interval and the p-value of its family's test. The same
-// comes first: a difference inside the smallest relevant one is no difference, however sure it is.
+// VerdictOfRatio gives the verdict on a ratio of n pairs, with its interval and the p-value of its family's
+// test. The same comes first: a difference inside the smallest relevant one is no difference, however certain
+// it is.
 func VerdictOfRatio(n int, low, high, p float64) string {
 	if n >= MinInterval && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant {
 		return SameWithin
@@ -26,7 +27,7 @@ func VerdictOfRatio(n int, low, high, p float64) string {
 	return verdictAgainst(1, n, low, high, p)
 }
 
-// VerdictOfDifference words a difference in the unit of its metric, by the same rule.
+// VerdictOfDifference gives the verdict on a difference in the unit of its metric, by the same rule.
 func VerdictOfDifference(n int, low, high, p float64) string {
 	if n >= MinInterval && low == 0 && high == 0 {
 		return Same
@@ -34,7 +35,7 @@ func VerdictOfDifference(n int, low, high, p float64) string {
 	return verdictAgainst(0, n, low, high, p)
 }
 
-// verdictAgainst compares an interval with the value that stands for no difference.
+// verdictAgainst compares an interval with the value that means no difference.
 func verdictAgainst(none float64, n int, low, high, p float64) string {
 	switch {
 	case n < MinInterval:

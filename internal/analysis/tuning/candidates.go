@@ -11,22 +11,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Situation holds what candidates are chosen by.
+// Situation holds the input for choosing candidates.
 type Situation struct {
 	Cells     []factor.Cell
 	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
-	CPUs      int                    // of the router that has the fewest; 0 = not known
+	CPUs      int                    // of the router that has the fewest; 0 = unknown
 	Catalogue *factor.Catalogue
-	// Found is the run that measured the router as found: what its queues and the rules of its packet filter
-	// are. It is empty where there is none.
+	// Found is the run that measured the router as found, including its queues and packet filter. It is empty
+	// if there is none.
 	Found analysis.Document
 }
 
-// standard is a change that is worth trying on any router whose cell it means something in.
+// standard is a change worth trying on any router if it means something in one of the cells.
 type standard struct {
 	factor    string
 	level     func(s Situation, now string) string // "" = none; now is the cell's level, "" = as found
-	classes   []string                             // of the findings that it answers
+	classes   []string                             // of the findings that it addresses
 	why, risk string
 }
 
@@ -39,7 +39,7 @@ func always(level string) func(Situation, string) string {
 	}
 }
 
-// allCores is the list of a router's cores, where it has several.
+// allCores returns the list of a router's cores, if it has several.
 func allCores(s Situation, now string) string {
 	level := fmt.Sprintf("0-%d", s.CPUs-1)
 	if s.CPUs < 2 || now == level {
@@ -48,7 +48,7 @@ func allCores(s Situation, now string) string {
 	return level
 }
 
-// given changes only what the plan sets.
+// given restricts a change to what the plan sets.
 func given(change func(now string) string) func(Situation, string) string {
 	return func(_ Situation, now string) string {
 		if now == "" || now == "off" {
@@ -58,7 +58,7 @@ func given(change func(now string) string) func(Situation, string) string {
 	}
 }
 
-// asSet is a firewall's list as a set of as many.
+// asSet returns a firewall's list as a set of as many.
 func asSet(now string) string {
 	number, rest, _ := strings.Cut(now, " ")
 	if number == "0" || strings.HasPrefix(rest, "in a ") {
@@ -75,8 +75,8 @@ func withoutLog(now string) string {
 	return ""
 }
 
-// standards are tried in this order where no finding speaks for another. Rings are not among them: larger
-// ones made forwarding slower wherever that was measured.
+// standards are tried in this order unless a finding favours another. Rings are not among them: larger ones
+// made forwarding slower whenever that was measured.
 var standards = [...]standard{
 	{"cpu_quota@host", given(func(string) string { return "off" }),
 		[]string{diagnosis.ClockDown, diagnosis.Thermal, diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores,
@@ -105,7 +105,7 @@ var standards = [...]standard{
 		"accounting takes CPU from forwarding", "no accounting"},
 }
 
-// Candidates are the changes that are worth trying, those first that answer the most probable finding.
+// Candidates returns the changes worth trying, those for the most probable finding first.
 func Candidates(s Situation) []Change {
 	var out []Change
 	add := func(c Change) {
@@ -180,8 +180,8 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	return out
 }
 
-// placed gives a factor its level at each place where the cells have it, and at its usual place where none
-// has: without a place, which means all routers.
+// placed gives a factor its level at each place where the cells have it, or at its usual place if none has:
+// without a place, which means all routers.
 func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
 	plain, _ := factor.Split(name)
 	names := []string{}
@@ -209,7 +209,7 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	return out
 }
 
-// level returns the level that the cells have of a factor, of several the first.
+// level returns the first level of a factor in the cells.
 func (s Situation) level(name string) string {
 	for _, c := range s.Cells {
 		level := c[name]
@@ -220,7 +220,7 @@ func (s Situation) level(name string) string {
 	return ""
 }
 
-// means says that each factor is known, takes its level, and means something in one of the cells.
+// means reports whether each factor is known, accepts its level, and means something in one of the cells.
 func (s Situation) means(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)
@@ -245,7 +245,7 @@ func (s Situation) means(levels factor.Cell) bool {
 	return true
 }
 
-// parses puts levels in canonical form, and says that all of them are levels.
+// parses converts levels to canonical form, and reports whether all of them are valid.
 func (s Situation) parses(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)
@@ -267,7 +267,7 @@ func (s Situation) parses(levels factor.Cell) bool {
 	return true
 }
 
-// undoings take away, one by one, what the plan sets of the router and of the ends.
+// undoings remove, one by one, what the plan sets on the router and on the ends.
 func undoings(s Situation) []Change {
 	var out []Change
 	seen := map[string]bool{}

@@ -1,5 +1,5 @@
-// Package tuning finds the settings that help a router: which changes to try, in which rounds, what each
-// brought, which are kept, and the commands that make them permanent. It is pure; a campaign tries them.
+// Package tuning finds the settings that help a router: which changes to try, in which rounds, the effect of
+// each, which are kept, and the commands that make them permanent. It is pure; a campaign tries them.
 package tuning
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Change sets levels of factors in the place of those that a cell has; they are tried together.
+// Change replaces levels of factors in a cell; they are tried together.
 type Change struct {
-	Levels factor.Cell `json:"levels"` // a level of "" takes the factor away: as found
+	Levels factor.Cell `json:"levels"` // a level of "" removes the factor: as found
 	Why    string      `json:"why"`
 	Risk   string      `json:"risk,omitempty"`
-	Class  string      `json:"class,omitempty"` // of the finding that it answers
-	// GainAtMost is the finding's bound of goodput then ÷ goodput now; 0 = not known.
+	Class  string      `json:"class,omitempty"` // of the finding that it addresses
+	// GainAtMost is the finding's bound of goodput then ÷ goodput now; 0 = unknown.
 	GainAtMost float64 `json:"gain_at_most,omitempty"`
 }
 
@@ -35,7 +35,8 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// answer notes the first of the causes that is of one of the classes, as the finding that the change answers.
+// answer records the first of the causes that is in one of the classes, as the finding that the change
+// addresses.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {
@@ -46,7 +47,7 @@ func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	}
 }
 
-// excludes says that two changes are of the same factor, so that only one of them can be made.
+// excludes reports whether two changes have a factor in common, so that only one of them can be made.
 func (c Change) excludes(other Change) bool {
 	for name := range c.Levels {
 		_, both := other.Levels[name]
@@ -57,10 +58,10 @@ func (c Change) excludes(other Change) bool {
 	return false
 }
 
-// Set is changes that are made together.
+// Set holds changes that are made together.
 type Set []Change
 
-// Patch is the levels of all of them.
+// Patch returns the levels of all of them.
 func (s Set) Patch() factor.Cell {
 	levels := factor.Cell{}
 	for _, c := range s {
@@ -69,7 +70,7 @@ func (s Set) Patch() factor.Cell {
 	return levels
 }
 
-// Key tells sets apart.
+// Key identifies a set.
 func (s Set) Key() string { return s.Patch().Key() }
 
 // String names a set by its changes.
@@ -92,5 +93,5 @@ func (s Set) without(c Change) Set {
 	return slices.DeleteFunc(slices.Clone(s), func(other Change) bool { return other.String() == c.String() })
 }
 
-// allows says that a change can be made beside those of the set.
+// allows reports whether a change can be made together with those of the set.
 func (s Set) allows(c Change) bool { return !slices.ContainsFunc(s, c.excludes) }

@@ -12,20 +12,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Permanent holds the commands that make a change for good on one system. Words in capitals, such as DEVICE,
-// stand for names of the user's.
+// Permanent holds the commands that make a change permanent on one system. Words in capitals, such as DEVICE,
+// stand for the user's names.
 type Permanent struct {
 	System   string   `json:"system"` // "linux", "openwrt", "routeros"
 	Change   string   `json:"change"`
-	Commands []string `json:"commands"` // of a "# " line: in words
+	Commands []string `json:"commands"` // a line with "# " is text
 }
 
-// Systems that commands are known for.
+// Systems lists the systems with known commands.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
-// list of CPUs as a mask, {name} what follows the factor's colon. A line for OpenWrt's rc.local goes first in
-// it: the last one there is "exit 0".
+// recipe holds the commands for a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
+// list of CPUs as a mask, {name} the part after the factor's colon. A line for OpenWrt's rc.local goes to its
+// top: its last line is "exit 0".
 type recipe struct {
 	factor string
 	lines  map[string][]string
@@ -135,7 +135,7 @@ var recipes = [...]recipe{
 	}},
 }
 
-// recipeOf are the commands of a factor, nil if none are known.
+// recipeOf returns the commands for a factor, nil if none are known.
 func recipeOf(name string) map[string][]string {
 	for _, r := range recipes {
 		if r.factor == name {
@@ -145,8 +145,8 @@ func recipeOf(name string) map[string][]string {
 	return nil
 }
 
-// Commands make a change permanent on every system that they are known for. cell is what the plan's cell has
-// with the change, for levels that were taken away.
+// Commands returns the commands that make a change permanent, for every system with known ones. cell is the
+// plan's cell with the change, for levels that were removed.
 func (c Change) Commands(cell factor.Cell) []Permanent {
 	var out []Permanent
 	for _, name := range c.Levels.Names() {
@@ -198,8 +198,7 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 	return out
 }
 
-// queueLines are the commands for a queue that is part of what an owner has set up: its rates and classes
-// stay with who makes them.
+// queueLines returns the commands for a queue in an owner's own set-up, which keeps its rates and classes.
 func queueLines(system, level string) (lines []string) {
 	if system == "routeros" {
 		return nil
@@ -239,7 +238,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
 	if q, err := qdisc.ParseOne(level); family == "queue" && err == nil && q.Kind == "pfifo" {
-		// RouterOS has it beside the kind.
+		// RouterOS has its parameter beside the kind.
 		words["{kind}"] = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
 	}
 
@@ -251,7 +250,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// maskOf is a list of CPUs such as "0-1,3" as the hexadecimal mask of sysfs.
+// maskOf converts a list of CPUs such as "0-1,3" to the hexadecimal mask of sysfs.
 func maskOf(list string) string {
 	set := new(big.Int)
 	for part := range strings.SplitSeq(list, ",") {

@@ -19,29 +19,29 @@ const (
 	shapeFactor = "shape"
 )
 
-// Queues that are tried in the place of one that holds no rate.
+// Queues that are tried instead of one without a rate.
 const (
 	flowQueue = "fq_codel"
 	deepFIFO  = "pfifo limit 1000"
 )
 
-// room is the time of its rate that a queue in front of it holds: enough for TCP's bursts, and a delay that
-// nobody notices.
+// room is how long, at its rate, a queue in front of it can hold packets: enough for TCP's bursts, with an
+// unnoticeable delay.
 const room = 20 * time.Millisecond
 
-// minBurst is the burst in bytes that a token bucket must let through for merged packets.
+// minBurst is the burst in bytes that a token bucket must allow for merged packets.
 const minBurst = 16 << 10
 
-// maxLeaves bounds how many classes of a device are given another queue.
+// maxLeaves bounds how many classes of a device get another queue.
 const maxLeaves = 16
 
 // minCakeMemory is the smallest memory for cake's packets, in bytes: cake's own default.
 const minCakeMemory = 4 << 20
 
-// proposal is a queue that is worth trying at one place.
+// proposal is a queue worth trying at one place.
 type proposal struct {
 	levels    factor.Cell
-	classes   []string // of the findings that it answers
+	classes   []string // of the findings that it addresses
 	why, risk string
 }
 
@@ -61,9 +61,8 @@ func byRoom(levels factor.Cell) proposal {
 		"a full one delays everything behind it"}
 }
 
-// queueChanges are the queues that are worth trying. Where the plan sets one, they start from that; elsewhere
-// from the queues that were found on the router. What holds a rate keeps it, and what is not known is left as
-// it is.
+// queueChanges returns the queues worth trying. Where the plan sets one, they start from that; elsewhere from
+// the queues found on the router. A queue with a rate keeps it, and unknown queues are left alone.
 func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 	for _, p := range slices.Concat(s.besidePlan(), s.besideFound()) {
 		if !s.parses(p.levels) {
@@ -79,7 +78,7 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 	return out
 }
 
-// besidePlan are proposals in the place of the queues that the plan sets.
+// besidePlan proposes replacements for the queues that the plan sets.
 func (s Situation) besidePlan() (out []proposal) {
 	for _, cell := range s.Cells {
 		for place, now := range factor.Name(queueFactor).Each(cell) {
@@ -115,7 +114,7 @@ func (s Situation) besidePlan() (out []proposal) {
 	return out
 }
 
-// holds reports whether a level emulates a link or holds a rate: that is not the router's to choose.
+// holds reports whether a level emulates a link or limits a rate: the router does not choose that.
 func holds(level string) bool {
 	all, err := qdisc.Parse(level)
 	return err != nil || slices.ContainsFunc(all, func(q qdisc.Queue) bool {
@@ -125,19 +124,19 @@ func holds(level string) bool {
 
 func placedName(name, place string) string { return strings.TrimSuffix(name+"@"+place, "@") }
 
-// roomy returns the level of a token bucket of the same rate, at the same place, with room for bursts.
+// roomy returns the level of a token bucket with the same rate, at the same place, with room for bursts.
 func roomy(q qdisc.Queue) string {
 	bytes := uint64(q.RateBps() / 8 * room.Seconds())
 	return q.With("burst", max(bytes/4, minBurst)).With("limit", max(bytes, 2*minBurst)).String()
 }
 
-// foundPort is a router's port with its device as found, nil where that was not read.
+// foundPort is a router's port with its device as found, nil if that was not read.
 type foundPort struct {
 	place  string // "router.wan"
 	device *record.NetDevice
 }
 
-// ports lists the ports of the routers at a place, all of them at "".
+// ports lists the ports of the routers at a place, all of them for "".
 func (s Situation) ports(place string) (out []foundPort) {
 	for _, t := range s.Found.Topologies {
 		for _, router := range t.Routers {
@@ -155,7 +154,7 @@ func (s Situation) ports(place string) (out []foundPort) {
 	return out
 }
 
-// found is the device of a port as it was found; nil where it was not read in full.
+// found returns the device of a port as found; nil if it was not read completely.
 func (s Situation) found(node, port string) *record.NetDevice {
 	for _, e := range s.Found.Environment {
 		if e.Node != node {
@@ -170,7 +169,7 @@ func (s Situation) found(node, port string) *record.NetDevice {
 	return nil
 }
 
-// planned reports whether the plan sets a queue of a place itself.
+// planned reports whether the plan itself sets a queue at a place.
 func (s Situation) planned(place string) bool {
 	node, _, _ := strings.Cut(place, ".")
 	for _, cell := range s.Cells {
@@ -185,7 +184,7 @@ func (s Situation) planned(place string) bool {
 	return false
 }
 
-// besideFound are proposals in the place of the queues that were found.
+// besideFound proposes replacements for the queues found.
 func (s Situation) besideFound() (out []proposal) {
 	all := s.ports("")
 	bare := func(p foundPort) bool { return p.device != nil && replaceable(p.device) && !s.planned(p.place) }
@@ -217,7 +216,7 @@ func (s Situation) besideFound() (out []proposal) {
 	return out
 }
 
-// replaceable reports whether a device has nothing but one queue that holds no rate and can be put back.
+// replaceable reports whether a device has only one queue, which limits no rate and can be restored.
 func replaceable(d *record.NetDevice) bool {
 	root, ok := d.Root()
 	unknown := root.Level == "" || root.Missing != "" || holds(root.Level)
@@ -231,7 +230,7 @@ func replaceable(d *record.NetDevice) bool {
 	}) && !slices.ContainsFunc(d.Filters, func(f record.QueueFilter) bool { return f.Parent == root.Handle })
 }
 
-// within are proposals that keep what holds a rate on a device, whatever its kind, and all that is around it:
+// within proposes changes that keep what limits a rate on a device, whatever its kind, and all around it:
 // more room in a token bucket, another queue in each class, more memory for cake.
 func within(queue string, d *record.NetDevice) (out []proposal) {
 	for _, q := range d.Queues {
@@ -244,7 +243,7 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 			continue
 		}
 
-		now.Parent, _ = qdisc.ParseHandle(q.Parent) // none of the root
+		now.Parent, _ = qdisc.ParseHandle(q.Parent) // none for the root
 		switch {
 		case q.Kind == "tbf" && !ownFIFO(d, q) && q.LimitBytes < q.RateBps/8*room.Seconds():
 			out = append(out, byRoom(factor.Cell{queue: roomy(now)}))
@@ -274,8 +273,8 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 	return append(out, byFlows(each(flowQueue)), byLength(each(deepFIFO)))
 }
 
-// ownFIFO reports whether the owner has put a FIFO below a token bucket, whose length a change would not put
-// back.
+// ownFIFO reports whether the owner has put a FIFO below a token bucket, whose length a change would not
+// restore.
 func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	major, _, _ := strings.Cut(q.Handle, ":")
 	return slices.ContainsFunc(d.Queues, func(o record.QueueFacts) bool {
@@ -283,7 +282,7 @@ func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	})
 }
 
-// leafOf is the class whose queue may be replaced: the kernel's default, or a FIFO that can be put back.
+// leafOf returns the class whose queue may be replaced: the kernel's default, or a FIFO that can be restored.
 func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	if c.Kind != "htb" && c.Kind != "hfsc" {
 		return "", false
@@ -298,8 +297,7 @@ func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	return c.Handle, true
 }
 
-// Undoes returns why a change would take away a rate, or what rules do, that was found on a router; "" = it
-// takes nothing away.
+// Undoes explains which rate, or effect of rules, found on a router a change would remove; "" = none.
 func (s Situation) Undoes(c Change) string {
 	for name, level := range c.Levels {
 		plain, place := factor.Split(name)
@@ -330,7 +328,7 @@ func (s Situation) Undoes(c Change) string {
 	return ""
 }
 
-// flowtableLoss says what a flowtable at a place would take away, see diagnosis.FlowtableLoss.
+// flowtableLoss returns what a flowtable at a place would disable, see diagnosis.FlowtableLoss.
 func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")
@@ -355,7 +353,7 @@ func (s Situation) flowtableLoss(place string) string {
 	return ""
 }
 
-// keeps reports whether a level leaves each rate of a device as it is.
+// keeps reports whether a level leaves each rate of a device unchanged.
 func keeps(d *record.NetDevice, level string) bool {
 	all, err := qdisc.Parse(level)
 	if err != nil {
@@ -381,7 +379,7 @@ func keeps(d *record.NetDevice, level string) bool {
 	return true
 }
 
-// ratesOf says which rates a device has, each with the kind that holds it.
+// ratesOf lists the rates of a device, each with the kind of queue that sets it.
 func ratesOf(d *record.NetDevice) string {
 	var out []string
 	for _, q := range d.Queues {

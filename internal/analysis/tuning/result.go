@@ -30,14 +30,14 @@ type Result struct {
 	Final     *Scored     `json:"final,omitempty"`
 	Permanent []Permanent `json:"permanent,omitempty"`
 	Ended     string      `json:"ended"` // how: "done", "interrupted"
-	// Holds lists what the result depends on: when one of these changes, it has expired.
+	// Holds lists the conditions of the result: when one of these changes, it has expired.
 	Holds map[string]string `json:"holds_for"`
 }
 
-// held are the facts of a node that a result holds for, by their beginnings.
+// held lists the facts of a node that a result depends on, by their prefixes.
 var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel", "mitigations"}
 
-// HoldsFor are the kernel, the CPU, the drivers and the queues' rates of the routers, and the workload.
+// HoldsFor returns the kernel, the CPU, the drivers and the queues' rates of the routers, and the workload.
 func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	out := map[string]string{}
 	for _, e := range d.Environment {
@@ -71,7 +71,7 @@ func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	return out
 }
 
-// Expired says what has changed since a result was made, nothing if it still holds.
+// Expired lists what has changed since a result was made, nothing if it still applies.
 func (r *Result) Expired(now map[string]string) []string {
 	var out []string
 	names := maps.Clone(r.Holds)
@@ -87,7 +87,7 @@ func (r *Result) Expired(now map[string]string) []string {
 	return out
 }
 
-// nanoseconds is a time such as "20us" in ns, as sysfs has it.
+// nanoseconds converts a time such as "20us" to ns, for sysfs.
 func nanoseconds(level string) string {
 	d, err := time.ParseDuration(level)
 	if err != nil {
@@ -96,7 +96,7 @@ func nanoseconds(level string) string {
 	return strconv.FormatInt(d.Nanoseconds(), 10)
 }
 
-// kilobits is a rate such as "50M" in kbit/s, as OpenWrt's sqm has it.
+// kilobits converts a rate such as "50M" to kbit/s, for OpenWrt's sqm.
 func kilobits(level string) string {
 	return strconv.FormatFloat(factor.Bitrate(level)/1e3, 'f', 0, 64)
 }

@@ -15,19 +15,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Budget bounds how much worse a change may make what is not the goal.
+// Budget bounds how much worse a change may make other metrics.
 type Budget struct {
-	AddedDelayNs float64 `json:"added_delay_ns"` // that a load adds to the round trip of the idle path, p99
+	AddedDelayNs float64 `json:"added_delay_ns"` // added by a load to the round trip of the idle path, p99
 	LossRatio    float64 `json:"loss_ratio"`     // of packets, or of probes beside TCP
 }
 
-// Smallest gains that count. A delay has two, because small ones vary much.
+// Smallest gains that count. A delay has two, because small ones vary a lot.
 const (
 	relevantRate    = comparison.SmallestRelevant
 	relevantDelay   = .1
 	relevantDelayNs = 1e6
 	significance    = .05
-	// A rate that is lower than this in every block is harmed, whatever else is better.
+	// A rate below this in every block is harmed, whatever else improves.
 	harmedRate = 1 - relevantRate
 )
 
@@ -41,8 +41,8 @@ const (
 	Impossible = "cannot be made here"
 )
 
-// Arm holds one set of changes in a round, with what a plan made of each cell under it; nil: the lab or the
-// plan cannot make it, and Why says why.
+// Arm holds one set of changes in a round, with each cell as the plan has it with the set; nil: the lab or
+// the plan cannot make it, for the reason Why.
 type Arm struct {
 	Set   Set
 	Cells []factor.Cell
@@ -57,7 +57,7 @@ type Effect struct {
 	comparison.Comparison
 }
 
-// Scored holds the effects of a set of changes against another one.
+// Scored holds the effects of a set of changes relative to another one.
 type Scored struct {
 	Round   string   `json:"round,omitempty"` // its title
 	Set     Set      `json:"changes"`
@@ -69,7 +69,7 @@ type Scored struct {
 	Gain float64 `json:"gain,omitempty"`
 }
 
-// delays names the metrics of probes beside a load, the tail that enough of them carry first.
+// delays lists the metrics of probes beside a load, the most extreme percentile first.
 var delays = [...]string{metrics.RTTLoadedP99, "rtt_loaded_p90_ns", metrics.RTTLoaded}
 
 // measured holds the cells of a document by their factors.
@@ -100,7 +100,7 @@ func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
 	return statistics.Median(values), true
 }
 
-// failure says how a row of a cell failed that no attempt made good, "" if none did.
+// failure describes how a row of a cell failed without a later good attempt, "" if none did.
 func (m measured) failure(cell factor.Cell) string {
 	c := m[cell.Key()]
 	if c == nil || c.Failed == 0 {
@@ -116,7 +116,7 @@ func (m measured) failure(cell factor.Cell) string {
 	return ""
 }
 
-// label returns what the document calls a cell.
+// label returns the document's label of a cell.
 func (m measured) label(cell factor.Cell) string {
 	c := m[cell.Key()]
 	if c != nil {
@@ -125,7 +125,7 @@ func (m measured) label(cell factor.Cell) string {
 	return cell.Key()
 }
 
-// goals lists the metrics on which a cell is compared: its rate, and the delay that enough probes measured.
+// goals lists the metrics on which a cell is compared: its rate, and the delay with enough probes.
 func (m measured) goals(a, b factor.Cell) []string {
 	out := []string{validity.TesterMetric(a)}
 	for _, d := range delays {
@@ -138,8 +138,8 @@ func (m measured) goals(a, b factor.Cell) []string {
 	return out
 }
 
-// unsafe says why a cell breaks the budget where the one it is held against does not, or less. A cell without
-// a single number, or with a trial that failed, does not carry its traffic.
+// unsafe explains why a cell breaks the budget if its reference does not, or less. A cell without a single
+// number, or with a failed trial, does not carry its traffic.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	why := m.failure(cell)
 	if why != "" && m.failure(against) == "" {
@@ -172,16 +172,16 @@ func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) stri
 	return ""
 }
 
-// flatOutUDP loses what the path does not carry, by intention.
+// flatOutUDP reports loads at full rate, which intentionally lose what the path does not carry.
 func flatOutUDP(cell factor.Cell, metric string) bool {
 	return metric == "loss_ratio" && factor.Rate.Is(cell, factor.Flat)
 }
 
-// Pair is a set of changes, and the one that it is held against, by their places in a round.
+// Pair is a set of changes and its reference, by their indexes in a round.
 type Pair struct{ Arm, Against int }
 
-// Score says what each pair's changes did. All comparisons of a round are one family of tests.
-// idle is the round trip of the path of each cell without load, as found.
+// Score evaluates the changes of each pair. All comparisons of a round are one family of tests. idle is the
+// round trip of each cell's path without load, as found.
 func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Scored {
 	m := read(d)
 	out := make([]Scored, len(pairs))
@@ -241,7 +241,7 @@ func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 	return out
 }
 
-// conclude words the effects, and the set of changes by them.
+// conclude sets the verdicts on the effects, and from them on the set of changes.
 func (j *Scored) conclude() {
 	var logs []float64
 	count := map[string]int{}
@@ -273,7 +273,7 @@ func (j *Scored) conclude() {
 	}
 }
 
-// score says what happened to one number. A delay that grew within the budget harms nothing.
+// score returns the verdict on one number. A delay that grew within the budget harms nothing.
 func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {

@@ -10,27 +10,27 @@ type Round struct {
 	Title string
 	Sets  []Set
 	Pairs []Pair
-	// Follow counts the sets that must be measured after it before anything can be proposed.
+	// Follow counts the sets that must be measured later before anything can be proposed.
 	Follow int
 }
 
 // maxRounds bounds how often changes are tried on top of what already helped.
 const maxRounds = 3
 
-// Search decides which changes are tried next, and which are kept: each one alone and all of them at once;
-// then each of the rest on top of what helped, as long as that finds more; then, in fresh blocks, what is
-// kept against the router as found, and against what is kept without each of its changes.
+// Search decides which changes are tried next, and which are kept: first each one alone and all of them at
+// once; then each of the rest on top of what helped, as long as that finds more; then, in fresh blocks, the
+// kept changes against the router as found, and against the kept changes without each of them.
 type Search struct {
 	Candidates []Change
 	Kept       Set
 	Tried      []Scored // of each round, in order
-	Final      *Scored  // what is kept against the router as found, in blocks that did not choose it
+	Final      *Scored  // kept changes against the router as found, in blocks that did not select them
 
-	out    []string // changes that are not tried again
+	out    []string // changes not to be tried again
 	rounds int
 	stage  int
-	spare  Set  // what was kept before a change was left out
-	brief  bool // there is no time to take back each of what is kept
+	spare  Set  // the kept set before a change was left out
+	brief  bool // no time to leave out each kept change
 }
 
 // Stages.
@@ -41,7 +41,7 @@ const (
 	ended
 )
 
-// Next is the round to be measured, nil if the search has ended.
+// Next returns the next round to measure, nil if the search has ended.
 func (s *Search) Next() *Round {
 	switch s.stage {
 	case trying:
@@ -69,14 +69,14 @@ func (s *Search) Next() *Round {
 	return nil
 }
 
-// left are the candidates that may still help beside what is kept.
+// left returns the candidates that may still help in addition to the kept ones.
 func (s *Search) left() []Change {
 	return slices.DeleteFunc(slices.Clone(s.Candidates), func(c Change) bool {
 		return !s.Kept.allows(c) || slices.Contains(s.out, c.String())
 	})
 }
 
-// tries holds each change that is left, on top of what is kept, against what is kept.
+// tries compares each remaining change, on top of the kept ones, with the kept ones.
 func (s *Search) tries() *Round {
 	left := s.left()
 	if len(left) == 0 || s.rounds == maxRounds {
@@ -101,7 +101,7 @@ func (s *Search) tries() *Round {
 		}
 	}
 
-	if len(all) > len(s.Kept)+1 { // two limits, of which each hides what the other's removal brings
+	if len(all) > len(s.Kept)+1 { // for two limits, each of which hides the gain from removing the other
 		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
 		r.Sets = append(r.Sets, all)
 	}
@@ -109,7 +109,7 @@ func (s *Search) tries() *Round {
 	return r
 }
 
-// checks holds what is kept against the router as found and against itself without each change.
+// checks compares the kept changes with the router as found and with themselves without each change.
 func (s *Search) checks() *Round {
 	r := &Round{
 		Title: "what is kept, and each of its changes taken back",
@@ -128,8 +128,8 @@ func (s *Search) checks() *Round {
 // noTime says why a change that a lab can make is not tried.
 const noTime = "the time of --for does not suffice"
 
-// Shorten leaves out what Next names last, for want of time: of changes the one that is listed last, of what
-// checks the kept ones what is not needed to propose them. What was not checked is not proposed.
+// Shorten drops what Next lists last, for lack of time: in a round of changes the last one, in a round that
+// checks the kept ones what is not needed to propose them. Unchecked changes are not proposed.
 func (s *Search) Shorten() {
 	switch left := s.left(); {
 	case s.stage == trying:
@@ -147,13 +147,13 @@ func (s *Search) Shorten() {
 			Why:     noTime,
 		})
 		s.Kept, s.stage = nil, ended
-	default: // what was kept before, which is checked
+	default: // the kept set from before, which was checked
 		s.Kept = s.spare
 		s.stage = ended
 	}
 }
 
-// Take goes on with what a round has shown, in the order of its pairs.
+// Take continues with the results of a round, in the order of its pairs.
 func (s *Search) Take(found []Scored) {
 	s.Tried = append(s.Tried, found...)
 	switch s.stage {
@@ -164,7 +164,7 @@ func (s *Search) Take(found []Scored) {
 	case confirming:
 		s.stage = ended
 		s.Final = &found[0]
-		// What was left out did matter, beside others.
+		// What was left out did matter, in combination.
 		if found[1].Verdict == Harms || found[0].Verdict != Helps {
 			s.Kept = s.spare
 			again := s.before(s.spare)
@@ -173,8 +173,8 @@ func (s *Search) Take(found []Scored) {
 	}
 }
 
-// tried takes over every change that helped, of those of one factor the best; where none did, all at once if
-// that did.
+// tried keeps every change that helped, the best of those for one factor; if none did, all at once if that
+// did.
 func (s *Search) tried(found []Scored) {
 	s.rounds++
 	was := len(s.Kept)
@@ -207,7 +207,7 @@ func (s *Search) tried(found []Scored) {
 	}
 }
 
-// checked leaves out what brings nothing beside the others.
+// checked drops changes that add nothing to the others.
 func (s *Search) checked(found []Scored) {
 	s.Final = &found[0]
 	if found[0].Verdict != Helps {
@@ -231,7 +231,7 @@ func (s *Search) checked(found []Scored) {
 	switch len(s.Kept) {
 	case len(s.spare):
 		s.stage = ended
-	case 0: // any of them will do: which one cannot be told
+	case 0: // any of them will do, as they cannot be distinguished
 		s.Kept = s.spare
 		s.stage = ended
 	default:
@@ -239,7 +239,7 @@ func (s *Search) checked(found []Scored) {
 	}
 }
 
-// before is the last score of a set against the router as found.
+// before returns the last score of a set against the router as found.
 func (s *Search) before(set Set) Scored {
 	for _, j := range slices.Backward(s.Tried) {
 		if j.Set.Key() == set.Key() && len(j.Against) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Text is a result for people.
+// Text describes a result for people.
 func (r *Result) Text() string {
 	var b strings.Builder
 	for _, f := range r.Findings {
@@ -57,7 +57,7 @@ func tabbed(rows [][]string) string {
 	return b.String()
 }
 
-// triedTable has one line for each set of changes that was tried, round by round.
+// triedTable has one line for each set of changes tried, round by round.
 func (r *Result) triedTable() string {
 	rows := [][]string{{"TRIED", "AGAINST", "RATE", "INTERVAL", "PREDICTED AT MOST", "VERDICT"}}
 	round := ""
@@ -101,14 +101,14 @@ func (r *Result) triedTable() string {
 	return tabbed(rows)
 }
 
-// added are the changes that the set it is held against has not.
+// added returns the changes that its reference lacks.
 func (j *Scored) added() Set {
 	return slices.DeleteFunc(slices.Clone(j.Set), func(c Change) bool {
 		return len(j.Against.without(c)) < len(j.Against)
 	})
 }
 
-// worst is the effect on a rate with the lowest interval, nil if no rate was compared.
+// worst returns the effect on a rate with the lowest interval, nil if no rate was compared.
 func (j *Scored) worst() *Effect {
 	var out *Effect
 	for i := range j.Effects {
@@ -124,8 +124,8 @@ func intervalOf(c comparison.Comparison) string {
 	return unit.Significant(c.Low, 3) + "…" + unit.Significant(c.High, 3)
 }
 
-// beforeAfter is the table of what the kept changes did in blocks that did not choose them, and of what was
-// predicted.
+// beforeAfter returns the table of the kept changes' effects in blocks that did not select them, and of the
+// predictions.
 func (r *Result) beforeAfter() string {
 	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
 	for _, e := range r.Final.Effects {

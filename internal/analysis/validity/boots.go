@@ -9,10 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SetAside takes trials of other boots of a router out of the numbers, see record.Trial.Boots: those of one
-// boot stay, which is the one of most trials that ended well, of two the earlier. It returns what it took
-// out. The
-// trials are in the order in which they ran.
+// SetAside removes trials of other boots of a router from the numbers, see record.Trial.Boots: it keeps the
+// boot with the most trials that ended well, the earlier one on a tie. It returns what it removed. The trials
+// are in the order in which they ran.
 func SetAside(all []*Graded) (aside []*Graded) {
 	type boot struct{ router, id string }
 	count := map[boot]int{}

@@ -21,29 +21,29 @@ import (
 type ceiling struct {
 	Kind       string
 	Bps        float64 // of goodput; 0 = none
-	Burst      float64 // bytes that may pass at once beside it
-	Bucket     float64 // bytes that may arrive at once where nothing is queued; 0 = any
+	Burst      float64 // bytes that may pass at once in addition
+	Bucket     float64 // bytes that may arrive at once if nothing is queued; 0 = any
 	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
 }
 
-// limit is a rate that is real or stated, and what passes it: see passes.
+// limit is a real or stated rate, and the traffic that it applies to: see passes.
 type limit struct {
 	kind, place string
 	rate        float64 // bit/s
 	burst       float64 // bytes
 	count       func(on overhead.Path, size int) int
 	up, down    []bool
-	mtu         int // of the path, where it was found out; 0 = as the factors say
+	mtu         int // of the path, if discovered; 0 = from the factors
 }
 
-// aboveCeiling fires when more arrived than the path can carry: something was not measured as meant. A
+// aboveCeiling fires if more arrived than the path can carry: something was not measured as intended. A
 // verifying trial is too short for a shaper's burst.
 func aboveCeiling(s trialCheck) []evidence.Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
 
-	// A bucket that was full at the window's start lets its content through at once.
+	// A bucket that was full at the window's start passes its content at once.
 	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
 	ratio := rate / s.ceil.Bps
 	if ratio > gateCeiling {
@@ -57,8 +57,8 @@ func aboveCeiling(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// CeilingOf computes a cell's ceiling: the lowest of the rates on its path that are real or stated, those of
-// queues, shapers, policers and network cards, and the condition link. A virtual link has none.
+// CeilingOf computes a cell's ceiling: the lowest of the real or stated rates on its path, those of queues,
+// shapers, policers and network cards, and the condition link. A virtual link has none.
 func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{
@@ -112,7 +112,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	for place, level := range factor.Shaper.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
 		up, down := passes(top, node, port)
-		if !placed { // the port towards the far side
+		if !placed { // the port facing the far side
 			down = nil
 		}
 
@@ -121,9 +121,9 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 
 	for place, level := range factor.Policer.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
-		// What arrives at a port passes the link by which the other direction leaves.
+		// Packets that arrive at a port use the link by which the other direction leaves.
 		down, up := passes(top, node, port)
-		if !placed { // the port towards the near side
+		if !placed { // the port facing the near side
 			down = nil
 		}
 
@@ -138,7 +138,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// rated is the limit of a level that is a rate alone, or none. The buckets of shape and policer hold two
+// rated returns the limit of a level that is only a rate, or none. The buckets of shape and policer hold two
 // milliseconds of their rate, or 128 KiB.
 func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
 	r := factor.Bitrate(level)
@@ -156,14 +156,14 @@ func rated(kind, place, level string, count func(overhead.Path, int) int, up, do
 
 func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
 
-// asFrames counts the bytes that tbf, htb and other queues count of an inner packet, see
+// asFrames returns the bytes that tbf, htb and other queues count for an inner packet, see
 // overhead.Link.Frame.
 func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerFrame) }
 
 func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
 
-// arriving counts as a policer does: packets without the frame's header, where GRO may have joined many, of
-// which no more than the payload is certain to be counted.
+// arriving counts as a policer does: packets without the frame's header. GRO may have merged many, of which
+// only the payload is certain to be counted.
 func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
 		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }
@@ -171,9 +171,9 @@ func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	return func(_ overhead.Path, size int) int { return size - headers }
 }
 
-// cardLimits are the rates of the network cards by which the ends reach each other, where each end is a
-// machine of its own: of cards with a driver for hardware, since bonds, bridges and virtual cards have a
-// nominal speed or none. The packets' size is that which the path was found to carry; without it, none.
+// cardLimits returns the rates of the network cards by which the ends reach each other, if each end is a
+// machine of its own: only cards with a hardware driver, since bonds, bridges and virtual cards have a
+// nominal speed or none. The packet size is the discovered one; without it, there are no limits.
 func cardLimits(run *record.Run, f record.Factors) []limit {
 	top := metrics.TopologyOf(run, f)
 	if top == nil {
@@ -206,8 +206,8 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// headersOf is metrics.HeadersOf, without TCP's time stamps unless both ends have them. Of a machine of its
-// own that is known if it told it; namespaces and guests have what the kernel begins with, on.
+// headersOf is metrics.HeadersOf, without TCP's time stamps unless both ends use them. A real machine may
+// report that; namespaces and guests have the kernel's default, on.
 func headersOf(run *record.Run, f record.Factors) int {
 	const setting = "net.ipv4.tcp_timestamps"
 	headers := metrics.HeadersOf(f)
@@ -251,8 +251,8 @@ func shaper(q qdisc.Queue) limit {
 }
 
 // cakeCounts counts a packet's bytes as cake does (cake_calc_overhead of net/sched/sch_cake.c): with an
-// overhead the IP packet and that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with
-// a byte more for each 64 begun (ptm).
+// overhead the IP packet plus that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with
+// an extra byte for each 64 begun (ptm).
 func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 	extra, given := q.Values["overhead"]
 	return func(on overhead.Path, size int) int {
@@ -275,9 +275,9 @@ func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 	}
 }
 
-// goodput returns the goodput that a limit leaves to a cell, or 0 if some of its data does not pass it.
-// Acknowledgements of the other direction are left out, so it is an upper bound where they share it with
-// data.
+// goodput returns the goodput that a limit leaves to a cell, or 0 if some of its data does not pass the
+// limit. It ignores acknowledgements of the other direction, so it is an upper bound if they share the limit
+// with data.
 func (l limit) goodput(f record.Factors, headers int) float64 {
 	if l.mtu > 0 {
 		f = f.Clone()
@@ -311,8 +311,7 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 }
 
 // passes lists how often data leaves through a port when it goes up (to far) and down: one entry per pass,
-// true where a tunnel is laid over the port's link. A factor without a place stands for every port of the
-// routers.
+// true if a tunnel runs over the port's link. A factor without a place applies to every port of the routers.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
 	if top == nil {
 		if node == "" {
@@ -397,8 +396,8 @@ func TesterMetric(f record.Factors) string {
 	return metrics.RateOf(f)
 }
 
-// ControlOf says whether a cell is the control of another: the same load through the same tunnel with nothing
-// between the ends. The other may also have what needs a router.
+// ControlOf reports whether a cell is the control of another: the same load through the same tunnel with
+// nothing between the ends. The other may also have what requires a router.
 func ControlOf(control, cell record.Factors) bool {
 	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
 		return false
@@ -410,12 +409,12 @@ func ControlOf(control, cell record.Factors) bool {
 	return cell.Has(control)
 }
 
-// framesOfACore is more frames per second than one core makes, on any machine known: where a search for the
-// xdp engine begins if neither the plan says nor the tester's own ceiling is known.
+// framesOfACore exceeds the frames per second of one core on any known machine: a search for the xdp engine
+// begins there if neither the plan nor the tester's own ceiling gives a load.
 const framesOfACore = 10e6
 
 // TesterRate returns what the tester alone can reach for a cell, in packets, bits or new connections per
-// second, or 0 where nothing was measured. Of the xdp engine it then is a bound.
+// second, or 0 if nothing was measured. For the xdp engine it is then a bound.
 func TesterRate(run *record.Run, f record.Factors) float64 {
 	_, rate := TesterCeiling(run, f)
 	if rate == 0 && factor.Engine.Is(f, "xdp") {
@@ -424,9 +423,9 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 	return rate
 }
 
-// TesterCeiling picks the tester's own ceiling that is closest to a cell: by engine, protocol and link, of
-// flows and requests by their sizes too, then by streams or packet size, whichever differs by the smallest
-// factor. IMIX, which is never sent in UDP GSO batches, has a ceiling of its own.
+// TesterCeiling picks the tester's own ceiling closest to a cell: by engine, protocol and link, for flows and
+// requests also by their sizes, then by streams or packet size, whichever differs by the smallest factor.
+// IMIX, which is never sent in UDP GSO batches, has a ceiling of its own.
 func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
 	engine := ""
 	udp := factor.Protocol.Is(f, factor.UDP)
@@ -439,7 +438,7 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	case udp:
 		want = float64(factor.PacketSize.Number(f))
 	case engine == "flows" && (factor.ConnectionRate.In(f) || run.Design.Method.Search != nil):
-		want = math.MaxInt32 // as many at once as it takes
+		want = math.MaxInt32 // as many at once as necessary
 	}
 
 	jumbo := factor.LinkMTU.Number(f)
@@ -470,7 +469,7 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	return kind, value
 }
 
-// sizeOf is the number of streams or the packet size that a ceiling was measured with.
+// sizeOf returns the number of streams or the packet size with which a ceiling was measured.
 func sizeOf(c record.Ceiling, udp bool) float64 {
 	n := c.Streams
 	if udp {

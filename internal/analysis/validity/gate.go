@@ -16,20 +16,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Thresholds of the validity gate. docs/reference/reasons.md has them in words.
+// Thresholds of the validity gate. docs/reference/reasons.md describes them.
 const (
-	gateUnsent     = .01         // of the packets asked for, that the sender could not send
+	gateUnsent     = .01         // of the requested packets, that the sender could not send
 	gateThread     = .98         // of the window, CPU time of one stream's thread on a machine of its own
-	gateForeign    = .10         // of one core, used by processes that are not the lab's
+	gateForeign    = .10         // of one core, used by processes outside the lab
 	gateSteal      = .05         // of all cores, taken by the hypervisor
 	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
-	gateMoved      = .80         // of the payload must show on counters read around the whole load
-	gateWindow     = .90         // of the payload must show on counters of the window
+	gateMoved      = .80         // share of the payload that counters around the whole load must show
+	gateWindow     = .90         // share of the payload that counters of the window must show
 	gateCeiling    = 1.005       // goodput ÷ ceiling
-	gateLateKernel = int64(20e6) // ns: only spacing suffers, the kernel stamps the packets
+	gateLateKernel = int64(20e6) // ns: affects only the spacing, as the kernel stamps the packets
 	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
 	gateSkipped    = .20         // of the probe's slots
-	gateEdge       = .01         // of the window, that an end read its counts late
+	gateEdge       = .01         // of the window, by which an end read its counts late
 )
 
 // trialCheck holds the inputs of the validity checks of one trial.
@@ -57,19 +57,18 @@ func gate(s trialCheck) []evidence.Reason {
 	return reasons
 }
 
-// traffic returns what the engine reported, empty if it reported nothing.
+// traffic returns the engine's report, empty if there is none.
 func (s trialCheck) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
 
-// at is the observation that a reason stands on.
+// at is the observation on which a reason is based.
 type at = evidence.Evidence
 
 func because(kind string, fact at, format string, args ...any) []evidence.Reason {
 	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...), Facts: []at{fact}}}
 }
 
-// testerLimited fires when the generator could not send what was asked, or, where it has a machine of its
-// own, when one of its threads was always busy. On a shared machine a busy thread says nothing: all roles
-// compete.
+// testerLimited fires if the generator could not send what was requested or, if it has a machine of its own,
+// if one of its threads was always busy. On a shared machine a busy thread proves nothing: all roles compete.
 func testerLimited(s trialCheck) []evidence.Reason {
 	r := s.m.Values[metrics.UnsentRatio]
 	if r > gateUnsent {
@@ -112,10 +111,10 @@ func testerLimited(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// BucketElement is the element of a reason that stands on what a sender sent at once.
+// BucketElement is the element of a reason about what a sender sent at once.
 const BucketElement = "policer's bucket"
 
-// ownBurst returns the largest burst that a sender of datagrams sent back to back.
+// ownBurst returns the largest back-to-back burst of a sender of datagrams.
 func ownBurst(s trialCheck) (bytes float64) {
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
@@ -125,8 +124,8 @@ func ownBurst(s trialCheck) (bytes float64) {
 	return bytes
 }
 
-// lostToBursts says whether packets were lost that a policer would have let pass but for bursts: at a rate
-// that it allows, or no more of them than what one burst had above the bucket.
+// lostToBursts reports whether packets were lost that a policer would have passed if not for bursts: at a
+// rate that it allows, or no more than what one burst had above the bucket.
 func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)
@@ -143,8 +142,8 @@ func (s trialCheck) lostToBursts(burst float64) bool {
 	return lost > 0 && (offered <= s.ceil.Bps*gateCeiling || lostBytes <= burst-s.ceil.Bucket)
 }
 
-// ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
-// packets sent in the window.
+// ownDrops returns how many packets the receiving sockets had no room for, over the whole load, and their
+// share of the packets sent in the window.
 func ownDrops(s trialCheck) (dropped int64, share float64) {
 	var sent int64
 	for _, f := range s.traffic().Flows {
@@ -166,10 +165,10 @@ func ownDrops(s trialCheck) (dropped int64, share float64) {
 	return dropped, share
 }
 
-// wrongMTU fires when the path's MTU is not what the factors say: before the load, or at the window's end,
-// when TCP had found out that only smaller segments pass. It says nothing of it where the load asks for a
-// size, where its buffers hold few segments (the kernel's are at most half the peer's window), where an
-// engine tells what the connection began with, and where routers between two machines may have had a say.
+// wrongMTU fires if the path's MTU differs from the factors: before the load, or at the window's end, if TCP
+// had found that only smaller segments pass. It does not judge a load with a requested size, buffers that
+// hold few segments (the kernel's are at most half the peer's window), an engine that reports the MSS at the
+// connection's start, and paths with unknown routers between two machines.
 func wrongMTU(s trialCheck) []evidence.Reason {
 	p := s.t.Path
 	if p == nil || p.WantMTU <= 0 {
@@ -200,7 +199,7 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// accounting fires when packets or flows do not add up.
+// accounting fires if packets or flows do not add up.
 func accounting(s trialCheck) []evidence.Reason {
 	tr := s.t.Traffic
 	if tr == nil {
@@ -238,7 +237,7 @@ func accounting(s trialCheck) []evidence.Reason {
 	return flowAccounts(tr)
 }
 
-// corrupt fires when bytes that were checked were not those that were sent.
+// corrupt fires if checked bytes differ from those sent.
 func corrupt(s trialCheck) []evidence.Reason {
 	var wrong, checked int64
 	for _, f := range s.traffic().Flows {
@@ -257,8 +256,8 @@ func corrupt(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// samplerStalled fires when telemetry has a hole in the window: a sample that the sampler took late, one
-// that is missing, or a clock that is behind afterwards, as that of a virtual machine which was stopped.
+// samplerStalled fires if telemetry has a hole in the window: a sample that was taken late, one that is
+// missing, or a clock that is behind afterwards, as in a virtual machine that was stopped.
 func samplerStalled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]
@@ -270,7 +269,7 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 			}
 		}
 
-		var times []int64 // of the source that is read most often
+		var times []int64 // of the source read most often
 		for _, p := range n.Samples {
 			if p.Table != nil && len(p.Table.T) > len(times) {
 				times = p.Table.T
@@ -299,7 +298,7 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// engineStalled fires when an end of the load took no note of its counts for a time of the window.
+// engineStalled fires if an end of the load did not read its counts for some time of the window.
 func engineStalled(s trialCheck) []evidence.Reason {
 	times := map[string][]int64{} // by end
 	for i := range s.traffic().Flows {
@@ -331,8 +330,8 @@ func engineStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// holeIn is the longest time of a window without any of these times, or 0 where that is no longer than what
-// is usual between them: sources that are read once a second have no hole of a second.
+// holeIn returns the longest part of a window without any of these times, or 0 if that is no longer than
+// their usual distance: sources read once a second have no hole of a second.
 func holeIn(w record.Window, times []int64) int64 {
 	times = slices.Compact(slices.Sorted(slices.Values(times)))
 	if len(times) < 2 {
@@ -343,13 +342,13 @@ func holeIn(w record.Window, times []int64) int64 {
 	longest := int64(0)
 	for i, t := range times[1:] {
 		steps = append(steps, float64(t-times[i]))
-		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // so much of it lay there
+		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // the part of it in the window
 			longest = max(longest, t-times[i])
 		}
 	}
 
 	last := times[len(times)-1]
-	if last < w.End { // what was due by then is missing
+	if last < w.End { // samples due by then are missing
 		longest = max(longest, w.End-last)
 	}
 
@@ -360,7 +359,7 @@ func holeIn(w record.Window, times []int64) int64 {
 	return longest
 }
 
-// drifting fires when the throughput at the window's end was another one than at its start.
+// drifting fires if the throughput at the window's end differed from that at its start.
 func drifting(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -385,7 +384,7 @@ func drifting(s trialCheck) []evidence.Reason {
 		"throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
 }
 
-// lateProbe fires when the latency probe could not keep its own time.
+// lateProbe fires if the latency probe could not keep its own schedule.
 func lateProbe(s trialCheck) []evidence.Reason {
 	l := cmp.Or(s.t.Loaded, s.t.Idle)
 	late, ok := s.m.Values[metrics.ProbeLate]
@@ -413,8 +412,8 @@ func lateProbe(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// lateEdge fires when an end of a load of TCP read so late what it had carried that its rate is of another
-// time than the window. Datagrams are counted by those that send them.
+// lateEdge fires if an end of a TCP load read its counts so late that its rate covers another time than the
+// window. Datagrams are counted by the senders.
 func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil
@@ -435,7 +434,7 @@ func lateEdge(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// flowAccounts fires when flows do not add up.
+// flowAccounts fires if flows do not add up.
 func flowAccounts(tr *record.Traffic) []evidence.Reason {
 	s := tr.ShortFlows
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// throttled fires when a throttle counter grew, a device that cools by slowing a CPU was at work, or the
-// highest allowed clock fell in the window.
+// throttled fires if a throttle counter grew, a device that cools by slowing a CPU was active, or the highest
+// allowed clock fell in the window.
 func throttled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -36,11 +36,11 @@ func throttled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// slowing are parts of the types of cooling devices that slow a CPU; a fan, the other common kind, harms
-// nothing.
+// slowing lists parts of the types of cooling devices that slow a CPU; a fan, the other common kind, is
+// harmless.
 var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
 
-// parted is the label, in lower case, and the stem of a column.
+// parted splits a column's name into the label, in lower case, and the stem.
 func parted(name string) (label, stem string) {
 	cut := strings.LastIndexByte(name, '/')
 	return strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
@@ -71,8 +71,8 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 	return ""
 }
 
-// backgroundLoad fires when others used the machine in the window: processes that are not the lab's, or a
-// hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
+// backgroundLoad fires if others used the machine in the window: processes outside the lab, or a hypervisor.
+// The total load of the cores is no sign of it, because a load test keeps them busy.
 func backgroundLoad(s trialCheck) []evidence.Reason {
 	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
 	if s.t.Cipher != nil {
@@ -100,7 +100,7 @@ func backgroundLoad(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// endMachines are the nodes that send and receive, near to far, where each is a machine of its own; none of a
+// endMachines lists the nodes that send and receive, near to far, if each is a machine of its own; none for a
 // cipher.
 func (s trialCheck) endMachines() []string {
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
@@ -110,8 +110,8 @@ func (s trialCheck) endMachines() []string {
 	return []string{t.Near, t.Far}
 }
 
-// busyTester fires when a core of an end's machine was always busy: the kernel does most of the work of
-// sending and receiving outside of the generator's own threads.
+// busyTester fires if a core of an end's machine was always busy: the kernel does most of the work of sending
+// and receiving outside the generator's own threads.
 func busyTester(s trialCheck) []evidence.Reason {
 	for _, node := range s.endMachines() {
 		kernel := s.run.Node(node).Kernel
@@ -133,8 +133,8 @@ func busyTester(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// kernelPatterns are lines that mean trouble whatever their severity. NETDEV WATCHDOG is a network
-// interface whose transmitter hung (net/sched/ sch_generic.c); the others are the kernel's own words for
+// kernelPatterns match lines that mean trouble whatever their severity. NETDEV WATCHDOG is a network
+// interface whose transmitter hung (net/sched/ sch_generic.c); the others are the kernel's messages about
 // lockups, heat and hardware errors.
 var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware unit hang",
 	"adapter reset", "reset adapter", "soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls",
@@ -142,8 +142,8 @@ var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware 
 	"machine check", "hardware error", "out of memory", "oom-kill", "page allocation failure",
 	"nf_conntrack: table full", "neighbour table overflow", "neighbor table overflow"}
 
-// kernelLog fires on kernel messages of level error and above, and on known words of trouble, while the
-// load ran.
+// kernelLog fires on kernel messages of level error and above, and on known signs of trouble, during the
+// load.
 func kernelLog(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, l := range s.t.Nodes[node].Log {
@@ -170,7 +170,7 @@ func shorten(text string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// linkFlap fires when a link came or went in the window.
+// linkFlap fires if a link came or went in the window.
 func linkFlap(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, c := range metrics.SeriesOf(s.t.Nodes[node], "link", "carrier_changes") {
@@ -183,7 +183,7 @@ func linkFlap(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// grade returns the grade that reasons give a trial.
+// grade returns a trial's grade for some reasons.
 func grade(t *record.Trial, reasons []evidence.Reason) string {
 	switch {
 	case t.Status != record.TrialOK:

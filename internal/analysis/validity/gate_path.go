@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nothingArrived fires where no payload did, of all or of the streams of one of several tunnels: a rate of 0
-// is what a broken path looks like, too.
+// nothingArrived fires if no payload arrived, of the whole load or of the streams of one of several tunnels:
+// a broken path looks like a rate of 0, too.
 func nothingArrived(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -95,8 +95,8 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// part is payload in bytes that arrived in the window, and what had left its senders and arrived when the
-// window began, of streams of TCP: datagrams are of the window in which they are sent.
+// part is a direction's payload, in bytes: what arrived in the window and, for TCP streams, what had left the
+// senders and arrived when the window began. Datagrams belong to the window in which they are sent.
 type part struct {
 	bytes, sent, arrived float64
 	flows                int
@@ -106,11 +106,11 @@ func (p part) plus(q part) part {
 	return part{p.bytes + q.bytes, p.sent + q.sent, p.arrived + q.arrived, p.flows + q.flows}
 }
 
-// queued returns what arrived in the window but had entered the path before: no more than what had been sent
-// by then, nor than what had passed the counter.
+// queued returns what arrived in the window but had entered the path before: no more than had been sent by
+// then, nor than had passed the counter.
 func (p part) queued(entered float64) float64 { return max(min(p.sent, entered)-p.arrived, 0) }
 
-// carried is a trial's payload by direction, and that of the streams which took each of several tunnels.
+// carried holds a trial's payload by direction, and that of the streams in each of several tunnels.
 type carried struct {
 	up, down part
 	tunnel   []carried
@@ -124,7 +124,7 @@ func (c *carried) add(direction string, p part) {
 	}
 }
 
-// of returns what went in a direction; "" is both.
+// of returns the payload in a direction; "" is both.
 func (c carried) of(direction string) part {
 	switch direction {
 	case record.Up:
@@ -170,7 +170,7 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	return c
 }
 
-// way is the direction of what a counter counts; "" = of both, or of whichever has more.
+// way is the direction that a counter counts; "" = both, or whichever has more.
 type way string
 
 func (w way) words() string {
@@ -184,15 +184,15 @@ func (w way) words() string {
 type deviceMove struct {
 	node, device, when string
 	direction          way
-	most               float64 // of any counter
-	bytes              float64 // received or sent, or both together; -1 = no such counter
-	entered            float64 // of these, from the load's beginning to the window's
-	tunnel             int     // which of the path's tunnels, from 1; 0 = not a tunnel's own
+	most               float64 // largest delta of any counter
+	bytes              float64 // received or sent, or both summed; -1 = no such counter
+	entered            float64 // of these, from the load's begin to the window's
+	tunnel             int     // number of the path's tunnel, from 1; 0 = not a tunnel's own
 }
 
-// devicesMoved is told by device. A tunnel's own counters, of what its near end sent and received, each have
-// one direction. Of other devices, where a load goes in one direction the counter with more bytes has the
-// data; of one in both, and of the check, whose answers are as long as what it sent, both are added.
+// devicesMoved groups deltas by device. A tunnel's own counters, of what its near end sent and received, each
+// have one direction. For other devices, if a load goes in one direction the counter with more bytes has the
+// data; for a load in both, and for the check, whose answers are as long as what it sent, both are summed.
 func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {
@@ -235,7 +235,7 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	return out
 }
 
-// tunnelsBefore counts the tunnels whose counters of the same time and direction come before.
+// tunnelsBefore counts the tunnels with earlier counters of the same time and direction.
 func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	for _, d := range all {
 		if d.tunnel > 0 && d.when == this.when && d.direction == this.direction {
@@ -245,7 +245,7 @@ func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	return n
 }
 
-// enteredBefore returns the delta of a counter from the load's beginning to the window's.
+// enteredBefore returns the delta of a counter from the load's begin to the window's.
 func enteredBefore(moves []record.CounterDelta, c record.CounterDelta) float64 {
 	for _, m := range moves {
 		if m.When == "load" && c.When == "window" && m.Node == c.Node && m.Device == c.Device &&

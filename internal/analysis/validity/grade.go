@@ -1,5 +1,6 @@
-// Package validity says how far numbers can be trusted: the gate that every trial passes, the grades of
-// trials and cells with their reasons, the caveats of a run, and the ceilings that a result is held against.
+// Package validity determines how far numbers can be trusted: the gate that every trial passes, the grades of
+// trials and cells with their reasons, the caveats of a run, and the ceilings with which a result is
+// compared.
 package validity
 
 import (
@@ -23,7 +24,7 @@ type Graded struct {
 	Metrics *metrics.Measured
 	Grade   string
 	Reasons []evidence.Reason
-	// Unchecked are the checks that could not be made, of a trial of a load.
+	// Unchecked lists the checks that could not be made, for a trial of a load.
 	Unchecked []evidence.Unchecked
 }
 
@@ -76,8 +77,8 @@ type grading struct {
 }
 
 // GradeCell sets the grade of a cell and its reasons: good are its trials that count, trials all of them,
-// verify those that checked the content of its path, and ended says why there is no trial at all. Each kind
-// of reason is named once, with the first trial's words. It returns caveats, and how many trials failed.
+// verify those that checked the content of its path, and ended explains why there is no trial at all. Each
+// kind of reason appears once, with the first trial's words. It returns caveats, and how many trials failed.
 func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string) ([]record.Caveat, int) {
 	c := grading{Cell: cell}
 	c.Grade = evidence.GradeValid
@@ -134,8 +135,8 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string)
 	return c.caveats, c.failed
 }
 
-// addFailures names failed trials: a reason where a row has no good attempt, a caveat where it was repeated
-// with success, which names no trial, so that cells to which the same happened share it.
+// addFailures reports failed trials: with a reason if a row has no good attempt, with a caveat if it was
+// repeated with success. The caveat names no trial, so that cells with the same failure share it.
 func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	ok := map[string]bool{}
 	for _, j := range good {
@@ -143,7 +144,7 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	}
 
 	var texts []string
-	repeated := map[string]int{} // by what happened
+	repeated := map[string]int{} // by cause
 	for _, j := range trials {
 		if j.Grade != evidence.GradeFailed {
 			continue
@@ -185,7 +186,7 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	}
 }
 
-// addVerify casts what the verifying trial of the path found on the cell. A repeated one counts once, as
+// addVerify applies the reasons of the path's verifying trial to the cell. A repeated trial counts once, as
 // any row does.
 func (c *grading) addVerify(verify []*Graded) {
 	ok := map[string]bool{}
@@ -208,7 +209,7 @@ func (c *grading) addVerify(verify []*Graded) {
 	}
 }
 
-// LastGood are the trials that have numbers, with the last good attempt of each row.
+// LastGood returns the trials with numbers, with the last good attempt of each row.
 func LastGood(trials []*Graded) []*Graded {
 	at := map[string]int{}
 	var out []*Graded
@@ -229,8 +230,8 @@ func LastGood(trials []*Graded) []*Graded {
 	return out
 }
 
-// Caveats returns the caveats of the whole run: what it stored, what its trials could not check, and what
-// follows from its shape: its cells, and how many runs with numbers each of them has.
+// Caveats returns the caveats of the whole run: those stored, checks that its trials could not make, and
+// those that follow from its cells and from how many runs with numbers each has.
 func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Factors) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// unchecked lists the checks for which a trial gave no means, so that valid does not mean that nobody looked.
+// unchecked lists the checks for which a trial lacked data, so that valid never means unchecked.
 func unchecked(s trialCheck) []evidence.Unchecked {
 	var out []evidence.Unchecked
 	lack := func(kind, why string) {
@@ -22,7 +22,7 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 			out = append(out, evidence.Unchecked{Kind: kind, Text: why})
 		}
 	}
-	if s.t.Cipher == nil { // which has no path, and no series
+	if s.t.Cipher == nil { // ciphers have no path, and no series
 		lack(evidence.ReasonNotInTunnel, s.pathUnproven())
 		p := s.t.Path
 		if p == nil || p.PathMTU == 0 {
@@ -67,13 +67,13 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 	return out
 }
 
-// pathUnproven says why no counter of the window shows which path the traffic took.
+// pathUnproven explains why no counter of the window shows which path the traffic took.
 func (s trialCheck) pathUnproven() string {
 	switch p := s.t.Path; {
 	case p == nil || !slices.ContainsFunc(p.Counters,
 		func(c record.CounterDelta) bool { return c.When != "check" }):
 		return "no counter of the path was read"
-	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start: // a warm-up is no proof
+	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start: // a warm-up proves nothing
 		return "the path's counters were read before and after the load only"
 	case payloads(s.traffic(), s.t.Window).of("").bytes == 0:
 		return "no payload arrived that the path's counters could be held against"
@@ -81,7 +81,7 @@ func (s trialCheck) pathUnproven() string {
 	return ""
 }
 
-// tooShort says why a window does not show what lasts so long.
+// tooShort explains why a window cannot show something that lasts so long.
 func tooShort(window, least int64) string {
 	if window >= least {
 		return ""
@@ -89,8 +89,8 @@ func tooShort(window, least int64) string {
 	return "the window is too short: it takes " + unit.Nanoseconds(float64(least))
 }
 
-// pathNodes are the nodes of the trial's path, or all that were watched where that is not known; of a cipher
-// the one that it was measured on.
+// pathNodes lists the nodes of the trial's path, or all that were watched if that is unknown; for a cipher
+// the node where it was measured.
 func (s trialCheck) pathNodes() []string {
 	if s.t.Cipher != nil {
 		return []string{s.t.Cipher.Node}
@@ -105,8 +105,7 @@ func (s trialCheck) pathNodes() []string {
 }
 
 // machines lists the machines that carry the path, on each of which something may happen: the host of nodes
-// that share it, and what is a machine of its own. Of guests there is the kernel alone, the rest is the
-// host's.
+// that share it, and machines of their own. A guest counts only for its kernel; the rest is the host's.
 func (s trialCheck) machines(kernels bool) (out []string) {
 	for _, node := range s.pathNodes() {
 		facts := s.run.Node(node)
@@ -123,7 +122,7 @@ func (s trialCheck) machines(kernels bool) (out []string) {
 	return slices.Compact(out)
 }
 
-// unseen says why a probe reported nothing on nodes that it should have watched.
+// unseen explains why a probe reported nothing on nodes that it should have watched.
 func (s trialCheck) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
@@ -131,7 +130,7 @@ func (s trialCheck) unseen(probe string, nodes []string) string {
 	})
 }
 
-// heatUnseen says why nothing shows whether heat or power held a machine back.
+// heatUnseen explains why nothing shows whether heat or power held a machine back.
 func (s trialCheck) heatUnseen() string {
 	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -147,7 +146,7 @@ func (s trialCheck) heatUnseen() string {
 	})
 }
 
-// lacking says why nodes lack something, with their names unless all lack it for one reason.
+// lacking explains why nodes lack something, with their names unless all lack it for one reason.
 func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) string {
 	if len(s.t.Nodes) == 0 {
 		return "nothing watched the nodes"
@@ -184,13 +183,14 @@ func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) st
 	return strings.Join(order, "; ")
 }
 
-// tellsThrottling says whether throttleSign can read a column.
+// tellsThrottling reports whether throttleSign can read a column.
 func tellsThrottling(name string) bool {
 	label, stem := parted(name)
 	return strings.Contains(stem, "throttle") || stem == "limit_hz" || stem == "cooling_state" && slows(label)
 }
 
-// uncheckedIn is the caveat that counts what could not be checked in the trials of cells, if anything.
+// uncheckedIn returns the caveat that counts the checks that could not be made in the trials of cells, if
+// any.
 func uncheckedIn(all []*Graded) []record.Caveat {
 	count := map[evidence.Unchecked]int{}
 	var order []evidence.Unchecked
