@@ -15,28 +15,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// What may tell whose router it is.
+// What may reveal whose router it is.
 var (
-	// Words that may be an address, of IP or of a device; what of them is no address as a whole may hold one.
+	// Words that may be an address, of IP or of a device; a word that is not one as a whole may contain one.
 	wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
 	ipv4     = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
-	// Addresses of devices, also as systemd names one after its own.
+	// Addresses of devices, also those that systemd derives names from.
 	hardware = regexp.MustCompile(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
 	// Keys, digests and certificates, in hexadecimal digits or base64. Paths have slashes, too, but no end
 	// like that.
 	keyLike = regexp.MustCompile(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
-	// Properties that somebody has given, or whose value is one router's alone: name and value as JSON, uci,
-	// RouterOS and sh write them.
+	// Properties with a user's text, or whose value is specific to one router: name and value as written by
+	// JSON, uci, RouterOS and sh.
 	given = regexp.MustCompile(`(?i)((?:\b|_|-)(?:comment|description|descr|identity|hostname|host-name|` +
 		`user|username|login|ssid|password|passphrase|passwd|psk|secret|private[-_]key|public[-_]key|` +
 		`preshared[-_]key|wpa[-_]key|community|contact|location|serial|serial[-_]number|software[-_]id|` +
 		`system[-_]id)"?\s*[=:]\s*)` +
 		`("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,;}\])]+)`)
-	remark = regexp.MustCompile(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // of nft and iptables
+	remark = regexp.MustCompile(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // in nft and iptables
 )
 
-// anonymous is a text without addresses, keys, and names that somebody has given.
+// anonymous returns a text without addresses, keys, and names given by users.
 func (c *Conformance) anonymous(text string) string {
 	text = check.Plain(text)
 	if c.of.Host != nil {
@@ -60,7 +60,7 @@ func (c *Conformance) anonymous(text string) string {
 			}
 		}
 
-		if strings.Count(word, ":") > 3 { // no time of day
+		if strings.Count(word, ":") > 3 { // not a time of day
 			return "ADDRESS"
 		}
 		return word
@@ -73,15 +73,14 @@ func (c *Conformance) anonymous(text string) string {
 	})
 }
 
-// deviceFact is the beginning of the name of a fact of a network device: "device:eth0:mtu".
+// deviceFact is the prefix of a fact about a network device: "device:eth0:mtu".
 const deviceFact = "device:"
 
-// deviceNamed finds the names of network devices in what ip(8), tc(8), RouterOS and others print.
+// deviceNamed finds the names of network devices in the output of ip(8), tc(8), RouterOS and others.
 var deviceNamed = regexp.MustCompile(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
 	`\bdev ([^\s:@]+)|(?m:^\d+: ([^\s:@]+)[:@])`)
 
-// personal returns the names of devices that somebody gave to them, or that hold an address, in facts and
-// outputs.
+// personal returns the names of devices that a user chose, or that contain an address, in facts and outputs.
 func (c *Conformance) personal() []string {
 	found := map[string]bool{}
 	for _, all := range []map[string]string{c.Facts, c.Missing} {
@@ -104,8 +103,8 @@ func (c *Conformance) personal() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// nameDevices replaces the names of personal by "device1" and so on, in names of facts as in texts. What was
-// heard before the devices were known is gone through again.
+// nameDevices replaces the names from personal by "device1" and so on, in names of facts as in texts,
+// including what was recorded before the devices were known.
 func (c *Conformance) nameDevices() {
 	words := map[string]string{}
 	for i, device := range c.personal() {
@@ -141,7 +140,7 @@ func (c *Conformance) nameDevices() {
 	}
 }
 
-// renameKeys makes names anonymous like texts. Two that are alike then are told apart by a number.
+// renameKeys anonymises names like texts. It numbers names that are then equal.
 func (c *Conformance) renameKeys(all map[string]string, renamed func(string) string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -161,7 +160,7 @@ func (c *Conformance) renameKeys(all map[string]string, renamed func(string) str
 	return out
 }
 
-// replaceWord replaces a word where neither a letter nor a digit is beside it.
+// replaceWord replaces a word that has neither a letter nor a digit beside it.
 func replaceWord(text, word, by string) string {
 	inWord := func(b byte) bool {
 		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '_' || b >= 0x80

@@ -24,8 +24,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Labs lends testbeds by topology, and by the size of the routers where a cell names one. A lab it has lent
-// stays up until Close, which puts everything back.
+// Labs provides testbeds by topology, and by the size of the routers if a cell gives one. A lab stays up
+// until Close, which restores everything.
 type Labs interface {
 	For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error)
 	Close(ctx context.Context) error
@@ -36,10 +36,10 @@ type Store interface {
 	AppendTrial(ctx context.Context, t record.Trial) error
 }
 
-// Interim analyses the trials so far and decides by them. It belongs to one boot of the routers.
+// Interim analyses the trials so far and bases decisions on them. It belongs to one boot of the routers.
 type Interim interface {
 	Add(t *record.Trial)
-	// Narrow reports whether the interval of a cell's rate is as narrow as the design wants it.
+	// Narrow reports whether the interval of a cell's rate is as narrow as the design requires.
 	Narrow(cell string) bool
 	// Next returns the next trial of a row's search; more is false once the search has ended.
 	Next(row record.Row) (next record.SearchTrial, more bool, err error)
@@ -54,49 +54,49 @@ type Campaign struct {
 	Labs    Labs
 	Engines []traffic.Engine
 	Prober  traffic.Prober
-	Hopper  traffic.Prober // of the routers between machines; nil: they are not probed
+	Hopper  traffic.Prober // for the routers between machines; nil: they are not probed
 	Probes  []probe.Probe
 	Store   Store
 	Sink    func(record.Event)
-	Ask     func(ctx context.Context, s record.Step) error // a human's step
-	Done    []record.Trial                                 // of the run that is resumed
+	Ask     func(ctx context.Context, s record.Step) error // asks a human to do a step
+	Done    []record.Trial                                 // trials of the resumed run
 	// NewInterim returns an Interim without trials.
 	NewInterim func(run *record.Run) Interim
 	// Brief returns the numbers of a finished trial for the live view; nil: none are shown.
 	Brief func(run *record.Run, t record.Trial) record.Event
-	// Install has the user put a firmware on the router, and returns once that is done; nil: nobody can.
+	// Install makes the user install a firmware on the router, and returns once that is done; nil: nobody
+	// can.
 	Install func(ctx context.Context, level string) error
 	// InstallWait bounds the time until the router then reports its new version; 0 = 5 min.
 	InstallWait time.Duration
-	// Learnt stores what was learnt of the run since its head was stored; nil: nobody does.
+	// Learnt stores what has become known about the run since its head was stored; nil: nothing is stored.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
-	// LearntAfter stores the inventories of the nodes as they are behind the last trial, by node; nil: nobody
-	// does.
+	// LearntAfter stores the inventories of the nodes after the last trial, by node; nil: nothing is stored.
 	LearntAfter func(ctx context.Context, after map[string]*record.Inventory) error
-	// Marks are said of each trial that is made; they may still be set after Prepare.
+	// Marks are caveats added to each trial made; they may still be set after Prepare.
 	Marks []record.Caveat
-	// Unfit are cells that are not run any more, as asked before each row; nil: none.
+	// Unfit reports cells that must not run any more, and is asked before each row; nil: none.
 	Unfit func(cell record.Factors) bool
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
-	// Until bounds the campaign: at the first row that would end later, as the rows before it went, that row
-	// and those behind it are left out, and the run says so. Zero: no bound.
+	// Until bounds the campaign: it ends before the first row that would end later, judging by the previous
+	// rows, and the run records that. Zero: no bound.
 	Until time.Time
 
 	meter        *meter.Meter // of power, while it is read; nil: none
-	meterFailing bool         // which has been told
+	meterFailing bool         // which has been reported
 
 	mu       sync.Mutex // guards Sink: events come from several goroutines
 	testbeds map[labPlace]*testbed
-	// discovered are the paths between two machines, by version of IP.
+	// discovered holds the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
-	nat        map[natPlace]bool   // whether the network of a lab of our own translates addresses
+	nat        map[natPlace]bool   // whether the network of our own lab translates addresses
 	mute       map[netip.Addr]bool // hops that did not answer in time
-	// Of the router: the level that was seen to last, what it tells of its system, "" if that is not known,
-	// and whether a step has installed something.
+	// The router's last firmware level, its reported version, "" if unknown, and whether a step has installed
+	// something.
 	equipped, version string
 	installed         bool
-	interim           Interim           // what later rows are decided by
+	interim           Interim           // on which later rows depend
 	skip              map[string]bool   // cells
 	rebooted          map[string]bool   // cells, see rebootFor
 	kernels           map[string]string // boot → the first machine that has it
@@ -121,7 +121,7 @@ func placeOf(cell record.Factors) labPlace {
 	}}
 }
 
-// Lab is the lab of the first cell that is run, nil if none is.
+// Lab returns the lab of the first cell that runs, nil if none does.
 func (c *Campaign) Lab() *lab.Lab {
 	for _, cell := range c.Plan.Cells() {
 		b := c.testbeds[placeOf(cell)]
@@ -157,7 +157,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		}
 
 		if c.Run.Design.Searches(row.Assignment) && record.SearchUnit(cell) == record.UnitFlows {
-			d.load.ConnectionRate = 1 // the search's to choose
+			d.load.ConnectionRate = 1 // the search chooses it
 		}
 
 		out = append(out, ceiling.KindOf(d.engine, d.load, record.Link{
@@ -204,7 +204,7 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 	}
 
 	told := make(chan struct{})
-	slow := time.AfterFunc(bootNotice, func() { // a guest boots
+	slow := time.AfterFunc(bootNotice, func() { // a guest is booting
 		defer close(told)
 		c.tell(record.Event{Event: "lab", Text: "waiting for " + place.topology + " to come up"})
 	})
@@ -231,7 +231,8 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 	return b, nil
 }
 
-// stopIdleLoad ends what in other labs uses this machine's CPUs without traffic there: they share them.
+// stopIdleLoad stops CPU-burning faults in other labs without traffic, because all labs share this machine's
+// CPUs.
 func (c *Campaign) stopIdleLoad(ctx context.Context, l *lab.Lab) (err error) {
 	for _, b := range c.testbeds {
 		if b.lab != l {
@@ -241,7 +242,7 @@ func (c *Campaign) stopIdleLoad(ctx context.Context, l *lab.Lab) (err error) {
 	return err
 }
 
-// ensureWatch opens the watch of a testbed where one is wanted and none is open.
+// ensureWatch opens the watch of a testbed unless it is open or unwanted.
 func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 	if b.watch == nil && c.Run.Design.Measure.Telemetry {
 		b.watch, err = openWatch(ctx, b.lab, c.Probes)
@@ -249,15 +250,15 @@ func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 	return err
 }
 
-// ErrMachineGone says that a machine on which the lab relies is gone: no further trial can succeed.
+// ErrMachineGone means that a machine needed by the lab is gone: no further trial can succeed.
 var ErrMachineGone = errors.New("a machine is gone")
 
-// A machine that is gone is looked for so often again, a second apart: the network may be back soon. One
-// that is there and serves what is left of our own broken connection is waited for as long as that can live.
+// A machine that is gone is tried this many times, a second apart: the network may be back soon. One that is
+// there but still serves our own broken connection is waited for as long as that can live.
 const gonePatience = 5
 
-// reconnect keeps what a trial has failed of from failing the next one. It adds to the failure which nodes
-// were found gone, and what their consoles said last. The error is ErrMachineGone.
+// reconnect keeps the cause of a trial's failure from failing the next one. It adds to the failure which
+// nodes were found gone, and the last lines of their consoles. The error is ErrMachineGone.
 func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.testbeds[placeOf(t.Row.Factors)]
 	if b == nil {
@@ -279,11 +280,11 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 
 	why := b.lab.Lost()
 	if why != nil {
-		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // whose hint is not for a run that has begun
+		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // whose hint does not apply to a run that has begun
 	}
 
 	if b.watch != nil && (fresh || b.watch.gone()) {
-		b.watch.Close() // part of it went with the old agents, or has ended
+		b.watch.Close() // part of it vanished with the old agents, or has ended
 		b.watch = nil
 	}
 
@@ -301,7 +302,7 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 	return gone
 }
 
-// outset takes over what Done holds, and finds the rows that are left.
+// outset reads Done, and finds the remaining rows.
 func (c *Campaign) outset() (finished int, rows []record.Row) {
 	c.interim = c.NewInterim(&c.Run)
 	for i := range c.Done {
@@ -326,8 +327,8 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	return len(done), c.pending(done)
 }
 
-// Ahead returns how many rows the campaign has, with those that Done holds and without those that Prepare
-// skipped, how many of them are left, and how long these take.
+// Ahead returns how many rows the campaign has, including those in Done and excluding those that Prepare
+// skipped, how many of them remain, and how long these take.
 func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	done, rows := c.outset()
 	for _, r := range rows {
@@ -336,8 +337,8 @@ func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	return done + len(rows), len(rows), takes
 }
 
-// Execute runs all rows that Prepare did not skip and Done does not hold. It returns ctx's cause when it
-// was cancelled; finished trials are stored.
+// Execute runs all rows that Prepare did not skip and Done does not contain. It returns ctx's cause if it was
+// cancelled; finished trials are stored.
 func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	done, rows := c.outset()
 	c.total, c.pace.plan = done+len(rows), c.Plan
@@ -368,7 +369,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	return out, c.steps(ctx, "end")
 }
 
-// rows runs rows, behind those that are done.
+// rows runs rows after those that are done.
 func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *Outcome) error {
 	block := 0
 	for i, row := range rows {
@@ -406,7 +407,7 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 	return nil
 }
 
-// endEarly says in the run that its last rows are not run, because the time for them is spent.
+// endEarly records in the run that its last rows were left out, because their time is used up.
 func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	left := record.Caveat{
 		Kind: "time-spent",
@@ -421,8 +422,8 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
-// stallTries bounds the attempts at a row in which an end, whose machine was stalled, counted nothing of
-// use. What fails otherwise is likely to fail again.
+// stallTries bounds the attempts at a row whose ends counted nothing useful because a machine stalled. Other
+// failures are likely to repeat.
 const stallTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
@@ -481,13 +482,13 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	return t, cmp.Or(c.keep(ctx, row, t), gone)
 }
 
-// attempt is the number of the next trial of a row.
+// attempt returns the number of the next trial of a row.
 func (c *Campaign) attempt(row record.Row) int {
 	c.attempts[row.ID]++
 	return c.attempts[row.ID]
 }
 
-// keep stores a trial, even if a signal arrives now, and tells of it.
+// keep stores a trial, even if a signal arrives now, and reports it.
 func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) error {
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
@@ -509,7 +510,7 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	return nil
 }
 
-// remember takes over what later rows are decided by.
+// remember records what later rows depend on.
 func (c *Campaign) remember(t *record.Trial) {
 	if c.anotherBoot(t) {
 		c.interim = c.NewInterim(&c.Run)
@@ -537,8 +538,8 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough applies adaptive stopping: it only ever removes rows. A path need not idle any more when no
-// cell of it is going to run.
+// narrowEnough applies adaptive stopping: it only ever removes rows. An idle row is unnecessary if no cell of
+// its path is going to run.
 func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
@@ -551,8 +552,7 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	return !slices.ContainsFunc(c.cellsOf(row), wide)
 }
 
-// report forwards progress to the live view. latency says what a round-trip time is one of: "idle" or
-// "loaded".
+// report forwards progress to the live view. latency describes round-trip times: "idle" or "loaded".
 func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
 		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
@@ -566,8 +566,8 @@ func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress
 	}
 }
 
-// narrate tells when the load enters the window. The function that it returns ends that: what is due has
-// been told then, and no more will be.
+// narrate reports when the load enters the window. The returned function stops that: once it returns, no more
+// reports follow.
 func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	told := make(chan struct{})
 	tell := func() {
@@ -585,7 +585,7 @@ func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	}
 }
 
-// Close ends the watches and puts every lab back.
+// Close ends the watches and restores every lab.
 func (c *Campaign) Close(ctx context.Context) error {
 	var err error
 	for _, b := range c.testbeds {

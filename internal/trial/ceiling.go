@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// Ceilings measures what the tester of a lab can do alone, for kinds of traffic. On one machine a lab of
-// its own is made for that, with two ends and nothing between, and taken down again. Of two machines each
-// is asked for its loopback device, frames are left out, and the slower one counts, for each kind. What was
-// measured before an error is returned with it.
+// Ceilings measures what the tester of a lab can do alone, for kinds of traffic. On a single machine it makes
+// a lab for that purpose, with two ends and nothing between, and takes it down again. With two machines, each
+// measures its loopback device, without frames, and the slower one counts, for each kind. What was measured
+// before an error is returned with it.
 func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Kind) ([]record.Ceiling,
 	error) {
 	near, err := l.Node(ctx, l.Topology.Near)
@@ -40,7 +40,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	}
 
 	var theirs []record.Ceiling
-	if far.Version == "" { // an agent of ours
+	if far.Version == "" { // one of our agents
 		theirs, err = ceiling.Loopback(ctx, far.Agent, kinds)
 	} else {
 		err = far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs)
@@ -53,7 +53,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	return slower(found, theirs), nil
 }
 
-// overLoopback are the kinds that a loopback device can show: it is as it is.
+// overLoopback returns the kinds that can be measured on a loopback device, which is left unchanged.
 func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	for _, k := range kinds {
 		if k.Link = (record.Link{}); !k.Frames() && !slices.Contains(out, k) {
@@ -63,7 +63,7 @@ func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	return out
 }
 
-// direct measures in a lab of two ends, which lives only for that.
+// direct measures in a lab of two ends, made only for that.
 func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []record.Ceiling, err error) {
 	if len(kinds) == 0 {
 		return nil, nil
@@ -98,7 +98,7 @@ func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []r
 	return found, nil
 }
 
-// settleLink makes the lab's link that of a kind.
+// settleLink configures the lab's link for a kind.
 func settleLink(ctx context.Context, l *lab.Lab, as record.Link) error {
 	var want []record.Setting
 	if as.MTU > 0 {
@@ -120,7 +120,7 @@ func everywhere(knob factor.Name, value string, t record.Topology) []record.Sett
 	return out
 }
 
-// slower keeps the lower ceiling of each kind, and says whose it is.
+// slower keeps the lower ceiling of each kind, and names its machine.
 func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 	out := slices.Clone(ours)
 	for i := range out {

@@ -23,14 +23,14 @@ import (
 // cipherNode is a node on which ciphers are measured.
 type cipherNode struct {
 	node     *lab.Node
-	host     host.Host // takes commands
+	host     host.Host // executes commands
 	cpus     int
-	watched  string            // the node whose samples tell of its CPUs
-	rounds   float64           // cycles of a round of the probe clock's loop, 0 if that is not known
-	versions map[string]string // of the libraries that were asked for
+	watched  string            // the node whose samples cover its CPUs
+	rounds   float64           // cycles per round of the probe clock's loop, 0 if unknown
+	versions map[string]string // of the requested libraries
 }
 
-// cipherNodeOf finds out what CPU a node has.
+// cipherNodeOf finds out which CPU a node has.
 func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, error) {
 	n := &cipherNode{watched: name, versions: map[string]string{}}
 	if err := n.reach(ctx, l, name); err != nil {
@@ -39,7 +39,7 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 
 	f := n.node.Facts
 	if !f.OwnMachine() && !f.Guest() && slices.Contains(l.Nodes(), lab.HostNode) {
-		n.watched = lab.HostNode // whose cores they are
+		n.watched = lab.HostNode // owner of the cores
 	}
 
 	facts := map[string]string{}
@@ -56,8 +56,8 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 		return nil, err
 	}
 
-	// The loop of the probe is of three shifts and three exclusive ors, each of which needs the one before;
-	// only x86 is known to do each in one cycle, and none together.
+	// The probe's loop consists of three shifts and three exclusive ors, each of which depends on the
+	// previous one; only x86 is known to do each in one cycle, and no two together.
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
@@ -66,7 +66,7 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	return n, nil
 }
 
-// reach finds what takes commands on the node: its agent, which may be another one than before, or its shell.
+// reach finds what executes commands on the node: its agent, which may have changed, or its shell.
 func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err error) {
 	if n.node, err = l.Node(ctx, name); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	switch {
 	case library == cipher.OpenSSL:
 		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl", Args: []string{"version"}})
-		if code, ok := host.ExitCode(err); ok && code == 127 { // what a shell says of what is not there
+		if code, ok := host.ExitCode(err); ok && code == 127 { // exit code of a shell for a missing command
 			err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 		}
 
@@ -117,8 +117,8 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	return words, nil
 }
 
-// once measures a cell once, for so long, and what is measured with it: rates by operation. openssl knows
-// whole seconds alone.
+// once measures a cell once, for so long, with everything measured alongside: rates by operation. openssl
+// accepts only whole seconds.
 func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration) (map[string]float64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)
@@ -162,12 +162,12 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 }
 
 const (
-	longestCipher = time.Minute            // of a trial: what an agent measures at once
-	cipherGlance  = 10 * time.Millisecond  // enough to see that a library can do it
-	refusalTime   = 500 * time.Millisecond // openssl that cannot do it says so at once
+	longestCipher = time.Minute            // for one measurement by an agent
+	cipherGlance  = 10 * time.Millisecond  // enough to see that a library is able to
+	refusalTime   = 500 * time.Millisecond // an openssl that is unable to fails at once
 )
 
-// lacks says why a library of the node cannot measure a cell, if that is sure.
+// lacks explains why a library of the node cannot measure a cell, if that is conclusive.
 func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	long := cipherGlance
 	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // whose programs end with their sessions
@@ -187,12 +187,12 @@ func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// cannot says whether an error means that a node can never do what it was asked for.
+// cannot reports whether an error means that a node can never do what was requested.
 func cannot(err error) bool {
 	return errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb)
 }
 
-// ciphersOf returns what is known about a node's ciphers in the lab of a testbed, found out once.
+// ciphersOf returns what is known about a node's ciphers in the lab of a testbed, determined once.
 func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
 	if n := b.ciphers[name]; n != nil {
 		return n, n.reach(ctx, b.lab, name)
@@ -207,7 +207,7 @@ func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, erro
 	return n, nil
 }
 
-// noCipher finds the reason why a cell of a cipher cannot be measured here.
+// noCipher returns the reason why a cipher's cell cannot be measured here.
 func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors,
 	once func(string, func() check.Answer) check.Answer) (can check.Answer, err error) {
 	if c.Run.Design.Method.Duration > longestCipher {
@@ -229,9 +229,9 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 		return can, err
 	}
 
-	of.Threads = 1 // more can be done where one can
+	of.Threads = 1 // if one thread is possible, so are several
 	if of.Block > 0 {
-		of.Block = cipher.Small // whatever the block
+		of.Block = cipher.Small // for any block
 	}
 
 	a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {

@@ -21,41 +21,41 @@ import (
 // conformWatch is the time for which Conform samples a router.
 const conformWatch = 3 * time.Second
 
-// Conformance describes a router as found: what it is, and each thing that was tried for real. It holds no
-// address, no name of a host and no key.
+// Conformance describes a router as found: its facts, and each capability that was really tried. It contains
+// no address, no host name and no key.
 type Conformance struct {
 	Format  string            `json:"format"` // record.Format
 	Driven  string            `json:"driven"` // by the agent, or by which driver
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
-	Tried   []Capability      `json:"tried"`             // of areas machine, setting, tunnel, counters, samples
-	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
-	// NotSampled says of a probe why there is nothing of it.
+	Tried   []Capability      `json:"tried"`             // areas: machine, setting, tunnel, counters, samples
+	Sampled []string          `json:"sampled"`           // names of the sampled metrics
+	// NotSampled maps a probe to the reason why it has no samples.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
-	// Outputs holds what the driver's reading commands printed, each once.
+	// Outputs holds the output of each of the driver's reading commands.
 	Outputs []Output `json:"outputs,omitempty"`
 
 	of     *lab.Node
-	trying string // what is read for just now
+	trying string // current purpose of reading
 	kept   int    // bytes of the outputs
 }
 
-// Output holds what a reading command of a driver printed on a router.
+// Output is the output of a driver's reading command on a router.
 type Output struct {
 	For     string   `json:"for"`     // as Capability.Name, or "facts"
-	Command []string `json:"command"` // its words, each cut where it is a long script
+	Command []string `json:"command"` // its words, long scripts cut
 	Printed string   `json:"printed"`
 	Cut     bool     `json:"cut,omitempty"` // there was more
 }
 
-// What of the outputs is kept, in bytes.
+// How much of the outputs is kept, in bytes.
 const (
 	maxOutput  = 16 << 10
 	maxOutputs = 1 << 20
 	mostWord   = 2000 // of a command
 )
 
-// hear keeps what a command printed.
+// hear records a command's output.
 func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	o := Output{For: c.trying, Printed: c.anonymous(string(printed)), Cut: !whole}
 	for _, word := range append([]string{command.Path}, command.Args...) {
@@ -71,9 +71,9 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	}
 }
 
-// Conform tries on a router of a lab what a run may ask of it: each setting that its system has is made, read
-// back and undone; counters are read; samples are taken. tell hears of each as it is known. An error is of a
-// router that is not as it was found, or that went away; what the router lacks, or does wrong, is an answer.
+// Conform tries on a router of a lab what a run may ask of it: it makes, reads back and undoes each setting
+// that the router's system has, reads counters and takes samples. It passes each result to tell at once. It
+// fails if a router is not as it was found, or went away; what the router lacks, or does wrong, is a result.
 func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Probe,
 	tell func(Capability) error) (*Conformance, error) {
 	n, err := l.Node(ctx, router)
@@ -122,7 +122,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 
 	for _, s := range examined {
 		switch targetOf(s[0]) {
-		case factor.Carrier, factor.WANLink: // not the router's alone
+		case factor.Carrier, factor.WANLink: // does not concern only the router
 			continue
 		}
 
@@ -190,14 +190,14 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 		return check.Answer{}, ctx.Err()
 	case errors.Is(made, host.ErrUnsupported), errors.Is(made, fs.ErrPermission):
 		return check.Not("%v", made), nil
-	case made != nil: // it said that it could
+	case made != nil: // although it reported that it could
 		return check.CouldNotTell("%v", made), nil
 	}
 
 	return check.OK(), nil
 }
 
-// conformTunnel is the tunnel that Conform lays, where there is an end to lay it from.
+// conformTunnel is the tunnel that Conform lays, if there is another end.
 const conformTunnel = "wireguard"
 
 // tryTunnel lays a tunnel that ends on the router, and takes it down.
@@ -216,14 +216,14 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	switch {
 	case errors.Is(laid, host.ErrUnsupported):
 		a = check.Not("%v", laid)
-	case laid != nil: // it said that it could
+	case laid != nil: // although it reported that it could
 		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
 	}
 
 	return a, ctx.Err()
 }
 
-// sample watches the router for a time, and notes what was seen.
+// sample watches the router for a time, and records what it saw.
 func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
 	a check.Answer, err error) {
 	w := newWatches(l)

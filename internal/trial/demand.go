@@ -24,7 +24,7 @@ const (
 	checkPort = 20990
 )
 
-// demand holds what a row asks of a lab: plain data, computed from its factors.
+// demand is what a row requires of a lab: plain data, computed from its factors.
 type demand struct {
 	topology    string
 	tunnel      lab.TunnelSpec
@@ -35,13 +35,13 @@ type demand struct {
 	engine      string
 	load        record.Load
 	wantMTU     int
-	bypass      bool // the load goes past the tunnel, which is laid
+	bypass      bool // the load bypasses the tunnel, which is laid
 	ports       lab.DataPorts
-	probeOpener string     // the end that opens what is sent beside the load: "near" or "far"
+	probeOpener string     // the end that opens the probe beside the load: "near" or "far"
 	hears       netip.Addr // see discoveredPath
 }
 
-// ask is the demand of a row of the campaign.
+// ask returns the demand of a row of the campaign.
 func (c *Campaign) ask(row record.Row, t record.Topology, m record.Method) (demand, error) {
 	d, err := ask(row, t, m, c.Run.Design.Catalogue)
 	d.load.Verify = d.load.Verify || c.Run.Design.Measure.VerifyAll
@@ -106,16 +106,16 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 		d.load.Opener = "far"
 	}
 
-	if row.Kind != record.RowVerify { // a verification is so short that its flows are not begun at a rate
+	if row.Kind != record.RowVerify { // too short for flows at a rate
 		d.load.ConnectionRate = factor.ConnectionRate.PacketRate(f)
 	}
 
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
-		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // what each tunnel carries is verified
+		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // the traffic of each tunnel is verified
 	}
 
-	if d.engine == "iperf3" { // which knows whole seconds only
+	if d.engine == "iperf3" { // which accepts only whole seconds
 		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
 	}
 
@@ -128,7 +128,7 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	return d, err
 }
 
-// faults takes over what the factor fault makes of the load and of the tunnel; the rest are settings.
+// faults applies the parts of the factor fault that concern the load and the tunnel; the rest are settings.
 func (d *demand) faults(f record.Factors, t record.Topology) error {
 	for at, level := range factor.Name("fault").Each(f) {
 		held, err := knob.FaultLimits(level)
@@ -162,16 +162,16 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 	return nil
 }
 
-// wholeSeconds rounds up, so that the conductor's window is the engine's.
+// wholeSeconds rounds up, so that the conductor's window equals the engine's.
 func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
-// SettingsOf returns the settings that the factors of a cell ask of a lab.
+// SettingsOf returns the settings that a cell's factors require of a lab.
 func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, error) {
 	settings, _, err := place(cell, t, c)
 	return settings, err
 }
 
-// place turns the factors that knobs apply into settings, in the knobs' order.
+// place converts the factors that knobs apply to settings, in the knobs' order.
 func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, map[string][]int,
 	error) {
 	var out []record.Setting
@@ -229,14 +229,14 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 						})
 					}
 
-					for _, n := range t.Nodes { // they are told of another path
+					for _, n := range t.Nodes { // they learn of another path
 						if !slices.Contains(ends, n.Name) {
 							nodes = append(nodes, n.Name)
 						}
 					}
 				}
 			}
-		case target == factor.Routers: // also where the machine that carries them is named
+		case target == factor.Routers: // even if the machine that carries them is named
 			nodes = t.Routers
 		}
 
@@ -251,8 +251,8 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 	return out, cpus, nil
 }
 
-// taggedWAN is the device of the first router's WAN port where the cell puts a tag or a PPPoE session on
-// that, else "". A change of it makes the setting another, so that the translation moves along.
+// taggedWAN returns the device of the first router's WAN port if the cell puts a tag or a PPPoE session on
+// it, else "". If it changes it makes another setting, so that the translation moves along.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		if factor.WAN.Is(f, factor.PPPoE) {
@@ -272,11 +272,10 @@ func taggedWAN(f record.Factors, t record.Topology) string {
 	return ""
 }
 
-// maxCore is the highest number of a core that a Linux kernel can be built for (CONFIG_NR_CPUS, 8192 at
-// most).
+// maxCore is the highest core number with which a Linux kernel can be built (CONFIG_NR_CPUS, 8192 at most).
 const maxCore = 8191
 
-// cpuList reads the canonical text of the knob cpus: "off" or "0-1,3".
+// cpuList parses the canonical text of the knob cpus: "off" or "0-1,3".
 func cpuList(text string) ([]int, error) {
 	if text == "off" {
 		return nil, nil

@@ -19,15 +19,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Capability is one thing that a lab can do, cannot do, or that could not be told.
+// Capability is one thing that a lab can or cannot do, or for which that is unknown.
 type Capability struct {
 	Area   string       `json:"area"` // tunnel, setting, engine, probe
 	Name   string       `json:"name"`
 	Answer check.Answer `json:"answer"`
 }
 
-// settings that are asked for in an examination, at least one of each knob, and one per thing a kernel may
-// lack: knob, level.
+// Settings for an examination, at least one per knob, and one per thing that a kernel may lack: knob, level.
 var examined = [...][2]string{
 	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
 	{"queue", "mq"}, {"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "codel"},
@@ -44,10 +43,10 @@ var examined = [...][2]string{
 	{"sysctl:net.ipv4.tcp_rmem", "4096 131072 6291456"},
 }
 
-// usualControls are asked for beside the congestion controls that the kernel offers.
+// usualControls are examined in addition to the congestion controls that the kernel offers.
 var usualControls = []string{"cubic", "reno", "bbr"}
 
-// Examine asks a lab and this machine what they can do, each thing once. Nothing is changed.
+// Examine asks a lab and this machine what they can do, each thing once. It changes nothing.
 func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine,
 	probes []probe.Probe) ([]Capability, error) {
 	var out []Capability
@@ -128,7 +127,7 @@ type Timer struct {
 	Lost      int    `json:"lost"`
 
 	Scheduling string `json:"scheduling,omitempty"` // class of the sending thread
-	Includes   string `json:"includes,omitempty"`   // what that round trip is made of
+	Includes   string `json:"includes,omitempty"`   // what that round trip includes
 
 	ClockSource string `json:"clock_source,omitempty"` // the kernel's, of the machine
 	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading it
@@ -183,7 +182,7 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	return t, nil
 }
 
-// readClock measures the clock that all times are taken with.
+// readClock measures the cost and resolution of the clock.
 func (t *Timer) readClock(ctx context.Context) {
 	source, err := host.Local().ReadFile(ctx,
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -201,7 +200,7 @@ func (t *Timer) readClock(ctx context.Context) {
 	t.ClockReadNs, t.ClockStepNs = nearestRank(steps, 0.5), slices.Min(steps)
 }
 
-// answered leaves out the lost probes.
+// answered drops the lost probes.
 func answered(rtt []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(rtt), func(r int64) bool { return r < 0 })
 }

@@ -14,20 +14,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Once the user's step is done the router may take so long until it is there again, on the path, and tells
-// the version that is wanted. One that tells another may only not have gone down yet: it has the shorter
-// time.
+// After the user's step the router may take this long to be back on the path and report the wanted version. A
+// router that reports another version may just not have gone down yet: it gets the shorter time.
 const (
 	firmwareTime  = 5 * time.Minute
 	firmwareStays = 2 * time.Minute
 	firmwarePause = time.Second
 )
 
-// nobodyInstalls is the reason where there is no Campaign.Install.
+// nobodyInstalls is the reason if Campaign.Install is missing.
 const nobodyInstalls = "nobody is there to install it: the lab file has no firmware: {command: […]}, and " +
 	"there is no terminal to ask at"
 
-// canHave says whether the router of a lab can have a firmware, and whether it is there already.
+// canHave returns whether the router of a lab can have a firmware, and whether it has it already.
 func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no check.Answer, there bool,
 	err error) {
 	n, err := l.Node(ctx, l.Topology.Routers[0])
@@ -56,7 +55,7 @@ func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no ch
 	return no, there, nil
 }
 
-// firmware is the version that the router of a lab tells.
+// firmware returns the version that the router of a lab reports.
 func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
 	n, err := l.Node(ctx, l.Topology.Routers[0])
 	if err != nil {
@@ -75,8 +74,8 @@ func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
 	return e.Facts[firmwareFact], err
 }
 
-// equip sees to it, before the first row of a firmware, that the router has that. Where it cannot be had,
-// none of its cells is run any more, for the reason that is told and stored. The error is of the campaign.
+// equip ensures, before the first row of a firmware, that the router has it. If that is impossible, none of
+// its cells runs any more, for the reason reported and stored. The error concerns the campaign.
 func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 	level := factor.Firmware.Of(row.Factors)
 	if level == "" || level == c.equipped {
@@ -136,13 +135,13 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	return c.Learnt(ctx, cells, nil)
 }
 
-// install has the user install a firmware and meets the router again, which then tells its version.
+// install makes the user install a firmware and reconnects to the router, which then reports its version.
 func (c *Campaign) install(ctx context.Context, b *testbed, level string) error {
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)
 	}
 
-	// What is set there would not outlive it, and must not be undone amid it.
+	// Settings would not survive it, and must not be undone during it.
 	if err := b.lab.Clear(ctx); err != nil {
 		return err
 	}
@@ -165,7 +164,7 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 	}
 
 	err = c.meetAgain(ctx, b.lab, level, failed != nil)
-	c.installed = c.installed || failed == nil || c.version != before // it may have failed half way
+	c.installed = c.installed || failed == nil || c.version != before // it may have failed halfway
 	if failed != nil {
 		return check.WithHint(fmt.Errorf("%w; the router has %s", failed, orUnknown(c.version)),
 			check.HintOf(failed))
@@ -180,8 +179,8 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 
 func orUnknown(version string) string { return cmp.Or(version, "one that is not known") }
 
-// meetAgain finds the router as it is now, and what it tells of itself. After a step that failed whatever it
-// tells is it.
+// meetAgain finds the router as it is now, with its reported version. After a failed step any version is
+// accepted.
 func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
 	begun := time.Now()
 	most := cmp.Or(c.InstallWait, firmwareTime)
@@ -210,8 +209,8 @@ func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, fail
 	}
 }
 
-// keepFirmware says at the end which firmware the router has, where a step has installed one: nobody puts it
-// back.
+// keepFirmware records at the end which firmware the router has, if a step has installed one: nobody restores
+// it.
 func (c *Campaign) keepFirmware(ctx context.Context) error {
 	if !c.installed {
 		return nil

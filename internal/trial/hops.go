@@ -12,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Hops are probed by ICMP, which routers answer in software, some of them no more than so often; those far
-// away tell nothing of the router.
+// Hops are probed by ICMP, which routers answer in software, some at a limited rate; distant ones reveal
+// nothing about the router.
 const (
 	maxHops     = 4
 	hopInterval = 50 * time.Millisecond
-	hopStart    = time.Second // until a hop has answered; one that never did is not waited for again
+	hopStart    = time.Second // until a hop has answered; one that never did gets no second wait
 	hopPatience = time.Second // after the load's own probe has ended
 )
 
-// hops are the routers that lie on the plain path between two machines, the nearest first; the zero address
-// stands for one that does not name itself.
+// hops returns the routers on the plain path between two machines, the nearest first; the zero address stands
+// for one that does not identify itself.
 func (a *attempt) hops() []netip.Addr {
 	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
 	if a.c.Hopper == nil || a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" ||
@@ -32,9 +32,9 @@ func (a *attempt) hops() []netip.Addr {
 	return x.route.Routers[:min(maxHops, len(x.route.Routers))]
 }
 
-// probeHops measures round trips to the path's routers in the window of a conductor that others conduct. What
-// probes them runs when it returns, so that it does not start amid the load. It ends with the window, and a
-// hop that does not answer fails nothing. What it returns waits for it.
+// probeHops measures round trips to the path's routers in the window that c gives to others. The probes run
+// when it returns, so that they do not start amid the load. They end with the window, and a hop that does not
+// answer fails nothing. The returned function waits for them.
 func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
 	into func(*record.Hop) **record.Latency) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,7 +73,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 	}
 }
 
-// await waits until what probes hops has started, and notes which do not answer.
+// await waits until the probes of hops have started, and records hops that do not answer.
 func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struct{}) {
 	late, stop := context.WithTimeout(ctx, hopStart)
 	defer stop()
@@ -90,7 +90,7 @@ func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struc
 	}
 }
 
-// hop returns the hop of a trial with this number, made if there is none.
+// hop returns the trial's hop with this number, creating it if necessary.
 func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	i := slices.IndexFunc(a.t.Hops, func(h *record.Hop) bool { return h.Number == number })
 	if i < 0 {
@@ -100,7 +100,7 @@ func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	return a.t.Hops[i]
 }
 
-// follower takes the window that a conductor gives its own parties, which do not wait for it. It says when it
+// follower uses the window that a conductor gives to others, which do not wait for it. It reports when it
 // could begin.
 type follower struct {
 	*conductor

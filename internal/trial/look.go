@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Look samples one node of a lab while whatever traffic flows there, and hands the samples to show at each
+// Look samples one node of a lab during whatever traffic flows there, and passes the samples to show at each
 // interval, with its edges in the samples' own time, until ctx ends or show fails. It changes nothing.
 func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, every time.Duration,
 	show func(node record.NodeFacts, data record.NodeData, from, to int64) error) (err error) {

@@ -13,8 +13,8 @@ import (
 // meterWait bounds the wait for the first reading of the run's power meter.
 const meterWait = 3 * time.Second
 
-// startMeter reads the run's power meter until stop is called, if it has one to be read. Without a reading
-// the run goes on.
+// startMeter reads the run's power meter, if it has one that can be read, until stop is called. Without a
+// reading the run continues.
 func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
 		return func() {}, nil
@@ -35,7 +35,7 @@ func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); reading.Wait() }, nil
 }
 
-// sayFailing tells once that the meter gives no readings (any more).
+// sayFailing reports once that the meter gives no readings (any more).
 func (c *Campaign) sayFailing(why error) {
 	if !c.meterFailing && why != nil {
 		c.tell(record.Event{
@@ -48,7 +48,7 @@ func (c *Campaign) sayFailing(why error) {
 	c.meterFailing = why != nil
 }
 
-// addMeter adds what the meter has told since the trial began.
+// addMeter adds the meter's readings since the trial began.
 func (c *Campaign) addMeter(t *record.Trial) {
 	if c.meter == nil {
 		return

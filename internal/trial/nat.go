@@ -14,11 +14,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The level nat=off sets nothing, so that no router loses the translation that its owner has made. It is true
-// of no path on which addresses are translated all the same: a cell that asks for it is skipped there, and
-// one that only has it as the default goes without.
+// The level nat=off sets nothing, so that no router loses its owner's translation. It is wrong on any path on
+// which addresses are translated nevertheless: a cell that asks for it is skipped there, and one that has it
+// only by default loses it.
 
-// asksNATOff reports whether the plan says nat=off.
+// asksNATOff reports whether the plan contains nat=off.
 func (c *Campaign) asksNATOff() bool {
 	return slices.ContainsFunc(c.Run.Design.Factors, func(f record.FactorLevels) bool {
 		return slices.ContainsFunc(f.Levels, func(level string) bool {
@@ -27,10 +27,10 @@ func (c *Campaign) asksNATOff() bool {
 	})
 }
 
-// dropDefaultNAT takes nat=off out of the cells of a plan that does not say it, where addresses are
-// translated by what is there.
+// dropDefaultNAT removes nat=off from the cells of a plan that does not contain it, if something translates
+// addresses.
 func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
-	if c.asksNATOff() || len(c.Done) > 0 { // trials that were made have the cells of the stored design
+	if c.asksNATOff() || len(c.Done) > 0 { // existing trials have the cells of the stored design
 		return nil
 	}
 
@@ -50,8 +50,8 @@ func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
 	return nil
 }
 
-// noNATOff is the reason why a cell cannot be without translation, and how it could; none where it can. Nor
-// is there one of a run with trials whose cells have the level only as the default: versions before made
+// noNATOff returns the reason why a cell cannot be without translation, and how it could; none if it can. In
+// a run with trials whose cells have the level only by default there is none either: earlier versions made
 // them so, and the others are measured like them.
 func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.Answer, err error) {
 	if len(c.Done) > 0 && !c.asksNATOff() {
@@ -79,7 +79,7 @@ func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.
 		t.Near), nil
 }
 
-// pathIP is the version of IP of what passes the router in a cell.
+// pathIP returns the version of IP of a cell's packets at the router.
 func pathIP(cell record.Factors) int {
 	if factor.Tunnel.Is(cell, factor.NoTunnel, "") {
 		return cmp.Or(factor.IP.Number(cell), 4)
@@ -87,14 +87,14 @@ func pathIP(cell record.Factors) int {
 	return cmp.Or(factor.OuterIP.Number(cell), 4)
 }
 
-// natPlace is a path on which address translation was looked for.
+// natPlace is a path that was checked for address translation.
 type natPlace struct {
 	labPlace
 	ip int
 }
 
-// translated reports whether addresses are translated on the path of a cell with nat=off. Where a lab is of
-// our making alone there is nothing that could.
+// translated reports whether addresses are translated on the path of a cell with nat=off. In a lab made only
+// by us nothing could translate them.
 func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, error) {
 	if !factor.NAT.Is(cell, factor.Off) || !factor.Sends(cell) {
 		return false, nil
@@ -113,7 +113,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	l := b.lab
 	ip := pathIP(cell)
 	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil || far.Serves != "" { // nothing is known of its path
+	if err != nil || far.Serves != "" { // its path is unknown
 		return false, err
 	}
 
@@ -139,7 +139,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	return c.nat[at], context.Cause(ctx)
 }
 
-// translates asks the ends of a lab whose network is its own. What cannot be told is no yes.
+// translates asks the ends of a lab that owns its network. Unknown counts as no.
 func translates(ctx context.Context, l *lab.Lab, ip int) bool {
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{
 		ip:          ip,

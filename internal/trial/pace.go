@@ -10,11 +10,11 @@ import (
 // rowOverhead is the assumed time to set up and collect a row until some have been run.
 const rowOverhead = 400 * time.Millisecond
 
-// pace estimates the time left. Rows of a kind take about as long as those before them, and as the plan
-// says while there were few: so the estimate moves slowly.
+// pace estimates the time left. Rows of a kind take about as long as the previous ones, with the plan's
+// estimate as a prior: so the estimate changes slowly.
 type pace struct {
 	plan  *plan.Plan
-	rows  []record.Row // left; the first is under way
+	rows  []record.Row // remaining; the first is under way
 	began time.Time    // of the first
 	seen  map[pacedKind]took
 }
@@ -34,10 +34,10 @@ func (p *pace) kindOf(r record.Row) pacedKind {
 		p.plan.Design.Searches(r.Assignment)}
 }
 
-// begin sets the rows that are left; the first of them begins.
+// begin sets the remaining rows; the first of them begins.
 func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
 
-// end says that the row under way has ended.
+// end records that the row under way has ended.
 func (p *pace) end() {
 	if p.seen == nil {
 		p.seen = map[pacedKind]took{}
@@ -51,12 +51,12 @@ func (p *pace) end() {
 
 // each returns how long a row takes.
 func (p *pace) each(r record.Row) time.Duration {
-	const trusted = 2 // rows, for as many of which the plan's own estimate counts
+	const trusted = 2 // number of rows that the plan's own estimate is worth
 	of := p.seen[p.kindOf(r)]
 	return (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
 }
 
-// left is the time until all rows have ended; ended says that the trial under way has.
+// left returns the time until all rows have ended; ended means that the trial under way has.
 func (p *pace) left(ended bool) (sum time.Duration) {
 	for i, r := range p.rows {
 		switch {

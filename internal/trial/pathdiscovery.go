@@ -19,27 +19,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// discoveredPath describes the path between two machines over one version of IP, when nothing is known of it
-// beforehand.
+// discoveredPath describes the path between two machines over one version of IP, if it is unknown beforehand.
 type discoveredPath struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"
 	why    map[string]string // protocol → why neither can
-	mtu    int               // 0: not known
-	route  *agent.FoundRoute // nil: it could not be looked for
-	// hears is the address that the far end's datagrams come from, where it opens and a translation does not
+	mtu    int               // 0: unknown
+	route  *agent.FoundRoute // nil: the search was impossible
+	// hears is the source address of the far end's datagrams, if the far end opens and a translation does not
 	// hide it.
 	hears  netip.Addr
 	ends   [2]lab.Meeting
-	device [2]string // of the ends that leads to the other; "" = not known
+	device [2]string // of each end, towards the other; "" = unknown
 	nat    string    // see lab.Lab.Translated
-	// unasked: the far end is a program that is not ours, and nothing was found out.
+	// unasked: the far end runs a third-party program, and nothing was found out.
 	unasked bool
 }
 
-// translates reports whether an end's addresses are known to be translated on the way.
+// translates reports whether an end's addresses are known to be translated on the path.
 func (x *discoveredPath) translates() bool { return x.nat != "" && x.nat != "none" }
 
-// portsOf are the ports of a lab's listening ends.
+// portsOf returns the ports of a lab's listening ends.
 func portsOf(l *lab.Lab) lab.DataPorts {
 	if p, ok := l.DataPorts(); ok {
 		return p
@@ -47,8 +46,8 @@ func portsOf(l *lab.Lab) lab.DataPorts {
 	return lab.DataPorts{Load: loadPort, Echo: echoPort, Check: checkPort}
 }
 
-// fit adds to a demand what only the lab's ends can tell: between two machines who opens the connections,
-// on which ports, and the MTU of the path. The reason says why the demand cannot be met.
+// fit adds to a demand what only the lab's ends can determine: between two machines which end opens the
+// connections, on which ports, and the MTU of the path. The reason explains why the demand cannot be met.
 func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
 	d.ports, d.probeOpener = portsOf(l), d.load.Opener
 	d.load.Port = d.ports.Load
@@ -127,14 +126,14 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	return x, nil
 }
 
-// found keeps what was found out about the path over a version of IP.
+// found records what was found out about the path over a version of IP.
 func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	if c.discovered == nil {
 		c.discovered = map[int]*discoveredPath{}
 	}
 
 	for i := range x.ends {
-		x.ends[i], _ = l.End(0, i, ip) // then nowhere
+		x.ends[i], _ = l.End(0, i, ip) // invalid if there is none
 	}
 
 	x.nat = cmp.Or(x.nat, l.Translated(ip))
@@ -152,9 +151,9 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	x.attempt(ctx, l, ip, "udp", func(opener string) error {
 		return w.open(ctx, opener, x)
 	})
-	// the other's routers are named in the other order, and translation hides them
+	// the other's routers come in the reverse order, and translation hides them
 	if x.opener["udp"] == "near" {
-		x.route, _ = w.findRoute(ctx) // then it is not known
+		x.route, _ = w.findRoute(ctx) // unknown then
 		if l.Mutual() {
 			x.nat = w.translates(ctx)
 		}
@@ -165,8 +164,8 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	return context.Cause(ctx)
 }
 
-// open tries whether an end can open the way for datagrams. The near end first hears nobody but whom it sees
-// as the far one; a translation may have that one's datagrams come from elsewhere.
+// open checks whether an end can open the path for datagrams. The near end first accepts only datagrams from
+// the far end's known address; a translation may make them come from elsewhere.
 func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err error) {
 	w.opener = opener
 	if opener == "far" {
@@ -183,9 +182,9 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 	return err
 }
 
-// translates says whether the near end's datagrams come from its own address: "near" or "none".
+// translates returns whether the near end's datagrams come from its own address: "near" or "none".
 func (w way) translates(ctx context.Context) string {
-	w.far.Hears = w.near.Addr // nobody else is answered
+	w.far.Hears = w.near.Addr // only it gets answers
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{leastTold}, Tries: discoverTries})
 	switch {
 	case err != nil:
@@ -197,10 +196,10 @@ func (w way) translates(ctx context.Context) string {
 	return "none"
 }
 
-// leastTold is the size of a datagram that has room for a tag.
+// leastTold is the smallest datagram that has room for a tag.
 const leastTold = 100
 
-// deviceTo is the device of an end that leads to the other, "" where that is not told.
+// deviceTo returns the device of an end that leads to the other, "" if unknown.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
 	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{
@@ -214,7 +213,7 @@ func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	return got.Device
 }
 
-// attempt has the ends try, one after the other, to open what a protocol needs.
+// attempt makes the ends try in turn to open the connections of a protocol.
 func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
 	try func(opener string) error) {
 	var why []string
@@ -249,10 +248,10 @@ func (c *Campaign) silent(row record.Row) bool {
 	return x != nil && !x.unasked && x.opener["udp"] == ""
 }
 
-// A connection is tried by a load of this length.
+// Length of a load that tests a connection.
 const tryLength = 20 * time.Millisecond
 
-// connect tries whether an end can open TCP connections, as a load would.
+// connect checks whether an end can open TCP connections, as a load would.
 func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) error {
 	engine := c.engine("native")
 	if engine == nil {
@@ -272,14 +271,13 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 	return err
 }
 
-// Sizes of packets that paths are known for: Ethernet, PPPoE, the least of IPv6 and IPv4; and the largest
-// that there can be.
+// Well-known packet sizes of paths: Ethernet, PPPoE, the minima of IPv6 and IPv4; and the largest possible.
 const (
 	ethernetMTU = 1500
 	minMTU4     = 576
 	minMTU6     = 1280
 	largest4    = 65535      // RFC 791, with its header
-	largest6    = 65535 + 40 // RFC 8200, behind it
+	largest6    = 65535 + 40 // RFC 8200, after it
 )
 
 // discoverTries bounds the attempts at a size: a packet may be lost.
@@ -306,7 +304,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 		return 0, errors.New(got.Note)
 	}
 
-	// Nearly every path is Ethernet's.
+	// Most paths are Ethernet.
 	if got, err = passes(ethernetMTU, ethernetMTU+1); err != nil {
 		return 0, err
 	}
@@ -357,7 +355,7 @@ func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 	return &found, nil
 }
 
-// between describes what lies between two machines, as far as it shows.
+// between describes what lies between two machines, as far as it is visible.
 func (c *Campaign) between(name string) record.Environment {
 	e := record.Environment{
 		Node:  name,
@@ -425,7 +423,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	}
 }
 
-// ofMachine adds to a machine's fingerprint what its being an end tells.
+// ofMachine adds to a machine's fingerprint what it reveals as an end.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if slices.Contains(l.Topology.Routers, n.Name) {
 		maps.Copy(e.Facts, c.between(n.Name).Facts)
@@ -461,7 +459,7 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	return nil
 }
 
-// noCards says of the ends without a network card of hardware, in one sentence, what that means.
+// noCards reports in one sentence the ends without a hardware network card, and what that means.
 func (c *Campaign) noCards(name string) {
 	const kind, means = "virtual-cards", " no network card of hardware: packets of up to 64 KiB may cross " +
 		"between, and then offload=wire does not hold"
@@ -477,8 +475,8 @@ func (c *Campaign) noCards(name string) {
 	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
-// virtual reports whether a machine has no network device that drives a wire. What has told of no devices,
-// since it is not Linux, is not taken for one.
+// virtual reports whether a machine has no network device with a physical link. A machine that reported no
+// devices, since it is not Linux, does not count as one.
 func virtual(facts map[string]string) bool {
 	os := facts["os"]
 	if os != "" && os != "linux" {

@@ -21,9 +21,9 @@ import (
 )
 
 // Prepare brings up the labs that the plan needs and tries everything that could fail late: it fills
-// Run.Skipped with the cells that cannot be run here, behind those that a resumed run has already,
-// Run.Topologies, Run.Environments and Run.LabNote. What was checked is remembered only when the answer was
-// conclusive; a check that could not tell lets the cell run, and fail with its own reason.
+// Run.Skipped with the cells that cannot run here, after those that a resumed run has already,
+// Run.Topologies, Run.Environments and Run.LabNote. It remembers only conclusive answers; an inconclusive
+// check lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]bool{}
 	if err := c.dropDefaultNAT(ctx); err != nil {
@@ -56,7 +56,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	return c.fingerprint(ctx)
 }
 
-// tellSkipped tells each reason for which cells are skipped once.
+// tellSkipped reports each reason once, with the cells skipped for it.
 func (c *Campaign) tellSkipped(skipped []record.Skipped) {
 	var reasons []string
 	cells := map[string][]record.Factors{}
@@ -77,7 +77,7 @@ func (c *Campaign) tellSkipped(skipped []record.Skipped) {
 	}
 }
 
-// skipped says that a row is not run: its cell cannot, or no cell of the path that it is for.
+// skipped reports whether a row does not run: its cell cannot, or no cell of its path can.
 func (c *Campaign) skipped(row record.Row) bool {
 	if row.OfCell() {
 		return c.skip[row.Cell()]
@@ -85,7 +85,7 @@ func (c *Campaign) skipped(row record.Row) bool {
 	return len(c.cellsOf(row)) == 0
 }
 
-// cellsOf are the cells of a row's path that Prepare did not skip.
+// cellsOf returns the cells of a row's path that Prepare did not skip.
 func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	path := c.Run.Design.Path(row.Factors).Key()
 	return slices.DeleteFunc(slices.Clone(c.Plan.Cells()), func(cell record.Factors) bool {
@@ -93,8 +93,8 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	})
 }
 
-// impossible finds the reason why a cell cannot be run here, and what would make it possible; no reason if
-// it can.
+// impossible returns the reason why a cell cannot run here, and what would make it possible; no reason if it
+// can.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
 	b, err := c.testbed(ctx, cell)
@@ -112,7 +112,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		ID:         "check",
 	}
 	d, err := c.ask(row, l.Topology, c.Run.Design.Method)
-	if err != nil { // a level that means nothing at its place
+	if err != nil { // a level without meaning at its place
 		return check.Not("%v", err), nil
 	}
 
@@ -132,7 +132,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			return can, err
 		}
 
-		if !there { // what it can is asked once it is there
+		if !there { // ask once it is there
 			d.tunnel = lab.TunnelSpec{Kind: factor.NoTunnel}
 			d.settings = nil
 		}
@@ -152,7 +152,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		if a.State == check.No {
 			what := s.Knob + "=" + s.Value
 			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
-				what = s.Knob // no other value could be set there
+				what = s.Knob // no other value can be set there, either
 			}
 			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
@@ -189,8 +189,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	return c.noNATOff(ctx, cell)
 }
 
-// tunnelHint says what would make a tunnel possible. Where routers have kernels of their own, which may have
-// what this machine's lacks, those topologies do whose tunnels end on routers.
+// tunnelHint describes what would make a tunnel possible. Topologies with tunnels that end on routers work if
+// the routers' own kernels have what this machine's lacks.
 func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	own := func(node string) bool {
 		n, err := l.Node(ctx, node)
@@ -249,8 +249,8 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 	return can, nil
 }
 
-// fingerprint records what each node is, once per run. Where cells ask for guests of several sizes, what
-// differs between those is left out, with the reason.
+// fingerprint records the facts of each node, once per run. If cells use guests of several sizes, facts that
+// differ between those are omitted, with the reason.
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
@@ -272,7 +272,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 				}
 
 				if i > 0 && !n.Facts.Guest() && name != lab.HostNode {
-					continue // the same whatever the guests' size
+					continue // the same for every guest size
 				}
 
 				e, err := c.describe(ctx, b.lab, n)
@@ -303,8 +303,8 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 	return nil
 }
 
-// kernelOf returns the facts of a node, with the first node before it whose kernel it has. Only a machine is
-// asked: the nodes of this one have its kernel, or are guests.
+// kernelOf returns the facts of a node, with the first earlier node that shares its kernel. It asks only real
+// machines: this machine's nodes have its kernel, or are guests.
 func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	facts := n.Describe()
 	boot := ""
@@ -347,8 +347,7 @@ func (c *Campaign) testbedsOf(topology string) (out []*testbed) {
 	return out
 }
 
-// leaveOutOthers takes the facts out of a node's environment that are others in a lab with guests of another
-// size.
+// leaveOutOthers removes the facts of a node's environment that differ in a lab with guests of another size.
 func (c *Campaign) leaveOutOthers(other record.Environment) {
 	i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool { return e.Node == other.Node })
 	e := &c.Run.Environments[i]
@@ -364,7 +363,7 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 	}
 }
 
-// firmwareFact is the fact of a real router's environment that says which system it has.
+// firmwareFact is the fact about a real router's system.
 const firmwareFact = "firmware"
 
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
@@ -394,10 +393,10 @@ func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 	return v
 }
 
-// inventoryTime bounds the reading of all inventories behind the last trial.
+// inventoryTime bounds the reading of all inventories after the last trial.
 const inventoryTime = 20 * time.Second
 
-// inventoriesAfter reads each inventory again, of the nodes that Prepare had one of, and stores them.
+// inventoriesAfter reads the inventories again, of the nodes that had one in Prepare, and stores them.
 func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, inventoryTime)
 	defer cancel()
@@ -426,8 +425,8 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	return c.LearntAfter(ctx, after)
 }
 
-// Found reads what stands in the path of packets on a node of l, nil if nobody there can tell. What cannot be
-// read is a gap.
+// Found reads what is on the path of packets at a node of l, nil if nothing there can report it. What cannot
+// be read is a gap.
 func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	n, err := l.Node(ctx, node)
 	var v *record.Inventory
@@ -449,7 +448,7 @@ func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	return v
 }
 
-// namePorts gives the devices of a node the names of its ports in the topology.
+// namePorts renames the devices of a node to its ports in the topology.
 func namePorts(l *lab.Lab, node string, v *record.Inventory) {
 	if v == nil {
 		return

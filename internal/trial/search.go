@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxSearchFailures bounds the trials of a search that fail in a row before it is given up.
+// maxSearchFailures bounds the consecutive failed trials of a search before it gives up.
 const maxSearchFailures = 3
 
-// search runs trials of a row until the search that the design asks for has ended. What follows is decided
-// by the trials that are stored, so a search that was interrupted goes on where it was.
+// search runs trials of a row until the search in the design has ended. The stored trials determine what
+// follows, so an interrupted search continues where it was.
 func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) error {
 	failures := 0
 	for failures < maxSearchFailures {
@@ -48,13 +48,13 @@ func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) err
 	return nil
 }
 
-// searched says that the search of a row has ended.
+// searched reports whether the search of a row has ended.
 func (c *Campaign) searched(row record.Row) bool {
 	_, more, err := c.interim.Next(row)
 	return !more && err == nil
 }
 
-// refuse keeps why a row cannot be searched, as a failed trial.
+// refuse records, as a failed trial, why a row cannot be searched.
 func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *Outcome) error {
 	t := c.newTrial(row, c.attempt(row), nil)
 	t.Ended = host.Monotonic()
@@ -73,8 +73,8 @@ func knobLevel(s *record.SearchTrial) string {
 	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
 }
 
-// asks turns what a search wants into the demand's load: the rate in bits of payload, of all streams and
-// directions together.
+// asks converts a search's step to the demand's load: the rate in bits of payload, over all streams and
+// directions.
 func (d *demand) asks(s *record.SearchTrial) error {
 	d.load.Duration = s.Duration
 	if s.Unit == record.UnitFlows {

@@ -22,10 +22,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Survey asks a lab of real machines what must hold before it is measured: of each machine how it is
-// reached, with which rights and how well its clock's offset is known; and of the path whether data crosses
-// it, through the router, and with which MTU. Nothing is set. Last, both ends' loopback devices are loaded
-// with all that they take for some seconds, see headroom.
+// Survey checks a lab of real machines before measuring: for each machine how it is reached, with which
+// rights and how well its clock's offset is known; and for the path whether data crosses it, through the
+// router, and with which MTU. It sets nothing. Last, it loads both ends' loopback devices fully for some
+// seconds, see headroom.
 func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
@@ -122,8 +122,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	return out, context.Cause(ctx)
 }
 
-// card says of a device what a packet meets there: its MTU, speed, and which of its offloads make packets
-// that are no frames of a wire.
+// card describes what a packet meets at a device: its MTU, speed, and which of its offloads make packets that
+// are no frames on a wire.
 func card(facts map[string]string, dev string) string {
 	mtu := facts["device:"+dev+":mtu"]
 	if mtu == "" {
@@ -144,7 +144,7 @@ func card(facts map[string]string, dev string) string {
 		}
 	}
 
-	if facts["device:"+dev+":type"] == "wg" { // as RouterOS calls them
+	if facts["device:"+dev+":type"] == "wg" { // RouterOS's name
 		text += ", WireGuard"
 	}
 
@@ -155,8 +155,8 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard adds to what is told of an agentless router's device which of its offloads are on, and its MTU
-// where that is not told yet; or why its driver cannot read that.
+// readCard adds to what is known of an agentless router's device which of its offloads are on, and its MTU if
+// missing; or why its driver cannot read that.
 func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	told, known := strings.CutSuffix(told, ")")
 	reads := [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}}
@@ -184,7 +184,7 @@ func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	return told + strings.Join(all, ", ") + ")"
 }
 
-// toolsOf says which programs a node lacks that some cells need, where it has a POSIX shell.
+// toolsOf reports which programs that some cells need are missing on a node, if it has a POSIX shell.
 func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known bool) {
 	needs := [][2]string{{"openvpn", "the tunnel openvpn"}}
 	if end {
@@ -226,8 +226,8 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 	return check.OKBecause("nothing is missing that some cells need"), true
 }
 
-// headroom says how much the ends can send and take by themselves, over their loopback devices: what is
-// measured must be well below.
+// headroom reports how much the ends can send and receive by themselves, over their loopback devices: results
+// must be well below.
 func headroom(found []record.Ceiling, err error) check.Answer {
 	switch {
 	case err != nil:
@@ -239,8 +239,8 @@ func headroom(found []record.Ceiling, err error) check.Answer {
 		unit.Bitrate(found[0].Value))
 }
 
-// Measurable says of what Survey tells whether the lab can be measured: each machine is as it must be, and
-// over one version of IP at least data crosses the path, and not past the router.
+// Measurable decides from Survey's results whether the lab can be measured: each machine is as required, and
+// over at least one version of IP data crosses the path, through the router.
 func Measurable(all []Capability) bool {
 	no := map[string]bool{}
 	open := false
@@ -264,7 +264,7 @@ const (
 	overRouter = "through the router over "
 )
 
-// optional is a text in a format, or nothing where there is none.
+// optional formats a text, or returns "" if there is none.
 func optional(format, text string) string {
 	if text == "" {
 		return ""
@@ -272,8 +272,7 @@ func optional(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// ofAgent says with which rights an agent works, and how well the offset of its clock is known; and the
-// machine's facts.
+// ofAgent reports an agent's rights, and how well the offset of its clock is known; and the machine's facts.
 func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
 	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
@@ -289,7 +288,7 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
-// ofDriver says by what a node is driven, and what it forbids us; and the machine's facts.
+// ofDriver reports what drives a node, and what that forbids us; and the machine's facts.
 func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
 	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), optional(", %s", n.Rights),
 		optional(" (%s)", n.Unagented))
@@ -314,8 +313,8 @@ func routersOf(x *discoveredPath) string {
 	return unit.Count(len(x.route.Routers), "router")
 }
 
-// surveyPackets are sent each way to see whether they cross the router: many more than a session of ours has
-// meanwhile.
+// surveyPackets are sent each way to see whether they cross the router: far more than one of our sessions
+// sends meanwhile.
 const surveyPackets = 64
 
 // crosses sends packets, and looks whether the router's counters of both sides grow by as many. The error is
@@ -345,13 +344,13 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	return crossed(ctx, got, func() ([]record.CounterDelta, error) { return w.moved(ctx, before, "check") })
 }
 
-// failedCheck returns the answer of a check that failed itself.
+// failedCheck returns the answer for a check that itself failed.
 func failedCheck(ctx context.Context, err error) (check.Answer, error) {
 	return check.CouldNotTell("%v", err), context.Cause(ctx)
 }
 
-// uncountable is the answer where the router's counters cannot be read. A router that says so itself lacks a
-// device that was named.
+// uncountable returns the answer if the router's counters cannot be read. If the router itself reports this,
+// it lacks a named device.
 func uncountable(ctx context.Context, err error) (check.Answer, error) {
 	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 		return failedCheck(ctx, err)
@@ -364,7 +363,7 @@ func passedBy(err error) check.Answer {
 		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
 }
 
-// crossed looks at the router's counters until they have grown by what was exchanged, for countTime at most.
+// crossed reads the router's counters until they have grown by what was exchanged, for at most countTime.
 func crossed(ctx context.Context, got agent.Reached,
 	look func() ([]record.CounterDelta, error)) (check.Answer, error) {
 	if len(got.Back) == 0 {
@@ -391,7 +390,7 @@ func crossed(ctx context.Context, got agent.Reached,
 	}
 }
 
-// uncounted says which counter of a router's ports did not grow by what went each way.
+// uncounted names the counter of a router's ports that did not grow by what went each way.
 func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	for _, m := range moved {
 		sent := got.Bytes
@@ -408,7 +407,7 @@ func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	return nil
 }
 
-// warnManagement says, of each device once, that a setting changes what its node is reached by.
+// warnManagement warns, once per device, that a setting affects the device by which its node is reached.
 func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
 	dev := l.OnManagement(ctx, s)
 	if dev == "" {

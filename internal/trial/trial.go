@@ -1,5 +1,5 @@
-// Package trial runs one row, watched, and the campaign over all rows. It hands on what was seen and
-// computes no result.
+// Package trial runs one row, watched, and the campaign over all rows. It passes on records and computes no
+// results.
 package trial
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// attempt is one trial in the making.
+// attempt is a trial in progress.
 type attempt struct {
 	c       *Campaign
-	m       record.Method // with the duration that a search asks for
+	m       record.Method // with the duration that a search requests
 	d       demand
 	t       *record.Trial
 	testbed *testbed
@@ -33,7 +33,7 @@ type attempt struct {
 }
 
 // try runs one row. The returned trial is complete, failed or not; the error is set only when ctx was
-// cancelled, and then the trial is not to be kept.
+// cancelled, and then the trial must not be kept.
 func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	step *record.SearchTrial) (*record.Trial, error) {
 	t := c.newTrial(row, number, step)
@@ -79,9 +79,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	return t, nil
 }
 
-// rebootFor reports, of a trial of a cell that has ended with err, whether routers that are guests are to be
-// booted anew. For a dead path that is tried once, and again after a trial of the cell has ended well: what
-// the cell sets, such as a firewall, may cut the path itself.
+// rebootFor reports, after a trial of a cell ended with err, whether routers that are guests should reboot.
+// For a dead path that is tried once, and again after a trial of the cell has ended well: the cell's
+// settings, such as a firewall, may cut the path themselves.
 func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 	switch key := cell.Key(); {
 	case err == nil:
@@ -113,12 +113,12 @@ func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial
 	}
 }
 
-// caveat says something of the trial.
+// caveat adds a caveat to the trial.
 func (a *attempt) caveat(kind, text string) {
 	a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// evidence keeps what the probes saw of a trial that failed.
+// evidence keeps what the probes saw in a failed trial.
 func (a *attempt) evidence(ctx context.Context) {
 	if a.watch == nil || a.t.Nodes != nil {
 		return
@@ -162,7 +162,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
 		last := &a.t.Phases[len(a.t.Phases)-1]
-		if last.End == 0 { // else the timeline has ended it
+		if last.End == 0 { // otherwise the timeline has ended it
 			last.End = host.Monotonic()
 		}
 
@@ -171,7 +171,7 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 
 		if s.phase == record.PhaseSetup {
-			// The load's ends would wait in vain for a router that is gone.
+			// Otherwise the load's ends would wait in vain for a router that is gone.
 			guards.Go(func() {
 				if err := a.lab.Guard(ctx); err != nil {
 					cancel(err)
@@ -183,7 +183,7 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
-// setUp changes only what differs from the row before.
+// setUp changes only what differs from the previous row.
 func (a *attempt) setUp(ctx context.Context) (err error) {
 	b, err := a.c.testbed(ctx, a.t.Row.Factors)
 	if err != nil {
@@ -262,7 +262,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	for _, r := range a.way.unwatched {
 		if !a.lab.OwnNetwork() {
-			continue // said once, of the run
+			continue // reported once per run
 		}
 
 		a.caveat("router-not-watched", r+" has no agent: its counters and probes are missing, and that "+
@@ -272,10 +272,10 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// name tells this trial's packets from those of others, unless somebody forges them, see lab.Lab.Tag.
+// name distinguishes this trial's packets from others, unless somebody forges them, see lab.Lab.Tag.
 func (a *attempt) name() string { return a.c.Run.ID + "/" + a.t.ID }
 
-// follow notes which of a node's settings hold on its tunnel's devices.
+// follow records which of a node's settings hold on its tunnel's devices.
 func (a *attempt) follow(settings []lab.Followed) {
 	for _, f := range settings {
 		if f.Cannot == "" {
@@ -289,7 +289,7 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.d.probeOpener == "" || a.way.thirdParty { // who would answer?
+	if a.d.probeOpener == "" || a.way.thirdParty { // nobody would answer
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
 			a.caveat("no-datagrams", "no UDP gets through between the machines: latency is not measured, "+
@@ -304,7 +304,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 
 func (a *attempt) idle(ctx context.Context) (err error) {
 	if a.d.probeOpener == "" {
-		return nil // the caveat of the path says so
+		return nil // the caveat about the path reports that
 	}
 
 	m := a.m
@@ -320,7 +320,7 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 	return err
 }
 
-// probeLoad is the latency probe's demand.
+// probeLoad returns the latency probe's load.
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{
 		Protocol:   "echo",
@@ -379,8 +379,8 @@ func (a *attempt) load(ctx context.Context) error {
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	at := a.t.Window.Start
 	if err == nil || at > 0 && host.Monotonic() > at {
-		// The load's one phase was warm-up and window, which only the timeline tells apart. A load that
-		// failed may not have got to the window's end.
+		// The load's only phase covered warm-up and window, which only the timeline separates. A failed load
+		// may not have reached the window's end.
 		a.t.Phases[len(a.t.Phases)-1].End = at
 		a.t.Phases = append(a.t.Phases, record.Phase{
 			Name:  record.PhaseWindow,
@@ -429,8 +429,8 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	if err != nil {
 		cancel(err)
 	} else {
-		a.t.Traffic.Load.Tag = a.name()     // what the packets showed may be a secret
-		if a.t.Row.Kind == record.RowLoad { // of others no rate is told
+		a.t.Traffic.Load.Tag = a.name()     // the tag in the packets may be a secret
+		if a.t.Row.Kind == record.RowLoad { // other rows have no rate
 			err = traffic.Measured(a.t.Traffic)
 		}
 	}
@@ -466,14 +466,14 @@ func (c *Campaign) engine(name string) traffic.Engine {
 // lead is the time from fixing the timeline to its start: enough for a message to reach every node.
 const lead = 15 * time.Millisecond
 
-// drain bounds what is on its way when the window ends: a packet that comes later is lost. The ends stop as
-// soon as they know that nothing is missing.
+// drain bounds the wait for packets on their way when the window ends: later ones count as lost. The ends
+// stop as soon as nothing is missing.
 const drain = 500 * time.Millisecond
 
 // conductor keeps the engines of one trial in step: all of them are ready before the timeline is fixed.
 type conductor struct {
 	warmup, duration time.Duration
-	fixed            func(record.Window) error // called once, by the last to be ready
+	fixed            func(record.Window) error // called once, by the last to become ready
 	progress         func(traffic.Progress)
 
 	mu      sync.Mutex

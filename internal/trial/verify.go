@@ -24,12 +24,12 @@ type way struct {
 	near, far traffic.End
 	opener    string // of the path check: "near" or "far"
 	ports     lab.DataPorts
-	tag       string   // that the path check's packets show; "" where nobody else sends any
+	tag       string   // shown by the path check's packets; "" if nobody else sends any
 	unwatched []string // routers whose counters nobody reads
 	agentless []string // routers whose counters a driver reads
-	// thirdParty: at the far end is a program that is not ours, which answers nothing but its own traffic.
+	// thirdParty: the far end runs a third-party program, which answers only its own traffic.
 	thirdParty bool
-	bypass     bool // the traffic goes past the tunnel, on purpose
+	bypass     bool // the traffic bypasses the tunnel, on purpose
 }
 
 // gather resolves the ends of a row's path.
@@ -113,7 +113,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 	return w, nil
 }
 
-// Neighbor is the device that a node's own leads to; nil if nobody commands it.
+// Neighbor returns the device to which a node's own leads; nil if it is not under our control.
 func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
 	port, ok := l.Neighbor(name)
 	if !ok {
@@ -128,8 +128,8 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: l.Device(port.Node, port.Port)}, nil
 }
 
-// counters reads every counter that must move when traffic takes the path: the tunnel's own and those of
-// the ports of routers. Under load only agents are asked: a driver starts programs on a busy router.
+// counters reads every counter that must grow when traffic takes the path: the tunnel's own and those of the
+// routers' ports. Under load it asks only agents: a driver would start programs on a busy router.
 func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterDelta, error) {
 	var out []record.CounterDelta
 	for _, sub := range w.path.Subpaths() {
@@ -173,7 +173,7 @@ func move(node, device, counter string, v uint64) record.CounterDelta {
 	return record.CounterDelta{Node: node, Device: device, Counter: counter, Before: v}
 }
 
-// moved completes before with the counters as they are now.
+// moved completes before with the present counters.
 func (w way) moved(ctx context.Context, before []record.CounterDelta, when string) ([]record.CounterDelta,
 	error) {
 	after, err := w.counters(ctx, false)
@@ -190,8 +190,7 @@ func (w way) moved(ctx context.Context, before []record.CounterDelta, when strin
 	return out, nil
 }
 
-// edgeLead is the time before a window at which its counters are asked for: they are to be read before it
-// begins.
+// edgeLead is how long before a window its counters are requested, so that they are read before it begins.
 const edgeLead = 50 * time.Millisecond
 
 // edge holds the counters at a window's start.
@@ -201,8 +200,7 @@ type edge struct {
 	err      error
 }
 
-// startEdge reads the counters just before a window begins, unless it is called off. The channel gives one
-// edge.
+// startEdge reads the counters just before a window begins, unless cancelled. The channel delivers one edge.
 func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	out := make(chan edge, 1)
 	go func() {
@@ -217,9 +215,9 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	return out
 }
 
-// ofWindow returns the load's counter deltas from the window's start on, of those that were read there; none
-// where that was so late that they tell little of it, or late at all without a warm-up: then those of the
-// load are it.
+// ofWindow returns the load's counter deltas from the window's start on, of those that were read there. It
+// returns none if the reading was too late to represent the window, or late at all without a warm-up: then
+// the load's counters are used.
 func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []record.CounterDelta) {
 	late := e.at - win.Start
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
@@ -239,11 +237,11 @@ func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []re
 	return out
 }
 
-// edgeLate is the part of a window, as a divisor, by which its first counters may come late.
+// edgeLate is the part of a window, as a divisor, by which its first counters may be late.
 const edgeLate = 5
 
-// settled looks at counters after a load until its last packets are through and counted, for countTime at
-// most. Before, each node is at a different packet, a slow router for long.
+// settled reads counters after a load until its last packets have passed and been counted, for at most
+// countTime. Before that each node is at a different packet, a slow router for a long time.
 func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([]record.CounterDelta, error) {
 	deadline := time.Now().Add(countTime)
 	for was, err := look(); ; time.Sleep(countTime / 50) {
@@ -260,7 +258,8 @@ func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([
 	}
 }
 
-// still says that hardly a packet passed between two looks: the looks themselves may take the same way.
+// still reports whether hardly a packet passed between two readings: the readings themselves may use the same
+// path.
 func still(was, now []record.CounterDelta) bool {
 	for i := range now {
 		if strings.HasSuffix(now[i].Counter, "_packets") && now[i].After-was[i].After > fewPackets {
@@ -272,9 +271,9 @@ func still(was, now []record.CounterDelta) bool {
 
 const fewPackets = 4
 
-// prove sends a few datagrams along each way of the path and checks that they took it: the largest that the
-// path MTU allows comes back, one byte more does not, and the tunnel's and the routers' counters moved by
-// at least what was sent.
+// prove sends a few datagrams along each subpath and checks that they took it: the largest that the path MTU
+// allows comes back, one byte more does not, and the tunnel's and the routers' counters grew by at least what
+// was sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
 	before, err := w.counters(ctx, false)
@@ -292,7 +291,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		back = append(back, got)
 	}
 
-	e.BytesOffered = back[0].Bytes // and as many on each other way
+	e.BytesOffered = back[0].Bytes // and as many on each other subpath
 	if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
 		return e, err
 	}
@@ -303,7 +302,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		}
 	}
 
-	// A driver may count a packet only when its card has said that it left.
+	// A driver may count a packet only when its card has reported it as sent.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
 		err := w.check(e)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
@@ -316,7 +315,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	}
 }
 
-// foundMTU is the largest packet that a way carries, by what came back.
+// foundMTU returns the largest packet that a path carries, by what came back.
 func foundMTU(got agent.Reached, want int) (int, error) {
 	switch {
 	case slices.Contains(got.Back, want+1):
@@ -335,7 +334,7 @@ var errDead = errors.New("no packet came back on the path")
 // countTime bounds the lag of a path's counters behind its packets.
 const countTime = 500 * time.Millisecond
 
-// exchange asks for answers on one of the path's ways.
+// exchange requests echoes on one subpath.
 func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reached, error) {
 	opener := w.near
 	answerer := w.far
@@ -366,7 +365,7 @@ func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reache
 	return back, err
 }
 
-// echoAt has an end return datagrams until the session ends.
+// echoAt makes an end return datagrams until the session ends.
 func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Session, error) {
 	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{
 		Addr: at,

@@ -22,7 +22,7 @@ import (
 // liveEvery is the interval at which the host's cores are reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its
+// watches holds the probes of one lab: machine-wide sources once, on the host; each namespace's own on its
 // node. Agentless nodes have none.
 type watches struct {
 	lab      *lab.Lab
@@ -39,18 +39,18 @@ type watcher interface {
 	Close() error
 }
 
-// agentlessEvery is the pace of an agentless node's samples: each costs it a program or two.
+// agentlessEvery is the interval of an agentless node's samples: each costs it a program or two.
 const agentlessEvery = time.Second
 
 // agentless watches a node by its driver. It keeps its own pace: no sample is taken at the edges of a window.
 type agentless struct {
 	watch driver.Watch
-	whole bool         // its machine is its own
-	stop  func()       // ends keeping in touch
-	gone  *atomic.Bool // nothing can be had of it any more
+	whole bool         // it is a real machine
+	stop  func()       // stops keeping in touch
+	gone  *atomic.Bool // its process is gone
 }
 
-// drive keeps in touch with what samples a node, until it is closed.
+// drive keeps in touch with a node's sampling process, until it is closed.
 func drive(ctx context.Context, by driver.Watch, whole bool) agentless {
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
@@ -133,14 +133,14 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	case name == lab.HostNode:
 		watched = probe.ByScope(probes, record.ScopeHost)
 		options.Live = liveEvery
-	case n.Facts.Guest(): // its cores and memory are nobody else's
+	case n.Facts.Guest(): // nobody else uses its cores and memory
 		watched = probes
 		options.Own = nil
 		options.Trace = n.Trace
-	case n.Facts.OwnMachine(): // everything of it, beside which other things run
+	case n.Facts.OwnMachine(): // everything on it, as other programs run there, too
 		watched = probes
 		if n.Facts.Clock != record.ClockSame {
-			options.Own = nil // this program's number is there that of any other
+			options.Own = nil // our process number belongs to another process there
 		}
 
 		if name == w.lab.Topology.Near {
@@ -156,8 +156,8 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	return err
 }
 
-// gone reports whether what samples a node by its driver must be started anew: it ended by itself while this
-// machine slept, or was killed.
+// gone reports whether a node's sampling process must be restarted: it ended by itself while this machine
+// slept, or was killed.
 func (w *watches) gone() bool {
 	for _, p := range w.watchers {
 		if d, ok := p.(agentless); ok && d.gone.Load() {
@@ -167,7 +167,7 @@ func (w *watches) gone() bool {
 	return false
 }
 
-// schedule has every node sampled at both edges of the window.
+// schedule makes every node sample at both edges of the window.
 func (w *watches) schedule(win record.Window) error {
 	if w == nil {
 		return nil
@@ -188,7 +188,7 @@ func (w *watches) cores() []float64 {
 	return w.watchers[w.shown].Live()
 }
 
-// collect fetches what all nodes saw between two times.
+// collect fetches the samples of all nodes between two times.
 func (w *watches) collect(ctx context.Context, from, to int64) (map[string]record.NodeData, error) {
 	if w == nil {
 		return nil, nil
@@ -226,7 +226,7 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 	return out, failed
 }
 
-// dropDocs removes the texts of declared metrics, which docs/reference/telemetry.md has. Otherwise a run
+// dropDocs removes the texts of declared metrics, which are in docs/reference/telemetry.md. Otherwise a run
 // would store them with every trial.
 func dropDocs(d record.NodeData) {
 	for i := range d.Samples {

@@ -1,4 +1,4 @@
-// Package ciphers is the node side of measuring ciphers where no program does: with Go's libraries, and
+// Package ciphers is the node side of measuring ciphers without a program for it: with Go's libraries, and
 // with the kernel's own crypto. Each measurement has a process of its own.
 package ciphers
 
@@ -23,25 +23,25 @@ var (
 type Request struct {
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
-	Block     int    `json:"block_bytes"` // of what each operation works on, 0 if nothing
+	Block     int    `json:"block_bytes"` // input of each operation, 0 if none
 	Threads   int    `json:"threads"`
 	Ns        int64  `json:"ns"` // how long
 }
 
-// Done gives how many operations were done, and how long that took.
+// Done reports how many operations were done, and how long they took.
 type Done struct {
 	Count int64 `json:"count"`
 	Ns    int64 `json:"ns"`
 }
 
-// What a request may ask for at most.
+// Limits on a request.
 const (
 	maxBlock   = 1 << 20
 	maxThreads = 1024
 	maxTime    = time.Minute
 )
 
-// check refuses what costs too much memory or time.
+// check refuses requests that take too much memory or time.
 func (q Request) check() error {
 	if q.Block < 0 || q.Block > maxBlock || q.Threads < 1 || q.Threads > maxThreads ||
 		q.Ns <= 0 || time.Duration(q.Ns) > maxTime {
@@ -51,15 +51,15 @@ func (q Request) check() error {
 	return nil
 }
 
-// worker does an operation again and again, on data of its own. What it made last is its result, nil where
-// that says nothing. It is used by one goroutine.
+// worker repeats an operation on its own data. Its result is the last output, nil if that is meaningless. One
+// goroutine uses it.
 type worker struct {
 	do     func() error
 	result func() []byte
 	close  func()
 }
 
-// Handlers are the verbs, each to be served in a process of its own.
+// Handlers returns the verbs, each to be served in a process of its own.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{VerbGo: serve(goWorker), VerbKernel: serve(kernelWorker)}
 }
@@ -73,7 +73,7 @@ func serve(hire func(Request) (worker, error)) host.Handler {
 	})
 }
 
-// measure has all workers begin at once, and stops them when the time is over.
+// measure starts all workers together, and stops them when the time is over.
 func measure(ctx context.Context, q Request, hire func(Request) (worker, error)) (Done, error) {
 	workers := make([]worker, q.Threads)
 	for i := range workers {
@@ -83,7 +83,7 @@ func measure(ctx context.Context, q Request, hire func(Request) (worker, error))
 		}
 
 		if err == nil {
-			err = w.do() // its first time is not measured
+			err = w.do() // the first operation is not measured
 		}
 
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// kernelNames are type and name of an algorithm in the kernel's crypto
+// kernelNames maps an algorithm to its type and name in the kernel's crypto
 // (Documentation/crypto/userspace-if.rst).
 var kernelNames = map[string][2]string{
 	"aes-128-cbc": {"skcipher", "cbc(aes)"}, "aes-256-cbc": {"skcipher", "cbc(aes)"},
@@ -27,8 +27,8 @@ const (
 	nonceBytes = 12
 )
 
-// kernelWorker works with the kernel's crypto through a socket of AF_ALG. What it makes must be what Go's
-// libraries make of the same.
+// kernelWorker uses the kernel's crypto through a socket of AF_ALG. Its output must equal that of Go's
+// libraries.
 func kernelWorker(q Request) (w worker, err error) {
 	name, ok := kernelNames[q.Algorithm]
 	if !ok {
@@ -59,7 +59,7 @@ func kernelWorker(q Request) (w worker, err error) {
 	return w, nil
 }
 
-// kernelSocket describes one that takes operations.
+// kernelSocket returns a descriptor for operations.
 func kernelSocket(name [2]string, q Request) (int, error) {
 	lacks := func(what string, err error) error {
 		switch {
@@ -92,7 +92,7 @@ func kernelSocket(name [2]string, q Request) (int, error) {
 		}
 	}
 
-	// Accept of package unix refuses addresses of a family that it does not know.
+	// Accept of package unix refuses addresses of unknown families.
 	fd, _, e := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(of), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if e != 0 {
 		return 0, fmt.Errorf("open %s: %w", name[1], e)
@@ -101,11 +101,11 @@ func kernelSocket(name [2]string, q Request) (int, error) {
 	return int(fd), nil
 }
 
-// kernelOperation sends what is to be worked on and reads what came of it.
+// kernelOperation sends the input and reads the output.
 func kernelOperation(fd int, kind string, q Request) worker {
 	var control, data []byte
 	var out []byte
-	skip := 0 // of what is read
+	skip := 0 // of the output
 	decrypt := q.Operation == "decrypt"
 	direction := uint32(unix.ALG_OP_ENCRYPT)
 	if decrypt {
@@ -114,7 +114,7 @@ func kernelOperation(fd int, kind string, q Request) worker {
 
 	switch kind {
 	case "hash":
-		data, out = filler(q.Block), make([]byte, 64) // the longest
+		data, out = filler(q.Block), make([]byte, 64) // the longest output
 	case "skcipher":
 		data, out = filler(padded(q.Block)), make([]byte, padded(q.Block))
 		control = append(control32(unix.ALG_SET_OP, direction), controlIV(filler(16))...)
@@ -152,14 +152,14 @@ func kernelOperation(fd int, kind string, q Request) worker {
 	return worker{do: do, result: func() []byte { return out[min(skip, got):got] }}
 }
 
-// control32 is a control message with a number.
+// control32 returns a control message with a number.
 func control32(kind int, v uint32) []byte {
 	b := controlMessage(kind, 4)
 	binary.NativeEndian.PutUint32(b[unix.CmsgLen(0):], v)
 	return b
 }
 
-// controlIV is one with a nonce: struct af_alg_iv.
+// controlIV returns one with a nonce: struct af_alg_iv.
 func controlIV(iv []byte) []byte {
 	b := controlMessage(unix.ALG_SET_IV, 4+len(iv))
 	at := b[unix.CmsgLen(0):]
@@ -170,7 +170,7 @@ func controlIV(iv []byte) []byte {
 
 func controlMessage(kind, size int) []byte {
 	b := make([]byte, unix.CmsgSpace(size))
-	level := unix.CmsgLen(0) - 8 // behind the length, a word of the machine's
+	level := unix.CmsgLen(0) - 8 // after the length, a machine word
 	if level == 8 {
 		binary.NativeEndian.PutUint64(b, uint64(unix.CmsgLen(size)))
 	} else {

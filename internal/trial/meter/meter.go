@@ -1,5 +1,5 @@
-// Package meter reads from outside how much power a device draws: a plug by HTTP, or what a command
-// prints. A meter that fails has no reading, and says why; nothing else fails of it.
+// Package meter reads from outside how much power a device draws: from a plug by HTTP, or from a command's
+// output. A meter that fails has no reading, and a reason; nothing else fails because of it.
 package meter
 
 import (
@@ -21,35 +21,35 @@ import (
 )
 
 const (
-	// every gives how often a plug is asked: it measures about once a second, too.
+	// every is the interval for querying a plug, which also measures about once a second.
 	every = time.Second
-	// patience bounds how long an answer may take, and usualSilence how long the next line of a command.
+	// patience bounds the wait for an answer, and usualSilence that for the next line of a command.
 	patience     = 2 * time.Second
 	usualSilence = 10 * time.Second
-	// nearest bounds how close readings may be. What comes sooner after another is not kept.
+	// nearest is the minimum distance between readings. One that comes sooner is dropped.
 	nearest = int64(5 * time.Millisecond)
-	// maxReadings bounds what is kept until it is asked for.
+	// maxReadings bounds what is kept until it is fetched.
 	maxReadings = 1 << 20
 )
 
-// Meter is a power meter that is read while Run runs. It is safe for concurrent use.
+// Meter is a power meter, read while Run runs. It is safe for concurrent use.
 type Meter struct {
 	meter    record.Meter
 	spec     spec
 	password host.Secret
-	node     string // whose power it is
+	node     string // the measured node
 	silence  time.Duration
 
 	mu       sync.Mutex
 	at       []int64 // by the controller's clock
 	watts    []float64
-	decimals int // most that were told
+	decimals int // most digits after the point so far
 	failed   error
 	failedAt int64
 	first    chan struct{} // closed at the first reading
 }
 
-// Open prepares to read a meter of a node. Its password is read now: an error says that it is not there.
+// Open prepares to read a meter of a node. It reads the password now: the error reports a missing one.
 func Open(m record.Meter, node string) (*Meter, error) {
 	s, err := parse(m.At)
 	if err != nil {
@@ -59,7 +59,7 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if s.scheme == command {
 		err := host.TrustedCommand(s.words)
 		absent := errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
-		if err != nil && !absent { // what is not there has no reading, and says so
+		if err != nil && !absent { // a missing device has no reading, and a reason
 			return nil, fmt.Errorf("power meter: %w", err)
 		}
 	}
@@ -78,8 +78,8 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	return x, nil
 }
 
-// Uses says what of this machine a meter uses: a command that is run here, or a password that is sent to it;
-// "" if nothing.
+// Uses returns what a meter uses on this machine: a command run here, or a password sent to it; "" if
+// nothing.
 func Uses(m record.Meter) string {
 	s, err := parse(m.At)
 	switch {
@@ -95,7 +95,7 @@ func Uses(m record.Meter) string {
 	return ""
 }
 
-// password reads the secret from where the address says that it stands; without that there is none.
+// password reads the secret from the place given in the address, if any.
 func (s spec) password() (host.Secret, error) {
 	switch {
 	case s.passwordEnv != "":
@@ -127,7 +127,7 @@ func (m *Meter) Run(ctx context.Context) {
 	}
 }
 
-// follow takes what tells readings by itself, and begins again a second after that has ended.
+// follow reads a source that reports by itself, and restarts it a second after it has ended.
 func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
 		if err := once(ctx); err != nil && ctx.Err() == nil {
@@ -138,7 +138,7 @@ func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	}
 }
 
-// poll asks again and again. A reading is of the middle between question and answer.
+// poll queries repeatedly. A reading is dated to the middle between query and answer.
 func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, error)) {
 	for ctx.Err() == nil {
 		began := host.Monotonic()
@@ -159,7 +159,7 @@ func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, err
 	}
 }
 
-// take keeps a reading, or why there is none.
+// take records a reading, or why there is none.
 func (m *Meter) take(at int64, text string, err error) {
 	var w float64
 	if err == nil {
@@ -188,7 +188,7 @@ func (m *Meter) take(at int64, text string, err error) {
 	}
 }
 
-// Ready waits for the first reading, and says why there is none yet.
+// Ready waits for the first reading, and returns why there is none yet.
 func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 	select {
 	case <-m.first:
@@ -207,8 +207,8 @@ func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 	return fmt.Errorf("no reading within %s", wait)
 }
 
-// Samples are the readings from one time to another, with the one before, as a series of power_w. Earlier
-// ones are forgotten. failing is why the meter told nothing any more at the end, or nil.
+// Samples returns the readings from one time to another, with the one before, as a series of power_w. It
+// forgets earlier ones. failing explains why the meter reported nothing more at the end, or is nil.
 func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,7 +255,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	return s, failing
 }
 
-// words say whose power a reading is, how it comes, and in which steps.
+// words describes whose power a reading is, its source, and its resolution.
 func (m *Meter) words() string {
 	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
 		command: "as often as it prints"}[m.spec.scheme]

@@ -17,12 +17,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// plug is a smart plug that is asked by HTTP.
+// plug is a smart plug that is queried by HTTP.
 type plug struct {
 	spec     spec
 	password host.Secret
 	client   *http.Client
-	gen      int // of a Shelly; 0 = not known yet
+	gen      int // of a Shelly; 0 = unknown
 }
 
 func newPlug(s spec, password host.Secret) *plug {
@@ -30,7 +30,7 @@ func newPlug(s spec, password host.Secret) *plug {
 		spec:     s,
 		password: password,
 		client: &http.Client{
-			// It is a device at hand: no proxy knows it, and it has nothing to refer us to.
+			// A local device: no proxy can reach it, and it has no reason to redirect.
 			Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
@@ -39,7 +39,7 @@ func newPlug(s spec, password host.Secret) *plug {
 	}
 }
 
-// read asks for the power now.
+// read queries the present power.
 func (p *plug) read(ctx context.Context) (string, error) {
 	n := p.spec.channel
 	if p.spec.scheme == tasmota {
@@ -59,7 +59,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 	}
 
 	if p.gen == 0 {
-		// Every Shelly tells what it is without a password; gen is there from the second generation on
+		// Every Shelly describes itself without a password; the second generation and later include gen
 		// (shelly-api-docs.shelly.cloud/gen1/#shelly, …/gen2/ComponentsAndServices/Shelly).
 		data, err := p.get(ctx, "/shelly", nil)
 		if err != nil {
@@ -97,7 +97,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 	return fieldOf(data, "power", 0)
 }
 
-// get asks once, and again with the password if that is wanted. An error never shows the query.
+// get sends a query, and again with the password if required. An error never shows the query.
 func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	if p.spec.scheme == tasmota && !p.password.Empty() {
 		query.Set("user", p.user())
@@ -121,7 +121,7 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 	return data, nil
 }
 
-// user is admin unless another is named: both kinds call it so.
+// user defaults to admin, as on both kinds.
 func (p *plug) user() string { return cmp.Or(p.spec.user, "admin") }
 
 func (p *plug) once(ctx context.Context, path string, query url.Values, authorization string) (data []byte,
@@ -138,7 +138,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 
 	answer, err := p.client.Do(q)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return nil, 0, "", wrapped.Err // without the address, which may have the password
+		return nil, 0, "", wrapped.Err // without the address, which may contain the password
 	}
 
 	if err != nil {
@@ -153,8 +153,8 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
 }
 
-// answer returns what a plug that wants a password is told: Digest with SHA-256 (RFC 7616), as the second
-// generation of Shelly does (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as the
+// answer returns the authorisation that a plug demands: Digest with SHA-256 (RFC 7616), as for the second
+// generation of Shelly (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as for the
 // first.
 func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {
 	_ = p.password.Use(func(password []byte) error {

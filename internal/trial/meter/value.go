@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	maxBytes = 64 << 10 // of an answer; a plug's has one or two thousand
-	maxWatts = 1e6      // what a meter says beyond is no power of a device
+	maxBytes = 64 << 10 // in an answer; a plug's has one or two thousand
+	maxWatts = 1e6      // more is not the power of a device
 )
 
-// watts reads a power such as "6.1" or "6.1 W".
+// watts parses a power such as "6.1" or "6.1 W".
 func watts(text string) (float64, error) {
 	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), 64)
 	if err != nil || !(w >= 0 && w <= maxWatts) { // nor NaN
@@ -25,7 +25,7 @@ func watts(text string) (float64, error) {
 	return w, nil
 }
 
-// quoted shows the beginning of what somebody else's device said.
+// quoted shows the beginning of a device's output.
 func quoted(text string) string {
 	const most = 60
 	if text = strings.TrimSpace(check.Plain(text)); len(text) > most {
@@ -34,8 +34,8 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// fieldOf finds a field of a JSON text: "ENERGY.Power", "meters.0.power". A field that holds a list, as of a
-// plug with several sockets, stands for its element of that number.
+// fieldOf finds a field of a JSON text: "ENERGY.Power", "meters.0.power". If the field is a list, as for a
+// plug with several sockets, it returns the element of that channel.
 func fieldOf(data []byte, path string, channel int) (string, error) {
 	if len(data) > maxBytes {
 		return "", errTooLong

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds of a request, which may come from somebody else's controller: beyond them no plan goes, and sums of
-// what is within them do not overflow.
+// Bounds on a request, which may come from somebody else's controller: no plan exceeds them, and sums within
+// them do not overflow.
 const (
 	largestPacket = 40 + 1<<16 - 1 // bytes, of IPv6
 	longestList   = 4096
@@ -24,13 +24,13 @@ const (
 
 // within reports a number that is not between 0 and a bound.
 func within[N int | float64 | time.Duration](name string, n, most N) error {
-	if !(n >= 0 && n <= most) { // nor is it no number
+	if !(n >= 0 && n <= most) { // also catches NaN
 		return fmt.Errorf("%s %v: want 0 to %v", name, n, most)
 	}
 	return nil
 }
 
-// check reports what of a request is out of bounds. It comes before anything is made of it.
+// check reports values out of bounds in a request. It runs before the request has any effect.
 func (q Request) check() error {
 	l := q.Load
 	err := cmp.Or(
@@ -75,7 +75,7 @@ func (q Request) check() error {
 	return nil
 }
 
-// checkWindow says what of a timeline is out of bounds for a load.
+// checkWindow reports what in a timeline is out of bounds for a load.
 func checkWindow(w record.Window, l record.Load) error {
 	if w.Begin < 0 || w.Start < w.Begin || w.End < w.Start || w.Stop < w.End {
 		return fmt.Errorf("timeline %+v: its times are not in order", w)

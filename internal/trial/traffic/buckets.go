@@ -5,7 +5,7 @@ import "math/bits"
 // bucketFinest is log2 of the finest bucket in ns.
 const bucketFinest = 6
 
-// BucketOf is the bucket of a duration: the first 2<<octave are 64 ns wide, then 1<<octave share each
+// BucketOf returns the bucket of a duration: the first 2<<octave are 64 ns wide, then 1<<octave share each
 // doubling.
 func BucketOf(ns int64, octave int) int {
 	linear := bucketFinest + octave
@@ -17,7 +17,7 @@ func BucketOf(ns int64, octave int) int {
 	return (e-linear+1)<<octave + int(ns>>(e-octave))&(1<<octave-1)
 }
 
-// BucketEdge is the least duration of a bucket.
+// BucketEdge returns the smallest duration of a bucket.
 func BucketEdge(i, octave int) int64 {
 	if i < 1<<octave {
 		return int64(i) << bucketFinest

@@ -11,12 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// CheckFlows answers for a node that is to have the flows of a load.
+// CheckFlows checks whether a node can have the flows of a load.
 func CheckFlows(q Request) check.Answer {
 	flows := len(FlowsOf(q.Load))
 	need := flows + hellosAtOnce // whose sockets are open twice
 	var controls []string
-	if q.Load.Protocol == "tcp" { // while connections are made each is open twice
+	if q.Load.Protocol == "tcp" { // each is open twice while connecting
 		controls = Congestions(q.Load)
 		need = 2 * flows
 	}
@@ -31,7 +31,7 @@ func CheckFlows(q Request) check.Answer {
 	return a
 }
 
-// CheckDescriptors answers whether so many files may be open as something needs.
+// CheckDescriptors checks whether enough files may be open for a purpose.
 func CheckDescriptors(what string, need int) check.Answer {
 	limit := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

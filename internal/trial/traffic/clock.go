@@ -9,10 +9,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Monotonic is CLOCK_MONOTONIC in nanoseconds.
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds.
 func Monotonic() int64 { return host.Monotonic() }
 
-// glance bounds the time for which a sleeping thread overlooks that it should stop.
+// glance bounds how long a sleeping thread may overlook that it should stop.
 const glance = 20 * time.Millisecond
 
 // SleepUntil sleeps until CLOCK_MONOTONIC reaches at, or stop is set.
@@ -27,7 +27,7 @@ func SleepUntil(at int64, stop *atomic.Bool) {
 	}
 }
 
-// processCPU is this process' user and system time.
+// processCPU returns this process's user and system time.
 func processCPU() (user, system int64) {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -36,5 +36,5 @@ func processCPU() (user, system int64) {
 	return u.Utime.Nano(), u.Stime.Nano()
 }
 
-// Again says that a call ended because of its bounds: the next one goes on.
+// Again reports whether a call only reached its time limit: the next one continues.
 func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }

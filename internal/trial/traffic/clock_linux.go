@@ -27,11 +27,10 @@ func Nap(d time.Duration) {
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// Write is write(2) as a raw call, like all calls of the threads that carry a load. Go's scheduler is told
-// nothing of these: it would take the CPU of a thread that has done nothing but calls for 10 ms away at
-// each of them (retake in runtime/proc.go, Go 1.26), which cost a fifth of a core, and, by the switches,
-// packets. Such a call must end by itself or by a signal within tens of milliseconds, since a collection of
-// garbage waits for it.
+// Write is write(2) as a raw call, like all calls of the threads that carry a load. These bypass Go's
+// scheduler: it would preempt, at each call, a thread that has made nothing but calls for 10 ms (retake in
+// runtime/proc.go, Go 1.26), which cost a fifth of a core and, through the switches, packets. Such a call
+// must end by itself or by a signal within tens of milliseconds, since garbage collection waits for it.
 func Write(fd int, b []byte) (int, error) {
 	return Returned(unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b))))
@@ -43,7 +42,7 @@ func Receive(fd int, b []byte, flags int) (int, error) {
 		uintptr(len(b)), uintptr(flags), 0, 0))
 }
 
-// Returned turns what a raw call that counts has returned into Go's values.
+// Returned converts the result of a raw call that returns a count.
 func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return 0, errno
@@ -61,7 +60,7 @@ func Bound(fd int) error {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 }
 
-// Watch opens an epoll that tells of sockets, each by its place in the list.
+// Watch opens an epoll for sockets, which reports each by its index in the list.
 func Watch(fds []int, events uint32) (poll int, err error) {
 	if poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("open an epoll: %w", err)
@@ -83,10 +82,10 @@ func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))
 }
 
-// tellsThreads says whether the kernel tells what each thread did.
+// tellsThreads reports whether the kernel accounts for each thread.
 const tellsThreads = true
 
-// OwnThread gives the calling goroutine a thread for itself, which dies with it, with precise timers. It
+// OwnThread gives the calling goroutine a thread of its own, which dies with it, with precise timers. It
 // returns the thread's id.
 func OwnThread() int {
 	runtime.LockOSThread()
@@ -94,8 +93,8 @@ func OwnThread() int {
 	return unix.Gettid()
 }
 
-// threadCPU is the CPU time that a thread of this process has used, by the clock that the kernel makes for
-// each thread (see clock_getcpuclockid(3)).
+// threadCPU returns the CPU time of a thread of this process, by the kernel's clock for the thread (see
+// clock_getcpuclockid(3)).
 func threadCPU(tid int) int64 {
 	var ts unix.Timespec
 	if unix.ClockGettime(int32(^tid)<<3|6, &ts) != nil {
@@ -104,7 +103,7 @@ func threadCPU(tid int) int64 {
 	return ts.Nano()
 }
 
-// peakMemory is the most that was resident of this process, or 0 where the kernel does not say.
+// peakMemory returns this process's peak resident memory, or 0 if the kernel does not report it.
 func peakMemory() int64 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -121,7 +120,7 @@ func peakMemory() int64 {
 	return 0
 }
 
-// PinProcess limits all threads of this process, and those they will start, to the given cores.
+// PinProcess limits all present and future threads of this process to the given cores.
 func PinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -168,8 +167,8 @@ func AllowedCPUs() []int {
 	return cpus
 }
 
-// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it; twice as
-// many, because both ends of a load may be in one process.
+// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it; twice as many,
+// because both ends of a load may be in one process.
 func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
@@ -178,8 +177,8 @@ func MakeRoom(n int) {
 
 const lowestRealtime = 1 // SCHED_FIFO priority
 
-// Raise asks for the lowest realtime priority for the calling thread, which must spend its time sleeping.
-// It says which scheduling class it got.
+// Raise requests the lowest realtime priority for the calling thread, which must mostly sleep. It returns the
+// scheduling class obtained.
 func Raise() string {
 	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: lowestRealtime}
 	if err := unix.SchedSetAttr(0, &a, 0); err != nil {

@@ -12,18 +12,18 @@ import (
 // sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
 func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
-// tellsThreads says that what each thread did is not known: goroutines have none of their own.
+// tellsThreads: the use of each thread is unknown, as goroutines have none of their own.
 const tellsThreads = false
 
-// OwnThread leaves the calling goroutine on whatever thread it is.
+// OwnThread leaves the calling goroutine on its present thread.
 func OwnThread() int { return 0 }
 
 func threadCPU(int) int64 { return 0 }
 
-// peakMemory is not known: getrusage(2) tells it in another unit on each system.
+// peakMemory is unknown: getrusage(2) reports it in another unit on each system.
 func peakMemory() int64 { return 0 }
 
-// PinProcess can limit the process to no cores.
+// PinProcess fails: this system cannot limit a process to cores.
 func PinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -31,10 +31,10 @@ func PinProcess(cpus []int) error {
 	return fmt.Errorf("pin the engine to cores %v: %w", cpus, host.ErrUnsupported)
 }
 
-// AllowedCPUs are not known.
+// AllowedCPUs returns nil: unknown.
 func AllowedCPUs() []int { return nil }
 
-// MakeRoom has nothing to do: calls that wait are made by way of Go's scheduler.
+// MakeRoom does nothing: waiting calls go through Go's scheduler.
 func MakeRoom(int) {}
 
 // Raise leaves the calling thread in its scheduling class.

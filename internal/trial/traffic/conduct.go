@@ -14,35 +14,35 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Every wait has an end. Patience is a node's for its peer, and the controller's patience with a node is
-// longer, so that the node can say what it waited for; overtime is what the nodes may need beyond the
-// planned end of the load to share in their results.
+// Every wait is bounded. Patience is a node's for its peer, and the controller's patience with a node is
+// longer, so that the node can report what it waited for; overtime is what the nodes may need beyond the
+// planned end of the load to send their results.
 const (
 	Patience = 10 * time.Second
 	SetUp    = 15 * time.Second
 	overtime = 15 * time.Second
 )
 
-// maxResult bounds the bytes of one end's result: a day of probes has half of it.
+// maxResult bounds the bytes of one end's result: a day of probes takes half of it.
 const maxResult = 1 << 30
 
 // Request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
 // where port 0 lets the kernel choose.
 type Request struct {
-	Check  bool       `json:"check,omitempty"` // only say whether it can be done
+	Check  bool       `json:"check,omitempty"` // only check whether it is possible
 	Side   string     `json:"side"`            // "near" or "far"
 	Listen bool       `json:"listen"`
 	Addr   netip.Addr `json:"addr"`
 	Peer   netip.Addr `json:"peer"`
 	Beside []Path     `json:"beside,omitempty"` // the other paths
 	Port   int        `json:"port"`
-	// From is the only address that a listener hears datagrams from; the zero value is any that returns its
-	// cookie.
+	// From is the only address from which a listener accepts datagrams; the zero value accepts any that
+	// returns its cookie.
 	From netip.Addr  `json:"from,omitzero"`
 	CPUs []int       `json:"cpus,omitempty"`
 	Load record.Load `json:"load"`
 
-	Survey   bool   `json:"survey,omitempty"`   // only say how frames can go to the peer
+	Survey   bool   `json:"survey,omitempty"`   // only report how frames can reach the peer
 	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
 }
 
@@ -57,12 +57,12 @@ func (q Request) Paths() []Path {
 	return append([]Path{{q.Addr, q.Peer}}, q.Beside...)
 }
 
-// Hears says whether a listener hears datagrams from an address.
+// Hears reports whether a listener accepts datagrams from an address.
 func (q Request) Hears(from netip.Addr) bool {
 	return !q.From.IsValid() || from.Unmap() == q.From.Unmap()
 }
 
-// PathOf is the path that a flow takes.
+// PathOf returns the path that a flow takes.
 func (q Request) PathOf(k FlowKey) Path {
 	paths := q.Paths()
 	return paths[(k.Stream-1)%len(paths)]
@@ -77,7 +77,7 @@ type Message struct {
 }
 
 // endpoint is one end during a conducted load. Its reader passes on that it listens and that it is ready;
-// result and err are the reader's until done is closed.
+// result and err belong to the reader until done is closed.
 type endpoint struct {
 	side    string
 	end     End
@@ -88,7 +88,7 @@ type endpoint struct {
 	err     error
 }
 
-// conduct is an activity under way.
+// conduct is an activity in progress.
 type conduct struct {
 	verb      string
 	load      record.Load
@@ -101,8 +101,8 @@ type conduct struct {
 }
 
 // Conduct is the controller side that all activities share: it opens the listening end, then the connecting
-// one, waits until both are ready, shares them the timeline and collects the parts of each one's result:
-// index 0 is near's. A third party's has no result: the other end connects to it, at the load's port.
+// one, waits until both are ready, sends them the timeline and collects the parts of each result: index 0 is
+// near's. A third party's end has no result: the other end connects to it, at the load's port.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	near, far End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -137,7 +137,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 
 		cause := context.Cause(ctx)
 		if cause != nil {
-			err = cause // what failed first; the other end was only abandoned for it
+			err = cause // the first failure; the other end was only abandoned because of it
 		}
 
 		return results, err
@@ -150,7 +150,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	return results, nil
 }
 
-// sides are the names of the ends, in their order.
+// sides names the ends, in their order.
 var sides = [2]string{"near", "far"}
 
 func (r *conduct) run(ctx context.Context) error {
@@ -258,7 +258,7 @@ func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool,
 	return nil
 }
 
-// read follows one end to its last word.
+// read follows one end to its last message.
 func (r *conduct) read(p *endpoint) error {
 	for size := 0; ; {
 		var m Message
@@ -292,7 +292,7 @@ func (r *conduct) read(p *endpoint) error {
 	}
 }
 
-// progress adds what both ends received and passes it on.
+// progress sums what both ends received and passes it on.
 func (r *conduct) progress(p *endpoint, one Progress) {
 	r.mu.Lock()
 	r.last[p.side] = one
@@ -310,7 +310,7 @@ func (r *conduct) fault(p *endpoint, err error) error {
 	return fmt.Errorf("%s at %s end (%s): %w", r.verb, p.side, p.end.Node, err)
 }
 
-// await returns the next thing that an end says of its state.
+// await returns the next message about an end's state.
 func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	select {
 	case m := <-p.said:
@@ -328,7 +328,8 @@ func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	}
 }
 
-// NewWindow returns the timeline of a load that begins at a time; drain bounds what is on its way at the end.
+// NewWindow returns the timeline of a load that begins at a time; drain bounds the wait for packets at the
+// end.
 func NewWindow(begin int64, warmup, duration, drain time.Duration) record.Window {
 	start := begin + int64(warmup)
 	end := start + int64(duration)

@@ -14,10 +14,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// PreambleTimeout bounds the time for which a client may hold a connection open without a valid preamble.
+// PreambleTimeout bounds how long a client may hold a connection open without a valid preamble.
 const PreambleTimeout = 3 * time.Second
 
-// MakeConnections makes one TCP connection per flow, whoever sends in it, within Patience; port is the
+// MakeConnections makes one TCP connection per flow, whichever end sends in it, within Patience; port is the
 // listener's. On error there are none.
 func MakeConnections(ctx context.Context, q Part, keys []FlowKey) (conns []*net.TCPConn, port int,
 	err error) {
@@ -82,7 +82,7 @@ func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	return c, nil
 }
 
-// Identify shows a listener the preamble of a flow and awaits its welcome.
+// Identify sends a flow's preamble to a listener and awaits its welcome.
 func Identify(c net.Conn, tag string, flow int) error {
 	if _, err := c.Write(Preamble(tag, flow)); err != nil {
 		return host.Cause(err)
@@ -100,7 +100,7 @@ func Identify(c net.Conn, tag string, flow int) error {
 	return nil
 }
 
-// acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the load.
+// acceptFlows listens until each flow has sent its preamble. Others are dropped and never delay the load.
 func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, err error) {
 	listeners, port, err := ListenTCP(ctx, q.Request)
 	if err == nil {
@@ -140,7 +140,7 @@ func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, e
 	return port, err
 }
 
-// ListenTCP listens on each path, everywhere on the same port.
+// ListenTCP listens on each path, on the same port everywhere.
 func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port int, err error) {
 	lc := net.ListenConfig{Control: tune(q, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
 	lc.SetMultipathTCP(false)
@@ -165,11 +165,11 @@ func CloseListeners(listeners []net.Listener) {
 	}
 }
 
-// MaxPending bounds the connections that have shown no preamble.
+// MaxPending bounds the connections that have sent no preamble.
 const MaxPending = 64
 
-// Acceptor accepts connections and reads the preamble of each. One that shows none in time, or another
-// load's, is closed.
+// Acceptor accepts connections and reads the preamble of each. It closes a connection that sends none in
+// time, or another load's.
 type Acceptor struct {
 	Listeners []net.Listener
 	first     []byte // preamble of flow 0
@@ -182,8 +182,8 @@ type Acceptor struct {
 	closed  bool
 }
 
-// Accept begins to accept. admit takes a connection over that has shown the preamble of a flow, on a
-// goroutine of its own. At most so many may be pending.
+// Accept starts accepting. admit takes over a connection that has sent a flow's preamble, in a goroutine of
+// its own. At most pending connections may be pending.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
 	a := &Acceptor{
@@ -234,7 +234,7 @@ func (a *Acceptor) identify(c *net.TCPConn) {
 	a.admit(flow, c)
 }
 
-// Close closes the listeners and what is pending, and waits for those that were admitted.
+// Close closes the listeners and pending connections, and waits for those that were admitted.
 func (a *Acceptor) Close() {
 	CloseListeners(a.Listeners)
 	a.mu.Lock()
@@ -247,14 +247,14 @@ func (a *Acceptor) Close() {
 	a.busy.Wait()
 }
 
-// pendingConns are the connections that have not shown the load's preamble, in the order in which they came.
+// pendingConns holds the connections that have not sent the load's preamble, in order of arrival.
 type pendingConns struct {
 	most  int
 	conns []net.Conn
 }
 
-// add takes one in. Where there is no room, one leaves for it: of those from the address that most come
-// from, the one that has waited longest. So nobody keeps others out by waiting.
+// add adds a connection. If there is no room, it drops one: among those from the address with the most, the
+// one waiting longest. So nobody keeps others out by waiting.
 func (w *pendingConns) add(c net.Conn) {
 	w.conns = append(w.conns, c)
 	if len(w.conns) <= w.most {
@@ -277,7 +277,7 @@ func (w *pendingConns) add(c net.Conn) {
 	w.conns = slices.Delete(w.conns, i, i+1)
 }
 
-// remove forgets a connection that has shown the preamble, or is gone.
+// remove removes a connection that has sent the preamble, or is gone.
 func (w *pendingConns) remove(c net.Conn) {
 	i := slices.Index(w.conns, c)
 	if i >= 0 {

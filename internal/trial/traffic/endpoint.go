@@ -15,17 +15,17 @@ import (
 
 // A Worker carries one flow, or several in turn, on a thread.
 type Worker interface {
-	// Run moves data until the phases say that it is over; it returns soon after Unblock.
+	// Run moves data until the phases report the end; it returns soon after Unblock.
 	Run(p *Phases) error
 	Name() string // in errors
 }
 
-// threadOwner is a worker whose work is done by a thread of its own, and not by that which Run is called on.
+// threadOwner is a worker whose work is done by its own thread, not by the caller of Run.
 type threadOwner interface{ Thread() int }
 
 // Flow is one end of one stream in one direction.
 type Flow interface {
-	// Sample is called by the meter at each tick; edge tells the window's.
+	// Sample is called by the meter at each tick; edge names the window's.
 	Sample(at int64, edge Edge)
 	// Received returns what counts as progress: payload bytes and datagrams.
 	Received() (bytes, packets int64)
@@ -35,11 +35,11 @@ type Flow interface {
 
 // Unblocker is a flow whose worker may block in a call.
 type Unblocker interface {
-	// Unblock ends those calls: at first softly, so that what is under way arrives, then at once.
+	// Unblock ends those calls: at first gently, so that data under way arrives, then at once.
 	Unblock(how Urgency)
 }
 
-// Urgency says how calls are ended.
+// Urgency is how calls are ended.
 type Urgency int
 
 const (
@@ -64,10 +64,10 @@ type Phases struct {
 	Abandoned atomic.Bool // abandon everything
 }
 
-// A window without a warm-up that is shorter than any of a plan is a burst. That has a length and a rate,
-// but no time of the day: it begins when the sender has its turn, or not at all. Beside an emulator a sender
-// waited for 50 to 80 ms on its run queue: where the kernel shares a core among sessions (sched_autogroup), 8
-// and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
+// A window without a warm-up that is shorter than any in a plan is a burst. It has a length and a rate, but
+// no fixed time: it begins when the sender gets to run, or not at all. Beside an emulator a sender waited for
+// 50 to 80 ms in its run queue: with a kernel that shares a core among sessions (sched_autogroup), 8 and 11
+// of some 70 trials fell into such a wait, without that, 2 and 1.
 const (
 	minWindow     = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
@@ -87,13 +87,13 @@ type Endpoint struct {
 	Part
 	Keys     []FlowKey
 	Flows    []Flow
-	Workers  []Worker // who carry the flows
-	EndSetup func()   // ends what keeps connections alive before the run; may be nil, like what follows
+	Workers  []Worker // that carry the flows
+	EndSetup func()   // ends the keepalive of connections before the run; may be nil, like those below
 	Begin    func(ctx context.Context, w record.Window)
 	Finish   func(*EndReport) error // completes the report of the end
 	Release  func()                 // closes what the flows share
 	Details  map[string]string
-	Mode     func() string // how this end sent and received; asked at the end
+	Mode     func() string // how this end sent and received; called at the end
 }
 
 func (l *Endpoint) Close() {
@@ -118,7 +118,7 @@ func (l *Endpoint) endSetup() {
 	}
 }
 
-// UsesCongestion notes a stream's congestion control, in the order in which streams take them.
+// UsesCongestion records a stream's congestion control, in the order in which streams take them.
 func (l *Endpoint) UsesCongestion(name string) {
 	had := l.Details["congestion"]
 	if name != "" && !slices.Contains(strings.Split(had, "+"), name) {
@@ -126,7 +126,7 @@ func (l *Endpoint) UsesCongestion(name string) {
 	}
 }
 
-// Run follows the timeline and returns what this end saw: the report of the end, then that of each flow.
+// Run follows the timeline and returns this end's results: the report of the end, then that of each flow.
 func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) error) ([]any, error) {
 	l.endSetup()
 	if l.Begin != nil {
@@ -206,8 +206,8 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	return parts, nil
 }
 
-// drain returns the time that the flows have to end by themselves. A stream's bytes that are on their way at
-// the window's end do not count, so that it need not wait for them; datagrams do.
+// drain returns how long the flows have to end by themselves. A stream's bytes under way at the window's end
+// do not count, so that it need not wait for them; datagrams do.
 func (l *Endpoint) drain(p *Phases) time.Duration {
 	at := p.Stop
 	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
@@ -224,7 +224,7 @@ func unblock(flows []Flow, how Urgency) {
 	}
 }
 
-// look gives a view of what arrives: each call, what did since the one before.
+// look returns a function that reports what has arrived since its previous call.
 func (l *Endpoint) look() func() (Progress, bool) {
 	at := Monotonic()
 	bytes := int64(0)
@@ -252,7 +252,7 @@ func (l *Endpoint) look() func() (Progress, bool) {
 	}
 }
 
-// Tell tells the controller a few times per second what look sees, if it sees something.
+// Tell reports to the controller a few times per second what look returns, if anything.
 func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress, bool)) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -264,7 +264,7 @@ func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress,
 		}
 
 		if g, ok := look(); ok && say(g) != nil {
-			return // the run's end will find out why
+			return // the run's end reports the cause
 		}
 	}
 }
@@ -294,7 +294,7 @@ func (l *Endpoint) report(m *meter) *EndReport {
 	return r
 }
 
-// ByteFlow counts the payload of one end of one stream in one direction: a flow that has no more to tell.
+// ByteFlow counts the payload of one end of one stream in one direction: a flow with nothing more to report.
 type ByteFlow struct {
 	Key   FlowKey
 	Sends bool
@@ -302,16 +302,16 @@ type ByteFlow struct {
 	Count atomic.Int64
 	Table *record.Table
 
-	at, bytes [2]int64 // at the window's edges; the meter's until the run has ended
+	at, bytes [2]int64 // at the window's edges; belongs to the meter until the run has ended
 }
 
 // Name names the flow in errors.
 func (f *ByteFlow) Name() string { return fmt.Sprintf("stream %d %s", f.Key.Stream, f.Key.Direction) }
 
-// Sample notes the count.
+// Sample records the count.
 func (f *ByteFlow) Sample(at int64, e Edge) { f.Note(at, f.Count.Load(), e) }
 
-// Note notes how many bytes were carried by a time.
+// Note records how many bytes were carried by a time.
 func (f *ByteFlow) Note(at, n int64, e Edge) {
 	f.Table.Append(at, float64(n))
 	if e != NoEdge {
@@ -319,7 +319,7 @@ func (f *ByteFlow) Note(at, n int64, e Edge) {
 	}
 }
 
-// Received is the count of a receiver.
+// Received returns a receiver's count.
 func (f *ByteFlow) Received() (bytes, packets int64) {
 	if f.Sends {
 		return 0, 0
@@ -338,14 +338,14 @@ func (f *ByteFlow) Report() FlowReport {
 	}
 }
 
-// Over says whether the end of a call is due to the plan: the time has come, or the load was abandoned.
+// Over reports whether a call ended according to plan: the time has come, or the load was abandoned.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is up to how many flows have a thread each. More of them share one thread per core and
-// direction, so that thousands cost no thousands of stacks and no switching between them.
+// OwnThreads is up to how many flows have a thread each. More flows share one thread per core and direction,
+// so that thousands do not need thousands of stacks and switches between them.
 const OwnThreads = 32
 
-// Deal gives flows to at most so many workers, each as many as the others.
+// Deal distributes flows evenly to at most so many workers.
 func Deal[F any](flows []F, shares int) [][]F {
 	out := make([][]F, min(max(shares, 1), len(flows)))
 	for i, f := range flows {

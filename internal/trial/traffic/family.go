@@ -1,6 +1,6 @@
-// Package traffic holds what activities that offer load or probe latency, each in a package below, have in
+// Package traffic contains what activities that offer load or probe latency, each in a package below, have in
 // common: their contracts, the controller that keeps the nodes in step, and the parts of a node side. It
-// never computes a rate or a percentile; it passes on counts, times and series as they were seen.
+// never computes a rate or a percentile; it passes on counts, times and series unchanged.
 package traffic
 
 import (
@@ -17,13 +17,13 @@ type End struct {
 	Node   string
 	Agent  host.Agent
 	Addr   netip.Addr   // bind here
-	Target netip.Addr   // the other end reaches this one here; differs from Addr behind a port forward
-	Hears  netip.Addr   // what only is heard of datagrams where this end listens; invalid = all
+	Target netip.Addr   // address for the other end; differs from Addr behind a port forward
+	Hears  netip.Addr   // only source of datagrams accepted if this end listens; invalid = any
 	Beside []netip.Addr // addresses on the other paths; stream n takes path n-1 modulo their number
 	Offset int64        // ns: the node's monotonic clock minus the controller's
 	CPUs   []int        // allowed cores of the engine's processes; nil = all
-	Next   *Neighbor    // nil = not ours to command
-	// ThirdParty names the server of somebody else's that runs there, such as iperf3: Agent is nil then.
+	Next   *Neighbor    // nil = not under our control
+	// ThirdParty names the third-party server that runs there, such as iperf3: Agent is nil then.
 	ThirdParty string
 }
 
@@ -36,22 +36,22 @@ type Neighbor struct {
 
 // Conductor keeps the ends of one trial in step.
 type Conductor interface {
-	// Ready says that both ends are connected and waiting. It returns the timeline, in the controller's
-	// monotonic clock, once all engines of the trial are ready; Begin lies far enough ahead for messages to
+	// Ready reports that both ends are connected and waiting. It returns the timeline, in the controller's
+	// monotonic clock, once all engines of the trial are ready; Begin is far enough ahead for messages to
 	// arrive.
 	Ready(ctx context.Context) (record.Window, error)
-	// Progress reports what was received lately, for the live view; it may be called a few times per second
-	// and never blocks.
+	// Progress reports recent receptions, for the live view; it may be called a few times per second and
+	// never blocks.
 	Progress(p Progress)
 }
 
-// Progress is a glimpse of a running load: of both ends by the controller's monotonic clock, or what one node
-// says, by its own.
+// Progress is an intermediate state of a load: of both ends by the controller's monotonic clock, or of one
+// node, by its own.
 type Progress struct {
 	At          int64   `json:"at_ns"`
 	ReceivedBps float64 `json:"bps"`              // payload bits per second, all streams, both directions
 	ReceivedPPS float64 `json:"pps,omitempty"`    // UDP only
-	RTT         int64   `json:"rtt_ns,omitempty"` // latency probes only; 0 = nothing to say
+	RTT         int64   `json:"rtt_ns,omitempty"` // latency probes only; 0 = none
 }
 
 // An Activity offers load or probes latency between two times of a trial.
@@ -64,16 +64,15 @@ type Activity interface {
 // Engine is an activity that offers load between two ends.
 type Engine interface {
 	Activity
-	// Check asks whether the engine can offer load between the ends; it may be called before they have
-	// addresses.
+	// Check asks whether the engine can offer load between the ends; they may not have addresses yet.
 	Check(ctx context.Context, near, far End, load record.Load) check.Answer
-	// Offer runs the load to its end and joins what both ends saw. It returns with ctx's error soon after
-	// ctx is cancelled, leaving no process. Times of the result are in the controller's clock.
+	// Offer runs the load to its end and joins the results of both ends. It returns with ctx's error soon
+	// after ctx is cancelled, leaving no process. Times in the result are in the controller's clock.
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
 }
 
-// Asked is a load that doctor asks an engine for, and by which way of several it is to be offered. An engine
-// that has a method Asked says them; others are asked for a stream of TCP.
+// Asked is a load that doctor checks with an engine, and the mode in which to offer it. An engine with a
+// method Asked lists them; others are checked with a TCP stream.
 type Asked struct {
 	Way  string
 	Load record.Load

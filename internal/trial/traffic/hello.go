@@ -17,13 +17,13 @@ import (
 const (
 	helloInterval = 20 * time.Millisecond // between hellos that nobody answers
 	maxRefusals   = 20                    // then nobody listens there
-	// hellosAtOnce bounds the flows that say hello together; each takes two round trips.
+	// hellosAtOnce bounds the flows that send hellos at the same time; each takes two round trips.
 	hellosAtOnce = 128
 )
 
-// SayHello opens a connected socket for each flow on its path and says hello by it until the listener
+// SayHello opens a connected socket for each flow on its path and sends hellos on it until the listener
 // welcomes it, within Patience. admit owns a socket from then on; the function that it returns is called once
-// its hello has ended, well or not.
+// its hello has ended, successfully or not.
 func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow int, c *net.UDPConn) (ended func(), err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -63,7 +63,7 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	return nil
 }
 
-// sayHello says hello for a flow until it is welcomed.
+// sayHello sends hellos for a flow until it is welcomed.
 func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	tag := helloHash(q.Load)
 	cookie := uint64(0)
@@ -115,10 +115,10 @@ func TimedOut(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// HelloServer listens for the hellos of a load's flows. It sends nothing but a cookie, as long as the hello,
-// to whoever has not returned it.
+// HelloServer listens for the hellos of a load's flows. Until a sender has returned its cookie, it sends only
+// a cookie, as long as the hello.
 type HelloServer struct {
-	Listeners []*net.UDPConn // one on each path, everywhere on the same port
+	Listeners []*net.UDPConn // one on each path, on the same port everywhere
 
 	part      Part
 	cookies   *host.Cookies
@@ -129,16 +129,16 @@ type HelloServer struct {
 	mu      sync.Mutex
 	from    []netip.AddrPort // of each flow, invalid before its hello
 	missing int
-	full    chan error     // says that no flow is missing, or why one was not admitted
+	full    chan error     // receives nil when no flow is missing, or why one was not admitted
 	own     []*net.UDPConn // sockets of flows
-	over    bool           // no flow is admitted any more
+	over    bool           // no more flows are admitted
 }
 
-// Admit takes in a flow that said hello to a listener. It returns the flow's own socket, if it has one, where
-// hellos that come again arrive.
+// Admit admits a flow that sent a hello to a listener. It returns the flow's own socket, if it has one, where
+// repeated hellos arrive.
 type Admit func(flow int, from netip.AddrPort, at *net.UDPConn) (own *net.UDPConn, err error)
 
-// AnswerHellos listens until each flow of a load has said hello, within Patience. Hellos that come again are
+// AnswerHellos listens until each flow of a load has sent a hello, within Patience. Repeated hellos are
 // answered until Stop, because a welcome may be lost.
 func AnswerHellos(ctx context.Context, q Part, flows int,
 	admit Admit) (*HelloServer, error) {
@@ -203,8 +203,7 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	}
 }
 
-// check returns the flow that a datagram says hello for, -1 if that is not known, and the answer, which it
-// writes into b, nil if there is to be none.
+// check returns the flow of a hello, -1 if unknown, and the answer, which it writes into b, nil for none.
 func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
@@ -222,7 +221,7 @@ func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []b
 	return int(d.Flow), b[:DatagramHeader]
 }
 
-// take admits a flow the first time, and reports whether it is to be welcomed.
+// take admits a flow the first time, and reports whether to welcome it.
 func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, listener bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +249,7 @@ func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, liste
 	return true
 }
 
-// Stop ends the answering and closes the flows' own sockets; the listeners stay open.
+// Stop stops answering and closes the flows' own sockets; the listeners stay open.
 func (h *HelloServer) Stop() {
 	h.mu.Lock()
 	h.over = true
@@ -267,7 +266,7 @@ func (h *HelloServer) Stop() {
 	h.answering.Wait()
 }
 
-// Close closes the listeners too.
+// Close closes the listeners, too.
 func (h *HelloServer) Close() {
 	h.Stop()
 	for _, c := range h.Listeners {
@@ -275,8 +274,8 @@ func (h *HelloServer) Close() {
 	}
 }
 
-// listenUDP opens a socket for datagrams that are not fragmented. Others may share a port that is asked for;
-// one that the kernel chooses must be nobody else's.
+// listenUDP opens a socket for unfragmented datagrams. Others may share a requested port; one that the kernel
+// chooses must be exclusive.
 func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
 		if at.Port() != 0 {
@@ -292,7 +291,7 @@ func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// dialUDP opens a socket for the datagrams of a path, which are not fragmented, to a port of its other end.
+// dialUDP opens a socket for the unfragmented datagrams of a path, to a port of its other end.
 func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(path.Peer, uint16(port)).String()
 	d := net.Dialer{
@@ -307,7 +306,7 @@ func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// udpNetwork is the socket's version of IP.
+// udpNetwork returns the network name for the socket's version of IP.
 func udpNetwork(a netip.Addr) string {
 	if a.Unmap().Is4() {
 		return "udp4"

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFlows says hello for each flow and gives admit the descriptor of its socket, which blocks once the
+// OpenFlows sends hellos for each flow and gives admit the descriptor of its socket, which blocks once the
 // hello has ended.
 func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow, fd int, at, to netip.AddrPort) error) error {
@@ -56,7 +56,7 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 	return nil, -1, err
 }
 
-// sharePort lets other sockets bind the port too.
+// sharePort lets other sockets bind the port, too.
 func sharePort(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
 
 // SharedSockets holds the sockets of listeners that several flows share.

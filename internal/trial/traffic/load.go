@@ -14,12 +14,12 @@ import (
 
 const (
 	maxTCPFlows     = 2048
-	maxUDPFlows     = 20480                  // each takes a port of its own at the opener
+	maxUDPFlows     = 20480                  // each uses a port of its own at the opener
 	MaxDSCP         = 63                     // RFC 2474: six bits
 	DefaultInterval = 100 * time.Millisecond // of the series
 )
 
-// Congestions are the controls that a load names, in the order in which its streams take them.
+// Congestions returns the congestion controls that a load names, in the order in which its streams take them.
 func Congestions(load record.Load) []string {
 	if load.Congestion == "" {
 		return nil
@@ -27,7 +27,7 @@ func Congestions(load record.Load) []string {
 	return strings.Split(load.Congestion, "+")
 }
 
-// CongestionOf is the control of one stream, "" for the system's default.
+// CongestionOf returns the congestion control of one stream, "" for the system's default.
 func CongestionOf(load record.Load, k FlowKey) string {
 	all := Congestions(load)
 	if len(all) > 0 {
@@ -36,7 +36,7 @@ func CongestionOf(load record.Load, k FlowKey) string {
 	return ""
 }
 
-// CheckLoad checks what depends on no machine.
+// CheckLoad checks what does not depend on a machine.
 func CheckLoad(load record.Load) check.Answer {
 	most := maxTCPFlows
 	if load.Protocol == "udp" {
@@ -73,8 +73,8 @@ func CheckLoad(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// CheckEnds is the Check of an engine: what depends on no machine has been checked; the ends are asked, and
-// the worse answer counts. A third party cannot be asked.
+// CheckEnds is the Check of an engine: it checks what does not depend on a machine and asks the ends; the
+// worse answer counts. A third party cannot be asked.
 func CheckEnds(ctx context.Context, engine string, load record.Load, checked check.Answer,
 	ends ...End) check.Answer {
 	if checked.State != check.Yes {
@@ -117,7 +117,7 @@ func AskEnd(ctx context.Context, engine string, load record.Load, side string, e
 	return a, true
 }
 
-// UDPMode is the mode of a load: what is verified is looked at one by one.
+// UDPMode returns the mode of a load: verified datagrams are examined one by one.
 func UDPMode(load record.Load) string {
 	if load.UDPMode == record.UDPCount && !load.Verify {
 		return record.UDPCount
@@ -125,5 +125,5 @@ func UDPMode(load record.Load) string {
 	return record.UDPExact
 }
 
-// Counts says whether datagrams are counted by their length only.
+// Counts reports whether datagrams are counted by their length only.
 func Counts(load record.Load) bool { return UDPMode(load) == record.UDPCount }

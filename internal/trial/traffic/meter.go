@@ -19,14 +19,14 @@ type meter struct {
 	interval int64
 	start    Mark
 	end      Mark
-	lateMax  int64 // worst lateness of a tick
+	lateMax  int64 // maximum lateness of a tick
 
 	scheduling string
 }
 
 // Mark holds what the process had used at an edge of the window.
 type Mark struct {
-	late         int64 // ns, that it was taken after its time
+	late         int64 // ns, how late it was taken
 	user, system int64
 	threads      []int64
 	cores        []int
@@ -39,8 +39,8 @@ func newMeter(flows []Flow, interval time.Duration) *meter {
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
 
-// flowsAtOnce bounds the flows that are read at each tick of the series. More of them are read less often:
-// the series of all have a bounded size.
+// flowsAtOnce bounds the flows that are read at each tick of the series. If there are more, each is read less
+// often, which bounds the total size of the series.
 const flowsAtOnce = 512
 
 // run ticks until the planned stop. Ticks are counted from the window's start, so that an edge of the
@@ -63,8 +63,8 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	}
 }
 
-// next is the tick after due. The window's end is one, even between two others; ticks that are already past
-// are left out, edges never.
+// next returns the tick after due. The window's end is one, even between two others; past ticks are skipped,
+// but never edges.
 func (m *meter) next(p *Phases, due int64) int64 {
 	n := due + m.interval
 	if due == p.End {
@@ -122,8 +122,8 @@ func TakeMark(tids []atomic.Int64) Mark {
 	return k
 }
 
-// Place adds on which cores the threads are. Reading that takes long, so it is done when what was to be
-// timed is over.
+// Place adds the cores on which the threads run. Reading that takes long, so it is done after what was to be
+// timed.
 func (k *Mark) Place(tids []atomic.Int64) {
 	for i := range tids {
 		tid := tids[i].Load()
@@ -155,7 +155,7 @@ func UsageBetween(start, end Mark) record.EndUsage {
 	return u
 }
 
-// numaNodes are the NUMA nodes of cores, nil where the kernel knows none.
+// numaNodes returns the NUMA nodes of cores, nil if the kernel knows none.
 func numaNodes(cpus []int) []int {
 	var nodes []int
 	dirs, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")
@@ -177,7 +177,7 @@ func numaNodes(cpus []int) []int {
 	return nodes
 }
 
-// lastCPU is the core on which a thread of this process was last seen, -1 if the kernel does not say.
+// lastCPU returns the core on which a thread of this process last ran, -1 if the kernel does not report it.
 func lastCPU(tid int) int {
 	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/stat")
 	if err != nil {
@@ -186,7 +186,7 @@ func lastCPU(tid int) int {
 	return cpuOf(string(b))
 }
 
-// cpuOf reads field 39 of a line of proc_pid_stat(5). The second field, in brackets, may hold anything.
+// cpuOf parses field 39 of a line of proc_pid_stat(5). The second field, in brackets, may contain anything.
 func cpuOf(stat string) int {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 37 {

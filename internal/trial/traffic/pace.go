@@ -2,13 +2,13 @@ package traffic
 
 import "time"
 
-// Pace says when how many packets are due. Deadlines are absolute, so that a late wake-up is made good, in
-// short bursts, up to MaxDebt; what is older is given up and counted as unsent.
+// Pace determines when how many packets are due. Deadlines are absolute, so that a late wake-up is
+// compensated by short bursts, up to MaxDebt; anything older is abandoned and counted as unsent.
 type Pace struct {
-	perNs   float64 // packets per nanosecond; 0 = flat out
+	perNs   float64 // packets per nanosecond; 0 = full rate
 	burst   int64   // packets per deadline
 	start   int64
-	taken   int64 // sent or given up since start
+	taken   int64 // sent or abandoned since start
 	most    int64 // packets that were due at once
 	Forever bool
 }
@@ -21,7 +21,7 @@ const (
 	MaxDebt   = 10 * time.Millisecond
 )
 
-// NewPace paces bits per second of packets with so many bytes of payload in the mean; 0 is flat out.
+// NewPace paces a bit rate of packets with so many bytes of payload on average; 0 is full rate.
 func NewPace(bps, payload float64) Pace {
 	if bps <= 0 {
 		return Pace{Forever: true}
@@ -55,7 +55,7 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 
-// Most returns the largest number of packets that were due at once since the call before, and so were sent
+// Most returns the largest number of packets that were due at once since its previous call, and thus sent
 // back to back: after a late wake-up far more than one burst.
 func (p *Pace) Most() int64 {
 	most := p.most
@@ -63,13 +63,13 @@ func (p *Pace) Most() int64 {
 	return most
 }
 
-// sendBatchMax is more than any batch holds.
+// sendBatchMax exceeds any batch.
 const sendBatchMax = 1 << 16
 
-// Took enters packets that were sent.
+// Took counts packets that were sent.
 func (p *Pace) Took(n int) { p.taken += int64(n) }
 
-// Unsent counts the packets that the rate called for within ns beyond those sent.
+// Unsent returns how many more packets the rate required within ns than were sent.
 func (p *Pace) Unsent(sent, ns int64) int64 {
 	if p.Forever {
 		return 0

@@ -6,7 +6,7 @@ import (
 )
 
 // Pattern is the content of a verified flow: an endless sequence of bytes in which each byte depends on the
-// flow's seed and on its position, so that lost, repeated, moved and changed bytes all show. It is
+// flow's seed and on its position, so that lost, repeated, moved and changed bytes are all detected. It is
 // SplitMix64 with the word's index as its counter (Steele, Lea, Flood, OOPSLA 2014).
 type Pattern struct{ seed uint64 }
 
@@ -76,6 +76,6 @@ func zeroBytes(d uint64) int {
 	return 8 - bits.OnesCount64(d&0x0101010101010101)
 }
 
-// DatagramPosition returns where in the pattern a datagram's payload begins: each has a stretch of its own,
+// DatagramPosition returns where in the pattern a datagram's payload begins: each has a range of its own,
 // longer than any datagram.
 func DatagramPosition(ph Phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

@@ -2,7 +2,7 @@ package traffic
 
 import "golang.org/x/sys/unix"
 
-// Receiver takes batches of datagrams from several sockets on one thread, without waiting.
+// Receiver receives batches of datagrams from several sockets on one thread, without waiting.
 type Receiver struct {
 	*Batch
 	fds    []int
@@ -10,7 +10,7 @@ type Receiver struct {
 	events []unix.EpollEvent
 }
 
-// NewReceiver receives into a batch.
+// NewReceiver returns a receiver that fills a batch.
 func NewReceiver(fds []int, b *Batch) (*Receiver, error) {
 	r := &Receiver{Batch: b, fds: fds, poll: -1}
 	if len(fds) == 1 {
@@ -29,8 +29,8 @@ func (r *Receiver) Close() {
 	}
 }
 
-// Look takes a batch from each socket that has something, and calls enter with the number of its datagrams.
-// It returns how many there were in all, and whether there may be more.
+// Look receives a batch from each ready socket, and calls enter with the number of its datagrams. It returns
+// their total, and whether there may be more.
 func (r *Receiver) Look(enter func(n int)) (took int, more bool, err error) {
 	if r.poll < 0 {
 		took, err = r.drain(r.fds[0], enter)

@@ -11,23 +11,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// EndReport holds what one end saw, in its own clock.
+// EndReport holds one end's results, in its own clock.
 type EndReport struct {
-	Flows   []FlowReport      `json:"-"` // sent as parts of their own
+	Flows   []FlowReport      `json:"-"` // sent as separate parts
 	Usage   record.EndUsage   `json:"usage"`
 	Details map[string]string `json:"details"`
 
-	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // of the engine of that name
-	// of the engines flows and requests
+	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // from the engine of that name
+	// from the engines flows and requests
 	ShortFlows *record.ShortFlows `json:"short_flows,omitempty"`
 
-	// XDP: how long sampled packets took, if this end's clock told both times, and which boot of which
-	// machine the clock is of.
+	// XDP: how long sampled packets took, if this end's clock gave both times, and the machine's boot to
+	// which the clock belongs.
 	Delays []record.DelayCounts `json:"delays,omitempty"`
 	Boot   string               `json:"boot,omitempty"`
 }
 
-// FlowReport is one end's half of a flow. Bytes and Ns are of the window.
+// FlowReport is one end's half of a flow. Bytes and Ns cover the window.
 type FlowReport struct {
 	Sends    bool          `json:"sends"`
 	Addr     string        `json:"addr"` // this end's address and port
@@ -42,13 +42,13 @@ type FlowReport struct {
 	// Announced.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
-	Announced int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived
+	Announced int64 `json:"announced,omitempty"` // number sent, by the cool-down; -1 if none of that arrived
 
-	// Notes are further facts: counts are summed over an end's flows, of "…_bytes" the largest is kept.
+	// Notes are further facts: counts are summed over an end's flows, except "…_bytes", whose maximum counts.
 	Notes map[string]int64 `json:"-"`
 }
 
-// shift moves all times to another clock.
+// shift converts all times to another clock.
 func (r *EndReport) shift(d int64) {
 	for i := range r.Flows {
 		f := &r.Flows[i]
@@ -68,8 +68,8 @@ func (r *EndReport) shift(d int64) {
 	}
 }
 
-// Offer is the controller side of an engine whose ends are Endpoints: it runs a load and joins what both ends
-// counted. checked is what the engine says of the load.
+// Offer is the controller side of an engine whose ends are Endpoints: it runs a load and joins the counts of
+// both ends. checked is the engine's check of the load.
 func Offer(ctx context.Context, engine string, near, far End, load record.Load, c Conductor,
 	checked check.Answer) (*record.Traffic, [2]EndReport, error) {
 	var reports [2]EndReport
@@ -163,20 +163,20 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 			}
 		}
 
-		t.RateError = new(rate/load.RateBps - 1) // of what was offered; nil flat out
+		t.RateError = new(rate/load.RateBps - 1) // relative to the offered rate; nil at full rate
 	}
 
 	addCaveats(t)
 	return t, nil
 }
 
-// addCaveats says what the tester itself lost or read late, and what are no packets of a wire.
+// addCaveats reports what the tester itself lost or read late, and packets that are not those of a wire.
 func addCaveats(t *record.Traffic) {
 	say := func(kind, format string, args ...any) {
 		t.Caveats = append(t.Caveats, record.Caveat{Kind: kind, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, side := range sides {
-		// What a receiver's own socket buffer had no room for was carried by the path.
+		// The path did carry packets for which a receiver's own socket buffer had no room.
 		n := t.Details[side+".socket_drops"]
 		if n != "" && n != "0" {
 			say("receiver-drops", "%s packets were lost in the %s receiver's own socket buffer: the tester, "+
@@ -197,7 +197,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// Datagrams are counted by those that send and receive them, at whatever time the CPU time is read.
+		// Sender and receiver count datagrams, whenever the CPU time is read.
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if late > record.SendersMargin {
 			say("late-edge", "the %s end read its CPU time %v late at an edge of the window", side,
@@ -210,7 +210,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// What crosses a virtual network as one large packet is no packet of a wire.
+		// A large packet across a virtual network is not a packet of a wire.
 		if t.Details[side+".gso_uncut"] == "true" {
 			say("super-packets", "the %s end's device took UDP GSO batches uncut: across virtual links they "+
 				"are large packets, not those of a wire", side)
@@ -218,7 +218,7 @@ func addCaveats(t *record.Traffic) {
 	}
 }
 
-// losers are the sides that missed packets.
+// losers returns the sides that missed packets.
 func losers(t *record.Traffic) (out []string) {
 	for i, direction := range []string{record.Down, record.Up} {
 		if slices.ContainsFunc(t.Flows, func(f record.Flow) bool {
@@ -257,21 +257,21 @@ func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 			f.Stream, f.Direction, p.Sent, p.Received, p.Lost)
 	}
 
-	// The packets of the window may arrive spread over more time than they were sent in (a queue that
-	// drains), never over less: silence at an edge is loss and not a shorter window.
+	// The packets of the window may arrive over a longer time than they were sent in (a queue that drains),
+	// never over a shorter one: silence at an edge means loss, not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
 	f.Packets = p
 	return nil
 }
 
-// Measured says why a load is no measurement although it ended well: an end of TCP read half a window late
-// or more what it had carried, so that most of what it counted was not in the window, or most of the window
-// not in it; or a sender of datagrams had its first turn that late, and offered next to nothing.
+// Measured explains why a load is no measurement although it ended well: an end of TCP read its counts half a
+// window late or more, so that most of them are from outside the window, or miss most of it; or a sender of
+// datagrams started that late, and offered next to nothing.
 func Measured(t *record.Traffic) error {
 	window := t.Load.Duration
 	fault := func(side, did string, late, waited time.Duration) error {
 		why := "its machine had no time for it"
-		if waited > 0 { // for its CPU, as is known of BPF test-run frames
+		if waited > 0 { // for its CPU, as known for BPF test-run frames
 			why = fmt.Sprintf("it waited %v for its CPU", waited.Round(time.Millisecond))
 		}
 		return check.WithHint(fmt.Errorf("the %s end %s %v late at an edge of the window of %v: %s", side,

@@ -13,9 +13,9 @@ import (
 // that received + lost = numbers used is a check and not a definition. A number is reordered if it arrives
 // after a higher one (RFC 4737, section 3.3).
 //
-// Which numbers were seen is remembered for the last of them; a number older than that can be told neither
-// from a duplicate nor from a late one, stays lost and is counted as ancient. A number that leaves the
-// memory unseen is lost for good, and a run of such numbers is a gap.
+// It remembers only which recent numbers were seen. An older number may be a duplicate or late; it stays lost
+// and is counted as ancient. A number that leaves the memory unseen is lost for good, and a run of such
+// numbers is a gap.
 type Sequence struct {
 	Next       uint64 // highest seen + 1
 	Received   int64
@@ -23,26 +23,26 @@ type Sequence struct {
 	Duplicates int64
 	Reordered  int64
 	Ancient    int64
-	Strange    int64 // beyond belief: a damaged number
+	Strange    int64 // implausible: a damaged number
 	Gaps       gaps
-	run        int64    // of the numbers that left the memory, how many of the last were lost
-	entered    uint64   // words of 64 numbers that came into the memory
+	run        int64    // how many of the last numbers to leave the memory were lost
+	entered    uint64   // words of 64 numbers that have entered the memory
 	seen       []uint64 // a ring of words
 }
 
 const (
 	sequenceMemory = 1 << 18 // numbers of all flows of one end; 0.26 s at 1 Mpps
-	minMemory      = 1 << 12 // numbers of one of many flows
+	minMemory      = 1 << 12 // per flow if there are many
 	sequenceLeap   = 1 << 32 // a larger step is damage, not loss
 )
 
-// NewSequence remembers some numbers: a multiple of 64.
+// NewSequence returns a sequence that remembers so many numbers, a multiple of 64.
 func NewSequence(numbers int) Sequence { return Sequence{seen: make([]uint64, numbers/64)} }
 
-// MemoryOf is the share of one of several flows.
+// MemoryOf returns the memory of each of several flows.
 func MemoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, minMemory) }
 
-// See takes note of one arrival, and says whether it counts as received.
+// See records one arrival, and reports whether it counts as received.
 func (s *Sequence) See(n uint64) bool {
 	switch {
 	case n >= s.Next:
@@ -70,7 +70,7 @@ func (s *Sequence) See(n uint64) bool {
 	return true
 }
 
-// See32 takes note of an arrival of whose number the last 32 bits are known.
+// See32 records an arrival for which only the last 32 bits of the number are known.
 func (s *Sequence) See32(n uint32) {
 	whole := int64(s.Next) + int64(int32(n-uint32(s.Next)))
 	if whole < 0 {
@@ -81,11 +81,11 @@ func (s *Sequence) See32(n uint32) {
 	s.See(uint64(whole))
 }
 
-// reach brings the words up to the given one into the memory; those whose place they take are done with.
+// reach brings the words up to the given one into the memory; it retires those whose place they take.
 func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
-		if done == words { // the whole memory is of numbers that never came
+		if done == words { // the whole memory covers numbers that never came
 			s.run += 64 * int64(word+1-s.entered)
 			s.entered = word + 1
 			return
@@ -101,7 +101,7 @@ func (s *Sequence) reach(word uint64) {
 	}
 }
 
-// retire enters the first n numbers of a word into the gaps.
+// retire counts the first n numbers of a word in the gaps.
 func (s *Sequence) retire(word uint64, n int) {
 	for n > 0 {
 		lost := min(bits.TrailingZeros64(word), n)
@@ -127,7 +127,7 @@ func (s *Sequence) endGap() {
 }
 
 // Finish adds the tail that never arrived, once total, the count of numbers used, is known, and closes the
-// gaps. It is false if higher numbers were seen.
+// gaps. It returns false if higher numbers were seen.
 func (s *Sequence) Finish(total uint64) bool {
 	if s.Next > total {
 		return false
@@ -149,7 +149,7 @@ func (s *Sequence) Finish(total uint64) bool {
 	return true
 }
 
-// Packets returns what was counted.
+// Packets returns the counts.
 func (s *Sequence) Packets() record.Packets {
 	return record.Packets{
 		Received:   s.Received,
@@ -160,8 +160,8 @@ func (s *Sequence) Packets() record.Packets {
 	}
 }
 
-// gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept as they are; longer ones
-// by their first seven binary digits, with the sum of their numbers, so that nothing is lost of the total.
+// gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept exactly; longer ones by
+// their first seven binary digits, with the sum of their numbers, so that the total stays exact.
 type gaps map[int64]record.Gap
 
 const exactGap = 1 << 10
@@ -181,7 +181,7 @@ func (g *gaps) add(length int64) {
 	(*g)[at] = record.Gap{Length: at, Gaps: b.Gaps + 1, Packets: b.Packets + length}
 }
 
-// List gives the lengths in order.
+// List returns the lengths in order.
 func (g gaps) List() []record.Gap {
 	return slices.SortedFunc(maps.Values(g), func(a, b record.Gap) int { return int(a.Length - b.Length) })
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Running is the node side of an activity that is connected.
+// Running is the connected node side of an activity.
 type Running interface {
-	// Run follows the timeline and returns the parts of the result. A result has several where it grows
-	// with the length of the load, because a message is bounded.
+	// Run follows the timeline and returns the parts of the result. There are several if it grows with the
+	// length of the load, because the size of a message is bounded.
 	Run(ctx context.Context, w record.Window, say func(Progress) error) (parts []any, err error)
 	Close()
 }
@@ -22,17 +22,17 @@ type Running interface {
 // A Part tells a node what to do in an activity.
 type Part struct {
 	Request
-	// Listening says on which port a listener listens, before it waits for the other end.
+	// Listening reports the port of a listener, before it waits for the other end.
 	Listening func(port int) error
 }
 
-// Connector makes a node ready for its part.
+// Connector prepares a node for its part.
 type Connector func(ctx context.Context, q Part) (Running, error)
 
-// Endpoints makes a Connector of what makes a Endpoint ready for its part.
+// Endpoints turns a function that prepares an Endpoint into a Connector.
 func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	return func(ctx context.Context, q Part) (Running, error) {
-		// What has no room for its header would be a fault of a thread's, which ends the whole program.
+		// A size without room for a header would panic in a thread, and end the whole program.
 		a := CheckLoad(q.Load)
 		if a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
@@ -48,8 +48,8 @@ func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	}
 }
 
-// LetGo ends what a node holds as long as a session lasts, and waits until that is undone. A node that is
-// silent is waited for no longer than within.
+// LetGo ends what a node holds for the length of a session, and waits until it is undone, for at most within
+// if the node is silent.
 func LetGo(s host.Session, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

@@ -51,7 +51,7 @@ func (s *Socket) Option(level, name int) int {
 	return v
 }
 
-// Local is the socket's own address and port.
+// Local returns the socket's own address and port.
 func (s *Socket) Local() string {
 	sa, err := unix.Getsockname(s.FD)
 	if err != nil {
@@ -68,7 +68,7 @@ func Sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// NewRawAddr is an address as a message names it.
+// NewRawAddr converts an address from a message.
 func NewRawAddr(a netip.AddrPort) *RawAddr {
 	p := &RawAddr{}
 	ip := a.Addr().Unmap()
@@ -94,7 +94,7 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Connect connects a socket of datagrams, whose packets are not fragmented.
+// Connect connects a socket for datagrams, whose packets are not fragmented.
 func Connect(fd int, to netip.AddrPort, ip int) error {
 	_, sa := Sockaddr(to)
 	if err := unix.Connect(fd, sa); err != nil {
@@ -117,8 +117,8 @@ func DontFragment(fd int, ip int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 }
 
-// bigBuffer asks for a socket buffer beyond the system's limit, which an ordinary user does not get; it
-// returns what was granted.
+// bigBuffer requests a socket buffer beyond the system's limit, which an ordinary user does not get; it
+// returns the granted size.
 func bigBuffer(s *Socket, forced, plain, bytes int) int {
 	if unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, forced, bytes) != nil {
 		unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, plain, bytes)
@@ -126,7 +126,7 @@ func bigBuffer(s *Socket, forced, plain, bytes int) int {
 	return s.Option(unix.SOL_SOCKET, plain)
 }
 
-// MarkDSCP sets the differentiated services field (RFC 2474) of what is sent.
+// MarkDSCP sets the differentiated services field (RFC 2474) of sent packets.
 func MarkDSCP(fd int, load record.Load) error {
 	if load.DSCP == 0 {
 		return nil
@@ -146,7 +146,7 @@ func MarkDSCP(fd int, load record.Load) error {
 	return nil
 }
 
-// SetPacing limits a socket to a rate. Kernels before 4.20, and those of 32 bits, take 32 bits of it.
+// SetPacing limits a socket to a rate. Kernels before 4.20, and 32-bit kernels, accept only 32 bits.
 func SetPacing(fd int, bytesPerSecond uint64) error {
 	const word = unsafe.Sizeof(uintptr(0))
 	b := binary.NativeEndian.AppendUint64(nil, bytesPerSecond)
@@ -157,23 +157,23 @@ func SetPacing(fd int, bytesPerSecond uint64) error {
 	return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, string(b))
 }
 
-// Batch sizes and waits of ENGINE.md, section 2: a receiver that polls by a timer instead of being woken
-// for every packet costs the sender no wake-ups.
+// Batch sizes and waits of ENGINE.md, section 2: a receiver that polls by a timer instead of being woken for
+// every packet costs the sender no wake-ups.
 const (
 	ReceiveBatch = 512
 	ReceivePoll  = 300 * time.Microsecond
 	BacklogTime  = time.Second // for reading what has arrived by the end, at most
 )
 
-// Rooms and times of the sockets of datagrams.
+// Sizes and times of the sockets for datagrams.
 const (
-	receiveRoom = 64 << 20 // bytes of socket buffer asked for
+	receiveRoom = 64 << 20 // requested socket buffer in bytes
 	minRoom     = 256 << 10
 	sendRoom    = 4 << 20
-	sendTimeout = 50 * time.Millisecond // until a full buffer lets go to look at the time
+	sendTimeout = 50 * time.Millisecond // until a full buffer returns to check the time
 )
 
-// UDPRoom asks for large buffers; many flows share what one has.
+// UDPRoom requests large buffers; many flows share the size of one.
 func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/OwnThreads, 1),
 		minRoom))
@@ -183,7 +183,8 @@ func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	return rcvbuf, sndbuf
 }
 
-// SocketDrops counts what a socket threw away because its buffer was full (SK_MEMINFO_DROPS, kernel 4.12).
+// SocketDrops returns how many packets a socket dropped because its buffer was full (SK_MEMINFO_DROPS, kernel
+// 4.12).
 func (s *Socket) SocketDrops() uint32 {
 	const memInfo, drops = 9, 8
 	var v [memInfo]uint32
@@ -203,8 +204,8 @@ type mmsghdr struct {
 	length uint32
 }
 
-// Batch is a set of datagrams for one system call; each has a fixed room of its own in one buffer, and one
-// for control messages in another.
+// Batch is a set of datagrams for one system call; each has fixed space in one buffer, and more for control
+// messages in another.
 type Batch struct {
 	buffer   []byte
 	room     int
@@ -237,7 +238,7 @@ func NewBatch(n, room, control int) *Batch {
 	return b
 }
 
-// At is the room of the i-th datagram.
+// At returns the space of the i-th datagram.
 func (b *Batch) At(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
 
 // Size sets the length of the i-th datagram to be sent, and returns it.
@@ -246,8 +247,7 @@ func (b *Batch) Size(i, length int) []byte {
 	return b.At(i)[:length]
 }
 
-// Address makes the i-th datagram go somewhere, and with a control message; nil is where the socket is
-// connected to, and none.
+// Address gives the i-th datagram a destination and a control message; nil means the connected one, and none.
 func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h := &b.messages[i].header
 	h.Name, h.Namelen = nil, 0
@@ -283,10 +283,10 @@ func (b *Batch) SendGSO(fd, i, j int) error {
 	return nil
 }
 
-// Receive takes what is there without waiting. With MSG_TRUNC a datagram's length is its real one even
-// where its room is smaller, so that only the header need be copied.
+// Receive receives what is available without waiting. With MSG_TRUNC a datagram's length is its real one even
+// if its space is smaller, so that only the header needs to be copied.
 func (b *Batch) Receive(fd int) (int, error) {
-	if b.each > 0 { // the kernel wrote how much of it it used
+	if b.each > 0 { // the kernel wrote the length it used
 		for i := range b.used {
 			b.messages[i].header.SetControllen(b.each)
 		}
@@ -299,10 +299,10 @@ func (b *Batch) Receive(fd int) (int, error) {
 	return n, err
 }
 
-// Length is the full length of the i-th received datagram.
+// Length returns the full length of the i-th received datagram.
 func (b *Batch) Length(i int) int { return int(b.messages[i].length) }
 
-const ScmTimestampNS = unix.SO_TIMESTAMPNS // a control message's type is its option's number
+const ScmTimestampNS = unix.SO_TIMESTAMPNS // the type of a control message is the number of its option
 
 // Stamp returns the kernel's realtime stamp of the i-th datagram's arrival, 0 if it has none.
 func (b *Batch) Stamp(i int) int64 {
@@ -319,11 +319,11 @@ func (b *Batch) Stamp(i int) int64 {
 	return (*unix.Timespec)(unsafe.Pointer(&b.control[i*b.each+unix.CmsgLen(0)])).Nano()
 }
 
-// StampRoom returns the bytes that one time stamp takes as a control message.
+// StampRoom returns the size of one time stamp as a control message.
 func StampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))) }
 
 // RawAddr is an address in the kernel's form.
 type RawAddr struct {
-	Raw    unix.RawSockaddrInet6 // has room for either family
+	Raw    unix.RawSockaddrInet6 // fits either family
 	Length uint32
 }

@@ -28,14 +28,14 @@ func MeanPayload(load record.Load) float64 {
 	return record.MeanSize(load.PacketSizes()) - float64(PacketOverhead(load.IP))
 }
 
-// FlowKey names one stream in one direction.
+// FlowKey identifies one stream in one direction.
 type FlowKey struct {
 	Stream    int
 	Direction string
 }
 
-// FlowsOf lists the flows of a load, of too many only so many that it can be told. Both ends compute the same
-// list and name a flow by its index.
+// FlowsOf lists the flows of a load, cut to one more than the maximum. Both ends compute the same list and
+// refer to a flow by its index.
 func FlowsOf(load record.Load) []FlowKey {
 	var keys []FlowKey
 	for _, d := range []string{record.Up, record.Down} {
@@ -50,14 +50,14 @@ func FlowsOf(load record.Load) []FlowKey {
 	return keys
 }
 
-// Sends says whether the end on side is the flow's sender.
+// Sends reports whether the end on side is the flow's sender.
 func (k FlowKey) Sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
 
 // The payload of every datagram begins with the tag's hash (4 bytes), the flow's index (2), the phase (1),
-// the sequence number (5) and the send time in ticks of the sender's clock (4), big endian. A sequence
-// number counts within its phase; in the cool-down it is the number of packets that were sent in the
-// window, so that the receiver learns of a missing tail. The header fits the 18 bytes that a 64-byte
-// Ethernet frame leaves to UDP in IPv4.
+// the sequence number (5) and the send time in ticks of the sender's clock (4), big endian. A sequence number
+// counts within its phase; in the cool-down it is the number of packets sent in the window, which reveals a
+// missing tail to the receiver. The header fits the 18 bytes that a 64-byte Ethernet frame leaves to UDP in
+// IPv4.
 const DatagramHeader = 16
 
 type Phase byte
@@ -70,7 +70,7 @@ const (
 	PhaseCooldown
 	PhaseProbe // latency
 	PhaseEcho
-	PhaseChallenge // the listener's answer to a hello without its cookie
+	PhaseChallenge // the listener's answer to a hello without a cookie
 )
 
 type Datagram struct {
@@ -103,41 +103,41 @@ func ReadDatagram(b []byte) (d Datagram, ok bool) {
 	}, true
 }
 
-// WithCookie is the datagram with a cookie in the place of its number and time, which hellos and their
+// WithCookie returns the datagram with a cookie in place of its number and time, which hellos and their
 // answers do not have.
 func (d Datagram) WithCookie(c uint64) Datagram {
 	d.Seq, d.Tick = c>>32, uint32(c)
 	return d
 }
 
-// Cookie returns what WithCookie put there.
+// Cookie returns the cookie set by WithCookie.
 func (d Datagram) Cookie() uint64 { return d.Seq<<32 | uint64(d.Tick) }
 
-// PutSequence rewrites what differs between datagrams of one flow.
+// PutSequence overwrites what differs between datagrams of one flow.
 func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	b[6], b[7] = byte(ph), byte(seq&seqMask>>32)
 	binary.BigEndian.PutUint32(b[8:], uint32(seq))
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// Purposes of tags: whoever saw the packets of one cannot speak for another.
+// Purposes of tags: seeing the packets of one purpose does not allow forging another's.
 const (
 	TagData     = "datagram"
-	TagHello    = "hello" // and what is to come
+	TagHello    = "hello" // and for their answers
 	TagProbe    = "probe"
 	TagFrames   = "frames"
-	TagPattern  = "pattern" // of a payload
+	TagPattern  = "pattern" // for a payload
 	TagSchedule = "schedule"
 )
 
-// TagHash tells a trial's packets of one purpose from strays. Everybody on the way can read it: what must not
-// be had by others needs a cookie besides.
+// TagHash distinguishes a trial's packets of one purpose from strays. Everybody on the path can read it:
+// protection from others needs a cookie as well.
 func TagHash(purpose, tag string) uint32 {
 	h := sha256.Sum256([]byte(purpose + " " + tag))
 	return binary.BigEndian.Uint32(h[:])
 }
 
-// helloHash tells the hellos of a load from strays.
+// helloHash distinguishes the hellos of a load from strays.
 func helloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
 
 // A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the

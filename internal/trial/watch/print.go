@@ -113,23 +113,23 @@ func appendUnavailable(b []byte, at int64, p probe.Probe, reason error) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendJSON encodes texts and log lines, which always can be.
+// appendJSON encodes texts and log lines, which always succeeds.
 func appendJSON(b []byte, v any) []byte {
 	text, _ := json.Marshal(v)
 	return append(b, text...)
 }
 
-// Printed holds what Print wrote on a machine, read again.
+// Printed holds Print's output from a machine.
 type Printed struct {
-	At       int64            // of the first line, CLOCK_MONOTONIC of the machine
-	Realtime int64            // its wall clock then, Unix time in ns; 0 = not told
+	At       int64            // from the first line, CLOCK_MONOTONIC of the machine
+	Realtime int64            // its wall clock then, Unix time in ns; 0 = unknown
 	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
 	Log      []record.LogLine
-	Cut      bool // the last line is incomplete, and was left out
-	Values   int  // that the text has, kept or not
+	Cut      bool // the last line was incomplete, and left out
+	Values   int  // in the text, kept or not
 }
 
-// LineError says which line of a text is wrong.
+// LineError reports which line of a text is wrong.
 type LineError struct {
 	Line int
 	Why  string
@@ -137,21 +137,21 @@ type LineError struct {
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Why) }
 
-// Limits of what is read, so that a file that is not ours exhausts nothing.
+// Limits on the input, so that a foreign file exhausts nothing.
 const (
 	maxLine   = 4 << 20
-	maxValues = 1 << 26 // of all tables, those absent included
+	maxValues = 1 << 26 // over all tables, including absent ones
 )
 
-// ReadPrinted reads those samples of what Print wrote that are to be kept, by their probe and time; nil keeps
+// ReadPrinted parses Print's output and returns the samples that keep selects by probe and time; nil keeps
 // all. Columns that some samples lack have no value there. An error is a *LineError, or the reader's.
 func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	p := &printing{index: map[string]int{}, keep: keep}
-	var cut *LineError // of the last line: pasting and power cuts leave its beginning, with an end or NULs
+	var cut *LineError // of the last line: pasting and power cuts leave its beginning
 	for number := 1; in.Scan(); number++ {
-		// Plain as what an agent says on a connection.
+		// Made plain, like an agent's messages.
 		line := bytes.TrimSpace(bytes.TrimRight(check.PlainJSON(in.Bytes()), "\x00"))
 		if len(line) == 0 {
 			continue
@@ -163,7 +163,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 
 		err := p.line(number == 1, line)
 		switch {
-		case err != nil && number > 1 && !json.Valid(line): // or the prompt after what was pasted
+		case err != nil && number > 1 && !json.Valid(line): // or the prompt after pasted text
 			cut = &LineError{number, err.Error()}
 		case err != nil:
 			return nil, &LineError{number, err.Error()}
@@ -183,12 +183,12 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 	return &p.out, nil
 }
 
-// printing is the reading of a text.
+// printing is the parsing state of a text.
 type printing struct {
 	keep   func(probe string, at int64) bool
 	out    Printed
 	lines  int
-	index  map[string]int // of each probe, in out.Samples
+	index  map[string]int // by probe, in out.Samples
 	column []map[string]int
 	values int
 }

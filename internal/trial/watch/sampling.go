@@ -14,27 +14,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// source is one probe of a watch. Its fields but kept belong to the sampling loop.
+// source is one probe of a watch. Its fields except kept belong to the sampling loop.
 type source struct {
 	probe   probe.Probe
 	sampler probe.Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
-	levels  bool // slow, and no counter: nothing is to be had from a difference of two reads
+	levels  bool // slow, and no counter: the difference of two reads means nothing
 	every   int64
 	due     int64
-	costs   []int64 // of the last reads, as many as steadyCosts
+	costs   []int64 // of the last reads, up to steadyCosts
 	kept    series  // under sampling.mu
 	reason  string  // under sampling.mu: why there is no sample
-	tried   int64   // what the cheapest try to open it took, while it is absent; 0 = none yet
-	again   int64   // when it is worth another try
+	tried   int64   // cost of the cheapest attempt to open it, while it is absent; 0 = none yet
+	again   int64   // when to try again
 }
 
 // sampling is the resident part of a watch: one loop that reads every source when it is due.
 type sampling struct {
 	options probe.Options
 	sources []*source
-	start   int64 // of the grid that the reads keep to
+	start   int64 // of the reads' time grid
 	step    int64
 	cores   probe.Cored // or nil
 	wait    *waiter
@@ -42,10 +42,10 @@ type sampling struct {
 
 	mu        sync.Mutex
 	stopping  bool
-	due       int64   // when something is read next, as the loop last planned
+	due       int64   // next planned read
 	marks     []int64 // extra times at which everything is read, in order
 	liveEvery int64
-	overhead  series // cost of the loop itself: what the reads do not explain
+	overhead  series // cost of the loop itself, apart from the reads
 	stalls    []record.Stall
 	log       []record.LogLine
 }
@@ -57,18 +57,18 @@ const (
 	// slowShare bounds a slow source's cost: one whose read takes longer than this share of its interval is
 	// read less often.
 	slowShare = 0.002
-	// rareFactor spaces a source that costs much and tells what is asked of it at the marks.
+	// rareFactor spaces an expensive source whose readings at the marks suffice.
 	rareFactor = 5
-	// steadyCosts gives how many reads tell what a source costs: the cheapest of them does. The thread is
-	// also charged for interrupts that hit a read.
+	// steadyCosts is how many reads determine a source's cost: the cheapest of them does. The thread is also
+	// charged for interrupts during a read.
 	steadyCosts = 5
-	// cheapTry is up to what cost an absent source is tried at every mark; tryShare bounds what the tries of
-	// a dearer one take, such as the walk over all processes for virtual machines.
+	// cheapTry is the cost up to which an absent source is tried at every mark; tryShare bounds the attempts
+	// at a more expensive one, such as the walk over all processes for virtual machines.
 	cheapTry = 100e3
 	tryShare = 0.0001
 )
 
-// openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
+// openSampling opens the named probes. One that cannot be opened stays in the watch with its reason; an
 // unknown name is an error.
 func openSampling(list []probe.Probe, r Request) (*sampling, error) {
 	wait, err := newWaiter()
@@ -128,9 +128,9 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry opens what was absent before, such as that of a kernel module which has been loaded since, and has
-// it read at once. What that costs is the loop's own, and bounded: a window may be short, and most of what is
-// absent, such as a sensor, is so for good.
+// retry opens sources that were absent, such as that of a kernel module loaded since, and makes them due at
+// once. The cost counts for the loop, and is bounded: a window may be short, and most absent sources, such as
+// a sensor, stay absent.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil || now < src.again {
@@ -143,8 +143,8 @@ func (s *sampling) retry(now int64) {
 	}
 }
 
-// worth is when an absent source may be tried again after a try at now. The cheapest try tells what it
-// costs: the thread is also charged for interrupts.
+// worth returns when to try an absent source again after an attempt at now. The cheapest attempt determines
+// the cost: the thread is also charged for interrupts.
 func (src *source) worth(now, cost int64) int64 {
 	if src.tried == 0 || cost < src.tried {
 		src.tried = cost
@@ -215,24 +215,25 @@ func (s *sampling) loop() {
 	}
 }
 
-// asleep reckons what falling asleep and waking up costs, which no thread's time tells by itself: the
+// asleep estimates the cost of falling asleep and waking up, which no thread's time contains by itself: the
 // sleeper leaves its thread to others, and may wake on another one.
 type asleep struct {
 	thread int
 	since  int64 // CPU time of the thread
-	cost   int64 // of the last sleep that kept its thread
+	cost   int64 // of the last sleep that stayed on its thread
 }
 
-// maxWaking bounds the cost of a sleep; what is above is of something else that ran on the thread.
+// maxWaking bounds the cost of a sleep; anything above belongs to other work on the thread.
 const maxWaking = 50e3
 
-// begin notes the time at which the thread is left, which it returns.
+// begin records the time at which the thread is left, and returns it.
 func (a *asleep) begin() int64 {
 	a.thread, a.since = threadID(), threadTime()
 	return a.since
 }
 
-// over returns the cost of the sleep, by the last one that kept its thread, and the thread's time now.
+// over returns the cost of the sleep, by the last one that stayed on its thread, and the thread's present
+// time.
 func (a *asleep) over() (cost, now int64) {
 	now = threadTime()
 	if threadID() == a.thread {
@@ -241,7 +242,7 @@ func (a *asleep) over() (cost, now int64) {
 	return a.cost, now
 }
 
-// plan says when something is due next, and whether that is a mark.
+// plan returns when something is due next, and whether that is a mark.
 func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) {
 	next = math.MaxInt64
 	for _, src := range s.sources {
@@ -261,8 +262,8 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 	return next, marked, s.liveEvery, s.stopping
 }
 
-// catchUp waits until the loop has noticed that it is late, for half a second at most. Of a process that was
-// stopped, what answers the controller may wake before the loop does, and say nothing of the stall.
+// catchUp waits until the loop has noticed that it is late, for at most half a second. After the process was
+// stopped, the goroutine that answers the controller may wake before the loop does, and not report the stall.
 func (s *sampling) catchUp() {
 	for range 100 {
 		s.mu.Lock()
@@ -308,21 +309,21 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.mu.Lock()
 		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
 		s.mu.Unlock()
-		s.retry(now) // after the reads, which the mark is about
+		s.retry(now) // after the reads, which the mark is for
 	}
 
 	return read
 }
 
-// lastMark tells, at a mark, that no other follows: it is the end of a window. A source of levels tells
-// nothing there that is of the window.
+// lastMark reports, at a mark, that no other follows: it is the end of a window. There a source of levels
+// reveals nothing about the window.
 func (s *sampling) lastMark() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.marks) <= 1
 }
 
-// nextMark is the time of the next mark, far off if there is none.
+// nextMark returns the time of the next mark, far away if there is none.
 func (s *sampling) nextMark() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,9 +334,9 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next is when the source is due again after a read at the time at, which may have been a mark. All times
-// are on the grid of the fast sources, because waking up costs as much as a read does; what has been missed
-// is skipped. One read alone does not make a source expensive.
+// next returns when the source is due again after a read at the time at, which may have been a mark. All
+// times are on the grid of the fast sources, because waking up costs as much as a read; missed reads are
+// skipped. A single read does not make a source expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
@@ -352,7 +353,7 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 
 // sample fills the row, and again if the columns have just changed.
 func (src *source) sample() (err error) {
-	for range 3 { // a set of devices that changes all the time is given up for now
+	for range 3 { // gives up for now on a set of devices that changes all the time
 		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
 			return err
 		}
@@ -419,8 +420,7 @@ func (s *sampling) all() []*series {
 	return all
 }
 
-// schedule adds marks. Those that are past when they arrive are taken at once; the sampler is not to blame
-// for that delay.
+// schedule adds marks. Those already past are taken at once, and that delay is not blamed on the sampler.
 func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
@@ -446,19 +446,19 @@ func (s *sampling) stop() {
 	s.wait.wake()
 }
 
-// samplerCost is the entry of record.Cost for what the loop costs beside the reads: waking up, clocks,
+// samplerCost is the entry of record.Cost for the loop itself, apart from the reads: waking up, clocks,
 // copying.
 const samplerCost = "sampler"
 
-// collect hands each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
-// cost, log lines, stalls. What ended before is forgotten: each collection is of later times than the one
-// before it, and a watch of many trials must not hold them all.
+// collect passes each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
+// cost, log lines, stalls. It drops what ended before: each collection covers later times than the previous
+// one, and a watch of many trials must not hold them all.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
 	s.catchUp()
 	for _, src := range s.sources {
 		samples, cost := s.cut(src, from, to)
-		if cost.Reads > 0 { // also when there was nothing to be had
+		if cost.Reads > 0 { // even if there was nothing to read
 			d.Cost = append(d.Cost, cost)
 		}
 

@@ -7,15 +7,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds of what a watch keeps: 20 minutes, and so much memory for all probes together that a small router
-// can spare it.
+// Bounds on what a watch keeps: 20 minutes, and little enough memory for all probes together that a small
+// router can spare it.
 const (
 	keptNs     = 20 * 60 * 1e9
 	keptValues = 2 << 20 // 16 MiB of float64
 	blockRows  = 128
 )
 
-// block is a stretch of rows with the same columns.
+// block is a sequence of rows with the same columns.
 type block struct {
 	columns []string
 	at      []int64
@@ -26,7 +26,7 @@ type block struct {
 func (b *block) first() int64 { return b.at[0] }
 func (b *block) last() int64  { return b.at[len(b.at)-1] }
 
-// series is the samples of one probe, oldest first. Adding a row allocates only once per block.
+// series holds the samples of one probe, oldest first. Adding a row allocates only once per block.
 type series struct{ blocks []block }
 
 // add copies a row; columns may be compared by identity, because a sampler makes a new list when they change.
@@ -62,7 +62,7 @@ func (s *series) forget(t int64) {
 	s.blocks = slices.DeleteFunc(s.blocks, func(b block) bool { return b.last() < t })
 }
 
-// size is the number of values that are held.
+// size returns the number of values held.
 func (s *series) size() int {
 	n := 0
 	for _, b := range s.blocks {
@@ -96,13 +96,13 @@ func trimSeries(all []*series, now int64) {
 	}
 }
 
-// snapshot is a view of the rows held now. Rows are only ever added behind it, so it can be read while the
-// sampler goes on.
+// snapshot returns a view of the rows held now. Rows are only ever added after it, so it can be read while
+// sampling continues.
 func (s *series) snapshot() series { return series{slices.Clone(s.blocks)} }
 
-// cut copies the rows of from…to and the nearest row outside on either side, so that the edges are covered.
-// A column that a row does not have is NaN there. The cost is that of the rows after the first: n-1 reads
-// belong to the n-1 intervals that the table spans.
+// cut copies the rows of from…to and the nearest row outside on either side, so that the edges are covered. A
+// column that a row lacks is NaN there. The cost is that of the rows after the first: n-1 reads belong to the
+// n-1 intervals that the table spans.
 func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	from, to = s.widen(from, to)
 	var columns []string

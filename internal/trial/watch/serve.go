@@ -1,5 +1,5 @@
 // Package watch keeps a node's probes running while traffic flows: one resident loop on the node reads every
-// source when it is due and holds what it saw; the controller names the window's edges and fetches the rest
+// source when it is due and keeps the samples; the controller sets the window's edges and fetches the rest
 // afterwards. It draws no conclusion.
 package watch
 
@@ -20,7 +20,7 @@ import (
 // Verb opens a watch.
 var Verb = host.Verb(host.FamilyProbe, "watch")
 
-// The interval of each pace unless asked otherwise.
+// The default interval of each pace.
 const (
 	defaultFastNs = 100e6
 	defaultSlowNs = 1e9
@@ -35,12 +35,12 @@ type Request struct {
 	probe.Options
 }
 
-// Bounds of what is asked for, which may come from somebody else's controller. What is less often or more
-// often than that is as near to it as can be.
+// Bounds on a request, which may come from somebody else's controller. Intervals outside are moved to the
+// nearest bound.
 const (
 	minNs     = 1e6
 	maxNs     = 3600e9
-	maxMarks  = 10_000 // times to read everything at, which have not come
+	maxMarks  = 10_000 // pending times for reading everything
 	maxProbes = 100
 )
 
@@ -50,12 +50,12 @@ func (r Request) withDefaults() Request {
 	return r
 }
 
-// command holds what the controller says in a watch; its times are the node's.
+// command is a controller's message in a watch; its times are the node's.
 type command struct {
 	Op      string  `json:"op"`
 	ID      int     `json:"id,omitempty"`       // of a collect, repeated in its answers
 	At      []int64 `json:"at,omitempty"`       // schedule
-	EveryNs int64   `json:"every_ns,omitempty"` // live; 0 = no more
+	EveryNs int64   `json:"every_ns,omitempty"` // live; 0 = stop
 	From    int64   `json:"from,omitempty"`     // collect
 	To      int64   `json:"to,omitempty"`
 }
@@ -66,9 +66,8 @@ const (
 	opCollect  = "collect"
 )
 
-// answer holds what the node says in a watch: that it is resident, each core's load, or a part of a
-// collection. A collection is one answer per probe, so that no frame grows large, and a last one with the
-// rest.
+// answer is a node's message in a watch: that it is resident, each core's load, or a part of a collection. A
+// collection consists of one answer per probe, so that no frame gets large, and a last one with the rest.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Live    []float64        `json:"live,omitempty"`
@@ -77,7 +76,7 @@ type answer struct {
 	Rest    *record.NodeData `json:"rest,omitempty"`
 }
 
-// Handlers are the node sides of the family, by verb.
+// Handlers returns the node sides of the family, by verb.
 func Handlers(root probe.Root) map[string]host.Handler {
 	return map[string]host.Handler{
 		Verb:                  Serve(probe.All(root)),
@@ -107,7 +106,7 @@ func Serve(list []probe.Probe) host.Handler {
 		sender.Go(out.deliver)
 		defer func() {
 			s.stop()
-			loop.Wait() // the loop offers, so it ends first
+			loop.Wait() // the loop makes offers, so it ends first
 			close(out.live)
 			sender.Wait()
 		}()
@@ -119,7 +118,7 @@ func Serve(list []probe.Probe) host.Handler {
 	}
 }
 
-// obey carries out commands until there are no more.
+// obey executes commands until there are no more.
 func (s *sampling) obey(session host.Session, out *outbox) error {
 	for {
 		var c command
@@ -175,8 +174,7 @@ func (o *outbox) send(a answer) error {
 	return o.session.Send(a)
 }
 
-// offer leaves a live message for the sender, or drops it when the connection is busy: the next one tells
-// more.
+// offer leaves a live message for the sender, or drops it if the connection is busy: the next one is newer.
 func (o *outbox) offer(cores []float64) {
 	if len(cores) == 0 {
 		return

@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// waiter sleeps until a time or until it is woken. It is a timer of the kernel's that the runtime's poller
-// waits for: so the sleeper holds no processor of Go's scheduler. One that does is asked to yield every
-// 10 ms, which takes a signal and switches of threads: at 100 Hz a quarter of what the watch cost.
+// waiter sleeps until a time or until it is woken. It uses a kernel timer in the runtime's poller: so the
+// sleeper holds no processor of Go's scheduler. One that does is asked to yield every 10 ms, which takes a
+// signal and thread switches: at 100 Hz a quarter of the watch's cost.
 type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
@@ -50,8 +50,8 @@ func (w *waiter) until(at int64) {
 	w.conn.Read(w.look)
 }
 
-// over tells whether the sleep has ended, else it sets the timer anew: that is never read, and its next end
-// is news to the poller all the same.
+// over reports whether the sleep has ended, and otherwise sets the timer again: although that is never read,
+// the poller reports its next expiry.
 func (w *waiter) over(uintptr) bool {
 	now := host.Monotonic()
 	if now >= w.at || w.woken.Swap(false) {
@@ -59,7 +59,7 @@ func (w *waiter) over(uintptr) bool {
 	}
 
 	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
-	return w.woken.Swap(false) // meanwhile, and what that set is lost
+	return w.woken.Swap(false) // which arrived meanwhile, and would be lost
 }
 
 func (w *waiter) set(ns int64, flags int) {
@@ -75,8 +75,8 @@ func (w *waiter) wake() {
 
 func (w *waiter) Close() error { return w.timer.Close() }
 
-// makeRoom gives the sampler a processor of Go's scheduler: what else the process does is not to keep it
-// waiting for one.
+// makeRoom gives the sampler a processor of Go's scheduler, so that the process's other work does not make it
+// wait for one.
 func makeRoom() {
 	n := runtime.NumCPU() + 1
 	if runtime.GOMAXPROCS(0) < n {
@@ -84,19 +84,19 @@ func makeRoom() {
 	}
 }
 
-// lockThread keeps the calling goroutine on its thread until release, so that threadTime is of one thread.
+// lockThread keeps the calling goroutine on its thread until release, so that threadTime covers one thread.
 func lockThread() (release func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread
 }
 
-// threadID tells threads apart.
+// threadID identifies the thread.
 func threadID() int {
 	id, _, _ := unix.RawSyscall(unix.SYS_GETTID, 0, 0, 0)
 	return int(id)
 }
 
-// threadTime is the CPU time of the calling thread, in nanoseconds.
+// threadTime returns the CPU time of the calling thread, in nanoseconds.
 func threadTime() int64 {
 	var t unix.Timespec
 	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID,

@@ -41,16 +41,16 @@ type Watcher struct {
 // clockReading relates the clocks: node = controller + offset, ± bound.
 type clockReading struct{ offset, bound int64 }
 
-// collection is an answer that is on its way.
+// collection is an answer being received.
 type collection struct {
 	data record.NodeData
 	size int           // of the samples, in bytes
-	done chan struct{} // closed when data is whole or the session has ended
+	done chan struct{} // closed when data is complete or the session has ended
 	err  error
 }
 
-// Start starts the named probes on the node and returns once they are resident. Without a session, or when
-// the node refuses, it is an error; probes that the node lacks are samples with the reason.
+// Start starts the named probes on the node and returns once they are resident. It fails without a session,
+// or if the node refuses; probes that the node lacks are samples with the reason.
 func Start(ctx context.Context, agent host.Agent, node string, probes []string, opts Options) (*Watcher,
 	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
@@ -167,11 +167,11 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// maxCollected bounds what a node may say in one collection: many times what it keeps, since columns that
+// maxCollected bounds what a node may send in one collection: many times what it keeps, since columns that
 // come and go leave gaps.
 const maxCollected = 16 * 8 * keptValues
 
-// sizeOf returns what samples take, about.
+// sizeOf returns the approximate size of samples.
 func sizeOf(s *record.Samples) int {
 	n := 256
 	t := s.Table
@@ -203,7 +203,7 @@ func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err err
 	return before, w.clock, nil
 }
 
-// Schedule has every probe sampled at exactly these times, in addition to its own pace: the edges of a
+// Schedule makes every probe sample at exactly these times, in addition to its own pace: the edges of a
 // window.
 func (w *Watcher) Schedule(at ...int64) error {
 	w.mu.Lock()
@@ -217,16 +217,16 @@ func (w *Watcher) Schedule(at ...int64) error {
 	return w.send(command{Op: opSchedule, At: node})
 }
 
-// Live is the latest busy share (0…1) of each core, or nil before the first.
+// Live returns the latest busy share (0…1) of each core, or nil before the first.
 func (w *Watcher) Live() []float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.cores)
 }
 
-// Collect fetches what was sampled from…to, and the nearest sample outside on either side. The node keeps 20
-// minutes at most, and nothing from before the from of the last collection. Clock tells the relation at
-// Start or the last Collect, and now; times are moved by their middle.
+// Collect fetches the samples of from…to, and the nearest sample outside on either side. The node keeps at
+// most 20 minutes, and nothing from before the from of the last collection. Clock holds the relation at Start
+// or the last Collect, and now; times are shifted by their mean.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, after, err := w.sync(ctx)
 	if err != nil {

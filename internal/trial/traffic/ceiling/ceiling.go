@@ -22,15 +22,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Names of the engines whose ceilings are measured beside native's.
+// Names of the engines other than native whose ceilings are measured.
 var (
 	flowsEngine    = shortflow.Flows{}.Name()
 	requestsEngine = shortflow.Requests{}.Name()
 	framesEngine   = frames.XDP{}.Name()
 )
 
-// Timeline of one window of a ceiling: short, because it precedes every campaign. Of the windows the median
-// counts, as it does of the trials that are compared with it.
+// Timeline of one window of a ceiling: short, because it precedes every campaign. The median of the windows
+// counts, as with the trials that are compared with it.
 const (
 	ceilingWarmup  = 100 * time.Millisecond
 	ceilingWindow  = 200 * time.Millisecond
@@ -39,7 +39,7 @@ const (
 	ceilingWindows = 3
 )
 
-// Each is about how long a kind takes, with setting up and collecting.
+// Each is about how long a kind takes, including setting up and collecting.
 const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLead) + 400*time.Millisecond
 
 const usualMTU = 1500
@@ -47,9 +47,9 @@ const usualMTU = 1500
 // Kind is a kind of traffic whose ceiling is measured.
 type Kind record.TrafficKind
 
-// KindOf is the kind of traffic that a load of an engine is over a link. Flows that are begun at a rate are
-// as many at once as it takes, so theirs has many streams. Datagrams have a size of their own, whatever the
-// link's MTU, and what makes frames leaves nothing to offload.
+// KindOf returns the kind of traffic of an engine's load over a link. Flows begun at a rate may be any number
+// at once, so theirs has many streams. Datagrams have a size of their own, whatever the link's MTU, and the
+// engine for frames has nothing to offload.
 func KindOf(engine string, l record.Load, over record.Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
@@ -84,14 +84,14 @@ func KindOf(engine string, l record.Load, over record.Link) Kind {
 	return k
 }
 
-// Frames says that a kind is of frames, which no loopback device takes.
+// Frames reports whether a kind consists of frames, which no loopback device accepts.
 func (k Kind) Frames() bool { return k.Engine == framesEngine }
 
 // String names the kind.
 func (k Kind) String() string { return k.Over("") }
 
-// Over names the kind in a result: over what it was measured. Packets as on a wire, each by its number, are
-// not said.
+// Over names the kind in a result, with what it was measured over. It does not mention the default,
+// separately numbered packets as on a wire.
 func (k Kind) Over(way string) string {
 	streams := "1 stream"
 	if k.Streams != 1 {
@@ -109,7 +109,7 @@ func (k Kind) Over(way string) string {
 	case k.Frames() && k.IMIX:
 		text = append(text, "IMIX frames")
 	case k.Frames():
-		// Ethernet's header and check sequence
+		// plus Ethernet's header and check sequence
 		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
 	case k.IMIX:
 		text = append(text, "IMIX packets")
@@ -136,8 +136,8 @@ func (k Kind) Over(way string) string {
 	return strings.Join(text, ", ")
 }
 
-// UsualKinds lists what a machine is measured with by itself: one stream and several, the payloads of small,
-// middle and full packets, new connections and the smallest frames.
+// UsualKinds lists the kinds for measuring a machine by itself: one stream and several, the payloads of
+// small, middle and full packets, new connections and the smallest frames.
 func UsualKinds() []Kind {
 	of := func(e traffic.Engine, l record.Load) Kind {
 		return KindOf(e.Name(), l, record.Link{Offload: asOnAWire})
@@ -154,8 +154,8 @@ func UsualKinds() []Kind {
 // asOnAWire is the offload with which every packet crosses a link by itself.
 const asOnAWire = "wire"
 
-// maxKinds bounds what a campaign measures of each class of traffic, and maxSockets how many sockets one
-// measurement takes.
+// maxKinds bounds how many kinds a campaign measures of each class of traffic, and maxSockets the sockets of
+// one measurement.
 const (
 	maxKinds   = 4
 	maxSockets = 64
@@ -171,11 +171,11 @@ var classes = [...]Kind{
 	{Engine: framesEngine, Protocol: "udp", IMIX: true},
 }
 
-// Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet
-// size, with the most streams that any load of that size has. Of more than four of a class, of one mode and
-// over one link, the extremes and two between are taken.
+// Few selects the kinds that a campaign measures for its loads: for UDP and for frames each packet size, with
+// the most streams of any load of that size. If there are more than four of a class, in one mode and over one
+// link, it takes the extremes and two between.
 func Few(all []Kind) []Kind {
-	most := map[Kind]int{} // streams, of the kind without them
+	most := map[Kind]int{} // streams, by kind without streams
 	for _, k := range all {
 		streams := k.Streams
 		k.Streams = 0
@@ -219,7 +219,7 @@ func (k Kind) compare(o Kind) int {
 		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
 }
 
-// spread takes at most maxKinds, evenly from the first to the last.
+// spread selects at most maxKinds, evenly from the first to the last.
 func spread(kinds []Kind) []Kind {
 	if len(kinds) <= maxKinds {
 		return kinds
@@ -234,10 +234,10 @@ func spread(kinds []Kind) []Kind {
 }
 
 // Loopback measures what the tester alone can do, with no router between: over the loopback device of the
-// agent's node, which must be up. Sender and receiver share the machine, as they do in a local lab. The
-// device takes large packets whole, as many network cards do.
+// agent's node, which must be up. Sender and receiver share the machine, as in a local lab. The device passes
+// large packets whole, as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	// somebody else's, who would keep this machine busy
+	// somebody else's request, which would keep this machine busy
 	most := 2 * (len(classes) - 1) * maxKinds
 	if len(kinds) > most {
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
@@ -259,9 +259,8 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
-// Direct measures what the tester alone can do between two ends of one machine that nothing lies between,
-// on links that have the kinds' offload. What it measured of kinds before one that it could not is returned
-// with the error.
+// Direct measures what the tester alone can do between two ends of one machine with nothing between, on links
+// with the kinds' offload. Kinds measured before a failure are returned with the error.
 func Direct(ctx context.Context, near, far traffic.End, kinds []Kind) ([]record.Ceiling, error) {
 	return ceilings(ctx, near, far, "direct", kinds)
 }
@@ -312,9 +311,9 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	return found, nil
 }
 
-// look offers a load in several windows and takes the median, of two the lower one. A window in which nothing
-// arrived, or that was counted late, says nothing of what the machine can do, and is made up for once. How
-// often that was is noted.
+// look offers a load in several windows and returns the median, the lower of two. A window in which nothing
+// arrived, or that was counted late, reveals nothing about the machine, and is repeated once. The result
+// notes how often.
 func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 	l record.Load) (record.Ceiling, error) {
 	var late error
@@ -351,7 +350,7 @@ func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 	return middle, nil
 }
 
-// ceiling adds up what arrived.
+// ceiling sums what arrived.
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{
 		Unit:        "bit/s",
@@ -377,7 +376,7 @@ func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	}
 
 	if c.Unit == "bit/s" {
-		up, down, _ := t.Goodput() // 0: nothing was counted
+		up, down, _ := t.Goodput() // zero if nothing was counted
 		c.Value = up + down
 	}
 

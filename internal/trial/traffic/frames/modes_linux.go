@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// frameModes tells why frames cannot be sent or counted by the device that leads to the other end, by mode. A
-// mode that is missing works.
+// frameModes maps modes to the reason why frames cannot be sent or counted that way by the device that leads
+// to the other end. A mode that is missing works.
 type frameModes map[string]string
 
 // The modes to send and to count, best first.
@@ -32,16 +32,16 @@ var modeNames = map[string]string{
 	record.SinkSockets:  "counted by sockets",
 }
 
-// choice is a mode, and why it is not a better one.
+// choice is a mode, and the reasons against better ones.
 type choice struct {
 	mode string // "" = none works
 	why  []string
 }
 
-// instead tells what a choice is not, "" where it is the best.
+// instead explains why the mode is not a better one, "" if it is the best.
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
-// choose takes the first mode that works; where one is wanted, only that.
+// choose returns the first mode that works; if want names one, only that.
 func (w frameModes) choose(modes []string, want string) choice {
 	var c choice
 	names, last := "", ""
@@ -78,10 +78,10 @@ func (w frameModes) sender(load record.Load) choice { return w.choose(sendModes,
 
 func (w frameModes) sink(load record.Load) choice { return w.choose(sinkModes, load.Sink) }
 
-// engineFellBack is the kind of a caveat: what the engine is for did not work.
+// engineFellBack is the kind of a caveat: the engine's main mode did not work.
 const engineFellBack = "engine-fell-back"
 
-// fellBack are the caveats of a load whose frames took a lesser mode.
+// fellBack returns the caveats of a load whose frames used a lesser mode.
 func fellBack(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
@@ -97,7 +97,7 @@ func fellBack(details map[string]string) []record.Caveat {
 	return caveats
 }
 
-// checkXDP answers for this node: a yes with a reason is one for a lesser mode.
+// checkXDP checks this node: a yes with a reason means a lesser mode.
 func checkXDP(q traffic.Request) check.Answer {
 	w, err := surveyRights()
 	if err != nil {
@@ -127,7 +127,7 @@ func checkXDP(q traffic.Request) check.Answer {
 
 const mayNotLoad = "it may not load BPF programs"
 
-// surveyRights finds out what this user may do on this kernel, whatever the device.
+// surveyRights determines what this user may do on this kernel, whatever the device.
 func surveyRights() (frameModes, error) {
 	w := frameModes{}
 	live, err := bpf.Probe()
@@ -173,8 +173,8 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 		return w, nil
 	}
 
-	// Many cards lose their link for seconds when a program is attached, and with it whatever else goes
-	// that way, such as the control connection.
+	// Many cards lose their link for seconds when a program is attached, and with it everything else on it,
+	// such as the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)

@@ -19,50 +19,50 @@ import (
 
 // xdpPort is the device of one end, with everything that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames   // attached, of BPF test-run frames and of the sink in the driver; else nil
-	senders  []*xdpSender  // of BPF test-run frames
-	tx       *packetSocket // of frames sent by a socket; else nil
+	frames   *bpf.Frames   // attached, for BPF test-run frames and for the sink in the driver; else nil
+	senders  []*xdpSender  // for BPF test-run frames
+	tx       *packetSocket // for frames sent by a socket; else nil
 	request  traffic.Request
 	hop      kernel.Hop
 	load     bpf.Load
 	sender   choice
 	sink     choice
 	sending  []*xdpFlow
-	counting []*xdpFlow // those that are received
+	counting []*xdpFlow // the receiving flows
 	close1   sync.Once
 
-	began [bpf.Cooldown + 2]int64 // when each phase began, of a packetSocket; its thread's
+	began [bpf.Cooldown + 2]int64 // when each phase began, for a packetSocket; owned by its thread
 
 	// Owned by the meter until the run has ended.
 	err     error
 	sent    [][3]int64 // BPF test-run frames, by flow and phase
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the window's edges
-	dropped [2]int64               // by the sockets, likewise
+	dropped [2]int64               // by the sockets, as well
 }
 
 // xdpFlow is one end of one stream in one direction.
 type xdpFlow struct {
 	port   *xdpPort
-	thread *xdpSender // that sends its BPF test-run frames; else nil
+	thread *xdpSender // sender of its BPF test-run frames; else nil
 	sends  bool
 	index  int     // among those of its direction
-	first  bool    // of the end's flows; it does the work of all
+	first  bool    // first of the end's flows; it does the work of all
 	mean   float64 // payload
-	perNs  float64 // frames asked for; 0 = flat out
+	perNs  float64 // requested frames; 0 = full rate
 	table  *record.Table
 
-	// The socket that said hello, which the flows of a listener share, and the ends as it sees them.
+	// The socket that sent the hello, which the flows of a listener share, and the ends as it sees them.
 	socket        *traffic.Socket
 	local, remote netip.AddrPort
 
-	// Of frames that go or come by a socket; owned by its thread but for the first.
+	// For frames sent or received by a socket; owned by its thread except the first.
 	moved      atomic.Int64 // in all phases
 	total      int64        // the same
 	window     int64        // sent in the window
 	bytes      int64        // of payload, received in the window
 	sequence   traffic.Sequence
-	wrong      int64 // of another length, or nobody's
+	wrong      int64 // of another length, or unassigned
 	from, till int64
 }
 
@@ -102,7 +102,7 @@ func newXDPPort(l *traffic.Endpoint) *xdpPort {
 	return p
 }
 
-// start makes ready to send and to count once the flows have shaken hands.
+// start prepares to send and to count once the flows have shaken hands.
 func (p *xdpPort) start(l *traffic.Endpoint) error {
 	for _, f := range p.sending {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: f.local, To: f.remote})
@@ -148,7 +148,7 @@ func (p *xdpPort) start(l *traffic.Endpoint) error {
 	return nil
 }
 
-// choose settles how this end sends and counts.
+// choose decides how this end sends and counts.
 func (p *xdpPort) choose() error {
 	w, err := surveyDevice(p.hop)
 	if err != nil {
@@ -179,7 +179,7 @@ func (p *xdpPort) choose() error {
 func (p *xdpPort) open() error {
 	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
 	var err error
-	kernels := p.load // what the program at the device does
+	kernels := p.load // done by the program at the device
 	kernels.Send = nil
 	if p.sink.mode != record.SinkDriver {
 		kernels.Receive = nil
@@ -231,7 +231,7 @@ func (p *xdpPort) open() error {
 	return nil
 }
 
-// describe says how this end sends and counts.
+// describe records how this end sends and counts.
 func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Details["device"] = fmt.Sprintf("%s (%s), %d receive queues", p.hop.Device, p.hop.Kind, p.hop.RxQueues)
 	if p.frames != nil {
@@ -278,7 +278,7 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Mode = func() string { return mode }
 }
 
-// xdpSink waits while the driver counts, until nothing comes any more.
+// xdpSink waits, while the driver counts, until nothing more arrives.
 type xdpSink struct {
 	arrived func() (int64, error) // frames of all flows and phases so far
 }
@@ -299,7 +299,7 @@ func (s xdpSink) Run(ph *traffic.Phases) error {
 			before, last = n, max(last, traffic.Monotonic())
 		}
 
-		// Only after a look: who woke late saw nothing of the time in between.
+		// Only after a look: a thread that woke late saw nothing of the time in between.
 		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
@@ -325,7 +325,7 @@ func (f *xdpFlow) Unblock(traffic.Urgency) {
 	}
 }
 
-// refresh reads what the programs have counted.
+// refresh reads the programs' counts.
 func (p *xdpPort) refresh() {
 	for _, s := range p.senders {
 		if err := s.refresh(); err != nil {
@@ -345,16 +345,16 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// sendPhases holds when a sender saw each phase begin, 0 = never, and when it was through. Those of a
-// packetSocket are known when the run has ended.
+// sendPhases holds when a sender saw each phase begin, 0 = never, and when it finished. Those of a
+// packetSocket are known once the run has ended.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
 	ended int64
 }
 
-// window returns the length of the window that the sender saw, 0 if it had no time at one of its edges.
+// window returns the length of the window as the sender saw it, 0 if it has no time for one of its edges.
 func (c sendPhases) window() int64 {
-	end := c.ended // it was behind with frames of the window until then
+	end := c.ended // until then it was behind with frames of the window
 	for _, t := range c.began[bpf.Cooldown:] {
 		if t > 0 {
 			end = t
@@ -369,7 +369,7 @@ func (c sendPhases) window() int64 {
 	return end - c.began[bpf.Window]
 }
 
-// sendPhases returns what the flow's sender saw.
+// sendPhases returns the times of the flow's sender.
 func (f *xdpFlow) sendPhases() sendPhases {
 	if f.thread == nil {
 		return sendPhases{began: f.port.began}
@@ -377,7 +377,7 @@ func (f *xdpFlow) sendPhases() sendPhases {
 	return sendPhases{f.thread.last.Began, f.thread.ended}
 }
 
-// bySocket says whether the flow's frames are counted by a thread of ours.
+// bySocket reports whether one of our threads counts the flow's frames.
 func (f *xdpFlow) bySocket() bool {
 	if f.sends {
 		return f.port.tx != nil
@@ -418,7 +418,7 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
 }
 
-// Received is asked beside the meter: it reads for itself.
+// Received may run beside the meter: it reads for itself.
 func (f *xdpFlow) Received() (bytes, packets int64) {
 	if !f.sends && f.bySocket() {
 		packets = f.moved.Load()
@@ -433,7 +433,7 @@ func (f *xdpFlow) payload(seq uint32) int {
 	return f.port.load.SizeOf(f.index, seq) - traffic.PacketOverhead(f.port.load.IP)
 }
 
-// bytesOf is the payload of the first n frames of a phase.
+// bytesOf returns the payload of the first n frames of a phase.
 func (f *xdpFlow) bytesOf(n int64) int64 {
 	cycle := int64(max(len(f.port.load.Sizes), 1))
 	sum := n / cycle * int64(math.Round(f.mean*float64(cycle)))
@@ -470,7 +470,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 			return r
 		}
 
-		// What was due within the window, however late it left.
+		// What was due within the window, however late it was sent.
 		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
 		if r.Ns > 0 && r.Unsent <= r.Sent {
 			r.Ns = p.atLeastDue(r.Ns)
@@ -480,7 +480,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	}
 
 	if f.bySocket() {
-		f.sequence.Finish(f.sequence.Next) // the tail only the sender knows
+		f.sequence.Finish(f.sequence.Next) // only the sender knows the tail
 		r.Packets, r.Highest, r.Announced = f.sequence.Packets(), int64(f.sequence.Next), -1
 		r.Bytes = f.bytes
 		r.Ns = f.till - f.from
@@ -500,11 +500,11 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	return r
 }
 
-// unsent counts the frames that the rate asked for in a time and did not get.
+// unsent returns how many frames the rate required in a time beyond those sent.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue is the time that the frames of a window took. A paced window that began late has made good
-// what was due: its rate is not higher for that.
+// atLeastDue returns how long the frames of a window took. A paced window that began late has caught up: its
+// rate is not higher because of that.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))
@@ -551,11 +551,11 @@ func (f *xdpFlow) notes() map[string]int64 {
 	return notes
 }
 
-// socketDrops counts what the sockets of all flows received had no room for.
+// socketDrops returns how many packets the flows' sockets received but had no room for.
 func (p *xdpPort) socketDrops() (n int64) {
 	var last *traffic.Socket
 	for _, f := range p.counting {
-		if f.socket != last { // at the listener all share one
+		if f.socket != last { // all share one at the listener
 			n += int64(f.socket.SocketDrops())
 		}
 
@@ -591,7 +591,7 @@ func (p *xdpPort) close() {
 	}
 }
 
-// finish completes the report, or says why it is worth nothing.
+// finish completes the report, or explains why it is worthless.
 func (p *xdpPort) finish(r *traffic.EndReport) error {
 	if p.err != nil {
 		return p.err
@@ -626,7 +626,8 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	return nil
 }
 
-// checkTaken: BPF test-run frames that the other end of a link does not take vanish without a word.
+// checkTaken returns an error for BPF test-run frames that the other end of a link does not accept: they
+// vanish silently.
 func (p *xdpPort) checkTaken() error {
 	var sent, taken int64
 	for _, s := range p.sent {
@@ -634,7 +635,7 @@ func (p *xdpPort) checkTaken() error {
 	}
 
 	for _, s := range p.senders {
-		taken = max(taken, s.taken) // each saw what all did
+		taken = max(taken, s.taken) // each counted for all
 	}
 
 	if sent > 1000 && taken < sent/100 {

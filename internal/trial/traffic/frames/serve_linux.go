@@ -51,7 +51,7 @@ func connect(ctx context.Context, l *traffic.Endpoint) error {
 	return p.start(l)
 }
 
-// keepReady lets a device of this node take frames from the other end of its link until the session ends.
+// keepReady makes a device of this node accept frames from the other end of its link until the session ends.
 // Only virtual links need that.
 func keepReady(s host.Session, device string) error {
 	index, kind, err := kernel.Identity(device)
@@ -81,7 +81,7 @@ func keepReady(s host.Session, device string) error {
 // each other.
 func pinThread(core int) error {
 	if core < 0 {
-		return nil // not known
+		return nil // unknown
 	}
 
 	var set unix.CPUSet
@@ -93,9 +93,9 @@ func pinThread(core int) error {
 	return nil
 }
 
-// shakeHands shows each flow to the listener as it arrives there, behind any translation of addresses. It
-// does so by ordinary sockets, which keep the flows' ports for as long as the load lasts, and every device on
-// the path learns its neighbours.
+// shakeHands shows the listener each flow as it arrives there, behind any translation of addresses. It uses
+// ordinary sockets, which keep the flows' ports for the length of the load, and makes every device on the
+// path learn its neighbours.
 func shakeHands(ctx context.Context, l *traffic.Endpoint) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {

@@ -23,16 +23,16 @@ const (
 type txSender struct {
 	*xdpPort
 	writer *bpf.Writer
-	flows  []*xdpFlow // those that send
+	flows  []*xdpFlow // the sending flows
 	pace   traffic.Pace
-	stamp  int // every how many frames have their time
+	stamp  int // frames from one with a time to the next
 
-	late  int64 // ns, that a burst began after its time
-	last  int64 // when the cool-down ends
+	late  int64 // ns, how late a burst began
+	last  int64 // end of the cool-down
 	phase int
-	turn  int      // whose the next frame is
-	until int      // frames before the next with its time
-	seq   []uint32 // of each flow in this phase
+	turn  int      // index of the flow of the next frame
+	until int      // frames before the next one with a time
+	seq   []uint32 // sequence number per flow in this phase
 }
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
@@ -70,7 +70,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 	return s.settle(ph)
 }
 
-// advance moves to the phase that the time calls for; false at the end.
+// advance moves to the phase for the present time; false at the end.
 func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	phase := bpf.Warmup
 	switch {
@@ -90,14 +90,14 @@ func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	return phase <= bpf.Cooldown
 }
 
-// step makes the frames that are due, shares on what is queued, or sleeps.
+// step makes the frames that are due, passes queued ones on, or sleeps.
 func (s *txSender) step(ph *traffic.Phases) error {
 	n, wake := s.pace.Due(traffic.Monotonic())
 	made := 0
 	if s.tx.queued() < txBurst {
 		n = min(n, txBurst)
 	} else {
-		n = 0 // that has to leave first
+		n = 0 // they must leave first
 	}
 
 	for ; made < n; made++ {
@@ -110,7 +110,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	}
 
 	s.pace.Took(made)
-	for i := range min(made, len(s.flows)) { // whose turn it was
+	for i := range min(made, len(s.flows)) { // flow by flow
 		f := s.flows[(s.turn-1-i+len(s.flows))%len(s.flows)]
 		f.moved.Store(f.total)
 	}
@@ -134,7 +134,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	return nil
 }
 
-// txNap separates two tries to send by a full device.
+// txNap separates two attempts to send by a full device.
 const txNap = 20 * time.Microsecond
 
 // edge returns the end of this phase.
@@ -185,16 +185,16 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 // txSettle bounds the time after the senders' end in which frames may still leave.
 const txSettle = 200 * time.Millisecond
 
-// packetSocket sends whole frames by AF_PACKET, many by one call, past the queueing discipline (packet(7)).
+// packetSocket sends whole frames by AF_PACKET, many per call, bypassing the queueing discipline (packet(7)).
 // Frames are made in its slots; one that the device refuses stays queued, so that it is not counted as sent
-// before it is. One thread uses it.
+// too early. Only one thread uses it.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch
-	head, tail int // of the batch: what is queued
+	head, tail int // of the batch: queued frames
 }
 
-// openPacket opens a socket to a device whose slots hold frames as the writer begins them.
+// openPacket opens a socket on a device, whose slots hold the constant part of the writer's frames.
 func openPacket(device int, w *bpf.Writer) (*packetSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -243,13 +243,13 @@ func (p *packetSocket) slot() []byte {
 	return p.batch.At(p.tail)
 }
 
-// queue adds the slot's first length bytes to what is to be sent.
+// queue adds the slot's first length bytes to the queue.
 func (p *packetSocket) queue(length int) {
 	p.batch.Size(p.tail, length)
 	p.tail++
 }
 
-// push gives the kernel as many of the queued frames as it takes now.
+// push gives the kernel as many of the queued frames as it accepts now.
 func (p *packetSocket) push() error {
 	n, err := p.batch.Send(p.FD, p.head, p.tail)
 	if p.head += n; p.head == p.tail {
@@ -263,11 +263,10 @@ func (p *packetSocket) push() error {
 	return err
 }
 
-// queued counts the frames that the kernel has not taken.
+// queued returns the number of frames that the kernel has not accepted.
 func (p *packetSocket) queued() int { return p.tail - p.head }
 
-// frameReader counts the frames of all flows of an end by the sockets that said hello for them, on one
-// thread.
+// frameReader counts the frames of all flows of an end by the sockets that sent their hellos, on one thread.
 type frameReader struct {
 	flows []*xdpFlow // by index
 	fds   []int
@@ -280,7 +279,7 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 	for _, f := range flows {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(len(flows)))
 		n := len(r.fds)
-		if n == 0 || r.fds[n-1] != f.socket.FD { // at the listener all share one
+		if n == 0 || r.fds[n-1] != f.socket.FD { // all share one at the listener
 			r.fds = append(r.fds, f.socket.FD)
 		}
 	}
@@ -332,13 +331,13 @@ func (r *frameReader) enter(n int) {
 	}
 }
 
-// take enters one datagram. The window's edges are precise to the poll.
+// take counts one datagram. The window's edges are precise to the poll.
 func (r *frameReader) take(i int, now int64) {
 	b := r.batch.At(i)
 	d, ok := bpf.ReadDatagram(b[:min(len(b), r.batch.Length(i))], r.tag)
 	if !ok || d.Flow >= len(r.flows) {
-		if r.batch.Length(i) != traffic.DatagramHeader { // one that came again
-			r.flows[0].wrong++ // a stray; whose it was meant to be is not known
+		if r.batch.Length(i) != traffic.DatagramHeader { // a repeated hello
+			r.flows[0].wrong++ // a stray for an unknown flow
 		}
 		return
 	}

@@ -25,23 +25,23 @@ type xdpSender struct {
 	*xdpPort
 	frames *bpf.Frames
 	share  bpf.Load
-	core   int   // -1 = not known
+	core   int   // -1 = unknown
 	wait   int64 // ns after the others' first burst
 	tid    int   // the thread
-	polite bool  // it lets others go first until the timeline is set
+	polite bool  // it lets others run first until the timeline is set
 	done   chan error
 	begin  int64 // when its first burst was due
-	ended  int64 // when the thread was through
-	waited int64 // ns, for its core, from when it knew the timeline
-	taken  int64 // frames that the device let out or dropped meanwhile
+	ended  int64 // when the thread had finished
+	waited int64 // ns waited for its core, from when it knew the timeline
+	taken  int64 // frames that the device accepted or dropped meanwhile
 
 	last bpf.Sent // owned by the meter until the run has ended
 }
 
-// shares divides what an end sends among its threads of BPF test-run frames, of which each has a core. A
-// virtual link puts what a core sends in the receive queue of that core's number: two cores that shared one
-// would stand in each other's way, so that there are no more threads than queues. Flows stay on their
-// thread, because frames that were sent on two could overtake each other.
+// shares distributes an end's flows over its threads of BPF test-run frames, one per core. A virtual link
+// puts what a core sends into the receive queue of that core's number: two cores that shared one would
+// obstruct each other, so there are no more threads than queues. Flows stay on their thread, because frames
+// sent on two could overtake each other.
 func (p *xdpPort) shares() []*xdpSender {
 	cpus := traffic.AllowedCPUs()
 	if p.request.Load.Direction == record.Both { // the other end may send from the same cores
@@ -85,8 +85,8 @@ func (p *xdpPort) shares() []*xdpSender {
 
 func (*xdpSender) Name() string { return "a sender of frames" }
 
-// enter starts the thread, which is in the kernel from then on; frames are due when run has set the timeline.
-// So the time that the kernel takes to begin, the longer the more others send, is none of the load's.
+// enter starts the thread, which is in the kernel from then on; frames are due once run has set the timeline.
+// So the time that the kernel takes to begin, which grows the more others send, does not count for the load.
 func (s *xdpSender) enter() {
 	s.done = make(chan error, 1)
 	started := make(chan int)
@@ -108,7 +108,7 @@ func (s *xdpSender) enter() {
 	s.tid = <-started
 }
 
-// awaitRunning waits until the thread would send if it were time to.
+// awaitRunning waits until the thread would send if it were time.
 func (s *xdpSender) awaitRunning() error {
 	for until := traffic.Monotonic() +
 		int64(traffic.SetUp)/2; traffic.Monotonic() < until; time.Sleep(time.Millisecond) {
@@ -135,7 +135,7 @@ func (s *xdpSender) leave() {
 	}
 }
 
-// Thread is the one that sends.
+// Thread returns the sending thread.
 func (s *xdpSender) Thread() int { return s.tid }
 
 func (s *xdpSender) Run(ph *traffic.Phases) error {
@@ -170,8 +170,8 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	return errors.Join(err, failed)
 }
 
-// runDelay returns the ns for which a thread of this process has waited for a CPU since it began
-// (Documentation/scheduler/sched-stats.rst); 0 where the kernel does not say.
+// runDelay returns how long, in ns, a thread of this process has waited for a CPU since it began
+// (Documentation/scheduler/sched-stats.rst); 0 if the kernel does not report it.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
 	f := strings.Fields(string(b))
@@ -205,7 +205,7 @@ func (s *xdpSender) refresh() error {
 	return nil
 }
 
-// describeSenders says what the threads do, and on which cores.
+// describeSenders describes what the threads do, and their cores.
 func describeSenders(list []*xdpSender) (what, cores string) {
 	burst, stamped := list[0].frames.Burst()
 	threads := "one thread"

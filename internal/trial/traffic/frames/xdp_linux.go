@@ -1,4 +1,4 @@
-// Package frames offers load in Ethernet frames that are made and counted beside the network stack: by XDP
+// Package frames offers load in Ethernet frames that are made and counted outside the network stack: by XDP
 // programs or AF_PACKET. It measures packets, not the stack.
 package frames
 
@@ -16,23 +16,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// XDP is the load generator for small packets: the sender's kernel makes frames in its driver's receive
-// path and sends them, and the receiver's driver counts them before they become packets of its network
-// stack. Its node side needs Linux and the right to load BPF programs. Where a device cannot take frames
-// so, the load is offered by sendmmsg, and the result says so.
+// XDP is the load generator for small packets: the sender's kernel makes frames in its driver's receive path
+// and sends them, and the receiver's driver counts them before they become packets of its network stack. Its
+// node side needs Linux and the right to load BPF programs. If a device cannot accept such frames, the load
+// is offered by sendmmsg, and the result reports that.
 type XDP struct {
-	// Fallback offers the load by sockets where no frames can be sent; nil refuses such a load.
+	// Fallback offers the load by sockets if no frames can be sent; nil refuses such a load.
 	Fallback traffic.Engine
 }
 
 // Name is "xdp".
 func (XDP) Name() string { return "xdp" }
 
-// maxFramePacket is the largest packet that one frame of BPF test-run frames is made for: 1518 bytes with
-// Ethernet's header and check sequence.
+// maxFramePacket is the largest packet for a BPF test-run frame: 1518 bytes with Ethernet's header and check
+// sequence.
 const maxFramePacket = 1500
 
-// Check asks both nodes; a load that is impossible anywhere is answered without them.
+// Check asks both nodes; it answers without them for a load that is impossible anywhere.
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	checked := checkFrames(load)
 	if checked.State == check.Yes {
@@ -47,8 +47,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, checked, near, far)
 }
 
-// refusal says why an end has nothing to do with frames, whatever the load, "" if it has: the peer of lab
-// pair has not, nor an agent of another system.
+// refusal explains why an end does not support frames, whatever the load, "" if it does: the peer of lab pair
+// does not, nor does an agent of another system.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
@@ -59,7 +59,7 @@ func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Loa
 	return ""
 }
 
-// Asked has the ways to make frames and to count them, the best first.
+// Asked lists the modes of making and counting frames, the best first.
 func (XDP) Asked() []traffic.Asked {
 	load := record.Load{Protocol: "udp", Direction: record.Up, PacketSize: 64}
 	asked := []traffic.Asked{{Load: load}}
@@ -77,7 +77,7 @@ func (XDP) Asked() []traffic.Asked {
 
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
-// checkFrames checks what depends on no machine.
+// checkFrames checks what does not depend on a machine.
 func checkFrames(load record.Load) check.Answer {
 	least := traffic.PacketOverhead(load.IP) + bpf.Header
 	sizes := load.PacketSizes()
@@ -106,7 +106,7 @@ func checkFrames(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-// Offer runs the load and joins what both ends counted.
+// Offer runs the load and joins the counts of both ends.
 func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	conductor traffic.Conductor) (*record.Traffic, error) {
 	a := checkFrames(load)
@@ -119,7 +119,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		return x.fallBack(ctx, near, far, load, conductor, why)
 	}
 
-	next := map[string]*traffic.Neighbor{} // that BPF test-run frames enter, by the end that sends
+	next := map[string]*traffic.Neighbor{} // devices that BPF test-run frames enter, by the sending end
 	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
 		if load.Direction != record.Both && !(traffic.FlowKey{Direction: load.Direction}).Sends(side) {
 			continue
@@ -162,12 +162,12 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	for i, f := range t.Flows {
 		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
 			".counted_by"] == record.SinkDriver {
-			t.Flows[i].Packets.Gaps = nil // the driver counts no runs
+			t.Flows[i].Packets.Gaps = nil // the driver does not count runs
 		}
 	}
 
 	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
-	for i, direction := range []string{record.Down, record.Up} { // delays that one clock told
+	for i, direction := range []string{record.Down, record.Up} { // delays with both times from one clock
 		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
 			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
 		}
@@ -200,9 +200,9 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// prepare makes the device that a sender's frames enter take them, until letGo is called, which waits until
-// the node has undone what it held: a virtual link drops them silently where its other end has neither a
-// program nor GRO.
+// prepare makes the device that a sender's frames enter accept them, until letGo is called, which waits until
+// the node has undone that: a virtual link drops them silently if its other end has neither a program nor
+// GRO.
 func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), err error) {
 	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
 	defer cancel()
@@ -219,8 +219,8 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 	return func() { traffic.LetGo(s, traffic.Patience) }, nil
 }
 
-// ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP
-// payload of all streams, both directions together.
+// ratePPS returns the load's rate in one direction, summed over the flows; 0 is full rate. A rate is that of
+// the UDP payload over all streams and directions.
 func ratePPS(load record.Load) float64 {
 	bits := 8 * traffic.MeanPayload(load)
 	if load.Direction == record.Both {
@@ -229,6 +229,6 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain bounds the time after the senders' end, and after the last frame that arrived, in which another
-// one may: frames take no leave, and a queue on the path empties for as long as the timeline allows.
+// xdpDrain bounds the wait, after the senders' end and after the last frame that arrived, for another one:
+// frames have no end marker, and a queue on the path empties for as long as the timeline allows.
 const xdpDrain = 30 * time.Millisecond

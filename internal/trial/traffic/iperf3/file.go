@@ -15,22 +15,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// File holds one test that an iperf3 which somebody else ran wrote by --json.
+// File holds one test written with --json by somebody else's iperf3.
 type File struct {
 	Traffic *record.Traffic
-	Began   time.Time // the zero time if it is not told
-	Title   string    // of --title
-	Extra   string    // of --extra-data
-	// Alone: the other end's own intervals are not in it.
+	Began   time.Time // zero if unknown
+	Title   string    // from --title
+	Extra   string    // from --extra-data
+	// Alone: it lacks the other end's own intervals.
 	Alone bool
-	// Printed: it is what iperf3 prints without --json, with rates of three digits.
+	// Printed: it is iperf3's output without --json, with rates of three digits.
 	Printed bool
-	// Missing are factors that the file does not record.
+	// Missing lists factors that the file does not record.
 	Missing []factor.Name
 }
 
-// ReadFile reads such a file alone; times are from the beginning of the test. The near end is who connected,
-// whichever end wrote the file.
+// ReadFile reads such a file by itself; times are from the beginning of the test. The near end is the one
+// that connected, whichever end wrote the file.
 func ReadFile(text []byte) (*File, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -108,7 +108,7 @@ func (r *iperf3Report) load() (record.Load, error) {
 	}
 
 	if r.Start.Accepted != nil {
-		l.Opener = "far" // in the words of joinReports: who wrote is far
+		l.Opener = "far" // for joinReports the writer is far
 		if l.Protocol == "udp" {
 			return l, errServers
 		}
@@ -132,7 +132,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn leaves out the series that only the other end has; near says which end's report it is.
+// keepOwn drops the series that only the other end has; near tells which end wrote the report.
 func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]

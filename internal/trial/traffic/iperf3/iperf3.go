@@ -1,4 +1,4 @@
-// Package iperf3 offers load by an installed iperf3 and reads what that prints.
+// Package iperf3 offers load by an installed iperf3 and parses its output.
 package iperf3
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine offers load by an installed iperf3, so that results can be compared with those of everybody else.
-// Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are made.
+// Engine offers load by an installed iperf3, so that results can be compared with everybody else's. Its
+// measured window is iperf3's report without the warm-up, and begins when its connections are made.
 type Engine struct{}
 
 // Name is "iperf3".
 func (Engine) Name() string { return "iperf3" }
 
-// iperf3's limits: of a datagram's payload, and of streams in a direction.
+// iperf3's limits: on a datagram's payload, and on streams in a direction.
 const (
 	smallestBlock = 16
 	maxStreams    = 128
 )
 
-// Check asks both nodes for an installed iperf3. A third party's server is asked by using it.
+// Check asks both nodes for an installed iperf3. A third party's server is checked by using it.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	ends := []traffic.End{near, far}
 	if far.ThirdParty == e.Name() {
@@ -64,15 +64,15 @@ func checkIperf3(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// iperf3Output holds what one node's iperf3 printed.
+// iperf3Output holds the output of one node's iperf3.
 type iperf3Output struct {
 	JSON    []byte     `json:"json"`
 	Usage   host.Usage `json:"usage"`
-	Started int64      `json:"started_ns"` // of the process, node's clock
+	Started int64      `json:"started_ns"` // of the process, by the node's clock
 }
 
-// Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at
-// the other. What such a server counted is known by what it tells the client at the end.
+// Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at the
+// other. The counts of a third party's server come from what it sends the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	a := checkIperf3(load)
@@ -120,8 +120,8 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// joinIperf3 makes traffic of what both ends printed. Without the server's output, which is a third party's
-// then, it lacks that side's series.
+// joinIperf3 makes traffic from both ends' output. Without the server's output, if that is a third party's,
+// it lacks that side's series.
 func joinIperf3(load record.Load, client, server []byte, started int64) (*record.Traffic, error) {
 	cr, err := readIperf3(client)
 	if err != nil {
@@ -161,7 +161,7 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 	return t, nil
 }
 
-// joinReports makes traffic of what both ends wrote.
+// joinReports makes traffic from both ends' reports.
 func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record.Traffic, error) {
 	base := started + int64(wholeSeconds(load.Warmup))*int64(time.Second)
 	flows, err := iperf3Flows(cr, sr, load.Opener == "far", load.PacketSize, base)
@@ -191,7 +191,7 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	}
 	for name, bytes := range map[string]int64{"block_bytes": int64(cr.Start.TestStart.Block),
 		"client.sndbuf_bytes": cr.Start.Sndbuf, "client.rcvbuf_bytes": cr.Start.Rcvbuf} {
-		if bytes > 0 { // else it is unknown
+		if bytes > 0 { // otherwise it is unknown
 			t.Details[name] = strconv.FormatInt(bytes, 10)
 		}
 	}
@@ -206,10 +206,10 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	return t, nil
 }
 
-// wholeSeconds rounds up, because iperf3 knows no fractions.
+// wholeSeconds rounds up, because iperf3 accepts no fractions.
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// iperf3Arguments are the command lines of both halves. Rates are per stream.
+// iperf3Arguments returns the command line of an end. Rates are per stream.
 func iperf3Arguments(q traffic.Request) []string {
 	port := strconv.Itoa(q.Port)
 	if q.Listen {
@@ -260,7 +260,7 @@ func iperf3Arguments(q traffic.Request) []string {
 	return args
 }
 
-// iperf3Seconds is the length of an interval in seconds: 0.1 at least.
+// iperf3Seconds returns the length of an interval in seconds, at least 0.1.
 func iperf3Seconds(d time.Duration) string {
 	if d <= 0 {
 		d = time.Second

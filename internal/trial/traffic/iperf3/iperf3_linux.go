@@ -21,13 +21,13 @@ import (
 
 // Serve is the node side of the adapter.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	// Whatever way this ends, so does the process.
+	// However this ends, so does the process.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return traffic.Serve(ctx, s, func(traffic.Request) check.Answer { return installedIperf3(ctx) }, connect)
 }
 
-// connect starts a server; a client is started when it is time.
+// connect starts a server; a client is started when its time comes.
 func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	c := &child{request: q.Request}
 	if !q.Listen {
@@ -64,8 +64,8 @@ func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return c, nil
 }
 
-// holdPort finds a free port, and keeps it from connections and other listeners until release. iperf3 may
-// listen on it meanwhile: it asks for SO_REUSEADDR, and nobody listens here (socket(7)).
+// holdPort finds a free port, and protects it from connections and other listeners until release. iperf3 may
+// listen on it meanwhile: it uses SO_REUSEADDR, and nobody listens here (socket(7)).
 func holdPort(addr netip.Addr) (port int, release func(), err error) {
 	family, at := traffic.Sockaddr(netip.AddrPortFrom(addr, 0))
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -100,13 +100,13 @@ func installedIperf3(ctx context.Context) check.Answer {
 	return check.OKBecause("%s", first)
 }
 
-// child is an iperf3 whose output is being read once it is started.
+// child is an iperf3 whose output is read once it is started.
 type child struct {
 	request traffic.Request
 	process host.Process // nil = not started
 	started int64
 	done    chan struct{}
-	out     []byte // until done is closed the reader's, like what follows
+	out     []byte // like those below, belongs to the reader until done is closed
 	stderr  []byte
 	usage   host.Usage
 	err     error
@@ -150,8 +150,8 @@ func (c *child) Close() {
 // to seconds.
 const slack = 8 * time.Second
 
-// Run returns what was printed, or why there is nothing. iperf3 explains its failures in the JSON. The end
-// that opens starts it when the load begins.
+// Run returns the output, or why there is none. iperf3 explains its failures in the JSON. The end that opens
+// starts it when the load begins.
 func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	if c.process == nil {
 		var stop atomic.Bool
@@ -190,7 +190,7 @@ func (c *child) outcome() (iperf3Output, error) {
 	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
 }
 
-// awaitListening waits for the server's socket. Asking it by a connection would use up its one test.
+// awaitListening waits for the server's socket. A connection would use up its only test.
 func (c *child) awaitListening(ctx context.Context, port int) error {
 	limit := traffic.Monotonic() + int64(traffic.Patience)
 	for traffic.Monotonic() < limit {

@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// iperf3Report holds what iperf3 -J prints, as far as it is used; versions add and drop keys. Its "sender"
-// does not say which of two lines is the sender's: it says whether the program that wrote the file sends in
-// that stream.
+// iperf3Report holds the used parts of iperf3's -J output; versions add and drop keys. Its "sender" does not
+// say which of two lines is the sender's: it tells whether the program that wrote the file sends in that
+// stream.
 type iperf3Report struct {
 	Start struct {
 		Connected []iperf3Socket `json:"connected"`
@@ -23,7 +23,7 @@ type iperf3Report struct {
 		Timestamp struct {
 			Seconds float64 `json:"timesecs"`
 		} `json:"timestamp"`
-		Accepted  *struct{} `json:"accepted_connection"` // by a server
+		Accepted  *struct{} `json:"accepted_connection"` // from a server
 		TestStart struct {
 			Protocol string  `json:"protocol"`
 			Streams  int     `json:"num_streams"`
@@ -33,7 +33,7 @@ type iperf3Report struct {
 			Reverse  int     `json:"reverse"`
 			Bidir    int     `json:"bidir"` // absent before 3.15
 			TOS      int     `json:"tos"`
-			Rate     float64 `json:"target_bitrate"` // of each stream
+			Rate     float64 `json:"target_bitrate"` // per stream
 			Interval float64 `json:"interval"`
 		} `json:"test_start"`
 	} `json:"start"`
@@ -45,7 +45,7 @@ type iperf3Report struct {
 	Error  string        `json:"error"`
 	Title  string        `json:"title"`
 	Extra  string        `json:"extra_data"`
-	Server *iperf3Report `json:"server_output_json"` // of --get-server-output
+	Server *iperf3Report `json:"server_output_json"` // from --get-server-output
 }
 
 type iperf3Interval struct {
@@ -66,8 +66,8 @@ type iperf3Socket struct {
 	RemotePort int    `json:"remote_port"`
 }
 
-// iperf3Counts lists those of an interval, or of the whole test; nil is unknown. What a sender's TCP_INFO has
-// is absent where its system is neither Linux nor FreeBSD, or -1.
+// iperf3Counts holds the counts of an interval, or of the whole test; nil is unknown. A sender's TCP_INFO is
+// absent, or -1, if its system is neither Linux nor FreeBSD.
 type iperf3Counts struct {
 	Socket      int      `json:"socket"`
 	Start       float64  `json:"start"`
@@ -82,10 +82,10 @@ type iperf3Counts struct {
 	RTTVar      *float64 `json:"rttvar"`  // µs
 	MinRTT      *float64 `json:"min_rtt"` // µs
 	Omitted     bool     `json:"omitted"`
-	Sender      *bool    `json:"sender"` // the writer sends; absent before 3.7
+	Sender      *bool    `json:"sender"` // whether the writer sends; absent before 3.7
 }
 
-// scaled is a count times a scale, NaN if it is unknown.
+// scaled returns a count times a scale, NaN if unknown.
 func scaled(v *float64, scale float64) float64 {
 	if v == nil || *v < 0 {
 		return math.NaN()
@@ -93,7 +93,7 @@ func scaled(v *float64, scale float64) float64 {
 	return *v * scale
 }
 
-// orZero is a count, 0 if it is unknown.
+// orZero returns a count, 0 if unknown.
 func orZero(v *float64) float64 {
 	if v == nil {
 		return 0
@@ -101,7 +101,7 @@ func orZero(v *float64) float64 {
 	return *v
 }
 
-// wholeCount is a count, nil if it is unknown.
+// wholeCount returns a count, nil if unknown.
 func wholeCount(v *float64) *int64 {
 	if v == nil || *v < 0 {
 		return nil
@@ -109,8 +109,8 @@ func wholeCount(v *float64) *int64 {
 	return new(wholeNumber(*v))
 }
 
-// length returns the ns that one side measured, by its own intervals. The totals mix the two sides' durations
-// up in some directions (3.12: --bidir), so that they serve only where there is no interval.
+// length returns how many ns one side measured, by its own intervals. The totals confuse the two sides'
+// durations in some directions (3.12: --bidir), so they are used only without intervals.
 func (side iperf3Side) length(t *iperf3Counts) int64 {
 	last := t.End - t.Start
 	for _, i := range side.Intervals {
@@ -125,7 +125,7 @@ func (side iperf3Side) length(t *iperf3Counts) int64 {
 
 func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
 
-// wholeNumber rounds a count; one a little below 0 is 0, see plausible.
+// wholeNumber rounds a count; slightly below 0 becomes 0, see plausible.
 func wholeNumber(v float64) int64 {
 	if math.IsNaN(v) || v < 0 || v > 1<<62 {
 		return 0
@@ -133,7 +133,7 @@ func wholeNumber(v float64) int64 {
 	return int64(math.Round(v))
 }
 
-// readIperf3 decodes one side's output. An error that iperf3 reported is an error here.
+// readIperf3 parses one side's output. An error reported by iperf3 is an error here.
 func readIperf3(b []byte) (*iperf3Report, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -147,7 +147,7 @@ type FailedError struct{ Text string }
 
 func (e *FailedError) Error() string { return "iperf3: " + e.Text }
 
-// check says why a report holds no result.
+// check explains why a report holds no result.
 func (r *iperf3Report) check() error {
 	if r.Error != "" {
 		return &FailedError{r.Error}
@@ -159,7 +159,7 @@ func (r *iperf3Report) check() error {
 
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
-			s.Lost = nil // of one interval it is below 0 where late packets arrive that were taken for lost
+			s.Lost = nil // in one interval it is negative if late packets arrive that had counted as lost
 			if err := s.plausible(); err != nil {
 				return fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
 			}
@@ -177,16 +177,15 @@ func (r *iperf3Report) check() error {
 	return nil
 }
 
-// Bounds of what iperf3 can have counted. Losses are known to the receiver and what was sent to the sender,
-// whose counts differ by the packets that are on their way at the edges: so much more may have been lost
-// than sent, or less than nothing.
+// Bounds on iperf3's counts. The receiver knows losses and the sender what was sent; their counts differ by
+// the packets on their way at the edges: that many more may be lost than sent, or fewer than none.
 const (
 	maxCounted  = 1 << 53
 	edgeShare   = .01
 	edgePackets = 10
 )
 
-// plausible says what of the counts cannot be.
+// plausible reports impossible counts.
 func (c *iperf3Counts) plausible() error {
 	if c == nil {
 		return nil
@@ -197,7 +196,7 @@ func (c *iperf3Counts) plausible() error {
 		is, most float64
 	}{{"bytes", orZero(c.Bytes), maxCounted}, {"packets", orZero(c.Packets), maxCounted},
 		{"start", c.Start, 1e7}, {"end", c.End, 1e7},
-		{"retransmits", max(orZero(c.Retransmits), 0), maxCounted}} { // -1: not known
+		{"retransmits", max(orZero(c.Retransmits), 0), maxCounted}} { // -1: unknown
 		if !(v.is >= 0 && v.is <= v.most) {
 			return fmt.Errorf("%s are %g, which cannot be", v.name, v.is)
 		}
@@ -212,15 +211,15 @@ func (c *iperf3Counts) plausible() error {
 		}
 	}
 
-	if c.End < c.Start-1 { // where the warm-up ends it may by its jitter
+	if c.End < c.Start-1 { // at the warm-up's end its jitter allows that
 		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
 	}
 
 	return nil
 }
 
-// iperf3Flows pairs the client's streams with the server's. The near end is the client unless clientFar.
-// base is the time at which the measured stretch began, for the series.
+// iperf3Flows pairs the client's streams with the server's. The near end is the client unless clientFar. base
+// is the time at which the measured part began, for the series.
 func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base int64) ([]record.Flow, error) {
 	if len(server.End.Streams) != len(client.End.Streams) {
 		return nil, fmt.Errorf("join iperf3 output: the client has %d streams, the server %d",
@@ -291,7 +290,7 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 	return flows, nil
 }
 
-// tcpTotals: the client's file has both sides' counts, because the server tells it; in the server's file
+// tcpTotals: the client's file has both sides' counts, because the server sends its own; in the server's file
 // the other side's are zero.
 func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives iperf3Side) error {
 	if sent.Bytes == nil || received.Bytes == nil {
@@ -306,7 +305,7 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	}
 
 	for _, s := range sends.End.Streams {
-		// Only the file of the side that sends knows the round trip.
+		// Only the file of the sending side knows the round trip.
 		if s.Sender != nil && s.Sender.Socket == sends.socket {
 			f.TCP.MinRTTNs = wholeNumber(scaled(s.Sender.MinRTT, 1000))
 		}
@@ -315,9 +314,9 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	return nil
 }
 
-// udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's
-// file has in every direction. The receiving side's own count of packets differs by those under way at the
-// edges, and is not used.
+// udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's file
+// has in every direction. The receiving side's own count of packets differs by those under way at the edges,
+// and is not used.
 func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	sends, receives iperf3Side) error {
 	p := &record.Packets{UnsentUnknown: true}
@@ -338,7 +337,7 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	p.Sent = wholeNumber(*sent.Packets)
 	p.Lost = min(wholeNumber(*client.Lost), p.Sent)
 	if client.OutOfOrder != nil {
-		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // duplicates it does not count
+		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // it does not count duplicates
 	}
 
 	p.Received = p.Sent - p.Lost
@@ -365,8 +364,8 @@ func (s iperf3Side) name() string {
 	return ""
 }
 
-// series makes the intervals of the socket cumulative; tcp, if given, gets the sender's TCP_INFO. The
-// omitted warm-up is left out; base is its end.
+// series makes the socket's intervals cumulative; tcp, if given, gets the sender's TCP_INFO. It leaves out
+// the omitted warm-up, which ends at base.
 func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	t.Append(base, 0, 0)
@@ -379,7 +378,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 				continue
 			}
 
-			if s.Bytes == nil { // from here on the sum is unknown
+			if s.Bytes == nil { // the sum is unknown from here on
 				return t
 			}
 
@@ -396,7 +395,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	return t
 }
 
-// bothNames are the ends of the connection that has a local name.
+// bothNames returns the ends of the connection with a local name.
 func (r *iperf3Report) bothNames(local string) (string, string) {
 	for _, c := range r.Start.Connected {
 		if joinHostPort(c.LocalHost, c.LocalPort) == local {

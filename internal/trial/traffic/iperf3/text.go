@@ -17,15 +17,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Printed is a test in what iperf3 prints without --json: its place, and its result or an error.
+// Printed is a test in iperf3's output without --json: its place, and its result or an error.
 type Printed struct {
 	From, To int
 	File     *File
 	Err      error
 }
 
-// ReadPrinted reads the tests of a text that iperf3 printed without --json, whatever stands around and
-// between them. Rates have the three digits of the text, and bytes follow from them.
+// ReadPrinted parses the tests in iperf3's output without --json, whatever surrounds or separates them. Rates
+// have the three digits of the text, and bytes follow from them.
 func ReadPrinted(text []byte) []Printed {
 	var p printedReader
 	at := 0
@@ -43,7 +43,8 @@ func ReadPrinted(text []byte) []Printed {
 	return p.out
 }
 
-// LooksPrinted reports whether iperf3 prints such a line without --json: a row of a table, or an error.
+// LooksPrinted reports whether a line looks like iperf3's output without --json: a row of a table, or an
+// error.
 func LooksPrinted(line string) bool {
 	return rowLine.MatchString(line) || errorLine.MatchString(line)
 }
@@ -51,8 +52,8 @@ func LooksPrinted(line string) bool {
 // maxPrintedLine bounds a line, in bytes.
 const maxPrintedLine = 4096
 
-// Lines of iperf3 (its iperf_locale.c). A title, a time of --timestamps or another program's prefix may stand
-// before any of them.
+// Lines of iperf3 (its iperf_locale.c). A title, a time of --timestamps or another program's prefix may
+// precede any of them.
 var (
 	rowLine = regexp.MustCompile(`\[ *([0-9]+|SUM)\](?:\[([TR])X-[CS]\])? +([0-9]+\.[0-9]+) *- *([0-9]+\.[0-9]+) +` +
 		`sec +(\S+) +([KMGT]?)Bytes +(\S+) +([KMGT]?)(bits|Bytes)/sec *(.*)$`)
@@ -75,27 +76,27 @@ var (
 // printedRow is a line of figures: the counts of a socket, 0 for [SUM], without bytes.
 type printedRow struct {
 	iperf3Counts
-	role   string  // of --bidir: "T" or "R"
+	role   string  // with --bidir: "T" or "R"
 	rate   float64 // bit/s, NaN if unknown
 	udp    bool
 	sum    bool
 	iperf2 bool
-	side   string // of a total: "sender", "receiver", "" for UDP before 3.2
+	side   string // for a total: "sender", "receiver", "" for UDP before 3.2
 }
 
-// printedTest is a test as far as its lines were read.
+// printedTest is a test as far as its lines have been read.
 type printedTest struct {
 	from, to       int
 	report         iperf3Report
-	client, server bool // whose text it is, if its first line is there
+	client, server bool // who wrote the text, if its first line is there
 	reverse        bool
-	datagrams      bool // the column behind the rate counts datagrams, not retransmits
-	totals         bool // its rows are those of the whole test
+	datagrams      bool // the column after the rate counts datagrams, not retransmits
+	totals         bool // its rows cover the whole test
 	rows           []printedRow
 	ends           []printedRow
 	began          time.Time
 	failure        string
-	iperf2         bool // its times have other decimals than two
+	iperf2         bool // its times do not have two decimals
 }
 
 type printedReader struct {
@@ -106,7 +107,7 @@ type printedReader struct {
 	time   time.Time
 }
 
-// begin ends the test before and starts one.
+// begin ends the previous test and starts one.
 func (p *printedReader) begin(at int) *printedTest {
 	p.finish()
 	p.test = &printedTest{from: at, report: p.before, began: p.time}
@@ -162,7 +163,7 @@ func (p *printedReader) failed(words string, at int) {
 	case p.test != nil:
 		p.test.failure = words
 		p.finish()
-	case !strings.HasPrefix(words, "interrupt - "): // of a server that waits
+	case !strings.HasPrefix(words, "interrupt - "): // of a waiting server
 		p.begin(at).failure = words
 		p.finish()
 	}
@@ -188,7 +189,7 @@ func (p *printedReader) row(r printedRow, at int) {
 	}
 }
 
-// detail reads what iperf3 prints beside its tables, most of it with --verbose.
+// detail parses iperf3's output outside its tables, most of which needs --verbose.
 func (p *printedReader) detail(l string) {
 	r := &p.before
 	if p.test != nil {
@@ -266,7 +267,7 @@ func parseRow(l string) (r printedRow, ok bool) {
 	}
 
 	switch {
-	case len(fields) > 2 && fields[1] == "ms": // of the jitter
+	case len(fields) > 2 && fields[1] == "ms": // unit of the jitter
 		lost, packets, _ := strings.Cut(fields[2], "/")
 		r.udp, r.Lost, r.Packets = true, count(lost), count(packets)
 	case len(fields) > 2 && strings.HasSuffix(fields[2], "Bytes"):
@@ -277,13 +278,13 @@ func parseRow(l string) (r printedRow, ok bool) {
 			r.Cwnd = new(*c * math.Pow(1024, float64(scale)))
 		}
 	case len(fields) == 1:
-		r.Packets = count(fields[0]) // or retransmits, as the table's head says
+		r.Packets = count(fields[0]) // or retransmits, according to the table's head
 	}
 
 	return r, true
 }
 
-// printedNumber is a figure, NaN for what is none: C prints "-nan", too.
+// printedNumber parses a figure, NaN for anything else: C may print "-nan".
 func printedNumber(s string) float64 {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(v, 0) {
@@ -292,7 +293,7 @@ func printedNumber(s string) float64 {
 	return v
 }
 
-// count is a figure that may be unknown: absent, "Unknown", or -1.
+// count parses a figure that may be unknown: absent, "Unknown", or -1.
 func count(s string) *float64 {
 	v := printedNumber(s)
 	if v >= 0 {
@@ -301,7 +302,7 @@ func count(s string) *float64 {
 	return nil
 }
 
-// What a text lacks that another would have.
+// What this text lacks, and another would have.
 var (
 	errPrinted = check.WithHint(errors.New("iperf3's last lines, those of sender and receiver, are not "+
 		"all in it"),
@@ -310,7 +311,7 @@ var (
 		"measure with iperf3 --json")
 )
 
-// file makes a report of the test as --json has it, and reads that.
+// file converts the test to a report as with --json, and reads that.
 func (t *printedTest) file() (*File, error) {
 	switch {
 	case t.failure != "":
@@ -325,7 +326,7 @@ func (t *printedTest) file() (*File, error) {
 	switch {
 	case len(ends) == 0 && len(sums) == 0:
 		return nil, errPrinted
-	case len(ends) == 0: // lines of [SUM] alone were kept
+	case len(ends) == 0: // only lines of [SUM] were kept
 		ends, missing = sums, append(missing, factor.Streams)
 		_, rows = split(t.rows)
 	default:
@@ -384,7 +385,7 @@ func (t *printedTest) file() (*File, error) {
 	return file, nil
 }
 
-// split parts the rows of streams from those of their sums.
+// split separates the rows of streams from those of their sums.
 func split(rows []printedRow) (streams, sums []printedRow) {
 	for _, row := range rows {
 		if row.sum {
@@ -396,8 +397,7 @@ func split(rows []printedRow) (streams, sums []printedRow) {
 	return streams, sums
 }
 
-// checkSums reports streams that are missing: what a sum says must be what its streams do, as far as their
-// digits go.
+// checkSums reports missing streams: a sum must equal its streams, as far as their digits go.
 func checkSums(ends, sums []printedRow) error {
 	for _, sum := range sums {
 		total := 0.0
@@ -415,7 +415,7 @@ func checkSums(ends, sums []printedRow) error {
 	return nil
 }
 
-// sends reports whether the end that printed the text sends, where no roles of --bidir do, and whether that
+// sends reports whether the end that printed the text sends, if no roles of --bidir show it, and whether that
 // is known.
 func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	if ends[0].role != "" {
@@ -468,12 +468,12 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 				side[1] = &c
 			case other.side == "sender":
 				side[0] = &c
-			default: // of UDP before 3.2, which has one line
+			default: // for UDP before 3.2, which has one line
 				side[0], side[1] = &c, &c
 			}
 		}
 
-		if t.server { // which has only what it counted itself
+		if t.server { // which only has its own counts
 			zero := 0.0
 			for k, c := range side {
 				if c == nil && side[1-k] != nil {
@@ -513,7 +513,7 @@ func (row printedRow) sameStream(other printedRow) bool {
 	return row.Socket == other.Socket && row.role == other.role
 }
 
-// bytes returns what the rate makes in some seconds, nil if it is unknown.
+// bytes returns how many bytes the rate makes in some seconds, nil if unknown.
 func (row printedRow) bytes(seconds float64) *float64 {
 	if math.IsNaN(row.rate) {
 		return nil

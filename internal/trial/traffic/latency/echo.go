@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe is at the
-// end that opens connections, the echo at the other. Its node side on Linux has the kernel stamp each probe,
+// Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe runs at the
+// end that opens connections, the echo at the other. On Linux the kernel of its node side stamps each probe;
 // elsewhere it is ServePortable.
 type Echo struct{}
 
@@ -34,7 +34,7 @@ const echoHeader = traffic.DatagramHeader + 8
 // echoPayload is the default payload: 64-byte packets in IPv4.
 const echoPayload = 36
 
-// maxProbes bounds what a trial may ask for: a day at 10 ms. partProbes is how many fit a message.
+// maxProbes bounds the probes of a trial: a day at 10 ms. partProbes is how many fit into a message.
 const (
 	maxProbes  = 10_000_000
 	partProbes = 50_000
@@ -125,8 +125,8 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	return l, nil
 }
 
-// serveEcho is the node side of the echo: the listener echoes by a socket that open makes of that which heard
-// the prober, the opener probes.
+// serveEcho is the node side of the echo: the listener echoes on a socket that open derives from the one that
+// received the prober's hello, the opener probes.
 func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
 	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Part) (traffic.Running,
@@ -163,23 +163,23 @@ type openEcho func(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket
 type echoSocket interface {
 	// settle prepares the calling goroutine to receive, and returns its thread and scheduling class.
 	settle() (tid int, scheduling string)
-	// receive waits some milliseconds for a datagram; arrived is the kernel's time of it, 0 if unknown. What
-	// somebody else sent has no bytes.
+	// receive waits some milliseconds for a datagram; arrived is the kernel's time for it, 0 if unknown. What
+	// somebody else sent yields no bytes.
 	receive() (b []byte, arrived int64)
 	reply(b []byte) error
 	Close()
 }
 
-// echoer sends probes back with the time they spent here. Nobody is heard but who said hello first.
+// echoer returns probes with the time they spent here. It accepts only the sender of the first hello.
 type echoer struct {
 	hellos *traffic.HelloServer
 	socket echoSocket
-	tag    uint32 // of probes
+	tag    uint32 // of the probes
 	stop   atomic.Bool
 	echoed int64
 }
 
-// Run lets probes be answered until the timeline ends.
+// Run answers probes until the timeline ends.
 func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
 	e.hellos.Stop()
@@ -193,7 +193,7 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 		tid, scheduling = e.socket.settle()
 		tids[0].Store(int64(tid))
 		e.serve()
-		<-measured // until when the thread's time can be read
+		<-measured // until then the thread's time can be read
 	}()
 	traffic.SleepUntil(w.Start, &e.stop)
 	begin := traffic.TakeMark(tids)
@@ -220,7 +220,7 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 	}}, nil
 }
 
-// serve answers probes until the prober says that it has ended.
+// serve answers probes until the prober reports its end.
 func (e *echoer) serve() {
 	for !e.stop.Load() {
 		b, arrived := e.socket.receive()
@@ -258,7 +258,7 @@ func (e *echoer) Close() {
 	}
 }
 
-// echoReport is the last word of the echo.
+// echoReport is the final message of the echo.
 type echoReport struct {
 	Echoed     int64           `json:"echoed"` // probes of all phases
 	Scheduling string          `json:"scheduling"`
@@ -280,7 +280,7 @@ func parts(l *record.Latency) (list []any) {
 	return list
 }
 
-// joinParts appends the probes of a part, in which the rest is the same, to those of the parts before.
+// joinParts appends the probes of a part, whose other fields are the same, to those of the previous parts.
 func joinParts(l, part *record.Latency) *record.Latency {
 	part.RTT = append(l.RTT, part.RTT...)
 	part.UserRTT = append(l.UserRTT, part.UserRTT...)
@@ -290,7 +290,7 @@ func joinParts(l, part *record.Latency) *record.Latency {
 	return part
 }
 
-// includes says what a round trip is made of.
+// includes describes what a round trip includes.
 func includes(stamps string, kernelEcho bool) string {
 	switch {
 	case stamps == "kernel" && kernelEcho:

@@ -16,7 +16,7 @@ func (Echo) Serve(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, openStamped, connectEcho)
 }
 
-// stampedEcho has the kernel stamp each arrival, and a thread of its own.
+// stampedEcho has the kernel stamp each arrival, and uses a thread of its own.
 type stampedEcho struct {
 	*stampedSocket
 	listener *net.UDPConn
@@ -33,8 +33,8 @@ func openStamped(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, 
 	return &stampedEcho{newStampedSocket(fd, size), at, prober}, nil
 }
 
-// settle leaves the socket to this thread alone, and has the kernel drop what others send. Where it does not,
-// the source tells.
+// settle leaves the socket to this thread alone, and makes the kernel drop what others send. If it does not,
+// the source address decides.
 func (e *stampedEcho) settle() (tid int, scheduling string) {
 	e.listener.Close()
 	unix.SetNonblock(e.FD, false)

@@ -37,7 +37,7 @@ const (
 	icmpHeader        = 8
 )
 
-// checksum is the Internet checksum of RFC 1071.
+// checksum returns the Internet checksum of RFC 1071.
 func checksum(b []byte) uint16 {
 	sum := uint32(0)
 	for ; len(b) >= 2; b = b[2:] {
@@ -87,20 +87,20 @@ func (ICMP) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, canProbe, connectICMP)
 }
 
-// kernelEcho is the listener's part: none.
+// kernelEcho is the listener's part, which is empty.
 type kernelEcho struct{}
 
-// Run has nothing to do.
+// Run does nothing.
 func (kernelEcho) Run(context.Context, record.Window, func(traffic.Progress) error) ([]any, error) {
 	return []any{echoReport{}}, nil
 }
 
-// Close has nothing to close.
+// Close does nothing.
 func (kernelEcho) Close() {}
 
 func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	if q.Listen {
-		return kernelEcho{}, q.Listening(1) // ICMP has no port; any number says that this end is there
+		return kernelEcho{}, q.Listening(1) // ICMP has no port; any number reports that this end is there
 	}
 
 	if err := complete(&q.Load); err != nil {
@@ -116,7 +116,7 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	around := icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag))
 	p := newStampedProber(fd, q.Request, around)
 	p.kernel = true
-	p.back = traffic.PhaseProbe // a kernel returns what it got
+	p.back = traffic.PhaseProbe // a kernel returns what it received
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
 	}
@@ -129,8 +129,8 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return p.ready(), nil
 }
 
-// openICMP opens a ping socket, which any user may have whose group is in net.ipv4.ping_group_range, or
-// else a raw one, which takes CAP_NET_RAW.
+// openICMP opens a ping socket, which any user may do whose group is in net.ipv4.ping_group_range, or else a
+// raw one, which needs CAP_NET_RAW.
 func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 	domain, sa := traffic.Sockaddr(netip.AddrPortFrom(q.Addr, 0))
 	protocol := unix.IPPROTO_ICMP
@@ -160,11 +160,11 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 }
 
 // icmpFraming puts probes into echo requests. A ping socket fills in the identifier and the checksum; for
-// ICMPv6 the kernel always makes the latter.
+// ICMPv6 the kernel always computes the latter.
 func icmpFraming(ip int, raw bool, tag uint32) framing {
 	f := framing{head: icmpHeader}
 	if raw {
-		f.room = 60 // the longest IPv4 header, for a packet that is no answer
+		f.room = 60 // the longest IPv4 header, in case a packet is not an answer
 	}
 
 	f.seal = func(b []byte, seq uint64) {

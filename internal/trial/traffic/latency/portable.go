@@ -11,16 +11,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ServePortable is a node side of the latency probe that needs no more than package net. It has no stamps of
-// the kernel's, so that round trips have the wake-ups of both ends' processes in them, whatever the other end
-// is.
+// ServePortable is a node side of the latency probe that needs only package net. It has no kernel stamps, so
+// that round trips include the wake-ups of both ends' processes, whatever the other end is.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, func(at *net.UDPConn, prober netip.AddrPort, _ int) (echoSocket, error) {
 		return &portableEcho{at, prober, make([]byte, 1<<16)}, nil
 	}, newPortableProber)
 }
 
-// portableWait separates two looks of a receiver whether it is over.
+// portableWait separates a receiver's checks for the end.
 const portableWait = 20 * time.Millisecond
 
 // portableEcho does not know how long probes spent here.

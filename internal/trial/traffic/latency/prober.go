@@ -15,7 +15,7 @@ import (
 type framing struct {
 	head int                                      // bytes before the payload
 	room int                                      // further bytes that an answer may have
-	seal func(b []byte, seq uint64)               // completes what is to be sent
+	seal func(b []byte, seq uint64)               // completes a message to send
 	open func(b []byte) (payload []byte, ok bool) // of an answer
 }
 
@@ -27,7 +27,7 @@ type prober struct {
 	side    string
 	tag     uint32
 	payload int
-	back    traffic.Phase // of an answer
+	back    traffic.Phase // phase of an answer
 	kernel  bool          // the far kernel answers, not an echo
 	write   func(b []byte) (int, error)
 
@@ -37,11 +37,11 @@ type prober struct {
 	newest atomic.Int64 // latest RTT, for the live view
 
 	sent    []atomic.Int64 // CLOCK_MONOTONIC; 0 = not sent
-	emitted atomic.Int64   // probes that the kernel took
+	emitted atomic.Int64   // probes that the kernel accepted
 	allSent atomic.Bool
 
 	// Owned by the sending goroutine.
-	taken      []int32 // indices of those that the kernel took, in order
+	taken      []int32 // indexes of those that the kernel accepted, in order
 	skipped    int64
 	failed     int64
 	scheduling string
@@ -72,7 +72,7 @@ func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
 	}
 }
 
-// run probes along the timeline by two goroutines of the system's.
+// run sends probes along the timeline, by two goroutines on any system.
 func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Progress) error,
 	send, receive func()) error {
 	if err := few(w, p.load.Interval); err != nil {
@@ -103,8 +103,7 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Prog
 	return ctx.Err()
 }
 
-// sendEnd tells the echo that it may go. It does not matter if that is lost: then it stays until the end of
-// the timeline.
+// sendEnd tells the echo to end. If it gets lost, the echo stays until the end of the timeline.
 func (p *prober) sendEnd() {
 	if p.kernel {
 		return
@@ -117,7 +116,7 @@ func (p *prober) sendEnd() {
 	}
 }
 
-// sendAll sends each probe when it is due. tids are the threads whose time that takes.
+// sendAll sends each probe when it is due. tids receives the threads that spend time on it.
 func (p *prober) sendAll(tids []atomic.Int64) {
 	b := make([]byte, p.head+p.payload)
 	p.begin = traffic.TakeMark(tids)
@@ -131,8 +130,7 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 			break
 		}
 
-		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
-		// other.
+		// A probe that is a whole interval late is skipped: probes in a burst would measure each other.
 		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
 			if i >= p.due.First {
 				p.skipped++
@@ -160,25 +158,25 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 	p.end.Place(tids)
 }
 
-// listening says whether answers may still come.
+// listening reports whether answers may still come.
 func (p *prober) listening() bool {
 	return !p.stop.Load() && traffic.Monotonic() < p.window.Stop &&
 		!(p.allSent.Load() && p.answered >= p.emitted.Load())
 }
 
-// enter takes in what was received at a time. It returns the payload with the first answer to a probe, and
+// enter processes what was received at a time. It returns the payload with the first answer to a probe, and
 // nil for everything else.
 func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	if p.open != nil {
 		var ok bool
 		if b, ok = p.open(b); !ok {
-			return nil, nil // a raw socket hears what others get
+			return nil, nil // a raw socket also receives others' packets
 		}
 	}
 
 	d, ok := traffic.ReadDatagram(b)
 	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.back || d.Seq >= uint64(len(p.answers)) {
-		// what is left of the hello has another tag
+		// leftovers of the hello have another tag
 		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseChallenge &&
 			d.Phase != traffic.PhaseHello {
 			p.strays++
@@ -200,8 +198,8 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// network returns the kernel-stamped RTT without the time in the echo's process, if one answered; 0 if it is
-// not known.
+// network returns the kernel-stamped RTT without the time in the echo's process, if one answered; 0 if
+// unknown.
 func (p *prober) network(a *answer) int64 {
 	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {
 		return 0
@@ -209,7 +207,7 @@ func (p *prober) network(a *answer) int64 {
 	return max(a.rx-a.tx-a.residence, 0)
 }
 
-// report lists the probes of the window with their answers. The kernel's stamps are used if every answered
+// report lists the probes of the window with their answers. It uses the kernel's stamps if every answered
 // probe has them: the two kinds never mix, because they measure different things.
 func (p *prober) report() *record.Latency {
 	l := &record.Latency{

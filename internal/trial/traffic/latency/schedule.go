@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// few refuses more probes than a trial may ask for.
+// few refuses more probes than a trial may have.
 func few(w record.Window, interval time.Duration) error {
 	n := (w.End - w.Begin) / int64(interval)
 	if n > maxProbes {
@@ -27,8 +27,8 @@ type schedule struct {
 	Times           []int64 // of exponential spacing
 }
 
-// NewSchedule makes the schedule of a window. Of isochronous probes one is due at the window's start; the
-// others' gaps are drawn from the seed.
+// NewSchedule makes the schedule of a window. With isochronous probes one is due at the window's start; the
+// gaps of the others are drawn from the seed.
 func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) schedule {
 	s := schedule{start: w.Start, interval: interval}
 	if spacing != record.Exponential {
@@ -55,7 +55,7 @@ func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) s
 	return s
 }
 
-// at is the time at which the i-th probe is due.
+// at returns the time at which the i-th probe is due.
 func (s *schedule) at(i int) int64 {
 	if s.Times != nil {
 		return s.Times[i]

@@ -16,13 +16,13 @@ type stampedSocket struct {
 	traffic.Socket
 	buffer  []byte
 	control [256]byte
-	from    unix.RawSockaddrInet6 // has room for either family
+	from    unix.RawSockaddrInet6 // fits either family
 	vector  unix.Iovec
 	header  unix.Msghdr
 }
 
 const (
-	scmTimestamping   = unix.SO_TIMESTAMPING // a control message's type is its option's number
+	scmTimestamping   = unix.SO_TIMESTAMPING // the type of a control message is the number of its option
 	originTimestamp   = 4                    // SO_EE_ORIGIN_TIMESTAMPING of linux/errqueue.h
 	stampEntersQueue  = 1                    // SCM_TSTAMP_SCHED
 	receiveTimeout    = 20 * time.Millisecond
@@ -57,7 +57,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	return int(r), s.control[:s.header.Controllen], nil
 }
 
-// reply sends to whom the last datagram came from.
+// reply answers the sender of the last datagram.
 func (s *stampedSocket) reply(b []byte) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), 0, uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
@@ -69,7 +69,7 @@ func (s *stampedSocket) reply(b []byte) error {
 
 // source returns the sender of the last datagram.
 func (s *stampedSocket) source() netip.AddrPort {
-	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at one place in both
+	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at the same place in both
 	if s.from.Family == unix.AF_INET {
 		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.from))
 		return netip.AddrPortFrom(netip.AddrFrom4(four.Addr), port)
@@ -77,12 +77,12 @@ func (s *stampedSocket) source() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(s.from.Addr), port)
 }
 
-// stamps holds what control messages report.
+// stamps holds the contents of control messages.
 type stamps struct {
 	at  int64  // CLOCK_REALTIME; 0 = none
 	id  uint32 // of a sent datagram, counted from 0
-	tx  bool   // a report of the error queue
-	who uint32 // which moment of sending
+	tx  bool   // from the error queue
+	who uint32 // stage of sending
 }
 
 func readStamps(control []byte) (s stamps) {
@@ -95,7 +95,7 @@ func readStamps(control []byte) (s stamps) {
 		control = rest
 		switch {
 		case h.Level == unix.SOL_SOCKET && (h.Type == scmTimestamping || h.Type == traffic.ScmTimestampNS):
-			// Of the three stamps of SCM_TIMESTAMPING the first is software's.
+			// The first of the three stamps of SCM_TIMESTAMPING is the software's.
 			if len(data) >= int(unsafe.Sizeof(unix.Timespec{})) {
 				s.at = (*unix.Timespec)(unsafe.Pointer(&data[0])).Nano()
 			}

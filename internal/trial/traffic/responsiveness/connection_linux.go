@@ -14,18 +14,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A connection of the responsiveness engine carries frames: a header of a kind, a length and a number, and
-// as many bytes as the length says. A request has to wait for the bulk frames that were given to the kernel
-// before it, as it has on a connection of HTTP/2; what the kernel holds unsent is bounded, so that it is
-// the path's queue which is measured, and not the sender's.
+// A connection of the responsiveness engine carries frames: a header with kind, length and number, and as
+// many bytes as the length says. A request has to wait for the bulk frames given to the kernel before it, as
+// on an HTTP/2 connection. The kernel's unsent data is bounded, so that the path's queue is measured, and not
+// the sender's.
 const (
 	frameHeader = 16
 	bulkSize    = 16 << 10 // of the longest frame
-	outboxRoom  = 4        // one request is under way on a connection, or one response
+	outboxRoom  = 4        // a connection has one request, or one response, at a time
 )
 
-// What the kernel may hold unsent follows the connection's rate: two milliseconds of data, within bounds. A
-// fixed number would be too little for a fast path, and half a second of a slow one.
+// The kernel's limit of unsent data follows the connection's rate: two milliseconds of data, within bounds. A
+// fixed number would be too small for a fast path, and half a second for a slow one.
 const (
 	unsentTime  = 2 * time.Millisecond
 	minUnsent   = 4 << 10
@@ -34,7 +34,7 @@ const (
 	adaptEvery  = 100 * time.Millisecond
 )
 
-// unsentFor returns what a connection that has carried so many bytes in a time may hold unsent, and the
+// unsentFor returns the unsent limit for a connection that has carried so many bytes in a time, and the
 // length of its bulk frames: at most half of that.
 func unsentFor(bytes, ns int64) (unsent, length int) {
 	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
@@ -63,7 +63,7 @@ func (f frame) put(b []byte) {
 	binary.BigEndian.PutUint64(b[8:], f.id)
 }
 
-// readFrame reads a header; only a bulk frame has something behind it.
+// readFrame parses a header; only a bulk frame is followed by data.
 func readFrame(b []byte) (frame, bool) {
 	if len(b) < frameHeader {
 		return frame{}, false
@@ -85,11 +85,11 @@ type requestFlow struct {
 	traffic.Socket
 	traffic.ByteFlow // in the direction of the bulk data
 
-	outbox   chan frame      // what is to be sent between two bulk frames
-	answered func(id uint64) // of a response
+	outbox   chan frame      // to be sent between two bulk frames
+	answered func(id uint64) // called with the number of a response
 	quit     chan struct{}   // closed by the first unblock
 	quitOnce sync.Once
-	nothing  [bulkSize]byte // for receiving by truncation, which leaves it alone
+	nothing  [bulkSize]byte // for receiving by truncation, which does not write to it
 }
 
 func (f *requestFlow) Run(p *traffic.Phases) error {

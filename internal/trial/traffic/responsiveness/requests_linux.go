@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxForeign bounds how many foreign connections are under way at once.
+// maxForeign bounds how many foreign connections are open at once.
 const maxForeign = 64
 
 // requester makes the requests of a window: until a second, or a quarter of the window, before its end, so
-// that each has time to be answered while the load goes on.
+// that each has time to be answered under load.
 type requester struct {
 	request traffic.Request
 	flows   []*requestFlow
@@ -25,11 +25,11 @@ type requester struct {
 	cancel  context.CancelFunc
 	stop    atomic.Bool
 	busy    sync.WaitGroup
-	foreign chan struct{} // one token for each connection under way
+	foreign chan struct{} // one token for each open connection
 
 	mu      sync.Mutex
 	seen    record.Responsiveness
-	pending map[*requestFlow]bool // a request of it is not answered
+	pending map[*requestFlow]bool // with an unanswered request
 }
 
 func newRequester(q traffic.Request, flows []traffic.Flow) *requester {
@@ -68,7 +68,7 @@ func (r *requester) finish() {
 	r.busy.Wait()
 }
 
-// each calls do at every interval, with its number.
+// each calls do at every interval, with its index.
 func (r *requester) each(do func(int), shift time.Duration) {
 	traffic.OwnThread()
 	for i := 0; ; i++ {
@@ -90,7 +90,7 @@ func (r *requester) each(do func(int), shift time.Duration) {
 func (r *requester) goForeign(ctx context.Context) {
 	select {
 	case r.foreign <- struct{}{}:
-	default: // so many unanswered ones say enough
+	default: // that many unanswered ones say enough
 		r.note(traffic.Monotonic(), -1, -1)
 		return
 	}
@@ -111,7 +111,7 @@ func (r *requester) note(at, connect, exchange int64) {
 		append(s.Exchange, exchange)
 }
 
-// visit makes one foreign connection. It is closed by a reset, so that no end has to keep it in mind.
+// visit makes one foreign connection. It closes it by a reset, so that neither end has to remember it.
 func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int64) {
 	c, err := r.request.Dial(ctx, traffic.FlowKey{Stream: 1})
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 	return connected - at, traffic.Monotonic() - asked
 }
 
-// askLoaded gives a request to the next connection that has none under way.
+// askLoaded gives a request to the next connection without one.
 func (r *requester) askLoaded(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,13 +165,13 @@ func (r *requester) answer(f *requestFlow, id uint64) {
 	}
 }
 
-// answering answers foreign connections at the listener while the load runs.
+// answering answers foreign connections at the listener during the load.
 type answering struct {
 	*traffic.Acceptor
 	cancel context.CancelFunc
 }
 
-// answerForeign listens where the flows were accepted, for those that show a number beyond the flows'.
+// answerForeign listens where the flows were accepted, for connections with a number beyond the flows'.
 func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*answering, error) {
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)
@@ -198,7 +198,7 @@ func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*a
 	}, nil
 }
 
-// close ends the connections that are answered too.
+// close also ends the connections being answered.
 func (a *answering) close() {
 	a.cancel()
 	a.Acceptor.Close()

@@ -1,4 +1,4 @@
-// Package responsiveness asks how long a request takes while TCP loads the path.
+// Package responsiveness measures how long a request takes while TCP loads the path.
 package responsiveness
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine loads a path with TCP and asks meanwhile how long a request takes, on connections of their own and
-// on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
+// Engine loads a path with TCP and measures meanwhile how long a request takes, on connections of their own
+// and on those that carry the load, as described by draft-ietf-ippm-responsiveness. It uses neither TLS nor
 // HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
 // load's, not raised until the path is full. Its node side needs Linux.
 type Engine struct{}
@@ -25,7 +25,7 @@ type Engine struct{}
 func (Engine) Name() string { return "responsiveness" }
 
 // requestInterval is the time between two foreign requests, and between two loaded ones: together 80 per
-// second, of the 100 that the draft allows. What they carry is below 5 % of a link of 4 Mbit/s.
+// second, of the 100 that the draft allows. They use less than 5 % of a link of 4 Mbit/s.
 const requestInterval = 25 * time.Millisecond
 
 // maxRequestFlows bounds the threads of one end.
@@ -51,7 +51,7 @@ func (Engine) checkLoad(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-// Offer runs the load and the requests, and joins what both ends saw.
+// Offer runs the load and the requests, and joins the results of both ends.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	t, reports, err := traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
@@ -68,7 +68,7 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Endpoints(connect))
 }
 
-// connect makes one connection per flow, whoever sends in it, and gets ready to ask or to answer.
+// connect makes one connection per flow, whichever end sends in it, and prepares to ask or to answer.
 func connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread for either direction
 	l.Mode = func() string {

@@ -17,7 +17,7 @@ type dialer struct {
 	from, to *traffic.RawAddr
 	family   int
 	load     record.Load
-	control  string // congestion control to set; "" where sockets have it anyway
+	control  string // congestion control to set; "" if sockets have it anyway
 }
 
 func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control string) *dialer {
@@ -35,7 +35,7 @@ func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control str
 }
 
 // dial begins a connection. The kernel chooses the port when it knows the destination
-// (IP_BIND_ADDRESS_NO_PORT), so that all ports can be had for each.
+// (IP_BIND_ADDRESS_NO_PORT), so that each destination can use all ports.
 func (d *dialer) dial() (int, error) {
 	r, _, errno := unix.RawSyscall(unix.SYS_SOCKET, uintptr(d.family),
 		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -83,7 +83,7 @@ func setFlag(fd, level, option int) {
 		uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
 }
 
-// pendingError reports what has become of a connection that was begun.
+// pendingError returns the outcome of a connection that was begun.
 func pendingError(fd int) error {
 	var code int32
 	size := uint32(unsafe.Sizeof(code))
@@ -112,7 +112,7 @@ func sendFlow(fd int, b []byte, flags int) (int, error) {
 
 func closeFlow(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// abortFlow closes by a reset, which drops what is queued.
+// abortFlow closes by a reset, which drops queued data.
 func abortFlow(fd int) {
 	linger := unix.Linger{Onoff: 1}
 	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER,
@@ -120,7 +120,8 @@ func abortFlow(fd int) {
 	closeFlow(fd)
 }
 
-// alarm wakes an epoll at a time of CLOCK_MONOTONIC; epoll's own time-outs are as coarse as a millisecond.
+// alarm wakes an epoll at a time of CLOCK_MONOTONIC; epoll's own timeouts have a resolution of only a
+// millisecond.
 type alarm struct {
 	fd  int
 	due int64

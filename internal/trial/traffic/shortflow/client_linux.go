@@ -23,10 +23,10 @@ type clientStream struct {
 	gives    *streamEnd
 	takes    *streamEnd
 	dial     *dialer
-	kept     *clientConn // the connection that stays open, for one request after the other
+	kept     *clientConn // the connection that stays open, for successive requests
 }
 
-// clientConn is a flow under way.
+// clientConn is a flow in progress.
 type clientConn struct {
 	flowConn
 	stream   *clientStream
@@ -43,9 +43,9 @@ type clientState int
 const (
 	stateIdle clientState = iota // a connection that stays open, between two requests
 	stateConnecting
-	stateHead // of the answer
+	stateHead // awaiting the answer's head
 	statePayload
-	stateLeaving // all is there but the other end's close
+	stateLeaving // complete but for the other end's close
 )
 
 // client is a thread of the end that opens.
@@ -63,10 +63,10 @@ type client struct {
 	table  *flowTable[clientConn]
 	alarm  *alarm
 	idle   []idleStream  // those that begin the next flow by themselves
-	due    *flowArrivals // of flows begun at a rate
+	due    *flowArrivals // for flows begun at a rate
 	turn   int
 	number uint64
-	err    error // of a connection that was to stay
+	err    error // from a connection that should have stayed
 }
 
 type idleStream struct {
@@ -150,7 +150,7 @@ func (a *client) round(p *traffic.Phases) error {
 // never is a time that does not come.
 const never = int64(1<<63 - 1)
 
-// launch begins the flows that are due, and says when the next one is.
+// launch begins the flows that are due, and returns when the next one is.
 func (a *client) launch(p *traffic.Phases) (next int64) {
 	now := traffic.Monotonic()
 	if now >= p.End {
@@ -186,7 +186,7 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 		now = traffic.Monotonic()
 	}
 
-	// What has failed at once waits behind.
+	// Flows that failed at once wait at the end.
 	a.idle = append(waiting, a.idle...)
 	if len(a.idle) > len(waiting) {
 		next = min(next, now+failurePause)
@@ -232,7 +232,7 @@ func (a *client) begin(s *clientStream, intended, now int64) {
 	}
 }
 
-// sizesOf are the bytes of a stream's next flow, there and back.
+// sizesOf returns the bytes of a stream's next flow, in both directions.
 func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
 	switch {
 	case a.kept:
@@ -243,7 +243,7 @@ func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
 	return 0, a.sizes.draw(a.rng)
 }
 
-// fresh is a flow without a past.
+// fresh returns a reset flow.
 func (a *client) fresh(s *clientStream) *clientConn {
 	if c := s.kept; c != nil {
 		*c = clientConn{flowConn: flowConn{fd: c.fd}, slot: c.slot}
@@ -255,7 +255,7 @@ func (a *client) fresh(s *clientStream) *clientConn {
 	return c
 }
 
-// serve moves a flow as far as it goes.
+// serve moves a flow as far as possible.
 func (a *client) serve(c *clientConn) {
 	if c.again || c.fd < 0 || c.state == stateIdle {
 		return
@@ -271,7 +271,7 @@ func (a *client) serve(c *clientConn) {
 	}
 }
 
-// errAnswer is a listener that does not answer as ours do.
+// errAnswer means a listener that does not answer as ours do.
 var errAnswer = errors.New("wrong answer")
 
 func (a *client) move(c *clientConn) (more bool, err error) {
@@ -315,7 +315,7 @@ func (a *client) move(c *clientConn) (more bool, err error) {
 	return false, a.awaitClose(c)
 }
 
-// answered looks at the answer's head.
+// answered checks the answer's head.
 func (a *client) answered(c *clientConn) error {
 	b := c.in
 	if !a.kept {
@@ -332,8 +332,8 @@ func (a *client) answered(c *clientConn) error {
 	return nil
 }
 
-// awaitClose waits until the other end has closed, which so is the one that remembers the connection
-// (TIME_WAIT); a port of this end is free at once.
+// awaitClose waits until the other end has closed first and thus keeps the connection in TIME_WAIT; this
+// end's port is free at once.
 func (a *client) awaitClose(c *clientConn) error {
 	if !a.kept {
 		if n, err := c.receive(a.buffers.nothing[:1], 0); n > 0 {
@@ -349,7 +349,7 @@ func (a *client) awaitClose(c *clientConn) error {
 	return nil
 }
 
-// release lets the stream go on.
+// release lets the stream continue.
 func (a *client) release(c *clientConn, from int64) {
 	if a.due == nil {
 		a.idle = append(a.idle, idleStream{c.stream, from})
@@ -383,7 +383,7 @@ func (a *client) failed(c *clientConn, err error) {
 	a.release(c, now+failurePause)
 }
 
-// failureWords names what became of a flow.
+// failureWords describes what became of a flow.
 func failureWords(err error) string {
 	switch {
 	case err == io.EOF:
@@ -394,7 +394,7 @@ func failureWords(err error) string {
 	return err.Error()
 }
 
-// leave ends what is under way, and counts it and what should have begun.
+// leave ends flows in progress, and counts them and those that should have begun.
 func (a *client) leave(p *traffic.Phases) {
 	for i := range a.table.slots {
 		c := a.table.slots[i].conn

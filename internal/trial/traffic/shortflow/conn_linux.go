@@ -18,7 +18,7 @@ type streamEnd struct {
 	control  string // congestion control
 	verified atomic.Int64
 	corrupt  atomic.Int64
-	over     *atomic.Bool // of the whole end
+	over     *atomic.Bool // for the whole end
 }
 
 // Unblock ends the listener's threads.
@@ -28,7 +28,7 @@ func (l *streamEnd) Unblock(how traffic.Urgency) {
 	}
 }
 
-// Close has nothing to close.
+// Close does nothing.
 func (l *streamEnd) Close() {}
 
 // Report adds what was verified.
@@ -41,13 +41,13 @@ func (l *streamEnd) Report() traffic.FlowReport {
 // flowBuffers holds the buffers of one thread.
 type flowBuffers struct {
 	verify   bool
-	send     []byte // what is sent without verification
-	nothing  []byte // what is received without: never touched
+	send     []byte // sent without verification
+	nothing  []byte // received without verification: never touched
 	verified []byte
 }
 
 const (
-	flowPiece = 256 << 10 // one call
+	flowPiece = 256 << 10 // for one call
 	flowTurn  = 1 << 20   // what a connection moves before the others' turn
 )
 
@@ -61,20 +61,20 @@ func newFlowBuffers(q traffic.Request) *flowBuffers {
 	return b
 }
 
-// flowConn is one end of a connection: what is still to be sent and to be received of the message under way.
+// flowConn is one end of a connection: what remains to be sent and received of the current message.
 type flowConn struct {
 	fd    int
-	fresh bool // has not introduced itself
+	fresh bool // has not identified itself
 	gives *streamEnd
 	takes *streamEnd
 
 	number uint64
 	out    []byte // head still to be sent
-	give   int64  // payload behind it
+	give   int64  // payload after it
 	gave   int64
-	in     []byte // head still to be received: its room
+	in     []byte // head still to be received: its space
 	got    int
-	take   int64 // payload behind it
+	take   int64 // payload after it
 	took   int64
 	wrong  int64
 
@@ -93,7 +93,7 @@ func (c *flowConn) expect(n int) {
 	c.got = 0
 }
 
-// push sends what the kernel takes, up to a turn; more says that the turn ended it.
+// push sends what the kernel accepts, up to a turn; more reports that the turn ended it.
 func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	for moved := int64(0); len(c.out) > 0 || c.give > c.gave; {
 		if moved >= flowTurn {
@@ -135,7 +135,7 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// receive takes what is there: without an error 0 is nothing so far.
+// receive receives what is available: without an error 0 means nothing so far.
 func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	for {
 		n, err := traffic.Receive(c.fd, b, flags)
@@ -151,7 +151,7 @@ func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	}
 }
 
-// head receives into the room for it; true once it is full.
+// head receives into its space; true once it is full.
 func (c *flowConn) head() (bool, error) {
 	for c.got < len(c.in) {
 		n, err := c.receive(c.in[c.got:], 0)
@@ -198,24 +198,24 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// noSlot is the number of what is no connection, in an event.
+// noSlot is the number in an event that belongs to no connection.
 const noSlot = -1
 
-// flowTable is the connections of one thread by the number that their events carry, and an epoll that tells
-// of them.
+// flowTable holds the connections of one thread by the number in their events, and an epoll that reports
+// them.
 type flowTable[C any] struct {
 	poll   int
 	events []unix.EpollEvent
 	slots  []tableSlot[C]
 	free   []int32
 	used   int
-	again  []*C // whose turn ended before they did
-	spare  []*C // room of connections that have gone, see room
+	again  []*C // connections whose turn ended early
+	spare  []*C // memory of connections that are gone, see room
 }
 
 type tableSlot[C any] struct {
 	conn *C
-	turn int32 // how often the slot was given away, so that an event of the one before is known
+	turn int32 // how often the slot was reused, to recognise an event of a previous connection
 }
 
 func newFlowTable[C any]() (*flowTable[C], error) {
@@ -226,7 +226,7 @@ func newFlowTable[C any]() (*flowTable[C], error) {
 	return &flowTable[C]{poll: poll, events: make([]unix.EpollEvent, 256)}, nil
 }
 
-// add watches a connection, which is told of once whenever it gets ready.
+// add watches a connection, and reports it once each time it gets ready.
 func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	slot := int32(len(t.slots))
 	n := len(t.free)
@@ -253,7 +253,7 @@ func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	return slot, nil
 }
 
-// wait gives those whose turn ended before, and the events that come within a time.
+// wait returns those whose turn ended early, and the events that come within a time.
 func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.EpollEvent, err error) {
 	n, err := traffic.EpollWait(t.poll, t.events, within)
 	if err != nil && err != unix.EINTR {
@@ -265,8 +265,8 @@ func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.Epo
 	return again, t.events[:max(n, 0)], nil
 }
 
-// room is a connection's, with a past. It is used again, because a collection of garbage would stop all
-// threads until those that wait are awake.
+// room returns memory for a connection, possibly reused, because garbage collection would stop all threads
+// until waiting ones are awake.
 func (t *flowTable[C]) room() *C {
 	n := len(t.spare)
 	if n == 0 {
@@ -278,7 +278,7 @@ func (t *flowTable[C]) room() *C {
 	return c
 }
 
-// remove forgets a connection, whose descriptor is closed.
+// remove removes a connection, whose descriptor is closed.
 func (t *flowTable[C]) remove(slot int32) {
 	s := &t.slots[slot]
 	s.conn = nil
@@ -287,7 +287,7 @@ func (t *flowTable[C]) remove(slot int32) {
 	t.used--
 }
 
-// of returns the connection of an event, nil if it has gone.
+// of returns the connection of an event, nil if it is gone.
 func (t *flowTable[C]) of(e *unix.EpollEvent) *C {
 	if e.Fd < 0 || int(e.Fd) >= len(t.slots) || t.slots[e.Fd].turn != e.Pad {
 		return nil

@@ -27,7 +27,7 @@ func (Requests) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{kept: true}).connect))
 }
 
-// checkFlows answers for this node.
+// checkFlows checks this node.
 func checkFlows(q traffic.Request) check.Answer {
 	a := traffic.CheckFlows(q)
 	if a.State != check.Yes || q.Load.ConnectionRate <= 0 {
@@ -62,8 +62,8 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 	return joinTallies(tallies, e.part.Load, e.kept)
 }
 
-// connect makes the connections of requests. For flows it makes one on each path, to find out before the
-// load whether they lead there, and leaves the listeners open.
+// connect makes the connections of requests. For flows it makes one on each path, to find out before the load
+// whether they lead there, and leaves the listeners open.
 func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
 	q := l.Request
@@ -106,7 +106,7 @@ func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	return err
 }
 
-// String says how flows are carried.
+// String describes how flows are carried.
 func (e *flowEnd) String() string {
 	switch {
 	case e.kept:
@@ -118,7 +118,7 @@ func (e *flowEnd) String() string {
 	return "tcp: the next connection when one has ended; the listener closes first"
 }
 
-// open holds the connections that stay open, or else the listeners.
+// open keeps the connections that stay open, or else the listeners.
 func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 	fds, port, err := traffic.ConnectFlows(ctx, e.part, keys)
 	if err != nil {
@@ -127,7 +127,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 
 	for _, fd := range fds {
 		if !e.kept {
-			abortFlow(fd) // it was only to find out
+			abortFlow(fd) // it was only a test
 			continue
 		}
 
@@ -184,7 +184,7 @@ func (e *flowEnd) startServers(l *traffic.Endpoint) {
 	}
 }
 
-// pair are the halves of a stream that carries requests, as this end sees them.
+// pair returns the two directions of a stream that carries requests, as this end sees them.
 func (e *flowEnd) pair(i int) (gives, takes *streamEnd) {
 	up := e.streams[i]
 	down := e.streams[i+e.part.Load.Streams]

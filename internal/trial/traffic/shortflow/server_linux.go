@@ -10,13 +10,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// serverConn is a connection that was accepted.
+// serverConn is an accepted connection.
 type serverConn struct {
 	flowConn
 	slot    int32
 	giving  bool // the answer
 	again   bool
-	pending bool // no preamble was read so far
+	pending bool // no preamble has been read
 }
 
 // server is a thread of the end that listens.
@@ -30,17 +30,17 @@ type server struct {
 	several   bool // streams have different congestion controls
 
 	table   *flowTable[serverConn]
-	pending []pendingRef // in the order in which they came; some have been recognised since
+	pending []pendingRef // in order of arrival; some have been recognised since
 	swept   int64
 }
 
-// pendingRef is a connection that was accepted, by its place in the table.
+// pendingRef refers to an accepted connection by its place in the table.
 type pendingRef struct {
 	slot, turn int32
 	since      int64
 }
 
-// keptConn is a connection of requests, which introduced itself beforehand.
+// keptConn is a connection of requests, which identified itself beforehand.
 type keptConn struct {
 	fd           int
 	gives, takes *streamEnd
@@ -55,7 +55,7 @@ func (a *server) Run(p *traffic.Phases) error {
 	}
 	defer closeFlow(a.table.poll)
 	for i, listener := range a.listeners {
-		// Of the threads that wait, only one is woken for a connection.
+		// Only one of the waiting threads is woken for a connection.
 		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: noSlot, Pad: int32(i)}
 		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, listener, &e); err != nil {
 			return fmt.Errorf("watch for connections: %w", err)
@@ -145,7 +145,7 @@ func (a *server) admit(listener int) {
 // sweepEvery separates two sweeps of the pending connections.
 const sweepEvery = int64(50 * time.Millisecond)
 
-// sweep sends away whoever has not introduced itself in time, and the longest waiting of too many.
+// sweep closes connections that have not identified themselves in time, and the longest waiting of too many.
 func (a *server) sweep() {
 	now := traffic.Monotonic()
 	if now < a.swept+sweepEvery && len(a.pending) < 2*maxOpenFlows {
@@ -175,7 +175,7 @@ func (a *server) sweep() {
 	a.pending = still[:copy(still, still[gone:])]
 }
 
-// pendingConn is the connection of one who has not introduced himself, or nil.
+// pendingConn returns a connection that has not identified itself, or nil.
 func (a *server) pendingConn(s pendingRef) *serverConn {
 	at := a.table.slots[s.slot]
 	if at.turn == s.turn && at.conn != nil && at.conn.pending {
@@ -200,8 +200,8 @@ func (a *server) forget(c *serverConn) {
 	a.table.spare = append(a.table.spare, c)
 }
 
-// serve moves a connection as far as it goes. One that ends is only the other end's failed flow, unless it
-// was to stay.
+// serve moves a connection as far as possible. One that ends is only the other end's failed flow, unless it
+// should have stayed.
 func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	if c.again || c.fd < 0 {
 		return nil
@@ -221,7 +221,7 @@ func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	return nil
 }
 
-// errNotOurs is a connection that is not of this load.
+// errNotOurs means a connection that does not belong to this load.
 var errNotOurs = errors.New("not of this load")
 
 func (a *server) move(c *serverConn) (more bool, err error) {
@@ -262,7 +262,7 @@ func (a *server) move(c *serverConn) (more bool, err error) {
 	}
 }
 
-// heard reads the ask, and who it is of.
+// heard reads the ask, and whose it is.
 func (a *server) heard(c *serverConn) error {
 	b := c.in
 	if c.fresh {
@@ -308,7 +308,7 @@ func (a *server) answer(c *serverConn) {
 	putAnswer(b, uint64(c.took), uint64(c.wrong))
 }
 
-// leave drops what has not ended.
+// leave drops unfinished connections.
 func (a *server) leave() {
 	for i := range a.table.slots {
 		c := a.table.slots[i].conn

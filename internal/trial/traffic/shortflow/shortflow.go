@@ -14,8 +14,8 @@ import (
 )
 
 // Flows makes a TCP connection for each flow, whose size is drawn from a distribution: either each stream
-// begins the next one when one has ended, or they are begun at a rate, however slow the answers are. Its
-// node side needs Linux.
+// begins the next flow when one has ended, or they begin at a rate, however slow the answers are. Its node
+// side needs Linux.
 type Flows struct{}
 
 // Name is "flows".
@@ -28,31 +28,31 @@ type Requests struct{}
 // Name is "requests".
 func (Requests) Name() string { return "requests" }
 
-// Loads that do not say it have flows of 10 kB, and requests of 100 bytes with responses of 1000.
+// Defaults for flows, 10 kB, and for requests, 100 bytes with responses of 1000.
 const (
 	defaultFlowSize = "10000"
 	defaultRequest  = 100
 	defaultResponse = 1000
 )
 
-// maxOpenFlows bounds the connections that an opener has at once when they are begun at a rate. Later ones
-// wait, and their times run.
+// maxOpenFlows bounds an opener's simultaneous connections when they begin at a rate. Later ones wait while
+// their times run.
 const maxOpenFlows = 4096
 
 // maxConnectionRate is far above what sockets can do.
 const maxConnectionRate = 1e7
 
-// Check asks both nodes, once it is clear that the load is one of short flows.
+// Check asks both nodes, once it is clear that the load consists of short flows.
 func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
-// Asked has requests there and responses back.
+// Asked returns a load of requests with responses.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
 
-// Check asks both nodes, once it is clear that the load is one of requests.
+// Check asks both nodes, once it is clear that the load consists of requests.
 func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
@@ -96,27 +96,27 @@ func checkUnpacedTCP(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-// FlowSizeOf is the distribution of a load's flow sizes.
+// FlowSizeOf returns the distribution of a load's flow sizes.
 func FlowSizeOf(load record.Load) string { return cmp.Or(load.FlowSize, defaultFlowSize) }
 
-// MessageSizes are the bytes of a request and of its response.
+// MessageSizes returns the bytes of a request and of its response.
 func MessageSizes(load record.Load) (request, response int64) {
 	return int64(cmp.Or(load.RequestSize, defaultRequest)), int64(cmp.Or(load.ResponseSize, defaultResponse))
 }
 
-// Offer runs the load and joins what both ends saw.
+// Offer runs the load and joins the results of both ends.
 func (e Flows) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
-// Offer runs the load and joins what both ends saw.
+// Offer runs the load and joins the results of both ends.
 func (e Requests) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
-// joined adds the flows that one of the ends has counted.
+// joined adds the flows counted by one of the ends.
 func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record.Traffic, error) {
 	if err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func checkShortFlows(s *record.ShortFlows) error {
 	return nil
 }
 
-// An opener sends an ask before its payload: the flow's number, the bytes that follow, and those that it
-// wants back. The answer begins with how many of them arrived, and how many were not those that were sent.
+// An opener sends an ask before its payload: the flow's number, the number of bytes that follow, and of those
+// that it wants back. The answer begins with how many of them arrived, and how many differed from those sent.
 const (
 	flowHeaderSize = 24
 	answerSize     = 16
@@ -170,7 +170,7 @@ func readFlowHeader(b []byte) (a flowHeader, ok bool) {
 	return a, true
 }
 
-// flowPosition returns where in the pattern a flow's payload begins: each has a stretch of its own.
+// flowPosition returns where in the pattern a flow's payload begins: each has a range of its own.
 func flowPosition(number uint64) uint64 { return number << 32 }
 
 func putAnswer(b []byte, arrived, wrong uint64) {
@@ -181,7 +181,7 @@ func putAnswer(b []byte, arrived, wrong uint64) {
 // readAnswer returns the bytes of payload that the listener received.
 func readAnswer(b []byte) (arrived uint64) { return binary.BigEndian.Uint64(b) }
 
-// Factors declares what a cell says of short flows.
+// Factors declares a cell's factors for short flows.
 func (Flows) Factors() []factor.Declaration {
 	flows := factor.Beside(factor.Engine, "engine is not flows",
 		func(e string) bool { return e == (Flows{}).Name() })
@@ -220,7 +220,7 @@ func (Flows) Factors() []factor.Declaration {
 	}
 }
 
-// Factors declares what a cell says of requests.
+// Factors declares a cell's factors for requests.
 func (Requests) Factors() []factor.Declaration {
 	requests := factor.Beside(factor.Engine, "engine is not requests",
 		func(e string) bool { return e == (Requests{}).Name() })
@@ -257,7 +257,7 @@ func (Requests) Factors() []factor.Declaration {
 	}
 }
 
-// flowConflict: flows and requests are TCP, as fast as it goes.
+// flowConflict: flows and requests are TCP at full rate.
 func flowConflict(c factor.Cell) string {
 	switch {
 	case !factor.Protocol.Is(c, factor.TCP):

@@ -20,12 +20,12 @@ func newFlowTally(w record.Window) *flowTally {
 	return &flowTally{window: w, ShortFlows: record.ShortFlows{Failures: map[string]int64{}}}
 }
 
-// within says whether a flow is of the window, by its intended start.
+// within reports whether a flow belongs to the window, by its intended start.
 func (t *flowTally) within(intended int64) bool {
 	return intended >= t.window.Start && intended < t.window.End
 }
 
-// begin counts a flow that was to start, and did later or not at all.
+// begin counts a flow that was due to start, and did later or not at all.
 func (t *flowTally) begin(intended, size int64) {
 	if t.within(intended) {
 		t.Started++
@@ -33,18 +33,18 @@ func (t *flowTally) begin(intended, size int64) {
 	}
 }
 
-// launch notes how late a flow was really begun.
+// launch records how late a flow actually began.
 func (t *flowTally) launch(intended, at int64) {
 	if t.within(intended) {
 		t.late.see(at - intended)
 	}
 }
 
-// A connection that is not made by connectionDue after its intended start is tardy: Linux sends a lost first
-// packet again after a second.
+// A connection not made within connectionDue of its intended start is tardy: Linux repeats a lost first
+// packet after a second.
 const connectionDue = 200 * time.Millisecond
 
-// connected notes a handshake that ended at a time.
+// connected records a handshake that ended at a time.
 func (t *flowTally) connected(intended, at, took int64) {
 	if !t.within(intended) {
 		return
@@ -56,7 +56,7 @@ func (t *flowTally) connected(intended, at, took int64) {
 	}
 }
 
-// unconnected counts a flow that was not connected in time, if it had that.
+// unconnected counts a flow that was not connected in time, if it had that much time.
 func (t *flowTally) unconnected(intended int64) {
 	if t.within(intended) && intended+int64(connectionDue) <= t.window.End {
 		t.Tardy++
@@ -78,7 +78,7 @@ func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	}
 }
 
-// fail counts a flow that came to nothing at a time.
+// fail counts a flow that failed at a time.
 func (t *flowTally) fail(intended, at int64, why string) {
 	switch {
 	case !t.within(intended):
@@ -90,14 +90,14 @@ func (t *flowTally) fail(intended, at int64, why string) {
 	}
 }
 
-// abandon counts a flow that was under way, or still to be begun, when the load ended.
+// abandon counts a flow that was in progress, or still to begin, when the load ended.
 func (t *flowTally) abandon(intended int64) {
 	if t.within(intended) {
 		t.Unfinished++
 	}
 }
 
-// joinTallies adds up what all threads counted.
+// joinTallies sums the counts of all threads.
 func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.ShortFlows {
 	sum := newFlowTally(record.Window{})
 	sum.Kept, sum.RateHz, sum.DueNs = kept, load.ConnectionRate, int64(connectionDue)

@@ -10,20 +10,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxFlowBytes bounds a flow, so that positions in its pattern are its own.
+// maxFlowBytes bounds a flow, so that positions in its pattern are unique.
 const maxFlowBytes = 1 << 31
 
-// flowPacket is the packet in which the published distributions count.
+// flowPacket is the packet size in which the published distributions count.
 const flowPacket = 1500
 
 // FlowSizes is a distribution of flow sizes.
 type FlowSizes struct {
 	fixed  int64
-	mean   float64     // of an exponential one
-	points []sizePoint // of a published one
+	mean   float64     // for an exponential one
+	points []sizePoint // for a published one
 }
 
-// sizePoint says which share of all flows has at most so many packets. Between two points the size is
+// sizePoint gives the share of all flows with at most so many packets. Between two points the size is
 // uniform; the first has its whole share.
 type sizePoint struct {
 	packets int64
@@ -65,7 +65,7 @@ func ParseFlowSizes(text string) (FlowSizes, error) {
 	return FlowSizes{fixed: n}, nil
 }
 
-// FlowSizeLevel is the canonical text of a level of the factor flow_size.
+// FlowSizeLevel returns the canonical text of a level of the factor flow_size.
 func FlowSizeLevel(text string) (string, error) {
 	if _, err := ParseFlowSizes(text); err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func FlowSizeLevel(text string) (string, error) {
 	return text, nil
 }
 
-// draw is the size of the next flow, at least a byte.
+// draw returns the size of the next flow, at least a byte.
 func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	switch {
 	case s.fixed > 0:
@@ -100,8 +100,8 @@ func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	return s.points[len(s.points)-1].packets * flowPacket
 }
 
-// flowClasses are the least sizes of the classes that completion times are told for, as in pFabric: below
-// 100 kB, from there to 10 MB, above.
+// flowClasses are the minimum sizes of the classes with separate completion times, as in pFabric: below 100
+// kB, from there to 10 MB, above.
 var flowClasses = [...]int64{0, 100e3, 10e6}
 
 func flowClass(size int64) int {
@@ -113,12 +113,12 @@ func flowClass(size int64) int {
 	return 0
 }
 
-// flowArrivals are the times at which one of several threads begins flows.
+// flowArrivals produces the times at which one of several threads begins flows.
 type flowArrivals struct {
 	next    int64
 	origin  int64
 	count   int64
-	every   float64 // ns between those of all threads
+	every   float64 // mean interval over all threads, in ns
 	threads int64
 	thread  int64
 	rng     *rand.Rand // nil: evenly spaced
@@ -129,8 +129,8 @@ func (d *flowArrivals) begin(at int64) {
 	d.advance()
 }
 
-// advance goes to the next arrival. Even ones are computed from their number, so that no error adds up;
-// those of several threads together are evenly spaced, or together a Poisson process.
+// advance moves to the next arrival. Even ones are computed from their number, so that no error accumulates;
+// those of several threads together are evenly spaced, or a Poisson process.
 func (d *flowArrivals) advance() {
 	if d.rng != nil {
 		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))
@@ -141,7 +141,7 @@ func (d *flowArrivals) advance() {
 	d.count++
 }
 
-// newArrivals returns the arrivals of a thread, nil where no rate is asked for.
+// newArrivals returns the arrivals of a thread, nil without a rate.
 func newArrivals(load record.Load, thread, threads int) *flowArrivals {
 	if load.ConnectionRate <= 0 {
 		return nil

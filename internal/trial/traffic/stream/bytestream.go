@@ -12,7 +12,7 @@ import (
 
 // byteStream moves the bytes of one end of a TCP flow on any system.
 type byteStream struct {
-	traffic.ByteFlow // Count is of payload bytes moved by system calls
+	traffic.ByteFlow // Count is the payload moved by system calls, in bytes
 	verify           bool
 	pattern          traffic.Pattern
 	buffer           []byte
@@ -38,13 +38,13 @@ func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) err
 	return nil
 }
 
-// sendSome gives the kernel up to limit bytes by one call. The stream is over once the other end is done, by
-// its own clock.
+// sendSome gives the kernel up to limit bytes by one call. The stream is over once the other end has
+// finished, by its own clock.
 func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (int, error)) (over bool,
 	err error) {
 	b := f.buffer
 	at := f.Count.Load()
-	if !f.verify { // the same again and again
+	if !f.verify { // always the same
 		b = b[at%int64(len(b)):]
 	}
 
@@ -66,7 +66,7 @@ func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (i
 	return false, fmt.Errorf("send: %w", host.Cause(err))
 }
 
-// received takes in the next bytes of the stream.
+// received processes the next bytes of the stream.
 func (f *byteStream) received(b []byte) {
 	if f.verify {
 		f.corrupt += f.pattern.Mismatches(b, uint64(f.Count.Load()))
@@ -75,8 +75,8 @@ func (f *byteStream) received(b []byte) {
 	f.Count.Add(int64(len(b)))
 }
 
-// ended returns what the end of a received stream means, io.EOF where its sender closed it: nothing once the
-// window has ended. The sender stops a little after that, by its own clock.
+// ended returns what the end of a received stream means, io.EOF if its sender closed it: nil once the window
+// has ended. The sender stops a little after that, by its own clock.
 func ended(p *traffic.Phases, err error) error {
 	switch {
 	case p.Over(p.End):

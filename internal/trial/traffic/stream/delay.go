@@ -5,15 +5,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A datagram's send time is the low bits of its sender's clock, in ticks of 4 ns, so that delays within
-// ±8.6 s of each other can be told apart. The two ends' clocks need not agree: only the variation is told.
+// A datagram's send time is the low bits of its sender's clock, in ticks of 4 ns, so that delays within ±8.6
+// s of each other can be distinguished. The two ends' clocks need not agree: only the variation is reported.
 const tickBits = 2
 
-// sendTick is the send time that a datagram carries.
+// sendTick returns the send time in a datagram.
 func sendTick(realtime int64) uint32 { return uint32(realtime >> tickBits) }
 
 // delays is the distribution of one flow's one-way delays, relative to the first of them. A bucket is 64 ns
-// wide near it, and a sixteenth of its distance further off.
+// wide near it, and a sixteenth of its distance farther away.
 type delays struct {
 	first  uint32 // tick difference of the first packet
 	has    bool
@@ -25,7 +25,7 @@ type delays struct {
 // delayOctave is log2 of the buckets per doubling, see traffic.BucketOf.
 const delayOctave = 4
 
-// see takes note of a packet sent at a tick and received at a time.
+// see records a packet sent at a tick and received at a time.
 func (d *delays) see(sent uint32, received int64) {
 	difference := sendTick(received) - sent
 	if !d.has {
@@ -41,7 +41,7 @@ func (d *delays) see(sent uint32, received int64) {
 	}
 }
 
-// variation is the distribution above the lowest delay; nil if nothing was seen.
+// variation returns the distribution above the lowest delay; nil if nothing was seen.
 func (d *delays) variation(stamps string) *record.DelayVariation {
 	if !d.has {
 		return nil

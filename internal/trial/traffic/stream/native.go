@@ -9,19 +9,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Native is the built-in load generator: TCP and UDP with exact accounting. Its node side on Linux uses what
-// that kernel has for it, elsewhere it is ServePortable.
+// Native is the built-in load generator: TCP and UDP with exact accounting. On Linux its node side uses the
+// kernel's facilities; elsewhere it is ServePortable.
 type Native struct{}
 
 // Name is "native".
 func (Native) Name() string { return "native" }
 
-// Check asks both nodes; a load that is impossible anywhere is answered without them.
+// Check asks both nodes; it answers without them for a load that is impossible anywhere.
 func (n Native) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, n.Name(), load, traffic.CheckLoad(load), near, far)
 }
 
-// Offer runs the load and joins what both ends counted.
+// Offer runs the load and joins the counts of both ends.
 func (n Native) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	t, _, err := traffic.Offer(ctx, n.Name(), near, far, load, c, traffic.CheckLoad(load))

@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ServePortable is a node side of the native engine that needs no more than package net and the options that
-// sockets of the BSDs have. The other end cannot tell it from that of Linux, but for what it leaves out: what
-// the kernel knows of a stream, what a socket's buffer had no room for, and when datagrams arrived there.
+// ServePortable is a node side of the native engine that needs only package net and the socket options of the
+// BSDs. The other end cannot distinguish it from that of Linux, except by what it leaves out: the kernel's
+// data about a stream, what a socket's buffer had no room for, and when datagrams arrived there.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkPortable, traffic.Endpoints(connectPortable))
 }
@@ -22,7 +22,7 @@ func ServePortable(ctx context.Context, s host.Session) error {
 // maxPortable bounds the flows; each has a goroutine.
 const maxPortable = 64
 
-// checkPortable answers for a node that is to have the flows of a load.
+// checkPortable checks whether a node can have the flows of a load.
 func checkPortable(q traffic.Request) check.Answer {
 	l := q.Load
 	held := q.Load.Limits(q.Side)
@@ -59,7 +59,7 @@ func connectPortable(ctx context.Context, l *traffic.Endpoint) error {
 		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
 	}
 
-	// On Linux, where tests have it, threads that only sleep must not keep goroutines from running.
+	// On Linux, where tests run it, threads that only sleep must not keep goroutines from running.
 	traffic.MakeRoom(len(l.Keys) + 4)
 	l.Flows = make([]traffic.Flow, len(l.Keys))
 	if l.Request.Load.Protocol == "udp" {

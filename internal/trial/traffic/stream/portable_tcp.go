@@ -9,18 +9,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// portableChunk bounds one call, and so how far a sender's count can be behind at an edge of the window,
-// since package net returns from a write only when all of it is taken.
+// portableChunk bounds one call, and thus how far a sender's count can lag at an edge of the window, since
+// package net returns from a write only when everything is accepted.
 const portableChunk = 64 << 10
 
 // portableTCP is one end of a TCP connection that carries data one way, moved by package net. It counts as
-// sent what the kernel has taken.
+// sent what the kernel has accepted.
 type portableTCP struct {
 	byteStream
 	conn *net.TCPConn
 }
 
-// connectPortableTCP makes one connection per flow, whoever sends in it.
+// connectPortableTCP makes one connection per flow, whichever end sends in it.
 func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	conns, _, err := traffic.MakeConnections(ctx, l.Part, l.Keys)
@@ -75,7 +75,7 @@ func (f *portableTCP) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Unblock ends what waits in a call; a sender's stream ends with what the kernel has taken.
+// Unblock ends waiting calls; a sender's stream ends with what the kernel has accepted.
 func (f *portableTCP) Unblock(how traffic.Urgency) {
 	switch {
 	case how == traffic.AtOnce:

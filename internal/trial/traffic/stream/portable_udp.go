@@ -15,17 +15,17 @@ import (
 
 // Sizes and times of the portable sockets of datagrams.
 const (
-	portableRoom    = 4 << 20 // bytes of socket buffer asked for at first
+	portableRoom    = 4 << 20 // socket buffer requested first, in bytes
 	minPortableRoom = 64 << 10
-	portableLook    = 5 * time.Millisecond  // how often a receiver looks whether it is over
-	portableWait    = 20 * time.Millisecond // how long it waits for a datagram before
+	portableLook    = 5 * time.Millisecond  // interval of a receiver's checks for the end
+	portableWait    = 20 * time.Millisecond // how long it first waits for a datagram
 )
 
 // portableUDP is one end of a stream of datagrams, moved by package net one by one.
 type portableUDP struct {
 	udpCount
 	conn *net.UDPConn   // its own, or the listener's, which all flows of a path share
-	to   netip.AddrPort // where to send by the listener's; invalid where conn is connected
+	to   netip.AddrPort // destination when using the listener's; invalid if conn is connected
 }
 
 // connectPortableUDP makes the flows. As on Linux the opener's hello shows the listener where a flow comes
@@ -89,13 +89,13 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 	return nil
 }
 
-// makeRoom asks for a socket buffer. The BSDs refuse one beyond their limit (kern.ipc.maxsockbuf) altogether.
+// makeRoom requests a socket buffer. The BSDs refuse one beyond their limit (kern.ipc.maxsockbuf) altogether.
 func makeRoom(set func(bytes int) error) {
 	for room := portableRoom; room >= minPortableRoom && set(room) != nil; room /= 2 {
 	}
 }
 
-// Unblock ends a call that waits for room; a receiver waits only for moments.
+// Unblock ends a call that waits for space; a receiver only ever waits briefly.
 func (f *portableUDP) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		f.conn.SetWriteDeadline(time.Unix(1, 0))
@@ -109,8 +109,8 @@ func (f *portableUDP) Close() {
 	}
 }
 
-// give gives a datagram to the kernel, and returns how many that took. Of a full queue the BSDs say ENOBUFS
-// instead of letting the caller wait.
+// give gives a datagram to the kernel, and returns how many it accepted. For a full queue the BSDs return
+// ENOBUFS instead of making the caller wait.
 func (f *portableUDP) give(b []byte) (int, error) {
 	var err error
 	if f.to.IsValid() {

@@ -16,7 +16,7 @@ import (
 )
 
 // Sizes of one system call. A large write saves sleeps and wake-ups; a receive that only truncates copies
-// nothing, so its size is no memory.
+// nothing, so its size takes no memory.
 const (
 	writeSize    = 1 << 20
 	truncateSize = 4 << 20
@@ -51,12 +51,12 @@ func optionsOf(i *unix.TCPInfo) []string {
 // tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
 const tcpOptionECN = 8
 
-// tcpBuffers are shared by the streams of one end: what a sender sends without verification is the same all
-// the time, and what a receiver truncates is not stored.
+// tcpBuffers are shared by the streams of one end: what a sender sends without verification is always the
+// same, and what a receiver truncates is not stored.
 type tcpBuffers struct{ send, trunc []byte }
 
 func newTCPBuffers(q traffic.Request) *tcpBuffers {
-	// never touched, so never backed
+	// never touched, so without memory
 	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)}
 	traffic.NewPattern(q.Load.Tag, 0).Fill(b.send, 0)
 	return b
@@ -64,7 +64,7 @@ func newTCPBuffers(q traffic.Request) *tcpBuffers {
 
 func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	switch {
-	case f.verify && f.mode.pool: // has that of its thread
+	case f.verify && f.mode.pool: // uses its thread's
 	case f.verify:
 		f.buffer = make([]byte, verifySize)
 	case f.Sends:
@@ -106,10 +106,9 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 
 func (f *tcpFlow) write(b []byte) (int, error) { return traffic.Write(f.FD, b) }
 
-// receive polls by a timer where that pays, and sleeps until something comes once there was nothing for a
-// while.
+// receive polls by a timer where that pays, and after a while without data sleeps until some arrives.
 func (f *tcpFlow) receive(p *traffic.Phases) error {
-	patient := 0 // polls that found nothing
+	patient := 0 // polls without data
 	for !p.Abandoned.Load() {
 		flags := 0
 		if f.mode.polled && patient < tcpPolls {
@@ -141,7 +140,7 @@ const (
 	tcpPolls = 20
 )
 
-// take receives what one call gives; over tells that the stream has ended.
+// take receives what one call returns; over reports that the stream has ended.
 func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
@@ -194,8 +193,8 @@ func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
 	}
 }
 
-// sentBytes is the payload that left at least once. A kernel before 4.19 does not count it; there the bytes
-// given to the kernel must do.
+// sentBytes returns the payload that left at least once. A kernel before 4.19 does not count it; then the
+// bytes given to the kernel are used.
 func sentBytes(info *unix.TCPInfo, written int64) int64 {
 	if info.Bytes_sent == 0 {
 		return written
@@ -215,8 +214,8 @@ func (f *tcpFlow) appendSeries(at int64, i *unix.TCPInfo) {
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
 
-// appLimited reads a bit field that package unix leaves out: it follows the options and the window scales.
-// The rate says nothing about the path then.
+// appLimited reads a bit field that package unix leaves out: it follows the options and the window scales. If
+// set, the rate reveals nothing about the path.
 func appLimited(i *unix.TCPInfo) bool {
 	const offset = unsafe.Offsetof(i.Options) + 2
 	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
@@ -262,7 +261,7 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 	return r
 }
 
-// connectTCP makes one connection per flow, whoever sends in it.
+// connectTCP makes one connection per flow, whichever end sends in it.
 func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	fds, _, err := traffic.ConnectFlows(ctx, l.Part, l.Keys)
@@ -310,7 +309,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	return err
 }
 
-// holdBack gives each flow of an end its share of what the end is held to.
+// holdBack gives each flow of an end its share of the end's limit.
 func holdBack(l *traffic.Endpoint) {
 	held := l.Request.Load.Limits(l.Request.Side)
 	for _, sends := range []bool{false, true} {
@@ -354,14 +353,14 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	return f, nil
 }
 
-// poolWrite bounds what one stream is given before the next one's turn.
+// poolWrite bounds what one stream may send before the next one's turn.
 const poolWrite = 256 << 10
 
 // tcpPool carries several streams of one direction on one thread.
 type tcpPool struct {
 	flows []*tcpFlow
 	sends bool
-	open  int // flows that are not yet at their end
+	open  int // flows that have not ended
 }
 
 func (c *tcpPool) Name() string {
@@ -403,7 +402,7 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 	return c.serve(p, poll)
 }
 
-// serve gives each stream that is ready its turn.
+// serve gives each ready stream its turn.
 func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	events := make([]unix.EpollEvent, min(len(c.flows), 256))
 	for c.open > 0 && !p.Abandoned.Load() && !(c.sends && traffic.Monotonic() >= p.Senders) {
@@ -432,7 +431,7 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	return nil
 }
 
-// turn moves what one call moves; over tells that the stream has ended.
+// turn moves what one call moves; over reports that the stream has ended.
 func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)

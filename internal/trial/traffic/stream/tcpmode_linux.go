@@ -12,26 +12,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// tcpMode chooses how one end moves the bytes of its streams. Which mode pays was measured: see
+// tcpMode chooses how one end moves the bytes of its streams. Measurements show which mode pays: see
 // docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
 	pool   bool // several streams share a thread
-	// gift gives the kernel the payload's pages instead of a copy of them. It pays where the kernel cuts
-	// segments by itself, and costs where a device takes them whole.
+	// splice gives the kernel the payload's pages instead of a copy of them. It pays if the kernel segments
+	// by itself, and costs if a device does.
 	splice bool
-	// polled polls by a timer instead of being woken. It pays where every packet would wake the receiver,
-	// because the device does not join them, and where the receiver has a core to itself: waking it costs
-	// the sender's core, which carries the path as well, a sixth of its time.
+	// polled polls by a timer instead of being woken. It pays if every packet would wake the receiver,
+	// because the device does not merge them, and the receiver has a core to itself: waking it costs the
+	// sender's core, which carries the path as well, a sixth of its time.
 	polled bool
 }
 
-// threadsPerStream are its two ends', which share the cores of a local lab. Only where each has a core do a
-// timer and a pipe cost less than they save: else threads that come and go by their own clocks are in each
-// other's way.
+// threadsPerStream counts its two ends', which share the cores of a local lab. Only if each has a core do a
+// timer and a pipe cost less than they save: otherwise threads that come and go by their own clocks obstruct
+// each other.
 const threadsPerStream = 2
 
-// featuresTo returns the features of the device to the other end, nil where they are not known.
+// featuresTo returns the features of the device to the other end, nil if unknown.
 func featuresTo(to netip.Addr) map[string]bool {
 	dev, err := kernel.RouteDevice(to)
 	if err != nil {
@@ -46,8 +46,8 @@ func featuresTo(to netip.Addr) map[string]bool {
 	return features
 }
 
-// with chooses by what the device to the other end leaves to the kernel. What is unknown is taken for a
-// device that helps.
+// with chooses by what the device to the other end leaves to the kernel. An unknown device is assumed to
+// help.
 func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {
@@ -85,8 +85,8 @@ func (w tcpMode) String() string {
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
-// splicer shares pages to a socket through a pipe. The pages are never written to, so that what is still
-// under way stays as it was sent.
+// splicer passes pages to a socket through a pipe. The pages are never written to, so that data still under
+// way stays unchanged.
 type splicer struct{ in, out int }
 
 func newSplicer() (*splicer, error) {
@@ -95,7 +95,7 @@ func newSplicer() (*splicer, error) {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
 
-	// Without the right to a large pipe its usual size must do.
+	// Without the right to a large pipe the usual size must do.
 	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
 	return &splicer{in: p[1], out: p[0]}, nil
 }
@@ -105,8 +105,8 @@ func (g *splicer) close() {
 	unix.Close(g.out)
 }
 
-// splice sends b and returns how much of it the socket took. What is in the pipe must leave it first: a
-// full one would take the next pages never.
+// splice sends b and returns how much of it the socket accepted. The pipe's content must leave it first: a
+// full pipe would never accept the next pages.
 func (g *splicer) splice(p *traffic.Phases, fd int, b []byte) (int, error) {
 	iov := unix.Iovec{Base: &b[0]}
 	iov.SetLen(len(b))

@@ -6,16 +6,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// throttle holds an application to a rate: it moves little at a time, and sleeps in between. A nil one does
-// not.
+// throttle limits an application to a rate: it moves little at a time, and sleeps in between. A nil throttle
+// does not limit.
 type throttle struct {
 	perNs float64 // bytes
-	due   int64   // when what was moved would have been, at the rate
+	due   int64   // when the data moved so far would be due, at the rate
 }
 
 const (
 	throttleStep = 5 * time.Millisecond  // of the rate are moved by one call
-	throttleDebt = 50 * time.Millisecond // of the rate at most are made good after a late wake-up
+	throttleDebt = 50 * time.Millisecond // of the rate, at most, are made up after a late wake-up
 	minStep      = 1448
 )
 
@@ -27,7 +27,7 @@ func (t *throttle) of(flows int) *throttle {
 	return &throttle{perNs: t.perNs * float64(flows)}
 }
 
-// share is as much of b as one call may move.
+// share returns as much of b as one call may move.
 func (t *throttle) share(b []byte) []byte {
 	if t == nil {
 		return b
@@ -35,7 +35,7 @@ func (t *throttle) share(b []byte) []byte {
 	return b[:min(len(b), max(minStep, int(t.perNs*float64(throttleStep))))]
 }
 
-// wait sleeps until what was moved is due, but not beyond the window.
+// wait sleeps until the data moved is due, but not beyond the window.
 func (t *throttle) wait(p *traffic.Phases, moved int) {
 	if t == nil || moved <= 0 || p.Over(p.End) {
 		return

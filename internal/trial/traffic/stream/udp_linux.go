@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// connectUDP makes the flows. The opener's hello shows the listener where a flow comes from, behind any
-// NAT, and opens the way back. All flows share the listener's one port, so that a single port forward
-// carries them. There each has a connected socket, or, where there are many, all share that of the port:
-// kernels before 6.13 search through all sockets of a port for each packet.
+// connectUDP makes the flows. The opener's hello shows the listener where a flow comes from, behind any NAT,
+// and opens the return path. All flows share the listener's one port, so that a single port forward carries
+// them. There each has a connected socket or, if there are many, all share that of the port: kernels before
+// 6.13 search through all sockets of a port for each packet.
 func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	u := &udpEnd{Endpoint: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
@@ -46,10 +46,10 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 
 	l.Workers = u.workers()
 	l.Mode = u.mode
-	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
+	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // per socket
 	l.Details["sndbuf_bytes"] = strconv.Itoa(u.sndbuf)
 	uncut := slices.ContainsFunc(slices.Collect(maps.Values(u.gso)), func(t gso) bool { return t.whole })
-	l.Details["gso_uncut"] = strconv.FormatBool(uncut) // the first device was given batches whole
+	l.Details["gso_uncut"] = strconv.FormatBool(uncut) // the first device received whole batches
 	return nil
 }
 
@@ -57,7 +57,7 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 type udpEnd struct {
 	*traffic.Endpoint
 	gso            map[netip.Addr]gso
-	shared         traffic.SharedSockets // where there are many flows
+	shared         traffic.SharedSockets // if there are many flows
 	rcvbuf, sndbuf int
 }
 
@@ -80,7 +80,7 @@ func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.
 	return nil, u.newFlow(s, i, from, traffic.NewRawAddr(from))
 }
 
-// newFlow makes a flow of a socket that is connected, or sends to an address by one that many flows share.
+// newFlow makes a flow from a connected socket, or from one that many flows share, with a destination.
 func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traffic.RawAddr) error {
 	q := u.Request
 	f := &udpFlow{Socket: s, to: to}
@@ -112,8 +112,8 @@ func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traf
 	return nil
 }
 
-// workers gives each flow a thread, or deals them: those with sockets of their own to one thread per core
-// and direction, those that share a listener to one.
+// workers gives each flow a thread, or distributes them: those with sockets of their own over one thread per
+// core and direction, those that share a listener to one.
 func (u *udpEnd) workers() []traffic.Worker {
 	parts := len(traffic.AllowedCPUs())
 	if len(u.Keys) <= traffic.OwnThreads {
@@ -185,19 +185,19 @@ const (
 	oldGSOSegments = 64
 )
 
-// gso says how datagrams are given to the kernel together, in one large write that is cut apart later
+// gso describes how datagrams are given to the kernel together, in one large write that is cut apart later
 // (UDP_SEGMENT), which saves most of the cost of sending.
 type gso struct {
 	most  int  // datagrams per call; below 2 = none
-	whole bool // the first device takes them whole
+	whole bool // the first device accepts them whole
 }
 
-// gsoBy says what the path to the other end allows, by the features of its first device. Where the device
-// takes a batch whole, it would cross a virtual network uncut, and what is forwarded would be no packets:
-// only count mode, which says so, does that.
+// gsoBy returns what the path to the other end allows, by the features of its first device. If the device
+// accepts a whole batch, that would cross a virtual network uncut, and no real packets would be forwarded:
+// only count mode, whose result reports it, does that.
 //
-// Kernels before 6.11 refuse every datagram of a socket that sends batches, short ones too, where the device
-// leaves check sums to them, as that of OpenVPN does.
+// Kernels before 6.11 refuse every datagram of a socket that sends batches, including short ones, if the
+// device leaves checksums to the kernel, as OpenVPN's does.
 func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso {
 	sums := "tx-checksum-ipv4"
 	if to.Is6() {
@@ -213,7 +213,7 @@ func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso
 	return gso{most: n, whole: whole}
 }
 
-// begin turns UDP GSO on for a socket, or gives up on them.
+// begin turns UDP GSO on for a socket, or gives up on it.
 func (t gso) begin(fd, payload int) gso {
 	if t.most < 2 || unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
 		return gso{}

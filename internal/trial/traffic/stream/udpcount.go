@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Of a receiver, and of ends of stream, which tell it after the window how many packets there were.
+// For a receiver, and for end-of-stream messages, which tell it after the window how many packets there were.
 const (
-	afterlife   = 10 * time.Millisecond // for packets that the end of the stream has overtaken
+	afterlife   = 10 * time.Millisecond // for packets overtaken by the end of the stream
 	endInterval = 2 * time.Millisecond
 	minEnds     = 5
 )
@@ -26,7 +26,7 @@ type udpCount struct {
 	packets          atomic.Int64
 	index            uint16
 	verify           bool
-	count            bool // by length: several datagrams may come as one
+	count            bool // by length: several datagrams may arrive as one
 	tag              uint32
 	pattern          traffic.Pattern
 	payload          int // bytes of each datagram, or of the largest
@@ -34,25 +34,25 @@ type udpCount struct {
 	sizes            sizes
 
 	// Owned by the worker.
-	seq        uint64 // sender: of the next datagram in this phase
-	moved      int64  // receiver: packets before they are made known
+	seq        uint64 // sender: next sequence number in this phase
+	moved      int64  // receiver: packets not yet published
 	movedBytes int64
-	arrived    int64 // bytes of the window's, without duplicates
+	arrived    int64 // bytes in the window, without duplicates
 	sequence   traffic.Sequence
 	delays     delays
 	unstamped  int64
 	announced  int64
-	endSeen    int64 // when the first end of the stream arrived; 0 = not yet
+	endSeen    int64 // when the first end-of-stream message arrived; 0 = not yet
 	sent       int64 // in the window
 	unsent     int64
-	burst      int64 // bytes that its thread sent back to back, at most
+	burst      int64 // most bytes that its thread sent back to back
 	from, till int64 // of the window as this end saw it
 	wrong      int64 // datagrams of another size
 	corrupt    int64
 	verified   int64
 }
 
-// open makes the account of a flow that has nothing to tell yet.
+// open initialises the account of a flow.
 func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) {
 	f.Key, f.index, f.Sends, f.verify = k, uint16(i), k.Sends(q.Side), q.Load.Verify
 	f.count, f.tag = traffic.Counts(q.Load), traffic.TagHash(traffic.TagData, q.Load.Tag)
@@ -65,7 +65,7 @@ func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) 
 	}
 }
 
-// over says that nothing more of the stream is to come: its sender has ended it.
+// over reports that nothing more of the stream will come: its sender has ended it.
 func (f *udpCount) over(now int64) bool { return f.endSeen != 0 && now >= f.endSeen+int64(afterlife) }
 
 func (f *udpCount) Sample(at int64, _ traffic.Edge) {
@@ -95,7 +95,7 @@ func (f *udpCount) Report() traffic.FlowReport {
 	r.Notes = map[string]int64{"stray_packets": f.wrong + f.sequence.Strange,
 		"ancient_packets": f.sequence.Ancient}
 	if f.count {
-		// What is lost only the sender's count can tell.
+		// Only the sender's count can show what is lost.
 		r.Received, r.Highest, r.Announced = f.sequence.Received, f.sequence.Received, -1
 		return r
 	}
@@ -119,15 +119,15 @@ func (f *udpCount) Report() traffic.FlowReport {
 	return r
 }
 
-// tell makes known what has moved.
+// tell publishes what has moved.
 func (f *udpCount) tell() {
 	f.packets.Store(f.moved)
 	f.Count.Store(f.movedBytes)
 }
 
-// take enters one datagram, or in count mode a batch of them, of so many bytes, the first of which are in b:
-// all where they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock; 0 if
-// that did not say.
+// take counts one datagram, or in count mode a batch of them, of so many bytes. b holds the first of these,
+// or all if they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock; 0 if
+// unknown.
 func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
 	many := 1
 	each := f.sizes.of(d.Seq)
@@ -180,7 +180,7 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 	}
 }
 
-// put makes the datagram of a phase with a number, in room for the largest, and gives it back.
+// put makes the datagram of a phase with a number, in space for the largest, and returns it.
 func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) []byte {
 	b = b[:f.sizes.of(seq)]
 	traffic.Datagram{Tag: f.tag, Flow: f.index, Phase: phase, Seq: seq, Tick: tick}.Put(b)
@@ -191,7 +191,7 @@ func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) [
 	return b
 }
 
-// explainSize says what an error of a send means for packets of a size.
+// explainSize explains what an error of a send means for packets of a size.
 func explainSize(err error, size int) error {
 	if errors.Is(err, syscall.EMSGSIZE) {
 		return check.WithHint(fmt.Errorf("send %d-byte packets: larger than the path's MTU", size),
@@ -200,15 +200,15 @@ func explainSize(err error, size int) error {
 	return fmt.Errorf("send %d-byte packets: %w", size, err)
 }
 
-// sizes are the payloads of a flow's datagrams: the n-th has that of its number, in all phases, so that
-// both ends know how long each is.
+// sizes are the payloads of a flow's datagrams: the number determines the size, in all phases, so that both
+// ends know how long each is.
 type sizes struct {
 	cycle []int
-	ahead []int64 // bytes of all before it in the cycle; the last is of the whole
+	ahead []int64 // bytes of all before it in the cycle; the last entry covers the whole cycle
 }
 
-// sizesOf returns the sizes of one flow of a load. Flows begin at different places, so that those which send
-// in turn do not all send their large ones together.
+// sizesOf returns the sizes of one flow of a load. Flows begin at different places, so that flows that send
+// in turn do not all send their large datagrams together.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
 	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
@@ -220,7 +220,7 @@ func sizesOf(load record.Load, flow int) sizes {
 	return s
 }
 
-// of is the payload of the datagram with a number.
+// of returns the payload of the datagram with a number.
 func (s *sizes) of(seq uint64) int {
 	if len(s.cycle) == 1 {
 		return s.cycle[0]

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// of a receiver with ample room; saves a tenth of all cost of two flows flat out
+	// for a receiver with ample space; saves a tenth of the total cost of two flows at full rate
 	amplePoll = time.Millisecond
 	ampleRoom = 16 << 20
 	edgeTime  = 10 * time.Millisecond
@@ -17,11 +17,11 @@ const (
 type udpFlow struct {
 	udpCount
 	*traffic.Socket                  // its own, connected, or the listener's, which many flows share
-	to              *traffic.RawAddr // where to send by the listener's; else nil
-	ample           bool             // room for what arrives
+	to              *traffic.RawAddr // destination when using the listener's; else nil
+	ample           bool             // space for what arrives
 	drops           bool             // it reports what the socket dropped
 	gso             gso
-	dropped         [2]uint32 // by the socket, at the edges; the meter's until run has ended
+	dropped         [2]uint32 // by the socket, at the edges; belongs to the meter until run has ended
 }
 
 func (f *udpFlow) Sample(at int64, e traffic.Edge) {

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpSink receives flows on one thread: one flow of a socket of its own, many with a socket each, or many
+// udpSink receives flows on one thread: one flow with a socket of its own, many with a socket each, or many
 // that share a listener.
 type udpSink struct {
 	*udpArrivals
@@ -28,8 +28,8 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 	return k
 }
 
-// prepare chooses what the sockets tell of a datagram. Its time is the kernel's; batches that were joined
-// have none for each.
+// prepare chooses what the sockets report about a datagram. Its time is the kernel's; merged batches have no
+// separate times.
 func (k *udpSink) prepare() error {
 	room := traffic.DatagramHeader
 	control := 0
@@ -40,7 +40,7 @@ func (k *udpSink) prepare() error {
 
 	for _, fd := range k.fds {
 		if one.count {
-			// A kernel before 5.0 joins no datagrams; all the same are counted.
+			// A kernel before 5.0 merges no datagrams; they are all counted nevertheless.
 			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 			continue
 		}
@@ -66,12 +66,12 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	}
 	defer r.Close()
 	enter := k.enterBatch
-	// The first pass throws away hellos that came too late. What has arrived is read to its end: the path
-	// did not lose it.
-	late := int64(0) // until when what came before Stop is read
+	// The first pass discards hellos that came too late. What has arrived is read completely: the path did
+	// not lose it.
+	late := int64(0) // by when everything from before Stop is read
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
-		if late == 0 && now >= p.Stop { // which may be long ago, if this thread was held up
+		if late == 0 && now >= p.Stop { // which may be long past, if this thread was delayed
 			late = now + int64(traffic.BacklogTime)
 		}
 
@@ -98,8 +98,8 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// pause returns the time between two looks: longer where the socket has room for what arrives meanwhile, but
-// not at the window's edges, which are as precise as this.
+// pause returns the time between two reads: longer if the socket has space for what arrives meanwhile, but
+// not at the window's edges, whose precision it determines.
 func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	now := traffic.Monotonic()
 	if k.ample && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {

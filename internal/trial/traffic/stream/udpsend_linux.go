@@ -12,12 +12,12 @@ import (
 
 const sendBatch = 128
 
-// udpSender sends the flows of a source in batches, by one call each.
+// udpSender sends the flows of a source in batches, one call each.
 type udpSender struct {
 	*udpSource
 	flows []*udpFlow
 	batch *traffic.Batch
-	ttl   []byte // control message of a shared listener; nil where the socket has it
+	ttl   []byte // control message for a shared listener; nil if the socket has it
 }
 
 func newUDPSender(flows []*udpFlow, q traffic.Request, all int) *udpSender {
@@ -26,7 +26,7 @@ func newUDPSender(flows []*udpFlow, q traffic.Request, all int) *udpSender {
 	return s
 }
 
-// counts are the accounts of flows.
+// counts returns the accounts of flows.
 func counts(flows []*udpFlow) (list []*udpCount) {
 	for _, f := range flows {
 		list = append(list, &f.udpCount)
@@ -44,15 +44,15 @@ func (s *udpSender) Run(p *traffic.Phases) error {
 	return s.udpSource.Run(p)
 }
 
-// Times to live of the phases in count mode, so that no receiver joins datagrams of two phases: a kernel
-// joins only what has the same.
+// Times to live of the phases in count mode, so that no receiver merges datagrams of two phases: a kernel
+// merges only equal ones.
 const (
 	ttlWarmup   = 63
 	ttlWindow   = 64
 	ttlCooldown = 62
 )
 
-// mark gives what is sent from now on its phase's time to live.
+// mark sets the phase's time to live for what is sent from now on.
 func (s *udpSender) mark() {
 	one := s.flows[0]
 	if !one.count {
@@ -85,7 +85,7 @@ func (s *udpSender) mark() {
 	binary.NativeEndian.PutUint32(s.ttl[unix.CmsgLen(0):], uint32(ttl))
 }
 
-// give sends up to n datagrams of a flow, as one UDP GSO batch where that works. Those of one call have one
+// give sends up to n datagrams of a flow, as one UDP GSO batch if that works. Those of one call share one
 // send time.
 func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	f := s.flows[flow]
@@ -106,7 +106,7 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 			return 0, nil
 		}
 
-		// This route cannot (no checksum offload, a policy, too small an MTU): one by one then.
+		// This route cannot (no checksum offload, a policy, too small an MTU): send one by one.
 		f.gso = gso{}
 		unix.SetsockoptInt(f.FD, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpFull separates two tries to send by a full queue.
+// udpFull separates two attempts to send by a full queue.
 const udpFull = 50 * time.Microsecond
 
 // udpSource sends flows on one thread, in turn.
@@ -17,20 +17,20 @@ type udpSource struct {
 	flows  []*udpCount
 	pace   traffic.Pace
 	phases *traffic.Phases
-	batch  int // datagrams between two readings of the clock, at most
+	batch  int // most datagrams between two readings of the clock
 	phase  traffic.Phase
-	turn   int   // whose it is
-	from   int64 // of the window
+	turn   int   // index of the flow whose turn it is
+	from   int64 // start of the window
 	till   int64
 	length float64 // mean IP length of its packets
 
-	// give hands the kernel datagrams of the present phase, up to n of a flow from a number on, and returns
-	// how many it took.
+	// give gives the kernel datagrams of the present phase, up to n of a flow from a number on, and returns
+	// how many it accepted.
 	give func(flow, n int, seq uint64) (int, error)
 	mark func() // tells the kernel of a new phase
 }
 
-// newUDPSource sends flows, which have an equal part of the rate of all.
+// newUDPSource returns a source for flows that share the total rate equally.
 func newUDPSource(flows []*udpCount, q traffic.Request, all, batch int) *udpSource {
 	payload := traffic.MeanPayload(q.Load)
 	return &udpSource{
@@ -58,7 +58,7 @@ func namesOf(first, last *traffic.ByteFlow) string {
 	return fmt.Sprintf("streams %d to %d %s", first.Key.Stream, last.Key.Stream, first.Key.Direction)
 }
 
-// Run offers load from Begin to End, then sends ends of stream until the senders' stop.
+// Run offers load from Begin to End, then sends end-of-stream messages until the senders' stop.
 func (s *udpSource) Run(p *traffic.Phases) error {
 	s.phases = p
 	s.mark()
@@ -84,7 +84,7 @@ func (s *udpSource) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// advance moves to the phase that the time calls for.
+// advance moves to the phase for the present time.
 func (s *udpSource) advance(now int64) {
 	if s.phase == traffic.PhaseWarmup && now >= s.phases.Start {
 		s.phase = traffic.PhaseWindow
@@ -116,7 +116,7 @@ func (s *udpSource) nextPhase() int64 {
 	return s.phases.End
 }
 
-// account deals what the rate called for and was not sent to the flows that sent least.
+// account attributes what the rate required but was not sent to the flows that sent least.
 func (s *udpSource) account() {
 	total := int64(0)
 	for _, f := range s.flows {
@@ -134,8 +134,8 @@ func (s *udpSource) account() {
 	s.flows[0].burst = int64(float64(s.pace.Most()) * s.length)
 }
 
-// emit sends n datagrams of the present phase. Flat out they are one flow's; at a rate each is the next
-// one's, so that every flow is spaced evenly.
+// emit sends n datagrams of the present phase. At full rate they belong to one flow; at a given rate flows
+// take turns, so that every flow is spaced evenly.
 func (s *udpSource) emit(n int) error {
 	if s.pace.Forever || len(s.flows) == 1 {
 		return s.emitOf(s.next(), n)
@@ -157,7 +157,7 @@ func (s *udpSource) next() int {
 	return i
 }
 
-// emitOf sends n datagrams of a flow; those that the kernel did not take are not counted. Where the buffer or
+// emitOf sends n datagrams of a flow; those that the kernel did not accept are not counted. If the buffer or
 // the queue is full, the rest waits for the next look at the clock.
 func (s *udpSource) emitOf(flow, n int) error {
 	f := s.flows[flow]
@@ -184,7 +184,8 @@ func (s *udpSource) emitOf(flow, n int) error {
 	return nil
 }
 
-// sendEnd tells the receivers how many datagrams there were. It tells some of it however late the thread is.
+// sendEnd tells the receivers how many datagrams there were. It tells some of them however late the thread
+// is.
 func (s *udpSource) sendEnd() {
 	for round := 0; round < minEnds || !s.phases.Over(s.phases.Senders); round++ {
 		for i, f := range s.flows {
@@ -202,10 +203,10 @@ func (s *udpSource) sendEnd() {
 	}
 }
 
-// udpArrivals enters what a socket receives into the accounts of its flows.
+// udpArrivals counts what a socket receives in the accounts of its flows.
 type udpArrivals struct {
 	flows  []*udpCount
-	byFlow []*udpCount // the same, by index; nil is another's
+	byFlow []*udpCount // the same, by index; nil belongs to another
 }
 
 func newUDPArrivals(flows []*udpCount, all int) *udpArrivals {
@@ -218,7 +219,7 @@ func newUDPArrivals(flows []*udpCount, all int) *udpArrivals {
 
 func (a *udpArrivals) Name() string { return flowNames(a.flows) }
 
-// complete reports whether nothing more is to come: the senders have ended their streams.
+// complete reports whether nothing more will come: the senders have ended their streams.
 func (a *udpArrivals) complete(now int64) bool {
 	for _, f := range a.flows {
 		if !f.over(now) {
@@ -228,8 +229,8 @@ func (a *udpArrivals) complete(now int64) bool {
 	return true
 }
 
-// flowOf returns the flow of a datagram, nil of a stray, which it counts unless it is left of a hello. A
-// datagram that is not whole is a stray.
+// flowOf returns the flow of a datagram, nil for a stray, which it counts unless it is left over from a
+// hello. An incomplete datagram is a stray.
 func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	if whole && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) && a.byFlow[d.Flow] != nil &&
 		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
@@ -239,7 +240,7 @@ func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	switch d.Phase {
 	case traffic.PhaseHello, traffic.PhaseWelcome, traffic.PhaseChallenge:
 	default:
-		a.flows[0].wrong++ // whose it was meant to be is not known
+		a.flows[0].wrong++ // the intended flow is unknown
 	}
 	return nil
 }
